@@ -1,0 +1,3 @@
+//! The centre: sessions, scheduler, ingest, store, queries, reports.
+
+pub mod model;

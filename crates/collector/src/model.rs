@@ -1,0 +1,146 @@
+//! The collector's own words: ids, mesh time, states. Every other room of the crate speaks in these.
+//!
+//! It knows nothing of SQL, gRPC or TOML. Ids are the database's row ids; instants are mesh time.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+macro_rules! id {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(transparent)]
+        pub struct $name(pub i64);
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+    };
+}
+
+id!(
+    /// A row of `agents`.
+    AgentId
+);
+id!(
+    /// A row of `hosts`: one kernel and PID namespace.
+    HostId
+);
+id!(
+    /// A row of `runs`.
+    RunId
+);
+id!(
+    /// A row of `steps`.
+    StepId
+);
+id!(
+    /// A row of `tasks`.
+    TaskId
+);
+id!(
+    /// A row of `daemons`.
+    DaemonId
+);
+
+/// An instant of mesh time: microseconds since the Unix epoch on the collector's clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct MeshMicros(pub i64);
+
+macro_rules! words {
+    ($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident = $word:literal),+ $(,)? }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+        #[serde(rename_all = "kebab-case")]
+        pub enum $name { $($(#[$vdoc])* $variant),+ }
+
+        impl $name {
+            /// Every word, in the order of the reference.
+            pub const ALL: &'static [Self] = &[$(Self::$variant),+];
+
+            /// The word as the database and the commands write it.
+            pub fn as_str(self) -> &'static str {
+                match self { $(Self::$variant => $word),+ }
+            }
+
+            /// The state that a word stands for; `None` for any other text.
+            pub fn parse(word: &str) -> Option<Self> {
+                match word { $($word => Some(Self::$variant),)+ _ => None }
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(self.as_str())
+            }
+        }
+    };
+}
+
+words!(
+    /// How far a run is.
+    RunState {
+        Queued = "queued",
+        Running = "running",
+        Done = "done",
+        Failed = "failed",
+        Stopped = "stopped",
+    }
+);
+
+words!(
+    /// How far a step is; `done`, `failed` and `stopped` are its ends.
+    StepState {
+        Planned = "planned",
+        Prepare = "prepare",
+        Settle = "settle",
+        Ready = "ready",
+        Armed = "armed",
+        Running = "running",
+        Cleaning = "cleaning",
+        Done = "done",
+        Failed = "failed",
+        Stopped = "stopped",
+    }
+);
+
+words!(
+    /// How far a task is.
+    TaskState {
+        Planned = "planned",
+        Prepare = "prepare",
+        Ready = "ready",
+        Armed = "armed",
+        Running = "running",
+        Done = "done",
+        Failed = "failed",
+        Stopped = "stopped",
+        Lost = "lost",
+    }
+);
+
+words!(
+    /// How much an event matters.
+    Severity {
+        Info = "info",
+        Warning = "warning",
+        Error = "error",
+    }
+);
+
+impl RunState {
+    /// Whether nothing more will happen to the run.
+    pub fn is_end(self) -> bool {
+        matches!(self, Self::Done | Self::Failed | Self::Stopped)
+    }
+}
+
+impl StepState {
+    /// Whether nothing more will happen to the step.
+    pub fn is_end(self) -> bool {
+        matches!(self, Self::Done | Self::Failed | Self::Stopped)
+    }
+}
