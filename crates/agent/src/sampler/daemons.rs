@@ -335,7 +335,7 @@ fn keep_most() -> usize {
             current: limit.maximum,
             maximum: limit.maximum,
         };
-        if rustix::process::setrlimit(Resource::Nofile, raised.clone()).is_ok() {
+        if rustix::process::setrlimit(Resource::Nofile, raised).is_ok() {
             limit = raised;
         }
     }

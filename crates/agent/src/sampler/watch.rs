@@ -54,6 +54,7 @@ pub(crate) struct Watch {
     /// Daemons whose pidfd has rung.
     ended: Vec<i32>,
     scan_at: Option<MonoNanos>,
+    /// None: not since host-wide sampling began. The first scan comes before the first sample.
     scanned_at: Option<MonoNanos>,
     cost: Cost,
 }
@@ -114,6 +115,9 @@ impl Watch {
             if !self.ended.is_empty() {
                 sink(self.last_of_the_ended());
             }
+            if self.sampling.host_wide && self.scanned_at.is_none() {
+                self.scan();
+            }
             let now = MonoNanos::now();
             if let Some(at) = self.beat.take_due(now.0) {
                 sink(self.sample(MonoNanos(at)));
@@ -146,10 +150,12 @@ impl Watch {
         if before.host_wide && !sampling.host_wide {
             self.daemons.forget();
             self.rows = Rows::default();
-            self.scan_at = None;
-        } else if sampling.host_wide && !before.host_wide {
-            self.scan_at = Some(now);
-        } else if sampling.host_wide && sampling.period.is_some() && before.period.is_none() {
+            (self.scan_at, self.scanned_at) = (None, None);
+        } else if sampling.host_wide
+            && before.host_wide
+            && sampling.period.is_some()
+            && before.period.is_none()
+        {
             self.daemons.announce(&mut self.rows.seen);
             self.scan_at = Some(now);
         } else if sampling.host_wide && !marks.is_empty() && !self.beat.ticks() {
