@@ -1,3 +1,5 @@
 //! The centre: sessions, scheduler, ingest, store, queries, reports.
 
 pub mod model;
+pub mod query;
+pub mod report;
