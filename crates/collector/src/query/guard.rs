@@ -82,12 +82,13 @@ pub(super) fn inspect(
             Outcome::Reads => statements += 1,
             Outcome::Writes => return Err(QueryError::NotReading),
             Outcome::Failed { code, message, offset } => {
-                return Err(match code & 0xff {
-                    ffi::SQLITE_AUTH => QueryError::NotReading,
-                    _ => QueryError::Sql {
-                        message,
-                        place: offset.map(|offset| place(sql, at + offset)),
-                    },
+                // A barred function is a plain error of SQLite's, told apart by its words alone.
+                if code & 0xff == ffi::SQLITE_AUTH || message.starts_with("not authorized") {
+                    return Err(QueryError::NotReading);
+                }
+                return Err(QueryError::Sql {
+                    message,
+                    place: offset.map(|offset| place(sql, at + offset)),
                 });
             }
         }
