@@ -1,3 +1,6 @@
 //! The centre: sessions, scheduler, ingest, store, queries, reports.
 
+pub mod ingest;
 pub mod model;
+pub mod results;
+pub mod store;
