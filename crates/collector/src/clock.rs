@@ -4,7 +4,7 @@
 //! started again within a boot continues the same line whatever became of the wall clock. The wall clock is read when a
 //! line begins, and watched: a step of it is a fact to record, nothing more.
 
-use crate::{model::MeshMicros, store::Anchor};
+use crate::{model::MeshMicros, store::rows::Anchor};
 use rustix::time::{ClockId, clock_gettime};
 use std::{fs, io, time::Duration};
 

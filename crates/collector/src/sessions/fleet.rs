@@ -12,7 +12,7 @@ use super::{
 use crate::{
     clock::MeshClock,
     model::{AgentId, HostId},
-    store::{NewAgent, NewHost, Store, StoreError},
+    store::{Store, StoreError, rows::{NewAgent, NewHost}},
 };
 use benchmesh_proto::WIRE_VERSION;
 use std::{
