@@ -6,6 +6,7 @@
 //! the database; a collector cannot widen what its configuration allows.
 
 pub mod config;
+pub mod sampler;
 
 pub use config::{AgentConfig, ConfigError};
 
