@@ -4,10 +4,13 @@
 //! (`scheduler`), and what the agents measured is committed before it is acknowledged (`ingest`, `store`). Only
 //! `service` and the conversions beside it name the types of the wire.
 
+pub mod ingest;
 pub mod model;
 pub mod plan;
 pub mod query;
 pub mod report;
+pub mod results;
 pub mod service;
+pub mod store;
 
 pub use service::{Collector, CollectorConfig, CollectorError};
