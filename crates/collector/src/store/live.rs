@@ -1,0 +1,61 @@
+//! What was just committed, for those who show progress or wait for a batch.
+//!
+//! Nothing here is a promise: a receiver that lags loses intervals, and the truth is in the database.
+
+use crate::model::{MeshMicros, TaskId};
+use crate::results::distribution::Distribution;
+use tokio::sync::{broadcast, watch};
+
+/// A few seconds of a large mesh; a receiver that falls behind this far loses the oldest.
+const KEPT: usize = 8192;
+
+/// One committed interval of a task's operations.
+#[derive(Clone, Debug)]
+pub struct LiveInterval {
+    pub task: TaskId,
+    pub at: MeshMicros,
+    pub span_us: i64,
+    pub op: String,
+    pub ramp: bool,
+    pub ops: i64,
+    pub bytes: i64,
+    pub errors: i64,
+    pub service: Distribution,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Live {
+    intervals: broadcast::Sender<LiveInterval>,
+    commits: watch::Sender<u64>,
+}
+
+impl Live {
+    pub(crate) fn new() -> Self {
+        Self {
+            intervals: broadcast::Sender::new(KEPT),
+            commits: watch::Sender::new(0),
+        }
+    }
+
+    pub(crate) fn subscribe(&self) -> broadcast::Receiver<LiveInterval> {
+        self.intervals.subscribe()
+    }
+
+    /// Changes with every commit that stored a batch.
+    pub(crate) fn commits(&self) -> watch::Receiver<u64> {
+        self.commits.subscribe()
+    }
+
+    pub(crate) fn is_watched(&self) -> bool {
+        self.intervals.receiver_count() > 0
+    }
+
+    pub(crate) fn publish(&self, interval: LiveInterval) {
+        // Nobody may be watching.
+        drop(self.intervals.send(interval));
+    }
+
+    pub(crate) fn committed(&self) {
+        self.commits.send_modify(|commits| *commits += 1);
+    }
+}
