@@ -7,6 +7,11 @@
 
 pub mod config;
 pub mod sampler;
+mod clock;
+mod host;
+mod state;
+mod telemetry;
+mod session;
 
 pub use config::{AgentConfig, ConfigError};
 
