@@ -3,6 +3,7 @@
 //! It knows nothing of files or sockets: paths are resolved by `state` and by the sandbox of the workloads. A collector
 //! cannot change anything here.
 
+use crate::sampler::{DaemonRule, PERIOD_MIN};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -17,7 +18,6 @@ pub const DEFAULT_SPOOL_LIMIT_BYTES: u64 = 256 << 20;
 /// The smallest spool that can work: it holds the batches on their way and a few to merge.
 pub const LEAST_SPOOL_LIMIT_BYTES: u64 = 16 << 20;
 
-const LEAST_PERIOD: Duration = Duration::from_millis(100);
 const MOST_PERIOD: Duration = Duration::from_secs(3600);
 const MOST_NAME_BYTES: usize = 128;
 const MOST_LABELS: usize = 64;
@@ -42,6 +42,8 @@ pub struct AgentConfig {
     pub scratch_dir: Option<PathBuf>,
     /// The address where peers reach this agent; none: as the collector sees it.
     pub advertise: Option<String>,
+    /// Daemons to watch beside those that are known by name.
+    pub daemon_rules: Vec<DaemonRule>,
     /// How often to sample when the collector leaves it to the agent.
     pub sample_period: Duration,
     /// How much may wait in the spool before it coalesces, in bytes.
@@ -100,6 +102,7 @@ impl AgentConfig {
             state_dir: state_dir.into(),
             scratch_dir: None,
             advertise: None,
+            daemon_rules: Vec::new(),
             sample_period: Duration::from_secs(1),
             spool_limit_bytes: DEFAULT_SPOOL_LIMIT_BYTES,
             insecure: false,
@@ -121,7 +124,7 @@ impl AgentConfig {
         for (key, value) in &self.labels {
             check_label(key, value)?;
         }
-        if !(LEAST_PERIOD..=MOST_PERIOD).contains(&self.sample_period) {
+        if !(PERIOD_MIN..=MOST_PERIOD).contains(&self.sample_period) {
             return Err(ConfigError::SamplePeriod {
                 given: self.sample_period,
             });

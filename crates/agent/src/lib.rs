@@ -6,6 +6,12 @@
 //! the database; a collector cannot widen what its configuration allows.
 
 pub mod config;
+pub mod sampler;
+mod clock;
+mod host;
+mod state;
+mod telemetry;
+mod session;
 
 pub use config::{AgentConfig, ConfigError};
 

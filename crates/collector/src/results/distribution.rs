@@ -35,11 +35,11 @@ pub enum DistributionError {
     Sums,
 }
 
-/// A distribution as it is sent and stored.
-#[derive(Clone, Copy, Debug)]
-pub struct Parts<'a> {
+/// A distribution as it is sent, queued and stored: a kilobyte where the unpacked one has forty.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Packed {
     /// V2 + DEFLATE; empty when nothing was recorded.
-    pub histogram: &'a [u8],
+    pub histogram: Vec<u8>,
     pub count: u64,
     pub sum_ns: f64,
     pub sum_squares_ns2: f64,
@@ -62,31 +62,44 @@ pub struct Distribution {
 }
 
 impl Distribution {
-    /// Unpacks what was sent or stored; `histogram` may hold fewer values than `count` only by none at all.
-    pub fn from_parts(parts: Parts<'_>) -> Result<Self, DistributionError> {
-        if parts.count == 0 {
+    /// Unpacks what was sent or stored, and holds it against its own counts.
+    pub fn unpack(packed: &Packed) -> Result<Self, DistributionError> {
+        if packed.count == 0 {
             return Ok(Self::default());
         }
-        let sums = [parts.sum_ns, parts.sum_squares_ns2];
-        if sums.iter().any(|sum| !sum.is_finite() || *sum < 0.0) || parts.min_ns > parts.max_ns {
+        let sums = [packed.sum_ns, packed.sum_squares_ns2];
+        if sums.iter().any(|sum| !sum.is_finite() || *sum < 0.0) || packed.min_ns > packed.max_ns {
             return Err(DistributionError::Sums);
         }
-        let histogram = unpack(parts.histogram)?;
-        if histogram.len() != parts.count || parts.saturated > parts.count {
+        let histogram = unpack(&packed.histogram)?;
+        if histogram.len() != packed.count || packed.saturated > packed.count {
             return Err(DistributionError::Count {
                 found: histogram.len(),
-                expected: parts.count,
+                expected: packed.count,
             });
         }
         Ok(Self {
             histogram: Some(histogram),
-            count: parts.count,
-            sum_ns: parts.sum_ns,
-            sum_squares_ns2: parts.sum_squares_ns2,
-            min_ns: parts.min_ns,
-            max_ns: parts.max_ns,
-            saturated: parts.saturated,
+            count: packed.count,
+            sum_ns: packed.sum_ns,
+            sum_squares_ns2: packed.sum_squares_ns2,
+            min_ns: packed.min_ns,
+            max_ns: packed.max_ns,
+            saturated: packed.saturated,
         })
+    }
+
+    /// As it is stored.
+    pub fn pack(&self) -> Packed {
+        Packed {
+            histogram: self.to_v2_deflate().unwrap_or_default(),
+            count: self.count,
+            sum_ns: self.sum_ns,
+            sum_squares_ns2: self.sum_squares_ns2,
+            min_ns: self.min_ns,
+            max_ns: self.max_ns,
+            saturated: self.saturated,
+        }
     }
 
     /// Adds one value; for tests and for what is made here. Workers have recorders of their own.

@@ -3,13 +3,13 @@
 //! Nothing here is a promise: a receiver that lags loses intervals, and the truth is in the database.
 
 use crate::model::{MeshMicros, TaskId};
-use crate::results::distribution::Distribution;
+use crate::results::distribution::Packed;
 use tokio::sync::{broadcast, watch};
 
 /// A few seconds of a large mesh; a receiver that falls behind this far loses the oldest.
 const KEPT: usize = 8192;
 
-/// One committed interval of a task's operations.
+/// One committed interval of a task's operations. `Distribution::unpack` makes percentiles of `service`.
 #[derive(Clone, Debug)]
 pub struct LiveInterval {
     pub task: TaskId,
@@ -20,7 +20,7 @@ pub struct LiveInterval {
     pub ops: i64,
     pub bytes: i64,
     pub errors: i64,
-    pub service: Distribution,
+    pub service: Packed,
 }
 
 #[derive(Clone, Debug)]

@@ -8,13 +8,15 @@ use super::{
     Loss, NetSample, OpInterval, Process, TaskEnd,
 };
 use crate::model::{MeshMicros, RunId, Severity, StepId, TaskId, TaskState};
-use crate::results::distribution::Distribution;
+use crate::results::distribution::{Distribution, Packed};
 use benchmesh_proto::v1 as proto;
 
 /// Names, ids and kinds, in bytes.
 const NAME_BYTES: usize = 256;
 /// Messages and command lines, in bytes; what is longer is cut.
 const TEXT_BYTES: usize = 16 << 10;
+/// Of one packed histogram: far above the largest that two digits over an hour can make.
+const PACKED_BYTES: usize = 32 << 10;
 /// The year 2000: an agent's clock is mapped to mesh time, so nothing can be older.
 const EARLIEST_US: i64 = 946_684_800_000_000;
 /// The year 2200: sums of instants stay far from the end of 64 bits.
@@ -226,27 +228,30 @@ fn op_interval(wire: proto::OpInterval) -> Result<OpInterval, BatchError> {
     })
 }
 
-fn distribution(
-    field: &'static str,
-    wire: proto::Distribution,
-) -> Result<Distribution, BatchError> {
+fn distribution(field: &'static str, wire: proto::Distribution) -> Result<Packed, BatchError> {
     count(field, wire.count)?;
     count(field, wire.min_ns)?;
     count(field, wire.max_ns)?;
     count(field, wire.saturated)?;
-    Distribution::from_parts(crate::results::distribution::Parts {
-        histogram: &wire.histogram,
+    let packed = Packed {
+        histogram: wire.histogram,
         count: wire.count,
         sum_ns: wire.sum_ns,
         sum_squares_ns2: wire.sum_squares_ns2,
         min_ns: wire.min_ns,
         max_ns: wire.max_ns,
         saturated: wire.saturated,
-    })
-    .map_err(|error| BatchError::Invalid {
-        field,
-        why: error.to_string(),
-    })
+    };
+    let invalid = |why: String| BatchError::Invalid { field, why };
+    if packed.histogram.len() > PACKED_BYTES {
+        return Err(invalid(format!(
+            "{} bytes are more than any histogram has",
+            packed.histogram.len()
+        )));
+    }
+    // What is kept is the packed form; unpacking it once here is what makes it believed.
+    Distribution::unpack(&packed).map_err(|error| invalid(error.to_string()))?;
+    Ok(packed)
 }
 
 fn process(field: &'static str, pid: i32, start_ticks: u64) -> Result<Process, BatchError> {
