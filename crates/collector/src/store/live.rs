@@ -2,6 +2,7 @@
 //!
 //! Nothing here is a promise: a receiver that lags loses intervals, and the truth is in the database.
 
+use crate::ingest::batch::OpInterval;
 use crate::model::{MeshMicros, TaskId};
 use crate::results::distribution::Packed;
 use tokio::sync::{broadcast, watch};
@@ -23,10 +24,27 @@ pub struct LiveInterval {
     pub service: Packed,
 }
 
+impl From<&OpInterval> for LiveInterval {
+    fn from(interval: &OpInterval) -> Self {
+        Self {
+            task: interval.task,
+            at: interval.at,
+            span_us: interval.span_us,
+            op: interval.op.clone(),
+            ramp: interval.ramp,
+            ops: interval.ops,
+            bytes: interval.bytes,
+            errors: interval.errors,
+            service: interval.service.clone(),
+        }
+    }
+}
+
 #[derive(Clone, Debug)]
 pub(crate) struct Live {
     intervals: broadcast::Sender<LiveInterval>,
     commits: watch::Sender<u64>,
+    late: watch::Sender<u64>,
 }
 
 impl Live {
@@ -34,6 +52,7 @@ impl Live {
         Self {
             intervals: broadcast::Sender::new(KEPT),
             commits: watch::Sender::new(0),
+            late: watch::Sender::new(0),
         }
     }
 
@@ -44,6 +63,15 @@ impl Live {
     /// Changes with every commit that stored a batch.
     pub(crate) fn commits(&self) -> watch::Receiver<u64> {
         self.commits.subscribe()
+    }
+
+    /// Changes with every commit that brought data of a step that had ended.
+    pub(crate) fn late_data(&self) -> watch::Receiver<u64> {
+        self.late.subscribe()
+    }
+
+    pub(crate) fn late(&self) {
+        self.late.send_modify(|late| *late += 1);
     }
 
     pub(crate) fn is_watched(&self) -> bool {
