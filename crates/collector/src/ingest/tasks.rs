@@ -2,8 +2,9 @@
 
 use super::batch::{OpInterval, TaskEnd};
 use crate::model::StepId;
-use crate::results::distribution::{Distribution, Packed};
+use crate::results::histogram_of;
 use crate::store::error::StoreError;
+use benchmesh_workloads::histogram::Blob;
 use sqlx::sqlite::{SqliteArguments, SqliteRow};
 use sqlx::{Row, SqliteConnection};
 use std::collections::BTreeSet;
@@ -84,17 +85,17 @@ fn arguments(interval: &OpInterval) -> Result<SqliteArguments, sqlx::error::BoxD
 /// Seven columns: count, both sums, least and largest (NULL when nothing was recorded), saturated, histogram.
 fn distribution(
     row: &mut SqliteArguments,
-    packed: Option<&Packed>,
+    blob: Option<&Blob>,
 ) -> Result<(), sqlx::error::BoxDynError> {
     use sqlx::Arguments;
-    let some = packed.filter(|packed| packed.count > 0);
-    row.add(packed.map(|packed| column(packed.count)))?;
-    row.add(packed.map(|packed| packed.sum_ns))?;
-    row.add(packed.map(|packed| packed.sum_squares_ns2))?;
-    row.add(some.map(|packed| column(packed.min_ns)))?;
-    row.add(some.map(|packed| column(packed.max_ns)))?;
-    row.add(packed.map(|packed| column(packed.saturated)))?;
-    row.add(some.map(|packed| packed.histogram.clone()))
+    let some = blob.filter(|blob| blob.count > 0);
+    row.add(blob.map(|blob| column(blob.count)))?;
+    row.add(blob.map(|blob| blob.sum_ns))?;
+    row.add(blob.map(|blob| blob.sum_squares_ns2))?;
+    row.add(some.map(|blob| column(blob.min_ns)))?;
+    row.add(some.map(|blob| column(blob.max_ns)))?;
+    row.add(blob.map(|blob| column(blob.saturated)))?;
+    row.add(some.map(|blob| blob.v2_deflate.clone()))
 }
 
 /// Counts were checked where the batch came in; a sum of many that leaves the range stays at its end.
@@ -117,22 +118,22 @@ fn merge(interval: &OpInterval, there: &SqliteRow) -> Result<OpInterval, sqlx::E
     Ok(merged)
 }
 
-fn sum(ours: &Packed, theirs: &Packed) -> Result<Packed, sqlx::Error> {
-    let unpack = |packed| {
-        Distribution::unpack(packed).map_err(|error| sqlx::Error::ColumnDecode {
+fn sum(ours: &Blob, theirs: &Blob) -> Result<Blob, sqlx::Error> {
+    let unpack = |blob| {
+        histogram_of(blob).map_err(|error| sqlx::Error::ColumnDecode {
             index: "histogram".to_owned(),
             source: Box::new(error),
         })
     };
     let mut sum = unpack(ours)?;
     sum.add(&unpack(theirs)?);
-    Ok(sum.pack())
+    Ok(sum.to_blob())
 }
 
 /// The service columns of a row of `op_intervals`.
-pub(crate) fn service(row: &SqliteRow) -> Result<Packed, sqlx::Error> {
-    Ok(Packed {
-        histogram: row
+pub(crate) fn service(row: &SqliteRow) -> Result<Blob, sqlx::Error> {
+    Ok(Blob {
+        v2_deflate: row
             .try_get::<Option<Vec<u8>>, _>("service_histogram")?
             .unwrap_or_default(),
         count: unsigned(row.try_get("service_count")?),
@@ -151,7 +152,7 @@ pub(crate) fn service(row: &SqliteRow) -> Result<Packed, sqlx::Error> {
 }
 
 /// The response columns of a row of `op_intervals`; `None` when the load was not paced.
-pub(crate) fn response(row: &SqliteRow) -> Result<Option<Packed>, sqlx::Error> {
+pub(crate) fn response(row: &SqliteRow) -> Result<Option<Blob>, sqlx::Error> {
     let Some(count) = row.try_get::<Option<i64>, _>("response_count")? else {
         return Ok(None);
     };
@@ -163,8 +164,8 @@ pub(crate) fn response(row: &SqliteRow) -> Result<Option<Packed>, sqlx::Error> {
         row.try_get::<Option<i64>, _>(column)
             .map(|value| unsigned(value.unwrap_or(0)))
     };
-    Ok(Some(Packed {
-        histogram: row
+    Ok(Some(Blob {
+        v2_deflate: row
             .try_get::<Option<Vec<u8>>, _>("response_histogram")?
             .unwrap_or_default(),
         count: unsigned(count),

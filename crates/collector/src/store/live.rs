@@ -4,13 +4,13 @@
 
 use crate::ingest::batch::OpInterval;
 use crate::model::{MeshMicros, TaskId};
-use crate::results::distribution::Packed;
+use benchmesh_workloads::histogram::Blob;
 use tokio::sync::{broadcast, watch};
 
 /// A few seconds of a large mesh; a receiver that falls behind this far loses the oldest.
 const KEPT: usize = 8192;
 
-/// One committed interval of a task's operations. `Distribution::unpack` makes percentiles of `service`.
+/// One committed interval of a task's operations. `results::histogram_of` makes percentiles of `service`.
 #[derive(Clone, Debug)]
 pub struct LiveInterval {
     pub task: TaskId,
@@ -21,7 +21,7 @@ pub struct LiveInterval {
     pub ops: i64,
     pub bytes: i64,
     pub errors: i64,
-    pub service: Packed,
+    pub service: Blob,
 }
 
 impl From<&OpInterval> for LiveInterval {
