@@ -116,3 +116,18 @@ pub struct TaskResult {
     pub bytes_per_s: Option<f64>,
     pub service: Histogram,
 }
+
+/// One operation over all tasks of a step in one interval of the step's grid.
+#[derive(Clone, Debug)]
+pub struct StepInterval {
+    pub at_us: i64,
+    /// More than a period where some task's interval was wider, less where all had ended before.
+    pub span_us: i64,
+    pub op: String,
+    pub ramp: bool,
+    pub tasks: u32,
+    pub ops: i64,
+    pub bytes: i64,
+    pub errors: i64,
+    pub service: Histogram,
+}
