@@ -180,7 +180,7 @@ pub struct Received {
 
 /// Every workload there is, in the order that documentation lists them.
 pub fn registry() -> &'static [&'static dyn Workload] {
-    &[&crate::null::Null]
+    &[&crate::files::Files, &crate::null::Null]
 }
 
 /// The workload of that name.

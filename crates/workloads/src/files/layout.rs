@@ -7,7 +7,7 @@
 use super::calls::{self, Durable};
 use super::data::Data;
 use super::side_by_side::{Done, side_by_side};
-use super::size::SizeSpec;
+use super::size::{SizeSpec, mix};
 use super::state::{Content, State};
 use super::tree::{Name, Names, Shape, Share, open_directory};
 use crate::sandbox::Dir;
@@ -33,6 +33,8 @@ pub(super) struct Layout {
     pub shape: Shape,
     pub sizes: SizeSpec,
     pub seed: u64,
+    /// Which of the step's tasks: no two have the same content.
+    pub task_index: u32,
     /// Bytes per write.
     pub unit: usize,
 }
@@ -56,6 +58,17 @@ impl Layout {
             shape: self.describe(),
             content,
         }
+    }
+
+    /// What to write, a unit at a time.
+    pub(super) fn data(&self) -> Data {
+        Data::new(self.buffer_bytes(), mix(self.seed, u64::from(self.task_index)))
+    }
+
+    /// The most that one call moves.
+    pub(super) fn buffer_bytes(&self) -> usize {
+        let largest = usize::try_from(self.sizes.largest()).unwrap_or(usize::MAX);
+        self.unit.min(largest)
     }
 
     /// Makes `task` hold what is wanted, and says under which names the files are.
@@ -94,7 +107,7 @@ impl Layout {
 
     /// To be called before anything changes the data.
     pub(super) fn unsettle(&self, task: &Dir) -> Result<(), TaskError> {
-        self.state(Content::Unsettled).write(task).map_err(TaskError::Sandbox)
+        State::unsettle(self.describe(), task).map_err(TaskError::Sandbox)
     }
 
     /// Removes data of other parameters.
@@ -114,8 +127,7 @@ impl Layout {
     }
 
     fn mend(&self, root: &Dir, share: &Share, wanted: Wanted, done: &Done) -> Result<(), TaskError> {
-        let largest = usize::try_from(self.sizes.largest()).unwrap_or(usize::MAX);
-        let mut data = Data::new(self.unit.min(largest), self.seed);
+        let mut data = self.data();
         for number in 0..share.directories() {
             let name = Name::directory(number);
             let path = root.path().join(name.to_string());

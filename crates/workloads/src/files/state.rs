@@ -53,6 +53,19 @@ impl State {
         Ok(serde_json::from_str(&text).ok())
     }
 
+    /// From now on the data may be anything; durable before anything changes them. A target without space for these
+    /// few words loses the state instead.
+    pub(crate) fn unsettle(shape: String, dir: &Dir) -> Result<(), SandboxError> {
+        let state = Self {
+            shape,
+            content: Content::Unsettled,
+        };
+        match state.write(dir) {
+            Err(error) if [Some(libc::ENOSPC), Some(libc::EDQUOT)].contains(&error.errno()) => dir.remove_file(NAME),
+            other => other,
+        }
+    }
+
     /// Replaces the state of the data in `dir`, durably.
     pub(crate) fn write(&self, dir: &Dir) -> Result<(), SandboxError> {
         let failed = |source: io::Error| SandboxError::Io {

@@ -204,7 +204,8 @@ impl Directories {
             None => {
                 self.current = None;
                 let fd = open_directory(&self.root, number)?;
-                Ok(self.current.insert(fd).as_fd())
+                let current: &OwnedFd = self.current.insert(fd);
+                Ok(current.as_fd())
             }
         }
     }
@@ -222,6 +223,7 @@ pub(super) fn open_directory(root: &Dir, number: u64) -> Result<OwnedFd, Errno> 
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::sandbox::{Allowed, Make, RunDirectory};
     use proptest::prelude::*;
 
     proptest! {
@@ -255,6 +257,34 @@ mod tests {
             prop_assert_eq!(name.as_c_str().to_str().unwrap(), expected.as_str());
             prop_assert_eq!(Name::number(b'c', name.as_c_str()), Some(start + steps));
             prop_assert_eq!(Name::number(b'r', name.as_c_str()), None);
+        }
+    }
+
+    #[test]
+    fn directories_are_kept_open_only_when_all_may_be() {
+        let top = tempfile::tempdir().unwrap();
+        let allowed = Allowed::new(vec![top.path().to_owned()]).unwrap();
+        let share = Share {
+            first: 0,
+            files: 5,
+            files_per_directory: 1,
+        };
+        for (run, keep, kept) in [("a", 5, 5), ("b", 4, 0)] {
+            let opened = RunDirectory::open_or_make(&allowed, top.path(), "m", run, Make::IfMissing);
+            let root = opened.unwrap().unwrap().0.cell("c").unwrap();
+            let path = root.path().to_owned();
+            for number in 0..5 {
+                root.make_dir(&Name::directory(number).to_string()).unwrap();
+            }
+            let mut directories = Directories::open(root, &share, keep).unwrap();
+            assert_eq!(directories.kept.len(), kept);
+            for number in [0, 1, 4, 2] {
+                let dir = directories.enter(number).unwrap();
+                let entered = rustix::fs::fstat(dir).unwrap().st_ino;
+                let named = std::fs::metadata(path.join(Name::directory(number).to_string())).unwrap();
+                assert_eq!(entered, std::os::unix::fs::MetadataExt::ino(&named));
+            }
+            assert_eq!(directories.enter(5).unwrap_err(), Errno::NOENT);
         }
     }
 

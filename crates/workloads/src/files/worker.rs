@@ -7,13 +7,16 @@ use super::calls::{self, Durable, Failed};
 use super::data::Data;
 use super::size::SizeSpec;
 use super::tree::{Directories, Name, Names, Share};
-use super::Mode;
+use super::{Done, Mode};
+use crate::clock::MonoNanos;
 use crate::op::Op;
 use crate::recorder::{ErrorFacts, OpError, Recorder};
+use crate::task::TaskError;
 use crate::workload::Worker;
 use rustix::fd::BorrowedFd;
+use rustix::io::Errno;
 use std::mem::MaybeUninit;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -174,7 +177,7 @@ impl Walk {
                     if other.is_ok() {
                         path.push(format!("({listed} of {expected} files are listed)"));
                     }
-                    let errno = other.err().unwrap_or(rustix::io::Errno::NOENT);
+                    let errno = other.err().unwrap_or(Errno::NOENT);
                     fail(recorder, Op::List, began, &path, errno.into())?;
                 }
             }
@@ -187,8 +190,8 @@ impl Walk {
 fn fail(
     recorder: &mut Recorder,
     op: Op,
-    began: crate::clock::MonoNanos,
-    path: &std::path::Path,
+    began: MonoNanos,
+    path: &Path,
     failed: Failed,
 ) -> Result<(), OpError> {
     let path = path.to_string_lossy();
@@ -198,4 +201,35 @@ fn fail(
         offset: failed.offset,
     };
     recorder.error(op, began, &facts)
+}
+
+impl Walk {
+    /// One unmeasured pass that touches what `mode` is going to touch.
+    pub(super) fn warm(&mut self, mode: Mode, buffer: &mut [u8], done: &Done) -> Result<(), TaskError> {
+        let mut listing = calls::listing_buffer();
+        for number in 0..self.share.directories() {
+            let at = Name::directory(number);
+            let path = self.path.join(at.to_string());
+            let failed = |errno: Errno| TaskError::io(format!("warm the caches with `{}`", path.display()), errno);
+            calls::list(self.directories.root(), at.as_c_str(), &mut listing, |_| {}).map_err(failed)?;
+            let files = self.share.files_of(number);
+            let mut name = Name::file(self.names, files.start);
+            let dir = self.directories.enter(number).map_err(failed)?;
+            for index in files {
+                match mode {
+                    Mode::List => {}
+                    Mode::Read => {
+                        let bytes = self.sizes.of(self.seed, self.share.first + index);
+                        calls::read(dir, name.as_c_str(), bytes, buffer).map_err(|error| failed(error.errno))?;
+                    }
+                    Mode::Create | Mode::Stat | Mode::Rename | Mode::Delete => {
+                        calls::stat(dir, name.as_c_str()).map_err(failed)?;
+                    }
+                }
+                name.advance();
+                done.add(1)?;
+            }
+        }
+        Ok(())
+    }
 }
