@@ -15,7 +15,7 @@ mod worker;
 
 use side_by_side::{Done, side_by_side};
 use size::SizeSpec;
-use state::{Content, State};
+use state::Content;
 
 use crate::op::Op;
 use crate::params::{self, KeyInfo, ParamError};

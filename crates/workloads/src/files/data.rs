@@ -3,10 +3,7 @@
 //! It knows nothing of files. One buffer is filled once and used for all; every 4 KiB of what is handed out begins with
 //! a stamp of its own (file and position), so that no two such pages that were ever written are equal.
 
-use super::size::mix;
-
-/// Each stretch of this many bytes gets its own stamp: the unit in which storage deduplicates, at the least.
-const STAMP_EVERY: usize = 4096;
+use crate::random::{self, Random};
 
 #[derive(Debug)]
 pub(crate) struct Data {
@@ -18,12 +15,7 @@ impl Data {
     /// A buffer for writes of up to `bytes`, filled, and so in memory.
     pub(crate) fn new(bytes: usize, seed: u64) -> Self {
         let mut buffer = vec![0_u8; bytes];
-        for (word, index) in buffer.chunks_mut(8).zip(0_u64..) {
-            let random = mix(seed, index).to_ne_bytes();
-            for (byte, value) in word.iter_mut().zip(random) {
-                *byte = value;
-            }
-        }
+        Random::new(seed).fill(&mut buffer);
         Self { buffer, seed }
     }
 
@@ -31,21 +23,17 @@ impl Data {
     #[inline]
     pub(crate) fn stamped(&mut self, file: u64, offset: u64, length: usize) -> &[u8] {
         let length = length.min(self.buffer.len());
-        let base = mix(self.seed ^ offset, file);
+        let mut stamp = Random::of(&[self.seed, file, offset]).next_u64();
         let Some(block) = self.buffer.get_mut(..length) else {
             return &[];
         };
-        for (page, index) in block.chunks_mut(STAMP_EVERY).zip(0_u64..) {
-            if let Some(stamp) = page.first_chunk_mut::<8>() {
-                *stamp = base.wrapping_add(index).to_ne_bytes();
-            }
-        }
+        random::stamp(block, &mut stamp);
         block
     }
 
-    /// The largest write that the buffer holds.
-    pub(crate) fn capacity(&self) -> usize {
-        self.buffer.len()
+    /// The bytes themselves, without a stamp.
+    pub(crate) fn into_bytes(self) -> Vec<u8> {
+        self.buffer
     }
 }
 
@@ -61,7 +49,7 @@ mod tests {
         let mut pages = HashSet::new();
         for file in 0..20 {
             for offset in [0, 64 << 10] {
-                for page in data.stamped(file, offset, 64 << 10).chunks(STAMP_EVERY) {
+                for page in data.stamped(file, offset, 64 << 10).chunks(4096) {
                     assert!(pages.insert(page.to_vec()), "file {file} repeats a page");
                 }
             }

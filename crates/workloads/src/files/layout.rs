@@ -7,9 +7,10 @@
 use super::calls::{self, Durable};
 use super::data::Data;
 use super::side_by_side::{Done, side_by_side};
-use super::size::{SizeSpec, mix};
+use super::size::SizeSpec;
 use super::state::{Content, State};
 use super::tree::{Name, Names, Shape, Share, open_directory};
+use crate::random::Random;
 use crate::sandbox::Dir;
 use crate::task::{PrepareControl, TaskError};
 use rustix::fd::{AsFd, BorrowedFd};
@@ -62,7 +63,7 @@ impl Layout {
 
     /// What to write, a unit at a time.
     pub(super) fn data(&self) -> Data {
-        Data::new(self.buffer_bytes(), mix(self.seed, u64::from(self.task_index)))
+        Data::new(self.buffer_bytes(), Random::of(&[self.seed, u64::from(self.task_index)]).next_u64())
     }
 
     /// The most that one call moves.

@@ -3,6 +3,7 @@
 //! It knows nothing of directories or workers. The size of file `i` of a task is a pure function of the specification,
 //! the seed and `i`, so that a later mode, or another process, knows what an earlier one wrote without storing it.
 
+use crate::random::Random;
 use crate::units::Bytes;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
@@ -39,9 +40,8 @@ impl SizeSpec {
         match *self {
             Self::Fixed(bytes) => bytes,
             Self::Uniform { min, max } => {
-                let span = u128::from(max - min) + 1;
-                let picked = (u128::from(mix(seed, index)) * span) >> 64;
-                min + u64::try_from(picked).unwrap_or(max - min)
+                let mut random = Random::of(&[seed, index]);
+                min + random.below((max - min).saturating_add(1))
             }
             Self::Lognormal {
                 mean,
@@ -77,15 +77,6 @@ impl SizeSpec {
     }
 }
 
-/// One well mixed 64-bit number for each (seed, index): the SplitMix64 sequence, entered at `index`.
-#[inline]
-pub(crate) fn mix(seed: u64, index: u64) -> u64 {
-    let mut z = seed.wrapping_add(index.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}
-
 #[expect(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
@@ -95,8 +86,9 @@ pub(crate) fn mix(seed: u64, index: u64) -> u64 {
 fn lognormal(mean: u64, sigma: f64, seed: u64, index: u64) -> u64 {
     const UNIT: f64 = 1.0 / (1_u64 << 53) as f64;
     // Box-Muller: the first number is in (0, 1], so its logarithm is finite.
-    let first = ((mix(seed, index.wrapping_mul(2)) >> 11) + 1) as f64 * UNIT;
-    let second = (mix(seed, index.wrapping_mul(2).wrapping_add(1)) >> 11) as f64 * UNIT;
+    let mut random = Random::of(&[seed, index]);
+    let first = ((random.next_u64() >> 11) + 1) as f64 * UNIT;
+    let second = (random.next_u64() >> 11) as f64 * UNIT;
     let normal = (-2.0 * first.ln()).sqrt() * (std::f64::consts::TAU * second).cos();
     let mu = (mean as f64).ln() - sigma * sigma / 2.0;
     (mu + sigma * normal).exp().round() as u64

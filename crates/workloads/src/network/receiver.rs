@@ -6,35 +6,39 @@
 
 use super::hello::{self, Verdict};
 use super::socket::{self, is_pause};
-use super::{Mode, Params};
+use super::Mode;
+use crate::workload::Received;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 /// A connection that has not shown its token by then is closed.
 const HELLO_DEADLINE: Duration = Duration::from_secs(2);
-/// Connections whose hello is not complete yet; further ones are closed at once. The expected peer needs one for each
-/// stream at most, and a stranger must not be able to hold more of our memory and descriptors.
-const MOST_PENDING: usize = 64;
+/// Connections whose hello is not complete yet, beyond one for each stream; further ones are closed at once, so that a
+/// stranger on the peer's host cannot hold much of our memory and descriptors.
+const MOST_PENDING_MORE: usize = 16;
 /// Received in one call. Larger ones leave the cache before they are used up.
 const RECEIVE_BYTES: usize = 256 << 10;
 
 /// What a receiving end lets in.
 #[derive(Clone, Debug)]
 pub(super) struct Door {
-    pub peer: IpAddr,
+    /// Whose connections are let in; anybody's who knows the token when it is not known.
+    pub peer: Option<IpAddr>,
     pub token: String,
     pub mode: Mode,
-    pub params: Params,
+    pub streams: u32,
+    pub block_bytes: usize,
 }
 
 #[derive(Debug)]
 pub(super) struct OpenPort {
-    port: u16,
+    pub(super) address: SocketAddr,
+    seen: Arc<Seen>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -42,29 +46,34 @@ pub(super) struct OpenPort {
 impl OpenPort {
     /// Opens a free port on `address`.
     pub(super) fn open(address: IpAddr, door: Door) -> io::Result<Self> {
+        if door.token.is_empty() {
+            let without = "a link without a token would let in anybody";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, without));
+        }
         let listener = TcpListener::bind(SocketAddr::new(address, 0))?;
         listener.set_nonblocking(true)?;
-        let port = listener.local_addr()?.port();
+        let address = listener.local_addr()?;
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
+        let seen = Arc::new(Seen::default());
+        let seeing = Arc::clone(&seen);
         let thread = thread::Builder::new()
             .name("link-accept".into())
-            .spawn(move || serve(listener, &door, &stopped))?;
+            .spawn(move || serve(listener, &door, &seeing, &stopped))?;
         Ok(Self {
-            port,
+            address,
+            seen,
             stop,
             thread: Some(thread),
         })
     }
 
-    pub(super) fn port(&self) -> u16 {
-        self.port
-    }
-
-    /// Whether all streams have ended and nothing is left to stop.
-    #[cfg(test)]
-    pub(super) fn has_ended(&self) -> bool {
-        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+    /// What the streams that have ended took.
+    pub(super) fn received(&self) -> Received {
+        Received {
+            connections: self.seen.connections.load(Ordering::Relaxed),
+            bytes: self.seen.bytes.load(Ordering::Relaxed),
+        }
     }
 
     /// Closes everything; returns when all threads have ended.
@@ -84,6 +93,13 @@ impl Drop for OpenPort {
     }
 }
 
+/// What arrived.
+#[derive(Debug, Default)]
+struct Seen {
+    connections: AtomicU64,
+    bytes: AtomicU64,
+}
+
 /// A connection that has not said all of its hello.
 struct Pending {
     stream: TcpStream,
@@ -91,13 +107,19 @@ struct Pending {
     until: Instant,
 }
 
-fn serve(listener: TcpListener, door: &Door, stop: &AtomicBool) {
+fn serve(listener: TcpListener, door: &Door, seen: &Seen, stop: &AtomicBool) {
     let admitted = admit_all(listener, door, stop);
     thread::scope(|scope| {
         for stream in admitted {
-            let take = move || match door.mode {
-                Mode::Throughput => absorb(&stream, stop),
-                Mode::Ping => echo(&stream, door.params.block_bytes(door.mode), stop),
+            seen.connections.fetch_add(1, Ordering::Relaxed);
+            let take = move || {
+                let mut taken = 0;
+                let result = match door.mode {
+                    Mode::Throughput => absorb(&stream, &mut taken, stop),
+                    Mode::Ping => echo(&stream, door.block_bytes, &mut taken, stop),
+                };
+                seen.bytes.fetch_add(taken, Ordering::Relaxed);
+                result
             };
             let spawned = thread::Builder::new().name("link-receive".into()).spawn_scoped(scope, move || {
                 if let Err(error) = take() {
@@ -116,7 +138,7 @@ fn serve(listener: TcpListener, door: &Door, stop: &AtomicBool) {
 fn admit_all(listener: TcpListener, door: &Door, stop: &AtomicBool) -> Vec<TcpStream> {
     let mut pending: Vec<Pending> = Vec::new();
     let mut admitted: Vec<Option<TcpStream>> = Vec::new();
-    admitted.resize_with(usize::try_from(door.params.streams).unwrap_or(0), || None);
+    admitted.resize_with(usize::try_from(door.streams).unwrap_or(0), || None);
     while !stop.load(Ordering::Relaxed) && admitted.iter().any(Option::is_none) {
         wait(&listener, &pending);
         accept_new(&listener, door, &mut pending);
@@ -154,11 +176,14 @@ fn wait(listener: &TcpListener, pending: &[Pending]) {
 
 fn accept_new(listener: &TcpListener, door: &Door, pending: &mut Vec<Pending>) {
     while let Ok((stream, from)) = listener.accept() {
-        let expected = from.ip().to_canonical() == door.peer.to_canonical();
+        let expected = door
+            .peer
+            .is_none_or(|peer| from.ip().to_canonical() == peer.to_canonical());
         if !expected {
-            tracing::warn!(peer = %from, expected = %door.peer, "a connection from a stranger was refused");
+            tracing::warn!(peer = %from, expected = ?door.peer, "a connection from a stranger was refused");
         }
-        if expected && pending.len() < MOST_PENDING && stream.set_nonblocking(true).is_ok() {
+        let most = usize::try_from(door.streams).unwrap_or(0) + MOST_PENDING_MORE;
+        if expected && pending.len() < most && stream.set_nonblocking(true).is_ok() {
             pending.push(Pending {
                 stream,
                 said: Vec::with_capacity(hello::MOST_BYTES),
@@ -181,10 +206,7 @@ fn hear(connection: &mut Pending, door: &Door) -> Verdict {
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 // What came before the error has been appended.
-                return match hello::judge(&connection.said, &door.token) {
-                    Verdict::Stream(index) => Verdict::Stream(index),
-                    other => other,
-                };
+                return hello::judge(&connection.said, &door.token);
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(_) => return Verdict::Stranger,
@@ -205,13 +227,12 @@ fn welcome(stream: &TcpStream) -> Option<TcpStream> {
 }
 
 /// Takes all that comes; at the end says how much it was.
-fn absorb(mut stream: &TcpStream, stop: &AtomicBool) -> io::Result<()> {
+fn absorb(mut stream: &TcpStream, received: &mut u64, stop: &AtomicBool) -> io::Result<()> {
     let mut buffer = vec![1_u8; RECEIVE_BYTES];
-    let mut received = 0_u64;
     while !stop.load(Ordering::Relaxed) {
         match stream.read(&mut buffer) {
             Ok(0) => return stream.write_all(&received.to_le_bytes()),
-            Ok(count) => received += u64::try_from(count).unwrap_or(0),
+            Ok(count) => *received += u64::try_from(count).unwrap_or(0),
             Err(error) if is_pause(&error) => {}
             Err(error) => return Err(error),
         }
@@ -220,10 +241,14 @@ fn absorb(mut stream: &TcpStream, stop: &AtomicBool) -> io::Result<()> {
 }
 
 /// Sends each whole message back.
-fn echo(mut stream: &TcpStream, message_bytes: usize, stop: &AtomicBool) -> io::Result<()> {
+fn echo(
+    mut stream: &TcpStream,
+    message_bytes: usize,
+    echoed: &mut u64,
+    stop: &AtomicBool,
+) -> io::Result<()> {
     let mut message = vec![1_u8; message_bytes];
-    let mut echoed = 0_u64;
-    loop {
+    while !stop.load(Ordering::Relaxed) {
         match fill(stream, &mut message, stop)? {
             Filled::Whole => {}
             Filled::Ended => return stream.write_all(&echoed.to_le_bytes()),
@@ -241,8 +266,9 @@ fn echo(mut stream: &TcpStream, message_bytes: usize, stop: &AtomicBool) -> io::
                 Err(error) => return Err(error),
             }
         }
-        echoed += u64::try_from(message.len()).unwrap_or(0);
+        *echoed += u64::try_from(message.len()).unwrap_or(0);
     }
+    Ok(())
 }
 
 enum Filled {
