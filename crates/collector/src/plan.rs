@@ -15,6 +15,8 @@ mod select;
 mod set;
 mod source;
 mod space;
+#[cfg(test)]
+mod tests;
 
 pub use assume::assumed_agents;
 pub use cells::Cell;
