@@ -222,7 +222,7 @@ fn a_failed_copy_is_counted_and_the_data_are_not_trusted() {
 #[test]
 fn a_stop_ends_a_large_copy_soon() {
     let cell = Cell::new();
-    let mut task = Task::prepare(&cell.spec("in", json!({"files": 4, "size": "200m"})), &PrepareControl::silent()).unwrap();
+    let mut task = Task::prepare(&cell.spec("in", json!({"files": 4, "size": "48m"})), &PrepareControl::silent()).unwrap();
     let stopper = task.stopper();
     task.arm(MonoNanos::now().saturating_add(Duration::from_millis(5))).unwrap();
     let end = std::thread::scope(|scope| {
@@ -236,7 +236,7 @@ fn a_stop_ends_a_large_copy_soon() {
     });
     assert_eq!((end.state, end.error), (End::Stopped, None));
     assert!(end.ended.since(end.planned_start) < Duration::from_secs(2));
-    assert!(cell.data().values().all(|content| content.len() == 200 << 20), "a partial copy was left");
+    assert!(cell.data().values().all(|content| content.len() == 48 << 20), "a partial copy was left");
     assert!(cell.scratch_is_empty());
 }
 
