@@ -8,10 +8,13 @@
 pub mod clock;
 pub mod histogram;
 pub mod interval;
+pub mod io;
+pub mod memory;
 
 pub mod null;
 pub mod op;
 pub mod params;
+pub mod random;
 pub mod recorder;
 pub mod sandbox;
 pub mod task;

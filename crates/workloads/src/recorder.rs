@@ -123,7 +123,11 @@ impl Recorder {
     /// Records an operation that succeeded.
     #[inline]
     pub fn end(&mut self, op: Op, began: MonoNanos, bytes: u64) {
-        let now = MonoNanos::now();
+        self.end_at(MonoNanos::now(), op, began, bytes);
+    }
+
+    #[inline(always)]
+    fn end_at(&mut self, now: MonoNanos, op: Op, began: MonoNanos, bytes: u64) {
         self.link.hide();
         if now >= self.boundary {
             self.roll(op, began, now);
@@ -145,7 +149,16 @@ impl Recorder {
         began: MonoNanos,
         facts: &ErrorFacts<'_>,
     ) -> Result<(), OpError> {
-        let now = MonoNanos::now();
+        self.error_at(MonoNanos::now(), op, began, facts)
+    }
+
+    fn error_at(
+        &mut self,
+        now: MonoNanos,
+        op: Op,
+        began: MonoNanos,
+        facts: &ErrorFacts<'_>,
+    ) -> Result<(), OpError> {
         self.link.hide();
         if now >= self.boundary {
             self.roll(op, began, now);
@@ -245,4 +258,4 @@ const _: () = assert!(
 );
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
