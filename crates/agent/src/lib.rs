@@ -9,9 +9,12 @@ pub mod config;
 pub mod sampler;
 mod clock;
 mod host;
+mod runner;
+mod session;
+mod spool;
 mod state;
 mod telemetry;
-mod session;
+mod wire;
 
 pub use config::{AgentConfig, ConfigError};
 

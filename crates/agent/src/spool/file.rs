@@ -271,7 +271,7 @@ impl SpoolFile {
         let mut group = self.group(from).await?;
         while group.len() > 1 {
             let merged = self.merge(&group)?;
-            if merged.len() <= benchmesh_limit() {
+            if merged.len() <= wire::batch::MOST_BYTES {
                 return self.replace(&group, merged).await.map(Some);
             }
             // Too much for one batch: fewer of them.
@@ -375,11 +375,6 @@ impl SpoolFile {
         }
         Ok(())
     }
-}
-
-/// A merged batch stays well below what the wire takes, with room for its envelope.
-fn benchmesh_limit() -> usize {
-    wire::batch::MOST_BYTES
 }
 
 fn options(path: &Path) -> SqliteConnectOptions {
