@@ -151,7 +151,11 @@ pub fn expand(plan: &Plan, agents: &[AgentFacts]) -> Result<Expansion, PlanError
 }
 
 /// Refuses an expansion that would fill a file system, by what the agents said of their free space.
-pub fn check_space(plan: &Plan, expansion: &Expansion, agents: &[AgentFacts]) -> Result<(), PlanErrors> {
+pub fn check_space(
+    plan: &Plan,
+    expansion: &Expansion,
+    agents: &[AgentFacts],
+) -> Result<(), PlanErrors> {
     let mut mistakes = Mistakes::new(&plan.source);
     space::check(expansion, agents, &mut mistakes);
     mistakes.into_result(Some(()))

@@ -9,8 +9,8 @@ mod guard;
 use futures::TryStreamExt;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteRow};
 use sqlx::{
-    Column, ConnectOptions, Connection, Decode, Executor, Row as _, Sqlite, SqliteConnection, SqlSafeStr,
-    Statement, TypeInfo, ValueRef,
+    Column, ConnectOptions, Connection, Decode, Executor, Row as _, SqlSafeStr, Sqlite,
+    SqliteConnection, Statement, TypeInfo, ValueRef,
 };
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -177,7 +177,9 @@ pub async fn run(path: &Path, sql: &str, limit: Duration) -> Result<Answer, Quer
 pub(crate) async fn open(path: &Path) -> Result<SqliteConnection, QueryError> {
     match std::fs::metadata(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            return Err(QueryError::NoFile { path: path.to_owned() });
+            return Err(QueryError::NoFile {
+                path: path.to_owned(),
+            });
         }
         Ok(_) | Err(_) => {}
     }
@@ -218,7 +220,11 @@ async fn send_rows(
         batch.push(row);
         if batch.len() >= ROWS_PER_BATCH || bytes >= BYTES_PER_BATCH {
             bytes = 0;
-            if to_receiver.send(Ok(std::mem::take(&mut batch))).await.is_err() {
+            if to_receiver
+                .send(Ok(std::mem::take(&mut batch)))
+                .await
+                .is_err()
+            {
                 return Ok(());
             }
         }

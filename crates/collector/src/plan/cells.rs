@@ -46,7 +46,9 @@ pub(super) fn checked(
 ) -> Vec<Cell> {
     let count = matrix
         .iter()
-        .try_fold(1_usize, |n, dimension| n.checked_mul(dimension.values.len()))
+        .try_fold(1_usize, |n, dimension| {
+            n.checked_mul(dimension.values.len())
+        })
         .filter(|count| *count <= MAX_CELLS);
     let Some(count) = count else {
         mistakes.at(
@@ -141,7 +143,8 @@ fn judged(
             if rest.len() == params.len() {
                 let spot = Spot {
                     span: phase.span.clone(),
-                    key: key.map_or_else(|| phase.key.clone(), |key| format!("{}.{key}", phase.key)),
+                    key: key
+                        .map_or_else(|| phase.key.clone(), |key| format!("{}.{key}", phase.key)),
                 };
                 mistakes.at(&spot, error.message, "");
             }

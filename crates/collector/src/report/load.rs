@@ -3,8 +3,8 @@
 //! It asks the tables and views of docs/database.md and nothing else; a person could ask the same in SQL.
 
 use super::{
-    AgentReport, CostReport, DaemonReport, EventReport, LinkReport, OpReport, REPORT_FORMAT, Report, RunReport,
-    StepReport, TaskFailure,
+    AgentReport, CostReport, DaemonReport, EventReport, LinkReport, OpReport, REPORT_FORMAT,
+    Report, RunReport, StepReport, TaskFailure,
 };
 use crate::model::{RunId, StepId};
 use crate::query::{self, QueryError};
@@ -123,10 +123,15 @@ async fn rows<T>(
         .fetch_all(connection)
         .await
         .map_err(reading(what))?;
-    rows.iter().map(|row| make(row).map_err(reading(what))).collect()
+    rows.iter()
+        .map(|row| make(row).map_err(reading(what)))
+        .collect()
 }
 
-async fn steps(connection: &mut SqliteConnection, run: RunId) -> Result<Vec<StepReport>, ReportError> {
+async fn steps(
+    connection: &mut SqliteConnection,
+    run: RunId,
+) -> Result<Vec<StepReport>, ReportError> {
     rows(
         connection,
         "steps",
@@ -278,7 +283,10 @@ async fn add_tasks(
     Ok(())
 }
 
-async fn agents(connection: &mut SqliteConnection, run: RunId) -> Result<Vec<AgentReport>, ReportError> {
+async fn agents(
+    connection: &mut SqliteConnection,
+    run: RunId,
+) -> Result<Vec<AgentReport>, ReportError> {
     rows(
         connection,
         "agents",
@@ -303,7 +311,10 @@ async fn agents(connection: &mut SqliteConnection, run: RunId) -> Result<Vec<Age
     .await
 }
 
-async fn daemons(connection: &mut SqliteConnection, run: RunId) -> Result<Vec<DaemonReport>, ReportError> {
+async fn daemons(
+    connection: &mut SqliteConnection,
+    run: RunId,
+) -> Result<Vec<DaemonReport>, ReportError> {
     rows(
         connection,
         "v_daemon_usage",
@@ -332,7 +343,10 @@ async fn daemons(connection: &mut SqliteConnection, run: RunId) -> Result<Vec<Da
     .await
 }
 
-async fn costs(connection: &mut SqliteConnection, run: RunId) -> Result<Vec<CostReport>, ReportError> {
+async fn costs(
+    connection: &mut SqliteConnection,
+    run: RunId,
+) -> Result<Vec<CostReport>, ReportError> {
     rows(
         connection,
         "v_cost",
@@ -351,7 +365,10 @@ async fn costs(connection: &mut SqliteConnection, run: RunId) -> Result<Vec<Cost
     .await
 }
 
-async fn links(connection: &mut SqliteConnection, run: RunId) -> Result<Vec<LinkReport>, ReportError> {
+async fn links(
+    connection: &mut SqliteConnection,
+    run: RunId,
+) -> Result<Vec<LinkReport>, ReportError> {
     rows(
         connection,
         "v_links",
@@ -370,7 +387,10 @@ async fn links(connection: &mut SqliteConnection, run: RunId) -> Result<Vec<Link
     .await
 }
 
-async fn events(connection: &mut SqliteConnection, run: RunId) -> Result<Vec<EventReport>, ReportError> {
+async fn events(
+    connection: &mut SqliteConnection,
+    run: RunId,
+) -> Result<Vec<EventReport>, ReportError> {
     rows(
         connection,
         "events",

@@ -8,8 +8,9 @@ use super::{
     Loss, NetSample, OpInterval, Process, TaskEnd,
 };
 use crate::model::{MeshMicros, RunId, Severity, StepId, TaskId, TaskState};
-use crate::results::distribution::{Distribution, Packed};
+use crate::results::histogram_of;
 use benchmesh_proto::v1 as proto;
+use benchmesh_workloads::histogram::Blob;
 
 /// Names, ids and kinds, in bytes.
 const NAME_BYTES: usize = 256;
@@ -25,6 +26,8 @@ const LATEST_US: i64 = 7_258_118_400_000_000;
 const LONGEST_US: i64 = 366 * 86_400 * 1_000_000;
 /// The largest cumulative counter that is believed: a difference of two always fits 64 bits.
 const LARGEST: i64 = 1 << 62;
+/// Sums of squares of an hour in nanoseconds, a million million times.
+const LARGEST_SUM: f64 = 1e37;
 /// The most operations or bytes of one interval: sums over thousands of intervals still fit 64 bits.
 const LARGEST_COUNT: i64 = 1 << 50;
 
@@ -228,13 +231,10 @@ fn op_interval(wire: proto::OpInterval) -> Result<OpInterval, BatchError> {
     })
 }
 
-fn distribution(field: &'static str, wire: proto::Distribution) -> Result<Packed, BatchError> {
-    count(field, wire.count)?;
-    count(field, wire.min_ns)?;
-    count(field, wire.max_ns)?;
-    count(field, wire.saturated)?;
-    let packed = Packed {
-        histogram: wire.histogram,
+/// What is kept is the blob; decoding it once here is what makes it believed.
+fn distribution(field: &'static str, wire: proto::Distribution) -> Result<Blob, BatchError> {
+    let blob = Blob {
+        v2_deflate: wire.histogram,
         count: wire.count,
         sum_ns: wire.sum_ns,
         sum_squares_ns2: wire.sum_squares_ns2,
@@ -243,15 +243,20 @@ fn distribution(field: &'static str, wire: proto::Distribution) -> Result<Packed
         saturated: wire.saturated,
     };
     let invalid = |why: String| BatchError::Invalid { field, why };
-    if packed.histogram.len() > PACKED_BYTES {
+    if blob.v2_deflate.len() > PACKED_BYTES {
         return Err(invalid(format!(
             "{} bytes are more than any histogram has",
-            packed.histogram.len()
+            blob.v2_deflate.len()
         )));
     }
-    // What is kept is the packed form; unpacking it once here is what makes it believed.
-    Distribution::unpack(&packed).map_err(|error| invalid(error.to_string()))?;
-    Ok(packed)
+    count(field, blob.count)?;
+    count(field, blob.max_ns)?;
+    let bound = LARGEST_SUM;
+    if !(0.0..=bound).contains(&blob.sum_ns) || !(0.0..=bound).contains(&blob.sum_squares_ns2) {
+        return Err(invalid("its sums cannot be those of its values".to_owned()));
+    }
+    histogram_of(&blob).map_err(|error| invalid(error.to_string()))?;
+    Ok(blob)
 }
 
 fn process(field: &'static str, pid: i32, start_ticks: u64) -> Result<Process, BatchError> {
