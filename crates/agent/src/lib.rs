@@ -5,11 +5,11 @@
 //! survives a restart, `wire` is the only place that names generated types. It knows nothing of plans, steps' order or
 //! the database; a collector cannot widen what its configuration allows.
 
-pub mod config;
-pub mod sampler;
 mod clock;
+pub mod config;
 mod host;
 mod runner;
+pub mod sampler;
 mod session;
 mod spool;
 mod state;

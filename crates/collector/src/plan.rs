@@ -14,6 +14,8 @@ mod select;
 mod set;
 mod source;
 mod space;
+#[cfg(test)]
+mod tests;
 
 pub use cells::Cell;
 pub use errors::{Place, PlanError, PlanErrors};

@@ -6,9 +6,13 @@ use super::{
     Cache, Pairs, Phase, Plan, Target,
     cells::Cell,
     select::{Selected, Selector},
-    source::{Mistakes, Spot, listed, nearest},
+    source::{Mistakes, Spot, listed},
 };
-use benchmesh_workloads::workload::{Footprint, Needs};
+use benchmesh_workloads::{
+    params::nearest,
+    workload::{Footprint, Needs},
+};
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,7 +24,7 @@ use std::{
 const MAX_STEPS: usize = 100_000;
 
 /// What expansion has to know of an attached agent.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AgentFacts {
     pub name: String,
     pub labels: BTreeMap<String, String>,
@@ -37,7 +41,7 @@ pub struct AgentFacts {
 }
 
 /// What an agent said of a path.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PathFacts {
     pub allowed: bool,
     /// Empty: usable.
@@ -201,10 +205,13 @@ fn add_steps(
                 settle: phase.settle,
                 params: cell.params.clone(),
                 tasks: tasks.clone(),
-                moved_bytes: footprint.moved_bytes.saturating_mul(count),
+                moved_bytes: match footprint.runtime {
+                    None => footprint.moved_bytes.saturating_mul(count),
+                    Some(_) => 0,
+                },
                 files: footprint.files.saturating_mul(count),
                 expected: footprint.runtime,
-                footprint: footprint.clone(),
+                footprint: *footprint,
                 at: phase.at.clone(),
             });
         }

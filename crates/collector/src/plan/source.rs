@@ -98,10 +98,6 @@ impl<'s> Mistakes<'s> {
         self.found.push((usize::MAX, error));
     }
 
-    pub fn is_empty(&self) -> bool {
-        self.found.is_empty()
-    }
-
     /// `value`, if there was no mistake.
     pub fn into_result<T>(self, value: Option<T>) -> Result<T, PlanErrors> {
         let mut found = self.found;
@@ -114,16 +110,6 @@ impl<'s> Mistakes<'s> {
             errors: found.into_iter().map(|(_, error)| error).collect(),
         })
     }
-}
-
-/// The one of `known` that `word` was probably meant to be.
-pub(crate) fn nearest<'k>(word: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
-    known
-        .into_iter()
-        .map(|candidate| (strsim::damerau_levenshtein(word, candidate), candidate))
-        .filter(|(distance, candidate)| *distance <= 1 + candidate.chars().count() / 3)
-        .min_by_key(|(distance, _)| *distance)
-        .map(|(_, candidate)| candidate)
 }
 
 /// "a, b and c", or "none".
