@@ -7,7 +7,11 @@ pub const DEFAULT_COLLECTOR: &str = "127.0.0.1:4750";
 
 /// `HOST:PORT`, an IPv6 address in brackets. The name is resolved when it is dialled.
 pub fn address(text: &str) -> Result<String, String> {
-    let wrong = |problem: &str| Err(format!("{problem}; write HOST:PORT, e.g. {DEFAULT_COLLECTOR}"));
+    let wrong = |problem: &str| {
+        Err(format!(
+            "{problem}; write HOST:PORT, e.g. {DEFAULT_COLLECTOR}"
+        ))
+    };
     if text.contains("//") {
         return wrong("it is a URL");
     }
@@ -29,7 +33,9 @@ pub fn address(text: &str) -> Result<String, String> {
 /// `K=V` with a key.
 pub fn label(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
-        Some((key, value)) if !key.trim().is_empty() => Ok((key.trim().to_owned(), value.trim().to_owned())),
+        Some((key, value)) if !key.trim().is_empty() => {
+            Ok((key.trim().to_owned(), value.trim().to_owned()))
+        }
         _ => Err("write K=V, e.g. role=client".to_owned()),
     }
 }

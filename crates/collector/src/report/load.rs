@@ -7,7 +7,7 @@ use super::{
     Report, RunReport, StepReport, TaskFailure,
 };
 use crate::model::{RunId, StepId};
-use crate::query::{self, QueryError};
+use crate::query::{QueryError, ReadOnly};
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Connection, Row, SqliteConnection, SqlitePool};
 use std::path::Path;
@@ -39,11 +39,9 @@ pub async fn load(pool: &SqlitePool, wanted: &str) -> Result<Report, ReportError
 
 /// As [`load`], from a file that no collector of this process has open. Never makes or changes it.
 pub async fn load_file(path: &Path, wanted: &str) -> Result<Report, ReportError> {
-    let mut connection = query::open(path).await.map_err(ReportError::Open)?;
-    let report = load_from(&mut connection, wanted).await;
-    if let Err(error) = connection.close().await {
-        tracing::debug!(%error, "close the report's connection");
-    }
+    let mut file = ReadOnly::open(path).await.map_err(ReportError::Open)?;
+    let report = load_from(&mut file.connection, wanted).await;
+    file.close().await;
     report
 }
 
