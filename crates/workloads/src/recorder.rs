@@ -180,6 +180,18 @@ impl Recorder {
         self.last >= self.until || self.stop.load(Ordering::Relaxed)
     }
 
+    /// Whether it was told to end, whatever the time.
+    #[inline]
+    pub fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    /// The end of the runtime; beyond all time when there is none.
+    #[inline]
+    pub fn until(&self) -> MonoNanos {
+        self.until
+    }
+
     /// Whether this load runs for a time rather than through its data once.
     pub fn is_timed(&self) -> bool {
         self.timing.runtime.is_some()
