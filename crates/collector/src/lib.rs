@@ -4,6 +4,7 @@
 //! (`scheduler`), and what the agents measured is committed before it is acknowledged (`ingest`, `store`). Only
 //! `service` and the conversions beside it name the types of the wire.
 
+pub mod clock;
 pub mod ingest;
 pub mod model;
 pub mod plan;
@@ -11,6 +12,7 @@ pub mod query;
 pub mod report;
 pub mod results;
 pub mod service;
+pub mod sessions;
 pub mod store;
 
 pub use service::{Collector, CollectorConfig, CollectorError};

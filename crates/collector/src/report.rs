@@ -10,7 +10,7 @@ mod load;
 mod markdown;
 mod sheets;
 
-pub use csv::csv;
+pub use csv::{csv, field as csv_field};
 pub use load::{ReportError, load, load_file};
 pub use markdown::markdown;
 pub use sheets::{Align, Column, Sheet, heading, sheets};

@@ -50,7 +50,13 @@ const NAMED_PRAGMAS: &[&str] = &[
 ];
 
 /// Functions that reach beyond the database.
-const BARRED_FUNCTIONS: &[&str] = &["load_extension", "fts3_tokenizer", "readfile", "writefile", "edit"];
+const BARRED_FUNCTIONS: &[&str] = &[
+    "load_extension",
+    "fts3_tokenizer",
+    "readfile",
+    "writefile",
+    "edit",
+];
 
 /// From now on the connection reads and does nothing else.
 pub(super) fn install(connection: &mut sqlx::sqlite::LockedSqliteHandle<'_>) {
@@ -81,7 +87,11 @@ pub(super) fn inspect(
             Outcome::Nothing => {}
             Outcome::Reads => statements += 1,
             Outcome::Writes => return Err(QueryError::NotReading),
-            Outcome::Failed { code, message, offset } => {
+            Outcome::Failed {
+                code,
+                message,
+                offset,
+            } => {
                 // A barred function is a plain error of SQLite's, told apart by its words alone.
                 if code & 0xff == ffi::SQLITE_AUTH || message.starts_with("not authorized") {
                     return Err(QueryError::NotReading);
@@ -152,18 +162,29 @@ fn prepare(database: *mut ffi::sqlite3, sql: &str) -> Prepared {
             let offset = usize::try_from(ffi::sqlite3_error_offset(database)).ok();
             return Prepared {
                 used: sql.len(),
-                outcome: Outcome::Failed { code, message, offset },
+                outcome: Outcome::Failed {
+                    code,
+                    message,
+                    offset,
+                },
             };
         }
         let used = (tail as usize).saturating_sub(sql.as_ptr() as usize);
         if statement.is_null() {
-            return Prepared { used, outcome: Outcome::Nothing };
+            return Prepared {
+                used,
+                outcome: Outcome::Nothing,
+            };
         }
         let reads = ffi::sqlite3_stmt_readonly(statement) != 0;
         ffi::sqlite3_finalize(statement);
         Prepared {
             used,
-            outcome: if reads { Outcome::Reads } else { Outcome::Writes },
+            outcome: if reads {
+                Outcome::Reads
+            } else {
+                Outcome::Writes
+            },
         }
     }
 }
@@ -172,7 +193,12 @@ fn prepare(database: *mut ffi::sqlite3, sql: &str) -> Prepared {
 fn place(sql: &str, offset: usize) -> String {
     let before = sql.get(..offset).unwrap_or(sql);
     let line_start = before.rfind('\n').map_or(0, |at| at + 1);
-    let line = sql.get(line_start..).unwrap_or("").lines().next().unwrap_or("");
+    let line = sql
+        .get(line_start..)
+        .unwrap_or("")
+        .lines()
+        .next()
+        .unwrap_or("");
     let column = before.get(line_start..).unwrap_or("").chars().count();
     format!("{line}\n{:column$}^", "")
 }

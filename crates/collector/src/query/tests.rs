@@ -19,7 +19,11 @@ fn database(directory: &Path) -> PathBuf {
     path
 }
 
-async fn all(path: &Path, sql: &str, limit: Duration) -> Result<(Vec<String>, Vec<Row>), QueryError> {
+async fn all(
+    path: &Path,
+    sql: &str,
+    limit: Duration,
+) -> Result<(Vec<String>, Vec<Row>), QueryError> {
     let mut answer = run(path, sql, limit).await?;
     let mut rows = Vec::new();
     while let Some(batch) = answer.rows.recv().await {
@@ -30,16 +34,11 @@ async fn all(path: &Path, sql: &str, limit: Duration) -> Result<(Vec<String>, Ve
 
 const LONG: Duration = Duration::from_secs(60);
 
-/// Every file beneath, with its bytes: what a query must leave as it was. SQLite's shared memory file is its lock table,
-/// not data.
+/// Every file beneath, with its bytes: what a query must leave as it was.
 fn contents(directory: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     std::fs::read_dir(directory)
         .unwrap()
         .map(|entry| entry.unwrap().path())
-        .filter(|path| {
-            let name = path.to_string_lossy().into_owned();
-            !name.ends_with("-shm") && !(name.ends_with("-wal") && std::fs::metadata(path).unwrap().len() == 0)
-        })
         .map(|path| (path.clone(), std::fs::read(&path).unwrap()))
         .collect()
 }
@@ -48,9 +47,13 @@ fn contents(directory: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
 async fn values_come_as_they_are_stored() {
     let directory = tempfile::tempdir().unwrap();
     let path = database(directory.path());
-    let (columns, rows) = all(&path, "SELECT *, id + 1 AS next FROM things ORDER BY id", LONG)
-        .await
-        .unwrap();
+    let (columns, rows) = all(
+        &path,
+        "SELECT *, id + 1 AS next FROM things ORDER BY id",
+        LONG,
+    )
+    .await
+    .unwrap();
     assert_eq!(columns, ["id", "name", "share", "bytes", "next"]);
     assert_eq!(
         rows[0],
@@ -64,7 +67,13 @@ async fn values_come_as_they_are_stored() {
     );
     assert_eq!(
         rows[1],
-        [Value::Integer(2), Value::Null, Value::Null, Value::Null, Value::Integer(3)]
+        [
+            Value::Integer(2),
+            Value::Null,
+            Value::Null,
+            Value::Null,
+            Value::Integer(3)
+        ]
     );
     assert_eq!(rows[2][3], Value::Blob(vec![]));
     // The type is the value's, not the first row's: one column of four types.
@@ -77,9 +86,16 @@ async fn values_come_as_they_are_stored() {
     .unwrap();
     assert_eq!(
         rows.concat(),
-        [Value::Integer(1), Value::Text("a".into()), Value::Real(0.5), Value::Null]
+        [
+            Value::Integer(1),
+            Value::Text("a".into()),
+            Value::Real(0.5),
+            Value::Null
+        ]
     );
-    let (_, rows) = all(&path, "SELECT CAST(x'66ff' AS TEXT)", LONG).await.unwrap();
+    let (_, rows) = all(&path, "SELECT CAST(x'66ff' AS TEXT)", LONG)
+        .await
+        .unwrap();
     assert_eq!(rows[0][0], Value::Text("f\u{fffd}".into()));
 }
 
@@ -87,7 +103,9 @@ async fn values_come_as_they_are_stored() {
 async fn an_empty_answer_has_its_columns() {
     let directory = tempfile::tempdir().unwrap();
     let path = database(directory.path());
-    let (columns, rows) = all(&path, "SELECT name, id FROM v_things WHERE 0", LONG).await.unwrap();
+    let (columns, rows) = all(&path, "SELECT name, id FROM v_things WHERE 0", LONG)
+        .await
+        .unwrap();
     assert_eq!(columns, ["name", "id"]);
     assert!(rows.is_empty());
 }
@@ -199,12 +217,18 @@ async fn mistakes_are_named() {
     let cases = [
         ("", "the text holds no statement"),
         (" ; -- nothing\n", "the text holds no statement"),
-        ("SELECT 1; SELECT 2", "one statement at a time: the text holds several"),
+        (
+            "SELECT 1; SELECT 2",
+            "one statement at a time: the text holds several",
+        ),
         (
             "SELECT id\n  FRM things",
             "near \"things\": syntax error\n    FRM things\n        ^",
         ),
-        ("SELECT nam FROM things", "no such column: nam\n  SELECT nam FROM things\n         ^"),
+        (
+            "SELECT nam FROM things",
+            "no such column: nam\n  SELECT nam FROM things\n         ^",
+        ),
         ("SELECT * FROM runs", "no such table: runs"),
         ("SELECT zeroblob(1000000000)", "string or blob too big"),
     ];
@@ -216,7 +240,10 @@ async fn mistakes_are_named() {
             said = format!("{said}: {error}");
             cause = error.source();
         }
-        assert!(said.contains(expected), "{sql}\n got {said}\nwant {expected}");
+        assert!(
+            said.contains(expected),
+            "{sql}\n got {said}\nwant {expected}"
+        );
     }
 }
 
@@ -233,7 +260,11 @@ async fn an_endless_query_is_stopped_in_time() {
         let began = Instant::now();
         let error = all(&path, sql, limit).await.unwrap_err();
         assert!(matches!(error, QueryError::TimeLimit { .. }), "{error:?}");
-        assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+        assert!(
+            began.elapsed() < Duration::from_secs(10),
+            "{:?}",
+            began.elapsed()
+        );
     }
 }
 
@@ -261,10 +292,17 @@ async fn a_live_database_answers_while_it_is_written() {
     let writer = rusqlite::Connection::open(&path).unwrap();
     for id in 10..20_i64 {
         writer.execute_batch("BEGIN IMMEDIATE").unwrap();
-        writer.execute("INSERT INTO things(id) VALUES (?1)", [id]).unwrap();
+        writer
+            .execute("INSERT INTO things(id) VALUES (?1)", [id])
+            .unwrap();
         // In the middle of the writer's transaction: what is committed is seen, and nobody waits.
-        let (_, rows) = all(&path, "SELECT max(id) FROM things", LONG).await.unwrap();
-        assert_eq!(rows[0][0], Value::Integer(if id == 10 { 3 } else { id - 1 }));
+        let (_, rows) = all(&path, "SELECT max(id) FROM things", LONG)
+            .await
+            .unwrap();
+        assert_eq!(
+            rows[0][0],
+            Value::Integer(if id == 10 { 3 } else { id - 1 })
+        );
         writer.execute_batch("COMMIT").unwrap();
     }
 }
@@ -276,11 +314,32 @@ async fn a_file_that_is_not_there_or_no_database_is_an_error_and_nothing_is_made
     let error = all(&missing, "SELECT 1", LONG).await.unwrap_err();
     assert!(matches!(error, QueryError::NoFile { .. }), "{error:?}");
     let text = directory.path().join("text.db");
-    std::fs::write(&text, "this is no database, but it is long enough to be looked at by SQLite".repeat(20)).unwrap();
+    std::fs::write(
+        &text,
+        "this is no database, but it is long enough to be looked at by SQLite".repeat(20),
+    )
+    .unwrap();
     let error = all(&text, "SELECT 1", LONG).await.unwrap_err();
     assert!(matches!(error, QueryError::Unreadable { .. }), "{error:?}");
     let error = all(directory.path(), "SELECT 1", LONG).await.unwrap_err();
     assert!(matches!(error, QueryError::Unreadable { .. }), "{error:?}");
     let names: Vec<_> = contents(directory.path()).into_keys().collect();
     assert_eq!(names, [text]);
+}
+
+#[tokio::test]
+async fn a_sealed_database_is_one_file_and_can_be_written_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = database(directory.path());
+    seal(&path).await.unwrap();
+    let connection = rusqlite::Connection::open(&path).unwrap();
+    let mode: String = connection
+        .query_row("PRAGMA journal_mode", [], |row| row.get(0))
+        .unwrap();
+    assert_eq!(mode, "delete");
+    connection
+        .execute_batch("PRAGMA journal_mode = WAL; DELETE FROM things")
+        .unwrap();
+    drop(connection);
+    assert_eq!(contents(directory.path()).len(), 1);
 }

@@ -83,7 +83,8 @@ pub fn between(from_us: i64, until_us: i64) -> Option<Duration> {
 pub fn instant(at_us: i64) -> String {
     match u64::try_from(at_us) {
         Ok(at) if at / 1_000_000 <= LAST_SECOND => {
-            humantime::format_rfc3339_seconds(SystemTime::UNIX_EPOCH + Duration::from_micros(at)).to_string()
+            humantime::format_rfc3339_seconds(SystemTime::UNIX_EPOCH + Duration::from_micros(at))
+                .to_string()
         }
         _ => format!("{at_us} us"),
     }

@@ -3,11 +3,11 @@
 //! It asks the tables and views of docs/database.md and nothing else; a person could ask the same in SQL.
 
 use super::{
-    AgentReport, CostReport, DaemonReport, EventReport, LinkReport, OpReport, REPORT_FORMAT, Report, RunReport,
-    StepReport, TaskFailure,
+    AgentReport, CostReport, DaemonReport, EventReport, LinkReport, OpReport, REPORT_FORMAT,
+    Report, RunReport, StepReport, TaskFailure,
 };
 use crate::model::{RunId, StepId};
-use crate::query::{self, QueryError};
+use crate::query::{QueryError, ReadOnly};
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Connection, Row, SqliteConnection, SqlitePool};
 use std::path::Path;
@@ -39,11 +39,9 @@ pub async fn load(pool: &SqlitePool, wanted: &str) -> Result<Report, ReportError
 
 /// As [`load`], from a file that no collector of this process has open. Never makes or changes it.
 pub async fn load_file(path: &Path, wanted: &str) -> Result<Report, ReportError> {
-    let mut connection = query::open(path).await.map_err(ReportError::Open)?;
-    let report = load_from(&mut connection, wanted).await;
-    if let Err(error) = connection.close().await {
-        tracing::debug!(%error, "close the report's connection");
-    }
+    let mut file = ReadOnly::open(path).await.map_err(ReportError::Open)?;
+    let report = load_from(&mut file.connection, wanted).await;
+    file.close().await;
     report
 }
 
@@ -123,10 +121,15 @@ async fn rows<T>(
         .fetch_all(connection)
         .await
         .map_err(reading(what))?;
-    rows.iter().map(|row| make(row).map_err(reading(what))).collect()
+    rows.iter()
+        .map(|row| make(row).map_err(reading(what)))
+        .collect()
 }
 
-async fn steps(connection: &mut SqliteConnection, run: RunId) -> Result<Vec<StepReport>, ReportError> {
+async fn steps(
+    connection: &mut SqliteConnection,
+    run: RunId,
+) -> Result<Vec<StepReport>, ReportError> {
     rows(
         connection,
         "steps",
@@ -278,7 +281,10 @@ async fn add_tasks(
     Ok(())
 }
 
-async fn agents(connection: &mut SqliteConnection, run: RunId) -> Result<Vec<AgentReport>, ReportError> {
+async fn agents(
+    connection: &mut SqliteConnection,
+    run: RunId,
+) -> Result<Vec<AgentReport>, ReportError> {
     rows(
         connection,
         "agents",
@@ -303,7 +309,10 @@ async fn agents(connection: &mut SqliteConnection, run: RunId) -> Result<Vec<Age
     .await
 }
 
-async fn daemons(connection: &mut SqliteConnection, run: RunId) -> Result<Vec<DaemonReport>, ReportError> {
+async fn daemons(
+    connection: &mut SqliteConnection,
+    run: RunId,
+) -> Result<Vec<DaemonReport>, ReportError> {
     rows(
         connection,
         "v_daemon_usage",
@@ -332,7 +341,10 @@ async fn daemons(connection: &mut SqliteConnection, run: RunId) -> Result<Vec<Da
     .await
 }
 
-async fn costs(connection: &mut SqliteConnection, run: RunId) -> Result<Vec<CostReport>, ReportError> {
+async fn costs(
+    connection: &mut SqliteConnection,
+    run: RunId,
+) -> Result<Vec<CostReport>, ReportError> {
     rows(
         connection,
         "v_cost",
@@ -351,7 +363,10 @@ async fn costs(connection: &mut SqliteConnection, run: RunId) -> Result<Vec<Cost
     .await
 }
 
-async fn links(connection: &mut SqliteConnection, run: RunId) -> Result<Vec<LinkReport>, ReportError> {
+async fn links(
+    connection: &mut SqliteConnection,
+    run: RunId,
+) -> Result<Vec<LinkReport>, ReportError> {
     rows(
         connection,
         "v_links",
@@ -370,7 +385,10 @@ async fn links(connection: &mut SqliteConnection, run: RunId) -> Result<Vec<Link
     .await
 }
 
-async fn events(connection: &mut SqliteConnection, run: RunId) -> Result<Vec<EventReport>, ReportError> {
+async fn events(
+    connection: &mut SqliteConnection,
+    run: RunId,
+) -> Result<Vec<EventReport>, ReportError> {
     rows(
         connection,
         "events",

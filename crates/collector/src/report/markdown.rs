@@ -17,7 +17,11 @@ pub fn markdown(report: &Report) -> String {
 fn table(out: &mut String, sheet: &Sheet) {
     out.push_str(&format!("\n## {}\n", escaped(&sheet.title)));
     if !sheet.rows.is_empty() {
-        let heads: Vec<String> = sheet.columns.iter().map(|column| escaped(&column.title)).collect();
+        let heads: Vec<String> = sheet
+            .columns
+            .iter()
+            .map(|column| escaped(&column.title))
+            .collect();
         let rules: Vec<&str> = sheet
             .columns
             .iter()
@@ -26,7 +30,11 @@ fn table(out: &mut String, sheet: &Sheet) {
                 Align::Right => "---:",
             })
             .collect();
-        out.push_str(&format!("\n| {} |\n| {} |\n", heads.join(" | "), rules.join(" | ")));
+        out.push_str(&format!(
+            "\n| {} |\n| {} |\n",
+            heads.join(" | "),
+            rules.join(" | ")
+        ));
         for row in &sheet.rows {
             let cells: Vec<String> = row.iter().map(|cell| escaped(cell)).collect();
             out.push_str(&format!("| {} |\n", cells.join(" | ")));

@@ -49,7 +49,12 @@ impl Sheet {
     }
 
     /// Adds a column with one cell per row; all columns of a sheet have equally many.
-    pub fn column(mut self, title: &str, align: Align, cells: impl IntoIterator<Item = String>) -> Self {
+    pub fn column(
+        mut self,
+        title: &str,
+        align: Align,
+        cells: impl IntoIterator<Item = String>,
+    ) -> Self {
         let first = self.columns.is_empty();
         self.columns.push(Column {
             title: title.to_owned(),
@@ -98,14 +103,21 @@ pub fn heading(report: &Report) -> Vec<String> {
     if run.partial {
         first.push_str(" (partial)");
     }
-    let took = run.started_us.zip(run.ended_us).and_then(|(from, until)| figures::between(from, until));
+    let took = run
+        .started_us
+        .zip(run.ended_us)
+        .and_then(|(from, until)| figures::between(from, until));
     if let Some(took) = took {
         first.push_str(&format!(" in {}", figures::span(took)));
     }
     if let Some(started) = run.started_us {
         first.push_str(&format!(", started {}", figures::instant(started)));
     }
-    let hosts: BTreeSet<&str> = report.agents.iter().map(|agent| agent.host.as_str()).collect();
+    let hosts: BTreeSet<&str> = report
+        .agents
+        .iter()
+        .map(|agent| agent.host.as_str())
+        .collect();
     if !report.agents.is_empty() {
         first.push_str(&format!(
             ", {} on {}",
@@ -157,7 +169,10 @@ fn costs(report: &Report) -> Option<Sheet> {
         .iter()
         .filter(|cost| cost.cpu_us_per_op.is_some() || cost.cpu_s_per_gib.is_some())
         .filter_map(|cost| {
-            let at = report.steps.iter().position(|step| step.id == cost.step_id)?;
+            let at = report
+                .steps
+                .iter()
+                .position(|step| step.id == cost.step_id)?;
             Some((cost, at))
         })
         .collect();
@@ -197,14 +212,18 @@ fn links(links: &[LinkReport]) -> Vec<Sheet> {
                 .text("from", cells(|link| link.from_agent.clone()))
                 .text("to", cells(|link| link.to_agent.clone()))
                 .figures("MiB/s", cells(|link| figures::maybe_rate(link.mib_per_s)))
-                .figures("round trip us", cells(|link| figures::maybe_rate(link.rtt_p50_us))),
+                .figures(
+                    "round trip us",
+                    cells(|link| figures::maybe_rate(link.rtt_p50_us)),
+                ),
         ];
     }
     let matrix = |title: &str, figure: fn(&LinkReport) -> Option<f64>| {
         if !links.iter().any(|link| figure(link).is_some()) {
             return None;
         }
-        let mut sheet = Sheet::titled(title).text("from \\ to", agents.iter().map(|name| (*name).to_owned()));
+        let mut sheet =
+            Sheet::titled(title).text("from \\ to", agents.iter().map(|name| (*name).to_owned()));
         for to in &agents {
             let cells = agents.iter().map(|from| {
                 links
@@ -235,7 +254,10 @@ fn events(events: &[EventReport]) -> Option<Sheet> {
     let mut sheet = Sheet::titled("Warnings and errors")
         .text("when", cells(|event| figures::instant(event.at_us)))
         .text("severity", cells(|event| event.severity.clone()))
-        .text_if_any("agent", cells(|event| event.agent.clone().unwrap_or_default()))
+        .text_if_any(
+            "agent",
+            cells(|event| event.agent.clone().unwrap_or_default()),
+        )
         .text("event", cells(|event| event.kind.clone()))
         .text("message", cells(|event| event.message.clone()));
     if events.len() > shown.len() {

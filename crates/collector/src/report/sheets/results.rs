@@ -22,7 +22,10 @@ const LEGEND: &[(&str, &str)] = &[
     ),
     ("partial", "not all agents took part to the end"),
     ("late-start", "an agent started later than the others"),
-    ("stalled", "an agent had no operation completed for a long time"),
+    (
+        "stalled",
+        "an agent had no operation completed for a long time",
+    ),
 ];
 
 /// Failed tasks that are spelled out.
@@ -58,7 +61,8 @@ pub(super) fn sheet(report: &Report) -> Sheet {
             .collect()
     };
 
-    let mut sheet = Sheet::titled("Results").figures("step", of_step(&|step| step.ordinal.to_string()));
+    let mut sheet =
+        Sheet::titled("Results").figures("step", of_step(&|step| step.ordinal.to_string()));
     if any(|(step, _)| step.repeat > 1) {
         sheet = sheet.figures("repeat", of_step(&|step| step.repeat.to_string()));
     }
@@ -81,7 +85,10 @@ pub(super) fn sheet(report: &Report) -> Sheet {
         .figures("max ms", of_op(|op| figures::maybe_millis(op.max_ms)));
     if any(|(_, op)| op.is_some_and(|op| op.response_p99_ms.is_some())) {
         sheet = sheet
-            .figures("response p50", of_op(|op| figures::maybe_millis(op.response_p50_ms)))
+            .figures(
+                "response p50",
+                of_op(|op| figures::maybe_millis(op.response_p50_ms)),
+            )
             .figures("p99", of_op(|op| figures::maybe_millis(op.response_p99_ms)));
     }
     sheet = sheet
@@ -193,16 +200,21 @@ fn notes(report: &Report) -> Vec<String> {
                 .iter()
                 .filter(|reason| !reason.is_empty())
                 .map(|reason| format!("step {}: {reason}", step.ordinal));
-            let tasks = step
-                .failures
-                .iter()
-                .map(|failure| format!("step {}, agent {}: {}", step.ordinal, failure.agent, failure.error));
+            let tasks = step.failures.iter().map(|failure| {
+                format!(
+                    "step {}, agent {}: {}",
+                    step.ordinal, failure.agent, failure.error
+                )
+            });
             own.chain(tasks).collect::<Vec<_>>()
         })
         .collect();
     notes.extend(failures.iter().take(FAILURES_SHOWN).cloned());
     if failures.len() > FAILURES_SHOWN {
-        notes.push(format!("... and {}", plural(failures.len() - FAILURES_SHOWN, "more failed task")));
+        notes.push(format!(
+            "... and {}",
+            plural(failures.len() - FAILURES_SHOWN, "more failed task")
+        ));
     }
     notes
 }
