@@ -28,8 +28,8 @@ const ROWS: &[fn() -> table::Row] = &[
     disk::buffered_read,
     disk::direct_rewrite,
     disk::direct_read,
-    disk::direct_rewrite_huge,
-    disk::direct_read_huge,
+    disk::direct_rewrite_small,
+    disk::direct_read_small,
     disk::direct_randread,
 ];
 
