@@ -9,6 +9,7 @@ pub mod ingest;
 pub mod model;
 pub mod plan;
 pub mod results;
+pub mod scheduler;
 pub mod service;
 pub mod sessions;
 pub mod store;

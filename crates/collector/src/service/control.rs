@@ -1,0 +1,1 @@
+//! The commands' side: start, watch, stop, list, query, report.
