@@ -74,10 +74,10 @@ CREATE TABLE steps (
     all_active_until_us INTEGER,
     last_done_us        INTEGER,
     ended_us            INTEGER,
-    results_stale       INTEGER NOT NULL DEFAULT 0 CHECK (results_stale IN (0, 1)),
+    stale_batches       INTEGER NOT NULL DEFAULT 0 CHECK (stale_batches >= 0),
     UNIQUE (run_id, ordinal, attempt)
 ) STRICT;
-CREATE INDEX steps_stale ON steps (id) WHERE results_stale = 1;
+CREATE INDEX steps_stale ON steps (id) WHERE stale_batches > 0;
 
 CREATE TABLE tasks (
     id              INTEGER PRIMARY KEY,

@@ -27,7 +27,11 @@ pub enum ClockError {
 
 fn days(us: i64) -> String {
     let hours = us / 3_600_000_000;
-    if hours < 72 { format!("{hours} h") } else { format!("{} days", hours / 24) }
+    if hours < 72 {
+        format!("{hours} h")
+    } else {
+        format!("{} days", hours / 24)
+    }
 }
 
 /// Seconds since the epoch as a date, for one message.
@@ -42,7 +46,11 @@ fn utc(us: i64) -> String {
     let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     let shifted_month = (5 * of_year + 2) / 153;
     let day = of_year - (153 * shifted_month + 2) / 5 + 1;
-    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
+    let month = if shifted_month < 10 {
+        shifted_month + 3
+    } else {
+        shifted_month - 9
+    };
     let year = year_of_era + era * 400 + i64::from(month <= 2);
     format!(
         "{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02} UTC",
@@ -75,17 +83,25 @@ impl Reading {
 
 fn boottime_ns() -> i64 {
     let now = clock_gettime(ClockId::Boottime);
-    now.tv_sec.saturating_mul(1_000_000_000).saturating_add(now.tv_nsec)
+    now.tv_sec
+        .saturating_mul(1_000_000_000)
+        .saturating_add(now.tv_nsec)
 }
 
 fn wall_us() -> i64 {
     let now = clock_gettime(ClockId::Realtime);
-    now.tv_sec.saturating_mul(1_000_000).saturating_add(now.tv_nsec / 1000)
+    now.tv_sec
+        .saturating_mul(1_000_000)
+        .saturating_add(now.tv_nsec / 1000)
 }
 
 /// The anchor to go on with: the stored one within its boot, else a new one that is behind neither the wall clock nor
 /// what the database already holds.
-pub fn anchored(stored: Option<&Anchor>, newest: Option<MeshMicros>, now: &Reading) -> Result<Anchor, ClockError> {
+pub fn anchored(
+    stored: Option<&Anchor>,
+    newest: Option<MeshMicros>,
+    now: &Reading,
+) -> Result<Anchor, ClockError> {
     if let Some(anchor) = stored
         && anchor.boot_id == now.boot_id
         && anchor.boottime_ns <= now.boottime_ns
@@ -213,7 +229,10 @@ mod tests {
     fn within_a_boot_the_line_continues_whatever_the_wall_clock_says() {
         let stored = anchor("a", 5_000, 77);
         for wall in [0, 77, 400 * 24 * HOUR] {
-            assert_eq!(anchored(Some(&stored), None, &reading("a", 9_000, wall)).unwrap(), stored);
+            assert_eq!(
+                anchored(Some(&stored), None, &reading("a", 9_000, wall)).unwrap(),
+                stored
+            );
         }
     }
 

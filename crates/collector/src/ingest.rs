@@ -6,7 +6,12 @@
 
 pub(crate) mod apply;
 pub mod batch;
+mod bulk;
+mod devices;
+mod known;
 pub mod publisher;
+mod tables;
+pub(crate) mod tasks;
 
 pub use batch::{Batch, BatchError};
 pub use publisher::{IngestError, Publisher, Receipt, Stored};

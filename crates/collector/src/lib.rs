@@ -8,6 +8,8 @@ pub mod clock;
 pub mod ingest;
 pub mod model;
 pub mod plan;
+pub mod query;
+pub mod report;
 pub mod results;
 pub mod scheduler;
 pub mod service;

@@ -4,6 +4,7 @@
 //! the text alone shows, `expand` what the attached agents cannot do, `check_space` what does not fit. A plan never
 //! widens what an agent allows; it only asks.
 
+mod assume;
 mod cells;
 mod errors;
 mod expand;
@@ -17,6 +18,7 @@ mod space;
 #[cfg(test)]
 mod tests;
 
+pub use assume::assumed_agents;
 pub use cells::Cell;
 pub use errors::{Place, PlanError, PlanErrors};
 pub use expand::{AgentFacts, Expansion, PathFacts, PlannedStep, PlannedTask};
@@ -162,7 +164,11 @@ pub fn expand(plan: &Plan, agents: &[AgentFacts]) -> Result<Expansion, PlanError
 }
 
 /// Refuses an expansion that would fill a file system, by what the agents said of their free space.
-pub fn check_space(plan: &Plan, expansion: &Expansion, agents: &[AgentFacts]) -> Result<(), PlanErrors> {
+pub fn check_space(
+    plan: &Plan,
+    expansion: &Expansion,
+    agents: &[AgentFacts],
+) -> Result<(), PlanErrors> {
     let mut mistakes = Mistakes::new(&plan.source);
     space::check(expansion, agents, &mut mistakes);
     mistakes.into_result(Some(()))

@@ -47,6 +47,8 @@ struct Shared {
     task: Mutex<Option<JoinHandle<()>>>,
     rows: Arc<Semaphore>,
     live: live::Live,
+    /// Figures of steps are made one step at a time.
+    reckoning: Mutex<()>,
     /// The latest instant that the collector itself wrote.
     newest: Arc<AtomicI64>,
     _lock: Lock,
@@ -68,6 +70,7 @@ impl Store {
                 task: Mutex::new(Some(task)),
                 rows: Arc::new(Semaphore::new(QUEUED_ROWS as usize)),
                 live,
+                reckoning: Mutex::new(()),
                 newest: Arc::new(AtomicI64::new(0)),
                 _lock: opened.lock,
             }),
@@ -75,6 +78,7 @@ impl Store {
         if let Some(newest) = store.newest_instant().await? {
             store.note(newest);
         }
+        tokio::spawn(finish::rework(Arc::downgrade(&store.shared)));
         Ok(store)
     }
 

@@ -8,7 +8,7 @@ mod wire;
 pub use wire::BatchError;
 
 use crate::model::{MeshMicros, RunId, Severity, StepId, TaskId, TaskState};
-use crate::results::distribution::Distribution;
+use benchmesh_workloads::histogram::Blob;
 
 /// One spooled unit of telemetry, stored whole or not at all.
 #[derive(Clone, Debug, Default)]
@@ -44,6 +44,18 @@ impl Batch {
             + self.losses.len()
             + self.task_ends.len()
     }
+
+    /// What it costs to keep it waiting, in rows of a few hundred bytes.
+    pub(crate) fn weight(&self) -> usize {
+        let packed = |one: &Blob| one.v2_deflate.len() / 256;
+        let histograms = self.op_intervals.iter().map(|interval| {
+            packed(&interval.service) + interval.response.as_ref().map_or(0, packed)
+        });
+        let texts = (self.daemons.iter().map(|daemon| daemon.cmdline.len()))
+            .chain(self.events.iter().map(|event| event.message.len()))
+            .map(|bytes| bytes / 256);
+        self.rows() + histograms.chain(texts).sum::<usize>()
+    }
 }
 
 /// One task's operations of one kind in one interval.
@@ -58,8 +70,8 @@ pub struct OpInterval {
     pub bytes: i64,
     pub errors: i64,
     pub in_flight: i64,
-    pub service: Distribution,
-    pub response: Option<Distribution>,
+    pub service: Blob,
+    pub response: Option<Blob>,
 }
 
 /// A process on the agent's host: a pid alone is used again, together with its start it is not.

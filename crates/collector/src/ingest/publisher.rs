@@ -14,7 +14,8 @@ use std::task::{Context, Poll};
 use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::sync::{Semaphore, oneshot};
 
-/// Rows of all sessions that may wait for the writer: a few transactions' worth, some 30 MiB at most.
+/// What may wait for the writer from all sessions, in rows of a few hundred bytes: a few transactions' worth. A session
+/// waits when there is no room, and its agent with it.
 pub(crate) const QUEUED_ROWS: u32 = 1 << 16;
 /// How far ahead of the collector's own clock an instant may lie before it cannot be true.
 const AHEAD_US: i64 = 3_600_000_000;
@@ -113,7 +114,7 @@ impl Publisher {
     /// Queues a batch; waits while the writer has enough to do, so that a session slows down its agent.
     pub async fn submit(&self, batch: Batch) -> Result<Receipt, IngestError> {
         self.check_instants(&batch)?;
-        let weight = u32::try_from(batch.rows())
+        let weight = u32::try_from(batch.weight())
             .unwrap_or(QUEUED_ROWS)
             .clamp(1, QUEUED_ROWS);
         let permit = Arc::clone(&self.budget)

@@ -46,7 +46,9 @@ pub(super) fn checked(
 ) -> Vec<Cell> {
     let count = matrix
         .iter()
-        .try_fold(1_usize, |n, dimension| n.checked_mul(dimension.values.len()))
+        .try_fold(1_usize, |n, dimension| {
+            n.checked_mul(dimension.values.len())
+        })
         .filter(|count| *count <= MAX_CELLS);
     let Some(count) = count else {
         mistakes.at(
@@ -110,7 +112,12 @@ fn checked_cell(
     }
     // With no valid mode the parameters are still judged, by the first there is.
     let judge: Vec<&str> = if modes.is_empty() {
-        workload.modes().iter().take(1).map(|mode| mode.name).collect()
+        workload
+            .modes()
+            .iter()
+            .take(1)
+            .map(|mode| mode.name)
+            .collect()
     } else {
         modes.iter().map(String::as_str).collect()
     };
@@ -147,7 +154,8 @@ fn judged(
             if rest.len() == params.len() {
                 let spot = Spot {
                     span: phase.span.clone(),
-                    key: key.map_or_else(|| phase.key.clone(), |key| format!("{}.{key}", phase.key)),
+                    key: key
+                        .map_or_else(|| phase.key.clone(), |key| format!("{}.{key}", phase.key)),
                 };
                 mistakes.at(&spot, error.message, "");
             }

@@ -178,7 +178,11 @@ pub(super) fn expand(plan: &Plan, agents: &[AgentFacts], mistakes: &mut Mistakes
         for (phase_index, phase) in plan.phases.iter().enumerate() {
             for (cell_index, cell) in phase.cells.iter().enumerate() {
                 let targets: Vec<Option<&Target>> = if phase.workload.0.needs() == Needs::Target {
-                    phase.targets.iter().map(|index| plan.targets.get(*index)).collect()
+                    phase
+                        .targets
+                        .iter()
+                        .map(|index| plan.targets.get(*index))
+                        .collect()
                 } else {
                     vec![None]
                 };
@@ -186,7 +190,12 @@ pub(super) fn expand(plan: &Plan, agents: &[AgentFacts], mistakes: &mut Mistakes
                     let place = CellPlace {
                         repeat,
                         number: cell_number,
-                        name: format!("r{repeat}-p{}-c{}-t{}", phase_index + 1, cell_index + 1, target_index + 1),
+                        name: format!(
+                            "r{repeat}-p{}-c{}-t{}",
+                            phase_index + 1,
+                            cell_index + 1,
+                            target_index + 1
+                        ),
                     };
                     cell_number += 1;
                     let teams = teams(plan, phase, cell, target, &fleet, mistakes);
@@ -248,7 +257,12 @@ fn unused_targets(plan: &Plan) -> Vec<String> {
     plan.targets
         .iter()
         .enumerate()
-        .filter(|(index, _)| !plan.phases.iter().any(|phase| phase.targets.contains(index)))
+        .filter(|(index, _)| {
+            !plan
+                .phases
+                .iter()
+                .any(|phase| phase.targets.contains(index))
+        })
         .map(|(_, target)| format!("no phase measures target `{}`", target.name))
         .collect()
 }
@@ -294,14 +308,25 @@ fn teams(
     if pairs.is_empty() && !senders.is_empty() && !receivers.is_empty() {
         mistakes.at(
             &phase.at,
-            format!("{} needs two different agents, and there is only `{}`", phase.workload.0.name(), senders.iter().map(|agent| agent.name.as_str()).next().unwrap_or_default()),
+            format!(
+                "{} needs two different agents, and there is only `{}`",
+                phase.workload.0.name(),
+                senders
+                    .iter()
+                    .map(|agent| agent.name.as_str())
+                    .next()
+                    .unwrap_or_default()
+            ),
             "attach another agent, or choose others with from and to",
         );
     }
     let copied = |pair: PlannedTask| std::iter::repeat_n(pair, copies);
     match phase.pairs {
         Pairs::All => vec![pairs.into_iter().flat_map(copied).collect()],
-        Pairs::Each => pairs.into_iter().map(|pair| copied(pair).collect()).collect(),
+        Pairs::Each => pairs
+            .into_iter()
+            .map(|pair| copied(pair).collect())
+            .collect(),
     }
 }
 
@@ -345,13 +370,19 @@ fn clients<'f>(
     selected
 }
 
-fn chosen<'f>(selected: &Selected, fleet: &[&'f AgentFacts], mistakes: &mut Mistakes<'_>) -> Vec<&'f AgentFacts> {
+fn chosen<'f>(
+    selected: &Selected,
+    fleet: &[&'f AgentFacts],
+    mistakes: &mut Mistakes<'_>,
+) -> Vec<&'f AgentFacts> {
     let names = || fleet.iter().map(|agent| agent.name.as_str());
     if let Selector::Names(wanted) = &selected.selector {
         for (name, at) in wanted.iter().zip(&selected.names_at) {
             if !names().any(|known| known == name) {
                 let remedy = match nearest(name, names()) {
-                    Some(candidate) => format!("did you mean `{candidate}`? attached: {}", listed(names())),
+                    Some(candidate) => {
+                        format!("did you mean `{candidate}`? attached: {}", listed(names()))
+                    }
                     None => format!("attached: {}", listed(names())),
                 };
                 mistakes.at(at, format!("no agent `{name}` is attached"), remedy);
@@ -367,14 +398,25 @@ fn chosen<'f>(selected: &Selected, fleet: &[&'f AgentFacts], mistakes: &mut Mist
         mistakes.at(
             &selected.spot,
             format!("no attached agent has {}", selected.selector.describe()),
-            format!("attached: {}", fleet.iter().map(|agent| labelled(agent)).collect::<Vec<_>>().join("; ")),
+            format!(
+                "attached: {}",
+                fleet
+                    .iter()
+                    .map(|agent| labelled(agent))
+                    .collect::<Vec<_>>()
+                    .join("; ")
+            ),
         );
     }
     chosen
 }
 
 fn labelled(agent: &AgentFacts) -> String {
-    let labels: Vec<String> = agent.labels.iter().map(|(k, v)| format!("{k}={v}")).collect();
+    let labels: Vec<String> = agent
+        .labels
+        .iter()
+        .map(|(k, v)| format!("{k}={v}"))
+        .collect();
     if labels.is_empty() {
         format!("{} (no labels)", agent.name)
     } else {
@@ -386,11 +428,18 @@ fn labelled(agent: &AgentFacts) -> String {
 fn allows(agent: &AgentFacts, path: &str) -> bool {
     match agent.surveyed.get(path) {
         Some(facts) => facts.allowed,
-        None => agent.allowed.iter().any(|allowed| Path::new(path).starts_with(allowed)),
+        None => agent
+            .allowed
+            .iter()
+            .any(|allowed| Path::new(path).starts_with(allowed)),
     }
 }
 
-fn allowing<'f>(target: &Target, fleet: &[&'f AgentFacts], mistakes: &mut Mistakes<'_>) -> Vec<&'f AgentFacts> {
+fn allowing<'f>(
+    target: &Target,
+    fleet: &[&'f AgentFacts],
+    mistakes: &mut Mistakes<'_>,
+) -> Vec<&'f AgentFacts> {
     let allowing: Vec<&AgentFacts> = fleet
         .iter()
         .copied()
@@ -403,7 +452,11 @@ fn allowing<'f>(target: &Target, fleet: &[&'f AgentFacts], mistakes: &mut Mistak
             format!(
                 "start the clients' agents with --allow {}; attached: {}",
                 target.path,
-                fleet.iter().map(|agent| permitted(agent)).collect::<Vec<_>>().join("; "),
+                fleet
+                    .iter()
+                    .map(|agent| permitted(agent))
+                    .collect::<Vec<_>>()
+                    .join("; "),
             ),
         );
     }
@@ -411,8 +464,16 @@ fn allowing<'f>(target: &Target, fleet: &[&'f AgentFacts], mistakes: &mut Mistak
 }
 
 fn permitted(agent: &AgentFacts) -> String {
-    let paths: Vec<String> = agent.allowed.iter().map(|path| path.display().to_string()).collect();
-    format!("{} (allows {})", agent.name, listed(paths.iter().map(String::as_str)))
+    let paths: Vec<String> = agent
+        .allowed
+        .iter()
+        .map(|path| path.display().to_string())
+        .collect();
+    format!(
+        "{} (allows {})",
+        agent.name,
+        listed(paths.iter().map(String::as_str))
+    )
 }
 
 /// Refuses selected agents that cannot work on the target.
@@ -422,14 +483,20 @@ fn usable(target: &Target, selected: &[&AgentFacts], mistakes: &mut Mistakes<'_>
             mistakes.at(
                 &target.at,
                 format!("agent `{}` does not allow {}", agent.name, target.path),
-                format!("start it with --allow {}, or leave it out with [clients] select", target.path),
+                format!(
+                    "start it with --allow {}, or leave it out with [clients] select",
+                    target.path
+                ),
             );
         } else if let Some(facts) = agent.surveyed.get(&target.path)
             && !facts.problem.is_empty()
         {
             mistakes.at(
                 &target.at,
-                format!("on agent `{}`, {}: {}", agent.name, target.path, facts.problem),
+                format!(
+                    "on agent `{}`, {}: {}",
+                    agent.name, target.path, facts.problem
+                ),
                 "mend it there, or leave the agent out with [clients] select",
             );
         } else if !agent.survey_failed.is_empty() {
@@ -443,7 +510,11 @@ fn usable(target: &Target, selected: &[&AgentFacts], mistakes: &mut Mistakes<'_>
 }
 
 /// Refuses agents that do not have the phase's workload as this collector knows it.
-fn capable<'f>(phase: &Phase, selected: Vec<&'f AgentFacts>, mistakes: &mut Mistakes<'_>) -> Vec<&'f AgentFacts> {
+fn capable<'f>(
+    phase: &Phase,
+    selected: Vec<&'f AgentFacts>,
+    mistakes: &mut Mistakes<'_>,
+) -> Vec<&'f AgentFacts> {
     let workload = phase.workload.0;
     for agent in &selected {
         match agent.workloads.get(workload.name()) {
@@ -460,7 +531,11 @@ fn capable<'f>(phase: &Phase, selected: Vec<&'f AgentFacts>, mistakes: &mut Mist
             ),
             None => mistakes.at(
                 &phase.at,
-                format!("agent `{}` does not have the workload {}", agent.name, workload.name()),
+                format!(
+                    "agent `{}` does not have the workload {}",
+                    agent.name,
+                    workload.name()
+                ),
                 "update benchmesh there, or leave the agent out with [clients] select",
             ),
         }

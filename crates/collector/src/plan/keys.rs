@@ -26,7 +26,12 @@ const fn key(
 /// At the top of the file.
 pub const TOP: &[KeyDoc] = &[
     key("name", "text", "the file's name", "what the run is called"),
-    key("repeat", "1 to 1000", "1", "the whole list of phases so many times; targets alternate within each"),
+    key(
+        "repeat",
+        "1 to 1000",
+        "1",
+        "the whole list of phases so many times; targets alternate within each",
+    ),
     key(
         "on-loss",
         "\"continue\", \"abort\" or { at-least = N }",
@@ -45,15 +50,40 @@ pub const TOP: &[KeyDoc] = &[
         "30s",
         "an agent without contact carries its load on for so long, then stops it",
     ),
-    key("targets", "tables", "none", "the storage under test, one table [targets.NAME] each"),
-    key("clients", "table", "every agent that can", "which agents carry the load"),
-    key("phase", "tables", "required", "what is measured, one table [[phase]] each, in this order"),
+    key(
+        "targets",
+        "tables",
+        "none",
+        "the storage under test, one table [targets.NAME] each",
+    ),
+    key(
+        "clients",
+        "table",
+        "every agent that can",
+        "which agents carry the load",
+    ),
+    key(
+        "phase",
+        "tables",
+        "required",
+        "what is measured, one table [[phase]] each, in this order",
+    ),
 ];
 
 /// In `[targets.NAME]`.
 pub const TARGET: &[KeyDoc] = &[
-    key("system", "text", "required", "the storage system, as results name it: cephfs, glusterfs, ext4, ..."),
-    key("path", "absolute path", "required", "where every client of the run has it mounted"),
+    key(
+        "system",
+        "text",
+        "required",
+        "the storage system, as results name it: cephfs, glusterfs, ext4, ...",
+    ),
+    key(
+        "path",
+        "absolute path",
+        "required",
+        "where every client of the run has it mounted",
+    ),
 ];
 
 /// In `[clients]`.
@@ -64,12 +94,22 @@ pub const CLIENTS: &[KeyDoc] = &[
         "every agent that allows the target's path",
         "agents that have all these labels: \"role=client,rack=3\"; the label `name` is the agent's name",
     ),
-    key("agents", "list of names", "-", "these agents; instead of select"),
+    key(
+        "agents",
+        "list of names",
+        "-",
+        "these agents; instead of select",
+    ),
 ];
 
 /// In `[[phase]]`, whatever the workload.
 pub const PHASE: &[KeyDoc] = &[
-    key("name", "text", "the workload's name", "what results call it; no two phases share one"),
+    key(
+        "name",
+        "text",
+        "the workload's name",
+        "what results call it; no two phases share one",
+    ),
     key("workload", "text", "required", "what is done"),
     key(
         "modes",
@@ -89,10 +129,25 @@ pub const PHASE: &[KeyDoc] = &[
         "\"asis\"",
         "cold: caches are dropped before each step; warm: one unmeasured pass first; bypass: O_DIRECT",
     ),
-    key("clients", "1 to 100000", "all", "the first N of the selected agents, by name"),
-    key("tasks-per-agent", "1 to 1024", "1", "so many tasks on each agent"),
+    key(
+        "clients",
+        "1 to 100000",
+        "all",
+        "the first N of the selected agents, by name",
+    ),
+    key(
+        "tasks-per-agent",
+        "1 to 1024",
+        "1",
+        "so many tasks on each agent",
+    ),
     key("targets", "list of names", "all", "only these targets"),
-    key("settle", "duration", "0s", "rest between the layout of data and the start"),
+    key(
+        "settle",
+        "duration",
+        "0s",
+        "rest between the layout of data and the start",
+    ),
 ];
 
 /// In `[[phase]]` when the workload works between two agents.

@@ -26,7 +26,10 @@ const MIN_LOSS_AFTER: Duration = Duration::from_secs(1);
 pub(super) fn parse(source: &Source, mistakes: &mut Mistakes<'_>) -> Option<Plan> {
     if source.text.len() > MAX_TEXT_BYTES {
         mistakes.whole(
-            format!("the plan has {} bytes; at most {MAX_TEXT_BYTES} are read", source.text.len()),
+            format!(
+                "the plan has {} bytes; at most {MAX_TEXT_BYTES} are read",
+                source.text.len()
+            ),
             "",
         );
         return None;
@@ -45,11 +48,17 @@ pub(super) fn parse(source: &Source, mistakes: &mut Mistakes<'_>) -> Option<Plan
     }
     let mut top = Section::new(document.get_ref(), Spot::default());
     let name = top.text("name", mistakes);
-    let repeat = top.count("repeat", 1..=1000, mistakes).map_or(1, |(n, _)| n);
+    let repeat = top
+        .count("repeat", 1..=1000, mistakes)
+        .map_or(1, |(n, _)| n);
     let on_loss = on_loss(&mut top, mistakes);
     let loss_after = match top.duration("loss-after", mistakes) {
         Some((given, spot)) if given < MIN_LOSS_AFTER => {
-            mistakes.at(&spot, "shorter than 1s", "a healthy agent may be silent for so long; write 1s or more");
+            mistakes.at(
+                &spot,
+                "shorter than 1s",
+                "a healthy agent may be silent for so long; write 1s or more",
+            );
             given
         }
         Some((given, _)) => given,
@@ -64,7 +73,11 @@ pub(super) fn parse(source: &Source, mistakes: &mut Mistakes<'_>) -> Option<Plan
     top.refuse_rest(&keys::names(&[keys::TOP]), mistakes);
     let name = match name {
         Some((name, spot)) if name.trim().is_empty() => {
-            mistakes.at(&spot, "the name is empty", "leave it out, or say what the run is called");
+            mistakes.at(
+                &spot,
+                "the name is empty",
+                "leave it out, or say what the run is called",
+            );
             name
         }
         Some((name, _)) => name,
@@ -84,9 +97,10 @@ pub(super) fn parse(source: &Source, mistakes: &mut Mistakes<'_>) -> Option<Plan
 }
 
 fn file_stem(file: &str) -> String {
-    Path::new(file)
-        .file_stem()
-        .map_or_else(|| String::from("plan"), |stem| stem.to_string_lossy().into_owned())
+    Path::new(file).file_stem().map_or_else(
+        || String::from("plan"),
+        |stem| stem.to_string_lossy().into_owned(),
+    )
 }
 
 fn on_loss(top: &mut Section<'_, '_>, mistakes: &mut Mistakes<'_>) -> OnLoss {
@@ -136,7 +150,11 @@ fn targets(top: &mut Section<'_, '_>, mistakes: &mut Mistakes<'_>) -> Vec<Target
             key: format!("targets.{name}"),
         };
         let Some(table) = value.get_ref().as_table() else {
-            mistakes.at(&at, "expected a table", format!("write [targets.{name}] with system and path"));
+            mistakes.at(
+                &at,
+                "expected a table",
+                format!("write [targets.{name}] with system and path"),
+            );
             continue;
         };
         targets.push(target(name, Section::new(table, at), mistakes));
@@ -167,7 +185,11 @@ fn target(name: String, mut section: Section<'_, '_>, mistakes: &mut Mistakes<'_
     }
     section.refuse_rest(&keys::names(&[keys::TARGET]), mistakes);
     if let Some((_, at)) = system.as_ref().filter(|(text, _)| text.trim().is_empty()) {
-        mistakes.at(at, "the system is empty", "say what storage it is, as results shall name it");
+        mistakes.at(
+            at,
+            "the system is empty",
+            "say what storage it is, as results shall name it",
+        );
     }
     let at = path.as_ref().map_or(spot, |(_, at)| at.clone());
     let path = path.map_or_else(String::new, |(path, at)| checked_path(path, &at, mistakes));
@@ -182,9 +204,17 @@ fn target(name: String, mut section: Section<'_, '_>, mistakes: &mut Mistakes<'_
 /// An absolute path in its shortest spelling.
 fn checked_path(path: String, at: &Spot, mistakes: &mut Mistakes<'_>) -> String {
     if path.trim().is_empty() {
-        mistakes.at(at, "the path is empty", "say where the clients have the target mounted");
+        mistakes.at(
+            at,
+            "the path is empty",
+            "say where the clients have the target mounted",
+        );
     } else if !path.starts_with('/') {
-        mistakes.at(at, "the path is not absolute", "it is a path on the agents' hosts: begin it with /");
+        mistakes.at(
+            at,
+            "the path is not absolute",
+            "it is a path on the agents' hosts: begin it with /",
+        );
     } else if Path::new(&path)
         .components()
         .any(|part| matches!(part, std::path::Component::ParentDir))
@@ -210,18 +240,32 @@ fn clients(top: &mut Section<'_, '_>, mistakes: &mut Mistakes<'_>) -> Option<Sel
         );
         return None;
     };
-    let mut section = Section::new(table, Spot { span: spot.span, key: String::from("clients") });
+    let mut section = Section::new(
+        table,
+        Spot {
+            span: spot.span,
+            key: String::from("clients"),
+        },
+    );
     let select = selector(&mut section, "select", mistakes);
     let agents = selector(&mut section, "agents", mistakes);
     section.refuse_rest(&keys::names(&[keys::CLIENTS]), mistakes);
     if let (Some(_), Some(agents)) = (&select, &agents) {
-        mistakes.at(&agents.spot, "both select and agents are given", "keep one of them");
+        mistakes.at(
+            &agents.spot,
+            "both select and agents are given",
+            "keep one of them",
+        );
     }
     select.or(agents)
 }
 
 /// A label expression, or a list of names.
-fn selector(section: &mut Section<'_, '_>, key: &str, mistakes: &mut Mistakes<'_>) -> Option<Selected> {
+fn selector(
+    section: &mut Section<'_, '_>,
+    key: &str,
+    mistakes: &mut Mistakes<'_>,
+) -> Option<Selected> {
     let value = section.table.get(key)?.get_ref();
     if value.is_str() && key != "agents" {
         let (text, spot) = section.text(key, mistakes)?;
@@ -232,7 +276,11 @@ fn selector(section: &mut Section<'_, '_>, key: &str, mistakes: &mut Mistakes<'_
                 names_at: Vec::new(),
             }),
             Err(reason) => {
-                mistakes.at(&spot, reason, "write label=value, several with commas: \"role=client,rack=3\"");
+                mistakes.at(
+                    &spot,
+                    reason,
+                    "write label=value, several with commas: \"role=client,rack=3\"",
+                );
                 None
             }
         };
@@ -248,7 +296,11 @@ fn selector(section: &mut Section<'_, '_>, key: &str, mistakes: &mut Mistakes<'_
     }
     let (words, spot) = section.words(key, mistakes)?;
     if words.is_empty() {
-        mistakes.at(&spot, "the list is empty", "name the agents, or leave the key out");
+        mistakes.at(
+            &spot,
+            "the list is empty",
+            "name the agents, or leave the key out",
+        );
         return None;
     }
     let (names, names_at) = words.into_iter().unzip();
@@ -259,17 +311,32 @@ fn selector(section: &mut Section<'_, '_>, key: &str, mistakes: &mut Mistakes<'_
     })
 }
 
-fn phases(top: &mut Section<'_, '_>, targets: &[Target], mistakes: &mut Mistakes<'_>) -> Vec<Phase> {
+fn phases(
+    top: &mut Section<'_, '_>,
+    targets: &[Target],
+    mistakes: &mut Mistakes<'_>,
+) -> Vec<Phase> {
     let Some((value, spot)) = top.take("phase") else {
-        mistakes.whole("the plan has no phase", "add [[phase]] with a workload and its modes");
+        mistakes.whole(
+            "the plan has no phase",
+            "add [[phase]] with a workload and its modes",
+        );
         return Vec::new();
     };
     let Some(list) = value.as_array() else {
-        mistakes.at(&spot, format!("expected tables, found {}", kind(value)), "write [[phase]], with two brackets");
+        mistakes.at(
+            &spot,
+            format!("expected tables, found {}", kind(value)),
+            "write [[phase]], with two brackets",
+        );
         return Vec::new();
     };
     if list.is_empty() {
-        mistakes.at(&spot, "the plan has no phase", "add [[phase]] with a workload and its modes");
+        mistakes.at(
+            &spot,
+            "the plan has no phase",
+            "add [[phase]] with a workload and its modes",
+        );
     }
     let mut phases: Vec<Phase> = Vec::new();
     for (index, item) in list.iter().enumerate() {
@@ -287,7 +354,10 @@ fn phases(top: &mut Section<'_, '_>, targets: &[Target], mistakes: &mut Mistakes
         if let Some(twin) = phases.iter().find(|known| known.name == phase.name) {
             mistakes.at(
                 &phase.at,
-                format!("two phases are called `{}`: this is also {}", phase.name, twin.at.key),
+                format!(
+                    "two phases are called `{}`: this is also {}",
+                    phase.name, twin.at.key
+                ),
                 "give each a name of its own, results are told apart by it",
             );
         }
@@ -296,12 +366,21 @@ fn phases(top: &mut Section<'_, '_>, targets: &[Target], mistakes: &mut Mistakes
     phases
 }
 
-fn phase(table: &DeTable<'_>, at: Spot, targets: &[Target], mistakes: &mut Mistakes<'_>) -> Option<Phase> {
+fn phase(
+    table: &DeTable<'_>,
+    at: Spot,
+    targets: &[Target],
+    mistakes: &mut Mistakes<'_>,
+) -> Option<Phase> {
     let mut section = Section::new(table, at.clone());
     let known: Vec<&str> = workload::registry().iter().map(|w| w.name()).collect();
     let Some((name, name_at)) = section.text("workload", mistakes) else {
         if !table.contains_key("workload") {
-            mistakes.at(&at, "the phase has no `workload`", format!("one of {}", listed(known)));
+            mistakes.at(
+                &at,
+                "the phase has no `workload`",
+                format!("one of {}", listed(known)),
+            );
         }
         return None;
     };
@@ -314,8 +393,15 @@ fn phase(table: &DeTable<'_>, at: Spot, targets: &[Target], mistakes: &mut Mista
         return None;
     };
     let phase_name = section.text("name", mistakes);
-    if let Some((_, at)) = phase_name.as_ref().filter(|(name, _)| name.trim().is_empty()) {
-        mistakes.at(at, "the name is empty", "leave it out, or say what results shall call the phase");
+    if let Some((_, at)) = phase_name
+        .as_ref()
+        .filter(|(name, _)| name.trim().is_empty())
+    {
+        mistakes.at(
+            at,
+            "the name is empty",
+            "leave it out, or say what results shall call the phase",
+        );
     }
     let modes = modes(&mut section, workload, mistakes);
     let cache = cache(&mut section, mistakes);
@@ -357,7 +443,11 @@ fn phase(table: &DeTable<'_>, at: Spot, targets: &[Target], mistakes: &mut Mista
     })
 }
 
-fn modes(section: &mut Section<'_, '_>, workload: &dyn Workload, mistakes: &mut Mistakes<'_>) -> Vec<String> {
+fn modes(
+    section: &mut Section<'_, '_>,
+    workload: &dyn Workload,
+    mistakes: &mut Mistakes<'_>,
+) -> Vec<String> {
     let known: Vec<&str> = workload.modes().iter().map(|mode| mode.name).collect();
     if !section.table.contains_key("modes") {
         if let [only] = known.as_slice() {
@@ -365,7 +455,10 @@ fn modes(section: &mut Section<'_, '_>, workload: &dyn Workload, mistakes: &mut 
         }
         mistakes.at(
             &section.spot,
-            format!("the phase has no `modes`, and {} has several", workload.name()),
+            format!(
+                "the phase has no `modes`, and {} has several",
+                workload.name()
+            ),
             format!("write modes = [...] with some of {}", listed(known)),
         );
         return Vec::new();
@@ -374,7 +467,11 @@ fn modes(section: &mut Section<'_, '_>, workload: &dyn Workload, mistakes: &mut 
         return Vec::new();
     };
     if words.is_empty() {
-        mistakes.at(&spot, "the list is empty", format!("name some of {}", listed(known.iter().copied())));
+        mistakes.at(
+            &spot,
+            "the list is empty",
+            format!("name some of {}", listed(known.iter().copied())),
+        );
     }
     let mut modes = Vec::new();
     for (word, at) in words {
@@ -386,7 +483,11 @@ fn modes(section: &mut Section<'_, '_>, workload: &dyn Workload, mistakes: &mut 
             Some(candidate) => format!("did you mean `{candidate}`?"),
             None => format!("there are {}", listed(known.iter().copied())),
         };
-        mistakes.at(&at, format!("{} has no mode `{word}`", workload.name()), remedy);
+        mistakes.at(
+            &at,
+            format!("{} has no mode `{word}`", workload.name()),
+            remedy,
+        );
     }
     modes
 }
@@ -396,7 +497,11 @@ fn cache(section: &mut Section<'_, '_>, mistakes: &mut Mistakes<'_>) -> Cache {
         return Cache::AsIs;
     };
     Cache::parse(&word).unwrap_or_else(|| {
-        mistakes.at(&spot, format!("no cache treatment `{word}`"), "there are asis, cold, warm and bypass");
+        mistakes.at(
+            &spot,
+            format!("no cache treatment `{word}`"),
+            "there are asis, cold, warm and bypass",
+        );
         Cache::AsIs
     })
 }
@@ -407,7 +512,11 @@ fn pairs(section: &mut Section<'_, '_>, mistakes: &mut Mistakes<'_>) -> Pairs {
         Some((word, _)) if word == "each" => Pairs::Each,
         Some((word, _)) if word == "all" => Pairs::All,
         Some((word, spot)) => {
-            mistakes.at(&spot, format!("no order of pairs `{word}`"), "write \"each\" or \"all\"");
+            mistakes.at(
+                &spot,
+                format!("no order of pairs `{word}`"),
+                "write \"each\" or \"all\"",
+            );
             Pairs::Each
         }
     }
@@ -422,7 +531,11 @@ fn phase_targets(
 ) -> Vec<usize> {
     if workload.needs() != Needs::Target {
         if let Some((_, spot)) = section.take("targets") {
-            mistakes.at(&spot, format!("{} needs no target", workload.name()), "remove the key");
+            mistakes.at(
+                &spot,
+                format!("{} needs no target", workload.name()),
+                "remove the key",
+            );
         }
         return Vec::new();
     }
@@ -437,7 +550,11 @@ fn phase_targets(
         return (0..targets.len()).collect();
     };
     if words.is_empty() {
-        mistakes.at(&spot, "the list is empty", "leave the key out to measure all targets");
+        mistakes.at(
+            &spot,
+            "the list is empty",
+            "leave the key out to measure all targets",
+        );
     }
     let mut chosen = Vec::new();
     for (word, at) in words {
@@ -474,7 +591,11 @@ fn params(
             continue;
         }
         if matrix.iter().any(|dimension| dimension.key == key) {
-            mistakes.at(&key_at, format!("`{key}` also stands in matrix"), "keep one of them");
+            mistakes.at(
+                &key_at,
+                format!("`{key}` also stands in matrix"),
+                "keep one of them",
+            );
             continue;
         }
         if let Some(json) = to_json(value, &value_at, mistakes) {
@@ -495,12 +616,20 @@ pub(super) fn known_keys(workload: &dyn Workload) -> Vec<&'static str> {
     known
 }
 
-fn matrix(section: &mut Section<'_, '_>, workload: &dyn Workload, mistakes: &mut Mistakes<'_>) -> Vec<cells::Dimension> {
+fn matrix(
+    section: &mut Section<'_, '_>,
+    workload: &dyn Workload,
+    mistakes: &mut Mistakes<'_>,
+) -> Vec<cells::Dimension> {
     let Some((value, spot)) = section.take("matrix") else {
         return Vec::new();
     };
     let Some(table) = value.as_table() else {
-        mistakes.at(&spot, format!("expected a table of lists, found {}", kind(value)), "write matrix = { size = [\"128m\", \"1g\"] }");
+        mistakes.at(
+            &spot,
+            format!("expected a table of lists, found {}", kind(value)),
+            "write matrix = { size = [\"128m\", \"1g\"] }",
+        );
         return Vec::new();
     };
     let mut known: Vec<&str> = workload.keys().iter().map(|info| info.name).collect();
@@ -527,7 +656,11 @@ fn matrix(section: &mut Section<'_, '_>, workload: &dyn Workload, mistakes: &mut
             && let Some(dimension) = dimensions.iter().find(|dimension| dimension.key == counted)
             && let Some((_, at)) = dimension.values.first()
         {
-            mistakes.at(at, format!("`{counted}` also stands outside matrix"), "keep one of them");
+            mistakes.at(
+                at,
+                format!("`{counted}` also stands outside matrix"),
+                "keep one of them",
+            );
         }
     }
     dimensions
@@ -540,11 +673,19 @@ fn values(
     mistakes: &mut Mistakes<'_>,
 ) -> Option<Vec<(serde_json::Value, Spot)>> {
     let Some(list) = value.get_ref().as_array() else {
-        mistakes.at(at, format!("expected a list, found {}", kind(value.get_ref())), format!("write {name} = [...]"));
+        mistakes.at(
+            at,
+            format!("expected a list, found {}", kind(value.get_ref())),
+            format!("write {name} = [...]"),
+        );
         return None;
     };
     if list.is_empty() {
-        mistakes.at(at, "the list is empty: there would be no cell", "give it a value, or remove the key");
+        mistakes.at(
+            at,
+            "the list is empty: there would be no cell",
+            "give it a value, or remove the key",
+        );
         return None;
     }
     let mut values: Vec<(serde_json::Value, Spot)> = Vec::new();

@@ -104,7 +104,11 @@ impl<'t, 'i> Section<'t, 'i> {
     }
 
     /// A list of words.
-    pub fn words(&mut self, key: &str, mistakes: &mut Mistakes<'_>) -> Option<(Vec<(String, Spot)>, Spot)> {
+    pub fn words(
+        &mut self,
+        key: &str,
+        mistakes: &mut Mistakes<'_>,
+    ) -> Option<(Vec<(String, Spot)>, Spot)> {
         let (value, spot) = self.take(key)?;
         let Some(array) = value.as_array() else {
             mistakes.at(
@@ -196,7 +200,11 @@ pub(crate) fn as_count(
 }
 
 /// A value as a workload's parameter crosses the wire.
-pub(crate) fn to_json(value: &DeValue<'_>, spot: &Spot, mistakes: &mut Mistakes<'_>) -> Option<Value> {
+pub(crate) fn to_json(
+    value: &DeValue<'_>,
+    spot: &Spot,
+    mistakes: &mut Mistakes<'_>,
+) -> Option<Value> {
     let json = match value {
         DeValue::String(text) => Value::String(text.to_string()),
         DeValue::Boolean(flag) => Value::Bool(*flag),
@@ -227,7 +235,10 @@ pub(crate) fn to_json(value: &DeValue<'_>, spot: &Spot, mistakes: &mut Mistakes<
         DeValue::Table(table) => {
             let mut map = Map::new();
             for (key, item) in table {
-                map.insert(key.get_ref().to_string(), item_to_json(item, spot, mistakes)?);
+                map.insert(
+                    key.get_ref().to_string(),
+                    item_to_json(item, spot, mistakes)?,
+                );
             }
             Value::Object(map)
         }
@@ -235,7 +246,11 @@ pub(crate) fn to_json(value: &DeValue<'_>, spot: &Spot, mistakes: &mut Mistakes<
     Some(json)
 }
 
-fn item_to_json(item: &Spanned<DeValue<'_>>, spot: &Spot, mistakes: &mut Mistakes<'_>) -> Option<Value> {
+fn item_to_json(
+    item: &Spanned<DeValue<'_>>,
+    spot: &Spot,
+    mistakes: &mut Mistakes<'_>,
+) -> Option<Value> {
     let at = Spot {
         span: item.span(),
         key: spot.key.clone(),

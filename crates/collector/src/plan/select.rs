@@ -30,10 +30,17 @@ impl Selector {
                 .ok_or_else(|| format!("`{}` is not a label expression", part.trim()))?;
             let (key, value) = (key.trim(), value.trim());
             if key.is_empty() || value.is_empty() {
-                return Err(format!("`{}` has no {}", part.trim(), if key.is_empty() { "label" } else { "value" }));
+                return Err(format!(
+                    "`{}` has no {}",
+                    part.trim(),
+                    if key.is_empty() { "label" } else { "value" }
+                ));
             }
             if key.ends_with('!') || value.starts_with('=') {
-                return Err(format!("`{}`: only `label=value` can be asked", part.trim()));
+                return Err(format!(
+                    "`{}`: only `label=value` can be asked",
+                    part.trim()
+                ));
             }
             pairs.push((key.to_owned(), value.to_owned()));
         }
@@ -102,7 +109,9 @@ mod tests {
 
     #[test]
     fn what_is_no_expression_is_refused() {
-        for bad in ["", "client", "role=", "=client", "role=a,", "role!=a", "role==a"] {
+        for bad in [
+            "", "client", "role=", "=client", "role=a,", "role!=a", "role==a",
+        ] {
             assert!(Selector::parse_labels(bad).is_err(), "{bad}");
         }
     }

@@ -12,8 +12,8 @@ const FLOOR_PART: u64 = 20;
 /// File systems that belong to one kernel. Any other type is taken as shared by all hosts that mount it, which can only
 /// make the sum too large.
 const LOCAL: &[&str] = &[
-    "bcachefs", "btrfs", "exfat", "ext2", "ext3", "ext4", "f2fs", "jfs", "nilfs2", "ntfs3", "overlay", "ramfs",
-    "reiserfs", "tmpfs", "vfat", "xfs", "zfs",
+    "bcachefs", "btrfs", "exfat", "ext2", "ext3", "ext4", "f2fs", "jfs", "nilfs2", "ntfs3",
+    "overlay", "ramfs", "reiserfs", "tmpfs", "vfat", "xfs", "zfs",
 ];
 
 /// What benchmesh leaves free on a file system that has `free_bytes` now: 5 % of it, at most 1 GiB.
@@ -50,7 +50,10 @@ struct Sum<'a> {
 }
 
 pub(super) fn check(expansion: &Expansion, agents: &[AgentFacts], mistakes: &mut Mistakes<'_>) {
-    let by_name: BTreeMap<&str, &AgentFacts> = agents.iter().map(|agent| (agent.name.as_str(), agent)).collect();
+    let by_name: BTreeMap<&str, &AgentFacts> = agents
+        .iter()
+        .map(|agent| (agent.name.as_str(), agent))
+        .collect();
     // Every repeat does the same.
     for step in expansion.steps.iter().filter(|step| step.repeat == 1) {
         for sum in target_sums(step, &by_name).into_values() {
@@ -74,7 +77,10 @@ pub(super) fn check(expansion: &Expansion, agents: &[AgentFacts], mistakes: &mut
     }
 }
 
-fn target_sums<'a>(step: &'a PlannedStep, agents: &BTreeMap<&str, &AgentFacts>) -> BTreeMap<(String, String), Sum<'a>> {
+fn target_sums<'a>(
+    step: &'a PlannedStep,
+    agents: &BTreeMap<&str, &AgentFacts>,
+) -> BTreeMap<(String, String), Sum<'a>> {
     let mut sums: BTreeMap<(String, String), Sum<'a>> = BTreeMap::new();
     for task in &step.tasks {
         let Some(agent) = agents.get(task.agent.as_str()) else {
@@ -149,7 +155,10 @@ fn refuse_target(step: &PlannedStep, sum: &Sum<'_>, mistakes: &mut Mistakes<'_>)
     }
 }
 
-fn scratch_sums<'a>(step: &'a PlannedStep, agents: &BTreeMap<&str, &AgentFacts>) -> BTreeMap<String, Sum<'a>> {
+fn scratch_sums<'a>(
+    step: &'a PlannedStep,
+    agents: &BTreeMap<&str, &AgentFacts>,
+) -> BTreeMap<String, Sum<'a>> {
     let mut sums: BTreeMap<String, Sum<'a>> = BTreeMap::new();
     if step.footprint.scratch_bytes == 0 {
         return sums;

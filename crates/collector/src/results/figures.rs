@@ -1,7 +1,7 @@
 //! What a finished step came to, as plain structs.
 
 use crate::model::{MeshMicros, TaskId};
-use crate::results::distribution::Distribution;
+use benchmesh_workloads::histogram::Histogram;
 
 /// Which figure leads: the all-active window, or everything to the last worker's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,9 +98,9 @@ pub struct OpResult {
     pub last_done_us: Option<i64>,
     pub last_done_ops_per_s: Option<f64>,
     pub last_done_bytes_per_s: Option<f64>,
-    pub service: Distribution,
+    pub service: Histogram,
     /// `None` when the load was not paced.
-    pub response: Option<Distribution>,
+    pub response: Option<Histogram>,
 }
 
 /// What one operation came to in one task, from its last worker's start to its last worker's end.
@@ -114,5 +114,20 @@ pub struct TaskResult {
     pub busy_us: Option<i64>,
     pub ops_per_s: Option<f64>,
     pub bytes_per_s: Option<f64>,
-    pub service: Distribution,
+    pub service: Histogram,
+}
+
+/// One operation over all tasks of a step in one interval of the step's grid.
+#[derive(Clone, Debug)]
+pub struct StepInterval {
+    pub at_us: i64,
+    /// More than a period where some task's interval was wider, less where all had ended before.
+    pub span_us: i64,
+    pub op: String,
+    pub ramp: bool,
+    pub tasks: u32,
+    pub ops: i64,
+    pub bytes: i64,
+    pub errors: i64,
+    pub service: Histogram,
 }

@@ -43,14 +43,23 @@ fn chosen<'c>(
             .and_modify(|best| *best = (*best).min(claim))
             .or_insert(claim);
     }
-    chosen.into_iter().map(|(place, (_, agent))| (place, agent)).collect()
+    chosen
+        .into_iter()
+        .map(|(place, (_, agent))| (place, agent))
+        .collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn candidate(agent: i64, host: &str, net: &str, host_wide: bool, interfaces: bool) -> Candidate {
+    fn candidate(
+        agent: i64,
+        host: &str,
+        net: &str,
+        host_wide: bool,
+        interfaces: bool,
+    ) -> Candidate {
         Candidate {
             agent: AgentId(agent),
             host: host.to_owned(),
@@ -81,10 +90,16 @@ mod tests {
 
     #[test]
     fn who_has_it_keeps_it() {
-        let got = appoint(&[candidate(1, "h", "n", false, false), candidate(2, "h", "n", true, true)]);
+        let got = appoint(&[
+            candidate(1, "h", "n", false, false),
+            candidate(2, "h", "n", true, true),
+        ]);
         assert_eq!(
             got,
-            [candidate(1, "h", "n", false, false), candidate(2, "h", "n", true, true)]
+            [
+                candidate(1, "h", "n", false, false),
+                candidate(2, "h", "n", true, true)
+            ]
         );
     }
 }

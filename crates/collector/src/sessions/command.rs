@@ -6,19 +6,48 @@ use crate::model::{MeshMicros, StepId, TaskId};
 #[derive(Clone, Debug, PartialEq)]
 pub enum Command {
     Sampling(Sampling),
-    Survey { paths: Vec<String>, sources: Vec<String> },
-    OpenRunDirectory { run_uid: String, path: String, make: Make },
-    RemoveRunDirectory { run_uid: String, path: String },
-    RemoveCell { run_uid: String, path: String, cell: String, task_index: u32 },
+    Survey {
+        paths: Vec<String>,
+        sources: Vec<String>,
+    },
+    OpenRunDirectory {
+        run_uid: String,
+        path: String,
+        make: Make,
+    },
+    RemoveRunDirectory {
+        run_uid: String,
+        path: String,
+    },
+    RemoveCell {
+        run_uid: String,
+        path: String,
+        cell: String,
+        task_index: u32,
+    },
     Listen(Listen),
     Prepare(Prepare),
-    DropCaches { step: StepId },
-    Arm { task: TaskId, start: MeshMicros },
-    AwaitEnd { task: TaskId },
-    StopTask { task: TaskId, reason: String },
-    ForgetTask { task: TaskId },
+    DropCaches {
+        step: StepId,
+    },
+    Arm {
+        task: TaskId,
+        start: MeshMicros,
+    },
+    AwaitEnd {
+        task: TaskId,
+    },
+    StopTask {
+        task: TaskId,
+        reason: String,
+    },
+    ForgetTask {
+        task: TaskId,
+    },
     /// `None`: now.
-    Mark { at: Option<MeshMicros> },
+    Mark {
+        at: Option<MeshMicros>,
+    },
 }
 
 /// Whether a run directory that is not there is made.

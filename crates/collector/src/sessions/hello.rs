@@ -60,7 +60,10 @@ fn text(field: &'static str, value: &str, max: usize) -> Result<(), BadField> {
 
 fn optional(field: &'static str, value: &str, max: usize) -> Result<(), BadField> {
     if value.len() > max {
-        return bad(field, format!("has {} bytes, at most {max} are taken", value.len()));
+        return bad(
+            field,
+            format!("has {} bytes, at most {max} are taken", value.len()),
+        );
     }
     if value.chars().any(char::is_control) {
         return bad(field, "contains a control character");
@@ -70,7 +73,10 @@ fn optional(field: &'static str, value: &str, max: usize) -> Result<(), BadField
 
 fn at_most(field: &'static str, count: usize, max: usize) -> Result<(), BadField> {
     if count > max {
-        return bad(field, format!("has {count} entries, at most {max} are taken"));
+        return bad(
+            field,
+            format!("has {count} entries, at most {max} are taken"),
+        );
     }
     Ok(())
 }
@@ -95,11 +101,17 @@ impl Hello {
             text("labels", key, MAX_TEXT_BYTES)?;
             optional("labels", value, MAX_TEXT_BYTES)?;
         }
-        for (field, paths) in [("allowed_paths", &self.allowed), ("readable_paths", &self.readable)] {
+        for (field, paths) in [
+            ("allowed_paths", &self.allowed),
+            ("readable_paths", &self.readable),
+        ] {
             at_most(field, paths.len(), MAX_PATHS)?;
             for path in paths {
                 if !path.is_absolute() || path.as_os_str().len() > MAX_TEXT_BYTES {
-                    return bad(field, "has an entry that is not an absolute path of at most 4096 bytes");
+                    return bad(
+                        field,
+                        "has an entry that is not an absolute path of at most 4096 bytes",
+                    );
                 }
             }
         }
@@ -155,8 +167,18 @@ mod tests {
         check(&|h| h.boot_id.clear(), "host.boot_id");
         check(&|h| h.memory_bytes = -1, "host.memory_bytes");
         check(&|h| h.allowed.push(PathBuf::from("mnt")), "allowed_paths");
-        check(&|h| h.spool_ids = vec![String::from("s"); 5000], "spool_ids");
+        check(
+            &|h| h.spool_ids = vec![String::from("s"); 5000],
+            "spool_ids",
+        );
         check(&|h| h.held_tasks = vec![1; 70_000], "held_tasks");
-        check(&|h| h.labels.insert(String::new(), String::new()).map_or((), drop), "labels");
+        check(
+            &|h| {
+                h.labels
+                    .insert(String::new(), String::new())
+                    .map_or((), drop)
+            },
+            "labels",
+        );
     }
 }

@@ -20,8 +20,14 @@ use tokio_util::sync::CancellationToken;
 #[derive(Debug)]
 pub enum Outgoing {
     /// The instant of sending is stamped when the stream takes it.
-    Clock { agent_sent_ns: i64, received_ns: i64 },
-    Command { id: u64, command: Command },
+    Clock {
+        agent_sent_ns: i64,
+        received_ns: i64,
+    },
+    Command {
+        id: u64,
+        command: Command,
+    },
 }
 
 /// What an agent answered, before it is known to whom.

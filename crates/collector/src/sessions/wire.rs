@@ -2,7 +2,10 @@
 
 use super::{
     Hello, Welcome,
-    command::{Answer, CacheDrop, Command, End, Make, Progress, RefusalKind, RunDirectory, Sampling, Survey},
+    command::{
+        Answer, CacheDrop, Command, End, Make, Progress, RefusalKind, RunDirectory, Sampling,
+        Survey,
+    },
     hello::BadField,
     member::{Outgoing, Reply},
 };
@@ -110,7 +113,9 @@ fn replied(reply: v1::Reply) -> Result<Reply, BadField> {
             Ok(port) if port > 0 => Answer::Listening { port },
             _ => return bad("listen.port", format!("is {}, not a port", listen.port)),
         },
-        Some(Body::Arm(arm)) => Answer::Armed { lead_us: arm.lead_us },
+        Some(Body::Arm(arm)) => Answer::Armed {
+            lead_us: arm.lead_us,
+        },
         Some(Body::End(end)) => Answer::End(end.try_into()?),
         Some(Body::DropCaches(drops)) => Answer::Dropped(
             drops
@@ -145,7 +150,10 @@ impl TryFrom<v1::SurveyReply> for Survey {
         Ok(Self {
             paths: all(survey.paths)?,
             sources: all(survey.sources)?,
-            scratch_free_bytes: not_negative("survey.scratch_free_bytes", survey.scratch_free_bytes)?,
+            scratch_free_bytes: not_negative(
+                "survey.scratch_free_bytes",
+                survey.scratch_free_bytes,
+            )?,
         })
     }
 }
@@ -174,10 +182,17 @@ impl TryFrom<v1::EndReply> for End {
     type Error = BadField;
 
     fn try_from(end: v1::EndReply) -> Result<Self, BadField> {
-        let state = TaskState::parse(&end.state)
-            .filter(|state| matches!(state, TaskState::Done | TaskState::Failed | TaskState::Stopped));
+        let state = TaskState::parse(&end.state).filter(|state| {
+            matches!(
+                state,
+                TaskState::Done | TaskState::Failed | TaskState::Stopped
+            )
+        });
         let Some(state) = state else {
-            return bad("end.state", format!("is `{}`, not done, failed or stopped", end.state));
+            return bad(
+                "end.state",
+                format!("is `{}`, not done, failed or stopped", end.state),
+            );
         };
         Ok(Self {
             state,
@@ -245,7 +260,11 @@ impl From<Command> for v1::command::Body {
         match command {
             Command::Sampling(sampling) => Self::Sampling(sampling.into()),
             Command::Survey { paths, sources } => Self::Survey(v1::Survey { paths, sources }),
-            Command::OpenRunDirectory { run_uid, path, make } => Self::OpenRunDirectory(v1::OpenRunDirectory {
+            Command::OpenRunDirectory {
+                run_uid,
+                path,
+                make,
+            } => Self::OpenRunDirectory(v1::OpenRunDirectory {
                 run_uid,
                 path,
                 make: make == Make::IfMissing,

@@ -8,13 +8,16 @@ use super::{
     Loss, NetSample, OpInterval, Process, TaskEnd,
 };
 use crate::model::{MeshMicros, RunId, Severity, StepId, TaskId, TaskState};
-use crate::results::distribution::Distribution;
+use crate::results::histogram_of;
 use benchmesh_proto::v1 as proto;
+use benchmesh_workloads::histogram::Blob;
 
 /// Names, ids and kinds, in bytes.
 const NAME_BYTES: usize = 256;
 /// Messages and command lines, in bytes; what is longer is cut.
 const TEXT_BYTES: usize = 16 << 10;
+/// Of one packed histogram: far above the largest that two digits over an hour can make.
+const PACKED_BYTES: usize = 32 << 10;
 /// The year 2000: an agent's clock is mapped to mesh time, so nothing can be older.
 const EARLIEST_US: i64 = 946_684_800_000_000;
 /// The year 2200: sums of instants stay far from the end of 64 bits.
@@ -23,6 +26,8 @@ const LATEST_US: i64 = 7_258_118_400_000_000;
 const LONGEST_US: i64 = 366 * 86_400 * 1_000_000;
 /// The largest cumulative counter that is believed: a difference of two always fits 64 bits.
 const LARGEST: i64 = 1 << 62;
+/// Sums of squares of an hour in nanoseconds, a million million times.
+const LARGEST_SUM: f64 = 1e37;
 /// The most operations or bytes of one interval: sums over thousands of intervals still fit 64 bits.
 const LARGEST_COUNT: i64 = 1 << 50;
 
@@ -226,27 +231,32 @@ fn op_interval(wire: proto::OpInterval) -> Result<OpInterval, BatchError> {
     })
 }
 
-fn distribution(
-    field: &'static str,
-    wire: proto::Distribution,
-) -> Result<Distribution, BatchError> {
-    count(field, wire.count)?;
-    count(field, wire.min_ns)?;
-    count(field, wire.max_ns)?;
-    count(field, wire.saturated)?;
-    Distribution::from_parts(crate::results::distribution::Parts {
-        histogram: &wire.histogram,
+/// What is kept is the blob; decoding it once here is what makes it believed.
+fn distribution(field: &'static str, wire: proto::Distribution) -> Result<Blob, BatchError> {
+    let blob = Blob {
+        v2_deflate: wire.histogram,
         count: wire.count,
         sum_ns: wire.sum_ns,
         sum_squares_ns2: wire.sum_squares_ns2,
         min_ns: wire.min_ns,
         max_ns: wire.max_ns,
         saturated: wire.saturated,
-    })
-    .map_err(|error| BatchError::Invalid {
-        field,
-        why: error.to_string(),
-    })
+    };
+    let invalid = |why: String| BatchError::Invalid { field, why };
+    if blob.v2_deflate.len() > PACKED_BYTES {
+        return Err(invalid(format!(
+            "{} bytes are more than any histogram has",
+            blob.v2_deflate.len()
+        )));
+    }
+    count(field, blob.count)?;
+    count(field, blob.max_ns)?;
+    let bound = LARGEST_SUM;
+    if !(0.0..=bound).contains(&blob.sum_ns) || !(0.0..=bound).contains(&blob.sum_squares_ns2) {
+        return Err(invalid("its sums cannot be those of its values".to_owned()));
+    }
+    histogram_of(&blob).map_err(|error| invalid(error.to_string()))?;
+    Ok(blob)
 }
 
 fn process(field: &'static str, pid: i32, start_ticks: u64) -> Result<Process, BatchError> {

@@ -78,12 +78,12 @@ impl<D: Send + Sync, T: Send> Pending for Write<D, T> {
 struct Group {
     writes: Vec<Box<dyn Pending>>,
     batches: Vec<PendingBatch>,
-    rows: usize,
+    weight: usize,
 }
 
 impl Group {
     fn push_batch(&mut self, batch: PendingBatch) {
-        self.rows += batch.rows();
+        self.weight += batch.weight();
         self.batches.push(batch);
     }
 }
@@ -155,7 +155,7 @@ impl Writer {
         {
             group.writes.push(write);
         }
-        while group.rows < GROUP_ROWS
+        while group.weight < GROUP_ROWS
             && let Ok(batch) = self.batches.try_recv()
         {
             group.push_batch(batch);
@@ -199,7 +199,7 @@ impl Writer {
         if reported {
             tracing::warn!("the database can be written again; everything that waited is stored");
         }
-        self.ingest.committed();
+        self.ingest.committed(&group.batches);
         for write in group.writes {
             write.answer();
         }
@@ -223,30 +223,10 @@ impl Writer {
             }
         }
         match manner {
-            Manner::Together => {
-                self.ingest
-                    .store_together(connection, &mut group.batches)
-                    .await?;
-            }
+            Manner::Together => self.ingest.store(connection, &mut group.batches).await?,
             Manner::Singly => {
                 for batch in &mut group.batches {
-                    command(connection, "SAVEPOINT one").await?;
-                    match self
-                        .ingest
-                        .store_together(connection, std::slice::from_mut(batch))
-                        .await
-                    {
-                        Ok(()) => {
-                            self.ingest.keep();
-                            command(connection, "RELEASE one").await?;
-                        }
-                        Err(error) if error.is_of_surroundings() => return Err(error),
-                        Err(error) => {
-                            undo(connection).await?;
-                            self.ingest.undone();
-                            batch.refuse(&error);
-                        }
-                    }
+                    store_alone(connection, &mut self.ingest, batch).await?;
                 }
             }
         }
@@ -277,8 +257,28 @@ impl Writer {
             write.answer();
         }
         for mut batch in group.batches {
-            batch.refuse(error);
+            batch.refuse(reason.clone());
             batch.answer();
+        }
+    }
+}
+
+/// Stores one batch behind a savepoint; one that the database refuses is undone and told so.
+async fn store_alone(
+    connection: &mut SqliteConnection,
+    ingest: &mut Ingest,
+    batch: &mut PendingBatch,
+) -> Result<(), StoreError> {
+    command(connection, "SAVEPOINT one").await?;
+    let mark = ingest.mark();
+    match ingest.store(connection, std::slice::from_mut(batch)).await {
+        Ok(()) => command(connection, "RELEASE one").await,
+        Err(error) if error.is_of_surroundings() => Err(error),
+        Err(error) => {
+            undo(connection).await?;
+            ingest.undo_to(mark);
+            batch.refuse(chain(&error));
+            Ok(())
         }
     }
 }
