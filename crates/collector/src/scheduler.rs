@@ -77,7 +77,10 @@ struct Stop {
 
 impl Stop {
     fn reason(&self) -> String {
-        self.reason.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.reason
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 }
 
@@ -115,12 +118,17 @@ impl Scheduler {
         }
         let stop = self.stop_of(run.id);
         if !stop.wished.is_cancelled() {
-            let reason = if reason.is_empty() { "stopped on request" } else { reason };
+            let reason = if reason.is_empty() {
+                "stopped on request"
+            } else {
+                reason
+            };
             *stop.reason.lock().unwrap_or_else(PoisonError::into_inner) = reason.to_owned();
             stop.wished.cancel();
         }
         if row.state == RunState::Queued && !self.0.board.is_driven(run.id) {
-            self.end(&row, RunState::Stopped, false, Some(stop.reason())).await?;
+            self.end(&row, RunState::Stopped, false, Some(stop.reason()))
+                .await?;
             return Ok(RunState::Stopped);
         }
         self.0.wake.notify_one();
@@ -174,7 +182,8 @@ impl Scheduler {
         self.sample_on(begun);
         let ending = ending?;
         info!(run = %row.name, id = %row.id, state = %ending.state, "run ended");
-        self.end(row, ending.state, ending.partial, ending.reason).await?;
+        self.end(row, ending.state, ending.partial, ending.reason)
+            .await?;
         self.stops().remove(&row.id);
         Ok(true)
     }
@@ -217,7 +226,11 @@ impl Scheduler {
     ) -> Result<(), StoreError> {
         let at = self.0.clock.now();
         if let Some(reason) = &reason {
-            let severity = if state == RunState::Failed { Severity::Error } else { Severity::Info };
+            let severity = if state == RunState::Failed {
+                Severity::Error
+            } else {
+                Severity::Info
+            };
             self.0
                 .store
                 .add_event(NewEvent {

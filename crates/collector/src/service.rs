@@ -6,8 +6,6 @@
 
 mod control;
 mod mesh;
-#[cfg(test)]
-mod tests;
 pub(crate) mod wire;
 
 use crate::{
@@ -15,7 +13,10 @@ use crate::{
     model::Severity,
     scheduler::Scheduler,
     sessions::Fleet,
-    store::{Store, StoreError, rows::NewEvent},
+    store::{
+        Store, StoreError,
+        rows::{AgentRow, NewEvent},
+    },
 };
 use benchmesh_proto::{
     KEEPALIVE_INTERVAL_S, KEEPALIVE_TIMEOUT_S, MAX_MESSAGE_BYTES,
@@ -98,13 +99,15 @@ impl Collector {
                 db: config.db.clone(),
                 source,
             })?;
-        match mesh_clock(&store, &config).await {
-            Ok(clock) => {
+        match taken_up(&store, &config).await {
+            Ok((clock, known)) => {
                 let clock = Arc::new(clock);
+                let fleet = Fleet::new(store.clone(), Arc::clone(&clock));
+                fleet.remember(known);
                 Ok(Self {
                     address,
                     incoming,
-                    fleet: Fleet::new(store.clone(), Arc::clone(&clock)),
+                    fleet,
                     store,
                     clock,
                 })
@@ -144,7 +147,11 @@ impl Collector {
             let (fleet, closing) = (fleet.clone(), closing.clone());
             async move { fleet.watch(closing).await }
         });
-        tasks.spawn(keep_time(store.clone(), Arc::clone(&clock), closing.clone()));
+        tasks.spawn(keep_time(
+            store.clone(),
+            Arc::clone(&clock),
+            closing.clone(),
+        ));
         let mesh = mesh::MeshService::new(
             fleet.clone(),
             store.clone(),
@@ -152,7 +159,8 @@ impl Collector {
             tasks.clone(),
             closing.clone(),
         );
-        let control = control::ControlService::new(scheduler, fleet, store.clone(), clock, closing.clone());
+        let control =
+            control::ControlService::new(scheduler, fleet, store.clone(), clock, closing.clone());
         let served = Server::builder()
             .http2_keepalive_interval(Some(Duration::from_secs(KEEPALIVE_INTERVAL_S)))
             .http2_keepalive_timeout(Some(Duration::from_secs(KEEPALIVE_TIMEOUT_S)))
@@ -181,14 +189,21 @@ impl Collector {
         closing.cancel();
         tasks.close();
         if timeout(CLOSE_WITHIN, tasks.wait()).await.is_err() {
-            warn!("some streams did not end within {} s", CLOSE_WITHIN.as_secs());
+            warn!(
+                "some streams did not end within {} s",
+                CLOSE_WITHIN.as_secs()
+            );
         }
         store.close().await;
         result.map_err(|source| CollectorError::Serve { source })
     }
 }
 
-async fn mesh_clock(store: &Store, config: &CollectorConfig) -> Result<MeshClock, CollectorError> {
+/// Mesh time and the agents of earlier times, from the database.
+async fn taken_up(
+    store: &Store,
+    config: &CollectorConfig,
+) -> Result<(MeshClock, Vec<AgentRow>), CollectorError> {
     let failed = |source| CollectorError::Store {
         db: config.db.clone(),
         source,
@@ -199,8 +214,12 @@ async fn mesh_clock(store: &Store, config: &CollectorConfig) -> Result<MeshClock
     let now = Reading::take().map_err(clock)?;
     let anchor = anchored(stored.as_ref(), newest, &now).map_err(clock)?;
     let clock = MeshClock::new(anchor);
-    store.set_clock_anchor(clock.anchor_now()).await.map_err(failed)?;
-    Ok(clock)
+    store
+        .set_clock_anchor(clock.anchor_now())
+        .await
+        .map_err(failed)?;
+    let known = store.agents().await.map_err(failed)?;
+    Ok((clock, known))
 }
 
 /// Persists the anchor, and records steps of the wall clock.

@@ -502,7 +502,10 @@ fn usable(target: &Target, selected: &[&AgentFacts], mistakes: &mut Mistakes<'_>
         } else if !agent.survey_failed.is_empty() {
             mistakes.at(
                 &target.at,
-                format!("agent `{}` could not look at {}: {}", agent.name, target.path, agent.survey_failed),
+                format!(
+                    "agent `{}` could not look at {}: {}",
+                    agent.name, target.path, agent.survey_failed
+                ),
                 "mend it there, or leave the agent out with [clients] select",
             );
         }

@@ -63,7 +63,9 @@ pub struct Started {
 /// Why no run was made.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    #[error("the run's uid may have 1 to {MAX_UID_CHARS} letters, digits, `-`, `_` and `.`, not `{uid}`")]
+    #[error(
+        "the run's uid may have 1 to {MAX_UID_CHARS} letters, digits, `-`, `_` and `.`, not `{uid}`"
+    )]
     BadUid { uid: String },
     #[error(transparent)]
     Plan(PlanErrors),
@@ -103,7 +105,8 @@ impl Scheduler {
             return Ok(started);
         }
         let plan = plan::parse(&request.plan_text, &request.plan_name).map_err(StartError::Plan)?;
-        self.wait_for_agents(request.agents, request.agents_wait).await?;
+        self.wait_for_agents(request.agents, request.agents_wait)
+            .await?;
         let team = self.survey(&plan).await;
         let facts = team.facts();
         let expansion = plan::expand(&plan, &facts).map_err(StartError::Plan)?;
@@ -118,7 +121,8 @@ impl Scheduler {
                 warnings: expansion.warnings,
             });
         }
-        self.queue(uid, &request.plan_text, &plan, &team, expansion).await
+        self.queue(uid, &request.plan_text, &plan, &team, expansion)
+            .await
     }
 
     async fn queue(
@@ -158,7 +162,9 @@ impl Scheduler {
             Ok(_) | Err(StoreError::NoSuch { .. }) => return Ok(None),
             Err(error) => return Err(store(error)),
         };
-        let steps = expanded(&row).map(|(_, _, expansion)| expansion.steps).unwrap_or_default();
+        let steps = expanded(&row)
+            .map(|(_, _, expansion)| expansion.steps)
+            .unwrap_or_default();
         Ok(Some(Started {
             run: Some(row.id),
             uid: row.uid,
@@ -188,12 +194,20 @@ impl Scheduler {
     }
 
     fn attached(&self) -> impl Iterator<Item = MemberFacts> + use<> {
-        self.0.fleet.members().into_iter().filter(|member| member.attached)
+        self.0
+            .fleet
+            .members()
+            .into_iter()
+            .filter(|member| member.attached)
     }
 
     /// Asks every attached agent what it can say of the plan's paths.
     async fn survey(&self, plan: &Plan) -> Team {
-        let paths: BTreeSet<String> = plan.targets.iter().map(|target| target.path.clone()).collect();
+        let paths: BTreeSet<String> = plan
+            .targets
+            .iter()
+            .map(|target| target.path.clone())
+            .collect();
         let paths: Vec<String> = paths.into_iter().collect();
         let asked = self.attached().map(|member| {
             let paths = paths.clone();
@@ -209,7 +223,11 @@ impl Scheduler {
         Team::new(join_all(asked).await)
     }
 
-    async fn survey_one(&self, member: &MemberFacts, paths: Vec<String>) -> Result<Option<Survey>, String> {
+    async fn survey_one(
+        &self,
+        member: &MemberFacts,
+        paths: Vec<String>,
+    ) -> Result<Option<Survey>, String> {
         if paths.is_empty() {
             return Ok(None);
         }
@@ -220,7 +238,9 @@ impl Scheduler {
         let call = fleet_call(member.id, command, SURVEY_WITHIN).within(SURVEY_WITHIN);
         match self.0.fleet.call(call).await {
             Ok(Answer::Survey(survey)) => Ok(Some(survey)),
-            Ok(_) => Err(String::from("the agent answered something else than it was asked")),
+            Ok(_) => Err(String::from(
+                "the agent answered something else than it was asked",
+            )),
             Err(error) => Err(error.to_string()),
         }
     }
@@ -232,7 +252,10 @@ impl Scheduler {
         let unreachable = expansion.steps.iter().find_map(|step| {
             step.tasks.iter().find_map(|task| {
                 let (from, to) = (find(&task.agent)?, find(task.peer.as_deref()?)?);
-                let loopback = to.address.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback());
+                let loopback = to
+                    .address
+                    .parse::<std::net::IpAddr>()
+                    .is_ok_and(|ip| ip.is_loopback());
                 (loopback && from.hello.boot_id != to.hello.boot_id).then_some((step, from, to))
             })
         });
@@ -244,7 +267,10 @@ impl Scheduler {
                     "agent `{}` on another host cannot reach agent `{}`, which is only known as {}",
                     from.hello.name, to.hello.name, to.address
                 ),
-                format!("start `{}` with --advertise and its address in the network under test", to.hello.name),
+                format!(
+                    "start `{}` with --advertise and its address in the network under test",
+                    to.hello.name
+                ),
             ))),
         }
     }

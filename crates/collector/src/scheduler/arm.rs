@@ -29,22 +29,38 @@ const MIN_GUARD: Duration = Duration::from_millis(50);
 const TRIES: u32 = 6;
 
 /// How far ahead the instant is on the `attempt`th try (from 0), and how long before it all must have confirmed.
-pub(super) fn lead(round_trip: Duration, clock_error: Duration, tasks: usize, attempt: u32) -> (Duration, Duration) {
+pub(super) fn lead(
+    round_trip: Duration,
+    clock_error: Duration,
+    tasks: usize,
+    attempt: u32,
+) -> (Duration, Duration) {
     let tasks = u32::try_from(tasks).unwrap_or(u32::MAX);
     let guard = (round_trip * 2 + clock_error).max(MIN_GUARD);
     let lead = guard + round_trip * 4 + PER_TASK.saturating_mul(tasks);
-    let lead = lead.max(MIN_LEAD).saturating_mul(1 << attempt.min(10)).min(MAX_LEAD);
+    let lead = lead
+        .max(MIN_LEAD)
+        .saturating_mul(1 << attempt.min(10))
+        .min(MAX_LEAD);
     (lead, guard.min(lead / 2))
 }
 
 /// What became of arming.
 #[derive(Debug)]
 pub(super) enum Arming {
-    Armed { start: MeshMicros },
-    Aborted { reason: String },
-    Failed { reason: String },
+    Armed {
+        start: MeshMicros,
+    },
+    Aborted {
+        reason: String,
+    },
+    Failed {
+        reason: String,
+    },
     /// Some may have started already.
-    Apart { reason: String },
+    Apart {
+        reason: String,
+    },
 }
 
 impl Drive {
@@ -65,22 +81,36 @@ impl Drive {
                     Ok(Answer::Armed { .. }) => {}
                     Ok(_) => {
                         return Ok(Arming::Failed {
-                            reason: format!("agent `{}` answered something else than it was asked", self.team.name(held.agent)),
+                            reason: format!(
+                                "agent `{}` answered something else than it was asked",
+                                self.team.name(held.agent)
+                            ),
                         });
                     }
                     Err(error @ CallError::Lost { .. }) => {
-                        let verdict = self.lose(row.id, crew, held.agent, &error.to_string()).await?;
+                        let verdict = self
+                            .lose(row.id, crew, held.agent, &error.to_string())
+                            .await?;
                         if let Verdict::Abort { reason } = verdict {
                             return Ok(Arming::Aborted { reason });
                         }
                         all_armed = false;
                     }
-                    Err(CallError::Refused { agent, kind: RefusalKind::TooLate, message }) => {
-                        late = format!("agent `{agent}` was too late to start with the others: {message}");
+                    Err(CallError::Refused {
+                        agent,
+                        kind: RefusalKind::TooLate,
+                        message,
+                    }) => {
+                        late = format!(
+                            "agent `{agent}` was too late to start with the others: {message}"
+                        );
                         all_armed = false;
                     }
                     Err(error @ CallError::Deadline { .. }) => {
-                        late = format!("agent `{}` was too late to start with the others: {error}", self.team.name(held.agent));
+                        late = format!(
+                            "agent `{}` was too late to start with the others: {error}",
+                            self.team.name(held.agent)
+                        );
                         all_armed = false;
                     }
                     Err(error) => {
@@ -100,8 +130,16 @@ impl Drive {
         Ok(Arming::Apart { reason: late })
     }
 
-    async fn arm_one(&self, held: Held, start: MeshMicros, within: Duration) -> (Held, Result<Answer, CallError>) {
-        let command = Command::Arm { task: held.task, start };
+    async fn arm_one(
+        &self,
+        held: Held,
+        start: MeshMicros,
+        within: Duration,
+    ) -> (Held, Result<Answer, CallError>) {
+        let command = Command::Arm {
+            task: held.task,
+            start,
+        };
         let call = fleet_call(held.agent, command, self.loss_after()).within(within);
         (held, self.fleet.call(call).await)
     }
@@ -115,7 +153,8 @@ impl Drive {
                     Ok(us) if us > 0 => Duration::from_micros(us),
                     _ => UNKNOWN_ROUND_TRIP,
                 };
-                let error = Duration::from_micros(u64::try_from(member.clock_error_us).unwrap_or(0));
+                let error =
+                    Duration::from_micros(u64::try_from(member.clock_error_us).unwrap_or(0));
                 (round_trip, error)
             })
             .fold((Duration::ZERO, Duration::ZERO), |worst, one| {

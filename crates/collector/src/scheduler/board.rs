@@ -87,10 +87,9 @@ impl StepView {
         let share = |done: u64, total: u64| (total > 0).then(|| (ratio(done, total)).min(1.0));
         match self.state {
             StepState::Prepare | StepState::Cleaning => {
-                let (done, total) = self
-                    .progress
-                    .values()
-                    .fold((0, 0), |(done, total), part| (part.done + done, part.total + total));
+                let (done, total) = self.progress.values().fold((0, 0), |(done, total), part| {
+                    (part.done + done, part.total + total)
+                });
                 share(done, total)
             }
             StepState::Running => match self.expected {
@@ -196,7 +195,8 @@ impl Board {
 
     /// Whether the scheduler has taken the run up.
     pub fn is_driven(&self, run: RunId) -> bool {
-        self.run(run).is_some_and(|board| board.look(|view| view.driven))
+        self.run(run)
+            .is_some_and(|board| board.look(|view| view.driven))
     }
 
     pub(super) fn ended(&self, run: RunId, state: RunState, partial: bool, reason: Option<String>) {
@@ -228,7 +228,8 @@ impl RunBoard {
 
     pub fn change(&self, change: impl FnOnce(&mut RunView)) {
         change(&mut self.view());
-        self.changes.send_modify(|count| *count = count.wrapping_add(1));
+        self.changes
+            .send_modify(|count| *count = count.wrapping_add(1));
     }
 
     /// Changes the step under way, if it is still that one.

@@ -22,9 +22,13 @@ const MAX_ATTEMPTS: u32 = 5;
 pub(super) enum CellEnd {
     Done,
     /// The run goes on with the next cell.
-    Failed { reason: String },
+    Failed {
+        reason: String,
+    },
     /// The run ends.
-    Aborted { reason: String },
+    Aborted {
+        reason: String,
+    },
 }
 
 impl Drive {
@@ -53,7 +57,11 @@ impl Drive {
         }
     }
 
-    async fn run_modes(&self, planned: &[PlannedStep], rows: &[StepRow]) -> Result<ModesEnd, StoreError> {
+    async fn run_modes(
+        &self,
+        planned: &[PlannedStep],
+        rows: &[StepRow],
+    ) -> Result<ModesEnd, StoreError> {
         for (index, (step, row)) in planned.iter().zip(rows).enumerate() {
             if row.state.is_end() {
                 continue;
@@ -69,7 +77,8 @@ impl Drive {
                 }
                 StepEnd::Failed { reason } => {
                     let rest = rows.get(index + 1..).unwrap_or_default();
-                    self.fail_rest(rest, "an earlier mode of the cell failed").await?;
+                    self.fail_rest(rest, "an earlier mode of the cell failed")
+                        .await?;
                     self.clean_cell(step, row.attempt).await?;
                     return Ok(ModesEnd::Cell(CellEnd::Failed { reason }));
                 }
@@ -119,17 +128,24 @@ impl Drive {
                 state: StepState::Failed,
                 start: None,
                 ended: Some(self.clock.now()),
-                reason: Some(format!("{reason}; the cell was begun anew as attempt {attempt}")),
+                reason: Some(format!(
+                    "{reason}; the cell was begun anew as attempt {attempt}"
+                )),
             };
             self.store.set_step_state(row.id, change).await?;
         }
         if let Some(step) = planned.first() {
             self.clean_cell(step, attempt - 1).await?;
         }
-        let done_before = old.iter().filter(|row| row.state == StepState::Done).count();
+        let done_before = old
+            .iter()
+            .filter(|row| row.state == StepState::Done)
+            .count();
         self.board
             .change(|view| view.steps_done = view.steps_done.saturating_sub(done_before));
-        self.store.create_steps(self.row.id, rows(planned, attempt)).await?;
+        self.store
+            .create_steps(self.row.id, rows(planned, attempt))
+            .await?;
         let first = planned.first().map_or(0, |step| step.ordinal);
         let known = self.store.steps(self.row.id).await?;
         Ok(known

@@ -4,6 +4,7 @@
 //! file system, so the real sum of what its clients lay out is known here, before anything is laid out.
 
 use super::drive::{Drive, Fact};
+use crate::model::StepState;
 use crate::{
     model::{AgentId, Severity},
     plan::{PlannedStep, Shortage, shortage},
@@ -20,7 +21,6 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
-use crate::model::StepState;
 
 /// Making or finding one directory takes no longer on a file system that works.
 const OPEN_WITHIN: Duration = Duration::from_secs(60);
@@ -55,7 +55,10 @@ impl Directories {
     fn add(&self, path: &str, agent: AgentId, directory: &RunDirectory) {
         let mut sites = self.sites();
         let shares = sites.entry(path.to_owned()).or_default();
-        match shares.iter_mut().find(|share| share.nonce == directory.nonce) {
+        match shares
+            .iter_mut()
+            .find(|share| share.nonce == directory.nonce)
+        {
             Some(share) => {
                 share.members.insert(agent);
                 share.free_bytes = share.free_bytes.min(directory.free_bytes);
@@ -82,7 +85,11 @@ impl Directories {
 
 impl Drive {
     /// Opens the run's directory on a step's target for `agents` (by name). Who could not, and why.
-    pub(super) async fn open_directories(&self, path: &str, agents: &[AgentId]) -> Vec<(AgentId, CallError)> {
+    pub(super) async fn open_directories(
+        &self,
+        path: &str,
+        agents: &[AgentId],
+    ) -> Vec<(AgentId, CallError)> {
         let wanted: Vec<AgentId> = agents
             .iter()
             .copied()
@@ -109,7 +116,12 @@ impl Drive {
         failures
     }
 
-    async fn open_on(&self, path: &str, agents: &[AgentId], make: Make) -> Vec<(AgentId, CallError)> {
+    async fn open_on(
+        &self,
+        path: &str,
+        agents: &[AgentId],
+        make: Make,
+    ) -> Vec<(AgentId, CallError)> {
         let opened = agents.iter().map(|agent| async move {
             let command = Command::OpenRunDirectory {
                 run_uid: self.row.uid.clone(),
@@ -164,7 +176,11 @@ impl Drive {
                 let tasks = step
                     .tasks
                     .iter()
-                    .filter(|task| self.team.id(&task.agent).is_some_and(|id| share.members.contains(&id)))
+                    .filter(|task| {
+                        self.team
+                            .id(&task.agent)
+                            .is_some_and(|id| share.members.contains(&id))
+                    })
                     .count();
                 let needed = step
                     .footprint
@@ -189,7 +205,11 @@ impl Drive {
                     run_uid: self.row.uid.clone(),
                     path: path.clone(),
                 };
-                match self.fleet.call(fleet_call(agent, command, self.loss_after())).await {
+                match self
+                    .fleet
+                    .call(fleet_call(agent, command, self.loss_after()))
+                    .await
+                {
                     Ok(_) => {
                         problem.clear();
                         break;
@@ -217,27 +237,35 @@ impl Drive {
     }
 
     /// Removes what the tasks of a cell laid out, each its own part; what could not be removed goes with the directory.
-    pub(super) async fn clean_cell(&self, step: &PlannedStep, attempt: u32) -> Result<(), StoreError> {
+    pub(super) async fn clean_cell(
+        &self,
+        step: &PlannedStep,
+        attempt: u32,
+    ) -> Result<(), StoreError> {
         if step.path.is_empty() {
             return Ok(());
         }
         let cell = step.directory(attempt);
-        let removals = step.tasks.iter().zip(0_u32..).filter_map(|(task, task_index)| {
-            let agent = self.team.id(&task.agent)?;
-            if !self.directories.has(&step.path, agent) {
-                return None;
-            }
-            let command = Command::RemoveCell {
-                run_uid: self.row.uid.clone(),
-                path: step.path.clone(),
-                cell: cell.clone(),
-                task_index,
-            };
-            Some(async move {
-                let call = fleet_call(agent, command, self.loss_after());
-                (agent, self.fleet.call(call).await)
-            })
-        });
+        let removals = step
+            .tasks
+            .iter()
+            .zip(0_u32..)
+            .filter_map(|(task, task_index)| {
+                let agent = self.team.id(&task.agent)?;
+                if !self.directories.has(&step.path, agent) {
+                    return None;
+                }
+                let command = Command::RemoveCell {
+                    run_uid: self.row.uid.clone(),
+                    path: step.path.clone(),
+                    cell: cell.clone(),
+                    task_index,
+                };
+                Some(async move {
+                    let call = fleet_call(agent, command, self.loss_after());
+                    (agent, self.fleet.call(call).await)
+                })
+            });
         for (agent, answer) in join_all(removals).await {
             if let Err(error) = answer {
                 self.event(Fact {
@@ -245,7 +273,10 @@ impl Drive {
                     agent: Some(agent),
                     severity: Severity::Warning,
                     kind: "cell-left",
-                    message: format!("the data of {} stay until the run ends: {error}", step.title()),
+                    message: format!(
+                        "the data of {} stay until the run ends: {error}",
+                        step.title()
+                    ),
                 })
                 .await?;
             }

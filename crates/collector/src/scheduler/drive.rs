@@ -74,7 +74,10 @@ impl Drive {
         let board = inner.board.open(row);
         let known = inner.store.steps(row.id).await?;
         if known.is_empty() {
-            inner.store.create_steps(row.id, rows(&expansion.steps, 1)).await?;
+            inner
+                .store
+                .create_steps(row.id, rows(&expansion.steps, 1))
+                .await?;
         } else if known.len() != expansion.steps.len() {
             return Ok(Err(format!(
                 "the run has {} steps in the database, and this version of benchmesh makes {} of its plan: go on with the version that began it",
@@ -158,10 +161,16 @@ impl Drive {
             (Some(reason), _) => Some(reason),
             (None, []) => None,
             (None, [first]) => Some(first.clone()),
-            (None, [first, rest @ ..]) => Some(format!("{first} (and {} more cells failed)", rest.len())),
+            (None, [first, rest @ ..]) => {
+                Some(format!("{first} (and {} more cells failed)", rest.len()))
+            }
         };
         Ok(Ending {
-            state: if reason.is_some() { RunState::Failed } else { RunState::Done },
+            state: if reason.is_some() {
+                RunState::Failed
+            } else {
+                RunState::Done
+            },
             partial: self.is_partial(),
             reason,
         })

@@ -72,7 +72,11 @@ impl Crew {
     pub fn agents_left(&self) -> usize {
         self.tasks
             .iter()
-            .filter(|(_, outcome)| outcome.as_ref().is_none_or(|ended| ended.state != TaskState::Lost))
+            .filter(|(_, outcome)| {
+                outcome
+                    .as_ref()
+                    .is_none_or(|ended| ended.state != TaskState::Lost)
+            })
             .map(|(held, _)| held.agent)
             .collect::<BTreeSet<AgentId>>()
             .len()
@@ -100,12 +104,19 @@ impl Crew {
     }
 
     pub fn ended(&mut self, ended: TaskOutcome) {
-        if let Some((_, outcome)) = self.tasks.iter_mut().find(|(held, _)| held.task == ended.held.task) {
+        if let Some((_, outcome)) = self
+            .tasks
+            .iter_mut()
+            .find(|(held, _)| held.task == ended.held.task)
+        {
             *outcome = Some(ended);
         }
     }
 
     pub fn outcomes(&self) -> Vec<TaskOutcome> {
-        self.tasks.iter().filter_map(|(_, outcome)| outcome.clone()).collect()
+        self.tasks
+            .iter()
+            .filter_map(|(_, outcome)| outcome.clone())
+            .collect()
     }
 }

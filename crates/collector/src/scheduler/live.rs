@@ -39,9 +39,9 @@ pub(super) fn follow(store: &Store, board: Arc<RunBoard>) -> Following {
                 Err(RecvError::Closed) => return,
             };
             let wanted = board.look(|view| {
-                view.step
-                    .as_ref()
-                    .is_some_and(|step| step.state == StepState::Running && step.tasks.contains(&interval.task))
+                view.step.as_ref().is_some_and(|step| {
+                    step.state == StepState::Running && step.tasks.contains(&interval.task)
+                })
             });
             if !wanted {
                 recent.clear();
@@ -73,7 +73,12 @@ fn end(interval: &LiveInterval) -> MeshMicros {
 }
 
 fn forget_old(recent: &mut HashMap<TaskId, VecDeque<LiveInterval>>) {
-    let newest = recent.values().flatten().map(end).max().unwrap_or(MeshMicros(0));
+    let newest = recent
+        .values()
+        .flatten()
+        .map(end)
+        .max()
+        .unwrap_or(MeshMicros(0));
     recent.retain(|_, kept| {
         kept.retain(|interval| end(interval).0 > newest.0.saturating_sub(WINDOW_US));
         !kept.is_empty()
@@ -94,7 +99,11 @@ fn rates(recent: &HashMap<TaskId, VecDeque<LiveInterval>>) -> Rates {
     let mut merged = Histogram::new();
     for kept in recent.values() {
         let from = kept.iter().map(|interval| interval.at.0).min().unwrap_or(0);
-        let until = kept.iter().map(|interval| end(interval).0).max().unwrap_or(0);
+        let until = kept
+            .iter()
+            .map(|interval| end(interval).0)
+            .max()
+            .unwrap_or(0);
         let seconds = until.saturating_sub(from).max(1) as f64 / 1e6;
         for interval in kept {
             rates.ops_per_s += interval.ops as f64 / seconds;

@@ -32,7 +32,9 @@ pub(super) fn judge(policy: OnLoss, left: usize, why: &str) -> Verdict {
         return Verdict::GoOn;
     }
     let reason = match policy {
-        OnLoss::AtLeast(least) => format!("{why}: {left} agents of the step are left, and on-loss wants at least {least}"),
+        OnLoss::AtLeast(least) => {
+            format!("{why}: {left} agents of the step are left, and on-loss wants at least {least}")
+        }
         _ => format!("{why}: no agent of the step is left"),
     };
     Verdict::Abort { reason }
@@ -82,7 +84,11 @@ mod tests {
     #[test]
     fn the_policy_decides() {
         let check = |policy, left, goes_on| {
-            assert_eq!(judge(policy, left, "x is lost") == Verdict::GoOn, goes_on, "{policy:?} {left}");
+            assert_eq!(
+                judge(policy, left, "x is lost") == Verdict::GoOn,
+                goes_on,
+                "{policy:?} {left}"
+            );
         };
         check(OnLoss::Continue, 3, true);
         check(OnLoss::Continue, 1, true);

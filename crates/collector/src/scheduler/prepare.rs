@@ -21,11 +21,7 @@ use crate::{
         rows::{NewCacheDrop, StepRow},
     },
 };
-use futures::{
-    StreamExt,
-    future::join_all,
-    stream::FuturesUnordered,
-};
+use futures::{StreamExt, future::join_all, stream::FuturesUnordered};
 use std::{
     collections::{BTreeMap, BTreeSet},
     time::Duration,
@@ -120,9 +116,15 @@ impl Drive {
         Ok(None)
     }
 
-    async fn prepare_one(&self, row: &StepRow, held: Held, prepare: Prepare) -> (Held, Result<Answer, CallError>) {
+    async fn prepare_one(
+        &self,
+        row: &StepRow,
+        held: Held,
+        prepare: Prepare,
+    ) -> (Held, Result<Answer, CallError>) {
         let (progress, mut told) = watch::channel(Progress::default());
-        let call = fleet_call(held.agent, Command::Prepare(prepare), self.loss_after()).telling(progress);
+        let call =
+            fleet_call(held.agent, Command::Prepare(prepare), self.loss_after()).telling(progress);
         let call = self.fleet.call(call);
         tokio::pin!(call);
         loop {
@@ -197,13 +199,21 @@ impl Drive {
         let clients: BTreeSet<AgentId> = crew.live().map(|held| held.agent).collect();
         let mut hosts: BTreeMap<String, MemberFacts> = BTreeMap::new();
         for member in self.fleet.members() {
-            let storage = member.hello.labels.get("role").is_some_and(|role| role == "storage");
+            let storage = member
+                .hello
+                .labels
+                .get("role")
+                .is_some_and(|role| role == "storage");
             if clients.contains(&member.id) || (member.attached && storage) {
                 hosts.entry(member.hello.host_key()).or_insert(member);
             }
         }
         let asked = hosts.into_values().map(|member| async move {
-            let call = fleet_call(member.id, Command::DropCaches { step: row.id }, self.loss_after());
+            let call = fleet_call(
+                member.id,
+                Command::DropCaches { step: row.id },
+                self.loss_after(),
+            );
             let answer = self.fleet.call(call.within(DROP_WITHIN)).await;
             (member, answer)
         });
@@ -229,7 +239,11 @@ impl Drive {
                         add(one.what, one.dropped, one.error);
                     }
                 }
-                Ok(_) => add(String::from("page-cache"), false, String::from("not confirmed")),
+                Ok(_) => add(
+                    String::from("page-cache"),
+                    false,
+                    String::from("not confirmed"),
+                ),
                 Err(error) => add(String::from("page-cache"), false, error.to_string()),
             }
         }
@@ -259,7 +273,9 @@ struct Link {
 /// to another host, and a name is no address.
 fn expected_peer(sender: &MemberFacts, receiver: &MemberFacts) -> String {
     match sender.address.parse::<std::net::IpAddr>() {
-        Ok(ip) if ip.is_loopback() && sender.hello.boot_id != receiver.hello.boot_id => String::new(),
+        Ok(ip) if ip.is_loopback() && sender.hello.boot_id != receiver.hello.boot_id => {
+            String::new()
+        }
         Ok(_) => sender.address.clone(),
         Err(_) => String::new(),
     }

@@ -73,8 +73,11 @@ impl Drive {
                 Ok(Ok(rows))
             }
             Some(StepEnd::Failed { reason }) => {
-                self.fail_rest(rows.get(index + 1..).unwrap_or_default(), "an earlier mode of the cell failed")
-                    .await?;
+                self.fail_rest(
+                    rows.get(index + 1..).unwrap_or_default(),
+                    "an earlier mode of the cell failed",
+                )
+                .await?;
                 self.clean_cell(step, row.attempt).await?;
                 Ok(Err(CellEnd::Failed { reason }))
             }

@@ -33,15 +33,26 @@ const MARK_WITHIN: Duration = Duration::from_secs(5);
 pub(super) enum StepEnd {
     Done,
     /// The cell cannot go on, the run can.
-    Failed { reason: String },
+    Failed {
+        reason: String,
+    },
     /// The run ends.
-    Aborted { reason: String },
+    Aborted {
+        reason: String,
+    },
     /// Its tasks may have started apart: the cell has to be begun anew.
-    Again { reason: String },
+    Again {
+        reason: String,
+    },
 }
 
 impl Drive {
-    pub(super) async fn run_step(&self, step: &PlannedStep, row: &StepRow, last: bool) -> Result<StepEnd, StoreError> {
+    pub(super) async fn run_step(
+        &self,
+        step: &PlannedStep,
+        row: &StepRow,
+        last: bool,
+    ) -> Result<StepEnd, StoreError> {
         let held = self.make_tasks(step, row).await?;
         {
             let mut alive = self.alive();
@@ -66,13 +77,19 @@ impl Drive {
         let start = match self.arm(row, &mut crew).await? {
             Arming::Armed { start } => start,
             Arming::Failed { reason } => {
-                return self.give_up(step, row, &crew, StepEnd::Failed { reason }).await;
+                return self
+                    .give_up(step, row, &crew, StepEnd::Failed { reason })
+                    .await;
             }
             Arming::Aborted { reason } => {
-                return self.give_up(step, row, &crew, StepEnd::Aborted { reason }).await;
+                return self
+                    .give_up(step, row, &crew, StepEnd::Aborted { reason })
+                    .await;
             }
             Arming::Apart { reason } => {
-                return self.give_up(step, row, &crew, StepEnd::Again { reason }).await;
+                return self
+                    .give_up(step, row, &crew, StepEnd::Again { reason })
+                    .await;
             }
         };
         self.enter(row.id, StepState::Running, Some(start)).await?;
@@ -95,7 +112,8 @@ impl Drive {
         let outcomes = crew.outcomes();
         if let Some(reason) = aborted {
             self.forget(&outcomes).await;
-            self.store_results(step, row, StepState::Failed, Some(reason.clone())).await?;
+            self.store_results(step, row, StepState::Failed, Some(reason.clone()))
+                .await?;
             return Ok(StepEnd::Aborted { reason });
         }
         self.conclude(step, row, &outcomes, last).await
@@ -114,14 +132,29 @@ impl Drive {
             self.enter(row.id, StepState::Cleaning, None).await?;
             self.clean_cell(step, row.attempt).await?;
         }
-        let failed = outcomes.iter().find(|outcome| outcome.state == TaskState::Failed);
-        let lost = outcomes.iter().filter(|outcome| outcome.state == TaskState::Lost).count();
+        let failed = outcomes
+            .iter()
+            .find(|outcome| outcome.state == TaskState::Failed);
+        let lost = outcomes
+            .iter()
+            .filter(|outcome| outcome.state == TaskState::Lost)
+            .count();
         let reason = match failed {
-            Some(failed) => Some(format!("agent `{}`: {}", self.team.name(failed.held.agent), failed.error)),
-            None if lost == outcomes.len() => Some(String::from("every agent of the step was lost")),
+            Some(failed) => Some(format!(
+                "agent `{}`: {}",
+                self.team.name(failed.held.agent),
+                failed.error
+            )),
+            None if lost == outcomes.len() => {
+                Some(String::from("every agent of the step was lost"))
+            }
             None => None,
         };
-        let state = if reason.is_some() { StepState::Failed } else { StepState::Done };
+        let state = if reason.is_some() {
+            StepState::Failed
+        } else {
+            StepState::Done
+        };
         if let Some(reason) = &reason {
             self.event(Fact {
                 step: Some(row.id),
@@ -148,7 +181,12 @@ impl Drive {
         state: StepState,
         reason: Option<String>,
     ) -> Result<(), StoreError> {
-        let partial = self.store.tasks(row.id).await?.iter().any(|task| task.state != TaskState::Done);
+        let partial = self
+            .store
+            .tasks(row.id)
+            .await?
+            .iter()
+            .any(|task| task.state != TaskState::Done);
         if partial {
             self.mark_partial();
         }
@@ -192,11 +230,15 @@ impl Drive {
         let held: Vec<Held> = crew.all().collect();
         let reason = match &end {
             StepEnd::Done => return Ok(end),
-            StepEnd::Failed { reason } | StepEnd::Aborted { reason } | StepEnd::Again { reason } => reason.clone(),
+            StepEnd::Failed { reason }
+            | StepEnd::Aborted { reason }
+            | StepEnd::Again { reason } => reason.clone(),
         };
         self.let_go(&held, &reason).await;
         for held in crew.live() {
-            self.store.set_task_state(held.task, TaskState::Stopped, None).await?;
+            self.store
+                .set_task_state(held.task, TaskState::Stopped, None)
+                .await?;
         }
         // A cell that is begun anew ends its steps itself.
         if !matches!(end, StepEnd::Again { .. }) {
@@ -208,7 +250,8 @@ impl Drive {
                 message: format!("{} failed: {reason}", step.title()),
             })
             .await?;
-            self.store_results(step, row, StepState::Failed, Some(reason.clone())).await?;
+            self.store_results(step, row, StepState::Failed, Some(reason.clone()))
+                .await?;
         }
         Ok(match end {
             StepEnd::Failed { reason } => StepEnd::Failed {
@@ -324,7 +367,8 @@ impl Drive {
                 continue;
             }
             let fleet = self.fleet.clone();
-            let within = MARK_WITHIN + at.map_or(Duration::ZERO, |at| crate::clock::until(&self.clock, at));
+            let within =
+                MARK_WITHIN + at.map_or(Duration::ZERO, |at| crate::clock::until(&self.clock, at));
             tokio::spawn(async move {
                 let call = fleet_call(member.id, Command::Mark { at }, MARK_WITHIN).within(within);
                 if let Err(error) = fleet.call(call).await {
@@ -347,7 +391,8 @@ impl Drive {
             })
             .collect();
         join_all(ends.into_iter().map(|(agent, task)| async move {
-            let call = fleet_call(agent, Command::ForgetTask { task }, MARK_WITHIN).within(MARK_WITHIN);
+            let call =
+                fleet_call(agent, Command::ForgetTask { task }, MARK_WITHIN).within(MARK_WITHIN);
             if let Err(error) = self.fleet.call(call).await {
                 tracing::debug!(%error, "a task was not forgotten");
             }
@@ -356,8 +401,15 @@ impl Drive {
     }
 
     /// Asks an agent about one of its tasks.
-    pub(super) async fn await_end(&self, held: Held) -> (Held, Result<Answer, crate::sessions::command::CallError>) {
-        let call = fleet_call(held.agent, Command::AwaitEnd { task: held.task }, self.loss_after());
+    pub(super) async fn await_end(
+        &self,
+        held: Held,
+    ) -> (Held, Result<Answer, crate::sessions::command::CallError>) {
+        let call = fleet_call(
+            held.agent,
+            Command::AwaitEnd { task: held.task },
+            self.loss_after(),
+        );
         (held, self.fleet.call(call).await)
     }
 }

@@ -1,5 +1,6 @@
 //! The end of tasks: awaited, stopped, or let go; and the end of a run that someone wished to stop.
 
+use super::step::StepEnd;
 use super::{
     drive::{Drive, Ending, Fact, Held},
     ends::{Crew, TaskOutcome},
@@ -17,7 +18,6 @@ use crate::{
         rows::{FinishedStep, StepChange, StepRow, TaskRow},
     },
 };
-use super::step::StepEnd;
 use futures::{StreamExt, future::join_all, stream::FuturesUnordered};
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until, timeout};
@@ -29,7 +29,11 @@ const ROWS_WITHIN: Duration = Duration::from_secs(60);
 
 impl Drive {
     /// Waits until every task has ended. `Some`: the policy ended the step, and why.
-    pub(super) async fn await_ends(&self, row: &StepRow, crew: &mut Crew) -> Result<Option<String>, StoreError> {
+    pub(super) async fn await_ends(
+        &self,
+        row: &StepRow,
+        crew: &mut Crew,
+    ) -> Result<Option<String>, StoreError> {
         let mut ends: FuturesUnordered<_> = crew.live().map(|held| self.await_end(held)).collect();
         let mut aborted = None;
         let mut deadline: Option<Instant> = None;
@@ -43,7 +47,11 @@ impl Drive {
                 for held in rest {
                     crew.end(held.task, TaskState::Lost, "the task did not stop");
                     self.store
-                        .set_task_state(held.task, TaskState::Lost, Some(String::from("the task did not stop")))
+                        .set_task_state(
+                            held.task,
+                            TaskState::Lost,
+                            Some(String::from("the task did not stop")),
+                        )
                         .await?;
                 }
                 return Ok(aborted);
@@ -51,7 +59,9 @@ impl Drive {
             let why = match answer {
                 Ok(Answer::End(end)) => {
                     let error = (!end.error.is_empty()).then(|| end.error.clone());
-                    self.store.set_task_state(held.task, end.state, error).await?;
+                    self.store
+                        .set_task_state(held.task, end.state, error)
+                        .await?;
                     crew.ended(TaskOutcome {
                         held,
                         state: end.state,
@@ -60,7 +70,10 @@ impl Drive {
                     });
                     continue;
                 }
-                Ok(_) => format!("agent `{}` answered something else than it was asked", self.team.name(held.agent)),
+                Ok(_) => format!(
+                    "agent `{}` answered something else than it was asked",
+                    self.team.name(held.agent)
+                ),
                 Err(CallError::Refused {
                     agent,
                     kind: RefusalKind::UnknownTask,
@@ -80,7 +93,11 @@ impl Drive {
     }
 
     /// Waits until what the tasks measured is stored, so that results are whole.
-    pub(super) async fn await_rows(&self, row: &StepRow, crew: &mut Crew) -> Result<(), StoreError> {
+    pub(super) async fn await_rows(
+        &self,
+        row: &StepRow,
+        crew: &mut Crew,
+    ) -> Result<(), StoreError> {
         let waits = crew.outcomes().into_iter().filter_map(|outcome| {
             let (spool, sequence) = outcome.last?;
             Some(async move {
@@ -108,7 +125,12 @@ impl Drive {
     }
 
     /// `None`: everything up to the sequence is stored; else why it is not.
-    async fn rows_of(&self, agent: AgentId, spool: &str, sequence: u64) -> Result<Option<String>, StoreError> {
+    async fn rows_of(
+        &self,
+        agent: AgentId,
+        spool: &str,
+        sequence: u64,
+    ) -> Result<Option<String>, StoreError> {
         let mut position = None;
         loop {
             let stored = tokio::select! {
@@ -126,7 +148,10 @@ impl Drive {
                 .find(|(known, _)| known == spool)
                 .map(|(_, last)| last);
             if now == position {
-                return Ok(Some(format!("nothing came for {} s", ROWS_WITHIN.as_secs())));
+                return Ok(Some(format!(
+                    "nothing came for {} s",
+                    ROWS_WITHIN.as_secs()
+                )));
             }
             position = now;
         }
@@ -146,7 +171,11 @@ impl Drive {
             peer: task.peer,
         }));
         for task in tasks.iter().filter(|task| task.state == TaskState::Lost) {
-            crew.end(task.id, TaskState::Lost, task.error.as_deref().unwrap_or_default());
+            crew.end(
+                task.id,
+                TaskState::Lost,
+                task.error.as_deref().unwrap_or_default(),
+            );
         }
         if !self.still_held(&crew).await {
             return Ok(None);
@@ -198,8 +227,16 @@ impl Drive {
 
     /// Stops tasks and forgets them, at both ends of a link; nothing of them is waited for. Who is away is not asked.
     pub(super) async fn let_go(&self, held: &[Held], reason: &str) {
-        let here = |agent: AgentId| self.fleet.member(agent).is_some_and(|member| member.attached);
-        let there: Vec<Held> = held.iter().copied().filter(|held| here(held.agent)).collect();
+        let here = |agent: AgentId| {
+            self.fleet
+                .member(agent)
+                .is_some_and(|member| member.attached)
+        };
+        let there: Vec<Held> = held
+            .iter()
+            .copied()
+            .filter(|held| here(held.agent))
+            .collect();
         self.stop_tasks(&there, reason).await;
         let outcomes: Vec<TaskOutcome> = held
             .iter()
@@ -237,7 +274,11 @@ impl Drive {
         let mut crew = Crew::new(held.iter().copied());
         let started = matches!(row.state, StepState::Running | StepState::Armed);
         if started {
-            let ends = join_all(held.iter().map(|held| timeout(STOP_WITHIN, self.await_end(*held)))).await;
+            let ends = join_all(
+                held.iter()
+                    .map(|held| timeout(STOP_WITHIN, self.await_end(*held))),
+            )
+            .await;
             for (held, answer) in ends.into_iter().flatten() {
                 if let Ok(Answer::End(end)) = answer {
                     crew.ended(TaskOutcome {
@@ -255,7 +296,9 @@ impl Drive {
             crew.end(held.task, TaskState::Stopped, reason);
         }
         for outcome in crew.outcomes() {
-            self.store.set_task_state(outcome.held.task, outcome.state, None).await?;
+            self.store
+                .set_task_state(outcome.held.task, outcome.state, None)
+                .await?;
         }
         self.forget(&crew.outcomes()).await;
         if row.state.is_end() {

@@ -2,10 +2,7 @@
 //!
 //! It is stored with the run, so that a collector that starts again expands the plan into the same steps.
 
-use crate::{
-    model::AgentId,
-    plan::AgentFacts,
-};
+use crate::{model::AgentId, plan::AgentFacts};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 

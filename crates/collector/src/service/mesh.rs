@@ -98,8 +98,12 @@ impl Mesh for MeshService {
         })?;
         let ended = attached.handle.cancel.clone();
         let (verdict, verdict_receiver) = oneshot::channel();
-        self.tasks
-            .spawn(hear(inbound, attached.handle, verdict, self.closing.clone()));
+        self.tasks.spawn(hear(
+            inbound,
+            attached.handle,
+            verdict,
+            self.closing.clone(),
+        ));
         let clock = Arc::clone(&self.clock);
         let welcome = stream::once(async { Ok(attached.welcome.into()) });
         let rest = said(attached.outgoing, ended, verdict_receiver)
@@ -115,7 +119,9 @@ impl Mesh for MeshService {
             .metadata()
             .get(SESSION_KEY)
             .and_then(|value| value.to_str().ok())
-            .ok_or_else(|| Status::unauthenticated(format!("the metadata key {SESSION_KEY} is missing")))?;
+            .ok_or_else(|| {
+                Status::unauthenticated(format!("the metadata key {SESSION_KEY} is missing"))
+            })?;
         let (agent, host, net_namespace, ended) = self
             .fleet
             .session(token)
@@ -210,7 +216,12 @@ struct Reader {
 }
 
 impl Reader {
-    async fn run(self, mut inbound: Streaming<v1::Batch>, ended: CancellationToken, closing: CancellationToken) {
+    async fn run(
+        self,
+        mut inbound: Streaming<v1::Batch>,
+        ended: CancellationToken,
+        closing: CancellationToken,
+    ) {
         let status = loop {
             let message = tokio::select! {
                 () = closing.cancelled() => break Status::unavailable("the collector is closing"),
@@ -246,7 +257,9 @@ impl Reader {
 }
 
 /// An ack for each receipt, in order, after its commit. The first refusal ends the stream.
-fn acks(receipts: mpsc::Receiver<Result<Receipt, Status>>) -> impl Stream<Item = Result<v1::Ack, Status>> {
+fn acks(
+    receipts: mpsc::Receiver<Result<Receipt, Status>>,
+) -> impl Stream<Item = Result<v1::Ack, Status>> {
     stream::unfold(Some(receipts), |state| async {
         let mut receipts = state?;
         let stored = match receipts.recv().await? {

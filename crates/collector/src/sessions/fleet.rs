@@ -12,7 +12,10 @@ use super::{
 use crate::{
     clock::MeshClock,
     model::{AgentId, HostId},
-    store::{Store, StoreError, rows::{AgentRow, NewAgent, NewHost}},
+    store::{
+        Store, StoreError,
+        rows::{AgentRow, NewAgent, NewHost},
+    },
 };
 use benchmesh_proto::WIRE_VERSION;
 use std::{
@@ -173,7 +176,10 @@ impl Fleet {
     pub fn remember(&self, agents: Vec<AgentRow>) {
         let mut state = self.state();
         for row in agents {
-            state.members.entry(row.id).or_insert_with(|| Member::remembered(row));
+            state
+                .members
+                .entry(row.id)
+                .or_insert_with(|| Member::remembered(row));
         }
     }
 
@@ -187,7 +193,9 @@ impl Fleet {
     }
 
     fn changed(&self) {
-        self.0.changes.send_modify(|count| *count = count.wrapping_add(1));
+        self.0
+            .changes
+            .send_modify(|count| *count = count.wrapping_add(1));
     }
 
     /// Resolves with each attachment and detachment after this call.
@@ -205,7 +213,11 @@ impl Fleet {
     }
 
     /// Takes an agent in, or says why not. An earlier session of the same agent ends.
-    pub async fn attach(&self, hello: Hello, from: Option<IpAddr>) -> Result<Attached, AttachError> {
+    pub async fn attach(
+        &self,
+        hello: Hello,
+        from: Option<IpAddr>,
+    ) -> Result<Attached, AttachError> {
         if hello.wire_version != WIRE_VERSION {
             return Err(AttachError::WireVersion {
                 agent: hello.wire_version,
@@ -217,7 +229,12 @@ impl Fleet {
         name_is_free(&self.state(), &hello)?;
         let at = self.0.clock.now();
         let store = |source| AttachError::Store { source };
-        let (agent, host) = self.0.store.attach_agent(new_agent(&hello, at)).await.map_err(store)?;
+        let (agent, host) = self
+            .0
+            .store
+            .attach_agent(new_agent(&hello, at))
+            .await
+            .map_err(store)?;
         let spools = self.0.store.spool_positions(agent).await.map_err(store)?;
         let (outgoing, receiver) = mpsc::channel(OUTGOING);
         let cancel = CancellationToken::new();
@@ -237,7 +254,11 @@ impl Fleet {
             };
             state.insert(agent, host, hello, from, live, at);
             state.appoint(Some(agent));
-            state.members.get(&agent).map(|member| member.sampling).unwrap_or_default()
+            state
+                .members
+                .get(&agent)
+                .map(|member| member.sampling)
+                .unwrap_or_default()
         };
         self.changed();
         info!(agent = %name, "attached");
@@ -265,7 +286,11 @@ impl Fleet {
             let Some(member) = state.members.get_mut(&agent) else {
                 return;
             };
-            if member.live.as_ref().is_none_or(|live| live.number != number) {
+            if member
+                .live
+                .as_ref()
+                .is_none_or(|live| live.number != number)
+            {
                 return;
             }
             let name = member.hello.name.clone();
@@ -285,7 +310,12 @@ impl Fleet {
         let state = self.state();
         let member = state.members.get(state.tokens.get(token)?)?;
         let live = member.live.as_ref()?;
-        Some((member.id, member.host, member.hello.net_namespace.clone(), live.cancel.clone()))
+        Some((
+            member.id,
+            member.host,
+            member.hello.net_namespace.clone(),
+            live.cancel.clone(),
+        ))
     }
 
     /// What an agent measured of its clock.
@@ -365,7 +395,9 @@ impl Fleet {
                 match state.members.get(&agent) {
                     None => return CallError::Unknown { agent },
                     Some(member) if member.live.is_some() => None,
-                    Some(member) if member.last_contact + loss_after <= Instant::now() => return member.lost(),
+                    Some(member) if member.last_contact + loss_after <= Instant::now() => {
+                        return member.lost();
+                    }
                     Some(member) => Some(member.last_contact + loss_after),
                 }
             };
@@ -386,9 +418,15 @@ impl Fleet {
         })
     }
 
-    fn outgoing(&self, agent: AgentId) -> Result<Option<(mpsc::Sender<Outgoing>, CancellationToken)>, CallError> {
+    fn outgoing(
+        &self,
+        agent: AgentId,
+    ) -> Result<Option<(mpsc::Sender<Outgoing>, CancellationToken)>, CallError> {
         let state = self.state();
-        let member = state.members.get(&agent).ok_or(CallError::Unknown { agent })?;
+        let member = state
+            .members
+            .get(&agent)
+            .ok_or(CallError::Unknown { agent })?;
         Ok(member
             .live
             .as_ref()
@@ -494,7 +532,10 @@ impl Drop for Pending<'_> {
 }
 
 fn name_is_free(state: &State, hello: &Hello) -> Result<(), AttachError> {
-    let attached = state.members.values().filter(|member| member.live.is_some());
+    let attached = state
+        .members
+        .values()
+        .filter(|member| member.live.is_some());
     let mut count = 0;
     for member in attached {
         count += 1;
@@ -541,9 +582,10 @@ impl State {
     ) {
         self.tokens.insert(live.token.clone(), agent);
         let old = self.members.remove(&agent);
-        let (sampling, clock_error_us, round_trip_us) = old.as_ref().map_or_else(Default::default, |old| {
-            (old.sampling, old.clock_error_us, old.round_trip_us)
-        });
+        let (sampling, clock_error_us, round_trip_us) =
+            old.as_ref().map_or_else(Default::default, |old| {
+                (old.sampling, old.clock_error_us, old.round_trip_us)
+            });
         if let Some(old) = old.and_then(|old| old.live) {
             self.tokens.remove(&old.token);
             old.cancel.cancel();
@@ -603,7 +645,11 @@ impl State {
                 }
             }
         }
-        for member in self.members.values_mut().filter(|member| member.live.is_none()) {
+        for member in self
+            .members
+            .values_mut()
+            .filter(|member| member.live.is_none())
+        {
             member.sampling = Sampling::default();
         }
     }
@@ -615,7 +661,10 @@ impl SessionHandle {
         let mut state = self.fleet.state();
         let at = self.fleet.0.clock.now();
         let member = state.members.get_mut(&self.agent)?;
-        let live = member.live.as_mut().filter(|live| live.number == self.number)?;
+        let live = member
+            .live
+            .as_mut()
+            .filter(|live| live.number == self.number)?;
         member.last_contact = Instant::now();
         member.last_seen = at;
         Some(act(live))
@@ -646,7 +695,11 @@ impl SessionHandle {
 
     pub fn progressed(&self, id: u64, progress: Progress) {
         self.with_live(|live| {
-            if let Some(sender) = live.waiting.get(&id).and_then(|waiting| waiting.progress.as_ref()) {
+            if let Some(sender) = live
+                .waiting
+                .get(&id)
+                .and_then(|waiting| waiting.progress.as_ref())
+            {
                 sender.send_replace(progress);
             }
         });
