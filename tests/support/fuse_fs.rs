@@ -211,10 +211,8 @@ impl Drop for FuseFs {
         }
         if let Some(session) = self.session.take() {
             // A process that still uses the mount is about to be killed with its own value; the mount goes then.
-            let _ = rustix::mount::unmount(
-                self.directory.path(),
-                rustix::mount::UnmountFlags::DETACH,
-            );
+            let _ =
+                rustix::mount::unmount(self.directory.path(), rustix::mount::UnmountFlags::DETACH);
             drop(session);
         }
     }
@@ -576,14 +574,7 @@ impl Filesystem for Logging {
         }
     }
 
-    fn releasedir(
-        &self,
-        _: &Request,
-        _: INodeNo,
-        fh: Handle,
-        _: OpenFlags,
-        reply: ReplyEmpty,
-    ) {
+    fn releasedir(&self, _: &Request, _: INodeNo, fh: Handle, _: OpenFlags, reply: ReplyEmpty) {
         self.0.lock().nodes.close_directory(fh.0);
         reply.ok();
     }

@@ -46,7 +46,10 @@ impl Network {
                 "link", "add", &veth, "type", "veth", "peer", "name", "eth0", "netns", &namespace,
             ],
         );
-        must("ip", &["link", "set", &veth, "master", &self.bridge(), "up"]);
+        must(
+            "ip",
+            &["link", "set", &veth, "master", &self.bridge(), "up"],
+        );
         must(
             "ip",
             &["-n", &namespace, "addr", "add", &address, "dev", "eth0"],

@@ -1,1 +1,23 @@
-//! placeholder
+//! The load itself: operations, histograms, recorders, the sandbox, and the workloads.
+//!
+//! A [`workload::Workload`] says what it can do; a [`task::Task`] runs one mode of it on OS threads that all begin at one
+//! instant, and hands out [`interval::Interval`]s. This crate knows no async runtime, no wire, no database and no mesh;
+//! it can be used alone. Invariant: nothing between a worker's start and its end takes a lock, allocates or formats,
+//! but for operations that fail.
+
+pub mod clock;
+pub mod files;
+pub mod histogram;
+pub mod interval;
+pub mod io;
+pub mod memory;
+pub mod network;
+pub mod null;
+pub mod op;
+pub mod params;
+pub mod random;
+pub mod recorder;
+pub mod sandbox;
+pub mod task;
+pub mod units;
+pub mod workload;

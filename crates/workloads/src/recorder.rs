@@ -1,0 +1,273 @@
+//! What a worker writes down, at the price of two clock readings and a few stores per operation.
+//!
+//! A worker owns its [`Recorder`]; nothing in its hot path locks, allocates or formats. It notices the end of a period
+//! by the clock that it reads anyway, pushes its full [`Buffer`] to a bounded lock-free ring and goes on with a clean
+//! one. Where no clean one is there, the interval widens: a count is never lost and a worker never waits. The other end
+//! is the [`Taker`], which also sees what is in flight. Nothing is known here of tasks, periods merged, or the wire.
+
+mod buffer;
+mod calibrate;
+mod errors;
+
+pub use buffer::{Buffer, InFlightOp, Series, Taker};
+pub use calibrate::harness_ns_per_op;
+pub(crate) use errors::merge as merge_errors;
+pub use errors::{ErrorCount, ErrorFacts, OpError};
+
+use crate::clock::MonoNanos;
+use crate::op::Op;
+use crate::workload::Timing;
+use buffer::{BUFFERS, Link};
+use errors::ErrorLog;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// What a recorder is made from.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// The operations that will be recorded; the first is what [`Recorder::begin`] announces.
+    pub ops: &'static [Op],
+    pub timing: Timing,
+    /// Width of an interval.
+    pub period: Duration,
+    /// Set from outside to end the load.
+    pub stop: Arc<AtomicBool>,
+}
+
+/// Makes a recorder and its other end. All memory is allocated and touched here.
+pub fn pair(settings: Settings) -> (Recorder, Taker) {
+    let link = Arc::new(Link::new(settings.ops));
+    let buffer = Box::new(Buffer::new(settings.ops));
+    let spare = settings
+        .timing
+        .ramp
+        .map(|_| Box::new(Buffer::new(settings.ops)));
+    let mut slots = [u8::MAX; Op::ALL.len()];
+    for (slot, op) in (0_u8..).zip(settings.ops) {
+        if let Some(entry) = slots.get_mut(op.ordinal()) {
+            *entry = slot;
+        }
+    }
+    let recorder = Recorder {
+        boundary: MonoNanos(u64::MAX),
+        last: MonoNanos(0),
+        until: MonoNanos(u64::MAX),
+        streak: 0,
+        slots,
+        first_op: settings.ops.first().copied().unwrap_or(Op::Null),
+        buffer,
+        link: Arc::clone(&link),
+        stop: settings.stop,
+        start: MonoNanos(0),
+        ramp_end: MonoNanos(0),
+        period_ns: u64::try_from(settings.period.as_nanos()).unwrap_or(u64::MAX),
+        timing: settings.timing,
+        spare,
+        errors: ErrorLog::default(),
+    };
+    (recorder, Taker::new(link))
+}
+
+/// One worker's record of what it does.
+#[derive(Debug)]
+pub struct Recorder {
+    /// The next instant at which the buffer has to change: the end of its period, or of the ramp.
+    boundary: MonoNanos,
+    last: MonoNanos,
+    until: MonoNanos,
+    /// Errors since the last success.
+    streak: u64,
+    slots: [u8; Op::ALL.len()],
+    first_op: Op,
+    buffer: Box<Buffer>,
+    link: Arc<Link>,
+    stop: Arc<AtomicBool>,
+    start: MonoNanos,
+    ramp_end: MonoNanos,
+    period_ns: u64,
+    timing: Timing,
+    /// Set aside for the end of the ramp, across which no interval may widen.
+    spare: Option<Box<Buffer>>,
+    errors: ErrorLog,
+}
+
+impl Recorder {
+    /// Fixes the planned start, to which periods, ramp and runtime refer. Before the first operation, once.
+    pub fn set_start(&mut self, start: MonoNanos) {
+        self.start = start;
+        self.last = start;
+        self.ramp_end = start.saturating_add(self.timing.ramp.unwrap_or_default());
+        self.until = match self.timing.runtime {
+            Some(runtime) => self.ramp_end.saturating_add(runtime),
+            None => MonoNanos(u64::MAX),
+        };
+        self.buffer.label(0, start < self.ramp_end);
+        self.set_boundary();
+    }
+
+    /// Starts the clock of an operation of the mode's first kind.
+    #[inline]
+    pub fn begin(&mut self) -> MonoNanos {
+        self.begin_as(self.first_op)
+    }
+
+    /// Starts the clock of an operation, and shows it as in flight.
+    #[inline]
+    pub fn begin_as(&mut self, op: Op) -> MonoNanos {
+        let now = MonoNanos::now();
+        self.link.show(op, now);
+        now
+    }
+
+    /// Records an operation that succeeded.
+    #[inline]
+    pub fn end(&mut self, op: Op, began: MonoNanos, bytes: u64) {
+        self.end_at(MonoNanos::now(), op, began, bytes);
+    }
+
+    #[inline(always)]
+    fn end_at(&mut self, now: MonoNanos, op: Op, began: MonoNanos, bytes: u64) {
+        self.link.hide();
+        if now >= self.boundary {
+            self.roll(op, began, now);
+        }
+        self.last = now;
+        self.streak = 0;
+        let series = self.series(op);
+        series.bytes += bytes;
+        series.service.record(now.nanos_since(began));
+    }
+
+    /// Records an operation that failed. An error means that the worker cannot go on: no space is left, or nothing has
+    /// succeeded for long. Everything else is counted, and the load goes on.
+    #[cold]
+    #[inline(never)]
+    pub fn error(
+        &mut self,
+        op: Op,
+        began: MonoNanos,
+        facts: &ErrorFacts<'_>,
+    ) -> Result<(), OpError> {
+        self.error_at(MonoNanos::now(), op, began, facts)
+    }
+
+    fn error_at(
+        &mut self,
+        now: MonoNanos,
+        op: Op,
+        began: MonoNanos,
+        facts: &ErrorFacts<'_>,
+    ) -> Result<(), OpError> {
+        self.link.hide();
+        if now >= self.boundary {
+            self.roll(op, began, now);
+        }
+        self.last = now;
+        self.streak += 1;
+        self.series(op).errors += 1;
+        self.errors.add(op, now, self.streak, facts)
+    }
+
+    /// Takes back a [`begin`](Recorder::begin): what it announced was no operation, and nothing is recorded.
+    pub fn idle(&mut self) {
+        self.link.hide();
+    }
+
+    /// Whether the load has to end: it was told to, or its runtime is over by the clock that was read last.
+    #[inline]
+    pub fn should_stop(&self) -> bool {
+        self.last >= self.until || self.stop.load(Ordering::Relaxed)
+    }
+
+    /// Whether it was told to end, whatever the time.
+    #[inline]
+    pub fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    /// The end of the runtime; beyond all time when there is none.
+    #[inline]
+    pub fn until(&self) -> MonoNanos {
+        self.until
+    }
+
+    /// Whether this load runs for a time rather than through its data once.
+    pub fn is_timed(&self) -> bool {
+        self.timing.runtime.is_some()
+    }
+
+    /// Hands over the last, partial interval and says which errors there were.
+    pub fn finish(mut self) -> Vec<ErrorCount> {
+        self.link.hide();
+        if !self.buffer.is_empty() {
+            let buffer = std::mem::replace(&mut self.buffer, Box::new(Buffer::new(&[])));
+            self.link.push_full(buffer);
+        }
+        self.link.hand_over(u64::MAX);
+        self.errors.into_counts()
+    }
+
+    #[inline(always)]
+    fn series(&mut self, op: Op) -> &mut Series {
+        let slot = self.slots.get(op.ordinal()).copied().unwrap_or(u8::MAX);
+        match self.buffer.series.get_mut(usize::from(slot)) {
+            Some(series) => series,
+            None => unannounced(op),
+        }
+    }
+
+    /// Changes the buffer: `now` is not within its period any more. The operation that has just ended is recorded after.
+    #[cold]
+    #[inline(never)]
+    fn roll(&mut self, op: Op, began: MonoNanos, now: MonoNanos) {
+        let index = now.nanos_since(self.start) / self.period_ns;
+        let ramp = now < self.ramp_end;
+        let in_flight = (began < self.boundary).then_some(op);
+        self.buffer.set_in_flight(in_flight);
+        if !self.buffer.is_empty() {
+            let clean = self.link.pop_clean().or_else(|| {
+                let ramp_ends = ramp != self.buffer.ramp;
+                self.spare.take_if(|_| ramp_ends)
+            });
+            match clean {
+                Some(clean) => {
+                    let full = std::mem::replace(&mut self.buffer, clean);
+                    self.link.push_full(full);
+                }
+                None => {
+                    self.buffer.widen_to(index);
+                    self.set_boundary();
+                    return;
+                }
+            }
+        }
+        self.buffer.label(index, ramp);
+        self.link.hand_over(index);
+        self.set_boundary();
+    }
+
+    fn set_boundary(&mut self) {
+        let end = (self.buffer.index + u64::from(self.buffer.periods))
+            .saturating_mul(self.period_ns)
+            .saturating_add(self.start.0);
+        self.boundary = match self.buffer.ramp {
+            true => MonoNanos(end).min(self.ramp_end),
+            false => MonoNanos(end),
+        };
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn unannounced(op: Op) -> ! {
+    panic!("the mode records `{op}`, which is not in its list of operations")
+}
+
+const _: () = assert!(
+    BUFFERS >= 2,
+    "one to fill while the other is taken; more bridge a late taker"
+);
+
+#[cfg(test)]
+pub(crate) mod tests;

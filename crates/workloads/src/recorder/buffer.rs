@@ -1,0 +1,188 @@
+//! The interval that a worker fills, and the lock-free way between the worker and who takes its intervals.
+
+use crate::clock::MonoNanos;
+use crate::histogram::Histogram;
+use crate::op::Op;
+use crossbeam_queue::ArrayQueue;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Buffers per worker: one in hand, and clean ones for as many periods as the taker may come late.
+pub(super) const BUFFERS: usize = 4;
+/// The spare for the end of the ramp comes on top.
+const RING: usize = BUFFERS + 1;
+
+/// The word that shows the operation in flight: its start shifted by this, and below it the kind plus one.
+const OP_BITS: u32 = 4;
+const _: () = assert!(Op::ALL.len() < 1 << OP_BITS);
+
+/// One worker's operations in one period, or in several when it was widened.
+#[derive(Debug)]
+pub struct Buffer {
+    pub index: u64,
+    pub periods: u32,
+    pub ramp: bool,
+    pub series: Box<[Series]>,
+}
+
+/// Operations of one kind.
+#[derive(Debug)]
+pub struct Series {
+    pub op: Op,
+    pub bytes: u64,
+    pub errors: u64,
+    /// 1 when an operation of this kind was in flight at the end of the period.
+    pub in_flight: u32,
+    pub service: Histogram,
+}
+
+impl Buffer {
+    pub(super) fn new(ops: &[Op]) -> Buffer {
+        let series = ops.iter().map(|op| {
+            let mut service = Histogram::new();
+            service.touch();
+            Series {
+                op: *op,
+                bytes: 0,
+                errors: 0,
+                in_flight: 0,
+                service,
+            }
+        });
+        Buffer {
+            index: 0,
+            periods: 1,
+            ramp: false,
+            series: series.collect(),
+        }
+    }
+
+    pub(super) fn label(&mut self, index: u64, ramp: bool) {
+        self.index = index;
+        self.periods = 1;
+        self.ramp = ramp;
+    }
+
+    /// Makes the interval reach to the end of the period `index`.
+    pub(super) fn widen_to(&mut self, index: u64) {
+        let periods = index.saturating_sub(self.index).saturating_add(1);
+        self.periods = u32::try_from(periods).unwrap_or(u32::MAX);
+    }
+
+    pub(super) fn set_in_flight(&mut self, op: Option<Op>) {
+        for series in &mut self.series {
+            series.in_flight = u32::from(op == Some(series.op));
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.series
+            .iter()
+            .all(|series| series.service.is_empty() && series.errors == 0 && series.in_flight == 0)
+    }
+
+    fn clear(&mut self) {
+        for series in &mut self.series {
+            series.bytes = 0;
+            series.errors = 0;
+            series.in_flight = 0;
+            series.service.clear();
+        }
+    }
+}
+
+/// What the two ends share. Aligned so that no neighbour's stores slow a worker's down.
+#[derive(Debug)]
+#[repr(align(128))]
+pub(super) struct Link {
+    in_flight: AtomicU64,
+    /// Every interval before this index has been pushed.
+    handed_over: AtomicU64,
+    full: ArrayQueue<Box<Buffer>>,
+    clean: ArrayQueue<Box<Buffer>>,
+}
+
+impl Link {
+    pub(super) fn new(ops: &[Op]) -> Link {
+        let clean = ArrayQueue::new(RING);
+        for _ in 1..BUFFERS {
+            clean.force_push(Box::new(Buffer::new(ops)));
+        }
+        Link {
+            in_flight: AtomicU64::new(0),
+            handed_over: AtomicU64::new(0),
+            full: ArrayQueue::new(RING),
+            clean,
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn show(&self, op: Op, since: MonoNanos) {
+        let word = since.0 << OP_BITS | (op.ordinal() as u64 + 1);
+        self.in_flight.store(word, Ordering::Relaxed);
+    }
+
+    #[inline(always)]
+    pub(super) fn hide(&self) {
+        self.in_flight.store(0, Ordering::Relaxed);
+    }
+
+    pub(super) fn pop_clean(&self) -> Option<Box<Buffer>> {
+        self.clean.pop()
+    }
+
+    pub(super) fn push_full(&self, buffer: Box<Buffer>) {
+        self.full
+            .push(buffer)
+            .expect("the ring holds every buffer that there is");
+    }
+
+    /// Release: who sees the index also finds the buffers.
+    pub(super) fn hand_over(&self, index: u64) {
+        self.handed_over.store(index, Ordering::Release);
+    }
+}
+
+/// An operation that has begun and not ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct InFlightOp {
+    pub op: Op,
+    pub since: MonoNanos,
+}
+
+/// The other end of a recorder: takes full intervals and gives the buffers back clean.
+#[derive(Debug, Clone)]
+pub struct Taker(Arc<Link>);
+
+impl Taker {
+    pub(super) fn new(link: Arc<Link>) -> Taker {
+        Taker(link)
+    }
+
+    /// Shows each full interval, oldest first, and returns its buffer to the worker.
+    pub fn take(&self, sink: &mut dyn FnMut(&Buffer)) {
+        while let Some(mut buffer) = self.0.full.pop() {
+            sink(&buffer);
+            buffer.clear();
+            self.0.clean.force_push(buffer);
+        }
+    }
+
+    /// Every interval before this index can be taken; `u64::MAX` when the worker has finished.
+    pub fn handed_over(&self) -> u64 {
+        self.0.handed_over.load(Ordering::Acquire)
+    }
+
+    /// What the worker is doing at this moment.
+    pub fn in_flight(&self) -> Option<InFlightOp> {
+        let word = self.0.in_flight.load(Ordering::Relaxed);
+        let kind = word & ((1 << OP_BITS) - 1);
+        let op = Op::ALL
+            .into_iter()
+            .find(|op| op.ordinal() as u64 + 1 == kind)?;
+        Some(InFlightOp {
+            op,
+            since: MonoNanos(word >> OP_BITS),
+        })
+    }
+}

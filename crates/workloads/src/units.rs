@@ -1,0 +1,382 @@
+//! Sizes and durations as people write them: `4k`, `1GiB`, `30s`, `72h`.
+//!
+//! fio's rules: `k m g t p` are powers of two with or without `b`-less spelling; `KiB`, `MiB` are powers of two and
+//! `kB`, `MB` powers of ten, taken at their word. A bare number is bytes, or seconds. Case matters nowhere but in this:
+//! a lone letter and `KiB` are binary, a letter with `B` alone is decimal.
+
+use serde::de::{self, Deserialize, Deserializer, Visitor};
+use serde::ser::{Serialize, Serializer};
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// A size in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Bytes(pub u64);
+
+/// A length of time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Span(pub Duration);
+
+/// Why a text is not a size or a duration.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum UnitError {
+    #[error("`{text}` is not a {what}: write a number and a unit, such as {example}")]
+    Malformed {
+        text: String,
+        what: &'static str,
+        example: &'static str,
+    },
+    #[error("`{text}`: unknown unit `{unit}`; known are {known}")]
+    UnknownUnit {
+        text: String,
+        unit: String,
+        known: &'static str,
+    },
+    #[error("`{text}` is larger than a {what} can be")]
+    TooLarge { text: String, what: &'static str },
+}
+
+const SIZE_UNITS: &str =
+    "k, m, g, t, p and KiB, MiB, GiB, TiB, PiB (powers of two), kB, MB, GB, TB, PB (powers of ten)";
+const SPAN_UNITS: &str = "ns, us, ms, s, m, h, d";
+
+impl FromStr for Bytes {
+    type Err = UnitError;
+
+    fn from_str(text: &str) -> Result<Bytes, UnitError> {
+        let (number, unit) = split(text, "size", "4k, 128m or 1GiB")?;
+        let unit = unit.to_ascii_lowercase();
+        let (prefix, base) = match unit.as_bytes() {
+            [] | [b'b'] => (b'-', 1),
+            [prefix] | [prefix, b'i', b'b'] => (*prefix, 1024_u64),
+            [prefix, b'b'] => (*prefix, 1000_u64),
+            _ => (b'?', 1),
+        };
+        let power = match prefix {
+            b'-' => 0,
+            b'k' => 1,
+            b'm' => 2,
+            b'g' => 3,
+            b't' => 4,
+            b'p' => 5,
+            _ => {
+                return Err(UnitError::UnknownUnit {
+                    text: text.to_owned(),
+                    unit,
+                    known: SIZE_UNITS,
+                });
+            }
+        };
+        scale(&number, base.pow(power).into())
+            .map(Bytes)
+            .ok_or_else(|| too_large(text, "size"))
+    }
+}
+
+impl FromStr for Span {
+    type Err = UnitError;
+
+    fn from_str(text: &str) -> Result<Span, UnitError> {
+        let (number, unit) = split(text, "duration", "30s, 10m or 72h")?;
+        let nanos: u128 = match unit.to_ascii_lowercase().as_str() {
+            "ns" => 1,
+            "us" | "µs" => 1_000,
+            "ms" => 1_000_000,
+            "" | "s" | "sec" => 1_000_000_000,
+            "m" | "min" => 60_000_000_000,
+            "h" => 3_600_000_000_000,
+            "d" => 86_400_000_000_000,
+            other => {
+                return Err(UnitError::UnknownUnit {
+                    text: text.to_owned(),
+                    unit: other.to_owned(),
+                    known: SPAN_UNITS,
+                });
+            }
+        };
+        scale(&number, nanos)
+            .map(|nanos| Span(Duration::from_nanos(nanos)))
+            .ok_or_else(|| too_large(text, "duration"))
+    }
+}
+
+/// A decimal number as an integer and a count of decimal places: `1.5` is 15 and 1.
+struct Decimal {
+    digits: u64,
+    places: u32,
+}
+
+fn split<'a>(
+    text: &'a str,
+    what: &'static str,
+    example: &'static str,
+) -> Result<(Decimal, &'a str), UnitError> {
+    let malformed = || UnitError::Malformed {
+        text: text.to_owned(),
+        what,
+        example,
+    };
+    let trimmed = text.trim();
+    let end = trimmed
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(trimmed.len());
+    let (number, unit) = trimmed.split_at_checked(end).ok_or_else(malformed)?;
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    if whole.is_empty() || number.ends_with('.') || fraction.contains('.') || fraction.len() > 9 {
+        return Err(malformed());
+    }
+    let digits = format!("{whole}{fraction}")
+        .parse()
+        .map_err(|_| too_large(text, what))?;
+    let places = u32::try_from(fraction.len()).map_err(|_| malformed())?;
+    Ok((Decimal { digits, places }, unit.trim_start()))
+}
+
+/// The number times the unit, rounded down; `None` beyond 64 bits.
+fn scale(number: &Decimal, unit: u128) -> Option<u64> {
+    let scaled = u128::from(number.digits).checked_mul(unit)? / 10_u128.pow(number.places);
+    u64::try_from(scaled).ok()
+}
+
+fn too_large(text: &str, what: &'static str) -> UnitError {
+    UnitError::TooLarge {
+        text: text.to_owned(),
+        what,
+    }
+}
+
+impl fmt::Display for Bytes {
+    /// The largest power of two that divides the size: `4KiB`, `1GiB`, `1000`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const UNITS: [(u32, &str); 5] = [
+            (50, "PiB"),
+            (40, "TiB"),
+            (30, "GiB"),
+            (20, "MiB"),
+            (10, "KiB"),
+        ];
+        for (bits, name) in UNITS {
+            if self.0 != 0 && self.0.trailing_zeros() >= bits {
+                return write!(f, "{}{name}", self.0 >> bits);
+            }
+        }
+        write!(f, "{}", self.0)
+    }
+}
+
+impl fmt::Display for Span {
+    /// The largest unit that divides the duration: `72h`, `90s`, `1500ms`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const UNITS: [(u128, &str); 6] = [
+            (3_600_000_000_000, "h"),
+            (60_000_000_000, "m"),
+            (1_000_000_000, "s"),
+            (1_000_000, "ms"),
+            (1_000, "us"),
+            (1, "ns"),
+        ];
+        let nanos = self.0.as_nanos();
+        for (unit, name) in UNITS {
+            if nanos != 0 && nanos.is_multiple_of(unit) {
+                return write!(f, "{}{name}", nanos / unit);
+            }
+        }
+        f.write_str("0s")
+    }
+}
+
+impl<'de> Deserialize<'de> for Bytes {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Bytes, D::Error> {
+        deserializer.deserialize_any(Text {
+            expecting: "a size such as \"4k\", \"1GiB\" or 4096",
+            whole: |number| Ok(Bytes(number)),
+        })
+    }
+}
+
+impl<'de> Deserialize<'de> for Span {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Span, D::Error> {
+        deserializer.deserialize_any(Text {
+            expecting: "a duration such as \"30s\", \"10m\" or 30 (seconds)",
+            whole: |seconds| Ok(Span(Duration::from_secs(seconds))),
+        })
+    }
+}
+
+impl Serialize for Bytes {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_u64(self.0)
+    }
+}
+
+impl Serialize for Span {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// Accepts `true`, `false`, and fio's 1 and 0: `#[serde(deserialize_with = "units::flag")]`.
+pub fn flag<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
+    struct Flag;
+    impl Visitor<'_> for Flag {
+        type Value = bool;
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("true, false, 1 or 0")
+        }
+        fn visit_bool<E: de::Error>(self, value: bool) -> Result<bool, E> {
+            Ok(value)
+        }
+        fn visit_u64<E: de::Error>(self, value: u64) -> Result<bool, E> {
+            match value {
+                0 => Ok(false),
+                1 => Ok(true),
+                other => Err(E::invalid_value(de::Unexpected::Unsigned(other), &self)),
+            }
+        }
+        fn visit_i64<E: de::Error>(self, value: i64) -> Result<bool, E> {
+            match u64::try_from(value) {
+                Ok(value) => self.visit_u64(value),
+                Err(_) => Err(E::invalid_value(de::Unexpected::Signed(value), &self)),
+            }
+        }
+    }
+    deserializer.deserialize_any(Flag)
+}
+
+/// Reads a unit from a text or from a whole number.
+struct Text<F> {
+    expecting: &'static str,
+    whole: F,
+}
+
+impl<T, F> Visitor<'_> for Text<F>
+where
+    T: FromStr<Err = UnitError>,
+    F: Fn(u64) -> Result<T, UnitError>,
+{
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.expecting)
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<T, E> {
+        text.parse().map_err(E::custom)
+    }
+
+    fn visit_u64<E: de::Error>(self, number: u64) -> Result<T, E> {
+        (self.whole)(number).map_err(E::custom)
+    }
+
+    fn visit_i64<E: de::Error>(self, number: i64) -> Result<T, E> {
+        match u64::try_from(number) {
+            Ok(number) => self.visit_u64(number),
+            Err(_) => Err(E::invalid_value(de::Unexpected::Signed(number), &self)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn sizes_are_read_by_fios_rules() {
+        let check = |text: &str, bytes: u64| assert_eq!(text.parse(), Ok(Bytes(bytes)), "{text}");
+        check("4096", 4096);
+        check("4k", 4096);
+        check("4K", 4096);
+        check("4KiB", 4096);
+        check("4kib", 4096);
+        check("4kB", 4000);
+        check("4KB", 4000);
+        check("1.5g", 3 << 29);
+        check("1 MB", 1_000_000);
+        check("2t", 2 << 40);
+        check("1p", 1 << 50);
+        check("7b", 7);
+        check("0", 0);
+    }
+
+    #[test]
+    fn durations_are_read() {
+        let check = |text: &str, nanos: u64| {
+            assert_eq!(
+                text.parse(),
+                Ok(Span(Duration::from_nanos(nanos))),
+                "{text}"
+            );
+        };
+        check("30s", 30_000_000_000);
+        check("30", 30_000_000_000);
+        check("1.5s", 1_500_000_000);
+        check("10m", 600_000_000_000);
+        check("72h", 259_200_000_000_000);
+        check("250ms", 250_000_000);
+        check("5us", 5_000);
+        check("2d", 172_800_000_000_000);
+    }
+
+    #[test]
+    fn nonsense_is_refused_by_name() {
+        for text in [
+            "",
+            "k",
+            "-4k",
+            "4x",
+            "4kk",
+            "1..5k",
+            "1.k",
+            "99999999999999999999",
+            "20000p",
+            "4 k b",
+            "é",
+        ] {
+            let error = text.parse::<Bytes>().unwrap_err();
+            assert!(error.to_string().contains(&format!("`{text}`")), "{error}");
+        }
+        assert!(
+            "3 weeks"
+                .parse::<Span>()
+                .unwrap_err()
+                .to_string()
+                .contains("weeks")
+        );
+        assert!("9999999d".parse::<Span>().is_err());
+    }
+
+    #[test]
+    fn json_numbers_and_texts_are_read() {
+        let bytes = |text: &str| serde_json::from_str::<Bytes>(text).map(|b| b.0).ok();
+        assert_eq!(bytes("4096"), Some(4096));
+        assert_eq!(bytes("\"4k\""), Some(4096));
+        assert_eq!(bytes("-1"), None);
+        assert_eq!(bytes("1.5"), None);
+        assert_eq!(bytes("true"), None);
+        let span = |text: &str| {
+            serde_json::from_str::<Span>(text)
+                .map(|s| s.0.as_secs())
+                .ok()
+        };
+        assert_eq!(span("30"), Some(30));
+        assert_eq!(span("\"2m\""), Some(120));
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_shown_reads_back(bytes: u64, nanos: u64) {
+            prop_assert_eq!(Bytes(bytes).to_string().parse(), Ok(Bytes(bytes)));
+            let span = Span(Duration::from_nanos(nanos));
+            prop_assert_eq!(span.to_string().parse(), Ok(span));
+        }
+
+        #[test]
+        fn no_text_panics(text in "\\PC*") {
+            let _ = text.parse::<Bytes>();
+            let _ = text.parse::<Span>();
+        }
+    }
+}
