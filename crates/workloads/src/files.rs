@@ -23,7 +23,8 @@ use crate::sandbox::Dir;
 use crate::task::{Cache, PrepareControl, TaskError, TaskSpec};
 use crate::units::{Bytes, Span};
 use crate::workload::{
-    Data as CellData, Footprint, Load, ModeInfo, Needs, Params as PlanParams, Timing, Worker, Workload,
+    Data as CellData, Footprint, Load, ModeInfo, Needs, Params as PlanParams, Timing, Worker,
+    Workload,
 };
 use calls::{Durable, listing_buffer};
 use layout::{Layout, Wanted, worker_dir};
@@ -39,7 +40,8 @@ const NAME: &str = "files";
 /// File systems give a file whole blocks; no check of free space should be surprised by many small files.
 pub(crate) const BLOCK_BYTES: u64 = 4096;
 
-const ALL_FILES: CellData = CellData::Laid("all files, under the name that the last mode gave them");
+const ALL_FILES: CellData =
+    CellData::Laid("all files, under the name that the last mode gave them");
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
@@ -248,7 +250,10 @@ pub(crate) fn check_unit(bs: Bytes) -> Result<usize, ParamError> {
         Ok(bytes) if bs.0 <= MOST_UNIT_BYTES => Ok(bytes),
         _ => Err(ParamError::of(
             "bs",
-            format!("{bs} is more than the {} that one call may move", Bytes(MOST_UNIT_BYTES)),
+            format!(
+                "{bs} is more than the {} that one call may move",
+                Bytes(MOST_UNIT_BYTES)
+            ),
         )),
     }
 }
@@ -274,10 +279,16 @@ impl Files {
             return Err(ParamError::of("files", message));
         }
         if params.files > MOST_FILES {
-            return Err(ParamError::of("files", format!("at most {MOST_FILES} files per task")));
+            return Err(ParamError::of(
+                "files",
+                format!("at most {MOST_FILES} files per task"),
+            ));
         }
         if params.dirs == 0 {
-            return Err(ParamError::of("dirs", "must be at least 1: it is the files per directory"));
+            return Err(ParamError::of(
+                "dirs",
+                "must be at least 1: it is the files per directory",
+            ));
         }
         Ok(Plan {
             mode,
@@ -360,7 +371,9 @@ impl Workload for Files {
     }
 
     fn load(&self, spec: &TaskSpec) -> Result<Box<dyn Load>, TaskError> {
-        let mut plan = self.parse(&spec.mode, &spec.params).map_err(TaskError::Params)?;
+        let mut plan = self
+            .parse(&spec.mode, &spec.params)
+            .map_err(TaskError::Params)?;
         plan.layout.task_index = spec.task_index;
         if spec.cache == Cache::Bypass {
             let why = "small files are not read and written with O_DIRECT; use cache = \"cold\", or workload `io`".into();
@@ -400,8 +413,13 @@ impl FilesLoad {
         let share = self.plan.layout.shape.share(worker);
         let root = worker_dir(&self.task, worker)?;
         let path = root.path().to_owned();
-        let directories = Directories::open(root, &share, self.directories_to_keep())
-            .map_err(|errno| TaskError::io(format!("open the directories in `{}`", path.display()), errno))?;
+        let directories =
+            Directories::open(root, &share, self.directories_to_keep()).map_err(|errno| {
+                TaskError::io(
+                    format!("open the directories in `{}`", path.display()),
+                    errno,
+                )
+            })?;
         Ok(Walk {
             directories,
             share,

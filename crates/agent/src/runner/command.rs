@@ -21,19 +21,46 @@ pub struct Command {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Request {
     Sampling(Sampling),
-    Survey { paths: Vec<String>, sources: Vec<String> },
-    OpenRunDirectory { run_uid: String, path: PathBuf, make: MakeDirectory },
-    RemoveRunDirectory { run_uid: String, path: PathBuf },
-    RemoveCell { run_uid: String, path: PathBuf, cell: String, task_index: u32 },
+    Survey {
+        paths: Vec<String>,
+        sources: Vec<String>,
+    },
+    OpenRunDirectory {
+        run_uid: String,
+        path: PathBuf,
+        make: MakeDirectory,
+    },
+    RemoveRunDirectory {
+        run_uid: String,
+        path: PathBuf,
+    },
+    RemoveCell {
+        run_uid: String,
+        path: PathBuf,
+        cell: String,
+        task_index: u32,
+    },
     Listen(Listen),
     Prepare(Prepare),
     DropCaches,
-    Arm { task: TaskId, start: MeshMicros },
-    AwaitEnd { task: TaskId },
-    StopTask { task: TaskId, reason: String },
-    ForgetTask { task: TaskId },
+    Arm {
+        task: TaskId,
+        start: MeshMicros,
+    },
+    AwaitEnd {
+        task: TaskId,
+    },
+    StopTask {
+        task: TaskId,
+        reason: String,
+    },
+    ForgetTask {
+        task: TaskId,
+    },
     /// `None`: now.
-    Mark { at: Option<MeshMicros> },
+    Mark {
+        at: Option<MeshMicros>,
+    },
 }
 
 /// Whether a run's directory is made when it is not there.
@@ -195,7 +222,10 @@ pub struct Refusal {
 impl Refusal {
     /// A refusal of that kind.
     pub fn new(kind: RefusalKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into() }
+        Self {
+            kind,
+            message: message.into(),
+        }
     }
 
     /// A failure that has no kind of its own.
@@ -205,6 +235,9 @@ impl Refusal {
 
     /// The task is not here.
     pub fn unknown_task(task: TaskId) -> Self {
-        Self::new(RefusalKind::UnknownTask, format!("task {task} is not known to this agent"))
+        Self::new(
+            RefusalKind::UnknownTask,
+            format!("task {task} is not known to this agent"),
+        )
     }
 }

@@ -5,12 +5,12 @@
 //! Nothing here waits for the network: batches go into a channel that has room for a whole window.
 
 use super::pending::Pending;
-use super::set::{SpoolSet, chain};
+use super::set::SpoolSet;
 use super::{Parcel, Position, Samples, Sequence, SpoolError, SpoolId};
 use crate::clock::{self, Estimate};
 use crate::state::StateDir;
 use crate::telemetry::{MeshMicros, Row};
-use crate::wire;
+use crate::{chain, wire};
 use benchmesh_workloads::clock::MonoNanos;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -131,7 +131,13 @@ impl Spool {
         out: mpsc::Sender<Parcel>,
     ) -> Result<Attached, SpoolError> {
         let (done, answer) = oneshot::channel();
-        self.ask(Ask::Attach { mesh, stored, out, done }).await?;
+        self.ask(Ask::Attach {
+            mesh,
+            stored,
+            out,
+            done,
+        })
+        .await?;
         answer.await.map_err(|_| SpoolError::Closed)?
     }
 
@@ -240,7 +246,8 @@ impl Keeper {
     async fn take(&mut self, entry: Entry) {
         match entry {
             Entry::Rows(rows) => {
-                rows.into_iter().for_each(|row| self.pending.push(row, None));
+                rows.into_iter()
+                    .for_each(|row| self.pending.push(row, None));
                 self.flush_soon();
                 if self.pending.is_full() && self.disk == Disk::Works {
                     self.flush().await;
@@ -258,7 +265,9 @@ impl Keeper {
     fn take_all(&mut self, entries: &mut mpsc::Receiver<Entry>) {
         while let Ok(entry) = entries.try_recv() {
             match entry {
-                Entry::Rows(rows) => rows.into_iter().for_each(|row| self.pending.push(row, None)),
+                Entry::Rows(rows) => rows
+                    .into_iter()
+                    .for_each(|row| self.pending.push(row, None)),
                 Entry::Last(row, place) => self.pending.push(row, Some(place)),
             }
         }
@@ -269,7 +278,12 @@ impl Keeper {
             Ask::Ids(reply) => {
                 let _ = reply.send(self.set.ids());
             }
-            Ask::Attach { mesh, stored, out, done } => {
+            Ask::Attach {
+                mesh,
+                stored,
+                out,
+                done,
+            } => {
                 let attached = self.attach(mesh, stored, out).await;
                 let _ = done.send(attached);
                 self.send().await;
@@ -298,7 +312,13 @@ impl Keeper {
         }
         self.acked = ours;
         let offset_at = Instant::now() + clock::PROBE_EVERY;
-        self.outlet = Some(Outlet { mesh, out, in_flight: VecDeque::new(), bytes: 0, offset_at });
+        self.outlet = Some(Outlet {
+            mesh,
+            out,
+            in_flight: VecDeque::new(),
+            bytes: 0,
+            offset_at,
+        });
         Ok(Attached::Sending)
     }
 
@@ -308,12 +328,17 @@ impl Keeper {
             batches += 1;
         }
         if batches > 0 {
-            tracing::warn!(batches, "what was not yet spooled for the old database is dropped");
+            tracing::warn!(
+                batches,
+                "what was not yet spooled for the old database is dropped"
+            );
         }
     }
 
     async fn ack(&mut self, spool: SpoolId, sequence: Sequence) {
-        let Some(outlet) = &mut self.outlet else { return };
+        let Some(outlet) = &mut self.outlet else {
+            return;
+        };
         while let Some((first_spool, first, bytes)) = outlet.in_flight.front().copied() {
             if first_spool != spool || first > sequence {
                 break;
@@ -334,8 +359,10 @@ impl Keeper {
     }
 
     async fn refused(&mut self, message: &str) {
-        let Some((spool, sequence, _)) =
-            self.outlet.as_ref().and_then(|outlet| outlet.in_flight.front().copied())
+        let Some((spool, sequence, _)) = self
+            .outlet
+            .as_ref()
+            .and_then(|outlet| outlet.in_flight.front().copied())
         else {
             return;
         };
@@ -366,7 +393,8 @@ impl Keeper {
             && let Some(estimate) = *self.clock.borrow()
         {
             let rows = self.samples.take(&estimate.map);
-            rows.into_iter().for_each(|row| self.pending.push(row, None));
+            rows.into_iter()
+                .for_each(|row| self.pending.push(row, None));
         }
         if self.pending.is_empty() && self.acked.is_none() && self.disk == Disk::Works {
             return;
@@ -401,7 +429,12 @@ impl Keeper {
         let spool = self.set.current();
         let mut sequence = first;
         for _ in bodies {
-            for place in self.pending.pop().into_iter().flat_map(|packed| packed.waiting) {
+            for place in self
+                .pending
+                .pop()
+                .into_iter()
+                .flat_map(|packed| packed.waiting)
+            {
                 // Who has stopped waiting does not need it.
                 let _ = place.send(Position { spool, sequence });
             }
@@ -413,8 +446,13 @@ impl Keeper {
 
     /// Fills the window.
     async fn send(&mut self) {
-        let Some(outlet) = &mut self.outlet else { return };
-        let now = self.clock.borrow().map_or(MeshMicros(0), |it| it.map.to_mesh(MonoNanos::now()));
+        let Some(outlet) = &mut self.outlet else {
+            return;
+        };
+        let now = self
+            .clock
+            .borrow()
+            .map_or(MeshMicros(0), |it| it.map.to_mesh(MonoNanos::now()));
         while outlet.in_flight.len() < WINDOW_BATCHES && outlet.bytes < WINDOW_BYTES {
             match self.set.next(now).await {
                 Ok(Some(parcel)) => {
@@ -452,7 +490,9 @@ impl Keeper {
     }
 
     fn note_offset(&mut self) {
-        let Some(outlet) = &mut self.outlet else { return };
+        let Some(outlet) = &mut self.outlet else {
+            return;
+        };
         outlet.offset_at = Instant::now() + clock::OFFSET_EVERY;
         let estimate = *self.clock.borrow();
         if let Some(estimate) = estimate {

@@ -31,10 +31,9 @@ impl Pending {
     /// Adds a row; `waiting` is answered when it is on disk.
     pub(super) fn push(&mut self, row: Row, waiting: Option<oneshot::Sender<Position>>) {
         let size = row.size_bound();
-        let full = self
-            .batches
-            .back()
-            .is_none_or(|last| !last.batch.is_empty() && last.batch.size_bound() + size > SEAL_BYTES);
+        let full = self.batches.back().is_none_or(|last| {
+            !last.batch.is_empty() && last.batch.size_bound() + size > SEAL_BYTES
+        });
         if full {
             self.batches.push_back(Packed::default());
         }

@@ -8,7 +8,7 @@ use super::file::SpoolFile;
 use super::{Parcel, Sequence, SpoolError, SpoolId};
 use crate::state::StateDir;
 use crate::telemetry::{Batch, Event, MeshMicros, Row, Severity};
-use crate::wire;
+use crate::{chain, wire};
 use std::collections::{HashMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -48,7 +48,9 @@ pub(super) struct SpoolSet {
 enum Full {
     No,
     /// A whole round of merging has freed nothing; told once.
-    Told { at_bytes: u64 },
+    Told {
+        at_bytes: u64,
+    },
 }
 
 impl SpoolSet {
@@ -74,7 +76,11 @@ impl SpoolSet {
 
     /// Their ids, oldest first; the one that is written is the last.
     pub(super) fn ids(&self) -> Vec<SpoolId> {
-        self.old.iter().map(|old| old.id).chain([self.current.id]).collect()
+        self.old
+            .iter()
+            .map(|old| old.id)
+            .chain([self.current.id])
+            .collect()
     }
 
     /// The one that is written.
@@ -138,9 +144,12 @@ impl SpoolSet {
                 rounds += 1;
             }
             if rounds == 2 {
-                self.full = Full::Told { at_bytes: self.current.bytes() };
+                self.full = Full::Told {
+                    at_bytes: self.current.bytes(),
+                };
                 tracing::warn!(
-                    bytes = self.current.bytes(), limit,
+                    bytes = self.current.bytes(),
+                    limit,
                     "the spool is over its limit and cannot be merged any further; the disk may fill"
                 );
                 break;
@@ -154,7 +163,9 @@ impl SpoolSet {
     pub(super) async fn next(&mut self, now: MeshMicros) -> Result<Option<Parcel>, SpoolError> {
         let drained_old = self.draining.is_some();
         let file = self.draining.as_mut().unwrap_or(&mut self.current);
-        let Some(parcel) = file.after(self.read).await? else { return Ok(None) };
+        let Some(parcel) = file.after(self.read).await? else {
+            return Ok(None);
+        };
         if drained_old && let Err(error) = wire::batch::open(&parcel.body) {
             tracing::error!(%error, spool = %parcel.spool, sequence = %parcel.sequence, "a spooled batch cannot be read");
             file.set_aside(parcel.sequence, &error.to_string()).await?;
@@ -176,7 +187,9 @@ impl SpoolSet {
     /// Everything that was read is acked. When an old spool has nothing more, it is removed and the next one begun.
     /// Returns whether there may be more to read now.
     pub(super) async fn all_acked(&mut self, mesh: &str) -> Result<bool, SpoolError> {
-        let Some(mut file) = self.draining.take() else { return Ok(false) };
+        let Some(mut file) = self.draining.take() else {
+            return Ok(false);
+        };
         if file.after(self.read).await?.is_some() {
             self.draining = Some(file);
             return Ok(true);
@@ -220,7 +233,8 @@ impl SpoolSet {
     /// Closes all; the written spool is removed when it holds nothing.
     pub(super) async fn close(mut self) -> Result<(), SpoolError> {
         self.stop_draining().await;
-        let empty = self.current.after(Sequence(0)).await?.is_none() && !self.current.has_refused().await?;
+        let empty =
+            self.current.after(Sequence(0)).await?.is_none() && !self.current.has_refused().await?;
         match empty {
             true => self.current.remove().await,
             false => self.current.close().await,
@@ -248,7 +262,11 @@ impl SpoolSet {
         }
         self.old.retain(|old| !unreadable.contains(&old.id));
         if self.draining.is_none() {
-            self.read = self.stored.get(&self.current.id).copied().unwrap_or_default();
+            self.read = self
+                .stored
+                .get(&self.current.id)
+                .copied()
+                .unwrap_or_default();
         }
     }
 
@@ -345,7 +363,13 @@ async fn look(state: &StateDir, id: Uuid) -> Result<Option<Old>, SpoolError> {
         }
         return Ok(None);
     }
-    let old = Old { id: file.id, path, mesh: file.mesh.clone(), ordinal: file.ordinal, bytes: file.bytes() };
+    let old = Old {
+        id: file.id,
+        path,
+        mesh: file.mesh.clone(),
+        ordinal: file.ordinal,
+        bytes: file.bytes(),
+    };
     file.close().await?;
     Ok(Some(old))
 }
@@ -362,16 +386,10 @@ fn gap(spool: SpoolId, first: Sequence, last: Sequence, now: MeshMicros) -> Parc
              them aside because they were refused"
         ),
     }));
-    Parcel { spool, first, sequence: last, body: wire::batch::encode(&batch) }
-}
-
-/// An error with its causes, for a log line.
-pub(super) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
+    Parcel {
+        spool,
+        first,
+        sequence: last,
+        body: wire::batch::encode(&batch),
     }
-    text
 }

@@ -2,12 +2,12 @@
 //!
 //! The bytes are an encoded message without its spool and sequences, which the spool gives it when it leaves.
 
+use crate::sampler::{DaemonSample, DaemonSeen, DiskSample, HostSample, NetSample};
 use crate::spool::Parcel;
 use crate::telemetry::{
     At, Batch, ClockOffset, EndState, ErrorCount, Event, Loss, Lossy, MeshMicros, OpInterval, Row,
     Severity, TaskEnd, TaskId,
 };
-use crate::sampler::{DaemonSample, DaemonSeen, DiskSample, HostSample, NetSample};
 use benchmesh_proto::v1;
 use benchmesh_workloads::clock::MonoNanos;
 use benchmesh_workloads::histogram::Blob;
@@ -28,7 +28,11 @@ pub enum WireError {
     #[error("{field} is missing")]
     Missing { field: &'static str },
     #[error("{field} is {found}, {problem}")]
-    Bad { field: &'static str, found: String, problem: &'static str },
+    Bad {
+        field: &'static str,
+        found: String,
+        problem: &'static str,
+    },
 }
 
 /// The bytes of a batch.
@@ -73,18 +77,43 @@ pub fn open(bytes: &[u8]) -> Result<Batch, WireError> {
         batch.push(Row::Daemon(seen.into()));
     }
     let daemon_samples = wire.daemon_samples.unwrap_or_default();
-    given_up(&mut batch, Lossy::DaemonSamples, daemon_samples.at_us.iter().copied());
-    given_up(&mut batch, Lossy::HostSamples, wire.host_samples.iter().map(|row| row.at_us));
-    given_up(&mut batch, Lossy::DiskSamples, wire.disk_samples.iter().map(|row| row.at_us));
-    given_up(&mut batch, Lossy::NetSamples, wire.net_samples.iter().map(|row| row.at_us));
-    given_up(&mut batch, Lossy::ClockOffsets, wire.clock_offsets.iter().map(|row| row.at_us));
+    given_up(
+        &mut batch,
+        Lossy::DaemonSamples,
+        daemon_samples.at_us.iter().copied(),
+    );
+    given_up(
+        &mut batch,
+        Lossy::HostSamples,
+        wire.host_samples.iter().map(|row| row.at_us),
+    );
+    given_up(
+        &mut batch,
+        Lossy::DiskSamples,
+        wire.disk_samples.iter().map(|row| row.at_us),
+    );
+    given_up(
+        &mut batch,
+        Lossy::NetSamples,
+        wire.net_samples.iter().map(|row| row.at_us),
+    );
+    given_up(
+        &mut batch,
+        Lossy::ClockOffsets,
+        wire.clock_offsets.iter().map(|row| row.at_us),
+    );
     Ok(batch)
 }
 
 fn given_up(batch: &mut Batch, what: Lossy, instants: impl Iterator<Item = i64>) {
     for at in instants {
         let at = MeshMicros(at);
-        batch.push(Row::Loss(Loss { what, rows: 1, from: at, until: at }));
+        batch.push(Row::Loss(Loss {
+            what,
+            rows: 1,
+            from: at,
+            until: at,
+        }));
     }
 }
 
@@ -130,7 +159,9 @@ impl TryFrom<v1::OpInterval> for OpInterval {
             found: row.op,
             problem: "which is no operation of this version",
         })?;
-        let service = row.service.ok_or(WireError::Missing { field: "op_intervals.service" })?;
+        let service = row.service.ok_or(WireError::Missing {
+            field: "op_intervals.service",
+        })?;
         Ok(Self {
             task: TaskId(row.task_id),
             at: MeshMicros(row.at_us),
@@ -255,7 +286,12 @@ impl TryFrom<v1::Event> for Event {
             found: row.severity,
             problem: "which is no severity",
         })?;
-        Ok(Self { at: MeshMicros(row.at_us), severity, kind: row.kind, message: row.message })
+        Ok(Self {
+            at: MeshMicros(row.at_us),
+            severity,
+            kind: row.kind,
+            message: row.message,
+        })
     }
 }
 
@@ -278,7 +314,12 @@ impl TryFrom<v1::Loss> for Loss {
             problem: "which is never lost",
         })?;
         let (from, until) = (MeshMicros(row.from_us), MeshMicros(row.until_us));
-        Ok(Self { what, rows: row.rows, from, until })
+        Ok(Self {
+            what,
+            rows: row.rows,
+            from,
+            until,
+        })
     }
 }
 

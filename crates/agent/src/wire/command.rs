@@ -30,10 +30,17 @@ const MOST_PATHS: usize = 1024;
 #[derive(Debug)]
 pub enum Heard {
     Welcome(Box<Welcome>),
-    Clock { sent: MonoNanos, mesh_received_ns: i64, mesh_sent_ns: i64 },
+    Clock {
+        sent: MonoNanos,
+        mesh_received_ns: i64,
+        mesh_sent_ns: i64,
+    },
     Command(Box<Command>),
     /// A command that cannot be done, because it is not one.
-    BadCommand { id: u64, error: WireError },
+    BadCommand {
+        id: u64,
+        error: WireError,
+    },
 }
 
 /// The collector takes the agent in.
@@ -52,7 +59,12 @@ impl Heard {
     /// The exchange that an answer completes.
     #[must_use]
     pub fn exchange(sent: MonoNanos, mesh_received_ns: i64, mesh_sent_ns: i64) -> Exchange {
-        Exchange { sent, mesh_received_ns, mesh_sent_ns, received: MonoNanos::now() }
+        Exchange {
+            sent,
+            mesh_received_ns,
+            mesh_sent_ns,
+            received: MonoNanos::now(),
+        }
     }
 }
 
@@ -90,7 +102,11 @@ impl TryFrom<v1::Welcome> for Welcome {
             mesh_uid: name("welcome.mesh_uid", wire.mesh_uid)?,
             agent_id: wire.agent_id,
             session: name("welcome.session", wire.session)?,
-            spools: wire.spools.into_iter().map(position).collect::<Result<_, _>>()?,
+            spools: wire
+                .spools
+                .into_iter()
+                .map(position)
+                .collect::<Result<_, _>>()?,
             sampling: sampling(wire.sampling.unwrap_or_default())?,
         })
     }
@@ -99,14 +115,20 @@ impl TryFrom<v1::Welcome> for Welcome {
 fn position(wire: v1::SpoolPosition) -> Result<(String, u64), WireError> {
     if wire.last_sequence > MOST_SEQUENCE {
         let found = wire.last_sequence.to_string();
-        return bad("welcome.spools.last_sequence", found, "which no spool reaches");
+        return bad(
+            "welcome.spools.last_sequence",
+            found,
+            "which no spool reaches",
+        );
     }
     Ok((wire.spool_id, wire.last_sequence))
 }
 
 fn request(command: v1::Command) -> Result<Request, WireError> {
     use v1::command::Body;
-    let Some(body) = command.body else { return missing("command.body") };
+    let Some(body) = command.body else {
+        return missing("command.body");
+    };
     Ok(match body {
         Body::Sampling(wire) => Request::Sampling(sampling(wire)?),
         Body::Survey(wire) => Request::Survey {
@@ -116,7 +138,11 @@ fn request(command: v1::Command) -> Result<Request, WireError> {
         Body::OpenRunDirectory(wire) => Request::OpenRunDirectory {
             run_uid: name("open_run_directory.run_uid", wire.run_uid)?,
             path: path("open_run_directory.path", wire.path)?,
-            make: if wire.make { MakeDirectory::IfMissing } else { MakeDirectory::Never },
+            make: if wire.make {
+                MakeDirectory::IfMissing
+            } else {
+                MakeDirectory::Never
+            },
         },
         Body::RemoveRunDirectory(wire) => Request::RemoveRunDirectory {
             run_uid: name("remove_run_directory.run_uid", wire.run_uid)?,
@@ -135,15 +161,19 @@ fn request(command: v1::Command) -> Result<Request, WireError> {
             task: task("arm.task_id", wire.task_id)?,
             start: MeshMicros(ranged("arm.start_us", wire.start_us, 1, i64::MAX)?),
         },
-        Body::AwaitEnd(wire) => Request::AwaitEnd { task: task("await_end.task_id", wire.task_id)? },
+        Body::AwaitEnd(wire) => Request::AwaitEnd {
+            task: task("await_end.task_id", wire.task_id)?,
+        },
         Body::StopTask(wire) => Request::StopTask {
             task: task("stop_task.task_id", wire.task_id)?,
             reason: crate::telemetry::clipped(wire.reason),
         },
-        Body::ForgetTask(wire) => {
-            Request::ForgetTask { task: task("forget_task.task_id", wire.task_id)? }
-        }
-        Body::Mark(wire) => Request::Mark { at: (wire.at_us > 0).then_some(MeshMicros(wire.at_us)) },
+        Body::ForgetTask(wire) => Request::ForgetTask {
+            task: task("forget_task.task_id", wire.task_id)?,
+        },
+        Body::Mark(wire) => Request::Mark {
+            at: (wire.at_us > 0).then_some(MeshMicros(wire.at_us)),
+        },
     })
 }
 
@@ -192,7 +222,11 @@ fn prepare(wire: v1::Prepare) -> Result<Prepare, WireError> {
         "" => None,
         text => {
             let Ok(address) = text.parse::<SocketAddr>() else {
-                return bad("prepare.peer_address", format!("{text:?}"), "not an address and a port");
+                return bad(
+                    "prepare.peer_address",
+                    format!("{text:?}"),
+                    "not an address and a port",
+                );
             };
             Some((address, name("prepare.token", wire.token)?))
         }
@@ -221,13 +255,23 @@ fn cache(word: &str) -> Result<Cache, WireError> {
         "warm" => Cache::Warm,
         "cold" => Cache::Cold,
         "bypass" => Cache::Bypass,
-        other => return bad("prepare.cache", format!("{other:?}"), "not asis, warm, cold or bypass"),
+        other => {
+            return bad(
+                "prepare.cache",
+                format!("{other:?}"),
+                "not asis, warm, cold or bypass",
+            );
+        }
     })
 }
 
 fn params(field: &'static str, text: &str) -> Result<Params, WireError> {
     if text.len() > MOST_PARAMS_BYTES {
-        return bad(field, format!("{} bytes long", text.len()), "more than 1 MiB");
+        return bad(
+            field,
+            format!("{} bytes long", text.len()),
+            "more than 1 MiB",
+        );
     }
     if text.is_empty() {
         return Ok(Params::new());
@@ -272,7 +316,11 @@ fn path(field: &'static str, text: String) -> Result<PathBuf, WireError> {
 
 fn paths(field: &'static str, texts: Vec<String>) -> Result<Vec<String>, WireError> {
     if texts.len() > MOST_PATHS {
-        return bad(field, format!("{} long", texts.len()), "more than 1024 paths");
+        return bad(
+            field,
+            format!("{} long", texts.len()),
+            "more than 1024 paths",
+        );
     }
     for text in &texts {
         path(field, text.clone())?;
@@ -296,5 +344,9 @@ fn missing<T>(field: &'static str) -> Result<T, WireError> {
 }
 
 fn bad<T>(field: &'static str, found: String, problem: &'static str) -> Result<T, WireError> {
-    Err(WireError::Bad { field, found: crate::telemetry::clipped(found), problem })
+    Err(WireError::Bad {
+        field,
+        found: crate::telemetry::clipped(found),
+        problem,
+    })
 }

@@ -64,12 +64,17 @@ impl LinkError {
         let message = status.message().to_owned();
         let code = match status.code() {
             Code::AlreadyExists => Refusal::AlreadyThere,
-            Code::InvalidArgument | Code::FailedPrecondition | Code::Unimplemented | Code::OutOfRange => {
-                Refusal::NotUnderstood
-            }
+            Code::InvalidArgument
+            | Code::FailedPrecondition
+            | Code::Unimplemented
+            | Code::OutOfRange => Refusal::NotUnderstood,
             Code::PermissionDenied | Code::Unauthenticated => Refusal::NotPermitted,
             code => {
-                let message = if message.is_empty() { code.description().to_owned() } else { message };
+                let message = if message.is_empty() {
+                    code.description().to_owned()
+                } else {
+                    message
+                };
                 return Self::Broken { message };
             }
         };
@@ -98,16 +103,19 @@ impl Link {
     /// When nothing answers there within 5 s.
     pub async fn dial(address: &str) -> Result<Self, LinkError> {
         let endpoint = Endpoint::from_shared(format!("http://{address}"))
-            .map_err(|source| LinkError::Address { address: address.to_owned(), source })?
+            .map_err(|source| LinkError::Address {
+                address: address.to_owned(),
+                source,
+            })?
             .connect_timeout(CONNECT_TIMEOUT)
             .tcp_nodelay(true)
             .http2_keep_alive_interval(Duration::from_secs(benchmesh_proto::KEEPALIVE_INTERVAL_S))
             .keep_alive_timeout(Duration::from_secs(benchmesh_proto::KEEPALIVE_TIMEOUT_S))
             .keep_alive_while_idle(true);
-        let channel = endpoint
-            .connect()
-            .await
-            .map_err(|source| LinkError::Dial { address: address.to_owned(), source })?;
+        let channel = endpoint.connect().await.map_err(|source| LinkError::Dial {
+            address: address.to_owned(),
+            source,
+        })?;
         let client = MeshClient::new(channel)
             .max_decoding_message_size(benchmesh_proto::MAX_MESSAGE_BYTES)
             .max_encoding_message_size(benchmesh_proto::MAX_MESSAGE_BYTES);
@@ -120,7 +128,11 @@ impl Link {
     /// When the collector refuses it or the connection breaks.
     pub async fn attach(&mut self, said: mpsc::Receiver<Said>) -> Result<HeardStream, LinkError> {
         let up = ReceiverStream::new(said).map(v1::AgentMessage::from);
-        let answer = self.client.attach(up).await.map_err(|status| LinkError::from_status(&status))?;
+        let answer = self
+            .client
+            .attach(up)
+            .await
+            .map_err(|status| LinkError::from_status(&status))?;
         Ok(HeardStream(answer.into_inner()))
     }
 
@@ -141,13 +153,23 @@ impl Link {
             },
         })?;
         // The spool has checked the body; one that does not decode all the same ends the stream, never the agent.
-        let up = ReceiverStream::new(parcels).map(|parcel| batch::message(&parcel)).scan((), |(), it| {
-            let it = it.inspect_err(|error| tracing::error!(%error, "a spooled batch cannot be read")).ok();
-            futures::future::ready(it)
-        });
+        let up = ReceiverStream::new(parcels)
+            .map(|parcel| batch::message(&parcel))
+            .scan((), |(), it| {
+                let it = it
+                    .inspect_err(|error| tracing::error!(%error, "a spooled batch cannot be read"))
+                    .ok();
+                futures::future::ready(it)
+            });
         let mut request = Request::new(up);
-        request.metadata_mut().insert(benchmesh_proto::SESSION_KEY, token);
-        let answer = self.client.publish(request).await.map_err(|status| LinkError::from_status(&status))?;
+        request
+            .metadata_mut()
+            .insert(benchmesh_proto::SESSION_KEY, token);
+        let answer = self
+            .client
+            .publish(request)
+            .await
+            .map_err(|status| LinkError::from_status(&status))?;
         Ok(AckStream(answer.into_inner()))
     }
 }
@@ -159,9 +181,9 @@ impl HeardStream {
     /// When the collector ends the session, the connection breaks, or a message cannot be.
     pub async fn next(&mut self) -> Result<Option<Heard>, LinkError> {
         match self.0.message().await {
-            Ok(Some(message)) => {
-                Heard::try_from(message).map(Some).map_err(|source| LinkError::Message { source })
-            }
+            Ok(Some(message)) => Heard::try_from(message)
+                .map(Some)
+                .map_err(|source| LinkError::Message { source }),
             Ok(None) => Ok(None),
             Err(status) => Err(LinkError::from_status(&status)),
         }

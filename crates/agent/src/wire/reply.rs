@@ -58,7 +58,10 @@ impl From<Said> for v1::AgentMessage {
 
 fn hello_message(hello: Hello) -> v1::Hello {
     let texts = |paths: Vec<PathBuf>| {
-        paths.into_iter().map(|path| path.to_string_lossy().into_owned()).collect()
+        paths
+            .into_iter()
+            .map(|path| path.to_string_lossy().into_owned())
+            .collect()
     };
     v1::Hello {
         wire_version: benchmesh_proto::WIRE_VERSION,
@@ -80,7 +83,10 @@ fn hello_message(hello: Hello) -> v1::Hello {
         workloads: hello
             .workloads
             .into_iter()
-            .map(|(name, revision)| v1::WorkloadRevision { name: name.to_owned(), revision })
+            .map(|(name, revision)| v1::WorkloadRevision {
+                name: name.to_owned(),
+                revision,
+            })
             .collect(),
         spool_ids: hello.spools,
         advertised_address: hello.advertised,
@@ -90,7 +96,11 @@ fn hello_message(hello: Hello) -> v1::Hello {
 
 fn reply(id: u64, outcome: Outcome) -> v1::Reply {
     match outcome {
-        Ok(answer) => v1::Reply { id, body: body(answer), ..v1::Reply::default() },
+        Ok(answer) => v1::Reply {
+            id,
+            body: body(answer),
+            ..v1::Reply::default()
+        },
         Err(refusal) => v1::Reply {
             id,
             // An empty text would say that it worked.
@@ -119,7 +129,9 @@ fn body(answer: Answer) -> Option<v1::reply::Body> {
             nonce: facts.nonce,
             free_bytes: facts.free_bytes,
         }),
-        Answer::Listening { port } => Body::Listen(v1::ListenReply { port: u32::from(port) }),
+        Answer::Listening { port } => Body::Listen(v1::ListenReply {
+            port: u32::from(port),
+        }),
         Answer::Armed { lead_us } => Body::Arm(v1::ArmReply { lead_us }),
         Answer::Ended(ended) => Body::End(v1::EndReply {
             state: ended.state.as_str().to_owned(),
@@ -127,9 +139,9 @@ fn body(answer: Answer) -> Option<v1::reply::Body> {
             spool_id: ended.spool,
             sequence: ended.sequence,
         }),
-        Answer::Dropped(drops) => {
-            Body::DropCaches(v1::DropCachesReply { drops: drops.into_iter().map(cache_drop).collect() })
-        }
+        Answer::Dropped(drops) => Body::DropCaches(v1::DropCachesReply {
+            drops: drops.into_iter().map(cache_drop).collect(),
+        }),
     })
 }
 
@@ -147,5 +159,9 @@ fn path_facts(facts: PathFacts) -> v1::PathFacts {
 }
 
 fn cache_drop(drop: CacheDrop) -> v1::CacheDrop {
-    v1::CacheDrop { what: drop.what.to_owned(), dropped: drop.error.is_empty(), error: drop.error }
+    v1::CacheDrop {
+        what: drop.what.to_owned(),
+        dropped: drop.error.is_empty(),
+        error: drop.error,
+    }
 }

@@ -112,7 +112,12 @@ fn checked_cell(
     }
     // With no valid mode the parameters are still judged, by the first there is.
     let judge: Vec<&str> = if modes.is_empty() {
-        workload.modes().iter().take(1).map(|mode| mode.name).collect()
+        workload
+            .modes()
+            .iter()
+            .take(1)
+            .map(|mode| mode.name)
+            .collect()
     } else {
         modes.iter().map(String::as_str).collect()
     };

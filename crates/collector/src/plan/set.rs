@@ -92,7 +92,10 @@ fn toml_value(given: &str) -> Result<String, Refusal> {
     if !given.is_empty() && DeValue::parse(given).is_ok() {
         return Ok(given.to_owned());
     }
-    Ok(format!("\"{}\"", given.replace('\\', "\\\\").replace('"', "\\\"")))
+    Ok(format!(
+        "\"{}\"",
+        given.replace('\\', "\\\\").replace('"', "\\\"")
+    ))
 }
 
 fn edits(text: &str, root: &Place<'_, '_>, key: &str, value: &str) -> Result<Vec<Edit>, Refusal> {
@@ -103,7 +106,10 @@ fn edits(text: &str, root: &Place<'_, '_>, key: &str, value: &str) -> Result<Vec
     match first {
         "targets" => {
             let Some((name, key)) = rest.rsplit_once('.') else {
-                return refuse("which key of the target?", "write --set targets.NAME.path=/...");
+                return refuse(
+                    "which key of the target?",
+                    "write --set targets.NAME.path=/...",
+                );
             };
             let targets = child(root, "targets");
             let Some(target) = targets.as_ref().and_then(|targets| child(targets, name)) else {
@@ -111,17 +117,27 @@ fn edits(text: &str, root: &Place<'_, '_>, key: &str, value: &str) -> Result<Vec
                     .iter()
                     .flat_map(|targets| targets.table.keys().map(|key| key.get_ref().as_ref()))
                     .collect();
-                return refuse(format!("the plan has no target `{name}`"), format!("its targets: {}", listed(known)));
+                return refuse(
+                    format!("the plan has no target `{name}`"),
+                    format!("its targets: {}", listed(known)),
+                );
             };
             Ok(vec![edit(text, &target, key, value)?])
         }
         "clients" => match child(root, "clients") {
             Some(clients) => Ok(vec![edit(text, &clients, rest, value)?]),
             None => {
-                let gap = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
+                let gap = if text.is_empty() || text.ends_with('\n') {
+                    ""
+                } else {
+                    "\n"
+                };
                 Ok(vec![Edit {
                     span: text.len()..text.len(),
-                    text: format!("{gap}[clients] {SET_MARK}\n{} = {value} {SET_MARK}\n", spelled(rest)),
+                    text: format!(
+                        "{gap}[clients] {SET_MARK}\n{} = {value} {SET_MARK}\n",
+                        spelled(rest)
+                    ),
                 }])
             }
         },
@@ -134,14 +150,21 @@ fn edits(text: &str, root: &Place<'_, '_>, key: &str, value: &str) -> Result<Vec
 }
 
 /// `phase.INDEX.KEY`, `phase.NAME.KEY`, `phase.INDEX.matrix.KEY`.
-fn in_phase(text: &str, root: &Place<'_, '_>, path: &str, value: &str) -> Result<Vec<Edit>, Refusal> {
+fn in_phase(
+    text: &str,
+    root: &Place<'_, '_>,
+    path: &str,
+    value: &str,
+) -> Result<Vec<Edit>, Refusal> {
     let all = phases(root);
     let Some((which, key)) = path.split_once('.') else {
         return refuse("which key of the phase?", "write --set phase.0.size=1g");
     };
     let found = match which.parse::<usize>() {
         Ok(index) => all.get(index),
-        Err(_) => all.iter().find(|phase| name_of(phase).as_deref() == Some(which)),
+        Err(_) => all
+            .iter()
+            .find(|phase| name_of(phase).as_deref() == Some(which)),
     };
     let Some(phase) = found else {
         let known: Vec<String> = all
@@ -151,13 +174,21 @@ fn in_phase(text: &str, root: &Place<'_, '_>, path: &str, value: &str) -> Result
             .collect();
         return refuse(
             format!("the plan has no phase `{which}`"),
-            format!("its phases, counted from 0: {}", listed(known.iter().map(String::as_str))),
+            format!(
+                "its phases, counted from 0: {}",
+                listed(known.iter().map(String::as_str))
+            ),
         );
     };
     if let Some(key) = key.strip_prefix("matrix.") {
         return match child(phase, "matrix") {
             Some(matrix) => Ok(vec![edit(text, &matrix, key, value)?]),
-            None => Ok(vec![edit(text, phase, "matrix", &format!("{{ {} = {value} }}", spelled(key)))?]),
+            None => Ok(vec![edit(
+                text,
+                phase,
+                "matrix",
+                &format!("{{ {} = {value} }}", spelled(key)),
+            )?]),
         };
     }
     Ok(vec![in_one_phase(text, phase, key, value)?])
@@ -181,19 +212,29 @@ fn bare(text: &str, root: &Place<'_, '_>, key: &str, value: &str) -> Result<Vec<
         known.extend(taken);
     }
     if edits.is_empty() {
-        let remedy = nearest(key, known.into_iter())
-            .map_or_else(String::new, |candidate| format!("did you mean `{candidate}`?"));
+        let remedy = nearest(key, known.into_iter()).map_or_else(String::new, |candidate| {
+            format!("did you mean `{candidate}`?")
+        });
         return refuse(format!("no phase has or takes the key `{key}`"), remedy);
     }
     Ok(edits)
 }
 
 /// A key that stands in the phase's matrix is set there, to this value alone.
-fn in_one_phase(text: &str, phase: &Place<'_, '_>, key: &str, value: &str) -> Result<Edit, Refusal> {
+fn in_one_phase(
+    text: &str,
+    phase: &Place<'_, '_>,
+    key: &str,
+    value: &str,
+) -> Result<Edit, Refusal> {
     if let Some(matrix) = child(phase, "matrix")
         && matrix.table.contains_key(key)
     {
-        let list = if value.starts_with('[') { value.to_owned() } else { format!("[{value}]") };
+        let list = if value.starts_with('[') {
+            value.to_owned()
+        } else {
+            format!("[{value}]")
+        };
         return edit(text, &matrix, key, &list);
     }
     edit(text, phase, key, value)
@@ -204,7 +245,10 @@ fn edit(text: &str, place: &Place<'_, '_>, key: &str, value: &str) -> Result<Edi
         let span = old.span();
         let written = text.get(span.clone()).unwrap_or_default();
         if old.get_ref().is_table() && !written.starts_with('{') {
-            return refuse(format!("`{key}` is a table"), format!("set one of its keys: {key}.KEY=VALUE"));
+            return refuse(
+                format!("`{key}` is a table"),
+                format!("set one of its keys: {key}.KEY=VALUE"),
+            );
         }
         let lines = "\n".repeat(written.matches('\n').count());
         return Ok(Edit {
@@ -238,7 +282,10 @@ fn edit(text: &str, place: &Place<'_, '_>, key: &str, value: &str) -> Result<Edi
             text: format!(" {key} = {value}{comma}"),
         });
     }
-    refuse(format!("`{key}` cannot be put in here"), "write it in the plan")
+    refuse(
+        format!("`{key}` cannot be put in here"),
+        "write it in the plan",
+    )
 }
 
 fn spelled(key: &str) -> String {
@@ -259,7 +306,10 @@ fn child<'d, 'i>(place: &Place<'d, 'i>, key: &str) -> Option<Place<'d, 'i>> {
 }
 
 fn phases<'d, 'i>(root: &Place<'d, 'i>) -> Vec<Place<'d, 'i>> {
-    let list = root.table.get("phase").and_then(|value| value.get_ref().as_array());
+    let list = root
+        .table
+        .get("phase")
+        .and_then(|value| value.get_ref().as_array());
     list.into_iter()
         .flat_map(|list| list.iter())
         .filter_map(|item| {
