@@ -44,7 +44,14 @@ fn fuse_log_counts_each_call() {
         let calls = log.iter().filter(|call| call.op == op);
         calls.map(|call| call.amount).sum::<u64>()
     };
-    for op in [Op::Create, Op::Open, Op::Rename, Op::Unlink, Op::Write, Op::Read] {
+    for op in [
+        Op::Create,
+        Op::Open,
+        Op::Rename,
+        Op::Unlink,
+        Op::Write,
+        Op::Read,
+    ] {
         assert_eq!(count(op), 10, "{op:?}");
     }
     assert_eq!((count(Op::Mkdir), count(Op::Rmdir)), (1, 1));
@@ -102,7 +109,10 @@ fn cgroup_throttles_a_loop_device() {
     let file = fs.path().join("f");
     let began = Instant::now();
     let mut child = Command::new("sh")
-        .args(["-c", "read go; exec dd if=/dev/zero of=\"$0\" bs=1M count=60 oflag=direct"])
+        .args([
+            "-c",
+            "read go; exec dd if=/dev/zero of=\"$0\" bs=1M count=60 oflag=direct",
+        ])
         .arg(&file)
         .stdin(Stdio::piped())
         .stderr(Stdio::null())
@@ -150,5 +160,8 @@ fn tbf_shapes_a_veth() {
     assert!(sink.wait().unwrap().success());
     #[expect(clippy::cast_precision_loss, reason = "a few tens of MB")]
     let share = sent as f64 * 8.0 / taken / (100e6 * 1448.0 / 1514.0);
-    assert!((0.97..1.03).contains(&share), "{share} of the payload's share");
+    assert!(
+        (0.97..1.03).contains(&share),
+        "{share} of the payload's share"
+    );
 }

@@ -68,8 +68,7 @@ impl Drop for DiskThrottle {
 
 impl Drop for Hierarchy {
     fn drop(&mut self) {
-        let _ =
-            rustix::mount::unmount(self.0.path(), rustix::mount::UnmountFlags::DETACH);
+        let _ = rustix::mount::unmount(self.0.path(), rustix::mount::UnmountFlags::DETACH);
     }
 }
 

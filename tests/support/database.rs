@@ -72,7 +72,10 @@ impl Database {
     pub fn assert_sound(&self) {
         assert_eq!(self.one::<String>("PRAGMA integrity_check"), "ok");
         let dangling = self.rows("PRAGMA foreign_key_check");
-        assert!(dangling.is_empty(), "rows that refer to nothing: {dangling:?}");
+        assert!(
+            dangling.is_empty(),
+            "rows that refer to nothing: {dangling:?}"
+        );
     }
 }
 
@@ -94,7 +97,10 @@ impl Row {
     /// A number, whole or not.
     pub fn number(&self, column: &str) -> f64 {
         match self.value(column) {
-            #[expect(clippy::cast_precision_loss, reason = "test figures are far below 2^52")]
+            #[expect(
+                clippy::cast_precision_loss,
+                reason = "test figures are far below 2^52"
+            )]
             Value::Integer(number) => *number as f64,
             Value::Real(number) => *number,
             other => panic!("{column} is not a number but {other:?} in {self:?}"),

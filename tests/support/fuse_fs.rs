@@ -106,7 +106,7 @@ pub struct FuseFs {
 #[derive(Debug)]
 struct Shared {
     state: Mutex<State>,
-    /// Told when `State::open_gates` grows.
+    /// Told when `State::gates` grows or the mount ends.
     let_go: Condvar,
 }
 
@@ -173,6 +173,11 @@ impl FuseFs {
         self.shared.lock().rules.push(rule);
     }
 
+    /// A rule that is looked at before those that are there.
+    pub fn add_rule_first(&self, rule: Rule) {
+        self.shared.lock().rules.insert(0, rule);
+    }
+
     /// Forgets all rules and lets the calls go on that hang.
     pub fn let_go(&self) {
         let mut state = self.shared.lock();
@@ -206,10 +211,8 @@ impl Drop for FuseFs {
         }
         if let Some(session) = self.session.take() {
             // A process that still uses the mount is about to be killed with its own value; the mount goes then.
-            let _ = rustix::mount::unmount(
-                self.directory.path(),
-                rustix::mount::UnmountFlags::DETACH,
-            );
+            let _ =
+                rustix::mount::unmount(self.directory.path(), rustix::mount::UnmountFlags::DETACH);
             drop(session);
         }
     }
@@ -571,14 +574,7 @@ impl Filesystem for Logging {
         }
     }
 
-    fn releasedir(
-        &self,
-        _: &Request,
-        _: INodeNo,
-        fh: Handle,
-        _: OpenFlags,
-        reply: ReplyEmpty,
-    ) {
+    fn releasedir(&self, _: &Request, _: INodeNo, fh: Handle, _: OpenFlags, reply: ReplyEmpty) {
         self.0.lock().nodes.close_directory(fh.0);
         reply.ok();
     }

@@ -18,10 +18,7 @@ impl Mounted {
         let directory = temporary();
         let image = directory.path().join("image");
         File::create(&image).unwrap().set_len(bytes).unwrap();
-        let device = must(
-            "losetup",
-            &["-f", "--show", "--direct-io=on", text(&image)],
-        );
+        let device = must("losetup", &["-f", "--show", "--direct-io=on", text(&image)]);
         let device = device.trim().to_owned();
         let mounted = Self {
             directory,

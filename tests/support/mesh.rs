@@ -24,9 +24,7 @@ static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 /// Takes the machine for one test of this binary.
 pub fn alone() -> MutexGuard<'static, ()> {
-    ONE_AT_A_TIME
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
+    ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The mesh; fields are dropped in this order: agents, collector, directory.
@@ -121,9 +119,7 @@ impl Mesh {
             .prefix("bm-mesh-")
             .tempdir()
             .unwrap();
-        let db = database_in
-            .unwrap_or(directory.path())
-            .join("benchmesh.db");
+        let db = database_in.unwrap_or(directory.path()).join("benchmesh.db");
         Self {
             agents: BTreeMap::new(),
             collector: None,
@@ -155,7 +151,11 @@ impl Mesh {
                 "the collector ended:\n{}",
                 process.log()
             );
-            std::fs::read_to_string(&address_file).ok()?.trim().parse().ok()
+            std::fs::read_to_string(&address_file)
+                .ok()?
+                .trim()
+                .parse()
+                .ok()
         });
         self.collector = Some(process);
     }
@@ -196,9 +196,10 @@ impl Mesh {
     /// An agent's process that the mesh does not keep (for a second one of the same name).
     pub fn agent_process(&self, agent: &Agent) -> Process {
         let mut command = benchmesh();
-        let state = agent.state_dir.clone().unwrap_or_else(|| {
-            self.directory.path().join(format!("state-{}", agent.name))
-        });
+        let state = agent
+            .state_dir
+            .clone()
+            .unwrap_or_else(|| self.directory.path().join(format!("state-{}", agent.name)));
         command
             .args(["agent", "--collector", &self.address.to_string()])
             .args(["--name", &agent.name])

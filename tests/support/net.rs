@@ -46,7 +46,10 @@ impl Network {
                 "link", "add", &veth, "type", "veth", "peer", "name", "eth0", "netns", &namespace,
             ],
         );
-        must("ip", &["link", "set", &veth, "master", &self.bridge(), "up"]);
+        must(
+            "ip",
+            &["link", "set", &veth, "master", &self.bridge(), "up"],
+        );
         must(
             "ip",
             &["-n", &namespace, "addr", "add", &address, "dev", "eth0"],
@@ -101,7 +104,7 @@ impl Network {
         must("ip", &["link", "set", &self.veth(node), "up"]);
     }
 
-    fn namespace(&self, node: u8) -> String {
+    pub fn namespace(&self, node: u8) -> String {
         format!("{}n{node}", self.tag)
     }
 

@@ -42,5 +42,7 @@ pub fn offset_row(estimate: &Estimate, now: MonoNanos) -> ClockOffset {
 /// The wall clock, in microseconds since the Unix epoch.
 fn wall_us() -> i64 {
     let now = clock_gettime(ClockId::Realtime);
-    now.tv_sec.saturating_mul(1_000_000).saturating_add(now.tv_nsec / 1000)
+    now.tv_sec
+        .saturating_mul(1_000_000)
+        .saturating_add(now.tv_nsec / 1000)
 }

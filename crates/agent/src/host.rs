@@ -56,23 +56,32 @@ impl HostFacts {
 }
 
 fn text(path: &str) -> Result<String, HostError> {
-    fs::read_to_string(path).map_err(|source| HostError::Read { path: path.into(), source })
+    fs::read_to_string(path).map_err(|source| HostError::Read {
+        path: path.into(),
+        source,
+    })
 }
 
 fn namespace(path: &str) -> Result<String, HostError> {
-    let link = fs::read_link(Path::new(path))
-        .map_err(|source| HostError::Read { path: path.into(), source })?;
+    let link = fs::read_link(Path::new(path)).map_err(|source| HostError::Read {
+        path: path.into(),
+        source,
+    })?;
     Ok(link.to_string_lossy().into_owned())
 }
 
 /// The CPUs that are online, whatever this process may use of them.
 fn cpus(stat: &str) -> Result<u32, HostError> {
     let lines = stat.lines().filter(|line| {
-        line.strip_prefix("cpu").is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+        line.strip_prefix("cpu")
+            .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
     });
     match u32::try_from(lines.count()) {
         Ok(count) if count > 0 => Ok(count),
-        _ => Err(HostError::Missing { path: "/proc/stat".into(), what: "how many CPUs there are" }),
+        _ => Err(HostError::Missing {
+            path: "/proc/stat".into(),
+            what: "how many CPUs there are",
+        }),
     }
 }
 
@@ -83,7 +92,10 @@ fn memory(meminfo: &str) -> Result<i64, HostError> {
         .and_then(|rest| rest.split_whitespace().next())
         .and_then(|kib| kib.parse::<i64>().ok())
         .and_then(|kib| kib.checked_mul(1024))
-        .ok_or(HostError::Missing { path: "/proc/meminfo".into(), what: "how much memory there is" })
+        .ok_or(HostError::Missing {
+            path: "/proc/meminfo".into(),
+            what: "how much memory there is",
+        })
 }
 
 #[cfg(test)]
@@ -104,10 +116,18 @@ mod tests {
 
     #[test]
     fn proc_files_are_not_trusted() {
-        assert_eq!(cpus("cpu  1 2\ncpu0 1\ncpu11 2\nctxt 1\ncpufreq 3\n").unwrap(), 2);
+        assert_eq!(
+            cpus("cpu  1 2\ncpu0 1\ncpu11 2\nctxt 1\ncpufreq 3\n").unwrap(),
+            2
+        );
         assert!(cpus("ctxt 1\n").is_err());
         assert_eq!(memory("MemFree: 1 kB\nMemTotal:  2 kB\n").unwrap(), 2048);
-        for bad in ["", "MemTotal:", "MemTotal: many kB", "MemTotal: 9223372036854775807 kB"] {
+        for bad in [
+            "",
+            "MemTotal:",
+            "MemTotal: many kB",
+            "MemTotal: 9223372036854775807 kB",
+        ] {
             assert!(memory(bad).is_err(), "{bad}");
         }
     }

@@ -5,15 +5,24 @@
 //! it panic: a text that does not parse costs its rows and is said once. The sink runs in the sampler's thread and must
 //! not block.
 
+mod arguments;
 mod beat;
+mod clock;
 mod counter;
 mod cpu;
+mod daemon;
+mod daemons;
 mod devices;
 mod host;
+mod instance;
+mod open_files;
 mod parse;
+mod poll;
 mod proc_file;
 mod rules;
 mod sampled;
+mod scan;
+mod switches;
 mod watch;
 
 use std::path::PathBuf;
@@ -113,7 +122,7 @@ impl Sampler {
         sink: impl FnMut(Sampled) + Send + 'static,
     ) -> Result<Sampler, SamplerError> {
         let orders = Arc::new(Orders::new(config.sampling)?);
-        let watch = watch::Watch::new(config, Arc::clone(&orders))?;
+        let watch = watch::Watch::new(&config, Arc::clone(&orders))?;
         let thread = std::thread::Builder::new()
             .name("bm-sampler".to_owned())
             .spawn(move || watch.run(sink))

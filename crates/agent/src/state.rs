@@ -41,9 +41,7 @@ pub enum StateError {
         "{path} is not empty and not the state directory of an agent: give --state-dir a directory of its own"
     )]
     Foreign { path: PathBuf },
-    #[error(
-        "{path} does not hold an agent's uid: restore it, or remove it to be a new agent"
-    )]
+    #[error("{path} does not hold an agent's uid: restore it, or remove it to be a new agent")]
     BadUid { path: PathBuf },
     #[error("{doing} {path}")]
     Io {
@@ -72,7 +70,11 @@ impl StateDir {
         own(&path)?;
         let lock = lock(&path)?;
         let uid = uid(&path)?;
-        Ok(Self { path, uid, _lock: lock })
+        Ok(Self {
+            path,
+            uid,
+            _lock: lock,
+        })
     }
 
     /// Where it is, without symbolic links.
@@ -116,7 +118,11 @@ impl StateDir {
 
 fn io_error(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> StateError {
     let path = path.to_owned();
-    move |source| StateError::Io { doing, path, source }
+    move |source| StateError::Io {
+        doing,
+        path,
+        source,
+    }
 }
 
 /// The path without symbolic links, as far as it exists.
@@ -148,7 +154,10 @@ fn off_targets(path: &Path, targets: &[PathBuf]) -> Result<(), StateError> {
     for target in targets {
         let real = resolved(target)?;
         if path.starts_with(&real) {
-            return Err(StateError::OnTarget { path: path.to_owned(), target: target.clone() });
+            return Err(StateError::OnTarget {
+                path: path.to_owned(),
+                target: target.clone(),
+            });
         }
     }
     Ok(())
@@ -166,9 +175,13 @@ fn make(path: &Path) -> Result<(), StateError> {
 fn own(path: &Path) -> Result<(), StateError> {
     let mut entries = fs::read_dir(path).map_err(io_error("read the state directory", path))?;
     if entries.next().is_some() && !path.join(LOCK).exists() {
-        return Err(StateError::Foreign { path: path.to_owned() });
+        return Err(StateError::Foreign {
+            path: path.to_owned(),
+        });
     }
-    let rights = fs::metadata(path).map_err(io_error("look at", path))?.permissions();
+    let rights = fs::metadata(path)
+        .map_err(io_error("look at", path))?
+        .permissions();
     if rights.mode() & 0o077 != 0 {
         fs::set_permissions(path, fs::Permissions::from_mode(0o700))
             .map_err(io_error("close to others the state directory", path))?;
@@ -193,7 +206,10 @@ fn lock(path: &Path) -> Result<File, StateError> {
             // The pid only makes the message better; a file that cannot be read leaves it out.
             let read = file.take(32).read_to_string(&mut text);
             let pid = read.ok().and_then(|_| text.trim().parse().ok());
-            return Err(StateError::InUse { path: path.to_owned(), pid });
+            return Err(StateError::InUse {
+                path: path.to_owned(),
+                pid,
+            });
         }
         Err(error) => return Err(io_error("lock", &file_path)(error.into())),
     }
@@ -209,7 +225,9 @@ fn lock(path: &Path) -> Result<File, StateError> {
 fn uid(path: &Path) -> Result<Uuid, StateError> {
     let file_path = path.join(UID);
     match fs::read_to_string(&file_path) {
-        Ok(text) => Uuid::parse_str(text.trim()).map_err(|_| StateError::BadUid { path: file_path }),
+        Ok(text) => {
+            Uuid::parse_str(text.trim()).map_err(|_| StateError::BadUid { path: file_path })
+        }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let uid = Uuid::new_v4();
             write_whole(path, &file_path, &format!("{uid}\n"))
@@ -226,7 +244,12 @@ fn uid(path: &Path) -> Result<Uuid, StateError> {
 /// The file is there whole or not at all, also after a power failure.
 fn write_whole(directory: &Path, path: &Path, text: &str) -> io::Result<()> {
     let draft = path.with_extension("new");
-    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&draft)?;
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(&draft)?;
     file.write_all(text.as_bytes())?;
     file.sync_all()?;
     fs::rename(&draft, path)?;
@@ -253,7 +276,10 @@ mod tests {
         let second = StateDir::open(&path, &[]).unwrap();
         assert_eq!(second.uid(), uid);
         assert_eq!(second.spools().unwrap(), [id]);
-        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o700);
+        assert_eq!(
+            fs::metadata(&path).unwrap().permissions().mode() & 0o777,
+            0o700
+        );
     }
 
     #[test]
@@ -262,7 +288,10 @@ mod tests {
         let path = home.path().join("state");
         let _first = StateDir::open(&path, &[]).unwrap();
         let error = StateDir::open(&path, &[]).unwrap_err().to_string();
-        assert!(error.contains(&format!("(pid {})", std::process::id())), "{error}");
+        assert!(
+            error.contains(&format!("(pid {})", std::process::id())),
+            "{error}"
+        );
     }
 
     #[test]
@@ -273,7 +302,11 @@ mod tests {
         let link = home.path().join("link");
         symlink(&target, &link).unwrap();
         let targets = [target.clone()];
-        for bad in [target.clone(), target.join("deep/state"), link.join("state")] {
+        for bad in [
+            target.clone(),
+            target.join("deep/state"),
+            link.join("state"),
+        ] {
             let error = StateDir::open(&bad, &targets).unwrap_err();
             assert!(matches!(error, StateError::OnTarget { .. }), "{error}");
         }

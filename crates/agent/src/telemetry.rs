@@ -21,7 +21,9 @@ pub const MOST_TEXT_BYTES: usize = 4096;
 #[must_use]
 pub fn clipped(mut text: String) -> String {
     if text.len() > MOST_TEXT_BYTES {
-        let end = (0..=MOST_TEXT_BYTES).rev().find(|end| text.is_char_boundary(*end));
+        let end = (0..=MOST_TEXT_BYTES)
+            .rev()
+            .find(|end| text.is_char_boundary(*end));
         text.truncate(end.unwrap_or(0));
     }
     text
@@ -75,7 +77,8 @@ impl Row {
                 FRAME + 9 * FIELD + row.op.as_str().len() + blob_bound(&row.service) + response
             }
             Self::TaskEnd(row) => {
-                let error = |error: &ErrorCount| FRAME + 4 * FIELD + error.op.len() + error.first.len();
+                let error =
+                    |error: &ErrorCount| FRAME + 4 * FIELD + error.op.len() + error.first.len();
                 FRAME + 15 * FIELD + row.error.len() + row.errors.iter().map(error).sum::<usize>()
             }
             Self::Event(row) => {
@@ -104,7 +107,12 @@ impl Row {
             Self::ClockOffset(row) => (Lossy::ClockOffsets, row.at),
             _ => return None,
         };
-        Some(Loss { what, rows: 1, from: at, until: at })
+        Some(Loss {
+            what,
+            rows: 1,
+            from: at,
+            until: at,
+        })
     }
 }
 

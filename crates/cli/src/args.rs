@@ -54,7 +54,11 @@ pub enum Command {
     #[command(after_help = RUN_EXAMPLES)]
     Run(RunArguments),
     /// Check a plan, or show the steps that it expands into
-    #[command(subcommand, arg_required_else_help = true, disable_help_subcommand = true)]
+    #[command(
+        subcommand,
+        arg_required_else_help = true,
+        disable_help_subcommand = true
+    )]
     Plan(PlanCommand),
     /// List the agents that the collector knows
     #[command(after_help = "Example:\n  benchmesh agents --collector central:4750")]
@@ -68,7 +72,9 @@ pub enum Command {
     )]
     Watch(WatchArguments),
     /// Stop a run cleanly and keep its data
-    #[command(after_help = "Examples:\n  benchmesh stop 12\n  benchmesh stop nightly --reason 'the array is needed'")]
+    #[command(
+        after_help = "Examples:\n  benchmesh stop 12\n  benchmesh stop nightly --reason 'the array is needed'"
+    )]
     Stop(StopArguments),
     /// Print the report of a run
     #[command(after_help = REPORT_EXAMPLES)]
@@ -77,7 +83,9 @@ pub enum Command {
     #[command(after_help = QUERY_EXAMPLES)]
     Query(QueryArguments),
     /// Print a completion script for a shell
-    #[command(after_help = "Example:\n  benchmesh completions bash > /etc/bash_completion.d/benchmesh")]
+    #[command(
+        after_help = "Example:\n  benchmesh completions bash > /etc/bash_completion.d/benchmesh"
+    )]
     Completions(CompletionsArguments),
 }
 
@@ -195,7 +203,9 @@ pub struct RunArguments {
 #[derive(Debug, Subcommand)]
 pub enum PlanCommand {
     /// Check a plan without a collector: every mistake at once, with its line and a remedy
-    #[command(after_help = "Examples:\n  benchmesh plan check plan.toml\n  benchmesh plan check plan.toml --set repeat=3")]
+    #[command(
+        after_help = "Examples:\n  benchmesh plan check plan.toml\n  benchmesh plan check plan.toml --set repeat=3"
+    )]
     Check(PlanCheckArguments),
     /// Show the steps that a plan expands into, with bytes, files and time to expect
     #[command(
@@ -319,7 +329,11 @@ impl Command {
             Self::Stop(stop) => stop.format == ListFormat::Json,
             Self::Report(report) => report.format == ReportFormat::Json && report.out.is_none(),
             Self::Query(query) => query.format == RowFormat::Json,
-            Self::Quickstart(_) | Self::Collector(_) | Self::Agent(_) | Self::Watch(_) | Self::Completions(_) => false,
+            Self::Quickstart(_)
+            | Self::Collector(_)
+            | Self::Agent(_)
+            | Self::Watch(_)
+            | Self::Completions(_) => false,
         }
     }
 }

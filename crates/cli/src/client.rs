@@ -15,7 +15,9 @@ use anyhow::Context;
 use benchmesh_collector::query::{Row, Value};
 use benchmesh_collector::report::Report;
 use benchmesh_proto::v1::control_client::ControlClient;
-use benchmesh_proto::{KEEPALIVE_INTERVAL_S, KEEPALIVE_TIMEOUT_S, MAX_MESSAGE_BYTES, WIRE_VERSION, v1};
+use benchmesh_proto::{
+    KEEPALIVE_INTERVAL_S, KEEPALIVE_TIMEOUT_S, MAX_MESSAGE_BYTES, WIRE_VERSION, v1,
+};
 use std::time::Duration;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status, Streaming};
@@ -45,8 +47,13 @@ pub enum CallError {
     #[error("{message}")]
     Refused { code: Code, message: String },
     /// The answer lacks something.
-    #[error("the collector at {address} answered without {missing}: it is another version; its log may say more")]
-    Incomplete { address: String, missing: &'static str },
+    #[error(
+        "the collector at {address} answered without {missing}: it is another version; its log may say more"
+    )]
+    Incomplete {
+        address: String,
+        missing: &'static str,
+    },
 }
 
 impl CallError {
@@ -108,7 +115,9 @@ impl Client {
 
     /// The state of a run now, then each change until it has ended. An empty name is the newest run.
     pub async fn watch_run(&mut self, run: &str) -> Result<Watch, CallError> {
-        let request = v1::WatchRunRequest { run: run.to_owned() };
+        let request = v1::WatchRunRequest {
+            run: run.to_owned(),
+        };
         let reply = self.control.watch_run(request).await;
         match reply {
             Ok(reply) => Ok(Watch {
@@ -133,37 +142,70 @@ impl Client {
 
     /// Every agent that the collector knows.
     pub async fn agents(&mut self) -> Result<Vec<AgentRow>, CallError> {
-        let reply = self.control.list_agents(short(v1::ListAgentsRequest {})).await;
+        let reply = self
+            .control
+            .list_agents(short(v1::ListAgentsRequest {}))
+            .await;
         reply
-            .map(|reply| reply.into_inner().agents.into_iter().map(AgentRow::from).collect())
+            .map(|reply| {
+                reply
+                    .into_inner()
+                    .agents
+                    .into_iter()
+                    .map(AgentRow::from)
+                    .collect()
+            })
             .map_err(|status| self.failed(&status))
     }
 
     /// The newest runs.
     pub async fn runs(&mut self, limit: u32) -> Result<Vec<RunRow>, CallError> {
-        let reply = self.control.list_runs(short(v1::ListRunsRequest { limit })).await;
+        let reply = self
+            .control
+            .list_runs(short(v1::ListRunsRequest { limit }))
+            .await;
         reply
-            .map(|reply| reply.into_inner().runs.into_iter().map(RunRow::from).collect())
+            .map(|reply| {
+                reply
+                    .into_inner()
+                    .runs
+                    .into_iter()
+                    .map(RunRow::from)
+                    .collect()
+            })
             .map_err(|status| self.failed(&status))
     }
 
     /// The report of a run.
     pub async fn report(&mut self, run: &str) -> anyhow::Result<Report> {
-        let request = v1::ReportRequest { run: run.to_owned() };
+        let request = v1::ReportRequest {
+            run: run.to_owned(),
+        };
         let reply = self.control.report(short(request)).await;
-        let reply = reply.map_err(|status| self.failed(&status).into_error())?.into_inner();
-        serde_json::from_str(&reply.report_json)
-            .with_context(|| format!("understand the report of the collector at {}; is it another version?", self.address))
+        let reply = reply
+            .map_err(|status| self.failed(&status).into_error())?
+            .into_inner();
+        serde_json::from_str(&reply.report_json).with_context(|| {
+            format!(
+                "understand the report of the collector at {}; is it another version?",
+                self.address
+            )
+        })
     }
 
     /// The answer to a query, in parts.
     pub async fn query(&mut self, sql: &str) -> Result<Rows, CallError> {
-        let request = v1::QueryRequest { sql: sql.to_owned() };
+        let request = v1::QueryRequest {
+            sql: sql.to_owned(),
+        };
         let mut parts = match self.control.query(request).await {
             Ok(reply) => reply.into_inner(),
             Err(status) => return Err(self.failed(&status)),
         };
-        let first = parts.message().await.map_err(|status| self.failed(&status))?;
+        let first = parts
+            .message()
+            .await
+            .map_err(|status| self.failed(&status))?;
         let first = first.ok_or_else(|| CallError::Incomplete {
             address: self.address.clone(),
             missing: "columns",
@@ -179,7 +221,8 @@ impl Client {
 
     fn failed(&self, status: &Status) -> CallError {
         // A transport error's cause says what the status' own text only hints at.
-        let text = std::error::Error::source(status).map_or_else(|| status.message().to_owned(), failure::causes);
+        let text = std::error::Error::source(status)
+            .map_or_else(|| status.message().to_owned(), failure::causes);
         match status.code() {
             Code::Unavailable | Code::Cancelled | Code::Unknown => CallError::Away {
                 address: self.address.clone(),
@@ -214,7 +257,11 @@ pub struct Watch {
 impl Watch {
     /// The next update; `None` once the run has ended.
     pub async fn next(&mut self) -> Result<Option<Update>, CallError> {
-        let update = self.updates.message().await.map_err(|status| self.client.failed(&status))?;
+        let update = self
+            .updates
+            .message()
+            .await
+            .map_err(|status| self.client.failed(&status))?;
         update
             .map(Update::try_from)
             .transpose()
@@ -240,7 +287,11 @@ impl Rows {
         if let Some(first) = self.first.take().filter(|rows| !rows.is_empty()) {
             return Ok(Some(first));
         }
-        let part = self.parts.message().await.map_err(|status| self.client.failed(&status))?;
+        let part = self
+            .parts
+            .message()
+            .await
+            .map_err(|status| self.client.failed(&status))?;
         Ok(part.map(|part| part.rows.into_iter().map(convert::row).collect()))
     }
 }

@@ -50,7 +50,7 @@ pub fn exit_code(error: &anyhow::Error) -> ExitCode {
     ExitCode::from(code(error))
 }
 
-fn code(error: &anyhow::Error) -> u8 {
+pub fn code(error: &anyhow::Error) -> u8 {
     if error.downcast_ref::<WrongUsage>().is_some() {
         WRONG_USAGE
     } else {
@@ -117,15 +117,26 @@ mod tests {
         let error = anyhow::Error::new(root)
             .context("write it: no space")
             .context("keep the report");
-        assert_eq!(chain(&error), "keep the report\n  because: write it: no space");
-        let error = anyhow::anyhow!("down").context("dial").context("run the plan");
-        assert_eq!(chain(&error), "run the plan\n  because: dial\n  because: down");
+        assert_eq!(
+            chain(&error),
+            "keep the report\n  because: write it: no space"
+        );
+        let error = anyhow::anyhow!("down")
+            .context("dial")
+            .context("run the plan");
+        assert_eq!(
+            chain(&error),
+            "run the plan\n  because: dial\n  because: down"
+        );
     }
 
     #[test]
     fn wrong_usage_keeps_its_code_beneath_contexts() {
         assert_eq!(code(&wrong_usage("no")), WRONG_USAGE);
-        assert_eq!(code(&wrong_usage("no").context("check the plan")), WRONG_USAGE);
+        assert_eq!(
+            code(&wrong_usage("no").context("check the plan")),
+            WRONG_USAGE
+        );
         assert_eq!(code(&anyhow::anyhow!("no")), FAILED);
     }
 }

@@ -42,7 +42,10 @@ pub fn main() -> ExitCode {
 
 /// Help and the version are answers; anything else is wrong usage.
 fn refuse(error: &clap::Error) -> ExitCode {
-    let asked = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
+    let asked = matches!(
+        error.kind(),
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion
+    );
     if !asked && output::json_was_asked(std::env::args_os()) {
         output::json_error(&error.render().to_string(), failure::WRONG_USAGE);
     }

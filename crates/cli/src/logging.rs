@@ -14,7 +14,11 @@ pub fn start(command: &Command) {
         _ => "warn",
     };
     let wanted = std::env::var(VARIABLE).unwrap_or_default();
-    let (filter, mistake) = match EnvFilter::try_new(if wanted.trim().is_empty() { level } else { &wanted }) {
+    let (filter, mistake) = match EnvFilter::try_new(if wanted.trim().is_empty() {
+        level
+    } else {
+        &wanted
+    }) {
         Ok(filter) => (filter, None),
         Err(error) => (EnvFilter::new(level), Some(error)),
     };

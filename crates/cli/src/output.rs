@@ -59,7 +59,10 @@ pub fn result_to(file: Option<&Path>, text: &str) -> anyhow::Result<()> {
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o666 & !umask());
     draft.as_file().set_permissions(mode).with_context(what)?;
     draft.as_file().sync_all().with_context(what)?;
-    draft.persist(path).map_err(|error| error.error).with_context(what)?;
+    draft
+        .persist(path)
+        .map_err(|error| error.error)
+        .with_context(what)?;
     Ok(())
 }
 
@@ -97,7 +100,9 @@ fn write_to(out: &mut impl Write, text: &str) -> io::Result<()> {
 }
 
 fn umask() -> u32 {
-    let process = File::open("/proc/self/status").and_then(io::read_to_string).unwrap_or_default();
+    let process = File::open("/proc/self/status")
+        .and_then(io::read_to_string)
+        .unwrap_or_default();
     process
         .lines()
         .find_map(|line| line.strip_prefix("Umask:"))

@@ -1,7 +1,9 @@
 //! Tables on a terminal: plain columns under one rule, figures to the right, no colours, nothing cut off.
 
 use benchmesh_collector::report::{Align, Sheet};
-use comfy_table::{CellAlignment, ContentArrangement, ContentLineStyle, LineStyle, Table, TableStyle};
+use comfy_table::{
+    CellAlignment, ContentArrangement, ContentLineStyle, LineStyle, Table, TableStyle,
+};
 
 const STYLE: TableStyle = TableStyle::new()
     .header_lines(ContentLineStyle::none())
@@ -70,8 +72,13 @@ pub fn clean(text: &str) -> String {
 /// The width that prose is wrapped to.
 fn width() -> usize {
     const WIDEST: usize = 120;
-    let terminal = rustix::termios::tcgetwinsize(std::io::stdout()).map_or(0, |size| usize::from(size.ws_col));
-    if terminal < 40 { WIDEST } else { terminal.min(WIDEST) }
+    let terminal =
+        rustix::termios::tcgetwinsize(std::io::stdout()).map_or(0, |size| usize::from(size.ws_col));
+    if terminal < 40 {
+        WIDEST
+    } else {
+        terminal.min(WIDEST)
+    }
 }
 
 fn wrapped(text: &str, width: usize) -> Vec<String> {
@@ -102,7 +109,7 @@ mod tests {
             .text("flags", ["", "partial"].map(str::to_owned));
         assert_eq!(
             table(&sheet),
-            "  name      ops/s  flags\n  --------- ------ --------\n  a         1,234\n  bcd\u{fffd}[2J      5  partial\n"
+            "  name     ops/s  flags\n  -------- ------ --------\n  a        1,234\n  bcd\u{fffd}[2J      5  partial\n"
         );
     }
 

@@ -4,6 +4,7 @@
 //! the text alone shows, `expand` what the attached agents cannot do, `check_space` what does not fit. A plan never
 //! widens what an agent allows; it only asks.
 
+mod assume;
 mod cells;
 mod errors;
 mod expand;
@@ -14,7 +15,10 @@ mod select;
 mod set;
 mod source;
 mod space;
+#[cfg(test)]
+mod tests;
 
+pub use assume::assumed_agents;
 pub use cells::Cell;
 pub use errors::{Place, PlanError, PlanErrors};
 pub use expand::{AgentFacts, Expansion, PathFacts, PlannedStep, PlannedTask};
@@ -124,6 +128,15 @@ pub enum Pairs {
     Each,
     /// At once.
     All,
+}
+
+impl Plan {
+    /// A mistake of the plan that only shows on the mesh, told at the line of the step's phase.
+    pub fn refuse(&self, step: &PlannedStep, reason: String, remedy: String) -> PlanErrors {
+        let mut mistakes = Mistakes::new(&self.source);
+        mistakes.at(&step.at, reason, remedy);
+        mistakes.into_errors()
+    }
 }
 
 /// Reads and checks a plan. `file` is its name for messages.

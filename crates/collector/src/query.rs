@@ -4,13 +4,17 @@
 //! that no query holds up the writer, another query or the runtime. Rows are handed out in small batches over a bounded
 //! channel: an answer of any size takes constant memory, and a receiver that goes away ends the query.
 
+mod file;
 mod guard;
 
+pub(crate) use file::ReadOnly;
+pub use file::seal;
+
 use futures::TryStreamExt;
-use sqlx::sqlite::{SqliteConnectOptions, SqliteRow};
+use sqlx::sqlite::SqliteRow;
 use sqlx::{
-    Column, ConnectOptions, Connection, Decode, Executor, Row as _, SqlSafeStr, Sqlite,
-    SqliteConnection, Statement, TypeInfo, ValueRef,
+    Column, Decode, Executor, Row as _, SqlSafeStr, Sqlite, SqliteConnection, Statement, TypeInfo,
+    ValueRef,
 };
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -29,9 +33,6 @@ const BYTES_PER_BATCH: usize = 512 << 10;
 
 /// SQLite instructions between two looks at the clock: about 0.1 ms.
 const INSTRUCTIONS_PER_LOOK: i32 = 20_000;
-
-/// How long a query waits for a lock that somebody else holds on the file.
-const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// One value of a row, as SQLite stores it.
 #[derive(Clone, Debug, PartialEq)]
@@ -120,18 +121,65 @@ pub struct Answer {
     pub rows: mpsc::Receiver<Result<Vec<Row>, QueryError>>,
 }
 
+impl Answer {
+    /// Ends the query, however far it is, and returns once its file is closed.
+    pub async fn end(mut self) {
+        self.rows.close();
+        while self.rows.recv().await.is_some() {}
+    }
+}
+
 /// Begins to answer `sql` from the database at `path`, for at most `limit`.
 ///
 /// The file is never created or changed. Works beside a collector that writes to the same file.
 pub async fn run(path: &Path, sql: &str, limit: Duration) -> Result<Answer, QueryError> {
-    let mut connection = open(path).await?;
-    let deadline = Instant::now() + limit;
+    let mut file = ReadOnly::open(path).await?;
     let out_of_time = Arc::new(AtomicBool::new(false));
-    {
-        let failed = |source| QueryError::Failed { source };
-        let mut handle = connection.lock_handle().await.map_err(failed)?;
-        guard::install(&mut handle);
+    let verdict = {
         let out_of_time = Arc::clone(&out_of_time);
+        move |source: sqlx::Error| {
+            if out_of_time.load(Ordering::Relaxed) {
+                QueryError::TimeLimit { limit }
+            } else {
+                understand(source)
+            }
+        }
+    };
+    let columns = match begin(&mut file.connection, sql, limit, out_of_time, &verdict).await {
+        Ok(columns) => columns,
+        Err(error) => {
+            file.close().await;
+            return Err(error);
+        }
+    };
+    let (to_receiver, rows) = mpsc::channel(BATCHES_AHEAD);
+    let sql = sql.to_owned();
+    tokio::spawn(async move {
+        let sent = send_rows(&mut file.connection, sql, &to_receiver, verdict).await;
+        file.close().await;
+        if let Err(error) = sent {
+            // A receiver that is gone wants no error either.
+            let _ = to_receiver.send(Err(error)).await;
+        }
+    });
+    Ok(Answer { columns, rows })
+}
+
+/// Guards the connection, checks the statement, and tells its columns.
+async fn begin(
+    connection: &mut SqliteConnection,
+    sql: &str,
+    limit: Duration,
+    out_of_time: Arc<AtomicBool>,
+    verdict: &impl Fn(sqlx::Error) -> QueryError,
+) -> Result<Vec<String>, QueryError> {
+    let deadline = Instant::now() + limit;
+    {
+        let mut handle = connection
+            .lock_handle()
+            .await
+            .map_err(|source| QueryError::Failed { source })?;
+        guard::install(&mut handle);
         handle.set_progress_handler(INSTRUCTIONS_PER_LOOK, move || {
             let go_on = Instant::now() < deadline;
             if !go_on {
@@ -141,68 +189,15 @@ pub async fn run(path: &Path, sql: &str, limit: Duration) -> Result<Answer, Quer
         });
         guard::inspect(&mut handle, sql)?;
     }
-    let verdict = move |source: sqlx::Error| {
-        if out_of_time.load(Ordering::Relaxed) {
-            QueryError::TimeLimit { limit }
-        } else {
-            understand(source)
-        }
-    };
-    let columns = {
-        let statement = connection
-            .prepare(sqlx::AssertSqlSafe(sql.to_owned()).into_sql_str())
-            .await
-            .map_err(&verdict)?;
-        statement
-            .columns()
-            .iter()
-            .map(|column| column.name().to_owned())
-            .collect()
-    };
-    let (to_receiver, rows) = mpsc::channel(BATCHES_AHEAD);
-    let sql = sql.to_owned();
-    tokio::spawn(async move {
-        if let Err(error) = send_rows(&mut connection, sql, &to_receiver, verdict).await {
-            // The receiver is gone when this fails: nobody is left to tell.
-            let _ = to_receiver.send(Err(error)).await;
-        }
-        if let Err(error) = connection.close().await {
-            tracing::debug!(%error, "close a query's connection");
-        }
-    });
-    Ok(Answer { columns, rows })
-}
-
-/// A read-only connection to an existing database. For readers of the crate that need no guard.
-pub(crate) async fn open(path: &Path) -> Result<SqliteConnection, QueryError> {
-    match std::fs::metadata(path) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            return Err(QueryError::NoFile {
-                path: path.to_owned(),
-            });
-        }
-        Ok(_) | Err(_) => {}
-    }
-    let unreadable = |source| QueryError::Unreadable {
-        path: path.to_owned(),
-        source,
-    };
-    let mut connection = SqliteConnectOptions::new()
-        .filename(path)
-        .read_only(true)
-        .create_if_missing(false)
-        .busy_timeout(BUSY_TIMEOUT)
-        .pragma("query_only", "ON")
-        .disable_statement_logging()
-        .connect()
+    let statement = connection
+        .prepare(sqlx::AssertSqlSafe(sql.to_owned()).into_sql_str())
         .await
-        .map_err(unreadable)?;
-    // SQLite opens lazily: only a first read tells whether this is a database.
-    sqlx::query("SELECT count(*) FROM sqlite_schema")
-        .fetch_one(&mut connection)
-        .await
-        .map_err(unreadable)?;
-    Ok(connection)
+        .map_err(verdict)?;
+    let columns = statement
+        .columns()
+        .iter()
+        .map(|column| column.name().to_owned());
+    Ok(columns.collect())
 }
 
 async fn send_rows(

@@ -180,7 +180,13 @@ pub struct Received {
 
 /// Every workload there is, in the order that documentation lists them.
 pub fn registry() -> &'static [&'static dyn Workload] {
-    &[&crate::io::Io, &crate::null::Null]
+    &[
+        &crate::files::Files,
+        &crate::io::Io,
+        &crate::copy::Copy,
+        &crate::network::Network,
+        &crate::null::Null,
+    ]
 }
 
 /// The workload of that name.

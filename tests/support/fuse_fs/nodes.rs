@@ -55,7 +55,9 @@ impl Nodes {
         let mut parts = Vec::new();
         let mut at = ino;
         while at != ROOT {
-            let Some(node) = self.nodes.get(&at) else { break };
+            let Some(node) = self.nodes.get(&at) else {
+                break;
+            };
             parts.push(&node.name);
             at = node.parent;
         }

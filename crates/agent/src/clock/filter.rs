@@ -50,7 +50,10 @@ impl Exchange {
     /// The offset and the round trip.
     fn estimate(&self) -> Result<Estimate, ExchangeError> {
         let (t1, t4) = (i128::from(self.sent.0), i128::from(self.received.0));
-        let (t2, t3) = (i128::from(self.mesh_received_ns), i128::from(self.mesh_sent_ns));
+        let (t2, t3) = (
+            i128::from(self.mesh_received_ns),
+            i128::from(self.mesh_sent_ns),
+        );
         if t4 < t1 || t3 < t2 {
             return Err(ExchangeError::Backwards);
         }
@@ -58,7 +61,11 @@ impl Exchange {
         let round_trip_ns = u64::try_from(trip).map_err(|_| ExchangeError::HeldTooLong)?;
         let offset = ((t2 - t1) + (t3 - t4)).div_euclid(2);
         let offset_ns = i64::try_from(offset).map_err(|_| ExchangeError::OutOfRange)?;
-        let map = MeshMap { offset_ns, measured: self.received, half_trip_ns: round_trip_ns.div_ceil(2) };
+        let map = MeshMap {
+            offset_ns,
+            measured: self.received,
+            half_trip_ns: round_trip_ns.div_ceil(2),
+        };
         Ok(Estimate { map, round_trip_ns })
     }
 }
@@ -71,15 +78,28 @@ impl Filter {
     pub fn add(&mut self, exchange: Exchange) -> Result<Estimate, ExchangeError> {
         let estimate = exchange.estimate()?;
         let now = exchange.received;
-        while self.kept.front().is_some_and(|old| now.since(old.map.measured) > WINDOW)
+        while self
+            .kept
+            .front()
+            .is_some_and(|old| now.since(old.map.measured) > WINDOW)
             || self.kept.len() >= MOST_KEPT
         {
             self.kept.pop_front();
         }
         self.kept.push_back(estimate);
-        let error = |it: &&Estimate| it.map.half_trip_ns.saturating_add(drift_ns(it.map.measured, now));
+        let error = |it: &&Estimate| {
+            it.map
+                .half_trip_ns
+                .saturating_add(drift_ns(it.map.measured, now))
+        };
         // Of equals the newest, which has drifted least.
-        Ok(self.kept.iter().rev().min_by_key(error).copied().unwrap_or(estimate))
+        Ok(self
+            .kept
+            .iter()
+            .rev()
+            .min_by_key(error)
+            .copied()
+            .unwrap_or(estimate))
     }
 
     /// Forgets everything: a new session may be with another collector.
@@ -90,7 +110,11 @@ impl Filter {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, clippy::cast_possible_wrap, clippy::cast_possible_truncation)]
+    #![allow(
+        clippy::unwrap_used,
+        clippy::cast_possible_wrap,
+        clippy::cast_possible_truncation
+    )]
 
     use super::*;
     use crate::telemetry::MeshMicros;
@@ -125,7 +149,9 @@ mod tests {
     #[test]
     fn an_even_way_is_exact_and_the_collectors_own_time_does_not_count() {
         let link = Link { ppm: 0 };
-        let estimate = Filter::default().add(link.exchange(5_000, 700, 1_000_000, 700)).unwrap();
+        let estimate = Filter::default()
+            .add(link.exchange(5_000, 700, 1_000_000, 700))
+            .unwrap();
         assert_eq!(link.off_by_ns(&estimate, 0), 0);
         assert_eq!(estimate.round_trip_ns, 1400);
     }
@@ -136,11 +162,23 @@ mod tests {
         let mut filter = Filter::default();
         filter.add(link.exchange(0, 1_000, 0, 1_000)).unwrap();
         let second = 1_000_000_000;
-        let slow = filter.add(link.exchange(second, 400_000, 0, 100_000)).unwrap();
-        assert_eq!(slow.round_trip_ns, 2_000, "half of 500 us is worse than 1 us and 100 us of drift");
-        let later = filter.add(link.exchange(4 * second, 400_000, 0, 100_000)).unwrap();
-        assert_eq!(later.round_trip_ns, 500_000, "after 4 s the drift may be 400 us");
-        let after = filter.add(link.exchange(40 * second, 1 << 30, 0, 1 << 30)).unwrap();
+        let slow = filter
+            .add(link.exchange(second, 400_000, 0, 100_000))
+            .unwrap();
+        assert_eq!(
+            slow.round_trip_ns, 2_000,
+            "half of 500 us is worse than 1 us and 100 us of drift"
+        );
+        let later = filter
+            .add(link.exchange(4 * second, 400_000, 0, 100_000))
+            .unwrap();
+        assert_eq!(
+            later.round_trip_ns, 500_000,
+            "after 4 s the drift may be 400 us"
+        );
+        let after = filter
+            .add(link.exchange(40 * second, 1 << 30, 0, 1 << 30))
+            .unwrap();
         assert_eq!(after.round_trip_ns, 2 << 30, "the window has passed");
     }
 
@@ -159,12 +197,25 @@ mod tests {
             (exchange(10, 0, 0, 9), ExchangeError::Backwards),
             (exchange(10, 5, 4, 20), ExchangeError::Backwards),
             (exchange(10, 0, 11, 20), ExchangeError::HeldTooLong),
-            (exchange(10, i64::MIN, i64::MAX, 20), ExchangeError::HeldTooLong),
-            (exchange(u64::MAX, i64::MIN, i64::MIN, u64::MAX), ExchangeError::OutOfRange),
+            (
+                exchange(10, i64::MIN, i64::MAX, 20),
+                ExchangeError::HeldTooLong,
+            ),
+            (
+                exchange(u64::MAX, i64::MIN, i64::MIN, u64::MAX),
+                ExchangeError::OutOfRange,
+            ),
         ] {
             assert_eq!(filter.add(bad), Err(why));
         }
-        assert_eq!(filter.add(link.exchange(2_000, 10, 0, 10)).unwrap().map.offset_ns, good.map.offset_ns);
+        assert_eq!(
+            filter
+                .add(link.exchange(2_000, 10, 0, 10))
+                .unwrap()
+                .map
+                .offset_ns,
+            good.map.offset_ns
+        );
     }
 
     proptest! {

@@ -58,7 +58,11 @@ mod tests {
     use proptest::prelude::*;
 
     fn map(offset_ns: i64) -> MeshMap {
-        MeshMap { offset_ns, measured: MonoNanos(0), half_trip_ns: 1500 }
+        MeshMap {
+            offset_ns,
+            measured: MonoNanos(0),
+            half_trip_ns: 1500,
+        }
     }
 
     #[test]

@@ -20,6 +20,8 @@ pub(crate) enum ParseError {
 /// What is used of `/proc/PID/stat`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Stat {
+    /// As in `ps`: `Z` is ended and not reaped.
+    pub(crate) state: u8,
     pub(crate) minor_faults: u64,
     pub(crate) major_faults: u64,
     pub(crate) user_ticks: u64,
@@ -39,13 +41,18 @@ pub(crate) fn stat(text: &[u8]) -> Result<Stat, ParseError> {
     let rest = text.get(name_end.saturating_add(1)..).unwrap_or_default();
     // The first word of the rest is field 3 of proc(5), the state.
     let mut words = Words::new(rest);
-    let minor_faults = words.number(10 - 3, "minflt")?;
+    let state = words
+        .next()
+        .and_then(|word| word.first().copied())
+        .ok_or(ParseError::Missing { field: "state" })?;
+    let minor_faults = words.number(10 - 3 - 1, "minflt")?;
     let major_faults = words.number(12 - 10 - 1, "majflt")?;
     let user_ticks = words.number(14 - 12 - 1, "utime")?;
     let system_ticks = words.number(0, "stime")?;
     let threads = words.number(20 - 15 - 1, "num_threads")?;
     let start_ticks = words.number(22 - 20 - 1, "starttime")?;
     Ok(Stat {
+        state,
         minor_faults,
         major_faults,
         user_ticks,
@@ -206,6 +213,7 @@ mod tests {
     }
 
     const WANTED: Stat = Stat {
+        state: b'S',
         minor_faults: 104_857,
         major_faults: 42,
         user_ticks: 65_210,
@@ -241,7 +249,7 @@ mod tests {
         check("", ParseError::CutOff);
         check("812 (x) S 1 2 3 4 5 6 7", ParseError::CutOff);
         check("812 x S 1\n", ParseError::NoName);
-        check("812 (x)\n", ParseError::Missing { field: "minflt" });
+        check("812 (x)\n", ParseError::Missing { field: "state" });
         check(
             "812 (x) S 1 812 812 0 -1 4194560 1 0 2 0 3\n",
             ParseError::Missing { field: "stime" },

@@ -40,7 +40,7 @@ impl Buffer {
     }
 
     /// What reads give up to the end: lists of devices come in pieces of a page.
-    fn fill(&mut self, fd: &OwnedFd) -> Result<&[u8], Errno> {
+    pub(crate) fn fill(&mut self, fd: &OwnedFd) -> Result<&[u8], Errno> {
         let mut length = 0usize;
         loop {
             let Some(room) = self.bytes.get_mut(length..).filter(|room| !room.is_empty()) else {

@@ -33,7 +33,9 @@ impl Backoff {
 
     /// What the next delay is drawn from.
     fn span(&self) -> Duration {
-        FIRST.saturating_mul(2_u32.saturating_pow(self.tries)).min(CAP)
+        FIRST
+            .saturating_mul(2_u32.saturating_pow(self.tries))
+            .min(CAP)
     }
 }
 
@@ -69,8 +71,14 @@ mod tests {
         assert!(draws.iter().all(|delay| (LEAST..=CAP).contains(delay)));
         for tenth in 0..10_u32 {
             let (from, until) = (CAP * tenth / 10, CAP * (tenth + 1) / 10);
-            let within = draws.iter().filter(|delay| (from..until).contains(*delay)).count();
-            assert!((120..=280).contains(&within), "{within} draws in {from:?}..{until:?}");
+            let within = draws
+                .iter()
+                .filter(|delay| (from..until).contains(*delay))
+                .count();
+            assert!(
+                (120..=280).contains(&within),
+                "{within} draws in {from:?}..{until:?}"
+            );
         }
     }
 }

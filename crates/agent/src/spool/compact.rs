@@ -25,7 +25,12 @@ pub(super) fn merge(parts: Vec<Batch>) -> Batch {
     let mut places: HashMap<Key, usize> = HashMap::new();
     for part in parts {
         for interval in part.op_intervals {
-            let key = (interval.task, interval.op, interval.ramp, interval.response.is_some());
+            let key = (
+                interval.task,
+                interval.op,
+                interval.ramp,
+                interval.response.is_some(),
+            );
             let held = places.get(&key).and_then(|place| sums.get_mut(*place));
             match (Sum::open(&interval), held) {
                 (Ok(sum), Some(held)) => held.add(sum),
@@ -37,10 +42,18 @@ pub(super) fn merge(parts: Vec<Batch>) -> Batch {
                 (Err(_), _) => merged.push(Row::OpInterval(interval)),
             }
         }
-        part.task_ends.into_iter().for_each(|row| merged.push(Row::TaskEnd(row)));
-        part.events.into_iter().for_each(|row| merged.push(Row::Event(row)));
-        part.losses.into_iter().for_each(|row| merged.push(Row::Loss(row)));
-        part.daemons.into_iter().for_each(|row| merged.push(Row::Daemon(row)));
+        part.task_ends
+            .into_iter()
+            .for_each(|row| merged.push(Row::TaskEnd(row)));
+        part.events
+            .into_iter()
+            .for_each(|row| merged.push(Row::Event(row)));
+        part.losses
+            .into_iter()
+            .for_each(|row| merged.push(Row::Loss(row)));
+        part.daemons
+            .into_iter()
+            .for_each(|row| merged.push(Row::Daemon(row)));
     }
     for sum in sums {
         merged.push(Row::OpInterval(sum.close()));

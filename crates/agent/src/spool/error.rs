@@ -35,6 +35,10 @@ pub enum SpoolError {
 impl SpoolError {
     pub(super) fn sql(doing: &'static str, path: &Path) -> impl FnOnce(sqlx::Error) -> Self {
         let path = path.to_owned();
-        move |source| Self::Sql { doing, path, source }
+        move |source| Self::Sql {
+            doing,
+            path,
+            source,
+        }
     }
 }

@@ -9,9 +9,7 @@
 use super::compact;
 use super::{Parcel, Sequence, SpoolError, SpoolId};
 use crate::wire;
-use sqlx::sqlite::{
-    SqliteAutoVacuum, SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous,
-};
+use sqlx::sqlite::{SqliteAutoVacuum, SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Row, SqliteConnection};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -70,9 +68,19 @@ impl SpoolFile {
     /// Makes a new one.
     pub(super) async fn create(path: &Path, id: SpoolId, ordinal: i64) -> Result<Self, SpoolError> {
         let error = || SpoolError::sql("make the spool", path);
-        let mut connection = options(path).create_if_missing(true).connect().await.map_err(error())?;
-        let mut transaction = connection.begin_with("BEGIN IMMEDIATE").await.map_err(error())?;
-        sqlx::raw_sql(TABLES).execute(&mut *transaction).await.map_err(error())?;
+        let mut connection = options(path)
+            .create_if_missing(true)
+            .connect()
+            .await
+            .map_err(error())?;
+        let mut transaction = connection
+            .begin_with("BEGIN IMMEDIATE")
+            .await
+            .map_err(error())?;
+        sqlx::raw_sql(TABLES)
+            .execute(&mut *transaction)
+            .await
+            .map_err(error())?;
         sqlx::query("INSERT INTO spool VALUES (1, ?, ?, ?, NULL, 0)")
             .bind(VERSION)
             .bind(id.to_string())
@@ -103,9 +111,14 @@ impl SpoolFile {
             .await
             .map_err(error())?;
         let version: i64 = row.try_get(0).map_err(error())?;
-        let not_a_spool = |why: String| SpoolError::NotASpool { path: path.to_owned(), why };
+        let not_a_spool = |why: String| SpoolError::NotASpool {
+            path: path.to_owned(),
+            why,
+        };
         if version != VERSION {
-            return Err(not_a_spool(format!("its version is {version}, this agent writes {VERSION}")));
+            return Err(not_a_spool(format!(
+                "its version is {version}, this agent writes {VERSION}"
+            )));
         }
         let id: String = row.try_get(1).map_err(error())?;
         let id = Uuid::parse_str(&id).map_err(|_| not_a_spool(format!("its id is {id:?}")))?;
@@ -173,13 +186,18 @@ impl SpoolFile {
         let first = self.next;
         let mut sequence = first;
         let mut bytes = self.bytes;
-        let mut transaction = self.connection.begin_with("BEGIN IMMEDIATE").await.map_err(error())?;
+        let mut transaction = self
+            .connection
+            .begin_with("BEGIN IMMEDIATE")
+            .await
+            .map_err(error())?;
         if let Some(acked) = acked {
-            let rows = sqlx::query("DELETE FROM batches WHERE sequence <= ? RETURNING length(body)")
-                .bind(number_of(acked))
-                .fetch_all(&mut *transaction)
-                .await
-                .map_err(error())?;
+            let rows =
+                sqlx::query("DELETE FROM batches WHERE sequence <= ? RETURNING length(body)")
+                    .bind(number_of(acked))
+                    .fetch_all(&mut *transaction)
+                    .await
+                    .map_err(error())?;
             for row in rows {
                 let length: i64 = row.try_get(0).map_err(error())?;
                 bytes = bytes.saturating_sub(u64::try_from(length).unwrap_or(0));
@@ -187,13 +205,15 @@ impl SpoolFile {
         }
         for body in bodies {
             // A commit whose outcome was unknown may have left this sequence behind.
-            sqlx::query("INSERT OR REPLACE INTO batches (sequence, first_sequence, body) VALUES (?, ?, ?)")
-                .bind(number_of(sequence))
-                .bind(number_of(sequence))
-                .bind(body.as_slice())
-                .execute(&mut *transaction)
-                .await
-                .map_err(error())?;
+            sqlx::query(
+                "INSERT OR REPLACE INTO batches (sequence, first_sequence, body) VALUES (?, ?, ?)",
+            )
+            .bind(number_of(sequence))
+            .bind(number_of(sequence))
+            .bind(body.as_slice())
+            .execute(&mut *transaction)
+            .await
+            .map_err(error())?;
             sequence = sequence.next();
             bytes = bytes.saturating_add(body.len() as u64);
         }
@@ -213,7 +233,8 @@ impl SpoolFile {
         .fetch_optional(&mut self.connection)
         .await
         .map_err(error())?;
-        row.map(|row| parcel(self.id, &row).map_err(error())).transpose()
+        row.map(|row| parcel(self.id, &row).map_err(error()))
+            .transpose()
     }
 
     /// Makes sure that the disk remembers that `sequence` may have been sent.
@@ -236,9 +257,17 @@ impl SpoolFile {
     }
 
     /// Takes the batch that the collector refuses for good out of the way; it stays in the file for a person to see.
-    pub(super) async fn set_aside(&mut self, sequence: Sequence, reason: &str) -> Result<(), SpoolError> {
+    pub(super) async fn set_aside(
+        &mut self,
+        sequence: Sequence,
+        reason: &str,
+    ) -> Result<(), SpoolError> {
         let error = || SpoolError::sql("write to the spool", &self.path);
-        let mut transaction = self.connection.begin_with("BEGIN IMMEDIATE").await.map_err(error())?;
+        let mut transaction = self
+            .connection
+            .begin_with("BEGIN IMMEDIATE")
+            .await
+            .map_err(error())?;
         sqlx::query(
             "INSERT OR REPLACE INTO refused SELECT sequence, first_sequence, body, ? FROM batches WHERE sequence = ?",
         )
@@ -271,7 +300,7 @@ impl SpoolFile {
         let mut group = self.group(from).await?;
         while group.len() > 1 {
             let merged = self.merge(&group)?;
-            if merged.len() <= benchmesh_limit() {
+            if merged.len() <= wire::batch::MOST_BYTES {
                 return self.replace(&group, merged).await.map(Some);
             }
             // Too much for one batch: fewer of them.
@@ -294,7 +323,9 @@ impl SpoolFile {
         let mut bytes = 0;
         let mut last = from;
         while group.len() < GROUP && bytes < GROUP_BYTES {
-            let Some(parcel) = self.after(last).await? else { break };
+            let Some(parcel) = self.after(last).await? else {
+                break;
+            };
             bytes += parcel.body.len();
             last = parcel.sequence;
             group.push(parcel);
@@ -316,9 +347,15 @@ impl SpoolFile {
     }
 
     async fn replace(&mut self, group: &[Parcel], merged: Vec<u8>) -> Result<u64, SpoolError> {
-        let (Some(first), Some(last)) = (group.first(), group.last()) else { return Ok(0) };
+        let (Some(first), Some(last)) = (group.first(), group.last()) else {
+            return Ok(0);
+        };
         let error = || SpoolError::sql("merge batches in the spool", &self.path);
-        let mut transaction = self.connection.begin_with("BEGIN IMMEDIATE").await.map_err(error())?;
+        let mut transaction = self
+            .connection
+            .begin_with("BEGIN IMMEDIATE")
+            .await
+            .map_err(error())?;
         sqlx::query("DELETE FROM batches WHERE sequence BETWEEN ? AND ?")
             .bind(number_of(first.sequence))
             .bind(number_of(last.sequence))
@@ -350,14 +387,20 @@ impl SpoolFile {
             .map_err(error())?;
         if free > 2 * SPARE_PAGES {
             let sql = format!("PRAGMA incremental_vacuum({SPARE_PAGES})");
-            sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut self.connection).await.map_err(error())?;
+            sqlx::raw_sql(AssertSqlSafe(sql))
+                .execute(&mut self.connection)
+                .await
+                .map_err(error())?;
         }
         Ok(())
     }
 
     /// Closes the file; everything in it is in the main file then.
     pub(super) async fn close(self) -> Result<(), SpoolError> {
-        self.connection.close().await.map_err(SpoolError::sql("close the spool", &self.path))
+        self.connection
+            .close()
+            .await
+            .map_err(SpoolError::sql("close the spool", &self.path))
     }
 
     /// Closes and removes it.
@@ -375,11 +418,6 @@ impl SpoolFile {
         }
         Ok(())
     }
-}
-
-/// A merged batch stays well below what the wire takes, with room for its envelope.
-fn benchmesh_limit() -> usize {
-    wire::batch::MOST_BYTES
 }
 
 fn options(path: &Path) -> SqliteConnectOptions {

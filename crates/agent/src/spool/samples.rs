@@ -74,7 +74,10 @@ impl Samples {
             }));
         }
         for seen in taken.seen {
-            out.push(Row::Daemon(At { at: map.to_mesh(seen.at), row: seen }));
+            out.push(Row::Daemon(At {
+                at: map.to_mesh(seen.at),
+                row: seen,
+            }));
         }
         for sampled in taken.waiting {
             spread(sampled, map, &mut out);
@@ -82,19 +85,59 @@ impl Samples {
         out
     }
 
+    /// Gives up everything that waits, without counting it.
+    pub fn clear(&self) {
+        *self.lock() = Queue::default();
+    }
+
     fn lock(&self) -> MutexGuard<'_, Queue> {
-        self.shared.queue.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared
+            .queue
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 fn spread(sampled: Sampled, map: &MeshMap, out: &mut Vec<Row>) {
-    let Sampled { seen, daemons, host, disks, nets, .. } = sampled;
+    let Sampled {
+        seen,
+        daemons,
+        host,
+        disks,
+        nets,
+        ..
+    } = sampled;
     let at = |mono| map.to_mesh(mono);
-    out.extend(seen.into_iter().map(|row| Row::Daemon(At { at: at(row.at), row })));
-    out.extend(daemons.into_iter().map(|row| Row::DaemonSample(At { at: at(row.at), row })));
-    out.extend(host.into_iter().map(|row| Row::HostSample(At { at: at(row.at), row })));
-    out.extend(disks.into_iter().map(|row| Row::DiskSample(At { at: at(row.at), row })));
-    out.extend(nets.into_iter().map(|row| Row::NetSample(At { at: at(row.at), row })));
+    out.extend(seen.into_iter().map(|row| {
+        Row::Daemon(At {
+            at: at(row.at),
+            row,
+        })
+    }));
+    out.extend(daemons.into_iter().map(|row| {
+        Row::DaemonSample(At {
+            at: at(row.at),
+            row,
+        })
+    }));
+    out.extend(host.into_iter().map(|row| {
+        Row::HostSample(At {
+            at: at(row.at),
+            row,
+        })
+    }));
+    out.extend(disks.into_iter().map(|row| {
+        Row::DiskSample(At {
+            at: at(row.at),
+            row,
+        })
+    }));
+    out.extend(nets.into_iter().map(|row| {
+        Row::NetSample(At {
+            at: at(row.at),
+            row,
+        })
+    }));
 }
 
 fn rows(sampled: &Sampled) -> usize {
@@ -107,7 +150,9 @@ fn rows(sampled: &Sampled) -> usize {
 
 impl Queue {
     fn give_up_oldest(&mut self) {
-        let Some(oldest) = self.waiting.pop_front() else { return };
+        let Some(oldest) = self.waiting.pop_front() else {
+            return;
+        };
         self.rows -= rows(&oldest);
         for (what, rows) in [
             (Lossy::DaemonSamples, oldest.daemons.len()),
@@ -119,7 +164,8 @@ impl Queue {
         }
         // What is known of a daemon that has ended needs one row, not every one that it ever had.
         for seen in oldest.seen {
-            self.seen.retain(|held| (held.pid, held.start_ticks) != (seen.pid, seen.start_ticks));
+            self.seen
+                .retain(|held| (held.pid, held.start_ticks) != (seen.pid, seen.start_ticks));
             self.seen.push(seen);
         }
     }
@@ -133,7 +179,12 @@ impl Queue {
                 lost.rows += rows;
                 lost.until = lost.until.max(at);
             }
-            None => self.lost.push(Lost { what, rows, from: at, until: at }),
+            None => self.lost.push(Lost {
+                what,
+                rows,
+                from: at,
+                until: at,
+            }),
         }
     }
 }
@@ -146,8 +197,16 @@ mod tests {
 
     fn map() -> MeshMap {
         let mono = MonoNanos(1_000_000);
-        let exchange = Exchange { sent: mono, mesh_received_ns: 2_000_000, mesh_sent_ns: 2_000_000, received: mono };
-        Filter::default().add(exchange).expect("a good exchange").map
+        let exchange = Exchange {
+            sent: mono,
+            mesh_received_ns: 2_000_000,
+            mesh_sent_ns: 2_000_000,
+            received: mono,
+        };
+        Filter::default()
+            .add(exchange)
+            .expect("a good exchange")
+            .map
     }
 
     fn sampled(second: u64, disks: usize) -> Sampled {

@@ -82,7 +82,9 @@ impl EndState {
     /// The state that a word stands for.
     #[must_use]
     pub fn parse(word: &str) -> Option<Self> {
-        [Self::Done, Self::Failed, Self::Stopped].into_iter().find(|state| state.as_str() == word)
+        [Self::Done, Self::Failed, Self::Stopped]
+            .into_iter()
+            .find(|state| state.as_str() == word)
     }
 }
 
@@ -128,7 +130,9 @@ impl Severity {
     /// The severity that a word stands for.
     #[must_use]
     pub fn parse(word: &str) -> Option<Self> {
-        [Self::Info, Self::Warning, Self::Error].into_iter().find(|it| it.as_str() == word)
+        [Self::Info, Self::Warning, Self::Error]
+            .into_iter()
+            .find(|it| it.as_str() == word)
     }
 }
 
@@ -212,4 +216,3 @@ pub struct At<T> {
     pub at: MeshMicros,
     pub row: T,
 }
-

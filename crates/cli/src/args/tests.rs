@@ -55,9 +55,18 @@ fn wrong_lines_are_refused_with_code_2() {
         ("benchmesh run a --collector x:0", "1 to 65535"),
         ("benchmesh agent --label role", "role=client"),
         ("benchmesh agent --sample-period 0s", "longer than nothing"),
-        ("benchmesh collector --listen nowhere", "invalid socket address"),
-        ("benchmesh report last --format html", "invalid value 'html'"),
-        ("benchmesh report last --db a --collector b:1", "cannot be used with"),
+        (
+            "benchmesh collector --listen nowhere",
+            "invalid socket address",
+        ),
+        (
+            "benchmesh report last --format html",
+            "invalid value 'html'",
+        ),
+        (
+            "benchmesh report last --db a --collector b:1",
+            "cannot be used with",
+        ),
         ("benchmesh query", "<SQL>"),
         ("benchmesh watch 1 2", "unexpected argument '2'"),
         ("benchmesh stop", "<RUN>"),
@@ -78,7 +87,10 @@ fn every_command_has_help_with_an_example() {
             if sub.has_subcommands() {
                 visit(sub, &path);
             } else {
-                let after = sub.get_after_help().map(ToString::to_string).unwrap_or_default();
+                let after = sub
+                    .get_after_help()
+                    .map(ToString::to_string)
+                    .unwrap_or_default();
                 assert!(after.contains(path.trim_start()), "{path} has no example");
             }
         }
@@ -101,6 +113,10 @@ fn json_is_known_wherever_it_can_be_asked_for() {
         ("benchmesh query x", false),
         ("benchmesh watch", false),
     ] {
-        assert_eq!(parsed(line).unwrap().command.answers_in_json(), json, "{line}");
+        assert_eq!(
+            parsed(line).unwrap().command.answers_in_json(),
+            json,
+            "{line}"
+        );
     }
 }

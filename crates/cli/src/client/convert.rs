@@ -1,6 +1,8 @@
 //! From generated types to the commands' own.
 
-use super::facts::{AgentRow, OpDone, PlannedStep, RunRow, RunStarted, StepDone, StepNow, StopDone, Update};
+use super::facts::{
+    AgentRow, OpDone, PlannedStep, RunRow, RunStarted, StepDone, StepNow, StopDone, Update,
+};
 use benchmesh_collector::model::RunState;
 use benchmesh_collector::query::Row;
 use benchmesh_proto::v1;
@@ -16,7 +18,6 @@ impl From<v1::StartRunReply> for RunStarted {
         Self {
             run_id: reply.run_id,
             run_uid: reply.run_uid,
-            known: reply.known,
             steps: reply.steps.into_iter().map(PlannedStep::from).collect(),
             warnings: reply.warnings,
         }
@@ -92,7 +93,6 @@ impl From<v1::StepSummary> for StepDone {
             target: step.target,
             mode: step.mode,
             params: params(&step.params_json),
-            clients: step.clients,
             state: step.state,
             ops: step.ops.into_iter().map(OpDone::from).collect(),
             flags: step.flags,

@@ -25,9 +25,6 @@ pub struct ToStart {
 pub struct RunStarted {
     pub run_id: i64,
     pub run_uid: String,
-    /// The run uid was known: this is the run that it made.
-    #[serde(skip)]
-    pub known: bool,
     pub steps: Vec<PlannedStep>,
     pub warnings: Vec<String>,
 }
@@ -98,7 +95,6 @@ pub struct StepDone {
     pub target: String,
     pub mode: String,
     pub params: Map<String, Value>,
-    pub clients: u32,
     pub state: String,
     pub ops: Vec<OpDone>,
     pub flags: Vec<String>,

@@ -110,7 +110,18 @@ fn checked_cell(
             }
         }
     }
-    for mode in modes {
+    // With no valid mode the parameters are still judged, by the first there is.
+    let judge: Vec<&str> = if modes.is_empty() {
+        workload
+            .modes()
+            .iter()
+            .take(1)
+            .map(|mode| mode.name)
+            .collect()
+    } else {
+        modes.iter().map(String::as_str).collect()
+    };
+    for mode in judge {
         if let Some(footprint) = judged(workload, mode, &cell.params, &spots, &base.at, mistakes) {
             cell.footprints.push(footprint);
         }

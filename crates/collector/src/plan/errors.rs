@@ -67,13 +67,14 @@ impl PlanError {
         }
         writeln!(f, ": {}", self.reason)?;
         writeln!(f, "  {number} | {}", place.text)?;
-        let indent = number.chars().count() + place.column.saturating_sub(1);
         write!(
             f,
-            "  {:indent$} | {}",
+            "  {:number_width$} | {:indent$}{}",
+            "",
             "",
             "^".repeat(place.width.max(1)),
-            indent = indent.max(number.chars().count()),
+            number_width = number.chars().count(),
+            indent = place.column.saturating_sub(1),
         )?;
         if !self.remedy.is_empty() {
             write!(f, "\n  help: {}", self.remedy)?;

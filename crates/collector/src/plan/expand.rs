@@ -6,9 +6,13 @@ use super::{
     Cache, Pairs, Phase, Plan, Target,
     cells::Cell,
     select::{Selected, Selector},
-    source::{Mistakes, Spot, listed, nearest},
+    source::{Mistakes, Spot, listed},
 };
-use benchmesh_workloads::workload::{Footprint, Needs};
+use benchmesh_workloads::{
+    params::nearest,
+    workload::{Footprint, Needs},
+};
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,7 +24,7 @@ use std::{
 const MAX_STEPS: usize = 100_000;
 
 /// What expansion has to know of an attached agent.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AgentFacts {
     pub name: String,
     pub labels: BTreeMap<String, String>,
@@ -34,10 +38,12 @@ pub struct AgentFacts {
     pub surveyed: BTreeMap<String, PathFacts>,
     /// Room for the sources of copies; `None`: not asked.
     pub scratch_free_bytes: Option<u64>,
+    /// Why it did not say anything of the paths; empty: it did, or was not asked.
+    pub survey_failed: String,
 }
 
 /// What an agent said of a path.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PathFacts {
     pub allowed: bool,
     /// Empty: usable.
@@ -101,6 +107,39 @@ pub struct PlannedTask {
 }
 
 impl PlannedStep {
+    /// For messages: what is measured where.
+    pub fn title(&self) -> String {
+        let mut title = format!("step {} ({} {}", self.ordinal, self.phase, self.mode);
+        if !self.target.is_empty() {
+            title.push_str(" on ");
+            title.push_str(&self.target);
+        }
+        title.push(')');
+        title
+    }
+
+    /// network: "from -> to"; several pairs in a row.
+    pub fn link(&self) -> String {
+        let links: Vec<String> = self
+            .tasks
+            .iter()
+            .filter_map(|task| Some(format!("{} -> {}", task.agent, task.peer.as_deref()?)))
+            .collect();
+        match links.as_slice() {
+            [] => String::new(),
+            [one] => one.clone(),
+            [first, rest @ ..] => format!("{first} and {} more", rest.len()),
+        }
+    }
+
+    /// The directory of the cell in its `attempt`th attempt: a new attempt never meets the data of an earlier one.
+    pub fn directory(&self, attempt: u32) -> String {
+        match attempt {
+            0 | 1 => self.cell_name.clone(),
+            _ => format!("{}-a{attempt}", self.cell_name),
+        }
+    }
+
     /// The agents that carry load in it, by name.
     pub fn agents(&self) -> BTreeSet<&str> {
         self.tasks.iter().map(|task| task.agent.as_str()).collect()
@@ -201,10 +240,13 @@ fn add_steps(
                 settle: phase.settle,
                 params: cell.params.clone(),
                 tasks: tasks.clone(),
-                moved_bytes: footprint.moved_bytes.saturating_mul(count),
+                moved_bytes: match footprint.runtime {
+                    None => footprint.moved_bytes.saturating_mul(count),
+                    Some(_) => 0,
+                },
                 files: footprint.files.saturating_mul(count),
                 expected: footprint.runtime,
-                footprint: footprint.clone(),
+                footprint: *footprint,
                 at: phase.at.clone(),
             });
         }
@@ -454,6 +496,15 @@ fn usable(target: &Target, selected: &[&AgentFacts], mistakes: &mut Mistakes<'_>
                 format!(
                     "on agent `{}`, {}: {}",
                     agent.name, target.path, facts.problem
+                ),
+                "mend it there, or leave the agent out with [clients] select",
+            );
+        } else if !agent.survey_failed.is_empty() {
+            mistakes.at(
+                &target.at,
+                format!(
+                    "agent `{}` could not look at {}: {}",
+                    agent.name, target.path, agent.survey_failed
                 ),
                 "mend it there, or leave the agent out with [clients] select",
             );

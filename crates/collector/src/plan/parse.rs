@@ -4,9 +4,12 @@ use super::{
     Cache, Kind, OnLoss, Pairs, Phase, Plan, Target, cells, keys,
     read::{Section, as_count, kind, to_json, unknown_key},
     select::{Selected, Selector},
-    source::{Mistakes, Source, Spot, listed, nearest},
+    source::{Mistakes, Source, Spot, listed},
 };
-use benchmesh_workloads::workload::{self, Needs, Workload};
+use benchmesh_workloads::{
+    params::nearest,
+    workload::{self, Needs, Workload},
+};
 use serde_json::Map;
 use std::{collections::BTreeMap, path::Path, time::Duration};
 use toml::{

@@ -2,8 +2,8 @@
 //!
 //! Every reader puts its mistake into `Mistakes` and returns `None`, so that the rest is still read.
 
-use super::source::{Mistakes, Spot, listed, nearest};
-use benchmesh_workloads::units;
+use super::source::{Mistakes, Spot, listed};
+use benchmesh_workloads::{params::nearest, units};
 use serde_json::{Map, Number, Value};
 use std::{collections::BTreeSet, ops::Range, time::Duration};
 use toml::{

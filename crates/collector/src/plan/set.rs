@@ -6,9 +6,9 @@
 use super::{
     errors::{PlanError, PlanErrors},
     keys, parse,
-    source::{SET_MARK, listed, nearest},
+    source::{SET_MARK, listed},
 };
-use benchmesh_workloads::workload;
+use benchmesh_workloads::{params::nearest, workload};
 use std::ops::Range;
 use toml::{
     Spanned,
@@ -212,7 +212,7 @@ fn bare(text: &str, root: &Place<'_, '_>, key: &str, value: &str) -> Result<Vec<
         known.extend(taken);
     }
     if edits.is_empty() {
-        let remedy = nearest(key, known).map_or_else(String::new, |candidate| {
+        let remedy = nearest(key, known.into_iter()).map_or_else(String::new, |candidate| {
             format!("did you mean `{candidate}`?")
         });
         return refuse(format!("no phase has or takes the key `{key}`"), remedy);

@@ -98,32 +98,22 @@ impl<'s> Mistakes<'s> {
         self.found.push((usize::MAX, error));
     }
 
-    pub fn is_empty(&self) -> bool {
-        self.found.is_empty()
-    }
-
     /// `value`, if there was no mistake.
     pub fn into_result<T>(self, value: Option<T>) -> Result<T, PlanErrors> {
-        let mut found = self.found;
-        if let (true, Some(value)) = (found.is_empty(), value) {
-            return Ok(value);
+        match value {
+            Some(value) if self.found.is_empty() => Ok(value),
+            _ => Err(self.into_errors()),
         }
-        found.sort_by_key(|(at, _)| *at);
-        Err(PlanErrors {
-            file: self.source.file.clone(),
-            errors: found.into_iter().map(|(_, error)| error).collect(),
-        })
     }
-}
 
-/// The one of `known` that `word` was probably meant to be.
-pub(crate) fn nearest<'k>(word: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
-    known
-        .into_iter()
-        .map(|candidate| (strsim::damerau_levenshtein(word, candidate), candidate))
-        .filter(|(distance, candidate)| *distance <= 1 + candidate.chars().count() / 3)
-        .min_by_key(|(distance, _)| *distance)
-        .map(|(_, candidate)| candidate)
+    /// What was found, in the order of the lines.
+    pub fn into_errors(mut self) -> PlanErrors {
+        self.found.sort_by_key(|(at, _)| *at);
+        PlanErrors {
+            file: self.source.file.clone(),
+            errors: self.found.into_iter().map(|(_, error)| error).collect(),
+        }
+    }
 }
 
 /// "a, b and c", or "none".
