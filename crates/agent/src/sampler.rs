@@ -17,6 +17,7 @@ mod host;
 mod instance;
 mod open_files;
 mod parse;
+mod poll;
 mod proc_file;
 mod rules;
 mod sampled;

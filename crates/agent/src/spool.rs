@@ -14,6 +14,7 @@ mod samples;
 mod set;
 
 pub use error::SpoolError;
+pub(crate) use keeper::WINDOW_BATCHES;
 pub use keeper::{Attached, Entry, Spool};
 pub use samples::Samples;
 

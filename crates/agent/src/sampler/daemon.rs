@@ -5,18 +5,18 @@
 //! reading of its counters is taken for as long as nobody has reaped it.
 
 use std::fmt::Display;
-use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::sync::Arc;
 
 use benchmesh_workloads::clock::MonoNanos;
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags};
 use tracing::{info, warn};
 
 use super::counter::Counter;
 use super::cpu::{CpuClock, CpuReading, CpuSplit, TickLength};
 use super::open_files::{FdSizes, OpenFiles};
 use super::parse::{self, Stat};
+use super::poll::{EndBell, Poll};
 use super::proc_file::{Buffer, Keeping, ProcFile};
 use super::rules::Called;
 use super::sampled::{DaemonSample, DaemonSeen};
@@ -37,6 +37,7 @@ pub(crate) enum Tree {
 /// What all readings share.
 #[derive(Debug)]
 pub(crate) struct Means {
+    pub(crate) poll: Arc<Poll>,
     pub(crate) tree: Tree,
     pub(crate) tick: TickLength,
     pub(crate) page_bytes: u64,
@@ -52,7 +53,8 @@ pub(crate) struct Daemon {
     pub(crate) start_ticks: u64,
     pub(crate) called: Called,
     pub(crate) cmdline: String,
-    pub(crate) pidfd: Option<OwnedFd>,
+    /// Rings when it has ended.
+    _end: Option<EndBell>,
     stat: ProcFile,
     statm: ProcFile,
     io: Option<ProcFile>,
@@ -119,9 +121,12 @@ impl Daemon {
         };
         let open_files = OpenFiles::open(directory, means.fd_sizes, keeping).map_err(open_error)?;
         let live = means.tree == Tree::Live;
-        let pidfd = Pid::from_raw(pid)
-            .filter(|_| live && keeping == Keeping::Open)
-            .and_then(|pid| rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok());
+        let rings = live && keeping == Keeping::Open;
+        let end = if rings {
+            EndBell::hang(&means.poll, pid)
+        } else {
+            None
+        };
         let clock = if live { CpuClock::of(pid) } else { None };
         // What was opened by name between two readings of one living process is that process's.
         let again = read_stat(&stat, buffer).map_err(|failure| failure.into_open_error())?;
@@ -136,7 +141,7 @@ impl Daemon {
                 instance: String::new(),
             },
             cmdline: String::new(),
-            pidfd,
+            _end: end,
             stat,
             statm,
             io,

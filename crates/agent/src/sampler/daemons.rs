@@ -3,11 +3,10 @@
 //! It keeps descriptors for as many as the limit of open files allows, leaving room for the rest of the agent, and
 //! opens the files of the others anew at each sample. What it holds is bounded by the processes that live.
 
-use std::os::fd::OwnedFd;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use benchmesh_workloads::clock::MonoNanos;
-use rustix::event::epoll;
 use rustix::io::Errno;
 use rustix::process::Resource;
 use tracing::{info, warn};
@@ -18,6 +17,7 @@ use super::daemon::{Daemon, KEPT_PER_DAEMON, Means, OpenError, Reading, Tree};
 use super::instance::Naming;
 use super::open_files::FdSizes;
 use super::parse;
+use super::poll::Poll;
 use super::proc_file::{Buffer, Keeping};
 use super::rules::{Called, Interest, Process, Rules};
 use super::sampled::{DaemonSample, DaemonSeen};
@@ -27,9 +27,6 @@ use super::{SamplerConfig, SamplerError};
 
 /// Descriptors left to the rest of the agent: sockets, spool, workers' files.
 const FDS_OF_OTHERS: u64 = 512;
-
-/// Marks a pid among the events of the epoll.
-pub(crate) const DAEMON_EVENT: u64 = 1 << 32;
 
 #[derive(Debug)]
 pub(crate) struct Daemons {
@@ -55,7 +52,7 @@ pub(crate) struct Rows {
 }
 
 impl Daemons {
-    pub(crate) fn new(config: &SamplerConfig) -> Result<Daemons, SamplerError> {
+    pub(crate) fn new(config: &SamplerConfig, poll: Arc<Poll>) -> Result<Daemons, SamplerError> {
         let rules = Rules::new(config.rules.clone())
             .map_err(|(name, source)| SamplerError::Rule { name, source })?;
         let scanner = Scanner::open(&config.proc_root).map_err(|source| SamplerError::Setup {
@@ -69,6 +66,7 @@ impl Daemons {
             false => Tree::Foreign,
         };
         let means = Means {
+            poll,
             tree,
             tick: TickLength::of_this_kernel(),
             page_bytes: u64::try_from(rustix::param::page_size()).unwrap_or(4096),
@@ -128,21 +126,24 @@ impl Daemons {
             });
     }
 
-    /// The last sample of a daemon whose pidfd says that it has ended.
+    /// The last sample of a daemon whose end has rung.
     pub(crate) fn ended(&mut self, pid: i32, buffer: &mut Buffer, rows: &mut Rows) {
         let Ok(place) = self.place(pid) else { return };
         let Some(daemon) = self.watched.get_mut(place) else {
             return;
         };
-        if let Reading::Ended(last) = daemon.read(&mut self.means, buffer) {
-            rows.samples.extend(last);
+        match daemon.read(&mut self.means, buffer) {
+            // The bell was an earlier process's of the same pid, which has been taken down meanwhile.
+            Reading::Sample(_) => return,
+            Reading::Unreadable => {}
+            Reading::Ended(last) => rows.samples.extend(last),
         }
         rows.seen.push(daemon.seen(MonoNanos::now(), true));
         self.watched.remove(place);
     }
 
-    /// Looks for daemons that have come, gone or changed their name. `poll` hears of their end.
-    pub(crate) fn scan(&mut self, poll: &OwnedFd, buffer: &mut Buffer, rows: &mut Rows) {
+    /// Looks for daemons that have come, gone or changed their name.
+    pub(crate) fn scan(&mut self, buffer: &mut Buffer, rows: &mut Rows) {
         let mut candidates = std::mem::take(&mut self.candidates);
         if let Err(errno) = self.scanner.scan(&mut candidates) {
             if !std::mem::replace(&mut self.said_scan, true) {
@@ -159,12 +160,12 @@ impl Daemons {
             there
         });
         for candidate in &candidates {
-            self.look(*candidate, poll, buffer, rows);
+            self.look(*candidate, buffer, rows);
         }
         self.candidates = candidates;
     }
 
-    fn look(&mut self, candidate: Candidate, poll: &OwnedFd, buffer: &mut Buffer, rows: &mut Rows) {
+    fn look(&mut self, candidate: Candidate, buffer: &mut Buffer, rows: &mut Rows) {
         let pid = candidate.pid;
         if let Ok(place) = self.place(pid) {
             match candidate.scans {
@@ -188,11 +189,6 @@ impl Daemons {
         };
         daemon.called = called;
         daemon.cmdline = cmdline;
-        if let (Some(pidfd), Ok(event)) = (&daemon.pidfd, u64::try_from(pid)) {
-            let data = epoll::EventData::new_u64(DAEMON_EVENT | event);
-            // Without it the end is found at the next sample.
-            let _ = epoll::add(poll, pidfd, data, epoll::EventFlags::IN);
-        }
         rows.seen.push(daemon.seen(MonoNanos::now(), false));
         if let Err(place) = self.place(pid) {
             self.watched.insert(place, daemon);

@@ -1,35 +1,25 @@
 //! The sampler's thread: waits for the next instant, an order or the end of a daemon, samples, hands over.
 //!
-//! One timer and one epoll; nothing else blocks. New daemons are looked for between two beats, so that a look never
+//! Nothing but the one wait blocks. New daemons are looked for between two beats, so that a look never
 //! delays a sample.
 
-use std::mem::MaybeUninit;
 use std::sync::Arc;
 use std::time::Duration;
 
 use benchmesh_workloads::clock::MonoNanos;
-use rustix::event::epoll;
-use rustix::fd::OwnedFd;
 use rustix::io::Errno;
-use rustix::time::{
-    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
-    timerfd_settime,
-};
 use tracing::warn;
 
 use super::beat::Beat;
-use super::clock::{NANOS_PER_SECOND, thread_cpu_ns};
+use super::clock::thread_cpu_ns;
 use super::cpu::TickLength;
-use super::daemons::{DAEMON_EVENT, Daemons, Rows};
+use super::daemons::{Daemons, Rows};
 use super::devices::{Disks, Interfaces};
 use super::host::Host;
+use super::poll::Poll;
 use super::proc_file::Buffer;
 use super::sampled::{Cost, Sampled};
 use super::{Orders, PERIOD_MIN, SamplerConfig, SamplerError, Sampling};
-
-/// What the epoll's events stand for, besides the daemons.
-const BELL: u64 = 0;
-const TIMER: u64 = 1;
 
 /// A scan starts only when the next sample is at least this far away; it takes about 2 ms for a thousand processes.
 const CLEAR_OF_BEAT: Duration = Duration::from_millis(10);
@@ -40,8 +30,7 @@ const BETWEEN_SCANS: Duration = Duration::from_secs(1);
 pub(crate) struct Watch {
     orders: Arc<Orders>,
     scan_every: Duration,
-    poll: OwnedFd,
-    timer: OwnedFd,
+    poll: Arc<Poll>,
     sampling: Sampling,
     beat: Beat,
     buffer: Buffer,
@@ -51,7 +40,7 @@ pub(crate) struct Watch {
     daemons: Daemons,
     /// Found by a scan, handed over with the next sample.
     rows: Rows,
-    /// Daemons whose pidfd has rung.
+    /// Daemons whose end has rung.
     ended: Vec<i32>,
     scan_at: Option<MonoNanos>,
     /// None: not since host-wide sampling began. The first scan comes before the first sample.
@@ -62,29 +51,16 @@ pub(crate) struct Watch {
 impl Watch {
     /// Opens everything in the calling thread, so that what cannot work is an error of its own and not of a thread.
     pub(crate) fn new(config: &SamplerConfig, orders: Arc<Orders>) -> Result<Watch, SamplerError> {
-        let setup = |what| move |source| SamplerError::Setup { what, source };
-        let daemons = Daemons::new(config)?;
-        let poll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(setup("epoll"))?;
-        let timer = timerfd_create(
-            TimerfdClockId::Monotonic,
-            TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK,
-        )
-        .map_err(setup("timer"))?;
-        let readable = epoll::EventFlags::IN;
-        epoll::add(
-            &poll,
-            &orders.bell,
-            epoll::EventData::new_u64(BELL),
-            readable,
-        )
-        .map_err(setup("epoll"))?;
-        epoll::add(&poll, &timer, epoll::EventData::new_u64(TIMER), readable)
-            .map_err(setup("epoll"))?;
+        let poll = Poll::new(&orders.bell).map_err(|source| SamplerError::Setup {
+            what: "timer and wake-up descriptors",
+            source,
+        })?;
+        let poll = Arc::new(poll);
+        let daemons = Daemons::new(config, Arc::clone(&poll))?;
         Ok(Watch {
             orders,
             scan_every: config.scan_every,
             poll,
-            timer,
             // Nothing yet: the first order switches on what is wanted.
             sampling: Sampling {
                 host_wide: false,
@@ -232,8 +208,7 @@ impl Watch {
     }
 
     fn scan(&mut self) {
-        self.daemons
-            .scan(&self.poll, &mut self.buffer, &mut self.rows);
+        self.daemons.scan(&mut self.buffer, &mut self.rows);
         self.cost.scans = self.cost.scans.saturating_add(1);
         let now = MonoNanos::now();
         self.scanned_at = Some(now);
@@ -250,35 +225,7 @@ impl Watch {
             (Some(beat), Some(scan)) => Some(beat.min(scan)),
             (beat, scan) => beat.or(scan),
         };
-        // All zero would disarm it; the first nanosecond after boot is past as well.
-        let value = next.map_or(
-            Timespec {
-                tv_sec: 0,
-                tv_nsec: 0,
-            },
-            |at| timespec(at.max(1)),
-        );
-        let once = Itimerspec {
-            it_interval: Timespec {
-                tv_sec: 0,
-                tv_nsec: 0,
-            },
-            it_value: value,
-        };
-        timerfd_settime(&self.timer, TimerfdTimerFlags::ABSTIME, &once)?;
-        let mut space = [MaybeUninit::<epoll::Event>::uninit(); 64];
-        let events = match epoll::wait(&self.poll, &mut space, None) {
-            Ok((events, _)) => events,
-            Err(Errno::INTR) => return Ok(()),
-            Err(errno) => return Err(errno),
-        };
-        for event in events {
-            let data = event.data.u64();
-            if data & DAEMON_EVENT != 0 {
-                self.ended.extend(i32::try_from(data & !DAEMON_EVENT).ok());
-            }
-        }
-        Ok(())
+        self.poll.wait(next, &mut self.ended)
     }
 }
 
@@ -286,11 +233,4 @@ fn open_list<T>(file: &'static str, opened: Result<T, Errno>) -> Option<T> {
     opened
         .inspect_err(|errno| warn!(file, error = %errno, "this list of the host cannot be opened: its rows will be missing"))
         .ok()
-}
-
-fn timespec(ns: u64) -> Timespec {
-    Timespec {
-        tv_sec: i64::try_from(ns / NANOS_PER_SECOND).unwrap_or(i64::MAX),
-        tv_nsec: i64::try_from(ns % NANOS_PER_SECOND).unwrap_or(0),
-    }
 }

@@ -5,12 +5,12 @@
 //! Nothing here waits for the network: batches go into a channel that has room for a whole window.
 
 use super::pending::Pending;
-use super::set::{SpoolSet, chain};
+use super::set::SpoolSet;
 use super::{Parcel, Position, Samples, Sequence, SpoolError, SpoolId};
 use crate::clock::{self, Estimate};
 use crate::state::StateDir;
 use crate::telemetry::{MeshMicros, Row};
-use crate::wire;
+use crate::{chain, wire};
 use benchmesh_workloads::clock::MonoNanos;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;

@@ -85,6 +85,11 @@ impl Samples {
         out
     }
 
+    /// Gives up everything that waits, without counting it.
+    pub fn clear(&self) {
+        *self.lock() = Queue::default();
+    }
+
     fn lock(&self) -> MutexGuard<'_, Queue> {
         self.shared
             .queue

@@ -8,7 +8,7 @@ use super::file::SpoolFile;
 use super::{Parcel, Sequence, SpoolError, SpoolId};
 use crate::state::StateDir;
 use crate::telemetry::{Batch, Event, MeshMicros, Row, Severity};
-use crate::wire;
+use crate::{chain, wire};
 use std::collections::{HashMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -392,15 +392,4 @@ fn gap(spool: SpoolId, first: Sequence, last: Sequence, now: MeshMicros) -> Parc
         sequence: last,
         body: wire::batch::encode(&batch),
     }
-}
-
-/// An error with its causes, for a log line.
-pub(super) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
 }

@@ -20,12 +20,20 @@ const LEGEND: &[(&str, &str)] = &[
         "cache-suspect",
         "read faster than the agents' network can carry: a cache answered",
     ),
-    ("partial", "not all agents took part to the end"),
-    ("late-start", "an agent started later than the others"),
     (
-        "stalled",
-        "an agent had no operation completed for a long time",
+        "no-overlap",
+        "not all agents were active at the same time, so no rate of all of them exists",
     ),
+    ("partial", "not all agents took part to the end"),
+    (
+        "errors",
+        "operations failed; table task_errors says which and why",
+    ),
+    (
+        "saturated",
+        "operations took longer than an hour; their latencies count as one hour",
+    ),
+    ("no-data", "no operation was measured"),
 ];
 
 /// Failed tasks that are spelled out.
