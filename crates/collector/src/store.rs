@@ -21,7 +21,6 @@ use crate::ingest::Publisher;
 use crate::ingest::apply::Ingest;
 use crate::ingest::publisher::QUEUED_ROWS;
 use crate::model::{AgentId, HostId, MeshMicros};
-use lock::Lock;
 use rows::Anchor;
 use sqlx::sqlite::SqlitePool;
 use std::path::{Path, PathBuf};
@@ -51,7 +50,6 @@ struct Shared {
     reckoning: Mutex<()>,
     /// The latest instant that the collector itself wrote.
     newest: Arc<AtomicI64>,
-    _lock: Lock,
 }
 
 impl Store {
@@ -60,7 +58,8 @@ impl Store {
         let opened = open::open(path).await?;
         let live = live::Live::new();
         let ingest = Ingest::new(live.clone());
-        let (writer, task) = WriterHandle::start(opened.writer, opened.options, ingest);
+        let (writer, task) =
+            WriterHandle::start(opened.writer, opened.options, opened.lock, ingest);
         let store = Self {
             shared: Arc::new(Shared {
                 path: opened.path,
@@ -72,7 +71,6 @@ impl Store {
                 live,
                 reckoning: Mutex::new(()),
                 newest: Arc::new(AtomicI64::new(0)),
-                _lock: opened.lock,
             }),
         };
         if let Some(newest) = store.newest_instant().await? {
@@ -210,3 +208,6 @@ impl Store {
         self.shared.newest.fetch_max(at.0, Ordering::Relaxed);
     }
 }
+
+#[cfg(test)]
+mod tests;

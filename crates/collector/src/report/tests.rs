@@ -201,6 +201,23 @@ fn what_differs_between_steps_has_its_column() {
 }
 
 #[test]
+fn a_flag_of_every_step_is_said_once() {
+    let mut steps = vec![step(1, "records", "write"), step(2, "records", "read")];
+    for step in &mut steps {
+        step.flags = vec!["window-short".into()];
+    }
+    steps[1].flags.push("no-data".into());
+    let sheet = &sheets(&report(steps))[0];
+    assert!(sheet.rows[0].ends_with(&["0".to_owned(), String::new()]));
+    assert!(sheet.rows[1].ends_with(&["0".to_owned(), "no-data".to_owned()]));
+    assert!(
+        sheet.notes[1].starts_with("window-short (every step): "),
+        "{:?}",
+        sheet.notes
+    );
+}
+
+#[test]
 fn daemons_costs_links_and_events_have_their_sheets() {
     let mut run = report(vec![step(1, "records", "write")]);
     run.daemons = vec![DaemonReport {

@@ -58,6 +58,7 @@ pub(super) fn sheet(report: &Report) -> Sheet {
         return Sheet::titled("Results").note("No step has ended yet.");
     }
     let varying = varying(&report.steps);
+    let common = common(&report.steps);
     let any = |wanted: fn(&Line<'_>) -> bool| lines.iter().any(wanted);
     let of_step = |cell: &dyn Fn(&StepReport) -> String| -> Vec<String> {
         lines.iter().map(|(step, _)| cell(step)).collect()
@@ -101,8 +102,8 @@ pub(super) fn sheet(report: &Report) -> Sheet {
     }
     sheet = sheet
         .figures("errors", of_op(|op| figures::count(op.errors)))
-        .text_if_any("flags", of_step(&flags));
-    sheet.notes = notes(report);
+        .text_if_any("flags", of_step(&|step| flags(step, &common)));
+    sheet.notes = notes(report, &common);
     sheet
 }
 
@@ -160,13 +161,38 @@ fn cache(step: &StepReport) -> String {
     }
 }
 
-fn flags(step: &StepReport) -> String {
-    let mut flags = step.flags.clone();
-    if step.partial && !flags.iter().any(|flag| flag == "partial") {
-        flags.push("partial".to_owned());
+/// The flags that every one of several steps has: they are said once, beneath the table.
+fn common(steps: &[StepReport]) -> BTreeSet<&str> {
+    let [first, others @ ..] = steps else {
+        return BTreeSet::new();
+    };
+    if others.is_empty() {
+        return BTreeSet::new();
+    }
+    first
+        .flags
+        .iter()
+        .map(String::as_str)
+        .filter(|flag| {
+            others
+                .iter()
+                .all(|step| step.flags.iter().any(|one| one == flag))
+        })
+        .collect()
+}
+
+fn flags(step: &StepReport, common: &BTreeSet<&str>) -> String {
+    let mut flags: Vec<&str> = step
+        .flags
+        .iter()
+        .map(String::as_str)
+        .filter(|flag| !common.contains(flag))
+        .collect();
+    if step.partial && !step.flags.iter().any(|flag| flag == "partial") {
+        flags.push("partial");
     }
     if step.state != "done" {
-        flags.insert(0, step.state.clone());
+        flags.insert(0, &step.state);
     }
     flags.join(" ")
 }
@@ -178,7 +204,7 @@ fn mib_per_s(op: &OpReport) -> String {
     }
 }
 
-fn notes(report: &Report) -> Vec<String> {
+fn notes(report: &Report, common: &BTreeSet<&str>) -> Vec<String> {
     let steps = &report.steps;
     let mut notes = Vec::new();
     let latest = steps
@@ -196,7 +222,9 @@ fn notes(report: &Report) -> Vec<String> {
         let flagged = steps.iter().any(|step| {
             step.flags.iter().any(|one| one == flag) || (*flag == "partial" && step.partial)
         });
-        if flagged {
+        if common.contains(flag) {
+            notes.push(format!("{flag} (every step): {meaning}."));
+        } else if flagged {
             notes.push(format!("{flag}: {meaning}."));
         }
     }
