@@ -15,8 +15,8 @@ use crate::params::{self, KeyInfo, ParamError};
 use crate::task::{PeerEnd, PrepareControl, TaskError, TaskSpec};
 use crate::units::{Bytes, Span};
 use crate::workload::{
-    Data, Footprint, ListenSpec, Load, ModeInfo, Needs, Params as PlanParams, Received, Receiver, Timing, Worker,
-    Workload,
+    Data, Footprint, ListenSpec, Load, ModeInfo, Needs, Params as PlanParams, Received, Receiver,
+    Timing, Worker, Workload,
 };
 use receiver::{Door, OpenPort};
 use sender::{Link, Pinger, Sender};
@@ -120,7 +120,8 @@ impl Network {
             0 => return Err(ParamError::of("streams", "must be at least 1")),
             1..=MOST_STREAMS => {}
             more => {
-                let message = format!("{more} is more than the {MOST_STREAMS} streams that a link can have");
+                let message =
+                    format!("{more} is more than the {MOST_STREAMS} streams that a link can have");
                 return Err(ParamError::of("streams", message));
             }
         }
@@ -169,7 +170,9 @@ impl Workload for Network {
     }
 
     fn load(&self, spec: &TaskSpec) -> Result<Box<dyn Load>, TaskError> {
-        let plan = self.parse(&spec.mode, &spec.params).map_err(TaskError::Params)?;
+        let plan = self
+            .parse(&spec.mode, &spec.params)
+            .map_err(TaskError::Params)?;
         let peer = spec.peer.clone().ok_or_else(|| TaskError::NoPeer {
             workload: NAME.to_owned(),
         })?;
@@ -177,7 +180,9 @@ impl Workload for Network {
     }
 
     fn listen(&self, spec: &ListenSpec) -> Result<Box<dyn Receiver>, TaskError> {
-        let plan = self.parse(&spec.mode, &spec.params).map_err(TaskError::Params)?;
+        let plan = self
+            .parse(&spec.mode, &spec.params)
+            .map_err(TaskError::Params)?;
         let door = Door {
             peer: spec.peer,
             token: spec.token.clone(),

@@ -20,7 +20,10 @@ pub(crate) struct Failed {
 
 impl From<Errno> for Failed {
     fn from(errno: Errno) -> Self {
-        Self { errno, offset: None }
+        Self {
+            errno,
+            offset: None,
+        }
     }
 }
 
@@ -47,7 +50,10 @@ const CREATE: OFlags = OFlags::CREATE
 const READ: OFlags = OFlags::RDONLY
     .union(OFlags::NOFOLLOW)
     .union(OFlags::CLOEXEC);
-const FILE_MODE: Mode = Mode::RUSR.union(Mode::WUSR).union(Mode::RGRP).union(Mode::ROTH);
+const FILE_MODE: Mode = Mode::RUSR
+    .union(Mode::WUSR)
+    .union(Mode::RGRP)
+    .union(Mode::ROTH);
 
 /// Makes a file that must not exist yet.
 #[inline]
@@ -89,7 +95,11 @@ pub(crate) fn create(
     let mut written = 0;
     while written < bytes {
         let wanted = usize::try_from(bytes - written).unwrap_or(usize::MAX);
-        write_all(fd.as_fd(), data.stamped(index, written, wanted), &mut written)?;
+        write_all(
+            fd.as_fd(),
+            data.stamped(index, written, wanted),
+            &mut written,
+        )?;
     }
     if durable == Durable::Fsync {
         rustix::fs::fsync(&fd).map_err(|errno| Failed::at(errno, written))?;
@@ -99,7 +109,11 @@ pub(crate) fn create(
 }
 
 #[inline]
-pub(crate) fn write_all(fd: BorrowedFd<'_>, mut rest: &[u8], written: &mut u64) -> Result<(), Failed> {
+pub(crate) fn write_all(
+    fd: BorrowedFd<'_>,
+    mut rest: &[u8],
+    written: &mut u64,
+) -> Result<(), Failed> {
     while !rest.is_empty() {
         match rustix::io::write(fd, rest) {
             Ok(0) => return Err(Failed::at(Errno::IO, *written)),
@@ -116,7 +130,12 @@ pub(crate) fn write_all(fd: BorrowedFd<'_>, mut rest: &[u8], written: &mut u64) 
 
 /// Open, read the `bytes` that the file has, close. A file that ends before is an error (NODATA).
 #[inline]
-pub(crate) fn read(dir: BorrowedFd<'_>, name: &CStr, bytes: u64, buffer: &mut [u8]) -> Result<u64, Failed> {
+pub(crate) fn read(
+    dir: BorrowedFd<'_>,
+    name: &CStr,
+    bytes: u64,
+    buffer: &mut [u8],
+) -> Result<u64, Failed> {
     let fd = open_to_read(dir, name)?;
     let mut have = 0;
     while have < bytes {

@@ -63,7 +63,10 @@ impl Layout {
 
     /// What to write, a unit at a time.
     pub(super) fn data(&self) -> Data {
-        Data::new(self.buffer_bytes(), Random::of(&[self.seed, u64::from(self.task_index)]).next_u64())
+        Data::new(
+            self.buffer_bytes(),
+            Random::of(&[self.seed, u64::from(self.task_index)]).next_u64(),
+        )
     }
 
     /// The most that one call moves.
@@ -80,7 +83,9 @@ impl Layout {
         control: &PrepareControl,
     ) -> Result<Names, TaskError> {
         let found = State::read(task).map_err(TaskError::Sandbox)?;
-        let same = found.as_ref().is_some_and(|state| state.shape == self.describe());
+        let same = found
+            .as_ref()
+            .is_some_and(|state| state.shape == self.describe());
         match (wanted, found.filter(|_| same).map(|state| state.content)) {
             (Wanted::Empty, Some(Content::Empty)) | (Wanted::Files, Some(Content::Created)) => {
                 return Ok(Names::Created);
@@ -102,7 +107,9 @@ impl Layout {
             Wanted::Empty => Content::Empty,
             Wanted::Files => Content::Created,
         };
-        self.state(content).write(task).map_err(TaskError::Sandbox)?;
+        self.state(content)
+            .write(task)
+            .map_err(TaskError::Sandbox)?;
         Ok(Names::Created)
     }
 
@@ -120,14 +127,22 @@ impl Layout {
             control.check()?;
             let name = name.to_string_lossy();
             if name.starts_with('w') {
-                task.remove_all(&name, &mut |gone| control.progress(gone, 0, "files removed"))
-                    .map_err(TaskError::Sandbox)?;
+                task.remove_all(&name, &mut |gone| {
+                    control.progress(gone, 0, "files removed")
+                })
+                .map_err(TaskError::Sandbox)?;
             }
         }
         Ok(())
     }
 
-    fn mend(&self, root: &Dir, share: &Share, wanted: Wanted, done: &Done) -> Result<(), TaskError> {
+    fn mend(
+        &self,
+        root: &Dir,
+        share: &Share,
+        wanted: Wanted,
+        done: &Done,
+    ) -> Result<(), TaskError> {
         let mut data = self.data();
         for number in 0..share.directories() {
             let name = Name::directory(number);
@@ -191,8 +206,13 @@ impl Mending<'_> {
                     if under.is(Names::Renamed.letter()) && under.is(Names::Created.letter()) {
                         self.remove(renamed.as_c_str())?;
                     } else if under.is(Names::Renamed.letter()) {
-                        rustix::fs::renameat(self.dir, renamed.as_c_str(), self.dir, created.as_c_str())
-                            .map_err(|errno| self.failed("rename", &renamed, errno))?;
+                        rustix::fs::renameat(
+                            self.dir,
+                            renamed.as_c_str(),
+                            self.dir,
+                            created.as_c_str(),
+                        )
+                        .map_err(|errno| self.failed("rename", &renamed, errno))?;
                     }
                     self.file(&created, index, under.is_somewhere(), data)?;
                 }
@@ -203,11 +223,18 @@ impl Mending<'_> {
     }
 
     /// Writes a file unless it is there whole.
-    fn file(&self, name: &Name, index: u64, is_there: bool, data: &mut Data) -> Result<(), TaskError> {
+    fn file(
+        &self,
+        name: &Name,
+        index: u64,
+        is_there: bool,
+        data: &mut Data,
+    ) -> Result<(), TaskError> {
         let index = self.share.first + index;
         let bytes = self.layout.sizes.of(self.layout.seed, index);
         if is_there {
-            let size = calls::stat(self.dir, name.as_c_str()).map_err(|errno| self.failed("stat", name, errno))?;
+            let size = calls::stat(self.dir, name.as_c_str())
+                .map_err(|errno| self.failed("stat", name, errno))?;
             if size == bytes {
                 return Ok(());
             }
@@ -234,7 +261,11 @@ struct Under(u8);
 
 impl Under {
     fn bit(letter: u8) -> u8 {
-        if letter == Names::Created.letter() { 1 } else { 2 }
+        if letter == Names::Created.letter() {
+            1
+        } else {
+            2
+        }
     }
 
     fn is(self, letter: u8) -> bool {
@@ -278,7 +309,11 @@ impl Found {
     }
 }
 
-fn list_names(dir: BorrowedFd<'_>, name: &std::ffi::CStr, each: impl FnMut(&std::ffi::CStr)) -> Result<(), Errno> {
+fn list_names(
+    dir: BorrowedFd<'_>,
+    name: &std::ffi::CStr,
+    each: impl FnMut(&std::ffi::CStr),
+) -> Result<(), Errno> {
     calls::list(dir, name, &mut calls::listing_buffer(), each)
 }
 

@@ -121,9 +121,15 @@ mod tests {
         let seen = Mutex::new(vec![0_u32; 100]);
         let last = Arc::new(AtomicU64::new(0));
         let told = Arc::clone(&last);
-        let control = PrepareControl::new(Arc::default(), move |p| told.store(p.done, Ordering::Relaxed));
+        let control = PrepareControl::new(Arc::default(), move |p| {
+            told.store(p.done, Ordering::Relaxed)
+        });
         side_by_side(100, (200, "files"), &control, |share, done| {
-            *seen.lock().unwrap().get_mut(usize::try_from(share).unwrap()).unwrap() += 1;
+            *seen
+                .lock()
+                .unwrap()
+                .get_mut(usize::try_from(share).unwrap())
+                .unwrap() += 1;
             done.add(2)
         })
         .unwrap();
@@ -133,15 +139,20 @@ mod tests {
 
     #[test]
     fn the_first_real_error_ends_all() {
-        let failed = side_by_side(32, (0, "files"), &PrepareControl::silent(), |share, done| {
-            if share == 3 {
-                return Err(TaskError::Unfit { why: "full".into() });
-            }
-            loop {
-                done.add(1)?;
-                thread::yield_now();
-            }
-        });
+        let failed = side_by_side(
+            32,
+            (0, "files"),
+            &PrepareControl::silent(),
+            |share, done| {
+                if share == 3 {
+                    return Err(TaskError::Unfit { why: "full".into() });
+                }
+                loop {
+                    done.add(1)?;
+                    thread::yield_now();
+                }
+            },
+        );
         assert!(failed.unwrap_err().to_string().contains("full"));
     }
 
@@ -149,7 +160,9 @@ mod tests {
     fn a_cancellation_is_noticed() {
         let cancelled = Arc::new(AtomicBool::new(false));
         let by_progress = Arc::clone(&cancelled);
-        let control = PrepareControl::new(cancelled, move |_| by_progress.store(true, Ordering::Relaxed));
+        let control = PrepareControl::new(cancelled, move |_| {
+            by_progress.store(true, Ordering::Relaxed)
+        });
         let ended = side_by_side(1, (0, "files"), &control, |_, done| {
             loop {
                 done.add(1)?;

@@ -130,7 +130,9 @@ impl Table {
                         .into(),
                 );
             }
-            (None, Some(_), _) => return Err("`sigma` belongs to a lognormal size: add `mean`".into()),
+            (None, Some(_), _) => {
+                return Err("`sigma` belongs to a lognormal size: add `mean`".into());
+            }
             (Some(mean), sigma, max) => {
                 let sigma = sigma.unwrap_or(1.0);
                 if !(0.0..=5.0).contains(&sigma) {
@@ -167,7 +169,9 @@ impl<'de> Deserialize<'de> for SizeSpec {
             type Value = SizeSpec;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a size such as \"40k\", or a table such as { min = \"4k\", max = \"64k\" }")
+                f.write_str(
+                    "a size such as \"40k\", or a table such as { min = \"4k\", max = \"64k\" }",
+                )
             }
 
             fn visit_u64<E: Error>(self, bytes: u64) -> Result<SizeSpec, E> {
@@ -229,7 +233,9 @@ mod tests {
     #[test]
     fn a_bad_size_says_what_is_wrong() {
         let check = |input: Value, part: &str| {
-            let message = serde_json::from_value::<SizeSpec>(input).unwrap_err().to_string();
+            let message = serde_json::from_value::<SizeSpec>(input)
+                .unwrap_err()
+                .to_string();
             assert!(message.contains(part), "{message:?} does not say {part:?}");
         };
         check(json!("40 bananas"), "bananas");
@@ -304,6 +310,9 @@ mod tests {
         assert_eq!(SizeSpec::Fixed(u64::MAX).total(0, 10, 1), u64::MAX);
         let spec = SizeSpec::Uniform { min: 0, max: 2000 };
         let estimate = spec.total(3, 100_000_000, 1) as f64;
-        assert!((estimate / (100e6 * 1000.0) - 1.01).abs() < 0.005, "{estimate}");
+        assert!(
+            (estimate / (100e6 * 1000.0) - 1.01).abs() < 0.005,
+            "{estimate}"
+        );
     }
 }

@@ -61,7 +61,9 @@ impl State {
             content: Content::Unsettled,
         };
         match state.write(dir) {
-            Err(error) if [Some(libc::ENOSPC), Some(libc::EDQUOT)].contains(&error.errno()) => dir.remove_file(NAME),
+            Err(error) if [Some(libc::ENOSPC), Some(libc::EDQUOT)].contains(&error.errno()) => {
+                dir.remove_file(NAME)
+            }
             other => other,
         }
     }
@@ -79,7 +81,8 @@ impl State {
         file.write_all(text.as_bytes()).map_err(failed)?;
         file.sync_all().map_err(failed)?;
         drop(file);
-        rustix::fs::renameat(dir.fd(), UNBORN, dir.fd(), NAME).map_err(|errno| failed(errno.into()))?;
+        rustix::fs::renameat(dir.fd(), UNBORN, dir.fd(), NAME)
+            .map_err(|errno| failed(errno.into()))?;
         match rustix::fs::fsync(dir.fd()) {
             // Some file systems cannot sync a directory; there a power cut may bring an older state back.
             Ok(()) | Err(Errno::INVAL | Errno::OPNOTSUPP | Errno::BADF) => Ok(()),

@@ -1,7 +1,8 @@
 //! Whole passes through tasks, on real directories: what is reported is held against what is on disk.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
-use super::state::State;
+use super::size::SizeSpec;
+use super::state::{Content, State};
 use super::*;
 use crate::clock::MonoNanos;
 use crate::interval::Interval;
@@ -26,7 +27,8 @@ impl Cell {
     fn beneath(parent: &Path) -> Self {
         let top = tempfile::tempdir_in(parent).unwrap();
         let allowed = Allowed::new(vec![top.path().to_owned()]).unwrap();
-        let opened = RunDirectory::open_or_make(&allowed, top.path(), "mesh", "run", Make::IfMissing);
+        let opened =
+            RunDirectory::open_or_make(&allowed, top.path(), "mesh", "run", Make::IfMissing);
         let (run, _) = opened.unwrap().unwrap();
         let place = Place {
             run: Arc::new(run),
@@ -66,7 +68,11 @@ impl Cell {
                 if facts.is_dir() {
                     directories.push(entry.path());
                 } else if entry.file_name() != "state" {
-                    let path = entry.path().strip_prefix(self.task_dir()).unwrap().to_owned();
+                    let path = entry
+                        .path()
+                        .strip_prefix(self.task_dir())
+                        .unwrap()
+                        .to_owned();
                     found.insert(path, facts.len());
                 }
             }
@@ -76,7 +82,13 @@ impl Cell {
 
     /// Files whose name begins with a letter.
     fn named(&self, letter: &str) -> usize {
-        let is_named = |path: &PathBuf| path.file_name().unwrap().to_str().unwrap().starts_with(letter);
+        let is_named = |path: &PathBuf| {
+            path.file_name()
+                .unwrap()
+                .to_str()
+                .unwrap()
+                .starts_with(letter)
+        };
         self.files().keys().filter(|path| is_named(path)).count()
     }
 }
@@ -94,7 +106,11 @@ impl Outcome {
 
     fn expect(&self, ops: u64, bytes: u64, errors: u64) {
         assert_eq!(self.end.error, None);
-        let got = (self.sum(|i| i.ops), self.sum(|i| i.bytes), self.sum(|i| i.errors));
+        let got = (
+            self.sum(|i| i.ops),
+            self.sum(|i| i.bytes),
+            self.sum(|i| i.errors),
+        );
         assert_eq!(got, (ops, bytes, errors), "{:?}", self.end.errors);
         assert_eq!(self.sum(|i| i.service.count()), ops);
     }
@@ -102,7 +118,8 @@ impl Outcome {
 
 fn run(spec: &TaskSpec) -> Outcome {
     let mut task = Task::prepare(spec, &PrepareControl::silent()).unwrap();
-    task.arm(MonoNanos::now().saturating_add(Duration::from_millis(20))).unwrap();
+    task.arm(MonoNanos::now().saturating_add(Duration::from_millis(20)))
+        .unwrap();
     let mut intervals = Vec::new();
     let end = task.run_to_end(&mut |interval| intervals.push(interval));
     Outcome { end, intervals }
@@ -154,7 +171,11 @@ fn a_mode_without_data_lays_them_out() {
     for mode in ["list", "stat", "read", "rename", "delete"] {
         let cell = Cell::new();
         let outcome = cell.run(mode, small());
-        let ops = if mode == "list" { SMALL_DIRECTORIES } else { 100 };
+        let ops = if mode == "list" {
+            SMALL_DIRECTORIES
+        } else {
+            100
+        };
         let bytes = if mode == "read" { small_bytes() } else { 0 };
         outcome.expect(ops, bytes, 0);
     }
@@ -239,13 +260,22 @@ fn a_file_in_the_way_or_missing_is_a_counted_error() {
     cell.run("create", params.clone());
     let first = cell.task_dir().join("w000000000/d000000000/c000000002");
     fs::remove_file(&first).unwrap();
-    for (mode, ops, bytes) in [("stat", 9, 0), ("read", 9, 90), ("list", 1, 0), ("rename", 9, 0)] {
+    for (mode, ops, bytes) in [
+        ("stat", 9, 0),
+        ("read", 9, 90),
+        ("list", 1, 0),
+        ("rename", 9, 0),
+    ] {
         let outcome = cell.run(mode, params.clone());
         outcome.expect(ops, bytes, 1);
         assert_eq!(outcome.end.state, End::Done);
         let error = &outcome.end.errors[0];
         assert_eq!((error.errno, error.count), (libc::ENOENT, 1));
-        assert!(error.first.contains("w000000000/d000000000"), "{}", error.first);
+        assert!(
+            error.first.contains("w000000000/d000000000"),
+            "{}",
+            error.first
+        );
     }
     // The rename had an error, so its state was not taken for granted.
     assert_eq!(cell.state(), Some(Content::Unsettled));
@@ -258,10 +288,19 @@ fn a_file_that_ends_early_is_an_error_of_read() {
     let params = json!({"files": 3, "size": "8k", "bs": "3k"});
     cell.run("create", params.clone());
     let path = cell.task_dir().join("w000000000/d000000000/c000000001");
-    fs::OpenOptions::new().write(true).open(path).unwrap().set_len(5000).unwrap();
+    fs::OpenOptions::new()
+        .write(true)
+        .open(path)
+        .unwrap()
+        .set_len(5000)
+        .unwrap();
     let outcome = cell.run("read", params);
     outcome.expect(2, 16_384, 1);
-    assert!(outcome.end.errors[0].first.contains("at offset 5000"), "{:?}", outcome.end.errors);
+    assert!(
+        outcome.end.errors[0].first.contains("at offset 5000"),
+        "{:?}",
+        outcome.end.errors
+    );
 }
 
 #[test]
@@ -273,9 +312,15 @@ fn a_full_target_ends_the_task_with_the_reason() {
     let outcome = cell.run("create", json!({"files": 100, "size": "16k"}));
     assert_eq!(outcome.end.state, End::Failed);
     assert!(outcome.end.error.unwrap().contains("no space left"));
-    let laid = Task::prepare(&cell.spec("read", json!({"files": 100, "size": "16k"})), &PrepareControl::silent());
+    let laid = Task::prepare(
+        &cell.spec("read", json!({"files": 100, "size": "16k"})),
+        &PrepareControl::silent(),
+    );
     let message = laid.unwrap_err().in_full();
-    assert!(message.contains("lay out") && message.contains("No space left"), "{message}");
+    assert!(
+        message.contains("lay out") && message.contains("No space left"),
+        "{message}"
+    );
 }
 
 #[test]
@@ -307,7 +352,12 @@ fn a_create_that_was_stopped_early_leaves_an_honest_state() {
 #[test]
 fn a_warm_pass_changes_nothing_and_is_not_counted() {
     let cell = Cell::new();
-    for (mode, ops) in [("stat", 100), ("read", 100), ("rename", 100), ("delete", 100)] {
+    for (mode, ops) in [
+        ("stat", 100),
+        ("read", 100),
+        ("rename", 100),
+        ("delete", 100),
+    ] {
         let spec = TaskSpec {
             cache: Cache::Warm,
             ..cell.spec(mode, small())
@@ -323,7 +373,10 @@ fn parameters_are_checked() {
     let check = |params: Value| Files.check("create", params.as_object().unwrap());
     let footprint = check(json!({"files": 10_000, "size": "40k", "numjobs": 4})).unwrap();
     assert_eq!((footprint.workers, footprint.files), (4, 10_000));
-    assert_eq!((footprint.bytes, footprint.moved_bytes), (409_600_000, 409_600_000));
+    assert_eq!(
+        (footprint.bytes, footprint.moved_bytes),
+        (409_600_000, 409_600_000)
+    );
     let rounded = check(json!({"files": 10, "size": 1})).unwrap();
     assert_eq!((rounded.bytes, rounded.moved_bytes), (40_960, 10));
     for (bad, key) in [
@@ -370,8 +423,12 @@ impl Tmpfs {
         if mounted {
             return Some(Self { path, _top: top });
         }
-        let required = std::env::var("BENCHMESH_REQUIRE").is_ok_and(|names| names.split(',').any(|n| n == "root"));
-        assert!(!required, "BENCHMESH_REQUIRE asks for root, and a tmpfs cannot be mounted");
+        let required = std::env::var("BENCHMESH_REQUIRE")
+            .is_ok_and(|names| names.split(',').any(|n| n == "root"));
+        assert!(
+            !required,
+            "BENCHMESH_REQUIRE asks for root, and a tmpfs cannot be mounted"
+        );
         skipped("a full target: mounting a tmpfs needs root");
         None
     }
@@ -384,7 +441,9 @@ fn skipped(what: &str) {
 
 impl Drop for Tmpfs {
     fn drop(&mut self) {
-        let unmounted = std::process::Command::new("umount").arg(&self.path).status();
+        let unmounted = std::process::Command::new("umount")
+            .arg(&self.path)
+            .status();
         assert!(unmounted.is_ok_and(|status| status.success()));
     }
 }

@@ -216,7 +216,12 @@ impl Directories {
 }
 
 pub(super) fn open_directory(root: &Dir, number: u64) -> Result<OwnedFd, Errno> {
-    openat(root.fd(), Name::directory(number).as_c_str(), OPEN_DIRECTORY, Mode::empty())
+    openat(
+        root.fd(),
+        Name::directory(number).as_c_str(),
+        OPEN_DIRECTORY,
+        Mode::empty(),
+    )
 }
 
 #[cfg(test)]
@@ -270,7 +275,8 @@ mod tests {
             files_per_directory: 1,
         };
         for (run, keep, kept) in [("a", 5, 5), ("b", 4, 0)] {
-            let opened = RunDirectory::open_or_make(&allowed, top.path(), "m", run, Make::IfMissing);
+            let opened =
+                RunDirectory::open_or_make(&allowed, top.path(), "m", run, Make::IfMissing);
             let root = opened.unwrap().unwrap().0.cell("c").unwrap();
             let path = root.path().to_owned();
             for number in 0..5 {
@@ -281,7 +287,8 @@ mod tests {
             for number in [0, 1, 4, 2] {
                 let dir = directories.enter(number).unwrap();
                 let entered = rustix::fs::fstat(dir).unwrap().st_ino;
-                let named = std::fs::metadata(path.join(Name::directory(number).to_string())).unwrap();
+                let named =
+                    std::fs::metadata(path.join(Name::directory(number).to_string())).unwrap();
                 assert_eq!(entered, std::os::unix::fs::MetadataExt::ino(&named));
             }
             assert_eq!(directories.enter(5).unwrap_err(), Errno::NOENT);

@@ -156,7 +156,11 @@ impl Walk {
     }
 
     /// Each directory in turn, to its end. One that does not hold as many names as it should is an error.
-    fn list(&mut self, recorder: &mut Recorder, buffer: &mut [MaybeUninit<u8>]) -> Result<Pass, OpError> {
+    fn list(
+        &mut self,
+        recorder: &mut Recorder,
+        buffer: &mut [MaybeUninit<u8>],
+    ) -> Result<Pass, OpError> {
         let mut pass = Pass::Whole;
         let root = self.directories.root();
         for number in 0..self.share.directories() {
@@ -205,13 +209,21 @@ fn fail(
 
 impl Walk {
     /// One unmeasured pass that touches what `mode` is going to touch.
-    pub(super) fn warm(&mut self, mode: Mode, buffer: &mut [u8], done: &Done) -> Result<(), TaskError> {
+    pub(super) fn warm(
+        &mut self,
+        mode: Mode,
+        buffer: &mut [u8],
+        done: &Done,
+    ) -> Result<(), TaskError> {
         let mut listing = calls::listing_buffer();
         for number in 0..self.share.directories() {
             let at = Name::directory(number);
             let path = self.path.join(at.to_string());
-            let failed = |errno: Errno| TaskError::io(format!("warm the caches with `{}`", path.display()), errno);
-            calls::list(self.directories.root(), at.as_c_str(), &mut listing, |_| {}).map_err(failed)?;
+            let failed = |errno: Errno| {
+                TaskError::io(format!("warm the caches with `{}`", path.display()), errno)
+            };
+            calls::list(self.directories.root(), at.as_c_str(), &mut listing, |_| {})
+                .map_err(failed)?;
             let files = self.share.files_of(number);
             let mut name = Name::file(self.names, files.start);
             let dir = self.directories.enter(number).map_err(failed)?;
@@ -220,7 +232,8 @@ impl Walk {
                     Mode::List => {}
                     Mode::Read => {
                         let bytes = self.sizes.of(self.seed, self.share.first + index);
-                        calls::read(dir, name.as_c_str(), bytes, buffer).map_err(|error| failed(error.errno))?;
+                        calls::read(dir, name.as_c_str(), bytes, buffer)
+                            .map_err(|error| failed(error.errno))?;
                     }
                     Mode::Create | Mode::Stat | Mode::Rename | Mode::Delete => {
                         calls::stat(dir, name.as_c_str()).map_err(failed)?;

@@ -17,7 +17,9 @@ pub(super) const WELCOME: u8 = b'+';
 
 /// The bytes of a hello. `None` when the token is longer than any token may be.
 pub(super) fn encode(stream: u32, token: &str) -> Option<Vec<u8>> {
-    let length = u16::try_from(token.len()).ok().filter(|_| token.len() <= MOST_TOKEN_BYTES)?;
+    let length = u16::try_from(token.len())
+        .ok()
+        .filter(|_| token.len() <= MOST_TOKEN_BYTES)?;
     let mut bytes = Vec::with_capacity(HEADER + token.len());
     bytes.extend_from_slice(&MAGIC);
     bytes.extend_from_slice(&stream.to_le_bytes());

@@ -4,9 +4,9 @@
 //! token, then closes the port; one thread per stream takes data or sends echoes. It measures nothing. Invariants:
 //! whoever is not the peer is hung up on, never answered; when `stop` has returned, no thread and no port is left.
 
+use super::Mode;
 use super::hello::{self, Verdict};
 use super::socket::{self, is_pause};
-use super::Mode;
 use crate::workload::Received;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::{self, Read, Write};
@@ -121,12 +121,14 @@ fn serve(listener: TcpListener, door: &Door, seen: &Seen, stop: &AtomicBool) {
                 seen.bytes.fetch_add(taken, Ordering::Relaxed);
                 result
             };
-            let spawned = thread::Builder::new().name("link-receive".into()).spawn_scoped(scope, move || {
-                if let Err(error) = take() {
-                    // The sending end sees the same broken connection and makes it the step's error.
-                    tracing::debug!(%error, "a link's stream ended early");
-                }
-            });
+            let spawned = thread::Builder::new()
+                .name("link-receive".into())
+                .spawn_scoped(scope, move || {
+                    if let Err(error) = take() {
+                        // The sending end sees the same broken connection and makes it the step's error.
+                        tracing::debug!(%error, "a link's stream ended early");
+                    }
+                });
             if let Err(error) = spawned {
                 tracing::warn!(%error, "a link's stream has no thread to receive on; the step will fail");
             }
@@ -164,7 +166,11 @@ fn admit_all(listener: TcpListener, door: &Door, stop: &AtomicBool) -> Vec<TcpSt
 /// Until something arrives, at most as long as a stop may go unnoticed.
 fn wait(listener: &TcpListener, pending: &[Pending]) {
     let mut fds = vec![PollFd::new(listener, PollFlags::IN)];
-    fds.extend(pending.iter().map(|p| PollFd::new(&p.stream, PollFlags::IN)));
+    fds.extend(
+        pending
+            .iter()
+            .map(|p| PollFd::new(&p.stream, PollFlags::IN)),
+    );
     let limit = Timespec::try_from(socket::BLOCK_AT_MOST).ok();
     if let Err(error) = poll(&mut fds, limit.as_ref())
         && error != rustix::io::Errno::INTR
@@ -201,7 +207,10 @@ fn hear(connection: &mut Pending, door: &Door) -> Verdict {
             return verdict;
         };
         let limit = u64::try_from(wanted).unwrap_or(0);
-        match (&connection.stream).take(limit).read_to_end(&mut connection.said) {
+        match (&connection.stream)
+            .take(limit)
+            .read_to_end(&mut connection.said)
+        {
             Ok(0) => return Verdict::Stranger,
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {

@@ -33,7 +33,10 @@ pub(super) enum Trouble {
     Stopped,
     Broken(io::Error),
     Stalled,
-    Disagreed { sent: u64, arrived: u64 },
+    Disagreed {
+        sent: u64,
+        arrived: u64,
+    },
 }
 
 impl From<io::Error> for Trouble {
@@ -145,7 +148,13 @@ impl Link {
 
     /// What a trouble means for the task: nothing when it was stopped, otherwise an error that is counted and ends it.
     #[cold]
-    fn report(&self, trouble: Trouble, op: Op, began: MonoNanos, recorder: &mut Recorder) -> Result<(), OpError> {
+    fn report(
+        &self,
+        trouble: Trouble,
+        op: Op,
+        began: MonoNanos,
+        recorder: &mut Recorder,
+    ) -> Result<(), OpError> {
         let peer = &self.peer;
         let (what, errno) = match trouble {
             Trouble::Stopped => {
@@ -164,7 +173,9 @@ impl Link {
                 libc::ETIMEDOUT,
             ),
             Trouble::Disagreed { sent, arrived } => (
-                format!("{sent} bytes were sent to {peer}, and {arrived} arrived there; the result cannot be used"),
+                format!(
+                    "{sent} bytes were sent to {peer}, and {arrived} arrived there; the result cannot be used"
+                ),
                 libc::EPROTO,
             ),
         };
@@ -186,17 +197,22 @@ fn introduce(stream: &TcpStream, index: u32, token: &str) -> io::Result<()> {
     let mut both_ways = stream;
     both_ways.write_all(&hello)?;
     let mut answer = [0_u8; 1];
-    both_ways.read_exact(&mut answer).map_err(|error| match error.kind() {
-        io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => {
-            io::Error::new(io::ErrorKind::ConnectionRefused, "it hung up")
-        }
-        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
-            io::Error::new(io::ErrorKind::TimedOut, "it did not answer within 5 s")
-        }
-        _ => error,
-    })?;
+    both_ways
+        .read_exact(&mut answer)
+        .map_err(|error| match error.kind() {
+            io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => {
+                io::Error::new(io::ErrorKind::ConnectionRefused, "it hung up")
+            }
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+                io::Error::new(io::ErrorKind::TimedOut, "it did not answer within 5 s")
+            }
+            _ => error,
+        })?;
     if answer != [hello::WELCOME] {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, "it answered in another protocol"));
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            "it answered in another protocol",
+        ));
     }
     stream.set_read_timeout(Some(socket::BLOCK_AT_MOST))
 }
@@ -269,7 +285,12 @@ impl Sender {
 
     /// One block. The last one ends when the receiving end has said that it has all, and so counts all that was still
     /// on the way. True when it was the last.
-    fn operation(&mut self, began: MonoNanos, recorder: &mut Recorder, is_last: bool) -> Result<bool, Trouble> {
+    fn operation(
+        &mut self,
+        began: MonoNanos,
+        recorder: &mut Recorder,
+        is_last: bool,
+    ) -> Result<bool, Trouble> {
         let sent = self.send_block(recorder)?;
         let is_over = MonoNanos::now().saturating_add(AT_THE_END) >= recorder.until();
         if is_last || sent == Sent::Cut || is_over {

@@ -43,7 +43,11 @@ fn limit_unsent(fd: RawFd) -> io::Result<()> {
             size,
         )
     };
-    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
 }
 
 /// Bytes written to the socket that the peer's kernel has not acknowledged.

@@ -41,7 +41,8 @@ fn prepare(spec: &TaskSpec) -> Result<Task, TaskError> {
 
 /// Runs to the end; `during` is called in between.
 fn run(mut task: Task, during: impl FnOnce() + Send) -> (TaskEnd, Vec<Interval>) {
-    task.arm(MonoNanos::now().saturating_add(Duration::from_millis(20))).unwrap();
+    task.arm(MonoNanos::now().saturating_add(Duration::from_millis(20)))
+        .unwrap();
     let mut intervals = Vec::new();
     let end = std::thread::scope(|scope| {
         scope.spawn(during);
@@ -77,9 +78,15 @@ fn every_byte_that_is_counted_has_arrived() {
         assert_eq!(received.connections, u64::from(streams));
         assert_eq!(bytes, received.bytes);
         // Only the last block of each stream may have been cut.
-        assert!(bytes <= ops * bs && bytes > (ops - u64::from(streams)) * bs, "{bytes} in {ops}");
+        assert!(
+            bytes <= ops * bs && bytes > (ops - u64::from(streams)) * bs,
+            "{bytes} in {ops}"
+        );
         let ran = end.ended.since(end.planned_start);
-        assert!(ran >= Duration::from_millis(190) && ran < Duration::from_secs(2), "{ran:?}");
+        assert!(
+            ran >= Duration::from_millis(190) && ran < Duration::from_secs(2),
+            "{ran:?}"
+        );
     }
 }
 
@@ -105,7 +112,10 @@ fn a_peer_of_the_other_family_is_known_by_its_mapped_address() {
     let any = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
     let receiver = listen("throughput", &params, any, Some(LOOPBACK));
     let address = SocketAddr::new(LOOPBACK, receiver.address().port());
-    let (end, _) = run(prepare(&spec("throughput", &params, address, TOKEN)).unwrap(), || ());
+    let (end, _) = run(
+        prepare(&spec("throughput", &params, address, TOKEN)).unwrap(),
+        || (),
+    );
     assert_eq!(end.error, None);
 }
 
@@ -118,7 +128,10 @@ fn a_wrong_token_is_refused_and_the_right_one_still_let_in() {
         let message = refused.in_full();
         assert!(message.contains("token"), "{message}");
     }
-    let (end, _) = run(prepare(&spec("throughput", &params, receiver.address(), TOKEN)).unwrap(), || ());
+    let (end, _) = run(
+        prepare(&spec("throughput", &params, receiver.address(), TOKEN)).unwrap(),
+        || (),
+    );
     assert_eq!(end.error, None);
     assert_eq!(receiver.close().unwrap().connections, 1);
 }
@@ -129,19 +142,32 @@ fn a_stranger_and_a_silent_connection_do_not_get_in_the_way() {
     let expected: IpAddr = "127.0.0.2".parse().unwrap();
     let receiver = listen("throughput", &params, LOOPBACK, Some(expected));
     let refused = prepare(&spec("throughput", &params, receiver.address(), TOKEN)).unwrap_err();
-    assert!(refused.in_full().contains("hung up"), "{}", refused.in_full());
+    assert!(
+        refused.in_full().contains("hung up"),
+        "{}",
+        refused.in_full()
+    );
     assert_eq!(receiver.close().unwrap().connections, 0);
 
     let receiver = listen("throughput", &params, LOOPBACK, Some(LOOPBACK));
     let mut silent = TcpStream::connect(receiver.address()).unwrap();
     let mut noisy = TcpStream::connect(receiver.address()).unwrap();
     noisy.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
-    assert_eq!(noisy.read(&mut [0; 1]).unwrap_or(0), 0, "noise was answered");
-    silent.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    assert_eq!(
+        noisy.read(&mut [0; 1]).unwrap_or(0),
+        0,
+        "noise was answered"
+    );
+    silent
+        .set_read_timeout(Some(Duration::from_secs(10)))
+        .unwrap();
     let asked = Instant::now();
     assert_eq!(silent.read(&mut [0; 1]).unwrap(), 0, "silence was answered");
     assert!(asked.elapsed() < Duration::from_secs(5));
-    let (end, _) = run(prepare(&spec("throughput", &params, receiver.address(), TOKEN)).unwrap(), || ());
+    let (end, _) = run(
+        prepare(&spec("throughput", &params, receiver.address(), TOKEN)).unwrap(),
+        || (),
+    );
     assert_eq!(end.error, None);
 }
 
@@ -215,7 +241,8 @@ fn a_stop_is_noticed_within_half_a_second_even_when_blocked() {
         let (end, _) = run(task, move || {
             let blocked_since = |stopper: &crate::task::Stopper| {
                 let since = stopper.in_flight().first().map(|operation| operation.since);
-                since.is_some_and(|since| MonoNanos::now().since(since) > Duration::from_millis(150))
+                since
+                    .is_some_and(|since| MonoNanos::now().since(since) > Duration::from_millis(150))
             };
             wait_for("a blocked operation", || blocked_since(&stopper));
             let told = MonoNanos::now();
@@ -257,7 +284,10 @@ fn a_peer_that_stalls_or_miscounts_is_a_clear_error() {
         assert!(what.contains(part), "{what}");
     };
     let sleeper = Sleeper::new();
-    fails(&mut Sender::new(open(&sleeper), 4096, 0), "stalled: nothing went through for 0.3 s");
+    fails(
+        &mut Sender::new(open(&sleeper), 4096, 0),
+        "stalled: nothing went through for 0.3 s",
+    );
     let sleeper = Sleeper::new();
     fails(&mut Pinger::new(open(&sleeper), 64), "stalled");
 
@@ -266,15 +296,31 @@ fn a_peer_that_stalls_or_miscounts_is_a_clear_error() {
     let mut held = sleeper.taken.join().unwrap();
     held.write_all(&7_u64.to_le_bytes()).unwrap();
     let disagreed = link.agree(9, &|| false).unwrap_err();
-    assert!(matches!(disagreed, sender::Trouble::Disagreed { sent: 9, arrived: 7 }));
+    assert!(matches!(
+        disagreed,
+        sender::Trouble::Disagreed {
+            sent: 9,
+            arrived: 7
+        }
+    ));
 }
 
 #[test]
 fn parameters_are_checked() {
     let check = |mode: &str, params: Value| Network.check(mode, params.as_object().unwrap());
-    let footprint = check("throughput", json!({"streams": 4, "runtime": "5s", "ramp_time": "1s"})).unwrap();
-    assert_eq!((footprint.workers, footprint.runtime), (4, Some(Duration::from_secs(6))));
-    assert_eq!(check("ping", json!({})).unwrap().runtime, Some(DEFAULT_RUNTIME));
+    let footprint = check(
+        "throughput",
+        json!({"streams": 4, "runtime": "5s", "ramp_time": "1s"}),
+    )
+    .unwrap();
+    assert_eq!(
+        (footprint.workers, footprint.runtime),
+        (4, Some(Duration::from_secs(6)))
+    );
+    assert_eq!(
+        check("ping", json!({})).unwrap().runtime,
+        Some(DEFAULT_RUNTIME)
+    );
     for (bad, key) in [
         (json!({"streams": 0}), "streams"),
         (json!({"streams": 1000}), "streams"),
@@ -283,7 +329,10 @@ fn parameters_are_checked() {
         (json!({"runtime": 0}), "runtime"),
         (json!({"numjobs": 2}), "numjobs"),
     ] {
-        assert_eq!(check("throughput", bad).unwrap_err().key.as_deref(), Some(key));
+        assert_eq!(
+            check("throughput", bad).unwrap_err().key.as_deref(),
+            Some(key)
+        );
     }
     let without_peer = Network.load(&TaskSpec::new(NAME, "ping", PlanParams::new()));
     assert!(matches!(without_peer, Err(TaskError::NoPeer { .. })));
@@ -295,7 +344,15 @@ fn parameters_are_checked() {
         token: String::new(),
     };
     assert!(Network.listen(&open_to_all).is_err());
-    let nobody = TcpListener::bind((LOOPBACK, 0)).unwrap().local_addr().unwrap();
-    let refused = prepare(&spec("ping", &json!({}), nobody, TOKEN)).unwrap_err().in_full();
-    assert!(refused.contains("connect to the receiving end at 127.0.0.1"), "{refused}");
+    let nobody = TcpListener::bind((LOOPBACK, 0))
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    let refused = prepare(&spec("ping", &json!({}), nobody, TOKEN))
+        .unwrap_err()
+        .in_full();
+    assert!(
+        refused.contains("connect to the receiving end at 127.0.0.1"),
+        "{refused}"
+    );
 }
