@@ -40,7 +40,6 @@ impl Field {
             format!("--filename={}", self.file().display()),
             format!("--size={FILE_BYTES}"),
             "--ioengine=psync".to_owned(),
-            "--invalidate=0".to_owned(),
             "--scramble_buffers=1".to_owned(),
         ];
         arguments.extend(more.iter().map(|argument| (*argument).to_owned()));
@@ -131,8 +130,9 @@ pub fn buffered_rewrite() -> Row {
 
 pub fn buffered_read() -> Row {
     let field = Field::new();
+    // fio forgets the file itself, once it is up: what is forgotten earlier goes back to the host of a virtual machine,
+    // and comes back slowly.
     let fio = baseline("fio psync", "equal", &field, |field| {
-        cold(field);
         Some(
             field
                 .fio(&["--rw=read", "--bs=1m"])?
@@ -154,84 +154,67 @@ pub fn buffered_read() -> Row {
     )
 }
 
-/// fio's buffers as they are by default, on 4 KiB pages, as dd's.
 pub fn direct_rewrite() -> Row {
-    let field = Field::new();
-    let fio = baseline("fio psync", "1.00", &field, |field| {
-        let fio = field.fio(&["--rw=write", "--bs=1m", "--direct=1", "--overwrite=1"])?;
-        Some(fio.mib_per_second(Way::Write))
-    });
-    let dd = baseline("dd oflag=direct", "1.2", &field, |field| {
-        field.dd_write(&["oflag=direct", "conv=notrunc"])
-    });
-    let params = json!({"direct": true});
-    row(
-        "io rewrite 1 MiB direct, disk",
-        field,
-        "rewrite",
-        params,
-        as_it_is,
-        vec![fio, dd],
-    )
+    direct("io rewrite 1 MiB direct, disk", Way::Write, Buffers::Huge)
 }
 
 pub fn direct_read() -> Row {
-    let field = Field::new();
-    let fio = baseline("fio psync", "1.00", &field, |field| {
-        let fio = field.fio(&["--rw=read", "--bs=1m", "--direct=1"])?;
-        Some(fio.mib_per_second(Way::Read))
-    });
-    let dd = baseline("dd iflag=direct", "1.2", &field, |field| {
-        field.dd_read(&["iflag=direct"])
-    });
-    let params = json!({"direct": true});
-    row(
-        "io read 1 MiB direct, disk",
-        field,
-        "read",
-        params,
-        as_it_is,
-        vec![fio, dd],
-    )
+    direct("io read 1 MiB direct, disk", Way::Read, Buffers::Huge)
 }
 
-/// fio's buffers on huge pages, as ours.
-const HUGE: [&str; 3] = ["--iomem=mmap", "--thp=1", "--iomem_align=2m"];
-
-pub fn direct_rewrite_huge() -> Row {
-    let field = Field::new();
-    let fio = baseline("fio psync, huge pages", "equal", &field, |field| {
-        let own = ["--rw=write", "--bs=1m", "--direct=1", "--overwrite=1"];
-        let fio = field.fio(&[own.as_slice(), &HUGE].concat())?;
-        Some(fio.mib_per_second(Way::Write))
-    });
-    let params = json!({"direct": true});
-    row(
-        "io rewrite 1 MiB direct, disk, same buffers",
-        field,
-        "rewrite",
-        params,
-        as_it_is,
-        vec![fio],
-    )
+pub fn direct_rewrite_small() -> Row {
+    let name = "io rewrite 1 MiB direct, disk, 4 KiB pages";
+    direct(name, Way::Write, Buffers::Small)
 }
 
-pub fn direct_read_huge() -> Row {
+pub fn direct_read_small() -> Row {
+    let name = "io read 1 MiB direct, disk, 4 KiB pages";
+    direct(name, Way::Read, Buffers::Small)
+}
+
+/// What our buffers lie on; those of dd and fio lie on 4 KiB pages.
+#[derive(Clone, Copy, PartialEq)]
+enum Buffers {
+    Huge,
+    Small,
+}
+
+fn direct(name: &'static str, way: Way, buffers: Buffers) -> Row {
     let field = Field::new();
-    let fio = baseline("fio psync, huge pages", "equal", &field, |field| {
-        let own = ["--rw=read", "--bs=1m", "--direct=1"];
-        let fio = field.fio(&[own.as_slice(), &HUGE].concat())?;
-        Some(fio.mib_per_second(Way::Read))
+    let (fio_bar, dd_bar) = match buffers {
+        Buffers::Huge => ("1.00", "1.2"),
+        Buffers::Small => ("equal", "equal"),
+    };
+    let fio = baseline("fio psync", fio_bar, &field, move |field| {
+        let rw = match way {
+            Way::Read => "--rw=read",
+            Way::Write => "--rw=write",
+        };
+        let fio = field.fio(&[rw, "--bs=1m", "--direct=1", "--overwrite=1"])?;
+        Some(fio.mib_per_second(way))
     });
-    let params = json!({"direct": true});
-    row(
-        "io read 1 MiB direct, disk, same buffers",
-        field,
-        "read",
-        params,
-        as_it_is,
-        vec![fio],
-    )
+    let dd = baseline("dd direct", dd_bar, &field, move |field| match way {
+        Way::Read => field.dd_read(&["iflag=direct"]),
+        Way::Write => field.dd_write(&["oflag=direct", "conv=notrunc"]),
+    });
+    let mode = match way {
+        Way::Read => "read",
+        Way::Write => "rewrite",
+    };
+    let spec = field.spec(mode, json!({"direct": true}));
+    Row {
+        name,
+        unit: Unit::MibPerSecond,
+        ours: Box::new(move || {
+            let small = buffers == Buffers::Small;
+            rustix::thread::disable_transparent_huge_pages(small).expect("a switch of our own");
+            let outcome = ours::run(&spec);
+            rustix::thread::disable_transparent_huge_pages(false).expect("as before");
+            let _keep = &field;
+            Some(outcome.mib_per_second())
+        }),
+        baselines: vec![fio, dd],
+    }
 }
 
 pub fn direct_randread() -> Row {

@@ -1,0 +1,72 @@
+//! A counter that never goes backwards, whatever the kernel says.
+//!
+//! Some of the kernel's counters fall: switches are summed over the threads that live, so an ending thread takes its
+//! own away. What fell is added back: the stored counter stands still for one sample and then goes on. No rate made
+//! from it is ever negative or near 2^64.
+
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Counter {
+    base: u64,
+    last: u64,
+    fell: bool,
+}
+
+impl Counter {
+    /// The value to publish for the kernel's `raw`.
+    pub(crate) fn advance(&mut self, raw: u64) -> u64 {
+        let value = self.base.saturating_add(raw);
+        if value < self.last {
+            self.base = self.base.saturating_add(self.last.saturating_sub(value));
+            self.fell = true;
+        } else {
+            self.last = value;
+        }
+        self.last
+    }
+
+    /// Whether the kernel's value has ever fallen.
+    pub(crate) fn fell(&self) -> bool {
+        self.fell
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_fall_is_flat_and_then_goes_on() {
+        let mut counter = Counter::default();
+        let published: Vec<u64> = [10, 25, 5, 5, 9, 30]
+            .into_iter()
+            .map(|raw| counter.advance(raw))
+            .collect();
+        assert_eq!(published, [10, 25, 25, 25, 29, 50]);
+        assert!(counter.fell());
+    }
+
+    #[test]
+    fn a_healthy_counter_is_left_as_it_is() {
+        let mut counter = Counter::default();
+        assert_eq!(
+            [0, 3, 3, u64::MAX].map(|raw| counter.advance(raw)),
+            [0, 3, 3, u64::MAX]
+        );
+        assert!(!counter.fell());
+    }
+
+    proptest! {
+        #[test]
+        fn never_backwards(raws in prop::collection::vec(any::<u64>(), 0..50)) {
+            let mut counter = Counter::default();
+            let mut last = 0;
+            for raw in raws {
+                let value = counter.advance(raw);
+                prop_assert!(value >= last);
+                last = value;
+            }
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! CPU time of a process: the total from its CPU clock (nanoseconds), split into user and system by the ticks of
+//! `stat`, which are 10 ms wide and scaled by the kernel.
+//!
+//! The two published counters never go backwards and always add up to the total.
+
+use std::num::NonZeroU32;
+
+/// The CPU clock of a live process. The clock follows whoever has the pid: a reading counts only when the kept `stat`
+/// of the same process answers after it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CpuClock(libc::clockid_t);
+
+impl CpuClock {
+    /// None when there is no such process.
+    pub(crate) fn of(pid: i32) -> Option<CpuClock> {
+        let mut clock: libc::clockid_t = 0;
+        // SAFETY: `clock` is valid for writing for the duration of the call, which keeps no pointer.
+        let code = unsafe { libc::clock_getcpuclockid(pid, &raw mut clock) };
+        (code == 0).then_some(CpuClock(clock))
+    }
+
+    /// Nanoseconds of CPU that all threads of the process have used, ended ones included. None once it is reaped.
+    pub(crate) fn read_ns(self) -> Option<u64> {
+        let mut time = libc::timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        // SAFETY: `time` is valid for writing for the duration of the call, which keeps no pointer.
+        let code = unsafe { libc::clock_gettime(self.0, &raw mut time) };
+        if code != 0 {
+            return None;
+        }
+        let seconds = u64::try_from(time.tv_sec).ok()?;
+        let nanos = u64::try_from(time.tv_nsec).ok()?;
+        seconds.checked_mul(1_000_000_000)?.checked_add(nanos)
+    }
+}
+
+/// Length of a kernel tick, from ticks per second.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct TickLength {
+    ns: u64,
+}
+
+impl TickLength {
+    pub(crate) fn from_rate(per_second: NonZeroU32) -> TickLength {
+        TickLength {
+            ns: 1_000_000_000 / u64::from(per_second.get()),
+        }
+    }
+
+    /// This kernel's.
+    pub(crate) fn of_this_kernel() -> TickLength {
+        let rate = u32::try_from(rustix::param::clock_ticks_per_second())
+            .ok()
+            .and_then(NonZeroU32::new);
+        rate.map_or(TickLength { ns: 10_000_000 }, TickLength::from_rate)
+    }
+
+    pub(crate) fn ns(self, ticks: u64) -> u64 {
+        ticks.saturating_mul(self.ns)
+    }
+
+    pub(crate) fn us(self, ticks: u64) -> u64 {
+        self.ns(ticks) / 1_000
+    }
+}
+
+/// What was published last for one process.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct CpuSplit {
+    user_ns: u64,
+    system_ns: u64,
+}
+
+/// One reading: the clock's total (none: take the ticks' sum) and the ticks.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CpuReading {
+    pub(crate) total_ns: Option<u64>,
+    pub(crate) user_ticks: u64,
+    pub(crate) system_ticks: u64,
+}
+
+impl CpuSplit {
+    /// User and system nanoseconds to publish.
+    ///
+    /// The system share is that of the ticks, held within what the ticks allow (a tick count of n stands for at least n
+    /// and less than n + 1 ticks), then within what keeps both counters from falling.
+    pub(crate) fn advance(&mut self, reading: CpuReading, tick: TickLength) -> (u64, u64) {
+        let user_floor = tick.ns(reading.user_ticks);
+        let system_floor = tick.ns(reading.system_ticks);
+        let ticks_ns = user_floor.saturating_add(system_floor);
+        let before = self.user_ns.saturating_add(self.system_ns);
+        let total = reading.total_ns.unwrap_or(ticks_ns).max(before);
+
+        let share = match ticks_ns {
+            0 => 0,
+            _ => u128::from(total) * u128::from(system_floor) / u128::from(ticks_ns),
+        };
+        let share = u64::try_from(share).unwrap_or(u64::MAX);
+        let at_least =
+            system_floor.max(total.saturating_sub(user_floor.saturating_add(tick.ns(1))));
+        let at_most = system_floor
+            .saturating_add(tick.ns(1))
+            .min(total.saturating_sub(user_floor));
+        let system = if at_least <= at_most {
+            share.clamp(at_least, at_most)
+        } else {
+            share
+        };
+
+        let system = system.clamp(self.system_ns, total.saturating_sub(self.user_ns));
+        self.system_ns = system;
+        self.user_ns = total.saturating_sub(system);
+        (self.user_ns, self.system_ns)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const TICK: TickLength = TickLength { ns: 10_000_000 };
+
+    fn reading(total_ns: u64, user_ticks: u64, system_ticks: u64) -> CpuReading {
+        CpuReading {
+            total_ns: Some(total_ns),
+            user_ticks,
+            system_ticks,
+        }
+    }
+
+    #[test]
+    fn the_split_follows_the_ticks() {
+        let mut split = CpuSplit::default();
+        assert_eq!(
+            split.advance(reading(4_000_000, 0, 0), TICK),
+            (4_000_000, 0)
+        );
+        let (user, system) = split.advance(reading(1_000_000_000, 75, 25), TICK);
+        assert_eq!((user, system), (750_000_000, 250_000_000));
+    }
+
+    #[test]
+    fn without_a_clock_the_ticks_are_all_there_is() {
+        let mut split = CpuSplit::default();
+        let ticks = CpuReading {
+            total_ns: None,
+            user_ticks: 65_210,
+            system_ticks: 31_975,
+        };
+        assert_eq!(
+            split.advance(ticks, TICK),
+            (652_100_000_000, 319_750_000_000)
+        );
+    }
+
+    #[test]
+    fn own_clock_runs() {
+        let clock = CpuClock::of(i32::try_from(std::process::id()).unwrap()).unwrap();
+        let before = clock.read_ns().unwrap();
+        let mut turns = 0u64;
+        while clock.read_ns().unwrap() < before + 1_000_000 {
+            turns += 1;
+        }
+        assert!(turns > 0);
+        assert!(CpuClock::of(-7).is_none() || CpuClock::of(-7).unwrap().read_ns().is_none());
+    }
+
+    proptest! {
+        /// Whatever comes in, both counters rise only and add up to the highest total seen.
+        #[test]
+        fn both_counters_rise_and_add_up(
+            readings in prop::collection::vec((prop::option::of(0u64..1u64 << 50), 0u64..1u64 << 30, 0u64..1u64 << 30), 1..50)
+        ) {
+            let mut split = CpuSplit::default();
+            let (mut user, mut system) = (0, 0);
+            for (total_ns, user_ticks, system_ticks) in readings {
+                let (now_user, now_system) = split.advance(CpuReading { total_ns, user_ticks, system_ticks }, TICK);
+                prop_assert!(now_user >= user && now_system >= system);
+                let ticks_ns = TICK.ns(user_ticks) + TICK.ns(system_ticks);
+                prop_assert_eq!(now_user + now_system, total_ns.unwrap_or(ticks_ns).max(user + system));
+                (user, system) = (now_user, now_system);
+            }
+        }
+
+        /// A process as the kernel shows it: ticks are the true times cut down. The split is never off by a tick.
+        #[test]
+        fn within_a_tick_of_the_truth(steps in prop::collection::vec((0u64..3_000_000_000, 0u64..3_000_000_000), 1..40)) {
+            let mut split = CpuSplit::default();
+            let (mut user, mut system) = (0u64, 0u64);
+            for (more_user, more_system) in steps {
+                user += more_user;
+                system += more_system;
+                let shown = reading(user + system, user / TICK.ns, system / TICK.ns);
+                let (_, published) = split.advance(shown, TICK);
+                prop_assert!(published.abs_diff(system) <= TICK.ns, "{published} for {system}");
+            }
+        }
+    }
+}

@@ -1,0 +1,363 @@
+//! One watched process: its kept files, its CPU clock, and what was last published of it.
+//!
+//! A reading is of one process or of none: `stat` is read last, from a descriptor that belongs to the process, and only
+//! when it answers do the clock's and the netlink's readings, which go by pid, count. Once the process has ended, a last
+//! reading of its counters is taken for as long as nobody has reaped it.
+
+use std::fmt::Display;
+use std::path::Path;
+use std::sync::Arc;
+
+use benchmesh_workloads::clock::MonoNanos;
+use rustix::io::Errno;
+use tracing::{info, warn};
+
+use super::counter::Counter;
+use super::cpu::{CpuClock, CpuReading, CpuSplit, TickLength};
+use super::open_files::{FdSizes, OpenFiles};
+use super::parse::{self, Stat};
+use super::poll::{EndBell, Poll};
+use super::proc_file::{Buffer, Keeping, ProcFile};
+use super::rules::Called;
+use super::sampled::{DaemonSample, DaemonSeen};
+use super::switches::{SwitchCounts, Switches};
+
+/// Descriptors of one watched process: stat, statm, io, fd, pidfd, and status where it is read.
+pub(crate) const KEPT_PER_DAEMON: usize = 6;
+
+/// Whose processes these are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Tree {
+    /// This kernel's and this PID namespace's: clocks, pidfds and netlink speak of the same pids.
+    Live,
+    /// Recorded, or another namespace's: files are all there is.
+    Foreign,
+}
+
+/// What all readings share.
+#[derive(Debug)]
+pub(crate) struct Means {
+    pub(crate) poll: Arc<Poll>,
+    pub(crate) tree: Tree,
+    pub(crate) tick: TickLength,
+    pub(crate) page_bytes: u64,
+    pub(crate) fd_sizes: FdSizes,
+    pub(crate) switches: Option<Switches>,
+    /// Said once per sampler, not once per daemon and second.
+    pub(crate) said_io: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct Daemon {
+    pub(crate) pid: i32,
+    pub(crate) start_ticks: u64,
+    pub(crate) called: Called,
+    pub(crate) cmdline: String,
+    /// Rings when it has ended.
+    _end: Option<EndBell>,
+    stat: ProcFile,
+    statm: ProcFile,
+    io: Option<ProcFile>,
+    status: Option<ProcFile>,
+    open_files: OpenFiles,
+    clock: Option<CpuClock>,
+    cpu: CpuSplit,
+    counters: Counters,
+    latest: Option<DaemonSample>,
+    complained: bool,
+}
+
+#[derive(Debug, Default)]
+struct Counters {
+    read_bytes: Counter,
+    write_bytes: Counter,
+    voluntary: Counter,
+    involuntary: Counter,
+    minor_faults: Counter,
+    major_faults: Counter,
+}
+
+/// What came of a reading.
+#[derive(Debug)]
+pub(crate) enum Reading {
+    Sample(DaemonSample),
+    /// This time nothing that makes sense; said once.
+    Unreadable,
+    /// It is over; the last sample, if it could still be read.
+    Ended(Option<DaemonSample>),
+}
+
+#[derive(Debug)]
+pub(crate) enum OpenError {
+    /// It ended meanwhile.
+    Gone,
+    Short(Errno),
+    Other(String),
+}
+
+impl Daemon {
+    /// Starts to watch the process at `directory`, which is `/proc/PID`.
+    pub(crate) fn open(
+        pid: i32,
+        directory: &Path,
+        keeping: Keeping,
+        means: &mut Means,
+        buffer: &mut Buffer,
+    ) -> Result<Daemon, OpenError> {
+        let stat = ProcFile::open(&directory.join("stat"), keeping).map_err(open_error)?;
+        let first = read_stat(&stat, buffer).map_err(|failure| failure.into_open_error())?;
+        let statm = ProcFile::open(&directory.join("statm"), keeping).map_err(open_error)?;
+        let io = optional(ProcFile::open(&directory.join("io"), keeping))?;
+        if io.is_none() && !std::mem::replace(&mut means.said_io, true) {
+            info!(
+                pid,
+                "bytes read and written cannot be read for this daemon and perhaps others: they are stored as -1; \
+                run the agent as root or with CAP_SYS_PTRACE to have them"
+            );
+        }
+        let status = match means.switches {
+            Some(_) => None,
+            None => optional(ProcFile::open(&directory.join("status"), keeping))?,
+        };
+        let open_files = OpenFiles::open(directory, means.fd_sizes, keeping).map_err(open_error)?;
+        let live = means.tree == Tree::Live;
+        let rings = live && keeping == Keeping::Open;
+        let end = if rings {
+            EndBell::hang(&means.poll, pid)
+        } else {
+            None
+        };
+        let clock = if live { CpuClock::of(pid) } else { None };
+        // What was opened by name between two readings of one living process is that process's.
+        let again = read_stat(&stat, buffer).map_err(|failure| failure.into_open_error())?;
+        if again.start_ticks != first.start_ticks || is_over(&again) {
+            return Err(OpenError::Gone);
+        }
+        Ok(Daemon {
+            pid,
+            start_ticks: first.start_ticks,
+            called: Called {
+                name: String::new(),
+                instance: String::new(),
+            },
+            cmdline: String::new(),
+            _end: end,
+            stat,
+            statm,
+            io,
+            status,
+            open_files,
+            clock,
+            cpu: CpuSplit::default(),
+            counters: Counters::default(),
+            latest: None,
+            complained: false,
+        })
+    }
+
+    pub(crate) fn seen(&self, at: MonoNanos, ended: bool) -> DaemonSeen {
+        DaemonSeen {
+            at,
+            pid: self.pid,
+            start_ticks: self.start_ticks,
+            name: self.called.name.clone(),
+            instance: self.called.instance.clone(),
+            cmdline: self.cmdline.clone(),
+            ended,
+        }
+    }
+
+    pub(crate) fn read(&mut self, means: &mut Means, buffer: &mut Buffer) -> Reading {
+        match self.try_read(means, buffer) {
+            Ok(reading) => reading,
+            Err(Failure::Gone) => Reading::Ended(None),
+            Err(Failure::Forbidden { file }) => {
+                self.complain(file, &"not permitted");
+                Reading::Unreadable
+            }
+            Err(Failure::Bad { file, problem }) => {
+                self.complain(file, &problem);
+                Reading::Unreadable
+            }
+        }
+    }
+
+    fn try_read(&mut self, means: &mut Means, buffer: &mut Buffer) -> Result<Reading, Failure> {
+        let at = MonoNanos::now();
+        let total_ns = self.clock.and_then(CpuClock::read_ns);
+        let switches = means
+            .switches
+            .as_mut()
+            .and_then(|switches| switches.of(self.pid).ok());
+        let statm = read(&self.statm, "statm", buffer, parse::statm)?;
+        let io = match &self.io {
+            Some(file) => match read(file, "io", buffer, parse::io) {
+                Err(Failure::Forbidden { .. }) => None,
+                io => Some(io?),
+            },
+            None => None,
+        };
+        let fds = self.open_files.count(at.0);
+        let stat = read_stat(&self.stat, buffer)?;
+        if stat.start_ticks != self.start_ticks {
+            return Err(Failure::Gone);
+        }
+        let over = is_over(&stat);
+        // One thread's switches are the process's.
+        let switches = match &self.status {
+            Some(file) if stat.threads == 1 => {
+                let (voluntary, involuntary) = read(file, "status", buffer, parse::switches)?;
+                Some(SwitchCounts {
+                    voluntary,
+                    involuntary,
+                })
+            }
+            _ => switches,
+        };
+
+        let ticks = CpuReading {
+            total_ns,
+            user_ticks: stat.user_ticks,
+            system_ticks: stat.system_ticks,
+        };
+        let (user_ns, system_ns) = self.cpu.advance(ticks, means.tick);
+        let counters = &mut self.counters;
+        let counted = |counter: &mut Counter, raw: Option<u64>| {
+            raw.map_or(-1, |raw| parse::signed(counter.advance(raw)))
+        };
+        let pages = |count: u64| parse::signed(count.saturating_mul(means.page_bytes));
+        let mut sample = DaemonSample {
+            at,
+            pid: self.pid,
+            start_ticks: self.start_ticks,
+            cpu_user_us: parse::signed(user_ns / 1000),
+            cpu_system_us: parse::signed(system_ns / 1000),
+            rss_bytes: pages(statm.resident_pages),
+            vsz_bytes: pages(statm.size_pages),
+            threads: parse::signed(stat.threads),
+            fds,
+            read_bytes: counted(&mut counters.read_bytes, io.map(|io| io.read_bytes)),
+            write_bytes: counted(&mut counters.write_bytes, io.map(|io| io.write_bytes)),
+            vol_ctx: counted(
+                &mut counters.voluntary,
+                switches.map(|counts| counts.voluntary),
+            ),
+            invol_ctx: counted(
+                &mut counters.involuntary,
+                switches.map(|counts| counts.involuntary),
+            ),
+            minor_faults: counted(&mut counters.minor_faults, Some(stat.minor_faults)),
+            major_faults: counted(&mut counters.major_faults, Some(stat.major_faults)),
+        };
+        if over {
+            if let Some(latest) = &self.latest {
+                sample.keep_gauges_of(latest);
+            }
+            return Ok(Reading::Ended(Some(sample)));
+        }
+        self.latest = Some(sample);
+        self.note_falls();
+        Ok(Reading::Sample(sample))
+    }
+
+    /// Switches fall when a thread ends, which is not worth a word; the others never should.
+    fn note_falls(&mut self) {
+        let counters = &self.counters;
+        let fell = [
+            &counters.read_bytes,
+            &counters.write_bytes,
+            &counters.minor_faults,
+            &counters.major_faults,
+        ];
+        if !self.complained && fell.iter().any(|counter| counter.fell()) {
+            self.complain(
+                "a counter",
+                &"it went backwards and stands still until it has caught up",
+            );
+        }
+    }
+
+    fn complain(&mut self, file: &str, problem: &dyn Display) {
+        if !std::mem::replace(&mut self.complained, true) {
+            let Called { name, instance } = &self.called;
+            warn!(pid = self.pid, name, instance, file, %problem, "a daemon's sample is missing or incomplete");
+        }
+    }
+}
+
+impl DaemonSample {
+    /// A process that has ended has no memory, threads or files: zeros would be the lowest ever seen of it.
+    fn keep_gauges_of(&mut self, latest: &DaemonSample) {
+        self.rss_bytes = latest.rss_bytes;
+        self.vsz_bytes = latest.vsz_bytes;
+        self.threads = latest.threads;
+        self.fds = latest.fds;
+        self.vol_ctx = self.vol_ctx.max(latest.vol_ctx);
+        self.invol_ctx = self.invol_ctx.max(latest.invol_ctx);
+        self.read_bytes = self.read_bytes.max(latest.read_bytes);
+        self.write_bytes = self.write_bytes.max(latest.write_bytes);
+    }
+}
+
+#[derive(Debug)]
+enum Failure {
+    Gone,
+    Forbidden { file: &'static str },
+    Bad { file: &'static str, problem: String },
+}
+
+impl Failure {
+    fn into_open_error(self) -> OpenError {
+        match self {
+            Failure::Gone => OpenError::Gone,
+            Failure::Forbidden { file } => OpenError::Other(format!("{file}: not permitted")),
+            Failure::Bad { file, problem } => OpenError::Other(format!("{file}: {problem}")),
+        }
+    }
+}
+
+fn read<T, E: Display>(
+    file: &ProcFile,
+    name: &'static str,
+    buffer: &mut Buffer,
+    parse: fn(&[u8]) -> Result<T, E>,
+) -> Result<T, Failure> {
+    match file.read_once(buffer) {
+        Ok(text) => parse(text).map_err(|error| Failure::Bad {
+            file: name,
+            problem: error.to_string(),
+        }),
+        Err(Errno::SRCH | Errno::NOENT) => Err(Failure::Gone),
+        Err(Errno::ACCESS | Errno::PERM) => Err(Failure::Forbidden { file: name }),
+        Err(errno) => Err(Failure::Bad {
+            file: name,
+            problem: errno.to_string(),
+        }),
+    }
+}
+
+fn read_stat(file: &ProcFile, buffer: &mut Buffer) -> Result<Stat, Failure> {
+    read(file, "stat", buffer, parse::stat)
+}
+
+/// Ended, not only its first thread.
+fn is_over(stat: &Stat) -> bool {
+    matches!(stat.state, b'Z' | b'X' | b'x') && stat.threads <= 1
+}
+
+/// A file that this host or these rights do not give.
+fn optional(opened: Result<ProcFile, Errno>) -> Result<Option<ProcFile>, OpenError> {
+    match opened {
+        Ok(file) => Ok(Some(file)),
+        Err(Errno::ACCESS | Errno::PERM | Errno::NOENT) => Ok(None),
+        Err(errno) => Err(open_error(errno)),
+    }
+}
+
+fn open_error(errno: Errno) -> OpenError {
+    match errno {
+        Errno::SRCH | Errno::NOENT => OpenError::Gone,
+        Errno::MFILE | Errno::NFILE => OpenError::Short(errno),
+        errno => OpenError::Other(errno.to_string()),
+    }
+}

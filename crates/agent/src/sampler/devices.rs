@@ -1,0 +1,334 @@
+//! Disks and network interfaces, as the kernel lists them.
+//!
+//! Whole disks only: a partition's work is its disk's. Pseudo devices (loop, ram, ...) are left out until their first
+//! I/O. Interfaces are those of the network namespace of the thread that opened the list, `lo` included. The kernel
+//! prints disk times as 32 bits of milliseconds, which a deep queue fills within a day: they are counted on here.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use benchmesh_workloads::clock::MonoNanos;
+use rustix::io::Errno;
+use tracing::warn;
+
+use super::counter::Counter;
+use super::parse::{self, ParseError, Words};
+use super::proc_file::{Buffer, Keeping, ProcFile};
+use super::sampled::{DiskSample, NetSample};
+
+/// The unit of `/proc/diskstats`, whatever the device's own.
+const SECTOR_BYTES: u64 = 512;
+
+/// Devices of these names exist idle on every host: they count from their first I/O on.
+const PSEUDO: [&[u8]; 6] = [b"loop", b"ram", b"zram", b"nbd", b"sr", b"fd"];
+
+/// A kept list of devices, with what is known of each by name.
+#[derive(Debug)]
+struct List<Known> {
+    file: ProcFile,
+    known: Vec<(Arc<str>, Known)>,
+    complained: bool,
+}
+
+impl<Known: Default> List<Known> {
+    /// What is known of `name`, looked for first where it stood the last time.
+    fn known(&mut self, expected: &mut usize, name: &[u8]) -> Option<(Arc<str>, &mut Known)> {
+        let name = std::str::from_utf8(name).ok()?;
+        let here = |index: &usize| {
+            self.known
+                .get(*index)
+                .is_some_and(|(known, _)| known.as_ref() == name)
+        };
+        let found = Some(*expected)
+            .filter(here)
+            .or_else(|| (0..self.known.len()).find(here));
+        let index = found.unwrap_or_else(|| {
+            self.known.push((Arc::from(name), Known::default()));
+            self.known.len().saturating_sub(1)
+        });
+        *expected = index.saturating_add(1);
+        let (name, known) = self.known.get_mut(index)?;
+        Some((Arc::clone(name), known))
+    }
+}
+
+/// Bounds what is remembered of devices that come and go (containers make interfaces without end).
+const KNOWN_MAX: usize = 4096;
+
+fn complain(list: &'static str, complained: &mut bool, problem: &dyn std::fmt::Display) {
+    if !std::mem::replace(complained, true) {
+        warn!(file = list, %problem, "this list of the host cannot be read as it should: rows of it are missing");
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Disks {
+    list: List<DiskCounters>,
+}
+
+/// Counters of one disk that are carried on over the kernel's wrapping ones.
+#[derive(Debug, Default)]
+struct DiskCounters {
+    read_ms: Milliseconds32,
+    write_ms: Milliseconds32,
+    busy_ms: Milliseconds32,
+    queue_ms: Milliseconds32,
+}
+
+impl Disks {
+    pub(crate) fn open(proc_root: &Path) -> Result<Disks, Errno> {
+        let file = ProcFile::open(&proc_root.join("diskstats"), Keeping::Open)?;
+        Ok(Disks {
+            list: List {
+                file,
+                known: Vec::new(),
+                complained: false,
+            },
+        })
+    }
+
+    pub(crate) fn sample(&mut self, at: MonoNanos, buffer: &mut Buffer) -> Vec<DiskSample> {
+        let mut rows = Vec::with_capacity(self.list.known.len());
+        if self.list.known.len() > KNOWN_MAX {
+            self.list.known.clear();
+        }
+        let text = match self.list.file.read_whole(buffer) {
+            Ok(text) => text,
+            Err(errno) => {
+                complain("diskstats", &mut self.list.complained, &errno);
+                return rows;
+            }
+        };
+        let mut whole_disk: &[u8] = b"";
+        let mut expected = 0;
+        for line in parse::lines(text).filter(|line| !line.is_empty()) {
+            let line = match DiskLine::parse(line) {
+                Ok(line) => line,
+                Err(problem) => {
+                    complain("diskstats", &mut self.list.complained, &problem);
+                    continue;
+                }
+            };
+            if is_partition_of(line.name, whole_disk) {
+                continue;
+            }
+            whole_disk = line.name;
+            if is_pseudo(line.name) && line.reads == 0 && line.writes == 0 {
+                continue;
+            }
+            if let Some((disk, counters)) = self.list.known(&mut expected, line.name) {
+                rows.push(line.row(at, disk, counters));
+            }
+        }
+        rows
+    }
+}
+
+/// A partition bears its disk's name and a number, with a `p` between them where the disk's name ends in a digit. The
+/// kernel lists partitions right after their disk.
+fn is_partition_of(name: &[u8], disk: &[u8]) -> bool {
+    let Some(rest) = name.strip_prefix(disk).filter(|_| !disk.is_empty()) else {
+        return false;
+    };
+    let number = if disk.last().is_some_and(u8::is_ascii_digit) {
+        rest.strip_prefix(b"p")
+    } else {
+        Some(rest)
+    };
+    number.is_some_and(|number| !number.is_empty() && number.iter().all(u8::is_ascii_digit))
+}
+
+fn is_pseudo(name: &[u8]) -> bool {
+    PSEUDO.iter().any(|pseudo| {
+        name.strip_prefix(*pseudo)
+            .is_some_and(|rest| rest.iter().all(u8::is_ascii_digit))
+    })
+}
+
+/// One line of `/proc/diskstats`; times in milliseconds, sizes in sectors.
+#[derive(Debug)]
+struct DiskLine<'text> {
+    name: &'text [u8],
+    reads: u64,
+    read_sectors: u64,
+    read_ms: u64,
+    writes: u64,
+    write_sectors: u64,
+    write_ms: u64,
+    in_flight: u64,
+    busy_ms: u64,
+    queue_ms: u64,
+    discards: u64,
+    flushes: u64,
+}
+
+impl<'text> DiskLine<'text> {
+    fn parse(line: &'text [u8]) -> Result<Self, ParseError> {
+        let mut words = Words::new(line);
+        let name = words.nth(2).ok_or(ParseError::Missing { field: "name" })?;
+        Ok(DiskLine {
+            name,
+            reads: words.number(0, "reads")?,
+            read_sectors: words.number(1, "sectors read")?,
+            read_ms: words.number(0, "time reading")?,
+            writes: words.number(0, "writes")?,
+            write_sectors: words.number(1, "sectors written")?,
+            write_ms: words.number(0, "time writing")?,
+            in_flight: words.number(0, "in flight")?,
+            busy_ms: words.number(0, "time busy")?,
+            queue_ms: words.number(0, "time queued")?,
+            // Discards came with Linux 4.18, flushes with 5.5.
+            discards: words.number_or_zero("discards")?,
+            flushes: words
+                .nth(3)
+                .map_or(Some(0), parse::number)
+                .ok_or(ParseError::NotANumber { field: "flushes" })?,
+        })
+    }
+
+    fn row(&self, at: MonoNanos, disk: Arc<str>, counters: &mut DiskCounters) -> DiskSample {
+        let bytes = |sectors: u64| parse::signed(sectors.saturating_mul(SECTOR_BYTES));
+        DiskSample {
+            at,
+            disk,
+            reads: parse::signed(self.reads),
+            read_bytes: bytes(self.read_sectors),
+            read_us: counters.read_ms.advance_us(self.read_ms),
+            writes: parse::signed(self.writes),
+            write_bytes: bytes(self.write_sectors),
+            write_us: counters.write_ms.advance_us(self.write_ms),
+            in_flight: parse::signed(self.in_flight),
+            busy_us: counters.busy_ms.advance_us(self.busy_ms),
+            queue_us: counters.queue_ms.advance_us(self.queue_ms),
+            discards: parse::signed(self.discards),
+            flushes: parse::signed(self.flushes),
+        }
+    }
+}
+
+/// A count of milliseconds that the kernel cuts at 32 bits.
+#[derive(Debug, Default)]
+struct Milliseconds32 {
+    wraps: u64,
+    last: u64,
+    counter: Counter,
+}
+
+impl Milliseconds32 {
+    /// Microseconds, carried on when the kernel's count wrapped, standing still when it was reset.
+    fn advance_us(&mut self, raw_ms: u64) -> i64 {
+        const HALF: u64 = 1 << 31;
+        let wrapped = raw_ms < self.last
+            && self.last.saturating_sub(raw_ms) > HALF
+            && self.last <= u64::from(u32::MAX);
+        if wrapped {
+            self.wraps = self.wraps.saturating_add(1);
+        }
+        self.last = raw_ms;
+        let ms = raw_ms.saturating_add(self.wraps.saturating_mul(1 << 32));
+        parse::signed(self.counter.advance(ms).saturating_mul(1000))
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Interfaces {
+    list: List<()>,
+}
+
+impl Interfaces {
+    /// Those of the calling thread's network namespace, for as long as this is kept.
+    pub(crate) fn open(proc_root: &Path) -> Result<Interfaces, Errno> {
+        // `/proc/net` is the process's namespace, which need not be the thread's; kernels before 3.17 have only that.
+        let file = ProcFile::open(&proc_root.join("thread-self/net/dev"), Keeping::Open)
+            .or_else(|_| ProcFile::open(&proc_root.join("net/dev"), Keeping::Open))?;
+        Ok(Interfaces {
+            list: List {
+                file,
+                known: Vec::new(),
+                complained: false,
+            },
+        })
+    }
+
+    pub(crate) fn sample(&mut self, at: MonoNanos, buffer: &mut Buffer) -> Vec<NetSample> {
+        let mut rows = Vec::with_capacity(self.list.known.len());
+        if self.list.known.len() > KNOWN_MAX {
+            self.list.known.clear();
+        }
+        let text = match self.list.file.read_whole(buffer) {
+            Ok(text) => text,
+            Err(errno) => {
+                complain("net/dev", &mut self.list.complained, &errno);
+                return rows;
+            }
+        };
+        let mut expected = 0;
+        // Two lines of headings, which have no colon-ended name before their bars.
+        for line in parse::lines(text).skip(2).filter(|line| !line.is_empty()) {
+            match interface(line) {
+                Ok((name, numbers)) => {
+                    if let Some((interface, ())) = self.list.known(&mut expected, name) {
+                        rows.push(numbers.row(at, interface));
+                    }
+                }
+                Err(problem) => complain("net/dev", &mut self.list.complained, &problem),
+            }
+        }
+        rows
+    }
+}
+
+#[derive(Debug)]
+struct Traffic {
+    rx_bytes: u64,
+    rx_packets: u64,
+    rx_errors: u64,
+    rx_dropped: u64,
+    tx_bytes: u64,
+    tx_packets: u64,
+    tx_errors: u64,
+    tx_dropped: u64,
+}
+
+impl Traffic {
+    fn row(&self, at: MonoNanos, interface: Arc<str>) -> NetSample {
+        NetSample {
+            at,
+            interface,
+            rx_bytes: parse::signed(self.rx_bytes),
+            rx_packets: parse::signed(self.rx_packets),
+            rx_errors: parse::signed(self.rx_errors),
+            rx_dropped: parse::signed(self.rx_dropped),
+            tx_bytes: parse::signed(self.tx_bytes),
+            tx_packets: parse::signed(self.tx_packets),
+            tx_errors: parse::signed(self.tx_errors),
+            tx_dropped: parse::signed(self.tx_dropped),
+        }
+    }
+}
+
+/// The name ends at the first colon; names hold none.
+fn interface(line: &[u8]) -> Result<(&[u8], Traffic), ParseError> {
+    let colon = line
+        .iter()
+        .position(|byte| *byte == b':')
+        .ok_or(ParseError::Missing { field: "name" })?;
+    let (name, rest) = line
+        .split_at_checked(colon)
+        .ok_or(ParseError::Missing { field: "name" })?;
+    let mut words = Words::new(rest.strip_prefix(b":").unwrap_or_default());
+    let traffic = Traffic {
+        rx_bytes: words.number(0, "rx bytes")?,
+        rx_packets: words.number(0, "rx packets")?,
+        rx_errors: words.number(0, "rx errors")?,
+        rx_dropped: words.number(0, "rx dropped")?,
+        tx_bytes: words.number(4, "tx bytes")?,
+        tx_packets: words.number(0, "tx packets")?,
+        tx_errors: words.number(0, "tx errors")?,
+        tx_dropped: words.number(0, "tx dropped")?,
+    };
+    Ok((name.trim_ascii(), traffic))
+}
+
+#[cfg(test)]
+mod tests;

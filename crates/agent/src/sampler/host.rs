@@ -1,0 +1,415 @@
+//! The host as a whole: CPU by state, memory, load and pressure.
+//!
+//! Each file is kept open and read once per sample. What this kernel does not have is -1 (pressure) or 0 (a CPU state
+//! that old kernels lack); a file that turns out unreadable is said once and leaves its figures at that.
+
+use std::path::Path;
+
+use benchmesh_workloads::clock::MonoNanos;
+use rustix::io::Errno;
+use tracing::warn;
+
+use super::cpu::TickLength;
+use super::parse::{self, ParseError, Words};
+use super::proc_file::{Buffer, Keeping, ProcFile};
+use super::sampled::HostSample;
+
+/// Enough for the line of all CPUs in `/proc/stat`; the lines of single CPUs and interrupts are not wanted.
+const CPU_LINE: usize = 512;
+
+#[derive(Debug)]
+pub(crate) struct Host {
+    stat: Source,
+    meminfo: Source,
+    loadavg: Source,
+    cpu_pressure: Source,
+    io_pressure: Source,
+    memory_pressure: Source,
+    tick: TickLength,
+}
+
+impl Host {
+    pub(crate) fn open(proc_root: &Path, tick: TickLength) -> Host {
+        let pressure = |name| Source::optional(proc_root, name);
+        Host {
+            stat: Source::required(proc_root, "stat"),
+            meminfo: Source::required(proc_root, "meminfo"),
+            loadavg: Source::required(proc_root, "loadavg"),
+            cpu_pressure: pressure("pressure/cpu"),
+            io_pressure: pressure("pressure/io"),
+            memory_pressure: pressure("pressure/memory"),
+            tick,
+        }
+    }
+
+    /// None when neither CPU nor memory can be read.
+    pub(crate) fn sample(&mut self, at: MonoNanos, buffer: &mut Buffer) -> Option<HostSample> {
+        let cpu = self.stat.read(buffer, Extent::Head(CPU_LINE), cpu_states)?;
+        let memory = self.meminfo.read(buffer, Extent::All, memory)?;
+        let load1 = self
+            .loadavg
+            .read(buffer, Extent::All, load1)
+            .unwrap_or(-1.0);
+        let cpu_pressure = self
+            .cpu_pressure
+            .read(buffer, Extent::All, pressure)
+            .unwrap_or(Pressure::NONE);
+        let io_pressure = self
+            .io_pressure
+            .read(buffer, Extent::All, pressure)
+            .unwrap_or(Pressure::NONE);
+        let memory_pressure = self
+            .memory_pressure
+            .read(buffer, Extent::All, pressure)
+            .unwrap_or(Pressure::NONE);
+        let us = |state: CpuState| parse::signed(self.tick.us(cpu.of(state)));
+        Some(HostSample {
+            at,
+            user_us: us(CpuState::User),
+            nice_us: us(CpuState::Nice),
+            system_us: us(CpuState::System),
+            idle_us: us(CpuState::Idle),
+            iowait_us: us(CpuState::Iowait),
+            irq_us: us(CpuState::Irq),
+            softirq_us: us(CpuState::Softirq),
+            steal_us: us(CpuState::Steal),
+            memory_total_bytes: memory.total,
+            memory_available_bytes: memory.available,
+            memory_free_bytes: memory.free,
+            cached_bytes: memory.cached,
+            dirty_bytes: memory.dirty,
+            writeback_bytes: memory.writeback,
+            swap_used_bytes: memory.swap_used,
+            load1,
+            cpu_some_us: cpu_pressure.some_us,
+            io_some_us: io_pressure.some_us,
+            io_full_us: io_pressure.full_us,
+            memory_some_us: memory_pressure.some_us,
+            memory_full_us: memory_pressure.full_us,
+        })
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Extent {
+    All,
+    Head(usize),
+}
+
+/// One kept file and whether its failure was already said.
+#[derive(Debug)]
+struct Source {
+    name: &'static str,
+    file: Option<ProcFile>,
+    complained: bool,
+}
+
+impl Source {
+    fn required(proc_root: &Path, name: &'static str) -> Source {
+        match ProcFile::open(&proc_root.join(name), Keeping::Open) {
+            Ok(file) => Source {
+                name,
+                file: Some(file),
+                complained: false,
+            },
+            Err(errno) => {
+                warn!(file = name, error = %errno, "this file of the host cannot be opened: its figures will be missing");
+                Source {
+                    name,
+                    file: None,
+                    complained: true,
+                }
+            }
+        }
+    }
+
+    fn optional(proc_root: &Path, name: &'static str) -> Source {
+        Source {
+            name,
+            file: ProcFile::open(&proc_root.join(name), Keeping::Open).ok(),
+            complained: false,
+        }
+    }
+
+    fn read<T>(
+        &mut self,
+        buffer: &mut Buffer,
+        extent: Extent,
+        parse: fn(&[u8]) -> Result<T, ParseError>,
+    ) -> Option<T> {
+        let file = self.file.as_ref()?;
+        let text = match extent {
+            Extent::All => file.read_once(buffer),
+            Extent::Head(head) => file.read_head(buffer, head),
+        };
+        let problem = match text.map(parse) {
+            Ok(Ok(value)) => return Some(value),
+            Ok(Err(problem)) => problem.to_string(),
+            // Pressure that is compiled in and switched off can be opened and not read.
+            Err(Errno::OPNOTSUPP) => {
+                self.file = None;
+                return None;
+            }
+            Err(errno) => errno.to_string(),
+        };
+        if !self.complained {
+            self.complained = true;
+            warn!(
+                file = self.name,
+                problem, "this file of the host cannot be read: its figures are missing"
+            );
+        }
+        None
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+enum CpuState {
+    User,
+    Nice,
+    System,
+    Idle,
+    Iowait,
+    Irq,
+    Softirq,
+    Steal,
+}
+
+/// Ticks by state. The kernel counts guests' time within user and nice, so nothing is counted twice or left out.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct CpuStates {
+    ticks: [u64; 8],
+}
+
+impl CpuStates {
+    fn of(&self, state: CpuState) -> u64 {
+        self.ticks.get(state as usize).copied().unwrap_or(0)
+    }
+}
+
+fn cpu_states(text: &[u8]) -> Result<CpuStates, ParseError> {
+    let end = text
+        .iter()
+        .position(|byte| *byte == b'\n')
+        .ok_or(ParseError::CutOff)?;
+    let line = text.get(..end).unwrap_or_default();
+    let rest = line
+        .strip_prefix(b"cpu ")
+        .ok_or(ParseError::Missing { field: "cpu" })?;
+    let mut words = Words::new(rest);
+    let mut states = CpuStates::default();
+    for (place, ticks) in states.ticks.iter_mut().enumerate() {
+        // user, nice, system and idle have always been there.
+        *ticks = if place < 4 {
+            words.number(0, "cpu")?
+        } else {
+            words.number_or_zero("cpu")?
+        };
+    }
+    Ok(states)
+}
+
+/// Bytes; -1 where this kernel has no such line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Memory {
+    total: i64,
+    available: i64,
+    free: i64,
+    cached: i64,
+    dirty: i64,
+    writeback: i64,
+    swap_used: i64,
+}
+
+fn memory(text: &[u8]) -> Result<Memory, ParseError> {
+    let text = parse::whole(text)?;
+    let (mut total, mut available, mut free, mut cached) = (None, None, None, None);
+    let (mut dirty, mut writeback, mut swap_total, mut swap_free) = (None, None, None, None);
+    for line in parse::lines(text) {
+        let mut words = Words::new(line);
+        let place = match words.next() {
+            Some(b"MemTotal:") => &mut total,
+            Some(b"MemAvailable:") => &mut available,
+            Some(b"MemFree:") => &mut free,
+            Some(b"Cached:") => &mut cached,
+            Some(b"Dirty:") => &mut dirty,
+            Some(b"Writeback:") => &mut writeback,
+            Some(b"SwapTotal:") => &mut swap_total,
+            Some(b"SwapFree:") => &mut swap_free,
+            _ => continue,
+        };
+        *place = Some(words.number(0, "meminfo")?.saturating_mul(1024));
+    }
+    let known = |value: Option<u64>| value.map_or(-1, parse::signed);
+    Ok(Memory {
+        total: parse::signed(total.ok_or(ParseError::Missing { field: "MemTotal" })?),
+        available: known(available),
+        free: known(free),
+        cached: known(cached),
+        dirty: known(dirty),
+        writeback: known(writeback),
+        swap_used: known(
+            swap_total
+                .zip(swap_free)
+                .map(|(total, free)| total.saturating_sub(free)),
+        ),
+    })
+}
+
+fn load1(text: &[u8]) -> Result<f64, ParseError> {
+    let word = Words::new(parse::whole(text)?)
+        .next()
+        .ok_or(ParseError::Missing { field: "load" })?;
+    parse::fraction(word).ok_or(ParseError::NotANumber { field: "load" })
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Pressure {
+    some_us: i64,
+    full_us: i64,
+}
+
+impl Pressure {
+    const NONE: Pressure = Pressure {
+        some_us: -1,
+        full_us: -1,
+    };
+}
+
+fn pressure(text: &[u8]) -> Result<Pressure, ParseError> {
+    let mut pressure = Pressure::NONE;
+    for line in parse::lines(parse::whole(text)?) {
+        let mut words = Words::new(line);
+        let place = match words.next() {
+            Some(b"some") => &mut pressure.some_us,
+            Some(b"full") => &mut pressure.full_us,
+            _ => continue,
+        };
+        let total = words
+            .find_map(|word| word.strip_prefix(b"total="))
+            .ok_or(ParseError::Missing { field: "total" })?;
+        *place =
+            parse::signed(parse::number(total).ok_or(ParseError::NotANumber { field: "total" })?);
+    }
+    Ok(pressure)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::num::NonZeroU32;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const STAT: &str = "cpu  32735 7 8182 306203 2505 3 118 39 11 5\ncpu0 1 2 3\nintr 402623 0 0\n";
+    const MEMINFO: &str = "MemTotal:       24684084 kB\nMemFree:        22165928 kB\nMemAvailable:   24193476 kB\n\
+        Buffers: 26412 kB\nCached:          2107224 kB\nSwapCached: 5 kB\nSwapTotal:        2048 kB\nSwapFree:         \
+        1024 kB\nDirty:               260 kB\nWriteback:             4 kB\nWritebackTmp: 9 kB\n";
+    const IO_PRESSURE: &str = "some avg10=0.00 avg60=0.37 avg300=2.21 total=21833485\n\
+        full avg10=0.00 avg60=0.36 avg300=2.16 total=20610656\n";
+
+    fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        std::fs::create_dir(root.path().join("pressure")).unwrap();
+        for (name, text) in files {
+            std::fs::write(root.path().join(name), text).unwrap();
+        }
+        root
+    }
+
+    fn hundred() -> TickLength {
+        TickLength::from_rate(NonZeroU32::new(100).unwrap())
+    }
+
+    fn sample(root: &tempfile::TempDir) -> Option<HostSample> {
+        Host::open(root.path(), hundred()).sample(MonoNanos(3), &mut Buffer::new())
+    }
+
+    #[test]
+    fn a_recorded_host() {
+        let root = tree(&[
+            ("stat", STAT),
+            ("meminfo", MEMINFO),
+            ("loadavg", "0.35 0.21 0.10 1/123 4567\n"),
+            (
+                "pressure/cpu",
+                "some avg10=0.00 avg60=0.05 avg300=0.48 total=24490053\n",
+            ),
+            ("pressure/io", IO_PRESSURE),
+        ]);
+        let expected = HostSample {
+            at: MonoNanos(3),
+            user_us: 327_350_000,
+            nice_us: 70_000,
+            system_us: 81_820_000,
+            idle_us: 3_062_030_000,
+            iowait_us: 25_050_000,
+            irq_us: 30_000,
+            softirq_us: 1_180_000,
+            steal_us: 390_000,
+            memory_total_bytes: 24_684_084 * 1024,
+            memory_available_bytes: 24_193_476 * 1024,
+            memory_free_bytes: 22_165_928 * 1024,
+            cached_bytes: 2_107_224 * 1024,
+            dirty_bytes: 260 * 1024,
+            writeback_bytes: 4 * 1024,
+            swap_used_bytes: 1024 * 1024,
+            load1: 0.35,
+            cpu_some_us: 24_490_053,
+            io_some_us: 21_833_485,
+            io_full_us: 20_610_656,
+            memory_some_us: -1,
+            memory_full_us: -1,
+        };
+        assert_eq!(sample(&root), Some(expected));
+    }
+
+    #[test]
+    fn an_old_kernel_has_less() {
+        let root = tree(&[
+            ("stat", "cpu  1 2 3 4\n"),
+            ("meminfo", "MemTotal: 8 kB\n"),
+            ("loadavg", "x\n"),
+        ]);
+        let host = sample(&root).unwrap();
+        assert_eq!(
+            (host.idle_us, host.iowait_us, host.steal_us),
+            (40_000, 0, 0)
+        );
+        assert_eq!(
+            (
+                host.memory_total_bytes,
+                host.memory_available_bytes,
+                host.swap_used_bytes
+            ),
+            (8192, -1, -1)
+        );
+        assert!((host.load1 + 1.0).abs() < f64::EPSILON);
+        assert_eq!((host.cpu_some_us, host.io_full_us), (-1, -1));
+    }
+
+    #[test]
+    fn this_host() {
+        let host = Host::open(Path::new("/proc"), TickLength::of_this_kernel());
+        let host = { host }.sample(MonoNanos(1), &mut Buffer::new()).unwrap();
+        assert!(
+            host.idle_us > 0
+                && host.user_us > 0
+                && host.memory_total_bytes > host.memory_free_bytes
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn garbage_is_no_sample(text in prop::collection::vec(any::<u8>(), 0..600)) {
+            let root = tree(&[]);
+            for name in ["stat", "meminfo", "loadavg", "pressure/cpu", "pressure/io", "pressure/memory"] {
+                std::fs::write(root.path().join(name), &text).unwrap();
+            }
+            let _ = sample(&root);
+            let _ = (cpu_states(&text), memory(&text), load1(&text), pressure(&text));
+        }
+    }
+}

@@ -1,0 +1,328 @@
+//! What an instance of a daemon is called, from its command line: `osd.3`, a brick's path, a mount point, a port.
+//!
+//! Pure. Each kind of daemon has its own habits; they are written down here, one function per kind, as the daemons'
+//! manuals and their start-up scripts have them. Where a command line names nothing, the instance is empty.
+
+use super::arguments::Arguments;
+
+/// How a kind of daemon names its instances.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Naming {
+    /// Ceph's servers: the type and the id, `osd.3`.
+    Ceph {
+        kind: &'static str,
+    },
+    /// Clients that end in a mount point.
+    MountPoint,
+    GlusterBrick,
+    /// `glusterfs` is a mount, the self-heal daemon and more, by its process name or volume file.
+    GlusterFs,
+    /// The value of an option, or what holds without it.
+    Option {
+        names: &'static [&'static str],
+        default: &'static str,
+    },
+    MfsMount,
+    /// The image of `rbd-nbd map IMAGE`.
+    RbdNbd,
+    Benchmesh,
+    /// What follows the first dash of the name: kernel threads of one file system.
+    AfterDash,
+    None,
+}
+
+/// Options with a value of its own word, so that the value is not taken for a mount point.
+const CEPH_VALUED: [&str; 16] = [
+    "-c",
+    "--conf",
+    "-n",
+    "--name",
+    "-i",
+    "--id",
+    "-m",
+    "-k",
+    "--keyring",
+    "--keyfile",
+    "-r",
+    "--client_mountpoint",
+    "--client_fs",
+    "--pid-file",
+    "-o",
+    "--cluster",
+];
+const GLUSTER_VALUED: [&str; 20] = [
+    "-s",
+    "--volfile-server",
+    "--volfile-id",
+    "--volfile-server-port",
+    "--volfile-server-transport",
+    "-p",
+    "--pid-file",
+    "-S",
+    "--socket-file",
+    "-l",
+    "--log-file",
+    "-L",
+    "--log-level",
+    "-f",
+    "--volfile",
+    "--xlator-option",
+    "--process-name",
+    "--volume-name",
+    "--client-pid",
+    "--subdir-mount",
+];
+const MFS_VALUED: [&str; 8] = ["-H", "-P", "-B", "-S", "-c", "-o", "-b", "-C"];
+const RBD_NBD_VALUED: [&str; 12] = [
+    "--device",
+    "--id",
+    "-n",
+    "--name",
+    "-c",
+    "--conf",
+    "-m",
+    "-k",
+    "--keyring",
+    "--cluster",
+    "--pool",
+    "--timeout",
+];
+
+impl Naming {
+    pub(crate) fn instance(self, comm: &str, arguments: &Arguments) -> String {
+        let instance = match self {
+            Naming::Ceph { kind } => ceph(kind, arguments),
+            Naming::MountPoint => mount_point(arguments, &CEPH_VALUED),
+            Naming::GlusterBrick => arguments
+                .option(&["--brick-name"])
+                .or(arguments.option(&["--volfile-id"]))
+                .map(str::to_owned),
+            Naming::GlusterFs => glusterfs(arguments),
+            Naming::Option { names, default } => {
+                Some(arguments.option(names).unwrap_or(default).to_owned())
+            }
+            Naming::MfsMount => mfsmount(arguments),
+            Naming::RbdNbd => arguments
+                .operands(&RBD_NBD_VALUED)
+                .get(1)
+                .map(|image| (*image).to_owned()),
+            Naming::Benchmesh => Some(benchmesh(arguments)),
+            Naming::AfterDash => comm.split_once('-').map(|(_, rest)| rest.to_owned()),
+            Naming::None => None,
+        };
+        instance.unwrap_or_default()
+    }
+}
+
+/// `-i 3` and `--id=a` name the id, `-n osd.3` and `--name` type and id at once.
+fn ceph(kind: &str, arguments: &Arguments) -> Option<String> {
+    let id = arguments
+        .option(&["-i", "--id", "--user"])
+        .map(|id| format!("{kind}.{id}"));
+    id.or_else(|| arguments.option(&["-n", "--name"]).map(str::to_owned))
+}
+
+/// The first operand that is a path from the root, or else the last operand.
+fn mount_point(arguments: &Arguments, valued: &[&str]) -> Option<String> {
+    let operands = arguments.operands(valued);
+    let absolute = operands.iter().find(|word| word.starts_with('/'));
+    absolute.or(operands.last()).map(|path| (*path).to_owned())
+}
+
+fn glusterfs(arguments: &Arguments) -> Option<String> {
+    if let Some(path) = mount_point(arguments, &GLUSTER_VALUED) {
+        return Some(path);
+    }
+    let volume_file = arguments.option(&["--volfile-id"]).unwrap_or_default();
+    let process = arguments.option(&["--process-name"]).unwrap_or_default();
+    // `shd/VOLUME` since GlusterFS 7 and `gluster/glustershd` before.
+    let role = match volume_file.strip_prefix("gluster/").unwrap_or(volume_file) {
+        _ if process == "glustershd" => "shd",
+        "glustershd" => "shd",
+        shd if shd.starts_with("shd/") => "shd",
+        "" => process,
+        other => other,
+    };
+    Some(role.to_owned())
+}
+
+/// It writes `mfsmount (mounted on: DIR)` over its command line once it has mounted.
+fn mfsmount(arguments: &Arguments) -> Option<String> {
+    let joined = arguments.joined();
+    let title = joined
+        .split_once("(mounted on: ")
+        .and_then(|(_, rest)| rest.rsplit_once(')'));
+    title
+        .map(|(path, _)| path.to_owned())
+        .or_else(|| mount_point(arguments, &MFS_VALUED))
+}
+
+fn benchmesh(arguments: &Arguments) -> String {
+    let command = arguments
+        .operands(&[])
+        .first()
+        .map_or("", |command| *command)
+        .to_owned();
+    match arguments.option(&["--name"]) {
+        Some(name) if command == "agent" => format!("agent.{name}"),
+        _ => command,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use Naming::*;
+
+    const OSD: Naming = Ceph { kind: "osd" };
+
+    fn check(naming: Naming, line: &str, expected: &str) {
+        let arguments = Arguments::from_kernel(line.replace(' ', "\0").as_bytes());
+        assert_eq!(naming.instance("", &arguments), expected, "{line}");
+    }
+
+    #[test]
+    fn ceph_servers() {
+        check(
+            OSD,
+            "/usr/bin/ceph-osd -f --cluster ceph --id 3 --setuser ceph --setgroup ceph",
+            "osd.3",
+        );
+        check(OSD, "ceph-osd -c /tmp/ceph.conf -i 0", "osd.0");
+        check(
+            OSD,
+            "/usr/bin/ceph-osd -n osd.12 -f --setuser ceph --default-log-to-file=false",
+            "osd.12",
+        );
+        check(
+            OSD,
+            "ceph-osd --foreground --id=7 --fsid=bf35-9e2c --keyring=/k",
+            "osd.7",
+        );
+        check(
+            Ceph { kind: "mon" },
+            "ceph-mon --fsid=1 --id=a --setuser=ceph --foreground",
+            "mon.a",
+        );
+        check(
+            Ceph { kind: "mds" },
+            "ceph-mds --name=mds.fs.host.xyz",
+            "mds.fs.host.xyz",
+        );
+        check(
+            Ceph { kind: "client" },
+            "/usr/bin/radosgw -f --cluster ceph --name client.rgw.gw1",
+            "client.rgw.gw1",
+        );
+        check(
+            Ceph { kind: "client" },
+            "radosgw --id=rgw.gw1",
+            "client.rgw.gw1",
+        );
+        check(OSD, "ceph-osd", "");
+    }
+
+    #[test]
+    fn ceph_mounts() {
+        check(
+            MountPoint,
+            "ceph-fuse -c /l/ceph.conf -n client.admin --pid-file /l/run/c.pid /mnt/mycephfs",
+            "/mnt/mycephfs",
+        );
+        check(
+            MountPoint,
+            "ceph-fuse --id admin -r /sub /mnt/a -o rw,noatime",
+            "/mnt/a",
+        );
+        check(
+            RbdNbd,
+            "rbd-nbd --device /dev/nbd0 map rbd/img1",
+            "rbd/img1",
+        );
+        check(RbdNbd, "rbd-nbd map pool/ns/img --id admin", "pool/ns/img");
+    }
+
+    #[test]
+    fn gluster() {
+        let brick = "/usr/sbin/glusterfsd -s n1 --volfile-id gv0.n1.data-b1 -p /r/n1.pid -S /r/1.socket --brick-name \
+            /data/b1 -l /log/b1.log --xlator-option *-posix.glusterd-uuid=f2 --process-name brick --brick-port 49152";
+        check(GlusterBrick, brick, "/data/b1");
+        check(
+            GlusterBrick,
+            "glusterfsd -s localhost --volfile-id gv0.n1.data-b1",
+            "gv0.n1.data-b1",
+        );
+        let shd = "/usr/sbin/glusterfs -s localhost --volfile-id shd/gv0 -p /r/shd.pid -l /log/shd.log -S /r/2.socket \
+            --xlator-option *replicate*.node-uuid=f2 --process-name glustershd --client-pid=-6";
+        check(GlusterFs, shd, "shd");
+        check(
+            GlusterFs,
+            "glusterfs -s localhost --volfile-id gluster/glustershd -p /p -l /l",
+            "shd",
+        );
+        check(
+            GlusterFs,
+            "glusterfs -s localhost --volfile-id gluster/quotad -p /p -l /l",
+            "quotad",
+        );
+        check(
+            GlusterFs,
+            "glusterfs --process-name fuse --volfile-server=n1 --volfile-id=gv0 /mnt/gv0",
+            "/mnt/gv0",
+        );
+        check(
+            GlusterFs,
+            "glusterfs --volfile-server=n1 --volfile-id=/gv0 -l /var/log/m.log /mnt/gv0",
+            "/mnt/gv0",
+        );
+        check(
+            GlusterFs,
+            "glusterfs -s n1 --volfile-id rebalance/gv0 -l /l",
+            "rebalance/gv0",
+        );
+    }
+
+    #[test]
+    fn others() {
+        let port = Naming::Option {
+            names: &["-p", "--port"],
+            default: "7000",
+        };
+        check(
+            port,
+            "sheep -c local:/f -b 127.0.0.1 -y 127.0.0.1 -p 7001 -z 1 -P /run/s.pid /data/s1",
+            "7001",
+        );
+        check(port, "sheep -c corosync -P /run/s.pid /data", "7000");
+        check(port, "sheep --port=7002 /data", "7002");
+        let config = Naming::Option {
+            names: &["-c"],
+            default: "",
+        };
+        check(
+            config,
+            "mfschunkserver -c /n1/mfschunkserver.cfg start",
+            "/n1/mfschunkserver.cfg",
+        );
+        check(config, "/usr/sbin/mfschunkserver -d start", "");
+        check(MfsMount, "mfsmount (mounted on: /mnt/mfs)", "/mnt/mfs");
+        check(
+            MfsMount,
+            "mfsmount /mnt/mfs -H mfsmaster -o mfsnice=0",
+            "/mnt/mfs",
+        );
+        check(MfsMount, "mfsmount -H 10.0.0.1 /mnt/mfs", "/mnt/mfs");
+        check(
+            Benchmesh,
+            "target/release/benchmesh agent --collector 127.0.0.1:4750 --name n1",
+            "agent.n1",
+        );
+        check(Benchmesh, "benchmesh collector --db x.db", "collector");
+        check(Benchmesh, "benchmesh", "");
+        assert_eq!(
+            AfterDash.instance("o2hb-0F3A", &Arguments::default()),
+            "0F3A"
+        );
+        assert_eq!(Naming::None.instance("nfsd", &Arguments::default()), "");
+    }
+}

@@ -1,0 +1,335 @@
+//! Reads the kernel's texts: numbers and names out of bytes, without allocating and without trusting them.
+//!
+//! It knows the formats of proc(5) and nothing of files. Every text must end with a newline, as the kernel's do, so that
+//! a number that was cut in two is an error and not a smaller number.
+
+use thiserror::Error;
+
+#[derive(Debug, Error, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ParseError {
+    #[error("the text is cut off")]
+    CutOff,
+    #[error("no process name in brackets")]
+    NoName,
+    #[error("`{field}` is missing")]
+    Missing { field: &'static str },
+    #[error("`{field}` is not a number")]
+    NotANumber { field: &'static str },
+}
+
+/// What is used of `/proc/PID/stat`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Stat {
+    /// As in `ps`: `Z` is ended and not reaped.
+    pub(crate) state: u8,
+    pub(crate) minor_faults: u64,
+    pub(crate) major_faults: u64,
+    pub(crate) user_ticks: u64,
+    pub(crate) system_ticks: u64,
+    pub(crate) threads: u64,
+    pub(crate) start_ticks: u64,
+}
+
+/// The name stands in brackets and may itself hold brackets, spaces and newlines: the fields begin after the last
+/// closing one.
+pub(crate) fn stat(text: &[u8]) -> Result<Stat, ParseError> {
+    let text = whole(text)?;
+    let name_end = text
+        .iter()
+        .rposition(|byte| *byte == b')')
+        .ok_or(ParseError::NoName)?;
+    let rest = text.get(name_end.saturating_add(1)..).unwrap_or_default();
+    // The first word of the rest is field 3 of proc(5), the state.
+    let mut words = Words::new(rest);
+    let state = words
+        .next()
+        .and_then(|word| word.first().copied())
+        .ok_or(ParseError::Missing { field: "state" })?;
+    let minor_faults = words.number(10 - 3 - 1, "minflt")?;
+    let major_faults = words.number(12 - 10 - 1, "majflt")?;
+    let user_ticks = words.number(14 - 12 - 1, "utime")?;
+    let system_ticks = words.number(0, "stime")?;
+    let threads = words.number(20 - 15 - 1, "num_threads")?;
+    let start_ticks = words.number(22 - 20 - 1, "starttime")?;
+    Ok(Stat {
+        state,
+        minor_faults,
+        major_faults,
+        user_ticks,
+        system_ticks,
+        threads,
+        start_ticks,
+    })
+}
+
+/// Pages: the whole address space and what of it is resident.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Statm {
+    pub(crate) size_pages: u64,
+    pub(crate) resident_pages: u64,
+}
+
+pub(crate) fn statm(text: &[u8]) -> Result<Statm, ParseError> {
+    let mut words = Words::new(whole(text)?);
+    let size_pages = words.number(0, "size")?;
+    let resident_pages = words.number(0, "resident")?;
+    Ok(Statm {
+        size_pages,
+        resident_pages,
+    })
+}
+
+/// Bytes moved to and from the storage layer, of `/proc/PID/io`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Io {
+    pub(crate) read_bytes: u64,
+    pub(crate) write_bytes: u64,
+}
+
+pub(crate) fn io(text: &[u8]) -> Result<Io, ParseError> {
+    let text = whole(text)?;
+    Ok(Io {
+        read_bytes: keyed(text, b"read_bytes:", "read_bytes")?,
+        write_bytes: keyed(text, b"write_bytes:", "write_bytes")?,
+    })
+}
+
+/// Context switches of one thread, of `/proc/PID/status`: voluntary, involuntary.
+pub(crate) fn switches(text: &[u8]) -> Result<(u64, u64), ParseError> {
+    let text = whole(text)?;
+    Ok((
+        keyed(text, b"voluntary_ctxt_switches:", "voluntary_ctxt_switches")?,
+        keyed(
+            text,
+            b"nonvoluntary_ctxt_switches:",
+            "nonvoluntary_ctxt_switches",
+        )?,
+    ))
+}
+
+/// The text, if it was not cut off.
+pub(crate) fn whole(text: &[u8]) -> Result<&[u8], ParseError> {
+    if text.ends_with(b"\n") {
+        Ok(text)
+    } else {
+        Err(ParseError::CutOff)
+    }
+}
+
+/// The number after `key` at the beginning of a line.
+pub(crate) fn keyed(text: &[u8], key: &[u8], field: &'static str) -> Result<u64, ParseError> {
+    let value = lines(text)
+        .find_map(|line| line.strip_prefix(key))
+        .ok_or(ParseError::Missing { field })?;
+    Words::new(value).number(0, field)
+}
+
+pub(crate) fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
+    text.split(|byte| *byte == b'\n')
+}
+
+/// Words between blanks.
+#[derive(Debug, Clone)]
+pub(crate) struct Words<'text> {
+    rest: &'text [u8],
+}
+
+impl<'text> Words<'text> {
+    pub(crate) fn new(text: &'text [u8]) -> Self {
+        Words { rest: text }
+    }
+
+    /// The number after `skip` words.
+    pub(crate) fn number(&mut self, skip: usize, field: &'static str) -> Result<u64, ParseError> {
+        let word = self.nth(skip).ok_or(ParseError::Missing { field })?;
+        number(word).ok_or(ParseError::NotANumber { field })
+    }
+
+    /// The number that comes next, or zero where this kernel writes fewer.
+    pub(crate) fn number_or_zero(&mut self, field: &'static str) -> Result<u64, ParseError> {
+        self.next().map_or(Ok(0), |word| {
+            number(word).ok_or(ParseError::NotANumber { field })
+        })
+    }
+}
+
+impl<'text> Iterator for Words<'text> {
+    type Item = &'text [u8];
+
+    fn next(&mut self) -> Option<&'text [u8]> {
+        let begin = self
+            .rest
+            .iter()
+            .position(|byte| !byte.is_ascii_whitespace())?;
+        let (_, rest) = self.rest.split_at_checked(begin)?;
+        let end = rest
+            .iter()
+            .position(u8::is_ascii_whitespace)
+            .unwrap_or(rest.len());
+        let (word, rest) = rest.split_at_checked(end)?;
+        self.rest = rest;
+        Some(word)
+    }
+}
+
+/// A plain decimal number; none when it is anything else or does not fit.
+pub(crate) fn number(word: &[u8]) -> Option<u64> {
+    if word.is_empty() {
+        return None;
+    }
+    word.iter().try_fold(0u64, |value, byte| {
+        let digit = byte.wrapping_sub(b'0');
+        if digit > 9 {
+            return None;
+        }
+        value.checked_mul(10)?.checked_add(u64::from(digit))
+    })
+}
+
+/// A decimal fraction such as a load average.
+pub(crate) fn fraction(word: &[u8]) -> Option<f64> {
+    let value: f64 = std::str::from_utf8(word).ok()?.parse().ok()?;
+    (value.is_finite() && value >= 0.0).then_some(value)
+}
+
+/// The database's integers are signed; nothing real reaches this limit.
+pub(crate) fn signed(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A line as Linux 6.18 writes it, with the name to put into it.
+    fn stat_line(name: &str) -> String {
+        format!(
+            "812 ({name}) S 1 812 812 0 -1 4194560 104857 0 42 0 65210 31975 0 0 20 0 57 0 4711 1073741824 27000 \
+             18446744073709551615 1 1 0 0 0 0 0 4096 1260 0 0 0 17 1 0 0 0 0 0 0 0 0 0 0 0 0 0\n"
+        )
+    }
+
+    const WANTED: Stat = Stat {
+        state: b'S',
+        minor_faults: 104_857,
+        major_faults: 42,
+        user_ticks: 65_210,
+        system_ticks: 31_975,
+        threads: 57,
+        start_ticks: 4_711,
+    };
+
+    #[test]
+    fn stat_survives_any_name() {
+        for name in [
+            "ceph-osd",
+            "",
+            ") (",
+            "a) R 1 2 3 (b",
+            "((()))",
+            "two words",
+            "new\nline",
+            "\u{fc}ml",
+        ] {
+            assert_eq!(
+                stat(stat_line(name).as_bytes()),
+                Ok(WANTED),
+                "name {name:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn stat_says_what_is_wrong() {
+        let check =
+            |text: &str, expected| assert_eq!(stat(text.as_bytes()), Err(expected), "{text:?}");
+        check("", ParseError::CutOff);
+        check("812 (x) S 1 2 3 4 5 6 7", ParseError::CutOff);
+        check("812 x S 1\n", ParseError::NoName);
+        check("812 (x)\n", ParseError::Missing { field: "state" });
+        check(
+            "812 (x) S 1 812 812 0 -1 4194560 1 0 2 0 3\n",
+            ParseError::Missing { field: "stime" },
+        );
+        check(
+            "812 (x) S 1 812 812 0 -1 4194560 1 0 2 0 -3 4 5\n",
+            ParseError::NotANumber { field: "utime" },
+        );
+        check(
+            "812 (x) S 1 812 812 0 -1 4194560 1 0 2 0 99999999999999999999 4 5\n",
+            ParseError::NotANumber { field: "utime" },
+        );
+    }
+
+    #[test]
+    fn a_cut_number_is_not_a_smaller_one() {
+        let line = stat_line("sheep");
+        for cut in 0..line.len() {
+            assert!(stat(&line.as_bytes()[..cut]).is_err(), "cut at {cut}");
+        }
+        assert_eq!(
+            io(b"read_bytes: 40\nwrite_bytes: 40"),
+            Err(ParseError::CutOff)
+        );
+    }
+
+    #[test]
+    fn io_takes_the_storage_layer() {
+        let text = b"rchar: 1\nwchar: 2\nsyscr: 3\nsyscw: 4\nread_bytes: 4096\nwrite_bytes: 8192\n\
+            cancelled_write_bytes: 77\n";
+        assert_eq!(
+            io(text),
+            Ok(Io {
+                read_bytes: 4096,
+                write_bytes: 8192
+            })
+        );
+        assert_eq!(
+            io(b"rchar: 1\n"),
+            Err(ParseError::Missing {
+                field: "read_bytes"
+            })
+        );
+    }
+
+    #[test]
+    fn statm_and_switches() {
+        assert_eq!(
+            statm(b"262144 27136 5000 1 0 9000 0\n"),
+            Ok(Statm {
+                size_pages: 262_144,
+                resident_pages: 27_136
+            })
+        );
+        assert_eq!(
+            statm(b"262144\n"),
+            Err(ParseError::Missing { field: "resident" })
+        );
+        let status = b"Name:\tx\nvoluntary_ctxt_switches:\t150\nnonvoluntary_ctxt_switches:\t545\n";
+        assert_eq!(switches(status), Ok((150, 545)));
+    }
+
+    proptest! {
+        #[test]
+        fn garbage_is_an_error_or_a_value(text in prop::collection::vec(any::<u8>(), 0..400)) {
+            let _ = (stat(&text), statm(&text), io(&text), switches(&text), fraction(&text), number(&text));
+        }
+
+        #[test]
+        fn numbers_come_back(value in any::<u64>()) {
+            prop_assert_eq!(number(value.to_string().as_bytes()), Some(value));
+        }
+
+        #[test]
+        fn stat_reads_what_was_written(
+            name in "[ -~\n]{0,15}", faults in any::<u64>(), user in any::<u64>(), start in any::<u64>()
+        ) {
+            let text = format!("7 ({name}) R 1 7 7 0 -1 0 {faults} 0 5 0 {user} 9 0 0 20 0 3 0 {start} 1 2 3\n");
+            let stat = stat(text.as_bytes()).unwrap();
+            prop_assert_eq!((stat.minor_faults, stat.user_ticks, stat.start_ticks), (faults, user, start));
+        }
+    }
+}

@@ -1,0 +1,311 @@
+//! Which processes are daemons: built-in names, and the rules of an agent's configuration.
+//!
+//! Pure: it is given a process's name, command line and cgroups, and says what the daemon is called. The kernel cuts
+//! names at 15 characters, so longer ones are compared as cut.
+
+use serde::Deserialize;
+use thiserror::Error;
+
+use super::arguments::Arguments;
+use super::instance::Naming;
+
+/// A rule of the agent's configuration. Every condition that is given must hold, and at least one must be given.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct DaemonRule {
+    /// What the daemon is called in the database.
+    pub name: String,
+    /// The process's name as the kernel has it (`ps -o comm`); `*` stands for any run of characters.
+    #[serde(default)]
+    pub comm: Option<String>,
+    /// Must occur in the command line, arguments joined by blanks; `*` stands for any run of characters.
+    #[serde(default)]
+    pub cmdline: Option<String>,
+    /// Must occur in the path of a cgroup of the process; `*` stands for any run of characters.
+    #[serde(default)]
+    pub cgroup: Option<String>,
+    /// systemd unit that the process runs in, with or without `.service`.
+    #[serde(default)]
+    pub unit: Option<String>,
+    /// The option whose value names the instance, such as `--port` or `-p`.
+    #[serde(default)]
+    pub instance_option: Option<String>,
+}
+
+#[derive(Debug, Error, Clone, PartialEq, Eq)]
+pub enum RuleError {
+    #[error("its name is empty: give the name that the daemon shall have in the database")]
+    NoName,
+    #[error(
+        "it has no condition and would match every process: give comm, cmdline, cgroup or unit"
+    )]
+    NoCondition,
+    #[error("`{key}` is empty and would match every process: leave it out or give a pattern")]
+    EmptyPattern { key: &'static str },
+}
+
+impl DaemonRule {
+    fn check(&self) -> Result<(), RuleError> {
+        if self.name.trim().is_empty() {
+            return Err(RuleError::NoName);
+        }
+        let conditions = [
+            ("comm", &self.comm),
+            ("cmdline", &self.cmdline),
+            ("cgroup", &self.cgroup),
+            ("unit", &self.unit),
+        ];
+        if conditions.iter().all(|(_, condition)| condition.is_none()) {
+            return Err(RuleError::NoCondition);
+        }
+        let matches_all =
+            |pattern: &String| pattern.bytes().all(|byte| byte == b'*' || byte == b' ');
+        match conditions
+            .iter()
+            .find(|(_, condition)| condition.as_ref().is_some_and(matches_all))
+        {
+            Some((key, _)) => Err(RuleError::EmptyPattern { key }),
+            None => Ok(()),
+        }
+    }
+
+    fn holds(&self, process: &Process<'_>) -> bool {
+        let comm = self
+            .comm
+            .as_ref()
+            .is_none_or(|pattern| comm_matches(pattern, process.comm));
+        let cmdline = |pattern: &String| occurs(pattern, &process.arguments.joined());
+        let cgroup =
+            |pattern: &String| cgroup_paths(process.cgroups).any(|path| occurs(pattern, path));
+        let unit = |pattern: &String| {
+            cgroup_paths(process.cgroups)
+                .flat_map(|path| path.split('/'))
+                .any(|component| {
+                    matches(pattern, component)
+                        || component
+                            .strip_suffix(".service")
+                            .is_some_and(|unit| matches(pattern, unit))
+                })
+        };
+        comm && self.cmdline.as_ref().is_none_or(cmdline)
+            && self.cgroup.as_ref().is_none_or(cgroup)
+            && self.unit.as_ref().is_none_or(unit)
+    }
+}
+
+/// What the rules are asked about.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Process<'facts> {
+    pub(crate) comm: &'facts str,
+    pub(crate) arguments: &'facts Arguments,
+    /// The text of `/proc/PID/cgroup`; empty unless a rule wants it.
+    pub(crate) cgroups: &'facts str,
+}
+
+/// What a daemon is called.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Called {
+    pub(crate) name: String,
+    pub(crate) instance: String,
+}
+
+/// How much must be read of a process to decide on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Interest {
+    None,
+    CommandLine,
+    CommandLineAndCgroups,
+}
+
+#[derive(Debug)]
+pub(crate) struct Rules {
+    own: Vec<DaemonRule>,
+}
+
+impl Rules {
+    /// The first rule that is wrong, with its name.
+    pub(crate) fn new(own: Vec<DaemonRule>) -> Result<Rules, (String, RuleError)> {
+        match own
+            .iter()
+            .find_map(|rule| rule.check().err().map(|error| (rule.name.clone(), error)))
+        {
+            Some(wrong) => Err(wrong),
+            None => Ok(Rules { own }),
+        }
+    }
+
+    /// What it takes to decide on a process of this name. Most need nothing more than the name.
+    pub(crate) fn interest(&self, comm: &str) -> Interest {
+        let possible = |rule: &&DaemonRule| {
+            rule.comm
+                .as_ref()
+                .is_none_or(|pattern| comm_matches(pattern, comm))
+        };
+        let mut possible = self.own.iter().filter(possible).peekable();
+        if possible.peek().is_none() {
+            return if built_in(comm).is_some() {
+                Interest::CommandLine
+            } else {
+                Interest::None
+            };
+        }
+        match possible.any(|rule| rule.cgroup.is_some() || rule.unit.is_some()) {
+            true => Interest::CommandLineAndCgroups,
+            false => Interest::CommandLine,
+        }
+    }
+
+    /// What the process is called, if it is a daemon. The configuration's rules come first.
+    pub(crate) fn call(&self, process: &Process<'_>) -> Option<Called> {
+        let built_in = built_in(process.comm);
+        if let Some(rule) = self.own.iter().find(|rule| rule.holds(process)) {
+            let instance = match &rule.instance_option {
+                Some(option) => process
+                    .arguments
+                    .option(&[option.as_str()])
+                    .unwrap_or_default()
+                    .to_owned(),
+                None => built_in
+                    .map_or(Naming::None, |known| known.naming)
+                    .instance(process.comm, process.arguments),
+            };
+            return Some(Called {
+                name: rule.name.clone(),
+                instance,
+            });
+        }
+        let known = built_in?;
+        let instance = known.naming.instance(process.comm, process.arguments);
+        Some(Called {
+            name: known.name.to_owned(),
+            instance,
+        })
+    }
+}
+
+struct BuiltIn {
+    comm: &'static str,
+    name: &'static str,
+    naming: Naming,
+}
+
+const fn known(comm: &'static str, naming: Naming) -> BuiltIn {
+    BuiltIn {
+        comm,
+        name: comm,
+        naming,
+    }
+}
+
+const fn alias(comm: &'static str, name: &'static str, naming: Naming) -> BuiltIn {
+    BuiltIn { comm, name, naming }
+}
+
+const CONFIG: Naming = Naming::Option {
+    names: &["-c"],
+    default: "",
+};
+
+/// Storage daemons known by name. LizardFS calls its processes as MooseFS does.
+const BUILT_IN: &[BuiltIn] = &[
+    known("ceph-osd", Naming::Ceph { kind: "osd" }),
+    known("crimson-osd", Naming::Ceph { kind: "osd" }),
+    known("ceph-mon", Naming::Ceph { kind: "mon" }),
+    known("ceph-mds", Naming::Ceph { kind: "mds" }),
+    known("ceph-mgr", Naming::Ceph { kind: "mgr" }),
+    known("radosgw", Naming::Ceph { kind: "client" }),
+    known("rbd-mirror", Naming::Ceph { kind: "client" }),
+    known("ceph-fuse", Naming::MountPoint),
+    known("rbd-fuse", Naming::MountPoint),
+    known("rbd-nbd", Naming::RbdNbd),
+    known("glusterfsd", Naming::GlusterBrick),
+    known(
+        "glusterd",
+        Naming::Option {
+            names: &["-f", "--volfile"],
+            default: "",
+        },
+    ),
+    known("glusterfs", Naming::GlusterFs),
+    known(
+        "sheep",
+        Naming::Option {
+            names: &["-p", "--port"],
+            default: "7000",
+        },
+    ),
+    known("sheepfs", Naming::MountPoint),
+    known("mfsmaster", CONFIG),
+    known("mfsmetalogger", CONFIG),
+    known("mfschunkserver", CONFIG),
+    known("mfsmount", Naming::MfsMount),
+    // The title it gives itself, cut by the kernel.
+    alias("mfsmount (mount", "mfsmount", Naming::MfsMount),
+    alias("lizardfs-uraft", "lizardfs-uraft", CONFIG),
+    known(
+        "ganesha.nfsd",
+        Naming::Option {
+            names: &["-f"],
+            default: "",
+        },
+    ),
+    known("nfsd", Naming::None),
+    known("tgtd", Naming::None),
+    // Kernel threads: the iSCSI target's, and those of OCFS2 and its heartbeat, one per volume.
+    known("iscsi_trx", Naming::None),
+    known("iscsi_ttx", Naming::None),
+    known("o2net", Naming::None),
+    alias("o2hb-*", "o2hb", Naming::AfterDash),
+    alias("ocfs2dc-*", "ocfs2dc", Naming::AfterDash),
+    alias("ocfs2cmt-*", "ocfs2cmt", Naming::AfterDash),
+    known("benchmesh", Naming::Benchmesh),
+];
+
+fn built_in(comm: &str) -> Option<&'static BuiltIn> {
+    BUILT_IN.iter().find(|known| comm_matches(known.comm, comm))
+}
+
+/// The kernel keeps 15 characters of a name.
+const COMM_MAX: usize = 15;
+
+fn comm_matches(pattern: &str, comm: &str) -> bool {
+    let cut = |length: usize| pattern.get(..length).is_some_and(|head| head == comm);
+    matches(pattern, comm) || (pattern.len() > COMM_MAX && comm.len() == COMM_MAX && cut(COMM_MAX))
+}
+
+/// The third field of each line: `ID:CONTROLLERS:PATH`.
+fn cgroup_paths(cgroups: &str) -> impl Iterator<Item = &str> {
+    cgroups
+        .lines()
+        .filter_map(|line| line.splitn(3, ':').nth(2))
+}
+
+/// Whether the pattern occurs anywhere in the text.
+fn occurs(pattern: &str, text: &str) -> bool {
+    let mut rest = text;
+    pattern.split('*').all(|part| match rest.find(part) {
+        Some(place) => {
+            rest = rest
+                .get(place.saturating_add(part.len())..)
+                .unwrap_or_default();
+            true
+        }
+        None => false,
+    })
+}
+
+/// Whether the pattern is the whole text; `*` stands for any run of characters.
+fn matches(pattern: &str, text: &str) -> bool {
+    let Some((first, rest)) = pattern.split_once('*') else {
+        return pattern == text;
+    };
+    let Some(text) = text.strip_prefix(first) else {
+        return false;
+    };
+    let (middle, last) = rest.rsplit_once('*').unwrap_or(("", rest));
+    text.strip_suffix(last)
+        .is_some_and(|text| occurs(middle, text))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,129 @@
+//! What one sample hands to its sink: rows with the names and units of the wire, counters as the kernel counts them.
+//!
+//! Instants are on the agent's own monotonic clock; the caller maps them to mesh time. Sizes are bytes, CPU and disk
+//! times microseconds. `-1` means that the figure cannot be had on this host or with these rights, never zero.
+
+use std::sync::Arc;
+
+use benchmesh_workloads::clock::MonoNanos;
+
+/// All that was read at one instant. Rows carry their own instants: a reading has a window.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Sampled {
+    /// The tick, mark or exit that asked for it.
+    pub at: MonoNanos,
+    /// Daemons found, renamed or ended since the last sample. They come before the samples that refer to them.
+    pub seen: Vec<DaemonSeen>,
+    pub daemons: Vec<DaemonSample>,
+    pub host: Option<HostSample>,
+    pub disks: Vec<DiskSample>,
+    pub nets: Vec<NetSample>,
+    /// Ticks that passed unsampled since the sampler started, because it was late by a whole period or more.
+    pub skipped_ticks: u64,
+    pub cost: Cost,
+}
+
+/// What the sampler itself has used since it started.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Cost {
+    /// CPU time of the sampler's thread up to just before this sample was handed over.
+    pub cpu_ns: u64,
+    pub samples: u64,
+    pub scans: u64,
+    /// Daemons watched at the moment.
+    pub daemons: usize,
+}
+
+/// A daemon is (pid, start ticks); a restart is a new daemon.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DaemonSeen {
+    pub at: MonoNanos,
+    pub pid: i32,
+    pub start_ticks: u64,
+    pub name: String,
+    /// `osd.3`, a brick's path, a port; empty where the command line names none.
+    pub instance: String,
+    pub cmdline: String,
+    pub ended: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DaemonSample {
+    pub at: MonoNanos,
+    pub pid: i32,
+    pub start_ticks: u64,
+    pub cpu_user_us: i64,
+    pub cpu_system_us: i64,
+    pub rss_bytes: i64,
+    pub vsz_bytes: i64,
+    pub threads: i64,
+    /// -1: unknown.
+    pub fds: i64,
+    /// Bytes fetched from the storage layer; -1: not permitted to read.
+    pub read_bytes: i64,
+    pub write_bytes: i64,
+    /// Switches of all threads that live; -1: unknown (several threads, and no right to ask the kernel for their sum).
+    pub vol_ctx: i64,
+    pub invol_ctx: i64,
+    pub minor_faults: i64,
+    pub major_faults: i64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct HostSample {
+    pub at: MonoNanos,
+    pub user_us: i64,
+    pub nice_us: i64,
+    pub system_us: i64,
+    pub idle_us: i64,
+    pub iowait_us: i64,
+    pub irq_us: i64,
+    pub softirq_us: i64,
+    pub steal_us: i64,
+    pub memory_total_bytes: i64,
+    pub memory_available_bytes: i64,
+    pub memory_free_bytes: i64,
+    pub cached_bytes: i64,
+    pub dirty_bytes: i64,
+    pub writeback_bytes: i64,
+    pub swap_used_bytes: i64,
+    pub load1: f64,
+    /// Pressure stall totals; -1 where the kernel has none.
+    pub cpu_some_us: i64,
+    pub io_some_us: i64,
+    pub io_full_us: i64,
+    pub memory_some_us: i64,
+    pub memory_full_us: i64,
+}
+
+/// A whole disk, a loop device in use, a dm or md device; never a partition.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DiskSample {
+    pub at: MonoNanos,
+    pub disk: Arc<str>,
+    pub reads: i64,
+    pub read_bytes: i64,
+    pub read_us: i64,
+    pub writes: i64,
+    pub write_bytes: i64,
+    pub write_us: i64,
+    pub in_flight: i64,
+    pub busy_us: i64,
+    pub queue_us: i64,
+    pub discards: i64,
+    pub flushes: i64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NetSample {
+    pub at: MonoNanos,
+    pub interface: Arc<str>,
+    pub rx_bytes: i64,
+    pub rx_packets: i64,
+    pub rx_errors: i64,
+    pub rx_dropped: i64,
+    pub tx_bytes: i64,
+    pub tx_packets: i64,
+    pub tx_errors: i64,
+    pub tx_dropped: i64,
+}

@@ -1,0 +1,205 @@
+//! Which processes are there, and which of them are worth a look.
+//!
+//! A directory read costs a fraction of what opening a file of each process does, so a process that was looked at a few
+//! times and is no daemon is looked at seldom. Not never: some daemons take their name late. The inode of `/proc/PID`
+//! changes with the process behind the pid, which makes a used-again pid new. Holds one small entry per process that
+//! lives, and none of those that ended.
+
+use std::ffi::CStr;
+use std::fmt::Write;
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use rustix::fs::{CWD, Mode, OFlags, RawDir, SeekFrom};
+use rustix::io::Errno;
+
+use super::proc_file::Buffer;
+
+/// Looks at a new process in a row, one per scan: names are taken within seconds of the start, if at all.
+const FIRST_LOOKS: u32 = 3;
+/// After those, one scan in so many looks at a process again; which one depends on the pid, so that the work spreads.
+const SELDOM: u32 = 12;
+
+#[derive(Debug)]
+pub(crate) struct Scanner {
+    directory: OwnedFd,
+    space: Box<[MaybeUninit<u8>]>,
+    /// Ascending by pid.
+    present: Vec<Present>,
+    before: Vec<Present>,
+    /// Of the file to read; kept for its memory.
+    path: String,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Present {
+    pid: i32,
+    inode: u64,
+    scans: u32,
+}
+
+/// A process to look at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Candidate {
+    pub(crate) pid: i32,
+    /// Scans that have seen it, this one included; 1 is a new process.
+    pub(crate) scans: u32,
+}
+
+impl Scanner {
+    pub(crate) fn open(proc_root: &Path) -> Result<Scanner, Errno> {
+        let directory = rustix::fs::openat(
+            CWD,
+            proc_root,
+            OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
+            Mode::empty(),
+        )?;
+        let space = vec![MaybeUninit::uninit(); 64 << 10].into();
+        Ok(Scanner {
+            directory,
+            space,
+            present: Vec::new(),
+            before: Vec::new(),
+            path: String::new(),
+        })
+    }
+
+    /// Puts the processes that are worth a look into `candidates`.
+    pub(crate) fn scan(&mut self, candidates: &mut Vec<Candidate>) -> Result<(), Errno> {
+        candidates.clear();
+        std::mem::swap(&mut self.present, &mut self.before);
+        self.present.clear();
+        rustix::fs::seek(&self.directory, SeekFrom::Start(0))?;
+        let mut entries = RawDir::new(&self.directory, &mut self.space);
+        while let Some(entry) = entries.next() {
+            let entry = entry?;
+            if let Some(pid) = pid(entry.file_name()) {
+                self.present.push(Present {
+                    pid,
+                    inode: entry.ino(),
+                    scans: 1,
+                });
+            }
+        }
+        // The kernel lists pids ascending already.
+        self.present.sort_unstable_by_key(|process| process.pid);
+
+        let mut before = self.before.iter().peekable();
+        for process in &mut self.present {
+            while before.next_if(|old| old.pid < process.pid).is_some() {}
+            if let Some(old) =
+                before.next_if(|old| old.pid == process.pid && old.inode == process.inode)
+            {
+                process.scans = old.scans.saturating_add(1);
+            }
+            if process.is_due() {
+                candidates.push(Candidate {
+                    pid: process.pid,
+                    scans: process.scans,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Every process is new again.
+    pub(crate) fn forget(&mut self) {
+        self.present.clear();
+    }
+
+    /// A file of a process, opened for this once.
+    pub(crate) fn read<'buffer>(
+        &mut self,
+        pid: i32,
+        name: &str,
+        buffer: &'buffer mut Buffer,
+    ) -> Result<&'buffer [u8], Errno> {
+        self.path.clear();
+        let _ = write!(self.path, "{pid}/{name}");
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY;
+        let file = rustix::fs::openat(&self.directory, self.path.as_str(), flags, Mode::empty())?;
+        buffer.fill(&file)
+    }
+
+    /// Whether the last scan saw a process of this pid.
+    pub(crate) fn saw(&self, pid: i32) -> bool {
+        self.present
+            .binary_search_by_key(&pid, |process| process.pid)
+            .is_ok()
+    }
+}
+
+impl Present {
+    fn is_due(&self) -> bool {
+        let turn = self.scans.wrapping_add(self.pid.unsigned_abs());
+        self.scans <= FIRST_LOOKS || turn.is_multiple_of(SELDOM)
+    }
+}
+
+fn pid(name: &CStr) -> Option<i32> {
+    let number = super::parse::number(name.to_bytes())?;
+    i32::try_from(number).ok().filter(|pid| *pid > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn scan(scanner: &mut Scanner) -> Vec<(i32, u32)> {
+        let mut candidates = Vec::new();
+        scanner.scan(&mut candidates).unwrap();
+        candidates
+            .iter()
+            .map(|candidate| (candidate.pid, candidate.scans))
+            .collect()
+    }
+
+    #[test]
+    fn new_processes_are_looked_at_a_few_times() {
+        let root = tempfile::tempdir().unwrap();
+        for name in ["7", "12", "self", "0", "-3", "99999999999", "12x", "irq"] {
+            std::fs::create_dir(root.path().join(name)).unwrap();
+        }
+        let mut scanner = Scanner::open(root.path()).unwrap();
+        assert_eq!(scan(&mut scanner), [(7, 1), (12, 1)]);
+        assert_eq!(scan(&mut scanner), [(7, 2), (12, 2)]);
+        std::fs::create_dir(root.path().join("3")).unwrap();
+        std::fs::remove_dir(root.path().join("12")).unwrap();
+        assert_eq!(scan(&mut scanner), [(3, 1), (7, 3)]);
+        assert!(scanner.saw(7) && !scanner.saw(12));
+
+        let looks: usize = (0..SELDOM)
+            .map(|_| {
+                scan(&mut scanner)
+                    .iter()
+                    .filter(|(pid, _)| *pid == 7)
+                    .count()
+            })
+            .sum();
+        assert_eq!(looks, 1, "after the first looks, one in {SELDOM} scans");
+    }
+
+    #[test]
+    fn a_pid_used_again_is_new() {
+        let root = tempfile::tempdir().unwrap();
+        let directory = root.path().join("7");
+        std::fs::create_dir(&directory).unwrap();
+        let mut scanner = Scanner::open(root.path()).unwrap();
+        scan(&mut scanner);
+        assert_eq!(scan(&mut scanner), [(7, 2)]);
+        // Kept under another name, so that its inode is not given to the next directory.
+        std::fs::rename(&directory, root.path().join("old")).unwrap();
+        std::fs::create_dir(&directory).unwrap();
+        assert_eq!(scan(&mut scanner), [(7, 1)]);
+    }
+
+    #[test]
+    fn sees_this_process() {
+        let mut scanner = Scanner::open(Path::new("/proc")).unwrap();
+        let own = i32::try_from(std::process::id()).unwrap();
+        assert!(scan(&mut scanner).contains(&(own, 1)));
+        assert!(scanner.saw(own));
+    }
+}

@@ -1,0 +1,215 @@
+//! Real processes: found, sampled, ended, replaced, and many of them.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+#[path = "sampler_support/children.rs"]
+mod children;
+
+use std::time::Duration;
+
+use benchmesh_agent::sampler::Sampling;
+use benchmesh_workloads::clock::MonoNanos;
+use children::{Child, Life, Watched, is_root, sample_of, seen_of, skip, unique};
+
+const PERIOD: Option<Duration> = Some(Duration::from_millis(100));
+
+#[test]
+fn its_own_process_is_a_daemon() {
+    let watched = Watched::comm(&unique("own"), PERIOD);
+    let own = std::process::id().cast_signed();
+    let seen = watched.seen(own);
+    assert_eq!(seen.name, "benchmesh");
+    let sample = watched.daemon(own);
+    assert!(
+        sample.threads >= 2
+            && sample.fds > 3
+            && sample.rss_bytes > 1 << 20
+            && sample.vsz_bytes > sample.rss_bytes
+    );
+    assert!(sample.read_bytes >= 0 && sample.minor_faults > 0);
+}
+
+#[test]
+fn the_last_sample_has_all_of_its_cpu_time() {
+    let comm = unique("last");
+    let mut child = Child::start(&comm, Life::Burn { percent: 50 });
+    let watched = Watched::comm(&comm, PERIOD);
+    let before = watched.until(|sampled| {
+        sample_of(sampled, child.pid)
+            .filter(|sample| sample.cpu_user_us + sample.cpu_system_us > 100_000)
+    });
+    child.kill();
+    let (last, ended) = watched.until(|sampled| {
+        let ended = seen_of(sampled, child.pid).filter(|seen| seen.ended)?;
+        Some((sample_of(sampled, child.pid), ended))
+    });
+    assert_eq!(ended.name, comm);
+    // Not reaped yet, so it could be read to the end.
+    let last = last.unwrap();
+    assert!(last.cpu_user_us + last.cpu_system_us >= before.cpu_user_us + before.cpu_system_us);
+    assert_eq!(
+        (last.rss_bytes > 0, last.threads),
+        (true, 1),
+        "what it had while it lived"
+    );
+    // Until it is reaped it stays in /proc and is not found again.
+    let samples = (0..5).map(|_| watched.next());
+    assert!(
+        samples
+            .into_iter()
+            .all(|sampled| sample_of(&sampled, child.pid).is_none())
+    );
+    child.reap();
+}
+
+#[test]
+fn an_end_is_told_at_once_and_without_a_beat() {
+    let comm = unique("atonce");
+    let child = Child::start(&comm, Life::Sleep);
+    let watched = Watched::comm(&comm, None);
+    let (pid, asked) = (child.pid, MonoNanos::now());
+    watched.sampler.mark(asked);
+    assert!(watched.seen(pid).at >= asked);
+    drop(child);
+    let ended = watched.until(|sampled| seen_of(sampled, pid).filter(|seen| seen.ended));
+    assert!(ended.at.since(asked) < children::DEADLINE);
+}
+
+#[test]
+fn a_pid_used_again_is_another_daemon() {
+    if !is_root() {
+        return skip("root", "only root may choose the pid of a new process");
+    }
+    let comm = unique("again");
+    let mut first = Child::start(&comm, Life::Burn { percent: 30 });
+    let watched = Watched::comm(&comm, PERIOD);
+    let pid = first.pid;
+    let of_first = watched
+        .until(|sampled| sample_of(sampled, pid).filter(|sample| sample.cpu_user_us > 30_000));
+    first.kill();
+    first.reap();
+    let Ok(_second) = Child::with_pid(&comm, Life::Sleep, Some(pid)) else {
+        return skip(
+            "root",
+            "this kernel or container does not let the pid of a new process be chosen",
+        );
+    };
+    let of_second = watched.until(|sampled| {
+        sample_of(sampled, pid).filter(|sample| sample.start_ticks != of_first.start_ticks)
+    });
+    assert!(of_second.start_ticks > of_first.start_ticks);
+    assert!(
+        of_second.cpu_user_us + of_second.cpu_system_us < 20_000,
+        "the second's own: {of_second:?}"
+    );
+}
+
+#[test]
+fn hostile_names_are_only_names() {
+    let tail = unique("");
+    for hostile in [") R 1 1", "(((", "a b\nc", ") ("] {
+        let comm: String = format!("{hostile}{tail}").chars().take(15).collect();
+        let child = Child::start(&comm, Life::Sleep);
+        let watched = Watched::comm(&comm, PERIOD);
+        assert_eq!(watched.seen(child.pid).name, comm);
+        assert_eq!(watched.daemon(child.pid).threads, 1);
+    }
+}
+
+#[test]
+fn many_daemons() {
+    const MANY: usize = 200;
+    let comm = unique("many");
+    let children: Vec<Child> = (0..MANY)
+        .map(|_| Child::start(&comm, Life::Sleep))
+        .collect();
+    let watched = Watched::comm(&comm, PERIOD);
+    let all = |sampled: &benchmesh_agent::sampler::Sampled| {
+        let found = children
+            .iter()
+            .filter_map(|child| sample_of(sampled, child.pid))
+            .count();
+        (found == MANY).then_some(())
+    };
+    watched.until(all);
+    let pids: Vec<i32> = children.iter().map(|child| child.pid).collect();
+    drop(children);
+    let mut ended = 0;
+    watched.until(|sampled| {
+        ended += sampled
+            .seen
+            .iter()
+            .filter(|seen| seen.ended && pids.contains(&seen.pid))
+            .count();
+        (ended == MANY).then_some(())
+    });
+    let after = watched.until(|sampled| sampled.host.map(|_| sampled.clone()));
+    assert!(
+        !after
+            .daemons
+            .iter()
+            .any(|sample| pids.contains(&sample.pid))
+    );
+    assert_eq!(after.cost.daemons, after.daemons.len());
+}
+
+#[test]
+fn samples_at_ticks_and_marks() {
+    let watched = Watched::comm(&unique("marks"), PERIOD);
+    let period = 100_000_000;
+    watched.next();
+    let mark = MonoNanos(MonoNanos::now().0 / period * period + 3 * period + 41_234_567);
+    watched.sampler.mark(mark);
+    let marked = watched.until(|sampled| (sampled.at == mark).then(|| sampled.clone()));
+    assert!(marked.host.unwrap().at >= mark && !marked.daemons.is_empty());
+    let next = watched.until(|sampled| sampled.host.map(|_| sampled.at));
+    assert_eq!(next.0 % period, 0, "ticks are whole periods: {next:?}");
+    assert!(next > mark);
+    // Past already: at once.
+    let past = MonoNanos(mark.0 + 1);
+    watched.sampler.mark(past);
+    watched.until(|sampled| (sampled.at == past).then_some(()));
+}
+
+#[test]
+fn what_is_sampled_can_be_changed() {
+    let comm = unique("set");
+    let child = Child::start(&comm, Life::Sleep);
+    let watched = Watched::comm(&comm, PERIOD);
+    watched.daemon(child.pid);
+
+    watched.sampler.set(Sampling {
+        host_wide: false,
+        interfaces: true,
+        period: PERIOD,
+    });
+    let quiet = watched.until(|sampled| sampled.host.is_none().then(|| sampled.clone()));
+    assert!(quiet.daemons.is_empty() && quiet.disks.is_empty() && !quiet.nets.is_empty());
+
+    watched.sampler.set(Sampling {
+        host_wide: true,
+        interfaces: false,
+        period: PERIOD,
+    });
+    let found = watched.until(|sampled| seen_of(sampled, child.pid).map(|_| sampled.clone()));
+    assert!(!found.seen.iter().any(|seen| seen.ended));
+    assert!(watched.until(|sampled| sampled.host.map(|_| sampled.nets.is_empty())));
+
+    // At rest only marks are answered; going on tells of all daemons again.
+    watched.sampler.set(Sampling {
+        host_wide: true,
+        interfaces: false,
+        period: None,
+    });
+    let mark = MonoNanos(MonoNanos::now().0 + 1_234_567);
+    watched.sampler.mark(mark);
+    let marked = watched.until(|sampled| (sampled.at == mark).then(|| sampled.clone()));
+    assert!(sample_of(&marked, child.pid).is_some() && seen_of(&marked, child.pid).is_none());
+    watched.sampler.set(Sampling {
+        host_wide: true,
+        interfaces: false,
+        period: PERIOD,
+    });
+    assert_eq!(watched.seen(child.pid).name, comm);
+    watched.sampler.stop();
+}

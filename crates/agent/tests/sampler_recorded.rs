@@ -1,0 +1,299 @@
+//! Recorded `/proc` trees: every daemon is found and named, and garbage costs its rows and nothing else.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "a test may panic"
+)]
+
+#[path = "sampler_support/children.rs"]
+mod children;
+#[path = "sampler_support/recorded.rs"]
+mod recorded;
+
+use std::time::Duration;
+
+use benchmesh_agent::sampler::{DaemonSeen, Sampler, SamplerConfig, SamplerError, Sampling};
+use benchmesh_workloads::clock::MonoNanos;
+use children::{Watched, sample_of, seen_of};
+use proptest::prelude::*;
+use recorded::{PROCESSES, Recorded};
+
+#[test]
+fn every_daemon_is_found_and_named() {
+    let root = recorded::tree();
+    let watched = Watched::tree(root.path().to_owned());
+    let sampled = watched.next();
+    for process in PROCESSES {
+        let seen = seen_of(&sampled, process.pid);
+        let called = seen
+            .as_ref()
+            .map(|seen| (seen.name.as_str(), seen.instance.as_str()));
+        assert_eq!(
+            called, process.called,
+            "{} {}",
+            process.pid, process.cmdline
+        );
+        assert_eq!(
+            sample_of(&sampled, process.pid).is_some(),
+            process.called.is_some(),
+            "{}",
+            process.pid
+        );
+    }
+    assert_eq!(sampled.cost.daemons, sampled.daemons.len());
+    let agent = seen_of(&sampled, 980).unwrap();
+    assert_eq!(
+        agent.cmdline,
+        "/usr/local/bin/benchmesh agent --collector 10.0.0.1:4750 --name n1 --token ***"
+    );
+    assert_eq!(seen_of(&sampled, 970).unwrap().cmdline, "[nfsd]");
+}
+
+#[test]
+fn a_sample_says_what_the_files_say() {
+    let root = recorded::tree();
+    let watched = Watched::tree(root.path().to_owned());
+    let sampled = watched.next();
+    let osd = sample_of(&sampled, 812).unwrap();
+    let page = i64::try_from(rustix::param::page_size()).unwrap();
+    assert_eq!(osd.start_ticks, 4_711);
+    assert_eq!(
+        (osd.cpu_user_us, osd.cpu_system_us),
+        (652_100_000, 319_750_000)
+    );
+    assert_eq!(
+        (osd.vsz_bytes, osd.rss_bytes),
+        (262_144 * page, 110_592 * page)
+    );
+    assert_eq!((osd.threads, osd.fds), (57, 61));
+    assert_eq!((osd.read_bytes, osd.write_bytes), (32_768, 1_191_936));
+    assert_eq!((osd.minor_faults, osd.major_faults), (2494, 5));
+    assert_eq!(
+        (osd.vol_ctx, osd.invol_ctx),
+        (-1, -1),
+        "the main thread's switches are not the process's"
+    );
+    assert!(osd.at <= MonoNanos::now() && osd.at >= sampled.at);
+
+    assert_eq!(sampled.host.unwrap().memory_total_bytes, 24_684_084 * 1024);
+    assert_eq!(sampled.disks[0].disk.as_ref(), "sda");
+    assert_eq!(sampled.nets[0].interface.as_ref(), "eth0");
+}
+
+#[test]
+fn the_switches_of_a_single_thread_are_the_process() {
+    let root = recorded::tree();
+    Recorded {
+        threads: 1,
+        ..PROCESSES[4].clone()
+    }
+    .write(root.path());
+    let osd = Watched::tree(root.path().to_owned()).daemon(812);
+    assert_eq!((osd.vol_ctx, osd.invol_ctx), (4711, 815));
+}
+
+#[test]
+fn a_pid_used_again_is_another_daemon() {
+    let root = recorded::tree();
+    let watched = Watched::tree(root.path().to_owned());
+    assert_eq!(watched.seen(812).start_ticks, 4_711);
+    std::fs::rename(root.path().join("812"), root.path().join("gone")).unwrap();
+    let next = Recorded {
+        cmdline: "ceph-osd|-i|9",
+        start_ticks: 99_999,
+        ..PROCESSES[4].clone()
+    };
+    next.write(root.path());
+
+    let mut seen = Vec::new();
+    watched.until(|sampled| {
+        seen.extend(sampled.seen.iter().filter(|seen| seen.pid == 812).cloned());
+        sample_of(sampled, 812).filter(|sample| sample.start_ticks == 99_999)
+    });
+    let story: Vec<(u64, &str, bool)> = seen
+        .iter()
+        .map(|seen: &DaemonSeen| (seen.start_ticks, seen.instance.as_str(), seen.ended))
+        .collect();
+    assert_eq!(story, [(4_711, "osd.3", true), (99_999, "osd.9", false)]);
+}
+
+#[test]
+fn a_daemon_that_is_gone_has_ended() {
+    let root = recorded::tree();
+    let watched = Watched::tree(root.path().to_owned());
+    watched.daemon(900);
+    std::fs::rename(root.path().join("900"), root.path().join("gone")).unwrap();
+    let ended = watched.until(|sampled| seen_of(sampled, 900).filter(|seen| seen.ended));
+    assert_eq!(
+        (ended.name.as_str(), ended.instance.as_str()),
+        ("sheep", "7001")
+    );
+    assert_eq!(sample_of(&watched.next(), 900), None);
+}
+
+#[test]
+fn names_that_come_late() {
+    let root = recorded::tree();
+    let write = |name: &str, text: &[u8]| std::fs::write(root.path().join(name), text).unwrap();
+    write("950/comm", b"starting\n");
+    write("953/cmdline", b"mfsmount\0/mnt/early\0-H\0mfsmaster\0");
+    let watched = Watched::tree(root.path().to_owned());
+    let early = watched.seen(953);
+    assert_eq!(early.instance, "/mnt/early");
+    write("950/comm", b"mfsmaster\n");
+    write("953/cmdline", b"mfsmount (mounted on: /mnt/late)\0");
+
+    let (mut master, mut mount) = (None, None);
+    watched.until(|sampled| {
+        master = master.take().or_else(|| seen_of(sampled, 950));
+        mount = mount.take().or_else(|| seen_of(sampled, 953));
+        (master.is_some() && mount.is_some()).then_some(())
+    });
+    assert_eq!(master.unwrap().name, "mfsmaster");
+    assert_eq!(mount.unwrap().instance, "/mnt/late");
+}
+
+#[test]
+fn counters_that_fall_stand_still() {
+    let root = recorded::tree();
+    let watched = Watched::tree(root.path().to_owned());
+    let before = watched.daemon(812);
+    let write =
+        |name: &str, text: &str| std::fs::write(root.path().join("812").join(name), text).unwrap();
+    write("io", "read_bytes: 5\nwrite_bytes: 0\n");
+    write(
+        "stat",
+        &Recorded {
+            user_ticks: 3,
+            system_ticks: 0,
+            ..PROCESSES[4].clone()
+        }
+        .stat(),
+    );
+    // Written last: who sees it has seen the others.
+    write("statm", "9 1 0 0 0 0 0\n");
+    let page = i64::try_from(rustix::param::page_size()).unwrap();
+    let after =
+        watched.until(|sampled| sample_of(sampled, 812).filter(|sample| sample.rss_bytes == page));
+    let after =
+        watched.until(|sampled| sample_of(sampled, 812).filter(|sample| sample.at > after.at));
+    assert_eq!(
+        (after.read_bytes, after.write_bytes),
+        (before.read_bytes, before.write_bytes)
+    );
+    assert_eq!(
+        (after.cpu_user_us, after.cpu_system_us),
+        (before.cpu_user_us, before.cpu_system_us)
+    );
+}
+
+#[test]
+fn wrong_rules_and_a_missing_proc_are_refused() {
+    let rules = vec![benchmesh_agent::sampler::DaemonRule {
+        name: "all".to_owned(),
+        ..Default::default()
+    }];
+    let error = Sampler::start(
+        SamplerConfig {
+            rules,
+            ..SamplerConfig::default()
+        },
+        |_| {},
+    )
+    .unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        r#"daemon rule "all" of the agent's configuration"#
+    );
+    let config = SamplerConfig {
+        proc_root: "/nowhere".into(),
+        ..SamplerConfig::default()
+    };
+    assert!(matches!(
+        Sampler::start(config, |_| {}),
+        Err(SamplerError::Setup {
+            what: "list of processes",
+            ..
+        })
+    ));
+}
+
+/// Every file of a daemon's directory and of the host.
+const FILES: [&str; 13] = [
+    "812/stat",
+    "812/statm",
+    "812/io",
+    "812/status",
+    "812/comm",
+    "812/cmdline",
+    "812/cgroup",
+    "stat",
+    "meminfo",
+    "loadavg",
+    "diskstats",
+    "net/dev",
+    "813/stat",
+];
+
+/// What is done to one of them.
+#[derive(Debug, Clone)]
+enum Damage {
+    /// Bytes put over the true text at that place.
+    Over(usize, Vec<u8>),
+    /// Another text altogether.
+    Noise(Vec<u8>),
+}
+
+fn damage() -> impl Strategy<Value = Damage> {
+    let bytes = |most| prop::collection::vec(any::<u8>(), 0..most);
+    prop_oneof![
+        (0usize..400, bytes(12)).prop_map(|(at, bytes)| Damage::Over(at, bytes)),
+        bytes(300).prop_map(Damage::Noise),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+
+    #[test]
+    fn garbage_anywhere_costs_rows_only(damages in prop::collection::vec((0..FILES.len(), damage()), 1..6)) {
+        let root = recorded::tree_of(PROCESSES.iter().filter(|process| [812, 813, 900].contains(&process.pid)));
+        let do_damage = || {
+            for (file, damage) in &damages {
+                let path = root.path().join(FILES[*file]);
+                let mut text = std::fs::read(&path).unwrap();
+                match damage {
+                    Damage::Over(at, bytes) => {
+                        let at = (*at).min(text.len());
+                        let end = (at + bytes.len()).min(text.len());
+                        text.splice(at..end, bytes.iter().copied());
+                    }
+                    Damage::Noise(noise) => text.clone_from(noise),
+                }
+                std::fs::write(&path, text).unwrap();
+            }
+        };
+        let config = SamplerConfig {
+            proc_root: root.path().to_owned(),
+            sampling: Sampling { period: None, ..Sampling::default() },
+            scan_every: Duration::ZERO,
+            ..SamplerConfig::default()
+        };
+        // Once under a running sampler, once under one that starts.
+        let watched = Watched::start(config.clone());
+        watched.sampler.mark(MonoNanos::now());
+        let healthy = watched.next();
+        prop_assert!(sample_of(&healthy, 812).is_some());
+        do_damage();
+        for watched in [watched, Watched::start(config)] {
+            watched.sampler.mark(MonoNanos::now());
+            let sampled = watched.next();
+            prop_assert!(sample_of(&sampled, 900).is_some(), "the others go on");
+            for sample in &sampled.daemons {
+                prop_assert!(sample.cpu_user_us >= 0 && sample.rss_bytes >= 0 && sample.read_bytes >= -1);
+            }
+            watched.sampler.stop();
+        }
+    }
+}

@@ -1,0 +1,280 @@
+//! Child processes of known behaviour, and a sampler to watch them.
+//!
+//! A child is a fork of the test that only makes system calls. It ends with its guard, and with the test whatever
+//! happens.
+
+#![allow(dead_code, reason = "each test program uses a part")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+use benchmesh_agent::sampler::{
+    DaemonRule, DaemonSample, DaemonSeen, Sampled, Sampler, SamplerConfig, Sampling,
+};
+
+/// Long enough for any machine that still works.
+pub const DEADLINE: Duration = Duration::from_secs(60);
+
+/// What a child does until it is killed.
+#[derive(Debug, Clone, Copy)]
+pub enum Life {
+    Sleep,
+    /// Burns this share of every 20 ms.
+    Burn {
+        percent: u64,
+    },
+    /// Touches memory and then sleeps.
+    Touch {
+        bytes: usize,
+    },
+}
+
+#[derive(Debug)]
+pub struct Child {
+    pub pid: i32,
+    reaped: bool,
+}
+
+impl Child {
+    /// `comm` is what the kernel calls it: at most 15 characters.
+    pub fn start(comm: &str, life: Life) -> Child {
+        Child::with_pid(comm, life, None).unwrap()
+    }
+
+    /// With that pid, which must be free; needs root.
+    pub fn with_pid(comm: &str, life: Life, wanted: Option<i32>) -> std::io::Result<Child> {
+        let name = std::ffi::CString::new(comm).unwrap();
+        let parent = std::process::id().cast_signed();
+        let set_tid = [wanted.unwrap_or(0)];
+        // struct clone_args of clone3(2): flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size, tls,
+        // set_tid, set_tid_size, cgroup.
+        let mut arguments = [0u64; 11];
+        arguments[4] = u64::try_from(libc::SIGCHLD).unwrap();
+        if wanted.is_some() {
+            arguments[8] = std::ptr::from_ref(&set_tid) as u64;
+            arguments[9] = 1;
+        }
+        // SAFETY: `arguments` is a valid clone_args that lives through the call. Without CLONE_VM the child has its own
+        // copy of the memory, and it only makes system calls.
+        let pid = unsafe {
+            libc::syscall(
+                libc::SYS_clone3,
+                arguments.as_ptr(),
+                size_of_val(&arguments),
+            )
+        };
+        match pid {
+            -1 => Err(std::io::Error::last_os_error()),
+            // SAFETY: this is the child; the name is a C string in its copy of the memory.
+            0 => unsafe {
+                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+                libc::prctl(libc::PR_SET_NAME, name.as_ptr());
+                if libc::getppid() == parent {
+                    live(life);
+                }
+                libc::_exit(0)
+            },
+            pid => Ok(Child {
+                pid: i32::try_from(pid).unwrap(),
+                reaped: false,
+            }),
+        }
+    }
+
+    /// Ends it, without reaping.
+    pub fn kill(&self) {
+        // SAFETY: kill(2) takes plain numbers; the pid is a child of ours that is not reaped.
+        unsafe { libc::kill(self.pid, libc::SIGKILL) };
+    }
+
+    /// Until this nobody else can have its pid.
+    pub fn reap(&mut self) {
+        if !std::mem::replace(&mut self.reaped, true) {
+            // SAFETY: waitpid(2) with no place for the status; the pid is a child of ours that is not reaped.
+            unsafe { libc::waitpid(self.pid, std::ptr::null_mut(), 0) };
+        }
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        if !self.reaped {
+            self.kill();
+            self.reap();
+        }
+    }
+}
+
+/// # Safety
+/// Only in a child that shares no memory with anyone.
+unsafe fn live(life: Life) {
+    const SLICE_NS: u64 = 20_000_000;
+    // SAFETY: system calls on memory of this process alone.
+    unsafe {
+        match life {
+            Life::Sleep => {}
+            Life::Touch { bytes } => {
+                let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+                let memory = libc::mmap(
+                    std::ptr::null_mut(),
+                    bytes,
+                    libc::PROT_READ | libc::PROT_WRITE,
+                    flags,
+                    -1,
+                    0,
+                );
+                if memory != libc::MAP_FAILED {
+                    memory.cast::<u8>().write_bytes(1, bytes);
+                }
+            }
+            // By its own CPU clock, in turns on an absolute timer: what it uses does not depend on when it gets a CPU.
+            Life::Burn { percent } => {
+                let began = clock_ns(libc::CLOCK_MONOTONIC);
+                let burnt = clock_ns(libc::CLOCK_PROCESS_CPUTIME_ID);
+                for turn in 1u64.. {
+                    let goal = burnt + turn * SLICE_NS * percent / 100;
+                    while clock_ns(libc::CLOCK_PROCESS_CPUTIME_ID) < goal {}
+                    let next = began + turn * SLICE_NS;
+                    let at = libc::timespec {
+                        tv_sec: (next / 1_000_000_000).cast_signed(),
+                        tv_nsec: (next % 1_000_000_000).cast_signed(),
+                    };
+                    libc::clock_nanosleep(
+                        libc::CLOCK_MONOTONIC,
+                        libc::TIMER_ABSTIME,
+                        &at,
+                        std::ptr::null_mut(),
+                    );
+                }
+            }
+        }
+        loop {
+            libc::pause();
+        }
+    }
+}
+
+fn clock_ns(clock: libc::clockid_t) -> u64 {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: `time` is valid for writing.
+    unsafe { libc::clock_gettime(clock, &raw mut time) };
+    time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
+}
+
+/// A name that no other test has.
+pub fn unique(stem: &str) -> String {
+    static COUNT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+    let count = COUNT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    let name = format!("{stem}{:x}-{count}", std::process::id());
+    assert!(name.len() <= 15, "{name}");
+    name
+}
+
+pub fn rule(comm: &str) -> DaemonRule {
+    DaemonRule {
+        name: comm.to_owned(),
+        comm: Some(comm.to_owned()),
+        ..DaemonRule::default()
+    }
+}
+
+/// Samples in the order they came.
+pub struct Watched {
+    pub sampler: Sampler,
+    samples: Receiver<Sampled>,
+}
+
+impl Watched {
+    pub fn start(config: SamplerConfig) -> Watched {
+        let (send, samples) = channel();
+        let sampler = Sampler::start(config, move |sampled| drop(send.send(sampled))).unwrap();
+        Watched { sampler, samples }
+    }
+
+    /// Watches the children of that name, at that period.
+    pub fn comm(comm: &str, period: Option<Duration>) -> Watched {
+        Watched::start(SamplerConfig {
+            rules: vec![rule(comm)],
+            scan_every: Duration::from_millis(100),
+            sampling: Sampling {
+                host_wide: true,
+                interfaces: true,
+                period,
+            },
+            ..SamplerConfig::default()
+        })
+    }
+
+    /// A recorded tree.
+    pub fn tree(root: PathBuf) -> Watched {
+        Watched::start(SamplerConfig {
+            proc_root: root,
+            scan_every: Duration::from_millis(100),
+            sampling: Sampling {
+                period: Some(Duration::from_millis(100)),
+                ..Sampling::default()
+            },
+            ..SamplerConfig::default()
+        })
+    }
+
+    pub fn next(&self) -> Sampled {
+        self.samples
+            .recv_timeout(DEADLINE)
+            .expect("the sampler hands over samples")
+    }
+
+    /// The first sample that has what is looked for.
+    pub fn until<T>(&self, mut find: impl FnMut(&Sampled) -> Option<T>) -> T {
+        let deadline = Instant::now() + DEADLINE;
+        while Instant::now() < deadline {
+            if let Some(found) = find(&self.next()) {
+                return found;
+            }
+        }
+        panic!("nothing of that kind came within {DEADLINE:?}");
+    }
+
+    pub fn daemon(&self, pid: i32) -> DaemonSample {
+        self.until(|sampled| sample_of(sampled, pid))
+    }
+
+    pub fn seen(&self, pid: i32) -> DaemonSeen {
+        self.until(|sampled| seen_of(sampled, pid))
+    }
+}
+
+pub fn sample_of(sampled: &Sampled, pid: i32) -> Option<DaemonSample> {
+    sampled
+        .daemons
+        .iter()
+        .find(|sample| sample.pid == pid)
+        .copied()
+}
+
+pub fn seen_of(sampled: &Sampled, pid: i32) -> Option<DaemonSeen> {
+    sampled.seen.iter().find(|seen| seen.pid == pid).cloned()
+}
+
+/// Skips in so many words, or fails where the environment says that it must not.
+pub fn skip(what: &str, why: &str) {
+    let required = std::env::var("BENCHMESH_REQUIRE").unwrap_or_default();
+    assert!(
+        !required.split(',').any(|word| word.trim() == what),
+        "{what} is required here: {why}"
+    );
+    #[allow(clippy::print_stderr, reason = "a skip must be seen")]
+    {
+        eprintln!("skipped: {why} (BENCHMESH_REQUIRE={what} makes this a failure)");
+    }
+}
+
+pub fn is_root() -> bool {
+    // SAFETY: geteuid(2) cannot fail and touches nothing.
+    unsafe { libc::geteuid() == 0 }
+}
