@@ -22,6 +22,7 @@
 pub mod cgroup;
 pub mod command;
 pub mod database;
+pub mod fake_agent;
 pub mod fuse_fs;
 pub mod gate;
 pub mod loop_device;

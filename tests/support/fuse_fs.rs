@@ -106,7 +106,7 @@ pub struct FuseFs {
 #[derive(Debug)]
 struct Shared {
     state: Mutex<State>,
-    /// Told when `State::open_gates` grows.
+    /// Told when `State::gates` grows or the mount ends.
     let_go: Condvar,
 }
 
@@ -171,6 +171,11 @@ impl FuseFs {
 
     pub fn add_rule(&self, rule: Rule) {
         self.shared.lock().rules.push(rule);
+    }
+
+    /// A rule that is looked at before those that are there.
+    pub fn add_rule_first(&self, rule: Rule) {
+        self.shared.lock().rules.insert(0, rule);
     }
 
     /// Forgets all rules and lets the calls go on that hang.

@@ -104,7 +104,7 @@ impl Network {
         must("ip", &["link", "set", &self.veth(node), "up"]);
     }
 
-    fn namespace(&self, node: u8) -> String {
+    pub fn namespace(&self, node: u8) -> String {
         format!("{}n{node}", self.tag)
     }
 

@@ -20,6 +20,9 @@ use anyhow::Context;
 use benchmesh_collector::{plan, query};
 use children::Children;
 use database::NewDatabase;
+use std::fs::OpenOptions;
+use std::io::ErrorKind;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
@@ -130,14 +133,32 @@ async fn run(
 
 /// The plan with its target in the temporary directory.
 fn plan_on(target: &Path) -> anyhow::Result<String> {
-    let path = toml_text(&target.display().to_string());
-    plan::set(PLAN, PLAN_NAME, &[format!("targets.disk.path={path}")])
-        .map_err(|errors| anyhow::anyhow!("{errors}"))
+    let mut overrides = vec![format!("targets.disk.path={}", target.display())];
+    if !takes_direct_io(target)? {
+        output::say(&format!(
+            "{} does not take direct I/O; records go through the page cache",
+            target.display()
+        ));
+        overrides.push("phase.records.direct=false".to_owned());
+    }
+    plan::set(PLAN, PLAN_NAME, &overrides).map_err(|errors| anyhow::anyhow!("{errors}"))
 }
 
-/// A text as TOML writes it.
-fn toml_text(text: &str) -> String {
-    format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
+/// Whether files beneath can be opened past the page cache.
+fn takes_direct_io(target: &Path) -> anyhow::Result<bool> {
+    let path = target.join("direct");
+    let opened = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .custom_flags(libc::O_DIRECT)
+        .open(&path);
+    // Where the flag is refused the file may have been made all the same.
+    match std::fs::remove_file(&path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("remove {}", path.display()))
+        }
+        _ => Ok(opened.is_ok()),
+    }
 }
 
 async fn start_collector(
@@ -203,4 +224,31 @@ fn start_agent(
             scratch.as_os_str(),
         ],
     )
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn the_plan_is_good_and_has_every_workload() {
+        let directory = tempfile::tempdir().unwrap();
+        let text = plan_on(directory.path()).unwrap();
+        let plan = plan::parse(&text, PLAN_NAME).unwrap();
+        let agents = plan::assumed_agents(&plan, 3);
+        let steps = plan::expand(&plan, &agents).unwrap().steps;
+        assert!(
+            steps
+                .iter()
+                .all(|step| step.path.is_empty() || Path::new(&step.path) == directory.path())
+        );
+        for workload in ["null", "files", "io", "copy", "network"] {
+            assert!(
+                steps.iter().any(|step| step.workload == workload),
+                "{workload}"
+            );
+        }
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+    }
 }

@@ -70,6 +70,7 @@ CREATE TABLE steps (
     flags               TEXT    NOT NULL DEFAULT '[]' CHECK (json_valid(flags)),
     reason              TEXT,
     start_us            INTEGER,
+    measured_from_us    INTEGER,
     all_active_from_us  INTEGER,
     all_active_until_us INTEGER,
     last_done_us        INTEGER,

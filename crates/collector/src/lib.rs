@@ -11,6 +11,7 @@ pub mod plan;
 pub mod query;
 pub mod report;
 pub mod results;
+pub mod scheduler;
 pub mod service;
 pub mod sessions;
 pub mod store;

@@ -130,6 +130,15 @@ pub enum Pairs {
     All,
 }
 
+impl Plan {
+    /// A mistake of the plan that only shows on the mesh, told at the line of the step's phase.
+    pub fn refuse(&self, step: &PlannedStep, reason: String, remedy: String) -> PlanErrors {
+        let mut mistakes = Mistakes::new(&self.source);
+        mistakes.at(&step.at, reason, remedy);
+        mistakes.into_errors()
+    }
+}
+
 /// Reads and checks a plan. `file` is its name for messages.
 pub fn parse(text: &str, file: &str) -> Result<Plan, PlanErrors> {
     let source = Source {

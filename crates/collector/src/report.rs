@@ -114,7 +114,7 @@ pub struct OpReport {
     pub ops: i64,
     pub bytes: i64,
     pub errors: i64,
-    /// `all-active` or `last-done`: which of the two rates the headline is.
+    /// `window`, `last-done` or `none`: which of the two rates the headline is.
     pub headline: String,
     pub ops_per_s: Option<f64>,
     pub bytes_per_s: Option<f64>,
@@ -147,11 +147,11 @@ pub struct DaemonReport {
     pub cpu_percent: Option<f64>,
     /// Of the step in which it was highest.
     pub cpu_percent_max: Option<f64>,
-    pub rss_mib_first: Option<f64>,
-    pub rss_mib_max: Option<f64>,
-    pub rss_mib_last: Option<f64>,
+    pub rss_first_mib: Option<f64>,
+    pub rss_max_mib: Option<f64>,
+    pub rss_last_mib: Option<f64>,
     pub read_mib: Option<f64>,
-    pub write_mib: Option<f64>,
+    pub written_mib: Option<f64>,
 }
 
 /// What all daemons of one name spent on one step.

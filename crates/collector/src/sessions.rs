@@ -11,6 +11,6 @@ pub mod hello;
 mod member;
 pub(crate) mod wire;
 
-pub use fleet::{AttachError, Attached, Call, Fleet, SessionHandle, Welcome};
+pub use fleet::{AttachError, Attached, Call, Fleet, SessionHandle, Welcome, fleet_call};
 pub use hello::Hello;
 pub use member::{MemberFacts, Outgoing};

@@ -6,6 +6,7 @@
 //! but for operations that fail.
 
 pub mod clock;
+pub mod copy;
 pub mod files;
 pub mod histogram;
 pub mod interval;

@@ -183,6 +183,7 @@ pub fn registry() -> &'static [&'static dyn Workload] {
     &[
         &crate::files::Files,
         &crate::io::Io,
+        &crate::copy::Copy,
         &crate::network::Network,
         &crate::null::Null,
     ]

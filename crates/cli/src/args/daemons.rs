@@ -1,6 +1,7 @@
 //! The options of the long-lived processes: quickstart, collector and agent.
 
-use super::values::{DEFAULT_COLLECTOR, address, label, span};
+use super::values::{DEFAULT_COLLECTOR, address, daemon_rule, label, span};
+use benchmesh_agent::sampler::DaemonRule;
 use clap::{Args, ValueHint};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -26,6 +27,9 @@ pub const AGENT_EXAMPLES: &str = "\
 Examples:
   benchmesh agent --collector 127.0.0.1:4750 --label role=client --allow /mnt/cephfs --allow /mnt/gluster
   benchmesh agent --label role=storage                     watches the daemons of a storage node
+  benchmesh agent --watch mysqld --watch 'name=shard,cmdline=*--shard=*,instance-option=--port'
+
+The daemons of Ceph, GlusterFS, Sheepdog, MooseFS, NFS and the like are watched without being named.
 
 An agent works only beneath the paths that it is told to allow; nothing is allowed by default.";
 
@@ -82,8 +86,12 @@ pub struct AgentArguments {
     /// The address where other agents reach this one [default: as the collector sees it]
     #[arg(long, value_name = "HOST")]
     pub advertise: Option<String>,
+    /// Another daemon to watch: its process name, or name=N with comm=, cmdline=, cgroup=, unit= or instance-option=,
+    /// comma-separated; may be given several times
+    #[arg(long, value_name = "RULE", value_parser = daemon_rule)]
+    pub watch: Vec<DaemonRule>,
     /// How often daemons and the host are sampled, from 100ms on
-    #[arg(long, value_name = "SPAN", default_value = "1s", value_parser = span)]
+    #[arg(long, value_name = "SPAN", value_parser = span, default_value = "1s")]
     pub sample_period: Duration,
     /// Speak to a collector on another machine without TLS: only on a network that you trust
     #[arg(long)]

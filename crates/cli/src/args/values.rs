@@ -1,5 +1,6 @@
 //! How single values of the command line are read, each mistake with what to write instead.
 
+use benchmesh_agent::sampler::DaemonRule;
 use std::time::Duration;
 
 /// Where the collector listens, and where commands and agents look for it.
@@ -54,5 +55,65 @@ pub fn span(text: &str) -> Result<Duration, String> {
         Ok(span) if !span.is_zero() => Ok(span),
         Ok(_) => Err("it must be longer than nothing, e.g. 30s".to_owned()),
         Err(_) => Err("write a number and a unit, e.g. 500ms, 30s, 10m".to_owned()),
+    }
+}
+
+/// A daemon to watch: a process's name, or `name=N,comm=C,...`.
+pub fn daemon_rule(text: &str) -> Result<DaemonRule, String> {
+    let mut rule = DaemonRule::default();
+    if !text.contains('=') {
+        rule.name = text.trim().to_owned();
+        rule.comm = Some(rule.name.clone());
+    }
+    for part in text.split(',').filter(|_| text.contains('=')) {
+        let Some((key, value)) = part.split_once('=') else {
+            return Err(format!(
+                "`{part}` has no value; write name=NAME,cmdline=PATTERN"
+            ));
+        };
+        let value = value.trim().to_owned();
+        match key.trim() {
+            "name" => rule.name = value,
+            "comm" => rule.comm = Some(value),
+            "cmdline" => rule.cmdline = Some(value),
+            "cgroup" => rule.cgroup = Some(value),
+            "unit" => rule.unit = Some(value),
+            "instance-option" => rule.instance_option = Some(value),
+            other => {
+                return Err(format!(
+                    "`{other}` is unknown; the keys are name, comm, cmdline, cgroup, unit, instance-option"
+                ));
+            }
+        }
+    }
+    rule.check().map_err(|error| error.to_string())?;
+    Ok(rule)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_rule_is_a_name_or_conditions() {
+        let rule = daemon_rule("mysqld").unwrap();
+        assert_eq!(
+            (rule.name.as_str(), rule.comm.as_deref()),
+            ("mysqld", Some("mysqld"))
+        );
+        let rule = daemon_rule("name=shard, cmdline=*--shard=3*,instance-option=--port").unwrap();
+        assert_eq!(rule.cmdline.as_deref(), Some("*--shard=3*"));
+        assert_eq!(rule.instance_option.as_deref(), Some("--port"));
+        for wrong in [
+            "",
+            "name=x",
+            "comm=x",
+            "name=x,color=red",
+            "name=x,comm",
+            "name=x,comm=",
+        ] {
+            assert!(daemon_rule(wrong).is_err(), "{wrong:?}");
+        }
     }
 }

@@ -46,6 +46,7 @@ fn configured(arguments: AgentArguments) -> anyhow::Result<AgentConfig> {
         allow_read: arguments.allow_read,
         scratch_dir: arguments.scratch,
         advertise: arguments.advertise,
+        daemon_rules: arguments.watch,
         sample_period: arguments.sample_period,
         insecure: arguments.insecure,
         ..AgentConfig::new(name, state_dir)

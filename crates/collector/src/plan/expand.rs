@@ -38,6 +38,8 @@ pub struct AgentFacts {
     pub surveyed: BTreeMap<String, PathFacts>,
     /// Room for the sources of copies; `None`: not asked.
     pub scratch_free_bytes: Option<u64>,
+    /// Why it did not say anything of the paths; empty: it did, or was not asked.
+    pub survey_failed: String,
 }
 
 /// What an agent said of a path.
@@ -105,6 +107,39 @@ pub struct PlannedTask {
 }
 
 impl PlannedStep {
+    /// For messages: what is measured where.
+    pub fn title(&self) -> String {
+        let mut title = format!("step {} ({} {}", self.ordinal, self.phase, self.mode);
+        if !self.target.is_empty() {
+            title.push_str(" on ");
+            title.push_str(&self.target);
+        }
+        title.push(')');
+        title
+    }
+
+    /// network: "from -> to"; several pairs in a row.
+    pub fn link(&self) -> String {
+        let links: Vec<String> = self
+            .tasks
+            .iter()
+            .filter_map(|task| Some(format!("{} -> {}", task.agent, task.peer.as_deref()?)))
+            .collect();
+        match links.as_slice() {
+            [] => String::new(),
+            [one] => one.clone(),
+            [first, rest @ ..] => format!("{first} and {} more", rest.len()),
+        }
+    }
+
+    /// The directory of the cell in its `attempt`th attempt: a new attempt never meets the data of an earlier one.
+    pub fn directory(&self, attempt: u32) -> String {
+        match attempt {
+            0 | 1 => self.cell_name.clone(),
+            _ => format!("{}-a{attempt}", self.cell_name),
+        }
+    }
+
     /// The agents that carry load in it, by name.
     pub fn agents(&self) -> BTreeSet<&str> {
         self.tasks.iter().map(|task| task.agent.as_str()).collect()
@@ -461,6 +496,15 @@ fn usable(target: &Target, selected: &[&AgentFacts], mistakes: &mut Mistakes<'_>
                 format!(
                     "on agent `{}`, {}: {}",
                     agent.name, target.path, facts.problem
+                ),
+                "mend it there, or leave the agent out with [clients] select",
+            );
+        } else if !agent.survey_failed.is_empty() {
+            mistakes.at(
+                &target.at,
+                format!(
+                    "agent `{}` could not look at {}: {}",
+                    agent.name, target.path, agent.survey_failed
                 ),
                 "mend it there, or leave the agent out with [clients] select",
             );

@@ -100,15 +100,19 @@ impl<'s> Mistakes<'s> {
 
     /// `value`, if there was no mistake.
     pub fn into_result<T>(self, value: Option<T>) -> Result<T, PlanErrors> {
-        let mut found = self.found;
-        if let (true, Some(value)) = (found.is_empty(), value) {
-            return Ok(value);
+        match value {
+            Some(value) if self.found.is_empty() => Ok(value),
+            _ => Err(self.into_errors()),
         }
-        found.sort_by_key(|(at, _)| *at);
-        Err(PlanErrors {
+    }
+
+    /// What was found, in the order of the lines.
+    pub fn into_errors(mut self) -> PlanErrors {
+        self.found.sort_by_key(|(at, _)| *at);
+        PlanErrors {
             file: self.source.file.clone(),
-            errors: found.into_iter().map(|(_, error)| error).collect(),
-        })
+            errors: self.found.into_iter().map(|(_, error)| error).collect(),
+        }
     }
 }
 

@@ -316,10 +316,17 @@ async fn daemons(
     rows(
         connection,
         "v_daemon_usage",
-        "SELECT host, name, instance, pid, sum(cpu_s) AS cpu_s,
-                100.0 * sum(cpu_s) / nullif(sum(span_s), 0) AS cpu_percent, max(cpu_percent) AS cpu_percent_max,
-                (SELECT 1)
-         FROM v_daemon_usage WHERE run_id = ? GROUP BY daemon_id ORDER BY host, name, instance, pid",
+        "WITH ordered AS (
+             SELECT *, row_number() OVER (PARTITION BY daemon_id ORDER BY step_id) AS from_first,
+                    row_number() OVER (PARTITION BY daemon_id ORDER BY step_id DESC) AS from_last
+             FROM v_daemon_usage WHERE run_id = ?)
+         SELECT host, name, instance, pid, sum(cpu_s) AS cpu_s,
+                100.0 * sum(cpu_s) / sum(sampled_s) AS cpu_percent, max(cpu_percent) AS cpu_percent_max,
+                max(CASE WHEN from_first = 1 THEN rss_first_mib END) AS rss_first_mib,
+                max(rss_max_mib) AS rss_max_mib,
+                max(CASE WHEN from_last = 1 THEN rss_last_mib END) AS rss_last_mib,
+                sum(read_mib) AS read_mib, sum(written_mib) AS written_mib
+         FROM ordered GROUP BY daemon_id ORDER BY host, name, instance, pid",
         run,
         |row| {
             Ok(DaemonReport {
@@ -330,11 +337,11 @@ async fn daemons(
                 cpu_s: row.try_get("cpu_s")?,
                 cpu_percent: row.try_get("cpu_percent")?,
                 cpu_percent_max: row.try_get("cpu_percent_max")?,
-                rss_mib_first: row.try_get("rss_mib_first")?,
-                rss_mib_max: row.try_get("rss_mib_max")?,
-                rss_mib_last: row.try_get("rss_mib_last")?,
+                rss_first_mib: row.try_get("rss_first_mib")?,
+                rss_max_mib: row.try_get("rss_max_mib")?,
+                rss_last_mib: row.try_get("rss_last_mib")?,
                 read_mib: row.try_get("read_mib")?,
-                write_mib: row.try_get("write_mib")?,
+                written_mib: row.try_get("written_mib")?,
             })
         },
     )

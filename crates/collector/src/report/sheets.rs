@@ -154,11 +154,11 @@ fn daemons(daemons: &[DaemonReport]) -> Option<Sheet> {
             .figures("CPU s", cells(|one| figures::maybe_rate(one.cpu_s)))
             .figures("CPU %", cells(|one| figures::maybe_rate(one.cpu_percent)))
             .figures("CPU % max", cells(|one| figures::maybe_rate(one.cpu_percent_max)))
-            .figures("RSS MiB first", cells(|one| figures::maybe_rate(one.rss_mib_first)))
-            .figures("max", cells(|one| figures::maybe_rate(one.rss_mib_max)))
-            .figures("last", cells(|one| figures::maybe_rate(one.rss_mib_last)))
+            .figures("RSS MiB first", cells(|one| figures::maybe_rate(one.rss_first_mib)))
+            .figures("max", cells(|one| figures::maybe_rate(one.rss_max_mib)))
+            .figures("last", cells(|one| figures::maybe_rate(one.rss_last_mib)))
             .figures("read MiB", cells(|one| figures::maybe_rate(one.read_mib)))
-            .figures("written MiB", cells(|one| figures::maybe_rate(one.write_mib)))
+            .figures("written MiB", cells(|one| figures::maybe_rate(one.written_mib)))
             .note("CPU %: 100 is one CPU; mean over the steps, and of the step in which it was highest."),
     )
 }

@@ -63,6 +63,8 @@ impl Flag {
 /// The figures of a step.
 #[derive(Clone, Debug, Default)]
 pub struct StepResults {
+    /// The planned start, or the end of the ramp after it.
+    pub measured_from: Option<MeshMicros>,
     /// From the last start to the first moment any worker finished.
     pub all_active: Option<(MeshMicros, MeshMicros)>,
     /// When the last worker of the last task had done.

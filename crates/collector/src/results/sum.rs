@@ -113,7 +113,8 @@ impl StepSum {
     /// The last intervals and the figures.
     pub fn finish(mut self) -> (Vec<StepInterval>, StepResults) {
         let last = self.grid.take_before(i64::MAX);
-        let measured_from = |start: i64| self.ramp_end_us.map_or(start, |ramp| ramp.max(start));
+        let ramp_end = self.ramp_end_us;
+        let measured_from = |start: i64| ramp_end.map_or(start, |ramp| ramp.max(start));
         let all_active = self.together.and_then(|together| {
             let (from, until) = together.all_active()?;
             let from = measured_from(from);
@@ -138,6 +139,9 @@ impl StepSum {
             .collect();
         let tasks = self.task_results();
         let results = StepResults {
+            measured_from: self
+                .together
+                .map(|together| MeshMicros(measured_from(together.start_us))),
             all_active: all_active.map(|(from, until)| (MeshMicros(from), MeshMicros(until))),
             last_done: self.together.map(|t| MeshMicros(t.last_done_us)),
             max_skew_us: self

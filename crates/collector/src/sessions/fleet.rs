@@ -14,7 +14,7 @@ use crate::{
     model::{AgentId, HostId},
     store::{
         Store, StoreError,
-        rows::{NewAgent, NewHost},
+        rows::{AgentRow, NewAgent, NewHost},
     },
 };
 use benchmesh_proto::WIRE_VERSION;
@@ -114,6 +114,31 @@ pub struct Call {
     pub progress: Option<watch::Sender<Progress>>,
 }
 
+/// A question that is asked until the agent is lost.
+pub fn fleet_call(agent: AgentId, command: Command, loss_after: Duration) -> Call {
+    Call {
+        agent,
+        command,
+        loss_after,
+        deadline: None,
+        progress: None,
+    }
+}
+
+impl Call {
+    /// The same, with an answer expected within `deadline`.
+    pub fn within(mut self, deadline: Duration) -> Self {
+        self.deadline = Some(deadline);
+        self
+    }
+
+    /// The same, telling how far it is.
+    pub fn telling(mut self, progress: watch::Sender<Progress>) -> Self {
+        self.progress = Some(progress);
+        self
+    }
+}
+
 #[derive(Debug, Default)]
 struct State {
     members: BTreeMap<AgentId, Member>,
@@ -145,6 +170,17 @@ impl Fleet {
             changes: watch::Sender::new(0),
             numbers: AtomicU64::new(1),
         }))
+    }
+
+    /// Takes up agents of earlier times, so that those who are expected back can be waited for from now on.
+    pub fn remember(&self, agents: Vec<AgentRow>) {
+        let mut state = self.state();
+        for row in agents {
+            state
+                .members
+                .entry(row.id)
+                .or_insert_with(|| Member::remembered(row));
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -325,7 +361,7 @@ impl Fleet {
                 let (pending, reply) = self.wait_for(call);
                 let message = Outgoing::Command {
                     id: pending.id,
-                    command: call.command.clone(),
+                    command: Box::new(call.command.clone()),
                 };
                 let sent = tokio::select! {
                     sent = outgoing.send(message) => sent.is_ok(),
@@ -346,6 +382,28 @@ impl Fleet {
                         return Err(member.lost());
                     }
                 }
+            }
+        }
+    }
+
+    /// Resolves once the agent is lost.
+    pub async fn lost(&self, agent: AgentId, loss_after: Duration) -> CallError {
+        let mut changes = self.changes();
+        loop {
+            let lost_at = {
+                let state = self.state();
+                match state.members.get(&agent) {
+                    None => return CallError::Unknown { agent },
+                    Some(member) if member.live.is_some() => None,
+                    Some(member) if member.last_contact + loss_after <= Instant::now() => {
+                        return member.lost();
+                    }
+                    Some(member) => Some(member.last_contact + loss_after),
+                }
+            };
+            tokio::select! {
+                _ = changes.changed() => {}
+                () = sleep_until(lost_at.unwrap_or_else(Instant::now)), if lost_at.is_some() => {}
             }
         }
     }
@@ -579,7 +637,7 @@ impl State {
                 // ends, and the next Welcome says it.
                 let message = Outgoing::Command {
                     id: number,
-                    command: Command::Sampling(sampling),
+                    command: Box::new(Command::Sampling(sampling)),
                 };
                 number = number.wrapping_sub(1);
                 if live.outgoing.try_send(message).is_err() {

@@ -5,7 +5,10 @@ use super::{
     command::{Answer, CallError, Command, Progress, RefusalKind, Sampling},
     hello::Hello,
 };
-use crate::model::{AgentId, HostId, MeshMicros};
+use crate::{
+    model::{AgentId, HostId, MeshMicros},
+    store::rows::AgentRow,
+};
 use std::{collections::HashMap, net::IpAddr};
 use tokio::{
     sync::{mpsc, oneshot, watch},
@@ -23,7 +26,7 @@ pub enum Outgoing {
     },
     Command {
         id: u64,
-        command: Command,
+        command: Box<Command>,
     },
 }
 
@@ -64,6 +67,28 @@ pub(super) struct Member {
 }
 
 impl Member {
+    /// An agent of an earlier time that is not attached now.
+    pub fn remembered(row: AgentRow) -> Self {
+        Self {
+            id: row.id,
+            host: row.host,
+            hello: Hello {
+                uid: row.uid,
+                name: row.name,
+                version: row.version,
+                labels: serde_json::from_str(&row.labels_json).unwrap_or_default(),
+                ..Hello::default()
+            },
+            seen_at: None,
+            live: None,
+            sampling: Sampling::default(),
+            last_contact: Instant::now(),
+            last_seen: row.last_seen,
+            clock_error_us: 0,
+            round_trip_us: 0,
+        }
+    }
+
     /// Where peers reach it.
     pub fn address(&self) -> String {
         if !self.hello.advertised.is_empty() {

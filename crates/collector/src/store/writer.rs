@@ -10,6 +10,7 @@ mod group;
 pub(crate) use group::Pending;
 
 use super::error::StoreError;
+use super::lock::Lock;
 use crate::ingest::apply::{Ingest, PendingBatch};
 use futures::future::BoxFuture;
 use sqlx::SqliteConnection;
@@ -34,6 +35,7 @@ impl WriterHandle {
     pub(crate) fn start(
         connection: SqliteConnection,
         options: SqliteConnectOptions,
+        lock: Lock,
         ingest: Ingest,
     ) -> (Self, tokio::task::JoinHandle<()>) {
         let (writes, queued_writes) = mpsc::channel(QUEUED_WRITES);
@@ -47,7 +49,11 @@ impl WriterHandle {
             queued_batches,
             closing.clone(),
         );
-        let task = tokio::spawn(writer.run());
+        let task = tokio::spawn(async move {
+            writer.run().await;
+            // Only now may another collector have the database.
+            drop(lock);
+        });
         let handle = Self {
             writes,
             batches,

@@ -20,12 +20,20 @@ const LEGEND: &[(&str, &str)] = &[
         "cache-suspect",
         "read faster than the agents' network can carry: a cache answered",
     ),
-    ("partial", "not all agents took part to the end"),
-    ("late-start", "an agent started later than the others"),
     (
-        "stalled",
-        "an agent had no operation completed for a long time",
+        "no-overlap",
+        "not all agents were active at the same time, so no rate of all of them exists",
     ),
+    ("partial", "not all agents took part to the end"),
+    (
+        "errors",
+        "operations failed; table task_errors says which and why",
+    ),
+    (
+        "saturated",
+        "operations took longer than an hour; their latencies count as one hour",
+    ),
+    ("no-data", "no operation was measured"),
 ];
 
 /// Failed tasks that are spelled out.
@@ -50,6 +58,7 @@ pub(super) fn sheet(report: &Report) -> Sheet {
         return Sheet::titled("Results").note("No step has ended yet.");
     }
     let varying = varying(&report.steps);
+    let common = common(&report.steps);
     let any = |wanted: fn(&Line<'_>) -> bool| lines.iter().any(wanted);
     let of_step = |cell: &dyn Fn(&StepReport) -> String| -> Vec<String> {
         lines.iter().map(|(step, _)| cell(step)).collect()
@@ -93,8 +102,8 @@ pub(super) fn sheet(report: &Report) -> Sheet {
     }
     sheet = sheet
         .figures("errors", of_op(|op| figures::count(op.errors)))
-        .text_if_any("flags", of_step(&flags));
-    sheet.notes = notes(report);
+        .text_if_any("flags", of_step(&|step| flags(step, &common)));
+    sheet.notes = notes(report, &common);
     sheet
 }
 
@@ -152,13 +161,38 @@ fn cache(step: &StepReport) -> String {
     }
 }
 
-fn flags(step: &StepReport) -> String {
-    let mut flags = step.flags.clone();
-    if step.partial && !flags.iter().any(|flag| flag == "partial") {
-        flags.push("partial".to_owned());
+/// The flags that every one of several steps has: they are said once, beneath the table.
+fn common(steps: &[StepReport]) -> BTreeSet<&str> {
+    let [first, others @ ..] = steps else {
+        return BTreeSet::new();
+    };
+    if others.is_empty() {
+        return BTreeSet::new();
+    }
+    first
+        .flags
+        .iter()
+        .map(String::as_str)
+        .filter(|flag| {
+            others
+                .iter()
+                .all(|step| step.flags.iter().any(|one| one == flag))
+        })
+        .collect()
+}
+
+fn flags(step: &StepReport, common: &BTreeSet<&str>) -> String {
+    let mut flags: Vec<&str> = step
+        .flags
+        .iter()
+        .map(String::as_str)
+        .filter(|flag| !common.contains(flag))
+        .collect();
+    if step.partial && !step.flags.iter().any(|flag| flag == "partial") {
+        flags.push("partial");
     }
     if step.state != "done" {
-        flags.insert(0, step.state.clone());
+        flags.insert(0, &step.state);
     }
     flags.join(" ")
 }
@@ -170,7 +204,7 @@ fn mib_per_s(op: &OpReport) -> String {
     }
 }
 
-fn notes(report: &Report) -> Vec<String> {
+fn notes(report: &Report, common: &BTreeSet<&str>) -> Vec<String> {
     let steps = &report.steps;
     let mut notes = Vec::new();
     let latest = steps
@@ -188,7 +222,9 @@ fn notes(report: &Report) -> Vec<String> {
         let flagged = steps.iter().any(|step| {
             step.flags.iter().any(|one| one == flag) || (*flag == "partial" && step.partial)
         });
-        if flagged {
+        if common.contains(flag) {
+            notes.push(format!("{flag} (every step): {meaning}."));
+        } else if flagged {
             notes.push(format!("{flag}: {meaning}."));
         }
     }

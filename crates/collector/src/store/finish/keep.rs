@@ -98,11 +98,12 @@ pub(super) async fn results(
         flags.push(Flag::Partial.as_str());
     }
     sqlx::query(
-        "UPDATE steps SET flags = ?, partial = max(partial, ?), all_active_from_us = ?, all_active_until_us = ?,
-             last_done_us = ?, stale_batches = max(stale_batches - ?, 0) WHERE id = ?",
+        "UPDATE steps SET flags = ?, partial = max(partial, ?), measured_from_us = ?, all_active_from_us = ?,
+             all_active_until_us = ?, last_done_us = ?, stale_batches = max(stale_batches - ?, 0) WHERE id = ?",
     )
     .bind(serde_json::Value::from(flags).to_string())
     .bind(partial)
+    .bind(results.measured_from.map(|at| at.0))
     .bind(results.all_active.map(|(from, _)| from.0))
     .bind(results.all_active.map(|(_, until)| until.0))
     .bind(results.last_done.map(|at| at.0))
