@@ -31,6 +31,7 @@ pub async fn follow(
     on_interrupt: OnInterrupt,
 ) -> anyhow::Result<Option<Update>> {
     let mut sight = Sight::new(address, run);
+    let mut told = Told::default();
     let mut stopping = false;
     loop {
         let seen = tokio::select! {
@@ -46,7 +47,8 @@ pub async fn follow(
             }
         };
         match seen {
-            Seen::Update(update) => {
+            Seen::Update(mut update) => {
+                told.keep_news(&mut update);
                 progress.update(&update);
                 if update.state.is_end() {
                     return Ok(Some(*update));
@@ -55,8 +57,37 @@ pub async fn follow(
             Seen::Lost(reason) => progress.say(&format!(
                 "lost sight of the run ({reason}); it goes on, and {address} is dialled again"
             )),
-            Seen::Back => progress.say("the collector is back"),
+            Seen::Back => {
+                told.again();
+                progress.say("the collector is back");
+            }
         }
+    }
+}
+
+/// What has been shown already: after a lost connection the collector tells everything from the beginning.
+#[derive(Debug, Default)]
+struct Told {
+    step: u32,
+    messages: usize,
+    /// Messages of the new connection that were shown on an earlier one.
+    old: usize,
+}
+
+impl Told {
+    fn again(&mut self) {
+        self.old = self.messages;
+    }
+
+    fn keep_news(&mut self, update: &mut Update) {
+        update.finished.retain(|step| step.ordinal > self.step);
+        if let Some(last) = update.finished.last() {
+            self.step = last.ordinal;
+        }
+        let old = self.old.min(update.messages.len());
+        update.messages.drain(..old);
+        self.old -= old;
+        self.messages += update.messages.len();
     }
 }
 
@@ -169,5 +200,46 @@ async fn stop(address: String, run: String) {
         }
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::progress::words::tests::{done, update};
+
+    #[test]
+    fn after_a_lost_connection_only_news_are_told() {
+        let mut told = Told::default();
+        let mut first = update(RunState::Running);
+        first.finished = vec![done(1, "done"), done(2, "done")];
+        first.messages = vec!["one".into()];
+        told.keep_news(&mut first);
+        assert_eq!((first.finished.len(), first.messages.len()), (2, 1));
+        let mut second = update(RunState::Running);
+        second.messages = vec!["two".into()];
+        told.keep_news(&mut second);
+        assert_eq!(second.messages, ["two"]);
+        told.again();
+        let mut whole = update(RunState::Running);
+        whole.finished = vec![done(1, "done"), done(2, "done"), done(3, "done")];
+        whole.messages = ["one", "two", "three"].map(str::to_owned).into();
+        told.keep_news(&mut whole);
+        assert_eq!(whole.messages, ["three"]);
+        assert_eq!(whole.finished.iter().map(|step| step.ordinal).collect::<Vec<_>>(), [3]);
+    }
+
+    #[test]
+    fn the_end_of_a_run_is_the_end_of_the_command() {
+        for (state, partial, expected) in [
+            (RunState::Done, false, Outcome::Done),
+            (RunState::Done, true, Outcome::Partial),
+            (RunState::Stopped, true, Outcome::Partial),
+            (RunState::Failed, false, Outcome::RunFailed),
+        ] {
+            let mut last = update(state);
+            last.partial = partial;
+            assert_eq!(outcome(&last), expected);
+        }
     }
 }

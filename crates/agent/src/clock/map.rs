@@ -87,9 +87,9 @@ mod tests {
         #[test]
         fn nothing_overflows(offset in any::<i64>(), mono in any::<u64>(), mesh in any::<i64>()) {
             let map = map(offset);
-            map.to_mesh(MonoNanos(mono));
-            map.to_mono(MeshMicros(mesh));
-            map.error_us(MonoNanos(mono));
+            let _ = map.to_mesh(MonoNanos(mono));
+            let _ = map.to_mono(MeshMicros(mesh));
+            let _ = map.error_us(MonoNanos(mono));
         }
     }
 }

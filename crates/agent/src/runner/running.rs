@@ -9,7 +9,6 @@ use crate::spool::Entry;
 use crate::telemetry::{
     EndState, ErrorCount, MeshMicros, OpInterval, Row, TaskEnd, TaskId, clipped,
 };
-use benchmesh_workloads::clock::MonoNanos;
 use benchmesh_workloads::interval::{Interval, PERIOD};
 use benchmesh_workloads::task::{self, End, Task};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -167,10 +166,4 @@ fn task_end(
 
 fn micros(span: Duration) -> i64 {
     i64::try_from(span.as_micros()).unwrap_or(i64::MAX)
-}
-
-/// How much time is left until `start`.
-#[must_use]
-pub fn lead_us(start: MonoNanos, now: MonoNanos) -> i64 {
-    micros(start.since(now))
 }

@@ -10,7 +10,7 @@ use super::command::{
     Answer, Command, Ended, Outcome, Prepare, Progress, Refusal, RefusalKind, Request, Sampling,
 };
 use super::place;
-use super::running::{self, Running, Strings};
+use super::running::{Running, Strings};
 use super::voice::{Teller, Voice};
 use super::{Order, Surroundings};
 use crate::telemetry::{EndState, MeshMicros, TaskId};

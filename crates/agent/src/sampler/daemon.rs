@@ -20,7 +20,7 @@ use super::poll::{EndBell, Poll};
 use super::proc_file::{Buffer, Keeping, ProcFile};
 use super::rules::Called;
 use super::sampled::{DaemonSample, DaemonSeen};
-use super::switches::{SwitchCounts, Switches};
+use super::switches::SwitchCounts;
 
 /// Descriptors of one watched process: stat, statm, io, fd, pidfd, and status where it is read.
 pub(crate) const KEPT_PER_DAEMON: usize = 6;
@@ -34,6 +34,15 @@ pub(crate) enum Tree {
     Foreign,
 }
 
+/// Where the context switches of a process come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SwitchSource {
+    /// Told with each reading.
+    Kernel,
+    /// The process's `status`, which is true of a single thread only.
+    Status,
+}
+
 /// What all readings share.
 #[derive(Debug)]
 pub(crate) struct Means {
@@ -42,7 +51,8 @@ pub(crate) struct Means {
     pub(crate) tick: TickLength,
     pub(crate) page_bytes: u64,
     pub(crate) fd_sizes: FdSizes,
-    pub(crate) switches: Option<Switches>,
+    /// Whether switches are asked for apart, and `status` need not be read.
+    pub(crate) switches: SwitchSource,
     /// Said once per sampler, not once per daemon and second.
     pub(crate) said_io: bool,
 }
@@ -64,6 +74,8 @@ pub(crate) struct Daemon {
     cpu: CpuSplit,
     counters: Counters,
     latest: Option<DaemonSample>,
+    /// Its last sample was taken; it is about to be forgotten.
+    pub(crate) over: bool,
     complained: bool,
 }
 
@@ -116,8 +128,8 @@ impl Daemon {
             );
         }
         let status = match means.switches {
-            Some(_) => None,
-            None => optional(ProcFile::open(&directory.join("status"), keeping))?,
+            SwitchSource::Kernel => None,
+            SwitchSource::Status => optional(ProcFile::open(&directory.join("status"), keeping))?,
         };
         let open_files = OpenFiles::open(directory, means.fd_sizes, keeping).map_err(open_error)?;
         let live = means.tree == Tree::Live;
@@ -151,6 +163,7 @@ impl Daemon {
             cpu: CpuSplit::default(),
             counters: Counters::default(),
             latest: None,
+            over: false,
             complained: false,
         })
     }
@@ -167,8 +180,14 @@ impl Daemon {
         }
     }
 
-    pub(crate) fn read(&mut self, means: &mut Means, buffer: &mut Buffer) -> Reading {
-        match self.try_read(means, buffer) {
+    /// `switches` were read just before, by pid.
+    pub(crate) fn read(
+        &mut self,
+        switches: Option<SwitchCounts>,
+        means: &Means,
+        buffer: &mut Buffer,
+    ) -> Reading {
+        match self.try_read(switches, means, buffer) {
             Ok(reading) => reading,
             Err(Failure::Gone) => Reading::Ended(None),
             Err(Failure::Forbidden { file }) => {
@@ -182,13 +201,14 @@ impl Daemon {
         }
     }
 
-    fn try_read(&mut self, means: &mut Means, buffer: &mut Buffer) -> Result<Reading, Failure> {
+    fn try_read(
+        &mut self,
+        switches: Option<SwitchCounts>,
+        means: &Means,
+        buffer: &mut Buffer,
+    ) -> Result<Reading, Failure> {
         let at = MonoNanos::now();
         let total_ns = self.clock.and_then(CpuClock::read_ns);
-        let switches = means
-            .switches
-            .as_mut()
-            .and_then(|switches| switches.of(self.pid).ok());
         let statm = read(&self.statm, "statm", buffer, parse::statm)?;
         let io = match &self.io {
             Some(file) => match read(file, "io", buffer, parse::io) {

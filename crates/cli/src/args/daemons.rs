@@ -91,7 +91,7 @@ pub struct AgentArguments {
     #[arg(long, value_name = "RULE", value_parser = daemon_rule)]
     pub watch: Vec<DaemonRule>,
     /// How often daemons and the host are sampled, from 100ms on
-    #[arg(long, value_name = "SPAN", default_value = "1s", value_parser = span)]
+    #[arg(long, value_name = "SPAN", value_parser = span, default_value = "1s")]
     pub sample_period: Duration,
     /// Speak to a collector on another machine without TLS: only on a network that you trust
     #[arg(long)]

@@ -144,6 +144,12 @@ impl Writer {
             self.gather(&mut group);
             self.commit(group).await;
         }
+        let checkpoint = sqlx::query("PRAGMA wal_checkpoint(TRUNCATE)")
+            .execute(&mut self.connection)
+            .await;
+        if let Err(error) = checkpoint {
+            tracing::debug!(%error, "the WAL stays; the next to open the database takes it in");
+        }
         if let Err(error) = self.connection.close().await {
             tracing::warn!(%error, "the database was not closed cleanly; what was committed is safe");
         }
