@@ -112,7 +112,8 @@ fn send(nodes: &Nodes, params: &Params, port: u16) -> (TaskEnd, u64) {
         let sending = scope.spawn(|| {
             nodes.enter(0);
             let mut task = Task::prepare(&spec, &PrepareControl::silent()).unwrap();
-            task.arm(MonoNanos::now().saturating_add(Duration::from_millis(20))).unwrap();
+            task.arm(MonoNanos::now().saturating_add(Duration::from_millis(20)))
+                .unwrap();
             let mut bytes = 0;
             let end = task.run_to_end(&mut |interval| bytes += interval.bytes);
             (end, bytes)
@@ -138,6 +139,9 @@ fn a_shaped_link_is_reported_as_fast_as_it_is() {
             (share - 1.0).abs() <= TOLERANCE,
             "{streams} streams of {bs}: {share:.4} of the payload's share in {seconds:.2} s"
         );
-        assert!(seconds < 6.0, "{streams} streams of {bs} took {seconds:.2} s to end");
+        assert!(
+            seconds < 6.0,
+            "{streams} streams of {bs} took {seconds:.2} s to end"
+        );
     }
 }
