@@ -1,1 +1,5 @@
-fn main() {}
+//! The one binary: everything is in `benchmesh_cli` and the crates beneath.
+
+fn main() -> std::process::ExitCode {
+    benchmesh_cli::main()
+}

@@ -1,1 +1,59 @@
-//! placeholder
+//! The commands of benchmesh: arguments, terminal tables, progress. Thin: what is measured, planned, stored and reported
+//! is done by the crates beneath.
+//!
+//! Results go to standard output, everything else to standard error. `--format json` is one valid document whatever
+//! goes wrong. Exit codes: 0 done, 1 failed, 2 wrong usage or plan, 3 done but partial.
+
+mod args;
+mod client;
+mod command;
+mod failure;
+mod follow;
+mod interrupts;
+mod logging;
+mod output;
+mod progress;
+mod quickstart;
+mod terminal;
+
+use args::Arguments;
+use clap::Parser;
+use clap::error::ErrorKind;
+use failure::Outcome;
+use std::process::ExitCode;
+
+/// Parses the command line, does what it says, and maps what came of it to an exit code.
+pub fn main() -> ExitCode {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => return refuse(&error),
+    };
+    logging::start(&arguments.command);
+    let json = arguments.command.answers_in_json();
+    match command::execute(arguments.command) {
+        Ok(outcome) => outcome.exit_code(),
+        Err(error) if failure::reader_left(&error) => Outcome::Done.exit_code(),
+        Err(error) => {
+            failure::tell(&error, json);
+            failure::exit_code(&error)
+        }
+    }
+}
+
+/// Help and the version are answers; anything else is wrong usage.
+fn refuse(error: &clap::Error) -> ExitCode {
+    let asked = matches!(
+        error.kind(),
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion
+    );
+    if !asked && output::json_was_asked(std::env::args_os()) {
+        output::json_error(&error.render().to_string(), failure::WRONG_USAGE);
+    }
+    // A closed standard output or error leaves nobody to tell.
+    let _ = error.print();
+    if asked {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(failure::WRONG_USAGE)
+    }
+}

@@ -6,12 +6,17 @@
 //! but for operations that fail.
 
 pub mod clock;
+pub mod copy;
+pub mod files;
 pub mod histogram;
 pub mod interval;
-
+pub mod io;
+pub mod memory;
+pub mod network;
 pub mod null;
 pub mod op;
 pub mod params;
+pub mod random;
 pub mod recorder;
 pub mod sandbox;
 pub mod task;

@@ -61,11 +61,20 @@ pub fn parse<T: DeserializeOwned>(
     }
     serde_path_to_error::deserialize(Value::Object(map.clone())).map_err(|error| {
         let path = error.path().to_string();
+        let message = error.into_inner().to_string();
+        if let Some(key) = missing(&message) {
+            return ParamError::of(key, format!("workload `{workload}` needs it"));
+        }
         ParamError {
             key: (path != ".").then_some(path),
-            message: error.into_inner().to_string(),
+            message,
         }
     })
+}
+
+/// The key that serde says is missing.
+fn missing(message: &str) -> Option<&str> {
+    message.strip_prefix("missing field `")?.strip_suffix('`')
 }
 
 fn unknown(workload: &str, keys: &[KeyInfo], key: &str) -> String {
@@ -168,6 +177,6 @@ mod tests {
             Some("numjobs"),
             "expected u32",
         );
-        check(r#"{"numjobs": 1}"#, None, "missing field `size`");
+        check(r#"{"numjobs": 1}"#, Some("size"), "needs it");
     }
 }

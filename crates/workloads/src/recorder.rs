@@ -123,7 +123,11 @@ impl Recorder {
     /// Records an operation that succeeded.
     #[inline]
     pub fn end(&mut self, op: Op, began: MonoNanos, bytes: u64) {
-        let now = MonoNanos::now();
+        self.end_at(MonoNanos::now(), op, began, bytes);
+    }
+
+    #[inline(always)]
+    fn end_at(&mut self, now: MonoNanos, op: Op, began: MonoNanos, bytes: u64) {
         self.link.hide();
         if now >= self.boundary {
             self.roll(op, began, now);
@@ -145,7 +149,16 @@ impl Recorder {
         began: MonoNanos,
         facts: &ErrorFacts<'_>,
     ) -> Result<(), OpError> {
-        let now = MonoNanos::now();
+        self.error_at(MonoNanos::now(), op, began, facts)
+    }
+
+    fn error_at(
+        &mut self,
+        now: MonoNanos,
+        op: Op,
+        began: MonoNanos,
+        facts: &ErrorFacts<'_>,
+    ) -> Result<(), OpError> {
         self.link.hide();
         if now >= self.boundary {
             self.roll(op, began, now);
@@ -165,6 +178,18 @@ impl Recorder {
     #[inline]
     pub fn should_stop(&self) -> bool {
         self.last >= self.until || self.stop.load(Ordering::Relaxed)
+    }
+
+    /// Whether it was told to end, whatever the time.
+    #[inline]
+    pub fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    /// The end of the runtime; beyond all time when there is none.
+    #[inline]
+    pub fn until(&self) -> MonoNanos {
+        self.until
     }
 
     /// Whether this load runs for a time rather than through its data once.
@@ -245,4 +270,4 @@ const _: () = assert!(
 );
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

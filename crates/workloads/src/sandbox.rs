@@ -112,7 +112,7 @@ fn canonical(path: &Path) -> Result<PathBuf, SandboxError> {
 }
 
 /// Opens a canonical directory. A symlink that has taken a component's place since is refused.
-fn open_canonical(path: &Path) -> Result<Dir, SandboxError> {
+pub(crate) fn open_canonical(path: &Path) -> Result<Dir, SandboxError> {
     let opening = |errno| SandboxError::io("open", path, errno);
     let root = rustix::fs::openat(CWD, "/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
     let root: OwnedFd = root.map_err(opening)?;

@@ -100,7 +100,7 @@ pub trait Workload: Sync {
     /// Validates everything that can be known without the target.
     fn check(&self, mode: &str, params: &Params) -> Result<Footprint, ParamError>;
 
-    /// One task of it. Nothing is touched yet.
+    /// One task of it; makes no more than its directory.
     fn load(&self, spec: &TaskSpec) -> Result<Box<dyn Load>, TaskError>;
 
     /// The receiving end, for workloads that need a peer.
@@ -180,7 +180,13 @@ pub struct Received {
 
 /// Every workload there is, in the order that documentation lists them.
 pub fn registry() -> &'static [&'static dyn Workload] {
-    &[&crate::null::Null]
+    &[
+        &crate::files::Files,
+        &crate::io::Io,
+        &crate::copy::Copy,
+        &crate::network::Network,
+        &crate::null::Null,
+    ]
 }
 
 /// The workload of that name.

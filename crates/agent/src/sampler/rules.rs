@@ -45,7 +45,8 @@ pub enum RuleError {
 }
 
 impl DaemonRule {
-    fn check(&self) -> Result<(), RuleError> {
+    /// The first mistake in it.
+    pub fn check(&self) -> Result<(), RuleError> {
         if self.name.trim().is_empty() {
             return Err(RuleError::NoName);
         }

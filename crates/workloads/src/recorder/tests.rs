@@ -1,1 +1,253 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+use super::*;
+use proptest::prelude::*;
+
+pub(crate) const PERIOD_NS: u64 = 1000;
+
+/// A recorder whose planned start is instant 0 and whose periods are 1000 ns, for injected instants.
+pub(crate) fn recorder(ramp_ns: u64) -> (Recorder, Taker) {
+    let (mut recorder, taker) = pair(Settings {
+        ops: &[Op::Read, Op::Write],
+        timing: Timing {
+            ramp: (ramp_ns > 0).then_some(Duration::from_nanos(ramp_ns)),
+            runtime: None,
+        },
+        period: Duration::from_nanos(PERIOD_NS),
+        stop: Arc::default(),
+    });
+    recorder.set_start(MonoNanos(0));
+    (recorder, taker)
+}
+
+impl Recorder {
+    /// Records an operation that lasted from `began` to `ended`.
+    pub(crate) fn record(&mut self, op: Op, began: u64, ended: u64) {
+        self.end_at(MonoNanos(ended), op, MonoNanos(began), 10);
+    }
+
+    /// Shows an operation as in flight since `began`.
+    pub(crate) fn announce(&mut self, op: Op, began: u64) {
+        self.link.show(op, MonoNanos(began));
+    }
+}
+
+/// What came out: index, periods, ramp, and per kind operations, errors and in flight.
+#[derive(Debug, PartialEq)]
+struct Seen {
+    index: u64,
+    periods: u32,
+    ramp: bool,
+    ops: [u64; 2],
+    errors: u64,
+    in_flight: [u32; 2],
+}
+
+fn take(taker: &Taker) -> Vec<Seen> {
+    let mut seen = Vec::new();
+    taker.take(&mut |buffer| {
+        let [read, write] = &buffer.series[..] else {
+            panic!("two kinds")
+        };
+        assert_eq!(read.bytes, 10 * read.service.count());
+        seen.push(Seen {
+            index: buffer.index,
+            periods: buffer.periods,
+            ramp: buffer.ramp,
+            ops: [read.service.count(), write.service.count()],
+            errors: read.errors + write.errors,
+            in_flight: [read.in_flight, write.in_flight],
+        });
+    });
+    seen
+}
+
+fn seen(index: u64, periods: u32, ops: [u64; 2], in_flight: [u32; 2]) -> Seen {
+    Seen {
+        index,
+        periods,
+        ramp: false,
+        ops,
+        errors: 0,
+        in_flight,
+    }
+}
+
+#[test]
+fn an_operation_belongs_to_the_period_in_which_it_ended() {
+    let (mut recorder, taker) = recorder(0);
+    recorder.record(Op::Read, 0, 10);
+    recorder.record(Op::Write, 10, 999);
+    assert_eq!((take(&taker), taker.handed_over()), (vec![], 0));
+    recorder.record(Op::Read, 999, 1000);
+    assert_eq!(take(&taker), [seen(0, 1, [1, 1], [1, 0])]);
+    assert_eq!(taker.handed_over(), 1);
+    recorder.record(Op::Write, 5200, 5300);
+    assert_eq!(take(&taker), [seen(1, 1, [1, 0], [0, 0])]);
+    assert_eq!(taker.handed_over(), 5);
+    recorder.finish();
+    assert_eq!(take(&taker), [seen(5, 1, [0, 1], [0, 0])]);
+    assert_eq!(taker.handed_over(), u64::MAX);
+}
+
+#[test]
+fn without_a_clean_buffer_the_interval_widens() {
+    let (mut recorder, taker) = recorder(0);
+    for period in 0..10 {
+        recorder.record(Op::Read, period * PERIOD_NS, period * PERIOD_NS + 5);
+    }
+    let early = take(&taker);
+    assert_eq!(early.len(), BUFFERS - 1);
+    recorder.record(Op::Read, 12_000, 12_001);
+    recorder.finish();
+    let late = take(&taker);
+    assert_eq!(
+        late,
+        [seen(3, 7, [7, 0], [0, 0]), seen(12, 1, [1, 0], [0, 0])]
+    );
+}
+
+#[test]
+fn the_ramp_ends_within_a_period_and_without_a_clean_buffer() {
+    let (mut recorder, taker) = recorder(4500);
+    for at in [5, 1005, 2005, 3005, 4005, 4499, 4501] {
+        recorder.record(Op::Read, at, at);
+    }
+    recorder.finish();
+    let seen = take(&taker);
+    assert_eq!(seen.iter().map(|s| s.ops[0]).sum::<u64>(), 7);
+    let last = seen.last().unwrap();
+    assert_eq!((last.ramp, last.index, last.ops[0]), (false, 4, 1));
+    assert!(seen[..seen.len() - 1].iter().all(|s| s.ramp));
+}
+
+#[test]
+fn what_is_in_flight_can_be_seen() {
+    let (mut recorder, taker) = recorder(0);
+    assert_eq!(taker.in_flight(), None);
+    let began = recorder.begin_as(Op::Write);
+    let op = Op::Write;
+    assert_eq!(taker.in_flight(), Some(InFlightOp { op, since: began }));
+    recorder.end(Op::Write, began, 0);
+    assert_eq!(taker.in_flight(), None);
+    recorder.begin();
+    assert_eq!(taker.in_flight().unwrap().op, Op::Read);
+    recorder.idle();
+    assert_eq!(taker.in_flight(), None);
+}
+
+#[test]
+fn it_stops_when_told_and_when_its_time_is_over() {
+    let settings = Settings {
+        ops: &[Op::Null],
+        timing: Timing {
+            ramp: Some(Duration::from_nanos(100)),
+            runtime: Some(Duration::from_nanos(1000)),
+        },
+        period: Duration::from_secs(1),
+        stop: Arc::default(),
+    };
+    let stop = Arc::clone(&settings.stop);
+    let (mut recorder, _taker) = pair(settings);
+    recorder.set_start(MonoNanos(0));
+    recorder.record(Op::Null, 0, 1099);
+    assert!(!recorder.should_stop());
+    stop.store(true, Ordering::Relaxed);
+    assert!(recorder.should_stop());
+    stop.store(false, Ordering::Relaxed);
+    recorder.record(Op::Null, 0, 1100);
+    assert!(recorder.should_stop());
+}
+
+#[test]
+fn errors_are_counted_in_their_period() {
+    let (mut recorder, taker) = recorder(0);
+    let facts = ErrorFacts {
+        errno: libc::EIO,
+        path: "f",
+        offset: None,
+    };
+    for at in [10, 1010] {
+        recorder
+            .error_at(MonoNanos(at), Op::Read, MonoNanos(0), &facts)
+            .unwrap();
+    }
+    let errors = recorder.finish();
+    assert_eq!((errors.len(), errors[0].count), (1, 2));
+    let counts: Vec<_> = take(&taker)
+        .iter()
+        .map(|s| (s.index, s.errors, s.ops))
+        .collect();
+    assert_eq!(counts, [(0, 1, [0, 0]), (1, 1, [0, 0])]);
+}
+
+#[test]
+#[should_panic(expected = "not in its list of operations")]
+fn an_operation_that_was_not_announced_is_a_mistake() {
+    recorder(0).0.record(Op::Copy, 0, 1);
+}
+
+#[test]
+fn the_harness_costs_something_and_not_much() {
+    let cost = harness_ns_per_op();
+    assert!((1..50_000).contains(&cost), "{cost}");
+}
+
+/// An operation, and whether the taker comes after it.
+#[derive(Debug, Clone)]
+struct Act {
+    pause: u64,
+    lasts: u64,
+    writes: bool,
+    takes: bool,
+}
+
+fn acts() -> impl Strategy<Value = Vec<Act>> {
+    let short_or_long = || prop_oneof![4 => 0_u64..300, 1 => 0_u64..4000];
+    let act = (
+        short_or_long(),
+        short_or_long(),
+        any::<bool>(),
+        prop::bool::weighted(0.3),
+    );
+    let act = act.prop_map(|(pause, lasts, writes, takes)| Act {
+        pause,
+        lasts,
+        writes,
+        takes,
+    });
+    prop::collection::vec(act, 0..200)
+}
+
+proptest! {
+    /// Against a model that only keeps a list: nothing is lost, and everything is where it belongs.
+    #[test]
+    fn nothing_is_lost_whenever_the_taker_comes(acts in acts(), ramp in prop_oneof![Just(0_u64), 1_u64..20_000]) {
+        let (mut recorder, taker) = recorder(ramp);
+        let (mut model, mut taken) = (Vec::new(), Vec::new());
+        let mut now = 0;
+        for act in acts {
+            let began = now + act.pause;
+            now = began + act.lasts;
+            let op = if act.writes { Op::Write } else { Op::Read };
+            recorder.record(op, began, now);
+            model.push((now, op));
+            if act.takes {
+                taken.extend(take(&taker));
+            }
+        }
+        recorder.finish();
+        taken.extend(take(&taker));
+        let mut end = 0;
+        for part in &taken {
+            prop_assert!(part.index >= end || (part.index + 1 == end && !part.ramp), "{taken:?}");
+            end = part.index + u64::from(part.periods);
+            let within = |at: u64| {
+                (part.index..end).contains(&(at / PERIOD_NS)) && (at < ramp) == part.ramp
+            };
+            let count = |op| model.iter().filter(|(at, kind)| *kind == op && within(*at)).count() as u64;
+            prop_assert_eq!(part.ops, [count(Op::Read), count(Op::Write)]);
+        }
+        let total: u64 = taken.iter().map(|part| part.ops[0] + part.ops[1]).sum();
+        prop_assert_eq!(total, model.len() as u64);
+    }
+}

@@ -125,6 +125,11 @@ pub(super) fn open_beneath(
     if !has_openat2() {
         return open_by_component(dir.as_fd(), path, flags, mode);
     }
+    // Unlike openat, openat2 refuses a mode where nothing can be created.
+    let mode = match flags.contains(OFlags::CREATE) {
+        true => mode,
+        false => Mode::empty(),
+    };
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     loop {
         match rustix::fs::openat2(dir, path, flags, mode, resolve) {

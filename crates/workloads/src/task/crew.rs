@@ -118,7 +118,7 @@ fn await_openings(
             Err(RecvTimeoutError::Timeout) => control.check()?,
             Err(RecvTimeoutError::Disconnected) => {
                 return Err(TaskError::Died {
-                    worker: workers,
+                    worker: u32::try_from(takers.len()).unwrap_or(workers),
                     message: "it ended without a word".to_owned(),
                 });
             }
@@ -153,6 +153,7 @@ fn live(
     let meter = UsageMeter::of_this_thread();
     opened.send((index, Ok(taker))).ok()?;
     drop(opened);
+    let _ended = Ended(gate);
 
     let end = gate.wait_start().map(|(start, started)| {
         recorder.set_start(start);
@@ -171,9 +172,16 @@ fn live(
     if end.as_ref().is_some_and(|end| end.failure.is_some()) {
         gate.end_load();
     }
-    drop(worker);
-    gate.one_ended();
     end
+}
+
+/// Tells the gate that a worker is gone, however it went.
+struct Ended<'a>(&'a Gate);
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        self.0.one_ended();
+    }
 }
 
 fn work(index: u32, worker: &mut dyn Worker, recorder: &mut recorder::Recorder) -> Option<String> {

@@ -1,1 +1,287 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+use super::*;
+use crate::recorder::{OpError, Recorder};
+use crate::workload::{Params, Timing, Worker};
+use serde_json::json;
+use std::sync::Barrier;
+use std::sync::atomic::AtomicBool;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+
+/// A load whose workers do what a function says.
+struct Fake<F> {
+    workers: u32,
+    timing: Timing,
+    act: Arc<F>,
+    opens: fn(u32) -> Result<(), TaskError>,
+}
+
+struct FakeWorker<F> {
+    index: u32,
+    act: Arc<F>,
+}
+
+impl<F> Load for Fake<F>
+where
+    F: Fn(u32, &mut Recorder) -> Result<(), OpError> + Send + Sync + 'static,
+{
+    fn workers(&self) -> u32 {
+        self.workers
+    }
+
+    fn timing(&self) -> Timing {
+        self.timing
+    }
+
+    fn prepare(&self, _control: &PrepareControl) -> Result<(), TaskError> {
+        Ok(())
+    }
+
+    fn worker(&self, index: u32) -> Result<Box<dyn Worker>, TaskError> {
+        (self.opens)(index)?;
+        let act = Arc::clone(&self.act);
+        Ok(Box::new(FakeWorker { index, act }))
+    }
+}
+
+impl<F> Worker for FakeWorker<F>
+where
+    F: Fn(u32, &mut Recorder) -> Result<(), OpError> + Send + Sync,
+{
+    fn run(&mut self, recorder: &mut Recorder) -> Result<(), OpError> {
+        (self.act)(self.index, recorder)
+    }
+}
+
+fn prepared<F>(workers: u32, act: F) -> Task
+where
+    F: Fn(u32, &mut Recorder) -> Result<(), OpError> + Send + Sync + 'static,
+{
+    let load = Fake {
+        workers,
+        timing: Timing::default(),
+        act: Arc::new(act),
+        opens: |_| Ok(()),
+    };
+    Task::prepare_load(Arc::new(load), &[Op::Null], &PrepareControl::silent()).unwrap()
+}
+
+fn soon() -> MonoNanos {
+    MonoNanos::now().saturating_add(Duration::from_millis(20))
+}
+
+fn run(mut task: Task) -> (TaskEnd, Vec<Interval>) {
+    task.arm(soon()).unwrap();
+    let mut intervals = Vec::new();
+    let end = task.run_to_end(&mut |interval| intervals.push(interval));
+    (end, intervals)
+}
+
+fn one_op(recorder: &mut Recorder) {
+    let began = recorder.begin();
+    recorder.end(Op::Null, began, 7);
+}
+
+fn until_stopped(_index: u32, recorder: &mut Recorder) -> Result<(), OpError> {
+    while !recorder.should_stop() {
+        one_op(recorder);
+    }
+    Ok(())
+}
+
+#[test]
+fn workers_start_together_and_all_they_did_comes_out() {
+    let task = prepared(3, |index, recorder| {
+        for _ in 0..=index {
+            one_op(recorder);
+        }
+        Ok(())
+    });
+    let (end, intervals) = run(task);
+    assert_eq!((end.state, end.workers, end.error), (End::Done, 3, None));
+    assert!(end.planned_start <= end.last_start && end.first_done <= end.ended);
+    let total = |pick: fn(&Interval) -> u64| intervals.iter().map(pick).sum::<u64>();
+    assert_eq!((total(|i| i.ops), total(|i| i.bytes)), (6, 42));
+    assert!(end.harness_ns_per_op > 0);
+}
+
+#[test]
+fn null_runs_through_the_registry_for_its_time() {
+    let params = json!({"numjobs": 2, "runtime": "30ms", "ramp_time": "10ms"});
+    let spec = TaskSpec::new("null", "run", params.as_object().unwrap().clone());
+    let task = Task::prepare(&spec, &PrepareControl::silent()).unwrap();
+    let (end, intervals) = run(task);
+    assert_eq!(end.state, End::Done);
+    assert!(end.ended.since(end.planned_start) >= Duration::from_millis(40));
+    let ops = |ramp| {
+        intervals
+            .iter()
+            .filter(|i| i.ramp == ramp)
+            .map(|i| i.ops)
+            .sum::<u64>()
+    };
+    assert!(ops(true) > 0 && ops(false) > 0);
+    assert!(end.cpu_user + end.cpu_system > Duration::ZERO);
+}
+
+#[test]
+fn a_load_without_end_stops_when_told() {
+    let task = prepared(2, until_stopped);
+    let stopper = task.stopper();
+    let (end, intervals) = std::thread::scope(|scope| {
+        let running = scope.spawn(|| run(task));
+        while stopper.in_flight().is_empty() {
+            std::thread::yield_now();
+        }
+        stopper.stop();
+        running.join().unwrap()
+    });
+    assert_eq!((end.state, end.error), (End::Stopped, None));
+    assert!(intervals.iter().all(|interval| interval.ops > 0));
+}
+
+#[test]
+fn an_operation_in_flight_is_seen_until_it_ends() {
+    let (release, released): (SyncSender<()>, Receiver<()>) = sync_channel(0);
+    let released = std::sync::Mutex::new(released);
+    let mut task = prepared(1, move |_, recorder| {
+        let began = recorder.begin();
+        released.lock().unwrap().recv().unwrap();
+        recorder.end(Op::Null, began, 0);
+        Ok(())
+    });
+    let stopper = task.stopper();
+    let start = soon();
+    task.arm(start).unwrap();
+    let running = std::thread::spawn(move || task.run_to_end(&mut |_| {}));
+    let seen = loop {
+        if let [seen] = stopper.in_flight()[..] {
+            break seen;
+        }
+        std::thread::yield_now();
+    };
+    assert_eq!((seen.worker, seen.op), (0, Op::Null));
+    assert!(seen.since >= start);
+    release.send(()).unwrap();
+    assert_eq!(running.join().unwrap().state, End::Done);
+    assert_eq!(stopper.in_flight(), []);
+}
+
+#[test]
+fn a_task_stopped_before_its_start_ends_at_once() {
+    let mut task = prepared(2, until_stopped);
+    let start = MonoNanos::now().saturating_add(Duration::from_secs(3600));
+    let lead = task.arm(start).unwrap();
+    assert!(lead > Duration::from_secs(3599));
+    task.stopper().stop();
+    assert_eq!(task.run_to_end(&mut |_| {}).state, End::Stopped);
+
+    let unarmed = prepared(2, until_stopped);
+    assert_eq!(unarmed.run_to_end(&mut |_| {}).state, End::Stopped);
+}
+
+#[test]
+fn a_start_instant_in_the_past_is_refused_and_a_later_one_taken() {
+    let mut task = prepared(1, |_, recorder| {
+        one_op(recorder);
+        Ok(())
+    });
+    let past = MonoNanos::now().saturating_sub(Duration::from_millis(3));
+    let late = task.arm(past).unwrap_err();
+    assert!(late.by >= Duration::from_millis(3));
+    assert_eq!(run(task).0.state, End::Done);
+}
+
+#[test]
+fn a_worker_that_fails_or_panics_fails_the_task_and_stops_the_others() {
+    let failing = prepared(2, |index, recorder| match index {
+        0 => until_stopped(index, recorder),
+        _ => Err(OpError::Broken {
+            what: "the cable".to_owned(),
+        }),
+    });
+    let (end, _) = run(failing);
+    assert_eq!(end.state, End::Failed);
+    assert_eq!(end.error.unwrap(), "worker 1: the cable");
+
+    let panicking = prepared(2, |index, recorder| {
+        one_op(recorder);
+        assert!(index == 0, "tripped over {index}");
+        until_stopped(index, recorder)
+    });
+    let (end, intervals) = run(panicking);
+    assert_eq!(end.state, End::Failed);
+    assert_eq!(end.error.unwrap(), "worker 1 died: tripped over 1");
+    assert!(intervals.iter().map(|interval| interval.ops).sum::<u64>() >= 2);
+}
+
+#[test]
+fn a_worker_that_cannot_open_fails_the_preparation() {
+    let check = |opens: fn(u32) -> Result<(), TaskError>, part: &str| {
+        let load = Fake {
+            workers: 3,
+            timing: Timing::default(),
+            act: Arc::new(until_stopped),
+            opens,
+        };
+        let control = PrepareControl::silent();
+        let error = Task::prepare_load(Arc::new(load), &[Op::Null], &control).unwrap_err();
+        assert!(error.in_full().contains(part), "{}", error.in_full());
+    };
+    let no_door = |index| match index {
+        1 => Err(TaskError::Unfit {
+            why: "no door".to_owned(),
+        }),
+        _ => Ok(()),
+    };
+    check(no_door, "the target cannot do this: no door");
+    check(
+        |index| panic!("stuck {index}"),
+        "died while it was being prepared: stuck",
+    );
+}
+
+#[test]
+fn a_preparation_can_be_cancelled_while_workers_open() {
+    let control = PrepareControl::new(Arc::new(AtomicBool::new(true)), |_| {});
+    let load = Fake {
+        workers: 1,
+        timing: Timing::default(),
+        act: Arc::new(until_stopped),
+        opens: |_| Ok(()),
+    };
+    let error = Task::prepare_load(Arc::new(load), &[Op::Null], &control).unwrap_err();
+    assert!(matches!(error, TaskError::Cancelled));
+}
+
+#[test]
+fn dropping_a_task_ends_its_workers() {
+    let barrier = Arc::new(Barrier::new(2));
+    let gone = Arc::clone(&barrier);
+    struct Last(Arc<Barrier>);
+    impl Drop for Last {
+        fn drop(&mut self) {
+            self.0.wait();
+        }
+    }
+    let last = Last(gone);
+    let task = prepared(1, move |_, _| {
+        let _ = &last;
+        Ok(())
+    });
+    let waiting = std::thread::spawn(move || barrier.wait());
+    drop(task);
+    waiting.join().unwrap();
+}
+
+#[test]
+fn unknown_workloads_and_modes_are_refused() {
+    let prepare = |workload, mode| {
+        let spec = TaskSpec::new(workload, mode, Params::new());
+        Task::prepare(&spec, &PrepareControl::silent())
+            .unwrap_err()
+            .in_full()
+    };
+    assert_eq!(prepare("nul", "run"), "there is no workload `nul`");
+    assert!(prepare("null", "walk").contains("no mode `walk`; it has run"));
+    assert!(prepare("io", "read").contains("`size`"));
+}

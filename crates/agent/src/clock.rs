@@ -1,0 +1,48 @@
+//! Mesh time on this host: how far the agent's monotonic clock is from the collector's, and how well that is known.
+//!
+//! [`Filter`] turns exchanges of four time stamps into an [`Estimate`]; a [`MeshMap`] is one frozen copy of it, which a
+//! task takes once, so that its instants never bend. It knows nothing of streams: `session` sends the probes, and gives
+//! the estimate to the others through a watch channel.
+
+mod filter;
+mod map;
+
+pub use filter::{Estimate, Exchange, Filter};
+pub use map::MeshMap;
+
+use crate::telemetry::ClockOffset;
+use benchmesh_workloads::clock::MonoNanos;
+use rustix::time::{ClockId, clock_gettime};
+use std::time::Duration;
+
+/// How fast two clocks may part: 100 ppm, the worst that an undisciplined crystal does.
+pub const DRIFT_PER_SECOND_NS: u64 = 100_000;
+
+/// Probes at the start of a session, and their distance.
+pub const BURST: u32 = 8;
+/// Distance of the probes in the first burst.
+pub const BURST_EVERY: Duration = Duration::from_millis(20);
+/// Distance of the probes after it.
+pub const PROBE_EVERY: Duration = Duration::from_secs(1);
+/// How often the offset is put into the telemetry.
+pub const OFFSET_EVERY: Duration = Duration::from_secs(10);
+
+/// The row that says what is known of the clocks at `now`.
+#[must_use]
+pub fn offset_row(estimate: &Estimate, now: MonoNanos) -> ClockOffset {
+    let at = estimate.map.to_mesh(now);
+    ClockOffset {
+        at,
+        offset_us: wall_us().saturating_sub(at.0),
+        error_us: estimate.map.error_us(now),
+        round_trip_us: i64::try_from(estimate.round_trip_ns / 1000).unwrap_or(i64::MAX),
+    }
+}
+
+/// The wall clock, in microseconds since the Unix epoch.
+fn wall_us() -> i64 {
+    let now = clock_gettime(ClockId::Realtime);
+    now.tv_sec
+        .saturating_mul(1_000_000)
+        .saturating_add(now.tv_nsec / 1000)
+}

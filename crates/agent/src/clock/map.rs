@@ -1,0 +1,95 @@
+//! One frozen mapping between the agent's monotonic clock and mesh time.
+//!
+//! It is a shift, so both ways are monotonic and lose nothing but the nanoseconds below a microsecond.
+
+use super::DRIFT_PER_SECOND_NS;
+use crate::telemetry::MeshMicros;
+use benchmesh_workloads::clock::MonoNanos;
+
+const NANOS_PER_SECOND: u128 = 1_000_000_000;
+
+/// Mesh time, less the agent's monotonic clock, as it was known at one instant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MeshMap {
+    pub(super) offset_ns: i64,
+    /// When the exchange was made that it stands on.
+    pub(super) measured: MonoNanos,
+    /// Half the round trip of that exchange: the offset cannot be further off at that instant.
+    pub(super) half_trip_ns: u64,
+}
+
+impl MeshMap {
+    /// The instant in mesh time, rounded down.
+    #[must_use]
+    pub fn to_mesh(self, at: MonoNanos) -> MeshMicros {
+        let ns = i128::from(at.0) + i128::from(self.offset_ns);
+        MeshMicros(clamp(ns.div_euclid(1000)))
+    }
+
+    /// The instant on the agent's clock; `None` when it lies outside of it.
+    #[must_use]
+    pub fn to_mono(self, at: MeshMicros) -> Option<MonoNanos> {
+        let ns = i128::from(at.0) * 1000 - i128::from(self.offset_ns);
+        u64::try_from(ns).ok().map(MonoNanos)
+    }
+
+    /// How far the mapping may be off at `at`: half the round trip, and the drift since, in microseconds rounded up.
+    #[must_use]
+    pub fn error_us(self, at: MonoNanos) -> i64 {
+        let ns = u128::from(self.half_trip_ns) + u128::from(drift_ns(self.measured, at));
+        i64::try_from(ns.div_ceil(1000)).unwrap_or(i64::MAX)
+    }
+}
+
+/// How far two clocks may have parted between two instants.
+pub(super) fn drift_ns(from: MonoNanos, until: MonoNanos) -> u64 {
+    let apart = u128::from(from.0.abs_diff(until.0));
+    let drift = apart * u128::from(DRIFT_PER_SECOND_NS) / NANOS_PER_SECOND;
+    u64::try_from(drift).unwrap_or(u64::MAX)
+}
+
+fn clamp(value: i128) -> i64 {
+    i64::try_from(value).unwrap_or(if value < 0 { i64::MIN } else { i64::MAX })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn map(offset_ns: i64) -> MeshMap {
+        MeshMap {
+            offset_ns,
+            measured: MonoNanos(0),
+            half_trip_ns: 1500,
+        }
+    }
+
+    #[test]
+    fn the_error_grows_with_the_drift() {
+        let map = map(0);
+        assert_eq!(map.error_us(MonoNanos(0)), 2);
+        assert_eq!(map.error_us(MonoNanos(10_000_000_000)), 1002);
+        assert_eq!(map.to_mono(MeshMicros(-1)), None);
+    }
+
+    proptest! {
+        #[test]
+        fn both_ways_and_never_back(offset in any::<i64>(), a in 0..1_u64 << 60, step in 0..1_u64 << 40) {
+            let map = map(offset / 4);
+            let (a, b) = (MonoNanos(a), MonoNanos(a + step));
+            prop_assert!(map.to_mesh(a) <= map.to_mesh(b));
+            if let Some(back) = map.to_mono(map.to_mesh(a)) {
+                prop_assert!(back <= a && a.0 - back.0 < 1000);
+            }
+        }
+
+        #[test]
+        fn nothing_overflows(offset in any::<i64>(), mono in any::<u64>(), mesh in any::<i64>()) {
+            let map = map(offset);
+            let _ = map.to_mesh(MonoNanos(mono));
+            let _ = map.to_mono(MeshMicros(mesh));
+            let _ = map.error_us(MonoNanos(mono));
+        }
+    }
+}

@@ -1,0 +1,336 @@
+//! What an agent is told at its start, and the mistakes that can be known before it dials.
+//!
+//! It knows nothing of files or sockets: paths are resolved by `state` and by the sandbox of the workloads. A collector
+//! cannot change anything here.
+
+use crate::sampler::{DaemonRule, PERIOD_MIN};
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Where the collector listens unless told otherwise.
+pub const DEFAULT_COLLECTOR: &str = "127.0.0.1:4750";
+
+/// How much an agent spools before it coalesces: a day's telemetry of a busy node.
+pub const DEFAULT_SPOOL_LIMIT_BYTES: u64 = 256 << 20;
+
+/// The smallest spool that can work: it holds the batches on their way and a few to merge.
+pub const LEAST_SPOOL_LIMIT_BYTES: u64 = 16 << 20;
+
+const MOST_PERIOD: Duration = Duration::from_secs(3600);
+const MOST_NAME_BYTES: usize = 128;
+const MOST_LABELS: usize = 64;
+const MOST_LABEL_BYTES: usize = 256;
+
+/// Everything an agent is told.
+#[derive(Clone, Debug)]
+pub struct AgentConfig {
+    /// The collector's gRPC address, `host:port`.
+    pub collector: String,
+    /// The agent's name, unique in its mesh.
+    pub name: String,
+    /// What plans select agents by.
+    pub labels: BTreeMap<String, String>,
+    /// Targets that tasks may work under.
+    pub allow: Vec<PathBuf>,
+    /// Sources that tasks may read.
+    pub allow_read: Vec<PathBuf>,
+    /// Where the agent keeps its uid and its spools; must not lie on a target.
+    pub state_dir: PathBuf,
+    /// Where tasks keep local data that is not on a target; none: such tasks are refused.
+    pub scratch_dir: Option<PathBuf>,
+    /// The address where peers reach this agent; none: as the collector sees it.
+    pub advertise: Option<String>,
+    /// Daemons to watch beside those that are known by name.
+    pub daemon_rules: Vec<DaemonRule>,
+    /// How often to sample, when the collector wants more than marks.
+    pub sample_period: Duration,
+    /// How much may wait in the spool before it coalesces, in bytes.
+    pub spool_limit_bytes: u64,
+    /// Speak to a collector off this machine without TLS.
+    pub insecure: bool,
+}
+
+/// A mistake in the configuration.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum ConfigError {
+    #[error("collector `{given}`: {problem}; write it as host:port, such as {DEFAULT_COLLECTOR}")]
+    Collector {
+        given: String,
+        problem: &'static str,
+    },
+    #[error(
+        "collector `{given}` is not on this machine, and this agent would speak to it without TLS: run the collector \
+         on this machine, reach it through a tunnel to loopback, or allow plain text on a network you trust with \
+         --insecure"
+    )]
+    PlainText { given: String },
+    #[error("name `{given}`: {problem}")]
+    Name {
+        given: String,
+        problem: &'static str,
+    },
+    #[error("label `{given}`: {problem}")]
+    Label {
+        given: String,
+        problem: &'static str,
+    },
+    #[error("{given} labels are too many; at most {MOST_LABELS}")]
+    Labels { given: usize },
+    #[error("a sampling period of {given:?} is out of range; 100 ms to 1 h")]
+    SamplePeriod { given: Duration },
+    #[error("a spool of {given} bytes is too small; at least {LEAST_SPOOL_LIMIT_BYTES}")]
+    SpoolLimit { given: u64 },
+    #[error("advertised address `{given}`: {problem}")]
+    Advertise {
+        given: String,
+        problem: &'static str,
+    },
+}
+
+impl AgentConfig {
+    /// A configuration that allows nothing, with every default: the collector on this machine.
+    #[must_use]
+    pub fn new(name: impl Into<String>, state_dir: impl Into<PathBuf>) -> Self {
+        Self {
+            collector: DEFAULT_COLLECTOR.to_owned(),
+            name: name.into(),
+            labels: BTreeMap::new(),
+            allow: Vec::new(),
+            allow_read: Vec::new(),
+            state_dir: state_dir.into(),
+            scratch_dir: None,
+            advertise: None,
+            daemon_rules: Vec::new(),
+            sample_period: Duration::from_secs(1),
+            spool_limit_bytes: DEFAULT_SPOOL_LIMIT_BYTES,
+            insecure: false,
+        }
+    }
+
+    /// Everything that can be known to be wrong before anything is opened.
+    ///
+    /// # Errors
+    /// The first mistake.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        check_collector(&self.collector, self.insecure)?;
+        check_name(&self.name)?;
+        if self.labels.len() > MOST_LABELS {
+            return Err(ConfigError::Labels {
+                given: self.labels.len(),
+            });
+        }
+        for (key, value) in &self.labels {
+            check_label(key, value)?;
+        }
+        if !(PERIOD_MIN..=MOST_PERIOD).contains(&self.sample_period) {
+            return Err(ConfigError::SamplePeriod {
+                given: self.sample_period,
+            });
+        }
+        if self.spool_limit_bytes < LEAST_SPOOL_LIMIT_BYTES {
+            return Err(ConfigError::SpoolLimit {
+                given: self.spool_limit_bytes,
+            });
+        }
+        if let Some(address) = &self.advertise {
+            check_advertise(address)?;
+        }
+        Ok(())
+    }
+}
+
+/// Splits `host:port`; an IPv6 address stands in brackets.
+fn split(address: &str) -> Result<(&str, u16), &'static str> {
+    let (host, port) = address.rsplit_once(':').ok_or("it has no port")?;
+    let port = port
+        .parse::<u16>()
+        .map_err(|_| "its port is not a number from 1 to 65535")?;
+    if port == 0 {
+        return Err("its port is 0");
+    }
+    if host.is_empty() {
+        return Err("it has no host");
+    }
+    if host.contains("//") {
+        return Err("it is a URL");
+    }
+    if host.contains(':') && !(host.starts_with('[') && host.ends_with(']')) {
+        return Err("an IPv6 address needs brackets");
+    }
+    if host
+        .chars()
+        .any(|c| c.is_whitespace() || c == '/' || c == '@')
+    {
+        return Err("its host is not a name or an address");
+    }
+    Ok((host, port))
+}
+
+/// Whether a host certainly is this machine. Names other than `localhost` are not asked for: what a name means is
+/// known only when it is dialled, and may change.
+fn is_loopback(host: &str) -> bool {
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    bare == "localhost"
+        || bare
+            .parse::<IpAddr>()
+            .is_ok_and(|address| address.is_loopback())
+}
+
+fn check_collector(given: &str, insecure: bool) -> Result<(), ConfigError> {
+    let (host, _) = split(given).map_err(|problem| ConfigError::Collector {
+        given: given.to_owned(),
+        problem,
+    })?;
+    if !insecure && !is_loopback(host) {
+        return Err(ConfigError::PlainText {
+            given: given.to_owned(),
+        });
+    }
+    Ok(())
+}
+
+fn check_name(given: &str) -> Result<(), ConfigError> {
+    let wrong = |problem| {
+        Err(ConfigError::Name {
+            given: given.to_owned(),
+            problem,
+        })
+    };
+    if given.is_empty() {
+        return wrong("it is empty");
+    }
+    if given.len() > MOST_NAME_BYTES {
+        return wrong("it is longer than 128 bytes");
+    }
+    if given.chars().any(|c| c.is_control() || c.is_whitespace()) {
+        return wrong("it contains a space or a control character");
+    }
+    Ok(())
+}
+
+fn check_label(key: &str, value: &str) -> Result<(), ConfigError> {
+    let wrong = |problem| {
+        Err(ConfigError::Label {
+            given: format!("{key}={value}"),
+            problem,
+        })
+    };
+    if key.is_empty() {
+        return wrong("it has no key; write KEY=VALUE");
+    }
+    if key.len() + value.len() > MOST_LABEL_BYTES {
+        return wrong("it is longer than 256 bytes");
+    }
+    if key.chars().chain(value.chars()).any(char::is_control) {
+        return wrong("it contains a control character");
+    }
+    Ok(())
+}
+
+fn check_advertise(given: &str) -> Result<(), ConfigError> {
+    let wrong = |problem| {
+        Err(ConfigError::Advertise {
+            given: given.to_owned(),
+            problem,
+        })
+    };
+    if given.is_empty() {
+        return wrong("it is empty");
+    }
+    if given.parse::<IpAddr>().is_err() {
+        if given.contains(':') {
+            return wrong("give a host or an address without a port: tasks choose theirs");
+        }
+        if given
+            .chars()
+            .any(|c| c.is_whitespace() || c == '/' || c.is_control())
+        {
+            return wrong("it is not a name or an address");
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    fn with(change: impl FnOnce(&mut AgentConfig)) -> Result<(), ConfigError> {
+        let mut config = AgentConfig::new("node-1", "/var/lib/benchmesh/agent");
+        change(&mut config);
+        config.check()
+    }
+
+    #[test]
+    fn defaults_are_right() {
+        assert_eq!(with(|_| {}), Ok(()));
+    }
+
+    #[test]
+    fn collectors() {
+        for (given, good) in [
+            ("127.0.0.1:4750", true),
+            ("[::1]:4750", true),
+            ("localhost:1", true),
+            ("127.9.9.9:65535", true),
+            ("10.0.0.1:4750", false),
+            ("node-7:4750", false),
+            ("localhost.example:4750", false),
+            ("127.0.0.1", false),
+            ("127.0.0.1:", false),
+            ("127.0.0.1:0", false),
+            ("127.0.0.1:70000", false),
+            (":4750", false),
+            ("http://127.0.0.1:4750", false),
+            ("::1:4750", false),
+            ("", false),
+        ] {
+            assert_eq!(
+                with(|c| c.collector = given.into()).is_ok(),
+                good,
+                "{given}"
+            );
+        }
+    }
+
+    #[test]
+    fn another_machine_needs_insecure() {
+        let error = with(|c| c.collector = "10.0.0.1:4750".into()).unwrap_err();
+        assert!(error.to_string().contains("--insecure"), "{error}");
+        let allowed = with(|c| {
+            c.collector = "10.0.0.1:4750".into();
+            c.insecure = true;
+        });
+        assert_eq!(allowed, Ok(()));
+    }
+
+    #[test]
+    fn names_labels_and_limits() {
+        for name in ["", "a b", "a\n", &"n".repeat(129)] {
+            assert!(with(|c| c.name = name.into()).is_err(), "{name:?}");
+        }
+        for (key, value) in [("", "x"), ("k", "\0"), ("k", &*"v".repeat(300))] {
+            let label = (key.to_owned(), value.to_owned());
+            assert!(with(|c| c.labels.extend([label])).is_err(), "{key}={value}");
+        }
+        assert!(with(|c| c.sample_period = Duration::from_millis(99)).is_err());
+        assert!(with(|c| c.spool_limit_bytes = 1).is_err());
+        for (address, good) in [
+            ("10.1.2.3", true),
+            ("fe80::1", true),
+            ("node", true),
+            ("node:1", false),
+            ("", false),
+        ] {
+            assert_eq!(
+                with(|c| c.advertise = Some(address.into())).is_ok(),
+                good,
+                "{address}"
+            );
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! What an agent says of its host: read once from the kernel, at the start.
+//!
+//! A host is one kernel and one PID namespace, so its key is the boot id and that namespace. Interfaces belong to a
+//! network namespace. What the kernel does not tell is an error here, not a made-up value.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// One host, as the collector keeps it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostFacts {
+    pub boot_id: String,
+    pub pid_namespace: String,
+    pub net_namespace: String,
+    pub name: String,
+    pub kernel: String,
+    pub cpus: u32,
+    pub memory_bytes: i64,
+}
+
+/// What the kernel did not tell.
+#[derive(Debug, thiserror::Error)]
+pub enum HostError {
+    #[error("read {path}: is /proc mounted?")]
+    Read {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("{path} does not say {what}")]
+    Missing { path: PathBuf, what: &'static str },
+}
+
+impl HostFacts {
+    /// Reads them.
+    ///
+    /// # Errors
+    /// When a file of `/proc` cannot be read or does not hold what it should.
+    pub fn read() -> Result<Self, HostError> {
+        let names = rustix::system::uname();
+        Ok(Self {
+            boot_id: text("/proc/sys/kernel/random/boot_id")?.trim().to_owned(),
+            pid_namespace: namespace("/proc/self/ns/pid")?,
+            net_namespace: namespace("/proc/self/ns/net")?,
+            name: names.nodename().to_string_lossy().into_owned(),
+            kernel: format!(
+                "{} {}",
+                names.sysname().to_string_lossy(),
+                names.release().to_string_lossy()
+            ),
+            cpus: cpus(&text("/proc/stat")?)?,
+            memory_bytes: memory(&text("/proc/meminfo")?)?,
+        })
+    }
+}
+
+fn text(path: &str) -> Result<String, HostError> {
+    fs::read_to_string(path).map_err(|source| HostError::Read {
+        path: path.into(),
+        source,
+    })
+}
+
+fn namespace(path: &str) -> Result<String, HostError> {
+    let link = fs::read_link(Path::new(path)).map_err(|source| HostError::Read {
+        path: path.into(),
+        source,
+    })?;
+    Ok(link.to_string_lossy().into_owned())
+}
+
+/// The CPUs that are online, whatever this process may use of them.
+fn cpus(stat: &str) -> Result<u32, HostError> {
+    let lines = stat.lines().filter(|line| {
+        line.strip_prefix("cpu")
+            .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+    });
+    match u32::try_from(lines.count()) {
+        Ok(count) if count > 0 => Ok(count),
+        _ => Err(HostError::Missing {
+            path: "/proc/stat".into(),
+            what: "how many CPUs there are",
+        }),
+    }
+}
+
+fn memory(meminfo: &str) -> Result<i64, HostError> {
+    meminfo
+        .lines()
+        .find_map(|line| line.strip_prefix("MemTotal:"))
+        .and_then(|rest| rest.split_whitespace().next())
+        .and_then(|kib| kib.parse::<i64>().ok())
+        .and_then(|kib| kib.checked_mul(1024))
+        .ok_or(HostError::Missing {
+            path: "/proc/meminfo".into(),
+            what: "how much memory there is",
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn this_host_is_known() {
+        let facts = HostFacts::read().unwrap();
+        assert_eq!(facts.boot_id.len(), 36);
+        assert!(facts.pid_namespace.starts_with("pid:["));
+        assert!(facts.net_namespace.starts_with("net:["));
+        assert!(facts.kernel.starts_with("Linux "));
+        assert!(facts.cpus > 0 && facts.memory_bytes > 0);
+    }
+
+    #[test]
+    fn proc_files_are_not_trusted() {
+        assert_eq!(
+            cpus("cpu  1 2\ncpu0 1\ncpu11 2\nctxt 1\ncpufreq 3\n").unwrap(),
+            2
+        );
+        assert!(cpus("ctxt 1\n").is_err());
+        assert_eq!(memory("MemFree: 1 kB\nMemTotal:  2 kB\n").unwrap(), 2048);
+        for bad in [
+            "",
+            "MemTotal:",
+            "MemTotal: many kB",
+            "MemTotal: 9223372036854775807 kB",
+        ] {
+            assert!(memory(bad).is_err(), "{bad}");
+        }
+    }
+}

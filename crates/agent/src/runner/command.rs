@@ -1,0 +1,243 @@
+//! What the collector can ask, and what it is answered: the fixed list, in the agent's own words.
+//!
+//! A command that could be asked for here has passed the edge, so its fields are in range; whether a path is allowed or
+//! a task is known is not decided yet.
+
+use crate::telemetry::{EndState, MeshMicros, TaskId};
+use benchmesh_workloads::task::Cache;
+use benchmesh_workloads::workload::Params;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// A request, with the number that its reply carries.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Command {
+    pub id: u64,
+    pub request: Request,
+}
+
+/// Everything that can be asked.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Request {
+    Sampling(Sampling),
+    Survey {
+        paths: Vec<String>,
+        sources: Vec<String>,
+    },
+    OpenRunDirectory {
+        run_uid: String,
+        path: PathBuf,
+        make: MakeDirectory,
+    },
+    RemoveRunDirectory {
+        run_uid: String,
+        path: PathBuf,
+    },
+    RemoveCell {
+        run_uid: String,
+        path: PathBuf,
+        cell: String,
+        task_index: u32,
+    },
+    Listen(Listen),
+    Prepare(Prepare),
+    DropCaches,
+    Arm {
+        task: TaskId,
+        start: MeshMicros,
+    },
+    AwaitEnd {
+        task: TaskId,
+    },
+    StopTask {
+        task: TaskId,
+        reason: String,
+    },
+    ForgetTask {
+        task: TaskId,
+    },
+    /// `None`: now.
+    Mark {
+        at: Option<MeshMicros>,
+    },
+}
+
+/// Whether a run's directory is made when it is not there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MakeDirectory {
+    IfMissing,
+    Never,
+}
+
+/// What this agent is appointed to sample.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sampling {
+    pub host_wide: bool,
+    pub interfaces: bool,
+    /// `None`: only at marks.
+    pub period: Option<Duration>,
+}
+
+/// The receiving end of a task.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Listen {
+    pub task: TaskId,
+    pub workload: String,
+    pub mode: String,
+    pub params: Params,
+    /// The only peer that may connect, where it is known.
+    pub from: Option<IpAddr>,
+    pub token: String,
+}
+
+/// A task to be laid out and opened.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Prepare {
+    pub task: TaskId,
+    pub workload: String,
+    pub mode: String,
+    pub params: Params,
+    /// `None`: the workload needs no target.
+    pub place: Option<PlaceName>,
+    pub task_index: u32,
+    pub tasks: u32,
+    pub cache: Cache,
+    pub peer: Option<(SocketAddr, String)>,
+    pub lease: Duration,
+}
+
+/// Where a task works, by names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlaceName {
+    pub run_uid: String,
+    pub path: PathBuf,
+    pub cell: String,
+}
+
+/// What a command is answered: something, or why not.
+pub type Outcome = Result<Answer, Refusal>;
+
+/// An answer; [`Answer::Done`] says only that it worked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    Done,
+    Survey(Survey),
+    RunDirectory(RunDirectoryFacts),
+    Listening { port: u16 },
+    Armed { lead_us: i64 },
+    Ended(Ended),
+    Dropped(Vec<CacheDrop>),
+}
+
+/// What can be said of paths before anything runs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Survey {
+    pub paths: Vec<PathFacts>,
+    pub sources: Vec<PathFacts>,
+    pub scratch_free_bytes: i64,
+}
+
+/// One path. An empty `problem` says that it can be used.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PathFacts {
+    pub path: String,
+    pub allowed: bool,
+    pub exists: bool,
+    pub problem: String,
+    pub free_bytes: i64,
+    /// -1: the file system has no such limit.
+    pub free_files: i64,
+    pub file_system: String,
+    pub device: String,
+}
+
+/// A run's directory on a target.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RunDirectoryFacts {
+    pub found: bool,
+    pub made: bool,
+    pub nonce: String,
+    pub free_bytes: i64,
+}
+
+/// How a task ended, and where its last row is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ended {
+    pub state: EndState,
+    pub error: String,
+    /// Empty for a task that never started: it has no row.
+    pub spool: String,
+    pub sequence: u64,
+}
+
+/// One cache that was to be dropped. An empty `error` says that it was.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CacheDrop {
+    pub what: &'static str,
+    pub error: String,
+}
+
+/// How far a long command is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    pub done: u64,
+    pub total: u64,
+    pub unit: &'static str,
+}
+
+/// What the scheduler can act on without reading prose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RefusalKind {
+    UnknownTask,
+    NotAllowed,
+    TooLate,
+    NoSpace,
+    Unsupported,
+    Failed,
+}
+
+impl RefusalKind {
+    /// The word on the wire.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::UnknownTask => "unknown-task",
+            Self::NotAllowed => "not-allowed",
+            Self::TooLate => "too-late",
+            Self::NoSpace => "no-space",
+            Self::Unsupported => "unsupported",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+/// Why a command was not done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    pub kind: RefusalKind,
+    pub message: String,
+}
+
+impl Refusal {
+    /// A refusal of that kind.
+    pub fn new(kind: RefusalKind, message: impl Into<String>) -> Self {
+        Self {
+            kind,
+            message: message.into(),
+        }
+    }
+
+    /// A failure that has no kind of its own.
+    pub fn failed(message: impl Into<String>) -> Self {
+        Self::new(RefusalKind::Failed, message)
+    }
+
+    /// The task is not here.
+    pub fn unknown_task(task: TaskId) -> Self {
+        Self::new(
+            RefusalKind::UnknownTask,
+            format!("task {task} is not known to this agent"),
+        )
+    }
+}

@@ -1,0 +1,169 @@
+//! The thread of a running task: it waits for the task's end, and hands its intervals and its end to the spool.
+//!
+//! The workers never wait for it: when the spool is slow, this thread waits, and the recorder makes the intervals wider.
+//! The task's instants all come from one frozen [`MeshMap`].
+
+use super::command::Ended;
+use crate::clock::MeshMap;
+use crate::spool::Entry;
+use crate::telemetry::{
+    EndState, ErrorCount, MeshMicros, OpInterval, Row, TaskEnd, TaskId, clipped,
+};
+use benchmesh_workloads::interval::{Interval, PERIOD};
+use benchmesh_workloads::task::{self, End, Task};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::sync::{mpsc, oneshot};
+
+const MICROS_PER_SECOND: u64 = 1_000_000;
+
+/// What the outside can say to a running task's thread.
+#[derive(Clone, Debug, Default)]
+pub struct Strings {
+    /// Why it was stopped; the first reason stays.
+    reason: Arc<Mutex<Option<String>>>,
+    /// Its rows are of no use to anybody any more: its mesh is gone.
+    abandoned: Arc<AtomicBool>,
+}
+
+impl Strings {
+    /// Notes why the task is stopped.
+    pub fn because(&self, reason: &str) {
+        let mut held = self.reason.lock().unwrap_or_else(PoisonError::into_inner);
+        held.get_or_insert_with(|| reason.to_owned());
+    }
+
+    /// Its rows are dropped from now on.
+    pub fn abandon(&self) {
+        self.abandoned.store(true, Ordering::Relaxed);
+    }
+
+    fn reason(&self) -> Option<String> {
+        self.reason
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+}
+
+/// One armed task and where its rows go.
+#[derive(Debug)]
+pub struct Running {
+    pub id: TaskId,
+    pub task: Task,
+    pub start: MeshMicros,
+    pub map: MeshMap,
+    pub entries: mpsc::Sender<Entry>,
+    pub strings: Strings,
+}
+
+impl Running {
+    /// Runs it to its end. Blocks; returns how it ended and where its last row is.
+    pub fn run(self) -> Ended {
+        let Self {
+            id,
+            task,
+            start,
+            map,
+            entries,
+            strings,
+        } = self;
+        let mut sink = |interval: Interval| {
+            if !strings.abandoned.load(Ordering::Relaxed) {
+                let row = Row::OpInterval(op_interval(id, start, &interval));
+                // A spool that has ended takes nothing: the agent is going.
+                let _ = entries.blocking_send(Entry::Rows(vec![row]));
+            }
+        };
+        let end = task.run_to_end(&mut sink);
+        let row = task_end(id, start, &map, end, strings.reason());
+        let (state, error) = (row.state, row.error.clone());
+        let (reply, place) = oneshot::channel();
+        let sent = match strings.abandoned.load(Ordering::Relaxed) {
+            true => None,
+            false => entries
+                .blocking_send(Entry::Last(Row::TaskEnd(row), reply))
+                .ok(),
+        };
+        match sent.and_then(|()| place.blocking_recv().ok()) {
+            Some(place) => Ended {
+                state,
+                error,
+                spool: place.spool.to_string(),
+                sequence: place.sequence.0,
+            },
+            None => Ended {
+                state,
+                error,
+                spool: String::new(),
+                sequence: 0,
+            },
+        }
+    }
+}
+
+fn op_interval(task: TaskId, start: MeshMicros, interval: &Interval) -> OpInterval {
+    let period = micros(PERIOD);
+    let after = i64::try_from(interval.index.saturating_mul(MICROS_PER_SECOND)).unwrap_or(i64::MAX);
+    OpInterval {
+        task,
+        at: MeshMicros(start.0.saturating_add(after)),
+        span_us: i64::from(interval.periods).saturating_mul(period),
+        op: interval.op,
+        ramp: interval.ramp,
+        ops: interval.ops,
+        bytes: interval.bytes,
+        errors: interval.errors,
+        in_flight: interval.in_flight,
+        service: interval.service.to_blob(),
+        response: interval
+            .response
+            .as_ref()
+            .map(|response| response.to_blob()),
+    }
+}
+
+fn task_end(
+    task: TaskId,
+    start: MeshMicros,
+    map: &MeshMap,
+    end: task::TaskEnd,
+    reason: Option<String>,
+) -> TaskEnd {
+    let state = match end.state {
+        End::Done => EndState::Done,
+        End::Stopped => EndState::Stopped,
+        End::Failed => EndState::Failed,
+    };
+    let stopped = (state == EndState::Stopped).then_some(reason).flatten();
+    TaskEnd {
+        task,
+        state,
+        workers: end.workers,
+        start,
+        skew_us: micros(end.last_start.since(end.planned_start)),
+        skew_error_us: map.error_us(end.planned_start),
+        first_done: map.to_mesh(end.first_done),
+        ended: map.to_mesh(end.ended),
+        cpu_user_us: micros(end.cpu_user),
+        cpu_system_us: micros(end.cpu_system),
+        harness_ns_per_op: i64::try_from(end.harness_ns_per_op).unwrap_or(i64::MAX),
+        wait_cpu_us: micros(end.wait_cpu),
+        error: clipped(end.error.or(stopped).unwrap_or_default()),
+        errors: end
+            .errors
+            .into_iter()
+            .map(|error| ErrorCount {
+                op: error.op.as_str().to_owned(),
+                errno: error.errno,
+                count: error.count,
+                first: clipped(error.first),
+            })
+            .collect(),
+    }
+}
+
+fn micros(span: Duration) -> i64 {
+    i64::try_from(span.as_micros()).unwrap_or(i64::MAX)
+}

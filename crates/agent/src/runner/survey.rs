@@ -1,0 +1,222 @@
+//! What can be said of paths before anything runs on them.
+//!
+//! Of a path that the agent does not allow, nothing is said, not even whether it exists. Every call here may hang on a
+//! dead network file system, so it is made on a thread of its own.
+
+use super::command::{PathFacts, Survey};
+use benchmesh_workloads::sandbox::{Allowed, SandboxError};
+use rustix::fs::{Access, AtFlags, CWD, StatxFlags};
+use std::fs;
+use std::path::Path;
+
+/// What a path is looked at for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Use {
+    Target,
+    Source,
+}
+
+/// Looks at all of them.
+#[must_use]
+pub fn survey(
+    targets: &Allowed,
+    sources: &Allowed,
+    scratch: Option<&Path>,
+    paths: &[String],
+    source_paths: &[String],
+) -> Survey {
+    Survey {
+        paths: paths
+            .iter()
+            .map(|path| facts(targets, path, Use::Target))
+            .collect(),
+        sources: source_paths
+            .iter()
+            .map(|path| facts(sources, path, Use::Source))
+            .collect(),
+        scratch_free_bytes: scratch
+            .and_then(|path| space(path).ok())
+            .map_or(0, |(bytes, _)| bytes),
+    }
+}
+
+fn facts(allowed: &Allowed, text: &str, wanted: Use) -> PathFacts {
+    let mut facts = PathFacts {
+        path: text.to_owned(),
+        free_files: -1,
+        ..PathFacts::default()
+    };
+    let path = Path::new(text);
+    let real = match allowed.permits(path) {
+        Ok(real) => real,
+        Err(SandboxError::Io { source, .. })
+            if allowed.roots().iter().any(|root| path.starts_with(root)) =>
+        {
+            facts.allowed = true;
+            facts.problem = match source.kind() {
+                std::io::ErrorKind::NotFound => "does not exist".to_owned(),
+                _ => format!("cannot be looked at: {source}"),
+            };
+            return facts;
+        }
+        Err(SandboxError::NotAbsolute { .. }) => {
+            facts.problem = "is not an absolute path".to_owned();
+            return facts;
+        }
+        Err(_) => {
+            let option = if wanted == Use::Target {
+                "--allow"
+            } else {
+                "--allow-read"
+            };
+            facts.problem = format!("is not beneath a path that this agent allows ({option})");
+            return facts;
+        }
+    };
+    facts.allowed = true;
+    facts.exists = true;
+    facts.problem = problem(&real, wanted).unwrap_or_default();
+    match space(&real) {
+        Ok((bytes, files)) => (facts.free_bytes, facts.free_files) = (bytes, files),
+        Err(error) if facts.problem.is_empty() => {
+            facts.problem = format!("its free space cannot be asked for: {error}");
+        }
+        Err(_) => {}
+    }
+    if let Some(mount) = mount(&real) {
+        facts.file_system = mount.kind;
+        facts.device = mount.device;
+    }
+    facts
+}
+
+/// What stands in the way of using it.
+fn problem(path: &Path, wanted: Use) -> Option<String> {
+    let metadata = match fs::metadata(path) {
+        Ok(metadata) => metadata,
+        Err(error) => return Some(format!("cannot be looked at: {error}")),
+    };
+    let (rights, what) = match (wanted, metadata.is_dir()) {
+        (Use::Target, false) => return Some("is not a directory".to_owned()),
+        (Use::Target, true) => (Access::WRITE_OK | Access::EXEC_OK, "written"),
+        (Use::Source, true) => (Access::READ_OK | Access::EXEC_OK, "read"),
+        (Use::Source, false) => (Access::READ_OK, "read"),
+    };
+    match rustix::fs::accessat(CWD, path, rights, AtFlags::EACCESS) {
+        Ok(()) => None,
+        Err(rustix::io::Errno::ROFS) => {
+            Some("is on a file system that is mounted read-only".to_owned())
+        }
+        Err(error) => {
+            let uid = rustix::process::geteuid().as_raw();
+            Some(format!(
+                "cannot be {what} by this agent (user id {uid}): {error}"
+            ))
+        }
+    }
+}
+
+/// Free bytes and files for an ordinary user; files are -1 where there is no limit.
+fn space(path: &Path) -> Result<(i64, i64), rustix::io::Errno> {
+    let facts = rustix::fs::statvfs(path)?;
+    let bytes = facts.f_bavail.saturating_mul(facts.f_frsize);
+    let files = match facts.f_files {
+        0 => -1,
+        _ => i64::try_from(facts.f_favail).unwrap_or(i64::MAX),
+    };
+    Ok((i64::try_from(bytes).unwrap_or(i64::MAX), files))
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Mount {
+    kind: String,
+    device: String,
+}
+
+/// The mounted file system that a path is on, by the number of its mount.
+fn mount(path: &Path) -> Option<Mount> {
+    let stat = rustix::fs::statx(CWD, path, AtFlags::empty(), StatxFlags::MNT_ID).ok()?;
+    let table = fs::read_to_string("/proc/self/mountinfo").ok()?;
+    mount_of(&table, stat.stx_mnt_id)
+}
+
+/// A line of the table: mount id, parent, device, root, mount point, options, optional fields, `-`, type, source.
+fn mount_of(table: &str, id: u64) -> Option<Mount> {
+    table.lines().find_map(|line| {
+        let mut fields = line.split(' ');
+        if fields.next()?.parse::<u64>().ok()? != id {
+            return None;
+        }
+        let device = fields.nth(1)?.to_owned();
+        let kind = fields.skip_while(|field| *field != "-").nth(1)?.to_owned();
+        Some(Mount { kind, device })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+
+    use super::*;
+
+    #[test]
+    fn paths_are_told_apart() {
+        let home = tempfile::tempdir().unwrap();
+        let root = home.path().canonicalize().unwrap();
+        fs::create_dir(root.join("target")).unwrap();
+        fs::write(root.join("target/file"), "x").unwrap();
+        fs::create_dir(root.join("other")).unwrap();
+        std::os::unix::fs::symlink(root.join("other"), root.join("target/out")).unwrap();
+        let allowed = Allowed::new(vec![root.join("target")]).unwrap();
+        let text = |name: &str| root.join(name).to_str().unwrap().to_owned();
+        let paths = [
+            "target",
+            "target/none",
+            "target/file",
+            "other",
+            "target/out",
+            "none",
+        ]
+        .map(text);
+        let survey = survey(&allowed, &allowed, None, &paths, &paths);
+        let check = |facts: &PathFacts, allowed, exists, problem: &str| {
+            assert_eq!(
+                (facts.allowed, facts.exists),
+                (allowed, exists),
+                "{facts:?}"
+            );
+            assert_eq!(facts.problem.is_empty(), problem.is_empty(), "{facts:?}");
+            assert!(facts.problem.contains(problem), "{facts:?}");
+        };
+        check(&survey.paths[0], true, true, "");
+        check(&survey.paths[1], true, false, "does not exist");
+        check(&survey.paths[2], true, true, "not a directory");
+        check(&survey.paths[3], false, false, "--allow)");
+        check(&survey.paths[4], false, false, "--allow)");
+        check(&survey.paths[5], false, false, "--allow)");
+        check(&survey.sources[2], true, true, "");
+        check(&survey.sources[3], false, false, "--allow-read");
+        let target = &survey.paths[0];
+        assert!(
+            target.free_bytes > 0 && !target.file_system.is_empty() && target.device.contains(':')
+        );
+        assert_eq!(
+            facts(&allowed, "target", Use::Target).problem,
+            "is not an absolute path"
+        );
+    }
+
+    #[test]
+    fn mount_tables_are_read_by_id() {
+        let table = "22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw\n\
+                     9 22 0:42 /vol /mnt/my\\040ceph rw - ceph 10.0.0.1:/ rw\nnonsense\n31 22 0:5";
+        let mount = mount_of(table, 9).unwrap();
+        assert_eq!(
+            (mount.kind.as_str(), mount.device.as_str()),
+            ("ceph", "0:42")
+        );
+        assert_eq!(mount_of(table, 22).unwrap().kind, "ext4");
+        assert_eq!(mount_of(table, 31), None);
+        assert_eq!(mount_of(table, 77), None);
+    }
+}

@@ -1,0 +1,84 @@
+//! The one back-off of the agent: exponential, full jitter, capped, never giving up.
+//!
+//! It knows neither clock nor socket: it only says how long to wait before the next try.
+
+use rand::Rng;
+use std::time::Duration;
+
+/// The span that the first delay is drawn from.
+const FIRST: Duration = Duration::from_millis(250);
+/// No delay is longer.
+const CAP: Duration = Duration::from_secs(10);
+/// No delay is shorter, so that a draw of nothing is not a busy loop.
+const LEAST: Duration = Duration::from_millis(20);
+
+/// How often has been tried since it last went well.
+#[derive(Debug, Default)]
+pub struct Backoff {
+    tries: u32,
+}
+
+impl Backoff {
+    /// The delay before the next try: drawn evenly from nothing to a span that doubles with each try up to [`CAP`].
+    pub fn next(&mut self, random: &mut impl Rng) -> Duration {
+        let span = self.span();
+        self.tries = self.tries.saturating_add(1);
+        random.random_range(LEAST..=span)
+    }
+
+    /// The next delay is drawn from the first span again.
+    pub fn reset(&mut self) {
+        self.tries = 0;
+    }
+
+    /// What the next delay is drawn from.
+    fn span(&self) -> Duration {
+        FIRST
+            .saturating_mul(2_u32.saturating_pow(self.tries))
+            .min(CAP)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rand::SeedableRng;
+    use rand::rngs::StdRng;
+
+    #[test]
+    fn spans_double_to_the_cap_and_stay_there() {
+        let mut random = StdRng::seed_from_u64(1);
+        let mut backoff = Backoff::default();
+        let mut spans = Vec::new();
+        for _ in 0..8 {
+            spans.push(backoff.span().as_millis());
+            backoff.next(&mut random);
+        }
+        assert_eq!(spans, [250, 500, 1000, 2000, 4000, 8000, 10_000, 10_000]);
+        backoff.tries = u32::MAX;
+        assert_eq!(backoff.span(), CAP);
+        backoff.next(&mut random);
+        backoff.reset();
+        assert_eq!(backoff.span(), FIRST);
+    }
+
+    #[test]
+    fn delays_are_spread_over_the_whole_span() {
+        let mut random = StdRng::seed_from_u64(7);
+        let draws: Vec<Duration> = (0..2000)
+            .map(|_| Backoff { tries: 40 }.next(&mut random))
+            .collect();
+        assert!(draws.iter().all(|delay| (LEAST..=CAP).contains(delay)));
+        for tenth in 0..10_u32 {
+            let (from, until) = (CAP * tenth / 10, CAP * (tenth + 1) / 10);
+            let within = draws
+                .iter()
+                .filter(|delay| (from..until).contains(*delay))
+                .count();
+            assert!(
+                (120..=280).contains(&within),
+                "{within} draws in {from:?}..{until:?}"
+            );
+        }
+    }
+}

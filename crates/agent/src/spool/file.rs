@@ -1,0 +1,456 @@
+//! One spool in its SQLite file: append, read on, reserve, forget, merge.
+//!
+//! `synchronous` is NORMAL: a killed agent loses nothing, and after a power failure only the newest batches can be
+//! missing, of which the collector may have some: it names its last sequence when the agent attaches, and no start of an
+//! agent appends to a spool of an earlier one, so no sequence is ever used for two contents. What must not be forgotten
+//! is which batches may have been sent, because they must not be merged: the reservation is committed with FULL before
+//! the first of its batches leaves, and takes everything before it to the disk too.
+
+use super::compact;
+use super::{Parcel, Sequence, SpoolError, SpoolId};
+use crate::wire;
+use sqlx::sqlite::{SqliteAutoVacuum, SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
+use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Row, SqliteConnection};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use uuid::Uuid;
+
+const VERSION: i64 = 1;
+
+/// The sequences that a reservation covers: at one batch a second, one fsync a minute. Few in tests, where merging has
+/// to meet sending.
+const RESERVE: u64 = if cfg!(test) { 4 } else { 64 };
+/// How many neighbours are merged into one.
+const GROUP: usize = 8;
+/// No more than this is read for one merge, in bytes.
+const GROUP_BYTES: usize = 4 << 20;
+/// Free pages of 4 KiB that are left in the file for what comes next.
+const SPARE_PAGES: i64 = 1024;
+
+const TABLES: &str = "
+    CREATE TABLE spool (
+        id INTEGER PRIMARY KEY CHECK (id = 1),
+        version INTEGER NOT NULL,
+        spool_id TEXT NOT NULL,
+        ordinal INTEGER NOT NULL,
+        mesh_uid TEXT,
+        reserved INTEGER NOT NULL
+    ) STRICT;
+    CREATE TABLE batches (
+        sequence INTEGER PRIMARY KEY,
+        first_sequence INTEGER NOT NULL,
+        body BLOB NOT NULL
+    ) STRICT;
+    CREATE TABLE refused (
+        sequence INTEGER PRIMARY KEY,
+        first_sequence INTEGER NOT NULL,
+        body BLOB NOT NULL,
+        reason TEXT NOT NULL
+    ) STRICT;
+";
+
+/// An open spool.
+#[derive(Debug)]
+pub(super) struct SpoolFile {
+    pub(super) id: SpoolId,
+    /// Counts the starts of the agent: the order in which spools are drained.
+    pub(super) ordinal: i64,
+    /// The mesh that its rows belong to; `None` until the agent has attached.
+    pub(super) mesh: Option<String>,
+    path: PathBuf,
+    connection: SqliteConnection,
+    next: Sequence,
+    reserved: Sequence,
+    bytes: u64,
+    sweep: Sequence,
+}
+
+impl SpoolFile {
+    /// Makes a new one.
+    pub(super) async fn create(path: &Path, id: SpoolId, ordinal: i64) -> Result<Self, SpoolError> {
+        let error = || SpoolError::sql("make the spool", path);
+        let mut connection = options(path)
+            .create_if_missing(true)
+            .connect()
+            .await
+            .map_err(error())?;
+        let mut transaction = connection
+            .begin_with("BEGIN IMMEDIATE")
+            .await
+            .map_err(error())?;
+        sqlx::raw_sql(TABLES)
+            .execute(&mut *transaction)
+            .await
+            .map_err(error())?;
+        sqlx::query("INSERT INTO spool VALUES (1, ?, ?, ?, NULL, 0)")
+            .bind(VERSION)
+            .bind(id.to_string())
+            .bind(ordinal)
+            .execute(&mut *transaction)
+            .await
+            .map_err(error())?;
+        transaction.commit().await.map_err(error())?;
+        Ok(Self {
+            id,
+            ordinal,
+            mesh: None,
+            path: path.to_owned(),
+            connection,
+            next: Sequence(1),
+            reserved: Sequence(0),
+            bytes: 0,
+            sweep: Sequence(0),
+        })
+    }
+
+    /// Opens one that an earlier start has left.
+    pub(super) async fn open(path: &Path) -> Result<Self, SpoolError> {
+        let error = || SpoolError::sql("read the spool", path);
+        let mut connection = options(path).connect().await.map_err(error())?;
+        let row = sqlx::query("SELECT version, spool_id, ordinal, mesh_uid, reserved FROM spool")
+            .fetch_one(&mut connection)
+            .await
+            .map_err(error())?;
+        let version: i64 = row.try_get(0).map_err(error())?;
+        let not_a_spool = |why: String| SpoolError::NotASpool {
+            path: path.to_owned(),
+            why,
+        };
+        if version != VERSION {
+            return Err(not_a_spool(format!(
+                "its version is {version}, this agent writes {VERSION}"
+            )));
+        }
+        let id: String = row.try_get(1).map_err(error())?;
+        let id = Uuid::parse_str(&id).map_err(|_| not_a_spool(format!("its id is {id:?}")))?;
+        let reserved: i64 = row.try_get(4).map_err(error())?;
+        let ordinal = row.try_get(2).map_err(error())?;
+        let mesh = row.try_get(3).map_err(error())?;
+        let sums = sqlx::query(
+            "SELECT coalesce(max(sequence), 0), coalesce(sum(length(body)), 0) FROM batches",
+        )
+        .fetch_one(&mut connection)
+        .await
+        .map_err(error())?;
+        let last: i64 = sums.try_get(0).map_err(error())?;
+        let bytes: i64 = sums.try_get(1).map_err(error())?;
+        let reserved = sequence_of(reserved);
+        Ok(Self {
+            id: SpoolId(id),
+            ordinal,
+            mesh,
+            path: path.to_owned(),
+            connection,
+            next: sequence_of(last).max(reserved).next(),
+            reserved,
+            bytes: u64::try_from(bytes).unwrap_or(0),
+            sweep: Sequence(0),
+        })
+    }
+
+    /// What it holds, in bytes of batches.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The last sequence that was given to a batch.
+    pub(super) fn last(&self) -> Sequence {
+        Sequence(self.next.0.saturating_sub(1))
+    }
+
+    /// The collector has more than this spool remembers: go on after it.
+    pub(super) fn skip_to(&mut self, stored: Sequence) {
+        self.next = self.next.max(stored.next());
+    }
+
+    /// Ties the spool to the mesh that its rows belong to.
+    pub(super) async fn bind(&mut self, mesh_uid: &str) -> Result<(), SpoolError> {
+        sqlx::query("UPDATE spool SET mesh_uid = ?")
+            .bind(mesh_uid)
+            .execute(&mut self.connection)
+            .await
+            .map_err(SpoolError::sql("write to the spool", &self.path))?;
+        self.mesh = Some(mesh_uid.to_owned());
+        Ok(())
+    }
+
+    /// Appends batches and forgets what is up to `acked`, in one transaction. Returns the first batch's sequence.
+    ///
+    /// After an error nothing has changed, and the same may be tried again: a sequence is not used twice, because
+    /// nothing is sent before this has returned.
+    pub(super) async fn append(
+        &mut self,
+        bodies: &[Vec<u8>],
+        acked: Option<Sequence>,
+    ) -> Result<Sequence, SpoolError> {
+        let error = || SpoolError::sql("write to the spool", &self.path);
+        let first = self.next;
+        let mut sequence = first;
+        let mut bytes = self.bytes;
+        let mut transaction = self
+            .connection
+            .begin_with("BEGIN IMMEDIATE")
+            .await
+            .map_err(error())?;
+        if let Some(acked) = acked {
+            let rows =
+                sqlx::query("DELETE FROM batches WHERE sequence <= ? RETURNING length(body)")
+                    .bind(number_of(acked))
+                    .fetch_all(&mut *transaction)
+                    .await
+                    .map_err(error())?;
+            for row in rows {
+                let length: i64 = row.try_get(0).map_err(error())?;
+                bytes = bytes.saturating_sub(u64::try_from(length).unwrap_or(0));
+            }
+        }
+        for body in bodies {
+            // A commit whose outcome was unknown may have left this sequence behind.
+            sqlx::query(
+                "INSERT OR REPLACE INTO batches (sequence, first_sequence, body) VALUES (?, ?, ?)",
+            )
+            .bind(number_of(sequence))
+            .bind(number_of(sequence))
+            .bind(body.as_slice())
+            .execute(&mut *transaction)
+            .await
+            .map_err(error())?;
+            sequence = sequence.next();
+            bytes = bytes.saturating_add(body.len() as u64);
+        }
+        transaction.commit().await.map_err(error())?;
+        self.next = sequence;
+        self.bytes = bytes;
+        Ok(first)
+    }
+
+    /// The batch that follows `sent`, which may stand for several sequences; `None` when there is none.
+    pub(super) async fn after(&mut self, sent: Sequence) -> Result<Option<Parcel>, SpoolError> {
+        let error = || SpoolError::sql("read the spool", &self.path);
+        let row = sqlx::query(
+            "SELECT sequence, first_sequence, body FROM batches WHERE sequence > ? ORDER BY sequence LIMIT 1",
+        )
+        .bind(number_of(sent))
+        .fetch_optional(&mut self.connection)
+        .await
+        .map_err(error())?;
+        row.map(|row| parcel(self.id, &row).map_err(error()))
+            .transpose()
+    }
+
+    /// Makes sure that the disk remembers that `sequence` may have been sent.
+    pub(super) async fn reserve(&mut self, sequence: Sequence) -> Result<(), SpoolError> {
+        if sequence <= self.reserved {
+            return Ok(());
+        }
+        let upto = Sequence(sequence.0.saturating_add(RESERVE - 1));
+        // The pragma holds from the next transaction on, and costs nothing by itself.
+        let sql = format!(
+            "PRAGMA synchronous = FULL; UPDATE spool SET reserved = {}; PRAGMA synchronous = NORMAL;",
+            number_of(upto)
+        );
+        sqlx::raw_sql(AssertSqlSafe(sql))
+            .execute(&mut self.connection)
+            .await
+            .map_err(SpoolError::sql("write to the spool", &self.path))?;
+        self.reserved = upto;
+        Ok(())
+    }
+
+    /// Takes the batch that the collector refuses for good out of the way; it stays in the file for a person to see.
+    pub(super) async fn set_aside(
+        &mut self,
+        sequence: Sequence,
+        reason: &str,
+    ) -> Result<(), SpoolError> {
+        let error = || SpoolError::sql("write to the spool", &self.path);
+        let mut transaction = self
+            .connection
+            .begin_with("BEGIN IMMEDIATE")
+            .await
+            .map_err(error())?;
+        sqlx::query(
+            "INSERT OR REPLACE INTO refused SELECT sequence, first_sequence, body, ? FROM batches WHERE sequence = ?",
+        )
+        .bind(reason)
+        .bind(number_of(sequence))
+        .execute(&mut *transaction)
+        .await
+        .map_err(error())?;
+        sqlx::query("DELETE FROM batches WHERE sequence = ?")
+            .bind(number_of(sequence))
+            .execute(&mut *transaction)
+            .await
+            .map_err(error())?;
+        transaction.commit().await.map_err(error())
+    }
+
+    /// Whether something was set aside, so that the file must stay.
+    pub(super) async fn has_refused(&mut self) -> Result<bool, SpoolError> {
+        sqlx::query("SELECT 1 FROM refused LIMIT 1")
+            .fetch_optional(&mut self.connection)
+            .await
+            .map(|row| row.is_some())
+            .map_err(SpoolError::sql("read the spool", &self.path))
+    }
+
+    /// Merges the next group of unsent neighbours, oldest first, round and round. Returns the bytes that it freed;
+    /// `None` when a round has come to its end.
+    pub(super) async fn compact(&mut self) -> Result<Option<u64>, SpoolError> {
+        let from = self.sweep.max(self.reserved);
+        let mut group = self.group(from).await?;
+        while group.len() > 1 {
+            let merged = self.merge(&group)?;
+            if merged.len() <= wire::batch::MOST_BYTES {
+                return self.replace(&group, merged).await.map(Some);
+            }
+            // Too much for one batch: fewer of them.
+            group.truncate(group.len() / 2);
+        }
+        match group.first() {
+            Some(alone) => {
+                self.sweep = alone.sequence;
+                Ok(Some(0))
+            }
+            None => {
+                self.sweep = Sequence(0);
+                Ok(None)
+            }
+        }
+    }
+
+    async fn group(&mut self, from: Sequence) -> Result<Vec<Parcel>, SpoolError> {
+        let mut group: Vec<Parcel> = Vec::with_capacity(GROUP);
+        let mut bytes = 0;
+        let mut last = from;
+        while group.len() < GROUP && bytes < GROUP_BYTES {
+            let Some(parcel) = self.after(last).await? else {
+                break;
+            };
+            bytes += parcel.body.len();
+            last = parcel.sequence;
+            group.push(parcel);
+        }
+        Ok(group)
+    }
+
+    fn merge(&self, group: &[Parcel]) -> Result<Vec<u8>, SpoolError> {
+        let mut opened = Vec::with_capacity(group.len());
+        for parcel in group {
+            let kept = wire::batch::open(&parcel.body).map_err(|source| SpoolError::Body {
+                path: self.path.clone(),
+                sequence: parcel.sequence,
+                source,
+            })?;
+            opened.push(kept);
+        }
+        Ok(wire::batch::encode(&compact::merge(opened)))
+    }
+
+    async fn replace(&mut self, group: &[Parcel], merged: Vec<u8>) -> Result<u64, SpoolError> {
+        let (Some(first), Some(last)) = (group.first(), group.last()) else {
+            return Ok(0);
+        };
+        let error = || SpoolError::sql("merge batches in the spool", &self.path);
+        let mut transaction = self
+            .connection
+            .begin_with("BEGIN IMMEDIATE")
+            .await
+            .map_err(error())?;
+        sqlx::query("DELETE FROM batches WHERE sequence BETWEEN ? AND ?")
+            .bind(number_of(first.sequence))
+            .bind(number_of(last.sequence))
+            .execute(&mut *transaction)
+            .await
+            .map_err(error())?;
+        sqlx::query("INSERT INTO batches (sequence, first_sequence, body) VALUES (?, ?, ?)")
+            .bind(number_of(last.sequence))
+            .bind(number_of(first.first))
+            .bind(merged.as_slice())
+            .execute(&mut *transaction)
+            .await
+            .map_err(error())?;
+        transaction.commit().await.map_err(error())?;
+        let before: u64 = group.iter().map(|parcel| parcel.body.len() as u64).sum();
+        let freed = before.saturating_sub(merged.len() as u64);
+        self.bytes = self.bytes.saturating_sub(freed);
+        self.sweep = last.sequence;
+        Ok(freed)
+    }
+
+    /// Gives pages back to the file system after a long outage, a slice at a time.
+    pub(super) async fn shrink(&mut self) -> Result<(), SpoolError> {
+        let error = || SpoolError::sql("shrink the spool", &self.path);
+        let free: i64 = sqlx::query("PRAGMA freelist_count")
+            .fetch_one(&mut self.connection)
+            .await
+            .and_then(|row| row.try_get(0))
+            .map_err(error())?;
+        if free > 2 * SPARE_PAGES {
+            let sql = format!("PRAGMA incremental_vacuum({SPARE_PAGES})");
+            sqlx::raw_sql(AssertSqlSafe(sql))
+                .execute(&mut self.connection)
+                .await
+                .map_err(error())?;
+        }
+        Ok(())
+    }
+
+    /// Closes the file; everything in it is in the main file then.
+    pub(super) async fn close(self) -> Result<(), SpoolError> {
+        self.connection
+            .close()
+            .await
+            .map_err(SpoolError::sql("close the spool", &self.path))
+    }
+
+    /// Closes and removes it.
+    pub(super) async fn remove(self) -> Result<(), SpoolError> {
+        let path = self.path.clone();
+        self.close().await?;
+        for suffix in ["", "-wal", "-shm"] {
+            let mut name = path.clone().into_os_string();
+            name.push(suffix);
+            match std::fs::remove_file(&name) {
+                Ok(()) => {}
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+                Err(source) => return Err(SpoolError::Remove { path, source }),
+            }
+        }
+        Ok(())
+    }
+}
+
+fn options(path: &Path) -> SqliteConnectOptions {
+    SqliteConnectOptions::new()
+        .filename(path)
+        .create_if_missing(false)
+        .journal_mode(SqliteJournalMode::Wal)
+        .synchronous(SqliteSynchronous::Normal)
+        .auto_vacuum(SqliteAutoVacuum::Incremental)
+        .busy_timeout(Duration::from_secs(5))
+        // The batches come and go within seconds: there is nothing worth caching.
+        .pragma("cache_size", "-256")
+        .pragma("wal_autocheckpoint", "256")
+        .pragma("journal_size_limit", "1048576")
+        .statement_cache_capacity(16)
+        .thread_name(|_| "bm-spool".to_owned())
+        .disable_statement_logging()
+}
+
+fn number_of(sequence: Sequence) -> i64 {
+    i64::try_from(sequence.0).unwrap_or(i64::MAX)
+}
+
+fn sequence_of(number: i64) -> Sequence {
+    Sequence(u64::try_from(number).unwrap_or(0))
+}
+
+fn parcel(spool: SpoolId, row: &sqlx::sqlite::SqliteRow) -> Result<Parcel, sqlx::Error> {
+    Ok(Parcel {
+        spool,
+        sequence: sequence_of(row.try_get(0)?),
+        first: sequence_of(row.try_get(1)?),
+        body: row.try_get(2)?,
+    })
+}

@@ -1,0 +1,76 @@
+//! Rows on their way to the disk, packed into batches of a bounded size.
+//!
+//! A batch that is full is sealed and the next begun; who waits for a row's place is kept beside the batch that has it.
+
+use super::Position;
+use crate::telemetry::{Batch, Row};
+use std::collections::VecDeque;
+use tokio::sync::oneshot;
+
+/// A batch is sealed when it has this many bytes: half of what the wire takes, so that a row of any size fits.
+const SEAL_BYTES: usize = crate::wire::batch::MOST_BYTES / 2;
+
+/// What is in memory is held to this, in bytes, when the disk takes nothing.
+const MOST_BYTES: usize = 8 << 20;
+
+/// One batch, and who waits for it.
+#[derive(Debug, Default)]
+pub(super) struct Packed {
+    pub(super) batch: Batch,
+    pub(super) waiting: Vec<oneshot::Sender<Position>>,
+}
+
+/// Batches in the order in which they will be appended.
+#[derive(Debug, Default)]
+pub(super) struct Pending {
+    batches: VecDeque<Packed>,
+    bytes: usize,
+}
+
+impl Pending {
+    /// Adds a row; `waiting` is answered when it is on disk.
+    pub(super) fn push(&mut self, row: Row, waiting: Option<oneshot::Sender<Position>>) {
+        let size = row.size_bound();
+        let full = self.batches.back().is_none_or(|last| {
+            !last.batch.is_empty() && last.batch.size_bound() + size > SEAL_BYTES
+        });
+        if full {
+            self.batches.push_back(Packed::default());
+        }
+        if let Some(last) = self.batches.back_mut() {
+            last.batch.push(row);
+            last.waiting.extend(waiting);
+            self.bytes += size;
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.batches.is_empty()
+    }
+
+    /// Whether a whole batch is ready.
+    pub(super) fn is_full(&self) -> bool {
+        self.batches.len() > 1
+    }
+
+    /// Whether more may come in.
+    pub(super) fn has_room(&self) -> bool {
+        self.bytes < MOST_BYTES
+    }
+
+    /// What will be appended, oldest first.
+    pub(super) fn batches(&self) -> impl Iterator<Item = &Batch> {
+        self.batches.iter().map(|packed| &packed.batch)
+    }
+
+    /// The oldest one has been appended.
+    pub(super) fn pop(&mut self) -> Option<Packed> {
+        let packed = self.batches.pop_front();
+        if self.batches.is_empty() {
+            self.bytes = 0;
+        } else if let Some(packed) = &packed {
+            self.bytes = self.bytes.saturating_sub(packed.batch.size_bound());
+        }
+        packed
+    }
+}

@@ -1,0 +1,401 @@
+//! All spools of an agent: the one that is written, and older ones that are drained before it.
+//!
+//! The rows of a spool belong to one mesh (their tasks are rows of its database); when the agent attaches to another,
+//! the old mesh's spools are kept aside and a new one is begun. What the collector misses for good, because another
+//! database has it or because it refuses it, is said by an explicit record in its place.
+
+use super::file::SpoolFile;
+use super::{Parcel, Sequence, SpoolError, SpoolId};
+use crate::state::StateDir;
+use crate::telemetry::{Batch, Event, MeshMicros, Row, Severity};
+use crate::{chain, wire};
+use std::collections::{HashMap, VecDeque};
+use std::path::PathBuf;
+use std::sync::Arc;
+use uuid::Uuid;
+
+/// What the written spool may always take, however much older ones hold.
+const LEAST_BYTES: u64 = 8 << 20;
+
+/// A spool of an earlier start, closed.
+#[derive(Debug)]
+struct Old {
+    id: SpoolId,
+    path: PathBuf,
+    mesh: Option<String>,
+    ordinal: i64,
+    bytes: u64,
+}
+
+/// The spools, and how far they have been read.
+#[derive(Debug)]
+pub(super) struct SpoolSet {
+    state: Arc<StateDir>,
+    limit_bytes: u64,
+    current: SpoolFile,
+    old: VecDeque<Old>,
+    /// The old one that is drained now.
+    draining: Option<SpoolFile>,
+    /// The last sequences that the collector has, as it said when the agent attached.
+    stored: HashMap<SpoolId, Sequence>,
+    /// The last sequence read from the spool that is drained now.
+    read: Sequence,
+    full: Full,
+}
+
+/// Whether the limit is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Full {
+    No,
+    /// A whole round of merging has freed nothing; told once.
+    Told {
+        at_bytes: u64,
+    },
+}
+
+impl SpoolSet {
+    /// Begins a spool, and finds those of earlier starts.
+    pub(super) async fn open(state: Arc<StateDir>, limit_bytes: u64) -> Result<Self, SpoolError> {
+        let mut old = find(&state).await;
+        old.sort_by_key(|spool| spool.ordinal);
+        let ordinal = old.last().map_or(1, |last| last.ordinal.saturating_add(1));
+        let current = create(&state, ordinal).await?;
+        let mut set = Self {
+            state,
+            limit_bytes,
+            current,
+            old: old.into(),
+            draining: None,
+            stored: HashMap::new(),
+            read: Sequence(0),
+            full: Full::No,
+        };
+        set.shorten_old().await;
+        Ok(set)
+    }
+
+    /// Their ids, oldest first; the one that is written is the last.
+    pub(super) fn ids(&self) -> Vec<SpoolId> {
+        self.old
+            .iter()
+            .map(|old| old.id)
+            .chain([self.current.id])
+            .collect()
+    }
+
+    /// The one that is written.
+    pub(super) fn current(&self) -> SpoolId {
+        self.current.id
+    }
+
+    /// Starts over from what the collector has. `false` when the mesh is another one than the written spool's: then a
+    /// new one was begun, and the agent has to attach again to announce it.
+    pub(super) async fn attach(
+        &mut self,
+        mesh: &str,
+        stored: HashMap<SpoolId, Sequence>,
+    ) -> Result<bool, SpoolError> {
+        self.stop_draining().await;
+        match &self.current.mesh {
+            None => self.current.bind(mesh).await?,
+            Some(bound) if bound == mesh => {}
+            Some(bound) => {
+                tracing::warn!(
+                    was = %bound, now = %mesh,
+                    "the collector has another database than before: what was measured for the old one is kept in {}",
+                    self.state.path().display()
+                );
+                self.roll().await?;
+                return Ok(false);
+            }
+        }
+        let position = |id: &SpoolId| stored.get(id).copied().unwrap_or_default();
+        self.current.skip_to(position(&self.current.id));
+        self.stored = stored;
+        self.begin_next(mesh).await;
+        Ok(true)
+    }
+
+    /// Appends batches to the written spool and forgets what is acked. Returns the first one's sequence.
+    pub(super) async fn append(
+        &mut self,
+        bodies: &[Vec<u8>],
+        acked: Option<Sequence>,
+    ) -> Result<Sequence, SpoolError> {
+        self.current.append(bodies, acked).await
+    }
+
+    /// Merges a few batches when the spools hold more than they may.
+    pub(super) async fn keep_the_limit(&mut self) -> Result<(), SpoolError> {
+        let older: u64 = self.old.iter().map(|old| old.bytes).sum();
+        let limit = self.limit_bytes.saturating_sub(older).max(LEAST_BYTES);
+        if self.current.bytes() <= limit {
+            self.full = Full::No;
+            return Ok(());
+        }
+        if let Full::Told { at_bytes } = self.full
+            && self.current.bytes() < at_bytes.saturating_add(limit / 8)
+        {
+            return Ok(());
+        }
+        let mut rounds = 0;
+        while self.current.bytes() > limit {
+            if self.current.compact().await?.is_none() {
+                rounds += 1;
+            }
+            if rounds == 2 {
+                self.full = Full::Told {
+                    at_bytes: self.current.bytes(),
+                };
+                tracing::warn!(
+                    bytes = self.current.bytes(),
+                    limit,
+                    "the spool is over its limit and cannot be merged any further; the disk may fill"
+                );
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// The next batch to send, in the order of the spools; `None` when all have been read, or when the spool that is
+    /// drained now waits for its acks.
+    pub(super) async fn next(&mut self, now: MeshMicros) -> Result<Option<Parcel>, SpoolError> {
+        let drained_old = self.draining.is_some();
+        let file = self.draining.as_mut().unwrap_or(&mut self.current);
+        let Some(parcel) = file.after(self.read).await? else {
+            return Ok(None);
+        };
+        if drained_old && let Err(error) = wire::batch::open(&parcel.body) {
+            tracing::error!(%error, spool = %parcel.spool, sequence = %parcel.sequence, "a spooled batch cannot be read");
+            file.set_aside(parcel.sequence, &error.to_string()).await?;
+            let gap = gap(parcel.spool, self.read.next(), parcel.sequence, now);
+            self.read = parcel.sequence;
+            return Ok(Some(gap));
+        }
+        let expected = self.read.next();
+        if parcel.first > expected {
+            let last = Sequence(parcel.first.0.saturating_sub(1));
+            self.read = last;
+            return Ok(Some(gap(parcel.spool, expected, last, now)));
+        }
+        file.reserve(parcel.sequence).await?;
+        self.read = parcel.sequence;
+        Ok(Some(parcel))
+    }
+
+    /// Everything that was read is acked. When an old spool has nothing more, it is removed and the next one begun.
+    /// Returns whether there may be more to read now.
+    pub(super) async fn all_acked(&mut self, mesh: &str) -> Result<bool, SpoolError> {
+        let Some(mut file) = self.draining.take() else {
+            return Ok(false);
+        };
+        if file.after(self.read).await?.is_some() {
+            self.draining = Some(file);
+            return Ok(true);
+        }
+        let id = file.id;
+        if file.has_refused().await? {
+            tracing::warn!(spool = %id, "a drained spool is kept: the collector has refused some of its batches");
+            file.close().await?;
+        } else {
+            file.remove().await?;
+        }
+        self.old.retain(|old| old.id != id);
+        self.begin_next(mesh).await;
+        Ok(true)
+    }
+
+    /// The collector refuses this batch for good.
+    pub(super) async fn set_aside(
+        &mut self,
+        spool: SpoolId,
+        sequence: Sequence,
+        reason: &str,
+    ) -> Result<(), SpoolError> {
+        match &mut self.draining {
+            Some(file) if file.id == spool => file.set_aside(sequence, reason).await,
+            _ if self.current.id == spool => self.current.set_aside(sequence, reason).await,
+            _ => Ok(()),
+        }
+    }
+
+    /// Merges one group, whatever the limit.
+    #[cfg(test)]
+    pub(super) async fn compact(&mut self) -> Result<Option<u64>, SpoolError> {
+        self.current.compact().await
+    }
+
+    /// Whether the written spool is the one that is read, and has been read to its end.
+    pub(super) fn is_read(&self) -> bool {
+        self.draining.is_none() && self.read >= self.current.last()
+    }
+
+    /// Gives disk space back after a long outage.
+    pub(super) async fn shrink(&mut self) -> Result<(), SpoolError> {
+        self.current.shrink().await
+    }
+
+    /// Closes all; the written spool is removed when it holds nothing.
+    pub(super) async fn close(mut self) -> Result<(), SpoolError> {
+        self.stop_draining().await;
+        let empty =
+            self.current.after(Sequence(0)).await?.is_none() && !self.current.has_refused().await?;
+        match empty {
+            true => self.current.remove().await,
+            false => self.current.close().await,
+        }
+    }
+
+    /// Opens the oldest spool of this mesh, or goes on to the written one.
+    async fn begin_next(&mut self, mesh: &str) {
+        let mut unreadable = Vec::new();
+        for old in &self.old {
+            if old.mesh.as_deref() != Some(mesh) {
+                continue;
+            }
+            match SpoolFile::open(&old.path).await {
+                Ok(file) => {
+                    self.read = self.stored.get(&file.id).copied().unwrap_or_default();
+                    self.draining = Some(file);
+                    break;
+                }
+                Err(error) => {
+                    tracing::error!(error = %chain(&error), "an old spool cannot be read and is left alone");
+                    unreadable.push(old.id);
+                }
+            }
+        }
+        self.old.retain(|old| !unreadable.contains(&old.id));
+        if self.draining.is_none() {
+            self.read = self
+                .stored
+                .get(&self.current.id)
+                .copied()
+                .unwrap_or_default();
+        }
+    }
+
+    async fn stop_draining(&mut self) {
+        if let Some(file) = self.draining.take()
+            && let Err(error) = file.close().await
+        {
+            tracing::warn!(error = %chain(&error), "a spool was not closed cleanly");
+        }
+    }
+
+    /// Begins a new written spool; the one before becomes an old one.
+    async fn roll(&mut self) -> Result<(), SpoolError> {
+        let ordinal = self.current.ordinal.saturating_add(1);
+        let new = create(&self.state, ordinal).await?;
+        let mut file = std::mem::replace(&mut self.current, new);
+        if file.after(Sequence(0)).await?.is_none() && !file.has_refused().await? {
+            return file.remove().await;
+        }
+        self.old.push_back(Old {
+            id: file.id,
+            path: self.state.spool_path(file.id.0),
+            mesh: file.mesh.clone(),
+            ordinal: file.ordinal,
+            bytes: file.bytes(),
+        });
+        file.close().await
+    }
+
+    /// Keeps what many short starts have left behind to the limit, too.
+    async fn shorten_old(&mut self) {
+        let mut total: u64 = self.old.iter().map(|old| old.bytes).sum();
+        for old in &mut self.old {
+            if total <= self.limit_bytes {
+                return;
+            }
+            match shorten(&old.path, total - self.limit_bytes).await {
+                Ok(left) => {
+                    total = total.saturating_sub(old.bytes.saturating_sub(left));
+                    old.bytes = left;
+                }
+                Err(error) => {
+                    tracing::warn!(error = %chain(&error), "an old spool cannot be merged");
+                }
+            }
+        }
+    }
+}
+
+/// Merges until that many bytes are free, or a whole round is over. Returns what is left.
+async fn shorten(path: &std::path::Path, mut surplus: u64) -> Result<u64, SpoolError> {
+    let mut file = SpoolFile::open(path).await?;
+    while surplus > 0 {
+        match file.compact().await? {
+            Some(freed) => surplus = surplus.saturating_sub(freed),
+            None => break,
+        }
+    }
+    let left = file.bytes();
+    file.close().await?;
+    Ok(left)
+}
+
+async fn create(state: &StateDir, ordinal: i64) -> Result<SpoolFile, SpoolError> {
+    let id = SpoolId(Uuid::new_v4());
+    SpoolFile::create(&state.spool_path(id.0), id, ordinal).await
+}
+
+/// The spools of earlier starts. One that holds nothing is removed, one that cannot be read is left alone.
+async fn find(state: &StateDir) -> Vec<Old> {
+    let ids = state.spools().unwrap_or_else(|error| {
+        tracing::error!(error = %chain(&error), "old spools cannot be looked for");
+        Vec::new()
+    });
+    let mut found = Vec::new();
+    for id in ids {
+        match look(state, id).await {
+            Ok(old) => found.extend(old),
+            Err(error) => {
+                tracing::error!(error = %chain(&error), "an old spool cannot be read and is left alone");
+            }
+        }
+    }
+    found
+}
+
+async fn look(state: &StateDir, id: Uuid) -> Result<Option<Old>, SpoolError> {
+    let path = state.spool_path(id);
+    let mut file = SpoolFile::open(&path).await?;
+    if file.after(Sequence(0)).await?.is_none() {
+        match file.has_refused().await? {
+            true => file.close().await?,
+            false => file.remove().await?,
+        }
+        return Ok(None);
+    }
+    let old = Old {
+        id: file.id,
+        path,
+        mesh: file.mesh.clone(),
+        ordinal: file.ordinal,
+        bytes: file.bytes(),
+    };
+    file.close().await?;
+    Ok(Some(old))
+}
+
+/// The record that stands for batches which this agent does not have any more.
+fn gap(spool: SpoolId, first: Sequence, last: Sequence, now: MeshMicros) -> Parcel {
+    let mut batch = Batch::default();
+    batch.push(Row::Event(Event {
+        at: now,
+        severity: Severity::Warning,
+        kind: "spool-gap".to_owned(),
+        message: format!(
+            "batches {first} to {last} of spool {spool} will not come: the agent gave them to another database, or set \
+             them aside because they were refused"
+        ),
+    }));
+    Parcel {
+        spool,
+        first,
+        sequence: last,
+        body: wire::batch::encode(&batch),
+    }
+}

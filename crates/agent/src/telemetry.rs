@@ -1,0 +1,145 @@
+//! What the agent measured, in its own types, on its way to the spool.
+//!
+//! Instants are mesh time, durations carry their unit, rates do not exist. It knows nothing of the wire's messages or of
+//! SQLite; `wire` turns a [`Batch`] into bytes and back. A batch knows a bound of its size ([`Batch::size_bound`]) that
+//! never understates what `wire` will make of it.
+
+mod rows;
+
+pub use rows::{
+    At, ClockOffset, EndState, ErrorCount, Event, Loss, Lossy, MeshMicros, OpInterval, Severity,
+    TaskEnd, TaskId,
+};
+
+use crate::sampler::{DaemonSample, DaemonSeen, DiskSample, HostSample, NetSample};
+use benchmesh_workloads::histogram::Blob;
+
+/// The longest text that a record carries, in bytes; the rest is cut.
+pub const MOST_TEXT_BYTES: usize = 4096;
+
+/// Cuts a text to what a record may carry, at a character's end.
+#[must_use]
+pub fn clipped(mut text: String) -> String {
+    if text.len() > MOST_TEXT_BYTES {
+        let end = (0..=MOST_TEXT_BYTES)
+            .rev()
+            .find(|end| text.is_char_boundary(*end));
+        text.truncate(end.unwrap_or(0));
+    }
+    text
+}
+
+/// One record of any kind.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Row {
+    OpInterval(OpInterval),
+    TaskEnd(TaskEnd),
+    Event(Event),
+    Loss(Loss),
+    ClockOffset(ClockOffset),
+    Daemon(At<DaemonSeen>),
+    DaemonSample(At<DaemonSample>),
+    HostSample(At<HostSample>),
+    DiskSample(At<DiskSample>),
+    NetSample(At<NetSample>),
+}
+
+/// What is spooled, sent and stored as one.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Batch {
+    pub op_intervals: Vec<OpInterval>,
+    pub task_ends: Vec<TaskEnd>,
+    pub events: Vec<Event>,
+    pub losses: Vec<Loss>,
+    pub clock_offsets: Vec<ClockOffset>,
+    pub daemons: Vec<At<DaemonSeen>>,
+    pub daemon_samples: Vec<At<DaemonSample>>,
+    pub host_samples: Vec<At<HostSample>>,
+    pub disk_samples: Vec<At<DiskSample>>,
+    pub net_samples: Vec<At<NetSample>>,
+    rows_bound: usize,
+}
+
+/// The envelope: spool id, sequences, the frames of the columns.
+const ENVELOPE: usize = 256;
+/// A field's tag and a varint take at most this.
+const FIELD: usize = 11;
+/// A message's own tag and length take at most this.
+const FRAME: usize = 6;
+
+impl Row {
+    /// At least what it takes on the wire, in bytes.
+    #[must_use]
+    pub fn size_bound(&self) -> usize {
+        match self {
+            Self::OpInterval(row) => {
+                let response = row.response.as_ref().map_or(0, blob_bound);
+                FRAME + 9 * FIELD + row.op.as_str().len() + blob_bound(&row.service) + response
+            }
+            Self::TaskEnd(row) => {
+                let error =
+                    |error: &ErrorCount| FRAME + 4 * FIELD + error.op.len() + error.first.len();
+                FRAME + 15 * FIELD + row.error.len() + row.errors.iter().map(error).sum::<usize>()
+            }
+            Self::Event(row) => {
+                FRAME + 7 * FIELD + row.severity.as_str().len() + row.kind.len() + row.message.len()
+            }
+            Self::Loss(row) => FRAME + 4 * FIELD + row.what.as_str().len(),
+            Self::ClockOffset(_) => FRAME + 4 * FIELD,
+            Self::Daemon(At { row, .. }) => {
+                FRAME + 7 * FIELD + row.name.len() + row.instance.len() + row.cmdline.len()
+            }
+            Self::DaemonSample(_) => 15 * FIELD,
+            Self::HostSample(_) => FRAME + 22 * FIELD,
+            Self::DiskSample(At { row, .. }) => FRAME + 13 * FIELD + row.disk.len(),
+            Self::NetSample(At { row, .. }) => FRAME + 10 * FIELD + row.interface.len(),
+        }
+    }
+}
+
+fn blob_bound(blob: &Blob) -> usize {
+    FRAME + blob.v2_deflate.len() + 7 * FIELD
+}
+
+impl Batch {
+    /// Adds one record. Losses of one kind become one.
+    pub fn push(&mut self, row: Row) {
+        self.rows_bound += row.size_bound();
+        match row {
+            Row::OpInterval(row) => self.op_intervals.push(row),
+            Row::TaskEnd(row) => self.task_ends.push(row),
+            Row::Event(row) => self.events.push(row),
+            Row::Loss(row) => Loss::note(&mut self.losses, row),
+            Row::ClockOffset(row) => self.clock_offsets.push(row),
+            Row::Daemon(row) => self.daemons.push(row),
+            Row::DaemonSample(row) => self.daemon_samples.push(row),
+            Row::HostSample(row) => self.host_samples.push(row),
+            Row::DiskSample(row) => self.disk_samples.push(row),
+            Row::NetSample(row) => self.net_samples.push(row),
+        }
+    }
+
+    /// Whether nothing is in it.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.rows_bound == 0
+    }
+
+    /// At least what it takes on the wire, in bytes.
+    #[must_use]
+    pub fn size_bound(&self) -> usize {
+        ENVELOPE + self.rows_bound
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_are_cut_at_a_characters_end() {
+        assert_eq!(clipped("short".to_owned()), "short");
+        let long = clipped(format!("{}\u{e9}tail", "x".repeat(MOST_TEXT_BYTES - 1)));
+        assert_eq!(long.len(), MOST_TEXT_BYTES - 1);
+    }
+}

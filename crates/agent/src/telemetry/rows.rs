@@ -1,0 +1,218 @@
+//! The records themselves: what an agent can say about tasks, its clock and its host.
+//!
+//! Fields and units are those of the wire; a sampler's row gets its instant of mesh time by [`At`].
+
+use benchmesh_workloads::histogram::Blob;
+use benchmesh_workloads::op::Op;
+use std::fmt;
+
+/// An instant of mesh time: microseconds since the Unix epoch on the collector's clock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct MeshMicros(pub i64);
+
+/// A task, by the collector's id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TaskId(pub i64);
+
+impl fmt::Display for TaskId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// One task's operations of one kind in a stretch of time.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OpInterval {
+    pub task: TaskId,
+    pub at: MeshMicros,
+    pub span_us: i64,
+    pub op: Op,
+    pub ramp: bool,
+    pub ops: u64,
+    pub bytes: u64,
+    pub errors: u64,
+    pub in_flight: u32,
+    pub service: Blob,
+    /// `None` when the load is not paced.
+    pub response: Option<Blob>,
+}
+
+/// How a task ended, after its last interval.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TaskEnd {
+    pub task: TaskId,
+    /// done, failed, stopped
+    pub state: EndState,
+    pub workers: u32,
+    /// The planned instant.
+    pub start: MeshMicros,
+    /// The last worker's start, less the planned instant.
+    pub skew_us: i64,
+    pub skew_error_us: i64,
+    pub first_done: MeshMicros,
+    pub ended: MeshMicros,
+    pub cpu_user_us: i64,
+    pub cpu_system_us: i64,
+    pub harness_ns_per_op: i64,
+    pub wait_cpu_us: i64,
+    /// Empty: none.
+    pub error: String,
+    pub errors: Vec<ErrorCount>,
+}
+
+/// The words for a task's end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EndState {
+    Done,
+    Failed,
+    Stopped,
+}
+
+impl EndState {
+    /// The word on the wire and in the database.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Done => "done",
+            Self::Failed => "failed",
+            Self::Stopped => "stopped",
+        }
+    }
+
+    /// The state that a word stands for.
+    #[must_use]
+    pub fn parse(word: &str) -> Option<Self> {
+        [Self::Done, Self::Failed, Self::Stopped]
+            .into_iter()
+            .find(|state| state.as_str() == word)
+    }
+}
+
+/// Failures of one operation with one errno.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ErrorCount {
+    pub op: String,
+    pub errno: i32,
+    pub count: u64,
+    /// The first one in full.
+    pub first: String,
+}
+
+/// One kept exchange with the collector's clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClockOffset {
+    pub at: MeshMicros,
+    /// The agent's wall clock, less mesh time.
+    pub offset_us: i64,
+    pub error_us: i64,
+    pub round_trip_us: i64,
+}
+
+/// How much an event matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Severity {
+    Info,
+    Warning,
+    Error,
+}
+
+impl Severity {
+    /// The word on the wire and in the database.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Info => "info",
+            Self::Warning => "warning",
+            Self::Error => "error",
+        }
+    }
+
+    /// The severity that a word stands for.
+    #[must_use]
+    pub fn parse(word: &str) -> Option<Self> {
+        [Self::Info, Self::Warning, Self::Error]
+            .into_iter()
+            .find(|it| it.as_str() == word)
+    }
+}
+
+/// A dated fact that a person may want to know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    pub at: MeshMicros,
+    pub severity: Severity,
+    pub kind: String,
+    pub message: String,
+}
+
+/// A kind of row that a full spool may give up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Lossy {
+    DaemonSamples,
+    HostSamples,
+    DiskSamples,
+    NetSamples,
+    ClockOffsets,
+}
+
+impl Lossy {
+    /// Every kind, in the wire's order.
+    pub const ALL: [Self; 5] = [
+        Self::DaemonSamples,
+        Self::HostSamples,
+        Self::DiskSamples,
+        Self::NetSamples,
+        Self::ClockOffsets,
+    ];
+
+    /// The word on the wire and in the database.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::DaemonSamples => "daemon_samples",
+            Self::HostSamples => "host_samples",
+            Self::DiskSamples => "disk_samples",
+            Self::NetSamples => "net_samples",
+            Self::ClockOffsets => "clock_offsets",
+        }
+    }
+
+    /// The kind that a word stands for.
+    #[must_use]
+    pub fn parse(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.as_str() == word)
+    }
+}
+
+/// Rows that were given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Loss {
+    pub what: Lossy,
+    pub rows: u64,
+    pub from: MeshMicros,
+    pub until: MeshMicros,
+}
+
+impl Loss {
+    /// Adds rows to `losses`, in the row of their kind.
+    pub fn note(losses: &mut Vec<Self>, loss: Self) {
+        if loss.rows == 0 {
+            return;
+        }
+        match losses.iter_mut().find(|held| held.what == loss.what) {
+            Some(held) => {
+                held.rows = held.rows.saturating_add(loss.rows);
+                held.from = held.from.min(loss.from);
+                held.until = held.until.max(loss.until);
+            }
+            None => losses.push(loss),
+        }
+    }
+}
+
+/// A sampler's row with its instant in mesh time.
+#[derive(Clone, Debug, PartialEq)]
+pub struct At<T> {
+    pub at: MeshMicros,
+    pub row: T,
+}

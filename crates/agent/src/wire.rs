@@ -1,0 +1,35 @@
+//! The edge: the only place of this crate that names generated types.
+//!
+//! Everything that comes in is checked here, field by field, before anything is done with it: the collector is another
+//! program, and may be hostile. Everything that goes out is made here from our own types.
+
+pub mod batch;
+pub mod command;
+pub mod link;
+pub mod reply;
+
+pub use batch::WireError;
+
+use benchmesh_proto::WIRE_VERSION;
+use command::Welcome;
+use link::{LinkError, Refusal};
+
+/// Whether the collector speaks the same wire as this agent.
+///
+/// # Errors
+/// When it does not, with both versions and what to do.
+pub fn check_version(welcome: &Welcome) -> Result<(), LinkError> {
+    if welcome.wire_version == WIRE_VERSION {
+        return Ok(());
+    }
+    Err(LinkError::Refused {
+        code: Refusal::NotUnderstood,
+        message: format!(
+            "the collector ({}) speaks version {} of the wire and this agent ({}) version {WIRE_VERSION}: install the \
+             same benchmesh on both",
+            welcome.collector_version,
+            welcome.wire_version,
+            env!("CARGO_PKG_VERSION"),
+        ),
+    })
+}

@@ -1,0 +1,444 @@
+//! Batches as bytes: how they lie in the spool, and how they travel.
+//!
+//! The bytes are an encoded message without its spool and sequences, which the spool gives it when it leaves.
+
+use crate::sampler::{DaemonSample, DaemonSeen, DiskSample, HostSample, NetSample};
+use crate::spool::Parcel;
+use crate::telemetry::{
+    At, Batch, ClockOffset, EndState, ErrorCount, Event, Loss, Lossy, MeshMicros, OpInterval, Row,
+    Severity, TaskEnd, TaskId,
+};
+use benchmesh_proto::v1;
+use benchmesh_workloads::clock::MonoNanos;
+use benchmesh_workloads::histogram::Blob;
+use benchmesh_workloads::op::Op;
+use prost::Message;
+
+/// What a batch is kept below, with room for its spool and sequences.
+pub const MOST_BYTES: usize = benchmesh_proto::MAX_BATCH_BYTES - 1024;
+
+/// Bytes or a message that are not what they should be.
+#[derive(Debug, thiserror::Error)]
+pub enum WireError {
+    #[error("it is not a batch")]
+    NotABatch {
+        #[source]
+        source: prost::DecodeError,
+    },
+    #[error("{field} is missing")]
+    Missing { field: &'static str },
+    #[error("{field} is {found}, {problem}")]
+    Bad {
+        field: &'static str,
+        found: String,
+        problem: &'static str,
+    },
+}
+
+/// The bytes of a batch.
+pub fn encode(batch: &Batch) -> Vec<u8> {
+    let columns = daemon_samples(&batch.daemon_samples);
+    v1::Batch {
+        op_intervals: batch.op_intervals.iter().map(op_interval).collect(),
+        daemons: batch.daemons.iter().map(daemon_seen).collect(),
+        daemon_samples: (!batch.daemon_samples.is_empty()).then_some(columns),
+        host_samples: batch.host_samples.iter().map(host_sample).collect(),
+        disk_samples: batch.disk_samples.iter().map(disk_sample).collect(),
+        net_samples: batch.net_samples.iter().map(net_sample).collect(),
+        clock_offsets: batch.clock_offsets.iter().map(clock_offset).collect(),
+        events: batch.events.iter().map(event).collect(),
+        losses: batch.losses.iter().map(loss).collect(),
+        task_ends: batch.task_ends.iter().map(task_end).collect(),
+        ..v1::Batch::default()
+    }
+    .encode_to_vec()
+}
+
+/// The batch in the bytes, with its samples given up: in their place stand the losses that say so.
+///
+/// # Errors
+/// When the bytes are not a batch of ours.
+pub fn open(bytes: &[u8]) -> Result<Batch, WireError> {
+    let wire = decode(bytes)?;
+    let mut batch = Batch::default();
+    for interval in wire.op_intervals {
+        batch.push(Row::OpInterval(interval.try_into()?));
+    }
+    for end in wire.task_ends {
+        batch.push(Row::TaskEnd(end.try_into()?));
+    }
+    for event in wire.events {
+        batch.push(Row::Event(event.try_into()?));
+    }
+    for loss in wire.losses {
+        batch.push(Row::Loss(loss.try_into()?));
+    }
+    for seen in wire.daemons {
+        batch.push(Row::Daemon(seen.into()));
+    }
+    let daemon_samples = wire.daemon_samples.unwrap_or_default();
+    given_up(
+        &mut batch,
+        Lossy::DaemonSamples,
+        daemon_samples.at_us.iter().copied(),
+    );
+    given_up(
+        &mut batch,
+        Lossy::HostSamples,
+        wire.host_samples.iter().map(|row| row.at_us),
+    );
+    given_up(
+        &mut batch,
+        Lossy::DiskSamples,
+        wire.disk_samples.iter().map(|row| row.at_us),
+    );
+    given_up(
+        &mut batch,
+        Lossy::NetSamples,
+        wire.net_samples.iter().map(|row| row.at_us),
+    );
+    given_up(
+        &mut batch,
+        Lossy::ClockOffsets,
+        wire.clock_offsets.iter().map(|row| row.at_us),
+    );
+    Ok(batch)
+}
+
+fn given_up(batch: &mut Batch, what: Lossy, instants: impl Iterator<Item = i64>) {
+    for at in instants {
+        let at = MeshMicros(at);
+        batch.push(Row::Loss(Loss {
+            what,
+            rows: 1,
+            from: at,
+            until: at,
+        }));
+    }
+}
+
+fn decode(bytes: &[u8]) -> Result<v1::Batch, WireError> {
+    v1::Batch::decode(bytes).map_err(|source| WireError::NotABatch { source })
+}
+
+/// The message that a parcel stands for.
+///
+/// # Errors
+/// When its body is not a batch.
+pub(super) fn message(parcel: &Parcel) -> Result<v1::Batch, WireError> {
+    Ok(v1::Batch {
+        spool_id: parcel.spool.to_string(),
+        first_sequence: parcel.first.0,
+        sequence: parcel.sequence.0,
+        ..decode(&parcel.body)?
+    })
+}
+
+fn op_interval(row: &OpInterval) -> v1::OpInterval {
+    v1::OpInterval {
+        task_id: row.task.0,
+        at_us: row.at.0,
+        span_us: row.span_us,
+        op: row.op.as_str().to_owned(),
+        ramp: row.ramp,
+        ops: row.ops,
+        bytes: row.bytes,
+        errors: row.errors,
+        in_flight: row.in_flight,
+        service: Some(distribution(&row.service)),
+        response: row.response.as_ref().map(distribution),
+    }
+}
+
+impl TryFrom<v1::OpInterval> for OpInterval {
+    type Error = WireError;
+
+    fn try_from(row: v1::OpInterval) -> Result<Self, WireError> {
+        let op = Op::parse(&row.op).ok_or(WireError::Bad {
+            field: "op_intervals.op",
+            found: row.op,
+            problem: "which is no operation of this version",
+        })?;
+        let service = row.service.ok_or(WireError::Missing {
+            field: "op_intervals.service",
+        })?;
+        Ok(Self {
+            task: TaskId(row.task_id),
+            at: MeshMicros(row.at_us),
+            span_us: row.span_us,
+            op,
+            ramp: row.ramp,
+            ops: row.ops,
+            bytes: row.bytes,
+            errors: row.errors,
+            in_flight: row.in_flight,
+            service: blob(service),
+            response: row.response.map(blob),
+        })
+    }
+}
+
+fn distribution(blob: &Blob) -> v1::Distribution {
+    v1::Distribution {
+        histogram: blob.v2_deflate.clone(),
+        count: blob.count,
+        sum_ns: blob.sum_ns,
+        sum_squares_ns2: blob.sum_squares_ns2,
+        min_ns: blob.min_ns,
+        max_ns: blob.max_ns,
+        saturated: blob.saturated,
+    }
+}
+
+fn blob(wire: v1::Distribution) -> Blob {
+    Blob {
+        v2_deflate: wire.histogram,
+        count: wire.count,
+        sum_ns: wire.sum_ns,
+        sum_squares_ns2: wire.sum_squares_ns2,
+        min_ns: wire.min_ns,
+        max_ns: wire.max_ns,
+        saturated: wire.saturated,
+    }
+}
+
+fn task_end(row: &TaskEnd) -> v1::TaskEnd {
+    v1::TaskEnd {
+        task_id: row.task.0,
+        state: row.state.as_str().to_owned(),
+        workers: row.workers,
+        start_us: row.start.0,
+        skew_us: row.skew_us,
+        skew_error_us: row.skew_error_us,
+        first_done_us: row.first_done.0,
+        ended_us: row.ended.0,
+        cpu_user_us: row.cpu_user_us,
+        cpu_system_us: row.cpu_system_us,
+        harness_ns_per_op: row.harness_ns_per_op,
+        wait_cpu_us: row.wait_cpu_us,
+        error: row.error.clone(),
+        errors: row
+            .errors
+            .iter()
+            .map(|error| v1::ErrorCount {
+                op: error.op.clone(),
+                errno: error.errno,
+                count: error.count,
+                first: error.first.clone(),
+            })
+            .collect(),
+    }
+}
+
+impl TryFrom<v1::TaskEnd> for TaskEnd {
+    type Error = WireError;
+
+    fn try_from(row: v1::TaskEnd) -> Result<Self, WireError> {
+        let state = EndState::parse(&row.state).ok_or(WireError::Bad {
+            field: "task_ends.state",
+            found: row.state,
+            problem: "which is no end",
+        })?;
+        Ok(Self {
+            task: TaskId(row.task_id),
+            state,
+            workers: row.workers,
+            start: MeshMicros(row.start_us),
+            skew_us: row.skew_us,
+            skew_error_us: row.skew_error_us,
+            first_done: MeshMicros(row.first_done_us),
+            ended: MeshMicros(row.ended_us),
+            cpu_user_us: row.cpu_user_us,
+            cpu_system_us: row.cpu_system_us,
+            harness_ns_per_op: row.harness_ns_per_op,
+            wait_cpu_us: row.wait_cpu_us,
+            error: row.error,
+            errors: row
+                .errors
+                .into_iter()
+                .map(|error| ErrorCount {
+                    op: error.op,
+                    errno: error.errno,
+                    count: error.count,
+                    first: error.first,
+                })
+                .collect(),
+        })
+    }
+}
+
+fn event(row: &Event) -> v1::Event {
+    v1::Event {
+        at_us: row.at.0,
+        severity: row.severity.as_str().to_owned(),
+        kind: row.kind.clone(),
+        message: row.message.clone(),
+        ..v1::Event::default()
+    }
+}
+
+impl TryFrom<v1::Event> for Event {
+    type Error = WireError;
+
+    fn try_from(row: v1::Event) -> Result<Self, WireError> {
+        let severity = Severity::parse(&row.severity).ok_or(WireError::Bad {
+            field: "events.severity",
+            found: row.severity,
+            problem: "which is no severity",
+        })?;
+        Ok(Self {
+            at: MeshMicros(row.at_us),
+            severity,
+            kind: row.kind,
+            message: row.message,
+        })
+    }
+}
+
+fn loss(row: &Loss) -> v1::Loss {
+    v1::Loss {
+        what: row.what.as_str().to_owned(),
+        rows: row.rows,
+        from_us: row.from.0,
+        until_us: row.until.0,
+    }
+}
+
+impl TryFrom<v1::Loss> for Loss {
+    type Error = WireError;
+
+    fn try_from(row: v1::Loss) -> Result<Self, WireError> {
+        let what = Lossy::parse(&row.what).ok_or(WireError::Bad {
+            field: "losses.what",
+            found: row.what,
+            problem: "which is never lost",
+        })?;
+        let (from, until) = (MeshMicros(row.from_us), MeshMicros(row.until_us));
+        Ok(Self {
+            what,
+            rows: row.rows,
+            from,
+            until,
+        })
+    }
+}
+
+fn clock_offset(row: &ClockOffset) -> v1::ClockOffset {
+    v1::ClockOffset {
+        at_us: row.at.0,
+        offset_us: row.offset_us,
+        error_us: row.error_us,
+        round_trip_us: row.round_trip_us,
+    }
+}
+
+fn daemon_seen(At { at, row }: &At<DaemonSeen>) -> v1::DaemonSeen {
+    v1::DaemonSeen {
+        pid: row.pid,
+        start_ticks: row.start_ticks,
+        name: row.name.clone(),
+        instance: row.instance.clone(),
+        cmdline: row.cmdline.clone(),
+        at_us: at.0,
+        ended: row.ended,
+    }
+}
+
+impl From<v1::DaemonSeen> for At<DaemonSeen> {
+    fn from(row: v1::DaemonSeen) -> Self {
+        Self {
+            at: MeshMicros(row.at_us),
+            row: DaemonSeen {
+                // The agent's own instant does not travel; mesh time stands beside it.
+                at: MonoNanos(0),
+                pid: row.pid,
+                start_ticks: row.start_ticks,
+                name: row.name,
+                instance: row.instance,
+                cmdline: row.cmdline,
+                ended: row.ended,
+            },
+        }
+    }
+}
+
+fn daemon_samples(rows: &[At<DaemonSample>]) -> v1::DaemonSamples {
+    let column = |pick: fn(&DaemonSample) -> i64| rows.iter().map(|it| pick(&it.row)).collect();
+    v1::DaemonSamples {
+        pid: rows.iter().map(|it| it.row.pid).collect(),
+        start_ticks: rows.iter().map(|it| it.row.start_ticks).collect(),
+        at_us: rows.iter().map(|it| it.at.0).collect(),
+        cpu_user_us: column(|row| row.cpu_user_us),
+        cpu_system_us: column(|row| row.cpu_system_us),
+        rss_bytes: column(|row| row.rss_bytes),
+        vsz_bytes: column(|row| row.vsz_bytes),
+        threads: column(|row| row.threads),
+        fds: column(|row| row.fds),
+        read_bytes: column(|row| row.read_bytes),
+        write_bytes: column(|row| row.write_bytes),
+        vol_ctx: column(|row| row.vol_ctx),
+        invol_ctx: column(|row| row.invol_ctx),
+        minor_faults: column(|row| row.minor_faults),
+        major_faults: column(|row| row.major_faults),
+    }
+}
+
+fn host_sample(At { at, row }: &At<HostSample>) -> v1::HostSample {
+    v1::HostSample {
+        at_us: at.0,
+        user_us: row.user_us,
+        nice_us: row.nice_us,
+        system_us: row.system_us,
+        idle_us: row.idle_us,
+        iowait_us: row.iowait_us,
+        irq_us: row.irq_us,
+        softirq_us: row.softirq_us,
+        steal_us: row.steal_us,
+        memory_total_bytes: row.memory_total_bytes,
+        memory_available_bytes: row.memory_available_bytes,
+        memory_free_bytes: row.memory_free_bytes,
+        cached_bytes: row.cached_bytes,
+        dirty_bytes: row.dirty_bytes,
+        writeback_bytes: row.writeback_bytes,
+        swap_used_bytes: row.swap_used_bytes,
+        load1: row.load1,
+        cpu_some_us: row.cpu_some_us,
+        io_some_us: row.io_some_us,
+        io_full_us: row.io_full_us,
+        memory_some_us: row.memory_some_us,
+        memory_full_us: row.memory_full_us,
+    }
+}
+
+fn disk_sample(At { at, row }: &At<DiskSample>) -> v1::DiskSample {
+    v1::DiskSample {
+        at_us: at.0,
+        disk: row.disk.to_string(),
+        reads: row.reads,
+        read_bytes: row.read_bytes,
+        read_us: row.read_us,
+        writes: row.writes,
+        write_bytes: row.write_bytes,
+        write_us: row.write_us,
+        in_flight: row.in_flight,
+        busy_us: row.busy_us,
+        queue_us: row.queue_us,
+        discards: row.discards,
+        flushes: row.flushes,
+    }
+}
+
+fn net_sample(At { at, row }: &At<NetSample>) -> v1::NetSample {
+    v1::NetSample {
+        at_us: at.0,
+        interface: row.interface.to_string(),
+        rx_bytes: row.rx_bytes,
+        rx_packets: row.rx_packets,
+        rx_errors: row.rx_errors,
+        rx_dropped: row.rx_dropped,
+        tx_bytes: row.tx_bytes,
+        tx_packets: row.tx_packets,
+        tx_errors: row.tx_errors,
+        tx_dropped: row.tx_dropped,
+    }
+}

@@ -1,0 +1,352 @@
+//! Commands of the collector, checked field by field.
+//!
+//! A command that does not pass is still answered: the error keeps its number.
+
+use super::WireError;
+use crate::clock::Exchange;
+use crate::runner::command::{
+    Command, Listen, MakeDirectory, PlaceName, Prepare, Request, Sampling,
+};
+use crate::telemetry::{MeshMicros, TaskId};
+use benchmesh_proto::v1;
+use benchmesh_workloads::clock::MonoNanos;
+use benchmesh_workloads::task::Cache;
+use benchmesh_workloads::workload::Params;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// An agent without contact stops its load after this, when a plan says nothing.
+const DEFAULT_LEASE: Duration = Duration::from_secs(30);
+const LONGEST_US: i64 = 366 * 86_400 * 1_000_000;
+const MOST_SEQUENCE: u64 = 1 << 62;
+const MOST_TASKS: u32 = 1 << 20;
+const MOST_NAME_BYTES: usize = 256;
+const MOST_PATH_BYTES: usize = 4096;
+const MOST_PARAMS_BYTES: usize = 1 << 20;
+const MOST_PATHS: usize = 1024;
+
+/// What the collector says.
+#[derive(Debug)]
+pub enum Heard {
+    Welcome(Box<Welcome>),
+    Clock {
+        sent: MonoNanos,
+        mesh_received_ns: i64,
+        mesh_sent_ns: i64,
+    },
+    Command(Box<Command>),
+    /// A command that cannot be done, because it is not one.
+    BadCommand {
+        id: u64,
+        error: WireError,
+    },
+}
+
+/// The collector takes the agent in.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Welcome {
+    pub wire_version: u32,
+    pub collector_version: String,
+    pub mesh_uid: String,
+    pub agent_id: i64,
+    pub session: String,
+    pub spools: Vec<(String, u64)>,
+    pub sampling: Sampling,
+}
+
+impl Heard {
+    /// The exchange that an answer completes.
+    #[must_use]
+    pub fn exchange(sent: MonoNanos, mesh_received_ns: i64, mesh_sent_ns: i64) -> Exchange {
+        Exchange {
+            sent,
+            mesh_received_ns,
+            mesh_sent_ns,
+            received: MonoNanos::now(),
+        }
+    }
+}
+
+impl TryFrom<v1::CollectorMessage> for Heard {
+    type Error = WireError;
+
+    fn try_from(message: v1::CollectorMessage) -> Result<Self, WireError> {
+        use v1::collector_message::Body;
+        match message.body {
+            None => missing("body"),
+            Some(Body::Welcome(welcome)) => Ok(Self::Welcome(Box::new(welcome.try_into()?))),
+            Some(Body::ClockReply(reply)) => Ok(Self::Clock {
+                sent: MonoNanos(unsigned("clock_reply.agent_sent_ns", reply.agent_sent_ns)?),
+                mesh_received_ns: reply.mesh_received_ns,
+                mesh_sent_ns: reply.mesh_sent_ns,
+            }),
+            Some(Body::Command(command)) => {
+                let id = command.id;
+                Ok(match request(command) {
+                    Ok(request) => Self::Command(Box::new(Command { id, request })),
+                    Err(error) => Self::BadCommand { id, error },
+                })
+            }
+        }
+    }
+}
+
+impl TryFrom<v1::Welcome> for Welcome {
+    type Error = WireError;
+
+    fn try_from(wire: v1::Welcome) -> Result<Self, WireError> {
+        Ok(Self {
+            wire_version: wire.wire_version,
+            collector_version: wire.collector_version,
+            mesh_uid: name("welcome.mesh_uid", wire.mesh_uid)?,
+            agent_id: wire.agent_id,
+            session: name("welcome.session", wire.session)?,
+            spools: wire
+                .spools
+                .into_iter()
+                .map(position)
+                .collect::<Result<_, _>>()?,
+            sampling: sampling(wire.sampling.unwrap_or_default())?,
+        })
+    }
+}
+
+fn position(wire: v1::SpoolPosition) -> Result<(String, u64), WireError> {
+    if wire.last_sequence > MOST_SEQUENCE {
+        let found = wire.last_sequence.to_string();
+        return bad(
+            "welcome.spools.last_sequence",
+            found,
+            "which no spool reaches",
+        );
+    }
+    Ok((wire.spool_id, wire.last_sequence))
+}
+
+fn request(command: v1::Command) -> Result<Request, WireError> {
+    use v1::command::Body;
+    let Some(body) = command.body else {
+        return missing("command.body");
+    };
+    Ok(match body {
+        Body::Sampling(wire) => Request::Sampling(sampling(wire)?),
+        Body::Survey(wire) => Request::Survey {
+            paths: paths("survey.paths", wire.paths)?,
+            sources: paths("survey.sources", wire.sources)?,
+        },
+        Body::OpenRunDirectory(wire) => Request::OpenRunDirectory {
+            run_uid: name("open_run_directory.run_uid", wire.run_uid)?,
+            path: path("open_run_directory.path", wire.path)?,
+            make: if wire.make {
+                MakeDirectory::IfMissing
+            } else {
+                MakeDirectory::Never
+            },
+        },
+        Body::RemoveRunDirectory(wire) => Request::RemoveRunDirectory {
+            run_uid: name("remove_run_directory.run_uid", wire.run_uid)?,
+            path: path("remove_run_directory.path", wire.path)?,
+        },
+        Body::RemoveCell(wire) => Request::RemoveCell {
+            run_uid: name("remove_cell.run_uid", wire.run_uid)?,
+            path: path("remove_cell.path", wire.path)?,
+            cell: name("remove_cell.cell", wire.cell)?,
+            task_index: wire.task_index,
+        },
+        Body::Listen(wire) => Request::Listen(listen(wire)?),
+        Body::Prepare(wire) => Request::Prepare(prepare(wire)?),
+        Body::DropCaches(_) => Request::DropCaches,
+        Body::Arm(wire) => Request::Arm {
+            task: task("arm.task_id", wire.task_id)?,
+            start: MeshMicros(ranged("arm.start_us", wire.start_us, 1, i64::MAX)?),
+        },
+        Body::AwaitEnd(wire) => Request::AwaitEnd {
+            task: task("await_end.task_id", wire.task_id)?,
+        },
+        Body::StopTask(wire) => Request::StopTask {
+            task: task("stop_task.task_id", wire.task_id)?,
+            reason: crate::telemetry::clipped(wire.reason),
+        },
+        Body::ForgetTask(wire) => Request::ForgetTask {
+            task: task("forget_task.task_id", wire.task_id)?,
+        },
+        Body::Mark(wire) => Request::Mark {
+            at: (wire.at_us > 0).then_some(MeshMicros(wire.at_us)),
+        },
+    })
+}
+
+fn sampling(wire: v1::Sampling) -> Result<Sampling, WireError> {
+    let period_us = ranged("sampling.period_us", wire.period_us, 0, LONGEST_US)?;
+    let period = Duration::from_micros(unsigned("sampling.period_us", period_us)?);
+    Ok(Sampling {
+        host_wide: wire.host_wide,
+        interfaces: wire.interfaces,
+        period: (!period.is_zero()).then_some(period),
+    })
+}
+
+fn listen(wire: v1::Listen) -> Result<Listen, WireError> {
+    let from = match wire.from_address.as_str() {
+        "" => None,
+        text => Some(address("listen.from_address", text)?),
+    };
+    Ok(Listen {
+        task: task("listen.task_id", wire.task_id)?,
+        workload: name("listen.workload", wire.workload)?,
+        mode: name("listen.mode", wire.mode)?,
+        params: params("listen.params_json", &wire.params_json)?,
+        from,
+        token: name("listen.token", wire.token)?,
+    })
+}
+
+fn prepare(wire: v1::Prepare) -> Result<Prepare, WireError> {
+    let place = match wire.path.is_empty() {
+        true => None,
+        false => Some(PlaceName {
+            run_uid: name("prepare.run_uid", wire.run_uid)?,
+            path: path("prepare.path", wire.path)?,
+            cell: name("prepare.cell", wire.cell)?,
+        }),
+    };
+    if wire.tasks == 0 || wire.tasks > MOST_TASKS || wire.task_index >= wire.tasks {
+        return bad(
+            "prepare.task_index",
+            format!("{} of {}", wire.task_index, wire.tasks),
+            "not the number of one of the step's tasks",
+        );
+    }
+    let peer = match wire.peer_address.as_str() {
+        "" => None,
+        text => {
+            let Ok(address) = text.parse::<SocketAddr>() else {
+                return bad(
+                    "prepare.peer_address",
+                    format!("{text:?}"),
+                    "not an address and a port",
+                );
+            };
+            Some((address, name("prepare.token", wire.token)?))
+        }
+    };
+    let lease = match ranged("prepare.lease_us", wire.lease_us, 0, LONGEST_US)? {
+        0 => DEFAULT_LEASE,
+        us => Duration::from_micros(unsigned("prepare.lease_us", us)?),
+    };
+    Ok(Prepare {
+        task: task("prepare.task_id", wire.task_id)?,
+        workload: name("prepare.workload", wire.workload)?,
+        mode: name("prepare.mode", wire.mode)?,
+        params: params("prepare.params_json", &wire.params_json)?,
+        place,
+        task_index: wire.task_index,
+        tasks: wire.tasks,
+        cache: cache(&wire.cache)?,
+        peer,
+        lease,
+    })
+}
+
+fn cache(word: &str) -> Result<Cache, WireError> {
+    Ok(match word {
+        "" | "asis" => Cache::AsIs,
+        "warm" => Cache::Warm,
+        "cold" => Cache::Cold,
+        "bypass" => Cache::Bypass,
+        other => {
+            return bad(
+                "prepare.cache",
+                format!("{other:?}"),
+                "not asis, warm, cold or bypass",
+            );
+        }
+    })
+}
+
+fn params(field: &'static str, text: &str) -> Result<Params, WireError> {
+    if text.len() > MOST_PARAMS_BYTES {
+        return bad(
+            field,
+            format!("{} bytes long", text.len()),
+            "more than 1 MiB",
+        );
+    }
+    if text.is_empty() {
+        return Ok(Params::new());
+    }
+    serde_json::from_str(text)
+        .or_else(|error| bad(field, error.to_string(), "so it is not a JSON object"))
+}
+
+/// Bare, or with the port that it was seen with.
+fn address(field: &'static str, text: &str) -> Result<IpAddr, WireError> {
+    let bare = text.trim_start_matches('[').trim_end_matches(']');
+    match (bare.parse::<IpAddr>(), text.parse::<SocketAddr>()) {
+        (Ok(address), _) => Ok(address),
+        (_, Ok(address)) => Ok(address.ip()),
+        _ => bad(field, format!("{text:?}"), "not an address"),
+    }
+}
+
+fn task(field: &'static str, id: i64) -> Result<TaskId, WireError> {
+    ranged(field, id, 1, i64::MAX).map(TaskId)
+}
+
+fn name(field: &'static str, text: String) -> Result<String, WireError> {
+    if text.is_empty() {
+        return missing(field);
+    }
+    if text.len() > MOST_NAME_BYTES || text.chars().any(char::is_control) {
+        return bad(field, format!("{} bytes of text", text.len()), "not a name");
+    }
+    Ok(text)
+}
+
+fn path(field: &'static str, text: String) -> Result<PathBuf, WireError> {
+    if text.is_empty() {
+        return missing(field);
+    }
+    if text.len() > MOST_PATH_BYTES || text.contains('\0') {
+        return bad(field, format!("{} bytes of text", text.len()), "not a path");
+    }
+    Ok(PathBuf::from(text))
+}
+
+fn paths(field: &'static str, texts: Vec<String>) -> Result<Vec<String>, WireError> {
+    if texts.len() > MOST_PATHS {
+        return bad(
+            field,
+            format!("{} long", texts.len()),
+            "more than 1024 paths",
+        );
+    }
+    for text in &texts {
+        path(field, text.clone())?;
+    }
+    Ok(texts)
+}
+
+fn ranged(field: &'static str, found: i64, least: i64, most: i64) -> Result<i64, WireError> {
+    if (least..=most).contains(&found) {
+        return Ok(found);
+    }
+    bad(field, found.to_string(), "which cannot be")
+}
+
+fn unsigned(field: &'static str, found: i64) -> Result<u64, WireError> {
+    u64::try_from(found).or_else(|_| bad(field, found.to_string(), "which is negative"))
+}
+
+fn missing<T>(field: &'static str) -> Result<T, WireError> {
+    Err(WireError::Missing { field })
+}
+
+fn bad<T>(field: &'static str, found: String, problem: &'static str) -> Result<T, WireError> {
+    Err(WireError::Bad {
+        field,
+        found: crate::telemetry::clipped(found),
+        problem,
+    })
+}

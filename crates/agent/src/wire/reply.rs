@@ -1,0 +1,167 @@
+//! What the agent says, as messages.
+
+use crate::host::HostFacts;
+use crate::runner::command::{Answer, CacheDrop, Outcome, PathFacts, Progress};
+use crate::telemetry::clipped;
+use benchmesh_proto::v1;
+use benchmesh_workloads::clock::MonoNanos;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+/// Everything that the agent says of itself when it attaches.
+#[derive(Clone, Debug)]
+pub struct Hello {
+    pub uid: String,
+    pub name: String,
+    pub labels: BTreeMap<String, String>,
+    pub host: HostFacts,
+    /// Canonical.
+    pub allowed: Vec<PathBuf>,
+    /// Canonical.
+    pub readable: Vec<PathBuf>,
+    pub workloads: Vec<(&'static str, u32)>,
+    /// Oldest first, the one that is written now last.
+    pub spools: Vec<String>,
+    /// Empty: as the collector sees it.
+    pub advertised: String,
+    pub held_tasks: Vec<i64>,
+}
+
+/// What the agent says after that.
+#[derive(Clone, Debug)]
+pub enum Said {
+    Hello(Box<Hello>),
+    Probe { sent: MonoNanos },
+    Reply { id: u64, outcome: Outcome },
+    Progress { id: u64, progress: Progress },
+}
+
+impl From<Said> for v1::AgentMessage {
+    fn from(said: Said) -> Self {
+        use v1::agent_message::Body;
+        let body = match said {
+            Said::Hello(hello) => Body::Hello(hello_message(*hello)),
+            Said::Probe { sent } => Body::ClockProbe(v1::ClockProbe {
+                agent_sent_ns: i64::try_from(sent.0).unwrap_or(i64::MAX),
+            }),
+            Said::Reply { id, outcome } => Body::Reply(reply(id, outcome)),
+            Said::Progress { id, progress } => Body::Progress(v1::Progress {
+                command_id: id,
+                done: progress.done,
+                total: progress.total,
+                unit: progress.unit.to_owned(),
+            }),
+        };
+        Self { body: Some(body) }
+    }
+}
+
+fn hello_message(hello: Hello) -> v1::Hello {
+    let texts = |paths: Vec<PathBuf>| {
+        paths
+            .into_iter()
+            .map(|path| path.to_string_lossy().into_owned())
+            .collect()
+    };
+    v1::Hello {
+        wire_version: benchmesh_proto::WIRE_VERSION,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        agent_uid: hello.uid,
+        name: hello.name,
+        labels: hello.labels.into_iter().collect(),
+        net_namespace: hello.host.net_namespace,
+        host: Some(v1::Host {
+            boot_id: hello.host.boot_id,
+            pid_namespace: hello.host.pid_namespace,
+            name: hello.host.name,
+            kernel: hello.host.kernel,
+            cpus: hello.host.cpus,
+            memory_bytes: hello.host.memory_bytes,
+        }),
+        allowed_paths: texts(hello.allowed),
+        readable_paths: texts(hello.readable),
+        workloads: hello
+            .workloads
+            .into_iter()
+            .map(|(name, revision)| v1::WorkloadRevision {
+                name: name.to_owned(),
+                revision,
+            })
+            .collect(),
+        spool_ids: hello.spools,
+        advertised_address: hello.advertised,
+        held_tasks: hello.held_tasks,
+    }
+}
+
+fn reply(id: u64, outcome: Outcome) -> v1::Reply {
+    match outcome {
+        Ok(answer) => v1::Reply {
+            id,
+            body: body(answer),
+            ..v1::Reply::default()
+        },
+        Err(refusal) => v1::Reply {
+            id,
+            // An empty text would say that it worked.
+            error: match refusal.message.is_empty() {
+                true => "it failed".to_owned(),
+                false => clipped(refusal.message),
+            },
+            error_kind: refusal.kind.as_str().to_owned(),
+            body: None,
+        },
+    }
+}
+
+fn body(answer: Answer) -> Option<v1::reply::Body> {
+    use v1::reply::Body;
+    Some(match answer {
+        Answer::Done => return None,
+        Answer::Survey(survey) => Body::Survey(v1::SurveyReply {
+            paths: survey.paths.into_iter().map(path_facts).collect(),
+            sources: survey.sources.into_iter().map(path_facts).collect(),
+            scratch_free_bytes: survey.scratch_free_bytes,
+        }),
+        Answer::RunDirectory(facts) => Body::RunDirectory(v1::RunDirectoryReply {
+            found: facts.found,
+            made: facts.made,
+            nonce: facts.nonce,
+            free_bytes: facts.free_bytes,
+        }),
+        Answer::Listening { port } => Body::Listen(v1::ListenReply {
+            port: u32::from(port),
+        }),
+        Answer::Armed { lead_us } => Body::Arm(v1::ArmReply { lead_us }),
+        Answer::Ended(ended) => Body::End(v1::EndReply {
+            state: ended.state.as_str().to_owned(),
+            error: ended.error,
+            spool_id: ended.spool,
+            sequence: ended.sequence,
+        }),
+        Answer::Dropped(drops) => Body::DropCaches(v1::DropCachesReply {
+            drops: drops.into_iter().map(cache_drop).collect(),
+        }),
+    })
+}
+
+fn path_facts(facts: PathFacts) -> v1::PathFacts {
+    v1::PathFacts {
+        path: facts.path,
+        allowed: facts.allowed,
+        exists: facts.exists,
+        problem: facts.problem,
+        free_bytes: facts.free_bytes,
+        free_files: facts.free_files,
+        file_system: facts.file_system,
+        device: facts.device,
+    }
+}
+
+fn cache_drop(drop: CacheDrop) -> v1::CacheDrop {
+    v1::CacheDrop {
+        what: drop.what.to_owned(),
+        dropped: drop.error.is_empty(),
+        error: drop.error,
+    }
+}

@@ -1,0 +1,122 @@
+#![allow(clippy::unwrap_used)]
+
+use super::*;
+use clap::CommandFactory;
+
+fn parsed(line: &str) -> Result<Arguments, clap::Error> {
+    Arguments::try_parse_from(line.split_whitespace())
+}
+
+#[test]
+fn the_definition_holds_together() {
+    Arguments::command().debug_assert();
+}
+
+#[test]
+fn good_lines_are_accepted() {
+    for line in [
+        "benchmesh quickstart",
+        "benchmesh quickstart --db x.db",
+        "benchmesh collector --listen 127.0.0.1:0 --db x.db --address-file a",
+        "benchmesh agent --collector [::1]:4750 --name n --label a=b --label c= --allow /mnt --sample-period 100ms",
+        "benchmesh run plan.toml --set a=b --set c.d=e=f --agents 3 --detach",
+        "benchmesh run - --dry-run --format csv",
+        "benchmesh plan check plan.toml --format json",
+        "benchmesh plan show plan.toml --agents 3",
+        "benchmesh agents",
+        "benchmesh runs --limit 3",
+        "benchmesh watch",
+        "benchmesh watch nightly",
+        "benchmesh stop 3",
+        "benchmesh report last --format markdown",
+        "benchmesh query --format csv --time-limit 5s -",
+        "benchmesh completions zsh",
+    ] {
+        parsed(line).unwrap();
+    }
+    // A comment may begin a statement.
+    Arguments::try_parse_from(["benchmesh", "query", "-- all\nSELECT 1"]).unwrap();
+}
+
+#[test]
+fn wrong_lines_are_refused_with_code_2() {
+    for (line, said) in [
+        ("benchmesh frobnicate", "unrecognized subcommand"),
+        ("benchmesh run", "<PLAN>"),
+        ("benchmesh run a b", "unexpected argument 'b'"),
+        ("benchmesh run a --set x", "K=V"),
+        ("benchmesh run a --set =x", "K=V"),
+        ("benchmesh run a --agents 0", "0 is not in 1.."),
+        ("benchmesh run a --agents-wait 5", "500ms, 30s, 10m"),
+        ("benchmesh run a --detach --dry-run", "cannot be used with"),
+        ("benchmesh run a --collector nohost", "it has no port"),
+        ("benchmesh run a --collector http://x:1", "it is a URL"),
+        ("benchmesh run a --collector ::1:4750", "brackets"),
+        ("benchmesh run a --collector x:0", "1 to 65535"),
+        ("benchmesh agent --label role", "role=client"),
+        ("benchmesh agent --sample-period 0s", "longer than nothing"),
+        (
+            "benchmesh collector --listen nowhere",
+            "invalid socket address",
+        ),
+        (
+            "benchmesh report last --format html",
+            "invalid value 'html'",
+        ),
+        (
+            "benchmesh report last --db a --collector b:1",
+            "cannot be used with",
+        ),
+        ("benchmesh query", "<SQL>"),
+        ("benchmesh watch 1 2", "unexpected argument '2'"),
+        ("benchmesh stop", "<RUN>"),
+        ("benchmesh resume 1", "unrecognized subcommand"),
+    ] {
+        let error = parsed(line).unwrap_err();
+        assert_eq!(error.exit_code(), 2, "{line}");
+        assert!(error.to_string().contains(said), "{line}:\n{error}");
+    }
+}
+
+#[test]
+fn every_command_has_help_with_an_example() {
+    fn visit(command: &clap::Command, path: &str) {
+        for sub in command.get_subcommands() {
+            let path = format!("{path} {}", sub.get_name());
+            assert!(sub.get_about().is_some(), "{path} has no help");
+            if sub.has_subcommands() {
+                visit(sub, &path);
+            } else {
+                let after = sub
+                    .get_after_help()
+                    .map(ToString::to_string)
+                    .unwrap_or_default();
+                assert!(after.contains(path.trim_start()), "{path} has no example");
+            }
+        }
+    }
+    visit(&Arguments::command(), "benchmesh");
+}
+
+#[test]
+fn json_is_known_wherever_it_can_be_asked_for() {
+    for (line, json) in [
+        ("benchmesh run p --format json", true),
+        ("benchmesh plan check p --format json", true),
+        ("benchmesh plan show p --format=json", true),
+        ("benchmesh agents --format json", true),
+        ("benchmesh runs --format json", true),
+        ("benchmesh stop 1 --format json", true),
+        ("benchmesh report 1 --format json", true),
+        ("benchmesh report 1 --format json --out f", false),
+        ("benchmesh query x --format json", true),
+        ("benchmesh query x", false),
+        ("benchmesh watch", false),
+    ] {
+        assert_eq!(
+            parsed(line).unwrap().command.answers_in_json(),
+            json,
+            "{line}"
+        );
+    }
+}

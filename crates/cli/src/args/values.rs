@@ -1,0 +1,119 @@
+//! How single values of the command line are read, each mistake with what to write instead.
+
+use benchmesh_agent::sampler::DaemonRule;
+use std::time::Duration;
+
+/// Where the collector listens, and where commands and agents look for it.
+pub const DEFAULT_COLLECTOR: &str = "127.0.0.1:4750";
+
+/// `HOST:PORT`, an IPv6 address in brackets. The name is resolved when it is dialled.
+pub fn address(text: &str) -> Result<String, String> {
+    let wrong = |problem: &str| {
+        Err(format!(
+            "{problem}; write HOST:PORT, e.g. {DEFAULT_COLLECTOR}"
+        ))
+    };
+    if text.contains("//") {
+        return wrong("it is a URL");
+    }
+    let Some((host, port)) = text.rsplit_once(':') else {
+        return wrong("it has no port");
+    };
+    if host.is_empty() || host.contains(|c: char| c.is_whitespace() || c == '/' || c == '@') {
+        return wrong("it has no valid host");
+    }
+    if host.contains(':') && !(host.starts_with('[') && host.ends_with(']')) {
+        return wrong("an IPv6 address needs brackets");
+    }
+    match port.parse::<u16>() {
+        Ok(port) if port > 0 => Ok(text.to_owned()),
+        _ => wrong("its port is not a number from 1 to 65535"),
+    }
+}
+
+/// `K=V` with a key.
+pub fn label(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.trim().is_empty() => {
+            Ok((key.trim().to_owned(), value.trim().to_owned()))
+        }
+        _ => Err("write K=V, e.g. role=client".to_owned()),
+    }
+}
+
+/// `K=V` with a key, kept as it is: the plan says what it means.
+pub fn override_(text: &str) -> Result<String, String> {
+    match text.split_once('=') {
+        Some((key, _)) if !key.trim().is_empty() => Ok(text.to_owned()),
+        _ => Err("write K=V, e.g. repeat=3".to_owned()),
+    }
+}
+
+/// A span with its unit: `500ms`, `30s`, `10m`, `2h`.
+pub fn span(text: &str) -> Result<Duration, String> {
+    match humantime::parse_duration(text) {
+        Ok(span) if !span.is_zero() => Ok(span),
+        Ok(_) => Err("it must be longer than nothing, e.g. 30s".to_owned()),
+        Err(_) => Err("write a number and a unit, e.g. 500ms, 30s, 10m".to_owned()),
+    }
+}
+
+/// A daemon to watch: a process's name, or `name=N,comm=C,...`.
+pub fn daemon_rule(text: &str) -> Result<DaemonRule, String> {
+    let mut rule = DaemonRule::default();
+    if !text.contains('=') {
+        rule.name = text.trim().to_owned();
+        rule.comm = Some(rule.name.clone());
+    }
+    for part in text.split(',').filter(|_| text.contains('=')) {
+        let Some((key, value)) = part.split_once('=') else {
+            return Err(format!(
+                "`{part}` has no value; write name=NAME,cmdline=PATTERN"
+            ));
+        };
+        let value = value.trim().to_owned();
+        match key.trim() {
+            "name" => rule.name = value,
+            "comm" => rule.comm = Some(value),
+            "cmdline" => rule.cmdline = Some(value),
+            "cgroup" => rule.cgroup = Some(value),
+            "unit" => rule.unit = Some(value),
+            "instance-option" => rule.instance_option = Some(value),
+            other => {
+                return Err(format!(
+                    "`{other}` is unknown; the keys are name, comm, cmdline, cgroup, unit, instance-option"
+                ));
+            }
+        }
+    }
+    rule.check().map_err(|error| error.to_string())?;
+    Ok(rule)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_rule_is_a_name_or_conditions() {
+        let rule = daemon_rule("mysqld").unwrap();
+        assert_eq!(
+            (rule.name.as_str(), rule.comm.as_deref()),
+            ("mysqld", Some("mysqld"))
+        );
+        let rule = daemon_rule("name=shard, cmdline=*--shard=3*,instance-option=--port").unwrap();
+        assert_eq!(rule.cmdline.as_deref(), Some("*--shard=3*"));
+        assert_eq!(rule.instance_option.as_deref(), Some("--port"));
+        for wrong in [
+            "",
+            "name=x",
+            "comm=x",
+            "name=x,color=red",
+            "name=x,comm",
+            "name=x,comm=",
+        ] {
+            assert!(daemon_rule(wrong).is_err(), "{wrong:?}");
+        }
+    }
+}

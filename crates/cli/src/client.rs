@@ -1,0 +1,314 @@
+//! The collector as the commands see it: one call each, answers in types of their own.
+//!
+//! The edge of this crate: only `client` names generated types. Every error says which collector, what was asked, and
+//! what to do when it isn't there.
+
+mod convert;
+mod facts;
+
+pub use facts::{
+    AgentRow, OpDone, PlannedStep, RunRow, RunStarted, StepDone, StepNow, StopDone, ToStart, Update,
+};
+
+use crate::failure::{self, WrongUsage};
+use anyhow::Context;
+use benchmesh_collector::query::{Row, Value};
+use benchmesh_collector::report::Report;
+use benchmesh_proto::v1::control_client::ControlClient;
+use benchmesh_proto::{
+    KEEPALIVE_INTERVAL_S, KEEPALIVE_TIMEOUT_S, MAX_MESSAGE_BYTES, WIRE_VERSION, v1,
+};
+use std::time::Duration;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Status, Streaming};
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How long a call may take that the collector answers from what it knows.
+const SHORT_CALL: Duration = Duration::from_secs(30);
+
+/// A connection to a collector.
+#[derive(Clone, Debug)]
+pub struct Client {
+    address: String,
+    control: ControlClient<Channel>,
+}
+
+/// Why a call has no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum CallError {
+    /// Nobody listens there, or the connection broke: asking again may help.
+    #[error(
+        "cannot reach the collector at {address}: {reason}\n  start one with `benchmesh collector`, or name another with \
+         --collector or BENCHMESH_COLLECTOR"
+    )]
+    Away { address: String, reason: String },
+    /// The collector does not do it, and says why.
+    #[error("{message}")]
+    Refused { code: Code, message: String },
+    /// The answer lacks something.
+    #[error(
+        "the collector at {address} answered without {missing}: it is another version; its log may say more"
+    )]
+    Incomplete {
+        address: String,
+        missing: &'static str,
+    },
+}
+
+impl CallError {
+    /// An error of a command: what is wrong with the request is wrong usage.
+    pub fn into_error(self) -> anyhow::Error {
+        match &self {
+            Self::Refused {
+                code: Code::InvalidArgument | Code::NotFound,
+                message,
+            } => anyhow::Error::new(WrongUsage(message.clone())),
+            _ => anyhow::Error::new(self),
+        }
+    }
+}
+
+impl Client {
+    /// Dials the collector. Only loopback and networks without TLS for now: the collector serves nothing else.
+    pub async fn connect(address: &str) -> Result<Self, CallError> {
+        let away = |reason: String| CallError::Away {
+            address: address.to_owned(),
+            reason,
+        };
+        let channel = Endpoint::from_shared(format!("http://{address}"))
+            .map_err(|error| away(failure::causes(&error)))?
+            .connect_timeout(CONNECT_TIMEOUT)
+            .http2_keep_alive_interval(Duration::from_secs(KEEPALIVE_INTERVAL_S))
+            .keep_alive_timeout(Duration::from_secs(KEEPALIVE_TIMEOUT_S))
+            .keep_alive_while_idle(true)
+            .tcp_nodelay(true)
+            .connect()
+            .await
+            .map_err(|error| away(failure::causes(&error)))?;
+        Ok(Self {
+            address: address.to_owned(),
+            control: ControlClient::new(channel)
+                .max_decoding_message_size(MAX_MESSAGE_BYTES)
+                .max_encoding_message_size(MAX_MESSAGE_BYTES),
+        })
+    }
+
+    /// Queues a plan. The same run uid again answers for the run that it made.
+    pub async fn start_run(&mut self, wanted: &ToStart) -> Result<RunStarted, CallError> {
+        let request = v1::StartRunRequest {
+            wire_version: WIRE_VERSION,
+            run_uid: wanted.run_uid.clone(),
+            plan_name: wanted.plan_name.clone(),
+            plan_toml: wanted.plan.clone(),
+            agents: wanted.agents,
+            agents_wait_us: i64::try_from(wanted.agents_wait.as_micros()).unwrap_or(i64::MAX),
+            dry_run: wanted.dry_run,
+        };
+        let mut request = tonic::Request::new(request);
+        request.set_timeout(wanted.agents_wait.saturating_add(2 * SHORT_CALL));
+        let reply = self.control.start_run(request).await;
+        reply
+            .map(|reply| reply.into_inner().into())
+            .map_err(|status| self.failed(&status))
+    }
+
+    /// The state of a run now, then each change until it has ended. An empty name is the newest run.
+    pub async fn watch_run(&mut self, run: &str) -> Result<Watch, CallError> {
+        let request = v1::WatchRunRequest {
+            run: run.to_owned(),
+        };
+        let reply = self.control.watch_run(request).await;
+        match reply {
+            Ok(reply) => Ok(Watch {
+                client: self.clone(),
+                updates: reply.into_inner(),
+            }),
+            Err(status) => Err(self.failed(&status)),
+        }
+    }
+
+    /// Asks a run to end cleanly. It goes on until its agents have stopped.
+    pub async fn stop_run(&mut self, run: &str, reason: &str) -> Result<StopDone, CallError> {
+        let request = v1::StopRunRequest {
+            run: run.to_owned(),
+            reason: reason.to_owned(),
+        };
+        let reply = self.control.stop_run(short(request)).await;
+        reply
+            .map(|reply| reply.into_inner().into())
+            .map_err(|status| self.failed(&status))
+    }
+
+    /// Every agent that the collector knows.
+    pub async fn agents(&mut self) -> Result<Vec<AgentRow>, CallError> {
+        let reply = self
+            .control
+            .list_agents(short(v1::ListAgentsRequest {}))
+            .await;
+        reply
+            .map(|reply| {
+                reply
+                    .into_inner()
+                    .agents
+                    .into_iter()
+                    .map(AgentRow::from)
+                    .collect()
+            })
+            .map_err(|status| self.failed(&status))
+    }
+
+    /// The newest runs.
+    pub async fn runs(&mut self, limit: u32) -> Result<Vec<RunRow>, CallError> {
+        let reply = self
+            .control
+            .list_runs(short(v1::ListRunsRequest { limit }))
+            .await;
+        reply
+            .map(|reply| {
+                reply
+                    .into_inner()
+                    .runs
+                    .into_iter()
+                    .map(RunRow::from)
+                    .collect()
+            })
+            .map_err(|status| self.failed(&status))
+    }
+
+    /// The report of a run.
+    pub async fn report(&mut self, run: &str) -> anyhow::Result<Report> {
+        let request = v1::ReportRequest {
+            run: run.to_owned(),
+        };
+        let reply = self.control.report(short(request)).await;
+        let reply = reply
+            .map_err(|status| self.failed(&status).into_error())?
+            .into_inner();
+        serde_json::from_str(&reply.report_json).with_context(|| {
+            format!(
+                "understand the report of the collector at {}; is it another version?",
+                self.address
+            )
+        })
+    }
+
+    /// The answer to a query, in parts.
+    pub async fn query(&mut self, sql: &str) -> Result<Rows, CallError> {
+        let request = v1::QueryRequest {
+            sql: sql.to_owned(),
+        };
+        let mut parts = match self.control.query(request).await {
+            Ok(reply) => reply.into_inner(),
+            Err(status) => return Err(self.failed(&status)),
+        };
+        let first = parts
+            .message()
+            .await
+            .map_err(|status| self.failed(&status))?;
+        let first = first.ok_or_else(|| CallError::Incomplete {
+            address: self.address.clone(),
+            missing: "columns",
+        })?;
+        let rows = first.rows.into_iter().map(convert::row).collect();
+        Ok(Rows {
+            client: self.clone(),
+            columns: first.columns,
+            first: Some(rows),
+            parts,
+        })
+    }
+
+    fn failed(&self, status: &Status) -> CallError {
+        // A transport error's cause says what the status' own text only hints at.
+        let text = std::error::Error::source(status)
+            .map_or_else(|| status.message().to_owned(), failure::causes);
+        match status.code() {
+            Code::Unavailable | Code::Cancelled | Code::Unknown => CallError::Away {
+                address: self.address.clone(),
+                reason: text,
+            },
+            Code::DeadlineExceeded => CallError::Away {
+                address: self.address.clone(),
+                reason: format!("no answer in time ({text})"),
+            },
+            Code::Unimplemented => CallError::Refused {
+                code: Code::Unimplemented,
+                message: format!(
+                    "the collector at {} does not know this command: it is another version",
+                    self.address
+                ),
+            },
+            code => CallError::Refused {
+                code,
+                message: status.message().to_owned(),
+            },
+        }
+    }
+}
+
+/// The updates of one run.
+#[derive(Debug)]
+pub struct Watch {
+    client: Client,
+    updates: Streaming<v1::RunUpdate>,
+}
+
+impl Watch {
+    /// The next update; `None` once the run has ended.
+    pub async fn next(&mut self) -> Result<Option<Update>, CallError> {
+        let update = self
+            .updates
+            .message()
+            .await
+            .map_err(|status| self.client.failed(&status))?;
+        update
+            .map(Update::try_from)
+            .transpose()
+            .map_err(|missing| CallError::Incomplete {
+                address: self.client.address.clone(),
+                missing,
+            })
+    }
+}
+
+/// The rows of one query.
+#[derive(Debug)]
+pub struct Rows {
+    client: Client,
+    pub columns: Vec<String>,
+    first: Option<Vec<Row>>,
+    parts: Streaming<v1::QueryReply>,
+}
+
+impl Rows {
+    /// The next rows; `None` at the end.
+    pub async fn next(&mut self) -> Result<Option<Vec<Row>>, CallError> {
+        if let Some(first) = self.first.take().filter(|rows| !rows.is_empty()) {
+            return Ok(Some(first));
+        }
+        let part = self
+            .parts
+            .message()
+            .await
+            .map_err(|status| self.client.failed(&status))?;
+        Ok(part.map(|part| part.rows.into_iter().map(convert::row).collect()))
+    }
+}
+
+fn short<T>(message: T) -> tonic::Request<T> {
+    let mut request = tonic::Request::new(message);
+    request.set_timeout(SHORT_CALL);
+    request
+}
+
+/// The value of a query's row on the wire.
+fn value(value: v1::QueryValue) -> Value {
+    match value.value {
+        None => Value::Null,
+        Some(v1::query_value::Value::Integer(integer)) => Value::Integer(integer),
+        Some(v1::query_value::Value::Real(real)) => Value::Real(real),
+        Some(v1::query_value::Value::Text(text)) => Value::Text(text),
+        Some(v1::query_value::Value::Blob(blob)) => Value::Blob(blob),
+    }
+}

@@ -1,0 +1,156 @@
+//! What the collector tells, in the commands' own types. Instants are mesh time in microseconds.
+
+use benchmesh_collector::model::RunState;
+use serde::Serialize;
+use serde_json::{Map, Value};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// A plan on its way to the collector.
+#[derive(Clone, Debug)]
+pub struct ToStart {
+    pub run_uid: String,
+    /// The file's name, for messages.
+    pub plan_name: String,
+    /// The text, with overrides applied.
+    pub plan: String,
+    /// Wait until so many agents have attached; 0 takes those that are there.
+    pub agents: u32,
+    pub agents_wait: Duration,
+    pub dry_run: bool,
+}
+
+/// A plan that was accepted.
+#[derive(Clone, Debug, Serialize)]
+pub struct RunStarted {
+    pub run_id: i64,
+    pub run_uid: String,
+    pub steps: Vec<PlannedStep>,
+    pub warnings: Vec<String>,
+}
+
+/// One step to come.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct PlannedStep {
+    pub ordinal: u32,
+    pub repeat: u32,
+    pub phase: String,
+    pub target: String,
+    pub workload: String,
+    pub mode: String,
+    pub params: Map<String, Value>,
+    pub agents: Vec<String>,
+    /// The receiving agent of a link.
+    pub peer: Option<String>,
+    /// To be moved by all tasks; `None`: bounded by time alone.
+    pub bytes: Option<i64>,
+    pub files: i64,
+    /// `None`: not bounded by time.
+    pub expected_s: Option<f64>,
+}
+
+/// How far a run is.
+#[derive(Clone, Debug)]
+pub struct Update {
+    pub run_id: i64,
+    pub run: String,
+    pub state: RunState,
+    pub partial: bool,
+    pub steps_done: u32,
+    pub steps_total: u32,
+    pub elapsed: Duration,
+    pub left: Option<Duration>,
+    /// Absent between steps.
+    pub step: Option<StepNow>,
+    /// Events since the last update.
+    pub messages: Vec<String>,
+    /// Steps that ended since the last update.
+    pub finished: Vec<StepDone>,
+}
+
+/// The step that is going on.
+#[derive(Clone, Debug)]
+pub struct StepNow {
+    pub ordinal: u32,
+    pub phase: String,
+    pub target: String,
+    pub mode: String,
+    pub params: Map<String, Value>,
+    pub state: String,
+    pub clients: u32,
+    pub ops_per_s: f64,
+    pub bytes_per_s: f64,
+    pub p99_ms: f64,
+    /// 0 to 1.
+    pub share_done: Option<f64>,
+    pub elapsed: Duration,
+    pub peer: String,
+}
+
+/// A step that has ended.
+#[derive(Clone, Debug)]
+pub struct StepDone {
+    pub ordinal: u32,
+    pub phase: String,
+    pub target: String,
+    pub mode: String,
+    pub params: Map<String, Value>,
+    pub state: String,
+    pub ops: Vec<OpDone>,
+    pub flags: Vec<String>,
+    /// "from -> to".
+    pub link: String,
+}
+
+/// One kind of operation of a step that has ended.
+#[derive(Clone, Debug)]
+pub struct OpDone {
+    pub op: String,
+    pub ops_per_s: f64,
+    pub bytes_per_s: f64,
+    pub p50_ms: f64,
+    pub p99_ms: f64,
+    pub errors: u64,
+}
+
+/// A run that was asked to stop.
+#[derive(Clone, Debug, Serialize)]
+pub struct StopDone {
+    pub run_id: i64,
+    pub state: String,
+}
+
+/// One agent.
+#[derive(Clone, Debug, Serialize)]
+pub struct AgentRow {
+    pub id: i64,
+    pub name: String,
+    pub attached: bool,
+    pub labels: BTreeMap<String, String>,
+    pub host: String,
+    pub kernel: String,
+    pub cpus: u32,
+    pub memory_bytes: i64,
+    pub allowed_paths: Vec<String>,
+    pub version: String,
+    pub address: String,
+    pub last_seen_us: i64,
+    pub clock_error_us: i64,
+    pub round_trip_us: i64,
+    pub samples_host: bool,
+}
+
+/// One run.
+#[derive(Clone, Debug, Serialize)]
+pub struct RunRow {
+    pub id: i64,
+    pub uid: String,
+    pub name: String,
+    pub state: String,
+    pub partial: bool,
+    pub created_us: i64,
+    pub started_us: Option<i64>,
+    pub ended_us: Option<i64>,
+    pub steps_done: u32,
+    pub steps_total: u32,
+}

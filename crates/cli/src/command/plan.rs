@@ -1,0 +1,263 @@
+//! `benchmesh plan check` and `plan show`, and how a plan file is read by every command.
+
+use crate::args::{ListFormat, PlanCheckArguments, PlanShowArguments};
+use crate::client::{CallError, Client, PlannedStep, ToStart};
+use crate::failure::{Outcome, wrong_usage};
+use crate::{output, terminal};
+use anyhow::Context;
+use benchmesh_collector::plan::{self, Plan};
+use benchmesh_collector::report::{Sheet, figures};
+use serde::Serialize;
+use std::io::Read;
+use std::path::Path;
+use std::time::Duration;
+
+/// A plan larger than this is no plan.
+const MAX_PLAN_BYTES: u64 = 4 << 20;
+
+/// A plan file, read and checked as far as its text alone tells.
+#[derive(Debug)]
+pub struct PlanFile {
+    /// The file's name, for messages.
+    pub name: String,
+    /// With overrides applied.
+    pub text: String,
+    pub plan: Plan,
+}
+
+/// Reads a plan; every mistake in it is told at once, as wrong usage.
+pub fn read(path: &Path, overrides: &[String]) -> anyhow::Result<PlanFile> {
+    let (name, bytes) = if path == Path::new("-") {
+        let mut bytes = Vec::new();
+        std::io::stdin()
+            .take(MAX_PLAN_BYTES + 1)
+            .read_to_end(&mut bytes)
+            .context("read the plan from standard input")?;
+        ("standard input".to_owned(), bytes)
+    } else {
+        let bytes = std::fs::File::open(path)
+            .and_then(|file| {
+                let mut bytes = Vec::new();
+                file.take(MAX_PLAN_BYTES + 1).read_to_end(&mut bytes)?;
+                Ok(bytes)
+            })
+            .map_err(|error| wrong_usage(format!("read the plan {}: {error}", path.display())))?;
+        (path.display().to_string(), bytes)
+    };
+    if bytes.len() as u64 > MAX_PLAN_BYTES {
+        return Err(wrong_usage(format!(
+            "{name} is larger than {}: no plan",
+            figures::bytes(MAX_PLAN_BYTES)
+        )));
+    }
+    let text = String::from_utf8(bytes)
+        .map_err(|_| wrong_usage(format!("{name} is not UTF-8 text: no plan")))?;
+    let text =
+        plan::set(&text, &name, overrides).map_err(|errors| wrong_usage(errors.to_string()))?;
+    let plan = plan::parse(&text, &name).map_err(|errors| wrong_usage(errors.to_string()))?;
+    Ok(PlanFile { name, text, plan })
+}
+
+/// `plan check`.
+pub fn check(arguments: &PlanCheckArguments) -> anyhow::Result<Outcome> {
+    let file = read(&arguments.plan, &arguments.set)?;
+    let targets = file.plan.targets.len();
+    let phases = file.plan.phases.len();
+    match arguments.format {
+        ListFormat::Table => output::result(&format!(
+            "{}: good. Plan {:?}: {}, {}, repeated {}.\n",
+            file.name,
+            file.plan.name,
+            plural(phases, "phase"),
+            plural(targets, "target"),
+            plural(file.plan.repeat as usize, "time"),
+        ))?,
+        ListFormat::Json => output::document(&serde_json::json!({
+            "plan": file.plan.name,
+            "phases": phases,
+            "targets": targets,
+            "repeat": file.plan.repeat,
+        }))?,
+    }
+    Ok(Outcome::Done)
+}
+
+/// `plan show`.
+pub async fn show(arguments: PlanShowArguments) -> anyhow::Result<Outcome> {
+    let file = read(&arguments.plan.plan, &arguments.plan.set)?;
+    let (steps, warnings) = match arguments.agents {
+        Some(agents) => offline(&file.plan, agents)?,
+        None => {
+            let mut client = Client::connect(&arguments.collector.collector)
+                .await
+                .map_err(CallError::into_error);
+            let client = client.as_mut().map_err(|error| {
+                anyhow::anyhow!("{error}\n  or show the plan offline with --agents N")
+            })?;
+            let answer = client
+                .start_run(&dry_run(&file))
+                .await
+                .map_err(CallError::into_error)?;
+            (answer.steps, answer.warnings)
+        }
+    };
+    show_steps(&file.plan.name, &steps, &warnings, arguments.plan.format)?;
+    Ok(Outcome::Done)
+}
+
+/// The plan as a request that queues nothing.
+pub fn dry_run(file: &PlanFile) -> ToStart {
+    ToStart {
+        run_uid: uuid::Uuid::new_v4().to_string(),
+        plan_name: file.name.clone(),
+        plan: file.text.clone(),
+        agents: 0,
+        agents_wait: Duration::ZERO,
+        dry_run: true,
+    }
+}
+
+/// Prints the steps of a plan.
+pub fn show_steps(
+    plan: &str,
+    steps: &[PlannedStep],
+    warnings: &[String],
+    format: ListFormat,
+) -> anyhow::Result<()> {
+    for warning in warnings {
+        output::say(&format!("warning: {}", terminal::clean(warning)));
+    }
+    match format {
+        ListFormat::Table => {
+            output::result(&terminal::table(&sheet(steps)))?;
+            output::result(&format!("\n{}\n", totals(plan, steps)))
+        }
+        ListFormat::Json => {
+            #[derive(Serialize)]
+            struct Shown<'a> {
+                plan: &'a str,
+                steps: &'a [PlannedStep],
+                warnings: &'a [String],
+            }
+            output::document(&Shown {
+                plan,
+                steps,
+                warnings,
+            })
+        }
+    }
+}
+
+fn offline(plan: &Plan, agents: u32) -> anyhow::Result<(Vec<PlannedStep>, Vec<String>)> {
+    let expansion = plan::expand(plan, &plan::assumed_agents(plan, agents))
+        .map_err(|errors| wrong_usage(errors.to_string()))?;
+    let steps = expansion.steps.into_iter().map(|step| PlannedStep {
+        ordinal: step.ordinal,
+        repeat: step.repeat,
+        agents: step.tasks.iter().map(|task| task.agent.clone()).collect(),
+        peer: match step.tasks.as_slice() {
+            [only] => only.peer.clone(),
+            _ => None,
+        },
+        phase: step.phase,
+        target: step.target,
+        workload: step.workload,
+        mode: step.mode,
+        params: step.params,
+        bytes: i64::try_from(step.moved_bytes)
+            .ok()
+            .filter(|bytes| *bytes > 0),
+        files: i64::try_from(step.files).unwrap_or(i64::MAX),
+        expected_s: step.expected.map(|expected| expected.as_secs_f64()),
+    });
+    Ok((steps.collect(), expansion.warnings))
+}
+
+fn sheet(steps: &[PlannedStep]) -> Sheet {
+    let cells = |cell: fn(&PlannedStep) -> String| steps.iter().map(cell).collect::<Vec<_>>();
+    let mut sheet = Sheet::default().figures("step", cells(|step| step.ordinal.to_string()));
+    if steps.iter().any(|step| step.repeat > 1) {
+        sheet = sheet.figures("repeat", cells(|step| step.repeat.to_string()));
+    }
+    sheet
+        .text("phase", cells(|step| step.phase.clone()))
+        .text_if_any(
+            "target",
+            cells(|step| match (&step.peer, step.agents.as_slice()) {
+                (Some(peer), [agent]) => format!("{agent} -> {peer}"),
+                _ => step.target.clone(),
+            }),
+        )
+        .text("workload", cells(|step| step.workload.clone()))
+        .text("mode", cells(|step| step.mode.clone()))
+        .text_if_any("parameters", cells(params))
+        .figures("tasks", cells(|step| step.agents.len().to_string()))
+        .figures(
+            "files",
+            cells(|step| dash_if(step.files == 0, figures::count(step.files))),
+        )
+        .figures("bytes", cells(|step| step.bytes.map_or_else(dash, size)))
+        .figures(
+            "time",
+            cells(|step| step.expected_s.map_or_else(dash, seconds)),
+        )
+}
+
+fn totals(plan: &str, steps: &[PlannedStep]) -> String {
+    let bytes = steps
+        .iter()
+        .filter_map(|step| step.bytes)
+        .fold(0_i64, i64::saturating_add);
+    let timed: f64 = steps.iter().filter_map(|step| step.expected_s).sum();
+    let untimed = steps
+        .iter()
+        .filter(|step| step.expected_s.is_none())
+        .count();
+    let mut said = format!("{}: {}", terminal::clean(plan), plural(steps.len(), "step"));
+    if bytes > 0 {
+        said.push_str(&format!(", {} to move", size(bytes)));
+    }
+    if timed > 0.0 {
+        said.push_str(&format!(", {} by their runtime", seconds(timed)));
+    }
+    if untimed > 0 {
+        said.push_str(&format!(
+            ", {} as long as the work takes",
+            plural(untimed, "step")
+        ));
+    }
+    said
+}
+
+fn params(step: &PlannedStep) -> String {
+    let shown: Vec<String> = step
+        .params
+        .iter()
+        .map(|(key, value)| format!("{key}={}", figures::parameter(value)))
+        .collect();
+    shown.join(" ")
+}
+
+fn size(bytes: i64) -> String {
+    figures::bytes(u64::try_from(bytes).unwrap_or(0))
+}
+
+fn seconds(seconds: f64) -> String {
+    Duration::try_from_secs_f64(seconds).map_or_else(|_| dash(), figures::span)
+}
+
+fn dash() -> String {
+    figures::NONE.to_owned()
+}
+
+fn dash_if(nothing: bool, text: String) -> String {
+    if nothing { dash() } else { text }
+}
+
+fn plural(count: usize, word: &str) -> String {
+    if count == 1 {
+        format!("1 {word}")
+    } else {
+        format!("{count} {word}s")
+    }
+}

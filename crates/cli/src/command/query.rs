@@ -1,0 +1,288 @@
+//! `benchmesh query`: SQL in, rows out as they come, in constant memory except for a table.
+
+use super::source::Asked;
+use crate::args::{QueryArguments, RowFormat};
+use crate::client::{CallError, Client, Rows};
+use crate::failure::{self, Outcome, wrong_usage};
+use crate::output::{self, DocumentClosed};
+use crate::terminal;
+use anyhow::Context;
+use benchmesh_collector::query::{self, Answer, QueryError, Row, Value};
+use benchmesh_collector::report::Sheet;
+use std::fmt::Write as _;
+use std::io::Read;
+
+/// Rows that a table holds at most: it must know all its widths before its first line.
+const TABLE_ROWS: usize = 10_000;
+
+/// Longest cell of a table; blobs and plans would push everything off the screen.
+const CELL_CHARS: usize = 100;
+
+pub async fn query(arguments: QueryArguments) -> anyhow::Result<Outcome> {
+    let sql = match arguments.sql.as_str() {
+        "-" => {
+            let mut sql = String::new();
+            std::io::stdin()
+                .read_to_string(&mut sql)
+                .context("read the statement from standard input")?;
+            sql
+        }
+        sql => sql.to_owned(),
+    };
+    let mut answer = match arguments.source.asked()? {
+        Asked::Database(path) => {
+            let answer = query::run(&path, &sql, arguments.time_limit).await;
+            Parts::Local(answer.map_err(into_error)?)
+        }
+        Asked::Collector(address) => {
+            let mut client = Client::connect(&address)
+                .await
+                .map_err(CallError::into_error)?;
+            Parts::Remote(client.query(&sql).await.map_err(CallError::into_error)?)
+        }
+    };
+    let written = match arguments.format {
+        RowFormat::Table => table(&mut answer).await,
+        RowFormat::Csv => csv(&mut answer).await,
+        RowFormat::Json => json(&mut answer).await,
+    };
+    if let Parts::Local(answer) = answer {
+        answer.end().await;
+    }
+    written.map(|()| Outcome::Done)
+}
+
+/// An answer, wherever it comes from.
+enum Parts {
+    Local(Answer),
+    Remote(Rows),
+}
+
+impl Parts {
+    fn columns(&self) -> &[String] {
+        match self {
+            Self::Local(answer) => &answer.columns,
+            Self::Remote(rows) => &rows.columns,
+        }
+    }
+
+    async fn next(&mut self) -> anyhow::Result<Option<Vec<Row>>> {
+        match self {
+            Self::Local(answer) => answer.rows.recv().await.transpose().map_err(into_error),
+            Self::Remote(rows) => rows.next().await.map_err(CallError::into_error),
+        }
+    }
+}
+
+fn into_error(error: QueryError) -> anyhow::Error {
+    match error {
+        QueryError::NotReading
+        | QueryError::SeveralStatements
+        | QueryError::NoStatement
+        | QueryError::NoFile { .. }
+        | QueryError::Sql { .. } => wrong_usage(error.to_string()),
+        QueryError::Unreadable { .. }
+        | QueryError::TimeLimit { .. }
+        | QueryError::Failed { .. } => anyhow::Error::new(error),
+    }
+}
+
+async fn table(answer: &mut Parts) -> anyhow::Result<()> {
+    let columns = answer.columns().to_vec();
+    let mut rows: Vec<Row> = Vec::new();
+    let mut more = false;
+    while let Some(batch) = answer.next().await? {
+        rows.extend(batch);
+        if rows.len() > TABLE_ROWS {
+            rows.truncate(TABLE_ROWS);
+            more = true;
+            break;
+        }
+    }
+    let mut sheet = Sheet::default();
+    for (at, title) in columns.iter().enumerate() {
+        let column = || rows.iter().filter_map(|row| row.get(at));
+        let numbers = column().all(|value| !matches!(value, Value::Text(_) | Value::Blob(_)));
+        let cells = column().map(cell);
+        sheet = if numbers && !rows.is_empty() {
+            sheet.figures(title, cells)
+        } else {
+            sheet.text(title, cells)
+        };
+    }
+    output::result(&terminal::table(&sheet))?;
+    if more {
+        output::say(&format!(
+            "only the first {TABLE_ROWS} rows are shown; --format csv or json streams all of them"
+        ));
+    }
+    Ok(())
+}
+
+async fn csv(answer: &mut Parts) -> anyhow::Result<()> {
+    let head: Vec<String> = answer.columns().iter().map(|name| field(name)).collect();
+    output::result(&format!("{}\n", head.join(",")))?;
+    while let Some(batch) = answer.next().await? {
+        let mut text = String::new();
+        for row in &batch {
+            let fields: Vec<String> = row.iter().map(|value| field(&plain(value))).collect();
+            text.push_str(&fields.join(","));
+            text.push('\n');
+        }
+        output::result(&text)?;
+    }
+    Ok(())
+}
+
+/// `{"columns": [...], "rows": [{...}, ...]}`, with `"error"` after the rows when it ends early.
+async fn json(answer: &mut Parts) -> anyhow::Result<()> {
+    let keys = keys(answer.columns());
+    let columns = serde_json::to_string(&keys).context("write the columns as JSON")?;
+    output::result(&format!("{{\"columns\": {columns},\n \"rows\": ["))?;
+    let mut separator = "\n  ";
+    loop {
+        let batch = match answer.next().await {
+            Ok(Some(batch)) => batch,
+            Ok(None) => break,
+            Err(error) => {
+                let value = output::error_value(&failure::chain(&error), failure::code(&error));
+                output::result(&format!("\n ],\n \"error\": {value}}}\n"))?;
+                return Err(error.context(DocumentClosed));
+            }
+        };
+        let mut text = String::new();
+        for row in &batch {
+            text.push_str(separator);
+            text.push_str(&object(&keys, row).context("write a row as JSON")?);
+            separator = ",\n  ";
+        }
+        output::result(&text)?;
+    }
+    output::result("\n ]}\n")
+}
+
+/// One row as an object, its keys in the order of the columns.
+fn object(keys: &[String], row: &Row) -> serde_json::Result<String> {
+    let mut text = String::from("{");
+    for (at, (key, value)) in keys.iter().zip(row).enumerate() {
+        if at > 0 {
+            text.push_str(", ");
+        }
+        text.push_str(&serde_json::to_string(key)?);
+        text.push_str(": ");
+        text.push_str(&json_value(value).to_string());
+    }
+    text.push('}');
+    Ok(text)
+}
+
+/// The columns' names, made unique as SQLite's own tools do: `n`, `n:1`, `n:2`.
+fn keys(columns: &[String]) -> Vec<String> {
+    let mut keys: Vec<String> = Vec::new();
+    for name in columns {
+        let mut key = name.clone();
+        let mut again = 0_u32;
+        while keys.contains(&key) {
+            again += 1;
+            key = format!("{name}:{again}");
+        }
+        keys.push(key);
+    }
+    keys
+}
+
+fn plain(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::Integer(integer) => integer.to_string(),
+        Value::Real(real) => real.to_string(),
+        Value::Text(text) => text.clone(),
+        Value::Blob(bytes) => hex(bytes),
+    }
+}
+
+fn cell(value: &Value) -> String {
+    let text = match value {
+        // As many digits as are worth reading; CSV and JSON have them all.
+        Value::Real(real) if real.abs() >= 1e-3 && real.abs() < 1e15 => {
+            let text = format!("{real:.4}");
+            text.trim_end_matches('0').trim_end_matches('.').to_owned()
+        }
+        other => plain(other),
+    };
+    match text.char_indices().nth(CELL_CHARS) {
+        Some((at, _)) => format!("{}...", text.get(..at).unwrap_or_default()),
+        None => text,
+    }
+}
+
+fn json_value(value: &Value) -> serde_json::Value {
+    match value {
+        Value::Null => serde_json::Value::Null,
+        Value::Integer(integer) => (*integer).into(),
+        // JSON has no infinity: null, as SQLite's own JSON does not write it either.
+        Value::Real(real) => (*real).into(),
+        Value::Text(text) => text.as_str().into(),
+        Value::Blob(bytes) => hex(bytes).into(),
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes
+        .iter()
+        .fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+            // Writing to a String cannot fail.
+            let _ = write!(text, "{byte:02x}");
+            text
+        })
+}
+
+fn field(text: &str) -> String {
+    benchmesh_collector::report::csv_field(text)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn values_have_one_text_per_format() {
+        for (value, in_csv, in_table, in_json) in [
+            (Value::Null, "", "", "null"),
+            (Value::Integer(-3), "-3", "-3", "-3"),
+            (
+                Value::Real(0.1 + 0.2),
+                "0.30000000000000004",
+                "0.3",
+                "0.30000000000000004",
+            ),
+            (Value::Real(3.0), "3", "3", "3.0"),
+            (Value::Real(1e-7), "0.0000001", "0.0000001", "1e-7"),
+            (Value::Real(f64::INFINITY), "inf", "inf", "null"),
+            (
+                Value::Text("a,\"b\"".into()),
+                "\"a,\"\"b\"\"\"",
+                "a,\"b\"",
+                "\"a,\\\"b\\\"\"",
+            ),
+            (Value::Blob(vec![0, 255]), "00ff", "00ff", "\"00ff\""),
+        ] {
+            assert_eq!(field(&plain(&value)), in_csv);
+            assert_eq!(cell(&value), in_table);
+            assert_eq!(json_value(&value).to_string(), in_json);
+        }
+        assert_eq!(cell(&Value::Text("x".repeat(101))).len(), 103);
+    }
+
+    #[test]
+    fn columns_of_one_name_are_told_apart() {
+        let names = ["n", "n", "m", "n"].map(str::to_owned);
+        assert_eq!(keys(&names), ["n", "n:1", "m", "n:2"]);
+        let row = vec![Value::Integer(1), Value::Null];
+        assert_eq!(
+            object(&["z".to_owned(), "a\"".to_owned()], &row).unwrap(),
+            r#"{"z": 1, "a\"": null}"#
+        );
+    }
+}

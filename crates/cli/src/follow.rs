@@ -1,0 +1,252 @@
+//! Follows a run to its end: shows its progress, dials again when the collector is away, and stops it when asked.
+//!
+//! The run belongs to the collector: losing sight of it, or leaving, doesn't end it.
+
+use crate::client::{CallError, Client, Update, Watch};
+use crate::failure::Outcome;
+use crate::interrupts::Interrupts;
+use crate::progress::Progress;
+use benchmesh_collector::model::RunState;
+use std::time::Duration;
+
+/// How soon a collector that is away is dialled again: the first and the longest pause.
+const FIRST_PAUSE: Duration = Duration::from_millis(250);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// What Ctrl-C does to the run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnInterrupt {
+    /// It is stopped, and followed to its clean end.
+    StopRun,
+    /// It goes on; only the following ends.
+    Leave,
+}
+
+/// Follows the run until it has ended; its last update. `None` when it was left by Ctrl-C.
+pub async fn follow(
+    address: &str,
+    run: &str,
+    progress: &mut Progress,
+    interrupts: &mut Interrupts,
+    on_interrupt: OnInterrupt,
+) -> anyhow::Result<Option<Update>> {
+    let mut sight = Sight::new(address, run);
+    let mut told = Told::default();
+    let mut stopping = false;
+    loop {
+        let seen = tokio::select! {
+            seen = sight.next() => seen.map_err(CallError::into_error)?,
+            () = interrupts.first(), if !stopping => {
+                if on_interrupt == OnInterrupt::Leave {
+                    return Ok(None);
+                }
+                stopping = true;
+                progress.say("stopping the run; its data are kept (Ctrl-C again leaves at once)");
+                tokio::spawn(stop(address.to_owned(), run.to_owned()));
+                continue;
+            }
+        };
+        match seen {
+            Seen::Update(mut update) => {
+                told.keep_news(&mut update);
+                progress.update(&update);
+                if update.state.is_end() {
+                    return Ok(Some(*update));
+                }
+            }
+            Seen::Lost(reason) => progress.say(&format!(
+                "lost sight of the run ({reason}); it goes on, and {address} is dialled again"
+            )),
+            Seen::Back => {
+                told.again();
+                progress.say("the collector is back");
+            }
+        }
+    }
+}
+
+/// What has been shown already: after a lost connection the collector tells everything from the beginning.
+#[derive(Debug, Default)]
+struct Told {
+    step: u32,
+    messages: usize,
+    /// Messages of the new connection that were shown on an earlier one.
+    old: usize,
+}
+
+impl Told {
+    fn again(&mut self) {
+        self.old = self.messages;
+    }
+
+    fn keep_news(&mut self, update: &mut Update) {
+        update.finished.retain(|step| step.ordinal > self.step);
+        if let Some(last) = update.finished.last() {
+            self.step = last.ordinal;
+        }
+        let old = self.old.min(update.messages.len());
+        update.messages.drain(..old);
+        self.old -= old;
+        self.messages += update.messages.len();
+    }
+}
+
+/// What [`Sight`] sees.
+enum Seen {
+    Update(Box<Update>),
+    Lost(String),
+    Back,
+}
+
+/// The updates of one run across lost connections.
+struct Sight<'a> {
+    address: &'a str,
+    run: &'a str,
+    watch: Option<Watch>,
+    /// The pause before the next dialling; `None` while nothing was lost.
+    pause: Option<Duration>,
+}
+
+impl<'a> Sight<'a> {
+    fn new(address: &'a str, run: &'a str) -> Self {
+        Self {
+            address,
+            run,
+            watch: None,
+            pause: None,
+        }
+    }
+
+    /// The next thing that happens. Cancel-safe: what is under way is begun anew.
+    async fn next(&mut self) -> Result<Seen, CallError> {
+        let Some(watch) = &mut self.watch else {
+            return self.dial().await;
+        };
+        let reason = match watch.next().await {
+            Ok(Some(update)) => return Ok(Seen::Update(Box::new(update))),
+            // The collector ends the stream after the last update; without one it is going down.
+            Ok(None) => "the collector ended the connection".to_owned(),
+            Err(CallError::Away { reason, .. }) => reason,
+            Err(error) => return Err(error),
+        };
+        self.watch = None;
+        self.pause = Some(FIRST_PAUSE);
+        Ok(Seen::Lost(reason))
+    }
+
+    /// The first failure to dial is an error; after a lost connection it is tried for ever.
+    async fn dial(&mut self) -> Result<Seen, CallError> {
+        loop {
+            if let Some(pause) = self.pause {
+                tokio::time::sleep(pause).await;
+            }
+            let opened = async {
+                Client::connect(self.address)
+                    .await?
+                    .watch_run(self.run)
+                    .await
+            };
+            match (opened.await, self.pause) {
+                (Ok(mut watch), None) => {
+                    let Some(first) = watch.next().await? else {
+                        return Err(CallError::Away {
+                            address: self.address.to_owned(),
+                            reason: "it ended the connection at once".to_owned(),
+                        });
+                    };
+                    self.watch = Some(watch);
+                    return Ok(Seen::Update(Box::new(first)));
+                }
+                (Ok(watch), Some(_)) => {
+                    self.watch = Some(watch);
+                    self.pause = None;
+                    return Ok(Seen::Back);
+                }
+                (Err(CallError::Away { .. }), Some(pause)) => {
+                    self.pause = Some((pause * 2).min(LONGEST_PAUSE))
+                }
+                (Err(error), _) => return Err(error),
+            }
+        }
+    }
+}
+
+/// How the command ends, by the state that the run ended in.
+pub fn outcome(last: &Update) -> Outcome {
+    match last.state {
+        RunState::Failed => Outcome::RunFailed,
+        RunState::Done if !last.partial => Outcome::Done,
+        _ => Outcome::Partial,
+    }
+}
+
+/// Asks until the collector has heard it. What it refuses, it will say to whoever follows the run too.
+async fn stop(address: String, run: String) {
+    let mut pause = FIRST_PAUSE;
+    loop {
+        let asked = async {
+            Client::connect(&address)
+                .await?
+                .stop_run(&run, "interrupted by its user")
+                .await
+        };
+        match asked.await {
+            Ok(_) => return,
+            Err(CallError::Away { .. }) => {}
+            Err(error) => {
+                tracing::warn!(%error, "stop the run");
+                return;
+            }
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::progress::words::tests::{done, update};
+
+    #[test]
+    fn after_a_lost_connection_only_news_are_told() {
+        let mut told = Told::default();
+        let mut first = update(RunState::Running);
+        first.finished = vec![done(1, "done"), done(2, "done")];
+        first.messages = vec!["one".into()];
+        told.keep_news(&mut first);
+        assert_eq!((first.finished.len(), first.messages.len()), (2, 1));
+        let mut second = update(RunState::Running);
+        second.messages = vec!["two".into()];
+        told.keep_news(&mut second);
+        assert_eq!(second.messages, ["two"]);
+        told.again();
+        let mut whole = update(RunState::Running);
+        whole.finished = vec![done(1, "done"), done(2, "done"), done(3, "done")];
+        whole.messages = ["one", "two", "three"].map(str::to_owned).into();
+        told.keep_news(&mut whole);
+        assert_eq!(whole.messages, ["three"]);
+        assert_eq!(
+            whole
+                .finished
+                .iter()
+                .map(|step| step.ordinal)
+                .collect::<Vec<_>>(),
+            [3]
+        );
+    }
+
+    #[test]
+    fn the_end_of_a_run_is_the_end_of_the_command() {
+        for (state, partial, expected) in [
+            (RunState::Done, false, Outcome::Done),
+            (RunState::Done, true, Outcome::Partial),
+            (RunState::Stopped, true, Outcome::Partial),
+            (RunState::Failed, false, Outcome::RunFailed),
+        ] {
+            let mut last = update(state);
+            last.partial = partial;
+            assert_eq!(outcome(&last), expected);
+        }
+    }
+}

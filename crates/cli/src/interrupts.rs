@@ -1,0 +1,51 @@
+//! Ctrl-C and SIGTERM, counted: the first asks for a clean end, the second leaves at once.
+
+use anyhow::Context;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+
+/// How often this process has been asked to end.
+#[derive(Clone, Debug)]
+pub struct Interrupts {
+    count: watch::Receiver<u32>,
+}
+
+impl Interrupts {
+    /// From now on the signals are counted and end nothing by themselves. Needs a runtime.
+    pub fn listen() -> anyhow::Result<Self> {
+        let what = "listen for signals";
+        let mut interrupt = signal(SignalKind::interrupt()).context(what)?;
+        let mut terminate = signal(SignalKind::terminate()).context(what)?;
+        let (counter, count) = watch::channel(0);
+        tokio::spawn(async move {
+            loop {
+                let came = tokio::select! {
+                    came = interrupt.recv() => came,
+                    came = terminate.recv() => came,
+                };
+                if came.is_none() {
+                    return;
+                }
+                counter.send_modify(|count| *count += 1);
+            }
+        });
+        Ok(Self { count })
+    }
+
+    /// Returns once there has been a first one; at once when it is past. Cancel-safe.
+    pub async fn first(&mut self) {
+        self.at_least(1).await;
+    }
+
+    /// Returns once there has been a second one. Cancel-safe.
+    pub async fn second(&mut self) {
+        self.at_least(2).await;
+    }
+
+    async fn at_least(&mut self, wanted: u32) {
+        if self.count.wait_for(|count| *count >= wanted).await.is_err() {
+            // The counting task ended with the runtime: no signal will come.
+            std::future::pending::<()>().await;
+        }
+    }
+}

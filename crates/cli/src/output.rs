@@ -1,0 +1,137 @@
+//! Standard output and standard error: results to the one, everything else to the other.
+//!
+//! Nothing here panics when a reader goes away, and a document that was begun is always ended.
+
+use anyhow::Context;
+use serde::Serialize;
+use std::ffi::OsString;
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::Path;
+
+/// Marks a failure to write to standard output.
+#[derive(Clone, Copy, Debug)]
+pub struct StdoutClosed;
+
+impl fmt::Display for StdoutClosed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("write to standard output")
+    }
+}
+
+/// Marks an error that stands already in the JSON document on standard output.
+#[derive(Clone, Copy, Debug)]
+pub struct DocumentClosed;
+
+impl fmt::Display for DocumentClosed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("answer the query")
+    }
+}
+
+/// Writes a result.
+pub fn result(text: &str) -> anyhow::Result<()> {
+    let mut out = io::stdout().lock();
+    write_to(&mut out, text).context(StdoutClosed)
+}
+
+/// Writes a result as one JSON document.
+pub fn document(value: &impl Serialize) -> anyhow::Result<()> {
+    let mut text = serde_json::to_string_pretty(value).context("write the answer as JSON")?;
+    text.push('\n');
+    result(&text)
+}
+
+/// Writes a result to a file, whole or not at all; to standard output when none is named.
+pub fn result_to(file: Option<&Path>, text: &str) -> anyhow::Result<()> {
+    let Some(path) = file else {
+        return result(text);
+    };
+    let directory = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    let what = || format!("write {}", path.display());
+    let mut draft = tempfile::NamedTempFile::new_in(directory).with_context(what)?;
+    draft.write_all(text.as_bytes()).with_context(what)?;
+    // A temporary file is private; a report is as readable as any file that is made here.
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o666 & !umask());
+    draft.as_file().set_permissions(mode).with_context(what)?;
+    draft.as_file().sync_all().with_context(what)?;
+    draft
+        .persist(path)
+        .map_err(|error| error.error)
+        .with_context(what)?;
+    Ok(())
+}
+
+/// Says something on standard error. A closed one leaves nobody to tell.
+pub fn say(text: &str) {
+    let _ = writeln!(io::stderr().lock(), "{text}");
+}
+
+/// The document that stands for an error.
+pub fn json_error(message: &str, exit_code: u8) {
+    let document = serde_json::json!({ "error": error_value(message, exit_code) });
+    let _ = result(&format!("{document}\n"));
+}
+
+/// The value of `error` in a document.
+pub fn error_value(message: &str, exit_code: u8) -> serde_json::Value {
+    serde_json::json!({ "message": message.trim_end(), "exit_code": exit_code })
+}
+
+/// Whether a command line that could not be parsed asks for JSON.
+pub fn json_was_asked(arguments: impl IntoIterator<Item = OsString>) -> bool {
+    let mut after_format = false;
+    for argument in arguments {
+        if argument == "--format=json" || (after_format && argument == "json") {
+            return true;
+        }
+        after_format = argument == "--format";
+    }
+    false
+}
+
+fn write_to(out: &mut impl Write, text: &str) -> io::Result<()> {
+    out.write_all(text.as_bytes())?;
+    out.flush()
+}
+
+fn umask() -> u32 {
+    let process = File::open("/proc/self/status")
+        .and_then(io::read_to_string)
+        .unwrap_or_default();
+    process
+        .lines()
+        .find_map(|line| line.strip_prefix("Umask:"))
+        .and_then(|mask| u32::from_str_radix(mask.trim(), 8).ok())
+        .unwrap_or(0o022)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn json_is_found_on_a_line_that_does_not_parse() {
+        let asked = |line: &str| json_was_asked(line.split(' ').map(OsString::from));
+        assert!(asked("benchmesh report --format json"));
+        assert!(asked("benchmesh report --format=json 1 2 3"));
+        assert!(!asked("benchmesh report --format csv json"));
+        assert!(!asked("benchmesh query json --format"));
+    }
+
+    #[test]
+    fn a_file_is_written_whole() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("report.csv");
+        std::fs::write(&path, "old").unwrap();
+        result_to(Some(&path), "new\n").unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "new\n");
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
+        assert!(result_to(Some(&directory.path().join("no/such")), "x").is_err());
+    }
+}

@@ -1,0 +1,63 @@
+//! Shows how far a run is, on standard error: lines that are drawn anew on a terminal, plain lines otherwise.
+//!
+//! It only shows what updates say; what it says is made by `words`, pure.
+
+mod bars;
+mod lines;
+mod names;
+pub mod words;
+
+use crate::client::Update;
+use bars::Bars;
+use lines::Lines;
+pub use names::Names;
+use std::io::IsTerminal;
+use std::time::Instant;
+
+/// Where progress goes.
+#[derive(Debug)]
+pub enum Progress {
+    /// A terminal.
+    Bars(Bars),
+    /// A file, a pipe, a log.
+    Lines(Lines),
+}
+
+impl Progress {
+    /// What standard error is made for.
+    pub fn for_stderr(names: Names) -> Self {
+        if std::io::stderr().is_terminal() {
+            Self::Bars(Bars::new(names))
+        } else {
+            Self::Lines(Lines::new(names))
+        }
+    }
+
+    /// Shows one update.
+    pub fn update(&mut self, update: &Update) {
+        match self {
+            Self::Bars(bars) => bars.update(update),
+            Self::Lines(lines) => {
+                for line in lines.update(update, Instant::now()) {
+                    crate::output::say(&line);
+                }
+            }
+        }
+    }
+
+    /// Says something beside the progress.
+    pub fn say(&mut self, text: &str) {
+        match self {
+            Self::Bars(bars) => bars.say(text),
+            Self::Lines(_) => crate::output::say(text),
+        }
+    }
+
+    /// Ends it and leaves the screen clean.
+    pub fn finish(&mut self) {
+        match self {
+            Self::Bars(bars) => bars.finish(),
+            Self::Lines(_) => {}
+        }
+    }
+}

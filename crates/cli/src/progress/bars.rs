@@ -1,0 +1,119 @@
+//! Progress on a terminal: a line for the step and one for the run, drawn anew; results scroll by above them.
+
+use super::names::Names;
+use super::words;
+use crate::client::Update;
+use crate::terminal::clean;
+use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+const SHARES: u64 = 1000;
+
+/// Two lines at the bottom of the terminal.
+#[derive(Debug)]
+pub struct Bars {
+    all: MultiProgress,
+    names: Names,
+    step: ProgressBar,
+    rate: ProgressBar,
+    run: ProgressBar,
+}
+
+impl Bars {
+    pub fn new(names: Names) -> Self {
+        let all = MultiProgress::with_draw_target(ProgressDrawTarget::stderr());
+        let line = |style: ProgressStyle| all.add(ProgressBar::new(SHARES).with_style(style));
+        let text = || {
+            ProgressStyle::with_template("{wide_msg}")
+                .unwrap_or_else(|_| ProgressStyle::default_bar())
+        };
+        let bar = ProgressStyle::with_template("  [{bar:30}] {wide_msg}")
+            .unwrap_or_else(|_| ProgressStyle::default_bar())
+            .progress_chars("=> ");
+        let step = line(text());
+        let rate = line(text());
+        let run = line(bar);
+        Self {
+            all,
+            names,
+            step,
+            rate,
+            run,
+        }
+    }
+
+    pub fn update(&mut self, update: &Update) {
+        for message in &update.messages {
+            self.say(&clean(message));
+        }
+        for step in &update.finished {
+            for line in words::step_done(step, update.steps_total, &self.names) {
+                self.say(&line);
+            }
+        }
+        let (what, rate) = match &update.step {
+            Some(step) => (
+                format!(
+                    "[{:>2}/{}] {}",
+                    step.ordinal,
+                    update.steps_total,
+                    words::step_now(step, &self.names)
+                ),
+                format!("  {}; {}", words::step_rate(step), words::step_time(step)),
+            ),
+            None => (
+                format!("run {} is {}", update.run_id, update.state),
+                String::new(),
+            ),
+        };
+        self.step.set_message(what);
+        self.rate.set_message(rate);
+        self.run.set_position(shares_done(update));
+        self.run.set_message(words::run_time(update));
+    }
+
+    pub fn say(&self, text: &str) {
+        // The lines stay beneath; a closed terminal leaves nobody to tell.
+        let _ = self.all.println(text);
+    }
+
+    pub fn finish(&self) {
+        self.step.finish_and_clear();
+        self.rate.finish_and_clear();
+        self.run.finish_and_clear();
+    }
+}
+
+/// How much of the run is done, in [`SHARES`]: by time where it is known, by steps otherwise.
+fn shares_done(update: &Update) -> u64 {
+    let shares = match update.left {
+        Some(left) if !(left + update.elapsed).is_zero() => {
+            update
+                .elapsed
+                .as_millis()
+                .saturating_mul(u128::from(SHARES))
+                / (left + update.elapsed).as_millis().max(1)
+        }
+        _ => {
+            u128::from(update.steps_done) * u128::from(SHARES)
+                / u128::from(update.steps_total.max(1))
+        }
+    };
+    u64::try_from(shares).unwrap_or(SHARES).min(SHARES)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::words::tests::update;
+    use super::*;
+    use benchmesh_collector::model::RunState;
+
+    #[test]
+    fn the_share_is_of_the_time_or_else_of_the_steps() {
+        let mut running = update(RunState::Running);
+        assert_eq!(shares_done(&running), 1000 * 9 / 81);
+        running.left = None;
+        assert_eq!(shares_done(&running), 1000 * 2 / 24);
+        running.steps_total = 0;
+        assert_eq!(shares_done(&running), 1000);
+    }
+}

@@ -1,0 +1,289 @@
+//! What progress says: the name of a step, its state, its result. Pure functions of updates.
+
+use super::names::Names;
+use crate::client::{OpDone, StepDone, StepNow, Update};
+use crate::terminal::clean;
+use benchmesh_collector::report::figures;
+
+const MIB: f64 = 1_048_576.0;
+
+/// `small files: create, cephfs (size=4k), 3 agents`.
+pub fn step_now(step: &StepNow, names: &Names) -> String {
+    let place = if step.peer.is_empty() {
+        &step.target
+    } else {
+        &step.peer
+    };
+    let name = names.name(&step.phase, &step.mode, place, &step.params);
+    clean(&format!("{name}, {}", agents(step.clients)))
+}
+
+/// `12,345 ops/s, 48.2 MiB/s, p99 1.20 ms`, or the state while it is not running.
+pub fn step_rate(step: &StepNow) -> String {
+    if step.state != "running" {
+        return clean(state_in_words(&step.state));
+    }
+    let mut said = format!("{} ops/s", figures::rate(step.ops_per_s));
+    if step.bytes_per_s > 0.0 {
+        said.push_str(&format!(
+            ", {} MiB/s",
+            figures::rate(step.bytes_per_s / MIB)
+        ));
+    }
+    if step.p99_ms > 0.0 {
+        said.push_str(&format!(", p99 {} ms", figures::millis(step.p99_ms)));
+    }
+    said
+}
+
+/// `4.2 s`, and how much of the step is done when that is known.
+pub fn step_time(step: &StepNow) -> String {
+    let mut said = figures::span(step.elapsed);
+    if let Some(share) = step.share_done {
+        said.push_str(&format!(", {:.0} %", share * 100.0));
+    }
+    said
+}
+
+/// `12 of 24 steps, 9.1 s, about 12 s left`.
+pub fn run_time(update: &Update) -> String {
+    let mut said = format!(
+        "{} of {} steps, {}",
+        update.steps_done,
+        update.steps_total,
+        figures::span(update.elapsed)
+    );
+    if let Some(left) = update.left.filter(|_| !update.state.is_end()) {
+        said.push_str(&format!(", about {} left", figures::span(left)));
+    }
+    said
+}
+
+/// The lines that a step leaves when it ends: one per kind of operation.
+pub fn step_done(step: &StepDone, total: u32, names: &Names) -> Vec<String> {
+    let place = if step.link.is_empty() {
+        &step.target
+    } else {
+        &step.link
+    };
+    let name = names.name(&step.phase, &step.mode, place, &step.params);
+    let width = names.width;
+    let mut flags = step.flags.clone();
+    if step.state != "done" {
+        flags.insert(0, step.state.to_uppercase());
+    }
+    let flags = if flags.is_empty() {
+        String::new()
+    } else {
+        format!("  [{}]", flags.join(", "))
+    };
+    let head = format!("[{:>2}/{total}] {name:<width$}", step.ordinal);
+    if step.ops.is_empty() {
+        return vec![clean(
+            format!("{head}  no operation completed{flags}").trim_end(),
+        )];
+    }
+    let lines = step.ops.iter().enumerate().map(|(at, op)| {
+        let head = if at == 0 {
+            head.clone()
+        } else {
+            " ".repeat(head.chars().count())
+        };
+        let kind = if step.ops.len() > 1 {
+            format!("{:<7}", op.op)
+        } else {
+            String::new()
+        };
+        clean(
+            format!(
+                "{head}  {kind}{}{}",
+                op_done(op),
+                if at == 0 { &flags } else { "" }
+            )
+            .trim_end(),
+        )
+    });
+    lines.collect()
+}
+
+/// `done`, `stopped, partial`.
+pub fn run_end(update: &Update) -> String {
+    let partial = if update.partial { ", partial" } else { "" };
+    format!(
+        "run {} {:?} {}{partial}: {} of {} steps in {}",
+        update.run_id,
+        update.run,
+        update.state,
+        update.steps_done,
+        update.steps_total,
+        figures::span(update.elapsed)
+    )
+}
+
+/// `1 agent`, `3 agents`.
+pub fn agents(count: u32) -> String {
+    if count == 1 {
+        "1 agent".to_owned()
+    } else {
+        format!("{count} agents")
+    }
+}
+
+fn op_done(op: &OpDone) -> String {
+    let mut said = format!("{:>11} ops/s", figures::rate(op.ops_per_s));
+    if op.bytes_per_s > 0.0 && op.op != "ping" {
+        said.push_str(&format!("{:>9} MiB/s", figures::rate(op.bytes_per_s / MIB)));
+    } else {
+        said.push_str(&" ".repeat(15));
+    }
+    said.push_str(&format!(
+        "  p50 {:>8}  p99 {:>8} ms",
+        figures::millis(op.p50_ms),
+        figures::millis(op.p99_ms)
+    ));
+    if op.errors > 0 {
+        said.push_str(&format!(
+            "  {} errors",
+            figures::count(i64::try_from(op.errors).unwrap_or(i64::MAX))
+        ));
+    }
+    said
+}
+
+fn state_in_words(state: &str) -> &str {
+    match state {
+        "planned" => "about to begin",
+        "prepare" => "laying out data",
+        "settle" => "settling",
+        "ready" | "armed" => "all agents ready, about to start",
+        "cleaning" => "cleaning up",
+        other => other,
+    }
+}
+
+#[cfg(test)]
+pub mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use benchmesh_collector::model::RunState;
+    use std::time::Duration;
+
+    pub fn now(state: &str) -> StepNow {
+        StepNow {
+            ordinal: 3,
+            phase: "records".into(),
+            target: "cephfs".into(),
+            mode: "randread".into(),
+            params: serde_json::from_str(r#"{"bs": "4k", "runtime": "2s", "numjobs": 4}"#).unwrap(),
+            state: state.into(),
+            clients: 3,
+            ops_per_s: 12_345.6,
+            bytes_per_s: 50_567_577.0,
+            p99_ms: 1.2,
+            share_done: Some(0.421),
+            elapsed: Duration::from_millis(4200),
+            peer: String::new(),
+        }
+    }
+
+    pub fn done(ordinal: u32, state: &str) -> StepDone {
+        StepDone {
+            ordinal,
+            phase: "records".into(),
+            target: "cephfs".into(),
+            mode: "randread".into(),
+            params: serde_json::from_str(r#"{"bs": "4k"}"#).unwrap(),
+            state: state.into(),
+            ops: vec![OpDone {
+                op: "read".into(),
+                ops_per_s: 12_345.6,
+                bytes_per_s: 50_567_577.0,
+                p50_ms: 0.041,
+                p99_ms: 1.2,
+                errors: 0,
+            }],
+            flags: vec![],
+            link: String::new(),
+        }
+    }
+
+    pub fn update(state: RunState) -> Update {
+        Update {
+            run_id: 7,
+            run: "nightly".into(),
+            state,
+            partial: false,
+            steps_done: 2,
+            steps_total: 24,
+            elapsed: Duration::from_secs(9),
+            left: Some(Duration::from_secs(72)),
+            step: None,
+            messages: vec![],
+            finished: vec![],
+        }
+    }
+
+    #[test]
+    fn a_step_is_told_in_a_line() {
+        let mut step = now("running");
+        assert_eq!(
+            step_now(&step, &Names::unknown()),
+            "records: randread, cephfs (bs=4k numjobs=4), 3 agents"
+        );
+        assert_eq!(step_rate(&step), "12,346 ops/s, 48.2 MiB/s, p99 1.20 ms");
+        assert_eq!(step_time(&step), "4.2 s, 42 %");
+        step.target.clear();
+        step.peer = "node2".into();
+        step.params.clear();
+        step.clients = 1;
+        step.bytes_per_s = 0.0;
+        step.share_done = None;
+        assert_eq!(
+            step_now(&step, &Names::unknown()),
+            "records: randread, node2, 1 agent"
+        );
+        assert_eq!(step_rate(&step), "12,346 ops/s, p99 1.20 ms");
+        assert_eq!(step_time(&step), "4.2 s");
+        assert_eq!(step_rate(&now("prepare")), "laying out data");
+    }
+
+    #[test]
+    fn an_end_is_told_with_what_came_of_it() {
+        assert_eq!(
+            step_done(&done(3, "done"), 24, &Names::of(&[])),
+            [
+                "[ 3/24] records: randread, cephfs       12,346 ops/s     48.2 MiB/s  p50   0.0410  p99     1.20 ms"
+            ]
+        );
+        let mut failed = done(4, "failed");
+        failed.ops.clear();
+        failed.flags = vec!["partial".into()];
+        failed.phase = "x\u{1b}[2J".into();
+        assert_eq!(
+            step_done(&failed, 24, &Names::of(&[])),
+            [
+                "[ 4/24] x\u{fffd}[2J: randread, cephfs   no operation completed  [FAILED, partial]"
+            ]
+        );
+        let mut two = done(5, "done");
+        two.ops.push(two.ops.first().unwrap().clone());
+        two.ops.last_mut().unwrap().errors = 3;
+        let lines = step_done(&two, 24, &Names::of(&[]));
+        assert_eq!(lines.len(), 2);
+        assert!(lines.last().unwrap().ends_with("3 errors"), "{lines:?}");
+    }
+
+    #[test]
+    fn a_run_is_told_in_a_line() {
+        assert_eq!(
+            run_time(&update(RunState::Running)),
+            "2 of 24 steps, 9.0 s, about 1m 12s left"
+        );
+        let mut ended = update(RunState::Stopped);
+        ended.partial = true;
+        assert_eq!(
+            run_end(&ended),
+            "run 7 \"nightly\" stopped, partial: 2 of 24 steps in 9.0 s"
+        );
+    }
+}

@@ -1,0 +1,254 @@
+//! `benchmesh quickstart`: a whole mesh on this machine for 20 seconds, and what it measured.
+//!
+//! One collector and three agents, each a process of its own, on loopback and in a temporary directory that is theirs.
+//! Whatever happens, the processes and the directory are gone at the end; what stays is the database.
+
+mod children;
+mod closing;
+mod database;
+
+use crate::args::ReportFormat;
+use crate::args::daemons::QuickstartArguments;
+use crate::client::{CallError, Client, ToStart, Update};
+use crate::command::report;
+use crate::failure::Outcome;
+use crate::follow::{self, OnInterrupt};
+use crate::interrupts::Interrupts;
+use crate::output;
+use crate::progress::{Names, Progress, words};
+use anyhow::Context;
+use benchmesh_collector::{plan, query};
+use children::Children;
+use database::NewDatabase;
+use std::fs::OpenOptions;
+use std::io::ErrorKind;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+const PLAN: &str = include_str!("../../../plans/quickstart.toml");
+const PLAN_NAME: &str = "quickstart.toml";
+/// Tells a child who started it.
+pub const PARENT_VARIABLE: &str = "BENCHMESH_PARENT";
+
+const AGENTS: [&str; 3] = ["node1", "node2", "node3"];
+
+/// How long the processes may take to be there. Far above what a slow machine needs.
+const START_LIMIT: Duration = Duration::from_secs(60);
+
+/// `benchmesh quickstart`.
+pub async fn quickstart(arguments: QuickstartArguments) -> anyhow::Result<Outcome> {
+    let mut interrupts = Interrupts::listen()?;
+    let mut hurried = interrupts.clone();
+    let database = NewDatabase::reserve(&arguments.db)?;
+    if database.path() != arguments.db {
+        output::say(&format!(
+            "{} is there already and stays as it is; this one goes to {}",
+            arguments.db.display(),
+            database.path().display()
+        ));
+    }
+    let last = tokio::select! {
+        last = measure(&database, &mut interrupts) => last?,
+        () = hurried.second() => anyhow::bail!("left at once; what was measured is in {}", database.path().display()),
+    };
+    query::seal(database.path())
+        .await
+        .context("close the database")?;
+    let result = report::from_file(database.path(), "last").await?;
+    output::result(&report::written(&result, ReportFormat::Table)?)?;
+    output::result(&closing::closing(database.path(), &result)?)?;
+    Ok(follow::outcome(&last))
+}
+
+/// Starts the mesh, runs the plan on it, and ends the mesh. The last that was seen of the run.
+async fn measure(database: &NewDatabase, interrupts: &mut Interrupts) -> anyhow::Result<Update> {
+    let directory = tempfile::Builder::new()
+        .prefix("benchmesh-quickstart-")
+        .tempdir()
+        .context("make a temporary directory; TMPDIR says where")?;
+    // Before the directory in the order of dropping: nobody works in it when it is removed.
+    let mut children = Children::new();
+    let measured = run(database, &directory, &mut children, interrupts).await;
+    let ended = children.end().await;
+    let removed = directory.close().context("remove the temporary directory");
+    let last = measured?;
+    ended?;
+    removed?;
+    Ok(last)
+}
+
+async fn run(
+    database: &NewDatabase,
+    directory: &TempDir,
+    children: &mut Children,
+    interrupts: &mut Interrupts,
+) -> anyhow::Result<Update> {
+    let target = directory.path().join("target");
+    std::fs::create_dir(&target).context("make the target's directory")?;
+    let target = target
+        .canonicalize()
+        .context("find the target's directory")?;
+    let address = start_collector(database.path(), directory.path(), children).await?;
+    for name in AGENTS {
+        start_agent(name, &address, directory.path(), &target, children)?;
+    }
+    let wanted = ToStart {
+        run_uid: uuid::Uuid::new_v4().to_string(),
+        plan_name: PLAN_NAME.to_owned(),
+        plan: plan_on(&target)?,
+        agents: u32::try_from(AGENTS.len()).unwrap_or(u32::MAX),
+        agents_wait: START_LIMIT,
+        dry_run: false,
+    };
+    let started = tokio::select! {
+        started = async { Client::connect(&address).await?.start_run(&wanted).await } => started,
+        error = children.failure() => return Err(error),
+        () = interrupts.first() => anyhow::bail!("interrupted before the run began"),
+    };
+    let started = started
+        .map_err(CallError::into_error)
+        .context("start the run")?;
+    let mut progress = Progress::for_stderr(Names::of(&started.steps));
+    progress.say(&format!(
+        "a collector and {} agents on this machine, working in {}: {} steps",
+        AGENTS.len(),
+        directory.path().display(),
+        started.steps.len()
+    ));
+    for warning in &started.warnings {
+        progress.say(&format!("warning: {warning}"));
+    }
+    let followed = tokio::select! {
+        followed = follow::follow(&address, &wanted.run_uid, &mut progress, interrupts, OnInterrupt::StopRun) => followed,
+        error = children.failure() => Err(error),
+    };
+    progress.finish();
+    let last = followed?.context("the run was left before its end")?;
+    output::say(&words::run_end(&last));
+    output::say("");
+    Ok(last)
+}
+
+/// The plan with its target in the temporary directory.
+fn plan_on(target: &Path) -> anyhow::Result<String> {
+    let mut overrides = vec![format!("targets.disk.path={}", target.display())];
+    if !takes_direct_io(target)? {
+        output::say(&format!(
+            "{} does not take direct I/O; records go through the page cache",
+            target.display()
+        ));
+        overrides.push("phase.records.direct=false".to_owned());
+    }
+    plan::set(PLAN, PLAN_NAME, &overrides).map_err(|errors| anyhow::anyhow!("{errors}"))
+}
+
+/// Whether files beneath can be opened past the page cache.
+fn takes_direct_io(target: &Path) -> anyhow::Result<bool> {
+    let path = target.join("direct");
+    let opened = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .custom_flags(libc::O_DIRECT)
+        .open(&path);
+    // Where the flag is refused the file may have been made all the same.
+    match std::fs::remove_file(&path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("remove {}", path.display()))
+        }
+        _ => Ok(opened.is_ok()),
+    }
+}
+
+async fn start_collector(
+    database: &Path,
+    directory: &Path,
+    children: &mut Children,
+) -> anyhow::Result<String> {
+    let address_file = directory.join("address");
+    children.start(
+        "collector",
+        [
+            "collector".as_ref(),
+            "--listen".as_ref(),
+            "127.0.0.1:0".as_ref(),
+            "--db".as_ref(),
+            database.as_os_str(),
+            "--address-file".as_ref(),
+            address_file.as_os_str(),
+        ],
+    )?;
+    let deadline = Instant::now() + START_LIMIT;
+    loop {
+        if let Ok(address) = std::fs::read_to_string(&address_file) {
+            return Ok(address.trim().to_owned());
+        }
+        children.check()?;
+        if Instant::now() >= deadline {
+            anyhow::bail!(
+                "the collector does not serve within {} s",
+                START_LIMIT.as_secs()
+            );
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+fn start_agent(
+    name: &str,
+    address: &str,
+    directory: &Path,
+    target: &Path,
+    children: &mut Children,
+) -> anyhow::Result<()> {
+    let state = directory.join("state").join(name);
+    let scratch = directory.join("scratch").join(name);
+    std::fs::create_dir_all(&state).with_context(|| format!("make the directory of {name}"))?;
+    std::fs::create_dir_all(&scratch).with_context(|| format!("make the directory of {name}"))?;
+    children.start(
+        &format!("agent {name}"),
+        [
+            "agent".as_ref(),
+            "--collector".as_ref(),
+            address.as_ref(),
+            "--name".as_ref(),
+            name.as_ref(),
+            "--label".as_ref(),
+            "role=client".as_ref(),
+            "--allow".as_ref(),
+            target.as_os_str(),
+            "--state-dir".as_ref(),
+            state.as_os_str(),
+            "--scratch".as_ref(),
+            scratch.as_os_str(),
+        ],
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn the_plan_is_good_and_has_every_workload() {
+        let directory = tempfile::tempdir().unwrap();
+        let text = plan_on(directory.path()).unwrap();
+        let plan = plan::parse(&text, PLAN_NAME).unwrap();
+        let agents = plan::assumed_agents(&plan, 3);
+        let steps = plan::expand(&plan, &agents).unwrap().steps;
+        assert!(
+            steps
+                .iter()
+                .all(|step| step.path.is_empty() || Path::new(&step.path) == directory.path())
+        );
+        for workload in ["null", "files", "io", "copy", "network"] {
+            assert!(
+                steps.iter().any(|step| step.workload == workload),
+                "{workload}"
+            );
+        }
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+    }
+}

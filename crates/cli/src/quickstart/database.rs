@@ -1,0 +1,99 @@
+//! The name of the new database: never one that is taken, also when two quickstarts begin at the same instant.
+
+use anyhow::Context;
+use std::ffi::OsString;
+use std::fs::OpenOptions;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+/// Names that are tried: `x.db`, `x-2.db`, ...
+const NAMES: u32 = 1000;
+
+/// A file that was made empty, so that its name is taken. Removed again unless something was written to it.
+#[derive(Debug)]
+pub struct NewDatabase {
+    path: PathBuf,
+}
+
+impl NewDatabase {
+    /// Takes the first free name.
+    pub fn reserve(wanted: &Path) -> anyhow::Result<Self> {
+        for number in 1..=NAMES {
+            let path = numbered(wanted, number);
+            match OpenOptions::new().write(true).create_new(true).open(&path) {
+                Ok(_) => return Ok(Self { path }),
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+                Err(error) => {
+                    return Err(error).with_context(|| {
+                        format!(
+                            "make the database {}; choose another place with --db FILE",
+                            path.display()
+                        )
+                    });
+                }
+            }
+        }
+        anyhow::bail!(
+            "{} and {} further names are taken; choose another with --db FILE",
+            wanted.display(),
+            NAMES - 1
+        )
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for NewDatabase {
+    fn drop(&mut self) {
+        if std::fs::metadata(&self.path).is_ok_and(|file| file.len() == 0) {
+            // Nothing was measured: an empty file helps nobody. If it cannot be removed, it does no harm either.
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// `x.db`, then `x-2.db`, `x-3.db`.
+fn numbered(path: &Path, number: u32) -> PathBuf {
+    if number == 1 {
+        return path.to_owned();
+    }
+    let mut name = OsString::from(path.file_stem().unwrap_or_default());
+    name.push(format!("-{number}"));
+    if let Some(extension) = path.extension() {
+        name.push(".");
+        name.push(extension);
+    }
+    path.with_file_name(name)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_taken_name_is_never_taken_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let wanted = directory.path().join("my.mesh.db");
+        std::fs::write(&wanted, "mine").unwrap();
+        let second = NewDatabase::reserve(&wanted).unwrap();
+        let third = NewDatabase::reserve(&wanted).unwrap();
+        assert_eq!(second.path(), directory.path().join("my.mesh-2.db"));
+        assert_eq!(third.path(), directory.path().join("my.mesh-3.db"));
+        std::fs::write(third.path(), "measured").unwrap();
+        let kept = third.path().to_owned();
+        drop((second, third));
+        assert_eq!(std::fs::read_to_string(&wanted).unwrap(), "mine");
+        assert_eq!(std::fs::read_to_string(kept).unwrap(), "measured");
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 2);
+        assert!(NewDatabase::reserve(&directory.path().join("no/such/x.db")).is_err());
+    }
+
+    #[test]
+    fn names_without_an_extension_are_numbered_too() {
+        assert_eq!(numbered(Path::new("a/x"), 2), Path::new("a/x-2"));
+        assert_eq!(numbered(Path::new("x.db"), 1), Path::new("x.db"));
+    }
+}

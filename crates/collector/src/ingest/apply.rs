@@ -1,0 +1,420 @@
+//! What happens to batches inside the writer's transaction.
+//!
+//! First a batch is admitted or refused, without a change to any table: its sequence must be the next of its spool, its
+//! tasks its agent's, its daemons described. Then its rows are stored. Samples of daemons, by far the most, are gathered
+//! from the whole group and inserted in the order of their key.
+
+use super::batch::{Batch, DaemonSample, Process};
+use super::known::{Known, Mark};
+use super::publisher::{IngestError, Stored};
+use super::{devices, tables, tasks};
+use crate::model::{AgentId, DaemonId, HostId, StepId};
+use crate::store::error::StoreError;
+use crate::store::live::{Live, LiveInterval};
+use sqlx::SqliteConnection;
+use std::collections::{BTreeSet, HashSet};
+use std::sync::Arc;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
+
+/// How far `daemons.last_seen_us` may lag behind the newest sample.
+const SEEN_EVERY_US: i64 = 60_000_000;
+
+/// Whose batches a publisher brings.
+#[derive(Debug)]
+pub(crate) struct Source {
+    pub agent: AgentId,
+    pub host: HostId,
+    pub net_namespace: String,
+}
+
+/// A batch that waits for its turn and then for its commit.
+#[derive(Debug)]
+pub(crate) struct PendingBatch {
+    source: Arc<Source>,
+    batch: Batch,
+    verdict: Result<Verdict, IngestError>,
+    /// Of each daemon sample, once the batch is admitted.
+    daemon_ids: Vec<DaemonId>,
+    done: oneshot::Sender<Result<Stored, IngestError>>,
+    _permit: OwnedSemaphorePermit,
+}
+
+/// What admission found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    Waiting,
+    Fresh,
+    Repeat,
+}
+
+impl PendingBatch {
+    pub(crate) fn new(
+        source: Arc<Source>,
+        batch: Batch,
+        permit: OwnedSemaphorePermit,
+        done: oneshot::Sender<Result<Stored, IngestError>>,
+    ) -> Self {
+        Self {
+            source,
+            batch,
+            verdict: Ok(Verdict::Waiting),
+            daemon_ids: Vec::new(),
+            done,
+            _permit: permit,
+        }
+    }
+
+    pub(crate) fn weight(&self) -> usize {
+        self.batch.weight()
+    }
+
+    pub(crate) fn refuse(&mut self, why: String) {
+        self.verdict = Err(IngestError::Refused { why });
+    }
+
+    pub(crate) fn answer(self) {
+        let answer = match self.verdict {
+            Ok(Verdict::Fresh | Verdict::Repeat) => Ok(Stored {
+                spool_id: self.batch.spool_id,
+                sequence: self.batch.sequence,
+            }),
+            Ok(Verdict::Waiting) => Err(IngestError::Closed),
+            Err(error) => Err(error),
+        };
+        // The session may have gone; what is stored is stored.
+        drop(self.done.send(answer));
+    }
+
+    fn is_fresh(&self) -> bool {
+        self.verdict == Ok(Verdict::Fresh)
+    }
+
+    fn spool(&self) -> (AgentId, String) {
+        (self.source.agent, self.batch.spool_id.clone())
+    }
+}
+
+/// The writer's side of the ingest.
+#[derive(Debug)]
+pub(crate) struct Ingest {
+    known: Known,
+    live: Live,
+    /// Whether this transaction brought data of steps that had ended.
+    late: bool,
+}
+
+impl Ingest {
+    pub(crate) fn new(live: Live) -> Self {
+        Self {
+            known: Known::new(),
+            live,
+            late: false,
+        }
+    }
+
+    /// Stores what can be admitted of `batches` and leaves a verdict on each. An error is the database's: the caller
+    /// rolls back, and nothing that this call did or learnt remains.
+    pub(crate) async fn store(
+        &mut self,
+        connection: &mut SqliteConnection,
+        batches: &mut [PendingBatch],
+    ) -> Result<(), StoreError> {
+        let mut steps = BTreeSet::new();
+        for pending in batches.iter_mut() {
+            pending.verdict = self.admit(connection, pending).await?;
+            if pending.is_fresh() {
+                self.store_all_but_daemon_samples(connection, pending, &mut steps)
+                    .await?;
+                self.known
+                    .positions
+                    .set(pending.spool(), pending.batch.sequence);
+            }
+        }
+        self.store_daemon_samples(connection, batches).await?;
+        self.store_positions(connection, batches).await?;
+        self.late |= tasks::note_late(connection, &steps).await?;
+        Ok(())
+    }
+
+    pub(crate) fn mark(&self) -> Mark {
+        self.known.mark()
+    }
+
+    /// Forgets what was learnt since `mark`: the savepoint of then was rolled back.
+    pub(crate) fn undo_to(&mut self, mark: Mark) {
+        self.known.undo_to(mark);
+    }
+
+    pub(crate) fn rolled_back(&mut self) {
+        self.known.undo_to(Mark::default());
+        self.late = false;
+    }
+
+    pub(crate) fn committed(&mut self, batches: &[PendingBatch]) {
+        self.known.commit();
+        if batches.is_empty() {
+            return;
+        }
+        if self.live.is_watched() {
+            for pending in batches.iter().filter(|pending| pending.is_fresh()) {
+                for interval in &pending.batch.op_intervals {
+                    self.live.publish(LiveInterval::from(interval));
+                }
+            }
+        }
+        self.live.committed();
+        if std::mem::take(&mut self.late) {
+            self.live.late();
+        }
+    }
+
+    async fn admit(
+        &mut self,
+        connection: &mut SqliteConnection,
+        pending: &mut PendingBatch,
+    ) -> Result<Result<Verdict, IngestError>, StoreError> {
+        let last = self.position(connection, pending).await?;
+        match verdict(&pending.batch, last) {
+            Ok(Verdict::Fresh) => {}
+            other => return Ok(other),
+        }
+        let agent = pending.source.agent;
+        let of_tasks = (pending.batch.op_intervals.iter().map(|i| i.task))
+            .chain(pending.batch.task_ends.iter().map(|end| end.task));
+        for task in of_tasks {
+            match devices::task(&mut self.known, connection, task).await? {
+                Some(facts) if facts.agent == agent => {}
+                _ => return Ok(Err(IngestError::ForeignTask { task_id: task.0 })),
+            }
+        }
+        for event in &pending.batch.events {
+            if let Some(run) = event.run
+                && !devices::has_run(connection, run).await?
+            {
+                return Ok(Err(IngestError::UnknownRun { run_id: run.0 }));
+            }
+            if let Some(step) = event.step
+                && !devices::has_step(connection, step).await?
+            {
+                return Ok(Err(IngestError::UnknownStep { step_id: step.0 }));
+            }
+        }
+        self.admit_daemons(connection, pending).await
+    }
+
+    /// Every sample's daemon must be in the table, or described in this very batch.
+    async fn admit_daemons(
+        &mut self,
+        connection: &mut SqliteConnection,
+        pending: &PendingBatch,
+    ) -> Result<Result<Verdict, IngestError>, StoreError> {
+        let host = pending.source.host;
+        let described: HashSet<Process> = pending.batch.daemons.iter().map(|d| d.process).collect();
+        for sample in &pending.batch.daemon_samples {
+            let process = sample.process;
+            if self.known.daemons.get(&(host, process)).is_none()
+                && !described.contains(&process)
+                && devices::daemon(&mut self.known, connection, host, process)
+                    .await?
+                    .is_none()
+            {
+                return Ok(Err(IngestError::UnknownDaemon {
+                    pid: process.pid,
+                    start_ticks: process.start_ticks.unsigned_abs(),
+                }));
+            }
+        }
+        Ok(Ok(Verdict::Fresh))
+    }
+
+    async fn position(
+        &mut self,
+        connection: &mut SqliteConnection,
+        pending: &PendingBatch,
+    ) -> Result<u64, StoreError> {
+        let spool = pending.spool();
+        if let Some(&last) = self.known.positions.get(&spool) {
+            return Ok(last);
+        }
+        let last: Option<i64> = sqlx::query_scalar(
+            "SELECT last_sequence FROM spools WHERE agent_id = ? AND spool_id = ?",
+        )
+        .bind(spool.0.0)
+        .bind(spool.1.as_str())
+        .fetch_optional(connection)
+        .await
+        .map_err(StoreError::sql("tell the position of a spool"))?;
+        let last = last.unwrap_or(0).unsigned_abs();
+        self.known.positions.set(spool, last);
+        Ok(last)
+    }
+
+    async fn store_all_but_daemon_samples(
+        &mut self,
+        connection: &mut SqliteConnection,
+        pending: &mut PendingBatch,
+        steps: &mut BTreeSet<StepId>,
+    ) -> Result<(), StoreError> {
+        let PendingBatch { source, batch, .. } = &*pending;
+        for daemon in &batch.daemons {
+            devices::describe_daemon(&mut self.known, connection, source.host, daemon).await?;
+        }
+        for interval in &batch.op_intervals {
+            tasks::store_interval(connection, interval).await?;
+        }
+        for end in &batch.task_ends {
+            tasks::store_end(connection, end).await?;
+        }
+        let of_tasks = (batch.op_intervals.iter().map(|i| i.task))
+            .chain(batch.task_ends.iter().map(|end| end.task));
+        steps.extend(of_tasks.filter_map(|task| Some(self.known.tasks.get(&task)?.step)));
+        store_samples(&mut self.known, connection, source, batch).await?;
+        let mut ids = Vec::with_capacity(batch.daemon_samples.len());
+        for sample in &batch.daemon_samples {
+            let key = (source.host, sample.process);
+            let id = self.known.daemons.get(&key).copied();
+            ids.push(id.ok_or_else(|| StoreError::NoSuch {
+                what: "daemon with pid",
+                id: sample.process.pid.to_string(),
+            })?);
+        }
+        pending.daemon_ids = ids;
+        Ok(())
+    }
+
+    async fn store_daemon_samples(
+        &mut self,
+        connection: &mut SqliteConnection,
+        batches: &[PendingBatch],
+    ) -> Result<(), StoreError> {
+        let mut rows: Vec<(DaemonId, &DaemonSample)> = batches
+            .iter()
+            .filter(|pending| pending.is_fresh())
+            .flat_map(|pending| {
+                let samples = &pending.batch.daemon_samples;
+                pending.daemon_ids.iter().copied().zip(samples)
+            })
+            .collect();
+        if rows.is_empty() {
+            return Ok(());
+        }
+        // In the order of the key, so that each page of the table is touched once.
+        rows.sort_unstable_by_key(|(daemon, sample)| (*daemon, sample.at));
+        tables::DAEMON_SAMPLES
+            .insert(connection, &rows, tables::daemon_sample)
+            .await?;
+        for of_one in rows.chunk_by(|(a, _), (b, _)| a == b) {
+            if let Some((daemon, newest)) = of_one.last() {
+                let stored = self.known.last_seen.get(daemon).copied();
+                if stored.is_none_or(|seen| newest.at.0 - seen >= SEEN_EVERY_US) {
+                    devices::daemon_seen(&mut self.known, connection, *daemon, newest.at).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn store_positions(
+        &mut self,
+        connection: &mut SqliteConnection,
+        batches: &[PendingBatch],
+    ) -> Result<(), StoreError> {
+        let moved: BTreeSet<(AgentId, String)> = batches
+            .iter()
+            .filter(|pending| pending.is_fresh())
+            .map(PendingBatch::spool)
+            .collect();
+        for spool in moved {
+            let Some(&last) = self.known.positions.get(&spool) else {
+                continue;
+            };
+            sqlx::query(
+                "INSERT INTO spools (agent_id, spool_id, last_sequence) VALUES (?, ?, ?)
+                 ON CONFLICT (agent_id, spool_id) DO UPDATE SET last_sequence = excluded.last_sequence",
+            )
+            .bind(spool.0.0)
+            .bind(spool.1.as_str())
+            .bind(i64::try_from(last).unwrap_or(i64::MAX))
+            .execute(&mut *connection)
+            .await
+            .map_err(StoreError::sql("keep the position of a spool"))?;
+        }
+        Ok(())
+    }
+}
+
+/// Whether `batch` is the next after `last`, a repeat, or neither.
+fn verdict(batch: &Batch, last: u64) -> Result<Verdict, IngestError> {
+    if batch.sequence <= last {
+        return Ok(Verdict::Repeat);
+    }
+    let expected = last + 1;
+    if batch.first_sequence == expected {
+        return Ok(Verdict::Fresh);
+    }
+    if batch.first_sequence > expected {
+        return Err(IngestError::Hole {
+            spool_id: batch.spool_id.clone(),
+            last,
+            expected,
+            found: batch.first_sequence,
+        });
+    }
+    Err(IngestError::Overlap {
+        spool_id: batch.spool_id.clone(),
+        first: batch.first_sequence,
+        sequence: batch.sequence,
+        last,
+    })
+}
+
+async fn store_samples(
+    known: &mut Known,
+    connection: &mut SqliteConnection,
+    source: &Source,
+    batch: &Batch,
+) -> Result<(), StoreError> {
+    let (agent, host) = (source.agent, source.host);
+    tables::HOST_SAMPLES
+        .insert(connection, &batch.host_samples, |sample, row| {
+            tables::host_sample(host, sample, row);
+        })
+        .await?;
+    let mut disks = Vec::with_capacity(batch.disk_samples.len());
+    for sample in &batch.disk_samples {
+        let disk = devices::disk(known, connection, host, &sample.disk).await?;
+        disks.push((disk, sample));
+    }
+    tables::DISK_SAMPLES
+        .insert(connection, &disks, tables::disk_sample)
+        .await?;
+    let mut interfaces = Vec::with_capacity(batch.net_samples.len());
+    for sample in &batch.net_samples {
+        let interface = devices::interface(
+            known,
+            connection,
+            (host, source.net_namespace.clone(), sample.interface.clone()),
+        )
+        .await?;
+        interfaces.push((interface, sample));
+    }
+    tables::NET_SAMPLES
+        .insert(connection, &interfaces, tables::net_sample)
+        .await?;
+    tables::CLOCK_OFFSETS
+        .insert(connection, &batch.clock_offsets, |offset, row| {
+            tables::clock_offset(agent, offset, row);
+        })
+        .await?;
+    tables::EVENTS
+        .insert(connection, &batch.events, |event, row| {
+            tables::event(agent, event, row);
+        })
+        .await?;
+    tables::LOSSES
+        .insert(connection, &batch.losses, |loss, row| {
+            tables::loss(agent, loss, row);
+        })
+        .await?;
+    Ok(())
+}

@@ -1,0 +1,230 @@
+//! A batch in the collector's own words: what was measured, checked, with units in the names.
+//!
+//! `wire` makes it from what an agent sent, or says which field is wrong. Nothing here knows the database; whether a
+//! task or a daemon exists is asked later.
+
+mod wire;
+
+pub use wire::BatchError;
+
+use crate::model::{MeshMicros, RunId, Severity, StepId, TaskId, TaskState};
+use benchmesh_workloads::histogram::Blob;
+
+/// One spooled unit of telemetry, stored whole or not at all.
+#[derive(Clone, Debug, Default)]
+pub struct Batch {
+    pub spool_id: String,
+    pub first_sequence: u64,
+    pub sequence: u64,
+    pub op_intervals: Vec<OpInterval>,
+    pub daemons: Vec<DaemonSeen>,
+    pub daemon_samples: Vec<DaemonSample>,
+    pub host_samples: Vec<HostSample>,
+    pub disk_samples: Vec<DiskSample>,
+    pub net_samples: Vec<NetSample>,
+    pub clock_offsets: Vec<ClockOffset>,
+    pub events: Vec<AgentEvent>,
+    pub losses: Vec<Loss>,
+    pub task_ends: Vec<TaskEnd>,
+    /// The latest instant in it.
+    pub newest_us: i64,
+}
+
+impl Batch {
+    /// Rows to be stored.
+    pub fn rows(&self) -> usize {
+        self.op_intervals.len()
+            + self.daemons.len()
+            + self.daemon_samples.len()
+            + self.host_samples.len()
+            + self.disk_samples.len()
+            + self.net_samples.len()
+            + self.clock_offsets.len()
+            + self.events.len()
+            + self.losses.len()
+            + self.task_ends.len()
+    }
+
+    /// What it costs to keep it waiting, in rows of a few hundred bytes.
+    pub(crate) fn weight(&self) -> usize {
+        let packed = |one: &Blob| one.v2_deflate.len() / 256;
+        let histograms = self.op_intervals.iter().map(|interval| {
+            packed(&interval.service) + interval.response.as_ref().map_or(0, packed)
+        });
+        let texts = (self.daemons.iter().map(|daemon| daemon.cmdline.len()))
+            .chain(self.events.iter().map(|event| event.message.len()))
+            .map(|bytes| bytes / 256);
+        self.rows() + histograms.chain(texts).sum::<usize>()
+    }
+}
+
+/// One task's operations of one kind in one interval.
+#[derive(Clone, Debug)]
+pub struct OpInterval {
+    pub task: TaskId,
+    pub at: MeshMicros,
+    pub span_us: i64,
+    pub op: String,
+    pub ramp: bool,
+    pub ops: i64,
+    pub bytes: i64,
+    pub errors: i64,
+    pub in_flight: i64,
+    pub service: Blob,
+    pub response: Option<Blob>,
+}
+
+/// A process on the agent's host: a pid alone is used again, together with its start it is not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Process {
+    pub pid: i32,
+    pub start_ticks: i64,
+}
+
+/// A daemon that was found, or that ended.
+#[derive(Clone, Debug)]
+pub struct DaemonSeen {
+    pub process: Process,
+    pub name: String,
+    pub instance: String,
+    pub cmdline: String,
+    pub at: MeshMicros,
+    pub ended: bool,
+}
+
+/// One reading of a daemon; counters are cumulative, `None` is what the agent may not read.
+#[derive(Clone, Copy, Debug)]
+pub struct DaemonSample {
+    pub process: Process,
+    pub at: MeshMicros,
+    pub cpu_user_us: i64,
+    pub cpu_system_us: i64,
+    pub rss_bytes: i64,
+    pub vsz_bytes: i64,
+    pub threads: i64,
+    pub fds: Option<i64>,
+    pub read_bytes: Option<i64>,
+    pub write_bytes: Option<i64>,
+    pub vol_ctx: i64,
+    pub invol_ctx: i64,
+    pub minor_faults: i64,
+    pub major_faults: i64,
+}
+
+/// One reading of a host; CPU times and pressure totals are cumulative.
+#[derive(Clone, Copy, Debug)]
+pub struct HostSample {
+    pub at: MeshMicros,
+    pub user_us: i64,
+    pub nice_us: i64,
+    pub system_us: i64,
+    pub idle_us: i64,
+    pub iowait_us: i64,
+    pub irq_us: i64,
+    pub softirq_us: i64,
+    pub steal_us: i64,
+    pub memory_total_bytes: i64,
+    pub memory_available_bytes: i64,
+    pub memory_free_bytes: i64,
+    pub cached_bytes: i64,
+    pub dirty_bytes: i64,
+    pub writeback_bytes: i64,
+    pub swap_used_bytes: i64,
+    pub load1: f64,
+    pub cpu_some_us: Option<i64>,
+    pub io_some_us: Option<i64>,
+    pub io_full_us: Option<i64>,
+    pub memory_some_us: Option<i64>,
+    pub memory_full_us: Option<i64>,
+}
+
+/// One reading of a disk; all but `in_flight` are cumulative.
+#[derive(Clone, Debug)]
+pub struct DiskSample {
+    pub at: MeshMicros,
+    pub disk: String,
+    pub reads: i64,
+    pub read_bytes: i64,
+    pub read_us: i64,
+    pub writes: i64,
+    pub write_bytes: i64,
+    pub write_us: i64,
+    pub in_flight: i64,
+    pub busy_us: i64,
+    pub queue_us: i64,
+    pub discards: i64,
+    pub flushes: i64,
+}
+
+/// One reading of a network interface; all cumulative.
+#[derive(Clone, Debug)]
+pub struct NetSample {
+    pub at: MeshMicros,
+    pub interface: String,
+    pub rx_bytes: i64,
+    pub rx_packets: i64,
+    pub rx_errors: i64,
+    pub rx_dropped: i64,
+    pub tx_bytes: i64,
+    pub tx_packets: i64,
+    pub tx_errors: i64,
+    pub tx_dropped: i64,
+}
+
+/// The agent's clock against mesh time.
+#[derive(Clone, Copy, Debug)]
+pub struct ClockOffset {
+    pub at: MeshMicros,
+    pub offset_us: i64,
+    pub error_us: i64,
+    pub round_trip_us: i64,
+}
+
+/// A dated fact that an agent noticed.
+#[derive(Clone, Debug)]
+pub struct AgentEvent {
+    pub at: MeshMicros,
+    pub run: Option<RunId>,
+    pub step: Option<StepId>,
+    pub severity: Severity,
+    pub kind: String,
+    pub message: String,
+    pub detail_json: Option<String>,
+}
+
+/// Rows that a full spool gave up.
+#[derive(Clone, Debug)]
+pub struct Loss {
+    pub what: String,
+    pub rows: i64,
+    pub from: MeshMicros,
+    pub until: MeshMicros,
+}
+
+/// How a task ended.
+#[derive(Clone, Debug)]
+pub struct TaskEnd {
+    pub task: TaskId,
+    pub state: TaskState,
+    pub workers: u32,
+    pub start: Option<MeshMicros>,
+    pub skew_us: i64,
+    pub skew_error_us: i64,
+    pub first_done: Option<MeshMicros>,
+    pub ended: Option<MeshMicros>,
+    pub cpu_user_us: i64,
+    pub cpu_system_us: i64,
+    pub wait_cpu_us: i64,
+    pub harness_ns_per_op: i64,
+    pub error: Option<String>,
+    pub errors: Vec<ErrorCount>,
+}
+
+/// Errors of one operation with one errno.
+#[derive(Clone, Debug)]
+pub struct ErrorCount {
+    pub op: String,
+    pub errno: i32,
+    pub count: i64,
+    pub first: String,
+}

@@ -1,0 +1,175 @@
+//! The plan: what a person wrote, checked whole, and expanded into the steps that the scheduler drives.
+//!
+//! Pure functions over text and facts: it knows nothing of sessions, disks or clocks. `parse` refuses every mistake that
+//! the text alone shows, `expand` what the attached agents cannot do, `check_space` what does not fit. A plan never
+//! widens what an agent allows; it only asks.
+
+mod assume;
+mod cells;
+mod errors;
+mod expand;
+pub mod keys;
+mod parse;
+mod read;
+mod select;
+mod set;
+mod source;
+mod space;
+#[cfg(test)]
+mod tests;
+
+pub use assume::assumed_agents;
+pub use cells::Cell;
+pub use errors::{Place, PlanError, PlanErrors};
+pub use expand::{AgentFacts, Expansion, PathFacts, PlannedStep, PlannedTask};
+pub use select::Selector;
+pub use space::{Shortage, floor_bytes, shortage};
+
+use benchmesh_workloads::workload::Workload;
+use select::Selected;
+use source::{Mistakes, Source, Spot};
+use std::{fmt, time::Duration};
+
+/// A plan that `parse` accepted: every key known, every value in its range, every mode and matrix cell checked by its
+/// workload.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    pub name: String,
+    pub repeat: u32,
+    pub on_loss: OnLoss,
+    /// An agent without contact for so long is lost.
+    pub loss_after: Duration,
+    /// How long an agent without contact carries its load on.
+    pub lease: Duration,
+    /// In the order of the file.
+    pub targets: Vec<Target>,
+    pub phases: Vec<Phase>,
+    pub(crate) clients: Option<Selected>,
+    pub(crate) source: Source,
+}
+
+/// What a lost agent does to the run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnLoss {
+    Continue,
+    Abort,
+    /// Go on while so many agents of the step are left.
+    AtLeast(u32),
+}
+
+/// The storage under test.
+#[derive(Clone, Debug)]
+pub struct Target {
+    pub name: String,
+    pub system: String,
+    /// Absolute, in its shortest spelling.
+    pub path: String,
+    pub(crate) at: Spot,
+}
+
+/// One entry of the plan.
+#[derive(Clone, Debug)]
+pub struct Phase {
+    pub name: String,
+    pub workload: Kind,
+    pub modes: Vec<String>,
+    pub cache: Cache,
+    /// Indices into the plan's targets; empty for a workload that needs none.
+    pub targets: Vec<usize>,
+    pub settle: Duration,
+    pub pairs: Pairs,
+    pub cells: Vec<Cell>,
+    pub(crate) from: Option<Selected>,
+    pub(crate) to: Option<Selected>,
+    pub(crate) at: Spot,
+}
+
+/// A workload of the registry.
+#[derive(Clone, Copy)]
+pub struct Kind(pub &'static dyn Workload);
+
+impl fmt::Debug for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0.name())
+    }
+}
+
+/// How caches are treated before a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cache {
+    AsIs,
+    Cold,
+    Warm,
+    Bypass,
+}
+
+impl Cache {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::AsIs => "asis",
+            Self::Cold => "cold",
+            Self::Warm => "warm",
+            Self::Bypass => "bypass",
+        }
+    }
+
+    /// `None` for any other word.
+    pub fn parse(word: &str) -> Option<Self> {
+        [Self::AsIs, Self::Cold, Self::Warm, Self::Bypass]
+            .into_iter()
+            .find(|cache| cache.as_str() == word)
+    }
+}
+
+/// In which steps the ordered pairs of a network phase are measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pairs {
+    /// One after the other.
+    Each,
+    /// At once.
+    All,
+}
+
+impl Plan {
+    /// A mistake of the plan that only shows on the mesh, told at the line of the step's phase.
+    pub fn refuse(&self, step: &PlannedStep, reason: String, remedy: String) -> PlanErrors {
+        let mut mistakes = Mistakes::new(&self.source);
+        mistakes.at(&step.at, reason, remedy);
+        mistakes.into_errors()
+    }
+}
+
+/// Reads and checks a plan. `file` is its name for messages.
+pub fn parse(text: &str, file: &str) -> Result<Plan, PlanErrors> {
+    let source = Source {
+        text: text.to_owned(),
+        file: file.to_owned(),
+    };
+    let mut mistakes = Mistakes::new(&source);
+    let plan = parse::parse(&source, &mut mistakes);
+    mistakes.into_result(plan)
+}
+
+/// The plan's text with `--set` applied: each override is `K=V` (docs/plan.md says what K may be). Lines keep their
+/// numbers in messages.
+pub fn set(text: &str, file: &str, overrides: &[String]) -> Result<String, PlanErrors> {
+    set::set(text, file, overrides)
+}
+
+/// The steps of `plan` on `agents`, in the order in which they run.
+pub fn expand(plan: &Plan, agents: &[AgentFacts]) -> Result<Expansion, PlanErrors> {
+    let mut mistakes = Mistakes::new(&plan.source);
+    let expansion = expand::expand(plan, agents, &mut mistakes);
+    mistakes.into_result(Some(expansion))
+}
+
+/// Refuses an expansion that would fill a file system, by what the agents said of their free space.
+pub fn check_space(
+    plan: &Plan,
+    expansion: &Expansion,
+    agents: &[AgentFacts],
+) -> Result<(), PlanErrors> {
+    let mut mistakes = Mistakes::new(&plan.source);
+    space::check(expansion, agents, &mut mistakes);
+    mistakes.into_result(Some(()))
+}

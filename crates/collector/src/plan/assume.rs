@@ -1,0 +1,67 @@
+//! Agents that are assumed for showing a plan without a mesh: as many as are asked for, allowing everything.
+//!
+//! Pure. For each set of agents that the plan selects there are that many, with the labels or names that it asks for.
+
+use super::{AgentFacts, Plan, Selector};
+use benchmesh_workloads::workload;
+use std::path::PathBuf;
+
+/// `count` agents for each set that `plan` selects; `count` when it selects none.
+pub fn assumed_agents(plan: &Plan, count: u32) -> Vec<AgentFacts> {
+    let mut selectors: Vec<&Selector> = Vec::new();
+    let selected = plan
+        .phases
+        .iter()
+        .flat_map(|phase| [&phase.from, &phase.to])
+        .chain([&plan.clients])
+        .flatten();
+    for one in selected {
+        if !selectors.contains(&&one.selector) {
+            selectors.push(&one.selector);
+        }
+    }
+    let mut agents: Vec<AgentFacts> = Vec::new();
+    for selector in &selectors {
+        match selector {
+            Selector::Names(names) => {
+                for name in names {
+                    if !agents.iter().any(|agent| agent.name == *name) {
+                        agents.push(assumed(name.clone(), &[]));
+                    }
+                }
+            }
+            Selector::Labels(pairs) => {
+                let there = agents
+                    .iter()
+                    .filter(|agent| selector.chooses(agent))
+                    .count();
+                for _ in there..count as usize {
+                    agents.push(assumed(format!("assumed-{}", agents.len() + 1), pairs));
+                }
+            }
+        }
+    }
+    if selectors.is_empty() {
+        agents.extend((1..=count).map(|number| assumed(format!("assumed-{number}"), &[])));
+    }
+    agents
+}
+
+fn assumed(name: String, labels: &[(String, String)]) -> AgentFacts {
+    let named = labels
+        .iter()
+        .find(|(key, _)| key == "name")
+        .map(|(_, name)| name.clone());
+    let name = named.unwrap_or(name);
+    AgentFacts {
+        host: name.clone(),
+        name,
+        labels: labels.iter().cloned().collect(),
+        allowed: vec![PathBuf::from("/")],
+        workloads: workload::registry()
+            .iter()
+            .map(|workload| (workload.name().to_owned(), workload.revision()))
+            .collect(),
+        ..AgentFacts::default()
+    }
+}

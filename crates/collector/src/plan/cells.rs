@@ -1,0 +1,168 @@
+//! The cells of a phase: its matrix multiplied out, each checked by the workload in every mode.
+
+use super::source::{Mistakes, Spot};
+use benchmesh_workloads::workload::{Footprint, Workload};
+use serde_json::{Map, Value};
+use std::collections::BTreeMap;
+
+/// More cells than this in one phase are a slip of the pen, not a plan.
+const MAX_CELLS: usize = 10_000;
+
+/// What a phase has outside its matrix.
+pub(super) struct Base {
+    pub params: Map<String, Value>,
+    pub params_at: BTreeMap<String, Spot>,
+    pub clients: Option<u32>,
+    pub tasks_per_agent: u32,
+    pub at: Spot,
+}
+
+/// One key of a matrix and its values, each with its spot.
+pub(super) struct Dimension {
+    pub key: String,
+    pub values: Vec<(Value, Spot)>,
+}
+
+/// One cell of a phase, before targets and repeats.
+#[derive(Clone, Debug)]
+pub struct Cell {
+    pub params: Map<String, Value>,
+    /// `None`: all that are selected.
+    pub clients: Option<u32>,
+    pub tasks_per_agent: u32,
+    /// What one task of each mode takes, in the order of the phase's modes.
+    pub(crate) footprints: Vec<Footprint>,
+    /// Where `clients` stands.
+    pub(crate) clients_at: Option<Spot>,
+}
+
+/// Every combination, the first key of the matrix varying slowest.
+pub(super) fn checked(
+    workload: &dyn Workload,
+    modes: &[String],
+    base: &Base,
+    matrix: &[Dimension],
+    mistakes: &mut Mistakes<'_>,
+) -> Vec<Cell> {
+    let count = matrix
+        .iter()
+        .try_fold(1_usize, |n, dimension| {
+            n.checked_mul(dimension.values.len())
+        })
+        .filter(|count| *count <= MAX_CELLS);
+    let Some(count) = count else {
+        mistakes.at(
+            &base.at,
+            format!("the matrix has more than {MAX_CELLS} cells"),
+            "shorten its lists, or split the phase",
+        );
+        return Vec::new();
+    };
+    (0..count)
+        .map(|index| checked_cell(workload, modes, base, &combination(matrix, index), mistakes))
+        .collect()
+}
+
+/// The values of cell `index`, in the order of the matrix.
+fn combination(matrix: &[Dimension], index: usize) -> Vec<(&str, &Value, &Spot)> {
+    let mut rest = index;
+    let mut chosen: Vec<_> = matrix
+        .iter()
+        .rev()
+        .filter_map(|dimension| {
+            let length = dimension.values.len().max(1);
+            let at = rest % length;
+            rest /= length;
+            let (value, spot) = dimension.values.get(at)?;
+            Some((dimension.key.as_str(), value, spot))
+        })
+        .collect();
+    chosen.reverse();
+    chosen
+}
+
+fn checked_cell(
+    workload: &dyn Workload,
+    modes: &[String],
+    base: &Base,
+    chosen: &[(&str, &Value, &Spot)],
+    mistakes: &mut Mistakes<'_>,
+) -> Cell {
+    let mut cell = Cell {
+        params: base.params.clone(),
+        clients: base.clients,
+        tasks_per_agent: base.tasks_per_agent,
+        footprints: Vec::new(),
+        clients_at: None,
+    };
+    let mut spots = base.params_at.clone();
+    for (key, value, spot) in chosen {
+        let number = value.as_u64().and_then(|n| u32::try_from(n).ok());
+        match *key {
+            "clients" => {
+                cell.clients = number;
+                cell.clients_at = Some((*spot).clone());
+            }
+            "tasks-per-agent" => cell.tasks_per_agent = number.unwrap_or(1),
+            _ => {
+                cell.params.insert((*key).to_owned(), (*value).clone());
+                spots.insert((*key).to_owned(), (*spot).clone());
+            }
+        }
+    }
+    // With no valid mode the parameters are still judged, by the first there is.
+    let judge: Vec<&str> = if modes.is_empty() {
+        workload
+            .modes()
+            .iter()
+            .take(1)
+            .map(|mode| mode.name)
+            .collect()
+    } else {
+        modes.iter().map(String::as_str).collect()
+    };
+    for mode in judge {
+        if let Some(footprint) = judged(workload, mode, &cell.params, &spots, &base.at, mistakes) {
+            cell.footprints.push(footprint);
+        }
+    }
+    cell
+}
+
+/// Asks the workload, again without each key that it refused, so that every bad value of a cell is told at once.
+fn judged(
+    workload: &dyn Workload,
+    mode: &str,
+    params: &Map<String, Value>,
+    spots: &BTreeMap<String, Spot>,
+    phase: &Spot,
+    mistakes: &mut Mistakes<'_>,
+) -> Option<Footprint> {
+    let mut rest = params.clone();
+    loop {
+        let error = match workload.check(mode, &rest) {
+            Ok(footprint) if rest.len() == params.len() => return Some(footprint),
+            Ok(_) => return None,
+            Err(error) => error,
+        };
+        let key = error
+            .key
+            .as_deref()
+            .map(|path| path.split(['.', '[']).next().unwrap_or(path));
+        let Some(key) = key.filter(|key| rest.contains_key(*key)) else {
+            // What is missing only because it was taken away is no mistake of the plan's.
+            if rest.len() == params.len() {
+                let spot = Spot {
+                    span: phase.span.clone(),
+                    key: key
+                        .map_or_else(|| phase.key.clone(), |key| format!("{}.{key}", phase.key)),
+                };
+                mistakes.at(&spot, error.message, "");
+            }
+            return None;
+        };
+        let spot = spots.get(key).unwrap_or(phase);
+        mistakes.at(spot, error.message.clone(), "");
+        rest.remove(key);
+    }
+}

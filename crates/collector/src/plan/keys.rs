@@ -1,0 +1,181 @@
+//! The keys that every plan may have, with what docs/plan.md says of them. A workload's own keys are its `KeyInfo`s.
+
+/// One key, as the reference describes it.
+#[derive(Clone, Copy, Debug)]
+pub struct KeyDoc {
+    pub name: &'static str,
+    pub kind: &'static str,
+    pub default: &'static str,
+    pub meaning: &'static str,
+}
+
+const fn key(
+    name: &'static str,
+    kind: &'static str,
+    default: &'static str,
+    meaning: &'static str,
+) -> KeyDoc {
+    KeyDoc {
+        name,
+        kind,
+        default,
+        meaning,
+    }
+}
+
+/// At the top of the file.
+pub const TOP: &[KeyDoc] = &[
+    key("name", "text", "the file's name", "what the run is called"),
+    key(
+        "repeat",
+        "1 to 1000",
+        "1",
+        "the whole list of phases so many times; targets alternate within each",
+    ),
+    key(
+        "on-loss",
+        "\"continue\", \"abort\" or { at-least = N }",
+        "\"continue\"",
+        "what happens when an agent is lost during a step; with at-least, the run goes on while N agents of the step are left",
+    ),
+    key(
+        "loss-after",
+        "duration",
+        "30s",
+        "an agent without contact for so long is lost",
+    ),
+    key(
+        "lease",
+        "duration",
+        "30s",
+        "an agent without contact carries its load on for so long, then stops it",
+    ),
+    key(
+        "targets",
+        "tables",
+        "none",
+        "the storage under test, one table [targets.NAME] each",
+    ),
+    key(
+        "clients",
+        "table",
+        "every agent that can",
+        "which agents carry the load",
+    ),
+    key(
+        "phase",
+        "tables",
+        "required",
+        "what is measured, one table [[phase]] each, in this order",
+    ),
+];
+
+/// In `[targets.NAME]`.
+pub const TARGET: &[KeyDoc] = &[
+    key(
+        "system",
+        "text",
+        "required",
+        "the storage system, as results name it: cephfs, glusterfs, ext4, ...",
+    ),
+    key(
+        "path",
+        "absolute path",
+        "required",
+        "where every client of the run has it mounted",
+    ),
+];
+
+/// In `[clients]`.
+pub const CLIENTS: &[KeyDoc] = &[
+    key(
+        "select",
+        "label expression",
+        "every agent that allows the target's path",
+        "agents that have all these labels: \"role=client,rack=3\"; the label `name` is the agent's name",
+    ),
+    key(
+        "agents",
+        "list of names",
+        "-",
+        "these agents; instead of select",
+    ),
+];
+
+/// In `[[phase]]`, whatever the workload.
+pub const PHASE: &[KeyDoc] = &[
+    key(
+        "name",
+        "text",
+        "the workload's name",
+        "what results call it; no two phases share one",
+    ),
+    key("workload", "text", "required", "what is done"),
+    key(
+        "modes",
+        "list of words",
+        "the workload's mode, if it has one only",
+        "the steps of each cell, in this order",
+    ),
+    key(
+        "matrix",
+        "table of lists",
+        "none",
+        "several values for any key of the workload, for clients and for tasks-per-agent: one cell for each combination, the first key varying slowest",
+    ),
+    key(
+        "cache",
+        "\"asis\", \"cold\", \"warm\" or \"bypass\"",
+        "\"asis\"",
+        "cold: caches are dropped before each step; warm: one unmeasured pass first; bypass: O_DIRECT",
+    ),
+    key(
+        "clients",
+        "1 to 100000",
+        "all",
+        "the first N of the selected agents, by name",
+    ),
+    key(
+        "tasks-per-agent",
+        "1 to 1024",
+        "1",
+        "so many tasks on each agent",
+    ),
+    key("targets", "list of names", "all", "only these targets"),
+    key(
+        "settle",
+        "duration",
+        "0s",
+        "rest between the layout of data and the start",
+    ),
+];
+
+/// In `[[phase]]` when the workload works between two agents.
+pub const PEERS: &[KeyDoc] = &[
+    key(
+        "from",
+        "label expression or list of names",
+        "the plan's clients",
+        "the agents that send",
+    ),
+    key(
+        "to",
+        "label expression or list of names",
+        "the plan's clients",
+        "the agents that receive",
+    ),
+    key(
+        "pairs",
+        "\"each\" or \"all\"",
+        "\"each\"",
+        "each: one step per ordered pair of agents, one after the other; all: all pairs in one step",
+    ),
+];
+
+/// The names of `keys`.
+pub(crate) fn names<'k>(lists: &[&'k [KeyDoc]]) -> Vec<&'k str> {
+    lists
+        .iter()
+        .flat_map(|list| list.iter().map(|key| key.name))
+        .collect()
+}

@@ -1,0 +1,127 @@
+//! The plan's text and the places in it; mistakes are collected here until all have been found.
+//!
+//! A line that `--set` put into the text ends in `SET_MARK` and does not count, so that every other line keeps the
+//! number that it has in the person's file.
+
+use super::errors::{Place, PlanError, PlanErrors};
+use std::ops::Range;
+
+/// Ends each line that `--set` put in.
+pub(crate) const SET_MARK: &str = "# --set";
+
+/// A plan's text and what to call it.
+#[derive(Clone, Debug)]
+pub(crate) struct Source {
+    pub text: String,
+    pub file: String,
+}
+
+/// Where a value stands: kept with it, so that a mistake found later still has its line.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Spot {
+    pub span: Range<usize>,
+    /// The key as a path: `phase.0.size`.
+    pub key: String,
+}
+
+impl Source {
+    /// The place of the bytes `span`.
+    pub fn place(&self, span: &Range<usize>) -> Place {
+        let start = span.start.min(self.text.len());
+        let before = self.text.get(..start).unwrap_or_default();
+        let line_start = before.rfind('\n').map_or(0, |at| at + 1);
+        let rest = self.text.get(line_start..).unwrap_or_default();
+        let text = rest.lines().next().unwrap_or_default().trim_end();
+        let column = before.get(line_start..).unwrap_or_default().chars().count() + 1;
+        let room = text.chars().count().saturating_sub(column - 1).max(1);
+        let width = self
+            .text
+            .get(start..span.end.min(self.text.len()))
+            .map_or(1, |s| s.lines().next().unwrap_or_default().chars().count())
+            .clamp(1, room);
+        let line = if text.ends_with(SET_MARK) {
+            0
+        } else {
+            let earlier = self.text.get(..line_start).unwrap_or_default();
+            1 + earlier
+                .lines()
+                .filter(|line| !line.trim_end().ends_with(SET_MARK))
+                .count()
+        };
+        // A tab has no width of its own: the caret counts it as one blank.
+        let text = text.replace('\t', " ");
+        Place {
+            line,
+            column,
+            width,
+            text,
+        }
+    }
+}
+
+/// Mistakes found so far.
+#[derive(Debug)]
+pub(crate) struct Mistakes<'s> {
+    source: &'s Source,
+    found: Vec<(usize, PlanError)>,
+}
+
+impl<'s> Mistakes<'s> {
+    pub fn new(source: &'s Source) -> Self {
+        Self {
+            source,
+            found: Vec::new(),
+        }
+    }
+
+    /// A mistake at `spot`. The same mistake in many matrix cells is told once.
+    pub fn at(&mut self, spot: &Spot, reason: impl Into<String>, remedy: impl Into<String>) {
+        let error = PlanError {
+            place: Some(self.source.place(&spot.span)),
+            key: spot.key.clone(),
+            reason: reason.into(),
+            remedy: remedy.into(),
+        };
+        if !self.found.iter().any(|(_, known)| *known == error) {
+            self.found.push((spot.span.start, error));
+        }
+    }
+
+    /// A mistake of the plan as a whole.
+    pub fn whole(&mut self, reason: impl Into<String>, remedy: impl Into<String>) {
+        let error = PlanError {
+            place: None,
+            key: String::new(),
+            reason: reason.into(),
+            remedy: remedy.into(),
+        };
+        self.found.push((usize::MAX, error));
+    }
+
+    /// `value`, if there was no mistake.
+    pub fn into_result<T>(self, value: Option<T>) -> Result<T, PlanErrors> {
+        match value {
+            Some(value) if self.found.is_empty() => Ok(value),
+            _ => Err(self.into_errors()),
+        }
+    }
+
+    /// What was found, in the order of the lines.
+    pub fn into_errors(mut self) -> PlanErrors {
+        self.found.sort_by_key(|(at, _)| *at);
+        PlanErrors {
+            file: self.source.file.clone(),
+            errors: self.found.into_iter().map(|(_, error)| error).collect(),
+        }
+    }
+}
+
+/// "a, b and c", or "none".
+pub(crate) fn listed<'w>(words: impl IntoIterator<Item = &'w str>) -> String {
+    let words: Vec<&str> = words.into_iter().collect();
+    match words.split_last() {
+        None => String::from("none"),
+        Some((last, [])) => (*last).to_owned(),
+        Some((last, rest)) => format!("{} and {last}", rest.join(", ")),
+    }
+}

@@ -1,0 +1,185 @@
+//! Whether what a plan lays out fits: the sum of the clients that share a file system, with a floor that stays free.
+
+use super::{AgentFacts, Expansion, PathFacts, PlannedStep, source::Mistakes};
+use benchmesh_workloads::units::Bytes;
+use std::collections::BTreeMap;
+
+/// At most this much of a file system is kept free.
+const MAX_FLOOR_BYTES: u64 = 1 << 30;
+/// On small file systems the floor is this part of what is free now.
+const FLOOR_PART: u64 = 20;
+
+/// File systems that belong to one kernel. Any other type is taken as shared by all hosts that mount it, which can only
+/// make the sum too large.
+const LOCAL: &[&str] = &[
+    "bcachefs", "btrfs", "exfat", "ext2", "ext3", "ext4", "f2fs", "jfs", "nilfs2", "ntfs3",
+    "overlay", "ramfs", "reiserfs", "tmpfs", "vfat", "xfs", "zfs",
+];
+
+/// What benchmesh leaves free on a file system that has `free_bytes` now: 5 % of it, at most 1 GiB.
+pub fn floor_bytes(free_bytes: u64) -> u64 {
+    (free_bytes / FLOOR_PART).min(MAX_FLOOR_BYTES)
+}
+
+/// What does not fit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shortage {
+    pub needed_bytes: u64,
+    pub free_bytes: u64,
+    pub floor_bytes: u64,
+}
+
+/// Whether `needed_bytes` fit into `free_bytes` above the floor.
+pub fn shortage(needed_bytes: u64, free_bytes: u64) -> Option<Shortage> {
+    let floor_bytes = floor_bytes(free_bytes);
+    (needed_bytes > free_bytes.saturating_sub(floor_bytes)).then_some(Shortage {
+        needed_bytes,
+        free_bytes,
+        floor_bytes,
+    })
+}
+
+/// What the tasks on one file system need together, and what is there.
+#[derive(Debug)]
+struct Sum<'a> {
+    bytes: u64,
+    files: u64,
+    free_bytes: u64,
+    free_files: Option<u64>,
+    agents: Vec<&'a str>,
+}
+
+pub(super) fn check(expansion: &Expansion, agents: &[AgentFacts], mistakes: &mut Mistakes<'_>) {
+    let by_name: BTreeMap<&str, &AgentFacts> = agents
+        .iter()
+        .map(|agent| (agent.name.as_str(), agent))
+        .collect();
+    // Every repeat does the same.
+    for step in expansion.steps.iter().filter(|step| step.repeat == 1) {
+        for sum in target_sums(step, &by_name).into_values() {
+            refuse_target(step, &sum, mistakes);
+        }
+        for sum in scratch_sums(step, &by_name).into_values() {
+            if let Some(short) = shortage(sum.bytes, sum.free_bytes) {
+                mistakes.at(
+                    &step.at,
+                    format!(
+                        "`{}` keeps {} of its own data beside the agents ({}), and {} are free there",
+                        step.mode,
+                        Bytes(short.needed_bytes),
+                        sum.agents.join(", "),
+                        Bytes(short.free_bytes),
+                    ),
+                    format!("copy less, or give the agents a larger --state-dir; {} must stay free", Bytes(short.floor_bytes)),
+                );
+            }
+        }
+    }
+}
+
+fn target_sums<'a>(
+    step: &'a PlannedStep,
+    agents: &BTreeMap<&str, &AgentFacts>,
+) -> BTreeMap<(String, String), Sum<'a>> {
+    let mut sums: BTreeMap<(String, String), Sum<'a>> = BTreeMap::new();
+    for task in &step.tasks {
+        let Some(agent) = agents.get(task.agent.as_str()) else {
+            continue;
+        };
+        let Some(facts) = agent.surveyed.get(&step.path) else {
+            continue;
+        };
+        let sum = sums.entry(file_system(agent, facts)).or_insert(Sum {
+            bytes: 0,
+            files: 0,
+            free_bytes: facts.free_bytes,
+            free_files: facts.free_files,
+            agents: Vec::new(),
+        });
+        sum.bytes = sum.bytes.saturating_add(step.footprint.bytes);
+        sum.files = sum.files.saturating_add(step.footprint.files);
+        sum.free_bytes = sum.free_bytes.min(facts.free_bytes);
+        sum.free_files = match (sum.free_files, facts.free_files) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
+        sum.agents.push(&task.agent);
+    }
+    sums
+}
+
+/// Equal for agents that share it.
+fn file_system(agent: &AgentFacts, facts: &PathFacts) -> (String, String) {
+    if LOCAL.contains(&facts.file_system.as_str()) {
+        (agent.host.clone(), facts.device.clone())
+    } else {
+        (String::new(), facts.file_system.clone())
+    }
+}
+
+fn refuse_target(step: &PlannedStep, sum: &Sum<'_>, mistakes: &mut Mistakes<'_>) {
+    let clients = match sum.agents.len() {
+        1 => String::from("1 task"),
+        n => format!("{n} tasks together"),
+    };
+    if let Some(short) = shortage(sum.bytes, sum.free_bytes) {
+        let share = u64::try_from(sum.agents.len().max(1)).unwrap_or(1);
+        let room = short.free_bytes.saturating_sub(short.floor_bytes) / share;
+        mistakes.at(
+            &step.at,
+            format!(
+                "`{}` takes {} on target `{}` ({clients}, {} each), and {} are free at {}",
+                step.mode,
+                Bytes(short.needed_bytes),
+                step.target,
+                Bytes(step.footprint.bytes),
+                Bytes(short.free_bytes),
+                step.path,
+            ),
+            format!(
+                "make it at most {} per task, or free some space; {} must stay free",
+                Bytes(room),
+                Bytes(short.floor_bytes),
+            ),
+        );
+    }
+    if let Some(free_files) = sum.free_files.filter(|free| sum.files > *free) {
+        mistakes.at(
+            &step.at,
+            format!(
+                "`{}` makes {} files on target `{}` ({clients}), and {} has room for {free_files}",
+                step.mode, sum.files, step.target, step.path,
+            ),
+            "make fewer files, or free some inodes",
+        );
+    }
+}
+
+fn scratch_sums<'a>(
+    step: &'a PlannedStep,
+    agents: &BTreeMap<&str, &AgentFacts>,
+) -> BTreeMap<String, Sum<'a>> {
+    let mut sums: BTreeMap<String, Sum<'a>> = BTreeMap::new();
+    if step.footprint.scratch_bytes == 0 {
+        return sums;
+    }
+    for task in &step.tasks {
+        let Some(agent) = agents.get(task.agent.as_str()) else {
+            continue;
+        };
+        let Some(free_bytes) = agent.scratch_free_bytes else {
+            continue;
+        };
+        let sum = sums.entry(agent.host.clone()).or_insert(Sum {
+            bytes: 0,
+            files: 0,
+            free_bytes,
+            free_files: None,
+            agents: Vec::new(),
+        });
+        sum.bytes = sum.bytes.saturating_add(step.footprint.scratch_bytes);
+        sum.free_bytes = sum.free_bytes.min(free_bytes);
+        sum.agents.push(&task.agent);
+    }
+    sums
+}

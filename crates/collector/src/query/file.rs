@@ -1,0 +1,125 @@
+//! Opening a database file to read it, and leaving it as it was found.
+//!
+//! A reader of a WAL database makes `-wal` and `-shm` files beside it and cannot remove them, for want of write access.
+//! Where they weren't before, a writer's connection that changes nothing lets SQLite tidy up under its own locks.
+
+use super::QueryError;
+use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode};
+use sqlx::{ConnectOptions, Connection, SqliteConnection};
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How long a reader waits for a lock that somebody else holds on the file.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A read-only connection to an existing database.
+#[derive(Debug)]
+pub(crate) struct ReadOnly {
+    pub(crate) connection: SqliteConnection,
+    path: PathBuf,
+    /// There was no `-wal` file: nobody had it open for writing.
+    idle: bool,
+}
+
+impl ReadOnly {
+    /// Opens a file that must be there and a database. Never makes one.
+    pub(crate) async fn open(path: &Path) -> Result<Self, QueryError> {
+        if matches!(std::fs::metadata(path), Err(error) if error.kind() == std::io::ErrorKind::NotFound)
+        {
+            return Err(QueryError::NoFile {
+                path: path.to_owned(),
+            });
+        }
+        let idle = !beside(path, "-wal").exists();
+        let connection = match connect(path, options(path)).await {
+            Ok(connection) => connection,
+            // In a directory that cannot be written there is no room for the shared memory of a WAL database. When
+            // nobody writes it, it can be read without.
+            Err(_) if idle && !writable_beside(path) => {
+                connect(path, options(path).immutable(true)).await?
+            }
+            Err(error) => return Err(error),
+        };
+        Ok(Self {
+            connection,
+            path: path.to_owned(),
+            idle,
+        })
+    }
+
+    /// Closes it and leaves nothing beside the file that wasn't there.
+    pub(crate) async fn close(self) {
+        if let Err(error) = self.connection.close().await {
+            tracing::debug!(%error, "close a reader's connection");
+        }
+        if self.idle && beside(&self.path, "-wal").exists() {
+            // Somebody who may not write the file leaves what SQLite has made.
+            let writer = async {
+                connect(&self.path, options(&self.path).read_only(false))
+                    .await?
+                    .close()
+                    .await
+                    .map_err(|source| QueryError::Failed { source })
+            };
+            if let Err(error) = writer.await {
+                tracing::debug!(%error, "tidy up beside {}", self.path.display());
+            }
+        }
+    }
+}
+
+/// Makes a database that nobody has open one single file, readable from a directory that cannot be written. A collector
+/// that opens it again takes it up as ever.
+pub async fn seal(path: &Path) -> Result<(), QueryError> {
+    let options = options(path)
+        .read_only(false)
+        .pragma("query_only", "OFF")
+        .journal_mode(SqliteJournalMode::Delete);
+    let connection = connect(path, options).await?;
+    connection
+        .close()
+        .await
+        .map_err(|source| QueryError::Failed { source })
+}
+
+fn options(path: &Path) -> SqliteConnectOptions {
+    SqliteConnectOptions::new()
+        .filename(path)
+        .read_only(true)
+        .create_if_missing(false)
+        .busy_timeout(BUSY_TIMEOUT)
+        .pragma("query_only", "ON")
+        .disable_statement_logging()
+}
+
+/// SQLite opens lazily: only a first read tells whether this is a database.
+async fn connect(
+    path: &Path,
+    options: SqliteConnectOptions,
+) -> Result<SqliteConnection, QueryError> {
+    let unreadable = |source| QueryError::Unreadable {
+        path: path.to_owned(),
+        source,
+    };
+    let mut connection = options.connect().await.map_err(unreadable)?;
+    sqlx::query("SELECT count(*) FROM sqlite_schema")
+        .fetch_one(&mut connection)
+        .await
+        .map_err(unreadable)?;
+    Ok(connection)
+}
+
+fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = OsString::from(path);
+    name.push(suffix);
+    PathBuf::from(name)
+}
+
+fn writable_beside(path: &Path) -> bool {
+    let directory = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    rustix::fs::access(directory, rustix::fs::Access::WRITE_OK).is_ok()
+}

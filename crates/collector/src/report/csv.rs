@@ -1,0 +1,88 @@
+//! The results of a report as CSV (RFC 4180, one head line, `\n`): one row per step and operation, raw units, all digits.
+
+use super::{OpReport, Report, StepReport};
+
+const HEAD: &str = "run_id,run,step_id,ordinal,repeat,attempt,phase,target,system,workload,mode,params,clients,cache,\
+    state,partial,from_agent,to_agent,start_us,skew_us,skew_error_us,op,ops,bytes,errors,headline,ops_per_s,bytes_per_s,\
+    last_done_ops_per_s,last_done_bytes_per_s,mean_ms,stddev_ms,p50_ms,p90_ms,p95_ms,p99_ms,p999_ms,max_ms,\
+    response_p50_ms,response_p99_ms,response_max_ms,flags";
+
+/// The results as CSV. A step without a result has one row with its state and empty figures.
+pub fn csv(report: &Report) -> String {
+    let mut out = String::from(HEAD);
+    out.push('\n');
+    for step in &report.steps {
+        if step.ops.is_empty() {
+            row(&mut out, report, step, None);
+        }
+        for op in &step.ops {
+            row(&mut out, report, step, Some(op));
+        }
+    }
+    out
+}
+
+/// One field as CSV writes it: quoted where it has to be.
+pub fn field(text: &str) -> String {
+    if text.contains(['"', ',', '\n', '\r']) {
+        format!("\"{}\"", text.replace('"', "\"\""))
+    } else {
+        text.to_owned()
+    }
+}
+
+fn row(out: &mut String, report: &Report, step: &StepReport, op: Option<&OpReport>) {
+    fn number<T: ToString>(value: Option<T>) -> String {
+        value.map_or_else(String::new, |value| value.to_string())
+    }
+    let params = serde_json::Value::Object(step.params.clone()).to_string();
+    let real = |figure: fn(&OpReport) -> Option<f64>| number(op.and_then(figure));
+    let whole = |figure: fn(&OpReport) -> i64| number(op.map(figure));
+    let fields = [
+        report.run.id.to_string(),
+        report.run.name.clone(),
+        step.id.to_string(),
+        step.ordinal.to_string(),
+        step.repeat.to_string(),
+        step.attempt.to_string(),
+        step.phase.clone(),
+        step.target.clone(),
+        step.system.clone(),
+        step.workload.clone(),
+        step.mode.clone(),
+        params,
+        step.clients.to_string(),
+        step.cache.clone(),
+        step.state.clone(),
+        i32::from(step.partial).to_string(),
+        step.from_agent.clone().unwrap_or_default(),
+        step.to_agent.clone().unwrap_or_default(),
+        number(step.start_us),
+        number(step.skew_us),
+        number(step.skew_error_us),
+        op.map(|op| op.op.clone()).unwrap_or_default(),
+        whole(|op| op.ops),
+        whole(|op| op.bytes),
+        whole(|op| op.errors),
+        op.map(|op| op.headline.clone()).unwrap_or_default(),
+        real(|op| op.ops_per_s),
+        real(|op| op.bytes_per_s),
+        real(|op| op.last_done_ops_per_s),
+        real(|op| op.last_done_bytes_per_s),
+        real(|op| op.mean_ms),
+        real(|op| op.stddev_ms),
+        real(|op| op.p50_ms),
+        real(|op| op.p90_ms),
+        real(|op| op.p95_ms),
+        real(|op| op.p99_ms),
+        real(|op| op.p999_ms),
+        real(|op| op.max_ms),
+        real(|op| op.response_p50_ms),
+        real(|op| op.response_p99_ms),
+        real(|op| op.response_max_ms),
+        step.flags.join(" "),
+    ];
+    let line: Vec<String> = fields.iter().map(|text| field(text)).collect();
+    out.push_str(&line.join(","));
+    out.push('\n');
+}

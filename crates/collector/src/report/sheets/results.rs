@@ -1,0 +1,257 @@
+//! The first sheet: a row per step and operation, and what its figures, flags and gaps mean.
+
+use super::{Sheet, plural, skew};
+use crate::report::figures::{self, NONE};
+use crate::report::{OpReport, Report, StepReport};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What each flag of a step means to whoever reads its figures.
+const LEGEND: &[(&str, &str)] = &[
+    (
+        "window-short",
+        "all workers were active together for less than three seconds or half the step; the rates are over the whole \
+         step, to the last worker",
+    ),
+    (
+        "tool-bound",
+        "benchmesh itself took a large share of the time, or its workers waited for a CPU: the storage can do more",
+    ),
+    (
+        "cache-suspect",
+        "read faster than the agents' network can carry: a cache answered",
+    ),
+    (
+        "no-overlap",
+        "not all agents were active at the same time, so no rate of all of them exists",
+    ),
+    ("partial", "not all agents took part to the end"),
+    (
+        "errors",
+        "operations failed; table task_errors says which and why",
+    ),
+    (
+        "saturated",
+        "operations took longer than an hour; their latencies count as one hour",
+    ),
+    ("no-data", "no operation was measured"),
+];
+
+/// Failed tasks that are spelled out.
+const FAILURES_SHOWN: usize = 8;
+
+type Line<'a> = (&'a StepReport, Option<&'a OpReport>);
+
+/// The results of every step.
+pub(super) fn sheet(report: &Report) -> Sheet {
+    let lines: Vec<Line<'_>> = report
+        .steps
+        .iter()
+        .flat_map(|step| -> Vec<Line<'_>> {
+            if step.ops.is_empty() {
+                vec![(step, None)]
+            } else {
+                step.ops.iter().map(|op| (step, Some(op))).collect()
+            }
+        })
+        .collect();
+    if lines.is_empty() {
+        return Sheet::titled("Results").note("No step has ended yet.");
+    }
+    let varying = varying(&report.steps);
+    let common = common(&report.steps);
+    let any = |wanted: fn(&Line<'_>) -> bool| lines.iter().any(wanted);
+    let of_step = |cell: &dyn Fn(&StepReport) -> String| -> Vec<String> {
+        lines.iter().map(|(step, _)| cell(step)).collect()
+    };
+    let of_op = |cell: fn(&OpReport) -> String| -> Vec<String> {
+        lines
+            .iter()
+            .map(|(_, op)| op.map_or_else(|| NONE.to_owned(), cell))
+            .collect()
+    };
+
+    let mut sheet =
+        Sheet::titled("Results").figures("step", of_step(&|step| step.ordinal.to_string()));
+    if any(|(step, _)| step.repeat > 1) {
+        sheet = sheet.figures("repeat", of_step(&|step| step.repeat.to_string()));
+    }
+    sheet = sheet
+        .text("phase", of_step(&|step| step.phase.clone()))
+        .text_if_any(target_head(&report.steps), of_step(&target))
+        .text("mode", of_step(&|step| step.mode.clone()))
+        .text_if_any("params", of_step(&|step| params(step, &varying)))
+        .text_if_any("cache", of_step(&cache))
+        .figures("clients", of_step(&|step| step.clients.to_string()));
+    if any(|(step, op)| op.is_some_and(|op| op.op != step.mode)) {
+        sheet = sheet.text("op", of_op(|op| op.op.clone()));
+    }
+    sheet = sheet
+        .figures("ops/s", of_op(|op| figures::maybe_rate(op.ops_per_s)))
+        .figures("MiB/s", of_op(mib_per_s))
+        .figures("mean ms", of_op(|op| figures::maybe_millis(op.mean_ms)))
+        .figures("p50 ms", of_op(|op| figures::maybe_millis(op.p50_ms)))
+        .figures("p99 ms", of_op(|op| figures::maybe_millis(op.p99_ms)))
+        .figures("max ms", of_op(|op| figures::maybe_millis(op.max_ms)));
+    if any(|(_, op)| op.is_some_and(|op| op.response_p99_ms.is_some())) {
+        sheet = sheet
+            .figures(
+                "response p50",
+                of_op(|op| figures::maybe_millis(op.response_p50_ms)),
+            )
+            .figures("p99", of_op(|op| figures::maybe_millis(op.response_p99_ms)));
+    }
+    sheet = sheet
+        .figures("errors", of_op(|op| figures::count(op.errors)))
+        .text_if_any("flags", of_step(&|step| flags(step, &common)));
+    sheet.notes = notes(report, &common);
+    sheet
+}
+
+/// The parameters whose values differ between the steps of a phase, by phase.
+pub(super) fn varying(steps: &[StepReport]) -> BTreeMap<&str, BTreeSet<&str>> {
+    let mut firsts: BTreeMap<&str, &StepReport> = BTreeMap::new();
+    let mut phases: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for step in steps {
+        let first = *firsts.entry(step.phase.as_str()).or_insert(step);
+        let keys = step.params.keys().chain(first.params.keys());
+        let differing = keys.filter(|key| step.params.get(*key) != first.params.get(*key));
+        phases
+            .entry(step.phase.as_str())
+            .or_default()
+            .extend(differing.map(String::as_str));
+    }
+    phases
+}
+
+/// The varying parameters of one step: `bs=4k size=128m`.
+pub(super) fn params(step: &StepReport, varying: &BTreeMap<&str, BTreeSet<&str>>) -> String {
+    let Some(keys) = varying.get(step.phase.as_str()) else {
+        return String::new();
+    };
+    let shown: Vec<String> = step
+        .params
+        .iter()
+        .filter(|(key, _)| keys.contains(key.as_str()))
+        .map(|(key, value)| format!("{key}={}", figures::parameter(value)))
+        .collect();
+    shown.join(" ")
+}
+
+fn target_head(steps: &[StepReport]) -> &'static str {
+    let links = steps.iter().any(|step| step.from_agent.is_some());
+    let targets = steps.iter().any(|step| !step.target.is_empty());
+    match (targets, links) {
+        (true, true) => "target or link",
+        (false, true) => "link",
+        _ => "target",
+    }
+}
+
+fn target(step: &StepReport) -> String {
+    match (&step.from_agent, &step.to_agent) {
+        (Some(from), Some(to)) => format!("{from} -> {to}"),
+        _ => step.target.clone(),
+    }
+}
+
+fn cache(step: &StepReport) -> String {
+    match step.cache.as_str() {
+        "asis" | "as-is" => String::new(),
+        other => other.to_owned(),
+    }
+}
+
+/// The flags that every one of several steps has: they are said once, beneath the table.
+fn common(steps: &[StepReport]) -> BTreeSet<&str> {
+    let [first, others @ ..] = steps else {
+        return BTreeSet::new();
+    };
+    if others.is_empty() {
+        return BTreeSet::new();
+    }
+    first
+        .flags
+        .iter()
+        .map(String::as_str)
+        .filter(|flag| {
+            others
+                .iter()
+                .all(|step| step.flags.iter().any(|one| one == flag))
+        })
+        .collect()
+}
+
+fn flags(step: &StepReport, common: &BTreeSet<&str>) -> String {
+    let mut flags: Vec<&str> = step
+        .flags
+        .iter()
+        .map(String::as_str)
+        .filter(|flag| !common.contains(flag))
+        .collect();
+    if step.partial && !step.flags.iter().any(|flag| flag == "partial") {
+        flags.push("partial");
+    }
+    if step.state != "done" {
+        flags.insert(0, &step.state);
+    }
+    flags.join(" ")
+}
+
+/// A ping's few bytes are no throughput.
+fn mib_per_s(op: &OpReport) -> String {
+    match op.bytes_per_s.filter(|_| op.op != "ping") {
+        Some(bytes) if op.bytes > 0 => figures::rate(bytes / 1_048_576.0),
+        _ => NONE.to_owned(),
+    }
+}
+
+fn notes(report: &Report, common: &BTreeSet<&str>) -> Vec<String> {
+    let steps = &report.steps;
+    let mut notes = Vec::new();
+    let latest = steps
+        .iter()
+        .filter_map(|step| step.skew_us.map(|skew| (skew, step)))
+        .max_by_key(|(skew, _)| *skew);
+    if let Some((skew_us, step)) = latest {
+        notes.push(format!(
+            "Start skew: the latest worker began {} after the common instant (step {}).",
+            skew(skew_us, step.skew_error_us),
+            step.ordinal
+        ));
+    }
+    for (flag, meaning) in LEGEND {
+        let flagged = steps.iter().any(|step| {
+            step.flags.iter().any(|one| one == flag) || (*flag == "partial" && step.partial)
+        });
+        if common.contains(flag) {
+            notes.push(format!("{flag} (every step): {meaning}."));
+        } else if flagged {
+            notes.push(format!("{flag}: {meaning}."));
+        }
+    }
+    let failures: Vec<String> = steps
+        .iter()
+        .flat_map(|step| {
+            let own = step
+                .reason
+                .iter()
+                .filter(|reason| !reason.is_empty())
+                .map(|reason| format!("step {}: {reason}", step.ordinal));
+            let tasks = step.failures.iter().map(|failure| {
+                format!(
+                    "step {}, agent {}: {}",
+                    step.ordinal, failure.agent, failure.error
+                )
+            });
+            own.chain(tasks).collect::<Vec<_>>()
+        })
+        .collect();
+    notes.extend(failures.iter().take(FAILURES_SHOWN).cloned());
+    if failures.len() > FAILURES_SHOWN {
+        notes.push(format!(
+            "... and {}",
+            plural(failures.len() - FAILURES_SHOWN, "more failed task")
+        ));
+    }
+    notes
+}

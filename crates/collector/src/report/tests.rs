@@ -1,0 +1,358 @@
+#![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+
+use super::*;
+
+pub(super) fn step(ordinal: i64, phase: &str, mode: &str) -> StepReport {
+    StepReport {
+        id: StepId(100 + ordinal),
+        ordinal,
+        repeat: 1,
+        attempt: 1,
+        phase: phase.into(),
+        target: "cephfs".into(),
+        system: "cephfs".into(),
+        workload: "io".into(),
+        mode: mode.into(),
+        params: serde_json::from_str(r#"{"bs": "4k", "size": "128m"}"#).unwrap(),
+        clients: 3,
+        cache: "asis".into(),
+        state: "done".into(),
+        partial: false,
+        flags: vec![],
+        reason: None,
+        start_us: Some(1_000_000),
+        ended_us: Some(5_000_000),
+        skew_us: Some(40),
+        skew_error_us: Some(12),
+        from_agent: None,
+        to_agent: None,
+        failures: vec![],
+        ops: vec![op(mode)],
+    }
+}
+
+fn op(name: &str) -> OpReport {
+    OpReport {
+        op: name.into(),
+        ops: 49_382,
+        bytes: 202_268_672,
+        errors: 0,
+        headline: "window".into(),
+        ops_per_s: Some(12_345.6),
+        bytes_per_s: Some(50_567_577.6),
+        last_done_ops_per_s: Some(12_000.0),
+        last_done_bytes_per_s: Some(49_152_000.0),
+        mean_ms: Some(0.243),
+        stddev_ms: Some(0.1),
+        p50_ms: Some(0.2),
+        p90_ms: Some(0.5),
+        p95_ms: Some(0.7),
+        p99_ms: Some(1.25),
+        p999_ms: Some(7.0),
+        max_ms: Some(1204.4),
+        response_p50_ms: None,
+        response_p99_ms: None,
+        response_max_ms: None,
+    }
+}
+
+pub(super) fn report(steps: Vec<StepReport>) -> Report {
+    Report {
+        format: REPORT_FORMAT,
+        run: RunReport {
+            id: RunId(7),
+            uid: "u-7".into(),
+            name: "nightly".into(),
+            state: "done".into(),
+            partial: false,
+            reason: None,
+            created_us: 0,
+            started_us: Some(1_795_254_092_000_000),
+            ended_us: Some(1_795_254_279_000_000),
+            version: "0.1.0".into(),
+        },
+        agents: ["c1", "c2"]
+            .map(|name| AgentReport {
+                name: name.into(),
+                host: "lab".into(),
+                kernel: "6.18".into(),
+                cpus: 2,
+                memory_bytes: 1 << 34,
+                labels: serde_json::json!({"role": "client"}),
+            })
+            .into(),
+        steps,
+        daemons: vec![],
+        costs: vec![],
+        links: vec![],
+        events: vec![],
+    }
+}
+
+/// A sheet as text: cells joined by ` | `, notes behind `#`.
+fn text(sheet: &Sheet) -> Vec<String> {
+    let heads: Vec<&str> = sheet
+        .columns
+        .iter()
+        .map(|column| column.title.as_str())
+        .collect();
+    let mut lines = vec![sheet.title.clone()];
+    if !sheet.columns.is_empty() {
+        lines.push(heads.join(" | "));
+    }
+    for row in &sheet.rows {
+        assert_eq!(row.len(), sheet.columns.len());
+        lines.push(row.join(" | "));
+    }
+    lines.extend(sheet.notes.iter().map(|note| format!("# {note}")));
+    lines
+}
+
+fn check(report: &Report, expected: &[&[&str]]) {
+    let got: Vec<Vec<String>> = sheets(report).iter().map(text).collect();
+    assert_eq!(got, expected);
+}
+
+#[test]
+fn a_run_is_headed_by_what_it_is() {
+    let mut run = report(vec![]);
+    assert_eq!(
+        heading(&run),
+        ["run 7 \"nightly\": done in 3m 07s, started 2026-11-21T09:41:32Z, 2 agents on 1 host"]
+    );
+    run.run.partial = true;
+    run.run.state = "stopped".into();
+    run.run.ended_us = None;
+    run.run.reason = Some("interrupted by its user".into());
+    run.agents.truncate(1);
+    assert_eq!(
+        heading(&run),
+        [
+            "run 7 \"nightly\": stopped (partial), started 2026-11-21T09:41:32Z, 1 agent on 1 host",
+            "interrupted by its user"
+        ]
+    );
+}
+
+#[test]
+fn only_columns_that_say_something_are_shown() {
+    check(
+        &report(vec![step(1, "records", "write")]),
+        &[&[
+            "Results",
+            "step | phase | target | mode | clients | ops/s | MiB/s | mean ms | p50 ms | p99 ms | max ms | errors",
+            "1 | records | cephfs | write | 3 | 12,346 | 48.2 | 0.243 | 0.200 | 1.25 | 1,204 | 0",
+            "# Start skew: the latest worker began 40 us (+/- 12 us) after the common instant (step 1).",
+        ]],
+    );
+    check(&report(vec![]), &[&["Results", "# No step has ended yet."]]);
+}
+
+#[test]
+fn what_differs_between_steps_has_its_column() {
+    let mut first = step(1, "records", "randread");
+    first.ops = vec![op("read")];
+    let mut second = step(2, "records", "randread");
+    second.params.insert("bs".into(), "64k".into());
+    second.repeat = 2;
+    second.cache = "cold".into();
+    second.ops = vec![op("read"), op("write")];
+    second.ops[1].bytes = 0;
+    second.ops[1].errors = 1234;
+    second.ops[1].response_p50_ms = Some(3.0);
+    second.ops[1].response_p99_ms = Some(4.0);
+    second.flags = vec!["tool-bound".into(), "news-to-us".into()];
+    second.skew_us = Some(26_000);
+    second.skew_error_us = None;
+    let mut third = step(3, "other", "ping");
+    third.workload = "network".into();
+    third.target = String::new();
+    third.from_agent = Some("c1".into());
+    third.to_agent = Some("c2".into());
+    third.partial = true;
+    third.state = "failed".into();
+    third.reason = Some("an agent was lost".into());
+    third.failures = vec![TaskFailure {
+        agent: "c1".into(),
+        error: "connection refused".into(),
+    }];
+    third.ops = vec![];
+    check(
+        &report(vec![first, second, third]),
+        &[&[
+            "Results",
+            "step | repeat | phase | target or link | mode | params | cache | clients | op | ops/s | MiB/s | mean ms \
+             | p50 ms | p99 ms | max ms | response p50 | p99 | errors | flags",
+            "1 | 1 | records | cephfs | randread | bs=4k |  | 3 | read | 12,346 | 48.2 | 0.243 | 0.200 | 1.25 | 1,204 \
+             | - | - | 0 | ",
+            "2 | 2 | records | cephfs | randread | bs=64k | cold | 3 | read | 12,346 | 48.2 | 0.243 | 0.200 | 1.25 \
+             | 1,204 | - | - | 0 | tool-bound news-to-us",
+            "2 | 2 | records | cephfs | randread | bs=64k | cold | 3 | write | 12,346 | - | 0.243 | 0.200 | 1.25 \
+             | 1,204 | 3.00 | 4.00 | 1,234 | tool-bound news-to-us",
+            "3 | 1 | other | c1 -> c2 | ping |  |  | 3 | - | - | - | - | - | - | - | - | - | - | failed partial",
+            "# Start skew: the latest worker began 26 ms after the common instant (step 2).",
+            "# tool-bound: benchmesh itself took a large share of the time, or its workers waited for a CPU: the \
+             storage can do more.",
+            "# partial: not all agents took part to the end.",
+            "# step 3: an agent was lost",
+            "# step 3, agent c1: connection refused",
+        ]],
+    );
+}
+
+#[test]
+fn a_flag_of_every_step_is_said_once() {
+    let mut steps = vec![step(1, "records", "write"), step(2, "records", "read")];
+    for step in &mut steps {
+        step.flags = vec!["window-short".into()];
+    }
+    steps[1].flags.push("no-data".into());
+    let sheet = &sheets(&report(steps))[0];
+    assert!(sheet.rows[0].ends_with(&["0".to_owned(), String::new()]));
+    assert!(sheet.rows[1].ends_with(&["0".to_owned(), "no-data".to_owned()]));
+    assert!(
+        sheet.notes[1].starts_with("window-short (every step): "),
+        "{:?}",
+        sheet.notes
+    );
+}
+
+#[test]
+fn daemons_costs_links_and_events_have_their_sheets() {
+    let mut run = report(vec![step(1, "records", "write")]);
+    run.daemons = vec![DaemonReport {
+        host: "lab".into(),
+        name: "ceph-osd".into(),
+        instance: "osd.3".into(),
+        pid: 17,
+        cpu_s: Some(12.34),
+        cpu_percent: Some(41.2),
+        cpu_percent_max: Some(180.0),
+        rss_first_mib: Some(100.0),
+        rss_max_mib: Some(141.25),
+        rss_last_mib: Some(141.0),
+        read_mib: None,
+        written_mib: Some(2048.0),
+    }];
+    run.costs = vec![
+        CostReport {
+            step_id: StepId(101),
+            target: "cephfs".into(),
+            name: "ceph-osd".into(),
+            cpu_us_per_op: Some(312.0),
+            cpu_s_per_gib: Some(78.0),
+        },
+        CostReport {
+            step_id: StepId(101),
+            target: "cephfs".into(),
+            name: "ceph-mon".into(),
+            cpu_us_per_op: None,
+            cpu_s_per_gib: None,
+        },
+    ];
+    run.links = vec![
+        LinkReport {
+            from_agent: "c1".into(),
+            to_agent: "c2".into(),
+            mib_per_s: Some(1120.0),
+            rtt_p50_us: None,
+        },
+        LinkReport {
+            from_agent: "c2".into(),
+            to_agent: "c1".into(),
+            mib_per_s: None,
+            rtt_p50_us: Some(65.4),
+        },
+    ];
+    run.events = vec![EventReport {
+        at_us: 1_795_254_092_000_000,
+        severity: "warning".into(),
+        kind: "agent-lost".into(),
+        step_id: None,
+        agent: Some("c2".into()),
+        message: "no contact for 30 s".into(),
+    }];
+    let shown = sheets(&run);
+    let got: Vec<Vec<String>> = shown.iter().skip(1).map(text).collect();
+    assert_eq!(
+        got,
+        [
+            vec![
+                "Daemons during the steps",
+                "host | daemon | instance | pid | CPU s | CPU % | CPU % max | RSS first MiB | max MiB | last MiB | read \
+                 MiB | written MiB",
+                "lab | ceph-osd | osd.3 | 17 | 12.3 | 41.2 | 180 | 100 | 141 | 141 | - | 2,048",
+                "# CPU %: 100 is one CPU; mean over the steps, and of the step in which it was highest.",
+            ],
+            vec![
+                "Cost of an operation to the daemons",
+                "step | phase | target | mode | daemon | CPU us/op | CPU s/GiB",
+                "1 | records | cephfs | write | ceph-osd | 312 | 78.0",
+                "# CPU time of all daemons of one name during the step, over its operations and its bytes.",
+            ],
+            vec![
+                "Links, throughput in MiB/s",
+                "from \\ to | c1 | c2",
+                "c1 | - | 1,120",
+                "c2 | - | -",
+            ],
+            vec![
+                "Links, round trip in us (median)",
+                "from \\ to | c1 | c2",
+                "c1 | - | -",
+                "c2 | 65.4 | -",
+            ],
+            vec![
+                "Warnings and errors",
+                "when | severity | agent | event | message",
+                "2026-11-21T09:41:32Z | warning | c2 | agent-lost | no contact for 30 s",
+            ],
+        ]
+    );
+}
+
+#[test]
+fn csv_has_every_figure_and_quotes_what_it_must() {
+    let mut odd = step(1, "a, \"b\"\n", "write");
+    odd.flags = vec!["x".into(), "y".into()];
+    let mut failed = step(2, "c", "read");
+    failed.ops = vec![];
+    failed.state = "failed".into();
+    let text = csv(&report(vec![odd, failed]));
+    let (head, rows) = text.split_once('\n').unwrap();
+    assert_eq!(head.split(',').count(), 42);
+    assert!(
+        rows.starts_with(
+            "7,nightly,101,1,1,1,\"a, \"\"b\"\"\n\",cephfs,cephfs,io,write,\"{\"\"bs\"\":\"\"4k\"\",\"\"size\"\":\"\"128m\"\"}\",3,asis,\
+             done,0,,,1000000,40,12,write,49382,202268672,0,window,12345.6,50567577.6,12000,49152000,0.243,0.1,0.2,0.5,0.7,1.25,7,\
+             1204.4,,,,x y\n"
+        ),
+        "{rows}"
+    );
+    let last = rows.lines().last().unwrap();
+    assert!(last.starts_with("7,nightly,102,2,1,1,c,"), "{last}");
+    assert!(last.ends_with(",,,,,,,,,,,,,,,,,,,,"), "{last}");
+}
+
+#[test]
+fn markdown_is_a_table_whatever_the_names_are() {
+    let text = markdown(&report(vec![step(1, "a|b\n<i>", "write")]));
+    let row = text.lines().find(|line| line.contains("cephfs")).unwrap();
+    assert!(
+        row.starts_with("| 1 | a\\|b \\<i\\> | cephfs | write |"),
+        "{row}"
+    );
+    assert!(
+        text.starts_with("# nightly\n\nrun 7 \"nightly\": done"),
+        "{text}"
+    );
+    assert!(text.contains("\n| ---: | --- | --- |"), "{text}");
+}
+
+#[test]
+fn a_report_survives_its_json() {
+    let mut run = report(vec![step(1, "records", "write")]);
+    run.steps[0].ops[0].mean_ms = None;
+    let text = serde_json::to_string(&run).unwrap();
+    assert_eq!(serde_json::from_str::<Report>(&text).unwrap(), run);
+}

@@ -1,0 +1,39 @@
+//! What a step came to: pure functions from its tasks and intervals to the figures that people read.
+//!
+//! No SQL and no clock. Percentiles are taken from merged histograms and from nothing else; counts are conserved; tasks
+//! whose windows do not overlap are never summed into a rate. A step is summed up in one pass over its intervals in the
+//! order of time, in memory that does not grow with its length.
+
+pub mod facts;
+pub mod figures;
+pub mod grid;
+pub mod sum;
+pub mod window;
+
+pub use facts::{IntervalFacts, TaskFacts};
+pub use figures::{Flag, Headline, OpResult, StepInterval, StepResults, TaskResult};
+pub use sum::StepSum;
+
+use benchmesh_workloads::histogram::{Blob, DecodeError, Histogram};
+
+/// The period of every interval, in microseconds.
+pub const PERIOD_US: i64 = 1_000_000;
+
+/// The histogram that was sent or stored, held against its own counts. An empty one needs no bytes.
+pub fn histogram_of(blob: &Blob) -> Result<Histogram, DecodeError> {
+    if blob.count == 0 && blob.v2_deflate.is_empty() {
+        return Ok(Histogram::new());
+    }
+    Histogram::from_blob(blob)
+}
+
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "rates and means are floating point; 53 bits are more than any figure here is exact to"
+)]
+pub(crate) fn real(value: i64) -> f64 {
+    value as f64
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,39 @@
+//! What the sums are made from: a step's tasks and their intervals, as they are stored.
+
+use crate::model::{TaskId, TaskState};
+use benchmesh_workloads::histogram::Histogram;
+
+/// A task of a step. Instants are mesh time in microseconds; `None` is what its agent has not said (yet).
+#[derive(Clone, Debug)]
+pub struct TaskFacts {
+    pub task: TaskId,
+    pub state: TaskState,
+    pub workers: u32,
+    /// The planned start.
+    pub start_us: Option<i64>,
+    /// The last worker's start, less the planned one.
+    pub skew_us: Option<i64>,
+    pub skew_error_us: Option<i64>,
+    pub first_done_us: Option<i64>,
+    pub ended_us: Option<i64>,
+    pub wait_cpu_us: Option<i64>,
+    pub harness_ns_per_op: Option<i64>,
+    /// The end of its last interval: where a lost task was last heard of.
+    pub last_interval_us: Option<i64>,
+}
+
+/// One task's operations of one kind in one interval.
+#[derive(Clone, Debug)]
+pub struct IntervalFacts {
+    pub task: TaskId,
+    pub at_us: i64,
+    pub span_us: i64,
+    pub op: String,
+    pub ramp: bool,
+    pub ops: i64,
+    pub bytes: i64,
+    pub errors: i64,
+    pub in_flight: i64,
+    pub service: Histogram,
+    pub response: Option<Histogram>,
+}

@@ -1,0 +1,135 @@
+//! What a finished step came to, as plain structs.
+
+use crate::model::{MeshMicros, TaskId};
+use benchmesh_workloads::histogram::Histogram;
+
+/// Which figure leads: the all-active window, or everything to the last worker's end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Headline {
+    Window,
+    LastDone,
+    /// Tasks did not overlap, so there is no rate of all of them.
+    None,
+}
+
+impl Headline {
+    pub const ALL: &'static [Self] = &[Self::Window, Self::LastDone, Self::None];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Window => "window",
+            Self::LastDone => "last-done",
+            Self::None => "none",
+        }
+    }
+}
+
+/// Something that a reader of a step's figures must know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Flag {
+    WindowShort,
+    NoOverlap,
+    ToolBound,
+    Partial,
+    Errors,
+    Saturated,
+    NoData,
+}
+
+impl Flag {
+    pub const ALL: &'static [Self] = &[
+        Self::WindowShort,
+        Self::NoOverlap,
+        Self::ToolBound,
+        Self::Partial,
+        Self::Errors,
+        Self::Saturated,
+        Self::NoData,
+    ];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::WindowShort => "window-short",
+            Self::NoOverlap => "no-overlap",
+            Self::ToolBound => "tool-bound",
+            Self::Partial => "partial",
+            Self::Errors => "errors",
+            Self::Saturated => "saturated",
+            Self::NoData => "no-data",
+        }
+    }
+}
+
+/// The figures of a step.
+#[derive(Clone, Debug, Default)]
+pub struct StepResults {
+    /// The planned start, or the end of the ramp after it.
+    pub measured_from: Option<MeshMicros>,
+    /// From the last start to the first moment any worker finished.
+    pub all_active: Option<(MeshMicros, MeshMicros)>,
+    /// When the last worker of the last task had done.
+    pub last_done: Option<MeshMicros>,
+    /// The largest distance of a start from the planned instant, and its uncertainty.
+    pub max_skew_us: Option<i64>,
+    pub skew_error_us: Option<i64>,
+    pub flags: Vec<Flag>,
+    /// By operation, in alphabetical order.
+    pub ops: Vec<OpResult>,
+    pub tasks: Vec<TaskResult>,
+}
+
+/// What one operation came to over all tasks of a step.
+#[derive(Clone, Debug)]
+pub struct OpResult {
+    pub op: String,
+    /// Tasks that have operations or errors of this kind.
+    pub tasks: u32,
+    /// Over the whole step, without the ramp.
+    pub ops: i64,
+    pub bytes: i64,
+    pub errors: i64,
+    pub window_us: Option<i64>,
+    pub window_ops: Option<f64>,
+    pub window_ops_error: Option<f64>,
+    pub window_bytes: Option<f64>,
+    pub window_bytes_error: Option<f64>,
+    pub headline: Headline,
+    pub ops_per_s: Option<f64>,
+    pub bytes_per_s: Option<f64>,
+    /// From the (end of the ramp after the) start to the last worker's end.
+    pub last_done_us: Option<i64>,
+    pub last_done_ops_per_s: Option<f64>,
+    pub last_done_bytes_per_s: Option<f64>,
+    pub service: Histogram,
+    /// `None` when the load was not paced.
+    pub response: Option<Histogram>,
+}
+
+/// What one operation came to in one task, from its last worker's start to its last worker's end.
+#[derive(Clone, Debug)]
+pub struct TaskResult {
+    pub task: TaskId,
+    pub op: String,
+    pub ops: i64,
+    pub bytes: i64,
+    pub errors: i64,
+    pub busy_us: Option<i64>,
+    pub ops_per_s: Option<f64>,
+    pub bytes_per_s: Option<f64>,
+    pub service: Histogram,
+}
+
+/// One operation over all tasks of a step in one interval of the step's grid.
+#[derive(Clone, Debug)]
+pub struct StepInterval {
+    pub at_us: i64,
+    /// More than a period where some task's interval was wider, less where all had ended before.
+    pub span_us: i64,
+    pub op: String,
+    pub ramp: bool,
+    pub tasks: u32,
+    pub ops: i64,
+    pub bytes: i64,
+    pub errors: i64,
+    pub service: Histogram,
+}

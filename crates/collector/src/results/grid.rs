@@ -1,0 +1,148 @@
+//! A step's intervals: those of its tasks laid on one grid of seconds from the planned start, and added.
+//!
+//! An interval that is wider than a period is not divided: what overlaps becomes one wider interval, so that every
+//! count stays whole and every histogram too. An instant that is off the grid by less than half a period belongs to the
+//! nearest line.
+
+use super::PERIOD_US;
+use super::facts::IntervalFacts;
+use super::figures::StepInterval;
+use crate::model::TaskId;
+use benchmesh_workloads::histogram::Histogram;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+/// Lines of the grid are `start_us + k * PERIOD_US`.
+#[derive(Debug)]
+pub struct Grid {
+    start_us: i64,
+    /// By operation and ramp, then by the first line.
+    open: HashMap<(String, bool), BTreeMap<i64, Cell>>,
+}
+
+#[derive(Debug)]
+struct Cell {
+    /// The line after its last one.
+    until: i64,
+    end_us: i64,
+    tasks: BTreeSet<TaskId>,
+    ops: i64,
+    bytes: i64,
+    errors: i64,
+    service: Histogram,
+}
+
+impl Grid {
+    pub fn new(start_us: i64) -> Self {
+        Self {
+            start_us,
+            open: HashMap::new(),
+        }
+    }
+
+    /// An instant half-way between two lines, from which `take_before` never cuts an interval's place.
+    pub fn between_lines(&self, at_us: i64) -> i64 {
+        self.line_at(self.nearest(at_us))
+            .saturating_sub(PERIOD_US / 2)
+    }
+
+    pub fn add(&mut self, interval: &IntervalFacts) {
+        let from = self.nearest(interval.at_us);
+        let lines = interval.span_us.saturating_add(PERIOD_US / 2) / PERIOD_US;
+        let mut at = from;
+        let mut cell = Cell {
+            until: from.saturating_add(lines.max(1)),
+            end_us: interval.at_us.saturating_add(interval.span_us),
+            tasks: BTreeSet::from([interval.task]),
+            ops: interval.ops,
+            bytes: interval.bytes,
+            errors: interval.errors,
+            service: Histogram::new(),
+        };
+        let key = (interval.op.clone(), interval.ramp);
+        let cells = self.open.entry(key).or_default();
+        if let Some(same) = cells.get_mut(&from)
+            && same.until == cell.until
+        {
+            same.count(interval, cell.end_us);
+            return;
+        }
+        cell.service.add(&interval.service);
+        while let Some(line) = overlapping(cells, at, cell.until)
+            && let Some(other) = cells.remove(&line)
+        {
+            at = at.min(line);
+            cell.merge(other);
+        }
+        cells.insert(at, cell);
+    }
+
+    /// Takes the intervals that end by `before_us`: nothing that begins later can be added to them. By time and name.
+    pub fn take_before(&mut self, before_us: i64) -> Vec<StepInterval> {
+        let before = self.nearest(before_us);
+        let mut taken = Vec::new();
+        for ((op, ramp), cells) in &mut self.open {
+            while let Some(first) = cells.first_entry()
+                && first.get().until <= before
+            {
+                let (line, cell) = first.remove_entry();
+                taken.push(closed(self.start_us, line, cell, op, *ramp));
+            }
+        }
+        taken.sort_by(|a, b| (a.at_us, &a.op, a.ramp).cmp(&(b.at_us, &b.op, b.ramp)));
+        taken
+    }
+
+    fn nearest(&self, at_us: i64) -> i64 {
+        at_us
+            .saturating_sub(self.start_us)
+            .saturating_add(PERIOD_US / 2)
+            .div_euclid(PERIOD_US)
+    }
+
+    fn line_at(&self, line: i64) -> i64 {
+        self.start_us.saturating_add(line.saturating_mul(PERIOD_US))
+    }
+}
+
+impl Cell {
+    fn count(&mut self, interval: &IntervalFacts, end_us: i64) {
+        self.end_us = self.end_us.max(end_us);
+        self.tasks.insert(interval.task);
+        self.ops = self.ops.saturating_add(interval.ops);
+        self.bytes = self.bytes.saturating_add(interval.bytes);
+        self.errors = self.errors.saturating_add(interval.errors);
+        self.service.add(&interval.service);
+    }
+
+    fn merge(&mut self, other: Self) {
+        self.until = self.until.max(other.until);
+        self.end_us = self.end_us.max(other.end_us);
+        self.tasks.extend(other.tasks);
+        self.ops = self.ops.saturating_add(other.ops);
+        self.bytes = self.bytes.saturating_add(other.bytes);
+        self.errors = self.errors.saturating_add(other.errors);
+        self.service.add(&other.service);
+    }
+}
+
+/// The first line of a cell that shares a line with `from..until`.
+fn overlapping(cells: &BTreeMap<i64, Cell>, from: i64, until: i64) -> Option<i64> {
+    let (line, cell) = cells.range(..until).next_back()?;
+    (cell.until > from).then_some(*line)
+}
+
+fn closed(start_us: i64, line: i64, cell: Cell, op: &str, ramp: bool) -> StepInterval {
+    let at_us = start_us.saturating_add(line.saturating_mul(PERIOD_US));
+    let whole = cell.until.saturating_sub(line).saturating_mul(PERIOD_US);
+    StepInterval {
+        at_us,
+        span_us: cell.end_us.saturating_sub(at_us).clamp(1, whole),
+        op: op.to_owned(),
+        ramp,
+        tasks: u32::try_from(cell.tasks.len()).unwrap_or(u32::MAX),
+        ops: cell.ops,
+        bytes: cell.bytes,
+        errors: cell.errors,
+        service: cell.service,
+    }
+}

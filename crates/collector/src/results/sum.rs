@@ -1,0 +1,303 @@
+//! One pass over a step's intervals: its grid, its totals, its all-active window, its flags.
+//!
+//! `new` takes the tasks, `add` every interval in the order of time, `take_before` the grid's finished intervals on the
+//! way, `finish` the figures. Ramp intervals are on the grid and in no figure.
+
+use super::facts::{IntervalFacts, TaskFacts};
+use super::figures::{Flag, Headline, OpResult, StepInterval, StepResults, TaskResult};
+use super::grid::Grid;
+use super::window::{Activity, Share, Together, share};
+use super::{PERIOD_US, real};
+use crate::model::{MeshMicros, TaskId, TaskState};
+use benchmesh_workloads::histogram::Histogram;
+use std::collections::{BTreeMap, HashMap};
+
+/// A window shorter than this many periods is too short to lead.
+const LEAST_PERIODS: i64 = 3;
+/// The harness's own cost above this share of the workers' time makes a result tool-bound.
+const HARNESS_SHARE: f64 = 0.20;
+/// Time that workers were ready and had no CPU, likewise.
+const WAIT_SHARE: f64 = 0.10;
+
+#[derive(Debug)]
+pub struct StepSum {
+    tasks: Vec<TaskFacts>,
+    activities: HashMap<TaskId, Activity>,
+    together: Option<Together>,
+    workers: HashMap<TaskId, u32>,
+    grid: Grid,
+    ramp_end_us: Option<i64>,
+    ops: BTreeMap<String, OpSum>,
+    of_tasks: BTreeMap<(TaskId, String), TaskSum>,
+    /// Operations with the ramp: the harness cost them all.
+    all_ops: HashMap<TaskId, i64>,
+}
+
+#[derive(Debug, Default)]
+struct OpSum {
+    ops: i64,
+    bytes: i64,
+    errors: i64,
+    inside: Share,
+    service: Histogram,
+    response: Option<Histogram>,
+}
+
+#[derive(Debug, Default)]
+struct TaskSum {
+    ops: i64,
+    bytes: i64,
+    errors: i64,
+    service: Histogram,
+}
+
+impl StepSum {
+    /// `start_us`: the instant at which the step was to start.
+    pub fn new(start_us: i64, tasks: Vec<TaskFacts>) -> Self {
+        let activities: HashMap<_, _> = tasks
+            .iter()
+            .filter_map(|task| Some((task.task, Activity::of(task)?)))
+            .collect();
+        Self {
+            together: Together::of(activities.values().copied()),
+            workers: tasks.iter().map(|task| (task.task, task.workers)).collect(),
+            grid: Grid::new(start_us),
+            activities,
+            tasks,
+            ramp_end_us: None,
+            ops: BTreeMap::new(),
+            of_tasks: BTreeMap::new(),
+            all_ops: HashMap::new(),
+        }
+    }
+
+    pub fn grid(&self) -> &Grid {
+        &self.grid
+    }
+
+    pub fn add(&mut self, interval: &IntervalFacts) {
+        self.grid.add(interval);
+        let all = self.all_ops.entry(interval.task).or_default();
+        *all = all.saturating_add(interval.ops);
+        if interval.ramp {
+            let end = interval.at_us.saturating_add(interval.span_us);
+            self.ramp_end_us = self.ramp_end_us.max(Some(end));
+            return;
+        }
+        let sum = entry(&mut self.ops, &interval.op);
+        sum.ops = sum.ops.saturating_add(interval.ops);
+        sum.bytes = sum.bytes.saturating_add(interval.bytes);
+        sum.errors = sum.errors.saturating_add(interval.errors);
+        sum.service.add(&interval.service);
+        if let Some(response) = &interval.response {
+            sum.response.get_or_insert_default().add(response);
+        }
+        if let Some(window) = self.together.and_then(|t| t.all_active()) {
+            let workers = self.workers.get(&interval.task).copied().unwrap_or(1);
+            let ended = self.activities.get(&interval.task).map(|one| one.ended_us);
+            sum.inside.add(share(interval, workers, ended, window));
+        }
+        let key = (interval.task, interval.op.clone());
+        let of_task = self.of_tasks.entry(key).or_default();
+        of_task.ops = of_task.ops.saturating_add(interval.ops);
+        of_task.bytes = of_task.bytes.saturating_add(interval.bytes);
+        of_task.errors = of_task.errors.saturating_add(interval.errors);
+        of_task.service.add(&interval.service);
+    }
+
+    /// The step's intervals that end by `before_us`, which must not be later than the next one to be added begins.
+    pub fn take_before(&mut self, before_us: i64) -> Vec<StepInterval> {
+        self.grid.take_before(before_us)
+    }
+
+    /// The last intervals and the figures.
+    pub fn finish(mut self) -> (Vec<StepInterval>, StepResults) {
+        let last = self.grid.take_before(i64::MAX);
+        let ramp_end = self.ramp_end_us;
+        let measured_from = |start: i64| ramp_end.map_or(start, |ramp| ramp.max(start));
+        let all_active = self.together.and_then(|together| {
+            let (from, until) = together.all_active()?;
+            let from = measured_from(from);
+            (from < until).then_some((from, until))
+        });
+        let last_done_us = self.together.map(|together| {
+            let from = measured_from(together.start_us);
+            together.last_done_us.saturating_sub(from).max(0)
+        });
+        let overlap = self.together.is_some_and(|together| together.overlap());
+        let headline = headline(all_active, last_done_us, overlap);
+        let ops: Vec<OpResult> = std::mem::take(&mut self.ops)
+            .into_iter()
+            .map(|(op, sum)| {
+                let tasks = self
+                    .of_tasks
+                    .iter()
+                    .filter(|((_, of), sum)| *of == op && (sum.ops > 0 || sum.errors > 0))
+                    .count();
+                op_result(op, sum, tasks, all_active, last_done_us, headline)
+            })
+            .collect();
+        let tasks = self.task_results();
+        let results = StepResults {
+            measured_from: self
+                .together
+                .map(|together| MeshMicros(measured_from(together.start_us))),
+            all_active: all_active.map(|(from, until)| (MeshMicros(from), MeshMicros(until))),
+            last_done: self.together.map(|t| MeshMicros(t.last_done_us)),
+            max_skew_us: self
+                .tasks
+                .iter()
+                .filter_map(|task| task.skew_us)
+                .max_by_key(|skew| skew.unsigned_abs()),
+            skew_error_us: self
+                .tasks
+                .iter()
+                .filter_map(|task| task.skew_error_us)
+                .max(),
+            flags: self.flags(&ops, headline),
+            ops,
+            tasks,
+        };
+        (last, results)
+    }
+
+    fn task_results(&mut self) -> Vec<TaskResult> {
+        let ramp_end = self.ramp_end_us;
+        std::mem::take(&mut self.of_tasks)
+            .into_iter()
+            .map(|((task, op), sum)| {
+                let busy_us = self.activities.get(&task).map(|one| {
+                    let from = ramp_end.map_or(one.start_us, |ramp| ramp.max(one.start_us));
+                    one.ended_us.saturating_sub(from).max(0)
+                });
+                TaskResult {
+                    task,
+                    op,
+                    ops: sum.ops,
+                    bytes: sum.bytes,
+                    errors: sum.errors,
+                    busy_us,
+                    ops_per_s: busy_us.and_then(|us| rate(real(sum.ops), us)),
+                    bytes_per_s: busy_us.and_then(|us| rate(real(sum.bytes), us)),
+                    service: sum.service,
+                }
+            })
+            .collect()
+    }
+
+    fn flags(&self, ops: &[OpResult], headline: Headline) -> Vec<Flag> {
+        let unended = |task: &TaskFacts| {
+            task.ended_us.is_none() || matches!(task.state, TaskState::Lost | TaskState::Failed)
+        };
+        let mut flags = Vec::new();
+        let mut raise = |flag, raised: bool| {
+            if raised {
+                flags.push(flag);
+            }
+        };
+        raise(Flag::NoData, ops.is_empty());
+        raise(
+            Flag::WindowShort,
+            headline == Headline::LastDone && !ops.is_empty(),
+        );
+        raise(
+            Flag::NoOverlap,
+            self.together.is_some_and(|together| !together.overlap()),
+        );
+        raise(Flag::ToolBound, self.is_tool_bound());
+        raise(Flag::Partial, self.tasks.iter().any(unended));
+        raise(Flag::Errors, ops.iter().any(|op| op.errors > 0));
+        raise(
+            Flag::Saturated,
+            ops.iter().any(|op| op.service.saturated() > 0),
+        );
+        flags
+    }
+
+    fn is_tool_bound(&self) -> bool {
+        let mut workers_us = 0.0;
+        let mut harness_us = 0.0;
+        let mut wait_us = 0.0;
+        for task in &self.tasks {
+            let Some(activity) = self.activities.get(&task.task) else {
+                continue;
+            };
+            let busy = activity.ended_us.saturating_sub(activity.start_us);
+            workers_us += real(busy) * f64::from(task.workers);
+            let ops = self.all_ops.get(&task.task).copied().unwrap_or(0);
+            harness_us += real(task.harness_ns_per_op.unwrap_or(0)) * real(ops) / 1e3;
+            wait_us += real(task.wait_cpu_us.unwrap_or(0));
+        }
+        workers_us > 0.0
+            && (harness_us > HARNESS_SHARE * workers_us || wait_us > WAIT_SHARE * workers_us)
+    }
+}
+
+fn entry<'m, V: Default>(map: &'m mut BTreeMap<String, V>, key: &str) -> &'m mut V {
+    if !map.contains_key(key) {
+        map.insert(key.to_owned(), V::default());
+    }
+    map.entry(key.to_owned()).or_default()
+}
+
+fn headline(all_active: Option<(i64, i64)>, last_done_us: Option<i64>, overlap: bool) -> Headline {
+    let (Some(whole), true) = (last_done_us, overlap) else {
+        return Headline::None;
+    };
+    match all_active {
+        Some((from, until))
+            if until - from >= LEAST_PERIODS * PERIOD_US && (until - from) * 2 >= whole =>
+        {
+            Headline::Window
+        }
+        _ => Headline::LastDone,
+    }
+}
+
+fn op_result(
+    op: String,
+    sum: OpSum,
+    tasks: usize,
+    all_active: Option<(i64, i64)>,
+    last_done_us: Option<i64>,
+    headline: Headline,
+) -> OpResult {
+    let window_us = all_active.map(|(from, until)| until - from);
+    let inside = all_active.map(|_| sum.inside);
+    let last_done = |count: i64| match headline {
+        Headline::None => None,
+        _ => last_done_us.and_then(|us| rate(real(count), us)),
+    };
+    let last_done_ops_per_s = last_done(sum.ops);
+    let last_done_bytes_per_s = last_done(sum.bytes);
+    let leading = |within: Option<f64>, whole: Option<f64>| match headline {
+        Headline::Window => rate(within?, window_us?),
+        Headline::LastDone => whole,
+        Headline::None => None,
+    };
+    OpResult {
+        ops_per_s: leading(inside.map(|share| share.ops), last_done_ops_per_s),
+        bytes_per_s: leading(inside.map(|share| share.bytes), last_done_bytes_per_s),
+        op,
+        tasks: u32::try_from(tasks).unwrap_or(u32::MAX),
+        ops: sum.ops,
+        bytes: sum.bytes,
+        errors: sum.errors,
+        window_us,
+        window_ops: inside.map(|share| share.ops),
+        window_ops_error: inside.map(|share| share.ops_error),
+        window_bytes: inside.map(|share| share.bytes),
+        window_bytes_error: inside.map(|share| share.bytes_error),
+        headline,
+        last_done_us,
+        last_done_ops_per_s,
+        last_done_bytes_per_s,
+        service: sum.service,
+        response: sum.response,
+    }
+}
+
+/// Per second; `None` when no time passed.
+fn rate(count: f64, us: i64) -> Option<f64> {
+    (us > 0).then(|| count * 1e6 / real(us))
+}

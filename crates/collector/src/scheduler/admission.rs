@@ -1,0 +1,328 @@
+//! The door: a plan is held against the mesh, and a run is queued, or refused before anything runs.
+
+use super::{
+    Scheduler,
+    team::{Team, TeamMember},
+};
+use crate::{
+    model::RunId,
+    plan::{self, AgentFacts, Expansion, Plan, PlanErrors, PlannedStep},
+    sessions::{
+        MemberFacts,
+        command::{Answer, Command, Survey},
+        fleet_call,
+    },
+    store::{
+        StoreError,
+        rows::{Known, NewRun, NewStep, RunRow},
+    },
+};
+use futures::future::join_all;
+use std::{collections::BTreeSet, time::Duration};
+use tokio::time::{Instant, timeout_at};
+
+/// A file system that does not answer for so long cannot be measured either.
+const SURVEY_WITHIN: Duration = Duration::from_secs(20);
+const MAX_WAIT: Duration = Duration::from_secs(24 * 3600);
+const MAX_UID_CHARS: usize = 64;
+
+/// A wish to run a plan.
+#[derive(Clone, Debug, Default)]
+pub struct StartRequest {
+    /// Made by the client, so that asking twice is asking once; empty: made here.
+    pub run_uid: String,
+    /// The plan's file, for messages.
+    pub plan_name: String,
+    pub plan_text: String,
+    /// Wait until so many agents are attached; 0: take those that are there.
+    pub agents: u32,
+    pub agents_wait: Duration,
+    pub mode: Admission,
+}
+
+/// Whether a run is made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Admission {
+    #[default]
+    Queue,
+    /// Check and expand only.
+    DryRun,
+}
+
+/// A run that was queued, or would be.
+#[derive(Clone, Debug)]
+pub struct Started {
+    /// `None`: a dry run.
+    pub run: Option<RunId>,
+    pub uid: String,
+    pub known: bool,
+    pub steps: Vec<PlannedStep>,
+    pub warnings: Vec<String>,
+}
+
+/// Why no run was made.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    #[error(
+        "the run's uid may have 1 to {MAX_UID_CHARS} letters, digits, `-`, `_` and `.`, not `{uid}`"
+    )]
+    BadUid { uid: String },
+    #[error(transparent)]
+    Plan(PlanErrors),
+    #[error(
+        "{wanted} agents were asked for, and after {waited_s} s {} attached{}: start the missing ones, wait longer, or ask for fewer",
+        there.len(),
+        if there.is_empty() { String::new() } else { format!(" ({})", there.join(", ")) }
+    )]
+    AgentsMissing {
+        wanted: u32,
+        waited_s: u64,
+        there: Vec<String>,
+    },
+    #[error("the plan could not be stored")]
+    Store { source: StoreError },
+}
+
+fn store(source: StoreError) -> StartError {
+    StartError::Store { source }
+}
+
+impl Scheduler {
+    /// Checks a plan against the mesh and queues it.
+    pub async fn start(&self, request: StartRequest) -> Result<Started, StartError> {
+        let uid = if request.run_uid.is_empty() {
+            uuid::Uuid::new_v4().simple().to_string()
+        } else {
+            request.run_uid.clone()
+        };
+        let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+        if uid.len() > MAX_UID_CHARS || uid.starts_with('.') || !uid.chars().all(fits) {
+            return Err(StartError::BadUid { uid });
+        }
+        if request.mode == Admission::Queue
+            && let Some(started) = self.known(&uid).await?
+        {
+            return Ok(started);
+        }
+        let plan = plan::parse(&request.plan_text, &request.plan_name).map_err(StartError::Plan)?;
+        self.wait_for_agents(request.agents, request.agents_wait)
+            .await?;
+        let team = self.survey(&plan).await;
+        let facts = team.facts();
+        let expansion = plan::expand(&plan, &facts).map_err(StartError::Plan)?;
+        plan::check_space(&plan, &expansion, &facts).map_err(StartError::Plan)?;
+        self.check_links(&plan, &expansion)?;
+        if request.mode == Admission::DryRun {
+            return Ok(Started {
+                run: None,
+                uid,
+                known: false,
+                steps: expansion.steps,
+                warnings: expansion.warnings,
+            });
+        }
+        self.queue(uid, &request.plan_text, &plan, &team, expansion)
+            .await
+    }
+
+    async fn queue(
+        &self,
+        uid: String,
+        plan_text: &str,
+        plan: &Plan,
+        team: &Team,
+        expansion: Expansion,
+    ) -> Result<Started, StartError> {
+        let new = NewRun {
+            uid: uid.clone(),
+            name: plan.name.clone(),
+            plan_text: plan_text.to_owned(),
+            agents_json: team.to_json(),
+            created: self.0.clock.now(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+        };
+        let (run, known) = self.0.store.create_run(new).await.map_err(store)?;
+        let row = self.0.store.run(run).await.map_err(store)?;
+        let board = self.0.board.open(&row);
+        board.change(|view| view.steps_total = expansion.steps.len());
+        self.0.wake.notify_one();
+        Ok(Started {
+            run: Some(run),
+            uid,
+            known: known == Known::Already,
+            steps: expansion.steps,
+            warnings: expansion.warnings,
+        })
+    }
+
+    /// The run that this uid already made.
+    async fn known(&self, uid: &str) -> Result<Option<Started>, StartError> {
+        let row = match self.0.store.find_run(uid).await {
+            Ok(row) if row.uid == uid => row,
+            Ok(_) | Err(StoreError::NoSuch { .. }) => return Ok(None),
+            Err(error) => return Err(store(error)),
+        };
+        let steps = expanded(&row)
+            .map(|(_, _, expansion)| expansion.steps)
+            .unwrap_or_default();
+        Ok(Some(Started {
+            run: Some(row.id),
+            uid: row.uid,
+            known: true,
+            steps,
+            warnings: Vec::new(),
+        }))
+    }
+
+    async fn wait_for_agents(&self, wanted: u32, wait: Duration) -> Result<(), StartError> {
+        let began = Instant::now();
+        let until = began + wait.min(MAX_WAIT);
+        let mut changes = self.0.fleet.changes();
+        loop {
+            let there: Vec<String> = self.attached().map(|member| member.hello.name).collect();
+            if u32::try_from(there.len()).unwrap_or(u32::MAX) >= wanted {
+                return Ok(());
+            }
+            if timeout_at(until, changes.changed()).await.is_err() {
+                return Err(StartError::AgentsMissing {
+                    wanted,
+                    waited_s: began.elapsed().as_secs(),
+                    there,
+                });
+            }
+        }
+    }
+
+    fn attached(&self) -> impl Iterator<Item = MemberFacts> + use<> {
+        self.0
+            .fleet
+            .members()
+            .into_iter()
+            .filter(|member| member.attached)
+    }
+
+    /// Asks every attached agent what it can say of the plan's paths.
+    async fn survey(&self, plan: &Plan) -> Team {
+        let paths: BTreeSet<String> = plan
+            .targets
+            .iter()
+            .map(|target| target.path.clone())
+            .collect();
+        let paths: Vec<String> = paths.into_iter().collect();
+        let asked = self.attached().map(|member| {
+            let paths = paths.clone();
+            async move {
+                let survey = self.survey_one(&member, paths).await;
+                TeamMember {
+                    id: member.id,
+                    uid: member.hello.uid.clone(),
+                    facts: facts(&member, survey),
+                }
+            }
+        });
+        Team::new(join_all(asked).await)
+    }
+
+    async fn survey_one(
+        &self,
+        member: &MemberFacts,
+        paths: Vec<String>,
+    ) -> Result<Option<Survey>, String> {
+        if paths.is_empty() {
+            return Ok(None);
+        }
+        let command = Command::Survey {
+            paths,
+            sources: Vec::new(),
+        };
+        let call = fleet_call(member.id, command, SURVEY_WITHIN).within(SURVEY_WITHIN);
+        match self.0.fleet.call(call).await {
+            Ok(Answer::Survey(survey)) => Ok(Some(survey)),
+            Ok(_) => Err(String::from(
+                "the agent answered something else than it was asked",
+            )),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    /// Refuses links whose receiving end cannot be reached where the collector sees it.
+    fn check_links(&self, plan: &Plan, expansion: &Expansion) -> Result<(), StartError> {
+        let members: Vec<MemberFacts> = self.attached().collect();
+        let find = |name: &str| members.iter().find(|member| member.hello.name == name);
+        let unreachable = expansion.steps.iter().find_map(|step| {
+            step.tasks.iter().find_map(|task| {
+                let (from, to) = (find(&task.agent)?, find(task.peer.as_deref()?)?);
+                let loopback = to
+                    .address
+                    .parse::<std::net::IpAddr>()
+                    .is_ok_and(|ip| ip.is_loopback());
+                (loopback && from.hello.boot_id != to.hello.boot_id).then_some((step, from, to))
+            })
+        });
+        match unreachable {
+            None => Ok(()),
+            Some((step, from, to)) => Err(StartError::Plan(plan.refuse(
+                step,
+                format!(
+                    "agent `{}` on another host cannot reach agent `{}`, which is only known as {}",
+                    from.hello.name, to.hello.name, to.address
+                ),
+                format!(
+                    "start `{}` with --advertise and its address in the network under test",
+                    to.hello.name
+                ),
+            ))),
+        }
+    }
+}
+
+/// What expansion has to know of a member.
+fn facts(member: &MemberFacts, survey: Result<Option<Survey>, String>) -> AgentFacts {
+    let mut facts = AgentFacts {
+        name: member.hello.name.clone(),
+        labels: member.hello.labels.clone(),
+        allowed: member.hello.allowed.clone(),
+        workloads: member.hello.workloads.clone(),
+        host: member.hello.host_key(),
+        ..AgentFacts::default()
+    };
+    match survey {
+        Ok(Some(survey)) => {
+            facts.surveyed = survey.paths.into_iter().collect();
+            facts.scratch_free_bytes = Some(survey.scratch_free_bytes);
+        }
+        Ok(None) => {}
+        Err(problem) => facts.survey_failed = problem,
+    }
+    facts
+}
+
+/// A stored run's plan and team, and the steps that they make.
+pub(super) fn expanded(row: &RunRow) -> Result<(Plan, Team, Expansion), String> {
+    let plan = plan::parse(&row.plan_text, &row.name).map_err(|error| error.to_string())?;
+    let team = Team::from_json(&row.agents_json)
+        .map_err(|error| format!("the run's agents cannot be read back: {error}"))?;
+    let expansion = plan::expand(&plan, &team.facts()).map_err(|error| error.to_string())?;
+    Ok((plan, team, expansion))
+}
+
+/// The rows of planned steps.
+pub(super) fn rows(steps: &[PlannedStep], attempt: u32) -> Vec<NewStep> {
+    steps
+        .iter()
+        .map(|step| NewStep {
+            ordinal: step.ordinal,
+            repeat: step.repeat,
+            attempt,
+            phase: step.phase.clone(),
+            cell: step.cell_name.clone(),
+            target: step.target.clone(),
+            system: step.system.clone(),
+            workload: step.workload.clone(),
+            mode: step.mode.clone(),
+            params_json: serde_json::Value::Object(step.params.clone()).to_string(),
+            clients: u32::try_from(step.agents().len()).unwrap_or(u32::MAX),
+            cache: step.cache.as_str().to_owned(),
+        })
+        .collect()
+}

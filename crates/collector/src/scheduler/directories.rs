@@ -1,0 +1,298 @@
+//! The run's directory on each file system: who made it, who shares it, and its removal.
+//!
+//! The first agent by name makes it, the others look first; who finds none makes its own. Equal nonces are one shared
+//! file system, so the real sum of what its clients lay out is known here, before anything is laid out.
+
+use super::drive::{Drive, Fact};
+use crate::model::StepState;
+use crate::{
+    model::{AgentId, Severity},
+    plan::{PlannedStep, Shortage, shortage},
+    sessions::{
+        command::{Answer, CallError, Command, Make, RunDirectory},
+        fleet_call,
+    },
+    store::{StoreError, rows::StepRow},
+};
+use benchmesh_workloads::units::Bytes;
+use futures::future::join_all;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+/// Making or finding one directory takes no longer on a file system that works.
+const OPEN_WITHIN: Duration = Duration::from_secs(60);
+
+/// One file system, as far as this run's agents share it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Share {
+    nonce: String,
+    /// Who removes the directory.
+    owner: AgentId,
+    members: BTreeSet<AgentId>,
+    /// The least that a member saw.
+    free_bytes: u64,
+}
+
+/// Target path -> its file systems.
+#[derive(Debug, Default)]
+pub(super) struct Directories(Mutex<BTreeMap<String, Vec<Share>>>);
+
+impl Directories {
+    fn sites(&self) -> MutexGuard<'_, BTreeMap<String, Vec<Share>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn has(&self, path: &str, agent: AgentId) -> bool {
+        self.sites()
+            .get(path)
+            .is_some_and(|shares| shares.iter().any(|share| share.members.contains(&agent)))
+    }
+
+    /// Takes up what an agent found or made.
+    fn add(&self, path: &str, agent: AgentId, directory: &RunDirectory) {
+        let mut sites = self.sites();
+        let shares = sites.entry(path.to_owned()).or_default();
+        match shares
+            .iter_mut()
+            .find(|share| share.nonce == directory.nonce)
+        {
+            Some(share) => {
+                share.members.insert(agent);
+                share.free_bytes = share.free_bytes.min(directory.free_bytes);
+                if directory.made {
+                    share.owner = agent;
+                }
+            }
+            None => shares.push(Share {
+                nonce: directory.nonce.clone(),
+                owner: agent,
+                members: BTreeSet::from([agent]),
+                free_bytes: directory.free_bytes,
+            }),
+        }
+    }
+
+    fn all(&self) -> Vec<(String, Share)> {
+        self.sites()
+            .iter()
+            .flat_map(|(path, shares)| shares.iter().map(|share| (path.clone(), share.clone())))
+            .collect()
+    }
+}
+
+impl Drive {
+    /// Opens the run's directory on a step's target for `agents` (by name). Who could not, and why.
+    pub(super) async fn open_directories(
+        &self,
+        path: &str,
+        agents: &[AgentId],
+    ) -> Vec<(AgentId, CallError)> {
+        let wanted: Vec<AgentId> = agents
+            .iter()
+            .copied()
+            .filter(|agent| !self.directories.has(path, *agent))
+            .collect();
+        let mut failures = Vec::new();
+        let mut rest = wanted.as_slice();
+        // Until someone has a directory, there is nothing to look for.
+        while !self.directories.sites().contains_key(path) {
+            let [first, others @ ..] = rest else {
+                return failures;
+            };
+            rest = others;
+            failures.extend(self.open_on(path, &[*first], Make::IfMissing).await);
+        }
+        failures.extend(self.open_on(path, rest, Make::Never).await);
+        let missing: Vec<AgentId> = rest
+            .iter()
+            .copied()
+            .filter(|agent| !self.directories.has(path, *agent))
+            .filter(|agent| !failures.iter().any(|(failed, _)| failed == agent))
+            .collect();
+        failures.extend(self.open_on(path, &missing, Make::IfMissing).await);
+        failures
+    }
+
+    async fn open_on(
+        &self,
+        path: &str,
+        agents: &[AgentId],
+        make: Make,
+    ) -> Vec<(AgentId, CallError)> {
+        let opened = agents.iter().map(|agent| async move {
+            let command = Command::OpenRunDirectory {
+                run_uid: self.row.uid.clone(),
+                path: path.to_owned(),
+                make,
+            };
+            let within = OPEN_WITHIN.max(self.loss_after() * 2);
+            let call = fleet_call(*agent, command, self.loss_after()).within(within);
+            (*agent, self.fleet.call(call).await)
+        });
+        let mut failures = Vec::new();
+        for (agent, answer) in join_all(opened).await {
+            match answer {
+                Ok(Answer::RunDirectory(directory)) if directory.found || directory.made => {
+                    self.directories.add(path, agent, &directory);
+                }
+                Ok(Answer::RunDirectory(_)) => {}
+                Ok(_) => failures.push((
+                    agent,
+                    CallError::Mismatched {
+                        agent: self.team.name(agent).to_owned(),
+                    },
+                )),
+                Err(error) => failures.push((agent, error)),
+            }
+        }
+        failures
+    }
+
+    /// After a start of the collector: finds the directories that earlier steps made. Nothing is made.
+    pub(super) async fn find_directories(&self, rows: &[StepRow]) -> Result<(), StoreError> {
+        let mut sites: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+        for (step, row) in self.steps.iter().zip(rows) {
+            if row.state != StepState::Planned && !step.path.is_empty() {
+                sites.entry(&step.path).or_default().extend(step.agents());
+            }
+        }
+        for (path, names) in sites {
+            let agents: Vec<AgentId> = names.iter().filter_map(|name| self.team.id(name)).collect();
+            // Who is lost is found out by the step that needs it.
+            self.open_on(path, &agents, Make::Never).await;
+        }
+        Ok(())
+    }
+
+    /// Whether what the steps of this run lay out fits on the file systems as they are really shared.
+    pub(super) fn shortage_on(&self, path: &str) -> Option<(PlannedStep, Shortage)> {
+        let sites = self.directories.sites();
+        let shares = sites.get(path)?;
+        for step in self.steps.iter().filter(|step| step.path == path) {
+            for share in shares {
+                let tasks = step
+                    .tasks
+                    .iter()
+                    .filter(|task| {
+                        self.team
+                            .id(&task.agent)
+                            .is_some_and(|id| share.members.contains(&id))
+                    })
+                    .count();
+                let needed = step
+                    .footprint
+                    .bytes
+                    .saturating_mul(u64::try_from(tasks).unwrap_or(u64::MAX));
+                if let Some(short) = shortage(needed, share.free_bytes) {
+                    return Some((step.clone(), short));
+                }
+            }
+        }
+        None
+    }
+
+    /// Removes the run's directories; what stays behind is told.
+    pub(super) async fn remove_directories(&self) -> Result<(), StoreError> {
+        for (path, share) in self.directories.all() {
+            let mut removers = vec![share.owner];
+            removers.extend(share.members.iter().filter(|agent| **agent != share.owner));
+            let mut problem = String::new();
+            for agent in removers {
+                let command = Command::RemoveRunDirectory {
+                    run_uid: self.row.uid.clone(),
+                    path: path.clone(),
+                };
+                match self
+                    .fleet
+                    .call(fleet_call(agent, command, self.loss_after()))
+                    .await
+                {
+                    Ok(_) => {
+                        problem.clear();
+                        break;
+                    }
+                    Err(error) => problem = error.to_string(),
+                }
+            }
+            if !problem.is_empty() {
+                self.event(Fact {
+                    step: None,
+                    agent: Some(share.owner),
+                    severity: Severity::Warning,
+                    kind: "directory-left",
+                    message: format!(
+                        "the run's directory {path}/benchmesh-{} stays on agent `{}`: {problem}; remove it by hand",
+                        self.row.uid,
+                        self.team.name(share.owner)
+                    ),
+                })
+                .await?;
+            }
+        }
+        self.directories.sites().clear();
+        Ok(())
+    }
+
+    /// Removes what the tasks of a cell laid out, each its own part; what could not be removed goes with the directory.
+    pub(super) async fn clean_cell(
+        &self,
+        step: &PlannedStep,
+        attempt: u32,
+    ) -> Result<(), StoreError> {
+        if step.path.is_empty() {
+            return Ok(());
+        }
+        let cell = step.directory(attempt);
+        let removals = step
+            .tasks
+            .iter()
+            .zip(0_u32..)
+            .filter_map(|(task, task_index)| {
+                let agent = self.team.id(&task.agent)?;
+                if !self.directories.has(&step.path, agent) {
+                    return None;
+                }
+                let command = Command::RemoveCell {
+                    run_uid: self.row.uid.clone(),
+                    path: step.path.clone(),
+                    cell: cell.clone(),
+                    task_index,
+                };
+                Some(async move {
+                    let call = fleet_call(agent, command, self.loss_after());
+                    (agent, self.fleet.call(call).await)
+                })
+            });
+        for (agent, answer) in join_all(removals).await {
+            if let Err(error) = answer {
+                self.event(Fact {
+                    step: None,
+                    agent: Some(agent),
+                    severity: Severity::Warning,
+                    kind: "cell-left",
+                    message: format!(
+                        "the data of {} stay until the run ends: {error}",
+                        step.title()
+                    ),
+                })
+                .await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// For people: why a run cannot lay out what it wants to.
+pub(super) fn no_room(step: &PlannedStep, short: &Shortage) -> String {
+    format!(
+        "{} would lay out {} on one file system at {}, where {} are free and {} must stay free; make it smaller, or free some space",
+        step.title(),
+        Bytes(short.needed_bytes),
+        step.path,
+        Bytes(short.free_bytes),
+        Bytes(short.floor_bytes),
+    )
+}

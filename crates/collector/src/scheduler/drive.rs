@@ -1,0 +1,226 @@
+//! One run from where it is to its end: cells in order, directories at both ends.
+
+use super::{
+    Inner,
+    admission::{expanded, rows},
+    board::RunBoard,
+    cell::CellEnd,
+    directories::Directories,
+    team::Team,
+};
+use crate::{
+    clock::MeshClock,
+    model::{AgentId, RunState, Severity, StepId, StepState, TaskId},
+    plan::{Plan, PlannedStep},
+    sessions::Fleet,
+    store::{
+        Store, StoreError,
+        rows::{NewEvent, RunChange, RunRow, StepRow},
+    },
+};
+use std::sync::{
+    Arc, Mutex, MutexGuard, PoisonError,
+    atomic::{AtomicBool, Ordering},
+};
+use std::time::Duration;
+
+/// How a run ended.
+#[derive(Debug)]
+pub(super) struct Ending {
+    pub state: RunState,
+    pub partial: bool,
+    pub reason: Option<String>,
+}
+
+/// A task that an agent may hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Held {
+    pub task: TaskId,
+    pub agent: AgentId,
+    /// Who holds its receiving end.
+    pub peer: Option<AgentId>,
+}
+
+/// What has to be tidied when the run stops at any moment.
+#[derive(Debug, Default)]
+pub(super) struct Alive {
+    pub step: Option<StepId>,
+    pub tasks: Vec<Held>,
+}
+
+/// A run that is being driven.
+#[derive(Debug)]
+pub(super) struct Drive {
+    pub store: Store,
+    pub clock: Arc<MeshClock>,
+    pub fleet: Fleet,
+    pub board: Arc<RunBoard>,
+    pub row: RunRow,
+    pub plan: Plan,
+    pub team: Team,
+    pub steps: Vec<PlannedStep>,
+    pub directories: Directories,
+    alive: Mutex<Alive>,
+    partial: AtomicBool,
+}
+
+impl Drive {
+    /// Makes the run's steps, or finds them, and sets it running. The inner error is why it cannot run at all.
+    pub async fn begin(inner: &Inner, row: &RunRow) -> Result<Result<Self, String>, StoreError> {
+        let (plan, team, expansion) = match expanded(row) {
+            Ok(expanded) => expanded,
+            Err(reason) => return Ok(Err(reason)),
+        };
+        let board = inner.board.open(row);
+        let known = inner.store.steps(row.id).await?;
+        if known.is_empty() {
+            inner
+                .store
+                .create_steps(row.id, rows(&expansion.steps, 1))
+                .await?;
+        } else if known.len() != expansion.steps.len() {
+            return Ok(Err(format!(
+                "the run has {} steps in the database, and this version of benchmesh makes {} of its plan: go on with the version that began it",
+                known.len(),
+                expansion.steps.len()
+            )));
+        }
+        let change = RunChange {
+            state: RunState::Running,
+            partial: row.partial,
+            reason: None,
+            at: inner.clock.now(),
+        };
+        inner.store.set_run_state(row.id, change).await?;
+        let began = row.started.unwrap_or_else(|| inner.clock.now());
+        board.change(|view| {
+            view.state = RunState::Running;
+            view.began = Some(began);
+            view.steps_total = expansion.steps.len();
+            view.steps_done = known.iter().filter(|step| step.state.is_end()).count();
+        });
+        Ok(Ok(Self {
+            store: inner.store.clone(),
+            clock: Arc::clone(&inner.clock),
+            fleet: inner.fleet.clone(),
+            board,
+            row: row.clone(),
+            plan,
+            team,
+            steps: expansion.steps,
+            directories: Directories::default(),
+            alive: Mutex::default(),
+            partial: AtomicBool::new(row.partial),
+        }))
+    }
+
+    pub fn board(&self) -> Arc<RunBoard> {
+        Arc::clone(&self.board)
+    }
+
+    pub fn alive(&self) -> MutexGuard<'_, Alive> {
+        self.alive.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// From now on agents may hold these tasks of a step.
+    pub fn hold(&self, step: StepId, tasks: &[Held]) {
+        *self.alive() = Alive {
+            step: Some(step),
+            tasks: tasks.to_vec(),
+        };
+    }
+
+    pub fn hold_nothing(&self) {
+        *self.alive() = Alive::default();
+    }
+
+    pub fn loss_after(&self) -> Duration {
+        self.plan.loss_after
+    }
+
+    /// From now on the run's results are not all that was asked for.
+    pub fn mark_partial(&self) {
+        self.partial.store(true, Ordering::Relaxed);
+    }
+
+    pub fn is_partial(&self) -> bool {
+        self.partial.load(Ordering::Relaxed)
+    }
+
+    /// Drives every cell that has not ended, then removes the run's directories.
+    pub async fn to_end(&self) -> Result<Ending, StoreError> {
+        let known = self.store.steps(self.row.id).await?;
+        if known.iter().any(|step| step.state != StepState::Planned) {
+            self.find_directories(&known).await?;
+        }
+        let mut failures = Vec::new();
+        let mut aborted = None;
+        for (planned, rows) in cells(&self.steps, &known) {
+            if rows.iter().all(|row| row.state.is_end()) {
+                continue;
+            }
+            match self.run_cell(planned, rows).await? {
+                CellEnd::Done => {}
+                CellEnd::Failed { reason } => failures.push(reason),
+                CellEnd::Aborted { reason } => {
+                    aborted = Some(reason);
+                    break;
+                }
+            }
+        }
+        self.remove_directories().await?;
+        let reason = match (aborted, failures.as_slice()) {
+            (Some(reason), _) => Some(reason),
+            (None, []) => None,
+            (None, [first]) => Some(first.clone()),
+            (None, [first, rest @ ..]) => {
+                Some(format!("{first} (and {} more cells failed)", rest.len()))
+            }
+        };
+        Ok(Ending {
+            state: if reason.is_some() {
+                RunState::Failed
+            } else {
+                RunState::Done
+            },
+            partial: self.is_partial(),
+            reason,
+        })
+    }
+
+    /// Tells a fact: to the database and to whoever watches.
+    pub async fn event(&self, event: Fact<'_>) -> Result<(), StoreError> {
+        self.board.say(event.message.clone());
+        self.store
+            .add_event(NewEvent {
+                at: self.clock.now(),
+                run: Some(self.row.id),
+                step: event.step,
+                agent: event.agent,
+                severity: event.severity,
+                kind: event.kind.to_owned(),
+                message: event.message,
+                detail_json: None,
+            })
+            .await
+    }
+}
+
+/// An event to be told.
+#[derive(Debug)]
+pub(super) struct Fact<'a> {
+    pub step: Option<StepId>,
+    pub agent: Option<AgentId>,
+    pub severity: Severity,
+    pub kind: &'a str,
+    pub message: String,
+}
+
+/// The steps cell by cell, each with its rows. Steps and rows are both in the order of their ordinals.
+fn cells<'s>(steps: &'s [PlannedStep], rows: &[StepRow]) -> Vec<(&'s [PlannedStep], Vec<StepRow>)> {
+    let mut rows = rows.iter().cloned();
+    steps
+        .chunk_by(|a, b| a.cell == b.cell)
+        .map(|cell| (cell, rows.by_ref().take(cell.len()).collect()))
+        .collect()
+}

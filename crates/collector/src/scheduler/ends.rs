@@ -1,0 +1,122 @@
+//! The crew of a step: which tasks are still in it, and how the others ended.
+
+use super::drive::Held;
+use crate::{
+    model::{AgentId, TaskState},
+    store::rows::TaskRow,
+};
+use std::collections::BTreeSet;
+
+/// How one task ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct TaskOutcome {
+    pub held: Held,
+    pub state: TaskState,
+    /// Empty: none.
+    pub error: String,
+    /// The last row is here: spool and sequence.
+    pub last: Option<(String, u64)>,
+}
+
+impl TaskOutcome {
+    /// As it was stored, for a step whose tasks had all ended.
+    pub fn of_row(row: &TaskRow) -> Self {
+        let state = match row.state {
+            TaskState::Done | TaskState::Failed | TaskState::Stopped => row.state,
+            _ => TaskState::Lost,
+        };
+        Self {
+            held: Held {
+                task: row.id,
+                agent: row.agent,
+                peer: row.peer,
+            },
+            state,
+            error: row.error.clone().unwrap_or_default(),
+            last: None,
+        }
+    }
+}
+
+/// The tasks of a step.
+#[derive(Debug)]
+pub(super) struct Crew {
+    tasks: Vec<(Held, Option<TaskOutcome>)>,
+}
+
+impl Crew {
+    pub fn new(held: impl IntoIterator<Item = Held>) -> Self {
+        Self {
+            tasks: held.into_iter().map(|held| (held, None)).collect(),
+        }
+    }
+
+    /// Tasks that have not ended.
+    pub fn live(&self) -> impl Iterator<Item = Held> + '_ {
+        self.tasks
+            .iter()
+            .filter(|(_, outcome)| outcome.is_none())
+            .map(|(held, _)| *held)
+    }
+
+    /// The index among the step's tasks.
+    pub fn index(&self, task: crate::model::TaskId) -> Option<usize> {
+        self.tasks.iter().position(|(held, _)| held.task == task)
+    }
+
+    pub fn all(&self) -> impl Iterator<Item = Held> + '_ {
+        self.tasks.iter().map(|(held, _)| *held)
+    }
+
+    /// How many agents are not lost.
+    pub fn agents_left(&self) -> usize {
+        self.tasks
+            .iter()
+            .filter(|(_, outcome)| {
+                outcome
+                    .as_ref()
+                    .is_none_or(|ended| ended.state != TaskState::Lost)
+            })
+            .map(|(held, _)| held.agent)
+            .collect::<BTreeSet<AgentId>>()
+            .len()
+    }
+
+    /// Ends what a lost agent had under way; which tasks that were.
+    pub fn lose(&mut self, agent: AgentId, error: &str) -> Vec<Held> {
+        let lost: Vec<Held> = self.live().filter(|held| held.agent == agent).collect();
+        for held in &lost {
+            self.end(held.task, TaskState::Lost, error);
+        }
+        lost
+    }
+
+    /// Ends a task without rows.
+    pub fn end(&mut self, task: crate::model::TaskId, state: TaskState, error: &str) {
+        if let Some((held, outcome)) = self.tasks.iter_mut().find(|(held, _)| held.task == task) {
+            *outcome = Some(TaskOutcome {
+                held: *held,
+                state,
+                error: error.to_owned(),
+                last: None,
+            });
+        }
+    }
+
+    pub fn ended(&mut self, ended: TaskOutcome) {
+        if let Some((_, outcome)) = self
+            .tasks
+            .iter_mut()
+            .find(|(held, _)| held.task == ended.held.task)
+        {
+            *outcome = Some(ended);
+        }
+    }
+
+    pub fn outcomes(&self) -> Vec<TaskOutcome> {
+        self.tasks
+            .iter()
+            .filter_map(|(_, outcome)| outcome.clone())
+            .collect()
+    }
+}

@@ -1,0 +1,302 @@
+//! Before the start: directories, receiving ends, layout, caches.
+
+use super::{
+    arm::micros,
+    directories::no_room,
+    drive::{Drive, Fact, Held},
+    ends::Crew,
+    loss::Verdict,
+    step::StepEnd,
+};
+use crate::{
+    model::{AgentId, Severity, TaskId},
+    plan::PlannedStep,
+    sessions::{
+        MemberFacts,
+        command::{Answer, CallError, Command, Listen, Prepare, Progress},
+        fleet_call,
+    },
+    store::{
+        StoreError,
+        rows::{NewCacheDrop, StepRow},
+    },
+};
+use futures::{StreamExt, future::join_all, stream::FuturesUnordered};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+use tokio::sync::watch;
+
+/// Opening a port or dropping caches takes no longer on a host that works.
+const LISTEN_WITHIN: Duration = Duration::from_secs(30);
+const DROP_WITHIN: Duration = Duration::from_secs(120);
+
+impl Drive {
+    /// Opens and lays out every task of the step; `Some` when the step cannot go on.
+    pub(super) async fn prepare(
+        &self,
+        step: &PlannedStep,
+        row: &StepRow,
+        crew: &mut Crew,
+    ) -> Result<Option<StepEnd>, StoreError> {
+        if !step.path.is_empty() {
+            let agents: BTreeSet<AgentId> = crew.live().map(|held| held.agent).collect();
+            let mut agents: Vec<AgentId> = agents.into_iter().collect();
+            agents.sort_by_key(|agent| self.team.name(*agent).to_owned());
+            for (agent, error) in self.open_directories(&step.path, &agents).await {
+                if let Some(end) = self.judge_failure(row, crew, agent, error).await? {
+                    return Ok(Some(end));
+                }
+            }
+            if let Some((step, short)) = self.shortage_on(&step.path) {
+                let reason = no_room(&step, &short);
+                return Ok(Some(StepEnd::Aborted { reason }));
+            }
+        }
+        let mut links = BTreeMap::new();
+        let listening: Vec<Held> = crew.live().filter(|held| held.peer.is_some()).collect();
+        let opened = join_all(listening.into_iter().map(|held| self.listen(step, held))).await;
+        for (held, answer) in opened {
+            match answer {
+                Ok(link) => {
+                    links.insert(held.task, link);
+                }
+                // A link without its receiving end is lost, whichever end is gone.
+                Err(error) => {
+                    if let Some(end) = self.judge_failure(row, crew, held.agent, error).await? {
+                        return Ok(Some(end));
+                    }
+                }
+            }
+        }
+        self.prepare_tasks(step, row, crew, &links).await
+    }
+
+    async fn prepare_tasks(
+        &self,
+        step: &PlannedStep,
+        row: &StepRow,
+        crew: &mut Crew,
+        links: &BTreeMap<TaskId, Link>,
+    ) -> Result<Option<StepEnd>, StoreError> {
+        let tasks = u32::try_from(crew.all().count()).unwrap_or(u32::MAX);
+        let mut preparing: FuturesUnordered<_> = crew
+            .live()
+            .map(|held| {
+                let link = links.get(&held.task).cloned().unwrap_or_default();
+                let prepare = Prepare {
+                    task: held.task,
+                    run_uid: self.row.uid.clone(),
+                    workload: step.workload.clone(),
+                    mode: step.mode.clone(),
+                    params_json: row.params_json.clone(),
+                    path: step.path.clone(),
+                    cell: step.directory(row.attempt),
+                    task_index: crew
+                        .index(held.task)
+                        .and_then(|index| u32::try_from(index).ok())
+                        .unwrap_or(u32::MAX),
+                    tasks,
+                    cache: step.cache.as_str().to_owned(),
+                    peer_address: link.address,
+                    token: link.token,
+                    lease_us: micros(self.plan.lease),
+                };
+                self.prepare_one(row, held, prepare)
+            })
+            .collect();
+        while let Some((held, answer)) = preparing.next().await {
+            if let Err(error) = answer
+                && let Some(end) = self.judge_failure(row, crew, held.agent, error).await?
+            {
+                return Ok(Some(end));
+            }
+        }
+        Ok(None)
+    }
+
+    async fn prepare_one(
+        &self,
+        row: &StepRow,
+        held: Held,
+        prepare: Prepare,
+    ) -> (Held, Result<Answer, CallError>) {
+        let (progress, mut told) = watch::channel(Progress::default());
+        let call =
+            fleet_call(held.agent, Command::Prepare(prepare), self.loss_after()).telling(progress);
+        let call = self.fleet.call(call);
+        tokio::pin!(call);
+        loop {
+            tokio::select! {
+                answer = &mut call => return (held, answer),
+                Ok(()) = told.changed() => {
+                    let progress = told.borrow_and_update().clone();
+                    self.board.change_step(row.id, |view| {
+                        view.progress.insert(held.task, progress);
+                    });
+                }
+            }
+        }
+    }
+
+    /// A lost agent is a matter of the policy; a refusal ends the step.
+    async fn judge_failure(
+        &self,
+        row: &StepRow,
+        crew: &mut Crew,
+        agent: AgentId,
+        error: CallError,
+    ) -> Result<Option<StepEnd>, StoreError> {
+        if !error.is_lost() {
+            return Ok(Some(StepEnd::Failed {
+                reason: error.to_string(),
+            }));
+        }
+        let verdict = self.lose(row.id, crew, agent, &error.to_string()).await?;
+        Ok(match verdict {
+            Verdict::GoOn => None,
+            Verdict::Abort { reason } => Some(StepEnd::Aborted { reason }),
+        })
+    }
+
+    /// Opens the receiving end of a link for its sender alone.
+    async fn listen(&self, step: &PlannedStep, held: Held) -> (Held, Result<Link, CallError>) {
+        let (Some(peer), Some(sender)) = (
+            held.peer.and_then(|peer| self.fleet.member(peer)),
+            self.fleet.member(held.agent),
+        ) else {
+            let agent = held.peer.unwrap_or(held.agent);
+            return (held, Err(CallError::Unknown { agent }));
+        };
+        let token = uuid::Uuid::new_v4().simple().to_string();
+        let command = Command::Listen(Listen {
+            task: held.task,
+            workload: step.workload.clone(),
+            mode: step.mode.clone(),
+            params_json: serde_json::Value::Object(step.params.clone()).to_string(),
+            from_address: expected_peer(&sender, &peer),
+            token: token.clone(),
+        });
+        let within = LISTEN_WITHIN.max(self.loss_after() * 2);
+        let call = fleet_call(peer.id, command, self.loss_after()).within(within);
+        let link = match self.fleet.call(call).await {
+            Ok(Answer::Listening { port }) => Ok(Link {
+                address: with_port(&peer.address, port),
+                token,
+            }),
+            Ok(_) => Err(CallError::Mismatched {
+                agent: peer.hello.name,
+            }),
+            Err(error) => Err(error),
+        };
+        (held, link)
+    }
+
+    /// Drops caches on the clients and on every host that is labelled as storage, once per host, and stores what became
+    /// of it.
+    pub(super) async fn drop_caches(&self, row: &StepRow, crew: &Crew) -> Result<(), StoreError> {
+        let clients: BTreeSet<AgentId> = crew.live().map(|held| held.agent).collect();
+        let mut hosts: BTreeMap<String, MemberFacts> = BTreeMap::new();
+        for member in self.fleet.members() {
+            let storage = member
+                .hello
+                .labels
+                .get("role")
+                .is_some_and(|role| role == "storage");
+            if clients.contains(&member.id) || (member.attached && storage) {
+                hosts.entry(member.hello.host_key()).or_insert(member);
+            }
+        }
+        let asked = hosts.into_values().map(|member| async move {
+            let call = fleet_call(
+                member.id,
+                Command::DropCaches { step: row.id },
+                self.loss_after(),
+            );
+            let answer = self.fleet.call(call.within(DROP_WITHIN)).await;
+            (member, answer)
+        });
+        let mut drops = Vec::new();
+        let mut kept = Vec::new();
+        for (member, answer) in join_all(asked).await {
+            let at = self.clock.now();
+            let mut add = |what: String, dropped: bool, error: String| {
+                if !dropped {
+                    kept.push(format!("{what} on `{}`: {error}", member.hello.name));
+                }
+                drops.push(NewCacheDrop {
+                    agent: member.id,
+                    at,
+                    what,
+                    dropped,
+                    error: (!error.is_empty()).then_some(error),
+                });
+            };
+            match answer {
+                Ok(Answer::Dropped(all)) => {
+                    for one in all {
+                        add(one.what, one.dropped, one.error);
+                    }
+                }
+                Ok(_) => add(
+                    String::from("page-cache"),
+                    false,
+                    String::from("not confirmed"),
+                ),
+                Err(error) => add(String::from("page-cache"), false, error.to_string()),
+            }
+        }
+        self.store.add_cache_drops(row.id, drops).await?;
+        if !kept.is_empty() {
+            self.event(Fact {
+                step: Some(row.id),
+                agent: None,
+                severity: Severity::Warning,
+                kind: "cache-not-dropped",
+                message: format!("the step is not quite cold: {}", kept.join("; ")),
+            })
+            .await?;
+        }
+        Ok(())
+    }
+}
+
+/// Where a sender finds its receiver, and what it presents there.
+#[derive(Clone, Debug, Default)]
+struct Link {
+    address: String,
+    token: String,
+}
+
+/// The address that the receiver may expect; empty where the collector cannot know it: a loopback address says nothing
+/// to another host, and a name is no address.
+fn expected_peer(sender: &MemberFacts, receiver: &MemberFacts) -> String {
+    match sender.address.parse::<std::net::IpAddr>() {
+        Ok(ip) if ip.is_loopback() && sender.hello.boot_id != receiver.hello.boot_id => {
+            String::new()
+        }
+        Ok(_) => sender.address.clone(),
+        Err(_) => String::new(),
+    }
+}
+
+fn with_port(address: &str, port: u16) -> String {
+    if address.contains(':') && !address.starts_with('[') {
+        format!("[{address}]:{port}")
+    } else {
+        format!("{address}:{port}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_takes_its_port() {
+        assert_eq!(with_port("10.0.0.1", 5), "10.0.0.1:5");
+        assert_eq!(with_port("fe80::1", 5), "[fe80::1]:5");
+        assert_eq!(with_port("node-3", 5), "node-3:5");
+    }
+}

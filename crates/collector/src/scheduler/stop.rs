@@ -1,0 +1,333 @@
+//! The end of tasks: awaited, stopped, or let go; and the end of a run that someone wished to stop.
+
+use super::step::StepEnd;
+use super::{
+    drive::{Drive, Ending, Fact, Held},
+    ends::{Crew, TaskOutcome},
+    loss::Verdict,
+};
+use crate::{
+    model::{AgentId, RunState, Severity, StepId, StepState, TaskState},
+    plan::PlannedStep,
+    sessions::{
+        command::{Answer, CallError, Command, RefusalKind},
+        fleet_call,
+    },
+    store::{
+        StoreError,
+        rows::{FinishedStep, StepChange, StepRow, TaskRow},
+    },
+};
+use futures::{StreamExt, future::join_all, stream::FuturesUnordered};
+use std::time::Duration;
+use tokio::time::{Instant, sleep_until, timeout};
+
+/// A task that was told to stop has ended by then, or its agent is stuck.
+const STOP_WITHIN: Duration = Duration::from_secs(20);
+/// A spool that does not get shorter for so long does not come.
+const ROWS_WITHIN: Duration = Duration::from_secs(60);
+
+impl Drive {
+    /// Waits until every task has ended. `Some`: the policy ended the step, and why.
+    pub(super) async fn await_ends(
+        &self,
+        row: &StepRow,
+        crew: &mut Crew,
+    ) -> Result<Option<String>, StoreError> {
+        let mut ends: FuturesUnordered<_> = crew.live().map(|held| self.await_end(held)).collect();
+        let mut aborted = None;
+        let mut deadline: Option<Instant> = None;
+        loop {
+            let ended = tokio::select! {
+                ended = ends.next() => ended,
+                () = sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => None,
+            };
+            let Some((held, answer)) = ended else {
+                let rest: Vec<Held> = crew.live().collect();
+                for held in rest {
+                    crew.end(held.task, TaskState::Lost, "the task did not stop");
+                    self.store
+                        .set_task_state(
+                            held.task,
+                            TaskState::Lost,
+                            Some(String::from("the task did not stop")),
+                        )
+                        .await?;
+                }
+                return Ok(aborted);
+            };
+            let why = match answer {
+                Ok(Answer::End(end)) => {
+                    let error = (!end.error.is_empty()).then(|| end.error.clone());
+                    self.store
+                        .set_task_state(held.task, end.state, error)
+                        .await?;
+                    crew.ended(TaskOutcome {
+                        held,
+                        state: end.state,
+                        error: end.error,
+                        last: (!end.spool_id.is_empty()).then_some((end.spool_id, end.sequence)),
+                    });
+                    continue;
+                }
+                Ok(_) => format!(
+                    "agent `{}` answered something else than it was asked",
+                    self.team.name(held.agent)
+                ),
+                Err(CallError::Refused {
+                    agent,
+                    kind: RefusalKind::UnknownTask,
+                    ..
+                }) => format!("agent `{agent}` was started again and has lost its task"),
+                Err(error) => error.to_string(),
+            };
+            if let Verdict::Abort { reason } = self.lose(row.id, crew, held.agent, &why).await?
+                && aborted.is_none()
+            {
+                let live: Vec<Held> = crew.live().collect();
+                self.stop_tasks(&live, &reason).await;
+                aborted = Some(reason);
+                deadline = Some(Instant::now() + STOP_WITHIN);
+            }
+        }
+    }
+
+    /// Waits until what the tasks measured is stored, so that results are whole.
+    pub(super) async fn await_rows(
+        &self,
+        row: &StepRow,
+        crew: &mut Crew,
+    ) -> Result<(), StoreError> {
+        let waits = crew.outcomes().into_iter().filter_map(|outcome| {
+            let (spool, sequence) = outcome.last?;
+            Some(async move {
+                let agent = outcome.held.agent;
+                (agent, self.rows_of(agent, &spool, sequence).await)
+            })
+        });
+        for (agent, missing) in join_all(waits).await {
+            if let Some(why) = missing? {
+                self.mark_partial();
+                self.event(Fact {
+                    step: Some(row.id),
+                    agent: Some(agent),
+                    severity: Severity::Warning,
+                    kind: "rows-missing",
+                    message: format!(
+                        "not everything that agent `{}` measured is here: {why}; the results are computed again when it comes",
+                        self.team.name(agent)
+                    ),
+                })
+                .await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// `None`: everything up to the sequence is stored; else why it is not.
+    async fn rows_of(
+        &self,
+        agent: AgentId,
+        spool: &str,
+        sequence: u64,
+    ) -> Result<Option<String>, StoreError> {
+        let mut position = None;
+        loop {
+            let stored = tokio::select! {
+                stored = timeout(ROWS_WITHIN, self.store.stored(agent, spool, sequence)) => stored,
+                lost = self.fleet.lost(agent, self.loss_after()) => return Ok(Some(lost.to_string())),
+            };
+            if let Ok(stored) = stored {
+                return stored.map(|()| None);
+            }
+            let now = self
+                .store
+                .spool_positions(agent)
+                .await?
+                .into_iter()
+                .find(|(known, _)| known == spool)
+                .map(|(_, last)| last);
+            if now == position {
+                return Ok(Some(format!(
+                    "nothing came for {} s",
+                    ROWS_WITHIN.as_secs()
+                )));
+            }
+            position = now;
+        }
+    }
+
+    /// After a start of the collector: waits for a running step whose tasks are still held. `None`: some are not.
+    pub(super) async fn resumed(
+        &self,
+        step: &PlannedStep,
+        row: &StepRow,
+        tasks: &[TaskRow],
+        last: bool,
+    ) -> Result<Option<StepEnd>, StoreError> {
+        let mut crew = Crew::new(tasks.iter().map(|task| Held {
+            task: task.id,
+            agent: task.agent,
+            peer: task.peer,
+        }));
+        for task in tasks.iter().filter(|task| task.state == TaskState::Lost) {
+            crew.end(
+                task.id,
+                TaskState::Lost,
+                task.error.as_deref().unwrap_or_default(),
+            );
+        }
+        if !self.still_held(&crew).await {
+            return Ok(None);
+        }
+        self.event(Fact {
+            step: Some(row.id),
+            agent: None,
+            severity: Severity::Info,
+            kind: "step-resumed",
+            message: format!("{} went on while the collector was away", step.title()),
+        })
+        .await?;
+        self.finish(step, row, crew, last).await.map(Some)
+    }
+
+    /// Whether every agent has come back with the tasks it was given. Those that do not come back are lost, which is for
+    /// the policy to judge.
+    async fn still_held(&self, crew: &Crew) -> bool {
+        let asked = crew.live().map(|held| async move {
+            loop {
+                if let Some(member) = self.fleet.member(held.agent)
+                    && member.attached
+                {
+                    return member.hello.held_tasks.contains(&held.task.0);
+                }
+                let mut changes = self.fleet.changes();
+                tokio::select! {
+                    _ = changes.changed() => {}
+                    _ = self.fleet.lost(held.agent, self.loss_after()) => return true,
+                }
+            }
+        });
+        join_all(asked).await.into_iter().all(|held| held)
+    }
+
+    async fn stop_tasks(&self, held: &[Held], reason: &str) {
+        join_all(held.iter().map(|held| async move {
+            let command = Command::StopTask {
+                task: held.task,
+                reason: reason.to_owned(),
+            };
+            let call = fleet_call(held.agent, command, STOP_WITHIN).within(STOP_WITHIN);
+            if let Err(error) = self.fleet.call(call).await {
+                tracing::debug!(%error, "a task was not stopped");
+            }
+        }))
+        .await;
+    }
+
+    /// Stops tasks, waits until they have ended, and lets agents forget them, at both ends of a link. Who is away is not
+    /// asked: its lease ends.
+    pub(super) async fn let_go(&self, held: &[Held], reason: &str) {
+        let here = |agent: AgentId| {
+            self.fleet
+                .member(agent)
+                .is_some_and(|member| member.attached)
+        };
+        let there: Vec<Held> = held
+            .iter()
+            .copied()
+            .filter(|held| here(held.agent))
+            .collect();
+        self.stop_tasks(&there, reason).await;
+        // A task that was never armed refuses at once.
+        join_all(
+            there
+                .iter()
+                .map(|held| timeout(STOP_WITHIN, self.await_end(*held))),
+        )
+        .await;
+        let outcomes: Vec<TaskOutcome> = there
+            .iter()
+            .map(|held| TaskOutcome {
+                held: *held,
+                state: TaskState::Stopped,
+                error: String::new(),
+                last: None,
+            })
+            .collect();
+        self.forget(&outcomes).await;
+    }
+
+    /// Ends the run on someone's wish: tasks are stopped, their data kept, directories removed.
+    pub(super) async fn stop(&self, reason: &str) -> Result<Ending, StoreError> {
+        self.board.say(format!("stopping: {reason}"));
+        let (step, held) = {
+            let alive = self.alive();
+            (alive.step, alive.tasks.clone())
+        };
+        if let Some(step) = step {
+            self.stop_step(step, &held, reason).await?;
+        }
+        self.remove_directories().await?;
+        Ok(Ending {
+            state: RunState::Stopped,
+            partial: true,
+            reason: Some(reason.to_owned()),
+        })
+    }
+
+    async fn stop_step(&self, step: StepId, held: &[Held], reason: &str) -> Result<(), StoreError> {
+        let row = self.store.step(step).await?;
+        self.stop_tasks(held, reason).await;
+        let mut crew = Crew::new(held.iter().copied());
+        let started = matches!(row.state, StepState::Running | StepState::Armed);
+        if started {
+            let ends = join_all(
+                held.iter()
+                    .map(|held| timeout(STOP_WITHIN, self.await_end(*held))),
+            )
+            .await;
+            for (held, answer) in ends.into_iter().flatten() {
+                if let Ok(Answer::End(end)) = answer {
+                    crew.ended(TaskOutcome {
+                        held,
+                        state: end.state,
+                        error: end.error,
+                        last: (!end.spool_id.is_empty()).then_some((end.spool_id, end.sequence)),
+                    });
+                }
+            }
+            self.await_rows(&row, &mut crew).await?;
+        }
+        let left: Vec<Held> = crew.live().collect();
+        for held in left {
+            crew.end(held.task, TaskState::Stopped, reason);
+        }
+        for outcome in crew.outcomes() {
+            self.store
+                .set_task_state(outcome.held.task, outcome.state, None)
+                .await?;
+        }
+        self.forget(&crew.outcomes()).await;
+        if row.state.is_end() {
+            return Ok(());
+        }
+        if started {
+            let finished = FinishedStep {
+                state: StepState::Stopped,
+                partial: true,
+                ended: self.clock.now(),
+                reason: Some(reason.to_owned()),
+            };
+            self.store.finish_step(step, finished).await.map(drop)
+        } else {
+            let change = StepChange {
+                state: StepState::Stopped,
+                start: None,
+                ended: Some(self.clock.now()),
+                reason: Some(reason.to_owned()),
+            };
+            self.store.set_step_state(step, change).await
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! The agents of a run by name: what they said when it was planned, and their ids.
+//!
+//! It is stored with the run, so that a collector that starts again expands the plan into the same steps.
+
+use crate::{model::AgentId, plan::AgentFacts};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// One agent of a run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct TeamMember {
+    pub id: AgentId,
+    #[serde(default)]
+    pub uid: String,
+    pub facts: AgentFacts,
+}
+
+/// All agents that a run was planned with, by name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Team(BTreeMap<String, TeamMember>);
+
+impl Team {
+    pub fn new(members: Vec<TeamMember>) -> Self {
+        Self(
+            members
+                .into_iter()
+                .map(|member| (member.facts.name.clone(), member))
+                .collect(),
+        )
+    }
+
+    pub fn from_json(text: &str) -> Result<Self, serde_json::Error> {
+        Ok(Self::new(serde_json::from_str(text)?))
+    }
+
+    pub fn to_json(&self) -> String {
+        let members: Vec<&TeamMember> = self.0.values().collect();
+        serde_json::to_string(&members).unwrap_or_else(|_| String::from("[]"))
+    }
+
+    pub fn facts(&self) -> Vec<AgentFacts> {
+        self.0.values().map(|member| member.facts.clone()).collect()
+    }
+
+    pub fn id(&self, name: &str) -> Option<AgentId> {
+        self.0.get(name).map(|member| member.id)
+    }
+
+    pub fn name(&self, id: AgentId) -> &str {
+        self.0
+            .values()
+            .find(|member| member.id == id)
+            .map_or("unknown", |member| member.facts.name.as_str())
+    }
+}

@@ -1,0 +1,283 @@
+//! The agents' side: Attach and Publish. A bad message ends its own stream with the field's name, and nothing else.
+
+use super::wire::ingest_status;
+use crate::{
+    clock::MeshClock,
+    ingest::{Batch, Receipt},
+    model::AgentId,
+    sessions::{
+        AttachError, Fleet, Outgoing, SessionHandle,
+        hello::BadField,
+        wire::{Heard, outgoing},
+    },
+    store::Store,
+};
+use benchmesh_proto::{SESSION_KEY, v1, v1::mesh_server::Mesh};
+use futures::{Stream, StreamExt, stream};
+use std::{pin::Pin, sync::Arc, time::Duration};
+use tokio::{
+    sync::{mpsc, oneshot},
+    time::timeout,
+};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tonic::{Request, Response, Status, Streaming};
+use tracing::{debug, warn};
+
+/// How long a new stream may take to say Hello.
+const HELLO_WITHIN: Duration = Duration::from_secs(10);
+/// Batches of one session between submission and ack: enough to keep the writer busy over a long way, and their rows
+/// are bounded by the store.
+const UNACKED: usize = 64;
+
+type Sent<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+
+#[derive(Debug)]
+pub(super) struct MeshService {
+    fleet: Fleet,
+    store: Store,
+    clock: Arc<MeshClock>,
+    tasks: TaskTracker,
+    closing: CancellationToken,
+}
+
+impl MeshService {
+    pub fn new(
+        fleet: Fleet,
+        store: Store,
+        clock: Arc<MeshClock>,
+        tasks: TaskTracker,
+        closing: CancellationToken,
+    ) -> Self {
+        Self {
+            fleet,
+            store,
+            clock,
+            tasks,
+            closing,
+        }
+    }
+}
+
+fn invalid(error: &BadField) -> Status {
+    Status::invalid_argument(error.to_string())
+}
+
+fn turned_away(error: &AttachError) -> Status {
+    let message = error.to_string();
+    match error {
+        AttachError::WireVersion { .. } => Status::failed_precondition(message),
+        AttachError::BadField(_) => Status::invalid_argument(message),
+        AttachError::NameInUse { .. } => Status::already_exists(message),
+        AttachError::Full => Status::resource_exhausted(message),
+        AttachError::Store { source } => Status::unavailable(format!("{message}: {source}")),
+    }
+}
+
+#[tonic::async_trait]
+impl Mesh for MeshService {
+    type AttachStream = Sent<v1::CollectorMessage>;
+    type PublishStream = Sent<v1::Ack>;
+
+    async fn attach(
+        &self,
+        request: Request<Streaming<v1::AgentMessage>>,
+    ) -> Result<Response<Self::AttachStream>, Status> {
+        let from = request.remote_addr().map(|address| address.ip());
+        let mut inbound = request.into_inner();
+        let first = timeout(HELLO_WITHIN, inbound.message())
+            .await
+            .map_err(|_| Status::deadline_exceeded("no hello came within 10 s"))??
+            .ok_or_else(|| Status::invalid_argument("the stream ended before its hello"))?;
+        let Heard::Hello(hello) = Heard::try_from(first).map_err(|error| invalid(&error))? else {
+            return Err(Status::invalid_argument("the first message is not a hello"));
+        };
+        let name = hello.name.clone();
+        let attached = self.fleet.attach(*hello, from).await.map_err(|error| {
+            warn!(agent = %name, %error, "turned away");
+            turned_away(&error)
+        })?;
+        let ended = attached.handle.cancel.clone();
+        let (verdict, verdict_receiver) = oneshot::channel();
+        self.tasks.spawn(hear(
+            inbound,
+            attached.handle,
+            verdict,
+            self.closing.clone(),
+        ));
+        let clock = Arc::clone(&self.clock);
+        let welcome = stream::once(async { Ok(attached.welcome.into()) });
+        let rest = said(attached.outgoing, ended, verdict_receiver)
+            .map(move |message| message.map(|message| outgoing(message, &clock)));
+        Ok(Response::new(Box::pin(welcome.chain(rest))))
+    }
+
+    async fn publish(
+        &self,
+        request: Request<Streaming<v1::Batch>>,
+    ) -> Result<Response<Self::PublishStream>, Status> {
+        let token = request
+            .metadata()
+            .get(SESSION_KEY)
+            .and_then(|value| value.to_str().ok())
+            .ok_or_else(|| {
+                Status::unauthenticated(format!("the metadata key {SESSION_KEY} is missing"))
+            })?;
+        let (agent, host, net_namespace, ended) = self
+            .fleet
+            .session(token)
+            .ok_or_else(|| Status::unauthenticated("no such session is attached: attach first"))?;
+        let publisher = self.store.publisher(agent, host, net_namespace);
+        let (receipts, receiver) = mpsc::channel(UNACKED);
+        let reader = Reader {
+            fleet: self.fleet.clone(),
+            agent,
+            publisher,
+            receipts,
+        };
+        self.tasks
+            .spawn(reader.run(request.into_inner(), ended, self.closing.clone()));
+        Ok(Response::new(Box::pin(acks(receiver))))
+    }
+}
+
+/// Listens to an agent until its stream ends, its session does, or the collector closes. Why, if it was the agent's
+/// fault, goes to `verdict`.
+async fn hear(
+    mut inbound: Streaming<v1::AgentMessage>,
+    handle: SessionHandle,
+    verdict: oneshot::Sender<Status>,
+    closing: CancellationToken,
+) {
+    let cancel = handle.cancel.clone();
+    loop {
+        let message = tokio::select! {
+            () = closing.cancelled() => {
+                let _ = verdict.send(Status::unavailable("the collector is closing"));
+                return;
+            }
+            () = cancel.cancelled() => {
+                let _ = verdict.send(Status::aborted("the session ended: attach again"));
+                return;
+            }
+            message = inbound.message() => message,
+        };
+        let heard = match message {
+            Ok(Some(message)) => Heard::try_from(message),
+            Ok(None) => return,
+            Err(status) => {
+                debug!(agent = %handle.agent(), %status, "stream broke");
+                return;
+            }
+        };
+        match heard {
+            Ok(Heard::Probe { agent_sent_ns }) => handle.probed(agent_sent_ns),
+            Ok(Heard::Reply { id, reply }) => handle.replied(id, reply),
+            Ok(Heard::Progress { id, progress }) => handle.progressed(id, progress),
+            Ok(Heard::Hello(_)) => {
+                let _ = verdict.send(Status::invalid_argument("hello was said already"));
+                return;
+            }
+            Err(error) => {
+                warn!(agent = %handle.agent(), %error, "a message that cannot be, its session ends");
+                let _ = verdict.send(invalid(&error));
+                return;
+            }
+        }
+    }
+}
+
+/// What goes down to the agent, then why it ended.
+fn said(
+    outgoing: mpsc::Receiver<Outgoing>,
+    ended: CancellationToken,
+    verdict: oneshot::Receiver<Status>,
+) -> impl Stream<Item = Result<Outgoing, Status>> {
+    stream::unfold(Some((outgoing, ended, verdict)), |state| async {
+        let (mut outgoing, ended, verdict) = state?;
+        let message = tokio::select! {
+            biased;
+            () = ended.cancelled() => None,
+            message = outgoing.recv() => message,
+        };
+        match message {
+            Some(message) => Some((Ok(message), Some((outgoing, ended, verdict)))),
+            // The listener says why and then lets go; if it says nothing, the agent itself has left.
+            None => verdict.await.ok().map(|status| (Err(status), None)),
+        }
+    })
+}
+
+/// Takes batches off a Publish stream.
+struct Reader {
+    fleet: Fleet,
+    agent: AgentId,
+    publisher: crate::ingest::Publisher,
+    receipts: mpsc::Sender<Result<Receipt, Status>>,
+}
+
+impl Reader {
+    async fn run(
+        self,
+        mut inbound: Streaming<v1::Batch>,
+        ended: CancellationToken,
+        closing: CancellationToken,
+    ) {
+        let status = loop {
+            let message = tokio::select! {
+                () = closing.cancelled() => break Status::unavailable("the collector is closing"),
+                () = ended.cancelled() => break Status::aborted("the session ended: attach again"),
+                message = inbound.message() => message,
+            };
+            let batch = match message {
+                Ok(Some(batch)) => batch,
+                Ok(None) | Err(_) => return,
+            };
+            if let Some(offset) = batch.clock_offsets.last() {
+                self.fleet
+                    .clock_seen(self.agent, offset.error_us, offset.round_trip_us);
+            }
+            let batch = match Batch::try_from(batch) {
+                Ok(batch) => batch,
+                Err(error) => {
+                    warn!(agent = %self.agent, %error, "a batch that cannot be, its stream ends");
+                    break Status::invalid_argument(format!("batch: {error}"));
+                }
+            };
+            let receipt = match self.publisher.submit(batch).await {
+                Ok(receipt) => receipt,
+                Err(error) => break ingest_status(&error),
+            };
+            // Full: the agent waits, which is what bounds a session.
+            if self.receipts.send(Ok(receipt)).await.is_err() {
+                return;
+            }
+        };
+        let _ = self.receipts.send(Err(status)).await;
+    }
+}
+
+/// An ack for each receipt, in order, after its commit. The first refusal ends the stream.
+fn acks(
+    receipts: mpsc::Receiver<Result<Receipt, Status>>,
+) -> impl Stream<Item = Result<v1::Ack, Status>> {
+    stream::unfold(Some(receipts), |state| async {
+        let mut receipts = state?;
+        let stored = match receipts.recv().await? {
+            Ok(receipt) => receipt.await.map_err(|error| ingest_status(&error)),
+            Err(status) => Err(status),
+        };
+        match stored {
+            Ok(stored) => {
+                let ack = v1::Ack {
+                    spool_id: stored.spool_id,
+                    sequence: stored.sequence,
+                };
+                Some((Ok(ack), Some(receipts)))
+            }
+            Err(status) => {
+                warn!(%status, "a batch was refused");
+                Some((Err(status), None))
+            }
+        }
+    })
+}

@@ -1,0 +1,16 @@
+//! The fleet: which agents are attached, and the way to ask one of them something.
+//!
+//! An agent is a member for as long as the collector lives; its session lasts as long as its stream. A call outlives
+//! sessions: it waits for the agent to reattach and asks again, until the agent counts as lost. Nothing here knows of
+//! runs. Memory is bounded: one queue of `OUTGOING` messages per session, and as many open calls as the scheduler makes.
+
+pub mod appoint;
+pub mod command;
+mod fleet;
+pub mod hello;
+mod member;
+pub(crate) mod wire;
+
+pub use fleet::{AttachError, Attached, Call, Fleet, SessionHandle, Welcome, fleet_call};
+pub use hello::Hello;
+pub use member::{MemberFacts, Outgoing};

@@ -1,0 +1,235 @@
+//! What the scheduler can ask of an agent, and what comes back. Every command is idempotent.
+
+use crate::model::{MeshMicros, StepId, TaskId};
+
+/// A request to an agent.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Command {
+    Sampling(Sampling),
+    Survey {
+        paths: Vec<String>,
+        sources: Vec<String>,
+    },
+    OpenRunDirectory {
+        run_uid: String,
+        path: String,
+        make: Make,
+    },
+    RemoveRunDirectory {
+        run_uid: String,
+        path: String,
+    },
+    RemoveCell {
+        run_uid: String,
+        path: String,
+        cell: String,
+        task_index: u32,
+    },
+    Listen(Listen),
+    Prepare(Prepare),
+    DropCaches {
+        step: StepId,
+    },
+    Arm {
+        task: TaskId,
+        start: MeshMicros,
+    },
+    AwaitEnd {
+        task: TaskId,
+    },
+    StopTask {
+        task: TaskId,
+        reason: String,
+    },
+    ForgetTask {
+        task: TaskId,
+    },
+    /// `None`: now.
+    Mark {
+        at: Option<MeshMicros>,
+    },
+}
+
+/// Whether a run directory that is not there is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Make {
+    IfMissing,
+    Never,
+}
+
+/// What an agent samples.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sampling {
+    pub host_wide: bool,
+    pub interfaces: bool,
+    /// 0: only at marks.
+    pub period_us: i64,
+}
+
+/// The receiving end of a network task.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Listen {
+    pub task: TaskId,
+    pub workload: String,
+    pub mode: String,
+    pub params_json: String,
+    /// The only peer that may connect; empty: not known.
+    pub from_address: String,
+    pub token: String,
+}
+
+/// One task, to be laid out and opened.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Prepare {
+    pub task: TaskId,
+    pub run_uid: String,
+    pub workload: String,
+    pub mode: String,
+    pub params_json: String,
+    pub path: String,
+    pub cell: String,
+    pub task_index: u32,
+    pub tasks: u32,
+    pub cache: String,
+    pub peer_address: String,
+    pub token: String,
+    pub lease_us: i64,
+}
+
+/// What an agent answers.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Answer {
+    Done,
+    Survey(Survey),
+    RunDirectory(RunDirectory),
+    Listening { port: u16 },
+    Armed { lead_us: i64 },
+    End(End),
+    Dropped(Vec<CacheDrop>),
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Survey {
+    /// Path and what was found there.
+    pub paths: Vec<(String, crate::plan::PathFacts)>,
+    pub sources: Vec<(String, crate::plan::PathFacts)>,
+    pub scratch_free_bytes: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunDirectory {
+    pub found: bool,
+    pub made: bool,
+    /// Equal nonces: one shared file system.
+    pub nonce: String,
+    pub free_bytes: u64,
+}
+
+/// A task has ended, and its last row is in the agent's spool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct End {
+    pub state: crate::model::TaskState,
+    pub error: String,
+    pub spool_id: String,
+    pub sequence: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CacheDrop {
+    pub what: String,
+    pub dropped: bool,
+    pub error: String,
+}
+
+/// How far a long command is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    pub done: u64,
+    pub total: u64,
+    /// bytes, files
+    pub unit: String,
+}
+
+/// What kind of failure an agent names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RefusalKind {
+    UnknownTask,
+    NotAllowed,
+    TooLate,
+    NoSpace,
+    Unsupported,
+    Failed,
+}
+
+impl RefusalKind {
+    /// Any other word is an ordinary failure.
+    pub fn parse(word: &str) -> Self {
+        match word {
+            "unknown-task" => Self::UnknownTask,
+            "not-allowed" => Self::NotAllowed,
+            "too-late" => Self::TooLate,
+            "no-space" => Self::NoSpace,
+            "unsupported" => Self::Unsupported,
+            _ => Self::Failed,
+        }
+    }
+}
+
+/// Why a command has no answer.
+#[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
+pub enum CallError {
+    #[error("agent `{agent}` has been without contact for {silent_s} s")]
+    Lost { agent: String, silent_s: u64 },
+    #[error("agent `{agent}`: {message}")]
+    Refused {
+        agent: String,
+        kind: RefusalKind,
+        message: String,
+    },
+    #[error("agent `{agent}` did not {doing} within {within_s} s")]
+    Deadline {
+        agent: String,
+        doing: &'static str,
+        within_s: u64,
+    },
+    #[error("agent `{agent}` answered something else than it was asked")]
+    Mismatched { agent: String },
+    #[error("agent {agent} is not known")]
+    Unknown { agent: crate::model::AgentId },
+}
+
+impl CallError {
+    /// The kind of refusal, if the agent refused.
+    pub fn refusal(&self) -> Option<RefusalKind> {
+        match self {
+            Self::Refused { kind, .. } => Some(*kind),
+            _ => None,
+        }
+    }
+
+    /// Whether the agent is lost.
+    pub fn is_lost(&self) -> bool {
+        matches!(self, Self::Lost { .. })
+    }
+}
+
+impl Command {
+    /// For messages: the agent did not ...
+    pub fn doing(&self) -> &'static str {
+        match self {
+            Self::Sampling(_) => "set its sampler",
+            Self::Survey { .. } => "survey its paths",
+            Self::OpenRunDirectory { .. } => "open the run's directory",
+            Self::RemoveRunDirectory { .. } => "remove the run's directory",
+            Self::RemoveCell { .. } => "remove the cell's data",
+            Self::Listen(_) => "open the receiving end",
+            Self::Prepare(_) => "prepare its task",
+            Self::DropCaches { .. } => "drop its caches",
+            Self::Arm { .. } => "arm its task",
+            Self::AwaitEnd { .. } => "say how its task ended",
+            Self::StopTask { .. } => "stop its task",
+            Self::ForgetTask { .. } => "forget its task",
+            Self::Mark { .. } => "take a sample",
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! What an agent says of itself when it attaches, checked field by field before anything is done with it.
+
+use std::{collections::BTreeMap, path::PathBuf};
+
+const MAX_NAME_BYTES: usize = 128;
+const MAX_UID_BYTES: usize = 128;
+const MAX_TEXT_BYTES: usize = 4096;
+const MAX_LABELS: usize = 128;
+const MAX_PATHS: usize = 1024;
+const MAX_WORKLOADS: usize = 256;
+/// Agents drain old spools; hundreds of restarts without a collector leave as many.
+const MAX_SPOOLS: usize = 4096;
+const MAX_HELD_TASKS: usize = 65_536;
+
+/// An agent's announcement.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Hello {
+    pub wire_version: u32,
+    pub version: String,
+    pub uid: String,
+    pub name: String,
+    pub labels: BTreeMap<String, String>,
+    pub boot_id: String,
+    pub pid_namespace: String,
+    pub host_name: String,
+    pub kernel: String,
+    pub cpus: u32,
+    pub memory_bytes: i64,
+    pub net_namespace: String,
+    pub allowed: Vec<PathBuf>,
+    pub readable: Vec<PathBuf>,
+    pub workloads: BTreeMap<String, u32>,
+    pub spool_ids: Vec<String>,
+    /// Empty: as the collector sees it.
+    pub advertised: String,
+    pub held_tasks: Vec<i64>,
+}
+
+/// A field that cannot be.
+#[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
+#[error("hello.{field} {problem}")]
+pub struct BadField {
+    pub field: &'static str,
+    pub problem: String,
+}
+
+fn bad<T>(field: &'static str, problem: impl Into<String>) -> Result<T, BadField> {
+    Err(BadField {
+        field,
+        problem: problem.into(),
+    })
+}
+
+fn text(field: &'static str, value: &str, max: usize) -> Result<(), BadField> {
+    if value.is_empty() {
+        return bad(field, "is empty");
+    }
+    optional(field, value, max)
+}
+
+fn optional(field: &'static str, value: &str, max: usize) -> Result<(), BadField> {
+    if value.len() > max {
+        return bad(
+            field,
+            format!("has {} bytes, at most {max} are taken", value.len()),
+        );
+    }
+    if value.chars().any(char::is_control) {
+        return bad(field, "contains a control character");
+    }
+    Ok(())
+}
+
+fn at_most(field: &'static str, count: usize, max: usize) -> Result<(), BadField> {
+    if count > max {
+        return bad(
+            field,
+            format!("has {count} entries, at most {max} are taken"),
+        );
+    }
+    Ok(())
+}
+
+impl Hello {
+    /// Every check that needs nothing but the message.
+    pub fn check(&self) -> Result<(), BadField> {
+        text("agent_uid", &self.uid, MAX_UID_BYTES)?;
+        text("name", &self.name, MAX_NAME_BYTES)?;
+        text("version", &self.version, MAX_NAME_BYTES)?;
+        text("host.boot_id", &self.boot_id, MAX_NAME_BYTES)?;
+        optional("host.pid_namespace", &self.pid_namespace, MAX_NAME_BYTES)?;
+        optional("host.name", &self.host_name, MAX_TEXT_BYTES)?;
+        optional("host.kernel", &self.kernel, MAX_TEXT_BYTES)?;
+        if self.memory_bytes < 0 {
+            return bad("host.memory_bytes", "is negative");
+        }
+        optional("net_namespace", &self.net_namespace, MAX_NAME_BYTES)?;
+        optional("advertised_address", &self.advertised, MAX_TEXT_BYTES)?;
+        at_most("labels", self.labels.len(), MAX_LABELS)?;
+        for (key, value) in &self.labels {
+            text("labels", key, MAX_TEXT_BYTES)?;
+            optional("labels", value, MAX_TEXT_BYTES)?;
+        }
+        for (field, paths) in [
+            ("allowed_paths", &self.allowed),
+            ("readable_paths", &self.readable),
+        ] {
+            at_most(field, paths.len(), MAX_PATHS)?;
+            for path in paths {
+                if !path.is_absolute() || path.as_os_str().len() > MAX_TEXT_BYTES {
+                    return bad(
+                        field,
+                        "has an entry that is not an absolute path of at most 4096 bytes",
+                    );
+                }
+            }
+        }
+        at_most("workloads", self.workloads.len(), MAX_WORKLOADS)?;
+        for name in self.workloads.keys() {
+            text("workloads.name", name, MAX_NAME_BYTES)?;
+        }
+        at_most("spool_ids", self.spool_ids.len(), MAX_SPOOLS)?;
+        for spool in &self.spool_ids {
+            text("spool_ids", spool, MAX_UID_BYTES)?;
+        }
+        at_most("held_tasks", self.held_tasks.len(), MAX_HELD_TASKS)
+    }
+
+    /// Agents with equal keys share a kernel and its processes.
+    pub fn host_key(&self) -> String {
+        format!("{}/{}", self.boot_id, self.pid_namespace)
+    }
+
+    /// Agents with equal keys see the same interfaces.
+    pub fn net_key(&self) -> String {
+        format!("{}/{}", self.boot_id, self.net_namespace)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn hello() -> Hello {
+        Hello {
+            uid: String::from("u"),
+            name: String::from("a"),
+            version: String::from("0.1.0"),
+            boot_id: String::from("b"),
+            ..Hello::default()
+        }
+    }
+
+    #[test]
+    fn the_bad_field_is_named() {
+        assert_eq!(hello().check(), Ok(()));
+        let check = |change: &dyn Fn(&mut Hello), field: &str| {
+            let mut hello = hello();
+            change(&mut hello);
+            assert_eq!(hello.check().unwrap_err().field, field);
+        };
+        check(&|h| h.name.clear(), "name");
+        check(&|h| h.name = "x".repeat(1000), "name");
+        check(&|h| h.name = String::from("a\nb"), "name");
+        check(&|h| h.uid.clear(), "agent_uid");
+        check(&|h| h.boot_id.clear(), "host.boot_id");
+        check(&|h| h.memory_bytes = -1, "host.memory_bytes");
+        check(&|h| h.allowed.push(PathBuf::from("mnt")), "allowed_paths");
+        check(
+            &|h| h.spool_ids = vec![String::from("s"); 5000],
+            "spool_ids",
+        );
+        check(&|h| h.held_tasks = vec![1; 70_000], "held_tasks");
+        check(
+            &|h| {
+                h.labels
+                    .insert(String::new(), String::new())
+                    .map_or((), drop)
+            },
+            "labels",
+        );
+    }
+}

@@ -1,0 +1,147 @@
+//! One agent as the collector knows it, attached or not.
+
+use super::{
+    appoint::Candidate,
+    command::{Answer, CallError, Command, Progress, RefusalKind, Sampling},
+    hello::Hello,
+};
+use crate::{
+    model::{AgentId, HostId, MeshMicros},
+    store::rows::AgentRow,
+};
+use std::{collections::HashMap, net::IpAddr};
+use tokio::{
+    sync::{mpsc, oneshot, watch},
+    time::Instant,
+};
+use tokio_util::sync::CancellationToken;
+
+/// What goes down an Attach stream.
+#[derive(Debug)]
+pub enum Outgoing {
+    /// The instant of sending is stamped when the stream takes it.
+    Clock {
+        agent_sent_ns: i64,
+        received_ns: i64,
+    },
+    Command {
+        id: u64,
+        command: Box<Command>,
+    },
+}
+
+/// What an agent answered, before it is known to whom.
+pub(super) type Reply = Result<Answer, (RefusalKind, String)>;
+
+/// An open question.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    pub reply: oneshot::Sender<Reply>,
+    pub progress: Option<watch::Sender<Progress>>,
+}
+
+/// A session that is there.
+#[derive(Debug)]
+pub(super) struct Live {
+    /// Tells this session from an earlier one of the same agent.
+    pub number: u64,
+    pub token: String,
+    pub outgoing: mpsc::Sender<Outgoing>,
+    pub cancel: CancellationToken,
+    pub waiting: HashMap<u64, Waiting>,
+}
+
+#[derive(Debug)]
+pub(super) struct Member {
+    pub id: AgentId,
+    pub host: HostId,
+    pub hello: Hello,
+    /// Where its connection came from.
+    pub seen_at: Option<IpAddr>,
+    pub live: Option<Live>,
+    pub sampling: Sampling,
+    pub last_contact: Instant,
+    pub last_seen: MeshMicros,
+    pub clock_error_us: i64,
+    pub round_trip_us: i64,
+}
+
+impl Member {
+    /// An agent of an earlier time that is not attached now.
+    pub fn remembered(row: AgentRow) -> Self {
+        Self {
+            id: row.id,
+            host: row.host,
+            hello: Hello {
+                uid: row.uid,
+                name: row.name,
+                version: row.version,
+                labels: serde_json::from_str(&row.labels_json).unwrap_or_default(),
+                ..Hello::default()
+            },
+            seen_at: None,
+            live: None,
+            sampling: Sampling::default(),
+            last_contact: Instant::now(),
+            last_seen: row.last_seen,
+            clock_error_us: 0,
+            round_trip_us: 0,
+        }
+    }
+
+    /// Where peers reach it.
+    pub fn address(&self) -> String {
+        if !self.hello.advertised.is_empty() {
+            return self.hello.advertised.clone();
+        }
+        self.seen_at.map_or_else(String::new, |ip| ip.to_string())
+    }
+
+    pub fn candidate(&self) -> Candidate {
+        Candidate {
+            agent: self.id,
+            host: self.hello.host_key(),
+            net: self.hello.net_key(),
+            host_wide: self.sampling.host_wide,
+            interfaces: self.sampling.interfaces,
+        }
+    }
+
+    pub fn lost(&self) -> CallError {
+        CallError::Lost {
+            agent: self.hello.name.clone(),
+            silent_s: self.last_contact.elapsed().as_secs(),
+        }
+    }
+
+    pub fn facts(&self) -> MemberFacts {
+        MemberFacts {
+            id: self.id,
+            host: self.host,
+            hello: self.hello.clone(),
+            attached: self.live.is_some(),
+            last_seen: self.last_seen,
+            clock_error_us: self.clock_error_us,
+            round_trip_us: self.round_trip_us,
+            sampling: self.sampling,
+            address: self.address(),
+        }
+    }
+}
+
+/// What others may know of a member.
+#[derive(Clone, Debug)]
+pub struct MemberFacts {
+    pub id: AgentId,
+    pub host: HostId,
+    pub hello: Hello,
+    pub attached: bool,
+    pub last_seen: MeshMicros,
+    /// 0: not known yet.
+    pub clock_error_us: i64,
+    /// 0: not known yet.
+    pub round_trip_us: i64,
+    pub sampling: Sampling,
+    /// Where peers reach it, without a port.
+    pub address: String,
+}

@@ -1,0 +1,325 @@
+//! The edge of the sessions: messages of the wire become our own words, and our commands become messages.
+
+use super::{
+    Hello, Welcome,
+    command::{
+        Answer, CacheDrop, Command, End, Make, Progress, RefusalKind, RunDirectory, Sampling,
+        Survey,
+    },
+    hello::BadField,
+    member::{Outgoing, Reply},
+};
+use crate::{clock::MeshClock, model::TaskState, plan::PathFacts};
+use benchmesh_proto::{WIRE_VERSION, v1};
+use std::path::PathBuf;
+
+/// A reply may carry a long error, but not an endless one.
+const MAX_ERROR_CHARS: usize = 4096;
+
+/// What an agent says, in our words.
+#[derive(Debug)]
+pub(crate) enum Heard {
+    Hello(Box<Hello>),
+    Probe { agent_sent_ns: i64 },
+    Reply { id: u64, reply: Reply },
+    Progress { id: u64, progress: Progress },
+}
+
+fn bad<T>(field: &'static str, problem: impl Into<String>) -> Result<T, BadField> {
+    Err(BadField {
+        field,
+        problem: problem.into(),
+    })
+}
+
+impl TryFrom<v1::AgentMessage> for Heard {
+    type Error = BadField;
+
+    fn try_from(message: v1::AgentMessage) -> Result<Self, BadField> {
+        use v1::agent_message::Body;
+        match message.body {
+            None => bad("body", "is missing"),
+            Some(Body::Hello(hello)) => Ok(Self::Hello(Box::new(hello.try_into()?))),
+            Some(Body::ClockProbe(probe)) => Ok(Self::Probe {
+                agent_sent_ns: probe.agent_sent_ns,
+            }),
+            Some(Body::Reply(reply)) => Ok(Self::Reply {
+                id: reply.id,
+                reply: replied(reply)?,
+            }),
+            Some(Body::Progress(progress)) => Ok(Self::Progress {
+                id: progress.command_id,
+                progress: Progress {
+                    done: progress.done,
+                    total: progress.total,
+                    unit: progress.unit.chars().take(32).collect(),
+                },
+            }),
+        }
+    }
+}
+
+impl TryFrom<v1::Hello> for Hello {
+    type Error = BadField;
+
+    fn try_from(hello: v1::Hello) -> Result<Self, BadField> {
+        let Some(host) = hello.host else {
+            return bad("host", "is missing");
+        };
+        let paths = |paths: Vec<String>| paths.into_iter().map(PathBuf::from).collect();
+        Ok(Self {
+            wire_version: hello.wire_version,
+            version: hello.version,
+            uid: hello.agent_uid,
+            name: hello.name,
+            labels: hello.labels.into_iter().collect(),
+            boot_id: host.boot_id,
+            pid_namespace: host.pid_namespace,
+            host_name: host.name,
+            kernel: host.kernel,
+            cpus: host.cpus,
+            memory_bytes: host.memory_bytes,
+            net_namespace: hello.net_namespace,
+            allowed: paths(hello.allowed_paths),
+            readable: paths(hello.readable_paths),
+            workloads: hello
+                .workloads
+                .into_iter()
+                .map(|workload| (workload.name, workload.revision))
+                .collect(),
+            spool_ids: hello.spool_ids,
+            advertised: hello.advertised_address,
+            held_tasks: hello.held_tasks,
+        })
+    }
+}
+
+fn replied(reply: v1::Reply) -> Result<Reply, BadField> {
+    use v1::reply::Body;
+    if !reply.error.is_empty() {
+        let message = reply.error.chars().take(MAX_ERROR_CHARS).collect();
+        return Ok(Err((RefusalKind::parse(&reply.error_kind), message)));
+    }
+    let answer = match reply.body {
+        None => Answer::Done,
+        Some(Body::Survey(survey)) => Answer::Survey(survey.try_into()?),
+        Some(Body::RunDirectory(directory)) => Answer::RunDirectory(RunDirectory {
+            found: directory.found,
+            made: directory.made,
+            nonce: directory.nonce,
+            free_bytes: not_negative("run_directory.free_bytes", directory.free_bytes)?,
+        }),
+        Some(Body::Listen(listen)) => match u16::try_from(listen.port) {
+            Ok(port) if port > 0 => Answer::Listening { port },
+            _ => return bad("listen.port", format!("is {}, not a port", listen.port)),
+        },
+        Some(Body::Arm(arm)) => Answer::Armed {
+            lead_us: arm.lead_us,
+        },
+        Some(Body::End(end)) => Answer::End(end.try_into()?),
+        Some(Body::DropCaches(drops)) => Answer::Dropped(
+            drops
+                .drops
+                .into_iter()
+                .take(16)
+                .map(|drop| CacheDrop {
+                    what: drop.what,
+                    dropped: drop.dropped,
+                    error: drop.error,
+                })
+                .collect(),
+        ),
+    };
+    Ok(Ok(answer))
+}
+
+fn not_negative(field: &'static str, value: i64) -> Result<u64, BadField> {
+    u64::try_from(value).or_else(|_| bad(field, "is negative"))
+}
+
+impl TryFrom<v1::SurveyReply> for Survey {
+    type Error = BadField;
+
+    fn try_from(survey: v1::SurveyReply) -> Result<Self, BadField> {
+        let all = |facts: Vec<v1::PathFacts>| {
+            facts
+                .into_iter()
+                .map(|facts| Ok((facts.path.clone(), facts.try_into()?)))
+                .collect::<Result<Vec<_>, BadField>>()
+        };
+        Ok(Self {
+            paths: all(survey.paths)?,
+            sources: all(survey.sources)?,
+            scratch_free_bytes: not_negative(
+                "survey.scratch_free_bytes",
+                survey.scratch_free_bytes,
+            )?,
+        })
+    }
+}
+
+impl TryFrom<v1::PathFacts> for PathFacts {
+    type Error = BadField;
+
+    fn try_from(facts: v1::PathFacts) -> Result<Self, BadField> {
+        let problem = if facts.problem.is_empty() && facts.allowed && !facts.exists {
+            String::from("does not exist")
+        } else {
+            facts.problem
+        };
+        Ok(Self {
+            allowed: facts.allowed,
+            problem,
+            free_bytes: not_negative("survey.free_bytes", facts.free_bytes)?,
+            free_files: u64::try_from(facts.free_files).ok(),
+            file_system: facts.file_system,
+            device: facts.device,
+        })
+    }
+}
+
+impl TryFrom<v1::EndReply> for End {
+    type Error = BadField;
+
+    fn try_from(end: v1::EndReply) -> Result<Self, BadField> {
+        let state = TaskState::parse(&end.state).filter(|state| {
+            matches!(
+                state,
+                TaskState::Done | TaskState::Failed | TaskState::Stopped
+            )
+        });
+        let Some(state) = state else {
+            return bad(
+                "end.state",
+                format!("is `{}`, not done, failed or stopped", end.state),
+            );
+        };
+        Ok(Self {
+            state,
+            error: end.error.chars().take(MAX_ERROR_CHARS).collect(),
+            spool_id: end.spool_id,
+            sequence: end.sequence,
+        })
+    }
+}
+
+impl From<Welcome> for v1::CollectorMessage {
+    fn from(welcome: Welcome) -> Self {
+        let body = v1::collector_message::Body::Welcome(v1::Welcome {
+            wire_version: WIRE_VERSION,
+            collector_version: env!("CARGO_PKG_VERSION").to_owned(),
+            mesh_uid: welcome.mesh_uid,
+            agent_id: welcome.agent.0,
+            session: welcome.session,
+            spools: welcome
+                .spools
+                .into_iter()
+                .map(|(spool_id, last_sequence)| v1::SpoolPosition {
+                    spool_id,
+                    last_sequence,
+                })
+                .collect(),
+            sampling: Some(welcome.sampling.into()),
+        });
+        Self { body: Some(body) }
+    }
+}
+
+impl From<Sampling> for v1::Sampling {
+    fn from(sampling: Sampling) -> Self {
+        Self {
+            host_wide: sampling.host_wide,
+            interfaces: sampling.interfaces,
+            period_us: sampling.period_us,
+        }
+    }
+}
+
+/// The message, stamped now.
+pub(crate) fn outgoing(message: Outgoing, clock: &MeshClock) -> v1::CollectorMessage {
+    use v1::collector_message::Body;
+    let body = match message {
+        Outgoing::Clock {
+            agent_sent_ns,
+            received_ns,
+        } => Body::ClockReply(v1::ClockReply {
+            agent_sent_ns,
+            mesh_received_ns: received_ns,
+            mesh_sent_ns: clock.now_ns(),
+        }),
+        Outgoing::Command { id, command } => Body::Command(v1::Command {
+            id,
+            body: Some((*command).into()),
+        }),
+    };
+    v1::CollectorMessage { body: Some(body) }
+}
+
+impl From<Command> for v1::command::Body {
+    fn from(command: Command) -> Self {
+        match command {
+            Command::Sampling(sampling) => Self::Sampling(sampling.into()),
+            Command::Survey { paths, sources } => Self::Survey(v1::Survey { paths, sources }),
+            Command::OpenRunDirectory {
+                run_uid,
+                path,
+                make,
+            } => Self::OpenRunDirectory(v1::OpenRunDirectory {
+                run_uid,
+                path,
+                make: make == Make::IfMissing,
+            }),
+            Command::RemoveRunDirectory { run_uid, path } => {
+                Self::RemoveRunDirectory(v1::RemoveRunDirectory { run_uid, path })
+            }
+            Command::RemoveCell {
+                run_uid,
+                path,
+                cell,
+                task_index,
+            } => Self::RemoveCell(v1::RemoveCell {
+                run_uid,
+                path,
+                cell,
+                task_index,
+            }),
+            Command::Listen(listen) => Self::Listen(v1::Listen {
+                task_id: listen.task.0,
+                workload: listen.workload,
+                mode: listen.mode,
+                params_json: listen.params_json,
+                from_address: listen.from_address,
+                token: listen.token,
+            }),
+            Command::Prepare(prepare) => Self::Prepare(v1::Prepare {
+                task_id: prepare.task.0,
+                run_uid: prepare.run_uid,
+                workload: prepare.workload,
+                mode: prepare.mode,
+                params_json: prepare.params_json,
+                path: prepare.path,
+                cell: prepare.cell,
+                task_index: prepare.task_index,
+                tasks: prepare.tasks,
+                cache: prepare.cache,
+                peer_address: prepare.peer_address,
+                token: prepare.token,
+                lease_us: prepare.lease_us,
+            }),
+            Command::DropCaches { step } => Self::DropCaches(v1::DropCaches { step_id: step.0 }),
+            Command::Arm { task, start } => Self::Arm(v1::Arm {
+                task_id: task.0,
+                start_us: start.0,
+            }),
+            Command::AwaitEnd { task } => Self::AwaitEnd(v1::AwaitEnd { task_id: task.0 }),
+            Command::StopTask { task, reason } => Self::StopTask(v1::StopTask {
+                task_id: task.0,
+                reason,
+            }),
+            Command::ForgetTask { task } => Self::ForgetTask(v1::ForgetTask { task_id: task.0 }),
+            Command::Mark { at } => Self::Mark(v1::Mark {
+                at_us: at.map_or(0, |at| at.0),
+            }),
+        }
+    }
+}

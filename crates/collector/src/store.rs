@@ -1,0 +1,224 @@
+//! The database: opened and migrated once, written by one task, read through a pool that cannot write.
+//!
+//! Every write returns after its commit. The scheduler's words go in as plain structs (`rows`); telemetry goes in
+//! through a `Publisher`. Nothing outside this room and the reports names a table.
+
+mod agents;
+pub(crate) mod error;
+mod finish;
+pub(crate) mod live;
+mod lock;
+mod open;
+mod read;
+pub mod rows;
+mod runs;
+pub(crate) mod writer;
+
+pub use error::StoreError;
+pub use live::LiveInterval;
+pub use writer::GROUP_ROWS;
+
+use crate::ingest::Publisher;
+use crate::ingest::apply::Ingest;
+use crate::ingest::publisher::QUEUED_ROWS;
+use crate::model::{AgentId, HostId, MeshMicros};
+use rows::Anchor;
+use sqlx::sqlite::SqlitePool;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use tokio::sync::{Mutex, Semaphore, broadcast};
+use tokio::task::JoinHandle;
+use writer::WriterHandle;
+
+/// An open database. Cheap to clone; the last word is `close`.
+#[derive(Clone, Debug)]
+pub struct Store {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    path: PathBuf,
+    mesh_uid: String,
+    reader: SqlitePool,
+    writer: WriterHandle,
+    /// The writer's task and the one that makes figures again; taken at `close`.
+    tasks: Mutex<Vec<JoinHandle<()>>>,
+    rows: Arc<Semaphore>,
+    live: live::Live,
+    /// Figures of steps are made one step at a time.
+    reckoning: Mutex<()>,
+    /// The latest instant that the collector itself wrote.
+    newest: Arc<AtomicI64>,
+}
+
+impl Store {
+    /// Opens the database at `path`; makes it when there is none, brings an older one up to date.
+    pub async fn open(path: &Path) -> Result<Self, StoreError> {
+        let opened = open::open(path).await?;
+        let live = live::Live::new();
+        let ingest = Ingest::new(live.clone());
+        let (writer, task) =
+            WriterHandle::start(opened.writer, opened.options, opened.lock, ingest);
+        let store = Self {
+            shared: Arc::new(Shared {
+                path: opened.path,
+                mesh_uid: opened.mesh_uid,
+                reader: opened.reader,
+                writer,
+                tasks: Mutex::new(vec![task]),
+                rows: Arc::new(Semaphore::new(QUEUED_ROWS as usize)),
+                live,
+                reckoning: Mutex::new(()),
+                newest: Arc::new(AtomicI64::new(0)),
+            }),
+        };
+        if let Some(newest) = store.newest_instant().await? {
+            store.note(newest);
+        }
+        let rework = tokio::spawn(finish::rework(Arc::downgrade(&store.shared)));
+        store.shared.tasks.lock().await.push(rework);
+        Ok(store)
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.shared.path
+    }
+
+    /// Connections that cannot write. Keep what is read short: a snapshot that stays open keeps the WAL from shrinking.
+    pub fn reader(&self) -> &SqlitePool {
+        &self.shared.reader
+    }
+
+    /// Made with the database; tells one mesh from another.
+    pub fn mesh_uid(&self) -> &str {
+        &self.shared.mesh_uid
+    }
+
+    /// A session's way to store what its agent sends.
+    pub fn publisher(&self, agent: AgentId, host: HostId, net_namespace: String) -> Publisher {
+        Publisher::new(
+            self.shared.writer.clone(),
+            Arc::clone(&self.shared.rows),
+            Arc::clone(&self.shared.newest),
+            agent,
+            host,
+            net_namespace,
+        )
+    }
+
+    /// Every interval of operations as it is committed. Bounded: a receiver that lags loses the oldest.
+    pub fn live(&self) -> broadcast::Receiver<LiveInterval> {
+        self.shared.live.subscribe()
+    }
+
+    /// Resolves once everything up to `sequence` of the agent's spool is committed.
+    pub async fn stored(
+        &self,
+        agent: AgentId,
+        spool_id: &str,
+        sequence: u64,
+    ) -> Result<(), StoreError> {
+        let mut commits = self.shared.live.commits();
+        loop {
+            commits.mark_unchanged();
+            if self.position(agent, spool_id).await? >= sequence {
+                return Ok(());
+            }
+            commits.changed().await.map_err(|_| StoreError::Closed)?;
+        }
+    }
+
+    /// The latest instant in the database that the collector's own clock gave; `None` in a new one.
+    pub async fn newest_instant(&self) -> Result<Option<MeshMicros>, StoreError> {
+        sqlx::query_scalar::<_, Option<i64>>(
+            "SELECT max(at_us) FROM (
+                 SELECT max(last_seen_us) AS at_us FROM agents
+                 UNION ALL SELECT max(max(created_us, coalesce(started_us, 0), coalesce(ended_us, 0))) FROM runs
+                 UNION ALL SELECT max(max(coalesce(start_us, 0), coalesce(ended_us, 0))) FROM steps
+                 UNION ALL SELECT max(at_us) FROM cache_drops
+                 UNION ALL SELECT clock_mesh_us FROM meta)",
+        )
+        .fetch_one(self.reader())
+        .await
+        .map(|at| at.filter(|&at| at > 0).map(MeshMicros))
+        .map_err(StoreError::sql("tell its latest instant"))
+    }
+
+    /// The point at which mesh time was tied to this boot's clock, or that of an earlier boot.
+    pub async fn clock_anchor(&self) -> Result<Option<Anchor>, StoreError> {
+        let row: Option<(String, i64, i64)> = sqlx::query_as(
+            "SELECT clock_boot_id, clock_boottime_ns, clock_mesh_us FROM meta
+             WHERE clock_boot_id IS NOT NULL AND clock_boottime_ns IS NOT NULL AND clock_mesh_us IS NOT NULL",
+        )
+        .fetch_optional(self.reader())
+        .await
+        .map_err(StoreError::sql("tell its clock anchor"))?;
+        Ok(row.map(|(boot_id, boottime_ns, mesh_us)| Anchor {
+            boot_id,
+            boottime_ns,
+            mesh_us: MeshMicros(mesh_us),
+        }))
+    }
+
+    pub async fn set_clock_anchor(&self, anchor: Anchor) -> Result<(), StoreError> {
+        self.note(anchor.mesh_us);
+        self.write(anchor, |anchor, connection| {
+            Box::pin(async move {
+                sqlx::query(
+                    "UPDATE meta SET clock_boot_id = ?, clock_boottime_ns = ?, clock_mesh_us = ?",
+                )
+                .bind(anchor.boot_id.as_str())
+                .bind(anchor.boottime_ns)
+                .bind(anchor.mesh_us.0)
+                .execute(connection)
+                .await
+                .map(drop)
+                .map_err(StoreError::sql("keep the clock anchor"))
+            })
+        })
+        .await
+    }
+
+    /// Writes what is queued, refuses what comes later, and lets go of the file. Sessions should have ended before.
+    pub async fn close(&self) {
+        self.shared.writer.close();
+        let mut tasks = std::mem::take(&mut *self.shared.tasks.lock().await);
+        // Readers first, so that the writer's connection is the last one and takes the WAL with it.
+        let writer = (!tasks.is_empty()).then(|| tasks.remove(0));
+        for task in tasks {
+            ended(task.await);
+        }
+        self.shared.reader.close().await;
+        if let Some(writer) = writer {
+            ended(writer.await);
+        }
+    }
+
+    pub(crate) async fn write<D, T>(
+        &self,
+        data: D,
+        apply: writer::Apply<D, T>,
+    ) -> Result<T, StoreError>
+    where
+        D: Send + Sync + 'static,
+        T: Send + 'static,
+    {
+        self.shared.writer.write(data, apply).await
+    }
+
+    /// Remembers an instant that the collector's clock gave.
+    pub(crate) fn note(&self, at: MeshMicros) {
+        self.shared.newest.fetch_max(at.0, Ordering::Relaxed);
+    }
+}
+
+fn ended(task: Result<(), tokio::task::JoinError>) {
+    if let Err(error) = task {
+        tracing::error!(%error, "a task of the store ended early");
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,122 @@
+//! Agents and hosts: who attached, from where, and how far each spool is stored.
+
+use super::rows::{AgentRow, NewAgent};
+use super::{Store, StoreError};
+use crate::model::{AgentId, HostId, MeshMicros};
+use sqlx::sqlite::SqliteRow;
+use sqlx::{Row, SqliteConnection};
+
+impl Store {
+    /// Finds or makes the agent (by uid) and its host (by boot id and PID namespace), and keeps what they say now.
+    pub async fn attach_agent(&self, agent: NewAgent) -> Result<(AgentId, HostId), StoreError> {
+        self.note(agent.at);
+        self.write(agent, |agent, connection| {
+            Box::pin(attach(agent, connection))
+        })
+        .await
+    }
+
+    /// Keeps when an agent was last heard of.
+    pub async fn agent_seen(&self, agent: AgentId, at: MeshMicros) -> Result<(), StoreError> {
+        self.note(at);
+        self.write((agent, at), |(agent, at), connection| {
+            Box::pin(async move {
+                sqlx::query("UPDATE agents SET last_seen_us = max(last_seen_us, ?) WHERE id = ?")
+                    .bind(at.0)
+                    .bind(agent.0)
+                    .execute(connection)
+                    .await
+                    .map(drop)
+                    .map_err(StoreError::sql("keep when an agent was seen"))
+            })
+        })
+        .await
+    }
+
+    /// The last sequence stored of each spool that the agent ever wrote.
+    pub async fn spool_positions(&self, agent: AgentId) -> Result<Vec<(String, u64)>, StoreError> {
+        let rows: Vec<(String, i64)> =
+            sqlx::query_as("SELECT spool_id, last_sequence FROM spools WHERE agent_id = ?")
+                .bind(agent.0)
+                .fetch_all(self.reader())
+                .await
+                .map_err(StoreError::sql("tell the positions of an agent's spools"))?;
+        Ok(rows
+            .into_iter()
+            .map(|(spool, last)| (spool, last.unsigned_abs()))
+            .collect())
+    }
+
+    pub(super) async fn position(&self, agent: AgentId, spool_id: &str) -> Result<u64, StoreError> {
+        sqlx::query_scalar::<_, i64>(
+            "SELECT last_sequence FROM spools WHERE agent_id = ? AND spool_id = ?",
+        )
+        .bind(agent.0)
+        .bind(spool_id)
+        .fetch_optional(self.reader())
+        .await
+        .map(|last| last.unwrap_or(0).unsigned_abs())
+        .map_err(StoreError::sql("tell the position of a spool"))
+    }
+
+    /// Every agent that was ever attached, by name.
+    pub async fn agents(&self) -> Result<Vec<AgentRow>, StoreError> {
+        sqlx::query("SELECT * FROM agents ORDER BY name, id")
+            .try_map(agent_row)
+            .fetch_all(self.reader())
+            .await
+            .map_err(StoreError::sql("list the agents"))
+    }
+}
+
+fn agent_row(row: SqliteRow) -> Result<AgentRow, sqlx::Error> {
+    Ok(AgentRow {
+        id: AgentId(row.try_get("id")?),
+        uid: row.try_get("uid")?,
+        name: row.try_get("name")?,
+        host: HostId(row.try_get("host_id")?),
+        labels_json: row.try_get("labels")?,
+        version: row.try_get("version")?,
+        first_seen: MeshMicros(row.try_get("first_seen_us")?),
+        last_seen: MeshMicros(row.try_get("last_seen_us")?),
+    })
+}
+
+async fn attach(
+    agent: &NewAgent,
+    connection: &mut SqliteConnection,
+) -> Result<(AgentId, HostId), StoreError> {
+    let host: i64 = sqlx::query_scalar(
+        "INSERT INTO hosts (boot_id, pid_namespace, name, kernel, cpus, memory_bytes) VALUES (?, ?, ?, ?, ?, ?)
+         ON CONFLICT (boot_id, pid_namespace) DO UPDATE SET name = excluded.name, kernel = excluded.kernel,
+             cpus = excluded.cpus, memory_bytes = excluded.memory_bytes
+         RETURNING id",
+    )
+    .bind(agent.host.boot_id.as_str())
+    .bind(agent.host.pid_namespace.as_str())
+    .bind(agent.host.name.as_str())
+    .bind(agent.host.kernel.as_str())
+    .bind(agent.host.cpus)
+    .bind(agent.host.memory_bytes)
+    .fetch_one(&mut *connection)
+    .await
+    .map_err(StoreError::sql("keep a host"))?;
+    let id: i64 = sqlx::query_scalar(
+        "INSERT INTO agents (uid, name, host_id, labels, version, first_seen_us, last_seen_us)
+         VALUES (?, ?, ?, ?, ?, ?, ?)
+         ON CONFLICT (uid) DO UPDATE SET name = excluded.name, host_id = excluded.host_id, labels = excluded.labels,
+             version = excluded.version, last_seen_us = max(last_seen_us, excluded.last_seen_us)
+         RETURNING id",
+    )
+    .bind(agent.uid.as_str())
+    .bind(agent.name.as_str())
+    .bind(host)
+    .bind(agent.labels_json.as_str())
+    .bind(agent.version.as_str())
+    .bind(agent.at.0)
+    .bind(agent.at.0)
+    .fetch_one(&mut *connection)
+    .await
+    .map_err(StoreError::sql("keep an agent"))?;
+    Ok((AgentId(id), HostId(host)))
+}

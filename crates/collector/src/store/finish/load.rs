@@ -1,0 +1,181 @@
+//! What the sums of a step are made from, read through the pool that cannot write.
+
+use crate::ingest::tasks::{response, service};
+use crate::model::{StepId, TaskId, TaskState};
+use crate::results::{IntervalFacts, TaskFacts, histogram_of};
+use crate::store::error::StoreError;
+use benchmesh_workloads::histogram::Blob;
+use sqlx::sqlite::{SqlitePool, SqliteRow};
+use sqlx::{FromRow, Row};
+
+pub(super) struct StepFacts {
+    pub start_us: i64,
+    pub tasks: Vec<TaskFacts>,
+}
+
+pub(super) async fn stale_steps(reader: &SqlitePool) -> Result<Vec<StepId>, StoreError> {
+    sqlx::query_scalar::<_, i64>(
+        "SELECT id FROM steps WHERE stale_batches > 0 AND state IN ('done', 'failed', 'stopped') ORDER BY id",
+    )
+    .fetch_all(reader)
+    .await
+    .map(|ids| ids.into_iter().map(StepId).collect())
+    .map_err(StoreError::sql("look for steps with late data"))
+}
+
+pub(super) async fn stale_batches(reader: &SqlitePool, step: StepId) -> Result<i64, StoreError> {
+    sqlx::query_scalar("SELECT stale_batches FROM steps WHERE id = ?")
+        .bind(step.0)
+        .fetch_optional(reader)
+        .await
+        .map_err(StoreError::sql("read a step"))?
+        .ok_or_else(|| StoreError::NoSuch {
+            what: "step",
+            id: step.to_string(),
+        })
+}
+
+pub(super) async fn step(reader: &SqlitePool, step: StepId) -> Result<StepFacts, StoreError> {
+    let start_us: Option<i64> = sqlx::query_scalar("SELECT start_us FROM steps WHERE id = ?")
+        .bind(step.0)
+        .fetch_one(reader)
+        .await
+        .map_err(StoreError::sql("read a step"))?;
+    let tasks = sqlx::query(
+        "SELECT *, (SELECT max(at_us + span_us) FROM op_intervals WHERE task_id = tasks.id AND at_us >=
+             (SELECT max(at_us) FROM op_intervals WHERE task_id = tasks.id)) AS last_interval_us
+         FROM tasks WHERE step_id = ? ORDER BY task_index",
+    )
+    .bind(step.0)
+    .try_map(task_facts)
+    .fetch_all(reader)
+    .await
+    .map_err(StoreError::sql("read the tasks of a step"))?;
+    let start_us = start_us.or_else(|| tasks.iter().filter_map(|task| task.start_us).min());
+    Ok(StepFacts {
+        start_us: start_us.unwrap_or(0),
+        tasks: tasks
+            .into_iter()
+            .map(|mut task| {
+                // A task that was lost never told its start; it was armed for the step's.
+                if task.start_us.is_none() && task.last_interval_us.is_some() {
+                    task.start_us = start_us;
+                }
+                task
+            })
+            .collect(),
+    })
+}
+
+fn task_facts(row: SqliteRow) -> Result<TaskFacts, sqlx::Error> {
+    let state: String = row.try_get("state")?;
+    Ok(TaskFacts {
+        task: TaskId(row.try_get("id")?),
+        state: TaskState::parse(&state).ok_or_else(|| sqlx::Error::ColumnDecode {
+            index: "state".to_owned(),
+            source: format!("{state:?} is none of its words").into(),
+        })?,
+        workers: row.try_get("workers")?,
+        start_us: row.try_get("start_us")?,
+        skew_us: row.try_get("skew_us")?,
+        skew_error_us: row.try_get("skew_error_us")?,
+        first_done_us: row.try_get("first_done_us")?,
+        ended_us: row.try_get("ended_us")?,
+        wait_cpu_us: row.try_get("wait_cpu_us")?,
+        harness_ns_per_op: row.try_get("harness_ns_per_op")?,
+        last_interval_us: row.try_get("last_interval_us")?,
+    })
+}
+
+/// The first instant from `from` on at which any task of the step has an interval.
+pub(super) async fn next_instant(
+    reader: &SqlitePool,
+    step: StepId,
+    from: i64,
+) -> Result<Option<i64>, StoreError> {
+    sqlx::query_scalar(
+        "SELECT min((SELECT min(at_us) FROM op_intervals WHERE task_id = tasks.id AND at_us >= ?))
+         FROM tasks WHERE step_id = ?",
+    )
+    .bind(from)
+    .bind(step.0)
+    .fetch_one(reader)
+    .await
+    .map_err(StoreError::sql("look for the intervals of a step"))
+}
+
+/// An interval with its histograms still packed.
+pub(super) struct StoredInterval {
+    task: i64,
+    at_us: i64,
+    span_us: i64,
+    op: String,
+    ramp: bool,
+    ops: i64,
+    bytes: i64,
+    errors: i64,
+    in_flight: i64,
+    service: Blob,
+    response: Option<Blob>,
+}
+
+impl FromRow<'_, SqliteRow> for StoredInterval {
+    fn from_row(row: &SqliteRow) -> Result<Self, sqlx::Error> {
+        Ok(Self {
+            task: row.try_get("task_id")?,
+            at_us: row.try_get("at_us")?,
+            span_us: row.try_get("span_us")?,
+            op: row.try_get("op")?,
+            ramp: row.try_get("ramp")?,
+            ops: row.try_get("ops")?,
+            bytes: row.try_get("bytes")?,
+            errors: row.try_get("errors")?,
+            in_flight: row.try_get("in_flight")?,
+            service: service(row)?,
+            response: response(row)?,
+        })
+    }
+}
+
+impl StoredInterval {
+    pub(super) fn facts(self) -> Result<IntervalFacts, StoreError> {
+        let unpack = |blob: &Blob| {
+            histogram_of(blob).map_err(|error| StoreError::Sql {
+                doing: "read a histogram",
+                source: sqlx::Error::Decode(Box::new(error)),
+            })
+        };
+        Ok(IntervalFacts {
+            service: unpack(&self.service)?,
+            response: self.response.as_ref().map(unpack).transpose()?,
+            task: TaskId(self.task),
+            at_us: self.at_us,
+            span_us: self.span_us,
+            op: self.op,
+            ramp: self.ramp,
+            ops: self.ops,
+            bytes: self.bytes,
+            errors: self.errors,
+            in_flight: self.in_flight,
+        })
+    }
+}
+
+/// Intervals that begin in `from..until`, by time.
+pub(super) async fn intervals(
+    reader: &SqlitePool,
+    step: StepId,
+    from: i64,
+    until: i64,
+) -> Result<Vec<StoredInterval>, StoreError> {
+    sqlx::query_as(
+        "SELECT i.* FROM tasks AS t CROSS JOIN op_intervals AS i ON i.task_id = t.id
+         WHERE t.step_id = ? AND i.at_us >= ? AND i.at_us < ? ORDER BY i.at_us",
+    )
+    .bind(step.0)
+    .bind(from)
+    .bind(until)
+    .fetch_all(reader)
+    .await
+    .map_err(StoreError::sql("read the intervals of a step"))
+}

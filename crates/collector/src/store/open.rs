@@ -1,0 +1,284 @@
+//! Opening the database: every way it can be unusable is told apart before the first row is read.
+//!
+//! Order: the path, the lock, the file's first bytes, its application id and schema, the migrations. Nothing is changed
+//! in a file that is not ours or that a newer benchmesh wrote.
+
+use super::error::{StoreError, Trouble};
+use super::lock::{Lock, refused};
+use sqlx::migrate::{MigrateError, Migrator};
+use sqlx::sqlite::{
+    SqliteAutoVacuum, SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions,
+    SqliteSynchronous,
+};
+use sqlx::{ConnectOptions, Connection, SqliteConnection};
+use std::fs::OpenOptions;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+static MIGRATIONS: Migrator = sqlx::migrate!("./migrations");
+
+/// `PRAGMA application_id` of our databases: the letters "bmsh".
+const APPLICATION_ID: i64 = 0x626d_7368;
+const MAGIC: &[u8; 16] = b"SQLite format 3\0";
+const PAGE_BYTES: u32 = 4096;
+/// A checkpoint or a reader's snapshot can hold the lock for a moment, never for long.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
+/// The WAL is copied into the database from 16 MiB on, and its file is cut back to that once it was larger.
+const WAL_PAGES: u32 = 4096;
+const WAL_LIMIT_BYTES: u32 = 16 << 20;
+/// Room for the pages that the newest samples of a thousand daemons touch.
+const WRITER_CACHE_KIB: u32 = 16 << 10;
+/// The power-of-two insert statements of every table, and the scheduler's.
+const WRITER_STATEMENTS: usize = 256;
+const READERS: u32 = 4;
+const READER_CACHE_KIB: u32 = 64 << 10;
+
+/// Everything that an open database consists of.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub path: PathBuf,
+    pub writer: SqliteConnection,
+    pub options: SqliteConnectOptions,
+    pub reader: SqlitePool,
+    pub mesh_uid: String,
+    pub lock: Lock,
+}
+
+pub(crate) async fn open(path: &Path) -> Result<Opened, StoreError> {
+    check_path(path)?;
+    let lock = Lock::take(path)?;
+    if check_file(path)? == Found::Database {
+        check_owner(path).await?;
+    }
+    let options = writer_options(path);
+    let mut writer = options.connect().await.map_err(|e| told(path, e))?;
+    mark(path, &mut writer).await?;
+    migrate(path, &mut writer).await?;
+    let mesh_uid = mesh_uid(path, &mut writer).await?;
+    let reader = SqlitePoolOptions::new()
+        .max_connections(READERS)
+        .min_connections(0)
+        .connect_lazy_with(reader_options(path));
+    Ok(Opened {
+        path: path.to_owned(),
+        writer,
+        options,
+        reader,
+        mesh_uid,
+        lock,
+    })
+}
+
+fn check_path(path: &Path) -> Result<(), StoreError> {
+    if path.is_dir() {
+        return Err(StoreError::IsDirectory {
+            path: path.to_owned(),
+        });
+    }
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() && !parent.is_dir() => {
+            Err(StoreError::NoDirectory {
+                directory: parent.to_owned(),
+            })
+        }
+        _ => Ok(()),
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Found {
+    Nothing,
+    Database,
+}
+
+/// Looks at an existing file before SQLite does: it must be writable, and empty or a database.
+fn check_file(path: &Path) -> Result<Found, StoreError> {
+    let mut file = match OpenOptions::new().read(true).write(true).open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            return Ok(Found::Nothing);
+        }
+        Err(source) => return Err(refused(path, source)),
+    };
+    let mut head = Vec::with_capacity(MAGIC.len());
+    file.by_ref()
+        .take(MAGIC.len() as u64)
+        .read_to_end(&mut head)
+        .map_err(|source| refused(path, source))?;
+    match head.as_slice() {
+        [] => Ok(Found::Nothing),
+        head if head == MAGIC => Ok(Found::Database),
+        _ => Err(StoreError::NotADatabase {
+            path: path.to_owned(),
+        }),
+    }
+}
+
+fn writer_options(path: &Path) -> SqliteConnectOptions {
+    SqliteConnectOptions::new()
+        .filename(path)
+        .create_if_missing(true)
+        .page_size(PAGE_BYTES)
+        .auto_vacuum(SqliteAutoVacuum::Incremental)
+        .journal_mode(SqliteJournalMode::Wal)
+        .synchronous(SqliteSynchronous::Full)
+        .foreign_keys(true)
+        .busy_timeout(BUSY_TIMEOUT)
+        .pragma("cache_size", format!("-{WRITER_CACHE_KIB}"))
+        .pragma("wal_autocheckpoint", WAL_PAGES.to_string())
+        .pragma("journal_size_limit", WAL_LIMIT_BYTES.to_string())
+        .statement_cache_capacity(WRITER_STATEMENTS)
+        .thread_name(|_| "store-writer".to_owned())
+        .disable_statement_logging()
+}
+
+fn reader_options(path: &Path) -> SqliteConnectOptions {
+    SqliteConnectOptions::new()
+        .filename(path)
+        .read_only(true)
+        .foreign_keys(true)
+        .busy_timeout(BUSY_TIMEOUT)
+        .pragma("cache_size", format!("-{READER_CACHE_KIB}"))
+        .pragma("query_only", "ON")
+        .thread_name(|id| format!("store-reader-{id}"))
+        .disable_statement_logging()
+}
+
+/// Refuses another program's database and one that a newer benchmesh wrote, without a change to either.
+async fn check_owner(path: &Path) -> Result<(), StoreError> {
+    let told = |e| told(path, e);
+    let mut looking = SqliteConnectOptions::new()
+        .filename(path)
+        .read_only(true)
+        .busy_timeout(BUSY_TIMEOUT)
+        .disable_statement_logging()
+        .connect()
+        .await
+        .map_err(told)?;
+    let id = number(&mut looking, "PRAGMA application_id")
+        .await
+        .map_err(told)?;
+    let tables = number(&mut looking, "SELECT count(*) FROM sqlite_master")
+        .await
+        .map_err(told)?;
+    let migrated = number(
+        &mut looking,
+        "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = '_sqlx_migrations'",
+    )
+    .await
+    .map_err(told)?;
+    let found = match migrated {
+        0 => 0,
+        _ => number(
+            &mut looking,
+            "SELECT coalesce(max(version), 0) FROM _sqlx_migrations",
+        )
+        .await
+        .map_err(told)?,
+    };
+    looking.close().await.map_err(told)?;
+    let path = path.to_owned();
+    let known = newest_schema();
+    if id != APPLICATION_ID && (id != 0 || tables > 0) {
+        return Err(StoreError::ForeignDatabase { path });
+    }
+    if found > known {
+        return Err(StoreError::NewerSchema { path, found, known });
+    }
+    Ok(())
+}
+
+async fn number(connection: &mut SqliteConnection, sql: &'static str) -> Result<i64, sqlx::Error> {
+    sqlx::query_scalar(sql).fetch_one(connection).await
+}
+
+/// So that `file` and we know whose database it is.
+async fn mark(path: &Path, writer: &mut SqliteConnection) -> Result<(), StoreError> {
+    sqlx::query("PRAGMA application_id = 1651340136")
+        .execute(writer)
+        .await
+        .map(drop)
+        .map_err(|e| told(path, e))
+}
+
+fn newest_schema() -> i64 {
+    MIGRATIONS.iter().map(|m| m.version).max().unwrap_or(0)
+}
+
+async fn migrate(path: &Path, writer: &mut SqliteConnection) -> Result<(), StoreError> {
+    MIGRATIONS.run(writer).await.map_err(|error| match error {
+        MigrateError::Execute(source) | MigrateError::ExecuteMigration(source, _) => {
+            told(path, source)
+        }
+        MigrateError::VersionMismatch(version) | MigrateError::Dirty(version) => {
+            StoreError::AlteredSchema {
+                path: path.to_owned(),
+                version,
+            }
+        }
+        other => StoreError::Sql {
+            doing: "bring its schema up to date",
+            source: sqlx::Error::Migrate(Box::new(other)),
+        },
+    })
+}
+
+async fn mesh_uid(path: &Path, writer: &mut SqliteConnection) -> Result<String, StoreError> {
+    sqlx::query(
+        "INSERT INTO meta (id, mesh_uid, created_us, version)
+         VALUES (1, ?, CAST(unixepoch('subsec') * 1e6 AS INTEGER), ?) ON CONFLICT (id) DO NOTHING",
+    )
+    .bind(uuid::Uuid::new_v4().to_string())
+    .bind(env!("CARGO_PKG_VERSION"))
+    .execute(&mut *writer)
+    .await
+    .map_err(|e| told(path, e))?;
+    sqlx::query_scalar("SELECT mesh_uid FROM meta WHERE id = 1")
+        .fetch_one(&mut *writer)
+        .await
+        .map_err(|e| told(path, e))
+}
+
+/// SQLite's code as a sentence about the file.
+fn told(path: &Path, error: sqlx::Error) -> StoreError {
+    let path = path.to_owned();
+    let io = |kind| std::io::Error::new(kind, error.to_string());
+    match Trouble::of(&error) {
+        Trouble::Full => StoreError::Full { path },
+        Trouble::ReadOnly | Trouble::CannotOpen => StoreError::ReadOnly {
+            path,
+            source: io(std::io::ErrorKind::PermissionDenied),
+        },
+        Trouble::Io => {
+            if is_full(&path) {
+                StoreError::Full { path }
+            } else {
+                StoreError::Open {
+                    path,
+                    source: io(std::io::ErrorKind::Other),
+                }
+            }
+        }
+        Trouble::NotADatabase => StoreError::NotADatabase { path },
+        Trouble::Corrupt => StoreError::Damaged {
+            path,
+            source: error,
+        },
+        Trouble::Busy => StoreError::InUse { path, holder: None },
+        Trouble::Connection | Trouble::Rows => StoreError::Sql {
+            doing: "be opened",
+            source: error,
+        },
+    }
+}
+
+/// SQLite reports some writes that found no room as plain I/O errors; the file system knows.
+fn is_full(path: &Path) -> bool {
+    let directory = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    rustix::fs::statvfs(directory)
+        .is_ok_and(|fs| fs.f_bavail.saturating_mul(fs.f_frsize) < u64::from(PAGE_BYTES) * 64)
+}

@@ -1,0 +1,173 @@
+//! Runs, steps and tasks read back: what the scheduler needs after a restart, and the services for their lists.
+
+use super::rows::{RunRow, StepRow, TaskRow};
+use super::{Store, StoreError};
+use crate::model::{AgentId, MeshMicros, RunId, RunState, StepId, StepState, TaskId, TaskState};
+use sqlx::Row;
+use sqlx::sqlite::SqliteRow;
+
+impl Store {
+    /// Queued and running runs, oldest first.
+    pub async fn unfinished_runs(&self) -> Result<Vec<RunRow>, StoreError> {
+        sqlx::query("SELECT * FROM runs WHERE state IN ('queued', 'running') ORDER BY id")
+            .try_map(run_row)
+            .fetch_all(self.reader())
+            .await
+            .map_err(StoreError::sql("list the unfinished runs"))
+    }
+
+    /// The newest runs first.
+    pub async fn runs(&self, limit: u32) -> Result<Vec<RunRow>, StoreError> {
+        sqlx::query("SELECT * FROM runs ORDER BY id DESC LIMIT ?")
+            .bind(limit)
+            .try_map(run_row)
+            .fetch_all(self.reader())
+            .await
+            .map_err(StoreError::sql("list the runs"))
+    }
+
+    pub async fn run(&self, run: RunId) -> Result<RunRow, StoreError> {
+        self.find_run(&run.to_string()).await
+    }
+
+    /// The run that a person means by an id, a uid or a name (the newest of that name); empty: the newest.
+    pub async fn find_run(&self, wanted: &str) -> Result<RunRow, StoreError> {
+        let number: Option<i64> = wanted.parse().ok();
+        let found = if wanted.is_empty() {
+            sqlx::query("SELECT * FROM runs ORDER BY id DESC LIMIT 1")
+        } else {
+            sqlx::query(
+                "SELECT * FROM runs WHERE id = ? OR uid = ? OR name = ?
+                 ORDER BY id = ? DESC, uid = ? DESC, id DESC LIMIT 1",
+            )
+            .bind(number)
+            .bind(wanted)
+            .bind(wanted)
+            .bind(number)
+            .bind(wanted)
+        };
+        found
+            .try_map(run_row)
+            .fetch_optional(self.reader())
+            .await
+            .map_err(StoreError::sql("look for a run"))?
+            .ok_or_else(|| StoreError::NoSuch {
+                what: "run",
+                id: wanted.to_owned(),
+            })
+    }
+
+    /// The newest attempt of each step, in order.
+    pub async fn steps(&self, run: RunId) -> Result<Vec<StepRow>, StoreError> {
+        sqlx::query(
+            "SELECT * FROM steps AS s WHERE run_id = ? AND attempt =
+                 (SELECT max(attempt) FROM steps WHERE run_id = s.run_id AND ordinal = s.ordinal)
+             ORDER BY ordinal",
+        )
+        .bind(run.0)
+        .try_map(step_row)
+        .fetch_all(self.reader())
+        .await
+        .map_err(StoreError::sql("list the steps of a run"))
+    }
+
+    pub async fn step(&self, step: StepId) -> Result<StepRow, StoreError> {
+        sqlx::query("SELECT * FROM steps WHERE id = ?")
+            .bind(step.0)
+            .try_map(step_row)
+            .fetch_optional(self.reader())
+            .await
+            .map_err(StoreError::sql("read a step"))?
+            .ok_or_else(|| StoreError::NoSuch {
+                what: "step",
+                id: step.to_string(),
+            })
+    }
+
+    /// The tasks of a step, by index.
+    pub async fn tasks(&self, step: StepId) -> Result<Vec<TaskRow>, StoreError> {
+        sqlx::query("SELECT * FROM tasks WHERE step_id = ? ORDER BY task_index")
+            .bind(step.0)
+            .try_map(task_row)
+            .fetch_all(self.reader())
+            .await
+            .map_err(StoreError::sql("list the tasks of a step"))
+    }
+}
+
+pub(super) fn run_row(row: SqliteRow) -> Result<RunRow, sqlx::Error> {
+    Ok(RunRow {
+        id: RunId(row.try_get("id")?),
+        uid: row.try_get("uid")?,
+        name: row.try_get("name")?,
+        plan_text: row.try_get("plan")?,
+        agents_json: row.try_get("agents")?,
+        state: word(&row, "state", RunState::parse)?,
+        partial: row.try_get("partial")?,
+        reason: row.try_get("reason")?,
+        created: MeshMicros(row.try_get("created_us")?),
+        started: instant(&row, "started_us")?,
+        ended: instant(&row, "ended_us")?,
+        version: row.try_get("version")?,
+    })
+}
+
+fn step_row(row: SqliteRow) -> Result<StepRow, sqlx::Error> {
+    Ok(StepRow {
+        id: StepId(row.try_get("id")?),
+        run: RunId(row.try_get("run_id")?),
+        ordinal: row.try_get("ordinal")?,
+        repeat: row.try_get("repeat")?,
+        attempt: row.try_get("attempt")?,
+        phase: row.try_get("phase")?,
+        cell: row.try_get("cell")?,
+        target: row.try_get("target")?,
+        system: row.try_get("system")?,
+        workload: row.try_get("workload")?,
+        mode: row.try_get("mode")?,
+        params_json: row.try_get("params")?,
+        clients: row.try_get("clients")?,
+        cache: row.try_get("cache")?,
+        state: word(&row, "state", StepState::parse)?,
+        partial: row.try_get("partial")?,
+        flags_json: row.try_get("flags")?,
+        reason: row.try_get("reason")?,
+        start: instant(&row, "start_us")?,
+        ended: instant(&row, "ended_us")?,
+    })
+}
+
+fn task_row(row: SqliteRow) -> Result<TaskRow, sqlx::Error> {
+    Ok(TaskRow {
+        id: TaskId(row.try_get("id")?),
+        step: StepId(row.try_get("step_id")?),
+        task_index: row.try_get("task_index")?,
+        agent: AgentId(row.try_get("agent_id")?),
+        peer: row.try_get::<Option<i64>, _>("peer_agent_id")?.map(AgentId),
+        state: word(&row, "state", TaskState::parse)?,
+        workers: row.try_get("workers")?,
+        start: instant(&row, "start_us")?,
+        skew_us: row.try_get("skew_us")?,
+        skew_error_us: row.try_get("skew_error_us")?,
+        first_done: instant(&row, "first_done_us")?,
+        ended: instant(&row, "ended_us")?,
+        cpu_user_us: row.try_get("cpu_user_us")?,
+        cpu_system_us: row.try_get("cpu_system_us")?,
+        wait_cpu_us: row.try_get("wait_cpu_us")?,
+        harness_ns_per_op: row.try_get("harness_ns_per_op")?,
+        error: row.try_get("error")?,
+    })
+}
+
+fn instant(row: &SqliteRow, column: &str) -> Result<Option<MeshMicros>, sqlx::Error> {
+    Ok(row.try_get::<Option<i64>, _>(column)?.map(MeshMicros))
+}
+
+/// A word that someone changed by hand is an error of its column, never a guess.
+fn word<T>(row: &SqliteRow, column: &str, parse: fn(&str) -> Option<T>) -> Result<T, sqlx::Error> {
+    let found: String = row.try_get(column)?;
+    parse(&found).ok_or_else(|| sqlx::Error::ColumnDecode {
+        index: column.to_owned(),
+        source: format!("{found:?} is none of its words").into(),
+    })
+}

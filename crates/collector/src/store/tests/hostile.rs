@@ -1,0 +1,310 @@
+//! Batches that are wrong on purpose: refused with a reason, nothing of them stored, nobody else disturbed.
+
+use super::{Mesh, S, T0, batch, interval, new_step, sample, seen, send, task_end};
+use crate::ingest::{Batch, IngestError};
+use crate::model::{MeshMicros, RunId, Severity};
+use crate::store::StoreError;
+use benchmesh_proto::v1 as proto;
+use proptest::prelude::*;
+
+async fn rows(mesh: &Mesh) -> i64 {
+    mesh.number(
+        "SELECT (SELECT count(*) FROM daemons) + (SELECT count(*) FROM daemon_samples)
+             + (SELECT count(*) FROM op_intervals) + (SELECT count(*) FROM events) + (SELECT count(*) FROM spools)",
+    )
+    .await
+}
+
+#[tokio::test]
+async fn foreign_rows_refuse_the_whole_batch() {
+    let mesh = Mesh::new().await;
+    let (publisher, agent, _) = mesh.publisher("a").await;
+    let (other, ..) = mesh.publisher("b").await;
+    let run = mesh.run("u").await;
+    let (_, tasks) = mesh
+        .step(run, new_step(0, "files", "create"), &[agent])
+        .await;
+
+    let mut foreign = batch("s", 1);
+    foreign.daemons = vec![seen(1, "ceph-osd", T0)];
+    foreign.daemon_samples = vec![sample(1, T0, 1, 1)];
+    foreign.op_intervals = vec![interval(tasks[0], T0, "create", 1, 1)];
+    let refused = send(&other, foreign.clone()).await;
+    let task_id = tasks[0].0;
+    assert_eq!(refused, Err(IngestError::ForeignTask { task_id }));
+
+    let mut ended = batch("s", 1);
+    ended.task_ends = vec![task_end(tasks[0], 0, T0 + S)];
+    assert!(send(&other, ended).await.is_err());
+
+    let mut unknown = batch("s", 1);
+    unknown.daemon_samples = vec![sample(9, T0, 1, 1)];
+    let refused = send(&publisher, unknown).await;
+    let expected = IngestError::UnknownDaemon {
+        pid: 9,
+        start_ticks: 1009,
+    };
+    assert_eq!(refused, Err(expected));
+
+    let mut stray = batch("s", 1);
+    stray.events = vec![crate::ingest::batch::AgentEvent {
+        at: MeshMicros(T0),
+        run: Some(RunId(77)),
+        step: None,
+        severity: Severity::Info,
+        kind: "note".to_owned(),
+        message: String::new(),
+        detail_json: None,
+    }];
+    assert_eq!(
+        send(&publisher, stray).await,
+        Err(IngestError::UnknownRun { run_id: 77 })
+    );
+
+    let mut ahead = batch("s", 1);
+    ahead.newest_us = i64::MAX / 4;
+    let refused = send(&publisher, ahead).await;
+    assert!(
+        matches!(refused, Err(IngestError::FromTheFuture { .. })),
+        "{refused:?}"
+    );
+
+    assert_eq!(
+        rows(&mesh).await,
+        0,
+        "something of a refused batch was stored"
+    );
+    assert_eq!(send(&publisher, foreign).await, Ok(1));
+}
+
+/// A row that only the database itself refuses spoils its own batch and none of those in the same transaction.
+#[tokio::test]
+async fn a_poisoned_batch_stands_alone() {
+    let mesh = Mesh::new().await;
+    mesh.store
+        .write((), |(), connection| {
+            Box::pin(async move {
+                sqlx::query(
+                    "CREATE TRIGGER poison BEFORE INSERT ON daemon_samples WHEN NEW.rss_bytes = 666
+                     BEGIN SELECT RAISE(ABORT, 'poison'); END",
+                )
+                .execute(connection)
+                .await
+                .map(drop)
+                .map_err(StoreError::sql("make a trigger"))
+            })
+        })
+        .await
+        .unwrap();
+    let mut publishers = Vec::new();
+    for name in ["a", "b", "c", "d"] {
+        publishers.push(mesh.publisher(name).await.0);
+    }
+    let mut receipts = Vec::new();
+    for round in 1..=5_u64 {
+        for (index, publisher) in publishers.iter().enumerate() {
+            let mut one = batch("s", round);
+            let poisoned = index == 2 && round == 3;
+            one.daemons = vec![seen(round as i32, "ceph-osd", T0)];
+            one.daemon_samples = (0..10)
+                .map(|at| {
+                    sample(
+                        round as i32,
+                        T0 + at,
+                        1,
+                        if poisoned && at == 9 { 666 } else { 1 },
+                    )
+                })
+                .collect();
+            let receipt = publisher.submit(one).await.unwrap();
+            receipts.push((index, round, receipt));
+        }
+    }
+    for (index, round, receipt) in receipts {
+        let outcome = receipt.await;
+        match (index, round) {
+            (2, 3) => assert!(
+                matches!(&outcome, Err(IngestError::Refused { why }) if why.contains("poison")),
+                "{outcome:?}"
+            ),
+            (2, 4..) => assert!(
+                matches!(outcome, Err(IngestError::Hole { .. })),
+                "{outcome:?}"
+            ),
+            _ => assert!(outcome.is_ok(), "{index} {round}: {outcome:?}"),
+        }
+    }
+    let stored = mesh.number("SELECT count(*) FROM daemon_samples").await;
+    assert_eq!(stored, (5 * 3 + 2) * 10);
+    assert_eq!(mesh.number("SELECT count(*) FROM daemons").await, 5 * 3 + 2);
+    mesh.assert_sound().await;
+}
+
+fn some_i64() -> impl Strategy<Value = i64> {
+    prop_oneof![
+        4 => T0..T0 + 60 * S,
+        2 => 0..100_i64,
+        1 => any::<i64>(),
+        1 => Just(-1),
+        1 => Just(i64::MAX),
+        1 => Just(i64::MIN),
+    ]
+}
+
+fn some_u64() -> impl Strategy<Value = u64> {
+    prop_oneof![4 => 0..100_u64, 1 => any::<u64>(), 1 => Just(u64::MAX)]
+}
+
+fn some_text() -> impl Strategy<Value = String> {
+    prop_oneof![
+        4 => Just("create".to_owned()),
+        1 => Just(String::new()),
+        1 => Just("a\0b".to_owned()),
+        1 => Just("x".repeat(40_000)),
+        1 => any::<String>(),
+    ]
+}
+
+prop_compose! {
+    fn some_distribution()(
+        histogram in prop_oneof![
+            Just(Vec::new()),
+            prop::collection::vec(any::<u8>(), 0..200),
+            Just(benchmesh_workloads::histogram::Histogram::new().to_v2_deflate()),
+        ],
+        count in some_u64(),
+        sum_ns in any::<f64>(),
+        min_ns in some_u64(),
+        max_ns in some_u64(),
+    ) -> proto::Distribution {
+        proto::Distribution { histogram, count, sum_ns, sum_squares_ns2: sum_ns, min_ns, max_ns, saturated: 0 }
+    }
+}
+
+prop_compose! {
+    fn some_interval()(
+        task_id in prop_oneof![3 => 1..3_i64, 1 => some_i64()],
+        at_us in some_i64(),
+        span_us in some_i64(),
+        op in some_text(),
+        ops in some_u64(),
+        service in prop::option::of(some_distribution()),
+    ) -> proto::OpInterval {
+        proto::OpInterval {
+            task_id, at_us, span_us, op, ramp: false, ops, bytes: ops, errors: ops, in_flight: 0, service,
+            response: None,
+        }
+    }
+}
+
+prop_compose! {
+    fn some_samples()(
+        rows in prop::collection::vec((0..4_i32, some_i64(), some_i64()), 0..6),
+        short in prop::bool::weighted(0.2),
+    ) -> proto::DaemonSamples {
+        let column = |pick: fn(&(i32, i64, i64)) -> i64| rows.iter().map(pick).collect::<Vec<_>>();
+        let mut samples = proto::DaemonSamples {
+            pid: rows.iter().map(|row| row.0).collect(),
+            start_ticks: rows.iter().map(|row| row.0.unsigned_abs().into()).collect(),
+            at_us: column(|row| row.1),
+            cpu_user_us: column(|row| row.2),
+            cpu_system_us: column(|row| row.2),
+            rss_bytes: column(|row| row.2),
+            vsz_bytes: column(|_| 1),
+            threads: column(|_| 1),
+            fds: column(|_| -1),
+            read_bytes: column(|row| row.2),
+            write_bytes: column(|_| -1),
+            vol_ctx: column(|_| 1),
+            invol_ctx: column(|_| 1),
+            minor_faults: column(|_| 1),
+            major_faults: column(|_| 1),
+        };
+        if short {
+            samples.major_faults.pop();
+        }
+        samples
+    }
+}
+
+prop_compose! {
+    fn some_batch()(
+        first_sequence in prop_oneof![3 => Just(1_u64), 1 => some_u64()],
+        sequence in prop_oneof![3 => Just(1_u64), 1 => some_u64()],
+        spool_id in prop_oneof![3 => Just("s".to_owned()), 1 => some_text()],
+        op_intervals in prop::collection::vec(some_interval(), 0..2),
+        daemons in prop::collection::vec((0..3_i32, some_text(), some_i64()), 0..3),
+        daemon_samples in prop::option::of(some_samples()),
+        events in prop::collection::vec((some_text(), some_text(), some_i64()), 0..2),
+        at_us in some_i64(),
+    ) -> proto::Batch {
+        proto::Batch {
+            spool_id,
+            first_sequence,
+            sequence,
+            op_intervals,
+            daemons: daemons.into_iter().map(|(pid, name, at_us)| proto::DaemonSeen {
+                pid, start_ticks: pid.unsigned_abs().into(), instance: name.clone(), cmdline: name.clone(), name,
+                at_us, ended: false,
+            }).collect(),
+            daemon_samples,
+            host_samples: Vec::new(),
+            disk_samples: vec![proto::DiskSample { at_us, disk: "sda".to_owned(), ..Default::default() }],
+            net_samples: Vec::new(),
+            clock_offsets: vec![proto::ClockOffset { at_us, ..Default::default() }],
+            events: events.into_iter().map(|(kind, message, run_id)| proto::Event {
+                at_us, run_id, step_id: 0, severity: "info".to_owned(), kind, detail_json: message.clone(), message,
+            }).collect(),
+            losses: Vec::new(),
+            task_ends: Vec::new(),
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn hostile_batches_harm_nobody(hostile in prop::collection::vec(some_batch(), 1..12)) {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        runtime.block_on(async {
+            let mesh = Mesh::new().await;
+            let (bad, bad_agent, bad_host) = mesh.publisher("bad").await;
+            let (good, ..) = mesh.publisher("good").await;
+            let run = mesh.run("u").await;
+            mesh.step(run, new_step(0, "files", "create"), &[bad_agent]).await;
+            let mut receipts = Vec::new();
+            let mut stored_bad = 0;
+            for (number, wire) in (1..).zip(hostile) {
+                let ours = mesh.store.publisher(bad_agent, bad_host, String::new());
+                if let Ok(batch) = Batch::try_from(wire)
+                    && let Ok(receipt) = ours.submit(batch).await
+                {
+                    stored_bad += 1;
+                    receipts.push((false, receipt));
+                }
+                let mut one = batch("s", number);
+                one.daemons = vec![seen(1, "ceph-osd", T0)];
+                one.daemon_samples = vec![sample(1, T0 + i64::try_from(number).unwrap(), 1, 1)];
+                receipts.push((true, good.submit(one).await.unwrap()));
+            }
+            let good_ones = receipts.iter().filter(|(good, _)| *good).count();
+            for (is_good, receipt) in receipts {
+                let outcome = receipt.await;
+                assert!(outcome.is_ok() || !is_good, "{outcome:?}");
+            }
+            assert!(stored_bad <= 12);
+            let stored: i64 = sqlx::query_scalar(
+                "SELECT count(*) FROM daemon_samples JOIN daemons ON id = daemon_id WHERE name = 'ceph-osd' AND pid = 1
+                 AND start_ticks = 1001",
+            )
+            .fetch_one(mesh.store.reader())
+            .await
+            .unwrap();
+            assert_eq!(usize::try_from(stored).unwrap(), good_ones);
+            mesh.assert_sound().await;
+            drop(bad);
+            mesh.store.close().await;
+        });
+    }
+}

@@ -1,0 +1,126 @@
+//! A step's figures, made at its end and again when late data arrive.
+
+use super::{Mesh, S, T0, batch, interval, new_step, send, task_end};
+use crate::results::{Flag, Headline};
+use std::time::{Duration, Instant};
+
+#[tokio::test]
+async fn two_tasks_are_summed_over_the_window_that_both_were_active_in() {
+    let mesh = Mesh::new().await;
+    let (a, agent_a, _) = mesh.publisher("a").await;
+    let (b, agent_b, _) = mesh.publisher("b").await;
+    let run = mesh.run("u").await;
+    let (step, tasks) = mesh
+        .step(run, new_step(0, "files", "create"), &[agent_a, agent_b])
+        .await;
+    for (publisher, task, seconds) in [(&a, tasks[0], 4), (&b, tasks[1], 6)] {
+        let mut all = batch("s", 1);
+        all.op_intervals = (0..seconds)
+            .map(|second| interval(task, T0 + second * S, "create", 100, 1000))
+            .collect();
+        all.task_ends = vec![task_end(task, 0, T0 + seconds * S)];
+        send(publisher, all).await.unwrap();
+    }
+    let results = mesh.finish(step, T0 + 7 * S).await;
+    let create = &results.ops[0];
+    assert_eq!((create.ops, create.tasks), (1000, 2));
+    assert_eq!(create.headline, Headline::Window);
+    assert_eq!(create.window_us, Some(4 * S));
+    assert_eq!(create.ops_per_s, Some(200.0));
+    assert_eq!(create.last_done_ops_per_s, Some(1000.0 / 6.0));
+    let grid: Vec<(i64, i64)> =
+        sqlx::query_as("SELECT at_us, ops FROM step_intervals ORDER BY at_us")
+            .fetch_all(mesh.store.reader())
+            .await
+            .unwrap();
+    let expected: Vec<(i64, i64)> = [200, 200, 200, 200, 100, 100]
+        .into_iter()
+        .zip(0..)
+        .map(|(ops, second)| (T0 + second * S, ops))
+        .collect();
+    assert_eq!(grid, expected);
+    mesh.assert_sound().await;
+}
+
+#[tokio::test]
+async fn data_that_come_after_the_end_are_worked_in() {
+    let mut mesh = Mesh::new().await;
+    let (publisher, agent, host) = mesh.publisher("a").await;
+    let run = mesh.run("u").await;
+    let (step, tasks) = mesh
+        .step(run, new_step(0, "files", "create"), &[agent])
+        .await;
+    let mut first = batch("s", 1);
+    first.op_intervals = vec![interval(tasks[0], T0, "create", 10, 1000)];
+    send(&publisher, first).await.unwrap();
+    let early = mesh.finish(step, T0 + 5 * S).await;
+    assert!(early.flags.contains(&Flag::Partial), "{:?}", early.flags);
+    assert_eq!(early.ops[0].ops, 10);
+
+    let mut late = batch("s", 2);
+    late.op_intervals = vec![interval(tasks[0], T0 + S, "create", 7, 9_000_000)];
+    late.task_ends = vec![task_end(tasks[0], 0, T0 + 2 * S)];
+    send(&publisher, late).await.unwrap();
+    wait_for_ops(&mesh, 17).await;
+    assert_eq!(
+        mesh.number("SELECT max_ns FROM step_results").await,
+        9_000_000
+    );
+    assert_eq!(mesh.number("SELECT count(*) FROM step_intervals").await, 2);
+    assert_eq!(mesh.number("SELECT stale_batches FROM steps").await, 0);
+
+    // What a crash left undone is done when the database is opened again.
+    mesh.store
+        .write(step, |step, connection| {
+            Box::pin(async move {
+                for sql in [
+                    "UPDATE steps SET stale_batches = 1 WHERE id = ?",
+                    "DELETE FROM step_results WHERE step_id = ?",
+                ] {
+                    sqlx::query(sql)
+                        .bind(step.0)
+                        .execute(&mut *connection)
+                        .await
+                        .map_err(crate::store::StoreError::sql("forget results"))?;
+                }
+                Ok(())
+            })
+        })
+        .await
+        .unwrap();
+    mesh.reopen().await;
+    wait_for_ops(&mesh, 17).await;
+    drop(mesh.store.publisher(agent, host, String::new()));
+}
+
+async fn wait_for_ops(mesh: &Mesh, ops: i64) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    loop {
+        let found = mesh
+            .number("SELECT coalesce(sum(ops), 0) FROM step_results")
+            .await;
+        if found == ops {
+            return;
+        }
+        assert!(Instant::now() < deadline, "{found} operations, not {ops}");
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn a_step_without_data_is_flagged_and_not_an_error() {
+    let mesh = Mesh::new().await;
+    let (_, agent, _) = mesh.publisher("a").await;
+    let run = mesh.run("u").await;
+    let (step, _) = mesh
+        .step(run, new_step(0, "files", "create"), &[agent])
+        .await;
+    let results = mesh.finish(step, T0 + S).await;
+    assert!(results.ops.is_empty());
+    assert!(results.flags.contains(&Flag::NoData));
+    let flags: String = sqlx::query_scalar("SELECT flags FROM steps")
+        .fetch_one(mesh.store.reader())
+        .await
+        .unwrap();
+    assert_eq!(flags, r#"["no-data","partial"]"#);
+}

@@ -1,0 +1,255 @@
+//! The views answer with the right figures, through keys.
+
+use super::{Mesh, S, T0, batch, interval, new_step, sample, seen, send, task_end};
+use crate::model::{AgentId, StepId, TaskId};
+use crate::store::rows::NewTask;
+use sqlx::Row;
+
+/// Four seconds of `create` at 100 operations per second of 1 ms, by one agent, while two daemons use 10 % and 50 %.
+async fn soak(mesh: &Mesh) -> (AgentId, StepId, TaskId) {
+    let (publisher, agent, host) = mesh.publisher("a").await;
+    let run = mesh.run("u").await;
+    let (step, tasks) = mesh
+        .step(run, new_step(0, "files", "create"), &[agent])
+        .await;
+    let mut one = batch("s", 1);
+    one.op_intervals = (0..4)
+        .map(|second| interval(tasks[0], T0 + second * S, "create", 100, S as u64))
+        .collect();
+    one.task_ends = vec![task_end(tasks[0], 100, T0 + 4 * S)];
+    one.daemons = vec![
+        seen(1, "ceph-osd", T0 - 9 * S),
+        seen(2, "ceph-osd", T0 - 9 * S),
+    ];
+    for pid in 1..=2 {
+        // From 9 s before to 5 s after, off the beat by 0.3 s; and at the exact start and end.
+        let beats = (-9..10).map(|second| T0 + second * S + 300_000);
+        for at in beats.chain([T0, T0 + 4 * S]) {
+            let per_second = if pid == 1 { 100_000 } else { 500_000 };
+            let cpu = (at - T0 + 20 * S) * per_second / S;
+            let rss = 100 << 20;
+            let bump = if at == T0 + 2 * S + 300_000 {
+                50 << 20
+            } else {
+                0
+            };
+            one.daemon_samples.push(sample(pid, at, cpu, rss + bump));
+        }
+    }
+    send(&publisher, one).await.unwrap();
+    // A second agent on the same host saw the same daemons: the same keys, and instants of its own.
+    let other = mesh.store.publisher(agent, host, "net:2".to_owned());
+    let mut again = batch("t", 1);
+    again.daemons = vec![seen(1, "ceph-osd", T0)];
+    again.daemon_samples = (0..4)
+        .map(|second| {
+            sample(
+                1,
+                T0 + second * S + 600_000,
+                (20 * S + second * S + 600_000) / 10,
+                100 << 20,
+            )
+        })
+        .collect();
+    send(&other, again).await.unwrap();
+    mesh.finish(step, T0 + 5 * S).await;
+    (agent, step, tasks[0])
+}
+
+#[tokio::test]
+async fn daemons_are_counted_once_from_the_samples_at_start_and_end() {
+    let mesh = Mesh::new().await;
+    soak(&mesh).await;
+    let rows = sqlx::query("SELECT * FROM v_daemon_usage ORDER BY pid")
+        .fetch_all(mesh.store.reader())
+        .await
+        .unwrap();
+    assert_eq!(rows.len(), 2);
+    for (row, percent) in rows.iter().zip([10.0, 50.0]) {
+        assert_eq!(row.get::<f64, _>("sampled_s"), 4.0);
+        assert!((row.get::<f64, _>("cpu_percent") - percent).abs() < 1e-9);
+        assert!((row.get::<f64, _>("cpu_s") - percent * 0.04).abs() < 1e-9);
+        assert_eq!(row.get::<f64, _>("rss_first_mib"), 100.0);
+        assert_eq!(row.get::<f64, _>("rss_max_mib"), 150.0);
+        assert_eq!(row.get::<Option<f64>, _>("written_mib"), None);
+        assert_eq!(row.get::<String, _>("host"), "host-a");
+    }
+    let cost = sqlx::query("SELECT * FROM v_cost")
+        .fetch_all(mesh.store.reader())
+        .await
+        .unwrap();
+    assert_eq!(cost.len(), 1);
+    assert_eq!(cost[0].get::<i64, _>("daemons"), 2);
+    // 2.4 s of CPU for 400 operations of 4 KiB.
+    assert!((cost[0].get::<f64, _>("cpu_us_per_op") - 6000.0).abs() < 1e-6);
+    let gib = 400.0 * 4096.0 / f64::from(1 << 30);
+    assert!((cost[0].get::<f64, _>("cpu_s_per_gib") - 2.4 / gib).abs() < 1e-6);
+}
+
+#[tokio::test]
+async fn a_restarted_daemon_is_a_new_one_and_no_counter_goes_backwards() {
+    let mesh = Mesh::new().await;
+    let (publisher, agent, _) = mesh.publisher("a").await;
+    let run = mesh.run("u").await;
+    let (step, tasks) = mesh
+        .step(run, new_step(0, "files", "create"), &[agent])
+        .await;
+    let mut one = batch("s", 1);
+    one.op_intervals = vec![interval(tasks[0], T0, "create", 10, 1000)];
+    one.task_ends = vec![task_end(tasks[0], 0, T0 + 4 * S)];
+    let mut before = seen(1, "ceph-osd", T0);
+    before.ended = true;
+    let mut after = seen(1, "ceph-osd", T0 + 2 * S);
+    after.process.start_ticks = 9999;
+    one.daemons = vec![before, after];
+    one.daemon_samples = vec![sample(1, T0, 900_000, 1), sample(1, T0 + S, 1_000_000, 1)];
+    for (at, cpu) in [(2, 0), (4, 200_000)] {
+        let mut reborn = sample(1, T0 + at * S, cpu, 1);
+        reborn.process.start_ticks = 9999;
+        one.daemon_samples.push(reborn);
+    }
+    send(&publisher, one).await.unwrap();
+    mesh.finish(step, T0 + 4 * S).await;
+    let used: Vec<f64> = sqlx::query_scalar("SELECT cpu_s FROM v_daemon_usage ORDER BY daemon_id")
+        .fetch_all(mesh.store.reader())
+        .await
+        .unwrap();
+    assert_eq!(used, [0.1, 0.2]);
+}
+
+#[tokio::test]
+async fn results_and_timeline_are_in_people_s_units() {
+    let mesh = Mesh::new().await;
+    let (_, step, _) = soak(&mesh).await;
+    let row = sqlx::query("SELECT * FROM v_results")
+        .fetch_one(mesh.store.reader())
+        .await
+        .unwrap();
+    assert_eq!(row.get::<i64, _>("step_id"), step.0);
+    assert_eq!(row.get::<String, _>("run"), "run u");
+    assert_eq!(row.get::<String, _>("headline"), "window");
+    let per_s: f64 = row.get("ops_per_s");
+    assert!((per_s - 100.0).abs() < 0.1, "{per_s}");
+    let mib: f64 = row.get("mib_per_s");
+    assert!((mib - per_s * 4096.0 / 1_048_576.0).abs() < 1e-9);
+    for column in ["mean_ms", "p50_ms", "p99_ms", "max_ms"] {
+        assert!((row.get::<f64, _>(column) - 1.0).abs() < 0.01, "{column}");
+    }
+    assert_eq!(row.get::<f64, _>("max_skew_ms"), 0.1);
+    assert_eq!(row.get::<String, _>("flags"), "[]");
+    let seconds: Vec<(f64, f64)> =
+        sqlx::query_as("SELECT second, ops_per_s FROM v_timeline ORDER BY second")
+            .fetch_all(mesh.store.reader())
+            .await
+            .unwrap();
+    assert_eq!(
+        seconds,
+        [(0.0, 100.0), (1.0, 100.0), (2.0, 100.0), (3.0, 100.0)]
+    );
+}
+
+#[tokio::test]
+async fn earlier_attempts_are_outside_the_results() {
+    let mesh = Mesh::new().await;
+    let (_, step, _) = soak(&mesh).await;
+    let run = mesh.store.step(step).await.unwrap().run;
+    let mut again = new_step(0, "files", "create");
+    again.attempt = 2;
+    mesh.store.create_steps(run, vec![again]).await.unwrap();
+    assert_eq!(mesh.number("SELECT count(*) FROM v_results").await, 0);
+    assert_eq!(mesh.number("SELECT count(*) FROM v_cost").await, 0);
+    assert_eq!(mesh.number("SELECT count(*) FROM v_timeline").await, 4);
+}
+
+#[tokio::test]
+async fn a_link_has_its_throughput_and_its_round_trip() {
+    let mesh = Mesh::new().await;
+    let (publisher, from, _) = mesh.publisher("a").await;
+    let (_, to, _) = mesh.publisher("b").await;
+    let run = mesh.run("u").await;
+    for (ordinal, mode, op, ns) in [(0, "throughput", "send", 5000), (1, "ping", "ping", 65_000)] {
+        let steps = vec![new_step(ordinal, "network", mode)];
+        let step = mesh.store.create_steps(run, steps).await.unwrap()[0];
+        let task = NewTask {
+            agent: from,
+            peer: Some(to),
+            task_index: 0,
+            workers: 1,
+        };
+        let task = mesh.store.create_tasks(step, vec![task]).await.unwrap()[0];
+        let mut one = batch("s", u64::from(ordinal) + 1);
+        one.op_intervals = (0..4)
+            .map(|second| interval(task, T0 + second * S, op, 256, ns))
+            .collect();
+        one.task_ends = vec![task_end(task, 0, T0 + 4 * S)];
+        send(&publisher, one).await.unwrap();
+        mesh.finish(step, T0 + 4 * S).await;
+    }
+    let (from, to, mib, rtt): (String, String, f64, f64) =
+        sqlx::query_as("SELECT from_agent, to_agent, mib_per_s, rtt_p50_us FROM v_links")
+            .fetch_one(mesh.store.reader())
+            .await
+            .unwrap();
+    assert_eq!((from.as_str(), to.as_str()), ("a", "b"));
+    assert_eq!(mib, 1.0);
+    assert!((rtt - 65.0).abs() < 0.6, "{rtt}");
+}
+
+#[tokio::test]
+async fn agents_and_runs_are_listed() {
+    let mesh = Mesh::new().await;
+    soak(&mesh).await;
+    let (agent, host, gib): (String, String, f64) =
+        sqlx::query_as("SELECT agent, host, memory_gib FROM v_agents")
+            .fetch_one(mesh.store.reader())
+            .await
+            .unwrap();
+    assert_eq!((agent.as_str(), host.as_str(), gib), ("a", "host-a", 8.0));
+    let (run, steps, done, created): (String, i64, i64, String) =
+        sqlx::query_as("SELECT run, steps, steps_done, created FROM v_runs")
+            .fetch_one(mesh.store.reader())
+            .await
+            .unwrap();
+    assert_eq!((run.as_str(), steps, done), ("run u", 1, 1));
+    assert_eq!(created, "2025-06-15T15:06:40Z");
+}
+
+/// Days of samples may only be reached through their keys.
+#[tokio::test]
+async fn no_view_scans_what_grows_with_time() {
+    let mesh = Mesh::new().await;
+    soak(&mesh).await;
+    let views: Vec<String> =
+        sqlx::query_scalar("SELECT name FROM sqlite_master WHERE type = 'view' ORDER BY name")
+            .fetch_all(mesh.store.reader())
+            .await
+            .unwrap();
+    assert!(views.len() >= 7, "{views:?}");
+    for view in views {
+        let filter = match view.as_str() {
+            "v_timeline" => " WHERE step_id = 1",
+            _ => "",
+        };
+        let plan = sqlx::query(sqlx::AssertSqlSafe(format!(
+            "EXPLAIN QUERY PLAN SELECT * FROM {view}{filter}"
+        )))
+        .fetch_all(mesh.store.reader())
+        .await
+        .unwrap();
+        for line in plan {
+            let detail: String = line.get("detail");
+            // By the names that the views give the tables: samples x, f, u; intervals i; clock offsets o within agents.
+            let scans = [
+                "SCAN x",
+                "SCAN f",
+                "SCAN u",
+                "SCAN i",
+                "SCAN daemon_samples",
+            ];
+            let scanned = scans
+                .iter()
+                .any(|scan| detail == *scan || detail.starts_with(&format!("{scan} ")));
+            assert!(!scanned, "{view}: {detail}");
+        }
+    }
+}

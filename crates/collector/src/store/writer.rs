@@ -1,0 +1,101 @@
+//! The one writer: everything that changes the database goes through its queue and is committed in groups.
+//!
+//! Whatever queued while the last transaction was committed goes into the next one, the scheduler's writes first.
+//! Nothing is answered before its commit. A write that fails on its own account is undone alone (a savepoint) and does
+//! not touch its neighbours; when the disk is full or failing the whole group is rolled back, nothing is answered, and
+//! it is tried again with back-off.
+
+mod group;
+
+pub use group::GROUP_ROWS;
+pub(crate) use group::Pending;
+
+use super::error::StoreError;
+use super::lock::Lock;
+use crate::ingest::apply::{Ingest, PendingBatch};
+use futures::future::BoxFuture;
+use sqlx::SqliteConnection;
+use sqlx::sqlite::SqliteConnectOptions;
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
+
+/// Writes of the scheduler and the sessions that may wait. They are few and small; a sender waits when it is full.
+const QUEUED_WRITES: usize = 1024;
+/// Batches that may wait; the publishers' row budget is the bound in bytes. A sender waits when it is full.
+const QUEUED_BATCHES: usize = 1024;
+
+/// How the rest of the crate reaches the writer.
+#[derive(Clone, Debug)]
+pub(crate) struct WriterHandle {
+    writes: mpsc::Sender<Box<dyn Pending>>,
+    batches: mpsc::Sender<PendingBatch>,
+    closing: CancellationToken,
+}
+
+impl WriterHandle {
+    pub(crate) fn start(
+        connection: SqliteConnection,
+        options: SqliteConnectOptions,
+        lock: Lock,
+        ingest: Ingest,
+    ) -> (Self, tokio::task::JoinHandle<()>) {
+        let (writes, queued_writes) = mpsc::channel(QUEUED_WRITES);
+        let (batches, queued_batches) = mpsc::channel(QUEUED_BATCHES);
+        let closing = CancellationToken::new();
+        let writer = group::Writer::new(
+            connection,
+            options,
+            ingest,
+            queued_writes,
+            queued_batches,
+            closing.clone(),
+        );
+        let task = tokio::spawn(async move {
+            writer.run().await;
+            // Only now may another collector have the database.
+            drop(lock);
+        });
+        let handle = Self {
+            writes,
+            batches,
+            closing,
+        };
+        (handle, task)
+    }
+
+    /// What is queued is still written; everything later is refused.
+    pub(crate) fn close(&self) {
+        self.closing.cancel();
+    }
+
+    pub(crate) fn closing(&self) -> CancellationToken {
+        self.closing.clone()
+    }
+
+    /// Runs `apply` within the next transaction and returns what it returned, after the commit. It may be run more than
+    /// once (when a transaction had to be rolled back), so it must do nothing but read and write rows.
+    pub(crate) async fn write<D, T>(&self, data: D, apply: Apply<D, T>) -> Result<T, StoreError>
+    where
+        D: Send + Sync + 'static,
+        T: Send + 'static,
+    {
+        let (done, outcome) = oneshot::channel();
+        let pending = group::Write::new(data, apply, done);
+        self.writes
+            .send(Box::new(pending))
+            .await
+            .map_err(|_| StoreError::Closed)?;
+        outcome.await.map_err(|_| StoreError::Closed)?
+    }
+
+    pub(crate) async fn submit(&self, batch: PendingBatch) -> Result<(), StoreError> {
+        self.batches
+            .send(batch)
+            .await
+            .map_err(|_| StoreError::Closed)
+    }
+}
+
+/// What a write does with its data.
+pub(crate) type Apply<D, T> =
+    for<'c> fn(&'c D, &'c mut SqliteConnection) -> BoxFuture<'c, Result<T, StoreError>>;

@@ -1,0 +1,314 @@
+//! The writer's task: gathers a group, runs it as one transaction, answers after the commit.
+
+use super::Apply;
+use crate::ingest::apply::{Ingest, PendingBatch};
+use crate::store::error::StoreError;
+use futures::future::BoxFuture;
+use sqlx::sqlite::SqliteConnectOptions;
+use sqlx::{ConnectOptions, Connection, SqliteConnection};
+use std::time::Duration;
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
+
+/// Rows of one transaction: enough that an fsync costs nothing per row, few enough that it lasts tens of milliseconds.
+pub const GROUP_ROWS: usize = 16_384;
+/// The scheduler's writes of one transaction.
+const GROUP_WRITES: usize = 256;
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// A write that waits for its turn and then for its commit.
+pub(crate) trait Pending: Send {
+    /// Runs within a transaction; what it returned is kept until `answer`.
+    fn apply<'c>(
+        &'c mut self,
+        connection: &'c mut SqliteConnection,
+    ) -> BoxFuture<'c, Result<(), StoreError>>;
+    /// Keeps `error` as what will be answered.
+    fn refuse(&mut self, error: StoreError);
+    fn answer(self: Box<Self>);
+}
+
+pub(super) struct Write<D, T> {
+    data: D,
+    apply: Apply<D, T>,
+    outcome: Option<Result<T, StoreError>>,
+    done: oneshot::Sender<Result<T, StoreError>>,
+}
+
+impl<D, T> Write<D, T> {
+    pub(super) fn new(
+        data: D,
+        apply: Apply<D, T>,
+        done: oneshot::Sender<Result<T, StoreError>>,
+    ) -> Self {
+        Self {
+            data,
+            apply,
+            outcome: None,
+            done,
+        }
+    }
+}
+
+impl<D: Send + Sync, T: Send> Pending for Write<D, T> {
+    fn apply<'c>(
+        &'c mut self,
+        connection: &'c mut SqliteConnection,
+    ) -> BoxFuture<'c, Result<(), StoreError>> {
+        Box::pin(async move {
+            let value = (self.apply)(&self.data, connection).await?;
+            self.outcome = Some(Ok(value));
+            Ok(())
+        })
+    }
+
+    fn refuse(&mut self, error: StoreError) {
+        self.outcome = Some(Err(error));
+    }
+
+    fn answer(self: Box<Self>) {
+        let outcome = self.outcome.unwrap_or(Err(StoreError::Closed));
+        // Whoever asked may have gone; the write stands all the same.
+        drop(self.done.send(outcome));
+    }
+}
+
+#[derive(Default)]
+struct Group {
+    writes: Vec<Box<dyn Pending>>,
+    batches: Vec<PendingBatch>,
+    weight: usize,
+}
+
+impl Group {
+    fn push_batch(&mut self, batch: PendingBatch) {
+        self.weight += batch.weight();
+        self.batches.push(batch);
+    }
+}
+
+/// Whether the batches of a group share their inserts, or each stands alone behind a savepoint.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Manner {
+    Together,
+    Singly,
+}
+
+pub(super) struct Writer {
+    connection: SqliteConnection,
+    options: SqliteConnectOptions,
+    ingest: Ingest,
+    writes: mpsc::Receiver<Box<dyn Pending>>,
+    batches: mpsc::Receiver<PendingBatch>,
+    closing: CancellationToken,
+}
+
+impl Writer {
+    pub(super) fn new(
+        connection: SqliteConnection,
+        options: SqliteConnectOptions,
+        ingest: Ingest,
+        writes: mpsc::Receiver<Box<dyn Pending>>,
+        batches: mpsc::Receiver<PendingBatch>,
+        closing: CancellationToken,
+    ) -> Self {
+        Self {
+            connection,
+            options,
+            ingest,
+            writes,
+            batches,
+            closing,
+        }
+    }
+
+    /// Lives until it is told to close, or every sender is gone; what had been queued by then is still written.
+    pub(super) async fn run(mut self) {
+        let closing = self.closing.clone();
+        let mut told = false;
+        loop {
+            let mut group = Group::default();
+            tokio::select! {
+                biased;
+                () = closing.cancelled(), if !told => {
+                    told = true;
+                    self.writes.close();
+                    self.batches.close();
+                    continue;
+                }
+                Some(write) = self.writes.recv() => group.writes.push(write),
+                Some(batch) = self.batches.recv() => group.push_batch(batch),
+                else => break,
+            }
+            self.gather(&mut group);
+            self.commit(group).await;
+        }
+        let checkpoint = sqlx::query("PRAGMA wal_checkpoint(TRUNCATE)")
+            .execute(&mut self.connection)
+            .await;
+        if let Err(error) = checkpoint {
+            tracing::debug!(%error, "the WAL stays; the next to open the database takes it in");
+        }
+        if let Err(error) = self.connection.close().await {
+            tracing::warn!(%error, "the database was not closed cleanly; what was committed is safe");
+        }
+    }
+
+    fn gather(&mut self, group: &mut Group) {
+        while group.writes.len() < GROUP_WRITES
+            && let Ok(write) = self.writes.try_recv()
+        {
+            group.writes.push(write);
+        }
+        while group.weight < GROUP_ROWS
+            && let Ok(batch) = self.batches.try_recv()
+        {
+            group.push_batch(batch);
+        }
+    }
+
+    /// Ends when the group is committed, or when each of its members has been told why not.
+    async fn commit(&mut self, mut group: Group) {
+        let mut manner = Manner::Together;
+        let mut pause = FIRST_PAUSE;
+        let mut reported = false;
+        loop {
+            let Err(error) = self.attempt(&mut group, manner).await else {
+                break;
+            };
+            self.roll_back().await;
+            if !error.is_of_surroundings() {
+                if manner == Manner::Singly {
+                    self.refuse_all(group, &error);
+                    return;
+                }
+                manner = Manner::Singly;
+                continue;
+            }
+            if !reported {
+                reported = true;
+                tracing::error!(
+                    error = %chain(&error),
+                    "the database cannot be written; nothing is acknowledged until it can: free space on its disk"
+                );
+            }
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                () = self.closing.cancelled() => {
+                    self.refuse_all(group, &error);
+                    return;
+                }
+            }
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+        if reported {
+            tracing::warn!("the database can be written again; everything that waited is stored");
+        }
+        self.ingest.committed(&group.batches);
+        for write in group.writes {
+            write.answer();
+        }
+        for batch in group.batches {
+            batch.answer();
+        }
+    }
+
+    async fn attempt(&mut self, group: &mut Group, manner: Manner) -> Result<(), StoreError> {
+        let connection = &mut self.connection;
+        command(connection, "BEGIN IMMEDIATE").await?;
+        for write in &mut group.writes {
+            command(connection, "SAVEPOINT one").await?;
+            match write.apply(connection).await {
+                Ok(()) => command(connection, "RELEASE one").await?,
+                Err(error) if error.is_of_surroundings() => return Err(error),
+                Err(error) => {
+                    undo(connection).await?;
+                    write.refuse(error);
+                }
+            }
+        }
+        match manner {
+            Manner::Together => self.ingest.store(connection, &mut group.batches).await?,
+            Manner::Singly => {
+                for batch in &mut group.batches {
+                    store_alone(connection, &mut self.ingest, batch).await?;
+                }
+            }
+        }
+        command(connection, "COMMIT").await
+    }
+
+    /// SQLite may have rolled back on its own; a connection that is lost is replaced.
+    async fn roll_back(&mut self) {
+        self.ingest.rolled_back();
+        if command(&mut self.connection, "ROLLBACK").await.is_ok() {
+            return;
+        }
+        if self.connection.ping().await.is_ok() {
+            return;
+        }
+        match self.options.connect().await {
+            Ok(connection) => self.connection = connection,
+            Err(error) => tracing::debug!(%error, "the database does not open yet"),
+        }
+    }
+
+    fn refuse_all(&mut self, group: Group, error: &StoreError) {
+        let reason = chain(error);
+        for mut write in group.writes {
+            write.refuse(StoreError::NotWritten {
+                why: reason.clone(),
+            });
+            write.answer();
+        }
+        for mut batch in group.batches {
+            batch.refuse(reason.clone());
+            batch.answer();
+        }
+    }
+}
+
+/// Stores one batch behind a savepoint; one that the database refuses is undone and told so.
+async fn store_alone(
+    connection: &mut SqliteConnection,
+    ingest: &mut Ingest,
+    batch: &mut PendingBatch,
+) -> Result<(), StoreError> {
+    command(connection, "SAVEPOINT one").await?;
+    let mark = ingest.mark();
+    match ingest.store(connection, std::slice::from_mut(batch)).await {
+        Ok(()) => command(connection, "RELEASE one").await,
+        Err(error) if error.is_of_surroundings() => Err(error),
+        Err(error) => {
+            undo(connection).await?;
+            ingest.undo_to(mark);
+            batch.refuse(chain(&error));
+            Ok(())
+        }
+    }
+}
+
+async fn command(connection: &mut SqliteConnection, sql: &'static str) -> Result<(), StoreError> {
+    sqlx::query(sql)
+        .execute(connection)
+        .await
+        .map(drop)
+        .map_err(StoreError::sql("commit a transaction"))
+}
+
+async fn undo(connection: &mut SqliteConnection) -> Result<(), StoreError> {
+    command(connection, "ROLLBACK TO one").await?;
+    command(connection, "RELEASE one").await
+}
+
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    text
+}

@@ -1,0 +1,63 @@
+//! Our load against loops that measure nothing, and against dd and fio: ours, the baseline, and the ratio.
+//!
+//! `cargo bench -p benchmesh-workloads --bench bare_loops [-- PART OF A ROW'S NAME]...`
+//!
+//! A row is one function that returns a [`table::Row`]. Its contestants run in turns, round after round, so that what
+//! disturbs the machine disturbs all of them; figures are medians, ratios the median of each round's ratio. Disk rows
+//! work in the target directory, memory rows in /dev/shm, network rows on loopback.
+
+#[path = "bare_loops/disk.rs"]
+mod disk;
+#[path = "bare_loops/links.rs"]
+mod links;
+#[path = "bare_loops/ours.rs"]
+mod ours;
+#[path = "bare_loops/peers.rs"]
+mod peers;
+#[path = "bare_loops/rows.rs"]
+mod rows;
+#[path = "bare_loops/small_files.rs"]
+mod small_files;
+#[path = "bare_loops/table.rs"]
+mod table;
+
+use std::process::ExitCode;
+
+/// All rows, in the order of the table.
+const ROWS: &[fn() -> table::Row] = &[
+    rows::null,
+    rows::tmpfs_rewrite,
+    rows::tmpfs_read,
+    disk::buffered_rewrite,
+    disk::buffered_read,
+    disk::direct_rewrite,
+    disk::direct_read,
+    disk::direct_rewrite_small,
+    disk::direct_read_small,
+    disk::direct_randread,
+    small_files::create,
+    small_files::stat,
+    small_files::read,
+    small_files::rename,
+    small_files::delete,
+    links::one_stream_128k,
+    links::one_stream_1m,
+    links::one_stream_defaults,
+    links::four_streams_128k,
+    links::four_streams_1m,
+    links::four_streams_defaults,
+    links::ping,
+];
+
+fn main() -> ExitCode {
+    let mut arguments: Vec<String> = std::env::args().skip(1).collect();
+    if !arguments.iter().any(|argument| argument == "--bench") {
+        // `cargo test --all-targets` starts benches without this; nothing is measured there.
+        return ExitCode::SUCCESS;
+    }
+    arguments.retain(|argument| !argument.starts_with("--"));
+    match table::run(ROWS, &arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::FAILURE,
+    }
+}

@@ -1,0 +1,186 @@
+//! Rows of `network` on loopback, against iperf3 with as many streams, and a plain ping-pong of two threads.
+
+use crate::ours;
+use crate::table::{Baseline, Row, Unit};
+use benchmesh_workloads::network::Network;
+use benchmesh_workloads::task::PeerEnd;
+use benchmesh_workloads::workload::{ListenSpec, Workload};
+use serde_json::{Value, json};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+const TOKEN: &str = "bench";
+const PING_BYTES: usize = 64;
+const PING_FOR: Duration = Duration::from_millis(600);
+
+pub fn one_stream_128k() -> Row {
+    throughput(
+        "network 1 stream, 128 KiB",
+        json!({"bs": "128k"}),
+        &["-l", "128K"],
+        "0.95",
+    )
+}
+
+pub fn one_stream_1m() -> Row {
+    throughput(
+        "network 1 stream, 1 MiB",
+        json!({"bs": "1m"}),
+        &["-l", "1M"],
+        "0.95",
+    )
+}
+
+pub fn one_stream_defaults() -> Row {
+    throughput("network 1 stream, defaults", json!({}), &[], "1.40")
+}
+
+pub fn four_streams_128k() -> Row {
+    let ours = json!({"streams": 4, "bs": "128k"});
+    throughput(
+        "network 4 streams, 128 KiB",
+        ours,
+        &["-P", "4", "-l", "128K"],
+        "0.95",
+    )
+}
+
+pub fn four_streams_1m() -> Row {
+    let ours = json!({"streams": 4, "bs": "1m"});
+    throughput(
+        "network 4 streams, 1 MiB",
+        ours,
+        &["-P", "4", "-l", "1M"],
+        "0.95",
+    )
+}
+
+pub fn four_streams_defaults() -> Row {
+    throughput(
+        "network 4 streams, defaults",
+        json!({"streams": 4}),
+        &["-P", "4"],
+        "0.95",
+    )
+}
+
+pub fn ping() -> Row {
+    Row {
+        name: "network ping 64 bytes",
+        unit: Unit::NanosPerOp,
+        ours: Box::new(|| {
+            let params =
+                json!({"bs": PING_BYTES, "runtime": format!("{}ms", PING_FOR.as_millis())});
+            Some(link("ping", params).nanos_per_op())
+        }),
+        baselines: vec![Baseline {
+            name: "plain ping-pong",
+            bar: "-",
+            measure: Box::new(|| Some(plain_ping())),
+        }],
+    }
+}
+
+fn throughput(
+    name: &'static str,
+    params: Value,
+    iperf: &'static [&'static str],
+    bar: &'static str,
+) -> Row {
+    let mut params = params;
+    if let Some(params) = params.as_object_mut() {
+        params.insert("runtime".to_owned(), json!("2s"));
+    }
+    Row {
+        name,
+        unit: Unit::MibPerSecond,
+        ours: Box::new(move || Some(link("throughput", params.clone()).mib_per_second())),
+        baselines: vec![Baseline {
+            name: "iperf3",
+            bar,
+            measure: Box::new(move || iperf3(iperf)),
+        }],
+    }
+}
+
+/// Both ends in this process.
+fn link(mode: &str, params: Value) -> ours::Outcome {
+    let mut spec = ours::spec("network", mode, params);
+    let listen = ListenSpec {
+        mode: mode.to_owned(),
+        params: spec.params.clone(),
+        bind: LOOPBACK,
+        peer: Some(LOOPBACK),
+        token: TOKEN.to_owned(),
+    };
+    let receiver = Network.listen(&listen).expect("a port on loopback");
+    spec.peer = Some(PeerEnd {
+        address: receiver.address(),
+        token: TOKEN.to_owned(),
+    });
+    let outcome = ours::run(&spec);
+    let received = receiver.close().expect("it received");
+    assert_eq!(received.bytes, outcome.bytes);
+    outcome
+}
+
+/// What arrived at its server, in MiB per second; `None` when it is not installed.
+fn iperf3(arguments: &[&str]) -> Option<f64> {
+    let free = TcpListener::bind((LOOPBACK, 0)).expect("a free port");
+    let port = free.local_addr().expect("it is bound").port().to_string();
+    drop(free);
+    let mut server = Command::new("iperf3")
+        .args(["-s", "-1", "--forceflush", "-B", "127.0.0.1", "-p", &port])
+        .stdout(Stdio::piped())
+        .spawn()
+        .ok()?;
+    // It says that it listens; a client must not come before.
+    let said = BufReader::new(server.stdout.take().expect("it is piped"));
+    let mut said = said.lines().map_while(Result::ok);
+    said.find(|line| line.contains("listening"));
+    let client = Command::new("iperf3")
+        .args(["-c", "127.0.0.1", "-t", "2", "-J", "-p", &port])
+        .args(arguments)
+        .output()
+        .expect("the server was there, too");
+    said.for_each(drop);
+    server.wait().expect("it ends after one client");
+    let result: Value = serde_json::from_slice(&client.stdout).expect("its JSON");
+    let bits = result
+        .pointer("/end/sum_received/bits_per_second")?
+        .as_f64()?;
+    Some(bits / 8.0 / f64::from(1 << 20))
+}
+
+/// Nanoseconds per round trip of two threads that do nothing else, blocking as ours do.
+fn plain_ping() -> f64 {
+    let listener = TcpListener::bind((LOOPBACK, 0)).expect("a port on loopback");
+    let address = listener.local_addr().expect("it is bound");
+    let echo = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("the other thread connects");
+        stream.set_nodelay(true).expect("a TCP socket");
+        let mut message = [0; PING_BYTES];
+        while stream.read_exact(&mut message).is_ok() {
+            stream.write_all(&message).expect("the other thread reads");
+        }
+    });
+    let mut stream = TcpStream::connect(address).expect("the other thread listens");
+    stream.set_nodelay(true).expect("a TCP socket");
+    let mut message = [0; PING_BYTES];
+    let mut trips = 0.0;
+    let began = Instant::now();
+    while began.elapsed() < PING_FOR {
+        stream.write_all(&message).expect("the other thread reads");
+        stream
+            .read_exact(&mut message)
+            .expect("the other thread writes");
+        trips += 1.0;
+    }
+    let nanos = began.elapsed().as_secs_f64() * 1e9;
+    drop(stream);
+    echo.join().expect("it only echoed");
+    nanos / trips
+}

@@ -1,0 +1,108 @@
+//! One task of ours, prepared once and run as often as asked.
+
+use benchmesh_workloads::clock::MonoNanos;
+use benchmesh_workloads::sandbox::{Allowed, Make, RunDirectory};
+use benchmesh_workloads::task::{End, Place, PrepareControl, Task, TaskSpec};
+use serde_json::{Map, Value};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use tempfile::TempDir;
+
+/// A directory of its own, gone at the end, with one cell in it.
+pub struct Scene {
+    _root: TempDir,
+    run: Arc<RunDirectory>,
+}
+
+impl Scene {
+    pub fn new(beneath: &Path) -> Scene {
+        let root = tempfile::tempdir_in(beneath).expect("a directory for the data");
+        let allowed = Allowed::new(vec![root.path().to_owned()]).expect("it exists");
+        let run =
+            RunDirectory::open_or_make(&allowed, root.path(), "bench", "bench", Make::IfMissing);
+        let run = run.ok().flatten().expect("a run directory in it").0;
+        Scene {
+            _root: root,
+            run: Arc::new(run),
+        }
+    }
+
+    /// A task in the cell of this scene.
+    pub fn spec(&self, workload: &str, mode: &str, params: Value) -> TaskSpec {
+        let mut spec = spec(workload, mode, params);
+        spec.place = Some(Place {
+            run: Arc::clone(&self.run),
+            cell: "cell".to_owned(),
+        });
+        spec
+    }
+
+    /// The directory of that task.
+    pub fn task_dir(&self) -> PathBuf {
+        self.run.dir().path().join("cell/t0")
+    }
+}
+
+/// A task without a target.
+pub fn spec(workload: &str, mode: &str, params: Value) -> TaskSpec {
+    let params: Map<String, Value> = params.as_object().cloned().unwrap_or_default();
+    TaskSpec::new(workload, mode, params)
+}
+
+/// What a task did.
+pub struct Outcome {
+    pub ops: u64,
+    pub bytes: u64,
+    pub seconds: f64,
+}
+
+impl Outcome {
+    pub fn mib_per_second(&self) -> f64 {
+        self.bytes as f64 / f64::from(1 << 20) / self.seconds
+    }
+
+    pub fn kilo_ops_per_second(&self) -> f64 {
+        self.ops as f64 / 1000.0 / self.seconds
+    }
+
+    pub fn nanos_per_op(&self) -> f64 {
+        self.seconds * 1e9 / self.ops as f64
+    }
+}
+
+/// Lays out what is missing.
+pub fn lay_out(spec: &TaskSpec) {
+    drop(prepare(spec));
+}
+
+/// Runs it from its start to its end. `before` comes between preparation and start.
+pub fn run_after(spec: &TaskSpec, before: impl FnOnce()) -> Outcome {
+    let mut task = prepare(spec);
+    before();
+    let start = MonoNanos::now().saturating_add(Duration::from_millis(20));
+    task.arm(start).expect("20 ms are enough");
+    let (mut ops, mut bytes) = (0, 0);
+    let end = task.run_to_end(&mut |interval| {
+        ops += interval.ops;
+        bytes += interval.bytes;
+        assert_eq!(interval.errors, 0);
+    });
+    assert_eq!(end.state, End::Done, "{:?}", end.error);
+    Outcome {
+        ops,
+        bytes,
+        seconds: end.ended.since(end.last_start).as_secs_f64(),
+    }
+}
+
+pub fn run(spec: &TaskSpec) -> Outcome {
+    run_after(spec, || {})
+}
+
+fn prepare(spec: &TaskSpec) -> Task {
+    match Task::prepare(spec, &PrepareControl::silent()) {
+        Ok(task) => task,
+        Err(error) => panic!("{}", error.in_full()),
+    }
+}

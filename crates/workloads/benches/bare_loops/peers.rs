@@ -1,0 +1,108 @@
+//! The baselines: plain loops of the same system calls, and dd and fio as processes where they are installed.
+
+use benchmesh_workloads::memory::Pages;
+use rustix::fs::{Advice, CWD, Mode, OFlags};
+use serde_json::Value;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// One direction of a loop or a tool.
+#[derive(Clone, Copy, PartialEq)]
+pub enum Way {
+    Read,
+    Write,
+}
+
+/// Passes over a file in blocks of `bs`, without a look at the clock within a pass; MiB per second.
+pub fn plain_passes(path: &Path, bs: usize, way: Way, at_least: Duration) -> f64 {
+    let flags = match way {
+        Way::Read => OFlags::RDONLY,
+        Way::Write => OFlags::WRONLY,
+    };
+    let file = rustix::fs::openat(CWD, path, flags, Mode::empty()).expect("the file is there");
+    let size = rustix::fs::fstat(&file).expect("it is open").st_size;
+    let blocks = u64::try_from(size).unwrap_or(0) / bs as u64;
+    let mut block = Pages::new(bs).expect("a buffer");
+    let mut passes = 0;
+    let began = Instant::now();
+    while began.elapsed() < at_least {
+        for number in 0..blocks {
+            let offset = number * bs as u64;
+            let moved = match way {
+                Way::Read => rustix::io::pread(&file, &mut *block, offset),
+                Way::Write => rustix::io::pwrite(&file, &block, offset),
+            };
+            assert_eq!(moved, Ok(bs));
+        }
+        passes += 1;
+    }
+    let mib = (passes * blocks * bs as u64) as f64 / f64::from(1 << 20);
+    mib / began.elapsed().as_secs_f64()
+}
+
+/// Takes a file's pages out of the cache, written back first.
+pub fn forget(path: &Path) {
+    let file = rustix::fs::openat(CWD, path, OFlags::RDONLY, Mode::empty());
+    let file = file.expect("the file is there");
+    rustix::fs::fsync(&file).expect("written back");
+    rustix::fs::fadvise(&file, 0, None, Advice::DontNeed).expect("forgotten");
+}
+
+/// dd's own figure in MiB per second; `None` when it is not installed.
+pub fn dd(arguments: &[String], bytes: u64) -> Option<f64> {
+    let output = Command::new("dd")
+        .args(arguments)
+        .env("LC_ALL", "C")
+        .output();
+    let output = output.ok()?;
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "dd {arguments:?}: {text}");
+    let seconds = text.rsplit_once(" copied, ")?.1.split(' ').next()?;
+    let seconds: f64 = seconds.parse().ok()?;
+    Some(bytes as f64 / f64::from(1 << 20) / seconds)
+}
+
+/// What fio reports of its one job.
+pub struct Fio(Value);
+
+/// Runs fio; `None` when it is not installed.
+pub fn fio(arguments: &[String]) -> Option<Fio> {
+    let output = Command::new("fio")
+        .args(["--name=peer", "--output-format=json", "--thread"])
+        .args(arguments)
+        .output()
+        .ok()?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "fio {arguments:?}: {text} {error}");
+    let json = text.get(text.find('{')?..)?;
+    let mut json: Value = serde_json::from_str(json).ok()?;
+    json.pointer_mut("/jobs/0").map(|job| Fio(job.take()))
+}
+
+impl Fio {
+    fn figure(&self, way: Way, name: &str) -> f64 {
+        let side = match way {
+            Way::Read => "read",
+            Way::Write => "write",
+        };
+        let figure = self.0.pointer(&format!("/{side}/{name}"));
+        figure.and_then(Value::as_f64).unwrap_or(f64::NAN)
+    }
+
+    pub fn ops_per_second(&self, way: Way) -> f64 {
+        self.figure(way, "iops")
+    }
+
+    pub fn mib_per_second(&self, way: Way) -> f64 {
+        self.figure(way, "bw_bytes") / f64::from(1 << 20)
+    }
+
+    /// Bytes over the whole of its run, with what it synced at the end.
+    pub fn mib_per_second_in_all(&self, way: Way) -> f64 {
+        let seconds = self.0.pointer("/job_runtime").and_then(Value::as_f64);
+        let seconds = seconds.unwrap_or(f64::NAN) / 1000.0;
+        self.figure(way, "io_bytes") / f64::from(1 << 20) / seconds
+    }
+}

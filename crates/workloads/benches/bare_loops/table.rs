@@ -1,0 +1,124 @@
+//! Contestants in turns, and the table of how they did.
+
+use std::io::{self, Write};
+
+/// How many times each contestant of a row runs.
+const ROUNDS: usize = 7;
+
+/// What a contestant's figure means.
+#[derive(Clone, Copy, PartialEq)]
+pub enum Unit {
+    NanosPerOp,
+    MibPerSecond,
+    KiloOpsPerSecond,
+}
+
+impl Unit {
+    fn name(self) -> &'static str {
+        match self {
+            Unit::NanosPerOp => "ns/op",
+            Unit::MibPerSecond => "MiB/s",
+            Unit::KiloOpsPerSecond => "k op/s",
+        }
+    }
+
+    /// How many times as fast `ours` is as `theirs`.
+    fn speed_up(self, ours: f64, theirs: f64) -> f64 {
+        match self {
+            Unit::NanosPerOp => theirs / ours,
+            Unit::MibPerSecond | Unit::KiloOpsPerSecond => ours / theirs,
+        }
+    }
+}
+
+/// One measurement; `None` when the contestant is not installed.
+pub type Measure = Box<dyn FnMut() -> Option<f64>>;
+
+/// Who else does the same.
+pub struct Baseline {
+    pub name: &'static str,
+    /// What we have set out to reach against it.
+    pub bar: &'static str,
+    pub measure: Measure,
+}
+
+/// One thing that is measured.
+pub struct Row {
+    pub name: &'static str,
+    pub unit: Unit,
+    pub ours: Measure,
+    pub baselines: Vec<Baseline>,
+}
+
+/// Runs the rows whose names contain one of `wanted` (all, if there are none) and prints the table.
+pub fn run(rows: &[fn() -> Row], wanted: &[String]) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    writeln!(
+        out,
+        "| what | ours, median (least .. most) | baseline | its median (least .. most) | ours is | bar |"
+    )?;
+    writeln!(out, "| --- | --- | --- | --- | --- | --- |")?;
+    for make in rows {
+        let mut row = make();
+        if wanted.is_empty() || wanted.iter().any(|part| row.name.contains(part.as_str())) {
+            measure(&mut row, &mut out)?;
+        }
+    }
+    Ok(())
+}
+
+fn measure(row: &mut Row, out: &mut impl Write) -> io::Result<()> {
+    let mut ours = Vec::new();
+    let mut theirs = vec![Vec::new(); row.baselines.len()];
+    for round in 0..ROUNDS {
+        // Who comes first changes, so that nobody always runs in another's wake.
+        let ours_first = round % 2 == 0;
+        if ours_first {
+            ours.extend((row.ours)());
+        }
+        for (baseline, figures) in row.baselines.iter_mut().zip(&mut theirs) {
+            figures.extend((baseline.measure)());
+        }
+        if !ours_first {
+            ours.extend((row.ours)());
+        }
+    }
+    for (baseline, figures) in row.baselines.iter().zip(&theirs) {
+        let ratios: Vec<f64> = ours
+            .iter()
+            .zip(figures)
+            .map(|(ours, theirs)| row.unit.speed_up(*ours, *theirs))
+            .collect();
+        let ratio = match spread(&ratios) {
+            Some((least, median, most)) => format!("{median:.2} ({least:.2} .. {most:.2})"),
+            None => "-".to_owned(),
+        };
+        writeln!(
+            out,
+            "| {} | {} | {} | {} | {ratio} | {} |",
+            row.name,
+            shown(&ours, row.unit),
+            baseline.name,
+            shown(figures, row.unit),
+            baseline.bar
+        )?;
+    }
+    out.flush()
+}
+
+fn shown(figures: &[f64], unit: Unit) -> String {
+    match spread(figures) {
+        Some((least, median, most)) => {
+            format!("{median:.1} ({least:.1} .. {most:.1}) {}", unit.name())
+        }
+        None => "not installed".to_owned(),
+    }
+}
+
+/// Least, median, most.
+fn spread(figures: &[f64]) -> Option<(f64, f64, f64)> {
+    let mut sorted = figures.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let median = *sorted.get(sorted.len() / 2)?;
+    Some((*sorted.first()?, median, *sorted.last()?))
+}

@@ -1,0 +1,349 @@
+//! Whole copies on real directories: what is reported is held against what is on disk.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+
+use super::*;
+use crate::clock::MonoNanos;
+use crate::interval::Interval;
+use crate::sandbox::{Make, RunDirectory};
+use crate::task::{End, Place, Task, TaskEnd};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+struct Cell {
+    top: tempfile::TempDir,
+    scratch: tempfile::TempDir,
+    place: Place,
+}
+
+impl Cell {
+    fn new() -> Self {
+        let (top, scratch) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let allowed = Allowed::new(vec![top.path().to_owned()]).unwrap();
+        let opened =
+            RunDirectory::open_or_make(&allowed, top.path(), "mesh", "run", Make::IfMissing);
+        let place = Place {
+            run: Arc::new(opened.unwrap().unwrap().0),
+            cell: "c1".into(),
+        };
+        Self {
+            top,
+            scratch,
+            place,
+        }
+    }
+
+    fn spec(&self, mode: &str, params: Value) -> TaskSpec {
+        TaskSpec {
+            place: Some(self.place.clone()),
+            scratch: Some(self.scratch.path().to_owned()),
+            ..TaskSpec::new(NAME, mode, params.as_object().unwrap().clone())
+        }
+    }
+
+    fn data(&self) -> BTreeMap<PathBuf, Vec<u8>> {
+        files_beneath(&self.top.path().join("benchmesh-run/c1/t0/data"))
+    }
+
+    fn scratch_is_empty(&self) -> bool {
+        fs::read_dir(self.scratch.path()).unwrap().next().is_none()
+    }
+}
+
+fn files_beneath(top: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut found = BTreeMap::new();
+    let mut directories = vec![top.to_owned()];
+    while let Some(directory) = directories.pop() {
+        for entry in fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            match path.symlink_metadata().unwrap().is_dir() {
+                true => directories.push(path),
+                false => {
+                    let name = path.strip_prefix(top).unwrap().to_owned();
+                    found.insert(name, fs::read(path).unwrap());
+                }
+            }
+        }
+    }
+    found
+}
+
+fn run(spec: &TaskSpec) -> (TaskEnd, Vec<Interval>) {
+    let mut task = Task::prepare(spec, &PrepareControl::silent()).unwrap();
+    task.arm(MonoNanos::now().saturating_add(Duration::from_millis(20)))
+        .unwrap();
+    let mut intervals = Vec::new();
+    let end = task.run_to_end(&mut |interval| intervals.push(interval));
+    (end, intervals)
+}
+
+fn expect(spec: &TaskSpec, ops: u64, bytes: u64) {
+    let (end, intervals) = run(spec);
+    assert_eq!((end.state, end.error), (End::Done, None));
+    let sum = |pick: fn(&Interval) -> u64| intervals.iter().map(pick).sum::<u64>();
+    assert_eq!(
+        (sum(|i| i.ops), sum(|i| i.bytes), sum(|i| i.errors)),
+        (ops, bytes, 0)
+    );
+}
+
+fn bytes_of(files: &BTreeMap<PathBuf, Vec<u8>>) -> u64 {
+    files
+        .values()
+        .map(|content| u64::try_from(content.len()).unwrap())
+        .sum()
+}
+
+fn many() -> Value {
+    json!({"files": 1500, "size": {"min": 0, "max": "8k"}, "numjobs": 3})
+}
+
+#[test]
+fn files_go_in_and_out_and_no_scratch_is_left() {
+    for params in [
+        many(),
+        json!({"size": "20m"}),
+        json!({"files": 3, "size": 10, "numjobs": 2, "fsync": true}),
+    ] {
+        let cell = Cell::new();
+        let footprint = Copy.check("in", params.as_object().unwrap()).unwrap();
+        expect(
+            &cell.spec("in", params.clone()),
+            footprint.files,
+            footprint.moved_bytes,
+        );
+        let copied = cell.data();
+        assert_eq!(u64::try_from(copied.len()).unwrap(), footprint.files);
+        assert_eq!(bytes_of(&copied), footprint.moved_bytes);
+        assert!(cell.scratch_is_empty());
+        expect(
+            &cell.spec("out", params.clone()),
+            footprint.files,
+            footprint.moved_bytes,
+        );
+        assert_eq!(
+            cell.data(),
+            copied,
+            "what was copied in was used, and left as it was"
+        );
+        assert!(cell.scratch_is_empty());
+        expect(
+            &cell.spec("in", params),
+            footprint.files,
+            footprint.moved_bytes,
+        );
+    }
+}
+
+#[test]
+fn out_lays_out_what_it_needs() {
+    let cell = Cell::new();
+    let footprint = Copy.check("out", many().as_object().unwrap()).unwrap();
+    let spec = TaskSpec {
+        cache: Cache::Warm,
+        ..cell.spec("out", many())
+    };
+    expect(&spec, footprint.files, footprint.moved_bytes);
+    assert_eq!(bytes_of(&cell.data()), footprint.moved_bytes);
+}
+
+/// A tree with what trees have: depth, hidden and odd names, an empty file, links and special files.
+fn source_tree() -> tempfile::TempDir {
+    let source = tempfile::tempdir().unwrap();
+    let at = |name: &str| source.path().join(name);
+    fs::create_dir_all(at("a/b/c")).unwrap();
+    fs::create_dir_all(at(".hidden dir")).unwrap();
+    fs::create_dir_all(at("empty")).unwrap();
+    for (name, bytes) in [
+        ("a/one", 1),
+        ("a/b/c/large", 3_000_000),
+        (".hidden dir/ü", 77),
+        ("none", 0),
+    ] {
+        fs::write(at(name), vec![b'x'; bytes]).unwrap();
+    }
+    std::os::unix::fs::symlink("/etc/passwd", at("a/link")).unwrap();
+    std::os::unix::fs::symlink("/etc", at("a/linked")).unwrap();
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        at("pipe"),
+        rustix::fs::FileType::Fifo,
+        rustix::fs::Mode::RUSR,
+        0,
+    )
+    .unwrap();
+    source
+}
+
+#[test]
+fn a_tree_is_copied_as_a_tree_without_its_links() {
+    let (cell, source) = (Cell::new(), source_tree());
+    let regular: BTreeMap<_, _> = {
+        let kept = |path: &Path| !path.is_symlink() && path.is_file();
+        let mut names = vec![];
+        let mut directories = vec![source.path().to_owned()];
+        while let Some(directory) = directories.pop() {
+            for entry in fs::read_dir(directory).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() && !path.is_symlink() {
+                    directories.push(path);
+                } else if kept(&path) {
+                    names.push(path);
+                }
+            }
+        }
+        let relative = |path: &PathBuf| path.strip_prefix(source.path()).unwrap().to_owned();
+        names
+            .iter()
+            .map(|path| (relative(path), fs::read(path).unwrap()))
+            .collect()
+    };
+    let allowing = |spec: TaskSpec| TaskSpec {
+        sources: Allowed::new(vec![source.path().to_owned()]).unwrap(),
+        ..spec
+    };
+    let params = json!({"from": source.path(), "numjobs": 2});
+    for mode in ["in", "out", "out", "in"] {
+        expect(&allowing(cell.spec(mode, params.clone())), 4, 3_000_078);
+        assert_eq!(cell.data(), regular, "{mode}");
+    }
+    let fresh = Cell::new();
+    expect(&allowing(fresh.spec("out", params)), 4, 3_000_078);
+    let one = json!({"from": source.path().join("a/one")});
+    expect(&allowing(cell.spec("in", one)), 1, 1);
+    assert_eq!(cell.data(), BTreeMap::from([("one".into(), b"x".to_vec())]));
+}
+
+#[test]
+fn a_source_that_may_not_be_read_or_has_nothing_is_refused() {
+    let (cell, source) = (Cell::new(), source_tree());
+    let refuse = |spec: TaskSpec, part: &str| {
+        let message = Task::prepare(&spec, &PrepareControl::silent())
+            .unwrap_err()
+            .in_full();
+        assert!(message.contains(part), "{message}");
+        assert!(cell.scratch_is_empty());
+    };
+    let from = |name: &str| json!({"from": source.path().join(name), "numjobs": 2});
+    refuse(
+        cell.spec("in", from("a")),
+        "not beneath a path that this agent allows",
+    );
+    let allowing = |spec: TaskSpec| TaskSpec {
+        sources: Allowed::new(vec![source.path().to_owned()]).unwrap(),
+        ..spec
+    };
+    refuse(
+        allowing(cell.spec("in", from("a/linked"))),
+        "not beneath a path",
+    );
+    refuse(allowing(cell.spec("in", from("missing"))), "No such file");
+    refuse(allowing(cell.spec("in", from("empty"))), "no regular file");
+    refuse(
+        allowing(cell.spec("in", from("none"))),
+        "too few for 2 workers",
+    );
+    let no_scratch = TaskSpec {
+        scratch: None,
+        ..cell.spec("in", json!({"size": 1}))
+    };
+    refuse(no_scratch, "needs a scratch directory");
+    refuse(cell.spec("in", json!({"size": "1p"})), "free; copy less");
+}
+
+#[test]
+fn a_failed_copy_is_counted_and_the_data_are_not_trusted() {
+    let cell = Cell::new();
+    let params = json!({"files": 5, "size": 100});
+    expect(&cell.spec("in", params.clone()), 5, 500);
+    let data = cell.top.path().join("benchmesh-run/c1/t0/data/d000000");
+    fs::remove_file(data.join("c000000001")).unwrap();
+    fs::write(data.join("c000000002"), b"short").unwrap();
+    let (end, intervals) = run(&cell.spec("out", params.clone()));
+    assert_eq!(end.state, End::Done);
+    assert_eq!(
+        intervals
+            .iter()
+            .map(|i| (i.ops, i.errors))
+            .fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1)),
+        (3, 2)
+    );
+    let mut errnos: Vec<i32> = end.errors.iter().map(|error| error.errno).collect();
+    errnos.sort_unstable();
+    assert_eq!(errnos, [libc::ENOENT, libc::ENODATA]);
+    assert!(cell.scratch_is_empty());
+}
+
+#[test]
+fn a_stop_ends_a_large_copy_soon() {
+    let cell = Cell::new();
+    let mut task = Task::prepare(
+        &cell.spec("in", json!({"files": 4, "size": "48m"})),
+        &PrepareControl::silent(),
+    )
+    .unwrap();
+    let stopper = task.stopper();
+    task.arm(MonoNanos::now().saturating_add(Duration::from_millis(5)))
+        .unwrap();
+    let end = std::thread::scope(|scope| {
+        scope.spawn(move || {
+            while stopper.in_flight().is_empty() {
+                std::thread::yield_now();
+            }
+            stopper.stop();
+        });
+        task.run_to_end(&mut |_| {})
+    });
+    assert_eq!((end.state, end.error), (End::Stopped, None));
+    assert!(end.ended.since(end.planned_start) < Duration::from_secs(2));
+    assert!(
+        cell.data()
+            .values()
+            .all(|content| content.len() == 48 << 20),
+        "a partial copy was left"
+    );
+    assert!(cell.scratch_is_empty());
+}
+
+#[test]
+fn an_abandoned_task_leaves_no_scratch() {
+    let cell = Cell::new();
+    let task = Task::prepare(
+        &cell.spec("in", json!({"size": 100})),
+        &PrepareControl::silent(),
+    )
+    .unwrap();
+    assert!(!cell.scratch_is_empty());
+    drop(task);
+    assert!(cell.scratch_is_empty());
+}
+
+#[test]
+fn parameters_are_checked() {
+    let check = |params: Value| Copy.check("in", params.as_object().unwrap());
+    let footprint = check(json!({"files": 3, "size": "5k"})).unwrap();
+    assert_eq!(
+        (
+            footprint.bytes,
+            footprint.scratch_bytes,
+            footprint.moved_bytes
+        ),
+        (24_576, 24_576, 15_360)
+    );
+    assert_eq!(check(json!({"from": "/data"})).unwrap().files, 0);
+    for (bad, key) in [
+        (json!({"numjobs": 2}), "files"),
+        (json!({"files": 0}), "files"),
+        (json!({"files": 100_000_000}), "files"),
+        (json!({"from": "data"}), "from"),
+        (json!({"from": "/data", "size": 5}), "size"),
+        (json!({"from": "/data", "files": 5}), "files"),
+        (json!({"bs": 0}), "bs"),
+        (json!({"runtime": "5s"}), "runtime"),
+    ] {
+        let error = check(bad.clone()).unwrap_err();
+        assert_eq!(error.key.as_deref(), Some(key), "{bad}: {error}");
+    }
+}

@@ -1,0 +1,190 @@
+//! The system calls of each operation on one file or directory, and nothing else: no clock, no memory, no formatting.
+//!
+//! Every name is a single component in a kept directory and symlinks are refused, so nothing outside of the tree is
+//! ever reached. Laying out uses the same calls as the measured loops.
+
+use super::data::Data;
+use super::tree::OPEN_DIRECTORY;
+use rustix::fd::{AsFd, BorrowedFd, IntoRawFd, OwnedFd};
+use rustix::fs::{AtFlags, Mode, OFlags, RawDir, openat};
+use rustix::io::{Errno, retry_on_intr};
+use std::ffi::CStr;
+use std::mem::MaybeUninit;
+
+/// A call that failed, and how far into the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Failed {
+    pub errno: Errno,
+    pub offset: Option<u64>,
+}
+
+impl From<Errno> for Failed {
+    fn from(errno: Errno) -> Self {
+        Self {
+            errno,
+            offset: None,
+        }
+    }
+}
+
+impl Failed {
+    pub(crate) fn at(errno: Errno, offset: u64) -> Self {
+        Self {
+            errno,
+            offset: Some(offset),
+        }
+    }
+}
+
+/// Whether a written file is on stable storage when its operation ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Durable {
+    No,
+    Fsync,
+}
+
+const CREATE: OFlags = OFlags::CREATE
+    .union(OFlags::EXCL)
+    .union(OFlags::WRONLY)
+    .union(OFlags::CLOEXEC);
+const READ: OFlags = OFlags::RDONLY
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::CLOEXEC);
+const FILE_MODE: Mode = Mode::RUSR
+    .union(Mode::WUSR)
+    .union(Mode::RGRP)
+    .union(Mode::ROTH);
+
+/// Makes a file that must not exist yet.
+#[inline]
+pub(crate) fn open_new(dir: BorrowedFd<'_>, name: &CStr) -> Result<OwnedFd, Errno> {
+    retry_on_intr(|| openat(dir, name, CREATE, FILE_MODE))
+}
+
+#[inline]
+pub(crate) fn open_to_read(dir: BorrowedFd<'_>, name: &CStr) -> Result<OwnedFd, Errno> {
+    retry_on_intr(|| openat(dir, name, READ, Mode::empty()))
+}
+
+/// Closes and says so when it fails: network file systems report a failed write here at the latest.
+#[inline]
+pub(crate) fn close(fd: OwnedFd) -> Result<(), Errno> {
+    // SAFETY: the descriptor is owned, and given up here.
+    let result = unsafe { libc::close(fd.into_raw_fd()) };
+    if result == 0 {
+        return Ok(());
+    }
+    match std::io::Error::last_os_error().raw_os_error() {
+        // Linux has closed it all the same, and nothing is known to be lost.
+        Some(libc::EINTR) | None => Ok(()),
+        Some(errno) => Err(Errno::from_raw_os_error(errno)),
+    }
+}
+
+/// Open, write `bytes` in units of the data's capacity, fsync where asked, close. `index` marks the content.
+#[inline]
+pub(crate) fn create(
+    dir: BorrowedFd<'_>,
+    name: &CStr,
+    index: u64,
+    bytes: u64,
+    data: &mut Data,
+    durable: Durable,
+) -> Result<u64, Failed> {
+    let fd = open_new(dir, name)?;
+    let mut written = 0;
+    while written < bytes {
+        let wanted = usize::try_from(bytes - written).unwrap_or(usize::MAX);
+        write_all(
+            fd.as_fd(),
+            data.stamped(index, written, wanted),
+            &mut written,
+        )?;
+    }
+    if durable == Durable::Fsync {
+        rustix::fs::fsync(&fd).map_err(|errno| Failed::at(errno, written))?;
+    }
+    close(fd).map_err(|errno| Failed::at(errno, written))?;
+    Ok(written)
+}
+
+#[inline]
+pub(crate) fn write_all(
+    fd: BorrowedFd<'_>,
+    mut rest: &[u8],
+    written: &mut u64,
+) -> Result<(), Failed> {
+    while !rest.is_empty() {
+        match rustix::io::write(fd, rest) {
+            Ok(0) => return Err(Failed::at(Errno::IO, *written)),
+            Ok(count) => {
+                *written += u64::try_from(count).unwrap_or(0);
+                rest = rest.get(count..).unwrap_or_default();
+            }
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(Failed::at(errno, *written)),
+        }
+    }
+    Ok(())
+}
+
+/// Open, read the `bytes` that the file has, close. A file that ends before is an error (NODATA).
+#[inline]
+pub(crate) fn read(
+    dir: BorrowedFd<'_>,
+    name: &CStr,
+    bytes: u64,
+    buffer: &mut [u8],
+) -> Result<u64, Failed> {
+    let fd = open_to_read(dir, name)?;
+    let mut have = 0;
+    while have < bytes {
+        match rustix::io::read(&fd, &mut *buffer) {
+            Ok(0) => return Err(Failed::at(Errno::NODATA, have)),
+            Ok(count) => have += u64::try_from(count).unwrap_or(0),
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(Failed::at(errno, have)),
+        }
+    }
+    close(fd)?;
+    Ok(have)
+}
+
+#[inline]
+pub(crate) fn stat(dir: BorrowedFd<'_>, name: &CStr) -> Result<u64, Errno> {
+    let facts = rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?;
+    Ok(u64::try_from(facts.st_size).unwrap_or(0))
+}
+
+#[inline]
+pub(crate) fn delete(dir: BorrowedFd<'_>, name: &CStr) -> Result<(), Errno> {
+    rustix::fs::unlinkat(dir, name, AtFlags::empty())
+}
+
+/// A buffer for `list`.
+pub(crate) fn listing_buffer() -> Vec<MaybeUninit<u8>> {
+    // As much as a directory of 1000 of our files needs in one call.
+    vec![MaybeUninit::new(1); 64 << 10]
+}
+
+/// Opens a directory, reads its names to the end, closes it. Hidden names (`.`, `..`, a network file system's
+/// placeholders for deleted files) are left out.
+#[inline]
+pub(crate) fn list(
+    parent: BorrowedFd<'_>,
+    name: &CStr,
+    buffer: &mut [MaybeUninit<u8>],
+    mut each: impl FnMut(&CStr),
+) -> Result<(), Errno> {
+    let fd = retry_on_intr(|| openat(parent, name, OPEN_DIRECTORY, Mode::empty()))?;
+    {
+        let mut entries = RawDir::new(&fd, buffer);
+        while let Some(entry) = entries.next() {
+            let entry = entry?;
+            if !entry.file_name().to_bytes().starts_with(b".") {
+                each(entry.file_name());
+            }
+        }
+    }
+    close(fd)
+}

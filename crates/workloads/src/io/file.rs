@@ -1,0 +1,116 @@
+//! A worker's file: how it is opened, and whole blocks in and out of it.
+
+use super::{Direction, Job, Order, SyncKind};
+use crate::sandbox::{Dir, SandboxError};
+use crate::task::TaskError;
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{Advice, AtFlags, Mode, OFlags, StatxFlags, fadvise, statx};
+use rustix::io::Errno;
+
+pub(super) fn name_of(worker: u32) -> String {
+    format!("w{worker}.dat")
+}
+
+/// Opens a worker's file as the load needs it.
+pub(super) fn open(job: &Job, dir: &Dir, name: &str) -> Result<OwnedFd, TaskError> {
+    let mut flags = match job.direction {
+        Direction::WriteNew => OFlags::WRONLY | OFlags::CREATE,
+        Direction::WriteOver => OFlags::WRONLY,
+        Direction::Read => OFlags::RDONLY,
+    };
+    if job.direction != Direction::Read {
+        flags |= match job.sync {
+            SyncKind::None => OFlags::empty(),
+            SyncKind::Sync => OFlags::SYNC,
+            SyncKind::Dsync => OFlags::DSYNC,
+        };
+    }
+    let file = if job.direct {
+        open_direct(dir, name, flags)?
+    } else {
+        let opened = dir.open(name, flags, Mode::RUSR | Mode::WUSR);
+        opened.map_err(TaskError::Sandbox)?
+    };
+    let advice = match job.order {
+        Order::Sequential => Advice::Sequential,
+        Order::EachOnce | Order::Uniform => Advice::Random,
+    };
+    // Only a hint: what cannot take it is no worse off.
+    let _ = fadvise(&file, 0, None, advice);
+    Ok(file)
+}
+
+fn open_direct(dir: &Dir, name: &str, flags: OFlags) -> Result<OwnedFd, TaskError> {
+    match dir.open(name, flags | OFlags::DIRECT, Mode::RUSR | Mode::WUSR) {
+        Ok(file) => Ok(file),
+        Err(SandboxError::Io { source, .. })
+            if source.raw_os_error() == Some(Errno::INVAL.raw_os_error()) =>
+        {
+            Err(no_direct(dir))
+        }
+        Err(error) => Err(TaskError::Sandbox(error)),
+    }
+}
+
+/// Finds out, before anything is laid out, whether direct I/O works here with this block size.
+pub(super) fn probe_direct(job: &Job, dir: &Dir) -> Result<(), TaskError> {
+    const PROBE: &str = "direct.probe";
+    let file = open_direct(dir, PROBE, OFlags::WRONLY | OFlags::CREATE);
+    dir.remove_file(PROBE).map_err(TaskError::Sandbox)?;
+    let file = file?;
+    let facts = statx(&file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN);
+    let known = facts.ok().filter(|facts| {
+        let mask = StatxFlags::from_bits_retain(facts.stx_mask);
+        mask.contains(StatxFlags::DIOALIGN)
+    });
+    match known.map(|facts| u64::from(facts.stx_dio_offset_align)) {
+        Some(0) => Err(no_direct(dir)),
+        Some(alignment) => job.check_alignment(alignment).map_err(TaskError::Params),
+        None => Ok(()),
+    }
+}
+
+fn no_direct(dir: &Dir) -> TaskError {
+    TaskError::Unfit {
+        why: format!(
+            "the file system of {} refuses O_DIRECT; leave out `direct` and `cache = \"bypass\"`",
+            dir.path().display()
+        ),
+    }
+}
+
+/// Writes all of `block`; what the kernel takes in pieces is one operation all the same.
+#[inline]
+pub(super) fn write_block(file: impl AsFd, block: &[u8], offset: u64) -> Result<(), Errno> {
+    let (mut rest, mut at) = (block, offset);
+    while !rest.is_empty() {
+        match rustix::io::pwrite(&file, rest, at) {
+            Ok(0) => return Err(Errno::IO),
+            Ok(written) => {
+                rest = rest.get(written..).unwrap_or_default();
+                at += written as u64;
+            }
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(())
+}
+
+/// Fills all of `block`; a file that ends before is ENODATA.
+#[inline]
+pub(super) fn read_block(file: impl AsFd, block: &mut [u8], offset: u64) -> Result<(), Errno> {
+    let (mut rest, mut at) = (block, offset);
+    while !rest.is_empty() {
+        match rustix::io::pread(&file, &mut *rest, at) {
+            Ok(0) => return Err(Errno::NODATA),
+            Ok(read) => {
+                rest = rest.get_mut(read..).unwrap_or_default();
+                at += read as u64;
+            }
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(())
+}

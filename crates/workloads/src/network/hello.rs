@@ -1,0 +1,104 @@
+//! What the sending end says first on each connection, and how the receiving end decides whether to believe it.
+//!
+//! `MAGIC`, the number of the stream, the length of the token, the token; answered by one byte. It knows nothing of
+//! sockets' addresses or of what follows. Invariants: a stranger learns nothing from the time a refusal takes, and can
+//! make the receiving end hold no more than `MOST_BYTES`.
+
+use std::hint::black_box;
+
+const MAGIC: [u8; 8] = *b"BMESHN01";
+const HEADER: usize = MAGIC.len() + 4 + 2;
+/// No token is longer.
+pub(super) const MOST_TOKEN_BYTES: usize = 256;
+/// No hello is longer.
+pub(super) const MOST_BYTES: usize = HEADER + MOST_TOKEN_BYTES;
+/// The answer to a hello that was believed.
+pub(super) const WELCOME: u8 = b'+';
+
+/// The bytes of a hello. `None` when the token is longer than any token may be.
+pub(super) fn encode(stream: u32, token: &str) -> Option<Vec<u8>> {
+    let length = u16::try_from(token.len())
+        .ok()
+        .filter(|_| token.len() <= MOST_TOKEN_BYTES)?;
+    let mut bytes = Vec::with_capacity(HEADER + token.len());
+    bytes.extend_from_slice(&MAGIC);
+    bytes.extend_from_slice(&stream.to_le_bytes());
+    bytes.extend_from_slice(&length.to_le_bytes());
+    bytes.extend_from_slice(token.as_bytes());
+    Some(bytes)
+}
+
+/// What the bytes received so far amount to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// Not all here yet: read at most this many bytes more, so that none of what follows is taken.
+    More(usize),
+    /// The peer knows the token; this is its stream.
+    Stream(u32),
+    /// Not one of ours.
+    Stranger,
+}
+
+pub(super) fn judge(bytes: &[u8], token: &str) -> Verdict {
+    let Some((header, presented)) = bytes.split_first_chunk::<HEADER>() else {
+        return Verdict::More(HEADER - bytes.len());
+    };
+    let [m0, m1, m2, m3, m4, m5, m6, m7, s0, s1, s2, s3, l0, l1] = *header;
+    if [m0, m1, m2, m3, m4, m5, m6, m7] != MAGIC {
+        return Verdict::Stranger;
+    }
+    let length = usize::from(u16::from_le_bytes([l0, l1]));
+    if length > MOST_TOKEN_BYTES || presented.len() > length {
+        return Verdict::Stranger;
+    }
+    if presented.len() < length {
+        return Verdict::More(length - presented.len());
+    }
+    if same(presented, token.as_bytes()) {
+        Verdict::Stream(u32::from_le_bytes([s0, s1, s2, s3]))
+    } else {
+        Verdict::Stranger
+    }
+}
+
+/// Compares in a time that depends on the lengths only.
+fn same(left: &[u8], right: &[u8]) -> bool {
+    if left.len() != right.len() {
+        return false;
+    }
+    let difference = left
+        .iter()
+        .zip(right)
+        .fold(0_u8, |difference, (l, r)| black_box(difference | (l ^ r)));
+    black_box(difference) == 0
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_hello_is_believed_only_whole_and_with_the_token() {
+        let hello = encode(7, "secret").unwrap();
+        for cut in 0..hello.len() {
+            let Verdict::More(more) = judge(&hello[..cut], "secret") else {
+                panic!("{cut} bytes were enough");
+            };
+            assert!(more > 0 && cut + more <= hello.len());
+        }
+        assert_eq!(judge(&hello, "secret"), Verdict::Stream(7));
+        for other in ["secreT", "secre", "secrets", ""] {
+            assert_eq!(judge(&hello, other), Verdict::Stranger, "{other:?}");
+        }
+        assert_eq!(encode(0, &"x".repeat(MOST_TOKEN_BYTES + 1)), None);
+    }
+
+    proptest! {
+        #[test]
+        fn noise_is_never_believed(bytes in proptest::collection::vec(any::<u8>(), 0..MOST_BYTES + 8)) {
+            prop_assert!(!matches!(judge(&bytes, "secret"), Verdict::Stream(_)));
+        }
+    }
+}

@@ -1,0 +1,309 @@
+//! The receiving end of a link: a port that is open for one step, to one peer.
+//!
+//! One thread accepts until each stream has been claimed by a connection from the expected address with the right
+//! token, then closes the port; one thread per stream takes data or sends echoes. It measures nothing. Invariants:
+//! whoever is not the peer is hung up on, never answered; when `stop` has returned, no thread and no port is left.
+
+use super::Mode;
+use super::hello::{self, Verdict};
+use super::socket::{self, is_pause};
+use crate::workload::Received;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+/// A connection that has not shown its token by then is closed.
+const HELLO_DEADLINE: Duration = Duration::from_secs(2);
+/// Connections whose hello is not complete yet, beyond one for each stream; further ones are closed at once, so that a
+/// stranger on the peer's host cannot hold much of our memory and descriptors.
+const MOST_PENDING_MORE: usize = 16;
+/// Received in one call. Larger ones leave the cache before they are used up.
+const RECEIVE_BYTES: usize = 256 << 10;
+
+/// What a receiving end lets in.
+#[derive(Clone, Debug)]
+pub(super) struct Door {
+    /// Whose connections are let in; anybody's who knows the token when it is not known.
+    pub peer: Option<IpAddr>,
+    pub token: String,
+    pub mode: Mode,
+    pub streams: u32,
+    pub block_bytes: usize,
+}
+
+#[derive(Debug)]
+pub(super) struct OpenPort {
+    pub(super) address: SocketAddr,
+    seen: Arc<Seen>,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl OpenPort {
+    /// Opens a free port on `address`.
+    pub(super) fn open(address: IpAddr, door: Door) -> io::Result<Self> {
+        if door.token.is_empty() {
+            let without = "a link without a token would let in anybody";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, without));
+        }
+        let listener = TcpListener::bind(SocketAddr::new(address, 0))?;
+        listener.set_nonblocking(true)?;
+        let address = listener.local_addr()?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let seen = Arc::new(Seen::default());
+        let seeing = Arc::clone(&seen);
+        let thread = thread::Builder::new()
+            .name("link-accept".into())
+            .spawn(move || serve(listener, &door, &seeing, &stopped))?;
+        Ok(Self {
+            address,
+            seen,
+            stop,
+            thread: Some(thread),
+        })
+    }
+
+    /// What the streams that have ended took.
+    pub(super) fn received(&self) -> Received {
+        Received {
+            connections: self.seen.connections.load(Ordering::Relaxed),
+            bytes: self.seen.bytes.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Closes everything; returns when all threads have ended.
+    pub(super) fn stop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the receiving end of a link panicked; its step has no result");
+        }
+    }
+}
+
+impl Drop for OpenPort {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// What arrived.
+#[derive(Debug, Default)]
+struct Seen {
+    connections: AtomicU64,
+    bytes: AtomicU64,
+}
+
+/// A connection that has not said all of its hello.
+struct Pending {
+    stream: TcpStream,
+    said: Vec<u8>,
+    until: Instant,
+}
+
+fn serve(listener: TcpListener, door: &Door, seen: &Seen, stop: &AtomicBool) {
+    let admitted = admit_all(listener, door, stop);
+    thread::scope(|scope| {
+        for stream in admitted {
+            seen.connections.fetch_add(1, Ordering::Relaxed);
+            let take = move || {
+                let mut taken = 0;
+                let result = match door.mode {
+                    Mode::Throughput => absorb(&stream, &mut taken, stop),
+                    Mode::Ping => echo(&stream, door.block_bytes, &mut taken, stop),
+                };
+                seen.bytes.fetch_add(taken, Ordering::Relaxed);
+                result
+            };
+            let spawned = thread::Builder::new()
+                .name("link-receive".into())
+                .spawn_scoped(scope, move || {
+                    if let Err(error) = take() {
+                        // The sending end sees the same broken connection and makes it the step's error.
+                        tracing::debug!(%error, "a link's stream ended early");
+                    }
+                });
+            if let Err(error) = spawned {
+                tracing::warn!(%error, "a link's stream has no thread to receive on; the step will fail");
+            }
+        }
+    });
+}
+
+/// Accepts until every stream is claimed, or `stop`. The port is closed when it returns.
+fn admit_all(listener: TcpListener, door: &Door, stop: &AtomicBool) -> Vec<TcpStream> {
+    let mut pending: Vec<Pending> = Vec::new();
+    let mut admitted: Vec<Option<TcpStream>> = Vec::new();
+    admitted.resize_with(usize::try_from(door.streams).unwrap_or(0), || None);
+    while !stop.load(Ordering::Relaxed) && admitted.iter().any(Option::is_none) {
+        wait(&listener, &pending);
+        accept_new(&listener, door, &mut pending);
+        let now = Instant::now();
+        pending.retain_mut(|connection| match hear(connection, door) {
+            Verdict::More(_) => now < connection.until,
+            Verdict::Stranger => {
+                tracing::warn!(peer = ?connection.stream.peer_addr().ok(), "a connection without the token was refused");
+                false
+            }
+            Verdict::Stream(index) => {
+                let place = usize::try_from(index).ok().and_then(|i| admitted.get_mut(i));
+                if let Some(place @ None) = place {
+                    *place = welcome(&connection.stream);
+                }
+                false
+            }
+        });
+    }
+    admitted.into_iter().flatten().collect()
+}
+
+/// Until something arrives, at most as long as a stop may go unnoticed.
+fn wait(listener: &TcpListener, pending: &[Pending]) {
+    let mut fds = vec![PollFd::new(listener, PollFlags::IN)];
+    fds.extend(
+        pending
+            .iter()
+            .map(|p| PollFd::new(&p.stream, PollFlags::IN)),
+    );
+    let limit = Timespec::try_from(socket::BLOCK_AT_MOST).ok();
+    if let Err(error) = poll(&mut fds, limit.as_ref())
+        && error != rustix::io::Errno::INTR
+    {
+        tracing::warn!(%error, "waiting for a link's connections failed");
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "a poll that fails must not become a busy loop; nothing is measured here"
+        )]
+        thread::sleep(socket::BLOCK_AT_MOST);
+    }
+}
+
+fn accept_new(listener: &TcpListener, door: &Door, pending: &mut Vec<Pending>) {
+    while let Ok((stream, from)) = listener.accept() {
+        let expected = door
+            .peer
+            .is_none_or(|peer| from.ip().to_canonical() == peer.to_canonical());
+        if !expected {
+            tracing::warn!(peer = %from, expected = ?door.peer, "a connection from a stranger was refused");
+        }
+        let most = usize::try_from(door.streams).unwrap_or(0) + MOST_PENDING_MORE;
+        if expected && pending.len() < most && stream.set_nonblocking(true).is_ok() {
+            pending.push(Pending {
+                stream,
+                said: Vec::with_capacity(hello::MOST_BYTES),
+                until: Instant::now() + HELLO_DEADLINE,
+            });
+        }
+    }
+}
+
+/// Reads what is there of a hello, and not a byte more.
+fn hear(connection: &mut Pending, door: &Door) -> Verdict {
+    loop {
+        let verdict = hello::judge(&connection.said, &door.token);
+        let Verdict::More(wanted) = verdict else {
+            return verdict;
+        };
+        let limit = u64::try_from(wanted).unwrap_or(0);
+        match (&connection.stream)
+            .take(limit)
+            .read_to_end(&mut connection.said)
+        {
+            Ok(0) => return Verdict::Stranger,
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                // What came before the error has been appended.
+                return hello::judge(&connection.said, &door.token);
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(_) => return Verdict::Stranger,
+        }
+    }
+}
+
+fn welcome(stream: &TcpStream) -> Option<TcpStream> {
+    let accept = || {
+        let stream = stream.try_clone()?;
+        socket::prepare(&stream)?;
+        (&stream).write_all(&[hello::WELCOME])?;
+        Ok::<_, io::Error>(stream)
+    };
+    accept()
+        .inspect_err(|error| tracing::debug!(%error, "a link's stream broke while it was welcomed"))
+        .ok()
+}
+
+/// Takes all that comes; at the end says how much it was.
+fn absorb(mut stream: &TcpStream, received: &mut u64, stop: &AtomicBool) -> io::Result<()> {
+    let mut buffer = vec![1_u8; RECEIVE_BYTES];
+    while !stop.load(Ordering::Relaxed) {
+        match stream.read(&mut buffer) {
+            Ok(0) => return stream.write_all(&received.to_le_bytes()),
+            Ok(count) => *received += u64::try_from(count).unwrap_or(0),
+            Err(error) if is_pause(&error) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Sends each whole message back.
+fn echo(
+    mut stream: &TcpStream,
+    message_bytes: usize,
+    echoed: &mut u64,
+    stop: &AtomicBool,
+) -> io::Result<()> {
+    let mut message = vec![1_u8; message_bytes];
+    while !stop.load(Ordering::Relaxed) {
+        match fill(stream, &mut message, stop)? {
+            Filled::Whole => {}
+            Filled::Ended => return stream.write_all(&echoed.to_le_bytes()),
+            Filled::Stopped => return Ok(()),
+        }
+        let mut rest = message.as_slice();
+        while !rest.is_empty() {
+            match stream.write(rest) {
+                Ok(count) => rest = rest.get(count..).unwrap_or_default(),
+                Err(error) if is_pause(&error) => {
+                    if stop.load(Ordering::Relaxed) {
+                        return Ok(());
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        *echoed += u64::try_from(message.len()).unwrap_or(0);
+    }
+    Ok(())
+}
+
+enum Filled {
+    Whole,
+    Ended,
+    Stopped,
+}
+
+fn fill(mut stream: &TcpStream, buffer: &mut [u8], stop: &AtomicBool) -> io::Result<Filled> {
+    let mut have = 0;
+    while let Some(rest) = buffer.get_mut(have..).filter(|rest| !rest.is_empty()) {
+        match stream.read(rest) {
+            Ok(0) if have == 0 => return Ok(Filled::Ended),
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(count) => have += count,
+            Err(error) if is_pause(&error) => {
+                if stop.load(Ordering::Relaxed) {
+                    return Ok(Filled::Stopped);
+                }
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(Filled::Whole)
+}

@@ -1,0 +1,72 @@
+//! The options that both ends of a link set on their sockets, and what the kernel says of bytes not yet acknowledged.
+//!
+//! It knows nothing of tokens, operations or modes. Invariant: no call on a socket set up here blocks longer than
+//! `BLOCK_AT_MOST`, so that a stop is always noticed.
+
+use rustix::net::sockopt;
+use std::io;
+use std::net::TcpStream;
+use std::os::fd::{AsRawFd, RawFd};
+use std::time::Duration;
+
+/// A blocked send or receive comes back this often to look whether it should stop.
+pub(super) const BLOCK_AT_MOST: Duration = Duration::from_millis(100);
+
+/// Data that the kernel holds and has not put on the wire yet. It bounds how long the end of a step waits for the
+/// socket to drain. Half of it cost a fifth of the throughput on loopback with blocks of 1 MiB; this much costs none.
+const UNSENT_BYTES: libc::c_int = 1 << 20;
+
+/// Blocking, with time-outs; nothing held back by Nagle's algorithm; a peer that vanished is noticed after 25 s of
+/// silence even when nothing is being sent.
+pub(super) fn prepare(stream: &TcpStream) -> io::Result<()> {
+    stream.set_nonblocking(false)?;
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(BLOCK_AT_MOST))?;
+    stream.set_write_timeout(Some(BLOCK_AT_MOST))?;
+    sockopt::set_socket_keepalive(stream, true)?;
+    sockopt::set_tcp_keepidle(stream, Duration::from_secs(10))?;
+    sockopt::set_tcp_keepintvl(stream, Duration::from_secs(5))?;
+    sockopt::set_tcp_keepcnt(stream, 3)?;
+    limit_unsent(stream.as_raw_fd())
+}
+
+fn limit_unsent(fd: RawFd) -> io::Result<()> {
+    let value = UNSENT_BYTES;
+    let size = libc::socklen_t::try_from(size_of_val(&value)).unwrap_or(0);
+    // SAFETY: `value` lives through the call and `size` is its size.
+    let result = unsafe {
+        libc::setsockopt(
+            fd,
+            libc::IPPROTO_TCP,
+            libc::TCP_NOTSENT_LOWAT,
+            (&raw const value).cast(),
+            size,
+        )
+    };
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+/// Bytes written to the socket that the peer's kernel has not acknowledged.
+#[inline]
+pub(super) fn unacknowledged(stream: &TcpStream) -> io::Result<u64> {
+    let mut value: libc::c_int = 0;
+    // SAFETY: TIOCOUTQ (SIOCOUTQ on sockets) writes one int, and `value` lives through the call.
+    let result = unsafe { libc::ioctl(stream.as_raw_fd(), libc::TIOCOUTQ, &raw mut value) };
+    if result == 0 {
+        Ok(u64::try_from(value).unwrap_or(0))
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+/// Whether an error only says that the time-out of the call passed or a signal came.
+pub(super) fn is_pause(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted
+    )
+}

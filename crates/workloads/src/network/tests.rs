@@ -1,0 +1,358 @@
+//! Links on loopback: what arrives is what is counted, nobody else gets in, and nothing hangs or stays behind.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+
+use super::*;
+use crate::clock::MonoNanos;
+use crate::interval::Interval;
+use crate::recorder::OpError;
+use crate::task::{End, Task, TaskEnd};
+use serde_json::{Value, json};
+use std::io::{Read, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener, TcpStream};
+use std::time::Instant;
+
+const TOKEN: &str = "a token of 128 bits or more";
+const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
+fn listen(mode: &str, params: &Value, bind: IpAddr, peer: Option<IpAddr>) -> Box<dyn Receiver> {
+    let spec = ListenSpec {
+        mode: mode.into(),
+        params: params.as_object().unwrap().clone(),
+        bind,
+        peer,
+        token: TOKEN.into(),
+    };
+    Network.listen(&spec).unwrap()
+}
+
+fn spec(mode: &str, params: &Value, address: SocketAddr, token: &str) -> TaskSpec {
+    TaskSpec {
+        peer: Some(PeerEnd {
+            address,
+            token: token.into(),
+        }),
+        ..TaskSpec::new(NAME, mode, params.as_object().unwrap().clone())
+    }
+}
+
+fn prepare(spec: &TaskSpec) -> Result<Task, TaskError> {
+    Task::prepare(spec, &PrepareControl::silent())
+}
+
+/// Runs to the end; `during` is called in between.
+fn run(mut task: Task, during: impl FnOnce() + Send) -> (TaskEnd, Vec<Interval>) {
+    task.arm(MonoNanos::now().saturating_add(Duration::from_millis(20)))
+        .unwrap();
+    let mut intervals = Vec::new();
+    let end = std::thread::scope(|scope| {
+        scope.spawn(during);
+        task.run_to_end(&mut |interval| intervals.push(interval))
+    });
+    (end, intervals)
+}
+
+fn sum(intervals: &[Interval], pick: fn(&Interval) -> u64) -> u64 {
+    intervals.iter().map(pick).sum()
+}
+
+/// Waits until something holds; a test that waits for longer than ten seconds has failed.
+fn wait_for(what: &str, mut holds: impl FnMut() -> bool) {
+    let until = Instant::now() + Duration::from_secs(10);
+    while !holds() {
+        assert!(Instant::now() < until, "{what} did not come true");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn every_byte_that_is_counted_has_arrived() {
+    for (streams, bs) in [(1, 1 << 20), (3, 65_536), (2, 777)] {
+        let params = json!({"streams": streams, "bs": bs, "runtime": "200ms"});
+        let receiver = listen("throughput", &params, LOOPBACK, Some(LOOPBACK));
+        let task = prepare(&spec("throughput", &params, receiver.address(), TOKEN)).unwrap();
+        let (end, intervals) = run(task, || ());
+        assert_eq!((end.state, end.error), (End::Done, None));
+        assert_eq!(end.workers, streams);
+        let (ops, bytes) = (sum(&intervals, |i| i.ops), sum(&intervals, |i| i.bytes));
+        let received = receiver.close().unwrap();
+        assert_eq!(received.connections, u64::from(streams));
+        assert_eq!(bytes, received.bytes);
+        // Only the last block of each stream may have been cut.
+        assert!(
+            bytes <= ops * bs && bytes > (ops - u64::from(streams)) * bs,
+            "{bytes} in {ops}"
+        );
+        let ran = end.ended.since(end.planned_start);
+        assert!(
+            ran >= Duration::from_millis(190) && ran < Duration::from_secs(2),
+            "{ran:?}"
+        );
+    }
+}
+
+#[test]
+fn pings_are_whole_round_trips() {
+    let params = json!({"streams": 2, "bs": 1000, "runtime": "200ms", "ramp_time": "50ms"});
+    let any = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+    let receiver = listen("ping", &params, any, Some(LOOPBACK));
+    let address = SocketAddr::new(LOOPBACK, receiver.address().port());
+    let task = prepare(&spec("ping", &params, address, TOKEN)).unwrap();
+    let (end, intervals) = run(task, || ());
+    assert_eq!((end.state, end.error), (End::Done, None));
+    let ops = sum(&intervals, |i| i.ops);
+    assert!(ops > 0);
+    assert_eq!(sum(&intervals, |i| i.bytes), ops * 1000);
+    assert_eq!(receiver.close().unwrap().bytes, ops * 1000);
+    assert!(intervals.iter().any(|i| i.ramp) && intervals.iter().any(|i| !i.ramp));
+}
+
+#[test]
+fn a_peer_of_the_other_family_is_known_by_its_mapped_address() {
+    let params = json!({"runtime": "50ms"});
+    let any = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
+    let receiver = listen("throughput", &params, any, Some(LOOPBACK));
+    let address = SocketAddr::new(LOOPBACK, receiver.address().port());
+    let (end, _) = run(
+        prepare(&spec("throughput", &params, address, TOKEN)).unwrap(),
+        || (),
+    );
+    assert_eq!(end.error, None);
+}
+
+#[test]
+fn a_wrong_token_is_refused_and_the_right_one_still_let_in() {
+    let params = json!({"runtime": "50ms"});
+    let receiver = listen("throughput", &params, LOOPBACK, Some(LOOPBACK));
+    for wrong in ["another", "", &TOKEN[1..], &"x".repeat(1000)] {
+        let refused = prepare(&spec("throughput", &params, receiver.address(), wrong)).unwrap_err();
+        let message = refused.in_full();
+        assert!(message.contains("token"), "{message}");
+    }
+    let (end, _) = run(
+        prepare(&spec("throughput", &params, receiver.address(), TOKEN)).unwrap(),
+        || (),
+    );
+    assert_eq!(end.error, None);
+    assert_eq!(receiver.close().unwrap().connections, 1);
+}
+
+#[test]
+fn a_stranger_and_a_silent_connection_do_not_get_in_the_way() {
+    let params = json!({"runtime": "50ms"});
+    let expected: IpAddr = "127.0.0.2".parse().unwrap();
+    let receiver = listen("throughput", &params, LOOPBACK, Some(expected));
+    let refused = prepare(&spec("throughput", &params, receiver.address(), TOKEN)).unwrap_err();
+    assert!(
+        refused.in_full().contains("hung up"),
+        "{}",
+        refused.in_full()
+    );
+    assert_eq!(receiver.close().unwrap().connections, 0);
+
+    let receiver = listen("throughput", &params, LOOPBACK, Some(LOOPBACK));
+    let mut silent = TcpStream::connect(receiver.address()).unwrap();
+    let mut noisy = TcpStream::connect(receiver.address()).unwrap();
+    noisy.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+    assert_eq!(
+        noisy.read(&mut [0; 1]).unwrap_or(0),
+        0,
+        "noise was answered"
+    );
+    silent
+        .set_read_timeout(Some(Duration::from_secs(10)))
+        .unwrap();
+    let asked = Instant::now();
+    assert_eq!(silent.read(&mut [0; 1]).unwrap(), 0, "silence was answered");
+    assert!(asked.elapsed() < Duration::from_secs(5));
+    let (end, _) = run(
+        prepare(&spec("throughput", &params, receiver.address(), TOKEN)).unwrap(),
+        || (),
+    );
+    assert_eq!(end.error, None);
+}
+
+#[test]
+fn the_port_closes_with_the_last_stream_and_with_the_receiving_end() {
+    let params = json!({"streams": 2, "runtime": "50ms"});
+    let receiver = listen("throughput", &params, LOOPBACK, Some(LOOPBACK));
+    let address = receiver.address();
+    let task = prepare(&spec("throughput", &params, address, TOKEN)).unwrap();
+    wait_for("a closed port", || TcpStream::connect(address).is_err());
+    drop(task);
+    let begun = Instant::now();
+    receiver.close().unwrap();
+    assert!(begun.elapsed() < Duration::from_secs(1));
+
+    let unused = listen("ping", &params, LOOPBACK, None);
+    let address = unused.address();
+    drop(unused);
+    assert!(TcpStream::connect(address).is_err());
+}
+
+#[test]
+fn a_receiving_end_that_goes_away_is_a_clear_error() {
+    for mode in ["throughput", "ping"] {
+        let params = json!({"streams": 2, "runtime": "60s"});
+        let receiver = listen(mode, &params, LOOPBACK, Some(LOOPBACK));
+        let task = prepare(&spec(mode, &params, receiver.address(), TOKEN)).unwrap();
+        let stopper = task.stopper();
+        let (end, intervals) = run(task, move || {
+            wait_for("traffic", || !stopper.in_flight().is_empty());
+            receiver.close().unwrap();
+        });
+        assert_eq!(end.state, End::Failed);
+        let error = end.error.unwrap();
+        assert!(error.contains("the link to 127.0.0.1:"), "{error}");
+        assert!(end.ended.since(end.planned_start) < Duration::from_secs(5));
+        assert!(sum(&intervals, |i| i.errors) >= 1);
+        assert!(!end.errors.is_empty());
+    }
+}
+
+/// A receiving end that welcomes a stream and then does nothing with it.
+struct Sleeper {
+    address: SocketAddr,
+    taken: std::thread::JoinHandle<TcpStream>,
+}
+
+impl Sleeper {
+    fn new() -> Self {
+        let listener = TcpListener::bind((LOOPBACK, 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        let taken = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut said = vec![0; hello::encode(0, TOKEN).unwrap().len()];
+            stream.read_exact(&mut said).unwrap();
+            stream.write_all(&[hello::WELCOME]).unwrap();
+            stream
+        });
+        Self { address, taken }
+    }
+}
+
+#[test]
+fn a_stop_is_noticed_within_half_a_second_even_when_blocked() {
+    for mode in ["throughput", "ping"] {
+        let params = json!({"runtime": "60s"});
+        let sleeper = Sleeper::new();
+        let task = prepare(&spec(mode, &params, sleeper.address, TOKEN)).unwrap();
+        let held = sleeper.taken.join().unwrap();
+        let stopper = task.stopper();
+        let (end, _) = run(task, move || {
+            let blocked_since = |stopper: &crate::task::Stopper| {
+                let since = stopper.in_flight().first().map(|operation| operation.since);
+                since
+                    .is_some_and(|since| MonoNanos::now().since(since) > Duration::from_millis(150))
+            };
+            wait_for("a blocked operation", || blocked_since(&stopper));
+            let told = MonoNanos::now();
+            stopper.stop();
+            wait_for("the end", || stopper.in_flight().is_empty());
+            assert!(MonoNanos::now().since(told) < Duration::from_millis(500));
+        });
+        assert_eq!((end.state, end.error), (End::Stopped, None));
+        drop(held);
+    }
+}
+
+#[test]
+fn a_peer_that_stalls_or_miscounts_is_a_clear_error() {
+    let settings = crate::recorder::Settings {
+        ops: &[Op::Send, Op::Ping],
+        timing: Timing {
+            ramp: None,
+            runtime: Some(Duration::from_secs(30)),
+        },
+        period: crate::interval::PERIOD,
+        stop: std::sync::Arc::default(),
+    };
+    let open = |sleeper: &Sleeper| {
+        let peer = PeerEnd {
+            address: sleeper.address,
+            token: TOKEN.into(),
+        };
+        let mut link = Link::open(&peer, 0).unwrap();
+        link.stall_after = Duration::from_millis(300);
+        link
+    };
+    let fails = |worker: &mut dyn Worker, part: &str| {
+        let (mut recorder, _taker) = crate::recorder::pair(settings.clone());
+        recorder.set_start(MonoNanos::now());
+        let OpError::Broken { what } = worker.run(&mut recorder).unwrap_err() else {
+            panic!("another kind of error");
+        };
+        assert!(what.contains(part), "{what}");
+    };
+    let sleeper = Sleeper::new();
+    fails(
+        &mut Sender::new(open(&sleeper), 4096, 0),
+        "stalled: nothing went through for 0.3 s",
+    );
+    let sleeper = Sleeper::new();
+    fails(&mut Pinger::new(open(&sleeper), 64), "stalled");
+
+    let sleeper = Sleeper::new();
+    let mut link = open(&sleeper);
+    let mut held = sleeper.taken.join().unwrap();
+    held.write_all(&7_u64.to_le_bytes()).unwrap();
+    let disagreed = link.agree(9, &|| false).unwrap_err();
+    assert!(matches!(
+        disagreed,
+        sender::Trouble::Disagreed {
+            sent: 9,
+            arrived: 7
+        }
+    ));
+}
+
+#[test]
+fn parameters_are_checked() {
+    let check = |mode: &str, params: Value| Network.check(mode, params.as_object().unwrap());
+    let footprint = check(
+        "throughput",
+        json!({"streams": 4, "runtime": "5s", "ramp_time": "1s"}),
+    )
+    .unwrap();
+    assert_eq!(
+        (footprint.workers, footprint.runtime),
+        (4, Some(Duration::from_secs(6)))
+    );
+    assert_eq!(
+        check("ping", json!({})).unwrap().runtime,
+        Some(DEFAULT_RUNTIME)
+    );
+    for (bad, key) in [
+        (json!({"streams": 0}), "streams"),
+        (json!({"streams": 1000}), "streams"),
+        (json!({"bs": 0}), "bs"),
+        (json!({"bs": "1x"}), "bs"),
+        (json!({"runtime": 0}), "runtime"),
+        (json!({"numjobs": 2}), "numjobs"),
+    ] {
+        assert_eq!(
+            check("throughput", bad).unwrap_err().key.as_deref(),
+            Some(key)
+        );
+    }
+    let without_peer = Network.load(&TaskSpec::new(NAME, "ping", PlanParams::new()));
+    assert!(matches!(without_peer, Err(TaskError::NoPeer { .. })));
+    let open_to_all = ListenSpec {
+        mode: "ping".into(),
+        params: PlanParams::new(),
+        bind: LOOPBACK,
+        peer: None,
+        token: String::new(),
+    };
+    assert!(Network.listen(&open_to_all).is_err());
+    let nobody = TcpListener::bind((LOOPBACK, 0))
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    let refused = prepare(&spec("ping", &json!({}), nobody, TOKEN))
+        .unwrap_err()
+        .in_full();
+    assert!(
+        refused.contains("connect to the receiving end at 127.0.0.1"),
+        "{refused}"
+    );
+}

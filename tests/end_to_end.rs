@@ -1,0 +1,390 @@
+//! A whole mesh of real processes, and the commands that a user types, from plan to report.
+
+mod support;
+
+use std::time::Duration;
+use support::command::{Said, benchmesh};
+use support::database::Database;
+use support::mesh::{Agent, Mesh};
+use tempfile::TempDir;
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// A mesh of three agents with a target and a scratch directory each may use.
+struct Place {
+    mesh: Mesh,
+    target: TempDir,
+    scratch: TempDir,
+}
+
+impl Place {
+    fn new() -> Self {
+        let directory = |prefix| tempfile::Builder::new().prefix(prefix).tempdir().unwrap();
+        let (target, scratch) = (directory("bm-target-"), directory("bm-scratch-"));
+        let mut mesh = Mesh::start();
+        for name in ["a", "b", "c"] {
+            let agent = Agent::named(name).label("role=client").allow(target.path());
+            mesh.add(
+                agent
+                    .argument("--scratch")
+                    .argument(scratch.path().to_str().unwrap()),
+            );
+        }
+        Self {
+            mesh,
+            target,
+            scratch,
+        }
+    }
+
+    fn plan(&self) -> String {
+        format!(
+            r#"
+            name = "everything"
+            repeat = 2
+            [targets.disk]
+            system = "local"
+            path = "{}"
+            [[phase]]
+            workload = "null"
+            runtime = "2s"
+            [[phase]]
+            name = "small"
+            workload = "files"
+            files = 3000
+            numjobs = 2
+            modes = ["create", "list", "stat", "read", "rename", "delete"]
+            [[phase]]
+            name = "records"
+            workload = "io"
+            modes = ["write", "read"]
+            matrix = {{ size = ["1m", "2m"], bs = ["4k", "64k"] }}
+            [[phase]]
+            workload = "copy"
+            files = 3
+            size = "1m"
+            modes = ["in", "out"]
+            [[phase]]
+            workload = "network"
+            modes = ["throughput", "ping"]
+            runtime = "1s"
+            "#,
+            self.target.path().display()
+        )
+    }
+}
+
+#[test]
+fn every_workload_from_plan_to_report() {
+    let place = Place::new();
+    let run = place.mesh.run(&place.plan());
+    let db = place.mesh.db();
+    db.assert_sound();
+    check_steps(&db, run);
+    check_views(&db, run);
+    check_commands(&place.mesh, run);
+    for directory in [&place.target, &place.scratch] {
+        let left = std::fs::read_dir(directory.path()).unwrap().count();
+        assert_eq!(left, 0, "left in {}", directory.path().display());
+    }
+    place.mesh.assert_no_complaints();
+}
+
+fn check_steps(db: &Database, run: i64) {
+    let steps = db.rows(&format!(
+        "SELECT *, (SELECT count(*) FROM tasks t WHERE t.step_id = s.id) AS tasks FROM steps s WHERE run_id = {run} ORDER BY ordinal"
+    ));
+    // Per repeat: null, 6 modes of files, 4 cells of io in 2 modes, 2 of copy, 6 ordered pairs in 2 modes.
+    assert_eq!(steps.len(), 2 * (1 + 6 + 8 + 2 + 12));
+    let mut end = 0;
+    for step in &steps {
+        assert_eq!(
+            (step.text("state"), step.integer("partial")),
+            ("done".to_owned(), 0),
+            "{step:?}"
+        );
+        let tasks = if step.text("workload") == "network" {
+            1
+        } else {
+            3
+        };
+        assert_eq!(step.integer("tasks"), tasks, "{step:?}");
+        assert!(
+            step.integer("start_us") >= end,
+            "steps follow one another: {step:?}"
+        );
+        end = step.integer("ended_us");
+        assert!(end > step.integer("start_us"), "{step:?}");
+    }
+    let skew: i64 = db.one("SELECT max(abs(skew_us)) FROM tasks");
+    assert!(skew < 100_000, "workers started {skew} us late");
+    let states: Vec<String> = db.column("SELECT DISTINCT state FROM tasks");
+    assert_eq!(states, ["done"]);
+}
+
+fn check_views(db: &Database, run: i64) {
+    let results = db.rows(&format!("SELECT * FROM v_results WHERE run_id = {run}"));
+    assert_eq!(results.len(), 2 * (1 + 6 + 8 + 2 + 12));
+    for row in &results {
+        assert_eq!(row.integer("errors"), 0, "{row:?}");
+        assert!(row.number("ops_per_s") > 0.0, "{row:?}");
+        assert!(
+            ["p50_ms", "p99_ms", "max_ms"]
+                .map(|name| row.number(name))
+                .is_sorted(),
+            "{row:?}"
+        );
+        assert_eq!(row.text("run"), "everything");
+        assert!([1, 2].contains(&row.integer("repeat")), "{row:?}");
+    }
+    // The seconds of a step add up to its result.
+    let apart = db.rows(
+        "SELECT r.step_id, r.op, r.ops, sum(i.ops) AS summed FROM step_results r
+         JOIN step_intervals i ON i.step_id = r.step_id AND i.op = r.op GROUP BY r.step_id, r.op HAVING r.ops <> summed",
+    );
+    assert!(apart.is_empty(), "{apart:?}");
+    let links = db.rows("SELECT DISTINCT from_agent, to_agent FROM v_links");
+    assert_eq!(links.len(), 6, "{links:?}");
+    for (view, least) in [
+        ("v_timeline", 10),
+        ("v_daemon_usage", 4),
+        ("v_cost", 1),
+        ("v_agents", 3),
+        ("v_runs", 1),
+    ] {
+        let rows: i64 = db.one(&format!("SELECT count(*) FROM {view}"));
+        assert!(rows >= least, "{view} has {rows} rows");
+    }
+    for row in db.rows("SELECT * FROM v_daemon_usage") {
+        assert!(
+            (0.0..1000.0).contains(&row.number("cpu_percent")),
+            "{row:?}"
+        );
+        assert!(row.number("cpu_s") >= 0.0, "{row:?}");
+    }
+}
+
+fn check_commands(mesh: &Mesh, run: i64) {
+    let id = run.to_string();
+    for (arguments, part) in [
+        (vec!["report", &id], "small"),
+        (vec!["report", "everything", "--format", "markdown"], "|"),
+        (vec!["report", "last", "--format", "csv"], "ops_per_s"),
+        (vec!["runs"], "everything"),
+        (vec!["agents"], "role=client"),
+        (vec!["watch", &id], ""),
+        (
+            vec!["query", "SELECT name FROM v_runs", "--format", "csv"],
+            "everything",
+        ),
+    ] {
+        let mut command = mesh.benchmesh();
+        let said = Said::of(&command.args(&arguments).current_dir("/").output().unwrap());
+        assert_eq!(said.code, 0, "{arguments:?}: {}", said.all());
+        assert!(said.out.contains(part), "{arguments:?}: {}", said.all());
+    }
+    for arguments in [
+        vec!["report", &id, "--format", "json"],
+        vec!["runs", "--format", "json"],
+        vec!["agents", "--format", "json"],
+        vec![
+            "query",
+            "SELECT 1 AS one, NULL AS none, x'00ff' AS blob",
+            "--format",
+            "json",
+        ],
+    ] {
+        let mut command = mesh.benchmesh();
+        let said = Said::of(&command.args(&arguments).current_dir("/").output().unwrap());
+        assert_eq!(said.code, 0, "{arguments:?}: {}", said.all());
+        let document = serde_json::from_str::<serde_json::Value>(&said.out);
+        assert!(document.is_ok(), "{arguments:?}: {}", said.all());
+    }
+    let csv = mesh.command(&[
+        "report",
+        &id,
+        "--format",
+        "csv",
+        "--db",
+        mesh.db_path().to_str().unwrap(),
+    ]);
+    let lines: Vec<&str> = csv.out.lines().collect();
+    assert_eq!(lines.len(), 1 + 2 * (1 + 6 + 8 + 2 + 12), "{}", csv.all());
+}
+
+#[test]
+fn overrides_dry_run_and_detach() {
+    let place = Place::new();
+    let plan = place.mesh.plan(&place.plan());
+    let plan = plan.to_str().unwrap();
+    let said = place
+        .mesh
+        .command(&["run", plan, "--dry-run", "--set", "repeat=1"]);
+    assert_eq!(said.code, 0, "{}", said.all());
+    assert!(
+        said.out.contains("small") && said.out.contains("create"),
+        "{}",
+        said.all()
+    );
+    assert_eq!(place.mesh.db().one::<i64>("SELECT count(*) FROM runs"), 0);
+    for arguments in [
+        vec!["plan", "check", plan],
+        vec!["plan", "show", plan],
+        vec!["plan", "show", plan, "--agents", "5"],
+    ] {
+        let said = place.mesh.command(&arguments);
+        assert_eq!(said.code, 0, "{arguments:?}: {}", said.all());
+    }
+    let short = place
+        .mesh
+        .plan("name = \"short\"\n[[phase]]\nworkload = \"null\"\nruntime = \"30s\"\n");
+    let short = short.to_str().unwrap();
+    let said = place
+        .mesh
+        .command(&["run", short, "--set", "phase.null.runtime=1s", "--detach"]);
+    assert_eq!(said.code, 0, "{}", said.all());
+    assert_eq!(
+        said.out.trim(),
+        "1",
+        "the run's id, and nothing else: {}",
+        said.all()
+    );
+    assert_eq!(place.mesh.until_run_is(&["done", "failed"], LIMIT), "done");
+    let db = place.mesh.db();
+    let took: i64 = db.one("SELECT ended_us - started_us FROM runs");
+    assert!(took < 25_000_000, "--set shortened it: {took} us");
+}
+
+#[test]
+fn a_run_is_stopped_and_its_data_stay() {
+    let place = Place::new();
+    let mut run = place
+        .mesh
+        .begin("name = \"long\"\n[[phase]]\nworkload = \"null\"\nruntime = \"10m\"\n");
+    place.mesh.until_step_is("run", "running", LIMIT);
+    support::wait::until_true("a second is stored", LIMIT, || {
+        place
+            .mesh
+            .db()
+            .one::<i64>("SELECT count(*) FROM op_intervals")
+            >= 3
+    });
+    // Another one waits for its turn, and is stopped while it waits.
+    let waiting = place
+        .mesh
+        .plan("name = \"next\"\n[[phase]]\nworkload = \"null\"\n");
+    let said = place
+        .mesh
+        .command(&["run", waiting.to_str().unwrap(), "--detach"]);
+    assert_eq!(said.code, 0, "{}", said.all());
+    let states: Vec<String> = place.mesh.db().column("SELECT state FROM runs ORDER BY id");
+    assert_eq!(states, ["running", "queued"]);
+    for name in ["next", "long"] {
+        let said = place.mesh.command(&["stop", name, "--reason", "enough"]);
+        assert_eq!(said.code, 0, "{}", said.all());
+    }
+    let ended = run
+        .exit_within(LIMIT)
+        .expect("the stopped run's command ends");
+    assert!(!ended.success(), "{}", run.log());
+    let db = place.mesh.db();
+    db.assert_sound();
+    let runs = db.rows("SELECT state, reason FROM runs ORDER BY id");
+    for run in &runs {
+        assert_eq!(run.text("state"), "stopped");
+        assert!(run.text("reason").contains("enough"), "{run:?}");
+    }
+    assert!(db.one::<i64>("SELECT sum(ops) FROM op_intervals") > 0);
+    place.mesh.assert_no_complaints();
+}
+
+#[test]
+fn interrupting_the_run_command_stops_the_run() {
+    let place = Place::new();
+    let mut run = place
+        .mesh
+        .begin("[[phase]]\nworkload = \"null\"\nruntime = \"10m\"\n");
+    place.mesh.until_step_is("run", "running", LIMIT);
+    let ended = run.interrupt(LIMIT);
+    assert!(!ended.success());
+    assert_eq!(
+        place
+            .mesh
+            .until_run_is(&["stopped", "done", "failed"], LIMIT),
+        "stopped"
+    );
+}
+
+#[test]
+fn processes_end_cleanly_when_asked() {
+    let mut place = Place::new();
+    place
+        .mesh
+        .run("[[phase]]\nworkload = \"null\"\nops = 1000\n");
+    let ended = place.mesh.collector_mut().interrupt(LIMIT);
+    assert!(ended.success(), "{ended}: {}", place.mesh.collector().log());
+    let db = place.mesh.db_path();
+    for tail in ["-wal", "-shm"] {
+        let mut beside = db.as_os_str().to_owned();
+        beside.push(tail);
+        assert!(
+            !std::path::Path::new(&beside).exists(),
+            "{tail} is left beside the database"
+        );
+    }
+    place.mesh.db().assert_sound();
+}
+
+#[test]
+fn sqlite3_reads_every_view() {
+    needs!("sqlite3");
+    let place = Place::new();
+    place
+        .mesh
+        .run("[[phase]]\nworkload = \"null\"\nruntime = \"2s\"\n");
+    let db = place.mesh.db_path().to_str().unwrap();
+    for view in [
+        "v_results",
+        "v_timeline",
+        "v_daemon_usage",
+        "v_cost",
+        "v_links",
+        "v_agents",
+        "v_runs",
+    ] {
+        support::command::must("sqlite3", &[db, &format!("select * from {view}")]);
+    }
+    let results = support::command::must("sqlite3", &[db, "select * from v_results"]);
+    assert_eq!(results.lines().count(), 1, "{results}");
+}
+
+#[test]
+fn help_and_version_speak_of_every_command() {
+    let help = Said::of(&benchmesh().arg("--help").output().unwrap());
+    assert_eq!(help.code, 0);
+    for command in [
+        "quickstart",
+        "collector",
+        "agent",
+        "run",
+        "plan",
+        "agents",
+        "runs",
+        "watch",
+        "stop",
+        "report",
+        "query",
+    ] {
+        assert!(help.out.contains(command), "{command} in:\n{}", help.out);
+        let own = Said::of(&benchmesh().args([command, "--help"]).output().unwrap());
+        assert_eq!(own.code, 0, "{command}: {}", own.all());
+    }
+    let version = Said::of(&benchmesh().arg("--version").output().unwrap());
+    assert!(
+        version.out.contains(env!("CARGO_PKG_VERSION")),
+        "{}",
+        version.all()
+    );
+    let wrong = Said::of(&benchmesh().arg("frobnicate").output().unwrap());
+    assert_eq!(wrong.code, 2, "{}", wrong.all());
+}

@@ -1,0 +1,388 @@
+//! What breaks while a run goes on: processes killed, links cut, disks full. Afterwards the database is asked whether
+//! the truth is in it: nothing that was stored is gone or changed, nothing is there twice, and a load of a fixed number of
+//! operations has exactly that number.
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+use support::database::{Database, Row};
+use support::fuse_fs::{Fate, FuseFs, Op, Rule};
+use support::loop_device::Mounted;
+use support::mesh::{Agent, Mesh};
+use support::net::Network;
+use support::wait::{until, until_true};
+
+const LIMIT: Duration = Duration::from_secs(60);
+/// Operations of each agent in [`paced_plan`].
+const FILES: i64 = 1500;
+
+/// Each agent deletes `FILES` files, each call takes 5 ms: some 8 s of load whose count is known beforehand.
+fn paced_plan(fs: &FuseFs, extra: &str) -> String {
+    fs.add_rule(Rule {
+        path: "benchmesh-".to_owned(),
+        ..Rule::every(Op::Unlink, Fate::Delay(Duration::from_millis(5)))
+    });
+    format!(
+        r#"
+        {extra}
+        [targets.t]
+        system = "fuse"
+        path = "{}"
+        [[phase]]
+        workload = "files"
+        files = {FILES}
+        size = "100"
+        modes = ["delete"]
+        "#,
+        fs.path().display()
+    )
+}
+
+/// A mesh of two agents on the slow file system.
+fn mesh_on(fs: &FuseFs) -> Mesh {
+    let mut mesh = Mesh::start();
+    for name in ["a", "b"] {
+        mesh.add(Agent::named(name).allow(fs.path()));
+    }
+    mesh
+}
+
+/// Waits until some seconds of the step are in the database, and returns what is stored.
+fn until_stored(mesh: &Mesh, intervals: usize) -> Stored {
+    until_true("intervals are stored", LIMIT, || {
+        let db = mesh.db();
+        db.one::<i64>("SELECT count(*) FROM op_intervals") >= intervals as i64
+    });
+    Stored::of(&mesh.db())
+}
+
+/// What the database holds at one moment: all of it has to be there later.
+struct Stored {
+    intervals: BTreeMap<(i64, i64, String), Row>,
+    samples: i64,
+    spools: BTreeMap<String, i64>,
+}
+
+impl Stored {
+    fn of(db: &Database) -> Self {
+        let rows =
+            db.rows("SELECT task_id, at_us, op, span_us, ops, bytes, errors FROM op_intervals");
+        let key = |row: &Row| (row.integer("task_id"), row.integer("at_us"), row.text("op"));
+        let spools = db.rows("SELECT spool_id, last_sequence FROM spools");
+        Self {
+            intervals: rows.into_iter().map(|row| (key(&row), row)).collect(),
+            samples: db.one("SELECT count(*) FROM daemon_samples"),
+            spools: spools
+                .iter()
+                .map(|row| (row.text("spool_id"), row.integer("last_sequence")))
+                .collect(),
+        }
+    }
+
+    /// Nothing of it is gone, and no row of operations changed.
+    fn assert_still_in(&self, db: &Database) {
+        let now = Self::of(db);
+        for (key, row) in &self.intervals {
+            assert_eq!(
+                now.intervals.get(key),
+                Some(row),
+                "an acked interval is lost or changed"
+            );
+        }
+        assert!(
+            now.samples >= self.samples,
+            "{} samples, {} later",
+            self.samples,
+            now.samples
+        );
+        for (spool, sequence) in &self.spools {
+            let later = now.spools.get(spool);
+            assert!(
+                later.is_some_and(|later| later >= sequence),
+                "spool {spool}: {sequence}, then {later:?}"
+            );
+        }
+    }
+}
+
+/// Every operation of both agents is in each of the three places, once.
+fn assert_exact(db: &Database, fs: &FuseFs) {
+    db.assert_sound();
+    let log = fs.log();
+    let seen = log
+        .iter()
+        .filter(|call| call.op == Op::Unlink && call.errno.is_none() && is_data(&call.path))
+        .count();
+    assert_eq!(
+        seen as i64,
+        2 * FILES,
+        "the file system saw each file go once"
+    );
+    for sql in [
+        "SELECT sum(ops) FROM op_intervals",
+        "SELECT sum(ops) FROM step_intervals",
+        "SELECT ops FROM step_results",
+    ] {
+        assert_eq!(db.one::<i64>(sql), 2 * FILES, "{sql}");
+    }
+    assert_no_holes(db);
+}
+
+/// Whether a path is a file of the load, and not a marker of the run's directory.
+fn is_data(path: &str) -> bool {
+    path.split('/').count() > 2
+}
+
+/// The intervals of each task follow one another without overlap.
+fn assert_no_holes(db: &Database) {
+    let overlaps = db.rows(
+        "SELECT a.task_id, a.at_us FROM op_intervals a JOIN op_intervals b
+         ON a.task_id = b.task_id AND a.op = b.op AND a.ramp = b.ramp AND a.id <> b.id
+         WHERE b.at_us >= a.at_us AND b.at_us < a.at_us + a.span_us",
+    );
+    assert!(
+        overlaps.is_empty(),
+        "seconds that are there twice: {overlaps:?}"
+    );
+}
+
+#[test]
+fn the_collector_is_killed_and_the_run_goes_on() {
+    needs!("fuse");
+    let fs = FuseFs::mount();
+    let mut mesh = mesh_on(&fs);
+    let mut run = mesh.begin(&paced_plan(&fs, ""));
+    mesh.until_step_is("delete", "running", LIMIT);
+    let stored = until_stored(&mesh, 4);
+    mesh.kill_collector();
+    run.kill();
+    let before = fs.log().len();
+    until_true("the load goes on without a collector", LIMIT, || {
+        fs.log().len() > before + 200
+    });
+    mesh.restart_collector();
+    let state = mesh.until_run_is(&["done", "failed", "stopped"], LIMIT);
+    let db = mesh.db();
+    assert_eq!(state, "done", "{:?}", db.rows("SELECT * FROM events"));
+    stored.assert_still_in(&db);
+    assert_exact(&db, &fs);
+    assert!(
+        fs.names().is_empty(),
+        "left on the target: {:?}",
+        fs.names()
+    );
+}
+
+#[test]
+fn an_agent_is_killed_and_what_it_sent_stays() {
+    needs!("fuse");
+    let fs = FuseFs::mount();
+    let mut mesh = mesh_on(&fs);
+    let mut run = mesh.begin(&paced_plan(
+        &fs,
+        "on-loss = \"continue\"\nloss-after = \"2s\"",
+    ));
+    mesh.until_step_is("delete", "running", LIMIT);
+    let stored = until_stored(&mesh, 4);
+    mesh.kill_agent("b");
+    let ended = run
+        .exit_within(LIMIT)
+        .expect("the run ends without the lost agent");
+    assert_eq!(ended.code(), Some(3), "done but partial: {}", run.log());
+    let db = mesh.db();
+    stored.assert_still_in(&db);
+    db.assert_sound();
+    assert_no_holes(&db);
+    let steps = db.rows("SELECT partial, state FROM steps WHERE mode = 'delete'");
+    assert_eq!(
+        (steps[0].integer("partial"), steps[0].text("state")),
+        (1, "done".to_owned())
+    );
+    let tasks = db.rows(
+        "SELECT a.name, t.state, coalesce((SELECT sum(ops) FROM op_intervals i WHERE i.task_id = t.id), 0) AS ops
+         FROM tasks t JOIN agents a ON a.id = t.agent_id ORDER BY a.name",
+    );
+    assert_eq!(
+        (tasks[0].text("state"), tasks[0].integer("ops")),
+        ("done".to_owned(), FILES)
+    );
+    assert_eq!(tasks[1].text("state"), "lost");
+    let sent = tasks[1].integer("ops");
+    assert!(
+        sent > 0 && sent < FILES,
+        "what the lost agent sent stays: {sent}"
+    );
+    let lost = db.rows("SELECT e.message FROM events e JOIN agents a ON a.id = e.agent_id WHERE a.name = 'b' AND e.severity <> 'info'");
+    assert!(!lost.is_empty(), "the loss is an event with its agent");
+    mesh.restart_agent("b");
+    mesh.until_attached(&["b"]);
+    stored.assert_still_in(&mesh.db());
+}
+
+#[test]
+fn collector_and_agent_are_killed_at_once() {
+    needs!("fuse");
+    let fs = FuseFs::mount();
+    let mut mesh = mesh_on(&fs);
+    let mut run = mesh.begin(&paced_plan(&fs, "loss-after = \"3s\""));
+    mesh.until_step_is("delete", "running", LIMIT);
+    let stored = until_stored(&mesh, 4);
+    mesh.kill_collector();
+    mesh.kill_agent("b");
+    run.kill();
+    mesh.restart_collector();
+    mesh.restart_agent("b");
+    mesh.until_run_is(&["done", "failed", "stopped"], LIMIT);
+    let db = mesh.db();
+    stored.assert_still_in(&db);
+    db.assert_sound();
+    assert_no_holes(&db);
+    let whole: i64 = db.one(
+        "SELECT sum(i.ops) FROM op_intervals i JOIN tasks t ON t.id = i.task_id JOIN agents a ON a.id = t.agent_id WHERE a.name = 'a'",
+    );
+    assert_eq!(whole, FILES, "the agent that lived loses nothing");
+    // The mesh is usable at once.
+    mesh.until_attached(&["a", "b"]);
+    mesh.run("[[phase]]\nworkload = \"null\"\nops = 1000\n");
+    let tasks: i64 = mesh.db().one("SELECT count(*) FROM tasks t JOIN steps s ON s.id = t.step_id WHERE s.workload = 'null' AND t.state = 'done'");
+    assert_eq!(tasks, 2);
+}
+
+#[test]
+fn a_stopped_agent_is_lost_and_comes_back() {
+    needs!("fuse");
+    let fs = FuseFs::mount();
+    let mesh = mesh_on(&fs);
+    let mut run = mesh.begin(&paced_plan(&fs, "loss-after = \"2s\""));
+    mesh.until_step_is("delete", "running", LIMIT);
+    let stored = until_stored(&mesh, 4);
+    mesh.agent("b").signal(libc::SIGSTOP);
+    let lost = "SELECT count(*) FROM events e JOIN agents a ON a.id = e.agent_id WHERE a.name = 'b' AND e.severity <> 'info'";
+    until_true("the silent agent is noticed", LIMIT, || {
+        mesh.db().one::<i64>(lost) > 0
+    });
+    mesh.agent("b").signal(libc::SIGCONT);
+    run.exit_within(LIMIT)
+        .unwrap_or_else(|| panic!("the run hangs:\n{}", run.log()));
+    mesh.until_attached(&["a", "b"]);
+    let db = mesh.db();
+    stored.assert_still_in(&db);
+    db.assert_sound();
+    assert_no_holes(&db);
+    assert_eq!(
+        db.column::<i64>("SELECT partial FROM steps WHERE mode = 'delete'"),
+        [1]
+    );
+}
+
+#[test]
+fn a_cut_link_loses_nothing() {
+    needs!("root", "netns", "fuse");
+    let fs = FuseFs::mount();
+    let network = Network::new(2);
+    let mut mesh = Mesh::listening_on(&format!("{}:0", network.host()));
+    for (node, name) in [(1, "a"), (2, "b")] {
+        let agent = Agent::named(name).allow(fs.path());
+        mesh.add(agent.inside(&network.namespace(node)));
+    }
+    let mut run = mesh.begin(&paced_plan(&fs, "loss-after = \"60s\"\nlease = \"60s\""));
+    mesh.until_step_is("delete", "running", LIMIT);
+    let stored = until_stored(&mesh, 4);
+    network.cut(2);
+    let others = || -> i64 {
+        let sql = "SELECT coalesce(sum(i.ops), 0) FROM op_intervals i JOIN tasks t ON t.id = i.task_id JOIN agents a ON a.id = t.agent_id WHERE a.name = 'a'";
+        mesh.db().one(sql)
+    };
+    let now = others();
+    until_true("the other agent's figures still arrive", LIMIT, || {
+        others() > now + 400
+    });
+    network.rejoin(2);
+    let ended = run
+        .exit_within(Duration::from_secs(120))
+        .unwrap_or_else(|| panic!("the run hangs:\n{}", run.log()));
+    assert!(ended.success(), "{ended}: {}", run.log());
+    let db = mesh.db();
+    stored.assert_still_in(&db);
+    assert_exact(&db, &fs);
+    assert_eq!(db.column::<i64>("SELECT partial FROM runs"), [0]);
+}
+
+#[test]
+fn a_disk_that_is_full_for_a_while_loses_nothing() {
+    needs!("root", "tmpfs", "fuse");
+    let fs = FuseFs::mount();
+    let disk = Mounted::tmpfs(12 << 20);
+    let mut mesh = Mesh::with_database_in(Some(&disk.path()));
+    for name in ["a", "b"] {
+        mesh.add(Agent::named(name).allow(fs.path()));
+    }
+    let mut run = mesh.begin(&paced_plan(&fs, "loss-after = \"60s\"\nlease = \"60s\""));
+    mesh.until_step_is("delete", "running", LIMIT);
+    let stored = until_stored(&mesh, 4);
+    let ballast = disk.path().join("ballast");
+    fill(&ballast);
+    let count = || mesh.db().one::<i64>("SELECT count(*) FROM op_intervals");
+    let log = |mesh: &Mesh| mesh.collector().log();
+    until("the collector says that its disk is full", LIMIT, || {
+        let said = log(&mesh);
+        (said.contains("full") || said.contains("No space")).then_some(())
+    });
+    let at_full = count();
+    let seen = fs.log().len();
+    until_true("the load goes on meanwhile", LIMIT, || {
+        fs.log().len() > seen + 200
+    });
+    std::fs::remove_file(&ballast).unwrap();
+    until_true("it stores again", LIMIT, || count() > at_full);
+    let ended = run
+        .exit_within(LIMIT)
+        .unwrap_or_else(|| panic!("the run hangs:\n{}", run.log()));
+    assert!(ended.success(), "{ended}: {}", run.log());
+    let db = mesh.db();
+    stored.assert_still_in(&db);
+    assert_exact(&db, &fs);
+}
+
+fn fill(path: &Path) {
+    use std::io::Write;
+    let mut file = std::fs::File::create(path).unwrap();
+    while file.write_all(&[1; 4096]).is_ok() {}
+}
+
+#[test]
+fn a_hung_call_is_found_and_the_others_go_on() {
+    needs!("fuse");
+    let fs = FuseFs::mount();
+    let mesh = mesh_on(&fs);
+    let plan = paced_plan(&fs, "");
+    let mut run = mesh.begin(&plan);
+    mesh.until_step_is("delete", "running", LIMIT);
+    until_stored(&mesh, 2);
+    fs.add_rule_first(Rule {
+        times: 1,
+        path: "benchmesh-".to_owned(),
+        ..Rule::every(Op::Unlink, Fate::Hang)
+    });
+    until_true("a call hangs", LIMIT, || fs.hanging() == 1);
+    // The agent with the free worker ends its files; the database says that one operation is still in flight.
+    until_true("the other agent's task is through", LIMIT, || {
+        mesh.db()
+            .rows("SELECT task_id FROM op_intervals GROUP BY task_id HAVING sum(ops) = 1500")
+            .len()
+            == 1
+    });
+    let stopped = mesh.command(&["stop", "1"]);
+    assert_eq!(stopped.code, 0, "{}", stopped.all());
+    fs.let_go();
+    let ended = run
+        .exit_within(LIMIT)
+        .unwrap_or_else(|| panic!("the run hangs:\n{}", run.log()));
+    assert!(!ended.success());
+    let db = mesh.db();
+    db.assert_sound();
+    assert_eq!(db.column::<String>("SELECT state FROM runs"), ["stopped"]);
+    assert_no_holes(&db);
+}

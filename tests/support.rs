@@ -1,0 +1,32 @@
+//! What the tests from outside share: a mesh of real processes, the machine's parts they need, and the gate that says
+//! when a test is skipped.
+//!
+//! It knows the commands, the plan file, the database and the wire, and nothing of the crates behind them. Whatever it
+//! starts, mounts or makes, it ends and removes when the value that stands for it is dropped. Nothing here sleeps for a
+//! guessed time: [`wait`] waits on conditions.
+
+#![allow(
+    dead_code,
+    unused_imports,
+    reason = "each test binary uses its own part of the support"
+)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::cast_possible_wrap,
+    reason = "a panic is how a test fails"
+)]
+
+pub mod cgroup;
+pub mod command;
+pub mod database;
+pub mod fake_agent;
+pub mod fuse_fs;
+pub mod gate;
+pub mod loop_device;
+pub mod mesh;
+pub mod net;
+pub mod process;
+pub mod wait;

@@ -1,0 +1,89 @@
+//! Programs that are run to their end: the machine's own (`ip`, `mkfs.xfs`, ...) and benchmesh's commands.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+/// What a finished program said.
+#[derive(Debug)]
+pub struct Said {
+    /// Its exit code; 128 + the signal that ended it.
+    pub code: i32,
+    pub out: String,
+    pub err: String,
+}
+
+impl Said {
+    pub fn of(output: &Output) -> Self {
+        use std::os::unix::process::ExitStatusExt;
+        let status = output.status;
+        Self {
+            code: status
+                .code()
+                .unwrap_or_else(|| 128 + status.signal().unwrap_or(0)),
+            out: String::from_utf8_lossy(&output.stdout).into_owned(),
+            err: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+
+    /// Both streams, for a failed assertion.
+    pub fn all(&self) -> String {
+        format!(
+            "exit code {}\n--- stdout\n{}\n--- stderr\n{}",
+            self.code, self.out, self.err
+        )
+    }
+}
+
+/// The real binary.
+pub fn benchmesh() -> Command {
+    let mut command = Command::new(binary());
+    command
+        .env_remove("BENCHMESH_COLLECTOR")
+        .env_remove("BENCHMESH_DB")
+        .env_remove("RUST_LOG")
+        .env("NO_COLOR", "1")
+        .env("COLUMNS", "200")
+        .stdin(Stdio::null());
+    command
+}
+
+/// Where the real binary is.
+pub fn binary() -> &'static Path {
+    Path::new(env!("CARGO_BIN_EXE_benchmesh"))
+}
+
+/// Runs a program of the machine; panics with what it said unless it succeeds. Returns its standard output.
+pub fn must(program: &str, arguments: &[&str]) -> String {
+    let output = Command::new(program)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap_or_else(|error| panic!("start {program}: {error}"));
+    let said = Said::of(&output);
+    assert!(
+        said.code == 0,
+        "{program} {}: {}",
+        arguments.join(" "),
+        said.all()
+    );
+    said.out
+}
+
+/// Whether a program of the machine succeeds; what it says is dropped.
+pub fn succeeds(program: &str, arguments: &[&str]) -> bool {
+    Command::new(program)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success())
+}
+
+/// Whether the PATH, or a directory of the administrator's programs, has a program of this name.
+pub fn on_path(name: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .chain(["/usr/sbin", "/sbin"].map(PathBuf::from))
+        .any(|directory| directory.join(name).is_file())
+}

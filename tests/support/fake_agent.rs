@@ -1,0 +1,269 @@
+//! An agent that is none: it speaks the wire by hand, so that a test decides each message, good or bad.
+//!
+//! Played straight, it carries a run through: it agrees to every command and publishes what the test gives it as the
+//! measurements of its task.
+
+use benchmesh_proto::v1 as wire;
+use benchmesh_proto::v1::command::Body as Asked;
+use benchmesh_proto::v1::mesh_client::MeshClient;
+use benchmesh_proto::v1::{agent_message, collector_message, reply};
+use std::net::SocketAddr;
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Request, Status, Streaming};
+
+/// Within which the collector must answer anything.
+pub const ANSWER: Duration = Duration::from_secs(20);
+
+/// One attached session with both its streams.
+#[derive(Debug)]
+pub struct FakeAgent {
+    pub welcome: wire::Welcome,
+    pub spool_id: String,
+    pub sequence: u64,
+    send: mpsc::Sender<wire::AgentMessage>,
+    receive: Streaming<wire::CollectorMessage>,
+    publish: mpsc::Sender<wire::Batch>,
+    acks: Streaming<wire::Ack>,
+}
+
+/// What an honest agent of this name says first.
+pub fn hello(name: &str) -> wire::Hello {
+    let workload = |name: &str| wire::WorkloadRevision {
+        name: name.to_owned(),
+        revision: 1,
+    };
+    wire::Hello {
+        wire_version: benchmesh_proto::WIRE_VERSION,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        agent_uid: format!("fake-{name}-{}", std::process::id()),
+        name: name.to_owned(),
+        host: Some(wire::Host {
+            boot_id: format!("boot-of-{name}"),
+            pid_namespace: "pid:[1]".to_owned(),
+            name: format!("host-of-{name}"),
+            kernel: "6.0".to_owned(),
+            cpus: 2,
+            memory_bytes: 1 << 30,
+        }),
+        net_namespace: "net:[1]".to_owned(),
+        workloads: ["files", "io", "copy", "network", "null"]
+            .map(workload)
+            .to_vec(),
+        spool_ids: vec![spool_of(name)],
+        ..wire::Hello::default()
+    }
+}
+
+fn spool_of(name: &str) -> String {
+    format!("spool-{name}-{}", std::process::id())
+}
+
+/// Runs a test's conversation, and fails when it hangs.
+pub fn converse<T>(limit: Duration, conversation: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        tokio::time::timeout(limit, conversation)
+            .await
+            .unwrap_or_else(|_| panic!("the conversation hangs after {} s", limit.as_secs()))
+    })
+}
+
+pub async fn dial(address: SocketAddr) -> Channel {
+    Endpoint::from_shared(format!("http://{address}"))
+        .unwrap()
+        .connect()
+        .await
+        .unwrap()
+}
+
+/// Opens Attach with a first message; the collector's first answer, or its refusal.
+pub async fn greet(
+    address: SocketAddr,
+    first: wire::AgentMessage,
+) -> Result<
+    (
+        mpsc::Sender<wire::AgentMessage>,
+        Streaming<wire::CollectorMessage>,
+        wire::Welcome,
+    ),
+    Status,
+> {
+    let (send, messages) = mpsc::channel(64);
+    send.send(first).await.unwrap();
+    let mut client = MeshClient::new(dial(address).await);
+    let mut receive = client
+        .attach(ReceiverStream::new(messages))
+        .await?
+        .into_inner();
+    let answer = receive.message().await?;
+    match answer.and_then(|message| message.body) {
+        Some(collector_message::Body::Welcome(welcome)) => Ok((send, receive, welcome)),
+        other => panic!("no welcome but {other:?}"),
+    }
+}
+
+pub fn say(body: agent_message::Body) -> wire::AgentMessage {
+    wire::AgentMessage { body: Some(body) }
+}
+
+/// Opens Publish for a session.
+pub async fn open_publish(
+    address: SocketAddr,
+    session: Option<&str>,
+    batches: mpsc::Receiver<wire::Batch>,
+) -> Result<Streaming<wire::Ack>, Status> {
+    let mut request = Request::new(ReceiverStream::new(batches));
+    if let Some(session) = session {
+        let key = benchmesh_proto::SESSION_KEY;
+        request.metadata_mut().insert(key, session.parse().unwrap());
+    }
+    let mut client = MeshClient::new(dial(address).await);
+    Ok(client.publish(request).await?.into_inner())
+}
+
+impl FakeAgent {
+    pub async fn attach(address: SocketAddr, hello: wire::Hello) -> Result<Self, Status> {
+        let spool_id = hello.spool_ids.last().cloned().unwrap_or_default();
+        let first = say(agent_message::Body::Hello(hello));
+        let (send, receive, welcome) = greet(address, first).await?;
+        let (publish, batches) = mpsc::channel(64);
+        let acks = open_publish(address, Some(&welcome.session), batches).await?;
+        let agent = Self {
+            welcome,
+            spool_id,
+            sequence: 0,
+            send,
+            receive,
+            publish,
+            acks,
+        };
+        agent.probe_clock().await;
+        Ok(agent)
+    }
+
+    async fn probe_clock(&self) {
+        let probe = wire::ClockProbe { agent_sent_ns: 1 };
+        let _ = self
+            .send
+            .send(say(agent_message::Body::ClockProbe(probe)))
+            .await;
+    }
+
+    /// Sends anything on the control stream.
+    pub async fn send(&self, message: wire::AgentMessage) {
+        let _ = self.send.send(message).await;
+    }
+
+    /// An empty batch with the next sequence.
+    pub fn next_batch(&mut self) -> wire::Batch {
+        self.sequence += 1;
+        wire::Batch {
+            spool_id: self.spool_id.clone(),
+            first_sequence: self.sequence,
+            sequence: self.sequence,
+            ..wire::Batch::default()
+        }
+    }
+
+    /// Publishes a batch and waits for its ack, or the end of the stream that it caused.
+    pub async fn publish(&mut self, batch: wire::Batch) -> Result<(), Status> {
+        let sequence = batch.sequence;
+        let _ = self.publish.send(batch).await;
+        loop {
+            let ack = tokio::time::timeout(ANSWER, self.acks.message())
+                .await
+                .map_err(|_| Status::deadline_exceeded("no ack"))??;
+            match ack {
+                Some(ack) if ack.sequence >= sequence => return Ok(()),
+                Some(_) => {}
+                None => return Err(Status::aborted("the publish stream ended without an ack")),
+            }
+        }
+    }
+
+    /// The collector's next command.
+    pub async fn command(&mut self) -> Result<wire::Command, Status> {
+        loop {
+            let message = self.receive.message().await?;
+            let message = message.ok_or_else(|| Status::aborted("the control stream ended"))?;
+            if let Some(collector_message::Body::Command(command)) = message.body {
+                return Ok(command);
+            }
+        }
+    }
+
+    /// Agrees to every command until `tasks` tasks were awaited; `measured` gives the batch rows of each task from its
+    /// id and its start, and its end is published after them.
+    pub async fn carry_through(
+        &mut self,
+        tasks: usize,
+        mut measured: impl FnMut(i64, i64) -> Vec<wire::OpInterval>,
+    ) {
+        let mut start_us = 0;
+        let mut ended = 0;
+        while ended < tasks {
+            let command = self.command().await.unwrap();
+            let body = match command.body {
+                Some(Asked::Arm(arm)) => {
+                    start_us = arm.start_us;
+                    Some(reply::Body::Arm(wire::ArmReply { lead_us: 100_000 }))
+                }
+                Some(Asked::AwaitEnd(awaited)) => {
+                    let rows = measured(awaited.task_id, start_us);
+                    ended += 1;
+                    Some(reply::Body::End(
+                        self.publish_end(awaited.task_id, start_us, rows).await,
+                    ))
+                }
+                _ => None,
+            };
+            self.agree(command.id, body).await;
+        }
+    }
+
+    async fn publish_end(
+        &mut self,
+        task_id: i64,
+        start_us: i64,
+        rows: Vec<wire::OpInterval>,
+    ) -> wire::EndReply {
+        let ends = rows.iter().map(|row| row.at_us + row.span_us);
+        let ended_us = ends.max().unwrap_or(start_us);
+        let mut batch = self.next_batch();
+        batch.op_intervals = rows;
+        self.publish(batch).await.unwrap();
+        let mut batch = self.next_batch();
+        batch.task_ends.push(wire::TaskEnd {
+            task_id,
+            state: "done".to_owned(),
+            workers: 1,
+            start_us,
+            first_done_us: ended_us,
+            ended_us,
+            ..wire::TaskEnd::default()
+        });
+        self.publish(batch).await.unwrap();
+        wire::EndReply {
+            state: "done".to_owned(),
+            error: String::new(),
+            spool_id: self.spool_id.clone(),
+            sequence: self.sequence,
+        }
+    }
+
+    async fn agree(&mut self, id: u64, body: Option<reply::Body>) {
+        let reply = wire::Reply {
+            id,
+            body,
+            ..wire::Reply::default()
+        };
+        self.send(say(agent_message::Body::Reply(reply))).await;
+    }
+}

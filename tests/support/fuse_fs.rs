@@ -1,0 +1,623 @@
+//! A FUSE file system of the tests' own: it lives in memory, writes down every call it gets, and is slow, broken or
+//! stuck where a rule says so.
+//!
+//! Nothing is cached by the kernel: names and attributes expire at once, files are opened for direct I/O, so that every
+//! system call on it is seen. The log is what the truth tests hold benchmesh's figures against. Calls are answered by
+//! several threads: one that hangs does not stop the others. Dropping the value lets go of what hangs and unmounts.
+
+mod nodes;
+
+use fuser::{
+    BackgroundSession, Config, Errno, FileAttr, FileHandle, Filesystem, FopenFlags, Generation,
+    INodeNo, InitFlags, KernelConfig, LockOwner, MountOption, OpenFlags, RenameFlags, ReplyAttr,
+    ReplyCreate, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs,
+    ReplyWrite, Request, TimeOrNow, WriteFlags,
+};
+use nodes::Nodes;
+use std::ffi::OsStr;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tempfile::TempDir;
+
+/// Threads that answer calls, so that so many less one can hang at a time.
+const THREADS: usize = 8;
+const AT_ONCE: Duration = Duration::ZERO;
+
+/// The calls that are logged, by FUSE's names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Op {
+    Lookup,
+    Getattr,
+    Setattr,
+    Mkdir,
+    Create,
+    Open,
+    Read,
+    Write,
+    Fsync,
+    Release,
+    Opendir,
+    Readdir,
+    Rename,
+    Unlink,
+    Rmdir,
+}
+
+/// One call as the file system saw it.
+#[derive(Debug, Clone)]
+pub struct Call {
+    pub op: Op,
+    /// From the root of the mount, without a leading slash. Of a rename: the old name.
+    pub path: String,
+    pub offset: u64,
+    /// Bytes that were really read or written; entries returned by a readdir; else 0.
+    pub amount: u64,
+    /// Wall clock, microseconds since the Unix epoch.
+    pub began_us: i64,
+    pub ended_us: i64,
+    pub errno: Option<i32>,
+}
+
+/// What happens to a call that a rule is about.
+#[derive(Debug, Clone, Copy)]
+pub enum Fate {
+    Delay(Duration),
+    Fail(i32),
+    /// Until [`FuseFs::let_go`].
+    Hang,
+}
+
+/// Which calls meet which fate.
+#[derive(Debug, Clone)]
+pub struct Rule {
+    pub op: Op,
+    /// A part of the path; empty: every path.
+    pub path: String,
+    /// How many matching calls pass unharmed first.
+    pub after: u64,
+    /// How many calls it strikes.
+    pub times: u64,
+    pub fate: Fate,
+}
+
+impl Rule {
+    /// Every call of this kind, from now on.
+    pub fn every(op: Op, fate: Fate) -> Self {
+        Self {
+            op,
+            path: String::new(),
+            after: 0,
+            times: u64::MAX,
+            fate,
+        }
+    }
+}
+
+/// The mounted file system.
+#[derive(Debug)]
+pub struct FuseFs {
+    shared: Arc<Shared>,
+    session: Option<BackgroundSession>,
+    directory: TempDir,
+}
+
+#[derive(Debug)]
+struct Shared {
+    state: Mutex<State>,
+    /// Told when `State::gates` grows or the mount ends.
+    let_go: Condvar,
+}
+
+#[derive(Debug)]
+struct State {
+    nodes: Nodes,
+    log: Vec<Call>,
+    rules: Vec<Rule>,
+    free_bytes: u64,
+    /// Calls that hang: so many.
+    hanging: u64,
+    /// How often `let_go` was called.
+    gates: u64,
+    /// Unmounting: nothing waits any more.
+    ending: bool,
+}
+
+impl FuseFs {
+    /// Mounts it in a temporary directory.
+    pub fn mount() -> Self {
+        let directory = tempfile::Builder::new()
+            .prefix("bm-fuse-")
+            .tempdir()
+            .unwrap();
+        let shared = Arc::new(Shared {
+            state: Mutex::new(State {
+                nodes: Nodes::new(),
+                log: Vec::new(),
+                rules: Vec::new(),
+                free_bytes: 64 << 30,
+                hanging: 0,
+                gates: 0,
+                ending: false,
+            }),
+            let_go: Condvar::new(),
+        });
+        let mut config = Config::default();
+        config.mount_options = vec![
+            MountOption::FSName("benchmesh-test".to_owned()),
+            MountOption::RW,
+            MountOption::NoAtime,
+        ];
+        config.n_threads = Some(THREADS);
+        config.clone_fd = true;
+        let session = fuser::spawn_mount(Logging(Arc::clone(&shared)), directory.path(), &config)
+            .unwrap_or_else(|error| panic!("mount FUSE: {error}"));
+        Self {
+            shared,
+            session: Some(session),
+            directory,
+        }
+    }
+
+    pub fn path(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// All calls that ended so far, in the order of their ends.
+    pub fn log(&self) -> Vec<Call> {
+        self.shared.lock().log.clone()
+    }
+
+    pub fn add_rule(&self, rule: Rule) {
+        self.shared.lock().rules.push(rule);
+    }
+
+    /// A rule that is looked at before those that are there.
+    pub fn add_rule_first(&self, rule: Rule) {
+        self.shared.lock().rules.insert(0, rule);
+    }
+
+    /// Forgets all rules and lets the calls go on that hang.
+    pub fn let_go(&self) {
+        let mut state = self.shared.lock();
+        state.rules.clear();
+        state.gates += 1;
+        self.shared.let_go.notify_all();
+    }
+
+    /// How many calls hang now.
+    pub fn hanging(&self) -> u64 {
+        self.shared.lock().hanging
+    }
+
+    /// What statfs says is free.
+    pub fn set_free_bytes(&self, bytes: u64) {
+        self.shared.lock().free_bytes = bytes;
+    }
+
+    /// Names that are left below the root.
+    pub fn names(&self) -> Vec<PathBuf> {
+        self.shared.lock().nodes.names()
+    }
+}
+
+impl Drop for FuseFs {
+    fn drop(&mut self) {
+        {
+            let mut state = self.shared.lock();
+            state.ending = true;
+            self.shared.let_go.notify_all();
+        }
+        if let Some(session) = self.session.take() {
+            // A process that still uses the mount is about to be killed with its own value; the mount goes then.
+            let _ =
+                rustix::mount::unmount(self.directory.path(), rustix::mount::UnmountFlags::DETACH);
+            drop(session);
+        }
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// Logs one call: `at` names it, rules strike it, `body` does it and says how much it moved.
+    fn call<T>(
+        &self,
+        op: Op,
+        offset: u64,
+        at: impl FnOnce(&Nodes) -> PathBuf,
+        body: impl FnOnce(&mut State) -> Result<(T, u64), Errno>,
+    ) -> Result<T, Errno> {
+        let began_us = wall_us();
+        let mut state = self.lock();
+        let path = at(&state.nodes).to_string_lossy().into_owned();
+        let mut result = Ok(());
+        if let Some(fate) = state.strike(op, &path) {
+            (state, result) = self.suffer(state, fate);
+        }
+        let result = result.and_then(|()| body(&mut state));
+        let (amount, errno) = match &result {
+            Ok((_, amount)) => (*amount, None),
+            Err(errno) => (0, Some(errno.code())),
+        };
+        state.log.push(Call {
+            op,
+            path,
+            offset,
+            amount,
+            began_us,
+            ended_us: wall_us(),
+            errno,
+        });
+        result.map(|(value, _)| value)
+    }
+
+    fn suffer<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, State>,
+        fate: Fate,
+    ) -> (MutexGuard<'a, State>, Result<(), Errno>) {
+        match fate {
+            Fate::Fail(errno) => (state, Err(Errno::from_i32(errno))),
+            Fate::Delay(delay) => {
+                // Nothing tells the condition for a delay but the end of the mount, so it lasts as long as it says.
+                let until = std::time::Instant::now() + delay;
+                while !state.ending {
+                    let left = until.saturating_duration_since(std::time::Instant::now());
+                    if left.is_zero() {
+                        break;
+                    }
+                    state = self
+                        .let_go
+                        .wait_timeout(state, left)
+                        .map(|(state, _)| state)
+                        .unwrap();
+                }
+                (state, Ok(()))
+            }
+            Fate::Hang => {
+                let gate = state.gates;
+                state.hanging += 1;
+                while state.gates == gate && !state.ending {
+                    state = self.let_go.wait(state).unwrap();
+                }
+                state.hanging -= 1;
+                (state, Ok(()))
+            }
+        }
+    }
+}
+
+impl State {
+    fn strike(&mut self, op: Op, path: &str) -> Option<Fate> {
+        for rule in &mut self.rules {
+            if rule.op != op || !path.contains(&rule.path) {
+                continue;
+            }
+            if rule.after > 0 {
+                rule.after -= 1;
+            } else if rule.times > 0 {
+                rule.times -= 1;
+                return Some(rule.fate);
+            }
+        }
+        None
+    }
+}
+
+fn wall_us() -> i64 {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the log is compared with mesh time, which begins as the wall clock"
+    )]
+    let now = SystemTime::now();
+    i64::try_from(now.duration_since(UNIX_EPOCH).unwrap().as_micros()).unwrap()
+}
+
+/// What fuser calls; it only translates.
+#[derive(Debug)]
+struct Logging(Arc<Shared>);
+
+type Handle = FileHandle;
+
+impl Logging {
+    fn entry(result: Result<FileAttr, Errno>, reply: ReplyEntry) {
+        match result {
+            Ok(attr) => reply.entry(&AT_ONCE, &attr, Generation(0)),
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn empty(result: Result<(), Errno>, reply: ReplyEmpty) {
+        match result {
+            Ok(()) => reply.ok(),
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn attr(result: Result<FileAttr, Errno>, reply: ReplyAttr) {
+        match result {
+            Ok(attr) => reply.attr(&AT_ONCE, &attr),
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn on<T>(
+        &self,
+        op: Op,
+        ino: INodeNo,
+        offset: u64,
+        body: impl FnOnce(&mut State) -> Result<(T, u64), Errno>,
+    ) -> Result<T, Errno> {
+        self.0.call(op, offset, |nodes| nodes.path(ino.0), body)
+    }
+
+    fn named<T>(
+        &self,
+        op: Op,
+        parent: INodeNo,
+        name: &OsStr,
+        body: impl FnOnce(&mut State) -> Result<(T, u64), Errno>,
+    ) -> Result<T, Errno> {
+        self.0
+            .call(op, 0, |nodes| nodes.path(parent.0).join(name), body)
+    }
+}
+
+impl Filesystem for Logging {
+    fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        // A read of 1 MiB must not arrive in pieces, or the log could not be compared call by call.
+        let _ = config.add_capabilities(InitFlags::FUSE_MAX_PAGES);
+        let _ = config.set_max_write(1 << 20);
+        Ok(())
+    }
+
+    fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let result = self.named(Op::Lookup, parent, name, |state| {
+            Ok((state.nodes.lookup(parent.0, name)?, 0))
+        });
+        Self::entry(result, reply);
+    }
+
+    fn getattr(&self, _: &Request, ino: INodeNo, _: Option<Handle>, reply: ReplyAttr) {
+        let result = self.on(Op::Getattr, ino, 0, |state| {
+            Ok((state.nodes.attr(ino.0)?, 0))
+        });
+        Self::attr(result, reply);
+    }
+
+    fn setattr(
+        &self,
+        _: &Request,
+        ino: INodeNo,
+        mode: Option<u32>,
+        _uid: Option<u32>,
+        _gid: Option<u32>,
+        size: Option<u64>,
+        _atime: Option<TimeOrNow>,
+        _mtime: Option<TimeOrNow>,
+        _ctime: Option<SystemTime>,
+        _fh: Option<Handle>,
+        _crtime: Option<SystemTime>,
+        _chgtime: Option<SystemTime>,
+        _bkuptime: Option<SystemTime>,
+        _flags: Option<fuser::BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        let result = self.on(Op::Setattr, ino, 0, |state| {
+            Ok((state.nodes.set(ino.0, mode, size)?, 0))
+        });
+        Self::attr(result, reply);
+    }
+
+    fn mkdir(
+        &self,
+        _: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _umask: u32,
+        reply: ReplyEntry,
+    ) {
+        let result = self.named(Op::Mkdir, parent, name, |state| {
+            Ok((state.nodes.mkdir(parent.0, name, mode)?, 0))
+        });
+        Self::entry(result, reply);
+    }
+
+    fn create(
+        &self,
+        _: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _umask: u32,
+        _flags: i32,
+        reply: ReplyCreate,
+    ) {
+        let result = self.named(Op::Create, parent, name, |state| {
+            Ok((state.nodes.create(parent.0, name, mode)?, 0))
+        });
+        match result {
+            Ok(attr) => reply.created(
+                &AT_ONCE,
+                &attr,
+                Generation(0),
+                FileHandle(attr.ino.0),
+                FopenFlags::FOPEN_DIRECT_IO,
+            ),
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn open(&self, _: &Request, ino: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        let result = self.on(Op::Open, ino, 0, |state| {
+            state.nodes.open(ino.0)?;
+            Ok(((), 0))
+        });
+        match result {
+            Ok(()) => reply.opened(FileHandle(ino.0), FopenFlags::FOPEN_DIRECT_IO),
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn read(
+        &self,
+        _: &Request,
+        ino: INodeNo,
+        _: Handle,
+        offset: u64,
+        size: u32,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        let result = self.on(Op::Read, ino, offset, |state| {
+            let data = state.nodes.read(ino.0, offset, size)?;
+            let amount = data.len() as u64;
+            Ok((data, amount))
+        });
+        match result {
+            Ok(data) => reply.data(&data),
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn write(
+        &self,
+        _: &Request,
+        ino: INodeNo,
+        _: Handle,
+        offset: u64,
+        data: &[u8],
+        _: WriteFlags,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        let result = self.on(Op::Write, ino, offset, |state| {
+            state.nodes.write(ino.0, offset, data)?;
+            Ok(((), data.len() as u64))
+        });
+        match result {
+            Ok(()) => reply.written(data.len() as u32),
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn flush(&self, _: &Request, _: INodeNo, _: Handle, _: LockOwner, reply: ReplyEmpty) {
+        reply.ok();
+    }
+
+    fn release(
+        &self,
+        _: &Request,
+        ino: INodeNo,
+        _: Handle,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        _: bool,
+        reply: ReplyEmpty,
+    ) {
+        let result = self.on(Op::Release, ino, 0, |state| {
+            state.nodes.close(ino.0);
+            Ok(((), 0))
+        });
+        Self::empty(result, reply);
+    }
+
+    fn fsync(&self, _: &Request, ino: INodeNo, _: Handle, _: bool, reply: ReplyEmpty) {
+        Self::empty(self.on(Op::Fsync, ino, 0, |_| Ok(((), 0))), reply);
+    }
+
+    fn fsyncdir(&self, _: &Request, _: INodeNo, _: Handle, _: bool, reply: ReplyEmpty) {
+        reply.ok();
+    }
+
+    fn opendir(&self, _: &Request, ino: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        let result = self.on(Op::Opendir, ino, 0, |state| {
+            Ok((state.nodes.open_directory(ino.0)?, 0))
+        });
+        match result {
+            Ok(handle) => reply.opened(FileHandle(handle), FopenFlags::empty()),
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn readdir(
+        &self,
+        _: &Request,
+        ino: INodeNo,
+        fh: Handle,
+        offset: u64,
+        mut reply: ReplyDirectory,
+    ) {
+        let result = self.on(Op::Readdir, ino, offset, |state| {
+            if offset == 0 {
+                state.nodes.rewind(ino.0, fh.0)?;
+            }
+            let mut given = 0;
+            for (index, (ino, kind, name)) in state.nodes.entries(fh.0, offset)?.enumerate() {
+                let next = offset + index as u64 + 1;
+                if reply.add(INodeNo(ino), next, kind, name) {
+                    break;
+                }
+                given += 1;
+            }
+            Ok(((), given))
+        });
+        match result {
+            Ok(()) => reply.ok(),
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn releasedir(&self, _: &Request, _: INodeNo, fh: Handle, _: OpenFlags, reply: ReplyEmpty) {
+        self.0.lock().nodes.close_directory(fh.0);
+        reply.ok();
+    }
+
+    fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let result = self.named(Op::Unlink, parent, name, |state| {
+            Ok((state.nodes.unlink(parent.0, name)?, 0))
+        });
+        Self::empty(result, reply);
+    }
+
+    fn rmdir(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let result = self.named(Op::Rmdir, parent, name, |state| {
+            Ok((state.nodes.rmdir(parent.0, name)?, 0))
+        });
+        Self::empty(result, reply);
+    }
+
+    fn rename(
+        &self,
+        _: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        newparent: INodeNo,
+        newname: &OsStr,
+        flags: RenameFlags,
+        reply: ReplyEmpty,
+    ) {
+        let result = self.named(Op::Rename, parent, name, |state| {
+            let keep = flags.contains(RenameFlags::RENAME_NOREPLACE);
+            let renamed = state
+                .nodes
+                .rename((parent.0, name), (newparent.0, newname), keep)?;
+            Ok((renamed, 0))
+        });
+        Self::empty(result, reply);
+    }
+
+    fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
+        let blocks = self.0.lock().free_bytes / 4096;
+        reply.statfs(blocks, blocks, blocks, 1 << 30, 1 << 30, 4096, 255, 4096);
+    }
+}

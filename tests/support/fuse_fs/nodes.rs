@@ -1,0 +1,314 @@
+//! The tree in memory behind the FUSE file system: inodes, names, contents. It knows nothing of calls, logs or rules.
+
+use fuser::{Errno, FileAttr, FileType, INodeNo};
+use std::collections::{BTreeMap, HashMap};
+use std::ffi::{OsStr, OsString};
+use std::path::PathBuf;
+use std::time::UNIX_EPOCH;
+
+const ROOT: u64 = 1;
+
+#[derive(Debug)]
+pub struct Nodes {
+    nodes: HashMap<u64, Node>,
+    next: u64,
+    /// Directories that are open: what they held when they were opened.
+    listings: HashMap<u64, Vec<(u64, FileType, OsString)>>,
+}
+
+#[derive(Debug)]
+struct Node {
+    parent: u64,
+    name: OsString,
+    mode: u16,
+    content: Content,
+    /// Whether a directory still names it.
+    linked: bool,
+    opens: u64,
+}
+
+#[derive(Debug)]
+enum Content {
+    File(Vec<u8>),
+    Directory(BTreeMap<OsString, u64>),
+}
+
+impl Nodes {
+    pub fn new() -> Self {
+        let root = Node {
+            parent: ROOT,
+            name: OsString::new(),
+            mode: 0o755,
+            content: Content::Directory(BTreeMap::new()),
+            linked: true,
+            opens: 0,
+        };
+        Self {
+            nodes: HashMap::from([(ROOT, root)]),
+            next: ROOT + 1,
+            listings: HashMap::new(),
+        }
+    }
+
+    /// From the root, without a leading slash.
+    pub fn path(&self, ino: u64) -> PathBuf {
+        let mut parts = Vec::new();
+        let mut at = ino;
+        while at != ROOT {
+            let Some(node) = self.nodes.get(&at) else {
+                break;
+            };
+            parts.push(&node.name);
+            at = node.parent;
+        }
+        parts.into_iter().rev().collect()
+    }
+
+    /// Every name below the root.
+    pub fn names(&self) -> Vec<PathBuf> {
+        let linked = self.nodes.iter();
+        let linked = linked.filter(|(ino, node)| **ino != ROOT && node.linked);
+        let mut names: Vec<PathBuf> = linked.map(|(ino, _)| self.path(*ino)).collect();
+        names.sort();
+        names
+    }
+
+    pub fn lookup(&self, parent: u64, name: &OsStr) -> Result<FileAttr, Errno> {
+        let ino = self.directory(parent)?.get(name).ok_or(Errno::ENOENT)?;
+        self.attr(*ino)
+    }
+
+    pub fn attr(&self, ino: u64) -> Result<FileAttr, Errno> {
+        let node = self.node(ino)?;
+        let (kind, size, nlink) = match &node.content {
+            Content::File(data) => (FileType::RegularFile, data.len() as u64, 1),
+            Content::Directory(_) => (FileType::Directory, 4096, 2),
+        };
+        Ok(FileAttr {
+            ino: INodeNo(ino),
+            size,
+            blocks: size.div_ceil(512),
+            atime: UNIX_EPOCH,
+            mtime: UNIX_EPOCH,
+            ctime: UNIX_EPOCH,
+            crtime: UNIX_EPOCH,
+            kind,
+            perm: node.mode,
+            nlink: if node.linked { nlink } else { 0 },
+            uid: 0,
+            gid: 0,
+            rdev: 0,
+            blksize: 4096,
+            flags: 0,
+        })
+    }
+
+    pub fn set(
+        &mut self,
+        ino: u64,
+        mode: Option<u32>,
+        size: Option<u64>,
+    ) -> Result<FileAttr, Errno> {
+        let node = self.node_mut(ino)?;
+        if let Some(mode) = mode {
+            node.mode = (mode & 0o7777) as u16;
+        }
+        if let Some(size) = size {
+            match &mut node.content {
+                Content::File(data) => data.resize(size as usize, 0),
+                Content::Directory(_) => return Err(Errno::EISDIR),
+            }
+        }
+        self.attr(ino)
+    }
+
+    pub fn mkdir(&mut self, parent: u64, name: &OsStr, mode: u32) -> Result<FileAttr, Errno> {
+        self.add(parent, name, mode, Content::Directory(BTreeMap::new()))
+    }
+
+    /// Makes a file and opens it.
+    pub fn create(&mut self, parent: u64, name: &OsStr, mode: u32) -> Result<FileAttr, Errno> {
+        let attr = self.add(parent, name, mode, Content::File(Vec::new()))?;
+        self.open(attr.ino.0)?;
+        Ok(attr)
+    }
+
+    fn add(
+        &mut self,
+        parent: u64,
+        name: &OsStr,
+        mode: u32,
+        content: Content,
+    ) -> Result<FileAttr, Errno> {
+        let ino = self.next;
+        let names = self.directory_mut(parent)?;
+        if names.contains_key(name) {
+            return Err(Errno::EEXIST);
+        }
+        names.insert(name.to_owned(), ino);
+        self.next += 1;
+        let node = Node {
+            parent,
+            name: name.to_owned(),
+            mode: (mode & 0o7777) as u16,
+            content,
+            linked: true,
+            opens: 0,
+        };
+        self.nodes.insert(ino, node);
+        self.attr(ino)
+    }
+
+    pub fn open(&mut self, ino: u64) -> Result<(), Errno> {
+        self.node_mut(ino)?.opens += 1;
+        Ok(())
+    }
+
+    pub fn close(&mut self, ino: u64) {
+        if let Some(node) = self.nodes.get_mut(&ino) {
+            node.opens = node.opens.saturating_sub(1);
+        }
+        self.forget_unused(ino);
+    }
+
+    pub fn read(&self, ino: u64, offset: u64, size: u32) -> Result<Vec<u8>, Errno> {
+        let Content::File(data) = &self.node(ino)?.content else {
+            return Err(Errno::EISDIR);
+        };
+        let from = data.len().min(offset as usize);
+        let until = data.len().min(from + size as usize);
+        Ok(data[from..until].to_vec())
+    }
+
+    pub fn write(&mut self, ino: u64, offset: u64, bytes: &[u8]) -> Result<(), Errno> {
+        let Content::File(data) = &mut self.node_mut(ino)?.content else {
+            return Err(Errno::EISDIR);
+        };
+        let from = offset as usize;
+        let until = from + bytes.len();
+        if data.len() < until {
+            data.resize(until, 0);
+        }
+        data[from..until].copy_from_slice(bytes);
+        Ok(())
+    }
+
+    /// Opens a directory: its handle shows what it holds now, until it is read from its beginning again.
+    pub fn open_directory(&mut self, ino: u64) -> Result<u64, Errno> {
+        let listing = self.listing(ino)?;
+        let handle = self.next;
+        self.next += 1;
+        self.listings.insert(handle, listing);
+        Ok(handle)
+    }
+
+    /// A directory that is read from its beginning shows what it holds now.
+    pub fn rewind(&mut self, ino: u64, handle: u64) -> Result<(), Errno> {
+        let listing = self.listing(ino)?;
+        self.listings.insert(handle, listing);
+        Ok(())
+    }
+
+    fn listing(&self, ino: u64) -> Result<Vec<(u64, FileType, OsString)>, Errno> {
+        let mut listing = vec![
+            (ino, FileType::Directory, OsString::from(".")),
+            (
+                self.node(ino)?.parent,
+                FileType::Directory,
+                OsString::from(".."),
+            ),
+        ];
+        for (name, child) in self.directory(ino)? {
+            listing.push((*child, self.attr(*child)?.kind, name.clone()));
+        }
+        Ok(listing)
+    }
+
+    pub fn entries(
+        &self,
+        handle: u64,
+        from: u64,
+    ) -> Result<impl Iterator<Item = (u64, FileType, &OsStr)>, Errno> {
+        let listing = self.listings.get(&handle).ok_or(Errno::EBADF)?;
+        let entries = listing.iter().skip(from as usize);
+        Ok(entries.map(|(ino, kind, name)| (*ino, *kind, name.as_os_str())))
+    }
+
+    pub fn close_directory(&mut self, handle: u64) {
+        self.listings.remove(&handle);
+    }
+
+    pub fn unlink(&mut self, parent: u64, name: &OsStr) -> Result<(), Errno> {
+        let ino = *self.directory(parent)?.get(name).ok_or(Errno::ENOENT)?;
+        if matches!(self.node(ino)?.content, Content::Directory(_)) {
+            return Err(Errno::EISDIR);
+        }
+        self.detach(parent, name, ino)
+    }
+
+    pub fn rmdir(&mut self, parent: u64, name: &OsStr) -> Result<(), Errno> {
+        let ino = *self.directory(parent)?.get(name).ok_or(Errno::ENOENT)?;
+        if !self.directory(ino)?.is_empty() {
+            return Err(Errno::ENOTEMPTY);
+        }
+        self.detach(parent, name, ino)
+    }
+
+    /// Renames; what the new name stood for is gone, unless `keep` forbids that.
+    pub fn rename(
+        &mut self,
+        from: (u64, &OsStr),
+        to: (u64, &OsStr),
+        keep: bool,
+    ) -> Result<(), Errno> {
+        let ino = *self.directory(from.0)?.get(from.1).ok_or(Errno::ENOENT)?;
+        if let Some(old) = self.directory(to.0)?.get(to.1).copied() {
+            if keep {
+                return Err(Errno::EEXIST);
+            }
+            self.detach(to.0, to.1, old)?;
+        }
+        self.directory_mut(from.0)?.remove(from.1);
+        self.directory_mut(to.0)?.insert(to.1.to_owned(), ino);
+        let node = self.node_mut(ino)?;
+        node.parent = to.0;
+        node.name = to.1.to_owned();
+        Ok(())
+    }
+
+    fn detach(&mut self, parent: u64, name: &OsStr, ino: u64) -> Result<(), Errno> {
+        self.directory_mut(parent)?.remove(name);
+        self.node_mut(ino)?.linked = false;
+        self.forget_unused(ino);
+        Ok(())
+    }
+
+    fn forget_unused(&mut self, ino: u64) {
+        let unused = |node: &Node| !node.linked && node.opens == 0;
+        if self.nodes.get(&ino).is_some_and(unused) {
+            self.nodes.remove(&ino);
+        }
+    }
+
+    fn node(&self, ino: u64) -> Result<&Node, Errno> {
+        self.nodes.get(&ino).ok_or(Errno::ESTALE)
+    }
+
+    fn node_mut(&mut self, ino: u64) -> Result<&mut Node, Errno> {
+        self.nodes.get_mut(&ino).ok_or(Errno::ESTALE)
+    }
+
+    fn directory(&self, ino: u64) -> Result<&BTreeMap<OsString, u64>, Errno> {
+        match &self.node(ino)?.content {
+            Content::Directory(names) => Ok(names),
+            Content::File(_) => Err(Errno::ENOTDIR),
+        }
+    }
+
+    fn directory_mut(&mut self, ino: u64) -> Result<&mut BTreeMap<OsString, u64>, Errno> {
+        match &mut self.node_mut(ino)?.content {
+            Content::Directory(names) => Ok(names),
+            Content::File(_) => Err(Errno::ENOTDIR),
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! Real file systems on loop devices, and tmpfs, each mounted for one test and gone with the value.
+
+use super::command::{must, succeeds};
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use tempfile::TempDir;
+
+/// A file system of its own size, mounted in a temporary directory.
+#[derive(Debug)]
+pub struct Mounted {
+    directory: TempDir,
+    device: Option<String>,
+}
+
+impl Mounted {
+    /// `kind` (ext4, xfs, btrfs) on a loop device with direct I/O on its backing file.
+    pub fn on_loop(kind: &str, bytes: u64) -> Self {
+        let directory = temporary();
+        let image = directory.path().join("image");
+        File::create(&image).unwrap().set_len(bytes).unwrap();
+        let device = must("losetup", &["-f", "--show", "--direct-io=on", text(&image)]);
+        let device = device.trim().to_owned();
+        let mounted = Self {
+            directory,
+            device: Some(device.clone()),
+        };
+        must(&format!("mkfs.{kind}"), &["-q", &device]);
+        std::fs::create_dir(mounted.path()).unwrap();
+        must("mount", &["-t", kind, &device, text(&mounted.path())]);
+        mounted
+    }
+
+    pub fn tmpfs(bytes: u64) -> Self {
+        let directory = temporary();
+        let mounted = Self {
+            directory,
+            device: None,
+        };
+        std::fs::create_dir(mounted.path()).unwrap();
+        let size = format!("size={bytes}");
+        must(
+            "mount",
+            &["-t", "tmpfs", "-o", &size, "tmpfs", text(&mounted.path())],
+        );
+        mounted
+    }
+
+    /// Where it is mounted.
+    pub fn path(&self) -> PathBuf {
+        self.directory.path().join("fs")
+    }
+
+    /// The loop device's `major:minor`.
+    pub fn device_number(&self) -> String {
+        let device = self.device.as_ref().unwrap();
+        let device = Path::new(device).file_name().unwrap();
+        let number = Path::new("/sys/class/block").join(device).join("dev");
+        std::fs::read_to_string(number).unwrap().trim().to_owned()
+    }
+
+    /// The loop device's name as the kernel counts it (`loop0`).
+    pub fn device_name(&self) -> String {
+        let device = Path::new(self.device.as_ref().unwrap());
+        device.file_name().unwrap().to_string_lossy().into_owned()
+    }
+
+    /// Names directly below its root, without those that mkfs made.
+    pub fn names(&self) -> Vec<String> {
+        let entries = std::fs::read_dir(self.path()).unwrap();
+        let names = entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned());
+        names.filter(|name| name != "lost+found").collect()
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let path = self.path();
+        if path.exists() && !succeeds("umount", &[text(&path)]) {
+            succeeds("umount", &["-l", text(&path)]);
+        }
+        if let Some(device) = &self.device {
+            succeeds("losetup", &["-d", device]);
+        }
+    }
+}
+
+fn temporary() -> TempDir {
+    tempfile::Builder::new().prefix("bm-fs-").tempdir().unwrap()
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}

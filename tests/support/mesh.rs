@@ -1,0 +1,350 @@
+//! A mesh of real processes: one collector, any number of agents, and the commands that a user types.
+//!
+//! Everything is in one temporary directory: the database, each agent's state, the logs. One mesh is up at a time
+//! within a test binary, because each loads the machine.
+
+use super::command::{Said, benchmesh};
+use super::database::Database;
+use super::process::Process;
+use super::wait::{until, until_true};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tempfile::TempDir;
+
+/// Within which a process of the mesh must be up, on a machine that builds beside it.
+const START: Duration = Duration::from_secs(30);
+/// Within which any run of these tests must end.
+const RUN: Duration = Duration::from_secs(180);
+
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+/// Takes the machine for one test of this binary.
+pub fn alone() -> MutexGuard<'static, ()> {
+    ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The mesh; fields are dropped in this order: agents, collector, directory.
+#[derive(Debug)]
+pub struct Mesh {
+    agents: BTreeMap<String, (Agent, Process)>,
+    collector: Option<Process>,
+    address: SocketAddr,
+    db: PathBuf,
+    insecure: bool,
+    directory: TempDir,
+    _alone: MutexGuard<'static, ()>,
+}
+
+/// How an agent is started.
+#[derive(Debug, Clone, Default)]
+pub struct Agent {
+    name: String,
+    labels: Vec<String>,
+    allow: Vec<PathBuf>,
+    allow_read: Vec<PathBuf>,
+    arguments: Vec<String>,
+    namespace: Option<String>,
+    state_dir: Option<PathBuf>,
+}
+
+impl Agent {
+    pub fn named(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            ..Self::default()
+        }
+    }
+
+    pub fn label(mut self, label: &str) -> Self {
+        self.labels.push(label.to_owned());
+        self
+    }
+
+    pub fn allow(mut self, path: &Path) -> Self {
+        self.allow.push(path.to_owned());
+        self
+    }
+
+    pub fn allow_read(mut self, path: &Path) -> Self {
+        self.allow_read.push(path.to_owned());
+        self
+    }
+
+    /// A further argument of `benchmesh agent`.
+    pub fn argument(mut self, argument: &str) -> Self {
+        self.arguments.push(argument.to_owned());
+        self
+    }
+
+    /// Inside a network namespace.
+    pub fn inside(mut self, namespace: &str) -> Self {
+        self.namespace = Some(namespace.to_owned());
+        self
+    }
+
+    pub fn state_dir(mut self, path: &Path) -> Self {
+        self.state_dir = Some(path.to_owned());
+        self
+    }
+}
+
+impl Mesh {
+    /// A collector on loopback, on a port of its own choice.
+    pub fn start() -> Self {
+        Self::with_database_in(None)
+    }
+
+    /// The same, with its database in a directory of the test's choice.
+    pub fn with_database_in(directory: Option<&Path>) -> Self {
+        let mut mesh = Self::prepared(directory);
+        mesh.start_collector("127.0.0.1:0");
+        mesh
+    }
+
+    /// A collector without TLS on an address that other network namespaces reach.
+    pub fn listening_on(address: &str) -> Self {
+        let mut mesh = Self::prepared(None);
+        mesh.insecure = true;
+        mesh.start_collector(address);
+        mesh
+    }
+
+    fn prepared(database_in: Option<&Path>) -> Self {
+        let alone = alone();
+        let directory = tempfile::Builder::new()
+            .prefix("bm-mesh-")
+            .tempdir()
+            .unwrap();
+        let db = database_in.unwrap_or(directory.path()).join("benchmesh.db");
+        Self {
+            agents: BTreeMap::new(),
+            collector: None,
+            address: SocketAddr::from(([127, 0, 0, 1], 0)),
+            db,
+            insecure: false,
+            directory,
+            _alone: alone,
+        }
+    }
+
+    fn start_collector(&mut self, listen: &str) {
+        let address_file = self.directory.path().join("address");
+        let _ = std::fs::remove_file(&address_file);
+        let mut command = benchmesh();
+        command
+            .args(["collector", "--listen", listen, "--db"])
+            .arg(&self.db)
+            .arg("--address-file")
+            .arg(&address_file);
+        if self.insecure {
+            command.arg("--insecure");
+        }
+        let log = self.directory.path().join("collector.log");
+        let mut process = Process::start("collector", command, &log);
+        self.address = until("the collector writes its address", START, || {
+            assert!(
+                process.is_running(),
+                "the collector ended:\n{}",
+                process.log()
+            );
+            std::fs::read_to_string(&address_file)
+                .ok()?
+                .trim()
+                .parse()
+                .ok()
+        });
+        self.collector = Some(process);
+    }
+
+    /// kill -9 of the collector.
+    pub fn kill_collector(&mut self) {
+        self.collector_mut().kill();
+    }
+
+    /// Starts it again on the address and the database that it had.
+    pub fn restart_collector(&mut self) {
+        self.collector = None;
+        self.start_collector(&self.address.to_string());
+    }
+
+    pub fn collector(&self) -> &Process {
+        self.collector.as_ref().unwrap()
+    }
+
+    pub fn collector_mut(&mut self) -> &mut Process {
+        self.collector.as_mut().unwrap()
+    }
+
+    /// Starts an agent and waits until it has attached.
+    pub fn add(&mut self, agent: Agent) {
+        let name = agent.name.clone();
+        self.launch(agent);
+        self.until_attached(&[&name]);
+    }
+
+    /// Starts an agent and does not wait.
+    pub fn launch(&mut self, agent: Agent) {
+        let name = agent.name.clone();
+        let process = self.agent_process(&agent);
+        self.agents.insert(name, (agent, process));
+    }
+
+    /// An agent's process that the mesh does not keep (for a second one of the same name).
+    pub fn agent_process(&self, agent: &Agent) -> Process {
+        let mut command = benchmesh();
+        let state = agent
+            .state_dir
+            .clone()
+            .unwrap_or_else(|| self.directory.path().join(format!("state-{}", agent.name)));
+        command
+            .args(["agent", "--collector", &self.address.to_string()])
+            .args(["--name", &agent.name])
+            .arg("--state-dir")
+            .arg(state);
+        for label in &agent.labels {
+            command.args(["--label", label]);
+        }
+        for path in &agent.allow {
+            command.arg("--allow").arg(path);
+        }
+        for path in &agent.allow_read {
+            command.arg("--allow-read").arg(path);
+        }
+        command.args(&agent.arguments);
+        if self.insecure {
+            command.arg("--insecure");
+        }
+        let command = match &agent.namespace {
+            Some(namespace) => super::net::enter(namespace, &command),
+            None => command,
+        };
+        let log = self.directory.path().join(format!("{}.log", agent.name));
+        Process::start(&agent.name, command, &log)
+    }
+
+    pub fn agent(&self, name: &str) -> &Process {
+        &self.agents[name].1
+    }
+
+    /// kill -9 of an agent.
+    pub fn kill_agent(&mut self, name: &str) {
+        self.agents.get_mut(name).unwrap().1.kill();
+    }
+
+    /// Starts an agent that was killed again, with the state that it left.
+    pub fn restart_agent(&mut self, name: &str) {
+        let (agent, process) = self.agents.remove(name).unwrap();
+        drop(process);
+        self.launch(agent);
+    }
+
+    /// Waits until the collector says of each that it is attached.
+    pub fn until_attached(&self, names: &[&str]) {
+        until_true(&format!("{names:?} attach"), START, || {
+            let said = self.command(&["agents", "--format", "json"]);
+            let Ok(listed) = serde_json::from_str::<serde_json::Value>(&said.out) else {
+                return false;
+            };
+            names.iter().all(|name| is_attached(&listed, name))
+        });
+    }
+
+    /// A command of benchmesh, pointed at this collector.
+    pub fn benchmesh(&self) -> Command {
+        let mut command = benchmesh();
+        command.env("BENCHMESH_COLLECTOR", self.address.to_string());
+        command
+    }
+
+    /// Runs a command to its end.
+    pub fn command(&self, arguments: &[&str]) -> Said {
+        let mut command = self.benchmesh();
+        command.args(arguments);
+        Said::of(&command.output().unwrap())
+    }
+
+    /// Writes a plan into the mesh's directory.
+    pub fn plan(&self, text: &str) -> PathBuf {
+        let path = self.directory.path().join("plan.toml");
+        std::fs::write(&path, text).unwrap();
+        path
+    }
+
+    /// Starts `benchmesh run` and leaves it running.
+    pub fn begin(&self, plan: &str) -> Process {
+        let plan = self.plan(plan);
+        let mut command = self.benchmesh();
+        command.arg("run").arg(plan);
+        Process::start("run", command, &self.directory.path().join("run.log"))
+    }
+
+    /// Runs a plan to its end, which must be a good one, and returns the run's id.
+    pub fn run(&self, plan: &str) -> i64 {
+        let mut run = self.begin(plan);
+        let ended = run
+            .exit_within(RUN)
+            .unwrap_or_else(|| panic!("the run did not end within {} s", RUN.as_secs()));
+        assert!(ended.success(), "run: {ended}\n{}", run.log());
+        self.db().one("SELECT max(id) FROM runs")
+    }
+
+    /// Waits until the newest run is in one of the states, and returns it.
+    pub fn until_run_is(&self, states: &[&str], limit: Duration) -> String {
+        until(&format!("the run is {states:?}"), limit, || {
+            let sql = "SELECT state FROM runs ORDER BY id DESC LIMIT 1";
+            let state = self.db().column::<String>(sql).pop()?;
+            states.contains(&state.as_str()).then_some(state)
+        })
+    }
+
+    /// Waits until a step of this mode is in a state.
+    pub fn until_step_is(&self, mode: &str, state: &str, limit: Duration) {
+        let sql = format!("SELECT count(*) FROM steps WHERE mode = '{mode}' AND state = '{state}'");
+        until_true(&format!("{mode} is {state}"), limit, || {
+            self.db().one::<i64>(&sql) > 0
+        });
+    }
+
+    pub fn db(&self) -> Database {
+        Database::open(&self.db)
+    }
+
+    pub fn db_path(&self) -> &Path {
+        &self.db
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// Fails when a process of the mesh logged at WARN or above.
+    pub fn assert_no_complaints(&self) {
+        let agents = self.agents.values().map(|(_, process)| process);
+        for process in agents.chain(self.collector.as_ref()) {
+            let complaints = process.complaints();
+            assert!(
+                complaints.is_empty(),
+                "{} complained:\n{}",
+                process.name(),
+                complaints.join("\n")
+            );
+        }
+    }
+}
+
+fn is_attached(listed: &serde_json::Value, name: &str) -> bool {
+    let agents = listed.as_array().or_else(|| listed["agents"].as_array());
+    agents.is_some_and(|agents| {
+        agents
+            .iter()
+            .any(|agent| agent["name"] == name && agent["attached"] == true)
+    })
+}

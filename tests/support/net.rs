@@ -1,0 +1,148 @@
+//! Nodes on a network of the test's own: namespaces joined by veth to one bridge, which can be shaped and cut.
+//!
+//! The host's end of the network has address `.254`, node `i` has `.i`. Names and the network's number are derived from
+//! the process id, so that two test runs on one machine do not meet.
+
+use super::command::{must, succeeds};
+use std::net::Ipv4Addr;
+use std::process::Command;
+
+/// The network; its namespaces, links and bridge are gone with the value.
+#[derive(Debug)]
+pub struct Network {
+    tag: String,
+    prefix: [u8; 3],
+    nodes: u8,
+}
+
+impl Network {
+    /// A bridge and `nodes` namespaces.
+    pub fn new(nodes: u8) -> Self {
+        let id = std::process::id();
+        let network = Self {
+            tag: format!("bm{:x}", id & 0xff_ffff),
+            prefix: [10, 200 + (id % 50) as u8, (id / 50 % 250) as u8],
+            nodes,
+        };
+        network.remove();
+        let bridge = network.bridge();
+        must("ip", &["link", "add", &bridge, "type", "bridge"]);
+        let address = format!("{}/24", network.host());
+        must("ip", &["addr", "add", &address, "dev", &bridge]);
+        must("ip", &["link", "set", &bridge, "up"]);
+        for node in 1..=nodes {
+            network.add(node);
+        }
+        network
+    }
+
+    fn add(&self, node: u8) {
+        let (namespace, veth) = (self.namespace(node), self.veth(node));
+        let address = format!("{}/24", self.address(node));
+        must("ip", &["netns", "add", &namespace]);
+        must(
+            "ip",
+            &[
+                "link", "add", &veth, "type", "veth", "peer", "name", "eth0", "netns", &namespace,
+            ],
+        );
+        must(
+            "ip",
+            &["link", "set", &veth, "master", &self.bridge(), "up"],
+        );
+        must(
+            "ip",
+            &["-n", &namespace, "addr", "add", &address, "dev", "eth0"],
+        );
+        for device in ["eth0", "lo"] {
+            must("ip", &["-n", &namespace, "link", "set", device, "up"]);
+        }
+    }
+
+    /// The host's address on the bridge.
+    pub fn host(&self) -> Ipv4Addr {
+        self.address(254)
+    }
+
+    pub fn address(&self, node: u8) -> Ipv4Addr {
+        let [a, b, c] = self.prefix;
+        Ipv4Addr::new(a, b, c, node)
+    }
+
+    /// A command that runs inside the namespace of a node.
+    pub fn inside(&self, node: u8, command: &Command) -> Command {
+        enter(&self.namespace(node), command)
+    }
+
+    /// Shapes what goes to a node: token bucket, `rate` as tc spells it.
+    pub fn shape(&self, node: u8, rate: &str) {
+        must(
+            "tc",
+            &[
+                "qdisc",
+                "add",
+                "dev",
+                &self.veth(node),
+                "root",
+                "tbf",
+                "rate",
+                rate,
+                "burst",
+                "16k",
+                "latency",
+                "50ms",
+            ],
+        );
+    }
+
+    /// Takes a node's link down: nothing is refused, nothing arrives.
+    pub fn cut(&self, node: u8) {
+        must("ip", &["link", "set", &self.veth(node), "down"]);
+    }
+
+    pub fn rejoin(&self, node: u8) {
+        must("ip", &["link", "set", &self.veth(node), "up"]);
+    }
+
+    pub fn namespace(&self, node: u8) -> String {
+        format!("{}n{node}", self.tag)
+    }
+
+    fn veth(&self, node: u8) -> String {
+        format!("{}v{node}", self.tag)
+    }
+
+    fn bridge(&self) -> String {
+        format!("{}br", self.tag)
+    }
+
+    fn remove(&self) {
+        for node in 1..=self.nodes {
+            succeeds("ip", &["link", "del", &self.veth(node)]);
+            succeeds("ip", &["netns", "del", &self.namespace(node)]);
+        }
+        succeeds("ip", &["link", "del", &self.bridge()]);
+    }
+}
+
+impl Drop for Network {
+    fn drop(&mut self) {
+        self.remove();
+    }
+}
+
+/// `command` inside a network namespace, with its environment.
+pub fn enter(namespace: &str, command: &Command) -> Command {
+    let mut inside = Command::new("ip");
+    inside
+        .args(["netns", "exec", namespace])
+        .arg(command.get_program())
+        .args(command.get_args());
+    for (key, value) in command.get_envs() {
+        match value {
+            Some(value) => inside.env(key, value),
+            None => inside.env_remove(key),
+        };
+    }
+    inside
+}

@@ -1,0 +1,150 @@
+//! A process of the mesh that runs until it is ended: its own process group, its log in a file, its end with the value.
+
+use super::wait::try_until;
+use std::fs::File;
+use std::io::Write;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+/// How much of a log is shown when a test fails, in bytes.
+const SHOWN: usize = 12_000;
+
+/// A running program. Dropping it kills its process group, and shows its log when the test is failing.
+#[derive(Debug)]
+pub struct Process {
+    name: String,
+    child: Child,
+    log: PathBuf,
+    ended: Option<ExitStatus>,
+}
+
+impl Process {
+    /// Starts `command` with both its streams going to the end of `log`.
+    pub fn start(name: &str, mut command: Command, log: &Path) -> Self {
+        let out = File::options()
+            .create(true)
+            .append(true)
+            .open(log)
+            .unwrap_or_else(|error| panic!("open {}: {error}", log.display()));
+        command
+            .stdin(Stdio::null())
+            .stdout(out.try_clone().unwrap())
+            .stderr(out)
+            .process_group(0);
+        // SAFETY: prctl is async-signal-safe and touches nothing that belongs to another thread of the parent.
+        unsafe {
+            command.pre_exec(|| {
+                // Dies with the test's thread, so that a killed test leaves nothing running.
+                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+                Ok(())
+            });
+        }
+        let child = command
+            .spawn()
+            .unwrap_or_else(|error| panic!("start {name}: {error}"));
+        Self {
+            name: name.to_owned(),
+            child,
+            log: log.to_owned(),
+            ended: None,
+        }
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Everything it said so far.
+    pub fn log(&self) -> String {
+        std::fs::read(&self.log)
+            .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+            .unwrap_or_default()
+    }
+
+    pub fn signal(&self, signal: i32) {
+        let pid = i32::try_from(self.pid()).unwrap();
+        // SAFETY: kill takes no pointers; the pid is our own child, which has not been waited for unless `ended` is set.
+        unsafe {
+            if self.ended.is_none() {
+                libc::kill(pid, signal);
+            }
+        }
+    }
+
+    /// kill -9, and waits until it is gone.
+    pub fn kill(&mut self) {
+        self.signal(libc::SIGKILL);
+        let _ = self.exit_within(Duration::from_secs(20));
+    }
+
+    /// Ends it as a person would (SIGINT) and returns its exit status; panics when it does not end.
+    pub fn interrupt(&mut self, limit: Duration) -> ExitStatus {
+        self.signal(libc::SIGINT);
+        let name = self.name.clone();
+        self.exit_within(limit)
+            .unwrap_or_else(|| panic!("{name} did not end within {} s of SIGINT", limit.as_secs()))
+    }
+
+    /// Its exit status, when it ends within `limit`.
+    pub fn exit_within(&mut self, limit: Duration) -> Option<ExitStatus> {
+        if self.ended.is_none() {
+            let child = &mut self.child;
+            self.ended = try_until(limit, || child.try_wait().ok().flatten());
+        }
+        self.ended
+    }
+
+    pub fn is_running(&mut self) -> bool {
+        self.exit_within(Duration::ZERO).is_none()
+    }
+
+    /// Lines of its log that say WARN or ERROR.
+    pub fn complaints(&self) -> Vec<String> {
+        self.log()
+            .lines()
+            .filter(|line| is_complaint(line))
+            .map(str::to_owned)
+            .collect()
+    }
+}
+
+/// Whether a line of a log has a level of WARN or above.
+pub fn is_complaint(line: &str) -> bool {
+    line.split_whitespace()
+        .take(3)
+        .any(|word| matches!(word.trim_end_matches(':'), "WARN" | "ERROR"))
+        || line.contains("panicked at")
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if self.ended.is_none() {
+            let group = i32::try_from(self.child.id()).unwrap_or(i32::MAX);
+            // SAFETY: kill takes no pointers; the group is our child's own, and the child has not been waited for.
+            unsafe {
+                libc::kill(-group, libc::SIGKILL);
+            }
+            let _ = self.child.wait();
+        }
+        if std::thread::panicking() {
+            let log = self.log();
+            let mut from = log.len().saturating_sub(SHOWN);
+            while !log.is_char_boundary(from) {
+                from += 1;
+            }
+            let _ = writeln!(
+                std::io::stderr().lock(),
+                "--- log of {} (ended: {:?})\n{}",
+                self.name,
+                self.ended,
+                &log[from..]
+            );
+        }
+    }
+}

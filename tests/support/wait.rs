@@ -1,0 +1,39 @@
+//! Waiting on conditions with a deadline: the only place in the tests where a thread sleeps.
+
+use std::time::{Duration, Instant};
+
+/// How often a condition is looked at.
+const POLL: Duration = Duration::from_millis(20);
+
+/// Looks until `found` answers; panics with `what` after `limit`.
+pub fn until<T>(what: &str, limit: Duration, mut found: impl FnMut() -> Option<T>) -> T {
+    try_until(limit, &mut found)
+        .unwrap_or_else(|| panic!("waited {} s in vain: {what}", limit.as_secs_f64()))
+}
+
+/// Looks until `holds` is true; panics with `what` after `limit`.
+pub fn until_true(what: &str, limit: Duration, mut holds: impl FnMut() -> bool) {
+    until(what, limit, || holds().then_some(()));
+}
+
+/// Looks until `found` answers; `None` after `limit`.
+pub fn try_until<T>(limit: Duration, mut found: impl FnMut() -> Option<T>) -> Option<T> {
+    let deadline = Instant::now() + limit;
+    loop {
+        if let Some(value) = found() {
+            return Some(value);
+        }
+        if Instant::now() >= deadline {
+            return None;
+        }
+        pause();
+    }
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the one pause between two looks at a condition"
+)]
+fn pause() {
+    std::thread::sleep(POLL);
+}

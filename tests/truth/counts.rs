@@ -1,0 +1,269 @@
+//! Operations and bytes, against a file system that logs every call. Tolerance: none; the counts are equal.
+
+use crate::needs;
+use crate::support::database::Database;
+use crate::support::fuse_fs::{Call, FuseFs, Op};
+use crate::support::mesh::{Agent, Mesh};
+use std::collections::BTreeSet;
+
+/// The calls of one kind that came while a step ran.
+struct Step {
+    id: i64,
+    mode: String,
+    op: String,
+    ops: u64,
+    bytes: u64,
+    calls: Vec<Call>,
+}
+
+impl Step {
+    /// How many calls of this kind there were, and how many bytes they moved.
+    fn seen(&self, op: Op) -> (u64, u64) {
+        let calls = self.calls.iter().filter(|call| call.op == op);
+        calls.fold((0, 0), |(count, amount), call| {
+            (count + 1, amount + call.amount)
+        })
+    }
+}
+
+/// Each result of a run with the calls between its first worker's start and its last worker's end.
+fn steps(db: &Database, run: i64, log: &[Call]) -> Vec<Step> {
+    let rows = db.rows(&format!(
+        "SELECT s.id, s.mode, r.op, r.ops, r.bytes, r.errors, s.start_us, max(t.ended_us) AS ended_us
+         FROM steps s JOIN step_results r ON r.step_id = s.id JOIN tasks t ON t.step_id = s.id
+         WHERE s.run_id = {run} GROUP BY s.id, r.op ORDER BY s.ordinal"
+    ));
+    let step = |row: &crate::support::database::Row| {
+        assert_eq!(row.integer("errors"), 0, "{row:?}");
+        let (from, until) = (row.integer("start_us"), row.integer("ended_us"));
+        let calls = log.iter();
+        let calls = calls.filter(|call| call.began_us >= from && call.ended_us <= until);
+        Step {
+            id: row.integer("id"),
+            mode: row.text("mode"),
+            op: row.text("op"),
+            ops: row.integer("ops").unsigned_abs(),
+            bytes: row.integer("bytes").unsigned_abs(),
+            calls: calls.cloned().collect(),
+        }
+    };
+    rows.iter().map(step).collect()
+}
+
+/// What the database says of a step in its three places: result, intervals of the step, intervals of the tasks.
+fn assert_places_agree(db: &Database, step: &Step) {
+    let id = step.id;
+    for sql in [
+        format!(
+            "SELECT sum(ops), sum(bytes) FROM step_intervals WHERE step_id = {id} AND op = '{}'",
+            step.op
+        ),
+        format!(
+            "SELECT sum(i.ops), sum(i.bytes) FROM op_intervals i JOIN tasks t ON t.id = i.task_id
+             WHERE t.step_id = {id} AND i.op = '{}'",
+            step.op
+        ),
+    ] {
+        let row = &db.rows(&sql)[0];
+        let sums: Vec<i64> = ["ops", "bytes"]
+            .iter()
+            .map(|column| {
+                let name = if sql.contains("sum(i.") {
+                    format!("sum(i.{column})")
+                } else {
+                    format!("sum({column})")
+                };
+                row.integer(&name)
+            })
+            .collect();
+        let expected = [step.ops, step.bytes].map(|number| i64::try_from(number).unwrap());
+        assert_eq!(sums, expected, "{}: {sql}", step.mode);
+    }
+}
+
+#[test]
+fn files_counts_what_the_file_system_saw() {
+    needs!("fuse");
+    let fs = FuseFs::mount();
+    let mut mesh = Mesh::start();
+    for name in ["a", "b"] {
+        mesh.add(Agent::named(name).allow(fs.path()));
+    }
+    let run = mesh.run(&format!(
+        r#"
+        [targets.log]
+        system = "fuse"
+        path = "{}"
+        [[phase]]
+        workload = "files"
+        files = 150
+        size = {{ min = 100, max = 9000 }}
+        numjobs = 2
+        dirs = 20
+        modes = ["create", "list", "stat", "read", "rename", "delete"]
+        "#,
+        fs.path().display()
+    ));
+    let log = fs.log();
+    let created: BTreeSet<&str> = log
+        .iter()
+        .filter(|call| call.op == Op::Create && call.errno.is_none())
+        .map(|call| call.path.as_str())
+        .collect();
+    let db = mesh.db();
+    let steps = steps(&db, run, &log);
+    let modes: Vec<&str> = steps.iter().map(|step| step.mode.as_str()).collect();
+    assert_eq!(
+        modes,
+        ["create", "list", "stat", "read", "rename", "delete"]
+    );
+    for step in &steps {
+        let (ops, bytes) = match step.mode.as_str() {
+            "create" => (step.seen(Op::Create).0, step.seen(Op::Write).1),
+            "list" => (step.seen(Op::Opendir).0, 0),
+            // One name looked up per file; directories on the way are not files that were created.
+            "stat" => {
+                let lookups = step.calls.iter().filter(|call| call.op == Op::Lookup);
+                let lookups = lookups.filter(|call| created.contains(call.path.as_str()));
+                (lookups.count() as u64, 0)
+            }
+            "read" => (step.seen(Op::Open).0, step.seen(Op::Read).1),
+            "rename" => (step.seen(Op::Rename).0, 0),
+            "delete" => (step.seen(Op::Unlink).0, 0),
+            other => panic!("{other}"),
+        };
+        assert_eq!((step.ops, step.bytes), (ops, bytes), "{}", step.mode);
+        assert!(
+            step.mode == "list" || step.ops == 300,
+            "{}: {}",
+            step.mode,
+            step.ops
+        );
+        assert_places_agree(&db, step);
+    }
+    assert_eq!(
+        fs.names(),
+        Vec::<std::path::PathBuf>::new(),
+        "left on the target"
+    );
+}
+
+#[test]
+fn io_counts_what_the_file_system_saw() {
+    needs!("fuse");
+    let fs = FuseFs::mount();
+    let mut mesh = Mesh::start();
+    mesh.add(Agent::named("a").allow(fs.path()));
+    let run = mesh.run(&format!(
+        r#"
+        [targets.log]
+        system = "fuse"
+        path = "{}"
+        [[phase]]
+        workload = "io"
+        size = "4m"
+        bs = "16k"
+        numjobs = 2
+        modes = ["write", "rewrite", "read", "reread", "randwrite", "randread"]
+        "#,
+        fs.path().display()
+    ));
+    let db = mesh.db();
+    let steps = steps(&db, run, &fs.log());
+    assert_eq!(steps.len(), 6);
+    for step in &steps {
+        let call = if step.mode.contains("write") {
+            Op::Write
+        } else {
+            Op::Read
+        };
+        assert_eq!((step.ops, step.bytes), step.seen(call), "{}", step.mode);
+        assert_eq!((step.ops, step.bytes), (512, 8 << 20), "{}", step.mode);
+        // A full pass touches each block of each file once, in random order too.
+        let blocks: BTreeSet<(&str, u64)> = step
+            .calls
+            .iter()
+            .filter(|seen| seen.op == call)
+            .map(|seen| (seen.path.as_str(), seen.offset))
+            .collect();
+        assert_eq!(blocks.len(), 512, "{}", step.mode);
+        assert_places_agree(&db, step);
+    }
+}
+
+#[test]
+fn copy_counts_what_the_file_system_saw() {
+    needs!("fuse");
+    let fs = FuseFs::mount();
+    let scratch = tempfile::Builder::new()
+        .prefix("bm-scratch-")
+        .tempdir()
+        .unwrap();
+    let mut mesh = Mesh::start();
+    mesh.add(
+        Agent::named("a")
+            .allow(fs.path())
+            .argument("--scratch")
+            .argument(scratch.path().to_str().unwrap()),
+    );
+    let run = mesh.run(&format!(
+        r#"
+        [targets.log]
+        system = "fuse"
+        path = "{}"
+        [[phase]]
+        workload = "copy"
+        files = 20
+        size = "300k"
+        modes = ["in", "out"]
+        "#,
+        fs.path().display()
+    ));
+    let db = mesh.db();
+    let steps = steps(&db, run, &fs.log());
+    assert_eq!(steps.len(), 2);
+    for step in &steps {
+        let (files, bytes) = match step.mode.as_str() {
+            "in" => (step.seen(Op::Create).0, step.seen(Op::Write).1),
+            _ => (step.seen(Op::Open).0, step.seen(Op::Read).1),
+        };
+        assert_eq!((step.ops, step.bytes), (files, bytes), "{}", step.mode);
+        assert_eq!((step.ops, step.bytes), (20, 20 * 307_200), "{}", step.mode);
+        assert_places_agree(&db, step);
+    }
+    let left = std::fs::read_dir(scratch.path()).unwrap().count();
+    assert_eq!(left, 0, "left in the scratch directory");
+}
+
+#[test]
+fn errors_are_counted_and_are_no_operations() {
+    needs!("fuse");
+    use crate::support::fuse_fs::{Fate, Rule};
+    let fs = FuseFs::mount();
+    let mut mesh = Mesh::start();
+    mesh.add(Agent::named("a").allow(fs.path()));
+    fs.add_rule(Rule {
+        after: 10,
+        times: 7,
+        ..Rule::every(Op::Unlink, Fate::Fail(libc::EIO))
+    });
+    mesh.run(&format!(
+        r#"
+        [targets.log]
+        system = "fuse"
+        path = "{}"
+        [[phase]]
+        workload = "files"
+        files = 100
+        modes = ["delete"]
+        "#,
+        fs.path().display()
+    ));
+    let db = mesh.db();
+    let row = &db.rows("SELECT ops, errors FROM step_results WHERE op = 'delete'")[0];
+    assert_eq!((row.integer("ops"), row.integer("errors")), (93, 7));
+    let told = &db.rows("SELECT errno, errors, first FROM task_errors")[0];
+    assert_eq!(told.integer("errno"), i64::from(libc::EIO));
+    assert_eq!(told.integer("errors"), 7);
+    assert!(told.text("first").contains("delete"), "{told:?}");
+}
