@@ -51,7 +51,7 @@ impl Place {
             [[phase]]
             name = "small"
             workload = "files"
-            files = 200
+            files = 3000
             numjobs = 2
             modes = ["create", "list", "stat", "read", "rename", "delete"]
             [[phase]]

@@ -40,7 +40,7 @@ impl Nodes {
             format!("ip -n {b} addr add 10.99.0.2/24 dev eth0"),
             format!("ip -n {a} link set eth0 up"),
             format!("ip -n {b} link set eth0 up"),
-            format!("tc -n {a} qdisc add dev eth0 root tbf rate 100mbit burst 16k latency 50ms"),
+            format!("tc -n {a} qdisc add dev eth0 root tbf rate 100mbit burst 128k latency 100ms"),
         ];
         if commands.iter().all(|command| succeeds(command)) {
             return Some(nodes);

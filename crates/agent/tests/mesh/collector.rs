@@ -7,7 +7,7 @@ use benchmesh_proto::v1::mesh_server::{Mesh, MeshServer};
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
@@ -48,7 +48,7 @@ pub struct Faults {
     pub refuse: Option<(Code, &'static str)>,
     /// Batches are stored and never acked.
     pub withhold_acks: bool,
-    /// The publish stream breaks after so many batches, the last of them stored and not acked.
+    /// The publish stream breaks after so many batches.
     pub break_after: Option<u32>,
     /// Batches with rows of this task are refused for good.
     pub refuse_task: Option<i64>,
@@ -67,7 +67,7 @@ struct Shared {
 
 impl Shared {
     fn with<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
-        let mut state = self.state.lock().unwrap();
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let out = change(&mut state);
         self.changed.notify_all();
         out
@@ -162,7 +162,8 @@ impl Collector {
     /// Sends anything down the control stream.
     pub fn say(&self, message: v1::CollectorMessage) {
         let sender = self.wait("an attached agent", |state| state.command.clone());
-        sender.blocking_send(Ok(message)).unwrap();
+        // A session that has just ended does not hear it.
+        let _ = sender.blocking_send(Ok(message));
     }
 
     /// Sends a command; its id.
@@ -184,19 +185,34 @@ impl Collector {
         })
     }
 
+    /// Does a command. When the session ends before the reply, it is asked again, as a scheduler does.
+    fn outcome(&self, body: &v1::command::Body) -> v1::Reply {
+        loop {
+            let sessions = self.with(|state| state.hellos.len());
+            let id = self.ask(Some(body.clone()));
+            let reply = self.wait("a reply, or a new session", |state| {
+                match state.replies.get(&id) {
+                    Some(reply) => Some(Some(reply.clone())),
+                    None => (state.hellos.len() > sessions).then_some(None),
+                }
+            });
+            if let Some(reply) = reply {
+                return reply;
+            }
+        }
+    }
+
     /// Does a command that must work.
     pub fn done(&self, body: v1::command::Body) -> v1::Reply {
-        let told = format!("{body:?}");
-        let reply = self.reply(self.ask(Some(body)));
-        assert_eq!(reply.error, "", "{told}");
+        let reply = self.outcome(&body);
+        assert_eq!(reply.error, "", "{body:?}");
         reply
     }
 
     /// Does a command that must be refused; the kind and the words.
     pub fn refused(&self, body: v1::command::Body) -> (String, String) {
-        let told = format!("{body:?}");
-        let reply = self.reply(self.ask(Some(body)));
-        assert_ne!(reply.error, "", "{told}");
+        let reply = self.outcome(&body);
+        assert_ne!(reply.error, "", "{body:?}");
         (reply.error_kind, reply.error)
     }
 
@@ -254,11 +270,11 @@ impl Mesh for Service {
             return Err(Status::invalid_argument("it does not begin with a hello"));
         };
         let (down, out) = mpsc::channel(256);
-        let welcome = self.0.with(|state| welcome(state, hello));
-        down.send(Ok(message(v1::collector_message::Body::Welcome(welcome))))
-            .await
-            .unwrap();
-        self.0.with(|state| state.command = Some(down.clone()));
+        self.0.with(|state| {
+            let welcome = v1::collector_message::Body::Welcome(welcome(state, hello));
+            down.try_send(Ok(message(welcome))).unwrap();
+            state.command = Some(down.clone());
+        });
         let shared = Arc::clone(&self.0);
         tokio::spawn(async move {
             while let Ok(Some(message)) = heard.message().await {
@@ -356,6 +372,14 @@ async fn hear(
 /// Stores a batch by the rule: the next one is taken, what is known is acked again, a hole is an error.
 fn take(shared: &Shared, batch: v1::Batch) -> Result<Option<v1::Ack>, Status> {
     shared.with(|state| {
+        match &mut state.faults.break_after {
+            Some(0) => {
+                state.faults.break_after = None;
+                return Err(Status::unavailable("broken on purpose"));
+            }
+            Some(left) => *left -= 1,
+            None => {}
+        }
         let (spool, sequence) = (batch.spool_id.clone(), batch.sequence);
         let held = state
             .seen
@@ -373,6 +397,8 @@ fn take(shared: &Shared, batch: v1::Batch) -> Result<Option<v1::Ack>, Status> {
                 .iter()
                 .any(|row| Some(row.task_id) == refused)
         {
+            // What was never stored may be replaced by a record of its absence.
+            state.seen.remove(&(spool, sequence));
             return Err(Status::invalid_argument("task is no task of this agent"));
         }
         let last = state.positions.get(&spool).copied().unwrap_or(0);
@@ -386,14 +412,6 @@ fn take(shared: &Shared, batch: v1::Batch) -> Result<Option<v1::Ack>, Status> {
                 .violations
                 .push(format!("{} of {spool} after {last}", batch.first_sequence));
             return Err(Status::failed_precondition("a hole"));
-        }
-        match &mut state.faults.break_after {
-            Some(0) => {
-                state.faults.break_after = None;
-                return Err(Status::unavailable("broken on purpose"));
-            }
-            Some(left) => *left -= 1,
-            None => {}
         }
         Ok((!state.faults.withhold_acks).then_some(v1::Ack {
             spool_id: spool,

@@ -24,7 +24,8 @@ pub fn arm(collector: &Collector, task_id: i64) -> i64 {
     let Some(v1::reply::Body::Arm(armed)) = reply.body else {
         panic!("{reply:?}")
     };
-    assert!((1..=200_000).contains(&armed.lead_us), "{armed:?}");
+    // Two clocks that have only just met may differ by some milliseconds.
+    assert!((1..=300_000).contains(&armed.lead_us), "{armed:?}");
     start_us
 }
 
@@ -355,18 +356,6 @@ fn what_is_no_command_is_answered_and_the_session_goes_on() {
     assert!(
         survey.paths[0].allowed && survey.paths[0].problem.is_empty(),
         "{survey:?}"
-    );
-    let drops = collector.done(Body::DropCaches(v1::DropCaches { step_id: 1 }));
-    let Some(v1::reply::Body::DropCaches(drops)) = drops.body else {
-        panic!("{drops:?}")
-    };
-    assert_eq!(drops.drops.len(), 2);
-    assert!(
-        drops
-            .drops
-            .iter()
-            .all(|drop| drop.dropped == drop.error.is_empty()),
-        "{drops:?}"
     );
     assert_eq!(
         collector.with(|state| state.hellos.len()),
