@@ -16,7 +16,10 @@ use tempfile::TempDir;
 const LIMIT: Duration = Duration::from_secs(30);
 
 fn directory() -> TempDir {
-    tempfile::Builder::new().prefix("bm-bad-").tempdir().unwrap()
+    tempfile::Builder::new()
+        .prefix("bm-bad-")
+        .tempdir()
+        .unwrap()
 }
 
 /// Runs a command that must fail by itself, soon, without a panic.
@@ -44,7 +47,9 @@ fn refused(mut command: Command) -> Said {
 
 fn collector(db: &Path) -> Command {
     let mut command = benchmesh();
-    command.args(["collector", "--listen", "127.0.0.1:0", "--db"]).arg(db);
+    command
+        .args(["collector", "--listen", "127.0.0.1:0", "--db"])
+        .arg(db);
     command
 }
 
@@ -58,13 +63,38 @@ fn plans_that_cannot_be_run() {
     let at = |path: &str| format!("[targets.t]\nsystem = \"x\"\npath = \"{path}\"\n");
     let here = at(&here.to_string());
     for (what, plan, line, part) in [
-        ("an unknown key", format!("{here}{phase}fils = 3\n"), ":7:", "files"),
-        ("a bad size", format!("{here}{phase}size = \"4 parsecs\"\n"), ":7:", "4 parsecs"),
-        ("an unknown workload", format!("{here}[[phase]]\nworkload = \"fils\"\n"), ":5:", "files"),
-        ("an unknown mode", format!("{here}[[phase]]\nworkload = \"files\"\nmodes = [\"craete\"]\n"), ":6:", "create"),
+        (
+            "an unknown key",
+            format!("{here}{phase}fils = 3\n"),
+            ":7:",
+            "files",
+        ),
+        (
+            "a bad size",
+            format!("{here}{phase}size = \"4 parsecs\"\n"),
+            ":7:",
+            "4 parsecs",
+        ),
+        (
+            "an unknown workload",
+            format!("{here}[[phase]]\nworkload = \"fils\"\n"),
+            ":5:",
+            "files",
+        ),
+        (
+            "an unknown mode",
+            format!("{here}[[phase]]\nworkload = \"files\"\nmodes = [\"craete\"]\n"),
+            ":6:",
+            "create",
+        ),
         ("no phase", here.clone(), "", "phase"),
         ("not TOML", "phase = [\n".to_owned(), ":", "TOML"),
-        ("an empty target", format!("{}{phase}", at("")), ":3:", "empty"),
+        (
+            "an empty target",
+            format!("{}{phase}", at("")),
+            ":3:",
+            "empty",
+        ),
         ("no target", phase.to_owned(), ":", "target"),
         (
             "no matching agent",
@@ -72,7 +102,12 @@ fn plans_that_cannot_be_run() {
             ":5:",
             "role=nobody",
         ),
-        ("a path that no agent allows", format!("{}{phase}", at("/nobody/allows/this")), ":", "/nobody/allows/this"),
+        (
+            "a path that no agent allows",
+            format!("{}{phase}", at("/nobody/allows/this")),
+            ":",
+            "/nobody/allows/this",
+        ),
         (
             "more bytes than free space",
             format!("{here}{phase}files = 1000000\nsize = \"1t\"\n"),
@@ -87,12 +122,20 @@ fn plans_that_cannot_be_run() {
         let wrong = || format!("{what}: {}\nplan:\n{plan}", said.all());
         assert_eq!(said.code, 2, "{}", wrong());
         assert!(said.err.contains("plan.toml"), "{}", wrong());
-        assert!(said.err.contains(&format!("plan.toml{line}")), "{}", wrong());
+        assert!(
+            said.err.contains(&format!("plan.toml{line}")),
+            "{}",
+            wrong()
+        );
         assert!(said.err.contains(part), "{}", wrong());
         assert!(said.out.is_empty(), "{}", wrong());
     }
     let db = mesh.db();
-    assert_eq!(db.one::<i64>("SELECT count(*) FROM runs"), 0, "a refused plan is no run");
+    assert_eq!(
+        db.one::<i64>("SELECT count(*) FROM runs"),
+        0,
+        "a refused plan is no run"
+    );
     assert_eq!(std::fs::read_dir(target.path()).unwrap().count(), 0);
     mesh.assert_no_complaints();
 }
@@ -101,14 +144,24 @@ fn plans_that_cannot_be_run() {
 fn all_mistakes_of_a_plan_come_at_once() {
     let directory = directory();
     let plan = directory.path().join("plan.toml");
-    std::fs::write(&plan, "repeet = 2\n[[phase]]\nworkload = \"null\"\nops = \"many\"\n").unwrap();
+    std::fs::write(
+        &plan,
+        "repeet = 2\n[[phase]]\nworkload = \"null\"\nops = \"many\"\n",
+    )
+    .unwrap();
     let mut command = benchmesh();
     command.args(["plan", "check"]).arg(&plan);
     let said = refused(command);
     assert_eq!(said.code, 2);
-    assert!(said.err.contains("repeat") && said.err.contains("plan.toml:4:"), "{}", said.all());
+    assert!(
+        said.err.contains("repeat") && said.err.contains("plan.toml:4:"),
+        "{}",
+        said.all()
+    );
     let mut command = benchmesh();
-    command.args(["plan", "check", "--format", "json"]).arg(&plan);
+    command
+        .args(["plan", "check", "--format", "json"])
+        .arg(&plan);
     let said = refused(command);
     let document: serde_json::Value = serde_json::from_str(&said.out).expect("one JSON document");
     assert!(document.is_object(), "{document}");
@@ -130,8 +183,16 @@ fn a_file_that_is_no_database() {
     let text = "this is a shopping list, not a database\n".repeat(400);
     std::fs::write(&db, &text).unwrap();
     let said = refused(collector(&db));
-    assert!(said.err.contains("x.db") && said.err.contains("not a"), "{}", said.all());
-    assert_eq!(std::fs::read_to_string(&db).unwrap(), text, "it is left as it was");
+    assert!(
+        said.err.contains("x.db") && said.err.contains("not a"),
+        "{}",
+        said.all()
+    );
+    assert_eq!(
+        std::fs::read_to_string(&db).unwrap(),
+        text,
+        "it is left as it was"
+    );
     let mut query = benchmesh();
     query.args(["query", "SELECT 1", "--db"]).arg(&db);
     let said = refused(query);
@@ -143,11 +204,14 @@ fn a_database_of_something_else() {
     let directory = directory();
     let db = directory.path().join("other.db");
     let other = rusqlite::Connection::open(&db).unwrap();
-    other.execute_batch("CREATE TABLE shopping (item TEXT); INSERT INTO shopping VALUES ('milk')").unwrap();
+    other
+        .execute_batch("CREATE TABLE shopping (item TEXT); INSERT INTO shopping VALUES ('milk')")
+        .unwrap();
     drop(other);
     let said = refused(collector(&db));
     assert!(said.err.contains("other.db"), "{}", said.all());
-    let left: Vec<String> = Database::open(&db).column("SELECT name FROM sqlite_schema ORDER BY name");
+    let left: Vec<String> =
+        Database::open(&db).column("SELECT name FROM sqlite_schema ORDER BY name");
     assert_eq!(left, ["shopping"]);
 }
 
@@ -159,7 +223,9 @@ fn a_database_of_a_newer_benchmesh() {
     let mut collector_once = Process::start("collector", collector(&db), &made);
     support::wait::until_true("the database is made", LIMIT, || {
         rusqlite::Connection::open(&db)
-            .and_then(|db| db.query_row("SELECT count(*) FROM runs", [], |row| row.get::<_, i64>(0)))
+            .and_then(|db| {
+                db.query_row("SELECT count(*) FROM runs", [], |row| row.get::<_, i64>(0))
+            })
             .is_ok()
     });
     collector_once.interrupt(LIMIT);
@@ -173,7 +239,11 @@ fn a_database_of_a_newer_benchmesh() {
         .unwrap();
     drop(connection);
     let said = refused(collector(&db));
-    assert!(said.err.contains("newer.db") && said.err.contains("newer"), "{}", said.all());
+    assert!(
+        said.err.contains("newer.db") && said.err.contains("newer"),
+        "{}",
+        said.all()
+    );
 }
 
 #[test]
@@ -193,7 +263,11 @@ fn a_database_on_a_read_only_disk() {
     support::command::must("mount", &["-o", "remount,ro", path.to_str().unwrap()]);
     let said = refused(collector(&path.join("x.db")));
     assert!(said.err.contains("x.db"), "{}", said.all());
-    assert!(said.err.to_lowercase().contains("read-only"), "{}", said.all());
+    assert!(
+        said.err.to_lowercase().contains("read-only"),
+        "{}",
+        said.all()
+    );
 }
 
 #[test]
@@ -203,7 +277,11 @@ fn a_database_on_a_full_disk() {
     fill(&fs.path().join("ballast"));
     let said = refused(collector(&fs.path().join("x.db")));
     assert!(said.err.contains("x.db"), "{}", said.all());
-    assert!(said.err.contains("full") || said.err.contains("space"), "{}", said.all());
+    assert!(
+        said.err.contains("full") || said.err.contains("space"),
+        "{}",
+        said.all()
+    );
 }
 
 fn fill(path: &Path) {
@@ -223,7 +301,11 @@ fn a_port_in_use() {
         .arg(directory.path().join("x.db"));
     let said = refused(command);
     assert_eq!(said.code, 1, "{}", said.all());
-    assert!(said.err.contains(&address) && said.err.contains("in use"), "{}", said.all());
+    assert!(
+        said.err.contains(&address) && said.err.contains("in use"),
+        "{}",
+        said.all()
+    );
 }
 
 #[test]
@@ -263,7 +345,11 @@ fn no_collector_there() {
         let said = refused(command);
         assert_eq!(said.code, 1, "{arguments:?}: {}", said.all());
         assert!(said.err.contains(&address), "{arguments:?}: {}", said.all());
-        assert!(said.err.contains("benchmesh collector"), "{arguments:?}: {}", said.all());
+        assert!(
+            said.err.contains("benchmesh collector"),
+            "{arguments:?}: {}",
+            said.all()
+        );
     }
 }
 
@@ -294,7 +380,9 @@ fn runs_that_are_not_there() {
         assert!(said.err.contains("run"), "{arguments:?}: {}", said.all());
     }
     let mut command = mesh.benchmesh();
-    command.args(["report", "4711", "--format", "json"]).current_dir("/");
+    command
+        .args(["report", "4711", "--format", "json"])
+        .current_dir("/");
     let said = refused(command);
     let document: serde_json::Value = serde_json::from_str(&said.out).expect("one JSON document");
     assert!(document.to_string().contains("4711"), "{document}");
@@ -311,7 +399,8 @@ fn queries_only_read() {
     for sql in [
         "DELETE FROM runs".to_owned(),
         "UPDATE runs SET name = 'x'".to_owned(),
-        "INSERT INTO events (at_us, severity, kind, message) VALUES (1, 'info', 'x', 'x')".to_owned(),
+        "INSERT INTO events (at_us, severity, kind, message) VALUES (1, 'info', 'x', 'x')"
+            .to_owned(),
         "DROP TABLE events".to_owned(),
         "DROP VIEW v_results".to_owned(),
         "CREATE TABLE x (y)".to_owned(),
@@ -335,7 +424,10 @@ fn queries_only_read() {
             vec!["--db".to_owned(), mesh.db_path().display().to_string()],
         ] {
             let mut command = benchmesh();
-            command.args(["query", &sql]).args(&source).current_dir(mesh.directory());
+            command
+                .args(["query", &sql])
+                .args(&source)
+                .current_dir(mesh.directory());
             let said = refused(command);
             assert!(!said.err.is_empty(), "{sql}: {}", said.all());
         }
@@ -348,7 +440,8 @@ fn queries_only_read() {
 
 /// The schema and the rows of the tables that a query could have changed.
 fn fingerprint(db: &Database) -> String {
-    let schema: Vec<String> = db.column("SELECT coalesce(sql, name) FROM sqlite_schema ORDER BY name");
+    let schema: Vec<String> =
+        db.column("SELECT coalesce(sql, name) FROM sqlite_schema ORDER BY name");
     let runs = db.rows("SELECT * FROM runs");
     let events = db.rows("SELECT * FROM events");
     let results = db.rows("SELECT * FROM v_results");
@@ -365,13 +458,24 @@ fn a_query_that_takes_for_ever_is_given_up() {
     support::wait::until_true("the database is made", LIMIT, || db.exists());
     support::wait::until_true("it has its views", LIMIT, || {
         rusqlite::Connection::open(&db)
-            .and_then(|db| db.query_row("SELECT count(*) FROM v_runs", [], |row| row.get::<_, i64>(0)))
+            .and_then(|db| {
+                db.query_row("SELECT count(*) FROM v_runs", [], |row| {
+                    row.get::<_, i64>(0)
+                })
+            })
             .is_ok()
     });
     let mut command = benchmesh();
-    let endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n";
-    command.args(["query", endless, "--time-limit", "1s", "--db"]).arg(&db);
+    let endless =
+        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n";
+    command
+        .args(["query", endless, "--time-limit", "1s", "--db"])
+        .arg(&db);
     let said = refused(command);
-    assert!(said.err.contains("1s") || said.err.contains("time"), "{}", said.all());
+    assert!(
+        said.err.contains("1s") || said.err.contains("time"),
+        "{}",
+        said.all()
+    );
     assert!(collector.is_running());
 }

@@ -24,9 +24,17 @@ impl Place {
         let mut mesh = Mesh::start();
         for name in ["a", "b", "c"] {
             let agent = Agent::named(name).label("role=client").allow(target.path());
-            mesh.add(agent.argument("--scratch").argument(scratch.path().to_str().unwrap()));
+            mesh.add(
+                agent
+                    .argument("--scratch")
+                    .argument(scratch.path().to_str().unwrap()),
+            );
         }
-        Self { mesh, target, scratch }
+        Self {
+            mesh,
+            target,
+            scratch,
+        }
     }
 
     fn plan(&self) -> String {
@@ -43,7 +51,7 @@ impl Place {
             [[phase]]
             name = "small"
             workload = "files"
-            files = 200
+            files = 3000
             numjobs = 2
             modes = ["create", "list", "stat", "read", "rename", "delete"]
             [[phase]]
@@ -90,10 +98,21 @@ fn check_steps(db: &Database, run: i64) {
     assert_eq!(steps.len(), 2 * (1 + 6 + 8 + 2 + 12));
     let mut end = 0;
     for step in &steps {
-        assert_eq!((step.text("state"), step.integer("partial")), ("done".to_owned(), 0), "{step:?}");
-        let tasks = if step.text("workload") == "network" { 1 } else { 3 };
+        assert_eq!(
+            (step.text("state"), step.integer("partial")),
+            ("done".to_owned(), 0),
+            "{step:?}"
+        );
+        let tasks = if step.text("workload") == "network" {
+            1
+        } else {
+            3
+        };
         assert_eq!(step.integer("tasks"), tasks, "{step:?}");
-        assert!(step.integer("start_us") >= end, "steps follow one another: {step:?}");
+        assert!(
+            step.integer("start_us") >= end,
+            "steps follow one another: {step:?}"
+        );
         end = step.integer("ended_us");
         assert!(end > step.integer("start_us"), "{step:?}");
     }
@@ -109,7 +128,12 @@ fn check_views(db: &Database, run: i64) {
     for row in &results {
         assert_eq!(row.integer("errors"), 0, "{row:?}");
         assert!(row.number("ops_per_s") > 0.0, "{row:?}");
-        assert!(["p50_ms", "p99_ms", "max_ms"].map(|name| row.number(name)).is_sorted(), "{row:?}");
+        assert!(
+            ["p50_ms", "p99_ms", "max_ms"]
+                .map(|name| row.number(name))
+                .is_sorted(),
+            "{row:?}"
+        );
         assert_eq!(row.text("run"), "everything");
         assert!([1, 2].contains(&row.integer("repeat")), "{row:?}");
     }
@@ -132,7 +156,10 @@ fn check_views(db: &Database, run: i64) {
         assert!(rows >= least, "{view} has {rows} rows");
     }
     for row in db.rows("SELECT * FROM v_daemon_usage") {
-        assert!((0.0..1000.0).contains(&row.number("cpu_percent")), "{row:?}");
+        assert!(
+            (0.0..1000.0).contains(&row.number("cpu_percent")),
+            "{row:?}"
+        );
         assert!(row.number("cpu_s") >= 0.0, "{row:?}");
     }
 }
@@ -146,7 +173,10 @@ fn check_commands(mesh: &Mesh, run: i64) {
         (vec!["runs"], "everything"),
         (vec!["agents"], "role=client"),
         (vec!["watch", &id], ""),
-        (vec!["query", "SELECT name FROM v_runs", "--format", "csv"], "everything"),
+        (
+            vec!["query", "SELECT name FROM v_runs", "--format", "csv"],
+            "everything",
+        ),
     ] {
         let mut command = mesh.benchmesh();
         let said = Said::of(&command.args(&arguments).current_dir("/").output().unwrap());
@@ -157,7 +187,12 @@ fn check_commands(mesh: &Mesh, run: i64) {
         vec!["report", &id, "--format", "json"],
         vec!["runs", "--format", "json"],
         vec!["agents", "--format", "json"],
-        vec!["query", "SELECT 1 AS one, NULL AS none, x'00ff' AS blob", "--format", "json"],
+        vec![
+            "query",
+            "SELECT 1 AS one, NULL AS none, x'00ff' AS blob",
+            "--format",
+            "json",
+        ],
     ] {
         let mut command = mesh.benchmesh();
         let said = Said::of(&command.args(&arguments).current_dir("/").output().unwrap());
@@ -165,7 +200,14 @@ fn check_commands(mesh: &Mesh, run: i64) {
         let document = serde_json::from_str::<serde_json::Value>(&said.out);
         assert!(document.is_ok(), "{arguments:?}: {}", said.all());
     }
-    let csv = mesh.command(&["report", &id, "--format", "csv", "--db", mesh.db_path().to_str().unwrap()]);
+    let csv = mesh.command(&[
+        "report",
+        &id,
+        "--format",
+        "csv",
+        "--db",
+        mesh.db_path().to_str().unwrap(),
+    ]);
     let lines: Vec<&str> = csv.out.lines().collect();
     assert_eq!(lines.len(), 1 + 2 * (1 + 6 + 8 + 2 + 12), "{}", csv.all());
 }
@@ -175,9 +217,15 @@ fn overrides_dry_run_and_detach() {
     let place = Place::new();
     let plan = place.mesh.plan(&place.plan());
     let plan = plan.to_str().unwrap();
-    let said = place.mesh.command(&["run", plan, "--dry-run", "--set", "repeat=1"]);
+    let said = place
+        .mesh
+        .command(&["run", plan, "--dry-run", "--set", "repeat=1"]);
     assert_eq!(said.code, 0, "{}", said.all());
-    assert!(said.out.contains("small") && said.out.contains("create"), "{}", said.all());
+    assert!(
+        said.out.contains("small") && said.out.contains("create"),
+        "{}",
+        said.all()
+    );
     assert_eq!(place.mesh.db().one::<i64>("SELECT count(*) FROM runs"), 0);
     for arguments in [
         vec!["plan", "check", plan],
@@ -187,11 +235,20 @@ fn overrides_dry_run_and_detach() {
         let said = place.mesh.command(&arguments);
         assert_eq!(said.code, 0, "{arguments:?}: {}", said.all());
     }
-    let short = place.mesh.plan("name = \"short\"\n[[phase]]\nworkload = \"null\"\nruntime = \"30s\"\n");
+    let short = place
+        .mesh
+        .plan("name = \"short\"\n[[phase]]\nworkload = \"null\"\nruntime = \"30s\"\n");
     let short = short.to_str().unwrap();
-    let said = place.mesh.command(&["run", short, "--set", "phase.null.runtime=1s", "--detach"]);
+    let said = place
+        .mesh
+        .command(&["run", short, "--set", "phase.null.runtime=1s", "--detach"]);
     assert_eq!(said.code, 0, "{}", said.all());
-    assert_eq!(said.out.trim(), "1", "the run's id, and nothing else: {}", said.all());
+    assert_eq!(
+        said.out.trim(),
+        "1",
+        "the run's id, and nothing else: {}",
+        said.all()
+    );
     assert_eq!(place.mesh.until_run_is(&["done", "failed"], LIMIT), "done");
     let db = place.mesh.db();
     let took: i64 = db.one("SELECT ended_us - started_us FROM runs");
@@ -201,14 +258,24 @@ fn overrides_dry_run_and_detach() {
 #[test]
 fn a_run_is_stopped_and_its_data_stay() {
     let place = Place::new();
-    let mut run = place.mesh.begin("name = \"long\"\n[[phase]]\nworkload = \"null\"\nruntime = \"10m\"\n");
+    let mut run = place
+        .mesh
+        .begin("name = \"long\"\n[[phase]]\nworkload = \"null\"\nruntime = \"10m\"\n");
     place.mesh.until_step_is("run", "running", LIMIT);
     support::wait::until_true("a second is stored", LIMIT, || {
-        place.mesh.db().one::<i64>("SELECT count(*) FROM op_intervals") >= 3
+        place
+            .mesh
+            .db()
+            .one::<i64>("SELECT count(*) FROM op_intervals")
+            >= 3
     });
     // Another one waits for its turn, and is stopped while it waits.
-    let waiting = place.mesh.plan("name = \"next\"\n[[phase]]\nworkload = \"null\"\n");
-    let said = place.mesh.command(&["run", waiting.to_str().unwrap(), "--detach"]);
+    let waiting = place
+        .mesh
+        .plan("name = \"next\"\n[[phase]]\nworkload = \"null\"\n");
+    let said = place
+        .mesh
+        .command(&["run", waiting.to_str().unwrap(), "--detach"]);
     assert_eq!(said.code, 0, "{}", said.all());
     let states: Vec<String> = place.mesh.db().column("SELECT state FROM runs ORDER BY id");
     assert_eq!(states, ["running", "queued"]);
@@ -216,7 +283,9 @@ fn a_run_is_stopped_and_its_data_stay() {
         let said = place.mesh.command(&["stop", name, "--reason", "enough"]);
         assert_eq!(said.code, 0, "{}", said.all());
     }
-    let ended = run.exit_within(LIMIT).expect("the stopped run's command ends");
+    let ended = run
+        .exit_within(LIMIT)
+        .expect("the stopped run's command ends");
     assert!(!ended.success(), "{}", run.log());
     let db = place.mesh.db();
     db.assert_sound();
@@ -232,24 +301,36 @@ fn a_run_is_stopped_and_its_data_stay() {
 #[test]
 fn interrupting_the_run_command_stops_the_run() {
     let place = Place::new();
-    let mut run = place.mesh.begin("[[phase]]\nworkload = \"null\"\nruntime = \"10m\"\n");
+    let mut run = place
+        .mesh
+        .begin("[[phase]]\nworkload = \"null\"\nruntime = \"10m\"\n");
     place.mesh.until_step_is("run", "running", LIMIT);
     let ended = run.interrupt(LIMIT);
     assert!(!ended.success());
-    assert_eq!(place.mesh.until_run_is(&["stopped", "done", "failed"], LIMIT), "stopped");
+    assert_eq!(
+        place
+            .mesh
+            .until_run_is(&["stopped", "done", "failed"], LIMIT),
+        "stopped"
+    );
 }
 
 #[test]
 fn processes_end_cleanly_when_asked() {
     let mut place = Place::new();
-    place.mesh.run("[[phase]]\nworkload = \"null\"\nops = 1000\n");
+    place
+        .mesh
+        .run("[[phase]]\nworkload = \"null\"\nops = 1000\n");
     let ended = place.mesh.collector_mut().interrupt(LIMIT);
     assert!(ended.success(), "{ended}: {}", place.mesh.collector().log());
     let db = place.mesh.db_path();
     for tail in ["-wal", "-shm"] {
         let mut beside = db.as_os_str().to_owned();
         beside.push(tail);
-        assert!(!std::path::Path::new(&beside).exists(), "{tail} is left beside the database");
+        assert!(
+            !std::path::Path::new(&beside).exists(),
+            "{tail} is left beside the database"
+        );
     }
     place.mesh.db().assert_sound();
 }
@@ -258,9 +339,19 @@ fn processes_end_cleanly_when_asked() {
 fn sqlite3_reads_every_view() {
     needs!("sqlite3");
     let place = Place::new();
-    place.mesh.run("[[phase]]\nworkload = \"null\"\nruntime = \"2s\"\n");
+    place
+        .mesh
+        .run("[[phase]]\nworkload = \"null\"\nruntime = \"2s\"\n");
     let db = place.mesh.db_path().to_str().unwrap();
-    for view in ["v_results", "v_timeline", "v_daemon_usage", "v_cost", "v_links", "v_agents", "v_runs"] {
+    for view in [
+        "v_results",
+        "v_timeline",
+        "v_daemon_usage",
+        "v_cost",
+        "v_links",
+        "v_agents",
+        "v_runs",
+    ] {
         support::command::must("sqlite3", &[db, &format!("select * from {view}")]);
     }
     let results = support::command::must("sqlite3", &[db, "select * from v_results"]);
@@ -271,13 +362,29 @@ fn sqlite3_reads_every_view() {
 fn help_and_version_speak_of_every_command() {
     let help = Said::of(&benchmesh().arg("--help").output().unwrap());
     assert_eq!(help.code, 0);
-    for command in ["quickstart", "collector", "agent", "run", "plan", "agents", "runs", "watch", "stop", "report", "query"] {
+    for command in [
+        "quickstart",
+        "collector",
+        "agent",
+        "run",
+        "plan",
+        "agents",
+        "runs",
+        "watch",
+        "stop",
+        "report",
+        "query",
+    ] {
         assert!(help.out.contains(command), "{command} in:\n{}", help.out);
         let own = Said::of(&benchmesh().args([command, "--help"]).output().unwrap());
         assert_eq!(own.code, 0, "{command}: {}", own.all());
     }
     let version = Said::of(&benchmesh().arg("--version").output().unwrap());
-    assert!(version.out.contains(env!("CARGO_PKG_VERSION")), "{}", version.all());
+    assert!(
+        version.out.contains(env!("CARGO_PKG_VERSION")),
+        "{}",
+        version.all()
+    );
     let wrong = Said::of(&benchmesh().arg("frobnicate").output().unwrap());
     assert_eq!(wrong.code, 2, "{}", wrong.all());
 }

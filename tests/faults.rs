@@ -67,7 +67,8 @@ struct Stored {
 
 impl Stored {
     fn of(db: &Database) -> Self {
-        let rows = db.rows("SELECT task_id, at_us, op, span_us, ops, bytes, errors FROM op_intervals");
+        let rows =
+            db.rows("SELECT task_id, at_us, op, span_us, ops, bytes, errors FROM op_intervals");
         let key = |row: &Row| (row.integer("task_id"), row.integer("at_us"), row.text("op"));
         let spools = db.rows("SELECT spool_id, last_sequence FROM spools");
         Self {
@@ -84,12 +85,24 @@ impl Stored {
     fn assert_still_in(&self, db: &Database) {
         let now = Self::of(db);
         for (key, row) in &self.intervals {
-            assert_eq!(now.intervals.get(key), Some(row), "an acked interval is lost or changed");
+            assert_eq!(
+                now.intervals.get(key),
+                Some(row),
+                "an acked interval is lost or changed"
+            );
         }
-        assert!(now.samples >= self.samples, "{} samples, {} later", self.samples, now.samples);
+        assert!(
+            now.samples >= self.samples,
+            "{} samples, {} later",
+            self.samples,
+            now.samples
+        );
         for (spool, sequence) in &self.spools {
             let later = now.spools.get(spool);
-            assert!(later.is_some_and(|later| later >= sequence), "spool {spool}: {sequence}, then {later:?}");
+            assert!(
+                later.is_some_and(|later| later >= sequence),
+                "spool {spool}: {sequence}, then {later:?}"
+            );
         }
     }
 }
@@ -102,7 +115,11 @@ fn assert_exact(db: &Database, fs: &FuseFs) {
         .iter()
         .filter(|call| call.op == Op::Unlink && call.errno.is_none() && is_data(&call.path))
         .count();
-    assert_eq!(seen as i64, 2 * FILES, "the file system saw each file go once");
+    assert_eq!(
+        seen as i64,
+        2 * FILES,
+        "the file system saw each file go once"
+    );
     for sql in [
         "SELECT sum(ops) FROM op_intervals",
         "SELECT sum(ops) FROM step_intervals",
@@ -125,7 +142,10 @@ fn assert_no_holes(db: &Database) {
          ON a.task_id = b.task_id AND a.op = b.op AND a.ramp = b.ramp AND a.id <> b.id
          WHERE b.at_us >= a.at_us AND b.at_us < a.at_us + a.span_us",
     );
-    assert!(overlaps.is_empty(), "seconds that are there twice: {overlaps:?}");
+    assert!(
+        overlaps.is_empty(),
+        "seconds that are there twice: {overlaps:?}"
+    );
 }
 
 #[test]
@@ -139,14 +159,20 @@ fn the_collector_is_killed_and_the_run_goes_on() {
     mesh.kill_collector();
     run.kill();
     let before = fs.log().len();
-    until_true("the load goes on without a collector", LIMIT, || fs.log().len() > before + 200);
+    until_true("the load goes on without a collector", LIMIT, || {
+        fs.log().len() > before + 200
+    });
     mesh.restart_collector();
     let state = mesh.until_run_is(&["done", "failed", "stopped"], LIMIT);
     let db = mesh.db();
     assert_eq!(state, "done", "{:?}", db.rows("SELECT * FROM events"));
     stored.assert_still_in(&db);
     assert_exact(&db, &fs);
-    assert!(fs.names().is_empty(), "left on the target: {:?}", fs.names());
+    assert!(
+        fs.names().is_empty(),
+        "left on the target: {:?}",
+        fs.names()
+    );
 }
 
 #[test]
@@ -154,26 +180,40 @@ fn an_agent_is_killed_and_what_it_sent_stays() {
     needs!("fuse");
     let fs = FuseFs::mount();
     let mut mesh = mesh_on(&fs);
-    let mut run = mesh.begin(&paced_plan(&fs, "on-loss = \"continue\"\nloss-after = \"2s\""));
+    let mut run = mesh.begin(&paced_plan(
+        &fs,
+        "on-loss = \"continue\"\nloss-after = \"2s\"",
+    ));
     mesh.until_step_is("delete", "running", LIMIT);
     let stored = until_stored(&mesh, 4);
     mesh.kill_agent("b");
-    let ended = run.exit_within(LIMIT).expect("the run ends without the lost agent");
+    let ended = run
+        .exit_within(LIMIT)
+        .expect("the run ends without the lost agent");
     assert_eq!(ended.code(), Some(3), "done but partial: {}", run.log());
     let db = mesh.db();
     stored.assert_still_in(&db);
     db.assert_sound();
     assert_no_holes(&db);
     let steps = db.rows("SELECT partial, state FROM steps WHERE mode = 'delete'");
-    assert_eq!((steps[0].integer("partial"), steps[0].text("state")), (1, "done".to_owned()));
+    assert_eq!(
+        (steps[0].integer("partial"), steps[0].text("state")),
+        (1, "done".to_owned())
+    );
     let tasks = db.rows(
         "SELECT a.name, t.state, coalesce((SELECT sum(ops) FROM op_intervals i WHERE i.task_id = t.id), 0) AS ops
          FROM tasks t JOIN agents a ON a.id = t.agent_id ORDER BY a.name",
     );
-    assert_eq!((tasks[0].text("state"), tasks[0].integer("ops")), ("done".to_owned(), FILES));
+    assert_eq!(
+        (tasks[0].text("state"), tasks[0].integer("ops")),
+        ("done".to_owned(), FILES)
+    );
     assert_eq!(tasks[1].text("state"), "lost");
     let sent = tasks[1].integer("ops");
-    assert!(sent > 0 && sent < FILES, "what the lost agent sent stays: {sent}");
+    assert!(
+        sent > 0 && sent < FILES,
+        "what the lost agent sent stays: {sent}"
+    );
     let lost = db.rows("SELECT e.message FROM events e JOIN agents a ON a.id = e.agent_id WHERE a.name = 'b' AND e.severity <> 'info'");
     assert!(!lost.is_empty(), "the loss is an event with its agent");
     mesh.restart_agent("b");
@@ -214,21 +254,27 @@ fn collector_and_agent_are_killed_at_once() {
 fn a_stopped_agent_is_lost_and_comes_back() {
     needs!("fuse");
     let fs = FuseFs::mount();
-    let mut mesh = mesh_on(&fs);
+    let mesh = mesh_on(&fs);
     let mut run = mesh.begin(&paced_plan(&fs, "loss-after = \"2s\""));
     mesh.until_step_is("delete", "running", LIMIT);
     let stored = until_stored(&mesh, 4);
     mesh.agent("b").signal(libc::SIGSTOP);
     let lost = "SELECT count(*) FROM events e JOIN agents a ON a.id = e.agent_id WHERE a.name = 'b' AND e.severity <> 'info'";
-    until_true("the silent agent is noticed", LIMIT, || mesh.db().one::<i64>(lost) > 0);
+    until_true("the silent agent is noticed", LIMIT, || {
+        mesh.db().one::<i64>(lost) > 0
+    });
     mesh.agent("b").signal(libc::SIGCONT);
-    run.exit_within(LIMIT).unwrap_or_else(|| panic!("the run hangs:\n{}", run.log()));
+    run.exit_within(LIMIT)
+        .unwrap_or_else(|| panic!("the run hangs:\n{}", run.log()));
     mesh.until_attached(&["a", "b"]);
     let db = mesh.db();
     stored.assert_still_in(&db);
     db.assert_sound();
     assert_no_holes(&db);
-    assert_eq!(db.column::<i64>("SELECT partial FROM steps WHERE mode = 'delete'"), [1]);
+    assert_eq!(
+        db.column::<i64>("SELECT partial FROM steps WHERE mode = 'delete'"),
+        [1]
+    );
 }
 
 #[test]
@@ -250,9 +296,13 @@ fn a_cut_link_loses_nothing() {
         mesh.db().one(sql)
     };
     let now = others();
-    until_true("the other agent's figures still arrive", LIMIT, || others() > now + 400);
+    until_true("the other agent's figures still arrive", LIMIT, || {
+        others() > now + 400
+    });
     network.rejoin(2);
-    let ended = run.exit_within(Duration::from_secs(120)).unwrap_or_else(|| panic!("the run hangs:\n{}", run.log()));
+    let ended = run
+        .exit_within(Duration::from_secs(120))
+        .unwrap_or_else(|| panic!("the run hangs:\n{}", run.log()));
     assert!(ended.success(), "{ended}: {}", run.log());
     let db = mesh.db();
     stored.assert_still_in(&db);
@@ -282,10 +332,14 @@ fn a_disk_that_is_full_for_a_while_loses_nothing() {
     });
     let at_full = count();
     let seen = fs.log().len();
-    until_true("the load goes on meanwhile", LIMIT, || fs.log().len() > seen + 200);
+    until_true("the load goes on meanwhile", LIMIT, || {
+        fs.log().len() > seen + 200
+    });
     std::fs::remove_file(&ballast).unwrap();
     until_true("it stores again", LIMIT, || count() > at_full);
-    let ended = run.exit_within(LIMIT).unwrap_or_else(|| panic!("the run hangs:\n{}", run.log()));
+    let ended = run
+        .exit_within(LIMIT)
+        .unwrap_or_else(|| panic!("the run hangs:\n{}", run.log()));
     assert!(ended.success(), "{ended}: {}", run.log());
     let db = mesh.db();
     stored.assert_still_in(&db);
@@ -302,7 +356,7 @@ fn fill(path: &Path) {
 fn a_hung_call_is_found_and_the_others_go_on() {
     needs!("fuse");
     let fs = FuseFs::mount();
-    let mut mesh = mesh_on(&fs);
+    let mesh = mesh_on(&fs);
     let plan = paced_plan(&fs, "");
     let mut run = mesh.begin(&plan);
     mesh.until_step_is("delete", "running", LIMIT);
@@ -315,12 +369,17 @@ fn a_hung_call_is_found_and_the_others_go_on() {
     until_true("a call hangs", LIMIT, || fs.hanging() == 1);
     // The agent with the free worker ends its files; the database says that one operation is still in flight.
     until_true("the other agent's task is through", LIMIT, || {
-        mesh.db().rows("SELECT task_id FROM op_intervals GROUP BY task_id HAVING sum(ops) = 1500").len() == 1
+        mesh.db()
+            .rows("SELECT task_id FROM op_intervals GROUP BY task_id HAVING sum(ops) = 1500")
+            .len()
+            == 1
     });
     let stopped = mesh.command(&["stop", "1"]);
     assert_eq!(stopped.code, 0, "{}", stopped.all());
     fs.let_go();
-    let ended = run.exit_within(LIMIT).unwrap_or_else(|| panic!("the run hangs:\n{}", run.log()));
+    let ended = run
+        .exit_within(LIMIT)
+        .unwrap_or_else(|| panic!("the run hangs:\n{}", run.log()));
     assert!(!ended.success());
     let db = mesh.db();
     db.assert_sound();

@@ -77,8 +77,16 @@ fn check(kind: &str, fs: &Mounted) {
             ("io", _) => (2 * 256, 2 << 24),
             other => panic!("{other:?}"),
         };
-        assert_eq!((row.integer("ops"), row.integer("bytes")), (ops, bytes), "{row:?}");
-        assert_eq!((row.integer("errors"), row.text("system")), (0, kind.to_owned()), "{row:?}");
+        assert_eq!(
+            (row.integer("ops"), row.integer("bytes")),
+            (ops, bytes),
+            "{row:?}"
+        );
+        assert_eq!(
+            (row.integer("errors"), row.text("system")),
+            (0, kind.to_owned()),
+            "{row:?}"
+        );
         assert!(row.number("ops_per_s") > 0.0, "{row:?}");
         let percentiles = ["p50_ms", "p99_ms", "max_ms"].map(|name| row.number(name));
         assert!(percentiles[0] > 0.0 && percentiles.is_sorted(), "{row:?}");

@@ -18,7 +18,10 @@ struct Cluster {
 impl Cluster {
     fn up() -> Self {
         // Short, because Unix sockets lie deep below it.
-        let directory = tempfile::Builder::new().prefix("bmg").tempdir_in("/tmp").unwrap();
+        let directory = tempfile::Builder::new()
+            .prefix("bmg")
+            .tempdir_in("/tmp")
+            .unwrap();
         let mut cluster = Self {
             facts: BTreeMap::new(),
             directory,
@@ -114,8 +117,15 @@ fn check_results(db: &Database, run: i64) {
     assert_eq!(results.len(), 6, "{results:?}");
     for row in &results {
         assert_eq!(row.text("system"), "glusterfs");
-        assert_eq!((row.integer("clients"), row.integer("errors")), (2, 0), "{row:?}");
-        assert!(row.number("ops_per_s") > 0.0 && row.number("p99_ms") > 0.0, "{row:?}");
+        assert_eq!(
+            (row.integer("clients"), row.integer("errors")),
+            (2, 0),
+            "{row:?}"
+        );
+        assert!(
+            row.number("ops_per_s") > 0.0 && row.number("p99_ms") > 0.0,
+            "{row:?}"
+        );
     }
     let files: i64 = db.one(&format!(
         "SELECT r.ops FROM step_results r JOIN steps s ON s.id = r.step_id WHERE s.run_id = {run} AND s.mode = 'create'"
@@ -124,7 +134,11 @@ fn check_results(db: &Database, run: i64) {
     let cost = db.rows(&format!(
         "SELECT c.* FROM v_cost c JOIN steps s ON s.id = c.step_id WHERE s.run_id = {run} AND c.name = 'glusterfsd'"
     ));
-    assert_eq!(cost.len(), 6, "what an operation costs the bricks, per step: {cost:?}");
+    assert_eq!(
+        cost.len(),
+        6,
+        "what an operation costs the bricks, per step: {cost:?}"
+    );
 }
 
 /// The brick's glusterfsd is found once, named by its brick, and used more CPU in each writing step than at rest.

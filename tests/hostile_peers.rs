@@ -34,11 +34,18 @@ fn while_a_run_goes_on(attack: impl FnOnce(&Mesh)) -> Mesh {
     let ended = run.exit_within(LIMIT).expect("the honest run ends");
     assert!(ended.success(), "{ended}:\n{}", run.log());
     assert!(mesh.collector_mut().is_running(), "the collector lives");
-    assert!(!mesh.collector().log().contains("panicked"), "{}", mesh.collector().log());
+    assert!(
+        !mesh.collector().log().contains("panicked"),
+        "{}",
+        mesh.collector().log()
+    );
     let db = mesh.db();
     db.assert_sound();
     let row = &db.rows("SELECT state, partial FROM runs ORDER BY id DESC LIMIT 1")[0];
-    assert_eq!((row.text("state"), row.integer("partial")), ("done".to_owned(), 0));
+    assert_eq!(
+        (row.text("state"), row.integer("partial")),
+        ("done".to_owned(), 0)
+    );
     drop(db);
     mesh
 }
@@ -77,12 +84,20 @@ fn noises() -> Vec<Vec<u8>> {
     let mut noises = vec![
         b"GET / HTTP/1.1\r\nHost: x\r\n\r\n".to_vec(),
         b"POST /benchmesh.v1.Mesh/Attach HTTP/1.1\r\nContent-Length: 99999999\r\n\r\n".to_vec(),
-        vec![0x16, 0x03, 0x01, 0x02, 0x00, 0x01, 0x00, 0x01, 0xfc, 0x03, 0x03],
+        vec![
+            0x16, 0x03, 0x01, 0x02, 0x00, 0x01, 0x00, 0x01, 0xfc, 0x03, 0x03,
+        ],
         [preface.clone(), vec![0xff; 64]].concat(),
         // A frame that claims 16 MiB.
         [preface.clone(), vec![0xff, 0xff, 0xff, 0x00, 0, 0, 0, 0, 1]].concat(),
         // Headers that are no HPACK.
-        [preface.clone(), vec![0, 0, 4, 4, 0, 0, 0, 0, 0, 0, 0, 4, 1, 4, 0, 0, 0, 1, 0xff, 0xff, 0xff, 0xff]].concat(),
+        [
+            preface.clone(),
+            vec![
+                0, 0, 4, 4, 0, 0, 0, 0, 0, 0, 0, 4, 1, 4, 0, 0, 0, 1, 0xff, 0xff, 0xff, 0xff,
+            ],
+        ]
+        .concat(),
     ];
     for length in [1, 7, 100, 5000, 200_000] {
         noises.push(random(length));
@@ -94,8 +109,12 @@ fn noises() -> Vec<Vec<u8>> {
 /// Sends it and reads until the collector answers or closes; either is right, and neither may take long.
 fn send_noise(address: SocketAddr, noise: &[u8]) {
     let mut stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
-    stream.set_write_timeout(Some(Duration::from_secs(5))).unwrap();
+    stream
+        .set_read_timeout(Some(Duration::from_secs(2)))
+        .unwrap();
+    stream
+        .set_write_timeout(Some(Duration::from_secs(5)))
+        .unwrap();
     let _ = stream.write_all(noise);
     let _ = stream.read(&mut [0; 4096]);
 }
@@ -103,7 +122,11 @@ fn send_noise(address: SocketAddr, noise: &[u8]) {
 #[test]
 fn malformed_protobuf_on_each_stream() {
     let mesh = while_a_run_goes_on(|mesh| {
-        for bytes in [vec![0xff; 40], vec![0x0a, 0xff, 0xff, 0xff, 0xff, 0x0f], vec![0; 9 << 20]] {
+        for bytes in [
+            vec![0xff; 40],
+            vec![0x0a, 0xff, 0xff, 0xff, 0xff, 0x0f],
+            vec![0; 9 << 20],
+        ] {
             for path in ["/benchmesh.v1.Mesh/Attach", "/benchmesh.v1.Mesh/Publish"] {
                 let status = converse(LIMIT, send_bytes(mesh.address(), path, bytes.clone()));
                 let code = status.code();
@@ -126,7 +149,11 @@ async fn send_bytes(address: SocketAddr, path: &'static str, bytes: Vec<u8>) -> 
     let messages = tokio_stream::once(bytes).chain(tokio_stream::pending());
     let request = tonic::Request::new(messages);
     let answer = client
-        .streaming(request, tonic::codegen::http::uri::PathAndQuery::from_static(path), codec)
+        .streaming(
+            request,
+            tonic::codegen::http::uri::PathAndQuery::from_static(path),
+            codec,
+        )
         .await;
     match answer {
         Err(status) => status,
@@ -151,21 +178,39 @@ fn wrong_greetings() -> Vec<(&'static str, wire::AgentMessage, &'static str)> {
             say(Body::ClockProbe(wire::ClockProbe { agent_sent_ns: 1 })),
             "ello",
         ),
-        ("another version", with(&|hello| hello.wire_version = 999), "version"),
+        (
+            "another version",
+            with(&|hello| hello.wire_version = 999),
+            "version",
+        ),
         ("no name", with(&|hello| hello.name.clear()), "name"),
-        ("a long name", with(&|hello| hello.name = "n".repeat(100_000)), "name"),
-        ("a name of control characters", with(&|hello| hello.name = "a\nb\u{7}".into()), "name"),
+        (
+            "a long name",
+            with(&|hello| hello.name = "n".repeat(100_000)),
+            "name",
+        ),
+        (
+            "a name of control characters",
+            with(&|hello| hello.name = "a\nb\u{7}".into()),
+            "name",
+        ),
         ("no uid", with(&|hello| hello.agent_uid.clear()), "uid"),
         ("no host", with(&|hello| hello.host = None), "host"),
         ("no spool", with(&|hello| hello.spool_ids.clear()), "spool"),
         (
             "ten thousand labels",
             with(&|hello| {
-                hello.labels = (0..10_000).map(|n| (n.to_string(), String::new())).collect::<HashMap<_, _>>();
+                hello.labels = (0..10_000)
+                    .map(|n| (n.to_string(), String::new()))
+                    .collect::<HashMap<_, _>>();
             }),
             "label",
         ),
-        ("a relative path", with(&|hello| hello.allowed_paths = vec!["../x".into()]), "path"),
+        (
+            "a relative path",
+            with(&|hello| hello.allowed_paths = vec!["../x".into()]),
+            "path",
+        ),
         (
             "negative memory",
             with(&|hello| hello.host.as_mut().unwrap().memory_bytes = -1),
@@ -179,7 +224,9 @@ fn wrong_greetings_are_refused_by_name() {
     let mesh = while_a_run_goes_on(|mesh| {
         for (what, message, part) in wrong_greetings() {
             let refusal = converse(LIMIT, greet(mesh.address(), message));
-            let status = refusal.err().unwrap_or_else(|| panic!("{what} was welcome"));
+            let status = refusal
+                .err()
+                .unwrap_or_else(|| panic!("{what} was welcome"));
             assert!(status.message().contains(part), "{what}: {status:?}");
             assert_ne!(status.code(), tonic::Code::Unknown, "{what}: {status:?}");
         }
@@ -198,7 +245,10 @@ fn publish_needs_a_session_of_its_own() {
                     Ok(mut acks) => acks.message().await.expect_err("no session, no acks"),
                 }
             });
-            assert!(status.message().contains("session"), "{session:?}: {status:?}");
+            assert!(
+                status.message().contains("session"),
+                "{session:?}: {status:?}"
+            );
         }
     });
     mesh.db().assert_sound();
@@ -221,64 +271,128 @@ fn lying_batches() -> Vec<(&'static str, Box<dyn Fn(&mut wire::Batch)>)> {
         Box::new(what)
     }
     vec![
-        ("a hole in the sequence", change(|batch| (batch.first_sequence, batch.sequence) = (7, 7))),
-        ("sequence 0", change(|batch| (batch.first_sequence, batch.sequence) = (0, 0))),
-        ("sequences backwards", change(|batch| (batch.first_sequence, batch.sequence) = (1, 0))),
-        ("the last sequence there is", change(|batch| batch.sequence = u64::MAX)),
-        ("another's spool", change(|batch| batch.spool_id = "not-announced".into())),
+        (
+            "a hole in the sequence",
+            change(|batch| (batch.first_sequence, batch.sequence) = (7, 7)),
+        ),
+        (
+            "sequence 0",
+            change(|batch| (batch.first_sequence, batch.sequence) = (0, 0)),
+        ),
+        (
+            "sequences backwards",
+            change(|batch| (batch.first_sequence, batch.sequence) = (1, 0)),
+        ),
+        (
+            "the last sequence there is",
+            change(|batch| batch.sequence = u64::MAX),
+        ),
+        (
+            "another's spool",
+            change(|batch| batch.spool_id = "not-announced".into()),
+        ),
         ("no spool", change(|batch| batch.spool_id.clear())),
-        ("a task of nobody", change(|batch| batch.op_intervals.push(interval(987_654)))),
-        ("a task of another agent", change(|batch| batch.op_intervals.push(interval(1)))),
+        (
+            "a task of nobody",
+            change(|batch| batch.op_intervals.push(interval(987_654))),
+        ),
+        (
+            "a task of another agent",
+            change(|batch| batch.op_intervals.push(interval(1))),
+        ),
         (
             "a negative span",
-            change(|batch| batch.op_intervals.push(wire::OpInterval { span_us: -5, ..interval(1) })),
+            change(|batch| {
+                batch.op_intervals.push(wire::OpInterval {
+                    span_us: -5,
+                    ..interval(1)
+                })
+            }),
         ),
         (
             "an instant out of range",
-            change(|batch| batch.op_intervals.push(wire::OpInterval { at_us: i64::MAX, ..interval(1) })),
+            change(|batch| {
+                batch.op_intervals.push(wire::OpInterval {
+                    at_us: i64::MAX,
+                    ..interval(1)
+                })
+            }),
         ),
         (
             "an unknown operation",
             change(|batch| {
-                batch.op_intervals.push(wire::OpInterval { op: "'; DROP TABLE runs; --".into(), ..interval(1) });
+                batch.op_intervals.push(wire::OpInterval {
+                    op: "'; DROP TABLE runs; --".into(),
+                    ..interval(1)
+                });
             }),
         ),
         (
             "a histogram that is none",
             change(|batch| {
-                let service = wire::Distribution { histogram: vec![0xde; 300], count: 1, ..Default::default() };
-                batch.op_intervals.push(wire::OpInterval { service: Some(service), ..interval(1) });
+                let service = wire::Distribution {
+                    histogram: vec![0xde; 300],
+                    count: 1,
+                    ..Default::default()
+                };
+                batch.op_intervals.push(wire::OpInterval {
+                    service: Some(service),
+                    ..interval(1)
+                });
             }),
         ),
         (
             "a histogram that unpacks to a gigabyte",
             change(|batch| {
-                let service = wire::Distribution { histogram: bomb(), count: 1, ..Default::default() };
-                batch.op_intervals.push(wire::OpInterval { service: Some(service), ..interval(1) });
+                let service = wire::Distribution {
+                    histogram: bomb(),
+                    count: 1,
+                    ..Default::default()
+                };
+                batch.op_intervals.push(wire::OpInterval {
+                    service: Some(service),
+                    ..interval(1)
+                });
             }),
         ),
         (
             "columns of unequal length",
             change(|batch| {
-                batch.daemon_samples = Some(wire::DaemonSamples { pid: vec![1, 2, 3], at_us: vec![1], ..Default::default() });
+                batch.daemon_samples = Some(wire::DaemonSamples {
+                    pid: vec![1, 2, 3],
+                    at_us: vec![1],
+                    ..Default::default()
+                });
             }),
         ),
         (
             "a load average that is no number",
             change(|batch| {
-                batch.host_samples.push(wire::HostSample { at_us: 1_700_000_000_000_000, load1: f64::NAN, ..Default::default() });
+                batch.host_samples.push(wire::HostSample {
+                    at_us: 1_700_000_000_000_000,
+                    load1: f64::NAN,
+                    ..Default::default()
+                });
             }),
         ),
         (
             "a task's end of another agent",
             change(|batch| {
-                batch.task_ends.push(wire::TaskEnd { task_id: 1, state: "done".into(), ..Default::default() });
+                batch.task_ends.push(wire::TaskEnd {
+                    task_id: 1,
+                    state: "done".into(),
+                    ..Default::default()
+                });
             }),
         ),
         (
             "an end in a state that is no word",
             change(|batch| {
-                batch.task_ends.push(wire::TaskEnd { task_id: 1, state: "happy".into(), ..Default::default() });
+                batch.task_ends.push(wire::TaskEnd {
+                    task_id: 1,
+                    state: "happy".into(),
+                    ..Default::default()
+                });
             }),
         ),
     ]
@@ -293,7 +407,12 @@ fn bomb() -> Vec<u8> {
     let packed = packed.finish().unwrap();
     let length = u32::try_from(packed.len()).unwrap();
     // The cookie of the V2 format, compressed.
-    [&0x1c84_9314_u32.to_be_bytes()[..], &length.to_be_bytes()[..], &packed[..]].concat()
+    [
+        &0x1c84_9314_u32.to_be_bytes()[..],
+        &length.to_be_bytes()[..],
+        &packed[..],
+    ]
+    .concat()
 }
 
 #[test]
@@ -319,14 +438,29 @@ fn lying_batches_are_refused_whole() {
                 liar.publish(batch).await
             });
             let status = refused.expect_err(what);
-            assert_ne!(status.code(), tonic::Code::DeadlineExceeded, "{what}: {status:?}");
+            assert_ne!(
+                status.code(),
+                tonic::Code::DeadlineExceeded,
+                "{what}: {status:?}"
+            );
             assert!(!status.message().is_empty(), "{what}: {status:?}");
         }
-        assert!(peak() < before.get() + 100_000, "no lie costs 100 MB: {} -> {} KiB", before.get(), peak());
+        assert!(
+            peak() < before.get() + 100_000,
+            "no lie costs 100 MB: {} -> {} KiB",
+            before.get(),
+            peak()
+        );
     });
     let db = mesh.db();
-    assert_eq!(db.one::<i64>("SELECT count(*) FROM events WHERE kind = 'lie'"), 0);
-    assert_eq!(db.one::<i64>("SELECT count(*) FROM op_intervals WHERE task_id <> 1"), 0);
+    assert_eq!(
+        db.one::<i64>("SELECT count(*) FROM events WHERE kind = 'lie'"),
+        0
+    );
+    assert_eq!(
+        db.one::<i64>("SELECT count(*) FROM op_intervals WHERE task_id <> 1"),
+        0
+    );
     let honest: i64 = db.one("SELECT sum(ops) FROM op_intervals");
     let result: i64 = db.one("SELECT ops FROM step_results");
     assert_eq!(honest, result);
@@ -343,7 +477,9 @@ fn what_is_sent_twice_is_stored_once() {
         ..wire::Event::default()
     };
     converse(LIMIT, async {
-        let mut agent = FakeAgent::attach(mesh.address(), hello("twice")).await.unwrap();
+        let mut agent = FakeAgent::attach(mesh.address(), hello("twice"))
+            .await
+            .unwrap();
         let mut batches = Vec::new();
         for number in 1..=5 {
             let mut batch = agent.next_batch();
@@ -356,7 +492,9 @@ fn what_is_sent_twice_is_stored_once() {
         }
         drop(agent);
         // A new session of the same agent is told where the spool stands, and may repeat too.
-        let mut again = FakeAgent::attach(mesh.address(), hello("twice")).await.unwrap();
+        let mut again = FakeAgent::attach(mesh.address(), hello("twice"))
+            .await
+            .unwrap();
         assert_eq!(again.welcome.spools.len(), 1);
         assert_eq!(again.welcome.spools[0].last_sequence, 5);
         for batch in batches {
@@ -364,8 +502,12 @@ fn what_is_sent_twice_is_stored_once() {
         }
     });
     let db = mesh.db();
-    let told: Vec<String> = db.column("SELECT message FROM events WHERE kind = 'told' ORDER BY message");
-    assert_eq!(told, ["event 1", "event 2", "event 3", "event 4", "event 5"]);
+    let told: Vec<String> =
+        db.column("SELECT message FROM events WHERE kind = 'told' ORDER BY message");
+    assert_eq!(
+        told,
+        ["event 1", "event 2", "event 3", "event 4", "event 5"]
+    );
     assert_eq!(db.one::<i64>("SELECT last_sequence FROM spools"), 5);
 }
 
@@ -373,11 +515,22 @@ fn what_is_sent_twice_is_stored_once() {
 fn replies_to_questions_that_nobody_asked_are_harmless() {
     while_a_run_goes_on(|mesh| {
         converse(LIMIT, async {
-            let agent = FakeAgent::attach(mesh.address(), hello("babbler")).await.unwrap();
+            let agent = FakeAgent::attach(mesh.address(), hello("babbler"))
+                .await
+                .unwrap();
             for id in [0, 1, 2, 3, u64::MAX] {
-                let reply = wire::Reply { id, error: "x".repeat(10_000), ..wire::Reply::default() };
+                let reply = wire::Reply {
+                    id,
+                    error: "x".repeat(10_000),
+                    ..wire::Reply::default()
+                };
                 agent.send(say(Body::Reply(reply))).await;
-                let progress = wire::Progress { command_id: id, done: u64::MAX, total: 0, unit: "lies".into() };
+                let progress = wire::Progress {
+                    command_id: id,
+                    done: u64::MAX,
+                    total: 0,
+                    unit: "lies".into(),
+                };
                 agent.send(say(Body::Progress(progress))).await;
             }
             agent.send(say(Body::Hello(hello("another")))).await;
@@ -387,7 +540,10 @@ fn replies_to_questions_that_nobody_asked_are_harmless() {
 
 fn peak_rss_kib(pid: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
+    let line = status
+        .lines()
+        .find(|line| line.starts_with("VmHWM:"))
+        .unwrap();
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
@@ -395,13 +551,21 @@ fn peak_rss_kib(pid: u32) -> u64 {
 fn a_second_agent_of_one_name_is_told_so() {
     let mut mesh = Mesh::start();
     mesh.add(Agent::named("same"));
-    let other = tempfile::Builder::new().prefix("bm-same-").tempdir().unwrap();
+    let other = tempfile::Builder::new()
+        .prefix("bm-same-")
+        .tempdir()
+        .unwrap();
     let agent = Agent::named("same").state_dir(other.path());
     let second = mesh.agent_process(&agent);
-    until_true("the second one says that its name is taken", Duration::from_secs(30), || {
-        let log = second.log();
-        log.contains("same") && (log.contains("in use") || log.contains("already") || log.contains("taken"))
-    });
+    until_true(
+        "the second one says that its name is taken",
+        Duration::from_secs(30),
+        || {
+            let log = second.log();
+            log.contains("same")
+                && (log.contains("in use") || log.contains("already") || log.contains("taken"))
+        },
+    );
     mesh.run(
         r#"
         [[phase]]

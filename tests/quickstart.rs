@@ -46,9 +46,9 @@ impl Place {
     /// Fails when anything but databases is left, or a process that was started here still runs.
     fn assert_only_databases(&self, count: usize) {
         let files = self.files();
-        let databases = files.iter().filter(|name| {
-            name.starts_with("benchmesh-quickstart") && name.ends_with(".db")
-        });
+        let databases = files
+            .iter()
+            .filter(|name| name.starts_with("benchmesh-quickstart") && name.ends_with(".db"));
         assert_eq!(databases.count(), count, "{files:?}");
         assert_eq!(files.len(), count, "{files:?}");
         assert_eq!(names(self.temporary.path()), Vec::<String>::new());
@@ -99,7 +99,11 @@ fn check_database(path: &Path) {
     let own = db.rows("SELECT * FROM v_daemon_usage WHERE name LIKE 'benchmesh%' AND cpu_s > 0");
     assert!(!own.is_empty(), "its own processes are sampled");
     let links = db.rows("SELECT * FROM v_links");
-    assert_eq!(links.len(), 6, "each ordered pair of three agents: {links:?}");
+    assert_eq!(
+        links.len(),
+        6,
+        "each ordered pair of three agents: {links:?}"
+    );
     for link in &links {
         assert_ne!(link.text("from_agent"), link.text("to_agent"));
         assert!(link.number("mib_per_s") > 0.0, "{link:?}");

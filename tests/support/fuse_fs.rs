@@ -558,6 +558,9 @@ impl Filesystem for Logging {
         mut reply: ReplyDirectory,
     ) {
         let result = self.on(Op::Readdir, ino, offset, |state| {
+            if offset == 0 {
+                state.nodes.rewind(ino.0, fh.0)?;
+            }
             let mut given = 0;
             for (index, (ino, kind, name)) in state.nodes.entries(fh.0, offset)?.enumerate() {
                 let next = offset + index as u64 + 1;

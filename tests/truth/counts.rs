@@ -54,7 +54,10 @@ fn steps(db: &Database, run: i64, log: &[Call]) -> Vec<Step> {
 fn assert_places_agree(db: &Database, step: &Step) {
     let id = step.id;
     for sql in [
-        format!("SELECT sum(ops), sum(bytes) FROM step_intervals WHERE step_id = {id} AND op = '{}'", step.op),
+        format!(
+            "SELECT sum(ops), sum(bytes) FROM step_intervals WHERE step_id = {id} AND op = '{}'",
+            step.op
+        ),
         format!(
             "SELECT sum(i.ops), sum(i.bytes) FROM op_intervals i JOIN tasks t ON t.id = i.task_id
              WHERE t.step_id = {id} AND i.op = '{}'",
@@ -110,7 +113,10 @@ fn files_counts_what_the_file_system_saw() {
     let db = mesh.db();
     let steps = steps(&db, run, &log);
     let modes: Vec<&str> = steps.iter().map(|step| step.mode.as_str()).collect();
-    assert_eq!(modes, ["create", "list", "stat", "read", "rename", "delete"]);
+    assert_eq!(
+        modes,
+        ["create", "list", "stat", "read", "rename", "delete"]
+    );
     for step in &steps {
         let (ops, bytes) = match step.mode.as_str() {
             "create" => (step.seen(Op::Create).0, step.seen(Op::Write).1),
@@ -127,10 +133,19 @@ fn files_counts_what_the_file_system_saw() {
             other => panic!("{other}"),
         };
         assert_eq!((step.ops, step.bytes), (ops, bytes), "{}", step.mode);
-        assert!(step.mode == "list" || step.ops == 300, "{}: {}", step.mode, step.ops);
+        assert!(
+            step.mode == "list" || step.ops == 300,
+            "{}: {}",
+            step.mode,
+            step.ops
+        );
         assert_places_agree(&db, step);
     }
-    assert_eq!(fs.names(), Vec::<std::path::PathBuf>::new(), "left on the target");
+    assert_eq!(
+        fs.names(),
+        Vec::<std::path::PathBuf>::new(),
+        "left on the target"
+    );
 }
 
 #[test]
@@ -157,7 +172,11 @@ fn io_counts_what_the_file_system_saw() {
     let steps = steps(&db, run, &fs.log());
     assert_eq!(steps.len(), 6);
     for step in &steps {
-        let call = if step.mode.contains("write") { Op::Write } else { Op::Read };
+        let call = if step.mode.contains("write") {
+            Op::Write
+        } else {
+            Op::Read
+        };
         assert_eq!((step.ops, step.bytes), step.seen(call), "{}", step.mode);
         assert_eq!((step.ops, step.bytes), (512, 8 << 20), "{}", step.mode);
         // A full pass touches each block of each file once, in random order too.
@@ -176,7 +195,10 @@ fn io_counts_what_the_file_system_saw() {
 fn copy_counts_what_the_file_system_saw() {
     needs!("fuse");
     let fs = FuseFs::mount();
-    let scratch = tempfile::Builder::new().prefix("bm-scratch-").tempdir().unwrap();
+    let scratch = tempfile::Builder::new()
+        .prefix("bm-scratch-")
+        .tempdir()
+        .unwrap();
     let mut mesh = Mesh::start();
     mesh.add(
         Agent::named("a")

@@ -22,7 +22,10 @@ done
 
 #[test]
 fn a_daemons_cpu_is_what_the_kernel_says() {
-    let directory = tempfile::Builder::new().prefix("bm-cpu-").tempdir().unwrap();
+    let directory = tempfile::Builder::new()
+        .prefix("bm-cpu-")
+        .tempdir()
+        .unwrap();
     // The kernel names a process after the file that was executed: this bash is a ceph-osd to whoever looks.
     let osd = directory.path().join("ceph-osd");
     std::os::unix::fs::symlink("/bin/bash", &osd).unwrap();
@@ -31,7 +34,9 @@ fn a_daemons_cpu_is_what_the_kernel_says() {
     let mut mesh = Mesh::start();
     mesh.add(Agent::named("a"));
     let mut command = Command::new(&osd);
-    command.arg(&script).args(["--cluster", "ceph", "--id", "7"]);
+    command
+        .arg(&script)
+        .args(["--cluster", "ceph", "--id", "7"]);
     let burner = Process::start("burner", command, &directory.path().join("log"));
     let stop = AtomicBool::new(false);
     let (run, readings) = std::thread::scope(|scope| {
@@ -52,7 +57,11 @@ fn a_daemons_cpu_is_what_the_kernel_says() {
         "SELECT id, start_us, max(t.ended_us) AS until_us FROM steps s
          JOIN (SELECT step_id, ended_us FROM tasks) t ON t.step_id = s.id WHERE run_id = {run}"
     ))[0];
-    let truth = share(&readings, step.integer("start_us"), step.integer("until_us"));
+    let truth = share(
+        &readings,
+        step.integer("start_us"),
+        step.integer("until_us"),
+    );
     let usage = db.rows(&format!(
         "SELECT * FROM v_daemon_usage WHERE step_id = {} AND name = 'ceph-osd'",
         step.integer("id")

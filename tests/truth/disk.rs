@@ -53,6 +53,9 @@ fn a_throttled_disk_is_reported_as_fast_as_it_is() {
         fs.device_name()
     ));
     let share = moved / 20e6;
-    assert!((share - 1.0).abs() <= TOLERANCE, "sampled {share} of the speed");
+    assert!(
+        (share - 1.0).abs() <= TOLERANCE,
+        "sampled {share} of the speed"
+    );
     drop(mesh);
 }

@@ -85,7 +85,9 @@ fn percentiles_of_a_known_series_survive_the_whole_way() {
     let mesh = Mesh::start();
     let series = series();
     let run = converse(Duration::from_secs(90), async {
-        let mut agent = FakeAgent::attach(mesh.address(), hello("fake")).await.unwrap();
+        let mut agent = FakeAgent::attach(mesh.address(), hello("fake"))
+            .await
+            .unwrap();
         let run = mesh.begin(
             r#"
             [[phase]]
@@ -130,7 +132,11 @@ fn percentiles_of_a_known_series_survive_the_whole_way() {
     assert_eq!(timeline.len(), SECONDS);
     for (row, values) in timeline.iter().zip(&series) {
         for (name, q) in [("p50", 0.5), ("p99", 0.99), ("max", 1.0)] {
-            assert_near(name, row.number(&format!("{name}_ms")) * 1e6, exact(values, q));
+            assert_near(
+                name,
+                row.number(&format!("{name}_ms")) * 1e6,
+                exact(values, q),
+            );
         }
     }
 }
@@ -142,7 +148,10 @@ fn a_slow_file_system_is_reported_as_slow_as_it_is() {
     let fs = FuseFs::mount();
     let mut mesh = Mesh::start();
     mesh.add(Agent::named("a").allow(fs.path()));
-    fs.add_rule(Rule::every(Op::Unlink, Fate::Delay(Duration::from_millis(20))));
+    fs.add_rule(Rule::every(
+        Op::Unlink,
+        Fate::Delay(Duration::from_millis(20)),
+    ));
     mesh.run(&format!(
         r#"
         [targets.slow]
@@ -168,6 +177,9 @@ fn a_slow_file_system_is_reported_as_slow_as_it_is() {
     assert!(p50 >= DELAY_MS, "{row:?}");
     #[expect(clippy::cast_precision_loss, reason = "milliseconds in ns")]
     let server = exact(&seen, 0.5) as f64 / 1e6;
-    assert!(p50 <= server + 2.0, "p50 {p50} ms, its server took {server} ms");
+    assert!(
+        p50 <= server + 2.0,
+        "p50 {p50} ms, its server took {server} ms"
+    );
     mesh.assert_no_complaints();
 }

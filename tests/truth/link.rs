@@ -26,12 +26,17 @@ fn a_shaped_link_is_reported_as_fast_as_it_is() {
         "#,
     );
     let db = mesh.db();
-    let links = db.rows("SELECT from_agent, to_agent, mib_per_s, rtt_p50_us FROM v_links ORDER BY from_agent");
+    let links = db.rows(
+        "SELECT from_agent, to_agent, mib_per_s, rtt_p50_us FROM v_links ORDER BY from_agent",
+    );
     assert_eq!(links.len(), 2, "{links:?}");
     let payload = 100e6 / 8.0 * 1448.0 / 1514.0;
     for link in &links {
         let share = link.number("mib_per_s") * f64::from(1 << 20) / payload;
-        assert!((share - 1.0).abs() <= TOLERANCE, "{link:?} is {share} of the payload's share");
+        assert!(
+            (share - 1.0).abs() <= TOLERANCE,
+            "{link:?} is {share} of the payload's share"
+        );
         let round_trip = link.number("rtt_p50_us");
         assert!((1.0..20_000.0).contains(&round_trip), "{link:?}");
     }

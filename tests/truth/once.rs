@@ -7,12 +7,19 @@ use std::process::Command;
 
 #[test]
 fn three_agents_on_one_host_count_everything_once() {
-    let directory = tempfile::Builder::new().prefix("bm-once-").tempdir().unwrap();
+    let directory = tempfile::Builder::new()
+        .prefix("bm-once-")
+        .tempdir()
+        .unwrap();
     let brick = directory.path().join("glusterfsd");
     std::os::unix::fs::symlink("/bin/bash", &brick).unwrap();
     let mut command = Command::new(&brick);
     command
-        .args(["-c", "exec 3<> <(:); while :; do read -t 0.01 -u 3; done", "glusterfsd"])
+        .args([
+            "-c",
+            "exec 3<> <(:); while :; do read -t 0.01 -u 3; done",
+            "glusterfsd",
+        ])
         .args(["--brick-name", "/bricks/one"]);
     let daemon = Process::start("brick", command, &directory.path().join("log"));
     let mut mesh = Mesh::start();
@@ -30,18 +37,44 @@ fn three_agents_on_one_host_count_everything_once() {
     assert_eq!(db.one::<i64>("SELECT count(*) FROM agents"), 3);
     assert_eq!(db.one::<i64>("SELECT count(*) FROM hosts"), 1);
     let pid = daemon.pid();
-    let daemons = db.rows(&format!("SELECT name, instance FROM daemons WHERE pid = {pid}"));
+    let daemons = db.rows(&format!(
+        "SELECT name, instance FROM daemons WHERE pid = {pid}"
+    ));
     assert_eq!(daemons.len(), 1, "{daemons:?}");
     assert_eq!(daemons[0].text("name"), "glusterfsd");
     for (what, sql) in [
-        ("daemon", "SELECT host_id, pid, start_ticks FROM daemons GROUP BY 1, 2, 3 HAVING count(*) > 1"),
-        ("usage", "SELECT step_id, host, name, instance FROM v_daemon_usage WHERE name = 'glusterfsd' GROUP BY 1, 2, 3, 4 HAVING count(*) > 1"),
-        ("cost", "SELECT step_id, target, name FROM v_cost GROUP BY 1, 2, 3 HAVING count(*) > 1"),
-        ("disk", "SELECT name FROM disks GROUP BY name HAVING count(*) > 1"),
-        ("interface", "SELECT name FROM interfaces GROUP BY name HAVING count(*) > 1"),
-        ("agent", "SELECT name FROM v_agents GROUP BY name HAVING count(*) > 1"),
-        ("run", "SELECT run_id FROM v_runs GROUP BY run_id HAVING count(*) > 1"),
-        ("result", "SELECT step_id, op FROM v_results GROUP BY 1, 2 HAVING count(*) > 1"),
+        (
+            "daemon",
+            "SELECT host_id, pid, start_ticks FROM daemons GROUP BY 1, 2, 3 HAVING count(*) > 1",
+        ),
+        (
+            "usage",
+            "SELECT step_id, host, name, instance FROM v_daemon_usage WHERE name = 'glusterfsd' GROUP BY 1, 2, 3, 4 HAVING count(*) > 1",
+        ),
+        (
+            "cost",
+            "SELECT step_id, target, name FROM v_cost GROUP BY 1, 2, 3 HAVING count(*) > 1",
+        ),
+        (
+            "disk",
+            "SELECT name FROM disks GROUP BY name HAVING count(*) > 1",
+        ),
+        (
+            "interface",
+            "SELECT name FROM interfaces GROUP BY name HAVING count(*) > 1",
+        ),
+        (
+            "agent",
+            "SELECT name FROM v_agents GROUP BY name HAVING count(*) > 1",
+        ),
+        (
+            "run",
+            "SELECT run_id FROM v_runs GROUP BY run_id HAVING count(*) > 1",
+        ),
+        (
+            "result",
+            "SELECT step_id, op FROM v_results GROUP BY 1, 2 HAVING count(*) > 1",
+        ),
     ] {
         let twice = db.rows(sql);
         assert!(twice.is_empty(), "{what} counted twice: {twice:?}");

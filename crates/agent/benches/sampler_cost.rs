@@ -1,6 +1,6 @@
 //! What sampling costs in a life like the real one: so many processes, once a second, scans and host and all.
 //!
-//! `cargo bench -p benchmesh-agent --bench sampler_cost -- --daemons 200 --threads 1 --seconds 10 --rounds 5`
+//! `cargo bench -p benchmesh-agent --bench sampler_cost -- --daemons 200 --threads 1 --wake-ms 300 --seconds 10 --rounds 5`
 //!
 //! Ours and the baseline take turns in the same run over the same processes. Both are the CPU time of the thread that
 //! does the work. The baseline opens, reads and closes the files anew, as most tools do, and does not even look for
@@ -21,7 +21,7 @@
 mod sleepers;
 
 use std::hint::black_box;
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 use benchmesh_agent::sampler::{DaemonRule, Sampled, Sampler, SamplerConfig, Sampling};
@@ -34,6 +34,7 @@ struct Setup {
     seconds: u64,
     rounds: usize,
     period: Duration,
+    wake: Option<Duration>,
 }
 
 fn main() {
@@ -54,24 +55,29 @@ fn main() {
         seconds: number("--seconds", if brief { 1 } else { 10 }),
         rounds: usize::try_from(number("--rounds", if brief { 1 } else { 5 })).unwrap(),
         period: Duration::from_millis(number("--period-ms", 1000)),
+        wake: Some(number("--wake-ms", 300))
+            .filter(|ms| *ms > 0)
+            .map(Duration::from_millis),
     };
-    let sleepers = Sleepers::start(setup.daemons, setup.threads);
+    let sleepers = Sleepers::start(setup.daemons, setup.threads, setup.wake);
     let processes = std::fs::read_dir("/proc")
         .unwrap()
         .flatten()
         .filter(|entry| is_pid(entry.file_name().as_encoded_bytes()))
         .count();
     println!(
-        "{} daemons of {} threads among {processes} processes, every {:?} for {} s, {} rounds",
-        setup.daemons, setup.threads, setup.period, setup.seconds, setup.rounds
+        "{} daemons of {} threads that wake every {:?}, among {processes} processes; sampled every {:?} for {} s, {} rounds",
+        setup.daemons, setup.threads, setup.wake, setup.period, setup.seconds, setup.rounds
     );
     println!(
         "{:>8} {:>24} {:>24} {:>7}",
         "round", "sampler us/daemon/s (%)", "baseline us/daemon/s (%)", "ratio"
     );
     let mut rows = Vec::new();
+    let (send, samples) = channel::<Sampled>();
+    let sampler = start(send);
     for round in 1..=setup.rounds {
-        let ours = sampler(&setup);
+        let ours = ours(&setup, &sampler, &samples);
         let theirs = baseline(&setup, &sleepers.pids());
         print_row(&setup, &round.to_string(), ours, theirs);
         rows.push((ours, theirs));
@@ -109,8 +115,13 @@ fn us_per_second(cpu_ns: u64, span: Duration) -> f64 {
     cpu_ns as f64 / 1000.0 / span.as_secs_f64()
 }
 
-fn sampler(setup: &Setup) -> f64 {
-    let (send, samples) = channel::<Sampled>();
+const AT_REST: Sampling = Sampling {
+    host_wide: true,
+    interfaces: true,
+    period: None,
+};
+
+fn start(send: Sender<Sampled>) -> Sampler {
     let rule = DaemonRule {
         name: sleepers::COMM.to_owned(),
         comm: Some(sleepers::COMM.to_owned()),
@@ -118,26 +129,33 @@ fn sampler(setup: &Setup) -> f64 {
     };
     let config = SamplerConfig {
         rules: vec![rule],
-        sampling: Sampling {
-            period: Some(setup.period),
-            ..Sampling::default()
-        },
+        sampling: AT_REST,
         ..SamplerConfig::default()
     };
-    let sampler = Sampler::start(config, move |sampled| drop(send.send(sampled))).unwrap();
-    // From the first sample on, so that the start with its first scan, which happens once, is not in it.
-    let first = samples.recv().unwrap();
+    Sampler::start(config, move |sampled| drop(send.send(sampled))).unwrap()
+}
+
+/// Between two samples, so that the start with its first scan, which happens once, is not in it; the scan every 5 s is.
+fn ours(setup: &Setup, sampler: &Sampler, samples: &Receiver<Sampled>) -> f64 {
+    let asked = MonoNanos::now();
+    sampler.set(Sampling {
+        period: Some(setup.period),
+        ..AT_REST
+    });
+    let first = samples.iter().find(|sampled| sampled.at >= asked).unwrap();
     assert!(
         first.daemons.len() >= setup.daemons,
         "{} of {} were found",
         first.daemons.len(),
         setup.daemons
     );
+    let span = Duration::from_secs(setup.seconds);
     let last = samples
         .iter()
-        .find(|sampled| sampled.at.since(first.at) >= Duration::from_secs(setup.seconds))
+        .find(|sampled| sampled.at.since(first.at) >= span)
         .unwrap();
-    sampler.stop();
+    assert!(last.daemons.len() >= setup.daemons);
+    sampler.set(AT_REST);
     us_per_second(
         last.cost.cpu_ns - first.cost.cpu_ns,
         last.at.since(first.at),

@@ -7,7 +7,7 @@
 mod filter;
 mod map;
 
-pub use filter::{Estimate, Exchange, ExchangeError, Filter};
+pub use filter::{Estimate, Exchange, Filter};
 pub use map::MeshMap;
 
 use crate::telemetry::ClockOffset;

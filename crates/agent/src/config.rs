@@ -44,8 +44,8 @@ pub struct AgentConfig {
     pub advertise: Option<String>,
     /// Daemons to watch beside those that are known by name.
     pub daemon_rules: Vec<DaemonRule>,
-    /// How often to sample, in the place of what the collector says; `None`: as the collector says.
-    pub sample_period: Option<Duration>,
+    /// How often to sample, when the collector wants more than marks.
+    pub sample_period: Duration,
     /// How much may wait in the spool before it coalesces, in bytes.
     pub spool_limit_bytes: u64,
     /// Speak to a collector off this machine without TLS.
@@ -103,7 +103,7 @@ impl AgentConfig {
             scratch_dir: None,
             advertise: None,
             daemon_rules: Vec::new(),
-            sample_period: None,
+            sample_period: Duration::from_secs(1),
             spool_limit_bytes: DEFAULT_SPOOL_LIMIT_BYTES,
             insecure: false,
         }
@@ -124,10 +124,10 @@ impl AgentConfig {
         for (key, value) in &self.labels {
             check_label(key, value)?;
         }
-        if let Some(given) = self.sample_period
-            && !(PERIOD_MIN..=MOST_PERIOD).contains(&given)
-        {
-            return Err(ConfigError::SamplePeriod { given });
+        if !(PERIOD_MIN..=MOST_PERIOD).contains(&self.sample_period) {
+            return Err(ConfigError::SamplePeriod {
+                given: self.sample_period,
+            });
         }
         if self.spool_limit_bytes < LEAST_SPOOL_LIMIT_BYTES {
             return Err(ConfigError::SpoolLimit {
@@ -317,7 +317,7 @@ mod tests {
             let label = (key.to_owned(), value.to_owned());
             assert!(with(|c| c.labels.extend([label])).is_err(), "{key}={value}");
         }
-        assert!(with(|c| c.sample_period = Some(Duration::from_millis(99))).is_err());
+        assert!(with(|c| c.sample_period = Duration::from_millis(99)).is_err());
         assert!(with(|c| c.spool_limit_bytes = 1).is_err());
         for (address, good) in [
             ("10.1.2.3", true),

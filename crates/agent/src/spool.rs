@@ -13,6 +13,9 @@ mod pending;
 mod samples;
 mod set;
 
+#[cfg(test)]
+mod model;
+
 pub use error::SpoolError;
 pub(crate) use keeper::WINDOW_BATCHES;
 pub use keeper::{Attached, Entry, Spool};

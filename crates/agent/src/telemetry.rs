@@ -95,25 +95,6 @@ impl Row {
             Self::NetSample(At { row, .. }) => FRAME + 10 * FIELD + row.interface.len(),
         }
     }
-
-    /// What is lost when a full spool gives this record up, or `None` when it is never given up.
-    #[must_use]
-    pub fn loss(&self) -> Option<Loss> {
-        let (what, at) = match self {
-            Self::DaemonSample(row) => (Lossy::DaemonSamples, row.at),
-            Self::HostSample(row) => (Lossy::HostSamples, row.at),
-            Self::DiskSample(row) => (Lossy::DiskSamples, row.at),
-            Self::NetSample(row) => (Lossy::NetSamples, row.at),
-            Self::ClockOffset(row) => (Lossy::ClockOffsets, row.at),
-            _ => return None,
-        };
-        Some(Loss {
-            what,
-            rows: 1,
-            from: at,
-            until: at,
-        })
-    }
 }
 
 fn blob_bound(blob: &Blob) -> usize {

@@ -34,3 +34,6 @@ pub fn histogram_of(blob: &Blob) -> Result<Histogram, DecodeError> {
 pub(crate) fn real(value: i64) -> f64 {
     value as f64
 }
+
+#[cfg(test)]
+mod tests;

@@ -16,6 +16,7 @@ pub(crate) mod writer;
 
 pub use error::StoreError;
 pub use live::LiveInterval;
+pub use writer::GROUP_ROWS;
 
 use crate::ingest::Publisher;
 use crate::ingest::apply::Ingest;
@@ -42,8 +43,8 @@ struct Shared {
     mesh_uid: String,
     reader: SqlitePool,
     writer: WriterHandle,
-    /// Taken at `close`, so that a second one waits for nothing.
-    task: Mutex<Option<JoinHandle<()>>>,
+    /// The writer's task and the one that makes figures again; taken at `close`.
+    tasks: Mutex<Vec<JoinHandle<()>>>,
     rows: Arc<Semaphore>,
     live: live::Live,
     /// Figures of steps are made one step at a time.
@@ -66,7 +67,7 @@ impl Store {
                 mesh_uid: opened.mesh_uid,
                 reader: opened.reader,
                 writer,
-                task: Mutex::new(Some(task)),
+                tasks: Mutex::new(vec![task]),
                 rows: Arc::new(Semaphore::new(QUEUED_ROWS as usize)),
                 live,
                 reckoning: Mutex::new(()),
@@ -76,7 +77,8 @@ impl Store {
         if let Some(newest) = store.newest_instant().await? {
             store.note(newest);
         }
-        tokio::spawn(finish::rework(Arc::downgrade(&store.shared)));
+        let rework = tokio::spawn(finish::rework(Arc::downgrade(&store.shared)));
+        store.shared.tasks.lock().await.push(rework);
         Ok(store)
     }
 
@@ -182,12 +184,15 @@ impl Store {
     /// Writes what is queued, refuses what comes later, and lets go of the file. Sessions should have ended before.
     pub async fn close(&self) {
         self.shared.writer.close();
-        // Before the writer, so that the writer's connection is the last one and removes the WAL.
+        let mut tasks = std::mem::take(&mut *self.shared.tasks.lock().await);
+        // Readers first, so that the writer's connection is the last one and takes the WAL with it.
+        let writer = (!tasks.is_empty()).then(|| tasks.remove(0));
+        for task in tasks {
+            ended(task.await);
+        }
         self.shared.reader.close().await;
-        if let Some(task) = self.shared.task.lock().await.take()
-            && let Err(error) = task.await
-        {
-            tracing::error!(%error, "the writer ended early");
+        if let Some(writer) = writer {
+            ended(writer.await);
         }
     }
 
@@ -206,6 +211,12 @@ impl Store {
     /// Remembers an instant that the collector's clock gave.
     pub(crate) fn note(&self, at: MeshMicros) {
         self.shared.newest.fetch_max(at.0, Ordering::Relaxed);
+    }
+}
+
+fn ended(task: Result<(), tokio::task::JoinError>) {
+    if let Err(error) = task {
+        tracing::error!(%error, "a task of the store ended early");
     }
 }
 

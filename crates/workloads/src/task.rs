@@ -4,211 +4,26 @@
 //! [`Task::run_to_end`] hands out what they record until the last has ended. A worker that fails or panics stops the
 //! others and makes the task fail with its message: a task always ends. Nothing is known here of the mesh.
 
+mod control;
 mod crew;
 mod gate;
 mod merge;
+mod spec;
 mod usage;
+
+pub use control::{PrepareControl, Progress};
+pub use spec::{Cache, PeerEnd, Place, TaskError, TaskSpec};
 
 use crate::clock::MonoNanos;
 use crate::interval::{Interval, PERIOD};
 use crate::op::Op;
-use crate::params::ParamError;
 use crate::recorder::{self, ErrorCount, InFlightOp, Taker};
-use crate::sandbox::{Allowed, Dir, RunDirectory, SandboxError};
-use crate::workload::{self, Load, Params};
+use crate::workload::{self, Load};
 use crew::{Crew, WorkerEnd};
 use gate::Gate;
 use merge::Merge;
-use std::io;
-use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-
-/// Where a task that needs a target works: its own directory in a cell of a run's directory.
-#[derive(Debug, Clone)]
-pub struct Place {
-    pub run: Arc<RunDirectory>,
-    pub cell: String,
-}
-
-impl Place {
-    /// The directory of one task, made if it is not there yet.
-    pub fn task_dir(&self, task_index: u32) -> Result<Dir, SandboxError> {
-        let cell = self.run.cell(&self.cell)?;
-        cell.make_dir(&crate::sandbox::task_dir_name(task_index))
-    }
-}
-
-/// The other end of a task that needs a peer.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PeerEnd {
-    pub address: SocketAddr,
-    pub token: String,
-}
-
-/// What is done about caches; dropping them is not a task's affair.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Cache {
-    #[default]
-    AsIs,
-    /// One unmeasured pass before the start.
-    Warm,
-    /// They are dropped between preparation and start.
-    Cold,
-    /// O_DIRECT.
-    Bypass,
-}
-
-/// Everything that makes a task.
-#[derive(Debug, Clone)]
-pub struct TaskSpec {
-    pub workload: String,
-    pub mode: String,
-    pub params: Params,
-    pub place: Option<Place>,
-    /// Which task of its step this is, and how many there are.
-    pub task_index: u32,
-    pub tasks: u32,
-    pub peer: Option<PeerEnd>,
-    pub scratch: Option<PathBuf>,
-    /// Beneath which paths files to copy may be read.
-    pub sources: Allowed,
-    pub cache: Cache,
-}
-
-impl TaskSpec {
-    /// The only task of a step, with nothing but its parameters.
-    pub fn new(workload: &str, mode: &str, params: Params) -> TaskSpec {
-        TaskSpec {
-            workload: workload.to_owned(),
-            mode: mode.to_owned(),
-            params,
-            place: None,
-            task_index: 0,
-            tasks: 1,
-            peer: None,
-            scratch: None,
-            sources: Allowed::default(),
-            cache: Cache::AsIs,
-        }
-    }
-
-    /// The task's own directory on the target.
-    pub fn dir(&self) -> Result<Dir, TaskError> {
-        let place = self.place.as_ref().ok_or(TaskError::NoPlace {
-            workload: self.workload.clone(),
-        })?;
-        place.task_dir(self.task_index).map_err(TaskError::Sandbox)
-    }
-}
-
-/// Why a task could not be prepared.
-#[derive(Debug, thiserror::Error)]
-pub enum TaskError {
-    #[error("there is no workload `{name}`")]
-    UnknownWorkload { name: String },
-    #[error("a parameter cannot be")]
-    Params(#[source] ParamError),
-    #[error("workload `{workload}` needs a target, and the task has none")]
-    NoPlace { workload: String },
-    #[error("workload `{workload}` needs a peer, and the task has none")]
-    NoPeer { workload: String },
-    #[error("workload `{workload}` has no receiving end")]
-    NoReceiver { workload: &'static str },
-    #[error("the sandbox refused")]
-    Sandbox(#[source] SandboxError),
-    #[error("cannot {doing}")]
-    Io {
-        doing: String,
-        #[source]
-        source: io::Error,
-    },
-    #[error("the target cannot do this: {why}")]
-    Unfit { why: String },
-    #[error("worker {worker} died while it was being prepared: {message}")]
-    Died { worker: u32, message: String },
-    #[error("the preparation was cancelled")]
-    Cancelled,
-}
-
-impl TaskError {
-    pub fn io(doing: impl Into<String>, source: impl Into<io::Error>) -> TaskError {
-        TaskError::Io {
-            doing: doing.into(),
-            source: source.into(),
-        }
-    }
-
-    /// The whole chain of causes on one line, for who cannot keep the chain.
-    pub fn in_full(&self) -> String {
-        let mut text = self.to_string();
-        let mut cause = std::error::Error::source(self);
-        while let Some(error) = cause {
-            text = format!("{text}: {error}");
-            cause = error.source();
-        }
-        text
-    }
-}
-
-/// How far a preparation has come.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Progress {
-    pub done: u64,
-    pub total: u64,
-    /// `bytes`, `files`, ...
-    pub unit: &'static str,
-}
-
-/// The strings on a preparation: cancelling it, and hearing of its progress.
-pub struct PrepareControl {
-    cancelled: Arc<AtomicBool>,
-    progress: Box<dyn Fn(Progress) + Send + Sync>,
-}
-
-impl std::fmt::Debug for PrepareControl {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("PrepareControl")
-            .field("cancelled", &self.cancelled)
-            .finish_non_exhaustive()
-    }
-}
-
-impl PrepareControl {
-    /// Setting `cancelled` ends the preparation soon; `progress` is called from the preparing threads.
-    pub fn new(
-        cancelled: Arc<AtomicBool>,
-        progress: impl Fn(Progress) + Send + Sync + 'static,
-    ) -> PrepareControl {
-        PrepareControl {
-            cancelled,
-            progress: Box::new(progress),
-        }
-    }
-
-    /// Nobody cancels and nobody listens.
-    pub fn silent() -> PrepareControl {
-        PrepareControl::new(Arc::default(), |_| {})
-    }
-
-    pub fn cancelled(&self) -> bool {
-        self.cancelled.load(Ordering::Relaxed)
-    }
-
-    /// An error once it was cancelled, for `?` in a loop.
-    pub fn check(&self) -> Result<(), TaskError> {
-        match self.cancelled() {
-            true => Err(TaskError::Cancelled),
-            false => Ok(()),
-        }
-    }
-
-    pub fn progress(&self, done: u64, total: u64, unit: &'static str) {
-        (self.progress)(Progress { done, total, unit });
-    }
-}
 
 /// The start instant is past.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -338,7 +153,7 @@ impl Task {
             gate.stop();
             return task_end(MonoNanos::now(), crew.join(), &gate, load.as_ref());
         };
-        let mut merge = Merge::new(start, PERIOD);
+        let mut merge = Merge::new(start, PERIOD, load.timing().ramp);
         let takers = crew.takers();
         loop {
             let all_ended = gate.wait_ended(crew.workers(), merge.next_look());

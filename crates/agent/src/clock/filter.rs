@@ -101,11 +101,6 @@ impl Filter {
             .copied()
             .unwrap_or(estimate))
     }
-
-    /// Forgets everything: a new session may be with another collector.
-    pub fn clear(&mut self) {
-        self.kept.clear();
-    }
 }
 
 #[cfg(test)]

@@ -9,7 +9,6 @@ use crate::spool::Entry;
 use crate::telemetry::{
     EndState, ErrorCount, MeshMicros, OpInterval, Row, TaskEnd, TaskId, clipped,
 };
-use benchmesh_workloads::clock::MonoNanos;
 use benchmesh_workloads::interval::{Interval, PERIOD};
 use benchmesh_workloads::task::{self, End, Task};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -61,7 +60,7 @@ pub struct Running {
 
 impl Running {
     /// Runs it to its end. Blocks; returns how it ended and where its last row is.
-    pub fn to_its_end(self) -> Ended {
+    pub fn run(self) -> Ended {
         let Self {
             id,
             task,
@@ -167,10 +166,4 @@ fn task_end(
 
 fn micros(span: Duration) -> i64 {
     i64::try_from(span.as_micros()).unwrap_or(i64::MAX)
-}
-
-/// How much time is left until `start`.
-#[must_use]
-pub fn lead_us(start: MonoNanos, now: MonoNanos) -> i64 {
-    micros(start.since(now))
 }

@@ -15,8 +15,8 @@ use std::time::Duration;
 #[derive(Debug)]
 pub struct Watch {
     rules: Vec<DaemonRule>,
-    /// The agent's own period, in the place of the collector's.
-    period: Option<Duration>,
+    /// The agent's own period, in the place of the collector's: the operator of a host decides what it bears.
+    period: Duration,
     samples: Samples,
     sampler: Option<Sampler>,
     /// Whether what the sampler still reads is wanted.
@@ -27,7 +27,7 @@ pub struct Watch {
 impl Watch {
     /// Nothing is sampled yet.
     #[must_use]
-    pub fn new(rules: Vec<DaemonRule>, period: Option<Duration>, samples: Samples) -> Self {
+    pub fn new(rules: Vec<DaemonRule>, period: Duration, samples: Samples) -> Self {
         Self {
             rules,
             period,
@@ -51,10 +51,7 @@ impl Watch {
         let wanted = sampler::Sampling {
             host_wide: sampling.host_wide,
             interfaces: sampling.interfaces,
-            period: sampling
-                .period
-                .filter(|_| !nothing)
-                .map(|asked| self.period.unwrap_or(asked)),
+            period: sampling.period.filter(|_| !nothing).map(|_| self.period),
         };
         if let Some(sampler) = &self.sampler {
             sampler.set(wanted);

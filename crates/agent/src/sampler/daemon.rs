@@ -20,7 +20,7 @@ use super::poll::{EndBell, Poll};
 use super::proc_file::{Buffer, Keeping, ProcFile};
 use super::rules::Called;
 use super::sampled::{DaemonSample, DaemonSeen};
-use super::switches::{SwitchCounts, Switches};
+use super::switches::SwitchCounts;
 
 /// Descriptors of one watched process: stat, statm, io, fd, pidfd, and status where it is read.
 pub(crate) const KEPT_PER_DAEMON: usize = 6;
@@ -34,6 +34,15 @@ pub(crate) enum Tree {
     Foreign,
 }
 
+/// Where the context switches of a process come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SwitchSource {
+    /// Told with each reading.
+    Kernel,
+    /// The process's `status`, which is true of a single thread only.
+    Status,
+}
+
 /// What all readings share.
 #[derive(Debug)]
 pub(crate) struct Means {
@@ -42,7 +51,8 @@ pub(crate) struct Means {
     pub(crate) tick: TickLength,
     pub(crate) page_bytes: u64,
     pub(crate) fd_sizes: FdSizes,
-    pub(crate) switches: Option<Switches>,
+    /// Whether switches are asked for apart, and `status` need not be read.
+    pub(crate) switches: SwitchSource,
     /// Said once per sampler, not once per daemon and second.
     pub(crate) said_io: bool,
 }
@@ -63,8 +73,20 @@ pub(crate) struct Daemon {
     clock: Option<CpuClock>,
     cpu: CpuSplit,
     counters: Counters,
+    glance: Glance,
     latest: Option<DaemonSample>,
+    /// CPU clock of the latest sample.
+    sampled_ns: Option<u64>,
+    /// Its last sample was taken; it is about to be forgotten.
+    pub(crate) over: bool,
     complained: bool,
+}
+
+/// When the CPU clock was read, and what it said.
+#[derive(Debug, Clone, Copy, Default)]
+struct Glance {
+    at: MonoNanos,
+    total_ns: Option<u64>,
 }
 
 #[derive(Debug, Default)]
@@ -116,8 +138,8 @@ impl Daemon {
             );
         }
         let status = match means.switches {
-            Some(_) => None,
-            None => optional(ProcFile::open(&directory.join("status"), keeping))?,
+            SwitchSource::Kernel => None,
+            SwitchSource::Status => optional(ProcFile::open(&directory.join("status"), keeping))?,
         };
         let open_files = OpenFiles::open(directory, means.fd_sizes, keeping).map_err(open_error)?;
         let live = means.tree == Tree::Live;
@@ -150,7 +172,10 @@ impl Daemon {
             clock,
             cpu: CpuSplit::default(),
             counters: Counters::default(),
+            glance: Glance::default(),
             latest: None,
+            sampled_ns: None,
+            over: false,
             complained: false,
         })
     }
@@ -167,8 +192,29 @@ impl Daemon {
         }
     }
 
-    pub(crate) fn read(&mut self, means: &mut Means, buffer: &mut Buffer) -> Reading {
-        match self.try_read(means, buffer) {
+    /// Reads the CPU clock, before everything else of a sample.
+    pub(crate) fn glance(&mut self) {
+        let at = MonoNanos::now();
+        self.glance = Glance {
+            at,
+            total_ns: self.clock.and_then(CpuClock::read_ns),
+        };
+    }
+
+    /// Whether it has run since the last sample, as far as the last glance can tell. Whoever has not run has done
+    /// nothing that is counted.
+    pub(crate) fn has_run(&self) -> bool {
+        self.glance.total_ns.is_none() || self.glance.total_ns != self.sampled_ns
+    }
+
+    /// To be called after a glance. `switches` were read between the two, by pid.
+    pub(crate) fn read(
+        &mut self,
+        switches: Option<SwitchCounts>,
+        means: &Means,
+        buffer: &mut Buffer,
+    ) -> Reading {
+        match self.try_read(switches, means, buffer) {
             Ok(reading) => reading,
             Err(Failure::Gone) => Reading::Ended(None),
             Err(Failure::Forbidden { file }) => {
@@ -182,14 +228,29 @@ impl Daemon {
         }
     }
 
-    fn try_read(&mut self, means: &mut Means, buffer: &mut Buffer) -> Result<Reading, Failure> {
-        let at = MonoNanos::now();
-        let total_ns = self.clock.and_then(CpuClock::read_ns);
-        let switches = means
-            .switches
-            .as_mut()
-            .and_then(|switches| switches.of(self.pid).ok());
+    fn try_read(
+        &mut self,
+        switches: Option<SwitchCounts>,
+        means: &Means,
+        buffer: &mut Buffer,
+    ) -> Result<Reading, Failure> {
+        let Glance { at, total_ns } = self.glance;
         let statm = read(&self.statm, "statm", buffer, parse::statm)?;
+        let pages = |count: u64| parse::signed(count.saturating_mul(means.page_bytes));
+        let (rss_bytes, vsz_bytes) = (pages(statm.resident_pages), pages(statm.size_pages));
+        // Memory is taken from a process that sleeps; nothing else of it changes. Its kept file has just answered, so
+        // it is the same process; one without any memory left has ended, or never had any.
+        if let Some(latest) = self
+            .latest
+            .filter(|_| !self.has_run() && self.statm.is_kept() && vsz_bytes > 0)
+        {
+            return Ok(Reading::Sample(DaemonSample {
+                at,
+                rss_bytes,
+                vsz_bytes,
+                ..latest
+            }));
+        }
         let io = match &self.io {
             Some(file) => match read(file, "io", buffer, parse::io) {
                 Err(Failure::Forbidden { .. }) => None,
@@ -225,15 +286,14 @@ impl Daemon {
         let counted = |counter: &mut Counter, raw: Option<u64>| {
             raw.map_or(-1, |raw| parse::signed(counter.advance(raw)))
         };
-        let pages = |count: u64| parse::signed(count.saturating_mul(means.page_bytes));
         let mut sample = DaemonSample {
             at,
             pid: self.pid,
             start_ticks: self.start_ticks,
             cpu_user_us: parse::signed(user_ns / 1000),
             cpu_system_us: parse::signed(system_ns / 1000),
-            rss_bytes: pages(statm.resident_pages),
-            vsz_bytes: pages(statm.size_pages),
+            rss_bytes,
+            vsz_bytes,
             threads: parse::signed(stat.threads),
             fds,
             read_bytes: counted(&mut counters.read_bytes, io.map(|io| io.read_bytes)),
@@ -256,6 +316,7 @@ impl Daemon {
             return Ok(Reading::Ended(Some(sample)));
         }
         self.latest = Some(sample);
+        self.sampled_ns = total_ns;
         self.note_falls();
         Ok(Reading::Sample(sample))
     }

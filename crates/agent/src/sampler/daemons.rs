@@ -13,7 +13,7 @@ use tracing::{info, warn};
 
 use super::arguments::Arguments;
 use super::cpu::TickLength;
-use super::daemon::{Daemon, KEPT_PER_DAEMON, Means, OpenError, Reading, Tree};
+use super::daemon::{Daemon, KEPT_PER_DAEMON, Means, OpenError, Reading, SwitchSource, Tree};
 use super::instance::Naming;
 use super::open_files::FdSizes;
 use super::parse;
@@ -22,7 +22,7 @@ use super::proc_file::{Buffer, Keeping};
 use super::rules::{Called, Interest, Process, Rules};
 use super::sampled::{DaemonSample, DaemonSeen};
 use super::scan::{Candidate, Scanner};
-use super::switches::Switches;
+use super::switches::{AT_ONCE, SwitchCounts, Switches};
 use super::{SamplerConfig, SamplerError};
 
 /// Descriptors left to the rest of the agent: sockets, spool, workers' files.
@@ -37,6 +37,9 @@ pub(crate) struct Daemons {
     /// Ascending by pid.
     watched: Vec<Daemon>,
     means: Means,
+    switches: Option<Switches>,
+    /// Of the daemons that are read next.
+    counts: Vec<Option<SwitchCounts>>,
     own_pid: i32,
     /// How many daemons' files may be kept open.
     keep_most: usize,
@@ -65,16 +68,21 @@ impl Daemons {
             true => Tree::Live,
             false => Tree::Foreign,
         };
+        let switches = if tree == Tree::Live {
+            connect_switches()
+        } else {
+            None
+        };
         let means = Means {
             poll,
             tree,
             tick: TickLength::of_this_kernel(),
             page_bytes: u64::try_from(rustix::param::page_size()).unwrap_or(4096),
             fd_sizes: FdSizes::probe(&config.proc_root),
-            switches: if tree == Tree::Live {
-                connect_switches()
+            switches: if switches.is_some() {
+                SwitchSource::Kernel
             } else {
-                None
+                SwitchSource::Status
             },
             said_io: false,
         };
@@ -85,6 +93,8 @@ impl Daemons {
             candidates: Vec::new(),
             watched: Vec::new(),
             means,
+            switches,
+            counts: Vec::new(),
             own_pid,
             keep_most: keep_most(),
             said_short: false,
@@ -110,20 +120,39 @@ impl Daemons {
 
     pub(crate) fn sample(&mut self, buffer: &mut Buffer, rows: &mut Rows) {
         rows.samples.reserve(self.watched.len());
-        let means = &mut self.means;
-        self.watched
-            .retain_mut(|daemon| match daemon.read(means, buffer) {
-                Reading::Sample(sample) => {
-                    rows.samples.push(sample);
-                    true
+        let mut any_ended = false;
+        for daemons in self.watched.chunks_mut(AT_ONCE) {
+            daemons.iter_mut().for_each(Daemon::glance);
+            self.counts.clear();
+            if let Some(switches) = &mut self.switches {
+                let busy = daemons
+                    .iter()
+                    .filter(|daemon| daemon.has_run())
+                    .map(|daemon| daemon.pid);
+                switches.of(busy, &mut self.counts);
+            }
+            let mut counts = self.counts.iter();
+            for daemon in daemons {
+                let counts = if daemon.has_run() {
+                    counts.next().copied().flatten()
+                } else {
+                    None
+                };
+                match daemon.read(counts, &self.means, buffer) {
+                    Reading::Sample(sample) => rows.samples.push(sample),
+                    Reading::Unreadable => {}
+                    Reading::Ended(last) => {
+                        rows.samples.extend(last);
+                        rows.seen.push(daemon.seen(MonoNanos::now(), true));
+                        daemon.over = true;
+                        any_ended = true;
+                    }
                 }
-                Reading::Unreadable => true,
-                Reading::Ended(last) => {
-                    rows.samples.extend(last);
-                    rows.seen.push(daemon.seen(MonoNanos::now(), true));
-                    false
-                }
-            });
+            }
+        }
+        if any_ended {
+            self.watched.retain(|daemon| !daemon.over);
+        }
     }
 
     /// The last sample of a daemon whose end has rung.
@@ -132,7 +161,8 @@ impl Daemons {
         let Some(daemon) = self.watched.get_mut(place) else {
             return;
         };
-        match daemon.read(&mut self.means, buffer) {
+        daemon.glance();
+        match daemon.read(None, &self.means, buffer) {
             // The bell was an earlier process's of the same pid, which has been taken down meanwhile.
             Reading::Sample(_) => return,
             Reading::Unreadable => {}

@@ -29,7 +29,7 @@ impl Buffer {
     }
 
     /// What one read gives. Files of a process come whole in one read.
-    fn fill_once(&mut self, fd: &OwnedFd) -> Result<&[u8], Errno> {
+    pub(crate) fn fill_once(&mut self, fd: &OwnedFd) -> Result<&[u8], Errno> {
         loop {
             let length = retry(|| rustix::io::pread(fd, self.bytes.as_mut_slice(), 0))?;
             if length < self.bytes.len() {
@@ -40,7 +40,7 @@ impl Buffer {
     }
 
     /// What reads give up to the end: lists of devices come in pieces of a page.
-    pub(crate) fn fill(&mut self, fd: &OwnedFd) -> Result<&[u8], Errno> {
+    fn fill(&mut self, fd: &OwnedFd) -> Result<&[u8], Errno> {
         let mut length = 0usize;
         loop {
             let Some(room) = self.bytes.get_mut(length..).filter(|room| !room.is_empty()) else {
@@ -113,6 +113,10 @@ impl ProcFile {
             path,
             kept: (keeping == Keeping::Open).then_some(file),
         })
+    }
+
+    pub(crate) fn is_kept(&self) -> bool {
+        self.kept.is_some()
     }
 
     pub(crate) fn read_once<'buffer>(

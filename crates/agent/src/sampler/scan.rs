@@ -1,7 +1,7 @@
 //! Which processes are there, and which of them are worth a look.
 //!
-//! A directory read costs a fraction of what opening a file of each process does, so a process that was looked at a few
-//! times and is no daemon is looked at seldom. Not never: some daemons take their name late. The inode of `/proc/PID`
+//! A directory read costs a fraction of what opening a file of each process does, so a process that is no daemon is
+//! looked at ever more seldom. Not never: some daemons take their name late. The inode of `/proc/PID`
 //! changes with the process behind the pid, which makes a used-again pid new. Holds one small entry per process that
 //! lives, and none of those that ended.
 
@@ -16,10 +16,9 @@ use rustix::io::Errno;
 
 use super::proc_file::Buffer;
 
-/// Looks at a new process in a row, one per scan: names are taken within seconds of the start, if at all.
-const FIRST_LOOKS: u32 = 3;
-/// After those, one scan in so many looks at a process again; which one depends on the pid, so that the work spreads.
-const SELDOM: u32 = 12;
+/// A process is looked at again when its age in scans has doubled, and once in so many scans at least; which one depends
+/// on the pid, so that the work spreads.
+const SELDOM: u32 = 64;
 
 #[derive(Debug)]
 pub(crate) struct Scanner {
@@ -119,7 +118,7 @@ impl Scanner {
         let _ = write!(self.path, "{pid}/{name}");
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY;
         let file = rustix::fs::openat(&self.directory, self.path.as_str(), flags, Mode::empty())?;
-        buffer.fill(&file)
+        buffer.fill_once(&file)
     }
 
     /// Whether the last scan saw a process of this pid.
@@ -133,7 +132,7 @@ impl Scanner {
 impl Present {
     fn is_due(&self) -> bool {
         let turn = self.scans.wrapping_add(self.pid.unsigned_abs());
-        self.scans <= FIRST_LOOKS || turn.is_multiple_of(SELDOM)
+        self.scans.is_power_of_two() && self.scans < SELDOM || turn.is_multiple_of(SELDOM)
     }
 }
 
@@ -144,7 +143,7 @@ fn pid(name: &CStr) -> Option<i32> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
     use super::*;
 
     fn scan(scanner: &mut Scanner) -> Vec<(i32, u32)> {
@@ -157,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn new_processes_are_looked_at_a_few_times() {
+    fn a_process_is_looked_at_ever_more_seldom() {
         let root = tempfile::tempdir().unwrap();
         for name in ["7", "12", "self", "0", "-3", "99999999999", "12x", "irq"] {
             std::fs::create_dir(root.path().join(name)).unwrap();
@@ -167,18 +166,18 @@ mod tests {
         assert_eq!(scan(&mut scanner), [(7, 2), (12, 2)]);
         std::fs::create_dir(root.path().join("3")).unwrap();
         std::fs::remove_dir(root.path().join("12")).unwrap();
-        assert_eq!(scan(&mut scanner), [(3, 1), (7, 3)]);
+        assert_eq!(scan(&mut scanner), [(3, 1)]);
+        assert_eq!(scan(&mut scanner), [(3, 2), (7, 4)]);
         assert!(scanner.saw(7) && !scanner.saw(12));
 
-        let looks: usize = (0..SELDOM)
-            .map(|_| {
-                scan(&mut scanner)
-                    .iter()
-                    .filter(|(pid, _)| *pid == 7)
-                    .count()
-            })
-            .sum();
-        assert_eq!(looks, 1, "after the first looks, one in {SELDOM} scans");
+        let mut looks = (5..1000)
+            .filter(|_| scan(&mut scanner).iter().any(|(pid, _)| *pid == 7))
+            .collect::<Vec<_>>();
+        assert_eq!(looks.drain(..3).collect::<Vec<_>>(), [8, 16, 32]);
+        assert!(
+            looks.windows(2).all(|pair| pair[1] - pair[0] == SELDOM),
+            "{looks:?}"
+        );
     }
 
     #[test]

@@ -26,12 +26,16 @@ const VOLUNTARY_AT: usize = 272;
 const INVOLUNTARY_AT: usize = 280;
 
 const HEADERS: usize = 16 + 4;
+/// Processes asked for at once: one call into the kernel for all of them, and their answers, of about a kilobyte each,
+/// fit well into the socket's default receive buffer of 208 KiB.
+pub(crate) const AT_ONCE: usize = 32;
 
 #[derive(Debug)]
 pub(crate) struct Switches {
     socket: OwnedFd,
     family: u16,
     sequence: u32,
+    requests: Vec<u8>,
     reply: Box<[u8]>,
 }
 
@@ -56,106 +60,134 @@ impl Switches {
             socket,
             family: GENL_ID_CTRL,
             sequence: 0,
+            requests: Vec::new(),
             reply: vec![0; 8192].into(),
         };
-        let family = switches.ask(CTRL_CMD_GETFAMILY, CTRL_ATTR_FAMILY_NAME, b"TASKSTATS\0")?;
-        let id = attribute(family, CTRL_ATTR_FAMILY_ID)
-            .and_then(|id| id.first_chunk())
-            .ok_or(Errno::PROTO)?;
-        switches.family = u16::from_ne_bytes(*id);
-        let own = i32::try_from(std::process::id()).map_err(|_| Errno::SRCH)?;
-        switches.of(own)?;
+        let mut id = None;
+        switches.request(CTRL_CMD_GETFAMILY, CTRL_ATTR_FAMILY_NAME, b"TASKSTATS\0");
+        switches.answers(1, |_, attributes| {
+            id = Some(attributes.and_then(|attributes| {
+                let id = attribute(attributes, CTRL_ATTR_FAMILY_ID).and_then(<[u8]>::first_chunk);
+                id.map(|id| u16::from_ne_bytes(*id)).ok_or(Errno::PROTO)
+            }));
+        })?;
+        switches.family = id.unwrap_or(Err(Errno::PROTO))?;
+
+        let mut own = None;
+        switches.request(
+            TASKSTATS_CMD_GET,
+            TASKSTATS_CMD_ATTR_TGID,
+            &std::process::id().to_ne_bytes(),
+        );
+        switches.answers(1, |_, attributes| own = Some(attributes.and_then(counts)))?;
+        own.unwrap_or(Err(Errno::PROTO))?;
         Ok(switches)
     }
 
-    /// ESRCH when the process is gone.
-    pub(crate) fn of(&mut self, pid: i32) -> Result<SwitchCounts, Errno> {
-        let answer = self.ask(
-            TASKSTATS_CMD_GET,
-            TASKSTATS_CMD_ATTR_TGID,
-            &pid.to_ne_bytes(),
-        )?;
-        let stats = attribute(answer, TASKSTATS_TYPE_AGGR_TGID)
-            .and_then(|group| attribute(group, TASKSTATS_TYPE_STATS))
-            .ok_or(Errno::PROTO)?;
-        let number = |at: usize| {
-            let bytes = stats
-                .get(at..)
-                .and_then(<[u8]>::first_chunk)
-                .ok_or(Errno::PROTO)?;
-            Ok(u64::from_ne_bytes(*bytes))
-        };
-        Ok(SwitchCounts {
-            voluntary: number(VOLUNTARY_AT)?,
-            involuntary: number(INVOLUNTARY_AT)?,
-        })
+    /// Those of each pid, in the order of the pids; none where there is no such process. At most [`AT_ONCE`] pids.
+    pub(crate) fn of(
+        &mut self,
+        pids: impl IntoIterator<Item = i32>,
+        into: &mut Vec<Option<SwitchCounts>>,
+    ) {
+        into.clear();
+        for pid in pids {
+            self.request(
+                TASKSTATS_CMD_GET,
+                TASKSTATS_CMD_ATTR_TGID,
+                &pid.to_ne_bytes(),
+            );
+            into.push(None);
+        }
+        // What is not answered stays unknown.
+        let _ = self.answers(into.len(), |place, attributes| {
+            if let Some(answer) = into.get_mut(place) {
+                *answer = attributes.and_then(counts).ok();
+            }
+        });
     }
 
-    /// One request with one attribute; the attributes of the answer.
-    fn ask(&mut self, command: u8, kind: u16, value: &[u8]) -> Result<&[u8], Errno> {
+    /// Adds a request with one attribute to those that the next [`Self::answers`] sends.
+    fn request(&mut self, command: u8, kind: u16, value: &[u8]) {
         self.sequence = self.sequence.wrapping_add(1);
-        let mut request = [0u8; 64];
-        let length = write_request(
-            &mut request,
-            self.family,
-            self.sequence,
-            command,
-            kind,
-            value,
-        )
-        .ok_or(Errno::INVAL)?;
-        rustix::net::send(
-            &self.socket,
-            request.get(..length).unwrap_or_default(),
-            SendFlags::empty(),
-        )?;
-        // Answers to requests that were given up lie before ours; the kernel queues ours before the send returns.
-        loop {
+        let attribute_length = value.len().saturating_add(4);
+        let length = HEADERS.saturating_add(attribute_length.next_multiple_of(4));
+        let (Ok(attribute_length), Ok(whole)) =
+            (u16::try_from(attribute_length), u32::try_from(length))
+        else {
+            return;
+        };
+        let end = self.requests.len().saturating_add(length);
+        // nlmsghdr: length, type, flags, sequence, port; genlmsghdr: command, version; attribute: length, type, value.
+        self.requests.extend_from_slice(&whole.to_ne_bytes());
+        self.requests.extend_from_slice(&self.family.to_ne_bytes());
+        self.requests
+            .extend_from_slice(&NLM_F_REQUEST.to_ne_bytes());
+        self.requests
+            .extend_from_slice(&self.sequence.to_ne_bytes());
+        self.requests.extend_from_slice(&0u32.to_ne_bytes());
+        self.requests.extend_from_slice(&[command, 1, 0, 0]);
+        self.requests
+            .extend_from_slice(&attribute_length.to_ne_bytes());
+        self.requests.extend_from_slice(&kind.to_ne_bytes());
+        self.requests.extend_from_slice(value);
+        self.requests.resize(end, 0);
+    }
+
+    /// Sends the `count` requests and tells each one's place and attributes.
+    fn answers(
+        &mut self,
+        count: usize,
+        mut tell: impl FnMut(usize, Result<&[u8], Errno>),
+    ) -> Result<(), Errno> {
+        let sent = rustix::net::send(&self.socket, &self.requests, SendFlags::empty());
+        self.requests.clear();
+        sent?;
+        let before_first = self
+            .sequence
+            .wrapping_sub(u32::try_from(count).unwrap_or(0));
+        let mut answered = 0usize;
+        // The kernel has queued all answers before the send returns. Late ones of an earlier round are skipped.
+        while answered < count {
             let (length, _) =
                 rustix::net::recv(&self.socket, &mut self.reply[..], RecvFlags::DONTWAIT)?;
             let reply = self.reply.get(..length).unwrap_or_default();
-            if read_u32(reply, 8) != Some(self.sequence) {
+            let sequence = read_u32(reply, 8).unwrap_or(0);
+            let place = usize::try_from(sequence.wrapping_sub(before_first).wrapping_sub(1))
+                .unwrap_or(usize::MAX);
+            if place >= count {
                 continue;
             }
+            answered = answered.saturating_add(1);
             if read_u16(reply, 4) == Some(NLMSG_ERROR) {
                 let code = read_u32(reply, 16).unwrap_or(0).cast_signed();
-                return Err(Errno::from_raw_os_error(code.saturating_neg()));
+                tell(place, Err(Errno::from_raw_os_error(code.saturating_neg())));
+            } else {
+                let length = read_u32(reply, 0)
+                    .and_then(|length| usize::try_from(length).ok())
+                    .unwrap_or(0);
+                tell(place, reply.get(HEADERS..length).ok_or(Errno::PROTO));
             }
-            break;
         }
-        let length = read_u32(&self.reply, 0)
-            .and_then(|length| usize::try_from(length).ok())
-            .unwrap_or(0);
-        self.reply.get(HEADERS..length).ok_or(Errno::PROTO)
+        Ok(())
     }
 }
 
-/// nlmsghdr, genlmsghdr and one attribute.
-fn write_request(
-    request: &mut [u8],
-    family: u16,
-    sequence: u32,
-    command: u8,
-    kind: u16,
-    value: &[u8],
-) -> Option<usize> {
-    let attribute_length = value.len().checked_add(4)?;
-    let length = HEADERS.checked_add(attribute_length.next_multiple_of(4))?;
-    let mut put = |at: usize, bytes: &[u8]| {
-        request
-            .get_mut(at..at.checked_add(bytes.len())?)?
-            .copy_from_slice(bytes);
-        Some(())
+fn counts(attributes: &[u8]) -> Result<SwitchCounts, Errno> {
+    let stats = attribute(attributes, TASKSTATS_TYPE_AGGR_TGID)
+        .and_then(|group| attribute(group, TASKSTATS_TYPE_STATS))
+        .ok_or(Errno::PROTO)?;
+    let number = |at: usize| {
+        let bytes = stats
+            .get(at..)
+            .and_then(<[u8]>::first_chunk)
+            .ok_or(Errno::PROTO)?;
+        Ok(u64::from_ne_bytes(*bytes))
     };
-    put(0, &u32::try_from(length).ok()?.to_ne_bytes())?;
-    put(4, &family.to_ne_bytes())?;
-    put(6, &NLM_F_REQUEST.to_ne_bytes())?;
-    put(8, &sequence.to_ne_bytes())?;
-    put(16, &[command, 1])?;
-    put(20, &u16::try_from(attribute_length).ok()?.to_ne_bytes())?;
-    put(22, &kind.to_ne_bytes())?;
-    put(24, value)?;
-    Some(length)
+    Ok(SwitchCounts {
+        voluntary: number(VOLUNTARY_AT)?,
+        involuntary: number(INVOLUNTARY_AT)?,
+    })
 }
 
 /// The value of the first attribute of that kind.
@@ -186,7 +218,7 @@ fn read_u32(bytes: &[u8], at: usize) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, clippy::print_stderr)]
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::print_stderr)]
     use proptest::prelude::*;
 
     use super::*;
@@ -202,7 +234,13 @@ mod tests {
             Err(errno) => panic!("{errno}"),
         };
         let own = i32::try_from(std::process::id()).unwrap();
-        let before = switches.of(own).unwrap();
+        let mut of_own = || {
+            let mut answers = Vec::new();
+            switches.of([0x3fff_ffff, own], &mut answers);
+            assert_eq!((answers.len(), answers[0]), (2, None));
+            answers[1].unwrap()
+        };
+        let before = of_own();
         let (send, receive) = std::sync::mpsc::sync_channel::<()>(0);
         let (back, again) = std::sync::mpsc::sync_channel::<()>(0);
         let other = std::thread::spawn(move || {
@@ -214,14 +252,13 @@ mod tests {
             send.send(()).unwrap();
             again.recv().unwrap();
         }
-        let after = switches.of(own).unwrap();
+        let after = of_own();
         assert!(
             after.voluntary >= before.voluntary + 200,
             "{before:?} {after:?}"
         );
         drop(send);
         other.join().unwrap();
-        assert_eq!(switches.of(0x3fff_ffff), Err(Errno::SRCH));
     }
 
     proptest! {

@@ -220,6 +220,12 @@ impl SpoolSet {
         }
     }
 
+    /// Merges one group, whatever the limit.
+    #[cfg(test)]
+    pub(super) async fn compact(&mut self) -> Result<Option<u64>, SpoolError> {
+        self.current.compact().await
+    }
+
     /// Whether the written spool is the one that is read, and has been read to its end.
     pub(super) fn is_read(&self) -> bool {
         self.draining.is_none() && self.read >= self.current.last()

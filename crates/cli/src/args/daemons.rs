@@ -90,9 +90,9 @@ pub struct AgentArguments {
     /// comma-separated; may be given several times
     #[arg(long, value_name = "RULE", value_parser = daemon_rule)]
     pub watch: Vec<DaemonRule>,
-    /// How often daemons and the host are sampled, from 100ms on [default: as the collector says, each second]
-    #[arg(long, value_name = "SPAN", value_parser = span)]
-    pub sample_period: Option<Duration>,
+    /// How often daemons and the host are sampled, from 100ms on
+    #[arg(long, value_name = "SPAN", value_parser = span, default_value = "1s")]
+    pub sample_period: Duration,
     /// Speak to a collector on another machine without TLS: only on a network that you trust
     #[arg(long)]
     pub insecure: bool,

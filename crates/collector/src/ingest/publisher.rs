@@ -131,7 +131,12 @@ impl Publisher {
     }
 
     fn check_instants(&self, batch: &Batch) -> Result<(), IngestError> {
-        let wall = SystemTime::now()
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "a sanity check of what an agent claims, against the wall clock whatever mesh time says"
+        )]
+        let wall = SystemTime::now();
+        let wall = wall
             .duration_since(UNIX_EPOCH)
             .ok()
             .and_then(|since| i64::try_from(since.as_micros()).ok())

@@ -436,7 +436,7 @@ fn what_the_agents_cannot_do_is_refused() {
     check(
         &format!("{null}matrix = {{ clients = [1, 3] }}\n"),
         &full,
-        "p.toml:3:27: phase.0.matrix.clients: clients = 3",
+        "p.toml:3:26: phase.0.matrix.clients: clients = 3",
         "",
     );
     check(null, &[old], "revision 99 of null", "same version");

@@ -1,7 +1,8 @@
 //! The start instant: far enough ahead that every agent has confirmed it before it comes.
 //!
-//! A confirmation has to be there a guard before the instant; otherwise the instant is moved for all, while nobody has
-//! started yet. Who has started nevertheless says so by refusing, and the cell is begun anew.
+//! A confirmation has to be there a guard before the instant. Where one is not, all tasks are let go: if that was done
+//! before the instant, nobody has started and they are prepared once more with a longer lead; otherwise the cell is
+//! begun anew.
 
 use super::{
     drive::{Drive, Held},
@@ -11,7 +12,7 @@ use super::{
 use crate::{
     model::{MeshMicros, StepState},
     sessions::{
-        command::{Answer, CallError, Command, RefusalKind},
+        command::{Answer, CallError, Command},
         fleet_call,
     },
     store::{StoreError, rows::StepRow},
@@ -26,18 +27,22 @@ const UNKNOWN_ROUND_TRIP: Duration = Duration::from_millis(20);
 /// One agent's share of the collector's own work, while all are armed at once.
 const PER_TASK: Duration = Duration::from_millis(1);
 const MIN_GUARD: Duration = Duration::from_millis(50);
-const TRIES: u32 = 6;
+
+/// How often a step is prepared once more because it could not be armed in time.
+pub(super) const ARM_TRIES: u32 = 6;
 
 /// How far ahead the instant is on the `attempt`th try (from 0), and how long before it all must have confirmed.
+/// `write` is what the database takes to keep the instant before it is told.
 pub(super) fn lead(
     round_trip: Duration,
     clock_error: Duration,
+    write: Duration,
     tasks: usize,
     attempt: u32,
 ) -> (Duration, Duration) {
     let tasks = u32::try_from(tasks).unwrap_or(u32::MAX);
     let guard = (round_trip * 2 + clock_error).max(MIN_GUARD);
-    let lead = guard + round_trip * 4 + PER_TASK.saturating_mul(tasks);
+    let lead = guard + round_trip * 4 + write * 2 + PER_TASK.saturating_mul(tasks);
     let lead = lead
         .max(MIN_LEAD)
         .saturating_mul(1 << attempt.min(10))
@@ -54,80 +59,58 @@ pub(super) enum Arming {
     Aborted {
         reason: String,
     },
-    Failed {
-        reason: String,
-    },
-    /// Some may have started already.
-    Apart {
+    /// Not all have confirmed in time; nobody starts before `start`.
+    Late {
+        start: MeshMicros,
         reason: String,
     },
 }
 
 impl Drive {
-    pub(super) async fn arm(&self, row: &StepRow, crew: &mut Crew) -> Result<Arming, StoreError> {
-        let mut late = String::new();
-        for attempt in 0..TRIES {
-            let (round_trip, clock_error) = self.worst_clock(crew);
-            let (lead, guard) = lead(round_trip, clock_error, crew.live().count(), attempt);
-            let start = MeshMicros(self.clock.now().0.saturating_add(micros(lead)));
-            // Before it takes effect: whoever starts after us has to know that tasks may have been armed.
-            self.enter(row.id, StepState::Armed, Some(start)).await?;
-            let remaining = crate::clock::until(&self.clock, start).saturating_sub(guard);
-            let asked = crew.live().map(|held| self.arm_one(held, start, remaining));
-            let answers = join_all(asked).await;
-            let mut all_armed = true;
-            for (held, answer) in answers {
-                match answer {
-                    Ok(Answer::Armed { .. }) => {}
-                    Ok(_) => {
-                        return Ok(Arming::Failed {
-                            reason: format!(
-                                "agent `{}` answered something else than it was asked",
-                                self.team.name(held.agent)
-                            ),
-                        });
+    /// Arms every task of the crew. `write`: how long the database took for the last transition.
+    pub(super) async fn arm(
+        &self,
+        row: &StepRow,
+        crew: &mut Crew,
+        write: Duration,
+        attempt: u32,
+    ) -> Result<Arming, StoreError> {
+        let (round_trip, clock_error) = self.worst_clock(crew);
+        let (lead, guard) = lead(round_trip, clock_error, write, crew.live().count(), attempt);
+        let start = MeshMicros(self.clock.now().0.saturating_add(micros(lead)));
+        // Before it takes effect: whoever starts after us has to know that tasks may have been armed.
+        self.enter(row.id, StepState::Armed, Some(start)).await?;
+        let remaining = crate::clock::until(&self.clock, start).saturating_sub(guard);
+        let asked = crew.live().map(|held| self.arm_one(held, start, remaining));
+        let mut late = None;
+        for (held, answer) in join_all(asked).await {
+            match answer {
+                Ok(Answer::Armed { .. }) => {}
+                Err(error @ CallError::Lost { .. }) => {
+                    let verdict = self
+                        .lose(row.id, crew, held.agent, &error.to_string())
+                        .await?;
+                    if let Verdict::Abort { reason } = verdict {
+                        return Ok(Arming::Aborted { reason });
                     }
-                    Err(error @ CallError::Lost { .. }) => {
-                        let verdict = self
-                            .lose(row.id, crew, held.agent, &error.to_string())
-                            .await?;
-                        if let Verdict::Abort { reason } = verdict {
-                            return Ok(Arming::Aborted { reason });
-                        }
-                        all_armed = false;
-                    }
-                    Err(CallError::Refused {
-                        agent,
-                        kind: RefusalKind::TooLate,
-                        message,
-                    }) => {
-                        late = format!(
-                            "agent `{agent}` was too late to start with the others: {message}"
-                        );
-                        all_armed = false;
-                    }
-                    Err(error @ CallError::Deadline { .. }) => {
-                        late = format!(
-                            "agent `{}` was too late to start with the others: {error}",
-                            self.team.name(held.agent)
-                        );
-                        all_armed = false;
-                    }
-                    Err(error) => {
-                        return Ok(Arming::Apart {
-                            reason: error.to_string(),
-                        });
-                    }
+                    late = Some(error.to_string());
                 }
-            }
-            if all_armed && self.clock.now() < start {
-                return Ok(Arming::Armed { start });
-            }
-            if late.is_empty() {
-                late = String::from("the tasks did not start together");
+                Ok(_) => {
+                    late = Some(format!(
+                        "agent `{}` did not confirm its start",
+                        self.team.name(held.agent)
+                    ))
+                }
+                Err(error) => late = Some(error.to_string()),
             }
         }
-        Ok(Arming::Apart { reason: late })
+        Ok(match late {
+            None if self.clock.now() < start => Arming::Armed { start },
+            late => Arming::Late {
+                start,
+                reason: late.unwrap_or_else(|| String::from("the confirmations came too late")),
+            },
+        })
     }
 
     async fn arm_one(
@@ -175,17 +158,19 @@ mod tests {
 
     #[test]
     fn the_lead_covers_the_slowest_confirmation() {
-        assert_eq!(lead(MS(1), MS(0), 3, 0), (MS(200), MS(50)));
-        assert_eq!(lead(MS(100), MS(20), 10, 0), (MS(630), MS(220)));
-        assert_eq!(lead(MS(1), MS(0), 3, 2), (MS(800), MS(50)));
-        assert_eq!(lead(MS(1), MS(0), 3, 9).0, MAX_LEAD);
+        let none = Duration::ZERO;
+        assert_eq!(lead(MS(1), none, none, 3, 0), (MS(200), MS(50)));
+        assert_eq!(lead(MS(1), none, MS(150), 3, 0), (MS(357), MS(50)));
+        assert_eq!(lead(MS(100), MS(20), none, 10, 0), (MS(630), MS(220)));
+        assert_eq!(lead(MS(1), none, none, 3, 2), (MS(800), MS(50)));
+        assert_eq!(lead(MS(1), none, none, 3, 9).0, MAX_LEAD);
     }
 
     #[test]
     fn there_is_always_time_left_to_confirm() {
         for round_trip in [0, 1, 50, 1000, 60_000] {
-            for attempt in 0..TRIES {
-                let (lead, guard) = lead(MS(round_trip), MS(round_trip), 100, attempt);
+            for attempt in 0..ARM_TRIES {
+                let (lead, guard) = lead(MS(round_trip), MS(round_trip), MS(0), 100, attempt);
                 assert!(guard < lead, "{round_trip} {attempt}");
             }
         }

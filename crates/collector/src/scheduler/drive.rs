@@ -122,6 +122,18 @@ impl Drive {
         self.alive.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// From now on agents may hold these tasks of a step.
+    pub fn hold(&self, step: StepId, tasks: &[Held]) {
+        *self.alive() = Alive {
+            step: Some(step),
+            tasks: tasks.to_vec(),
+        };
+    }
+
+    pub fn hold_nothing(&self) {
+        *self.alive() = Alive::default();
+    }
+
     pub fn loss_after(&self) -> Duration {
         self.plan.loss_after
     }

@@ -38,11 +38,7 @@ impl Drive {
                 peer: task.peer,
             })
             .collect();
-        {
-            let mut alive = self.alive();
-            alive.step = Some(row.id);
-            alive.tasks.clone_from(&held);
-        }
+        self.hold(row.id, &held);
         let last = index + 1 == planned.len();
         let ended = match row.state {
             StepState::Running => {

@@ -1,7 +1,7 @@
 //! One step: prepare, settle, drop caches, ready, armed, running, ends, results.
 
 use super::{
-    arm::Arming,
+    arm::{ARM_TRIES, Arming},
     board::{StepSummary, StepView},
     drive::{Drive, Fact, Held},
     ends::{Crew, TaskOutcome},
@@ -23,7 +23,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     time::Duration,
 };
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 /// A mark is worth nothing later.
 const MARK_WITHIN: Duration = Duration::from_secs(5);
@@ -54,48 +54,68 @@ impl Drive {
         last: bool,
     ) -> Result<StepEnd, StoreError> {
         let held = self.make_tasks(step, row).await?;
-        {
-            let mut alive = self.alive();
-            alive.step = Some(row.id);
-            alive.tasks.clone_from(&held);
-        }
+        self.hold(row.id, &held);
         self.show_step(step, row, &held);
         let mut crew = Crew::new(held);
-        self.enter(row.id, StepState::Prepare, None).await?;
-        if let Some(end) = self.prepare(step, row, &mut crew).await? {
-            return self.give_up(step, row, &crew, end).await;
-        }
-        if !step.settle.is_zero() {
-            self.enter(row.id, StepState::Settle, None).await?;
-            sleep(step.settle).await;
-        }
-        if step.cache == Cache::Cold {
-            self.drop_caches(row, &crew).await?;
-        }
-        self.enter(row.id, StepState::Ready, None).await?;
-        self.all_tasks(&crew, TaskState::Ready).await?;
-        let start = match self.arm(row, &mut crew).await? {
-            Arming::Armed { start } => start,
-            Arming::Failed { reason } => {
-                return self
-                    .give_up(step, row, &crew, StepEnd::Failed { reason })
-                    .await;
-            }
-            Arming::Aborted { reason } => {
-                return self
-                    .give_up(step, row, &crew, StepEnd::Aborted { reason })
-                    .await;
-            }
-            Arming::Apart { reason } => {
-                return self
-                    .give_up(step, row, &crew, StepEnd::Again { reason })
-                    .await;
-            }
+        let start = match self.ready_and_armed(step, row, &mut crew).await? {
+            Ok(start) => start,
+            Err(end) => return self.give_up(step, row, &crew, end).await,
         };
         self.enter(row.id, StepState::Running, Some(start)).await?;
         self.all_tasks(&crew, TaskState::Running).await?;
         self.mark(Some(start));
         self.finish(step, row, crew, last).await
+    }
+
+    /// Everything before the start: prepared, settled, cold, ready and armed.
+    async fn ready_and_armed(
+        &self,
+        step: &PlannedStep,
+        row: &StepRow,
+        crew: &mut Crew,
+    ) -> Result<Result<MeshMicros, StepEnd>, StoreError> {
+        let mut late = String::new();
+        for attempt in 0..ARM_TRIES {
+            self.enter(row.id, StepState::Prepare, None).await?;
+            if let Some(end) = self.prepare(step, row, crew).await? {
+                return Ok(Err(end));
+            }
+            if !step.settle.is_zero() {
+                self.enter(row.id, StepState::Settle, None).await?;
+                sleep(step.settle).await;
+            }
+            if step.cache == Cache::Cold {
+                self.drop_caches(row, crew).await?;
+            }
+            self.all_tasks(crew, TaskState::Ready).await?;
+            let writing = Instant::now();
+            self.enter(row.id, StepState::Ready, None).await?;
+            match self.arm(row, crew, writing.elapsed(), attempt).await? {
+                Arming::Armed { start } => return Ok(Ok(start)),
+                Arming::Aborted { reason } => return Ok(Err(StepEnd::Aborted { reason })),
+                Arming::Late { start, reason } => {
+                    self.event(Fact {
+                        step: Some(row.id),
+                        agent: None,
+                        severity: Severity::Warning,
+                        kind: "step-late",
+                        message: format!("{} is armed once more: {reason}", step.title()),
+                    })
+                    .await?;
+                    let held: Vec<Held> = crew.live().collect();
+                    self.let_go(&held, "the step was not armed in time").await;
+                    if self.clock.now() >= start {
+                        return Ok(Err(StepEnd::Again {
+                            reason: format!("its tasks may have started apart ({reason})"),
+                        }));
+                    }
+                    late = reason;
+                }
+            }
+        }
+        Ok(Err(StepEnd::Failed {
+            reason: format!("it could not be armed in time, {ARM_TRIES} times: {late}"),
+        }))
     }
 
     /// From running to its results.
@@ -197,8 +217,7 @@ impl Drive {
             reason,
         };
         let results = self.store.finish_step(row.id, finished).await?;
-        self.alive().tasks.clear();
-        self.alive().step = None;
+        self.hold_nothing();
         let summary = StepSummary {
             id: row.id,
             ordinal: row.ordinal,

@@ -225,7 +225,8 @@ impl Drive {
         .await;
     }
 
-    /// Stops tasks and forgets them, at both ends of a link; nothing of them is waited for. Who is away is not asked.
+    /// Stops tasks, waits until they have ended, and lets agents forget them, at both ends of a link. Who is away is not
+    /// asked: its lease ends.
     pub(super) async fn let_go(&self, held: &[Held], reason: &str) {
         let here = |agent: AgentId| {
             self.fleet
@@ -238,7 +239,14 @@ impl Drive {
             .filter(|held| here(held.agent))
             .collect();
         self.stop_tasks(&there, reason).await;
-        let outcomes: Vec<TaskOutcome> = held
+        // A task that was never armed refuses at once.
+        join_all(
+            there
+                .iter()
+                .map(|held| timeout(STOP_WITHIN, self.await_end(*held))),
+        )
+        .await;
+        let outcomes: Vec<TaskOutcome> = there
             .iter()
             .map(|held| TaskOutcome {
                 held: *held,

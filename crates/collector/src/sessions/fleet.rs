@@ -361,7 +361,7 @@ impl Fleet {
                 let (pending, reply) = self.wait_for(call);
                 let message = Outgoing::Command {
                     id: pending.id,
-                    command: call.command.clone(),
+                    command: Box::new(call.command.clone()),
                 };
                 let sent = tokio::select! {
                     sent = outgoing.send(message) => sent.is_ok(),
@@ -637,7 +637,7 @@ impl State {
                 // ends, and the next Welcome says it.
                 let message = Outgoing::Command {
                     id: number,
-                    command: Command::Sampling(sampling),
+                    command: Box::new(Command::Sampling(sampling)),
                 };
                 number = number.wrapping_sub(1);
                 if live.outgoing.try_send(message).is_err() {

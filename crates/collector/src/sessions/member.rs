@@ -26,7 +26,7 @@ pub enum Outgoing {
     },
     Command {
         id: u64,
-        command: Command,
+        command: Box<Command>,
     },
 }
 

@@ -249,7 +249,7 @@ pub(crate) fn outgoing(message: Outgoing, clock: &MeshClock) -> v1::CollectorMes
         }),
         Outgoing::Command { id, command } => Body::Command(v1::Command {
             id,
-            body: Some(command.into()),
+            body: Some((*command).into()),
         }),
     };
     v1::CollectorMessage { body: Some(body) }

@@ -10,7 +10,7 @@ use sqlx::sqlite::{
     SqliteAutoVacuum, SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions,
     SqliteSynchronous,
 };
-use sqlx::{ConnectOptions, SqliteConnection};
+use sqlx::{ConnectOptions, Connection, SqliteConnection};
 use std::fs::OpenOptions;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -48,10 +48,12 @@ pub(crate) struct Opened {
 pub(crate) async fn open(path: &Path) -> Result<Opened, StoreError> {
     check_path(path)?;
     let lock = Lock::take(path)?;
-    check_file(path)?;
+    if check_file(path)? == Found::Database {
+        check_owner(path).await?;
+    }
     let options = writer_options(path);
     let mut writer = options.connect().await.map_err(|e| told(path, e))?;
-    check_owner(path, &mut writer).await?;
+    mark(path, &mut writer).await?;
     migrate(path, &mut writer).await?;
     let mesh_uid = mesh_uid(path, &mut writer).await?;
     let reader = SqlitePoolOptions::new()
@@ -84,11 +86,19 @@ fn check_path(path: &Path) -> Result<(), StoreError> {
     }
 }
 
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Found {
+    Nothing,
+    Database,
+}
+
 /// Looks at an existing file before SQLite does: it must be writable, and empty or a database.
-fn check_file(path: &Path) -> Result<(), StoreError> {
+fn check_file(path: &Path) -> Result<Found, StoreError> {
     let mut file = match OpenOptions::new().read(true).write(true).open(path) {
         Ok(file) => file,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            return Ok(Found::Nothing);
+        }
         Err(source) => return Err(refused(path, source)),
     };
     let mut head = Vec::with_capacity(MAGIC.len());
@@ -96,12 +106,13 @@ fn check_file(path: &Path) -> Result<(), StoreError> {
         .take(MAGIC.len() as u64)
         .read_to_end(&mut head)
         .map_err(|source| refused(path, source))?;
-    if head.is_empty() || head == MAGIC {
-        return Ok(());
+    match head.as_slice() {
+        [] => Ok(Found::Nothing),
+        head if head == MAGIC => Ok(Found::Database),
+        _ => Err(StoreError::NotADatabase {
+            path: path.to_owned(),
+        }),
     }
-    Err(StoreError::NotADatabase {
-        path: path.to_owned(),
-    })
 }
 
 fn writer_options(path: &Path) -> SqliteConnectOptions {
@@ -134,51 +145,61 @@ fn reader_options(path: &Path) -> SqliteConnectOptions {
         .disable_statement_logging()
 }
 
-/// Refuses another program's database and one that a newer benchmesh wrote; marks an empty one as ours.
-async fn check_owner(path: &Path, writer: &mut SqliteConnection) -> Result<(), StoreError> {
+/// Refuses another program's database and one that a newer benchmesh wrote, without a change to either.
+async fn check_owner(path: &Path) -> Result<(), StoreError> {
     let told = |e| told(path, e);
-    let id: i64 = sqlx::query_scalar("PRAGMA application_id")
-        .fetch_one(&mut *writer)
+    let mut looking = SqliteConnectOptions::new()
+        .filename(path)
+        .read_only(true)
+        .busy_timeout(BUSY_TIMEOUT)
+        .disable_statement_logging()
+        .connect()
         .await
         .map_err(told)?;
-    let tables: i64 = sqlx::query_scalar("SELECT count(*) FROM sqlite_master")
-        .fetch_one(&mut *writer)
+    let id = number(&mut looking, "PRAGMA application_id")
         .await
         .map_err(told)?;
-    if id != APPLICATION_ID {
-        if tables > 0 || id != 0 {
-            return Err(StoreError::ForeignDatabase {
-                path: path.to_owned(),
-            });
-        }
-        sqlx::query("PRAGMA application_id = 1651340136")
-            .execute(&mut *writer)
-            .await
-            .map_err(told)?;
-        return Ok(());
-    }
-    let migrated: i64 = sqlx::query_scalar(
+    let tables = number(&mut looking, "SELECT count(*) FROM sqlite_master")
+        .await
+        .map_err(told)?;
+    let migrated = number(
+        &mut looking,
         "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = '_sqlx_migrations'",
     )
-    .fetch_one(&mut *writer)
     .await
     .map_err(told)?;
-    if migrated == 0 {
-        return Ok(());
-    }
-    let found: i64 = sqlx::query_scalar("SELECT coalesce(max(version), 0) FROM _sqlx_migrations")
-        .fetch_one(&mut *writer)
+    let found = match migrated {
+        0 => 0,
+        _ => number(
+            &mut looking,
+            "SELECT coalesce(max(version), 0) FROM _sqlx_migrations",
+        )
         .await
-        .map_err(told)?;
+        .map_err(told)?,
+    };
+    looking.close().await.map_err(told)?;
+    let path = path.to_owned();
     let known = newest_schema();
+    if id != APPLICATION_ID && (id != 0 || tables > 0) {
+        return Err(StoreError::ForeignDatabase { path });
+    }
     if found > known {
-        return Err(StoreError::NewerSchema {
-            path: path.to_owned(),
-            found,
-            known,
-        });
+        return Err(StoreError::NewerSchema { path, found, known });
     }
     Ok(())
+}
+
+async fn number(connection: &mut SqliteConnection, sql: &'static str) -> Result<i64, sqlx::Error> {
+    sqlx::query_scalar(sql).fetch_one(connection).await
+}
+
+/// So that `file` and we know whose database it is.
+async fn mark(path: &Path, writer: &mut SqliteConnection) -> Result<(), StoreError> {
+    sqlx::query("PRAGMA application_id = 1651340136")
+        .execute(writer)
+        .await
+        .map(drop)
+        .map_err(|e| told(path, e))
 }
 
 fn newest_schema() -> i64 {

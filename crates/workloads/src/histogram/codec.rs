@@ -10,6 +10,7 @@ use flate2::Compression;
 use flate2::read::ZlibDecoder;
 use flate2::write::ZlibEncoder;
 use std::io::{Read, Write};
+use std::ops::Range;
 
 const COOKIE: u32 = 0x1c84_9303 | 0x10;
 const COMPRESSED_COOKIE: u32 = 0x1c84_9304 | 0x10;
@@ -116,8 +117,10 @@ impl Histogram {
         histogram.min = blob.min_ns;
         histogram.max = blob.max_ns;
         histogram.saturated = blob.saturated;
-        histogram.sum = exact(blob.sum_ns, "sum")?;
-        histogram.sum_squares = exact(blob.sum_squares_ns2, "sum of squares")?;
+        let (count, min, max) = (blob.count as f64, blob.min_ns as f64, blob.max_ns as f64);
+        histogram.sum = exact(blob.sum_ns, count * min..count * max, "sum")?;
+        let squares = count * min * min..count * max * max;
+        histogram.sum_squares = exact(blob.sum_squares_ns2, squares, "sum of squares")?;
         Ok(histogram)
     }
 
@@ -244,22 +247,24 @@ impl Histogram {
     }
 }
 
-/// A double that stands for a sum of whole numbers.
+/// A double that stands for a sum of whole numbers, which lies between those of the least and the greatest.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
     reason = "checked to be finite and not negative; a fraction cannot be in a sum of whole numbers"
 )]
-fn exact(sum: f64, what: &'static str) -> Result<u128, DecodeError> {
-    if sum.is_finite() && sum >= 0.0 {
-        Ok(sum as u128)
-    } else {
-        Err(DecodeError::Contradiction {
-            what,
-            stated: sum.to_string(),
-            counted: "a whole number".to_owned(),
-        })
+fn exact(sum: f64, possible: Range<f64>, what: &'static str) -> Result<u128, DecodeError> {
+    /// What many roundings to a double may add up to.
+    const SLACK: f64 = 1e-9;
+    let fits = sum >= possible.start * (1.0 - SLACK) && sum <= possible.end * (1.0 + SLACK);
+    if fits && sum.is_finite() {
+        return Ok(sum as u128);
     }
+    Err(DecodeError::Contradiction {
+        what,
+        stated: sum.to_string(),
+        counted: format!("{} to {}", possible.start, possible.end),
+    })
 }
 
 /// What is left to read of a blob.

@@ -4,7 +4,7 @@ use crate::clock::MonoNanos;
 use crate::interval::Interval;
 use crate::sandbox::{Allowed, Make, RunDirectory};
 use crate::task::{End, Place, Task, TaskEnd};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::collections::HashSet;
 use std::fs;
 use std::os::unix::fs::MetadataExt;

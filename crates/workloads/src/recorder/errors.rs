@@ -42,9 +42,7 @@ impl<'a> ErrorFacts<'a> {
     fn describe(&self, op: Op) -> String {
         let cause = match self.errno {
             0 => "unknown cause".to_owned(),
-            rustix_errno if rustix_errno == rustix::io::Errno::NODATA.raw_os_error() => {
-                "the file ended before the block was full".to_owned()
-            }
+            libc::ENODATA => "the file ended before the block was full".to_owned(),
             errno => io::Error::from_raw_os_error(errno).to_string(),
         };
         match self.offset {

@@ -24,6 +24,7 @@ type Key = (u64, u32, bool, Op);
 pub(super) struct Merge {
     start: MonoNanos,
     period: Duration,
+    ramp_end: MonoNanos,
     pending: BTreeMap<Key, Interval>,
     /// Every period before this one has been emitted.
     next: u64,
@@ -31,10 +32,11 @@ pub(super) struct Merge {
 }
 
 impl Merge {
-    pub(super) fn new(start: MonoNanos, period: Duration) -> Merge {
+    pub(super) fn new(start: MonoNanos, period: Duration, ramp: Option<Duration>) -> Merge {
         let mut merge = Merge {
             start,
             period,
+            ramp_end: start.saturating_add(ramp.unwrap_or_default()),
             pending: BTreeMap::new(),
             next: 0,
             look_at: start,
@@ -78,7 +80,8 @@ impl Merge {
             }
             for in_flight in late.iter().filter_map(|taker| taker.in_flight()) {
                 if in_flight.since < end {
-                    let key = (self.next, 1, false, in_flight.op);
+                    let ramp = end <= self.ramp_end;
+                    let key = (self.next, 1, ramp, in_flight.op);
                     self.interval(key).in_flight += 1;
                 }
             }

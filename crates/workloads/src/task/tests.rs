@@ -1,9 +1,10 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 use super::*;
 use crate::recorder::{OpError, Recorder};
-use crate::workload::{Timing, Worker};
+use crate::workload::{Params, Timing, Worker};
 use serde_json::json;
 use std::sync::Barrier;
+use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 /// A load whose workers do what a function says.

@@ -140,7 +140,7 @@ async fn unusable_paths_are_told_apart() {
         matches!(error, StoreError::ForeignDatabase { .. }),
         "{error:?}"
     );
-    assert_eq!(std::fs::read(&other).unwrap(), before, "it was changed");
+    assert!(std::fs::read(&other).unwrap() == before, "it was changed");
 }
 
 #[tokio::test]

@@ -11,7 +11,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 /// Rows of one transaction: enough that an fsync costs nothing per row, few enough that it lasts tens of milliseconds.
-const GROUP_ROWS: usize = 16_384;
+pub const GROUP_ROWS: usize = 16_384;
 /// The scheduler's writes of one transaction.
 const GROUP_WRITES: usize = 256;
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
@@ -143,6 +143,12 @@ impl Writer {
             }
             self.gather(&mut group);
             self.commit(group).await;
+        }
+        let checkpoint = sqlx::query("PRAGMA wal_checkpoint(TRUNCATE)")
+            .execute(&mut self.connection)
+            .await;
+        if let Err(error) = checkpoint {
+            tracing::debug!(%error, "the WAL stays; the next to open the database takes it in");
         }
         if let Err(error) = self.connection.close().await {
             tracing::warn!(%error, "the database was not closed cleanly; what was committed is safe");

@@ -14,7 +14,11 @@ impl Bench {
     fn new(workers: usize, ramp_ns: u64) -> Bench {
         let (recorders, takers) = (0..workers).map(|_| recorder(ramp_ns)).unzip();
         Bench {
-            merge: Merge::new(MonoNanos(0), Duration::from_nanos(PERIOD_NS)),
+            merge: Merge::new(
+                MonoNanos(0),
+                Duration::from_nanos(PERIOD_NS),
+                Some(Duration::from_nanos(ramp_ns)),
+            ),
             recorders,
             takers,
         }

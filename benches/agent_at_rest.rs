@@ -1,0 +1,130 @@
+//! What an agent costs its host while nothing runs: 50 daemons sampled at 1 Hz, with pidstat on the same processes beside
+//! it. The bar: below 1 % of one core and 25 MiB resident.
+//!
+//! `cargo bench --bench agent_at_rest [-- SECONDS]`, default 60 s after 10 s of settling in. CPU is the kernel's own count
+//! of the process's threads.
+
+#![allow(clippy::unwrap_used, clippy::print_stdout)]
+
+#[path = "../tests"]
+mod shared {
+    pub mod support;
+}
+
+use shared::support::mesh::{Agent, Mesh};
+use shared::support::process::Process;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+const DAEMONS: usize = 50;
+const SETTLE: Duration = Duration::from_secs(10);
+
+fn main() {
+    let seconds = std::env::args()
+        .filter_map(|argument| argument.parse().ok())
+        .next_back()
+        .unwrap_or(60);
+    let span = Duration::from_secs(seconds);
+    let directory = tempfile::tempdir().unwrap();
+    let program = directory.path().join("ceph-osd");
+    std::os::unix::fs::symlink("/bin/bash", &program).unwrap();
+    let daemons: Vec<Process> = (0..DAEMONS)
+        .map(|id| {
+            let mut command = Command::new(&program);
+            let script = "exec 3<> <(:); while :; do read -t 0.1 -u 3; done";
+            command.args(["-c", script, "ceph-osd", "--id", &id.to_string()]);
+            Process::start("daemon", command, &directory.path().join("log"))
+        })
+        .collect();
+    let mut mesh = Mesh::start();
+    mesh.add(Agent::named("rest").label("role=storage"));
+    // Sampled from the start of a run on: one that waits for its turn behind a long one keeps the sampler on.
+    let run = mesh.begin("[[phase]]\nworkload = \"null\"\nops = 1\nsettle = \"1h\"\n");
+    let sampled = || {
+        let sql = "SELECT count(DISTINCT d.id) FROM daemons d JOIN daemon_samples s ON s.daemon_id = d.id WHERE d.name = 'ceph-osd'";
+        mesh.db().one::<i64>(sql)
+    };
+    shared::support::wait::until_true("all daemons are sampled", Duration::from_secs(60), || {
+        sampled() == i64::try_from(DAEMONS).unwrap()
+    });
+    wait(SETTLE);
+    let pids: Vec<String> = daemons
+        .iter()
+        .map(|daemon| daemon.pid().to_string())
+        .collect();
+    let agent = mesh.agent("rest").pid();
+    let before = (cpu(agent), Instant::now());
+    let mut pidstat = Command::new("pidstat")
+        .args(["-rudh", "-p", &pids.join(","), "1", &seconds.to_string()])
+        .stdout(Stdio::null())
+        .spawn();
+    let mut peak = 0;
+    shared::support::wait::try_until::<()>(span, || {
+        peak = peak.max(resident_kib(agent));
+        None
+    });
+    let share = |spent: Duration, over: Duration| spent.as_secs_f64() / over.as_secs_f64() * 100.0;
+    let own = share(cpu(agent) - before.0, before.1.elapsed());
+    println!(
+        "agent, {DAEMONS} daemons at 1 Hz for {seconds} s: {own:.3} % of a core, {:.1} MiB resident",
+        f64::from(peak) / 1024.0
+    );
+    match &mut pidstat {
+        Ok(child) => {
+            let used = children_cpu();
+            let _ = child.wait();
+            let spent = children_cpu() - used;
+            println!(
+                "pidstat -rud on the same {DAEMONS}: {:.3} % of a core",
+                share(spent, span)
+            );
+        }
+        Err(error) => println!("pidstat: {error}"),
+    }
+    println!(
+        "bar: below 1 % and 25 MiB: {}",
+        if own < 1.0 && peak < 25 * 1024 {
+            "met"
+        } else {
+            "MISSED"
+        }
+    );
+    drop(run);
+}
+
+fn wait(span: Duration) {
+    shared::support::wait::try_until::<()>(span, || None);
+}
+
+/// CPU time of all threads of a process, in nanoseconds by the scheduler.
+fn cpu(pid: u32) -> Duration {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    let spent = tasks.flatten().filter_map(|task| {
+        let text = std::fs::read_to_string(task.path().join("schedstat")).ok()?;
+        text.split_whitespace().next()?.parse::<u64>().ok()
+    });
+    Duration::from_nanos(spent.sum())
+}
+
+fn resident_kib(pid: u32) -> u32 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status
+        .lines()
+        .find(|line| line.starts_with("VmRSS:"))
+        .unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+/// CPU time of the children that have been waited for.
+fn children_cpu() -> Duration {
+    // SAFETY: getrusage fills the structure that it is given.
+    let usage = unsafe {
+        let mut usage = std::mem::zeroed();
+        libc::getrusage(libc::RUSAGE_CHILDREN, &raw mut usage);
+        usage
+    };
+    let time = |time: libc::timeval| {
+        Duration::from_micros(time.tv_sec.unsigned_abs() * 1_000_000 + time.tv_usec.unsigned_abs())
+    };
+    time(usage.ru_utime) + time(usage.ru_stime)
+}

@@ -1,0 +1,384 @@
+//! Exact figures of small steps, and sums that are conserved whatever the intervals look like.
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::cast_possible_wrap,
+    clippy::cast_sign_loss
+)]
+
+use super::window::share;
+use super::{
+    Flag, Headline, IntervalFacts, PERIOD_US, StepInterval, StepResults, StepSum, TaskFacts,
+};
+use crate::model::{MeshMicros, TaskId, TaskState};
+use benchmesh_workloads::histogram::Histogram;
+use proptest::prelude::*;
+
+const T0: i64 = 1_750_000_000_000_000;
+const S: i64 = PERIOD_US;
+
+fn task(id: i64, skew_us: i64, ended: i64) -> TaskFacts {
+    TaskFacts {
+        task: TaskId(id),
+        state: TaskState::Done,
+        workers: 1,
+        start_us: Some(T0),
+        skew_us: Some(skew_us),
+        skew_error_us: Some(20),
+        first_done_us: Some(T0 + ended),
+        ended_us: Some(T0 + ended),
+        wait_cpu_us: Some(0),
+        harness_ns_per_op: Some(0),
+        last_interval_us: None,
+    }
+}
+
+fn interval(task: i64, second: i64, ops: i64) -> IntervalFacts {
+    let mut service = Histogram::new();
+    for _ in 0..ops {
+        service.record(1_000_000);
+    }
+    IntervalFacts {
+        task: TaskId(task),
+        at_us: T0 + second * S,
+        span_us: S,
+        op: "write".to_owned(),
+        ramp: false,
+        ops,
+        bytes: ops * 4096,
+        errors: 0,
+        in_flight: 0,
+        service,
+        response: None,
+    }
+}
+
+fn sum(tasks: Vec<TaskFacts>, intervals: &[IntervalFacts]) -> (Vec<StepInterval>, StepResults) {
+    let mut sum = StepSum::new(T0, tasks);
+    for interval in intervals {
+        sum.add(interval);
+    }
+    sum.finish()
+}
+
+fn steady(task: i64, seconds: std::ops::Range<i64>, ops: i64) -> Vec<IntervalFacts> {
+    seconds.map(|second| interval(task, second, ops)).collect()
+}
+
+#[test]
+fn one_task_from_its_last_worker_s_start_to_its_first_worker_s_end() {
+    let mut one = task(1, 0, 10 * S);
+    one.first_done_us = Some(T0 + 8 * S);
+    let (grid, results) = sum(vec![one], &steady(1, 0..10, 100));
+    assert_eq!(grid.len(), 10);
+    let write = &results.ops[0];
+    assert_eq!((write.ops, write.bytes, write.errors), (1000, 4_096_000, 0));
+    assert_eq!(write.headline, Headline::Window);
+    assert_eq!(write.window_us, Some(8 * S));
+    assert_eq!(write.window_ops, Some(800.0));
+    assert_eq!(write.window_ops_error, Some(0.0));
+    assert_eq!(write.ops_per_s, Some(100.0));
+    assert_eq!(write.bytes_per_s, Some(409_600.0));
+    assert_eq!(write.last_done_us, Some(10 * S));
+    assert_eq!(write.last_done_ops_per_s, Some(100.0));
+    assert_eq!(results.last_done, Some(MeshMicros(T0 + 10 * S)));
+    assert!(results.flags.is_empty(), "{:?}", results.flags);
+}
+
+#[test]
+fn a_slow_starter_and_a_fast_finisher_narrow_the_window() {
+    // All-active from 0.5 s to 6.25 s of 10 s: 5.75 s.
+    let tasks = vec![task(1, 500_000, 10 * S), task(2, 0, 6 * S + 250_000)];
+    let mut intervals = steady(1, 0..10, 100);
+    intervals.extend(steady(2, 0..6, 100));
+    let mut last = interval(2, 6, 25);
+    last.span_us = 250_000;
+    intervals.push(last);
+    let (_, results) = sum(tasks, &intervals);
+    let write = &results.ops[0];
+    assert_eq!(write.window_us, Some(5_750_000));
+    // Both: half of the first second, five whole ones; then a quarter of task 1's and all of task 2's last part.
+    assert_eq!(write.window_ops, Some(50.0 + 50.0 + 1000.0 + 25.0 + 25.0));
+    assert_eq!(write.ops_per_s, Some(1150.0 / 5.75));
+    assert_eq!(write.last_done_ops_per_s, Some((1000.0 + 625.0) / 10.0));
+    let error = write.window_ops_error.unwrap();
+    assert!(error > 0.0 && error <= 50.0 + 50.0 + 75.0, "{error}");
+}
+
+#[test]
+fn the_error_of_an_edge_is_what_the_workers_could_have_done() {
+    // 100 operations of 1 ms by one worker; the window leaves out the first millisecond: at most 2 can be in it.
+    let one = interval(1, 0, 100);
+    let window = (T0 + 1000, T0 + 5 * S);
+    let part = share(&one, 1, None, window);
+    assert!((part.ops - 99.9).abs() < 1e-9);
+    assert!((part.ops_error - 1.9).abs() < 1e-9, "{}", part.ops_error);
+    assert!((part.bytes - 99.9 * 4096.0).abs() < 1e-3);
+    assert!((part.bytes_error - 1.9 * 4096.0).abs() < 1e-3);
+    let outside = share(&one, 1, None, (T0 + S, T0 + 5 * S));
+    assert_eq!((outside.ops, outside.ops_error), (0.0, 0.0));
+    let inside = share(&one, 1, None, (T0, T0 + S));
+    assert_eq!((inside.ops, inside.ops_error), (100.0, 0.0));
+}
+
+#[test]
+fn short_windows_do_not_lead() {
+    for (skew, ended, other_ended, headline) in [
+        // 2.9 s are fewer than three intervals.
+        (0, 2_900_000, 2_900_000, Headline::LastDone),
+        (0, 3 * S, 3 * S, Headline::Window),
+        // 4.9 s of 10 s are less than half.
+        (100_000, 5 * S, 10 * S, Headline::LastDone),
+        (0, 5 * S, 10 * S, Headline::Window),
+    ] {
+        let tasks = vec![task(1, skew, ended), task(2, 0, other_ended)];
+        let mut intervals = steady(1, 0..ended / S, 100);
+        intervals.extend(steady(2, 0..other_ended / S, 100));
+        let (_, results) = sum(tasks, &intervals);
+        let write = &results.ops[0];
+        let case = (skew, ended, other_ended);
+        assert_eq!(write.headline, headline, "{case:?}");
+        let short = headline == Headline::LastDone;
+        assert_eq!(
+            results.flags.contains(&Flag::WindowShort),
+            short,
+            "{case:?}"
+        );
+        if short {
+            assert_eq!(write.ops_per_s, write.last_done_ops_per_s, "{case:?}");
+        }
+    }
+}
+
+#[test]
+fn tasks_that_never_met_are_never_summed() {
+    let mut late = task(2, 0, 20 * S);
+    late.skew_us = Some(12 * S);
+    let tasks = vec![task(1, 0, 10 * S), late];
+    let mut intervals = steady(1, 0..10, 100);
+    intervals.extend(steady(2, 12..20, 100));
+    let (_, results) = sum(tasks, &intervals);
+    let write = &results.ops[0];
+    assert_eq!(write.ops, 1800, "what was done is a fact all the same");
+    assert_eq!(write.headline, Headline::None);
+    assert_eq!(write.ops_per_s, None);
+    assert_eq!(write.last_done_ops_per_s, None);
+    assert_eq!(write.window_us, None);
+    assert_eq!(results.flags, [Flag::NoOverlap]);
+    // Each on its own has its rate.
+    assert_eq!(results.tasks[0].ops_per_s, Some(100.0));
+}
+
+#[test]
+fn the_ramp_is_on_the_grid_and_in_no_figure() {
+    let mut intervals = steady(1, 0..10, 100);
+    for ramp in &mut intervals[..2] {
+        ramp.ramp = true;
+        ramp.service.record(3_000_000_000);
+    }
+    let (grid, results) = sum(vec![task(1, 0, 10 * S)], &intervals);
+    assert_eq!(grid.iter().filter(|one| one.ramp).count(), 2);
+    let write = &results.ops[0];
+    assert_eq!(write.ops, 800);
+    assert_eq!(write.service.max_ns(), 1_000_000);
+    assert_eq!(write.window_us, Some(8 * S));
+    assert_eq!(write.ops_per_s, Some(100.0));
+    assert_eq!(write.last_done_us, Some(8 * S));
+    assert_eq!(results.measured_from, Some(MeshMicros(T0 + 2 * S)));
+}
+
+#[test]
+fn a_lost_task_ends_where_it_was_last_heard_of() {
+    let mut lost = task(2, 0, 0);
+    lost.state = TaskState::Lost;
+    lost.first_done_us = None;
+    lost.ended_us = None;
+    lost.last_interval_us = Some(T0 + 6 * S);
+    let mut intervals = steady(1, 0..10, 100);
+    intervals.extend(steady(2, 0..6, 100));
+    let (_, results) = sum(vec![task(1, 0, 10 * S), lost], &intervals);
+    let write = &results.ops[0];
+    assert_eq!(write.window_us, Some(6 * S));
+    assert_eq!(write.ops_per_s, Some(200.0));
+    assert_eq!(results.flags, [Flag::Partial]);
+}
+
+#[test]
+fn a_task_that_never_started_is_partial_and_narrows_nothing() {
+    let mut never = task(2, 0, 0);
+    never.start_us = None;
+    never.ended_us = None;
+    never.state = TaskState::Failed;
+    let (_, results) = sum(vec![task(1, 0, 4 * S), never], &steady(1, 0..4, 100));
+    assert_eq!(results.ops[0].ops_per_s, Some(100.0));
+    assert_eq!(results.flags, [Flag::Partial]);
+}
+
+#[test]
+fn the_tool_is_flagged_when_it_is_the_bottleneck() {
+    for (harness_ns, wait_us, bound) in [
+        // 1000 operations in 10 s of one worker: 20 % are 2 ms each; 10 % are 1 s.
+        (2_000_000, 0, false),
+        (2_000_001, 0, true),
+        (0, S, false),
+        (0, S + 1, true),
+    ] {
+        let mut one = task(1, 0, 10 * S);
+        one.harness_ns_per_op = Some(harness_ns);
+        one.wait_cpu_us = Some(wait_us);
+        let (_, results) = sum(vec![one], &steady(1, 0..10, 100));
+        let flagged = results.flags.contains(&Flag::ToolBound);
+        assert_eq!(flagged, bound, "{harness_ns} {wait_us}");
+    }
+}
+
+#[test]
+fn errors_and_saturation_are_flagged() {
+    let mut intervals = steady(1, 0..4, 100);
+    intervals[1].errors = 3;
+    intervals[2].service.record(2 * 3_600_000_000_000);
+    let (_, results) = sum(vec![task(1, 0, 4 * S)], &intervals);
+    assert_eq!(results.flags, [Flag::Errors, Flag::Saturated]);
+    assert_eq!(results.ops[0].errors, 3);
+}
+
+#[test]
+fn percentiles_come_from_the_merged_histogram_and_not_from_percentiles() {
+    // 990 fast operations of one task and 10 slow ones of the other: p50 fast, p999 slow, mean exact.
+    let mut fast = interval(1, 0, 0);
+    let mut slow = interval(2, 0, 0);
+    for _ in 0..990 {
+        fast.service.record(1_000);
+    }
+    for _ in 0..10 {
+        slow.service.record(1_000_000);
+    }
+    fast.ops = 990;
+    slow.ops = 10;
+    let (grid, results) = sum(vec![task(1, 0, 4 * S), task(2, 0, 4 * S)], &[fast, slow]);
+    let service = &results.ops[0].service;
+    assert_eq!(service.count(), 1000);
+    assert!(service.quantile(0.5) <= 1_008);
+    assert!(service.quantile(0.999) >= 1_000_000);
+    assert_eq!(service.mean_ns(), 10_990.0);
+    assert_eq!(grid.len(), 1);
+    assert_eq!((grid[0].tasks, grid[0].ops), (2, 1000));
+}
+
+#[test]
+fn instants_off_the_grid_by_a_little_belong_to_the_nearest_line() {
+    let mut early = interval(1, 3, 10);
+    early.at_us -= 40;
+    let mut late = interval(2, 3, 20);
+    late.at_us += 70;
+    let next = interval(1, 4, 5);
+    let (grid, _) = sum(
+        vec![task(1, 0, 5 * S), task(2, 0, 5 * S)],
+        &[early, late, next],
+    );
+    let found: Vec<(i64, i64)> = grid.iter().map(|one| (one.at_us, one.ops)).collect();
+    assert_eq!(found, [(T0 + 3 * S, 30), (T0 + 4 * S, 5)]);
+}
+
+#[test]
+fn a_wide_interval_widens_what_it_overlaps() {
+    let mut wide = interval(1, 1, 30);
+    wide.span_us = 3 * S;
+    let mut all = steady(2, 0..6, 10);
+    all.insert(1, wide);
+    let (grid, results) = sum(vec![task(1, 0, 6 * S), task(2, 0, 6 * S)], &all);
+    let found: Vec<(i64, i64, i64)> = grid
+        .iter()
+        .map(|one| ((one.at_us - T0) / S, one.span_us / S, one.ops))
+        .collect();
+    assert_eq!(found, [(0, 1, 10), (1, 3, 60), (4, 1, 10), (5, 1, 10)]);
+    assert_eq!(results.ops[0].ops, 90);
+}
+
+#[test]
+fn nothing_at_all_is_no_data() {
+    let (grid, results) = sum(vec![], &[]);
+    assert!(grid.is_empty());
+    assert_eq!(results.flags, [Flag::NoData]);
+    assert_eq!(results.all_active, None);
+}
+
+prop_compose! {
+    fn some_interval()(
+        task in 1..4_i64,
+        at in 0..30 * S,
+        on_grid in prop::bool::weighted(0.7),
+        periods in prop_oneof![8 => Just(1_i64), 1 => 2..6_i64],
+        part in prop_oneof![8 => Just(0_i64), 1 => 1..S],
+        read in any::<bool>(),
+        ramp in prop::bool::weighted(0.1),
+        ops in 0..50_i64,
+        errors in 0..3_i64,
+    ) -> IntervalFacts {
+        let mut one = interval(task, 0, ops);
+        one.at_us = T0 + if on_grid { at / S * S } else { at };
+        one.span_us = periods * S - part;
+        one.op = if read { "read" } else { "write" }.to_owned();
+        one.ramp = ramp;
+        one.errors = errors;
+        one
+    }
+}
+
+proptest! {
+    #[test]
+    fn sums_are_conserved(
+        mut intervals in prop::collection::vec(some_interval(), 0..60),
+        ends in prop::collection::vec(1..40 * S, 3),
+        cut in prop::collection::vec(0..40 * S, 0..4),
+    ) {
+        intervals.sort_by_key(|one| one.at_us);
+        let tasks = (1..).zip(&ends).map(|(id, end)| task(id, 0, *end)).collect();
+        let mut sum = StepSum::new(T0, tasks);
+        let mut grid = Vec::new();
+        let mut cuts = cut;
+        cuts.sort_unstable();
+        let mut cuts = cuts.into_iter().map(|at| sum.grid().between_lines(T0 + at)).collect::<Vec<_>>().into_iter().peekable();
+        for one in &intervals {
+            while let Some(at) = cuts.next_if(|at| *at <= one.at_us) {
+                grid.extend(sum.take_before(at));
+            }
+            sum.add(one);
+        }
+        let (last, results) = sum.finish();
+        grid.extend(last);
+        let total = |pick: fn(&IntervalFacts) -> i64, ramp: bool| -> i64 {
+            intervals.iter().filter(|one| one.ramp == ramp).map(pick).sum()
+        };
+        for ramp in [false, true] {
+            let on_grid: i64 = grid.iter().filter(|one| one.ramp == ramp).map(|one| one.ops).sum();
+            prop_assert_eq!(on_grid, total(|one| one.ops, ramp));
+            let counted: u64 = grid.iter().filter(|one| one.ramp == ramp).map(|one| one.service.count()).sum();
+            prop_assert_eq!(counted as i64, total(|one| one.ops, ramp));
+        }
+        let ops: i64 = results.ops.iter().map(|op| op.ops).sum();
+        prop_assert_eq!(ops, total(|one| one.ops, false));
+        let of_tasks: i64 = results.tasks.iter().map(|one| one.ops).sum();
+        prop_assert_eq!(of_tasks, ops);
+        let bytes: i64 = results.ops.iter().map(|op| op.bytes).sum();
+        prop_assert_eq!(bytes, total(|one| one.bytes, false));
+        let errors: i64 = results.ops.iter().map(|op| op.errors).sum();
+        prop_assert_eq!(errors, total(|one| one.errors, false));
+        for op in &results.ops {
+            if let (Some(inside), Some(error)) = (op.window_ops, op.window_ops_error) {
+                prop_assert!(inside >= 0.0 && inside <= op.ops as f64 + 1e-6);
+                prop_assert!(error >= 0.0 && error <= op.ops as f64 + 1e-6);
+            }
+        }
+        // No two intervals of one operation overlap on the grid.
+        for op in ["read", "write"] {
+            for ramp in [false, true] {
+                let mut of_one: Vec<_> = grid.iter().filter(|one| one.op == op && one.ramp == ramp).collect();
+                of_one.sort_by_key(|one| one.at_us);
+                for pair in of_one.windows(2) {
+                    prop_assert!(pair[0].at_us + pair[0].span_us <= pair[1].at_us);
+                }
+            }
+        }
+    }
+}
