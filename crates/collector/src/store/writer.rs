@@ -12,7 +12,8 @@ pub(crate) use group::Pending;
 
 use super::error::StoreError;
 use super::lock::Lock;
-use crate::ingest::apply::{Ingest, PendingBatch};
+use crate::ingest::apply::Ingest;
+use crate::ingest::pending::PendingBatch;
 use futures::future::BoxFuture;
 use sqlx::SqliteConnection;
 use sqlx::sqlite::SqliteConnectOptions;
