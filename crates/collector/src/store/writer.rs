@@ -69,10 +69,6 @@ impl WriterHandle {
         self.closing.cancel();
     }
 
-    pub(crate) fn closing(&self) -> CancellationToken {
-        self.closing.clone()
-    }
-
     /// Runs `apply` within the next transaction and returns what it returned, after the commit. It may be run more than
     /// once (when a transaction had to be rolled back), so it must do nothing but read and write rows.
     pub(crate) async fn write<D, T>(&self, data: D, apply: Apply<D, T>) -> Result<T, StoreError>
