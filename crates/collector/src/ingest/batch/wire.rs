@@ -339,8 +339,8 @@ fn daemon_samples(wire: proto::DaemonSamples) -> Result<Vec<DaemonSample>, Batch
                 "daemon_samples.write_bytes",
                 write_bytes.next().unwrap_or(-1),
             )?,
-            vol_ctx: next("daemon_samples.vol_ctx", &mut vol_ctx)?,
-            invol_ctx: next("daemon_samples.invol_ctx", &mut invol_ctx)?,
+            vol_ctx: readable("daemon_samples.vol_ctx", vol_ctx.next().unwrap_or(-1))?,
+            invol_ctx: readable("daemon_samples.invol_ctx", invol_ctx.next().unwrap_or(-1))?,
             minor_faults: next("daemon_samples.minor_faults", &mut minor_faults)?,
             major_faults: next("daemon_samples.major_faults", &mut major_faults)?,
         });
