@@ -14,11 +14,29 @@ use benchmesh_workloads::clock::MonoNanos;
 use criterion::{BenchmarkId, Criterion, Throughput};
 use sleepers::Sleepers;
 
+/// Daemons, threads of each, and how often they wake. A sample is taken when all have run since the last one, or when
+/// none has, which is the less work.
+const CASES: [(usize, usize, Option<Duration>); 7] = [
+    (0, 1, None),
+    (1, 1, Some(Duration::from_millis(2))),
+    (50, 1, None),
+    (50, 1, Some(Duration::from_millis(5))),
+    (200, 1, None),
+    (200, 1, Some(Duration::from_millis(20))),
+    (50, 100, Some(Duration::from_millis(20))),
+];
+
 fn one_sample(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("sampler/one sample");
-    for (daemons, threads) in [(0usize, 1usize), (1, 1), (50, 1), (200, 1), (50, 100)] {
-        let name = BenchmarkId::from_parameter(format!("{daemons} daemons of {threads} threads"));
-        let _sleepers = Sleepers::start(daemons, threads);
+    group
+        .sample_size(10)
+        .measurement_time(Duration::from_millis(500))
+        .warm_up_time(Duration::from_millis(300));
+    for (daemons, threads, wake) in CASES {
+        let awake = if wake.is_some() { "awake" } else { "asleep" };
+        let name =
+            BenchmarkId::from_parameter(format!("{daemons} daemons of {threads} threads, {awake}"));
+        let _sleepers = Sleepers::start(daemons, threads, wake);
         let (send, samples) = channel();
         let rule = DaemonRule {
             name: sleepers::COMM.to_owned(),
@@ -37,6 +55,7 @@ fn one_sample(criterion: &mut Criterion) {
         };
         let sampler = Sampler::start(config, move |sampled| drop(send.send(sampled))).unwrap();
         let sample = || {
+            std::thread::sleep(wake.unwrap_or_default() * 5 / 2);
             sampler.mark(MonoNanos::now());
             samples.recv().unwrap()
         };

@@ -1,6 +1,6 @@
 //! What sampling costs in a life like the real one: so many processes, once a second, scans and host and all.
 //!
-//! `cargo bench -p benchmesh-agent --bench sampler_cost -- --daemons 200 --threads 1 --seconds 10 --rounds 5`
+//! `cargo bench -p benchmesh-agent --bench sampler_cost -- --daemons 200 --threads 1 --wake-ms 300 --seconds 10 --rounds 5`
 //!
 //! Ours and the baseline take turns in the same run over the same processes. Both are the CPU time of the thread that
 //! does the work. The baseline opens, reads and closes the files anew, as most tools do, and does not even look for
@@ -34,6 +34,7 @@ struct Setup {
     seconds: u64,
     rounds: usize,
     period: Duration,
+    wake: Option<Duration>,
 }
 
 fn main() {
@@ -54,16 +55,19 @@ fn main() {
         seconds: number("--seconds", if brief { 1 } else { 10 }),
         rounds: usize::try_from(number("--rounds", if brief { 1 } else { 5 })).unwrap(),
         period: Duration::from_millis(number("--period-ms", 1000)),
+        wake: Some(number("--wake-ms", 300))
+            .filter(|ms| *ms > 0)
+            .map(Duration::from_millis),
     };
-    let sleepers = Sleepers::start(setup.daemons, setup.threads);
+    let sleepers = Sleepers::start(setup.daemons, setup.threads, setup.wake);
     let processes = std::fs::read_dir("/proc")
         .unwrap()
         .flatten()
         .filter(|entry| is_pid(entry.file_name().as_encoded_bytes()))
         .count();
     println!(
-        "{} daemons of {} threads among {processes} processes, every {:?} for {} s, {} rounds",
-        setup.daemons, setup.threads, setup.period, setup.seconds, setup.rounds
+        "{} daemons of {} threads that wake every {:?}, among {processes} processes; sampled every {:?} for {} s, {} rounds",
+        setup.daemons, setup.threads, setup.wake, setup.period, setup.seconds, setup.rounds
     );
     println!(
         "{:>8} {:>24} {:>24} {:>7}",

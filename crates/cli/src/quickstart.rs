@@ -15,7 +15,7 @@ use crate::failure::Outcome;
 use crate::follow::{self, OnInterrupt};
 use crate::interrupts::Interrupts;
 use crate::output;
-use crate::progress::{Progress, words};
+use crate::progress::{Names, Progress, words};
 use anyhow::Context;
 use benchmesh_collector::{plan, query};
 use children::Children;
@@ -110,7 +110,7 @@ async fn run(
     let started = started
         .map_err(CallError::into_error)
         .context("start the run")?;
-    let mut progress = Progress::for_stderr();
+    let mut progress = Progress::for_stderr(Names::of(&started.steps));
     progress.say(&format!(
         "a collector and {} agents on this machine, working in {}: {} steps",
         AGENTS.len(),

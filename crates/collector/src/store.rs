@@ -16,6 +16,7 @@ pub(crate) mod writer;
 
 pub use error::StoreError;
 pub use live::LiveInterval;
+pub use writer::GROUP_ROWS;
 
 use crate::ingest::Publisher;
 use crate::ingest::apply::Ingest;

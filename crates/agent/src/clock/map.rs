@@ -21,21 +21,21 @@ pub struct MeshMap {
 impl MeshMap {
     /// The instant in mesh time, rounded down.
     #[must_use]
-    pub fn to_mesh(&self, at: MonoNanos) -> MeshMicros {
+    pub fn to_mesh(self, at: MonoNanos) -> MeshMicros {
         let ns = i128::from(at.0) + i128::from(self.offset_ns);
         MeshMicros(clamp(ns.div_euclid(1000)))
     }
 
     /// The instant on the agent's clock; `None` when it lies outside of it.
     #[must_use]
-    pub fn to_mono(&self, at: MeshMicros) -> Option<MonoNanos> {
+    pub fn to_mono(self, at: MeshMicros) -> Option<MonoNanos> {
         let ns = i128::from(at.0) * 1000 - i128::from(self.offset_ns);
         u64::try_from(ns).ok().map(MonoNanos)
     }
 
     /// How far the mapping may be off at `at`: half the round trip, and the drift since, in microseconds rounded up.
     #[must_use]
-    pub fn error_us(&self, at: MonoNanos) -> i64 {
+    pub fn error_us(self, at: MonoNanos) -> i64 {
         let ns = u128::from(self.half_trip_ns) + u128::from(drift_ns(self.measured, at));
         i64::try_from(ns.div_ceil(1000)).unwrap_or(i64::MAX)
     }

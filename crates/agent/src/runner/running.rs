@@ -60,7 +60,7 @@ pub struct Running {
 
 impl Running {
     /// Runs it to its end. Blocks; returns how it ended and where its last row is.
-    pub fn to_its_end(self) -> Ended {
+    pub fn run(self) -> Ended {
         let Self {
             id,
             task,

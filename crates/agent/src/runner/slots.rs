@@ -30,7 +30,7 @@ const MOST_TASKS: usize = 1024;
 /// Commands that block on the file system at once. One more than a mesh asks for means that they hang.
 const MOST_THREADS: usize = 64;
 /// A start further ahead than this is a mistake, and would only park the workers.
-const LONGEST_LEAD: Duration = Duration::from_secs(3600);
+const LONGEST_LEAD_US: i64 = 3_600_000_000;
 
 /// One task.
 struct Slot {
@@ -325,15 +325,16 @@ impl Slots {
         };
         let map = map?;
         let too_late = |message: String| Refusal::new(RefusalKind::TooLate, message);
-        let at = map
-            .to_mono(start)
-            .ok_or_else(|| too_late(format!("the start {} was before this host was", start.0)))?;
-        if at.since(MonoNanos::now()) > LONGEST_LEAD {
+        let now = map.to_mesh(MonoNanos::now());
+        if start.0.saturating_sub(now.0) > LONGEST_LEAD_US {
             return Err(Refusal::failed(format!(
                 "the start {} is more than an hour ahead of mesh time",
                 start.0
             )));
         }
+        let at = map
+            .to_mono(start)
+            .ok_or_else(|| too_late(format!("the start {} was before this host was", start.0)))?;
         let lead = task.arm(at).map_err(|error| too_late(error.to_string()))?;
         let lead_us = i64::try_from(lead.as_micros()).unwrap_or(i64::MAX);
         let (stopper, strings) = (task.stopper(), Strings::default());
@@ -349,25 +350,25 @@ impl Slots {
             return Err(Refusal::failed(format!("task {id} is not prepared")));
         };
         let entries = self.around.entries.clone();
-        self.run(Running {
+        let running = Running {
             id,
             task: *task,
             start,
             map,
             entries,
             strings,
-        })
-        .map_err(|refusal| {
+        };
+        if let Err(refusal) = self.run(running) {
             self.tasks.remove(&id);
-            refusal
-        })?;
+            return Err(refusal);
+        }
         Ok(Answer::Armed { lead_us })
     }
 
     fn run(&self, running: Running) -> Result<(), Refusal> {
         let (id, orders) = (running.id, self.orders.clone());
         let run = move || {
-            let ended = catch_unwind(AssertUnwindSafe(|| running.to_its_end()));
+            let ended = catch_unwind(AssertUnwindSafe(|| running.run()));
             let ended = ended.unwrap_or_else(|_| Ended {
                 state: EndState::Failed,
                 error: "the task's own thread panicked; the agent's log says where".to_owned(),

@@ -293,7 +293,10 @@ async fn play(steps: Vec<Step>) {
     assert_eq!(collector.sums, agent.sums);
     assert_eq!(agent.set.ids().len(), 1, "drained spools are gone");
     agent.set.close().await.unwrap();
-    assert!(agent.state.spools().unwrap().is_empty(), "and so is the last");
+    assert!(
+        agent.state.spools().unwrap().is_empty(),
+        "and so is the last"
+    );
 }
 
 proptest! {

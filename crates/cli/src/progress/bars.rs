@@ -1,5 +1,6 @@
 //! Progress on a terminal: a line for the step and one for the run, drawn anew; results scroll by above them.
 
+use super::names::Names;
 use super::words;
 use crate::client::Update;
 use crate::terminal::clean;
@@ -11,13 +12,14 @@ const SHARES: u64 = 1000;
 #[derive(Debug)]
 pub struct Bars {
     all: MultiProgress,
+    names: Names,
     step: ProgressBar,
     rate: ProgressBar,
     run: ProgressBar,
 }
 
 impl Bars {
-    pub fn new() -> Self {
+    pub fn new(names: Names) -> Self {
         let all = MultiProgress::with_draw_target(ProgressDrawTarget::stderr());
         let line = |style: ProgressStyle| all.add(ProgressBar::new(SHARES).with_style(style));
         let text = || {
@@ -32,6 +34,7 @@ impl Bars {
         let run = line(bar);
         Self {
             all,
+            names,
             step,
             rate,
             run,
@@ -43,7 +46,7 @@ impl Bars {
             self.say(&clean(message));
         }
         for step in &update.finished {
-            for line in words::step_done(step, update.steps_total) {
+            for line in words::step_done(step, update.steps_total, &self.names) {
                 self.say(&line);
             }
         }
@@ -53,7 +56,7 @@ impl Bars {
                     "[{:>2}/{}] {}",
                     step.ordinal,
                     update.steps_total,
-                    words::step_now(step)
+                    words::step_now(step, &self.names)
                 ),
                 format!("  {}; {}", words::step_rate(step), words::step_time(step)),
             ),

@@ -279,8 +279,8 @@ fn daemons_costs_links_and_events_have_their_sheets() {
         [
             vec![
                 "Daemons during the steps",
-                "host | daemon | instance | pid | CPU s | CPU % | CPU % max | RSS MiB first | max | last | read MiB | \
-                 written MiB",
+                "host | daemon | instance | pid | CPU s | CPU % | CPU % max | RSS first MiB | max MiB | last MiB | read \
+                 MiB | written MiB",
                 "lab | ceph-osd | osd.3 | 17 | 12.3 | 41.2 | 180 | 100 | 141 | 141 | - | 2,048",
                 "# CPU %: 100 is one CPU; mean over the steps, and of the step in which it was highest.",
             ],

@@ -7,6 +7,7 @@
 
 mod group;
 
+pub use group::GROUP_ROWS;
 pub(crate) use group::Pending;
 
 use super::error::StoreError;

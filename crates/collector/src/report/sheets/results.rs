@@ -197,8 +197,9 @@ fn flags(step: &StepReport, common: &BTreeSet<&str>) -> String {
     flags.join(" ")
 }
 
+/// A ping's few bytes are no throughput.
 fn mib_per_s(op: &OpReport) -> String {
-    match op.bytes_per_s {
+    match op.bytes_per_s.filter(|_| op.op != "ping") {
         Some(bytes) if op.bytes > 0 => figures::rate(bytes / 1_048_576.0),
         _ => NONE.to_owned(),
     }

@@ -11,7 +11,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 /// Rows of one transaction: enough that an fsync costs nothing per row, few enough that it lasts tens of milliseconds.
-const GROUP_ROWS: usize = 16_384;
+pub const GROUP_ROWS: usize = 16_384;
 /// The scheduler's writes of one transaction.
 const GROUP_WRITES: usize = 256;
 const FIRST_PAUSE: Duration = Duration::from_millis(100);

@@ -1,0 +1,406 @@
+//! Every command, twice where that matters, and what is not one.
+
+use crate::agent::{Agent, Home};
+use crate::collector::Collector;
+use benchmesh_proto::v1;
+use benchmesh_proto::v1::command::Body;
+
+pub fn null_task(task_id: i64, params: &str) -> v1::Prepare {
+    v1::Prepare {
+        task_id,
+        run_uid: "run-1".to_owned(),
+        workload: "null".to_owned(),
+        mode: "run".to_owned(),
+        params_json: params.to_owned(),
+        tasks: 1,
+        ..v1::Prepare::default()
+    }
+}
+
+/// Arms it for a moment from now; the start.
+pub fn arm(collector: &Collector, task_id: i64) -> i64 {
+    let start_us = collector.now_us() + 200_000;
+    let reply = collector.done(Body::Arm(v1::Arm { task_id, start_us }));
+    let Some(v1::reply::Body::Arm(armed)) = reply.body else {
+        panic!("{reply:?}")
+    };
+    // Two clocks that have only just met may differ by some milliseconds.
+    assert!((1..=300_000).contains(&armed.lead_us), "{armed:?}");
+    start_us
+}
+
+pub fn end(collector: &Collector, task_id: i64) -> v1::EndReply {
+    let reply = collector.done(Body::AwaitEnd(v1::AwaitEnd { task_id }));
+    let Some(v1::reply::Body::End(end)) = reply.body else {
+        panic!("{reply:?}")
+    };
+    end
+}
+
+/// Waits until the clock is known; a mesh does that before it arms.
+fn ready(collector: &Collector) {
+    collector.attached(1);
+    collector.wait("clock exchanges", |state| (state.probes >= 2).then_some(()));
+}
+
+#[test]
+fn a_task_from_prepare_to_forget_each_command_twice() {
+    let (home, collector) = (Home::new(), Collector::start());
+    let agent = Agent::start(home.config(&collector));
+    ready(&collector);
+    let prepare = null_task(7, r#"{"ops": 200000, "numjobs": 2}"#);
+    collector.done(Body::Prepare(prepare.clone()));
+    collector.done(Body::Prepare(prepare.clone()));
+    let (kind, text) = collector.refused(Body::Prepare(null_task(7, r#"{"ops": 5}"#)));
+    assert!(
+        kind == "failed" && text.contains("other parameters"),
+        "{kind} {text}"
+    );
+    let (_, text) = collector.refused(Body::AwaitEnd(v1::AwaitEnd { task_id: 7 }));
+    assert!(text.contains("not been armed"), "{text}");
+
+    let start_us = arm(&collector, 7);
+    collector.done(Body::Arm(v1::Arm {
+        task_id: 7,
+        start_us,
+    }));
+    let (_, text) = collector.refused(Body::Arm(v1::Arm {
+        task_id: 7,
+        start_us: start_us + 1,
+    }));
+    assert!(text.contains("already"), "{text}");
+    collector.done(Body::Prepare(prepare));
+
+    let first = end(&collector, 7);
+    assert_eq!((first.state.as_str(), first.error.as_str()), ("done", ""));
+    assert_eq!(end(&collector, 7), first);
+    let row = collector.wait("the task's last row", |state| {
+        let batch = state
+            .batches
+            .iter()
+            .find(|batch| batch.spool_id == first.spool_id && batch.sequence == first.sequence)?;
+        batch.task_ends.first().cloned()
+    });
+    assert_eq!(
+        (row.task_id, row.state.as_str(), row.workers),
+        (7, "done", 2)
+    );
+    assert_eq!(row.start_us, start_us);
+    assert!(row.skew_us >= 0 && row.skew_us < 100_000, "{row:?}");
+    assert!(
+        row.first_done_us >= start_us && row.ended_us >= row.first_done_us,
+        "{row:?}"
+    );
+    assert_eq!(collector.ops(7), 400_000);
+
+    collector.done(Body::ForgetTask(v1::ForgetTask { task_id: 7 }));
+    collector.done(Body::ForgetTask(v1::ForgetTask { task_id: 7 }));
+    let (kind, _) = collector.refused(Body::AwaitEnd(v1::AwaitEnd { task_id: 7 }));
+    assert_eq!(kind, "unknown-task");
+    agent.stop();
+    collector.assert_no_violation();
+}
+
+#[test]
+fn starts_that_cannot_be_are_refused_and_the_task_stays() {
+    let (home, collector) = (Home::new(), Collector::start());
+    let agent = Agent::start(home.config(&collector));
+    ready(&collector);
+    collector.done(Body::Prepare(null_task(1, r#"{"ops": 10}"#)));
+    let arm_at = |start_us| {
+        collector
+            .refused(Body::Arm(v1::Arm {
+                task_id: 1,
+                start_us,
+            }))
+            .0
+    };
+    assert_eq!(arm_at(collector.now_us() - 1000), "too-late");
+    assert_eq!(arm_at(1), "too-late");
+    assert_eq!(arm_at(i64::MAX), "failed");
+    assert_eq!(arm_at(-5), "failed");
+    let ahead = collector.now_us() + 7_200_000_000;
+    assert_eq!(arm_at(ahead), "failed");
+    arm(&collector, 1);
+    assert_eq!(end(&collector, 1).state, "done");
+    agent.stop();
+}
+
+#[test]
+fn stopping_ends_a_task_wherever_it_is() {
+    let (home, collector) = (Home::new(), Collector::start());
+    let agent = Agent::start(home.config(&collector));
+    ready(&collector);
+    let stop = |task_id| v1::StopTask {
+        task_id,
+        reason: "a test wants it".to_owned(),
+    };
+    assert_eq!(collector.refused(Body::StopTask(stop(9))).0, "unknown-task");
+
+    collector.done(Body::Prepare(null_task(1, r#"{"runtime": "1h"}"#)));
+    collector.done(Body::StopTask(stop(1)));
+    let never_began = end(&collector, 1);
+    assert_eq!(
+        (never_began.state.as_str(), never_began.sequence),
+        ("stopped", 0)
+    );
+
+    collector.done(Body::Prepare(null_task(2, r#"{"runtime": "1h"}"#)));
+    arm(&collector, 2);
+    let (_, text) = collector.refused(Body::ForgetTask(v1::ForgetTask { task_id: 2 }));
+    assert!(text.contains("still runs"), "{text}");
+    collector.wait("operations", |state| {
+        state
+            .batches
+            .iter()
+            .any(|batch| !batch.op_intervals.is_empty())
+            .then_some(())
+    });
+    collector.done(Body::StopTask(stop(2)));
+    let ended = end(&collector, 2);
+    assert_eq!(
+        (ended.state.as_str(), ended.error.as_str()),
+        ("stopped", "a test wants it")
+    );
+    assert!(ended.sequence > 0);
+    agent.stop();
+    collector.assert_no_violation();
+}
+
+#[test]
+fn a_load_on_files_stays_in_its_runs_directory() {
+    let (home, collector) = (Home::new(), Collector::start());
+    let agent = Agent::start(home.config(&collector));
+    ready(&collector);
+    let path = home.target().to_str().unwrap().to_owned();
+    let open = |make, path: &str| v1::OpenRunDirectory {
+        run_uid: "run-1".to_owned(),
+        path: path.to_owned(),
+        make,
+    };
+    let facts = |reply: v1::Reply| match reply.body {
+        Some(v1::reply::Body::RunDirectory(facts)) => facts,
+        other => panic!("{other:?}"),
+    };
+    assert!(!facts(collector.done(Body::OpenRunDirectory(open(false, &path)))).found);
+    let made = facts(collector.done(Body::OpenRunDirectory(open(true, &path))));
+    assert!(
+        made.found && made.made && made.free_bytes > 0 && !made.nonce.is_empty(),
+        "{made:?}"
+    );
+    let again = facts(collector.done(Body::OpenRunDirectory(open(true, &path))));
+    assert_eq!((again.made, again.nonce), (false, made.nonce));
+    assert_eq!(
+        collector
+            .refused(Body::OpenRunDirectory(open(true, "/etc")))
+            .0,
+        "not-allowed"
+    );
+
+    let prepare = v1::Prepare {
+        workload: "io".to_owned(),
+        mode: "write".to_owned(),
+        path: path.clone(),
+        cell: "cell-1".to_owned(),
+        ..null_task(3, r#"{"size": "1m", "bs": "64k"}"#)
+    };
+    collector.done(Body::Prepare(prepare.clone()));
+    arm(&collector, 3);
+    assert_eq!(end(&collector, 3).state, "done");
+    collector.wait("its operations", |state| {
+        let rows = state.batches.iter().flat_map(|batch| &batch.op_intervals);
+        let bytes: u64 = rows
+            .filter(|row| row.task_id == 3 && row.op == "write")
+            .map(|row| row.bytes)
+            .sum();
+        (bytes == 1 << 20).then_some(())
+    });
+    let elsewhere = v1::Prepare {
+        task_id: 4,
+        path: "/tmp".to_owned(),
+        ..prepare
+    };
+    assert_eq!(collector.refused(Body::Prepare(elsewhere)).0, "not-allowed");
+
+    let cell = v1::RemoveCell {
+        run_uid: "run-1".to_owned(),
+        path: path.clone(),
+        cell: "cell-1".to_owned(),
+        task_index: 0,
+    };
+    collector.done(Body::RemoveCell(cell.clone()));
+    collector.done(Body::RemoveCell(cell));
+    let remove = v1::RemoveRunDirectory {
+        run_uid: "run-1".to_owned(),
+        path,
+    };
+    collector.done(Body::RemoveRunDirectory(remove.clone()));
+    collector.done(Body::RemoveRunDirectory(remove));
+    assert_eq!(std::fs::read_dir(home.target()).unwrap().count(), 0);
+    agent.stop();
+}
+
+#[test]
+fn what_is_no_command_is_answered_and_the_session_goes_on() {
+    let (home, collector) = (Home::new(), Collector::start());
+    let agent = Agent::start(home.config(&collector));
+    ready(&collector);
+    let garbage = [
+        None,
+        Some(Body::Prepare(v1::Prepare::default())),
+        Some(Body::Prepare(v1::Prepare {
+            task_id: -1,
+            ..null_task(1, "{}")
+        })),
+        Some(Body::Prepare(v1::Prepare {
+            tasks: 0,
+            ..null_task(1, "{}")
+        })),
+        Some(Body::Prepare(v1::Prepare {
+            task_index: 9,
+            ..null_task(1, "{}")
+        })),
+        Some(Body::Prepare(v1::Prepare {
+            lease_us: i64::MIN,
+            ..null_task(1, "{}")
+        })),
+        Some(Body::Prepare(v1::Prepare {
+            cache: "lukewarm".to_owned(),
+            ..null_task(1, "{}")
+        })),
+        Some(Body::Prepare(v1::Prepare {
+            workload: "none".to_owned(),
+            ..null_task(1, "{}")
+        })),
+        Some(Body::Prepare(v1::Prepare {
+            mode: "none".to_owned(),
+            ..null_task(1, "{}")
+        })),
+        Some(Body::Prepare(v1::Prepare {
+            peer_address: "?".to_owned(),
+            ..null_task(1, "{}")
+        })),
+        Some(Body::Prepare(null_task(1, "not json"))),
+        Some(Body::Prepare(null_task(1, "[1]"))),
+        Some(Body::Prepare(null_task(1, r#"{"numjobs": 999999999}"#))),
+        Some(Body::Prepare(v1::Prepare {
+            path: "../..".to_owned(),
+            cell: "c".to_owned(),
+            ..null_task(1, "{}")
+        })),
+        Some(Body::Prepare(v1::Prepare {
+            path: "\0".to_owned(),
+            cell: "c".to_owned(),
+            ..null_task(1, "{}")
+        })),
+        Some(Body::OpenRunDirectory(v1::OpenRunDirectory::default())),
+        Some(Body::OpenRunDirectory(v1::OpenRunDirectory {
+            run_uid: "../../etc".to_owned(),
+            path: home.target().to_str().unwrap().to_owned(),
+            make: true,
+        })),
+        Some(Body::RemoveCell(v1::RemoveCell::default())),
+        Some(Body::Listen(v1::Listen {
+            task_id: 1,
+            workload: "null".to_owned(),
+            mode: "run".to_owned(),
+            token: "t".to_owned(),
+            ..v1::Listen::default()
+        })),
+        Some(Body::Listen(v1::Listen {
+            task_id: 1,
+            from_address: "nobody".to_owned(),
+            ..v1::Listen::default()
+        })),
+        Some(Body::Arm(v1::Arm {
+            task_id: 404,
+            start_us: 1,
+        })),
+        Some(Body::AwaitEnd(v1::AwaitEnd { task_id: 0 })),
+        Some(Body::Sampling(v1::Sampling {
+            period_us: -1,
+            ..v1::Sampling::default()
+        })),
+        Some(Body::Survey(v1::Survey {
+            paths: vec![String::new()],
+            sources: Vec::new(),
+        })),
+    ];
+    for body in garbage {
+        let told = format!("{body:?}");
+        let reply = collector.reply(collector.ask(body));
+        assert!(
+            !reply.error.is_empty() && !reply.error_kind.is_empty(),
+            "{told}: {reply:?}"
+        );
+    }
+    collector.say(v1::CollectorMessage { body: None });
+    collector.say(v1::CollectorMessage {
+        body: Some(v1::collector_message::Body::ClockReply(v1::ClockReply {
+            agent_sent_ns: -7,
+            mesh_received_ns: i64::MAX,
+            mesh_sent_ns: i64::MIN,
+        })),
+    });
+    collector.say(v1::CollectorMessage {
+        body: Some(v1::collector_message::Body::Welcome(v1::Welcome::default())),
+    });
+    let survey = v1::Survey {
+        paths: vec![home.target().to_str().unwrap().to_owned()],
+        sources: Vec::new(),
+    };
+    let reply = collector.done(Body::Survey(survey));
+    let Some(v1::reply::Body::Survey(survey)) = reply.body else {
+        panic!("{reply:?}")
+    };
+    assert!(
+        survey.paths[0].allowed && survey.paths[0].problem.is_empty(),
+        "{survey:?}"
+    );
+    assert_eq!(
+        collector.with(|state| state.hellos.len()),
+        1,
+        "one session all along"
+    );
+    assert_eq!(std::fs::read_dir(home.target()).unwrap().count(), 0);
+    agent.stop();
+    collector.assert_no_violation();
+}
+
+#[test]
+fn without_contact_the_load_stops_after_its_lease() {
+    let (home, mut collector) = (Home::new(), Collector::start());
+    let agent = Agent::start(home.config(&collector));
+    ready(&collector);
+    let short = v1::Prepare {
+        lease_us: 400_000,
+        ..null_task(1, r#"{"runtime": "1h"}"#)
+    };
+    let long = v1::Prepare {
+        lease_us: 600_000_000,
+        ..null_task(2, r#"{"runtime": "1h"}"#)
+    };
+    collector.done(Body::Prepare(short));
+    collector.done(Body::Prepare(long));
+    arm(&collector, 1);
+    arm(&collector, 2);
+    collector.kill();
+    std::thread::park_timeout(std::time::Duration::from_millis(800));
+    collector.restart();
+    let hello = collector.attached(2);
+    assert_eq!(hello.held_tasks, [1, 2]);
+    let ended = end(&collector, 1);
+    assert_eq!(ended.state, "stopped");
+    assert!(ended.error.contains("lease"), "{ended:?}");
+    collector.done(Body::StopTask(v1::StopTask {
+        task_id: 2,
+        reason: "enough".to_owned(),
+    }));
+    assert_eq!(
+        end(&collector, 2).error,
+        "enough",
+        "a longer lease has carried it over"
+    );
+    agent.stop();
+    collector.assert_no_violation();
+}

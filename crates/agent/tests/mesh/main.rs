@@ -1,0 +1,10 @@
+//! A real agent against a collector in memory that speaks real gRPC: attach, commands, telemetry, and everything that
+//! can break between them.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+
+mod agent;
+mod attach;
+mod collector;
+mod commands;
+mod telemetry;
