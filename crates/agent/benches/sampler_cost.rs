@@ -161,20 +161,24 @@ fn ours(setup: &Setup, sampler: &Sampler, samples: &Receiver<Sampled>) -> (Cpu, 
         period: Some(setup.period),
         ..AT_REST
     });
-    let first = samples.iter().find(|sampled| sampled.at >= asked).unwrap();
-    assert!(
-        first.daemons.len() >= setup.daemons,
-        "{} of {} were found",
-        first.daemons.len(),
-        setup.daemons
-    );
-    let span = Duration::from_secs(setup.seconds);
-    let last = samples
-        .iter()
-        .find(|sampled| sampled.at.since(first.at) >= span)
-        .unwrap();
-    assert!(last.daemons.len() >= setup.daemons);
+    // What comes between two beats is the end of somebody's daemon.
+    let next = |at: MonoNanos| {
+        samples
+            .iter()
+            .find(|sampled| sampled.host.is_some() && sampled.at >= at)
+            .unwrap()
+    };
+    let first = next(asked);
+    let last = next(first.at.saturating_add(Duration::from_secs(setup.seconds)));
     sampler.set(AT_REST);
+    for sampled in [&first, &last] {
+        assert!(
+            sampled.daemons.len() >= setup.daemons,
+            "{} of {} were found",
+            sampled.daemons.len(),
+            setup.daemons
+        );
+    }
     let cpu_ns = last.cost.cpu_ns - first.cost.cpu_ns;
     let busy = host_busy_percent(&first.host.unwrap(), &last.host.unwrap());
     (
