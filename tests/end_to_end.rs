@@ -51,7 +51,7 @@ impl Place {
             [[phase]]
             name = "small"
             workload = "files"
-            files = 200
+            files = 3000
             numjobs = 2
             modes = ["create", "list", "stat", "read", "rename", "delete"]
             [[phase]]
@@ -174,7 +174,7 @@ fn check_commands(mesh: &Mesh, run: i64) {
         (vec!["agents"], "role=client"),
         (vec!["watch", &id], ""),
         (
-            vec!["query", "SELECT name FROM v_runs", "--format", "csv"],
+            vec!["query", "SELECT run FROM v_runs", "--format", "csv"],
             "everything",
         ),
     ] {

@@ -6,20 +6,38 @@
 #[path = "sampler_support/sleepers.rs"]
 mod sleepers;
 
-use std::sync::mpsc::channel;
+use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
 use benchmesh_agent::sampler::{DaemonRule, Sampler, SamplerConfig, Sampling};
-use benchmesh_workloads::clock::MonoNanos;
+use benchmesh_workloads::clock::{MonoNanos, sleep_until};
 use criterion::{BenchmarkId, Criterion, Throughput};
 use sleepers::Sleepers;
 
+/// Daemons, threads of each, and how often they wake. A sample is taken when all have run since the last one, or when
+/// none has, which is the less work.
+const CASES: [(usize, usize, Option<Duration>); 7] = [
+    (0, 1, None),
+    (1, 1, Some(Duration::from_millis(2))),
+    (50, 1, None),
+    (50, 1, Some(Duration::from_millis(5))),
+    (200, 1, None),
+    (200, 1, Some(Duration::from_millis(20))),
+    (50, 100, Some(Duration::from_millis(20))),
+];
+
 fn one_sample(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("sampler/one sample");
-    for (daemons, threads) in [(0usize, 1usize), (1, 1), (50, 1), (200, 1), (50, 100)] {
-        let name = BenchmarkId::from_parameter(format!("{daemons} daemons of {threads} threads"));
-        let _sleepers = Sleepers::start(daemons, threads);
-        let (send, samples) = channel();
+    group
+        .sample_size(10)
+        .measurement_time(Duration::from_millis(500))
+        .warm_up_time(Duration::from_millis(300));
+    for (daemons, threads, wake) in CASES {
+        let awake = if wake.is_some() { "awake" } else { "asleep" };
+        let name =
+            BenchmarkId::from_parameter(format!("{daemons} daemons of {threads} threads, {awake}"));
+        let _sleepers = Sleepers::start(daemons, threads, wake);
+        let (send, samples) = sync_channel(16);
         let rule = DaemonRule {
             name: sleepers::COMM.to_owned(),
             comm: Some(sleepers::COMM.to_owned()),
@@ -35,8 +53,9 @@ fn one_sample(criterion: &mut Criterion) {
             },
             ..SamplerConfig::default()
         };
-        let sampler = Sampler::start(config, move |sampled| drop(send.send(sampled))).unwrap();
+        let sampler = Sampler::start(config, move |sampled| drop(send.try_send(sampled))).unwrap();
         let sample = || {
+            sleep_until(MonoNanos::now().saturating_add(wake.unwrap_or_default() * 5 / 2));
             sampler.mark(MonoNanos::now());
             samples.recv().unwrap()
         };
@@ -55,7 +74,9 @@ fn one_sample(criterion: &mut Criterion) {
 }
 
 fn main() {
-    sleepers::sleep_if_told();
+    if sleepers::has_slept() {
+        return;
+    }
     let mut criterion = Criterion::default().configure_from_args();
     one_sample(&mut criterion);
     criterion.final_summary();

@@ -1,6 +1,6 @@
 //! What sampling costs in a life like the real one: so many processes, once a second, scans and host and all.
 //!
-//! `cargo bench -p benchmesh-agent --bench sampler_cost -- --daemons 200 --threads 1 --seconds 10 --rounds 5`
+//! `cargo bench -p benchmesh-agent --bench sampler_cost -- --daemons 200 --threads 1 --wake-ms 300 --seconds 10 --rounds 5`
 //!
 //! Ours and the baseline take turns in the same run over the same processes. Both are the CPU time of the thread that
 //! does the work. The baseline opens, reads and closes the files anew, as most tools do, and does not even look for
@@ -21,7 +21,7 @@
 mod sleepers;
 
 use std::hint::black_box;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
 use benchmesh_agent::sampler::{DaemonRule, Sampled, Sampler, SamplerConfig, Sampling};
@@ -34,10 +34,13 @@ struct Setup {
     seconds: u64,
     rounds: usize,
     period: Duration,
+    wake: Option<Duration>,
 }
 
 fn main() {
-    sleepers::sleep_if_told();
+    if sleepers::has_slept() {
+        return;
+    }
     let number = |name: &str, default: u64| {
         let mut arguments = std::env::args()
             .skip_while(|argument| argument != name)
@@ -54,23 +57,26 @@ fn main() {
         seconds: number("--seconds", if brief { 1 } else { 10 }),
         rounds: usize::try_from(number("--rounds", if brief { 1 } else { 5 })).unwrap(),
         period: Duration::from_millis(number("--period-ms", 1000)),
+        wake: Some(number("--wake-ms", 300))
+            .filter(|ms| *ms > 0)
+            .map(Duration::from_millis),
     };
-    let sleepers = Sleepers::start(setup.daemons, setup.threads);
+    let sleepers = Sleepers::start(setup.daemons, setup.threads, setup.wake);
     let processes = std::fs::read_dir("/proc")
         .unwrap()
         .flatten()
         .filter(|entry| is_pid(entry.file_name().as_encoded_bytes()))
         .count();
     println!(
-        "{} daemons of {} threads among {processes} processes, every {:?} for {} s, {} rounds",
-        setup.daemons, setup.threads, setup.period, setup.seconds, setup.rounds
+        "{} daemons of {} threads that wake every {:?}, among {processes} processes; sampled every {:?} for {} s, {} rounds",
+        setup.daemons, setup.threads, setup.wake, setup.period, setup.seconds, setup.rounds
     );
     println!(
         "{:>8} {:>24} {:>24} {:>7}",
         "round", "sampler us/daemon/s (%)", "baseline us/daemon/s (%)", "ratio"
     );
     let mut rows = Vec::new();
-    let (send, samples) = channel::<Sampled>();
+    let (send, samples) = sync_channel::<Sampled>(4096);
     let sampler = start(send);
     for round in 1..=setup.rounds {
         let ours = ours(&setup, &sampler, &samples);
@@ -117,7 +123,7 @@ const AT_REST: Sampling = Sampling {
     period: None,
 };
 
-fn start(send: Sender<Sampled>) -> Sampler {
+fn start(send: SyncSender<Sampled>) -> Sampler {
     let rule = DaemonRule {
         name: sleepers::COMM.to_owned(),
         comm: Some(sleepers::COMM.to_owned()),
@@ -128,7 +134,7 @@ fn start(send: Sender<Sampled>) -> Sampler {
         sampling: AT_REST,
         ..SamplerConfig::default()
     };
-    Sampler::start(config, move |sampled| drop(send.send(sampled))).unwrap()
+    Sampler::start(config, move |sampled| drop(send.try_send(sampled))).unwrap()
 }
 
 /// Between two samples, so that the start with its first scan, which happens once, is not in it; the scan every 5 s is.

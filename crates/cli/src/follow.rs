@@ -226,7 +226,14 @@ mod tests {
         whole.messages = ["one", "two", "three"].map(str::to_owned).into();
         told.keep_news(&mut whole);
         assert_eq!(whole.messages, ["three"]);
-        assert_eq!(whole.finished.iter().map(|step| step.ordinal).collect::<Vec<_>>(), [3]);
+        assert_eq!(
+            whole
+                .finished
+                .iter()
+                .map(|step| step.ordinal)
+                .collect::<Vec<_>>(),
+            [3]
+        );
     }
 
     #[test]

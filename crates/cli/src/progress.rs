@@ -4,11 +4,13 @@
 
 mod bars;
 mod lines;
+mod names;
 pub mod words;
 
 use crate::client::Update;
 use bars::Bars;
 use lines::Lines;
+pub use names::Names;
 use std::io::IsTerminal;
 use std::time::Instant;
 
@@ -23,11 +25,11 @@ pub enum Progress {
 
 impl Progress {
     /// What standard error is made for.
-    pub fn for_stderr() -> Self {
+    pub fn for_stderr(names: Names) -> Self {
         if std::io::stderr().is_terminal() {
-            Self::Bars(Bars::new())
+            Self::Bars(Bars::new(names))
         } else {
-            Self::Lines(Lines::new())
+            Self::Lines(Lines::new(names))
         }
     }
 

@@ -20,7 +20,8 @@ use crate::sandbox::{Allowed, Dir};
 use crate::task::{Cache, PrepareControl, TaskError, TaskSpec};
 use crate::units::Bytes;
 use crate::workload::{
-    Data as CellData, Footprint, Load, ModeInfo, Needs, Params as PlanParams, Timing, Worker, Workload,
+    Data as CellData, Footprint, Load, ModeInfo, Needs, Params as PlanParams, Timing, Worker,
+    Workload,
 };
 use engine::Engine;
 use prepared::Prepared;
@@ -134,7 +135,11 @@ const DEFAULT_SIZE: SizeSpec = SizeSpec::Fixed(256 << 20);
 /// Which files are copied.
 #[derive(Clone, Debug, PartialEq)]
 enum Source {
-    Generated { files: u64, sizes: SizeSpec, seed: u64 },
+    Generated {
+        files: u64,
+        sizes: SizeSpec,
+        seed: u64,
+    },
     From(PathBuf),
 }
 
@@ -176,19 +181,28 @@ impl Copy {
 
 fn source_of(params: CopyParams) -> Result<Source, ParamError> {
     if let Some(path) = params.from {
-        let beside = [("files", params.files.is_some()), ("size", params.size.is_some())];
+        let beside = [
+            ("files", params.files.is_some()),
+            ("size", params.size.is_some()),
+        ];
         if let Some((key, _)) = beside.into_iter().find(|(_, is_set)| *is_set) {
             let message = "says what files to make, but `from` says which ones there are: drop one of the two";
             return Err(ParamError::of(key, message));
         }
         if !path.is_absolute() {
-            return Err(ParamError::of("from", "must be an absolute path on the agents"));
+            return Err(ParamError::of(
+                "from",
+                "must be an absolute path on the agents",
+            ));
         }
         return Ok(Source::From(path));
     }
     let files = params.files.unwrap_or(DEFAULT_FILES);
     if files > MOST_FILES {
-        return Err(ParamError::of("files", format!("at most {MOST_FILES} files per task")));
+        return Err(ParamError::of(
+            "files",
+            format!("at most {MOST_FILES} files per task"),
+        ));
     }
     if files < u64::from(params.numjobs) {
         let message = format!(
@@ -250,7 +264,9 @@ impl Workload for Copy {
     }
 
     fn load(&self, spec: &TaskSpec) -> Result<Box<dyn Load>, TaskError> {
-        let plan = self.parse(&spec.mode, &spec.params).map_err(TaskError::Params)?;
+        let plan = self
+            .parse(&spec.mode, &spec.params)
+            .map_err(TaskError::Params)?;
         if spec.cache == Cache::Bypass {
             let why = "a copy as cp makes it does not use O_DIRECT; use cache = \"cold\", or workload `io`".into();
             return Err(TaskError::Unfit { why });

@@ -78,12 +78,14 @@ impl Op {
             Op::Rename => "One name: one rename call. No bytes.",
             Op::Delete => "One name: one unlink call. No bytes.",
             Op::Copy => {
-                "One whole file: open both, copy until the end, fsync where asked, close both. Bytes: the file's content, once."
+                "One whole file: open both, copy_file_range until the end (read and write where the kernel cannot), fsync where asked, close both. Bytes: the file's content, once."
             }
             Op::Ping => {
                 "One round trip: a small message is sent and its echo received. Bytes: the message, once."
             }
-            Op::Send => "One block handed to the socket whole. Bytes: the block.",
+            Op::Send => {
+                "One block handed to the socket whole; the last one ends when the receiving end has all. Bytes: what the peer's kernel has newly acknowledged."
+            }
             Op::Null => "Nothing: the two clock readings and the recording itself. No bytes.",
         }
     }

@@ -40,7 +40,7 @@ impl Nodes {
             format!("ip -n {b} addr add 10.99.0.2/24 dev eth0"),
             format!("ip -n {a} link set eth0 up"),
             format!("ip -n {b} link set eth0 up"),
-            format!("tc -n {a} qdisc add dev eth0 root tbf rate 100mbit burst 16k latency 50ms"),
+            format!("tc -n {a} qdisc add dev eth0 root tbf rate 100mbit burst 128k latency 100ms"),
         ];
         if commands.iter().all(|command| succeeds(command)) {
             return Some(nodes);
@@ -112,7 +112,8 @@ fn send(nodes: &Nodes, params: &Params, port: u16) -> (TaskEnd, u64) {
         let sending = scope.spawn(|| {
             nodes.enter(0);
             let mut task = Task::prepare(&spec, &PrepareControl::silent()).unwrap();
-            task.arm(MonoNanos::now().saturating_add(Duration::from_millis(20))).unwrap();
+            task.arm(MonoNanos::now().saturating_add(Duration::from_millis(20)))
+                .unwrap();
             let mut bytes = 0;
             let end = task.run_to_end(&mut |interval| bytes += interval.bytes);
             (end, bytes)
@@ -138,6 +139,9 @@ fn a_shaped_link_is_reported_as_fast_as_it_is() {
             (share - 1.0).abs() <= TOLERANCE,
             "{streams} streams of {bs}: {share:.4} of the payload's share in {seconds:.2} s"
         );
-        assert!(seconds < 6.0, "{streams} streams of {bs} took {seconds:.2} s to end");
+        assert!(
+            seconds < 6.0,
+            "{streams} streams of {bs} took {seconds:.2} s to end"
+        );
     }
 }

@@ -193,20 +193,35 @@ impl Nodes {
         Ok(())
     }
 
-    /// Opens a directory: its handle shows what it holds now, whatever happens to it while it is read.
+    /// Opens a directory: its handle shows what it holds now, until it is read from its beginning again.
     pub fn open_directory(&mut self, ino: u64) -> Result<u64, Errno> {
-        let parent = self.node(ino)?.parent;
-        let mut listing = vec![
-            (ino, FileType::Directory, OsString::from(".")),
-            (parent, FileType::Directory, OsString::from("..")),
-        ];
-        for (name, child) in self.directory(ino)? {
-            listing.push((*child, self.attr(*child)?.kind, name.clone()));
-        }
+        let listing = self.listing(ino)?;
         let handle = self.next;
         self.next += 1;
         self.listings.insert(handle, listing);
         Ok(handle)
+    }
+
+    /// A directory that is read from its beginning shows what it holds now.
+    pub fn rewind(&mut self, ino: u64, handle: u64) -> Result<(), Errno> {
+        let listing = self.listing(ino)?;
+        self.listings.insert(handle, listing);
+        Ok(())
+    }
+
+    fn listing(&self, ino: u64) -> Result<Vec<(u64, FileType, OsString)>, Errno> {
+        let mut listing = vec![
+            (ino, FileType::Directory, OsString::from(".")),
+            (
+                self.node(ino)?.parent,
+                FileType::Directory,
+                OsString::from(".."),
+            ),
+        ];
+        for (name, child) in self.directory(ino)? {
+            listing.push((*child, self.attr(*child)?.kind, name.clone()));
+        }
+        Ok(listing)
     }
 
     pub fn entries(

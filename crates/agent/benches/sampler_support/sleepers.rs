@@ -1,9 +1,14 @@
-//! Real processes that sleep, to be sampled: the bench program itself, started again with `--sleeper`.
+//! Real processes to be sampled: the bench program itself, started again with `--sleeper`. They sleep and wake for a
+//! moment as often as they are told (their first thread; the others once a second), as the timers of a daemon do.
 
 #![allow(clippy::unwrap_used, reason = "a bench may panic")]
 
 use std::io::{Read, Write};
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use benchmesh_workloads::clock::{MonoNanos, sleep_until};
+use rustix::event::{PollFd, PollFlags, Timespec};
 
 /// What the kernel calls them, so that a rule finds them.
 pub const COMM: &str = "bm-sleeper";
@@ -14,11 +19,12 @@ pub struct Sleepers {
 
 impl Sleepers {
     /// Returns when all of them have their name and their threads.
-    pub fn start(count: usize, threads: usize) -> Sleepers {
+    pub fn start(count: usize, threads: usize, wake_every: Option<Duration>) -> Sleepers {
         let own = std::env::current_exe().unwrap();
         let start = || {
             let mut command = Command::new(&own);
-            command.args(["--sleeper", &threads.to_string()]);
+            let wake_ms = wake_every.map_or(0, |every| every.as_millis());
+            command.args(["--sleeper", &threads.to_string(), &wake_ms.to_string()]);
             command
                 .stdin(Stdio::piped())
                 .stdout(Stdio::piped())
@@ -50,24 +56,39 @@ impl Drop for Sleepers {
     }
 }
 
-/// Never returns in a sleeper; does nothing in the bench itself.
-pub fn sleep_if_told() {
+/// Whether this was a sleeper, whose time is over now; false in the bench itself.
+pub fn has_slept() -> bool {
     let mut arguments = std::env::args().skip(1);
     if arguments.next().as_deref() != Some("--sleeper") {
-        return;
+        return false;
     }
     let threads: usize = arguments.next().unwrap().parse().unwrap();
     rustix::thread::set_name(&std::ffi::CString::new(COMM).unwrap()).unwrap();
+    let wake_ms: i32 = arguments.next().unwrap().parse().unwrap();
+    let asleep = wake_ms == 0;
     for _ in 1..threads {
-        std::thread::spawn(|| {
+        std::thread::spawn(move || {
             loop {
-                std::thread::park();
+                if asleep {
+                    std::thread::park()
+                } else {
+                    sleep_until(MonoNanos::now().saturating_add(Duration::from_secs(1)))
+                }
             }
         });
     }
     std::io::stdout().write_all(b".").unwrap();
     std::io::stdout().flush().unwrap();
     // Until the bench lets go of the other end.
-    let _ = std::io::stdin().read(&mut [0]);
-    std::process::exit(0);
+    let every = Timespec {
+        tv_sec: (wake_ms / 1000).into(),
+        tv_nsec: (wake_ms % 1000 * 1_000_000).into(),
+    };
+    loop {
+        let stdin = std::io::stdin();
+        let mut input = [PollFd::new(&stdin, PollFlags::IN)];
+        if rustix::event::poll(&mut input, (!asleep).then_some(&every)).unwrap() > 0 {
+            return true;
+        }
+    }
 }

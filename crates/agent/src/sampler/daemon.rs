@@ -73,10 +73,20 @@ pub(crate) struct Daemon {
     clock: Option<CpuClock>,
     cpu: CpuSplit,
     counters: Counters,
+    glance: Glance,
     latest: Option<DaemonSample>,
+    /// CPU clock of the latest sample.
+    sampled_ns: Option<u64>,
     /// Its last sample was taken; it is about to be forgotten.
     pub(crate) over: bool,
     complained: bool,
+}
+
+/// When the CPU clock was read, and what it said.
+#[derive(Debug, Clone, Copy, Default)]
+struct Glance {
+    at: MonoNanos,
+    total_ns: Option<u64>,
 }
 
 #[derive(Debug, Default)]
@@ -162,7 +172,9 @@ impl Daemon {
             clock,
             cpu: CpuSplit::default(),
             counters: Counters::default(),
+            glance: Glance::default(),
             latest: None,
+            sampled_ns: None,
             over: false,
             complained: false,
         })
@@ -180,7 +192,22 @@ impl Daemon {
         }
     }
 
-    /// `switches` were read just before, by pid.
+    /// Reads the CPU clock, before everything else of a sample.
+    pub(crate) fn glance(&mut self) {
+        let at = MonoNanos::now();
+        self.glance = Glance {
+            at,
+            total_ns: self.clock.and_then(CpuClock::read_ns),
+        };
+    }
+
+    /// Whether it has run since the last sample, as far as the last glance can tell. Whoever has not run has done
+    /// nothing that is counted.
+    pub(crate) fn has_run(&self) -> bool {
+        self.glance.total_ns.is_none() || self.glance.total_ns != self.sampled_ns
+    }
+
+    /// To be called after a glance. `switches` were read between the two, by pid.
     pub(crate) fn read(
         &mut self,
         switches: Option<SwitchCounts>,
@@ -207,9 +234,23 @@ impl Daemon {
         means: &Means,
         buffer: &mut Buffer,
     ) -> Result<Reading, Failure> {
-        let at = MonoNanos::now();
-        let total_ns = self.clock.and_then(CpuClock::read_ns);
+        let Glance { at, total_ns } = self.glance;
         let statm = read(&self.statm, "statm", buffer, parse::statm)?;
+        let pages = |count: u64| parse::signed(count.saturating_mul(means.page_bytes));
+        let (rss_bytes, vsz_bytes) = (pages(statm.resident_pages), pages(statm.size_pages));
+        // Memory is taken from a process that sleeps; nothing else of it changes. Its kept file has just answered, so
+        // it is the same process; one without any memory left has ended, or never had any.
+        if let Some(latest) = self
+            .latest
+            .filter(|_| !self.has_run() && self.statm.is_kept() && vsz_bytes > 0)
+        {
+            return Ok(Reading::Sample(DaemonSample {
+                at,
+                rss_bytes,
+                vsz_bytes,
+                ..latest
+            }));
+        }
         let io = match &self.io {
             Some(file) => match read(file, "io", buffer, parse::io) {
                 Err(Failure::Forbidden { .. }) => None,
@@ -245,15 +286,14 @@ impl Daemon {
         let counted = |counter: &mut Counter, raw: Option<u64>| {
             raw.map_or(-1, |raw| parse::signed(counter.advance(raw)))
         };
-        let pages = |count: u64| parse::signed(count.saturating_mul(means.page_bytes));
         let mut sample = DaemonSample {
             at,
             pid: self.pid,
             start_ticks: self.start_ticks,
             cpu_user_us: parse::signed(user_ns / 1000),
             cpu_system_us: parse::signed(system_ns / 1000),
-            rss_bytes: pages(statm.resident_pages),
-            vsz_bytes: pages(statm.size_pages),
+            rss_bytes,
+            vsz_bytes,
             threads: parse::signed(stat.threads),
             fds,
             read_bytes: counted(&mut counters.read_bytes, io.map(|io| io.read_bytes)),
@@ -276,6 +316,7 @@ impl Daemon {
             return Ok(Reading::Ended(Some(sample)));
         }
         self.latest = Some(sample);
+        self.sampled_ns = total_ns;
         self.note_falls();
         Ok(Reading::Sample(sample))
     }

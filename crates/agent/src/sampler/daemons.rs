@@ -122,12 +122,22 @@ impl Daemons {
         rows.samples.reserve(self.watched.len());
         let mut any_ended = false;
         for daemons in self.watched.chunks_mut(AT_ONCE) {
+            daemons.iter_mut().for_each(Daemon::glance);
             self.counts.clear();
             if let Some(switches) = &mut self.switches {
-                switches.of(daemons.iter().map(|daemon| daemon.pid), &mut self.counts);
+                let busy = daemons
+                    .iter()
+                    .filter(|daemon| daemon.has_run())
+                    .map(|daemon| daemon.pid);
+                switches.of(busy, &mut self.counts);
             }
-            for (place, daemon) in daemons.iter_mut().enumerate() {
-                let counts = self.counts.get(place).copied().flatten();
+            let mut counts = self.counts.iter();
+            for daemon in daemons {
+                let counts = if daemon.has_run() {
+                    counts.next().copied().flatten()
+                } else {
+                    None
+                };
                 match daemon.read(counts, &self.means, buffer) {
                     Reading::Sample(sample) => rows.samples.push(sample),
                     Reading::Unreadable => {}
@@ -151,6 +161,7 @@ impl Daemons {
         let Some(daemon) = self.watched.get_mut(place) else {
             return;
         };
+        daemon.glance();
         match daemon.read(None, &self.means, buffer) {
             // The bell was an earlier process's of the same pid, which has been taken down meanwhile.
             Reading::Sample(_) => return,

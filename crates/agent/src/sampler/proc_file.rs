@@ -115,6 +115,10 @@ impl ProcFile {
         })
     }
 
+    pub(crate) fn is_kept(&self) -> bool {
+        self.kept.is_some()
+    }
+
     pub(crate) fn read_once<'buffer>(
         &self,
         buffer: &'buffer mut Buffer,

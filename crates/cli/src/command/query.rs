@@ -152,18 +152,28 @@ async fn json(answer: &mut Parts) -> anyhow::Result<()> {
         };
         let mut text = String::new();
         for row in &batch {
-            let object: serde_json::Map<String, serde_json::Value> = keys
-                .iter()
-                .cloned()
-                .zip(row.iter().map(json_value))
-                .collect();
             text.push_str(separator);
-            write!(text, "{}", serde_json::Value::Object(object)).context("write a row as JSON")?;
+            text.push_str(&object(&keys, row).context("write a row as JSON")?);
             separator = ",\n  ";
         }
         output::result(&text)?;
     }
     output::result("\n ]}\n")
+}
+
+/// One row as an object, its keys in the order of the columns.
+fn object(keys: &[String], row: &Row) -> serde_json::Result<String> {
+    let mut text = String::from("{");
+    for (at, (key, value)) in keys.iter().zip(row).enumerate() {
+        if at > 0 {
+            text.push_str(", ");
+        }
+        text.push_str(&serde_json::to_string(key)?);
+        text.push_str(": ");
+        text.push_str(&json_value(value).to_string());
+    }
+    text.push('}');
+    Ok(text)
 }
 
 /// The columns' names, made unique as SQLite's own tools do: `n`, `n:1`, `n:2`.
@@ -233,6 +243,7 @@ fn field(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]
@@ -268,5 +279,10 @@ mod tests {
     fn columns_of_one_name_are_told_apart() {
         let names = ["n", "n", "m", "n"].map(str::to_owned);
         assert_eq!(keys(&names), ["n", "n:1", "m", "n:2"]);
+        let row = vec![Value::Integer(1), Value::Null];
+        assert_eq!(
+            object(&["z".to_owned(), "a\"".to_owned()], &row).unwrap(),
+            r#"{"z": 1, "a\"": null}"#
+        );
     }
 }

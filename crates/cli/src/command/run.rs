@@ -7,7 +7,7 @@ use crate::failure::{Outcome, wrong_usage};
 use crate::follow::{self, OnInterrupt};
 use crate::interrupts::Interrupts;
 use crate::output;
-use crate::progress::{Progress, words};
+use crate::progress::{Names, Progress, words};
 use std::time::Duration;
 
 /// How often a lost answer to StartRun is asked for again: its uid makes it one run.
@@ -42,7 +42,7 @@ pub async fn run(arguments: RunArguments) -> anyhow::Result<Outcome> {
     if arguments.detach {
         return detached(&started, arguments.format);
     }
-    let mut progress = Progress::for_stderr();
+    let mut progress = Progress::for_stderr(Names::of(&started.steps));
     progress.say(&format!(
         "run {} {:?}: {} steps",
         started.run_id,
@@ -73,7 +73,7 @@ pub async fn run(arguments: RunArguments) -> anyhow::Result<Outcome> {
 pub async fn watch(arguments: WatchArguments) -> anyhow::Result<Outcome> {
     let run = arguments.run.unwrap_or_default();
     let mut interrupts = Interrupts::listen()?;
-    let mut progress = Progress::for_stderr();
+    let mut progress = Progress::for_stderr(Names::unknown());
     let address = arguments.collector.collector.as_str();
     let followed = follow::follow(
         address,

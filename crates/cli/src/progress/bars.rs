@@ -1,5 +1,6 @@
 //! Progress on a terminal: a line for the step and one for the run, drawn anew; results scroll by above them.
 
+use super::names::Names;
 use super::words;
 use crate::client::Update;
 use crate::terminal::clean;
@@ -7,24 +8,27 @@ use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 const SHARES: u64 = 1000;
 
+/// What the bar takes of its line.
+const BAR_WIDTH: usize = 35;
+
 /// Two lines at the bottom of the terminal.
 #[derive(Debug)]
 pub struct Bars {
     all: MultiProgress,
+    names: Names,
     step: ProgressBar,
     rate: ProgressBar,
     run: ProgressBar,
 }
 
 impl Bars {
-    pub fn new() -> Self {
+    pub fn new(names: Names) -> Self {
         let all = MultiProgress::with_draw_target(ProgressDrawTarget::stderr());
         let line = |style: ProgressStyle| all.add(ProgressBar::new(SHARES).with_style(style));
         let text = || {
-            ProgressStyle::with_template("{wide_msg}")
-                .unwrap_or_else(|_| ProgressStyle::default_bar())
+            ProgressStyle::with_template("{msg}").unwrap_or_else(|_| ProgressStyle::default_bar())
         };
-        let bar = ProgressStyle::with_template("  [{bar:30}] {wide_msg}")
+        let bar = ProgressStyle::with_template("  [{bar:30}] {msg}")
             .unwrap_or_else(|_| ProgressStyle::default_bar())
             .progress_chars("=> ");
         let step = line(text());
@@ -32,6 +36,7 @@ impl Bars {
         let run = line(bar);
         Self {
             all,
+            names,
             step,
             rate,
             run,
@@ -43,7 +48,7 @@ impl Bars {
             self.say(&clean(message));
         }
         for step in &update.finished {
-            for line in words::step_done(step, update.steps_total) {
+            for line in words::step_done(step, update.steps_total, &self.names) {
                 self.say(&line);
             }
         }
@@ -53,7 +58,7 @@ impl Bars {
                     "[{:>2}/{}] {}",
                     step.ordinal,
                     update.steps_total,
-                    words::step_now(step)
+                    words::step_now(step, &self.names)
                 ),
                 format!("  {}; {}", words::step_rate(step), words::step_time(step)),
             ),
@@ -62,10 +67,14 @@ impl Bars {
                 String::new(),
             ),
         };
-        self.step.set_message(what);
-        self.rate.set_message(rate);
+        let width = width();
+        self.step.set_message(fitted(&what, width));
+        self.rate.set_message(fitted(&rate, width));
         self.run.set_position(shares_done(update));
-        self.run.set_message(words::run_time(update));
+        self.run.set_message(fitted(
+            &words::run_time(update),
+            width.saturating_sub(BAR_WIDTH),
+        ));
     }
 
     pub fn say(&self, text: &str) {
@@ -77,6 +86,20 @@ impl Bars {
         self.step.finish_and_clear();
         self.rate.finish_and_clear();
         self.run.finish_and_clear();
+    }
+}
+
+/// Columns that a line may take: a few less than there are, so that the terminal's echo of Ctrl-C doesn't wrap.
+fn width() -> usize {
+    let columns =
+        rustix::termios::tcgetwinsize(std::io::stderr()).map_or(0, |size| usize::from(size.ws_col));
+    if columns == 0 { 80 } else { columns }.saturating_sub(4)
+}
+
+fn fitted(text: &str, width: usize) -> String {
+    match text.char_indices().nth(width) {
+        Some((at, _)) => text.get(..at).unwrap_or_default().to_owned(),
+        None => text.to_owned(),
     }
 }
 

@@ -1,26 +1,34 @@
 //! Progress where nothing can be drawn anew: a line when a step begins, one every ten seconds, one when it ends.
 
+use super::names::Names;
 use super::words;
 use crate::client::Update;
+use benchmesh_collector::model::RunState;
 use std::time::{Duration, Instant};
 
 /// Between two lines of one step: enough to see life, few enough for a log of days.
 const BEAT: Duration = Duration::from_secs(10);
+
+/// How long a run is queued before that is said.
+const QUEUED_FOR: Duration = Duration::from_secs(2);
 
 /// What has been said already.
 #[derive(Debug)]
 pub struct Lines {
     step: Option<u32>,
     said: Option<Instant>,
-    queued: bool,
+    names: Names,
+    /// Since when it is queued, and whether that has been said.
+    queued: Option<(Instant, bool)>,
 }
 
 impl Lines {
-    pub fn new() -> Self {
+    pub fn new(names: Names) -> Self {
         Self {
             step: None,
             said: None,
-            queued: false,
+            names,
+            queued: None,
         }
     }
 
@@ -32,12 +40,9 @@ impl Lines {
             .map(|text| crate::terminal::clean(text))
             .collect();
         for step in &update.finished {
-            lines.extend(words::step_done(step, update.steps_total));
+            lines.extend(words::step_done(step, update.steps_total, &self.names));
         }
-        if update.state == benchmesh_collector::model::RunState::Queued && !self.queued {
-            self.queued = true;
-            lines.push(format!("run {} waits for the run before it", update.run_id));
-        }
+        lines.extend(self.queued(update, now));
         let Some(step) = &update.step else {
             return lines;
         };
@@ -52,7 +57,7 @@ impl Lines {
                 "[{:>2}/{}] {}",
                 step.ordinal,
                 update.steps_total,
-                words::step_now(step)
+                words::step_now(step, &self.names)
             );
             lines.push(if began {
                 format!("{head} ...")
@@ -67,24 +72,36 @@ impl Lines {
         }
         lines
     }
+
+    /// A run that begins at once is queued for a moment; only a longer one is worth a line.
+    fn queued(&mut self, update: &Update, now: Instant) -> Option<String> {
+        if update.state != RunState::Queued {
+            return None;
+        }
+        let (since, said) = self.queued.get_or_insert((now, false));
+        if *said || now.duration_since(*since) < QUEUED_FOR {
+            return None;
+        }
+        *said = true;
+        Some(format!("run {} waits for the run before it", update.run_id))
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::words::tests::{done, now, update};
     use super::*;
-    use benchmesh_collector::model::RunState;
 
     #[test]
     fn a_step_has_a_line_at_its_begin_every_ten_seconds_and_at_its_end() {
-        let mut lines = Lines::new();
+        let mut lines = Lines::new(Names::unknown());
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         let mut running = update(RunState::Running);
         running.step = Some(now("prepare"));
         assert_eq!(
             lines.update(&running, at(0)),
-            ["[ 3/24] records: randread on cephfs (bs=4k numjobs=4), 3 agents ..."]
+            ["[ 3/24] records: randread, cephfs (bs=4k numjobs=4), 3 agents ..."]
         );
         running.step = Some(now("running"));
         for second in 1..10 {
@@ -93,7 +110,7 @@ mod tests {
         assert_eq!(
             lines.update(&running, at(10)),
             [
-                "[ 3/24] records: randread on cephfs (bs=4k numjobs=4), 3 agents: 12,346 ops/s, 48.2 MiB/s, p99 1.20 ms; \
+                "[ 3/24] records: randread, cephfs (bs=4k numjobs=4), 3 agents: 12,346 ops/s, 48.2 MiB/s, p99 1.20 ms; \
               4.2 s, 42 %; 2 of 24 steps, 9.0 s, about 1m 12s left"
             ]
         );
@@ -103,5 +120,20 @@ mod tests {
         let said = lines.update(&running, at(11));
         assert_eq!(said.len(), 2);
         assert_eq!(said.first().map(String::as_str), Some("agent n2 is lost"));
+    }
+
+    #[test]
+    fn only_a_run_that_really_waits_is_said_to_wait() {
+        let mut lines = Lines::new(Names::unknown());
+        let start = Instant::now();
+        let queued = update(RunState::Queued);
+        for (second, said) in [(0, 0), (1, 0), (2, 1), (3, 0)] {
+            assert_eq!(
+                lines
+                    .update(&queued, start + Duration::from_secs(second))
+                    .len(),
+                said
+            );
+        }
     }
 }

@@ -1,35 +1,21 @@
 //! What progress says: the name of a step, its state, its result. Pure functions of updates.
 
+use super::names::Names;
 use crate::client::{OpDone, StepDone, StepNow, Update};
 use crate::terminal::clean;
 use benchmesh_collector::report::figures;
-use serde_json::{Map, Value};
 
 const MIB: f64 = 1_048_576.0;
 
-/// Parameters that tell steps of a phase apart oftenest; the others are in the plan.
-const TELLING: &[&str] = &[
-    "bs",
-    "size",
-    "files",
-    "numjobs",
-    "iodepth",
-    "direct",
-    "streams",
-    "rate",
-    "rate_iops",
-];
-
-/// `small files: create on cephfs, 3 agents`.
-pub fn step_now(step: &StepNow) -> String {
-    let place = place(&step.target, &step.peer);
-    let mut said = format!("{}: {}{place}", step.phase, step.mode);
-    let params = telling(&step.params);
-    if !params.is_empty() {
-        said.push_str(&format!(" ({params})"));
-    }
-    said.push_str(&format!(", {}", agents(step.clients)));
-    clean(&said)
+/// `small files: create, cephfs (size=4k), 3 agents`.
+pub fn step_now(step: &StepNow, names: &Names) -> String {
+    let place = if step.peer.is_empty() {
+        &step.target
+    } else {
+        &step.peer
+    };
+    let name = names.name(&step.phase, &step.mode, place, &step.params);
+    clean(&format!("{name}, {}", agents(step.clients)))
 }
 
 /// `12,345 ops/s, 48.2 MiB/s, p99 1.20 ms`, or the state while it is not running.
@@ -74,17 +60,14 @@ pub fn run_time(update: &Update) -> String {
 }
 
 /// The lines that a step leaves when it ends: one per kind of operation.
-pub fn step_done(step: &StepDone, total: u32) -> Vec<String> {
+pub fn step_done(step: &StepDone, total: u32, names: &Names) -> Vec<String> {
     let place = if step.link.is_empty() {
-        place(&step.target, "")
+        &step.target
     } else {
-        format!(" {}", step.link)
+        &step.link
     };
-    let mut name = format!("{}: {}{place}", step.phase, step.mode);
-    let params = telling(&step.params);
-    if !params.is_empty() {
-        name.push_str(&format!(" ({params})"));
-    }
+    let name = names.name(&step.phase, &step.mode, place, &step.params);
+    let width = names.width;
     let mut flags = step.flags.clone();
     if step.state != "done" {
         flags.insert(0, step.state.to_uppercase());
@@ -94,7 +77,7 @@ pub fn step_done(step: &StepDone, total: u32) -> Vec<String> {
     } else {
         format!("  [{}]", flags.join(", "))
     };
-    let head = format!("[{:>2}/{total}] {name:<34}", step.ordinal);
+    let head = format!("[{:>2}/{total}] {name:<width$}", step.ordinal);
     if step.ops.is_empty() {
         return vec![clean(
             format!("{head}  no operation completed{flags}").trim_end(),
@@ -148,13 +131,13 @@ pub fn agents(count: u32) -> String {
 
 fn op_done(op: &OpDone) -> String {
     let mut said = format!("{:>11} ops/s", figures::rate(op.ops_per_s));
-    if op.bytes_per_s > 0.0 {
+    if op.bytes_per_s > 0.0 && op.op != "ping" {
         said.push_str(&format!("{:>9} MiB/s", figures::rate(op.bytes_per_s / MIB)));
     } else {
         said.push_str(&" ".repeat(15));
     }
     said.push_str(&format!(
-        "  p50 {:>7}  p99 {:>7} ms",
+        "  p50 {:>8}  p99 {:>8} ms",
         figures::millis(op.p50_ms),
         figures::millis(op.p99_ms)
     ));
@@ -165,24 +148,6 @@ fn op_done(op: &OpDone) -> String {
         ));
     }
     said
-}
-
-fn place(target: &str, peer: &str) -> String {
-    match (target.is_empty(), peer.is_empty()) {
-        (false, _) => format!(" on {target}"),
-        (true, false) => format!(" to {peer}"),
-        (true, true) => String::new(),
-    }
-}
-
-fn telling(params: &Map<String, Value>) -> String {
-    let shown: Vec<String> = TELLING
-        .iter()
-        .filter_map(|key| Some((key, params.get(*key)?)))
-        .take(3)
-        .map(|(key, value)| format!("{key}={}", figures::parameter(value)))
-        .collect();
-    shown.join(" ")
 }
 
 fn state_in_words(state: &str) -> &str {
@@ -262,8 +227,8 @@ pub mod tests {
     fn a_step_is_told_in_a_line() {
         let mut step = now("running");
         assert_eq!(
-            step_now(&step),
-            "records: randread on cephfs (bs=4k numjobs=4), 3 agents"
+            step_now(&step, &Names::unknown()),
+            "records: randread, cephfs (bs=4k numjobs=4), 3 agents"
         );
         assert_eq!(step_rate(&step), "12,346 ops/s, 48.2 MiB/s, p99 1.20 ms");
         assert_eq!(step_time(&step), "4.2 s, 42 %");
@@ -273,7 +238,10 @@ pub mod tests {
         step.clients = 1;
         step.bytes_per_s = 0.0;
         step.share_done = None;
-        assert_eq!(step_now(&step), "records: randread to node2, 1 agent");
+        assert_eq!(
+            step_now(&step, &Names::unknown()),
+            "records: randread, node2, 1 agent"
+        );
         assert_eq!(step_rate(&step), "12,346 ops/s, p99 1.20 ms");
         assert_eq!(step_time(&step), "4.2 s");
         assert_eq!(step_rate(&now("prepare")), "laying out data");
@@ -282,9 +250,9 @@ pub mod tests {
     #[test]
     fn an_end_is_told_with_what_came_of_it() {
         assert_eq!(
-            step_done(&done(3, "done"), 24),
+            step_done(&done(3, "done"), 24, &Names::of(&[])),
             [
-                "[ 3/24] records: randread on cephfs (bs=4k)       12,346 ops/s     48.2 MiB/s  p50  0.0410  p99    1.20 ms"
+                "[ 3/24] records: randread, cephfs       12,346 ops/s     48.2 MiB/s  p50   0.0410  p99     1.20 ms"
             ]
         );
         let mut failed = done(4, "failed");
@@ -292,15 +260,13 @@ pub mod tests {
         failed.flags = vec!["partial".into()];
         failed.phase = "x\u{1b}[2J".into();
         assert_eq!(
-            step_done(&failed, 24),
-            [
-                "[ 4/24] x\u{fffd}[2J: randread on cephfs (bs=4k)   no operation completed  [FAILED, partial]"
-            ]
+            step_done(&failed, 24, &Names::of(&[])),
+            ["[ 4/24] x\u{fffd}[2J: randread, cephfs   no operation completed  [FAILED, partial]"]
         );
         let mut two = done(5, "done");
         two.ops.push(two.ops.first().unwrap().clone());
         two.ops.last_mut().unwrap().errors = 3;
-        let lines = step_done(&two, 24);
+        let lines = step_done(&two, 24, &Names::of(&[]));
         assert_eq!(lines.len(), 2);
         assert!(lines.last().unwrap().ends_with("3 errors"), "{lines:?}");
     }

@@ -12,11 +12,11 @@ pub const QUERIES: [(&str, &str); 3] = [
     ),
     (
         "second by second",
-        "SELECT phase, mode, v_timeline.* FROM v_timeline JOIN steps ON steps.id = step_id",
+        "SELECT phase, mode, second, op, ops_per_s, mib_per_s, p99_ms FROM v_timeline",
     ),
     (
         "who used the CPU",
-        "SELECT name, instance, round(sum(cpu_s), 2) AS cpu_s FROM v_daemon_usage GROUP BY name, instance ORDER BY 3 DESC",
+        "SELECT name, instance, round(sum(cpu_s), 2) AS cpu_s FROM v_daemon_usage GROUP BY daemon_id ORDER BY cpu_s DESC",
     ),
 ];
 
@@ -55,7 +55,9 @@ fn quoted(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
+    use std::time::Duration;
 
     #[test]
     fn names_are_quoted_where_a_shell_needs_it() {
@@ -66,5 +68,19 @@ mod tests {
         ] {
             assert_eq!(quoted(name), expected);
         }
+    }
+
+    #[tokio::test]
+    async fn the_queries_are_understood_by_every_new_database() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("new.db");
+        let store = benchmesh_collector::store::Store::open(&path)
+            .await
+            .unwrap();
+        for (what, sql) in QUERIES {
+            let answer = benchmesh_collector::query::run(&path, sql, Duration::from_secs(60)).await;
+            assert!(answer.is_ok(), "{what}: {answer:?}");
+        }
+        drop(store);
     }
 }

@@ -15,9 +15,9 @@ pub fn rate(value: f64) -> String {
     figure(value, 3)
 }
 
-/// A time in milliseconds, down to 10 ns: `1,204`, `12.0`, `0.0412`, `0.00006`.
+/// A time in milliseconds, down to its nanoseconds: `1,204`, `12.0`, `0.0412`, `0.000062`.
 pub fn millis(value: f64) -> String {
-    figure(value, 5)
+    figure(value, 6)
 }
 
 /// `rate`, or a dash.
@@ -117,8 +117,10 @@ fn figure(value: f64, decimals: usize) -> String {
         3
     } else if size >= 0.009_995 {
         4
-    } else {
+    } else if size >= 0.000_999_5 {
         5
+    } else {
+        6
     };
     let text = format!("{value:.*}", wanted.min(decimals));
     match text.split_once('.') {
@@ -168,8 +170,9 @@ mod tests {
             (rate(f64::NAN), "-"),
             (rate(f64::INFINITY), "-"),
             (rate(0.000_1), "0.000"),
-            (millis(0.000_06), "0.00006"),
-            (millis(0.000_94), "0.00094"),
+            (millis(0.000_062), "0.000062"),
+            (millis(0.000_94), "0.000940"),
+            (millis(0.007_5), "0.00750"),
             (millis(0.041_2), "0.0412"),
             (millis(1.0), "1.00"),
             (millis(1204.4), "1,204"),

@@ -8,13 +8,15 @@ mod results;
 use super::figures::{self, NONE};
 use super::{CostReport, DaemonReport, EventReport, LinkReport, Report};
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 /// Agents up to which links are shown as a matrix; beyond, as a list.
 const MATRIX_AGENTS: usize = 10;
 
 /// Events shown; the rest are counted.
 const EVENTS_SHOWN: usize = 20;
+
+/// Our own processes: what they cost stands with the daemons; an operation's cost is the storage's.
+const OWN: &str = "benchmesh";
 
 /// On which side the text of a column stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -154,9 +156,9 @@ fn daemons(daemons: &[DaemonReport]) -> Option<Sheet> {
             .figures("CPU s", cells(|one| figures::maybe_rate(one.cpu_s)))
             .figures("CPU %", cells(|one| figures::maybe_rate(one.cpu_percent)))
             .figures("CPU % max", cells(|one| figures::maybe_rate(one.cpu_percent_max)))
-            .figures("RSS MiB first", cells(|one| figures::maybe_rate(one.rss_first_mib)))
-            .figures("max", cells(|one| figures::maybe_rate(one.rss_max_mib)))
-            .figures("last", cells(|one| figures::maybe_rate(one.rss_last_mib)))
+            .figures("RSS first MiB", cells(|one| figures::maybe_rate(one.rss_first_mib)))
+            .figures("max MiB", cells(|one| figures::maybe_rate(one.rss_max_mib)))
+            .figures("last MiB", cells(|one| figures::maybe_rate(one.rss_last_mib)))
             .figures("read MiB", cells(|one| figures::maybe_rate(one.read_mib)))
             .figures("written MiB", cells(|one| figures::maybe_rate(one.written_mib)))
             .note("CPU %: 100 is one CPU; mean over the steps, and of the step in which it was highest."),
@@ -167,6 +169,7 @@ fn costs(report: &Report) -> Option<Sheet> {
     let costs: Vec<(&CostReport, usize)> = report
         .costs
         .iter()
+        .filter(|cost| cost.name != OWN)
         .filter(|cost| cost.cpu_us_per_op.is_some() || cost.cpu_s_per_gib.is_some())
         .filter_map(|cost| {
             let at = report
@@ -280,9 +283,13 @@ fn plural(count: usize, word: &str) -> String {
 
 /// How a skew and its bound are written.
 fn skew(skew_us: i64, error_us: Option<i64>) -> String {
-    let shown = |us: i64| match u64::try_from(us) {
-        Ok(us) if us >= 10_000 => figures::span(Duration::from_micros(us)),
-        _ => format!("{us} us"),
+    #[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
+    let shown = |us: i64| {
+        if us.abs() < 1000 {
+            format!("{us} us")
+        } else {
+            format!("{} ms", figures::rate(us as f64 / 1000.0))
+        }
     };
     match error_us {
         Some(error) => format!("{} (+/- {})", shown(skew_us), shown(error)),

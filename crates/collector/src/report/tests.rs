@@ -190,7 +190,7 @@ fn what_differs_between_steps_has_its_column() {
             "2 | 2 | records | cephfs | randread | bs=64k | cold | 3 | write | 12,346 | - | 0.243 | 0.200 | 1.25 \
              | 1,204 | 3.00 | 4.00 | 1,234 | tool-bound news-to-us",
             "3 | 1 | other | c1 -> c2 | ping |  |  | 3 | - | - | - | - | - | - | - | - | - | - | failed partial",
-            "# Start skew: the latest worker began 26 ms after the common instant (step 2).",
+            "# Start skew: the latest worker began 26.0 ms after the common instant (step 2).",
             "# tool-bound: benchmesh itself took a large share of the time, or its workers waited for a CPU: the \
              storage can do more.",
             "# partial: not all agents took part to the end.",
@@ -279,8 +279,8 @@ fn daemons_costs_links_and_events_have_their_sheets() {
         [
             vec![
                 "Daemons during the steps",
-                "host | daemon | instance | pid | CPU s | CPU % | CPU % max | RSS MiB first | max | last | read MiB | \
-                 written MiB",
+                "host | daemon | instance | pid | CPU s | CPU % | CPU % max | RSS first MiB | max MiB | last MiB | read \
+                 MiB | written MiB",
                 "lab | ceph-osd | osd.3 | 17 | 12.3 | 41.2 | 180 | 100 | 141 | 141 | - | 2,048",
                 "# CPU %: 100 is one CPU; mean over the steps, and of the step in which it was highest.",
             ],

@@ -17,11 +17,21 @@ const PING_BYTES: usize = 64;
 const PING_FOR: Duration = Duration::from_millis(600);
 
 pub fn one_stream_128k() -> Row {
-    throughput("network 1 stream, 128 KiB", json!({"bs": "128k"}), &["-l", "128K"], "0.95")
+    throughput(
+        "network 1 stream, 128 KiB",
+        json!({"bs": "128k"}),
+        &["-l", "128K"],
+        "0.95",
+    )
 }
 
 pub fn one_stream_1m() -> Row {
-    throughput("network 1 stream, 1 MiB", json!({"bs": "1m"}), &["-l", "1M"], "0.95")
+    throughput(
+        "network 1 stream, 1 MiB",
+        json!({"bs": "1m"}),
+        &["-l", "1M"],
+        "0.95",
+    )
 }
 
 pub fn one_stream_defaults() -> Row {
@@ -30,16 +40,31 @@ pub fn one_stream_defaults() -> Row {
 
 pub fn four_streams_128k() -> Row {
     let ours = json!({"streams": 4, "bs": "128k"});
-    throughput("network 4 streams, 128 KiB", ours, &["-P", "4", "-l", "128K"], "0.95")
+    throughput(
+        "network 4 streams, 128 KiB",
+        ours,
+        &["-P", "4", "-l", "128K"],
+        "0.95",
+    )
 }
 
 pub fn four_streams_1m() -> Row {
     let ours = json!({"streams": 4, "bs": "1m"});
-    throughput("network 4 streams, 1 MiB", ours, &["-P", "4", "-l", "1M"], "0.95")
+    throughput(
+        "network 4 streams, 1 MiB",
+        ours,
+        &["-P", "4", "-l", "1M"],
+        "0.95",
+    )
 }
 
 pub fn four_streams_defaults() -> Row {
-    throughput("network 4 streams, defaults", json!({"streams": 4}), &["-P", "4"], "0.95")
+    throughput(
+        "network 4 streams, defaults",
+        json!({"streams": 4}),
+        &["-P", "4"],
+        "0.95",
+    )
 }
 
 pub fn ping() -> Row {
@@ -47,7 +72,8 @@ pub fn ping() -> Row {
         name: "network ping 64 bytes",
         unit: Unit::NanosPerOp,
         ours: Box::new(|| {
-            let params = json!({"bs": PING_BYTES, "runtime": format!("{}ms", PING_FOR.as_millis())});
+            let params =
+                json!({"bs": PING_BYTES, "runtime": format!("{}ms", PING_FOR.as_millis())});
             Some(link("ping", params).nanos_per_op())
         }),
         baselines: vec![Baseline {
@@ -58,7 +84,12 @@ pub fn ping() -> Row {
     }
 }
 
-fn throughput(name: &'static str, params: Value, iperf: &'static [&'static str], bar: &'static str) -> Row {
+fn throughput(
+    name: &'static str,
+    params: Value,
+    iperf: &'static [&'static str],
+    bar: &'static str,
+) -> Row {
     let mut params = params;
     if let Some(params) = params.as_object_mut() {
         params.insert("runtime".to_owned(), json!("2s"));
@@ -118,7 +149,9 @@ fn iperf3(arguments: &[&str]) -> Option<f64> {
     said.for_each(drop);
     server.wait().expect("it ends after one client");
     let result: Value = serde_json::from_slice(&client.stdout).expect("its JSON");
-    let bits = result.pointer("/end/sum_received/bits_per_second")?.as_f64()?;
+    let bits = result
+        .pointer("/end/sum_received/bits_per_second")?
+        .as_f64()?;
     Some(bits / 8.0 / f64::from(1 << 20))
 }
 
@@ -141,7 +174,9 @@ fn plain_ping() -> f64 {
     let began = Instant::now();
     while began.elapsed() < PING_FOR {
         stream.write_all(&message).expect("the other thread reads");
-        stream.read_exact(&mut message).expect("the other thread writes");
+        stream
+            .read_exact(&mut message)
+            .expect("the other thread writes");
         trips += 1.0;
     }
     let nanos = began.elapsed().as_secs_f64() * 1e9;

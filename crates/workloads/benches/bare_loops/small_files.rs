@@ -26,15 +26,25 @@ const PASSES: u32 = 10;
 const AT_LEAST: Duration = Duration::from_millis(600);
 
 pub fn create() -> Row {
-    changing("files create 4 KiB, tmpfs", "create", Plain::create, |plain| {
-        plain.delete();
-    })
+    changing(
+        "files create 4 KiB, tmpfs",
+        "create",
+        Plain::create,
+        |plain| {
+            plain.delete();
+        },
+    )
 }
 
 pub fn delete() -> Row {
-    changing("files delete 4 KiB, tmpfs", "delete", Plain::delete, |plain| {
-        plain.create();
-    })
+    changing(
+        "files delete 4 KiB, tmpfs",
+        "delete",
+        Plain::delete,
+        |plain| {
+            plain.create();
+        },
+    )
 }
 
 pub fn rename() -> Row {
@@ -49,7 +59,11 @@ pub fn read() -> Row {
     repeating("files read 4 KiB, tmpfs", "read", Plain::read)
 }
 
-fn row(name: &'static str, ours: impl FnMut() -> f64 + 'static, plain: impl FnMut() -> f64 + 'static) -> Row {
+fn row(
+    name: &'static str,
+    ours: impl FnMut() -> f64 + 'static,
+    plain: impl FnMut() -> f64 + 'static,
+) -> Row {
     let (mut ours, mut plain) = (ours, plain);
     Row {
         name,
@@ -66,13 +80,21 @@ fn row(name: &'static str, ours: impl FnMut() -> f64 + 'static, plain: impl FnMu
 fn spec(scene: &Scene, mode: &str, runtime: Option<Duration>) -> TaskSpec {
     let mut params = json!({"files": FILES, "dirs": FILES_PER_DIRECTORY, "size": FILE_BYTES});
     if let (Some(runtime), Some(params)) = (runtime, params.as_object_mut()) {
-        params.insert("runtime".to_owned(), json!(format!("{}ms", runtime.as_millis())));
+        params.insert(
+            "runtime".to_owned(),
+            json!(format!("{}ms", runtime.as_millis())),
+        );
     }
     scene.spec("files", mode, params)
 }
 
 /// Passes that change the data, each with the data brought back before it, unmeasured.
-fn changing(name: &'static str, mode: &'static str, pass: fn(&mut Plain), bring_back: fn(&mut Plain)) -> Row {
+fn changing(
+    name: &'static str,
+    mode: &'static str,
+    pass: fn(&mut Plain),
+    bring_back: fn(&mut Plain),
+) -> Row {
     let scene = Scene::new(Path::new(MEMORY));
     let mut plain = Plain::new();
     if mode == "rename" {
@@ -160,7 +182,9 @@ impl Plain {
         // As deep as a cell's tree is.
         let root = tempfile::tempdir_in(MEMORY).expect("a directory for the data");
         let open = |number| {
-            let path = root.path().join(format!("run/cell/t0/w000000000/d{number:09}"));
+            let path = root
+                .path()
+                .join(format!("run/cell/t0/w000000000/d{number:09}"));
             std::fs::create_dir_all(&path).expect("a directory for the data");
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
             rustix::fs::openat(CWD, &path, flags, Mode::empty()).expect("it was made")
@@ -202,7 +226,8 @@ impl Plain {
     fn read(&mut self) {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         self.each(|directory, name, buffer| {
-            let file = rustix::fs::openat(directory, name, flags, Mode::empty()).expect("it is there");
+            let file =
+                rustix::fs::openat(directory, name, flags, Mode::empty()).expect("it is there");
             assert_eq!(rustix::io::read(&file, buffer), Ok(FILE_BYTES));
         });
     }

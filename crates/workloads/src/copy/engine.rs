@@ -65,7 +65,12 @@ impl Engine {
     }
 
     /// One chunk further; false at the end.
-    fn step(&mut self, source: BorrowedFd<'_>, copy: BorrowedFd<'_>, copied: &mut u64) -> Result<bool, Failed> {
+    fn step(
+        &mut self,
+        source: BorrowedFd<'_>,
+        copy: BorrowedFd<'_>,
+        copied: &mut u64,
+    ) -> Result<bool, Failed> {
         if self.in_kernel {
             match copy_file_range(source, None, copy, None, CHUNK_BYTES) {
                 // Some file systems say so of files whose size they do not know; reading tells.
@@ -75,7 +80,9 @@ impl Engine {
                     return Ok(true);
                 }
                 Err(Errno::INTR) => return Ok(true),
-                Err(Errno::XDEV | Errno::OPNOTSUPP | Errno::INVAL | Errno::NOSYS | Errno::PERM) if *copied == 0 => {
+                Err(Errno::XDEV | Errno::OPNOTSUPP | Errno::INVAL | Errno::NOSYS | Errno::PERM)
+                    if *copied == 0 =>
+                {
                     self.in_kernel = false;
                 }
                 Err(errno) => return Err(Failed::at(errno, *copied)),
@@ -109,7 +116,13 @@ mod tests {
             let name_text = name.to_str().unwrap();
             let content: Vec<u8> = (0..bytes).map(|i| u8::try_from(i % 251).unwrap()).collect();
             fs::write(from.join(name_text), &content).unwrap();
-            let copied = engine.copy((dirs.0.as_fd(), dirs.1.as_fd()), name, bytes, Durable::Fsync, || false);
+            let copied = engine.copy(
+                (dirs.0.as_fd(), dirs.1.as_fd()),
+                name,
+                bytes,
+                Durable::Fsync,
+                || false,
+            );
             assert_eq!(copied, Ok(Copied::Whole(bytes)));
             assert_eq!(fs::read(to.join(name_text)).unwrap(), content);
         }
@@ -130,7 +143,10 @@ mod tests {
     fn a_stop_leaves_no_partial_copy_and_a_short_source_is_an_error() {
         let (here, there) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         fs::write(here.path().join("file"), vec![7; 5000]).unwrap();
-        let dirs = (File::open(here.path()).unwrap(), File::open(there.path()).unwrap());
+        let dirs = (
+            File::open(here.path()).unwrap(),
+            File::open(there.path()).unwrap(),
+        );
         let dirs = (dirs.0.as_fd(), dirs.1.as_fd());
         let mut engine = Engine::new(1000);
         let stopped = engine.copy(dirs, c"file", 5000, Durable::No, || true);

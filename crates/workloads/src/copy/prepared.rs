@@ -40,16 +40,25 @@ impl Prepared {
     pub(super) fn make(load: &CopyLoad, control: &PrepareControl) -> Result<Self, TaskError> {
         let plan = &load.plan;
         let (tree, source) = match &plan.source {
-            Source::Generated { files, sizes, seed } => (Tree::generated(*files, *sizes, *seed), None),
+            Source::Generated { files, sizes, seed } => {
+                (Tree::generated(*files, *sizes, *seed), None)
+            }
             Source::From(_) => {
                 let (tree, root) = read_source(load, control)?;
                 (tree, Some(root))
             }
         };
         if tree.left_out > 0 {
-            tracing::info!(count = tree.left_out, "symlinks and special files are not copied");
+            tracing::info!(
+                count = tree.left_out,
+                "symlinks and special files are not copied"
+            );
         }
-        let shape = format!("copy of {} files, {:016x}", tree.files.len(), tree.fingerprint());
+        let shape = format!(
+            "copy of {} files, {:016x}",
+            tree.files.len(),
+            tree.fingerprint()
+        );
         let shares = tree.shares(plan.workers);
         let mut sides = Sides {
             load,
@@ -95,7 +104,9 @@ impl Prepared {
 
     pub(super) fn remove_scratch(self: Arc<Self>) -> Result<(), TaskError> {
         let mut scratch = self.scratch.lock().unwrap_or_else(PoisonError::into_inner);
-        scratch.take().map_or(Ok(()), |mut scratch| scratch.remove())
+        scratch
+            .take()
+            .map_or(Ok(()), |mut scratch| scratch.remove())
     }
 }
 
@@ -201,7 +212,8 @@ impl Sides<'_> {
 
     fn scratch_dir(&mut self, name: &str) -> Result<Dir, TaskError> {
         let Some(parent) = &self.load.scratch else {
-            let why = "`copy` needs a scratch directory for its other side, and the agent has none".into();
+            let why = "`copy` needs a scratch directory for its other side, and the agent has none"
+                .into();
             return Err(TaskError::Unfit { why });
         };
         let scratch = Scratch::make(parent)?;
@@ -213,7 +225,10 @@ impl Sides<'_> {
     }
 
     fn check_space(&self, dir: &Dir, what: &str) -> Result<(), TaskError> {
-        let (wanted, free) = (self.tree.space(BLOCK_BYTES), dir.free_bytes().map_err(TaskError::Sandbox)?);
+        let (wanted, free) = (
+            self.tree.space(BLOCK_BYTES),
+            dir.free_bytes().map_err(TaskError::Sandbox)?,
+        );
         if wanted <= free {
             return Ok(());
         }
@@ -239,9 +254,16 @@ impl Sides<'_> {
             prepare.run(|dir, index, file| match &mut writer {
                 Writer::Random(data) => {
                     let index = u64::try_from(index).unwrap_or(u64::MAX);
-                    calls::create(dir.as_fd(), &file.name, index, file.bytes, data, Durable::No)
-                        .map(drop)
-                        .map_err(|error| error.errno)
+                    calls::create(
+                        dir.as_fd(),
+                        &file.name,
+                        index,
+                        file.bytes,
+                        data,
+                        Durable::No,
+                    )
+                    .map(drop)
+                    .map_err(|error| error.errno)
                 }
                 Writer::Copy(root, engine) => {
                     let from = self.tree.open(root, file.directory)?;
@@ -275,16 +297,23 @@ impl Sides<'_> {
         root: &Dir,
         share: impl Fn(OneShare<'_>) -> Result<(), TaskError> + Sync,
     ) -> Result<(), TaskError> {
-        side_by_side(self.load.plan.workers, (total, "bytes"), self.control, |worker, done| {
-            let files = usize::try_from(worker).ok().and_then(|index| self.shares.get(index));
-            share(OneShare {
-                tree: self.tree,
-                files: files.map_or(&[], Vec::as_slice),
-                root,
-                doing,
-                done,
-            })
-        })
+        side_by_side(
+            self.load.plan.workers,
+            (total, "bytes"),
+            self.control,
+            |worker, done| {
+                let files = usize::try_from(worker)
+                    .ok()
+                    .and_then(|index| self.shares.get(index));
+                share(OneShare {
+                    tree: self.tree,
+                    files: files.map_or(&[], Vec::as_slice),
+                    root,
+                    doing,
+                    done,
+                })
+            },
+        )
     }
 }
 

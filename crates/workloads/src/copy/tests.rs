@@ -22,12 +22,17 @@ impl Cell {
     fn new() -> Self {
         let (top, scratch) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let allowed = Allowed::new(vec![top.path().to_owned()]).unwrap();
-        let opened = RunDirectory::open_or_make(&allowed, top.path(), "mesh", "run", Make::IfMissing);
+        let opened =
+            RunDirectory::open_or_make(&allowed, top.path(), "mesh", "run", Make::IfMissing);
         let place = Place {
             run: Arc::new(opened.unwrap().unwrap().0),
             cell: "c1".into(),
         };
-        Self { top, scratch, place }
+        Self {
+            top,
+            scratch,
+            place,
+        }
     }
 
     fn spec(&self, mode: &str, params: Value) -> TaskSpec {
@@ -67,7 +72,8 @@ fn files_beneath(top: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
 
 fn run(spec: &TaskSpec) -> (TaskEnd, Vec<Interval>) {
     let mut task = Task::prepare(spec, &PrepareControl::silent()).unwrap();
-    task.arm(MonoNanos::now().saturating_add(Duration::from_millis(20))).unwrap();
+    task.arm(MonoNanos::now().saturating_add(Duration::from_millis(20)))
+        .unwrap();
     let mut intervals = Vec::new();
     let end = task.run_to_end(&mut |interval| intervals.push(interval));
     (end, intervals)
@@ -77,11 +83,17 @@ fn expect(spec: &TaskSpec, ops: u64, bytes: u64) {
     let (end, intervals) = run(spec);
     assert_eq!((end.state, end.error), (End::Done, None));
     let sum = |pick: fn(&Interval) -> u64| intervals.iter().map(pick).sum::<u64>();
-    assert_eq!((sum(|i| i.ops), sum(|i| i.bytes), sum(|i| i.errors)), (ops, bytes, 0));
+    assert_eq!(
+        (sum(|i| i.ops), sum(|i| i.bytes), sum(|i| i.errors)),
+        (ops, bytes, 0)
+    );
 }
 
 fn bytes_of(files: &BTreeMap<PathBuf, Vec<u8>>) -> u64 {
-    files.values().map(|content| u64::try_from(content.len()).unwrap()).sum()
+    files
+        .values()
+        .map(|content| u64::try_from(content.len()).unwrap())
+        .sum()
 }
 
 fn many() -> Value {
@@ -90,18 +102,38 @@ fn many() -> Value {
 
 #[test]
 fn files_go_in_and_out_and_no_scratch_is_left() {
-    for params in [many(), json!({"size": "20m"}), json!({"files": 3, "size": 10, "numjobs": 2, "fsync": true})] {
+    for params in [
+        many(),
+        json!({"size": "20m"}),
+        json!({"files": 3, "size": 10, "numjobs": 2, "fsync": true}),
+    ] {
         let cell = Cell::new();
         let footprint = Copy.check("in", params.as_object().unwrap()).unwrap();
-        expect(&cell.spec("in", params.clone()), footprint.files, footprint.moved_bytes);
+        expect(
+            &cell.spec("in", params.clone()),
+            footprint.files,
+            footprint.moved_bytes,
+        );
         let copied = cell.data();
         assert_eq!(u64::try_from(copied.len()).unwrap(), footprint.files);
         assert_eq!(bytes_of(&copied), footprint.moved_bytes);
         assert!(cell.scratch_is_empty());
-        expect(&cell.spec("out", params.clone()), footprint.files, footprint.moved_bytes);
-        assert_eq!(cell.data(), copied, "what was copied in was used, and left as it was");
+        expect(
+            &cell.spec("out", params.clone()),
+            footprint.files,
+            footprint.moved_bytes,
+        );
+        assert_eq!(
+            cell.data(),
+            copied,
+            "what was copied in was used, and left as it was"
+        );
         assert!(cell.scratch_is_empty());
-        expect(&cell.spec("in", params), footprint.files, footprint.moved_bytes);
+        expect(
+            &cell.spec("in", params),
+            footprint.files,
+            footprint.moved_bytes,
+        );
     }
 }
 
@@ -124,7 +156,12 @@ fn source_tree() -> tempfile::TempDir {
     fs::create_dir_all(at("a/b/c")).unwrap();
     fs::create_dir_all(at(".hidden dir")).unwrap();
     fs::create_dir_all(at("empty")).unwrap();
-    for (name, bytes) in [("a/one", 1), ("a/b/c/large", 3_000_000), (".hidden dir/ü", 77), ("none", 0)] {
+    for (name, bytes) in [
+        ("a/one", 1),
+        ("a/b/c/large", 3_000_000),
+        (".hidden dir/ü", 77),
+        ("none", 0),
+    ] {
         fs::write(at(name), vec![b'x'; bytes]).unwrap();
     }
     std::os::unix::fs::symlink("/etc/passwd", at("a/link")).unwrap();
@@ -158,7 +195,10 @@ fn a_tree_is_copied_as_a_tree_without_its_links() {
             }
         }
         let relative = |path: &PathBuf| path.strip_prefix(source.path()).unwrap().to_owned();
-        names.iter().map(|path| (relative(path), fs::read(path).unwrap())).collect()
+        names
+            .iter()
+            .map(|path| (relative(path), fs::read(path).unwrap()))
+            .collect()
     };
     let allowing = |spec: TaskSpec| TaskSpec {
         sources: Allowed::new(vec![source.path().to_owned()]).unwrap(),
@@ -180,20 +220,31 @@ fn a_tree_is_copied_as_a_tree_without_its_links() {
 fn a_source_that_may_not_be_read_or_has_nothing_is_refused() {
     let (cell, source) = (Cell::new(), source_tree());
     let refuse = |spec: TaskSpec, part: &str| {
-        let message = Task::prepare(&spec, &PrepareControl::silent()).unwrap_err().in_full();
+        let message = Task::prepare(&spec, &PrepareControl::silent())
+            .unwrap_err()
+            .in_full();
         assert!(message.contains(part), "{message}");
         assert!(cell.scratch_is_empty());
     };
     let from = |name: &str| json!({"from": source.path().join(name), "numjobs": 2});
-    refuse(cell.spec("in", from("a")), "not beneath a path that this agent allows");
+    refuse(
+        cell.spec("in", from("a")),
+        "not beneath a path that this agent allows",
+    );
     let allowing = |spec: TaskSpec| TaskSpec {
         sources: Allowed::new(vec![source.path().to_owned()]).unwrap(),
         ..spec
     };
-    refuse(allowing(cell.spec("in", from("a/linked"))), "not beneath a path");
+    refuse(
+        allowing(cell.spec("in", from("a/linked"))),
+        "not beneath a path",
+    );
     refuse(allowing(cell.spec("in", from("missing"))), "No such file");
     refuse(allowing(cell.spec("in", from("empty"))), "no regular file");
-    refuse(allowing(cell.spec("in", from("none"))), "too few for 2 workers");
+    refuse(
+        allowing(cell.spec("in", from("none"))),
+        "too few for 2 workers",
+    );
     let no_scratch = TaskSpec {
         scratch: None,
         ..cell.spec("in", json!({"size": 1}))
@@ -212,7 +263,13 @@ fn a_failed_copy_is_counted_and_the_data_are_not_trusted() {
     fs::write(data.join("c000000002"), b"short").unwrap();
     let (end, intervals) = run(&cell.spec("out", params.clone()));
     assert_eq!(end.state, End::Done);
-    assert_eq!(intervals.iter().map(|i| (i.ops, i.errors)).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1)), (3, 2));
+    assert_eq!(
+        intervals
+            .iter()
+            .map(|i| (i.ops, i.errors))
+            .fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1)),
+        (3, 2)
+    );
     let mut errnos: Vec<i32> = end.errors.iter().map(|error| error.errno).collect();
     errnos.sort_unstable();
     assert_eq!(errnos, [libc::ENOENT, libc::ENODATA]);
@@ -222,9 +279,14 @@ fn a_failed_copy_is_counted_and_the_data_are_not_trusted() {
 #[test]
 fn a_stop_ends_a_large_copy_soon() {
     let cell = Cell::new();
-    let mut task = Task::prepare(&cell.spec("in", json!({"files": 4, "size": "48m"})), &PrepareControl::silent()).unwrap();
+    let mut task = Task::prepare(
+        &cell.spec("in", json!({"files": 4, "size": "48m"})),
+        &PrepareControl::silent(),
+    )
+    .unwrap();
     let stopper = task.stopper();
-    task.arm(MonoNanos::now().saturating_add(Duration::from_millis(5))).unwrap();
+    task.arm(MonoNanos::now().saturating_add(Duration::from_millis(5)))
+        .unwrap();
     let end = std::thread::scope(|scope| {
         scope.spawn(move || {
             while stopper.in_flight().is_empty() {
@@ -236,14 +298,23 @@ fn a_stop_ends_a_large_copy_soon() {
     });
     assert_eq!((end.state, end.error), (End::Stopped, None));
     assert!(end.ended.since(end.planned_start) < Duration::from_secs(2));
-    assert!(cell.data().values().all(|content| content.len() == 48 << 20), "a partial copy was left");
+    assert!(
+        cell.data()
+            .values()
+            .all(|content| content.len() == 48 << 20),
+        "a partial copy was left"
+    );
     assert!(cell.scratch_is_empty());
 }
 
 #[test]
 fn an_abandoned_task_leaves_no_scratch() {
     let cell = Cell::new();
-    let task = Task::prepare(&cell.spec("in", json!({"size": 100})), &PrepareControl::silent()).unwrap();
+    let task = Task::prepare(
+        &cell.spec("in", json!({"size": 100})),
+        &PrepareControl::silent(),
+    )
+    .unwrap();
     assert!(!cell.scratch_is_empty());
     drop(task);
     assert!(cell.scratch_is_empty());
@@ -253,7 +324,14 @@ fn an_abandoned_task_leaves_no_scratch() {
 fn parameters_are_checked() {
     let check = |params: Value| Copy.check("in", params.as_object().unwrap());
     let footprint = check(json!({"files": 3, "size": "5k"})).unwrap();
-    assert_eq!((footprint.bytes, footprint.scratch_bytes, footprint.moved_bytes), (24_576, 24_576, 15_360));
+    assert_eq!(
+        (
+            footprint.bytes,
+            footprint.scratch_bytes,
+            footprint.moved_bytes
+        ),
+        (24_576, 24_576, 15_360)
+    );
     assert_eq!(check(json!({"from": "/data"})).unwrap().files, 0);
     for (bad, key) in [
         (json!({"numjobs": 2}), "files"),

@@ -76,10 +76,17 @@ impl Tree {
             let found = tree.scan_directory(root, next);
             found.map_err(|errno| {
                 let path = root.path().join(tree.path_of(next));
-                TaskError::io(format!("look for files to copy in `{}`", path.display()), errno)
+                TaskError::io(
+                    format!("look for files to copy in `{}`", path.display()),
+                    errno,
+                )
             })?;
             next += 1;
-            control.progress(u64::try_from(tree.files.len()).unwrap_or(u64::MAX), 0, "files found");
+            control.progress(
+                u64::try_from(tree.files.len()).unwrap_or(u64::MAX),
+                0,
+                "files found",
+            );
         }
         Ok(tree)
     }
@@ -105,7 +112,13 @@ impl Tree {
         Ok(())
     }
 
-    fn add(&mut self, at: BorrowedFd<'_>, directory: usize, name: CString, kind: FileType) -> Result<(), Errno> {
+    fn add(
+        &mut self,
+        at: BorrowedFd<'_>,
+        directory: usize,
+        name: CString,
+        kind: FileType,
+    ) -> Result<(), Errno> {
         match kind {
             FileType::Directory => self.directories.push(Directory {
                 parent: directory,
@@ -135,7 +148,10 @@ impl Tree {
     pub(super) fn open(&self, root: &Dir, directory: usize) -> Result<OwnedFd, Errno> {
         let mut way = Vec::new();
         let mut at = directory;
-        while let Some(step) = at.checked_sub(1).and_then(|index| self.directories.get(index)) {
+        while let Some(step) = at
+            .checked_sub(1)
+            .and_then(|index| self.directories.get(index))
+        {
             way.push(&step.name);
             at = step.parent;
         }
@@ -166,7 +182,10 @@ impl Tree {
 
     /// For messages: the path of a directory within the tree.
     pub(super) fn path_of(&self, directory: usize) -> PathBuf {
-        match directory.checked_sub(1).and_then(|index| self.directories.get(index)) {
+        match directory
+            .checked_sub(1)
+            .and_then(|index| self.directories.get(index))
+        {
             Some(step) => self.path_of(step.parent).join(shown(&step.name)),
             None => PathBuf::new(),
         }
@@ -177,13 +196,17 @@ impl Tree {
     }
 
     pub(super) fn bytes(&self) -> u64 {
-        self.files.iter().fold(0, |sum, file| sum.saturating_add(file.bytes))
+        self.files
+            .iter()
+            .fold(0, |sum, file| sum.saturating_add(file.bytes))
     }
 
     /// Bytes that the tree takes on a file system that gives out whole blocks.
     pub(super) fn space(&self, block_bytes: u64) -> u64 {
         let taken = |file: &Entry| file.bytes.div_ceil(block_bytes).saturating_mul(block_bytes);
-        self.files.iter().fold(0, |sum, file| sum.saturating_add(taken(file)))
+        self.files
+            .iter()
+            .fold(0, |sum, file| sum.saturating_add(taken(file)))
     }
 
     /// Equal trees have equal ones.
@@ -205,7 +228,9 @@ impl Tree {
             if let Some(share) = shares.get_mut(worker) {
                 share.push(index);
             }
-            let load = load.saturating_add(file.bytes).saturating_add(FILE_COST_BYTES);
+            let load = load
+                .saturating_add(file.bytes)
+                .saturating_add(FILE_COST_BYTES);
             least.push(Reverse((load, worker)));
         }
         shares
@@ -230,8 +255,14 @@ mod tests {
     fn generated_files_lie_in_directories_of_a_thousand() {
         let tree = Tree::generated(2500, SizeSpec::Fixed(10), 1);
         assert_eq!((tree.directories.len(), tree.files.len()), (3, 2500));
-        assert_eq!(tree.path_of_file(&tree.files[0]), Path::new("d000000/c000000000"));
-        assert_eq!(tree.path_of_file(&tree.files[2499]), Path::new("d000002/c000002499"));
+        assert_eq!(
+            tree.path_of_file(&tree.files[0]),
+            Path::new("d000000/c000000000")
+        );
+        assert_eq!(
+            tree.path_of_file(&tree.files[2499]),
+            Path::new("d000002/c000002499")
+        );
         assert_eq!((tree.bytes(), tree.space(4096)), (25_000, 2500 * 4096));
     }
 

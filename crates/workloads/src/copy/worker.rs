@@ -49,7 +49,11 @@ impl CopyWorker {
     }
 
     fn enter(&mut self, directory: usize) -> Result<(), Errno> {
-        if self.entered.as_ref().is_none_or(|entered| entered.directory != directory) {
+        if self
+            .entered
+            .as_ref()
+            .is_none_or(|entered| entered.directory != directory)
+        {
             self.entered = None;
             let Prepared { tree, from, to, .. } = &*self.prepared;
             self.entered = Some(Entered {
@@ -65,9 +69,15 @@ impl CopyWorker {
 impl Worker for CopyWorker {
     fn run(&mut self, recorder: &mut Recorder) -> Result<(), OpError> {
         let prepared = Arc::clone(&self.prepared);
-        let share = usize::try_from(self.index).ok().and_then(|index| prepared.shares.get(index));
+        let share = usize::try_from(self.index)
+            .ok()
+            .and_then(|index| prepared.shares.get(index));
         let mut is_whole = true;
-        for file in share.into_iter().flatten().filter_map(|&index| prepared.tree.files.get(index)) {
+        for file in share
+            .into_iter()
+            .flatten()
+            .filter_map(|&index| prepared.tree.files.get(index))
+        {
             if recorder.should_stop() {
                 return Ok(());
             }
@@ -77,7 +87,8 @@ impl Worker for CopyWorker {
                 (Ok(()), Some(Entered { from, to, .. })) => {
                     let both = (from.as_fd(), to.as_fd());
                     let stop = || recorder.should_stop();
-                    self.engine.copy(both, &file.name, file.bytes, self.durable, stop)
+                    self.engine
+                        .copy(both, &file.name, file.bytes, self.durable, stop)
                 }
                 (Err(errno), _) => Err(Failed::from(errno)),
                 (Ok(()), None) => Err(Failed::from(Errno::BADF)),

@@ -1,7 +1,8 @@
 //! Whole passes through tasks, on real directories: what is reported is held against what is on disk.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
-use super::state::State;
+use super::size::SizeSpec;
+use super::state::{Content, State};
 use super::*;
 use crate::clock::MonoNanos;
 use crate::interval::Interval;

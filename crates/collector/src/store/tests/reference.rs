@@ -3,6 +3,7 @@
 use super::Mesh;
 use crate::model::{RunState, Severity, StepState, TaskState};
 use crate::results::{Flag, Headline};
+use benchmesh_workloads::op::Op;
 use std::collections::BTreeMap;
 
 const REFERENCE: &str = include_str!("../../../../../docs/database.md");
@@ -65,7 +66,7 @@ fn every_word_is_in_the_reference() {
             words.insert(column.trim_matches('`'), listed);
         }
     }
-    let expected: [(&str, Vec<&str>); 6] = [
+    let expected: [(&str, Vec<&str>); 7] = [
         (
             "runs.state",
             RunState::ALL.iter().map(|word| word.as_str()).collect(),
@@ -85,6 +86,10 @@ fn every_word_is_in_the_reference() {
         (
             "steps.flags",
             Flag::ALL.iter().map(|word| word.as_str()).collect(),
+        ),
+        (
+            "op_intervals.op",
+            Op::ALL.iter().map(|op| op.as_str()).collect(),
         ),
         (
             "step_results.headline",

@@ -1,7 +1,8 @@
 //! The writer's task: gathers a group, runs it as one transaction, answers after the commit.
 
 use super::Apply;
-use crate::ingest::apply::{Ingest, PendingBatch};
+use crate::ingest::apply::Ingest;
+use crate::ingest::pending::PendingBatch;
 use crate::store::error::StoreError;
 use futures::future::BoxFuture;
 use sqlx::sqlite::SqliteConnectOptions;
@@ -11,7 +12,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 /// Rows of one transaction: enough that an fsync costs nothing per row, few enough that it lasts tens of milliseconds.
-const GROUP_ROWS: usize = 16_384;
+pub const GROUP_ROWS: usize = 16_384;
 /// The scheduler's writes of one transaction.
 const GROUP_WRITES: usize = 256;
 const FIRST_PAUSE: Duration = Duration::from_millis(100);

@@ -1,0 +1,148 @@
+//! What a step is called in progress: its phase, mode and place, and the parameters that tell it from its neighbours.
+//!
+//! Pure. Which parameters those are is known when the plan is; otherwise the usual ones are shown.
+
+use crate::client::PlannedStep;
+use benchmesh_collector::report::figures;
+use serde_json::{Map, Value};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Parameters that tell the steps of a phase apart oftenest.
+const USUAL: &[&str] = &[
+    "bs",
+    "size",
+    "files",
+    "numjobs",
+    "iodepth",
+    "streams",
+    "rate",
+    "rate_iops",
+];
+
+/// The narrowest and the widest column of names.
+const NARROWEST: usize = 24;
+const WIDEST: usize = 56;
+
+/// How steps are named.
+#[derive(Clone, Debug)]
+pub struct Names {
+    /// By phase, the parameters that differ between its steps; `None`: the plan is not known.
+    varying: Option<BTreeMap<String, BTreeSet<String>>>,
+    /// The width of their column.
+    pub width: usize,
+}
+
+impl Names {
+    /// For steps that are known.
+    pub fn of(steps: &[PlannedStep]) -> Self {
+        let mut firsts: BTreeMap<&str, &PlannedStep> = BTreeMap::new();
+        let mut varying: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        for step in steps {
+            let first = *firsts.entry(&step.phase).or_insert(step);
+            let keys = step.params.keys().chain(first.params.keys());
+            let differing = keys.filter(|key| step.params.get(*key) != first.params.get(*key));
+            varying
+                .entry(step.phase.clone())
+                .or_default()
+                .extend(differing.cloned());
+        }
+        let mut names = Self {
+            varying: Some(varying),
+            width: 0,
+        };
+        let widest = steps.iter().map(|step| {
+            let place = match (&step.peer, step.agents.as_slice()) {
+                (Some(peer), [agent]) => format!("{agent} -> {peer}"),
+                _ => step.target.clone(),
+            };
+            names
+                .name(&step.phase, &step.mode, &place, &step.params)
+                .chars()
+                .count()
+        });
+        names.width = widest.max().unwrap_or(0).clamp(NARROWEST, WIDEST);
+        names
+    }
+
+    /// For a run whose plan is not at hand.
+    pub fn unknown() -> Self {
+        Self {
+            varying: None,
+            width: WIDEST,
+        }
+    }
+
+    /// `small files: create, cephfs (bs=4k)`.
+    pub fn name(
+        &self,
+        phase: &str,
+        mode: &str,
+        place: &str,
+        params: &Map<String, Value>,
+    ) -> String {
+        let mut name = format!("{phase}: {mode}");
+        if !place.is_empty() {
+            name.push_str(&format!(", {place}"));
+        }
+        let shown = self.shown(phase, params);
+        if !shown.is_empty() {
+            name.push_str(&format!(" ({shown})"));
+        }
+        name
+    }
+
+    fn shown(&self, phase: &str, params: &Map<String, Value>) -> String {
+        let telling = |key: &str| match &self.varying {
+            Some(phases) => phases.get(phase).is_some_and(|keys| keys.contains(key)),
+            None => USUAL.contains(&key),
+        };
+        let shown: Vec<String> = params
+            .iter()
+            .filter(|(key, _)| telling(key))
+            .map(|(key, value)| format!("{key}={}", figures::parameter(value)))
+            .collect();
+        shown.join(" ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn step(phase: &str, params: &str) -> PlannedStep {
+        PlannedStep {
+            phase: phase.into(),
+            mode: "read".into(),
+            target: "cephfs".into(),
+            params: serde_json::from_str(params).unwrap(),
+            ..PlannedStep::default()
+        }
+    }
+
+    #[test]
+    fn only_what_differs_is_in_a_name() {
+        let steps = [
+            step("a", r#"{"bs": "4k", "size": "1g"}"#),
+            step("a", r#"{"bs": "64k", "size": "1g"}"#),
+            step("b", r#"{"bs": "4k", "runtime": "1s"}"#),
+        ];
+        let name = |names: &Names, step: &PlannedStep| {
+            names.name(&step.phase, &step.mode, &step.target, &step.params)
+        };
+        let known = Names::of(&steps);
+        assert_eq!(
+            steps.each_ref().map(|step| name(&known, step)),
+            [
+                "a: read, cephfs (bs=4k)",
+                "a: read, cephfs (bs=64k)",
+                "b: read, cephfs"
+            ]
+        );
+        assert_eq!(known.width, 24);
+        assert_eq!(
+            name(&Names::unknown(), &steps[0]),
+            "a: read, cephfs (bs=4k size=1g)"
+        );
+    }
+}

@@ -1,0 +1,114 @@
+//! The real collector in this process, the generators in another, for as long as asked.
+
+use crate::{Options, spread, usage};
+use benchmesh_collector::{Collector, CollectorConfig};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+use tokio_util::sync::CancellationToken;
+
+/// Before memory is read for the first time: caches and queues have filled by then.
+const WARM: Duration = Duration::from_secs(5);
+
+pub fn run(options: &Options) {
+    let rounds = options.rounds.unwrap_or(1);
+    let mut rates = Vec::new();
+    for _ in 0..rounds {
+        rates.push(round(options));
+    }
+    if rounds > 1 {
+        let (rate, least, most) = spread(rates);
+        println!(
+            "end to end, {rounds} rounds: median {rate:.0} rows/s ({least:.0} to {most:.0}); the bar is 200000"
+        );
+    }
+}
+
+fn round(options: &Options) -> f64 {
+    let directory = tempfile::TempDir::new_in(&options.directory).unwrap();
+    let path = directory.path().join("mesh.db");
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let config = CollectorConfig {
+        listen: "127.0.0.1:0".parse().unwrap(),
+        db: path.clone(),
+        insecure: false,
+    };
+    let collector = runtime.block_on(Collector::bind(config)).unwrap();
+    let address = collector.address();
+    let cancel = CancellationToken::new();
+    let serving = runtime.spawn(collector.serve(cancel.clone()));
+    let cpu = usage::cpu();
+    let began = Instant::now();
+    let mut generators = Command::new(std::env::current_exe().unwrap())
+        .args(["generate", "--address", &address.to_string()])
+        .args(["--seconds", &options.seconds.to_string()])
+        .args(["--sessions", &options.sessions.to_string()])
+        .args(["--daemons", &options.daemons.to_string()])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut memory = Vec::new();
+    let mut wal: f64 = 0.0;
+    let status = loop {
+        if let Some(status) = generators.try_wait().unwrap() {
+            break status;
+        }
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "a look at memory each second, beside the load"
+        )]
+        std::thread::sleep(Duration::from_secs(1));
+        if began.elapsed() >= WARM {
+            memory.push(usage::rss_mib());
+        }
+        wal = wal.max(size(&path.with_extension("db-wal")));
+    };
+    let wall = began.elapsed();
+    assert!(status.success(), "the generators failed");
+    let output = std::io::read_to_string(generators.stdout.take().unwrap()).unwrap();
+    let words: Vec<f64> = output
+        .split_whitespace()
+        .map(|word| word.parse().unwrap())
+        .collect();
+    let [rows, seconds, generator_cpu] = words[..] else {
+        panic!("the generators said {output:?}");
+    };
+    let collector_cpu = (usage::cpu() - cpu).as_secs_f64();
+    cancel.cancel();
+    runtime.block_on(serving).unwrap().unwrap();
+    let stored: i64 = rusqlite::Connection::open(&path)
+        .unwrap()
+        .query_row("SELECT count(*) FROM daemon_samples", [], |row| row.get(0))
+        .unwrap();
+    assert_eq!(
+        stored as f64, rows,
+        "what was acknowledged is not what is stored"
+    );
+    let rate = rows / seconds;
+    let size = size(&path);
+    println!(
+        "end to end: {rate:.0} rows/s over {seconds:.1} s ({rows:.0} rows, all acknowledged after commit and found; \
+         the bar is 200000)\n  {} sessions, batches of {} rows, {:.0} bytes of database per row\n  collector {:.0} % of a \
+         CPU ({:.2} us per row), generators {:.0} % ({:.2} us per row)",
+        options.sessions,
+        options.daemons,
+        size / rows,
+        collector_cpu * 100.0 / wall.as_secs_f64(),
+        collector_cpu * 1e6 / rows,
+        generator_cpu * 100.0 / wall.as_secs_f64(),
+        generator_cpu * 1e6 / rows,
+    );
+    if let (Some(first), Some(last)) = (memory.first(), memory.last()) {
+        let most = memory.iter().copied().fold(0.0, f64::max);
+        println!(
+            "  collector's resident memory: {first:.1} MiB after {} s, {last:.1} MiB at the end, {most:.1} MiB at most; \
+             WAL {:.0} MiB at most",
+            WARM.as_secs(),
+            wal / 1_048_576.0
+        );
+    }
+    rate
+}
+
+fn size(path: &std::path::Path) -> f64 {
+    std::fs::metadata(path).map_or(0.0, |file| file.len() as f64)
+}

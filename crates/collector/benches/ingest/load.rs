@@ -1,0 +1,87 @@
+//! What the generators send: daemons of one host sampled once a second, with figures as storage daemons have them.
+
+use benchmesh_proto::v1 as proto;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// One session's stream of batches; each is one beat of all its daemons.
+#[derive(Clone, Debug)]
+pub struct Beats {
+    spool_id: String,
+    daemons: usize,
+    sequence: u64,
+    first_us: i64,
+}
+
+impl Beats {
+    pub fn new(spool_id: String, daemons: usize) -> Self {
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "a load of the past, whenever it runs"
+        )]
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+        Self {
+            spool_id,
+            daemons,
+            sequence: 0,
+            // Ten days back: however fast it is sent, it stays in the past.
+            first_us: now.as_micros() as i64 / 1_000_000 * 1_000_000 - 864_000_000_000,
+        }
+    }
+
+    pub fn next_batch(&mut self) -> proto::Batch {
+        self.sequence += 1;
+        let beat = self.sequence as i64;
+        let at = self.first_us + beat * 1_000_000;
+        let count = self.daemons;
+        let column = |value: fn(i64, i64) -> i64| -> Vec<i64> {
+            (0..count as i64)
+                .map(|daemon| value(beat, daemon))
+                .collect()
+        };
+        proto::Batch {
+            spool_id: self.spool_id.clone(),
+            first_sequence: self.sequence,
+            sequence: self.sequence,
+            daemons: if beat == 1 {
+                self.described(at)
+            } else {
+                Vec::new()
+            },
+            daemon_samples: Some(proto::DaemonSamples {
+                pid: (0..count).map(|daemon| 1000 + daemon as i32).collect(),
+                start_ticks: (0..count).map(|daemon| 123_456 + daemon as u64).collect(),
+                // A reading has its own instant: they are some microseconds apart.
+                at_us: (0..count as i64).map(|daemon| at + daemon * 7).collect(),
+                cpu_user_us: column(|beat, daemon| 3_000_000_000 + beat * 83_117 + daemon * 977),
+                cpu_system_us: column(|beat, daemon| 900_000_000 + beat * 41_011 + daemon * 131),
+                rss_bytes: column(|beat, daemon| {
+                    4_294_967_296 + (beat * 7919 + daemon * 104_729) % 1_000_000 * 4096
+                }),
+                vsz_bytes: column(|_, daemon| 8_589_934_592 + daemon * 4096),
+                threads: column(|_, daemon| 60 + daemon % 40),
+                fds: column(|beat, daemon| 300 + (beat + daemon) % 50),
+                read_bytes: column(|beat, daemon| 50_000_000_000 + beat * 1_048_576 + daemon),
+                write_bytes: column(|beat, daemon| 70_000_000_000 + beat * 2_097_152 + daemon),
+                vol_ctx: column(|beat, daemon| 40_000_000 + beat * 1200 + daemon),
+                invol_ctx: column(|beat, daemon| 500_000 + beat * 13 + daemon),
+                minor_faults: column(|beat, daemon| 9_000_000 + beat * 55 + daemon),
+                major_faults: column(|beat, daemon| 120 + beat / 100 + daemon),
+            }),
+            ..proto::Batch::default()
+        }
+    }
+
+    fn described(&self, at_us: i64) -> Vec<proto::DaemonSeen> {
+        (0..self.daemons)
+            .map(|daemon| proto::DaemonSeen {
+                pid: 1000 + daemon as i32,
+                start_ticks: 123_456 + daemon as u64,
+                name: "ceph-osd".to_owned(),
+                instance: format!("osd.{daemon}"),
+                cmdline: format!("/usr/bin/ceph-osd -f --cluster ceph --id {daemon}"),
+                at_us,
+                ended: false,
+            })
+            .collect()
+    }
+}

@@ -1,0 +1,83 @@
+//! How fast samples of daemons reach the database.
+//!
+//! `cargo bench -p benchmesh-collector --bench ingest -- writer` holds the store's writer against a bare rusqlite loop
+//! of prepared inserts into the same table, with the same transaction sizes and settings, interleaved.
+//! `... -- end-to-end` runs the real collector in this process and ten sessions in another one on the same CPUs: batches
+//! of 100 rows, the shipped schema, synchronous=FULL, every row acknowledged after its commit.
+//!
+//! Options: `--rounds N` (writer: 7; end-to-end: 1), `--seconds N` (60), `--sessions N` (10), `--daemons N` (100, per
+//! session and so rows per batch), `--dir DIR` (where the databases go).
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_sign_loss,
+    clippy::indexing_slicing
+)]
+
+mod end_to_end;
+mod generator;
+mod load;
+mod usage;
+mod writer;
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+/// What is asked for on the command line.
+#[derive(Clone, Debug)]
+pub struct Options {
+    pub rounds: Option<usize>,
+    pub seconds: u64,
+    pub sessions: usize,
+    pub daemons: usize,
+    pub directory: PathBuf,
+    pub address: String,
+}
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let options = Options {
+        rounds: option(&arguments, "--rounds"),
+        seconds: option(&arguments, "--seconds").unwrap_or(60),
+        sessions: option(&arguments, "--sessions").unwrap_or(10),
+        daemons: option(&arguments, "--daemons").unwrap_or(100),
+        directory: option(&arguments, "--dir").unwrap_or_else(std::env::temp_dir),
+        address: option(&arguments, "--address").unwrap_or_default(),
+    };
+    let asked = |word: &str| arguments.iter().any(|argument| argument == word);
+    if asked("generate") {
+        generator::run(&options);
+        return;
+    }
+    let all = !asked("writer") && !asked("end-to-end");
+    if all || asked("writer") {
+        writer::run(&options);
+    }
+    if all || asked("end-to-end") {
+        end_to_end::run(&options);
+    }
+}
+
+fn option<T: FromStr>(arguments: &[String], name: &str) -> Option<T> {
+    let at = arguments.iter().position(|argument| argument == name)?;
+    let value = arguments.get(at + 1)?;
+    match value.parse() {
+        Ok(value) => Some(value),
+        Err(_) => panic!("{name} {value} is not understood"),
+    }
+}
+
+/// The middle of some figures, and the least and largest.
+pub fn spread(mut figures: Vec<f64>) -> (f64, f64, f64) {
+    figures.sort_by(f64::total_cmp);
+    let middle = figures.len() / 2;
+    let median = if figures.len().is_multiple_of(2) {
+        f64::midpoint(figures[middle - 1], figures[middle])
+    } else {
+        figures[middle]
+    };
+    (median, figures[0], figures[figures.len() - 1])
+}

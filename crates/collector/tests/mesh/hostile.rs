@@ -1,0 +1,255 @@
+//! Messages that cannot be: their stream gets a clear error, and everyone else goes on.
+
+use super::{
+    fake_agent::{FakeAgent, Script, message, now_us},
+    stage::{LIMIT, Stage},
+};
+use benchmesh_proto::{SESSION_KEY, v1};
+use std::net::SocketAddr;
+use tokio::{sync::mpsc, time::timeout};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Code, Request, Status, transport::Channel};
+use v1::{agent_message::Body as Said, mesh_client::MeshClient};
+
+async fn client(address: SocketAddr) -> MeshClient<Channel> {
+    MeshClient::connect(format!("http://{address}"))
+        .await
+        .unwrap()
+}
+
+/// How a stream ends that says `messages`.
+async fn verdict(address: SocketAddr, messages: Vec<v1::AgentMessage>) -> Status {
+    let (said, receiver) = mpsc::channel(64);
+    for message in messages {
+        said.send(message).await.unwrap();
+    }
+    let mut heard = match client(address)
+        .await
+        .attach(ReceiverStream::new(receiver))
+        .await
+    {
+        Ok(heard) => heard.into_inner(),
+        Err(status) => return status,
+    };
+    timeout(LIMIT, async {
+        loop {
+            match heard.message().await {
+                Ok(Some(_)) => {}
+                Ok(None) => panic!("the stream ended without a word"),
+                Err(status) => return status,
+            }
+        }
+    })
+    .await
+    .expect("the stream ends")
+}
+
+#[tokio::test]
+async fn a_bad_message_ends_its_own_stream_alone() {
+    let stage = Stage::new().await;
+    let good = stage.agent("good", Script::default()).await;
+    let bad = FakeAgent::new("bad", Script::default());
+    let hello = || message(Said::Hello(bad.hello()));
+    let with = |change: &dyn Fn(&mut v1::Hello)| {
+        let mut hello = bad.hello();
+        change(&mut hello);
+        message(Said::Hello(hello))
+    };
+    let reply = |body| {
+        message(Said::Reply(v1::Reply {
+            id: 1,
+            body: Some(body),
+            ..v1::Reply::default()
+        }))
+    };
+    for (messages, part) in [
+        (vec![v1::AgentMessage { body: None }], "body is missing"),
+        (
+            vec![message(Said::ClockProbe(v1::ClockProbe {
+                agent_sent_ns: 1,
+            }))],
+            "not a hello",
+        ),
+        (
+            vec![with(&|hello| hello.host = None)],
+            "hello.host is missing",
+        ),
+        (
+            vec![with(&|hello| hello.name.clear())],
+            "hello.name is empty",
+        ),
+        (
+            vec![with(&|hello| hello.name = "x".repeat(100_000))],
+            "hello.name has 100000 bytes",
+        ),
+        (
+            vec![with(&|hello| hello.name = String::from("a\u{1b}[2J"))],
+            "control character",
+        ),
+        (
+            vec![with(&|hello| {
+                hello.allowed_paths = vec![String::from("etc")]
+            })],
+            "hello.allowed_paths",
+        ),
+        (
+            vec![with(&|hello| {
+                hello.spool_ids = vec![String::from("s"); 10_000]
+            })],
+            "hello.spool_ids",
+        ),
+        (vec![hello(), hello()], "said already"),
+        (
+            vec![hello(), v1::AgentMessage { body: None }],
+            "body is missing",
+        ),
+        (
+            vec![
+                hello(),
+                reply(v1::reply::Body::End(v1::EndReply {
+                    state: String::from("great"),
+                    ..v1::EndReply::default()
+                })),
+            ],
+            "end.state is `great`",
+        ),
+        (
+            vec![
+                hello(),
+                reply(v1::reply::Body::Listen(v1::ListenReply { port: 70_000 })),
+            ],
+            "listen.port is 70000",
+        ),
+    ] {
+        let status = verdict(stage.address, messages).await;
+        assert_eq!(status.code(), Code::InvalidArgument, "{status:?}");
+        assert!(status.message().contains(part), "{status:?} is not {part}");
+    }
+    // Replies and progress that nobody asked for are nobody's.
+    let said = vec![
+        hello(),
+        message(Said::Reply(v1::Reply {
+            id: 999,
+            ..v1::Reply::default()
+        })),
+        message(Said::Progress(v1::Progress {
+            command_id: 999,
+            ..v1::Progress::default()
+        })),
+        hello(),
+    ];
+    assert!(
+        verdict(stage.address, said)
+            .await
+            .message()
+            .contains("said already")
+    );
+    // The good one still works.
+    let started = stage
+        .start("[clients]\nagents = [\"good\"]\n[[phase]]\nworkload = \"null\"\n")
+        .await
+        .unwrap();
+    let updates = stage.watch(started.run_id).await;
+    assert_eq!(updates.last().unwrap().state, "done");
+    assert_eq!(
+        good.journal()
+            .iter()
+            .filter(|entry| *entry == "arm")
+            .count(),
+        1
+    );
+}
+
+async fn published(
+    stage: &Stage,
+    session: Option<&str>,
+    batch: v1::Batch,
+) -> Result<v1::Ack, Status> {
+    let (batches, receiver) = mpsc::channel(4);
+    batches.send(batch).await.unwrap();
+    let mut request = Request::new(ReceiverStream::new(receiver));
+    if let Some(session) = session {
+        request
+            .metadata_mut()
+            .insert(SESSION_KEY, session.parse().unwrap());
+    }
+    let mut acks = client(stage.address)
+        .await
+        .publish(request)
+        .await?
+        .into_inner();
+    timeout(LIMIT, acks.message())
+        .await
+        .expect("an answer")
+        .map(|ack| ack.expect("an ack"))
+}
+
+#[tokio::test]
+async fn a_bad_batch_is_refused_whole() {
+    let stage = Stage::new().await;
+    let agent = FakeAgent::new("a", Script::default());
+    let welcome = agent.attach(stage.address).await.unwrap();
+    let session = Some(welcome.session.as_str());
+    let batch = |sequence: u64| v1::Batch {
+        spool_id: String::from("s"),
+        first_sequence: sequence,
+        sequence,
+        clock_offsets: vec![v1::ClockOffset {
+            at_us: now_us(),
+            offset_us: 1,
+            error_us: 77,
+            round_trip_us: 154,
+        }],
+        ..v1::Batch::default()
+    };
+    let status = published(&stage, None, batch(1)).await.unwrap_err();
+    assert_eq!(status.code(), Code::Unauthenticated);
+    let status = published(&stage, Some("stolen"), batch(1))
+        .await
+        .unwrap_err();
+    assert_eq!(status.code(), Code::Unauthenticated);
+    assert_eq!(
+        published(&stage, session, batch(1)).await.unwrap().sequence,
+        1
+    );
+    // What is sent twice is stored once.
+    assert_eq!(
+        published(&stage, session, batch(1)).await.unwrap().sequence,
+        1
+    );
+    let status = published(&stage, session, batch(5)).await.unwrap_err();
+    assert_eq!(status.code(), Code::FailedPrecondition, "{status:?}");
+    let mut foreign = batch(2);
+    foreign.task_ends = vec![v1::TaskEnd {
+        task_id: 4711,
+        state: String::from("done"),
+        ..v1::TaskEnd::default()
+    }];
+    let status = published(&stage, session, foreign).await.unwrap_err();
+    assert_eq!(status.code(), Code::InvalidArgument, "{status:?}");
+    let mut nonsense = batch(2);
+    nonsense.spool_id.clear();
+    let status = published(&stage, session, nonsense).await.unwrap_err();
+    assert_eq!(status.code(), Code::InvalidArgument, "{status:?}");
+    assert!(status.message().contains("spool_id"), "{status:?}");
+    assert_eq!(
+        published(&stage, session, batch(2)).await.unwrap().sequence,
+        2
+    );
+    assert_eq!(
+        stage.rows("select count(*) from clock_offsets").await,
+        ["2"]
+    );
+    let listed = stage
+        .control()
+        .await
+        .list_agents(v1::ListAgentsRequest {})
+        .await
+        .unwrap()
+        .into_inner()
+        .agents;
+    assert_eq!(
+        (listed[0].clock_error_us, listed[0].round_trip_us),
+        (77, 154)
+    );
+}

@@ -1,0 +1,10 @@
+//! The collector against simulated agents over real gRPC on loopback: a fake agent is a real client that answers
+//! commands and publishes batches, with a script for what goes wrong.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+
+mod fake_agent;
+mod hostile;
+mod runs;
+mod sessions;
+mod stage;

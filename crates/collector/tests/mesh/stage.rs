@@ -1,0 +1,175 @@
+//! A collector with a database of its own, and what tests ask of it.
+
+use super::fake_agent::{FakeAgent, Script};
+use benchmesh_collector::{Collector, CollectorConfig};
+use benchmesh_proto::{
+    WIRE_VERSION,
+    v1::{self, control_client::ControlClient},
+};
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
+use tempfile::TempDir;
+use tokio::{task::JoinHandle, time::timeout};
+use tokio_util::sync::CancellationToken;
+use tonic::{Status, transport::Channel};
+
+/// Nothing in these tests takes so long unless it hangs.
+pub const LIMIT: Duration = Duration::from_secs(60);
+
+/// A collector that serves.
+pub struct Stage {
+    pub directory: TempDir,
+    pub address: SocketAddr,
+    cancel: CancellationToken,
+    served: JoinHandle<()>,
+}
+
+impl Stage {
+    pub async fn new() -> Self {
+        Self::on(TempDir::new().unwrap()).await
+    }
+
+    async fn on(directory: TempDir) -> Self {
+        let collector = Collector::bind(CollectorConfig {
+            listen: "127.0.0.1:0".parse().unwrap(),
+            db: directory.path().join("mesh.db"),
+            insecure: false,
+        })
+        .await
+        .unwrap();
+        let address = collector.address();
+        let cancel = CancellationToken::new();
+        let served = tokio::spawn({
+            let cancel = cancel.clone();
+            async move { collector.serve(cancel).await.unwrap() }
+        });
+        Self {
+            directory,
+            address,
+            cancel,
+            served,
+        }
+    }
+
+    pub fn db(&self) -> PathBuf {
+        self.directory.path().join("mesh.db")
+    }
+
+    /// Ends this collector; the next one has the same database.
+    pub async fn restarted(self) -> Self {
+        self.cancel.cancel();
+        timeout(LIMIT, self.served).await.unwrap().unwrap();
+        Self::on(self.directory).await
+    }
+
+    pub async fn control(&self) -> ControlClient<Channel> {
+        ControlClient::connect(format!("http://{}", self.address))
+            .await
+            .unwrap()
+    }
+
+    /// An attached agent that does what `script` says.
+    pub async fn agent(&self, name: &str, script: Script) -> FakeAgent {
+        let agent = FakeAgent::new(name, script);
+        agent.attach(self.address).await.unwrap();
+        agent
+    }
+
+    pub async fn start(&self, plan: &str) -> Result<v1::StartRunReply, Status> {
+        self.start_as("", plan).await
+    }
+
+    pub async fn start_as(&self, uid: &str, plan: &str) -> Result<v1::StartRunReply, Status> {
+        let request = v1::StartRunRequest {
+            wire_version: WIRE_VERSION,
+            run_uid: uid.to_owned(),
+            plan_name: String::from("p.toml"),
+            plan_toml: plan.to_owned(),
+            ..v1::StartRunRequest::default()
+        };
+        self.control()
+            .await
+            .start_run(request)
+            .await
+            .map(tonic::Response::into_inner)
+    }
+
+    /// Watches a run to its end; every update.
+    pub async fn watch(&self, run: i64) -> Vec<v1::RunUpdate> {
+        let request = v1::WatchRunRequest {
+            run: run.to_string(),
+        };
+        let mut stream = self
+            .control()
+            .await
+            .watch_run(request)
+            .await
+            .unwrap()
+            .into_inner();
+        let mut updates = Vec::new();
+        timeout(LIMIT, async {
+            while let Some(update) = stream.message().await.unwrap() {
+                updates.push(update);
+            }
+        })
+        .await
+        .expect("the run ends");
+        updates
+    }
+
+    /// Waits until the run's step is in `state`.
+    pub async fn until_step(&self, run: i64, state: &str) {
+        let request = v1::WatchRunRequest {
+            run: run.to_string(),
+        };
+        let mut stream = self
+            .control()
+            .await
+            .watch_run(request)
+            .await
+            .unwrap()
+            .into_inner();
+        timeout(LIMIT, async {
+            while let Some(update) = stream.message().await.unwrap() {
+                if update.step.is_some_and(|step| step.state == state) {
+                    return;
+                }
+            }
+            panic!("the run ended before its step was {state}");
+        })
+        .await
+        .expect("the step gets there");
+    }
+
+    /// Rows of the database, each as text with `|` between values.
+    pub async fn rows(&self, sql: &str) -> Vec<String> {
+        let request = v1::QueryRequest {
+            sql: sql.to_owned(),
+        };
+        let mut stream = self
+            .control()
+            .await
+            .query(request)
+            .await
+            .unwrap()
+            .into_inner();
+        let mut rows = Vec::new();
+        while let Some(reply) = stream.message().await.unwrap() {
+            for row in reply.rows {
+                let values: Vec<String> = row.values.into_iter().map(shown).collect();
+                rows.push(values.join("|"));
+            }
+        }
+        rows
+    }
+}
+
+fn shown(value: v1::QueryValue) -> String {
+    use v1::query_value::Value;
+    match value.value {
+        None => String::from("NULL"),
+        Some(Value::Integer(n)) => n.to_string(),
+        Some(Value::Real(n)) => n.to_string(),
+        Some(Value::Text(text)) => text,
+        Some(Value::Blob(bytes)) => format!("{} bytes", bytes.len()),
+    }
+}
