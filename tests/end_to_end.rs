@@ -174,7 +174,7 @@ fn check_commands(mesh: &Mesh, run: i64) {
         (vec!["agents"], "role=client"),
         (vec!["watch", &id], ""),
         (
-            vec!["query", "SELECT name FROM v_runs", "--format", "csv"],
+            vec!["query", "SELECT run FROM v_runs", "--format", "csv"],
             "everything",
         ),
     ] {
