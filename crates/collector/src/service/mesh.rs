@@ -20,9 +20,11 @@ use tokio::{
     time::timeout,
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
-use tonic::{Request, Response, Status, Streaming};
+use tonic::{Code, Request, Response, Status, Streaming};
 use tracing::{debug, warn};
 
+/// Characters of a name that are logged before it is known to be good.
+const NAME_LOGGED: usize = 64;
 /// How long a new stream may take to say Hello.
 const HELLO_WITHIN: Duration = Duration::from_secs(10);
 /// Batches of one session between submission and ack: enough to keep the writer busy over a long way, and their rows
@@ -91,9 +93,10 @@ impl Mesh for MeshService {
         let Heard::Hello(hello) = Heard::try_from(first).map_err(|error| invalid(&error))? else {
             return Err(Status::invalid_argument("the first message is not a hello"));
         };
-        let name = hello.name.clone();
+        // Not checked yet: whatever is in it must fit one line of the log.
+        let name: String = hello.name.chars().take(NAME_LOGGED).collect();
         let attached = self.fleet.attach(*hello, from).await.map_err(|error| {
-            warn!(agent = %name, %error, "turned away");
+            warn!(agent = ?name, %error, "turned away");
             turned_away(&error)
         })?;
         let ended = attached.handle.cancel.clone();
@@ -275,7 +278,11 @@ fn acks(
                 Some((Ok(ack), Some(receipts)))
             }
             Err(status) => {
-                warn!(%status, "a batch was refused");
+                match status.code() {
+                    // The end of a session or of the collector: the agent keeps the batch and sends it again.
+                    Code::Unavailable | Code::Aborted => debug!(%status, "a stream ends"),
+                    _ => warn!(%status, "a batch was refused"),
+                }
                 Some((Err(status), None))
             }
         }
