@@ -21,7 +21,7 @@
 mod sleepers;
 
 use std::hint::black_box;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
 use benchmesh_agent::sampler::{DaemonRule, Sampled, Sampler, SamplerConfig, Sampling};
@@ -38,7 +38,9 @@ struct Setup {
 }
 
 fn main() {
-    sleepers::sleep_if_told();
+    if sleepers::has_slept() {
+        return;
+    }
     let number = |name: &str, default: u64| {
         let mut arguments = std::env::args()
             .skip_while(|argument| argument != name)
@@ -74,7 +76,7 @@ fn main() {
         "round", "sampler us/daemon/s (%)", "baseline us/daemon/s (%)", "ratio"
     );
     let mut rows = Vec::new();
-    let (send, samples) = channel::<Sampled>();
+    let (send, samples) = sync_channel::<Sampled>(4096);
     let sampler = start(send);
     for round in 1..=setup.rounds {
         let ours = ours(&setup, &sampler, &samples);
@@ -121,7 +123,7 @@ const AT_REST: Sampling = Sampling {
     period: None,
 };
 
-fn start(send: Sender<Sampled>) -> Sampler {
+fn start(send: SyncSender<Sampled>) -> Sampler {
     let rule = DaemonRule {
         name: sleepers::COMM.to_owned(),
         comm: Some(sleepers::COMM.to_owned()),
@@ -132,7 +134,7 @@ fn start(send: Sender<Sampled>) -> Sampler {
         sampling: AT_REST,
         ..SamplerConfig::default()
     };
-    Sampler::start(config, move |sampled| drop(send.send(sampled))).unwrap()
+    Sampler::start(config, move |sampled| drop(send.try_send(sampled))).unwrap()
 }
 
 /// Between two samples, so that the start with its first scan, which happens once, is not in it; the scan every 5 s is.

@@ -4,6 +4,7 @@
 //! the text alone shows, `expand` what the attached agents cannot do, `check_space` what does not fit. A plan never
 //! widens what an agent allows; it only asks.
 
+mod agents;
 mod assume;
 mod cells;
 mod errors;
@@ -15,20 +16,22 @@ mod select;
 mod set;
 mod source;
 mod space;
+mod step;
 #[cfg(test)]
 mod tests;
 
+pub use agents::{AgentFacts, PathFacts};
 pub use assume::assumed_agents;
 pub use cells::Cell;
 pub use errors::{Place, PlanError, PlanErrors};
-pub use expand::{AgentFacts, Expansion, PathFacts, PlannedStep, PlannedTask};
 pub use select::Selector;
 pub use space::{Shortage, floor_bytes, shortage};
+pub use step::{Expansion, PlannedStep, PlannedTask};
 
 use benchmesh_workloads::workload::Workload;
 use select::Selected;
 use source::{Mistakes, Source, Spot};
-use std::{fmt, time::Duration};
+use std::{collections::BTreeSet, fmt, time::Duration};
 
 /// A plan that `parse` accepted: every key known, every value in its range, every mode and matrix cell checked by its
 /// workload.
@@ -131,6 +134,15 @@ pub enum Pairs {
 }
 
 impl Plan {
+    /// Every path that a workload of this plan reads on the agents' hosts.
+    pub fn sources(&self) -> BTreeSet<String> {
+        self.phases
+            .iter()
+            .flat_map(|phase| &phase.cells)
+            .flat_map(|cell| cell.sources.iter().map(|(path, _)| path.clone()))
+            .collect()
+    }
+
     /// A mistake of the plan that only shows on the mesh, told at the line of the step's phase.
     pub fn refuse(&self, step: &PlannedStep, reason: String, remedy: String) -> PlanErrors {
         let mut mistakes = Mistakes::new(&self.source);

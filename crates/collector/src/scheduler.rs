@@ -17,6 +17,7 @@ mod prepare;
 mod recover;
 mod step;
 mod stop;
+mod tasks;
 mod team;
 
 pub use admission::{StartError, StartRequest, Started};

@@ -5,12 +5,17 @@
 //! runs. Memory is bounded: one queue of `OUTGOING` messages per session, and as many open calls as the scheduler makes.
 
 pub mod appoint;
+mod call;
 pub mod command;
 mod fleet;
+mod handle;
 pub mod hello;
 mod member;
+mod state;
 pub(crate) mod wire;
 
-pub use fleet::{AttachError, Attached, Call, Fleet, SessionHandle, Welcome, fleet_call};
+pub use call::{Call, fleet_call};
+pub use fleet::{AttachError, Attached, Fleet, Welcome};
+pub use handle::SessionHandle;
 pub use hello::Hello;
 pub use member::{MemberFacts, Outgoing};

@@ -7,7 +7,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::path::PathBuf;
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::{Duration, Instant};
 
 use benchmesh_agent::sampler::{
@@ -191,8 +191,9 @@ pub struct Watched {
 
 impl Watched {
     pub fn start(config: SamplerConfig) -> Watched {
-        let (send, samples) = channel();
-        let sampler = Sampler::start(config, move |sampled| drop(send.send(sampled))).unwrap();
+        // Minutes of samples at 10 Hz; whoever waits for one takes them as they come.
+        let (send, samples) = sync_channel(4096);
+        let sampler = Sampler::start(config, move |sampled| drop(send.try_send(sampled))).unwrap();
         Watched { sampler, samples }
     }
 

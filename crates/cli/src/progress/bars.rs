@@ -8,6 +8,9 @@ use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 const SHARES: u64 = 1000;
 
+/// What the bar takes of its line.
+const BAR_WIDTH: usize = 35;
+
 /// Two lines at the bottom of the terminal.
 #[derive(Debug)]
 pub struct Bars {
@@ -23,10 +26,9 @@ impl Bars {
         let all = MultiProgress::with_draw_target(ProgressDrawTarget::stderr());
         let line = |style: ProgressStyle| all.add(ProgressBar::new(SHARES).with_style(style));
         let text = || {
-            ProgressStyle::with_template("{wide_msg}")
-                .unwrap_or_else(|_| ProgressStyle::default_bar())
+            ProgressStyle::with_template("{msg}").unwrap_or_else(|_| ProgressStyle::default_bar())
         };
-        let bar = ProgressStyle::with_template("  [{bar:30}] {wide_msg}")
+        let bar = ProgressStyle::with_template("  [{bar:30}] {msg}")
             .unwrap_or_else(|_| ProgressStyle::default_bar())
             .progress_chars("=> ");
         let step = line(text());
@@ -65,10 +67,14 @@ impl Bars {
                 String::new(),
             ),
         };
-        self.step.set_message(what);
-        self.rate.set_message(rate);
+        let width = width();
+        self.step.set_message(fitted(&what, width));
+        self.rate.set_message(fitted(&rate, width));
         self.run.set_position(shares_done(update));
-        self.run.set_message(words::run_time(update));
+        self.run.set_message(fitted(
+            &words::run_time(update),
+            width.saturating_sub(BAR_WIDTH),
+        ));
     }
 
     pub fn say(&self, text: &str) {
@@ -80,6 +86,20 @@ impl Bars {
         self.step.finish_and_clear();
         self.rate.finish_and_clear();
         self.run.finish_and_clear();
+    }
+}
+
+/// Columns that a line may take: a few less than there are, so that the terminal's echo of Ctrl-C doesn't wrap.
+fn width() -> usize {
+    let columns =
+        rustix::termios::tcgetwinsize(std::io::stderr()).map_or(0, |size| usize::from(size.ws_col));
+    if columns == 0 { 80 } else { columns }.saturating_sub(4)
+}
+
+fn fitted(text: &str, width: usize) -> String {
+    match text.char_indices().nth(width) {
+        Some((at, _)) => text.get(..at).unwrap_or_default().to_owned(),
+        None => text.to_owned(),
     }
 }
 

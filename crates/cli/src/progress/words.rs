@@ -261,9 +261,7 @@ pub mod tests {
         failed.phase = "x\u{1b}[2J".into();
         assert_eq!(
             step_done(&failed, 24, &Names::of(&[])),
-            [
-                "[ 4/24] x\u{fffd}[2J: randread, cephfs   no operation completed  [FAILED, partial]"
-            ]
+            ["[ 4/24] x\u{fffd}[2J: randread, cephfs   no operation completed  [FAILED, partial]"]
         );
         let mut two = done(5, "done");
         two.ops.push(two.ops.first().unwrap().clone());

@@ -228,3 +228,6 @@ pub struct ErrorCount {
     pub count: i64,
     pub first: String,
 }
+
+#[cfg(test)]
+mod tests;

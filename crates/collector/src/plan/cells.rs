@@ -8,6 +8,9 @@ use std::collections::BTreeMap;
 /// More cells than this in one phase are a slip of the pen, not a plan.
 const MAX_CELLS: usize = 10_000;
 
+/// A key of this kind names what the workload reads on the agent's host, which the agent has to allow.
+const PATH_KIND: &str = "path";
+
 /// What a phase has outside its matrix.
 pub(super) struct Base {
     pub params: Map<String, Value>,
@@ -34,6 +37,8 @@ pub struct Cell {
     pub(crate) footprints: Vec<Footprint>,
     /// Where `clients` stands.
     pub(crate) clients_at: Option<Spot>,
+    /// Paths on the agents' hosts that the workload reads.
+    pub(crate) sources: Vec<(String, Spot)>,
 }
 
 /// Every combination, the first key of the matrix varying slowest.
@@ -94,6 +99,7 @@ fn checked_cell(
         tasks_per_agent: base.tasks_per_agent,
         footprints: Vec::new(),
         clients_at: None,
+        sources: Vec::new(),
     };
     let mut spots = base.params_at.clone();
     for (key, value, spot) in chosen {
@@ -110,6 +116,18 @@ fn checked_cell(
             }
         }
     }
+    cell.sources = workload
+        .keys()
+        .iter()
+        .filter(|key| key.kind == PATH_KIND)
+        .filter_map(|key| {
+            let path = cell.params.get(key.name)?.as_str()?;
+            Some((
+                path.to_owned(),
+                spots.get(key.name).unwrap_or(&base.at).clone(),
+            ))
+        })
+        .collect();
     // With no valid mode the parameters are still judged, by the first there is.
     let judge: Vec<&str> = if modes.is_empty() {
         workload

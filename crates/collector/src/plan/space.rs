@@ -70,7 +70,7 @@ pub(super) fn check(expansion: &Expansion, agents: &[AgentFacts], mistakes: &mut
                         sum.agents.join(", "),
                         Bytes(short.free_bytes),
                     ),
-                    format!("copy less, or give the agents a larger --state-dir; {} must stay free", Bytes(short.floor_bytes)),
+                    format!("copy less, or give the agents a larger --scratch; {} must stay free", Bytes(short.floor_bytes)),
                 );
             }
         }

@@ -439,6 +439,19 @@ fn what_the_agents_cannot_do_is_refused() {
         "p.toml:3:26: phase.0.matrix.clients: clients = 3",
         "",
     );
+    let mut blind = agent("x", &[], &["/mnt"]);
+    blind
+        .sources
+        .insert(String::from("/src/tree"), PathFacts::default());
+    let copy = format!(
+        "{TARGETS}[[phase]]\nworkload = \"copy\"\nmodes = [\"in\"]\nfrom = \"/src/tree\"\n"
+    );
+    check(
+        &copy,
+        &[blind],
+        "p.toml:10:8: phase.0.from: agent `x` does not allow reading /src/tree",
+        "--allow-read /src/tree",
+    );
     check(null, &[old], "revision 99 of null", "same version");
     check(null, &[bare], "does not have the workload null", "update");
     check(

@@ -8,7 +8,6 @@ mod results;
 use super::figures::{self, NONE};
 use super::{CostReport, DaemonReport, EventReport, LinkReport, Report};
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 /// Agents up to which links are shown as a matrix; beyond, as a list.
 const MATRIX_AGENTS: usize = 10;
@@ -284,9 +283,13 @@ fn plural(count: usize, word: &str) -> String {
 
 /// How a skew and its bound are written.
 fn skew(skew_us: i64, error_us: Option<i64>) -> String {
-    let shown = |us: i64| match u64::try_from(us) {
-        Ok(us) if us >= 10_000 => figures::span(Duration::from_micros(us)),
-        _ => format!("{us} us"),
+    #[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
+    let shown = |us: i64| {
+        if us.abs() < 1000 {
+            format!("{us} us")
+        } else {
+            format!("{} ms", figures::rate(us as f64 / 1000.0))
+        }
     };
     match error_us {
         Some(error) => format!("{} (+/- {})", shown(skew_us), shown(error)),

@@ -209,10 +209,11 @@ impl Scheduler {
             .map(|target| target.path.clone())
             .collect();
         let paths: Vec<String> = paths.into_iter().collect();
+        let sources: Vec<String> = plan.sources().into_iter().collect();
         let asked = self.attached().map(|member| {
-            let paths = paths.clone();
+            let (paths, sources) = (paths.clone(), sources.clone());
             async move {
-                let survey = self.survey_one(&member, paths).await;
+                let survey = self.survey_one(&member, paths, sources).await;
                 TeamMember {
                     id: member.id,
                     uid: member.hello.uid.clone(),
@@ -227,14 +228,12 @@ impl Scheduler {
         &self,
         member: &MemberFacts,
         paths: Vec<String>,
+        sources: Vec<String>,
     ) -> Result<Option<Survey>, String> {
         if paths.is_empty() {
             return Ok(None);
         }
-        let command = Command::Survey {
-            paths,
-            sources: Vec::new(),
-        };
+        let command = Command::Survey { paths, sources };
         let call = fleet_call(member.id, command, SURVEY_WITHIN).within(SURVEY_WITHIN);
         match self.0.fleet.call(call).await {
             Ok(Answer::Survey(survey)) => Ok(Some(survey)),
@@ -289,6 +288,7 @@ fn facts(member: &MemberFacts, survey: Result<Option<Survey>, String>) -> AgentF
     match survey {
         Ok(Some(survey)) => {
             facts.surveyed = survey.paths.into_iter().collect();
+            facts.sources = survey.sources.into_iter().collect();
             facts.scratch_free_bytes = Some(survey.scratch_free_bytes);
         }
         Ok(None) => {}

@@ -37,20 +37,34 @@ impl Drive {
         planned: &[PlannedStep],
         rows: Vec<StepRow>,
     ) -> Result<CellEnd, StoreError> {
-        let mut rows = match self.recovered(planned, rows).await? {
-            Ok(rows) => rows,
-            Err(end) => return Ok(end),
-        };
+        let mut rows = rows;
+        let mut failed = None;
+        let mut recovered = self.recovered(planned, &rows).await?;
         loop {
-            match self.run_modes(planned, &rows).await? {
+            let end = match recovered.take() {
+                Some(end) => end,
+                None => self.run_modes(planned, &rows).await?,
+            };
+            match end {
+                ModesEnd::Cell(CellEnd::Done) => {
+                    return Ok(match failed {
+                        None => CellEnd::Done,
+                        Some(reason) => CellEnd::Failed { reason },
+                    });
+                }
                 ModesEnd::Cell(end) => return Ok(end),
+                ModesEnd::GoOn { though } => {
+                    failed = though;
+                    rows = self.newest_rows(planned).await?;
+                }
                 ModesEnd::Again { reason } => {
-                    let attempts = rows.first().map_or(1, |row| row.attempt);
+                    let attempts = rows.iter().map(|row| row.attempt).max().unwrap_or(1);
                     if attempts >= MAX_ATTEMPTS {
                         let reason = format!("{reason}; given up after {attempts} attempts");
                         self.fail_rest(&rows, &reason).await?;
                         return Ok(CellEnd::Failed { reason });
                     }
+                    rows = self.newest_rows(planned).await?;
                     rows = self.begin_anew(planned, &rows, &reason).await?;
                 }
             }
@@ -62,33 +76,55 @@ impl Drive {
         planned: &[PlannedStep],
         rows: &[StepRow],
     ) -> Result<ModesEnd, StoreError> {
+        let mut failed = None;
         for (index, (step, row)) in planned.iter().zip(rows).enumerate() {
             if row.state.is_end() {
                 continue;
             }
             let last = index + 1 == planned.len();
             let end = self.run_step(step, row, last).await?;
-            self.board.change(|view| view.steps_done += 1);
-            match end {
-                StepEnd::Done => {}
-                StepEnd::Again { reason } => {
-                    self.board.change(|view| view.steps_done -= 1);
-                    return Ok(ModesEnd::Again { reason });
+            let rest = rows.get(index + 1..).unwrap_or_default();
+            match self.after_step(step, row, rest, end).await? {
+                AfterStep::Next => {}
+                AfterStep::NextThough { reason } => {
+                    failed.get_or_insert(reason);
                 }
-                StepEnd::Failed { reason } => {
-                    let rest = rows.get(index + 1..).unwrap_or_default();
-                    self.fail_rest(rest, "an earlier mode of the cell failed")
-                        .await?;
-                    self.clean_cell(step, row.attempt).await?;
-                    return Ok(ModesEnd::Cell(CellEnd::Failed { reason }));
-                }
-                StepEnd::Aborted { reason } => {
-                    self.clean_cell(step, row.attempt).await?;
-                    return Ok(ModesEnd::Cell(CellEnd::Aborted { reason }));
-                }
+                AfterStep::End(end) => return Ok(end),
             }
         }
-        Ok(ModesEnd::Cell(CellEnd::Done))
+        Ok(ModesEnd::Cell(match failed {
+            None => CellEnd::Done,
+            Some(reason) => CellEnd::Failed { reason },
+        }))
+    }
+
+    /// What the end of a step means for its cell.
+    pub(super) async fn after_step(
+        &self,
+        step: &PlannedStep,
+        row: &StepRow,
+        rest: &[StepRow],
+        end: StepEnd,
+    ) -> Result<AfterStep, StoreError> {
+        if let StepEnd::Again { reason } = end {
+            return Ok(AfterStep::End(ModesEnd::Again { reason }));
+        }
+        self.board.change(|view| view.steps_done += 1);
+        let end = match end {
+            StepEnd::Done | StepEnd::Again { .. } => return Ok(AfterStep::Next),
+            // Without data of its own, a cell's steps do not depend on each other: links, above all.
+            StepEnd::Failed { reason } if step.path.is_empty() => {
+                return Ok(AfterStep::NextThough { reason });
+            }
+            StepEnd::Failed { reason } => {
+                self.fail_rest(rest, "an earlier mode of the cell failed")
+                    .await?;
+                CellEnd::Failed { reason }
+            }
+            StepEnd::Aborted { reason } => CellEnd::Aborted { reason },
+        };
+        self.clean_cell(step, row.attempt).await?;
+        Ok(AfterStep::End(ModesEnd::Cell(end)))
     }
 
     /// Ends the steps of a cell that will not run.
@@ -106,15 +142,24 @@ impl Drive {
         Ok(())
     }
 
-    /// Gives the cell up as it is and makes its steps once more.
+    /// Gives the cell up as it is and makes its steps once more. Steps that share no data are made anew one by one.
     pub(super) async fn begin_anew(
         &self,
         planned: &[PlannedStep],
         old: &[StepRow],
         reason: &str,
     ) -> Result<Vec<StepRow>, StoreError> {
-        let attempt = old.iter().map(|row| row.attempt).max().unwrap_or(1) + 1;
-        let what = planned.first().map_or_else(String::new, PlannedStep::title);
+        let shares_data = planned.first().is_some_and(|step| !step.path.is_empty());
+        let anew: Vec<(&PlannedStep, &StepRow)> = planned
+            .iter()
+            .zip(old)
+            .filter(|(_, row)| shares_data || is_open(row))
+            .collect();
+        let attempt = anew.iter().map(|(_, row)| row.attempt).max().unwrap_or(1) + 1;
+        let what = anew
+            .iter()
+            .find(|(_, row)| is_open(row))
+            .map_or_else(String::new, |(step, _)| step.title());
         self.event(Fact {
             step: None,
             agent: None,
@@ -123,29 +168,36 @@ impl Drive {
             message: format!("{what}: attempt {attempt}, because {reason}"),
         })
         .await?;
-        for row in old.iter().filter(|row| !row.state.is_end()) {
+        for (_, row) in anew.iter().filter(|(_, row)| !row.state.is_end()) {
             let change = StepChange {
                 state: StepState::Failed,
                 start: None,
                 ended: Some(self.clock.now()),
-                reason: Some(format!(
-                    "{reason}; the cell was begun anew as attempt {attempt}"
-                )),
+                reason: Some(format!("{reason}; begun anew as attempt {attempt}")),
             };
             self.store.set_step_state(row.id, change).await?;
         }
-        if let Some(step) = planned.first() {
-            self.clean_cell(step, attempt - 1).await?;
+        if let Some((step, row)) = anew.first() {
+            self.clean_cell(step, row.attempt).await?;
         }
-        let done_before = old
+        let undone = anew
             .iter()
-            .filter(|row| row.state == StepState::Done)
+            .filter(|(_, row)| row.state == StepState::Done)
             .count();
         self.board
-            .change(|view| view.steps_done = view.steps_done.saturating_sub(done_before));
+            .change(|view| view.steps_done = view.steps_done.saturating_sub(undone));
+        let steps: Vec<PlannedStep> = anew.iter().map(|(step, _)| (*step).clone()).collect();
         self.store
-            .create_steps(self.row.id, rows(planned, attempt))
+            .create_steps(self.row.id, rows(&steps, attempt))
             .await?;
+        self.newest_rows(planned).await
+    }
+
+    /// The newest rows of a cell's steps.
+    pub(super) async fn newest_rows(
+        &self,
+        planned: &[PlannedStep],
+    ) -> Result<Vec<StepRow>, StoreError> {
         let first = planned.first().map_or(0, |step| step.ordinal);
         let known = self.store.steps(self.row.id).await?;
         Ok(known
@@ -156,8 +208,28 @@ impl Drive {
     }
 }
 
+/// Whether something of the step is under way.
+pub(super) fn is_open(row: &StepRow) -> bool {
+    !row.state.is_end() && row.state != StepState::Planned
+}
+
+/// How far the modes of a cell have come.
 #[derive(Debug)]
-enum ModesEnd {
+pub(super) enum ModesEnd {
     Cell(CellEnd),
-    Again { reason: String },
+    /// With the modes that have not ended, though one failed.
+    GoOn {
+        though: Option<String>,
+    },
+    Again {
+        reason: String,
+    },
+}
+
+/// Whether the next mode follows.
+#[derive(Debug)]
+pub(super) enum AfterStep {
+    Next,
+    NextThough { reason: String },
+    End(ModesEnd),
 }

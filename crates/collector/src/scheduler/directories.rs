@@ -267,7 +267,10 @@ impl Drive {
                 })
             });
         for (agent, answer) in join_all(removals).await {
-            if let Err(error) = answer {
+            // That an agent is lost has been told; its part goes with the directory.
+            if let Err(error) = answer
+                && !error.is_lost()
+            {
                 self.event(Fact {
                     step: None,
                     agent: Some(agent),

@@ -18,11 +18,17 @@ use crate::{
         rows::{NewEvent, RunChange, RunRow, StepRow},
     },
 };
-use std::sync::{
-    Arc, Mutex, MutexGuard, PoisonError,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
 };
-use std::time::Duration;
+
+/// What a step takes beside its load: preparation, lead, results.
+const AROUND_A_STEP: Duration = Duration::from_millis(300);
 
 /// How a run ended.
 #[derive(Debug)]
@@ -62,6 +68,10 @@ pub(super) struct Drive {
     pub directories: Directories,
     alive: Mutex<Alive>,
     partial: AtomicBool,
+    /// Agents that are lost, as far as that has been told.
+    told_lost: Mutex<BTreeSet<AgentId>>,
+    /// Phase and mode -> how long steps of them took, and how many.
+    took: Mutex<BTreeMap<(String, String), (Duration, u32)>>,
 }
 
 impl Drive {
@@ -111,6 +121,8 @@ impl Drive {
             directories: Directories::default(),
             alive: Mutex::default(),
             partial: AtomicBool::new(row.partial),
+            told_lost: Mutex::default(),
+            took: Mutex::default(),
         }))
     }
 
@@ -132,6 +144,32 @@ impl Drive {
 
     pub fn hold_nothing(&self) {
         *self.alive() = Alive::default();
+    }
+
+    pub fn told_lost(&self) -> MutexGuard<'_, BTreeSet<AgentId>> {
+        self.told_lost
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Remembers how long a step took from its start.
+    pub fn took(&self, step: &PlannedStep, took: Duration) {
+        let mut known = self.took.lock().unwrap_or_else(PoisonError::into_inner);
+        let (total, count) = known
+            .entry((step.phase.clone(), step.mode.clone()))
+            .or_default();
+        *total += took;
+        *count += 1;
+    }
+
+    /// How long a step will take, all in all: as long as it is bounded to, or as long as its like took.
+    pub fn estimate(&self, step: &PlannedStep) -> Option<Duration> {
+        let known = self.took.lock().unwrap_or_else(PoisonError::into_inner);
+        let load = step.expected.or_else(|| {
+            let (total, count) = known.get(&(step.phase.clone(), step.mode.clone()))?;
+            total.checked_div(*count)
+        })?;
+        Some(load + step.settle + AROUND_A_STEP)
     }
 
     pub fn loss_after(&self) -> Duration {

@@ -68,6 +68,14 @@ impl Crew {
         self.tasks.iter().map(|(held, _)| *held)
     }
 
+    /// How many agents it began with.
+    pub fn agents(&self) -> usize {
+        self.all()
+            .map(|held| held.agent)
+            .collect::<BTreeSet<AgentId>>()
+            .len()
+    }
+
     /// How many agents are not lost.
     pub fn agents_left(&self) -> usize {
         self.tasks
@@ -82,9 +90,12 @@ impl Crew {
             .len()
     }
 
-    /// Ends what a lost agent had under way; which tasks that were.
+    /// Ends what a lost agent had under way, at either end of a link; which tasks that were.
     pub fn lose(&mut self, agent: AgentId, error: &str) -> Vec<Held> {
-        let lost: Vec<Held> = self.live().filter(|held| held.agent == agent).collect();
+        let lost: Vec<Held> = self
+            .live()
+            .filter(|held| held.agent == agent || held.peer == Some(agent))
+            .collect();
         for held in &lost {
             self.end(held.task, TaskState::Lost, error);
         }

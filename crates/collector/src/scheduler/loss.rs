@@ -17,27 +17,26 @@ pub(super) enum Verdict {
     Abort { reason: String },
 }
 
-/// What the policy says when `left` agents of a step are left.
-pub(super) fn judge(policy: OnLoss, left: usize, why: &str) -> Verdict {
-    let needed = match policy {
-        OnLoss::Abort => {
-            return Verdict::Abort {
-                reason: format!("{why}, and on-loss = \"abort\""),
-            };
-        }
-        OnLoss::Continue => 1,
-        OnLoss::AtLeast(least) => usize::try_from(least).unwrap_or(usize::MAX),
-    };
-    if left >= needed {
-        return Verdict::GoOn;
-    }
-    let reason = match policy {
+/// What the policy says when `left` of the `all` agents of a step are left.
+pub(super) fn judge(policy: OnLoss, left: usize, all: usize, why: &str) -> Verdict {
+    match policy {
+        OnLoss::Continue => Verdict::GoOn,
+        OnLoss::Abort => Verdict::Abort {
+            reason: format!("{why}, and on-loss = \"abort\""),
+        },
         OnLoss::AtLeast(least) => {
-            format!("{why}: {left} agents of the step are left, and on-loss wants at least {least}")
+            // A step of fewer agents than that needs all of its own.
+            let needed = usize::try_from(least).unwrap_or(usize::MAX).min(all);
+            if left >= needed {
+                return Verdict::GoOn;
+            }
+            Verdict::Abort {
+                reason: format!(
+                    "{why}: {left} agents of the step are left, and on-loss wants at least {needed}"
+                ),
+            }
         }
-        _ => format!("{why}: no agent of the step is left"),
-    };
-    Verdict::Abort { reason }
+    }
 }
 
 impl Drive {
@@ -60,10 +59,15 @@ impl Drive {
                 .await?;
         }
         let left = crew.agents_left();
-        let verdict = judge(self.plan.on_loss, left, why);
-        let next = match &verdict {
-            Verdict::GoOn => format!("the step goes on with {left}"),
-            Verdict::Abort { .. } => String::from("the run ends"),
+        let verdict = judge(self.plan.on_loss, left, crew.agents(), why);
+        if !self.told_lost().insert(agent) && verdict == Verdict::GoOn {
+            // It was lost to an earlier step already.
+            return Ok(verdict);
+        }
+        let next = match (&verdict, left) {
+            (Verdict::Abort { .. }, _) => String::from("the run ends"),
+            (Verdict::GoOn, 0) => String::from("the step ends"),
+            (Verdict::GoOn, left) => format!("the step goes on with {left}"),
         };
         self.event(Fact {
             step: Some(step),
@@ -75,6 +79,32 @@ impl Drive {
         .await?;
         Ok(verdict)
     }
+
+    /// Tells of lost agents that are there again: they take part from this step on.
+    pub(super) async fn welcome_back(&self, step: StepId) -> Result<(), StoreError> {
+        let back: Vec<AgentId> = self
+            .told_lost()
+            .iter()
+            .copied()
+            .filter(|agent| {
+                self.fleet
+                    .member(*agent)
+                    .is_some_and(|member| member.attached)
+            })
+            .collect();
+        for agent in back {
+            self.told_lost().remove(&agent);
+            self.event(Fact {
+                step: Some(step),
+                agent: Some(agent),
+                severity: Severity::Info,
+                kind: "agent-back",
+                message: format!("agent `{}` is back", self.team.name(agent)),
+            })
+            .await?;
+        }
+        Ok(())
+    }
 }
 
 #[cfg(test)]
@@ -83,18 +113,19 @@ mod tests {
 
     #[test]
     fn the_policy_decides() {
-        let check = |policy, left, goes_on| {
+        let check = |policy, left, all, goes_on| {
             assert_eq!(
-                judge(policy, left, "x is lost") == Verdict::GoOn,
+                judge(policy, left, all, "x is lost") == Verdict::GoOn,
                 goes_on,
-                "{policy:?} {left}"
+                "{policy:?} {left} of {all}"
             );
         };
-        check(OnLoss::Continue, 3, true);
-        check(OnLoss::Continue, 1, true);
-        check(OnLoss::Continue, 0, false);
-        check(OnLoss::Abort, 3, false);
-        check(OnLoss::AtLeast(2), 2, true);
-        check(OnLoss::AtLeast(2), 1, false);
+        check(OnLoss::Continue, 3, 4, true);
+        check(OnLoss::Continue, 0, 1, true);
+        check(OnLoss::Abort, 3, 4, false);
+        check(OnLoss::AtLeast(2), 2, 3, true);
+        check(OnLoss::AtLeast(2), 1, 3, false);
+        check(OnLoss::AtLeast(2), 1, 1, true);
+        check(OnLoss::AtLeast(2), 0, 1, false);
     }
 }

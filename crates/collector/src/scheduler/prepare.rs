@@ -62,9 +62,9 @@ impl Drive {
                 Ok(link) => {
                     links.insert(held.task, link);
                 }
-                // A link without its receiving end is lost, whichever end is gone.
                 Err(error) => {
-                    if let Some(end) = self.judge_failure(row, crew, held.agent, error).await? {
+                    let receiver = held.peer.unwrap_or(held.agent);
+                    if let Some(end) = self.judge_failure(row, crew, receiver, error).await? {
                         return Ok(Some(end));
                     }
                 }

@@ -2,31 +2,22 @@
 
 use super::{
     arm::{ARM_TRIES, Arming},
-    board::{StepSummary, StepView},
+    board::StepSummary,
     drive::{Drive, Fact, Held},
     ends::{Crew, TaskOutcome},
 };
 use crate::{
     model::{MeshMicros, Severity, StepId, StepState, TaskState},
     plan::{Cache, PlannedStep},
-    sessions::{
-        command::{Answer, Command},
-        fleet_call,
-    },
     store::{
         StoreError,
-        rows::{FinishedStep, NewTask, StepChange, StepRow},
+        rows::{FinishedStep, StepChange, StepRow},
     },
 };
-use futures::future::join_all;
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::Duration,
-};
+use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-/// A mark is worth nothing later.
-const MARK_WITHIN: Duration = Duration::from_secs(5);
+const NOBODY_LEFT: &str = "every agent of the step was lost";
 
 /// How a step ended.
 #[derive(Debug)]
@@ -56,6 +47,7 @@ impl Drive {
         let held = self.make_tasks(step, row).await?;
         self.hold(row.id, &held);
         self.show_step(step, row, &held);
+        self.welcome_back(row.id).await?;
         let mut crew = Crew::new(held);
         let start = match self.ready_and_armed(step, row, &mut crew).await? {
             Ok(start) => start,
@@ -64,7 +56,10 @@ impl Drive {
         self.enter(row.id, StepState::Running, Some(start)).await?;
         self.all_tasks(&crew, TaskState::Running).await?;
         self.mark(Some(start));
-        self.finish(step, row, crew, last).await
+        let end = self.finish(step, row, crew, last).await?;
+        let took = self.clock.now().0.saturating_sub(start.0).max(0);
+        self.took(step, Duration::from_micros(took.unsigned_abs()));
+        Ok(end)
     }
 
     /// Everything before the start: prepared, settled, cold, ready and armed.
@@ -79,6 +74,11 @@ impl Drive {
             self.enter(row.id, StepState::Prepare, None).await?;
             if let Some(end) = self.prepare(step, row, crew).await? {
                 return Ok(Err(end));
+            }
+            if crew.live().next().is_none() {
+                return Ok(Err(StepEnd::Failed {
+                    reason: String::from(NOBODY_LEFT),
+                }));
             }
             if !step.settle.is_zero() {
                 self.enter(row.id, StepState::Settle, None).await?;
@@ -165,9 +165,7 @@ impl Drive {
                 self.team.name(failed.held.agent),
                 failed.error
             )),
-            None if lost == outcomes.len() => {
-                Some(String::from("every agent of the step was lost"))
-            }
+            None if lost == outcomes.len() => Some(String::from(NOBODY_LEFT)),
             None => None,
         };
         let state = if reason.is_some() {
@@ -280,39 +278,6 @@ impl Drive {
         })
     }
 
-    /// The step's tasks, made now; or found, if the collector was started again right after they were made.
-    async fn make_tasks(&self, step: &PlannedStep, row: &StepRow) -> Result<Vec<Held>, StoreError> {
-        let ids: Vec<_> = step
-            .tasks
-            .iter()
-            .filter_map(|task| {
-                let peer = task.peer.as_deref().and_then(|peer| self.team.id(peer));
-                Some((self.team.id(&task.agent)?, peer))
-            })
-            .collect();
-        let known = self.store.tasks(row.id).await?;
-        let tasks: Vec<_> = if known.is_empty() {
-            let new = ids
-                .iter()
-                .zip(0_u32..)
-                .map(|((agent, peer), task_index)| NewTask {
-                    agent: *agent,
-                    peer: *peer,
-                    task_index,
-                    workers: step.footprint.workers,
-                })
-                .collect();
-            self.store.create_tasks(row.id, new).await?
-        } else {
-            known.into_iter().map(|task| task.id).collect()
-        };
-        Ok(tasks
-            .into_iter()
-            .zip(ids)
-            .map(|(task, (agent, peer))| Held { task, agent, peer })
-            .collect())
-    }
-
     /// Persists a state of the step, then shows it.
     pub(super) async fn enter(
         &self,
@@ -333,102 +298,5 @@ impl Drive {
             view.progress.clear();
         });
         Ok(())
-    }
-
-    async fn all_tasks(&self, crew: &Crew, state: TaskState) -> Result<(), StoreError> {
-        let changes = crew
-            .live()
-            .map(|held| self.store.set_task_state(held.task, state, None));
-        join_all(changes).await.into_iter().collect()
-    }
-
-    pub(super) fn show_step(&self, step: &PlannedStep, row: &StepRow, held: &[Held]) {
-        let expected = |step: &PlannedStep| step.expected.map(|expected| expected + step.settle);
-        let left = self
-            .steps
-            .iter()
-            .filter(|later| later.ordinal > step.ordinal)
-            .map(expected)
-            .sum::<Option<Duration>>();
-        let view = StepView {
-            id: row.id,
-            ordinal: row.ordinal,
-            phase: row.phase.clone(),
-            target: row.target.clone(),
-            mode: row.mode.clone(),
-            params_json: row.params_json.clone(),
-            peer: step.link(),
-            state: row.state,
-            clients: row.clients,
-            began: self.clock.now(),
-            start: None,
-            tasks: held.iter().map(|held| held.task).collect(),
-            expected: step.expected,
-            moved_bytes: step.moved_bytes,
-            files: step.files,
-            progress: BTreeMap::new(),
-            ops: 0,
-            bytes: 0,
-            ops_per_s: 0.0,
-            bytes_per_s: 0.0,
-            p99_ms: 0.0,
-        };
-        self.board.change(|run| {
-            run.left_after_step = left;
-            run.step = Some(view);
-        });
-    }
-
-    /// Samplers read everything at this instant too; `None`: now.
-    fn mark(&self, at: Option<MeshMicros>) {
-        for member in self.fleet.members() {
-            if !member.attached || !(member.sampling.host_wide || member.sampling.interfaces) {
-                continue;
-            }
-            let fleet = self.fleet.clone();
-            let within =
-                MARK_WITHIN + at.map_or(Duration::ZERO, |at| crate::clock::until(&self.clock, at));
-            tokio::spawn(async move {
-                let call = fleet_call(member.id, Command::Mark { at }, MARK_WITHIN).within(within);
-                if let Err(error) = fleet.call(call).await {
-                    tracing::debug!(%error, "a mark was not taken");
-                }
-            });
-        }
-    }
-
-    /// Lets agents forget tasks that are over, at both ends of a link. Who is away forgets by itself.
-    pub(super) async fn forget(&self, outcomes: &[TaskOutcome]) {
-        let ends: BTreeSet<_> = outcomes
-            .iter()
-            .filter(|outcome| outcome.state != TaskState::Lost)
-            .flat_map(|outcome| {
-                [Some(outcome.held.agent), outcome.held.peer]
-                    .into_iter()
-                    .flatten()
-                    .map(|agent| (agent, outcome.held.task))
-            })
-            .collect();
-        join_all(ends.into_iter().map(|(agent, task)| async move {
-            let call =
-                fleet_call(agent, Command::ForgetTask { task }, MARK_WITHIN).within(MARK_WITHIN);
-            if let Err(error) = self.fleet.call(call).await {
-                tracing::debug!(%error, "a task was not forgotten");
-            }
-        }))
-        .await;
-    }
-
-    /// Asks an agent about one of its tasks.
-    pub(super) async fn await_end(
-        &self,
-        held: Held,
-    ) -> (Held, Result<Answer, crate::sessions::command::CallError>) {
-        let call = fleet_call(
-            held.agent,
-            Command::AwaitEnd { task: held.task },
-            self.loss_after(),
-        );
-        (held, self.fleet.call(call).await)
     }
 }

@@ -28,6 +28,8 @@ const UPDATE_MIN: Duration = Duration::from_millis(200);
 const UPDATE_MAX: Duration = Duration::from_secs(1);
 /// A query that runs longer was a slip of the pen; the database file can be asked without a limit.
 const QUERY_WITHIN: Duration = Duration::from_secs(120);
+/// More steps would not fit into one message.
+const SHOWN_STEPS: usize = 5000;
 const MAX_LISTED_RUNS: u32 = 1000;
 const DEFAULT_LISTED_RUNS: u32 = 50;
 
@@ -59,7 +61,9 @@ impl ControlService {
         }
     }
 
+    /// The run that a person means; empty and `last`: the newest.
     async fn find(&self, wanted: &str) -> Result<RunRow, Status> {
+        let wanted = if wanted == "last" { "" } else { wanted };
         self.store
             .find_run(wanted)
             .await
@@ -115,12 +119,20 @@ impl Control for ControlService {
             started = self.scheduler.start(wish) => started.map_err(|error| refused(&error))?,
             () = self.closing.cancelled() => return Err(Status::unavailable("the collector is closing")),
         };
+        let mut warnings = started.warnings;
+        if started.steps.len() > SHOWN_STEPS {
+            warnings.push(format!(
+                "the first {SHOWN_STEPS} of {} steps are shown",
+                started.steps.len()
+            ));
+        }
+        let steps = started.steps.iter().take(SHOWN_STEPS);
         Ok(Response::new(v1::StartRunReply {
             run_id: started.run.map_or(0, |run| run.0),
             run_uid: started.uid,
             known: started.known,
-            steps: started.steps.iter().map(v1::PlannedStep::from).collect(),
-            warnings: started.warnings,
+            steps: steps.map(v1::PlannedStep::from).collect(),
+            warnings,
         }))
     }
 

@@ -139,7 +139,7 @@ impl Mesh for MeshService {
         };
         self.tasks
             .spawn(reader.run(request.into_inner(), ended, self.closing.clone()));
-        Ok(Response::new(Box::pin(acks(receiver))))
+        Ok(Response::new(Box::pin(acks(agent, receiver))))
     }
 }
 
@@ -241,10 +241,7 @@ impl Reader {
             }
             let batch = match Batch::try_from(batch) {
                 Ok(batch) => batch,
-                Err(error) => {
-                    warn!(agent = %self.agent, %error, "a batch that cannot be, its stream ends");
-                    break Status::invalid_argument(format!("batch: {error}"));
-                }
+                Err(error) => break Status::invalid_argument(format!("batch: {error}")),
             };
             let receipt = match self.publisher.submit(batch).await {
                 Ok(receipt) => receipt,
@@ -261,9 +258,10 @@ impl Reader {
 
 /// An ack for each receipt, in order, after its commit. The first refusal ends the stream.
 fn acks(
+    agent: AgentId,
     receipts: mpsc::Receiver<Result<Receipt, Status>>,
 ) -> impl Stream<Item = Result<v1::Ack, Status>> {
-    stream::unfold(Some(receipts), |state| async {
+    stream::unfold(Some(receipts), move |state| async move {
         let mut receipts = state?;
         let stored = match receipts.recv().await? {
             Ok(receipt) => receipt.await.map_err(|error| ingest_status(&error)),
@@ -279,9 +277,9 @@ fn acks(
             }
             Err(status) => {
                 match status.code() {
-                    // The end of a session or of the collector: the agent keeps the batch and sends it again.
-                    Code::Unavailable | Code::Aborted => debug!(%status, "a stream ends"),
-                    _ => warn!(%status, "a batch was refused"),
+                    // Not the batch's fault: it comes again.
+                    Code::Unavailable | Code::Aborted => debug!(%agent, %status, "publishing ends"),
+                    _ => warn!(%agent, %status, "a batch was refused"),
                 }
                 Some((Err(status), None))
             }

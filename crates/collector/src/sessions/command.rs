@@ -186,11 +186,11 @@ pub enum CallError {
         kind: RefusalKind,
         message: String,
     },
-    #[error("agent `{agent}` did not {doing} within {within_s} s")]
+    #[error("agent `{agent}` did not {doing} within {within:.1?}")]
     Deadline {
         agent: String,
         doing: &'static str,
-        within_s: u64,
+        within: std::time::Duration,
     },
     #[error("agent `{agent}` answered something else than it was asked")]
     Mismatched { agent: String },

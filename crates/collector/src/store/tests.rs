@@ -7,6 +7,7 @@
     clippy::cast_sign_loss
 )]
 
+mod columns;
 mod dedupe;
 mod faults;
 mod hostile;

@@ -6,7 +6,7 @@ use std::{
     collections::{BTreeMap, HashMap},
     net::SocketAddr,
     sync::{Arc, Mutex},
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::Duration,
 };
 use tokio::{
     sync::{mpsc, watch},
@@ -15,7 +15,10 @@ use tokio::{
 };
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Status, Streaming, transport::Channel};
-use v1::{agent_message::Body as Said, command::Body as Asked, mesh_client::MeshClient, reply::Body as Answer};
+use v1::{
+    agent_message::Body as Said, command::Body as Asked, mesh_client::MeshClient,
+    reply::Body as Answer,
+};
 
 /// What an agent does differently from a perfect one.
 #[derive(Clone)]
@@ -83,8 +86,10 @@ pub struct Inner {
     pub sampling: Mutex<v1::Sampling>,
 }
 
+/// The wall clock, which a new database's mesh time begins at.
 pub fn now_us() -> i64 {
-    i64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros()).unwrap()
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
+    now.tv_sec * 1_000_000 + now.tv_nsec / 1000
 }
 
 impl FakeAgent {
@@ -121,18 +126,35 @@ impl FakeAgent {
         self.attach_with(address, self.inner.hello()).await
     }
 
-    pub async fn attach_with(&self, address: SocketAddr, hello: v1::Hello) -> Result<v1::Welcome, Status> {
-        let channel = Channel::from_shared(format!("http://{address}")).unwrap().connect().await.unwrap();
+    pub async fn attach_with(
+        &self,
+        address: SocketAddr,
+        hello: v1::Hello,
+    ) -> Result<v1::Welcome, Status> {
+        let channel = Channel::from_shared(format!("http://{address}"))
+            .unwrap()
+            .connect()
+            .await
+            .unwrap();
         let (said, receiver) = mpsc::channel(64);
         said.send(message(Said::Hello(hello))).await.unwrap();
         let mut client = MeshClient::new(channel.clone());
-        let mut heard = client.attach(ReceiverStream::new(receiver)).await?.into_inner();
-        let Some(v1::collector_message::Body::Welcome(welcome)) = heard.message().await?.and_then(|m| m.body) else {
+        let mut heard = client
+            .attach(ReceiverStream::new(receiver))
+            .await?
+            .into_inner();
+        let Some(v1::collector_message::Body::Welcome(welcome)) =
+            heard.message().await?.and_then(|m| m.body)
+        else {
             panic!("the first message is no welcome");
         };
         *self.inner.sampling.lock().unwrap() = welcome.sampling.unwrap();
         let inner = Arc::clone(&self.inner);
-        let publishing = tokio::spawn(publish(Arc::clone(&inner), channel, welcome.session.clone()));
+        let publishing = tokio::spawn(publish(
+            Arc::clone(&inner),
+            channel,
+            welcome.session.clone(),
+        ));
         let connection = tokio::spawn(async move {
             // Dropping it ends the publishing too.
             let _publishing = AbortOnDrop(publishing);
@@ -238,8 +260,12 @@ impl Inner {
     /// Ends a task: its rows go to the spool first.
     fn end(&self, id: i64, state: &str, error: &str) {
         let mut tasks = self.tasks.lock().unwrap();
-        let Some(task) = tasks.get_mut(&id) else { return };
-        let (Some(start_us), None) = (task.start_us, &task.ended) else { return };
+        let Some(task) = tasks.get_mut(&id) else {
+            return;
+        };
+        let (Some(start_us), None) = (task.start_us, &task.ended) else {
+            return;
+        };
         let mut sequence = self.sequence.lock().unwrap();
         *sequence += 1;
         let spool_id = format!("spool-{}", self.name);
@@ -303,13 +329,23 @@ fn interval(task_id: i64, at_us: i64) -> v1::OpInterval {
 async fn publish(agent: Arc<Inner>, channel: Channel, session: String) {
     let (batches, receiver) = mpsc::channel(16);
     let mut request = Request::new(ReceiverStream::new(receiver));
-    request.metadata_mut().insert(SESSION_KEY, session.parse().unwrap());
-    let mut acks = MeshClient::new(channel).publish(request).await.unwrap().into_inner();
+    request
+        .metadata_mut()
+        .insert(SESSION_KEY, session.parse().unwrap());
+    let mut acks = MeshClient::new(channel)
+        .publish(request)
+        .await
+        .unwrap()
+        .into_inner();
     let acked = {
         let agent = Arc::clone(&agent);
         async move {
             while let Ok(Some(ack)) = acks.message().await {
-                agent.spool.lock().unwrap().retain(|batch| batch.sequence > ack.sequence);
+                agent
+                    .spool
+                    .lock()
+                    .unwrap()
+                    .retain(|batch| batch.sequence > ack.sequence);
             }
         }
     };
@@ -333,7 +369,11 @@ async fn publish(agent: Arc<Inner>, channel: Channel, session: String) {
     }
 }
 
-async fn serve(agent: Arc<Inner>, heard: &mut Streaming<v1::CollectorMessage>, said: mpsc::Sender<v1::AgentMessage>) {
+async fn serve(
+    agent: Arc<Inner>,
+    heard: &mut Streaming<v1::CollectorMessage>,
+    said: mpsc::Sender<v1::AgentMessage>,
+) {
     while let Ok(Some(message_heard)) = heard.message().await {
         let Some(v1::collector_message::Body::Command(command)) = message_heard.body else {
             continue;
@@ -376,8 +416,15 @@ async fn await_end(agent: &Inner, id: i64) -> Outcome {
     let mut changes = agent.changes.subscribe();
     loop {
         match agent.tasks.lock().unwrap().get(&id) {
-            None => return Err((String::from("unknown-task"), format!("task {id} is not known"))),
-            Some(task) if task.start_us.is_none() => return Err((String::from("failed"), String::from("not armed"))),
+            None => {
+                return Err((
+                    String::from("unknown-task"),
+                    format!("task {id} is not known"),
+                ));
+            }
+            Some(task) if task.start_us.is_none() => {
+                return Err((String::from("failed"), String::from("not armed")));
+            }
             Some(task) => {
                 if let Some(ended) = &task.ended {
                     return Ok(Some(Answer::End(ended.clone())));
@@ -415,10 +462,15 @@ fn answer(agent: &Arc<Inner>, asked: Asked) -> Outcome {
         Asked::OpenRunDirectory(open) => {
             agent.note(format!("open {} make={}", open.path, open.make));
             let mut disks = DISKS.lock().unwrap();
-            let key = (script.file_system.clone(), format!("{}{}", open.run_uid, open.path));
+            let key = (
+                script.file_system.clone(),
+                format!("{}{}", open.run_uid, open.path),
+            );
             let there = disks.get(&key).cloned();
             let made = there.is_none() && open.make;
-            let nonce = there.clone().unwrap_or_else(|| format!("nonce-{}", agent.name));
+            let nonce = there
+                .clone()
+                .unwrap_or_else(|| format!("nonce-{}", agent.name));
             if made {
                 disks.insert(key, nonce.clone());
             }
@@ -431,7 +483,10 @@ fn answer(agent: &Arc<Inner>, asked: Asked) -> Outcome {
         }
         Asked::RemoveRunDirectory(remove) => {
             agent.note(format!("remove {}", remove.path));
-            let key = (script.file_system.clone(), format!("{}{}", remove.run_uid, remove.path));
+            let key = (
+                script.file_system.clone(),
+                format!("{}{}", remove.run_uid, remove.path),
+            );
             DISKS.lock().unwrap().remove(&key);
             Ok(None)
         }
@@ -451,7 +506,12 @@ fn answer(agent: &Arc<Inner>, asked: Asked) -> Outcome {
             if let Some(error) = script.prepare_error {
                 return Err(error);
             }
-            agent.tasks.lock().unwrap().entry(prepare.task_id).or_default();
+            agent
+                .tasks
+                .lock()
+                .unwrap()
+                .entry(prepare.task_id)
+                .or_default();
             Ok(None)
         }
         Asked::DropCaches(_) => {
@@ -459,7 +519,11 @@ fn answer(agent: &Arc<Inner>, asked: Asked) -> Outcome {
             let drop = |what: &str, dropped: bool| v1::CacheDrop {
                 what: what.to_owned(),
                 dropped,
-                error: if dropped { String::new() } else { String::from("not permitted") },
+                error: if dropped {
+                    String::new()
+                } else {
+                    String::from("not permitted")
+                },
             };
             Ok(Some(Answer::DropCaches(v1::DropCachesReply {
                 drops: vec![drop("page-cache", true), drop("dentries-inodes", false)],
@@ -469,7 +533,10 @@ fn answer(agent: &Arc<Inner>, asked: Asked) -> Outcome {
             agent.note(String::from("arm"));
             if script.late_arms > 0 {
                 agent.script.lock().unwrap().late_arms -= 1;
-                return Err((String::from("too-late"), String::from("the start has passed")));
+                return Err((
+                    String::from("too-late"),
+                    String::from("the start has passed"),
+                ));
             }
             arm_task(agent, &script, &arm)
         }
@@ -498,7 +565,10 @@ fn arm_task(agent: &Arc<Inner>, script: &Script, arm: &v1::Arm) -> Outcome {
         return Err((String::from("unknown-task"), String::from("not known")));
     };
     if lead_us < 0 {
-        return Err((String::from("too-late"), String::from("the start has passed")));
+        return Err((
+            String::from("too-late"),
+            String::from("the start has passed"),
+        ));
     }
     task.start_us = Some(arm.start_us);
     let until = Duration::from_micros(lead_us.unsigned_abs()) + script.runs_for;

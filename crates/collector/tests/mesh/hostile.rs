@@ -12,7 +12,9 @@ use tonic::{Code, Request, Status, transport::Channel};
 use v1::{agent_message::Body as Said, mesh_client::MeshClient};
 
 async fn client(address: SocketAddr) -> MeshClient<Channel> {
-    MeshClient::connect(format!("http://{address}")).await.unwrap()
+    MeshClient::connect(format!("http://{address}"))
+        .await
+        .unwrap()
 }
 
 /// How a stream ends that says `messages`.
@@ -21,7 +23,11 @@ async fn verdict(address: SocketAddr, messages: Vec<v1::AgentMessage>) -> Status
     for message in messages {
         said.send(message).await.unwrap();
     }
-    let mut heard = match client(address).await.attach(ReceiverStream::new(receiver)).await {
+    let mut heard = match client(address)
+        .await
+        .attach(ReceiverStream::new(receiver))
+        .await
+    {
         Ok(heard) => heard.into_inner(),
         Err(status) => return status,
     };
@@ -49,23 +55,71 @@ async fn a_bad_message_ends_its_own_stream_alone() {
         change(&mut hello);
         message(Said::Hello(hello))
     };
-    let reply = |body| message(Said::Reply(v1::Reply { id: 1, body: Some(body), ..v1::Reply::default() }));
+    let reply = |body| {
+        message(Said::Reply(v1::Reply {
+            id: 1,
+            body: Some(body),
+            ..v1::Reply::default()
+        }))
+    };
     for (messages, part) in [
         (vec![v1::AgentMessage { body: None }], "body is missing"),
-        (vec![message(Said::ClockProbe(v1::ClockProbe { agent_sent_ns: 1 }))], "not a hello"),
-        (vec![with(&|hello| hello.host = None)], "hello.host is missing"),
-        (vec![with(&|hello| hello.name.clear())], "hello.name is empty"),
-        (vec![with(&|hello| hello.name = "x".repeat(100_000))], "hello.name has 100000 bytes"),
-        (vec![with(&|hello| hello.name = String::from("a\u{1b}[2J"))], "control character"),
-        (vec![with(&|hello| hello.allowed_paths = vec![String::from("etc")])], "hello.allowed_paths"),
-        (vec![with(&|hello| hello.spool_ids = vec![String::from("s"); 10_000])], "hello.spool_ids"),
-        (vec![hello(), hello()], "said already"),
-        (vec![hello(), v1::AgentMessage { body: None }], "body is missing"),
         (
-            vec![hello(), reply(v1::reply::Body::End(v1::EndReply { state: String::from("great"), ..v1::EndReply::default() }))],
+            vec![message(Said::ClockProbe(v1::ClockProbe {
+                agent_sent_ns: 1,
+            }))],
+            "not a hello",
+        ),
+        (
+            vec![with(&|hello| hello.host = None)],
+            "hello.host is missing",
+        ),
+        (
+            vec![with(&|hello| hello.name.clear())],
+            "hello.name is empty",
+        ),
+        (
+            vec![with(&|hello| hello.name = "x".repeat(100_000))],
+            "hello.name has 100000 bytes",
+        ),
+        (
+            vec![with(&|hello| hello.name = String::from("a\u{1b}[2J"))],
+            "control character",
+        ),
+        (
+            vec![with(&|hello| {
+                hello.allowed_paths = vec![String::from("etc")]
+            })],
+            "hello.allowed_paths",
+        ),
+        (
+            vec![with(&|hello| {
+                hello.spool_ids = vec![String::from("s"); 10_000]
+            })],
+            "hello.spool_ids",
+        ),
+        (vec![hello(), hello()], "said already"),
+        (
+            vec![hello(), v1::AgentMessage { body: None }],
+            "body is missing",
+        ),
+        (
+            vec![
+                hello(),
+                reply(v1::reply::Body::End(v1::EndReply {
+                    state: String::from("great"),
+                    ..v1::EndReply::default()
+                })),
+            ],
             "end.state is `great`",
         ),
-        (vec![hello(), reply(v1::reply::Body::Listen(v1::ListenReply { port: 70_000 }))], "listen.port is 70000"),
+        (
+            vec![
+                hello(),
+                reply(v1::reply::Body::Listen(v1::ListenReply { port: 70_000 })),
+            ],
+            "listen.port is 70000",
+        ),
     ] {
         let status = verdict(stage.address, messages).await;
         assert_eq!(status.code(), Code::InvalidArgument, "{status:?}");
@@ -74,27 +128,60 @@ async fn a_bad_message_ends_its_own_stream_alone() {
     // Replies and progress that nobody asked for are nobody's.
     let said = vec![
         hello(),
-        message(Said::Reply(v1::Reply { id: 999, ..v1::Reply::default() })),
-        message(Said::Progress(v1::Progress { command_id: 999, ..v1::Progress::default() })),
+        message(Said::Reply(v1::Reply {
+            id: 999,
+            ..v1::Reply::default()
+        })),
+        message(Said::Progress(v1::Progress {
+            command_id: 999,
+            ..v1::Progress::default()
+        })),
         hello(),
     ];
-    assert!(verdict(stage.address, said).await.message().contains("said already"));
+    assert!(
+        verdict(stage.address, said)
+            .await
+            .message()
+            .contains("said already")
+    );
     // The good one still works.
-    let started = stage.start("[clients]\nagents = [\"good\"]\n[[phase]]\nworkload = \"null\"\n").await.unwrap();
+    let started = stage
+        .start("[clients]\nagents = [\"good\"]\n[[phase]]\nworkload = \"null\"\n")
+        .await
+        .unwrap();
     let updates = stage.watch(started.run_id).await;
     assert_eq!(updates.last().unwrap().state, "done");
-    assert_eq!(good.journal().iter().filter(|entry| *entry == "arm").count(), 1);
+    assert_eq!(
+        good.journal()
+            .iter()
+            .filter(|entry| *entry == "arm")
+            .count(),
+        1
+    );
 }
 
-async fn published(stage: &Stage, session: Option<&str>, batch: v1::Batch) -> Result<v1::Ack, Status> {
+async fn published(
+    stage: &Stage,
+    session: Option<&str>,
+    batch: v1::Batch,
+) -> Result<v1::Ack, Status> {
     let (batches, receiver) = mpsc::channel(4);
     batches.send(batch).await.unwrap();
     let mut request = Request::new(ReceiverStream::new(receiver));
     if let Some(session) = session {
-        request.metadata_mut().insert(SESSION_KEY, session.parse().unwrap());
+        request
+            .metadata_mut()
+            .insert(SESSION_KEY, session.parse().unwrap());
     }
-    let mut acks = client(stage.address).await.publish(request).await?.into_inner();
-    timeout(LIMIT, acks.message()).await.expect("an answer").map(|ack| ack.expect("an ack"))
+    let mut acks = client(stage.address)
+        .await
+        .publish(request)
+        .await?
+        .into_inner();
+    timeout(LIMIT, acks.message())
+        .await
+        .expect("an answer")
+        .map(|ack| ack.expect("an ack"))
 }
 
 #[tokio::test]
@@ -117,11 +204,19 @@ async fn a_bad_batch_is_refused_whole() {
     };
     let status = published(&stage, None, batch(1)).await.unwrap_err();
     assert_eq!(status.code(), Code::Unauthenticated);
-    let status = published(&stage, Some("stolen"), batch(1)).await.unwrap_err();
+    let status = published(&stage, Some("stolen"), batch(1))
+        .await
+        .unwrap_err();
     assert_eq!(status.code(), Code::Unauthenticated);
-    assert_eq!(published(&stage, session, batch(1)).await.unwrap().sequence, 1);
+    assert_eq!(
+        published(&stage, session, batch(1)).await.unwrap().sequence,
+        1
+    );
     // What is sent twice is stored once.
-    assert_eq!(published(&stage, session, batch(1)).await.unwrap().sequence, 1);
+    assert_eq!(
+        published(&stage, session, batch(1)).await.unwrap().sequence,
+        1
+    );
     let status = published(&stage, session, batch(5)).await.unwrap_err();
     assert_eq!(status.code(), Code::FailedPrecondition, "{status:?}");
     let mut foreign = batch(2);
@@ -137,8 +232,24 @@ async fn a_bad_batch_is_refused_whole() {
     let status = published(&stage, session, nonsense).await.unwrap_err();
     assert_eq!(status.code(), Code::InvalidArgument, "{status:?}");
     assert!(status.message().contains("spool_id"), "{status:?}");
-    assert_eq!(published(&stage, session, batch(2)).await.unwrap().sequence, 2);
-    assert_eq!(stage.rows("select count(*) from clock_offsets").await, ["2"]);
-    let listed = stage.control().await.list_agents(v1::ListAgentsRequest {}).await.unwrap().into_inner().agents;
-    assert_eq!((listed[0].clock_error_us, listed[0].round_trip_us), (77, 154));
+    assert_eq!(
+        published(&stage, session, batch(2)).await.unwrap().sequence,
+        2
+    );
+    assert_eq!(
+        stage.rows("select count(*) from clock_offsets").await,
+        ["2"]
+    );
+    let listed = stage
+        .control()
+        .await
+        .list_agents(v1::ListAgentsRequest {})
+        .await
+        .unwrap()
+        .into_inner()
+        .agents;
+    assert_eq!(
+        (listed[0].clock_error_us, listed[0].round_trip_us),
+        (77, 154)
+    );
 }

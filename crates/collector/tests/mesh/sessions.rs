@@ -15,7 +15,10 @@ async fn a_name_is_used_once_at_a_time() {
     let thief = FakeAgent::new("a", Script::default()).with_uid("another");
     let status = thief.attach(stage.address).await.unwrap_err();
     assert_eq!(status.code(), Code::AlreadyExists);
-    assert!(status.message().contains("the name `a`") && status.message().contains("--name"), "{status:?}");
+    assert!(
+        status.message().contains("the name `a`") && status.message().contains("--name"),
+        "{status:?}"
+    );
     // The same agent once more replaces its session.
     let again = FakeAgent::new("a", Script::default());
     again.attach(stage.address).await.unwrap();
@@ -41,7 +44,15 @@ async fn one_agent_samples_each_host_and_another_takes_over() {
     let stage = Stage::new().await;
     let a = stage.agent("a", Script::default()).await;
     let b = stage.agent("b", Script::default()).await;
-    let c = stage.agent("c", Script { host: String::from("other"), ..Script::default() }).await;
+    let c = stage
+        .agent(
+            "c",
+            Script {
+                host: String::from("other"),
+                ..Script::default()
+            },
+        )
+        .await;
     let sampling = |agents: [&FakeAgent; 3]| agents.map(|agent| agent.sampling().host_wide);
     assert_eq!(sampling([&a, &b, &c]), [true, false, true]);
     a.cut();
@@ -49,9 +60,22 @@ async fn one_agent_samples_each_host_and_another_takes_over() {
     assert_eq!(sampling([&a, &b, &c])[1..], [true, true]);
     a.attach(stage.address).await.unwrap();
     assert_eq!(sampling([&a, &b, &c]), [false, true, true]);
-    let listed = stage.control().await.list_agents(v1::ListAgentsRequest {}).await.unwrap().into_inner().agents;
-    let told: Vec<_> = listed.iter().map(|agent| (agent.name.as_str(), agent.attached, agent.samples_host)).collect();
-    assert_eq!(told, [("a", true, false), ("b", true, true), ("c", true, true)]);
+    let listed = stage
+        .control()
+        .await
+        .list_agents(v1::ListAgentsRequest {})
+        .await
+        .unwrap()
+        .into_inner()
+        .agents;
+    let told: Vec<_> = listed
+        .iter()
+        .map(|agent| (agent.name.as_str(), agent.attached, agent.samples_host))
+        .collect();
+    assert_eq!(
+        told,
+        [("a", true, false), ("b", true, true), ("c", true, true)]
+    );
     assert_eq!(listed[0].address, "127.0.0.1");
 }
 
@@ -61,7 +85,14 @@ async fn agents_of_earlier_times_are_listed() {
     let a = stage.agent("a", Script::default()).await;
     let stage = stage.restarted().await;
     drop(a);
-    let listed = stage.control().await.list_agents(v1::ListAgentsRequest {}).await.unwrap().into_inner().agents;
+    let listed = stage
+        .control()
+        .await
+        .list_agents(v1::ListAgentsRequest {})
+        .await
+        .unwrap()
+        .into_inner()
+        .agents;
     assert_eq!(listed.len(), 1);
     assert_eq!((listed[0].name.as_str(), listed[0].attached), ("a", false));
 }
@@ -74,7 +105,9 @@ async fn a_port_in_use_and_an_open_network_are_refused() {
         db: stage.directory.path().join("second.db"),
         insecure: false,
     };
-    let error = Collector::bind(config(&stage.address.to_string())).await.unwrap_err();
+    let error = Collector::bind(config(&stage.address.to_string()))
+        .await
+        .unwrap_err();
     assert!(matches!(error, CollectorError::InUse { .. }), "{error}");
     assert!(error.to_string().contains("--listen"), "{error}");
     let error = Collector::bind(config("0.0.0.0:0")).await.unwrap_err();

@@ -62,7 +62,9 @@ impl Stage {
     }
 
     pub async fn control(&self) -> ControlClient<Channel> {
-        ControlClient::connect(format!("http://{}", self.address)).await.unwrap()
+        ControlClient::connect(format!("http://{}", self.address))
+            .await
+            .unwrap()
     }
 
     /// An attached agent that does what `script` says.
@@ -84,13 +86,25 @@ impl Stage {
             plan_toml: plan.to_owned(),
             ..v1::StartRunRequest::default()
         };
-        self.control().await.start_run(request).await.map(tonic::Response::into_inner)
+        self.control()
+            .await
+            .start_run(request)
+            .await
+            .map(tonic::Response::into_inner)
     }
 
     /// Watches a run to its end; every update.
     pub async fn watch(&self, run: i64) -> Vec<v1::RunUpdate> {
-        let request = v1::WatchRunRequest { run: run.to_string() };
-        let mut stream = self.control().await.watch_run(request).await.unwrap().into_inner();
+        let request = v1::WatchRunRequest {
+            run: run.to_string(),
+        };
+        let mut stream = self
+            .control()
+            .await
+            .watch_run(request)
+            .await
+            .unwrap()
+            .into_inner();
         let mut updates = Vec::new();
         timeout(LIMIT, async {
             while let Some(update) = stream.message().await.unwrap() {
@@ -104,8 +118,16 @@ impl Stage {
 
     /// Waits until the run's step is in `state`.
     pub async fn until_step(&self, run: i64, state: &str) {
-        let request = v1::WatchRunRequest { run: run.to_string() };
-        let mut stream = self.control().await.watch_run(request).await.unwrap().into_inner();
+        let request = v1::WatchRunRequest {
+            run: run.to_string(),
+        };
+        let mut stream = self
+            .control()
+            .await
+            .watch_run(request)
+            .await
+            .unwrap()
+            .into_inner();
         timeout(LIMIT, async {
             while let Some(update) = stream.message().await.unwrap() {
                 if update.step.is_some_and(|step| step.state == state) {
@@ -120,8 +142,16 @@ impl Stage {
 
     /// Rows of the database, each as text with `|` between values.
     pub async fn rows(&self, sql: &str) -> Vec<String> {
-        let request = v1::QueryRequest { sql: sql.to_owned() };
-        let mut stream = self.control().await.query(request).await.unwrap().into_inner();
+        let request = v1::QueryRequest {
+            sql: sql.to_owned(),
+        };
+        let mut stream = self
+            .control()
+            .await
+            .query(request)
+            .await
+            .unwrap()
+            .into_inner();
         let mut rows = Vec::new();
         while let Some(reply) = stream.message().await.unwrap() {
             for row in reply.rows {

@@ -1,0 +1,293 @@
+//! What is known of the agents, and which of them a cell means: selected, permitted, able.
+
+use super::{
+    Phase, Plan, Target,
+    cells::Cell,
+    select::{Selected, Selector},
+    source::{Mistakes, listed},
+};
+use benchmesh_workloads::params::nearest;
+use serde::{Deserialize, Serialize};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
+
+/// What expansion has to know of an attached agent.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AgentFacts {
+    pub name: String,
+    pub labels: BTreeMap<String, String>,
+    /// Canonical paths that it works under.
+    pub allowed: Vec<PathBuf>,
+    /// Workload name -> revision.
+    pub workloads: BTreeMap<String, u32>,
+    /// Agents with equal values share a kernel.
+    pub host: String,
+    /// What the agent itself said of the targets' paths; a path that is missing here is judged by `allowed`.
+    pub surveyed: BTreeMap<String, PathFacts>,
+    /// The same of paths that workloads read.
+    pub sources: BTreeMap<String, PathFacts>,
+    /// Room for the sources of copies; `None`: not asked.
+    pub scratch_free_bytes: Option<u64>,
+    /// Why it did not say anything of the paths; empty: it did, or was not asked.
+    pub survey_failed: String,
+}
+
+/// What an agent said of a path.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PathFacts {
+    pub allowed: bool,
+    /// Empty: usable.
+    pub problem: String,
+    pub free_bytes: u64,
+    /// `None`: the file system has no such limit.
+    pub free_files: Option<u64>,
+    /// Its type, as in /proc/self/mountinfo.
+    pub file_system: String,
+    /// Identifies the mounted file system within the host.
+    pub device: String,
+}
+
+/// The agents that carry a cell's load, by name.
+pub(super) fn clients<'f>(
+    plan: &Plan,
+    phase: &Phase,
+    cell: &Cell,
+    target: Option<&Target>,
+    fleet: &[&'f AgentFacts],
+    mistakes: &mut Mistakes<'_>,
+) -> Vec<&'f AgentFacts> {
+    let selected = match (&plan.clients, target) {
+        (Some(selected), _) => chosen(selected, fleet, mistakes),
+        (None, Some(target)) => allowing(target, fleet, mistakes),
+        (None, None) => fleet.to_vec(),
+    };
+    if let Some(target) = target {
+        usable(target, &selected, mistakes);
+    }
+    readable(cell, &selected, mistakes);
+    let mut selected = capable(phase, selected, mistakes);
+    if let Some(wanted) = cell.clients {
+        let wanted = usize::try_from(wanted).unwrap_or(usize::MAX);
+        if wanted > selected.len() && !selected.is_empty() {
+            let spot = cell.clients_at.as_ref().unwrap_or(&phase.at);
+            mistakes.at(
+                spot,
+                format!(
+                    "clients = {wanted}, but {} selected: {}",
+                    match selected.len() {
+                        1 => String::from("1 agent is"),
+                        n => format!("{n} agents are"),
+                    },
+                    listed(selected.iter().map(|agent| agent.name.as_str())),
+                ),
+                "attach more agents, or ask for fewer",
+            );
+        }
+        selected.truncate(wanted);
+    }
+    selected
+}
+
+pub(super) fn chosen<'f>(
+    selected: &Selected,
+    fleet: &[&'f AgentFacts],
+    mistakes: &mut Mistakes<'_>,
+) -> Vec<&'f AgentFacts> {
+    let names = || fleet.iter().map(|agent| agent.name.as_str());
+    if let Selector::Names(wanted) = &selected.selector {
+        for (name, at) in wanted.iter().zip(&selected.names_at) {
+            if !names().any(|known| known == name) {
+                let remedy = match nearest(name, names()) {
+                    Some(candidate) => {
+                        format!("did you mean `{candidate}`? attached: {}", listed(names()))
+                    }
+                    None => format!("attached: {}", listed(names())),
+                };
+                mistakes.at(at, format!("no agent `{name}` is attached"), remedy);
+            }
+        }
+    }
+    let chosen: Vec<&AgentFacts> = fleet
+        .iter()
+        .copied()
+        .filter(|agent| selected.selector.chooses(agent))
+        .collect();
+    if chosen.is_empty() && matches!(selected.selector, Selector::Labels(_)) {
+        mistakes.at(
+            &selected.spot,
+            format!("no attached agent has {}", selected.selector.describe()),
+            format!(
+                "attached: {}",
+                fleet
+                    .iter()
+                    .map(|agent| labelled(agent))
+                    .collect::<Vec<_>>()
+                    .join("; ")
+            ),
+        );
+    }
+    chosen
+}
+
+fn labelled(agent: &AgentFacts) -> String {
+    let labels: Vec<String> = agent
+        .labels
+        .iter()
+        .map(|(k, v)| format!("{k}={v}"))
+        .collect();
+    if labels.is_empty() {
+        format!("{} (no labels)", agent.name)
+    } else {
+        format!("{} ({})", agent.name, labels.join(","))
+    }
+}
+
+/// Whether the agent would work under the target's path.
+fn allows(agent: &AgentFacts, path: &str) -> bool {
+    match agent.surveyed.get(path) {
+        Some(facts) => facts.allowed,
+        None => agent
+            .allowed
+            .iter()
+            .any(|allowed| Path::new(path).starts_with(allowed)),
+    }
+}
+
+fn allowing<'f>(
+    target: &Target,
+    fleet: &[&'f AgentFacts],
+    mistakes: &mut Mistakes<'_>,
+) -> Vec<&'f AgentFacts> {
+    let allowing: Vec<&AgentFacts> = fleet
+        .iter()
+        .copied()
+        .filter(|agent| allows(agent, &target.path))
+        .collect();
+    if allowing.is_empty() {
+        mistakes.at(
+            &target.at,
+            format!("no attached agent allows {}", target.path),
+            format!(
+                "start the clients' agents with --allow {}; attached: {}",
+                target.path,
+                fleet
+                    .iter()
+                    .map(|agent| permitted(agent))
+                    .collect::<Vec<_>>()
+                    .join("; "),
+            ),
+        );
+    }
+    allowing
+}
+
+fn permitted(agent: &AgentFacts) -> String {
+    let paths: Vec<String> = agent
+        .allowed
+        .iter()
+        .map(|path| path.display().to_string())
+        .collect();
+    format!(
+        "{} (allows {})",
+        agent.name,
+        listed(paths.iter().map(String::as_str))
+    )
+}
+
+/// Refuses selected agents that cannot work on the target.
+fn usable(target: &Target, selected: &[&AgentFacts], mistakes: &mut Mistakes<'_>) {
+    for agent in selected {
+        if !allows(agent, &target.path) {
+            mistakes.at(
+                &target.at,
+                format!("agent `{}` does not allow {}", agent.name, target.path),
+                format!(
+                    "start it with --allow {}, or leave it out with [clients] select",
+                    target.path
+                ),
+            );
+        } else if let Some(facts) = agent.surveyed.get(&target.path)
+            && !facts.problem.is_empty()
+        {
+            mistakes.at(
+                &target.at,
+                format!(
+                    "on agent `{}`, {}: {}",
+                    agent.name, target.path, facts.problem
+                ),
+                "mend it there, or leave the agent out with [clients] select",
+            );
+        } else if !agent.survey_failed.is_empty() {
+            mistakes.at(
+                &target.at,
+                format!(
+                    "agent `{}` could not look at {}: {}",
+                    agent.name, target.path, agent.survey_failed
+                ),
+                "mend it there, or leave the agent out with [clients] select",
+            );
+        }
+    }
+}
+
+/// Refuses agents that may not read what the cell's workload reads.
+fn readable(cell: &Cell, selected: &[&AgentFacts], mistakes: &mut Mistakes<'_>) {
+    for (path, at) in &cell.sources {
+        for agent in selected {
+            let Some(facts) = agent.sources.get(path) else {
+                continue;
+            };
+            if !facts.allowed {
+                mistakes.at(
+                    at,
+                    format!("agent `{}` does not allow reading {path}", agent.name),
+                    format!(
+                        "start it with --allow-read {path}, or leave it out with [clients] select"
+                    ),
+                );
+            } else if !facts.problem.is_empty() {
+                mistakes.at(
+                    at,
+                    format!("on agent `{}`, {path}: {}", agent.name, facts.problem),
+                    "mend it there, or leave the agent out with [clients] select",
+                );
+            }
+        }
+    }
+}
+
+/// Refuses agents that do not have the phase's workload as this collector knows it.
+pub(super) fn capable<'f>(
+    phase: &Phase,
+    selected: Vec<&'f AgentFacts>,
+    mistakes: &mut Mistakes<'_>,
+) -> Vec<&'f AgentFacts> {
+    let workload = phase.workload.0;
+    for agent in &selected {
+        match agent.workloads.get(workload.name()) {
+            Some(revision) if *revision == workload.revision() => {}
+            Some(revision) => mistakes.at(
+                &phase.at,
+                format!(
+                    "agent `{}` has revision {revision} of {}, this collector revision {}",
+                    agent.name,
+                    workload.name(),
+                    workload.revision(),
+                ),
+                "run the same version of benchmesh on both",
+            ),
+            None => mistakes.at(
+                &phase.at,
+                format!(
+                    "agent `{}` does not have the workload {}",
+                    agent.name,
+                    workload.name()
+                ),
+                "update benchmesh there, or leave the agent out with [clients] select",
+            ),
+        }
+    }
+    selected
+}

@@ -1,0 +1,146 @@
+//! A phase's parameters and its matrix, as the workload is to judge them.
+
+use super::super::{
+    cells, keys,
+    read::{Section, as_count, kind, to_json, unknown_key},
+    source::{Mistakes, Spot},
+};
+use benchmesh_workloads::workload::{Needs, Workload};
+use serde_json::Map;
+use std::collections::BTreeMap;
+use toml::{Spanned, de::DeValue};
+
+/// The parameters that stand outside `matrix`, for the workload to judge.
+pub(super) fn params(
+    section: &Section<'_, '_>,
+    workload: &dyn Workload,
+    matrix: &[cells::Dimension],
+    mistakes: &mut Mistakes<'_>,
+) -> (Map<String, serde_json::Value>, BTreeMap<String, Spot>) {
+    let known = known_keys(workload);
+    let (mut params, mut at) = (Map::new(), BTreeMap::new());
+    for (key, key_at, value, value_at) in section.rest() {
+        if !workload.keys().iter().any(|info| info.name == key) {
+            unknown_key(&key, &key_at, &known, mistakes);
+            continue;
+        }
+        if matrix.iter().any(|dimension| dimension.key == key) {
+            mistakes.at(
+                &key_at,
+                format!("`{key}` also stands in matrix"),
+                "keep one of them",
+            );
+            continue;
+        }
+        if let Some(json) = to_json(value, &value_at, mistakes) {
+            params.insert(key.clone(), json);
+            at.insert(key, value_at);
+        }
+    }
+    (params, at)
+}
+
+/// Every key that a phase of this workload may have.
+pub(in super::super) fn known_keys(workload: &dyn Workload) -> Vec<&'static str> {
+    let mut known: Vec<&'static str> = workload.keys().iter().map(|info| info.name).collect();
+    known.extend(keys::PHASE.iter().map(|key| key.name));
+    if workload.needs() == Needs::Peer {
+        known.extend(keys::PEERS.iter().map(|key| key.name));
+    }
+    known
+}
+
+pub(super) fn matrix(
+    section: &mut Section<'_, '_>,
+    workload: &dyn Workload,
+    mistakes: &mut Mistakes<'_>,
+) -> Vec<cells::Dimension> {
+    let Some((value, spot)) = section.take("matrix") else {
+        return Vec::new();
+    };
+    let Some(table) = value.as_table() else {
+        mistakes.at(
+            &spot,
+            format!("expected a table of lists, found {}", kind(value)),
+            "write matrix = { size = [\"128m\", \"1g\"] }",
+        );
+        return Vec::new();
+    };
+    let mut known: Vec<&str> = workload.keys().iter().map(|info| info.name).collect();
+    known.extend(["clients", "tasks-per-agent"]);
+    let mut entries: Vec<_> = table.iter().collect();
+    entries.sort_by_key(|(key, _)| key.span().start);
+    let mut dimensions = Vec::new();
+    for (key, value) in entries {
+        let name = key.get_ref().to_string();
+        let at = Spot {
+            span: key.span(),
+            key: format!("{}.{name}", spot.key),
+        };
+        if !known.contains(&name.as_str()) {
+            unknown_key(&name, &at, &known, mistakes);
+            continue;
+        }
+        if let Some(values) = values(&name, &at, value, mistakes) {
+            dimensions.push(cells::Dimension { key: name, values });
+        }
+    }
+    for counted in ["clients", "tasks-per-agent"] {
+        if section.table.contains_key(counted)
+            && let Some(dimension) = dimensions.iter().find(|dimension| dimension.key == counted)
+            && let Some((_, at)) = dimension.values.first()
+        {
+            mistakes.at(
+                at,
+                format!("`{counted}` also stands outside matrix"),
+                "keep one of them",
+            );
+        }
+    }
+    dimensions
+}
+
+fn values(
+    name: &str,
+    at: &Spot,
+    value: &Spanned<DeValue<'_>>,
+    mistakes: &mut Mistakes<'_>,
+) -> Option<Vec<(serde_json::Value, Spot)>> {
+    let Some(list) = value.get_ref().as_array() else {
+        mistakes.at(
+            at,
+            format!("expected a list, found {}", kind(value.get_ref())),
+            format!("write {name} = [...]"),
+        );
+        return None;
+    };
+    if list.is_empty() {
+        mistakes.at(
+            at,
+            "the list is empty: there would be no cell",
+            "give it a value, or remove the key",
+        );
+        return None;
+    }
+    let mut values: Vec<(serde_json::Value, Spot)> = Vec::new();
+    for item in list.iter() {
+        let item_at = Spot {
+            span: item.span(),
+            key: at.key.clone(),
+        };
+        let limit = match name {
+            "clients" => Some(1..=100_000),
+            "tasks-per-agent" => Some(1..=1024),
+            _ => None,
+        };
+        let json = match limit {
+            Some(limit) => as_count(item.get_ref(), &limit, &item_at, mistakes)?.into(),
+            None => to_json(item.get_ref(), &item_at, mistakes)?,
+        };
+        if values.iter().any(|(known, _)| *known == json) {
+            mistakes.at(&item_at, "the value stands in the list twice", "");
+        }
+        values.push((json, item_at));
+    }
+    Some(values)
+}

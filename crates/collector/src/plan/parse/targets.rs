@@ -1,0 +1,193 @@
+//! The storage under test, and the agents that carry the load.
+
+use super::super::{
+    Target, keys,
+    read::{Section, kind},
+    select::{Selected, Selector},
+    source::{Mistakes, Spot},
+};
+use std::path::Path;
+
+pub(super) fn targets(top: &mut Section<'_, '_>, mistakes: &mut Mistakes<'_>) -> Vec<Target> {
+    let Some((value, spot)) = top.take("targets") else {
+        return Vec::new();
+    };
+    let Some(table) = value.as_table() else {
+        mistakes.at(
+            &spot,
+            format!("expected tables, found {}", kind(value)),
+            "write [targets.NAME] with system and path",
+        );
+        return Vec::new();
+    };
+    // In the order of the file: targets are measured in it.
+    let mut entries: Vec<_> = table.iter().collect();
+    entries.sort_by_key(|(key, _)| key.span().start);
+    let mut targets = Vec::new();
+    for (key, value) in entries {
+        let name = key.get_ref().to_string();
+        let at = Spot {
+            span: key.span(),
+            key: format!("targets.{name}"),
+        };
+        let Some(table) = value.get_ref().as_table() else {
+            mistakes.at(
+                &at,
+                "expected a table",
+                format!("write [targets.{name}] with system and path"),
+            );
+            continue;
+        };
+        targets.push(target(name, Section::new(table, at), mistakes));
+    }
+    targets
+}
+
+fn target(name: String, mut section: Section<'_, '_>, mistakes: &mut Mistakes<'_>) -> Target {
+    let spot = section.spot.clone();
+    if name.trim().is_empty() {
+        mistakes.at(&spot, "the target has no name", "");
+    }
+    let system = section.text("system", mistakes);
+    let path = section.text("path", mistakes);
+    if !section.table.contains_key("system") {
+        mistakes.at(
+            &spot,
+            format!("target `{name}` has no `system`"),
+            "say what storage it is, as results shall name it: system = \"cephfs\"",
+        );
+    }
+    if !section.table.contains_key("path") {
+        mistakes.at(
+            &spot,
+            format!("target `{name}` has no `path`"),
+            "say where its clients have it mounted: path = \"/mnt/...\"",
+        );
+    }
+    section.refuse_rest(&keys::names(&[keys::TARGET]), mistakes);
+    if let Some((_, at)) = system.as_ref().filter(|(text, _)| text.trim().is_empty()) {
+        mistakes.at(
+            at,
+            "the system is empty",
+            "say what storage it is, as results shall name it",
+        );
+    }
+    let at = path.as_ref().map_or(spot, |(_, at)| at.clone());
+    let path = path.map_or_else(String::new, |(path, at)| checked_path(path, &at, mistakes));
+    Target {
+        name,
+        system: system.map_or_else(String::new, |(text, _)| text),
+        path,
+        at,
+    }
+}
+
+/// An absolute path in its shortest spelling.
+fn checked_path(path: String, at: &Spot, mistakes: &mut Mistakes<'_>) -> String {
+    if path.trim().is_empty() {
+        mistakes.at(
+            at,
+            "the path is empty",
+            "say where the clients have the target mounted",
+        );
+    } else if !path.starts_with('/') {
+        mistakes.at(
+            at,
+            "the path is not absolute",
+            "it is a path on the agents' hosts: begin it with /",
+        );
+    } else if Path::new(&path)
+        .components()
+        .any(|part| matches!(part, std::path::Component::ParentDir))
+    {
+        mistakes.at(at, "the path contains `..`", "write the path that is meant");
+    } else {
+        return Path::new(&path)
+            .components()
+            .collect::<std::path::PathBuf>()
+            .to_string_lossy()
+            .into_owned();
+    }
+    path
+}
+
+pub(super) fn clients(top: &mut Section<'_, '_>, mistakes: &mut Mistakes<'_>) -> Option<Selected> {
+    let (value, spot) = top.take("clients")?;
+    let Some(table) = value.as_table() else {
+        mistakes.at(
+            &spot,
+            format!("expected a table, found {}", kind(value)),
+            "write [clients] with select = \"role=client\"; how many are taken is the phase's key `clients`",
+        );
+        return None;
+    };
+    let mut section = Section::new(
+        table,
+        Spot {
+            span: spot.span,
+            key: String::from("clients"),
+        },
+    );
+    let select = selector(&mut section, "select", mistakes);
+    let agents = selector(&mut section, "agents", mistakes);
+    section.refuse_rest(&keys::names(&[keys::CLIENTS]), mistakes);
+    if let (Some(_), Some(agents)) = (&select, &agents) {
+        mistakes.at(
+            &agents.spot,
+            "both select and agents are given",
+            "keep one of them",
+        );
+    }
+    select.or(agents)
+}
+
+/// A label expression, or a list of names.
+pub(super) fn selector(
+    section: &mut Section<'_, '_>,
+    key: &str,
+    mistakes: &mut Mistakes<'_>,
+) -> Option<Selected> {
+    let value = section.table.get(key)?.get_ref();
+    if value.is_str() && key != "agents" {
+        let (text, spot) = section.text(key, mistakes)?;
+        return match Selector::parse_labels(&text) {
+            Ok(selector) => Some(Selected {
+                selector,
+                spot,
+                names_at: Vec::new(),
+            }),
+            Err(reason) => {
+                mistakes.at(
+                    &spot,
+                    reason,
+                    "write label=value, several with commas: \"role=client,rack=3\"",
+                );
+                None
+            }
+        };
+    }
+    if key == "select" {
+        let (value, spot) = section.take(key)?;
+        mistakes.at(
+            &spot,
+            format!("expected a label expression, found {}", kind(value)),
+            "write select = \"role=client\"; names stand in agents = [...]",
+        );
+        return None;
+    }
+    let (words, spot) = section.words(key, mistakes)?;
+    if words.is_empty() {
+        mistakes.at(
+            &spot,
+            "the list is empty",
+            "name the agents, or leave the key out",
+        );
+        return None;
+    }
+    let (names, names_at) = words.into_iter().unzip();
+    Some(Selected {
+        selector: Selector::Names(names),
+        spot,
+        names_at,
+    })
+}

@@ -1,0 +1,202 @@
+//! A question to one agent, asked again over each new session until it is answered or the agent is lost.
+
+use super::{
+    command::{Answer, CallError, Command, Progress},
+    fleet::Fleet,
+    member::{Outgoing, Reply, Waiting},
+};
+use crate::model::AgentId;
+use std::time::Duration;
+use tokio::{
+    sync::{mpsc, oneshot, watch},
+    time::{Instant, sleep_until},
+};
+use tokio_util::sync::CancellationToken;
+
+/// One question to one agent.
+#[derive(Debug)]
+pub struct Call {
+    pub agent: AgentId,
+    pub command: Command,
+    /// An agent without contact for so long is lost.
+    pub loss_after: Duration,
+    /// From now; `None`: as long as the agent is not lost.
+    pub deadline: Option<Duration>,
+    pub progress: Option<watch::Sender<Progress>>,
+}
+
+/// A question that is asked until the agent is lost.
+pub fn fleet_call(agent: AgentId, command: Command, loss_after: Duration) -> Call {
+    Call {
+        agent,
+        command,
+        loss_after,
+        deadline: None,
+        progress: None,
+    }
+}
+
+impl Call {
+    /// The same, with an answer expected within `deadline`.
+    pub fn within(mut self, deadline: Duration) -> Self {
+        self.deadline = Some(deadline);
+        self
+    }
+
+    /// The same, telling how far it is.
+    pub fn telling(mut self, progress: watch::Sender<Progress>) -> Self {
+        self.progress = Some(progress);
+        self
+    }
+}
+
+impl Fleet {
+    /// Asks, and waits for the answer; asks again when the agent has reattached meanwhile. Cancel-safe.
+    pub async fn call(&self, call: Call) -> Result<Answer, CallError> {
+        let deadline = call.deadline.map(|within| Instant::now() + within);
+        let expired = async {
+            match deadline {
+                Some(at) => sleep_until(at).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            answer = self.ask_until_lost(&call) => answer,
+            () = expired => Err(CallError::Deadline {
+                agent: self.member(call.agent).map_or_else(|| call.agent.to_string(), |member| member.hello.name),
+                doing: call.command.doing(),
+                within: call.deadline.unwrap_or_default(),
+            }),
+        }
+    }
+
+    async fn ask_until_lost(&self, call: &Call) -> Result<Answer, CallError> {
+        let mut changes = self.changes();
+        loop {
+            if let Some((outgoing, cancel)) = self.outgoing(call.agent)? {
+                let (pending, reply) = self.wait_for(call);
+                let message = Outgoing::Command {
+                    id: pending.id,
+                    command: Box::new(call.command.clone()),
+                };
+                let sent = tokio::select! {
+                    sent = outgoing.send(message) => sent.is_ok(),
+                    () = cancel.cancelled() => false,
+                };
+                if sent && let Ok(reply) = reply.await {
+                    return self.judged(call, reply);
+                }
+                // The session ended before it answered.
+                continue;
+            }
+            let lost_at = self.lost_at(call)?;
+            tokio::select! {
+                _ = changes.changed() => {}
+                () = sleep_until(lost_at) => {
+                    let state = self.state();
+                    if let Some(member) = state.members.get(&call.agent) && member.live.is_none() {
+                        return Err(member.lost());
+                    }
+                }
+            }
+        }
+    }
+
+    /// Resolves once the agent is lost.
+    pub async fn lost(&self, agent: AgentId, loss_after: Duration) -> CallError {
+        let mut changes = self.changes();
+        loop {
+            let lost_at = {
+                let state = self.state();
+                match state.members.get(&agent) {
+                    None => return CallError::Unknown { agent },
+                    Some(member) if member.live.is_some() => None,
+                    Some(member) if member.last_contact + loss_after <= Instant::now() => {
+                        return member.lost();
+                    }
+                    Some(member) => Some(member.last_contact + loss_after),
+                }
+            };
+            tokio::select! {
+                _ = changes.changed() => {}
+                () = sleep_until(lost_at.unwrap_or_else(Instant::now)), if lost_at.is_some() => {}
+            }
+        }
+    }
+
+    fn judged(&self, call: &Call, reply: Reply) -> Result<Answer, CallError> {
+        reply.map_err(|(kind, message)| CallError::Refused {
+            agent: self
+                .member(call.agent)
+                .map_or_else(|| call.agent.to_string(), |member| member.hello.name),
+            kind,
+            message,
+        })
+    }
+
+    fn outgoing(
+        &self,
+        agent: AgentId,
+    ) -> Result<Option<(mpsc::Sender<Outgoing>, CancellationToken)>, CallError> {
+        let state = self.state();
+        let member = state
+            .members
+            .get(&agent)
+            .ok_or(CallError::Unknown { agent })?;
+        Ok(member
+            .live
+            .as_ref()
+            .map(|live| (live.outgoing.clone(), live.cancel.clone())))
+    }
+
+    fn lost_at(&self, call: &Call) -> Result<Instant, CallError> {
+        let state = self.state();
+        let member = state
+            .members
+            .get(&call.agent)
+            .ok_or(CallError::Unknown { agent: call.agent })?;
+        Ok(member.last_contact + call.loss_after)
+    }
+
+    /// Registers a question with the agent's session; if there is none any more, the answer never comes and says so.
+    fn wait_for(&self, call: &Call) -> (Pending<'_>, oneshot::Receiver<Reply>) {
+        let id = self.number();
+        let (reply, receiver) = oneshot::channel();
+        if let Some(live) = self
+            .state()
+            .members
+            .get_mut(&call.agent)
+            .and_then(|member| member.live.as_mut())
+        {
+            let progress = call.progress.clone();
+            live.waiting.insert(id, Waiting { reply, progress });
+        }
+        let pending = Pending {
+            fleet: self,
+            agent: call.agent,
+            id,
+        };
+        (pending, receiver)
+    }
+}
+
+/// An open question; forgotten when nobody waits for its answer any more.
+struct Pending<'f> {
+    fleet: &'f Fleet,
+    agent: AgentId,
+    id: u64,
+}
+
+impl Drop for Pending<'_> {
+    fn drop(&mut self) {
+        if let Some(live) = self
+            .fleet
+            .state()
+            .members
+            .get_mut(&self.agent)
+            .and_then(|member| member.live.as_mut())
+        {
+            live.waiting.remove(&self.id);
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! docs/plan.md against the code, and the examples against `parse`.
+//!
+//! The tables of the reference stand between markers and are made from the keys themselves. After a change of a key,
+//! `BENCHMESH_BLESS=1 cargo test -p benchmesh-collector --test plan_reference` writes them anew.
+
+#![allow(clippy::unwrap_used)]
+
+use benchmesh_collector::plan::{self, keys};
+use benchmesh_workloads::workload::{self, Data, Workload};
+use std::{fmt::Write as _, fs, path::PathBuf};
+
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+        .join("../..")
+        .canonicalize()
+        .unwrap()
+}
+
+fn row(cells: &[&str]) -> String {
+    let cells: Vec<String> = cells.iter().map(|cell| cell.replace('|', "\\|")).collect();
+    format!("| {} |\n", cells.join(" | "))
+}
+
+fn common(list: &[keys::KeyDoc]) -> String {
+    let mut table = row(&["key", "type", "default", "meaning"]) + &row(&["---"; 4]);
+    for key in list {
+        table += &row(&[
+            &format!("`{}`", key.name),
+            key.kind,
+            key.default,
+            key.meaning,
+        ]);
+    }
+    table
+}
+
+fn of_workload(workload: &dyn Workload) -> String {
+    let mut text = format!("{}.\n\n", sentence(workload.summary()));
+    text += &(row(&["mode", "what it does", "needs", "records"]) + &row(&["---"; 4]));
+    for mode in workload.modes() {
+        let needs = match mode.needs {
+            Data::Nothing => "-",
+            Data::Laid(what) => what,
+        };
+        let ops: Vec<&str> = mode.ops.iter().map(|op| op.as_str()).collect();
+        text += &row(&[
+            &format!("`{}`", mode.name),
+            mode.meaning,
+            needs,
+            &ops.join(", "),
+        ]);
+    }
+    text +=
+        &(String::from("\n") + &row(&["key", "type", "default", "meaning"]) + &row(&["---"; 4]));
+    for key in workload.keys() {
+        text += &row(&[
+            &format!("`{}`", key.name),
+            key.kind,
+            key.default,
+            key.meaning,
+        ]);
+    }
+    text
+}
+
+fn sentence(text: &str) -> String {
+    let mut letters = text.chars();
+    let first = letters
+        .next()
+        .map(|first| first.to_uppercase().to_string())
+        .unwrap_or_default();
+    first + letters.as_str()
+}
+
+/// What stands between the markers, by name.
+fn blocks() -> Vec<(String, String)> {
+    let mut workloads = String::new();
+    for workload in workload::registry() {
+        write!(
+            workloads,
+            "### `{}`\n\n{}\n",
+            workload.name(),
+            of_workload(*workload)
+        )
+        .unwrap();
+    }
+    vec![
+        (String::from("top"), common(keys::TOP)),
+        (String::from("targets"), common(keys::TARGET)),
+        (String::from("clients"), common(keys::CLIENTS)),
+        (String::from("phase"), common(keys::PHASE)),
+        (String::from("peers"), common(keys::PEERS)),
+        (
+            String::from("workloads"),
+            workloads.trim_end().to_owned() + "\n",
+        ),
+    ]
+}
+
+#[test]
+fn the_reference_says_what_the_code_does() {
+    let path = root().join("docs/plan.md");
+    let text = fs::read_to_string(&path).unwrap();
+    let mut expected = text.clone();
+    for (name, block) in blocks() {
+        let (begin, end) = (
+            format!("<!-- begin {name} -->\n"),
+            format!("<!-- end {name} -->"),
+        );
+        let from = expected
+            .find(&begin)
+            .unwrap_or_else(|| panic!("no marker {begin}"))
+            + begin.len();
+        let until = expected
+            .find(&end)
+            .unwrap_or_else(|| panic!("no marker {end}"));
+        expected.replace_range(from..until, &format!("\n{block}\n"));
+    }
+    if std::env::var_os("BENCHMESH_BLESS").is_some() {
+        fs::write(&path, &expected).unwrap();
+        return;
+    }
+    assert!(
+        text == expected,
+        "docs/plan.md is behind the code; the head of this test says how to write it anew"
+    );
+}
+
+#[test]
+fn every_example_is_a_plan_and_every_workload_has_one() {
+    let mut seen = Vec::new();
+    for entry in fs::read_dir(root().join("plans/examples")).unwrap() {
+        let path = entry.unwrap().path();
+        let text = fs::read_to_string(&path).unwrap();
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        let plan = plan::parse(&text, &name).unwrap_or_else(|errors| panic!("{errors}"));
+        let agents = plan::assumed_agents(&plan, 3);
+        let expansion = plan::expand(&plan, &agents).unwrap_or_else(|errors| panic!("{errors}"));
+        assert!(
+            !expansion.steps.is_empty() && expansion.warnings.is_empty(),
+            "{name}: {:?}",
+            expansion.warnings
+        );
+        seen.extend(plan.phases.iter().map(|phase| phase.workload.0.name()));
+    }
+    for workload in workload::registry() {
+        assert!(
+            seen.contains(&workload.name()),
+            "no example for {}",
+            workload.name()
+        );
+    }
+}
+
+#[test]
+fn the_plans_of_the_reference_are_plans() {
+    let text = fs::read_to_string(root().join("docs/plan.md")).unwrap();
+    let mut plans = 0;
+    for block in text.split("```toml\n").skip(1) {
+        let block = block.split("```").next().unwrap();
+        if block.contains("[[phase]]") {
+            plan::parse(block, "docs/plan.md").unwrap_or_else(|errors| panic!("{errors}"));
+            plans += 1;
+        }
+    }
+    assert!(plans > 0);
+}
