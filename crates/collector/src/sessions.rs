@@ -14,7 +14,7 @@ mod member;
 mod state;
 pub(crate) mod wire;
 
-pub use call::{Call, fleet_call};
+pub use call::Call;
 pub use fleet::{AttachError, Attached, Fleet, Welcome};
 pub use handle::SessionHandle;
 pub use hello::Hello;

@@ -1,5 +1,6 @@
 //! Progress on a terminal: a line for the step and one for the run, drawn anew; results scroll by above them.
 
+use super::echo::Unechoed;
 use super::names::Names;
 use super::words;
 use crate::client::Update;
@@ -19,6 +20,7 @@ pub struct Bars {
     step: ProgressBar,
     rate: ProgressBar,
     run: ProgressBar,
+    _unechoed: Unechoed,
 }
 
 impl Bars {
@@ -40,6 +42,7 @@ impl Bars {
             step,
             rate,
             run,
+            _unechoed: Unechoed::new(),
         }
     }
 
@@ -89,11 +92,11 @@ impl Bars {
     }
 }
 
-/// Columns that a line may take: a few less than there are, so that the terminal's echo of Ctrl-C doesn't wrap.
+/// Columns that a line may take.
 fn width() -> usize {
     let columns =
         rustix::termios::tcgetwinsize(std::io::stderr()).map_or(0, |size| usize::from(size.ws_col));
-    if columns == 0 { 80 } else { columns }.saturating_sub(4)
+    if columns == 0 { 80 } else { columns }.saturating_sub(1)
 }
 
 fn fitted(text: &str, width: usize) -> String {

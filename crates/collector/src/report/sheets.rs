@@ -18,6 +18,9 @@ const EVENTS_SHOWN: usize = 20;
 /// Our own processes: what they cost stands with the daemons; an operation's cost is the storage's.
 const OWN: &str = "benchmesh";
 
+/// Below this, in either unit, a daemon had no part in a step.
+const LEAST_COST: f64 = 0.0005;
+
 /// On which side the text of a column stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Align {
@@ -169,8 +172,11 @@ fn costs(report: &Report) -> Option<Sheet> {
     let costs: Vec<(&CostReport, usize)> = report
         .costs
         .iter()
-        .filter(|cost| cost.name != OWN)
-        .filter(|cost| cost.cpu_us_per_op.is_some() || cost.cpu_s_per_gib.is_some())
+        .filter(|cost| cost.name != OWN && !cost.target.is_empty())
+        .filter(|cost| {
+            let shown = |figure: Option<f64>| figure.is_some_and(|figure| figure >= LEAST_COST);
+            shown(cost.cpu_us_per_op) || shown(cost.cpu_s_per_gib)
+        })
         .filter_map(|cost| {
             let at = report
                 .steps

@@ -8,9 +8,8 @@ use crate::{
     model::RunId,
     plan::{self, AgentFacts, Expansion, Plan, PlanErrors, PlannedStep},
     sessions::{
-        MemberFacts,
+        Call, MemberFacts,
         command::{Answer, Command, Survey},
-        fleet_call,
     },
     store::{
         StoreError,
@@ -234,7 +233,7 @@ impl Scheduler {
             return Ok(None);
         }
         let command = Command::Survey { paths, sources };
-        let call = fleet_call(member.id, command, SURVEY_WITHIN).within(SURVEY_WITHIN);
+        let call = Call::to(member.id, command, SURVEY_WITHIN).within(SURVEY_WITHIN);
         match self.0.fleet.call(call).await {
             Ok(Answer::Survey(survey)) => Ok(Some(survey)),
             Ok(_) => Err(String::from(

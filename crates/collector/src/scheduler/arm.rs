@@ -12,8 +12,8 @@ use super::{
 use crate::{
     model::{MeshMicros, StepState},
     sessions::{
+        Call,
         command::{Answer, CallError, Command},
-        fleet_call,
     },
     store::{StoreError, rows::StepRow},
 };
@@ -123,7 +123,7 @@ impl Drive {
             task: held.task,
             start,
         };
-        let call = fleet_call(held.agent, command, self.loss_after()).within(within);
+        let call = Call::to(held.agent, command, self.loss_after()).within(within);
         (held, self.fleet.call(call).await)
     }
 

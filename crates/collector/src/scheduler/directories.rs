@@ -4,13 +4,12 @@
 //! file system, so the real sum of what its clients lay out is known here, before anything is laid out.
 
 use super::drive::{Drive, Fact};
-use crate::model::StepState;
 use crate::{
-    model::{AgentId, Severity},
+    model::{AgentId, Severity, StepState},
     plan::{PlannedStep, Shortage, shortage},
     sessions::{
+        Call,
         command::{Answer, CallError, Command, Make, RunDirectory},
-        fleet_call,
     },
     store::{StoreError, rows::StepRow},
 };
@@ -129,7 +128,7 @@ impl Drive {
                 make,
             };
             let within = OPEN_WITHIN.max(self.loss_after() * 2);
-            let call = fleet_call(*agent, command, self.loss_after()).within(within);
+            let call = Call::to(*agent, command, self.loss_after()).within(within);
             (*agent, self.fleet.call(call).await)
         });
         let mut failures = Vec::new();
@@ -207,7 +206,7 @@ impl Drive {
                 };
                 match self
                     .fleet
-                    .call(fleet_call(agent, command, self.loss_after()))
+                    .call(Call::to(agent, command, self.loss_after()))
                     .await
                 {
                     Ok(_) => {
@@ -262,7 +261,7 @@ impl Drive {
                     task_index,
                 };
                 Some(async move {
-                    let call = fleet_call(agent, command, self.loss_after());
+                    let call = Call::to(agent, command, self.loss_after());
                     (agent, self.fleet.call(call).await)
                 })
             });

@@ -3,6 +3,7 @@
 use super::drive::Held;
 use crate::{
     model::{AgentId, TaskState},
+    sessions::command::End,
     store::rows::TaskRow,
 };
 use std::collections::BTreeSet;
@@ -19,6 +20,16 @@ pub(super) struct TaskOutcome {
 }
 
 impl TaskOutcome {
+    /// As its agent says.
+    pub fn of_end(held: Held, end: End) -> Self {
+        Self {
+            held,
+            state: end.state,
+            error: end.error,
+            last: (!end.spool_id.is_empty()).then_some((end.spool_id, end.sequence)),
+        }
+    }
+
     /// As it was stored, for a step whose tasks had all ended.
     pub fn of_row(row: &TaskRow) -> Self {
         let state = match row.state {

@@ -12,9 +12,8 @@ use crate::{
     model::{AgentId, Severity, TaskId},
     plan::PlannedStep,
     sessions::{
-        MemberFacts,
+        Call, MemberFacts,
         command::{Answer, CallError, Command, Listen, Prepare, Progress},
-        fleet_call,
     },
     store::{
         StoreError,
@@ -124,7 +123,7 @@ impl Drive {
     ) -> (Held, Result<Answer, CallError>) {
         let (progress, mut told) = watch::channel(Progress::default());
         let call =
-            fleet_call(held.agent, Command::Prepare(prepare), self.loss_after()).telling(progress);
+            Call::to(held.agent, Command::Prepare(prepare), self.loss_after()).telling(progress);
         let call = self.fleet.call(call);
         tokio::pin!(call);
         loop {
@@ -179,7 +178,7 @@ impl Drive {
             token: token.clone(),
         });
         let within = LISTEN_WITHIN.max(self.loss_after() * 2);
-        let call = fleet_call(peer.id, command, self.loss_after()).within(within);
+        let call = Call::to(peer.id, command, self.loss_after()).within(within);
         let link = match self.fleet.call(call).await {
             Ok(Answer::Listening { port }) => Ok(Link {
                 address: with_port(&peer.address, port),
@@ -209,7 +208,7 @@ impl Drive {
             }
         }
         let asked = hosts.into_values().map(|member| async move {
-            let call = fleet_call(
+            let call = Call::to(
                 member.id,
                 Command::DropCaches { step: row.id },
                 self.loss_after(),

@@ -126,7 +126,7 @@ impl Drive {
         mut crew: Crew,
         last: bool,
     ) -> Result<StepEnd, StoreError> {
-        let aborted = self.await_ends(row, &mut crew).await?;
+        let aborted = self.await_ends(step, row, &mut crew).await?;
         self.mark(None);
         self.await_rows(row, &mut crew).await?;
         let outcomes = crew.outcomes();

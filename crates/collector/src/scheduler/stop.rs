@@ -1,17 +1,18 @@
 //! The end of tasks: awaited, stopped, or let go; and the end of a run that someone wished to stop.
 
-use super::step::StepEnd;
 use super::{
     drive::{Drive, Ending, Fact, Held},
     ends::{Crew, TaskOutcome},
     loss::Verdict,
+    step::StepEnd,
 };
 use crate::{
+    clock::until,
     model::{AgentId, RunState, Severity, StepId, StepState, TaskState},
     plan::PlannedStep,
     sessions::{
+        Call,
         command::{Answer, CallError, Command, RefusalKind},
-        fleet_call,
     },
     store::{
         StoreError,
@@ -24,35 +25,62 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 /// A task that was told to stop has ended by then, or its agent is stuck.
 const STOP_WITHIN: Duration = Duration::from_secs(20);
+/// A step bounded in time that takes longer by this much, or a tenth, hangs somewhere.
+const OVERTIME: Duration = Duration::from_secs(30);
 /// A spool that does not get shorter for so long does not come.
 const ROWS_WITHIN: Duration = Duration::from_secs(60);
 
+/// How long it is until the step's tasks start.
+fn until_start(drive: &Drive, row: &StepRow) -> Duration {
+    drive
+        .board
+        .look(|view| view.step.as_ref().filter(|step| step.id == row.id)?.start)
+        .map_or(Duration::ZERO, |start| until(&drive.clock, start))
+}
+
 impl Drive {
-    /// Waits until every task has ended. `Some`: the policy ended the step, and why.
+    /// Waits until every task has ended. `Some`: the policy ended the step, and why. A task that is bounded in time and
+    /// does not end is stopped, and given up when that does not help either: a hang costs its own agent alone.
     pub(super) async fn await_ends(
         &self,
+        step: &PlannedStep,
         row: &StepRow,
         crew: &mut Crew,
     ) -> Result<Option<String>, StoreError> {
         let mut ends: FuturesUnordered<_> = crew.live().map(|held| self.await_end(held)).collect();
         let mut aborted = None;
-        let mut deadline: Option<Instant> = None;
+        let overdue = step.expected.map(|expected| {
+            let late = OVERTIME.max(expected / 10);
+            Instant::now() + until_start(self, row) + expected + late
+        });
+        let mut deadline = overdue;
+        let mut stopping = false;
         loop {
             let ended = tokio::select! {
                 ended = ends.next() => ended,
                 () = sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => None,
             };
+            let live: Vec<Held> = crew.live().collect();
             let Some((held, answer)) = ended else {
-                let rest: Vec<Held> = crew.live().collect();
-                for held in rest {
-                    crew.end(held.task, TaskState::Lost, "the task did not stop");
-                    self.store
-                        .set_task_state(
-                            held.task,
-                            TaskState::Lost,
-                            Some(String::from("the task did not stop")),
-                        )
-                        .await?;
+                if live.is_empty() {
+                    return Ok(aborted);
+                }
+                if !stopping {
+                    stopping = true;
+                    deadline = Some(Instant::now() + STOP_WITHIN);
+                    self.stop_tasks(&live, "it has not ended in time").await;
+                    continue;
+                }
+                for held in live {
+                    let why = format!(
+                        "the task of agent `{}` does not end: it hangs",
+                        self.team.name(held.agent)
+                    );
+                    if let Verdict::Abort { reason } =
+                        self.lose(row.id, crew, held.agent, &why).await?
+                    {
+                        aborted.get_or_insert(reason);
+                    }
                 }
                 return Ok(aborted);
             };
@@ -62,12 +90,7 @@ impl Drive {
                     self.store
                         .set_task_state(held.task, end.state, error)
                         .await?;
-                    crew.ended(TaskOutcome {
-                        held,
-                        state: end.state,
-                        error: end.error,
-                        last: (!end.spool_id.is_empty()).then_some((end.spool_id, end.sequence)),
-                    });
+                    crew.ended(TaskOutcome::of_end(held, end));
                     continue;
                 }
                 Ok(_) => format!(
@@ -85,9 +108,10 @@ impl Drive {
                 && aborted.is_none()
             {
                 let live: Vec<Held> = crew.live().collect();
+                stopping = true;
+                deadline = Some(Instant::now() + STOP_WITHIN);
                 self.stop_tasks(&live, &reason).await;
                 aborted = Some(reason);
-                deadline = Some(Instant::now() + STOP_WITHIN);
             }
         }
     }
@@ -217,7 +241,7 @@ impl Drive {
                 task: held.task,
                 reason: reason.to_owned(),
             };
-            let call = fleet_call(held.agent, command, STOP_WITHIN).within(STOP_WITHIN);
+            let call = Call::to(held.agent, command, STOP_WITHIN).within(STOP_WITHIN);
             if let Err(error) = self.fleet.call(call).await {
                 tracing::debug!(%error, "a task was not stopped");
             }
@@ -289,12 +313,7 @@ impl Drive {
             .await;
             for (held, answer) in ends.into_iter().flatten() {
                 if let Ok(Answer::End(end)) = answer {
-                    crew.ended(TaskOutcome {
-                        held,
-                        state: end.state,
-                        error: end.error,
-                        last: (!end.spool_id.is_empty()).then_some((end.spool_id, end.sequence)),
-                    });
+                    crew.ended(TaskOutcome::of_end(held, end));
                 }
             }
             self.await_rows(&row, &mut crew).await?;

@@ -9,8 +9,8 @@ use crate::{
     model::{MeshMicros, TaskState},
     plan::PlannedStep,
     sessions::{
+        Call,
         command::{Answer, CallError, Command},
-        fleet_call,
     },
     store::{
         StoreError,
@@ -117,7 +117,7 @@ impl Drive {
             let within =
                 MARK_WITHIN + at.map_or(Duration::ZERO, |at| crate::clock::until(&self.clock, at));
             tokio::spawn(async move {
-                let call = fleet_call(member.id, Command::Mark { at }, MARK_WITHIN).within(within);
+                let call = Call::to(member.id, Command::Mark { at }, MARK_WITHIN).within(within);
                 if let Err(error) = fleet.call(call).await {
                     tracing::debug!(%error, "a mark was not taken");
                 }
@@ -139,7 +139,7 @@ impl Drive {
             .collect();
         join_all(ends.into_iter().map(|(agent, task)| async move {
             let call =
-                fleet_call(agent, Command::ForgetTask { task }, MARK_WITHIN).within(MARK_WITHIN);
+                Call::to(agent, Command::ForgetTask { task }, MARK_WITHIN).within(MARK_WITHIN);
             if let Err(error) = self.fleet.call(call).await {
                 tracing::debug!(%error, "a task was not forgotten");
             }
@@ -149,7 +149,7 @@ impl Drive {
 
     /// Asks an agent about one of its tasks.
     pub(super) async fn await_end(&self, held: Held) -> (Held, Result<Answer, CallError>) {
-        let call = fleet_call(
+        let call = Call::to(
             held.agent,
             Command::AwaitEnd { task: held.task },
             self.loss_after(),

@@ -25,18 +25,18 @@ pub struct Call {
     pub progress: Option<watch::Sender<Progress>>,
 }
 
-/// A question that is asked until the agent is lost.
-pub fn fleet_call(agent: AgentId, command: Command, loss_after: Duration) -> Call {
-    Call {
-        agent,
-        command,
-        loss_after,
-        deadline: None,
-        progress: None,
-    }
-}
-
 impl Call {
+    /// A question that is asked until the agent is lost.
+    pub fn to(agent: AgentId, command: Command, loss_after: Duration) -> Self {
+        Self {
+            agent,
+            command,
+            loss_after,
+            deadline: None,
+            progress: None,
+        }
+    }
+
     /// The same, with an answer expected within `deadline`.
     pub fn within(mut self, deadline: Duration) -> Self {
         self.deadline = Some(deadline);
