@@ -196,7 +196,6 @@ fn wrong_greetings() -> Vec<(&'static str, wire::AgentMessage, &'static str)> {
         ),
         ("no uid", with(&|hello| hello.agent_uid.clear()), "uid"),
         ("no host", with(&|hello| hello.host = None), "host"),
-        ("no spool", with(&|hello| hello.spool_ids.clear()), "spool"),
         (
             "ten thousand labels",
             with(&|hello| {
@@ -230,6 +229,10 @@ fn wrong_greetings_are_refused_by_name() {
             assert!(status.message().contains(part), "{what}: {status:?}");
             assert_ne!(status.code(), tonic::Code::Unknown, "{what}: {status:?}");
         }
+        // What a stranger calls itself does not get to write the log.
+        let log = mesh.collector().log();
+        assert!(log.lines().all(|line| line.len() < 2000), "{log}");
+        assert!(!log.contains('\u{7}'), "{log}");
     });
     assert_eq!(mesh.db().one::<i64>("SELECT count(*) FROM agents"), 1);
 }
@@ -286,10 +289,6 @@ fn lying_batches() -> Vec<(&'static str, Box<dyn Fn(&mut wire::Batch)>)> {
         (
             "the last sequence there is",
             change(|batch| batch.sequence = u64::MAX),
-        ),
-        (
-            "another's spool",
-            change(|batch| batch.spool_id = "not-announced".into()),
         ),
         ("no spool", change(|batch| batch.spool_id.clear())),
         (

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 use support::command::{Said, benchmesh};
-use support::database::Database;
+use support::database::{Database, assert_believable};
 use support::mesh::alone;
 use support::process::{Process, is_complaint};
 use support::wait::until_true;
@@ -91,10 +91,7 @@ fn check_database(path: &Path) {
         db.column("SELECT DISTINCT workload FROM v_results ORDER BY workload");
     assert_eq!(workloads, ["copy", "files", "io", "network", "null"]);
     for row in db.rows("SELECT * FROM v_results") {
-        assert!(row.number("ops_per_s") > 0.0, "{row:?}");
-        assert_eq!(row.integer("errors"), 0, "{row:?}");
-        let percentiles = ["p50_ms", "p99_ms", "max_ms"].map(|name| row.number(name));
-        assert!(percentiles.is_sorted(), "{row:?}");
+        assert_believable(&row);
     }
     let own = db.rows("SELECT * FROM v_daemon_usage WHERE name LIKE 'benchmesh%' AND cpu_s > 0");
     assert!(!own.is_empty(), "its own processes are sampled");

@@ -27,6 +27,7 @@ pub mod fuse_fs;
 pub mod gate;
 pub mod loop_device;
 pub mod mesh;
+pub mod meter;
 pub mod net;
 pub mod process;
 pub mod wait;

@@ -79,6 +79,20 @@ impl Database {
     }
 }
 
+/// Fails unless a row of `v_results` is one that can be believed: no errors, a rate, percentiles in order. A rate may only
+/// be missing where the tasks were over before they had all begun, which takes a step of less than 50 ms.
+pub fn assert_believable(row: &Row) {
+    assert_eq!(row.integer("errors"), 0, "{row:?}");
+    let percentiles = ["p50_ms", "p99_ms", "max_ms"].map(|name| row.number(name));
+    assert!(percentiles.is_sorted(), "{row:?}");
+    if row.text("flags").contains("no-overlap") {
+        assert!(row.is_null("ops_per_s"), "{row:?}");
+        assert!(row.number("last_done_s") < 0.05, "{row:?}");
+    } else {
+        assert!(row.number("ops_per_s") > 0.0, "{row:?}");
+    }
+}
+
 impl Row {
     pub fn text(&self, column: &str) -> String {
         match self.value(column) {

@@ -7,6 +7,7 @@
 
 mod nodes;
 
+use super::meter::wall_us;
 use fuser::{
     BackgroundSession, Config, Errno, FileAttr, FileHandle, Filesystem, FopenFlags, Generation,
     INodeNo, InitFlags, KernelConfig, LockOwner, MountOption, OpenFlags, RenameFlags, ReplyAttr,
@@ -18,7 +19,7 @@ use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 use tempfile::TempDir;
 
 /// Threads that answer calls, so that so many less one can hang at a time.
@@ -308,15 +309,6 @@ impl State {
         }
         None
     }
-}
-
-fn wall_us() -> i64 {
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "the log is compared with mesh time, which begins as the wall clock"
-    )]
-    let now = SystemTime::now();
-    i64::try_from(now.duration_since(UNIX_EPOCH).unwrap().as_micros()).unwrap()
 }
 
 /// What fuser calls; it only translates.

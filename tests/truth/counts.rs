@@ -6,7 +6,7 @@ use crate::support::fuse_fs::{Call, FuseFs, Op};
 use crate::support::mesh::{Agent, Mesh};
 use std::collections::BTreeSet;
 
-/// The calls of one kind that came while a step ran.
+/// A result, and the calls on files of the load that came while its step ran.
 struct Step {
     id: i64,
     mode: String,
@@ -38,6 +38,7 @@ fn steps(db: &Database, run: i64, log: &[Call]) -> Vec<Step> {
         let (from, until) = (row.integer("start_us"), row.integer("ended_us"));
         let calls = log.iter();
         let calls = calls.filter(|call| call.began_us >= from && call.ended_us <= until);
+        let calls = calls.filter(|call| !is_note(&call.path));
         Step {
             id: row.integer("id"),
             mode: row.text("mode"),
@@ -48,6 +49,13 @@ fn steps(db: &Database, run: i64, log: &[Call]) -> Vec<Step> {
         }
     };
     rows.iter().map(step).collect()
+}
+
+/// A task that is through writes down what it left, while others may still run: that is no part of its load.
+fn is_note(path: &str) -> bool {
+    path.rsplit('/')
+        .next()
+        .is_some_and(|name| name.starts_with("state"))
 }
 
 /// What the database says of a step in its three places: result, intervals of the step, intervals of the tasks.

@@ -2,11 +2,10 @@
 //! `v_daemon_usage`. Truth is the kernel's scheduler statistics of that process, read by the test. Tolerance: 1 point.
 
 use crate::support::mesh::{Agent, Mesh};
+use crate::support::meter::Meter;
 use crate::support::process::Process;
 use std::path::Path;
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 const TOLERANCE_POINTS: f64 = 1.0;
 
@@ -38,30 +37,27 @@ fn a_daemons_cpu_is_what_the_kernel_says() {
         .arg(&script)
         .args(["--cluster", "ceph", "--id", "7"]);
     let burner = Process::start("burner", command, &directory.path().join("log"));
-    let stop = AtomicBool::new(false);
-    let (run, readings) = std::thread::scope(|scope| {
-        let reader = scope.spawn(|| read_until(burner.pid(), &stop));
-        let run = mesh.run(
-            r#"
-            [[phase]]
-            workload = "null"
-            runtime = "10s"
-            settle = "2s"
-            "#,
-        );
-        stop.store(true, Ordering::Relaxed);
-        (run, reader.join().unwrap())
-    });
+    let schedstat = format!("/proc/{}/schedstat", burner.pid());
+    let (run, meter) = Meter::during(
+        || cpu_ns(Path::new(&schedstat)),
+        || {
+            mesh.run(
+                r#"
+                [[phase]]
+                workload = "null"
+                runtime = "10s"
+                settle = "2s"
+                "#,
+            )
+        },
+    );
     let db = mesh.db();
     let step = &db.rows(&format!(
         "SELECT id, start_us, max(t.ended_us) AS until_us FROM steps s
          JOIN (SELECT step_id, ended_us FROM tasks) t ON t.step_id = s.id WHERE run_id = {run}"
     ))[0];
-    let truth = share(
-        &readings,
-        step.integer("start_us"),
-        step.integer("until_us"),
-    );
+    let ns_per_s = meter.rate(step.integer("start_us"), step.integer("until_us"));
+    let truth = ns_per_s / 1e7;
     let usage = db.rows(&format!(
         "SELECT * FROM v_daemon_usage WHERE step_id = {} AND name = 'ceph-osd'",
         step.integer("id")
@@ -76,40 +72,7 @@ fn a_daemons_cpu_is_what_the_kernel_says() {
     );
 }
 
-/// (wall clock in us, CPU in ns), every 20 ms or so.
-fn read_until(pid: u32, stop: &AtomicBool) -> Vec<(i64, u64)> {
-    let path = format!("/proc/{pid}/schedstat");
-    let mut readings = Vec::new();
-    crate::support::wait::until_true("the run ends", Duration::from_secs(200), || {
-        readings.push((wall_us(), cpu_ns(Path::new(&path))));
-        stop.load(Ordering::Relaxed)
-    });
-    readings
-}
-
 fn cpu_ns(path: &Path) -> u64 {
     let text = std::fs::read_to_string(path).unwrap();
     text.split_whitespace().next().unwrap().parse().unwrap()
-}
-
-/// Percent of a CPU between two instants.
-fn share(readings: &[(i64, u64)], from: i64, until: i64) -> f64 {
-    #[expect(clippy::cast_precision_loss, reason = "seconds in ns")]
-    let at = |instant: i64| {
-        let after = readings.partition_point(|reading| reading.0 < instant);
-        let ((t0, c0), (t1, c1)) = (readings[after - 1], readings[after]);
-        c0 as f64 + (c1 - c0) as f64 * (instant - t0) as f64 / (t1 - t0) as f64
-    };
-    #[expect(clippy::cast_precision_loss, reason = "seconds in us")]
-    let span_ns = (until - from) as f64 * 1000.0;
-    (at(until) - at(from)) / span_ns * 100.0
-}
-
-fn wall_us() -> i64 {
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "compared with mesh time, which begins as the wall clock"
-    )]
-    let now = SystemTime::now();
-    i64::try_from(now.duration_since(UNIX_EPOCH).unwrap().as_micros()).unwrap()
 }

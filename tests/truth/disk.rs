@@ -1,61 +1,90 @@
 //! A disk of known speed: a loop device that the kernel throttles to 20 MB/s, direct I/O. Tolerance: 3 %.
+//!
+//! The kernel's own count of the device, read by the test, says whether the throttle was the limit, or a machine busy with
+//! other things. Only in the first case is the speed known, and the run counts; what benchmesh reports has to agree with
+//! the kernel's count in either.
 
 use crate::needs;
 use crate::support::cgroup::DiskThrottle;
 use crate::support::loop_device::Mounted;
 use crate::support::mesh::{Agent, Mesh};
+use crate::support::meter::Meter;
 
 const BYTES_PER_S: u64 = 20_000_000;
 const TOLERANCE: f64 = 0.03;
+/// How near the device itself must have been to its speed.
+const AT_SPEED: f64 = 0.015;
+/// Steps that are tried until one ran at the device's speed.
+const TRIES: usize = 5;
 
 #[test]
 fn a_throttled_disk_is_reported_as_fast_as_it_is() {
     needs!("root", "loop", "ext4", "cgroup");
     let fs = Mounted::on_loop("ext4", 256 << 20);
+    let throttle = DiskThrottle::new(&fs.device_number(), BYTES_PER_S);
     let mut mesh = Mesh::start();
     mesh.add(Agent::named("a").allow(&fs.path()));
-    let throttle = DiskThrottle::new(&fs.device_number(), BYTES_PER_S);
     throttle.take(mesh.agent("a").pid());
-    let run = mesh.run(&format!(
+    for mode in ["rewrite", "read", "randread"] {
+        let at_speed = (0..TRIES).any(|_| runs_at_speed(&mesh, &fs, mode));
+        assert!(
+            at_speed,
+            "{mode}: the machine is too busy for the device to reach its speed"
+        );
+    }
+}
+
+/// Whether the device reached its speed; then, and even if not, the report must be right.
+fn runs_at_speed(mesh: &Mesh, fs: &Mounted, mode: &str) -> bool {
+    let plan = format!(
         r#"
         [targets.slow]
         system = "ext4"
         path = "{}"
         [[phase]]
         workload = "io"
-        size = "64m"
+        size = "16m"
         bs = "128k"
+        numjobs = 4
         direct = true
         runtime = "8s"
-        settle = "2s"
-        modes = ["rewrite", "read", "randread"]
+        modes = ["{mode}"]
         "#,
         fs.path().display()
-    ));
-    let db = mesh.db();
-    let results = db.rows(&format!(
-        "SELECT mode, mib_per_s, flags FROM v_results WHERE run_id = {run}"
-    ));
-    assert_eq!(results.len(), 3);
-    for row in &results {
-        let share = row.number("mib_per_s") * f64::from(1 << 20) / 20e6;
-        assert!(
-            (share - 1.0).abs() <= TOLERANCE,
-            "{row:?} is {share} of the device's speed"
-        );
-    }
-    // The kernel's own count of the device over the step agrees with the sampler's.
-    let moved: f64 = db.one(&format!(
-        "SELECT (max(d.read_bytes) - min(d.read_bytes)) * 1e6 / (max(d.at_us) - min(d.at_us))
-         FROM disk_samples d JOIN disks k ON k.id = d.disk_id
-         JOIN steps s ON d.at_us BETWEEN s.start_us + 1000000 AND s.start_us + 7500000
-         WHERE s.mode = 'read' AND k.name = '{}'",
-        fs.device_name()
-    ));
-    let share = moved / 20e6;
-    assert!(
-        (share - 1.0).abs() <= TOLERANCE,
-        "sampled {share} of the speed"
     );
-    drop(mesh);
+    let (run, meter) = Meter::during(|| bytes_moved(&fs.device_name()), || mesh.run(&plan));
+    let db = mesh.db();
+    let row = &db.rows(&format!(
+        "SELECT v.mib_per_s, s.all_active_from_us, s.all_active_until_us FROM v_results v
+         JOIN steps s ON s.id = v.step_id WHERE v.run_id = {run}"
+    ))[0];
+    let reported = row.number("mib_per_s") * f64::from(1 << 20);
+    let counted = meter.rate(
+        row.integer("all_active_from_us"),
+        row.integer("all_active_until_us"),
+    );
+    let off = reported / counted - 1.0;
+    assert!(
+        off.abs() <= TOLERANCE,
+        "{mode}: {reported} bytes/s reported, the kernel counted {counted}"
+    );
+    let speed = 20e6;
+    if (counted / speed - 1.0).abs() > AT_SPEED {
+        return false;
+    }
+    assert!(
+        (reported / speed - 1.0).abs() <= TOLERANCE,
+        "{mode}: {reported} bytes/s reported of a device that does {BYTES_PER_S}"
+    );
+    true
+}
+
+/// Bytes that the device has read and written since it was made.
+fn bytes_moved(device: &str) -> u64 {
+    let stat = std::fs::read_to_string(format!("/sys/class/block/{device}/stat")).unwrap();
+    let fields: Vec<u64> = stat
+        .split_whitespace()
+        .map(|field| field.parse().unwrap())
+        .collect();
+    (fields[2] + fields[6]) * 512
 }

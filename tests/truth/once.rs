@@ -65,7 +65,7 @@ fn three_agents_on_one_host_count_everything_once() {
         ),
         (
             "agent",
-            "SELECT name FROM v_agents GROUP BY name HAVING count(*) > 1",
+            "SELECT agent FROM v_agents GROUP BY agent HAVING count(*) > 1",
         ),
         (
             "run",

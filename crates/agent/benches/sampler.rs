@@ -6,11 +6,11 @@
 #[path = "sampler_support/sleepers.rs"]
 mod sleepers;
 
-use std::sync::mpsc::channel;
+use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
 use benchmesh_agent::sampler::{DaemonRule, Sampler, SamplerConfig, Sampling};
-use benchmesh_workloads::clock::MonoNanos;
+use benchmesh_workloads::clock::{MonoNanos, sleep_until};
 use criterion::{BenchmarkId, Criterion, Throughput};
 use sleepers::Sleepers;
 
@@ -37,7 +37,7 @@ fn one_sample(criterion: &mut Criterion) {
         let name =
             BenchmarkId::from_parameter(format!("{daemons} daemons of {threads} threads, {awake}"));
         let _sleepers = Sleepers::start(daemons, threads, wake);
-        let (send, samples) = channel();
+        let (send, samples) = sync_channel(16);
         let rule = DaemonRule {
             name: sleepers::COMM.to_owned(),
             comm: Some(sleepers::COMM.to_owned()),
@@ -53,11 +53,15 @@ fn one_sample(criterion: &mut Criterion) {
             },
             ..SamplerConfig::default()
         };
-        let sampler = Sampler::start(config, move |sampled| drop(send.send(sampled))).unwrap();
+        let sampler = Sampler::start(config, move |sampled| drop(send.try_send(sampled))).unwrap();
         let sample = || {
-            std::thread::sleep(wake.unwrap_or_default() * 5 / 2);
+            sleep_until(MonoNanos::now().saturating_add(wake.unwrap_or_default() * 5 / 2));
             sampler.mark(MonoNanos::now());
-            samples.recv().unwrap()
+            // What has no host row is the end of somebody's daemon.
+            samples
+                .iter()
+                .find(|sampled| sampled.host.is_some())
+                .unwrap()
         };
         assert!(sample().daemons.len() >= daemons);
         group.throughput(Throughput::Elements(u64::try_from(daemons.max(1)).unwrap()));
@@ -74,7 +78,9 @@ fn one_sample(criterion: &mut Criterion) {
 }
 
 fn main() {
-    sleepers::sleep_if_told();
+    if sleepers::has_slept() {
+        return;
+    }
     let mut criterion = Criterion::default().configure_from_args();
     one_sample(&mut criterion);
     criterion.final_summary();

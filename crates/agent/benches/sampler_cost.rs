@@ -21,10 +21,10 @@
 mod sleepers;
 
 use std::hint::black_box;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
-use benchmesh_agent::sampler::{DaemonRule, Sampled, Sampler, SamplerConfig, Sampling};
+use benchmesh_agent::sampler::{DaemonRule, HostSample, Sampled, Sampler, SamplerConfig, Sampling};
 use benchmesh_workloads::clock::MonoNanos;
 use sleepers::Sleepers;
 
@@ -38,7 +38,9 @@ struct Setup {
 }
 
 fn main() {
-    sleepers::sleep_if_told();
+    if sleepers::has_slept() {
+        return;
+    }
     let number = |name: &str, default: u64| {
         let mut arguments = std::env::args()
             .skip_while(|argument| argument != name)
@@ -70,49 +72,63 @@ fn main() {
         setup.daemons, setup.threads, setup.wake, setup.period, setup.seconds, setup.rounds
     );
     println!(
-        "{:>8} {:>24} {:>24} {:>7}",
-        "round", "sampler us/daemon/s (%)", "baseline us/daemon/s (%)", "ratio"
+        "{:>8} {:>24} {:>24} {:>7} {:>10}",
+        "round", "sampler us/daemon/s (%)", "baseline us/daemon/s (%)", "ratio", "host busy"
     );
-    let mut rows = Vec::new();
-    let (send, samples) = channel::<Sampled>();
+    let (send, samples) = sync_channel::<Sampled>(4096);
     let sampler = start(send);
+    let mut rounds: [Vec<f64>; 5] = Default::default();
     for round in 1..=setup.rounds {
-        let ours = ours(&setup, &sampler, &samples);
+        let (ours, busy) = ours(&setup, &sampler, &samples);
         let theirs = baseline(&setup, &sleepers.pids());
-        print_row(&setup, &round.to_string(), ours, theirs);
-        rows.push((ours, theirs));
+        let row = [
+            ours.each_us,
+            ours.percent,
+            theirs.each_us,
+            theirs.percent,
+            busy,
+        ];
+        print_row(&round.to_string(), row);
+        for (values, value) in rounds.iter_mut().zip(row) {
+            values.push(value);
+        }
     }
-    let median = |part: fn(&(f64, f64)) -> f64| {
-        let mut values: Vec<f64> = rows.iter().map(part).collect();
-        values.sort_by(f64::total_cmp);
-        values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
-    };
-    print_row(&setup, "median", median(|row| row.0), median(|row| row.1));
+    print_row(
+        "median",
+        rounds.map(|mut values| {
+            values.sort_by(f64::total_cmp);
+            values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+        }),
+    );
 }
 
 fn is_pid(name: &[u8]) -> bool {
     name.iter().all(u8::is_ascii_digit)
 }
 
-/// Microseconds of CPU per second of time.
-fn print_row(setup: &Setup, name: &str, ours: f64, theirs: f64) {
-    let each = |us: f64| {
-        format!(
-            "{:.2} ({:.3} %)",
-            us / setup.daemons.max(1) as f64,
-            us / 10_000.0
-        )
-    };
+fn print_row(name: &str, [ours_us, ours_percent, theirs_us, theirs_percent, busy]: [f64; 5]) {
+    let ours = format!("{ours_us:.2} ({ours_percent:.3} %)");
+    let theirs = format!("{theirs_us:.2} ({theirs_percent:.3} %)");
     println!(
-        "{name:>8} {:>24} {:>24} {:>7.3}",
-        each(ours),
-        each(theirs),
-        ours / theirs
+        "{name:>8} {ours:>24} {theirs:>24} {:>7.3} {busy:>8.0} %",
+        ours_us / theirs_us
     );
 }
 
-fn us_per_second(cpu_ns: u64, span: Duration) -> f64 {
-    cpu_ns as f64 / 1000.0 / span.as_secs_f64()
+/// Of one thread: for each daemon and second, and as a share of one core.
+struct Cpu {
+    each_us: f64,
+    percent: f64,
+}
+
+impl Cpu {
+    fn of(cpu_ns: u64, span: Duration, daemons: usize) -> Cpu {
+        let us_per_second = cpu_ns as f64 / 1000.0 / span.as_secs_f64();
+        Cpu {
+            each_us: us_per_second / daemons.max(1) as f64,
+            percent: us_per_second / 10_000.0,
+        }
+    }
 }
 
 const AT_REST: Sampling = Sampling {
@@ -121,7 +137,7 @@ const AT_REST: Sampling = Sampling {
     period: None,
 };
 
-fn start(send: Sender<Sampled>) -> Sampler {
+fn start(send: SyncSender<Sampled>) -> Sampler {
     let rule = DaemonRule {
         name: sleepers::COMM.to_owned(),
         comm: Some(sleepers::COMM.to_owned()),
@@ -132,37 +148,56 @@ fn start(send: Sender<Sampled>) -> Sampler {
         sampling: AT_REST,
         ..SamplerConfig::default()
     };
-    Sampler::start(config, move |sampled| drop(send.send(sampled))).unwrap()
+    Sampler::start(config, move |sampled| drop(send.try_send(sampled))).unwrap()
 }
 
 /// Between two samples, so that the start with its first scan, which happens once, is not in it; the scan every 5 s is.
-fn ours(setup: &Setup, sampler: &Sampler, samples: &Receiver<Sampled>) -> f64 {
+///
+/// Also how busy the host was meanwhile: neighbours that use the caches and the other thread of the core double the cost
+/// of both sides.
+fn ours(setup: &Setup, sampler: &Sampler, samples: &Receiver<Sampled>) -> (Cpu, f64) {
     let asked = MonoNanos::now();
     sampler.set(Sampling {
         period: Some(setup.period),
         ..AT_REST
     });
-    let first = samples.iter().find(|sampled| sampled.at >= asked).unwrap();
-    assert!(
-        first.daemons.len() >= setup.daemons,
-        "{} of {} were found",
-        first.daemons.len(),
-        setup.daemons
-    );
-    let span = Duration::from_secs(setup.seconds);
-    let last = samples
-        .iter()
-        .find(|sampled| sampled.at.since(first.at) >= span)
-        .unwrap();
-    assert!(last.daemons.len() >= setup.daemons);
+    // What comes between two beats is the end of somebody's daemon.
+    let next = |at: MonoNanos| {
+        samples
+            .iter()
+            .find(|sampled| sampled.host.is_some() && sampled.at >= at)
+            .unwrap()
+    };
+    let first = next(asked);
+    let last = next(first.at.saturating_add(Duration::from_secs(setup.seconds)));
     sampler.set(AT_REST);
-    us_per_second(
-        last.cost.cpu_ns - first.cost.cpu_ns,
-        last.at.since(first.at),
+    for sampled in [&first, &last] {
+        assert!(
+            sampled.daemons.len() >= setup.daemons,
+            "{} of {} were found",
+            sampled.daemons.len(),
+            setup.daemons
+        );
+    }
+    let cpu_ns = last.cost.cpu_ns - first.cost.cpu_ns;
+    let busy = host_busy_percent(&first.host.unwrap(), &last.host.unwrap());
+    (
+        Cpu::of(cpu_ns, last.at.since(first.at), last.daemons.len()),
+        busy,
     )
 }
 
-fn baseline(setup: &Setup, pids: &[u32]) -> f64 {
+fn host_busy_percent(from: &HostSample, until: &HostSample) -> f64 {
+    let working = |host: &HostSample| {
+        host.user_us + host.nice_us + host.system_us + host.irq_us + host.softirq_us + host.steal_us
+    };
+    let resting = |host: &HostSample| host.idle_us + host.iowait_us;
+    let worked = working(until) - working(from);
+    let rested = resting(until) - resting(from);
+    worked as f64 / (worked + rested) as f64 * 100.0
+}
+
+fn baseline(setup: &Setup, pids: &[u32]) -> Cpu {
     std::thread::scope(|scope| {
         let work = scope.spawn(|| {
             let began = MonoNanos::now();
@@ -188,7 +223,7 @@ fn baseline(setup: &Setup, pids: &[u32]) -> f64 {
                     ));
                 }
             }
-            us_per_second(thread_cpu_ns() - cpu, at.since(began))
+            Cpu::of(thread_cpu_ns() - cpu, at.since(began), pids.len())
         });
         work.join().unwrap()
     })

@@ -3,7 +3,7 @@
 //! It knows nothing of files or sockets: paths are resolved by `state` and by the sandbox of the workloads. A collector
 //! cannot change anything here.
 
-use crate::sampler::{DaemonRule, PERIOD_MIN};
+use crate::sampler::{DaemonRule, PERIOD_MIN, RuleError};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -82,6 +82,12 @@ pub enum ConfigError {
     SamplePeriod { given: Duration },
     #[error("a spool of {given} bytes is too small; at least {LEAST_SPOOL_LIMIT_BYTES}")]
     SpoolLimit { given: u64 },
+    #[error("daemon rule `{name}`")]
+    Rule {
+        name: String,
+        #[source]
+        source: RuleError,
+    },
     #[error("advertised address `{given}`: {problem}")]
     Advertise {
         given: String,
@@ -133,6 +139,12 @@ impl AgentConfig {
             return Err(ConfigError::SpoolLimit {
                 given: self.spool_limit_bytes,
             });
+        }
+        for rule in &self.daemon_rules {
+            rule.check().map_err(|source| ConfigError::Rule {
+                name: rule.name.clone(),
+                source,
+            })?;
         }
         if let Some(address) = &self.advertise {
             check_advertise(address)?;
@@ -319,6 +331,11 @@ mod tests {
         }
         assert!(with(|c| c.sample_period = Duration::from_millis(99)).is_err());
         assert!(with(|c| c.spool_limit_bytes = 1).is_err());
+        let matches_all = DaemonRule {
+            name: "all".to_owned(),
+            ..DaemonRule::default()
+        };
+        assert!(with(|c| c.daemon_rules.push(matches_all)).is_err());
         for (address, good) in [
             ("10.1.2.3", true),
             ("fe80::1", true),

@@ -86,7 +86,10 @@ impl Session {
                     told.clear();
                     continue;
                 }
-                Farewell::Spool(source) => return Err(SessionError::Spool { source }),
+                Farewell::Spool(source @ SpoolError::Closed) => {
+                    return Err(SessionError::Spool { source });
+                }
+                Farewell::Spool(error) => told.spool(&error),
                 Farewell::Lost(LinkError::Refused { code, message }) if !was_attached => {
                     return Err(self.refused(code, message));
                 }
@@ -157,6 +160,14 @@ impl Told {
         let text = crate::chain(error);
         if self.0.as_ref() != Some(&text) {
             tracing::info!(collector, error = %text, "not attached; trying again for as long as it takes");
+            self.0 = Some(text);
+        }
+    }
+
+    fn spool(&mut self, error: &SpoolError) {
+        let text = crate::chain(error);
+        if self.0.as_ref() != Some(&text) {
+            tracing::warn!(error = %text, "not attached, because the spool cannot be used; trying again");
             self.0 = Some(text);
         }
     }

@@ -8,17 +8,22 @@
 mod compact;
 mod error;
 mod file;
+mod handle;
 mod keeper;
+mod old;
+mod outlet;
 mod pending;
 mod samples;
 mod set;
 
 #[cfg(test)]
 mod model;
+#[cfg(test)]
+mod tests;
 
 pub use error::SpoolError;
-pub(crate) use keeper::WINDOW_BATCHES;
-pub use keeper::{Attached, Entry, Spool};
+pub use handle::{Attached, Entry, Spool};
+pub(crate) use outlet::WINDOW_BATCHES;
 pub use samples::Samples;
 
 use std::fmt;

@@ -172,6 +172,37 @@ fn samples_at_ticks_and_marks() {
 }
 
 #[test]
+fn interfaces_are_those_of_the_namespace_it_is_started_in() {
+    if !is_root() {
+        return skip("root", "only root may make a network namespace");
+    }
+    let in_a_namespace = std::thread::spawn(|| {
+        // SAFETY: unshare(2) takes a number and moves only this thread.
+        if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
+            return skip("root", "this container may not make a network namespace");
+        }
+        let watched = Watched::comm(&unique("netns"), PERIOD);
+        let sampled = watched.next();
+        // Kernels with such modules give every namespace idle tunnels beside lo, but no wire.
+        assert!(
+            sampled
+                .nets
+                .iter()
+                .any(|net| net.interface.as_ref() == "lo")
+        );
+        assert!(
+            sampled
+                .nets
+                .iter()
+                .all(|net| net.rx_bytes == 0 && net.tx_bytes == 0),
+            "{:?}",
+            sampled.nets
+        );
+    });
+    in_a_namespace.join().unwrap();
+}
+
+#[test]
 fn what_is_sampled_can_be_changed() {
     let comm = unique("set");
     let child = Child::start(&comm, Life::Sleep);

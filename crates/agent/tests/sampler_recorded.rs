@@ -94,6 +94,16 @@ fn the_switches_of_a_single_thread_are_the_process() {
 }
 
 #[test]
+fn what_cannot_be_read_is_not_zero() {
+    let root = recorded::tree();
+    std::fs::remove_file(root.path().join("812/io")).unwrap();
+    std::fs::remove_dir_all(root.path().join("812/fd")).unwrap();
+    let osd = Watched::tree(root.path().to_owned()).daemon(812);
+    assert_eq!((osd.read_bytes, osd.write_bytes, osd.fds), (-1, -1, -1));
+    assert_eq!(osd.threads, 57);
+}
+
+#[test]
 fn a_pid_used_again_is_another_daemon() {
     let root = recorded::tree();
     let watched = Watched::tree(root.path().to_owned());
@@ -254,7 +264,7 @@ fn damage() -> impl Strategy<Value = Damage> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(96))]
+    #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
     fn garbage_anywhere_costs_rows_only(damages in prop::collection::vec((0..FILES.len(), damage()), 1..6)) {

@@ -16,6 +16,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use benchmesh_agent::sampler::DaemonSample;
+use benchmesh_workloads::clock::MonoNanos;
 use children::{Child, Life, Watched, sample_of, skip, unique};
 
 const SECOND: Option<Duration> = Some(Duration::from_secs(1));
@@ -41,14 +42,15 @@ fn after(watched: &Watched, from: &DaemonSample, span: Duration) -> DaemonSample
 
 #[test]
 fn a_known_share_of_a_cpu() {
-    for share in [4u64, 37] {
-        let comm = unique("burn");
-        let child = Child::start(&comm, Life::Burn { percent: share });
-        let watched = Watched::comm(&comm, SECOND);
-        let first = watched.daemon(child.pid);
-        let last = after(&watched, &first, Duration::from_secs(10));
-        let sampled = percent(&first, &last);
-        let wanted = f64::from(u32::try_from(share).unwrap());
+    for share in [4u32, 37] {
+        let sampled = (0..3).find_map(|_| sampled_share(share));
+        let Some(sampled) = sampled else {
+            return skip(
+                "cpu",
+                "this host is too busy to burn a known share of a CPU",
+            );
+        };
+        let wanted = f64::from(share);
         assert!(
             (sampled - wanted).abs() <= POINT,
             "sampled {sampled:.2} % of a CPU, burnt {wanted} %"
@@ -56,11 +58,26 @@ fn a_known_share_of_a_cpu() {
     }
 }
 
+/// None when the child got its CPU so late that nobody knows what it burnt in those 10 s.
+fn sampled_share(share: u32) -> Option<f64> {
+    let comm = unique("burn");
+    let child = Child::start(
+        &comm,
+        Life::BurnFirst {
+            percent: share.into(),
+        },
+    );
+    let watched = Watched::comm(&comm, SECOND);
+    let first = watched.daemon(child.pid);
+    let last = after(&watched, &first, Duration::from_secs(10));
+    (child.late() < Duration::from_millis(50)).then(|| percent(&first, &last))
+}
+
 /// What the process itself counts is what is sampled: user and system apart, each within two ticks.
 #[test]
 fn user_and_system_apart() {
     let comm = unique("apart");
-    let child = Child::start(&comm, Life::Burn { percent: 40 });
+    let child = Child::start(&comm, Life::BurnFirst { percent: 40 });
     let watched = Watched::comm(&comm, SECOND);
     let first = watched.daemon(child.pid);
     let last = after(&watched, &first, Duration::from_secs(5));
@@ -77,7 +94,7 @@ fn user_and_system_apart() {
         fields[12].parse::<i64>().unwrap() * ticks,
     );
     // The child goes on burning between the two readings.
-    let later = Duration::from_nanos(benchmesh_workloads::clock::MonoNanos::now().0 - last.at.0);
+    let later = Duration::from_nanos(MonoNanos::now().0 - last.at.0);
     let slack = 2 * ticks + i64::try_from(later.as_micros()).unwrap();
     assert!(
         (user_us - last.cpu_user_us).abs() <= slack,
@@ -95,28 +112,26 @@ fn user_and_system_apart() {
 fn memory_that_was_touched() {
     const TOUCHED: i64 = 96 << 20;
     const MIB: i64 = 1 << 20;
-    let (idle, busy) = (unique("idle"), unique("busy"));
-    let idle_child = Child::start(&idle, Life::Sleep);
-    let busy_child = Child::start(
-        &busy,
+    let comm = unique("touch");
+    let child = Child::start(
+        &comm,
         Life::Touch {
             bytes: usize::try_from(TOUCHED).unwrap(),
         },
     );
-    let rss = |comm: &str, child: &Child, least: i64| {
-        let watched = Watched::comm(comm, Some(Duration::from_millis(100)));
-        let enough = |sample: &DaemonSample| sample.rss_bytes >= least;
-        watched
-            .until(|sampled| sample_of(sampled, child.pid).filter(enough))
-            .rss_bytes
-    };
-    let before = rss(&idle, &idle_child, 0);
-    let after = rss(&busy, &busy_child, TOUCHED);
-    let grown = after - before;
+    let watched = Watched::comm(&comm, Some(Duration::from_millis(100)));
+    let before = watched.daemon(child.pid);
+    child.go();
+    let now = MonoNanos::now();
+    let after =
+        watched.until(|sampled| sample_of(sampled, child.pid).filter(|sample| sample.at > now));
+    let grown = after.rss_bytes - before.rss_bytes;
     assert!(
         (grown - TOUCHED).abs() <= MIB,
         "sampled {grown} bytes more, touched {TOUCHED}"
     );
+    assert!((after.vsz_bytes - before.vsz_bytes - TOUCHED).abs() <= MIB);
+    assert!(after.minor_faults > before.minor_faults);
 }
 
 #[test]
@@ -126,7 +141,7 @@ fn as_pidstat_has_it() {
         return skip("pidstat", "pidstat (package sysstat) is not installed");
     }
     let comm = unique("peer");
-    let child = Child::start(&comm, Life::Burn { percent: 23 });
+    let child = Child::start(&comm, Life::BurnFirst { percent: 23 });
     let watched = Watched::comm(&comm, SECOND);
     let first = watched.daemon(child.pid);
     let (pid, span) = (child.pid.to_string(), SPAN_S.to_string());

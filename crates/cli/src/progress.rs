@@ -3,6 +3,7 @@
 //! It only shows what updates say; what it says is made by `words`, pure.
 
 mod bars;
+mod echo;
 mod lines;
 mod names;
 pub mod words;

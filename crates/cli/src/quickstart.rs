@@ -6,18 +6,19 @@
 mod children;
 mod closing;
 mod database;
+mod workplace;
 
 use crate::args::ReportFormat;
 use crate::args::daemons::QuickstartArguments;
 use crate::client::{CallError, Client, ToStart, Update};
 use crate::command::report;
-use crate::failure::Outcome;
+use crate::failure::{self, Outcome};
 use crate::follow::{self, OnInterrupt};
 use crate::interrupts::Interrupts;
 use crate::output;
 use crate::progress::{Names, Progress, words};
 use anyhow::Context;
-use benchmesh_collector::{plan, query};
+use benchmesh_collector::plan;
 use children::Children;
 use database::NewDatabase;
 use std::fs::OpenOptions;
@@ -25,7 +26,7 @@ use std::io::ErrorKind;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
-use tempfile::TempDir;
+use workplace::Workplace;
 
 const PLAN: &str = include_str!("../../../plans/quickstart.toml");
 const PLAN_NAME: &str = "quickstart.toml";
@@ -36,6 +37,9 @@ const AGENTS: [&str; 3] = ["node1", "node2", "node3"];
 
 /// How long the processes may take to be there. Far above what a slow machine needs.
 const START_LIMIT: Duration = Duration::from_secs(60);
+
+/// How long a second Ctrl-C waits for the processes to be gone.
+const HURRY_LIMIT: Duration = Duration::from_secs(2);
 
 /// `benchmesh quickstart`.
 pub async fn quickstart(arguments: QuickstartArguments) -> anyhow::Result<Outcome> {
@@ -49,39 +53,66 @@ pub async fn quickstart(arguments: QuickstartArguments) -> anyhow::Result<Outcom
             database.path().display()
         ));
     }
-    let last = tokio::select! {
-        last = measure(&database, &mut interrupts) => last?,
-        () = hurried.second() => anyhow::bail!("left at once; what was measured is in {}", database.path().display()),
+    let measured = tokio::select! {
+        measured = measure(&database, &mut interrupts) => measured,
+        () = hurry(&mut hurried) => Err(anyhow::anyhow!("left at once")),
     };
-    query::seal(database.path())
-        .await
-        .context("close the database")?;
+    // Nobody has it open now. What was measured is kept, whatever came between; without any there is no file.
+    let sealed = database.seal().await;
+    let last = match measured {
+        Ok(last) => last,
+        Err(error) if sealed.is_ok() && database.is_written() => {
+            return Err(error.context(format!(
+                "the run didn't end; what it measured is in {}",
+                database.path().display()
+            )));
+        }
+        Err(error) => return Err(error),
+    };
+    sealed?;
     let result = report::from_file(database.path(), "last").await?;
     output::result(&report::written(&result, ReportFormat::Table)?)?;
     output::result(&closing::closing(database.path(), &result)?)?;
     Ok(follow::outcome(&last))
 }
 
+/// Returns at the second signal. From then on the processes are killed and everything is removed, or it is left: a disk
+/// that hangs must not keep anybody here.
+async fn hurry(interrupts: &mut Interrupts) {
+    interrupts.second().await;
+    std::thread::spawn(leave);
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the main thread may wait for a disk that hangs: neither it nor the runtime can be asked to leave"
+)]
+fn leave() {
+    std::thread::sleep(HURRY_LIMIT);
+    output::say(
+        "error: left at once; what could not be removed so soon, the next quickstart removes",
+    );
+    std::process::exit(i32::from(failure::FAILED));
+}
+
 /// Starts the mesh, runs the plan on it, and ends the mesh. The last that was seen of the run.
 async fn measure(database: &NewDatabase, interrupts: &mut Interrupts) -> anyhow::Result<Update> {
-    let directory = tempfile::Builder::new()
-        .prefix("benchmesh-quickstart-")
-        .tempdir()
-        .context("make a temporary directory; TMPDIR says where")?;
+    let directory = Workplace::make()?;
     // Before the directory in the order of dropping: nobody works in it when it is removed.
     let mut children = Children::new();
     let measured = run(database, &directory, &mut children, interrupts).await;
-    let ended = children.end().await;
-    let removed = directory.close().context("remove the temporary directory");
-    let last = measured?;
-    ended?;
-    removed?;
-    Ok(last)
+    // What was measured is worth more than a clean end.
+    for trouble in [children.end().await, directory.remove()] {
+        if let Err(error) = trouble {
+            output::say(&format!("warning: {}", failure::chain(&error)));
+        }
+    }
+    measured
 }
 
 async fn run(
     database: &NewDatabase,
-    directory: &TempDir,
+    directory: &Workplace,
     children: &mut Children,
     interrupts: &mut Interrupts,
 ) -> anyhow::Result<Update> {

@@ -245,8 +245,8 @@ CREATE TABLE daemon_samples (
     fds             INTEGER,
     read_bytes      INTEGER,
     write_bytes     INTEGER,
-    vol_ctx         INTEGER NOT NULL,
-    invol_ctx       INTEGER NOT NULL,
+    vol_ctx         INTEGER,
+    invol_ctx       INTEGER,
     minor_faults    INTEGER NOT NULL,
     major_faults    INTEGER NOT NULL,
     PRIMARY KEY (daemon_id, at_us)

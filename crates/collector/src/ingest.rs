@@ -9,6 +9,7 @@ pub mod batch;
 mod bulk;
 mod devices;
 mod known;
+pub(crate) mod pending;
 pub mod publisher;
 mod tables;
 pub(crate) mod tasks;

@@ -29,6 +29,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use tokio::sync::{Mutex, Semaphore, broadcast};
 use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
 use writer::WriterHandle;
 
 /// An open database. Cheap to clone; the last word is `close`.
@@ -45,6 +46,8 @@ struct Shared {
     writer: WriterHandle,
     /// The writer's task and the one that makes figures again; taken at `close`.
     tasks: Mutex<Vec<JoinHandle<()>>>,
+    /// Cancelled first at `close`: ends whoever reads or asks for writes on the store's own account.
+    closing: CancellationToken,
     rows: Arc<Semaphore>,
     live: live::Live,
     /// Figures of steps are made one step at a time.
@@ -68,6 +71,7 @@ impl Store {
                 reader: opened.reader,
                 writer,
                 tasks: Mutex::new(vec![task]),
+                closing: CancellationToken::new(),
                 rows: Arc::new(Semaphore::new(QUEUED_ROWS as usize)),
                 live,
                 reckoning: Mutex::new(()),
@@ -183,14 +187,15 @@ impl Store {
 
     /// Writes what is queued, refuses what comes later, and lets go of the file. Sessions should have ended before.
     pub async fn close(&self) {
-        self.shared.writer.close();
+        self.shared.closing.cancel();
         let mut tasks = std::mem::take(&mut *self.shared.tasks.lock().await);
-        // Readers first, so that the writer's connection is the last one and takes the WAL with it.
+        // Readers first: only the last connection takes the WAL with it, and only one that may write can.
         let writer = (!tasks.is_empty()).then(|| tasks.remove(0));
         for task in tasks {
             ended(task.await);
         }
         self.shared.reader.close().await;
+        self.shared.writer.close();
         if let Some(writer) = writer {
             ended(writer.await);
         }

@@ -7,6 +7,7 @@ use std::io::{Read, Write};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use benchmesh_workloads::clock::{MonoNanos, sleep_until};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 /// What the kernel calls them, so that a rule finds them.
@@ -55,11 +56,11 @@ impl Drop for Sleepers {
     }
 }
 
-/// Never returns in a sleeper; does nothing in the bench itself.
-pub fn sleep_if_told() {
+/// Whether this was a sleeper, whose time is over now; false in the bench itself.
+pub fn has_slept() -> bool {
     let mut arguments = std::env::args().skip(1);
     if arguments.next().as_deref() != Some("--sleeper") {
-        return;
+        return false;
     }
     let threads: usize = arguments.next().unwrap().parse().unwrap();
     rustix::thread::set_name(&std::ffi::CString::new(COMM).unwrap()).unwrap();
@@ -71,7 +72,7 @@ pub fn sleep_if_told() {
                 if asleep {
                     std::thread::park()
                 } else {
-                    std::thread::sleep(Duration::from_secs(1))
+                    sleep_until(MonoNanos::now().saturating_add(Duration::from_secs(1)))
                 }
             }
         });
@@ -87,7 +88,7 @@ pub fn sleep_if_told() {
         let stdin = std::io::stdin();
         let mut input = [PollFd::new(&stdin, PollFlags::IN)];
         if rustix::event::poll(&mut input, (!asleep).then_some(&every)).unwrap() > 0 {
-            std::process::exit(0);
+            return true;
         }
     }
 }

@@ -30,6 +30,19 @@ impl Counter {
     }
 }
 
+/// All of a row's counters at once, as the database's integers.
+pub(crate) fn advance_all<const COUNT: usize>(
+    counters: &mut [Counter; COUNT],
+    raws: [u64; COUNT],
+) -> [i64; COUNT] {
+    let mut counters = counters.iter_mut();
+    raws.map(|raw| {
+        counters
+            .next()
+            .map_or(0, |counter| super::parse::signed(counter.advance(raw)))
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -55,6 +68,14 @@ mod tests {
             [0, 3, 3, u64::MAX]
         );
         assert!(!counter.fell());
+    }
+
+    #[test]
+    fn each_its_own() {
+        let mut counters = [Counter::default(), Counter::default()];
+        assert_eq!(advance_all(&mut counters, [5, 9]), [5, 9]);
+        assert_eq!(advance_all(&mut counters, [2, 10]), [5, 10]);
+        assert_eq!(advance_all(&mut counters, [3, u64::MAX]), [6, i64::MAX]);
     }
 
     proptest! {

@@ -11,7 +11,7 @@ use benchmesh_workloads::clock::MonoNanos;
 use rustix::io::Errno;
 use tracing::warn;
 
-use super::counter::Counter;
+use super::counter::{Counter, advance_all};
 use super::parse::{self, ParseError, Words};
 use super::proc_file::{Buffer, Keeping, ProcFile};
 use super::sampled::{DiskSample, NetSample};
@@ -69,6 +69,8 @@ pub(crate) struct Disks {
 /// Counters of one disk that are carried on over the kernel's wrapping ones.
 #[derive(Debug, Default)]
 struct DiskCounters {
+    /// Reads, bytes read, writes, bytes written, discards, flushes.
+    plain: [Counter; 6],
     read_ms: Milliseconds32,
     write_ms: Milliseconds32,
     busy_ms: Milliseconds32,
@@ -187,21 +189,31 @@ impl<'text> DiskLine<'text> {
     }
 
     fn row(&self, at: MonoNanos, disk: Arc<str>, counters: &mut DiskCounters) -> DiskSample {
-        let bytes = |sectors: u64| parse::signed(sectors.saturating_mul(SECTOR_BYTES));
+        let bytes = |sectors: u64| sectors.saturating_mul(SECTOR_BYTES);
+        let raw = [
+            self.reads,
+            bytes(self.read_sectors),
+            self.writes,
+            bytes(self.write_sectors),
+            self.discards,
+            self.flushes,
+        ];
+        let [reads, read_bytes, writes, write_bytes, discards, flushes] =
+            advance_all(&mut counters.plain, raw);
         DiskSample {
             at,
             disk,
-            reads: parse::signed(self.reads),
-            read_bytes: bytes(self.read_sectors),
+            reads,
+            read_bytes,
             read_us: counters.read_ms.advance_us(self.read_ms),
-            writes: parse::signed(self.writes),
-            write_bytes: bytes(self.write_sectors),
+            writes,
+            write_bytes,
             write_us: counters.write_ms.advance_us(self.write_ms),
             in_flight: parse::signed(self.in_flight),
             busy_us: counters.busy_ms.advance_us(self.busy_ms),
             queue_us: counters.queue_ms.advance_us(self.queue_ms),
-            discards: parse::signed(self.discards),
-            flushes: parse::signed(self.flushes),
+            discards,
+            flushes,
         }
     }
 }
@@ -232,7 +244,7 @@ impl Milliseconds32 {
 
 #[derive(Debug)]
 pub(crate) struct Interfaces {
-    list: List<()>,
+    list: List<[Counter; 8]>,
 }
 
 impl Interfaces {
@@ -266,9 +278,9 @@ impl Interfaces {
         // Two lines of headings, which have no colon-ended name before their bars.
         for line in parse::lines(text).skip(2).filter(|line| !line.is_empty()) {
             match interface(line) {
-                Ok((name, numbers)) => {
-                    if let Some((interface, ())) = self.list.known(&mut expected, name) {
-                        rows.push(numbers.row(at, interface));
+                Ok((name, traffic)) => {
+                    if let Some((interface, counters)) = self.list.known(&mut expected, name) {
+                        rows.push(traffic_row(at, interface, counters, traffic));
                     }
                 }
                 Err(problem) => complain("net/dev", &mut self.list.complained, &problem),
@@ -278,32 +290,36 @@ impl Interfaces {
     }
 }
 
-#[derive(Debug)]
-struct Traffic {
-    rx_bytes: u64,
-    rx_packets: u64,
-    rx_errors: u64,
-    rx_dropped: u64,
-    tx_bytes: u64,
-    tx_packets: u64,
-    tx_errors: u64,
-    tx_dropped: u64,
-}
+/// Bytes, packets, errors and drops received, then the same sent.
+type Traffic = [u64; 8];
 
-impl Traffic {
-    fn row(&self, at: MonoNanos, interface: Arc<str>) -> NetSample {
-        NetSample {
-            at,
-            interface,
-            rx_bytes: parse::signed(self.rx_bytes),
-            rx_packets: parse::signed(self.rx_packets),
-            rx_errors: parse::signed(self.rx_errors),
-            rx_dropped: parse::signed(self.rx_dropped),
-            tx_bytes: parse::signed(self.tx_bytes),
-            tx_packets: parse::signed(self.tx_packets),
-            tx_errors: parse::signed(self.tx_errors),
-            tx_dropped: parse::signed(self.tx_dropped),
-        }
+fn traffic_row(
+    at: MonoNanos,
+    interface: Arc<str>,
+    counters: &mut [Counter; 8],
+    traffic: Traffic,
+) -> NetSample {
+    let [
+        rx_bytes,
+        rx_packets,
+        rx_errors,
+        rx_dropped,
+        tx_bytes,
+        tx_packets,
+        tx_errors,
+        tx_dropped,
+    ] = advance_all(counters, traffic);
+    NetSample {
+        at,
+        interface,
+        rx_bytes,
+        rx_packets,
+        rx_errors,
+        rx_dropped,
+        tx_bytes,
+        tx_packets,
+        tx_errors,
+        tx_dropped,
     }
 }
 
@@ -317,16 +333,16 @@ fn interface(line: &[u8]) -> Result<(&[u8], Traffic), ParseError> {
         .split_at_checked(colon)
         .ok_or(ParseError::Missing { field: "name" })?;
     let mut words = Words::new(rest.strip_prefix(b":").unwrap_or_default());
-    let traffic = Traffic {
-        rx_bytes: words.number(0, "rx bytes")?,
-        rx_packets: words.number(0, "rx packets")?,
-        rx_errors: words.number(0, "rx errors")?,
-        rx_dropped: words.number(0, "rx dropped")?,
-        tx_bytes: words.number(4, "tx bytes")?,
-        tx_packets: words.number(0, "tx packets")?,
-        tx_errors: words.number(0, "tx errors")?,
-        tx_dropped: words.number(0, "tx dropped")?,
-    };
+    let traffic = [
+        words.number(0, "rx bytes")?,
+        words.number(0, "rx packets")?,
+        words.number(0, "rx errors")?,
+        words.number(0, "rx dropped")?,
+        words.number(4, "tx bytes")?,
+        words.number(0, "tx packets")?,
+        words.number(0, "tx errors")?,
+        words.number(0, "tx dropped")?,
+    ];
     Ok((name.trim_ascii(), traffic))
 }
 

@@ -25,6 +25,8 @@ pub(crate) struct Host {
     cpu_pressure: Source,
     io_pressure: Source,
     memory_pressure: Source,
+    /// Idle and iowait are known to fall now and then, and to rise to where they were.
+    highest: CpuStates,
     tick: TickLength,
 }
 
@@ -38,6 +40,7 @@ impl Host {
             cpu_pressure: pressure("pressure/cpu"),
             io_pressure: pressure("pressure/io"),
             memory_pressure: pressure("pressure/memory"),
+            highest: CpuStates::default(),
             tick,
         }
     }
@@ -45,6 +48,7 @@ impl Host {
     /// None when neither CPU nor memory can be read.
     pub(crate) fn sample(&mut self, at: MonoNanos, buffer: &mut Buffer) -> Option<HostSample> {
         let cpu = self.stat.read(buffer, Extent::Head(CPU_LINE), cpu_states)?;
+        let cpu = self.highest.raise(cpu);
         let memory = self.meminfo.read(buffer, Extent::All, memory)?;
         let load1 = self
             .loadavg
@@ -182,6 +186,14 @@ struct CpuStates {
 }
 
 impl CpuStates {
+    /// The highest of each state so far.
+    fn raise(&mut self, now: CpuStates) -> CpuStates {
+        for (highest, now) in self.ticks.iter_mut().zip(now.ticks) {
+            *highest = now.max(*highest);
+        }
+        *self
+    }
+
     fn of(&self, state: CpuState) -> u64 {
         self.ticks.get(state as usize).copied().unwrap_or(0)
     }
@@ -388,6 +400,27 @@ mod tests {
         );
         assert!((host.load1 + 1.0).abs() < f64::EPSILON);
         assert_eq!((host.cpu_some_us, host.io_full_us), (-1, -1));
+    }
+
+    #[test]
+    fn what_falls_stands_still() {
+        let root = tree(&[
+            ("stat", "cpu  9 9 9 90 20\n"),
+            ("meminfo", "MemTotal: 8 kB\n"),
+            ("loadavg", "0 0 0\n"),
+        ]);
+        let mut host = Host::open(root.path(), hundred());
+        let mut iowait_us = || {
+            host.sample(MonoNanos(1), &mut Buffer::new())
+                .unwrap()
+                .iowait_us
+        };
+        let write = |text: &str| std::fs::write(root.path().join("stat"), text).unwrap();
+        assert_eq!(iowait_us(), 200_000);
+        write("cpu  9 9 9 91 19\n");
+        assert_eq!(iowait_us(), 200_000);
+        write("cpu  9 9 9 91 21\n");
+        assert_eq!(iowait_us(), 210_000);
     }
 
     #[test]

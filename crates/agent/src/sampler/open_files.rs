@@ -37,20 +37,15 @@ pub(crate) enum FdSizes {
 }
 
 impl FdSizes {
-    /// A process that asks has files open.
+    /// A process that asks has files open. On other file systems than proc the size is something else.
     pub(crate) fn probe(proc_root: &Path) -> FdSizes {
-        let directory = proc_root.join("self/fd");
-        let counted = std::fs::read_dir(&directory).map_or(0, Iterator::count);
-        match rustix::fs::stat(&directory) {
-            // The reading itself has one open. On other file systems the size is something else.
-            Ok(stat)
-                if stat.st_size > 0
-                    && counted > 0
-                    && usize::try_from(stat.st_size).is_ok_and(|size| size <= counted) =>
-            {
-                FdSizes::Told
-            }
-            _ => FdSizes::NotTold,
+        let is_proc =
+            rustix::fs::statfs(proc_root).is_ok_and(|fs| fs.f_type == rustix::fs::PROC_SUPER_MAGIC);
+        let told = rustix::fs::stat(proc_root.join("self/fd")).is_ok_and(|stat| stat.st_size > 0);
+        if is_proc && told {
+            FdSizes::Told
+        } else {
+            FdSizes::NotTold
         }
     }
 }

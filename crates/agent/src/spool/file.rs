@@ -6,24 +6,22 @@
 //! is which batches may have been sent, because they must not be merged: the reservation is committed with FULL before
 //! the first of its batches leaves, and takes everything before it to the disk too.
 
-use super::compact;
+mod merge;
+mod whole;
+
 use super::{Parcel, Sequence, SpoolError, SpoolId};
-use crate::wire;
 use sqlx::sqlite::{SqliteAutoVacuum, SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Row, SqliteConnection};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use uuid::Uuid;
+use whole::whole;
 
 const VERSION: i64 = 1;
 
 /// The sequences that a reservation covers: at one batch a second, one fsync a minute. Few in tests, where merging has
 /// to meet sending.
 const RESERVE: u64 = if cfg!(test) { 4 } else { 64 };
-/// How many neighbours are merged into one.
-const GROUP: usize = 8;
-/// No more than this is read for one merge, in bytes.
-const GROUP_BYTES: usize = 4 << 20;
 /// Free pages of 4 KiB that are left in the file for what comes next.
 const SPARE_PAGES: i64 = 1024;
 
@@ -74,22 +72,17 @@ impl SpoolFile {
             .connect()
             .await
             .map_err(error())?;
-        let mut transaction = connection
-            .begin_with("BEGIN IMMEDIATE")
-            .await
-            .map_err(error())?;
-        sqlx::raw_sql(TABLES)
-            .execute(&mut *transaction)
-            .await
-            .map_err(error())?;
-        sqlx::query("INSERT INTO spool VALUES (1, ?, ?, ?, NULL, 0)")
-            .bind(VERSION)
-            .bind(id.to_string())
-            .bind(ordinal)
-            .execute(&mut *transaction)
-            .await
-            .map_err(error())?;
-        transaction.commit().await.map_err(error())?;
+        whole(&mut connection, async |connection| {
+            sqlx::raw_sql(TABLES).execute(&mut *connection).await?;
+            sqlx::query("INSERT INTO spool VALUES (1, ?, ?, ?, NULL, 0)")
+                .bind(VERSION)
+                .bind(id.to_string())
+                .bind(ordinal)
+                .execute(connection)
+                .await
+        })
+        .await
+        .map_err(error())?;
         Ok(Self {
             id,
             ordinal,
@@ -183,42 +176,37 @@ impl SpoolFile {
         bodies: &[Vec<u8>],
         acked: Option<Sequence>,
     ) -> Result<Sequence, SpoolError> {
-        let error = || SpoolError::sql("write to the spool", &self.path);
         let first = self.next;
         let mut sequence = first;
         let mut bytes = self.bytes;
-        let mut transaction = self
-            .connection
-            .begin_with("BEGIN IMMEDIATE")
-            .await
-            .map_err(error())?;
-        if let Some(acked) = acked {
-            let rows =
-                sqlx::query("DELETE FROM batches WHERE sequence <= ? RETURNING length(body)")
+        whole(&mut self.connection, async |connection| {
+            if let Some(acked) = acked {
+                let sql = "DELETE FROM batches WHERE sequence <= ? RETURNING length(body)";
+                let rows = sqlx::query(sql)
                     .bind(number_of(acked))
-                    .fetch_all(&mut *transaction)
-                    .await
-                    .map_err(error())?;
-            for row in rows {
-                let length: i64 = row.try_get(0).map_err(error())?;
-                bytes = bytes.saturating_sub(u64::try_from(length).unwrap_or(0));
+                    .fetch_all(&mut *connection)
+                    .await?;
+                for row in rows {
+                    let length: i64 = row.try_get(0)?;
+                    bytes = bytes.saturating_sub(u64::try_from(length).unwrap_or(0));
+                }
             }
-        }
-        for body in bodies {
-            // A commit whose outcome was unknown may have left this sequence behind.
-            sqlx::query(
-                "INSERT OR REPLACE INTO batches (sequence, first_sequence, body) VALUES (?, ?, ?)",
-            )
-            .bind(number_of(sequence))
-            .bind(number_of(sequence))
-            .bind(body.as_slice())
-            .execute(&mut *transaction)
-            .await
-            .map_err(error())?;
-            sequence = sequence.next();
-            bytes = bytes.saturating_add(body.len() as u64);
-        }
-        transaction.commit().await.map_err(error())?;
+            for body in bodies {
+                // A commit whose outcome was unknown may have left this sequence behind.
+                let sql = "INSERT OR REPLACE INTO batches (sequence, first_sequence, body) VALUES (?, ?, ?)";
+                sqlx::query(sql)
+                    .bind(number_of(sequence))
+                    .bind(number_of(sequence))
+                    .bind(body.as_slice())
+                    .execute(&mut *connection)
+                    .await?;
+                sequence = sequence.next();
+                bytes = bytes.saturating_add(body.len() as u64);
+            }
+            Ok(())
+        })
+        .await
+        .map_err(SpoolError::sql("write to the spool", &self.path))?;
         self.next = sequence;
         self.bytes = bytes;
         Ok(first)
@@ -263,26 +251,22 @@ impl SpoolFile {
         sequence: Sequence,
         reason: &str,
     ) -> Result<(), SpoolError> {
-        let error = || SpoolError::sql("write to the spool", &self.path);
-        let mut transaction = self
-            .connection
-            .begin_with("BEGIN IMMEDIATE")
-            .await
-            .map_err(error())?;
-        sqlx::query(
-            "INSERT OR REPLACE INTO refused SELECT sequence, first_sequence, body, ? FROM batches WHERE sequence = ?",
-        )
-        .bind(reason)
-        .bind(number_of(sequence))
-        .execute(&mut *transaction)
+        whole(&mut self.connection, async |connection| {
+            let sql = "INSERT OR REPLACE INTO refused \
+                       SELECT sequence, first_sequence, body, ? FROM batches WHERE sequence = ?";
+            sqlx::query(sql)
+                .bind(reason)
+                .bind(number_of(sequence))
+                .execute(&mut *connection)
+                .await?;
+            sqlx::query("DELETE FROM batches WHERE sequence = ?")
+                .bind(number_of(sequence))
+                .execute(&mut *connection)
+                .await?;
+            Ok(())
+        })
         .await
-        .map_err(error())?;
-        sqlx::query("DELETE FROM batches WHERE sequence = ?")
-            .bind(number_of(sequence))
-            .execute(&mut *transaction)
-            .await
-            .map_err(error())?;
-        transaction.commit().await.map_err(error())
+        .map_err(SpoolError::sql("write to the spool", &self.path))
     }
 
     /// Whether something was set aside, so that the file must stay.
@@ -292,90 +276,6 @@ impl SpoolFile {
             .await
             .map(|row| row.is_some())
             .map_err(SpoolError::sql("read the spool", &self.path))
-    }
-
-    /// Merges the next group of unsent neighbours, oldest first, round and round. Returns the bytes that it freed;
-    /// `None` when a round has come to its end.
-    pub(super) async fn compact(&mut self) -> Result<Option<u64>, SpoolError> {
-        let from = self.sweep.max(self.reserved);
-        let mut group = self.group(from).await?;
-        while group.len() > 1 {
-            let merged = self.merge(&group)?;
-            if merged.len() <= wire::batch::MOST_BYTES {
-                return self.replace(&group, merged).await.map(Some);
-            }
-            // Too much for one batch: fewer of them.
-            group.truncate(group.len() / 2);
-        }
-        match group.first() {
-            Some(alone) => {
-                self.sweep = alone.sequence;
-                Ok(Some(0))
-            }
-            None => {
-                self.sweep = Sequence(0);
-                Ok(None)
-            }
-        }
-    }
-
-    async fn group(&mut self, from: Sequence) -> Result<Vec<Parcel>, SpoolError> {
-        let mut group: Vec<Parcel> = Vec::with_capacity(GROUP);
-        let mut bytes = 0;
-        let mut last = from;
-        while group.len() < GROUP && bytes < GROUP_BYTES {
-            let Some(parcel) = self.after(last).await? else {
-                break;
-            };
-            bytes += parcel.body.len();
-            last = parcel.sequence;
-            group.push(parcel);
-        }
-        Ok(group)
-    }
-
-    fn merge(&self, group: &[Parcel]) -> Result<Vec<u8>, SpoolError> {
-        let mut opened = Vec::with_capacity(group.len());
-        for parcel in group {
-            let kept = wire::batch::open(&parcel.body).map_err(|source| SpoolError::Body {
-                path: self.path.clone(),
-                sequence: parcel.sequence,
-                source,
-            })?;
-            opened.push(kept);
-        }
-        Ok(wire::batch::encode(&compact::merge(opened)))
-    }
-
-    async fn replace(&mut self, group: &[Parcel], merged: Vec<u8>) -> Result<u64, SpoolError> {
-        let (Some(first), Some(last)) = (group.first(), group.last()) else {
-            return Ok(0);
-        };
-        let error = || SpoolError::sql("merge batches in the spool", &self.path);
-        let mut transaction = self
-            .connection
-            .begin_with("BEGIN IMMEDIATE")
-            .await
-            .map_err(error())?;
-        sqlx::query("DELETE FROM batches WHERE sequence BETWEEN ? AND ?")
-            .bind(number_of(first.sequence))
-            .bind(number_of(last.sequence))
-            .execute(&mut *transaction)
-            .await
-            .map_err(error())?;
-        sqlx::query("INSERT INTO batches (sequence, first_sequence, body) VALUES (?, ?, ?)")
-            .bind(number_of(last.sequence))
-            .bind(number_of(first.first))
-            .bind(merged.as_slice())
-            .execute(&mut *transaction)
-            .await
-            .map_err(error())?;
-        transaction.commit().await.map_err(error())?;
-        let before: u64 = group.iter().map(|parcel| parcel.body.len() as u64).sum();
-        let freed = before.saturating_sub(merged.len() as u64);
-        self.bytes = self.bytes.saturating_sub(freed);
-        self.sweep = last.sequence;
-        Ok(freed)
     }
 
     /// Gives pages back to the file system after a long outage, a slice at a time.
@@ -394,6 +294,16 @@ impl SpoolFile {
                 .map_err(error())?;
         }
         Ok(())
+    }
+
+    /// The disk is full at so many pages, as SQLite sees it.
+    #[cfg(test)]
+    pub(super) async fn limit_pages(&mut self, pages: u32) {
+        let sql = format!("PRAGMA max_page_count = {pages}");
+        sqlx::raw_sql(AssertSqlSafe(sql))
+            .execute(&mut self.connection)
+            .await
+            .expect("a pragma");
     }
 
     /// Closes the file; everything in it is in the main file then.

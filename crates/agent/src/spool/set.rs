@@ -5,27 +5,19 @@
 //! database has it or because it refuses it, is said by an explicit record in its place.
 
 use super::file::SpoolFile;
+use super::old::{Old, find, shorten};
 use super::{Parcel, Sequence, SpoolError, SpoolId};
 use crate::state::StateDir;
 use crate::telemetry::{Batch, Event, MeshMicros, Row, Severity};
 use crate::{chain, wire};
 use std::collections::{HashMap, VecDeque};
-use std::path::PathBuf;
 use std::sync::Arc;
 use uuid::Uuid;
 
+/// How many appends lie between two looks at the file's size.
+const SHRINK_EVERY: u32 = 32;
 /// What the written spool may always take, however much older ones hold.
 const LEAST_BYTES: u64 = 8 << 20;
-
-/// A spool of an earlier start, closed.
-#[derive(Debug)]
-struct Old {
-    id: SpoolId,
-    path: PathBuf,
-    mesh: Option<String>,
-    ordinal: i64,
-    bytes: u64,
-}
 
 /// The spools, and how far they have been read.
 #[derive(Debug)]
@@ -41,6 +33,7 @@ pub(super) struct SpoolSet {
     /// The last sequence read from the spool that is drained now.
     read: Sequence,
     full: Full,
+    appends: u32,
 }
 
 /// Whether the limit is kept.
@@ -69,6 +62,7 @@ impl SpoolSet {
             stored: HashMap::new(),
             read: Sequence(0),
             full: Full::No,
+            appends: 0,
         };
         set.shorten_old().await;
         Ok(set)
@@ -131,7 +125,7 @@ impl SpoolSet {
         let limit = self.limit_bytes.saturating_sub(older).max(LEAST_BYTES);
         if self.current.bytes() <= limit {
             self.full = Full::No;
-            return Ok(());
+            return self.shrink().await;
         }
         if let Full::Told { at_bytes } = self.full
             && self.current.bytes() < at_bytes.saturating_add(limit / 8)
@@ -231,9 +225,24 @@ impl SpoolSet {
         self.draining.is_none() && self.read >= self.current.last()
     }
 
-    /// Gives disk space back after a long outage.
-    pub(super) async fn shrink(&mut self) -> Result<(), SpoolError> {
-        self.current.shrink().await
+    /// Gives disk space back after a long outage; looks only now and then.
+    async fn shrink(&mut self) -> Result<(), SpoolError> {
+        self.appends = self.appends.wrapping_add(1);
+        match self.appends % SHRINK_EVERY {
+            0 => self.current.shrink().await,
+            _ => Ok(()),
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn held_bytes(&self) -> u64 {
+        self.current.bytes()
+    }
+
+    /// The disk is full at so many pages.
+    #[cfg(test)]
+    pub(super) async fn limit_pages(&mut self, pages: u32) {
+        self.current.limit_pages(pages).await;
     }
 
     /// Closes all; the written spool is removed when it holds nothing.
@@ -322,62 +331,9 @@ impl SpoolSet {
     }
 }
 
-/// Merges until that many bytes are free, or a whole round is over. Returns what is left.
-async fn shorten(path: &std::path::Path, mut surplus: u64) -> Result<u64, SpoolError> {
-    let mut file = SpoolFile::open(path).await?;
-    while surplus > 0 {
-        match file.compact().await? {
-            Some(freed) => surplus = surplus.saturating_sub(freed),
-            None => break,
-        }
-    }
-    let left = file.bytes();
-    file.close().await?;
-    Ok(left)
-}
-
 async fn create(state: &StateDir, ordinal: i64) -> Result<SpoolFile, SpoolError> {
     let id = SpoolId(Uuid::new_v4());
     SpoolFile::create(&state.spool_path(id.0), id, ordinal).await
-}
-
-/// The spools of earlier starts. One that holds nothing is removed, one that cannot be read is left alone.
-async fn find(state: &StateDir) -> Vec<Old> {
-    let ids = state.spools().unwrap_or_else(|error| {
-        tracing::error!(error = %chain(&error), "old spools cannot be looked for");
-        Vec::new()
-    });
-    let mut found = Vec::new();
-    for id in ids {
-        match look(state, id).await {
-            Ok(old) => found.extend(old),
-            Err(error) => {
-                tracing::error!(error = %chain(&error), "an old spool cannot be read and is left alone");
-            }
-        }
-    }
-    found
-}
-
-async fn look(state: &StateDir, id: Uuid) -> Result<Option<Old>, SpoolError> {
-    let path = state.spool_path(id);
-    let mut file = SpoolFile::open(&path).await?;
-    if file.after(Sequence(0)).await?.is_none() {
-        match file.has_refused().await? {
-            true => file.close().await?,
-            false => file.remove().await?,
-        }
-        return Ok(None);
-    }
-    let old = Old {
-        id: file.id,
-        path,
-        mesh: file.mesh.clone(),
-        ordinal: file.ordinal,
-        bytes: file.bytes(),
-    };
-    file.close().await?;
-    Ok(Some(old))
 }
 
 /// The record that stands for batches which this agent does not have any more.

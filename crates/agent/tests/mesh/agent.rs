@@ -62,7 +62,7 @@ impl Agent {
             .build()
             .unwrap();
         let cancel = CancellationToken::new();
-        let (told, over) = mpsc::channel();
+        let (told, over) = mpsc::sync_channel(1);
         let agent = benchmesh_agent::run(config, cancel.clone());
         runtime.spawn(async move {
             let _ = told.send(agent.await);

@@ -7,7 +7,8 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::path::PathBuf;
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::{Duration, Instant};
 
 use benchmesh_agent::sampler::{
@@ -25,15 +26,29 @@ pub enum Life {
     Burn {
         percent: u64,
     },
-    /// Touches memory and then sleeps.
+    /// The same ahead of everybody else on a busy host, where that is allowed.
+    BurnFirst {
+        percent: u64,
+    },
+    /// Touches memory when it is told to go, and then sleeps.
     Touch {
         bytes: usize,
     },
 }
 
+/// Memory that a child and the test both see.
+#[derive(Debug, Default)]
+pub struct Shared {
+    go: AtomicU64,
+    done: AtomicU64,
+    late_ns: AtomicU64,
+}
+
 #[derive(Debug)]
 pub struct Child {
     pub pid: i32,
+    /// Never unmapped: a test program is short.
+    shared: &'static Shared,
     reaped: bool,
 }
 
@@ -46,6 +61,7 @@ impl Child {
     /// With that pid, which must be free; needs root.
     pub fn with_pid(comm: &str, life: Life, wanted: Option<i32>) -> std::io::Result<Child> {
         let name = std::ffi::CString::new(comm).unwrap();
+        let shared = share();
         let parent = std::process::id().cast_signed();
         let set_tid = [wanted.unwrap_or(0)];
         // struct clone_args of clone3(2): flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size, tls,
@@ -72,15 +88,34 @@ impl Child {
                 libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
                 libc::prctl(libc::PR_SET_NAME, name.as_ptr());
                 if libc::getppid() == parent {
-                    live(life);
+                    live(life, shared);
                 }
                 libc::_exit(0)
             },
             pid => Ok(Child {
                 pid: i32::try_from(pid).unwrap(),
+                shared,
                 reaped: false,
             }),
         }
+    }
+
+    /// Lets it touch its memory; returns when it has.
+    pub fn go(&self) {
+        self.shared.go.store(1, Ordering::Release);
+        let deadline = Instant::now() + DEADLINE;
+        while self.shared.done.load(Ordering::Acquire) == 0 {
+            assert!(
+                Instant::now() < deadline,
+                "the child does not touch its memory"
+            );
+            std::thread::yield_now();
+        }
+    }
+
+    /// How late it was at worst with what it had to burn, for want of a CPU.
+    pub fn late(&self) -> Duration {
+        Duration::from_nanos(self.shared.late_ns.load(Ordering::Relaxed))
     }
 
     /// Ends it, without reaping.
@@ -107,46 +142,47 @@ impl Drop for Child {
     }
 }
 
+fn share() -> &'static Shared {
+    let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: a new mapping of zeros, which is a valid `Shared`, large and aligned enough, and never unmapped.
+    unsafe {
+        let memory = libc::mmap(
+            std::ptr::null_mut(),
+            size_of::<Shared>(),
+            protection,
+            flags,
+            -1,
+            0,
+        );
+        assert_ne!(memory, libc::MAP_FAILED);
+        &*memory.cast::<Shared>()
+    }
+}
+
 /// # Safety
-/// Only in a child that shares no memory with anyone.
-unsafe fn live(life: Life) {
-    const SLICE_NS: u64 = 20_000_000;
+/// Only in a child that shares no memory with anyone but `shared`.
+unsafe fn live(life: Life, shared: &Shared) {
     // SAFETY: system calls on memory of this process alone.
     unsafe {
         match life {
             Life::Sleep => {}
+            Life::Burn { percent } => burn(percent, shared),
+            Life::BurnFirst { percent } => {
+                let first = libc::sched_param { sched_priority: 1 };
+                libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const first);
+                burn(percent, shared);
+            }
             Life::Touch { bytes } => {
+                while shared.go.load(Ordering::Acquire) == 0 {
+                    sleep_until(clock_ns(libc::CLOCK_MONOTONIC) + 1_000_000);
+                }
                 let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-                let memory = libc::mmap(
-                    std::ptr::null_mut(),
-                    bytes,
-                    libc::PROT_READ | libc::PROT_WRITE,
-                    flags,
-                    -1,
-                    0,
-                );
+                let protection = libc::PROT_READ | libc::PROT_WRITE;
+                let memory = libc::mmap(std::ptr::null_mut(), bytes, protection, flags, -1, 0);
                 if memory != libc::MAP_FAILED {
                     memory.cast::<u8>().write_bytes(1, bytes);
-                }
-            }
-            // By its own CPU clock, in turns on an absolute timer: what it uses does not depend on when it gets a CPU.
-            Life::Burn { percent } => {
-                let began = clock_ns(libc::CLOCK_MONOTONIC);
-                let burnt = clock_ns(libc::CLOCK_PROCESS_CPUTIME_ID);
-                for turn in 1u64.. {
-                    let goal = burnt + turn * SLICE_NS * percent / 100;
-                    while clock_ns(libc::CLOCK_PROCESS_CPUTIME_ID) < goal {}
-                    let next = began + turn * SLICE_NS;
-                    let at = libc::timespec {
-                        tv_sec: (next / 1_000_000_000).cast_signed(),
-                        tv_nsec: (next % 1_000_000_000).cast_signed(),
-                    };
-                    libc::clock_nanosleep(
-                        libc::CLOCK_MONOTONIC,
-                        libc::TIMER_ABSTIME,
-                        &at,
-                        std::ptr::null_mut(),
-                    );
+                    shared.done.store(1, Ordering::Release);
                 }
             }
         }
@@ -154,6 +190,37 @@ unsafe fn live(life: Life) {
             libc::pause();
         }
     }
+}
+
+/// By its own CPU clock, in turns on an absolute timer: what it burns does not depend on when it gets a CPU.
+fn burn(percent: u64, shared: &Shared) {
+    const TURN_NS: u64 = 20_000_000;
+    let began = clock_ns(libc::CLOCK_MONOTONIC);
+    let burnt = clock_ns(libc::CLOCK_PROCESS_CPUTIME_ID);
+    for turn in 1u64.. {
+        let goal = burnt + turn * TURN_NS * percent / 100;
+        while clock_ns(libc::CLOCK_PROCESS_CPUTIME_ID) < goal {}
+        let end = began + turn * TURN_NS;
+        let late = clock_ns(libc::CLOCK_MONOTONIC).saturating_sub(end);
+        shared.late_ns.fetch_max(late, Ordering::Relaxed);
+        sleep_until(end);
+    }
+}
+
+fn sleep_until(ns: u64) {
+    let at = libc::timespec {
+        tv_sec: (ns / 1_000_000_000).cast_signed(),
+        tv_nsec: (ns % 1_000_000_000).cast_signed(),
+    };
+    // SAFETY: `at` lives through the call; no place for the time left.
+    unsafe {
+        libc::clock_nanosleep(
+            libc::CLOCK_MONOTONIC,
+            libc::TIMER_ABSTIME,
+            &raw const at,
+            std::ptr::null_mut(),
+        )
+    };
 }
 
 fn clock_ns(clock: libc::clockid_t) -> u64 {
@@ -191,8 +258,9 @@ pub struct Watched {
 
 impl Watched {
     pub fn start(config: SamplerConfig) -> Watched {
-        let (send, samples) = channel();
-        let sampler = Sampler::start(config, move |sampled| drop(send.send(sampled))).unwrap();
+        // Minutes of samples at 10 Hz; whoever waits for one takes them as they come.
+        let (send, samples) = sync_channel(4096);
+        let sampler = Sampler::start(config, move |sampled| drop(send.try_send(sampled))).unwrap();
         Watched { sampler, samples }
     }
 

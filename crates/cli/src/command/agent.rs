@@ -42,8 +42,8 @@ fn configured(arguments: AgentArguments) -> anyhow::Result<AgentConfig> {
     Ok(AgentConfig {
         collector: arguments.collector,
         labels,
-        allow: arguments.allow,
-        allow_read: arguments.allow_read,
+        allow: absolute(arguments.allow)?,
+        allow_read: absolute(arguments.allow_read)?,
         scratch_dir: arguments.scratch,
         advertise: arguments.advertise,
         daemon_rules: arguments.watch,
@@ -51,6 +51,15 @@ fn configured(arguments: AgentArguments) -> anyhow::Result<AgentConfig> {
         insecure: arguments.insecure,
         ..AgentConfig::new(name, state_dir)
     })
+}
+
+/// Paths as typed are meant from here.
+fn absolute(paths: Vec<PathBuf>) -> anyhow::Result<Vec<PathBuf>> {
+    let absolute = |path: PathBuf| {
+        std::path::absolute(&path)
+            .map_err(|error| wrong_usage(format!("the path {}: {error}", path.display())))
+    };
+    paths.into_iter().map(absolute).collect()
 }
 
 fn host_name() -> anyhow::Result<String> {

@@ -38,7 +38,8 @@ pub async fn query(arguments: QueryArguments) -> anyhow::Result<Outcome> {
             let mut client = Client::connect(&address)
                 .await
                 .map_err(CallError::into_error)?;
-            Parts::Remote(client.query(&sql).await.map_err(CallError::into_error)?)
+            let rows = client.query(&sql).await;
+            Parts::Remote(Box::new(rows.map_err(CallError::into_error)?))
         }
     };
     let written = match arguments.format {
@@ -55,7 +56,7 @@ pub async fn query(arguments: QueryArguments) -> anyhow::Result<Outcome> {
 /// An answer, wherever it comes from.
 enum Parts {
     Local(Answer),
-    Remote(Rows),
+    Remote(Box<Rows>),
 }
 
 impl Parts {

@@ -1,5 +1,6 @@
 //! Progress on a terminal: a line for the step and one for the run, drawn anew; results scroll by above them.
 
+use super::echo::Unechoed;
 use super::names::Names;
 use super::words;
 use crate::client::Update;
@@ -7,6 +8,9 @@ use crate::terminal::clean;
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 const SHARES: u64 = 1000;
+
+/// What the bar takes of its line.
+const BAR_WIDTH: usize = 35;
 
 /// Two lines at the bottom of the terminal.
 #[derive(Debug)]
@@ -16,6 +20,7 @@ pub struct Bars {
     step: ProgressBar,
     rate: ProgressBar,
     run: ProgressBar,
+    _unechoed: Unechoed,
 }
 
 impl Bars {
@@ -23,10 +28,9 @@ impl Bars {
         let all = MultiProgress::with_draw_target(ProgressDrawTarget::stderr());
         let line = |style: ProgressStyle| all.add(ProgressBar::new(SHARES).with_style(style));
         let text = || {
-            ProgressStyle::with_template("{wide_msg}")
-                .unwrap_or_else(|_| ProgressStyle::default_bar())
+            ProgressStyle::with_template("{msg}").unwrap_or_else(|_| ProgressStyle::default_bar())
         };
-        let bar = ProgressStyle::with_template("  [{bar:30}] {wide_msg}")
+        let bar = ProgressStyle::with_template("  [{bar:30}] {msg}")
             .unwrap_or_else(|_| ProgressStyle::default_bar())
             .progress_chars("=> ");
         let step = line(text());
@@ -38,6 +42,7 @@ impl Bars {
             step,
             rate,
             run,
+            _unechoed: Unechoed::new(),
         }
     }
 
@@ -65,10 +70,14 @@ impl Bars {
                 String::new(),
             ),
         };
-        self.step.set_message(what);
-        self.rate.set_message(rate);
+        let width = width();
+        self.step.set_message(fitted(&what, width));
+        self.rate.set_message(fitted(&rate, width));
         self.run.set_position(shares_done(update));
-        self.run.set_message(words::run_time(update));
+        self.run.set_message(fitted(
+            &words::run_time(update),
+            width.saturating_sub(BAR_WIDTH),
+        ));
     }
 
     pub fn say(&self, text: &str) {
@@ -80,6 +89,20 @@ impl Bars {
         self.step.finish_and_clear();
         self.rate.finish_and_clear();
         self.run.finish_and_clear();
+    }
+}
+
+/// Columns that a line may take.
+fn width() -> usize {
+    let columns =
+        rustix::termios::tcgetwinsize(std::io::stderr()).map_or(0, |size| usize::from(size.ws_col));
+    if columns == 0 { 80 } else { columns }.saturating_sub(1)
+}
+
+fn fitted(text: &str, width: usize) -> String {
+    match text.char_indices().nth(width) {
+        Some((at, _)) => text.get(..at).unwrap_or_default().to_owned(),
+        None => text.to_owned(),
     }
 }
 

@@ -130,7 +130,13 @@ pub fn agents(count: u32) -> String {
 }
 
 fn op_done(op: &OpDone) -> String {
-    let mut said = format!("{:>11} ops/s", figures::rate(op.ops_per_s));
+    // Operations without a rate: the agents were not active at the same time.
+    let rate = if op.ops_per_s > 0.0 {
+        figures::rate(op.ops_per_s)
+    } else {
+        figures::NONE.to_owned()
+    };
+    let mut said = format!("{rate:>11} ops/s");
     if op.bytes_per_s > 0.0 && op.op != "ping" {
         said.push_str(&format!("{:>9} MiB/s", figures::rate(op.bytes_per_s / MIB)));
     } else {
@@ -261,9 +267,7 @@ pub mod tests {
         failed.phase = "x\u{1b}[2J".into();
         assert_eq!(
             step_done(&failed, 24, &Names::of(&[])),
-            [
-                "[ 4/24] x\u{fffd}[2J: randread, cephfs   no operation completed  [FAILED, partial]"
-            ]
+            ["[ 4/24] x\u{fffd}[2J: randread, cephfs   no operation completed  [FAILED, partial]"]
         );
         let mut two = done(5, "done");
         two.ops.push(two.ops.first().unwrap().clone());

@@ -1,6 +1,7 @@
 //! The name of the new database: never one that is taken, also when two quickstarts begin at the same instant.
 
 use anyhow::Context;
+use benchmesh_collector::query;
 use std::ffi::OsString;
 use std::fs::OpenOptions;
 use std::io::ErrorKind;
@@ -40,6 +41,33 @@ impl NewDatabase {
         )
     }
 
+    /// Makes it one file that needs no other beside it. Nobody may have it open.
+    pub async fn seal(&self) -> anyhow::Result<()> {
+        if self.is_written() {
+            query::seal(&self.path)
+                .await
+                .with_context(|| format!("close the database {}", self.path.display()))?;
+        }
+        // Held by a collector while it lives; one that was killed leaves it behind.
+        match std::fs::remove_file(self.lock()) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                Err(error).with_context(|| format!("remove {}", self.lock().display()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether there is anything in it.
+    pub fn is_written(&self) -> bool {
+        std::fs::metadata(&self.path).is_ok_and(|file| file.len() > 0)
+    }
+
+    fn lock(&self) -> PathBuf {
+        let mut name = OsString::from(&self.path);
+        name.push(".lock");
+        PathBuf::from(name)
+    }
+
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -47,7 +75,7 @@ impl NewDatabase {
 
 impl Drop for NewDatabase {
     fn drop(&mut self) {
-        if std::fs::metadata(&self.path).is_ok_and(|file| file.len() == 0) {
+        if !self.is_written() {
             // Nothing was measured: an empty file helps nobody. If it cannot be removed, it does no harm either.
             let _ = std::fs::remove_file(&self.path);
         }

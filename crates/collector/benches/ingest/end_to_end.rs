@@ -47,14 +47,20 @@ fn round(options: &Options) -> f64 {
         .spawn()
         .unwrap();
     let mut memory = Vec::new();
+    let mut wal: f64 = 0.0;
     let status = loop {
         if let Some(status) = generators.try_wait().unwrap() {
             break status;
         }
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "a look at memory each second, beside the load"
+        )]
         std::thread::sleep(Duration::from_secs(1));
         if began.elapsed() >= WARM {
             memory.push(usage::rss_mib());
         }
+        wal = wal.max(size(&path.with_extension("db-wal")));
     };
     let wall = began.elapsed();
     assert!(status.success(), "the generators failed");
@@ -78,7 +84,7 @@ fn round(options: &Options) -> f64 {
         "what was acknowledged is not what is stored"
     );
     let rate = rows / seconds;
-    let size = std::fs::metadata(&path).unwrap().len() as f64;
+    let size = size(&path);
     println!(
         "end to end: {rate:.0} rows/s over {seconds:.1} s ({rows:.0} rows, all acknowledged after commit and found; \
          the bar is 200000)\n  {} sessions, batches of {} rows, {:.0} bytes of database per row\n  collector {:.0} % of a \
@@ -94,9 +100,15 @@ fn round(options: &Options) -> f64 {
     if let (Some(first), Some(last)) = (memory.first(), memory.last()) {
         let most = memory.iter().copied().fold(0.0, f64::max);
         println!(
-            "  collector's resident memory: {first:.1} MiB after {} s, {last:.1} MiB at the end, {most:.1} MiB at most",
-            WARM.as_secs()
+            "  collector's resident memory: {first:.1} MiB after {} s, {last:.1} MiB at the end, {most:.1} MiB at most; \
+             WAL {:.0} MiB at most",
+            WARM.as_secs(),
+            wal / 1_048_576.0
         );
     }
     rate
+}
+
+fn size(path: &std::path::Path) -> f64 {
+    std::fs::metadata(path).map_or(0.0, |file| file.len() as f64)
 }

@@ -14,6 +14,10 @@ pub struct Beats {
 
 impl Beats {
     pub fn new(spool_id: String, daemons: usize) -> Self {
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "a load of the past, whenever it runs"
+        )]
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
         Self {
             spool_id,

@@ -6,93 +6,17 @@
 
 use super::batch::{Batch, DaemonSample, Process};
 use super::known::{Known, Mark};
-use super::publisher::{IngestError, Stored};
+use super::pending::{PendingBatch, Source, Verdict};
+use super::publisher::IngestError;
 use super::{devices, tables, tasks};
-use crate::model::{AgentId, DaemonId, HostId, StepId};
+use crate::model::{AgentId, DaemonId, StepId};
 use crate::store::error::StoreError;
 use crate::store::live::{Live, LiveInterval};
 use sqlx::SqliteConnection;
 use std::collections::{BTreeSet, HashSet};
-use std::sync::Arc;
-use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 /// How far `daemons.last_seen_us` may lag behind the newest sample.
 const SEEN_EVERY_US: i64 = 60_000_000;
-
-/// Whose batches a publisher brings.
-#[derive(Debug)]
-pub(crate) struct Source {
-    pub agent: AgentId,
-    pub host: HostId,
-    pub net_namespace: String,
-}
-
-/// A batch that waits for its turn and then for its commit.
-#[derive(Debug)]
-pub(crate) struct PendingBatch {
-    source: Arc<Source>,
-    batch: Batch,
-    verdict: Result<Verdict, IngestError>,
-    /// Of each daemon sample, once the batch is admitted.
-    daemon_ids: Vec<DaemonId>,
-    done: oneshot::Sender<Result<Stored, IngestError>>,
-    _permit: OwnedSemaphorePermit,
-}
-
-/// What admission found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Verdict {
-    Waiting,
-    Fresh,
-    Repeat,
-}
-
-impl PendingBatch {
-    pub(crate) fn new(
-        source: Arc<Source>,
-        batch: Batch,
-        permit: OwnedSemaphorePermit,
-        done: oneshot::Sender<Result<Stored, IngestError>>,
-    ) -> Self {
-        Self {
-            source,
-            batch,
-            verdict: Ok(Verdict::Waiting),
-            daemon_ids: Vec::new(),
-            done,
-            _permit: permit,
-        }
-    }
-
-    pub(crate) fn weight(&self) -> usize {
-        self.batch.weight()
-    }
-
-    pub(crate) fn refuse(&mut self, why: String) {
-        self.verdict = Err(IngestError::Refused { why });
-    }
-
-    pub(crate) fn answer(self) {
-        let answer = match self.verdict {
-            Ok(Verdict::Fresh | Verdict::Repeat) => Ok(Stored {
-                spool_id: self.batch.spool_id,
-                sequence: self.batch.sequence,
-            }),
-            Ok(Verdict::Waiting) => Err(IngestError::Closed),
-            Err(error) => Err(error),
-        };
-        // The session may have gone; what is stored is stored.
-        drop(self.done.send(answer));
-    }
-
-    fn is_fresh(&self) -> bool {
-        self.verdict == Ok(Verdict::Fresh)
-    }
-
-    fn spool(&self) -> (AgentId, String) {
-        (self.source.agent, self.batch.spool_id.clone())
-    }
-}
 
 /// The writer's side of the ingest.
 #[derive(Debug)]

@@ -105,8 +105,8 @@ pub struct DaemonSample {
     pub fds: Option<i64>,
     pub read_bytes: Option<i64>,
     pub write_bytes: Option<i64>,
-    pub vol_ctx: i64,
-    pub invol_ctx: i64,
+    pub vol_ctx: Option<i64>,
+    pub invol_ctx: Option<i64>,
     pub minor_faults: i64,
     pub major_faults: i64,
 }
@@ -228,3 +228,6 @@ pub struct ErrorCount {
     pub count: i64,
     pub first: String,
 }
+
+#[cfg(test)]
+mod tests;

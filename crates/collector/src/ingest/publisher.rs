@@ -2,8 +2,8 @@
 //!
 //! The order in which one publisher's batches are submitted is the order in which they are stored.
 
-use super::apply::{PendingBatch, Source};
 use super::batch::Batch;
+use super::pending::{PendingBatch, Source};
 use crate::model::{AgentId, HostId};
 use crate::store::writer::WriterHandle;
 use std::future::Future;

@@ -424,3 +424,6 @@ fn json<T: serde::de::DeserializeOwned>(row: &SqliteRow, column: &str) -> Result
         source: Box::new(source),
     })
 }
+
+#[cfg(test)]
+mod tests;

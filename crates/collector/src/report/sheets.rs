@@ -8,7 +8,6 @@ mod results;
 use super::figures::{self, NONE};
 use super::{CostReport, DaemonReport, EventReport, LinkReport, Report};
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 /// Agents up to which links are shown as a matrix; beyond, as a list.
 const MATRIX_AGENTS: usize = 10;
@@ -18,6 +17,9 @@ const EVENTS_SHOWN: usize = 20;
 
 /// Our own processes: what they cost stands with the daemons; an operation's cost is the storage's.
 const OWN: &str = "benchmesh";
+
+/// Below this, in either unit, a daemon had no part in a step.
+const LEAST_COST: f64 = 0.0005;
 
 /// On which side the text of a column stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -170,8 +172,11 @@ fn costs(report: &Report) -> Option<Sheet> {
     let costs: Vec<(&CostReport, usize)> = report
         .costs
         .iter()
-        .filter(|cost| cost.name != OWN)
-        .filter(|cost| cost.cpu_us_per_op.is_some() || cost.cpu_s_per_gib.is_some())
+        .filter(|cost| cost.name != OWN && !cost.target.is_empty())
+        .filter(|cost| {
+            let shown = |figure: Option<f64>| figure.is_some_and(|figure| figure >= LEAST_COST);
+            shown(cost.cpu_us_per_op) || shown(cost.cpu_s_per_gib)
+        })
         .filter_map(|cost| {
             let at = report
                 .steps
@@ -284,9 +289,13 @@ fn plural(count: usize, word: &str) -> String {
 
 /// How a skew and its bound are written.
 fn skew(skew_us: i64, error_us: Option<i64>) -> String {
-    let shown = |us: i64| match u64::try_from(us) {
-        Ok(us) if us >= 10_000 => figures::span(Duration::from_micros(us)),
-        _ => format!("{us} us"),
+    #[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
+    let shown = |us: i64| {
+        if us.abs() < 1000 {
+            format!("{us} us")
+        } else {
+            format!("{} ms", figures::rate(us as f64 / 1000.0))
+        }
     };
     match error_us {
         Some(error) => format!("{} (+/- {})", shown(skew_us), shown(error)),

@@ -190,7 +190,7 @@ fn what_differs_between_steps_has_its_column() {
             "2 | 2 | records | cephfs | randread | bs=64k | cold | 3 | write | 12,346 | - | 0.243 | 0.200 | 1.25 \
              | 1,204 | 3.00 | 4.00 | 1,234 | tool-bound news-to-us",
             "3 | 1 | other | c1 -> c2 | ping |  |  | 3 | - | - | - | - | - | - | - | - | - | - | failed partial",
-            "# Start skew: the latest worker began 26 ms after the common instant (step 2).",
+            "# Start skew: the latest worker began 26.0 ms after the common instant (step 2).",
             "# tool-bound: benchmesh itself took a large share of the time, or its workers waited for a CPU: the \
              storage can do more.",
             "# partial: not all agents took part to the end.",

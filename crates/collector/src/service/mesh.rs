@@ -23,6 +23,8 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tonic::{Code, Request, Response, Status, Streaming};
 use tracing::{debug, warn};
 
+/// Characters of a name that are logged before it is known to be good.
+const NAME_LOGGED: usize = 64;
 /// How long a new stream may take to say Hello.
 const HELLO_WITHIN: Duration = Duration::from_secs(10);
 /// Batches of one session between submission and ack: enough to keep the writer busy over a long way, and their rows
@@ -91,9 +93,10 @@ impl Mesh for MeshService {
         let Heard::Hello(hello) = Heard::try_from(first).map_err(|error| invalid(&error))? else {
             return Err(Status::invalid_argument("the first message is not a hello"));
         };
-        let name = hello.name.clone();
+        // Not checked yet: whatever is in it must fit one line of the log.
+        let name: String = hello.name.chars().take(NAME_LOGGED).collect();
         let attached = self.fleet.attach(*hello, from).await.map_err(|error| {
-            warn!(agent = %name, %error, "turned away");
+            warn!(agent = ?name, %error, "turned away");
             turned_away(&error)
         })?;
         let ended = attached.handle.cancel.clone();

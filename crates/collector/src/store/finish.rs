@@ -107,7 +107,7 @@ pub(super) async fn rework(store: Weak<Shared>) {
         return;
     };
     let mut late = shared.live.late_data();
-    let closing = shared.writer.closing();
+    let closing = shared.closing.clone();
     drop(shared);
     loop {
         late.mark_unchanged();

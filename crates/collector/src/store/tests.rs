@@ -7,6 +7,7 @@
     clippy::cast_sign_loss
 )]
 
+mod columns;
 mod dedupe;
 mod faults;
 mod hostile;
@@ -222,8 +223,8 @@ pub(super) fn sample(pid: i32, at: i64, cpu_us: i64, rss_bytes: i64) -> DaemonSa
         fds: Some(10),
         read_bytes: Some(cpu_us),
         write_bytes: None,
-        vol_ctx: 1,
-        invol_ctx: 2,
+        vol_ctx: Some(1),
+        invol_ctx: Some(2),
         minor_faults: 3,
         major_faults: 4,
     }

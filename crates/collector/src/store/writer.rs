@@ -12,7 +12,8 @@ pub(crate) use group::Pending;
 
 use super::error::StoreError;
 use super::lock::Lock;
-use crate::ingest::apply::{Ingest, PendingBatch};
+use crate::ingest::apply::Ingest;
+use crate::ingest::pending::PendingBatch;
 use futures::future::BoxFuture;
 use sqlx::SqliteConnection;
 use sqlx::sqlite::SqliteConnectOptions;
@@ -66,10 +67,6 @@ impl WriterHandle {
     /// What is queued is still written; everything later is refused.
     pub(crate) fn close(&self) {
         self.closing.cancel();
-    }
-
-    pub(crate) fn closing(&self) -> CancellationToken {
-        self.closing.clone()
     }
 
     /// Runs `apply` within the next transaction and returns what it returned, after the commit. It may be run more than

@@ -90,7 +90,7 @@ pub(super) const MODES: &[ModeInfo] = &[
     },
     ModeInfo {
         name: "stat",
-        meaning: "looks each file up: fstatat",
+        meaning: "looks each file up: fstatat; its clock starts where the one before ended",
         needs: ALL_FILES,
         leaves: ALL_FILES,
         ops: &[Op::Stat],
@@ -104,14 +104,16 @@ pub(super) const MODES: &[ModeInfo] = &[
     },
     ModeInfo {
         name: "rename",
-        meaning: "gives each file another name in its directory: renameat; a second time, the first name again",
+        meaning: "gives each file another name in its directory: renameat; a second time, the first name again; \
+                  its clock starts where the one before ended",
         needs: ALL_FILES,
         leaves: ALL_FILES,
         ops: &[Op::Rename],
     },
     ModeInfo {
         name: "delete",
-        meaning: "removes each file: unlinkat; the directories stay until the cell is removed",
+        meaning: "removes each file: unlinkat; the directories stay until the cell is removed; its clock \
+                  starts where the one before ended",
         needs: ALL_FILES,
         leaves: CellData::Laid("the directories, empty"),
         ops: &[Op::Delete],

@@ -47,6 +47,15 @@ pub(super) struct Walk {
     pub path: PathBuf,
 }
 
+/// Where the clock of an operation starts.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Clock {
+    /// At a reading of its own.
+    Own,
+    /// Where the one before it ended: for operations so short that a second reading would be felt.
+    Shared,
+}
+
 /// How a pass ended.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Pass {
@@ -77,34 +86,58 @@ impl FilesWorker {
         let size_of = |index| sizes.of(seed, index);
         let no_size = |_| 0;
         match (self.mode, &mut self.tools) {
-            (Mode::Create, Tools::Write(data, durable)) => {
-                walk.files(recorder, Op::Create, size_of, |dir, name, index, bytes| {
+            (Mode::Create, Tools::Write(data, durable)) => walk.files(
+                recorder,
+                Op::Create,
+                Clock::Own,
+                size_of,
+                |dir, name, index, bytes| {
                     calls::create(dir, name.as_c_str(), index, bytes, data, *durable)
-                })
-            }
-            (Mode::Read, Tools::Read(buffer)) => {
-                walk.files(recorder, Op::Read, size_of, |dir, name, _, bytes| {
-                    calls::read(dir, name.as_c_str(), bytes, buffer)
-                })
-            }
+                },
+            ),
+            (Mode::Read, Tools::Read(buffer)) => walk.files(
+                recorder,
+                Op::Read,
+                Clock::Own,
+                size_of,
+                |dir, name, _, bytes| calls::read(dir, name.as_c_str(), bytes, buffer),
+            ),
             (Mode::List, Tools::List(buffer)) => walk.list(recorder, buffer),
             (Mode::Rename, _) => {
                 let mut new_name = Name::file(walk.names.other(), 0);
-                walk.files(recorder, Op::Rename, no_size, |dir, name, _, _| {
-                    new_name.take_number(name);
-                    rustix::fs::renameat(dir, name.as_c_str(), dir, new_name.as_c_str())?;
-                    Ok(0)
-                })
+                walk.files(
+                    recorder,
+                    Op::Rename,
+                    Clock::Shared,
+                    no_size,
+                    |dir, name, _, _| {
+                        new_name.take_number(name);
+                        rustix::fs::renameat(dir, name.as_c_str(), dir, new_name.as_c_str())?;
+                        Ok(0)
+                    },
+                )
             }
-            (Mode::Delete, _) => walk.files(recorder, Op::Delete, no_size, |dir, name, _, _| {
-                calls::delete(dir, name.as_c_str())?;
-                Ok(0)
-            }),
+            (Mode::Delete, _) => walk.files(
+                recorder,
+                Op::Delete,
+                Clock::Shared,
+                no_size,
+                |dir, name, _, _| {
+                    calls::delete(dir, name.as_c_str())?;
+                    Ok(0)
+                },
+            ),
             // The other modes are never made without their tools; a stat needs none.
-            _ => walk.files(recorder, Op::Stat, no_size, |dir, name, _, _| {
-                calls::stat(dir, name.as_c_str())?;
-                Ok(0)
-            }),
+            _ => walk.files(
+                recorder,
+                Op::Stat,
+                Clock::Shared,
+                no_size,
+                |dir, name, _, _| {
+                    calls::stat(dir, name.as_c_str())?;
+                    Ok(0)
+                },
+            ),
         }
     }
 }
@@ -117,6 +150,7 @@ impl Walk {
         &mut self,
         recorder: &mut Recorder,
         op: Op,
+        clock: Clock,
         size_of: impl Fn(u64) -> u64,
         mut act: impl FnMut(BorrowedFd<'_>, &Name, u64, u64) -> Result<u64, Failed>,
     ) -> Result<Pass, OpError> {
@@ -124,29 +158,35 @@ impl Walk {
         for number in 0..self.share.directories() {
             let files = self.share.files_of(number);
             let mut name = Name::file(self.names, files.start);
+            let at = (self.path.as_path(), number);
             let dir = match self.directories.enter(number) {
                 Ok(dir) => dir,
                 Err(errno) => {
                     pass = Pass::WithErrors;
-                    let path = self.path.join(Name::directory(number).to_string());
                     let began = recorder.begin_as(op);
-                    fail(recorder, op, began, &path, errno.into())?;
+                    fail(recorder, op, began, &path_of(at, None), errno.into())?;
                     continue;
                 }
             };
+            let mut follows = false;
             for index in files {
                 if recorder.should_stop() {
                     return Ok(Pass::Stopped);
                 }
                 let index = self.share.first + index;
                 let bytes = size_of(index);
-                let began = recorder.begin_as(op);
+                let began = match follows {
+                    true => recorder.follow_as(op),
+                    false => recorder.begin_as(op),
+                };
                 match act(dir, &name, index, bytes) {
-                    Ok(bytes) => recorder.end(op, began, bytes),
+                    Ok(bytes) => {
+                        recorder.end(op, began, bytes);
+                        follows = clock == Clock::Shared;
+                    }
                     Err(failed) => {
-                        pass = Pass::WithErrors;
-                        let path = self.path.join(Name::directory(number).to_string());
-                        fail(recorder, op, began, &path.join(name.to_string()), failed)?;
+                        fail(recorder, op, began, &path_of(at, Some(&name)), failed)?;
+                        (pass, follows) = (Pass::WithErrors, false);
                     }
                 }
                 name.advance();
@@ -190,7 +230,19 @@ impl Walk {
     }
 }
 
+/// For messages.
 #[cold]
+#[inline(never)]
+fn path_of((root, directory): (&Path, u64), file: Option<&Name>) -> PathBuf {
+    let mut path = root.join(Name::directory(directory).to_string());
+    if let Some(name) = file {
+        path.push(name.to_string());
+    }
+    path
+}
+
+#[cold]
+#[inline(never)]
 fn fail(
     recorder: &mut Recorder,
     op: Op,

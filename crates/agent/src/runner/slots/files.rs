@@ -1,6 +1,7 @@
 //! Commands that work on files, each on a thread of its own: it may block for as long as the target does.
 
-use super::{Slots, unpanicked};
+use super::Slots;
+use super::threads::unpanicked;
 use crate::runner::command::{Answer, MakeDirectory, PlaceName, Progress, Refusal, Request};
 use crate::runner::voice::{Teller, Voice};
 use crate::runner::{Grounds, caches, survey};

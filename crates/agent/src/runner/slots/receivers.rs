@@ -21,11 +21,6 @@ pub(super) struct Receivers {
 }
 
 impl Receivers {
-    /// Whose they are.
-    pub(super) fn tasks(&self) -> impl Iterator<Item = &TaskId> {
-        self.open.keys()
-    }
-
     /// How long they stay without contact, when there are any.
     pub(super) fn lease(&self) -> Option<Duration> {
         (!self.open.is_empty()).then_some(LEASE)

@@ -137,6 +137,24 @@ fn interfaces_of_the_list() {
     );
 }
 
+#[test]
+fn an_interface_that_is_made_again_counts_on() {
+    let root = fake("net/dev", NET_DEV);
+    let mut interfaces = Interfaces::open(root.path()).unwrap();
+    let mut buffer = Buffer::new();
+    interfaces.sample(MonoNanos(9), &mut buffer);
+    let again = NET_DEV.replace("179173650    7093", "40 2");
+    std::fs::write(root.path().join("net/dev"), again).unwrap();
+    let first = interfaces.sample(MonoNanos(10), &mut buffer);
+    assert_eq!(first[1].rx_bytes, 179_173_650);
+    let more = NET_DEV.replace("179173650    7093", "100 2");
+    std::fs::write(root.path().join("net/dev"), more).unwrap();
+    assert_eq!(
+        interfaces.sample(MonoNanos(11), &mut buffer)[1].rx_bytes,
+        179_173_650 + 60
+    );
+}
+
 proptest! {
     #[test]
     fn garbage_costs_rows_only(text in prop::collection::vec(any::<u8>(), 0..600)) {

@@ -231,20 +231,7 @@ fn notes(report: &Report, common: &BTreeSet<&str>) -> Vec<String> {
     }
     let failures: Vec<String> = steps
         .iter()
-        .flat_map(|step| {
-            let own = step
-                .reason
-                .iter()
-                .filter(|reason| !reason.is_empty())
-                .map(|reason| format!("step {}: {reason}", step.ordinal));
-            let tasks = step.failures.iter().map(|failure| {
-                format!(
-                    "step {}, agent {}: {}",
-                    step.ordinal, failure.agent, failure.error
-                )
-            });
-            own.chain(tasks).collect::<Vec<_>>()
-        })
+        .flat_map(|step| failures(report, step))
         .collect();
     notes.extend(failures.iter().take(FAILURES_SHOWN).cloned());
     if failures.len() > FAILURES_SHOWN {
@@ -254,4 +241,22 @@ fn notes(report: &Report, common: &BTreeSet<&str>) -> Vec<String> {
         ));
     }
     notes
+}
+
+/// Why a step did not end well: what the run's own reason doesn't say already.
+fn failures(report: &Report, step: &StepReport) -> Vec<String> {
+    let news = |reason: &&String| !reason.is_empty() && report.run.reason.as_ref() != Some(*reason);
+    let own = step.reason.iter().filter(news);
+    let mut said: Vec<String> = own
+        .map(|reason| format!("step {}: {reason}", step.ordinal))
+        .collect();
+    for failure in &step.failures {
+        if news(&&failure.error) && step.reason.as_ref() != Some(&failure.error) {
+            said.push(format!(
+                "step {}, agent {}: {}",
+                step.ordinal, failure.agent, failure.error
+            ));
+        }
+    }
+    said
 }

@@ -1,7 +1,8 @@
 //! The writer's task: gathers a group, runs it as one transaction, answers after the commit.
 
 use super::Apply;
-use crate::ingest::apply::{Ingest, PendingBatch};
+use crate::ingest::apply::Ingest;
+use crate::ingest::pending::PendingBatch;
 use crate::store::error::StoreError;
 use futures::future::BoxFuture;
 use sqlx::sqlite::SqliteConnectOptions;

@@ -1,0 +1,143 @@
+//! Preparing a task, on a thread of its own: the target may be slow, and a preparation can be stopped.
+
+use super::{Fate, Slot, Slots, State, discard, unstarted};
+use crate::runner::command::{Answer, Prepare, Progress, Refusal};
+use crate::runner::slots::threads::unpanicked;
+use crate::runner::voice::{Teller, Voice};
+use crate::runner::{Order, place};
+use crate::telemetry::TaskId;
+use benchmesh_workloads::task::{PrepareControl, Task};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+/// Tasks that are held, ended ones included; the oldest end gives way.
+const MOST_TASKS: usize = 1024;
+
+impl Slots {
+    pub(super) fn prepare(&mut self, asked: Prepare, voice: Voice) {
+        let id = asked.task;
+        if let Some(slot) = self.tasks.get_mut(&id) {
+            if slot.asked != asked {
+                return voice.reply(Err(Refusal::failed(format!(
+                    "task {id} is already here, with other parameters; forget it first"
+                ))));
+            }
+            match &mut slot.state {
+                State::Preparing { teller, voices, .. } => {
+                    teller.turn_to(voice.clone());
+                    voices.push(voice);
+                }
+                _ => voice.reply(Ok(Answer::Done)),
+            }
+            return;
+        }
+        let Some(mesh) = self.mesh.clone() else {
+            return voice.reply(Err(Refusal::failed("the agent is not attached yet")));
+        };
+        if let Err(refusal) = self.make_room() {
+            return voice.reply(Err(refusal));
+        }
+        let control = Arc::new(AtomicBool::new(false));
+        let teller = Arc::new(Teller::new(voice.clone()));
+        let telling = Arc::clone(&teller);
+        let prepare_control = PrepareControl::new(Arc::clone(&control), move |it| {
+            telling.tell(Progress {
+                done: it.done,
+                total: it.total,
+                unit: it.unit,
+            });
+        });
+        let (grounds, orders) = (self.around.grounds.clone(), self.orders.clone());
+        let spec_of = asked.clone();
+        let started = self.on_thread("bm-prepare", move || {
+            let prepared = unpanicked(|| {
+                let spec = grounds.spec(&mesh, spec_of)?;
+                Task::prepare(&spec, &prepare_control)
+                    .map(Box::new)
+                    .map_err(|error| place::refusal(&error))
+            });
+            if let Some(orders) = orders.upgrade() {
+                // An actor that has ended needs no task; it is dropped, which ends its workers.
+                let _ = orders.blocking_send(Order::Prepared(id, prepared));
+            }
+        });
+        match started {
+            Ok(()) => {
+                let state = State::Preparing {
+                    control,
+                    teller,
+                    voices: vec![voice],
+                    fate: Fate::Keep,
+                };
+                self.tasks.insert(id, Slot { asked, state });
+            }
+            Err(refusal) => voice.reply(Err(refusal)),
+        }
+    }
+
+    /// An end that nobody has asked to forget gives way to a new task.
+    fn make_room(&mut self) -> Result<(), Refusal> {
+        if self.tasks.len() < MOST_TASKS {
+            return Ok(());
+        }
+        let ended = self
+            .tasks
+            .iter()
+            .find(|(_, slot)| matches!(slot.state, State::Ended(_)));
+        match ended.map(|(id, _)| *id) {
+            Some(id) => {
+                self.tasks.remove(&id);
+                Ok(())
+            }
+            None => Err(Refusal::failed(format!(
+                "the agent holds {MOST_TASKS} tasks already"
+            ))),
+        }
+    }
+
+    pub(in crate::runner) fn prepared(&mut self, id: TaskId, result: Result<Box<Task>, Refusal>) {
+        let Some(Slot {
+            asked,
+            state: State::Preparing { voices, fate, .. },
+        }) = self.tasks.remove(&id)
+        else {
+            return discard(result.ok());
+        };
+        let outcome = match (result, fate) {
+            (Ok(task), Fate::Keep) => {
+                self.tasks.insert(
+                    id,
+                    Slot {
+                        asked,
+                        state: State::Prepared(task),
+                    },
+                );
+                Ok(Answer::Done)
+            }
+            (Err(refusal), Fate::Keep) => Err(refusal),
+            (result, Fate::Stop(reason)) => {
+                discard(result.ok());
+                self.tasks.insert(
+                    id,
+                    Slot {
+                        asked,
+                        state: State::Ended(unstarted(&reason)),
+                    },
+                );
+                Err(Refusal::failed(format!(
+                    "task {id} was stopped while it was prepared: {reason}"
+                )))
+            }
+            (result, Fate::Forget) => {
+                discard(result.ok());
+                Err(Refusal::failed(format!(
+                    "task {id} was forgotten while it was prepared"
+                )))
+            }
+        };
+        for voice in voices {
+            voice.reply(outcome.clone());
+        }
+        self.tell_if_stopped();
+    }
+}

@@ -1,0 +1,47 @@
+//! Threads for what may block, so many and no more.
+
+use super::Slots;
+use crate::runner::command::Refusal;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Commands that block on the file system at once. One more than a mesh asks for means that they hang.
+const MOST_THREADS: usize = 64;
+
+impl Slots {
+    /// Starts a thread for something that may block.
+    pub(super) fn on_thread(
+        &self,
+        name: &str,
+        work: impl FnOnce() + Send + 'static,
+    ) -> Result<(), Refusal> {
+        let threads = Arc::clone(&self.threads);
+        if threads.fetch_add(1, Ordering::Relaxed) >= MOST_THREADS {
+            threads.fetch_sub(1, Ordering::Relaxed);
+            return Err(Refusal::failed(format!(
+                "{MOST_THREADS} commands wait for file systems already: does one of them hang?"
+            )));
+        }
+        let counted = Arc::clone(&threads);
+        let spawned = std::thread::Builder::new()
+            .name(name.to_owned())
+            .spawn(move || {
+                work();
+                counted.fetch_sub(1, Ordering::Relaxed);
+            });
+        spawned.map(|_| ()).map_err(|error| {
+            threads.fetch_sub(1, Ordering::Relaxed);
+            Refusal::failed(format!("no thread for a command: {error}"))
+        })
+    }
+}
+
+/// A panic in a task's preparation is a refusal, not the end of the agent.
+pub(super) fn unpanicked<T>(work: impl FnOnce() -> Result<T, Refusal>) -> Result<T, Refusal> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
+        Err(Refusal::failed(
+            "the agent panicked over this command; its log says where",
+        ))
+    })
+}

@@ -1,0 +1,343 @@
+//! The keeper with a real disk that is full, and a spool that is over its limit.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+
+use super::set::SpoolSet;
+use super::{Attached, Entry, Parcel, Samples, Sequence, Spool, WINDOW_BATCHES};
+use crate::clock::{Estimate, Exchange, Filter};
+use crate::state::StateDir;
+use crate::telemetry::{
+    At, Batch, EndState, Event, Loss, Lossy, MeshMicros, OpInterval, Row, Severity, TaskEnd, TaskId,
+};
+use crate::wire;
+use benchmesh_proto::v1;
+use benchmesh_workloads::clock::MonoNanos;
+use benchmesh_workloads::histogram::Histogram;
+use benchmesh_workloads::op::Op;
+use prost::Message;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tempfile::TempDir;
+use tokio::sync::{mpsc, oneshot, watch};
+
+fn estimate() -> Estimate {
+    let mono = MonoNanos::now();
+    let mesh_ns = 1_700_000_000_000_000_000;
+    let exchange = Exchange {
+        sent: mono,
+        mesh_received_ns: mesh_ns,
+        mesh_sent_ns: mesh_ns,
+        received: mono,
+    };
+    Filter::default().add(exchange).unwrap()
+}
+
+struct Rig {
+    _home: TempDir,
+    spool: Spool,
+    entries: mpsc::Sender<Entry>,
+    parcels: mpsc::Receiver<Parcel>,
+    _clock: watch::Sender<Option<Estimate>>,
+}
+
+async fn rig() -> Rig {
+    let home = tempfile::tempdir().unwrap();
+    let state = Arc::new(StateDir::open(&home.path().join("state"), &[]).unwrap());
+    let (clock, clock_out) = watch::channel(Some(estimate()));
+    let (spool, _) = Spool::open(state, 1 << 30, Samples::default(), clock_out)
+        .await
+        .unwrap();
+    let (out, parcels) = mpsc::channel(WINDOW_BATCHES);
+    let attached = spool
+        .attach("mesh-1".to_owned(), HashMap::new(), out)
+        .await
+        .unwrap();
+    assert_eq!(attached, Attached::Sending);
+    Rig {
+        _home: home,
+        entries: spool.entries(),
+        spool,
+        parcels,
+        _clock: clock,
+    }
+}
+
+fn interval(ns: &[u64]) -> OpInterval {
+    let mut service = Histogram::new();
+    ns.iter().for_each(|ns| service.record(*ns));
+    OpInterval {
+        task: TaskId(1),
+        at: MeshMicros(1_700_000_000_000_000),
+        span_us: 1_000_000,
+        op: Op::Write,
+        ramp: false,
+        ops: ns.len() as u64,
+        bytes: 1,
+        errors: 0,
+        in_flight: 0,
+        service: service.to_blob(),
+        response: None,
+    }
+}
+
+/// Some 30 kB that no merging makes smaller.
+fn noise(nth: u64) -> Row {
+    Row::Event(Event {
+        at: MeshMicros(1),
+        severity: Severity::Info,
+        kind: "test".to_owned(),
+        message: format!("{nth} {}", "x".repeat(30_000)),
+    })
+}
+
+fn task_end() -> TaskEnd {
+    TaskEnd {
+        task: TaskId(1),
+        state: EndState::Done,
+        workers: u32::MAX,
+        start: MeshMicros(i64::MAX),
+        skew_us: i64::MIN,
+        skew_error_us: i64::MIN,
+        first_done: MeshMicros(i64::MIN),
+        ended: MeshMicros(i64::MIN),
+        cpu_user_us: i64::MIN,
+        cpu_system_us: i64::MIN,
+        harness_ns_per_op: i64::MIN,
+        wait_cpu_us: i64::MIN,
+        error: "e".repeat(3000),
+        errors: Vec::new(),
+    }
+}
+
+#[tokio::test]
+async fn a_full_disk_holds_rows_in_memory_and_its_senders_back() {
+    let mut rig = rig().await;
+    let (reply, place) = oneshot::channel();
+    rig.entries
+        .send(Entry::Last(noise(0), reply))
+        .await
+        .unwrap();
+    assert_eq!(place.await.unwrap().sequence, Sequence(1));
+    // Less than there is: not one page more.
+    rig.spool.limit_pages(1).await;
+
+    let (reply, mut place) = oneshot::channel();
+    rig.entries
+        .send(Entry::Last(noise(1), reply))
+        .await
+        .unwrap();
+    let mut sent = 2;
+    let full = Duration::from_millis(500);
+    while tokio::time::timeout(full, rig.entries.send(Entry::Rows(vec![noise(sent)])))
+        .await
+        .is_ok()
+    {
+        sent += 1;
+        assert!(sent < 1000, "it takes in without end");
+    }
+    assert!(sent > 100, "{sent}: several MiB fit into memory");
+    assert!(
+        place.try_recv().is_err(),
+        "what is not on disk has no place"
+    );
+
+    rig.spool.limit_pages(1 << 30).await;
+    assert_eq!(place.await.unwrap().sequence, Sequence(2));
+    let mut events = 0;
+    while events < sent {
+        let parcel = tokio::time::timeout(Duration::from_secs(10), rig.parcels.recv())
+            .await
+            .unwrap()
+            .unwrap();
+        let batch = v1::Batch::decode(parcel.body.as_slice()).unwrap();
+        assert!(parcel.body.len() < benchmesh_proto::MAX_BATCH_BYTES);
+        for event in &batch.events {
+            assert!(
+                event.message.starts_with(&format!("{events} ")),
+                "in order and once"
+            );
+            events += 1;
+        }
+        rig.spool.ack(parcel.spool, parcel.sequence).await.unwrap();
+    }
+    rig.spool.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn an_ack_of_what_was_not_sent_changes_nothing() {
+    let mut rig = rig().await;
+    for nth in 0..3 {
+        let (reply, place) = oneshot::channel();
+        rig.entries
+            .send(Entry::Last(noise(nth), reply))
+            .await
+            .unwrap();
+        place.await.unwrap();
+    }
+    let stranger = super::SpoolId(uuid::Uuid::new_v4());
+    rig.spool.ack(stranger, Sequence(9)).await.unwrap();
+    let first = rig.parcels.recv().await.unwrap();
+    rig.spool
+        .ack(first.spool, Sequence(u64::MAX))
+        .await
+        .unwrap();
+    let (reply, place) = oneshot::channel();
+    rig.entries
+        .send(Entry::Last(noise(4), reply))
+        .await
+        .unwrap();
+    assert_eq!(
+        place.await.unwrap().sequence,
+        Sequence(4),
+        "sequences go on"
+    );
+    rig.spool.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn over_its_limit_a_spool_merges_what_was_not_sent() {
+    let home = tempfile::tempdir().unwrap();
+    let state = Arc::new(StateDir::open(&home.path().join("state"), &[]).unwrap());
+    let mut set = SpoolSet::open(state, 0).await.unwrap();
+    let (mut ops, mut bytes) = (0, 0);
+    // The limit is never below 8 MiB; this is half as much again.
+    let values: Vec<u64> = (0..3000).map(|nth| 1000 + nth * nth * 37).collect();
+    let row = interval(&values);
+    while bytes < 12 << 20 {
+        let mut batch = Batch::default();
+        for task in 0..50 {
+            ops += row.ops;
+            batch.push(Row::OpInterval(OpInterval {
+                task: TaskId(task),
+                ..row.clone()
+            }));
+        }
+        let body = wire::batch::encode(&batch);
+        bytes += body.len();
+        set.append(&[body], None).await.unwrap();
+        set.keep_the_limit().await.unwrap();
+        assert!(set.held_bytes() <= 8 << 20, "{}", set.held_bytes());
+    }
+    assert!(set.attach("mesh-1", HashMap::new()).await.unwrap());
+    let mut arrived = 0;
+    let mut expected = Sequence(1);
+    while let Some(parcel) = set.next(MeshMicros(0)).await.unwrap() {
+        assert_eq!(parcel.first, expected);
+        expected = parcel.sequence.next();
+        let batch = v1::Batch::decode(parcel.body.as_slice()).unwrap();
+        arrived += batch.op_intervals.iter().map(|row| row.ops).sum::<u64>();
+    }
+    assert_eq!(arrived, ops);
+}
+
+#[test]
+fn merged_intervals_are_the_sum_of_their_parts() {
+    let mut later = interval(&[5, 7_000_000, 9]);
+    later.at = MeshMicros(later.at.0 + 3_000_000);
+    later.in_flight = 4;
+    let mut first = Batch::default();
+    first.push(Row::OpInterval(interval(&[100, 200])));
+    let mut second = Batch::default();
+    second.push(Row::OpInterval(later));
+    let ramp = OpInterval {
+        ramp: true,
+        ..interval(&[1])
+    };
+    second.push(Row::OpInterval(ramp.clone()));
+    let broken = OpInterval {
+        service: benchmesh_workloads::histogram::Blob {
+            v2_deflate: vec![1],
+            ..interval(&[1]).service
+        },
+        ..interval(&[1])
+    };
+    second.push(Row::OpInterval(broken.clone()));
+    let merged = super::compact::merge(vec![first, second]).op_intervals;
+    assert_eq!(merged.len(), 3);
+    assert!(
+        merged.contains(&ramp) && merged.contains(&broken),
+        "what cannot be added stays as it is"
+    );
+    let sum = merged.iter().find(|row| row.ops == 5).unwrap();
+    let all = interval(&[100, 200, 5, 7_000_000, 9]);
+    assert_eq!(sum.service, all.service, "the histogram of all of them");
+    assert_eq!(
+        (sum.at, sum.span_us, sum.in_flight, sum.bytes),
+        (all.at, 4_000_000, 4, 2)
+    );
+}
+
+#[test]
+fn opened_batches_are_what_was_encoded_but_for_samples() {
+    let mut batch = Batch::default();
+    batch.push(Row::OpInterval(OpInterval {
+        response: Some(interval(&[3]).service),
+        ..interval(&[1, 2])
+    }));
+    batch.push(Row::TaskEnd(task_end()));
+    batch.push(noise(1));
+    batch.push(Row::Loss(Loss {
+        what: Lossy::NetSamples,
+        rows: 3,
+        from: MeshMicros(1),
+        until: MeshMicros(2),
+    }));
+    let kept = batch.clone();
+    let seen = crate::sampler::DaemonSeen {
+        at: MonoNanos(0),
+        pid: -1,
+        start_ticks: u64::MAX,
+        name: "ceph-osd".to_owned(),
+        instance: "osd.1".to_owned(),
+        cmdline: "c".repeat(3000),
+        ended: true,
+    };
+    batch.push(Row::Daemon(At {
+        at: MeshMicros(7),
+        row: seen.clone(),
+    }));
+    for at in [9, 4] {
+        batch.push(Row::NetSample(At {
+            at: MeshMicros(at),
+            row: crate::sampler::NetSample {
+                at: MonoNanos(5),
+                interface: "eth0".into(),
+                rx_bytes: i64::MIN,
+                rx_packets: i64::MIN,
+                rx_errors: i64::MIN,
+                rx_dropped: i64::MIN,
+                tx_bytes: i64::MIN,
+                tx_packets: i64::MIN,
+                tx_errors: i64::MIN,
+                tx_dropped: i64::MIN,
+            },
+        }));
+    }
+    let bytes = wire::batch::encode(&batch);
+    assert!(
+        bytes.len() <= batch.size_bound(),
+        "{} of {}",
+        bytes.len(),
+        batch.size_bound()
+    );
+    let opened = wire::batch::open(&bytes).unwrap();
+    assert_eq!(opened.op_intervals, kept.op_intervals);
+    assert_eq!(opened.task_ends, kept.task_ends);
+    assert_eq!(opened.events, kept.events);
+    assert_eq!(
+        opened.daemons,
+        [At {
+            at: MeshMicros(7),
+            row: seen
+        }]
+    );
+    let loss = Loss {
+        what: Lossy::NetSamples,
+        rows: 5,
+        from: MeshMicros(1),
+        until: MeshMicros(9),
+    };
+    assert_eq!(opened.losses, [loss]);
+    assert!(wire::batch::open(&[255; 40]).is_err());
+}

@@ -1,0 +1,46 @@
+//! Keeps the terminal from writing `^C` into lines that are drawn anew, which would move them.
+
+use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
+use std::io::stderr;
+
+/// While it lives, control characters are not shown.
+#[derive(Debug)]
+pub struct Unechoed {
+    shown_before: bool,
+}
+
+impl Unechoed {
+    pub fn new() -> Self {
+        Self {
+            shown_before: show(Shown::No),
+        }
+    }
+}
+
+impl Drop for Unechoed {
+    fn drop(&mut self) {
+        if self.shown_before {
+            show(Shown::Yes);
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Shown {
+    Yes,
+    No,
+}
+
+/// Returns whether they were shown. What is no terminal has no such mode.
+fn show(wanted: Shown) -> bool {
+    let Ok(mut modes) = tcgetattr(stderr()) else {
+        return false;
+    };
+    let before = modes.local_modes.contains(LocalModes::ECHOCTL);
+    modes
+        .local_modes
+        .set(LocalModes::ECHOCTL, wanted == Shown::Yes);
+    // It is for looks alone.
+    let _ = tcsetattr(stderr(), OptionalActions::Now, &modes);
+    before
+}

@@ -1,0 +1,213 @@
+//! A sound batch passes whole; one wrong field refuses it and is named.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+
+use super::Batch;
+use benchmesh_proto::v1 as proto;
+use benchmesh_workloads::histogram::Histogram;
+
+const T0: i64 = 1_750_000_000_000_000;
+
+fn sound() -> proto::Batch {
+    let mut service = Histogram::new();
+    service.record(5_000);
+    service.record(7_000);
+    let blob = service.to_blob();
+    let distribution = proto::Distribution {
+        histogram: blob.v2_deflate,
+        count: blob.count,
+        sum_ns: blob.sum_ns,
+        sum_squares_ns2: blob.sum_squares_ns2,
+        min_ns: blob.min_ns,
+        max_ns: blob.max_ns,
+        saturated: blob.saturated,
+    };
+    proto::Batch {
+        spool_id: "spool".to_owned(),
+        first_sequence: 1,
+        sequence: 2,
+        op_intervals: vec![proto::OpInterval {
+            task_id: 1,
+            at_us: T0,
+            span_us: 1_000_000,
+            op: "write".to_owned(),
+            ops: 2,
+            bytes: 8192,
+            service: Some(distribution),
+            ..proto::OpInterval::default()
+        }],
+        daemons: vec![proto::DaemonSeen {
+            pid: 1,
+            start_ticks: 5,
+            name: "ceph-osd".to_owned(),
+            instance: "osd.3".to_owned(),
+            cmdline: "ceph-osd\0--id\u{0}3".to_owned(),
+            at_us: T0,
+            ended: false,
+        }],
+        daemon_samples: Some(proto::DaemonSamples {
+            pid: vec![1],
+            start_ticks: vec![5],
+            at_us: vec![T0],
+            cpu_user_us: vec![1],
+            cpu_system_us: vec![2],
+            rss_bytes: vec![3],
+            vsz_bytes: vec![4],
+            threads: vec![5],
+            fds: vec![-1],
+            read_bytes: vec![-1],
+            write_bytes: vec![6],
+            vol_ctx: vec![7],
+            invol_ctx: vec![8],
+            minor_faults: vec![9],
+            major_faults: vec![10],
+        }),
+        host_samples: vec![proto::HostSample {
+            at_us: T0,
+            cpu_some_us: -1,
+            ..proto::HostSample::default()
+        }],
+        disk_samples: vec![proto::DiskSample {
+            at_us: T0,
+            disk: "sda".to_owned(),
+            ..proto::DiskSample::default()
+        }],
+        net_samples: vec![proto::NetSample {
+            at_us: T0,
+            interface: "eth0".to_owned(),
+            ..proto::NetSample::default()
+        }],
+        clock_offsets: vec![proto::ClockOffset {
+            at_us: T0 + 9,
+            offset_us: -5,
+            ..proto::ClockOffset::default()
+        }],
+        events: vec![proto::Event {
+            at_us: T0,
+            severity: "info".to_owned(),
+            kind: "note".to_owned(),
+            detail_json: "{\"a\":1}".to_owned(),
+            ..proto::Event::default()
+        }],
+        losses: vec![proto::Loss {
+            what: "host_samples".to_owned(),
+            rows: 3,
+            from_us: T0,
+            until_us: T0,
+        }],
+        task_ends: vec![proto::TaskEnd {
+            task_id: 1,
+            state: "failed".to_owned(),
+            ..proto::TaskEnd::default()
+        }],
+    }
+}
+
+#[test]
+fn a_sound_batch_passes_whole() {
+    let batch = Batch::try_from(sound()).unwrap();
+    assert_eq!(batch.rows(), 10);
+    assert_eq!(batch.newest_us, T0 + 1_000_000);
+    let sample = &batch.daemon_samples[0];
+    assert_eq!(
+        (sample.fds, sample.read_bytes, sample.write_bytes),
+        (None, None, Some(6))
+    );
+    assert_eq!(batch.daemons[0].cmdline, "ceph-osd --id 3");
+    assert_eq!(batch.host_samples[0].cpu_some_us, None);
+    let end = &batch.task_ends[0];
+    assert_eq!(
+        (end.start, end.first_done, end.error.as_ref()),
+        (None, None, None)
+    );
+}
+
+#[test]
+fn long_texts_are_cut_at_a_character() {
+    let mut wire = sound();
+    wire.daemons[0].cmdline = "\u{20ac}".repeat(10_000);
+    let batch = Batch::try_from(wire).unwrap();
+    assert_eq!(batch.daemons[0].cmdline.len(), 16_383);
+}
+
+#[test]
+fn one_wrong_field_refuses_the_batch_and_is_named() {
+    type Spoil = fn(&mut proto::Batch);
+    let cases: [(&str, Spoil); 26] = [
+        ("spool_id", |b| b.spool_id.clear()),
+        ("spool_id", |b| b.spool_id = "x".repeat(257)),
+        ("spool_id", |b| b.spool_id = "a\nb".to_owned()),
+        ("first_sequence", |b| b.first_sequence = 0),
+        ("first_sequence", |b| b.first_sequence = 3),
+        ("sequence", |b| b.sequence = u64::MAX),
+        ("op_intervals.service", |b| b.op_intervals[0].service = None),
+        ("op_intervals.task_id", |b| b.op_intervals[0].task_id = 0),
+        ("op_intervals.at_us", |b| b.op_intervals[0].at_us = 5),
+        ("op_intervals.span_us", |b| b.op_intervals[0].span_us = 0),
+        ("op_intervals.ops", |b| b.op_intervals[0].ops = u64::MAX),
+        ("op_intervals.service", |b| {
+            service(b).histogram = vec![1, 2, 3];
+        }),
+        ("op_intervals.service", |b| service(b).count = 3),
+        ("op_intervals.service", |b| service(b).sum_ns = f64::NAN),
+        ("op_intervals.service", |b| service(b).min_ns = 9_000),
+        ("op_intervals.service", |b| {
+            service(b).histogram = vec![0; 40_000];
+        }),
+        ("daemons.name", |b| b.daemons[0].name.clear()),
+        ("daemons.pid", |b| b.daemons[0].pid = -1),
+        ("daemon_samples.major_faults", |b| {
+            samples(b).major_faults.clear()
+        }),
+        ("daemon_samples.at_us", |b| {
+            samples(b).at_us = vec![i64::MAX]
+        }),
+        ("daemon_samples.rss_bytes", |b| {
+            samples(b).rss_bytes = vec![-1]
+        }),
+        ("daemon_samples.fds", |b| samples(b).fds = vec![-2]),
+        ("host_samples.load1", |b| {
+            b.host_samples[0].load1 = f64::INFINITY
+        }),
+        ("events.severity", |b| {
+            b.events[0].severity = "fatal".to_owned()
+        }),
+        ("events.detail_json", |b| {
+            b.events[0].detail_json = "{".to_owned()
+        }),
+        ("task_ends.state", |b| {
+            b.task_ends[0].state = "running".to_owned()
+        }),
+    ];
+    for (field, spoil) in cases {
+        let mut wire = sound();
+        spoil(&mut wire);
+        let error = Batch::try_from(wire).unwrap_err().to_string();
+        assert!(error.starts_with(&format!("{field} ")), "{field}: {error}");
+    }
+}
+
+fn service(batch: &mut proto::Batch) -> &mut proto::Distribution {
+    batch.op_intervals[0].service.as_mut().unwrap()
+}
+
+fn samples(batch: &mut proto::Batch) -> &mut proto::DaemonSamples {
+    batch.daemon_samples.as_mut().unwrap()
+}
+
+/// A blob may not make the reader allocate what its header claims.
+#[test]
+fn a_histogram_that_claims_too_much_is_refused() {
+    let honest = Histogram::new().to_v2_deflate();
+    for at in 0..honest.len() {
+        for byte in [0x00, 0x7f, 0xff] {
+            let mut wire = sound();
+            let mut lying = service(&mut wire).histogram.clone();
+            if let Some(place) = lying.get_mut(at) {
+                *place = byte;
+            }
+            service(&mut wire).histogram = lying;
+            // Most are refused; none may panic or take long.
+            drop(Batch::try_from(wire));
+        }
+    }
+}

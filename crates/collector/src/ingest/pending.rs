@@ -1,0 +1,82 @@
+//! A batch between its submission and its answer: whose it is, what was found of it, who waits.
+
+use super::batch::Batch;
+use super::publisher::{IngestError, Stored};
+use crate::model::{AgentId, DaemonId, HostId};
+use std::sync::Arc;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
+
+/// Whose batches a publisher brings.
+#[derive(Debug)]
+pub(crate) struct Source {
+    pub agent: AgentId,
+    pub host: HostId,
+    pub net_namespace: String,
+}
+
+/// A batch that waits for its turn and then for its commit.
+#[derive(Debug)]
+pub(crate) struct PendingBatch {
+    pub(super) source: Arc<Source>,
+    pub(super) batch: Batch,
+    pub(super) verdict: Result<Verdict, IngestError>,
+    /// Of each daemon sample, once the batch is admitted.
+    pub(super) daemon_ids: Vec<DaemonId>,
+    done: oneshot::Sender<Result<Stored, IngestError>>,
+    _permit: OwnedSemaphorePermit,
+}
+
+/// What admission found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Waiting,
+    Fresh,
+    Repeat,
+}
+
+impl PendingBatch {
+    pub(crate) fn new(
+        source: Arc<Source>,
+        batch: Batch,
+        permit: OwnedSemaphorePermit,
+        done: oneshot::Sender<Result<Stored, IngestError>>,
+    ) -> Self {
+        Self {
+            source,
+            batch,
+            verdict: Ok(Verdict::Waiting),
+            daemon_ids: Vec::new(),
+            done,
+            _permit: permit,
+        }
+    }
+
+    pub(crate) fn weight(&self) -> usize {
+        self.batch.weight()
+    }
+
+    pub(crate) fn refuse(&mut self, why: String) {
+        self.verdict = Err(IngestError::Refused { why });
+    }
+
+    pub(crate) fn answer(self) {
+        let answer = match self.verdict {
+            Ok(Verdict::Fresh | Verdict::Repeat) => Ok(Stored {
+                spool_id: self.batch.spool_id,
+                sequence: self.batch.sequence,
+            }),
+            Ok(Verdict::Waiting) => Err(IngestError::Closed),
+            Err(error) => Err(error),
+        };
+        // The session may have gone; what is stored is stored.
+        drop(self.done.send(answer));
+    }
+
+    pub(super) fn is_fresh(&self) -> bool {
+        self.verdict == Ok(Verdict::Fresh)
+    }
+
+    pub(super) fn spool(&self) -> (AgentId, String) {
+        (self.source.agent, self.batch.spool_id.clone())
+    }
+}

@@ -1,0 +1,67 @@
+//! A counter of the kernel's, read beside a run: what the truth is held against.
+
+use super::wait::until_true;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Longer than any run that is metered.
+const LIMIT: Duration = Duration::from_secs(300);
+
+/// Readings of a counter: wall clock in microseconds, and its value.
+#[derive(Debug)]
+pub struct Meter(Vec<(i64, u64)>);
+
+impl Meter {
+    /// Reads the counter all along while `body` runs.
+    pub fn during<T>(counter: impl Fn() -> u64 + Sync, body: impl FnOnce() -> T) -> (T, Self) {
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let stop = StopOnDrop(&stop);
+            let reader = scope.spawn(|| {
+                let mut readings = Vec::new();
+                until_true("the metered run ends", LIMIT, || {
+                    readings.push((wall_us(), counter()));
+                    stop.0.load(Ordering::Relaxed)
+                });
+                Self(readings)
+            });
+            let value = body();
+            stop.0.store(true, Ordering::Relaxed);
+            (value, reader.join().unwrap())
+        })
+    }
+
+    /// How fast the counter grew between two instants, per second, between readings linearly.
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "differences far below 2^52 of what is counted"
+    )]
+    pub fn rate(&self, from_us: i64, until_us: i64) -> f64 {
+        let first = self.0[0].1;
+        let at = |instant: i64| {
+            let after = self.0.partition_point(|reading| reading.0 < instant);
+            let ((t0, c0), (t1, c1)) = (self.0[after - 1], self.0[after]);
+            (c0 - first) as f64 + (c1 - c0) as f64 * (instant - t0) as f64 / (t1 - t0) as f64
+        };
+        (at(until_us) - at(from_us)) * 1e6 / (until_us - from_us) as f64
+    }
+}
+
+/// Stops the reader when the body panics, too.
+struct StopOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for StopOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// The wall clock, which mesh time begins as.
+pub fn wall_us() -> i64 {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "compared with mesh time, which begins as the wall clock"
+    )]
+    let now = SystemTime::now();
+    i64::try_from(now.duration_since(UNIX_EPOCH).unwrap().as_micros()).unwrap()
+}
