@@ -13,7 +13,7 @@ use crate::{
 };
 
 impl Drive {
-    /// Takes up a step that was under way: one that was running and is still held by its agents is waited for; anything
+    /// Takes up a step that was under way: one that was running and is still held by agents is waited for; anything
     /// else is begun anew. `None`: nothing was under way.
     pub(super) async fn recovered(
         &self,

@@ -181,7 +181,7 @@ impl Drive {
         }
     }
 
-    /// After a start of the collector: waits for a running step whose tasks are still held. `None`: some are not.
+    /// After a start of the collector: waits for a running step if any of its tasks is still held. `None`: none is.
     pub(super) async fn resumed(
         &self,
         step: &PlannedStep,
@@ -215,8 +215,8 @@ impl Drive {
         self.finish(step, row, crew, last).await.map(Some)
     }
 
-    /// Whether every agent has come back with the tasks it was given. Those that do not come back are lost, which is for
-    /// the policy to judge.
+    /// Whether any agent has come back with the task it was given. One that has come back without, or does not come
+    /// back, is lost to the step, which is for the policy to judge; but when nobody has, there is nothing to wait for.
     async fn still_held(&self, crew: &Crew) -> bool {
         let asked = crew.live().map(|held| async move {
             loop {
@@ -228,11 +228,11 @@ impl Drive {
                 let mut changes = self.fleet.changes();
                 tokio::select! {
                     _ = changes.changed() => {}
-                    _ = self.fleet.lost(held.agent, self.loss_after()) => return true,
+                    _ = self.fleet.lost(held.agent, self.loss_after()) => return false,
                 }
             }
         });
-        join_all(asked).await.into_iter().all(|held| held)
+        join_all(asked).await.into_iter().any(|held| held)
     }
 
     async fn stop_tasks(&self, held: &[Held], reason: &str) {

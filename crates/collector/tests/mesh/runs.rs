@@ -572,6 +572,34 @@ async fn a_step_that_went_on_without_its_collector_is_waited_for() {
 }
 
 #[tokio::test]
+async fn a_step_that_some_hold_goes_on_without_the_others() {
+    let stage = Stage::new().await;
+    let [a, b] = [
+        stage.agent("a", running_for(2.0)).await,
+        stage.agent("b", running_for(2.0)).await,
+    ];
+    let started = stage.start(NULL).await.unwrap();
+    stage.until_step(started.run_id, "running").await;
+    let stage = stage.restarted().await;
+    b.forget_everything();
+    a.attach(stage.address).await.unwrap();
+    b.attach(stage.address).await.unwrap();
+    let updates = stage.watch(started.run_id).await;
+    assert_eq!(state(&updates), ("done", true), "{}", messages(&updates));
+    assert_eq!(
+        stage
+            .rows("select s.attempt, a.name, t.state from tasks t join agents a on a.id = t.agent_id join steps s on s.id = t.step_id order by a.name")
+            .await,
+        ["1|a|done", "1|b|lost"]
+    );
+    assert!(
+        messages(&updates).contains("has lost its task"),
+        "{}",
+        messages(&updates)
+    );
+}
+
+#[tokio::test]
 async fn a_step_that_nobody_holds_is_begun_anew_as_the_next_attempt() {
     let stage = Stage::new().await;
     let a = stage.agent("a", running_for(1.0)).await;
