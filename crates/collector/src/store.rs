@@ -27,10 +27,15 @@ use sqlx::sqlite::SqlitePool;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
 use tokio::sync::{Mutex, Semaphore, broadcast};
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use writer::WriterHandle;
+
+/// How long `close` waits for the store's own readers before it closes the writer on them.
+const QUIET_END: Duration = Duration::from_secs(5);
 
 /// An open database. Cheap to clone; the last word is `close`.
 #[derive(Clone, Debug)]
@@ -44,7 +49,7 @@ struct Shared {
     mesh_uid: String,
     reader: SqlitePool,
     writer: WriterHandle,
-    /// The writer's task and the one that makes figures again; taken at `close`.
+    /// The writer's task, the one that makes figures again and the one that follows running steps; taken at `close`.
     tasks: Mutex<Vec<JoinHandle<()>>>,
     /// Cancelled first at `close`: ends whoever reads or asks for writes on the store's own account.
     closing: CancellationToken,
@@ -81,8 +86,11 @@ impl Store {
         if let Some(newest) = store.newest_instant().await? {
             store.note(newest);
         }
-        let rework = tokio::spawn(finish::rework(Arc::downgrade(&store.shared)));
-        store.shared.tasks.lock().await.push(rework);
+        let weak = Arc::downgrade(&store.shared);
+        let mut tasks = store.shared.tasks.lock().await;
+        tasks.push(tokio::spawn(finish::rework(weak.clone())));
+        tasks.push(tokio::spawn(finish::follow::follow(weak)));
+        drop(tasks);
         Ok(store)
     }
 
@@ -191,8 +199,11 @@ impl Store {
         let mut tasks = std::mem::take(&mut *self.shared.tasks.lock().await);
         // Readers first: only the last connection takes the WAL with it, and only one that may write can.
         let writer = (!tasks.is_empty()).then(|| tasks.remove(0));
-        for task in tasks {
-            ended(task.await);
+        for task in &mut tasks {
+            // They end at once, unless they wait for a writer that waits for room on its disk.
+            if let Ok(outcome) = timeout(QUIET_END, task).await {
+                ended(outcome);
+            }
         }
         self.shared.reader.close().await;
         self.shared.writer.close();

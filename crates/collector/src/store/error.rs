@@ -75,6 +75,23 @@ impl StoreError {
         move |source| Self::Sql { doing, source }
     }
 
+    /// What someone can do about a write that waits.
+    pub(crate) fn remedy(&self) -> &'static str {
+        let trouble = match self {
+            Self::Sql { source, .. } => Trouble::of(source),
+            Self::Full { .. } => Trouble::Full,
+            _ => Trouble::Rows,
+        };
+        match trouble {
+            Trouble::Full => "free space on its disk",
+            Trouble::Busy => {
+                "end the program that holds its write lock (an open transaction in sqlite3, perhaps)"
+            }
+            Trouble::ReadOnly | Trouble::CannotOpen => "make its file and directory writable again",
+            _ => "look at its disk and the kernel's log",
+        }
+    }
+
     /// Whether the same write may succeed later, once someone has made room or the disk has recovered.
     pub(crate) fn is_of_surroundings(&self) -> bool {
         match self {

@@ -4,6 +4,7 @@
 //! counts what arrived since the figures were made; it is lowered by what they cover in the write that keeps them, so a
 //! crash or a batch in between only means that they are made once more.
 
+pub(super) mod follow;
 mod keep;
 mod load;
 
@@ -47,6 +48,9 @@ impl Store {
         .await?;
         let mut at = load::next_instant(self.reader(), step, i64::MIN).await?;
         while let Some(first) = at {
+            if self.shared.closing.is_cancelled() {
+                return Err(StoreError::Closed);
+            }
             let until = sum
                 .grid()
                 .between_lines(first.saturating_add(SLICE_US))

@@ -56,7 +56,7 @@ pub(super) async fn intervals(
     for interval in intervals {
         let service = Stats::of(&interval.service);
         sqlx::query(
-            "INSERT INTO step_intervals (step_id, at_us, span_us, op, ramp, tasks, ops, bytes, errors, mean_ns, p50_ns,
+            "INSERT OR REPLACE INTO step_intervals (step_id, at_us, span_us, op, ramp, tasks, ops, bytes, errors, mean_ns, p50_ns,
                  p99_ns, max_ns, histogram) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         )
         .bind(step.0)

@@ -23,6 +23,58 @@ pub(super) async fn stale_steps(reader: &SqlitePool) -> Result<Vec<StepId>, Stor
     .map_err(StoreError::sql("look for steps with late data"))
 }
 
+pub(super) async fn running_steps(reader: &SqlitePool) -> Result<Vec<StepId>, StoreError> {
+    sqlx::query_scalar::<_, i64>(
+        "SELECT s.id FROM runs AS r CROSS JOIN steps AS s ON s.run_id = r.id
+         WHERE r.state = 'running' AND s.state = 'running'",
+    )
+    .fetch_all(reader)
+    .await
+    .map(|ids| ids.into_iter().map(StepId).collect())
+    .map_err(StoreError::sql("look for running steps"))
+}
+
+/// The start of a step that runs.
+pub(super) async fn running_since(
+    reader: &SqlitePool,
+    step: StepId,
+) -> Result<Option<i64>, StoreError> {
+    sqlx::query_scalar::<_, Option<i64>>(
+        "SELECT start_us FROM steps WHERE id = ? AND state = 'running'",
+    )
+    .bind(step.0)
+    .fetch_optional(reader)
+    .await
+    .map(Option::flatten)
+    .map_err(StoreError::sql("read a step"))
+}
+
+pub(super) async fn newest_interval(
+    reader: &SqlitePool,
+    step: StepId,
+) -> Result<Option<i64>, StoreError> {
+    sqlx::query_scalar(
+        "SELECT max((SELECT max(at_us) FROM op_intervals WHERE task_id = tasks.id))
+         FROM tasks WHERE step_id = ?",
+    )
+    .bind(step.0)
+    .fetch_one(reader)
+    .await
+    .map_err(StoreError::sql("look for the intervals of a step"))
+}
+
+/// Where the intervals end that are kept of a step; the beginning of time when there are none.
+pub(super) async fn kept_until(reader: &SqlitePool, step: StepId) -> Result<i64, StoreError> {
+    sqlx::query_scalar::<_, Option<i64>>(
+        "SELECT max(at_us + span_us) FROM step_intervals WHERE step_id = ?",
+    )
+    .bind(step.0)
+    .fetch_one(reader)
+    .await
+    .map(|until| until.unwrap_or(i64::MIN))
+    .map_err(StoreError::sql("look for the intervals of a step"))
+}
+
 pub(super) async fn stale_batches(reader: &SqlitePool, step: StepId) -> Result<i64, StoreError> {
     sqlx::query_scalar("SELECT stale_batches FROM steps WHERE id = ?")
         .bind(step.0)

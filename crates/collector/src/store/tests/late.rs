@@ -2,6 +2,7 @@
 
 use super::{Mesh, S, T0, batch, interval, new_step, send, task_end};
 use crate::results::{Flag, Headline};
+use crate::store::finish::follow::Followed;
 use std::time::{Duration, Instant};
 
 #[tokio::test]
@@ -123,4 +124,40 @@ async fn a_step_without_data_is_flagged_and_not_an_error() {
         .await
         .unwrap();
     assert_eq!(flags, r#"["no-data","partial"]"#);
+}
+
+#[tokio::test]
+async fn a_running_step_has_its_timeline_but_for_its_last_seconds() {
+    let mesh = Mesh::new().await;
+    let (publisher, agent, _) = mesh.publisher("a").await;
+    let run = mesh.run("u").await;
+    mesh.store
+        .set_run_state(run, super::running(T0))
+        .await
+        .unwrap();
+    let (step, tasks) = mesh
+        .step(run, new_step(0, "files", "create"), &[agent])
+        .await;
+    let mut followed = Followed::default();
+    let mut sequence = 0;
+    for (until, kept) in [(5, 0), (40, 36), (41, 37), (100, 96)] {
+        sequence += 1;
+        let mut more = batch("s", sequence);
+        let sent = mesh.number("SELECT count(*) FROM op_intervals").await;
+        more.op_intervals = (sent..until)
+            .map(|second| interval(tasks[0], T0 + second * S, "create", 10, 1000))
+            .collect();
+        send(&publisher, more).await.unwrap();
+        mesh.store.follow_once(&mut followed).await.unwrap();
+        let found = mesh.number("SELECT count(*) FROM v_timeline").await;
+        assert_eq!(found, kept, "of {until} seconds");
+        if until == 40 {
+            // A collector that was started again goes on where the other was.
+            followed = Followed::default();
+        }
+    }
+    let results = mesh.finish(step, T0 + 100 * S).await;
+    assert_eq!(results.ops[0].ops, 1000);
+    assert_eq!(mesh.number("SELECT count(*) FROM v_timeline").await, 100);
+    assert_eq!(mesh.number("SELECT sum(ops) FROM v_timeline").await, 1000);
 }

@@ -191,7 +191,8 @@ impl Writer {
                 reported = true;
                 tracing::error!(
                     error = %chain(&error),
-                    "the database cannot be written; nothing is acknowledged until it can: free space on its disk"
+                    "the database cannot be written, and nothing is acknowledged until it can; {}",
+                    error.remedy()
                 );
             }
             tokio::select! {

@@ -1,0 +1,128 @@
+//! The intervals of steps that are still running, so that a soak of days has its timeline from the first minute.
+//!
+//! What it keeps is provisional: an agent that is cut off brings its part later. The end of the step makes every
+//! interval again from what is stored then.
+
+use super::{SLICE_US, keep, load};
+use crate::model::StepId;
+use crate::results::grid::Grid;
+use crate::store::error::StoreError;
+use crate::store::{Shared, Store};
+use std::collections::HashMap;
+use std::sync::Weak;
+use std::time::Duration;
+
+/// How often running steps are looked at.
+const EVERY: Duration = Duration::from_secs(5);
+/// The newest seconds are left to come in.
+const BEHIND_US: i64 = 3_000_000;
+/// Shorter steps have their intervals when they end, and nobody looks before.
+const WORTH_US: i64 = 10_000_000;
+
+/// How far the steps that run have been followed.
+#[derive(Debug, Default)]
+pub(in crate::store) struct Followed(HashMap<StepId, Place>);
+
+#[derive(Debug)]
+struct Place {
+    grid: Grid,
+    until_us: i64,
+}
+
+/// Follows running steps; ends when the store is closed.
+pub(in crate::store) async fn follow(store: Weak<Shared>) {
+    let Some(closing) = store.upgrade().map(|shared| shared.closing.clone()) else {
+        return;
+    };
+    let mut followed = Followed::default();
+    loop {
+        tokio::select! {
+            () = closing.cancelled() => return,
+            () = tokio::time::sleep(EVERY) => {}
+        }
+        let Some(shared) = store.upgrade() else {
+            return;
+        };
+        if let Err(error) = (Store { shared }).follow_once(&mut followed).await
+            && !closing.is_cancelled()
+        {
+            tracing::debug!(%error, "the timeline of a running step waits");
+        }
+    }
+}
+
+impl Store {
+    /// Keeps what has come of the steps that run.
+    pub(in crate::store) async fn follow_once(
+        &self,
+        followed: &mut Followed,
+    ) -> Result<(), StoreError> {
+        let running = load::running_steps(self.reader()).await?;
+        followed.0.retain(|step, _| running.contains(step));
+        for step in running {
+            let _one_at_a_time = self.shared.reckoning.lock().await;
+            self.advance(step, followed).await?;
+        }
+        Ok(())
+    }
+
+    async fn advance(&self, step: StepId, followed: &mut Followed) -> Result<(), StoreError> {
+        // It may have ended while its turn came.
+        let Some(start_us) = load::running_since(self.reader(), step).await? else {
+            return Ok(());
+        };
+        let Some(newest) = load::newest_interval(self.reader(), step).await? else {
+            return Ok(());
+        };
+        if newest.saturating_sub(start_us) < WORTH_US {
+            return Ok(());
+        }
+        let place = match followed.0.remove(&step) {
+            Some(place) => place,
+            None => Place {
+                grid: Grid::new(start_us),
+                until_us: load::kept_until(self.reader(), step).await?,
+            },
+        };
+        let ready = place.grid.between_lines(newest.saturating_sub(BEHIND_US));
+        let place = self.catch_up(step, place, ready).await?;
+        followed.0.insert(step, place);
+        Ok(())
+    }
+
+    async fn catch_up(
+        &self,
+        step: StepId,
+        mut place: Place,
+        ready_us: i64,
+    ) -> Result<Place, StoreError> {
+        while let Some(first) = load::next_instant(self.reader(), step, place.until_us).await?
+            && first < ready_us
+            && !self.shared.closing.is_cancelled()
+        {
+            let until = place
+                .grid
+                .between_lines(first.saturating_add(SLICE_US))
+                .clamp(first.saturating_add(1), ready_us);
+            let rows = load::intervals(self.reader(), step, first, until).await?;
+            let (next, done) = tokio::task::spawn_blocking(move || {
+                for row in rows {
+                    place.grid.add(&row.facts()?);
+                }
+                place.until_us = until;
+                let done = place.grid.take_before(until);
+                Ok::<_, StoreError>((place, done))
+            })
+            .await
+            .map_err(|error| StoreError::NotWritten {
+                why: error.to_string(),
+            })??;
+            place = next;
+            self.write((step, done), |(step, intervals), connection| {
+                Box::pin(keep::intervals(*step, intervals, connection))
+            })
+            .await?;
+        }
+        Ok(place)
+    }
+}
