@@ -130,9 +130,10 @@ fn assert_exact(db: &Database, fs: &FuseFs) {
     assert_no_holes(db);
 }
 
-/// Whether a path is a file of the load, and not a marker of the run's directory.
+/// Whether a path is a file of the load, and not what benchmesh keeps beside it: a marker, a note of what is laid out.
 fn is_data(path: &str) -> bool {
-    path.split('/').count() > 2
+    let name = path.rsplit('/').next().unwrap_or(path);
+    !name.starts_with('.') && !name.starts_with("state")
 }
 
 /// The intervals of each task follow one another without overlap.
@@ -239,10 +240,25 @@ fn collector_and_agent_are_killed_at_once() {
     stored.assert_still_in(&db);
     db.assert_sound();
     assert_no_holes(&db);
-    let whole: i64 = db.one(
-        "SELECT sum(i.ops) FROM op_intervals i JOIN tasks t ON t.id = i.task_id JOIN agents a ON a.id = t.agent_id WHERE a.name = 'a'",
+    // The dead agent's task is gone, so the cell is begun anew; the first attempt stays, each task of it with an end.
+    let tasks = db.rows(
+        "SELECT s.attempt, s.state AS step_state, a.name, t.state, t.error,
+                (SELECT sum(ops) FROM op_intervals i WHERE i.task_id = t.id) AS ops
+         FROM tasks t JOIN steps s ON s.id = t.step_id JOIN agents a ON a.id = t.agent_id ORDER BY s.attempt, a.name",
     );
-    assert_eq!(whole, FILES, "the agent that lived loses nothing");
+    let newest = tasks.last().unwrap().integer("attempt");
+    for task in &tasks {
+        let ends = ["done", "failed", "stopped", "lost"];
+        assert!(ends.contains(&task.text("state").as_str()), "{tasks:#?}");
+        if task.integer("attempt") == newest {
+            assert_eq!(
+                (task.text("state"), task.integer("ops")),
+                ("done".to_owned(), FILES),
+                "{tasks:#?}"
+            );
+        }
+    }
+    assert_eq!(db.column::<i64>("SELECT ops FROM v_results"), [2 * FILES]);
     // The mesh is usable at once.
     mesh.until_attached(&["a", "b"]);
     mesh.run("[[phase]]\nworkload = \"null\"\nops = 1000\n");

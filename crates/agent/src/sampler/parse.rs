@@ -30,11 +30,15 @@ pub(crate) struct Stat {
     pub(crate) start_ticks: u64,
 }
 
+/// A pid of 10 digits and a kernel thread's name of 63 characters at most end within so many bytes.
+const STAT_HEAD: usize = 80;
+
 /// The name stands in brackets and may itself hold brackets, spaces and newlines: the fields begin after the last
 /// closing one.
 pub(crate) fn stat(text: &[u8]) -> Result<Stat, ParseError> {
     let text = whole(text)?;
-    let name_end = text
+    let head = text.get(..STAT_HEAD).unwrap_or(text);
+    let name_end = head
         .iter()
         .rposition(|byte| *byte == b')')
         .ok_or(ParseError::NoName)?;

@@ -18,6 +18,8 @@ use std::time::Duration;
 
 /// An agent without contact stops its load after this, when a plan says nothing.
 const DEFAULT_LEASE: Duration = Duration::from_secs(30);
+/// The collector is heard once a second: a shorter lease would end a load that is in good contact.
+const LEAST_LEASE: Duration = Duration::from_secs(3);
 const LONGEST_US: i64 = 366 * 86_400 * 1_000_000;
 const MOST_SEQUENCE: u64 = 1 << 62;
 const MOST_TASKS: u32 = 1 << 20;
@@ -233,7 +235,7 @@ fn prepare(wire: v1::Prepare) -> Result<Prepare, WireError> {
     };
     let lease = match ranged("prepare.lease_us", wire.lease_us, 0, LONGEST_US)? {
         0 => DEFAULT_LEASE,
-        us => Duration::from_micros(unsigned("prepare.lease_us", us)?),
+        us => Duration::from_micros(unsigned("prepare.lease_us", us)?).max(LEAST_LEASE),
     };
     Ok(Prepare {
         task: task("prepare.task_id", wire.task_id)?,

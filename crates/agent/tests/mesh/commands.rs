@@ -4,6 +4,7 @@ use crate::agent::{Agent, Home};
 use crate::collector::Collector;
 use benchmesh_proto::v1;
 use benchmesh_proto::v1::command::Body;
+use std::time::{Duration, Instant};
 
 pub fn null_task(task_id: i64, params: &str) -> v1::Prepare {
     v1::Prepare {
@@ -17,16 +18,21 @@ pub fn null_task(task_id: i64, params: &str) -> v1::Prepare {
     }
 }
 
-/// Arms it for a moment from now; the start.
+/// Arms it for a moment from now; the start. When that moment is past on arrival, for a later one, as a scheduler does.
 pub fn arm(collector: &Collector, task_id: i64) -> i64 {
-    let start_us = collector.now_us() + 200_000;
-    let reply = collector.done(Body::Arm(v1::Arm { task_id, start_us }));
-    let Some(v1::reply::Body::Arm(armed)) = reply.body else {
-        panic!("{reply:?}")
-    };
-    // Two clocks that have only just met may differ by some milliseconds.
-    assert!((1..=300_000).contains(&armed.lead_us), "{armed:?}");
-    start_us
+    loop {
+        let start_us = collector.now_us() + 200_000;
+        let reply = collector.outcome(&Body::Arm(v1::Arm { task_id, start_us }));
+        if reply.error_kind == "too-late" {
+            continue;
+        }
+        let Some(v1::reply::Body::Arm(armed)) = reply.body else {
+            panic!("{reply:?}")
+        };
+        // Two clocks that have only just met may differ by some milliseconds.
+        assert!((1..=300_000).contains(&armed.lead_us), "{armed:?}");
+        return start_us;
+    }
 }
 
 pub fn end(collector: &Collector, task_id: i64) -> v1::EndReply {
@@ -372,35 +378,59 @@ fn without_contact_the_load_stops_after_its_lease() {
     let (home, mut collector) = (Home::new(), Collector::start());
     let agent = Agent::start(home.config(&collector));
     ready(&collector);
-    let short = v1::Prepare {
-        lease_us: 400_000,
-        ..null_task(1, r#"{"runtime": "1h"}"#)
+    let task = |id, lease_us| v1::Prepare {
+        lease_us,
+        ..null_task(id, r#"{"runtime": "1h"}"#)
     };
-    let long = v1::Prepare {
-        lease_us: 600_000_000,
-        ..null_task(2, r#"{"runtime": "1h"}"#)
-    };
-    collector.done(Body::Prepare(short));
-    collector.done(Body::Prepare(long));
-    arm(&collector, 1);
-    arm(&collector, 2);
+    // The shorter one is held to the least that there is, 3 s.
+    collector.done(Body::Prepare(task(901, 1)));
+    collector.done(Body::Prepare(task(902, 600_000_000)));
+    arm(&collector, 901);
+    arm(&collector, 902);
+    until("both run", || runs(901) && runs(902));
     collector.kill();
-    std::thread::park_timeout(std::time::Duration::from_millis(800));
+    let killed = Instant::now();
+    while runs(901) {
+        assert!(
+            killed.elapsed() < Duration::from_secs(20),
+            "the load goes on"
+        );
+        std::thread::park_timeout(Duration::from_millis(20));
+    }
+    assert!(killed.elapsed() > Duration::from_secs(1), "not at once");
+    assert!(runs(902), "a longer lease carries it over");
     collector.restart();
-    let hello = collector.attached(2);
-    assert_eq!(hello.held_tasks, [1, 2]);
-    let ended = end(&collector, 1);
+    assert_eq!(collector.attached(2).held_tasks, [901, 902]);
+    let ended = end(&collector, 901);
     assert_eq!(ended.state, "stopped");
     assert!(ended.error.contains("lease"), "{ended:?}");
-    collector.done(Body::StopTask(v1::StopTask {
-        task_id: 2,
+    let stop = v1::StopTask {
+        task_id: 902,
         reason: "enough".to_owned(),
-    }));
-    assert_eq!(
-        end(&collector, 2).error,
-        "enough",
-        "a longer lease has carried it over"
-    );
+    };
+    collector.done(Body::StopTask(stop));
+    assert_eq!(end(&collector, 902).error, "enough");
     agent.stop();
     collector.assert_no_violation();
+}
+
+/// Looks until it is so.
+fn until(what: &str, so: impl Fn() -> bool) {
+    let began = Instant::now();
+    while !so() {
+        assert!(
+            began.elapsed() < Duration::from_secs(20),
+            "waited in vain: {what}"
+        );
+        std::thread::park_timeout(Duration::from_millis(20));
+    }
+}
+
+/// Whether the task's own thread is there. The numbers are this test's alone.
+fn runs(task: i64) -> bool {
+    let threads = std::fs::read_dir("/proc/self/task").unwrap();
+    threads.flatten().any(|thread| {
+        let name = std::fs::read_to_string(thread.path().join("comm"));
+        name.is_ok_and(|name| name.trim() == format!("bm-task-{task}"))
+    })
 }

@@ -7,7 +7,7 @@ use super::{
     step::StepEnd,
 };
 use crate::{
-    model::StepState,
+    model::{StepState, TaskState},
     plan::PlannedStep,
     store::{StoreError, rows::StepRow},
 };
@@ -66,6 +66,17 @@ impl Drive {
         }
         let reason = String::from("the collector was started again");
         self.let_go(&held, &reason).await;
+        // What an agent still had has ended now, with its own word; the rest went with the agent that had it.
+        for task in self.store.tasks(row.id).await? {
+            if !matches!(
+                task.state,
+                TaskState::Done | TaskState::Stopped | TaskState::Failed | TaskState::Lost
+            ) {
+                self.store
+                    .set_task_state(task.id, TaskState::Lost, Some(reason.clone()))
+                    .await?;
+            }
+        }
         Ok(StepEnd::Again { reason })
     }
 }

@@ -78,21 +78,32 @@ pub fn lay_out(spec: &TaskSpec) {
 
 /// Runs it from its start to its end. `before` comes between preparation and start.
 pub fn run_after(spec: &TaskSpec, before: impl FnOnce()) -> Outcome {
+    measure(spec, Duration::ZERO, before)
+}
+
+/// Runs it and counts what comes after its `ramp_time`, which is `ramp`.
+pub fn run_ramped(spec: &TaskSpec, ramp: Duration) -> Outcome {
+    measure(spec, ramp, || {})
+}
+
+fn measure(spec: &TaskSpec, ramp: Duration, before: impl FnOnce()) -> Outcome {
     let mut task = prepare(spec);
     before();
     let start = MonoNanos::now().saturating_add(Duration::from_millis(20));
     task.arm(start).expect("20 ms are enough");
     let (mut ops, mut bytes) = (0, 0);
     let end = task.run_to_end(&mut |interval| {
-        ops += interval.ops;
-        bytes += interval.bytes;
+        if !interval.ramp {
+            ops += interval.ops;
+            bytes += interval.bytes;
+        }
         assert_eq!(interval.errors, 0);
     });
     assert_eq!(end.state, End::Done, "{:?}", end.error);
     Outcome {
         ops,
         bytes,
-        seconds: end.ended.since(end.last_start).as_secs_f64(),
+        seconds: (end.ended.since(end.last_start) - ramp).as_secs_f64(),
     }
 }
 
