@@ -20,13 +20,19 @@ const MAX_ATTEMPTS: u32 = 5;
 /// How a cell ended.
 #[derive(Debug)]
 pub(super) enum CellEnd {
-    Done,
-    /// The run goes on with the next cell.
-    Failed {
-        reason: String,
-    },
+    /// Well or badly, as its steps say; the run goes on with the next one.
+    Over,
     /// The run ends.
-    Aborted {
+    Aborted { reason: String },
+}
+
+/// How far the modes of a cell have come.
+#[derive(Debug)]
+pub(super) enum ModesEnd {
+    Cell(CellEnd),
+    /// Nothing stands against those that have not ended yet.
+    GoOn,
+    Again {
         reason: String,
     },
 }
@@ -35,40 +41,28 @@ impl Drive {
     pub(super) async fn run_cell(
         &self,
         planned: &[PlannedStep],
-        rows: Vec<StepRow>,
+        mut rows: Vec<StepRow>,
     ) -> Result<CellEnd, StoreError> {
-        let mut rows = rows;
-        let mut failed = None;
-        let mut recovered = self.recovered(planned, &rows).await?;
-        loop {
-            let end = match recovered.take() {
-                Some(end) => end,
-                None => self.run_modes(planned, &rows).await?,
-            };
-            match end {
-                ModesEnd::Cell(CellEnd::Done) => {
-                    return Ok(match failed {
-                        None => CellEnd::Done,
-                        Some(reason) => CellEnd::Failed { reason },
-                    });
-                }
-                ModesEnd::Cell(end) => return Ok(end),
-                ModesEnd::GoOn { though } => {
-                    failed = though;
-                    rows = self.newest_rows(planned).await?;
-                }
-                ModesEnd::Again { reason } => {
-                    let attempts = rows.iter().map(|row| row.attempt).max().unwrap_or(1);
-                    if attempts >= MAX_ATTEMPTS {
-                        let reason = format!("{reason}; given up after {attempts} attempts");
-                        self.fail_rest(&rows, &reason).await?;
-                        return Ok(CellEnd::Failed { reason });
-                    }
-                    rows = self.newest_rows(planned).await?;
-                    rows = self.begin_anew(planned, &rows, &reason).await?;
-                }
+        match self.recovered(planned, &rows).await? {
+            None => {}
+            Some(ModesEnd::Cell(end)) => return Ok(end),
+            Some(ModesEnd::GoOn) => rows = self.newest_rows(planned).await?,
+            Some(ModesEnd::Again { reason }) => {
+                rows = self.begin_anew(planned, &rows, &reason).await?;
             }
         }
+        for _ in 0..MAX_ATTEMPTS {
+            let reason = match self.run_modes(planned, &rows).await? {
+                ModesEnd::Cell(end) => return Ok(end),
+                ModesEnd::GoOn => return Ok(CellEnd::Over),
+                ModesEnd::Again { reason } => reason,
+            };
+            let there = self.newest_rows(planned).await?;
+            rows = self.begin_anew(planned, &there, &reason).await?;
+        }
+        let reason = format!("its tasks did not start together in {MAX_ATTEMPTS} attempts");
+        self.fail_rest(&rows, &reason).await?;
+        Ok(CellEnd::Over)
     }
 
     async fn run_modes(
@@ -76,7 +70,6 @@ impl Drive {
         planned: &[PlannedStep],
         rows: &[StepRow],
     ) -> Result<ModesEnd, StoreError> {
-        let mut failed = None;
         for (index, (step, row)) in planned.iter().zip(rows).enumerate() {
             if row.state.is_end() {
                 continue;
@@ -85,46 +78,37 @@ impl Drive {
             let end = self.run_step(step, row, last).await?;
             let rest = rows.get(index + 1..).unwrap_or_default();
             match self.after_step(step, row, rest, end).await? {
-                AfterStep::Next => {}
-                AfterStep::NextThough { reason } => {
-                    failed.get_or_insert(reason);
-                }
-                AfterStep::End(end) => return Ok(end),
+                ModesEnd::GoOn => {}
+                end => return Ok(end),
             }
         }
-        Ok(ModesEnd::Cell(match failed {
-            None => CellEnd::Done,
-            Some(reason) => CellEnd::Failed { reason },
-        }))
+        Ok(ModesEnd::GoOn)
     }
 
-    /// What the end of a step means for its cell.
+    /// What the end of a step means for the `rest` of its cell.
     pub(super) async fn after_step(
         &self,
         step: &PlannedStep,
         row: &StepRow,
         rest: &[StepRow],
         end: StepEnd,
-    ) -> Result<AfterStep, StoreError> {
+    ) -> Result<ModesEnd, StoreError> {
         if let StepEnd::Again { reason } = end {
-            return Ok(AfterStep::End(ModesEnd::Again { reason }));
+            return Ok(ModesEnd::Again { reason });
         }
         self.board.change(|view| view.steps_done += 1);
         let end = match end {
-            StepEnd::Done | StepEnd::Again { .. } => return Ok(AfterStep::Next),
+            StepEnd::Aborted { reason } => CellEnd::Aborted { reason },
             // Without data of its own, a cell's steps do not depend on each other: links, above all.
-            StepEnd::Failed { reason } if step.path.is_empty() => {
-                return Ok(AfterStep::NextThough { reason });
-            }
-            StepEnd::Failed { reason } => {
+            StepEnd::Failed { .. } if !step.path.is_empty() => {
                 self.fail_rest(rest, "an earlier mode of the cell failed")
                     .await?;
-                CellEnd::Failed { reason }
+                CellEnd::Over
             }
-            StepEnd::Aborted { reason } => CellEnd::Aborted { reason },
+            _ => return Ok(ModesEnd::GoOn),
         };
         self.clean_cell(step, row.attempt).await?;
-        Ok(AfterStep::End(ModesEnd::Cell(end)))
+        Ok(ModesEnd::Cell(end))
     }
 
     /// Ends the steps of a cell that will not run.
@@ -168,15 +152,6 @@ impl Drive {
             message: format!("{what}: attempt {attempt}, because {reason}"),
         })
         .await?;
-        for (_, row) in anew.iter().filter(|(_, row)| !row.state.is_end()) {
-            let change = StepChange {
-                state: StepState::Failed,
-                start: None,
-                ended: Some(self.clock.now()),
-                reason: Some(format!("{reason}; begun anew as attempt {attempt}")),
-            };
-            self.store.set_step_state(row.id, change).await?;
-        }
         if let Some((step, row)) = anew.first() {
             self.clean_cell(step, row.attempt).await?;
         }
@@ -190,6 +165,16 @@ impl Drive {
         self.store
             .create_steps(self.row.id, rows(&steps, attempt))
             .await?;
+        // After the new ones are there: if the collector ends between, nothing is taken for failed that was not tried.
+        for (_, row) in anew.iter().filter(|(_, row)| !row.state.is_end()) {
+            let change = StepChange {
+                state: StepState::Failed,
+                start: None,
+                ended: Some(self.clock.now()),
+                reason: Some(format!("{reason}; begun anew as attempt {attempt}")),
+            };
+            self.store.set_step_state(row.id, change).await?;
+        }
         self.newest_rows(planned).await
     }
 
@@ -211,25 +196,4 @@ impl Drive {
 /// Whether something of the step is under way.
 pub(super) fn is_open(row: &StepRow) -> bool {
     !row.state.is_end() && row.state != StepState::Planned
-}
-
-/// How far the modes of a cell have come.
-#[derive(Debug)]
-pub(super) enum ModesEnd {
-    Cell(CellEnd),
-    /// With the modes that have not ended, though one failed.
-    GoOn {
-        though: Option<String>,
-    },
-    Again {
-        reason: String,
-    },
-}
-
-/// Whether the next mode follows.
-#[derive(Debug)]
-pub(super) enum AfterStep {
-    Next,
-    NextThough { reason: String },
-    End(ModesEnd),
 }

@@ -191,38 +191,45 @@ impl Drive {
         if known.iter().any(|step| step.state != StepState::Planned) {
             self.find_directories(&known).await?;
         }
-        let mut failures = Vec::new();
         let mut aborted = None;
         for (planned, rows) in cells(&self.steps, &known) {
             if rows.iter().all(|row| row.state.is_end()) {
                 continue;
             }
-            match self.run_cell(planned, rows).await? {
-                CellEnd::Done => {}
-                CellEnd::Failed { reason } => failures.push(reason),
-                CellEnd::Aborted { reason } => {
-                    aborted = Some(reason);
-                    break;
-                }
+            if let CellEnd::Aborted { reason } = self.run_cell(planned, rows).await? {
+                aborted = Some(reason);
+                break;
             }
         }
         self.remove_directories().await?;
-        let reason = match (aborted, failures.as_slice()) {
-            (Some(reason), _) => Some(reason),
-            (None, []) => None,
-            (None, [first]) => Some(first.clone()),
-            (None, [first, rest @ ..]) => {
-                Some(format!("{first} (and {} more cells failed)", rest.len()))
-            }
-        };
+        let known = self.store.steps(self.row.id).await?;
+        let reason = aborted.or_else(|| self.failures(&known));
         Ok(Ending {
             state: if reason.is_some() {
                 RunState::Failed
             } else {
                 RunState::Done
             },
-            partial: self.is_partial(),
+            partial: self.is_partial() || known.iter().any(|row| row.partial),
             reason,
+        })
+    }
+
+    /// What failed, in short; `None`: nothing. From the database, so that it is whole after a start of the collector.
+    fn failures(&self, known: &[StepRow]) -> Option<String> {
+        let failed = self
+            .steps
+            .iter()
+            .zip(known)
+            .filter(|(_, row)| row.state == StepState::Failed);
+        let more = failed.clone().count().checked_sub(1)?;
+        let (step, row) = failed.clone().next()?;
+        let why = row.reason.as_deref().unwrap_or("for no known reason");
+        let first = format!("{} failed: {why}", step.title());
+        Some(match more {
+            0 => first,
+            1 => format!("{first} (and 1 more step)"),
+            more => format!("{first} (and {more} more steps)"),
         })
     }
 

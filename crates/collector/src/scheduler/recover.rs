@@ -1,7 +1,7 @@
 //! After a start of the collector: what a cell was doing, and whether its agents still do it.
 
 use super::{
-    cell::{AfterStep, ModesEnd, is_open},
+    cell::{ModesEnd, is_open},
     drive::{Drive, Held},
     ends::TaskOutcome,
     step::StepEnd,
@@ -29,13 +29,7 @@ impl Drive {
         let last = index + 1 == planned.len();
         let rest = rows.get(index + 1..).unwrap_or_default();
         let end = self.taken_up(step, row, last).await?;
-        Ok(Some(match self.after_step(step, row, rest, end).await? {
-            AfterStep::Next => ModesEnd::GoOn { though: None },
-            AfterStep::NextThough { reason } => ModesEnd::GoOn {
-                though: Some(reason),
-            },
-            AfterStep::End(end) => end,
-        }))
+        self.after_step(step, row, rest, end).await.map(Some)
     }
 
     async fn taken_up(

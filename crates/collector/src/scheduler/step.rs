@@ -183,12 +183,24 @@ impl Drive {
             })
             .await?;
         }
+        for stopped in outcomes
+            .iter()
+            .filter(|outcome| outcome.state == TaskState::Stopped)
+        {
+            let name = self.team.name(stopped.held.agent);
+            self.event(Fact {
+                step: Some(row.id),
+                agent: Some(stopped.held.agent),
+                severity: Severity::Warning,
+                kind: "task-stopped",
+                message: format!("agent `{name}` stopped its task early: {}", stopped.error),
+            })
+            .await?;
+        }
         self.store_results(step, row, state, reason.clone()).await?;
         match reason {
             None => Ok(StepEnd::Done),
-            Some(reason) => Ok(StepEnd::Failed {
-                reason: format!("{} failed: {reason}", step.title()),
-            }),
+            Some(reason) => Ok(StepEnd::Failed { reason }),
         }
     }
 
@@ -270,12 +282,7 @@ impl Drive {
             self.store_results(step, row, StepState::Failed, Some(reason.clone()))
                 .await?;
         }
-        Ok(match end {
-            StepEnd::Failed { reason } => StepEnd::Failed {
-                reason: format!("{} failed: {reason}", step.title()),
-            },
-            end => end,
-        })
+        Ok(end)
     }
 
     /// Persists a state of the step, then shows it.
