@@ -26,13 +26,13 @@ Start here:
 
 On a mesh:
   benchmesh collector                  in the centre
-  benchmesh agent --collector HOST:4750 --allow /mnt/target      on every node
+  benchmesh agent --allow /mnt/target  on every node, with --collector HOST:4750
   benchmesh run plan.toml              measures, and prints the report
   benchmesh query 'SELECT * FROM v_results'
 
 Exit codes: 0 done, 1 failed, 2 wrong usage or plan, 3 done but partial.
-Environment: BENCHMESH_COLLECTOR, BENCHMESH_DB, BENCHMESH_LOG (error, warn, info, debug, trace; default warn for
-commands, info for the collector and agents)."
+Environment: BENCHMESH_COLLECTOR, BENCHMESH_DB, and BENCHMESH_LOG (error, warn, info, debug or
+trace; by default warn for commands, info for the collector and agents)."
 )]
 pub struct Arguments {
     #[command(subcommand)]
@@ -104,8 +104,8 @@ Examples:
   benchmesh report 12 --format csv --out results.csv
   benchmesh report nightly --db archive.db --format json | jq .steps
 
-Without --db or --collector it asks BENCHMESH_DB, then BENCHMESH_COLLECTOR, then ./benchmesh.db if it is there, then the
-collector on this machine.";
+Without --db or --collector it asks BENCHMESH_DB, then BENCHMESH_COLLECTOR, then ./benchmesh.db if
+it is there, then the collector on this machine.";
 
 const QUERY_EXAMPLES: &str = "\
 Examples:
@@ -113,43 +113,35 @@ Examples:
   benchmesh query --db archive.db --format csv 'SELECT * FROM v_daemon_usage' > usage.csv
   benchmesh query \"SELECT name FROM sqlite_schema WHERE type = 'view'\"
 
-One statement that reads; a live database answers too. Blobs are shown as hex, NULL as nothing (null in JSON).
-Without --db or --collector it asks BENCHMESH_DB, then BENCHMESH_COLLECTOR, then ./benchmesh.db if it is there, then the
-collector on this machine.";
+One statement that reads; a live database answers too. Blobs are shown as hex, NULL as nothing
+(null in JSON).
+Without --db or --collector it asks BENCHMESH_DB, then BENCHMESH_COLLECTOR, then ./benchmesh.db if
+it is there, then the collector on this machine.";
 
-/// How a report is written.
+/// How a report is written: for people, for a wiki, a row per step and operation, or everything.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum ReportFormat {
-    /// For people, at a terminal
     #[default]
     Table,
-    /// For an issue or a wiki page
     Markdown,
-    /// One row per step and operation
     Csv,
-    /// Everything, as one document
     Json,
 }
 
 /// How rows are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum RowFormat {
-    /// For people, at a terminal
     #[default]
     Table,
-    /// A head line, then a line per row
     Csv,
-    /// One document
     Json,
 }
 
 /// How a short answer is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum ListFormat {
-    /// For people, at a terminal
     #[default]
     Table,
-    /// One document
     Json,
 }
 

@@ -12,8 +12,9 @@ Examples:
   benchmesh quickstart
   benchmesh quickstart --db /tmp/try.db
 
-Everything runs on loopback and in a temporary directory (under TMPDIR, or /tmp) that is removed at the end. What stays
-is the database. A file that is there already is never overwritten: a new name is taken instead.";
+Everything runs on loopback and in a temporary directory (under TMPDIR, or /tmp) that is removed at
+the end. What stays is the database. A file that is there already is never overwritten: a new name
+is taken instead.";
 
 pub const COLLECTOR_EXAMPLES: &str = "\
 Examples:
@@ -25,7 +26,7 @@ SIGTERM or Ctrl-C ends it cleanly: what it received is stored, and agents keep w
 
 pub const AGENT_EXAMPLES: &str = "\
 Examples:
-  benchmesh agent --collector 127.0.0.1:4750 --label role=client --allow /mnt/cephfs --allow /mnt/gluster
+  benchmesh agent --label role=client --allow /mnt/cephfs --allow /mnt/gluster
   benchmesh agent --label role=storage                     watches the daemons of a storage node
   benchmesh agent --watch mysqld --watch 'name=shard,cmdline=*--shard=*,instance-option=--port'
 

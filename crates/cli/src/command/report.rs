@@ -6,6 +6,7 @@ use crate::client::{CallError, Client};
 use crate::failure::{Outcome, wrong_usage};
 use crate::{output, terminal};
 use anyhow::Context;
+use benchmesh_collector::query::QueryError;
 use benchmesh_collector::report::{self, Report, ReportError};
 use std::path::Path;
 
@@ -30,6 +31,9 @@ pub async fn report(arguments: ReportArguments) -> anyhow::Result<Outcome> {
 pub async fn from_file(path: &Path, run: &str) -> anyhow::Result<Report> {
     match report::load_file(path, run).await {
         Ok(report) => Ok(report),
+        Err(ReportError::Open(error @ QueryError::NoFile { .. })) => {
+            Err(wrong_usage(error.to_string()))
+        }
         Err(error @ (ReportError::NoRun { .. } | ReportError::NoRuns)) => {
             Err(wrong_usage(format!("{}: {error}", path.display())))
         }

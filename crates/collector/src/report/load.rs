@@ -10,6 +10,7 @@ use crate::model::{RunId, StepId};
 use crate::query::{QueryError, ReadOnly};
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Connection, Row, SqliteConnection, SqlitePool};
+use std::collections::HashMap;
 use std::path::Path;
 
 const NS_PER_MS: f64 = 1e6;
@@ -170,6 +171,15 @@ async fn steps(
     .await
 }
 
+/// Where each step stands, by its id.
+fn places(steps: &[StepReport]) -> HashMap<i64, usize> {
+    steps
+        .iter()
+        .enumerate()
+        .map(|(at, step)| (step.id.0, at))
+        .collect()
+}
+
 async fn add_ops(
     connection: &mut SqliteConnection,
     run: RunId,
@@ -214,8 +224,9 @@ async fn add_ops(
         },
     )
     .await?;
+    let at = places(steps);
     for (step_id, op) in ops {
-        if let Some(step) = steps.iter_mut().find(|step| step.id.0 == step_id) {
+        if let Some(step) = at.get(&step_id).and_then(|at| steps.get_mut(*at)) {
             step.ops.push(op);
         }
     }
@@ -259,8 +270,9 @@ async fn add_tasks(
         },
     )
     .await?;
+    let at = places(steps);
     for task in tasks {
-        let Some(step) = steps.iter_mut().find(|step| step.id.0 == task.step_id) else {
+        let Some(step) = at.get(&task.step_id).and_then(|at| steps.get_mut(*at)) else {
             continue;
         };
         if task.skew_us > step.skew_us {

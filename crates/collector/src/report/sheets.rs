@@ -7,7 +7,8 @@ mod results;
 
 use super::figures::{self, NONE};
 use super::{CostReport, DaemonReport, EventReport, LinkReport, Report};
-use std::collections::BTreeSet;
+use crate::model::StepId;
+use std::collections::{BTreeSet, HashMap};
 
 /// Agents up to which links are shown as a matrix; beyond, as a list.
 const MATRIX_AGENTS: usize = 10;
@@ -169,6 +170,12 @@ fn daemons(daemons: &[DaemonReport]) -> Option<Sheet> {
 }
 
 fn costs(report: &Report) -> Option<Sheet> {
+    let places: HashMap<StepId, usize> = report
+        .steps
+        .iter()
+        .enumerate()
+        .map(|(at, step)| (step.id, at))
+        .collect();
     let costs: Vec<(&CostReport, usize)> = report
         .costs
         .iter()
@@ -178,10 +185,7 @@ fn costs(report: &Report) -> Option<Sheet> {
             shown(cost.cpu_us_per_op) || shown(cost.cpu_s_per_gib)
         })
         .filter_map(|cost| {
-            let at = report
-                .steps
-                .iter()
-                .position(|step| step.id == cost.step_id)?;
+            let at = *places.get(&cost.step_id)?;
             Some((cost, at))
         })
         .collect();
