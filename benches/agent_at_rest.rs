@@ -4,7 +4,12 @@
 //! `cargo bench --bench agent_at_rest [-- SECONDS]`, default 60 s after 10 s of settling in. CPU is the kernel's own count
 //! of the process's threads.
 
-#![allow(clippy::unwrap_used, clippy::print_stdout)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    reason = "a program that measures, prints, and panics when it cannot"
+)]
 
 #[path = "../tests"]
 mod shared {

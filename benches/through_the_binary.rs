@@ -4,7 +4,12 @@
 //! `cargo bench --bench through_the_binary [-- ROUNDS] [-- network|io|null]`. Prints the medians, the spread and the ratio.
 //! On one disk and two cores the spread is what says whether a ratio means anything.
 
-#![allow(clippy::unwrap_used, clippy::print_stdout)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    reason = "a program that measures, prints, and panics when it cannot"
+)]
 
 #[path = "../tests"]
 mod shared {

@@ -1,5 +1,14 @@
 //! What people get wrong: each mistake is refused before anything runs, and told with its place and its remedy.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::cast_possible_wrap,
+    reason = "a panic is how a test fails"
+)]
+
 mod support;
 
 use std::net::TcpListener;

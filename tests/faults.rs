@@ -2,6 +2,15 @@
 //! the truth is in it: nothing that was stored is gone or changed, nothing is there twice, and a load of a fixed number of
 //! operations has exactly that number.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::cast_possible_wrap,
+    reason = "a panic is how a test fails"
+)]
+
 mod support;
 
 use std::collections::BTreeMap;

@@ -2,6 +2,15 @@
 //!
 //! Each run must count what it was told to do, go without errors, and leave the target as it found it.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::cast_possible_wrap,
+    reason = "a panic is how a test fails"
+)]
+
 mod support;
 
 use support::database::assert_believable;

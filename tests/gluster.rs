@@ -1,5 +1,14 @@
 //! A real GlusterFS, three copies over three nodes: load from two clients, and what it costs each brick.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::cast_possible_wrap,
+    reason = "a panic is how a test fails"
+)]
+
 mod support;
 
 use std::collections::BTreeMap;

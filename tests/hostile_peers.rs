@@ -1,6 +1,15 @@
 //! Whoever speaks to the collector's port: noise, other protocols, messages that lie. Each gets an answer or is cut off;
 //! the collector lives on, no other session is disturbed, and nothing of theirs is in the database.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::cast_possible_wrap,
+    reason = "a panic is how a test fails"
+)]
+
 mod support;
 
 use benchmesh_proto::v1 as wire;
@@ -257,8 +266,11 @@ fn publish_needs_a_session_of_its_own() {
     mesh.db().assert_sound();
 }
 
+/// What a liar does to an honest batch.
+type Lie = Box<dyn Fn(&mut wire::Batch)>;
+
 /// Batches that lie, each sent on a session of its own: (what, how the honest batch is changed).
-fn lying_batches() -> Vec<(&'static str, Box<dyn Fn(&mut wire::Batch)>)> {
+fn lying_batches() -> Vec<(&'static str, Lie)> {
     fn interval(task_id: i64) -> wire::OpInterval {
         wire::OpInterval {
             task_id,
@@ -270,7 +282,7 @@ fn lying_batches() -> Vec<(&'static str, Box<dyn Fn(&mut wire::Batch)>)> {
             ..wire::OpInterval::default()
         }
     }
-    fn change(what: impl Fn(&mut wire::Batch) + 'static) -> Box<dyn Fn(&mut wire::Batch)> {
+    fn change(what: impl Fn(&mut wire::Batch) + 'static) -> Lie {
         Box::new(what)
     }
     vec![

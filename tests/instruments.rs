@@ -1,5 +1,14 @@
 //! The tests' own instruments, held against plain system calls: what the truth tests lean on has to be true itself.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::cast_possible_wrap,
+    reason = "a panic is how a test fails"
+)]
+
 mod support;
 
 use std::fs::{self, File};

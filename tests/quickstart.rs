@@ -1,5 +1,14 @@
 //! `benchmesh quickstart` as a newcomer meets it: an empty directory, no configuration, a result to believe.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::cast_possible_wrap,
+    reason = "a panic is how a test fails"
+)]
+
 mod support;
 
 use std::path::Path;

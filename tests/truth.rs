@@ -1,5 +1,14 @@
 //! Truth tests: what benchmesh reports, held against something independent, each with its tolerance.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::cast_possible_wrap,
+    reason = "a panic is how a test fails"
+)]
+
 mod support;
 
 mod truth {

@@ -600,10 +600,10 @@ impl Filesystem for Logging {
     ) {
         let result = self.named(Op::Rename, parent, name, |state| {
             let keep = flags.contains(RenameFlags::RENAME_NOREPLACE);
-            let renamed = state
+            state
                 .nodes
                 .rename((parent.0, name), (newparent.0, newname), keep)?;
-            Ok((renamed, 0))
+            Ok(((), 0))
         });
         Self::empty(result, reply);
     }
