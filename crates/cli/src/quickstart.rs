@@ -57,18 +57,18 @@ pub async fn quickstart(arguments: QuickstartArguments) -> anyhow::Result<Outcom
         measured = measure(&database, &mut interrupts) => measured,
         () = hurry(&mut hurried) => Err(anyhow::anyhow!("left at once")),
     };
-    // Nobody has it open now. What was measured is kept, whatever came between; without any there is no file.
+    if !database.is_kept() {
+        measured?;
+        anyhow::bail!("the run didn't begin");
+    }
+    // Nobody has it open now. What was measured is kept, whatever came between.
     let sealed = database.seal().await;
-    let last = match measured {
-        Ok(last) => last,
-        Err(error) if sealed.is_ok() && database.is_written() => {
-            return Err(error.context(format!(
-                "the run didn't end; what it measured is in {}",
-                database.path().display()
-            )));
-        }
-        Err(error) => return Err(error),
-    };
+    let last = measured.with_context(|| {
+        format!(
+            "the run was not seen to its end; what it measured is in {}",
+            database.path().display()
+        )
+    })?;
     sealed?;
     let result = report::from_file(database.path(), "last").await?;
     output::result(&report::written(&result, ReportFormat::Table)?)?;
@@ -101,9 +101,9 @@ async fn measure(database: &NewDatabase, interrupts: &mut Interrupts) -> anyhow:
     // Before the directory in the order of dropping: nobody works in it when it is removed.
     let mut children = Children::new();
     let measured = run(database, &directory, &mut children, interrupts).await;
-    // What was measured is worth more than a clean end.
+    // What was measured is worth more than a clean end, and what went wrong before explains the rest.
     for trouble in [children.end().await, directory.remove()] {
-        if let Err(error) = trouble {
+        if let (Ok(_), Err(error)) = (&measured, trouble) {
             output::say(&format!("warning: {}", failure::chain(&error)));
         }
     }
@@ -138,9 +138,11 @@ async fn run(
         error = children.failure() => return Err(error),
         () = interrupts.first() => anyhow::bail!("interrupted before the run began"),
     };
-    let started = started
-        .map_err(CallError::into_error)
-        .context("start the run")?;
+    let started = started.map_err(CallError::into_error).with_context(|| {
+        let place = directory.path().display();
+        format!("start the run in {place}; TMPDIR chooses another place")
+    })?;
+    database.keep();
     let mut progress = Progress::for_stderr(Names::of(&started.steps));
     progress.say(&format!(
         "a collector and {} agents on this machine, working in {}: {} steps",

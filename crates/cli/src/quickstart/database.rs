@@ -2,6 +2,7 @@
 
 use anyhow::Context;
 use benchmesh_collector::query;
+use std::cell::Cell;
 use std::ffi::OsString;
 use std::fs::OpenOptions;
 use std::io::ErrorKind;
@@ -10,10 +11,11 @@ use std::path::{Path, PathBuf};
 /// Names that are tried: `x.db`, `x-2.db`, ...
 const NAMES: u32 = 1000;
 
-/// A file that was made empty, so that its name is taken. Removed again unless something was written to it.
+/// A file that was made empty, so that its name is taken. Removed again unless a run began in it.
 #[derive(Debug)]
 pub struct NewDatabase {
     path: PathBuf,
+    kept: Cell<bool>,
 }
 
 impl NewDatabase {
@@ -22,7 +24,12 @@ impl NewDatabase {
         for number in 1..=NAMES {
             let path = numbered(wanted, number);
             match OpenOptions::new().write(true).create_new(true).open(&path) {
-                Ok(_) => return Ok(Self { path }),
+                Ok(_) => {
+                    return Ok(Self {
+                        path,
+                        kept: Cell::new(false),
+                    });
+                }
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
                 Err(error) => {
                     return Err(error).with_context(|| {
@@ -41,30 +48,32 @@ impl NewDatabase {
         )
     }
 
+    /// From now on there is something in it that is worth keeping.
+    pub fn keep(&self) {
+        self.kept.set(true);
+    }
+
+    pub fn is_kept(&self) -> bool {
+        self.kept.get()
+    }
+
     /// Makes it one file that needs no other beside it. Nobody may have it open.
     pub async fn seal(&self) -> anyhow::Result<()> {
-        if self.is_written() {
-            query::seal(&self.path)
-                .await
-                .with_context(|| format!("close the database {}", self.path.display()))?;
-        }
+        query::seal(&self.path)
+            .await
+            .with_context(|| format!("close the database {}", self.path.display()))?;
         // Held by a collector while it lives; one that was killed leaves it behind.
-        match std::fs::remove_file(self.lock()) {
+        match std::fs::remove_file(self.beside(".lock")) {
             Err(error) if error.kind() != ErrorKind::NotFound => {
-                Err(error).with_context(|| format!("remove {}", self.lock().display()))
+                Err(error).with_context(|| format!("remove {}", self.beside(".lock").display()))
             }
             _ => Ok(()),
         }
     }
 
-    /// Whether there is anything in it.
-    pub fn is_written(&self) -> bool {
-        std::fs::metadata(&self.path).is_ok_and(|file| file.len() > 0)
-    }
-
-    fn lock(&self) -> PathBuf {
+    fn beside(&self, suffix: &str) -> PathBuf {
         let mut name = OsString::from(&self.path);
-        name.push(".lock");
+        name.push(suffix);
         PathBuf::from(name)
     }
 
@@ -75,9 +84,11 @@ impl NewDatabase {
 
 impl Drop for NewDatabase {
     fn drop(&mut self) {
-        if !self.is_written() {
-            // Nothing was measured: an empty file helps nobody. If it cannot be removed, it does no harm either.
-            let _ = std::fs::remove_file(&self.path);
+        if !self.kept.get() {
+            for suffix in ["", "-wal", "-shm", ".lock"] {
+                // Nothing was measured. What cannot be removed does no harm.
+                let _ = std::fs::remove_file(self.beside(suffix));
+            }
         }
     }
 }
@@ -110,8 +121,10 @@ mod tests {
         let third = NewDatabase::reserve(&wanted).unwrap();
         assert_eq!(second.path(), directory.path().join("my.mesh-2.db"));
         assert_eq!(third.path(), directory.path().join("my.mesh-3.db"));
+        std::fs::write(second.path(), "made and not used").unwrap();
         std::fs::write(third.path(), "measured").unwrap();
         let kept = third.path().to_owned();
+        third.keep();
         drop((second, third));
         assert_eq!(std::fs::read_to_string(&wanted).unwrap(), "mine");
         assert_eq!(std::fs::read_to_string(kept).unwrap(), "measured");

@@ -1,0 +1,128 @@
+//! Plans that cannot be run: the line, the mistake, the remedy, and nothing is begun.
+
+use crate::support::command::benchmesh;
+use crate::support::mesh::{Agent, Mesh};
+use crate::{directory, refused};
+
+#[test]
+fn plans_that_cannot_be_run() {
+    let target = directory();
+    let mut mesh = Mesh::start();
+    mesh.add(Agent::named("a").label("role=client").allow(target.path()));
+    let here = target.path().display();
+    let phase = "[[phase]]\nworkload = \"files\"\nmodes = [\"create\"]\n";
+    let at = |path: &str| format!("[targets.t]\nsystem = \"x\"\npath = \"{path}\"\n");
+    let here = at(&here.to_string());
+    for (what, plan, line, part) in [
+        (
+            "an unknown key",
+            format!("{here}{phase}fils = 3\n"),
+            ":7:",
+            "files",
+        ),
+        (
+            "a bad size",
+            format!("{here}{phase}size = \"4 parsecs\"\n"),
+            ":7:",
+            "4 parsecs",
+        ),
+        (
+            "an unknown workload",
+            format!("{here}[[phase]]\nworkload = \"fils\"\n"),
+            ":5:",
+            "files",
+        ),
+        (
+            "an unknown mode",
+            format!("{here}[[phase]]\nworkload = \"files\"\nmodes = [\"craete\"]\n"),
+            ":6:",
+            "create",
+        ),
+        ("no phase", here.clone(), "", "phase"),
+        ("not TOML", "phase = [\n".to_owned(), ":", "TOML"),
+        (
+            "an empty target",
+            format!("{}{phase}", at("")),
+            ":3:",
+            "empty",
+        ),
+        ("no target", phase.to_owned(), ":", "target"),
+        (
+            "no matching agent",
+            format!("{here}[clients]\nselect = \"role=nobody\"\n{phase}"),
+            ":5:",
+            "role=nobody",
+        ),
+        (
+            "a path that no agent allows",
+            format!("{}{phase}", at("/nobody/allows/this")),
+            ":",
+            "/nobody/allows/this",
+        ),
+        (
+            "more bytes than free space",
+            format!("{here}{phase}files = 1000000\nsize = \"1t\"\n"),
+            ":",
+            "free",
+        ),
+    ] {
+        let path = mesh.plan(&plan);
+        let mut command = mesh.benchmesh();
+        command.arg("run").arg(&path);
+        let said = refused(command);
+        let wrong = || format!("{what}: {}\nplan:\n{plan}", said.all());
+        assert_eq!(said.code, 2, "{}", wrong());
+        assert!(said.err.contains("plan.toml"), "{}", wrong());
+        assert!(
+            said.err.contains(&format!("plan.toml{line}")),
+            "{}",
+            wrong()
+        );
+        assert!(said.err.contains(part), "{}", wrong());
+        assert!(said.out.is_empty(), "{}", wrong());
+    }
+    let db = mesh.db();
+    assert_eq!(
+        db.one::<i64>("SELECT count(*) FROM runs"),
+        0,
+        "a refused plan is no run"
+    );
+    assert_eq!(std::fs::read_dir(target.path()).unwrap().count(), 0);
+    mesh.assert_no_complaints();
+}
+
+#[test]
+fn all_mistakes_of_a_plan_come_at_once() {
+    let directory = directory();
+    let plan = directory.path().join("plan.toml");
+    std::fs::write(
+        &plan,
+        "repeet = 2\n[[phase]]\nworkload = \"null\"\nops = \"many\"\n",
+    )
+    .unwrap();
+    let mut command = benchmesh();
+    command.args(["plan", "check"]).arg(&plan);
+    let said = refused(command);
+    assert_eq!(said.code, 2);
+    assert!(
+        said.err.contains("repeat") && said.err.contains("plan.toml:4:"),
+        "{}",
+        said.all()
+    );
+    let mut command = benchmesh();
+    command
+        .args(["plan", "check", "--format", "json"])
+        .arg(&plan);
+    let said = refused(command);
+    let document: serde_json::Value = serde_json::from_str(&said.out).expect("one JSON document");
+    assert!(document.is_object(), "{document}");
+}
+
+#[test]
+fn a_plan_that_is_not_there() {
+    let mut command = benchmesh();
+    command.args(["run", "/no/such/plan.toml"]);
+    let said = refused(command);
+    assert_eq!(said.code, 2, "{}", said.all());
+    assert!(said.err.contains("/no/such/plan.toml"), "{}", said.all());
+}

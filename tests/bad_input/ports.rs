@@ -1,0 +1,81 @@
+//! Addresses and directories that cannot be: a port in use, nobody there, a state on its own target.
+
+use crate::support::command::benchmesh;
+use crate::support::mesh::{Agent, Mesh};
+use crate::{LIMIT, directory, refused};
+use std::net::TcpListener;
+
+#[test]
+fn a_port_in_use() {
+    let directory = directory();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let mut command = benchmesh();
+    command
+        .args(["collector", "--listen", &address, "--db"])
+        .arg(directory.path().join("x.db"));
+    let said = refused(command);
+    assert_eq!(said.code, 1, "{}", said.all());
+    assert!(
+        said.err.contains(&address) && said.err.contains("in use"),
+        "{}",
+        said.all()
+    );
+}
+
+#[test]
+fn an_address_that_is_open_to_others_without_tls() {
+    let directory = directory();
+    let mut command = benchmesh();
+    command
+        .args(["collector", "--listen", "0.0.0.0:0", "--db"])
+        .arg(directory.path().join("x.db"));
+    let said = refused(command);
+    assert!(said.err.contains("--insecure"), "{}", said.all());
+}
+
+#[test]
+fn no_collector_there() {
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = closed.local_addr().unwrap().to_string();
+    drop(closed);
+    let directory = directory();
+    let plan = directory.path().join("plan.toml");
+    std::fs::write(&plan, "[[phase]]\nworkload = \"null\"\n").unwrap();
+    let plan = plan.to_str().unwrap();
+    for arguments in [
+        vec!["run", plan],
+        vec!["agents"],
+        vec!["runs"],
+        vec!["watch"],
+        vec!["stop", "1"],
+        vec!["report", "1", "--collector", &address],
+        vec!["query", "SELECT 1", "--collector", &address],
+    ] {
+        let mut command = benchmesh();
+        command
+            .args(&arguments)
+            .env("BENCHMESH_COLLECTOR", &address)
+            .current_dir(directory.path());
+        let said = refused(command);
+        assert_eq!(said.code, 1, "{arguments:?}: {}", said.all());
+        assert!(said.err.contains(&address), "{arguments:?}: {}", said.all());
+        assert!(
+            said.err.contains("benchmesh collector"),
+            "{arguments:?}: {}",
+            said.all()
+        );
+    }
+}
+
+#[test]
+fn an_agents_state_on_its_own_target() {
+    let mesh = Mesh::start();
+    let target = directory();
+    let state = target.path().join("state");
+    let agent = Agent::named("a").allow(target.path()).state_dir(&state);
+    let mut process = mesh.agent_process(&agent);
+    let ended = process.exit_within(LIMIT).expect("it refuses to start");
+    assert!(!ended.success());
+    assert!(process.log().contains("state"), "{}", process.log());
+}

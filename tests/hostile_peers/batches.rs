@@ -1,0 +1,272 @@
+//! Batches that lie are refused whole; batches that come twice are stored once.
+
+use crate::support::fake_agent::{FakeAgent, converse, hello};
+use crate::support::mesh::Mesh;
+use crate::{LIMIT, while_a_run_goes_on};
+use benchmesh_proto::v1 as wire;
+use std::io::Write;
+
+/// What a liar does to an honest batch.
+type Lie = Box<dyn Fn(&mut wire::Batch)>;
+
+/// Batches that lie, each sent on a session of its own: (what, how the honest batch is changed).
+fn lying_batches() -> Vec<(&'static str, Lie)> {
+    fn interval(task_id: i64) -> wire::OpInterval {
+        wire::OpInterval {
+            task_id,
+            at_us: 1_700_000_000_000_000,
+            span_us: 1_000_000,
+            op: "null".into(),
+            ops: 1,
+            service: Some(wire::Distribution::default()),
+            ..wire::OpInterval::default()
+        }
+    }
+    fn change(what: impl Fn(&mut wire::Batch) + 'static) -> Lie {
+        Box::new(what)
+    }
+    vec![
+        (
+            "a hole in the sequence",
+            change(|batch| (batch.first_sequence, batch.sequence) = (7, 7)),
+        ),
+        (
+            "sequence 0",
+            change(|batch| (batch.first_sequence, batch.sequence) = (0, 0)),
+        ),
+        (
+            "sequences backwards",
+            change(|batch| (batch.first_sequence, batch.sequence) = (1, 0)),
+        ),
+        (
+            "the last sequence there is",
+            change(|batch| batch.sequence = u64::MAX),
+        ),
+        ("no spool", change(|batch| batch.spool_id.clear())),
+        (
+            "a task of nobody",
+            change(|batch| batch.op_intervals.push(interval(987_654))),
+        ),
+        (
+            "a task of another agent",
+            change(|batch| batch.op_intervals.push(interval(1))),
+        ),
+        (
+            "a negative span",
+            change(|batch| {
+                batch.op_intervals.push(wire::OpInterval {
+                    span_us: -5,
+                    ..interval(1)
+                })
+            }),
+        ),
+        (
+            "an instant out of range",
+            change(|batch| {
+                batch.op_intervals.push(wire::OpInterval {
+                    at_us: i64::MAX,
+                    ..interval(1)
+                })
+            }),
+        ),
+        (
+            "an unknown operation",
+            change(|batch| {
+                batch.op_intervals.push(wire::OpInterval {
+                    op: "'; DROP TABLE runs; --".into(),
+                    ..interval(1)
+                });
+            }),
+        ),
+        (
+            "a histogram that is none",
+            change(|batch| {
+                let service = wire::Distribution {
+                    histogram: vec![0xde; 300],
+                    count: 1,
+                    ..Default::default()
+                };
+                batch.op_intervals.push(wire::OpInterval {
+                    service: Some(service),
+                    ..interval(1)
+                });
+            }),
+        ),
+        (
+            "a histogram that unpacks to a gigabyte",
+            change(|batch| {
+                let service = wire::Distribution {
+                    histogram: bomb(),
+                    count: 1,
+                    ..Default::default()
+                };
+                batch.op_intervals.push(wire::OpInterval {
+                    service: Some(service),
+                    ..interval(1)
+                });
+            }),
+        ),
+        (
+            "columns of unequal length",
+            change(|batch| {
+                batch.daemon_samples = Some(wire::DaemonSamples {
+                    pid: vec![1, 2, 3],
+                    at_us: vec![1],
+                    ..Default::default()
+                });
+            }),
+        ),
+        (
+            "a load average that is no number",
+            change(|batch| {
+                batch.host_samples.push(wire::HostSample {
+                    at_us: 1_700_000_000_000_000,
+                    load1: f64::NAN,
+                    ..Default::default()
+                });
+            }),
+        ),
+        (
+            "a task's end of another agent",
+            change(|batch| {
+                batch.task_ends.push(wire::TaskEnd {
+                    task_id: 1,
+                    state: "done".into(),
+                    ..Default::default()
+                });
+            }),
+        ),
+        (
+            "an end in a state that is no word",
+            change(|batch| {
+                batch.task_ends.push(wire::TaskEnd {
+                    task_id: 1,
+                    state: "happy".into(),
+                    ..Default::default()
+                });
+            }),
+        ),
+    ]
+}
+
+/// A gigabyte of zeros in hdrhistogram's compressed frame.
+fn bomb() -> Vec<u8> {
+    let mut packed = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::best());
+    for _ in 0..1024 {
+        packed.write_all(&[0; 1 << 20]).unwrap();
+    }
+    let packed = packed.finish().unwrap();
+    let length = u32::try_from(packed.len()).unwrap();
+    // The cookie of the V2 format, compressed.
+    [
+        &0x1c84_9314_u32.to_be_bytes()[..],
+        &length.to_be_bytes()[..],
+        &packed[..],
+    ]
+    .concat()
+}
+
+#[test]
+fn lying_batches_are_refused_whole() {
+    let before = std::cell::Cell::new(0);
+    let mesh = while_a_run_goes_on(|mesh| {
+        let peak = || peak_rss_kib(mesh.collector().pid());
+        before.set(peak());
+        for (index, (what, change)) in lying_batches().into_iter().enumerate() {
+            let refused = converse(LIMIT, async {
+                let hello = hello(&format!("liar{index}"));
+                let mut liar = FakeAgent::attach(mesh.address(), hello).await.unwrap();
+                let mut batch = liar.next_batch();
+                // Something good beside the lie: it must not be stored either.
+                batch.events.push(wire::Event {
+                    at_us: 1_700_000_000_000_000,
+                    severity: "info".into(),
+                    kind: "lie".into(),
+                    message: what.into(),
+                    ..wire::Event::default()
+                });
+                change(&mut batch);
+                liar.publish(batch).await
+            });
+            let status = refused.expect_err(what);
+            assert_ne!(
+                status.code(),
+                tonic::Code::DeadlineExceeded,
+                "{what}: {status:?}"
+            );
+            assert!(!status.message().is_empty(), "{what}: {status:?}");
+        }
+        assert!(
+            peak() < before.get() + 100_000,
+            "no lie costs 100 MB: {} -> {} KiB",
+            before.get(),
+            peak()
+        );
+    });
+    let db = mesh.db();
+    assert_eq!(
+        db.one::<i64>("SELECT count(*) FROM events WHERE kind = 'lie'"),
+        0
+    );
+    assert_eq!(
+        db.one::<i64>("SELECT count(*) FROM op_intervals WHERE task_id <> 1"),
+        0
+    );
+    let honest: i64 = db.one("SELECT sum(ops) FROM op_intervals");
+    let result: i64 = db.one("SELECT ops FROM step_results");
+    assert_eq!(honest, result);
+}
+
+#[test]
+fn what_is_sent_twice_is_stored_once() {
+    let mesh = Mesh::start();
+    let event = |message: &str| wire::Event {
+        at_us: 1_700_000_000_000_000,
+        severity: "info".into(),
+        kind: "told".into(),
+        message: message.into(),
+        ..wire::Event::default()
+    };
+    converse(LIMIT, async {
+        let mut agent = FakeAgent::attach(mesh.address(), hello("twice"))
+            .await
+            .unwrap();
+        let mut batches = Vec::new();
+        for number in 1..=5 {
+            let mut batch = agent.next_batch();
+            batch.events.push(event(&format!("event {number}")));
+            batches.push(batch.clone());
+            agent.publish(batch).await.unwrap();
+        }
+        for batch in batches.iter().rev() {
+            agent.publish(batch.clone()).await.unwrap();
+        }
+        drop(agent);
+        // A new session of the same agent is told where the spool stands, and may repeat too.
+        let mut again = FakeAgent::attach(mesh.address(), hello("twice"))
+            .await
+            .unwrap();
+        assert_eq!(again.welcome.spools.len(), 1);
+        assert_eq!(again.welcome.spools[0].last_sequence, 5);
+        for batch in batches {
+            again.publish(batch).await.unwrap();
+        }
+    });
+    let db = mesh.db();
+    let told: Vec<String> =
+        db.column("SELECT message FROM events WHERE kind = 'told' ORDER BY message");
+    assert_eq!(
+        told,
+        ["event 1", "event 2", "event 3", "event 4", "event 5"]
+    );
+    assert_eq!(db.one::<i64>("SELECT last_sequence FROM spools"), 5);
+}
+
+fn peak_rss_kib(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status
+        .lines()
+        .find(|line| line.starts_with("VmHWM:"))
+        .unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}

@@ -1,0 +1,159 @@
+//! Well-formed first messages that are wrong, sessions that are not one's own, names that are taken.
+
+use crate::support::fake_agent::{FakeAgent, converse, greet, hello, open_publish, say};
+use crate::support::mesh::{Agent, Mesh};
+use crate::support::wait::until_true;
+use crate::{LIMIT, while_a_run_goes_on};
+use benchmesh_proto::v1 as wire;
+use benchmesh_proto::v1::agent_message::Body;
+use std::collections::HashMap;
+use std::time::Duration;
+
+/// First messages that are well-formed and wrong: (what, message, a part of the answer).
+fn wrong_greetings() -> Vec<(&'static str, wire::AgentMessage, &'static str)> {
+    let with = |change: &dyn Fn(&mut wire::Hello)| {
+        let mut message = hello("liar");
+        change(&mut message);
+        say(Body::Hello(message))
+    };
+    vec![
+        ("nothing", wire::AgentMessage { body: None }, ""),
+        (
+            "no hello first",
+            say(Body::ClockProbe(wire::ClockProbe { agent_sent_ns: 1 })),
+            "ello",
+        ),
+        (
+            "another version",
+            with(&|hello| hello.wire_version = 999),
+            "version",
+        ),
+        ("no name", with(&|hello| hello.name.clear()), "name"),
+        (
+            "a long name",
+            with(&|hello| hello.name = "n".repeat(100_000)),
+            "name",
+        ),
+        (
+            "a name of control characters",
+            with(&|hello| hello.name = "a\nb\u{7}".into()),
+            "name",
+        ),
+        ("no uid", with(&|hello| hello.agent_uid.clear()), "uid"),
+        ("no host", with(&|hello| hello.host = None), "host"),
+        (
+            "ten thousand labels",
+            with(&|hello| {
+                hello.labels = (0..10_000)
+                    .map(|n| (n.to_string(), String::new()))
+                    .collect::<HashMap<_, _>>();
+            }),
+            "label",
+        ),
+        (
+            "a relative path",
+            with(&|hello| hello.allowed_paths = vec!["../x".into()]),
+            "path",
+        ),
+        (
+            "negative memory",
+            with(&|hello| hello.host.as_mut().unwrap().memory_bytes = -1),
+            "memory",
+        ),
+    ]
+}
+
+#[test]
+fn wrong_greetings_are_refused_by_name() {
+    let mesh = while_a_run_goes_on(|mesh| {
+        for (what, message, part) in wrong_greetings() {
+            let refusal = converse(LIMIT, greet(mesh.address(), message));
+            let status = refusal
+                .err()
+                .unwrap_or_else(|| panic!("{what} was welcome"));
+            assert!(status.message().contains(part), "{what}: {status:?}");
+            assert_ne!(status.code(), tonic::Code::Unknown, "{what}: {status:?}");
+        }
+        // What a stranger calls itself does not get to write the log.
+        let log = mesh.collector().log();
+        assert!(log.lines().all(|line| line.len() < 2000), "{log}");
+        assert!(!log.contains('\u{7}'), "{log}");
+    });
+    assert_eq!(mesh.db().one::<i64>("SELECT count(*) FROM agents"), 1);
+}
+
+#[test]
+fn publish_needs_a_session_of_its_own() {
+    let mesh = while_a_run_goes_on(|mesh| {
+        for session in [None, Some(""), Some("0"), Some("no-such-session")] {
+            let status = converse(LIMIT, async {
+                let (_send, batches) = tokio::sync::mpsc::channel(1);
+                match open_publish(mesh.address(), session, batches).await {
+                    Err(status) => status,
+                    Ok(mut acks) => acks.message().await.expect_err("no session, no acks"),
+                }
+            });
+            assert!(
+                status.message().contains("session"),
+                "{session:?}: {status:?}"
+            );
+        }
+    });
+    mesh.db().assert_sound();
+}
+
+#[test]
+fn replies_to_questions_that_nobody_asked_are_harmless() {
+    while_a_run_goes_on(|mesh| {
+        converse(LIMIT, async {
+            let agent = FakeAgent::attach(mesh.address(), hello("babbler"))
+                .await
+                .unwrap();
+            for id in [0, 1, 2, 3, u64::MAX] {
+                let reply = wire::Reply {
+                    id,
+                    error: "x".repeat(10_000),
+                    ..wire::Reply::default()
+                };
+                agent.send(say(Body::Reply(reply))).await;
+                let progress = wire::Progress {
+                    command_id: id,
+                    done: u64::MAX,
+                    total: 0,
+                    unit: "lies".into(),
+                };
+                agent.send(say(Body::Progress(progress))).await;
+            }
+            agent.send(say(Body::Hello(hello("another")))).await;
+        });
+    });
+}
+
+#[test]
+fn a_second_agent_of_one_name_is_told_so() {
+    let mut mesh = Mesh::start();
+    mesh.add(Agent::named("same"));
+    let other = tempfile::Builder::new()
+        .prefix("bm-same-")
+        .tempdir()
+        .unwrap();
+    let agent = Agent::named("same").state_dir(other.path());
+    let second = mesh.agent_process(&agent);
+    until_true(
+        "the second one says that its name is taken",
+        Duration::from_secs(30),
+        || {
+            let log = second.log();
+            log.contains("same")
+                && (log.contains("in use") || log.contains("already") || log.contains("taken"))
+        },
+    );
+    mesh.run(
+        r#"
+        [[phase]]
+        workload = "null"
+        ops = 1000
+        "#,
+    );
+    assert_eq!(mesh.db().one::<i64>("SELECT count(*) FROM tasks"), 1);
+}

@@ -1,0 +1,319 @@
+//! The file system's calls as fuser hands them over: each is named, logged and answered from the tree, nothing more.
+
+use super::{Op, Shared, State};
+use fuser::{
+    Errno, FileAttr, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
+    KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
+    ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, Request, TimeOrNow,
+    WriteFlags,
+};
+use std::ffi::OsStr;
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+/// The kernel keeps no name and no attribute.
+const AT_ONCE: Duration = Duration::ZERO;
+
+/// What fuser calls; it only translates.
+#[derive(Debug)]
+pub(super) struct Logging(pub(super) Arc<Shared>);
+
+type Handle = FileHandle;
+
+impl Logging {
+    fn entry(result: Result<FileAttr, Errno>, reply: ReplyEntry) {
+        match result {
+            Ok(attr) => reply.entry(&AT_ONCE, &attr, Generation(0)),
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn empty(result: Result<(), Errno>, reply: ReplyEmpty) {
+        match result {
+            Ok(()) => reply.ok(),
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn attr(result: Result<FileAttr, Errno>, reply: ReplyAttr) {
+        match result {
+            Ok(attr) => reply.attr(&AT_ONCE, &attr),
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn on<T>(
+        &self,
+        op: Op,
+        ino: INodeNo,
+        offset: u64,
+        body: impl FnOnce(&mut State) -> Result<(T, u64), Errno>,
+    ) -> Result<T, Errno> {
+        self.0.call(op, offset, |nodes| nodes.path(ino.0), body)
+    }
+
+    fn named<T>(
+        &self,
+        op: Op,
+        parent: INodeNo,
+        name: &OsStr,
+        body: impl FnOnce(&mut State) -> Result<(T, u64), Errno>,
+    ) -> Result<T, Errno> {
+        self.0
+            .call(op, 0, |nodes| nodes.path(parent.0).join(name), body)
+    }
+}
+
+impl Filesystem for Logging {
+    fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        // A read of 1 MiB must not arrive in pieces, or the log could not be compared call by call.
+        let _ = config.add_capabilities(InitFlags::FUSE_MAX_PAGES);
+        let _ = config.set_max_write(1 << 20);
+        Ok(())
+    }
+
+    fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let result = self.named(Op::Lookup, parent, name, |state| {
+            Ok((state.nodes.lookup(parent.0, name)?, 0))
+        });
+        Self::entry(result, reply);
+    }
+
+    fn getattr(&self, _: &Request, ino: INodeNo, _: Option<Handle>, reply: ReplyAttr) {
+        let result = self.on(Op::Getattr, ino, 0, |state| {
+            Ok((state.nodes.attr(ino.0)?, 0))
+        });
+        Self::attr(result, reply);
+    }
+
+    fn setattr(
+        &self,
+        _: &Request,
+        ino: INodeNo,
+        mode: Option<u32>,
+        _uid: Option<u32>,
+        _gid: Option<u32>,
+        size: Option<u64>,
+        _atime: Option<TimeOrNow>,
+        _mtime: Option<TimeOrNow>,
+        _ctime: Option<SystemTime>,
+        _fh: Option<Handle>,
+        _crtime: Option<SystemTime>,
+        _chgtime: Option<SystemTime>,
+        _bkuptime: Option<SystemTime>,
+        _flags: Option<fuser::BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        let result = self.on(Op::Setattr, ino, 0, |state| {
+            Ok((state.nodes.set(ino.0, mode, size)?, 0))
+        });
+        Self::attr(result, reply);
+    }
+
+    fn mkdir(
+        &self,
+        _: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _umask: u32,
+        reply: ReplyEntry,
+    ) {
+        let result = self.named(Op::Mkdir, parent, name, |state| {
+            Ok((state.nodes.mkdir(parent.0, name, mode)?, 0))
+        });
+        Self::entry(result, reply);
+    }
+
+    fn create(
+        &self,
+        _: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _umask: u32,
+        _flags: i32,
+        reply: ReplyCreate,
+    ) {
+        let result = self.named(Op::Create, parent, name, |state| {
+            Ok((state.nodes.create(parent.0, name, mode)?, 0))
+        });
+        match result {
+            Ok(attr) => reply.created(
+                &AT_ONCE,
+                &attr,
+                Generation(0),
+                FileHandle(attr.ino.0),
+                FopenFlags::FOPEN_DIRECT_IO,
+            ),
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn open(&self, _: &Request, ino: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        let result = self.on(Op::Open, ino, 0, |state| {
+            state.nodes.open(ino.0)?;
+            Ok(((), 0))
+        });
+        match result {
+            Ok(()) => reply.opened(FileHandle(ino.0), FopenFlags::FOPEN_DIRECT_IO),
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn read(
+        &self,
+        _: &Request,
+        ino: INodeNo,
+        _: Handle,
+        offset: u64,
+        size: u32,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        let result = self.on(Op::Read, ino, offset, |state| {
+            let data = state.nodes.read(ino.0, offset, size)?;
+            let amount = data.len() as u64;
+            Ok((data, amount))
+        });
+        match result {
+            Ok(data) => reply.data(&data),
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn write(
+        &self,
+        _: &Request,
+        ino: INodeNo,
+        _: Handle,
+        offset: u64,
+        data: &[u8],
+        _: WriteFlags,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        let result = self.on(Op::Write, ino, offset, |state| {
+            state.nodes.write(ino.0, offset, data)?;
+            Ok(((), data.len() as u64))
+        });
+        match result {
+            Ok(()) => reply.written(data.len() as u32),
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn flush(&self, _: &Request, _: INodeNo, _: Handle, _: LockOwner, reply: ReplyEmpty) {
+        reply.ok();
+    }
+
+    fn release(
+        &self,
+        _: &Request,
+        ino: INodeNo,
+        _: Handle,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        _: bool,
+        reply: ReplyEmpty,
+    ) {
+        let result = self.on(Op::Release, ino, 0, |state| {
+            state.nodes.close(ino.0);
+            Ok(((), 0))
+        });
+        Self::empty(result, reply);
+    }
+
+    fn fsync(&self, _: &Request, ino: INodeNo, _: Handle, _: bool, reply: ReplyEmpty) {
+        Self::empty(self.on(Op::Fsync, ino, 0, |_| Ok(((), 0))), reply);
+    }
+
+    fn fsyncdir(&self, _: &Request, _: INodeNo, _: Handle, _: bool, reply: ReplyEmpty) {
+        reply.ok();
+    }
+
+    fn opendir(&self, _: &Request, ino: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        let result = self.on(Op::Opendir, ino, 0, |state| {
+            Ok((state.nodes.open_directory(ino.0)?, 0))
+        });
+        match result {
+            Ok(handle) => reply.opened(FileHandle(handle), FopenFlags::empty()),
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn readdir(
+        &self,
+        _: &Request,
+        ino: INodeNo,
+        fh: Handle,
+        offset: u64,
+        mut reply: ReplyDirectory,
+    ) {
+        let result = self.on(Op::Readdir, ino, offset, |state| {
+            if offset == 0 {
+                state.nodes.rewind(ino.0, fh.0)?;
+            }
+            let mut given = 0;
+            for (index, (ino, kind, name)) in state.nodes.entries(fh.0, offset)?.enumerate() {
+                let next = offset + index as u64 + 1;
+                if reply.add(INodeNo(ino), next, kind, name) {
+                    break;
+                }
+                given += 1;
+            }
+            Ok(((), given))
+        });
+        match result {
+            Ok(()) => reply.ok(),
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn releasedir(&self, _: &Request, _: INodeNo, fh: Handle, _: OpenFlags, reply: ReplyEmpty) {
+        self.0.lock().nodes.close_directory(fh.0);
+        reply.ok();
+    }
+
+    fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let result = self.named(Op::Unlink, parent, name, |state| {
+            Ok((state.nodes.unlink(parent.0, name)?, 0))
+        });
+        Self::empty(result, reply);
+    }
+
+    fn rmdir(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let result = self.named(Op::Rmdir, parent, name, |state| {
+            Ok((state.nodes.rmdir(parent.0, name)?, 0))
+        });
+        Self::empty(result, reply);
+    }
+
+    fn rename(
+        &self,
+        _: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        newparent: INodeNo,
+        newname: &OsStr,
+        flags: RenameFlags,
+        reply: ReplyEmpty,
+    ) {
+        let result = self.named(Op::Rename, parent, name, |state| {
+            let keep = flags.contains(RenameFlags::RENAME_NOREPLACE);
+            state
+                .nodes
+                .rename((parent.0, name), (newparent.0, newname), keep)?;
+            Ok(((), 0))
+        });
+        Self::empty(result, reply);
+    }
+
+    fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
+        let blocks = self.0.lock().free_bytes / 4096;
+        reply.statfs(blocks, blocks, blocks, 1 << 30, 1 << 30, 4096, 255, 4096);
+    }
+}
