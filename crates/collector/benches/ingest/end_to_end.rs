@@ -43,6 +43,7 @@ fn round(options: &Options) -> f64 {
         .args(["--seconds", &options.seconds.to_string()])
         .args(["--sessions", &options.sessions.to_string()])
         .args(["--daemons", &options.daemons.to_string()])
+        .args(["--beats", &options.beats.to_string()])
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
@@ -90,7 +91,7 @@ fn round(options: &Options) -> f64 {
          the bar is 200000)\n  {} sessions, batches of {} rows, {:.0} bytes of database per row\n  collector {:.0} % of a \
          CPU ({:.2} us per row), generators {:.0} % ({:.2} us per row)",
         options.sessions,
-        options.daemons,
+        options.rows_of_a_batch(),
         size / rows,
         collector_cpu * 100.0 / wall.as_secs_f64(),
         collector_cpu * 1e6 / rows,

@@ -24,7 +24,7 @@ pub fn run(options: &Options) {
         .build()
         .unwrap();
     let (batches, seconds) = runtime.block_on(sessions(options));
-    let rows = batches * options.daemons as u64;
+    let rows = batches * options.rows_of_a_batch() as u64;
     println!("{rows} {seconds} {}", usage::cpu().as_secs_f64());
 }
 
@@ -37,7 +37,7 @@ async fn sessions(options: &Options) -> (u64, f64) {
     let until = began + Duration::from_secs(options.seconds);
     let mut running = tokio::task::JoinSet::new();
     for (session, (client, token, control)) in attached.into_iter().enumerate() {
-        let beats = Beats::new(format!("spool-{session}"), options.daemons);
+        let beats = Beats::new(format!("spool-{session}"), options.daemons, options.beats);
         running.spawn(publish(client, token, control, beats, until));
     }
     let mut batches = 0;
@@ -91,7 +91,23 @@ async fn attach(options: &Options, session: usize) -> (MeshClient<Channel>, Stri
         panic!("not welcome");
     };
     tokio::spawn(async move { while let Ok(Some(_)) = down.message().await {} });
+    tokio::spawn(show_life(said.clone()));
     (client, welcome.session, Control(said))
+}
+
+/// An agent that says nothing for long is taken for lost: it asks for the time every second.
+async fn show_life(said: mpsc::Sender<proto::AgentMessage>) {
+    let mut beat = tokio::time::interval(Duration::from_secs(1));
+    loop {
+        beat.tick().await;
+        let probe = proto::ClockProbe { agent_sent_ns: 1 };
+        let probe = proto::AgentMessage {
+            body: Some(Said::ClockProbe(probe)),
+        };
+        if said.send(probe).await.is_err() {
+            return;
+        }
+    }
 }
 
 /// Sends until `until`, then waits for every acknowledgement; how many batches that were.

@@ -3,17 +3,18 @@
 use benchmesh_proto::v1 as proto;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// One session's stream of batches; each is one beat of all its daemons.
+/// One session's stream of batches; each is some beats of all its daemons.
 #[derive(Clone, Debug)]
 pub struct Beats {
     spool_id: String,
     daemons: usize,
+    beats: usize,
     sequence: u64,
     first_us: i64,
 }
 
 impl Beats {
-    pub fn new(spool_id: String, daemons: usize) -> Self {
+    pub fn new(spool_id: String, daemons: usize, beats: usize) -> Self {
         #[expect(
             clippy::disallowed_methods,
             reason = "a load of the past, whenever it runs"
@@ -22,6 +23,7 @@ impl Beats {
         Self {
             spool_id,
             daemons,
+            beats,
             sequence: 0,
             // Ten days back: however fast it is sent, it stays in the past.
             first_us: now.as_micros() as i64 / 1_000_000 * 1_000_000 - 864_000_000_000,
@@ -30,28 +32,36 @@ impl Beats {
 
     pub fn next_batch(&mut self) -> proto::Batch {
         self.sequence += 1;
-        let beat = self.sequence as i64;
-        let at = self.first_us + beat * 1_000_000;
-        let count = self.daemons;
+        let (daemons, beats) = (self.daemons as i64, self.beats as i64);
+        let first = (self.sequence as i64 - 1) * beats + 1;
+        let first_us = self.first_us;
+        let samples = || {
+            (first..first + beats)
+                .flat_map(move |beat| (0..daemons).map(move |daemon| (beat, daemon)))
+        };
         let column = |value: fn(i64, i64) -> i64| -> Vec<i64> {
-            (0..count as i64)
-                .map(|daemon| value(beat, daemon))
+            samples()
+                .map(|(beat, daemon)| value(beat, daemon))
                 .collect()
         };
         proto::Batch {
             spool_id: self.spool_id.clone(),
             first_sequence: self.sequence,
             sequence: self.sequence,
-            daemons: if beat == 1 {
-                self.described(at)
+            daemons: if first == 1 {
+                self.described(first_us)
             } else {
                 Vec::new()
             },
             daemon_samples: Some(proto::DaemonSamples {
-                pid: (0..count).map(|daemon| 1000 + daemon as i32).collect(),
-                start_ticks: (0..count).map(|daemon| 123_456 + daemon as u64).collect(),
+                pid: samples().map(|(_, daemon)| 1000 + daemon as i32).collect(),
+                start_ticks: samples()
+                    .map(|(_, daemon)| 123_456 + daemon as u64)
+                    .collect(),
                 // A reading has its own instant: they are some microseconds apart.
-                at_us: (0..count as i64).map(|daemon| at + daemon * 7).collect(),
+                at_us: samples()
+                    .map(|(beat, daemon)| first_us + beat * 1_000_000 + daemon * 7)
+                    .collect(),
                 cpu_user_us: column(|beat, daemon| 3_000_000_000 + beat * 83_117 + daemon * 977),
                 cpu_system_us: column(|beat, daemon| 900_000_000 + beat * 41_011 + daemon * 131),
                 rss_bytes: column(|beat, daemon| {

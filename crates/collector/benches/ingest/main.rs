@@ -5,8 +5,8 @@
 //! `... -- end-to-end` runs the real collector in this process and ten sessions in another one on the same CPUs: batches
 //! of 100 rows, the shipped schema, synchronous=FULL, every row acknowledged after its commit.
 //!
-//! Options: `--rounds N` (writer: 7; end-to-end: 1), `--seconds N` (60), `--sessions N` (10), `--daemons N` (100, per
-//! session and so rows per batch), `--dir DIR` (where the databases go).
+//! Options: `--rounds N` (writer: 7; end-to-end: 1), `--seconds N` (60), `--sessions N` (10), `--daemons N` (20, per
+//! session), `--beats N` (5, per batch: 20 x 5 rows are its 100), `--dir DIR` (where the databases go).
 #![allow(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -33,8 +33,15 @@ pub struct Options {
     pub seconds: u64,
     pub sessions: usize,
     pub daemons: usize,
+    pub beats: usize,
     pub directory: PathBuf,
     pub address: String,
+}
+
+impl Options {
+    pub fn rows_of_a_batch(&self) -> usize {
+        self.daemons * self.beats
+    }
 }
 
 fn main() {
@@ -43,7 +50,8 @@ fn main() {
         rounds: option(&arguments, "--rounds"),
         seconds: option(&arguments, "--seconds").unwrap_or(60),
         sessions: option(&arguments, "--sessions").unwrap_or(10),
-        daemons: option(&arguments, "--daemons").unwrap_or(100),
+        daemons: option(&arguments, "--daemons").unwrap_or(20),
+        beats: option(&arguments, "--beats").unwrap_or(5),
         directory: option(&arguments, "--dir").unwrap_or_else(std::env::temp_dir),
         address: option(&arguments, "--address").unwrap_or_default(),
     };

@@ -43,12 +43,12 @@ pub fn run(options: &Options) {
         options,
         Order::Key,
     );
-    let batches_per_transaction = GROUP_ROWS.div_ceil(options.daemons);
-    let rows = batches_per_transaction * TRANSACTIONS * options.daemons;
+    let batches_per_transaction = GROUP_ROWS.div_ceil(options.rows_of_a_batch());
+    let rows = batches_per_transaction * TRANSACTIONS * options.rows_of_a_batch();
     println!(
         "writer alone: {rounds} rounds of {rows} rows, {} daemons, {} rows a transaction",
         options.sessions * options.daemons,
-        batches_per_transaction * options.daemons
+        batches_per_transaction * options.rows_of_a_batch()
     );
     let mut figures = [const { Vec::new() }; 3];
     let mut against = [const { Vec::new() }; 2];
@@ -128,6 +128,7 @@ struct WriterSide {
     publishers: Vec<Publisher>,
     beats: Vec<Beats>,
     daemons: usize,
+    rows: usize,
 }
 
 impl WriterSide {
@@ -142,9 +143,12 @@ impl WriterSide {
             store,
             publishers,
             beats: (0..options.sessions)
-                .map(|session| Beats::new(format!("spool-{session}"), options.daemons))
+                .map(|session| {
+                    Beats::new(format!("spool-{session}"), options.daemons, options.beats)
+                })
                 .collect(),
             daemons: options.daemons,
+            rows: options.rows_of_a_batch(),
         }
     }
 
@@ -158,7 +162,7 @@ impl WriterSide {
                 (self.publishers[session].clone(), batch)
             })
             .collect();
-        figure(count * self.daemons, || {
+        figure(count * self.rows, || {
             runtime.block_on(async {
                 let mut receipts = Vec::with_capacity(batches.len());
                 for (publisher, batch) in batches {
@@ -177,6 +181,7 @@ struct BareSide {
     connection: Connection,
     beats: Vec<Beats>,
     daemons: usize,
+    rows: usize,
     order: Order,
 }
 
@@ -188,7 +193,7 @@ impl BareSide {
         order: Order,
     ) -> Self {
         let beats: Vec<Beats> = (0..options.sessions)
-            .map(|session| Beats::new(format!("spool-{session}"), options.daemons))
+            .map(|session| Beats::new(format!("spool-{session}"), options.daemons, options.beats))
             .collect();
         // The store makes the file, so that schema and page settings are the shipped ones.
         runtime.block_on(async {
@@ -215,6 +220,7 @@ impl BareSide {
             connection,
             beats,
             daemons: options.daemons,
+            rows: options.rows_of_a_batch(),
             order,
         }
     }
@@ -229,28 +235,28 @@ impl BareSide {
             let session = index % sessions;
             let samples = self.beats[session].next_batch().daemon_samples.unwrap();
             let first = (session * self.daemons) as i64 + 1;
-            let rows = (0..self.daemons).map(|daemon| {
+            let rows = (0..self.rows).map(|row| {
                 [
-                    first + daemon as i64,
-                    samples.at_us[daemon],
-                    samples.cpu_user_us[daemon],
-                    samples.cpu_system_us[daemon],
-                    samples.rss_bytes[daemon],
-                    samples.vsz_bytes[daemon],
-                    samples.threads[daemon],
-                    samples.fds[daemon],
-                    samples.read_bytes[daemon],
-                    samples.write_bytes[daemon],
-                    samples.vol_ctx[daemon],
-                    samples.invol_ctx[daemon],
-                    samples.minor_faults[daemon],
-                    samples.major_faults[daemon],
+                    first + (row % self.daemons) as i64,
+                    samples.at_us[row],
+                    samples.cpu_user_us[row],
+                    samples.cpu_system_us[row],
+                    samples.rss_bytes[row],
+                    samples.vsz_bytes[row],
+                    samples.threads[row],
+                    samples.fds[row],
+                    samples.read_bytes[row],
+                    samples.write_bytes[row],
+                    samples.vol_ctx[row],
+                    samples.invol_ctx[row],
+                    samples.minor_faults[row],
+                    samples.major_faults[row],
                 ]
             });
             transactions.last_mut().unwrap().extend(rows);
         }
         let (connection, order) = (&mut self.connection, self.order);
-        figure(count * self.daemons, || {
+        figure(count * self.rows, || {
             for rows in &mut transactions {
                 if order == Order::Key {
                     rows.sort_unstable_by_key(|row| (row[0], row[1]));
