@@ -127,7 +127,6 @@ struct WriterSide {
     store: Store,
     publishers: Vec<Publisher>,
     beats: Vec<Beats>,
-    daemons: usize,
     rows: usize,
 }
 
@@ -147,7 +146,6 @@ impl WriterSide {
                     Beats::new(format!("spool-{session}"), options.daemons, options.beats)
                 })
                 .collect(),
-            daemons: options.daemons,
             rows: options.rows_of_a_batch(),
         }
     }
