@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used)]
 
 use benchmesh_collector::plan::{self, keys};
+use benchmesh_workloads::common::KEYS as EVERY;
 use benchmesh_workloads::workload::{self, Data, Workload};
 use std::{fmt::Write as _, fs, path::PathBuf};
 
@@ -34,6 +35,19 @@ fn common(list: &[keys::KeyDoc]) -> String {
     table
 }
 
+fn of_every_workload() -> String {
+    let mut table = row(&["key", "type", "default", "meaning"]) + &row(&["---"; 4]);
+    for key in EVERY {
+        table += &row(&[
+            &format!("`{}`", key.name),
+            key.kind,
+            key.default,
+            key.meaning,
+        ]);
+    }
+    table
+}
+
 fn of_workload(workload: &dyn Workload) -> String {
     let mut text = format!("{}.\n\n", sentence(workload.summary()));
     text += &(row(&["mode", "what it does", "needs", "records"]) + &row(&["---"; 4]));
@@ -52,7 +66,8 @@ fn of_workload(workload: &dyn Workload) -> String {
     }
     text +=
         &(String::from("\n") + &row(&["key", "type", "default", "meaning"]) + &row(&["---"; 4]));
-    for key in workload.keys() {
+    let own = workload.keys().iter();
+    for key in own.filter(|key| !EVERY.contains(key)) {
         text += &row(&[
             &format!("`{}`", key.name),
             key.kind,
@@ -90,6 +105,7 @@ fn blocks() -> Vec<(String, String)> {
         (String::from("clients"), common(keys::CLIENTS)),
         (String::from("phase"), common(keys::PHASE)),
         (String::from("peers"), common(keys::PEERS)),
+        (String::from("every"), of_every_workload()),
         (
             String::from("workloads"),
             workloads.trim_end().to_owned() + "\n",

@@ -5,10 +5,8 @@ use benchmesh_workloads::histogram::Histogram;
 use benchmesh_workloads::op::Op;
 use benchmesh_workloads::random::Random;
 use benchmesh_workloads::recorder::{Settings, pair};
-use benchmesh_workloads::workload::Timing;
 use criterion::{Criterion, criterion_group, criterion_main};
 use std::hint::black_box;
-use std::time::Duration;
 
 /// Latencies as a device has them: around 80 us, with a tail.
 fn latencies(count: usize) -> Vec<u64> {
@@ -56,12 +54,7 @@ fn histogram(c: &mut Criterion) {
 
 fn recorder(c: &mut Criterion) {
     c.bench_function("clock/now", |b| b.iter(MonoNanos::now));
-    let (mut recorder, taker) = pair(Settings {
-        ops: &[Op::Null],
-        timing: Timing::default(),
-        period: Duration::from_secs(1),
-        stop: Default::default(),
-    });
+    let (mut recorder, taker) = pair(Settings::of(&[Op::Null]));
     recorder.set_start(MonoNanos::now());
     let mut operations = 0_u64;
     c.bench_function("recorder/begin+end", |b| {

@@ -10,6 +10,7 @@ mod scratch;
 mod tree;
 mod worker;
 
+use crate::common;
 use crate::files::calls::Durable;
 use crate::files::size::SizeSpec;
 use crate::files::state::Content;
@@ -61,7 +62,10 @@ const MODES: &[ModeInfo] = &[
     },
 ];
 
-const KEYS: &[KeyInfo] = &[
+const KEYS: &[KeyInfo] =
+    &params::join::<{ OWN_KEYS.len() + common::KEYS.len() }>(&[OWN_KEYS, common::KEYS]);
+
+const OWN_KEYS: &[KeyInfo] = &[
     KeyInfo {
         name: "files",
         kind: "count",

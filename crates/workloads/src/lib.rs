@@ -6,6 +6,7 @@
 //! but for operations that fail.
 
 pub mod clock;
+pub mod common;
 pub mod copy;
 pub mod files;
 pub mod histogram;
@@ -15,6 +16,7 @@ pub mod memory;
 pub mod network;
 pub mod null;
 pub mod op;
+pub mod pacing;
 pub mod params;
 pub mod random;
 pub mod recorder;

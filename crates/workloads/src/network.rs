@@ -9,6 +9,7 @@ mod receiver;
 mod sender;
 mod socket;
 
+use crate::common;
 use crate::files::check_unit;
 use crate::op::Op;
 use crate::params::{self, KeyInfo, ParamError};
@@ -50,7 +51,10 @@ const MODES: &[ModeInfo] = &[
     },
 ];
 
-const KEYS: &[KeyInfo] = &[
+const KEYS: &[KeyInfo] =
+    &params::join::<{ OWN_KEYS.len() + common::KEYS.len() }>(&[OWN_KEYS, common::KEYS]);
+
+const OWN_KEYS: &[KeyInfo] = &[
     KeyInfo {
         name: "streams",
         kind: "count",

@@ -2,6 +2,7 @@
 //!
 //! Each operation is two clock readings and one record, exactly what every other workload pays for its own.
 
+use crate::common;
 use crate::op::Op;
 use crate::params::{self, KeyInfo, ParamError};
 use crate::recorder::{OpError, Recorder};
@@ -21,7 +22,10 @@ const MODES: &[ModeInfo] = &[ModeInfo {
     ops: &[Op::Null],
 }];
 
-const KEYS: &[KeyInfo] = &[
+const KEYS: &[KeyInfo] =
+    &params::join::<{ OWN_KEYS.len() + common::KEYS.len() }>(&[OWN_KEYS, common::KEYS]);
+
+const OWN_KEYS: &[KeyInfo] = &[
     KeyInfo {
         name: "numjobs",
         kind: "count",
@@ -157,10 +161,9 @@ struct NullWorker {
 impl Worker for NullWorker {
     fn run(&mut self, recorder: &mut Recorder) -> Result<(), OpError> {
         for _ in 0..self.ops {
-            if recorder.should_stop() {
+            let Some(began) = recorder.next(Op::Null, 0) else {
                 break;
-            }
-            let began = recorder.begin();
+            };
             recorder.end(Op::Null, began, 0);
         }
         Ok(())

@@ -90,6 +90,14 @@ impl Op {
         }
     }
 
+    /// Whether it moves bytes that count.
+    pub const fn has_bytes(self) -> bool {
+        match self {
+            Op::Create | Op::Read | Op::Write | Op::Copy | Op::Ping | Op::Send => true,
+            Op::List | Op::Stat | Op::Rename | Op::Delete | Op::Null => false,
+        }
+    }
+
     pub(crate) const fn ordinal(self) -> usize {
         self as usize
     }
@@ -111,6 +119,7 @@ mod tests {
             assert_eq!(Op::parse(op.as_str()), Some(op));
             assert_eq!(op.ordinal(), position);
             assert!(op.doc().ends_with('.'));
+            assert_eq!(op.has_bytes(), !op.doc().contains("No bytes."), "{op}");
         }
         assert_eq!(Op::parse("Create"), None);
     }

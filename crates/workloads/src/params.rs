@@ -18,6 +18,27 @@ pub struct KeyInfo {
     pub meaning: &'static str,
 }
 
+/// Several lists of keys as one: `&params::join::<{ OWN.len() + common::KEYS.len() }>(&[OWN, common::KEYS])`.
+#[expect(
+    clippy::indexing_slicing,
+    reason = "evaluated when it is compiled, where a wrong index is an error"
+)]
+pub const fn join<const N: usize>(lists: &[&[KeyInfo]]) -> [KeyInfo; N] {
+    let mut joined = [lists[0][0]; N];
+    let (mut list, mut count) = (0, 0);
+    while list < lists.len() {
+        let mut key = 0;
+        while key < lists[list].len() {
+            joined[count] = lists[list][key];
+            count += 1;
+            key += 1;
+        }
+        list += 1;
+    }
+    assert!(count == N);
+    joined
+}
+
 /// A parameter that cannot be.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ParamError {

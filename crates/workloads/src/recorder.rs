@@ -5,20 +5,27 @@
 //! one. Where no clean one is there, the interval widens: a count is never lost and a worker never waits. The other end
 //! is the [`Taker`], which also sees what is in flight. Nothing is known here of tasks, periods merged, or the wire.
 
+mod began;
 mod buffer;
 mod calibrate;
 mod errors;
+mod paced;
 
+pub use began::Began;
 pub use buffer::{Buffer, InFlightOp, Series, Taker};
 pub use calibrate::harness_ns_per_op;
 pub(crate) use errors::merge as merge_errors;
 pub use errors::{ErrorCount, ErrorFacts, OpError};
 
 use crate::clock::MonoNanos;
+use crate::common::OnError;
+use crate::interval::PERIOD;
 use crate::op::Op;
+use crate::pacing::Schedule;
 use crate::workload::Timing;
-use buffer::{BUFFERS, Link};
+use buffer::{BUFFERS, Kind, Link};
 use errors::ErrorLog;
+use paced::Pacer;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -33,16 +40,35 @@ pub struct Settings {
     pub period: Duration,
     /// Set from outside to end the load.
     pub stop: Arc<AtomicBool>,
+    /// When the operations are due, and how many workers wait for theirs at the same time; `None`: one after the other.
+    pub schedule: Option<(Schedule, u32)>,
+    pub on_error: OnError,
+}
+
+impl Settings {
+    /// As fast as possible, in intervals of one second, until it is done.
+    pub fn of(ops: &'static [Op]) -> Settings {
+        Settings {
+            ops,
+            timing: Timing::default(),
+            period: PERIOD,
+            stop: Arc::default(),
+            schedule: None,
+            on_error: OnError::default(),
+        }
+    }
 }
 
 /// Makes a recorder and its other end. All memory is allocated and touched here.
 pub fn pair(settings: Settings) -> (Recorder, Taker) {
-    let link = Arc::new(Link::new(settings.ops));
-    let buffer = Box::new(Buffer::new(settings.ops));
-    let spare = settings
-        .timing
-        .ramp
-        .map(|_| Box::new(Buffer::new(settings.ops)));
+    let kind = match settings.schedule {
+        Some(_) => Kind::Paced,
+        None => Kind::Unpaced,
+    };
+    let clean = || Box::new(Buffer::new(settings.ops, kind));
+    let link = Arc::new(Link::new(clean));
+    let buffer = clean();
+    let spare = settings.timing.ramp.map(|_| clean());
     let mut slots = [u8::MAX; Op::ALL.len()];
     for (slot, op) in (0_u8..).zip(settings.ops) {
         if let Some(entry) = slots.get_mut(op.ordinal()) {
@@ -65,7 +91,10 @@ pub fn pair(settings: Settings) -> (Recorder, Taker) {
         period_ns: u64::try_from(settings.period.as_nanos()).unwrap_or(u64::MAX),
         timing: settings.timing,
         spare,
-        errors: ErrorLog::default(),
+        errors: ErrorLog::new(settings.on_error),
+        pacer: settings
+            .schedule
+            .map(|(schedule, workers)| Box::new(Pacer::new(schedule, workers))),
     };
     (recorder, Taker::new(link))
 }
@@ -93,6 +122,8 @@ pub struct Recorder {
     /// Set aside for the end of the ramp, across which no interval may widen.
     spare: Option<Box<Buffer>>,
     errors: ErrorLog,
+    /// `None` when the load is not paced.
+    pacer: Option<Box<Pacer>>,
 }
 
 impl Recorder {
@@ -107,65 +138,91 @@ impl Recorder {
         };
         self.buffer.label(0, start < self.ramp_end);
         self.set_boundary();
+        if let Some(pacer) = &mut self.pacer {
+            pacer.set_start(start);
+        }
     }
 
-    /// Starts the clock of an operation of the mode's first kind.
+    /// The next operation, which moves `bytes`: waits until it is due where the load is paced, starts its clock and
+    /// shows it as in flight. `None` when the load has to end.
     #[inline]
-    pub fn begin(&mut self) -> MonoNanos {
+    pub fn next(&mut self, op: Op, bytes: u64) -> Option<Began> {
+        if self.pacer.is_some() {
+            return self.next_due(op, bytes);
+        }
+        match self.should_stop() {
+            true => None,
+            false => Some(self.begin_as(op)),
+        }
+    }
+
+    /// The same for an operation that follows the one before it at once: see [`Recorder::follow_as`].
+    #[inline]
+    pub fn next_following(&mut self, op: Op, bytes: u64) -> Option<Began> {
+        if self.pacer.is_some() {
+            return self.next_due(op, bytes);
+        }
+        match self.should_stop() {
+            true => None,
+            false => Some(self.follow_as(op)),
+        }
+    }
+
+    /// Starts the clock of an operation of the mode's first kind, whatever the schedule.
+    #[inline]
+    pub fn begin(&mut self) -> Began {
         self.begin_as(self.first_op)
     }
 
     /// Starts the clock of an operation, and shows it as in flight.
     #[inline]
-    pub fn begin_as(&mut self, op: Op) -> MonoNanos {
+    pub fn begin_as(&mut self, op: Op) -> Began {
         let now = MonoNanos::now();
         self.link.show(op, now);
-        now
+        Began::at(now)
     }
 
     /// Starts the clock of an operation at the instant that the clock was read last, when the operation before it
     /// ended: one reading serves both, and what lies between the two (a record, some 15 ns) is a part of this one.
     /// Only where nothing else lies between.
     #[inline]
-    pub fn follow_as(&mut self, op: Op) -> MonoNanos {
+    pub fn follow_as(&mut self, op: Op) -> Began {
         if self.rolled {
             // To change the buffer is no part of an operation.
             self.rolled = false;
             return self.begin_as(op);
         }
         self.link.show(op, self.last);
-        self.last
+        Began::at(self.last)
     }
 
     /// Records an operation that succeeded.
     #[inline]
-    pub fn end(&mut self, op: Op, began: MonoNanos, bytes: u64) {
+    pub fn end(&mut self, op: Op, began: Began, bytes: u64) {
         self.end_at(MonoNanos::now(), op, began, bytes);
     }
 
     #[inline(always)]
-    fn end_at(&mut self, now: MonoNanos, op: Op, began: MonoNanos, bytes: u64) {
+    fn end_at(&mut self, now: MonoNanos, op: Op, began: Began, bytes: u64) {
         self.link.hide();
         if now >= self.boundary {
-            self.roll(op, began, now);
+            self.roll(Some((op, began.at)), now);
         }
         self.last = now;
         self.streak = 0;
         let series = self.series(op);
         series.bytes += bytes;
-        series.service.record(now.nanos_since(began));
+        series.service.record(now.nanos_since(began.at));
+        if let Some(response) = &mut series.response {
+            response.record(now.nanos_since(began.intended));
+        }
     }
 
     /// Records an operation that failed. An error means that the worker cannot go on: no space is left, or nothing has
     /// succeeded for long. Everything else is counted, and the load goes on.
     #[cold]
     #[inline(never)]
-    pub fn error(
-        &mut self,
-        op: Op,
-        began: MonoNanos,
-        facts: &ErrorFacts<'_>,
-    ) -> Result<(), OpError> {
+    pub fn error(&mut self, op: Op, began: Began, facts: &ErrorFacts<'_>) -> Result<(), OpError> {
         self.error_at(MonoNanos::now(), op, began, facts)
     }
 
@@ -173,12 +230,12 @@ impl Recorder {
         &mut self,
         now: MonoNanos,
         op: Op,
-        began: MonoNanos,
+        began: Began,
         facts: &ErrorFacts<'_>,
     ) -> Result<(), OpError> {
         self.link.hide();
         if now >= self.boundary {
-            self.roll(op, began, now);
+            self.roll(Some((op, began.at)), now);
         }
         self.last = now;
         self.streak += 1;
@@ -218,7 +275,8 @@ impl Recorder {
     pub fn finish(mut self) -> Vec<ErrorCount> {
         self.link.hide();
         if !self.buffer.is_empty() {
-            let buffer = std::mem::replace(&mut self.buffer, Box::new(Buffer::new(&[])));
+            let buffer =
+                std::mem::replace(&mut self.buffer, Box::new(Buffer::new(&[], Kind::Unpaced)));
             self.link.push_full(buffer);
         }
         self.link.hand_over(u64::MAX);
@@ -234,14 +292,17 @@ impl Recorder {
         }
     }
 
-    /// Changes the buffer: `now` is not within its period any more. The operation that has just ended is recorded after.
+    /// Changes the buffer: `now` is not within its period any more. The operation that has just ended (its kind and its
+    /// start) is recorded after.
     #[cold]
     #[inline(never)]
-    fn roll(&mut self, op: Op, began: MonoNanos, now: MonoNanos) {
+    fn roll(&mut self, ended: Option<(Op, MonoNanos)>, now: MonoNanos) {
         self.rolled = true;
         let index = now.nanos_since(self.start) / self.period_ns;
         let ramp = now < self.ramp_end;
-        let in_flight = (began < self.boundary).then_some(op);
+        let in_flight = ended
+            .filter(|(_, began)| *began < self.boundary)
+            .map(|(op, _)| op);
         self.buffer.set_in_flight(in_flight);
         if !self.buffer.is_empty() {
             let clean = self.link.pop_clean().or_else(|| {

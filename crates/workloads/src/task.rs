@@ -4,6 +4,7 @@
 //! [`Task::run_to_end`] hands out what they record until the last has ended. A worker that fails or panics stops the
 //! others and makes the task fail with its message: a task always ends. Nothing is known here of the mesh.
 
+mod conduct;
 mod control;
 mod crew;
 mod gate;
@@ -19,6 +20,7 @@ use crate::interval::{Interval, PERIOD};
 use crate::op::Op;
 use crate::recorder::{self, ErrorCount, InFlightOp, Taker};
 use crate::workload::{self, Load};
+use conduct::Conduct;
 use crew::{Crew, WorkerEnd};
 use gate::Gate;
 use merge::Merge;
@@ -103,17 +105,20 @@ impl Task {
                 name: spec.workload.clone(),
             })?;
         let mode = workload.mode(&spec.mode).map_err(TaskError::Params)?;
-        Task::prepare_load(workload.load(spec)?.into(), mode.ops, control)
+        let conduct = Conduct::of(spec, mode).map_err(TaskError::Params)?;
+        let load = workload.load(spec)?.into();
+        Task::prepare_load(load, mode.ops, &conduct, control)
     }
 
     fn prepare_load(
         load: Arc<dyn Load>,
         ops: &'static [Op],
+        conduct: &Conduct,
         control: &PrepareControl,
     ) -> Result<Task, TaskError> {
         load.prepare(control)?;
         control.check()?;
-        let crew = Crew::open(&load, ops, control)?;
+        let crew = Crew::open(&load, ops, conduct, control)?;
         recorder::harness_ns_per_op();
         Ok(Task {
             load,

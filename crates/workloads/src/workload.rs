@@ -4,6 +4,7 @@
 //! it) and [`Worker`] (one thread of that task), and one line in [`registry`]. Planner, agent and documentation work
 //! from these traits alone.
 
+use crate::common::Common;
 use crate::op::Op;
 pub use crate::params::KeyInfo;
 use crate::params::ParamError;
@@ -97,7 +98,7 @@ pub trait Workload: Sync {
     fn modes(&self) -> &'static [ModeInfo];
     fn keys(&self) -> &'static [KeyInfo];
 
-    /// Validates everything that can be known without the target.
+    /// Validates its own keys; [`check`] does this and more.
     fn check(&self, mode: &str, params: &Params) -> Result<Footprint, ParamError>;
 
     /// One task of it; makes no more than its directory.
@@ -187,6 +188,17 @@ pub fn registry() -> &'static [&'static dyn Workload] {
         &crate::network::Network,
         &crate::null::Null,
     ]
+}
+
+/// Validates everything that can be known without the target: the workload's own keys, and the common ones.
+pub fn check(
+    workload: &dyn Workload,
+    mode: &str,
+    params: &Params,
+) -> Result<Footprint, ParamError> {
+    let footprint = workload.check(mode, params)?;
+    Common::of(params)?.check(workload.mode(mode)?)?;
+    Ok(footprint)
 }
 
 /// The workload of that name.

@@ -1,7 +1,7 @@
 //! The cells of a phase: its matrix multiplied out, each checked by the workload in every mode.
 
 use super::source::{Mistakes, Spot};
-use benchmesh_workloads::workload::{Footprint, Workload};
+use benchmesh_workloads::workload::{self, Footprint, Workload};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
@@ -158,7 +158,7 @@ fn judged(
 ) -> Option<Footprint> {
     let mut rest = params.clone();
     loop {
-        let error = match workload.check(mode, &rest) {
+        let error = match workload::check(workload, mode, &rest) {
             Ok(footprint) if rest.len() == params.len() => return Some(footprint),
             Ok(_) => return None,
             Err(error) => error,

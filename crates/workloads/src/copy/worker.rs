@@ -78,11 +78,10 @@ impl Worker for CopyWorker {
             .flatten()
             .filter_map(|&index| prepared.tree.files.get(index))
         {
-            if recorder.should_stop() {
-                return Ok(());
-            }
             let entered = self.enter(file.directory);
-            let began = recorder.begin_as(Op::Copy);
+            let Some(began) = recorder.next(Op::Copy, file.bytes) else {
+                return Ok(());
+            };
             let copied = match (entered, &self.entered) {
                 (Ok(()), Some(Entered { from, to, .. })) => {
                     let both = (from.as_fd(), to.as_fd());

@@ -7,6 +7,7 @@ use super::layout::{Layout, Wanted};
 use super::size::SizeSpec;
 use super::state::Content;
 use super::tree::{MOST_FILES, Names, Shape};
+use crate::common;
 use crate::op::Op;
 use crate::params::{self, KeyInfo, ParamError};
 use crate::units::{Bytes, Span};
@@ -120,7 +121,10 @@ pub(super) const MODES: &[ModeInfo] = &[
     },
 ];
 
-pub(super) const KEYS: &[KeyInfo] = &[
+pub(super) const KEYS: &[KeyInfo] =
+    &params::join::<{ OWN_KEYS.len() + common::KEYS.len() }>(&[OWN_KEYS, common::KEYS]);
+
+const OWN_KEYS: &[KeyInfo] = &[
     KeyInfo {
         name: "files",
         kind: "count",

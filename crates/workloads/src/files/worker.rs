@@ -8,9 +8,8 @@ use super::data::Data;
 use super::size::SizeSpec;
 use super::tree::{Directories, Name, Names, Share};
 use super::{Done, Mode};
-use crate::clock::MonoNanos;
 use crate::op::Op;
-use crate::recorder::{ErrorFacts, OpError, Recorder};
+use crate::recorder::{Began, ErrorFacts, OpError, Recorder};
 use crate::task::TaskError;
 use crate::workload::Worker;
 use rustix::fd::BorrowedFd;
@@ -170,14 +169,14 @@ impl Walk {
             };
             let mut follows = false;
             for index in files {
-                if recorder.should_stop() {
-                    return Ok(Pass::Stopped);
-                }
                 let index = self.share.first + index;
                 let bytes = size_of(index);
                 let began = match follows {
-                    true => recorder.follow_as(op),
-                    false => recorder.begin_as(op),
+                    true => recorder.next_following(op, bytes),
+                    false => recorder.next(op, bytes),
+                };
+                let Some(began) = began else {
+                    return Ok(Pass::Stopped);
                 };
                 match act(dir, &name, index, bytes) {
                     Ok(bytes) => {
@@ -204,14 +203,13 @@ impl Walk {
         let mut pass = Pass::Whole;
         let root = self.directories.root();
         for number in 0..self.share.directories() {
-            if recorder.should_stop() {
-                return Ok(Pass::Stopped);
-            }
             let files = self.share.files_of(number);
             let expected = files.end - files.start;
             let name = Name::directory(number);
             let mut listed = 0;
-            let began = recorder.begin_as(Op::List);
+            let Some(began) = recorder.next(Op::List, 0) else {
+                return Ok(Pass::Stopped);
+            };
             let result = calls::list(root, name.as_c_str(), buffer, |_| listed += 1);
             match result {
                 Ok(()) if listed == expected => recorder.end(Op::List, began, 0),
@@ -246,7 +244,7 @@ fn path_of((root, directory): (&Path, u64), file: Option<&Name>) -> PathBuf {
 fn fail(
     recorder: &mut Recorder,
     op: Op,
-    began: MonoNanos,
+    began: Began,
     path: &Path,
     failed: Failed,
 ) -> Result<(), OpError> {

@@ -1,6 +1,7 @@
 //! The keys of `io`, as fio spells them.
 
-use crate::params::KeyInfo;
+use crate::common;
+use crate::params::{self, KeyInfo};
 use crate::units::{self, Bytes, Span};
 use serde::de::{Deserialize, Deserializer, Error};
 use serde_json::Value;
@@ -19,7 +20,10 @@ const fn key(
     }
 }
 
-pub(super) const KEYS: &[KeyInfo] = &[
+pub(super) const KEYS: &[KeyInfo] =
+    &params::join::<{ OWN_KEYS.len() + common::KEYS.len() }>(&[OWN_KEYS, common::KEYS]);
+
+const OWN_KEYS: &[KeyInfo] = &[
     key("bs", "size", "4k", "block size"),
     key(
         "size",

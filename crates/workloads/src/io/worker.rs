@@ -78,7 +78,9 @@ impl Worker for IoWorker {
             if self.op == Op::Write {
                 stamp(&mut self.block, &mut self.next_stamp);
             }
-            let began = recorder.begin();
+            let Some(began) = recorder.next(self.op, self.bs) else {
+                break;
+            };
             let outcome = match self.op {
                 Op::Write => self.write(offset),
                 _ => file::read_block(&self.file, &mut self.block, offset),

@@ -9,7 +9,7 @@ use super::socket::{self, is_pause};
 use crate::clock::MonoNanos;
 use crate::files::data::Data;
 use crate::op::Op;
-use crate::recorder::{ErrorFacts, OpError, Recorder};
+use crate::recorder::{Began, ErrorFacts, OpError, Recorder};
 use crate::task::{PeerEnd, TaskError};
 use crate::workload::Worker;
 use std::io::{self, Read, Write};
@@ -152,7 +152,7 @@ impl Link {
         &self,
         trouble: Trouble,
         op: Op,
-        began: MonoNanos,
+        began: Began,
         recorder: &mut Recorder,
     ) -> Result<(), OpError> {
         let peer = &self.peer;
@@ -287,7 +287,7 @@ impl Sender {
     /// on the way. True when it was the last.
     fn operation(
         &mut self,
-        began: MonoNanos,
+        began: Began,
         recorder: &mut Recorder,
         is_last: bool,
     ) -> Result<bool, Trouble> {
@@ -307,10 +307,14 @@ impl Sender {
 
 impl Worker for Sender {
     fn run(&mut self, recorder: &mut Recorder) -> Result<(), OpError> {
-        while !recorder.is_stopped() {
+        let block_bytes = u64::try_from(self.block.len()).unwrap_or(u64::MAX);
+        loop {
             // The runtime may end between two of our looks at the clock; the next block is the last one then.
-            let is_last = recorder.should_stop();
-            let began = recorder.begin_as(Op::Send);
+            let (began, is_last) = match recorder.next(Op::Send, block_bytes) {
+                Some(began) => (began, false),
+                None if recorder.is_stopped() => break,
+                None => (recorder.begin_as(Op::Send), true),
+            };
             match self.operation(began, recorder, is_last) {
                 Ok(true) => break,
                 Ok(false) => {}
@@ -359,8 +363,8 @@ impl Pinger {
 impl Worker for Pinger {
     fn run(&mut self, recorder: &mut Recorder) -> Result<(), OpError> {
         let mut sent = 0;
-        while !recorder.should_stop() {
-            let began = recorder.begin_as(Op::Ping);
+        let message_bytes = u64::try_from(self.message.len()).unwrap_or(u64::MAX);
+        while let Some(began) = recorder.next(Op::Ping, message_bytes) {
             match self.round_trip(recorder) {
                 Ok(bytes) => {
                     recorder.end(Op::Ping, began, bytes);
@@ -372,7 +376,7 @@ impl Worker for Pinger {
         if recorder.is_stopped() {
             return Ok(());
         }
-        let ended = MonoNanos::now();
+        let ended = Began::at(MonoNanos::now());
         self.link
             .agree(sent, &|| recorder.is_stopped())
             .or_else(|trouble| self.link.report(trouble, Op::Ping, ended, recorder))

@@ -258,13 +258,11 @@ fn a_stop_is_noticed_within_half_a_second_even_when_blocked() {
 #[test]
 fn a_peer_that_stalls_or_miscounts_is_a_clear_error() {
     let settings = crate::recorder::Settings {
-        ops: &[Op::Send, Op::Ping],
         timing: Timing {
             ramp: None,
             runtime: Some(Duration::from_secs(30)),
         },
-        period: crate::interval::PERIOD,
-        stop: std::sync::Arc::default(),
+        ..crate::recorder::Settings::of(&[Op::Send, Op::Ping])
     };
     let open = |sleeper: &Sleeper| {
         let peer = PeerEnd {

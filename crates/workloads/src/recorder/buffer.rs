@@ -33,21 +33,33 @@ pub struct Series {
     pub errors: u64,
     /// 1 when an operation of this kind was in flight at the end of the period.
     pub in_flight: u32,
+    /// Issue to completion.
     pub service: Histogram,
+    /// Intended instant to completion; `None` when the load is not paced.
+    pub response: Option<Histogram>,
+}
+
+/// What a buffer has to hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Paced,
+    Unpaced,
 }
 
 impl Buffer {
-    pub(super) fn new(ops: &[Op]) -> Buffer {
-        let series = ops.iter().map(|op| {
-            let mut service = Histogram::new();
-            service.touch();
-            Series {
-                op: *op,
-                bytes: 0,
-                errors: 0,
-                in_flight: 0,
-                service,
-            }
+    pub(super) fn new(ops: &[Op], kind: Kind) -> Buffer {
+        let touched = || {
+            let mut histogram = Histogram::new();
+            histogram.touch();
+            histogram
+        };
+        let series = ops.iter().map(|op| Series {
+            op: *op,
+            bytes: 0,
+            errors: 0,
+            in_flight: 0,
+            service: touched(),
+            response: (kind == Kind::Paced).then(touched),
         });
         Buffer {
             index: 0,
@@ -87,6 +99,9 @@ impl Buffer {
             series.errors = 0;
             series.in_flight = 0;
             series.service.clear();
+            if let Some(response) = &mut series.response {
+                response.clear();
+            }
         }
     }
 }
@@ -103,10 +118,10 @@ pub(super) struct Link {
 }
 
 impl Link {
-    pub(super) fn new(ops: &[Op]) -> Link {
+    pub(super) fn new(buffer: impl Fn() -> Box<Buffer>) -> Link {
         let clean = ArrayQueue::new(RING);
         for _ in 1..BUFFERS {
-            clean.force_push(Box::new(Buffer::new(ops)));
+            clean.force_push(buffer());
         }
         Link {
             in_flight: AtomicU64::new(0),

@@ -3,7 +3,6 @@
 use super::{Settings, pair};
 use crate::clock::MonoNanos;
 use crate::op::Op;
-use crate::workload::Timing;
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -16,10 +15,8 @@ pub fn harness_ns_per_op() -> u64 {
     static COST: OnceLock<u64> = OnceLock::new();
     *COST.get_or_init(|| {
         let (mut recorder, _taker) = pair(Settings {
-            ops: &[Op::Null],
-            timing: Timing::default(),
             period: Duration::from_secs(3600),
-            stop: Default::default(),
+            ..Settings::of(&[Op::Null])
         });
         recorder.set_start(MonoNanos::now());
         let round = |_| {

@@ -1,6 +1,7 @@
 //! Operations that failed: counted by errno, the first of each kept in full, and the decision when a worker must stop.
 
 use crate::clock::MonoNanos;
+use crate::common::OnError;
 use crate::op::Op;
 use std::io;
 use std::time::Duration;
@@ -74,6 +75,8 @@ pub enum OpError {
         errors: u64,
         last: String,
     },
+    #[error("an operation failed, and `on-error` says to stop then: {first}")]
+    Stopped { first: String },
     #[error("{what}")]
     Broken { what: String },
 }
@@ -81,11 +84,19 @@ pub enum OpError {
 /// The errors of one worker.
 #[derive(Debug, Default)]
 pub(super) struct ErrorLog {
+    on_error: OnError,
     counts: Vec<ErrorCount>,
     streak_since: MonoNanos,
 }
 
 impl ErrorLog {
+    pub(super) fn new(on_error: OnError) -> ErrorLog {
+        ErrorLog {
+            on_error,
+            ..ErrorLog::default()
+        }
+    }
+
     /// Counts one error, the `streak`th in a row.
     pub(super) fn add(
         &mut self,
@@ -111,6 +122,10 @@ impl ErrorLog {
         if [libc::ENOSPC, libc::EDQUOT].contains(&facts.errno) {
             let first = facts.describe(op);
             return Err(OpError::NoSpace { first });
+        }
+        if self.on_error == OnError::Stop {
+            let first = facts.describe(op);
+            return Err(OpError::Stopped { first });
         }
         if streak <= 1 {
             self.streak_since = now;
@@ -231,6 +246,19 @@ mod tests {
         log.add(Op::Write, late, 1, &facts(libc::EIO)).unwrap();
         log.add(Op::Write, late, GIVE_UP_ERRORS, &facts(libc::EIO))
             .unwrap();
+    }
+
+    #[test]
+    fn the_first_error_ends_a_load_that_is_to_stop() {
+        let mut log = ErrorLog::new(OnError::Stop);
+        let stopped = log.add(Op::Read, MonoNanos(0), 1, &facts(libc::EIO));
+        assert!(
+            stopped
+                .unwrap_err()
+                .to_string()
+                .contains("says to stop then: read w0.dat at offset 4096")
+        );
+        assert_eq!(log.into_counts().len(), 1);
     }
 
     #[test]

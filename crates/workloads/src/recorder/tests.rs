@@ -7,13 +7,12 @@ pub(crate) const PERIOD_NS: u64 = 1000;
 /// A recorder whose planned start is instant 0 and whose periods are 1000 ns, for injected instants.
 pub(crate) fn recorder(ramp_ns: u64) -> (Recorder, Taker) {
     let (mut recorder, taker) = pair(Settings {
-        ops: &[Op::Read, Op::Write],
         timing: Timing {
             ramp: (ramp_ns > 0).then_some(Duration::from_nanos(ramp_ns)),
             runtime: None,
         },
         period: Duration::from_nanos(PERIOD_NS),
-        stop: Arc::default(),
+        ..Settings::of(&[Op::Read, Op::Write])
     });
     recorder.set_start(MonoNanos(0));
     (recorder, taker)
@@ -22,7 +21,7 @@ pub(crate) fn recorder(ramp_ns: u64) -> (Recorder, Taker) {
 impl Recorder {
     /// Records an operation that lasted from `began` to `ended`.
     pub(crate) fn record(&mut self, op: Op, began: u64, ended: u64) {
-        self.end_at(MonoNanos(ended), op, MonoNanos(began), 10);
+        self.end_at(MonoNanos(ended), op, Began::at(MonoNanos(began)), 10);
     }
 
     /// Shows an operation as in flight since `began`.
@@ -126,7 +125,8 @@ fn what_is_in_flight_can_be_seen() {
     assert_eq!(taker.in_flight(), None);
     let began = recorder.begin_as(Op::Write);
     let op = Op::Write;
-    assert_eq!(taker.in_flight(), Some(InFlightOp { op, since: began }));
+    let since = began.at;
+    assert_eq!(taker.in_flight(), Some(InFlightOp { op, since }));
     recorder.end(Op::Write, began, 0);
     assert_eq!(taker.in_flight(), None);
     recorder.begin();
@@ -138,13 +138,11 @@ fn what_is_in_flight_can_be_seen() {
 #[test]
 fn it_stops_when_told_and_when_its_time_is_over() {
     let settings = Settings {
-        ops: &[Op::Null],
         timing: Timing {
             ramp: Some(Duration::from_nanos(100)),
             runtime: Some(Duration::from_nanos(1000)),
         },
-        period: Duration::from_secs(1),
-        stop: Arc::default(),
+        ..Settings::of(&[Op::Null])
     };
     let stop = Arc::clone(&settings.stop);
     let (mut recorder, _taker) = pair(settings);
@@ -168,7 +166,7 @@ fn errors_are_counted_in_their_period() {
     };
     for at in [10, 1010] {
         recorder
-            .error_at(MonoNanos(at), Op::Read, MonoNanos(0), &facts)
+            .error_at(MonoNanos(at), Op::Read, Began::at(MonoNanos(0)), &facts)
             .unwrap();
     }
     let errors = recorder.finish();

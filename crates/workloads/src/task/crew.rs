@@ -2,9 +2,8 @@
 
 use super::gate::Gate;
 use super::usage::{Usage, UsageMeter};
-use super::{PrepareControl, TaskError};
+use super::{Conduct, PrepareControl, TaskError};
 use crate::clock::MonoNanos;
-use crate::interval::PERIOD;
 use crate::op::Op;
 use crate::recorder::{self, ErrorCount, Settings, Taker};
 use crate::workload::{Load, Worker};
@@ -43,6 +42,7 @@ impl Crew {
     pub(super) fn open(
         load: &Arc<dyn Load>,
         ops: &'static [Op],
+        conduct: &Conduct,
         control: &PrepareControl,
     ) -> Result<Crew, TaskError> {
         let workers = load.workers();
@@ -51,16 +51,17 @@ impl Crew {
             threads: Vec::new(),
             takers: Arc::new([]),
         };
-        let settings = Settings {
-            ops,
-            timing: load.timing(),
-            period: PERIOD,
-            stop: crew.gate.stop_flag(),
-        };
         let (opened, openings) = sync_channel(usize::try_from(workers).unwrap_or(1));
         for index in 0..workers {
             let (load, gate) = (Arc::clone(load), Arc::clone(&crew.gate));
-            let (settings, opened) = (settings.clone(), opened.clone());
+            let settings = Settings {
+                timing: load.timing(),
+                stop: crew.gate.stop_flag(),
+                schedule: conduct.schedule(index, workers).map(|it| (it, workers)),
+                on_error: conduct.common.on_error,
+                ..Settings::of(ops)
+            };
+            let opened = opened.clone();
             let thread = std::thread::Builder::new()
                 .name(format!("bm-w{index}"))
                 .spawn(move || live(index, load.as_ref(), &gate, settings, opened))

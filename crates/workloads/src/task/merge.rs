@@ -116,6 +116,9 @@ impl Merge {
             interval.bytes += series.bytes;
             interval.errors += series.errors;
             interval.service.add(&series.service);
+            if let Some(response) = &series.response {
+                interval.response.get_or_insert_default().add(response);
+            }
             if !emitted {
                 interval.in_flight += series.in_flight;
             }

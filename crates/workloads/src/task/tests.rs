@@ -7,6 +7,8 @@ use std::sync::Barrier;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
+mod paced;
+
 /// A load whose workers do what a function says.
 struct Fake<F> {
     workers: u32,
@@ -62,7 +64,13 @@ where
         act: Arc::new(act),
         opens: |_| Ok(()),
     };
-    Task::prepare_load(Arc::new(load), &[Op::Null], &PrepareControl::silent()).unwrap()
+    Task::prepare_load(
+        Arc::new(load),
+        &[Op::Null],
+        &Conduct::default(),
+        &PrepareControl::silent(),
+    )
+    .unwrap()
 }
 
 fn soon() -> MonoNanos {
@@ -224,7 +232,8 @@ fn a_worker_that_cannot_open_fails_the_preparation() {
             opens,
         };
         let control = PrepareControl::silent();
-        let error = Task::prepare_load(Arc::new(load), &[Op::Null], &control).unwrap_err();
+        let error = Task::prepare_load(Arc::new(load), &[Op::Null], &Conduct::default(), &control)
+            .unwrap_err();
         assert!(error.in_full().contains(part), "{}", error.in_full());
     };
     let no_door = |index| match index {
@@ -249,7 +258,8 @@ fn a_preparation_can_be_cancelled_while_workers_open() {
         act: Arc::new(until_stopped),
         opens: |_| Ok(()),
     };
-    let error = Task::prepare_load(Arc::new(load), &[Op::Null], &control).unwrap_err();
+    let error =
+        Task::prepare_load(Arc::new(load), &[Op::Null], &Conduct::default(), &control).unwrap_err();
     assert!(matches!(error, TaskError::Cancelled));
 }
 

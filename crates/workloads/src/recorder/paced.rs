@@ -1,0 +1,86 @@
+//! A worker's way through its schedule.
+//!
+//! Invariants: an operation that is late is issued at once and keeps its instant; one whose instant is not before the end
+//! of the runtime is not issued; a worker that waits sees a stop and hands over its intervals ten times a second.
+
+use super::{Began, Recorder};
+use crate::clock::MonoNanos;
+use crate::op::Op;
+use crate::pacing::{Schedule, Until, Waiting};
+use std::time::Duration;
+
+/// The schedule and how its instants are waited for.
+#[derive(Debug)]
+pub(super) struct Pacer {
+    schedule: Schedule,
+    waiting: Waiting,
+}
+
+impl Pacer {
+    pub(super) fn new(schedule: Schedule, workers: u32) -> Pacer {
+        Pacer {
+            schedule,
+            waiting: Waiting::among(workers),
+        }
+    }
+
+    pub(super) fn set_start(&mut self, start: MonoNanos) {
+        self.schedule.set_start(start);
+        Waiting::sharpen_timers();
+    }
+}
+
+impl Recorder {
+    /// When the next operation is due, which moves `bytes`, for an engine that keeps several in flight; `None` when the
+    /// load is not paced. It may be past.
+    pub fn due(&self, bytes: u64) -> Option<MonoNanos> {
+        Some(self.pacer.as_ref()?.schedule.due(bytes))
+    }
+
+    /// Issues the next operation now, due or not, for such an engine: takes its instant from the schedule.
+    pub fn issue(&mut self, op: Op, bytes: u64) -> Began {
+        let began = self.begin_as(op);
+        match &mut self.pacer {
+            Some(pacer) => Began {
+                intended: pacer.schedule.take(bytes),
+                ..began
+            },
+            None => began,
+        }
+    }
+
+    #[inline(never)]
+    pub(super) fn next_due(&mut self, op: Op, bytes: u64) -> Option<Began> {
+        let pacer = self.pacer.as_mut()?;
+        let (waiting, mean_gap) = (pacer.waiting, pacer.schedule.mean_gap(bytes));
+        let intended = pacer.schedule.take(bytes);
+        let at = self.wait(intended, waiting, mean_gap)?;
+        self.link.show(op, at);
+        Some(Began { at, intended })
+    }
+
+    /// Waits for an instant; `None` when the load has to end before it.
+    fn wait(&mut self, due: MonoNanos, waiting: Waiting, mean_gap: Duration) -> Option<MonoNanos> {
+        loop {
+            if self.should_stop() {
+                return None;
+            }
+            let (now, is_due) = match waiting.wait(due.min(self.until), mean_gap) {
+                Until::Due(now) => (now, true),
+                Until::Look(now) => (now, false),
+            };
+            self.idle_at(now);
+            if is_due && !self.should_stop() {
+                return Some(now);
+            }
+        }
+    }
+
+    /// The clock has gone on without an operation.
+    fn idle_at(&mut self, now: MonoNanos) {
+        if now >= self.boundary {
+            self.roll(None, now);
+        }
+        self.last = now;
+    }
+}
