@@ -68,7 +68,7 @@ impl Store {
         let live = live::Live::new();
         let ingest = Ingest::new(live.clone());
         let (writer, task) =
-            WriterHandle::start(opened.writer, opened.options, opened.lock, ingest);
+            WriterHandle::start(opened.writer, opened.options, opened.lock, ingest)?;
         let store = Self {
             shared: Arc::new(Shared {
                 path: opened.path,

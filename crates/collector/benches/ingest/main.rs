@@ -4,9 +4,7 @@
 //! of prepared inserts into the same table, with the same transaction sizes and settings, interleaved.
 //! `... -- end-to-end` runs the real collector in this process and ten sessions in another one on the same CPUs: batches
 //! of 100 rows, the shipped schema, synchronous=FULL, every row acknowledged after its commit.
-//!
-//! Options: `--rounds N` (writer: 7; end-to-end: 1), `--seconds N` (60), `--sessions N` (10), `--daemons N` (20, per
-//! session), `--beats N` (5, per batch: 20 x 5 rows are its 100), `--dir DIR` (where the databases go).
+//! `--help` lists the options.
 #![allow(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -25,6 +23,15 @@ mod writer;
 
 use std::path::PathBuf;
 use std::str::FromStr;
+
+const HELP: &str = "\
+cargo bench -p benchmesh-collector --bench ingest -- [writer] [end-to-end] [OPTION]...
+  --rounds N     writer: 7; end-to-end: 1
+  --seconds N    of an end-to-end round: 60
+  --sessions N   10
+  --daemons N    per session: 20
+  --beats N      per batch: 5; 20 daemons x 5 beats are its 100 rows
+  --dir DIR      where the databases go: the directory for temporary files";
 
 /// What is asked for on the command line.
 #[derive(Clone, Debug)]
@@ -56,6 +63,10 @@ fn main() {
         address: option(&arguments, "--address").unwrap_or_default(),
     };
     let asked = |word: &str| arguments.iter().any(|argument| argument == word);
+    if asked("--help") {
+        println!("{HELP}");
+        return;
+    }
     if asked("generate") {
         generator::run(&options);
         return;

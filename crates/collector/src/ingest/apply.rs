@@ -8,11 +8,12 @@ use super::batch::{Batch, DaemonSample, Process};
 use super::known::{Known, Mark};
 use super::pending::{PendingBatch, Source, Verdict};
 use super::publisher::IngestError;
+use super::statements::find;
 use super::{devices, tables, tasks};
 use crate::model::{AgentId, DaemonId, StepId};
 use crate::store::error::StoreError;
 use crate::store::live::{Live, LiveInterval};
-use sqlx::SqliteConnection;
+use rusqlite::Connection;
 use std::collections::{BTreeSet, HashSet};
 
 /// How far `daemons.last_seen_us` may lag behind the newest sample.
@@ -38,25 +39,24 @@ impl Ingest {
 
     /// Stores what can be admitted of `batches` and leaves a verdict on each. An error is the database's: the caller
     /// rolls back, and nothing that this call did or learnt remains.
-    pub(crate) async fn store(
+    pub(crate) fn store(
         &mut self,
-        connection: &mut SqliteConnection,
+        connection: &Connection,
         batches: &mut [PendingBatch],
     ) -> Result<(), StoreError> {
         let mut steps = BTreeSet::new();
         for pending in batches.iter_mut() {
-            pending.verdict = self.admit(connection, pending).await?;
+            pending.verdict = self.admit(connection, pending)?;
             if pending.is_fresh() {
-                self.store_all_but_daemon_samples(connection, pending, &mut steps)
-                    .await?;
+                self.store_all_but_daemon_samples(connection, pending, &mut steps)?;
                 self.known
                     .positions
                     .set(pending.spool(), pending.batch.sequence);
             }
         }
-        self.store_daemon_samples(connection, batches).await?;
-        self.store_positions(connection, batches).await?;
-        self.late |= tasks::note_late(connection, &steps).await?;
+        self.store_daemon_samples(connection, batches)?;
+        self.store_positions(connection, batches)?;
+        self.late |= tasks::note_late(connection, &steps)?;
         Ok(())
     }
 
@@ -92,12 +92,12 @@ impl Ingest {
         }
     }
 
-    async fn admit(
+    fn admit(
         &mut self,
-        connection: &mut SqliteConnection,
+        connection: &Connection,
         pending: &mut PendingBatch,
     ) -> Result<Result<Verdict, IngestError>, StoreError> {
-        let last = self.position(connection, pending).await?;
+        let last = self.position(connection, pending)?;
         match verdict(&pending.batch, last) {
             Ok(Verdict::Fresh) => {}
             other => return Ok(other),
@@ -106,30 +106,30 @@ impl Ingest {
         let of_tasks = (pending.batch.op_intervals.iter().map(|i| i.task))
             .chain(pending.batch.task_ends.iter().map(|end| end.task));
         for task in of_tasks {
-            match devices::task(&mut self.known, connection, task).await? {
+            match devices::task(&mut self.known, connection, task)? {
                 Some(facts) if facts.agent == agent => {}
                 _ => return Ok(Err(IngestError::ForeignTask { task_id: task.0 })),
             }
         }
         for event in &pending.batch.events {
             if let Some(run) = event.run
-                && !devices::has_run(connection, run).await?
+                && !devices::has_run(connection, run)?
             {
                 return Ok(Err(IngestError::UnknownRun { run_id: run.0 }));
             }
             if let Some(step) = event.step
-                && !devices::has_step(connection, step).await?
+                && !devices::has_step(connection, step)?
             {
                 return Ok(Err(IngestError::UnknownStep { step_id: step.0 }));
             }
         }
-        self.admit_daemons(connection, pending).await
+        self.admit_daemons(connection, pending)
     }
 
     /// Every sample's daemon must be in the table, or described in this very batch.
-    async fn admit_daemons(
+    fn admit_daemons(
         &mut self,
-        connection: &mut SqliteConnection,
+        connection: &Connection,
         pending: &PendingBatch,
     ) -> Result<Result<Verdict, IngestError>, StoreError> {
         let host = pending.source.host;
@@ -138,9 +138,7 @@ impl Ingest {
             let process = sample.process;
             if self.known.daemons.get(&(host, process)).is_none()
                 && !described.contains(&process)
-                && devices::daemon(&mut self.known, connection, host, process)
-                    .await?
-                    .is_none()
+                && devices::daemon(&mut self.known, connection, host, process)?.is_none()
             {
                 return Ok(Err(IngestError::UnknownDaemon {
                     pid: process.pid,
@@ -151,48 +149,47 @@ impl Ingest {
         Ok(Ok(Verdict::Fresh))
     }
 
-    async fn position(
+    fn position(
         &mut self,
-        connection: &mut SqliteConnection,
+        connection: &Connection,
         pending: &PendingBatch,
     ) -> Result<u64, StoreError> {
         let spool = pending.spool();
         if let Some(&last) = self.known.positions.get(&spool) {
             return Ok(last);
         }
-        let last: Option<i64> = sqlx::query_scalar(
+        let last: Option<i64> = find(
+            connection,
+            "tell the position of a spool",
             "SELECT last_sequence FROM spools WHERE agent_id = ? AND spool_id = ?",
-        )
-        .bind(spool.0.0)
-        .bind(spool.1.as_str())
-        .fetch_optional(connection)
-        .await
-        .map_err(StoreError::sql("tell the position of a spool"))?;
+            (spool.0.0, spool.1.as_str()),
+            |row| row.get(0),
+        )?;
         let last = last.unwrap_or(0).unsigned_abs();
         self.known.positions.set(spool, last);
         Ok(last)
     }
 
-    async fn store_all_but_daemon_samples(
+    fn store_all_but_daemon_samples(
         &mut self,
-        connection: &mut SqliteConnection,
+        connection: &Connection,
         pending: &mut PendingBatch,
         steps: &mut BTreeSet<StepId>,
     ) -> Result<(), StoreError> {
         let PendingBatch { source, batch, .. } = &*pending;
         for daemon in &batch.daemons {
-            devices::describe_daemon(&mut self.known, connection, source.host, daemon).await?;
+            devices::describe_daemon(&mut self.known, connection, source.host, daemon)?;
         }
         for interval in &batch.op_intervals {
-            tasks::store_interval(connection, interval).await?;
+            tasks::store_interval(connection, interval)?;
         }
         for end in &batch.task_ends {
-            tasks::store_end(connection, end).await?;
+            tasks::store_end(connection, end)?;
         }
         let of_tasks = (batch.op_intervals.iter().map(|i| i.task))
             .chain(batch.task_ends.iter().map(|end| end.task));
         steps.extend(of_tasks.filter_map(|task| Some(self.known.tasks.get(&task)?.step)));
-        store_samples(&mut self.known, connection, source, batch).await?;
+        store_samples(&mut self.known, connection, source, batch)?;
         let mut ids = Vec::with_capacity(batch.daemon_samples.len());
         for sample in &batch.daemon_samples {
             let key = (source.host, sample.process);
@@ -206,9 +203,9 @@ impl Ingest {
         Ok(())
     }
 
-    async fn store_daemon_samples(
+    fn store_daemon_samples(
         &mut self,
-        connection: &mut SqliteConnection,
+        connection: &Connection,
         batches: &[PendingBatch],
     ) -> Result<(), StoreError> {
         let mut rows: Vec<(DaemonId, &DaemonSample)> = batches
@@ -224,46 +221,41 @@ impl Ingest {
         }
         // In the order of the key, so that each page of the table is touched once.
         rows.sort_unstable_by_key(|(daemon, sample)| (*daemon, sample.at));
-        tables::DAEMON_SAMPLES
-            .insert(connection, &rows, tables::daemon_sample)
-            .await?;
+        tables::DAEMON_SAMPLES.insert(connection, &rows, tables::daemon_sample)?;
         for of_one in rows.chunk_by(|(a, _), (b, _)| a == b) {
             if let Some((daemon, newest)) = of_one.last() {
                 let stored = self.known.last_seen.get(daemon).copied();
                 if stored.is_none_or(|seen| newest.at.0 - seen >= SEEN_EVERY_US) {
-                    devices::daemon_seen(&mut self.known, connection, *daemon, newest.at).await?;
+                    devices::daemon_seen(&mut self.known, connection, *daemon, newest.at)?;
                 }
             }
         }
         Ok(())
     }
 
-    async fn store_positions(
+    fn store_positions(
         &mut self,
-        connection: &mut SqliteConnection,
+        connection: &Connection,
         batches: &[PendingBatch],
     ) -> Result<(), StoreError> {
-        let moved: BTreeSet<(AgentId, String)> = batches
+        let mut moved: Vec<(AgentId, &str, u64)> = batches
             .iter()
             .filter(|pending| pending.is_fresh())
-            .map(PendingBatch::spool)
+            .map(|pending| {
+                let batch = &pending.batch;
+                (
+                    pending.source.agent,
+                    batch.spool_id.as_str(),
+                    batch.sequence,
+                )
+            })
             .collect();
-        for spool in moved {
-            let Some(&last) = self.known.positions.get(&spool) else {
-                continue;
-            };
-            sqlx::query(
-                "INSERT INTO spools (agent_id, spool_id, last_sequence) VALUES (?, ?, ?)
-                 ON CONFLICT (agent_id, spool_id) DO UPDATE SET last_sequence = excluded.last_sequence",
-            )
-            .bind(spool.0.0)
-            .bind(spool.1.as_str())
-            .bind(i64::try_from(last).unwrap_or(i64::MAX))
-            .execute(&mut *connection)
-            .await
-            .map_err(StoreError::sql("keep the position of a spool"))?;
-        }
-        Ok(())
+        // The last of each spool stands first, and is the one that stays.
+        moved.sort_unstable_by(|a, b| b.cmp(a));
+        moved.dedup_by_key(|(agent, spool, _)| (*agent, *spool));
+        tables::SPOOLS
+            .insert(connection, &moved, tables::position)
+            .map(drop)
     }
 }
 
@@ -292,53 +284,40 @@ fn verdict(batch: &Batch, last: u64) -> Result<Verdict, IngestError> {
     })
 }
 
-async fn store_samples(
+fn store_samples(
     known: &mut Known,
-    connection: &mut SqliteConnection,
+    connection: &Connection,
     source: &Source,
     batch: &Batch,
 ) -> Result<(), StoreError> {
     let (agent, host) = (source.agent, source.host);
-    tables::HOST_SAMPLES
-        .insert(connection, &batch.host_samples, |sample, row| {
-            tables::host_sample(host, sample, row);
-        })
-        .await?;
+    tables::HOST_SAMPLES.insert(connection, &batch.host_samples, |sample, row| {
+        tables::host_sample(host, sample, row);
+    })?;
     let mut disks = Vec::with_capacity(batch.disk_samples.len());
     for sample in &batch.disk_samples {
-        let disk = devices::disk(known, connection, host, &sample.disk).await?;
+        let disk = devices::disk(known, connection, host, &sample.disk)?;
         disks.push((disk, sample));
     }
-    tables::DISK_SAMPLES
-        .insert(connection, &disks, tables::disk_sample)
-        .await?;
+    tables::DISK_SAMPLES.insert(connection, &disks, tables::disk_sample)?;
     let mut interfaces = Vec::with_capacity(batch.net_samples.len());
     for sample in &batch.net_samples {
         let interface = devices::interface(
             known,
             connection,
             (host, source.net_namespace.clone(), sample.interface.clone()),
-        )
-        .await?;
+        )?;
         interfaces.push((interface, sample));
     }
-    tables::NET_SAMPLES
-        .insert(connection, &interfaces, tables::net_sample)
-        .await?;
-    tables::CLOCK_OFFSETS
-        .insert(connection, &batch.clock_offsets, |offset, row| {
-            tables::clock_offset(agent, offset, row);
-        })
-        .await?;
-    tables::EVENTS
-        .insert(connection, &batch.events, |event, row| {
-            tables::event(agent, event, row);
-        })
-        .await?;
-    tables::LOSSES
-        .insert(connection, &batch.losses, |loss, row| {
-            tables::loss(agent, loss, row);
-        })
-        .await?;
+    tables::NET_SAMPLES.insert(connection, &interfaces, tables::net_sample)?;
+    tables::CLOCK_OFFSETS.insert(connection, &batch.clock_offsets, |offset, row| {
+        tables::clock_offset(agent, offset, row);
+    })?;
+    tables::EVENTS.insert(connection, &batch.events, |event, row| {
+        tables::event(agent, event, row);
+    })?;
+    tables::LOSSES.insert(connection, &batch.losses, |loss, row| {
+        tables::loss(agent, loss, row);
+    })?;
     Ok(())
 }

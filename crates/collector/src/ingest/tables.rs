@@ -3,7 +3,7 @@
 use super::batch::{
     AgentEvent, ClockOffset, DaemonSample, DiskSample, HostSample, Loss, NetSample,
 };
-use super::bulk::{Arguments, Table};
+use super::statements::{Table, Values};
 use crate::model::{AgentId, DaemonId, HostId};
 
 pub(crate) static DAEMON_SAMPLES: Table = Table::new(
@@ -14,7 +14,10 @@ pub(crate) static DAEMON_SAMPLES: Table = Table::new(
     "keep samples of daemons",
 );
 
-pub(crate) fn daemon_sample((daemon, sample): &(DaemonId, &DaemonSample), row: &mut Arguments) {
+pub(crate) fn daemon_sample(
+    (daemon, sample): &(DaemonId, &DaemonSample),
+    row: &mut Values<'_, '_>,
+) {
     row.add(daemon.0);
     row.add(sample.at.0);
     row.add(sample.cpu_user_us);
@@ -40,7 +43,7 @@ pub(crate) static HOST_SAMPLES: Table = Table::new(
     "keep samples of a host",
 );
 
-pub(crate) fn host_sample(host: HostId, sample: &HostSample, row: &mut Arguments) {
+pub(crate) fn host_sample(host: HostId, sample: &HostSample, row: &mut Values<'_, '_>) {
     row.add(host.0);
     row.add(sample.at.0);
     for counter in [
@@ -82,7 +85,7 @@ pub(crate) static DISK_SAMPLES: Table = Table::new(
     "keep samples of disks",
 );
 
-pub(crate) fn disk_sample((disk, sample): &(i64, &DiskSample), row: &mut Arguments) {
+pub(crate) fn disk_sample((disk, sample): &(i64, &DiskSample), row: &mut Values<'_, '_>) {
     row.add(*disk);
     row.add(sample.at.0);
     for counter in [
@@ -110,7 +113,7 @@ pub(crate) static NET_SAMPLES: Table = Table::new(
     "keep samples of interfaces",
 );
 
-pub(crate) fn net_sample((interface, sample): &(i64, &NetSample), row: &mut Arguments) {
+pub(crate) fn net_sample((interface, sample): &(i64, &NetSample), row: &mut Values<'_, '_>) {
     row.add(*interface);
     row.add(sample.at.0);
     for counter in [
@@ -134,7 +137,7 @@ pub(crate) static CLOCK_OFFSETS: Table = Table::new(
     "keep clock offsets",
 );
 
-pub(crate) fn clock_offset(agent: AgentId, offset: &ClockOffset, row: &mut Arguments) {
+pub(crate) fn clock_offset(agent: AgentId, offset: &ClockOffset, row: &mut Values<'_, '_>) {
     row.add(agent.0);
     row.add(offset.at.0);
     row.add(offset.offset_us);
@@ -149,15 +152,15 @@ pub(crate) static EVENTS: Table = Table::new(
     "keep events",
 );
 
-pub(crate) fn event(agent: AgentId, event: &AgentEvent, row: &mut Arguments) {
+pub(crate) fn event(agent: AgentId, event: &AgentEvent, row: &mut Values<'_, '_>) {
     row.add(event.at.0);
     row.add(event.run.map(|id| id.0));
     row.add(event.step.map(|id| id.0));
     row.add(agent.0);
     row.add(event.severity.as_str());
-    row.add(event.kind.clone());
-    row.add(event.message.clone());
-    row.add(event.detail_json.clone());
+    row.add(&event.kind);
+    row.add(&event.message);
+    row.add(&event.detail_json);
 }
 
 pub(crate) static LOSSES: Table = Table::new(
@@ -167,10 +170,23 @@ pub(crate) static LOSSES: Table = Table::new(
     "keep losses",
 );
 
-pub(crate) fn loss(agent: AgentId, loss: &Loss, row: &mut Arguments) {
+pub(crate) fn loss(agent: AgentId, loss: &Loss, row: &mut Values<'_, '_>) {
     row.add(agent.0);
-    row.add(loss.what.clone());
+    row.add(&loss.what);
     row.add(loss.rows);
     row.add(loss.from.0);
     row.add(loss.until.0);
+}
+
+pub(crate) static SPOOLS: Table = Table::new(
+    "INSERT INTO spools (agent_id, spool_id, last_sequence)",
+    "ON CONFLICT (agent_id, spool_id) DO UPDATE SET last_sequence = excluded.last_sequence",
+    3,
+    "keep the position of a spool",
+);
+
+pub(crate) fn position((agent, spool, last): &(AgentId, &str, u64), row: &mut Values<'_, '_>) {
+    row.add(agent.0);
+    row.add(spool);
+    row.add(i64::try_from(*last).unwrap_or(i64::MAX));
 }

@@ -3,6 +3,7 @@
 //! It also tells the three kinds of failure apart that the writer acts on: the surroundings (a full or failing disk:
 //! wait and try again), the rows themselves (refuse them), and a database that is not ours to write.
 
+use benchmesh_workloads::histogram::DecodeError;
 use std::path::PathBuf;
 
 /// Why the database could not be opened, read or written.
@@ -62,8 +63,28 @@ pub enum StoreError {
         #[source]
         source: sqlx::Error,
     },
+    /// As `Sql`, of what is written without a hop.
+    #[error("the database refused to {doing}")]
+    Row {
+        doing: &'static str,
+        #[source]
+        source: rusqlite::Error,
+    },
+    #[error("a stored histogram stands in the way: cannot {doing}")]
+    Histogram {
+        doing: &'static str,
+        #[source]
+        source: DecodeError,
+    },
     #[error("the database has no {what} {id}")]
     NoSuch { what: &'static str, id: String },
+    #[error(
+        "the writer's thread cannot be started; see the limits on processes and memory (ulimit -u)"
+    )]
+    NoThread {
+        #[source]
+        source: std::io::Error,
+    },
     #[error("nothing was written: {why}")]
     NotWritten { why: String },
     #[error("the store is closed")]
@@ -75,14 +96,26 @@ impl StoreError {
         move |source| Self::Sql { doing, source }
     }
 
-    /// What someone can do about a write that waits.
-    pub(crate) fn remedy(&self) -> &'static str {
-        let trouble = match self {
+    pub(crate) fn row(doing: &'static str) -> impl FnOnce(rusqlite::Error) -> Self {
+        move |source| Self::Row { doing, source }
+    }
+
+    pub(crate) fn histogram(doing: &'static str) -> impl FnOnce(DecodeError) -> Self {
+        move |source| Self::Histogram { doing, source }
+    }
+
+    fn trouble(&self) -> Trouble {
+        match self {
             Self::Sql { source, .. } => Trouble::of(source),
+            Self::Row { source, .. } => Trouble::of_row(source),
             Self::Full { .. } => Trouble::Full,
             _ => Trouble::Rows,
-        };
-        match trouble {
+        }
+    }
+
+    /// What someone can do about a write that waits.
+    pub(crate) fn remedy(&self) -> &'static str {
+        match self.trouble() {
             Trouble::Full => "free space on its disk",
             Trouble::Busy => {
                 "end the program that holds its write lock (an open transaction in sqlite3, perhaps)"
@@ -94,11 +127,7 @@ impl StoreError {
 
     /// Whether the same write may succeed later, once someone has made room or the disk has recovered.
     pub(crate) fn is_of_surroundings(&self) -> bool {
-        match self {
-            Self::Sql { source, .. } => Trouble::of(source).is_of_surroundings(),
-            Self::Full { .. } => true,
-            _ => false,
-        }
+        self.trouble().is_of_surroundings()
     }
 }
 
@@ -133,6 +162,17 @@ impl Trouble {
             .code()
             .and_then(|code| code.parse::<i32>().ok())
             .unwrap_or(1);
+        Self::of_code(code)
+    }
+
+    fn of_row(error: &rusqlite::Error) -> Self {
+        match error {
+            rusqlite::Error::SqliteFailure(failure, _) => Self::of_code(failure.extended_code),
+            _ => Self::Rows,
+        }
+    }
+
+    fn of_code(code: i32) -> Self {
         match code & 0xff {
             5 | 6 => Self::Busy,
             7 => Self::Connection,

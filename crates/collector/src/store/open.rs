@@ -29,8 +29,8 @@ const WAL_PAGES: u32 = 4096;
 const WAL_LIMIT_BYTES: u32 = 16 << 20;
 /// Room for the pages that the newest samples of a thousand daemons touch.
 const WRITER_CACHE_KIB: u32 = 16 << 10;
-/// The power-of-two insert statements of every table, and the scheduler's.
-const WRITER_STATEMENTS: usize = 256;
+/// The scheduler's and the sessions'; those of ingest are prepared for each transaction.
+const WRITER_STATEMENTS: usize = 64;
 const READERS: u32 = 4;
 const READER_CACHE_KIB: u32 = 64 << 10;
 
@@ -129,7 +129,7 @@ fn writer_options(path: &Path) -> SqliteConnectOptions {
         .pragma("wal_autocheckpoint", WAL_PAGES.to_string())
         .pragma("journal_size_limit", WAL_LIMIT_BYTES.to_string())
         .statement_cache_capacity(WRITER_STATEMENTS)
-        .thread_name(|_| "store-writer".to_owned())
+        .thread_name(|_| "store-sqlite".to_owned())
         .disable_statement_logging()
 }
 

@@ -5,6 +5,7 @@
 //! not touch its neighbours; when the disk is full or failing the whole group is rolled back, nothing is answered, and
 //! it is tried again with back-off.
 
+mod direct;
 mod group;
 
 pub use group::GROUP_ROWS;
@@ -17,6 +18,7 @@ use crate::ingest::pending::PendingBatch;
 use futures::future::BoxFuture;
 use sqlx::SqliteConnection;
 use sqlx::sqlite::SqliteConnectOptions;
+use tokio::runtime::{self, Runtime};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
@@ -39,7 +41,7 @@ impl WriterHandle {
         options: SqliteConnectOptions,
         lock: Lock,
         ingest: Ingest,
-    ) -> (Self, tokio::task::JoinHandle<()>) {
+    ) -> Result<(Self, tokio::task::JoinHandle<()>), StoreError> {
         let (writes, queued_writes) = mpsc::channel(QUEUED_WRITES);
         let (batches, queued_batches) = mpsc::channel(QUEUED_BATCHES);
         let closing = CancellationToken::new();
@@ -51,17 +53,24 @@ impl WriterHandle {
             queued_batches,
             closing.clone(),
         );
-        let task = tokio::spawn(async move {
-            writer.run().await;
+        let (over, ended) = oneshot::channel();
+        thread(move |runtime| {
+            runtime.block_on(writer.run());
             // Only now may another collector have the database.
             drop(lock);
+            let _ = over.send(());
+        })?;
+        let task = tokio::spawn(async move {
+            if ended.await.is_err() {
+                tracing::error!("the store's writer died; nothing more is stored");
+            }
         });
         let handle = Self {
             writes,
             batches,
             closing,
         };
-        (handle, task)
+        Ok((handle, task))
     }
 
     /// What is queued is still written; everything later is refused.
@@ -91,6 +100,19 @@ impl WriterHandle {
             .await
             .map_err(|_| StoreError::Closed)
     }
+}
+
+/// Starts the writer's own thread: rows are written by it, so it may not hold up whoever serves sessions.
+fn thread(live: impl FnOnce(&Runtime) + Send + 'static) -> Result<(), StoreError> {
+    let runtime = runtime::Builder::new_current_thread()
+        .enable_time()
+        .build()
+        .map_err(|source| StoreError::NoThread { source })?;
+    std::thread::Builder::new()
+        .name("store-writer".to_owned())
+        .spawn(move || live(&runtime))
+        .map(drop)
+        .map_err(|source| StoreError::NoThread { source })
 }
 
 /// What a write does with its data.

@@ -20,7 +20,7 @@ const MAX_INNER_BYTES: usize = HEADER_BYTES + 9 * SLOTS;
 const SIGNIFICANT_DIGITS: u32 = 2;
 
 /// A histogram in transit: the blob, and the exact sums that the blob cannot carry.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Blob {
     pub v2_deflate: Vec<u8>,
     pub count: u64,

@@ -1,6 +1,5 @@
 //! What the sums of a step are made from, read through the pool that cannot write.
 
-use crate::ingest::tasks::{response, service};
 use crate::model::{StepId, TaskId, TaskState};
 use crate::results::{IntervalFacts, TaskFacts, histogram_of};
 use crate::store::error::StoreError;
@@ -171,6 +170,52 @@ pub(super) struct StoredInterval {
     response: Option<Blob>,
 }
 
+/// Count, sum, sum of squares, least, largest, saturated, histogram.
+type Columns = [&'static str; 7];
+
+const SERVICE: Columns = [
+    "service_count",
+    "service_sum_ns",
+    "service_sum_squares_ns2",
+    "service_min_ns",
+    "service_max_ns",
+    "service_saturated",
+    "service_histogram",
+];
+
+const RESPONSE: Columns = [
+    "response_count",
+    "response_sum_ns",
+    "response_sum_squares_ns2",
+    "response_min_ns",
+    "response_max_ns",
+    "response_saturated",
+    "response_histogram",
+];
+
+/// `None` when nothing of that kind was recorded: response times are those of a paced load alone.
+fn distribution(row: &SqliteRow, columns: &Columns) -> Result<Option<Blob>, sqlx::Error> {
+    let [count, sum, squares, least, largest, saturated, histogram] = *columns;
+    let integer = |column| {
+        row.try_get::<Option<i64>, _>(column)
+            .map(|value| value.map(|value| u64::try_from(value).unwrap_or(0)))
+    };
+    let Some(count) = integer(count)? else {
+        return Ok(None);
+    };
+    Ok(Some(Blob {
+        count,
+        sum_ns: row.try_get(sum)?,
+        sum_squares_ns2: row.try_get(squares)?,
+        min_ns: integer(least)?.unwrap_or(0),
+        max_ns: integer(largest)?.unwrap_or(0),
+        saturated: integer(saturated)?.unwrap_or(0),
+        v2_deflate: row
+            .try_get::<Option<Vec<u8>>, _>(histogram)?
+            .unwrap_or_default(),
+    }))
+}
+
 impl FromRow<'_, SqliteRow> for StoredInterval {
     fn from_row(row: &SqliteRow) -> Result<Self, sqlx::Error> {
         Ok(Self {
@@ -183,20 +228,16 @@ impl FromRow<'_, SqliteRow> for StoredInterval {
             bytes: row.try_get("bytes")?,
             errors: row.try_get("errors")?,
             in_flight: row.try_get("in_flight")?,
-            service: service(row)?,
-            response: response(row)?,
+            service: distribution(row, &SERVICE)?.unwrap_or_default(),
+            response: distribution(row, &RESPONSE)?,
         })
     }
 }
 
 impl StoredInterval {
     pub(super) fn facts(self) -> Result<IntervalFacts, StoreError> {
-        let unpack = |blob: &Blob| {
-            histogram_of(blob).map_err(|error| StoreError::Sql {
-                doing: "read a histogram",
-                source: sqlx::Error::Decode(Box::new(error)),
-            })
-        };
+        let unpack =
+            |blob: &Blob| histogram_of(blob).map_err(StoreError::histogram("sum up a step"));
         Ok(IntervalFacts {
             service: unpack(&self.service)?,
             response: self.response.as_ref().map(unpack).transpose()?,

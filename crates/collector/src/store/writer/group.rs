@@ -1,12 +1,14 @@
 //! The writer's task: gathers a group, runs it as one transaction, answers after the commit.
 
 use super::Apply;
+use super::direct::directly;
 use crate::ingest::apply::Ingest;
 use crate::ingest::pending::PendingBatch;
 use crate::store::error::StoreError;
 use futures::future::BoxFuture;
+use rusqlite::Connection;
 use sqlx::sqlite::SqliteConnectOptions;
-use sqlx::{ConnectOptions, Connection, SqliteConnection};
+use sqlx::{ConnectOptions, Connection as _, SqliteConnection};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
@@ -15,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 pub const GROUP_ROWS: usize = 16_384;
 /// The scheduler's writes of one transaction.
 const GROUP_WRITES: usize = 256;
+const DOING: &str = "commit a transaction";
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
@@ -230,15 +233,19 @@ impl Writer {
                 }
             }
         }
-        match manner {
-            Manner::Together => self.ingest.store(connection, &mut group.batches).await?,
-            Manner::Singly => {
-                for batch in &mut group.batches {
-                    store_alone(connection, &mut self.ingest, batch).await?;
+        let ingest = &mut self.ingest;
+        directly(connection, |connection| {
+            match manner {
+                Manner::Together => ingest.store(connection, &mut group.batches)?,
+                Manner::Singly => {
+                    for batch in &mut group.batches {
+                        store_alone(connection, ingest, batch)?;
+                    }
                 }
             }
-        }
-        command(connection, "COMMIT").await
+            at_once(connection, "COMMIT")
+        })
+        .await
     }
 
     /// SQLite may have rolled back on its own; a connection that is lost is replaced.
@@ -272,18 +279,19 @@ impl Writer {
 }
 
 /// Stores one batch behind a savepoint; one that the database refuses is undone and told so.
-async fn store_alone(
-    connection: &mut SqliteConnection,
+fn store_alone(
+    connection: &Connection,
     ingest: &mut Ingest,
     batch: &mut PendingBatch,
 ) -> Result<(), StoreError> {
-    command(connection, "SAVEPOINT one").await?;
+    at_once(connection, "SAVEPOINT one")?;
     let mark = ingest.mark();
-    match ingest.store(connection, std::slice::from_mut(batch)).await {
-        Ok(()) => command(connection, "RELEASE one").await,
+    match ingest.store(connection, std::slice::from_mut(batch)) {
+        Ok(()) => at_once(connection, "RELEASE one"),
         Err(error) if error.is_of_surroundings() => Err(error),
         Err(error) => {
-            undo(connection).await?;
+            at_once(connection, "ROLLBACK TO one")?;
+            at_once(connection, "RELEASE one")?;
             ingest.undo_to(mark);
             batch.refuse(chain(&error));
             Ok(())
@@ -291,12 +299,18 @@ async fn store_alone(
     }
 }
 
+fn at_once(connection: &Connection, sql: &'static str) -> Result<(), StoreError> {
+    connection
+        .execute_batch(sql)
+        .map_err(StoreError::row(DOING))
+}
+
 async fn command(connection: &mut SqliteConnection, sql: &'static str) -> Result<(), StoreError> {
     sqlx::query(sql)
         .execute(connection)
         .await
         .map(drop)
-        .map_err(StoreError::sql("commit a transaction"))
+        .map_err(StoreError::sql(DOING))
 }
 
 async fn undo(connection: &mut SqliteConnection) -> Result<(), StoreError> {
