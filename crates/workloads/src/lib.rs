@@ -21,6 +21,7 @@ pub mod params;
 pub mod random;
 pub mod recorder;
 pub mod sandbox;
+mod shuffle;
 pub mod task;
 pub mod units;
 pub mod workload;

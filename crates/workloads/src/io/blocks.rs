@@ -1,6 +1,7 @@
 //! In which order the blocks of a file come.
 
 use crate::random::Random;
+use crate::shuffle::Shuffle;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Order {
@@ -49,43 +50,6 @@ impl Blocks {
             Order::EachOnce => self.shuffle.place_of(position),
             Order::Uniform => self.random.below(self.count),
         })
-    }
-}
-
-/// A random permutation of `0..count` without a table: a mixing of just enough bits that can be undone, followed along
-/// its cycle until it falls below `count` (at most two steps on average).
-#[derive(Debug)]
-struct Shuffle {
-    count: u64,
-    mask: u64,
-    shift: u32,
-    keys: [u64; 4],
-}
-
-impl Shuffle {
-    fn new(count: u64, random: &mut Random) -> Shuffle {
-        let bits = u64::BITS - count.saturating_sub(1).leading_zeros();
-        Shuffle {
-            count,
-            mask: 1_u64.checked_shl(bits).map_or(u64::MAX, |end| end - 1),
-            shift: (bits / 2).max(1),
-            keys: std::array::from_fn(|_| random.next_u64() | 1),
-        }
-    }
-
-    #[inline]
-    fn place_of(&self, position: u64) -> u64 {
-        let mut place = position;
-        loop {
-            for key in self.keys {
-                // Adding, multiplying by an odd number and a shifted xor can each be undone within the mask.
-                place = place.wrapping_add(key >> 7).wrapping_mul(key) & self.mask;
-                place ^= place >> self.shift;
-            }
-            if place < self.count {
-                return place;
-            }
-        }
     }
 }
 
