@@ -1,36 +1,45 @@
-//! `files`: many files, each created, listed, looked up, read, renamed or deleted as a whole.
+//! `files`: many files, each created, looked up, read, changed, renamed or deleted as a whole, and their directories.
 //!
-//! A task's files are split over its workers; each worker has a tree of its own in the task's directory and goes through
-//! it in order. The data outlive the mode: the next mode of the cell finds them, whatever process runs it. What the
+//! A task's files are split over its workers; as a rule each worker has a tree of its own in the task's directory. A
+//! worker goes through its files in order or at random. The data outlive the mode: the next mode of the cell finds them, whatever process runs it. What the
 //! files are is decided by the parameters alone. Nothing is known here of time or of other tasks.
 
+mod attributes;
 pub(crate) mod calls;
 pub(crate) mod data;
+mod found;
 mod layout;
+mod modes;
 mod plan;
 pub(crate) mod side_by_side;
 pub(crate) mod size;
 pub(crate) mod state;
 mod tree;
+mod walk;
 mod worker;
 
 pub(crate) use plan::{BLOCK_BYTES, check_unit, one_mib};
-use side_by_side::{Done, side_by_side};
+use side_by_side::side_by_side;
 
 use crate::params::{KeyInfo, ParamError};
-use crate::sandbox::Dir;
 use crate::task::{Cache, PrepareControl, TaskError, TaskSpec};
 use crate::workload::{
     Footprint, Load, ModeInfo, Needs, Params as PlanParams, Timing, Worker, Workload,
 };
-use calls::listing_buffer;
-use layout::worker_dir;
-use plan::{KEYS, MODES, Mode, Plan};
+use attributes::Calls;
+use calls::{Durable, listing_buffer};
+use data::Data;
+use layout::Home;
+use modes::{MODES, Mode, Standing};
+use plan::{KEYS, Plan, check_names};
+use rustix::fs::{AtFlags, unlinkat};
+use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use tree::{Directories, Names};
-use worker::{FilesWorker, Tools, Walk};
+use tree::Directories;
+use walk::Walk;
+use worker::{FilesWorker, Tools};
 
 const NAME: &str = "files";
 
@@ -44,11 +53,11 @@ impl Workload for Files {
     }
 
     fn revision(&self) -> u32 {
-        1
+        2
     }
 
     fn summary(&self) -> &'static str {
-        "many files: create, list, stat, read, rename, delete"
+        "many files and directories, each made, looked at, changed and removed as a whole"
     }
 
     fn needs(&self) -> Needs {
@@ -65,13 +74,28 @@ impl Workload for Files {
 
     fn check(&self, mode: &str, params: &PlanParams) -> Result<Footprint, ParamError> {
         let plan = Plan::of(self.mode(mode)?, params)?;
+        let files = plan.layout.shape.files;
+        let beside = plan.mode.beside().is_some();
+        let more = match plan.mode {
+            Mode::Append => plan.added.append,
+            _ => 0,
+        };
         Ok(Footprint {
             workers: plan.layout.shape.workers,
-            files: plan.layout.shape.files,
-            bytes: plan.bytes(BLOCK_BYTES),
+            files: if beside { files * 2 } else { files },
+            bytes: match beside {
+                true => files.saturating_mul(BLOCK_BYTES),
+                false => plan
+                    .bytes(BLOCK_BYTES)
+                    .saturating_add(files.saturating_mul(more.next_multiple_of(BLOCK_BYTES))),
+            },
             scratch_bytes: 0,
             moved_bytes: match plan.mode {
                 Mode::Create | Mode::Read => plan.bytes(1),
+                Mode::Append => files.saturating_mul(more),
+                Mode::SetXattr | Mode::GetXattr => {
+                    files.saturating_mul(u64::from(plan.added.attribute))
+                }
                 _ => 0,
             },
             runtime: plan.timing.total(),
@@ -83,16 +107,23 @@ impl Workload for Files {
             .mode(&spec.mode)
             .and_then(|mode| Plan::of(mode, &spec.params))
             .map_err(TaskError::Params)?;
-        plan.layout.task_index = spec.task_index;
+        plan.layout.shape.task = (spec.task_index, spec.tasks);
+        check_names(&plan.layout.shape).map_err(TaskError::Params)?;
         if spec.cache == Cache::Bypass {
             let why = "small files are not read and written with O_DIRECT; use cache = \"cold\", or workload `io`".into();
             return Err(TaskError::Unfit { why });
         }
+        let place = spec.place.clone().ok_or(TaskError::NoPlace {
+            workload: spec.workload.clone(),
+        })?;
         Ok(Box::new(FilesLoad {
             plan,
             warm: spec.cache == Cache::Warm,
-            task: spec.dir()?,
-            names: Mutex::new(Names::Created),
+            home: Home {
+                task: spec.dir()?,
+                place,
+            },
+            standing: Mutex::new(Standing::empty()),
             whole: Arc::default(),
         }))
     }
@@ -101,15 +132,15 @@ impl Workload for Files {
 struct FilesLoad {
     plan: Plan,
     warm: bool,
-    task: Dir,
-    /// Under which names the files are; known once prepared.
-    names: Mutex<Names>,
+    home: Home,
+    /// What the data are; known once prepared.
+    standing: Mutex<Standing>,
     whole: Arc<AtomicU32>,
 }
 
 impl FilesLoad {
-    fn names(&self) -> Names {
-        *self.names.lock().unwrap_or_else(PoisonError::into_inner)
+    fn standing(&self) -> Standing {
+        *self.standing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Directories that a worker may keep open: together at most half of the descriptors that the process may have.
@@ -119,8 +150,9 @@ impl FilesLoad {
     }
 
     fn walk(&self, worker: u32) -> Result<Walk, TaskError> {
-        let share = self.plan.layout.shape.share(worker);
-        let root = worker_dir(&self.task, worker)?;
+        let layout = &self.plan.layout;
+        let share = layout.shape.share(worker);
+        let root = self.home.root(&layout.shape, worker)?;
         let path = root.path().to_owned();
         let directories =
             Directories::open(root, &share, self.directories_to_keep()).map_err(|errno| {
@@ -132,11 +164,51 @@ impl FilesLoad {
         Ok(Walk {
             directories,
             share,
-            names: self.names(),
-            sizes: self.plan.layout.sizes,
-            seed: self.plan.layout.seed,
+            standing: self.standing(),
+            sizes: layout.sizes.clone(),
+            seed: layout.seed,
+            order: self.plan.order,
+            worker: u64::from(layout.shape.task.0) << 32 | u64::from(worker),
             path,
         })
+    }
+
+    /// One clear error for a file system that cannot do what the mode is about.
+    fn try_attribute(&self) -> Result<(), TaskError> {
+        let name = c"probe";
+        let dir = self.home.task.fd();
+        let path = self.home.task.path().join("probe");
+        let failed = |doing: &str, errno: Errno| {
+            TaskError::io(format!("{doing} `{}`", path.display()), errno)
+        };
+        match unlinkat(dir, name, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => {}
+            Err(errno) => return Err(failed("remove", errno)),
+        }
+        let mut nothing = Data::new(0, 0);
+        calls::create(dir, name, 0, 0, &mut nothing, Durable::No)
+            .map_err(|error| failed("make", error.errno))?;
+        let value = self.attribute();
+        let tried = Calls::known().set(dir, name, &value);
+        calls::delete(dir, name).map_err(|errno| failed("remove", errno))?;
+        let bytes = value.len();
+        let why = match tried.map_err(|error| error.errno) {
+            Ok(_) => return Ok(()),
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
+                "its file system keeps no extended attributes (user.*)".to_owned()
+            }
+            Err(Errno::NOSPC | Errno::TOOBIG | Errno::RANGE | Errno::DQUOT) => {
+                format!(
+                    "its file system takes no extended attribute of {bytes} bytes; set a smaller `xattr-size`"
+                )
+            }
+            Err(errno) => return Err(failed("set an extended attribute of", errno)),
+        };
+        Err(TaskError::Unfit { why })
+    }
+
+    fn attribute(&self) -> Vec<u8> {
+        vec![b'x'; usize::try_from(self.plan.added.attribute).unwrap_or(0)]
     }
 }
 
@@ -150,47 +222,69 @@ impl Load for FilesLoad {
     }
 
     fn prepare(&self, control: &PrepareControl) -> Result<(), TaskError> {
-        let layout = &self.plan.layout;
-        let names = layout.bring_about(&self.task, self.plan.mode.wants(), control)?;
-        *self.names.lock().unwrap_or_else(PoisonError::into_inner) = names;
-        if self.warm && self.plan.mode != Mode::Create {
+        let (layout, mode) = (&self.plan.layout, self.plan.mode);
+        if matches!(mode, Mode::SetXattr | Mode::GetXattr) {
+            self.try_attribute()?;
+        }
+        let wanted = mode.wants(self.plan.added.attribute);
+        let standing = layout.bring_about(&self.home, &wanted, control)?;
+        *self.standing.lock().unwrap_or_else(PoisonError::into_inner) = standing;
+        if self.warm {
             let total = (layout.shape.files, "files");
             side_by_side(layout.shape.workers, total, control, |worker, done| {
-                let mut buffer = vec![1; layout.buffer_bytes()];
-                self.walk(worker)?.warm(self.plan.mode, &mut buffer, done)
+                let mut buffer = vec![1; layout.buffer_bytes(standing.extras.appended)];
+                self.walk(worker)?.warm(mode, &mut buffer, done)
             })?;
         }
-        if self.plan.mode.leaves(names).is_some() {
-            layout.unsettle(&self.task)?;
+        if mode.leaves(standing, self.plan.added).is_some() {
+            layout.unsettle(&self.home.task)?;
         }
         Ok(())
     }
 
     fn worker(&self, index: u32) -> Result<Box<dyn Worker>, TaskError> {
-        let tools = match self.plan.mode {
-            Mode::Create => Tools::Write(self.plan.layout.data(), self.plan.durable),
-            Mode::Read => Tools::Read(vec![1; self.plan.layout.buffer_bytes()]),
-            Mode::List => Tools::List(listing_buffer()),
-            Mode::Stat | Mode::Rename | Mode::Delete => Tools::None,
+        let plan = &self.plan;
+        let tools = match plan.mode {
+            Mode::Create => Tools::Write(plan.layout.data(), plan.durable),
+            Mode::Append => {
+                let bytes = usize::try_from(plan.added.append).unwrap_or(usize::MAX);
+                let data = plan.layout.data_of(bytes.min(plan.layout.unit));
+                Tools::Append(data, plan.durable, plan.added.append)
+            }
+            Mode::Read => {
+                let appended = self.standing().extras.appended;
+                Tools::Read(vec![1; plan.layout.buffer_bytes(appended)])
+            }
+            Mode::List | Mode::ListStat => Tools::List(listing_buffer()),
+            Mode::SetXattr | Mode::GetXattr => Tools::Attribute(Calls::known(), self.attribute()),
+            Mode::Chmod => Tools::Chmod(Calls::known()),
+            Mode::Stat
+            | Mode::Rename
+            | Mode::Symlink
+            | Mode::Mkdir
+            | Mode::Rmdir
+            | Mode::Delete => Tools::None,
         };
         Ok(Box::new(FilesWorker {
-            mode: self.plan.mode,
+            mode: plan.mode,
             walk: self.walk(index)?,
             tools,
             whole: Arc::clone(&self.whole),
+            passes: 0,
         }))
     }
 
     fn finish(&self) -> Result<(), TaskError> {
-        let Some(content) = self.plan.mode.leaves(self.names()) else {
+        let left = self.plan.mode.leaves(self.standing(), self.plan.added);
+        let Some(left) = left else {
             return Ok(());
         };
         if self.whole.load(Ordering::Acquire) < self.workers() {
             return Ok(());
         }
-        if let Err(error) = self.plan.layout.state(content).write(&self.task) {
+        if let Err(error) = self.plan.layout.state(left).write(&self.home.task) {
             // The result stands; the next mode will look at every file instead of reading the state.
-            let path = self.task.path().display();
+            let path = self.home.task.path().display();
             tracing::warn!(%error, %path, "the state of the data was not written");
         }
         Ok(())

@@ -10,11 +10,19 @@ use std::fmt;
 pub enum Op {
     Create,
     List,
+    ListStat,
     Stat,
     Read,
     Write,
+    Append,
     Rename,
     Delete,
+    Mkdir,
+    Rmdir,
+    Symlink,
+    Chmod,
+    SetXattr,
+    GetXattr,
     Copy,
     Ping,
     Send,
@@ -23,14 +31,22 @@ pub enum Op {
 
 impl Op {
     /// All kinds, in the order of their definition.
-    pub const ALL: [Op; 11] = [
+    pub const ALL: [Op; 19] = [
         Op::Create,
         Op::List,
+        Op::ListStat,
         Op::Stat,
         Op::Read,
         Op::Write,
+        Op::Append,
         Op::Rename,
         Op::Delete,
+        Op::Mkdir,
+        Op::Rmdir,
+        Op::Symlink,
+        Op::Chmod,
+        Op::SetXattr,
+        Op::GetXattr,
         Op::Copy,
         Op::Ping,
         Op::Send,
@@ -42,11 +58,19 @@ impl Op {
         match self {
             Op::Create => "create",
             Op::List => "list",
+            Op::ListStat => "list-stat",
             Op::Stat => "stat",
             Op::Read => "read",
             Op::Write => "write",
+            Op::Append => "append",
             Op::Rename => "rename",
             Op::Delete => "delete",
+            Op::Mkdir => "mkdir",
+            Op::Rmdir => "rmdir",
+            Op::Symlink => "symlink",
+            Op::Chmod => "chmod",
+            Op::SetXattr => "setxattr",
+            Op::GetXattr => "getxattr",
             Op::Copy => "copy",
             Op::Ping => "ping",
             Op::Send => "send",
@@ -68,6 +92,9 @@ impl Op {
             Op::List => {
                 "One directory to its end: open, getdents until it returns nothing, close. No bytes."
             }
+            Op::ListStat => {
+                "One directory to its end, as `list`, with one stat call on each name between. No bytes."
+            }
             Op::Stat => "One name: one stat call. No bytes.",
             Op::Read => {
                 "In `io`, one block: pread until the block is full. In `files`, one file: open, read to its end, close. Bytes: what was read."
@@ -75,8 +102,23 @@ impl Op {
             Op::Write => {
                 "One block: pwrite until the block is written, and the fsync that falls due after it. Bytes: the block."
             }
+            Op::Append => {
+                "More at the end of one file: open(O_APPEND), write until all is written, fsync where asked, close. Bytes: what was added."
+            }
             Op::Rename => "One name: one rename call. No bytes.",
             Op::Delete => "One name: one unlink call. No bytes.",
+            Op::Mkdir => "One new directory: one mkdir call. No bytes.",
+            Op::Rmdir => "One empty directory: one rmdir call. No bytes.",
+            Op::Symlink => "One new symbolic link: one symlink call. No bytes.",
+            Op::Chmod => {
+                "One file: one fchmodat2 call that follows no symlink (before Linux 6.6: open, fchmod, close). No bytes."
+            }
+            Op::SetXattr => {
+                "One extended attribute of one file: one setxattrat call that follows no symlink (before Linux 6.13: lsetxattr by the directory's /proc/self/fd). Bytes: the attribute's value."
+            }
+            Op::GetXattr => {
+                "One extended attribute of one file: one getxattrat call that follows no symlink (before Linux 6.13: lgetxattr by the directory's /proc/self/fd). Bytes: the attribute's value."
+            }
             Op::Copy => {
                 "One whole file: open both, copy_file_range until the end (read and write where the kernel cannot), fsync where asked, close both. Bytes: the file's content, once."
             }
@@ -93,8 +135,25 @@ impl Op {
     /// Whether it moves bytes that count.
     pub const fn has_bytes(self) -> bool {
         match self {
-            Op::Create | Op::Read | Op::Write | Op::Copy | Op::Ping | Op::Send => true,
-            Op::List | Op::Stat | Op::Rename | Op::Delete | Op::Null => false,
+            Op::Create
+            | Op::Read
+            | Op::Write
+            | Op::Append
+            | Op::SetXattr
+            | Op::GetXattr
+            | Op::Copy
+            | Op::Ping
+            | Op::Send => true,
+            Op::List
+            | Op::ListStat
+            | Op::Stat
+            | Op::Rename
+            | Op::Delete
+            | Op::Mkdir
+            | Op::Rmdir
+            | Op::Symlink
+            | Op::Chmod
+            | Op::Null => false,
         }
     }
 

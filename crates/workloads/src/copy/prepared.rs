@@ -12,7 +12,7 @@ use crate::files::BLOCK_BYTES;
 use crate::files::calls::{self, Durable};
 use crate::files::data::Data;
 use crate::files::side_by_side::{Done, side_by_side};
-use crate::files::state::{Content, State};
+use crate::files::state::{Content, Extras, State};
 use crate::random::Random;
 use crate::sandbox::{Dir, open_canonical};
 use crate::task::{PrepareControl, TaskError};
@@ -41,7 +41,7 @@ impl Prepared {
         let plan = &load.plan;
         let (tree, source) = match &plan.source {
             Source::Generated { files, sizes, seed } => {
-                (Tree::generated(*files, *sizes, *seed), None)
+                (Tree::generated(*files, sizes, *seed), None)
             }
             Source::From(_) => {
                 let (tree, root) = read_source(load, control)?;
@@ -99,6 +99,7 @@ impl Prepared {
         State {
             shape: self.shape.clone(),
             content,
+            extras: Extras::default(),
         }
     }
 
@@ -166,6 +167,7 @@ impl Sides<'_> {
         State {
             shape: self.shape.to_owned(),
             content,
+            extras: Extras::default(),
         }
     }
 

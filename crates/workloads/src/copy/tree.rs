@@ -51,7 +51,7 @@ pub(super) struct Tree {
 }
 
 impl Tree {
-    pub(super) fn generated(files: u64, sizes: SizeSpec, seed: u64) -> Self {
+    pub(super) fn generated(files: u64, sizes: &SizeSpec, seed: u64) -> Self {
         let mut tree = Self::default();
         for index in 0..files {
             if tree.files.len().is_multiple_of(FILES_PER_DIRECTORY) {
@@ -253,7 +253,7 @@ mod tests {
 
     #[test]
     fn generated_files_lie_in_directories_of_a_thousand() {
-        let tree = Tree::generated(2500, SizeSpec::Fixed(10), 1);
+        let tree = Tree::generated(2500, &SizeSpec::Fixed(10), 1);
         assert_eq!((tree.directories.len(), tree.files.len()), (3, 2500));
         assert_eq!(
             tree.path_of_file(&tree.files[0]),
@@ -272,7 +272,7 @@ mod tests {
             sizes in proptest::collection::vec(0_u64..1 << 30, 1..200),
             workers in 1_u32..9,
         ) {
-            let mut tree = Tree::generated(u64::try_from(sizes.len()).unwrap(), SizeSpec::Fixed(0), 1);
+            let mut tree = Tree::generated(u64::try_from(sizes.len()).unwrap(), &SizeSpec::Fixed(0), 1);
             for (file, bytes) in tree.files.iter_mut().zip(&sizes) {
                 file.bytes = *bytes;
             }

@@ -50,6 +50,10 @@ const CREATE: OFlags = OFlags::CREATE
 const READ: OFlags = OFlags::RDONLY
     .union(OFlags::NOFOLLOW)
     .union(OFlags::CLOEXEC);
+const APPEND: OFlags = OFlags::WRONLY
+    .union(OFlags::APPEND)
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::CLOEXEC);
 const FILE_MODE: Mode = Mode::RUSR
     .union(Mode::WUSR)
     .union(Mode::RGRP)
@@ -108,6 +112,34 @@ pub(crate) fn create(
     Ok(written)
 }
 
+/// Open at the end, write `bytes` in units of the data's capacity, fsync where asked, close. The file had `had` bytes.
+#[inline]
+pub(crate) fn append(
+    dir: BorrowedFd<'_>,
+    name: &CStr,
+    (index, had): (u64, u64),
+    bytes: u64,
+    data: &mut Data,
+    durable: Durable,
+) -> Result<u64, Failed> {
+    let fd = retry_on_intr(|| openat(dir, name, APPEND, Mode::empty()))?;
+    let mut written = 0;
+    let at = |failed: Failed| Failed {
+        offset: failed.offset.map(|offset| offset + had),
+        ..failed
+    };
+    while written < bytes {
+        let wanted = usize::try_from(bytes - written).unwrap_or(usize::MAX);
+        let block = data.stamped(index, had + written, wanted);
+        write_all(fd.as_fd(), block, &mut written).map_err(at)?;
+    }
+    if durable == Durable::Fsync {
+        rustix::fs::fsync(&fd).map_err(|errno| at(Failed::at(errno, written)))?;
+    }
+    close(fd).map_err(|errno| at(Failed::at(errno, written)))?;
+    Ok(written)
+}
+
 #[inline]
 pub(crate) fn write_all(
     fd: BorrowedFd<'_>,
@@ -161,6 +193,21 @@ pub(crate) fn delete(dir: BorrowedFd<'_>, name: &CStr) -> Result<(), Errno> {
     rustix::fs::unlinkat(dir, name, AtFlags::empty())
 }
 
+#[inline]
+pub(crate) fn make_directory(dir: BorrowedFd<'_>, name: &CStr) -> Result<(), Errno> {
+    rustix::fs::mkdirat(dir, name, Mode::RWXU)
+}
+
+#[inline]
+pub(crate) fn remove_directory(dir: BorrowedFd<'_>, name: &CStr) -> Result<(), Errno> {
+    rustix::fs::unlinkat(dir, name, AtFlags::REMOVEDIR)
+}
+
+#[inline]
+pub(crate) fn make_symlink(dir: BorrowedFd<'_>, name: &CStr, target: &CStr) -> Result<(), Errno> {
+    rustix::fs::symlinkat(target, dir, name)
+}
+
 /// A buffer for `list`.
 pub(crate) fn listing_buffer() -> Vec<MaybeUninit<u8>> {
     // As much as a directory of 1000 of our files needs in one call.
@@ -176,13 +223,27 @@ pub(crate) fn list(
     buffer: &mut [MaybeUninit<u8>],
     mut each: impl FnMut(&CStr),
 ) -> Result<(), Errno> {
+    list_in(parent, name, buffer, |_, name| {
+        each(name);
+        Ok(())
+    })
+}
+
+/// The same, with the opened directory at hand for each name; ends at the first error.
+#[inline]
+pub(crate) fn list_in(
+    parent: BorrowedFd<'_>,
+    name: &CStr,
+    buffer: &mut [MaybeUninit<u8>],
+    mut each: impl FnMut(BorrowedFd<'_>, &CStr) -> Result<(), Errno>,
+) -> Result<(), Errno> {
     let fd = retry_on_intr(|| openat(parent, name, OPEN_DIRECTORY, Mode::empty()))?;
     {
         let mut entries = RawDir::new(&fd, buffer);
         while let Some(entry) = entries.next() {
             let entry = entry?;
             if !entry.file_name().to_bytes().starts_with(b".") {
-                each(entry.file_name());
+                each(fd.as_fd(), entry.file_name())?;
             }
         }
     }

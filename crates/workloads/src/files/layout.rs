@@ -4,38 +4,29 @@
 //! mended: what is missing or cut short is written, what was renamed gets its first name back, what does not belong is
 //! removed. It knows nothing of modes. Invariant: when it fails or is interrupted, the state on disk is `Unsettled`.
 
+use super::attributes::Calls;
 use super::calls::{self, Durable};
 use super::data::Data;
+use super::found::{Found, Under};
+use super::modes::{Standing, Wanted, WantedFiles};
 use super::side_by_side::{Done, side_by_side};
 use super::size::SizeSpec;
 use super::state::{Content, State};
-use super::tree::{Name, Names, Shape, Share, open_directory};
+use super::tree::{Kind, Name, Names, Shape, Share, Sharing, open_directory};
 use crate::random::Random;
 use crate::sandbox::Dir;
-use crate::task::{PrepareControl, TaskError};
+use crate::task::{Place, PrepareControl, TaskError};
 use rustix::fd::{AsFd, BorrowedFd};
 use rustix::fs::{AtFlags, Mode, mkdirat};
 use rustix::io::Errno;
-use std::ffi::CString;
 use std::path::Path;
 
-/// What a mode starts from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Wanted {
-    /// All directories, no file.
-    Empty,
-    /// All files, under either name.
-    Files,
-}
-
 /// All that decides what the data are.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Layout {
     pub shape: Shape,
     pub sizes: SizeSpec,
     pub seed: u64,
-    /// Which of the step's tasks: no two have the same content.
-    pub task_index: u32,
     /// Bytes per write.
     pub unit: usize,
 }
@@ -47,70 +38,92 @@ impl Layout {
             files,
             workers,
             files_per_directory,
+            sharing,
+            task,
         } = self.shape;
+        let whose = match sharing {
+            Sharing::Worker => String::new(),
+            Sharing::Task => " of the task".to_owned(),
+            Sharing::Step => format!(" of {} tasks", task.1),
+        };
         format!(
-            "{files} files of {} bytes, seed {}, by {workers} workers, {files_per_directory} per directory",
+            "{files} files of {} bytes, seed {}, by {workers} workers, {files_per_directory} per directory{whose}",
             self.sizes, self.seed
         )
     }
 
-    pub(super) fn state(&self, content: Content) -> State {
+    pub(super) fn state(&self, standing: Standing) -> State {
         State {
             shape: self.describe(),
-            content,
+            content: standing.content,
+            extras: standing.extras,
         }
     }
 
     /// What to write, a unit at a time.
     pub(super) fn data(&self) -> Data {
+        self.data_of(self.buffer_bytes(0))
+    }
+
+    /// The same, at most `bytes` at a time.
+    pub(super) fn data_of(&self, bytes: usize) -> Data {
         Data::new(
-            self.buffer_bytes(),
-            Random::of(&[self.seed, u64::from(self.task_index)]).next_u64(),
+            bytes,
+            Random::of(&[self.seed, u64::from(self.shape.task.0)]).next_u64(),
         )
     }
 
-    /// The most that one call moves.
-    pub(super) fn buffer_bytes(&self) -> usize {
-        let largest = usize::try_from(self.sizes.largest()).unwrap_or(usize::MAX);
+    /// The most that one call moves, where files have grown by `appended`.
+    pub(super) fn buffer_bytes(&self, appended: u64) -> usize {
+        let largest = self.sizes.largest().saturating_add(appended);
+        let largest = usize::try_from(largest).unwrap_or(usize::MAX);
         self.unit.min(largest)
     }
 
-    /// Makes `task` hold what is wanted, and says under which names the files are.
+    /// Makes the data what is wanted, and says what they are.
     pub(super) fn bring_about(
         &self,
-        task: &Dir,
-        wanted: Wanted,
+        home: &Home,
+        wanted: &Wanted,
         control: &PrepareControl,
-    ) -> Result<Names, TaskError> {
+    ) -> Result<Standing, TaskError> {
+        let task = &home.task;
         let found = State::read(task).map_err(TaskError::Sandbox)?;
-        let same = found
-            .as_ref()
-            .is_some_and(|state| state.shape == self.describe());
-        match (wanted, found.filter(|_| same).map(|state| state.content)) {
-            (Wanted::Empty, Some(Content::Empty)) | (Wanted::Files, Some(Content::Created)) => {
-                return Ok(Names::Created);
-            }
-            (Wanted::Files, Some(Content::Renamed)) => return Ok(Names::Renamed),
-            _ => {}
+        let same = found.filter(|state| state.shape == self.describe());
+        let known = same.as_ref().map(|state| Standing {
+            content: state.content,
+            extras: state.extras,
+        });
+        if let Some(known) = known.filter(|known| known.suits(wanted)) {
+            return Ok(known);
         }
         self.unsettle(task)?;
-        if !same {
+        if same.is_none() {
             self.clear(task, control)?;
         }
+        let known = known.filter(|known| known.content != Content::Unsettled);
+        let goal = known.unwrap_or(Standing::empty()).mended(wanted);
+        let orders = Orders {
+            files: match wanted.files {
+                WantedFiles::Either if known.is_some() => None,
+                _ => Some(goal.content == Content::Created),
+            },
+            goal,
+            value: vec![b'x'; self.attribute_bytes(&goal)],
+        };
         let total = (self.shape.files, "files");
         side_by_side(self.shape.workers, total, control, |worker, done| {
-            let root = worker_dir(task, worker)?;
-            self.mend(&root, &self.shape.share(worker), wanted, done)
+            let root = home.root(&self.shape, worker)?;
+            self.mend(&root, &self.shape.share(worker), &orders, done)
         })?;
         task.sync().map_err(TaskError::Sandbox)?;
-        let content = match wanted {
-            Wanted::Empty => Content::Empty,
-            Wanted::Files => Content::Created,
-        };
-        self.state(content)
-            .write(task)
-            .map_err(TaskError::Sandbox)?;
-        Ok(Names::Created)
+        self.state(goal).write(task).map_err(TaskError::Sandbox)?;
+        Ok(goal)
+    }
+
+    fn attribute_bytes(&self, standing: &Standing) -> usize {
+        let bytes = standing.extras.attribute.unwrap_or(0);
+        usize::try_from(bytes).unwrap_or(0)
     }
 
     /// To be called before anything changes the data.
@@ -140,10 +153,10 @@ impl Layout {
         &self,
         root: &Dir,
         share: &Share,
-        wanted: Wanted,
+        orders: &Orders,
         done: &Done,
     ) -> Result<(), TaskError> {
-        let mut data = self.data();
+        let mut data = self.data_of(self.buffer_bytes(orders.goal.extras.appended));
         for number in 0..share.directories() {
             let name = Name::directory(number);
             let path = root.path().join(name.to_string());
@@ -153,9 +166,10 @@ impl Layout {
                 Err(errno) => return Err(failed("make", &path, errno)),
             };
             let dir = open_directory(root, number).map_err(|errno| failed("open", &path, errno))?;
-            let found = match is_new {
+            let files = share.files_of(number);
+            let found = match is_new && share.is_alone() {
                 true => Found::default(),
-                false => Found::look(dir.as_fd(), share.files_of(number))
+                false => Found::look(dir.as_fd(), share, files.clone())
                     .map_err(|errno| failed("list", &path, errno))?,
             };
             let mending = Mending {
@@ -163,11 +177,21 @@ impl Layout {
                 share,
                 dir: dir.as_fd(),
                 path: &path,
+                orders,
             };
-            mending.directory(number, &found, wanted, &mut data, done)?;
+            mending.directory(files, &found, &mut data, done)?;
         }
         Ok(())
     }
+}
+
+/// What has to be done.
+struct Orders {
+    /// Whether files are made or removed; `None`: they are left alone.
+    files: Option<bool>,
+    goal: Standing,
+    /// The attribute's value, where each file is to have one.
+    value: Vec<u8>,
 }
 
 /// One directory on its way to what is wanted.
@@ -176,54 +200,92 @@ struct Mending<'a> {
     share: &'a Share,
     dir: BorrowedFd<'a>,
     path: &'a Path,
+    orders: &'a Orders,
 }
 
 impl Mending<'_> {
     fn directory(
         &self,
-        number: u64,
+        files: std::ops::Range<u64>,
         found: &Found,
-        wanted: Wanted,
         data: &mut Data,
         done: &Done,
     ) -> Result<(), TaskError> {
         for stray in &found.strays {
-            self.remove(stray)?;
+            self.remove(stray, AtFlags::empty())?;
         }
-        for (place, index) in self.share.files_of(number).enumerate() {
-            let created = Name::file(Names::Created, index);
-            let renamed = Name::file(Names::Renamed, index);
+        for (place, index) in files.enumerate() {
+            let number = self.share.number(index);
             let under = found.under(place);
-            match wanted {
-                Wanted::Empty => {
-                    for name in [created, renamed] {
-                        if under.is(name.letter()) {
-                            self.remove(name.as_c_str())?;
-                        }
-                    }
-                }
-                Wanted::Files => {
-                    if under.is(Names::Renamed.letter()) && under.is(Names::Created.letter()) {
-                        self.remove(renamed.as_c_str())?;
-                    } else if under.is(Names::Renamed.letter()) {
-                        rustix::fs::renameat(
-                            self.dir,
-                            renamed.as_c_str(),
-                            self.dir,
-                            created.as_c_str(),
-                        )
-                        .map_err(|errno| self.failed("rename", &renamed, errno))?;
-                    }
-                    self.file(&created, index, under.is_somewhere(), data)?;
-                }
+            if let Some(wanted) = self.orders.files {
+                self.file(wanted, index, under, data)?;
+            }
+            for kind in Kind::ALL {
+                self.beside(kind, number, under)?;
             }
             done.add(1)?;
         }
         Ok(())
     }
 
-    /// Writes a file unless it is there whole.
+    fn beside(&self, kind: Kind, number: u64, under: Under) -> Result<(), TaskError> {
+        let name = Name::of(kind, number);
+        match (self.orders.goal.has(kind), under.is(kind.letter())) {
+            (true, false) => {
+                let made = match kind {
+                    Kind::Subdirectory => calls::make_directory(self.dir, name.as_c_str()),
+                    Kind::Symlink => {
+                        let file = Name::file(Names::Created, number);
+                        calls::make_symlink(self.dir, name.as_c_str(), file.as_c_str())
+                    }
+                };
+                made.map_err(|errno| self.failed("make", &name, errno))
+            }
+            (false, true) => self.remove(name.as_c_str(), kind.removal()),
+            _ => Ok(()),
+        }
+    }
+
     fn file(
+        &self,
+        wanted: bool,
+        index: u64,
+        under: Under,
+        data: &mut Data,
+    ) -> Result<(), TaskError> {
+        let number = self.share.number(index);
+        let created = Name::file(Names::Created, number);
+        let renamed = Name::file(Names::Renamed, number);
+        let is = |names: Names| under.is(names.letter());
+        if !wanted {
+            for names in [Names::Created, Names::Renamed] {
+                if is(names) {
+                    let name = Name::file(names, number);
+                    self.remove(name.as_c_str(), AtFlags::empty())?;
+                }
+            }
+            return Ok(());
+        }
+        if is(Names::Renamed) && is(Names::Created) {
+            self.remove(renamed.as_c_str(), AtFlags::empty())?;
+        } else if is(Names::Renamed) {
+            let both = (renamed.as_c_str(), created.as_c_str());
+            rustix::fs::renameat(self.dir, both.0, self.dir, both.1)
+                .map_err(|errno| self.failed("rename", &renamed, errno))?;
+        }
+        let is_there = is(Names::Created) || is(Names::Renamed);
+        self.content(&created, index, is_there, data)?;
+        if self.orders.value.is_empty() {
+            return Ok(());
+        }
+        Calls::known()
+            .set(self.dir, created.as_c_str(), &self.orders.value)
+            .map(drop)
+            .map_err(|error| self.failed("set the attribute of", &created, error.errno))
+    }
+
+    /// Writes a file unless it is there whole.
+    fn content(
         &self,
         name: &Name,
         index: u64,
@@ -232,21 +294,22 @@ impl Mending<'_> {
     ) -> Result<(), TaskError> {
         let index = self.share.first + index;
         let bytes = self.layout.sizes.of(self.layout.seed, index);
+        let bytes = bytes.saturating_add(self.orders.goal.extras.appended);
         if is_there {
             let size = calls::stat(self.dir, name.as_c_str())
                 .map_err(|errno| self.failed("stat", name, errno))?;
             if size == bytes {
                 return Ok(());
             }
-            self.remove(name.as_c_str())?;
+            self.remove(name.as_c_str(), AtFlags::empty())?;
         }
         calls::create(self.dir, name.as_c_str(), index, bytes, data, Durable::No)
             .map(drop)
             .map_err(|error| self.failed("lay out", name, error.errno))
     }
 
-    fn remove(&self, name: &std::ffi::CStr) -> Result<(), TaskError> {
-        rustix::fs::unlinkat(self.dir, name, AtFlags::empty())
+    fn remove(&self, name: &std::ffi::CStr, how: AtFlags) -> Result<(), TaskError> {
+        rustix::fs::unlinkat(self.dir, name, how)
             .map_err(|errno| failed("remove", &self.path.join(&*name.to_string_lossy()), errno))
     }
 
@@ -255,61 +318,7 @@ impl Mending<'_> {
     }
 }
 
-/// Under which of its two names a file was found: one bit each.
-#[derive(Clone, Copy, Debug, Default)]
-struct Under(u8);
-
-impl Under {
-    fn bit(letter: u8) -> u8 {
-        if letter == Names::Created.letter() {
-            1
-        } else {
-            2
-        }
-    }
-
-    fn is(self, letter: u8) -> bool {
-        self.0 & Self::bit(letter) != 0
-    }
-
-    fn is_somewhere(self) -> bool {
-        self.0 != 0
-    }
-}
-
-/// What a directory holds.
-#[derive(Debug, Default)]
-struct Found {
-    files: Vec<Under>,
-    strays: Vec<CString>,
-}
-
-impl Found {
-    fn look(dir: BorrowedFd<'_>, expected: std::ops::Range<u64>) -> Result<Self, Errno> {
-        let mut found = Self::default();
-        let count = usize::try_from(expected.end - expected.start).unwrap_or(usize::MAX);
-        found.files.resize(count, Under::default());
-        list_names(dir, c".", |name| {
-            let letters = [Names::Created.letter(), Names::Renamed.letter()];
-            let known = letters.into_iter().find_map(|letter| {
-                let place = Name::number(letter, name)?.checked_sub(expected.start)?;
-                let under = found.files.get_mut(usize::try_from(place).ok()?)?;
-                under.0 |= Under::bit(letter);
-                Some(())
-            });
-            if known.is_none() {
-                found.strays.push(name.to_owned());
-            }
-        })?;
-        Ok(found)
-    }
-
-    fn under(&self, place: usize) -> Under {
-        self.files.get(place).copied().unwrap_or_default()
-    }
-}
-
-fn list_names(
+pub(super) fn list_names(
     dir: BorrowedFd<'_>,
     name: &std::ffi::CStr,
     each: impl FnMut(&std::ffi::CStr),
@@ -317,10 +326,29 @@ fn list_names(
     calls::list(dir, name, &mut calls::listing_buffer(), each)
 }
 
-/// The root of one worker's tree, made if it is not there yet.
-pub(super) fn worker_dir(task: &Dir, worker: u32) -> Result<Dir, TaskError> {
-    task.make_dir(&Name::worker(worker).to_string())
-        .map_err(TaskError::Sandbox)
+/// Where a task's data lie.
+#[derive(Debug)]
+pub(super) struct Home {
+    /// The task's own directory, with its state and, as a rule, its files.
+    pub task: Dir,
+    /// To find the directory of the step's first task, in which all of them share one tree.
+    pub place: Place,
+}
+
+impl Home {
+    /// The root of one worker's tree, made if it is not there yet.
+    pub(super) fn root(&self, shape: &Shape, worker: u32) -> Result<Dir, TaskError> {
+        let worker_dir = |number| self.task.make_dir(&Name::worker(number).to_string());
+        let root = match shape.sharing {
+            Sharing::Worker => worker_dir(worker),
+            Sharing::Task => worker_dir(0),
+            Sharing::Step => self
+                .place
+                .task_dir(0)
+                .and_then(|first| first.make_dir("shared")),
+        };
+        root.map_err(TaskError::Sandbox)
+    }
 }
 
 fn failed(doing: &str, path: &Path, errno: Errno) -> TaskError {

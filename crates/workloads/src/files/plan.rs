@@ -1,125 +1,20 @@
-//! The modes, keys and parameters of `files`, and what they come to.
+//! The keys and parameters of `files`, and what they come to.
 //!
 //! It knows nothing of directories that exist: everything here is decided by the plan alone.
 
 use super::calls::Durable;
-use super::layout::{Layout, Wanted};
-use super::size::SizeSpec;
-use super::state::Content;
-use super::tree::{MOST_FILES, Names, Shape};
+use super::layout::Layout;
+use super::modes::{Mode, Sizes};
+use super::size::{LARGEST_BYTES, SizeSpec};
+use super::tree::{MOST_FILES, Shape, Sharing};
 use crate::common;
-use crate::op::Op;
 use crate::params::{self, KeyInfo, ParamError};
 use crate::units::{Bytes, Span};
-use crate::workload::{Data as CellData, ModeInfo, Params as PlanParams, Timing};
+use crate::workload::{ModeInfo, Params as PlanParams, Timing};
 use serde::Deserialize;
 
 /// File systems give a file whole blocks; no check of free space should be surprised by many small files.
 pub(crate) const BLOCK_BYTES: u64 = 4096;
-
-const ALL_FILES: CellData =
-    CellData::Laid("all files, under the name that the last mode gave them");
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Mode {
-    Create,
-    List,
-    Stat,
-    Read,
-    Rename,
-    Delete,
-}
-
-impl Mode {
-    const ALL: [Self; 6] = [
-        Self::Create,
-        Self::List,
-        Self::Stat,
-        Self::Read,
-        Self::Rename,
-        Self::Delete,
-    ];
-
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Create => "create",
-            Self::List => "list",
-            Self::Stat => "stat",
-            Self::Read => "read",
-            Self::Rename => "rename",
-            Self::Delete => "delete",
-        }
-    }
-
-    /// Whether a pass leaves the data as they were, so that another can follow.
-    pub(super) fn repeats(self) -> bool {
-        matches!(self, Self::List | Self::Stat | Self::Read)
-    }
-
-    pub(super) fn wants(self) -> Wanted {
-        match self {
-            Self::Create => Wanted::Empty,
-            _ => Wanted::Files,
-        }
-    }
-
-    /// What a whole pass over files of these names leaves; `None` when it changes nothing.
-    pub(super) fn leaves(self, names: Names) -> Option<Content> {
-        match (self, names) {
-            (Self::Create, _) | (Self::Rename, Names::Renamed) => Some(Content::Created),
-            (Self::Rename, Names::Created) => Some(Content::Renamed),
-            (Self::Delete, _) => Some(Content::Empty),
-            (Self::List | Self::Stat | Self::Read, _) => None,
-        }
-    }
-}
-
-pub(super) const MODES: &[ModeInfo] = &[
-    ModeInfo {
-        name: "create",
-        meaning: "makes each file: open(O_CREAT|O_EXCL), write, fsync where asked, close; directories are there before",
-        needs: CellData::Nothing,
-        leaves: ALL_FILES,
-        ops: &[Op::Create],
-    },
-    ModeInfo {
-        name: "list",
-        meaning: "reads each directory to its end: open, getdents64, close; no file is looked up",
-        needs: ALL_FILES,
-        leaves: ALL_FILES,
-        ops: &[Op::List],
-    },
-    ModeInfo {
-        name: "stat",
-        meaning: "looks each file up: fstatat; its clock starts where the one before ended",
-        needs: ALL_FILES,
-        leaves: ALL_FILES,
-        ops: &[Op::Stat],
-    },
-    ModeInfo {
-        name: "read",
-        meaning: "reads each file whole: open, read until all of its bytes are here, close",
-        needs: ALL_FILES,
-        leaves: ALL_FILES,
-        ops: &[Op::Read],
-    },
-    ModeInfo {
-        name: "rename",
-        meaning: "gives each file another name in its directory: renameat; a second time, the first name again; \
-                  its clock starts where the one before ended",
-        needs: ALL_FILES,
-        leaves: ALL_FILES,
-        ops: &[Op::Rename],
-    },
-    ModeInfo {
-        name: "delete",
-        meaning: "removes each file: unlinkat; the directories stay until the cell is removed; its clock \
-                  starts where the one before ended",
-        needs: ALL_FILES,
-        leaves: CellData::Laid("the directories, empty"),
-        ops: &[Op::Delete],
-    },
-];
 
 pub(super) const KEYS: &[KeyInfo] =
     &params::join::<{ OWN_KEYS.len() + common::KEYS.len() }>(&[OWN_KEYS, common::KEYS]);
@@ -136,13 +31,14 @@ const OWN_KEYS: &[KeyInfo] = &[
         kind: "size, or a table",
         default: "4k",
         meaning: "bytes of each file; { min, max } picks evenly, { mean, sigma, min, max } log-normally (sigma of the \
-                  natural logarithm, default 1; max defaults to 100 times the mean)",
+                  natural logarithm, default 1; max defaults to 100 times the mean), { rows = [{ files, min, max }, ...] } \
+                  in the proportions of `files`, evenly in the logarithm within a row",
     },
     KeyInfo {
         name: "numjobs",
         kind: "count",
         default: "1",
-        meaning: "workers per task, each with a directory tree of its own",
+        meaning: "workers per task",
     },
     KeyInfo {
         name: "dirs",
@@ -151,10 +47,35 @@ const OWN_KEYS: &[KeyInfo] = &[
         meaning: "files per directory",
     },
     KeyInfo {
+        name: "directories-per",
+        kind: "worker, task or step",
+        default: "worker",
+        meaning: "whose the directories are: each worker's own, one tree for the workers of a task, or one for all tasks \
+                  of the step; who shares a directory takes turns with the names in it, so that all are in it at once",
+    },
+    KeyInfo {
+        name: "order",
+        kind: "sequential or random",
+        default: "sequential",
+        meaning: "random: each file once per pass, in an order that differs from pass to pass and from mode to mode",
+    },
+    KeyInfo {
+        name: "append",
+        kind: "size",
+        default: "4k",
+        meaning: "append: bytes that each file gets",
+    },
+    KeyInfo {
+        name: "xattr-size",
+        kind: "size",
+        default: "64",
+        meaning: "setxattr, getxattr: bytes of the attribute, at most 64k",
+    },
+    KeyInfo {
         name: "fsync",
         kind: "true or false",
         default: "false",
-        meaning: "create: fsync each file before it is closed",
+        meaning: "create, append: fsync each file before it is closed",
     },
     KeyInfo {
         name: "bs",
@@ -172,7 +93,8 @@ const OWN_KEYS: &[KeyInfo] = &[
         name: "runtime",
         kind: "duration",
         default: "one pass over the files",
-        meaning: "list, stat and read: passes until then; the other modes end at the end of their one pass, or then",
+        meaning: "list, list-stat, stat, read, chmod and getxattr: passes until then; the other modes end at the end of \
+                  their one pass, or then",
     },
     KeyInfo {
         name: "ramp_time",
@@ -192,6 +114,14 @@ struct FilesParams {
     numjobs: u32,
     #[serde(default = "thousand")]
     dirs: u64,
+    #[serde(rename = "directories-per", default)]
+    directories_per: Sharing,
+    #[serde(default)]
+    order: Order,
+    #[serde(default = "four_kib_more")]
+    append: Bytes,
+    #[serde(rename = "xattr-size", default = "sixty_four")]
+    xattr_size: Bytes,
     #[serde(default)]
     fsync: bool,
     #[serde(default = "one_mib")]
@@ -208,6 +138,14 @@ fn thousand() -> u64 {
 
 fn four_kib() -> SizeSpec {
     SizeSpec::Fixed(4096)
+}
+
+fn four_kib_more() -> Bytes {
+    Bytes(4096)
+}
+
+fn sixty_four() -> Bytes {
+    Bytes(64)
 }
 
 fn one() -> u32 {
@@ -240,11 +178,25 @@ pub(crate) fn check_unit(bs: Bytes) -> Result<usize, ParamError> {
     }
 }
 
+/// In which order a pass goes through the files.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Order {
+    #[default]
+    Sequential,
+    Random,
+}
+
+/// The kernel takes no longer attribute.
+const MOST_ATTRIBUTE_BYTES: u64 = 64 << 10;
+
 /// The parameters, checked and in our own words.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Plan {
     pub mode: Mode,
     pub layout: Layout,
+    pub order: Order,
+    pub added: Sizes,
     pub durable: Durable,
     pub timing: Timing,
 }
@@ -254,8 +206,8 @@ impl Plan {
     pub(super) fn bytes(&self, unit: u64) -> u64 {
         let Layout {
             shape, sizes, seed, ..
-        } = self.layout;
-        sizes.total(seed, shape.files, unit)
+        } = &self.layout;
+        sizes.total(*seed, shape.files, unit)
     }
 }
 
@@ -275,29 +227,36 @@ impl Plan {
             );
             return Err(ParamError::of("files", message));
         }
-        if params.files > MOST_FILES {
-            return Err(ParamError::of(
-                "files",
-                format!("at most {MOST_FILES} files per task"),
-            ));
-        }
         if params.dirs == 0 {
             return Err(ParamError::of(
                 "dirs",
                 "must be at least 1: it is the files per directory",
             ));
         }
+        let added = Sizes {
+            append: params.append.0,
+            attribute: check_attribute(params.xattr_size)?,
+        };
+        if added.append == 0 || added.append > LARGEST_BYTES {
+            let message = "must be at least 1 byte, and no more than a file may have";
+            return Err(ParamError::of("append", message));
+        }
+        let shape = Shape {
+            files: params.files,
+            workers: params.numjobs,
+            files_per_directory: params.dirs,
+            sharing: params.directories_per,
+            task: (0, 1),
+        };
+        check_names(&shape)?;
         Ok(Self {
             mode,
+            order: params.order,
+            added,
             layout: Layout {
-                shape: Shape {
-                    files: params.files,
-                    workers: params.numjobs,
-                    files_per_directory: params.dirs,
-                },
+                shape,
                 sizes: params.size,
                 seed: params.seed,
-                task_index: 0,
                 unit: check_unit(params.bs)?,
             },
             durable: match params.fsync {
@@ -307,4 +266,24 @@ impl Plan {
             timing: Timing::of(params.ramp_time, params.runtime)?,
         })
     }
+}
+
+fn check_attribute(size: Bytes) -> Result<u32, ParamError> {
+    match u32::try_from(size.0) {
+        Ok(bytes) if (1..=MOST_ATTRIBUTE_BYTES).contains(&size.0) => Ok(bytes),
+        _ => Err(ParamError::of(
+            "xattr-size",
+            "must be at least 1 byte and at most 64k, the longest that Linux takes",
+        )),
+    }
+}
+
+/// Refuses more files than their names can tell apart. How many tasks there are is known only when one is made.
+pub(super) fn check_names(shape: &Shape) -> Result<(), ParamError> {
+    if shape.files <= MOST_FILES && shape.names() <= MOST_FILES {
+        return Ok(());
+    }
+    let message =
+        format!("at most {MOST_FILES} files per task, and in directories that are shared");
+    Err(ParamError::of("files", message))
 }

@@ -9,8 +9,11 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
 use std::fmt;
 
+mod rows;
+pub(crate) use rows::{Row, Rows};
+
 /// The `size` key of a plan.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) enum SizeSpec {
     /// Every file has this many bytes.
     Fixed(u64),
@@ -24,6 +27,8 @@ pub(crate) enum SizeSpec {
         min: u64,
         max: u64,
     },
+    /// So many files of each of several ranges.
+    Rows(Rows),
 }
 
 /// A file larger than this is refused: offsets are signed 64-bit numbers.
@@ -49,6 +54,7 @@ impl SizeSpec {
                 min,
                 max,
             } => lognormal(mean, sigma, seed, index).clamp(min, max),
+            Self::Rows(ref rows) => rows.of(seed, index),
         }
     }
 
@@ -57,6 +63,7 @@ impl SizeSpec {
         match *self {
             Self::Fixed(bytes) => bytes,
             Self::Uniform { max, .. } | Self::Lognormal { max, .. } => max,
+            Self::Rows(ref rows) => rows.largest(),
         }
     }
 
@@ -105,11 +112,12 @@ impl fmt::Display for SizeSpec {
                 min,
                 max,
             } => write!(f, "lognormal {mean} sigma {sigma} {min}..{max}"),
+            Self::Rows(rows) => write!(f, "{rows}"),
         }
     }
 }
 
-/// The table form: `{ min, max }` is uniform, `{ mean, sigma, min?, max? }` is lognormal.
+/// The table form: `{ min, max }` is uniform, `{ mean, sigma, min?, max? }` is lognormal, `{ rows }` says how many of which.
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Table {
@@ -117,16 +125,27 @@ struct Table {
     max: Option<Bytes>,
     mean: Option<Bytes>,
     sigma: Option<f64>,
+    rows: Option<Vec<Row>>,
 }
 
 impl Table {
     fn into_spec(self) -> Result<SizeSpec, String> {
+        if let Some(rows) = self.rows {
+            if self.min.is_some()
+                || self.max.is_some()
+                || self.mean.is_some()
+                || self.sigma.is_some()
+            {
+                return Err("`rows` says all sizes: no other key belongs beside it".into());
+            }
+            return Rows::new(&rows).map(SizeSpec::Rows);
+        }
         let min = self.min.map_or(0, |bytes| bytes.0);
         let spec = match (self.mean, self.sigma, self.max) {
             (None, None, Some(max)) => SizeSpec::Uniform { min, max: max.0 },
             (None, None, None) => {
                 return Err(
-                    "a size table needs `max` (uniform) or `mean` (lognormal), as in { min = \"4k\", max = \"64k\" }"
+                    "a size table needs `max` (uniform), `mean` (lognormal) or `rows`, as in { min = \"4k\", max = \"64k\" }"
                         .into(),
                 );
             }
@@ -244,6 +263,20 @@ mod tests {
         check(json!({"sigma": 1.0, "max": "4k"}), "`mean`");
         check(json!({}), "`max`");
         check(json!({"most": "4k"}), "unknown field `most`");
+        check(json!({"rows": []}), "at least one");
+        check(json!({"rows": [{"files": 0, "max": "4k"}]}), "at least one");
+        check(
+            json!({"rows": [{"files": 5, "min": "8k", "max": "4k"}]}),
+            "above `max`",
+        );
+        check(
+            json!({"rows": [{"files": 5, "max": "4k"}], "mean": 5}),
+            "no other key",
+        );
+        check(
+            json!({"rows": vec![json!({"files": 5, "max": "4k"}); 17]}),
+            "16 rows",
+        );
         check(json!(true), "a size such as");
         check(json!({"max": u64::MAX}), "1 EiB");
     }
@@ -298,6 +331,18 @@ mod tests {
             min: 0,
             max: 4_000_000,
         };
+        let rows = |rows: Value| serde_json::from_value(json!({ "rows": rows })).unwrap();
+        // Evenly in the logarithm: the mean of a row is (max - min) / ln(max / min).
+        check(
+            rows(json!([{"files": 7, "min": 1000, "max": 10_000}])),
+            3908.7,
+            0.01,
+        );
+        check(
+            rows(json!([{"files": 3, "min": 10, "max": 10}, {"files": 1, "min": 50, "max": 50}])),
+            20.0,
+            0.01,
+        );
         check(lognormal(0.0), 40_000.0, 1e-4);
         check(lognormal(0.5), 40_000.0, 0.01);
         check(lognormal(1.0), 40_000.0, 0.02);

@@ -31,11 +31,27 @@ pub(crate) enum Content {
     Renamed,
 }
 
+/// What there is beside the files, or was done to all of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Extras {
+    /// A symlink for each file.
+    pub symlinks: bool,
+    /// A directory for each file.
+    pub subdirectories: bool,
+    /// Bytes that each file has more than it was made with.
+    pub appended: u64,
+    /// Bytes of the attribute that each file has.
+    pub attribute: Option<u32>,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct State {
     /// The parameters that shape the data, as text; data of other parameters are not ours to use.
     pub shape: String,
     pub content: Content,
+    #[serde(default)]
+    pub extras: Extras,
 }
 
 impl State {
@@ -59,6 +75,7 @@ impl State {
         let state = Self {
             shape,
             content: Content::Unsettled,
+            extras: Extras::default(),
         };
         match state.write(dir) {
             Err(error) if [Some(libc::ENOSPC), Some(libc::EDQUOT)].contains(&error.errno()) => {

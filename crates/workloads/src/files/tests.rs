@@ -1,6 +1,9 @@
 //! Whole passes through tasks, on real directories: what is reported is held against what is on disk.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
+mod beside;
+mod shared;
+
 use super::size::SizeSpec;
 use super::state::{Content, State};
 use super::*;
@@ -392,6 +395,15 @@ fn parameters_are_checked() {
         (json!({"fsync": 1}), "fsync"),
         (json!({"file": 1}), "file"),
         (json!({"runtime": 0}), "runtime"),
+        (json!({"append": 0}), "append"),
+        (json!({"xattr-size": 0}), "xattr-size"),
+        (json!({"xattr-size": "65k"}), "xattr-size"),
+        (json!({"order": "backward"}), "order"),
+        (json!({"directories-per": "host"}), "directories-per"),
+        (
+            json!({"files": 1_000_000_000, "numjobs": 3, "directories-per": "step"}),
+            "files",
+        ),
     ] {
         let error = check(bad.clone()).unwrap_err();
         assert_eq!(error.key.as_deref(), Some(key), "{bad}: {error}");

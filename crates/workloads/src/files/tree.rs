@@ -1,14 +1,28 @@
-//! The shape of a worker's private tree: which files of the task are its own, in which directory each lies, and what it
-//! is called. `w0003/d00000012/c000012345` is file 12345 of worker 3, before the first rename.
+//! The shape of a worker's tree: which files of the task are its own, in which directory each lies, and what it is
+//! called. `w000000003/d000000012/c000012345` is file 12345 of worker 3, before the first rename. Where several share
+//! their directories, their files take turns in them, so that all are in the same directory at about the same time.
 //!
 //! It knows nothing of sizes, modes or clocks. Invariant: a name never needs memory beyond the buffer that holds it.
 
 use crate::sandbox::Dir;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::fs::{Mode, OFlags, openat};
+use rustix::fs::{AtFlags, Mode, OFlags, openat};
 use rustix::io::Errno;
 use std::ffi::CStr;
 use std::ops::Range;
+
+/// Whose directories the files lie in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Sharing {
+    /// Each worker has a tree of its own.
+    #[default]
+    Worker,
+    /// The workers of a task have one tree together.
+    Task,
+    /// All tasks of the step have one tree together.
+    Step,
+}
 
 /// How a task's files are spread over workers and directories.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,21 +30,55 @@ pub(super) struct Shape {
     pub files: u64,
     pub workers: u32,
     pub files_per_directory: u64,
+    pub sharing: Sharing,
+    /// Which of how many tasks.
+    pub task: (u32, u32),
 }
 
 impl Shape {
     /// The files of one worker, numbered within the task. The first workers have one more where it does not divide.
     pub(super) fn share(&self, worker: u32) -> Share {
         let workers = u64::from(self.workers.max(1));
+        let (task, tasks) = (u64::from(self.task.0), u64::from(self.task.1.max(1)));
         let worker = u64::from(worker);
         let base = self.files / workers;
         let extra = self.files % workers;
+        let turn = match self.sharing {
+            Sharing::Worker => Turn { mine: 0, of: 1 },
+            Sharing::Task => Turn {
+                mine: worker,
+                of: workers,
+            },
+            Sharing::Step => Turn {
+                mine: task * workers + worker,
+                of: tasks * workers,
+            },
+        };
         Share {
             first: worker * base + worker.min(extra),
             files: base + u64::from(worker < extra),
             files_per_directory: self.files_per_directory.max(1),
+            turn,
         }
     }
+
+    /// One more than the highest number that a name can get.
+    pub(super) fn names(&self) -> u64 {
+        let each = self.files.div_ceil(u64::from(self.workers.max(1)));
+        let together = match self.sharing {
+            Sharing::Worker => 1,
+            Sharing::Task => u64::from(self.workers),
+            Sharing::Step => u64::from(self.workers) * u64::from(self.task.1.max(1)),
+        };
+        each.saturating_mul(together)
+    }
+}
+
+/// Whose turn a number is, where several count together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Turn {
+    mine: u64,
+    of: u64,
 }
 
 /// One worker's files. File `i` of the share is file `first + i` of the task.
@@ -39,17 +87,50 @@ pub(super) struct Share {
     pub first: u64,
     pub files: u64,
     pub files_per_directory: u64,
+    pub turn: Turn,
 }
 
 impl Share {
-    pub(super) fn directories(&self) -> u64 {
-        self.files.div_ceil(self.files_per_directory)
+    /// The number in the name of file `i` of the share.
+    #[inline]
+    pub(super) fn number(&self, file: u64) -> u64 {
+        file * self.turn.of + self.turn.mine
     }
 
-    /// The files of the share that lie in one of its directories.
+    /// The file of the share that has this number in its name, were there enough files.
+    pub(super) fn file_of(&self, number: u64) -> Option<u64> {
+        let before = number.checked_sub(self.turn.mine)?;
+        before
+            .is_multiple_of(self.turn.of)
+            .then(|| before / self.turn.of)
+    }
+
+    /// Whether nobody else has files in its directories: then its numbers follow each other.
+    #[inline]
+    pub(super) fn is_alone(&self) -> bool {
+        self.turn.of == 1
+    }
+
+    #[inline]
+    pub(super) fn directory_of(&self, file: u64) -> u64 {
+        self.number(file) / self.files_per_directory
+    }
+
+    pub(super) fn directories(&self) -> u64 {
+        match self.files.checked_sub(1) {
+            Some(last) => self.directory_of(last) + 1,
+            None => 0,
+        }
+    }
+
+    /// The files of the share that lie in one of its directories; may be none where directories are shared.
     pub(super) fn files_of(&self, directory: u64) -> Range<u64> {
-        let first = directory * self.files_per_directory;
-        first..(first + self.files_per_directory).min(self.files)
+        let begin = directory * self.files_per_directory;
+        let from = |number: u64| {
+            let before = number.saturating_sub(self.turn.mine);
+            before.div_ceil(self.turn.of).min(self.files)
+        };
+        from(begin)..from(begin + self.files_per_directory)
     }
 }
 
@@ -62,7 +143,7 @@ pub(super) enum Names {
 }
 
 impl Names {
-    pub(super) fn letter(self) -> u8 {
+    pub(super) const fn letter(self) -> u8 {
         match self {
             Self::Created => b'c',
             Self::Renamed => b'r',
@@ -73,6 +154,32 @@ impl Names {
         match self {
             Self::Created => Self::Renamed,
             Self::Renamed => Self::Created,
+        }
+    }
+}
+
+/// What else than a file can lie beside the files, under their numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Symlink,
+    Subdirectory,
+}
+
+impl Kind {
+    pub(super) const ALL: [Self; 2] = [Self::Symlink, Self::Subdirectory];
+
+    pub(super) const fn letter(self) -> u8 {
+        match self {
+            Self::Symlink => b's',
+            Self::Subdirectory => b'm',
+        }
+    }
+
+    /// How it is removed.
+    pub(super) fn removal(self) -> AtFlags {
+        match self {
+            Self::Symlink => AtFlags::empty(),
+            Self::Subdirectory => AtFlags::REMOVEDIR,
         }
     }
 }
@@ -111,6 +218,10 @@ impl Name {
 
     pub(super) fn directory(number: u64) -> Self {
         Self::new(b'd', number)
+    }
+
+    pub(super) fn of(kind: Kind, number: u64) -> Self {
+        Self::new(kind.letter(), number)
     }
 
     pub(super) fn worker(number: u32) -> Self {
@@ -234,7 +345,13 @@ mod tests {
     proptest! {
         #[test]
         fn shares_cover_every_file_once(files in 0_u64..10_000, workers in 1_u32..40, per in 1_u64..300) {
-            let shape = Shape { files, workers, files_per_directory: per };
+            let shape = Shape {
+                files,
+                workers,
+                files_per_directory: per,
+                sharing: Sharing::Worker,
+                task: (0, 1),
+            };
             let mut next = 0;
             for worker in 0..workers {
                 let share = shape.share(worker);
@@ -250,6 +367,38 @@ mod tests {
                 next += share.files;
             }
             prop_assert_eq!(next, files);
+        }
+
+        #[test]
+        fn those_who_share_directories_never_meet_in_a_name(
+            files in 1_u64..500,
+            workers in 1_u32..5,
+            tasks in 1_u32..4,
+            per in 1_u64..50,
+            whole_step: bool,
+        ) {
+            let sharing = if whole_step { Sharing::Step } else { Sharing::Task };
+            let tasks = if whole_step { tasks } else { 1 };
+            let mut numbers = std::collections::HashSet::new();
+            for task in 0..tasks {
+                let shape = Shape { files, workers, files_per_directory: per, sharing, task: (task, tasks) };
+                for worker in 0..workers {
+                    let share = shape.share(worker);
+                    let mut next = 0;
+                    for directory in 0..share.directories() {
+                        for file in share.files_of(directory) {
+                            prop_assert_eq!(file, next);
+                            next += 1;
+                            let number = share.number(file);
+                            prop_assert_eq!(share.directory_of(file), directory);
+                            prop_assert_eq!(share.file_of(number), Some(file));
+                            prop_assert!(numbers.insert(number) && number < shape.names());
+                        }
+                    }
+                    prop_assert_eq!(next, share.files);
+                }
+            }
+            prop_assert_eq!(u64::try_from(numbers.len()).unwrap(), files * u64::from(tasks));
         }
 
         #[test]
@@ -273,6 +422,7 @@ mod tests {
             first: 0,
             files: 5,
             files_per_directory: 1,
+            turn: Turn { mine: 0, of: 1 },
         };
         for (run, keep, kept) in [("a", 5, 5), ("b", 4, 0)] {
             let opened =

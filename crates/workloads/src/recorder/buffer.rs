@@ -13,7 +13,7 @@ pub(super) const BUFFERS: usize = 4;
 const RING: usize = BUFFERS + 1;
 
 /// The word that shows the operation in flight: its start shifted by this, and below it the kind plus one.
-const OP_BITS: u32 = 4;
+const OP_BITS: u32 = 6;
 const _: () = assert!(Op::ALL.len() < 1 << OP_BITS);
 
 /// One worker's operations in one period, or in several when it was widened.
