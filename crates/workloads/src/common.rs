@@ -5,10 +5,9 @@
 
 use crate::op::Op;
 use crate::pacing::{Pace, PaceParams, Schedule, Share, Unit};
-use crate::params::{KeyInfo, ParamError};
+use crate::params::{KeyInfo, ParamError, part};
 use crate::workload::{ModeInfo, Params};
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
 
 /// The keys, for a workload's own list.
 pub const KEYS: &[KeyInfo] = &[
@@ -97,18 +96,6 @@ impl Common {
     pub fn schedule(&self, share: Share) -> Option<Schedule> {
         self.pace.map(|pace| Schedule::new(&pace, share))
     }
-}
-
-/// Reads a few of a workload's keys; those that are none of them are somebody else's.
-fn part<T: DeserializeOwned>(params: &Params) -> Result<T, ParamError> {
-    let map = serde_json::Value::Object(params.clone());
-    serde_path_to_error::deserialize(map).map_err(|error| {
-        let path = error.path().to_string();
-        ParamError {
-            key: (path != ".").then_some(path),
-            message: error.into_inner().to_string(),
-        }
-    })
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@
 pub mod clock;
 pub mod common;
 pub mod copy;
+pub mod data;
 pub mod files;
 pub mod histogram;
 pub mod interval;

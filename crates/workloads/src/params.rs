@@ -93,6 +93,17 @@ pub fn parse<T: DeserializeOwned>(
     })
 }
 
+/// Reads a few of a workload's keys; those that are none of them are somebody else's.
+pub(crate) fn part<T: DeserializeOwned>(map: &Map<String, Value>) -> Result<T, ParamError> {
+    serde_path_to_error::deserialize(Value::Object(map.clone())).map_err(|error| {
+        let path = error.path().to_string();
+        ParamError {
+            key: (path != ".").then_some(path),
+            message: error.into_inner().to_string(),
+        }
+    })
+}
+
 /// The key that serde says is missing.
 fn missing(message: &str) -> Option<&str> {
     message.strip_prefix("missing field `")?.strip_suffix('`')

@@ -15,10 +15,11 @@ pub use began::Began;
 pub use buffer::{Buffer, InFlightOp, Series, Taker};
 pub use calibrate::harness_ns_per_op;
 pub(crate) use errors::merge as merge_errors;
-pub use errors::{ErrorCount, ErrorFacts, OpError};
+pub use errors::{ErrorCount, ErrorFacts, MISMATCH, OpError};
 
 use crate::clock::MonoNanos;
 use crate::common::OnError;
+use crate::data::Mismatch;
 use crate::interval::PERIOD;
 use crate::op::Op;
 use crate::pacing::Schedule;
@@ -226,6 +227,23 @@ impl Recorder {
         self.error_at(MonoNanos::now(), op, began, facts)
     }
 
+    /// Records an operation that succeeded, and read what was not written there: an error like any other.
+    #[cold]
+    #[inline(never)]
+    pub fn mismatch(
+        &mut self,
+        op: Op,
+        began: Began,
+        path: &str,
+        mismatch: &Mismatch,
+    ) -> Result<(), OpError> {
+        let now = MonoNanos::now();
+        self.failed_at(now, op, began);
+        let describe = || format!("{op} {path} at offset {}: {mismatch}", mismatch.offset);
+        self.errors
+            .add_described(op, now, self.streak, MISMATCH, &describe)
+    }
+
     fn error_at(
         &mut self,
         now: MonoNanos,
@@ -233,6 +251,11 @@ impl Recorder {
         began: Began,
         facts: &ErrorFacts<'_>,
     ) -> Result<(), OpError> {
+        self.failed_at(now, op, began);
+        self.errors.add(op, now, self.streak, facts)
+    }
+
+    fn failed_at(&mut self, now: MonoNanos, op: Op, began: Began) {
         self.link.hide();
         if now >= self.boundary {
             self.roll(Some((op, began.at)), now);
@@ -240,7 +263,6 @@ impl Recorder {
         self.last = now;
         self.streak += 1;
         self.series(op).errors += 1;
-        self.errors.add(op, now, self.streak, facts)
     }
 
     /// Takes back a [`begin`](Recorder::begin): what it announced was no operation, and nothing is recorded.

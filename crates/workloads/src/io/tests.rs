@@ -171,10 +171,8 @@ fn a_file_that_is_cut_short_is_an_error_per_block_with_its_place() {
         (error.op, error.errno, error.count),
         (Op::Read, libc::ENODATA, 9)
     );
-    assert_eq!(
-        error.first,
-        "read w0.dat at offset 4096: the file ended before the block was full"
-    );
+    let first = "read w0.dat at offset 4096: the file ended before the block was full; ";
+    assert!(error.first.starts_with(first), "{}", error.first);
 }
 
 #[test]

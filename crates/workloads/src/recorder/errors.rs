@@ -6,6 +6,10 @@ use crate::op::Op;
 use std::io;
 use std::time::Duration;
 
+/// What the database and reports call a block that is not what was written: the errno of a failed checksum.
+pub const MISMATCH: i32 = libc::EBADMSG;
+/// Errors of one kind that are kept in full.
+const FEW: u64 = 3;
 /// Kinds of error that one worker tells apart; the rest is counted together under errno 0.
 const KINDS: usize = 32;
 /// A storage system may fail over; one from which nothing has come for this long is gone, as `lease` and `loss-after`.
@@ -59,7 +63,7 @@ pub struct ErrorCount {
     pub op: Op,
     pub errno: i32,
     pub count: u64,
-    /// The first one in full: operation, path, offset, cause.
+    /// The first few in full: operation, path, offset, cause.
     pub first: String,
     pub first_at: MonoNanos,
 }
@@ -105,26 +109,43 @@ impl ErrorLog {
         streak: u64,
         facts: &ErrorFacts<'_>,
     ) -> Result<(), OpError> {
-        let errno = match self.counts.len() < KINDS || self.knows(op, facts.errno) {
-            true => facts.errno,
+        self.add_described(op, now, streak, facts.errno, &|| facts.describe(op))
+    }
+
+    /// The same for an error that says itself what it is.
+    pub(super) fn add_described(
+        &mut self,
+        op: Op,
+        now: MonoNanos,
+        streak: u64,
+        errno: i32,
+        describe: &dyn Fn() -> String,
+    ) -> Result<(), OpError> {
+        let kind = match self.counts.len() < KINDS || self.knows(op, errno) {
+            true => errno,
             false => 0,
         };
-        match self.find(op, errno) {
-            Some(known) => known.count += 1,
+        match self.find(op, kind) {
+            Some(known) => {
+                if known.count < FEW {
+                    known.first = format!("{}; {}", known.first, describe());
+                }
+                known.count += 1;
+            }
             None => self.counts.push(ErrorCount {
                 op,
-                errno,
+                errno: kind,
                 count: 1,
-                first: facts.describe(op),
+                first: describe(),
                 first_at: now,
             }),
         }
-        if [libc::ENOSPC, libc::EDQUOT].contains(&facts.errno) {
-            let first = facts.describe(op);
+        if [libc::ENOSPC, libc::EDQUOT].contains(&errno) {
+            let first = describe();
             return Err(OpError::NoSpace { first });
         }
         if self.on_error == OnError::Stop {
-            let first = facts.describe(op);
+            let first = describe();
             return Err(OpError::Stopped { first });
         }
         if streak <= 1 {
@@ -135,7 +156,7 @@ impl ErrorLog {
             return Err(OpError::Hopeless {
                 seconds: lasted.as_secs(),
                 errors: streak,
-                last: facts.describe(op),
+                last: describe(),
             });
         }
         Ok(())

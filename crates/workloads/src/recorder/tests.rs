@@ -179,6 +179,32 @@ fn errors_are_counted_in_their_period() {
 }
 
 #[test]
+fn a_mismatch_is_an_error_that_says_where_and_what() {
+    use crate::data::{Found, Mismatch};
+    let (mut recorder, taker) = recorder(0);
+    for offset in [4096, 8192, 12288, 16384] {
+        let found = Found::Byte {
+            expected: 1,
+            found: 3,
+        };
+        let mismatch = Mismatch { offset, found };
+        let began = recorder.begin();
+        let counted = recorder.mismatch(Op::Read, began, "w0.dat", &mismatch);
+        counted.unwrap();
+    }
+    let errors = recorder.finish();
+    assert_eq!(
+        (errors.len(), errors[0].count, errors[0].errno),
+        (1, 4, MISMATCH)
+    );
+    let expected = "read w0.dat at offset 4096: expected 0x01, found 0x03; \
+                    read w0.dat at offset 8192: expected 0x01, found 0x03; \
+                    read w0.dat at offset 12288: expected 0x01, found 0x03";
+    assert_eq!(errors[0].first, expected);
+    assert_eq!(take(&taker).iter().map(|s| s.errors).sum::<u64>(), 4);
+}
+
+#[test]
 #[should_panic(expected = "not in its list of operations")]
 fn an_operation_that_was_not_announced_is_a_mistake() {
     recorder(0).0.record(Op::Copy, 0, 1);

@@ -1,0 +1,17 @@
+//! What stands in the blocks that a load writes, and how a block that was read is known to be the right one.
+//!
+//! A [`DataSpec`] is what a plan says; a [`Content`] makes any block of any file from it, and checks it. It knows nothing
+//! of how blocks reach the storage. Invariants: the same seed, file, offset and generation are the same bytes, whoever
+//! asks; no two blocks are equal, but for those that are to be.
+
+mod content;
+mod mismatch;
+mod pattern;
+mod spec;
+
+pub use content::Content;
+pub use mismatch::{Found, Mismatch};
+pub use spec::{DataSpec, KEYS, Kind};
+
+/// Storage looks at blocks of this size when it compresses and deduplicates.
+pub(crate) const SECTOR_BYTES: usize = 4096;

@@ -1,0 +1,98 @@
+//! Any block of any file, made in place.
+//!
+//! Without `verify`, a buffer is filled once and each block differs from all others by 8 bytes of every 4 KiB, which is
+//! enough that nothing deduplicates and costs next to nothing. With it, each block is made anew, bit by bit.
+
+use super::mismatch::Mismatch;
+use super::pattern::Pattern;
+use super::{DataSpec, Kind, SECTOR_BYTES};
+use crate::random::{self, Random};
+use std::ops::RangeInclusive;
+
+/// Blocks that are equal to another are equal to one of so many.
+const COMMON_BLOCKS: u64 = 16;
+/// Sets the draw of the blocks that are equal to another apart from their stamps.
+const DEDUPE: u64 = 0x6465_6475_7065;
+
+/// What stands in each block of each file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Content {
+    seed: u64,
+    kind: Kind,
+    pattern: Option<Pattern>,
+}
+
+impl Content {
+    /// The same spec and seed are the same content.
+    pub fn new(spec: DataSpec, seed: u64) -> Content {
+        let kind = spec.kind;
+        Content {
+            seed,
+            kind,
+            pattern: spec.verify.then_some(Pattern { seed, kind }),
+        }
+    }
+
+    /// Whether blocks can be checked.
+    #[inline]
+    pub fn verifies(&self) -> bool {
+        self.pattern.is_some()
+    }
+
+    /// Fills a buffer for the blocks to come: once, before the load.
+    pub fn fill(&self, buffer: &mut [u8]) {
+        buffer.fill(0);
+        let mut random = Random::of(&[self.seed, 0]);
+        for sector in buffer.chunks_mut(SECTOR_BYTES) {
+            let bytes = random_bytes(self.kind, sector.len());
+            random.fill(sector.get_mut(..bytes).unwrap_or_default());
+        }
+    }
+
+    /// Makes a buffer, filled before, the block of `file` at `offset`. `generation` tells one writing of it from another.
+    #[inline]
+    pub fn place(&self, block: &mut [u8], file: u64, offset: u64, generation: u64) {
+        if let Some(pattern) = &self.pattern {
+            return pattern.place(block, file, offset, generation);
+        }
+        if self.kind == Kind::Zero {
+            return;
+        }
+        let mut draw = Random::of(&[self.seed, file, offset]);
+        let mut stamp = draw.next_u64();
+        if let Kind::Reducible { dedupe, .. } = self.kind
+            && draw.below(100) < dedupe.into()
+        {
+            stamp = Random::of(&[self.seed, DEDUPE, draw.below(COMMON_BLOCKS)]).next_u64();
+        }
+        random::stamp(block, &mut stamp);
+    }
+
+    /// Whether a block that was read is that of `file` at `offset`, in one of these generations; says in which. Without
+    /// `verify` every block is right.
+    #[inline]
+    pub fn check(
+        &self,
+        block: &[u8],
+        file: u64,
+        offset: u64,
+        generations: RangeInclusive<u64>,
+    ) -> Result<u64, Mismatch> {
+        match &self.pattern {
+            Some(pattern) => pattern.check(block, file, offset, &generations),
+            None => Ok(*generations.start()),
+        }
+    }
+}
+
+/// How much of a sector is random; the rest is zeros.
+pub(super) fn random_bytes(kind: Kind, sector: usize) -> usize {
+    match kind {
+        Kind::Random => sector,
+        Kind::Zero => 0,
+        Kind::Reducible { compress, .. } => sector * usize::from(100 - compress.min(100)) / 100,
+    }
+}
+
+#[cfg(test)]
+mod tests;
