@@ -44,6 +44,10 @@ fn lying_batches() -> Vec<(&'static str, Lie)> {
         ),
         ("no spool", change(|batch| batch.spool_id.clear())),
         (
+            "a spool that was not announced",
+            change(|batch| batch.spool_id = "spool-of-somebody-else".into()),
+        ),
+        (
             "a task of nobody",
             change(|batch| batch.op_intervals.push(interval(987_654))),
         ),

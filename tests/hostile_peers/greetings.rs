@@ -40,6 +40,11 @@ fn wrong_greetings() -> Vec<(&'static str, wire::AgentMessage, &'static str)> {
             "name",
         ),
         ("no uid", with(&|hello| hello.agent_uid.clear()), "uid"),
+        (
+            "no spools",
+            with(&|hello| hello.spool_ids.clear()),
+            "spool_ids",
+        ),
         ("no host", with(&|hello| hello.host = None), "host"),
         (
             "ten thousand labels",

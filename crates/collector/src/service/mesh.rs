@@ -14,7 +14,7 @@ use crate::{
 };
 use benchmesh_proto::{SESSION_KEY, v1, v1::mesh_server::Mesh};
 use futures::{Stream, StreamExt, stream};
-use std::{pin::Pin, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, pin::Pin, sync::Arc, time::Duration};
 use tokio::{
     sync::{mpsc, oneshot},
     time::timeout,
@@ -125,20 +125,24 @@ impl Mesh for MeshService {
             .ok_or_else(|| {
                 Status::unauthenticated(format!("the metadata key {SESSION_KEY} is missing"))
             })?;
-        let (agent, host, net_namespace, ended) = self
+        let session = self
             .fleet
             .session(token)
             .ok_or_else(|| Status::unauthenticated("no such session is attached: attach first"))?;
-        let publisher = self.store.publisher(agent, host, net_namespace);
+        let agent = session.agent;
+        let publisher = self
+            .store
+            .publisher(agent, session.host, session.net_namespace);
         let (receipts, receiver) = mpsc::channel(UNACKED);
         let reader = Reader {
             fleet: self.fleet.clone(),
             agent,
+            spools: session.spools,
             publisher,
             receipts,
         };
         self.tasks
-            .spawn(reader.run(request.into_inner(), ended, self.closing.clone()));
+            .spawn(reader.run(request.into_inner(), session.ended, self.closing.clone()));
         Ok(Response::new(Box::pin(acks(agent, receiver))))
     }
 }
@@ -214,6 +218,7 @@ fn said(
 struct Reader {
     fleet: Fleet,
     agent: AgentId,
+    spools: BTreeSet<String>,
     publisher: crate::ingest::Publisher,
     receipts: mpsc::Sender<Result<Receipt, Status>>,
 }
@@ -235,14 +240,20 @@ impl Reader {
                 Ok(Some(batch)) => batch,
                 Ok(None) | Err(_) => return,
             };
-            if let Some(offset) = batch.clock_offsets.last() {
-                self.fleet
-                    .clock_seen(self.agent, offset.error_us, offset.round_trip_us);
-            }
             let batch = match Batch::try_from(batch) {
                 Ok(batch) => batch,
                 Err(error) => break Status::invalid_argument(format!("batch: {error}")),
             };
+            if !self.spools.contains(&batch.spool_id) {
+                break Status::invalid_argument(format!(
+                    "batch: spool_id `{}` is none of those that the hello announced: attach again with it in hello.spool_ids",
+                    batch.spool_id.escape_debug()
+                ));
+            }
+            if let Some(offset) = batch.clock_offsets.last() {
+                self.fleet
+                    .clock_seen(self.agent, offset.error_us, offset.round_trip_us);
+            }
             let receipt = match self.publisher.submit(batch).await {
                 Ok(receipt) => receipt,
                 Err(error) => break ingest_status(&error),

@@ -20,7 +20,7 @@ use crate::{
 };
 use benchmesh_proto::WIRE_VERSION;
 use std::{
-    collections::HashMap,
+    collections::{BTreeSet, HashMap},
     net::IpAddr,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -75,6 +75,17 @@ pub struct Welcome {
     pub session: String,
     pub spools: Vec<(String, u64)>,
     pub sampling: Sampling,
+}
+
+/// What a stream of batches may do: whose it is, and for how long.
+#[derive(Debug)]
+pub(crate) struct Publishing {
+    pub agent: AgentId,
+    pub host: HostId,
+    pub net_namespace: String,
+    /// Those that the hello announced; no other has a position that both sides agree on.
+    pub spools: BTreeSet<String>,
+    pub ended: CancellationToken,
 }
 
 /// A new session.
@@ -247,17 +258,18 @@ impl Fleet {
         info!(agent = %name, "detached");
     }
 
-    /// Whose session a token is: the agent, its host, its network namespace, and the end of the session.
-    pub fn session(&self, token: &str) -> Option<(AgentId, HostId, String, CancellationToken)> {
+    /// Whose session a token is.
+    pub(crate) fn session(&self, token: &str) -> Option<Publishing> {
         let state = self.state();
         let member = state.members.get(state.tokens.get(token)?)?;
         let live = member.live.as_ref()?;
-        Some((
-            member.id,
-            member.host,
-            member.hello.net_namespace.clone(),
-            live.cancel.clone(),
-        ))
+        Some(Publishing {
+            agent: member.id,
+            host: member.host,
+            net_namespace: member.hello.net_namespace.clone(),
+            spools: member.hello.spool_ids.iter().cloned().collect(),
+            ended: live.cancel.clone(),
+        })
     }
 
     /// What an agent measured of its clock.

@@ -119,6 +119,12 @@ impl Hello {
         for name in self.workloads.keys() {
             text("workloads.name", name, MAX_NAME_BYTES)?;
         }
+        if self.spool_ids.is_empty() {
+            return bad(
+                "spool_ids",
+                "is empty: an agent has the spool that it writes at least",
+            );
+        }
         at_most("spool_ids", self.spool_ids.len(), MAX_SPOOLS)?;
         for spool in &self.spool_ids {
             text("spool_ids", spool, MAX_UID_BYTES)?;
@@ -148,6 +154,7 @@ mod tests {
             name: String::from("a"),
             version: String::from("0.1.0"),
             boot_id: String::from("b"),
+            spool_ids: vec![String::from("s")],
             ..Hello::default()
         }
     }
@@ -167,6 +174,7 @@ mod tests {
         check(&|h| h.boot_id.clear(), "host.boot_id");
         check(&|h| h.memory_bytes = -1, "host.memory_bytes");
         check(&|h| h.allowed.push(PathBuf::from("mnt")), "allowed_paths");
+        check(&|h| h.spool_ids.clear(), "spool_ids");
         check(
             &|h| h.spool_ids = vec![String::from("s"); 5000],
             "spool_ids",

@@ -93,6 +93,10 @@ async fn a_bad_message_ends_its_own_stream_alone() {
             "hello.allowed_paths",
         ),
         (
+            vec![with(&|hello| hello.spool_ids.clear())],
+            "hello.spool_ids is empty",
+        ),
+        (
             vec![with(&|hello| {
                 hello.spool_ids = vec![String::from("s"); 10_000]
             })],
@@ -191,7 +195,7 @@ async fn a_bad_batch_is_refused_whole() {
     let welcome = agent.attach(stage.address).await.unwrap();
     let session = Some(welcome.session.as_str());
     let batch = |sequence: u64| v1::Batch {
-        spool_id: String::from("s"),
+        spool_id: String::from("spool-a"),
         first_sequence: sequence,
         sequence,
         clock_offsets: vec![v1::ClockOffset {
@@ -232,6 +236,14 @@ async fn a_bad_batch_is_refused_whole() {
     let status = published(&stage, session, nonsense).await.unwrap_err();
     assert_eq!(status.code(), Code::InvalidArgument, "{status:?}");
     assert!(status.message().contains("spool_id"), "{status:?}");
+    let mut unannounced = batch(2);
+    unannounced.spool_id = String::from("spool-b");
+    let status = published(&stage, session, unannounced).await.unwrap_err();
+    assert_eq!(status.code(), Code::InvalidArgument, "{status:?}");
+    assert!(
+        status.message().contains("spool_id `spool-b`"),
+        "{status:?}"
+    );
     assert_eq!(
         published(&stage, session, batch(2)).await.unwrap().sequence,
         2
