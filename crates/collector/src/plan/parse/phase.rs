@@ -109,7 +109,7 @@ fn phase(
         );
     }
     let modes = modes(&mut section, workload, mistakes);
-    let cache = cache(&mut section, mistakes);
+    let cache = cache(&mut section, workload, mistakes);
     let clients = section.count("clients", 1..=100_000, mistakes);
     let tasks_per_agent = section.count("tasks-per-agent", 1..=1024, mistakes);
     let phase_targets = phase_targets(&mut section, workload, targets, mistakes);
@@ -197,10 +197,23 @@ fn modes(
     modes
 }
 
-fn cache(section: &mut Section<'_, '_>, mistakes: &mut Mistakes<'_>) -> Cache {
+fn cache(
+    section: &mut Section<'_, '_>,
+    workload: &dyn Workload,
+    mistakes: &mut Mistakes<'_>,
+) -> Cache {
     let Some((word, spot)) = section.text("cache", mistakes) else {
         return Cache::AsIs;
     };
+    // Who can go past the caches has a key for it; the others refuse to when their tasks are prepared.
+    let bypasses = workload.keys().iter().any(|key| key.name == "direct");
+    if Cache::parse(&word) == Some(Cache::Bypass) && !bypasses {
+        mistakes.at(
+            &spot,
+            format!("workload `{}` does not use O_DIRECT", workload.name()),
+            "write cache = \"cold\", or measure with workload `io`",
+        );
+    }
     Cache::parse(&word).unwrap_or_else(|| {
         mistakes.at(
             &spot,
