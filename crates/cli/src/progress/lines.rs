@@ -3,14 +3,10 @@
 use super::names::Names;
 use super::words;
 use crate::client::Update;
-use benchmesh_collector::model::RunState;
 use std::time::{Duration, Instant};
 
 /// Between two lines of one step: enough to see life, few enough for a log of days.
 const BEAT: Duration = Duration::from_secs(10);
-
-/// How long a run is queued before that is said.
-const QUEUED_FOR: Duration = Duration::from_secs(2);
 
 /// What has been said already.
 #[derive(Debug)]
@@ -18,8 +14,6 @@ pub struct Lines {
     step: Option<u32>,
     said: Option<Instant>,
     names: Names,
-    /// Since when it is queued, and whether that has been said.
-    queued: Option<(Instant, bool)>,
 }
 
 impl Lines {
@@ -28,7 +22,6 @@ impl Lines {
             step: None,
             said: None,
             names,
-            queued: None,
         }
     }
 
@@ -42,7 +35,6 @@ impl Lines {
         for step in &update.finished {
             lines.extend(words::step_done(step, update.steps_total, &self.names));
         }
-        lines.extend(self.queued(update, now));
         let Some(step) = &update.step else {
             return lines;
         };
@@ -72,25 +64,13 @@ impl Lines {
         }
         lines
     }
-
-    /// A run that begins at once is queued for a moment; only a longer one is worth a line.
-    fn queued(&mut self, update: &Update, now: Instant) -> Option<String> {
-        if update.state != RunState::Queued {
-            return None;
-        }
-        let (since, said) = self.queued.get_or_insert((now, false));
-        if *said || now.duration_since(*since) < QUEUED_FOR {
-            return None;
-        }
-        *said = true;
-        Some(format!("run {} waits for the run before it", update.run_id))
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::words::tests::{done, now, update};
     use super::*;
+    use benchmesh_collector::model::RunState;
 
     #[test]
     fn a_step_has_a_line_at_its_begin_every_ten_seconds_and_at_its_end() {
@@ -120,20 +100,5 @@ mod tests {
         let said = lines.update(&running, at(11));
         assert_eq!(said.len(), 2);
         assert_eq!(said.first().map(String::as_str), Some("agent n2 is lost"));
-    }
-
-    #[test]
-    fn only_a_run_that_really_waits_is_said_to_wait() {
-        let mut lines = Lines::new(Names::unknown());
-        let start = Instant::now();
-        let queued = update(RunState::Queued);
-        for (second, said) in [(0, 0), (1, 0), (2, 1), (3, 0)] {
-            assert_eq!(
-                lines
-                    .update(&queued, start + Duration::from_secs(second))
-                    .len(),
-                said
-            );
-        }
     }
 }

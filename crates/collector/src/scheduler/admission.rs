@@ -144,6 +144,15 @@ impl Scheduler {
         let row = self.0.store.run(run).await.map_err(store)?;
         let board = self.0.board.open(&row);
         board.change(|view| view.steps_total = expansion.steps.len());
+        if known == Known::New {
+            let unfinished = self.0.store.unfinished_runs().await.map_err(store)?;
+            if let Some(before) = unfinished.iter().rfind(|before| before.id < run) {
+                board.say(format!(
+                    "run {run} waits for run {}, `{}`",
+                    before.id, before.name
+                ));
+            }
+        }
         self.0.wake.notify_one();
         Ok(Started {
             run: Some(run),

@@ -372,7 +372,11 @@ async fn runs_wait_for_each_other_and_a_queued_one_stops_at_once() {
         .unwrap()
         .into_inner();
     assert_eq!(stopped.state, "stopped");
-    stage.watch(third.run_id).await;
+    let said = |updates: Vec<v1::RunUpdate>| messages(&updates);
+    let waits = said(stage.watch(third.run_id).await);
+    assert!(waits.contains("run 3 waits for run 2"), "{waits}");
+    let first = said(stage.watch(first.run_id).await);
+    assert!(!first.contains("waits"), "nothing was before it: {first}");
     assert_eq!(
         stage.rows("select state from runs order by id").await,
         ["done", "stopped", "done"]
