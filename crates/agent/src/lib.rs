@@ -22,6 +22,7 @@ pub use session::SessionError;
 pub use spool::SpoolError;
 pub use state::StateError;
 
+use benchmesh_workloads::copy::remove_abandoned;
 use benchmesh_workloads::sandbox::{Allowed, SandboxError};
 use benchmesh_workloads::workload;
 use clock::Estimate;
@@ -125,6 +126,9 @@ async fn agent(config: AgentConfig, cancel: CancellationToken) -> Result<(), Age
         .check()
         .map_err(|source| AgentError::Config { source })?;
     let grounds = grounds(&config)?;
+    if let Some(scratch) = grounds.scratch.clone() {
+        sweep(scratch);
+    }
     let host = HostFacts::read().map_err(|source| AgentError::Host { source })?;
     let state = StateDir::open(&config.state_dir, &config.allow)
         .map_err(|source| AgentError::State { source })?;
@@ -204,6 +208,25 @@ fn scratch(path: &Path) -> Result<PathBuf, AgentError> {
             path: path.to_owned(),
             source,
         })
+}
+
+/// Removes what a killed agent left there, in a thread that nothing waits for: it may be much.
+fn sweep(scratch: PathBuf) {
+    let work = move || match remove_abandoned(&scratch) {
+        Ok(0) => {}
+        Ok(directories) => tracing::info!(
+            scratch = %scratch.display(), directories,
+            "removed what an agent that was killed had left in the scratch directory"
+        ),
+        Err(error) => tracing::warn!(
+            scratch = %scratch.display(), error = %chain(&error),
+            "what a killed agent may have left in the scratch directory was not removed"
+        ),
+    };
+    let thread = std::thread::Builder::new().name("bm-sweep".to_owned());
+    if let Err(error) = thread.spawn(work) {
+        tracing::warn!(%error, "the scratch directory was not swept: no thread");
+    }
 }
 
 fn hello(config: &AgentConfig, grounds: &Grounds, host: HostFacts, state: &StateDir) -> Hello {

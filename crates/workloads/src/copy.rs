@@ -10,6 +10,8 @@ mod scratch;
 mod tree;
 mod worker;
 
+pub use scratch::remove_abandoned;
+
 use crate::common;
 use crate::files::calls::Durable;
 use crate::files::size::SizeSpec;
