@@ -259,13 +259,16 @@ impl SmallFileSystem {
         if !rustix::process::geteuid().is_root() {
             let required = std::env::var("BENCHMESH_REQUIRE").unwrap_or_default();
             assert!(
-                !required.split(',').any(|need| need == "root"),
+                !required
+                    .split(',')
+                    .any(|need| matches!(need.trim(), "root" | "all")),
                 "this test needs root"
             );
-            #[expect(clippy::print_stderr, reason = "a skip that nobody sees is a defect")]
-            {
-                eprintln!("skipped: a full file system can be tried as root only");
-            }
+            // On the real standard error: libtest hides what a passed test prints through the macros.
+            let _ = std::io::Write::write_all(
+                &mut std::io::stderr().lock(),
+                b"SKIPPED a full file system: needs root\n",
+            );
             return None;
         }
         let at = tempfile::tempdir().unwrap();

@@ -49,14 +49,17 @@ fn a_full_disk_delays_and_loses_nothing() {
     assert!(output.contains("1 passed"), "{output}");
 }
 
-#[expect(clippy::print_stderr, reason = "a skip has to be seen")]
+/// On the real standard error: libtest hides what a passed test prints through the macros.
 fn skipped(why: &str) {
     let required = std::env::var("BENCHMESH_REQUIRE").unwrap_or_default();
     assert!(
-        !required.split(',').any(|word| word == "root"),
+        !required
+            .split(',')
+            .any(|word| matches!(word.trim(), "root" | "all")),
         "BENCHMESH_REQUIRE has root, but {why}"
     );
-    eprintln!("SKIPPED {NAME}: {why}");
+    let line = format!("SKIPPED {NAME}: {why}\n");
+    let _ = std::io::Write::write_all(&mut std::io::stderr().lock(), line.as_bytes());
 }
 
 fn mount(arguments: &[&str], directory: &Path) {
