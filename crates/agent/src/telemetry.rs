@@ -7,8 +7,8 @@
 mod rows;
 
 pub use rows::{
-    At, ClockOffset, EndState, ErrorCount, Event, Loss, Lossy, MeshMicros, OpInterval, Severity,
-    TaskEnd, TaskId,
+    At, Belongs, ClockOffset, EndState, ErrorCount, Event, Loss, Lossy, MeshMicros, OpInterval,
+    RunId, Severity, StepId, TaskEnd, TaskId,
 };
 
 use crate::sampler::{DaemonSample, DaemonSeen, DiskSample, HostSample, NetSample};

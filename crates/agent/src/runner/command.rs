@@ -3,7 +3,7 @@
 //! A command that could be asked for here has passed the edge, so its fields are in range; whether a path is allowed or
 //! a task is known is not decided yet.
 
-use crate::telemetry::{EndState, MeshMicros, TaskId};
+use crate::telemetry::{Belongs, EndState, MeshMicros, TaskId};
 use benchmesh_workloads::task::Cache;
 use benchmesh_workloads::workload::Params;
 use std::net::{IpAddr, SocketAddr};
@@ -105,6 +105,7 @@ pub struct Prepare {
     pub cache: Cache,
     pub peer: Option<(SocketAddr, String)>,
     pub lease: Duration,
+    pub belongs: Belongs,
 }
 
 /// Where a task works, by names.

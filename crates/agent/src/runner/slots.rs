@@ -28,6 +28,8 @@ use tokio::sync::{mpsc, oneshot};
 struct Slot {
     asked: Prepare,
     state: State,
+    /// It was stopped for want of contact.
+    lease_is_over: bool,
 }
 
 enum State {

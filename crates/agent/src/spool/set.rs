@@ -8,7 +8,7 @@ use super::file::SpoolFile;
 use super::old::{Old, find, shorten};
 use super::{Parcel, Sequence, SpoolError, SpoolId};
 use crate::state::StateDir;
-use crate::telemetry::{Batch, Event, MeshMicros, Row, Severity};
+use crate::telemetry::{Batch, Belongs, Event, MeshMicros, Row, Severity};
 use crate::{chain, wire};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -341,6 +341,7 @@ fn gap(spool: SpoolId, first: Sequence, last: Sequence, now: MeshMicros) -> Parc
     let mut batch = Batch::default();
     batch.push(Row::Event(Event {
         at: now,
+        belongs: Belongs::default(),
         severity: Severity::Warning,
         kind: "spool-gap".to_owned(),
         message: format!(

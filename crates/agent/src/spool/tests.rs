@@ -7,7 +7,8 @@ use super::{Attached, Entry, Parcel, Samples, Sequence, Spool, WINDOW_BATCHES};
 use crate::clock::{Estimate, Exchange, Filter};
 use crate::state::StateDir;
 use crate::telemetry::{
-    At, Batch, EndState, Event, Loss, Lossy, MeshMicros, OpInterval, Row, Severity, TaskEnd, TaskId,
+    At, Batch, Belongs, EndState, Event, Loss, Lossy, MeshMicros, OpInterval, Row, Severity,
+    TaskEnd, TaskId,
 };
 use crate::wire;
 use benchmesh_proto::v1;
@@ -85,6 +86,7 @@ fn interval(ns: &[u64]) -> OpInterval {
 fn noise(nth: u64) -> Row {
     Row::Event(Event {
         at: MeshMicros(1),
+        belongs: Belongs::default(),
         severity: Severity::Info,
         kind: "test".to_owned(),
         message: format!("{nth} {}", "x".repeat(30_000)),

@@ -10,6 +10,14 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MeshMicros(pub i64);
 
+/// A run, by the collector's number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RunId(pub i64);
+
+/// A step, by the collector's number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StepId(pub i64);
+
 /// A task, by the collector's id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TaskId(pub i64);
@@ -136,10 +144,18 @@ impl Severity {
     }
 }
 
+/// The run and the step that something is about, where it is about one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Belongs {
+    pub run: Option<RunId>,
+    pub step: Option<StepId>,
+}
+
 /// A dated fact that a person may want to know.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
     pub at: MeshMicros,
+    pub belongs: Belongs,
     pub severity: Severity,
     pub kind: String,
     pub message: String,

@@ -6,8 +6,8 @@ mod samples;
 
 use crate::spool::Parcel;
 use crate::telemetry::{
-    Batch, ClockOffset, EndState, ErrorCount, Event, Loss, Lossy, MeshMicros, OpInterval, Row,
-    Severity, TaskEnd, TaskId,
+    Batch, Belongs, ClockOffset, EndState, ErrorCount, Event, Loss, Lossy, MeshMicros, OpInterval,
+    Row, RunId, Severity, StepId, TaskEnd, TaskId,
 };
 use benchmesh_proto::v1;
 use benchmesh_workloads::histogram::Blob;
@@ -271,10 +271,20 @@ impl TryFrom<v1::TaskEnd> for TaskEnd {
 fn event(row: &Event) -> v1::Event {
     v1::Event {
         at_us: row.at.0,
+        run_id: row.belongs.run.map_or(0, |id| id.0),
+        step_id: row.belongs.step.map_or(0, |id| id.0),
         severity: row.severity.as_str().to_owned(),
         kind: row.kind.clone(),
         message: row.message.clone(),
         ..v1::Event::default()
+    }
+}
+
+/// On the wire 0 is none.
+pub(super) fn belongs(run_id: i64, step_id: i64) -> Belongs {
+    Belongs {
+        run: (run_id != 0).then_some(RunId(run_id)),
+        step: (step_id != 0).then_some(StepId(step_id)),
     }
 }
 
@@ -289,6 +299,7 @@ impl TryFrom<v1::Event> for Event {
         })?;
         Ok(Self {
             at: MeshMicros(row.at_us),
+            belongs: belongs(row.run_id, row.step_id),
             severity,
             kind: row.kind,
             message: row.message,

@@ -248,6 +248,10 @@ fn prepare(wire: v1::Prepare) -> Result<Prepare, WireError> {
         cache: cache(&wire.cache)?,
         peer,
         lease,
+        belongs: super::batch::belongs(
+            ranged("prepare.run_id", wire.run_id, 0, i64::MAX)?,
+            ranged("prepare.step_id", wire.step_id, 0, i64::MAX)?,
+        ),
     })
 }
 

@@ -231,6 +231,14 @@ impl Collector {
         })
     }
 
+    /// The first event of that kind, when it has come.
+    pub fn event(&self, kind: &str) -> v1::Event {
+        self.wait(kind, |state| {
+            let mut events = state.batches.iter().flat_map(|batch| &batch.events);
+            events.find(|event| event.kind == kind).cloned()
+        })
+    }
+
     /// Nothing happened that must not.
     pub fn assert_no_violation(&self) {
         self.with(|state| assert!(state.violations.is_empty(), "{:?}", state.violations));

@@ -380,6 +380,8 @@ fn without_contact_the_load_stops_after_its_lease() {
     ready(&collector);
     let task = |id, lease_us| v1::Prepare {
         lease_us,
+        run_id: 31,
+        step_id: 77,
         ..null_task(id, r#"{"runtime": "1h"}"#)
     };
     // The shorter one is held to the least that there is, 3 s.
@@ -404,6 +406,9 @@ fn without_contact_the_load_stops_after_its_lease() {
     let ended = end(&collector, 901);
     assert_eq!(ended.state, "stopped");
     assert!(ended.error.contains("lease"), "{ended:?}");
+    let event = collector.event("lease-over");
+    assert_eq!((event.run_id, event.step_id), (31, 77));
+    assert!(event.message.contains("task 901"), "{event:?}");
     let stop = v1::StopTask {
         task_id: 902,
         reason: "enough".to_owned(),

@@ -86,6 +86,8 @@ impl Drive {
                 let link = links.get(&held.task).cloned().unwrap_or_default();
                 let prepare = Prepare {
                     task: held.task,
+                    run: self.row.id,
+                    step: row.id,
                     run_uid: self.row.uid.clone(),
                     workload: step.workload.clone(),
                     mode: step.mode.clone(),

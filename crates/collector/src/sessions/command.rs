@@ -1,6 +1,6 @@
 //! What the scheduler can ask of an agent, and what comes back. Every command is idempotent.
 
-use crate::model::{MeshMicros, StepId, TaskId};
+use crate::model::{MeshMicros, RunId, StepId, TaskId};
 
 /// A request to an agent.
 #[derive(Clone, Debug, PartialEq)]
@@ -82,6 +82,8 @@ pub struct Listen {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Prepare {
     pub task: TaskId,
+    pub run: RunId,
+    pub step: StepId,
     pub run_uid: String,
     pub workload: String,
     pub mode: String,

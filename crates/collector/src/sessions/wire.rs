@@ -305,6 +305,8 @@ impl From<Command> for v1::command::Body {
                 peer_address: prepare.peer_address,
                 token: prepare.token,
                 lease_us: prepare.lease_us,
+                run_id: prepare.run.0,
+                step_id: prepare.step.0,
             }),
             Command::DropCaches { step } => Self::DropCaches(v1::DropCaches { step_id: step.0 }),
             Command::Arm { task, start } => Self::Arm(v1::Arm {

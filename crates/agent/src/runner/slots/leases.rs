@@ -1,6 +1,8 @@
 //! Load without contact: it goes on for its lease, and then stops.
 
 use super::Slots;
+use crate::spool::Entry;
+use crate::telemetry::{Event, Row, Severity};
 use benchmesh_workloads::clock::MonoNanos;
 use std::time::Duration;
 
@@ -10,7 +12,7 @@ impl Slots {
         let leases = self
             .tasks
             .values()
-            .filter(|slot| slot.is_live())
+            .filter(|slot| slot.is_live() && !slot.lease_is_over)
             .map(|slot| slot.asked.lease);
         let silent = MonoNanos::now().since(self.around.contact.last());
         leases.chain(self.receivers.lease()).min().map(|lease| {
@@ -24,14 +26,32 @@ impl Slots {
     /// Stops what has been without contact for longer than it may.
     pub(in crate::runner) fn end_leases(&mut self) {
         let silent = MonoNanos::now().since(self.around.contact.last());
+        let now = self.map().ok().map(|map| map.to_mesh(MonoNanos::now()));
+        let mut events = Vec::new();
         for (id, slot) in &mut self.tasks {
-            if slot.is_live() && slot.asked.lease <= silent {
+            if slot.is_live() && !slot.lease_is_over && slot.asked.lease <= silent {
+                slot.lease_is_over = true;
                 let lease = slot.asked.lease.as_secs_f64();
                 tracing::warn!(task = %id, "no contact with the collector for {lease} s: its load is stopped");
                 slot.stop(&format!(
                     "no contact with the collector for {lease} s (the lease)"
                 ));
+                events.extend(now.map(|at| {
+                    Row::Event(Event {
+                        at,
+                        belongs: slot.asked.belongs,
+                        severity: Severity::Warning,
+                        kind: "lease-over".to_owned(),
+                        message: format!(
+                            "no contact with the collector for {lease} s: the load of task {id} was stopped"
+                        ),
+                    })
+                }));
             }
+        }
+        // The actor waits for nobody: where the spool's queue is full, the log and the task's end still say it.
+        if !events.is_empty() {
+            let _ = self.around.entries.try_send(Entry::Rows(events));
         }
         if self.receivers.lease().is_some_and(|lease| lease <= silent) {
             self.receivers.close_all();

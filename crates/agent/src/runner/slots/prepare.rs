@@ -69,7 +69,14 @@ impl Slots {
                     voices: vec![voice],
                     fate: Fate::Keep,
                 };
-                self.tasks.insert(id, Slot { asked, state });
+                self.tasks.insert(
+                    id,
+                    Slot {
+                        asked,
+                        state,
+                        lease_is_over: false,
+                    },
+                );
             }
             Err(refusal) => voice.reply(Err(refusal)),
         }
@@ -99,6 +106,7 @@ impl Slots {
         let Some(Slot {
             asked,
             state: State::Preparing { voices, fate, .. },
+            lease_is_over,
         }) = self.tasks.remove(&id)
         else {
             return discard(result.ok());
@@ -110,6 +118,7 @@ impl Slots {
                     Slot {
                         asked,
                         state: State::Prepared(task),
+                        lease_is_over: false,
                     },
                 );
                 Ok(Answer::Done)
@@ -122,6 +131,7 @@ impl Slots {
                     Slot {
                         asked,
                         state: State::Ended(unstarted(&reason)),
+                        lease_is_over,
                     },
                 );
                 Err(Refusal::failed(format!(
