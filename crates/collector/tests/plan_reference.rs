@@ -144,7 +144,7 @@ fn the_reference_says_what_the_code_does() {
 
 #[test]
 fn every_example_is_a_plan_and_every_workload_has_one() {
-    let mut seen = Vec::new();
+    let (mut seen, mut io_modes) = (Vec::new(), Vec::new());
     for entry in fs::read_dir(root().join("plans/examples")).unwrap() {
         let path = entry.unwrap().path();
         let text = fs::read_to_string(&path).unwrap();
@@ -158,6 +158,11 @@ fn every_example_is_a_plan_and_every_workload_has_one() {
             expansion.warnings
         );
         seen.extend(plan.phases.iter().map(|phase| phase.workload.0.name()));
+        let io = plan
+            .phases
+            .iter()
+            .filter(|phase| phase.workload.0.name() == "io");
+        io_modes.extend(io.flat_map(|phase| phase.modes.clone()));
     }
     for workload in workload::registry() {
         assert!(
@@ -165,6 +170,10 @@ fn every_example_is_a_plan_and_every_workload_has_one() {
             "no example for {}",
             workload.name()
         );
+    }
+    for mode in workload::find("io").unwrap().modes() {
+        let shown = io_modes.iter().any(|shown| shown == mode.name);
+        assert!(shown, "no example for io's {}", mode.name);
     }
 }
 

@@ -1,106 +1,32 @@
-//! `io`: blocks of one file per worker, read and written with pread and pwrite.
+//! `io`: blocks of one file per worker, read and written with pread and pwrite, or many at once through io_uring.
 //!
 //! Each worker owns `w<index>.dat` in its task's directory. An operation is one block; bytes are the block's. What fio
-//! also has is spelled and meant as fio does it, down to the access pattern advised to the kernel.
+//! also has is spelled and meant as fio does it, down to the access pattern advised to the kernel. Which operations come
+//! is decided by [`sequence`], how they reach the kernel by the worker; neither knows of the other.
 
-mod blocks;
+mod deep;
 mod file;
+mod job;
 mod keys;
 mod layout;
+mod modes;
+mod ring;
+mod sequence;
+mod sizes;
 mod worker;
+mod zipf;
 
-use crate::op::Op;
-use crate::params::{self, KeyInfo, ParamError};
+use crate::params::{KeyInfo, ParamError};
 use crate::sandbox::Dir;
 use crate::task::{Cache, PrepareControl, TaskError, TaskSpec};
-use crate::units::Bytes;
-use crate::workload::{Data, Footprint, Load, ModeInfo, Needs, Params, Timing, Worker, Workload};
-use blocks::Order;
-use keys::{IoParams, KEYS, SyncKind};
+use crate::workload::{Footprint, Load, ModeInfo, Needs, Note, Params, Timing, Worker, Workload};
+use job::{Job, SECTOR};
+use keys::{Engine, Fallback, KEYS};
+use modes::MODES;
+use ring::Buffers;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 const NAME: &str = "io";
-/// More than any device or protocol takes at once, and few enough to hold one per worker in memory.
-const MAX_BS: u64 = 1 << 30;
-/// The least that direct I/O is aligned to anywhere.
-const SECTOR: u64 = 512;
-
-const FILES: Data = Data::Laid("one file of `size` bytes per worker");
-
-const fn mode(
-    name: &'static str,
-    meaning: &'static str,
-    needs: Data,
-    ops: &'static [Op],
-) -> ModeInfo {
-    ModeInfo {
-        name,
-        meaning,
-        needs,
-        leaves: FILES,
-        ops,
-    }
-}
-
-const MODES: &[ModeInfo] = &[
-    mode(
-        "write",
-        "a new file, block after block",
-        Data::Nothing,
-        &[Op::Write],
-    ),
-    mode(
-        "rewrite",
-        "the existing file, block after block",
-        FILES,
-        &[Op::Write],
-    ),
-    mode("read", "block after block", FILES, &[Op::Read]),
-    mode(
-        "reread",
-        "block after block, of what `read` has just read",
-        FILES,
-        &[Op::Read],
-    ),
-    mode(
-        "randwrite",
-        "the existing file, blocks in random order",
-        FILES,
-        &[Op::Write],
-    ),
-    mode("randread", "blocks in random order", FILES, &[Op::Read]),
-];
-
-/// What a worker does to its file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Direction {
-    /// Into a file that was not there.
-    WriteNew,
-    WriteOver,
-    Read,
-}
-
-/// Everything about a task of `io` but where it works.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Job {
-    direction: Direction,
-    order: Order,
-    bs: u64,
-    blocks: u64,
-    workers: u32,
-    direct: bool,
-    timing: Timing,
-    sync: SyncKind,
-    /// An fsync after every so many writes; 0: never.
-    fsync_every: u64,
-    end_fsync: bool,
-    seed: u64,
-}
-
-impl Job {
-    fn file_bytes(&self) -> u64 {
-        self.bs * self.blocks
-    }
-}
 
 /// The workload.
 #[derive(Debug)]
@@ -108,66 +34,7 @@ pub struct Io;
 
 impl Io {
     fn parse(&self, mode: &str, params: &Params) -> Result<Job, ParamError> {
-        self.mode(mode)?;
-        let params: IoParams = params::parse(NAME, KEYS, params)?;
-        params::check_numjobs(params.numjobs)?;
-        let (bs, size) = (params.bs, params.size);
-        if bs.0 == 0 || bs.0 > MAX_BS {
-            let most = Bytes(MAX_BS);
-            return Err(ParamError::of(
-                "bs",
-                format!("{bs} is not between 1 and {most}"),
-            ));
-        }
-        if size < bs {
-            return Err(ParamError::of(
-                "size",
-                format!("{size} is less than one block of {bs}"),
-            ));
-        }
-        if i64::try_from(size.0).is_err() {
-            return Err(ParamError::of("size", "no file can be that large"));
-        }
-        let (direction, random) = match mode {
-            "write" => (Direction::WriteNew, false),
-            "rewrite" => (Direction::WriteOver, false),
-            "randwrite" => (Direction::WriteOver, true),
-            "randread" => (Direction::Read, true),
-            _ => (Direction::Read, false),
-        };
-        let job = Job {
-            direction,
-            order: match (random, params.norandommap) {
-                (false, _) => Order::Sequential,
-                (true, false) => Order::EachOnce,
-                (true, true) => Order::Uniform,
-            },
-            bs: bs.0,
-            blocks: size.0 / bs.0,
-            workers: params.numjobs,
-            direct: params.direct,
-            timing: Timing::of(params.ramp_time, params.runtime)?,
-            sync: params.sync,
-            fsync_every: params.fsync,
-            end_fsync: params.end_fsync,
-            seed: params.randseed,
-        };
-        job.check_alignment(SECTOR)?;
-        Ok(job)
-    }
-}
-
-impl Job {
-    /// Whether blocks can be direct where offsets have to be multiples of `alignment`.
-    fn check_alignment(&self, alignment: u64) -> Result<(), ParamError> {
-        if self.direct && !self.bs.is_multiple_of(alignment) {
-            let message = format!(
-                "direct I/O needs a multiple of {alignment} bytes, and {} is none",
-                Bytes(self.bs)
-            );
-            return Err(ParamError::of("bs", message));
-        }
-        Ok(())
+        Job::parse(self.mode(mode)?.name, params)
     }
 }
 
@@ -177,11 +44,11 @@ impl Workload for Io {
     }
 
     fn revision(&self) -> u32 {
-        1
+        2
     }
 
     fn summary(&self) -> &'static str {
-        "blocks of one file per worker, sequential or random, with pread and pwrite"
+        "blocks of one file per worker, sequential or random, one after the other or many at once"
     }
 
     fn needs(&self) -> Needs {
@@ -198,15 +65,19 @@ impl Workload for Io {
 
     fn check(&self, mode: &str, params: &Params) -> Result<Footprint, ParamError> {
         let job = self.parse(mode, params)?;
-        let bytes = job.file_bytes().saturating_mul(job.workers.into());
+        let workers = u64::from(job.workers);
         Ok(Footprint {
             workers: job.workers,
-            files: job.workers.into(),
-            bytes,
+            files: workers,
+            bytes: job.file_bytes().saturating_mul(workers),
             scratch_bytes: 0,
-            moved_bytes: bytes,
+            moved_bytes: job.moved_bytes().saturating_mul(workers),
             runtime: job.timing.total(),
         })
+    }
+
+    fn check_together(&self, modes: &[&str], params: &Params) -> Result<(), ParamError> {
+        job::check_idle_keys(modes, params)
     }
 
     fn load(&self, spec: &TaskSpec) -> Result<Box<dyn Load>, TaskError> {
@@ -217,26 +88,95 @@ impl Workload for Io {
             job.direct = true;
             job.check_alignment(SECTOR).map_err(TaskError::Params)?;
         }
+        let way = Way::of(&job)?;
         Ok(Box::new(IoLoad {
             job,
+            way,
             dir: spec.dir()?,
             task_index: spec.task_index,
             warm: spec.cache == Cache::Warm,
+            unpinned: AtomicBool::new(false),
         }))
+    }
+}
+
+/// How the operations reach the kernel here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Way {
+    OneByOne,
+    Ring,
+    /// So many threads per file, because the kernel refuses a ring for this reason.
+    Threads(u32, String),
+}
+
+impl Way {
+    fn of(job: &Job) -> Result<Way, TaskError> {
+        if job.engine == Engine::Psync {
+            return Ok(Way::OneByOne);
+        }
+        match (ring::probe(), job.fallback) {
+            (Ok(()), _) => Ok(Way::Ring),
+            (Err(why), Fallback::Psync) => Ok(Way::Threads(job.depth, why)),
+            (Err(why), Fallback::None) => Err(TaskError::Unfit { why }),
+        }
     }
 }
 
 struct IoLoad {
     job: Job,
+    way: Way,
     dir: Dir,
     task_index: u32,
     /// One unmeasured pass before the start.
     warm: bool,
+    /// Buffers could not be registered with io_uring.
+    unpinned: AtomicBool,
+}
+
+impl IoLoad {
+    fn note_buffers(&self, buffers: Buffers) {
+        if buffers == Buffers::Plain {
+            self.unpinned.store(true, Ordering::Relaxed);
+        }
+    }
 }
 
 impl Load for IoLoad {
     fn workers(&self) -> u32 {
-        self.job.workers
+        self.job.workers * self.lanes()
+    }
+
+    fn lanes(&self) -> u32 {
+        match self.way {
+            Way::Threads(lanes, _) => lanes,
+            Way::OneByOne | Way::Ring => 1,
+        }
+    }
+
+    fn depth(&self) -> u16 {
+        match self.way {
+            Way::Ring => self.job.depth_of_ring(),
+            Way::OneByOne | Way::Threads(..) => 0,
+        }
+    }
+
+    fn notes(&self) -> Vec<Note> {
+        let mut notes = Vec::new();
+        if let Way::Threads(lanes, why) = &self.way {
+            notes.push(Note {
+                kind: "engine-fallback",
+                message: format!("io_uring is replaced by {lanes} threads per file: {why}"),
+            });
+        }
+        if self.unpinned.load(Ordering::Relaxed) {
+            notes.push(Note {
+                kind: "buffers-unregistered",
+                message: "io_uring runs without registered buffers, each operation pins its own: more memory may have \
+                          to be locked (`ulimit -l`)"
+                    .to_owned(),
+            });
+        }
+        notes
     }
 
     fn timing(&self) -> Timing {
@@ -248,7 +188,10 @@ impl Load for IoLoad {
     }
 
     fn worker(&self, index: u32) -> Result<Box<dyn Worker>, TaskError> {
-        Ok(Box::new(worker::IoWorker::open(self, index)?))
+        Ok(match self.way {
+            Way::Ring => Box::new(deep::DeepWorker::open(self, index)?),
+            Way::OneByOne | Way::Threads(..) => Box::new(worker::IoWorker::open(self, index)?),
+        })
     }
 }
 

@@ -9,6 +9,7 @@ mod began;
 mod buffer;
 mod calibrate;
 mod errors;
+mod flight;
 mod paced;
 
 pub use began::Began;
@@ -26,6 +27,7 @@ use crate::pacing::Schedule;
 use crate::workload::Timing;
 use buffer::{BUFFERS, Kind, Link};
 use errors::ErrorLog;
+use flight::Flight;
 use paced::Pacer;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -44,6 +46,8 @@ pub struct Settings {
     /// When the operations are due, and how many workers wait for theirs at the same time; `None`: one after the other.
     pub schedule: Option<(Schedule, u32)>,
     pub on_error: OnError,
+    /// How many operations an engine keeps in flight by [`Recorder::launch`]; 0: one after the other.
+    pub depth: u16,
 }
 
 impl Settings {
@@ -56,6 +60,7 @@ impl Settings {
             stop: Arc::default(),
             schedule: None,
             on_error: OnError::default(),
+            depth: 0,
         }
     }
 }
@@ -96,6 +101,7 @@ pub fn pair(settings: Settings) -> (Recorder, Taker) {
         pacer: settings
             .schedule
             .map(|(schedule, workers)| Box::new(Pacer::new(schedule, workers))),
+        flight: Flight::new(settings.depth),
     };
     (recorder, Taker::new(link))
 }
@@ -125,6 +131,8 @@ pub struct Recorder {
     errors: ErrorLog,
     /// `None` when the load is not paced.
     pacer: Option<Box<Pacer>>,
+    /// What is in flight of an engine that keeps several; empty otherwise.
+    flight: Flight,
 }
 
 impl Recorder {
@@ -206,6 +214,11 @@ impl Recorder {
     #[inline(always)]
     fn end_at(&mut self, now: MonoNanos, op: Op, began: Began, bytes: u64) {
         self.link.hide();
+        self.count(now, op, began, bytes);
+    }
+
+    #[inline(always)]
+    fn count(&mut self, now: MonoNanos, op: Op, began: Began, bytes: u64) {
         if now >= self.boundary {
             self.roll(Some((op, began.at)), now);
         }
@@ -239,6 +252,16 @@ impl Recorder {
     ) -> Result<(), OpError> {
         let now = MonoNanos::now();
         self.failed_at(now, op, began);
+        self.add_mismatch(op, now, path, mismatch)
+    }
+
+    fn add_mismatch(
+        &mut self,
+        op: Op,
+        now: MonoNanos,
+        path: &str,
+        mismatch: &Mismatch,
+    ) -> Result<(), OpError> {
         let describe = || format!("{op} {path} at offset {}: {mismatch}", mismatch.offset);
         self.errors
             .add_described(op, now, self.streak, MISMATCH, &describe)
@@ -257,6 +280,10 @@ impl Recorder {
 
     fn failed_at(&mut self, now: MonoNanos, op: Op, began: Began) {
         self.link.hide();
+        self.count_failed(now, op, began);
+    }
+
+    fn count_failed(&mut self, now: MonoNanos, op: Op, began: Began) {
         if now >= self.boundary {
             self.roll(Some((op, began.at)), now);
         }
@@ -326,6 +353,11 @@ impl Recorder {
             .filter(|(_, began)| *began < self.boundary)
             .map(|(op, _)| op);
         self.buffer.set_in_flight(in_flight);
+        for (op, began) in self.flight.each() {
+            if began < self.boundary {
+                self.buffer.add_in_flight(op);
+            }
+        }
         if !self.buffer.is_empty() {
             let clean = self.link.pop_clean().or_else(|| {
                 let ramp_ends = ramp != self.buffer.ramp;

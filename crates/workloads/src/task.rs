@@ -19,7 +19,7 @@ use crate::clock::MonoNanos;
 use crate::interval::{Interval, PERIOD};
 use crate::op::Op;
 use crate::recorder::{self, ErrorCount, InFlightOp, Taker};
-use crate::workload::{self, Load};
+use crate::workload::{self, Load, Note};
 use conduct::Conduct;
 use crew::{Crew, WorkerEnd};
 use gate::Gate;
@@ -138,6 +138,11 @@ impl Task {
         self.crew.gate().arm(start);
         self.start = Some(start);
         Ok(start.since(now))
+    }
+
+    /// What is to be said of how it will be done.
+    pub fn notes(&self) -> Vec<Note> {
+        self.load.notes()
     }
 
     /// The way to stop it, and to see what it is doing, from other threads.

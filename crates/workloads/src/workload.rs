@@ -87,6 +87,14 @@ impl Timing {
     }
 }
 
+/// A fact about how a task is done that is not what was asked for, and that a result has to be read with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Note {
+    /// A word for queries, such as `engine-fallback`.
+    pub kind: &'static str,
+    pub message: String,
+}
+
 /// A kind of load.
 pub trait Workload: Sync {
     fn name(&self) -> &'static str;
@@ -100,6 +108,11 @@ pub trait Workload: Sync {
 
     /// Validates its own keys; [`check`] does this and more.
     fn check(&self, mode: &str, params: &Params) -> Result<Footprint, ParamError>;
+
+    /// Refuses keys that none of these modes, which one phase has together, looks at.
+    fn check_together(&self, _modes: &[&str], _params: &Params) -> Result<(), ParamError> {
+        Ok(())
+    }
 
     /// One task of it; makes no more than its directory.
     fn load(&self, spec: &TaskSpec) -> Result<Box<dyn Load>, TaskError>;
@@ -133,6 +146,21 @@ pub trait Workload: Sync {
 pub trait Load: Send + Sync {
     fn workers(&self) -> u32;
     fn timing(&self) -> Timing;
+
+    /// How many of the workers stand for one of those that were asked for, and share its rate.
+    fn lanes(&self) -> u32 {
+        1
+    }
+
+    /// How many operations each worker keeps in flight by [`Recorder::launch`]; 0: one after the other.
+    fn depth(&self) -> u16 {
+        0
+    }
+
+    /// What is to be said of it once all workers are opened.
+    fn notes(&self) -> Vec<Note> {
+        Vec::new()
+    }
 
     /// Lays out the data that the mode needs and syncs them; never measured. Data that are there are kept.
     fn prepare(&self, control: &PrepareControl) -> Result<(), TaskError>;

@@ -7,10 +7,12 @@ use super::command::Ended;
 use crate::clock::MeshMap;
 use crate::spool::Entry;
 use crate::telemetry::{
-    EndState, ErrorCount, MeshMicros, OpInterval, Row, TaskEnd, TaskId, clipped,
+    Belongs, EndState, ErrorCount, Event, MeshMicros, OpInterval, Row, Severity, TaskEnd, TaskId,
+    clipped,
 };
 use benchmesh_workloads::interval::{Interval, PERIOD};
 use benchmesh_workloads::task::{self, End, Task};
+use benchmesh_workloads::workload::Note;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -51,6 +53,7 @@ impl Strings {
 #[derive(Debug)]
 pub struct Running {
     pub id: TaskId,
+    pub belongs: Belongs,
     pub task: Task,
     pub start: MeshMicros,
     pub map: MeshMap,
@@ -63,6 +66,7 @@ impl Running {
     pub fn run(self) -> Ended {
         let Self {
             id,
+            belongs,
             task,
             start,
             map,
@@ -76,6 +80,11 @@ impl Running {
                 let _ = entries.blocking_send(Entry::Rows(vec![row]));
             }
         };
+        let notes = task.notes();
+        if !notes.is_empty() {
+            let rows = notes.into_iter().map(|note| event(belongs, start, note));
+            let _ = entries.blocking_send(Entry::Rows(rows.collect()));
+        }
         let end = task.run_to_end(&mut sink);
         let row = task_end(id, start, &map, end, strings.reason());
         let (state, error) = (row.state, row.error.clone());
@@ -101,6 +110,17 @@ impl Running {
             },
         }
     }
+}
+
+/// What a person has to know of how a task was done, beside its figures.
+fn event(belongs: Belongs, start: MeshMicros, note: Note) -> Row {
+    Row::Event(Event {
+        at: start,
+        belongs,
+        severity: Severity::Warning,
+        kind: note.kind.to_owned(),
+        message: clipped(note.message),
+    })
 }
 
 fn op_interval(task: TaskId, start: MeshMicros, interval: &Interval) -> OpInterval {

@@ -144,6 +144,14 @@ fn checked_cell(
             cell.footprints.push(footprint);
         }
     }
+    let asked: Vec<&str> = modes.iter().map(String::as_str).collect();
+    if asked.is_empty() || cell.footprints.len() < asked.len() {
+        return cell;
+    }
+    if let Err(error) = workload.check_together(&asked, &cell.params) {
+        let key = error.key.as_deref().unwrap_or_default();
+        mistakes.at(spots.get(key).unwrap_or(&base.at), error.message, "");
+    }
     cell
 }
 

@@ -278,6 +278,16 @@ fn each_mistake_is_told_with_its_line() {
             "p.toml:1:11: clients",
             "[clients]",
         ),
+        (
+            format!("{io}size = \"1m\"\nstride = \"8k\"\n"),
+            ": phase.0.stride: means something to strideread only",
+            "the phase has write",
+        ),
+        (
+            format!("{io}size = \"1m\"\niodepth = 4\nioengine = \"psync\"\n"),
+            ": phase.0.iodepth: psync has one",
+            "more numjobs",
+        ),
     ] {
         let told = refused(&text);
         assert!(

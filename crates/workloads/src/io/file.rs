@@ -1,6 +1,8 @@
 //! A worker's file: how it is opened, and whole blocks in and out of it.
 
-use super::{Direction, Job, Order, SyncKind};
+use super::job::Job;
+use super::keys::SyncKind;
+use super::sequence::{Direction, Order};
 use crate::sandbox::{Dir, SandboxError};
 use crate::task::TaskError;
 use rustix::fd::{AsFd, OwnedFd};
@@ -13,12 +15,13 @@ pub(super) fn name_of(worker: u32) -> String {
 
 /// Opens a worker's file as the load needs it.
 pub(super) fn open(job: &Job, dir: &Dir, name: &str) -> Result<OwnedFd, TaskError> {
-    let mut flags = match job.direction {
+    let mut flags = match job.pattern.direction {
         Direction::WriteNew => OFlags::WRONLY | OFlags::CREATE,
         Direction::WriteOver => OFlags::WRONLY,
         Direction::Read => OFlags::RDONLY,
+        Direction::Mixed(_) => OFlags::RDWR,
     };
-    if job.direction != Direction::Read {
+    if job.pattern.direction.writes() {
         flags |= match job.sync {
             SyncKind::None => OFlags::empty(),
             SyncKind::Sync => OFlags::SYNC,
@@ -31,9 +34,10 @@ pub(super) fn open(job: &Job, dir: &Dir, name: &str) -> Result<OwnedFd, TaskErro
         let opened = dir.open(name, flags, Mode::RUSR | Mode::WUSR);
         opened.map_err(TaskError::Sandbox)?
     };
-    let advice = match job.order {
-        Order::Sequential => Advice::Sequential,
-        Order::EachOnce | Order::Uniform => Advice::Random,
+    let advice = match job.pattern.order {
+        Order::EachOnce | Order::Drawn(_) => Advice::Random,
+        Order::Strided(_) => Advice::Normal,
+        Order::Forward | Order::Backward | Order::Same => Advice::Sequential,
     };
     // Only a hint: what cannot take it is no worse off.
     let _ = fadvise(&file, 0, None, advice);

@@ -1,5 +1,7 @@
 //! The keys of `io`, as fio spells them.
 
+use super::sizes::Sizes;
+use super::zipf::Distribution;
 use crate::common;
 use crate::params::{self, KeyInfo};
 use crate::units::{self, Bytes, Span};
@@ -26,10 +28,23 @@ pub(super) const KEYS: &[KeyInfo] =
 const OWN_KEYS: &[KeyInfo] = &[
     key("bs", "size", "4k", "block size"),
     key(
+        "bssplit",
+        "sizes with percentages",
+        "one size, `bs`",
+        "a mix of block sizes instead of `bs`, such as `4k/60:64k/40`; sizes without a percentage share what is left; \
+         each is a multiple of the smallest, and random blocks are then drawn independently",
+    ),
+    key(
         "size",
         "size",
         "has to be given",
-        "size of each worker's file, rounded down to whole blocks",
+        "what each worker works on: that much of its file, rounded down to whole blocks",
+    ),
+    key(
+        "offset",
+        "size",
+        "0",
+        "where that begins; the file is as much longer",
     ),
     key(
         "numjobs",
@@ -38,16 +53,72 @@ const OWN_KEYS: &[KeyInfo] = &[
         "workers per task, each with its own file",
     ),
     key(
+        "iodepth",
+        "count",
+        "1",
+        "operations that each worker keeps in flight, 1 to 1024",
+    ),
+    key(
+        "ioengine",
+        "psync or io_uring",
+        "psync, and io_uring when `iodepth` is above 1",
+        "pread and pwrite, one after the other; or io_uring, with registered files and buffers",
+    ),
+    key(
+        "ioengine-fallback",
+        "none or psync",
+        "none",
+        "psync: where the kernel refuses io_uring, `iodepth` threads per file do the same operations with pread and \
+         pwrite, and an event says so; none: the step fails and says what to do",
+    ),
+    key(
         "direct",
         "true or false",
         "false",
         "past the page cache (O_DIRECT)",
     ),
     key(
+        "rwmixread",
+        "percent",
+        "50",
+        "rw and randrw: the share of operations that read",
+    ),
+    key(
+        "stride",
+        "size",
+        "17 blocks",
+        "strideread: from the start of one block to the start of the next, a multiple of `bs`",
+    ),
+    key(
+        "random_distribution",
+        "random or zipf:THETA",
+        "random",
+        "random modes: even, or independent draws of which few blocks get most, spread over the file; the larger THETA \
+         (0.01 to 10), the fewer",
+    ),
+    key(
+        "norandommap",
+        "true or false",
+        "false",
+        "random blocks are drawn independently, instead of each once per pass",
+    ),
+    key(
+        "loops",
+        "count",
+        "1, or without end when `runtime` is set",
+        "passes over the data",
+    ),
+    key(
+        "io_size",
+        "size",
+        "`size` of each pass",
+        "bytes that each worker moves in all, less than a pass or more, instead of `loops`",
+    ),
+    key(
         "runtime",
         "duration",
         "one pass over the file",
-        "how long it runs, over the file again and again",
+        "how long it runs, over the file again and again; with `loops` or `io_size`, until what comes first",
     ),
     key(
         "ramp_time",
@@ -74,12 +145,6 @@ const OWN_KEYS: &[KeyInfo] = &[
         "an fsync after the last write, within the worker's time",
     ),
     key(
-        "norandommap",
-        "true or false",
-        "false",
-        "random blocks are drawn uniformly, instead of each once per pass",
-    ),
-    key(
         "randseed",
         "number",
         "1",
@@ -90,13 +155,28 @@ const OWN_KEYS: &[KeyInfo] = &[
 /// The parameters as they stand in a plan.
 #[derive(Debug, serde::Deserialize)]
 pub(super) struct IoParams {
-    #[serde(default = "default_bs")]
-    pub bs: Bytes,
+    pub bs: Option<Bytes>,
+    pub bssplit: Option<Sizes>,
     pub size: Bytes,
+    #[serde(default = "no_bytes")]
+    pub offset: Bytes,
     #[serde(default = "one")]
     pub numjobs: u32,
+    #[serde(default = "one")]
+    pub iodepth: u32,
+    pub ioengine: Option<Engine>,
+    #[serde(rename = "ioengine-fallback")]
+    pub fallback: Option<Fallback>,
     #[serde(default, deserialize_with = "units::flag")]
     pub direct: bool,
+    pub rwmixread: Option<u32>,
+    pub stride: Option<Bytes>,
+    #[serde(default)]
+    pub random_distribution: Distribution,
+    #[serde(default, deserialize_with = "units::flag")]
+    pub norandommap: bool,
+    pub loops: Option<u64>,
+    pub io_size: Option<Bytes>,
     pub runtime: Option<Span>,
     pub ramp_time: Option<Span>,
     #[serde(default)]
@@ -105,14 +185,12 @@ pub(super) struct IoParams {
     pub fsync: u64,
     #[serde(default, deserialize_with = "units::flag")]
     pub end_fsync: bool,
-    #[serde(default, deserialize_with = "units::flag")]
-    pub norandommap: bool,
     #[serde(default = "one_seed")]
     pub randseed: u64,
 }
 
-fn default_bs() -> Bytes {
-    Bytes(4096)
+fn no_bytes() -> Bytes {
+    Bytes(0)
 }
 
 fn one() -> u32 {
@@ -121,6 +199,23 @@ fn one() -> u32 {
 
 fn one_seed() -> u64 {
     1
+}
+
+/// How operations reach the kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Engine {
+    Psync,
+    IoUring,
+}
+
+/// What takes the place of io_uring where the kernel refuses it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Fallback {
+    #[default]
+    None,
+    Psync,
 }
 
 /// What a write waits for.

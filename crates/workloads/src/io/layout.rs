@@ -1,6 +1,7 @@
 //! The data that a mode needs, laid out before anything is measured: real data, no holes, synced.
 
-use super::{Direction, IoLoad, file};
+use super::sequence::Direction;
+use super::{IoLoad, file};
 use crate::random::{Random, stamp};
 use crate::task::{PrepareControl, TaskError};
 use rustix::fs::{Mode, OFlags};
@@ -15,7 +16,7 @@ pub(super) fn prepare(load: &IoLoad, control: &PrepareControl) -> Result<(), Tas
     if load.job.direct {
         file::probe_direct(&load.job, &load.dir)?;
     }
-    if load.job.direction == Direction::WriteNew {
+    if load.job.pattern.direction == Direction::WriteNew {
         for worker in 0..load.job.workers {
             control.check()?;
             let removed = load.dir.remove_file(&file::name_of(worker));

@@ -1,23 +1,21 @@
-//! The measured loop of `io`.
+//! The measured loop of `io` with one operation at a time.
 
-use super::blocks::Blocks;
-use super::{Direction, IoLoad, file};
+use super::sequence::{Lane, Next, Sequence};
+use super::{IoLoad, file};
 use crate::memory::Pages;
 use crate::op::Op;
 use crate::random::{Random, stamp};
 use crate::recorder::{ErrorFacts, OpError, Recorder};
 use crate::task::TaskError;
-use crate::workload::Worker;
+use crate::workload::{Load, Worker};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 
 pub(super) struct IoWorker {
     file: OwnedFd,
     name: String,
-    op: Op,
     block: Pages,
-    blocks: Blocks,
-    bs: u64,
+    sequence: Sequence,
     next_stamp: u64,
     /// Writes between two fsyncs; `u64::MAX` for none.
     fsync_every: u64,
@@ -28,34 +26,45 @@ pub(super) struct IoWorker {
 impl IoWorker {
     pub(super) fn open(load: &IoLoad, index: u32) -> Result<IoWorker, TaskError> {
         let job = &load.job;
-        let name = file::name_of(index);
-        let bs = usize::try_from(job.bs).unwrap_or(usize::MAX);
+        let lanes = load.lanes();
+        let (owner, lane) = (
+            index / lanes,
+            Lane {
+                index: index % lanes,
+                of: lanes,
+            },
+        );
+        let name = file::name_of(owner);
+        let bs = usize::try_from(job.pattern.sizes.largest()).unwrap_or(usize::MAX);
         let doing = || format!("get a buffer of {bs} bytes");
         let mut block = Pages::new(bs).map_err(|error| TaskError::io(doing(), error))?;
-        let numbers = [job.seed, load.task_index.into(), index.into(), 1];
-        let mut random = Random::of(&numbers);
-        random.fill(&mut block);
-        let writes = job.direction != Direction::Read;
+        // Threads that share a file have one sequence, and data of their own.
+        let numbers = [job.seed, load.task_index.into(), owner.into(), 1];
+        let mut data = Random::of(&[numbers.as_slice(), &[lane.index.into()]].concat());
+        data.fill(&mut block);
         Ok(IoWorker {
             file: file::open(job, &load.dir, &name)?,
             name,
-            op: if writes { Op::Write } else { Op::Read },
             block,
-            next_stamp: random.next_u64(),
-            blocks: Blocks::new(job.order, job.blocks, random),
-            bs: job.bs,
+            next_stamp: data.next_u64(),
+            sequence: Sequence::new(&job.pattern, lane, Random::of(&numbers)),
             fsync_every: match job.fsync_every {
                 0 => u64::MAX,
                 every => every,
             },
             unsynced: 0,
-            end_fsync: writes && job.end_fsync,
+            end_fsync: job.pattern.direction.writes() && job.end_fsync,
         })
     }
 
     #[inline]
-    fn write(&mut self, offset: u64) -> Result<(), Errno> {
-        file::write_block(&self.file, &self.block, offset)?;
+    fn act(&mut self, next: Next) -> Result<(), Errno> {
+        let bytes = usize::try_from(next.bytes).unwrap_or(usize::MAX);
+        let block = self.block.get_mut(..bytes).unwrap_or_default();
+        if !next.writes {
+            return file::read_block(&self.file, block, next.offset);
+        }
+        file::write_block(&self.file, block, next.offset)?;
         self.unsynced += 1;
         if self.unsynced >= self.fsync_every {
             self.unsynced = 0;
@@ -63,47 +72,47 @@ impl IoWorker {
         }
         Ok(())
     }
+
+    #[inline]
+    fn stamp(&mut self, next: Next) {
+        let bytes = usize::try_from(next.bytes).unwrap_or(usize::MAX);
+        let block = self.block.get_mut(..bytes).unwrap_or_default();
+        stamp(block, &mut self.next_stamp);
+    }
 }
 
 impl Worker for IoWorker {
     fn run(&mut self, recorder: &mut Recorder) -> Result<(), OpError> {
-        while !recorder.should_stop() {
-            let Some(number) = self.blocks.next_of_pass() else {
-                if recorder.is_timed() {
-                    continue;
-                }
-                break;
+        while let Some(next) = self.sequence.next() {
+            let op = match next.writes {
+                true => Op::Write,
+                false => Op::Read,
             };
-            let offset = number * self.bs;
-            if self.op == Op::Write {
-                stamp(&mut self.block, &mut self.next_stamp);
+            if next.writes {
+                self.stamp(next);
             }
-            let Some(began) = recorder.next(self.op, self.bs) else {
+            let Some(began) = recorder.next(op, next.bytes) else {
                 break;
             };
-            let outcome = match self.op {
-                Op::Write => self.write(offset),
-                _ => file::read_block(&self.file, &mut self.block, offset),
-            };
-            match outcome {
-                Ok(()) => recorder.end(self.op, began, self.bs),
+            match self.act(next) {
+                Ok(()) => recorder.end(op, began, next.bytes),
                 Err(errno) => recorder.error(
-                    self.op,
+                    op,
                     began,
                     &ErrorFacts {
                         errno: errno.raw_os_error(),
                         path: &self.name,
-                        offset: Some(offset),
+                        offset: Some(next.offset),
                     },
                 )?,
             }
         }
         if self.end_fsync {
-            let began = recorder.begin();
+            let began = recorder.begin_as(Op::Write);
             match rustix::fs::fsync(&self.file) {
                 Ok(()) => recorder.idle(),
                 Err(errno) => recorder.error(
-                    self.op,
+                    Op::Write,
                     began,
                     &ErrorFacts {
                         errno: errno.raw_os_error(),

@@ -31,7 +31,7 @@ pub struct Series {
     pub op: Op,
     pub bytes: u64,
     pub errors: u64,
-    /// 1 when an operation of this kind was in flight at the end of the period.
+    /// Operations of this kind that were in flight at the end of the period.
     pub in_flight: u32,
     /// Issue to completion.
     pub service: Histogram,
@@ -84,6 +84,12 @@ impl Buffer {
     pub(super) fn set_in_flight(&mut self, op: Option<Op>) {
         for series in &mut self.series {
             series.in_flight = u32::from(op == Some(series.op));
+        }
+    }
+
+    pub(super) fn add_in_flight(&mut self, op: Op) {
+        for series in self.series.iter_mut().filter(|series| series.op == op) {
+            series.in_flight += 1;
         }
     }
 

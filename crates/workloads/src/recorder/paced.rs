@@ -37,16 +37,10 @@ impl Recorder {
         Some(self.pacer.as_ref()?.schedule.due(bytes))
     }
 
-    /// Issues the next operation now, due or not, for such an engine: takes its instant from the schedule.
-    pub fn issue(&mut self, op: Op, bytes: u64) -> Began {
-        let began = self.begin_as(op);
-        match &mut self.pacer {
-            Some(pacer) => Began {
-                intended: pacer.schedule.take(bytes),
-                ..began
-            },
-            None => began,
-        }
+    /// The next operation's instant; `None` when the load is not paced.
+    #[inline]
+    pub(super) fn take_instant(&mut self, bytes: u64) -> Option<MonoNanos> {
+        Some(self.pacer.as_mut()?.schedule.take(bytes))
     }
 
     #[inline(never)]
@@ -69,18 +63,10 @@ impl Recorder {
                 Until::Due(now) => (now, true),
                 Until::Look(now) => (now, false),
             };
-            self.idle_at(now);
+            self.look(now);
             if is_due && !self.should_stop() {
                 return Some(now);
             }
         }
-    }
-
-    /// The clock has gone on without an operation.
-    fn idle_at(&mut self, now: MonoNanos) {
-        if now >= self.boundary {
-            self.roll(None, now);
-        }
-        self.last = now;
     }
 }

@@ -2,7 +2,7 @@
 
 use super::TaskSpec;
 use crate::common::Common;
-use crate::pacing::{Schedule, Share};
+use crate::pacing::{Pace, Per, Schedule, Share};
 use crate::params::ParamError;
 use crate::workload::ModeInfo;
 
@@ -25,8 +25,23 @@ impl Conduct {
         })
     }
 
-    /// When one worker's operations are due; `None` when the load is not paced.
-    pub(super) fn schedule(&self, worker: u32, workers: u32) -> Option<Schedule> {
+    /// When one worker's operations are due, where `lanes` of the workers share the rate of one; `None` when the load is
+    /// not paced.
+    pub(super) fn schedule(&self, worker: u32, workers: u32, lanes: u32) -> Option<Schedule> {
+        let pace = self.common.pace?;
+        if lanes > 1 && pace.per == Per::Worker {
+            let of_one = Pace {
+                per: Per::Task,
+                ..pace
+            };
+            let share = Share {
+                worker: worker % lanes,
+                workers: lanes,
+                task: worker / lanes,
+                tasks: workers / lanes,
+            };
+            return Some(Schedule::new(&of_one, share));
+        }
         self.common.schedule(Share {
             worker,
             workers,

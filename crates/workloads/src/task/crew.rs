@@ -57,8 +57,11 @@ impl Crew {
             let settings = Settings {
                 timing: load.timing(),
                 stop: crew.gate.stop_flag(),
-                schedule: conduct.schedule(index, workers).map(|it| (it, workers)),
+                schedule: conduct
+                    .schedule(index, workers, load.lanes())
+                    .map(|it| (it, workers)),
                 on_error: conduct.common.on_error,
+                depth: load.depth(),
                 ..Settings::of(ops)
             };
             let opened = opened.clone();

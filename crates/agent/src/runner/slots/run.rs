@@ -75,6 +75,7 @@ impl Slots {
         let entries = self.around.entries.clone();
         let running = Running {
             id,
+            belongs: slot.asked.belongs,
             task: *task,
             start,
             map,

@@ -1,0 +1,309 @@
+//! The measured loop of `io` with many operations in flight, through io_uring.
+//!
+//! One clock reading serves all operations that are issued together, taken right before the kernel gets them, and one
+//! all whose end is seen together. What the kernel does in pieces is one operation all the same. Whatever ends the load,
+//! what is in flight is waited for.
+
+use super::ring::{Entry, Ring};
+use super::sequence::{Lane, Next, Sequence};
+use super::{IoLoad, file};
+use crate::clock::{MonoNanos, sleep_until};
+use crate::op::Op;
+use crate::random::{Random, stamp};
+use crate::recorder::{ErrorFacts, OpError, Recorder};
+use crate::task::TaskError;
+use crate::workload::Worker;
+use rustix::fd::OwnedFd;
+use std::time::Duration;
+
+/// How often one who waits for an instant of its schedule looks up.
+const LOOK: Duration = Duration::from_millis(100);
+
+pub(super) struct DeepWorker {
+    ring: Ring,
+    /// For the sync at the end.
+    file: OwnedFd,
+    name: String,
+    slots: Box<[Slot]>,
+    /// Slots with nothing in flight.
+    free: Vec<u16>,
+    /// Slots whose entries are queued, and not yet with the kernel.
+    queued: Vec<u16>,
+    sequence: Sequence,
+    /// Drawn, and not yet due.
+    waits: Option<Next>,
+    next_stamp: u64,
+    /// Writes between two fsyncs; `u64::MAX` for none.
+    fsync_every: u64,
+    unsynced: u64,
+    end_fsync: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Slot {
+    next: Next,
+    done: u32,
+    /// The write is done, and its fsync in flight.
+    syncs: bool,
+}
+
+impl Slot {
+    const EMPTY: Slot = Slot {
+        next: Next {
+            offset: 0,
+            bytes: 0,
+            writes: false,
+        },
+        done: 0,
+        syncs: false,
+    };
+
+    fn op(&self) -> Op {
+        match self.next.writes {
+            true => Op::Write,
+            false => Op::Read,
+        }
+    }
+
+    fn entry(&self) -> Entry {
+        let (at, done) = (self.next.offset, self.done);
+        let bytes = u32::try_from(self.next.bytes).unwrap_or(u32::MAX);
+        match (self.syncs, self.next.writes) {
+            (true, _) => Entry::Fsync,
+            (false, true) => Entry::Write { at, done, bytes },
+            (false, false) => Entry::Read { at, done, bytes },
+        }
+    }
+}
+
+/// What comes after the free slots have been filled as far as possible.
+enum Filled {
+    /// There is more to do when something has ended.
+    Full,
+    /// The next operation is due then.
+    Until(MonoNanos),
+    /// No operation begins any more.
+    Last,
+}
+
+impl DeepWorker {
+    pub(super) fn open(load: &IoLoad, index: u32) -> Result<DeepWorker, TaskError> {
+        let job = &load.job;
+        let name = file::name_of(index);
+        let file = file::open(job, &load.dir, &name)?;
+        let again = file.try_clone();
+        let again = again.map_err(|error| TaskError::io(format!("keep {name} open"), error))?;
+        let bs = usize::try_from(job.pattern.sizes.largest()).unwrap_or(usize::MAX);
+        let depth = job.depth_of_ring();
+        let mut ring = Ring::open(again, depth, bs)?;
+        load.note_buffers(ring.buffers());
+        let numbers = [job.seed, load.task_index.into(), index.into(), 1];
+        let mut random = Random::of(&numbers);
+        random.fill(ring.memory());
+        Ok(DeepWorker {
+            ring,
+            file,
+            name,
+            slots: vec![Slot::EMPTY; depth.into()].into(),
+            free: (0..depth).rev().collect(),
+            queued: Vec::with_capacity(depth.into()),
+            next_stamp: random.next_u64(),
+            sequence: Sequence::new(&job.pattern, Lane::ONLY, random),
+            waits: None,
+            fsync_every: match job.fsync_every {
+                0 => u64::MAX,
+                every => every,
+            },
+            unsynced: 0,
+            end_fsync: job.pattern.direction.writes() && job.end_fsync,
+        })
+    }
+
+    /// Queues operations into all free slots that are due.
+    #[inline]
+    fn fill(&mut self, recorder: &mut Recorder) -> Filled {
+        while let Some(slot) = self.free.last().copied() {
+            if recorder.should_stop() {
+                return Filled::Last;
+            }
+            let Some(next) = self.waits.take().or_else(|| self.sequence.next()) else {
+                return Filled::Last;
+            };
+            if let Some(due) = recorder.due(next.bytes) {
+                self.waits = Some(next);
+                if due >= recorder.until() {
+                    return Filled::Last;
+                }
+                let now = MonoNanos::now();
+                if due > now {
+                    return Filled::Until(due);
+                }
+                self.waits = None;
+                self.queue(slot, next);
+                // The schedule goes on with each operation.
+                self.launch(recorder, now);
+                continue;
+            }
+            self.queue(slot, next);
+        }
+        Filled::Full
+    }
+
+    #[inline]
+    fn queue(&mut self, slot: u16, next: Next) {
+        self.free.pop();
+        if next.writes {
+            let bytes = usize::try_from(next.bytes).unwrap_or(usize::MAX);
+            let block = self.ring.buffer(slot).get_mut(..bytes).unwrap_or_default();
+            stamp(block, &mut self.next_stamp);
+        }
+        if let Some(entry) = self.slots.get_mut(usize::from(slot)) {
+            *entry = Slot {
+                next,
+                done: 0,
+                syncs: false,
+            };
+            self.ring.push(slot, entry.entry());
+        }
+        self.queued.push(slot);
+    }
+
+    #[inline]
+    fn launch(&mut self, recorder: &mut Recorder, now: MonoNanos) {
+        for slot in self.queued.drain(..) {
+            if let Some(entry) = self.slots.get(usize::from(slot)) {
+                recorder.launch(slot, entry.op(), entry.next.bytes, now);
+            }
+        }
+    }
+
+    /// What became of the entry of a slot.
+    #[inline]
+    fn ended(
+        &mut self,
+        recorder: &mut Recorder,
+        now: MonoNanos,
+        slot: u16,
+        result: i32,
+    ) -> Result<(), OpError> {
+        let Some(entry) = self.slots.get_mut(usize::from(slot)) else {
+            return Ok(());
+        };
+        let writes = entry.next.writes;
+        let Ok(moved) = u32::try_from(result) else {
+            let errno = -result;
+            if errno == libc::EINTR || errno == libc::EAGAIN {
+                self.ring.push(slot, entry.entry());
+                return Ok(());
+            }
+            return self.failed(recorder, now, slot, errno);
+        };
+        if !entry.syncs {
+            if moved == 0 {
+                let errno = if writes { libc::EIO } else { libc::ENODATA };
+                return self.failed(recorder, now, slot, errno);
+            }
+            entry.done += moved;
+            if u64::from(entry.done) < entry.next.bytes {
+                self.ring.push(slot, entry.entry());
+                return Ok(());
+            }
+            if writes {
+                self.unsynced += 1;
+                if self.unsynced >= self.fsync_every {
+                    self.unsynced = 0;
+                    entry.syncs = true;
+                    self.ring.push(slot, entry.entry());
+                    return Ok(());
+                }
+            }
+        }
+        recorder.land(slot, now, entry.next.bytes);
+        self.free.push(slot);
+        Ok(())
+    }
+
+    #[cold]
+    fn failed(
+        &mut self,
+        recorder: &mut Recorder,
+        now: MonoNanos,
+        slot: u16,
+        errno: i32,
+    ) -> Result<(), OpError> {
+        self.free.push(slot);
+        let entry = self.slots.get(usize::from(slot)).copied();
+        let facts = ErrorFacts {
+            errno,
+            path: &self.name,
+            offset: entry.map(|entry| entry.next.offset),
+        };
+        recorder.land_error(slot, now, &facts)
+    }
+
+    fn sync_at_end(&self, recorder: &mut Recorder) -> Result<(), OpError> {
+        let began = recorder.begin_as(Op::Write);
+        match rustix::fs::fsync(&self.file) {
+            Ok(()) => {
+                recorder.idle();
+                Ok(())
+            }
+            Err(errno) => recorder.error(
+                Op::Write,
+                began,
+                &ErrorFacts {
+                    errno: errno.raw_os_error(),
+                    path: &self.name,
+                    offset: None,
+                },
+            ),
+        }
+    }
+}
+
+impl Worker for DeepWorker {
+    fn run(&mut self, recorder: &mut Recorder) -> Result<(), OpError> {
+        let mut outcome = Ok(());
+        loop {
+            let filled = match outcome {
+                Ok(()) => self.fill(recorder),
+                Err(_) => Filled::Last,
+            };
+            if !self.queued.is_empty() {
+                self.launch(recorder, MonoNanos::now());
+            }
+            let mut patience = None;
+            match filled {
+                Filled::Last if self.ring.in_flight() == 0 => break,
+                Filled::Until(due) => {
+                    let now = MonoNanos::now();
+                    let wait = due.since(now).min(LOOK);
+                    if self.ring.in_flight() == 0 {
+                        sleep_until(now.saturating_add(wait));
+                        recorder.look(MonoNanos::now());
+                        continue;
+                    }
+                    patience = Some(wait);
+                }
+                Filled::Last | Filled::Full => {}
+            }
+            if let Err(error) = self.ring.submit_and_wait(patience) {
+                let what = format!("io_uring broke on {}: {error}", self.name);
+                return Err(OpError::Broken { what });
+            }
+            let now = MonoNanos::now();
+            if patience.is_some() {
+                recorder.look(now);
+            }
+            while let Some((slot, result)) = self.ring.reap() {
+                let ended = self.ended(recorder, now, slot, result);
+                outcome = outcome.and(ended);
+            }
+        }
+        outcome?;
+        match self.end_fsync {
+            true => self.sync_at_end(recorder),
+            false => Ok(()),
+        }
+    }
+}

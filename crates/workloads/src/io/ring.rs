@@ -1,0 +1,209 @@
+//! One worker's io_uring: a registered file, registered buffers, and the kernel's word on whether it may be had.
+//!
+//! Invariants: a ring lives in the thread that made it; every slot has at most one entry with the kernel, so that the
+//! queues never run full; [`Ring`] owns the buffers, and lets go of them only when nothing is in flight.
+
+use crate::memory::Pages;
+use crate::task::TaskError;
+use io_uring::types::{Fixed, SubmitArgs, Timespec};
+use io_uring::{IoUring, opcode, squeue};
+use rustix::fd::{AsRawFd, OwnedFd};
+use std::io;
+use std::time::Duration;
+
+const SWITCH: &str = "/proc/sys/kernel/io_uring_disabled";
+const PAGE: usize = 4096;
+/// The only registered file.
+const FILE: Fixed = Fixed(0);
+
+/// Whether the kernel lets this thread have a ring; if not, why, and what can be done.
+pub(super) fn probe() -> Result<(), String> {
+    build(2).map(drop).map_err(|error| refusal(&error))
+}
+
+fn refusal(error: &io::Error) -> String {
+    let switch = std::fs::read_to_string(SWITCH).unwrap_or_default();
+    let cause = match (error.raw_os_error(), switch.trim()) {
+        (Some(libc::EPERM), "2") => "kernel.io_uring_disabled is 2: set it to 0".to_owned(),
+        (Some(libc::EPERM), "1") => {
+            "kernel.io_uring_disabled is 1: set it to 0, or run the agent with CAP_SYS_ADMIN".to_owned()
+        }
+        (Some(libc::EPERM | libc::EACCES), _) => {
+            "a container's seccomp profile or a security module forbids io_uring_setup: allow it for the agent".to_owned()
+        }
+        (Some(libc::ENOSYS), _) => "this kernel has no io_uring, or a seccomp profile hides it".to_owned(),
+        (Some(libc::ENOMEM), _) => "too little memory may be locked: raise the agent's `ulimit -l`".to_owned(),
+        _ => "see io_uring_setup(2)".to_owned(),
+    };
+    format!(
+        "the kernel refuses io_uring ({error}): {cause}; or use ioengine = \"psync\" with more numjobs, or allow \
+         ioengine-fallback = \"psync\""
+    )
+}
+
+/// Completions are handed over when the worker asks for them; kernels before 6.1 know no such ring.
+fn build(entries: u32) -> io::Result<IoUring> {
+    let modern = IoUring::builder()
+        .setup_single_issuer()
+        .setup_defer_taskrun()
+        .build(entries);
+    match modern {
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => IoUring::new(entries),
+        built => built,
+    }
+}
+
+/// Whether the kernel has pinned the buffers in advance.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Buffers {
+    Registered,
+    /// Too little memory may be locked: each operation pins its own.
+    Plain,
+}
+
+/// What one entry does, to its slot's buffer from `done` on.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Entry {
+    Read { at: u64, done: u32, bytes: u32 },
+    Write { at: u64, done: u32, bytes: u32 },
+    Fsync,
+}
+
+pub(super) struct Ring {
+    ring: IoUring,
+    memory: Pages,
+    slot_bytes: usize,
+    buffers: Buffers,
+    in_flight: usize,
+    _file: OwnedFd,
+}
+
+impl Ring {
+    /// A ring for `depth` blocks of up to `bytes`, in the calling thread.
+    pub(super) fn open(file: OwnedFd, depth: u16, bytes: usize) -> Result<Ring, TaskError> {
+        let slot_bytes = bytes.next_multiple_of(PAGE);
+        let all = slot_bytes.saturating_mul(depth.into());
+        let doing = || format!("get buffers of {all} bytes");
+        let memory = Pages::new(all).map_err(|error| TaskError::io(doing(), error))?;
+        let ring = build(depth.into()).map_err(|error| TaskError::Unfit {
+            why: refusal(&error),
+        })?;
+        let registered = ring.submitter().register_files(&[file.as_raw_fd()]);
+        registered.map_err(|error| TaskError::io("register the file with io_uring", error))?;
+        let pieces: Vec<libc::iovec> = (0..usize::from(depth))
+            .map(|slot| libc::iovec {
+                iov_base: memory
+                    .as_ptr()
+                    .wrapping_add(slot * slot_bytes)
+                    .cast_mut()
+                    .cast(),
+                iov_len: slot_bytes,
+            })
+            .collect();
+        // SAFETY: the pieces lie within `memory`, which lives as long as the ring (`Ring` drops the ring first).
+        let buffers = match unsafe { ring.submitter().register_buffers(&pieces) } {
+            Ok(()) => Buffers::Registered,
+            Err(_) => Buffers::Plain,
+        };
+        Ok(Ring {
+            ring,
+            memory,
+            slot_bytes,
+            buffers,
+            in_flight: 0,
+            _file: file,
+        })
+    }
+
+    pub(super) fn buffers(&self) -> Buffers {
+        self.buffers
+    }
+
+    pub(super) fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
+    pub(super) fn memory(&mut self) -> &mut [u8] {
+        &mut self.memory
+    }
+
+    /// The buffer of a slot that has nothing in flight.
+    #[inline]
+    pub(super) fn buffer(&mut self, slot: u16) -> &mut [u8] {
+        let from = usize::from(slot) * self.slot_bytes;
+        let slots = self.memory.get_mut(from..from + self.slot_bytes);
+        slots.unwrap_or_default()
+    }
+
+    /// Queues an entry for a slot that has nothing in flight.
+    #[inline]
+    pub(super) fn push(&mut self, slot: u16, entry: Entry) {
+        let from = usize::from(slot) * self.slot_bytes;
+        let start = self.memory.as_mut_ptr().wrapping_add(from);
+        let to = |done: u32| start.wrapping_add(usize::try_from(done).unwrap_or(0));
+        let entry: squeue::Entry = match (entry, self.buffers) {
+            (Entry::Read { at, done, bytes }, Buffers::Registered) => {
+                let read = opcode::ReadFixed::new(FILE, to(done), bytes - done, slot);
+                read.offset(at + u64::from(done)).build()
+            }
+            (Entry::Read { at, done, bytes }, Buffers::Plain) => {
+                let read = opcode::Read::new(FILE, to(done), bytes - done);
+                read.offset(at + u64::from(done)).build()
+            }
+            (Entry::Write { at, done, bytes }, Buffers::Registered) => {
+                let write = opcode::WriteFixed::new(FILE, to(done), bytes - done, slot);
+                write.offset(at + u64::from(done)).build()
+            }
+            (Entry::Write { at, done, bytes }, Buffers::Plain) => {
+                let write = opcode::Write::new(FILE, to(done), bytes - done);
+                write.offset(at + u64::from(done)).build()
+            }
+            (Entry::Fsync, _) => opcode::Fsync::new(FILE).build(),
+        };
+        let entry = entry.user_data(slot.into());
+        // SAFETY: the entry points into the slot's own buffer, which stays until nothing is in flight.
+        let pushed = unsafe { self.ring.submission().push(&entry) };
+        pushed.expect("there is an entry for each slot");
+        self.in_flight += 1;
+    }
+
+    /// Gives the kernel what is queued, and waits for an end of something, at most for `patience`.
+    #[inline]
+    pub(super) fn submit_and_wait(&mut self, patience: Option<Duration>) -> io::Result<()> {
+        let submitter = self.ring.submitter();
+        let submitted = match patience {
+            None => submitter.submit_and_wait(1),
+            Some(patience) => {
+                let limit = Timespec::from(patience);
+                submitter.submit_with_args(1, &SubmitArgs::new().timespec(&limit))
+            }
+        };
+        match submitted.map_err(|error| (error.raw_os_error(), error)) {
+            Ok(_) | Err((Some(libc::EINTR | libc::ETIME | libc::EAGAIN | libc::EBUSY), _)) => {
+                Ok(())
+            }
+            Err((_, error)) => Err(error),
+        }
+    }
+
+    /// The slot of one entry that has ended, and what a system call would have returned.
+    #[inline]
+    pub(super) fn reap(&mut self) -> Option<(u16, i32)> {
+        let ended = self.ring.completion().next()?;
+        self.in_flight -= 1;
+        let slot = u16::try_from(ended.user_data()).expect("user data are slots");
+        Some((slot, ended.result()))
+    }
+}
+
+impl Drop for Ring {
+    /// The kernel may still write into the buffers of a worker that has panicked.
+    fn drop(&mut self) {
+        while self.in_flight > 0 {
+            if self.submit_and_wait(None).is_err() {
+                return;
+            }
+            while self.reap().is_some() {}
+        }
+    }
+}
