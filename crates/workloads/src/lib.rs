@@ -24,5 +24,8 @@ pub mod recorder;
 pub mod sandbox;
 mod shuffle;
 pub mod task;
+#[cfg(test)]
+mod testing;
+pub mod tree;
 pub mod units;
 pub mod workload;

@@ -20,6 +20,7 @@ pub enum Op {
     Mkdir,
     Rmdir,
     Symlink,
+    Link,
     Chmod,
     SetXattr,
     GetXattr,
@@ -31,7 +32,7 @@ pub enum Op {
 
 impl Op {
     /// All kinds, in the order of their definition.
-    pub const ALL: [Op; 19] = [
+    pub const ALL: [Op; 20] = [
         Op::Create,
         Op::List,
         Op::ListStat,
@@ -44,6 +45,7 @@ impl Op {
         Op::Mkdir,
         Op::Rmdir,
         Op::Symlink,
+        Op::Link,
         Op::Chmod,
         Op::SetXattr,
         Op::GetXattr,
@@ -68,6 +70,7 @@ impl Op {
             Op::Mkdir => "mkdir",
             Op::Rmdir => "rmdir",
             Op::Symlink => "symlink",
+            Op::Link => "link",
             Op::Chmod => "chmod",
             Op::SetXattr => "setxattr",
             Op::GetXattr => "getxattr",
@@ -110,6 +113,7 @@ impl Op {
             Op::Mkdir => "One new directory: one mkdir call. No bytes.",
             Op::Rmdir => "One empty directory: one rmdir call. No bytes.",
             Op::Symlink => "One new symbolic link: one symlink call. No bytes.",
+            Op::Link => "One more name for a file: one link call. No bytes.",
             Op::Chmod => {
                 "One file: one fchmodat2 call that follows no symlink (before Linux 6.6: open, fchmod, close). No bytes."
             }
@@ -152,6 +156,7 @@ impl Op {
             | Op::Mkdir
             | Op::Rmdir
             | Op::Symlink
+            | Op::Link
             | Op::Chmod
             | Op::Null => false,
         }

@@ -213,6 +213,7 @@ pub fn registry() -> &'static [&'static dyn Workload] {
         &crate::files::Files,
         &crate::io::Io,
         &crate::copy::Copy,
+        &crate::tree::Tree,
         &crate::network::Network,
         &crate::null::Null,
     ]

@@ -91,6 +91,20 @@ impl Dir {
         remove::remove_tree(self, name, progress)
     }
 
+    /// What is in it, in no order; names that are no text are as if they were.
+    pub fn names(&self) -> Result<Vec<String>, SandboxError> {
+        let failed = |errno| SandboxError::io("list", &self.path, errno);
+        let mut names = Vec::new();
+        for entry in rustix::fs::Dir::read_from(&self.fd).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            let name = entry.file_name().to_string_lossy();
+            if name != "." && name != ".." {
+                names.push(name.into_owned());
+            }
+        }
+        Ok(names)
+    }
+
     /// Bytes of its file system that an unprivileged user may still take.
     pub fn free_bytes(&self) -> Result<u64, SandboxError> {
         let facts = rustix::fs::fstatvfs(&self.fd)

@@ -1,0 +1,160 @@
+//! What the tests of workloads share: a cell in a directory of its own, and a task run to its end.
+#![allow(clippy::unwrap_used)]
+
+use crate::clock::MonoNanos;
+use crate::interval::Interval;
+use crate::op::Op;
+use crate::sandbox::{Allowed, Make, RunDirectory};
+use crate::task::{End, Place, PrepareControl, Task, TaskEnd, TaskError, TaskSpec};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use tempfile::TempDir;
+
+pub(crate) struct Cell {
+    workload: &'static str,
+    pub top: TempDir,
+    pub place: Place,
+}
+
+impl Cell {
+    pub(crate) fn new(workload: &'static str) -> Self {
+        Self::beneath(workload, &std::env::temp_dir())
+    }
+
+    pub(crate) fn beneath(workload: &'static str, parent: &Path) -> Self {
+        let top = tempfile::tempdir_in(parent).unwrap();
+        let allowed = Allowed::new(vec![top.path().to_owned()]).unwrap();
+        let opened =
+            RunDirectory::open_or_make(&allowed, top.path(), "mesh", "run", Make::IfMissing);
+        let place = Place {
+            run: Arc::new(opened.unwrap().unwrap().0),
+            cell: "c1".into(),
+        };
+        Self {
+            workload,
+            top,
+            place,
+        }
+    }
+
+    /// The task may read what lies in the cell's own top directory.
+    pub(crate) fn spec(&self, mode: &str, params: Value) -> TaskSpec {
+        TaskSpec {
+            place: Some(self.place.clone()),
+            sources: Allowed::new(vec![self.top.path().to_owned()]).unwrap(),
+            ..TaskSpec::new(self.workload, mode, params.as_object().unwrap().clone())
+        }
+    }
+
+    pub(crate) fn task_dir(&self) -> PathBuf {
+        self.top.path().join("benchmesh-run/c1/t0")
+    }
+
+    pub(crate) fn run(&self, mode: &str, params: Value) -> Outcome {
+        run(&self.spec(mode, params))
+    }
+
+    /// Why the task cannot be prepared.
+    pub(crate) fn refusal(&self, mode: &str, params: Value) -> TaskError {
+        let prepared = Task::prepare(&self.spec(mode, params), &PrepareControl::silent());
+        prepared.err().unwrap()
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    pub end: TaskEnd,
+    intervals: Vec<Interval>,
+}
+
+impl Outcome {
+    /// Operations, bytes and errors of one kind.
+    pub(crate) fn of(&self, op: Op) -> (u64, u64, u64) {
+        let intervals = self.intervals.iter().filter(|it| it.op == op);
+        intervals.fold((0, 0, 0), |sum, it| {
+            (sum.0 + it.ops, sum.1 + it.bytes, sum.2 + it.errors)
+        })
+    }
+
+    /// All that was done without an error, each kind with its operations and bytes.
+    pub(crate) fn expect(&self, expected: &[(Op, u64, u64)]) {
+        assert_eq!(
+            (self.end.state, &self.end.error),
+            (End::Done, &None),
+            "{:?}",
+            self.end
+        );
+        for (op, ops, bytes) in expected {
+            assert_eq!(
+                self.of(*op),
+                (*ops, *bytes, 0),
+                "{op}: {:?}",
+                self.end.errors
+            );
+        }
+        let sum: u64 = self.intervals.iter().map(|it| it.ops + it.errors).sum();
+        let known: u64 = expected.iter().map(|(_, ops, _)| ops).sum();
+        assert_eq!(sum, known, "{:?}", self.intervals);
+    }
+}
+
+pub(crate) fn run(spec: &TaskSpec) -> Outcome {
+    let task = Task::prepare(spec, &PrepareControl::silent());
+    let mut task = task.unwrap_or_else(|error| panic!("{}", error.in_full()));
+    task.arm(MonoNanos::now().saturating_add(Duration::from_millis(20)))
+        .unwrap();
+    let mut intervals = Vec::new();
+    let end = task.run_to_end(&mut |interval| intervals.push(interval));
+    Outcome { end, intervals }
+}
+
+/// A tmpfs of so many KiB at a directory of the test's own, as long as the value lives; needs root.
+pub(crate) struct Tmpfs {
+    pub path: PathBuf,
+    _top: TempDir,
+}
+
+impl Tmpfs {
+    /// `None`, and said so, where it cannot be mounted and need not be.
+    pub(crate) fn mount(kib: u32) -> Option<Self> {
+        let top = tempfile::tempdir().unwrap();
+        let path = top.path().to_owned();
+        let mounted = std::process::Command::new("mount")
+            .args([
+                "-t",
+                "tmpfs",
+                "-o",
+                &format!("size={kib}k"),
+                "benchmesh-test",
+            ])
+            .arg(&path)
+            .status();
+        if mounted.is_ok_and(|status| status.success()) {
+            return Some(Self { path, _top: top });
+        }
+        let required = std::env::var("BENCHMESH_REQUIRE")
+            .is_ok_and(|names| names.split(',').any(|n| n == "root" || n == "all"));
+        assert!(
+            !required,
+            "BENCHMESH_REQUIRE asks for root, and a tmpfs cannot be mounted"
+        );
+        skipped("a full target: mounting a tmpfs needs root");
+        None
+    }
+}
+
+impl Drop for Tmpfs {
+    fn drop(&mut self) {
+        let unmounted = std::process::Command::new("umount")
+            .arg(&self.path)
+            .status();
+        assert!(unmounted.is_ok_and(|status| status.success()));
+    }
+}
+
+#[expect(clippy::print_stderr, reason = "a skip that nobody sees is a defect")]
+pub(crate) fn skipped(what: &str) {
+    eprintln!("SKIPPED {what}");
+}

@@ -1,0 +1,254 @@
+//! Through a tree that is there, depth first: looking at everything, or removing it.
+//!
+//! It stands in each directory by a descriptor of its own and takes names one at a time, so that it never leaves the
+//! tree. What has vanished meanwhile is a failed operation; the rest goes on.
+
+use super::log::{Flow, Log, Passed};
+use super::stack::stand_in;
+use crate::files::calls::{self, Failed, listing_buffer};
+use crate::op::Op;
+use crate::sandbox::Dir;
+use crate::task::TaskError;
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, openat, statat};
+use rustix::io::Errno;
+use std::ffi::{CStr, CString};
+use std::mem::MaybeUninit;
+use std::path::{Path, PathBuf};
+
+const LIST: OFlags = OFlags::RDONLY
+    .union(OFlags::DIRECTORY)
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::CLOEXEC);
+
+pub(super) struct Climb {
+    root: Dir,
+    buffer: Vec<MaybeUninit<u8>>,
+    /// Names of the directories on the way, each with its end: what is left of a directory that is done is used again.
+    names: Vec<u8>,
+}
+
+/// A directory on the way.
+struct Level {
+    /// To stand in; `None` for the root.
+    fd: Option<OwnedFd>,
+    name: CString,
+    entries: Vec<Named>,
+    /// Where its names end in the list of all.
+    names_until: usize,
+}
+
+#[derive(Clone, Copy)]
+struct Named {
+    at: usize,
+    kind: FileType,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Errand {
+    Look,
+    Remove,
+}
+
+impl Climb {
+    pub(super) fn new(root: Dir) -> Result<Self, TaskError> {
+        Ok(Self {
+            root,
+            buffer: listing_buffer(),
+            names: Vec::with_capacity(1 << 20),
+        })
+    }
+
+    pub(super) fn walk<L: Log>(&mut self, log: &mut L) -> Result<Passed, L::Error> {
+        self.climb(Errand::Look, log)
+    }
+
+    /// Everything in the root; the root itself stays.
+    pub(super) fn remove<L: Log>(&mut self, log: &mut L) -> Result<Passed, L::Error> {
+        self.climb(Errand::Remove, log)
+    }
+
+    fn climb<L: Log>(&mut self, errand: Errand, log: &mut L) -> Result<Passed, L::Error> {
+        self.names.clear();
+        let mut way: Vec<Level> = Vec::new();
+        let mut passed = Passed::Whole;
+        let (flow, top) = self.open(&way, c".".to_owned(), log)?;
+        if passed.ends_with(flow) {
+            return Ok(passed);
+        }
+        way.extend(top);
+        while let Some(level) = way.last_mut() {
+            let flow = match level.entries.pop() {
+                Some(entry) => self.entry(&mut way, entry, errand, log)?,
+                None => self.leave(&mut way, errand, log)?,
+            };
+            if passed.ends_with(flow) {
+                break;
+            }
+        }
+        Ok(passed)
+    }
+
+    /// One name in the last directory of the way; a directory becomes the last one.
+    fn entry<L: Log>(
+        &mut self,
+        way: &mut Vec<Level>,
+        entry: Named,
+        errand: Errand,
+        log: &mut L,
+    ) -> Result<Flow, L::Error> {
+        let name = self.name(entry);
+        let dir = way
+            .last()
+            .map_or(self.root.fd(), |level| level.dir(&self.root));
+        let path = || path_of(&self.root, way, &name);
+        let mut kind = entry.kind;
+        let flow = match errand {
+            Errand::Look => log.operation(Op::Stat, 0, path, || {
+                kind = kind_of(dir, &name)?;
+                Ok(Some(0))
+            })?,
+            Errand::Remove => {
+                if kind == FileType::Unknown {
+                    kind = kind_of(dir, &name).unwrap_or(FileType::Unknown);
+                }
+                match kind {
+                    FileType::Directory => Flow::Done,
+                    _ => log.operation(Op::Delete, 0, path, || {
+                        calls::delete(dir, &name)?;
+                        Ok(Some(0))
+                    })?,
+                }
+            }
+        };
+        if flow != Flow::Done || kind != FileType::Directory {
+            return Ok(flow);
+        }
+        let (flow, below) = self.open(way, name, log)?;
+        way.extend(below);
+        Ok(flow)
+    }
+
+    /// Back from the last directory of the way, in which nothing is left to do.
+    fn leave<L: Log>(
+        &mut self,
+        way: &mut Vec<Level>,
+        errand: Errand,
+        log: &mut L,
+    ) -> Result<Flow, L::Error> {
+        let done = way.pop();
+        let (Some(done), Some(above)) = (done, way.last()) else {
+            return Ok(Flow::Done);
+        };
+        self.names.truncate(above.names_until);
+        if errand == Errand::Look {
+            return Ok(Flow::Done);
+        }
+        let dir = above.dir(&self.root);
+        let path = || path_of(&self.root, way, &done.name);
+        log.operation(Op::Rmdir, 0, path, || {
+            calls::remove_directory(dir, &done.name)?;
+            Ok(Some(0))
+        })
+    }
+
+    /// Lists a directory in the last one of the way, and goes to stand in it.
+    fn open<L: Log>(
+        &mut self,
+        way: &[Level],
+        name: CString,
+        log: &mut L,
+    ) -> Result<(Flow, Option<Level>), L::Error> {
+        let parent = way
+            .last()
+            .map_or(self.root.fd(), |level| level.dir(&self.root));
+        let (names, buffer, root) = (&mut self.names, &mut self.buffer, &self.root);
+        let mut entries = Vec::new();
+        let path = || path_of(root, way, &name);
+        let flow = log.operation(Op::List, 0, path, || {
+            let before = names.len();
+            let listed = list(parent, &name, buffer, |kind, entry| {
+                entries.push(Named {
+                    at: names.len(),
+                    kind,
+                });
+                names.extend_from_slice(entry.to_bytes_with_nul());
+            });
+            if listed.is_err() {
+                names.truncate(before);
+            }
+            listed.map(|()| Some(0)).map_err(Failed::from)
+        })?;
+        if flow != Flow::Done {
+            return Ok((flow, None));
+        }
+        let fd = match way.is_empty() {
+            true => None,
+            false => match stand_in(parent, &name) {
+                Ok(fd) => Some(fd),
+                // It vanished since it was listed.
+                Err(errno) => {
+                    let flow = log.operation(Op::List, 0, path, || Err(Failed::from(errno)))?;
+                    return Ok((flow, None));
+                }
+            },
+        };
+        // From the end: what comes first is popped first.
+        entries.reverse();
+        let level = Level {
+            fd,
+            name,
+            entries,
+            names_until: self.names.len(),
+        };
+        Ok((flow, Some(level)))
+    }
+
+    fn name(&self, entry: Named) -> CString {
+        let bytes = self.names.get(entry.at..).unwrap_or_default();
+        CStr::from_bytes_until_nul(bytes)
+            .unwrap_or_default()
+            .to_owned()
+    }
+}
+
+impl Level {
+    fn dir<'a>(&'a self, root: &'a Dir) -> BorrowedFd<'a> {
+        self.fd.as_ref().map_or(root.fd(), AsFd::as_fd)
+    }
+}
+
+/// Opens a directory, reads it to its end, closes it.
+fn list(
+    parent: BorrowedFd<'_>,
+    name: &CStr,
+    buffer: &mut [MaybeUninit<u8>],
+    mut each: impl FnMut(FileType, &CStr),
+) -> Result<(), Errno> {
+    let fd = openat(parent, name, LIST, Mode::empty())?;
+    {
+        let mut entries = RawDir::new(&fd, buffer);
+        while let Some(entry) = entries.next() {
+            let entry = entry?;
+            if entry.file_name() != c"." && entry.file_name() != c".." {
+                each(entry.file_type(), entry.file_name());
+            }
+        }
+    }
+    calls::close(fd)
+}
+
+fn kind_of(dir: BorrowedFd<'_>, name: &CStr) -> Result<FileType, Errno> {
+    let facts = statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?;
+    Ok(FileType::from_raw_mode(facts.st_mode))
+}
+
+/// For messages.
+fn path_of(root: &Dir, way: &[Level], name: &CStr) -> PathBuf {
+    let mut path = root.path().to_owned();
+    for level in way.iter().skip(1) {
+        path.push(Path::new(&*level.name.to_string_lossy()));
+    }
+    path.push(Path::new(&*name.to_string_lossy()));
+    path
+}

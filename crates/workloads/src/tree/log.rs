@@ -1,0 +1,123 @@
+//! Who hears of the operations: a recorder in a measured step, or nobody while data are laid out.
+
+use crate::files::calls::Failed;
+use crate::files::side_by_side::Done;
+use crate::op::Op;
+use crate::recorder::{ErrorFacts, OpError, Recorder};
+use crate::task::TaskError;
+use std::path::PathBuf;
+
+/// What became of an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Flow {
+    Done,
+    /// It failed; the others go on.
+    Failed,
+    /// It was not begun, because the load has to end.
+    Stop,
+}
+
+/// How a pass ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Passed {
+    Whole,
+    WithErrors,
+    Stopped,
+}
+
+impl Passed {
+    /// Takes note of an operation; whether the load has to end.
+    pub(super) fn ends_with(&mut self, flow: Flow) -> bool {
+        match flow {
+            Flow::Done => {}
+            Flow::Failed => *self = Passed::WithErrors,
+            Flow::Stop => *self = Passed::Stopped,
+        }
+        flow == Flow::Stop
+    }
+}
+
+/// What an operation comes to: the bytes that count, or that there was nothing to do.
+pub(super) type Outcome = Result<Option<u64>, Failed>;
+
+pub(super) trait Log {
+    type Error;
+
+    /// Carries out one operation that is about to move `bytes`; `path` is asked for when it fails.
+    fn operation(
+        &mut self,
+        op: Op,
+        bytes: u64,
+        path: impl FnOnce() -> PathBuf,
+        act: impl FnOnce() -> Outcome,
+    ) -> Result<Flow, Self::Error>;
+
+    /// What the tree is made from cannot be read any further.
+    fn broken(&mut self, why: String) -> Self::Error;
+}
+
+impl Log for &mut Recorder {
+    type Error = OpError;
+
+    #[inline]
+    fn operation(
+        &mut self,
+        op: Op,
+        bytes: u64,
+        path: impl FnOnce() -> PathBuf,
+        act: impl FnOnce() -> Outcome,
+    ) -> Result<Flow, OpError> {
+        let Some(began) = self.next(op, bytes) else {
+            return Ok(Flow::Stop);
+        };
+        match act() {
+            Ok(Some(bytes)) => self.end(op, began, bytes),
+            Ok(None) => self.idle(),
+            Err(failed) => {
+                let path = path();
+                let facts = ErrorFacts {
+                    errno: failed.errno.raw_os_error(),
+                    path: &path.to_string_lossy(),
+                    offset: failed.offset,
+                };
+                self.error(op, began, &facts)?;
+                return Ok(Flow::Failed);
+            }
+        }
+        Ok(Flow::Done)
+    }
+
+    fn broken(&mut self, why: String) -> OpError {
+        OpError::Broken { what: why }
+    }
+}
+
+/// Laying out: the first failure ends it.
+pub(super) struct Quiet<'a> {
+    pub done: &'a Done,
+}
+
+impl Log for Quiet<'_> {
+    type Error = TaskError;
+
+    fn operation(
+        &mut self,
+        op: Op,
+        _bytes: u64,
+        path: impl FnOnce() -> PathBuf,
+        act: impl FnOnce() -> Outcome,
+    ) -> Result<Flow, TaskError> {
+        self.done.add(1)?;
+        match act() {
+            Ok(_) => Ok(Flow::Done),
+            Err(failed) => {
+                let doing = format!("{op} `{}`", path().display());
+                Err(TaskError::io(doing, failed.errno))
+            }
+        }
+    }
+
+    fn broken(&mut self, why: String) -> TaskError {
+        TaskError::Unfit { why }
+    }
+}

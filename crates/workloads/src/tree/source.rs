@@ -1,0 +1,60 @@
+//! What a tree is made of, one thing after the other, wherever it comes from.
+//!
+//! Invariant: a path is relative, has no `..`, no empty component and none longer than a name can be; so it can be
+//! followed component by component beneath a directory.
+
+use std::io;
+
+/// A component of a path may not be longer.
+pub(super) const MOST_NAME_BYTES: usize = 255;
+pub(super) const MOST_PATH_BYTES: usize = 4096;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Directory,
+    File,
+    Symlink,
+    /// To a file of the tree that came before.
+    Link,
+}
+
+/// One thing of the tree; reused for the next one, so that its memory is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Entry {
+    pub kind: Kind,
+    pub path: Vec<u8>,
+    /// What a symlink says, or the path of the file that a link is to.
+    pub target: Vec<u8>,
+    pub bytes: u64,
+    /// Permissions, of which only the user's own and whether it can be executed are kept.
+    pub executable: bool,
+}
+
+impl Entry {
+    pub(super) fn new() -> Self {
+        Self {
+            kind: Kind::Directory,
+            path: Vec::new(),
+            target: Vec::new(),
+            bytes: 0,
+            executable: false,
+        }
+    }
+}
+
+/// Why there is no next entry.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum SourceError {
+    #[error("{0}")]
+    Refused(String),
+    #[error("the archive cannot be read")]
+    Io(#[from] io::Error),
+}
+
+pub(super) trait Source: Send {
+    /// The next entry; false at the end. What is left of the content of the one before is passed over.
+    fn next(&mut self, entry: &mut Entry) -> Result<bool, SourceError>;
+
+    /// The next piece of the content of the entry, at most a unit; empty at its end.
+    fn content(&mut self) -> io::Result<&[u8]>;
+}

@@ -1,0 +1,201 @@
+//! Making a tree, entry by entry, in the order in which they come.
+//!
+//! Between two operations it reads on in the source and goes to the directory of the next entry. A directory that an
+//! archive has no entry for is made on the way, and recorded like the others.
+
+use super::log::{Flow, Log, Passed};
+use super::source::{Entry, Kind, Source};
+use super::stack::{Stack, components, split, stand_in};
+use crate::files::calls::{self, Durable, Failed};
+use crate::op::Op;
+use crate::sandbox::Dir;
+use crate::task::TaskError;
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fs::{AtFlags, Mode, OFlags, linkat, mkdirat, openat};
+use rustix::io::{Errno, retry_on_intr};
+use std::ffi::{CStr, CString, OsStr};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+const NEW: OFlags = OFlags::CREATE
+    .union(OFlags::EXCL)
+    .union(OFlags::WRONLY)
+    .union(OFlags::CLOEXEC);
+const FILE: Mode = Mode::RUSR
+    .union(Mode::WUSR)
+    .union(Mode::RGRP)
+    .union(Mode::ROTH);
+const EXECUTABLE: Mode = FILE.union(Mode::XUSR).union(Mode::XGRP).union(Mode::XOTH);
+
+pub(super) struct Unpack {
+    stack: Stack,
+    durable: Durable,
+    entry: Entry,
+}
+
+impl Unpack {
+    pub(super) fn new(root: Dir, durable: Durable) -> Result<Self, TaskError> {
+        Ok(Self {
+            stack: Stack::new(root),
+            durable,
+            entry: Entry::new(),
+        })
+    }
+
+    pub(super) fn all<L: Log>(
+        &mut self,
+        source: &mut dyn Source,
+        log: &mut L,
+    ) -> Result<Passed, L::Error> {
+        let mut unpacked = Passed::Whole;
+        loop {
+            match source.next(&mut self.entry) {
+                Ok(true) => {}
+                Ok(false) => return Ok(unpacked),
+                Err(error) => return Err(log.broken(in_full(&error))),
+            }
+            let flow = match self.enter(log)? {
+                Flow::Done => self.make(source, log)?,
+                other => other,
+            };
+            if unpacked.ends_with(flow) {
+                return Ok(unpacked);
+            }
+        }
+    }
+
+    /// Goes to the directory of the entry.
+    fn enter<L: Log>(&mut self, log: &mut L) -> Result<Flow, L::Error> {
+        let (directories, _) = split(&self.entry.path);
+        let common = self.stack.back_to_common(directories);
+        for part in components(directories).skip(common) {
+            let name = c_string(part);
+            let mut entered = self.stack.step(name.clone());
+            if entered == Err(Errno::NOENT) {
+                let (dir, path) = (self.stack.top(), &self.entry.path);
+                let flow = log.operation(
+                    Op::Mkdir,
+                    0,
+                    || shown(self.stack.root(), path),
+                    || make_directory(dir, &name),
+                )?;
+                if flow != Flow::Done {
+                    return Ok(flow);
+                }
+                entered = self.stack.step(name);
+            }
+            if let Err(errno) = entered {
+                let (op, path) = (op_of(self.entry.kind), &self.entry.path);
+                let failed = || Err(Failed::from(errno));
+                return log.operation(op, 0, || shown(self.stack.root(), path), failed);
+            }
+        }
+        Ok(Flow::Done)
+    }
+
+    /// Makes the entry in the directory that was entered.
+    fn make<L: Log>(&self, source: &mut dyn Source, log: &mut L) -> Result<Flow, L::Error> {
+        let entry = &self.entry;
+        let dir = self.stack.top();
+        let (_, last) = split(&entry.path);
+        let name = c_string(last);
+        let path = || shown(self.stack.root(), &entry.path);
+        let op = op_of(entry.kind);
+        match entry.kind {
+            Kind::Directory => log.operation(op, 0, path, || make_directory(dir, &name)),
+            Kind::File => log.operation(op, entry.bytes, path, || {
+                let written = self.file(dir, &name, source)?;
+                Ok(Some(written))
+            }),
+            Kind::Symlink => {
+                let target = c_string(&entry.target);
+                log.operation(op, 0, path, || {
+                    calls::make_symlink(dir, &name, &target)?;
+                    Ok(Some(0))
+                })
+            }
+            Kind::Link => {
+                let found = self.find(&entry.target);
+                log.operation(op, 0, path, || {
+                    let (parent, old) = found?;
+                    linkat(&parent, &old, dir, &name, AtFlags::empty())?;
+                    Ok(Some(0))
+                })
+            }
+        }
+    }
+
+    fn file(
+        &self,
+        dir: BorrowedFd<'_>,
+        name: &CStr,
+        source: &mut dyn Source,
+    ) -> Result<u64, Failed> {
+        let mode = if self.entry.executable {
+            EXECUTABLE
+        } else {
+            FILE
+        };
+        let fd = retry_on_intr(|| openat(dir, name, NEW, mode))?;
+        let mut written = 0;
+        loop {
+            let piece = source.content().map_err(|error| {
+                let errno = error.raw_os_error().unwrap_or(libc::ENODATA);
+                Failed::at(Errno::from_raw_os_error(errno), written)
+            })?;
+            if piece.is_empty() {
+                break;
+            }
+            calls::write_all(fd.as_fd(), piece, &mut written)?;
+        }
+        if self.durable == Durable::Fsync {
+            rustix::fs::fsync(&fd).map_err(|errno| Failed::at(errno, written))?;
+        }
+        calls::close(fd).map_err(|errno| Failed::at(errno, written))?;
+        Ok(written)
+    }
+
+    /// The directory of a path of the tree, from its root, and the last component.
+    fn find(&self, path: &[u8]) -> Result<(OwnedFd, CString), Errno> {
+        let (directories, last) = split(path);
+        let mut at = stand_in(self.stack.root().fd(), c".")?;
+        for part in components(directories) {
+            at = stand_in(at.as_fd(), &c_string(part))?;
+        }
+        Ok((at, c_string(last)))
+    }
+}
+
+fn op_of(kind: Kind) -> Op {
+    match kind {
+        Kind::Directory => Op::Mkdir,
+        Kind::File => Op::Create,
+        Kind::Symlink => Op::Symlink,
+        Kind::Link => Op::Link,
+    }
+}
+
+/// One that is there already is nothing to do: archives say some directories twice.
+fn make_directory(dir: BorrowedFd<'_>, name: &CStr) -> super::log::Outcome {
+    match mkdirat(dir, name, Mode::RWXU) {
+        Ok(()) => Ok(Some(0)),
+        Err(Errno::EXIST) => Ok(None),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// Paths are checked for NUL where they come from.
+fn c_string(bytes: &[u8]) -> CString {
+    CString::new(bytes).unwrap_or_default()
+}
+
+fn shown(root: &Dir, path: &[u8]) -> PathBuf {
+    root.path().join(Path::new(OsStr::from_bytes(path)))
+}
+
+fn in_full(error: &dyn std::error::Error) -> String {
+    match error.source() {
+        Some(source) => format!("{error}: {source}"),
+        None => error.to_string(),
+    }
+}

@@ -1,0 +1,43 @@
+//! The measured loop: one pass over the tree in one mode, or walks until the time is over.
+
+use super::climb::Climb;
+use super::log::Passed;
+use super::source::Source;
+use super::unpack::Unpack;
+use crate::recorder::{OpError, Recorder};
+use crate::workload::Worker;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+pub(super) enum Work {
+    Unpack(Unpack, Box<dyn Source>),
+    Walk(Climb),
+    Remove(Climb),
+}
+
+pub(super) struct TreeWorker {
+    pub work: Work,
+    /// Counts the workers whose pass was whole and without error: the task's data are then known.
+    pub whole: Arc<AtomicU32>,
+}
+
+impl Worker for TreeWorker {
+    fn run(&mut self, recorder: &mut Recorder) -> Result<(), OpError> {
+        let timed = recorder.is_timed();
+        let mut log = recorder;
+        let passed = match &mut self.work {
+            Work::Unpack(unpack, source) => unpack.all(source.as_mut(), &mut log)?,
+            Work::Remove(climb) => climb.remove(&mut log)?,
+            Work::Walk(climb) => loop {
+                let passed = climb.walk(&mut log)?;
+                if !timed || passed == Passed::Stopped {
+                    break passed;
+                }
+            },
+        };
+        if passed == Passed::Whole {
+            self.whole.fetch_add(1, Ordering::Release);
+        }
+        Ok(())
+    }
+}
