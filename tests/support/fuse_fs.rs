@@ -186,6 +186,11 @@ impl FuseFs {
         self.shared.lock().hanging
     }
 
+    /// From now on listings go on naming files that were unlinked.
+    pub fn list_unlinked(&self) {
+        self.shared.lock().nodes.list_unlinked();
+    }
+
     /// What statfs says is free.
     pub fn set_free_bytes(&self, bytes: u64) {
         self.shared.lock().free_bytes = bytes;

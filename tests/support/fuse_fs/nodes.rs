@@ -7,6 +7,8 @@ use std::path::PathBuf;
 use std::time::UNIX_EPOCH;
 
 const ROOT: u64 = 1;
+/// What a listing says of a file that is gone.
+const GHOST: u64 = u64::MAX - 1;
 
 #[derive(Debug)]
 pub struct Nodes {
@@ -14,6 +16,8 @@ pub struct Nodes {
     next: u64,
     /// Directories that are open: what they held when they were opened.
     listings: HashMap<u64, Vec<(u64, FileType, OsString)>>,
+    /// Unlinked files that are listed still, each with its directory; `None`: none is.
+    ghosts: Option<Vec<(u64, OsString)>>,
 }
 
 #[derive(Debug)]
@@ -47,6 +51,7 @@ impl Nodes {
             nodes: HashMap::from([(ROOT, root)]),
             next: ROOT + 1,
             listings: HashMap::new(),
+            ghosts: None,
         }
     }
 
@@ -221,6 +226,9 @@ impl Nodes {
         for (name, child) in self.directory(ino)? {
             listing.push((*child, self.attr(*child)?.kind, name.clone()));
         }
+        for (_, name) in self.ghosts.iter().flatten().filter(|ghost| ghost.0 == ino) {
+            listing.push((GHOST, FileType::RegularFile, name.clone()));
+        }
         Ok(listing)
     }
 
@@ -243,7 +251,15 @@ impl Nodes {
         if matches!(self.node(ino)?.content, Content::Directory(_)) {
             return Err(Errno::EISDIR);
         }
+        if let Some(ghosts) = &mut self.ghosts {
+            ghosts.push((parent, name.to_owned()));
+        }
         self.detach(parent, name, ino)
+    }
+
+    /// From now on listings name files that were unlinked, too.
+    pub fn list_unlinked(&mut self) {
+        self.ghosts.get_or_insert_default();
     }
 
     pub fn rmdir(&mut self, parent: u64, name: &OsStr) -> Result<(), Errno> {

@@ -1,13 +1,16 @@
 //! Removal of a tree beneath kept descriptors: no name is ever resolved twice, no symlink followed, nothing above touched.
 //!
 //! One directory is read from its beginning until it is empty, so that a file system that loses its place while entries
-//! vanish is no trouble; whatever another process removes meanwhile is no error.
+//! vanish is no trouble; whatever another process removes meanwhile is no error. A listing that goes on naming what was
+//! removed is one, so that removing ends on any file system.
 
 use super::SandboxError;
 use super::dir::{DIRECTORY, Dir, open_beneath};
 use rustix::fs::{AtFlags, FileType, Mode, RawDir, SeekFrom};
 use rustix::io::Errno;
+use std::collections::HashSet;
 use std::ffi::{CString, OsStr};
+use std::io;
 use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -15,6 +18,9 @@ use std::path::Path;
 const LISTING_BYTES: usize = 64 << 10;
 /// Entries between two calls of `progress`.
 const PROGRESS_EVERY: u64 = 1000;
+/// How often a listing may name nothing but what was removed already: one that is kept somewhere may lag behind for a
+/// moment.
+const STALE_LISTINGS: u32 = 16;
 
 /// Removes the directory `name` in `parent`, and everything beneath it.
 pub(super) fn remove_tree(
@@ -54,6 +60,43 @@ struct Removal<'a> {
 struct Level {
     dir: Dir,
     subdirs: Vec<CString>,
+    /// What the last listing named; all of it was removed.
+    gone: HashSet<CString>,
+    /// How many listings one after the other had nothing new.
+    stale: u32,
+}
+
+impl Level {
+    fn new(dir: Dir) -> Level {
+        Level {
+            dir,
+            subdirs: Vec::new(),
+            gone: HashSet::new(),
+            stale: 0,
+        }
+    }
+
+    /// Takes the names of a listing. An error when the file system does not stop naming what was removed.
+    fn listed(&mut self, names: HashSet<CString>) -> Result<(), SandboxError> {
+        let Some(first) = names.iter().min() else {
+            return Ok(());
+        };
+        self.stale = match names.is_subset(&self.gone) {
+            true => self.stale + 1,
+            false => 0,
+        };
+        if self.stale > STALE_LISTINGS {
+            return Err(SandboxError::Io {
+                doing: "get rid of",
+                path: self.dir.path().join(OsStr::from_bytes(first.to_bytes())),
+                source: io::Error::other(format!(
+                    "its file system still lists it after it was removed {STALE_LISTINGS} times"
+                )),
+            });
+        }
+        self.gone = names;
+        Ok(())
+    }
 }
 
 impl Removal<'_> {
@@ -67,18 +110,12 @@ impl Removal<'_> {
 
     /// Empties `top`, all but the file `kept` at its own level.
     fn empty(&mut self, top: Dir, kept: Option<&str>) -> Result<(), SandboxError> {
-        let mut way = vec![Level {
-            dir: top,
-            subdirs: Vec::new(),
-        }];
+        let mut way = vec![Level::new(top)];
         while let Some(depth) = way.len().checked_sub(1) {
             let Some(level) = way.last_mut() else { break };
             if let Some(name) = level.subdirs.last() {
                 match open_subdir(&level.dir, name)? {
-                    Some(dir) => way.push(Level {
-                        dir,
-                        subdirs: Vec::new(),
-                    }),
+                    Some(dir) => way.push(Level::new(dir)),
                     None => drop(level.subdirs.pop()),
                 }
                 continue;
@@ -119,6 +156,7 @@ impl Removal<'_> {
                 break;
             }
         }
+        level.listed(names.iter().map(|(name, _)| name.clone()).collect())?;
         let found = !names.is_empty();
         for (name, kind) in names {
             let is_dir = kind == FileType::Directory
