@@ -13,6 +13,10 @@
 
 mod support;
 
+mod faults {
+    mod killed;
+}
+
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
@@ -159,132 +163,6 @@ fn assert_no_holes(db: &Database) {
 }
 
 #[test]
-fn the_collector_is_killed_and_the_run_goes_on() {
-    needs!("fuse");
-    let fs = FuseFs::mount();
-    let mut mesh = mesh_on(&fs);
-    let mut run = mesh.begin(&paced_plan(&fs, ""));
-    mesh.until_step_is("delete", "running", LIMIT);
-    let stored = until_stored(&mesh, 4);
-    mesh.kill_collector();
-    run.kill();
-    let before = fs.log().len();
-    until_true("the load goes on without a collector", LIMIT, || {
-        fs.log().len() > before + 200
-    });
-    mesh.restart_collector();
-    let state = mesh.until_run_is(&["done", "failed", "stopped"], LIMIT);
-    let db = mesh.db();
-    assert_eq!(state, "done", "{:?}", db.rows("SELECT * FROM events"));
-    stored.assert_still_in(&db);
-    assert_exact(&db, &fs);
-    assert!(
-        fs.names().is_empty(),
-        "left on the target: {:?}",
-        fs.names()
-    );
-}
-
-#[test]
-fn an_agent_is_killed_and_what_it_sent_stays() {
-    needs!("fuse");
-    let fs = FuseFs::mount();
-    let mut mesh = mesh_on(&fs);
-    let mut run = mesh.begin(&paced_plan(
-        &fs,
-        "on-loss = \"continue\"\nloss-after = \"2s\"",
-    ));
-    mesh.until_step_is("delete", "running", LIMIT);
-    let stored = until_stored(&mesh, 4);
-    mesh.kill_agent("b");
-    let ended = run
-        .exit_within(LIMIT)
-        .expect("the run ends without the lost agent");
-    assert_eq!(ended.code(), Some(3), "done but partial: {}", run.log());
-    let db = mesh.db();
-    stored.assert_still_in(&db);
-    db.assert_sound();
-    assert_no_holes(&db);
-    let steps = db.rows("SELECT partial, state FROM steps WHERE mode = 'delete'");
-    assert_eq!(
-        (steps[0].integer("partial"), steps[0].text("state")),
-        (1, "done".to_owned())
-    );
-    let tasks = db.rows(
-        "SELECT a.name, t.state, coalesce((SELECT sum(ops) FROM op_intervals i WHERE i.task_id = t.id), 0) AS ops
-         FROM tasks t JOIN agents a ON a.id = t.agent_id ORDER BY a.name",
-    );
-    assert_eq!(
-        (tasks[0].text("state"), tasks[0].integer("ops")),
-        ("done".to_owned(), FILES)
-    );
-    assert_eq!(tasks[1].text("state"), "lost");
-    let sent = tasks[1].integer("ops");
-    assert!(
-        sent > 0 && sent < FILES,
-        "what the lost agent sent stays: {sent}"
-    );
-    let lost = db.rows("SELECT e.message FROM events e JOIN agents a ON a.id = e.agent_id WHERE a.name = 'b' AND e.severity <> 'info'");
-    assert!(!lost.is_empty(), "the loss is an event with its agent");
-    mesh.restart_agent("b");
-    mesh.until_attached(&["b"]);
-    stored.assert_still_in(&mesh.db());
-}
-
-#[test]
-fn collector_and_agent_are_killed_at_once() {
-    needs!("fuse");
-    let fs = FuseFs::mount();
-    let mut mesh = mesh_on(&fs);
-    let mut run = mesh.begin(&paced_plan(&fs, "loss-after = \"3s\""));
-    mesh.until_step_is("delete", "running", LIMIT);
-    let stored = until_stored(&mesh, 4);
-    mesh.kill_collector();
-    mesh.kill_agent("b");
-    run.kill();
-    mesh.restart_collector();
-    mesh.restart_agent("b");
-    mesh.until_run_is(&["done", "failed", "stopped"], LIMIT);
-    let db = mesh.db();
-    stored.assert_still_in(&db);
-    db.assert_sound();
-    assert_no_holes(&db);
-    // The agent that lived is waited for, or, had it ended before the collector was back, the cell is begun anew. The dead
-    // agent's task is gone: it is lost, and its step partial, unless the newest attempt is a whole one.
-    let tasks = db.rows(
-        "SELECT s.attempt, s.state AS step_state, s.partial, a.name, t.state, t.error,
-                (SELECT sum(ops) FROM op_intervals i WHERE i.task_id = t.id) AS ops
-         FROM tasks t JOIN steps s ON s.id = t.step_id JOIN agents a ON a.id = t.agent_id ORDER BY s.attempt, a.name",
-    );
-    let newest = tasks.last().unwrap().integer("attempt");
-    for task in &tasks {
-        let ends = ["done", "failed", "stopped", "lost"];
-        assert!(ends.contains(&task.text("state").as_str()), "{tasks:#?}");
-        if task.integer("attempt") != newest {
-            continue;
-        }
-        let lost = task.text("name") == "b" && task.text("state") == "lost";
-        if lost {
-            assert_eq!(task.integer("partial"), 1, "{tasks:#?}");
-        } else {
-            let end = (task.text("state"), task.integer("ops"));
-            assert_eq!(end, ("done".to_owned(), FILES), "{tasks:#?}");
-        }
-    }
-    let stored: i64 = db.one(
-        "SELECT sum(i.ops) FROM op_intervals i JOIN tasks t ON t.id = i.task_id JOIN steps s ON s.id = t.step_id
-         WHERE s.attempt = (SELECT max(attempt) FROM steps)",
-    );
-    assert!(stored >= FILES);
-    assert_eq!(db.column::<i64>("SELECT ops FROM v_results"), [stored]);
-    // The mesh is usable at once.
-    mesh.until_attached(&["a", "b"]);
-    mesh.run("[[phase]]\nworkload = \"null\"\nops = 1000\n");
-    let tasks: i64 = mesh.db().one("SELECT count(*) FROM tasks t JOIN steps s ON s.id = t.step_id WHERE s.workload = 'null' AND t.state = 'done'");
-    assert_eq!(tasks, 2);
-}
-
-#[test]
 fn a_stopped_agent_is_lost_and_comes_back() {
     needs!("fuse");
     let fs = FuseFs::mount();
@@ -419,4 +297,28 @@ fn a_hung_call_is_found_and_the_others_go_on() {
     db.assert_sound();
     assert_eq!(db.column::<String>("SELECT state FROM runs"), ["stopped"]);
     assert_no_holes(&db);
+}
+
+#[test]
+fn a_listing_that_names_what_was_removed_ends_in_an_error() {
+    needs!("fuse");
+    let fs = FuseFs::mount();
+    let mut mesh = Mesh::start();
+    mesh.add(Agent::named("a").allow(fs.path()));
+    fs.list_unlinked();
+    let mut run = mesh.begin(&format!(
+        "[targets.t]\nsystem = \"fuse\"\npath = \"{}\"\n[[phase]]\nworkload = \"files\"\nfiles = 3\nsize = \"100\"\nmodes = [\"create\"]\n",
+        fs.path().display()
+    ));
+    run.exit_within(LIMIT)
+        .unwrap_or_else(|| panic!("the run hangs:\n{}", run.log()));
+    let db = mesh.db();
+    let told = db.column::<String>("SELECT message FROM events WHERE kind = 'cell-left'");
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(
+        told[0].contains("still lists it after it was removed"),
+        "{told:?}"
+    );
+    assert!(told[0].contains("cannot get rid of `"), "{told:?}");
+    assert_eq!(db.column::<i64>("SELECT ops FROM step_results"), [3]);
 }

@@ -4,7 +4,7 @@ use super::{
     Inner,
     admission::{expanded, rows},
     board::RunBoard,
-    cell::CellEnd,
+    cell::{CellEnd, is_open},
     directories::Directories,
     team::Team,
 };
@@ -68,6 +68,8 @@ pub(super) struct Drive {
     pub directories: Directories,
     alive: Mutex<Alive>,
     partial: AtomicBool,
+    /// Why the policy ends the run.
+    aborted: Mutex<Option<String>>,
     /// Agents that are lost, as far as that has been told.
     told_lost: Mutex<BTreeSet<AgentId>>,
     /// Phase and mode -> how long steps of them took, and how many.
@@ -95,10 +97,15 @@ impl Drive {
                 expansion.steps.len()
             )));
         }
+        // A run that was running when the collector ended may have been told to end.
+        let aborted = row
+            .reason
+            .clone()
+            .filter(|_| row.state == RunState::Running);
         let change = RunChange {
             state: RunState::Running,
             partial: row.partial,
-            reason: None,
+            reason: aborted.clone(),
             at: inner.clock.now(),
         };
         inner.store.set_run_state(row.id, change).await?;
@@ -121,6 +128,7 @@ impl Drive {
             directories: Directories::default(),
             alive: Mutex::default(),
             partial: AtomicBool::new(row.partial),
+            aborted: Mutex::new(aborted),
             told_lost: Mutex::default(),
             took: Mutex::default(),
         }))
@@ -164,12 +172,15 @@ impl Drive {
 
     /// How long a step will take, all in all: as long as it is bounded to, or as long as its like took.
     pub fn estimate(&self, step: &PlannedStep) -> Option<Duration> {
-        let known = self.took.lock().unwrap_or_else(PoisonError::into_inner);
-        let load = step.expected.or_else(|| {
-            let (total, count) = known.get(&(step.phase.clone(), step.mode.clone()))?;
-            total.checked_div(*count)
-        })?;
+        let load = step.expected.or_else(|| self.load_of_likes(step))?;
         Some(load + step.settle + AROUND_A_STEP)
+    }
+
+    /// How long the load of steps of this phase and mode took.
+    pub fn load_of_likes(&self, step: &PlannedStep) -> Option<Duration> {
+        let known = self.took.lock().unwrap_or_else(PoisonError::into_inner);
+        let (total, count) = known.get(&(step.phase.clone(), step.mode.clone()))?;
+        total.checked_div(*count)
     }
 
     pub fn loss_after(&self) -> Duration {
@@ -185,15 +196,38 @@ impl Drive {
         self.partial.load(Ordering::Relaxed)
     }
 
+    /// Why the policy ends the run, if it does.
+    pub fn aborted(&self) -> Option<String> {
+        let aborted = self.aborted.lock().unwrap_or_else(PoisonError::into_inner);
+        aborted.clone()
+    }
+
+    /// The policy ends the run. Kept before anything is done about it, so that a collector that starts in the middle of
+    /// it carries it out.
+    pub async fn abort(&self, reason: &str) -> Result<(), StoreError> {
+        self.aborted
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get_or_insert_with(|| reason.to_owned());
+        let change = RunChange {
+            state: RunState::Running,
+            partial: true,
+            reason: self.aborted(),
+            at: self.clock.now(),
+        };
+        self.store.set_run_state(self.row.id, change).await
+    }
+
     /// Drives every cell that has not ended, then removes the run's directories.
     pub async fn to_end(&self) -> Result<Ending, StoreError> {
         let known = self.store.steps(self.row.id).await?;
         if known.iter().any(|step| step.state != StepState::Planned) {
             self.find_directories(&known).await?;
         }
-        let mut aborted = None;
+        let mut aborted = self.aborted();
         for (planned, rows) in cells(&self.steps, &known) {
-            if rows.iter().all(|row| row.state.is_end()) {
+            let tidy = aborted.is_some() && !rows.iter().any(is_open);
+            if tidy || rows.iter().all(|row| row.state.is_end()) {
                 continue;
             }
             if let CellEnd::Aborted { reason } = self.run_cell(planned, rows).await? {

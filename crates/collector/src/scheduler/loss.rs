@@ -53,13 +53,16 @@ impl Drive {
             return Ok(Verdict::GoOn);
         }
         self.mark_partial();
+        let left = crew.agents_left();
+        let verdict = judge(self.plan.on_loss, left, crew.agents(), why);
+        if let Verdict::Abort { reason } = &verdict {
+            self.abort(reason).await?;
+        }
         for held in lost {
             self.store
                 .set_task_state(held.task, TaskState::Lost, Some(why.to_owned()))
                 .await?;
         }
-        let left = crew.agents_left();
-        let verdict = judge(self.plan.on_loss, left, crew.agents(), why);
         if !self.told_lost().insert(agent) && verdict == Verdict::GoOn {
             // It was lost to an earlier step already.
             return Ok(verdict);

@@ -14,7 +14,7 @@ use crate::{
 
 impl Drive {
     /// Takes up a step that was under way: one that was running and is still held by agents is waited for; anything
-    /// else is begun anew. `None`: nothing was under way.
+    /// else is begun anew, unless the policy had ended the run. `None`: nothing was under way.
     pub(super) async fn recovered(
         &self,
         planned: &[PlannedStep],
@@ -76,6 +76,11 @@ impl Drive {
                     .set_task_state(task.id, TaskState::Lost, Some(reason.clone()))
                     .await?;
             }
+        }
+        if let Some(reason) = self.aborted() {
+            self.store_results(step, row, StepState::Failed, Some(reason.clone()))
+                .await?;
+            return Ok(StepEnd::Aborted { reason });
         }
         Ok(StepEnd::Again { reason })
     }

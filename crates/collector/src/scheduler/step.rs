@@ -204,7 +204,7 @@ impl Drive {
         }
     }
 
-    async fn store_results(
+    pub(super) async fn store_results(
         &self,
         step: &PlannedStep,
         row: &StepRow,

@@ -48,13 +48,20 @@ impl Drive {
         crew: &mut Crew,
     ) -> Result<Option<String>, StoreError> {
         let mut ends: FuturesUnordered<_> = crew.live().map(|held| self.await_end(held)).collect();
-        let mut aborted = None;
+        let mut aborted = self.aborted();
         let overdue = step.expected.map(|expected| {
             let late = OVERTIME.max(expected / 10);
             Instant::now() + until_start(self, row) + expected + late
         });
         let mut deadline = overdue;
         let mut stopping = false;
+        // Decided before the collector was started again.
+        if let Some(reason) = &aborted {
+            let live: Vec<Held> = crew.live().collect();
+            stopping = true;
+            deadline = Some(Instant::now() + STOP_WITHIN);
+            self.stop_tasks(&live, reason).await;
+        }
         loop {
             let ended = tokio::select! {
                 ended = ends.next() => ended,

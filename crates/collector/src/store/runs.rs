@@ -13,18 +13,21 @@ impl Store {
             .await
     }
 
-    /// Sets a run's state; the first `running` sets when it started, an end when it ended. `partial` is never unset.
+    /// Sets a run's state; the first `running` sets when it started, an end when it ended. `partial` is never unset. The
+    /// reason of a run that is `running` is why it is to end early, and exactly what is given.
     pub async fn set_run_state(&self, run: RunId, change: RunChange) -> Result<(), StoreError> {
         self.note(change.at);
         self.write((run, change), |(run, change), connection| {
             Box::pin(async move {
                 let running = change.state == RunState::Running;
                 sqlx::query(
-                    "UPDATE runs SET state = ?, partial = max(partial, ?), reason = coalesce(?, reason),
+                    "UPDATE runs SET state = ?, partial = max(partial, ?), reason = iif(?, ?, coalesce(?, reason)),
                          started_us = coalesce(started_us, ?), ended_us = ? WHERE id = ?",
                 )
                 .bind(change.state.as_str())
                 .bind(change.partial)
+                .bind(running)
+                .bind(change.reason.as_deref())
                 .bind(change.reason.as_deref())
                 .bind(running.then_some(change.at.0))
                 .bind(change.state.is_end().then_some(change.at.0))
