@@ -3,6 +3,7 @@
 use crate::{
     clock::MeshClock,
     model::{MeshMicros, RunId, RunState, StepId, StepState, TaskId},
+    plan::PlannedStep,
     results::figures::StepResults,
     sessions::command::Progress,
     store::rows::RunRow,
@@ -18,6 +19,8 @@ use tokio::sync::watch;
 const KEPT_RUNS: usize = 16;
 /// Messages that are kept per run, for those who watch late.
 const KEPT_MESSAGES: usize = 1000;
+/// How much of a step is done before its rate says when it ends.
+const LEAST_SHARE: f64 = 0.01;
 
 /// All runs that someone may watch.
 #[derive(Debug, Default)]
@@ -43,8 +46,10 @@ pub struct RunView {
     pub steps_total: usize,
     pub steps_done: usize,
     pub began: Option<MeshMicros>,
-    /// `None`: not known.
+    /// Of the steps after this one, those whose time is known; `None`: no step has begun.
     pub left_after_step: Option<Duration>,
+    /// The others, counted in steps as large as this one.
+    pub unknown_after_step: f64,
     pub step: Option<StepView>,
     /// Messages so far, and how many older ones were let go.
     pub messages: Vec<String>,
@@ -69,6 +74,8 @@ pub struct StepView {
     pub start: Option<MeshMicros>,
     pub tasks: BTreeSet<TaskId>,
     pub expected: Option<Duration>,
+    /// How long steps of its kind took before it.
+    pub like: Option<Duration>,
     /// 0: not known.
     pub moved_bytes: u64,
     pub files: u64,
@@ -110,14 +117,27 @@ impl StepView {
             (StepState::Running, Some(start)) => {
                 Duration::from_micros(now.0.saturating_sub(start.0).max(0).unsigned_abs())
             }
-            _ => return self.expected,
+            _ => return self.expected.or(self.like),
         };
-        match self.expected {
-            Some(expected) => Some(expected.saturating_sub(elapsed)),
-            None => {
-                let share = self.share_done(now).filter(|share| *share > 0.01)?;
-                Some(elapsed.mul_f64(1.0 / share - 1.0))
+        if let Some(expected) = self.expected {
+            return Some(expected.saturating_sub(elapsed));
+        }
+        let share = self.share_done(now).filter(|share| *share > LEAST_SHARE);
+        match share {
+            Some(share) => Some(elapsed.mul_f64(1.0 / share - 1.0)),
+            None => Some(self.like?.saturating_sub(elapsed)),
+        }
+    }
+
+    /// How long the step runs in all, as far as can be told.
+    fn whole(&self, now: MeshMicros) -> Option<Duration> {
+        let left = self.left(now)?;
+        match (self.state, self.start) {
+            (StepState::Running, Some(start)) => {
+                let elapsed = now.0.saturating_sub(start.0).max(0).unsigned_abs();
+                Some(left + Duration::from_micros(elapsed))
             }
+            _ => Some(left),
         }
     }
 }
@@ -168,6 +188,7 @@ impl Board {
                     steps_done: 0,
                     began: row.started,
                     left_after_step: None,
+                    unknown_after_step: 0.0,
                     step: None,
                     messages: Vec::new(),
                     messages_gone: 0,
@@ -205,6 +226,7 @@ impl Board {
                 view.messages.extend(reason);
                 view.step = None;
                 view.left_after_step = Some(Duration::ZERO);
+                view.unknown_after_step = 0.0;
                 view.partial = partial;
                 view.state = state;
             });
@@ -256,10 +278,99 @@ impl RunBoard {
 impl RunView {
     /// How long the run will still take; `None`: not known.
     pub fn left(&self, clock: &MeshClock) -> Option<Duration> {
+        self.left_at(clock.now())
+    }
+
+    /// Steps of unknown length are taken to go on as the one under way does.
+    fn left_at(&self, now: MeshMicros) -> Option<Duration> {
         let rest = self.left_after_step?;
+        let unknown = self.unknown_after_step;
         match &self.step {
-            Some(step) => Some(rest + step.left(clock.now())?),
+            Some(step) if unknown > 0.0 => {
+                Some(rest + step.left(now)? + step.whole(now)?.mul_f64(unknown))
+            }
+            Some(step) => Some(rest + step.left(now)?),
+            None if unknown > 0.0 => None,
             None => Some(rest),
         }
+    }
+}
+
+/// How large a later step is, in steps as large as this one: by the bytes that both move, else by their files.
+pub(super) fn size_in_steps(this: &PlannedStep, later: &PlannedStep) -> f64 {
+    match (this.moved_bytes, later.moved_bytes, this.files, later.files) {
+        (this, later, ..) if this > 0 && later > 0 => ratio(later, this),
+        (.., this, later) if this > 0 && later > 0 => ratio(later, this),
+        _ => 1.0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const S: i64 = 1_000_000;
+
+    fn step(state: StepState, expected: Option<u64>, like: Option<u64>, bytes: u64) -> StepView {
+        StepView {
+            id: StepId(1),
+            ordinal: 1,
+            phase: String::new(),
+            target: String::new(),
+            mode: String::new(),
+            params_json: String::new(),
+            peer: String::new(),
+            state,
+            clients: 1,
+            began: MeshMicros(0),
+            start: (state == StepState::Running).then_some(MeshMicros(10 * S)),
+            tasks: BTreeSet::new(),
+            expected: expected.map(Duration::from_secs),
+            like: like.map(Duration::from_secs),
+            moved_bytes: 1000,
+            files: 0,
+            progress: BTreeMap::new(),
+            ops: 0,
+            bytes,
+            ops_per_s: 0.0,
+            bytes_per_s: 0.0,
+            p99_ms: 0.0,
+        }
+    }
+
+    /// 5 s into the load.
+    #[test]
+    fn what_is_left_is_told_from_the_bound_or_the_progress_or_the_likes() {
+        use StepState::{Prepare, Running};
+        let check = |step: StepView, unknown: f64, left: Option<u64>| {
+            let run = RunView {
+                run: RunId(1),
+                name: String::new(),
+                state: RunState::Running,
+                partial: false,
+                driven: true,
+                steps_total: 3,
+                steps_done: 0,
+                began: None,
+                left_after_step: Some(Duration::from_secs(100)),
+                unknown_after_step: unknown,
+                step: Some(step),
+                messages: Vec::new(),
+                messages_gone: 0,
+                finished: Vec::new(),
+            };
+            let told = run.left_at(MeshMicros(15 * S)).map(|left| left.as_secs());
+            assert_eq!(told, left, "{run:#?}");
+        };
+        check(step(Running, Some(8), None, 0), 0.0, Some(103));
+        check(step(Prepare, Some(8), None, 0), 0.0, Some(108));
+        // A quarter is done in 5 s.
+        check(step(Running, None, None, 250), 0.0, Some(115));
+        check(step(Running, None, Some(99), 250), 0.0, Some(115));
+        // Two more like it.
+        check(step(Running, None, None, 250), 2.0, Some(155));
+        check(step(Running, None, Some(9), 0), 0.0, Some(104));
+        check(step(Prepare, None, Some(9), 0), 0.5, Some(113));
+        check(step(Prepare, None, None, 0), 0.0, None);
     }
 }

@@ -1,7 +1,7 @@
 //! The tasks of a step: made, shown, marked, awaited and forgotten.
 
 use super::{
-    board::StepView,
+    board::{StepView, size_in_steps},
     drive::{Drive, Held},
     ends::{Crew, TaskOutcome},
 };
@@ -72,12 +72,17 @@ impl Drive {
     }
 
     pub(super) fn show_step(&self, step: &PlannedStep, row: &StepRow, held: &[Held]) {
-        let left = self
+        let (mut left, mut unknown) = (Duration::ZERO, 0.0);
+        for later in self
             .steps
             .iter()
             .filter(|later| later.ordinal > step.ordinal)
-            .map(|later| self.estimate(later))
-            .sum::<Option<Duration>>();
+        {
+            match self.estimate(later) {
+                Some(estimate) => left += estimate,
+                None => unknown += size_in_steps(step, later),
+            }
+        }
         let view = StepView {
             id: row.id,
             ordinal: row.ordinal,
@@ -92,6 +97,7 @@ impl Drive {
             start: None,
             tasks: held.iter().map(|held| held.task).collect(),
             expected: step.expected,
+            like: self.load_of_likes(step),
             moved_bytes: step.moved_bytes,
             files: step.files,
             progress: BTreeMap::new(),
@@ -102,7 +108,8 @@ impl Drive {
             p99_ms: 0.0,
         };
         self.board.change(|run| {
-            run.left_after_step = left;
+            run.left_after_step = Some(left);
+            run.unknown_after_step = unknown;
             run.step = Some(view);
         });
     }
