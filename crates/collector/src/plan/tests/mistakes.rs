@@ -1,0 +1,255 @@
+//! What is wrong in a plan is told with its line, all of it at once.
+
+use super::*;
+
+/// What is wrong, the line and column, and a part of the message.
+#[test]
+fn each_mistake_is_told_with_its_line() {
+    let null = "[[phase]]\nworkload = \"null\"\n";
+    let io = format!("{TARGETS}[[phase]]\nworkload = \"io\"\nmodes = [\"write\"]\n");
+    for (text, at, part) in [
+        (
+            format!("reapeat = 2\n{null}"),
+            "p.toml:1:1: reapeat",
+            "did you mean `repeat`?",
+        ),
+        (
+            format!("repeat = 0\n{null}"),
+            "p.toml:1:10: repeat",
+            "from 1 to 1000",
+        ),
+        (
+            format!("on-loss = \"stop\"\n{null}"),
+            "p.toml:1:11: on-loss",
+            "\"abort\"",
+        ),
+        (
+            format!("on-loss = {{ at-last = 2 }}\n{null}"),
+            "p.toml:1:13: on-loss.at-last",
+            "did you mean `at-least`?",
+        ),
+        (
+            format!("loss-after = \"3 fortnights\"\n{null}"),
+            "p.toml:1:14: loss-after",
+            "fortnights",
+        ),
+        (
+            format!("loss-after = \"10ms\"\n{null}"),
+            "p.toml:1:14: loss-after",
+            "1s",
+        ),
+        (format!("name = \"\"\n{null}"), "p.toml:1:8: name", "empty"),
+        (
+            String::from("name = \"x\"\n"),
+            "p.toml: the plan has no phase",
+            "[[phase]]",
+        ),
+        (String::from("x = [1\n"), "p.toml:1:", "not TOML"),
+        (
+            String::from("[phase]\nworkload = \"null\"\n"),
+            "p.toml:1:1: phase",
+            "two brackets",
+        ),
+        (
+            String::from("[[phase]]\nmodes = [\"run\"]\n"),
+            "p.toml:1:1: phase.0",
+            "no `workload`",
+        ),
+        (
+            String::from("[[phase]]\nworkload = \"nul\"\n"),
+            "p.toml:2:12: phase.0.workload",
+            "did you mean `null`?",
+        ),
+        (
+            format!("{null}nmjobs = 2\n"),
+            "p.toml:3:1: phase.0.nmjobs",
+            "did you mean `numjobs`?",
+        ),
+        (
+            format!("{null}numjobs = \"x\"\n"),
+            "p.toml:3:11: phase.0.numjobs",
+            "expected",
+        ),
+        (
+            format!("{null}modes = [\"rum\"]\n"),
+            "p.toml:3:10: phase.0.modes",
+            "did you mean `run`?",
+        ),
+        (
+            format!("{null}modes = []\n"),
+            "p.toml:3:9: phase.0.modes",
+            "empty",
+        ),
+        (
+            format!("{null}cache = \"hot\"\n"),
+            "p.toml:3:9: phase.0.cache",
+            "warm",
+        ),
+        (
+            format!("{null}matrix = {{ numjobs = 3 }}\n"),
+            "p.toml:3:12: phase.0.matrix.numjobs",
+            "expected a list",
+        ),
+        (
+            format!("{null}matrix = {{ numjobs = [] }}\n"),
+            "p.toml:3:12: phase.0.matrix.numjobs",
+            "no cell",
+        ),
+        (
+            format!("{null}matrix = {{ numjobs = [1, 1] }}\n"),
+            "p.toml:3:26: phase.0.matrix.numjobs",
+            "twice",
+        ),
+        (
+            format!("{null}matrix = {{ numjob = [1] }}\n"),
+            "p.toml:3:12: phase.0.matrix.numjob",
+            "did you mean `numjobs`?",
+        ),
+        (
+            format!("{null}matrix = {{ numjobs = [1, \"x\"] }}\n"),
+            "p.toml:3:26: phase.0.matrix.numjobs",
+            "expected",
+        ),
+        (
+            format!("{null}numjobs = 1\nmatrix = {{ numjobs = [2] }}\n"),
+            "p.toml:3:1: phase.0.numjobs",
+            "also stands in matrix",
+        ),
+        (
+            format!("{null}clients = 1\nmatrix = {{ clients = [2] }}\n"),
+            "p.toml:4:23: phase.0.matrix.clients",
+            "outside matrix",
+        ),
+        (
+            format!("{null}clients = 0\n"),
+            "p.toml:3:11: phase.0.clients",
+            "from 1",
+        ),
+        (
+            format!("{null}settle = -1\n"),
+            "p.toml:3:10: phase.0.settle",
+            "duration",
+        ),
+        (
+            format!("{null}targets = [\"a\"]\n"),
+            "p.toml:3:11: phase.0.targets",
+            "needs no target",
+        ),
+        (
+            format!("{null}{null}"),
+            "p.toml:3:1: phase.1",
+            "two phases are called `null`",
+        ),
+        (
+            String::from("[[phase]]\nworkload = \"io\"\nmodes = [\"write\"]\nsize = \"1m\"\n"),
+            "p.toml:1:1: phase.0",
+            "needs a target",
+        ),
+        (
+            format!("{io}size = \"4q\"\n"),
+            "p.toml:10:8: phase.0.size",
+            "4q",
+        ),
+        (
+            format!("{io}size = \"1m\"\ntargets = [\"c\"]\n"),
+            "p.toml:11:12: phase.0.targets",
+            "no target `c`",
+        ),
+        (
+            format!("[targets.a]\nsystem = \"\"\npath = \"\"\n{null}"),
+            "p.toml:3:8: targets.a.path",
+            "empty",
+        ),
+        (
+            format!("[targets.a]\nsystem = \"x\"\npath = \"mnt\"\n{null}"),
+            "p.toml:3:8: targets.a.path",
+            "not absolute",
+        ),
+        (
+            format!("[targets.a]\nsystem = \"x\"\npath = \"/a/../b\"\n{null}"),
+            "p.toml:3:8: targets.a.path",
+            "`..`",
+        ),
+        (
+            format!("[targets.a]\n{null}"),
+            "p.toml:1:10: targets.a",
+            "no `path`",
+        ),
+        (
+            format!("[targets.a]\nsystem = \"x\"\npath = \"/a\"\npth = 1\n{null}"),
+            "p.toml:4:1: targets.a.pth",
+            "did you mean `path`?",
+        ),
+        (
+            format!("[clients]\nselect = \"client\"\n{null}"),
+            "p.toml:2:10: clients.select",
+            "label=value",
+        ),
+        (
+            format!("[clients]\nselect = \"a=b\"\nagents = [\"x\"]\n{null}"),
+            "p.toml:3:10: clients.agents",
+            "keep one",
+        ),
+        (
+            format!("[clients]\nagents = []\n{null}"),
+            "p.toml:2:10: clients.agents",
+            "empty",
+        ),
+        (
+            format!(
+                "{TARGETS}[[phase]]\nworkload = \"copy\"\nmodes = [\"in\"]\nfiles = 1\nsize = \"1m\"\ntargets = [\"a\"]\ncache = \"bypass\"\n"
+            ),
+            "p.toml:13:9: phase.0.cache",
+            "does not use O_DIRECT",
+        ),
+        (
+            format!(
+                "{TARGETS}[[phase]]\nworkload = \"files\"\nmodes = [\"stat\"]\nfiles = 1\ncache = \"bypass\"\n"
+            ),
+            "p.toml:11:9: phase.0.cache",
+            "does not use O_DIRECT",
+        ),
+        (
+            format!("clients = 3\n{null}"),
+            "p.toml:1:11: clients",
+            "[clients]",
+        ),
+        (
+            format!("{io}size = \"1m\"\nstride = \"8k\"\n"),
+            ": phase.0.stride: means something to strideread only",
+            "the phase has write",
+        ),
+        (
+            format!("{io}size = \"1m\"\niodepth = 4\nioengine = \"psync\"\n"),
+            ": phase.0.iodepth: psync has one",
+            "more numjobs",
+        ),
+    ] {
+        let told = refused(&text);
+        assert!(
+            told.contains(at) && told.contains(part),
+            "for\n{text}\ntold\n{told}\nnot {at} ... {part}"
+        );
+    }
+}
+
+#[test]
+fn all_mistakes_come_at_once_in_the_order_of_the_lines() {
+    let text = "repeet = 1\n[[phase]]\nworkload = \"null\"\nnumjobs = \"x\"\nops = \"y\"\nmodes = [\"walk\"]\n[[phase]]\nworkload = \"dance\"\n";
+    let errors = parse(text, "p.toml").unwrap_err().errors;
+    let lines: Vec<usize> = errors
+        .iter()
+        .map(|error| error.place.as_ref().unwrap().line)
+        .collect();
+    assert_eq!(lines, [1, 4, 5, 6, 8], "{errors:#?}");
+}
+
+#[test]
+fn the_caret_points_at_the_mistake() {
+    let told = refused("[[phase]]\nworkload = \"null\"\nnumjobs = 1\nops = \"many\"\n");
+    let expected = "p.toml:4:7: phase.0.ops: ";
+    assert!(told.starts_with(expected), "{told}");
+    let lines: Vec<&str> = told.lines().collect();
+    assert_eq!(lines[1], "  4 | ops = \"many\"");
+    assert_eq!(lines[2], "    |       ^^^^^^");
+}

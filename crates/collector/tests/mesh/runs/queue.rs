@@ -1,0 +1,153 @@
+//! Runs that are started, refused, queued and stopped.
+
+use super::*;
+
+#[tokio::test]
+async fn a_run_stops_in_mid_step_and_keeps_its_data() {
+    let stage = Stage::new().await;
+    let a = stage.agent("a", running_for(600.0)).await;
+    let started = stage.start(IO).await.unwrap();
+    stage.until_step(started.run_id, "running").await;
+    let request = v1::StopRunRequest {
+        run: started.run_id.to_string(),
+        reason: String::from("enough"),
+    };
+    stage.control().await.stop_run(request).await.unwrap();
+    let updates = stage.watch(started.run_id).await;
+    assert_eq!(state(&updates), ("stopped", true));
+    assert!(messages(&updates).contains("enough"));
+    assert!(a.journal().contains(&String::from("remove /mnt/a")));
+    assert_eq!(
+        stage.rows("select state from steps order by ordinal").await,
+        ["stopped", "planned"]
+    );
+    assert_eq!(stage.rows("select state from tasks").await, ["stopped"]);
+    assert_eq!(
+        stage.rows("select sum(ops) from op_intervals").await,
+        ["100"]
+    );
+    assert_eq!(
+        stage.rows("select state, reason from runs").await,
+        ["stopped|enough"]
+    );
+}
+
+#[tokio::test]
+async fn runs_wait_for_each_other_and_a_queued_one_stops_at_once() {
+    let stage = Stage::new().await;
+    let _a = stage.agent("a", running_for(1.0)).await;
+    let first = stage.start(NULL).await.unwrap();
+    let second = stage.start(NULL).await.unwrap();
+    let third = stage.start(NULL).await.unwrap();
+    stage.until_step(first.run_id, "running").await;
+    assert_eq!(
+        stage.rows("select state from runs order by id").await,
+        ["running", "queued", "queued"]
+    );
+    let request = v1::StopRunRequest {
+        run: second.run_id.to_string(),
+        reason: String::new(),
+    };
+    let stopped = stage
+        .control()
+        .await
+        .stop_run(request)
+        .await
+        .unwrap()
+        .into_inner();
+    assert_eq!(stopped.state, "stopped");
+    let said = |updates: Vec<v1::RunUpdate>| messages(&updates);
+    let waits = said(stage.watch(third.run_id).await);
+    assert!(waits.contains("run 3 waits for run 2"), "{waits}");
+    let first = said(stage.watch(first.run_id).await);
+    assert!(!first.contains("waits"), "nothing was before it: {first}");
+    assert_eq!(
+        stage.rows("select state from runs order by id").await,
+        ["done", "stopped", "done"]
+    );
+}
+
+#[tokio::test]
+async fn a_run_that_is_started_twice_is_one_run() {
+    let stage = Stage::new().await;
+    let _a = stage.agent("a", Script::default()).await;
+    let first = stage.start_as("mine", NULL).await.unwrap();
+    let again = stage.start_as("mine", NULL).await.unwrap();
+    assert_eq!((first.known, again.known), (false, true));
+    assert_eq!((first.run_id, first.run_uid), (again.run_id, again.run_uid));
+    assert_eq!(again.steps.len(), 1);
+    let (one, other) = tokio::join!(stage.start_as("twin", NULL), stage.start_as("twin", NULL));
+    assert_eq!(one.unwrap().run_id, other.unwrap().run_id);
+    stage.watch(first.run_id).await;
+    assert_eq!(stage.rows("select count(*) from runs").await, ["2"]);
+}
+
+#[tokio::test]
+async fn what_cannot_run_is_refused_before_anything_runs() {
+    let stage = Stage::new().await;
+    let refused = async |plan: &str, code: Code, part: &str| {
+        let status = stage.start(plan).await.unwrap_err();
+        assert_eq!(status.code(), code, "{status:?}");
+        assert!(status.message().contains(part), "{status:?}");
+    };
+    refused(NULL, Code::InvalidArgument, "no agent is attached").await;
+    let a = stage
+        .agent(
+            "a",
+            Script {
+                free_bytes: 1 << 20,
+                ..Script::default()
+            },
+        )
+        .await;
+    refused("nme = 1\n", Code::InvalidArgument, "p.toml:1:1: nme").await;
+    refused(IO, Code::InvalidArgument, "1MiB are free at /mnt/a").await;
+    refused(
+        &IO.replace("/mnt/a", "/srv"),
+        Code::InvalidArgument,
+        "no attached agent allows /srv",
+    )
+    .await;
+    let mut request = v1::StartRunRequest {
+        wire_version: benchmesh_proto::WIRE_VERSION,
+        plan_toml: NULL.to_owned(),
+        agents: 3,
+        agents_wait_us: 10_000,
+        ..v1::StartRunRequest::default()
+    };
+    let mut control = stage.control().await;
+    let status = control.start_run(request.clone()).await.unwrap_err();
+    assert_eq!(status.code(), Code::FailedPrecondition);
+    assert!(status.message().contains("1 attached (a)"), "{status:?}");
+    request.wire_version = 99;
+    let status = control.start_run(request.clone()).await.unwrap_err();
+    assert!(status.message().contains("version 99"), "{status:?}");
+    request.wire_version = benchmesh_proto::WIRE_VERSION;
+    request.run_uid = String::from("../etc");
+    let status = control.start_run(request).await.unwrap_err();
+    assert_eq!(status.code(), Code::InvalidArgument);
+    assert_eq!(stage.rows("select count(*) from runs").await, ["0"]);
+    assert!(!a.journal().iter().any(|entry| entry.starts_with("open")));
+}
+
+#[tokio::test]
+async fn agents_are_waited_for() {
+    let stage = Stage::new().await;
+    let request = v1::StartRunRequest {
+        wire_version: benchmesh_proto::WIRE_VERSION,
+        plan_toml: NULL.to_owned(),
+        agents: 2,
+        agents_wait_us: 60_000_000,
+        dry_run: true,
+        ..v1::StartRunRequest::default()
+    };
+    let mut control = stage.control().await;
+    let waiting = tokio::spawn(async move { control.start_run(request).await });
+    let _agents = [
+        stage.agent("a", Script::default()).await,
+        stage.agent("b", Script::default()).await,
+    ];
+    let reply = waiting.await.unwrap().unwrap().into_inner();
+    assert_eq!((reply.run_id, reply.steps.len()), (0, 1));
+    assert_eq!(stage.rows("select count(*) from runs").await, ["0"]);
+}
