@@ -30,4 +30,5 @@ pub mod mesh;
 pub mod meter;
 pub mod net;
 pub mod process;
+pub mod starts;
 pub mod wait;

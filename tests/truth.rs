@@ -18,4 +18,5 @@ mod truth {
     mod latency;
     mod link;
     mod once;
+    mod start;
 }

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 
 /// What a finished program said.
 #[derive(Debug)]
@@ -50,6 +51,29 @@ pub fn benchmesh() -> Command {
 /// Where the real binary is.
 pub fn binary() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_benchmesh"))
+}
+
+/// `command` run by another program, which gets `arguments` before it; with its environment.
+pub fn run_by(program: &str, arguments: &[&str], command: &Command) -> Command {
+    let mut outer = Command::new(program);
+    outer
+        .args(arguments)
+        .arg(command.get_program())
+        .args(command.get_args());
+    for (key, value) in command.get_envs() {
+        match value {
+            Some(value) => outer.env(key, value),
+            None => outer.env_remove(key),
+        };
+    }
+    outer
+}
+
+/// `command` inside a time namespace, whose monotonic clocks are so many whole seconds ahead.
+pub fn with_clock_ahead(ahead: Duration, command: &Command) -> Command {
+    let seconds = ahead.as_secs().to_string();
+    let arguments = ["--time", "--monotonic", &seconds, "--boottime", &seconds];
+    run_by("unshare", &arguments, command)
 }
 
 /// Runs a program of the machine; panics with what it said unless it succeeds. Returns its standard output.

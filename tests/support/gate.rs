@@ -60,6 +60,9 @@ fn check(need: &str) -> Result<(), String> {
         "netns" => is_root()
             .and_then(|()| program("ip"))
             .and_then(|()| program("tc")),
+        "timens" => is_root()
+            .and_then(|()| program("unshare"))
+            .and_then(|()| time_namespace()),
         "cgroup" => is_root().and_then(|()| super::cgroup::has_blkio_throttle()),
         "nft" => is_root().and_then(|()| program("nft")),
         "gluster" => is_root()
@@ -105,4 +108,10 @@ fn file_system(name: &str) -> Result<(), String> {
     } else {
         Err(format!("the kernel has no {name}"))
     }
+}
+
+fn time_namespace() -> Result<(), String> {
+    let made = succeeds("unshare", &["--time", "--monotonic", "1", "true"]);
+    made.then_some(())
+        .ok_or_else(|| "unshare --time: the kernel has no time namespaces".to_owned())
 }

@@ -35,6 +35,8 @@ pub struct Mesh {
     address: SocketAddr,
     db: PathBuf,
     insecure: bool,
+    /// Further arguments of `benchmesh collector`.
+    arguments: Vec<String>,
     directory: TempDir,
     _alone: MutexGuard<'static, ()>,
 }
@@ -48,6 +50,7 @@ pub struct Agent {
     allow_read: Vec<PathBuf>,
     arguments: Vec<String>,
     namespace: Option<String>,
+    clock_ahead: Option<Duration>,
     state_dir: Option<PathBuf>,
 }
 
@@ -86,6 +89,12 @@ impl Agent {
         self
     }
 
+    /// Inside a time namespace: its monotonic clocks are so far ahead of everybody else's. Whole seconds.
+    pub fn clock_ahead(mut self, ahead: Duration) -> Self {
+        self.clock_ahead = Some(ahead);
+        self
+    }
+
     pub fn state_dir(mut self, path: &Path) -> Self {
         self.state_dir = Some(path.to_owned());
         self
@@ -101,6 +110,14 @@ impl Mesh {
     /// The same, with its database in a directory of the test's choice.
     pub fn with_database_in(directory: Option<&Path>) -> Self {
         let mut mesh = Self::prepared(directory);
+        mesh.start_collector("127.0.0.1:0");
+        mesh
+    }
+
+    /// A collector on loopback with further arguments.
+    pub fn with_collector_arguments(arguments: &[&str]) -> Self {
+        let mut mesh = Self::prepared(None);
+        mesh.arguments = arguments.iter().map(|&one| one.to_owned()).collect();
         mesh.start_collector("127.0.0.1:0");
         mesh
     }
@@ -126,6 +143,7 @@ impl Mesh {
             address: SocketAddr::from(([127, 0, 0, 1], 0)),
             db,
             insecure: false,
+            arguments: Vec::new(),
             directory,
             _alone: alone,
         }
@@ -140,6 +158,7 @@ impl Mesh {
             .arg(&self.db)
             .arg("--address-file")
             .arg(&address_file);
+        command.args(&self.arguments);
         if self.insecure {
             command.arg("--insecure");
         }
@@ -218,6 +237,10 @@ impl Mesh {
         if self.insecure {
             command.arg("--insecure");
         }
+        let command = match agent.clock_ahead {
+            Some(ahead) => super::command::with_clock_ahead(ahead, &command),
+            None => command,
+        };
         let command = match &agent.namespace {
             Some(namespace) => super::net::enter(namespace, &command),
             None => command,

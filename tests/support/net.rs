@@ -3,7 +3,7 @@
 //! The host's end of the network has address `.254`, node `i` has `.i`. Names and the network's number are derived from
 //! the process id, so that two test runs on one machine do not meet.
 
-use super::command::{must, succeeds};
+use super::command::{must, run_by, succeeds};
 use std::net::Ipv4Addr;
 use std::process::Command;
 
@@ -133,16 +133,5 @@ impl Drop for Network {
 
 /// `command` inside a network namespace, with its environment.
 pub fn enter(namespace: &str, command: &Command) -> Command {
-    let mut inside = Command::new("ip");
-    inside
-        .args(["netns", "exec", namespace])
-        .arg(command.get_program())
-        .args(command.get_args());
-    for (key, value) in command.get_envs() {
-        match value {
-            Some(value) => inside.env(key, value),
-            None => inside.env_remove(key),
-        };
-    }
-    inside
+    run_by("ip", &["netns", "exec", namespace], command)
 }

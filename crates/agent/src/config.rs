@@ -50,6 +50,8 @@ pub struct AgentConfig {
     pub spool_limit_bytes: u64,
     /// Speak to a collector off this machine without TLS.
     pub insecure: bool,
+    /// Where the raw start of every worker is written, apart from what is reported.
+    pub start_log: Option<PathBuf>,
 }
 
 /// A mistake in the configuration.
@@ -112,6 +114,7 @@ impl AgentConfig {
             sample_period: Duration::from_secs(1),
             spool_limit_bytes: DEFAULT_SPOOL_LIMIT_BYTES,
             insecure: false,
+            start_log: None,
         }
     }
 

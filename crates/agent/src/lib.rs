@@ -152,6 +152,7 @@ async fn agent(config: AgentConfig, cancel: CancellationToken) -> Result<(), Age
         clock: clock_out,
         entries: spool.entries(),
         contact: contact.clone(),
+        start_log: config.start_log.map(Into::into),
     });
     let session = Session {
         collector: config.collector,

@@ -24,6 +24,7 @@ use benchmesh_workloads::clock::MonoNanos;
 use benchmesh_workloads::task::Task;
 use command::{Command, Ended, Refusal, Sampling};
 use slots::Slots;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::{mpsc, oneshot, watch as watch_channel};
@@ -71,6 +72,8 @@ pub struct Surroundings {
     pub clock: watch_channel::Receiver<Option<Estimate>>,
     pub entries: mpsc::Sender<Entry>,
     pub contact: Contact,
+    /// Where the raw starts of workers are written.
+    pub start_log: Option<Arc<Path>>,
 }
 
 /// The way to the actor. Cheap to clone.

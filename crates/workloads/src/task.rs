@@ -10,6 +10,7 @@ mod crew;
 mod gate;
 mod merge;
 mod spec;
+mod urgency;
 mod usage;
 
 pub use control::{PrepareControl, Progress};
@@ -79,6 +80,8 @@ pub struct TaskEnd {
     pub harness_ns_per_op: u64,
     pub error: Option<String>,
     pub errors: Vec<ErrorCount>,
+    /// When each worker began.
+    pub starts: Vec<MonoNanos>,
 }
 
 /// A task whose workers are opened and parked.
@@ -202,6 +205,7 @@ fn task_end(start: MonoNanos, ends: Vec<WorkerEnd>, gate: &Gate, load: &dyn Load
         cpu_system: total(|end| end.usage.system),
         wait_cpu: total(|end| end.usage.wait),
         harness_ns_per_op: recorder::harness_ns_per_op(),
+        starts: ends.iter().map(|end| end.started).collect(),
         error,
         errors: recorder::merge_errors(ends.into_iter().map(|end| end.errors)),
     }

@@ -10,9 +10,13 @@ use crate::telemetry::{
     Belongs, EndState, ErrorCount, Event, MeshMicros, OpInterval, Row, Severity, TaskEnd, TaskId,
     clipped,
 };
+use benchmesh_workloads::clock::MonoNanos;
 use benchmesh_workloads::interval::{Interval, PERIOD};
 use benchmesh_workloads::task::{self, End, Task};
 use benchmesh_workloads::workload::Note;
+use std::fs::OpenOptions;
+use std::io::{self, Write};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -59,6 +63,8 @@ pub struct Running {
     pub map: MeshMap,
     pub entries: mpsc::Sender<Entry>,
     pub strings: Strings,
+    /// Where the raw starts of its workers are written.
+    pub start_log: Option<Arc<Path>>,
 }
 
 impl Running {
@@ -72,6 +78,7 @@ impl Running {
             map,
             entries,
             strings,
+            start_log,
         } = self;
         let mut sink = |interval: Interval| {
             if !strings.abandoned.load(Ordering::Relaxed) {
@@ -86,6 +93,11 @@ impl Running {
             let _ = entries.blocking_send(Entry::Rows(rows.collect()));
         }
         let end = task.run_to_end(&mut sink);
+        if let Some(file) = start_log
+            && let Err(error) = log_starts(&file, id, &end.starts)
+        {
+            tracing::warn!(task = %id, file = %file.display(), %error, "the raw starts of a task are not written");
+        }
         let row = task_end(id, start, &map, end, strings.reason());
         let (state, error) = (row.state, row.error.clone());
         let (reply, place) = oneshot::channel();
@@ -121,6 +133,20 @@ fn event(belongs: Belongs, start: MeshMicros, note: Note) -> Row {
         kind: note.kind.to_owned(),
         message: clipped(note.message),
     })
+}
+
+/// One line per worker: the task, the worker, its start in nanoseconds of CLOCK_MONOTONIC.
+fn log_starts(file: &Path, task: TaskId, starts: &[MonoNanos]) -> io::Result<()> {
+    let lines: String = (0..)
+        .zip(starts)
+        .map(|(worker, start): (u32, _)| format!("{task} {worker} {}\n", start.0))
+        .collect();
+    // In one piece: tasks of one agent may end at once.
+    OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(file)?
+        .write_all(lines.as_bytes())
 }
 
 fn op_interval(task: TaskId, start: MeshMicros, interval: &Interval) -> OpInterval {

@@ -58,6 +58,9 @@ pub struct CollectorArguments {
     /// End when the process that started this one ends
     #[arg(long, hide = true)]
     pub end_with_parent: bool,
+    /// Let mesh time run so many millionths fast: to try the agents' clocks
+    #[arg(long, hide = true, value_name = "PPM", default_value_t = 0, value_parser = clap::value_parser!(i32).range(-1000..=1000))]
+    pub clock_ppm: i32,
 }
 
 #[derive(Debug, Args)]
@@ -100,4 +103,7 @@ pub struct AgentArguments {
     /// End when the process that started this one ends
     #[arg(long, hide = true)]
     pub end_with_parent: bool,
+    /// Write the raw start of every worker to this file: to hold the reported skew against
+    #[arg(long, hide = true, value_name = "FILE")]
+    pub start_log: Option<PathBuf>,
 }

@@ -49,6 +49,7 @@ fn configured(arguments: AgentArguments) -> anyhow::Result<AgentConfig> {
         daemon_rules: arguments.watch,
         sample_period: arguments.sample_period,
         insecure: arguments.insecure,
+        start_log: arguments.start_log,
         ..AgentConfig::new(name, state_dir)
     })
 }

@@ -23,6 +23,7 @@ pub async fn collector(arguments: CollectorArguments) -> anyhow::Result<Outcome>
             listen: arguments.listen,
             db: arguments.db,
             insecure: arguments.insecure,
+            clock_ppm: arguments.clock_ppm,
         };
         let collector = Collector::bind(config).await.context(what)?;
         if let Some(file) = &arguments.address_file {

@@ -31,6 +31,7 @@ fn round(options: &Options) -> f64 {
         listen: "127.0.0.1:0".parse().unwrap(),
         db: path.clone(),
         insecure: false,
+        clock_ppm: 0,
     };
     let collector = runtime.block_on(Collector::bind(config)).unwrap();
     let address = collector.address();

@@ -104,6 +104,7 @@ async fn a_port_in_use_and_an_open_network_are_refused() {
         listen: listen.parse().unwrap(),
         db: stage.directory.path().join("second.db"),
         insecure: false,
+        clock_ppm: 0,
     };
     let error = Collector::bind(config(&stage.address.to_string()))
         .await

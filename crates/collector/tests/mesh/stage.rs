@@ -33,6 +33,7 @@ impl Stage {
             listen: "127.0.0.1:0".parse().unwrap(),
             db: directory.path().join("mesh.db"),
             insecure: false,
+            clock_ppm: 0,
         })
         .await
         .unwrap();

@@ -1,5 +1,6 @@
 //! Where workers wait for their start, and the task for their end. Locks are taken before and after the load only.
 
+use super::urgency::Urgent;
 use crate::clock::{MonoNanos, sleep_until, spin_until};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -53,12 +54,15 @@ impl Gate {
         Arc::clone(&self.stop)
     }
 
-    /// Waits for the start instant and returns it with the first reading of the clock that is not before it; `None`
-    /// when the load ended before.
+    /// Waits for the start instant and returns it with the instant at which the worker really begins: an ordinary
+    /// thread again, on a CPU. `None` when the load ended before.
     pub(super) fn wait_start(&self) -> Option<(MonoNanos, MonoNanos)> {
         let start = self.wait_leave()?;
+        let urgent = Urgent::now();
         sleep_until(start.saturating_sub(SPIN));
-        Some((start, spin_until(start)))
+        spin_until(start);
+        drop(urgent);
+        Some((start, MonoNanos::now()))
     }
 
     fn wait_leave(&self) -> Option<MonoNanos> {

@@ -81,6 +81,7 @@ impl Slots {
             map,
             entries,
             strings,
+            start_log: self.around.start_log.clone(),
         };
         if let Err(refusal) = self.run(running) {
             self.tasks.remove(&id);

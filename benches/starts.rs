@@ -1,0 +1,166 @@
+//! How closely the workers of a step start together, against their true starts.
+//!
+//! `cargo bench --bench starts [-- ROW...] [--starts N]`. Rows: `cores`, as many agents as CPUs; `clocks`, the same with
+//! clocks that are seconds to hours apart and a mesh time that runs 100 ppm fast; `many`, 64 agents, against 64 plain
+//! processes that wait for an absolute timer, in turn. All on one machine, so that the true starts are known: every agent
+//! writes the raw readings of its clock to a file. Spread: from the first worker's start to the last one's. Off: how far
+//! the reported skew is from the true one; the bound is its own `skew_error_us`.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a program that measures, prints, and panics when it cannot"
+)]
+
+#[path = "../tests"]
+mod shared {
+    pub mod support;
+}
+
+use benchmesh_workloads::clock::{MonoNanos, sleep_until, spin_until};
+use shared::support::mesh::Mesh;
+use shared::support::starts::{StartLogs, TaskStart, spread_us};
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+const STARTS: usize = 100;
+const MANY: usize = 64;
+const HOUR: u64 = 3600;
+/// How long a started worker keeps its CPU at least: an operation or two.
+const LOAD: Duration = Duration::from_micros(50);
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if let Some(at) = value(&arguments, "--wait-for") {
+        wait_for(at);
+        return;
+    }
+    let starts = value(&arguments, "--starts").unwrap_or(STARTS as u64) as usize;
+    let asked = |row: &str| {
+        let rows = ["cores", "clocks", "many"];
+        let any = arguments.iter().any(|one| rows.contains(&one.as_str()));
+        !any || arguments.iter().any(|one| one == row)
+    };
+    let cpus = std::thread::available_parallelism().unwrap().get();
+    println!("{starts} starts each; microseconds");
+    if asked("cores") {
+        let ahead = vec![0; cpus];
+        tell("cores", &mesh_starts(&ahead, 0, starts));
+    }
+    if asked("clocks") {
+        let ahead: Vec<u64> = (0..cpus as u64).map(|agent| agent * 7 * HOUR + 3).collect();
+        tell("clocks", &mesh_starts(&ahead, 100, starts));
+    }
+    if asked("many") {
+        let ours = mesh_starts(&[0; MANY], 0, starts);
+        let mut bare: Vec<f64> = (0..starts).map(|_| bare_spread_us()).collect();
+        tell("many", &ours);
+        let (median, p99, most) = figures(&mut bare);
+        println!(
+            "  {MANY} plain processes: spread median {median:.0}, p99 {p99:.0}, most {most:.0}"
+        );
+        let ratio = figures(&mut spreads(&ours)).0 / median;
+        println!("  ratio of the medians {ratio:.2}; the bar is 1.2");
+    }
+}
+
+fn value(arguments: &[String], name: &str) -> Option<u64> {
+    let at = arguments.iter().position(|argument| argument == name)?;
+    Some(arguments.get(at + 1)?.parse().unwrap())
+}
+
+/// One agent for each entry, so many seconds ahead; the tasks of each step.
+fn mesh_starts(ahead: &[u64], fast_ppm: i32, starts: usize) -> Vec<Vec<TaskStart>> {
+    let mut mesh = Mesh::with_collector_arguments(&["--clock-ppm", &fast_ppm.to_string()]);
+    let mut logs = StartLogs::new(mesh.directory(), fast_ppm);
+    for (agent, ahead) in ahead.iter().enumerate() {
+        let agent = logs.agent(&format!("a{agent:02}"), Duration::from_secs(*ahead));
+        mesh.launch(agent);
+    }
+    let names: Vec<String> = (0..ahead.len())
+        .map(|agent| format!("a{agent:02}"))
+        .collect();
+    mesh.until_attached(&names.iter().map(String::as_str).collect::<Vec<_>>());
+    // Repeats are bounded, so that a whole run fits its limit.
+    let mut steps = Vec::new();
+    while steps.len() < starts {
+        let repeat = (starts - steps.len()).min(50);
+        mesh.run(&format!(
+            "repeat = {repeat}\n[[phase]]\nworkload = \"null\"\nops = 1000\n"
+        ));
+        steps = logs.read(&mesh.db()).into_values().collect();
+    }
+    let complete = steps.iter().filter(|tasks| tasks.len() == ahead.len());
+    complete.cloned().collect()
+}
+
+fn spreads(steps: &[Vec<TaskStart>]) -> Vec<f64> {
+    steps.iter().map(|tasks| spread_us(tasks)).collect()
+}
+
+fn tell(row: &str, steps: &[Vec<TaskStart>]) {
+    let (median, p99, most) = figures(&mut spreads(steps));
+    let tasks = || steps.iter().flatten();
+    let (off, _, most_off) = figures(&mut tasks().map(TaskStart::off_us).collect::<Vec<_>>());
+    let (error, ..) = figures(&mut tasks().map(|task| task.error_us as f64).collect::<Vec<_>>());
+    // A reading is rounded down to a microsecond twice on its way.
+    let within = tasks().filter(|task| task.off_us() <= task.error_us as f64 + 2.0);
+    println!(
+        "{row}: {} agents, {} starts: spread median {median:.0}, p99 {p99:.0}, most {most:.0}; reported off by {off:.0} \
+         (most {most_off:.0}), stated error {error:.0}, within it {} of {}",
+        steps.first().map_or(0, Vec::len),
+        steps.len(),
+        within.count(),
+        tasks().count(),
+    );
+}
+
+/// Median, 99th percentile, largest.
+fn figures(values: &mut [f64]) -> (f64, f64, f64) {
+    values.sort_by(f64::total_cmp);
+    let at = |share: f64| {
+        let place = (values.len() as f64 * share).ceil() as usize;
+        values[place.clamp(1, values.len()) - 1]
+    };
+    (at(0.5), at(0.99), at(1.0))
+}
+
+/// 64 processes of this program that wait for one instant; from the first start to the last.
+fn bare_spread_us() -> f64 {
+    let at = MonoNanos::now().saturating_add(Duration::from_millis(500));
+    let children: Vec<Child> = (0..MANY)
+        .map(|_| {
+            Command::new(std::env::current_exe().unwrap())
+                .args(["--wait-for", &at.0.to_string()])
+                .stdout(Stdio::piped())
+                .spawn()
+                .unwrap()
+        })
+        .collect();
+    assert!(MonoNanos::now() < at, "64 processes were not there in time");
+    let starts: Vec<u64> = children
+        .into_iter()
+        .map(|mut child| {
+            let mut line = String::new();
+            BufReader::new(child.stdout.take().unwrap())
+                .read_line(&mut line)
+                .unwrap();
+            child.wait().unwrap();
+            line.trim().parse().unwrap()
+        })
+        .collect();
+    (starts.iter().max().unwrap() - starts.iter().min().unwrap()) as f64 / 1000.0
+}
+
+/// A plain process: an absolute timer, the clock, as much load as a worker of ours has.
+fn wait_for(at: u64) {
+    sleep_until(MonoNanos(at));
+    let started = MonoNanos::now();
+    spin_until(started.saturating_add(LOAD));
+    println!("{}", started.0);
+}
