@@ -76,7 +76,7 @@ impl StartLogs {
             let raw = raw_starts(&self.file(agent), *ahead);
             let sql = format!(
                 "SELECT t.id, t.step_id, t.start_us, t.skew_us, t.skew_error_us FROM tasks t
-                 JOIN agents a ON a.id = t.agent_id WHERE a.name = '{agent}' AND t.skew_us IS NOT NULL"
+                 JOIN agents a ON a.id = t.agent_id WHERE a.name = '{agent}' AND t.state = 'done'"
             );
             for row in db.rows(&sql) {
                 let task: i64 = row.integer("id");

@@ -28,4 +28,5 @@ pub mod task;
 mod testing;
 pub mod tree;
 pub mod units;
+mod urgency;
 pub mod workload;

@@ -24,6 +24,7 @@ use crate::data::Mismatch;
 use crate::interval::PERIOD;
 use crate::op::Op;
 use crate::pacing::Schedule;
+use crate::urgency::Urgent;
 use crate::workload::Timing;
 use buffer::{BUFFERS, Kind, Link};
 use errors::ErrorLog;
@@ -102,6 +103,7 @@ pub fn pair(settings: Settings) -> (Recorder, Taker) {
             .schedule
             .map(|(schedule, workers)| Box::new(Pacer::new(schedule, workers))),
         flight: Flight::new(settings.depth),
+        urgent: None,
     };
     (recorder, Taker::new(link))
 }
@@ -133,6 +135,8 @@ pub struct Recorder {
     pacer: Option<Box<Pacer>>,
     /// What is in flight of an engine that keeps several; empty otherwise.
     flight: Flight,
+    /// Until the first operation has ended.
+    urgent: Option<Urgent>,
 }
 
 impl Recorder {
@@ -149,6 +153,14 @@ impl Recorder {
         self.set_boundary();
         if let Some(pacer) = &mut self.pacer {
             pacer.set_start(start);
+        }
+    }
+
+    /// Keeps the worker's urgency until its first operation has ended. A paced one has a schedule to keep instead.
+    pub(crate) fn urgent_until_first(&mut self, urgent: Urgent) {
+        if self.pacer.is_none() {
+            self.urgent = Some(urgent);
+            self.boundary = MonoNanos(0);
         }
     }
 
@@ -347,6 +359,12 @@ impl Recorder {
     #[inline(never)]
     fn roll(&mut self, ended: Option<(Op, MonoNanos)>, now: MonoNanos) {
         self.rolled = true;
+        if self.urgent.take().is_some() {
+            self.set_boundary();
+            if now < self.boundary {
+                return;
+            }
+        }
         let index = now.nanos_since(self.start) / self.period_ns;
         let ramp = now < self.ramp_end;
         let in_flight = ended

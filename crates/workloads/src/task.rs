@@ -10,7 +10,6 @@ mod crew;
 mod gate;
 mod merge;
 mod spec;
-mod urgency;
 mod usage;
 
 pub use control::{PrepareControl, Progress};
@@ -168,6 +167,7 @@ impl Task {
         };
         let mut merge = Merge::new(start, PERIOD, load.timing().ramp);
         let takers = crew.takers();
+        gate.watch_start(crew.workers(), start);
         loop {
             let all_ended = gate.wait_ended(crew.workers(), merge.next_look());
             merge.collect(&takers);

@@ -159,14 +159,15 @@ fn live(
     drop(opened);
     let _ended = Ended(gate);
 
-    let end = gate.wait_start().map(|(start, started)| {
-        recorder.set_start(start);
+    let end = gate.wait_start().map(|start| {
+        recorder.set_start(start.planned);
+        recorder.urgent_until_first(start.urgent);
         let before = meter.read();
         let failure = work(index, worker.as_mut(), &mut recorder);
         let ended = MonoNanos::now();
         let usage = meter.read().since(before);
         WorkerEnd {
-            started,
+            started: start.began,
             ended,
             usage,
             errors: recorder.finish(),

@@ -1,16 +1,18 @@
 //! Where workers wait for their start, and the task for their end. Locks are taken before and after the load only.
 
-use super::urgency::Urgent;
 use crate::clock::{MonoNanos, sleep_until, spin_until};
+use crate::urgency::{Handle, Urgent};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// A worker leaves the gate this long before the start, and can be stopped up to then.
-const LEAVE_EARLY: Duration = Duration::from_millis(5);
+/// A worker leaves the gate this long before the start: longer than a loaded host lets an ordinary thread wait.
+const LEAVE_EARLY: Duration = Duration::from_millis(50);
 /// Its timer wakes it this long before the start, and it spins from there: more than a timer is late, less than a
 /// measurement notices.
 const SPIN: Duration = Duration::from_micros(200);
+/// For so long after the start a worker may be urgent, whatever its first operation is.
+const URGENT: Duration = Duration::from_millis(1);
 
 #[derive(Debug, Default)]
 pub(super) struct Gate {
@@ -25,6 +27,19 @@ struct State {
     start: Option<MonoNanos>,
     stopped: bool,
     ended: usize,
+    /// The workers that have left for the start.
+    urgent: Vec<Handle>,
+    /// Nobody looks after them any more.
+    watched: bool,
+}
+
+/// A worker that begins.
+#[derive(Debug)]
+pub(super) struct Started {
+    pub planned: MonoNanos,
+    pub began: MonoNanos,
+    /// To be given back after its first operation.
+    pub urgent: Urgent,
 }
 
 impl Gate {
@@ -54,15 +69,42 @@ impl Gate {
         Arc::clone(&self.stop)
     }
 
-    /// Waits for the start instant and returns it with the instant at which the worker really begins: an ordinary
-    /// thread again, on a CPU. `None` when the load ended before.
-    pub(super) fn wait_start(&self) -> Option<(MonoNanos, MonoNanos)> {
-        let start = self.wait_leave()?;
-        let urgent = Urgent::now();
-        sleep_until(start.saturating_sub(SPIN));
-        spin_until(start);
-        drop(urgent);
-        Some((start, MonoNanos::now()))
+    /// Waits for the start instant; `None` when the load ended before.
+    pub(super) fn wait_start(&self) -> Option<Started> {
+        let planned = self.wait_leave()?;
+        let urgent = Urgent::worker();
+        self.note_urgent(urgent.handle());
+        sleep_until(planned.saturating_sub(SPIN));
+        let began = spin_until(planned);
+        let stopped = self.stop.load(Ordering::Relaxed);
+        (!stopped).then_some(Started {
+            planned,
+            began,
+            urgent,
+        })
+    }
+
+    /// Waits until the workers have started or ended, and sees to it that none of them stays urgent.
+    pub(super) fn watch_start(&self, workers: usize, start: MonoNanos) {
+        if self.wait_ended(workers, start.saturating_sub(LEAVE_EARLY)) {
+            return;
+        }
+        let _above = Urgent::watch();
+        sleep_until(start.saturating_add(URGENT));
+        let mut state = self.lock();
+        state.watched = true;
+        for worker in state.urgent.drain(..) {
+            worker.end();
+        }
+    }
+
+    /// Who comes too late to be watched over is not urgent.
+    fn note_urgent(&self, worker: Handle) {
+        let mut state = self.lock();
+        match state.watched {
+            true => worker.end(),
+            false => state.urgent.push(worker),
+        }
     }
 
     fn wait_leave(&self) -> Option<MonoNanos> {
