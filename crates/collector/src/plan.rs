@@ -9,6 +9,7 @@ mod assume;
 mod cells;
 mod errors;
 mod expand;
+mod groups;
 pub mod keys;
 mod parse;
 mod read;
@@ -26,9 +27,9 @@ pub use cells::Cell;
 pub use errors::{Place, PlanError, PlanErrors};
 pub use select::Selector;
 pub use space::{Shortage, floor_bytes, shortage};
-pub use step::{Expansion, PlannedStep, PlannedTask};
+pub use step::{Expansion, PlannedLoad, PlannedStep, PlannedTask};
 
-use benchmesh_workloads::workload::Workload;
+use benchmesh_workloads::workload::{Needs, Workload};
 use select::Selected;
 use source::{Mistakes, Source, Spot};
 use std::{collections::BTreeSet, fmt, time::Duration};
@@ -74,16 +75,29 @@ pub struct Target {
 #[derive(Clone, Debug)]
 pub struct Phase {
     pub name: String,
-    pub workload: Kind,
-    pub modes: Vec<String>,
     pub cache: Cache,
     /// Indices into the plan's targets; empty for a workload that needs none.
     pub targets: Vec<usize>,
     pub settle: Duration,
     pub pairs: Pairs,
-    pub cells: Vec<Cell>,
+    /// What is done at the same time: one group without a name, or those that the plan names. All have equally many
+    /// cells.
+    pub groups: Vec<Group>,
     pub(crate) from: Option<Selected>,
     pub(crate) to: Option<Selected>,
+    pub(crate) at: Spot,
+}
+
+/// A load and who carries it.
+#[derive(Clone, Debug)]
+pub struct Group {
+    /// Empty: the phase is not divided into groups.
+    pub name: String,
+    pub workload: Kind,
+    /// One for each step of a cell, or one for all of them.
+    pub modes: Vec<String>,
+    pub cells: Vec<Cell>,
+    pub(crate) select: Option<Selected>,
     pub(crate) at: Spot,
 }
 
@@ -133,12 +147,39 @@ pub enum Pairs {
     All,
 }
 
+impl Phase {
+    /// How many cells its matrix makes.
+    pub fn cells(&self) -> usize {
+        self.groups.first().map_or(0, |group| group.cells.len())
+    }
+
+    /// How many steps a cell has, before pairs.
+    pub fn steps(&self) -> usize {
+        let modes = self.groups.iter().map(|group| group.modes.len());
+        modes.max().unwrap_or(0)
+    }
+
+    /// What its workloads need, the most demanding first.
+    pub(crate) fn needs(&self) -> Needs {
+        let needs = |wanted| {
+            let mut all = self.groups.iter().map(|group| group.workload.0.needs());
+            all.any(|needs| needs == wanted)
+        };
+        match (needs(Needs::Peer), needs(Needs::Target)) {
+            (true, _) => Needs::Peer,
+            (false, true) => Needs::Target,
+            (false, false) => Needs::Nothing,
+        }
+    }
+}
+
 impl Plan {
     /// Every path that a workload of this plan reads on the agents' hosts.
     pub fn sources(&self) -> BTreeSet<String> {
         self.phases
             .iter()
-            .flat_map(|phase| &phase.cells)
+            .flat_map(|phase| &phase.groups)
+            .flat_map(|group| &group.cells)
             .flat_map(|cell| cell.sources.iter().map(|(path, _)| path.clone()))
             .collect()
     }

@@ -97,7 +97,81 @@ pub struct StepReport {
     pub to_agent: Option<String>,
     /// What went wrong first in each task that failed: agent and error.
     pub failures: Vec<TaskFailure>,
+    /// Different loads at the same time; empty: the step is one.
+    #[serde(default)]
+    pub groups: Vec<GroupReport>,
     pub ops: Vec<OpReport>,
+}
+
+/// One group of a step: a load of its own, counted apart.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct GroupReport {
+    pub name: String,
+    pub workload: String,
+    pub mode: String,
+    pub params: Map<String, Value>,
+    pub clients: i64,
+    pub tasks: i64,
+}
+
+impl StepReport {
+    /// One line of results each: a group's operations, or the step's. What has no result still has its line.
+    pub fn lines(&self) -> Vec<Line<'_>> {
+        let of = |group: Option<&'_ GroupReport>| -> Vec<&OpReport> {
+            let name = group.map_or("", |group| group.name.as_str());
+            self.ops.iter().filter(|op| op.group == name).collect()
+        };
+        let groups: Vec<Option<&GroupReport>> = match self.groups.as_slice() {
+            [] => vec![None],
+            groups => groups.iter().map(Some).collect(),
+        };
+        groups
+            .into_iter()
+            .flat_map(|group| {
+                let line = move |op| Line {
+                    step: self,
+                    group,
+                    op,
+                };
+                match of(group).as_slice() {
+                    [] => vec![line(None)],
+                    ops => ops.iter().map(|op| line(Some(op))).collect(),
+                }
+            })
+            .collect()
+    }
+}
+
+/// One line of results.
+#[derive(Clone, Copy, Debug)]
+pub struct Line<'r> {
+    pub step: &'r StepReport,
+    pub group: Option<&'r GroupReport>,
+    pub op: Option<&'r OpReport>,
+}
+
+impl<'r> Line<'r> {
+    /// Empty: the step has no groups.
+    pub fn group_name(&self) -> &'r str {
+        self.group.map_or("", |group| group.name.as_str())
+    }
+
+    pub fn workload(&self) -> &'r str {
+        self.group
+            .map_or(&self.step.workload, |group| &group.workload)
+    }
+
+    pub fn mode(&self) -> &'r str {
+        self.group.map_or(&self.step.mode, |group| &group.mode)
+    }
+
+    pub fn params(&self) -> &'r Map<String, Value> {
+        self.group.map_or(&self.step.params, |group| &group.params)
+    }
+
+    pub fn clients(&self) -> i64 {
+        self.group.map_or(self.step.clients, |group| group.clients)
+    }
 }
 
 /// A task that ended with an error.
@@ -110,6 +184,9 @@ pub struct TaskFailure {
 /// One kind of operation of a step. `None` where the database has no figure.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct OpReport {
+    /// Whose operations they are; empty: the step has no groups.
+    #[serde(default)]
+    pub group: String,
     pub op: String,
     pub ops: i64,
     pub bytes: i64,

@@ -104,6 +104,7 @@ fn blocks() -> Vec<(String, String)> {
         (String::from("targets"), common(keys::TARGET)),
         (String::from("clients"), common(keys::CLIENTS)),
         (String::from("phase"), common(keys::PHASE)),
+        (String::from("groups"), common(keys::GROUP)),
         (String::from("peers"), common(keys::PEERS)),
         (String::from("every"), of_every_workload()),
         (
@@ -157,12 +158,10 @@ fn every_example_is_a_plan_and_every_workload_has_one() {
             "{name}: {:?}",
             expansion.warnings
         );
-        seen.extend(plan.phases.iter().map(|phase| phase.workload.0.name()));
-        let io = plan
-            .phases
-            .iter()
-            .filter(|phase| phase.workload.0.name() == "io");
-        io_modes.extend(io.flat_map(|phase| phase.modes.clone()));
+        let groups = || plan.phases.iter().flat_map(|phase| &phase.groups);
+        seen.extend(groups().map(|group| group.workload.0.name()));
+        let io = groups().filter(|group| group.workload.0.name() == "io");
+        io_modes.extend(io.flat_map(|group| group.modes.clone()));
     }
     for workload in workload::registry() {
         assert!(

@@ -104,6 +104,7 @@ impl From<v1::StepSummary> for StepDone {
 impl From<v1::OpSummary> for OpDone {
     fn from(op: v1::OpSummary) -> Self {
         Self {
+            group: op.group,
             op: op.op,
             ops_per_s: op.ops_per_s,
             bytes_per_s: op.bytes_per_s,

@@ -105,6 +105,8 @@ pub struct StepDone {
 /// One kind of operation of a step that has ended.
 #[derive(Clone, Debug)]
 pub struct OpDone {
+    /// Empty: the step has no groups.
+    pub group: String,
     pub op: String,
     pub ops_per_s: f64,
     pub bytes_per_s: f64,

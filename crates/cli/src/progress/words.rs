@@ -89,10 +89,10 @@ pub fn step_done(step: &StepDone, total: u32, names: &Names) -> Vec<String> {
         } else {
             " ".repeat(head.chars().count())
         };
-        let kind = if step.ops.len() > 1 {
-            format!("{:<7}", op.op)
-        } else {
-            String::new()
+        let kind = match (op.group.as_str(), step.ops.len()) {
+            ("", 0 | 1) => String::new(),
+            ("", _) => format!("{:<7}", op.op),
+            (group, _) => format!("{:<20}", format!("{group} {}", op.op)),
         };
         clean(
             format!(
@@ -201,6 +201,7 @@ pub mod tests {
             params: serde_json::from_str(r#"{"bs": "4k"}"#).unwrap(),
             state: state.into(),
             ops: vec![OpDone {
+                group: String::new(),
                 op: "read".into(),
                 ops_per_s: 12_345.6,
                 bytes_per_s: 50_567_577.0,

@@ -1,7 +1,7 @@
 //! What is known of the agents, and which of them a cell means: selected, permitted, able.
 
 use super::{
-    Phase, Plan, Target,
+    Group, Plan, Target,
     cells::Cell,
     select::{Selected, Selector},
     source::{Mistakes, listed},
@@ -49,45 +49,32 @@ pub struct PathFacts {
     pub device: String,
 }
 
-/// The agents that carry a cell's load, by name.
-pub(super) fn clients<'f>(
+/// The agents that a load may take, by name.
+pub(super) fn candidates<'f>(
     plan: &Plan,
-    phase: &Phase,
-    cell: &Cell,
+    select: Option<&Selected>,
     target: Option<&Target>,
     fleet: &[&'f AgentFacts],
     mistakes: &mut Mistakes<'_>,
 ) -> Vec<&'f AgentFacts> {
-    let selected = match (&plan.clients, target) {
+    match (select.or(plan.clients.as_ref()), target) {
         (Some(selected), _) => chosen(selected, fleet, mistakes),
         (None, Some(target)) => allowing(target, fleet, mistakes),
         (None, None) => fleet.to_vec(),
-    };
+    }
+}
+
+/// Refuses agents that cannot work on the target or read what the cell's workload reads.
+pub(super) fn fitting(
+    cell: &Cell,
+    target: Option<&Target>,
+    selected: &[&AgentFacts],
+    mistakes: &mut Mistakes<'_>,
+) {
     if let Some(target) = target {
-        usable(target, &selected, mistakes);
+        usable(target, selected, mistakes);
     }
-    readable(cell, &selected, mistakes);
-    let mut selected = capable(phase, selected, mistakes);
-    if let Some(wanted) = cell.clients {
-        let wanted = usize::try_from(wanted).unwrap_or(usize::MAX);
-        if wanted > selected.len() && !selected.is_empty() {
-            let spot = cell.clients_at.as_ref().unwrap_or(&phase.at);
-            mistakes.at(
-                spot,
-                format!(
-                    "clients = {wanted}, but {} selected: {}",
-                    match selected.len() {
-                        1 => String::from("1 agent is"),
-                        n => format!("{n} agents are"),
-                    },
-                    listed(selected.iter().map(|agent| agent.name.as_str())),
-                ),
-                "attach more agents, or ask for fewer",
-            );
-        }
-        selected.truncate(wanted);
-    }
-    selected
+    readable(cell, selected, mistakes);
 }
 
 pub(super) fn chosen<'f>(
@@ -258,18 +245,18 @@ fn readable(cell: &Cell, selected: &[&AgentFacts], mistakes: &mut Mistakes<'_>) 
     }
 }
 
-/// Refuses agents that do not have the phase's workload as this collector knows it.
+/// Refuses agents that do not have the group's workload as this collector knows it.
 pub(super) fn capable<'f>(
-    phase: &Phase,
+    group: &Group,
     selected: Vec<&'f AgentFacts>,
     mistakes: &mut Mistakes<'_>,
 ) -> Vec<&'f AgentFacts> {
-    let workload = phase.workload.0;
+    let workload = group.workload.0;
     for agent in &selected {
         match agent.workloads.get(workload.name()) {
             Some(revision) if *revision == workload.revision() => {}
             Some(revision) => mistakes.at(
-                &phase.at,
+                &group.at,
                 format!(
                     "agent `{}` has revision {revision} of {}, this collector revision {}",
                     agent.name,
@@ -279,7 +266,7 @@ pub(super) fn capable<'f>(
                 "run the same version of benchmesh on both",
             ),
             None => mistakes.at(
-                &phase.at,
+                &group.at,
                 format!(
                     "agent `{}` does not have the workload {}",
                     agent.name,

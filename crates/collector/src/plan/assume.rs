@@ -12,7 +12,10 @@ pub fn assumed_agents(plan: &Plan, count: u32) -> Vec<AgentFacts> {
     let selected = plan
         .phases
         .iter()
-        .flat_map(|phase| [&phase.from, &phase.to])
+        .flat_map(|phase| {
+            let groups = phase.groups.iter().map(|group| &group.select);
+            [&phase.from, &phase.to].into_iter().chain(groups)
+        })
         .chain([&plan.clients])
         .flatten();
     for one in selected {

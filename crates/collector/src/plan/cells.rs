@@ -22,6 +22,8 @@ pub(super) struct Base {
 
 /// One key of a matrix and its values, each with its spot.
 pub(super) struct Dimension {
+    /// Whose key it is; empty in a phase without groups.
+    pub group: String,
     pub key: String,
     pub values: Vec<(Value, Spot)>,
 }
@@ -41,8 +43,9 @@ pub struct Cell {
     pub(crate) sources: Vec<(String, Spot)>,
 }
 
-/// Every combination, the first key of the matrix varying slowest.
+/// A group's part of every combination, the first key of the matrix varying slowest.
 pub(super) fn checked(
+    group: &str,
     workload: &dyn Workload,
     modes: &[String],
     base: &Base,
@@ -64,12 +67,19 @@ pub(super) fn checked(
         return Vec::new();
     };
     (0..count)
-        .map(|index| checked_cell(workload, modes, base, &combination(matrix, index), mistakes))
+        .map(|index| {
+            let chosen = combination(matrix, index, group);
+            checked_cell(workload, modes, base, &chosen, mistakes)
+        })
         .collect()
 }
 
-/// The values of cell `index`, in the order of the matrix.
-fn combination(matrix: &[Dimension], index: usize) -> Vec<(&str, &Value, &Spot)> {
+/// The group's values of cell `index`, in the order of the matrix.
+fn combination<'m>(
+    matrix: &'m [Dimension],
+    index: usize,
+    group: &str,
+) -> Vec<(&'m str, &'m Value, &'m Spot)> {
     let mut rest = index;
     let mut chosen: Vec<_> = matrix
         .iter()
@@ -79,6 +89,9 @@ fn combination(matrix: &[Dimension], index: usize) -> Vec<(&str, &Value, &Spot)>
             let at = rest % length;
             rest /= length;
             let (value, spot) = dimension.values.get(at)?;
+            if dimension.group != group {
+                return None;
+            }
             Some((dimension.key.as_str(), value, spot))
         })
         .collect();

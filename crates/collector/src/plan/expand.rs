@@ -2,13 +2,17 @@
 //!
 //! Pure: the same plan and agents give the same steps, whatever order the agents are given in.
 
+use super::select::Selected;
 use super::{
-    AgentFacts, Expansion, Pairs, Phase, Plan, PlannedStep, PlannedTask, Target,
-    agents::{capable, chosen, clients},
-    cells::Cell,
+    AgentFacts, Expansion, Group, Pairs, Phase, Plan, PlannedLoad, PlannedStep, PlannedTask,
+    Target,
+    agents::{capable, chosen},
+    groups::crews,
     source::Mistakes,
 };
-use benchmesh_workloads::workload::Needs;
+use benchmesh_workloads::workload::{Footprint, Needs};
+use serde_json::{Map, Value};
+use std::{collections::BTreeSet, time::Duration};
 
 /// More steps than this are a slip of the pen, not a plan.
 const MAX_STEPS: usize = 100_000;
@@ -30,7 +34,7 @@ pub(super) fn expand(plan: &Plan, agents: &[AgentFacts], mistakes: &mut Mistakes
     let size: usize = plan
         .phases
         .iter()
-        .map(|phase| phase.cells.len() * phase.targets.len().max(1) * phase.modes.len())
+        .map(|phase| phase.cells() * phase.targets.len().max(1) * phase.steps())
         .sum::<usize>()
         .saturating_mul(usize::try_from(plan.repeat).unwrap_or(usize::MAX));
     if size > MAX_STEPS {
@@ -40,8 +44,8 @@ pub(super) fn expand(plan: &Plan, agents: &[AgentFacts], mistakes: &mut Mistakes
     let mut cell_number = 0;
     for repeat in 1..=plan.repeat {
         for (phase_index, phase) in plan.phases.iter().enumerate() {
-            for (cell_index, cell) in phase.cells.iter().enumerate() {
-                let targets: Vec<Option<&Target>> = if phase.workload.0.needs() == Needs::Target {
+            for cell_index in 0..phase.cells() {
+                let targets: Vec<Option<&Target>> = if phase.needs() == Needs::Target {
                     phase
                         .targets
                         .iter()
@@ -54,6 +58,7 @@ pub(super) fn expand(plan: &Plan, agents: &[AgentFacts], mistakes: &mut Mistakes
                     let place = CellPlace {
                         repeat,
                         number: cell_number,
+                        index: cell_index,
                         name: format!(
                             "r{repeat}-p{}-c{}-t{}",
                             phase_index + 1,
@@ -62,8 +67,8 @@ pub(super) fn expand(plan: &Plan, agents: &[AgentFacts], mistakes: &mut Mistakes
                         ),
                     };
                     cell_number += 1;
-                    let teams = teams(plan, phase, cell, target, &fleet, mistakes);
-                    add_steps(&mut expansion.steps, phase, cell, target, &place, &teams);
+                    let teams = teams(plan, phase, cell_index, target, &fleet, mistakes);
+                    add_steps(&mut expansion.steps, phase, target, &place, &teams);
                 }
             }
         }
@@ -85,20 +90,21 @@ fn refuse_size(steps: usize, mistakes: &mut Mistakes<'_>) {
 struct CellPlace {
     repeat: u32,
     number: usize,
+    /// Among the phase's cells.
+    index: usize,
     name: String,
 }
 
 fn add_steps(
     steps: &mut Vec<PlannedStep>,
     phase: &Phase,
-    cell: &Cell,
     target: Option<&Target>,
     place: &CellPlace,
     teams: &[Vec<PlannedTask>],
 ) {
-    for (mode, footprint) in phase.modes.iter().zip(&cell.footprints) {
+    for mode in 0..phase.steps() {
         for tasks in teams {
-            let count = u64::try_from(tasks.len()).unwrap_or(u64::MAX);
+            let loads = loads(phase, place.index, mode, tasks);
             steps.push(PlannedStep {
                 ordinal: u32::try_from(steps.len() + 1).unwrap_or(u32::MAX),
                 repeat: place.repeat,
@@ -108,23 +114,77 @@ fn add_steps(
                 target: target.map_or_else(String::new, |target| target.name.clone()),
                 system: target.map_or_else(String::new, |target| target.system.clone()),
                 path: target.map_or_else(String::new, |target| target.path.clone()),
-                workload: phase.workload.0.name().to_owned(),
-                mode: mode.clone(),
+                workload: joined(&loads, |load| &load.workload),
+                mode: joined(&loads, |load| &load.mode),
                 cache: phase.cache,
                 settle: phase.settle,
-                params: cell.params.clone(),
+                params: params(&loads),
                 tasks: tasks.clone(),
-                moved_bytes: match footprint.runtime {
-                    None => footprint.moved_bytes.saturating_mul(count),
-                    Some(_) => 0,
-                },
-                files: footprint.files.saturating_mul(count),
-                expected: footprint.runtime,
-                footprint: *footprint,
+                moved_bytes: moved_bytes(&loads),
+                files: total(&loads, |footprint| footprint.files),
+                expected: expected(&loads),
+                loads,
                 at: phase.at.clone(),
             });
         }
     }
+}
+
+/// What each group does in the `mode`th step of a cell.
+fn loads(phase: &Phase, cell: usize, mode: usize, tasks: &[PlannedTask]) -> Vec<PlannedLoad> {
+    let load = |(load, group): (usize, &Group)| {
+        let cell = group.cells.get(cell)?;
+        // A group with one mode goes on with it through all steps.
+        let mode = mode.min(group.modes.len().checked_sub(1)?);
+        let own = tasks.iter().filter(|task| task.load == load);
+        let clients: BTreeSet<&str> = own.clone().map(|task| task.agent.as_str()).collect();
+        Some(PlannedLoad {
+            group: group.name.clone(),
+            workload: group.workload.0.name().to_owned(),
+            mode: group.modes.get(mode)?.clone(),
+            params: cell.params.clone(),
+            footprint: *cell.footprints.get(mode)?,
+            tasks: u32::try_from(own.count()).unwrap_or(u32::MAX),
+            clients: u32::try_from(clients.len()).unwrap_or(u32::MAX),
+        })
+    };
+    phase.groups.iter().enumerate().filter_map(load).collect()
+}
+
+/// Of all loads together: what several have is told by each.
+fn joined(loads: &[PlannedLoad], word: fn(&PlannedLoad) -> &String) -> String {
+    let words: Vec<&str> = loads.iter().map(|load| word(load).as_str()).collect();
+    words.join("+")
+}
+
+fn params(loads: &[PlannedLoad]) -> Map<String, Value> {
+    match loads {
+        [only] if only.group.is_empty() => only.params.clone(),
+        _ => loads
+            .iter()
+            .map(|load| (load.group.clone(), Value::Object(load.params.clone())))
+            .collect(),
+    }
+}
+
+fn total(loads: &[PlannedLoad], of_a_task: fn(&Footprint) -> u64) -> u64 {
+    loads.iter().fold(0, |sum, load| {
+        sum.saturating_add(of_a_task(&load.footprint).saturating_mul(load.tasks.into()))
+    })
+}
+
+/// 0 where time alone ends a load: how much it will move is not known.
+fn moved_bytes(loads: &[PlannedLoad]) -> u64 {
+    match loads.iter().any(|load| load.footprint.runtime.is_some()) {
+        true => 0,
+        false => total(loads, |footprint| footprint.moved_bytes),
+    }
+}
+
+/// `None` where a load ends by itself.
+fn expected(loads: &[PlannedLoad]) -> Option<Duration> {
+    let runtimes = loads.iter().map(|load| load.footprint.runtime);
+    runtimes.collect::<Option<Vec<_>>>()?.into_iter().max()
 }
 
 fn unused_targets(plan: &Plan) -> Vec<String> {
@@ -145,46 +205,55 @@ fn unused_targets(plan: &Plan) -> Vec<String> {
 fn teams(
     plan: &Plan,
     phase: &Phase,
-    cell: &Cell,
+    cell: usize,
     target: Option<&Target>,
     fleet: &[&AgentFacts],
     mistakes: &mut Mistakes<'_>,
 ) -> Vec<Vec<PlannedTask>> {
-    let copies = usize::try_from(cell.tasks_per_agent).unwrap_or(1);
-    if phase.workload.0.needs() != Needs::Peer {
-        let team = clients(plan, phase, cell, target, fleet, mistakes)
-            .iter()
-            .flat_map(|agent| std::iter::repeat_n(*agent, copies))
-            .map(|agent| PlannedTask {
+    let copies = |group: &Group| {
+        let copies = group.cells.get(cell).map_or(1, |cell| cell.tasks_per_agent);
+        usize::try_from(copies).unwrap_or(1)
+    };
+    if phase.needs() != Needs::Peer {
+        let crews = crews(plan, phase, cell, target, fleet, mistakes);
+        let team = phase.groups.iter().zip(&crews).enumerate();
+        let team = team.flat_map(|(load, (group, crew))| {
+            let tasks = crew
+                .iter()
+                .flat_map(move |agent| std::iter::repeat_n(*agent, copies(group)));
+            tasks.zip(0..).map(move |(agent, index)| PlannedTask {
+                load,
+                index,
                 agent: agent.name.clone(),
                 peer: None,
             })
-            .collect();
-        return vec![team];
+        });
+        return vec![team.collect()];
     }
-    let senders = match &phase.from {
-        Some(selected) => capable(phase, chosen(selected, fleet, mistakes), mistakes),
-        None => clients(plan, phase, cell, target, fleet, mistakes),
+    // Between two agents there is one load.
+    let Some(group) = phase.groups.first() else {
+        return Vec::new();
     };
-    let receivers = match &phase.to {
-        Some(selected) => capable(phase, chosen(selected, fleet, mistakes), mistakes),
-        None => clients(plan, phase, cell, target, fleet, mistakes),
+    let mut ends = |selected: &Option<Selected>| match selected {
+        Some(selected) => capable(group, chosen(selected, fleet, mistakes), mistakes),
+        None => crews(plan, phase, cell, target, fleet, mistakes)
+            .into_iter()
+            .next()
+            .unwrap_or_default(),
     };
-    let pairs: Vec<PlannedTask> = senders
+    let (senders, receivers) = (ends(&phase.from), ends(&phase.to));
+    let pairs: Vec<(String, String)> = senders
         .iter()
         .flat_map(|from| receivers.iter().map(move |to| (from, to)))
         .filter(|(from, to)| from.name != to.name)
-        .map(|(from, to)| PlannedTask {
-            agent: from.name.clone(),
-            peer: Some(to.name.clone()),
-        })
+        .map(|(from, to)| (from.name.clone(), to.name.clone()))
         .collect();
     if pairs.is_empty() && !senders.is_empty() && !receivers.is_empty() {
         mistakes.at(
             &phase.at,
             format!(
                 "{} needs two different agents, and there is only `{}`",
-                phase.workload.0.name(),
+                group.workload.0.name(),
                 senders
                     .iter()
                     .map(|agent| agent.name.as_str())
@@ -194,12 +263,20 @@ fn teams(
             "attach another agent, or choose others with from and to",
         );
     }
-    let copied = |pair: PlannedTask| std::iter::repeat_n(pair, copies);
+    let team = |pairs: &[(String, String)]| -> Vec<PlannedTask> {
+        let copied = pairs
+            .iter()
+            .flat_map(|pair| std::iter::repeat_n(pair, copies(group)));
+        let task = |((agent, peer), index): (&(String, String), u32)| PlannedTask {
+            load: 0,
+            index,
+            agent: agent.clone(),
+            peer: Some(peer.clone()),
+        };
+        copied.zip(0..).map(task).collect()
+    };
     match phase.pairs {
-        Pairs::All => vec![pairs.into_iter().flat_map(copied).collect()],
-        Pairs::Each => pairs
-            .into_iter()
-            .map(|pair| copied(pair).collect())
-            .collect(),
+        Pairs::All => vec![team(&pairs)],
+        Pairs::Each => pairs.chunks(1).map(team).collect(),
     }
 }

@@ -121,7 +121,7 @@ pub const PHASE: &[KeyDoc] = &[
         "matrix",
         "table of lists",
         "none",
-        "several values for any key of the workload, for clients and for tasks-per-agent: one cell for each combination, the first key varying slowest",
+        "several values for any key of the workload, for clients and for tasks-per-agent: one cell for each combination, the first key varying slowest; with groups, by their names: { readers = { bs = [...] } }",
     ),
     key(
         "cache",
@@ -147,6 +147,53 @@ pub const PHASE: &[KeyDoc] = &[
         "duration",
         "0s",
         "rest between the layout of data and the start",
+    ),
+    key(
+        "group",
+        "tables",
+        "none",
+        "different loads at the same time, one table [[phase.group]] each; workload, modes, clients and the workload's keys then stand in the groups",
+    ),
+];
+
+/// In `[[phase.group]]`, whatever the workload.
+pub const GROUP: &[KeyDoc] = &[
+    key(
+        "name",
+        "letters, digits, `-` and `_`",
+        "required",
+        "what results call it; no two groups of a phase share one",
+    ),
+    key("workload", "text", "required", "what it does"),
+    key(
+        "modes",
+        "list of words",
+        "the workload's mode, if it has one only",
+        "one for all steps of the phase, or one for each step",
+    ),
+    key(
+        "clients",
+        "1 to 100000",
+        "all that are left",
+        "the first N, by name, of the agents that it selects, or of those that the groups before it leave",
+    ),
+    key(
+        "select",
+        "label expression",
+        "the plan's clients",
+        "agents that have all these labels; no agent is in two groups",
+    ),
+    key(
+        "agents",
+        "list of names",
+        "-",
+        "these agents; instead of select",
+    ),
+    key(
+        "tasks-per-agent",
+        "1 to 1024",
+        "1",
+        "so many tasks on each agent",
     ),
 ];
 

@@ -1,6 +1,6 @@
 //! Whether what a plan lays out fits: the sum of the clients that share a file system, with a floor that stays free.
 
-use super::{AgentFacts, Expansion, PathFacts, PlannedStep, source::Mistakes};
+use super::{AgentFacts, Expansion, PathFacts, PlannedLoad, PlannedStep, source::Mistakes};
 use benchmesh_workloads::units::Bytes;
 use std::collections::BTreeMap;
 
@@ -89,6 +89,9 @@ fn target_sums<'a>(
         let Some(facts) = agent.surveyed.get(&step.path) else {
             continue;
         };
+        let Some(PlannedLoad { footprint, .. }) = step.load(task) else {
+            continue;
+        };
         let sum = sums.entry(file_system(agent, facts)).or_insert(Sum {
             bytes: 0,
             files: 0,
@@ -96,8 +99,8 @@ fn target_sums<'a>(
             free_files: facts.free_files,
             agents: Vec::new(),
         });
-        sum.bytes = sum.bytes.saturating_add(step.footprint.bytes);
-        sum.files = sum.files.saturating_add(step.footprint.files);
+        sum.bytes = sum.bytes.saturating_add(footprint.bytes);
+        sum.files = sum.files.saturating_add(footprint.files);
         sum.free_bytes = sum.free_bytes.min(facts.free_bytes);
         sum.free_files = match (sum.free_files, facts.free_files) {
             (Some(a), Some(b)) => Some(a.min(b)),
@@ -128,11 +131,11 @@ fn refuse_target(step: &PlannedStep, sum: &Sum<'_>, mistakes: &mut Mistakes<'_>)
         mistakes.at(
             &step.at,
             format!(
-                "`{}` takes {} on target `{}` ({clients}, {} each), and {} are free at {}",
+                "`{}` takes {} on target `{}` ({clients}{}), and {} are free at {}",
                 step.mode,
                 Bytes(short.needed_bytes),
                 step.target,
-                Bytes(step.footprint.bytes),
+                each(step),
                 Bytes(short.free_bytes),
                 step.path,
             ),
@@ -155,15 +158,27 @@ fn refuse_target(step: &PlannedStep, sum: &Sum<'_>, mistakes: &mut Mistakes<'_>)
     }
 }
 
+/// What each task takes, where all take the same.
+fn each(step: &PlannedStep) -> String {
+    match step.loads.as_slice() {
+        [only] => format!(", {} each", Bytes(only.footprint.bytes)),
+        _ => String::new(),
+    }
+}
+
 fn scratch_sums<'a>(
     step: &'a PlannedStep,
     agents: &BTreeMap<&str, &AgentFacts>,
 ) -> BTreeMap<String, Sum<'a>> {
     let mut sums: BTreeMap<String, Sum<'a>> = BTreeMap::new();
-    if step.footprint.scratch_bytes == 0 {
-        return sums;
-    }
     for task in &step.tasks {
+        let Some(scratch_bytes) = step
+            .load(task)
+            .map(|load| load.footprint.scratch_bytes)
+            .filter(|bytes| *bytes > 0)
+        else {
+            continue;
+        };
         let Some(agent) = agents.get(task.agent.as_str()) else {
             continue;
         };
@@ -177,7 +192,7 @@ fn scratch_sums<'a>(
             free_files: None,
             agents: Vec::new(),
         });
-        sum.bytes = sum.bytes.saturating_add(step.footprint.scratch_bytes);
+        sum.bytes = sum.bytes.saturating_add(scratch_bytes);
         sum.free_bytes = sum.free_bytes.min(free_bytes);
         sum.agents.push(&task.agent);
     }

@@ -28,15 +28,17 @@ pub struct PlannedStep {
     pub target: String,
     pub system: String,
     pub path: String,
+    /// Of several groups: theirs, joined by `+`.
     pub workload: String,
     pub mode: String,
     pub cache: Cache,
     pub settle: Duration,
+    /// Of several groups: theirs, by the group's name.
     pub params: Map<String, Value>,
-    /// In the order of their index; agents by name.
+    /// What is done at the same time; one, if the phase has no groups.
+    pub loads: Vec<PlannedLoad>,
+    /// In the order of their index: load by load, agents by name.
     pub tasks: Vec<PlannedTask>,
-    /// What each task takes.
-    pub footprint: Footprint,
     /// To be moved by all tasks; 0: bounded by time alone.
     pub moved_bytes: u64,
     /// Of all tasks.
@@ -46,9 +48,29 @@ pub struct PlannedStep {
     pub(crate) at: Spot,
 }
 
+/// What a group of a step does.
+#[derive(Clone, Debug)]
+pub struct PlannedLoad {
+    /// The group's name; empty for the only load of a step.
+    pub group: String,
+    pub workload: String,
+    pub mode: String,
+    pub params: Map<String, Value>,
+    /// What each of its tasks takes.
+    pub footprint: Footprint,
+    /// How many tasks it has.
+    pub tasks: u32,
+    /// How many agents carry it.
+    pub clients: u32,
+}
+
 /// One task of a step to come.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlannedTask {
+    /// Which of the step's loads it does.
+    pub load: usize,
+    /// Among the tasks of that load, from 0.
+    pub index: u32,
     pub agent: String,
     /// network: the receiving agent.
     pub peer: Option<String>,
@@ -80,12 +102,22 @@ impl PlannedStep {
         }
     }
 
-    /// The directory of the cell in its `attempt`th attempt: a new attempt never meets the data of an earlier one.
-    pub fn directory(&self, attempt: u32) -> String {
-        match attempt {
-            0 | 1 => self.cell_name.clone(),
-            _ => format!("{}-a{attempt}", self.cell_name),
+    /// The directory of a load of the cell in its `attempt`th attempt: a new attempt never meets the data of an earlier
+    /// one, and a group never another's.
+    pub fn directory(&self, load: usize, attempt: u32) -> String {
+        let mut name = self.cell_name.clone();
+        if attempt > 1 {
+            name.push_str(&format!("-a{attempt}"));
         }
+        if self.loads.len() > 1 {
+            name.push_str(&format!("-g{}", load + 1));
+        }
+        name
+    }
+
+    /// What a task does.
+    pub fn load(&self, task: &PlannedTask) -> Option<&PlannedLoad> {
+        self.loads.get(task.load)
     }
 
     /// The agents that carry load in it, by name.

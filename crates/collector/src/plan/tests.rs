@@ -55,7 +55,7 @@ fn a_whole_plan_is_read() {
         (Cache::Warm, Duration::from_secs(2))
     );
     assert_eq!(phase.targets, [1, 0]);
-    let cells: Vec<String> = phase
+    let cells: Vec<String> = phase.groups[0]
         .cells
         .iter()
         .map(|cell| format!("{}/{}", cell.params["size"], cell.params["bs"]))

@@ -1,9 +1,9 @@
 //! The results of a report as CSV (RFC 4180, one head line, `\n`): one row per step and operation, raw units, all digits.
 
-use super::{OpReport, Report, StepReport};
+use super::{Line, OpReport, Report};
 
 const HEAD: &str = "run_id,run,step_id,ordinal,repeat,attempt,phase,target,system,workload,mode,params,clients,cache,\
-    state,partial,from_agent,to_agent,start_us,skew_us,skew_error_us,op,ops,bytes,errors,headline,ops_per_s,bytes_per_s,\
+    state,partial,from_agent,to_agent,start_us,skew_us,skew_error_us,group_name,op,ops,bytes,errors,headline,ops_per_s,bytes_per_s,\
     last_done_ops_per_s,last_done_bytes_per_s,mean_ms,stddev_ms,p50_ms,p90_ms,p95_ms,p99_ms,p999_ms,max_ms,\
     response_p50_ms,response_p99_ms,response_max_ms,flags";
 
@@ -12,11 +12,8 @@ pub fn csv(report: &Report) -> String {
     let mut out = String::from(HEAD);
     out.push('\n');
     for step in &report.steps {
-        if step.ops.is_empty() {
-            row(&mut out, report, step, None);
-        }
-        for op in &step.ops {
-            row(&mut out, report, step, Some(op));
+        for line in step.lines() {
+            row(&mut out, report, &line);
         }
     }
     out
@@ -31,11 +28,12 @@ pub fn field(text: &str) -> String {
     }
 }
 
-fn row(out: &mut String, report: &Report, step: &StepReport, op: Option<&OpReport>) {
+fn row(out: &mut String, report: &Report, line: &Line<'_>) {
+    let (step, op) = (line.step, line.op);
     fn number<T: ToString>(value: Option<T>) -> String {
         value.map_or_else(String::new, |value| value.to_string())
     }
-    let params = serde_json::Value::Object(step.params.clone()).to_string();
+    let params = serde_json::Value::Object(line.params().clone()).to_string();
     let real = |figure: fn(&OpReport) -> Option<f64>| number(op.and_then(figure));
     let whole = |figure: fn(&OpReport) -> i64| number(op.map(figure));
     let fields = [
@@ -48,10 +46,10 @@ fn row(out: &mut String, report: &Report, step: &StepReport, op: Option<&OpRepor
         step.phase.clone(),
         step.target.clone(),
         step.system.clone(),
-        step.workload.clone(),
-        step.mode.clone(),
+        line.workload().to_owned(),
+        line.mode().to_owned(),
         params,
-        step.clients.to_string(),
+        line.clients().to_string(),
         step.cache.clone(),
         step.state.clone(),
         i32::from(step.partial).to_string(),
@@ -60,6 +58,7 @@ fn row(out: &mut String, report: &Report, step: &StepReport, op: Option<&OpRepor
         number(step.start_us),
         number(step.skew_us),
         number(step.skew_error_us),
+        line.group_name().to_owned(),
         op.map(|op| op.op.clone()).unwrap_or_default(),
         whole(|op| op.ops),
         whole(|op| op.bytes),

@@ -3,8 +3,8 @@
 //! It asks the tables and views of docs/database.md and nothing else; a person could ask the same in SQL.
 
 use super::{
-    AgentReport, CostReport, DaemonReport, EventReport, LinkReport, OpReport, REPORT_FORMAT,
-    Report, RunReport, StepReport, TaskFailure,
+    AgentReport, CostReport, DaemonReport, EventReport, GroupReport, LinkReport, OpReport,
+    REPORT_FORMAT, Report, RunReport, StepReport, TaskFailure,
 };
 use crate::model::{RunId, StepId};
 use crate::query::{QueryError, ReadOnly};
@@ -51,6 +51,7 @@ async fn load_from(connection: &mut SqliteConnection, wanted: &str) -> Result<Re
     let run = run(&mut transaction, wanted).await?;
     let id = run.id;
     let mut steps = steps(&mut transaction, id).await?;
+    add_groups(&mut transaction, id, &mut steps).await?;
     add_ops(&mut transaction, id, &mut steps).await?;
     add_tasks(&mut transaction, id, &mut steps).await?;
     Ok(Report {
@@ -164,6 +165,7 @@ async fn steps(
                 from_agent: None,
                 to_agent: None,
                 failures: Vec::new(),
+                groups: Vec::new(),
                 ops: Vec::new(),
             })
         },
@@ -199,6 +201,7 @@ async fn add_ops(
             Ok((
                 row.try_get::<i64, _>("step_id")?,
                 OpReport {
+                    group: row.try_get("group_name")?,
                     op: row.try_get("op")?,
                     ops: row.try_get("ops")?,
                     bytes: row.try_get("bytes")?,
@@ -228,6 +231,40 @@ async fn add_ops(
     for (step_id, op) in ops {
         if let Some(step) = at.get(&step_id).and_then(|at| steps.get_mut(*at)) {
             step.ops.push(op);
+        }
+    }
+    Ok(())
+}
+
+async fn add_groups(
+    connection: &mut SqliteConnection,
+    run: RunId,
+    steps: &mut [StepReport],
+) -> Result<(), ReportError> {
+    let groups = rows(
+        connection,
+        "step_groups",
+        "SELECT g.* FROM step_groups AS g JOIN steps AS s ON s.id = g.step_id WHERE s.run_id = ? ORDER BY g.step_id, g.name",
+        run,
+        |row| {
+            Ok((
+                row.try_get::<i64, _>("step_id")?,
+                GroupReport {
+                    name: row.try_get("name")?,
+                    workload: row.try_get("workload")?,
+                    mode: row.try_get("mode")?,
+                    params: json(row, "params")?,
+                    clients: row.try_get("clients")?,
+                    tasks: row.try_get("tasks")?,
+                },
+            ))
+        },
+    )
+    .await?;
+    let at = places(steps);
+    for (step_id, group) in groups {
+        if let Some(step) = at.get(&step_id).and_then(|at| steps.get_mut(*at)) {
+            step.groups.push(group);
         }
     }
     Ok(())

@@ -27,12 +27,14 @@ pub(super) fn step(ordinal: i64, phase: &str, mode: &str) -> StepReport {
         from_agent: None,
         to_agent: None,
         failures: vec![],
+        groups: vec![],
         ops: vec![op(mode)],
     }
 }
 
 fn op(name: &str) -> OpReport {
     OpReport {
+        group: String::new(),
         op: name.into(),
         ops: 49_382,
         bytes: 202_268_672,
@@ -320,11 +322,11 @@ fn csv_has_every_figure_and_quotes_what_it_must() {
     failed.state = "failed".into();
     let text = csv(&report(vec![odd, failed]));
     let (head, rows) = text.split_once('\n').unwrap();
-    assert_eq!(head.split(',').count(), 42);
+    assert_eq!(head.split(',').count(), 43);
     assert!(
         rows.starts_with(
             "7,nightly,101,1,1,1,\"a, \"\"b\"\"\n\",cephfs,cephfs,io,write,\"{\"\"bs\"\":\"\"4k\"\",\"\"size\"\":\"\"128m\"\"}\",3,asis,\
-             done,0,,,1000000,40,12,write,49382,202268672,0,window,12345.6,50567577.6,12000,49152000,0.243,0.1,0.2,0.5,0.7,1.25,7,\
+             done,0,,,1000000,40,12,,write,49382,202268672,0,window,12345.6,50567577.6,12000,49152000,0.243,0.1,0.2,0.5,0.7,1.25,7,\
              1204.4,,,,x y\n"
         ),
         "{rows}"

@@ -7,8 +7,12 @@ use benchmesh_workloads::histogram::Histogram;
 #[derive(Clone, Debug)]
 pub struct TaskFacts {
     pub task: TaskId,
+    /// Empty: the step has no groups.
+    pub group: String,
     pub state: TaskState,
     pub workers: u32,
+    /// How long it ran before it was measured.
+    pub ramp_us: i64,
     /// The planned start.
     pub start_us: Option<i64>,
     /// The last worker's start, less the planned one.
@@ -26,6 +30,8 @@ pub struct TaskFacts {
 #[derive(Clone, Debug)]
 pub struct IntervalFacts {
     pub task: TaskId,
+    /// Its task's.
+    pub group: String,
     pub at_us: i64,
     pub span_us: i64,
     pub op: String,

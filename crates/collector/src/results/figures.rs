@@ -73,14 +73,17 @@ pub struct StepResults {
     pub max_skew_us: Option<i64>,
     pub skew_error_us: Option<i64>,
     pub flags: Vec<Flag>,
-    /// By operation, in alphabetical order.
+    /// By group and operation, in alphabetical order.
     pub ops: Vec<OpResult>,
     pub tasks: Vec<TaskResult>,
 }
 
-/// What one operation came to over all tasks of a step.
+/// What one operation came to over all tasks of a step, or of one of its groups. Never a sum over different operations
+/// or groups.
 #[derive(Clone, Debug)]
 pub struct OpResult {
+    /// Empty: the step has no groups.
+    pub group: String,
     pub op: String,
     /// Tasks that have operations or errors of this kind.
     pub tasks: u32,
@@ -119,9 +122,11 @@ pub struct TaskResult {
     pub service: Histogram,
 }
 
-/// One operation over all tasks of a step in one interval of the step's grid.
+/// One operation over all tasks of a step, or of one of its groups, in one interval of the step's grid.
 #[derive(Clone, Debug)]
 pub struct StepInterval {
+    /// Empty: the step has no groups.
+    pub group: String,
     pub at_us: i64,
     /// More than a period where some task's interval was wider, less where all had ended before.
     pub span_us: i64,

@@ -15,8 +15,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 #[derive(Debug)]
 pub struct Grid {
     start_us: i64,
-    /// By operation and ramp, then by the first line.
-    open: HashMap<(String, bool), BTreeMap<i64, Cell>>,
+    /// By group, operation and ramp, then by the first line.
+    open: HashMap<(String, String, bool), BTreeMap<i64, Cell>>,
 }
 
 #[derive(Debug)]
@@ -58,7 +58,7 @@ impl Grid {
             errors: interval.errors,
             service: Histogram::new(),
         };
-        let key = (interval.op.clone(), interval.ramp);
+        let key = (interval.group.clone(), interval.op.clone(), interval.ramp);
         let cells = self.open.entry(key).or_default();
         if let Some(same) = cells.get_mut(&from)
             && same.until == cell.until
@@ -80,15 +80,16 @@ impl Grid {
     pub fn take_before(&mut self, before_us: i64) -> Vec<StepInterval> {
         let before = self.nearest(before_us);
         let mut taken = Vec::new();
-        for ((op, ramp), cells) in &mut self.open {
+        for ((group, op, ramp), cells) in &mut self.open {
             while let Some(first) = cells.first_entry()
                 && first.get().until <= before
             {
                 let (line, cell) = first.remove_entry();
-                taken.push(closed(self.start_us, line, cell, op, *ramp));
+                taken.push(closed(self.start_us, line, cell, (group, op, *ramp)));
             }
         }
-        taken.sort_by(|a, b| (a.at_us, &a.op, a.ramp).cmp(&(b.at_us, &b.op, b.ramp)));
+        let key = |one: &StepInterval| (one.at_us, one.group.clone(), one.op.clone(), one.ramp);
+        taken.sort_by_cached_key(key);
         taken
     }
 
@@ -131,12 +132,18 @@ fn overlapping(cells: &BTreeMap<i64, Cell>, from: i64, until: i64) -> Option<i64
     (cell.until > from).then_some(*line)
 }
 
-fn closed(start_us: i64, line: i64, cell: Cell, op: &str, ramp: bool) -> StepInterval {
+fn closed(
+    start_us: i64,
+    line: i64,
+    cell: Cell,
+    (group, op, ramp): (&str, &str, bool),
+) -> StepInterval {
     let at_us = start_us.saturating_add(line.saturating_mul(PERIOD_US));
     let whole = cell.until.saturating_sub(line).saturating_mul(PERIOD_US);
     StepInterval {
         at_us,
         span_us: cell.end_us.saturating_sub(at_us).clamp(1, whole),
+        group: group.to_owned(),
         op: op.to_owned(),
         ramp,
         tasks: u32::try_from(cell.tasks.len()).unwrap_or(u32::MAX),

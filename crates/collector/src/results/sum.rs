@@ -10,7 +10,7 @@ use super::window::{Activity, Share, Together, share};
 use super::{PERIOD_US, real};
 use crate::model::{MeshMicros, TaskId, TaskState};
 use benchmesh_workloads::histogram::Histogram;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// A window shorter than this many periods is too short to lead.
 const LEAST_PERIODS: i64 = 3;
@@ -24,10 +24,12 @@ pub struct StepSum {
     tasks: Vec<TaskFacts>,
     activities: HashMap<TaskId, Activity>,
     together: Option<Together>,
+    /// By group: its tasks together.
+    groups: HashMap<String, Together>,
     workers: HashMap<TaskId, u32>,
     grid: Grid,
-    ramp_end_us: Option<i64>,
-    ops: BTreeMap<String, OpSum>,
+    /// By group and operation.
+    ops: BTreeMap<String, BTreeMap<String, OpSum>>,
     of_tasks: BTreeMap<(TaskId, String), TaskSum>,
     /// Operations with the ramp: the harness cost them all.
     all_ops: HashMap<TaskId, i64>,
@@ -58,13 +60,21 @@ impl StepSum {
             .iter()
             .filter_map(|task| Some((task.task, Activity::of(task)?)))
             .collect();
+        let together = |group: &str| {
+            let own = tasks.iter().filter(|task| task.group == group);
+            Together::of(own.filter_map(|task| activities.get(&task.task).copied()))
+        };
+        let groups: HashSet<&str> = tasks.iter().map(|task| task.group.as_str()).collect();
         Self {
+            groups: groups
+                .into_iter()
+                .filter_map(|group| Some((group.to_owned(), together(group)?)))
+                .collect(),
             together: Together::of(activities.values().copied()),
             workers: tasks.iter().map(|task| (task.task, task.workers)).collect(),
             grid: Grid::new(start_us),
             activities,
             tasks,
-            ramp_end_us: None,
             ops: BTreeMap::new(),
             of_tasks: BTreeMap::new(),
             all_ops: HashMap::new(),
@@ -80,11 +90,9 @@ impl StepSum {
         let all = self.all_ops.entry(interval.task).or_default();
         *all = all.saturating_add(interval.ops);
         if interval.ramp {
-            let end = interval.at_us.saturating_add(interval.span_us);
-            self.ramp_end_us = self.ramp_end_us.max(Some(end));
             return;
         }
-        let sum = entry(&mut self.ops, &interval.op);
+        let sum = entry(entry(&mut self.ops, &interval.group), &interval.op);
         sum.ops = sum.ops.saturating_add(interval.ops);
         sum.bytes = sum.bytes.saturating_add(interval.bytes);
         sum.errors = sum.errors.saturating_add(interval.errors);
@@ -94,8 +102,8 @@ impl StepSum {
         }
         if let Some(window) = self.together.and_then(|t| t.all_active()) {
             let workers = self.workers.get(&interval.task).copied().unwrap_or(1);
-            let ended = self.activities.get(&interval.task).map(|one| one.ended_us);
-            sum.inside.add(share(interval, workers, ended, window));
+            let activity = self.activities.get(&interval.task);
+            sum.inside.add(share(interval, workers, activity, window));
         }
         let key = (interval.task, interval.op.clone());
         let of_task = self.of_tasks.entry(key).or_default();
@@ -113,35 +121,21 @@ impl StepSum {
     /// The last intervals and the figures.
     pub fn finish(mut self) -> (Vec<StepInterval>, StepResults) {
         let last = self.grid.take_before(i64::MAX);
-        let ramp_end = self.ramp_end_us;
-        let measured_from = |start: i64| ramp_end.map_or(start, |ramp| ramp.max(start));
-        let all_active = self.together.and_then(|together| {
-            let (from, until) = together.all_active()?;
-            let from = measured_from(from);
-            (from < until).then_some((from, until))
-        });
-        let last_done_us = self.together.map(|together| {
-            let from = measured_from(together.start_us);
-            together.last_done_us.saturating_sub(from).max(0)
-        });
-        let overlap = self.together.is_some_and(|together| together.overlap());
-        let headline = headline(all_active, last_done_us, overlap);
+        let all_active = self.together.and_then(|together| together.all_active());
         let ops: Vec<OpResult> = std::mem::take(&mut self.ops)
             .into_iter()
-            .map(|(op, sum)| {
-                let tasks = self
-                    .of_tasks
-                    .iter()
-                    .filter(|((_, of), sum)| *of == op && (sum.ops > 0 || sum.errors > 0))
-                    .count();
-                op_result(op, sum, tasks, all_active, last_done_us, headline)
+            .flat_map(|(group, ops)| {
+                let times = self.times_of(&group, all_active);
+                let of_tasks = self.tasks_by_op(&group);
+                ops.into_iter().map(move |(op, sum)| {
+                    let tasks = of_tasks.get(&op).copied().unwrap_or(0);
+                    op_result(group.clone(), op, sum, tasks, times)
+                })
             })
             .collect();
         let tasks = self.task_results();
         let results = StepResults {
-            measured_from: self
-                .together
-                .map(|together| MeshMicros(measured_from(together.start_us))),
+            measured_from: self.together.map(|t| MeshMicros(t.first_measured_us)),
             all_active: all_active.map(|(from, until)| (MeshMicros(from), MeshMicros(until))),
             last_done: self.together.map(|t| MeshMicros(t.last_done_us)),
             max_skew_us: self
@@ -154,22 +148,49 @@ impl StepSum {
                 .iter()
                 .filter_map(|task| task.skew_error_us)
                 .max(),
-            flags: self.flags(&ops, headline),
+            flags: self.flags(&ops),
             ops,
             tasks,
         };
         (last, results)
     }
 
+    /// Of one group; the window is the whole step's, in which everything went on at once.
+    fn times_of(&self, group: &str, all_active: Option<(i64, i64)>) -> Times {
+        let last_done_us = self.groups.get(group).map(Together::measured_us);
+        let overlap = self.together.is_some_and(|together| together.overlap());
+        Times {
+            window_us: all_active.map(|(from, until)| until - from),
+            last_done_us,
+            headline: headline(all_active, last_done_us, overlap),
+        }
+    }
+
+    /// How many tasks of a group have operations or errors of each kind.
+    fn tasks_by_op(&self, group: &str) -> HashMap<String, usize> {
+        let own: HashSet<TaskId> = self
+            .tasks
+            .iter()
+            .filter(|task| task.group == group)
+            .map(|task| task.task)
+            .collect();
+        let mut tasks: HashMap<String, usize> = HashMap::new();
+        for ((task, op), sum) in &self.of_tasks {
+            if own.contains(task) && (sum.ops > 0 || sum.errors > 0) {
+                *tasks.entry(op.clone()).or_default() += 1;
+            }
+        }
+        tasks
+    }
+
     fn task_results(&mut self) -> Vec<TaskResult> {
-        let ramp_end = self.ramp_end_us;
         std::mem::take(&mut self.of_tasks)
             .into_iter()
             .map(|((task, op), sum)| {
-                let busy_us = self.activities.get(&task).map(|one| {
-                    let from = ramp_end.map_or(one.start_us, |ramp| ramp.max(one.start_us));
-                    one.ended_us.saturating_sub(from).max(0)
-                });
+                let busy_us = self
+                    .activities
+                    .get(&task)
+                    .map(|one| one.ended_us.saturating_sub(one.measured_us).max(0));
                 TaskResult {
                     task,
                     op,
@@ -185,7 +206,7 @@ impl StepSum {
             .collect()
     }
 
-    fn flags(&self, ops: &[OpResult], headline: Headline) -> Vec<Flag> {
+    fn flags(&self, ops: &[OpResult]) -> Vec<Flag> {
         let unended = |task: &TaskFacts| {
             task.ended_us.is_none() || matches!(task.state, TaskState::Lost | TaskState::Failed)
         };
@@ -198,7 +219,7 @@ impl StepSum {
         raise(Flag::NoData, ops.is_empty());
         raise(
             Flag::WindowShort,
-            headline == Headline::LastDone && !ops.is_empty(),
+            ops.iter().any(|op| op.headline == Headline::LastDone),
         );
         raise(
             Flag::NoOverlap,
@@ -254,16 +275,21 @@ fn headline(all_active: Option<(i64, i64)>, last_done_us: Option<i64>, overlap: 
     }
 }
 
-fn op_result(
-    op: String,
-    sum: OpSum,
-    tasks: usize,
-    all_active: Option<(i64, i64)>,
+/// The times that rates are taken over.
+#[derive(Debug, Clone, Copy)]
+struct Times {
+    window_us: Option<i64>,
     last_done_us: Option<i64>,
     headline: Headline,
-) -> OpResult {
-    let window_us = all_active.map(|(from, until)| until - from);
-    let inside = all_active.map(|_| sum.inside);
+}
+
+fn op_result(group: String, op: String, sum: OpSum, tasks: usize, times: Times) -> OpResult {
+    let Times {
+        window_us,
+        last_done_us,
+        headline,
+    } = times;
+    let inside = window_us.map(|_| sum.inside);
     let last_done = |count: i64| match headline {
         Headline::None => None,
         _ => last_done_us.and_then(|us| rate(real(count), us)),
@@ -278,6 +304,7 @@ fn op_result(
     OpResult {
         ops_per_s: leading(inside.map(|share| share.ops), last_done_ops_per_s),
         bytes_per_s: leading(inside.map(|share| share.bytes), last_done_bytes_per_s),
+        group,
         op,
         tasks: u32::try_from(tasks).unwrap_or(u32::MAX),
         ops: sum.ops,

@@ -20,8 +20,10 @@ const S: i64 = PERIOD_US;
 fn task(id: i64, skew_us: i64, ended: i64) -> TaskFacts {
     TaskFacts {
         task: TaskId(id),
+        group: String::new(),
         state: TaskState::Done,
         workers: 1,
+        ramp_us: 0,
         start_us: Some(T0),
         skew_us: Some(skew_us),
         skew_error_us: Some(20),
@@ -40,6 +42,7 @@ fn interval(task: i64, second: i64, ops: i64) -> IntervalFacts {
     }
     IntervalFacts {
         task: TaskId(task),
+        group: String::new(),
         at_us: T0 + second * S,
         span_us: S,
         op: "write".to_owned(),
@@ -176,7 +179,9 @@ fn the_ramp_is_on_the_grid_and_in_no_figure() {
         ramp.ramp = true;
         ramp.service.record(3_000_000_000);
     }
-    let (grid, results) = sum(vec![task(1, 0, 10 * S)], &intervals);
+    let mut one = task(1, 0, 10 * S);
+    one.ramp_us = 2 * S;
+    let (grid, results) = sum(vec![one], &intervals);
     assert_eq!(grid.iter().filter(|one| one.ramp).count(), 2);
     let write = &results.ops[0];
     assert_eq!(write.ops, 800);

@@ -10,6 +10,8 @@ pub struct Activity {
     pub start_us: i64,
     /// Its last worker's start.
     pub last_start_us: i64,
+    /// The end of its ramp; the planned start when it has none.
+    pub measured_us: i64,
     /// The first moment that any of its workers had done.
     pub first_done_us: i64,
     pub ended_us: i64,
@@ -24,6 +26,7 @@ impl Activity {
         Some(Self {
             start_us,
             last_start_us,
+            measured_us: start_us.saturating_add(task.ramp_us),
             first_done_us: task.first_done_us.unwrap_or(ended_us).min(ended_us),
             ended_us,
         })
@@ -33,8 +36,10 @@ impl Activity {
 /// A step's tasks together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Together {
-    pub start_us: i64,
     pub last_start_us: i64,
+    /// When the first and the last task began to be measured.
+    pub first_measured_us: i64,
+    pub last_measured_us: i64,
     pub first_done_us: i64,
     /// When the first task had ended altogether.
     pub first_ended_us: i64,
@@ -47,15 +52,17 @@ impl Together {
         activities
             .into_iter()
             .map(|one| Self {
-                start_us: one.start_us,
                 last_start_us: one.last_start_us,
+                first_measured_us: one.measured_us,
+                last_measured_us: one.measured_us,
                 first_done_us: one.first_done_us,
                 first_ended_us: one.ended_us,
                 last_done_us: one.ended_us,
             })
             .reduce(|a, b| Self {
-                start_us: a.start_us.min(b.start_us),
                 last_start_us: a.last_start_us.max(b.last_start_us),
+                first_measured_us: a.first_measured_us.min(b.first_measured_us),
+                last_measured_us: a.last_measured_us.max(b.last_measured_us),
                 first_done_us: a.first_done_us.min(b.first_done_us),
                 first_ended_us: a.first_ended_us.min(b.first_ended_us),
                 last_done_us: a.last_done_us.max(b.last_done_us),
@@ -68,10 +75,17 @@ impl Together {
         self.last_start_us < self.first_ended_us
     }
 
-    /// From the last start to the first moment any worker had done.
+    /// From the last start, and the end of the last ramp, to the first moment any worker had done.
     pub fn all_active(&self) -> Option<(i64, i64)> {
-        (self.overlap() && self.last_start_us < self.first_done_us)
-            .then_some((self.last_start_us, self.first_done_us))
+        let from = self.last_start_us.max(self.last_measured_us);
+        (self.overlap() && from < self.first_done_us).then_some((from, self.first_done_us))
+    }
+
+    /// From the first that was measured to the last worker's end.
+    pub fn measured_us(&self) -> i64 {
+        self.last_done_us
+            .saturating_sub(self.first_measured_us)
+            .max(0)
     }
 }
 
@@ -94,17 +108,21 @@ impl Share {
     }
 }
 
-/// Shares an interval's operations linearly over its span, and bounds the error: in a slice of time no more operations
+/// Shares an interval's operations linearly over its span, as far as its task was measured in it, and bounds the error: in a slice of time no more operations
 /// can have completed than its workers could at the interval's least service time (plus the ones under way).
 pub fn share(
     interval: &IntervalFacts,
     workers: u32,
-    ended_us: Option<i64>,
+    activity: Option<&Activity>,
     (from, until): (i64, i64),
 ) -> Share {
-    let begin = interval.at_us;
-    let nominal = begin.saturating_add(interval.span_us);
-    let end = ended_us
+    let nominal = interval.at_us.saturating_add(interval.span_us);
+    let begin = activity
+        .map(|activity| activity.measured_us)
+        .filter(|&measured| measured < nominal)
+        .map_or(interval.at_us, |measured| measured.max(interval.at_us));
+    let end = activity
+        .map(|activity| activity.ended_us)
         .filter(|&ended| ended > begin)
         .map_or(nominal, |ended| ended.min(nominal));
     let inside = until.min(end).saturating_sub(from.max(begin)).max(0);

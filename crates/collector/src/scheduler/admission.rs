@@ -13,7 +13,7 @@ use crate::{
     },
     store::{
         StoreError,
-        rows::{Known, NewRun, NewStep, RunRow},
+        rows::{Known, NewGroup, NewRun, NewStep, RunRow},
     },
 };
 use futures::future::join_all;
@@ -331,6 +331,22 @@ pub(super) fn rows(steps: &[PlannedStep], attempt: u32) -> Vec<NewStep> {
             params_json: serde_json::Value::Object(step.params.clone()).to_string(),
             clients: u32::try_from(step.agents().len()).unwrap_or(u32::MAX),
             cache: step.cache.as_str().to_owned(),
+            groups: groups(step),
+        })
+        .collect()
+}
+
+/// The groups of a step that has some.
+fn groups(step: &PlannedStep) -> Vec<NewGroup> {
+    let named = step.loads.iter().filter(|load| !load.group.is_empty());
+    named
+        .map(|load| NewGroup {
+            name: load.group.clone(),
+            workload: load.workload.clone(),
+            mode: load.mode.clone(),
+            params_json: serde_json::Value::Object(load.params.clone()).to_string(),
+            clients: load.clients,
+            tasks: load.tasks,
         })
         .collect()
 }

@@ -172,19 +172,14 @@ impl Drive {
         let shares = sites.get(path)?;
         for step in self.steps.iter().filter(|step| step.path == path) {
             for share in shares {
-                let tasks = step
-                    .tasks
-                    .iter()
-                    .filter(|task| {
-                        self.team
-                            .id(&task.agent)
-                            .is_some_and(|id| share.members.contains(&id))
-                    })
-                    .count();
-                let needed = step
-                    .footprint
-                    .bytes
-                    .saturating_mul(u64::try_from(tasks).unwrap_or(u64::MAX));
+                let here = step.tasks.iter().filter(|task| {
+                    self.team
+                        .id(&task.agent)
+                        .is_some_and(|id| share.members.contains(&id))
+                });
+                let needed = here
+                    .filter_map(|task| step.load(task))
+                    .fold(0_u64, |sum, load| sum.saturating_add(load.footprint.bytes));
                 if let Some(short) = shortage(needed, share.free_bytes) {
                     return Some((step.clone(), short));
                 }
@@ -244,27 +239,22 @@ impl Drive {
         if step.path.is_empty() {
             return Ok(());
         }
-        let cell = step.directory(attempt);
-        let removals = step
-            .tasks
-            .iter()
-            .zip(0_u32..)
-            .filter_map(|(task, task_index)| {
-                let agent = self.team.id(&task.agent)?;
-                if !self.directories.has(&step.path, agent) {
-                    return None;
-                }
-                let command = Command::RemoveCell {
-                    run_uid: self.row.uid.clone(),
-                    path: step.path.clone(),
-                    cell: cell.clone(),
-                    task_index,
-                };
-                Some(async move {
-                    let call = Call::to(agent, command, self.loss_after());
-                    (agent, self.fleet.call(call).await)
-                })
-            });
+        let removals = step.tasks.iter().filter_map(|task| {
+            let agent = self.team.id(&task.agent)?;
+            if !self.directories.has(&step.path, agent) {
+                return None;
+            }
+            let command = Command::RemoveCell {
+                run_uid: self.row.uid.clone(),
+                path: step.path.clone(),
+                cell: step.directory(task.load, attempt),
+                task_index: task.index,
+            };
+            Some(async move {
+                let call = Call::to(agent, command, self.loss_after());
+                (agent, self.fleet.call(call).await)
+            })
+        });
         for (agent, answer) in join_all(removals).await {
             // That an agent is lost has been told; its part goes with the directory.
             if let Err(error) = answer

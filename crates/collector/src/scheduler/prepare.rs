@@ -79,32 +79,30 @@ impl Drive {
         crew: &mut Crew,
         links: &BTreeMap<TaskId, Link>,
     ) -> Result<Option<StepEnd>, StoreError> {
-        let tasks = u32::try_from(crew.all().count()).unwrap_or(u32::MAX);
         let mut preparing: FuturesUnordered<_> = crew
             .live()
-            .map(|held| {
+            .filter_map(|held| {
+                let task = step.tasks.get(crew.index(held.task)?)?;
+                let load = step.load(task)?;
                 let link = links.get(&held.task).cloned().unwrap_or_default();
                 let prepare = Prepare {
                     task: held.task,
                     run: self.row.id,
                     step: row.id,
                     run_uid: self.row.uid.clone(),
-                    workload: step.workload.clone(),
-                    mode: step.mode.clone(),
-                    params_json: row.params_json.clone(),
+                    workload: load.workload.clone(),
+                    mode: load.mode.clone(),
+                    params_json: serde_json::Value::Object(load.params.clone()).to_string(),
                     path: step.path.clone(),
-                    cell: step.directory(row.attempt),
-                    task_index: crew
-                        .index(held.task)
-                        .and_then(|index| u32::try_from(index).ok())
-                        .unwrap_or(u32::MAX),
-                    tasks,
+                    cell: step.directory(task.load, row.attempt),
+                    task_index: task.index,
+                    tasks: load.tasks,
                     cache: step.cache.as_str().to_owned(),
                     peer_address: link.address,
                     token: link.token,
                     lease_us: micros(self.plan.lease),
                 };
-                self.prepare_one(row, held, prepare)
+                Some(self.prepare_one(row, held, prepare))
             })
             .collect();
         while let Some((held, answer)) = preparing.next().await {

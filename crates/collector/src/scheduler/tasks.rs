@@ -38,7 +38,7 @@ impl Drive {
             .iter()
             .filter_map(|task| {
                 let peer = task.peer.as_deref().and_then(|peer| self.team.id(peer));
-                Some((self.team.id(&task.agent)?, peer))
+                Some((self.team.id(&task.agent)?, peer, step.load(task)?))
             })
             .collect();
         let known = self.store.tasks(row.id).await?;
@@ -46,11 +46,12 @@ impl Drive {
             let new = ids
                 .iter()
                 .zip(0_u32..)
-                .map(|((agent, peer), task_index)| NewTask {
+                .map(|((agent, peer, load), task_index)| NewTask {
                     agent: *agent,
                     peer: *peer,
                     task_index,
-                    workers: step.footprint.workers,
+                    group: load.group.clone(),
+                    workers: load.footprint.workers,
                 })
                 .collect();
             self.store.create_tasks(row.id, new).await?
@@ -60,7 +61,7 @@ impl Drive {
         Ok(tasks
             .into_iter()
             .zip(ids)
-            .map(|(task, (agent, peer))| Held { task, agent, peer })
+            .map(|(task, (agent, peer, _))| Held { task, agent, peer })
             .collect())
     }
 

@@ -244,6 +244,7 @@ fn ms(ns: u64) -> f64 {
 
 fn summary(step: &StepSummary) -> v1::StepSummary {
     let ops = step.results.ops.iter().map(|op| v1::OpSummary {
+        group: op.group.clone(),
         op: op.op.clone(),
         ops_per_s: op.ops_per_s.unwrap_or(0.0),
         bytes_per_s: op.bytes_per_s.unwrap_or(0.0),

@@ -74,6 +74,19 @@ pub struct NewStep {
     pub params_json: String,
     pub clients: u32,
     pub cache: String,
+    /// Empty: the step is one load.
+    pub groups: Vec<NewGroup>,
+}
+
+/// What one group of a step does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewGroup {
+    pub name: String,
+    pub workload: String,
+    pub mode: String,
+    pub params_json: String,
+    pub clients: u32,
+    pub tasks: u32,
 }
 
 /// A task of a step, before it starts.
@@ -82,6 +95,8 @@ pub struct NewTask {
     pub agent: AgentId,
     pub peer: Option<AgentId>,
     pub task_index: u32,
+    /// Empty: the step has no groups.
+    pub group: String,
     pub workers: u32,
 }
 

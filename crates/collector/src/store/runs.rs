@@ -95,8 +95,8 @@ impl Store {
                 let mut ids = Vec::with_capacity(tasks.len());
                 for task in tasks {
                     let id: i64 = sqlx::query_scalar(
-                        "INSERT INTO tasks (step_id, task_index, agent_id, peer_agent_id, state, workers)
-                         VALUES (?, ?, ?, ?, ?, ?) RETURNING id",
+                        "INSERT INTO tasks (step_id, task_index, agent_id, peer_agent_id, state, workers, group_name)
+                         VALUES (?, ?, ?, ?, ?, ?, ?) RETURNING id",
                     )
                     .bind(step.0)
                     .bind(task.task_index)
@@ -104,6 +104,7 @@ impl Store {
                     .bind(task.peer.map(|peer| peer.0))
                     .bind(TaskState::Planned.as_str())
                     .bind(task.workers)
+                    .bind(task.group.as_str())
                     .fetch_one(&mut *connection)
                     .await
                     .map_err(StoreError::sql("make a task"))?;
@@ -237,7 +238,7 @@ async fn create_step(
     step: &NewStep,
     connection: &mut SqliteConnection,
 ) -> Result<StepId, StoreError> {
-    sqlx::query_scalar(
+    let id: i64 = sqlx::query_scalar(
         "INSERT INTO steps (run_id, ordinal, repeat, attempt, phase, cell, target, system, workload, mode, params,
              clients, cache, state)
          VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING id",
@@ -256,8 +257,24 @@ async fn create_step(
     .bind(step.clients)
     .bind(step.cache.as_str())
     .bind(StepState::Planned.as_str())
-    .fetch_one(connection)
+    .fetch_one(&mut *connection)
     .await
-    .map(StepId)
-    .map_err(StoreError::sql("make a step"))
+    .map_err(StoreError::sql("make a step"))?;
+    for group in &step.groups {
+        sqlx::query(
+            "INSERT INTO step_groups (step_id, name, workload, mode, params, clients, tasks)
+             VALUES (?, ?, ?, ?, ?, ?, ?)",
+        )
+        .bind(id)
+        .bind(group.name.as_str())
+        .bind(group.workload.as_str())
+        .bind(group.mode.as_str())
+        .bind(group.params_json.as_str())
+        .bind(group.clients)
+        .bind(group.tasks)
+        .execute(&mut *connection)
+        .await
+        .map_err(StoreError::sql("make a group of a step"))?;
+    }
+    Ok(StepId(id))
 }

@@ -85,6 +85,7 @@ impl Mesh {
             .iter()
             .enumerate()
             .map(|(index, agent)| NewTask {
+                group: String::new(),
                 agent: *agent,
                 peer: None,
                 task_index: index as u32,
@@ -160,6 +161,7 @@ pub(super) fn new_agent(name: &str) -> NewAgent {
 
 pub(super) fn new_step(ordinal: u32, workload: &str, mode: &str) -> NewStep {
     NewStep {
+        groups: Vec::new(),
         ordinal,
         repeat: 1,
         attempt: 1,

@@ -8,23 +8,35 @@ use super::super::{
 use benchmesh_workloads::workload::{Needs, Workload};
 use serde_json::Map;
 use std::collections::BTreeMap;
-use toml::{Spanned, de::DeValue};
+use toml::{
+    Spanned,
+    de::{DeTable, DeValue},
+};
 
-/// The parameters that stand outside `matrix`, for the workload to judge.
+/// The parameters of a load that stand outside `matrix`, for the workload to judge.
 pub(super) fn params(
     section: &Section<'_, '_>,
     workload: &dyn Workload,
+    group: &str,
     matrix: &[cells::Dimension],
     mistakes: &mut Mistakes<'_>,
 ) -> (Map<String, serde_json::Value>, BTreeMap<String, Spot>) {
-    let known = known_keys(workload);
+    let known = match group {
+        "" => known_keys(workload),
+        _ => keys_of_group(workload),
+    };
+    let own = |dimension: &&cells::Dimension| dimension.group == group;
     let (mut params, mut at) = (Map::new(), BTreeMap::new());
     for (key, key_at, value, value_at) in section.rest() {
         if !workload.keys().iter().any(|info| info.name == key) {
             unknown_key(&key, &key_at, &known, mistakes);
             continue;
         }
-        if matrix.iter().any(|dimension| dimension.key == key) {
+        if matrix
+            .iter()
+            .filter(own)
+            .any(|dimension| dimension.key == key)
+        {
             mistakes.at(
                 &key_at,
                 format!("`{key}` also stands in matrix"),
@@ -50,6 +62,12 @@ pub(in super::super) fn known_keys(workload: &dyn Workload) -> Vec<&'static str>
     known
 }
 
+/// Every key that a group of this workload may have.
+fn keys_of_group(workload: &dyn Workload) -> Vec<&'static str> {
+    let own = workload.keys().iter().map(|info| info.name);
+    own.chain(keys::GROUP.iter().map(|key| key.name)).collect()
+}
+
 pub(super) fn matrix(
     section: &mut Section<'_, '_>,
     workload: &dyn Workload,
@@ -66,6 +84,18 @@ pub(super) fn matrix(
         );
         return Vec::new();
     };
+    dimensions(table, &spot, "", section.table, workload, mistakes)
+}
+
+/// The keys of a matrix that are `group`'s, whose own table is `outside`.
+pub(super) fn dimensions(
+    table: &DeTable<'_>,
+    spot: &Spot,
+    group: &str,
+    outside: &DeTable<'_>,
+    workload: &dyn Workload,
+    mistakes: &mut Mistakes<'_>,
+) -> Vec<cells::Dimension> {
     let mut known: Vec<&str> = workload.keys().iter().map(|info| info.name).collect();
     known.extend(["clients", "tasks-per-agent"]);
     let mut entries: Vec<_> = table.iter().collect();
@@ -82,11 +112,15 @@ pub(super) fn matrix(
             continue;
         }
         if let Some(values) = values(&name, &at, value, mistakes) {
-            dimensions.push(cells::Dimension { key: name, values });
+            dimensions.push(cells::Dimension {
+                group: group.to_owned(),
+                key: name,
+                values,
+            });
         }
     }
     for counted in ["clients", "tasks-per-agent"] {
-        if section.table.contains_key(counted)
+        if outside.contains_key(counted)
             && let Some(dimension) = dimensions.iter().find(|dimension| dimension.key == counted)
             && let Some((_, at)) = dimension.values.first()
         {

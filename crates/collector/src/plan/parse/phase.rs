@@ -2,10 +2,11 @@
 
 use super::{
     super::{
-        Cache, Kind, Pairs, Phase, Target, cells,
+        Cache, Group, Kind, Pairs, Phase, Target, cells,
         read::{Section, kind},
         source::{Mistakes, Spot, listed},
     },
+    group,
     params::{matrix, params},
     targets::selector,
 };
@@ -78,74 +79,115 @@ fn phase(
     mistakes: &mut Mistakes<'_>,
 ) -> Option<Phase> {
     let mut section = Section::new(table, at.clone());
-    let known: Vec<&str> = workload::registry().iter().map(|w| w.name()).collect();
-    let Some((name, name_at)) = section.text("workload", mistakes) else {
-        if !table.contains_key("workload") {
-            mistakes.at(
-                &at,
-                "the phase has no `workload`",
-                format!("one of {}", listed(known)),
-            );
-        }
-        return None;
-    };
-    let Some(workload) = workload::find(&name) else {
-        let remedy = match nearest(&name, known.iter().copied()) {
-            Some(candidate) => format!("did you mean `{candidate}`?"),
-            None => format!("there are {}", listed(known)),
-        };
-        mistakes.at(&name_at, format!("unknown workload `{name}`"), remedy);
-        return None;
-    };
-    let phase_name = section.text("name", mistakes);
-    if let Some((_, at)) = phase_name
-        .as_ref()
-        .filter(|(name, _)| name.trim().is_empty())
-    {
+    let name = section.text("name", mistakes);
+    if let Some((_, at)) = name.as_ref().filter(|(name, _)| name.trim().is_empty()) {
         mistakes.at(
             at,
             "the name is empty",
             "leave it out, or say what results shall call the phase",
         );
     }
-    let modes = modes(&mut section, workload, mistakes);
-    let cache = cache(&mut section, workload, mistakes);
+    let (cache, cache_at) = cache(&mut section, mistakes);
+    let mut phase = Phase {
+        name: String::new(),
+        cache,
+        targets: Vec::new(),
+        settle: section
+            .duration("settle", mistakes)
+            .map_or(Duration::ZERO, |(given, _)| given),
+        pairs: Pairs::Each,
+        groups: Vec::new(),
+        from: None,
+        to: None,
+        at,
+    };
+    if table.contains_key("group") {
+        phase.groups = group::groups(&mut section, mistakes);
+        let names: Vec<&str> = phase
+            .groups
+            .iter()
+            .map(|group| group.name.as_str())
+            .collect();
+        phase.name = names.join("+");
+        let needs = phase.needs();
+        phase.targets = phase_targets(&mut section, needs, &phase.name, targets, mistakes);
+        group::refuse_rest(&section, mistakes);
+    } else {
+        let workload = workload_of(&mut section, mistakes)?;
+        phase.name = workload.name().to_owned();
+        if workload.needs() == Needs::Peer {
+            phase.from = selector(&mut section, "from", mistakes);
+            phase.to = selector(&mut section, "to", mistakes);
+            phase.pairs = pairs(&mut section, mistakes);
+        }
+        let needs = workload.needs();
+        phase.targets = phase_targets(&mut section, needs, workload.name(), targets, mistakes);
+        let matrix = matrix(&mut section, workload, mistakes);
+        phase.groups = vec![load(&mut section, "", workload, &matrix, mistakes)];
+    }
+    if let Some((given, _)) = name {
+        phase.name = given;
+    }
+    if cache == Cache::Bypass {
+        refuse_bypass(&phase, &cache_at, mistakes);
+    }
+    Some(phase)
+}
+
+/// The workload that a table names.
+pub(super) fn workload_of(
+    section: &mut Section<'_, '_>,
+    mistakes: &mut Mistakes<'_>,
+) -> Option<&'static dyn Workload> {
+    let known: Vec<&str> = workload::registry().iter().map(|w| w.name()).collect();
+    let Some((name, name_at)) = section.text("workload", mistakes) else {
+        if !section.table.contains_key("workload") {
+            mistakes.at(
+                &section.spot,
+                "there is no `workload`",
+                format!("one of {}", listed(known)),
+            );
+        }
+        return None;
+    };
+    let found = workload::find(&name);
+    if found.is_none() {
+        let remedy = match nearest(&name, known.iter().copied()) {
+            Some(candidate) => format!("did you mean `{candidate}`?"),
+            None => format!("there are {}", listed(known)),
+        };
+        mistakes.at(&name_at, format!("unknown workload `{name}`"), remedy);
+    }
+    found
+}
+
+/// A load: how it is done, by how many, and its workload's own keys, which must be all that is left of the table.
+pub(super) fn load(
+    section: &mut Section<'_, '_>,
+    name: &str,
+    workload: &'static dyn Workload,
+    matrix: &[cells::Dimension],
+    mistakes: &mut Mistakes<'_>,
+) -> Group {
+    let modes = modes(section, workload, mistakes);
     let clients = section.count("clients", 1..=100_000, mistakes);
     let tasks_per_agent = section.count("tasks-per-agent", 1..=1024, mistakes);
-    let phase_targets = phase_targets(&mut section, workload, targets, mistakes);
-    let settle = section
-        .duration("settle", mistakes)
-        .map_or(Duration::ZERO, |(given, _)| given);
-    let (from, to, pairs) = if workload.needs() == Needs::Peer {
-        let from = selector(&mut section, "from", mistakes);
-        let to = selector(&mut section, "to", mistakes);
-        (from, to, pairs(&mut section, mistakes))
-    } else {
-        (None, None, Pairs::Each)
-    };
-    let matrix = matrix(&mut section, workload, mistakes);
-    let (params, params_at) = params(&section, workload, &matrix, mistakes);
+    let (params, params_at) = params(section, workload, name, matrix, mistakes);
     let base = cells::Base {
         params,
         params_at,
         clients: clients.map(|(n, _)| n),
         tasks_per_agent: tasks_per_agent.map_or(1, |(n, _)| n),
-        at: at.clone(),
+        at: section.spot.clone(),
     };
-    let cells = cells::checked(workload, &modes, &base, &matrix, mistakes);
-    Some(Phase {
-        name: phase_name.map_or(name, |(given, _)| given),
+    Group {
+        name: name.to_owned(),
         workload: Kind(workload),
+        cells: cells::checked(name, workload, &modes, &base, matrix, mistakes),
         modes,
-        cache,
-        targets: phase_targets,
-        settle,
-        from,
-        to,
-        pairs,
-        cells,
-        at,
-    })
+        select: None,
+        at: section.spot.clone(),
+    }
 }
 
 fn modes(
@@ -160,10 +202,7 @@ fn modes(
         }
         mistakes.at(
             &section.spot,
-            format!(
-                "the phase has no `modes`, and {} has several",
-                workload.name()
-            ),
+            format!("there are no `modes`, and {} has several", workload.name()),
             format!("write modes = [...] with some of {}", listed(known)),
         );
         return Vec::new();
@@ -197,31 +236,33 @@ fn modes(
     modes
 }
 
-fn cache(
-    section: &mut Section<'_, '_>,
-    workload: &dyn Workload,
-    mistakes: &mut Mistakes<'_>,
-) -> Cache {
+fn cache(section: &mut Section<'_, '_>, mistakes: &mut Mistakes<'_>) -> (Cache, Spot) {
     let Some((word, spot)) = section.text("cache", mistakes) else {
-        return Cache::AsIs;
+        return (Cache::AsIs, Spot::default());
     };
-    // Who can go past the caches has a key for it; the others refuse to when their tasks are prepared.
-    let bypasses = workload.keys().iter().any(|key| key.name == "direct");
-    if Cache::parse(&word) == Some(Cache::Bypass) && !bypasses {
-        mistakes.at(
-            &spot,
-            format!("workload `{}` does not use O_DIRECT", workload.name()),
-            "write cache = \"cold\", or measure with workload `io`",
-        );
-    }
-    Cache::parse(&word).unwrap_or_else(|| {
+    let cache = Cache::parse(&word).unwrap_or_else(|| {
         mistakes.at(
             &spot,
             format!("no cache treatment `{word}`"),
             "there are asis, cold, warm and bypass",
         );
         Cache::AsIs
-    })
+    });
+    (cache, spot)
+}
+
+/// Who can go past the caches has a key for it; the others refuse to when their tasks are prepared.
+fn refuse_bypass(phase: &Phase, at: &Spot, mistakes: &mut Mistakes<'_>) {
+    for group in &phase.groups {
+        let workload = group.workload.0;
+        if workload.keys().iter().all(|key| key.name != "direct") {
+            mistakes.at(
+                at,
+                format!("workload `{}` does not use O_DIRECT", workload.name()),
+                "write cache = \"cold\", or measure with workload `io`",
+            );
+        }
+    }
 }
 
 fn pairs(section: &mut Section<'_, '_>, mistakes: &mut Mistakes<'_>) -> Pairs {
@@ -243,24 +284,21 @@ fn pairs(section: &mut Section<'_, '_>, mistakes: &mut Mistakes<'_>) -> Pairs {
 /// Indices into the plan's targets; empty for a workload that needs none.
 fn phase_targets(
     section: &mut Section<'_, '_>,
-    workload: &dyn Workload,
+    needs: Needs,
+    what: &str,
     targets: &[Target],
     mistakes: &mut Mistakes<'_>,
 ) -> Vec<usize> {
-    if workload.needs() != Needs::Target {
+    if needs != Needs::Target {
         if let Some((_, spot)) = section.take("targets") {
-            mistakes.at(
-                &spot,
-                format!("{} needs no target", workload.name()),
-                "remove the key",
-            );
+            mistakes.at(&spot, format!("{what} needs no target"), "remove the key");
         }
         return Vec::new();
     }
     if targets.is_empty() {
         mistakes.at(
             &section.spot,
-            format!("{} needs a target, and the plan has none", workload.name()),
+            format!("{what} needs a target, and the plan has none"),
             "add [targets.NAME] with system and path",
         );
     }

@@ -2,7 +2,7 @@
 
 use super::{Sheet, plural, skew};
 use crate::report::figures::{self, NONE};
-use crate::report::{OpReport, Report, StepReport};
+use crate::report::{Line, OpReport, Report, StepReport};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What each flag of a step means to whoever reads its figures.
@@ -39,50 +39,41 @@ const LEGEND: &[(&str, &str)] = &[
 /// Failed tasks that are spelled out.
 const FAILURES_SHOWN: usize = 8;
 
-type Line<'a> = (&'a StepReport, Option<&'a OpReport>);
-
 /// The results of every step.
 pub(super) fn sheet(report: &Report) -> Sheet {
-    let lines: Vec<Line<'_>> = report
-        .steps
-        .iter()
-        .flat_map(|step| -> Vec<Line<'_>> {
-            if step.ops.is_empty() {
-                vec![(step, None)]
-            } else {
-                step.ops.iter().map(|op| (step, Some(op))).collect()
-            }
-        })
-        .collect();
+    let lines: Vec<Line<'_>> = report.steps.iter().flat_map(StepReport::lines).collect();
     if lines.is_empty() {
         return Sheet::titled("Results").note("No step has ended yet.");
     }
     let varying = varying(&report.steps);
     let common = common(&report.steps);
     let any = |wanted: fn(&Line<'_>) -> bool| lines.iter().any(wanted);
+    let of_line =
+        |cell: &dyn Fn(&Line<'_>) -> String| -> Vec<String> { lines.iter().map(cell).collect() };
     let of_step = |cell: &dyn Fn(&StepReport) -> String| -> Vec<String> {
-        lines.iter().map(|(step, _)| cell(step)).collect()
+        lines.iter().map(|line| cell(line.step)).collect()
     };
     let of_op = |cell: fn(&OpReport) -> String| -> Vec<String> {
         lines
             .iter()
-            .map(|(_, op)| op.map_or_else(|| NONE.to_owned(), cell))
+            .map(|line| line.op.map_or_else(|| NONE.to_owned(), cell))
             .collect()
     };
 
     let mut sheet =
         Sheet::titled("Results").figures("step", of_step(&|step| step.ordinal.to_string()));
-    if any(|(step, _)| step.repeat > 1) {
+    if any(|line| line.step.repeat > 1) {
         sheet = sheet.figures("repeat", of_step(&|step| step.repeat.to_string()));
     }
     sheet = sheet
         .text("phase", of_step(&|step| step.phase.clone()))
         .text_if_any(target_head(&report.steps), of_step(&target))
-        .text("mode", of_step(&|step| step.mode.clone()))
-        .text_if_any("params", of_step(&|step| params(step, &varying)))
+        .text_if_any("group", of_line(&|line| line.group_name().to_owned()))
+        .text("mode", of_line(&|line| line.mode().to_owned()))
+        .text_if_any("params", of_line(&|line| params_of(line, &varying)))
         .text_if_any("cache", of_step(&cache))
-        .figures("clients", of_step(&|step| step.clients.to_string()));
-    if any(|(step, op)| op.is_some_and(|op| op.op != step.mode)) {
+        .figures("clients", of_line(&|line| line.clients().to_string()));
+    if any(|line| line.op.is_some_and(|op| op.op != line.mode())) {
         sheet = sheet.text("op", of_op(|op| op.op.clone()));
     }
     sheet = sheet
@@ -92,7 +83,7 @@ pub(super) fn sheet(report: &Report) -> Sheet {
         .figures("p50 ms", of_op(|op| figures::maybe_millis(op.p50_ms)))
         .figures("p99 ms", of_op(|op| figures::maybe_millis(op.p99_ms)))
         .figures("max ms", of_op(|op| figures::maybe_millis(op.max_ms)));
-    if any(|(_, op)| op.is_some_and(|op| op.response_p99_ms.is_some())) {
+    if any(|line| line.op.is_some_and(|op| op.response_p99_ms.is_some())) {
         sheet = sheet
             .figures(
                 "response p50",
@@ -107,34 +98,55 @@ pub(super) fn sheet(report: &Report) -> Sheet {
     sheet
 }
 
-/// The parameters whose values differ between the steps of a phase, by phase.
-pub(super) fn varying(steps: &[StepReport]) -> BTreeMap<&str, BTreeSet<&str>> {
-    let mut firsts: BTreeMap<&str, &StepReport> = BTreeMap::new();
-    let mut phases: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
-    for step in steps {
-        let first = *firsts.entry(step.phase.as_str()).or_insert(step);
-        let keys = step.params.keys().chain(first.params.keys());
-        let differing = keys.filter(|key| step.params.get(*key) != first.params.get(*key));
-        phases
-            .entry(step.phase.as_str())
+/// The parameters whose values differ between the steps of a phase, by phase and group.
+pub(super) type Varying<'r> = BTreeMap<(&'r str, &'r str), BTreeSet<&'r str>>;
+
+pub(super) fn varying(steps: &[StepReport]) -> Varying<'_> {
+    let mut firsts: BTreeMap<(&str, &str), Line<'_>> = BTreeMap::new();
+    let mut varying: Varying<'_> = BTreeMap::new();
+    for line in steps.iter().flat_map(StepReport::lines) {
+        let key = (line.step.phase.as_str(), line.group_name());
+        let (own, first) = (line.params(), firsts.entry(key).or_insert(line).params());
+        let keys = own.keys().chain(first.keys());
+        let differing = keys.filter(|key| own.get(*key) != first.get(*key));
+        varying
+            .entry(key)
             .or_default()
             .extend(differing.map(String::as_str));
     }
-    phases
+    varying
 }
 
-/// The varying parameters of one step: `bs=4k size=128m`.
-pub(super) fn params(step: &StepReport, varying: &BTreeMap<&str, BTreeSet<&str>>) -> String {
-    let Some(keys) = varying.get(step.phase.as_str()) else {
-        return String::new();
+/// The varying parameters of one step: `bs=4k size=128m`, with groups `readers.bs=4k`.
+pub(super) fn params(step: &StepReport, varying: &Varying<'_>) -> String {
+    let mut seen = BTreeSet::new();
+    let lines = step.lines().into_iter();
+    let shown = lines
+        .filter(|line| seen.insert(line.group_name()))
+        .map(|line| (line.group_name(), shown(&line, varying)))
+        .flat_map(|(group, shown)| {
+            shown.into_iter().map(move |one| match group {
+                "" => one,
+                group => format!("{group}.{one}"),
+            })
+        });
+    shown.collect::<Vec<_>>().join(" ")
+}
+
+/// The varying parameters of one line.
+fn params_of(line: &Line<'_>, varying: &Varying<'_>) -> String {
+    shown(line, varying).join(" ")
+}
+
+fn shown(line: &Line<'_>, varying: &Varying<'_>) -> Vec<String> {
+    let Some(keys) = varying.get(&(line.step.phase.as_str(), line.group_name())) else {
+        return Vec::new();
     };
-    let shown: Vec<String> = step
-        .params
+    line.params()
         .iter()
         .filter(|(key, _)| keys.contains(key.as_str()))
         .map(|(key, value)| format!("{key}={}", figures::parameter(value)))
-        .collect();
-    shown.join(" ")
+        .collect()
 }
 
 fn target_head(steps: &[StepReport]) -> &'static str {

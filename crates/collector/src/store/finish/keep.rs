@@ -56,10 +56,11 @@ pub(super) async fn intervals(
     for interval in intervals {
         let service = Stats::of(&interval.service);
         sqlx::query(
-            "INSERT OR REPLACE INTO step_intervals (step_id, at_us, span_us, op, ramp, tasks, ops, bytes, errors, mean_ns, p50_ns,
-                 p99_ns, max_ns, histogram) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT OR REPLACE INTO step_intervals (step_id, group_name, at_us, span_us, op, ramp, tasks, ops, bytes,
+                 errors, mean_ns, p50_ns, p99_ns, max_ns, histogram) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         )
         .bind(step.0)
+        .bind(interval.group.as_str())
         .bind(interval.at_us)
         .bind(interval.span_us)
         .bind(interval.op.as_str())
@@ -137,16 +138,17 @@ async fn op_result(
     connection: &mut SqliteConnection,
 ) -> Result<(), StoreError> {
     let row = sqlx::query(
-        "INSERT INTO step_results (step_id, op, tasks, ops, bytes, errors, window_us, window_ops, window_ops_error,
+        "INSERT INTO step_results (step_id, group_name, op, tasks, ops, bytes, errors, window_us, window_ops, window_ops_error,
              window_bytes, window_bytes_error, headline, ops_per_s, bytes_per_s, last_done_us, last_done_ops_per_s,
              last_done_bytes_per_s, saturated,
              mean_ns, stddev_ns, min_ns, p50_ns, p90_ns, p95_ns, p99_ns, p999_ns, max_ns, histogram,
              response_mean_ns, response_stddev_ns, response_min_ns, response_p50_ns, response_p90_ns, response_p95_ns,
              response_p99_ns, response_p999_ns, response_max_ns, response_histogram)
          VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?,
-             ?, ?, ?, ?)",
+             ?, ?, ?, ?, ?)",
     )
     .bind(step.0)
+    .bind(op.group.as_str())
     .bind(op.op.as_str())
     .bind(op.tasks)
     .bind(op.ops)

@@ -4,6 +4,8 @@ use crate::model::{StepId, TaskId, TaskState};
 use crate::results::{IntervalFacts, TaskFacts, histogram_of};
 use crate::store::error::StoreError;
 use benchmesh_workloads::histogram::Blob;
+use benchmesh_workloads::units::Span;
+use serde::Deserialize;
 use sqlx::sqlite::{SqlitePool, SqliteRow};
 use sqlx::{FromRow, Row};
 
@@ -93,9 +95,11 @@ pub(super) async fn step(reader: &SqlitePool, step: StepId) -> Result<StepFacts,
         .await
         .map_err(StoreError::sql("read a step"))?;
     let tasks = sqlx::query(
-        "SELECT *, (SELECT max(at_us + span_us) FROM op_intervals WHERE task_id = tasks.id AND at_us >=
+        "SELECT tasks.*, coalesce(g.params, s.params) AS params, (SELECT max(at_us + span_us) FROM op_intervals WHERE task_id = tasks.id AND at_us >=
              (SELECT max(at_us) FROM op_intervals WHERE task_id = tasks.id)) AS last_interval_us
-         FROM tasks WHERE step_id = ? ORDER BY task_index",
+         FROM tasks JOIN steps AS s ON s.id = tasks.step_id
+              LEFT JOIN step_groups AS g ON g.step_id = tasks.step_id AND g.name = tasks.group_name
+         WHERE tasks.step_id = ? ORDER BY task_index",
     )
     .bind(step.0)
     .try_map(task_facts)
@@ -120,13 +124,16 @@ pub(super) async fn step(reader: &SqlitePool, step: StepId) -> Result<StepFacts,
 
 fn task_facts(row: SqliteRow) -> Result<TaskFacts, sqlx::Error> {
     let state: String = row.try_get("state")?;
+    let params: String = row.try_get("params")?;
     Ok(TaskFacts {
         task: TaskId(row.try_get("id")?),
+        group: row.try_get("group_name")?,
         state: TaskState::parse(&state).ok_or_else(|| sqlx::Error::ColumnDecode {
             index: "state".to_owned(),
             source: format!("{state:?} is none of its words").into(),
         })?,
         workers: row.try_get("workers")?,
+        ramp_us: ramp_us(&params),
         start_us: row.try_get("start_us")?,
         skew_us: row.try_get("skew_us")?,
         skew_error_us: row.try_get("skew_error_us")?,
@@ -136,6 +143,17 @@ fn task_facts(row: SqliteRow) -> Result<TaskFacts, sqlx::Error> {
         harness_ns_per_op: row.try_get("harness_ns_per_op")?,
         last_interval_us: row.try_get("last_interval_us")?,
     })
+}
+
+/// How long a load with these parameters runs before it is measured. They were checked when the run was planned.
+fn ramp_us(params: &str) -> i64 {
+    #[derive(Deserialize)]
+    struct Ramp {
+        ramp_time: Option<Span>,
+    }
+    let ramp = serde_json::from_str::<Ramp>(params).ok();
+    ramp.and_then(|ramp| i64::try_from(ramp.ramp_time?.0.as_micros()).ok())
+        .unwrap_or(0)
 }
 
 /// The first instant from `from` on at which any task of the step has an interval.
@@ -158,6 +176,7 @@ pub(super) async fn next_instant(
 /// An interval with its histograms still packed.
 pub(super) struct StoredInterval {
     task: i64,
+    group: String,
     at_us: i64,
     span_us: i64,
     op: String,
@@ -220,6 +239,7 @@ impl FromRow<'_, SqliteRow> for StoredInterval {
     fn from_row(row: &SqliteRow) -> Result<Self, sqlx::Error> {
         Ok(Self {
             task: row.try_get("task_id")?,
+            group: row.try_get("group_name")?,
             at_us: row.try_get("at_us")?,
             span_us: row.try_get("span_us")?,
             op: row.try_get("op")?,
@@ -242,6 +262,7 @@ impl StoredInterval {
             service: unpack(&self.service)?,
             response: self.response.as_ref().map(unpack).transpose()?,
             task: TaskId(self.task),
+            group: self.group,
             at_us: self.at_us,
             span_us: self.span_us,
             op: self.op,
@@ -262,7 +283,7 @@ pub(super) async fn intervals(
     until: i64,
 ) -> Result<Vec<StoredInterval>, StoreError> {
     sqlx::query_as(
-        "SELECT i.* FROM tasks AS t CROSS JOIN op_intervals AS i ON i.task_id = t.id
+        "SELECT i.*, t.group_name FROM tasks AS t CROSS JOIN op_intervals AS i ON i.task_id = t.id
          WHERE t.step_id = ? AND i.at_us >= ? AND i.at_us < ? ORDER BY i.at_us",
     )
     .bind(step.0)

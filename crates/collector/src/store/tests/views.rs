@@ -171,6 +171,7 @@ async fn a_link_has_its_throughput_and_its_round_trip() {
         let steps = vec![new_step(ordinal, "network", mode)];
         let step = mesh.store.create_steps(run, steps).await.unwrap()[0];
         let task = NewTask {
+            group: String::new(),
             agent: from,
             peer: Some(to),
             task_index: 0,

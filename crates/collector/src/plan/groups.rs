@@ -1,0 +1,111 @@
+//! Which agents carry which group of a phase: disjoint sets, so that no agent does two things at once.
+//!
+//! Pure. Groups that choose their agents come first; the others share what is left, by name, in the order of the plan.
+
+use super::{
+    AgentFacts, Group, Phase, Plan, Target,
+    agents::{candidates, capable, fitting},
+    source::{Mistakes, listed},
+};
+use benchmesh_workloads::workload::Needs;
+use std::collections::BTreeMap;
+
+/// The agents of each group in cell `index` of a phase, by name.
+pub(super) fn crews<'f>(
+    plan: &Plan,
+    phase: &Phase,
+    index: usize,
+    target: Option<&Target>,
+    fleet: &[&'f AgentFacts],
+    mistakes: &mut Mistakes<'_>,
+) -> Vec<Vec<&'f AgentFacts>> {
+    let mut taken: BTreeMap<&'f str, &str> = BTreeMap::new();
+    let mut crews: Vec<Vec<&'f AgentFacts>> = phase.groups.iter().map(|_| Vec::new()).collect();
+    for chooses in [true, false] {
+        for (group, crew) in phase.groups.iter().zip(&mut crews) {
+            if group.select.is_some() != chooses {
+                continue;
+            }
+            *crew = crew_of(plan, group, index, target, fleet, &taken, mistakes);
+            for agent in crew {
+                if let Some(other) = taken.insert(&agent.name, &group.name) {
+                    refuse_overlap(group, &agent.name, other, mistakes);
+                }
+            }
+        }
+    }
+    crews
+}
+
+fn crew_of<'f>(
+    plan: &Plan,
+    group: &Group,
+    index: usize,
+    target: Option<&Target>,
+    fleet: &[&'f AgentFacts],
+    taken: &BTreeMap<&str, &str>,
+    mistakes: &mut Mistakes<'_>,
+) -> Vec<&'f AgentFacts> {
+    let target = target.filter(|_| group.workload.0.needs() == Needs::Target);
+    let mut crew = candidates(plan, group.select.as_ref(), target, fleet, mistakes);
+    let all = crew.len();
+    if group.select.is_none() {
+        crew.retain(|agent| !taken.contains_key(agent.name.as_str()));
+    }
+    if crew.is_empty() && all > 0 {
+        mistakes.at(
+            &group.at,
+            format!(
+                "no agent is left for group `{}`: the others take all {all}",
+                group.name
+            ),
+            "attach more agents, or give the other groups fewer with clients = N",
+        );
+        return crew;
+    }
+    let Some(cell) = group.cells.get(index) else {
+        return Vec::new();
+    };
+    fitting(cell, target, &crew, mistakes);
+    let mut crew = capable(group, crew, mistakes);
+    if let Some(wanted) = cell.clients {
+        let wanted = usize::try_from(wanted).unwrap_or(usize::MAX);
+        if wanted > crew.len() && !crew.is_empty() {
+            let spot = cell.clients_at.as_ref().unwrap_or(&group.at);
+            let which = if crew.len() == all {
+                "selected"
+            } else {
+                "left"
+            };
+            mistakes.at(
+                spot,
+                format!(
+                    "clients = {wanted}, but {} {which}: {}",
+                    match crew.len() {
+                        1 => String::from("1 agent is"),
+                        n => format!("{n} agents are"),
+                    },
+                    listed(crew.iter().map(|agent| agent.name.as_str())),
+                ),
+                "attach more agents, or ask for fewer",
+            );
+        }
+        crew.truncate(wanted);
+    }
+    crew
+}
+
+fn refuse_overlap(group: &Group, agent: &str, other: &str, mistakes: &mut Mistakes<'_>) {
+    let spot = group
+        .select
+        .as_ref()
+        .map_or(&group.at, |select| &select.spot);
+    mistakes.at(
+        spot,
+        format!(
+            "agent `{agent}` is in group `{other}` too, and group `{}` works at the same time",
+            group.name
+        ),
+        "choose different agents; a group without select takes from those that are left",
+    );
+}

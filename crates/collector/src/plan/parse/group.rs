@@ -1,0 +1,244 @@
+//! `[[phase.group]]`: different loads at the same time, each with a name, agents, a workload and its keys.
+//!
+//! The phase keeps what is common to the step: name, targets, cache, settle, and a matrix by the groups' names. Who
+//! carries which group is judged when there are agents.
+
+use super::{
+    super::{
+        Group, cells, keys,
+        read::{Section, kind, unknown_key},
+        source::{Mistakes, Spot, listed},
+    },
+    params::dimensions,
+    phase::{load, workload_of},
+    targets::selector,
+};
+use benchmesh_workloads::{
+    params::nearest,
+    workload::{self, Needs, Workload},
+};
+use toml::de::DeTable;
+
+/// A group whose name and workload are known.
+struct Named<'t, 'i> {
+    section: Section<'t, 'i>,
+    name: String,
+    workload: &'static dyn Workload,
+}
+
+/// The groups of a phase that has the key.
+pub(super) fn groups(phase: &mut Section<'_, '_>, mistakes: &mut Mistakes<'_>) -> Vec<Group> {
+    let mut named = named(phase, mistakes);
+    let matrix = matrix(phase, &named, mistakes);
+    let groups: Vec<Group> = named
+        .iter_mut()
+        .map(|group| one(group, &matrix, mistakes))
+        .collect();
+    let steps = groups.iter().map(|group| group.modes.len()).max();
+    for (group, named) in groups.iter().zip(&named) {
+        let modes = group.modes.len();
+        if modes > 1 && Some(modes) != steps {
+            mistakes.at(
+                &spot_of(&named.section, "modes"),
+                format!(
+                    "group `{}` has {modes} modes, and another has {}",
+                    group.name,
+                    steps.unwrap_or(0)
+                ),
+                "give each group one mode for all steps, or one for each step",
+            );
+        }
+    }
+    groups
+}
+
+fn named<'t, 'i>(phase: &mut Section<'t, 'i>, mistakes: &mut Mistakes<'_>) -> Vec<Named<'t, 'i>> {
+    let Some((value, spot)) = phase.take("group") else {
+        return Vec::new();
+    };
+    let Some(list) = value.as_array() else {
+        mistakes.at(
+            &spot,
+            format!("expected tables, found {}", kind(value)),
+            "write [[phase.group]], with two brackets",
+        );
+        return Vec::new();
+    };
+    let mut groups: Vec<Named<'_, '_>> = Vec::new();
+    for (index, item) in list.iter().enumerate() {
+        let at = Spot {
+            span: item.span(),
+            key: format!("{}.{index}", spot.key),
+        };
+        let Some(table) = item.get_ref().as_table() else {
+            mistakes.at(&at, "expected a table", "write [[phase.group]]");
+            continue;
+        };
+        let Some(group) = one_named(Section::new(table, at), mistakes) else {
+            continue;
+        };
+        if groups.iter().any(|known| known.name == group.name) {
+            mistakes.at(
+                &spot_of(&group.section, "name"),
+                format!("two groups are called `{}`", group.name),
+                "give each a name of its own, results are told apart by it",
+            );
+        }
+        groups.push(group);
+    }
+    groups
+}
+
+fn one_named<'t, 'i>(
+    mut section: Section<'t, 'i>,
+    mistakes: &mut Mistakes<'_>,
+) -> Option<Named<'t, 'i>> {
+    let name = section.text("name", mistakes);
+    let workload = workload_of(&mut section, mistakes)?;
+    if workload.needs() == Needs::Peer {
+        mistakes.at(
+            &spot_of(&section, "workload"),
+            format!(
+                "{} works between two agents, which no group does",
+                workload.name()
+            ),
+            "measure it in a phase of its own",
+        );
+    }
+    let name = match name {
+        Some((name, _)) if is_name(&name) => name,
+        Some((_, at)) => {
+            mistakes.at(
+                &at,
+                "not a name for a group",
+                "use letters, digits, `-` and `_`: name = \"readers\"",
+            );
+            return None;
+        }
+        None if section.table.contains_key("name") => return None,
+        None => {
+            mistakes.at(
+                &section.spot,
+                "the group has no `name`",
+                "say what results shall call it: name = \"readers\"",
+            );
+            return None;
+        }
+    };
+    Some(Named {
+        section,
+        name,
+        workload,
+    })
+}
+
+/// What stands in a matrix without quotes, and in results without a doubt.
+fn is_name(name: &str) -> bool {
+    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+    !name.is_empty() && name.chars().all(fits)
+}
+
+fn one(
+    named: &mut Named<'_, '_>,
+    matrix: &[cells::Dimension],
+    mistakes: &mut Mistakes<'_>,
+) -> Group {
+    let section = &mut named.section;
+    let select = selector(section, "select", mistakes);
+    let agents = selector(section, "agents", mistakes);
+    if let (Some(_), Some(agents)) = (&select, &agents) {
+        mistakes.at(
+            &agents.spot,
+            "both select and agents are given",
+            "keep one of them",
+        );
+    }
+    let mut group = load(section, &named.name, named.workload, matrix, mistakes);
+    group.select = select.or(agents);
+    group
+}
+
+/// `matrix = { readers = { bs = [...] } }`: by the groups' names.
+fn matrix(
+    phase: &mut Section<'_, '_>,
+    groups: &[Named<'_, '_>],
+    mistakes: &mut Mistakes<'_>,
+) -> Vec<cells::Dimension> {
+    let Some((value, spot)) = phase.take("matrix") else {
+        return Vec::new();
+    };
+    let names = || groups.iter().map(|group| group.name.as_str());
+    let remedy = || {
+        let first = names().next().unwrap_or("readers");
+        format!("write matrix = {{ {first} = {{ bs = [\"4k\", \"64k\"] }} }}")
+    };
+    let Some(table) = value.as_table() else {
+        let reason = format!("expected a table for each group, found {}", kind(value));
+        mistakes.at(&spot, reason, remedy());
+        return Vec::new();
+    };
+    let mut entries: Vec<_> = table.iter().collect();
+    entries.sort_by_key(|(key, _)| key.span().start);
+    let mut all = Vec::new();
+    for (key, value) in entries {
+        let at = Spot {
+            span: key.span(),
+            key: format!("{}.{}", spot.key, key.get_ref()),
+        };
+        let found = groups.iter().find(|group| group.name == *key.get_ref());
+        let (Some(group), Some(table)) = (found, value.get_ref().as_table()) else {
+            let reason = match found {
+                None => format!("the phase has no group `{}`", key.get_ref()),
+                Some(_) => format!("expected a table of lists, found {}", kind(value.get_ref())),
+            };
+            let known: Vec<&str> = names().collect();
+            let remedy = match nearest(key.get_ref(), known.iter().copied()) {
+                Some(candidate) if found.is_none() => format!("did you mean `{candidate}`?"),
+                _ if found.is_none() => format!("its groups: {}", listed(known)),
+                _ => remedy(),
+            };
+            mistakes.at(&at, reason, remedy);
+            continue;
+        };
+        let outside = group.section.table;
+        all.extend(dimensions(
+            table,
+            &at,
+            &group.name,
+            outside,
+            group.workload,
+            mistakes,
+        ));
+    }
+    all
+}
+
+/// Refuses what is left of a phase with groups: most of it stands in the groups.
+pub(super) fn refuse_rest(phase: &Section<'_, '_>, mistakes: &mut Mistakes<'_>) {
+    let of_loads: Vec<&str> = workload::registry()
+        .iter()
+        .flat_map(|workload| workload.keys().iter().map(|key| key.name))
+        .chain(keys::GROUP.iter().map(|key| key.name))
+        .collect();
+    let known = keys::names(&[keys::PHASE]);
+    for (key, at, _, _) in phase.rest() {
+        if of_loads.contains(&key.as_str()) {
+            mistakes.at(
+                &at,
+                format!("the phase has groups, and `{key}` is a matter of each"),
+                "move it into its [[phase.group]]",
+            );
+        } else {
+            unknown_key(&key, &at, &known, mistakes);
+        }
+    }
+}
+
+/// Where a key's value stands; the table when it does not.
+fn spot_of(section: &Section<'_, '_>, key: &str) -> Spot {
+    let table: &DeTable<'_> = section.table;
+    match table.get(key) {
+        Some(value) => section.spot_of(key, value.span()),
+        None => section.spot.clone(),
+    }
+}
