@@ -15,6 +15,7 @@ mod truth {
     mod counts;
     mod cpu;
     mod disk;
+    mod groups;
     mod latency;
     mod link;
     mod once;

@@ -4,6 +4,7 @@
 
 mod agents;
 mod expand;
+mod groups;
 mod mistakes;
 mod set;
 

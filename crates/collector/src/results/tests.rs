@@ -193,6 +193,93 @@ fn the_ramp_is_on_the_grid_and_in_no_figure() {
 }
 
 #[test]
+fn groups_are_counted_apart_over_the_time_in_which_both_were_at_work() {
+    let grouped = |mut task: TaskFacts, group: &str| {
+        task.group = group.to_owned();
+        task
+    };
+    // Readers 0 to 10 s at 100 per second; the writer starts a second late, does 10 per second and ends at 8 s.
+    let mut writer = grouped(task(3, S, 8 * S), "w");
+    writer.workers = 2;
+    let tasks = vec![
+        grouped(task(1, 0, 10 * S), "r"),
+        grouped(task(2, 0, 10 * S), "r"),
+        writer,
+    ];
+    let mut intervals = steady(1, 0..10, 100);
+    intervals.extend(steady(2, 0..10, 100));
+    intervals.extend(steady(3, 1..8, 10));
+    for interval in &mut intervals {
+        interval.group = if interval.task == TaskId(3) { "w" } else { "r" }.to_owned();
+    }
+    intervals.sort_by_key(|interval| interval.at_us);
+    let (grid, results) = sum(tasks, &intervals);
+    let [read, write] = results.ops.as_slice() else {
+        panic!("{:?}", results.ops)
+    };
+    assert_eq!((read.group.as_str(), read.tasks, read.ops), ("r", 2, 2000));
+    assert_eq!((write.group.as_str(), write.tasks, write.ops), ("w", 1, 70));
+    assert_eq!(
+        (read.window_us, write.window_us),
+        (Some(7 * S), Some(7 * S))
+    );
+    assert_eq!((read.ops_per_s, write.ops_per_s), (Some(200.0), Some(10.0)));
+    // To the end of its own last worker.
+    assert_eq!(read.last_done_ops_per_s, Some(200.0));
+    assert_eq!(write.last_done_ops_per_s, Some(70.0 / 8.0));
+    let in_second = |second: i64| {
+        let there = grid.iter().filter(|one| one.at_us == T0 + second * S);
+        there
+            .map(|one| (one.group.as_str(), one.tasks, one.ops))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(in_second(0), [("r", 2, 200)]);
+    assert_eq!(in_second(5), [("r", 2, 200), ("w", 1, 10)]);
+}
+
+#[test]
+fn one_after_the_other_the_window_begins_with_the_last_and_a_ramp_is_each_one_s_own() {
+    // Starts at 0, 2 and 4 s; a ramp of 1.5 s each; all end at 12 s.
+    let staggered = |id: i64| {
+        let mut one = task(id, 0, 12 * S);
+        one.start_us = Some(T0 + (id - 1) * 2 * S);
+        one.ramp_us = S * 3 / 2;
+        one
+    };
+    let mut intervals = Vec::new();
+    for id in 1..=3 {
+        let start = (id - 1) * 2;
+        for second in start..12 {
+            let mut one = interval(id, second, 100);
+            one.ramp = second <= start + 1;
+            if second == start + 1 {
+                // The ramp ends within this second: each part has its own half.
+                one.ops = 50;
+                intervals.push(IntervalFacts {
+                    ramp: false,
+                    ..one.clone()
+                });
+            }
+            intervals.push(one);
+        }
+    }
+    intervals.sort_by_key(|one| one.at_us);
+    let (_, results) = sum((1..=3).map(staggered).collect(), &intervals);
+    let write = &results.ops[0];
+    assert_eq!(results.measured_from, Some(MeshMicros(T0 + S * 3 / 2)));
+    assert_eq!(
+        results.all_active,
+        Some((MeshMicros(T0 + S * 11 / 2), MeshMicros(T0 + 12 * S)))
+    );
+    assert_eq!(write.window_ops, Some(3.0 * 650.0));
+    assert_eq!(write.ops_per_s, Some(300.0));
+    // 10.5, 8.5 and 6.5 s of 100 per second, within 10.5 s.
+    assert_eq!(write.ops, 2550);
+    assert_eq!(write.last_done_ops_per_s, Some(2550.0 / 10.5));
+    assert_eq!(results.tasks[2].busy_us, Some(S * 13 / 2));
+}
+
+#[test]
 fn a_lost_task_ends_where_it_was_last_heard_of() {
     let mut lost = task(2, 0, 0);
     lost.state = TaskState::Lost;

@@ -204,3 +204,54 @@ async fn the_newest_instant_and_the_anchor_survive() {
     let newest = Some(MeshMicros(super::T0 + 7));
     assert_eq!(mesh.store.newest_instant().await.unwrap(), newest);
 }
+
+/// The schema before groups, with a step's results in it.
+async fn older_database(path: &Path) {
+    let older = TempDir::new().unwrap();
+    let all = Path::new(env!("CARGO_MANIFEST_DIR")).join("migrations");
+    for file in ["0001_the_mesh.sql", "0002_views.sql"] {
+        std::fs::copy(all.join(file), older.path().join(file)).unwrap();
+    }
+    let options = sqlx::sqlite::SqliteConnectOptions::new()
+        .filename(path)
+        .create_if_missing(true);
+    let mut connection = sqlx::ConnectOptions::connect(&options).await.unwrap();
+    let migrator = sqlx::migrate::Migrator::new(older.path()).await.unwrap();
+    migrator.run(&mut connection).await.unwrap();
+    let rows = "PRAGMA application_id = 1651340136;
+        INSERT INTO hosts VALUES (1, 'b', 'p', 'h', 'k', 2, 1);
+        INSERT INTO agents VALUES (1, 'u', 'a', 1, '{}', '0', 0, 0);
+        INSERT INTO runs (id, uid, name, plan, state, created_us, version) VALUES (1, 'u', 'r', '', 'done', 0, '0');
+        INSERT INTO steps (id, run_id, ordinal, repeat, phase, cell, target, system, workload, mode, clients, cache, state,
+            start_us) VALUES (7, 1, 1, 1, 'p', 'c', 't', 's', 'io', 'read', 1, 'asis', 'done', 5);
+        INSERT INTO tasks (id, step_id, task_index, agent_id, state, skew_us) VALUES (3, 7, 0, 1, 'done', 40);
+        INSERT INTO step_intervals VALUES (11, 7, 5, 1000000, 'read', 0, 1, 20, 80, 0, 1.5, 1, 2, 3, x'00');
+        INSERT INTO step_results (id, step_id, op, tasks, ops, bytes, errors, headline, ops_per_s, p99_ns, saturated, histogram,
+            response_p99_ns) VALUES (12, 7, 'read', 1, 20, 80, 0, 'window', 20.0, 2000000, 0, x'00', 9000000);";
+    sqlx::raw_sql(rows).execute(&mut connection).await.unwrap();
+    sqlx::Connection::close(connection).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_database_from_before_groups_is_brought_up_to_date_and_keeps_its_results() {
+    let directory = TempDir::new().unwrap();
+    let path = directory.path().join("mesh.db");
+    older_database(&path).await;
+    let store = Store::open(&path).await.unwrap();
+    let mesh = Mesh { directory, store };
+    let result: (String, String, i64, f64, f64, f64, f64) = sqlx::query_as(
+        "SELECT group_name, mode, ops, ops_per_s, p99_ms, response_p99_ms, max_skew_ms FROM v_results WHERE step_id = 7",
+    )
+    .fetch_one(mesh.store.reader())
+    .await
+    .unwrap();
+    let expected = (String::new(), "read".to_owned(), 20, 20.0, 2.0, 9.0, 0.04);
+    assert_eq!(result, expected);
+    assert_eq!(
+        mesh.number("SELECT ops FROM v_timeline WHERE step_id = 7")
+            .await,
+        20
+    );
+    assert_eq!(mesh.number("SELECT count(*) FROM v_cost").await, 0);
+    mesh.assert_sound().await;
+}
