@@ -8,30 +8,35 @@ mod engine;
 mod prepared;
 mod scratch;
 mod tree;
+mod verify;
 mod worker;
 
 pub use scratch::remove_abandoned;
 
 use crate::common;
+use crate::data::{self, Content as DataContent, DataSpec, Kind};
 use crate::files::calls::Durable;
 use crate::files::size::SizeSpec;
 use crate::files::state::Content;
 use crate::files::{BLOCK_BYTES, check_unit, one_mib};
 use crate::op::Op;
 use crate::params::{self, KeyInfo, ParamError};
+use crate::random::Random;
 use crate::sandbox::{Allowed, Dir};
 use crate::task::{Cache, PrepareControl, TaskError, TaskSpec};
-use crate::units::Bytes;
+use crate::units::{self, Bytes};
 use crate::workload::{
     Data as CellData, Footprint, Load, ModeInfo, Needs, Params as PlanParams, Timing, Worker,
     Workload,
 };
-use engine::Engine;
+use engine::{DIRECT_BYTES, Engine, TargetSide, Way};
+use prepared::LAY_OUT_BYTES;
 use prepared::Prepared;
 use serde::Deserialize;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use verify::Verifier;
 use worker::CopyWorker;
 
 const NAME: &str = "copy";
@@ -49,23 +54,28 @@ enum Mode {
 const MODES: &[ModeInfo] = &[
     ModeInfo {
         name: "in",
-        meaning: "copies each file into the target: open both, copy_file_range until the end (where the kernel cannot \
-                  between the two: read and write, `bs` at a time), fsync where asked, close both",
+        meaning: "copies each file into the target: open both, move all of it in the `way` that is asked for, fsync where \
+                  asked, close both; with `verify`, reads each copy after that",
         needs: CellData::Nothing,
         leaves: COPIED,
-        ops: &[Op::Copy],
+        ops: &[Op::Copy, Op::Read],
     },
     ModeInfo {
         name: "out",
         meaning: "copies each file from the target into the agent's scratch directory, in the same way",
         needs: COPIED,
         leaves: COPIED,
-        ops: &[Op::Copy],
+        ops: &[Op::Copy, Op::Read],
     },
 ];
 
-const KEYS: &[KeyInfo] =
-    &params::join::<{ OWN_KEYS.len() + common::KEYS.len() }>(&[OWN_KEYS, common::KEYS]);
+const KEYS: &[KeyInfo] = &params::join::<{ OWN_KEYS.len() + DATA.len() + common::KEYS.len() }>(&[
+    OWN_KEYS,
+    DATA,
+    common::KEYS,
+]);
+
+const DATA: &[KeyInfo] = &[data::DATA];
 
 const OWN_KEYS: &[KeyInfo] = &[
     KeyInfo {
@@ -99,10 +109,25 @@ const OWN_KEYS: &[KeyInfo] = &[
         meaning: "fsync each copy before it is closed",
     },
     KeyInfo {
+        name: "way",
+        kind: "auto, copy-file-range, read-write or direct",
+        default: "auto",
+        meaning: "auto: copy_file_range, or read and write where the kernel cannot copy between the two file systems; \
+                  direct: read and write with O_DIRECT on the side of the target, but for the end of a file that is no \
+                  whole block",
+    },
+    KeyInfo {
+        name: "verify",
+        kind: "true or false",
+        default: "false",
+        meaning: "each copy is read when it is made, as an operation of its own, and compared with what was written into \
+                  its source, or with the source where that is given by `from`; a difference is an error with its place",
+    },
+    KeyInfo {
         name: "bs",
         kind: "size",
         default: "1m",
-        meaning: "bytes per read and write where copy_file_range cannot copy",
+        meaning: "bytes per read and write where the kernel does not copy; with direct a multiple of 4k",
     },
     KeyInfo {
         name: "seed",
@@ -121,10 +146,15 @@ struct CopyParams {
     numjobs: u32,
     #[serde(default)]
     fsync: bool,
+    #[serde(default)]
+    way: Way,
     #[serde(default = "one_mib")]
     bs: Bytes,
     #[serde(default = "first_seed")]
     seed: u64,
+    data: Option<Kind>,
+    #[serde(default, deserialize_with = "units::flag")]
+    verify: bool,
 }
 
 fn one() -> u32 {
@@ -145,6 +175,7 @@ enum Source {
         files: u64,
         sizes: SizeSpec,
         seed: u64,
+        data: DataSpec,
     },
     From(PathBuf),
 }
@@ -156,6 +187,8 @@ struct Plan {
     source: Source,
     workers: u32,
     durable: Durable,
+    way: Way,
+    verify: bool,
     unit: usize,
 }
 
@@ -169,9 +202,15 @@ impl Copy {
             "out" => Mode::Out,
             _ => Mode::In,
         };
+        let spec = DataSpec::of(params)?;
         let params: CopyParams = params::parse(NAME, KEYS, params)?;
         params::check_numjobs(params.numjobs)?;
         let unit = check_unit(params.bs)?;
+        if params.way == Way::Direct && !unit.is_multiple_of(DIRECT_BYTES) {
+            let message =
+                "must be a multiple of 4k where way = \"direct\": O_DIRECT moves whole blocks";
+            return Err(ParamError::of("bs", message));
+        }
         Ok(Plan {
             mode,
             workers: params.numjobs,
@@ -179,17 +218,20 @@ impl Copy {
                 true => Durable::Fsync,
                 false => Durable::No,
             },
+            way: params.way,
+            verify: params.verify,
             unit,
-            source: source_of(params)?,
+            source: source_of(params, spec)?,
         })
     }
 }
 
-fn source_of(params: CopyParams) -> Result<Source, ParamError> {
+fn source_of(params: CopyParams, data: DataSpec) -> Result<Source, ParamError> {
     if let Some(path) = params.from {
         let beside = [
             ("files", params.files.is_some()),
             ("size", params.size.is_some()),
+            ("data", params.data.is_some()),
         ];
         if let Some((key, _)) = beside.into_iter().find(|(_, is_set)| *is_set) {
             let message = "says what files to make, but `from` says which ones there are: drop one of the two";
@@ -221,6 +263,7 @@ fn source_of(params: CopyParams) -> Result<Source, ParamError> {
         files,
         sizes: params.size.unwrap_or(DEFAULT_SIZE),
         seed: params.seed,
+        data,
     })
 }
 
@@ -230,7 +273,7 @@ impl Workload for Copy {
     }
 
     fn revision(&self) -> u32 {
-        1
+        2
     }
 
     fn summary(&self) -> &'static str {
@@ -254,7 +297,9 @@ impl Workload for Copy {
         let plan = self.parse(mode, params)?;
         let workers = plan.workers;
         Ok(match plan.source {
-            Source::Generated { files, sizes, seed } => Footprint {
+            Source::Generated {
+                files, sizes, seed, ..
+            } => Footprint {
                 workers,
                 files,
                 bytes: sizes.total(seed, files, BLOCK_BYTES),
@@ -274,7 +319,7 @@ impl Workload for Copy {
             .parse(&spec.mode, &spec.params)
             .map_err(TaskError::Params)?;
         if spec.cache == Cache::Bypass {
-            let why = "a copy as cp makes it does not use O_DIRECT; use cache = \"cold\", or workload `io`".into();
+            let why = "a copy as cp makes it goes past no cache; use way = \"direct\", or cache = \"cold\"".into();
             return Err(TaskError::Unfit { why });
         }
         Ok(Box::new(CopyLoad {
@@ -302,6 +347,26 @@ struct CopyLoad {
 }
 
 impl CopyLoad {
+    fn engine(&self) -> Result<Engine, TaskError> {
+        let target = match self.plan.mode {
+            Mode::In => TargetSide::To,
+            Mode::Out => TargetSide::From,
+        };
+        Engine::new(self.plan.way, target, self.plan.unit)
+            .map_err(|error| TaskError::io("get memory for a worker's buffer", error))
+    }
+
+    /// What stands in the files that are made here; `None` where they come from elsewhere.
+    fn content(&self) -> Option<DataContent> {
+        match &self.plan.source {
+            Source::Generated { seed, data, .. } => {
+                let own = [*seed, u64::from(self.task_index)];
+                Some(DataContent::new(*data, Random::of(&own).next_u64()))
+            }
+            Source::From(_) => None,
+        }
+    }
+
     fn prepared(&self) -> Result<Arc<Prepared>, TaskError> {
         let prepared = self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
         prepared.clone().ok_or_else(|| TaskError::Unfit {
@@ -327,11 +392,17 @@ impl Load for CopyLoad {
 
     fn worker(&self, index: u32) -> Result<Box<dyn Worker>, TaskError> {
         let prepared = self.prepared()?;
+        let engine = self.engine()?;
+        let verifier = self
+            .plan
+            .verify
+            .then(|| Verifier::new(self.content(), LAY_OUT_BYTES));
         Ok(Box::new(CopyWorker::new(
             prepared,
             index,
-            Engine::new(self.plan.unit),
+            engine,
             self.plan.durable,
+            verifier,
             Arc::clone(&self.whole),
         )))
     }

@@ -11,7 +11,7 @@ mod spec;
 
 pub use content::Content;
 pub use mismatch::{Found, Mismatch};
-pub use spec::{DataSpec, KEYS, Kind};
+pub use spec::{DATA, DataSpec, KEYS, Kind};
 
 /// Storage looks at blocks of this size when it compresses and deduplicates.
 pub(crate) const SECTOR_BYTES: usize = 4096;

@@ -253,7 +253,13 @@ impl Load for FilesLoad {
             }
             Mode::Read => {
                 let appended = self.standing().extras.appended;
-                Tools::Read(vec![1; plan.layout.buffer_bytes(appended)])
+                let buffer = vec![1; plan.layout.buffer_bytes(appended)];
+                match plan.layout.content() {
+                    content if content.verifies() => {
+                        Tools::Check(buffer, content, plan.added.append)
+                    }
+                    _ => Tools::Read(buffer),
+                }
             }
             Mode::List | Mode::ListStat => Tools::List(listing_buffer()),
             Mode::SetXattr | Mode::GetXattr => Tools::Attribute(Calls::known(), self.attribute()),

@@ -5,11 +5,13 @@
 //! it can be used alone. Invariant: nothing between a worker's start and its end takes a lock, allocates or formats,
 //! but for operations that fail.
 
+pub mod bytes;
 pub mod clock;
 pub mod common;
 pub mod copy;
 pub mod data;
 pub mod files;
+pub mod fill;
 pub mod histogram;
 pub mod interval;
 pub mod io;

@@ -12,6 +12,7 @@ pub enum Op {
     List,
     ListStat,
     Stat,
+    Statfs,
     Read,
     Write,
     Append,
@@ -25,6 +26,12 @@ pub enum Op {
     SetXattr,
     GetXattr,
     Copy,
+    Putc,
+    Rewrite,
+    Getc,
+    Fwrite,
+    Fread,
+    Seek,
     Ping,
     Send,
     Null,
@@ -32,11 +39,12 @@ pub enum Op {
 
 impl Op {
     /// All kinds, in the order of their definition.
-    pub const ALL: [Op; 20] = [
+    pub const ALL: [Op; 27] = [
         Op::Create,
         Op::List,
         Op::ListStat,
         Op::Stat,
+        Op::Statfs,
         Op::Read,
         Op::Write,
         Op::Append,
@@ -50,6 +58,12 @@ impl Op {
         Op::SetXattr,
         Op::GetXattr,
         Op::Copy,
+        Op::Putc,
+        Op::Rewrite,
+        Op::Getc,
+        Op::Fwrite,
+        Op::Fread,
+        Op::Seek,
         Op::Ping,
         Op::Send,
         Op::Null,
@@ -62,6 +76,7 @@ impl Op {
             Op::List => "list",
             Op::ListStat => "list-stat",
             Op::Stat => "stat",
+            Op::Statfs => "statfs",
             Op::Read => "read",
             Op::Write => "write",
             Op::Append => "append",
@@ -75,6 +90,12 @@ impl Op {
             Op::SetXattr => "setxattr",
             Op::GetXattr => "getxattr",
             Op::Copy => "copy",
+            Op::Putc => "putc",
+            Op::Rewrite => "rewrite",
+            Op::Getc => "getc",
+            Op::Fwrite => "fwrite",
+            Op::Fread => "fread",
+            Op::Seek => "seek",
             Op::Ping => "ping",
             Op::Send => "send",
             Op::Null => "null",
@@ -99,6 +120,7 @@ impl Op {
                 "One directory to its end, as `list`, with one stat call on each name between. No bytes."
             }
             Op::Stat => "One name: one stat call. No bytes.",
+            Op::Statfs => "The target is asked how full it is: one fstatvfs call. No bytes.",
             Op::Read => {
                 "In `io`, one block: pread until the block is full. In `files`, one file: open, read to its end, close. Bytes: what was read."
             }
@@ -126,6 +148,24 @@ impl Op {
             Op::Copy => {
                 "One whole file: open both, copy_file_range until the end (read and write where the kernel cannot), fsync where asked, close both. Bytes: the file's content, once."
             }
+            Op::Putc => {
+                "One buffer's worth of bytes, each put into the buffer by a function call, then the write of the buffer; the last one of a file with its fsync where asked. Bytes: those of the buffer."
+            }
+            Op::Rewrite => {
+                "One buffer's worth of bytes: read, each byte taken and put back changed by a function call, lseek, write. Bytes: those of the buffer, once."
+            }
+            Op::Getc => {
+                "One buffer's worth of bytes: the read that fills the buffer, then each byte taken by a function call. Bytes: those of the buffer."
+            }
+            Op::Fwrite => {
+                "One record through the buffer, or as many as fill it, with the writes of the buffer that fall due; the last one of a file with the rest of the buffer and its fsync where asked. Bytes: the records."
+            }
+            Op::Fread => {
+                "One record through the buffer, or as many as fill it, with the reads that fill the buffer. Bytes: the records."
+            }
+            Op::Seek => {
+                "One random place: lseek, read of a record; where it is rewritten, lseek back and write. Bytes: what was read, and what was written."
+            }
             Op::Ping => {
                 "One round trip: a small message is sent and its echo received. Bytes: the message, once."
             }
@@ -146,11 +186,18 @@ impl Op {
             | Op::SetXattr
             | Op::GetXattr
             | Op::Copy
+            | Op::Putc
+            | Op::Rewrite
+            | Op::Getc
+            | Op::Fwrite
+            | Op::Fread
+            | Op::Seek
             | Op::Ping
             | Op::Send => true,
             Op::List
             | Op::ListStat
             | Op::Stat
+            | Op::Statfs
             | Op::Rename
             | Op::Delete
             | Op::Mkdir

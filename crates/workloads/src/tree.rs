@@ -16,10 +16,11 @@ mod tar;
 mod unpack;
 mod worker;
 
+use crate::data::Content;
 use crate::files::BLOCK_BYTES;
 use crate::files::data::Data;
 use crate::files::side_by_side::side_by_side;
-use crate::files::state::{Content, Extras, State};
+use crate::files::state::{Content as Left, Extras, State};
 use crate::params::{KeyInfo, ParamError};
 use crate::random::Random;
 use crate::sandbox::{Allowed, Dir};
@@ -141,7 +142,8 @@ impl TreeLoad {
             From::Made(made) => {
                 let own = [made.seed, u64::from(self.task_index), u64::from(worker)];
                 let bytes = usize::try_from(made.sizes.largest()).unwrap_or(usize::MAX);
-                let data = Data::new(plan.unit.min(bytes), Random::of(&own).next_u64());
+                let content = Content::new(made.data, Random::of(&own).next_u64());
+                let data = Data::of(content, plan.unit.min(bytes));
                 Ok(Box::new(MadeSource::new(made.clone(), data)))
             }
         }
@@ -159,7 +161,7 @@ impl TreeLoad {
         })
     }
 
-    fn state(&self, content: Content) -> Result<State, TaskError> {
+    fn state(&self, content: Left) -> Result<State, TaskError> {
         Ok(State {
             shape: self.shape()?,
             content,
@@ -229,7 +231,7 @@ impl TreeLoad {
 
     fn is_there(&self) -> Result<bool, TaskError> {
         let found = State::read(&self.task).map_err(TaskError::Sandbox)?;
-        Ok(found == Some(self.state(Content::Created)?))
+        Ok(found == Some(self.state(Left::Created)?))
     }
 }
 
@@ -251,7 +253,7 @@ impl Load for TreeLoad {
             self.look_into_archive(control)?;
             self.empty(control)?;
             self.unpack(control)?;
-            let state = self.state(Content::Created)?;
+            let state = self.state(Left::Created)?;
             state.write(&self.task).map_err(TaskError::Sandbox)?;
         }
         if self.warm {
@@ -284,8 +286,8 @@ impl Load for TreeLoad {
 
     fn finish(&self) -> Result<(), TaskError> {
         let content = match self.plan.mode {
-            Mode::Unpack => Content::Created,
-            Mode::Remove => Content::Empty,
+            Mode::Unpack => Left::Created,
+            Mode::Remove => Left::Empty,
             Mode::Walk => return Ok(()),
         };
         if self.whole.load(Ordering::Acquire) < self.workers() {

@@ -212,8 +212,10 @@ pub fn registry() -> &'static [&'static dyn Workload] {
     &[
         &crate::files::Files,
         &crate::io::Io,
+        &crate::bytes::ByteStreams,
         &crate::copy::Copy,
         &crate::tree::Tree,
+        &crate::fill::Fill,
         &crate::network::Network,
         &crate::null::Null,
     ]

@@ -1,16 +1,41 @@
-//! One file from one directory into another, as cp does it: in the kernel where it can, else through a buffer.
+//! One file from one directory into another, as cp does it: in the kernel, through a buffer, or past the caches.
 //!
-//! It knows nothing of trees, clocks or modes. Whether the kernel can is found out with the first file and remembered:
-//! it is a matter of the two file systems, not of the file.
+//! It knows nothing of trees, clocks or modes. Left to itself it finds out with the first file whether the kernel can
+//! copy, and remembers: that is a matter of the two file systems, not of the file.
 
 use crate::files::calls::{self, Durable, Failed};
+use crate::memory::Pages;
 use rustix::fd::{AsFd, BorrowedFd};
-use rustix::fs::copy_file_range;
+use rustix::fs::{OFlags, copy_file_range, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
+use serde::Deserialize;
 use std::ffi::CStr;
+use std::io;
 
 /// Copied in one call: a stop is noticed between two. At 20 MB/s it takes 0.4 s.
 const CHUNK_BYTES: usize = 8 << 20;
+/// What O_DIRECT asks of lengths and offsets, at most.
+pub(super) const DIRECT_BYTES: usize = 4096;
+
+/// How bytes go from one file to the other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Way {
+    /// copy_file_range; read and write where the kernel cannot.
+    #[default]
+    Auto,
+    CopyFileRange,
+    ReadWrite,
+    /// read and write, with O_DIRECT on the side of the target.
+    Direct,
+}
+
+/// Which of the two files is on the target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TargetSide {
+    From,
+    To,
+}
 
 /// How a copy ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,15 +48,19 @@ pub(super) enum Copied {
 #[derive(Debug)]
 pub(super) struct Engine {
     in_kernel: bool,
-    buffer: Vec<u8>,
+    may_fall_back: bool,
+    direct: Option<TargetSide>,
+    buffer: Pages,
 }
 
 impl Engine {
-    pub(super) fn new(buffer_bytes: usize) -> Self {
-        Self {
-            in_kernel: true,
-            buffer: vec![1; buffer_bytes],
-        }
+    pub(super) fn new(way: Way, target: TargetSide, buffer_bytes: usize) -> io::Result<Self> {
+        Ok(Self {
+            in_kernel: matches!(way, Way::Auto | Way::CopyFileRange),
+            may_fall_back: way == Way::Auto,
+            direct: (way == Way::Direct).then_some(target),
+            buffer: Pages::new(buffer_bytes)?,
+        })
     }
 
     /// Copies all of a file that has at least `bytes`; a source that ends before is an error (NODATA).
@@ -43,8 +72,12 @@ impl Engine {
         durable: Durable,
         should_stop: impl Fn() -> bool,
     ) -> Result<Copied, Failed> {
-        let source = calls::open_to_read(from, name)?;
-        let copy = calls::open_new(to, name)?;
+        let flags = |side| match self.direct == Some(side) {
+            true => OFlags::DIRECT,
+            false => OFlags::empty(),
+        };
+        let source = calls::open_to_read_with(from, name, flags(TargetSide::From))?;
+        let copy = calls::open_new_with(to, name, flags(TargetSide::To))?;
         let mut copied = 0;
         while self.step(source.as_fd(), copy.as_fd(), &mut copied)? {
             if should_stop() {
@@ -74,30 +107,42 @@ impl Engine {
         if self.in_kernel {
             match copy_file_range(source, None, copy, None, CHUNK_BYTES) {
                 // Some file systems say so of files whose size they do not know; reading tells.
-                Ok(0) => {}
+                Ok(0) if self.may_fall_back => {}
+                Ok(0) => return Ok(false),
                 Ok(count) => {
                     *copied += u64::try_from(count).unwrap_or(0);
                     return Ok(true);
                 }
                 Err(Errno::INTR) => return Ok(true),
                 Err(Errno::XDEV | Errno::OPNOTSUPP | Errno::INVAL | Errno::NOSYS | Errno::PERM)
-                    if *copied == 0 =>
+                    if *copied == 0 && self.may_fall_back =>
                 {
                     self.in_kernel = false;
                 }
                 Err(errno) => return Err(Failed::at(errno, *copied)),
             }
         }
-        match rustix::io::read(source, &mut *self.buffer) {
-            Ok(0) => Ok(false),
-            Ok(count) => {
-                let chunk = self.buffer.get(..count).unwrap_or_default();
-                calls::write_all(copy, chunk, copied)?;
-                Ok(true)
-            }
-            Err(Errno::INTR) => Ok(true),
-            Err(errno) => Err(Failed::at(errno, *copied)),
+        let count = match rustix::io::read(source, &mut *self.buffer) {
+            Ok(0) => return Ok(false),
+            Ok(count) => count,
+            Err(Errno::INTR) => return Ok(true),
+            Err(errno) => return Err(Failed::at(errno, *copied)),
+        };
+        let chunk = self.buffer.get(..count).unwrap_or_default();
+        let odd = count % DIRECT_BYTES;
+        if self.direct != Some(TargetSide::To) || odd == 0 {
+            calls::write_all(copy, chunk, copied)?;
+            // Past the caches, a read that ends within a block has met the end, and another there is not allowed.
+            return Ok(self.direct != Some(TargetSide::From) || odd == 0);
         }
+        // The end of the file, which is no whole block, cannot be written past the cache, by dd neither.
+        let (whole, rest) = chunk.split_at(count - odd);
+        calls::write_all(copy, whole, copied)?;
+        let at = |errno| Failed::at(errno, *copied);
+        let flags = fcntl_getfl(copy).map_err(at)?;
+        fcntl_setfl(copy, flags - OFlags::DIRECT).map_err(at)?;
+        calls::write_all(copy, rest, copied)?;
+        Ok(true)
     }
 }
 
@@ -108,9 +153,10 @@ mod tests {
     use std::fs::{self, File};
     use std::path::Path;
 
-    fn copy_between(from: &Path, to: &Path, in_kernel: bool) {
-        let mut engine = Engine::new(1000);
-        engine.in_kernel = in_kernel;
+    const BOTH: [TargetSide; 2] = [TargetSide::From, TargetSide::To];
+
+    fn copy_between(from: &Path, to: &Path, way: Way, target: TargetSide) {
+        let mut engine = Engine::new(way, target, 8192).unwrap();
         let dirs = (File::open(from).unwrap(), File::open(to).unwrap());
         for (name, bytes) in [(c"empty", 0_u64), (c"small", 999), (c"large", 3_000_001)] {
             let name_text = name.to_str().unwrap();
@@ -129,13 +175,18 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_is_the_same_file_on_either_way_and_between_file_systems() {
-        for in_kernel in [true, false] {
-            let (here, there) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-            copy_between(here.path(), there.path(), in_kernel);
-            let memory = tempfile::tempdir_in("/dev/shm").unwrap();
-            fs::remove_file(here.path().join("large")).unwrap();
-            copy_between(here.path(), memory.path(), in_kernel);
+    fn a_copy_is_the_same_file_on_every_way_and_between_file_systems() {
+        // O_DIRECT needs a disk, which a temporary directory may not be on.
+        let on_disk = || tempfile::tempdir_in("/var/tmp").unwrap();
+        for way in [Way::Auto, Way::CopyFileRange, Way::ReadWrite, Way::Direct] {
+            for target in BOTH {
+                let (here, there) = (on_disk(), on_disk());
+                copy_between(here.path(), there.path(), way, target);
+            }
+        }
+        for way in [Way::Auto, Way::ReadWrite] {
+            let (here, there) = (on_disk(), tempfile::tempdir_in("/dev/shm").unwrap());
+            copy_between(here.path(), there.path(), way, TargetSide::To);
         }
     }
 
@@ -148,7 +199,7 @@ mod tests {
             File::open(there.path()).unwrap(),
         );
         let dirs = (dirs.0.as_fd(), dirs.1.as_fd());
-        let mut engine = Engine::new(1000);
+        let mut engine = Engine::new(Way::Auto, TargetSide::To, 1000).unwrap();
         let stopped = engine.copy(dirs, c"file", 5000, Durable::No, || true);
         assert_eq!(stopped, Ok(Copied::Stopped));
         assert!(!there.path().join("file").exists());

@@ -4,19 +4,21 @@
 //! out where no `in` has left them; the scratch directory has the empty directories. Invariant: the scratch directory
 //! goes with it.
 
-use super::engine::Engine;
+use super::engine::{Engine, TargetSide, Way};
 use super::scratch::Scratch;
 use super::tree::{Entry, Tree};
 use super::{CopyLoad, Mode, Source};
+use crate::data::DataSpec;
 use crate::files::BLOCK_BYTES;
 use crate::files::calls::{self, Durable};
 use crate::files::data::Data;
 use crate::files::side_by_side::{Done, side_by_side};
 use crate::files::state::{Content, Extras, State};
-use crate::random::Random;
 use crate::sandbox::{Dir, open_canonical};
 use crate::task::{PrepareControl, TaskError};
 use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{OFlags, copy_file_range};
+use rustix::io::Errno;
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -24,7 +26,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// The tree within the task's directory on the target.
 const DATA: &str = "data";
 /// Bytes per write while laying out.
-const LAY_OUT_BYTES: usize = 1 << 20;
+pub(super) const LAY_OUT_BYTES: usize = 1 << 20;
 
 #[derive(Debug)]
 pub(super) struct Prepared {
@@ -40,9 +42,9 @@ impl Prepared {
     pub(super) fn make(load: &CopyLoad, control: &PrepareControl) -> Result<Self, TaskError> {
         let plan = &load.plan;
         let (tree, source) = match &plan.source {
-            Source::Generated { files, sizes, seed } => {
-                (Tree::generated(*files, sizes, *seed), None)
-            }
+            Source::Generated {
+                files, sizes, seed, ..
+            } => (Tree::generated(*files, sizes, *seed), None),
             Source::From(_) => {
                 let (tree, root) = read_source(load, control)?;
                 (tree, Some(root))
@@ -59,6 +61,12 @@ impl Prepared {
             tree.files.len(),
             tree.fingerprint()
         );
+        let shape = match &plan.source {
+            Source::Generated { data, .. } if *data != DataSpec::default() => {
+                format!("{shape}, {data:?}")
+            }
+            _ => shape,
+        };
         let shares = tree.shares(plan.workers);
         let mut sides = Sides {
             load,
@@ -84,6 +92,7 @@ impl Prepared {
                 (from, sides.empty_scratch()?)
             }
         };
+        sides.try_way(&from, &to)?;
         let scratch = Mutex::new(sides.scratch);
         Ok(Self {
             from,
@@ -199,6 +208,47 @@ impl Sides<'_> {
         Ok(data)
     }
 
+    /// One clear error where the file systems cannot copy in the way that is asked for.
+    fn try_way(&self, from: &Dir, to: &Dir) -> Result<(), TaskError> {
+        let name = c"probe";
+        let way = self.load.plan.way;
+        let tried = match way {
+            Way::Auto | Way::ReadWrite => return Ok(()),
+            Way::Direct => {
+                let task = self.load.task.fd();
+                let tried = calls::open_new_with(task, name, OFlags::DIRECT).map(drop);
+                let _absent = calls::delete(task, name);
+                tried
+            }
+            Way::CopyFileRange => {
+                let Some(file) = self.tree.files.iter().find(|file| file.bytes > 0) else {
+                    return Ok(());
+                };
+                let tried = self.tree.open(from, file.directory).and_then(|dir| {
+                    let source = calls::open_to_read(dir.as_fd(), &file.name)?;
+                    let copy = calls::open_new(to.fd(), name)?;
+                    copy_file_range(&source, None, &copy, None, 1).map(drop)
+                });
+                let _absent = calls::delete(to.fd(), name);
+                tried
+            }
+        };
+        let what = match way {
+            Way::Direct => "the target does not take O_DIRECT",
+            _ => "the kernel cannot copy between the target and the agent's scratch directory",
+        };
+        match tried {
+            Ok(()) => Ok(()),
+            Err(
+                errno
+                @ (Errno::INVAL | Errno::XDEV | Errno::OPNOTSUPP | Errno::NOSYS | Errno::PERM),
+            ) => Err(TaskError::Unfit {
+                why: format!("{what} ({errno}); use another `way`"),
+            }),
+            Err(errno) => Err(TaskError::io("try the way of copying", errno)),
+        }
+    }
+
     fn make_source(&mut self) -> Result<Dir, TaskError> {
         let source = self.scratch_dir("source")?;
         self.tree.make_directories(&source)?;
@@ -243,18 +293,20 @@ impl Sides<'_> {
 
     /// Writes every file beneath `to`: copied where there is a source, random otherwise.
     fn fill(&self, to: &Dir, source: Option<&Dir>) -> Result<(), TaskError> {
-        let seed = match &self.load.plan.source {
-            Source::Generated { seed, .. } => *seed,
-            Source::From(_) => 0,
-        };
-        let content = Random::of(&[seed, u64::from(self.load.task_index)]).next_u64();
+        let content = self.load.content();
         self.each_file("lay out", self.tree.bytes(), to, |prepare| {
-            let mut writer = match source {
-                Some(root) => Writer::Copy(root, Engine::new(LAY_OUT_BYTES)),
-                None => Writer::Random(Data::new(LAY_OUT_BYTES, content)),
+            let mut writer = match (source, content) {
+                (Some(root), _) => {
+                    let engine = Engine::new(Way::Auto, TargetSide::To, LAY_OUT_BYTES);
+                    let engine = engine
+                        .map_err(|error| TaskError::io("get memory to lay out data", error))?;
+                    Writer::Copy(root, engine)
+                }
+                (None, Some(content)) => Writer::Made(Data::of(content, LAY_OUT_BYTES)),
+                (None, None) => return Ok(()),
             };
             prepare.run(|dir, index, file| match &mut writer {
-                Writer::Random(data) => {
+                Writer::Made(data) => {
                     let index = u64::try_from(index).unwrap_or(u64::MAX);
                     calls::create(
                         dir.as_fd(),
@@ -320,7 +372,7 @@ impl Sides<'_> {
 }
 
 enum Writer<'a> {
-    Random(Data),
+    Made(Data),
     Copy(&'a Dir, Engine),
 }
 

@@ -20,7 +20,10 @@ struct Cell {
 
 impl Cell {
     fn new() -> Self {
-        let (top, scratch) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        Self::between(tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap())
+    }
+
+    fn between(top: tempfile::TempDir, scratch: tempfile::TempDir) -> Self {
         let allowed = Allowed::new(vec![top.path().to_owned()]).unwrap();
         let opened =
             RunDirectory::open_or_make(&allowed, top.path(), "mesh", "run", Make::IfMissing);
@@ -341,9 +344,86 @@ fn parameters_are_checked() {
         (json!({"from": "/data", "size": 5}), "size"),
         (json!({"from": "/data", "files": 5}), "files"),
         (json!({"bs": 0}), "bs"),
+        (json!({"bs": "6k", "way": "direct"}), "bs"),
+        (json!({"way": "reflink"}), "way"),
+        (json!({"from": "/data", "data": "zero"}), "data"),
+        (json!({"verify": true, "data": "zero"}), "verify"),
         (json!({"runtime": "5s"}), "runtime"),
     ] {
         let error = check(bad.clone()).unwrap_err();
         assert_eq!(error.key.as_deref(), Some(key), "{bad}: {error}");
     }
+}
+
+#[test]
+fn every_way_copies_and_a_verified_copy_is_read_again() {
+    // O_DIRECT and copy_file_range between two directories need a disk.
+    let on_disk = || tempfile::tempdir_in("/var/tmp").unwrap();
+    for way in ["auto", "copy-file-range", "read-write", "direct"] {
+        let cell = Cell::between(on_disk(), on_disk());
+        let params = json!({
+            "files": 7, "size": {"min": 1, "max": "40k"}, "numjobs": 2, "bs": "8k", "way": way, "verify": true
+        });
+        let bytes = Copy
+            .check("in", params.as_object().unwrap())
+            .unwrap()
+            .moved_bytes;
+        for mode in ["in", "out"] {
+            let (end, intervals) = run(&cell.spec(mode, params.clone()));
+            assert_eq!((end.state, end.error), (End::Done, None), "{way} {mode}");
+            for op in [Op::Copy, Op::Read] {
+                let of_op = intervals.iter().filter(|interval| interval.op == op);
+                let sums = of_op.fold((0, 0, 0), |sum, it| {
+                    (sum.0 + it.ops, sum.1 + it.bytes, sum.2 + it.errors)
+                });
+                assert_eq!(sums, (7, bytes, 0), "{way} {mode} {op}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_the_target_gives_back_otherwise_than_it_got_is_found_at_its_place() {
+    let cell = Cell::new();
+    let params = json!({"files": 3, "size": "3m", "verify": true});
+    expect(&cell.spec("in", params.clone()), 6, 2 * 3 * (3 << 20));
+    let path = cell
+        .top
+        .path()
+        .join("benchmesh-run/c1/t0/data/d000000/c000000001");
+    let mut content = fs::read(&path).unwrap();
+    content[2_345_678] ^= 4;
+    fs::write(&path, content).unwrap();
+    let (end, intervals) = run(&cell.spec("out", params));
+    assert_eq!(end.state, End::Done);
+    let errors: u64 = intervals.iter().map(|interval| interval.errors).sum();
+    assert_eq!((errors, end.errors.len()), (1, 1), "{:?}", end.errors);
+    let first = &end.errors[0].first;
+    assert!(first.contains("c000000001 at offset 2345678"), "{first}");
+}
+
+#[test]
+fn a_copy_of_given_files_is_compared_with_them() {
+    let cell = Cell::new();
+    let given = tempfile::tempdir().unwrap();
+    fs::write(given.path().join("a"), vec![1; 5000]).unwrap();
+    let params = json!({"from": given.path(), "verify": true});
+    let spec = |mode: &str| TaskSpec {
+        sources: Allowed::new(vec![given.path().to_owned()]).unwrap(),
+        ..cell.spec(mode, params.clone())
+    };
+    expect(&spec("in"), 2, 10_000);
+    expect(&spec("out"), 2, 10_000);
+}
+
+#[test]
+fn a_way_that_the_file_systems_do_not_have_is_one_clear_error() {
+    let memory = || tempfile::tempdir_in("/dev/shm").unwrap();
+    let disk = || tempfile::tempdir_in("/var/tmp").unwrap();
+    let cell = Cell::between(memory(), disk());
+    let spec = cell.spec("in", json!({"size": "8k", "way": "copy-file-range"}));
+    let error = Task::prepare(&spec, &PrepareControl::silent()).unwrap_err();
+    assert!(matches!(error, TaskError::Unfit { .. }), "{error:?}");
+    assert!(error.to_string().contains("use another `way`"), "{error}");
+    assert!(cell.scratch_is_empty());
 }

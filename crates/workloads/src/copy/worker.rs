@@ -4,9 +4,11 @@
 
 use super::engine::{Copied, Engine};
 use super::prepared::Prepared;
-use crate::files::calls::{Durable, Failed};
+use super::tree::Entry;
+use super::verify::Verifier;
+use crate::files::calls::{Durable, Failed, Fault};
 use crate::op::Op;
-use crate::recorder::{ErrorFacts, OpError, Recorder};
+use crate::recorder::{Began, ErrorFacts, OpError, Recorder};
 use crate::workload::Worker;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
@@ -18,6 +20,7 @@ pub(super) struct CopyWorker {
     index: u32,
     engine: Engine,
     durable: Durable,
+    verifier: Option<Verifier>,
     /// Counts the workers that copied all of their files.
     whole: Arc<AtomicU32>,
     entered: Option<Entered>,
@@ -36,6 +39,7 @@ impl CopyWorker {
         index: u32,
         engine: Engine,
         durable: Durable,
+        verifier: Option<Verifier>,
         whole: Arc<AtomicU32>,
     ) -> Self {
         Self {
@@ -43,6 +47,7 @@ impl CopyWorker {
             index,
             engine,
             durable,
+            verifier,
             whole,
             entered: None,
         }
@@ -66,6 +71,102 @@ impl CopyWorker {
     }
 }
 
+impl CopyWorker {
+    /// One file; what failed is recorded.
+    fn copy(
+        &mut self,
+        prepared: &Prepared,
+        file: &Entry,
+        recorder: &mut Recorder,
+    ) -> Result<Flow, OpError> {
+        let entered = self.enter(file.directory);
+        let Some(began) = recorder.next(Op::Copy, file.bytes) else {
+            return Ok(Flow::Stop);
+        };
+        let copied = match (entered, &self.entered) {
+            (Ok(()), Some(Entered { from, to, .. })) => {
+                let both = (from.as_fd(), to.as_fd());
+                let stop = || recorder.should_stop();
+                self.engine
+                    .copy(both, &file.name, file.bytes, self.durable, stop)
+            }
+            (Err(errno), _) => Err(Failed::from(errno)),
+            (Ok(()), None) => Err(Failed::from(Errno::BADF)),
+        };
+        match copied {
+            Ok(Copied::Whole(bytes)) => {
+                recorder.end(Op::Copy, began, bytes);
+                Ok(Flow::Done)
+            }
+            Ok(Copied::Stopped) => {
+                recorder.idle();
+                Ok(Flow::Stop)
+            }
+            Err(failed) => {
+                fail(prepared, file, recorder, (Op::Copy, began), failed.into())?;
+                Ok(Flow::Failed)
+            }
+        }
+    }
+
+    /// Looks at the copy that was just made.
+    fn verify(
+        &mut self,
+        prepared: &Prepared,
+        (index, file): (usize, &Entry),
+        recorder: &mut Recorder,
+    ) -> Result<Flow, OpError> {
+        let (Some(verifier), Some(entered)) = (&mut self.verifier, &self.entered) else {
+            return Ok(Flow::Done);
+        };
+        let Some(began) = recorder.next(Op::Read, file.bytes) else {
+            return Ok(Flow::Stop);
+        };
+        let both = (entered.from.as_fd(), entered.to.as_fd());
+        let index = u64::try_from(index).unwrap_or(u64::MAX);
+        match verifier.check(both, &file.name, index, file.bytes) {
+            Ok(bytes) => {
+                recorder.end(Op::Read, began, bytes);
+                Ok(Flow::Done)
+            }
+            Err(fault) => {
+                fail(prepared, file, recorder, (Op::Read, began), fault)?;
+                Ok(Flow::Failed)
+            }
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Flow {
+    Done,
+    Failed,
+    Stop,
+}
+
+#[cold]
+fn fail(
+    prepared: &Prepared,
+    file: &Entry,
+    recorder: &mut Recorder,
+    (op, began): (Op, Began),
+    fault: Fault,
+) -> Result<(), OpError> {
+    let path = prepared.to.path().join(prepared.tree.path_of_file(file));
+    let path = path.to_string_lossy();
+    match fault {
+        Fault::Mismatch(mismatch) => recorder.mismatch(op, began, &path, &mismatch),
+        Fault::Failed(failed) => {
+            let facts = ErrorFacts {
+                errno: failed.errno.raw_os_error(),
+                path: &path,
+                offset: failed.offset,
+            };
+            recorder.error(op, began, &facts)
+        }
+    }
+}
+
 impl Worker for CopyWorker {
     fn run(&mut self, recorder: &mut Recorder) -> Result<(), OpError> {
         let prepared = Arc::clone(&self.prepared);
@@ -73,41 +174,18 @@ impl Worker for CopyWorker {
             .ok()
             .and_then(|index| prepared.shares.get(index));
         let mut is_whole = true;
-        for file in share
-            .into_iter()
-            .flatten()
-            .filter_map(|&index| prepared.tree.files.get(index))
-        {
-            let entered = self.enter(file.directory);
-            let Some(began) = recorder.next(Op::Copy, file.bytes) else {
-                return Ok(());
+        for &index in share.into_iter().flatten() {
+            let Some(file) = prepared.tree.files.get(index) else {
+                continue;
             };
-            let copied = match (entered, &self.entered) {
-                (Ok(()), Some(Entered { from, to, .. })) => {
-                    let both = (from.as_fd(), to.as_fd());
-                    let stop = || recorder.should_stop();
-                    self.engine
-                        .copy(both, &file.name, file.bytes, self.durable, stop)
-                }
-                (Err(errno), _) => Err(Failed::from(errno)),
-                (Ok(()), None) => Err(Failed::from(Errno::BADF)),
+            let flow = match self.copy(&prepared, file, recorder)? {
+                Flow::Done => self.verify(&prepared, (index, file), recorder)?,
+                other => other,
             };
-            match copied {
-                Ok(Copied::Whole(bytes)) => recorder.end(Op::Copy, began, bytes),
-                Ok(Copied::Stopped) => {
-                    recorder.idle();
-                    return Ok(());
-                }
-                Err(failed) => {
-                    is_whole = false;
-                    let path = prepared.to.path().join(prepared.tree.path_of_file(file));
-                    let facts = ErrorFacts {
-                        errno: failed.errno.raw_os_error(),
-                        path: &path.to_string_lossy(),
-                        offset: failed.offset,
-                    };
-                    recorder.error(Op::Copy, began, &facts)?;
-                }
+            match flow {
+                Flow::Done => {}
+                Flow::Failed => is_whole = false,
+                Flow::Stop => return Ok(()),
             }
         }
         if is_whole {

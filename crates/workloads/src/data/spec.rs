@@ -7,16 +7,19 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error, MapAccess, Visitor, value::MapAccessDeserializer};
 use std::fmt;
 
-/// The keys, for the own list of a workload that writes.
+/// What is written, for the own list of a workload that reads nothing back.
+pub const DATA: KeyInfo = KeyInfo {
+    name: "data",
+    kind: "random, zero, or a table",
+    default: "random",
+    meaning: "what is written: random bytes that neither compress nor deduplicate, zeros, or { compress = 50, dedupe \
+              = 20 }: so many percent of each block can be compressed away, so many percent of the blocks are equal \
+              to another",
+};
+
+/// The keys, for the own list of a workload that writes and reads.
 pub const KEYS: &[KeyInfo] = &[
-    KeyInfo {
-        name: "data",
-        kind: "random, zero, or a table",
-        default: "random",
-        meaning: "what is written: random bytes that neither compress nor deduplicate, zeros, or { compress = 50, dedupe \
-                  = 20 }: so many percent of each block can be compressed away, so many percent of the blocks are equal \
-                  to another",
-    },
+    DATA,
     KeyInfo {
         name: "verify",
         kind: "true or false",

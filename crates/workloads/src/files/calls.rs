@@ -5,6 +5,7 @@
 
 use super::data::Data;
 use super::tree::OPEN_DIRECTORY;
+use crate::data::Mismatch;
 use rustix::fd::{AsFd, BorrowedFd, IntoRawFd, OwnedFd};
 use rustix::fs::{AtFlags, Mode, OFlags, RawDir, openat};
 use rustix::io::{Errno, retry_on_intr};
@@ -36,6 +37,32 @@ impl Failed {
     }
 }
 
+/// What is wrong with an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    Failed(Failed),
+    /// It succeeded, and read what was not written there.
+    Mismatch(Mismatch),
+}
+
+impl From<Failed> for Fault {
+    fn from(failed: Failed) -> Self {
+        Self::Failed(failed)
+    }
+}
+
+impl From<Errno> for Fault {
+    fn from(errno: Errno) -> Self {
+        Self::Failed(errno.into())
+    }
+}
+
+impl From<Mismatch> for Fault {
+    fn from(mismatch: Mismatch) -> Self {
+        Self::Mismatch(mismatch)
+    }
+}
+
 /// Whether a written file is on stable storage when its operation ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Durable {
@@ -63,6 +90,25 @@ const FILE_MODE: Mode = Mode::RUSR
 #[inline]
 pub(crate) fn open_new(dir: BorrowedFd<'_>, name: &CStr) -> Result<OwnedFd, Errno> {
     retry_on_intr(|| openat(dir, name, CREATE, FILE_MODE))
+}
+
+/// The same with more flags, such as O_DIRECT.
+#[inline]
+pub(crate) fn open_new_with(
+    dir: BorrowedFd<'_>,
+    name: &CStr,
+    more: OFlags,
+) -> Result<OwnedFd, Errno> {
+    retry_on_intr(|| openat(dir, name, CREATE | more, FILE_MODE))
+}
+
+#[inline]
+pub(crate) fn open_to_read_with(
+    dir: BorrowedFd<'_>,
+    name: &CStr,
+    more: OFlags,
+) -> Result<OwnedFd, Errno> {
+    retry_on_intr(|| openat(dir, name, READ | more, Mode::empty()))
 }
 
 #[inline]
@@ -180,6 +226,51 @@ pub(crate) fn read(
     }
     close(fd)?;
     Ok(have)
+}
+
+/// Open, read the `bytes` that the file has, block by block, close. Each block is checked as it comes; a block is as long
+/// as the buffer, and no longer than up to a multiple of `seam` after the first `base` bytes, where it was written so.
+#[inline]
+pub(crate) fn read_and_check(
+    dir: BorrowedFd<'_>,
+    name: &CStr,
+    bytes: u64,
+    (base, seam): (u64, u64),
+    buffer: &mut [u8],
+    check: impl Fn(&[u8], u64) -> Result<(), Mismatch>,
+) -> Result<u64, Fault> {
+    let fd = open_to_read(dir, name)?;
+    let mut have = 0;
+    while have < bytes {
+        let until = match have.checked_sub(base) {
+            None => base,
+            Some(beyond) => base + (beyond / seam.max(1) + 1).saturating_mul(seam.max(1)),
+        };
+        let length = usize::try_from(until.min(bytes) - have).unwrap_or(usize::MAX);
+        let length = length.min(buffer.len());
+        let block = buffer.get_mut(..length).unwrap_or_default();
+        read_full(fd.as_fd(), block, have)?;
+        check(block, have)?;
+        have += u64::try_from(length).unwrap_or(0);
+    }
+    close(fd)?;
+    Ok(have)
+}
+
+/// Fills the block; a file that ends before is an error (NODATA). `offset` is for the error alone.
+#[inline]
+pub(crate) fn read_full(fd: BorrowedFd<'_>, block: &mut [u8], offset: u64) -> Result<(), Failed> {
+    let mut filled = 0;
+    while let Some(rest) = block.get_mut(filled..).filter(|rest| !rest.is_empty()) {
+        let at = |errno| Failed::at(errno, offset + u64::try_from(filled).unwrap_or(0));
+        match rustix::io::read(fd, rest) {
+            Ok(0) => return Err(at(Errno::NODATA)),
+            Ok(count) => filled += count,
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(at(errno)),
+        }
+    }
+    Ok(())
 }
 
 #[inline]

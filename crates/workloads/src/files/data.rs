@@ -1,37 +1,56 @@
-//! What is written into files: random bytes that neither compress nor deduplicate.
+//! A buffer of what is written into files, made for each place as it is asked for.
 //!
-//! It knows nothing of files. One buffer is filled once and used for all; every 4 KiB of what is handed out begins with
-//! a stamp of its own (file and position), so that no two such pages that were ever written are equal.
+//! It knows nothing of files; what stands where is [`crate::data`]'s affair.
 
-use crate::random::{self, Random};
+use crate::data::{Content, DataSpec};
 
 #[derive(Debug)]
 pub(crate) struct Data {
+    content: Content,
     buffer: Vec<u8>,
-    seed: u64,
 }
 
 impl Data {
-    /// A buffer for writes of up to `bytes`, filled, and so in memory.
+    /// Random bytes that neither compress nor deduplicate, in writes of up to `bytes`.
     pub(crate) fn new(bytes: usize, seed: u64) -> Self {
-        let mut buffer = vec![0_u8; bytes];
-        Random::new(seed).fill(&mut buffer);
-        Self { buffer, seed }
+        Self::of(Content::new(DataSpec::default(), seed), bytes)
     }
 
-    /// The first `length` bytes, stamped for file `file` at `offset`; fewer when the buffer is smaller.
+    /// A buffer for writes of up to `bytes`, filled, and so in memory.
+    pub(crate) fn of(content: Content, bytes: usize) -> Self {
+        let mut buffer = vec![0_u8; bytes];
+        content.fill(&mut buffer);
+        Self { content, buffer }
+    }
+
+    /// The first `length` bytes, as they belong in file `file` at `offset`; fewer when the buffer is smaller.
     #[inline]
     pub(crate) fn stamped(&mut self, file: u64, offset: u64, length: usize) -> &[u8] {
         let length = length.min(self.buffer.len());
-        let mut stamp = Random::of(&[self.seed, file, offset]).next_u64();
         let Some(block) = self.buffer.get_mut(..length) else {
             return &[];
         };
-        random::stamp(block, &mut stamp);
+        self.content.place(block, file, offset, 0);
         block
     }
 
-    /// The bytes themselves, without a stamp.
+    /// Bytes of the largest block.
+    pub(crate) fn len(&self) -> usize {
+        self.buffer.len()
+    }
+
+    /// The first `length` bytes as they are.
+    pub(crate) fn current(&self, length: usize) -> &[u8] {
+        self.buffer.get(..length).unwrap_or(&self.buffer)
+    }
+
+    /// The same, to be read into.
+    pub(crate) fn current_mut(&mut self, length: usize) -> &mut [u8] {
+        let length = length.min(self.buffer.len());
+        self.buffer.get_mut(..length).unwrap_or_default()
+    }
+
+    /// The bytes themselves, without a place.
     pub(crate) fn into_bytes(self) -> Vec<u8> {
         self.buffer
     }

@@ -13,6 +13,7 @@ use super::side_by_side::{Done, side_by_side};
 use super::size::SizeSpec;
 use super::state::{Content, State};
 use super::tree::{Kind, Name, Names, Shape, Share, Sharing, open_directory};
+use crate::data::{Content as Bytes, DataSpec};
 use crate::random::Random;
 use crate::sandbox::Dir;
 use crate::task::{Place, PrepareControl, TaskError};
@@ -27,6 +28,7 @@ pub(super) struct Layout {
     pub shape: Shape,
     pub sizes: SizeSpec,
     pub seed: u64,
+    pub data: DataSpec,
     /// Bytes per write.
     pub unit: usize,
 }
@@ -46,10 +48,15 @@ impl Layout {
             Sharing::Task => " of the task".to_owned(),
             Sharing::Step => format!(" of {} tasks", task.1),
         };
-        format!(
+        let mut text = format!(
             "{files} files of {} bytes, seed {}, by {workers} workers, {files_per_directory} per directory{whose}",
             self.sizes, self.seed
-        )
+        );
+        if self.data != DataSpec::default() {
+            // What is checked was written in these units.
+            text.push_str(&format!(", {:?} in units of {}", self.data, self.unit));
+        }
+        text
     }
 
     pub(super) fn state(&self, standing: Standing) -> State {
@@ -67,10 +74,13 @@ impl Layout {
 
     /// The same, at most `bytes` at a time.
     pub(super) fn data_of(&self, bytes: usize) -> Data {
-        Data::new(
-            bytes,
-            Random::of(&[self.seed, u64::from(self.shape.task.0)]).next_u64(),
-        )
+        Data::of(self.content(), bytes)
+    }
+
+    /// What stands in the files.
+    pub(super) fn content(&self) -> Bytes {
+        let own = [self.seed, u64::from(self.shape.task.0)];
+        Bytes::new(self.data, Random::of(&own).next_u64())
     }
 
     /// The most that one call moves, where files have grown by `appended`.

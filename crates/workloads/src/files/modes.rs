@@ -255,7 +255,7 @@ impl Standing {
             }
             WantedFiles::All => {
                 goal.content = Content::Created;
-                goal.extras.attribute = wanted.attribute;
+                (goal.extras.appended, goal.extras.attribute) = (0, wanted.attribute);
             }
         }
         match wanted.beside {

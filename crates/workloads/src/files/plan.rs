@@ -8,6 +8,7 @@ use super::modes::{Mode, Sizes};
 use super::size::{LARGEST_BYTES, SizeSpec};
 use super::tree::{MOST_FILES, Shape, Sharing};
 use crate::common;
+use crate::data::{self, DataSpec};
 use crate::params::{self, KeyInfo, ParamError};
 use crate::units::{Bytes, Span};
 use crate::workload::{ModeInfo, Params as PlanParams, Timing};
@@ -16,8 +17,9 @@ use serde::Deserialize;
 /// File systems give a file whole blocks; no check of free space should be surprised by many small files.
 pub(crate) const BLOCK_BYTES: u64 = 4096;
 
-pub(super) const KEYS: &[KeyInfo] =
-    &params::join::<{ OWN_KEYS.len() + common::KEYS.len() }>(&[OWN_KEYS, common::KEYS]);
+pub(super) const KEYS: &[KeyInfo] = &params::join::<
+    { OWN_KEYS.len() + data::KEYS.len() + common::KEYS.len() },
+>(&[OWN_KEYS, data::KEYS, common::KEYS]);
 
 const OWN_KEYS: &[KeyInfo] = &[
     KeyInfo {
@@ -218,6 +220,7 @@ impl Plan {
             .into_iter()
             .find(|known| known.as_str() == mode.name)
             .ok_or_else(|| ParamError::of("modes", format!("no mode `{}`", mode.name)))?;
+        let data = DataSpec::of(params)?;
         let params: FilesParams = params::parse(super::NAME, KEYS, params)?;
         params::check_numjobs(params.numjobs)?;
         if params.files < u64::from(params.numjobs) {
@@ -257,6 +260,7 @@ impl Plan {
                 shape,
                 sizes: params.size,
                 seed: params.seed,
+                data,
                 unit: check_unit(params.bs)?,
             },
             durable: match params.fsync {

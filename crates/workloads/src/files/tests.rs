@@ -3,6 +3,7 @@
 
 mod beside;
 mod shared;
+mod verified;
 
 use super::size::SizeSpec;
 use super::state::{Content, State};

@@ -3,7 +3,7 @@
 //! Between two operations it computes the next file's size and name, in place, and now and then enters the next
 //! directory; nothing else. What is done to a file is the caller's affair.
 
-use super::calls::{self, Failed};
+use super::calls::{self, Fault};
 use super::modes::{Mode, Standing};
 use super::plan::Order;
 use super::side_by_side::Done;
@@ -80,7 +80,7 @@ impl Walk {
         recorder: &mut Recorder,
         job: &Job,
         size_of: impl Fn(u64) -> u64,
-        act: impl FnMut(BorrowedFd<'_>, &Name, u64, u64) -> Result<u64, Failed>,
+        act: impl FnMut(BorrowedFd<'_>, &Name, u64, u64) -> Result<u64, Fault>,
     ) -> Result<Pass, OpError> {
         match (self.order, self.share.is_alone()) {
             (Order::Sequential, true) => self.in_order(recorder, job, size_of, act),
@@ -95,7 +95,7 @@ impl Walk {
         recorder: &mut Recorder,
         job: &Job,
         size_of: impl Fn(u64) -> u64,
-        mut act: impl FnMut(BorrowedFd<'_>, &Name, u64, u64) -> Result<u64, Failed>,
+        mut act: impl FnMut(BorrowedFd<'_>, &Name, u64, u64) -> Result<u64, Fault>,
     ) -> Result<Pass, OpError> {
         let mut pass = Pass::Whole;
         let op = job.op;
@@ -146,7 +146,7 @@ impl Walk {
         recorder: &mut Recorder,
         job: &Job,
         size_of: impl Fn(u64) -> u64,
-        mut act: impl FnMut(BorrowedFd<'_>, &Name, u64, u64) -> Result<u64, Failed>,
+        mut act: impl FnMut(BorrowedFd<'_>, &Name, u64, u64) -> Result<u64, Fault>,
     ) -> Result<Pass, OpError> {
         let mut pass = Pass::Whole;
         let op = job.op;
@@ -165,7 +165,7 @@ impl Walk {
                 return Ok(Pass::Stopped);
             };
             let done = dir
-                .map_err(Failed::from)
+                .map_err(Fault::from)
                 .and_then(|dir| act(dir, &name, index, bytes));
             match done {
                 Ok(bytes) => recorder.end(op, began, bytes),
@@ -304,9 +304,13 @@ fn fail(
     op: Op,
     began: Began,
     path: &Path,
-    failed: Failed,
+    fault: Fault,
 ) -> Result<(), OpError> {
     let path = path.to_string_lossy();
+    let failed = match fault {
+        Fault::Failed(failed) => failed,
+        Fault::Mismatch(mismatch) => return recorder.mismatch(op, began, &path, &mismatch),
+    };
     let facts = ErrorFacts {
         errno: failed.errno.raw_os_error(),
         path: &path,

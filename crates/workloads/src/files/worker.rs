@@ -9,6 +9,7 @@ use super::data::Data;
 use super::modes::Mode;
 use super::tree::Name;
 use super::walk::{Clock, Job, Pass, Walk};
+use crate::data::Content;
 use crate::recorder::{OpError, Recorder};
 use crate::workload::Worker;
 use rustix::fs::Mode as Permissions;
@@ -21,6 +22,8 @@ pub(super) enum Tools {
     Write(Data, Durable),
     Append(Data, Durable, u64),
     Read(Vec<u8>),
+    /// Appends were of so many bytes.
+    Check(Vec<u8>, Content, u64),
     List(Vec<MaybeUninit<u8>>),
     Attribute(Calls, Vec<u8>),
     Chmod(Calls),
@@ -91,7 +94,14 @@ impl FilesWorker {
                 &job(Clock::Own),
                 size_of,
                 |dir, name, index, bytes| {
-                    calls::create(dir, name.as_c_str(), index, bytes, data, *durable)
+                    Ok(calls::create(
+                        dir,
+                        name.as_c_str(),
+                        index,
+                        bytes,
+                        data,
+                        *durable,
+                    )?)
                 },
             ),
             (Mode::Append, Tools::Append(data, durable, more)) => walk.files(
@@ -99,26 +109,45 @@ impl FilesWorker {
                 &job(Clock::Own),
                 size_now,
                 |dir, name, index, had| {
-                    calls::append(dir, name.as_c_str(), (index, had), *more, data, *durable)
+                    let place = (index, had);
+                    Ok(calls::append(
+                        dir,
+                        name.as_c_str(),
+                        place,
+                        *more,
+                        data,
+                        *durable,
+                    )?)
                 },
             ),
             (Mode::Read, Tools::Read(buffer)) => walk.files(
                 recorder,
                 &job(Clock::Own),
                 size_now,
-                |dir, name, _, bytes| calls::read(dir, name.as_c_str(), bytes, buffer),
+                |dir, name, _, bytes| Ok(calls::read(dir, name.as_c_str(), bytes, buffer)?),
+            ),
+            (Mode::Read, Tools::Check(buffer, content, append)) => walk.files(
+                recorder,
+                &job(Clock::Own),
+                size_now,
+                |dir, name, index, bytes| {
+                    let seams = (bytes - appended, *append);
+                    let check =
+                        |block: &[u8], offset| content.check(block, index, offset, 0..=0).map(drop);
+                    calls::read_and_check(dir, name.as_c_str(), bytes, seams, buffer, check)
+                },
             ),
             (Mode::List | Mode::ListStat, Tools::List(buffer)) => {
                 walk.list(recorder, &job(Clock::Own), buffer)
             }
             (Mode::SetXattr, Tools::Attribute(calls, value)) => {
                 walk.files(recorder, &job(Clock::Own), no_size, |dir, name, _, _| {
-                    calls.set(dir, name.as_c_str(), value)
+                    Ok(calls.set(dir, name.as_c_str(), value)?)
                 })
             }
             (Mode::GetXattr, Tools::Attribute(calls, value)) => {
                 walk.files(recorder, &job(Clock::Own), no_size, |dir, name, _, _| {
-                    calls.get(dir, name.as_c_str(), value)
+                    Ok(calls.get(dir, name.as_c_str(), value)?)
                 })
             }
             (Mode::Chmod, Tools::Chmod(calls)) => {

@@ -3,6 +3,7 @@
 use super::NAME;
 use super::made::{Builtin, Made};
 use crate::common;
+use crate::data::{self, DataSpec, Kind};
 use crate::files::calls::Durable;
 use crate::files::size::SizeSpec;
 use crate::files::{check_unit, one_mib};
@@ -49,7 +50,11 @@ pub(super) const MODES: &[ModeInfo] = &[
 ];
 
 pub(super) const KEYS: &[KeyInfo] =
-    &params::join::<{ OWN_KEYS.len() + common::KEYS.len() }>(&[OWN_KEYS, common::KEYS]);
+    &params::join::<{ OWN_KEYS.len() + 1 + common::KEYS.len() }>(&[
+        OWN_KEYS,
+        &[data::DATA],
+        common::KEYS,
+    ]);
 
 const OWN_KEYS: &[KeyInfo] = &[
     KeyInfo {
@@ -145,6 +150,7 @@ struct TreeParams {
     seed: Option<u64>,
     runtime: Option<Span>,
     ramp_time: Option<Span>,
+    data: Option<Kind>,
 }
 
 fn one() -> u32 {
@@ -172,6 +178,7 @@ pub(super) struct Plan {
 impl Plan {
     /// `mode` is one of `MODES`.
     pub(super) fn of(mode: &ModeInfo, params: &PlanParams) -> Result<Self, ParamError> {
+        let data = DataSpec::of(params)?;
         let params: TreeParams = params::parse(NAME, KEYS, params)?;
         params::check_numjobs(params.numjobs)?;
         Ok(Self {
@@ -187,12 +194,12 @@ impl Plan {
             },
             unit: check_unit(params.bs)?,
             timing: Timing::of(params.ramp_time, params.runtime)?,
-            from: from(params)?,
+            from: from(params, data)?,
         })
     }
 }
 
-fn from(params: TreeParams) -> Result<From, ParamError> {
+fn from(params: TreeParams, data: DataSpec) -> Result<From, ParamError> {
     let Some(path) = params.archive else {
         let builtin = params.tree.unwrap_or_default();
         return Made::new(
@@ -200,6 +207,7 @@ fn from(params: TreeParams) -> Result<From, ParamError> {
             (params.files, params.directories, params.symlinks),
             params.size,
             params.seed.unwrap_or(1),
+            data,
         )
         .map(From::Made);
     };
@@ -210,6 +218,7 @@ fn from(params: TreeParams) -> Result<From, ParamError> {
         ("symlinks", params.symlinks.is_some()),
         ("size", params.size.is_some()),
         ("seed", params.seed.is_some()),
+        ("data", params.data.is_some()),
     ];
     if let Some((key, _)) = beside.into_iter().find(|(_, is_set)| *is_set) {
         let message =

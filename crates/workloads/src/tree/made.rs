@@ -4,6 +4,7 @@
 //! in an archive. Nothing is kept in memory but the place that was reached.
 
 use super::source::{Entry, Kind, Source, SourceError};
+use crate::data::DataSpec;
 use crate::files::data::Data;
 use crate::files::size::{LARGEST_BYTES, Row, Rows, SizeSpec};
 use crate::params::ParamError;
@@ -71,6 +72,7 @@ pub(super) struct Made {
     pub symlinks: u64,
     pub sizes: SizeSpec,
     pub seed: u64,
+    pub data: DataSpec,
 }
 
 impl Made {
@@ -79,6 +81,7 @@ impl Made {
         (files, directories, symlinks): (Option<u64>, Option<u64>, Option<u64>),
         sizes: Option<SizeSpec>,
         seed: u64,
+        data: DataSpec,
     ) -> Result<Self, ParamError> {
         let all_files: u64 = builtin.files().into_iter().sum();
         let files = files.unwrap_or(all_files);
@@ -94,6 +97,7 @@ impl Made {
             symlinks: symlinks.unwrap_or(0),
             sizes,
             seed,
+            data,
         };
         let counts = [
             ("files", made.files),
@@ -125,8 +129,8 @@ impl fmt::Display for Made {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} files of {} bytes, {} directories, {} symlinks, seed {}",
-            self.files, self.sizes, self.directories, self.symlinks, self.seed
+            "{} files of {} bytes, {} directories, {} symlinks, seed {}, {:?}",
+            self.files, self.sizes, self.directories, self.symlinks, self.seed, self.data
         )
     }
 }
@@ -262,7 +266,7 @@ mod tests {
 
     fn made(files: u64, directories: u64, symlinks: u64) -> Made {
         let counts = (Some(files), Some(directories), Some(symlinks));
-        Made::new(Builtin::Source, counts, None, 1).unwrap()
+        Made::new(Builtin::Source, counts, None, 1, DataSpec::default()).unwrap()
     }
 
     proptest! {
@@ -307,7 +311,8 @@ mod tests {
             (Builtin::Source, 124_960, 7042),
             (Builtin::Ports, 295_333, 36_725),
         ] {
-            let made = Made::new(builtin, (None, None, None), None, 1).unwrap();
+            let made =
+                Made::new(builtin, (None, None, None), None, 1, DataSpec::default()).unwrap();
             assert_eq!((made.files, made.directories), (files, directories));
             let mut counts = [0_u64; 5];
             for index in 0..made.files {
@@ -328,7 +333,14 @@ mod tests {
                 assert!(deviation * deviation <= 25 * expected, "{counts:?}");
             }
         }
-        let part = Made::new(Builtin::Ports, (Some(1000), None, None), None, 1).unwrap();
+        let part = Made::new(
+            Builtin::Ports,
+            (Some(1000), None, None),
+            None,
+            1,
+            DataSpec::default(),
+        )
+        .unwrap();
         assert_eq!(part.directories, 124);
     }
 }

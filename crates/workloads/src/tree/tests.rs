@@ -94,7 +94,14 @@ fn small() -> Value {
 
 fn made() -> made::Made {
     let counts = (Some(300), Some(40), Some(20));
-    made::Made::new(made::Builtin::Source, counts, None, 1).unwrap()
+    made::Made::new(
+        made::Builtin::Source,
+        counts,
+        None,
+        1,
+        crate::data::DataSpec::default(),
+    )
+    .unwrap()
 }
 
 #[test]
@@ -210,6 +217,8 @@ fn parameters_are_checked() {
         (json!({"files": 2_000_000_000_u64}), "files"),
         (json!({"numjobs": 0}), "numjobs"),
         (json!({"bs": 0}), "bs"),
+        (json!({"archive": "/tree.tar", "data": "zero"}), "data"),
+        (json!({"verify": true}), "verify"),
         (json!({"archives": "/a"}), "archives"),
     ] {
         let error = check(bad.clone()).unwrap_err();

@@ -1,0 +1,153 @@
+//! Whole passes through tasks, on real files: what is reported is held against what is on disk.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+
+use super::*;
+use crate::op::Op;
+use crate::task::End;
+use crate::testing::{Cell, Tmpfs};
+use serde_json::{Value, json};
+use std::fs;
+use std::path::PathBuf;
+
+fn cell() -> Cell {
+    Cell::new(NAME)
+}
+
+fn file(cell: &Cell, worker: u32) -> PathBuf {
+    cell.task_dir().join(format!("w{worker}"))
+}
+
+/// 50000 bytes are twelve buffers of 4 KiB and 848 bytes.
+fn params() -> Value {
+    json!({"size": 50_000, "numjobs": 2, "bs": 1000, "seeks": 100})
+}
+
+#[test]
+fn every_mode_moves_each_byte_once() {
+    let cell = cell();
+    cell.run("putc", params())
+        .expect(&[(Op::Putc, 26, 100_000)]);
+    let written = fs::read(file(&cell, 1)).unwrap();
+    assert_eq!(written.len(), 50_000);
+    assert_ne!(written, fs::read(file(&cell, 0)).unwrap());
+    cell.run("getc", params())
+        .expect(&[(Op::Getc, 26, 100_000)]);
+    cell.run("fread", params())
+        .expect(&[(Op::Fread, 20, 100_000)]);
+    assert_eq!(fs::read(file(&cell, 1)).unwrap(), written);
+    cell.run("rewrite", params())
+        .expect(&[(Op::Rewrite, 26, 100_000)]);
+    let changed: Vec<u8> = written.iter().map(|byte| byte ^ 0x55).collect();
+    assert_eq!(fs::read(file(&cell, 1)).unwrap(), changed);
+    cell.run("fwrite", params())
+        .expect(&[(Op::Fwrite, 20, 100_000)]);
+    assert_eq!(fs::read(file(&cell, 1)).unwrap().len(), 50_000);
+    let outcome = cell.run("seek", params());
+    let (ops, bytes, errors) = outcome.of(Op::Seek);
+    assert_eq!((ops, errors), (200, 0));
+    let rewritten = (bytes - 200_000) / 1000;
+    assert!((3..60).contains(&rewritten), "a tenth of 200: {rewritten}");
+}
+
+#[test]
+fn what_goes_through_the_buffer_is_what_was_put() {
+    // Records smaller and larger than the buffer, and one that does not divide the file.
+    for (record, buffer) in [
+        (1, 64),
+        (1000, 4096),
+        (4096, 4096),
+        (10_000, 4096),
+        (70_000, 512),
+    ] {
+        let params = json!({"size": 60_001, "bs": record, "buffer": buffer, "data": "random"});
+        let cell = cell();
+        let per_operation = u64::max(record, u64::div_ceil(buffer, record) * record);
+        let ops = 60_001_u64.div_ceil(per_operation);
+        cell.run("fwrite", params.clone())
+            .expect(&[(Op::Fwrite, ops, 60_001)]);
+        let content = fs::read(file(&cell, 0)).unwrap();
+        assert_eq!(content.len(), 60_001);
+        let load = ByteStreams
+            .load(&cell.spec("fwrite", params.clone()))
+            .unwrap();
+        drop(load);
+        // The content is a function of the place: written a byte at a time in units as large, it is the same.
+        let by_bytes = json!({"size": 60_001, "buffer": per_operation});
+        cell.run("putc", by_bytes)
+            .expect(&[(Op::Putc, ops, 60_001)]);
+        assert_eq!(
+            fs::read(file(&cell, 0)).unwrap(),
+            content,
+            "{record} {buffer}"
+        );
+        cell.run("fread", params.clone())
+            .expect(&[(Op::Fread, ops, 60_001)]);
+    }
+}
+
+#[test]
+fn a_mode_without_its_file_lays_it_out_and_timed_ones_repeat() {
+    for mode in ["getc", "rewrite", "fread", "seek"] {
+        let cell = cell();
+        let timed = json!({"size": 20_000, "bs": 100, "runtime": "150ms"});
+        let outcome = cell.run(mode, timed);
+        assert_eq!(outcome.end.state, End::Done, "{:?}", outcome.end);
+        let ran = outcome.end.ended.since(outcome.end.planned_start);
+        assert!(ran.as_millis() >= 150, "{mode}: {ran:?}");
+        assert_eq!(fs::metadata(file(&cell, 0)).unwrap().len(), 20_000);
+    }
+}
+
+#[test]
+fn a_file_that_ends_early_is_a_counted_error() {
+    let cell = cell();
+    cell.run("putc", params());
+    fs::File::options()
+        .write(true)
+        .open(file(&cell, 0))
+        .unwrap()
+        .set_len(40_000)
+        .unwrap();
+    let outcome = cell.run("getc", params());
+    let (ops, bytes, errors) = outcome.of(Op::Getc);
+    // Nine whole buffers of ten; four cannot be had.
+    assert_eq!((ops, bytes, errors), (13 + 9, 50_000 + 9 * 4096, 4));
+    assert!(
+        outcome.end.errors[0].first.contains("w0 at offset"),
+        "{:?}",
+        outcome.end.errors
+    );
+}
+
+#[test]
+fn a_full_target_ends_it_with_the_reason() {
+    let Some(tmpfs) = Tmpfs::mount(256) else {
+        return;
+    };
+    let cell = Cell::beneath(NAME, &tmpfs.path);
+    for mode in ["putc", "fwrite"] {
+        let outcome = cell.run(mode, json!({"size": "1m"}));
+        assert_eq!(outcome.end.state, End::Failed);
+        assert!(outcome.end.error.unwrap().contains("no space left"));
+    }
+}
+
+#[test]
+fn parameters_are_checked() {
+    let check = |mode: &str, params: Value| ByteStreams.check(mode, params.as_object().unwrap());
+    let footprint = check("seek", params()).unwrap();
+    assert_eq!((footprint.workers, footprint.moved_bytes), (2, 200_000));
+    for (bad, key) in [
+        (json!({"size": 0}), "size"),
+        (json!({"buffer": 0}), "buffer"),
+        (json!({"bs": 0}), "bs"),
+        (json!({"bs": "8k", "size": "4k"}), "bs"),
+        (json!({"seeks": 0}), "seeks"),
+        (json!({"rewrite-share": 101}), "rewrite-share"),
+        (json!({"verify": true}), "verify"),
+        (json!({"numjobs": 0}), "numjobs"),
+    ] {
+        let error = check("seek", bad.clone()).unwrap_err();
+        assert_eq!(error.key.as_deref(), Some(key), "{bad}: {error}");
+    }
+}

@@ -1,0 +1,191 @@
+//! The measured loop: one operation after the other through the file, or over and over until the time is over.
+
+use super::keys::{Mode, Plan};
+use super::stream::Stream;
+use crate::files::calls::Failed;
+use crate::files::data::Data;
+use crate::random::Random;
+use crate::recorder::{Began, ErrorFacts, OpError, Recorder};
+use crate::workload::Worker;
+use std::hint::black_box;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+pub(super) struct BytesWorker {
+    pub plan: Plan,
+    pub stream: Stream,
+    /// What is written; what is read goes here too.
+    pub data: Data,
+    pub random: Random,
+    /// For messages.
+    pub path: PathBuf,
+    /// Counts the workers whose pass was whole and without error: the task's data are then known.
+    pub whole: Arc<AtomicU32>,
+}
+
+/// How a pass ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Pass {
+    Whole,
+    WithErrors,
+    Stopped,
+}
+
+impl Worker for BytesWorker {
+    fn run(&mut self, recorder: &mut Recorder) -> Result<(), OpError> {
+        loop {
+            let pass = match self.plan.mode {
+                Mode::Seek => self.seeks(recorder)?,
+                _ => self.through(recorder)?,
+            };
+            if pass == Pass::Whole {
+                self.whole.fetch_add(1, Ordering::Release);
+            }
+            let again = recorder.is_timed() && !self.plan.mode.makes_file();
+            if pass == Pass::Stopped || !again {
+                return Ok(());
+            }
+        }
+    }
+}
+
+impl BytesWorker {
+    /// From the beginning of the file to its end.
+    fn through(&mut self, recorder: &mut Recorder) -> Result<Pass, OpError> {
+        let op = self.plan.mode.op();
+        let mut pass = Pass::Whole;
+        let mut place = 0;
+        // At the beginning the position is that of the last pass, and after an error it is unknown.
+        let mut lost = true;
+        while place < self.plan.size {
+            let bytes = self.plan.operation_bytes().min(self.plan.size - place);
+            let is_last = place + bytes == self.plan.size;
+            let length = usize::try_from(bytes).unwrap_or(usize::MAX);
+            if matches!(self.plan.mode, Mode::Putc | Mode::Fwrite) {
+                self.data.stamped(0, place, length);
+            }
+            let sought = match lost {
+                true => self.stream.seek(place),
+                false => Ok(()),
+            };
+            let Some(began) = recorder.next(op, bytes) else {
+                return Ok(Pass::Stopped);
+            };
+            let done = sought.and_then(|()| self.operation(length)).and_then(|()| {
+                let writes = !matches!(self.plan.mode, Mode::Getc | Mode::Fread);
+                match is_last && writes {
+                    true => self.close_file(),
+                    false => Ok(()),
+                }
+            });
+            lost = done.is_err();
+            match done {
+                Ok(()) => recorder.end(op, began, bytes),
+                Err(failed) => {
+                    pass = Pass::WithErrors;
+                    self.fail(recorder, began, place, failed)?;
+                }
+            }
+            place += bytes;
+        }
+        Ok(pass)
+    }
+
+    #[cold]
+    fn fail(
+        &self,
+        recorder: &mut Recorder,
+        began: Began,
+        place: u64,
+        failed: Failed,
+    ) -> Result<(), OpError> {
+        let path = self.path.to_string_lossy();
+        let facts = ErrorFacts {
+            errno: failed.errno.raw_os_error(),
+            path: &path,
+            offset: failed.offset.or(Some(place)),
+        };
+        recorder.error(self.plan.mode.op(), began, &facts)
+    }
+
+    fn operation(&mut self, length: usize) -> Result<(), Failed> {
+        let Self { stream, data, .. } = self;
+        match self.plan.mode {
+            Mode::Putc => {
+                for byte in data.current(length) {
+                    stream.put(*byte)?;
+                }
+                stream.flush()
+            }
+            Mode::Getc => {
+                let mut sum = 0_u8;
+                for _ in 0..length {
+                    sum ^= stream.take()?;
+                }
+                black_box(sum);
+                Ok(())
+            }
+            Mode::Rewrite => stream.rewrite(length),
+            Mode::Fwrite => {
+                for record in data.current(length).chunks(self.plan.record) {
+                    stream.write(record)?;
+                }
+                Ok(())
+            }
+            Mode::Fread => {
+                for record in data.current_mut(length).chunks_mut(self.plan.record) {
+                    stream.read(record)?;
+                }
+                Ok(())
+            }
+            Mode::Seek => Ok(()),
+        }
+    }
+
+    fn close_file(&mut self) -> Result<(), Failed> {
+        self.stream.flush()?;
+        match self.plan.fsync {
+            true => self.stream.sync(),
+            false => Ok(()),
+        }
+    }
+
+    fn seeks(&mut self, recorder: &mut Recorder) -> Result<Pass, OpError> {
+        let op = self.plan.mode.op();
+        let record = self.plan.record_bytes();
+        let places = self.plan.size / record.max(1);
+        let mut pass = Pass::Whole;
+        for _ in 0..self.plan.seeks {
+            let place = self.random.below(places) * record;
+            let rewrites = self.random.below(100) < self.plan.rewrite_share.into();
+            let bytes = if rewrites { 2 * record } else { record };
+            let Some(began) = recorder.next(op, bytes) else {
+                return Ok(Pass::Stopped);
+            };
+            match self.seek(place, rewrites) {
+                Ok(()) => recorder.end(op, began, bytes),
+                Err(failed) => {
+                    pass = Pass::WithErrors;
+                    self.fail(recorder, began, place, failed)?;
+                }
+            }
+        }
+        Ok(pass)
+    }
+
+    fn seek(&mut self, place: u64, rewrites: bool) -> Result<(), Failed> {
+        let Self { stream, data, .. } = self;
+        let record = data.current_mut(self.plan.record);
+        stream.seek(place)?;
+        stream.read_past(record, place)?;
+        if rewrites {
+            if let Some(byte) = record.first_mut() {
+                *byte ^= 0x55;
+            }
+            stream.seek(place)?;
+            stream.write_past(record)?;
+        }
+        Ok(())
+    }
+}

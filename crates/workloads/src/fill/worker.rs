@@ -1,0 +1,351 @@
+//! The measured loops: writing until there is enough, standing by, and removing.
+
+use super::space::{ASK_AGAIN, Facts, Room, Space};
+use super::{name_of, open_new};
+use crate::clock::{MonoNanos, sleep_until};
+use crate::files::calls::{self, Failed};
+use crate::files::data::Data;
+use crate::op::Op;
+use crate::recorder::{ErrorFacts, OpError, Recorder};
+use crate::sandbox::Dir;
+use crate::task::{PrepareControl, TaskError};
+use crate::units::Bytes;
+use crate::workload::Worker;
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::io::Errno;
+use std::ffi::{CStr, CString};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+/// How often the target is asked while it is held.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// How long others are waited for that have been granted the rest.
+const WAIT: Duration = Duration::from_millis(1);
+
+pub(super) struct FillWorker {
+    pub root: Dir,
+    pub space: Space,
+    /// Bytes that are to be written, where that is the aim.
+    pub amount: Option<u64>,
+    pub file_bytes: u64,
+    pub data: Data,
+    /// Bytes that the workers of this task may write without asking, and have not written yet.
+    pub granted: Arc<AtomicU64>,
+    /// Counts the workers that reached the aim without an error.
+    pub whole: Arc<AtomicU32>,
+}
+
+/// The file that is being written.
+struct Current {
+    file: OwnedFd,
+    number: u64,
+    bytes: u64,
+}
+
+/// How far a worker is.
+#[derive(Default)]
+struct Way {
+    current: Option<Current>,
+    files: u64,
+    written: u64,
+    /// May be written before free space is asked for again, and until when.
+    room: u64,
+    room_until: MonoNanos,
+}
+
+/// What is to be done next.
+enum Next {
+    /// Write so many bytes.
+    Write(u64),
+    Reached,
+    AtFloor(Facts),
+}
+
+impl FillWorker {
+    fn facts(&self) -> Result<Facts, Errno> {
+        let facts = rustix::fs::fstatvfs(self.root.fd())?;
+        // What is kept for the superuser is no space that could be filled.
+        let kept = facts.f_bfree.saturating_sub(facts.f_bavail);
+        Ok(Facts {
+            total: facts
+                .f_blocks
+                .saturating_sub(kept)
+                .saturating_mul(facts.f_frsize),
+            free: facts.f_bavail.saturating_mul(facts.f_frsize),
+        })
+    }
+
+    fn next(&self, way: &mut Way, stop: &dyn Fn() -> bool) -> Result<Next, Errno> {
+        let unit = u64::try_from(self.data.len()).unwrap_or(u64::MAX);
+        let mut bytes = unit;
+        if let Some(amount) = self.amount {
+            bytes = bytes.min(amount.saturating_sub(way.written));
+            if bytes == 0 {
+                return Ok(Next::Reached);
+            }
+        }
+        let now = MonoNanos::now();
+        if way.room < bytes || now >= way.room_until {
+            match self.ask(way, bytes, stop)? {
+                (Room::Bytes(room), _) => {
+                    self.granted.fetch_add(room, Ordering::AcqRel);
+                    (way.room, way.room_until) = (room, now.saturating_add(ASK_AGAIN));
+                }
+                (Room::Reached, _) => return Ok(Next::Reached),
+                (Room::AtFloor, facts) => return Ok(Next::AtFloor(facts)),
+            }
+        }
+        let left_in_file = match &way.current {
+            Some(current) => self.file_bytes.saturating_sub(current.bytes),
+            None => 0,
+        };
+        Ok(Next::Write(match left_in_file {
+            0 => bytes.min(self.file_bytes),
+            left => bytes.min(left),
+        }))
+    }
+
+    /// How much may be written, less what others have been granted. Where it is they who have the rest, it waits until
+    /// they have written it, or given it back.
+    fn ask(
+        &self,
+        way: &mut Way,
+        bytes: u64,
+        stop: &dyn Fn() -> bool,
+    ) -> Result<(Room, Facts), Errno> {
+        self.give_back(way);
+        loop {
+            let granted = self.granted.load(Ordering::Acquire);
+            let facts = self.facts()?;
+            let not_granted = Facts {
+                free: facts.free.saturating_sub(granted),
+                ..facts
+            };
+            let room = self.space.room(not_granted, bytes);
+            let there_is_more = matches!(self.space.room(facts, bytes), Room::Bytes(_));
+            if matches!(room, Room::Bytes(_)) || !there_is_more || granted == 0 {
+                return Ok((room, facts));
+            }
+            if stop() {
+                // The block will not be begun.
+                return Ok((Room::Bytes(bytes), facts));
+            }
+            sleep_until(MonoNanos::now().saturating_add(WAIT));
+        }
+    }
+
+    fn give_back(&self, way: &mut Way) {
+        self.granted.fetch_sub(way.room, Ordering::AcqRel);
+        way.room = 0;
+    }
+
+    /// The file for the next block; a new one where the last is full.
+    fn enter(&self, way: &mut Way) -> Result<(), Errno> {
+        let is_full = |current: &Current| current.bytes >= self.file_bytes;
+        if way.current.as_ref().is_none_or(is_full) {
+            if let Some(full) = way.current.take() {
+                calls::close(full.file)?;
+            }
+            let number = way.files;
+            way.files += 1;
+            way.current = Some(Current {
+                file: open_new(&self.root, number)?,
+                number,
+                bytes: 0,
+            });
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, way: &mut Way, bytes: u64) -> Result<(), Failed> {
+        let Some(current) = &mut way.current else {
+            return Err(Errno::BADF.into());
+        };
+        let length = usize::try_from(bytes).unwrap_or(usize::MAX);
+        let block = self.data.current(length);
+        let before = current.bytes;
+        let result = calls::write_all(current.file.as_fd(), block, &mut current.bytes);
+        let wrote = current.bytes - before;
+        way.written += wrote;
+        let used = wrote.min(way.room);
+        way.room -= used;
+        self.granted.fetch_sub(used, Ordering::AcqRel);
+        result
+    }
+
+    /// Makes the next block what belongs at its place; outside of the operation.
+    fn place(&mut self, way: &Way, bytes: u64) {
+        if let Some(current) = &way.current {
+            let length = usize::try_from(bytes).unwrap_or(usize::MAX);
+            self.data.stamped(current.number, current.bytes, length);
+        }
+    }
+
+    fn path(&self, way: &Way) -> PathBuf {
+        let number = way
+            .current
+            .as_ref()
+            .map_or(way.files, |current| current.number);
+        self.root.path().join(&*name_of(number).to_string_lossy())
+    }
+
+    /// The same as the load does, unmeasured.
+    pub(super) fn lay_out(&mut self, control: &PrepareControl) -> Result<(), TaskError> {
+        let mut way = Way::default();
+        loop {
+            control.check()?;
+            control.progress(way.written, self.amount.unwrap_or(0), "bytes");
+            let next = self
+                .next(&mut way, &|| control.cancelled())
+                .map_err(|errno| TaskError::io("ask for free space", errno))?;
+            let bytes = match next {
+                Next::Write(bytes) => bytes,
+                Next::Reached => {
+                    self.give_back(&mut way);
+                    return self.root.sync().map_err(TaskError::Sandbox);
+                }
+                Next::AtFloor(facts) => {
+                    let why = self.at_floor(&way, facts);
+                    return Err(TaskError::Unfit { why });
+                }
+            };
+            let entered = self.enter(&mut way);
+            self.place(&way, bytes);
+            let written = entered
+                .map_err(Failed::from)
+                .and_then(|()| self.write(&mut way, bytes));
+            written.map_err(|failed| {
+                let path = self.path(&way);
+                TaskError::io(format!("write `{}`", path.display()), failed.errno)
+            })?;
+        }
+    }
+
+    fn at_floor(&self, way: &Way, facts: Facts) -> String {
+        format!(
+            "`{}` was filled by {} and has {} free, of which `floor` keeps {}: stopped before the aim; free some, ask \
+             for less, or set a smaller `floor`",
+            self.root.path().display(),
+            Bytes(way.written),
+            Bytes(facts.free),
+            Bytes(self.space.floor)
+        )
+    }
+}
+
+impl Worker for FillWorker {
+    fn run(&mut self, recorder: &mut Recorder) -> Result<(), OpError> {
+        let mut way = Way::default();
+        let mut is_whole = true;
+        loop {
+            let next = self.next(&mut way, &|| recorder.should_stop());
+            let next = next.map_err(|errno| OpError::Broken {
+                what: format!("cannot ask for the free space of the target: {errno}"),
+            })?;
+            let bytes = match next {
+                Next::Write(bytes) => bytes,
+                Next::Reached => {
+                    self.give_back(&mut way);
+                    break;
+                }
+                Next::AtFloor(facts) => {
+                    return Err(OpError::Broken {
+                        what: self.at_floor(&way, facts),
+                    });
+                }
+            };
+            let entered = self.enter(&mut way);
+            self.place(&way, bytes);
+            let Some(began) = recorder.next(Op::Write, bytes) else {
+                self.give_back(&mut way);
+                return Ok(());
+            };
+            let written = entered
+                .map_err(Failed::from)
+                .and_then(|()| self.write(&mut way, bytes));
+            match written {
+                Ok(()) => recorder.end(Op::Write, began, bytes),
+                Err(failed) => {
+                    is_whole = false;
+                    let path = self.path(&way);
+                    let path = path.to_string_lossy();
+                    report(recorder, (Op::Write, began), &path, failed)?;
+                    // On a file that cannot be written it would never end.
+                    way.current = None;
+                }
+            }
+        }
+        if is_whole {
+            self.whole.fetch_add(1, Ordering::Release);
+        }
+        Ok(())
+    }
+}
+
+fn report(
+    recorder: &mut Recorder,
+    (op, began): (Op, crate::recorder::Began),
+    path: &str,
+    failed: Failed,
+) -> Result<(), OpError> {
+    let facts = ErrorFacts {
+        errno: failed.errno.raw_os_error(),
+        path,
+        offset: failed.offset,
+    };
+    recorder.error(op, began, &facts)
+}
+
+pub(super) struct HoldWorker {
+    pub root: Dir,
+}
+
+impl Worker for HoldWorker {
+    fn run(&mut self, recorder: &mut Recorder) -> Result<(), OpError> {
+        while let Some(began) = recorder.next(Op::Statfs, 0) {
+            match rustix::fs::fstatvfs(self.root.fd()) {
+                Ok(_) => recorder.end(Op::Statfs, began, 0),
+                Err(errno) => {
+                    let path = self.root.path().to_string_lossy();
+                    report(recorder, (Op::Statfs, began), &path, errno.into())?;
+                }
+            }
+            sleep_until(MonoNanos::now().saturating_add(LOOK));
+        }
+        Ok(())
+    }
+}
+
+pub(super) struct RemoveWorker {
+    pub root: Dir,
+    pub names: Vec<CString>,
+    pub whole: Arc<AtomicU32>,
+}
+
+impl Worker for RemoveWorker {
+    fn run(&mut self, recorder: &mut Recorder) -> Result<(), OpError> {
+        let mut is_whole = true;
+        for name in &self.names {
+            let name: &CStr = name;
+            let Some(began) = recorder.next(Op::Delete, 0) else {
+                return Ok(());
+            };
+            match calls::delete(self.root.fd(), name) {
+                Ok(()) => recorder.end(Op::Delete, began, 0),
+                Err(errno) => {
+                    is_whole = false;
+                    let path = self.root.path().join(&*name.to_string_lossy());
+                    let path = path.to_string_lossy();
+                    report(recorder, (Op::Delete, began), &path, errno.into())?;
+                }
+            }
+        }
+        if is_whole {
+            self.whole.fetch_add(1, Ordering::Release);
+        }
+        Ok(())
+    }
+}
