@@ -12,6 +12,7 @@
 mod support;
 
 mod truth {
+    mod breadth;
     mod counts;
     mod cpu;
     mod disk;

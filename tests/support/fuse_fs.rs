@@ -36,6 +36,10 @@ pub enum Op {
     Opendir,
     Readdir,
     Rename,
+    Symlink,
+    /// Of attributes that users set; those of the system are answered and not logged.
+    Setxattr,
+    Getxattr,
     Unlink,
     Rmdir,
 }
@@ -72,9 +76,13 @@ pub struct Rule {
     pub path: String,
     /// How many matching calls pass unharmed first.
     pub after: u64,
+    /// It strikes the last of every so many that are left.
+    pub one_in: u64,
     /// How many calls it strikes.
     pub times: u64,
     pub fate: Fate,
+    /// Calls that it has let pass since it last struck.
+    pub passed: u64,
 }
 
 impl Rule {
@@ -84,8 +92,10 @@ impl Rule {
             op,
             path: String::new(),
             after: 0,
+            one_in: 1,
             times: u64::MAX,
             fate,
+            passed: 0,
         }
     }
 }
@@ -301,8 +311,10 @@ impl State {
             }
             if rule.after > 0 {
                 rule.after -= 1;
+            } else if rule.passed + 1 < rule.one_in {
+                rule.passed += 1;
             } else if rule.times > 0 {
-                rule.times -= 1;
+                (rule.times, rule.passed) = (rule.times - 1, 0);
                 return Some(rule.fate);
             }
         }

@@ -7,18 +7,18 @@ use crate::support::mesh::{Agent, Mesh};
 use std::collections::BTreeSet;
 
 /// A result, and the calls on files of the load that came while its step ran.
-struct Step {
+pub(super) struct Step {
     id: i64,
-    mode: String,
-    op: String,
-    ops: u64,
-    bytes: u64,
-    calls: Vec<Call>,
+    pub mode: String,
+    pub op: String,
+    pub ops: u64,
+    pub bytes: u64,
+    pub calls: Vec<Call>,
 }
 
 impl Step {
     /// How many calls of this kind there were, and how many bytes they moved.
-    fn seen(&self, op: Op) -> (u64, u64) {
+    pub fn seen(&self, op: Op) -> (u64, u64) {
         let calls = self.calls.iter().filter(|call| call.op == op);
         calls.fold((0, 0), |(count, amount), call| {
             (count + 1, amount + call.amount)
@@ -27,7 +27,7 @@ impl Step {
 }
 
 /// Each result of a run with the calls between its first worker's start and its last worker's end.
-fn steps(db: &Database, run: i64, log: &[Call]) -> Vec<Step> {
+pub(super) fn steps(db: &Database, run: i64, log: &[Call]) -> Vec<Step> {
     let rows = db.rows(&format!(
         "SELECT s.id, s.mode, r.op, r.ops, r.bytes, r.errors, s.start_us, max(t.ended_us) AS ended_us
          FROM steps s JOIN step_results r ON r.step_id = s.id JOIN tasks t ON t.step_id = s.id
@@ -59,7 +59,7 @@ fn is_note(path: &str) -> bool {
 }
 
 /// What the database says of a step in its three places: result, intervals of the step, intervals of the tasks.
-fn assert_places_agree(db: &Database, step: &Step) {
+pub(super) fn assert_places_agree(db: &Database, step: &Step) {
     let id = step.id;
     for sql in [
         format!(

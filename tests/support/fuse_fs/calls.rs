@@ -4,11 +4,12 @@ use super::{Op, Shared, State};
 use fuser::{
     Errno, FileAttr, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
     KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
-    ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, Request, TimeOrNow,
-    WriteFlags,
+    ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr,
+    Request, TimeOrNow, WriteFlags,
 };
 use std::ffi::OsStr;
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -278,6 +279,64 @@ impl Filesystem for Logging {
         reply.ok();
     }
 
+    fn symlink(
+        &self,
+        _: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        target: &Path,
+        reply: ReplyEntry,
+    ) {
+        let result = self.named(Op::Symlink, parent, name, |state| {
+            Ok((state.nodes.symlink(parent.0, name, target)?, 0))
+        });
+        Self::entry(result, reply);
+    }
+
+    fn readlink(&self, _: &Request, ino: INodeNo, reply: ReplyData) {
+        match self.0.lock().nodes.target(ino.0) {
+            Ok(target) => reply.data(&target),
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn setxattr(
+        &self,
+        _: &Request,
+        ino: INodeNo,
+        name: &OsStr,
+        value: &[u8],
+        _flags: i32,
+        _position: u32,
+        reply: ReplyEmpty,
+    ) {
+        if !is_a_user_s(name) {
+            return reply.error(Errno::ENOTSUP);
+        }
+        let result = self.on(Op::Setxattr, ino, 0, |state| {
+            state.nodes.set_attribute(ino.0, name, value)?;
+            Ok(((), value.len() as u64))
+        });
+        Self::empty(result, reply);
+    }
+
+    fn getxattr(&self, _: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+        if !is_a_user_s(name) {
+            return reply.error(Errno::NO_XATTR);
+        }
+        let result = self.on(Op::Getxattr, ino, 0, |state| {
+            let value = state.nodes.attribute(ino.0, name)?;
+            let amount = value.len() as u64;
+            Ok((value, amount))
+        });
+        match result {
+            Ok(value) if size == 0 => reply.size(value.len() as u32),
+            Ok(value) if value.len() > size as usize => reply.error(Errno::ERANGE),
+            Ok(value) => reply.data(&value),
+            Err(errno) => reply.error(errno),
+        }
+    }
+
     fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let result = self.named(Op::Unlink, parent, name, |state| {
             Ok((state.nodes.unlink(parent.0, name)?, 0))
@@ -316,4 +375,9 @@ impl Filesystem for Logging {
         let blocks = self.0.lock().free_bytes / 4096;
         reply.statfs(blocks, blocks, blocks, 1 << 30, 1 << 30, 4096, 255, 4096);
     }
+}
+
+/// The kernel asks for its own before it writes; that is nobody's call.
+fn is_a_user_s(name: &OsStr) -> bool {
+    name.as_encoded_bytes().starts_with(b"user.")
 }

@@ -3,7 +3,7 @@
 use fuser::{Errno, FileAttr, FileType, INodeNo};
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::{OsStr, OsString};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
 const ROOT: u64 = 1;
@@ -26,6 +26,7 @@ struct Node {
     name: OsString,
     mode: u16,
     content: Content,
+    attributes: HashMap<OsString, Vec<u8>>,
     /// Whether a directory still names it.
     linked: bool,
     opens: u64,
@@ -35,6 +36,7 @@ struct Node {
 enum Content {
     File(Vec<u8>),
     Directory(BTreeMap<OsString, u64>),
+    Symlink(Vec<u8>),
 }
 
 impl Nodes {
@@ -44,6 +46,7 @@ impl Nodes {
             name: OsString::new(),
             mode: 0o755,
             content: Content::Directory(BTreeMap::new()),
+            attributes: HashMap::new(),
             linked: true,
             opens: 0,
         };
@@ -88,6 +91,7 @@ impl Nodes {
         let (kind, size, nlink) = match &node.content {
             Content::File(data) => (FileType::RegularFile, data.len() as u64, 1),
             Content::Directory(_) => (FileType::Directory, 4096, 2),
+            Content::Symlink(target) => (FileType::Symlink, target.len() as u64, 1),
         };
         Ok(FileAttr {
             ino: INodeNo(ino),
@@ -122,6 +126,7 @@ impl Nodes {
             match &mut node.content {
                 Content::File(data) => data.resize(size as usize, 0),
                 Content::Directory(_) => return Err(Errno::EISDIR),
+                Content::Symlink(_) => return Err(Errno::EINVAL),
             }
         }
         self.attr(ino)
@@ -129,6 +134,30 @@ impl Nodes {
 
     pub fn mkdir(&mut self, parent: u64, name: &OsStr, mode: u32) -> Result<FileAttr, Errno> {
         self.add(parent, name, mode, Content::Directory(BTreeMap::new()))
+    }
+
+    pub fn symlink(&mut self, parent: u64, name: &OsStr, target: &Path) -> Result<FileAttr, Errno> {
+        let target = target.as_os_str().as_encoded_bytes().to_vec();
+        self.add(parent, name, 0o777, Content::Symlink(target))
+    }
+
+    /// What a symlink says.
+    pub fn target(&self, ino: u64) -> Result<Vec<u8>, Errno> {
+        match &self.node(ino)?.content {
+            Content::Symlink(target) => Ok(target.clone()),
+            _ => Err(Errno::EINVAL),
+        }
+    }
+
+    pub fn set_attribute(&mut self, ino: u64, name: &OsStr, value: &[u8]) -> Result<(), Errno> {
+        let attributes = &mut self.node_mut(ino)?.attributes;
+        attributes.insert(name.to_owned(), value.to_vec());
+        Ok(())
+    }
+
+    pub fn attribute(&self, ino: u64, name: &OsStr) -> Result<Vec<u8>, Errno> {
+        let value = self.node(ino)?.attributes.get(name);
+        value.cloned().ok_or(Errno::NO_XATTR)
     }
 
     /// Makes a file and opens it.
@@ -157,6 +186,7 @@ impl Nodes {
             name: name.to_owned(),
             mode: (mode & 0o7777) as u16,
             content,
+            attributes: HashMap::new(),
             linked: true,
             opens: 0,
         };
@@ -317,14 +347,14 @@ impl Nodes {
     fn directory(&self, ino: u64) -> Result<&BTreeMap<OsString, u64>, Errno> {
         match &self.node(ino)?.content {
             Content::Directory(names) => Ok(names),
-            Content::File(_) => Err(Errno::ENOTDIR),
+            Content::File(_) | Content::Symlink(_) => Err(Errno::ENOTDIR),
         }
     }
 
     fn directory_mut(&mut self, ino: u64) -> Result<&mut BTreeMap<OsString, u64>, Errno> {
         match &mut self.node_mut(ino)?.content {
             Content::Directory(names) => Ok(names),
-            Content::File(_) => Err(Errno::ENOTDIR),
+            Content::File(_) | Content::Symlink(_) => Err(Errno::ENOTDIR),
         }
     }
 }
