@@ -10,6 +10,8 @@ use tempfile::TempDir;
 pub struct Mounted {
     directory: TempDir,
     device: Option<String>,
+    /// What the device's image lies on, when that was mounted for it; goes last.
+    _beneath: Option<Box<Mounted>>,
 }
 
 impl Mounted {
@@ -17,12 +19,34 @@ impl Mounted {
     pub fn on_loop(kind: &str, bytes: u64) -> Self {
         let directory = temporary();
         let image = directory.path().join("image");
-        File::create(&image).unwrap().set_len(bytes).unwrap();
-        let device = must("losetup", &["-f", "--show", "--direct-io=on", text(&image)]);
+        Self::on_image(kind, bytes, directory, &image, None)
+    }
+
+    /// The same on an image in memory, so that no disk of the machine's is ever the limit.
+    pub fn on_memory_loop(kind: &str, bytes: u64) -> Self {
+        let beneath = Self::tmpfs(bytes + (16 << 20));
+        let image = beneath.path().join("image");
+        Self::on_image(kind, bytes, temporary(), &image, Some(Box::new(beneath)))
+    }
+
+    fn on_image(
+        kind: &str,
+        bytes: u64,
+        directory: TempDir,
+        image: &Path,
+        beneath: Option<Box<Self>>,
+    ) -> Self {
+        File::create(image).unwrap().set_len(bytes).unwrap();
+        let mut arguments = vec!["-f", "--show", text(image)];
+        if beneath.is_none() {
+            arguments.push("--direct-io=on");
+        }
+        let device = must("losetup", &arguments);
         let device = device.trim().to_owned();
         let mounted = Self {
             directory,
             device: Some(device.clone()),
+            _beneath: beneath,
         };
         must(&format!("mkfs.{kind}"), &["-q", &device]);
         std::fs::create_dir(mounted.path()).unwrap();
@@ -35,6 +59,7 @@ impl Mounted {
         let mounted = Self {
             directory,
             device: None,
+            _beneath: None,
         };
         std::fs::create_dir(mounted.path()).unwrap();
         let size = format!("size={bytes}");
