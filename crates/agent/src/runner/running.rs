@@ -183,14 +183,17 @@ fn task_end(
         End::Failed => EndState::Failed,
     };
     let stopped = (state == EndState::Stopped).then_some(reason).flatten();
+    // Stopped before its start: it never began, and no skew is known of it.
+    let began = !end.starts.is_empty();
+    let told = |at: MeshMicros| if began { at } else { MeshMicros(0) };
     TaskEnd {
         task,
         state,
         workers: end.workers,
-        start,
+        start: told(start),
         skew_us: micros(end.last_start.since(end.planned_start)),
         skew_error_us: map.error_us(end.planned_start),
-        first_done: map.to_mesh(end.first_done),
+        first_done: told(map.to_mesh(end.first_done)),
         ended: map.to_mesh(end.ended),
         cpu_user_us: micros(end.cpu_user),
         cpu_system_us: micros(end.cpu_system),

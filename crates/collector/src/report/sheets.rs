@@ -302,7 +302,7 @@ fn skew(skew_us: i64, error_us: Option<i64>) -> String {
         }
     };
     match error_us {
-        Some(error) => format!("{} (+/- {})", shown(skew_us), shown(error)),
+        Some(error) => format!("{} (error {})", shown(skew_us), shown(error)),
         None => shown(skew_us),
     }
 }

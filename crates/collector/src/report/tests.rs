@@ -144,7 +144,7 @@ fn only_columns_that_say_something_are_shown() {
             "Results",
             "step | phase | target | mode | clients | ops/s | MiB/s | mean ms | p50 ms | p99 ms | max ms | errors",
             "1 | records | cephfs | write | 3 | 12,346 | 48.2 | 0.243 | 0.200 | 1.25 | 1,204 | 0",
-            "# Start skew: the latest worker began 40 us (+/- 12 us) after the common instant (step 1).",
+            "# Starts: 3 clients, start within 40 us (error 12 us) of the common instant; no step's was later (step 1).",
         ]],
     );
     check(&report(vec![]), &[&["Results", "# No step has ended yet."]]);
@@ -192,7 +192,7 @@ fn what_differs_between_steps_has_its_column() {
             "2 | 2 | records | cephfs | randread | bs=64k | cold | 3 | write | 12,346 | - | 0.243 | 0.200 | 1.25 \
              | 1,204 | 3.00 | 4.00 | 1,234 | tool-bound news-to-us",
             "3 | 1 | other | c1 -> c2 | ping |  |  | 3 | - | - | - | - | - | - | - | - | - | - | failed partial",
-            "# Start skew: the latest worker began 26.0 ms after the common instant (step 2).",
+            "# Starts: 3 clients, start within 26.0 ms of the common instant; no step's was later (step 2).",
             "# tool-bound: benchmesh itself took a large share of the time, or its workers waited for a CPU: the \
              storage can do more.",
             "# partial: not all agents took part to the end.",

@@ -79,6 +79,8 @@ pub struct Inner {
     changes: watch::Sender<u64>,
     /// Everything it was asked, in words.
     journal: watch::Sender<Vec<String>>,
+    /// When each entry of the journal was made.
+    times: Mutex<Vec<i64>>,
     sequence: Mutex<u64>,
     /// Batches that are not acked yet.
     spool: Mutex<Vec<v1::Batch>>,
@@ -102,6 +104,7 @@ impl FakeAgent {
                 tasks: Mutex::default(),
                 changes: watch::Sender::new(0),
                 journal: watch::Sender::new(Vec::new()),
+                times: Mutex::default(),
                 sequence: Mutex::new(0),
                 spool: Mutex::default(),
                 spooled: watch::Sender::new(0),
@@ -182,6 +185,18 @@ impl FakeAgent {
         self.inner.journal.borrow().clone()
     }
 
+    /// When it was asked what begins with `what`, in microseconds of the wall clock.
+    #[allow(dead_code, reason = "for the fleet bench, which shares this file")]
+    pub fn heard(&self, what: &str) -> Vec<i64> {
+        let times = self.inner.times.lock().unwrap();
+        let journal = self.inner.journal.borrow();
+        let asked = journal.iter().zip(times.iter());
+        asked
+            .filter(|(entry, _)| entry.starts_with(what))
+            .map(|(_, at)| *at)
+            .collect()
+    }
+
     /// Waits until it was asked something that begins with `what`.
     pub async fn until_asked(&self, what: &str) {
         let mut journal = self.inner.journal.subscribe();
@@ -254,6 +269,7 @@ impl Inner {
     }
 
     fn note(&self, entry: String) {
+        self.times.lock().unwrap().push(now_us());
         self.journal.send_modify(|journal| journal.push(entry));
     }
 

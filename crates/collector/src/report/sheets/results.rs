@@ -226,7 +226,8 @@ fn notes(report: &Report, common: &BTreeSet<&str>) -> Vec<String> {
         .max_by_key(|(skew, _)| *skew);
     if let Some((skew_us, step)) = latest {
         notes.push(format!(
-            "Start skew: the latest worker began {} after the common instant (step {}).",
+            "Starts: {}, start within {} of the common instant; no step's was later (step {}).",
+            plural(usize::try_from(step.clients).unwrap_or(0), "client"),
             skew(skew_us, step.skew_error_us),
             step.ordinal
         ));
