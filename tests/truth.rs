@@ -20,5 +20,6 @@ mod truth {
     mod latency;
     mod link;
     mod once;
+    mod queue;
     mod start;
 }

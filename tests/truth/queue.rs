@@ -1,0 +1,106 @@
+//! Clocks over a way that takes 20 ms longer in one direction: packets to the agent wait in a queue, its own do not. No
+//! exchange of time stamps can see that, so the offset is off by half of it; the stated error has to cover it.
+
+use crate::needs;
+use crate::support::mesh::Mesh;
+use crate::support::net::Network;
+use crate::support::starts::StartLogs;
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+const STARTS: usize = 10;
+const RATE: &str = "20mbit";
+const BYTES_PER_S: f64 = 20e6 / 8.0;
+const QUEUED: Duration = Duration::from_millis(20);
+/// Payload, and what the queue counts of it: UDP, IP and Ethernet headers with it.
+const PAYLOAD: usize = 1400;
+const PACKET: f64 = 1442.0;
+/// What 100 ppm make in the window of half a minute from which the best exchange is chosen.
+const DRIFT_US: i64 = 3_000;
+
+#[test]
+fn the_stated_error_covers_a_queue_in_one_direction() {
+    needs!("netns");
+    let net = Network::new(1);
+    net.shape(1, RATE);
+    let flood = Flood::start(SocketAddr::from((net.address(1), 9)));
+    let mut mesh = Mesh::listening_on(&format!("{}:0", net.host()));
+    let mut logs = StartLogs::new(mesh.directory(), 0);
+    let near = logs.agent("near", Duration::ZERO);
+    let far = logs.agent("far", Duration::ZERO).inside(&net.namespace(1));
+    mesh.launch(near);
+    mesh.launch(far);
+    mesh.until_attached(&["far", "near"]);
+    mesh.run(&format!(
+        "repeat = {STARTS}\n[[phase]]\nworkload = \"null\"\nops = 1000\n"
+    ));
+    drop(flood);
+
+    let db = mesh.db();
+    let steps = logs.read(&db);
+    assert_eq!(steps.len(), STARTS);
+    for task in steps.values().flatten() {
+        assert!(
+            task.off_us() <= task.error_us as f64 + 2.0,
+            "the error does not cover the truth: {task:?}"
+        );
+    }
+    let best = |agent: &str| {
+        db.one::<i64>(&format!(
+            "SELECT min(round_trip_us) FROM clock_offsets o JOIN agents a ON a.id = o.agent_id WHERE a.name = '{agent}'"
+        ))
+    };
+    // The queue was there for the far one alone, and its bound is no wider than it must be.
+    assert!(best("far") > 10_000, "no queue: {} us", best("far"));
+    assert!(best("near") < 10_000, "{} us", best("near"));
+    let errors = "SELECT max(t.skew_error_us) FROM tasks t JOIN agents a ON a.id = t.agent_id WHERE a.name = 'far'";
+    let worst: i64 = db.one(errors);
+    let widest: i64 = db.one("SELECT max(round_trip_us) FROM clock_offsets");
+    assert!(
+        worst <= widest / 2 + DRIFT_US,
+        "an error of {worst} us for round trips of at most {widest} us"
+    );
+}
+
+/// Packets as fast as the link takes them, behind a queue's worth of them. Ends with the value.
+struct Flood {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Flood {
+    fn start(to: SocketAddr) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let told = Arc::clone(&stop);
+        let thread = std::thread::spawn(move || {
+            let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
+            let began = Instant::now();
+            let mut sent = 0.0;
+            while !told.load(Ordering::Relaxed) {
+                let due = (began.elapsed() + QUEUED).as_secs_f64() * BYTES_PER_S;
+                while sent < due {
+                    // Nobody listens there; what the port says to that is of no interest.
+                    let _ = socket.send_to(&[0; PAYLOAD], to);
+                    sent += PACKET;
+                }
+                std::thread::park_timeout(Duration::from_millis(1));
+            }
+        });
+        Self {
+            stop,
+            thread: Some(thread),
+        }
+    }
+}
+
+impl Drop for Flood {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            thread.join().unwrap();
+        }
+    }
+}
