@@ -34,6 +34,8 @@ pub struct AgentConfig {
     pub labels: BTreeMap<String, String>,
     /// Targets that tasks may work under.
     pub allow: Vec<PathBuf>,
+    /// Block devices that tasks may overwrite.
+    pub allow_devices: Vec<PathBuf>,
     /// Sources that tasks may read.
     pub allow_read: Vec<PathBuf>,
     /// Where the agent keeps its uid and its spools; must not lie on a target.
@@ -106,6 +108,7 @@ impl AgentConfig {
             name: name.into(),
             labels: BTreeMap::new(),
             allow: Vec::new(),
+            allow_devices: Vec::new(),
             allow_read: Vec::new(),
             state_dir: state_dir.into(),
             scratch_dir: None,

@@ -23,7 +23,7 @@ pub use spool::SpoolError;
 pub use state::StateError;
 
 use benchmesh_workloads::copy::remove_abandoned;
-use benchmesh_workloads::sandbox::{Allowed, SandboxError};
+use benchmesh_workloads::sandbox::{Allowed, AllowedDevices, SandboxError};
 use benchmesh_workloads::workload;
 use clock::Estimate;
 use host::HostFacts;
@@ -194,6 +194,12 @@ fn grounds(config: &AgentConfig) -> Result<Grounds, AgentError> {
     };
     Ok(Grounds {
         targets: allow("--allow", &config.allow)?,
+        devices: AllowedDevices::new(config.allow_devices.clone()).map_err(|source| {
+            AgentError::Allow {
+                option: "--allow-device",
+                source,
+            }
+        })?,
         sources: allow("--allow-read", &config.allow_read)?,
         scratch: config.scratch_dir.as_deref().map(scratch).transpose()?,
     })
@@ -236,7 +242,7 @@ fn hello(config: &AgentConfig, grounds: &Grounds, host: HostFacts, state: &State
         name: config.name.clone(),
         labels: config.labels.clone(),
         host,
-        allowed: grounds.targets.roots().to_vec(),
+        allowed: [grounds.targets.roots(), grounds.devices.paths()].concat(),
         readable: grounds.sources.roots().to_vec(),
         workloads: workload::registry()
             .iter()

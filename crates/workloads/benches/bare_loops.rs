@@ -6,10 +6,14 @@
 //! disturbs the machine disturbs all of them; figures are medians, ratios the median of each round's ratio. Disk rows
 //! work in the target directory, memory rows in /dev/shm, network rows on loopback.
 
+#[path = "bare_loops/depth.rs"]
+mod depth;
 #[path = "bare_loops/disk.rs"]
 mod disk;
 #[path = "bare_loops/links.rs"]
 mod links;
+#[path = "bare_loops/matrix.rs"]
+mod matrix;
 #[path = "bare_loops/ours.rs"]
 mod ours;
 #[path = "bare_loops/peers.rs"]
@@ -35,6 +39,42 @@ const ROWS: &[fn() -> table::Row] = &[
     disk::direct_rewrite_small,
     disk::direct_read_small,
     disk::direct_randread,
+    depth::randread_1,
+    depth::randwrite_1,
+    depth::randread_32,
+    depth::randwrite_32,
+    depth::randread_1_cpu,
+    depth::randwrite_1_cpu,
+    depth::randread_32_cpu,
+    depth::randwrite_32_cpu,
+    matrix::cell::<0, 4>,
+    matrix::cell::<0, 16>,
+    matrix::cell::<0, 64>,
+    matrix::cell::<1, 4>,
+    matrix::cell::<1, 16>,
+    matrix::cell::<1, 64>,
+    matrix::cell::<2, 4>,
+    matrix::cell::<2, 16>,
+    matrix::cell::<2, 64>,
+    matrix::cell::<3, 4>,
+    matrix::cell::<3, 16>,
+    matrix::cell::<3, 64>,
+    matrix::cell::<4, 4>,
+    matrix::cell::<4, 16>,
+    matrix::cell::<4, 64>,
+    matrix::cell::<5, 4>,
+    matrix::cell::<5, 16>,
+    matrix::cell::<5, 64>,
+    matrix::cell::<6, 4>,
+    matrix::cell::<6, 16>,
+    matrix::cell::<6, 64>,
+    matrix::cell::<7, 4>,
+    matrix::cell::<7, 16>,
+    matrix::cell::<7, 64>,
+    matrix::cell::<8, 4>,
+    matrix::cell::<8, 16>,
+    matrix::cell::<8, 64>,
+    matrix::many_workers,
     small_files::create,
     small_files::stat,
     small_files::read,

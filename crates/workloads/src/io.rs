@@ -6,6 +6,7 @@
 
 mod deep;
 mod file;
+mod generations;
 mod job;
 mod keys;
 mod layout;
@@ -13,18 +14,25 @@ mod modes;
 mod ring;
 mod sequence;
 mod sizes;
+mod store;
 mod worker;
+mod writing;
 mod zipf;
 
+use crate::data::Content;
 use crate::params::{KeyInfo, ParamError};
-use crate::sandbox::Dir;
+use crate::random::Random;
 use crate::task::{Cache, PrepareControl, TaskError, TaskSpec};
 use crate::workload::{Footprint, Load, ModeInfo, Needs, Note, Params, Timing, Worker, Workload};
+use generations::Generations;
 use job::{Job, SECTOR};
 use keys::{Engine, Fallback, KEYS};
 use modes::MODES;
 use ring::Buffers;
-use std::sync::atomic::{AtomicBool, Ordering};
+use sequence::{Direction, Lane, Sequence};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use store::Store;
 
 const NAME: &str = "io";
 
@@ -53,6 +61,10 @@ impl Workload for Io {
 
     fn needs(&self) -> Needs {
         Needs::Target
+    }
+
+    fn takes_devices(&self) -> bool {
+        true
     }
 
     fn modes(&self) -> &'static [ModeInfo] {
@@ -89,12 +101,19 @@ impl Workload for Io {
             job.check_alignment(SECTOR).map_err(TaskError::Params)?;
         }
         let way = Way::of(&job)?;
+        let store = match &spec.device {
+            Some(device) => Store::Device(Arc::clone(device), job.file_bytes()),
+            None => Store::Files(spec.dir()?),
+        };
+        store.check_room(job.workers)?;
         Ok(Box::new(IoLoad {
             job,
             way,
-            dir: spec.dir()?,
+            store,
             task_index: spec.task_index,
             warm: spec.cache == Cache::Warm,
+            generations: Mutex::default(),
+            through: Arc::default(),
             unpinned: AtomicBool::new(false),
         }))
     }
@@ -125,15 +144,61 @@ impl Way {
 struct IoLoad {
     job: Job,
     way: Way,
-    dir: Dir,
+    store: Store,
     task_index: u32,
     /// One unmeasured pass before the start.
     warm: bool,
     /// Buffers could not be registered with io_uring.
     unpinned: AtomicBool,
+    /// What may stand in the blocks, once the task is prepared.
+    generations: Mutex<Generations>,
+    /// Workers that have written every block.
+    through: Arc<AtomicU32>,
 }
 
 impl IoLoad {
+    fn generations(&self) -> MutexGuard<'_, Generations> {
+        // A pair of numbers is whole whoever panicked.
+        self.generations
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes up what stands in the blocks, and announces what this mode will write.
+    fn open_generations(&self) -> Result<(), TaskError> {
+        if !self.job.data.verify {
+            return Ok(());
+        }
+        let mut known = self.store.generations()?;
+        if self.job.pattern.direction == Direction::WriteNew {
+            // What is not reached is laid out later.
+            known.oldest = 0;
+        }
+        if self.job.pattern.direction.writes() {
+            known = known.and_one_more();
+            self.store.set_generations(known)?;
+        }
+        *self.generations() = known;
+        Ok(())
+    }
+
+    fn content(&self) -> Content {
+        Content::new(self.job.data, self.job.seed)
+    }
+
+    /// What a thread of those that share a file does to it.
+    fn sequence(&self, file: u32, lane: Lane) -> Sequence {
+        let numbers = [self.job.seed, self.task_index.into(), file.into(), 1];
+        let mut pattern = self.job.pattern.clone();
+        pattern.offset += self.store.base(file);
+        Sequence::new(&pattern, lane, Random::of(&numbers))
+    }
+
+    /// The number of a file among all of the step's.
+    fn file_id(&self, file: u32) -> u64 {
+        u64::from(self.task_index) << 32 | u64::from(file)
+    }
+
     fn note_buffers(&self, buffers: Buffers) {
         if buffers == Buffers::Plain {
             self.unpinned.store(true, Ordering::Relaxed);
@@ -184,7 +249,8 @@ impl Load for IoLoad {
     }
 
     fn prepare(&self, control: &PrepareControl) -> Result<(), TaskError> {
-        layout::prepare(self, control)
+        layout::prepare(self, control)?;
+        self.open_generations()
     }
 
     fn worker(&self, index: u32) -> Result<Box<dyn Worker>, TaskError> {
@@ -192,6 +258,21 @@ impl Load for IoLoad {
             Way::Ring => Box::new(deep::DeepWorker::open(self, index)?),
             Way::OneByOne | Way::Threads(..) => Box::new(worker::IoWorker::open(self, index)?),
         })
+    }
+
+    fn finish(&self) -> Result<(), TaskError> {
+        let writes = self.job.pattern.direction.writes();
+        if self.job.pattern.direction == Direction::WriteNew
+            && self.through.load(Ordering::Relaxed) >= self.workers()
+        {
+            self.store.all_laid();
+        }
+        if !self.job.data.verify || !writes || self.through.load(Ordering::Relaxed) < self.workers()
+        {
+            return Ok(());
+        }
+        let newest = self.generations().newest_only();
+        self.store.set_generations(newest)
     }
 }
 

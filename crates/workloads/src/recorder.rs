@@ -223,8 +223,9 @@ impl Recorder {
         self.end_at(MonoNanos::now(), op, began, bytes);
     }
 
+    /// The same, seen at `now`: what comes between that and this call is no part of it.
     #[inline(always)]
-    fn end_at(&mut self, now: MonoNanos, op: Op, began: Began, bytes: u64) {
+    pub fn end_at(&mut self, now: MonoNanos, op: Op, began: Began, bytes: u64) {
         self.link.hide();
         self.count(now, op, began, bytes);
     }
@@ -262,7 +263,18 @@ impl Recorder {
         path: &str,
         mismatch: &Mismatch,
     ) -> Result<(), OpError> {
-        let now = MonoNanos::now();
+        self.mismatch_at(MonoNanos::now(), op, began, path, mismatch)
+    }
+
+    /// The same, seen at `now`.
+    pub fn mismatch_at(
+        &mut self,
+        now: MonoNanos,
+        op: Op,
+        began: Began,
+        path: &str,
+        mismatch: &Mismatch,
+    ) -> Result<(), OpError> {
         self.failed_at(now, op, began);
         self.add_mismatch(op, now, path, mismatch)
     }

@@ -4,11 +4,13 @@
 //! component by component with O_NOFOLLOW where that call is missing), so that no symlink leads out, not even one that
 //! appears while the load runs. A directory without our marker is never changed, and never removed.
 
+mod device;
 mod dir;
 mod marker;
 mod remove;
 mod run_directory;
 
+pub use device::{AllowedDevices, Device};
 pub use dir::Dir;
 pub(crate) use run_directory::task_dir_name;
 pub use run_directory::{Make, RunDirectory};
@@ -34,6 +36,14 @@ pub enum SandboxError {
     BadName { what: &'static str, name: String },
     #[error("`{}` is not a directory of this run: {why}; it was left alone", path.display())]
     NotOurs { path: PathBuf, why: String },
+    #[error("`{}` is not a block device", path.display())]
+    NoDevice { path: PathBuf },
+    #[error(
+        "the device `{}` is in use: it, or a part of it, is mounted, swapped on, a part of something else, or another \
+         task's; it was left alone",
+        path.display()
+    )]
+    InUse { path: PathBuf },
     #[error("cannot {doing} `{}`", path.display())]
     Io {
         doing: &'static str,

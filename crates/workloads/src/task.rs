@@ -106,6 +106,12 @@ impl Task {
             workload::find(&spec.workload).ok_or_else(|| TaskError::UnknownWorkload {
                 name: spec.workload.clone(),
             })?;
+        if let Some(device) = spec.device.as_ref().filter(|_| !workload.takes_devices()) {
+            let (workload, path) = (&spec.workload, device.path().display());
+            return Err(TaskError::Unfit {
+                why: format!("`{workload}` works in a directory, and {path} is a block device"),
+            });
+        }
         let mode = workload.mode(&spec.mode).map_err(TaskError::Params)?;
         let conduct = Conduct::of(spec, mode).map_err(TaskError::Params)?;
         let load = workload.load(spec)?.into();

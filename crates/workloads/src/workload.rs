@@ -103,6 +103,10 @@ pub trait Workload: Sync {
     /// One line for people.
     fn summary(&self) -> &'static str;
     fn needs(&self) -> Needs;
+    /// Whether its target may be a raw block device.
+    fn takes_devices(&self) -> bool {
+        false
+    }
     fn modes(&self) -> &'static [ModeInfo];
     fn keys(&self) -> &'static [KeyInfo];
 

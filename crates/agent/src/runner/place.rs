@@ -4,7 +4,9 @@
 
 use super::command::{PlaceName, Prepare, Refusal, RefusalKind, RunDirectoryFacts};
 use crate::chain;
-use benchmesh_workloads::sandbox::{Allowed, Make, RunDirectory, SandboxError};
+use benchmesh_workloads::sandbox::{
+    Allowed, AllowedDevices, Device, Make, RunDirectory, SandboxError,
+};
 use benchmesh_workloads::task::{PeerEnd, Place, TaskError, TaskSpec};
 use rustix::io::Errno;
 use std::path::{Path, PathBuf};
@@ -14,6 +16,7 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 pub struct Grounds {
     pub targets: Allowed,
+    pub devices: AllowedDevices,
     pub sources: Allowed,
     pub scratch: Option<PathBuf>,
 }
@@ -30,6 +33,9 @@ impl Grounds {
         path: &Path,
         make: Make,
     ) -> Result<RunDirectoryFacts, Refusal> {
+        if let Some(device) = self.devices.permits(path) {
+            return Ok(device_facts(&device));
+        }
         let opened = RunDirectory::open_or_make(&self.targets, path, mesh, run_uid, make)
             .map_err(|error| sandbox(&error))?;
         let Some((directory, made)) = opened else {
@@ -55,6 +61,9 @@ impl Grounds {
         path: &Path,
         progress: &mut dyn FnMut(u64),
     ) -> Result<(), Refusal> {
+        if self.devices.permits(path).is_some() {
+            return Ok(());
+        }
         match RunDirectory::open_or_make(&self.targets, path, mesh, run_uid, Make::Never) {
             Ok(Some((directory, _))) => directory.remove(progress).map_err(|error| sandbox(&error)),
             Ok(None) => Ok(()),
@@ -78,6 +87,9 @@ impl Grounds {
             path,
             cell,
         } = place;
+        if self.devices.permits(path).is_some() {
+            return Ok(());
+        }
         match RunDirectory::open_or_make(&self.targets, path, mesh, run_uid, Make::Never) {
             Ok(Some((directory, _))) => directory
                 .remove_cell(cell, task_index, progress)
@@ -92,15 +104,20 @@ impl Grounds {
     /// # Errors
     /// When its path is not allowed or the run's directory is not there.
     pub fn spec(&self, mesh: &str, prepare: Prepare) -> Result<TaskSpec, Refusal> {
-        let place = match prepare.place {
+        let device = match &prepare.place {
             None => None,
-            Some(name) => Some(self.place(mesh, name)?),
+            Some(name) => self.device(name, prepare.task_index)?,
+        };
+        let place = match prepare.place {
+            Some(name) if device.is_none() => Some(self.place(mesh, name)?),
+            _ => None,
         };
         Ok(TaskSpec {
             workload: prepare.workload,
             mode: prepare.mode,
             params: prepare.params,
             place,
+            device: device.map(Arc::new),
             task_index: prepare.task_index,
             tasks: prepare.tasks,
             peer: prepare
@@ -110,6 +127,13 @@ impl Grounds {
             sources: self.sources.clone(),
             cache: prepare.cache,
         })
+    }
+
+    /// The claimed device, where a target is an allowed one.
+    fn device(&self, name: &PlaceName, task_index: u32) -> Result<Option<Device>, Refusal> {
+        let path = name.path.display();
+        let cell = format!("{}/{}/t{task_index}/{path}", name.run_uid, name.cell);
+        Device::claim(&self.devices, &name.path, cell).map_err(|error| sandbox(&error))
     }
 
     fn place(&self, mesh: &str, name: PlaceName) -> Result<Place, Refusal> {
@@ -133,12 +157,30 @@ impl Grounds {
     }
 }
 
+/// A device has no directory to make, share or remove, and how much it holds is known when it is claimed.
+fn device_facts(device: &Path) -> RunDirectoryFacts {
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    RunDirectoryFacts {
+        found: true,
+        made: false,
+        nonce: format!(
+            "{}-{}-{}",
+            boot.trim(),
+            std::process::id(),
+            device.display()
+        ),
+        free_bytes: i64::MAX,
+    }
+}
+
 /// A sandbox's refusal, by what the scheduler can do about it.
 fn sandbox(error: &SandboxError) -> Refusal {
     let kind = match error {
         SandboxError::NotAllowed { .. }
         | SandboxError::NotAbsolute { .. }
-        | SandboxError::NotOurs { .. } => RefusalKind::NotAllowed,
+        | SandboxError::NotOurs { .. }
+        | SandboxError::NoDevice { .. }
+        | SandboxError::InUse { .. } => RefusalKind::NotAllowed,
         SandboxError::BadName { .. } | SandboxError::Io { .. } => kind_of(error.errno()),
     };
     Refusal::new(kind, chain(error))

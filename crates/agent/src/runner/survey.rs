@@ -4,7 +4,7 @@
 //! dead network file system, so it is made on a thread of its own.
 
 use super::command::{PathFacts, Survey};
-use benchmesh_workloads::sandbox::{Allowed, SandboxError};
+use benchmesh_workloads::sandbox::{Allowed, AllowedDevices, SandboxError};
 use rustix::fs::{Access, AtFlags, CWD, StatxFlags};
 use std::fs;
 use std::path::Path;
@@ -20,6 +20,7 @@ enum Use {
 #[must_use]
 pub fn survey(
     targets: &Allowed,
+    devices: &AllowedDevices,
     sources: &Allowed,
     scratch: Option<&Path>,
     paths: &[String],
@@ -28,7 +29,10 @@ pub fn survey(
     Survey {
         paths: paths
             .iter()
-            .map(|path| facts(targets, path, Use::Target))
+            .map(|path| match devices.permits(Path::new(path)) {
+                Some(device) => device_facts(path, &device),
+                None => facts(targets, path, Use::Target),
+            })
             .collect(),
         sources: source_paths
             .iter()
@@ -37,6 +41,27 @@ pub fn survey(
         scratch_free_bytes: scratch
             .and_then(|path| space(path).ok())
             .map_or(0, |(bytes, _)| bytes),
+    }
+}
+
+/// A device that is allowed is looked at only by its number: whether it is free is known when it is claimed.
+fn device_facts(text: &str, device: &Path) -> PathFacts {
+    let number = rustix::fs::stat(device)
+        .map(|facts| facts.st_rdev)
+        .unwrap_or(0);
+    PathFacts {
+        path: text.to_owned(),
+        allowed: true,
+        exists: true,
+        problem: String::new(),
+        free_bytes: i64::MAX,
+        free_files: -1,
+        file_system: "block device".to_owned(),
+        device: format!(
+            "{}:{}",
+            rustix::fs::major(number),
+            rustix::fs::minor(number)
+        ),
     }
 }
 
@@ -178,7 +203,14 @@ mod tests {
             "none",
         ]
         .map(text);
-        let survey = survey(&allowed, &allowed, None, &paths, &paths);
+        let survey = survey(
+            &allowed,
+            &AllowedDevices::default(),
+            &allowed,
+            None,
+            &paths,
+            &paths,
+        );
         let check = |facts: &PathFacts, allowed, exists, problem: &str| {
             assert_eq!(
                 (facts.allowed, facts.exists),

@@ -77,6 +77,9 @@ pub struct AgentArguments {
     /// A directory that targets may lie in; may be given several times
     #[arg(long, value_name = "PATH", value_hint = ValueHint::DirPath)]
     pub allow: Vec<PathBuf>,
+    /// A raw block device that targets may be, and whose content is lost; may be given several times
+    #[arg(long = "allow-device", value_name = "DEVICE", value_hint = ValueHint::FilePath)]
+    pub allow_devices: Vec<PathBuf>,
     /// A directory that sources may be read from; may be given several times
     #[arg(long, value_name = "PATH", value_hint = ValueHint::DirPath)]
     pub allow_read: Vec<PathBuf>,

@@ -43,6 +43,7 @@ fn configured(arguments: AgentArguments) -> anyhow::Result<AgentConfig> {
         collector: arguments.collector,
         labels,
         allow: absolute(arguments.allow)?,
+        allow_devices: absolute(arguments.allow_devices)?,
         allow_read: absolute(arguments.allow_read)?,
         scratch_dir: arguments.scratch,
         advertise: arguments.advertise,

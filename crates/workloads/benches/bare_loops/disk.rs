@@ -9,20 +9,18 @@ use std::rc::Rc;
 
 const FILE_BYTES: u64 = 512 << 20;
 
-/// A file on the disk that all contestants of a row use.
-struct Field {
+/// A file on the disk that all contestants of a row use; our first run lays it out.
+pub struct Field {
     scene: Scene,
 }
 
 impl Field {
-    fn new() -> Rc<Field> {
+    pub fn new() -> Rc<Field> {
         let scene = Scene::new(Path::new(env!("CARGO_TARGET_TMPDIR")));
-        let field = Field { scene };
-        ours::lay_out(&field.spec("read", json!({})));
-        Rc::new(field)
+        Rc::new(Field { scene })
     }
 
-    fn spec(&self, mode: &str, more: Value) -> benchmesh_workloads::task::TaskSpec {
+    pub fn spec(&self, mode: &str, more: Value) -> benchmesh_workloads::task::TaskSpec {
         let mut params = json!({"bs": "1m", "size": FILE_BYTES});
         if let (Some(all), Some(more)) = (params.as_object_mut(), more.as_object()) {
             all.extend(more.clone());
@@ -36,10 +34,15 @@ impl Field {
 
     /// fio's psync on the same file.
     fn fio(&self, more: &[&str]) -> Option<peers::Fio> {
+        self.fio_with("psync", more)
+    }
+
+    /// One of fio's engines on the same file.
+    pub fn fio_with(&self, engine: &str, more: &[&str]) -> Option<peers::Fio> {
         let mut arguments = vec![
             format!("--filename={}", self.file().display()),
             format!("--size={FILE_BYTES}"),
-            "--ioengine=psync".to_owned(),
+            format!("--ioengine={engine}"),
             "--scramble_buffers=1".to_owned(),
         ];
         arguments.extend(more.iter().map(|argument| (*argument).to_owned()));
@@ -182,7 +185,7 @@ enum Buffers {
 fn direct(name: &'static str, way: Way, buffers: Buffers) -> Row {
     let field = Field::new();
     let (fio_bar, dd_bar) = match buffers {
-        Buffers::Huge => ("1.00", "1.2"),
+        Buffers::Huge => ("1.00", "1.3"),
         Buffers::Small => ("equal", "equal"),
     };
     let fio = baseline("fio psync", fio_bar, &field, move |field| {

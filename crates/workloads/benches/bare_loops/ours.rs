@@ -55,6 +55,7 @@ pub struct Outcome {
     pub ops: u64,
     pub bytes: u64,
     pub seconds: f64,
+    pub user_seconds: f64,
 }
 
 impl Outcome {
@@ -64,6 +65,10 @@ impl Outcome {
 
     pub fn kilo_ops_per_second(&self) -> f64 {
         self.ops as f64 / 1000.0 / self.seconds
+    }
+
+    pub fn user_nanos_per_op(&self) -> f64 {
+        self.user_seconds * 1e9 / self.ops as f64
     }
 
     pub fn nanos_per_op(&self) -> f64 {
@@ -104,6 +109,7 @@ fn measure(spec: &TaskSpec, ramp: Duration, before: impl FnOnce()) -> Outcome {
         ops,
         bytes,
         seconds: (end.ended.since(end.last_start) - ramp).as_secs_f64(),
+        user_seconds: end.cpu_user.as_secs_f64(),
     }
 }
 

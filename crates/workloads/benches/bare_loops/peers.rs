@@ -95,6 +95,14 @@ impl Fio {
         self.figure(way, "iops")
     }
 
+    /// CPU time of the job itself, without the system's.
+    pub fn user_nanos_per_op(&self, way: Way) -> f64 {
+        let of_job = |name: &str| self.0.pointer(name).and_then(Value::as_f64);
+        let percent = of_job("/usr_cpu").unwrap_or(f64::NAN);
+        let millis = of_job("/job_runtime").unwrap_or(f64::NAN);
+        percent / 100.0 * millis * 1e6 / self.figure(way, "total_ios")
+    }
+
     pub fn mib_per_second(&self, way: Way) -> f64 {
         self.figure(way, "bw_bytes") / f64::from(1 << 20)
     }

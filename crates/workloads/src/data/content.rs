@@ -58,7 +58,7 @@ impl Content {
         if self.kind == Kind::Zero {
             return;
         }
-        let mut draw = Random::of(&[self.seed, file, offset]);
+        let mut draw = Random::of(&[self.seed, file, offset, generation]);
         let mut stamp = draw.next_u64();
         if let Kind::Reducible { dedupe, .. } = self.kind
             && draw.below(100) < dedupe.into()

@@ -6,10 +6,10 @@
 
 use super::ring::{Entry, Ring};
 use super::sequence::{Lane, Next, Sequence};
+use super::writing::Writing;
 use super::{IoLoad, file};
 use crate::clock::{MonoNanos, sleep_until};
 use crate::op::Op;
-use crate::random::{Random, stamp};
 use crate::recorder::{ErrorFacts, OpError, Recorder};
 use crate::task::TaskError;
 use crate::workload::Worker;
@@ -32,7 +32,7 @@ pub(super) struct DeepWorker {
     sequence: Sequence,
     /// Drawn, and not yet due.
     waits: Option<Next>,
-    next_stamp: u64,
+    writing: Writing,
     /// Writes between two fsyncs; `u64::MAX` for none.
     fsync_every: u64,
     unsynced: u64,
@@ -58,13 +58,6 @@ impl Slot {
         syncs: false,
     };
 
-    fn op(&self) -> Op {
-        match self.next.writes {
-            true => Op::Write,
-            false => Op::Read,
-        }
-    }
-
     fn entry(&self) -> Entry {
         let (at, done) = (self.next.offset, self.done);
         let bytes = u32::try_from(self.next.bytes).unwrap_or(u32::MAX);
@@ -89,17 +82,16 @@ enum Filled {
 impl DeepWorker {
     pub(super) fn open(load: &IoLoad, index: u32) -> Result<DeepWorker, TaskError> {
         let job = &load.job;
-        let name = file::name_of(index);
-        let file = file::open(job, &load.dir, &name)?;
+        let name = load.store.name(index);
+        let file = file::open(job, &load.store, index)?;
         let again = file.try_clone();
         let again = again.map_err(|error| TaskError::io(format!("keep {name} open"), error))?;
         let bs = usize::try_from(job.pattern.sizes.largest()).unwrap_or(usize::MAX);
         let depth = job.depth_of_ring();
         let mut ring = Ring::open(again, depth, bs)?;
         load.note_buffers(ring.buffers());
-        let numbers = [job.seed, load.task_index.into(), index.into(), 1];
-        let mut random = Random::of(&numbers);
-        random.fill(ring.memory());
+        let writing = Writing::of(load, index, Lane::ONLY);
+        writing.content.fill(ring.memory());
         Ok(DeepWorker {
             ring,
             file,
@@ -107,13 +99,10 @@ impl DeepWorker {
             slots: vec![Slot::EMPTY; depth.into()].into(),
             free: (0..depth).rev().collect(),
             queued: Vec::with_capacity(depth.into()),
-            next_stamp: random.next_u64(),
-            sequence: Sequence::new(&job.pattern, Lane::ONLY, random),
+            writing,
+            sequence: load.sequence(index, Lane::ONLY),
             waits: None,
-            fsync_every: match job.fsync_every {
-                0 => u64::MAX,
-                every => every,
-            },
+            fsync_every: job.fsync_every(),
             unsynced: 0,
             end_fsync: job.pattern.direction.writes() && job.end_fsync,
         })
@@ -155,7 +144,7 @@ impl DeepWorker {
         if next.writes {
             let bytes = usize::try_from(next.bytes).unwrap_or(usize::MAX);
             let block = self.ring.buffer(slot).get_mut(..bytes).unwrap_or_default();
-            stamp(block, &mut self.next_stamp);
+            self.writing.place(block, next);
         }
         if let Some(entry) = self.slots.get_mut(usize::from(slot)) {
             *entry = Slot {
@@ -172,7 +161,7 @@ impl DeepWorker {
     fn launch(&mut self, recorder: &mut Recorder, now: MonoNanos) {
         for slot in self.queued.drain(..) {
             if let Some(entry) = self.slots.get(usize::from(slot)) {
-                recorder.launch(slot, entry.op(), entry.next.bytes, now);
+                recorder.launch(slot, entry.next.op(), entry.next.bytes, now);
             }
         }
     }
@@ -218,8 +207,16 @@ impl DeepWorker {
                 }
             }
         }
-        recorder.land(slot, now, entry.next.bytes);
+        let next = entry.next;
         self.free.push(slot);
+        if !writes && self.writing.content.verifies() {
+            let bytes = usize::try_from(next.bytes).unwrap_or(usize::MAX);
+            let block = self.ring.buffer(slot).get_mut(..bytes).unwrap_or_default();
+            if let Err(mismatch) = self.writing.check(block, next) {
+                return recorder.land_mismatch(slot, now, &self.name, &mismatch);
+            }
+        }
+        recorder.land(slot, now, next.bytes);
         Ok(())
     }
 
@@ -232,6 +229,7 @@ impl DeepWorker {
         errno: i32,
     ) -> Result<(), OpError> {
         self.free.push(slot);
+        self.writing.failed = true;
         let entry = self.slots.get(usize::from(slot)).copied();
         let facts = ErrorFacts {
             errno,
@@ -301,6 +299,7 @@ impl Worker for DeepWorker {
             }
         }
         outcome?;
+        self.writing.ended(&self.sequence);
         match self.end_fsync {
             true => self.sync_at_end(recorder),
             false => Ok(()),

@@ -3,18 +3,16 @@
 use super::job::Job;
 use super::keys::SyncKind;
 use super::sequence::{Direction, Order};
-use crate::sandbox::{Dir, SandboxError};
+use super::store::Store;
+use crate::sandbox::SandboxError;
 use crate::task::TaskError;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{Advice, AtFlags, Mode, OFlags, StatxFlags, fadvise, statx};
 use rustix::io::Errno;
-
-pub(super) fn name_of(worker: u32) -> String {
-    format!("w{worker}.dat")
-}
+use std::path::Path;
 
 /// Opens a worker's file as the load needs it.
-pub(super) fn open(job: &Job, dir: &Dir, name: &str) -> Result<OwnedFd, TaskError> {
+pub(super) fn open(job: &Job, store: &Store, worker: u32) -> Result<OwnedFd, TaskError> {
     let mut flags = match job.pattern.direction {
         Direction::WriteNew => OFlags::WRONLY | OFlags::CREATE,
         Direction::WriteOver => OFlags::WRONLY,
@@ -29,10 +27,12 @@ pub(super) fn open(job: &Job, dir: &Dir, name: &str) -> Result<OwnedFd, TaskErro
         };
     }
     let file = if job.direct {
-        open_direct(dir, name, flags)?
+        direct(
+            store.open(worker, flags | OFlags::DIRECT),
+            &store.path(worker),
+        )?
     } else {
-        let opened = dir.open(name, flags, Mode::RUSR | Mode::WUSR);
-        opened.map_err(TaskError::Sandbox)?
+        store.open(worker, flags).map_err(TaskError::Sandbox)?
     };
     let advice = match job.pattern.order {
         Order::EachOnce | Order::Drawn(_) => Advice::Random,
@@ -44,41 +44,44 @@ pub(super) fn open(job: &Job, dir: &Dir, name: &str) -> Result<OwnedFd, TaskErro
     Ok(file)
 }
 
-fn open_direct(dir: &Dir, name: &str, flags: OFlags) -> Result<OwnedFd, TaskError> {
-    match dir.open(name, flags | OFlags::DIRECT, Mode::RUSR | Mode::WUSR) {
+fn direct(opened: Result<OwnedFd, SandboxError>, path: &Path) -> Result<OwnedFd, TaskError> {
+    match opened {
         Ok(file) => Ok(file),
-        Err(SandboxError::Io { source, .. })
-            if source.raw_os_error() == Some(Errno::INVAL.raw_os_error()) =>
-        {
-            Err(no_direct(dir))
-        }
+        Err(error) if error.errno() == Some(Errno::INVAL.raw_os_error()) => Err(no_direct(path)),
         Err(error) => Err(TaskError::Sandbox(error)),
     }
 }
 
 /// Finds out, before anything is laid out, whether direct I/O works here with this block size.
-pub(super) fn probe_direct(job: &Job, dir: &Dir) -> Result<(), TaskError> {
+pub(super) fn probe_direct(job: &Job, store: &Store) -> Result<(), TaskError> {
     const PROBE: &str = "direct.probe";
-    let file = open_direct(dir, PROBE, OFlags::WRONLY | OFlags::CREATE);
-    dir.remove_file(PROBE).map_err(TaskError::Sandbox)?;
-    let file = file?;
+    let (file, path) = match store {
+        Store::Files(dir) => {
+            let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::DIRECT;
+            let file = dir.open(PROBE, flags, Mode::RUSR | Mode::WUSR);
+            dir.remove_file(PROBE).map_err(TaskError::Sandbox)?;
+            (file, dir.path())
+        }
+        Store::Device(device, _) => (device.open(OFlags::RDONLY | OFlags::DIRECT), device.path()),
+    };
+    let file = direct(file, path)?;
     let facts = statx(&file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN);
     let known = facts.ok().filter(|facts| {
         let mask = StatxFlags::from_bits_retain(facts.stx_mask);
         mask.contains(StatxFlags::DIOALIGN)
     });
     match known.map(|facts| u64::from(facts.stx_dio_offset_align)) {
-        Some(0) => Err(no_direct(dir)),
+        Some(0) => Err(no_direct(path)),
         Some(alignment) => job.check_alignment(alignment).map_err(TaskError::Params),
         None => Ok(()),
     }
 }
 
-fn no_direct(dir: &Dir) -> TaskError {
+fn no_direct(path: &Path) -> TaskError {
     TaskError::Unfit {
         why: format!(
             "the file system of {} refuses O_DIRECT; leave out `direct` and `cache = \"bypass\"`",
-            dir.path().display()
+            path.display()
         ),
     }
 }

@@ -5,6 +5,7 @@ use super::sequence::{Direction, Order, Pattern};
 use super::sizes::Sizes;
 use super::zipf::Distribution;
 use super::{NAME, modes};
+use crate::data::DataSpec;
 use crate::params::{self, MAX_WORKERS, ParamError};
 use crate::units::Bytes;
 use crate::workload::{Params, Timing};
@@ -38,10 +39,12 @@ pub(super) struct Job {
     pub fsync_every: u64,
     pub end_fsync: bool,
     pub seed: u64,
+    pub data: DataSpec,
 }
 
 impl Job {
     pub(super) fn parse(mode: &str, params: &Params) -> Result<Job, ParamError> {
+        let data = DataSpec::of(params)?;
         let params: IoParams = params::parse(NAME, KEYS, params)?;
         params::check_numjobs(params.numjobs)?;
         let sizes = sizes(&params)?;
@@ -58,7 +61,9 @@ impl Job {
             fsync_every: params.fsync,
             end_fsync: params.end_fsync,
             seed: params.randseed,
+            data,
         };
+        job.check_verify()?;
         job.check_depth()?;
         job.check_alignment(SECTOR)?;
         Ok(job)
@@ -76,9 +81,44 @@ impl Job {
         self.pattern.io_size.unwrap_or(passes)
     }
 
+    /// Writes between two fsyncs; beyond all numbers for none.
+    pub(super) fn fsync_every(&self) -> u64 {
+        match self.fsync_every {
+            0 => u64::MAX,
+            every => every,
+        }
+    }
+
     /// For a ring's slots.
     pub(super) fn depth_of_ring(&self) -> u16 {
         u16::try_from(self.depth).unwrap_or(u16::MAX)
+    }
+
+    /// Blocks can be told apart by what stands in them only where their bounds are always the same, and only one that
+    /// nobody writes at that moment can be read whole.
+    fn check_verify(&self) -> Result<(), ParamError> {
+        if !self.data.verify {
+            return Ok(());
+        }
+        let smallest = self.pattern.sizes.smallest();
+        if !smallest.is_multiple_of(4096) {
+            let message = format!(
+                "every 4 KiB know their place, and blocks of {} are no multiple of that",
+                Bytes(smallest)
+            );
+            return Err(ParamError::of("verify", message));
+        }
+        if !self.pattern.offset.is_multiple_of(4096) {
+            let message = "every 4 KiB know their place, and `offset` is no multiple of that";
+            return Err(ParamError::of("verify", message));
+        }
+        if let (Direction::Mixed(_), 2..) = (self.pattern.direction, self.depth) {
+            return Err(ParamError::of(
+                "verify",
+                "with several in flight a read may meet a write of the same block; use iodepth = 1 for rw and randrw",
+            ));
+        }
+        Ok(())
     }
 
     fn check_depth(&self) -> Result<(), ParamError> {

@@ -3,6 +3,7 @@
 use super::sizes::Sizes;
 use super::zipf::Distribution;
 use crate::common;
+use crate::data;
 use crate::params::{self, KeyInfo};
 use crate::units::{self, Bytes, Span};
 use serde::de::{Deserialize, Deserializer, Error};
@@ -22,8 +23,9 @@ const fn key(
     }
 }
 
-pub(super) const KEYS: &[KeyInfo] =
-    &params::join::<{ OWN_KEYS.len() + common::KEYS.len() }>(&[OWN_KEYS, common::KEYS]);
+pub(super) const KEYS: &[KeyInfo] = &params::join::<
+    { OWN_KEYS.len() + data::KEYS.len() + common::KEYS.len() },
+>(&[OWN_KEYS, data::KEYS, common::KEYS]);
 
 const OWN_KEYS: &[KeyInfo] = &[
     key("bs", "size", "4k", "block size"),

@@ -2,9 +2,8 @@
 
 use super::sequence::Direction;
 use super::{IoLoad, file};
-use crate::random::{Random, stamp};
 use crate::task::{PrepareControl, TaskError};
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::OFlags;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Data are laid out in pieces of this size.
@@ -14,13 +13,12 @@ const THREADS: u32 = 8;
 
 pub(super) fn prepare(load: &IoLoad, control: &PrepareControl) -> Result<(), TaskError> {
     if load.job.direct {
-        file::probe_direct(&load.job, &load.dir)?;
+        file::probe_direct(&load.job, &load.store)?;
     }
     if load.job.pattern.direction == Direction::WriteNew {
         for worker in 0..load.job.workers {
             control.check()?;
-            let removed = load.dir.remove_file(&file::name_of(worker));
-            removed.map_err(TaskError::Sandbox)?;
+            load.store.remove(worker)?;
         }
         return Ok(());
     }
@@ -47,7 +45,9 @@ pub(super) fn prepare(load: &IoLoad, control: &PrepareControl) -> Result<(), Tas
             });
             outcome = outcome.and(ended);
         }
-        outcome
+        outcome?;
+        load.store.all_laid();
+        Ok(())
     })
 }
 
@@ -88,55 +88,47 @@ impl Layout<'_> {
 
     /// What is there of the file stays: it was written from the beginning on.
     fn lay_out(&self, worker: u32, piece: &mut [u8]) -> Result<(), TaskError> {
-        let dir = &self.load.dir;
-        let name = file::name_of(worker);
+        let store = &self.load.store;
+        let (base, path) = (store.base(worker), store.path(worker));
         let bytes = self.load.job.file_bytes();
-        let there = dir.file_bytes(&name).map_err(TaskError::Sandbox)?;
-        let mut offset = there.unwrap_or(0).min(bytes);
+        let mut offset = store.laid_bytes(worker)?.min(bytes);
         self.advance(offset);
         if offset == bytes {
             return self.control.check();
         }
-        let random = [
-            self.load.job.seed,
-            self.load.task_index.into(),
-            worker.into(),
-        ];
-        let mut random = Random::of(&random);
-        random.fill(piece);
-        let mut next_stamp = random.next_u64();
+        let (content, file_id) = (self.load.content(), self.load.file_id(worker));
+        content.fill(piece);
         let flags = OFlags::WRONLY | OFlags::CREATE;
-        let opened = dir.open(&name, flags, Mode::RUSR | Mode::WUSR);
-        let opened = opened.map_err(TaskError::Sandbox)?;
+        let opened = store.open(worker, flags).map_err(TaskError::Sandbox)?;
         while offset < bytes {
             self.control.check()?;
-            stamp(piece, &mut next_stamp);
             let left = usize::try_from(bytes - offset).unwrap_or(usize::MAX);
             let length = left.min(piece.len());
-            let part = piece.get(..length).unwrap_or_default();
-            file::write_block(&opened, part, offset).map_err(|errno| {
-                let doing = format!(
-                    "lay out {} at offset {offset}",
-                    dir.path().join(&name).display()
-                );
+            let part = piece.get_mut(..length).unwrap_or_default();
+            content.place(part, file_id, base + offset, 0);
+            file::write_block(&opened, part, base + offset).map_err(|errno| {
+                let doing = format!("lay out {} at offset {}", path.display(), base + offset);
                 TaskError::io(doing, errno)
             })?;
             offset += length as u64;
             self.advance(length as u64);
         }
-        rustix::fs::fdatasync(&opened).map_err(|errno| {
-            TaskError::io(format!("sync {}", dir.path().join(&name).display()), errno)
-        })
+        rustix::fs::fdatasync(&opened)
+            .map_err(|errno| TaskError::io(format!("sync {}", path.display()), errno))
     }
 
     fn warm_up(&self, worker: u32, piece: &mut [u8]) -> Result<(), TaskError> {
-        let name = file::name_of(worker);
-        let opened = self.load.dir.open(&name, OFlags::RDONLY, Mode::empty());
+        let store = &self.load.store;
+        let (base, name) = (store.base(worker), store.name(worker));
+        let opened = store.open(worker, OFlags::RDONLY);
         let opened = opened.map_err(TaskError::Sandbox)?;
         let mut offset = 0;
         while offset < self.load.job.file_bytes() {
             self.control.check()?;
-            let read = rustix::io::pread(&opened, &mut *piece, offset).map_err(|errno| {
+            let left = self.load.job.file_bytes() - offset;
+            let length = usize::try_from(left).map_or(piece.len(), |left| left.min(piece.len()));
+            let part = piece.get_mut(..length).unwrap_or_default();
+            let read = rustix::io::pread(&opened, part, base + offset).map_err(|errno| {
                 TaskError::io(format!("read {name} at offset {offset} to warm it"), errno)
             })?;
             if read == 0 {

@@ -41,11 +41,13 @@ fn refusal(error: &io::Error) -> String {
     )
 }
 
-/// Completions are handed over when the worker asks for them; kernels before 6.1 know no such ring.
+/// Completions are posted as they come, without a worker being interrupted for them: whoever wakes finds all that a
+/// device has completed at once, where deferring them (IORING_SETUP_DEFER_TASKRUN) wakes it for the first few. Kernels
+/// before 6.0 know no such ring.
 fn build(entries: u32) -> io::Result<IoUring> {
     let modern = IoUring::builder()
         .setup_single_issuer()
-        .setup_defer_taskrun()
+        .setup_coop_taskrun()
         .build(entries);
     match modern {
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => IoUring::new(entries),

@@ -6,6 +6,7 @@
 
 use super::sizes::Sizes;
 use super::zipf::{Distribution, Zipf};
+use crate::op::Op;
 use crate::random::Random;
 use crate::shuffle::Shuffle;
 
@@ -77,6 +78,16 @@ pub(super) struct Next {
     pub writes: bool,
 }
 
+impl Next {
+    #[inline(always)]
+    pub(super) fn op(&self) -> Op {
+        match self.writes {
+            true => Op::Write,
+            false => Op::Read,
+        }
+    }
+}
+
 /// The operations of one worker.
 #[derive(Debug)]
 pub(super) struct Sequence {
@@ -96,6 +107,7 @@ pub(super) struct Sequence {
     passes_left: u64,
     /// How far each direction has come through the region, in bytes: writes, reads.
     come: [u64; 2],
+    passes_done: u64,
     /// The next block of a strided order.
     strided: u64,
     /// Operations of other threads before the next of this one.
@@ -128,6 +140,7 @@ impl Sequence {
             left_in_all: pattern.io_size.unwrap_or(u64::MAX),
             passes_left: pattern.passes.unwrap_or(u64::MAX),
             come: [0, 0],
+            passes_done: 0,
             strided: 0,
             skip: lane.index,
             lanes: lane.of,
@@ -138,6 +151,12 @@ impl Sequence {
                 _ => None,
             },
         }
+    }
+
+    /// Whether every block has been written, as far as this sequence goes.
+    pub(super) fn has_written_all(&self) -> bool {
+        let each = matches!(self.order, Order::Forward | Order::EachOnce);
+        each && self.read_percent == 0 && self.passes_done > 0
     }
 
     /// The next operation of this thread; `None` when all is done.
@@ -234,6 +253,7 @@ impl Sequence {
             u64::MAX => u64::MAX,
             left => left.saturating_sub(1),
         };
+        self.passes_done += 1;
         self.left = self.region;
         self.come = [0, 0];
         self.strided = 0;

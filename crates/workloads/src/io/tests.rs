@@ -254,25 +254,31 @@ fn a_task_without_a_target_is_refused() {
     assert!(matches!(error, TaskError::NoPlace { .. }));
 }
 
+/// Whether what needs root can be tried; a skip is said, and an error where root is required.
+fn may_be_root(what: &str) -> bool {
+    if rustix::process::geteuid().is_root() {
+        return true;
+    }
+    let required = std::env::var("BENCHMESH_REQUIRE").unwrap_or_default();
+    assert!(
+        !required
+            .split(',')
+            .any(|need| matches!(need.trim(), "root" | "all")),
+        "this test needs root"
+    );
+    // On the real standard error: libtest hides what a passed test prints through the macros.
+    let skipped = format!("SKIPPED {what}: needs root\n");
+    let _ = std::io::Write::write_all(&mut std::io::stderr().lock(), skipped.as_bytes());
+    false
+}
+
 /// A tmpfs of 2 MiB that is unmounted at the end.
 struct SmallFileSystem(TempDir);
 
 impl SmallFileSystem {
     /// `None` without root, which is said, and an error where root is required.
     fn mount() -> Option<SmallFileSystem> {
-        if !rustix::process::geteuid().is_root() {
-            let required = std::env::var("BENCHMESH_REQUIRE").unwrap_or_default();
-            assert!(
-                !required
-                    .split(',')
-                    .any(|need| matches!(need.trim(), "root" | "all")),
-                "this test needs root"
-            );
-            // On the real standard error: libtest hides what a passed test prints through the macros.
-            let _ = std::io::Write::write_all(
-                &mut std::io::stderr().lock(),
-                b"SKIPPED a full file system: needs root\n",
-            );
+        if !may_be_root("a full file system") {
             return None;
         }
         let at = tempfile::tempdir().unwrap();
@@ -322,4 +328,6 @@ fn a_full_target_stops_the_task_with_a_clear_word() {
 }
 
 mod depth;
+mod devices;
 mod parameters;
+mod verify;

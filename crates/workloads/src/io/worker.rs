@@ -1,11 +1,12 @@
 //! The measured loop of `io` with one operation at a time.
 
 use super::sequence::{Lane, Next, Sequence};
+use super::writing::Writing;
 use super::{IoLoad, file};
+use crate::clock::MonoNanos;
 use crate::memory::Pages;
 use crate::op::Op;
-use crate::random::{Random, stamp};
-use crate::recorder::{ErrorFacts, OpError, Recorder};
+use crate::recorder::{Began, ErrorFacts, OpError, Recorder};
 use crate::task::TaskError;
 use crate::workload::{Load, Worker};
 use rustix::fd::OwnedFd;
@@ -16,7 +17,7 @@ pub(super) struct IoWorker {
     name: String,
     block: Pages,
     sequence: Sequence,
-    next_stamp: u64,
+    writing: Writing,
     /// Writes between two fsyncs; `u64::MAX` for none.
     fsync_every: u64,
     unsynced: u64,
@@ -34,24 +35,18 @@ impl IoWorker {
                 of: lanes,
             },
         );
-        let name = file::name_of(owner);
         let bs = usize::try_from(job.pattern.sizes.largest()).unwrap_or(usize::MAX);
         let doing = || format!("get a buffer of {bs} bytes");
         let mut block = Pages::new(bs).map_err(|error| TaskError::io(doing(), error))?;
-        // Threads that share a file have one sequence, and data of their own.
-        let numbers = [job.seed, load.task_index.into(), owner.into(), 1];
-        let mut data = Random::of(&[numbers.as_slice(), &[lane.index.into()]].concat());
-        data.fill(&mut block);
+        let writing = Writing::of(load, owner, lane);
+        writing.content.fill(&mut block);
         Ok(IoWorker {
-            file: file::open(job, &load.dir, &name)?,
-            name,
+            file: file::open(job, &load.store, owner)?,
+            name: load.store.name(owner),
             block,
-            next_stamp: data.next_u64(),
-            sequence: Sequence::new(&job.pattern, lane, Random::of(&numbers)),
-            fsync_every: match job.fsync_every {
-                0 => u64::MAX,
-                every => every,
-            },
+            writing,
+            sequence: load.sequence(owner, lane),
+            fsync_every: job.fsync_every(),
             unsynced: 0,
             end_fsync: job.pattern.direction.writes() && job.end_fsync,
         })
@@ -59,8 +54,7 @@ impl IoWorker {
 
     #[inline]
     fn act(&mut self, next: Next) -> Result<(), Errno> {
-        let bytes = usize::try_from(next.bytes).unwrap_or(usize::MAX);
-        let block = self.block.get_mut(..bytes).unwrap_or_default();
+        let block = part(&mut self.block, next);
         if !next.writes {
             return file::read_block(&self.file, block, next.offset);
         }
@@ -73,40 +67,63 @@ impl IoWorker {
         Ok(())
     }
 
+    /// Records an operation that came to its end at `now`; what was read is checked after that.
     #[inline]
-    fn stamp(&mut self, next: Next) {
-        let bytes = usize::try_from(next.bytes).unwrap_or(usize::MAX);
-        let block = self.block.get_mut(..bytes).unwrap_or_default();
-        stamp(block, &mut self.next_stamp);
+    fn succeeded(
+        &mut self,
+        recorder: &mut Recorder,
+        next: Next,
+        began: Began,
+    ) -> Result<(), OpError> {
+        let op = next.op();
+        if next.writes || !self.writing.content.verifies() {
+            recorder.end(op, began, next.bytes);
+            return Ok(());
+        }
+        let now = MonoNanos::now();
+        match self.writing.check(part(&mut self.block, next), next) {
+            Ok(()) => {
+                recorder.end_at(now, op, began, next.bytes);
+                Ok(())
+            }
+            Err(mismatch) => recorder.mismatch_at(now, op, began, &self.name, &mismatch),
+        }
     }
+}
+
+#[inline(always)]
+fn part(block: &mut [u8], next: Next) -> &mut [u8] {
+    let bytes = usize::try_from(next.bytes).unwrap_or(usize::MAX);
+    block.get_mut(..bytes).unwrap_or_default()
 }
 
 impl Worker for IoWorker {
     fn run(&mut self, recorder: &mut Recorder) -> Result<(), OpError> {
         while let Some(next) = self.sequence.next() {
-            let op = match next.writes {
-                true => Op::Write,
-                false => Op::Read,
-            };
+            let op = next.op();
             if next.writes {
-                self.stamp(next);
+                self.writing.place(part(&mut self.block, next), next);
             }
             let Some(began) = recorder.next(op, next.bytes) else {
                 break;
             };
             match self.act(next) {
-                Ok(()) => recorder.end(op, began, next.bytes),
-                Err(errno) => recorder.error(
-                    op,
-                    began,
-                    &ErrorFacts {
-                        errno: errno.raw_os_error(),
-                        path: &self.name,
-                        offset: Some(next.offset),
-                    },
-                )?,
+                Ok(()) => self.succeeded(recorder, next, began)?,
+                Err(errno) => {
+                    self.writing.failed = true;
+                    recorder.error(
+                        op,
+                        began,
+                        &ErrorFacts {
+                            errno: errno.raw_os_error(),
+                            path: &self.name,
+                            offset: Some(next.offset),
+                        },
+                    )?;
+                }
             }
         }
+        self.writing.ended(&self.sequence);
         if self.end_fsync {
             let began = recorder.begin_as(Op::Write);
             match rustix::fs::fsync(&self.file) {

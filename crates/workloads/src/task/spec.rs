@@ -1,7 +1,7 @@
 //! Everything that makes a task, and why it may not come to be.
 
 use crate::params::ParamError;
-use crate::sandbox::{Allowed, Dir, RunDirectory, SandboxError};
+use crate::sandbox::{Allowed, Device, Dir, RunDirectory, SandboxError};
 use crate::workload::Params;
 use std::io;
 use std::net::SocketAddr;
@@ -50,6 +50,8 @@ pub struct TaskSpec {
     pub mode: String,
     pub params: Params,
     pub place: Option<Place>,
+    /// The raw device that is worked on instead of a place.
+    pub device: Option<Arc<Device>>,
     /// Which task of its step this is, and how many there are.
     pub task_index: u32,
     pub tasks: u32,
@@ -68,6 +70,7 @@ impl TaskSpec {
             mode: mode.to_owned(),
             params,
             place: None,
+            device: None,
             task_index: 0,
             tasks: 1,
             peer: None,

@@ -35,6 +35,7 @@ fn work(grounds: &Grounds, mesh: &str, request: Request, voice: &Voice) -> Resul
     match request {
         Request::Survey { paths, sources } => Ok(Answer::Survey(survey::survey(
             &grounds.targets,
+            &grounds.devices,
             &grounds.sources,
             grounds.scratch.as_deref(),
             &paths,

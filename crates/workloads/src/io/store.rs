@@ -1,0 +1,145 @@
+//! Where the blocks are: a file per worker in the task's directory, or a part per worker of one raw device.
+//!
+//! What a directory remembers of itself (how long its files are, which generations stand in them) is remembered for a
+//! device in this process, per cell: after a restart of the agent it is laid out again.
+
+use super::generations::Generations;
+use crate::sandbox::{Device, Dir, SandboxError};
+use crate::task::TaskError;
+use rustix::fd::OwnedFd;
+use rustix::fs::{Mode, OFlags};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Cells that are remembered; a run has one on a device at a time.
+const MOST_CELLS: usize = 64;
+
+/// What is known of a device's parts in a cell.
+#[derive(Debug, Clone, Copy, Default)]
+struct Memory {
+    is_laid: bool,
+    generations: Generations,
+}
+
+static MEMORIES: Mutex<BTreeMap<String, Memory>> = Mutex::new(BTreeMap::new());
+
+fn memories() -> MutexGuard<'static, BTreeMap<String, Memory>> {
+    // Every value is whole whoever panicked.
+    MEMORIES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[derive(Debug)]
+pub(super) enum Store {
+    Files(Dir),
+    /// The device, and the bytes of each worker's part.
+    Device(Arc<Device>, u64),
+}
+
+impl Store {
+    /// As messages and errors call a worker's file.
+    pub(super) fn name(&self, worker: u32) -> String {
+        match self {
+            Store::Files(_) => format!("w{worker}.dat"),
+            Store::Device(device, _) => device.path().display().to_string(),
+        }
+    }
+
+    /// The same with everything above it.
+    pub(super) fn path(&self, worker: u32) -> PathBuf {
+        match self {
+            Store::Files(dir) => dir.path().join(self.name(worker)),
+            Store::Device(device, _) => device.path().to_owned(),
+        }
+    }
+
+    /// Where a worker's blocks begin in what [`Store::open`] opens.
+    pub(super) fn base(&self, worker: u32) -> u64 {
+        match self {
+            Store::Files(_) => 0,
+            Store::Device(_, part) => part * u64::from(worker),
+        }
+    }
+
+    pub(super) fn open(&self, worker: u32, flags: OFlags) -> Result<OwnedFd, SandboxError> {
+        match self {
+            Store::Files(dir) => dir.open(&self.name(worker), flags, Mode::RUSR | Mode::WUSR),
+            Store::Device(device, _) => device.open(flags.difference(OFlags::CREATE)),
+        }
+    }
+
+    /// Refuses more than a device has.
+    pub(super) fn check_room(&self, workers: u32) -> Result<(), TaskError> {
+        let Store::Device(device, part) = self else {
+            return Ok(());
+        };
+        match part.checked_mul(workers.into()) {
+            Some(bytes) if bytes <= device.bytes() => Ok(()),
+            _ => Err(TaskError::Unfit {
+                why: format!(
+                    "{} has {} bytes, and {workers} workers with {part} bytes each do not fit",
+                    device.path().display(),
+                    device.bytes()
+                ),
+            }),
+        }
+    }
+
+    /// How much of a worker's data is there, from the beginning on.
+    pub(super) fn laid_bytes(&self, worker: u32) -> Result<u64, TaskError> {
+        match self {
+            Store::Files(dir) => {
+                let bytes = dir.file_bytes(&self.name(worker));
+                Ok(bytes.map_err(TaskError::Sandbox)?.unwrap_or(0))
+            }
+            Store::Device(device, part) => {
+                let memory = memories().get(device.cell()).copied();
+                Ok(memory.map_or(0, |memory| if memory.is_laid { *part } else { 0 }))
+            }
+        }
+    }
+
+    /// All workers' data are there.
+    pub(super) fn all_laid(&self) {
+        self.remember(|memory| memory.is_laid = true);
+    }
+
+    /// Takes a worker's data away, as far as that means anything.
+    pub(super) fn remove(&self, worker: u32) -> Result<(), TaskError> {
+        if let Store::Files(dir) = self {
+            let removed = dir.remove_file(&self.name(worker));
+            removed.map_err(TaskError::Sandbox)?;
+        }
+        self.remember(|memory| memory.is_laid = false);
+        Ok(())
+    }
+
+    pub(super) fn generations(&self) -> Result<Generations, TaskError> {
+        match self {
+            Store::Files(dir) => Generations::read(dir),
+            Store::Device(device, _) => {
+                let memory = memories().get(device.cell()).copied();
+                Ok(memory.unwrap_or_default().generations)
+            }
+        }
+    }
+
+    pub(super) fn set_generations(&self, generations: Generations) -> Result<(), TaskError> {
+        if let Store::Files(dir) = self {
+            return generations.write(dir);
+        }
+        self.remember(|memory| memory.generations = generations);
+        Ok(())
+    }
+
+    fn remember(&self, change: impl FnOnce(&mut Memory)) {
+        let Store::Device(device, _) = self else {
+            return;
+        };
+        let mut memories = memories();
+        if memories.len() >= MOST_CELLS && !memories.contains_key(device.cell()) {
+            memories.clear();
+        }
+        change(memories.entry(device.cell().to_owned()).or_default());
+    }
+}

@@ -1,0 +1,126 @@
+//! Blocks that know their place: what is not as it was written is found, wherever it stands.
+
+use super::*;
+use crate::recorder::ErrorCount;
+use std::os::unix::fs::FileExt;
+
+const EVERY: [&str; 7] = [
+    "write",
+    "read",
+    "randwrite",
+    "randread",
+    "rewrite",
+    "backread",
+    "strideread",
+];
+
+fn flip(path: &Path, at: u64) {
+    let file = fs::File::options()
+        .read(true)
+        .write(true)
+        .open(path)
+        .unwrap();
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, at).unwrap();
+    file.write_all_at(&[byte[0] ^ 4], at).unwrap();
+}
+
+#[test]
+fn what_was_written_is_found_again_in_every_mode() {
+    for more in [
+        json!({}),
+        json!({"iodepth": 16}),
+        json!({"direct": 1, "bs": "16k"}),
+    ] {
+        let scene = Scene::new();
+        let mut params =
+            json!({"size": "512k", "numjobs": 2, "verify": true, "data": {"compress": 50}});
+        params
+            .as_object_mut()
+            .unwrap()
+            .extend(more.as_object().unwrap().clone());
+        for mode in EVERY.into_iter().chain(["recrewrite", "read"]) {
+            let (end, intervals) = scene.run(mode, params.clone());
+            assert_eq!(
+                (end.state, &end.errors[..]),
+                (End::Done, &[][..]),
+                "{mode} {params}"
+            );
+            assert_eq!(totals(&intervals).1, 1 << 20);
+        }
+        if params.get("iodepth").is_none() {
+            for mode in ["rw", "randrw", "read"] {
+                let (end, _) = scene.run(mode, params.clone());
+                assert_eq!(end.errors, [], "{mode} {params}");
+            }
+        }
+    }
+}
+
+#[test]
+fn every_flipped_bit_is_an_error_at_its_offset() {
+    for depth in [1, 8] {
+        let scene = Scene::new();
+        let params = json!({"size": "1m", "verify": true, "iodepth": depth});
+        scene.run("write", params.clone());
+        let flipped = [5000, 90_000, 90_001, 1_048_575];
+        for at in flipped {
+            flip(&scene.file(0), at);
+        }
+        let (end, intervals) = scene.run("randread", params);
+        assert_eq!(
+            (end.state, totals(&intervals)),
+            (End::Done, (253, 253 * 4096, 3))
+        );
+        let [
+            ErrorCount {
+                errno,
+                count,
+                first,
+                ..
+            },
+        ] = &end.errors[..]
+        else {
+            panic!("{:?}", end.errors)
+        };
+        assert_eq!((*errno, *count), (libc::EBADMSG, 3));
+        for at in [5000, 90_000, 1_048_575] {
+            assert!(
+                first.contains(&format!("at offset {at}: ")),
+                "{at}: {first}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_lost_write_is_found_once_all_was_written_again() {
+    let scene = Scene::new();
+    let params = json!({"size": "256k", "verify": true});
+    scene.run("write", params.clone());
+    let before = fs::read(scene.file(0)).unwrap();
+    scene.run("rewrite", params.clone());
+    let file = fs::File::options().write(true).open(scene.file(0)).unwrap();
+    // As if the storage had kept the block of the first mode.
+    file.write_all_at(&before[8192..12_288], 8192).unwrap();
+    let (end, _) = scene.run("read", params);
+    assert_eq!(end.errors.len(), 1, "{:?}", end.errors);
+    let told = &end.errors[0].first;
+    assert!(
+        told.contains("at offset 8192: found what was written"),
+        "{told}"
+    );
+    assert!(told.contains("as generation 1"), "{told}");
+}
+
+#[test]
+fn a_mode_that_ends_in_its_midst_leaves_two_generations_that_are_both_right() {
+    let scene = Scene::new();
+    let params = json!({"size": "256k", "verify": true});
+    scene.run("write", params.clone());
+    let mut half = params.clone();
+    half["io_size"] = json!("128k");
+    scene.run("randwrite", half);
+    let (end, _) = scene.run("read", params);
+    assert_eq!(end.errors, []);
+}
