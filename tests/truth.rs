@@ -17,6 +17,7 @@ mod truth {
     mod cpu;
     mod disk;
     mod groups;
+    mod io;
     mod latency;
     mod link;
     mod once;

@@ -121,6 +121,8 @@ struct State {
     log: Vec<Call>,
     rules: Vec<Rule>,
     free_bytes: u64,
+    /// Reads and writes move no more at once.
+    most: u32,
     /// Calls that hang: so many.
     hanging: u64,
     /// How often `let_go` was called.
@@ -142,6 +144,7 @@ impl FuseFs {
                 log: Vec::new(),
                 rules: Vec::new(),
                 free_bytes: 64 << 30,
+                most: u32::MAX,
                 hanging: 0,
                 gates: 0,
                 ending: false,
@@ -204,6 +207,11 @@ impl FuseFs {
     /// What statfs says is free.
     pub fn set_free_bytes(&self, bytes: u64) {
         self.shared.lock().free_bytes = bytes;
+    }
+
+    /// From now on a read or a write moves so many bytes at most, as the kernel may at any time.
+    pub fn move_at_most(&self, bytes: u32) {
+        self.shared.lock().most = bytes;
     }
 
     /// Names that are left below the root.

@@ -97,6 +97,39 @@ impl Mounted {
     }
 }
 
+/// A loop device without a file system.
+#[derive(Debug)]
+pub struct Bare {
+    directory: TempDir,
+    device: String,
+}
+
+impl Bare {
+    pub fn on_loop(bytes: u64) -> Self {
+        let directory = temporary();
+        let image = directory.path().join("image");
+        File::create(&image).unwrap().set_len(bytes).unwrap();
+        let device = must("losetup", &["-f", "--show", text(&image)]);
+        let device = device.trim().to_owned();
+        Self { directory, device }
+    }
+
+    pub fn path(&self) -> &Path {
+        Path::new(&self.device)
+    }
+
+    /// What the device is over.
+    pub fn image(&self) -> PathBuf {
+        self.directory.path().join("image")
+    }
+}
+
+impl Drop for Bare {
+    fn drop(&mut self) {
+        let _ = succeeds("losetup", &["-d", &self.device]);
+    }
+}
+
 impl Drop for Mounted {
     fn drop(&mut self) {
         let path = self.path();

@@ -157,49 +157,6 @@ fn files_counts_what_the_file_system_saw() {
 }
 
 #[test]
-fn io_counts_what_the_file_system_saw() {
-    needs!("fuse");
-    let fs = FuseFs::mount();
-    let mut mesh = Mesh::start();
-    mesh.add(Agent::named("a").allow(fs.path()));
-    let run = mesh.run(&format!(
-        r#"
-        [targets.log]
-        system = "fuse"
-        path = "{}"
-        [[phase]]
-        workload = "io"
-        size = "4m"
-        bs = "16k"
-        numjobs = 2
-        modes = ["write", "rewrite", "read", "reread", "randwrite", "randread"]
-        "#,
-        fs.path().display()
-    ));
-    let db = mesh.db();
-    let steps = steps(&db, run, &fs.log());
-    assert_eq!(steps.len(), 6);
-    for step in &steps {
-        let call = if step.mode.contains("write") {
-            Op::Write
-        } else {
-            Op::Read
-        };
-        assert_eq!((step.ops, step.bytes), step.seen(call), "{}", step.mode);
-        assert_eq!((step.ops, step.bytes), (512, 8 << 20), "{}", step.mode);
-        // A full pass touches each block of each file once, in random order too.
-        let blocks: BTreeSet<(&str, u64)> = step
-            .calls
-            .iter()
-            .filter(|seen| seen.op == call)
-            .map(|seen| (seen.path.as_str(), seen.offset))
-            .collect();
-        assert_eq!(blocks.len(), 512, "{}", step.mode);
-        assert_places_agree(&db, step);
-    }
-}
-
-#[test]
 fn copy_counts_what_the_file_system_saw() {
     needs!("fuse");
     let fs = FuseFs::mount();

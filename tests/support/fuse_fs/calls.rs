@@ -175,7 +175,7 @@ impl Filesystem for Logging {
         reply: ReplyData,
     ) {
         let result = self.on(Op::Read, ino, offset, |state| {
-            let data = state.nodes.read(ino.0, offset, size)?;
+            let data = state.nodes.read(ino.0, offset, size.min(state.most))?;
             let amount = data.len() as u64;
             Ok((data, amount))
         });
@@ -198,11 +198,12 @@ impl Filesystem for Logging {
         reply: ReplyWrite,
     ) {
         let result = self.on(Op::Write, ino, offset, |state| {
+            let data = &data[..data.len().min(state.most as usize)];
             state.nodes.write(ino.0, offset, data)?;
-            Ok(((), data.len() as u64))
+            Ok((data.len() as u32, data.len() as u64))
         });
         match result {
-            Ok(()) => reply.written(data.len() as u32),
+            Ok(written) => reply.written(written),
             Err(errno) => reply.error(errno),
         }
     }

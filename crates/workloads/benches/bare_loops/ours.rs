@@ -56,11 +56,16 @@ pub struct Outcome {
     pub bytes: u64,
     pub seconds: f64,
     pub user_seconds: f64,
+    pub cpu_seconds: f64,
 }
 
 impl Outcome {
     pub fn mib_per_second(&self) -> f64 {
         self.bytes as f64 / f64::from(1 << 20) / self.seconds
+    }
+
+    pub fn mib_per_cpu_second(&self) -> f64 {
+        self.bytes as f64 / f64::from(1 << 20) / self.cpu_seconds
     }
 
     pub fn kilo_ops_per_second(&self) -> f64 {
@@ -110,6 +115,7 @@ fn measure(spec: &TaskSpec, ramp: Duration, before: impl FnOnce()) -> Outcome {
         bytes,
         seconds: (end.ended.since(end.last_start) - ramp).as_secs_f64(),
         user_seconds: end.cpu_user.as_secs_f64(),
+        cpu_seconds: (end.cpu_user + end.cpu_system).as_secs_f64(),
     }
 }
 

@@ -104,7 +104,12 @@ impl Worker for IoWorker {
             if next.writes {
                 self.writing.place(part(&mut self.block, next), next);
             }
-            let Some(began) = recorder.next(op, next.bytes) else {
+            // What lies between two operations is no work but where blocks are checked.
+            let began = match self.writing.content.verifies() {
+                true => recorder.next(op, next.bytes),
+                false => recorder.next_following(op, next.bytes),
+            };
+            let Some(began) = began else {
                 break;
             };
             match self.act(next) {

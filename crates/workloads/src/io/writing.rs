@@ -2,7 +2,9 @@
 
 use super::sequence::{Lane, Next, Sequence};
 use super::{IoLoad, generations::Generations};
-use crate::data::{Content, Mismatch};
+use crate::clock::MonoNanos;
+use crate::data::{Content, DataSpec, Mismatch};
+use crate::random::{Random, stamp};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -15,6 +17,8 @@ pub(super) struct Writing {
     generations: Generations,
     /// Makes a block that is written again another one, where generations are not kept.
     next: u64,
+    /// Random data that nobody checks: another stamp is all that a block needs.
+    only_stamps: bool,
     through: Arc<AtomicU32>,
 }
 
@@ -25,8 +29,10 @@ impl Writing {
             failed: false,
             file: load.file_id(file),
             generations: *load.generations(),
-            // Beyond what any worker writes.
-            next: u64::from(lane.index) << 48,
+            // No two modes of a cell may write the same blocks.
+            next: Random::of(&[MonoNanos::now().0, load.file_id(file), lane.index.into()])
+                .next_u64(),
+            only_stamps: load.job.data == DataSpec::default(),
             through: Arc::clone(&load.through),
         }
     }
@@ -34,10 +40,13 @@ impl Writing {
     /// Makes `block` what is written next.
     #[inline]
     pub(super) fn place(&mut self, block: &mut [u8], next: Next) {
+        if self.only_stamps {
+            return stamp(block, &mut self.next);
+        }
         let generation = match self.content.verifies() {
             true => self.generations.newest,
             false => {
-                self.next += 1;
+                self.next = self.next.wrapping_add(1);
                 self.next
             }
         };
