@@ -11,7 +11,9 @@ mod errors;
 mod expand;
 mod groups;
 pub mod keys;
+mod order;
 mod parse;
+mod policy;
 mod read;
 mod select;
 mod set;
@@ -25,6 +27,7 @@ pub use agents::{AgentFacts, PathFacts};
 pub use assume::assumed_agents;
 pub use cells::Cell;
 pub use errors::{Place, PlanError, PlanErrors};
+pub use order::Order;
 pub use select::Selector;
 pub use space::{Shortage, floor_bytes, shortage};
 pub use step::{Expansion, PlannedLoad, PlannedStep, PlannedTask};
@@ -40,6 +43,7 @@ use std::{collections::BTreeSet, fmt, time::Duration};
 pub struct Plan {
     pub name: String,
     pub repeat: u32,
+    pub order: Order,
     pub on_loss: OnLoss,
     /// An agent without contact for so long is lost.
     pub loss_after: Duration,
@@ -49,6 +53,8 @@ pub struct Plan {
     pub targets: Vec<Target>,
     pub phases: Vec<Phase>,
     pub(crate) clients: Option<Selected>,
+    /// Where `on-loss` stands.
+    pub(crate) on_loss_at: Spot,
     pub(crate) source: Source,
 }
 
@@ -200,6 +206,9 @@ pub fn parse(text: &str, file: &str) -> Result<Plan, PlanErrors> {
     };
     let mut mistakes = Mistakes::new(&source);
     let plan = parse::parse(&source, &mut mistakes);
+    if let Some(plan) = &plan {
+        policy::check_text(plan, &mut mistakes);
+    }
     mistakes.into_result(plan)
 }
 

@@ -52,6 +52,9 @@ pub struct RunReport {
     pub created_us: i64,
     pub started_us: Option<i64>,
     pub ended_us: Option<i64>,
+    /// What the random order of its cells was drawn from.
+    #[serde(default)]
+    pub order_seed: Option<u32>,
     /// The benchmesh that measured.
     pub version: String,
 }

@@ -8,6 +8,7 @@ use super::{
     Target,
     agents::{capable, chosen},
     groups::crews,
+    policy,
     source::Mistakes,
 };
 use benchmesh_workloads::workload::{Footprint, Needs};
@@ -43,36 +44,47 @@ pub(super) fn expand(plan: &Plan, agents: &[AgentFacts], mistakes: &mut Mistakes
     }
     let mut cell_number = 0;
     for repeat in 1..=plan.repeat {
-        for (phase_index, phase) in plan.phases.iter().enumerate() {
-            for cell_index in 0..phase.cells() {
-                let targets: Vec<Option<&Target>> = if phase.needs() == Needs::Target {
-                    phase
-                        .targets
-                        .iter()
-                        .map(|index| plan.targets.get(*index))
-                        .collect()
-                } else {
-                    vec![None]
+        let mut draw = plan.order.of_repeat(repeat);
+        let mut cells: Vec<(usize, &Phase, usize)> = plan
+            .phases
+            .iter()
+            .enumerate()
+            .flat_map(|(phase_index, phase)| {
+                (0..phase.cells()).map(move |cell_index| (phase_index, phase, cell_index))
+            })
+            .collect();
+        draw.shuffle(&mut cells);
+        for (phase_index, phase, cell_index) in cells {
+            let mut targets: Vec<(usize, Option<&Target>)> = if phase.needs() == Needs::Target {
+                phase
+                    .targets
+                    .iter()
+                    .map(|index| plan.targets.get(*index))
+                    .enumerate()
+                    .collect()
+            } else {
+                vec![(0, None)]
+            };
+            draw.shuffle(&mut targets);
+            for (target_index, target) in targets {
+                let place = CellPlace {
+                    repeat,
+                    number: cell_number,
+                    index: cell_index,
+                    name: format!(
+                        "r{repeat}-p{}-c{}-t{}",
+                        phase_index + 1,
+                        cell_index + 1,
+                        target_index + 1
+                    ),
                 };
-                for (target_index, target) in targets.into_iter().enumerate() {
-                    let place = CellPlace {
-                        repeat,
-                        number: cell_number,
-                        index: cell_index,
-                        name: format!(
-                            "r{repeat}-p{}-c{}-t{}",
-                            phase_index + 1,
-                            cell_index + 1,
-                            target_index + 1
-                        ),
-                    };
-                    cell_number += 1;
-                    let teams = teams(plan, phase, cell_index, target, &fleet, mistakes);
-                    add_steps(&mut expansion.steps, phase, target, &place, &teams);
-                }
+                cell_number += 1;
+                let teams = teams(plan, phase, cell_index, target, &fleet, mistakes);
+                add_steps(&mut expansion.steps, phase, target, &place, &teams);
             }
         }
     }
+    policy::check_steps(plan, &expansion.steps, mistakes);
     if expansion.steps.len() > MAX_STEPS {
         refuse_size(expansion.steps.len(), mistakes);
     }

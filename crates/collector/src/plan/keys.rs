@@ -33,6 +33,18 @@ pub const TOP: &[KeyDoc] = &[
         "the whole list of phases so many times; targets alternate within each",
     ),
     key(
+        "order",
+        "\"plan\" or \"random\"",
+        "\"plan\"",
+        "random: the cells of each repeat in an order that is drawn anew, a cell's targets beside each other",
+    ),
+    key(
+        "seed",
+        "0 to 4294967295",
+        "drawn",
+        "what the random order is drawn from; the run keeps it (runs.order_seed), and the same seed gives the same order",
+    ),
+    key(
         "on-loss",
         "\"continue\", \"abort\" or { at-least = N }",
         "\"continue\"",

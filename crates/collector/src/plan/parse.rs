@@ -8,7 +8,7 @@ mod targets;
 pub(super) use params::known_keys;
 
 use super::{
-    OnLoss, Plan, keys,
+    OnLoss, Order, Plan, keys,
     read::Section,
     source::{Mistakes, Source, Spot},
 };
@@ -49,7 +49,8 @@ pub(super) fn parse(source: &Source, mistakes: &mut Mistakes<'_>) -> Option<Plan
     let repeat = top
         .count("repeat", 1..=1000, mistakes)
         .map_or(1, |(n, _)| n);
-    let on_loss = on_loss(&mut top, mistakes);
+    let order = order(&mut top, mistakes);
+    let (on_loss, on_loss_at) = on_loss(&mut top, mistakes);
     let loss_after = match top.duration("loss-after", mistakes) {
         Some((given, spot)) if given < MIN_LOSS_AFTER => {
             mistakes.at(
@@ -84,7 +85,9 @@ pub(super) fn parse(source: &Source, mistakes: &mut Mistakes<'_>) -> Option<Plan
     Some(Plan {
         name,
         repeat,
+        order,
         on_loss,
+        on_loss_at,
         loss_after,
         lease,
         targets,
@@ -101,20 +104,49 @@ fn file_stem(file: &str) -> String {
     )
 }
 
-fn on_loss(top: &mut Section<'_, '_>, mistakes: &mut Mistakes<'_>) -> OnLoss {
+fn order(top: &mut Section<'_, '_>, mistakes: &mut Mistakes<'_>) -> Order {
+    let seed = top.count("seed", 0..=u32::MAX, mistakes);
+    let order = match top.text("order", mistakes) {
+        Some((word, _)) if word == "random" => {
+            return Order::Random {
+                seed: seed.map(|(seed, _)| seed),
+            };
+        }
+        Some((word, _)) if word == "plan" => Order::Plan,
+        Some((word, spot)) => {
+            mistakes.at(
+                &spot,
+                format!("no order `{word}`"),
+                "write \"plan\" or \"random\"",
+            );
+            return Order::Plan;
+        }
+        None => Order::Plan,
+    };
+    if let Some((_, spot)) = seed {
+        mistakes.at(
+            &spot,
+            "a seed, and nothing that is drawn",
+            "write order = \"random\" too, or remove the key",
+        );
+    }
+    order
+}
+
+fn on_loss(top: &mut Section<'_, '_>, mistakes: &mut Mistakes<'_>) -> (OnLoss, Spot) {
     const REMEDY: &str = "write \"continue\", \"abort\" or { at-least = 2 }";
     let Some((value, spot)) = top.take("on-loss") else {
-        return OnLoss::Continue;
+        return (OnLoss::Continue, Spot::default());
     };
     match value {
-        DeValue::String(word) if word == "continue" => return OnLoss::Continue,
-        DeValue::String(word) if word == "abort" => return OnLoss::Abort,
+        DeValue::String(word) if word == "continue" => return (OnLoss::Continue, spot),
+        DeValue::String(word) if word == "abort" => return (OnLoss::Abort, spot),
         DeValue::Table(table) => {
             let mut section = Section::new(table, spot.clone());
             let least = section.count("at-least", 1..=100_000, mistakes);
             section.refuse_rest(&["at-least"], mistakes);
             if let Some((least, _)) = least {
-                return OnLoss::AtLeast(least);
+                return (OnLoss::AtLeast(least), spot);
             }
             if table.is_empty() {
                 mistakes.at(&spot, "an empty policy", REMEDY);
@@ -122,5 +154,5 @@ fn on_loss(top: &mut Section<'_, '_>, mistakes: &mut Mistakes<'_>) -> OnLoss {
         }
         _ => mistakes.at(&spot, "no such policy", REMEDY),
     }
-    OnLoss::Continue
+    (OnLoss::Continue, spot)
 }

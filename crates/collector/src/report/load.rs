@@ -72,7 +72,7 @@ fn reading(what: &'static str) -> impl Fn(sqlx::Error) -> ReportError {
 
 async fn run(connection: &mut SqliteConnection, wanted: &str) -> Result<RunReport, ReportError> {
     let row = sqlx::query(
-        "SELECT id, uid, name, state, partial, reason, created_us, started_us, ended_us, version FROM runs
+        "SELECT id, uid, name, state, partial, reason, created_us, started_us, ended_us, order_seed, version FROM runs
          WHERE ? IN ('', 'last') OR CAST(id AS TEXT) = ? OR uid = ? OR name = ?
          ORDER BY CAST(id AS TEXT) = ? DESC, uid = ? DESC, id DESC LIMIT 1",
     )
@@ -104,6 +104,7 @@ async fn run(connection: &mut SqliteConnection, wanted: &str) -> Result<RunRepor
             created_us: row.try_get("created_us")?,
             started_us: row.try_get("started_us")?,
             ended_us: row.try_get("ended_us")?,
+            order_seed: row.try_get("order_seed")?,
             version: row.try_get("version")?,
         })
     };

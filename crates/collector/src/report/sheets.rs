@@ -131,6 +131,9 @@ pub fn heading(report: &Report) -> Vec<String> {
             plural(hosts.len(), "host")
         ));
     }
+    if let Some(seed) = run.order_seed {
+        first.push_str(&format!(", cells in random order (seed {seed})"));
+    }
     let mut lines = vec![first];
     lines.extend(run.reason.clone().filter(|reason| !reason.is_empty()));
     lines

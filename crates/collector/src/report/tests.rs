@@ -71,6 +71,7 @@ pub(super) fn report(steps: Vec<StepReport>) -> Report {
             created_us: 0,
             started_us: Some(1_795_254_092_000_000),
             ended_us: Some(1_795_254_279_000_000),
+            order_seed: Some(7),
             version: "0.1.0".into(),
         },
         agents: ["c1", "c2"]
@@ -120,7 +121,9 @@ fn a_run_is_headed_by_what_it_is() {
     let mut run = report(vec![]);
     assert_eq!(
         heading(&run),
-        ["run 7 \"nightly\": done in 3m 07s, started 2026-11-21T09:41:32Z, 2 agents on 1 host"]
+        [
+            "run 7 \"nightly\": done in 3m 07s, started 2026-11-21T09:41:32Z, 2 agents on 1 host, cells in random order (seed 7)"
+        ]
     );
     run.run.partial = true;
     run.run.state = "stopped".into();
@@ -130,7 +133,7 @@ fn a_run_is_headed_by_what_it_is() {
     assert_eq!(
         heading(&run),
         [
-            "run 7 \"nightly\": stopped (partial), started 2026-11-21T09:41:32Z, 1 agent on 1 host",
+            "run 7 \"nightly\": stopped (partial), started 2026-11-21T09:41:32Z, 1 agent on 1 host, cells in random order (seed 7)",
             "interrupted by its user"
         ]
     );

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     model::RunId,
-    plan::{self, AgentFacts, Expansion, Plan, PlanErrors, PlannedStep},
+    plan::{self, AgentFacts, Expansion, Order, Plan, PlanErrors, PlannedStep},
     sessions::{
         Call, MemberFacts,
         command::{Answer, Command, Survey},
@@ -103,7 +103,9 @@ impl Scheduler {
         {
             return Ok(started);
         }
-        let plan = plan::parse(&request.plan_text, &request.plan_name).map_err(StartError::Plan)?;
+        let mut plan =
+            plan::parse(&request.plan_text, &request.plan_name).map_err(StartError::Plan)?;
+        plan.order = plan.order.drawn(drawn_seed);
         self.wait_for_agents(request.agents, request.agents_wait)
             .await?;
         let team = self.survey(&plan).await;
@@ -137,6 +139,7 @@ impl Scheduler {
             name: plan.name.clone(),
             plan_text: plan_text.to_owned(),
             agents_json: team.to_json(),
+            order_seed: plan.order.seed(),
             created: self.0.clock.now(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
         };
@@ -305,9 +308,18 @@ fn facts(member: &MemberFacts, survey: Result<Option<Survey>, String>) -> AgentF
     facts
 }
 
+/// A seed that nobody has chosen: of the random bits of a new uuid.
+fn drawn_seed() -> u32 {
+    let (seed, ..) = uuid::Uuid::new_v4().as_fields();
+    seed
+}
+
 /// A stored run's plan and team, and the steps that they make.
 pub(super) fn expanded(row: &RunRow) -> Result<(Plan, Team, Expansion), String> {
-    let plan = plan::parse(&row.plan_text, &row.name).map_err(|error| error.to_string())?;
+    let mut plan = plan::parse(&row.plan_text, &row.name).map_err(|error| error.to_string())?;
+    if let Some(seed) = row.order_seed {
+        plan.order = Order::Random { seed: Some(seed) };
+    }
     let team = Team::from_json(&row.agents_json)
         .map_err(|error| format!("the run's agents cannot be read back: {error}"))?;
     let expansion = plan::expand(&plan, &team.facts()).map_err(|error| error.to_string())?;

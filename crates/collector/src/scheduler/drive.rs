@@ -109,6 +109,11 @@ impl Drive {
             at: inner.clock.now(),
         };
         inner.store.set_run_state(row.id, change).await?;
+        if let Some(seed) = row.order_seed {
+            board.say(format!(
+                "cells come in a random order, drawn from seed {seed}"
+            ));
+        }
         let began = row.started.unwrap_or_else(|| inner.clock.now());
         board.change(|view| {
             view.state = RunState::Running;

@@ -102,6 +102,7 @@ pub(super) fn run_row(row: SqliteRow) -> Result<RunRow, sqlx::Error> {
         name: row.try_get("name")?,
         plan_text: row.try_get("plan")?,
         agents_json: row.try_get("agents")?,
+        order_seed: row.try_get("order_seed")?,
         state: word(&row, "state", RunState::parse)?,
         partial: row.try_get("partial")?,
         reason: row.try_get("reason")?,

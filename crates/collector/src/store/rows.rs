@@ -46,6 +46,8 @@ pub struct NewRun {
     pub plan_text: String,
     /// A JSON array: the agents chosen.
     pub agents_json: String,
+    /// `None`: the cells come as the plan writes them.
+    pub order_seed: Option<u32>,
     pub created: MeshMicros,
     pub version: String,
 }
@@ -161,6 +163,7 @@ pub struct RunRow {
     pub name: String,
     pub plan_text: String,
     pub agents_json: String,
+    pub order_seed: Option<u32>,
     pub state: RunState,
     pub partial: bool,
     pub reason: Option<String>,

@@ -217,13 +217,14 @@ async fn create_run(
         return Ok((RunId(id), Known::Already));
     }
     let id: i64 = sqlx::query_scalar(
-        "INSERT INTO runs (uid, name, plan, agents, state, created_us, version)
-         VALUES (?, ?, ?, ?, ?, ?, ?) RETURNING id",
+        "INSERT INTO runs (uid, name, plan, agents, order_seed, state, created_us, version)
+         VALUES (?, ?, ?, ?, ?, ?, ?, ?) RETURNING id",
     )
     .bind(run.uid.as_str())
     .bind(run.name.as_str())
     .bind(run.plan_text.as_str())
     .bind(run.agents_json.as_str())
+    .bind(run.order_seed)
     .bind(RunState::Queued.as_str())
     .bind(run.created.0)
     .bind(run.version.as_str())

@@ -67,6 +67,7 @@ impl Mesh {
             name: format!("run {uid}"),
             plan_text: "name = 'x'".to_owned(),
             agents_json: "[]".to_owned(),
+            order_seed: None,
             created: MeshMicros(T0),
             version: "0".to_owned(),
         };

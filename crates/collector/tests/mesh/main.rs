@@ -5,6 +5,7 @@
 
 mod fake_agent;
 mod hostile;
+mod order;
 mod runs;
 mod sessions;
 mod stage;

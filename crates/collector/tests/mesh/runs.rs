@@ -6,7 +6,7 @@ mod restart;
 
 use super::{
     fake_agent::{FakeAgent, Script},
-    stage::Stage,
+    stage::{Stage, messages, state},
 };
 use benchmesh_proto::v1;
 use std::time::Duration;
@@ -20,19 +20,6 @@ fn running_for(seconds: f64) -> Script {
         runs_for: Duration::from_secs_f64(seconds),
         ..Script::default()
     }
-}
-
-fn state(updates: &[v1::RunUpdate]) -> (&str, bool) {
-    let last = updates.last().unwrap();
-    (last.state.as_str(), last.partial)
-}
-
-fn messages(updates: &[v1::RunUpdate]) -> String {
-    updates
-        .iter()
-        .flat_map(|update| update.messages.clone())
-        .collect::<Vec<_>>()
-        .join("\n")
 }
 
 #[tokio::test]

@@ -164,6 +164,21 @@ impl Stage {
     }
 }
 
+/// How a run ended, and whether partially.
+pub fn state(updates: &[v1::RunUpdate]) -> (&str, bool) {
+    let last = updates.last().unwrap();
+    (last.state.as_str(), last.partial)
+}
+
+/// All that was told of a run.
+pub fn messages(updates: &[v1::RunUpdate]) -> String {
+    updates
+        .iter()
+        .flat_map(|update| update.messages.clone())
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
 fn shown(value: v1::QueryValue) -> String {
     use v1::query_value::Value;
     match value.value {

@@ -82,3 +82,74 @@ fn sets_of_clients_are_nested_by_name() {
         ]
     );
 }
+
+#[test]
+fn a_random_order_is_drawn_from_its_seed_and_keeps_what_belongs_together() {
+    let plan = |seed: u32| {
+        format!(
+            "repeat = 2\norder = \"random\"\nseed = {seed}\n{TARGETS}[[phase]]\nworkload = \"io\"\nsize = \"1m\"\n\
+             modes = [\"write\", \"read\"]\nmatrix = {{ bs = [\"4k\", \"8k\", \"16k\", \"32k\", \"64k\"] }}\n\
+             [[phase]]\nworkload = \"null\"\n"
+        )
+    };
+    let agents = [agent("c1", &[], &["/mnt"]), agent("c2", &[], &["/mnt"])];
+    let drawn = steps(&plan(7), &agents);
+    assert_eq!(drawn, steps(&plan(7), &agents));
+    assert_ne!(drawn, steps(&plan(8), &agents));
+    // As many steps as in the plan's order, the same ones.
+    let bare = |step: &String| step.split_once(' ').unwrap().1.to_owned();
+    let plain = steps(
+        &plan(7).replace("order = \"random\"\nseed = 7\n", ""),
+        &agents,
+    );
+    let (mut ours, mut theirs): (Vec<_>, Vec<_>) = (
+        drawn.iter().map(bare).collect(),
+        plain.iter().map(bare).collect(),
+    );
+    assert_ne!(ours, theirs);
+    ours.sort();
+    theirs.sort();
+    assert_eq!(ours, theirs);
+    // Repeats stay apart, ordinals count, and the modes and targets of a cell stay together.
+    let word = |step: &str, at: usize| step.split(' ').nth(at).unwrap().to_owned();
+    let repeats: Vec<String> = drawn.iter().map(|step| word(step, 1)).collect();
+    assert!(repeats.is_sorted(), "{repeats:?}");
+    let cells: Vec<String> = drawn
+        .iter()
+        .map(|step| word(step, 2).rsplit_once('-').unwrap().0.to_owned())
+        .collect();
+    let mut runs = cells.clone();
+    runs.dedup();
+    assert_eq!(runs.len(), 12, "{cells:?}");
+    for pair in drawn.chunk_by(|a, b| word(a, 2) == word(b, 2)) {
+        let modes: Vec<String> = pair.iter().map(|step| word(step, 4)).collect();
+        assert!(modes == ["write", "read"] || pair.len() == 1, "{modes:?}");
+    }
+}
+
+#[test]
+fn a_policy_that_no_step_can_meet_is_refused() {
+    let plan = |least: u32, rest: &str| {
+        format!("on-loss = {{ at-least = {least} }}\n[[phase]]\nworkload = \"null\"\n{rest}")
+    };
+    let few = "matrix = { clients = [1, 2] }\n";
+    let agents: Vec<AgentFacts> = ["c1", "c2", "c3"]
+        .iter()
+        .map(|name| agent(name, &[], &["/mnt"]))
+        .collect();
+    assert_eq!(steps(&plan(2, few), &agents).len(), 2);
+    // The text says how many there can be ...
+    let told = refused(&plan(3, few));
+    let never = "at least 3 agents, and no step has more than 2";
+    assert!(
+        told.starts_with("p.toml:1:") && told.contains(never),
+        "{told}"
+    );
+    let named = "[clients]\nagents = [\"c1\", \"c2\"]\n";
+    assert!(refused(&plan(3, named)).contains(never));
+    // ... or the mesh does.
+    let parsed = parse(&plan(4, ""), "p.toml").unwrap();
+    let told = expand(&parsed, &agents).unwrap_err().to_string();
+    assert!(told.contains("no step has more than 3"), "{told}");
+    assert_eq!(steps(&plan(3, ""), &agents).len(), 1);
+}

@@ -210,6 +210,21 @@ fn each_mistake_is_told_with_its_line() {
             "does not use O_DIRECT",
         ),
         (
+            format!("order = \"shuffled\"\n{null}"),
+            "p.toml:1:9: order",
+            "\"random\"",
+        ),
+        (
+            format!("seed = 3\n{null}"),
+            "p.toml:1:8: seed",
+            "order = \"random\"",
+        ),
+        (
+            format!("order = \"random\"\nseed = -1\n{null}"),
+            "p.toml:2:8: seed",
+            "from 0 to",
+        ),
+        (
             format!("clients = 3\n{null}"),
             "p.toml:1:11: clients",
             "[clients]",

@@ -13,6 +13,7 @@ async fn a_run_started_twice_with_one_uid_is_one_run() {
         name: "first".to_owned(),
         plan_text: String::new(),
         agents_json: "[]".to_owned(),
+        order_seed: None,
         created: MeshMicros(T0),
         version: "0".to_owned(),
     };

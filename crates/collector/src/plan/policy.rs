@@ -1,0 +1,63 @@
+//! Whether a policy can be met at all: one that no step can meet would end the run at the first loss, whatever it was.
+//!
+//! Pure. The text alone shows it where every phase bounds its clients; otherwise it shows once the agents are known.
+
+use super::{
+    Group, OnLoss, Phase, Plan, PlannedStep,
+    select::{Selected, Selector},
+    source::Mistakes,
+};
+
+/// By the text: as far as it bounds the clients of every cell.
+pub(super) fn check_text(plan: &Plan, mistakes: &mut Mistakes<'_>) {
+    let cells = plan
+        .phases
+        .iter()
+        .flat_map(|phase| (0..phase.cells()).map(move |cell| most(plan, phase, cell)));
+    if let Some(bounds) = cells.collect::<Option<Vec<_>>>() {
+        refuse(plan, bounds.into_iter().max(), mistakes);
+    }
+}
+
+/// The most agents that a cell can have, all of its groups together; `None`: the text does not say.
+fn most(plan: &Plan, phase: &Phase, cell: usize) -> Option<usize> {
+    // Senders chosen apart are not bounded by the clients.
+    if phase.from.is_some() {
+        return None;
+    }
+    let of_group = |group: &Group| {
+        let names = match group.select.as_ref().or(plan.clients.as_ref()) {
+            Some(Selected {
+                selector: Selector::Names(names),
+                ..
+            }) => Some(names.len()),
+            _ => None,
+        };
+        let asked = group.cells.get(cell).and_then(|cell| cell.clients);
+        let asked = asked.and_then(|clients| usize::try_from(clients).ok());
+        names.into_iter().chain(asked).min()
+    };
+    phase.groups.iter().map(of_group).sum()
+}
+
+/// By the steps that it expands to.
+pub(super) fn check_steps(plan: &Plan, steps: &[PlannedStep], mistakes: &mut Mistakes<'_>) {
+    let most = steps.iter().map(|step| step.agents().len()).max();
+    // Steps of nobody have been refused already.
+    refuse(plan, most.filter(|most| *most > 0), mistakes);
+}
+
+fn refuse(plan: &Plan, most: Option<usize>, mistakes: &mut Mistakes<'_>) {
+    let (OnLoss::AtLeast(least), Some(most)) = (plan.on_loss, most) else {
+        return;
+    };
+    if usize::try_from(least).unwrap_or(usize::MAX) > most {
+        mistakes.at(
+            &plan.on_loss_at,
+            format!(
+                "on-loss wants at least {least} agents, and no step has more than {most}: it can never be met"
+            ),
+            "ask for fewer, or let more agents take part",
+        );
+    }
+}
