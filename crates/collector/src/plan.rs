@@ -17,6 +17,7 @@ mod policy;
 mod read;
 mod select;
 mod set;
+mod settle;
 mod source;
 mod space;
 mod step;
@@ -29,6 +30,8 @@ pub use cells::Cell;
 pub use errors::{Place, PlanError, PlanErrors};
 pub use order::Order;
 pub use select::Selector;
+pub(crate) use settle::IDLE_FOR;
+pub use settle::Settle;
 pub use space::{Shortage, floor_bytes, shortage};
 pub use step::{Expansion, PlannedLoad, PlannedStep, PlannedTask};
 
@@ -84,7 +87,7 @@ pub struct Phase {
     pub cache: Cache,
     /// Indices into the plan's targets; empty for a workload that needs none.
     pub targets: Vec<usize>,
-    pub settle: Duration,
+    pub settle: Settle,
     pub pairs: Pairs,
     /// What is done at the same time: one group without a name, or those that the plan names. All have equally many
     /// cells.

@@ -16,6 +16,7 @@ pub use markdown::markdown;
 pub use sheets::{Align, Column, Sheet, heading, sheets};
 
 use crate::model::{RunId, StepId};
+use crate::results::Missing;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -103,6 +104,9 @@ pub struct StepReport {
     /// Different loads at the same time; empty: the step is one.
     #[serde(default)]
     pub groups: Vec<GroupReport>,
+    /// The clients that were not in it to the end.
+    #[serde(default)]
+    pub missing: Vec<Missing>,
     pub ops: Vec<OpReport>,
 }
 

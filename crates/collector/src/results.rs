@@ -7,11 +7,13 @@
 pub mod facts;
 pub mod figures;
 pub mod grid;
+pub mod missing;
 pub mod sum;
 pub mod window;
 
 pub use facts::{IntervalFacts, TaskFacts};
 pub use figures::{Flag, Headline, OpResult, StepInterval, StepResults, TaskResult};
+pub use missing::Missing;
 pub use sum::StepSum;
 
 use benchmesh_workloads::histogram::{Blob, DecodeError, Histogram};

@@ -7,7 +7,9 @@
 pub mod admission;
 mod arm;
 pub mod board;
+mod caches;
 mod cell;
+mod clean;
 mod directories;
 mod drive;
 mod ends;
@@ -15,6 +17,9 @@ mod live;
 mod loss;
 mod prepare;
 mod recover;
+mod returned;
+mod settle;
+mod starts;
 mod step;
 mod stop;
 mod tasks;
@@ -138,6 +143,13 @@ impl Scheduler {
 
     /// Drives runs until `closing`; then lets go of the one under way as it is.
     pub async fn run(&self, closing: CancellationToken) {
+        let tidying = tokio::spawn(returned::tidy(Arc::clone(&self.0), closing.clone()));
+        self.drive_all(&closing).await;
+        // It ends with `closing`, or has ended.
+        let _ = tidying.await;
+    }
+
+    async fn drive_all(&self, closing: &CancellationToken) {
         loop {
             let worked = tokio::select! {
                 () = closing.cancelled() => return,

@@ -4,8 +4,10 @@
 //! through a `Publisher`. Nothing outside this room and the reports names a table.
 
 mod agents;
+pub(crate) mod busy;
 pub(crate) mod error;
 mod finish;
+pub(crate) mod left;
 pub(crate) mod live;
 mod lock;
 mod open;

@@ -61,6 +61,7 @@ impl TryFrom<v1::RunUpdate> for Update {
             step: update.step.map(StepNow::from),
             messages: update.messages,
             finished: update.finished.into_iter().map(StepDone::from).collect(),
+            removed_files: update.removed_files,
         })
     }
 }

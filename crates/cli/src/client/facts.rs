@@ -66,6 +66,8 @@ pub struct Update {
     pub messages: Vec<String>,
     /// Steps that ended since the last update.
     pub finished: Vec<StepDone>,
+    /// While data are removed: so many files so far.
+    pub removed_files: Option<u64>,
 }
 
 /// The step that is going on.

@@ -63,11 +63,17 @@ impl Bars {
                     update.steps_total,
                     words::step_now(step, &self.names)
                 ),
-                format!("  {}; {}", words::step_rate(step), words::step_time(step)),
+                format!(
+                    "  {}; {}",
+                    words::step_rate(step, update.removed_files),
+                    words::step_time(step)
+                ),
             ),
             None => (
                 format!("run {} is {}", update.run_id, update.state),
-                String::new(),
+                update
+                    .removed_files
+                    .map_or_else(String::new, |files| format!("  {}", words::cleaning(files))),
             ),
         };
         let width = width();

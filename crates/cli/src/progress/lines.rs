@@ -35,13 +35,18 @@ impl Lines {
         for step in &update.finished {
             lines.extend(words::step_done(step, update.steps_total, &self.names));
         }
-        let Some(step) = &update.step else {
-            return lines;
-        };
-        let began = self.step != Some(step.ordinal);
         let due = self
             .said
             .is_none_or(|said| now.duration_since(said) >= BEAT);
+        let Some(step) = &update.step else {
+            // Between steps there is only the removal of data to tell of, when it takes long.
+            if let Some(files) = update.removed_files.filter(|_| due) {
+                self.said = Some(now);
+                lines.push(words::cleaning(files));
+            }
+            return lines;
+        };
+        let began = self.step != Some(step.ordinal);
         if began || due {
             self.step = Some(step.ordinal);
             self.said = Some(now);
@@ -56,7 +61,7 @@ impl Lines {
             } else {
                 format!(
                     "{head}: {}; {}; {}",
-                    words::step_rate(step),
+                    words::step_rate(step, update.removed_files),
                     words::step_time(step),
                     words::run_time(update)
                 )

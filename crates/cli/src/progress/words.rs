@@ -19,7 +19,10 @@ pub fn step_now(step: &StepNow, names: &Names) -> String {
 }
 
 /// `12,345 ops/s, 48.2 MiB/s, p99 1.20 ms`, or the state while it is not running.
-pub fn step_rate(step: &StepNow) -> String {
+pub fn step_rate(step: &StepNow, removed_files: Option<u64>) -> String {
+    if let Some(files) = removed_files {
+        return cleaning(files);
+    }
     if step.state != "running" {
         return clean(state_in_words(&step.state));
     }
@@ -34,6 +37,18 @@ pub fn step_rate(step: &StepNow) -> String {
         said.push_str(&format!(", p99 {} ms", figures::millis(step.p99_ms)));
     }
     said
+}
+
+/// `cleaning up, 12,000 files removed`.
+pub fn cleaning(files: u64) -> String {
+    match i64::try_from(files).unwrap_or(i64::MAX) {
+        0 => String::from(state_in_words("cleaning")),
+        files => format!(
+            "{}, {} files removed",
+            state_in_words("cleaning"),
+            figures::count(files)
+        ),
+    }
 }
 
 /// `4.2 s`, and how much of the step is done when that is known.
@@ -227,6 +242,7 @@ pub mod tests {
             step: None,
             messages: vec![],
             finished: vec![],
+            removed_files: None,
         }
     }
 
@@ -237,7 +253,10 @@ pub mod tests {
             step_now(&step, &Names::unknown()),
             "records: randread, cephfs (bs=4k numjobs=4), 3 agents"
         );
-        assert_eq!(step_rate(&step), "12,346 ops/s, 48.2 MiB/s, p99 1.20 ms");
+        assert_eq!(
+            step_rate(&step, None),
+            "12,346 ops/s, 48.2 MiB/s, p99 1.20 ms"
+        );
         assert_eq!(step_time(&step), "4.2 s, 42 %");
         step.target.clear();
         step.peer = "node2".into();
@@ -249,9 +268,14 @@ pub mod tests {
             step_now(&step, &Names::unknown()),
             "records: randread, node2, 1 agent"
         );
-        assert_eq!(step_rate(&step), "12,346 ops/s, p99 1.20 ms");
+        assert_eq!(step_rate(&step, None), "12,346 ops/s, p99 1.20 ms");
         assert_eq!(step_time(&step), "4.2 s");
-        assert_eq!(step_rate(&now("prepare")), "laying out data");
+        assert_eq!(step_rate(&now("prepare"), None), "laying out data");
+        assert_eq!(
+            step_rate(&now("cleaning"), Some(12_000)),
+            "cleaning up, 12,000 files removed"
+        );
+        assert_eq!(step_rate(&now("cleaning"), Some(0)), "cleaning up");
     }
 
     #[test]

@@ -155,12 +155,13 @@ fn sum(ours: &Blob, theirs: &Blob) -> Result<Blob, StoreError> {
     Ok(sum.to_blob())
 }
 
-/// Keeps how a task ended, and its errors by operation and errno.
+/// Keeps how a task ended, and its errors by operation and errno. One that its step has lost stays lost, unless it had
+/// done all of its work meanwhile.
 pub(super) fn store_end(connection: &Connection, end: &TaskEnd) -> Result<(), StoreError> {
     execute(
         connection,
         "keep the end of a task",
-        "UPDATE tasks SET state = ?, workers = ?, start_us = coalesce(?, start_us), skew_us = ?, skew_error_us = ?,
+        "UPDATE tasks SET state = CASE WHEN state = 'lost' AND ?1 <> 'done' THEN state ELSE ?1 END, workers = ?, start_us = coalesce(?, start_us), skew_us = ?, skew_error_us = ?,
              first_done_us = ?, ended_us = ?, cpu_user_us = ?, cpu_system_us = ?, wait_cpu_us = ?,
              harness_ns_per_op = ?, error = coalesce(?, error) WHERE id = ?",
         rusqlite::params![

@@ -156,9 +156,9 @@ pub const PHASE: &[KeyDoc] = &[
     key("targets", "list of names", "all", "only these targets"),
     key(
         "settle",
-        "duration",
+        "duration, \"idle\" or { idle = \"5%\", limit = \"2m\" }",
         "0s",
-        "rest between the layout of data and the start",
+        "rest between the layout of data and the start; idle: until, for 3 s, the daemons of each storage host (label role=storage; without one, every host that is sampled) together take less than that share of one CPU, and each of its disks is busy for less than that share of the time; when the limit is reached, the step starts all the same and an event says what was busy",
     ),
     key(
         "group",

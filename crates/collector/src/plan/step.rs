@@ -1,6 +1,6 @@
 //! What a plan expands to: steps and their tasks.
 
-use super::{Cache, source::Spot};
+use super::{Cache, Settle, source::Spot};
 use benchmesh_workloads::workload::Footprint;
 use serde_json::{Map, Value};
 use std::{collections::BTreeSet, time::Duration};
@@ -32,7 +32,7 @@ pub struct PlannedStep {
     pub workload: String,
     pub mode: String,
     pub cache: Cache,
-    pub settle: Duration,
+    pub settle: Settle,
     /// Of several groups: theirs, by the group's name.
     pub params: Map<String, Value>,
     /// What is done at the same time; one, if the phase has no groups.

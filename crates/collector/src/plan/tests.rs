@@ -53,7 +53,7 @@ fn a_whole_plan_is_read() {
     let phase = &plan.phases[0];
     assert_eq!(
         (phase.cache, phase.settle),
-        (Cache::Warm, Duration::from_secs(2))
+        (Cache::Warm, Settle::For(Duration::from_secs(2)))
     );
     assert_eq!(phase.targets, [1, 0]);
     let cells: Vec<String> = phase.groups[0]
@@ -70,4 +70,27 @@ fn a_whole_plan_is_read() {
             "\"2m\"/\"64k\""
         ]
     );
+}
+
+#[test]
+fn a_rest_is_a_time_or_idleness() {
+    let settle = |text: &str| {
+        let plan = format!("[[phase]]\nworkload = \"null\"\n{text}\n");
+        parse(&plan, "p.toml").unwrap().phases[0].settle
+    };
+    let idle = |percent, seconds| Settle::Idle {
+        percent,
+        limit: Duration::from_secs(seconds),
+    };
+    assert_eq!(settle(""), Settle::NONE);
+    assert_eq!(
+        settle("settle = \"5s\""),
+        Settle::For(Duration::from_secs(5))
+    );
+    assert_eq!(settle("settle = \"idle\""), idle(5.0, 120));
+    assert_eq!(
+        settle("settle = { idle = \"2.5 %\", limit = \"10m\" }"),
+        idle(2.5, 600)
+    );
+    assert_eq!(settle("settle = { limit = \"1s\" }"), idle(5.0, 1));
 }

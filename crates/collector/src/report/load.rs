@@ -2,6 +2,8 @@
 //!
 //! It asks the tables and views of docs/database.md and nothing else; a person could ask the same in SQL.
 
+mod missing;
+
 use super::{
     AgentReport, CostReport, DaemonReport, EventReport, GroupReport, LinkReport, OpReport,
     REPORT_FORMAT, Report, RunReport, StepReport, TaskFailure,
@@ -54,6 +56,7 @@ async fn load_from(connection: &mut SqliteConnection, wanted: &str) -> Result<Re
     add_groups(&mut transaction, id, &mut steps).await?;
     add_ops(&mut transaction, id, &mut steps).await?;
     add_tasks(&mut transaction, id, &mut steps).await?;
+    missing::add(&mut transaction, id, &mut steps).await?;
     Ok(Report {
         format: REPORT_FORMAT,
         agents: agents(&mut transaction, id).await?,
@@ -167,6 +170,7 @@ async fn steps(
                 to_agent: None,
                 failures: Vec::new(),
                 groups: Vec::new(),
+                missing: Vec::new(),
                 ops: Vec::new(),
             })
         },

@@ -26,6 +26,7 @@ pub(super) fn step(ordinal: i64, phase: &str, mode: &str) -> StepReport {
         skew_error_us: Some(12),
         from_agent: None,
         to_agent: None,
+        missing: Vec::new(),
         failures: vec![],
         groups: vec![],
         ops: vec![op(mode)],

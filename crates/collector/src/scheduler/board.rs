@@ -51,6 +51,8 @@ pub struct RunView {
     /// The others, counted in steps as large as this one.
     pub unknown_after_step: f64,
     pub step: Option<StepView>,
+    /// While data are removed: so many files so far.
+    pub removed_files: Option<u64>,
     /// Messages so far, and how many older ones were let go.
     pub messages: Vec<String>,
     pub messages_gone: usize,
@@ -190,6 +192,7 @@ impl Board {
                     left_after_step: None,
                     unknown_after_step: 0.0,
                     step: None,
+                    removed_files: None,
                     messages: Vec::new(),
                     messages_gone: 0,
                     finished: Vec::new(),
@@ -225,6 +228,7 @@ impl Board {
             board.change(|view| {
                 view.messages.extend(reason);
                 view.step = None;
+                view.removed_files = None;
                 view.left_after_step = Some(Duration::ZERO);
                 view.unknown_after_step = 0.0;
                 view.partial = partial;
@@ -354,6 +358,7 @@ mod tests {
                 began: None,
                 left_after_step: Some(Duration::from_secs(100)),
                 unknown_after_step: unknown,
+                removed_files: None,
                 step: Some(step),
                 messages: Vec::new(),
                 messages_gone: 0,

@@ -1,11 +1,11 @@
-//! The run's directory on each file system: who made it, who shares it, and its removal.
+//! The run's directory on each file system: who made it, and who shares it.
 //!
 //! The first agent by name makes it, the others look first; who finds none makes its own. Equal nonces are one shared
 //! file system, so the real sum of what its clients lay out is known here, before anything is laid out.
 
-use super::drive::{Drive, Fact};
+use super::drive::Drive;
 use crate::{
-    model::{AgentId, Severity, StepState},
+    model::{AgentId, StepState},
     plan::{PlannedStep, Shortage, shortage},
     sessions::{
         Call,
@@ -26,11 +26,11 @@ const OPEN_WITHIN: Duration = Duration::from_secs(60);
 
 /// One file system, as far as this run's agents share it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Share {
+pub(super) struct Share {
     nonce: String,
     /// Who removes the directory.
-    owner: AgentId,
-    members: BTreeSet<AgentId>,
+    pub owner: AgentId,
+    pub members: BTreeSet<AgentId>,
     /// The least that a member saw.
     free_bytes: u64,
 }
@@ -44,7 +44,7 @@ impl Directories {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn has(&self, path: &str, agent: AgentId) -> bool {
+    pub fn has(&self, path: &str, agent: AgentId) -> bool {
         self.sites()
             .get(path)
             .is_some_and(|shares| shares.iter().any(|share| share.members.contains(&agent)))
@@ -74,7 +74,12 @@ impl Directories {
         }
     }
 
-    fn all(&self) -> Vec<(String, Share)> {
+    /// Nothing is there any more.
+    pub fn forget(&self) {
+        self.sites().clear();
+    }
+
+    pub fn all(&self) -> Vec<(String, Share)> {
         self.sites()
             .iter()
             .flat_map(|(path, shares)| shares.iter().map(|share| (path.clone(), share.clone())))
@@ -186,94 +191,6 @@ impl Drive {
             }
         }
         None
-    }
-
-    /// Removes the run's directories; what stays behind is told.
-    pub(super) async fn remove_directories(&self) -> Result<(), StoreError> {
-        for (path, share) in self.directories.all() {
-            let mut removers = vec![share.owner];
-            removers.extend(share.members.iter().filter(|agent| **agent != share.owner));
-            let mut problem = String::new();
-            for agent in removers {
-                let command = Command::RemoveRunDirectory {
-                    run_uid: self.row.uid.clone(),
-                    path: path.clone(),
-                };
-                match self
-                    .fleet
-                    .call(Call::to(agent, command, self.loss_after()))
-                    .await
-                {
-                    Ok(_) => {
-                        problem.clear();
-                        break;
-                    }
-                    Err(error) => problem = error.to_string(),
-                }
-            }
-            if !problem.is_empty() {
-                self.event(Fact {
-                    step: None,
-                    agent: Some(share.owner),
-                    severity: Severity::Warning,
-                    kind: "directory-left",
-                    message: format!(
-                        "the run's directory {path}/benchmesh-{} stays on agent `{}`: {problem}; remove it by hand",
-                        self.row.uid,
-                        self.team.name(share.owner)
-                    ),
-                })
-                .await?;
-            }
-        }
-        self.directories.sites().clear();
-        Ok(())
-    }
-
-    /// Removes what the tasks of a cell laid out, each its own part; what could not be removed goes with the directory.
-    pub(super) async fn clean_cell(
-        &self,
-        step: &PlannedStep,
-        attempt: u32,
-    ) -> Result<(), StoreError> {
-        if step.path.is_empty() {
-            return Ok(());
-        }
-        let removals = step.tasks.iter().filter_map(|task| {
-            let agent = self.team.id(&task.agent)?;
-            if !self.directories.has(&step.path, agent) {
-                return None;
-            }
-            let command = Command::RemoveCell {
-                run_uid: self.row.uid.clone(),
-                path: step.path.clone(),
-                cell: step.directory(task.load, attempt),
-                task_index: task.index,
-            };
-            Some(async move {
-                let call = Call::to(agent, command, self.loss_after());
-                (agent, self.fleet.call(call).await)
-            })
-        });
-        for (agent, answer) in join_all(removals).await {
-            // That an agent is lost has been told; its part goes with the directory.
-            if let Err(error) = answer
-                && !error.is_lost()
-            {
-                self.event(Fact {
-                    step: None,
-                    agent: Some(agent),
-                    severity: Severity::Warning,
-                    kind: "cell-left",
-                    message: format!(
-                        "the data of {} stay until the run ends: {error}",
-                        step.title()
-                    ),
-                })
-                .await?;
-            }
-        }
-        Ok(())
     }
 }
 

@@ -178,7 +178,7 @@ impl Drive {
     /// How long a step will take, all in all: as long as it is bounded to, or as long as its like took.
     pub fn estimate(&self, step: &PlannedStep) -> Option<Duration> {
         let load = step.expected.or_else(|| self.load_of_likes(step))?;
-        Some(load + step.settle + AROUND_A_STEP)
+        Some(load + step.settle.least() + AROUND_A_STEP)
     }
 
     /// How long the load of steps of this phase and mode took.
@@ -274,6 +274,15 @@ impl Drive {
 
     /// Tells a fact: to the database and to whoever watches.
     pub async fn event(&self, event: Fact<'_>) -> Result<(), StoreError> {
+        self.event_with(event, None).await
+    }
+
+    /// The same, with what programs may read.
+    pub async fn event_with(
+        &self,
+        event: Fact<'_>,
+        detail_json: Option<String>,
+    ) -> Result<(), StoreError> {
         self.board.say(event.message.clone());
         self.store
             .add_event(NewEvent {
@@ -284,7 +293,7 @@ impl Drive {
                 severity: event.severity,
                 kind: event.kind.to_owned(),
                 message: event.message,
-                detail_json: None,
+                detail_json,
             })
             .await
     }

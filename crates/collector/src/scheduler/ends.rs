@@ -125,6 +125,15 @@ impl Crew {
         }
     }
 
+    /// A task that ended as it should has failed after all.
+    pub fn fail(&mut self, task: crate::model::TaskId, why: &str) {
+        if let Some((_, Some(outcome))) = self.tasks.iter_mut().find(|(held, _)| held.task == task)
+        {
+            outcome.state = TaskState::Failed;
+            outcome.error = why.to_owned();
+        }
+    }
+
     pub fn ended(&mut self, ended: TaskOutcome) {
         if let Some((_, outcome)) = self
             .tasks

@@ -1,24 +1,21 @@
-//! Before the start: directories, receiving ends, layout, caches.
+//! Before the start: directories, receiving ends, layout.
 
 use super::{
     arm::micros,
     directories::no_room,
-    drive::{Drive, Fact, Held},
+    drive::{Drive, Held},
     ends::Crew,
     loss::Verdict,
     step::StepEnd,
 };
 use crate::{
-    model::{AgentId, Severity, TaskId},
+    model::{AgentId, TaskId},
     plan::PlannedStep,
     sessions::{
         Call, MemberFacts,
         command::{Answer, CallError, Command, Listen, Prepare, Progress},
     },
-    store::{
-        StoreError,
-        rows::{NewCacheDrop, StepRow},
-    },
+    store::{StoreError, rows::StepRow},
 };
 use futures::{StreamExt, future::join_all, stream::FuturesUnordered};
 use std::{
@@ -27,9 +24,8 @@ use std::{
 };
 use tokio::sync::watch;
 
-/// Opening a port or dropping caches takes no longer on a host that works.
+/// Opening a port takes no longer on a host that works.
 const LISTEN_WITHIN: Duration = Duration::from_secs(30);
-const DROP_WITHIN: Duration = Duration::from_secs(120);
 
 impl Drive {
     /// Opens and lays out every task of the step; `Some` when the step cannot go on.
@@ -190,74 +186,6 @@ impl Drive {
             Err(error) => Err(error),
         };
         (held, link)
-    }
-
-    /// Drops caches on the clients and on every host that is labelled as storage, once per host, and stores what became
-    /// of it.
-    pub(super) async fn drop_caches(&self, row: &StepRow, crew: &Crew) -> Result<(), StoreError> {
-        let clients: BTreeSet<AgentId> = crew.live().map(|held| held.agent).collect();
-        let mut hosts: BTreeMap<String, MemberFacts> = BTreeMap::new();
-        for member in self.fleet.members() {
-            let storage = member
-                .hello
-                .labels
-                .get("role")
-                .is_some_and(|role| role == "storage");
-            if clients.contains(&member.id) || (member.attached && storage) {
-                hosts.entry(member.hello.host_key()).or_insert(member);
-            }
-        }
-        let asked = hosts.into_values().map(|member| async move {
-            let call = Call::to(
-                member.id,
-                Command::DropCaches { step: row.id },
-                self.loss_after(),
-            );
-            let answer = self.fleet.call(call.within(DROP_WITHIN)).await;
-            (member, answer)
-        });
-        let mut drops = Vec::new();
-        let mut kept = Vec::new();
-        for (member, answer) in join_all(asked).await {
-            let at = self.clock.now();
-            let mut add = |what: String, dropped: bool, error: String| {
-                if !dropped {
-                    kept.push(format!("{what} on `{}`: {error}", member.hello.name));
-                }
-                drops.push(NewCacheDrop {
-                    agent: member.id,
-                    at,
-                    what,
-                    dropped,
-                    error: (!error.is_empty()).then_some(error),
-                });
-            };
-            match answer {
-                Ok(Answer::Dropped(all)) => {
-                    for one in all {
-                        add(one.what, one.dropped, one.error);
-                    }
-                }
-                Ok(_) => add(
-                    String::from("page-cache"),
-                    false,
-                    String::from("not confirmed"),
-                ),
-                Err(error) => add(String::from("page-cache"), false, error.to_string()),
-            }
-        }
-        self.store.add_cache_drops(row.id, drops).await?;
-        if !kept.is_empty() {
-            self.event(Fact {
-                step: Some(row.id),
-                agent: None,
-                severity: Severity::Warning,
-                kind: "cache-not-dropped",
-                message: format!("the step is not quite cold: {}", kept.join("; ")),
-            })
-            .await?;
-        }
-        Ok(())
     }
 }
 

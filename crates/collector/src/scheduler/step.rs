@@ -9,13 +9,14 @@ use super::{
 use crate::{
     model::{MeshMicros, Severity, StepId, StepState, TaskState},
     plan::{Cache, PlannedStep},
+    results::{Missing, StepResults, missing::without},
     store::{
         StoreError,
         rows::{FinishedStep, StepChange, StepRow},
     },
 };
 use std::time::Duration;
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
 const NOBODY_LEFT: &str = "every agent of the step was lost";
 
@@ -80,12 +81,9 @@ impl Drive {
                     reason: String::from(NOBODY_LEFT),
                 }));
             }
-            if !step.settle.is_zero() {
-                self.enter(row.id, StepState::Settle, None).await?;
-                sleep(step.settle).await;
-            }
+            self.settle(step, row).await?;
             if step.cache == Cache::Cold {
-                self.drop_caches(row, crew).await?;
+                self.drop_caches(step, row, crew).await?;
             }
             self.all_tasks(crew, TaskState::Ready).await?;
             let writing = Instant::now();
@@ -129,6 +127,7 @@ impl Drive {
         let aborted = self.await_ends(step, row, &mut crew).await?;
         self.mark(None);
         self.await_rows(row, &mut crew).await?;
+        self.check_starts(row, &mut crew).await?;
         let outcomes = crew.outcomes();
         if let Some(reason) = aborted {
             self.forget(&outcomes).await;
@@ -227,6 +226,7 @@ impl Drive {
             reason,
         };
         let results = self.store.finish_step(row.id, finished).await?;
+        self.tell_missing(step, row, &results).await?;
         self.hold_nothing();
         let summary = StepSummary {
             id: row.id,
@@ -246,6 +246,44 @@ impl Drive {
             view.finished.push(summary);
         });
         Ok(())
+    }
+
+    /// Tells which clients the step went on without, and what they had done.
+    async fn tell_missing(
+        &self,
+        step: &PlannedStep,
+        row: &StepRow,
+        results: &StepResults,
+    ) -> Result<(), StoreError> {
+        if results.ops.is_empty() {
+            return Ok(());
+        }
+        let tasks = self.store.tasks(row.id).await?;
+        let missing: Vec<Missing> = tasks
+            .iter()
+            .filter(|task| task.state != TaskState::Done)
+            .map(|task| {
+                let done = || results.tasks.iter().filter(|done| done.task == task.id);
+                Missing {
+                    agent: self.team.name(task.agent).to_owned(),
+                    state: task.state.as_str().to_owned(),
+                    ran_us: done().filter_map(|done| done.busy_us).max(),
+                    ops: done().map(|done| done.ops).sum(),
+                    bytes: done().map(|done| done.bytes).sum(),
+                }
+            })
+            .collect();
+        let Some(without) = without(&missing) else {
+            return Ok(());
+        };
+        self.event(Fact {
+            step: Some(row.id),
+            agent: None,
+            severity: Severity::Warning,
+            kind: "step-partial",
+            message: format!("{} is partial: {without}", step.title()),
+        })
+        .await
     }
 
     /// A step that will not have results: everything under way is stopped and forgotten.

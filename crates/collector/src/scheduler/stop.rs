@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     clock::until,
-    model::{AgentId, RunState, Severity, StepId, StepState, TaskState},
+    model::{AgentId, RunState, Severity, StepId, StepState, TaskId, TaskState},
     plan::PlannedStep,
     sessions::{
         Call,
@@ -20,7 +20,7 @@ use crate::{
     },
 };
 use futures::{StreamExt, future::join_all, stream::FuturesUnordered};
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 use tokio::time::{Instant, sleep_until, timeout};
 
 /// A task that was told to stop has ended by then, or its agent is stuck.
@@ -62,9 +62,38 @@ impl Drive {
             deadline = Some(Instant::now() + STOP_WITHIN);
             self.stop_tasks(&live, reason).await;
         }
+        let held: Vec<Held> = crew.live().collect();
+        let not_begun = self.not_begun(step, row, &held);
+        tokio::pin!(not_begun);
+        let mut looked = false;
         loop {
             let ended = tokio::select! {
                 ended = ends.next() => ended,
+                silent = &mut not_begun, if !looked => {
+                    looked = true;
+                    let live: BTreeSet<TaskId> = crew.live().map(|held| held.task).collect();
+                    for held in silent?.into_iter().filter(|held| live.contains(&held.task)) {
+                        let why = format!(
+                            "agent `{}` confirmed its start and has not begun: nothing came of its task",
+                            self.team.name(held.agent)
+                        );
+                        self.stop_tasks(&[held], &why).await;
+                        if let Verdict::Abort { reason } =
+                            self.lose(row.id, crew, held.agent, &why).await?
+                            && aborted.is_none()
+                        {
+                            let live: Vec<Held> = crew.live().collect();
+                            stopping = true;
+                            deadline = Some(Instant::now() + STOP_WITHIN);
+                            self.stop_tasks(&live, &reason).await;
+                            aborted = Some(reason);
+                        }
+                    }
+                    if crew.live().next().is_none() {
+                        return Ok(aborted);
+                    }
+                    continue;
+                }
                 () = sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => None,
             };
             let live: Vec<Held> = crew.live().collect();
@@ -166,18 +195,16 @@ impl Drive {
         loop {
             let stored = tokio::select! {
                 stored = timeout(ROWS_WITHIN, self.store.stored(agent, spool, sequence)) => stored,
-                lost = self.fleet.lost(agent, self.loss_after()) => return Ok(Some(lost.to_string())),
+                lost = self.fleet.lost(agent, self.loss_after()) => {
+                    // Of one that went away after its last row, all is here.
+                    let last = self.position(agent, spool).await?;
+                    return Ok(last.is_none_or(|last| last < sequence).then(|| lost.to_string()));
+                }
             };
             if let Ok(stored) = stored {
                 return stored.map(|()| None);
             }
-            let now = self
-                .store
-                .spool_positions(agent)
-                .await?
-                .into_iter()
-                .find(|(known, _)| known == spool)
-                .map(|(_, last)| last);
+            let now = self.position(agent, spool).await?;
             if now == position {
                 return Ok(Some(format!(
                     "nothing came for {} s",
@@ -186,6 +213,13 @@ impl Drive {
             }
             position = now;
         }
+    }
+
+    /// The last sequence that is stored of a spool.
+    async fn position(&self, agent: AgentId, spool: &str) -> Result<Option<u64>, StoreError> {
+        let positions = self.store.spool_positions(agent).await?;
+        let found = positions.into_iter().find(|(known, _)| known == spool);
+        Ok(found.map(|(_, last)| last))
     }
 
     /// After a start of the collector: waits for a running step if any of its tasks is still held. `None`: none is.

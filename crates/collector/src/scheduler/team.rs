@@ -46,6 +46,18 @@ impl Team {
         self.0.get(name).map(|member| member.id)
     }
 
+    pub fn members(&self) -> impl Iterator<Item = (AgentId, &AgentFacts)> {
+        self.0.values().map(|member| (member.id, &member.facts))
+    }
+
+    /// The type of the file system that an agent found at a path; empty: not known.
+    pub fn file_system(&self, id: AgentId, path: &str) -> &str {
+        self.members()
+            .find(|(agent, _)| *agent == id)
+            .and_then(|(_, facts)| facts.surveyed.get(path))
+            .map_or("", |facts| facts.file_system.as_str())
+    }
+
     pub fn name(&self, id: AgentId) -> &str {
         self.0
             .values()

@@ -208,6 +208,7 @@ pub(super) fn update(
         step: view.step.as_ref().map(|step| step_update(step, now)),
         messages: view.messages.iter().skip(told).cloned().collect(),
         finished: view.finished.iter().skip(finished).map(summary).collect(),
+        removed_files: view.removed_files,
     }
 }
 

@@ -120,6 +120,7 @@ impl Member {
             host: self.host,
             hello: self.hello.clone(),
             attached: self.live.is_some(),
+            session: self.live.as_ref().map_or(0, |live| live.number),
             last_seen: self.last_seen,
             clock_error_us: self.clock_error_us,
             round_trip_us: self.round_trip_us,
@@ -136,6 +137,8 @@ pub struct MemberFacts {
     pub host: HostId,
     pub hello: Hello,
     pub attached: bool,
+    /// Tells its present session from earlier ones; 0: not attached.
+    pub session: u64,
     pub last_seen: MeshMicros,
     /// 0: not known yet.
     pub clock_error_us: i64,
@@ -144,4 +147,14 @@ pub struct MemberFacts {
     pub sampling: Sampling,
     /// Where peers reach it, without a port.
     pub address: String,
+}
+
+impl MemberFacts {
+    /// Whether it stands on a host of the storage.
+    pub fn is_storage(&self) -> bool {
+        self.hello
+            .labels
+            .get("role")
+            .is_some_and(|role| role == "storage")
+    }
 }

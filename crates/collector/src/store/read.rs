@@ -84,6 +84,29 @@ impl Store {
             })
     }
 
+    /// The tasks of a step of which no interval has come.
+    pub async fn tasks_without_rows(&self, step: StepId) -> Result<Vec<TaskId>, StoreError> {
+        sqlx::query_scalar(
+            "SELECT id FROM tasks WHERE step_id = ?
+               AND NOT EXISTS (SELECT 1 FROM op_intervals AS i WHERE i.task_id = tasks.id)",
+        )
+        .bind(step.0)
+        .fetch_all(self.reader())
+        .await
+        .map(|ids: Vec<i64>| ids.into_iter().map(TaskId).collect())
+        .map_err(StoreError::sql("look for silent tasks"))
+    }
+
+    /// One task; `None`: there is none of that id.
+    pub async fn task(&self, task: TaskId) -> Result<Option<TaskRow>, StoreError> {
+        sqlx::query("SELECT * FROM tasks WHERE id = ?")
+            .bind(task.0)
+            .try_map(task_row)
+            .fetch_optional(self.reader())
+            .await
+            .map_err(StoreError::sql("read a task"))
+    }
+
     /// The tasks of a step, by index.
     pub async fn tasks(&self, step: StepId) -> Result<Vec<TaskRow>, StoreError> {
         sqlx::query("SELECT * FROM tasks WHERE step_id = ? ORDER BY task_index")

@@ -36,6 +36,28 @@ pub struct Script {
     pub prepare_error: Option<(String, String)>,
     /// Ends its tasks with this error.
     pub task_error: String,
+    pub starts: Starts,
+    /// May not drop caches.
+    pub no_root: bool,
+    /// The type of its target's file system.
+    pub file_system_type: String,
+    /// Files that it removes per cell; told one by one.
+    pub removes: u64,
+}
+
+/// How it keeps to its start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Starts {
+    #[default]
+    Punctually,
+    /// Confirms, and nothing ever comes of it.
+    Never,
+    /// Begins so many microseconds before the instant.
+    Early(i64),
+    /// Confirms, and starts as if it had been armed for an instant so many microseconds before.
+    Old(i64),
+    /// Answers each arming under the number of another question.
+    Astray,
 }
 
 impl Default for Script {
@@ -49,6 +71,10 @@ impl Default for Script {
             late_arms: 0,
             prepare_error: None,
             task_error: String::new(),
+            starts: Starts::default(),
+            no_root: false,
+            file_system_type: String::from("ext4"),
+            removes: 0,
         }
     }
 }
@@ -56,6 +82,8 @@ impl Default for Script {
 #[derive(Clone, Debug, Default)]
 struct Task {
     start_us: Option<i64>,
+    /// Armed, and nothing comes of it.
+    silent: bool,
     ended: Option<v1::EndReply>,
 }
 
@@ -180,6 +208,57 @@ impl FakeAgent {
         self.inner.changes.send_modify(|count| *count += 1);
     }
 
+    /// Publishes what a sampler would: one reading of its host, a daemon and a disk. The counters are cumulative.
+    pub fn sample(&self, daemon_cpu_us: i64, disk_busy_us: i64) {
+        let at_us = now_us();
+        let mut sequence = self.inner.sequence.lock().unwrap();
+        *sequence += 1;
+        self.inner.spool.lock().unwrap().push(v1::Batch {
+            spool_id: format!("spool-{}", self.inner.name),
+            first_sequence: *sequence,
+            sequence: *sequence,
+            daemons: vec![v1::DaemonSeen {
+                pid: 7,
+                start_ticks: 9,
+                name: String::from("ceph-osd"),
+                instance: String::from("osd.3"),
+                cmdline: String::from("ceph-osd -i 3"),
+                at_us,
+                ended: false,
+            }],
+            daemon_samples: Some(v1::DaemonSamples {
+                pid: vec![7],
+                start_ticks: vec![9],
+                at_us: vec![at_us],
+                cpu_user_us: vec![daemon_cpu_us],
+                cpu_system_us: vec![0],
+                rss_bytes: vec![1],
+                vsz_bytes: vec![1],
+                threads: vec![1],
+                fds: vec![1],
+                read_bytes: vec![0],
+                write_bytes: vec![0],
+                vol_ctx: vec![0],
+                invol_ctx: vec![0],
+                minor_faults: vec![0],
+                major_faults: vec![0],
+            }),
+            host_samples: vec![v1::HostSample {
+                at_us,
+                ..v1::HostSample::default()
+            }],
+            disk_samples: vec![v1::DiskSample {
+                at_us,
+                disk: String::from("sda"),
+                busy_us: disk_busy_us,
+                ..v1::DiskSample::default()
+            }],
+            ..v1::Batch::default()
+        });
+        drop(sequence);
+        self.inner.spooled.send_modify(|count| *count += 1);
+    }
+
     /// What it was asked so far.
     pub fn journal(&self) -> Vec<String> {
         self.inner.journal.borrow().clone()
@@ -282,6 +361,17 @@ impl Inner {
         let (Some(start_us), None) = (task.start_us, &task.ended) else {
             return;
         };
+        if now_us() < start_us {
+            // It never began, and has no row.
+            task.ended = Some(v1::EndReply {
+                state: state.to_owned(),
+                error: error.to_owned(),
+                ..v1::EndReply::default()
+            });
+            drop(tasks);
+            self.changes.send_modify(|count| *count += 1);
+            return;
+        }
         let mut sequence = self.sequence.lock().unwrap();
         *sequence += 1;
         let spool_id = format!("spool-{}", self.name);
@@ -295,7 +385,10 @@ impl Inner {
                 state: state.to_owned(),
                 workers: 1,
                 start_us,
-                skew_us: 10,
+                skew_us: match self.script.lock().unwrap().starts {
+                    Starts::Early(us) => -us,
+                    _ => 10,
+                },
                 skew_error_us: 5,
                 first_done_us: start_us + 900_000,
                 ended_us: start_us + 1_000_000,
@@ -390,6 +483,8 @@ async fn serve(
     heard: &mut Streaming<v1::CollectorMessage>,
     said: mpsc::Sender<v1::AgentMessage>,
 ) {
+    // They end with the connection.
+    let mut waits = tokio::task::JoinSet::new();
     while let Ok(Some(message_heard)) = heard.message().await {
         let Some(v1::collector_message::Body::Command(command)) = message_heard.body else {
             continue;
@@ -399,13 +494,27 @@ async fn serve(
         let Some(body) = command.body else { continue };
         // Answers that wait have tasks of their own; all others come in the order of the questions.
         if let Asked::AwaitEnd(asked) = body {
-            tokio::spawn(async move {
+            waits.spawn(async move {
                 let reply = await_end(&agent, asked.task_id).await;
                 let _ = said.send(message(Said::Reply(with_id(id, reply)))).await;
             });
             continue;
         }
+        let script = agent.script.lock().unwrap().clone();
+        let removing = matches!(body, Asked::RemoveCell(_) | Asked::RemoveRunDirectory(_));
+        let astray = matches!(body, Asked::Arm(_)) && script.starts == Starts::Astray;
         let reply = answer(&agent, body);
+        for done in (1..=script.removes).filter(|_| removing) {
+            let progress = v1::Progress {
+                command_id: id,
+                done,
+                total: 0,
+                unit: String::from("files"),
+            };
+            let _ = said.send(message(Said::Progress(progress))).await;
+            sleep(Duration::from_millis(300)).await;
+        }
+        let id = if astray { id + 1_000_000 } else { id };
         let _ = said.send(message(Said::Reply(with_id(id, reply)))).await;
     }
 }
@@ -438,6 +547,7 @@ async fn await_end(agent: &Inner, id: i64) -> Outcome {
                     format!("task {id} is not known"),
                 ));
             }
+            Some(task) if task.silent => {}
             Some(task) if task.start_us.is_none() => {
                 return Err((String::from("failed"), String::from("not armed")));
             }
@@ -466,7 +576,7 @@ fn answer(agent: &Arc<Inner>, asked: Asked) -> Outcome {
                 path,
                 free_bytes: script.free_bytes,
                 free_files: -1,
-                file_system: String::from("ext4"),
+                file_system: script.file_system_type.clone(),
                 device: script.file_system.clone(),
                 ..v1::PathFacts::default()
             });
@@ -532,6 +642,15 @@ fn answer(agent: &Arc<Inner>, asked: Asked) -> Outcome {
         }
         Asked::DropCaches(_) => {
             agent.note(String::from("drop"));
+            if script.no_root {
+                return Ok(Some(Answer::DropCaches(v1::DropCachesReply {
+                    drops: vec![v1::CacheDrop {
+                        what: String::from("page-cache"),
+                        dropped: false,
+                        error: String::from("run it as root"),
+                    }],
+                })));
+            }
             let drop = |what: &str, dropped: bool| v1::CacheDrop {
                 what: what.to_owned(),
                 dropped,
@@ -586,7 +705,14 @@ fn arm_task(agent: &Arc<Inner>, script: &Script, arm: &v1::Arm) -> Outcome {
             String::from("the start has passed"),
         ));
     }
-    task.start_us = Some(arm.start_us);
+    if script.starts == Starts::Never {
+        task.silent = true;
+        return Ok(Some(Answer::Arm(v1::ArmReply { lead_us })));
+    }
+    task.start_us = Some(match script.starts {
+        Starts::Old(us) => arm.start_us - us,
+        _ => arm.start_us,
+    });
     let until = Duration::from_micros(lead_us.unsigned_abs()) + script.runs_for;
     let (agent, id, error) = (Arc::clone(agent), arm.task_id, script.task_error.clone());
     tokio::spawn(async move {

@@ -3,9 +3,13 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
+mod caches;
 mod fake_agent;
 mod hostile;
+mod loss;
 mod order;
 mod runs;
 mod sessions;
+mod settle;
 mod stage;
+mod starts;

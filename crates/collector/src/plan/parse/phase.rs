@@ -4,6 +4,7 @@ use super::{
     super::{
         Cache, Group, Kind, Pairs, Phase, Target, cells,
         read::{Section, kind},
+        settle::settle,
         source::{Mistakes, Spot, listed},
     },
     group,
@@ -14,7 +15,6 @@ use benchmesh_workloads::{
     params::nearest,
     workload::{self, Needs, Workload},
 };
-use std::time::Duration;
 use toml::de::DeTable;
 
 pub(super) fn phases(
@@ -92,9 +92,7 @@ fn phase(
         name: String::new(),
         cache,
         targets: Vec::new(),
-        settle: section
-            .duration("settle", mistakes)
-            .map_or(Duration::ZERO, |(given, _)| given),
+        settle: settle(&mut section, mistakes),
         pairs: Pairs::Each,
         groups: Vec::new(),
         from: None,

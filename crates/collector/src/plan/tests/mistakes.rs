@@ -126,6 +126,21 @@ fn each_mistake_is_told_with_its_line() {
             "from 1",
         ),
         (
+            format!("{null}settle = \"soon\"\n"),
+            "p.toml:3:10: phase.0.settle",
+            "\"idle\"",
+        ),
+        (
+            format!("{null}settle = {{ idle = \"0%\" }}\n"),
+            "p.toml:3:19: phase.0.settle.idle",
+            "no share",
+        ),
+        (
+            format!("{null}settle = {{ idle = \"5%\", limt = \"1m\" }}\n"),
+            "phase.0.settle.limt",
+            "did you mean `limit`?",
+        ),
+        (
             format!("{null}settle = -1\n"),
             "p.toml:3:10: phase.0.settle",
             "duration",

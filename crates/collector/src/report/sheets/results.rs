@@ -3,6 +3,7 @@
 use super::{Sheet, plural, skew};
 use crate::report::figures::{self, NONE};
 use crate::report::{Line, OpReport, Report, StepReport};
+use crate::results::missing::without;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What each flag of a step means to whoever reads its figures.
@@ -35,6 +36,9 @@ const LEGEND: &[(&str, &str)] = &[
     ),
     ("no-data", "no operation was measured"),
 ];
+
+/// Partial steps that are spelled out.
+const PARTIAL_SHOWN: usize = 8;
 
 /// Failed tasks that are spelled out.
 const FAILURES_SHOWN: usize = 8;
@@ -241,6 +245,20 @@ fn notes(report: &Report, common: &BTreeSet<&str>) -> Vec<String> {
         } else if flagged {
             notes.push(format!("{flag}: {meaning}."));
         }
+    }
+    let partial: Vec<String> = steps
+        .iter()
+        .filter_map(|step| {
+            let without = without(&step.missing)?;
+            Some(format!("step {}: {without}", step.ordinal))
+        })
+        .collect();
+    notes.extend(partial.iter().take(PARTIAL_SHOWN).cloned());
+    if partial.len() > PARTIAL_SHOWN {
+        notes.push(format!(
+            "... and {}",
+            plural(partial.len() - PARTIAL_SHOWN, "more partial step")
+        ));
     }
     let failures: Vec<String> = steps
         .iter()

@@ -117,7 +117,7 @@ async fn a_lost_end_of_a_link_costs_its_links_alone_and_may_come_back() {
         stage
             .rows("select kind, count(*) from events where kind like 'agent-%' group by kind order by kind")
             .await,
-        ["agent-back|1", "agent-lost|1"]
+        ["agent-back|1", "agent-lost|1", "agent-tidied|1"]
     );
     drop(a);
 }

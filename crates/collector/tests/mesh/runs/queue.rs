@@ -1,6 +1,7 @@
 //! Runs that are started, refused, queued and stopped.
 
 use super::*;
+use crate::fake_agent::now_us;
 
 #[tokio::test]
 async fn a_run_stops_in_mid_step_and_keeps_its_data() {
@@ -8,6 +9,13 @@ async fn a_run_stops_in_mid_step_and_keeps_its_data() {
     let a = stage.agent("a", running_for(600.0)).await;
     let started = stage.start(IO).await.unwrap();
     stage.until_step(started.run_id, "running").await;
+    let start = stage
+        .rows("select start_us from steps where state = 'running'")
+        .await;
+    let start: i64 = start[0].parse().unwrap();
+    while now_us() < start {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
     let request = v1::StopRunRequest {
         run: started.run_id.to_string(),
         reason: String::from("enough"),

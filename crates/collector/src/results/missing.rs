@@ -1,0 +1,77 @@
+//! Clients that did not take part in a step to its end, and what they had done: in words, the same for everyone who tells
+//! of a partial step.
+
+use crate::report::figures;
+use serde::{Deserialize, Serialize};
+
+const MIB: f64 = 1_048_576.0;
+
+/// One task that did not end as it should.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Missing {
+    pub agent: String,
+    /// `lost`, `failed` or `stopped`.
+    pub state: String,
+    /// From the step's start to its last operation that is known; `None`: it never started.
+    pub ran_us: Option<i64>,
+    /// Of all kinds, without the ramp.
+    pub ops: i64,
+    pub bytes: i64,
+}
+
+impl Missing {
+    /// `b` (lost after 12 s, 3,400 operations and 13.0 MiB done)
+    pub fn told(&self) -> String {
+        let mut said = format!("`{}` ({}", self.agent, self.state);
+        if let Some(ran) = self.ran_us.and_then(|us| figures::between(0, us)) {
+            said.push_str(&format!(" after {}", figures::span(ran)));
+        }
+        if self.ops == 0 {
+            said.push_str(", nothing done)");
+            return said;
+        }
+        said.push_str(&format!(", {} operations", figures::count(self.ops)));
+        if self.bytes > 0 {
+            let mib = super::real(self.bytes) / MIB;
+            said.push_str(&format!(" and {} MiB", figures::rate(mib)));
+        }
+        said.push_str(" done)");
+        said
+    }
+}
+
+/// "without `a` (...), `b` (...)"; `None`: nobody is missing.
+pub fn without(missing: &[Missing]) -> Option<String> {
+    let told: Vec<String> = missing.iter().map(Missing::told).collect();
+    (!told.is_empty()).then(|| format!("without {}", told.join(", ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_missing_is_told_with_what_it_had_done() {
+        let lost = Missing {
+            agent: String::from("b"),
+            state: String::from("lost"),
+            ran_us: Some(12_300_000),
+            ops: 3400,
+            bytes: 13 << 20,
+        };
+        let failed = Missing {
+            agent: String::from("c"),
+            state: String::from("failed"),
+            ran_us: None,
+            ops: 0,
+            bytes: 0,
+        };
+        assert_eq!(
+            without(&[lost, failed]).as_deref(),
+            Some(
+                "without `b` (lost after 12 s, 3,400 operations and 13.0 MiB done), `c` (failed, nothing done)"
+            )
+        );
+        assert_eq!(without(&[]), None);
+    }
+}

@@ -1,0 +1,39 @@
+//! Directories that stayed behind at the end of their runs, as the events tell: what to remove when an agent is back.
+
+use super::{Store, StoreError};
+use crate::model::{AgentId, RunId};
+
+/// A run's directory that an agent could not remove.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DirectoryLeft {
+    pub run: RunId,
+    pub run_uid: String,
+    pub path: String,
+}
+
+impl Store {
+    /// The directories that stay on an agent and have not been removed since.
+    pub async fn directories_left(&self, agent: AgentId) -> Result<Vec<DirectoryLeft>, StoreError> {
+        sqlx::query_as(
+            "SELECT e.run_id, e.detail ->> 'run_uid', e.detail ->> 'path' FROM events AS e
+             WHERE e.agent_id = ?1 AND e.kind = 'directory-left' AND e.run_id IS NOT NULL
+               AND e.detail ->> 'run_uid' IS NOT NULL AND e.detail ->> 'path' IS NOT NULL
+               AND NOT EXISTS (SELECT 1 FROM events AS g WHERE g.run_id = e.run_id AND g.agent_id = ?1
+                   AND g.kind = 'directory-removed' AND g.detail ->> 'path' = e.detail ->> 'path')
+             GROUP BY e.run_id, e.detail ->> 'path'",
+        )
+        .bind(agent.0)
+        .fetch_all(self.reader())
+        .await
+        .map(|rows: Vec<(i64, String, String)>| {
+            rows.into_iter()
+                .map(|(run, run_uid, path)| DirectoryLeft {
+                    run: RunId(run),
+                    run_uid,
+                    path,
+                })
+                .collect()
+        })
+        .map_err(StoreError::sql("look for directories that stayed behind"))
+    }
+}
