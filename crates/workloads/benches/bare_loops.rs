@@ -6,6 +6,8 @@
 //! disturbs the machine disturbs all of them; figures are medians, ratios the median of each round's ratio. Disk rows
 //! work in the target directory, memory rows in /dev/shm, network rows on loopback.
 
+#[path = "bare_loops/copies.rs"]
+mod copies;
 #[path = "bare_loops/depth.rs"]
 mod depth;
 #[path = "bare_loops/disk.rs"]
@@ -27,7 +29,7 @@ mod table;
 
 use std::process::ExitCode;
 
-/// All rows, in the order of the table.
+/// Rows, in the order of the table; those of small files come after them.
 const ROWS: &[fn() -> table::Row] = &[
     rows::null,
     rows::tmpfs_rewrite,
@@ -75,11 +77,6 @@ const ROWS: &[fn() -> table::Row] = &[
     matrix::cell::<8, 16>,
     matrix::cell::<8, 64>,
     matrix::many_workers,
-    small_files::create,
-    small_files::stat,
-    small_files::read,
-    small_files::rename,
-    small_files::delete,
     links::one_stream_128k,
     links::one_stream_1m,
     links::one_stream_defaults,
@@ -87,6 +84,7 @@ const ROWS: &[fn() -> table::Row] = &[
     links::four_streams_1m,
     links::four_streams_defaults,
     links::ping,
+    copies::one_large,
 ];
 
 fn main() -> ExitCode {
@@ -96,7 +94,8 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     arguments.retain(|argument| !argument.starts_with("--"));
-    match table::run(ROWS, &arguments) {
+    let rows = [ROWS, small_files::ALL].concat();
+    match table::run(&rows, &arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(_) => ExitCode::FAILURE,
     }

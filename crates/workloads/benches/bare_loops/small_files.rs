@@ -1,9 +1,10 @@
-//! Rows of `files` on tmpfs: one worker, 4 KiB, against plain loops of the same system calls.
+//! Rows of `files`, 4 KiB each, on tmpfs and on the disk, with one worker and with four, against plain loops of the same
+//! system calls.
 //!
-//! Both sides have 20 directories of 1000 files, all descriptors kept, names of the same length counted up in place, and
-//! the same buffer sizes; `stat` and `read` go over the very same files, because where the kernel's own memory of them
-//! lies makes a difference of a third. Files are removed right before they are created anew, so that nobody pays for
-//! the host's handing out memory.
+//! Both sides have 20 directories of 1000 files for each worker, all descriptors kept, names of the same length counted
+//! up in place, and the same buffer sizes; `stat` and `read` go over the very same files, because where the kernel's own
+//! memory of them lies makes a difference of a third. Files are removed right before they are created anew, so that
+//! nobody pays for the host's handing out memory, and what that left to be written is written before the clock starts.
 
 use crate::ours::{self, Scene};
 use crate::table::{Baseline, Row, Unit};
@@ -11,82 +12,105 @@ use benchmesh_workloads::task::TaskSpec;
 use rustix::fd::OwnedFd;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use serde_json::json;
+use std::cell::OnceCell;
 use std::ffi::CStr;
 use std::path::Path;
+use std::rc::Rc;
+use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
-const MEMORY: &str = "/dev/shm";
 const DIRECTORIES: u64 = 20;
 const FILES_PER_DIRECTORY: u64 = 1000;
+/// Of each worker.
 const FILES: u64 = DIRECTORIES * FILES_PER_DIRECTORY;
 const FILE_BYTES: usize = 4096;
-/// Passes that a figure of a mode that changes the data is made of.
-const PASSES: u32 = 10;
-/// How long the other modes repeat, and before that, unmeasured: the first pass after a pause finds nothing in the
-/// processor's caches and takes twice as long.
+/// How long the modes repeat that change nothing, and before that, unmeasured: the first pass after a pause finds
+/// nothing in the processor's caches and takes twice as long.
 const AT_LEAST: Duration = Duration::from_millis(600);
 const RAMP: Duration = Duration::from_millis(100);
 
-pub fn create() -> Row {
-    changing(
-        "files create 4 KiB, tmpfs",
-        "create",
-        Plain::create,
-        |plain| {
-            plain.delete();
-        },
-    )
+/// Where the files are, and how many work on them.
+#[derive(Clone, Copy)]
+struct Ground {
+    parent: &'static str,
+    workers: u32,
+    /// Passes that a figure of a mode that changes the data is made of.
+    passes: u32,
 }
 
-pub fn delete() -> Row {
-    changing(
-        "files delete 4 KiB, tmpfs",
-        "delete",
-        Plain::delete,
-        |plain| {
-            plain.create();
-        },
-    )
+const MEMORY: Ground = Ground {
+    parent: "/dev/shm",
+    workers: 1,
+    passes: 10,
+};
+const DISK: Ground = Ground {
+    parent: env!("CARGO_TARGET_TMPDIR"),
+    workers: 1,
+    passes: 3,
+};
+
+impl Ground {
+    const fn with(self, workers: u32) -> Ground {
+        Ground { workers, ..self }
+    }
+
+    fn files(self) -> u64 {
+        FILES * u64::from(self.workers)
+    }
 }
 
-pub fn rename() -> Row {
-    changing("files rename 4 KiB, tmpfs", "rename", Plain::rename, |_| {})
+macro_rules! rows {
+    ($($row:ident: $name:literal, $ground:expr, $make:ident($($what:expr),+);)+) => {
+        $(pub fn $row() -> Row {
+            $make($name, $ground, $($what),+)
+        })+
+        /// All of them, in the order of the table.
+        pub const ALL: &[fn() -> Row] = &[$($row),+];
+    };
 }
 
-pub fn stat() -> Row {
-    repeating("files stat 4 KiB, tmpfs", "stat", Plain::stat)
+rows! {
+    create_memory: "files create 4 KiB, tmpfs, 1 worker", MEMORY, changing("create", Plain::create, Plain::delete);
+    create_memory_4: "files create 4 KiB, tmpfs, 4 workers", MEMORY.with(4), changing("create", Plain::create, Plain::delete);
+    create_disk: "files create 4 KiB, disk, 1 worker", DISK, changing("create", Plain::create, Plain::delete);
+    create_disk_4: "files create 4 KiB, disk, 4 workers", DISK.with(4), changing("create", Plain::create, Plain::delete);
+    stat_memory: "files stat 4 KiB, tmpfs, 1 worker", MEMORY, repeating("stat", Plain::stat);
+    stat_memory_4: "files stat 4 KiB, tmpfs, 4 workers", MEMORY.with(4), repeating("stat", Plain::stat);
+    stat_disk: "files stat 4 KiB, disk, 1 worker", DISK, repeating("stat", Plain::stat);
+    stat_disk_4: "files stat 4 KiB, disk, 4 workers", DISK.with(4), repeating("stat", Plain::stat);
+    read_memory: "files read 4 KiB, tmpfs, 1 worker", MEMORY, repeating("read", Plain::read);
+    read_memory_4: "files read 4 KiB, tmpfs, 4 workers", MEMORY.with(4), repeating("read", Plain::read);
+    read_disk: "files read 4 KiB, disk, 1 worker", DISK, repeating("read", Plain::read);
+    read_disk_4: "files read 4 KiB, disk, 4 workers", DISK.with(4), repeating("read", Plain::read);
+    rename_memory: "files rename 4 KiB, tmpfs, 1 worker", MEMORY, changing("rename", Plain::rename, Plain::complete);
+    delete_memory: "files delete 4 KiB, tmpfs, 1 worker", MEMORY, changing("delete", Plain::delete, Plain::create);
+    delete_memory_4: "files delete 4 KiB, tmpfs, 4 workers", MEMORY.with(4), changing("delete", Plain::delete, Plain::create);
+    delete_disk: "files delete 4 KiB, disk, 1 worker", DISK, changing("delete", Plain::delete, Plain::create);
+    delete_disk_4: "files delete 4 KiB, disk, 4 workers", DISK.with(4), changing("delete", Plain::delete, Plain::create);
 }
 
-pub fn read() -> Row {
-    repeating("files read 4 KiB, tmpfs", "read", Plain::read)
-}
-
-/// The plain loop runs in a thread, as a worker does: the kernel counts references to a descriptor as soon as threads
-/// share them, and a loop in a process of one thread would be spared that.
 fn row(
     name: &'static str,
     ours: impl FnMut() -> f64 + 'static,
-    plain: impl FnMut() -> f64 + Send + 'static,
+    plain: impl FnMut() -> f64 + 'static,
 ) -> Row {
     let (mut ours, mut plain) = (ours, plain);
-    let mut in_a_thread = move || {
-        let plain = &mut plain;
-        std::thread::scope(|scope| scope.spawn(plain).join().expect("it counted"))
-    };
     Row {
         name,
         unit: Unit::KiloOpsPerSecond,
         ours: Box::new(move || Some(ours())),
         baselines: vec![Baseline {
             name: "plain loop",
-            bar: "0.90",
-            measure: Box::new(move || Some(in_a_thread())),
+            bar: "0.95",
+            measure: Box::new(move || Some(plain())),
         }],
     }
 }
 
-fn spec(scene: &Scene, mode: &str, runtime: Option<Duration>) -> TaskSpec {
-    let mut params = json!({"files": FILES, "dirs": FILES_PER_DIRECTORY, "size": FILE_BYTES});
+fn spec(scene: &Scene, ground: Ground, mode: &str, runtime: Option<Duration>) -> TaskSpec {
+    let mut params = json!({
+        "files": ground.files(), "dirs": FILES_PER_DIRECTORY, "size": FILE_BYTES, "numjobs": ground.workers
+    });
     if let (Some(runtime), Some(params)) = (runtime, params.as_object_mut()) {
         params.insert(
             "runtime".to_owned(),
@@ -100,66 +124,121 @@ fn spec(scene: &Scene, mode: &str, runtime: Option<Duration>) -> TaskSpec {
     scene.spec("files", mode, params)
 }
 
+/// Plain loops in threads, as workers are: the kernel counts references to a descriptor as soon as threads share them,
+/// and a loop in a process of one thread would be spared that. From when the last began to when the last ended.
+fn together(plains: &mut [Plain], act: impl Fn(&mut Plain) + Sync) -> Duration {
+    let all_there = Barrier::new(plains.len());
+    let times: Vec<(Instant, Instant)> = std::thread::scope(|scope| {
+        let (all_there, act) = (&all_there, &act);
+        let threads: Vec<_> = plains
+            .iter_mut()
+            .map(|plain| {
+                scope.spawn(move || {
+                    all_there.wait();
+                    let began = Instant::now();
+                    act(plain);
+                    (began, Instant::now())
+                })
+            })
+            .collect();
+        let joined = threads.into_iter().map(|thread| thread.join());
+        joined.map(|times| times.expect("it counted")).collect()
+    });
+    let began = times.iter().map(|(began, _)| *began).max();
+    let ended = times.iter().map(|(_, ended)| *ended).max();
+    match (began, ended) {
+        (Some(began), Some(ended)) => ended - began,
+        _ => Duration::ZERO,
+    }
+}
+
+/// Trees as a cell's workers have them.
+fn plains(root: &Path, ground: Ground) -> Vec<Plain> {
+    let tree = |worker| Plain::new(&root.join(format!("w{worker:09}")));
+    (0..ground.workers).map(tree).collect()
+}
+
 /// Passes that change the data, each with the data brought back before it, unmeasured.
 fn changing(
     name: &'static str,
+    ground: Ground,
     mode: &'static str,
     pass: fn(&mut Plain),
     bring_back: fn(&mut Plain),
 ) -> Row {
-    let scene = Scene::new(Path::new(MEMORY));
-    let root = tempfile::tempdir_in(MEMORY).expect("a directory for the data");
-    // As deep as a cell's tree is.
-    let mut plain = Plain::new(&root.path().join("run/cell/t0/w000000000"));
-    if mode == "rename" {
-        plain.create();
-    }
+    let scene = OnceCell::new();
+    let mut theirs: Option<(tempfile::TempDir, Vec<Plain>)> = None;
+    let parent = Path::new(ground.parent);
     let ours = move || {
+        let scene = scene.get_or_init(|| Scene::new(parent));
         let (mut ops, mut seconds) = (0, 0.0);
-        for _ in 0..PASSES {
-            let outcome = ours::run(&spec(&scene, mode, None));
+        for _ in 0..ground.passes {
+            let outcome = ours::run(&spec(scene, ground, mode, None));
             ops += outcome.ops;
             seconds += outcome.seconds;
         }
         ops as f64 / 1000.0 / seconds
     };
-    let theirs = move || {
-        let _keep = &root;
+    let plain = move || {
+        let (root, plains) = theirs.get_or_insert_with(|| {
+            let root = tempfile::tempdir_in(parent).expect("a directory for the data");
+            // As deep as a cell's tree is.
+            let plains = plains(&root.path().join("run/cell/t0"), ground);
+            (root, plains)
+        });
         let mut took = Duration::ZERO;
-        for _ in 0..PASSES {
-            bring_back(&mut plain);
-            let began = Instant::now();
-            pass(&mut plain);
-            took += began.elapsed();
+        for _ in 0..ground.passes {
+            together(plains, bring_back);
+            let root = std::fs::File::open(root.path()).expect("it is there");
+            rustix::fs::syncfs(&root).expect("it can be written");
+            took += together(plains, pass);
         }
-        f64::from(PASSES) * FILES as f64 / 1000.0 / took.as_secs_f64()
+        f64::from(ground.passes) * ground.files() as f64 / 1000.0 / took.as_secs_f64()
     };
-    row(name, ours, theirs)
+    row(name, ours, plain)
 }
 
-fn repeating(name: &'static str, mode: &'static str, pass: fn(&mut Plain)) -> Row {
-    let scene = Scene::new(Path::new(MEMORY));
-    let spec = spec(&scene, mode, Some(AT_LEAST));
-    ours::lay_out(&spec);
-    let mut plain = Plain::new(&scene.task_dir().join("w000000000"));
+fn repeating(name: &'static str, ground: Ground, mode: &'static str, pass: fn(&mut Plain)) -> Row {
+    let scene: Rc<OnceCell<Scene>> = Rc::default();
+    let laid_out = move || {
+        let parent = Path::new(ground.parent);
+        let scene = Rc::clone(&scene);
+        move || {
+            scene.get_or_init(|| {
+                let scene = Scene::new(parent);
+                ours::lay_out(&spec(&scene, ground, mode, Some(AT_LEAST)));
+                scene
+            });
+            Rc::clone(&scene)
+        }
+    };
+    let (mine, same) = (laid_out(), laid_out());
     let ours = move || {
-        let _keep = &scene;
+        let scene = mine();
+        let scene = scene.get().expect("it was made");
+        let spec = spec(scene, ground, mode, Some(AT_LEAST));
         ours::run_ramped(&spec, RAMP).kilo_ops_per_second()
     };
-    let theirs = move || {
-        let warming = Instant::now();
-        while warming.elapsed() < RAMP {
-            pass(&mut plain);
-        }
-        let mut passes = 0.0;
-        let began = Instant::now();
-        while began.elapsed() < AT_LEAST {
-            pass(&mut plain);
-            passes += 1.0;
-        }
-        passes * FILES as f64 / 1000.0 / began.elapsed().as_secs_f64()
+    let plain = move || {
+        let scene = same();
+        let scene = scene.get().expect("it was made");
+        let mut plains = plains(&scene.task_dir(), ground);
+        let until = |limit: Duration| {
+            move |plain: &mut Plain| {
+                let began = Instant::now();
+                while began.elapsed() < limit {
+                    pass(plain);
+                    plain.passes += 1;
+                }
+            }
+        };
+        together(&mut plains, until(RAMP));
+        plains.iter_mut().for_each(|plain| plain.passes = 0);
+        let took = together(&mut plains, until(AT_LEAST));
+        let passes: u32 = plains.iter().map(|plain| plain.passes).sum();
+        f64::from(passes) * FILES as f64 / 1000.0 / took.as_secs_f64()
     };
-    row(name, ours, theirs)
+    row(name, ours, plain)
 }
 
 /// A tree like a worker's, and loops over it that measure nothing.
@@ -167,6 +246,7 @@ struct Plain {
     directories: Vec<OwnedFd>,
     buffer: Vec<u8>,
     letter: u8,
+    passes: u32,
 }
 
 /// A letter and nine digits.
@@ -208,6 +288,7 @@ impl Plain {
             directories: (0..DIRECTORIES).map(open).collect(),
             buffer: vec![7; FILE_BYTES],
             letter: b'c',
+            passes: 0,
         }
     }
 
@@ -254,6 +335,15 @@ impl Plain {
             new_name.advance();
         });
         self.letter = new_name.0[0];
+    }
+
+    /// Makes the files where they are missing.
+    fn complete(&mut self) {
+        let flags = OFlags::CREATE | OFlags::WRONLY | OFlags::CLOEXEC;
+        self.each(|directory, name, _| {
+            let file = rustix::fs::openat(directory, name, flags, Mode::RUSR | Mode::WUSR);
+            drop(file.expect("there is room"));
+        });
     }
 
     fn delete(&mut self) {
