@@ -228,6 +228,45 @@ fn a_fill_is_what_the_file_system_saw() {
 }
 
 #[test]
+fn a_replay_is_what_the_file_system_saw() {
+    needs!("fuse");
+    let (_fs, _mesh, steps) = run(
+        "workload = \"replay\"\noperations = \"\"\"\n- mkdir logs\n- create logs/a\n- write logs/a 0 5000\n\
+         0.1 write logs/a 9000 100\n- fsync logs/a\n- close logs/a\n- open old\n- read old 300 700\n- close old\n\
+         - rename logs/a b\n- delete b\n- rmdir logs\n\"\"\"",
+    );
+    let ops: BTreeSet<&str> = steps.iter().map(|step| step.op.as_str()).collect();
+    assert_eq!(ops.len(), 9, "{ops:?}");
+    for step in &steps {
+        let calls = |op| {
+            let calls = step.calls.iter().filter(move |call| call.op == op);
+            calls
+                .map(|call| (call.offset, call.amount))
+                .collect::<Vec<_>>()
+        };
+        let expected = match step.op.as_str() {
+            "write" => {
+                assert_eq!(calls(Op::Write), [(0, 5000), (9000, 100)]);
+                (2, 5100)
+            }
+            "read" => {
+                assert_eq!(calls(Op::Read), [(300, 700)]);
+                (1, 700)
+            }
+            "open" => (step.seen(Op::Create).0 + step.seen(Op::Open).0, 0),
+            "close" => step.seen(Op::Release),
+            "fsync" => step.seen(Op::Fsync),
+            "rename" => step.seen(Op::Rename),
+            "delete" => step.seen(Op::Unlink),
+            "mkdir" => step.seen(Op::Mkdir),
+            "rmdir" => step.seen(Op::Rmdir),
+            other => panic!("{other}"),
+        };
+        assert_eq!((step.ops, step.bytes), expected, "{}", step.op);
+    }
+}
+
+#[test]
 fn every_way_of_copying_is_what_the_file_system_saw() {
     needs!("fuse");
     for way in ["auto", "read-write", "direct"] {

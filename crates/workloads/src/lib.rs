@@ -23,6 +23,7 @@ pub mod pacing;
 pub mod params;
 pub mod random;
 pub mod recorder;
+pub mod replay;
 pub mod sandbox;
 mod shuffle;
 pub mod task;

@@ -32,6 +32,10 @@ pub enum Op {
     Fwrite,
     Fread,
     Seek,
+    Open,
+    Close,
+    Fsync,
+    Truncate,
     Ping,
     Send,
     Null,
@@ -39,7 +43,7 @@ pub enum Op {
 
 impl Op {
     /// All kinds, in the order of their definition.
-    pub const ALL: [Op; 27] = [
+    pub const ALL: [Op; 31] = [
         Op::Create,
         Op::List,
         Op::ListStat,
@@ -64,6 +68,10 @@ impl Op {
         Op::Fwrite,
         Op::Fread,
         Op::Seek,
+        Op::Open,
+        Op::Close,
+        Op::Fsync,
+        Op::Truncate,
         Op::Ping,
         Op::Send,
         Op::Null,
@@ -96,6 +104,10 @@ impl Op {
             Op::Fwrite => "fwrite",
             Op::Fread => "fread",
             Op::Seek => "seek",
+            Op::Open => "open",
+            Op::Close => "close",
+            Op::Fsync => "fsync",
+            Op::Truncate => "truncate",
             Op::Ping => "ping",
             Op::Send => "send",
             Op::Null => "null",
@@ -166,6 +178,10 @@ impl Op {
             Op::Seek => {
                 "One random place: lseek, read of a record; where it is rewritten, lseek back and write. Bytes: what was read, and what was written."
             }
+            Op::Open => "One file opened, or made: one open call. No bytes.",
+            Op::Close => "One open file: one close call. No bytes.",
+            Op::Fsync => "One open file: one fsync call. No bytes.",
+            Op::Truncate => "One open file: one ftruncate call. No bytes.",
             Op::Ping => {
                 "One round trip: a small message is sent and its echo received. Bytes: the message, once."
             }
@@ -205,6 +221,10 @@ impl Op {
             | Op::Symlink
             | Op::Link
             | Op::Chmod
+            | Op::Open
+            | Op::Close
+            | Op::Fsync
+            | Op::Truncate
             | Op::Null => false,
         }
     }

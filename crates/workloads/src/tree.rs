@@ -11,7 +11,7 @@ mod keys;
 mod log;
 mod made;
 mod source;
-mod stack;
+pub(crate) mod stack;
 mod tar;
 mod unpack;
 mod worker;

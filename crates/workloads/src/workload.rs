@@ -220,6 +220,7 @@ pub fn registry() -> &'static [&'static dyn Workload] {
         &crate::copy::Copy,
         &crate::tree::Tree,
         &crate::fill::Fill,
+        &crate::replay::Replay,
         &crate::network::Network,
         &crate::null::Null,
     ]

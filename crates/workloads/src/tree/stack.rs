@@ -24,24 +24,24 @@ pub(super) fn stand_in(parent: BorrowedFd<'_>, name: &CStr) -> Result<OwnedFd, E
 }
 
 #[derive(Debug)]
-pub(super) struct Stack {
+pub(crate) struct Stack {
     root: Dir,
     way: Vec<(CString, OwnedFd)>,
 }
 
 impl Stack {
-    pub(super) fn new(root: Dir) -> Self {
+    pub(crate) fn new(root: Dir) -> Self {
         Self {
             root,
             way: Vec::new(),
         }
     }
 
-    pub(super) fn root(&self) -> &Dir {
+    pub(crate) fn root(&self) -> &Dir {
         &self.root
     }
 
-    pub(super) fn top(&self) -> BorrowedFd<'_> {
+    pub(crate) fn top(&self) -> BorrowedFd<'_> {
         match self.way.last() {
             Some((_, fd)) => fd.as_fd(),
             None => self.root.fd(),
@@ -49,7 +49,7 @@ impl Stack {
     }
 
     /// Back to where the way and `directories` are the same; how many of them that are.
-    pub(super) fn back_to_common(&mut self, directories: &[u8]) -> usize {
+    pub(crate) fn back_to_common(&mut self, directories: &[u8]) -> usize {
         let mut common = 0;
         for ((name, _), wanted) in self.way.iter().zip(components(directories)) {
             if name.to_bytes() != wanted {
@@ -61,7 +61,16 @@ impl Stack {
         common
     }
 
-    pub(super) fn step(&mut self, name: CString) -> Result<(), Errno> {
+    /// The directory of a path from the root, wherever the way leads now.
+    pub(crate) fn find(&self, directories: &[u8]) -> Result<OwnedFd, Errno> {
+        let mut at = stand_in(self.root.fd(), c".")?;
+        for part in components(directories) {
+            at = stand_in(at.as_fd(), &c_string(part))?;
+        }
+        Ok(at)
+    }
+
+    pub(crate) fn step(&mut self, name: CString) -> Result<(), Errno> {
         if self.way.len() >= MOST_DEPTH {
             return Err(Errno::NAMETOOLONG);
         }
@@ -72,13 +81,13 @@ impl Stack {
 }
 
 /// The components of a path as [`super::source`] has them.
-pub(super) fn components(path: &[u8]) -> impl Iterator<Item = &[u8]> {
+pub(crate) fn components(path: &[u8]) -> impl Iterator<Item = &[u8]> {
     path.split(|byte| *byte == b'/')
         .filter(|part| !part.is_empty())
 }
 
 /// The directories of a path, and its last component.
-pub(super) fn split(path: &[u8]) -> (&[u8], &[u8]) {
+pub(crate) fn split(path: &[u8]) -> (&[u8], &[u8]) {
     match path.iter().rposition(|byte| *byte == b'/') {
         Some(at) => (
             path.get(..at).unwrap_or_default(),
@@ -86,4 +95,9 @@ pub(super) fn split(path: &[u8]) -> (&[u8], &[u8]) {
         ),
         None => (&[], path),
     }
+}
+
+/// Paths are checked for NUL where they come from.
+pub(crate) fn c_string(bytes: &[u8]) -> CString {
+    CString::new(bytes).unwrap_or_default()
 }

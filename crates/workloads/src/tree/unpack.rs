@@ -5,15 +5,15 @@
 
 use super::log::{Flow, Log, Passed};
 use super::source::{Entry, Kind, Source};
-use super::stack::{Stack, components, split, stand_in};
+use super::stack::{Stack, c_string, components, split};
 use crate::files::calls::{self, Durable, Failed};
 use crate::op::Op;
 use crate::sandbox::Dir;
 use crate::task::TaskError;
-use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fd::{AsFd, BorrowedFd};
 use rustix::fs::{AtFlags, Mode, OFlags, linkat, mkdirat, openat};
 use rustix::io::{Errno, retry_on_intr};
-use std::ffi::{CStr, CString, OsStr};
+use std::ffi::{CStr, OsStr};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -115,10 +115,11 @@ impl Unpack {
                 })
             }
             Kind::Link => {
-                let found = self.find(&entry.target);
+                let (directories, old) = split(&entry.target);
+                let found = self.stack.find(directories);
+                let old = c_string(old);
                 log.operation(op, 0, path, || {
-                    let (parent, old) = found?;
-                    linkat(&parent, &old, dir, &name, AtFlags::empty())?;
+                    linkat(&found?, &old, dir, &name, AtFlags::empty())?;
                     Ok(Some(0))
                 })
             }
@@ -154,16 +155,6 @@ impl Unpack {
         calls::close(fd).map_err(|errno| Failed::at(errno, written))?;
         Ok(written)
     }
-
-    /// The directory of a path of the tree, from its root, and the last component.
-    fn find(&self, path: &[u8]) -> Result<(OwnedFd, CString), Errno> {
-        let (directories, last) = split(path);
-        let mut at = stand_in(self.stack.root().fd(), c".")?;
-        for part in components(directories) {
-            at = stand_in(at.as_fd(), &c_string(part))?;
-        }
-        Ok((at, c_string(last)))
-    }
 }
 
 fn op_of(kind: Kind) -> Op {
@@ -182,11 +173,6 @@ fn make_directory(dir: BorrowedFd<'_>, name: &CStr) -> super::log::Outcome {
         Err(Errno::EXIST) => Ok(None),
         Err(errno) => Err(errno.into()),
     }
-}
-
-/// Paths are checked for NUL where they come from.
-fn c_string(bytes: &[u8]) -> CString {
-    CString::new(bytes).unwrap_or_default()
 }
 
 fn shown(root: &Dir, path: &[u8]) -> PathBuf {

@@ -1,0 +1,216 @@
+//! The measured loop: line after line, each when it is due.
+//!
+//! Between two operations it waits where the line says so, and goes to the directory of the next path.
+
+use super::list::{Action, Line, List};
+use crate::clock::{MonoNanos, sleep_until};
+use crate::files::calls::{self, Failed, listing_buffer};
+use crate::files::data::Data;
+use crate::recorder::{ErrorFacts, OpError, Recorder};
+use crate::tree::stack::{Stack, c_string, components, split};
+use crate::workload::Worker;
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fs::{Mode, OFlags, openat};
+use rustix::io::{Errno, retry_on_intr};
+use std::ffi::CStr;
+use std::mem::MaybeUninit;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A stop is noticed so soon while an operation is waited for.
+const LOOK: Duration = Duration::from_millis(50);
+
+const OPEN: OFlags = OFlags::RDWR.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+const NEW: OFlags = OPEN.union(OFlags::CREATE).union(OFlags::EXCL);
+
+pub(super) struct ReplayWorker {
+    list: Arc<List>,
+    /// Whether operations wait for their time.
+    timed: bool,
+    hands: Hands,
+}
+
+/// What operations are done with.
+struct Hands {
+    stack: Stack,
+    files: Vec<Option<OwnedFd>>,
+    data: Data,
+    listing: Vec<MaybeUninit<u8>>,
+}
+
+impl ReplayWorker {
+    pub(super) fn new(stack: Stack, list: Arc<List>, timed: bool, data: Data) -> Self {
+        let files = std::iter::repeat_with(|| None).take(list.files).collect();
+        Self {
+            list,
+            timed,
+            hands: Hands {
+                stack,
+                files,
+                data,
+                listing: listing_buffer(),
+            },
+        }
+    }
+}
+
+impl Worker for ReplayWorker {
+    fn run(&mut self, recorder: &mut Recorder) -> Result<(), OpError> {
+        let start = MonoNanos::now();
+        let list = Arc::clone(&self.list);
+        for line in &list.lines {
+            if let Some(due) = line.due.filter(|_| self.timed) {
+                wait(start.saturating_add(due), recorder);
+            }
+            let op = line.action.op();
+            let entered = self.hands.make_ready(line);
+            let Some(began) = recorder.next(op, line.action.bytes()) else {
+                return Ok(());
+            };
+            match entered.and_then(|()| self.hands.act(line)) {
+                Ok(()) => recorder.end(op, began, line.action.bytes()),
+                Err(failed) => {
+                    let path = String::from_utf8_lossy(&line.path);
+                    let path = self.hands.stack.root().path().join(path.as_ref());
+                    let facts = ErrorFacts {
+                        errno: failed.errno.raw_os_error(),
+                        path: &path.to_string_lossy(),
+                        offset: failed.offset,
+                    };
+                    recorder.error(op, began, &facts)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn wait(due: MonoNanos, recorder: &Recorder) {
+    loop {
+        let now = MonoNanos::now();
+        if now >= due || recorder.should_stop() {
+            return;
+        }
+        sleep_until(due.min(now.saturating_add(LOOK)));
+    }
+}
+
+impl Hands {
+    /// Goes to the directory of the path, and has the block at hand that is written.
+    fn make_ready(&mut self, line: &Line) -> Result<(), Failed> {
+        if let Action::Write {
+            file,
+            offset,
+            bytes,
+        } = line.action
+        {
+            let file = u64::try_from(file).unwrap_or(u64::MAX);
+            let length = usize::try_from(bytes).unwrap_or(usize::MAX);
+            self.data.stamped(file, offset, length);
+        }
+        let (directories, _) = split(&line.path);
+        let common = self.stack.back_to_common(directories);
+        for part in components(directories).skip(common) {
+            self.stack.step(c_string(part))?;
+        }
+        Ok(())
+    }
+
+    fn act(&mut self, line: &Line) -> Result<(), Failed> {
+        let (_, last) = split(&line.path);
+        let name: &CStr = &c_string(last);
+        let dir = self.stack.top();
+        match &line.action {
+            Action::Create { file } => {
+                let mode = Mode::RUSR | Mode::WUSR | Mode::RGRP | Mode::ROTH;
+                let opened = retry_on_intr(|| openat(dir, name, NEW, mode))?;
+                self.keep(*file, opened);
+            }
+            Action::Open { file } => {
+                let opened = retry_on_intr(|| openat(dir, name, OPEN, Mode::empty()))?;
+                self.keep(*file, opened);
+            }
+            Action::Close { file } => {
+                let open = self.files.get_mut(*file).and_then(Option::take);
+                calls::close(open.ok_or(Errno::BADF)?)?;
+            }
+            Action::Read {
+                file,
+                offset,
+                bytes,
+            } => {
+                let length = usize::try_from(*bytes).unwrap_or(usize::MAX);
+                let Self { files, data, .. } = self;
+                read_at(open_file(files, *file)?, data.current_mut(length), *offset)?;
+            }
+            Action::Write {
+                file,
+                offset,
+                bytes,
+            } => {
+                let length = usize::try_from(*bytes).unwrap_or(usize::MAX);
+                write_at(
+                    open_file(&self.files, *file)?,
+                    self.data.current(length),
+                    *offset,
+                )?;
+            }
+            Action::Fsync { file } => rustix::fs::fsync(open_file(&self.files, *file)?)?,
+            Action::Truncate { file, bytes } => {
+                rustix::fs::ftruncate(open_file(&self.files, *file)?, *bytes)?;
+            }
+            Action::Stat => drop(calls::stat(dir, name)?),
+            Action::List => calls::list(dir, name, &mut self.listing, |_| {})?,
+            Action::Rename { to } => {
+                let (directories, new) = split(to);
+                let parent = self.stack.find(directories)?;
+                rustix::fs::renameat(dir, name, &parent, c_string(new))?;
+            }
+            Action::Symlink { target } => calls::make_symlink(dir, name, &c_string(target))?,
+            Action::Delete => calls::delete(dir, name)?,
+            Action::Mkdir => calls::make_directory(dir, name)?,
+            Action::Rmdir => calls::remove_directory(dir, name)?,
+        }
+        Ok(())
+    }
+
+    fn keep(&mut self, file: usize, opened: OwnedFd) {
+        if let Some(slot) = self.files.get_mut(file) {
+            *slot = Some(opened);
+        }
+    }
+}
+
+/// One whose opening failed cannot be read or written either.
+fn open_file(files: &[Option<OwnedFd>], file: usize) -> Result<BorrowedFd<'_>, Errno> {
+    let open = files.get(file).and_then(Option::as_ref);
+    open.map(AsFd::as_fd).ok_or(Errno::BADF)
+}
+
+fn read_at(fd: BorrowedFd<'_>, block: &mut [u8], offset: u64) -> Result<(), Failed> {
+    let mut filled = 0;
+    while let Some(rest) = block.get_mut(filled..).filter(|rest| !rest.is_empty()) {
+        let at = offset + u64::try_from(filled).unwrap_or(0);
+        match rustix::io::pread(fd, rest, at) {
+            Ok(0) => return Err(Failed::at(Errno::NODATA, at)),
+            Ok(count) => filled += count,
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(Failed::at(errno, at)),
+        }
+    }
+    Ok(())
+}
+
+fn write_at(fd: BorrowedFd<'_>, block: &[u8], offset: u64) -> Result<(), Failed> {
+    let mut written = 0;
+    while let Some(rest) = block.get(written..).filter(|rest| !rest.is_empty()) {
+        let at = offset + u64::try_from(written).unwrap_or(0);
+        match rustix::io::pwrite(fd, rest, at) {
+            Ok(0) => return Err(Failed::at(Errno::IO, at)),
+            Ok(count) => written += count,
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(Failed::at(errno, at)),
+        }
+    }
+    Ok(())
+}
