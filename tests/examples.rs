@@ -1,0 +1,132 @@
+//! The example plans, made small, run through a mesh: what users copy works.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "a panic is how a test fails"
+)]
+
+mod support;
+
+use std::path::Path;
+use support::mesh::{Agent, Mesh};
+use tempfile::TempDir;
+
+/// An example, what is made smaller in it, and how many steps it has.
+struct Example {
+    name: &'static str,
+    smaller: &'static [(&'static str, &'static str)],
+    steps: i64,
+}
+
+const EXAMPLES: &[Example] = &[
+    Example {
+        name: "metadata",
+        smaller: &[("files    = 20000", "files    = 120")],
+        steps: 44,
+    },
+    Example {
+        name: "tree",
+        smaller: &[
+            (
+                "tree     = \"source\"",
+                "tree     = \"source\"\nfiles    = 200",
+            ),
+            ("cache    = \"cold\"", ""),
+        ],
+        steps: 4,
+    },
+    Example {
+        name: "copy",
+        smaller: &[
+            ("size     = \"1g\"", "size     = \"8m\""),
+            ("files    = 5000", "files    = 50"),
+            ("size     = \"256m\"", "size     = \"1m\""),
+        ],
+        steps: 6,
+    },
+    Example {
+        name: "bytes",
+        smaller: &[
+            ("size     = \"256m\"", "size     = \"256k\""),
+            ("cache    = \"cold\"", ""),
+        ],
+        steps: 10,
+    },
+    Example {
+        name: "fill",
+        smaller: &[
+            ("share    = 95", "amount   = \"20m\""),
+            ("floor    = \"4g\"", "floor    = \"64m\""),
+            ("hold     = \"30s\"", "hold     = \"1s\""),
+            ("workload = \"tree\"", "workload = \"tree\"\nfiles    = 200"),
+        ],
+        steps: 5,
+    },
+    Example {
+        name: "replay",
+        smaller: &[],
+        steps: 1,
+    },
+];
+
+fn text_of(example: &Example, target: &Path) -> String {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let path = root.join(format!("plans/examples/{}.toml", example.name));
+    let mut text = std::fs::read_to_string(path).unwrap();
+    let target = ("/mnt/storage", target.to_str().unwrap());
+    for (large, small) in example.smaller.iter().chain([&target]) {
+        assert!(text.contains(large), "{} has no {large}", example.name);
+        text = text.replace(large, small);
+    }
+    text
+}
+
+#[test]
+fn every_example_of_a_load_on_a_target_runs_to_its_end() {
+    let directory = |prefix| {
+        // O_DIRECT and attributes need a disk.
+        tempfile::Builder::new()
+            .prefix(prefix)
+            .tempdir_in("/var/tmp")
+            .unwrap()
+    };
+    let (target, scratch): (TempDir, TempDir) = (directory("bm-target-"), directory("bm-scratch-"));
+    let mut mesh = Mesh::start();
+    for name in ["a", "b"] {
+        mesh.add(
+            Agent::named(name)
+                .allow(target.path())
+                .argument("--scratch")
+                .argument(scratch.path().to_str().unwrap()),
+        );
+    }
+    for example in EXAMPLES {
+        // On a busy machine a cell may miss its start and be tried again; the last attempt counts.
+        let run = mesh.run(&text_of(example, target.path()));
+        let db = mesh.db();
+        let steps = db.rows(&format!(
+            "SELECT s.mode, s.state, s.partial, (SELECT sum(r.errors) FROM step_results r WHERE r.step_id = s.id) AS errors,
+             (SELECT sum(r.ops) FROM step_results r WHERE r.step_id = s.id) AS ops FROM steps s WHERE s.run_id = {run}
+             AND s.attempt = (SELECT max(again.attempt) FROM steps again WHERE again.run_id = s.run_id AND again.ordinal = s.ordinal)"
+        ));
+        assert_eq!(
+            i64::try_from(steps.len()).unwrap(),
+            example.steps,
+            "{}",
+            example.name
+        );
+        for step in &steps {
+            let was = (
+                step.text("state"),
+                step.integer("partial"),
+                step.integer("errors"),
+            );
+            assert_eq!(was, ("done".to_owned(), 0, 0), "{}: {step:?}", example.name);
+            assert!(step.integer("ops") > 0, "{}: {step:?}", example.name);
+        }
+        let left = std::fs::read_dir(target.path()).unwrap().count();
+        assert_eq!(left, 0, "left on the target by {}", example.name);
+    }
+    mesh.assert_no_complaints();
+}
