@@ -22,5 +22,6 @@ mod truth {
     mod link;
     mod once;
     mod queue;
+    mod ramp;
     mod start;
 }

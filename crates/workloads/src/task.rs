@@ -19,7 +19,7 @@ use crate::clock::MonoNanos;
 use crate::interval::{Interval, PERIOD};
 use crate::op::Op;
 use crate::recorder::{self, ErrorCount, InFlightOp, Taker};
-use crate::workload::{self, Load, Note};
+use crate::workload::{self, Load, Note, Timing};
 use conduct::Conduct;
 use crew::{Crew, WorkerEnd};
 use gate::Gate;
@@ -146,6 +146,11 @@ impl Task {
         self.crew.gate().arm(start);
         self.start = Some(start);
         Ok(start.since(now))
+    }
+
+    /// When it starts to count, and when it ends.
+    pub fn timing(&self) -> Timing {
+        self.load.timing()
     }
 
     /// What is to be said of how it will be done.

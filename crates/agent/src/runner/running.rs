@@ -80,9 +80,10 @@ impl Running {
             strings,
             start_log,
         } = self;
+        let ramp_us = micros(task.timing().ramp.unwrap_or_default());
         let mut sink = |interval: Interval| {
             if !strings.abandoned.load(Ordering::Relaxed) {
-                let row = Row::OpInterval(op_interval(id, start, &interval));
+                let row = Row::OpInterval(op_interval(id, start, ramp_us, &interval));
                 // A spool that has ended takes nothing: the agent is going.
                 let _ = entries.blocking_send(Entry::Rows(vec![row]));
             }
@@ -149,13 +150,19 @@ fn log_starts(file: &Path, task: TaskId, starts: &[MonoNanos]) -> io::Result<()>
         .write_all(lines.as_bytes())
 }
 
-fn op_interval(task: TaskId, start: MeshMicros, interval: &Interval) -> OpInterval {
-    let period = micros(PERIOD);
-    let after = i64::try_from(interval.index.saturating_mul(MICROS_PER_SECOND)).unwrap_or(i64::MAX);
+/// The parts on either side of the end of a ramp end and begin there, wherever in a period that is.
+fn op_interval(task: TaskId, start: MeshMicros, ramp_us: i64, interval: &Interval) -> OpInterval {
+    let begin = i64::try_from(interval.index.saturating_mul(MICROS_PER_SECOND)).unwrap_or(i64::MAX);
+    let end = begin.saturating_add(i64::from(interval.periods).saturating_mul(micros(PERIOD)));
+    let (begin, end) = if interval.ramp {
+        (begin, end.min(ramp_us))
+    } else {
+        (begin.max(ramp_us.min(end)), end)
+    };
     OpInterval {
         task,
-        at: MeshMicros(start.0.saturating_add(after)),
-        span_us: i64::from(interval.periods).saturating_mul(period),
+        at: MeshMicros(start.0.saturating_add(begin)),
+        span_us: end.saturating_sub(begin).max(1),
         op: interval.op,
         ramp: interval.ramp,
         ops: interval.ops,

@@ -1,8 +1,8 @@
 //! A step's intervals: those of its tasks laid on one grid of seconds from the planned start, and added.
 //!
 //! An interval that is wider than a period is not divided: what overlaps becomes one wider interval, so that every
-//! count stays whole and every histogram too. An instant that is off the grid by less than half a period belongs to the
-//! nearest line.
+//! count stays whole and every histogram too. An interval lies on the lines that it touches, also when it begins or ends
+//! between two of them, as at the end of a ramp; an instant that is off a line by less than [`SLACK_US`] is on it.
 
 use super::PERIOD_US;
 use super::facts::IntervalFacts;
@@ -10,6 +10,9 @@ use super::figures::StepInterval;
 use crate::model::TaskId;
 use benchmesh_workloads::histogram::Histogram;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+/// What two clocks' rounding can make of one instant.
+const SLACK_US: i64 = 1000;
 
 /// Lines of the grid are `start_us + k * PERIOD_US`.
 #[derive(Debug)]
@@ -23,6 +26,7 @@ pub struct Grid {
 struct Cell {
     /// The line after its last one.
     until: i64,
+    begin_us: i64,
     end_us: i64,
     tasks: BTreeSet<TaskId>,
     ops: i64,
@@ -39,19 +43,21 @@ impl Grid {
         }
     }
 
-    /// An instant half-way between two lines, from which `take_before` never cuts an interval's place.
-    pub fn between_lines(&self, at_us: i64) -> i64 {
-        self.line_at(self.nearest(at_us))
-            .saturating_sub(PERIOD_US / 2)
+    /// The instant just before the line at or before `at_us`: an interval that begins earlier has its first line before
+    /// it, one that begins later has not, so that `take_before` never cuts an interval's place.
+    pub fn before_a_line(&self, at_us: i64) -> i64 {
+        self.line_at(self.touched(at_us)).saturating_sub(SLACK_US)
     }
 
     pub fn add(&mut self, interval: &IntervalFacts) {
-        let from = self.nearest(interval.at_us);
-        let lines = interval.span_us.saturating_add(PERIOD_US / 2) / PERIOD_US;
+        let from = self.touched(interval.at_us.saturating_add(SLACK_US));
+        let end_us = interval.at_us.saturating_add(interval.span_us);
+        let last = self.touched(end_us.saturating_sub(SLACK_US).saturating_sub(1));
         let mut at = from;
         let mut cell = Cell {
-            until: from.saturating_add(lines.max(1)),
-            end_us: interval.at_us.saturating_add(interval.span_us),
+            until: last.max(from).saturating_add(1),
+            begin_us: interval.at_us,
+            end_us,
             tasks: BTreeSet::from([interval.task]),
             ops: interval.ops,
             bytes: interval.bytes,
@@ -63,7 +69,7 @@ impl Grid {
         if let Some(same) = cells.get_mut(&from)
             && same.until == cell.until
         {
-            same.count(interval, cell.end_us);
+            same.count(interval, end_us);
             return;
         }
         cell.service.add(&interval.service);
@@ -78,7 +84,7 @@ impl Grid {
 
     /// Takes the intervals that end by `before_us`: nothing that begins later can be added to them. By time and name.
     pub fn take_before(&mut self, before_us: i64) -> Vec<StepInterval> {
-        let before = self.nearest(before_us);
+        let before = self.touched(before_us.saturating_add(SLACK_US));
         let mut taken = Vec::new();
         for ((group, op, ramp), cells) in &mut self.open {
             while let Some(first) = cells.first_entry()
@@ -93,11 +99,9 @@ impl Grid {
         taken
     }
 
-    fn nearest(&self, at_us: i64) -> i64 {
-        at_us
-            .saturating_sub(self.start_us)
-            .saturating_add(PERIOD_US / 2)
-            .div_euclid(PERIOD_US)
+    /// The last line that is not after the instant.
+    fn touched(&self, at_us: i64) -> i64 {
+        at_us.saturating_sub(self.start_us).div_euclid(PERIOD_US)
     }
 
     fn line_at(&self, line: i64) -> i64 {
@@ -107,6 +111,7 @@ impl Grid {
 
 impl Cell {
     fn count(&mut self, interval: &IntervalFacts, end_us: i64) {
+        self.begin_us = self.begin_us.min(interval.at_us);
         self.end_us = self.end_us.max(end_us);
         self.tasks.insert(interval.task);
         self.ops = self.ops.saturating_add(interval.ops);
@@ -117,6 +122,7 @@ impl Cell {
 
     fn merge(&mut self, other: Self) {
         self.until = self.until.max(other.until);
+        self.begin_us = self.begin_us.min(other.begin_us);
         self.end_us = self.end_us.max(other.end_us);
         self.tasks.extend(other.tasks);
         self.ops = self.ops.saturating_add(other.ops);
@@ -138,11 +144,18 @@ fn closed(
     cell: Cell,
     (group, op, ramp): (&str, &str, bool),
 ) -> StepInterval {
-    let at_us = start_us.saturating_add(line.saturating_mul(PERIOD_US));
+    let line_us = start_us.saturating_add(line.saturating_mul(PERIOD_US));
     let whole = cell.until.saturating_sub(line).saturating_mul(PERIOD_US);
+    let inside = cell.begin_us.saturating_sub(line_us);
+    let skipped = if inside < SLACK_US {
+        0
+    } else {
+        inside.min(whole - 1)
+    };
+    let at_us = line_us.saturating_add(skipped);
     StepInterval {
         at_us,
-        span_us: cell.end_us.saturating_sub(at_us).clamp(1, whole),
+        span_us: cell.end_us.saturating_sub(at_us).clamp(1, whole - skipped),
         group: group.to_owned(),
         op: op.to_owned(),
         ramp,

@@ -373,6 +373,31 @@ fn instants_off_the_grid_by_a_little_belong_to_the_nearest_line() {
 }
 
 #[test]
+fn a_second_that_a_ramp_ends_in_has_both_its_parts_at_the_true_rate() {
+    let mut all = steady(1, 0..4, 100);
+    let mut rest = all[1].clone();
+    (all[1].span_us, all[1].ops) = (700_000, 70);
+    (rest.at_us, rest.span_us, rest.ops) = (T0 + S + 700_000, 300_000, 30);
+    all.insert(2, rest);
+    (all[0].ramp, all[1].ramp) = (true, true);
+    let (grid, _) = sum(vec![task(1, 0, 4 * S)], &all);
+    let found: Vec<(i64, i64, i64, bool)> = grid
+        .iter()
+        .map(|one| (one.at_us - T0, one.span_us, one.ops, one.ramp))
+        .collect();
+    assert_eq!(
+        found,
+        [
+            (0, S, 100, true),
+            (S, 700_000, 70, true),
+            (1_700_000, 300_000, 30, false),
+            (2 * S, S, 100, false),
+            (3 * S, S, 100, false),
+        ]
+    );
+}
+
+#[test]
 fn a_wide_interval_widens_what_it_overlaps() {
     let mut wide = interval(1, 1, 30);
     wide.span_us = 3 * S;
@@ -430,7 +455,7 @@ proptest! {
         let mut grid = Vec::new();
         let mut cuts = cut;
         cuts.sort_unstable();
-        let mut cuts = cuts.into_iter().map(|at| sum.grid().between_lines(T0 + at)).collect::<Vec<_>>().into_iter().peekable();
+        let mut cuts = cuts.into_iter().map(|at| sum.grid().before_a_line(T0 + at)).collect::<Vec<_>>().into_iter().peekable();
         for one in &intervals {
             while let Some(at) = cuts.next_if(|at| *at <= one.at_us) {
                 grid.extend(sum.take_before(at));

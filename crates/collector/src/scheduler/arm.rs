@@ -78,6 +78,8 @@ impl Drive {
         let (round_trip, clock_error) = self.worst_clock(crew);
         let (lead, guard) = lead(round_trip, clock_error, write, crew.live().count(), attempt);
         let start = MeshMicros(self.clock.now().0.saturating_add(micros(lead)));
+        // At once: after the writes below, the instant could be past before the samplers know of it.
+        self.mark(Some(start));
         // Before it takes effect: whoever starts after us has to know that tasks may have been armed.
         self.enter(row.id, StepState::Armed, Some(start)).await?;
         let remaining = crate::clock::until(&self.clock, start).saturating_sub(guard);

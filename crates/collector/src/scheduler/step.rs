@@ -56,7 +56,6 @@ impl Drive {
         };
         self.enter(row.id, StepState::Running, Some(start)).await?;
         self.all_tasks(&crew, TaskState::Running).await?;
-        self.mark(Some(start));
         let end = self.finish(step, row, crew, last).await?;
         let took = self.clock.now().0.saturating_sub(start.0).max(0);
         self.took(step, Duration::from_micros(took.unsigned_abs()));

@@ -53,7 +53,7 @@ impl Store {
             }
             let until = sum
                 .grid()
-                .between_lines(first.saturating_add(SLICE_US))
+                .before_a_line(first.saturating_add(SLICE_US))
                 .max(first.saturating_add(1));
             let rows = load::intervals(self.reader(), step, first, until).await?;
             let (next, done) = tokio::task::spawn_blocking(move || add(sum, rows, until))

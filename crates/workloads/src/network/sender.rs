@@ -270,6 +270,10 @@ impl Sender {
         }
     }
 
+    fn block_bytes(&self) -> u64 {
+        u64::try_from(self.block.len()).unwrap_or(u64::MAX)
+    }
+
     /// Bytes acknowledged since they were last counted; asked now and then only.
     fn newly_acknowledged(&mut self) -> io::Result<u64> {
         if self.written - self.asked < ASK_EVERY {
@@ -292,7 +296,10 @@ impl Sender {
         is_last: bool,
     ) -> Result<bool, Trouble> {
         let sent = self.send_block(recorder)?;
-        let is_over = MonoNanos::now().saturating_add(AT_THE_END) >= recorder.until();
+        let until = recorder.until();
+        let is_over = MonoNanos::now().saturating_add(AT_THE_END) >= until
+            // The schedule has no further block within the runtime: there is nothing to wait for.
+            || recorder.due(self.block_bytes()).is_some_and(|due| due >= until);
         if is_last || sent == Sent::Cut || is_over {
             self.link.agree(self.written, &|| recorder.is_stopped())?;
             recorder.end(Op::Send, began, self.written - self.counted);
@@ -307,12 +314,20 @@ impl Sender {
 
 impl Worker for Sender {
     fn run(&mut self, recorder: &mut Recorder) -> Result<(), OpError> {
-        let block_bytes = u64::try_from(self.block.len()).unwrap_or(u64::MAX);
+        let block_bytes = self.block_bytes();
         loop {
             // The runtime may end between two of our looks at the clock; the next block is the last one then.
             let (began, is_last) = match recorder.next(Op::Send, block_bytes) {
                 Some(began) => (began, false),
                 None if recorder.is_stopped() => break,
+                // A schedule without a single instant within the runtime; any other has ended with its last block.
+                None if self.written == 0 && recorder.due(block_bytes).is_some() => {
+                    let ended = Began::at(MonoNanos::now());
+                    return match self.link.agree(0, &|| recorder.is_stopped()) {
+                        Ok(()) => Ok(()),
+                        Err(trouble) => self.link.report(trouble, Op::Send, ended, recorder),
+                    };
+                }
                 None => (recorder.begin_as(Op::Send), true),
             };
             match self.operation(began, recorder, is_last) {

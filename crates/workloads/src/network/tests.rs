@@ -91,6 +91,21 @@ fn every_byte_that_is_counted_has_arrived() {
 }
 
 #[test]
+fn a_schedule_says_how_many_blocks_there_are() {
+    for (rate, runtime, blocks) in [(50, "300ms", 15), (100, "205ms", 21), (3, "200ms", 1)] {
+        let params = json!({"bs": 4096, "runtime": runtime, "rate_iops": rate});
+        let receiver = listen("throughput", &params, LOOPBACK, Some(LOOPBACK));
+        let task = prepare(&spec("throughput", &params, receiver.address(), TOKEN)).unwrap();
+        let (end, intervals) = run(task, || ());
+        assert_eq!((end.state, end.error), (End::Done, None));
+        assert_eq!(sum(&intervals, |i| i.ops), blocks, "{rate} in {runtime}");
+        let received = receiver.close().unwrap();
+        assert_eq!(received.bytes, blocks * 4096);
+        assert_eq!(sum(&intervals, |i| i.bytes), received.bytes);
+    }
+}
+
+#[test]
 fn pings_are_whole_round_trips() {
     let params = json!({"streams": 2, "bs": 1000, "runtime": "200ms", "ramp_time": "50ms"});
     let any = IpAddr::V4(Ipv4Addr::UNSPECIFIED);

@@ -84,7 +84,7 @@ impl Store {
                 until_us: load::kept_until(self.reader(), step).await?,
             },
         };
-        let ready = place.grid.between_lines(newest.saturating_sub(BEHIND_US));
+        let ready = place.grid.before_a_line(newest.saturating_sub(BEHIND_US));
         let place = self.catch_up(step, place, ready).await?;
         followed.0.insert(step, place);
         Ok(())
@@ -102,7 +102,7 @@ impl Store {
         {
             let until = place
                 .grid
-                .between_lines(first.saturating_add(SLICE_US))
+                .before_a_line(first.saturating_add(SLICE_US))
                 .clamp(first.saturating_add(1), ready_us);
             let rows = load::intervals(self.reader(), step, first, until).await?;
             let (next, done) = tokio::task::spawn_blocking(move || {

@@ -118,6 +118,72 @@ async fn a_restarted_daemon_is_a_new_one_and_no_counter_goes_backwards() {
 }
 
 #[tokio::test]
+async fn a_step_shorter_than_the_beat_has_its_daemons_use() {
+    let mesh = Mesh::new().await;
+    let (publisher, agent, _) = mesh.publisher("a").await;
+    let run = mesh.run("u").await;
+    // What there is: one sample within, and one beyond the end, before the start, or at either side.
+    for (ordinal, beats, expected) in [
+        (0, vec![(100_000, 10_000), (1_100_000, 110_000)], Some(0.1)),
+        (1, vec![(-900_000, 10_000), (100_000, 60_000)], Some(0.05)),
+        (2, vec![(100_000, 10_000)], None),
+        // A sample at the very end: what came after is not the step's.
+        (3, vec![(500_000, 10_000), (1_500_000, 210_000)], None),
+        // Backwards: nothing is known, in the cost too.
+        (4, vec![(-100_000, 90_000), (500_000, 10_000)], None),
+    ] {
+        let start = T0 + i64::from(ordinal) * 100 * S;
+        let (step, tasks) = mesh
+            .step(run, new_step(ordinal, "files", "create"), &[agent])
+            .await;
+        let change = crate::store::rows::StepChange {
+            state: crate::model::StepState::Running,
+            start: Some(crate::model::MeshMicros(start)),
+            ended: None,
+            reason: None,
+        };
+        mesh.store.set_step_state(step, change).await.unwrap();
+        let pid = i32::try_from(ordinal).unwrap() + 1;
+        let mut one = batch("s", u64::from(ordinal) + 1);
+        let mut short = interval(tasks[0], start, "create", 10, 1000);
+        short.span_us = 500_000;
+        one.op_intervals = vec![short];
+        one.task_ends = vec![task_end(tasks[0], 0, start + 500_000)];
+        one.task_ends[0].start = Some(crate::model::MeshMicros(start));
+        one.daemons = vec![seen(pid, "ceph-osd", start - S)];
+        one.daemon_samples = beats
+            .into_iter()
+            .map(|(after, cpu)| sample(pid, start + after, cpu, 1))
+            .collect();
+        send(&publisher, one).await.unwrap();
+        mesh.finish(step, start + 500_000).await;
+        for (view, column) in [("v_daemon_usage", "cpu_s"), ("v_cost", "cpu_s")] {
+            let sql = format!("SELECT {column} FROM {view} WHERE step_id = {step}");
+            let used: Option<f64> = sqlx::query_scalar::<_, Option<f64>>(sqlx::AssertSqlSafe(sql))
+                .fetch_optional(mesh.store.reader())
+                .await
+                .unwrap()
+                .flatten();
+            assert_eq!(used, expected, "{view} of {ordinal}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_step_that_failed_when_it_was_begun_anew_is_not_done() {
+    let mesh = Mesh::new().await;
+    let (_, step, _) = soak(&mesh).await;
+    let done = "SELECT steps_done FROM v_runs";
+    assert_eq!(mesh.number(done).await, 1);
+    let run = mesh.store.step(step).await.unwrap().run;
+    let mut again = new_step(0, "files", "create");
+    again.attempt = 2;
+    mesh.store.create_steps(run, vec![again]).await.unwrap();
+    assert_eq!(mesh.number(done).await, 0);
+    assert_eq!(mesh.number("SELECT steps FROM v_runs").await, 1);
+}
+
+#[tokio::test]
 async fn results_and_timeline_are_in_people_s_units() {
     let mesh = Mesh::new().await;
     let (_, step, _) = soak(&mesh).await;
@@ -170,19 +236,25 @@ async fn a_link_has_its_throughput_and_its_round_trip() {
     for (ordinal, mode, op, ns) in [(0, "throughput", "send", 5000), (1, "ping", "ping", 65_000)] {
         let steps = vec![new_step(ordinal, "network", mode)];
         let step = mesh.store.create_steps(run, steps).await.unwrap()[0];
-        let task = NewTask {
+        // Two tasks of one pair, whose throughputs add up.
+        let tasks = (0..2).map(|task_index| NewTask {
             group: String::new(),
             agent: from,
             peer: Some(to),
-            task_index: 0,
+            task_index,
             workers: 1,
-        };
-        let task = mesh.store.create_tasks(step, vec![task]).await.unwrap()[0];
+        });
+        let tasks = mesh
+            .store
+            .create_tasks(step, tasks.collect())
+            .await
+            .unwrap();
         let mut one = batch("s", u64::from(ordinal) + 1);
-        one.op_intervals = (0..4)
-            .map(|second| interval(task, T0 + second * S, op, 256, ns))
-            .collect();
-        one.task_ends = vec![task_end(task, 0, T0 + 4 * S)];
+        for task in tasks {
+            let seconds = (0..4).map(|second| interval(task, T0 + second * S, op, 256, ns));
+            one.op_intervals.extend(seconds);
+            one.task_ends.push(task_end(task, 0, T0 + 4 * S));
+        }
         send(&publisher, one).await.unwrap();
         mesh.finish(step, T0 + 4 * S).await;
     }
@@ -192,7 +264,7 @@ async fn a_link_has_its_throughput_and_its_round_trip() {
             .await
             .unwrap();
     assert_eq!((from.as_str(), to.as_str()), ("a", "b"));
-    assert_eq!(mib, 1.0);
+    assert_eq!(mib, 2.0);
     assert!((rtt - 65.0).abs() < 0.6, "{rtt}");
 }
 

@@ -1,0 +1,63 @@
+//! A ramp that ends within a second, at a rate that the plan fixes: every row of the timeline says that rate, and begins
+//! and ends where it says. Tolerance: the two operations that a row's edges may take from it or give to it.
+
+use crate::support::mesh::{Agent, Mesh};
+
+const RATE: f64 = 200.0;
+
+#[test]
+fn a_ramp_that_is_not_whole_seconds_has_the_true_rate_on_both_its_sides() {
+    let mut mesh = Mesh::start();
+    mesh.add(Agent::named("a"));
+    mesh.add(Agent::named("b"));
+    mesh.run(
+        r#"
+        [[phase]]
+        workload = "null"
+        ramp_time = "1700ms"
+        runtime = "2300ms"
+        rate_iops = 100
+        "#,
+    );
+    let db = mesh.db();
+    // Both agents together, and each by itself.
+    for (sql, rate) in [
+        (
+            "SELECT (i.at_us - s.start_us) / 1000 AS at_ms, i.span_us / 1000 AS span_ms, i.ramp, i.ops
+             FROM step_intervals i JOIN steps s ON s.id = i.step_id ORDER BY i.at_us",
+            RATE,
+        ),
+        (
+            "SELECT (i.at_us - s.start_us) / 1000 AS at_ms, i.span_us / 1000 AS span_ms, i.ramp, i.ops
+             FROM op_intervals i JOIN tasks t ON t.id = i.task_id JOIN steps s ON s.id = t.step_id
+             WHERE t.task_index = 0 ORDER BY i.at_us",
+            RATE / 2.0,
+        ),
+    ] {
+        let rows = db.rows(sql);
+        let places: Vec<(i64, i64, i64)> = rows
+            .iter()
+            .map(|row| (row.integer("at_ms"), row.integer("span_ms"), row.integer("ramp")))
+            .collect();
+        assert_eq!(
+            places,
+            [
+                (0, 1000, 1),
+                (1000, 700, 1),
+                (1700, 300, 0),
+                (2000, 1000, 0),
+                (3000, 1000, 0)
+            ]
+        );
+        for row in &rows {
+            let expected = rate * row.number("span_ms") / 1e3;
+            let ops = row.number("ops");
+            assert!((ops - expected).abs() <= 4.0, "{row:?}, expected {expected}");
+        }
+    }
+    for row in db.rows("SELECT ops_per_s FROM v_timeline") {
+        let told = row.number("ops_per_s");
+        assert!((told / RATE - 1.0).abs() < 0.1, "{told} per second");
+    }
+    mesh.assert_no_complaints();
+}
