@@ -1,4 +1,4 @@
-//! Latencies: a series whose percentiles are known, through recorder, wire and database. Tolerance: 1 % of the exact
+//! Latencies: a series whose percentiles are known, in histograms as agents send them, through wire, results and database. Tolerance: 1 % of the exact
 //! p50, p99 and max, of the step and of each of its seconds. And the lower bound that no clock can cheat: a file system
 //! that takes 20 ms for each call is reported as no faster.
 

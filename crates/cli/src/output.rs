@@ -9,6 +9,7 @@ use std::fmt;
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
+use tokio::sync::{mpsc, oneshot};
 
 /// Marks a failure to write to standard output.
 #[derive(Clone, Copy, Debug)]
@@ -34,6 +35,77 @@ impl fmt::Display for DocumentClosed {
 pub fn result(text: &str) -> anyhow::Result<()> {
     let mut out = io::stdout().lock();
     write_to(&mut out, text).context(StdoutClosed)
+}
+
+/// Pieces that wait for standard output; more would be memory that nobody reads.
+const PIECES_AHEAD: usize = 4;
+
+/// A long result, written by a thread of its own: where the reader is slow the command waits, and its runtime goes on
+/// answering the collector.
+#[derive(Debug)]
+pub struct Results {
+    pieces: mpsc::Sender<String>,
+    /// Until it has been asked.
+    written: Option<oneshot::Receiver<io::Result<()>>>,
+}
+
+impl Results {
+    /// To standard output.
+    pub fn begin() -> anyhow::Result<Self> {
+        Self::over(io::stdout())
+    }
+
+    fn over(mut out: impl Write + Send + 'static) -> anyhow::Result<Self> {
+        let (pieces, mut rest) = mpsc::channel::<String>(PIECES_AHEAD);
+        let (done, written) = oneshot::channel();
+        let write = move || {
+            let mut result = Ok(());
+            while let Some(text) = rest.blocking_recv() {
+                result = write_to(&mut out, &text);
+                if result.is_err() {
+                    break;
+                }
+            }
+            drop(rest);
+            // One who does not ask has failed already.
+            let _ = done.send(result);
+        };
+        std::thread::Builder::new()
+            .name(String::from("stdout"))
+            .spawn(write)
+            .context("start the thread that writes the result")?;
+        Ok(Self {
+            pieces,
+            written: Some(written),
+        })
+    }
+
+    /// Hands a piece over. Waits while the reader is slow.
+    pub async fn write(&mut self, text: String) -> anyhow::Result<()> {
+        match self.pieces.send(text).await {
+            Ok(()) => Ok(()),
+            // The thread ends early only when it cannot write.
+            Err(_) => match self.written.take() {
+                Some(written) => verdict(written.await),
+                None => verdict(Ok(Err(io::ErrorKind::BrokenPipe.into()))),
+            },
+        }
+    }
+
+    /// Returns when everything is written. A failure is told once, here or by [`Results::write`].
+    pub async fn end(self) -> anyhow::Result<()> {
+        drop(self.pieces);
+        match self.written {
+            Some(written) => verdict(written.await),
+            None => Ok(()),
+        }
+    }
+}
+
+fn verdict(written: Result<io::Result<()>, oneshot::error::RecvError>) -> anyhow::Result<()> {
+    written
+        .unwrap_or_else(|_| Err(io::ErrorKind::BrokenPipe.into()))
+        .context(StdoutClosed)
 }
 
 /// Writes a result as one JSON document.
@@ -114,6 +186,7 @@ fn umask() -> u32 {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use std::time::Duration;
 
     #[test]
     fn json_is_found_on_a_line_that_does_not_parse() {
@@ -122,6 +195,47 @@ mod tests {
         assert!(asked("benchmesh report --format=json 1 2 3"));
         assert!(!asked("benchmesh report --format csv json"));
         assert!(!asked("benchmesh query json --format"));
+    }
+
+    #[tokio::test]
+    async fn a_reader_that_rests_does_not_hold_up_the_runtime() {
+        let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+        let mut results = Results::over(ours).unwrap();
+        let piece = || "x".repeat(1 << 20);
+        let resting = Duration::from_millis(300);
+        // On a runtime of one thread the time limit tells only when the write does not hold it.
+        let mut waited = false;
+        for _ in 0..20 {
+            waited = tokio::time::timeout(resting, results.write(piece()))
+                .await
+                .is_err();
+            if waited {
+                break;
+            }
+        }
+        assert!(waited, "20 MiB went into a socket that nobody reads");
+        drop(theirs);
+        let error = loop {
+            if let Err(error) = results.write(piece()).await {
+                break error;
+            }
+        };
+        assert!(error.downcast_ref::<StdoutClosed>().is_some(), "{error:?}");
+    }
+
+    #[tokio::test]
+    async fn the_end_waits_until_all_is_written() {
+        let (ours, mut theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+        let reader = std::thread::spawn(move || {
+            let mut text = String::new();
+            io::Read::read_to_string(&mut theirs, &mut text).map(|_| text)
+        });
+        let mut results = Results::over(ours).unwrap();
+        for piece in ["a", "b", "c"] {
+            results.write(piece.repeat(1 << 18)).await.unwrap();
+        }
+        results.end().await.unwrap();
+        assert_eq!(reader.join().unwrap().unwrap().len(), 3 << 18);
     }
 
     #[test]

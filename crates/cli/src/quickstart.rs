@@ -19,6 +19,7 @@ use crate::output;
 use crate::progress::{Names, Progress, words};
 use anyhow::Context;
 use benchmesh_collector::plan;
+use benchmesh_collector::report::figures;
 use children::Children;
 use database::NewDatabase;
 use std::fs::OpenOptions;
@@ -145,10 +146,10 @@ async fn run(
     database.keep();
     let mut progress = Progress::for_stderr(Names::of(&started.steps));
     progress.say(&format!(
-        "a collector and {} agents on this machine, working in {}: {} steps",
+        "a collector and {} agents on this machine, working in {}: {}",
         AGENTS.len(),
         directory.path().display(),
-        started.steps.len()
+        figures::plural(started.steps.len(), "step")
     ));
     for warning in &started.warnings {
         progress.say(&format!("warning: {warning}"));

@@ -71,6 +71,12 @@ pub enum QueryError {
         /// Where it was looked for.
         path: PathBuf,
     },
+    /// It is a directory.
+    #[error("{} is a directory; give the path of a file in it, such as {}/benchmesh.db", path.display(), path.display())]
+    IsDirectory {
+        /// What was given.
+        path: PathBuf,
+    },
     /// The file is there and SQLite cannot read it.
     #[error("{} cannot be read as a benchmesh database", path.display())]
     Unreadable {
@@ -145,7 +151,8 @@ pub async fn run(path: &Path, sql: &str, limit: Duration) -> Result<Answer, Quer
             }
         }
     };
-    let columns = match begin(&mut file.connection, sql, limit, out_of_time, &verdict).await {
+    let deadline = Instant::now() + limit;
+    let columns = match begin(&mut file.connection, sql, deadline, out_of_time, &verdict).await {
         Ok(columns) => columns,
         Err(error) => {
             file.close().await;
@@ -155,7 +162,10 @@ pub async fn run(path: &Path, sql: &str, limit: Duration) -> Result<Answer, Quer
     let (to_receiver, rows) = mpsc::channel(BATCHES_AHEAD);
     let sql = sql.to_owned();
     tokio::spawn(async move {
-        let sent = send_rows(&mut file.connection, sql, &to_receiver, verdict).await;
+        let sent = send_rows(&mut file.connection, sql, &to_receiver, verdict);
+        // A receiver that does not take its rows holds a snapshot, which the WAL cannot be folded in past.
+        let sent = tokio::time::timeout_at(deadline.into(), sent).await;
+        let sent = sent.unwrap_or(Err(QueryError::TimeLimit { limit }));
         file.close().await;
         if let Err(error) = sent {
             // A receiver that is gone wants no error either.
@@ -169,11 +179,10 @@ pub async fn run(path: &Path, sql: &str, limit: Duration) -> Result<Answer, Quer
 async fn begin(
     connection: &mut SqliteConnection,
     sql: &str,
-    limit: Duration,
+    deadline: Instant,
     out_of_time: Arc<AtomicBool>,
     verdict: &impl Fn(sqlx::Error) -> QueryError,
 ) -> Result<Vec<String>, QueryError> {
-    let deadline = Instant::now() + limit;
     {
         let mut handle = connection
             .lock_handle()

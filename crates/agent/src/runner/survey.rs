@@ -9,6 +9,9 @@ use rustix::fs::{Access, AtFlags, CWD, StatxFlags};
 use std::fs;
 use std::path::Path;
 
+/// Stands for the free space of a scratch that the agent was not given.
+const NO_SCRATCH: i64 = -1;
+
 /// What a path is looked at for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Use {
@@ -39,8 +42,7 @@ pub fn survey(
             .map(|path| facts(sources, path, Use::Source))
             .collect(),
         scratch_free_bytes: scratch
-            .and_then(|path| space(path).ok())
-            .map_or(0, |(bytes, _)| bytes),
+            .map_or(NO_SCRATCH, |path| space(path).map_or(0, |(bytes, _)| bytes)),
     }
 }
 
@@ -220,6 +222,7 @@ mod tests {
             assert_eq!(facts.problem.is_empty(), problem.is_empty(), "{facts:?}");
             assert!(facts.problem.contains(problem), "{facts:?}");
         };
+        assert_eq!(survey.scratch_free_bytes, NO_SCRATCH);
         check(&survey.paths[0], true, true, "");
         check(&survey.paths[1], true, false, "does not exist");
         check(&survey.paths[2], true, true, "not a directory");

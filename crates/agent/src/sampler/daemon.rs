@@ -133,7 +133,7 @@ impl Daemon {
         if io.is_none() && !std::mem::replace(&mut means.said_io, true) {
             info!(
                 pid,
-                "bytes read and written cannot be read for this daemon and perhaps others: they are stored as -1; \
+                "bytes read and written cannot be read for this daemon and perhaps others: their columns are NULL; \
                 run the agent as root or with CAP_SYS_PTRACE to have them"
             );
         }

@@ -347,7 +347,7 @@ impl Daemons {
 fn connect_switches() -> Option<Switches> {
     Switches::connect()
         .inspect_err(|errno| {
-            info!(error = %errno, "context switches of daemons with several threads are not known and stored as -1; \
+            info!(error = %errno, "context switches of daemons with several threads are not known, and their columns are NULL; \
                 run the agent as root or with CAP_NET_ADMIN to have them");
         })
         .ok()

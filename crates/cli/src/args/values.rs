@@ -4,7 +4,7 @@ use benchmesh_agent::sampler::DaemonRule;
 use std::time::Duration;
 
 /// Where the collector listens, and where commands and agents look for it.
-pub const DEFAULT_COLLECTOR: &str = "127.0.0.1:4750";
+pub use benchmesh_agent::config::DEFAULT_COLLECTOR;
 
 /// `HOST:PORT`, an IPv6 address in brackets. The name is resolved when it is dialled.
 pub fn address(text: &str) -> Result<String, String> {

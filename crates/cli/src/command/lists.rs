@@ -85,7 +85,11 @@ fn runs_sheet(runs: &[RunRow]) -> Sheet {
         )
         .figures(
             "steps",
-            cells(|run| format!("{}/{}", run.steps_done, run.steps_total)),
+            cells(|run| match run.steps_total {
+                // Queued: they are made when its turn comes.
+                0 => figures::NONE.to_owned(),
+                total => format!("{}/{total}", run.steps_done),
+            }),
         )
         .text("created", cells(|run| figures::instant(run.created_us)))
         .figures("took", cells(took))

@@ -6,7 +6,8 @@ use crate::failure::{Outcome, wrong_usage};
 use crate::{output, terminal};
 use anyhow::Context;
 use benchmesh_collector::plan::{self, Plan};
-use benchmesh_collector::report::{Sheet, figures};
+use benchmesh_collector::report::Sheet;
+use benchmesh_collector::report::figures::{self, plural};
 use serde::Serialize;
 use std::io::Read;
 use std::path::Path;
@@ -252,12 +253,4 @@ fn dash() -> String {
 
 fn dash_if(nothing: bool, text: String) -> String {
     if nothing { dash() } else { text }
-}
-
-fn plural(count: usize, word: &str) -> String {
-    if count == 1 {
-        format!("1 {word}")
-    } else {
-        format!("{count} {word}s")
-    }
 }

@@ -4,7 +4,7 @@ use super::source::Asked;
 use crate::args::{QueryArguments, RowFormat};
 use crate::client::{CallError, Client, Rows};
 use crate::failure::{self, Outcome, wrong_usage};
-use crate::output::{self, DocumentClosed};
+use crate::output::{self, DocumentClosed, Results};
 use crate::terminal;
 use anyhow::Context;
 use benchmesh_collector::query::{self, Answer, QueryError, Row, Value};
@@ -81,6 +81,7 @@ fn into_error(error: QueryError) -> anyhow::Error {
         | QueryError::SeveralStatements
         | QueryError::NoStatement
         | QueryError::NoFile { .. }
+        | QueryError::IsDirectory { .. }
         | QueryError::Sql { .. } => wrong_usage(error.to_string()),
         QueryError::Unreadable { .. }
         | QueryError::TimeLimit { .. }
@@ -121,8 +122,16 @@ async fn table(answer: &mut Parts) -> anyhow::Result<()> {
 }
 
 async fn csv(answer: &mut Parts) -> anyhow::Result<()> {
+    let mut out = Results::begin()?;
     let head: Vec<String> = answer.columns().iter().map(|name| field(name)).collect();
-    output::result(&format!("{}\n", head.join(",")))?;
+    out.write(format!("{}\n", head.join(","))).await?;
+    let rows = csv_rows(answer, &mut out).await;
+    // What has come is written, also where no more does.
+    out.end().await?;
+    rows
+}
+
+async fn csv_rows(answer: &mut Parts, out: &mut Results) -> anyhow::Result<()> {
     while let Some(batch) = answer.next().await? {
         let mut text = String::new();
         for row in &batch {
@@ -130,16 +139,18 @@ async fn csv(answer: &mut Parts) -> anyhow::Result<()> {
             text.push_str(&fields.join(","));
             text.push('\n');
         }
-        output::result(&text)?;
+        out.write(text).await?;
     }
     Ok(())
 }
 
 /// `{"columns": [...], "rows": [{...}, ...]}`, with `"error"` after the rows when it ends early.
 async fn json(answer: &mut Parts) -> anyhow::Result<()> {
+    let mut out = Results::begin()?;
     let keys = keys(answer.columns());
     let columns = serde_json::to_string(&keys).context("write the columns as JSON")?;
-    output::result(&format!("{{\"columns\": {columns},\n \"rows\": ["))?;
+    out.write(format!("{{\"columns\": {columns},\n \"rows\": ["))
+        .await?;
     let mut separator = "\n  ";
     loop {
         let batch = match answer.next().await {
@@ -147,7 +158,8 @@ async fn json(answer: &mut Parts) -> anyhow::Result<()> {
             Ok(None) => break,
             Err(error) => {
                 let value = output::error_value(&failure::chain(&error), failure::code(&error));
-                output::result(&format!("\n ],\n \"error\": {value}}}\n"))?;
+                out.write(format!("\n ],\n \"error\": {value}}}\n")).await?;
+                out.end().await?;
                 return Err(error.context(DocumentClosed));
             }
         };
@@ -157,9 +169,10 @@ async fn json(answer: &mut Parts) -> anyhow::Result<()> {
             text.push_str(&object(&keys, row).context("write a row as JSON")?);
             separator = ",\n  ";
         }
-        output::result(&text)?;
+        out.write(text).await?;
     }
-    output::result("\n ]}\n")
+    out.write(String::from("\n ]}\n")).await?;
+    out.end().await
 }
 
 /// One row as an object, its keys in the order of the columns.

@@ -31,9 +31,9 @@ pub async fn report(arguments: ReportArguments) -> anyhow::Result<Outcome> {
 pub async fn from_file(path: &Path, run: &str) -> anyhow::Result<Report> {
     match report::load_file(path, run).await {
         Ok(report) => Ok(report),
-        Err(ReportError::Open(error @ QueryError::NoFile { .. })) => {
-            Err(wrong_usage(error.to_string()))
-        }
+        Err(ReportError::Open(
+            error @ (QueryError::NoFile { .. } | QueryError::IsDirectory { .. }),
+        )) => Err(wrong_usage(error.to_string())),
         Err(error @ (ReportError::NoRun { .. } | ReportError::NoRuns)) => {
             Err(wrong_usage(format!("{}: {error}", path.display())))
         }

@@ -8,6 +8,7 @@ use crate::follow::{self, OnInterrupt};
 use crate::interrupts::Interrupts;
 use crate::output;
 use crate::progress::{Names, Progress, words};
+use benchmesh_collector::report::figures;
 use std::time::Duration;
 
 /// How often a lost answer to StartRun is asked for again: its uid makes it one run.
@@ -44,10 +45,10 @@ pub async fn run(arguments: RunArguments) -> anyhow::Result<Outcome> {
     }
     let mut progress = Progress::for_stderr(Names::of(&started.steps));
     progress.say(&format!(
-        "run {} {:?}: {} steps",
+        "run {} {:?}: {}",
         started.run_id,
         file.plan.name,
-        started.steps.len()
+        figures::plural(started.steps.len(), "step")
     ));
     let mut hurried = interrupts.clone();
     let followed = tokio::select! {

@@ -38,7 +38,7 @@ pub fn closing(path: &Path, report: &Report) -> anyhow::Result<String> {
         ));
     }
     out.push_str(&format!(
-        "  # or with any SQLite: sqlite3 {file} 'SELECT * FROM v_cost'\n"
+        "  # or with any SQLite: sqlite3 {file} 'SELECT phase, mode, ops_per_s FROM v_results'\n"
     ));
     Ok(out)
 }

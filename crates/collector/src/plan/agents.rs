@@ -28,8 +28,11 @@ pub struct AgentFacts {
     pub surveyed: BTreeMap<String, PathFacts>,
     /// The same of paths that workloads read.
     pub sources: BTreeMap<String, PathFacts>,
-    /// Room for the sources of copies; `None`: not asked.
+    /// Room for the sources of copies; `None`: not asked, or there is none.
     pub scratch_free_bytes: Option<u64>,
+    /// It was started without a scratch.
+    #[serde(default)]
+    pub has_no_scratch: bool,
     /// Why it did not say anything of the paths; empty: it did, or was not asked.
     pub survey_failed: String,
 }

@@ -1,8 +1,8 @@
 //! Whether what a plan lays out fits: the sum of the clients that share a file system, with a floor that stays free.
 
 use super::{AgentFacts, Expansion, PathFacts, PlannedLoad, PlannedStep, source::Mistakes};
-use benchmesh_workloads::units::Bytes;
-use std::collections::BTreeMap;
+use crate::report::figures::bytes;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// At most this much of a file system is kept free.
 const MAX_FLOOR_BYTES: u64 = 1 << 30;
@@ -59,6 +59,16 @@ pub(super) fn check(expansion: &Expansion, agents: &[AgentFacts], mistakes: &mut
         for sum in target_sums(step, &by_name).into_values() {
             refuse_target(step, &sum, mistakes);
         }
+        for agent in without_scratch(step, &by_name) {
+            mistakes.at(
+                &step.at,
+                format!(
+                    "agent `{agent}` has no --scratch, and `{}` keeps data of its own beside the agents",
+                    step.mode
+                ),
+                "start the agent with --scratch DIRECTORY, or choose other agents for this phase",
+            );
+        }
         for sum in scratch_sums(step, &by_name).into_values() {
             if let Some(short) = shortage(sum.bytes, sum.free_bytes) {
                 mistakes.at(
@@ -66,11 +76,11 @@ pub(super) fn check(expansion: &Expansion, agents: &[AgentFacts], mistakes: &mut
                     format!(
                         "`{}` keeps {} of its own data beside the agents ({}), and {} are free there",
                         step.mode,
-                        Bytes(short.needed_bytes),
+                        bytes(short.needed_bytes),
                         sum.agents.join(", "),
-                        Bytes(short.free_bytes),
+                        bytes(short.free_bytes),
                     ),
-                    format!("copy less, or give the agents a larger --scratch; {} must stay free", Bytes(short.floor_bytes)),
+                    format!("copy less, or give the agents a larger --scratch; {} must stay free", bytes(short.floor_bytes)),
                 );
             }
         }
@@ -133,16 +143,16 @@ fn refuse_target(step: &PlannedStep, sum: &Sum<'_>, mistakes: &mut Mistakes<'_>)
             format!(
                 "`{}` takes {} on target `{}` ({clients}{}), and {} are free at {}",
                 step.mode,
-                Bytes(short.needed_bytes),
+                bytes(short.needed_bytes),
                 step.target,
                 each(step),
-                Bytes(short.free_bytes),
+                bytes(short.free_bytes),
                 step.path,
             ),
             format!(
                 "make it at most {} per task, or free some space; {} must stay free",
-                Bytes(room),
-                Bytes(short.floor_bytes),
+                bytes(room),
+                bytes(short.floor_bytes),
             ),
         );
     }
@@ -161,9 +171,24 @@ fn refuse_target(step: &PlannedStep, sum: &Sum<'_>, mistakes: &mut Mistakes<'_>)
 /// What each task takes, where all take the same.
 fn each(step: &PlannedStep) -> String {
     match step.loads.as_slice() {
-        [only] => format!(", {} each", Bytes(only.footprint.bytes)),
+        [only] => format!(", {} each", bytes(only.footprint.bytes)),
         _ => String::new(),
     }
+}
+
+/// The step's agents that would have to keep data in a scratch that they do not have.
+fn without_scratch<'a>(
+    step: &'a PlannedStep,
+    agents: &BTreeMap<&str, &AgentFacts>,
+) -> BTreeSet<&'a str> {
+    let keeps = step.tasks.iter().filter(|task| {
+        step.load(task)
+            .is_some_and(|load| load.footprint.scratch_bytes > 0)
+    });
+    keeps
+        .map(|task| task.agent.as_str())
+        .filter(|name| agents.get(name).is_some_and(|agent| agent.has_no_scratch))
+        .collect()
 }
 
 fn scratch_sums<'a>(

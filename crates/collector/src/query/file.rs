@@ -25,11 +25,15 @@ pub(crate) struct ReadOnly {
 impl ReadOnly {
     /// Opens a file that must be there and a database. Never makes one.
     pub(crate) async fn open(path: &Path) -> Result<Self, QueryError> {
-        if matches!(std::fs::metadata(path), Err(error) if error.kind() == std::io::ErrorKind::NotFound)
-        {
-            return Err(QueryError::NoFile {
-                path: path.to_owned(),
-            });
+        let path_buf = || path.to_owned();
+        match std::fs::metadata(path) {
+            Ok(there) if there.is_dir() => {
+                return Err(QueryError::IsDirectory { path: path_buf() });
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                return Err(QueryError::NoFile { path: path_buf() });
+            }
+            _ => {}
         }
         let idle = !beside(path, "-wal").exists();
         let connection = match connect(path, options(path)).await {

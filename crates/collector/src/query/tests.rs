@@ -269,6 +269,42 @@ async fn an_endless_query_is_stopped_in_time() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_answer_that_nobody_takes_ends_in_time_and_lets_its_snapshot_go() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = database(directory.path());
+    let limit = Duration::from_millis(300);
+    let sql = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i FROM n";
+    let mut answer = run(&path, sql, limit).await.unwrap();
+    // Its lock goes, and with it its snapshot, while the answer is still held.
+    let connection = rusqlite::Connection::open(&path).unwrap();
+    connection.busy_timeout(Duration::from_secs(20)).unwrap();
+    connection
+        .execute_batch("PRAGMA locking_mode = EXCLUSIVE; BEGIN EXCLUSIVE; INSERT INTO things(id) VALUES (4); COMMIT;")
+        .unwrap();
+    let mut batches = 0;
+    let last = loop {
+        match answer.rows.recv().await.unwrap() {
+            Ok(_) => batches += 1,
+            Err(error) => break error,
+        }
+    };
+    assert!(batches <= BATCHES_AHEAD, "{batches} batches");
+    assert!(matches!(last, QueryError::TimeLimit { .. }), "{last:?}");
+}
+
+#[tokio::test]
+async fn a_directory_is_named_as_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let error = run(directory.path(), "SELECT 1", Duration::from_secs(5))
+        .await
+        .unwrap_err();
+    assert!(
+        error.to_string().contains("is a directory; give"),
+        "{error}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_dropped_answer_ends_the_query() {
     let directory = tempfile::tempdir().unwrap();
     let path = database(directory.path());

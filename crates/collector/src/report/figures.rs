@@ -35,6 +35,15 @@ pub fn count(value: i64) -> String {
     grouped(&value.to_string())
 }
 
+/// `1 agent`, `3 agents`.
+pub fn plural(count: usize, word: &str) -> String {
+    if count == 1 {
+        format!("1 {word}")
+    } else {
+        format!("{count} {word}s")
+    }
+}
+
 /// A size: `512 B`, `64.0 KiB`, `1.50 GiB`.
 pub fn bytes(value: u64) -> String {
     const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];

@@ -20,7 +20,9 @@ const NS_PER_MS: f64 = 1e6;
 /// Why there is no report.
 #[derive(Debug, thiserror::Error)]
 pub enum ReportError {
-    #[error("there is no run {wanted:?} in this database; `benchmesh runs` lists them")]
+    #[error(
+        "there is no run {wanted:?} in this database; `benchmesh query \"SELECT run_id, run, state FROM v_runs\"` lists them"
+    )]
     NoRun { wanted: String },
     #[error("there is no run in this database yet")]
     NoRuns,

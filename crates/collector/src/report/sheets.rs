@@ -5,10 +5,14 @@
 
 mod results;
 
-use super::figures::{self, NONE};
+use super::figures::{self, NONE, plural};
 use super::{CostReport, DaemonReport, EventReport, LinkReport, Report};
 use crate::model::StepId;
 use std::collections::{BTreeSet, HashMap};
+
+/// What a figure of a link is, of which there is one per phase, cell and repeat.
+const BEST_OF_ALL: &str =
+    "The best of all phases, cells and repeats; SELECT * FROM v_links has each.";
 
 /// Agents up to which links are shown as a matrix; beyond, as a list.
 const MATRIX_AGENTS: usize = 10;
@@ -231,7 +235,8 @@ fn links(links: &[LinkReport]) -> Vec<Sheet> {
                 .figures(
                     "round trip us",
                     cells(|link| figures::maybe_rate(link.rtt_p50_us)),
-                ),
+                )
+                .note(BEST_OF_ALL),
         ];
     }
     let matrix = |title: &str, figure: fn(&LinkReport) -> Option<f64>| {
@@ -250,7 +255,7 @@ fn links(links: &[LinkReport]) -> Vec<Sheet> {
             });
             sheet = sheet.figures(to, cells);
         }
-        Some(sheet)
+        Some(sheet.note(BEST_OF_ALL))
     };
     [
         matrix("Links, throughput in MiB/s", |link| link.mib_per_s),
@@ -283,15 +288,6 @@ fn events(events: &[EventReport]) -> Option<Sheet> {
         ));
     }
     Some(sheet)
-}
-
-/// `1 agent`, `3 agents`.
-fn plural(count: usize, word: &str) -> String {
-    if count == 1 {
-        format!("1 {word}")
-    } else {
-        format!("{count} {word}s")
-    }
 }
 
 /// How a skew and its bound are written.

@@ -300,7 +300,8 @@ fn facts(member: &MemberFacts, survey: Result<Option<Survey>, String>) -> AgentF
         Ok(Some(survey)) => {
             facts.surveyed = survey.paths.into_iter().collect();
             facts.sources = survey.sources.into_iter().collect();
-            facts.scratch_free_bytes = Some(survey.scratch_free_bytes);
+            facts.scratch_free_bytes = survey.scratch_free_bytes;
+            facts.has_no_scratch = survey.scratch_free_bytes.is_none();
         }
         Ok(None) => {}
         Err(problem) => facts.survey_failed = problem,

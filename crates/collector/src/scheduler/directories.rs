@@ -7,13 +7,13 @@ use super::drive::Drive;
 use crate::{
     model::{AgentId, StepState},
     plan::{PlannedStep, Shortage, shortage},
+    report::figures::bytes,
     sessions::{
         Call,
         command::{Answer, CallError, Command, Make, RunDirectory},
     },
     store::{StoreError, rows::StepRow},
 };
-use benchmesh_workloads::units::Bytes;
 use futures::future::join_all;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -199,9 +199,9 @@ pub(super) fn no_room(step: &PlannedStep, short: &Shortage) -> String {
     format!(
         "{} would lay out {} on one file system at {}, where {} are free and {} must stay free; make it smaller, or free some space",
         step.title(),
-        Bytes(short.needed_bytes),
+        bytes(short.needed_bytes),
         step.path,
-        Bytes(short.free_bytes),
-        Bytes(short.floor_bytes),
+        bytes(short.free_bytes),
+        bytes(short.floor_bytes),
     )
 }

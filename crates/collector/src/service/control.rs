@@ -17,7 +17,7 @@ use benchmesh_proto::{WIRE_VERSION, v1, v1::control_server::Control};
 use futures::{Stream, StreamExt, stream};
 use std::{pin::Pin, sync::Arc, time::Duration};
 use tokio::{
-    sync::watch,
+    sync::{Semaphore, watch},
     time::{Instant, sleep_until},
 };
 use tokio_util::sync::CancellationToken;
@@ -28,6 +28,8 @@ const UPDATE_MIN: Duration = Duration::from_millis(200);
 const UPDATE_MAX: Duration = Duration::from_secs(1);
 /// A query that runs longer was a slip of the pen; the database file can be asked without a limit.
 const QUERY_WITHIN: Duration = Duration::from_secs(120);
+/// Each has a thread, a connection and, while it lasts, a snapshot of the database.
+const QUERIES_AT_ONCE: usize = 16;
 /// More steps would not fit into one message.
 const SHOWN_STEPS: usize = 5000;
 const MAX_LISTED_RUNS: u32 = 1000;
@@ -42,6 +44,7 @@ pub(super) struct ControlService {
     store: Store,
     clock: Arc<MeshClock>,
     closing: CancellationToken,
+    queries: Arc<Semaphore>,
 }
 
 impl ControlService {
@@ -58,6 +61,7 @@ impl ControlService {
             store,
             clock,
             closing,
+            queries: Arc::new(Semaphore::new(QUERIES_AT_ONCE)),
         }
     }
 
@@ -226,6 +230,11 @@ impl Control for ControlService {
         request: Request<v1::QueryRequest>,
     ) -> Result<Response<Self::QueryStream>, Status> {
         let sql = request.into_inner().sql;
+        let turn = Arc::clone(&self.queries).try_acquire_owned().map_err(|_| {
+            Status::resource_exhausted(format!(
+                "{QUERIES_AT_ONCE} queries are being answered already; try again when one of them has ended"
+            ))
+        })?;
         let answer = query::run(self.store.path(), &sql, QUERY_WITHIN)
             .await
             .map_err(|error| query_status(&error))?;
@@ -233,10 +242,10 @@ impl Control for ControlService {
             columns: answer.columns,
             rows: Vec::new(),
         };
-        let rows = stream::unfold(answer.rows, |mut rows| async {
+        let rows = stream::unfold((answer.rows, turn), |(mut rows, turn)| async {
             let batch = rows.recv().await?;
             let reply = batch.map(query_reply).map_err(|error| query_status(&error));
-            Some((reply, rows))
+            Some((reply, (rows, turn)))
         });
         let whole = stream::once(async { Ok(head) }).chain(rows);
         Ok(Response::new(Box::pin(

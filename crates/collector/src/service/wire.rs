@@ -29,7 +29,7 @@ pub(super) fn ingest_status(error: &IngestError) -> Status {
 pub(super) fn store_status(error: &StoreError) -> Status {
     let message = chain(error);
     match error {
-        StoreError::NoSuch { .. } => Status::not_found(message),
+        StoreError::NoSuch { .. } | StoreError::NoRunYet => Status::not_found(message),
         StoreError::Closed => Status::unavailable(message),
         _ => Status::internal(message),
     }

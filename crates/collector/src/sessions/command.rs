@@ -115,7 +115,8 @@ pub struct Survey {
     /// Path and what was found there.
     pub paths: Vec<(String, crate::plan::PathFacts)>,
     pub sources: Vec<(String, crate::plan::PathFacts)>,
-    pub scratch_free_bytes: u64,
+    /// `None`: the agent has no scratch.
+    pub scratch_free_bytes: Option<u64>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -150,10 +150,10 @@ impl TryFrom<v1::SurveyReply> for Survey {
         Ok(Self {
             paths: all(survey.paths)?,
             sources: all(survey.sources)?,
-            scratch_free_bytes: not_negative(
-                "survey.scratch_free_bytes",
-                survey.scratch_free_bytes,
-            )?,
+            scratch_free_bytes: match survey.scratch_free_bytes {
+                -1 => None,
+                bytes => Some(not_negative("survey.scratch_free_bytes", bytes)?),
+            },
         })
     }
 }

@@ -76,6 +76,8 @@ pub enum StoreError {
         #[source]
         source: DecodeError,
     },
+    #[error("there is no run yet: benchmesh run PLAN")]
+    NoRunYet,
     #[error("the database has no {what} {id}")]
     NoSuch { what: &'static str, id: String },
     #[error(

@@ -51,9 +51,12 @@ impl Store {
             .fetch_optional(self.reader())
             .await
             .map_err(StoreError::sql("look for a run"))?
-            .ok_or_else(|| StoreError::NoSuch {
-                what: "run",
-                id: wanted.to_owned(),
+            .ok_or_else(|| match wanted {
+                "" => StoreError::NoRunYet,
+                wanted => StoreError::NoSuch {
+                    what: "run",
+                    id: wanted.to_owned(),
+                },
             })
     }
 

@@ -109,6 +109,30 @@ fn surveyed(
 }
 
 #[test]
+fn an_agent_without_a_scratch_is_named() {
+    let text = "[targets.a]\nsystem = \"s\"\npath = \"/mnt/a\"\n[[phase]]\nworkload = \"copy\"\nfiles = 10\nsize = \"1m\"\nmodes = [\"in\"]\n";
+    let plan = parse(text, "p.toml").unwrap();
+    let on = |name: &str, has_no_scratch: bool| AgentFacts {
+        has_no_scratch,
+        scratch_free_bytes: (!has_no_scratch).then_some(1 << 40),
+        ..surveyed(
+            agent(name, &[], &["/mnt"]),
+            "/mnt/a",
+            "ext4",
+            "8:1",
+            1 << 20,
+        )
+    };
+    let agents = [on("a1", true), on("a2", false)];
+    let expansion = expand(&plan, &agents).unwrap();
+    let told = check_space(&plan, &expansion, &agents)
+        .unwrap_err()
+        .to_string();
+    assert!(told.contains("agent `a1` has no --scratch"), "{told}");
+    assert!(!told.contains("a2") && !told.contains("are free"), "{told}");
+}
+
+#[test]
 fn the_clients_of_one_file_system_share_its_space() {
     let text = "[targets.a]\nsystem = \"s\"\npath = \"/mnt/a\"\n[[phase]]\nworkload = \"io\"\nsize = \"100m\"\nmodes = [\"write\"]\n";
     let plan = parse(text, "p.toml").unwrap();
@@ -141,7 +165,7 @@ fn the_clients_of_one_file_system_share_its_space() {
             local("y", "h", "8:1"),
             local("z", "h", "8:1"),
         ],
-        "`write` takes 300MiB on target `a` (3 tasks together, 100MiB each), and 250MiB are free",
+        "`write` takes 300 MiB on target `a` (3 tasks together, 100 MiB each), and 250 MiB are free",
     );
     check(
         &[

@@ -1,7 +1,7 @@
 //! The first sheet: a row per step and operation, and what its figures, flags and gaps mean.
 
-use super::{Sheet, plural, skew};
-use crate::report::figures::{self, NONE};
+use super::{Sheet, skew};
+use crate::report::figures::{self, NONE, plural};
 use crate::report::{Line, OpReport, Report, StepReport};
 use crate::results::missing::without;
 use std::collections::{BTreeMap, BTreeSet};

@@ -4,6 +4,7 @@ use super::Mesh;
 use crate::model::{RunState, Severity, StepState, TaskState};
 use crate::results::{Flag, Headline};
 use benchmesh_workloads::op::Op;
+use benchmesh_workloads::workload::registry;
 use std::collections::BTreeMap;
 
 const REFERENCE: &str = include_str!("../../../../../docs/database.md");
@@ -66,7 +67,11 @@ fn every_word_is_in_the_reference() {
             words.insert(column.trim_matches('`'), listed);
         }
     }
-    let expected: [(&str, Vec<&str>); 7] = [
+    let expected: [(&str, Vec<&str>); 8] = [
+        (
+            "steps.workload",
+            registry().iter().map(|workload| workload.name()).collect(),
+        ),
         (
             "runs.state",
             RunState::ALL.iter().map(|word| word.as_str()).collect(),

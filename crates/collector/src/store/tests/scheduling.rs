@@ -119,6 +119,11 @@ async fn a_state_of_something_unknown_is_refused() {
         refused.unwrap_err().to_string(),
         "the database has no run 7"
     );
+    let newest = mesh.store.find_run("").await.unwrap_err();
+    assert_eq!(
+        newest.to_string(),
+        "there is no run yet: benchmesh run PLAN"
+    );
 }
 
 #[tokio::test]

@@ -109,7 +109,7 @@ async fn what_cannot_run_is_refused_before_anything_runs() {
         )
         .await;
     refused("nme = 1\n", Code::InvalidArgument, "p.toml:1:1: nme").await;
-    refused(IO, Code::InvalidArgument, "1MiB are free at /mnt/a").await;
+    refused(IO, Code::InvalidArgument, "1.00 MiB are free at /mnt/a").await;
     refused(
         &IO.replace("/mnt/a", "/srv"),
         Code::InvalidArgument,
