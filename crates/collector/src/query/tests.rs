@@ -358,7 +358,7 @@ async fn a_file_that_is_not_there_or_no_database_is_an_error_and_nothing_is_made
     let error = all(&text, "SELECT 1", LONG).await.unwrap_err();
     assert!(matches!(error, QueryError::Unreadable { .. }), "{error:?}");
     let error = all(directory.path(), "SELECT 1", LONG).await.unwrap_err();
-    assert!(matches!(error, QueryError::Unreadable { .. }), "{error:?}");
+    assert!(matches!(error, QueryError::IsDirectory { .. }), "{error:?}");
     let names: Vec<_> = contents(directory.path()).into_keys().collect();
     assert_eq!(names, [text]);
 }

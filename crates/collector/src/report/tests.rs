@@ -308,6 +308,7 @@ fn daemons_costs_links_and_events_have_their_sheets() {
                 "from \\ to | c1 | c2",
                 "c1 | - | -",
                 "c2 | 65.4 | -",
+                "# The best of all phases, cells and repeats; SELECT * FROM v_links has each.",
             ],
             vec![
                 "Warnings and errors",
