@@ -182,10 +182,18 @@ impl Client {
             run: run.to_owned(),
         };
         let reply = self.control.report(short(request)).await;
-        let reply = reply
+        let mut pieces = reply
             .map_err(|status| self.failed(&status).into_error())?
             .into_inner();
-        serde_json::from_str(&reply.report_json).with_context(|| {
+        let mut report_json = Vec::new();
+        while let Some(piece) = pieces
+            .message()
+            .await
+            .map_err(|status| self.failed(&status).into_error())?
+        {
+            report_json.extend(piece.report_json);
+        }
+        serde_json::from_slice(&report_json).with_context(|| {
             format!(
                 "understand the report of the collector at {}; is it another version?",
                 self.address

@@ -4,7 +4,7 @@ use crate::{
     clock::MeshClock,
     model::{MeshMicros, RunId, RunState, StepId, StepState, TaskId},
     plan::PlannedStep,
-    results::figures::StepResults,
+    results::figures::{Flag, OpResult},
     sessions::command::Progress,
     store::rows::RunRow,
 };
@@ -19,6 +19,8 @@ use tokio::sync::watch;
 const KEPT_RUNS: usize = 16;
 /// Messages that are kept per run, for those who watch late.
 const KEPT_MESSAGES: usize = 1000;
+/// Ended steps that are kept per run, for those who watch late.
+const KEPT_FINISHED: usize = 1000;
 /// How much of a step is done before its rate says when it ends.
 const LEAST_SHARE: f64 = 0.01;
 
@@ -56,7 +58,9 @@ pub struct RunView {
     /// Messages so far, and how many older ones were let go.
     pub messages: Vec<String>,
     pub messages_gone: usize,
+    /// Steps that ended, and how many older ones were let go.
     pub finished: Vec<StepSummary>,
+    pub finished_gone: usize,
 }
 
 /// What there is to see of the step under way.
@@ -97,7 +101,8 @@ impl StepView {
         match self.state {
             StepState::Prepare | StepState::Cleaning => {
                 let (done, total) = self.progress.values().fold((0, 0), |(done, total), part| {
-                    (part.done + done, part.total + total)
+                    let sum = u64::saturating_add;
+                    (sum(part.done, done), sum(part.total, total))
                 });
                 share(done, total)
             }
@@ -126,7 +131,9 @@ impl StepView {
         }
         let share = self.share_done(now).filter(|share| *share > LEAST_SHARE);
         match share {
-            Some(share) => Some(elapsed.mul_f64(1.0 / share - 1.0)),
+            Some(share) => {
+                Duration::try_from_secs_f64(elapsed.as_secs_f64() * (1.0 / share - 1.0)).ok()
+            }
             None => Some(self.like?.saturating_sub(elapsed)),
         }
     }
@@ -137,7 +144,7 @@ impl StepView {
         match (self.state, self.start) {
             (StepState::Running, Some(start)) => {
                 let elapsed = now.0.saturating_sub(start.0).max(0).unsigned_abs();
-                Some(left + Duration::from_micros(elapsed))
+                left.checked_add(Duration::from_micros(elapsed))
             }
             _ => Some(left),
         }
@@ -163,7 +170,42 @@ pub struct StepSummary {
     pub state: StepState,
     /// network: "from -> to".
     pub link: String,
-    pub results: StepResults,
+    pub ops: Vec<OpSummary>,
+    pub skew_us: Option<i64>,
+    pub skew_error_us: Option<i64>,
+    pub flags: Vec<Flag>,
+}
+
+/// One operation of a step that has ended: the figures alone, for a run may have a hundred thousand steps.
+#[derive(Clone, Debug)]
+pub struct OpSummary {
+    pub group: String,
+    pub op: String,
+    pub ops: i64,
+    pub errors: i64,
+    pub ops_per_s: Option<f64>,
+    pub bytes_per_s: Option<f64>,
+    pub mean_ns: f64,
+    pub p50_ns: u64,
+    pub p99_ns: u64,
+    pub max_ns: u64,
+}
+
+impl From<&OpResult> for OpSummary {
+    fn from(op: &OpResult) -> Self {
+        Self {
+            group: op.group.clone(),
+            op: op.op.clone(),
+            ops: op.ops,
+            errors: op.errors,
+            ops_per_s: op.ops_per_s,
+            bytes_per_s: op.bytes_per_s,
+            mean_ns: op.service.mean_ns(),
+            p50_ns: op.service.quantile(0.5),
+            p99_ns: op.service.quantile(0.99),
+            max_ns: op.service.max_ns(),
+        }
+    }
 }
 
 impl Board {
@@ -196,6 +238,7 @@ impl Board {
                     messages: Vec::new(),
                     messages_gone: 0,
                     finished: Vec::new(),
+                    finished_gone: 0,
                 }),
                 changes: watch::Sender::new(0),
             })
@@ -267,6 +310,18 @@ impl RunBoard {
         });
     }
 
+    /// Shows what a step came to; it is no longer under way.
+    pub fn finish(&self, step: StepSummary) {
+        self.change(|view| {
+            view.step = None;
+            view.finished.push(step);
+            if view.finished.len() > KEPT_FINISHED {
+                view.finished.remove(0);
+                view.finished_gone += 1;
+            }
+        });
+    }
+
     /// Tells something to whoever watches.
     pub fn say(&self, message: impl Into<String>) {
         self.change(|view| {
@@ -291,9 +346,11 @@ impl RunView {
         let unknown = self.unknown_after_step;
         match &self.step {
             Some(step) if unknown > 0.0 => {
-                Some(rest + step.left(now)? + step.whole(now)?.mul_f64(unknown))
+                let later = step.whole(now)?.as_secs_f64() * unknown;
+                let later = Duration::try_from_secs_f64(later).ok()?;
+                rest.checked_add(step.left(now)?)?.checked_add(later)
             }
-            Some(step) => Some(rest + step.left(now)?),
+            Some(step) => rest.checked_add(step.left(now)?),
             None if unknown > 0.0 => None,
             None => Some(rest),
         }
@@ -363,6 +420,7 @@ mod tests {
                 messages: Vec::new(),
                 messages_gone: 0,
                 finished: Vec::new(),
+                finished_gone: 0,
             };
             let told = run.left_at(MeshMicros(15 * S)).map(|left| left.as_secs());
             assert_eq!(told, left, "{run:#?}");

@@ -2,7 +2,7 @@
 
 use super::{
     arm::{ARM_TRIES, Arming},
-    board::StepSummary,
+    board::{OpSummary, StepSummary},
     drive::{Drive, Fact, Held},
     ends::{Crew, TaskOutcome},
 };
@@ -238,12 +238,12 @@ impl Drive {
             clients: row.clients,
             state,
             link: step.link(),
-            results,
+            ops: results.ops.iter().map(OpSummary::from).collect(),
+            skew_us: results.max_skew_us,
+            skew_error_us: results.skew_error_us,
+            flags: results.flags,
         };
-        self.board.change(|view| {
-            view.step = None;
-            view.finished.push(summary);
-        });
+        self.board.finish(summary);
         Ok(())
     }
 

@@ -15,6 +15,7 @@ use crate::{
 };
 use benchmesh_proto::{WIRE_VERSION, v1, v1::control_server::Control};
 use futures::{Stream, StreamExt, stream};
+use prost::Message;
 use std::{pin::Pin, sync::Arc, time::Duration};
 use tokio::{
     sync::{Semaphore, watch},
@@ -30,8 +31,10 @@ const UPDATE_MAX: Duration = Duration::from_secs(1);
 const QUERY_WITHIN: Duration = Duration::from_secs(120);
 /// Each has a thread, a connection and, while it lasts, a snapshot of the database.
 const QUERIES_AT_ONCE: usize = 16;
-/// More steps would not fit into one message.
-const SHOWN_STEPS: usize = 5000;
+/// As much of a report as goes into one message, in bytes.
+const REPORT_PIECE: usize = 1 << 20;
+/// As many planned steps go into one message as fit into so many bytes.
+const SHOWN_BYTES: usize = 4 << 20;
 const MAX_LISTED_RUNS: u32 = 1000;
 const DEFAULT_LISTED_RUNS: u32 = 50;
 
@@ -94,6 +97,7 @@ fn duration(us: i64) -> Duration {
 impl Control for ControlService {
     type WatchRunStream = Sent<v1::RunUpdate>;
     type QueryStream = Sent<v1::QueryReply>;
+    type ReportStream = Sent<v1::ReportReply>;
 
     async fn start_run(
         &self,
@@ -123,19 +127,29 @@ impl Control for ControlService {
             started = self.scheduler.start(wish) => started.map_err(|error| refused(&error))?,
             () = self.closing.cancelled() => return Err(Status::unavailable("the collector is closing")),
         };
+        let mut room = SHOWN_BYTES;
+        let steps: Vec<v1::PlannedStep> = started
+            .steps
+            .iter()
+            .map(v1::PlannedStep::from)
+            .map_while(|step| {
+                room = room.checked_sub(step.encoded_len())?;
+                Some(step)
+            })
+            .collect();
         let mut warnings = started.warnings;
-        if started.steps.len() > SHOWN_STEPS {
+        if steps.len() < started.steps.len() {
             warnings.push(format!(
-                "the first {SHOWN_STEPS} of {} steps are shown",
+                "the first {} of {} steps are shown",
+                steps.len(),
                 started.steps.len()
             ));
         }
-        let steps = started.steps.iter().take(SHOWN_STEPS);
         Ok(Response::new(v1::StartRunReply {
             run_id: started.run.map_or(0, |run| run.0),
             run_uid: started.uid,
             known: started.known,
-            steps: steps.map(v1::PlannedStep::from).collect(),
+            steps,
             warnings,
         }))
     }
@@ -256,7 +270,7 @@ impl Control for ControlService {
     async fn report(
         &self,
         request: Request<v1::ReportRequest>,
-    ) -> Result<Response<v1::ReportReply>, Status> {
+    ) -> Result<Response<Self::ReportStream>, Status> {
         let wanted = request.into_inner().run;
         let report =
             report::load(self.store.reader(), &wanted)
@@ -267,10 +281,18 @@ impl Control for ControlService {
                     }
                     _ => Status::internal(chain(&error)),
                 })?;
-        let report_json = serde_json::to_string(&report).map_err(|error| {
+        let report_json = serde_json::to_vec(&report).map_err(|error| {
             Status::internal(format!("the report cannot be written as JSON: {error}"))
         })?;
-        Ok(Response::new(v1::ReportReply { report_json }))
+        let pieces: Vec<_> = report_json
+            .chunks(REPORT_PIECE)
+            .map(|piece| {
+                Ok(v1::ReportReply {
+                    report_json: piece.to_vec(),
+                })
+            })
+            .collect();
+        Ok(Response::new(Box::pin(stream::iter(pieces))))
     }
 }
 
@@ -308,11 +330,17 @@ impl Watching {
         }
         self.changes.mark_unchanged();
         self.sent = Some(Instant::now());
-        let view = self.board.look(RunView::clone);
-        self.ended = view.state.is_end();
-        let update = super::wire::update(&view, self.messages, self.finished, &self.clock);
-        self.messages = view.messages_gone + view.messages.len();
-        self.finished = view.finished.len();
+        let board = Arc::clone(&self.board);
+        let update = board.look(|view| self.update(view));
         Some((Ok(update), self))
+    }
+
+    /// What is new of the run.
+    fn update(&mut self, view: &RunView) -> v1::RunUpdate {
+        let update = super::wire::update(view, self.messages, self.finished, &self.clock);
+        self.ended = view.state.is_end();
+        self.messages = view.messages_gone + view.messages.len();
+        self.finished = view.finished_gone + view.finished.len();
+        update
     }
 }

@@ -207,7 +207,12 @@ pub(super) fn update(
         }),
         step: view.step.as_ref().map(|step| step_update(step, now)),
         messages: view.messages.iter().skip(told).cloned().collect(),
-        finished: view.finished.iter().skip(finished).map(summary).collect(),
+        finished: view
+            .finished
+            .iter()
+            .skip(finished.saturating_sub(view.finished_gone))
+            .map(summary)
+            .collect(),
         removed_files: view.removed_files,
     }
 }
@@ -244,15 +249,15 @@ fn ms(ns: u64) -> f64 {
 }
 
 fn summary(step: &StepSummary) -> v1::StepSummary {
-    let ops = step.results.ops.iter().map(|op| v1::OpSummary {
+    let ops = step.ops.iter().map(|op| v1::OpSummary {
         group: op.group.clone(),
         op: op.op.clone(),
         ops_per_s: op.ops_per_s.unwrap_or(0.0),
         bytes_per_s: op.bytes_per_s.unwrap_or(0.0),
-        mean_ms: op.service.mean_ns() / 1e6,
-        p50_ms: ms(op.service.quantile(0.5)),
-        p99_ms: ms(op.service.quantile(0.99)),
-        max_ms: ms(op.service.max_ns()),
+        mean_ms: op.mean_ns / 1e6,
+        p50_ms: ms(op.p50_ns),
+        p99_ms: ms(op.p99_ns),
+        max_ms: ms(op.max_ns),
         ops: u64::try_from(op.ops).unwrap_or(0),
         errors: u64::try_from(op.errors).unwrap_or(0),
     });
@@ -267,10 +272,9 @@ fn summary(step: &StepSummary) -> v1::StepSummary {
         clients: step.clients,
         state: step.state.as_str().to_owned(),
         ops: ops.collect(),
-        max_skew_us: step.results.max_skew_us.unwrap_or(0),
-        skew_error_us: step.results.skew_error_us.unwrap_or(0),
+        max_skew_us: step.skew_us.unwrap_or(0),
+        skew_error_us: step.skew_error_us.unwrap_or(0),
         flags: step
-            .results
             .flags
             .iter()
             .map(|flag| flag.as_str().to_owned())
