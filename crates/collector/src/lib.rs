@@ -4,6 +4,7 @@
 //! (`scheduler`), and what the agents measured is committed before it is acknowledged (`ingest`, `store`). Only
 //! `service` and the conversions beside it name the types of the wire.
 
+mod causes;
 pub mod clock;
 pub mod ingest;
 pub mod model;

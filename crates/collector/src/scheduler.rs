@@ -162,7 +162,7 @@ impl Scheduler {
                     () = self.0.wake.notified() => {}
                 },
                 Err(failed) => {
-                    error!(error = %crate::service::wire::chain(&failed), "the database failed the scheduler; it tries again");
+                    error!(error = %crate::causes::chain(&failed), "the database failed the scheduler; it tries again");
                     tokio::select! {
                         () = closing.cancelled() => return,
                         () = sleep(RETRY_AFTER) => {}

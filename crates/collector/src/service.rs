@@ -64,6 +64,14 @@ pub enum CollectorError {
     Store { db: PathBuf, source: StoreError },
     #[error("cannot tell mesh time")]
     Clock { source: ClockError },
+    #[error(
+        "the database's writer died, and nothing more could be stored; look at the log, and start the collector again"
+    )]
+    Writer,
+    #[error(
+        "the scheduler died; look at the log, and start the collector again: it goes on with the run"
+    )]
+    Scheduler,
     #[error("the server ended")]
     Serve { source: tonic::transport::Error },
 }
@@ -141,7 +149,7 @@ impl Collector {
         let closing = cancel.child_token();
         let tasks = TaskTracker::new();
         let scheduler = Scheduler::new(store.clone(), Arc::clone(&clock), fleet.clone());
-        tasks.spawn({
+        let scheduling = tasks.spawn({
             let (scheduler, closing) = (scheduler.clone(), closing.clone());
             async move { scheduler.run(closing).await }
         });
@@ -178,10 +186,13 @@ impl Collector {
             )
             .serve_with_incoming_shutdown(incoming, closing.clone().cancelled_owned());
         let mut served = std::pin::pin!(served);
+        let served_error = |source| CollectorError::Serve { source };
         let result = tokio::select! {
-            result = &mut served => result,
+            result = &mut served => result.map_err(served_error),
+            () = store.writer_died() => Err(CollectorError::Writer),
+            Err(_) = scheduling => Err(CollectorError::Scheduler),
             () = closing.cancelled() => match timeout(CLOSE_WITHIN, served).await {
-                Ok(result) => result,
+                Ok(result) => result.map_err(served_error),
                 Err(_) => {
                     warn!("some connections did not end within {} s and are cut", CLOSE_WITHIN.as_secs());
                     Ok(())
@@ -197,7 +208,7 @@ impl Collector {
             );
         }
         store.close().await;
-        result.map_err(|source| CollectorError::Serve { source })
+        result
     }
 }
 

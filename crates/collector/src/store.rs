@@ -100,6 +100,11 @@ impl Store {
         &self.shared.path
     }
 
+    /// Resolves if nothing more can be written, because the writer's thread has ended on its own.
+    pub async fn writer_died(&self) {
+        self.shared.writer.died().await;
+    }
+
     /// Connections that cannot write. Keep what is read short: a snapshot that stays open keeps the WAL from shrinking.
     pub fn reader(&self) -> &SqlitePool {
         &self.shared.reader

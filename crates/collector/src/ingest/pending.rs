@@ -59,6 +59,11 @@ impl PendingBatch {
         self.verdict = Err(IngestError::Refused { why });
     }
 
+    /// The store ends before it could be written.
+    pub(crate) fn close(&mut self) {
+        self.verdict = Err(IngestError::Closed);
+    }
+
     pub(crate) fn answer(self) {
         let answer = match self.verdict {
             Ok(Verdict::Fresh | Verdict::Repeat) => Ok(Stored {

@@ -435,5 +435,55 @@ mod tests {
         check(step(Running, None, Some(9), 0), 0.0, Some(104));
         check(step(Prepare, None, Some(9), 0), 0.5, Some(113));
         check(step(Prepare, None, None, 0), 0.0, None);
+        // Later steps that are out of all proportion to this one.
+        check(step(Running, None, None, 250), 1e300, None);
+    }
+
+    #[test]
+    fn only_the_last_of_many_ended_steps_are_kept() {
+        let board = RunBoard {
+            view: Mutex::new(RunView {
+                run: RunId(1),
+                name: String::new(),
+                state: RunState::Running,
+                partial: false,
+                driven: true,
+                steps_total: 0,
+                steps_done: 0,
+                began: None,
+                left_after_step: None,
+                unknown_after_step: 0.0,
+                step: None,
+                messages: Vec::new(),
+                messages_gone: 0,
+                finished: Vec::new(),
+                finished_gone: 0,
+                removed_files: None,
+            }),
+            changes: watch::Sender::new(0),
+        };
+        let ended = |ordinal| StepSummary {
+            id: StepId(i64::from(ordinal)),
+            ordinal,
+            phase: String::new(),
+            target: String::new(),
+            workload: String::new(),
+            mode: String::new(),
+            params_json: String::new(),
+            clients: 1,
+            state: StepState::Done,
+            link: String::new(),
+            ops: Vec::new(),
+            skew_us: None,
+            skew_error_us: None,
+            flags: Vec::new(),
+        };
+        for ordinal in 1..=1500 {
+            board.finish(ended(ordinal));
+        }
+        board.look(|view| {
+            let first = view.finished.first().map(|step| step.ordinal);
+            assert_eq!((first, view.finished_gone), (Some(501), 500));
+        });
     }
 }

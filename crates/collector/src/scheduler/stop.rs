@@ -363,7 +363,17 @@ impl Drive {
         for held in left {
             crew.end(held.task, TaskState::Stopped, reason);
         }
-        for outcome in crew.outcomes() {
+        let lost: BTreeSet<TaskId> = self
+            .store
+            .tasks(step)
+            .await?
+            .iter()
+            .filter(|task| task.state == TaskState::Lost)
+            .map(|task| task.id)
+            .collect();
+        let open = |outcome: &&TaskOutcome| !lost.contains(&outcome.held.task);
+        // What was lost before the stop stays lost.
+        for outcome in crew.outcomes().iter().filter(open) {
             self.store
                 .set_task_state(outcome.held.task, outcome.state, None)
                 .await?;

@@ -1,7 +1,8 @@
 //! The commands' side: start, watch, stop, list, query, report.
 
-use super::wire::{chain, query_reply, query_status, run_facts, state_word, store_status};
+use super::wire::{query_reply, query_status, run_facts, state_word, store_status};
 use crate::{
+    causes::chain,
     clock::MeshClock,
     query,
     report::{self, ReportError},
@@ -190,7 +191,14 @@ impl Control for ControlService {
         request: Request<v1::StopRunRequest>,
     ) -> Result<Response<v1::StopRunReply>, Status> {
         let request = request.into_inner();
-        let row = self.find(&request.run).await?;
+        let row = match request.run.as_str() {
+            "" | "last" => self.find("").await?,
+            wanted => self
+                .store
+                .find_run_to_stop(wanted)
+                .await
+                .map_err(|error| store_status(&error))?,
+        };
         let reason: String = request.reason.chars().take(1000).collect();
         let state = self
             .scheduler

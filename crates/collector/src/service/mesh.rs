@@ -69,7 +69,9 @@ fn turned_away(error: &AttachError) -> Status {
     match error {
         AttachError::WireVersion { .. } => Status::failed_precondition(message),
         AttachError::BadField(_) => Status::invalid_argument(message),
-        AttachError::NameInUse { .. } => Status::already_exists(message),
+        AttachError::NameInUse { .. } | AttachError::IdentityInUse { .. } => {
+            Status::already_exists(message)
+        }
         AttachError::Full => Status::resource_exhausted(message),
         AttachError::Store { source } => Status::unavailable(format!("{message}: {source}")),
     }

@@ -1,6 +1,7 @@
 //! Our words as the messages of Control, and our errors as statuses.
 
 use crate::{
+    causes::chain,
     clock::MeshClock,
     ingest::IngestError,
     model::{MeshMicros, RunState},
@@ -33,18 +34,6 @@ pub(super) fn store_status(error: &StoreError) -> Status {
         StoreError::Closed => Status::unavailable(message),
         _ => Status::internal(message),
     }
-}
-
-/// An error with its causes.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        source = cause.source();
-    }
-    text
 }
 
 fn signed(value: u64) -> i64 {

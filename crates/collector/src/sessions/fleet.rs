@@ -37,6 +37,8 @@ use tracing::{info, warn};
 const OUTGOING: usize = 64;
 /// An attached agent probes the clock every few seconds; one that says nothing for so long has a dead session.
 const SILENCE: Duration = Duration::from_secs(15);
+/// Who was heard so lately lives. A session whose agent has died ends sooner.
+const LIVELY: Duration = Duration::from_secs(5);
 /// How often sessions are looked at, and members' last contact is written down.
 const LOOK: Duration = Duration::from_secs(1);
 const SEEN_EVERY_LOOKS: u32 = 15;
@@ -61,6 +63,10 @@ pub enum AttachError {
         "the name `{name}` is used by another agent that is attached now (host {host}); start this one with another --name"
     )]
     NameInUse { name: String, host: String },
+    #[error(
+        "an agent with the same identity is attached and speaks (`{name}`, host {host}): the state directory of one was copied from the other; give this one an empty --state-dir, and it makes an identity of its own"
+    )]
+    IdentityInUse { name: String, host: String },
     #[error("{MAX_SESSIONS} agents are attached, which is as many as this collector takes")]
     Full,
     #[error("the collector could not store the agent")]
@@ -179,7 +185,7 @@ impl Fleet {
             });
         }
         hello.check().map_err(AttachError::BadField)?;
-        name_is_free(&self.state(), &hello)?;
+        is_free(&self.state(), &hello)?;
         let at = self.0.clock.now();
         let store = |source| AttachError::Store { source };
         let (agent, host) = self
@@ -197,7 +203,7 @@ impl Fleet {
         let sampling = {
             let mut state = self.state();
             // Another may have taken the name while the database was busy.
-            name_is_free(&state, &hello)?;
+            is_free(&state, &hello)?;
             let live = Live {
                 number,
                 token: token.clone(),
@@ -336,7 +342,7 @@ impl Fleet {
     }
 }
 
-fn name_is_free(state: &State, hello: &Hello) -> Result<(), AttachError> {
+fn is_free(state: &State, hello: &Hello) -> Result<(), AttachError> {
     let attached = state
         .members
         .values()
@@ -344,6 +350,16 @@ fn name_is_free(state: &State, hello: &Hello) -> Result<(), AttachError> {
     let mut count = 0;
     for member in attached {
         count += 1;
+        // Every start of an agent has a spool of its own, so this is another process.
+        if member.hello.uid == hello.uid
+            && member.hello.spool_ids.last() != hello.spool_ids.last()
+            && member.last_contact.elapsed() < LIVELY
+        {
+            return Err(AttachError::IdentityInUse {
+                name: member.hello.name.clone(),
+                host: member.hello.host_name.clone(),
+            });
+        }
         if member.hello.name == hello.name && member.hello.uid != hello.uid {
             return Err(AttachError::NameInUse {
                 name: hello.name.clone(),

@@ -141,8 +141,13 @@ pub(super) async fn rework(store: Weak<Shared>) {
 }
 
 async fn rework_stale(store: &Store) -> Result<(), StoreError> {
+    let mut outcome = Ok(());
     for step in load::stale_steps(store.reader()).await? {
-        store.reckon(step).await?;
+        // One step that cannot be summed up does not stand in the way of the others.
+        if let Err(error) = store.reckon(step).await {
+            tracing::warn!(%step, %error, "the results of a step with late data are not made");
+            outcome = Err(error);
+        }
     }
-    Ok(())
+    outcome
 }

@@ -30,6 +30,24 @@ impl Store {
         self.find_run(&run.to_string()).await
     }
 
+    /// The run that a person means to stop: as `find_run`, but of a name the one that runs, else the first that waits.
+    pub async fn find_run_to_stop(&self, wanted: &str) -> Result<RunRow, StoreError> {
+        let unfinished = sqlx::query(
+            "SELECT * FROM runs WHERE name = ? AND state IN ('running', 'queued')
+             ORDER BY state = 'running' DESC, id LIMIT 1",
+        )
+        .bind(wanted)
+        .try_map(run_row)
+        .fetch_optional(self.reader())
+        .await
+        .map_err(StoreError::sql("look for a run"))?;
+        match unfinished {
+            // A number is an id, whatever runs are called.
+            Some(row) if wanted.parse::<i64>().is_err() => Ok(row),
+            _ => self.find_run(wanted).await,
+        }
+    }
+
     /// The run that a person means by an id, a uid or a name (the newest of that name); empty: the newest.
     pub async fn find_run(&self, wanted: &str) -> Result<RunRow, StoreError> {
         let number: Option<i64> = wanted.parse().ok();

@@ -33,6 +33,7 @@ pub(crate) struct WriterHandle {
     writes: mpsc::Sender<Box<dyn Pending>>,
     batches: mpsc::Sender<PendingBatch>,
     closing: CancellationToken,
+    died: CancellationToken,
 }
 
 impl WriterHandle {
@@ -60,17 +61,27 @@ impl WriterHandle {
             drop(lock);
             let _ = over.send(());
         })?;
-        let task = tokio::spawn(async move {
-            if ended.await.is_err() {
-                tracing::error!("the store's writer died; nothing more is stored");
+        let died = CancellationToken::new();
+        let task = tokio::spawn({
+            let died = died.clone();
+            async move {
+                if ended.await.is_err() {
+                    died.cancel();
+                }
             }
         });
         let handle = Self {
             writes,
             batches,
             closing,
+            died,
         };
         Ok((handle, task))
+    }
+
+    /// Resolves if the writer's thread ends on its own, which a healthy one never does.
+    pub(crate) async fn died(&self) {
+        self.died.cancelled().await;
     }
 
     /// What is queued is still written; everything later is refused.

@@ -84,14 +84,18 @@ async fn a_lost_agent_that_returns_is_told_to_stop_and_clean_and_what_it_did_cou
     let request = v1::ReportRequest {
         run: started.run_id.to_string(),
     };
-    let report = stage
+    let mut pieces = stage
         .control()
         .await
         .report(request)
         .await
         .unwrap()
         .into_inner();
-    let report: serde_json::Value = serde_json::from_str(&report.report_json).unwrap();
+    let mut report = Vec::new();
+    while let Some(piece) = pieces.message().await.unwrap() {
+        report.extend(piece.report_json);
+    }
+    let report: serde_json::Value = serde_json::from_slice(&report).unwrap();
     assert_eq!(
         report["steps"][0]["missing"],
         serde_json::json!([{ "agent": "b", "state": "lost", "ran_us": 1_000_000, "ops": 100, "bytes": 0 }])

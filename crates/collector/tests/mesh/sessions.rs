@@ -23,6 +23,11 @@ async fn a_name_is_used_once_at_a_time() {
     let again = FakeAgent::new("a", Script::default());
     again.attach(stage.address).await.unwrap();
     assert_eq!(stage.rows("select count(*) from agents").await, ["1"]);
+    // A copy of its state directory: the same identity, and another process.
+    let copy = FakeAgent::new("b", Script::default()).with_uid("uid-a");
+    let status = copy.attach(stage.address).await.unwrap_err();
+    assert_eq!(status.code(), Code::AlreadyExists);
+    assert!(status.message().contains("--state-dir"), "{status:?}");
     drop((first, again));
 }
 

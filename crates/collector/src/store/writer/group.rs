@@ -2,6 +2,7 @@
 
 use super::Apply;
 use super::direct::directly;
+use crate::causes::chain;
 use crate::ingest::apply::Ingest;
 use crate::ingest::pending::PendingBatch;
 use crate::store::error::StoreError;
@@ -263,6 +264,8 @@ impl Writer {
         }
     }
 
+    /// Nothing of the group was written. The rows may be to blame; where the surroundings are, batches are not refused
+    /// but left to be sent again.
     fn refuse_all(&mut self, group: Group, error: &StoreError) {
         let reason = chain(error);
         for mut write in group.writes {
@@ -272,7 +275,10 @@ impl Writer {
             write.answer();
         }
         for mut batch in group.batches {
-            batch.refuse(reason.clone());
+            match error.is_of_surroundings() {
+                true => batch.close(),
+                false => batch.refuse(reason.clone()),
+            }
             batch.answer();
         }
     }
@@ -316,15 +322,4 @@ async fn command(connection: &mut SqliteConnection, sql: &'static str) -> Result
 async fn undo(connection: &mut SqliteConnection) -> Result<(), StoreError> {
     command(connection, "ROLLBACK TO one").await?;
     command(connection, "RELEASE one").await
-}
-
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        source = cause.source();
-    }
-    text
 }
