@@ -23,5 +23,6 @@ mod truth {
     mod once;
     mod queue;
     mod ramp;
+    mod shapes;
     mod start;
 }

@@ -14,7 +14,7 @@ use fuser::{BackgroundSession, Config, Errno, MountOption};
 use nodes::Nodes;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// Threads that answer calls, so that so many less one can hang at a time.
@@ -66,6 +66,11 @@ pub enum Fate {
     Fail(i32),
     /// Until [`FuseFs::let_go`].
     Hang,
+    /// All calls with this fate share one server: so many a second in all, and none faster than the latency.
+    Capacity {
+        per_second: u32,
+        latency: Duration,
+    },
 }
 
 /// Which calls meet which fate.
@@ -125,6 +130,8 @@ struct State {
     most: u32,
     /// Calls that hang: so many.
     hanging: u64,
+    /// When the server of [`Fate::Capacity`] is free.
+    busy_until: Instant,
     /// How often `let_go` was called.
     gates: u64,
     /// Unmounting: nothing waits any more.
@@ -146,6 +153,7 @@ impl FuseFs {
                 free_bytes: 64 << 30,
                 most: u32::MAX,
                 hanging: 0,
+                busy_until: Instant::now(),
                 gates: 0,
                 ending: false,
             }),
@@ -275,6 +283,23 @@ impl Shared {
         result.map(|(value, _)| value)
     }
 
+    /// Nothing tells the condition but the end of the mount, so it lasts as long as it says.
+    fn wait_until<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, State>,
+        until: Instant,
+    ) -> MutexGuard<'a, State> {
+        while !state.ending {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            let woken = self.let_go.wait_timeout(state, left);
+            state = woken.map(|(state, _)| state).unwrap();
+        }
+        state
+    }
+
     fn suffer<'a>(
         &'a self,
         mut state: MutexGuard<'a, State>,
@@ -282,21 +307,15 @@ impl Shared {
     ) -> (MutexGuard<'a, State>, Result<(), Errno>) {
         match fate {
             Fate::Fail(errno) => (state, Err(Errno::from_i32(errno))),
-            Fate::Delay(delay) => {
-                // Nothing tells the condition for a delay but the end of the mount, so it lasts as long as it says.
-                let until = std::time::Instant::now() + delay;
-                while !state.ending {
-                    let left = until.saturating_duration_since(std::time::Instant::now());
-                    if left.is_zero() {
-                        break;
-                    }
-                    state = self
-                        .let_go
-                        .wait_timeout(state, left)
-                        .map(|(state, _)| state)
-                        .unwrap();
-                }
-                (state, Ok(()))
+            Fate::Delay(delay) => (self.wait_until(state, Instant::now() + delay), Ok(())),
+            Fate::Capacity {
+                per_second,
+                latency,
+            } => {
+                let now = Instant::now();
+                state.busy_until = state.busy_until.max(now) + Duration::from_secs(1) / per_second;
+                let until = state.busy_until.max(now + latency);
+                (self.wait_until(state, until), Ok(()))
             }
             Fate::Hang => {
                 let gate = state.gates;

@@ -7,6 +7,7 @@
 mod agents;
 mod assume;
 mod cells;
+mod curve;
 mod errors;
 mod expand;
 mod groups;
@@ -27,6 +28,7 @@ mod tests;
 pub use agents::{AgentFacts, PathFacts};
 pub use assume::assumed_agents;
 pub use cells::Cell;
+pub use curve::Curve;
 pub use errors::{Place, PlanError, PlanErrors};
 pub use order::Order;
 pub use select::Selector;
@@ -88,10 +90,14 @@ pub struct Phase {
     /// Indices into the plan's targets; empty for a workload that needs none.
     pub targets: Vec<usize>,
     pub settle: Settle,
+    /// How long a task starts after the one before it.
+    pub stagger: Duration,
     pub pairs: Pairs,
     /// What is done at the same time: one group without a name, or those that the plan names. All have equally many
     /// cells.
     pub groups: Vec<Group>,
+    /// By which its rate is walked up; `None`: it stays as it is.
+    pub curve: Option<Curve>,
     pub(crate) from: Option<Selected>,
     pub(crate) to: Option<Selected>,
     pub(crate) at: Spot,

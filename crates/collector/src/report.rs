@@ -5,6 +5,7 @@
 //! nothing of terminals, and derives no figure that the database doesn't hold.
 
 mod csv;
+pub mod curve;
 pub mod figures;
 mod load;
 mod markdown;
@@ -32,6 +33,9 @@ pub struct Report {
     pub agents: Vec<AgentReport>,
     /// In the order of the plan; of a step with several attempts only the last.
     pub steps: Vec<StepReport>,
+    /// Loads that were walked up, and where response time left its floor.
+    #[serde(default)]
+    pub curves: Vec<curve::CurveReport>,
     /// The watched processes, over all steps.
     pub daemons: Vec<DaemonReport>,
     /// What an operation cost the daemons, per step and daemon name.

@@ -19,6 +19,7 @@ mod prepare;
 mod recover;
 mod returned;
 mod settle;
+mod shares;
 mod starts;
 mod step;
 mod stop;

@@ -105,6 +105,7 @@ fn blocks() -> Vec<(String, String)> {
         (String::from("clients"), common(keys::CLIENTS)),
         (String::from("phase"), common(keys::PHASE)),
         (String::from("groups"), common(keys::GROUP)),
+        (String::from("curve"), common(keys::CURVE)),
         (String::from("peers"), common(keys::PEERS)),
         (String::from("every"), of_every_workload()),
         (

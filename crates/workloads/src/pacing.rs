@@ -5,9 +5,12 @@
 //! it (no coordinated omission); the shares of a rate add up to it exactly, because worker `i` of `n` does every `n`th
 //! operation of one common row of instants. Nothing is known here of what an operation is.
 
+mod change;
 mod schedule;
 mod wait;
 
+pub use change::{Change, Changes};
+pub(crate) use schedule::Changed;
 pub use schedule::{Schedule, Share};
 pub(crate) use wait::{Until, Waiting};
 

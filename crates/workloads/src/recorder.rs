@@ -23,7 +23,7 @@ use crate::common::OnError;
 use crate::data::Mismatch;
 use crate::interval::PERIOD;
 use crate::op::Op;
-use crate::pacing::Schedule;
+use crate::pacing::{Changes, Schedule};
 use crate::urgency::Urgent;
 use crate::workload::Timing;
 use buffer::{BUFFERS, Kind, Link};
@@ -46,6 +46,8 @@ pub struct Settings {
     pub stop: Arc<AtomicBool>,
     /// When the operations are due, and how many workers wait for theirs at the same time; `None`: one after the other.
     pub schedule: Option<(Schedule, u32)>,
+    /// Where a change of the share of a step's rate is told.
+    pub changes: Arc<Changes>,
     pub on_error: OnError,
     /// How many operations an engine keeps in flight by [`Recorder::launch`]; 0: one after the other.
     pub depth: u16,
@@ -60,6 +62,7 @@ impl Settings {
             period: PERIOD,
             stop: Arc::default(),
             schedule: None,
+            changes: Arc::default(),
             on_error: OnError::default(),
             depth: 0,
         }
@@ -101,7 +104,7 @@ pub fn pair(settings: Settings) -> (Recorder, Taker) {
         errors: ErrorLog::new(settings.on_error),
         pacer: settings
             .schedule
-            .map(|(schedule, workers)| Box::new(Pacer::new(schedule, workers))),
+            .map(|(schedule, workers)| Box::new(Pacer::new(schedule, workers, settings.changes))),
         flight: Flight::new(settings.depth),
         urgent: None,
     };

@@ -18,6 +18,7 @@ pub use spec::{Cache, PeerEnd, Place, TaskError, TaskSpec};
 use crate::clock::MonoNanos;
 use crate::interval::{Interval, PERIOD};
 use crate::op::Op;
+use crate::pacing::Change;
 use crate::recorder::{self, ErrorCount, InFlightOp, Taker};
 use crate::workload::{self, Load, Note, Timing};
 use conduct::Conduct;
@@ -233,6 +234,17 @@ impl Stopper {
     /// Workers end after the operation in flight; those that wait for the start, at once.
     pub fn stop(&self) {
         self.gate.stop();
+    }
+
+    /// From an instant on the task has another share of its step's rate; of any other rate nothing changes. What was due
+    /// before is done, and the schedule goes on without a burst.
+    pub fn share(&self, task: u32, tasks: u32, from: MonoNanos) {
+        self.gate.change(Change {
+            task,
+            tasks,
+            from,
+            told: MonoNanos::now(),
+        });
     }
 
     /// What each worker has in flight at this moment.

@@ -54,6 +54,13 @@ pub enum Request {
         task: TaskId,
         reason: String,
     },
+    /// From an instant on the task has another share of its step's rate.
+    ShareRate {
+        task: TaskId,
+        task_index: u32,
+        tasks: u32,
+        from: MeshMicros,
+    },
     ForgetTask {
         task: TaskId,
     },

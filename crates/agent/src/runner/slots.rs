@@ -94,6 +94,12 @@ impl Slots {
             Request::Mark { at } => self.mark(at),
             Request::Arm { task, start } => self.arm(task, start),
             Request::StopTask { task, reason } => self.stop(task, &reason),
+            Request::ShareRate {
+                task,
+                task_index,
+                tasks,
+                from,
+            } => self.share_rate(task, (task_index, tasks), from),
             Request::ForgetTask { task } => self.forget(task),
             Request::Prepare(prepare) => return self.prepare(prepare, voice),
             Request::AwaitEnd { task } => return self.await_end(task, voice),

@@ -170,6 +170,12 @@ fn request(command: v1::Command) -> Result<Request, WireError> {
             task: task("stop_task.task_id", wire.task_id)?,
             reason: crate::telemetry::clipped(wire.reason),
         },
+        Body::ShareRate(wire) => Request::ShareRate {
+            task: task("share_rate.task_id", wire.task_id)?,
+            task_index: within("share_rate.task_index", wire.task_index, wire.tasks)?,
+            tasks: wire.tasks,
+            from: MeshMicros(ranged("share_rate.from_us", wire.from_us, 1, i64::MAX)?),
+        },
         Body::ForgetTask(wire) => Request::ForgetTask {
             task: task("forget_task.task_id", wire.task_id)?,
         },
@@ -293,6 +299,13 @@ fn address(field: &'static str, text: &str) -> Result<IpAddr, WireError> {
         (Ok(address), _) => Ok(address),
         (_, Ok(address)) => Ok(address.ip()),
         _ => bad(field, format!("{text:?}"), "not an address"),
+    }
+}
+
+fn within(field: &'static str, index: u32, count: u32) -> Result<u32, WireError> {
+    match index < count {
+        true => Ok(index),
+        false => bad(field, format!("{index} of {count}"), "not one of them"),
     }
 }
 

@@ -133,6 +133,27 @@ fn starts_that_cannot_be_are_refused_and_the_task_stays() {
 }
 
 #[test]
+fn a_running_task_takes_another_share_and_no_other_task_does() {
+    let (home, collector) = (Home::new(), Collector::start());
+    let agent = Agent::start(home.config(&collector));
+    ready(&collector);
+    let share = |task_id, task_index| {
+        Body::ShareRate(v1::ShareRate {
+            task_id,
+            task_index,
+            tasks: 3,
+            from_us: 1_750_000_000_000_000,
+        })
+    };
+    assert_eq!(collector.refused(share(9, 0)).0, "unknown-task");
+    let paced = r#"{"runtime": "1h", "rate_iops": 10, "rate-per": "step"}"#;
+    collector.done(Body::Prepare(null_task(1, paced)));
+    assert_eq!(collector.refused(share(1, 0)).0, "failed");
+    assert_ne!(collector.refused(share(1, 3)).0, "");
+    agent.stop();
+}
+
+#[test]
 fn stopping_ends_a_task_wherever_it_is() {
     let (home, collector) = (Home::new(), Collector::start());
     let agent = Agent::start(home.config(&collector));

@@ -7,6 +7,7 @@ use super::{
     AgentFacts, Expansion, Group, Pairs, Phase, Plan, PlannedLoad, PlannedStep, PlannedTask,
     Target,
     agents::{capable, chosen},
+    curve,
     groups::crews,
     policy,
     source::Mistakes,
@@ -17,6 +18,9 @@ use std::{collections::BTreeSet, time::Duration};
 
 /// More steps than this are a slip of the pen, not a plan.
 const MAX_STEPS: usize = 100_000;
+
+/// Agents refuse what is more than an hour ahead; there is a lead before the first start.
+const LATEST_START: Duration = Duration::from_secs(3500);
 
 pub(super) fn expand(plan: &Plan, agents: &[AgentFacts], mistakes: &mut Mistakes<'_>) -> Expansion {
     let mut fleet: Vec<&AgentFacts> = agents.iter().collect();
@@ -35,7 +39,9 @@ pub(super) fn expand(plan: &Plan, agents: &[AgentFacts], mistakes: &mut Mistakes
     let size: usize = plan
         .phases
         .iter()
-        .map(|phase| phase.cells() * phase.targets.len().max(1) * phase.steps())
+        .map(|phase| {
+            phase.cells() * phase.targets.len().max(1) * phase.steps() * loads_at_most(phase)
+        })
         .sum::<usize>()
         .saturating_mul(usize::try_from(plan.repeat).unwrap_or(usize::MAX));
     if size > MAX_STEPS {
@@ -67,20 +73,26 @@ pub(super) fn expand(plan: &Plan, agents: &[AgentFacts], mistakes: &mut Mistakes
             };
             draw.shuffle(&mut targets);
             for (target_index, target) in targets {
-                let place = CellPlace {
-                    repeat,
-                    number: cell_number,
-                    index: cell_index,
-                    name: format!(
-                        "r{repeat}-p{}-c{}-t{}",
-                        phase_index + 1,
-                        cell_index + 1,
-                        target_index + 1
-                    ),
-                };
-                cell_number += 1;
                 let teams = teams(plan, phase, cell_index, target, &fleet, mistakes);
-                add_steps(&mut expansion.steps, phase, target, &place, &teams);
+                for tasks in &teams {
+                    refuse_late_start(phase, tasks.len(), mistakes);
+                }
+                let name = format!(
+                    "r{repeat}-p{}-c{}-t{}",
+                    phase_index + 1,
+                    cell_index + 1,
+                    target_index + 1
+                );
+                for (name, rates) in cells_of(phase, cell_index, name) {
+                    let place = CellPlace {
+                        repeat,
+                        number: cell_number,
+                        index: cell_index,
+                        name,
+                    };
+                    cell_number += 1;
+                    add_steps(&mut expansion.steps, phase, target, &place, &rates, &teams);
+                }
             }
         }
     }
@@ -107,16 +119,70 @@ struct CellPlace {
     name: String,
 }
 
+/// The key and the value of a rate that replaces the phase's own; `None`: it stays.
+type Rate = Option<(&'static str, u64)>;
+
+fn loads_at_most(phase: &Phase) -> usize {
+    phase.curve.map_or(1, |curve| {
+        usize::try_from(curve.steps).unwrap_or(usize::MAX)
+    })
+}
+
+/// The cells that a cell of the matrix makes, with their names and the rates of each: one, or one for each load of a
+/// curve where a mode does not leave the data as it found them.
+fn cells_of(phase: &Phase, index: usize, name: String) -> Vec<(String, Vec<Rate>)> {
+    let cell = phase
+        .groups
+        .first()
+        .and_then(|group| group.cells.get(index));
+    let (Some(curve), Some(cell)) = (phase.curve, cell) else {
+        return vec![(name, vec![None])];
+    };
+    let rates = curve.loads(cell).into_iter().map(Some);
+    if curve::keeps_data(phase) {
+        return vec![(name, rates.collect())];
+    }
+    rates
+        .zip(1..)
+        .map(|(rate, number)| (format!("{name}-l{number}"), vec![rate]))
+        .collect()
+}
+
+/// An agent takes no start that is further ahead than an hour.
+fn refuse_late_start(phase: &Phase, tasks: usize, mistakes: &mut Mistakes<'_>) {
+    let last = last_start(phase.stagger, tasks);
+    if last > LATEST_START {
+        mistakes.at(
+            &phase.at,
+            format!(
+                "the last of {tasks} tasks would start {} s after the first",
+                last.as_secs()
+            ),
+            format!(
+                "choose a shorter stagger: it may be {} s",
+                LATEST_START.as_secs()
+            ),
+        );
+    }
+}
+
+/// How long the last task starts after the first.
+fn last_start(stagger: Duration, tasks: usize) -> Duration {
+    stagger.saturating_mul(u32::try_from(tasks.saturating_sub(1)).unwrap_or(u32::MAX))
+}
+
 fn add_steps(
     steps: &mut Vec<PlannedStep>,
     phase: &Phase,
     target: Option<&Target>,
     place: &CellPlace,
+    rates: &[Rate],
     teams: &[Vec<PlannedTask>],
 ) {
-    for mode in 0..phase.steps() {
+    let variants = (0..phase.steps()).flat_map(|mode| rates.iter().map(move |rate| (mode, *rate)));
+    for (mode, rate) in variants {
         for tasks in teams {
-            let loads = loads(phase, place.index, mode, tasks);
+            let loads = loads(phase, place.index, mode, rate, tasks);
             steps.push(PlannedStep {
                 ordinal: u32::try_from(steps.len() + 1).unwrap_or(u32::MAX),
                 repeat: place.repeat,
@@ -130,11 +196,13 @@ fn add_steps(
                 mode: joined(&loads, |load| &load.mode),
                 cache: phase.cache,
                 settle: phase.settle,
+                stagger: phase.stagger,
                 params: params(&loads),
                 tasks: tasks.clone(),
                 moved_bytes: moved_bytes(&loads),
                 files: total(&loads, |footprint| footprint.files),
-                expected: expected(&loads),
+                expected: expected(&loads)
+                    .map(|expected| expected + last_start(phase.stagger, tasks.len())),
                 loads,
                 at: phase.at.clone(),
             });
@@ -143,18 +211,26 @@ fn add_steps(
 }
 
 /// What each group does in the `mode`th step of a cell.
-fn loads(phase: &Phase, cell: usize, mode: usize, tasks: &[PlannedTask]) -> Vec<PlannedLoad> {
+fn loads(
+    phase: &Phase,
+    cell: usize,
+    mode: usize,
+    rate: Rate,
+    tasks: &[PlannedTask],
+) -> Vec<PlannedLoad> {
     let load = |(load, group): (usize, &Group)| {
         let cell = group.cells.get(cell)?;
         // A group with one mode goes on with it through all steps.
         let mode = mode.min(group.modes.len().checked_sub(1)?);
+        let mut params = cell.params.clone();
+        params.extend(rate.map(|(key, rate)| (key.to_owned(), rate.into())));
         let own = tasks.iter().filter(|task| task.load == load);
         let clients: BTreeSet<&str> = own.clone().map(|task| task.agent.as_str()).collect();
         Some(PlannedLoad {
             group: group.name.clone(),
             workload: group.workload.0.name().to_owned(),
             mode: group.modes.get(mode)?.clone(),
-            params: cell.params.clone(),
+            params,
             footprint: *cell.footprints.get(mode)?,
             tasks: u32::try_from(own.count()).unwrap_or(u32::MAX),
             clients: u32::try_from(clients.len()).unwrap_or(u32::MAX),

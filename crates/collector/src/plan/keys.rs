@@ -161,6 +161,18 @@ pub const PHASE: &[KeyDoc] = &[
         "rest between the layout of data and the start; idle: until, for 3 s, the daemons of each storage host (label role=storage; without one, every host that is sampled) together take less than that share of one CPU, and each of its disks is busy for less than that share of the time; when the limit is reached, the step starts all the same and an event says what was busy",
     ),
     key(
+        "stagger",
+        "duration",
+        "0s",
+        "each task starts so long after the one before it; the window in which all are active begins with the last",
+    ),
+    key(
+        "load-curve",
+        "true or { start, steps, factor }",
+        "none",
+        "the phase's rate is walked up, one step each, from `start` (0.1) of it in `steps` (10) equal ratios, or by `factor`; the report says where response time leaves its floor",
+    ),
+    key(
         "group",
         "tables",
         "none",
@@ -228,6 +240,23 @@ pub const PEERS: &[KeyDoc] = &[
         "\"each\" or \"all\"",
         "\"each\"",
         "each: one step per ordered pair of agents, one after the other; all: all pairs in one step",
+    ),
+];
+
+/// In `load-curve`.
+pub const CURVE: &[KeyDoc] = &[
+    key(
+        "start",
+        "fraction",
+        "0.1",
+        "the first load, as a part of the phase's rate",
+    ),
+    key("steps", "2 to 1000", "10", "how many loads"),
+    key(
+        "factor",
+        "above 1",
+        "so that the last load is the phase's rate",
+        "each load is so many times the one before it",
     ),
 ];
 

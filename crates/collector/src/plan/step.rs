@@ -33,6 +33,8 @@ pub struct PlannedStep {
     pub mode: String,
     pub cache: Cache,
     pub settle: Settle,
+    /// How long a task starts after the one before it.
+    pub stagger: Duration,
     /// Of several groups: theirs, by the group's name.
     pub params: Map<String, Value>,
     /// What is done at the same time; one, if the phase has no groups.

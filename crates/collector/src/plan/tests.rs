@@ -7,6 +7,7 @@ mod expand;
 mod groups;
 mod mistakes;
 mod set;
+mod shapes;
 
 use super::*;
 use benchmesh_workloads::workload;

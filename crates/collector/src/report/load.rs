@@ -6,7 +6,7 @@ mod missing;
 
 use super::{
     AgentReport, CostReport, DaemonReport, EventReport, GroupReport, LinkReport, OpReport,
-    REPORT_FORMAT, Report, RunReport, StepReport, TaskFailure,
+    REPORT_FORMAT, Report, RunReport, StepReport, TaskFailure, curve,
 };
 use crate::model::{RunId, StepId};
 use crate::query::{QueryError, ReadOnly};
@@ -61,6 +61,7 @@ async fn load_from(connection: &mut SqliteConnection, wanted: &str) -> Result<Re
     missing::add(&mut transaction, id, &mut steps).await?;
     Ok(Report {
         format: REPORT_FORMAT,
+        curves: curve::curves(&steps),
         agents: agents(&mut transaction, id).await?,
         daemons: daemons(&mut transaction, id).await?,
         costs: costs(&mut transaction, id).await?,

@@ -3,6 +3,7 @@
 //! Pure. A column that would say the same in each row, or nothing, is left out, so that the table fits and every column
 //! that is there is worth reading. The notes say what a figure is and what its flags mean.
 
+mod curve;
 mod results;
 
 use super::figures::{self, NONE, plural};
@@ -146,6 +147,7 @@ pub fn heading(report: &Report) -> Vec<String> {
 /// Every sheet of the report that has something to say.
 pub fn sheets(report: &Report) -> Vec<Sheet> {
     let mut sheets = vec![results::sheet(report)];
+    sheets.extend(curve::sheet(report));
     sheets.extend(daemons(&report.daemons));
     sheets.extend(costs(report));
     sheets.extend(links(&report.links));

@@ -86,6 +86,7 @@ pub(super) fn report(steps: Vec<StepReport>) -> Report {
             })
             .into(),
         steps,
+        curves: vec![],
         daemons: vec![],
         costs: vec![],
         links: vec![],

@@ -83,7 +83,10 @@ impl Drive {
         // Before it takes effect: whoever starts after us has to know that tasks may have been armed.
         self.enter(row.id, StepState::Armed, Some(start)).await?;
         let remaining = crate::clock::until(&self.clock, start).saturating_sub(guard);
-        let asked = crew.live().map(|held| self.arm_one(held, start, remaining));
+        let starts = self.starts(row, crew, start).await?;
+        let asked = starts
+            .into_iter()
+            .map(|(held, start)| self.arm_one(held, start, remaining));
         let mut late = None;
         for (held, answer) in join_all(asked).await {
             match answer {
@@ -113,6 +116,40 @@ impl Drive {
                 reason: late.unwrap_or_else(|| String::from("the confirmations came too late")),
             },
         })
+    }
+
+    /// When each task starts: at the common instant, or one after the other. Where that is not the step's start it is
+    /// kept, because a task that is lost never tells.
+    async fn starts(
+        &self,
+        row: &StepRow,
+        crew: &Crew,
+        start: MeshMicros,
+    ) -> Result<Vec<(Held, MeshMicros)>, StoreError> {
+        let starts: Vec<(Held, MeshMicros)> = crew
+            .live()
+            .map(|held| (held, self.start_of_task(row, crew, held, start)))
+            .collect();
+        if starts.iter().any(|(_, of_task)| *of_task != start) {
+            let told = starts.iter().map(|(held, start)| (held.task, *start));
+            self.store.set_task_starts(told.collect()).await?;
+        }
+        Ok(starts)
+    }
+
+    /// When a task starts in a step that starts at `start`.
+    pub(super) fn start_of_task(
+        &self,
+        row: &StepRow,
+        crew: &Crew,
+        held: Held,
+        start: MeshMicros,
+    ) -> MeshMicros {
+        let step = self.steps.iter().find(|step| step.ordinal == row.ordinal);
+        let stagger_us = step.map_or(0, |step| micros(step.stagger));
+        let index = crew.index(held.task).unwrap_or(0);
+        let after = stagger_us.saturating_mul(i64::try_from(index).unwrap_or(i64::MAX));
+        MeshMicros(start.0.saturating_add(after))
     }
 
     async fn arm_one(

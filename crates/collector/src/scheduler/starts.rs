@@ -43,7 +43,9 @@ impl Drive {
             std::future::pending::<()>().await;
         }
         if let Some(start) = self.start_of(row) {
-            sleep(until(&self.clock, start)).await;
+            let tasks = u32::try_from(step.tasks.len()).unwrap_or(u32::MAX);
+            let last = step.stagger.saturating_mul(tasks.saturating_sub(1));
+            sleep(until(&self.clock, start).saturating_add(last)).await;
         }
         let patience = BEGUN_WITHIN.max(self.loss_after() * 2);
         loop {
@@ -92,7 +94,7 @@ impl Drive {
             .or(row.start)
     }
 
-    /// Fails the tasks that began at another instant than the step's.
+    /// Fails the tasks that began at another instant than they were armed for.
     pub(super) async fn check_starts(
         &self,
         row: &StepRow,
@@ -113,6 +115,7 @@ impl Drive {
             let Some(task) = tasks.get(&outcome.held.task).filter(|_| ended) else {
                 continue;
             };
+            let start = self.start_of_task(row, crew, outcome.held, start);
             let early = task.skew_us.unwrap_or(0).saturating_neg();
             let why = match task.start {
                 Some(at) if at != start => Some(format!(

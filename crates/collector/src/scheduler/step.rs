@@ -123,7 +123,10 @@ impl Drive {
         mut crew: Crew,
         last: bool,
     ) -> Result<StepEnd, StoreError> {
-        let aborted = self.await_ends(step, row, &mut crew).await?;
+        let aborted = tokio::select! {
+            aborted = self.await_ends(step, row, &mut crew) => aborted?,
+            failed = self.keep_rate(step, row) => return Err(failed),
+        };
         self.mark(None);
         self.await_rows(row, &mut crew).await?;
         self.check_starts(row, &mut crew).await?;

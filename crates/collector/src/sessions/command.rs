@@ -41,6 +41,13 @@ pub enum Command {
         task: TaskId,
         reason: String,
     },
+    /// From an instant on the task has another share of its step's rate.
+    ShareRate {
+        task: TaskId,
+        task_index: u32,
+        tasks: u32,
+        from: MeshMicros,
+    },
     ForgetTask {
         task: TaskId,
     },
@@ -231,6 +238,7 @@ impl Command {
             Self::Arm { .. } => "arm its task",
             Self::AwaitEnd { .. } => "say how its task ended",
             Self::StopTask { .. } => "stop its task",
+            Self::ShareRate { .. } => "change its share of the rate",
             Self::ForgetTask { .. } => "forget its task",
             Self::Mark { .. } => "take a sample",
         }

@@ -318,6 +318,17 @@ impl From<Command> for v1::command::Body {
                 task_id: task.0,
                 reason,
             }),
+            Command::ShareRate {
+                task,
+                task_index,
+                tasks,
+                from,
+            } => Self::ShareRate(v1::ShareRate {
+                task_id: task.0,
+                task_index,
+                tasks,
+                from_us: from.0,
+            }),
             Command::ForgetTask { task } => Self::ForgetTask(v1::ForgetTask { task_id: task.0 }),
             Command::Mark { at } => Self::Mark(v1::Mark {
                 at_us: at.map_or(0, |at| at.0),

@@ -2,7 +2,7 @@
 
 use super::rows::{Known, NewCacheDrop, NewEvent, NewRun, NewStep, NewTask, RunChange, StepChange};
 use super::{Store, StoreError};
-use crate::model::{RunId, RunState, StepId, StepState, TaskId, TaskState};
+use crate::model::{MeshMicros, RunId, RunState, StepId, StepState, TaskId, TaskState};
 use sqlx::SqliteConnection;
 
 impl Store {
@@ -133,6 +133,28 @@ impl Store {
                     .await
                     .map_err(StoreError::sql("keep a task's state"))
                     .and_then(|done| one("task", task.0, done.rows_affected()))
+            })
+        })
+        .await
+    }
+
+    /// Keeps when tasks are to start that do not start with their step.
+    pub async fn set_task_starts(
+        &self,
+        starts: Vec<(TaskId, MeshMicros)>,
+    ) -> Result<(), StoreError> {
+        self.write(starts, |starts, connection| {
+            Box::pin(async move {
+                for (task, start) in starts {
+                    sqlx::query("UPDATE tasks SET start_us = ? WHERE id = ?")
+                        .bind(start.0)
+                        .bind(task.0)
+                        .execute(&mut *connection)
+                        .await
+                        .map_err(StoreError::sql("keep a task's start"))
+                        .and_then(|done| one("task", task.0, done.rows_affected()))?;
+                }
+                Ok(())
             })
         })
         .await

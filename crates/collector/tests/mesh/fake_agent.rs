@@ -685,6 +685,10 @@ fn answer(agent: &Arc<Inner>, asked: Asked) -> Outcome {
             agent.tasks.lock().unwrap().remove(&forget.task_id);
             Ok(None)
         }
+        Asked::ShareRate(share) => {
+            agent.note(format!("share {} of {}", share.task_index, share.tasks));
+            Ok(None)
+        }
         Asked::Mark(_) => {
             agent.note(String::from("mark"));
             Ok(None)

@@ -4,7 +4,7 @@
 //! Poisson's are a seeded sum. Bytes stand in for operations where the rate is one of bytes: the distance after an
 //! operation is the time that its bytes may take.
 
-use super::{Pace, Per, Process, Unit};
+use super::{Change, Pace, Per, Process, Unit};
 use crate::clock::MonoNanos;
 use crate::random::Random;
 use std::time::Duration;
@@ -25,6 +25,8 @@ pub struct Share {
 /// The instants at which one worker's operations are due.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Schedule {
+    pace: Pace,
+    share: Share,
     unit: Unit,
     start: MonoNanos,
     /// This worker's place in the common row of instants, and how many workers share it.
@@ -35,6 +37,14 @@ pub struct Schedule {
     /// Where the next operation stands in the common row, in units of `workers` units; `None` before the first.
     position: Option<u128>,
     poisson: Option<Poisson>,
+}
+
+/// Whether a change has taken effect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Changed {
+    Done,
+    /// Something is due before it.
+    NotYet,
 }
 
 /// Arrivals as independent users' come.
@@ -64,6 +74,8 @@ impl Schedule {
             Per::Step => (worker * tasks + task, workers * tasks, 1),
         };
         let mut schedule = Schedule {
+            pace: *pace,
+            share,
             unit: pace.unit,
             start: MonoNanos(0),
             place,
@@ -86,6 +98,29 @@ impl Schedule {
     /// Fixes the instant that the row begins at.
     pub(crate) fn set_start(&mut self, start: MonoNanos) {
         self.start = start;
+    }
+
+    /// Goes over to another share of a step's rate, once everything is done that was due before; operations move
+    /// `bytes`. The rate of a task or a worker does not depend on the others.
+    pub(crate) fn change(&mut self, change: &Change, bytes: u64) -> Changed {
+        if self.pace.per != Per::Step {
+            return Changed::Done;
+        }
+        if self.due(bytes) < change.begins() {
+            return Changed::NotYet;
+        }
+        let share = Share {
+            task: change.task,
+            tasks: change.tasks,
+            ..self.share
+        };
+        let mut next = Schedule::new(&self.pace, share);
+        next.start = change.from;
+        while next.due(bytes) < change.begins() {
+            next.take(bytes);
+        }
+        *self = next;
+        Changed::Done
     }
 
     /// When the next operation is due, which moves `bytes`.
@@ -211,6 +246,69 @@ mod tests {
         let instants = row(&pace, 7, 1, 1, 0);
         let even: Vec<u64> = (0..10).map(|n| n * 100_000_000).collect();
         assert_eq!(instants, even);
+    }
+
+    #[test]
+    fn a_changed_share_goes_on_without_a_gap_or_a_burst() {
+        let second = 1_000_000_000;
+        let pace = pace(Unit::Operations, 100, Per::Step, Process::Linear);
+        let start = MonoNanos(second);
+        // Task 1 of 4 is lost at 3 s, and told to the others for 5 s; the last of them hears it at 5.5 s.
+        let change = |task: u32, told: u64| Change {
+            task,
+            tasks: 3,
+            from: MonoNanos(6 * second),
+            told: MonoNanos(told),
+        };
+        let survivors = [
+            (0, change(0, 5 * second)),
+            (2, change(1, 5 * second)),
+            (3, change(2, 13 * second / 2)),
+        ];
+        let mut instants = Vec::new();
+        for (task, change) in survivors {
+            for worker in 0..2 {
+                let share = Share {
+                    worker,
+                    workers: 2,
+                    task,
+                    tasks: 4,
+                };
+                let mut schedule = Schedule::new(&pace, share);
+                schedule.set_start(start);
+                let mut pending = true;
+                while schedule.due(0).0 < 11 * second {
+                    if pending && schedule.change(&change, 0) == Changed::Done {
+                        pending = false;
+                        continue;
+                    }
+                    instants.push(schedule.take(0).0 - second);
+                }
+                assert!(!pending);
+            }
+        }
+        instants.sort_unstable();
+        let in_second = |at: u64| {
+            let inside = instants.iter().filter(|it| **it / second == at);
+            inside.count()
+        };
+        assert_eq!((0..5).map(in_second).collect::<Vec<_>>(), [75; 5]);
+        // The late one keeps to its old share of the first half second: 12 or 13 of 25 rather than 16 or 17 of 50.
+        assert!((91..=97).contains(&in_second(5)), "{}", in_second(5));
+        assert_eq!((6..10).map(in_second).collect::<Vec<_>>(), [100; 4]);
+        let gaps = instants.windows(2).filter(|two| two[0] >= 6 * second);
+        assert!(gaps.map(|two| two[1] - two[0]).all(|gap| gap == 10_000_000));
+        // Shares of other rates stay as they are.
+        let mut own = Schedule::new(
+            &Pace {
+                per: Per::Task,
+                ..pace
+            },
+            Share::default(),
+        );
+        let before = own.clone();
+        assert_eq!(own.change(&survivors[0].1, 0), Changed::Done);
+        assert_eq!(own, before);
     }
 
     #[test]

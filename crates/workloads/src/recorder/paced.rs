@@ -6,7 +6,8 @@
 use super::{Began, Recorder};
 use crate::clock::MonoNanos;
 use crate::op::Op;
-use crate::pacing::{Schedule, Until, Waiting};
+use crate::pacing::{Change, Changed, Changes, Schedule, Until, Waiting};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The schedule and how its instants are waited for.
@@ -14,14 +15,42 @@ use std::time::Duration;
 pub(super) struct Pacer {
     schedule: Schedule,
     waiting: Waiting,
+    changes: Arc<Changes>,
+    /// The version of the change that was seen last.
+    seen: u64,
+    /// Seen, and not yet in effect.
+    change: Option<Change>,
+}
+
+/// What ended a wait for an instant.
+enum Waited {
+    Due(MonoNanos),
+    /// The instant may be another now.
+    Changed,
 }
 
 impl Pacer {
-    pub(super) fn new(schedule: Schedule, workers: u32) -> Pacer {
+    pub(super) fn new(schedule: Schedule, workers: u32, changes: Arc<Changes>) -> Pacer {
         Pacer {
             schedule,
             waiting: Waiting::among(workers),
+            changes,
+            seen: 0,
+            change: None,
         }
+    }
+
+    /// The next instant, by the share that is in effect then.
+    fn due(&mut self, bytes: u64) -> MonoNanos {
+        if self.changes.is_newer(self.seen)
+            && let Some((version, change)) = self.changes.newer(self.seen)
+        {
+            self.seen = version;
+            self.change = Some(change);
+        }
+        self.change
+            .take_if(|change| self.schedule.change(change, bytes) == Changed::Done);
+        self.schedule.due(bytes)
     }
 
     pub(super) fn set_start(&mut self, start: MonoNanos) {
@@ -33,8 +62,8 @@ impl Pacer {
 impl Recorder {
     /// When the next operation is due, which moves `bytes`, for an engine that keeps several in flight; `None` when the
     /// load is not paced. It may be past.
-    pub fn due(&self, bytes: u64) -> Option<MonoNanos> {
-        Some(self.pacer.as_ref()?.schedule.due(bytes))
+    pub fn due(&mut self, bytes: u64) -> Option<MonoNanos> {
+        Some(self.pacer.as_mut()?.due(bytes))
     }
 
     /// The next operation's instant; `None` when the load is not paced.
@@ -45,16 +74,20 @@ impl Recorder {
 
     #[inline(never)]
     pub(super) fn next_due(&mut self, op: Op, bytes: u64) -> Option<Began> {
-        let pacer = self.pacer.as_mut()?;
-        let (waiting, mean_gap) = (pacer.waiting, pacer.schedule.mean_gap(bytes));
-        let intended = pacer.schedule.take(bytes);
-        let at = self.wait(intended, waiting, mean_gap)?;
-        self.link.show(op, at);
-        Some(Began { at, intended })
+        loop {
+            let pacer = self.pacer.as_mut()?;
+            let intended = pacer.due(bytes);
+            let (waiting, mean_gap) = (pacer.waiting, pacer.schedule.mean_gap(bytes));
+            if let Waited::Due(at) = self.wait(intended, waiting, mean_gap)? {
+                self.take_instant(bytes);
+                self.link.show(op, at);
+                return Some(Began { at, intended });
+            }
+        }
     }
 
     /// Waits for an instant; `None` when the load has to end before it.
-    fn wait(&mut self, due: MonoNanos, waiting: Waiting, mean_gap: Duration) -> Option<MonoNanos> {
+    fn wait(&mut self, due: MonoNanos, waiting: Waiting, mean_gap: Duration) -> Option<Waited> {
         loop {
             if self.should_stop() {
                 return None;
@@ -65,7 +98,11 @@ impl Recorder {
             };
             self.look(now);
             if is_due && !self.should_stop() {
-                return Some(now);
+                return Some(Waited::Due(now));
+            }
+            let changed = |pacer: &Pacer| pacer.changes.is_newer(pacer.seen);
+            if self.pacer.as_deref().is_some_and(changed) {
+                return Some(Waited::Changed);
             }
         }
     }

@@ -57,6 +57,7 @@ impl Crew {
             let settings = Settings {
                 timing: load.timing(),
                 stop: crew.gate.stop_flag(),
+                changes: crew.gate.changes(),
                 schedule: conduct
                     .schedule(index, workers, load.lanes())
                     .map(|it| (it, workers)),

@@ -1,6 +1,7 @@
 //! Where workers wait for their start, and the task for their end. Locks are taken before and after the load only.
 
 use crate::clock::{MonoNanos, sleep_until, spin_until};
+use crate::pacing::{Change, Changes};
 use crate::urgency::{Handle, Urgent};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -20,6 +21,8 @@ pub(super) struct Gate {
     changed: Condvar,
     /// What workers look at between two operations.
     stop: Arc<AtomicBool>,
+    /// What paced workers look at between two operations.
+    changes: Arc<Changes>,
 }
 
 #[derive(Debug, Default)]
@@ -63,6 +66,16 @@ impl Gate {
 
     pub(super) fn was_stopped(&self) -> bool {
         self.lock().stopped
+    }
+
+    pub(super) fn changes(&self) -> Arc<Changes> {
+        Arc::clone(&self.changes)
+    }
+
+    /// Tells the workers of another share of their step's rate.
+    pub(super) fn change(&self, change: Change) {
+        let _one_at_a_time = self.lock();
+        self.changes.tell(change);
     }
 
     pub(super) fn stop_flag(&self) -> Arc<AtomicBool> {

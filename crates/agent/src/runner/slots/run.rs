@@ -90,6 +90,33 @@ impl Slots {
         Ok(Answer::Armed { lead_us })
     }
 
+    /// Changes a running task's share of its step's rate; one that has ended has none.
+    pub(super) fn share_rate(
+        &mut self,
+        id: TaskId,
+        (task_index, tasks): (u32, u32),
+        from: MeshMicros,
+    ) -> Outcome {
+        let map = self.map()?;
+        let slot = self
+            .tasks
+            .get(&id)
+            .ok_or_else(|| Refusal::unknown_task(id))?;
+        match &slot.state {
+            State::Running { stopper, .. } => {
+                let from = map.to_mono(from).ok_or_else(|| {
+                    Refusal::failed(format!("the instant {} was before this host was", from.0))
+                })?;
+                stopper.share(task_index, tasks, from);
+                Ok(Answer::Done)
+            }
+            State::Ended(_) => Ok(Answer::Done),
+            State::Preparing { .. } | State::Prepared(_) => {
+                Err(Refusal::failed(format!("task {id} has not been armed")))
+            }
+        }
+    }
+
     fn run(&self, running: Running) -> Result<(), Refusal> {
         let (id, orders) = (running.id, self.orders.clone());
         let run = move || {

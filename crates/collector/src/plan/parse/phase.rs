@@ -2,7 +2,7 @@
 
 use super::{
     super::{
-        Cache, Group, Kind, Pairs, Phase, Target, cells,
+        Cache, Group, Kind, Pairs, Phase, Target, cells, curve,
         read::{Section, kind},
         settle::settle,
         source::{Mistakes, Spot, listed},
@@ -15,6 +15,7 @@ use benchmesh_workloads::{
     params::nearest,
     workload::{self, Needs, Workload},
 };
+use std::time::Duration;
 use toml::de::DeTable;
 
 pub(super) fn phases(
@@ -93,12 +94,18 @@ fn phase(
         cache,
         targets: Vec::new(),
         settle: settle(&mut section, mistakes),
+        stagger: section
+            .duration("stagger", mistakes)
+            .map_or(Duration::ZERO, |(given, _)| given),
+        curve: None,
         pairs: Pairs::Each,
         groups: Vec::new(),
         from: None,
         to: None,
         at,
     };
+    let curve = curve::parse(&mut section, mistakes);
+    phase.curve = curve.as_ref().map(|(curve, _)| *curve);
     if table.contains_key("group") {
         phase.groups = group::groups(&mut section, mistakes);
         let names: Vec<&str> = phase
@@ -125,6 +132,9 @@ fn phase(
     }
     if let Some((given, _)) = name {
         phase.name = given;
+    }
+    if let Some((_, at)) = curve {
+        curve::check(&phase, &at, mistakes);
     }
     if cache == Cache::Bypass {
         refuse_bypass(&phase, &cache_at, mistakes);

@@ -1,0 +1,192 @@
+//! A load curve: a phase's rate walked up in equal ratios, to find where response time leaves its floor.
+//!
+//! Pure. The phase's own rate is the whole load; each step of the curve runs at a part of it.
+
+use super::{
+    Phase,
+    cells::Cell,
+    keys,
+    read::{Section, kind},
+    source::{Mistakes, Spot},
+};
+use benchmesh_workloads::common::Common;
+use toml::de::DeValue;
+
+const START: f64 = 0.1;
+const STEPS: u32 = 10;
+
+/// How a rate is walked up.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Curve {
+    /// The first load, as a part of the phase's rate.
+    pub start: f64,
+    pub steps: u32,
+    /// From one load to the next.
+    pub factor: f64,
+}
+
+impl Curve {
+    fn new(start: f64, steps: u32, factor: Option<f64>) -> Self {
+        let to_the_whole = || (1.0 / start).powf(1.0 / f64::from(steps.saturating_sub(1).max(1)));
+        Self {
+            start,
+            steps,
+            factor: factor.unwrap_or_else(to_the_whole),
+        }
+    }
+
+    /// The loads of a cell: the key of its rate, and the rates in rising order, each once.
+    pub(super) fn loads(&self, cell: &Cell) -> Vec<(&'static str, u64)> {
+        let pace = Common::of(&cell.params).ok().and_then(|common| common.pace);
+        let Some(pace) = pace else {
+            return Vec::new();
+        };
+        let mut rates: Vec<u64> = (0..self.steps)
+            .map(|step| self.start * self.factor.powf(f64::from(step)))
+            .map(|part| scaled(pace.per_second, part))
+            .collect();
+        rates.dedup();
+        rates.into_iter().map(|rate| (pace.key(), rate)).collect()
+    }
+}
+
+/// A part of a rate, to three digits: nobody asks for 1291.55 per second.
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "positive, of three digits, and saturating where it is beyond every rate"
+)]
+fn scaled(rate: u64, part: f64) -> u64 {
+    let exact = rate as f64 * part;
+    let digit = 10_f64.powf((exact.max(1.0).log10().floor() - 2.0).max(0.0));
+    (((exact / digit).round() * digit) as u64).max(1)
+}
+
+/// Whether every mode finds the data as the one before it left them, so that one cell serves all loads.
+pub(super) fn keeps_data(phase: &Phase) -> bool {
+    phase.groups.iter().all(|group| {
+        let modes = group.modes.iter();
+        modes
+            .filter_map(|name| group.workload.0.mode(name).ok())
+            .all(|mode| mode.needs == mode.leaves)
+    })
+}
+
+/// The key of a phase, and where it stands.
+pub(super) fn parse(
+    phase: &mut Section<'_, '_>,
+    mistakes: &mut Mistakes<'_>,
+) -> Option<(Curve, Spot)> {
+    const REMEDY: &str = "write true, or { start = 0.1, steps = 10 }";
+    let (value, spot) = phase.take("load-curve")?;
+    let table = match value {
+        DeValue::Boolean(true) => return Some((Curve::new(START, STEPS, None), spot)),
+        DeValue::Boolean(false) => return None,
+        DeValue::Table(table) => table,
+        other => {
+            mistakes.at(
+                &spot,
+                format!("expected true or a table, found {}", kind(other)),
+                REMEDY,
+            );
+            return None;
+        }
+    };
+    let mut section = Section::new(table, spot.clone());
+    let start = real(&mut section, "start", mistakes);
+    let factor = real(&mut section, "factor", mistakes);
+    let steps = section.count("steps", 2..=1000, mistakes);
+    section.refuse_rest(&keys::names(&[keys::CURVE]), mistakes);
+    if let Some((_, at)) = start
+        .as_ref()
+        .filter(|(start, _)| !(*start > 0.0 && *start < 1.0))
+    {
+        mistakes.at(
+            at,
+            "not between 0 and 1",
+            "it is a part of the phase's rate: start = 0.1",
+        );
+        return None;
+    }
+    if let Some((_, at)) = factor
+        .as_ref()
+        .filter(|(factor, _)| !(*factor > 1.0 && *factor <= 100.0))
+    {
+        mistakes.at(
+            at,
+            "not above 1 and up to 100",
+            "the load grows by it: factor = 1.5",
+        );
+        return None;
+    }
+    let curve = Curve::new(
+        start.map_or(START, |(start, _)| start),
+        steps.map_or(STEPS, |(steps, _)| steps),
+        factor.map(|(factor, _)| factor),
+    );
+    Some((curve, spot))
+}
+
+fn real(
+    section: &mut Section<'_, '_>,
+    key: &str,
+    mistakes: &mut Mistakes<'_>,
+) -> Option<(f64, Spot)> {
+    let (value, spot) = section.take(key)?;
+    let number = match value {
+        DeValue::Float(number) => number.as_str().parse::<f64>().ok(),
+        DeValue::Integer(number) => number.as_str().parse::<f64>().ok(),
+        _ => None,
+    };
+    if number.is_none() {
+        mistakes.at(
+            &spot,
+            format!("expected a number, found {}", kind(value)),
+            "",
+        );
+    }
+    number.map(|number| (number, spot))
+}
+
+/// A curve needs a rate, and one load.
+pub(super) fn check(phase: &Phase, at: &Spot, mistakes: &mut Mistakes<'_>) {
+    let [group] = phase.groups.as_slice() else {
+        mistakes.at(
+            at,
+            "a phase with groups has no load curve",
+            "measure the curve in a phase of its own",
+        );
+        return;
+    };
+    for cell in &group.cells {
+        // What is wrong with a rate that is there has been told.
+        if Common::of(&cell.params).is_ok_and(|common| common.pace.is_none()) {
+            mistakes.at(
+                at,
+                "there is no rate to walk up",
+                "add the highest load: rate_iops = 10000 and rate-per = \"step\"",
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loads_rise_in_equal_ratios_to_the_whole() {
+        let rates = |curve: Curve, rate: u64| -> Vec<u64> {
+            let parts = (0..curve.steps).map(|step| curve.start * curve.factor.powf(step.into()));
+            parts.map(|part| scaled(rate, part)).collect()
+        };
+        assert_eq!(rates(Curve::new(0.1, 3, None), 1000), [100, 316, 1000]);
+        assert_eq!(rates(Curve::new(0.5, 3, Some(2.0)), 10), [5, 10, 20]);
+        assert_eq!(
+            rates(Curve::new(0.1, 10, None), 10_000),
+            [1000, 1290, 1670, 2150, 2780, 3590, 4640, 5990, 7740, 10_000]
+        );
+        assert_eq!(rates(Curve::new(0.1, 2, None), 3), [1, 3]);
+    }
+}

@@ -1,0 +1,119 @@
+//! Load curves and staggered starts.
+
+use super::{TARGETS, agent, refused};
+use crate::plan::*;
+
+fn phase(keys: &str) -> String {
+    format!(
+        "{TARGETS}[[phase]]\ntargets = [\"a\"]\nworkload = \"io\"\nsize = \"1m\"\nruntime = \"4s\"\n{keys}\n"
+    )
+}
+
+/// Directory, mode and rate of each step.
+fn steps(keys: &str) -> Vec<String> {
+    let plan = parse(&phase(keys), "p").unwrap();
+    let agents = ["x", "y"].map(|name| agent(name, &[], &["/mnt"]));
+    let steps = expand(&plan, &agents).unwrap().steps;
+    let told = |step: &PlannedStep| {
+        let load = &step.loads[0];
+        let rate = load.params.get("rate_iops").or(load.params.get("rate"));
+        assert_eq!(step.params, load.params);
+        format!("{} {} {}", step.directory(0, 1), step.mode, rate.unwrap())
+    };
+    steps.iter().map(told).collect()
+}
+
+#[test]
+fn a_curve_walks_its_rate_up_on_one_cell_where_the_data_stay() {
+    assert_eq!(
+        steps(
+            "modes = [\"read\", \"randread\"]\nrate_iops = 100\nload-curve = { start = 0.5, steps = 2 }"
+        ),
+        [
+            "r1-p1-c1-t1 read 50",
+            "r1-p1-c1-t1 read 100",
+            "r1-p1-c1-t1 randread 50",
+            "r1-p1-c1-t1 randread 100"
+        ]
+    );
+    assert_eq!(
+        steps(
+            "modes = [\"write\", \"read\"]\nrate = \"1m\"\nload-curve = { start = 0.25, steps = 2, factor = 2 }"
+        ),
+        [
+            "r1-p1-c1-t1-l1 write 262000",
+            "r1-p1-c1-t1-l1 read 262000",
+            "r1-p1-c1-t1-l2 write 524000",
+            "r1-p1-c1-t1-l2 read 524000"
+        ]
+    );
+    assert_eq!(
+        steps("modes = [\"read\"]\nrate_iops = 1000\nload-curve = true").len(),
+        10
+    );
+}
+
+#[test]
+fn stagger_prolongs_a_step() {
+    let plan = parse(
+        &phase("modes = [\"read\"]\ntasks-per-agent = 2\nstagger = \"1500ms\""),
+        "p",
+    );
+    let agents = ["x", "y"].map(|name| agent(name, &[], &["/mnt"]));
+    let step = &expand(&plan.unwrap(), &agents).unwrap().steps[0];
+    assert_eq!(step.stagger, Duration::from_millis(1500));
+    assert_eq!(step.expected, Some(Duration::from_millis(4000 + 4500)));
+}
+
+#[test]
+fn what_is_no_curve_is_refused_with_its_line() {
+    let read = |keys: &str| phase(&format!("modes = [\"read\"]\n{keys}"));
+    for (text, at, part) in [
+        (
+            read("load-curve = true"),
+            "p.toml:13:14: phase.0.load-curve",
+            "no rate",
+        ),
+        (
+            read("load-curve = 3\nrate_iops = 9"),
+            "p.toml:13:14",
+            "expected true or a table",
+        ),
+        (
+            read("load-curve = { begin = 0.1 }\nrate_iops = 9"),
+            "p.toml:13:16: phase.0.load-curve.begin",
+            "unknown key",
+        ),
+        (
+            read("load-curve = { start = 2 }\nrate_iops = 9"),
+            "p.toml:13:24",
+            "between 0 and 1",
+        ),
+        (
+            read("load-curve = { factor = 1 }\nrate_iops = 9"),
+            "p.toml:13:25",
+            "above 1",
+        ),
+        (
+            read("load-curve = { steps = 1 }\nrate_iops = 9"),
+            "p.toml:13:24",
+            "from 2 to 1000",
+        ),
+        (
+            format!(
+                "{TARGETS}[[phase]]\nload-curve = true\n[[phase.group]]\nname = \"g\"\nworkload = \"null\"\n[[phase.group]]\nname = \"h\"\nworkload = \"null\"\n"
+            ),
+            "p.toml:8:14: phase.0.load-curve",
+            "with groups",
+        ),
+    ] {
+        let told = refused(&text);
+        assert!(told.contains(at), "{at}\n{text}\n{told}");
+        assert!(told.contains(part), "{part}\n{told}");
+    }
+    let late = phase("modes = [\"read\"]\nstagger = \"2h\"");
+    let plan = parse(&late, "p.toml").unwrap();
+    let agents = ["x", "y"].map(|name| agent(name, &[], &["/mnt"]));
+    let told = expand(&plan, &agents).unwrap_err().to_string();
+    assert!(told.contains("shorter stagger"), "{told}");
+}
