@@ -21,8 +21,10 @@ mod truth {
     mod latency;
     mod link;
     mod once;
+    mod pace;
     mod queue;
     mod ramp;
     mod shapes;
+    mod stall;
     mod start;
 }

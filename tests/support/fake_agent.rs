@@ -255,6 +255,7 @@ impl FakeAgent {
             error: String::new(),
             spool_id: self.spool_id.clone(),
             sequence: self.sequence,
+            stalled: false,
         }
     }
 

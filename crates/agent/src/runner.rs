@@ -11,6 +11,7 @@ mod place;
 mod running;
 mod slots;
 mod survey;
+mod tidings;
 mod voice;
 mod watch;
 

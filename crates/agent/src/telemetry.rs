@@ -82,7 +82,12 @@ impl Row {
                 FRAME + 15 * FIELD + row.error.len() + row.errors.iter().map(error).sum::<usize>()
             }
             Self::Event(row) => {
-                FRAME + 7 * FIELD + row.severity.as_str().len() + row.kind.len() + row.message.len()
+                FRAME
+                    + 7 * FIELD
+                    + row.severity.as_str().len()
+                    + row.kind.len()
+                    + row.message.len()
+                    + row.detail.len()
             }
             Self::Loss(row) => FRAME + 4 * FIELD + row.what.as_str().len(),
             Self::ClockOffset(_) => FRAME + 4 * FIELD,

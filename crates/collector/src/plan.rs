@@ -50,6 +50,7 @@ pub struct Plan {
     pub repeat: u32,
     pub order: Order,
     pub on_loss: OnLoss,
+    pub on_stall: OnStall,
     /// An agent without contact for so long is lost.
     pub loss_after: Duration,
     /// How long an agent without contact carries its load on.
@@ -61,6 +62,24 @@ pub struct Plan {
     /// Where `on-loss` stands.
     pub(crate) on_loss_at: Spot,
     pub(crate) source: Source,
+}
+
+/// What happens when an operation does not end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnStall {
+    #[default]
+    Continue,
+    Abort,
+}
+
+impl OnStall {
+    /// The word in plans and on the wire.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Continue => "continue",
+            Self::Abort => "abort",
+        }
+    }
 }
 
 /// What a lost agent does to the run.

@@ -6,8 +6,10 @@
 use crate::op::Op;
 use crate::pacing::{Pace, PaceParams, Schedule, Share, Unit};
 use crate::params::{KeyInfo, ParamError, part};
+use crate::units::Span;
 use crate::workload::{ModeInfo, Params};
 use serde::Deserialize;
+use std::time::Duration;
 
 /// The keys, for a workload's own list.
 pub const KEYS: &[KeyInfo] = &[
@@ -43,7 +45,18 @@ pub const KEYS: &[KeyInfo] = &[
         meaning: "whether the step goes on after an operation that failed; a full target always ends it, and so do 30 s \
                   of nothing but errors",
     },
+    KeyInfo {
+        name: "stall-after",
+        kind: "duration",
+        default: "30s",
+        meaning: "an operation that has not ended for so long is an event `stall` that names worker, path and offset, and \
+                  another event, `stall-over`, when it has; what follows is the plan's `on-stall`",
+    },
 ];
+
+/// As long as a client without contact is waited for: a storage system may fail over meanwhile.
+const DEFAULT_STALL: Duration = Duration::from_secs(30);
+const LEAST_STALL: Duration = Duration::from_secs(1);
 
 /// What follows from an operation that failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
@@ -60,22 +73,48 @@ pub enum OnError {
 struct CommonParams {
     #[serde(rename = "on-error", default)]
     on_error: OnError,
+    #[serde(rename = "stall-after")]
+    stall_after: Option<Span>,
 }
 
 /// The values of the common keys.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Common {
     pub pace: Option<Pace>,
     pub on_error: OnError,
+    /// An operation in flight for so long is a stall.
+    pub stall_after: Duration,
+}
+
+impl Default for Common {
+    fn default() -> Common {
+        Common {
+            pace: None,
+            on_error: OnError::default(),
+            stall_after: DEFAULT_STALL,
+        }
+    }
 }
 
 impl Common {
     /// Reads the common keys among a workload's parameters.
     pub fn of(params: &Params) -> Result<Common, ParamError> {
-        let CommonParams { on_error } = part(params)?;
+        let CommonParams {
+            on_error,
+            stall_after,
+        } = part(params)?;
+        let stall_after = stall_after.map_or(DEFAULT_STALL, |span| span.0);
+        if stall_after < LEAST_STALL {
+            let message = format!(
+                "must be at least {}: workers are looked at so often",
+                Span(LEAST_STALL)
+            );
+            return Err(ParamError::of("stall-after", message));
+        }
         Ok(Common {
             pace: Pace::of(&part::<PaceParams>(params)?)?,
             on_error,
+            stall_after,
         })
     }
 
@@ -135,7 +174,7 @@ mod tests {
     fn a_rate_is_read() {
         assert_eq!(common(&json!({"bs": "4k"})).unwrap(), Common::default());
         let read = common(
-            &json!({"rate": "1m", "rate-per": "step", "rate_process": "poisson", "on-error": "stop"}),
+            &json!({"rate": "1m", "rate-per": "step", "rate_process": "poisson", "on-error": "stop", "stall-after": "90s"}),
         );
         let expected = Common {
             pace: Some(Pace {
@@ -145,6 +184,7 @@ mod tests {
                 process: Process::Poisson,
             }),
             on_error: OnError::Stop,
+            stall_after: Duration::from_secs(90),
         };
         assert_eq!(read.unwrap(), expected);
     }
@@ -186,6 +226,7 @@ mod tests {
                 "rate_process",
                 "unknown variant",
             ),
+            (json!({"stall-after": "0s"}), "stall-after", "at least 1s"),
             (json!({"on-error": "ignore"}), "on-error", "unknown variant"),
         ] {
             let error = common(&bad).unwrap_err();

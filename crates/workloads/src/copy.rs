@@ -407,6 +407,13 @@ impl Load for CopyLoad {
         )))
     }
 
+    fn path_of(&self, _worker: u32, file: u64) -> Option<String> {
+        let prepared = self.prepared().ok()?;
+        let entry = prepared.tree.files.get(usize::try_from(file).ok()?)?;
+        let path = prepared.to.path().join(prepared.tree.path_of_file(entry));
+        Some(path.display().to_string())
+    }
+
     fn finish(&self) -> Result<(), TaskError> {
         let mut prepared = self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(prepared) = prepared.take() else {

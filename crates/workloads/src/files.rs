@@ -35,9 +35,11 @@ use plan::{KEYS, Plan, check_names};
 use rustix::fs::{AtFlags, unlinkat};
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use tree::Directories;
+use tree::{Directories, Name};
 use walk::Walk;
 use worker::{FilesWorker, Tools};
 
@@ -124,6 +126,7 @@ impl Workload for Files {
                 place,
             },
             standing: Mutex::new(Standing::empty()),
+            roots: Mutex::default(),
             whole: Arc::default(),
         }))
     }
@@ -135,6 +138,8 @@ struct FilesLoad {
     home: Home,
     /// What the data are; known once prepared.
     standing: Mutex<Standing>,
+    /// Where each worker works, for messages.
+    roots: Mutex<BTreeMap<u32, PathBuf>>,
     whole: Arc<AtomicU32>,
 }
 
@@ -154,6 +159,9 @@ impl FilesLoad {
         let share = layout.shape.share(worker);
         let root = self.home.root(&layout.shape, worker)?;
         let path = root.path().to_owned();
+        let mut roots = self.roots.lock().unwrap_or_else(PoisonError::into_inner);
+        roots.insert(worker, path.clone());
+        drop(roots);
         let directories =
             Directories::open(root, &share, self.directories_to_keep()).map_err(|errno| {
                 TaskError::io(
@@ -278,6 +286,23 @@ impl Load for FilesLoad {
             whole: Arc::clone(&self.whole),
             passes: 0,
         }))
+    }
+
+    fn path_of(&self, worker: u32, file: u64) -> Option<String> {
+        let mode = self.plan.mode;
+        let roots = self.roots.lock().unwrap_or_else(PoisonError::into_inner);
+        let root = roots.get(&worker)?;
+        let path = match mode {
+            Mode::List | Mode::ListStat => root.join(Name::directory(file).to_string()),
+            _ => {
+                let share = self.plan.layout.shape.share(worker);
+                let names = self.standing().names();
+                let letter = mode.beside().map_or(names.letter(), |kind| kind.letter());
+                root.join(Name::directory(share.directory_of(file)).to_string())
+                    .join(Name::new(letter, share.number(file)).to_string())
+            }
+        };
+        Some(path.display().to_string())
     }
 
     fn finish(&self) -> Result<(), TaskError> {

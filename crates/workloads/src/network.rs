@@ -229,6 +229,10 @@ impl Load for NetworkLoad {
         Ok(())
     }
 
+    fn path_of(&self, _worker: u32, _file: u64) -> Option<String> {
+        Some(self.peer.address.to_string())
+    }
+
     fn worker(&self, index: u32) -> Result<Box<dyn Worker>, TaskError> {
         let link = Link::open(&self.peer, index)?;
         Ok(match self.plan.mode {

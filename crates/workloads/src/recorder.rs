@@ -26,7 +26,7 @@ use crate::op::Op;
 use crate::pacing::{Changes, Schedule};
 use crate::urgency::Urgent;
 use crate::workload::Timing;
-use buffer::{BUFFERS, Kind, Link};
+use buffer::{BUFFERS, Kind, Link, NOWHERE};
 use errors::ErrorLog;
 use flight::Flight;
 use paced::Pacer;
@@ -317,6 +317,19 @@ impl Recorder {
         self.last = now;
         self.streak += 1;
         self.series(op).errors += 1;
+    }
+
+    /// Says what the next operation works on, for messages about one that does not end: two stores. What the number
+    /// stands for, [`Load::path_of`](crate::workload::Load::path_of) knows.
+    #[inline]
+    pub fn place(&self, file: u64) {
+        self.link.place(file, NOWHERE);
+    }
+
+    /// The same with the offset in the file; it may be called in the midst of an operation.
+    #[inline]
+    pub fn place_at(&self, file: u64, offset: u64) {
+        self.link.place(file, offset);
     }
 
     /// Takes back a [`begin`](Recorder::begin): what it announced was no operation, and nothing is recorded.

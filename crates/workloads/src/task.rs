@@ -10,10 +10,12 @@ mod crew;
 mod gate;
 mod merge;
 mod spec;
+mod stall;
 mod usage;
 
 pub use control::{PrepareControl, Progress};
 pub use spec::{Cache, PeerEnd, Place, TaskError, TaskSpec};
+pub use stall::Stall;
 
 use crate::clock::MonoNanos;
 use crate::interval::{Interval, PERIOD};
@@ -25,8 +27,12 @@ use conduct::Conduct;
 use crew::{Crew, WorkerEnd};
 use gate::Gate;
 use merge::Merge;
+use stall::StallWatch;
 use std::sync::Arc;
 use std::time::Duration;
+
+/// Workers that do not hang end within this time after a stall has ended their task.
+const LEAVE_AFTER: Duration = Duration::from_secs(2);
 
 /// The start instant is past.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -79,15 +85,38 @@ pub struct TaskEnd {
     pub wait_cpu: Duration,
     pub harness_ns_per_op: u64,
     pub error: Option<String>,
+    /// A stall ended it: some of its workers may still be within a system call.
+    pub stalled: bool,
     pub errors: Vec<ErrorCount>,
     /// When each worker began.
     pub starts: Vec<MonoNanos>,
+}
+
+/// What follows from an operation that does not end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OnStall {
+    /// It is told of, and waited for.
+    #[default]
+    Continue,
+    /// The task fails. The worker that hangs is left behind: nothing can end a thread within a system call.
+    Abort,
+}
+
+/// What a running task tells.
+#[derive(Debug)]
+pub enum Told {
+    Interval(Interval),
+    /// An operation has been in flight for as long as the plan calls a stall.
+    Stalled(Stall),
+    /// One that had stalled has ended, now.
+    StallOver(Stall),
 }
 
 /// A task whose workers are opened and parked.
 pub struct Task {
     load: Arc<dyn Load>,
     crew: Crew,
+    stall_after: Duration,
     start: Option<MonoNanos>,
 }
 
@@ -132,6 +161,7 @@ impl Task {
         Ok(Task {
             load,
             crew,
+            stall_after: conduct.common.stall_after,
             start: None,
         })
     }
@@ -171,34 +201,87 @@ impl Task {
     /// have handed theirs over, at most 2 s later; what comes still later as further intervals of the same index.
     /// A task that was not armed ends at once, stopped.
     pub fn run_to_end(self, sink: &mut dyn FnMut(Interval)) -> TaskEnd {
-        let Task { load, crew, start } = self;
+        self.run_watched(OnStall::Continue, &mut |told| {
+            if let Told::Interval(interval) = told {
+                sink(interval);
+            }
+        })
+    }
+
+    /// The same, and tells of operations that do not end.
+    pub fn run_watched(self, on_stall: OnStall, tell: &mut dyn FnMut(Told)) -> TaskEnd {
+        let Task {
+            load,
+            crew,
+            stall_after,
+            start,
+        } = self;
         let gate = Arc::clone(crew.gate());
         let Some(start) = start else {
             gate.stop();
-            return task_end(MonoNanos::now(), crew.join(), &gate, load.as_ref());
+            return task_end(MonoNanos::now(), crew.join(), &gate, load.as_ref(), None);
         };
         let mut merge = Merge::new(start, PERIOD, load.timing().ramp);
         let takers = crew.takers();
         gate.watch_start(crew.workers(), start);
+        let mut stalls = StallWatch::new(stall_after);
+        let mut given_up: Option<GivenUp> = None;
         loop {
             let all_ended = gate.wait_ended(crew.workers(), merge.next_look());
             merge.collect(&takers);
-            if all_ended {
+            let now = MonoNanos::now();
+            let (begun, over) = stalls.look(now, &takers, load.as_ref());
+            over.into_iter().for_each(|it| tell(Told::StallOver(it)));
+            begun.into_iter().for_each(|it| tell(Told::Stalled(it)));
+            if all_ended || given_up.as_ref().is_some_and(|it| now >= it.leave_at) {
                 break;
             }
-            merge.emit_due(MonoNanos::now(), &takers, sink);
+            if let (OnStall::Abort, None, Some(stall)) = (on_stall, &given_up, stalls.longest()) {
+                gate.end_load();
+                given_up = Some(GivenUp::because(stall, now));
+            }
+            merge.emit_due(now, &takers, &mut |it| tell(Told::Interval(it)));
         }
-        merge.emit_all(sink);
-        task_end(start, crew.join(), &gate, load.as_ref())
+        merge.emit_all(&mut |it| tell(Told::Interval(it)));
+        let ends = match given_up {
+            Some(_) => crew.leave(start),
+            None => crew.join(),
+        };
+        let why = given_up.map(|it| it.why);
+        task_end(start, ends, &gate, load.as_ref(), why)
     }
 }
 
-fn task_end(start: MonoNanos, ends: Vec<WorkerEnd>, gate: &Gate, load: &dyn Load) -> TaskEnd {
+/// A task that a stall ends.
+#[derive(Debug)]
+struct GivenUp {
+    why: String,
+    /// The other workers have ended by then.
+    leave_at: MonoNanos,
+}
+
+impl GivenUp {
+    fn because(stall: &Stall, now: MonoNanos) -> GivenUp {
+        let seconds = now.since(stall.since).as_secs();
+        GivenUp {
+            why: format!("{stall} has not ended for {seconds} s, and on-stall = \"abort\""),
+            leave_at: now.saturating_add(LEAVE_AFTER),
+        }
+    }
+}
+
+fn task_end(
+    start: MonoNanos,
+    ends: Vec<WorkerEnd>,
+    gate: &Gate,
+    load: &dyn Load,
+    given_up: Option<String>,
+) -> TaskEnd {
     let instants = |pick: fn(&WorkerEnd) -> MonoNanos| ends.iter().map(pick);
     let finished = load.finish();
-    let error = ends
-        .iter()
-        .find_map(|end| end.failure.clone())
+    let stalled = given_up.is_some();
+    let error = given_up
+        .or_else(|| ends.iter().find_map(|end| end.failure.clone()))
         .or_else(|| finished.err().map(|error| error.in_full()));
     let state = match (&error, gate.was_stopped()) {
         (Some(_), _) => End::Failed,
@@ -219,6 +302,7 @@ fn task_end(start: MonoNanos, ends: Vec<WorkerEnd>, gate: &Gate, load: &dyn Load
         harness_ns_per_op: recorder::harness_ns_per_op(),
         starts: ends.iter().map(|end| end.started).collect(),
         error,
+        stalled,
         errors: recorder::merge_errors(ends.into_iter().map(|end| end.errors)),
     }
 }
@@ -252,7 +336,7 @@ impl Stopper {
         (0_u32..)
             .zip(self.takers.iter())
             .filter_map(|(worker, taker)| {
-                let InFlightOp { op, since } = taker.in_flight()?;
+                let InFlightOp { op, since, .. } = taker.in_flight()?;
                 Some(InFlight { worker, op, since })
             })
             .collect()

@@ -172,6 +172,12 @@ pub trait Load: Send + Sync {
     /// Opens all that worker `index` needs and touches its buffers. Called in the worker's own thread, before the start.
     fn worker(&self, index: u32) -> Result<Box<dyn Worker>, TaskError>;
 
+    /// What the number that a worker gave to [`Recorder::place`] stands for: a file's path, a peer's address. Asked from
+    /// other threads, when an operation does not end.
+    fn path_of(&self, _worker: u32, _file: u64) -> Option<String> {
+        None
+    }
+
     /// After the last worker has ended.
     fn finish(&self) -> Result<(), TaskError> {
         Ok(())

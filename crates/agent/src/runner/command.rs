@@ -4,7 +4,7 @@
 //! a task is known is not decided yet.
 
 use crate::telemetry::{Belongs, EndState, MeshMicros, TaskId};
-use benchmesh_workloads::task::Cache;
+use benchmesh_workloads::task::{Cache, OnStall};
 use benchmesh_workloads::workload::Params;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -113,6 +113,7 @@ pub struct Prepare {
     pub peer: Option<(SocketAddr, String)>,
     pub lease: Duration,
     pub belongs: Belongs,
+    pub on_stall: OnStall,
 }
 
 /// Where a task works, by names.
@@ -177,6 +178,8 @@ pub struct Ended {
     /// Empty for a task that never started: it has no row.
     pub spool: String,
     pub sequence: u64,
+    /// An operation that did not end has ended it.
+    pub stalled: bool,
 }
 
 /// One cache that was to be dropped. An empty `error` says that it was.

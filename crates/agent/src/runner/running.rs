@@ -4,6 +4,7 @@
 //! The task's instants all come from one frozen [`MeshMap`].
 
 use super::command::Ended;
+use super::tidings::Tidings;
 use crate::clock::MeshMap;
 use crate::spool::Entry;
 use crate::telemetry::{
@@ -12,7 +13,7 @@ use crate::telemetry::{
 };
 use benchmesh_workloads::clock::MonoNanos;
 use benchmesh_workloads::interval::{Interval, PERIOD};
-use benchmesh_workloads::task::{self, End, Task};
+use benchmesh_workloads::task::{self, End, OnStall, Task, Told};
 use benchmesh_workloads::workload::Note;
 use std::fs::OpenOptions;
 use std::io::{self, Write};
@@ -65,6 +66,7 @@ pub struct Running {
     pub strings: Strings,
     /// Where the raw starts of its workers are written.
     pub start_log: Option<Arc<Path>>,
+    pub on_stall: OnStall,
 }
 
 impl Running {
@@ -79,11 +81,19 @@ impl Running {
             entries,
             strings,
             start_log,
+            on_stall,
         } = self;
         let ramp_us = micros(task.timing().ramp.unwrap_or_default());
-        let mut sink = |interval: Interval| {
+        let tidings = Tidings { belongs, map };
+        let mut tell = |told: Told| {
             if !strings.abandoned.load(Ordering::Relaxed) {
-                let row = Row::OpInterval(op_interval(id, start, ramp_us, &interval));
+                let row = match told {
+                    Told::Interval(interval) => {
+                        Row::OpInterval(op_interval(id, start, ramp_us, &interval))
+                    }
+                    Told::Stalled(stall) => Row::Event(tidings.stalled(&stall)),
+                    Told::StallOver(stall) => Row::Event(tidings.over(&stall)),
+                };
                 // A spool that has ended takes nothing: the agent is going.
                 let _ = entries.blocking_send(Entry::Rows(vec![row]));
             }
@@ -93,7 +103,8 @@ impl Running {
             let rows = notes.into_iter().map(|note| event(belongs, start, note));
             let _ = entries.blocking_send(Entry::Rows(rows.collect()));
         }
-        let end = task.run_to_end(&mut sink);
+        let end = task.run_watched(on_stall, &mut tell);
+        let stalled = end.stalled;
         if let Some(file) = start_log
             && let Err(error) = log_starts(&file, id, &end.starts)
         {
@@ -114,12 +125,14 @@ impl Running {
                 error,
                 spool: place.spool.to_string(),
                 sequence: place.sequence.0,
+                stalled,
             },
             None => Ended {
                 state,
                 error,
                 spool: String::new(),
                 sequence: 0,
+                stalled,
             },
         }
     }
@@ -133,6 +146,7 @@ fn event(belongs: Belongs, start: MeshMicros, note: Note) -> Row {
         severity: Severity::Warning,
         kind: note.kind.to_owned(),
         message: clipped(note.message),
+        detail: String::new(),
     })
 }
 

@@ -273,6 +273,7 @@ fn unstarted(reason: &str) -> Ended {
         error: reason.to_owned(),
         spool: String::new(),
         sequence: 0,
+        stalled: false,
     }
 }
 

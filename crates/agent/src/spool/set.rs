@@ -348,6 +348,7 @@ fn gap(spool: SpoolId, first: Sequence, last: Sequence, now: MeshMicros) -> Parc
             "batches {first} to {last} of spool {spool} will not come: the agent gave them to another database, or set \
              them aside because they were refused"
         ),
+        detail: String::new(),
     }));
     Parcel {
         spool,

@@ -90,6 +90,7 @@ fn noise(nth: u64) -> Row {
         severity: Severity::Info,
         kind: "test".to_owned(),
         message: format!("{nth} {}", "x".repeat(30_000)),
+        detail: String::new(),
     })
 }
 

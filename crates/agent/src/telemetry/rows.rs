@@ -159,6 +159,8 @@ pub struct Event {
     pub severity: Severity,
     pub kind: String,
     pub message: String,
+    /// JSON; empty: none.
+    pub detail: String,
 }
 
 /// A kind of row that a full spool may give up.

@@ -273,10 +273,10 @@ fn event(row: &Event) -> v1::Event {
         at_us: row.at.0,
         run_id: row.belongs.run.map_or(0, |id| id.0),
         step_id: row.belongs.step.map_or(0, |id| id.0),
+        detail_json: row.detail.clone(),
         severity: row.severity.as_str().to_owned(),
         kind: row.kind.clone(),
         message: row.message.clone(),
-        ..v1::Event::default()
     }
 }
 
@@ -303,6 +303,7 @@ impl TryFrom<v1::Event> for Event {
             severity,
             kind: row.kind,
             message: row.message,
+            detail: row.detail_json,
         })
     }
 }

@@ -10,7 +10,7 @@ use crate::runner::command::{
 use crate::telemetry::{MeshMicros, TaskId};
 use benchmesh_proto::v1;
 use benchmesh_workloads::clock::MonoNanos;
-use benchmesh_workloads::task::Cache;
+use benchmesh_workloads::task::{Cache, OnStall};
 use benchmesh_workloads::workload::Params;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -258,6 +258,21 @@ fn prepare(wire: v1::Prepare) -> Result<Prepare, WireError> {
             ranged("prepare.run_id", wire.run_id, 0, i64::MAX)?,
             ranged("prepare.step_id", wire.step_id, 0, i64::MAX)?,
         ),
+        on_stall: on_stall(&wire.on_stall)?,
+    })
+}
+
+fn on_stall(word: &str) -> Result<OnStall, WireError> {
+    Ok(match word {
+        "" | "continue" => OnStall::Continue,
+        "abort" => OnStall::Abort,
+        other => {
+            return bad(
+                "prepare.on_stall",
+                format!("{other:?}"),
+                "not continue or abort",
+            );
+        }
     })
 }
 

@@ -138,6 +138,7 @@ fn body(answer: Answer) -> Option<v1::reply::Body> {
             error: ended.error,
             spool_id: ended.spool,
             sequence: ended.sequence,
+            stalled: ended.stalled,
         }),
         Answer::Dropped(drops) => Body::DropCaches(v1::DropCachesReply {
             drops: drops.into_iter().map(cache_drop).collect(),

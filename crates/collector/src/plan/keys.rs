@@ -51,6 +51,12 @@ pub const TOP: &[KeyDoc] = &[
         "what happens when an agent is lost during a step; with at-least, the run goes on while N agents of the step are left",
     ),
     key(
+        "on-stall",
+        "\"continue\" or \"abort\"",
+        "\"continue\"",
+        "what follows from an operation that does not end for a phase's `stall-after`: it is told of and waited for, or the run ends, without waiting for it",
+    ),
+    key(
         "loss-after",
         "duration",
         "30s",

@@ -8,7 +8,7 @@ mod targets;
 pub(super) use params::known_keys;
 
 use super::{
-    OnLoss, Order, Plan, keys,
+    OnLoss, OnStall, Order, Plan, keys,
     read::Section,
     source::{Mistakes, Source, Spot},
 };
@@ -51,6 +51,7 @@ pub(super) fn parse(source: &Source, mistakes: &mut Mistakes<'_>) -> Option<Plan
         .map_or(1, |(n, _)| n);
     let order = order(&mut top, mistakes);
     let (on_loss, on_loss_at) = on_loss(&mut top, mistakes);
+    let on_stall = on_stall(&mut top, mistakes);
     let loss_after = match top.duration("loss-after", mistakes) {
         Some((given, spot)) if given < MIN_LOSS_AFTER => {
             mistakes.at(
@@ -88,6 +89,7 @@ pub(super) fn parse(source: &Source, mistakes: &mut Mistakes<'_>) -> Option<Plan
         order,
         on_loss,
         on_loss_at,
+        on_stall,
         loss_after,
         lease,
         targets,
@@ -131,6 +133,20 @@ fn order(top: &mut Section<'_, '_>, mistakes: &mut Mistakes<'_>) -> Order {
         );
     }
     order
+}
+
+fn on_stall(top: &mut Section<'_, '_>, mistakes: &mut Mistakes<'_>) -> OnStall {
+    let Some((word, spot)) = top.text("on-stall", mistakes) else {
+        return OnStall::Continue;
+    };
+    match word.as_str() {
+        "continue" => OnStall::Continue,
+        "abort" => OnStall::Abort,
+        _ => {
+            mistakes.at(&spot, "no such policy", "write \"continue\" or \"abort\"");
+            OnStall::Continue
+        }
+    }
 }
 
 fn on_loss(top: &mut Section<'_, '_>, mistakes: &mut Mistakes<'_>) -> (OnLoss, Spot) {

@@ -196,7 +196,14 @@ fn in_phase(
 
 /// A key that stands alone: the plan's own, or every phase's that has or takes it.
 fn bare(text: &str, root: &Place<'_, '_>, key: &str, value: &str) -> Result<Vec<Edit>, Refusal> {
-    const OWN: &[&str] = &["name", "repeat", "on-loss", "loss-after", "lease"];
+    const OWN: &[&str] = &[
+        "name",
+        "repeat",
+        "on-loss",
+        "on-stall",
+        "loss-after",
+        "lease",
+    ];
     if OWN.contains(&key) {
         return Ok(vec![edit(text, root, key, value)?]);
     }

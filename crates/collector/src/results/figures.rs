@@ -137,4 +137,6 @@ pub struct StepInterval {
     pub bytes: i64,
     pub errors: i64,
     pub service: Histogram,
+    /// `None` when the load was not paced.
+    pub response: Option<Histogram>,
 }

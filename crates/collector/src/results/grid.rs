@@ -33,6 +33,7 @@ struct Cell {
     bytes: i64,
     errors: i64,
     service: Histogram,
+    response: Option<Histogram>,
 }
 
 impl Grid {
@@ -63,6 +64,7 @@ impl Grid {
             bytes: interval.bytes,
             errors: interval.errors,
             service: Histogram::new(),
+            response: None,
         };
         let key = (interval.group.clone(), interval.op.clone(), interval.ramp);
         let cells = self.open.entry(key).or_default();
@@ -72,7 +74,7 @@ impl Grid {
             same.count(interval, end_us);
             return;
         }
-        cell.service.add(&interval.service);
+        cell.distributions(&interval.service, interval.response.as_ref());
         while let Some(line) = overlapping(cells, at, cell.until)
             && let Some(other) = cells.remove(&line)
         {
@@ -117,7 +119,7 @@ impl Cell {
         self.ops = self.ops.saturating_add(interval.ops);
         self.bytes = self.bytes.saturating_add(interval.bytes);
         self.errors = self.errors.saturating_add(interval.errors);
-        self.service.add(&interval.service);
+        self.distributions(&interval.service, interval.response.as_ref());
     }
 
     fn merge(&mut self, other: Self) {
@@ -128,7 +130,14 @@ impl Cell {
         self.ops = self.ops.saturating_add(other.ops);
         self.bytes = self.bytes.saturating_add(other.bytes);
         self.errors = self.errors.saturating_add(other.errors);
-        self.service.add(&other.service);
+        self.distributions(&other.service, other.response.as_ref());
+    }
+
+    fn distributions(&mut self, service: &Histogram, response: Option<&Histogram>) {
+        self.service.add(service);
+        if let Some(response) = response {
+            self.response.get_or_insert_default().add(response);
+        }
     }
 }
 
@@ -164,5 +173,6 @@ fn closed(
         bytes: cell.bytes,
         errors: cell.errors,
         service: cell.service,
+        response: cell.response,
     }
 }

@@ -24,6 +24,8 @@ use tokio::{sync::watch, time::timeout};
 
 /// A removal tells how far it is every thousand files; one that does not for so long hangs.
 pub(super) const STALLED: Duration = Duration::from_secs(300);
+/// A removal on a target where an operation hangs is tried for so long.
+const HANGING: Duration = Duration::from_secs(10);
 
 /// The event of a directory that stays behind; its detail has the run's uid and the path.
 pub(super) const LEFT: &str = "directory-left";
@@ -115,7 +117,12 @@ impl Drive {
                         path: path.clone(),
                     };
                     let call = Call::to(agent, command, self.loss_after());
-                    match remove(&self.fleet, call, STALLED, |files| removals.add(files)).await {
+                    // Where an operation hangs, removing may hang too.
+                    let patience = match self.is_stalled() {
+                        true => HANGING,
+                        false => STALLED,
+                    };
+                    match remove(&self.fleet, call, patience, |files| removals.add(files)).await {
                         Ok(_) => return None,
                         Err(error) => problem = Some((path, share.owner, error)),
                     }
@@ -157,7 +164,8 @@ impl Drive {
         step: &PlannedStep,
         attempt: u32,
     ) -> Result<(), StoreError> {
-        if step.path.is_empty() {
+        // Where an operation hangs, all is left to the one short try at the end of the run.
+        if step.path.is_empty() || self.is_stalled() {
             return Ok(());
         }
         let removals = Removals::begin(&self.board);

@@ -70,6 +70,8 @@ pub(super) struct Drive {
     partial: AtomicBool,
     /// Why the policy ends the run.
     aborted: Mutex<Option<String>>,
+    /// An operation hangs on a target, and whatever touches it may hang as well.
+    stalled: AtomicBool,
     /// Agents that are lost, as far as that has been told.
     told_lost: Mutex<BTreeSet<AgentId>>,
     /// Phase and mode -> how long steps of them took, and how many.
@@ -134,6 +136,7 @@ impl Drive {
             alive: Mutex::default(),
             partial: AtomicBool::new(row.partial),
             aborted: Mutex::new(aborted),
+            stalled: AtomicBool::new(false),
             told_lost: Mutex::default(),
             took: Mutex::default(),
         }))
@@ -195,6 +198,14 @@ impl Drive {
     /// From now on the run's results are not all that was asked for.
     pub fn mark_partial(&self) {
         self.partial.store(true, Ordering::Relaxed);
+    }
+
+    pub fn mark_stalled(&self) {
+        self.stalled.store(true, Ordering::Relaxed);
+    }
+
+    pub fn is_stalled(&self) -> bool {
+        self.stalled.load(Ordering::Relaxed)
     }
 
     pub fn is_partial(&self) -> bool {

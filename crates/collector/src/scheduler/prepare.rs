@@ -85,6 +85,7 @@ impl Drive {
                     task: held.task,
                     run: self.row.id,
                     step: row.id,
+                    on_stall: self.plan.on_stall,
                     run_uid: self.row.uid.clone(),
                     workload: load.workload.clone(),
                     mode: load.mode.clone(),

@@ -126,7 +126,21 @@ impl Drive {
                     self.store
                         .set_task_state(held.task, end.state, error)
                         .await?;
+                    let stalled = end.stalled.then(|| end.error.clone());
                     crew.ended(TaskOutcome::of_end(held, end));
+                    if let Some(why) = stalled
+                        && aborted.is_none()
+                    {
+                        self.mark_stalled();
+                        let agent = self.team.name(held.agent);
+                        let reason = format!("agent `{agent}`: {why}");
+                        self.abort(&reason).await?;
+                        let live: Vec<Held> = crew.live().collect();
+                        stopping = true;
+                        deadline = Some(Instant::now() + STOP_WITHIN);
+                        self.stop_tasks(&live, &reason).await;
+                        aborted = Some(reason);
+                    }
                     continue;
                 }
                 Ok(_) => format!(

@@ -1,6 +1,9 @@
 //! What the scheduler can ask of an agent, and what comes back. Every command is idempotent.
 
-use crate::model::{MeshMicros, RunId, StepId, TaskId};
+use crate::{
+    model::{MeshMicros, RunId, StepId, TaskId},
+    plan::OnStall,
+};
 
 /// A request to an agent.
 #[derive(Clone, Debug, PartialEq)]
@@ -103,6 +106,7 @@ pub struct Prepare {
     pub peer_address: String,
     pub token: String,
     pub lease_us: i64,
+    pub on_stall: OnStall,
 }
 
 /// What an agent answers.
@@ -142,6 +146,8 @@ pub struct End {
     pub error: String,
     pub spool_id: String,
     pub sequence: u64,
+    /// An operation that did not end has ended the task, as the plan says.
+    pub stalled: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

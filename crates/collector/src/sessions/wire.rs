@@ -199,6 +199,7 @@ impl TryFrom<v1::EndReply> for End {
             error: end.error.chars().take(MAX_ERROR_CHARS).collect(),
             spool_id: end.spool_id,
             sequence: end.sequence,
+            stalled: end.stalled,
         })
     }
 }
@@ -307,6 +308,7 @@ impl From<Command> for v1::command::Body {
                 lease_us: prepare.lease_us,
                 run_id: prepare.run.0,
                 step_id: prepare.step.0,
+                on_stall: prepare.on_stall.as_str().to_owned(),
             }),
             Command::DropCaches { step } => Self::DropCaches(v1::DropCaches { step_id: step.0 }),
             Command::Arm { task, start } => Self::Arm(v1::Arm {

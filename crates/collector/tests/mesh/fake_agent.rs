@@ -402,6 +402,7 @@ impl Inner {
             error: error.to_owned(),
             spool_id,
             sequence: *sequence,
+            stalled: false,
         });
         drop(tasks);
         self.spooled.send_modify(|count| *count += 1);

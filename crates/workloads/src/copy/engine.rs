@@ -63,14 +63,15 @@ impl Engine {
         })
     }
 
-    /// Copies all of a file that has at least `bytes`; a source that ends before is an error (NODATA).
+    /// Copies all of a file that has at least `bytes`; a source that ends before is an error (NODATA). `should_stop` is
+    /// told now and then how many bytes are copied.
     pub(super) fn copy(
         &mut self,
         (from, to): (BorrowedFd<'_>, BorrowedFd<'_>),
         name: &CStr,
         bytes: u64,
         durable: Durable,
-        should_stop: impl Fn() -> bool,
+        should_stop: impl Fn(u64) -> bool,
     ) -> Result<Copied, Failed> {
         let flags = |side| match self.direct == Some(side) {
             true => OFlags::DIRECT,
@@ -80,7 +81,7 @@ impl Engine {
         let copy = calls::open_new_with(to, name, flags(TargetSide::To))?;
         let mut copied = 0;
         while self.step(source.as_fd(), copy.as_fd(), &mut copied)? {
-            if should_stop() {
+            if should_stop(copied) {
                 drop(copy);
                 calls::delete(to, name)?;
                 return Ok(Copied::Stopped);
@@ -167,7 +168,7 @@ mod tests {
                 name,
                 bytes,
                 Durable::Fsync,
-                || false,
+                |_| false,
             );
             assert_eq!(copied, Ok(Copied::Whole(bytes)));
             assert_eq!(fs::read(to.join(name_text)).unwrap(), content);
@@ -200,10 +201,10 @@ mod tests {
         );
         let dirs = (dirs.0.as_fd(), dirs.1.as_fd());
         let mut engine = Engine::new(Way::Auto, TargetSide::To, 1000).unwrap();
-        let stopped = engine.copy(dirs, c"file", 5000, Durable::No, || true);
+        let stopped = engine.copy(dirs, c"file", 5000, Durable::No, |_| true);
         assert_eq!(stopped, Ok(Copied::Stopped));
         assert!(!there.path().join("file").exists());
-        let short = engine.copy(dirs, c"file", 6000, Durable::No, || false);
+        let short = engine.copy(dirs, c"file", 6000, Durable::No, |_| false);
         assert_eq!(short, Err(Failed::at(Errno::NODATA, 5000)));
     }
 }

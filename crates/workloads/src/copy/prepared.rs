@@ -323,7 +323,7 @@ impl Sides<'_> {
                     let from = self.tree.open(root, file.directory)?;
                     let both = (from.as_fd(), dir.as_fd());
                     engine
-                        .copy(both, &file.name, file.bytes, Durable::No, || false)
+                        .copy(both, &file.name, file.bytes, Durable::No, |_| false)
                         .map(drop)
                         .map_err(|error| error.errno)
                 }

@@ -76,17 +76,22 @@ impl CopyWorker {
     fn copy(
         &mut self,
         prepared: &Prepared,
-        file: &Entry,
+        (index, file): (usize, &Entry),
         recorder: &mut Recorder,
     ) -> Result<Flow, OpError> {
         let entered = self.enter(file.directory);
+        let index = u64::try_from(index).unwrap_or(u64::MAX);
+        recorder.place_at(index, 0);
         let Some(began) = recorder.next(Op::Copy, file.bytes) else {
             return Ok(Flow::Stop);
         };
         let copied = match (entered, &self.entered) {
             (Ok(()), Some(Entered { from, to, .. })) => {
                 let both = (from.as_fd(), to.as_fd());
-                let stop = || recorder.should_stop();
+                let stop = |copied| {
+                    recorder.place_at(index, copied);
+                    recorder.should_stop()
+                };
                 self.engine
                     .copy(both, &file.name, file.bytes, self.durable, stop)
             }
@@ -119,11 +124,12 @@ impl CopyWorker {
         let (Some(verifier), Some(entered)) = (&mut self.verifier, &self.entered) else {
             return Ok(Flow::Done);
         };
+        let index = u64::try_from(index).unwrap_or(u64::MAX);
+        recorder.place(index);
         let Some(began) = recorder.next(Op::Read, file.bytes) else {
             return Ok(Flow::Stop);
         };
         let both = (entered.from.as_fd(), entered.to.as_fd());
-        let index = u64::try_from(index).unwrap_or(u64::MAX);
         match verifier.check(both, &file.name, index, file.bytes) {
             Ok(bytes) => {
                 recorder.end(Op::Read, began, bytes);
@@ -178,7 +184,7 @@ impl Worker for CopyWorker {
             let Some(file) = prepared.tree.files.get(index) else {
                 continue;
             };
-            let flow = match self.copy(&prepared, file, recorder)? {
+            let flow = match self.copy(&prepared, (index, file), recorder)? {
                 Flow::Done => self.verify(&prepared, (index, file), recorder)?,
                 other => other,
             };

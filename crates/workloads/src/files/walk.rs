@@ -114,6 +114,7 @@ impl Walk {
             };
             let mut follows = false;
             for index in files {
+                recorder.place(index);
                 let index = self.share.first + index;
                 let bytes = size_of(index);
                 let moved = job.moves.unwrap_or(bytes);
@@ -161,6 +162,7 @@ impl Walk {
             let index = share.first + file;
             let bytes = size_of(index);
             let dir = self.directories.enter(number);
+            recorder.place(file);
             let Some(began) = recorder.next(op, job.moves.unwrap_or(bytes)) else {
                 return Ok(Pass::Stopped);
             };
@@ -210,6 +212,7 @@ impl Walk {
         let name = Name::directory(number);
         let root = self.directories.root();
         let mut listed = 0;
+        recorder.place(number);
         let Some(began) = recorder.next(op, 0) else {
             return Ok(Pass::Stopped);
         };

@@ -314,6 +314,7 @@ impl Sender {
 
 impl Worker for Sender {
     fn run(&mut self, recorder: &mut Recorder) -> Result<(), OpError> {
+        recorder.place(0);
         let block_bytes = self.block_bytes();
         loop {
             // The runtime may end between two of our looks at the clock; the next block is the last one then.
@@ -377,6 +378,7 @@ impl Pinger {
 
 impl Worker for Pinger {
     fn run(&mut self, recorder: &mut Recorder) -> Result<(), OpError> {
+        recorder.place(0);
         let mut sent = 0;
         let message_bytes = u64::try_from(self.message.len()).unwrap_or(u64::MAX);
         while let Some(began) = recorder.next(Op::Ping, message_bytes) {

@@ -112,11 +112,21 @@ impl Buffer {
     }
 }
 
+/// No file, or no offset in it.
+pub(super) const NOWHERE: u64 = u64::MAX;
+
+fn somewhere(place: &AtomicU64) -> Option<u64> {
+    Some(place.load(Ordering::Relaxed)).filter(|place| *place != NOWHERE)
+}
+
 /// What the two ends share. Aligned so that no neighbour's stores slow a worker's down.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(super) struct Link {
     in_flight: AtomicU64,
+    /// What the operation in flight works on: written by the worker, read when that takes too long.
+    file: AtomicU64,
+    offset: AtomicU64,
     /// Every interval before this index has been pushed.
     handed_over: AtomicU64,
     full: ArrayQueue<Box<Buffer>>,
@@ -131,6 +141,8 @@ impl Link {
         }
         Link {
             in_flight: AtomicU64::new(0),
+            file: AtomicU64::new(NOWHERE),
+            offset: AtomicU64::new(NOWHERE),
             handed_over: AtomicU64::new(0),
             full: ArrayQueue::new(RING),
             clean,
@@ -146,6 +158,19 @@ impl Link {
     #[inline(always)]
     pub(super) fn hide(&self) {
         self.in_flight.store(0, Ordering::Relaxed);
+    }
+
+    #[inline(always)]
+    pub(super) fn place(&self, file: u64, offset: u64) {
+        self.file.store(file, Ordering::Relaxed);
+        self.offset.store(offset, Ordering::Relaxed);
+    }
+
+    /// Where the worker has said last that it works.
+    #[inline(always)]
+    pub(super) fn placed(&self) -> (u64, u64) {
+        let of = |place: &AtomicU64| place.load(Ordering::Relaxed);
+        (of(&self.file), of(&self.offset))
     }
 
     pub(super) fn pop_clean(&self) -> Option<Box<Buffer>> {
@@ -169,6 +194,10 @@ impl Link {
 pub struct InFlightOp {
     pub op: Op,
     pub since: MonoNanos,
+    /// As the worker said, by [`Recorder::place`](super::Recorder::place); of an operation that has just begun it may be
+    /// the one's before.
+    pub file: Option<u64>,
+    pub offset: Option<u64>,
 }
 
 /// The other end of a recorder: takes full intervals and gives the buffers back clean.
@@ -204,6 +233,8 @@ impl Taker {
         Some(InFlightOp {
             op,
             since: MonoNanos(word >> OP_BITS),
+            file: somewhere(&self.0.file),
+            offset: somewhere(&self.0.offset),
         })
     }
 }

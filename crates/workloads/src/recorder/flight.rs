@@ -3,6 +3,7 @@
 //! Each is known by its slot, a number below the depth. They hang together in the order of their issue, so that the
 //! oldest, which is what others are shown, is known at once however they end. Nothing is allocated after the start.
 
+use super::buffer::NOWHERE;
 use super::{Began, ErrorFacts, OpError, Recorder};
 use crate::clock::MonoNanos;
 use crate::data::Mismatch;
@@ -15,6 +16,8 @@ const NONE: u16 = u16::MAX;
 struct Slot {
     op: Op,
     began: Began,
+    /// File and offset, as the worker said before it issued it.
+    place: (u64, u64),
     older: u16,
     younger: u16,
 }
@@ -32,6 +35,7 @@ impl Flight {
         let empty = Slot {
             op: Op::Null,
             began: Began::at(MonoNanos(0)),
+            place: (NOWHERE, NOWHERE),
             older: NONE,
             younger: NONE,
         };
@@ -47,7 +51,7 @@ impl Flight {
     }
 
     #[inline]
-    fn add(&mut self, slot: u16, op: Op, began: Began) {
+    fn add(&mut self, slot: u16, op: Op, began: Began, place: (u64, u64)) {
         let older = self.youngest;
         let Some(entry) = self.slots.get_mut(usize::from(slot)) else {
             beyond(slot)
@@ -55,6 +59,7 @@ impl Flight {
         *entry = Slot {
             op,
             began,
+            place,
             older,
             younger: NONE,
         };
@@ -99,15 +104,17 @@ fn beyond(slot: u16) -> ! {
 }
 
 impl Recorder {
-    /// The operation of `slot` is issued at `now`, due or not, and takes its instant from the schedule.
+    /// The operation of `slot` is issued at `now`, due or not, and takes its instant from the schedule. It works where
+    /// [`Recorder::place_at`] said last.
     #[inline]
     pub fn launch(&mut self, slot: u16, op: Op, bytes: u64, now: MonoNanos) {
         let intended = self.take_instant(bytes).unwrap_or(now);
         let was_idle = self.flight.oldest == NONE;
         let began = Began { at: now, intended };
-        self.flight.add(slot, op, began);
-        if was_idle {
-            self.link.show(op, now);
+        self.flight.add(slot, op, began, self.link.placed());
+        match was_idle {
+            true => self.link.show(op, now),
+            false => self.place_oldest(),
         }
     }
 
@@ -167,6 +174,15 @@ impl Recorder {
             Some(slot) => self.link.show(slot.op, slot.began.at),
             None => self.link.hide(),
         }
+        self.place_oldest();
+    }
+
+    #[inline]
+    fn place_oldest(&self) {
+        if let Some(slot) = self.flight.get(self.flight.oldest) {
+            let (file, offset) = slot.place;
+            self.link.place(file, offset);
+        }
     }
 }
 
@@ -194,7 +210,7 @@ mod tests {
                     }
                     None => {
                         model.push((slot, MonoNanos(at)));
-                        flight.add(slot, Op::Read, Began::at(MonoNanos(at)));
+                        flight.add(slot, Op::Read, Began::at(MonoNanos(at)), (0, at));
                     }
                 }
                 let order: Vec<MonoNanos> = flight.each().map(|(_, at)| at).collect();
@@ -213,19 +229,30 @@ mod tests {
         let at = |millis: u64| start.saturating_add(Duration::from_millis(millis));
         let shown = |op, millis| {
             let since = at(millis);
-            Some(InFlightOp { op, since })
+            let (file, offset) = (Some(7), Some(millis));
+            Some(InFlightOp {
+                op,
+                since,
+                file,
+                offset,
+            })
         };
         recorder.set_start(start);
         assert_eq!(taker.in_flight(), None);
+        recorder.place_at(7, 100);
         recorder.launch(0, Op::Read, 512, at(100));
+        recorder.place_at(7, 200);
         recorder.launch(2, Op::Write, 512, at(200));
+        recorder.place_at(7, 300);
         recorder.launch(1, Op::Read, 512, at(300));
         assert_eq!(taker.in_flight(), shown(Op::Read, 100));
         recorder.land(2, at(400), 512);
         assert_eq!(taker.in_flight(), shown(Op::Read, 100));
         recorder.land(0, at(500), 512);
         assert_eq!(taker.in_flight(), shown(Op::Read, 300));
+        recorder.place_at(7, 600);
         recorder.launch(0, Op::Write, 512, at(600));
+        recorder.place_at(7, 1050);
         recorder.launch(2, Op::Write, 512, at(1050));
         // The first end beyond the period: of three in flight, two were so at its end.
         let facts = ErrorFacts {

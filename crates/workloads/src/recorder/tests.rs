@@ -126,11 +126,28 @@ fn what_is_in_flight_can_be_seen() {
     let began = recorder.begin_as(Op::Write);
     let op = Op::Write;
     let since = began.at;
-    assert_eq!(taker.in_flight(), Some(InFlightOp { op, since }));
+    let (file, offset) = (None, None);
+    assert_eq!(
+        taker.in_flight(),
+        Some(InFlightOp {
+            op,
+            since,
+            file,
+            offset
+        })
+    );
     recorder.end(Op::Write, began, 0);
     assert_eq!(taker.in_flight(), None);
+    recorder.place_at(3, 4096);
     recorder.begin();
-    assert_eq!(taker.in_flight().unwrap().op, Op::Read);
+    let seen = taker.in_flight().unwrap();
+    assert_eq!(
+        (seen.op, seen.file, seen.offset),
+        (Op::Read, Some(3), Some(4096))
+    );
+    recorder.place(4);
+    let seen = taker.in_flight().unwrap();
+    assert_eq!((seen.file, seen.offset), (Some(4), None));
     recorder.idle();
     assert_eq!(taker.in_flight(), None);
 }

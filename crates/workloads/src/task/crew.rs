@@ -89,14 +89,33 @@ impl Crew {
         self.threads.len()
     }
 
+    /// Takes the word of the threads that have ended, and leaves the others where they hang; the load began at `start`.
+    pub(super) fn leave(mut self, start: MonoNanos) -> Vec<WorkerEnd> {
+        let (ended, hanging): (Vec<_>, Vec<_>) = std::mem::take(&mut self.threads)
+            .into_iter()
+            .partition(JoinHandle::is_finished);
+        let mut ends = words_of(ended);
+        ends.extend(hanging.iter().map(|_| WorkerEnd {
+            started: start,
+            ended: MonoNanos::now(),
+            usage: Usage::default(),
+            errors: Vec::new(),
+            failure: None,
+        }));
+        ends
+    }
+
     /// Waits for every thread; those that never started have nothing to say.
     pub(super) fn join(mut self) -> Vec<WorkerEnd> {
-        let threads = std::mem::take(&mut self.threads);
-        threads
-            .into_iter()
-            .filter_map(|thread| thread.join().unwrap_or_else(|panic| Some(died(panic))))
-            .collect()
+        words_of(std::mem::take(&mut self.threads))
     }
+}
+
+fn words_of(threads: Vec<JoinHandle<Option<WorkerEnd>>>) -> Vec<WorkerEnd> {
+    threads
+        .into_iter()
+        .filter_map(|thread| thread.join().unwrap_or_else(|panic| Some(died(panic))))
+        .collect()
 }
 
 impl Drop for Crew {

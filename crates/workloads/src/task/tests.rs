@@ -8,6 +8,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 mod paced;
+mod stalled;
 
 /// A load whose workers do what a function says.
 struct Fake<F> {
@@ -36,6 +37,10 @@ where
 
     fn prepare(&self, _control: &PrepareControl) -> Result<(), TaskError> {
         Ok(())
+    }
+
+    fn path_of(&self, worker: u32, file: u64) -> Option<String> {
+        Some(format!("w{worker}/{file}"))
     }
 
     fn worker(&self, index: u32) -> Result<Box<dyn Worker>, TaskError> {

@@ -45,6 +45,7 @@ impl Slots {
                         message: format!(
                             "no contact with the collector for {lease} s: the load of task {id} was stopped"
                         ),
+                        detail: String::new(),
                     })
                 }));
             }

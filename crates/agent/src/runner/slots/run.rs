@@ -72,6 +72,7 @@ impl Slots {
         let State::Prepared(task) = std::mem::replace(&mut slot.state, running) else {
             return Err(Refusal::failed(format!("task {id} is not prepared")));
         };
+        let on_stall = slot.asked.on_stall;
         let entries = self.around.entries.clone();
         let running = Running {
             id,
@@ -82,6 +83,7 @@ impl Slots {
             entries,
             strings,
             start_log: self.around.start_log.clone(),
+            on_stall,
         };
         if let Err(refusal) = self.run(running) {
             self.tasks.remove(&id);
@@ -126,6 +128,7 @@ impl Slots {
                 error: "the task's own thread panicked; the agent's log says where".to_owned(),
                 spool: String::new(),
                 sequence: 0,
+                stalled: false,
             });
             if let Some(orders) = orders.upgrade() {
                 let _ = orders.blocking_send(Order::Ended(id, ended));

@@ -53,11 +53,14 @@ pub(super) async fn intervals(
     intervals: &[StepInterval],
     connection: &mut SqliteConnection,
 ) -> Result<(), StoreError> {
+    let empty = Histogram::new();
     for interval in intervals {
         let service = Stats::of(&interval.service);
+        let response = Stats::of(interval.response.as_ref().unwrap_or(&empty));
         sqlx::query(
             "INSERT OR REPLACE INTO step_intervals (step_id, group_name, at_us, span_us, op, ramp, tasks, ops, bytes,
-                 errors, mean_ns, p50_ns, p99_ns, max_ns, histogram) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                 errors, mean_ns, p50_ns, p99_ns, max_ns, histogram, response_p50_ns, response_p99_ns, response_max_ns)
+             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         )
         .bind(step.0)
         .bind(interval.group.as_str())
@@ -74,6 +77,9 @@ pub(super) async fn intervals(
         .bind(service.quantile(0.99))
         .bind(service.max_ns)
         .bind(service.packed())
+        .bind(response.quantile(0.5))
+        .bind(response.quantile(0.99))
+        .bind(response.max_ns)
         .execute(&mut *connection)
         .await
         .map_err(StoreError::sql("keep the intervals of a step"))?;

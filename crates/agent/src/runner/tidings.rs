@@ -1,0 +1,53 @@
+//! What a running task tells beside its intervals, as events.
+
+use crate::clock::MeshMap;
+use crate::telemetry::{Belongs, Event, Severity, clipped};
+use benchmesh_workloads::clock::MonoNanos;
+use benchmesh_workloads::task::Stall;
+use serde_json::json;
+
+/// What all events of one task have in common.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tidings {
+    pub belongs: Belongs,
+    pub map: MeshMap,
+}
+
+impl Tidings {
+    /// An operation does not end.
+    pub(super) fn stalled(&self, stall: &Stall) -> Event {
+        self.event(stall, Severity::Warning, "stall", "has not ended for")
+    }
+
+    /// One that had stalled has ended.
+    pub(super) fn over(&self, stall: &Stall) -> Event {
+        self.event(stall, Severity::Info, "stall-over", "has ended after")
+    }
+
+    fn event(&self, stall: &Stall, severity: Severity, kind: &str, what: &str) -> Event {
+        let now = MonoNanos::now();
+        let lasted = now.since(stall.since);
+        let host = rustix::system::uname();
+        let host = host.nodename().to_string_lossy();
+        let detail = json!({
+            "host": host,
+            "worker": stall.worker,
+            "op": stall.op.as_str(),
+            "path": stall.path,
+            "offset": stall.offset,
+            "since_us": self.map.to_mesh(stall.since).0,
+            "lasted_us": u64::try_from(lasted.as_micros()).unwrap_or(u64::MAX),
+        });
+        Event {
+            at: self.map.to_mesh(now),
+            severity,
+            kind: kind.to_owned(),
+            message: clipped(format!(
+                "host {host}, {stall} {what} {} s",
+                lasted.as_secs()
+            )),
+            belongs: self.belongs,
+            detail: detail.to_string(),
+        }
+    }
+}
