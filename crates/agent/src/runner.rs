@@ -7,6 +7,7 @@
 pub mod command;
 
 mod caches;
+mod link;
 mod place;
 mod running;
 mod slots;

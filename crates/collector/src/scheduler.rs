@@ -13,6 +13,7 @@ mod clean;
 mod directories;
 mod drive;
 mod ends;
+mod links;
 mod live;
 mod loss;
 mod prepare;

@@ -145,6 +145,8 @@ pub struct Survey {
     pub paths: Vec<PathFacts>,
     pub sources: Vec<PathFacts>,
     pub scratch_free_bytes: i64,
+    /// 0: not known.
+    pub link_bytes_per_s: i64,
 }
 
 /// One path. An empty `problem` says that it can be used.

@@ -8,6 +8,7 @@ mod leases;
 mod prepare;
 mod receivers;
 mod run;
+mod stuck;
 mod threads;
 
 use super::command::{Answer, Command, Ended, Outcome, Prepare, Refusal, Request, Sampling};
@@ -161,13 +162,13 @@ impl Slots {
 
     fn stop(&mut self, id: TaskId, reason: &str) -> Outcome {
         let known_receiver = self.receivers.close(id);
-        let Some(slot) = self.tasks.get_mut(&id) else {
+        if !self.tasks.contains_key(&id) {
             return match known_receiver {
                 true => Ok(Answer::Done),
                 false => Err(Refusal::unknown_task(id)),
             };
-        };
-        slot.stop(reason);
+        }
+        self.stop_slot(id, reason);
         Ok(Answer::Done)
     }
 

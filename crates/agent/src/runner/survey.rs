@@ -4,6 +4,7 @@
 //! dead network file system, so it is made on a thread of its own.
 
 use super::command::{PathFacts, Survey};
+use super::link;
 use benchmesh_workloads::sandbox::{Allowed, AllowedDevices, SandboxError};
 use rustix::fs::{Access, AtFlags, CWD, StatxFlags};
 use std::fs;
@@ -43,6 +44,7 @@ pub fn survey(
             .collect(),
         scratch_free_bytes: scratch
             .map_or(NO_SCRATCH, |path| space(path).map_or(0, |(bytes, _)| bytes)),
+        link_bytes_per_s: link::bytes_per_s(Path::new(link::INTERFACES)),
     }
 }
 

@@ -122,6 +122,7 @@ fn body(answer: Answer) -> Option<v1::reply::Body> {
             paths: survey.paths.into_iter().map(path_facts).collect(),
             sources: survey.sources.into_iter().map(path_facts).collect(),
             scratch_free_bytes: survey.scratch_free_bytes,
+            link_bytes_per_s: survey.link_bytes_per_s,
         }),
         Answer::RunDirectory(facts) => Body::RunDirectory(v1::RunDirectoryReply {
             found: facts.found,

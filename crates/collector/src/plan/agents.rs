@@ -33,6 +33,9 @@ pub struct AgentFacts {
     /// It was started without a scratch.
     #[serde(default)]
     pub has_no_scratch: bool,
+    /// What its interfaces can carry; 0: not known.
+    #[serde(default)]
+    pub link_bytes_per_s: u64,
     /// Why it did not say anything of the paths; empty: it did, or was not asked.
     pub survey_failed: String,
 }

@@ -1,6 +1,6 @@
 //! What the sums are made from: a step's tasks and their intervals, as they are stored.
 
-use crate::model::{TaskId, TaskState};
+use crate::model::{AgentId, TaskId, TaskState};
 use benchmesh_workloads::histogram::Histogram;
 
 /// A task of a step. Instants are mesh time in microseconds; `None` is what its agent has not said (yet).
@@ -24,6 +24,9 @@ pub struct TaskFacts {
     pub harness_ns_per_op: Option<i64>,
     /// The end of its last interval: where a lost task was last heard of.
     pub last_interval_us: Option<i64>,
+    pub agent: AgentId,
+    /// What the reads of its agent are held against; `None`: the target is not behind a network that is known.
+    pub link_bytes_per_s: Option<i64>,
 }
 
 /// One task's operations of one kind in one interval.

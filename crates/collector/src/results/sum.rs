@@ -8,7 +8,7 @@ use super::figures::{Flag, Headline, OpResult, StepInterval, StepResults, TaskRe
 use super::grid::Grid;
 use super::window::{Activity, Share, Together, share};
 use super::{PERIOD_US, real};
-use crate::model::{MeshMicros, TaskId, TaskState};
+use crate::model::{AgentId, MeshMicros, TaskId, TaskState};
 use benchmesh_workloads::histogram::Histogram;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -16,6 +16,8 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 const LEAST_PERIODS: i64 = 3;
 /// The harness's own cost above this share of the workers' time makes a result tool-bound.
 const HARNESS_SHARE: f64 = 0.20;
+/// Operations that bring data from the storage.
+const READS: [&str; 3] = ["read", "fread", "getc"];
 /// Time that workers were ready and had no CPU, likewise.
 const WAIT_SHARE: f64 = 0.10;
 
@@ -148,7 +150,7 @@ impl StepSum {
                 .iter()
                 .filter_map(|task| task.skew_error_us)
                 .max(),
-            flags: self.flags(&ops),
+            flags: self.flags(&ops, &tasks),
             ops,
             tasks,
         };
@@ -206,7 +208,7 @@ impl StepSum {
             .collect()
     }
 
-    fn flags(&self, ops: &[OpResult]) -> Vec<Flag> {
+    fn flags(&self, ops: &[OpResult], tasks: &[TaskResult]) -> Vec<Flag> {
         let unended = |task: &TaskFacts| {
             task.ended_us.is_none() || matches!(task.state, TaskState::Lost | TaskState::Failed)
         };
@@ -226,6 +228,7 @@ impl StepSum {
             self.together.is_some_and(|together| !together.overlap()),
         );
         raise(Flag::ToolBound, self.is_tool_bound());
+        raise(Flag::CacheSuspect, self.is_cache_suspect(tasks));
         raise(Flag::Partial, self.tasks.iter().any(unended));
         raise(Flag::Errors, ops.iter().any(|op| op.errors > 0));
         raise(
@@ -233,6 +236,25 @@ impl StepSum {
             ops.iter().any(|op| op.service.saturated() > 0),
         );
         flags
+    }
+
+    /// Whether the tasks of any agent together read more in a second than its network can carry.
+    fn is_cache_suspect(&self, results: &[TaskResult]) -> bool {
+        let mut agents: HashMap<AgentId, (f64, f64)> = HashMap::new();
+        for task in &self.tasks {
+            let Some(link) = task.link_bytes_per_s else {
+                continue;
+            };
+            let read: f64 = results
+                .iter()
+                .filter(|result| result.task == task.task && READS.contains(&result.op.as_str()))
+                .filter_map(|result| result.bytes_per_s)
+                .sum();
+            let (sum, least) = agents.entry(task.agent).or_insert((0.0, f64::INFINITY));
+            *sum += read;
+            *least = least.min(real(link));
+        }
+        agents.values().any(|(read, link)| read > link)
     }
 
     fn is_tool_bound(&self) -> bool {

@@ -10,7 +10,7 @@ use super::window::share;
 use super::{
     Flag, Headline, IntervalFacts, PERIOD_US, StepInterval, StepResults, StepSum, TaskFacts,
 };
-use crate::model::{MeshMicros, TaskId, TaskState};
+use crate::model::{AgentId, MeshMicros, TaskId, TaskState};
 use benchmesh_workloads::histogram::Histogram;
 use proptest::prelude::*;
 
@@ -32,6 +32,8 @@ fn task(id: i64, skew_us: i64, ended: i64) -> TaskFacts {
         wait_cpu_us: Some(0),
         harness_ns_per_op: Some(0),
         last_interval_us: None,
+        agent: AgentId(1),
+        link_bytes_per_s: None,
     }
 }
 
@@ -498,4 +500,35 @@ proptest! {
             }
         }
     }
+}
+
+#[test]
+fn a_read_faster_than_the_wire_is_suspect() {
+    // Each task reads 100 times 4 KiB in a second, for four seconds.
+    let read = |task: i64, second: i64| IntervalFacts {
+        op: "read".to_owned(),
+        ..interval(task, second, 100)
+    };
+    let suspect = |link: Option<i64>, tasks: &[i64], op: &str| {
+        let facts = tasks.iter().map(|id| TaskFacts {
+            link_bytes_per_s: link,
+            ..task(*id, 0, 4 * S)
+        });
+        let intervals: Vec<IntervalFacts> = (0..4)
+            .flat_map(|second| tasks.iter().map(move |id| (*id, second)))
+            .map(|(id, second)| IntervalFacts {
+                op: op.to_owned(),
+                ..read(id, second)
+            })
+            .collect();
+        let (_, results) = sum(facts.collect(), &intervals);
+        results.flags.contains(&Flag::CacheSuspect)
+    };
+    let rate = 100 * 4096;
+    assert!(!suspect(Some(rate), &[1], "read"));
+    assert!(suspect(Some(rate - 1), &[1], "read"));
+    // Two tasks of one agent share its wire; what is written may lie in a cache; no wire, no suspicion.
+    assert!(suspect(Some(rate), &[1, 2], "read"));
+    assert!(!suspect(Some(rate - 1), &[1], "write"));
+    assert!(!suspect(None, &[1], "read"));
 }

@@ -302,6 +302,7 @@ fn facts(member: &MemberFacts, survey: Result<Option<Survey>, String>) -> AgentF
             facts.sources = survey.sources.into_iter().collect();
             facts.scratch_free_bytes = survey.scratch_free_bytes;
             facts.has_no_scratch = survey.scratch_free_bytes.is_none();
+            facts.link_bytes_per_s = survey.link_bytes_per_s;
         }
         Ok(None) => {}
         Err(problem) => facts.survey_failed = problem,

@@ -4,6 +4,7 @@ use super::{
     board::{StepView, size_in_steps},
     drive::{Drive, Held},
     ends::{Crew, TaskOutcome},
+    links::link_bytes_per_s,
 };
 use crate::{
     model::{MeshMicros, TaskState},
@@ -52,6 +53,7 @@ impl Drive {
                     task_index,
                     group: load.group.clone(),
                     workers: load.footprint.workers,
+                    link_bytes_per_s: link_bytes_per_s(&self.team, *agent, step),
                 })
                 .collect();
             self.store.create_tasks(row.id, new).await?

@@ -50,11 +50,16 @@ impl Team {
         self.0.values().map(|member| (member.id, &member.facts))
     }
 
-    /// The type of the file system that an agent found at a path; empty: not known.
-    pub fn file_system(&self, id: AgentId, path: &str) -> &str {
+    pub fn facts_of(&self, id: AgentId) -> Option<&AgentFacts> {
         self.members()
             .find(|(agent, _)| *agent == id)
-            .and_then(|(_, facts)| facts.surveyed.get(path))
+            .map(|(_, facts)| facts)
+    }
+
+    /// The type of the file system that an agent found at a path; empty: not known.
+    pub fn file_system(&self, id: AgentId, path: &str) -> &str {
+        self.facts_of(id)
+            .and_then(|facts| facts.surveyed.get(path))
             .map_or("", |facts| facts.file_system.as_str())
     }
 

@@ -128,6 +128,8 @@ pub struct Survey {
     pub sources: Vec<(String, crate::plan::PathFacts)>,
     /// `None`: the agent has no scratch.
     pub scratch_free_bytes: Option<u64>,
+    /// What its interfaces can carry; 0: not known.
+    pub link_bytes_per_s: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -154,6 +154,7 @@ impl TryFrom<v1::SurveyReply> for Survey {
                 -1 => None,
                 bytes => Some(not_negative("survey.scratch_free_bytes", bytes)?),
             },
+            link_bytes_per_s: not_negative("survey.link_bytes_per_s", survey.link_bytes_per_s)?,
         })
     }
 }

@@ -100,6 +100,8 @@ pub struct NewTask {
     /// Empty: the step has no groups.
     pub group: String,
     pub workers: u32,
+    /// What its reads are held against; `None`: nothing.
+    pub link_bytes_per_s: Option<i64>,
 }
 
 /// A dated fact.

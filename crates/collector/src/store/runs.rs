@@ -95,8 +95,9 @@ impl Store {
                 let mut ids = Vec::with_capacity(tasks.len());
                 for task in tasks {
                     let id: i64 = sqlx::query_scalar(
-                        "INSERT INTO tasks (step_id, task_index, agent_id, peer_agent_id, state, workers, group_name)
-                         VALUES (?, ?, ?, ?, ?, ?, ?) RETURNING id",
+                        "INSERT INTO tasks (step_id, task_index, agent_id, peer_agent_id, state, workers, group_name,
+                             link_bytes_per_s)
+                         VALUES (?, ?, ?, ?, ?, ?, ?, ?) RETURNING id",
                     )
                     .bind(step.0)
                     .bind(task.task_index)
@@ -105,6 +106,7 @@ impl Store {
                     .bind(TaskState::Planned.as_str())
                     .bind(task.workers)
                     .bind(task.group.as_str())
+                    .bind(task.link_bytes_per_s)
                     .fetch_one(&mut *connection)
                     .await
                     .map_err(StoreError::sql("make a task"))?;

@@ -91,6 +91,7 @@ impl Mesh {
                 peer: None,
                 task_index: index as u32,
                 workers: 1,
+                link_bytes_per_s: None,
             })
             .collect();
         let tasks = self.store.create_tasks(id, tasks).await.unwrap();

@@ -2,7 +2,7 @@
 
 use super::Slots;
 use crate::spool::Entry;
-use crate::telemetry::{Event, Row, Severity};
+use crate::telemetry::{Event, Row, Severity, TaskId};
 use benchmesh_workloads::clock::MonoNanos;
 use std::time::Duration;
 
@@ -28,18 +28,26 @@ impl Slots {
         let silent = MonoNanos::now().since(self.around.contact.last());
         let now = self.map().ok().map(|map| map.to_mesh(MonoNanos::now()));
         let mut events = Vec::new();
-        for (id, slot) in &mut self.tasks {
-            if slot.is_live() && !slot.lease_is_over && slot.asked.lease <= silent {
+        let over: Vec<TaskId> = self
+            .tasks
+            .iter()
+            .filter(|(_, slot)| slot.is_live() && !slot.lease_is_over && slot.asked.lease <= silent)
+            .map(|(id, _)| *id)
+            .collect();
+        for id in over {
+            if let Some(slot) = self.tasks.get_mut(&id) {
                 slot.lease_is_over = true;
                 let lease = slot.asked.lease.as_secs_f64();
                 tracing::warn!(task = %id, "no contact with the collector for {lease} s: its load is stopped");
-                slot.stop(&format!(
-                    "no contact with the collector for {lease} s (the lease)"
-                ));
+                let belongs = slot.asked.belongs;
+                self.stop_slot(
+                    id,
+                    &format!("no contact with the collector for {lease} s (the lease)"),
+                );
                 events.extend(now.map(|at| {
                     Row::Event(Event {
                         at,
-                        belongs: slot.asked.belongs,
+                        belongs,
                         severity: Severity::Warning,
                         kind: "lease-over".to_owned(),
                         message: format!(

@@ -1,6 +1,6 @@
 //! What the sums of a step are made from, read through the pool that cannot write.
 
-use crate::model::{StepId, TaskId, TaskState};
+use crate::model::{AgentId, StepId, TaskId, TaskState};
 use crate::results::{IntervalFacts, TaskFacts, histogram_of};
 use crate::store::error::StoreError;
 use benchmesh_workloads::histogram::Blob;
@@ -142,6 +142,8 @@ fn task_facts(row: SqliteRow) -> Result<TaskFacts, sqlx::Error> {
         wait_cpu_us: row.try_get("wait_cpu_us")?,
         harness_ns_per_op: row.try_get("harness_ns_per_op")?,
         last_interval_us: row.try_get("last_interval_us")?,
+        agent: AgentId(row.try_get("agent_id")?),
+        link_bytes_per_s: row.try_get("link_bytes_per_s")?,
     })
 }
 

@@ -243,6 +243,7 @@ async fn a_link_has_its_throughput_and_its_round_trip() {
             peer: Some(to),
             task_index,
             workers: 1,
+            link_bytes_per_s: None,
         });
         let tasks = mesh
             .store

@@ -1,0 +1,110 @@
+//! Operations that a stop does not reach: workers end between two operations, so one that the kernel holds is named.
+
+use super::{Slot, Slots, State};
+use crate::spool::Entry;
+use crate::telemetry::{Event, Row, Severity, TaskId, clipped};
+use benchmesh_workloads::clock::MonoNanos;
+use benchmesh_workloads::task::InFlight;
+use std::time::Duration;
+
+/// No new operation begins so long after a stop; what is in flight then is stuck.
+const STUCK_AFTER: Duration = Duration::from_millis(500);
+/// Operations that are spelled out; the rest are counted.
+const NAMED: usize = 16;
+
+impl Slots {
+    /// Stops a task, and tells of the operations that do not end of it.
+    pub(super) fn stop_slot(&mut self, id: TaskId, reason: &str) {
+        let Some(slot) = self.tasks.get_mut(&id) else {
+            return;
+        };
+        let first = slot.is_live();
+        slot.stop(reason);
+        let Slot { asked, state, .. } = slot;
+        let State::Running { stopper, .. } = state else {
+            return;
+        };
+        if !first {
+            return;
+        }
+        let (stopper, belongs) = (stopper.clone(), asked.belongs);
+        let (entries, map) = (self.around.entries.clone(), self.map().ok());
+        tokio::spawn(async move {
+            tokio::time::sleep(STUCK_AFTER).await;
+            let now = MonoNanos::now();
+            let Some(message) = told(id, &stopper.in_flight(), now) else {
+                return;
+            };
+            tracing::warn!(task = %id, "{message}");
+            if let Some(map) = map {
+                let event = Event {
+                    at: map.to_mesh(now),
+                    belongs,
+                    severity: Severity::Warning,
+                    kind: "operation-stuck".to_owned(),
+                    message: clipped(message),
+                    detail: String::new(),
+                };
+                // A spool that has ended takes nothing: the agent is going.
+                let _ = entries.send(Entry::Rows(vec![Row::Event(event)])).await;
+            }
+        });
+    }
+}
+
+/// What is stuck, in words; `None`: nothing is.
+fn told(task: TaskId, in_flight: &[InFlight], now: MonoNanos) -> Option<String> {
+    // One that has begun since is no better: nothing may begin after a stop, and it is told with its age.
+    let named: Vec<String> = in_flight
+        .iter()
+        .take(NAMED)
+        .map(|one| {
+            let since = now.since(one.since).as_secs_f64();
+            format!(
+                "worker {}: {} for {since:.1} s",
+                one.worker,
+                one.op.as_str()
+            )
+        })
+        .collect();
+    if named.is_empty() {
+        return None;
+    }
+    let more = match in_flight.len() - named.len() {
+        0 => String::new(),
+        more => format!(", and {more} more"),
+    };
+    Some(format!(
+        "task {task} was stopped, and the kernel still holds operations of it: {}{more}",
+        named.join(", ")
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use benchmesh_workloads::op::Op;
+
+    #[test]
+    fn stuck_operations_are_named_with_their_worker_and_age() {
+        let stuck = |worker| InFlight {
+            worker,
+            op: Op::Read,
+            since: MonoNanos(1_000_000_000),
+        };
+        let now = MonoNanos(3_500_000_000);
+        assert_eq!(told(TaskId(7), &[], now), None);
+        assert_eq!(
+            told(TaskId(7), &[stuck(0), stuck(3)], now).as_deref(),
+            Some(
+                "task 7 was stopped, and the kernel still holds operations of it: worker 0: read for 2.5 s, worker 3: read for 2.5 s"
+            )
+        );
+        let many: Vec<InFlight> = (0..20).map(stuck).collect();
+        assert!(
+            told(TaskId(7), &many, now)
+                .unwrap_or_default()
+                .ends_with("and 4 more")
+        );
+    }
+}
