@@ -1,7 +1,7 @@
 //! The record matrix: 128 MiB on tmpfs in every mode and record size, against a loop that measures nothing.
 //!
 //! Both sides make the same system calls at the same offsets in the same order, random ones from a table that the loop
-//! has beforehand. The loop runs in a thread, as a worker does. Figures are per second of CPU time, of which nothing else
+//! has beforehand, and write the same data: each block unlike any other by a stamp. The loop runs in a thread, as a worker does. Figures are per second of CPU time, of which nothing else
 //! than the loops is made here: on a machine that others use, time by the clock compares the others.
 
 #![expect(
@@ -13,7 +13,7 @@
 use crate::ours::{self, Scene};
 use crate::table::{Baseline, Row, Unit};
 use benchmesh_workloads::memory::Pages;
-use benchmesh_workloads::random::Random;
+use benchmesh_workloads::random::{Random, stamp};
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::json;
@@ -159,11 +159,15 @@ fn plain(path: &Path, mode: &str, bs: u64, offsets: &[u64], passes: u64) -> f64 
     let file = rustix::fs::openat(CWD, path, flags, Mode::RUSR | Mode::WUSR).expect("it is there");
     let bytes = bs as usize;
     let mut block = Pages::new(bytes).expect("a buffer");
+    let mut number = 1;
     let began = clock_gettime(ClockId::ThreadCPUTime);
     for _ in 0..passes {
         for offset in offsets {
             let moved = match writes {
-                true => rustix::io::pwrite(&file, &block, *offset),
+                true => {
+                    stamp(&mut block, &mut number);
+                    rustix::io::pwrite(&file, &block, *offset)
+                }
                 false => rustix::io::pread(&file, &mut *block, *offset),
             };
             assert_eq!(moved, Ok(bytes));

@@ -1,8 +1,8 @@
 //! The measured loop of `io` with many operations in flight, through io_uring.
 //!
-//! One clock reading serves all operations that are issued together, taken right before the kernel gets them, and one
-//! all whose end is seen together. What the kernel does in pieces is one operation all the same. Whatever ends the load,
-//! what is in flight is waited for.
+//! Each operation goes to the kernel as soon as its slot is free, right after its clock reading: a device that gets its work
+//! in batches stands still between them. One reading serves all operations whose end is seen together. What the kernel
+//! does in pieces is one operation all the same. Whatever ends the load, what is in flight is waited for.
 
 use super::ring::{Entry, Ring};
 use super::sequence::{Lane, Next, Sequence};
@@ -14,6 +14,7 @@ use crate::recorder::{ErrorFacts, OpError, Recorder};
 use crate::task::TaskError;
 use crate::workload::Worker;
 use rustix::fd::OwnedFd;
+use std::io;
 use std::time::Duration;
 
 /// How often one who waits for an instant of its schedule looks up.
@@ -27,8 +28,6 @@ pub(super) struct DeepWorker {
     slots: Box<[Slot]>,
     /// Slots with nothing in flight.
     free: Vec<u16>,
-    /// Slots whose entries are queued, and not yet with the kernel.
-    queued: Vec<u16>,
     sequence: Sequence,
     /// Drawn, and not yet due.
     waits: Option<Next>,
@@ -98,7 +97,6 @@ impl DeepWorker {
             name,
             slots: vec![Slot::EMPTY; depth.into()].into(),
             free: (0..depth).rev().collect(),
-            queued: Vec::with_capacity(depth.into()),
             writing,
             sequence: load.sequence(index, Lane::ONLY),
             waits: None,
@@ -108,62 +106,51 @@ impl DeepWorker {
         })
     }
 
-    /// Queues operations into all free slots that are due.
+    /// Issues operations into all free slots that are due.
     #[inline]
-    fn fill(&mut self, recorder: &mut Recorder) -> Filled {
+    fn fill(&mut self, recorder: &mut Recorder) -> io::Result<Filled> {
         while let Some(slot) = self.free.last().copied() {
             if recorder.should_stop() {
-                return Filled::Last;
+                return Ok(Filled::Last);
             }
             let Some(next) = self.waits.take().or_else(|| self.sequence.next()) else {
-                return Filled::Last;
+                return Ok(Filled::Last);
             };
             if let Some(due) = recorder.due(next.bytes) {
-                self.waits = Some(next);
-                if due >= recorder.until() {
-                    return Filled::Last;
+                let is_last = due >= recorder.until();
+                if is_last || due > MonoNanos::now() {
+                    self.waits = Some(next);
+                    return Ok(if is_last {
+                        Filled::Last
+                    } else {
+                        Filled::Until(due)
+                    });
                 }
-                let now = MonoNanos::now();
-                if due > now {
-                    return Filled::Until(due);
-                }
-                self.waits = None;
-                self.queue(slot, next);
-                // The schedule goes on with each operation.
-                self.launch(recorder, now);
-                continue;
             }
-            self.queue(slot, next);
+            self.issue(recorder, slot, next)?;
         }
-        Filled::Full
+        Ok(Filled::Full)
     }
 
     #[inline]
-    fn queue(&mut self, slot: u16, next: Next) {
+    fn issue(&mut self, recorder: &mut Recorder, slot: u16, next: Next) -> io::Result<()> {
         self.free.pop();
         if next.writes {
             let bytes = usize::try_from(next.bytes).unwrap_or(usize::MAX);
             let block = self.ring.buffer(slot).get_mut(..bytes).unwrap_or_default();
             self.writing.place(block, next);
         }
+        let issued = Slot {
+            next,
+            done: 0,
+            syncs: false,
+        };
         if let Some(entry) = self.slots.get_mut(usize::from(slot)) {
-            *entry = Slot {
-                next,
-                done: 0,
-                syncs: false,
-            };
-            self.ring.push(slot, entry.entry());
+            *entry = issued;
         }
-        self.queued.push(slot);
-    }
-
-    #[inline]
-    fn launch(&mut self, recorder: &mut Recorder, now: MonoNanos) {
-        for slot in self.queued.drain(..) {
-            if let Some(entry) = self.slots.get(usize::from(slot)) {
-                recorder.launch(slot, entry.next.op(), entry.next.bytes, now);
-            }
-        }
+        self.ring.push(slot, issued.entry());
+        recorder.launch(slot, next.op(), next.bytes, MonoNanos::now());
+        self.ring.submit()
     }
 
     /// What became of the entry of a slot.
@@ -239,6 +226,12 @@ impl DeepWorker {
         recorder.land_error(slot, now, &facts)
     }
 
+    #[cold]
+    fn broken(&self, error: &io::Error) -> OpError {
+        let what = format!("io_uring broke on {}: {error}", self.name);
+        OpError::Broken { what }
+    }
+
     fn sync_at_end(&self, recorder: &mut Recorder) -> Result<(), OpError> {
         let began = recorder.begin_as(Op::Write);
         match rustix::fs::fsync(&self.file) {
@@ -265,13 +258,10 @@ impl Worker for DeepWorker {
         loop {
             let filled = match outcome {
                 Ok(()) => self.fill(recorder),
-                Err(_) => Filled::Last,
+                Err(_) => Ok(Filled::Last),
             };
-            if !self.queued.is_empty() {
-                self.launch(recorder, MonoNanos::now());
-            }
             let mut patience = None;
-            match filled {
+            match filled.map_err(|error| self.broken(&error))? {
                 Filled::Last if self.ring.in_flight() == 0 => break,
                 Filled::Until(due) => {
                     let now = MonoNanos::now();
@@ -285,10 +275,8 @@ impl Worker for DeepWorker {
                 }
                 Filled::Last | Filled::Full => {}
             }
-            if let Err(error) = self.ring.submit_and_wait(patience) {
-                let what = format!("io_uring broke on {}: {error}", self.name);
-                return Err(OpError::Broken { what });
-            }
+            let waited = self.ring.submit_and_wait(patience);
+            waited.map_err(|error| self.broken(&error))?;
             let now = MonoNanos::now();
             if patience.is_some() {
                 recorder.look(now);

@@ -169,9 +169,19 @@ impl Ring {
         self.in_flight += 1;
     }
 
-    /// Gives the kernel what is queued, and waits for an end of something, at most for `patience`.
+    /// Gives the kernel what is queued; what it cannot take now it gets with the next call.
+    #[inline]
+    pub(super) fn submit(&mut self) -> io::Result<()> {
+        let submitted = self.ring.submitter().submit();
+        unless_passing(submitted)
+    }
+
+    /// Gives the kernel what is queued, and waits until something has ended, at most for `patience`.
     #[inline]
     pub(super) fn submit_and_wait(&mut self, patience: Option<Duration>) -> io::Result<()> {
+        if !self.ring.completion().is_empty() {
+            return Ok(());
+        }
         let submitter = self.ring.submitter();
         let submitted = match patience {
             None => submitter.submit_and_wait(1),
@@ -180,12 +190,7 @@ impl Ring {
                 submitter.submit_with_args(1, &SubmitArgs::new().timespec(&limit))
             }
         };
-        match submitted.map_err(|error| (error.raw_os_error(), error)) {
-            Ok(_) | Err((Some(libc::EINTR | libc::ETIME | libc::EAGAIN | libc::EBUSY), _)) => {
-                Ok(())
-            }
-            Err((_, error)) => Err(error),
-        }
+        unless_passing(submitted)
     }
 
     /// The slot of one entry that has ended, and what a system call would have returned.
@@ -195,6 +200,15 @@ impl Ring {
         self.in_flight -= 1;
         let slot = u16::try_from(ended.user_data()).expect("user data are slots");
         Some((slot, ended.result()))
+    }
+}
+
+/// Whether the ring is of use still: a signal, the end of patience and a full queue pass.
+#[inline]
+fn unless_passing(submitted: io::Result<usize>) -> io::Result<()> {
+    match submitted.map_err(|error| (error.raw_os_error(), error)) {
+        Ok(_) | Err((Some(libc::EINTR | libc::ETIME | libc::EAGAIN | libc::EBUSY), _)) => Ok(()),
+        Err((_, error)) => Err(error),
     }
 }
 

@@ -110,6 +110,8 @@ pub(super) struct Sequence {
     passes_done: u64,
     /// The next block of a strided order.
     strided: u64,
+    /// Blocks that a shuffled pass has had.
+    drawn_in_pass: u64,
     /// Operations of other threads before the next of this one.
     skip: u32,
     lanes: u32,
@@ -142,6 +144,7 @@ impl Sequence {
             come: [0, 0],
             passes_done: 0,
             strided: 0,
+            drawn_in_pass: 0,
             skip: lane.index,
             lanes: lane.of,
             random,
@@ -193,7 +196,7 @@ impl Sequence {
             Order::Backward => self.region - self.advance(reads, bytes) - bytes,
             Order::Same => 0,
             Order::Strided(stride) => self.next_strided(stride) * self.unit,
-            Order::EachOnce => self.shuffle.place_of(self.region_done(bytes)) * self.unit,
+            Order::EachOnce => self.next_each_once() * self.unit,
             Order::Drawn(_) => self.drawn(bytes),
         };
         Some(Next {
@@ -222,10 +225,11 @@ impl Sequence {
         at
     }
 
-    /// Blocks of this pass before the one of `bytes` that has just been taken from it; of one size.
     #[inline(always)]
-    fn region_done(&self, bytes: u64) -> u64 {
-        (self.region - self.left - bytes) / self.unit
+    fn next_each_once(&mut self) -> u64 {
+        let place = self.shuffle.place_of(self.drawn_in_pass);
+        self.drawn_in_pass += 1;
+        place
     }
 
     fn next_strided(&mut self, stride: u64) -> u64 {
@@ -238,7 +242,11 @@ impl Sequence {
     }
 
     fn drawn(&mut self, bytes: u64) -> u64 {
-        let places = (self.region - bytes) / self.unit + 1;
+        // A division costs as much as a clock reading.
+        let places = match self.is_mix {
+            true => (self.region - bytes) / self.unit + 1,
+            false => self.blocks,
+        };
         let place = match &self.zipf {
             // Which blocks are asked for most is random, and stays so.
             Some(zipf) => self.shuffle.place_of(zipf.draw(&mut self.random)),
@@ -257,6 +265,7 @@ impl Sequence {
         self.left = self.region;
         self.come = [0, 0];
         self.strided = 0;
+        self.drawn_in_pass = 0;
         if self.order == Order::EachOnce {
             self.shuffle = Shuffle::new(self.blocks, &mut self.random);
         }
