@@ -21,7 +21,7 @@ pub use errors::{ErrorCount, ErrorFacts, MISMATCH, OpError};
 use crate::clock::MonoNanos;
 use crate::common::OnError;
 use crate::data::Mismatch;
-use crate::interval::PERIOD;
+use crate::interval::{PERIOD, Shift};
 use crate::op::Op;
 use crate::pacing::{Changes, Schedule};
 use crate::urgency::Urgent;
@@ -42,6 +42,8 @@ pub struct Settings {
     pub timing: Timing,
     /// Width of an interval.
     pub period: Duration,
+    /// Where the periods have moved to.
+    pub shift: Arc<Shift>,
     /// Set from outside to end the load.
     pub stop: Arc<AtomicBool>,
     /// When the operations are due, and how many workers wait for theirs at the same time; `None`: one after the other.
@@ -60,6 +62,7 @@ impl Settings {
             ops,
             timing: Timing::default(),
             period: PERIOD,
+            shift: Arc::default(),
             stop: Arc::default(),
             schedule: None,
             changes: Arc::default(),
@@ -99,6 +102,7 @@ pub fn pair(settings: Settings) -> (Recorder, Taker) {
         start: MonoNanos(0),
         ramp_end: MonoNanos(0),
         period_ns: u64::try_from(settings.period.as_nanos()).unwrap_or(u64::MAX),
+        shift: settings.shift,
         timing: settings.timing,
         spare,
         errors: ErrorLog::new(settings.on_error),
@@ -130,6 +134,7 @@ pub struct Recorder {
     start: MonoNanos,
     ramp_end: MonoNanos,
     period_ns: u64,
+    shift: Arc<Shift>,
     timing: Timing,
     /// Set aside for the end of the ramp, across which no interval may widen.
     spare: Option<Box<Buffer>>,
@@ -393,7 +398,9 @@ impl Recorder {
                 return;
             }
         }
-        let index = now.nanos_since(self.start) / self.period_ns;
+        // Periods may have moved, and what ends now may still be the one in hand; never one before it.
+        let index = self.shift.undone(now).nanos_since(self.start) / self.period_ns;
+        let index = index.max(self.buffer.last_index());
         let ramp = now < self.ramp_end;
         let in_flight = ended
             .filter(|(_, began)| *began < self.boundary)
@@ -430,9 +437,10 @@ impl Recorder {
         let end = (self.buffer.index + u64::from(self.buffer.periods))
             .saturating_mul(self.period_ns)
             .saturating_add(self.start.0);
+        let end = self.shift.done(MonoNanos(end));
         self.boundary = match self.buffer.ramp {
-            true => MonoNanos(end).min(self.ramp_end),
-            false => MonoNanos(end),
+            true => end.min(self.ramp_end),
+            false => end,
         };
     }
 }

@@ -18,7 +18,7 @@ pub use spec::{Cache, PeerEnd, Place, TaskError, TaskSpec};
 pub use stall::Stall;
 
 use crate::clock::MonoNanos;
-use crate::interval::{Interval, PERIOD};
+use crate::interval::{Interval, PERIOD, Shift};
 use crate::op::Op;
 use crate::pacing::Change;
 use crate::recorder::{self, ErrorCount, InFlightOp, Taker};
@@ -79,6 +79,8 @@ pub struct TaskEnd {
     /// When the first worker had finished.
     pub first_done: MonoNanos,
     pub ended: MonoNanos,
+    /// When the last operation of any worker began; `None`: none did.
+    pub last_begun: Option<MonoNanos>,
     pub cpu_user: Duration,
     pub cpu_system: Duration,
     /// Time that workers were runnable and had no CPU.
@@ -184,6 +186,11 @@ impl Task {
         self.load.timing()
     }
 
+    /// How its periods are moved while it runs; after its ramp only, the end of which does not move.
+    pub fn shift(&self) -> Arc<Shift> {
+        self.crew.gate().shift()
+    }
+
     /// What is to be said of how it will be done.
     pub fn notes(&self) -> Vec<Note> {
         self.load.notes()
@@ -219,9 +226,10 @@ impl Task {
         let gate = Arc::clone(crew.gate());
         let Some(start) = start else {
             gate.stop();
-            return task_end(MonoNanos::now(), crew.join(), &gate, load.as_ref(), None);
+            let ends = crew.join();
+            return task_end(MonoNanos::now(), ends, &[], &gate, load.as_ref(), None);
         };
-        let mut merge = Merge::new(start, PERIOD, load.timing().ramp);
+        let mut merge = Merge::new(start, PERIOD, load.timing().ramp, gate.shift());
         let takers = crew.takers();
         gate.watch_start(crew.workers(), start);
         let mut stalls = StallWatch::new(stall_after);
@@ -248,7 +256,7 @@ impl Task {
             None => crew.join(),
         };
         let why = given_up.map(|it| it.why);
-        task_end(start, ends, &gate, load.as_ref(), why)
+        task_end(start, ends, &takers, &gate, load.as_ref(), why)
     }
 }
 
@@ -273,6 +281,7 @@ impl GivenUp {
 fn task_end(
     start: MonoNanos,
     ends: Vec<WorkerEnd>,
+    takers: &[Taker],
     gate: &Gate,
     load: &dyn Load,
     given_up: Option<String>,
@@ -296,6 +305,7 @@ fn task_end(
         last_start: instants(|end| end.started).max().unwrap_or(start),
         first_done: instants(|end| end.ended).min().unwrap_or(start),
         ended: instants(|end| end.ended).max().unwrap_or(start),
+        last_begun: takers.iter().filter_map(Taker::last_begun).max(),
         cpu_user: total(|end| end.usage.user),
         cpu_system: total(|end| end.usage.system),
         wait_cpu: total(|end| end.usage.wait),

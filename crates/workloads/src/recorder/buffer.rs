@@ -12,8 +12,10 @@ pub(super) const BUFFERS: usize = 4;
 /// The spare for the end of the ramp comes on top.
 const RING: usize = BUFFERS + 1;
 
-/// The word that shows the operation in flight: its start shifted by this, and below it the kind plus one.
+/// The word that shows the operation in flight: its start shifted by this, and below it the kind plus one; no kind once
+/// it has ended.
 const OP_BITS: u32 = 6;
+const OP_MASK: u64 = (1 << OP_BITS) - 1;
 const _: () = assert!(Op::ALL.len() < 1 << OP_BITS);
 
 /// One worker's operations in one period, or in several when it was widened.
@@ -75,6 +77,13 @@ impl Buffer {
         self.ramp = ramp;
     }
 
+    /// The period that it reaches to.
+    pub(super) fn last_index(&self) -> u64 {
+        self.index
+            .saturating_add(u64::from(self.periods))
+            .saturating_sub(1)
+    }
+
     /// Makes the interval reach to the end of the period `index`.
     pub(super) fn widen_to(&mut self, index: u64) {
         let periods = index.saturating_sub(self.index).saturating_add(1);
@@ -124,6 +133,8 @@ fn somewhere(place: &AtomicU64) -> Option<u64> {
 #[repr(align(128))]
 pub(super) struct Link {
     in_flight: AtomicU64,
+    /// When the newest began of several that are in flight at once; else 0.
+    newest: AtomicU64,
     /// What the operation in flight works on: written by the worker, read when that takes too long.
     file: AtomicU64,
     offset: AtomicU64,
@@ -141,6 +152,7 @@ impl Link {
         }
         Link {
             in_flight: AtomicU64::new(0),
+            newest: AtomicU64::new(0),
             file: AtomicU64::new(NOWHERE),
             offset: AtomicU64::new(NOWHERE),
             handed_over: AtomicU64::new(0),
@@ -155,9 +167,17 @@ impl Link {
         self.in_flight.store(word, Ordering::Relaxed);
     }
 
+    /// Nothing is in flight; when the last began is kept. The worker alone writes the word.
     #[inline(always)]
     pub(super) fn hide(&self) {
-        self.in_flight.store(0, Ordering::Relaxed);
+        let word = self.in_flight.load(Ordering::Relaxed);
+        self.in_flight.store(word & !OP_MASK, Ordering::Relaxed);
+    }
+
+    /// One more of several in flight began.
+    #[inline(always)]
+    pub(super) fn launched(&self, now: MonoNanos) {
+        self.newest.store(now.0, Ordering::Relaxed);
     }
 
     #[inline(always)]
@@ -226,7 +246,7 @@ impl Taker {
     /// What the worker is doing at this moment.
     pub fn in_flight(&self) -> Option<InFlightOp> {
         let word = self.0.in_flight.load(Ordering::Relaxed);
-        let kind = word & ((1 << OP_BITS) - 1);
+        let kind = word & OP_MASK;
         let op = Op::ALL
             .into_iter()
             .find(|op| op.ordinal() as u64 + 1 == kind)?;
@@ -236,5 +256,12 @@ impl Taker {
             file: somewhere(&self.0.file),
             offset: somewhere(&self.0.offset),
         })
+    }
+
+    /// When the worker's last operation began, whether it has ended or not; `None`: it has begun none.
+    pub fn last_begun(&self) -> Option<MonoNanos> {
+        let shown = self.0.in_flight.load(Ordering::Relaxed) >> OP_BITS;
+        let newest = self.0.newest.load(Ordering::Relaxed);
+        Some(MonoNanos(shown.max(newest))).filter(|at| at.0 > 0)
     }
 }

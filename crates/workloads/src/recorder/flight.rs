@@ -112,6 +112,7 @@ impl Recorder {
         let was_idle = self.flight.oldest == NONE;
         let began = Began { at: now, intended };
         self.flight.add(slot, op, began, self.link.placed());
+        self.link.launched(now);
         match was_idle {
             true => self.link.show(op, now),
             false => self.place_oldest(),
@@ -265,6 +266,7 @@ mod tests {
         recorder.land(0, at(1200), 512);
         recorder.land(2, at(1300), 512);
         assert_eq!(taker.in_flight(), None);
+        assert_eq!(taker.last_begun(), Some(at(1050)));
         recorder.finish();
 
         let mut seen = Vec::new();

@@ -88,6 +88,50 @@ fn an_operation_belongs_to_the_period_in_which_it_ended() {
     assert_eq!(taker.handed_over(), u64::MAX);
 }
 
+/// Periods that move by up to a thousandth of their width each, either way: every operation is counted once, in the period
+/// in which it ended as the periods lie then, and no index is left out.
+#[test]
+fn periods_that_move_lose_nothing_and_count_nothing_twice() {
+    for ppm in [1000_i64, -1000, 300] {
+        let shift = Arc::new(Shift::default());
+        let (mut recorder, taker) = pair(Settings {
+            period: Duration::from_nanos(1_000_000),
+            shift: Arc::clone(&shift),
+            ..Settings::of(&[Op::Read, Op::Write])
+        });
+        recorder.set_start(MonoNanos(0));
+        let (mut total, mut by_index) = (0, std::collections::BTreeMap::new());
+        // An operation every hundredth of a period, for 2000 of them.
+        for number in 1..=200_000_u64 {
+            let ended = number * 10_000;
+            recorder.record(Op::Read, ended - 10_000, ended);
+            if number % 100 == 50 {
+                let periods = i64::try_from(number / 100).unwrap();
+                shift.set(periods * ppm);
+            }
+            for seen in take(&taker) {
+                assert_eq!(seen.periods, 1, "{ppm}");
+                total += seen.ops[0];
+                *by_index.entry(seen.index).or_insert(0) += seen.ops[0];
+            }
+        }
+        recorder.finish();
+        for seen in take(&taker) {
+            total += seen.ops[0];
+            *by_index.entry(seen.index).or_insert(0) += seen.ops[0];
+        }
+        assert_eq!(total, 200_000, "{ppm}");
+        let last = by_index.len() as u64 - 1;
+        assert_eq!(by_index.last_key_value().unwrap().0, &last, "{ppm}");
+        // 2000 periods, less what they have moved.
+        let left = (2_000_000_000 - shift.get()) / 1_000_000;
+        assert_eq!(i64::try_from(last).unwrap(), left, "{ppm}");
+        for (index, ops) in by_index.range(1..last) {
+            assert!((99..=101).contains(ops), "{ppm}: {ops} in {index}");
+        }
+    }
+}
+
 #[test]
 fn without_a_clean_buffer_the_interval_widens() {
     let (mut recorder, taker) = recorder(0);

@@ -58,6 +58,7 @@ impl Crew {
                 timing: load.timing(),
                 stop: crew.gate.stop_flag(),
                 changes: crew.gate.changes(),
+                shift: crew.gate.shift(),
                 schedule: conduct
                     .schedule(index, workers, load.lanes())
                     .map(|it| (it, workers)),

@@ -1,6 +1,7 @@
 //! Where workers wait for their start, and the task for their end. Locks are taken before and after the load only.
 
 use crate::clock::{MonoNanos, sleep_until, spin_until};
+use crate::interval::Shift;
 use crate::pacing::{Change, Changes};
 use crate::urgency::{Handle, Urgent};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,6 +24,8 @@ pub(super) struct Gate {
     stop: Arc<AtomicBool>,
     /// What paced workers look at between two operations.
     changes: Arc<Changes>,
+    /// Where the periods have moved to, as workers see it at the end of each.
+    shift: Arc<Shift>,
 }
 
 #[derive(Debug, Default)]
@@ -70,6 +73,10 @@ impl Gate {
 
     pub(super) fn changes(&self) -> Arc<Changes> {
         Arc::clone(&self.changes)
+    }
+
+    pub(super) fn shift(&self) -> Arc<Shift> {
+        Arc::clone(&self.shift)
     }
 
     /// Tells the workers of another share of their step's rate.

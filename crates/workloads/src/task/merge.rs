@@ -5,10 +5,11 @@
 
 use crate::clock::MonoNanos;
 use crate::histogram::Histogram;
-use crate::interval::Interval;
+use crate::interval::{Interval, Shift};
 use crate::op::Op;
 use crate::recorder::{Buffer, Taker};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// A worker in the midst of its load hands over at its next operation; this is the time it has for it.
@@ -24,6 +25,7 @@ type Key = (u64, u32, bool, Op);
 pub(super) struct Merge {
     start: MonoNanos,
     period: Duration,
+    shift: Arc<Shift>,
     ramp_end: MonoNanos,
     pending: BTreeMap<Key, Interval>,
     /// Every period before this one has been emitted.
@@ -32,10 +34,16 @@ pub(super) struct Merge {
 }
 
 impl Merge {
-    pub(super) fn new(start: MonoNanos, period: Duration, ramp: Option<Duration>) -> Merge {
+    pub(super) fn new(
+        start: MonoNanos,
+        period: Duration,
+        ramp: Option<Duration>,
+        shift: Arc<Shift>,
+    ) -> Merge {
         let mut merge = Merge {
             start,
             period,
+            shift,
             ramp_end: start.saturating_add(ramp.unwrap_or_default()),
             pending: BTreeMap::new(),
             next: 0,
@@ -144,7 +152,8 @@ impl Merge {
     fn end_of(&self, index: u64) -> MonoNanos {
         let period = u64::try_from(self.period.as_nanos()).unwrap_or(u64::MAX);
         let after = index.saturating_add(1).saturating_mul(period);
-        MonoNanos(self.start.0.saturating_add(after))
+        self.shift
+            .done(MonoNanos(self.start.0.saturating_add(after)))
     }
 }
 

@@ -112,6 +112,7 @@ fn workers_start_together_and_all_they_did_comes_out() {
     let (end, intervals) = run(task);
     assert_eq!((end.state, end.workers, end.error), (End::Done, 3, None));
     assert!(end.planned_start <= end.last_start && end.first_done <= end.ended);
+    assert!((end.planned_start..=end.ended).contains(&end.last_begun.unwrap()));
     let total = |pick: fn(&Interval) -> u64| intervals.iter().map(pick).sum::<u64>();
     assert_eq!((total(|i| i.ops), total(|i| i.bytes)), (6, 42));
     assert!(end.harness_ns_per_op > 0);
@@ -150,6 +151,7 @@ fn a_load_without_end_stops_when_told() {
     });
     assert_eq!((end.state, end.error), (End::Stopped, None));
     assert!(intervals.iter().all(|interval| interval.ops > 0));
+    assert!(end.last_begun.unwrap() <= end.ended);
 }
 
 #[test]
@@ -186,7 +188,8 @@ fn a_task_stopped_before_its_start_ends_at_once() {
     let lead = task.arm(start).unwrap();
     assert!(lead > Duration::from_secs(3599));
     task.stopper().stop();
-    assert_eq!(task.run_to_end(&mut |_| {}).state, End::Stopped);
+    let end = task.run_to_end(&mut |_| {});
+    assert_eq!((end.state, end.last_begun), (End::Stopped, None));
 
     let unarmed = prepared(2, until_stopped);
     assert_eq!(unarmed.run_to_end(&mut |_| {}).state, End::Stopped);

@@ -18,6 +18,7 @@ impl Bench {
                 MonoNanos(0),
                 Duration::from_nanos(PERIOD_NS),
                 Some(Duration::from_nanos(ramp_ns)),
+                Arc::default(),
             ),
             recorders,
             takers,
