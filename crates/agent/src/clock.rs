@@ -6,12 +6,12 @@
 
 mod filter;
 mod map;
+mod wall;
 
 pub use filter::{Estimate, Exchange, Filter};
 pub use map::MeshMap;
+pub use wall::WallWatch;
 
-use crate::telemetry::ClockOffset;
-use benchmesh_workloads::clock::MonoNanos;
 use rustix::time::{ClockId, clock_gettime};
 use std::time::Duration;
 
@@ -27,20 +27,9 @@ pub const PROBE_EVERY: Duration = Duration::from_secs(1);
 /// How often the offset is put into the telemetry.
 pub const OFFSET_EVERY: Duration = Duration::from_secs(10);
 
-/// The row that says what is known of the clocks at `now`.
-#[must_use]
-pub fn offset_row(estimate: &Estimate, now: MonoNanos) -> ClockOffset {
-    let at = estimate.map.to_mesh(now);
-    ClockOffset {
-        at,
-        offset_us: wall_us().saturating_sub(at.0),
-        error_us: estimate.map.error_us(now),
-        round_trip_us: i64::try_from(estimate.round_trip_ns / 1000).unwrap_or(i64::MAX),
-    }
-}
-
 /// The wall clock, in microseconds since the Unix epoch.
-fn wall_us() -> i64 {
+#[must_use]
+pub fn wall_us() -> i64 {
     let now = clock_gettime(ClockId::Realtime);
     now.tv_sec
         .saturating_mul(1_000_000)

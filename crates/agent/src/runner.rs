@@ -7,6 +7,7 @@
 pub mod command;
 
 mod caches;
+mod follow;
 mod link;
 mod place;
 mod running;

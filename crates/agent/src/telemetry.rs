@@ -79,7 +79,7 @@ impl Row {
             Self::TaskEnd(row) => {
                 let error =
                     |error: &ErrorCount| FRAME + 4 * FIELD + error.op.len() + error.first.len();
-                FRAME + 15 * FIELD + row.error.len() + row.errors.iter().map(error).sum::<usize>()
+                FRAME + 16 * FIELD + row.error.len() + row.errors.iter().map(error).sum::<usize>()
             }
             Self::Event(row) => {
                 FRAME

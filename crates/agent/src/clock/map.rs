@@ -33,6 +33,21 @@ impl MeshMap {
         u64::try_from(ns).ok().map(MonoNanos)
     }
 
+    /// How much later the other puts an instant of mesh time on the agent's clock, in nanoseconds.
+    #[must_use]
+    pub fn later_by_ns(self, other: Self) -> i64 {
+        self.offset_ns.saturating_sub(other.offset_ns)
+    }
+
+    /// The same line with every instant so much later on the agent's clock.
+    #[must_use]
+    pub fn moved(self, ns: i64) -> Self {
+        Self {
+            offset_ns: self.offset_ns.saturating_sub(ns),
+            ..self
+        }
+    }
+
     /// How far the mapping may be off at `at`: half the round trip, and the drift since, in microseconds rounded up.
     #[must_use]
     pub fn error_us(self, at: MonoNanos) -> i64 {

@@ -1,11 +1,12 @@
 //! The thread of a running task: it waits for the task's end, and hands its intervals and its end to the spool.
 //!
 //! The workers never wait for it: when the spool is slow, this thread waits, and the recorder makes the intervals wider.
-//! The task's instants all come from one frozen [`MeshMap`].
+//! The task's instants come from one [`MeshMap`], which moves slowly where the clocks part: see `follow`.
 
 use super::command::Ended;
+use super::follow::Follow;
 use super::tidings::Tidings;
-use crate::clock::MeshMap;
+use crate::clock::{Estimate, MeshMap};
 use crate::spool::Entry;
 use crate::telemetry::{
     Belongs, EndState, ErrorCount, Event, MeshMicros, OpInterval, Row, Severity, TaskEnd, TaskId,
@@ -21,7 +22,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 
 const MICROS_PER_SECOND: u64 = 1_000_000;
 
@@ -62,6 +63,8 @@ pub struct Running {
     pub task: Task,
     pub start: MeshMicros,
     pub map: MeshMap,
+    /// What is known of mesh time, always the newest.
+    pub clock: watch::Receiver<Option<Estimate>>,
     pub entries: mpsc::Sender<Entry>,
     pub strings: Strings,
     /// Where the raw starts of its workers are written.
@@ -78,14 +81,26 @@ impl Running {
             task,
             start,
             map,
+            clock,
             entries,
             strings,
             start_log,
             on_stall,
         } = self;
-        let ramp_us = micros(task.timing().ramp.unwrap_or_default());
-        let tidings = Tidings { belongs, map };
+        let ramp = task.timing().ramp.unwrap_or_default();
+        let ramp_us = micros(ramp);
+        let ramp_end = map
+            .to_mono(start)
+            .map_or(MonoNanos(u64::MAX), |start| start.saturating_add(ramp));
+        let mut follow = Follow::new(map, clock, task.shift(), ramp_end);
         let mut tell = |told: Told| {
+            if let Told::Interval(interval) = &told {
+                follow.ended(interval.index, MonoNanos::now());
+            }
+            let tidings = Tidings {
+                belongs,
+                map: follow.map(),
+            };
             if !strings.abandoned.load(Ordering::Relaxed) {
                 let row = match told {
                     Told::Interval(interval) => {
@@ -104,6 +119,7 @@ impl Running {
             let _ = entries.blocking_send(Entry::Rows(rows.collect()));
         }
         let end = task.run_watched(on_stall, &mut tell);
+        let map = follow.map();
         let stalled = end.stalled;
         if let Some(file) = start_log
             && let Err(error) = log_starts(&file, id, &end.starts)
@@ -216,6 +232,7 @@ fn task_end(
         skew_error_us: map.error_us(end.planned_start),
         first_done: told(map.to_mesh(end.first_done)),
         ended: map.to_mesh(end.ended),
+        last_begun: end.last_begun.map_or(MeshMicros(0), |at| map.to_mesh(at)),
         cpu_user_us: micros(end.cpu_user),
         cpu_system_us: micros(end.cpu_system),
         harness_ns_per_op: i64::try_from(end.harness_ns_per_op).unwrap_or(i64::MAX),

@@ -9,7 +9,7 @@ use super::outlet::Outlet;
 use super::pending::Pending;
 use super::set::SpoolSet;
 use super::{Parcel, Position, Samples, Sequence, SpoolError, SpoolId};
-use crate::clock::{self, Estimate};
+use crate::clock::{self, Estimate, WallWatch};
 use crate::telemetry::{MeshMicros, Row};
 use crate::{chain, wire};
 use benchmesh_workloads::clock::MonoNanos;
@@ -38,6 +38,7 @@ pub(super) struct Keeper {
     set: SpoolSet,
     samples: Samples,
     clock: watch::Receiver<Option<Estimate>>,
+    wall: WallWatch,
     pending: Pending,
     outlet: Option<Outlet>,
     /// What of the written spool the collector has, and the file still holds.
@@ -60,6 +61,7 @@ impl Keeper {
             set,
             samples,
             clock,
+            wall: WallWatch::default(),
             pending: Pending::default(),
             outlet: None,
             acked: None,
@@ -349,14 +351,21 @@ impl Keeper {
         let Some(outlet) = &mut self.outlet else {
             return;
         };
-        outlet.offset_at = Instant::now() + clock::OFFSET_EVERY;
+        outlet.offset_at = Instant::now() + clock::PROBE_EVERY;
         let estimate = *self.clock.borrow();
+        // Where there is no room, the next look sees the same.
         if let Some(estimate) = estimate
             && self.pending.has_room()
         {
-            let row = clock::offset_row(&estimate, MonoNanos::now());
-            self.pending.push(Row::ClockOffset(row), None);
-            self.flush_soon();
+            let rows = self
+                .wall
+                .look(&outlet.mesh, &estimate, MonoNanos::now(), clock::wall_us());
+            if !rows.is_empty() {
+                for row in rows {
+                    self.pending.push(row, None);
+                }
+                self.flush_soon();
+            }
         }
     }
 

@@ -214,6 +214,7 @@ fn end(clock: i64) -> TaskEnd {
         skew_error_us: 0,
         first_done: MeshMicros(2),
         ended: MeshMicros(3),
+        last_begun: MeshMicros(2),
         cpu_user_us: 0,
         cpu_system_us: 0,
         harness_ns_per_op: 0,

@@ -104,6 +104,7 @@ fn task_end() -> TaskEnd {
         skew_error_us: i64::MIN,
         first_done: MeshMicros(i64::MIN),
         ended: MeshMicros(i64::MIN),
+        last_begun: MeshMicros(i64::MIN),
         cpu_user_us: i64::MIN,
         cpu_system_us: i64::MIN,
         harness_ns_per_op: i64::MIN,

@@ -59,6 +59,8 @@ pub struct TaskEnd {
     pub skew_error_us: i64,
     pub first_done: MeshMicros,
     pub ended: MeshMicros,
+    /// When the last operation began; 0: none did.
+    pub last_begun: MeshMicros,
     pub cpu_user_us: i64,
     pub cpu_system_us: i64,
     pub harness_ns_per_op: i64,

@@ -80,6 +80,7 @@ impl Slots {
             task: *task,
             start,
             map,
+            clock: self.around.clock.clone(),
             entries,
             strings,
             start_log: self.around.start_log.clone(),
