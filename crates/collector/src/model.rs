@@ -46,7 +46,9 @@ id!(
 );
 
 /// An instant of mesh time: microseconds since the Unix epoch on the collector's clock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 #[serde(transparent)]
 pub struct MeshMicros(pub i64);
 

@@ -6,6 +6,7 @@
 
 pub mod admission;
 mod arm;
+mod awaiting;
 pub mod board;
 mod caches;
 mod cell;
@@ -32,7 +33,7 @@ pub use board::{Board, RunView, StepSummary, StepView};
 
 use crate::{
     clock::MeshClock,
-    model::{RunId, RunState, Severity},
+    model::{MeshMicros, RunId, RunState, Severity},
     sessions::Fleet,
     store::{
         Store, StoreError,
@@ -80,11 +81,12 @@ struct Inner {
 #[derive(Clone, Debug, Default)]
 struct Stop {
     wished: CancellationToken,
-    reason: Arc<Mutex<String>>,
+    /// Why, and when.
+    reason: Arc<Mutex<(String, MeshMicros)>>,
 }
 
 impl Stop {
-    fn reason(&self) -> String {
+    fn reason(&self) -> (String, MeshMicros) {
         self.reason
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -120,6 +122,7 @@ impl Scheduler {
 
     /// Wishes that a run stops; a queued one is stopped at once. Answers with its state now.
     pub async fn stop(&self, run: &RunRow, reason: &str) -> Result<RunState, StoreError> {
+        let wished = self.0.clock.now();
         let row = self.0.store.run(run.id).await?;
         if row.state.is_end() {
             return Ok(row.state);
@@ -131,11 +134,12 @@ impl Scheduler {
             } else {
                 reason
             };
-            *stop.reason.lock().unwrap_or_else(PoisonError::into_inner) = reason.to_owned();
+            let why = (reason.to_owned(), wished);
+            *stop.reason.lock().unwrap_or_else(PoisonError::into_inner) = why;
             stop.wished.cancel();
         }
         if row.state == RunState::Queued && !self.0.board.is_driven(run.id) {
-            self.end(&row, RunState::Stopped, false, Some(stop.reason()))
+            self.end(&row, RunState::Stopped, false, Some(stop.reason().0))
                 .await?;
             return Ok(RunState::Stopped);
         }
@@ -177,8 +181,12 @@ impl Scheduler {
     /// Drives the oldest run that has not ended. Whether there was one.
     async fn drive_next(&self) -> Result<bool, StoreError> {
         let unfinished = self.0.store.unfinished_runs().await?;
-        for row in &unfinished {
-            self.0.board.open(row);
+        for row in unfinished.iter().filter(|row| !self.0.board.has(row.id)) {
+            let board = self.0.board.open(row);
+            // Of a run that cannot be expanded any more it is said when its turn comes.
+            if let Ok((_, _, expansion)) = admission::expanded(row) {
+                board.change(|view| view.steps_total = expansion.steps.len());
+            }
         }
         // One that is running goes on before those that wait.
         let next = unfinished
@@ -215,9 +223,15 @@ impl Scheduler {
             }
         };
         let _live = live::follow(&self.0.store, drive.board());
+        if let Some(reason) = drive.take_up_stop().await? {
+            return drive.stop(&reason, self.0.clock.now()).await;
+        }
         tokio::select! {
             ending = drive.to_end() => ending,
-            () = stop.wished.cancelled() => drive.stop(&stop.reason()).await,
+            () = stop.wished.cancelled() => {
+                let (reason, wished) = stop.reason();
+                drive.stop(&reason, wished).await
+            }
         }
     }
 

@@ -212,6 +212,7 @@ pub struct TaskEnd {
     pub skew_error_us: i64,
     pub first_done: Option<MeshMicros>,
     pub ended: Option<MeshMicros>,
+    pub last_begun: Option<MeshMicros>,
     pub cpu_user_us: i64,
     pub cpu_system_us: i64,
     pub wait_cpu_us: i64,

@@ -162,7 +162,7 @@ pub(super) fn store_end(connection: &Connection, end: &TaskEnd) -> Result<(), St
         connection,
         "keep the end of a task",
         "UPDATE tasks SET state = CASE WHEN state = 'lost' AND ?1 <> 'done' THEN state ELSE ?1 END, workers = ?, start_us = coalesce(?, start_us), skew_us = ?, skew_error_us = ?,
-             first_done_us = ?, ended_us = ?, cpu_user_us = ?, cpu_system_us = ?, wait_cpu_us = ?,
+             first_done_us = ?, ended_us = ?, last_begun_us = ?, cpu_user_us = ?, cpu_system_us = ?, wait_cpu_us = ?,
              harness_ns_per_op = ?, error = coalesce(?, error) WHERE id = ?",
         rusqlite::params![
             end.state.as_str(),
@@ -172,6 +172,7 @@ pub(super) fn store_end(connection: &Connection, end: &TaskEnd) -> Result<(), St
             end.start.map(|_| end.skew_error_us),
             end.first_done.map(|at| at.0),
             end.ended.map(|at| at.0),
+            end.last_begun.map(|at| at.0),
             end.cpu_user_us,
             end.cpu_system_us,
             end.wait_cpu_us,

@@ -46,6 +46,9 @@ pub struct LoadReport {
     pub ops_per_s: Option<f64>,
     pub response_p50_ms: Option<f64>,
     pub response_p99_ms: f64,
+    /// Its step's: what there is to know of it.
+    #[serde(default)]
+    pub flags: Vec<String>,
 }
 
 impl CurveReport {
@@ -112,9 +115,10 @@ fn is_same(a: &CurveReport, b: &CurveReport) -> bool {
     place(a) == place(b) && names(a) == names(b) && a.params == b.params
 }
 
-/// A curve with no loads yet, and the load that this line is of it.
+/// A curve with no loads yet, and the load that this line is of it. Tasks that did not run at the same time were no load
+/// of that rate.
 fn one(line: &Line<'_>) -> Option<(CurveReport, LoadReport)> {
-    let op = line.op?;
+    let op = line.op.filter(|op| op.headline != "none")?;
     let mut params = line.params().clone();
     let (key, rate) = RATES
         .iter()
@@ -125,6 +129,7 @@ fn one(line: &Line<'_>) -> Option<(CurveReport, LoadReport)> {
         ops_per_s: op.ops_per_s,
         response_p50_ms: op.response_p50_ms,
         response_p99_ms: op.response_p99_ms?,
+        flags: line.step.flags.clone(),
     };
     let curve = CurveReport {
         phase: line.step.phase.clone(),
@@ -185,6 +190,25 @@ mod tests {
         assert_eq!(told.before().unwrap().rate, 400);
         assert_eq!(told.after().unwrap().rate, 500);
         assert!(walked(&[1.0, 1.1, 1.3, 1.5])[0].after().is_none());
+    }
+
+    #[test]
+    fn a_load_whose_tasks_did_not_run_at_once_is_none() {
+        let mut steps: Vec<StepReport> = (1..=6_i64)
+            .map(|rate| {
+                let mut one = step(rate, "curve", "read");
+                one.params.insert("rate_iops".to_owned(), rate.into());
+                one.ops[0].response_p99_ms = Some(1.0);
+                one
+            })
+            .collect();
+        steps[5].ops[0].headline = "none".to_owned();
+        steps[5].flags = vec!["no-overlap".to_owned()];
+        steps[3].flags = vec!["tool-bound".to_owned()];
+        let curve = &curves(&steps)[0];
+        let rates: Vec<i64> = curve.loads.iter().map(|load| load.rate).collect();
+        assert_eq!(rates, [1, 2, 3, 4, 5]);
+        assert_eq!(curve.loads[3].flags, ["tool-bound"]);
     }
 
     #[test]

@@ -100,6 +100,14 @@ impl Sheet {
         }
     }
 
+    /// Adds a line beneath the table where it holds.
+    fn note_where(self, holds: bool, note: &str) -> Self {
+        match holds {
+            true => self.note(note),
+            false => self,
+        }
+    }
+
     /// Adds a line beneath the table.
     pub fn note(mut self, note: impl Into<String>) -> Self {
         self.notes.push(note.into());
@@ -218,7 +226,13 @@ fn costs(report: &Report) -> Option<Sheet> {
             .text("daemon", costs.iter().map(|(cost, _)| cost.name.clone()))
             .figures("CPU us/op", costs.iter().map(|(cost, _)| figures::maybe_rate(cost.cpu_us_per_op)))
             .figures("CPU s/GiB", costs.iter().map(|(cost, _)| figures::maybe_rate(cost.cpu_s_per_gib)))
-            .note("CPU time of all daemons of one name during the step, over its operations and its bytes."),
+            .text_if_any("flags", step(&|step| step.flags.join(" ")))
+            .note("CPU time of all daemons of one name during the step, over its operations and its bytes.")
+            .note_where(
+                report.steps.iter().any(|step| step.groups.len() > 1),
+                "A step of several groups has no such cost: nothing tells the CPU time of daemons apart that serve all of them; \
+                 v_cost has its sums.",
+            ),
     )
 }
 

@@ -254,6 +254,11 @@ impl Board {
         opened
     }
 
+    /// Whether the run is visible already.
+    pub(super) fn has(&self, run: RunId) -> bool {
+        self.runs().contains_key(&run)
+    }
+
     pub(super) fn driven(&self, run: RunId) {
         if let Some(board) = self.run(run) {
             board.change(|view| view.driven = true);

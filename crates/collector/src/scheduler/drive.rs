@@ -10,12 +10,12 @@ use super::{
 };
 use crate::{
     clock::MeshClock,
-    model::{AgentId, RunState, Severity, StepId, StepState, TaskId},
+    model::{AgentId, MeshMicros, RunState, Severity, StepId, StepState, TaskId},
     plan::{Plan, PlannedStep},
     sessions::Fleet,
     store::{
         Store, StoreError,
-        rows::{NewEvent, RunChange, RunRow, StepRow},
+        rows::{NewEvent, RunChange, RunRow, StepRow, TaskRow},
     },
 };
 use std::{
@@ -47,6 +47,16 @@ pub(super) struct Held {
     pub peer: Option<AgentId>,
 }
 
+impl Held {
+    pub fn of_row(row: &TaskRow) -> Self {
+        Self {
+            task: row.id,
+            agent: row.agent,
+            peer: row.peer,
+        }
+    }
+}
+
 /// What has to be tidied when the run stops at any moment.
 #[derive(Debug, Default)]
 pub(super) struct Alive {
@@ -70,6 +80,8 @@ pub(super) struct Drive {
     partial: AtomicBool,
     /// Why the policy ends the run.
     aborted: Mutex<Option<String>>,
+    /// When someone or the policy wished that the load ends.
+    halted: Mutex<Option<MeshMicros>>,
     /// An operation hangs on a target, and whatever touches it may hang as well.
     stalled: AtomicBool,
     /// Agents that are lost, as far as that has been told.
@@ -136,6 +148,7 @@ impl Drive {
             alive: Mutex::default(),
             partial: AtomicBool::new(row.partial),
             aborted: Mutex::new(aborted),
+            halted: Mutex::default(),
             stalled: AtomicBool::new(false),
             told_lost: Mutex::default(),
             took: Mutex::default(),
@@ -218,9 +231,23 @@ impl Drive {
         aborted.clone()
     }
 
+    /// When someone or the policy wished that the load ends; `None`: nobody has.
+    pub fn halted(&self) -> Option<MeshMicros> {
+        *self.halted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The first wish counts.
+    pub fn note_halt(&self, at: MeshMicros) {
+        self.halted
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get_or_insert(at);
+    }
+
     /// The policy ends the run. Kept before anything is done about it, so that a collector that starts in the middle of
     /// it carries it out.
     pub async fn abort(&self, reason: &str) -> Result<(), StoreError> {
+        self.note_halt(self.clock.now());
         self.aborted
             .lock()
             .unwrap_or_else(PoisonError::into_inner)

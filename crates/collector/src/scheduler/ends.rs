@@ -144,6 +144,17 @@ impl Crew {
         }
     }
 
+    /// As outcomes of tasks that were stopped, whatever they came to.
+    pub fn stopped(&self) -> Vec<TaskOutcome> {
+        let stopped = |held| TaskOutcome {
+            held,
+            state: TaskState::Stopped,
+            error: String::new(),
+            last: None,
+        };
+        self.all().map(stopped).collect()
+    }
+
     pub fn outcomes(&self) -> Vec<TaskOutcome> {
         self.tasks
             .iter()

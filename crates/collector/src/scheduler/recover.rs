@@ -39,14 +39,7 @@ impl Drive {
         last: bool,
     ) -> Result<StepEnd, StoreError> {
         let tasks = self.store.tasks(row.id).await?;
-        let held: Vec<Held> = tasks
-            .iter()
-            .map(|task| Held {
-                task: task.id,
-                agent: task.agent,
-                peer: task.peer,
-            })
-            .collect();
+        let held: Vec<Held> = tasks.iter().map(Held::of_row).collect();
         self.hold(row.id, &held);
         match row.state {
             StepState::Running => {

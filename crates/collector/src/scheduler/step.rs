@@ -132,6 +132,7 @@ impl Drive {
         self.check_starts(row, &mut crew).await?;
         let outcomes = crew.outcomes();
         if let Some(reason) = aborted {
+            self.tell_halted(row).await?;
             self.forget(&outcomes).await;
             self.store_results(step, row, StepState::Failed, Some(reason.clone()))
                 .await?;

@@ -4,10 +4,9 @@ use super::{
     board::{StepView, size_in_steps},
     drive::{Drive, Held},
     ends::{Crew, TaskOutcome},
-    links::link_bytes_per_s,
 };
 use crate::{
-    model::{MeshMicros, TaskState},
+    model::{AgentId, MeshMicros, TaskState},
     plan::PlannedStep,
     sessions::{
         Call,
@@ -44,6 +43,12 @@ impl Drive {
             .collect();
         let known = self.store.tasks(row.id).await?;
         let tasks: Vec<_> = if known.is_empty() {
+            let mut links: BTreeMap<AgentId, Option<i64>> = BTreeMap::new();
+            for (agent, ..) in &ids {
+                if !links.contains_key(agent) {
+                    links.insert(*agent, self.link_bytes_per_s(*agent, step).await?);
+                }
+            }
             let new = ids
                 .iter()
                 .zip(0_u32..)
@@ -53,7 +58,7 @@ impl Drive {
                     task_index,
                     group: load.group.clone(),
                     workers: load.footprint.workers,
-                    link_bytes_per_s: link_bytes_per_s(&self.team, *agent, step),
+                    link_bytes_per_s: links.get(agent).copied().flatten(),
                 })
                 .collect();
             self.store.create_tasks(row.id, new).await?

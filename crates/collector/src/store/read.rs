@@ -128,6 +128,32 @@ impl Store {
             .map_err(StoreError::sql("read a task"))
     }
 
+    /// The most bytes that a step of `network` ever sent to an agent from other hosts in a second; `None`: none did. Of a
+    /// step in which several sent at once it is the sum, unless they did not.
+    pub async fn most_received_per_s(&self, agent: AgentId) -> Result<Option<i64>, StoreError> {
+        let most: Option<f64> = sqlx::query_scalar(
+            "SELECT max(bytes_per_s) FROM (
+                 SELECT sum(o.bytes_per_s) AS bytes_per_s
+                 FROM tasks AS t
+                 JOIN steps AS s ON s.id = t.step_id
+                 JOIN agents AS f ON f.id = t.agent_id
+                 JOIN agents AS p ON p.id = t.peer_agent_id
+                 JOIN task_results AS o ON o.task_id = t.id
+                 WHERE t.peer_agent_id = ? AND o.op = 'send' AND f.host_id <> p.host_id
+                   AND NOT EXISTS (SELECT 1 FROM json_each(s.flags) AS j WHERE j.value = 'no-overlap')
+                 GROUP BY t.step_id)",
+        )
+        .bind(agent.0)
+        .fetch_one(self.reader())
+        .await
+        .map_err(StoreError::sql("read what a link has carried"))?;
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "a cast saturates, and bytes have no parts"
+        )]
+        Ok(most.map(|most| most as i64))
+    }
+
     /// The tasks of a step, by index.
     pub async fn tasks(&self, step: StepId) -> Result<Vec<TaskRow>, StoreError> {
         sqlx::query("SELECT * FROM tasks WHERE step_id = ? ORDER BY task_index")
@@ -196,6 +222,7 @@ fn task_row(row: SqliteRow) -> Result<TaskRow, sqlx::Error> {
         skew_error_us: row.try_get("skew_error_us")?,
         first_done: instant(&row, "first_done_us")?,
         ended: instant(&row, "ended_us")?,
+        last_begun: instant(&row, "last_begun_us")?,
         cpu_user_us: row.try_get("cpu_user_us")?,
         cpu_system_us: row.try_get("cpu_system_us")?,
         wait_cpu_us: row.try_get("wait_cpu_us")?,

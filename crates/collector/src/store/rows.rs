@@ -215,6 +215,8 @@ pub struct TaskRow {
     pub skew_error_us: Option<i64>,
     pub first_done: Option<MeshMicros>,
     pub ended: Option<MeshMicros>,
+    /// When its last operation began; `None`: none did, or its agent has not said.
+    pub last_begun: Option<MeshMicros>,
     pub cpu_user_us: Option<i64>,
     pub cpu_system_us: Option<i64>,
     pub wait_cpu_us: Option<i64>,

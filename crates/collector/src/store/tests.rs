@@ -16,6 +16,7 @@ mod opening;
 mod reference;
 mod scheduling;
 mod views;
+mod withheld;
 
 use super::rows::{
     FinishedStep, NewAgent, NewHost, NewRun, NewStep, NewTask, RunChange, StepChange,
@@ -265,6 +266,7 @@ pub(super) fn task_end(task: TaskId, skew_us: i64, ended: i64) -> TaskEnd {
         skew_error_us: 10,
         first_done: Some(MeshMicros(ended)),
         ended: Some(MeshMicros(ended)),
+        last_begun: Some(MeshMicros(ended)),
         cpu_user_us: 1,
         cpu_system_us: 1,
         wait_cpu_us: 0,

@@ -233,6 +233,7 @@ fn task_end(wire: proto::TaskEnd) -> Result<TaskEnd, BatchError> {
         skew_error_us: range("task_ends.skew_error_us", wire.skew_error_us, 0, LONGEST_US)?,
         first_done: known_instant("task_ends.first_done_us", wire.first_done_us)?,
         ended: known_instant("task_ends.ended_us", wire.ended_us)?,
+        last_begun: known_instant("task_ends.last_begun_us", wire.last_begun_us)?,
         cpu_user_us: counter("task_ends.cpu_user_us", wire.cpu_user_us)?,
         cpu_system_us: counter("task_ends.cpu_system_us", wire.cpu_system_us)?,
         wait_cpu_us: counter("task_ends.wait_cpu_us", wire.wait_cpu_us)?,

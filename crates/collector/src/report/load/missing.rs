@@ -1,7 +1,9 @@
 //! Clients that a step went on without, and what they had done, from the tasks and their results.
 
-use super::{ReportError, StepReport, places, rows};
+use super::steps::places;
+use super::{ReportError, rows};
 use crate::model::RunId;
+use crate::report::StepReport;
 use crate::results::Missing;
 use sqlx::{Row, SqliteConnection};
 

@@ -4,6 +4,7 @@ use super::Sheet;
 use crate::report::Report;
 use crate::report::curve::{CurveReport, LoadReport};
 use crate::report::figures::{self, NONE};
+use std::collections::BTreeSet;
 
 /// `None` when no rate was walked up.
 pub(super) fn sheet(report: &Report) -> Option<Sheet> {
@@ -37,11 +38,21 @@ pub(super) fn sheet(report: &Report) -> Option<Sheet> {
         .figures("response p99 ms", load(CurveReport::before, p99))
         .text("beyond", cells(&|curve| rate(curve, curve.after())))
         .figures("p99 ms", load(CurveReport::after, p99))
-        .figures("floor ms", cells(&|curve| figures::millis(curve.floor_ms)));
+        .figures("floor ms", cells(&|curve| figures::millis(curve.floor_ms)))
+        .text_if_any("flags", cells(&flags));
     Some(sheet.note(
         "The knee is the highest rate whose response time (p99, from the instant an operation was due) is within 3 times \
          the floor, the least of all; no higher rate is.",
     ))
+}
+
+/// What there is to know of the two loads that are shown.
+fn flags(curve: &CurveReport) -> String {
+    let shown = curve.before().into_iter().chain(curve.after());
+    let flags: BTreeSet<&str> = shown
+        .flat_map(|load| load.flags.iter().map(String::as_str))
+        .collect();
+    flags.into_iter().collect::<Vec<_>>().join(" ")
 }
 
 fn knee(curve: &CurveReport) -> String {

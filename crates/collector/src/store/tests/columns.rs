@@ -217,6 +217,7 @@ fn work(task: TaskId, run: RunId, step: StepId) -> Batch {
         skew_error_us: 4,
         first_done: Some(MeshMicros(T0 + 5)),
         ended: Some(MeshMicros(T0 + 6)),
+        last_begun: Some(MeshMicros(T0 + 4)),
         cpu_user_us: 7,
         cpu_system_us: 8,
         wait_cpu_us: 9,
@@ -249,10 +250,11 @@ async fn what_tasks_did_lands_in_its_columns() {
         (
             "tasks",
             format!(
-                "task_index=0 state=failed workers=1 start_us={} skew_us=3 skew_error_us=4 first_done_us={} ended_us={} cpu_user_us=7 cpu_system_us=8 wait_cpu_us=9 harness_ns_per_op=10 error=it broke group_name= link_bytes_per_s=-",
+                "task_index=0 state=failed workers=1 start_us={} skew_us=3 skew_error_us=4 first_done_us={} ended_us={} cpu_user_us=7 cpu_system_us=8 wait_cpu_us=9 harness_ns_per_op=10 error=it broke group_name= link_bytes_per_s=- last_begun_us={}",
                 T0 + 2,
                 T0 + 5,
-                T0 + 6
+                T0 + 6,
+                T0 + 4
             ),
         ),
         (

@@ -269,6 +269,43 @@ async fn a_link_has_its_throughput_and_its_round_trip() {
     assert!((rtt - 65.0).abs() < 0.6, "{rtt}");
 }
 
+/// The most counts, and what stays within one host tells nothing of the network.
+#[tokio::test]
+async fn what_a_link_has_carried_is_known_later() {
+    let mesh = Mesh::new().await;
+    let (publisher, from, _) = mesh.publisher("a").await;
+    let (_, to, _) = mesh.publisher("b").await;
+    let carried = async || mesh.store.most_received_per_s(to).await.unwrap();
+    assert_eq!(carried().await, None);
+    let run = mesh.run("u").await;
+    for (ordinal, sender, receiver, ops) in [
+        (0, from, to, 256),
+        (1, from, to, 128),
+        (2, from, from, 4096),
+    ] {
+        let steps = vec![new_step(ordinal, "network", "throughput")];
+        let step = mesh.store.create_steps(run, steps).await.unwrap()[0];
+        let task = NewTask {
+            group: String::new(),
+            agent: sender,
+            peer: Some(receiver),
+            task_index: 0,
+            workers: 1,
+            link_bytes_per_s: None,
+        };
+        let task = mesh.store.create_tasks(step, vec![task]).await.unwrap()[0];
+        let mut one = batch("s", u64::from(ordinal) + 1);
+        one.op_intervals = (0..4)
+            .map(|second| interval(task, T0 + second * S, "send", ops, 5000))
+            .collect();
+        one.task_ends = vec![task_end(task, 0, T0 + 4 * S)];
+        send(&publisher, one).await.unwrap();
+        mesh.finish(step, T0 + 4 * S).await;
+    }
+    assert_eq!(carried().await, Some(256 * 4096));
+    assert_eq!(mesh.store.most_received_per_s(from).await.unwrap(), None);
+}
+
 #[tokio::test]
 async fn agents_and_runs_are_listed() {
     let mesh = Mesh::new().await;

@@ -38,6 +38,73 @@ async fn a_run_stops_in_mid_step_and_keeps_its_data() {
         stage.rows("select state, reason from runs").await,
         ["stopped|enough"]
     );
+    // When the last operation began is held against the stop.
+    let late = "select e.severity, e.detail ->> 'last_begun_us' = t.last_begun_us, e.detail ->> 'stopped_us' >= t.start_us
+                from events e join tasks t on t.step_id = e.step_id where e.kind = 'load-stopped'";
+    assert_eq!(stage.rows(late).await, ["info|1|1"]);
+}
+
+fn cleaning_slowly() -> Script {
+    Script {
+        removes: 6,
+        ..running_for(600.0)
+    }
+}
+
+async fn stop(stage: &Stage, run: i64) {
+    let request = v1::StopRunRequest {
+        run: run.to_string(),
+        reason: String::from("enough"),
+    };
+    stage.control().await.stop_run(request).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_step_that_is_stopped_is_seen_to_be_cleaned_up() {
+    let stage = Stage::new().await;
+    let _a = stage.agent("a", cleaning_slowly()).await;
+    let started = stage.start(IO).await.unwrap();
+    stage.until_step(started.run_id, "running").await;
+    stop(&stage, started.run_id).await;
+    let updates = stage.watch(started.run_id).await;
+    let cleaning = updates.iter().filter(|update| {
+        let step = update.step.as_ref();
+        step.is_some_and(|step| step.state == "cleaning")
+    });
+    let removed: Vec<u64> = cleaning.filter_map(|update| update.removed_files).collect();
+    assert!(
+        removed.is_sorted() && removed.iter().any(|files| (2..6).contains(files)),
+        "{removed:?}"
+    );
+    assert_eq!(state(&updates), ("stopped", true));
+    let ends = "select state, reason, ended_us is not null from steps order by ordinal";
+    assert_eq!(
+        stage.rows(ends).await,
+        ["stopped|enough|1", "planned|NULL|0"]
+    );
+}
+
+#[tokio::test]
+async fn a_stop_goes_on_when_the_collector_is_started_in_the_midst_of_its_cleaning() {
+    let stage = Stage::new().await;
+    let a = stage.agent("a", cleaning_slowly()).await;
+    let started = stage.start(IO).await.unwrap();
+    stage.until_step(started.run_id, "running").await;
+    stop(&stage, started.run_id).await;
+    stage.until_step(started.run_id, "cleaning").await;
+    a.cut();
+    let stage = stage.restarted().await;
+    a.attach(stage.address).await.unwrap();
+    let updates = stage.watch(started.run_id).await;
+    assert_eq!(state(&updates), ("stopped", true));
+    assert_eq!(
+        stage
+            .rows("select state, reason from steps order by ordinal")
+            .await,
+        ["stopped|enough", "planned|NULL"]
+    );
+    assert_eq!(stage.rows("select state from tasks").await, ["stopped"]);
+    assert_eq!(stage.rows("select reason from runs").await, ["enough"]);
 }
 
 #[tokio::test]
@@ -72,6 +139,24 @@ async fn runs_wait_for_each_other_and_a_queued_one_stops_at_once() {
     assert_eq!(
         stage.rows("select state from runs order by id").await,
         ["done", "stopped", "done"]
+    );
+}
+
+#[tokio::test]
+async fn a_run_that_waits_says_how_many_steps_it_has_after_a_restart_too() {
+    let stage = Stage::new().await;
+    let a = stage.agent("a", running_for(4.0)).await;
+    let first = stage.start(NULL).await.unwrap();
+    let second = stage.start(IO).await.unwrap();
+    stage.until_step(first.run_id, "running").await;
+    a.cut();
+    let stage = stage.restarted().await;
+    a.attach(stage.address).await.unwrap();
+    stage.until_step(first.run_id, "running").await;
+    let updates = stage.watch(second.run_id).await;
+    assert_eq!(
+        (updates[0].state.as_str(), updates[0].steps_total),
+        ("queued", 2)
     );
 }
 

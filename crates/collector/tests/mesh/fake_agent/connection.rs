@@ -1,0 +1,91 @@
+//! One connection of a simulated agent: commands in the order in which they come, answers that wait beside them.
+
+use super::{Inner, Starts, commands::answer, message};
+use benchmesh_proto::v1;
+use std::{sync::Arc, time::Duration};
+use tokio::{sync::mpsc, time::sleep};
+use tonic::Streaming;
+use v1::{agent_message::Body as Said, command::Body as Asked, reply::Body as Answer};
+
+pub(super) type Outcome = Result<Option<Answer>, (String, String)>;
+
+pub(super) async fn serve(
+    agent: Arc<Inner>,
+    heard: &mut Streaming<v1::CollectorMessage>,
+    said: mpsc::Sender<v1::AgentMessage>,
+) {
+    // They end with the connection.
+    let mut waits = tokio::task::JoinSet::new();
+    while let Ok(Some(message_heard)) = heard.message().await {
+        let Some(v1::collector_message::Body::Command(command)) = message_heard.body else {
+            continue;
+        };
+        let (agent, said) = (Arc::clone(&agent), said.clone());
+        let id = command.id;
+        let Some(body) = command.body else { continue };
+        // Answers that wait have tasks of their own; all others come in the order of the questions.
+        if let Asked::AwaitEnd(asked) = body {
+            waits.spawn(async move {
+                let reply = await_end(&agent, asked.task_id).await;
+                let _ = said.send(message(Said::Reply(with_id(id, reply)))).await;
+            });
+            continue;
+        }
+        let script = agent.script.lock().unwrap().clone();
+        let removing = matches!(body, Asked::RemoveCell(_) | Asked::RemoveRunDirectory(_));
+        let astray = matches!(body, Asked::Arm(_)) && script.starts == Starts::Astray;
+        let reply = answer(&agent, body);
+        for done in (1..=script.removes).filter(|_| removing) {
+            let progress = v1::Progress {
+                command_id: id,
+                done,
+                total: 0,
+                unit: String::from("files"),
+            };
+            let _ = said.send(message(Said::Progress(progress))).await;
+            sleep(Duration::from_millis(300)).await;
+        }
+        let id = if astray { id + 1_000_000 } else { id };
+        let _ = said.send(message(Said::Reply(with_id(id, reply)))).await;
+    }
+}
+
+fn with_id(id: u64, outcome: Outcome) -> v1::Reply {
+    match outcome {
+        Ok(body) => v1::Reply {
+            id,
+            body,
+            ..v1::Reply::default()
+        },
+        Err((error_kind, error)) => v1::Reply {
+            id,
+            error,
+            error_kind,
+            body: None,
+        },
+    }
+}
+
+async fn await_end(agent: &Inner, id: i64) -> Outcome {
+    let mut changes = agent.changes.subscribe();
+    loop {
+        match agent.tasks.lock().unwrap().get(&id) {
+            None => {
+                return Err((
+                    String::from("unknown-task"),
+                    format!("task {id} is not known"),
+                ));
+            }
+            Some(task) if task.silent => {}
+            Some(task) if task.start_us.is_none() => {
+                return Err((String::from("failed"), String::from("not armed")));
+            }
+            Some(task) => {
+                if let Some(ended) = &task.ended {
+                    return Ok(Some(Answer::End(ended.clone())));
+                }
+            }
+        }
+        changes.changed().await.unwrap();
+    }
+}

@@ -1,0 +1,62 @@
+//! What a simulated agent does differently from a perfect one.
+
+use std::time::Duration;
+
+/// What an agent does differently from a perfect one.
+#[derive(Clone)]
+pub struct Script {
+    pub labels: Vec<(String, String)>,
+    /// How long its tasks run.
+    pub runs_for: Duration,
+    /// Which file system its target is on; agents with equal names share it.
+    pub file_system: String,
+    pub free_bytes: i64,
+    pub host: String,
+    /// Refuses so many arms as too late.
+    pub late_arms: u32,
+    /// Answers this when it is to prepare a task.
+    pub prepare_error: Option<(String, String)>,
+    /// Ends its tasks with this error.
+    pub task_error: String,
+    pub starts: Starts,
+    /// May not drop caches.
+    pub no_root: bool,
+    /// The type of its target's file system.
+    pub file_system_type: String,
+    /// Files that it removes per cell; told one by one.
+    pub removes: u64,
+}
+
+/// How it keeps to its start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Starts {
+    #[default]
+    Punctually,
+    /// Confirms, and nothing ever comes of it.
+    Never,
+    /// Begins so many microseconds before the instant.
+    Early(i64),
+    /// Confirms, and starts as if it had been armed for an instant so many microseconds before.
+    Old(i64),
+    /// Answers each arming under the number of another question.
+    Astray,
+}
+
+impl Default for Script {
+    fn default() -> Self {
+        Self {
+            labels: Vec::new(),
+            runs_for: Duration::from_millis(300),
+            file_system: String::from("shared"),
+            free_bytes: 1 << 40,
+            host: String::from("boot"),
+            late_arms: 0,
+            prepare_error: None,
+            task_error: String::new(),
+            starts: Starts::default(),
+            no_root: false,
+            file_system_type: String::from("ext4"),
+            removes: 0,
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! What a simulated agent publishes: the rows of its tasks and of a sampler, kept until they are acked.
+
+use super::{FakeAgent, Inner, Starts, now_us};
+use benchmesh_proto::{SESSION_KEY, v1};
+use std::sync::Arc;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, transport::Channel};
+use v1::mesh_client::MeshClient;
+
+impl FakeAgent {
+    /// Publishes what a sampler would: one reading of its host, a daemon and a disk. The counters are cumulative.
+    pub fn sample(&self, daemon_cpu_us: i64, disk_busy_us: i64) {
+        let at_us = now_us();
+        let mut sequence = self.inner.sequence.lock().unwrap();
+        *sequence += 1;
+        self.inner.spool.lock().unwrap().push(v1::Batch {
+            spool_id: format!("spool-{}", self.inner.name),
+            first_sequence: *sequence,
+            sequence: *sequence,
+            daemons: vec![v1::DaemonSeen {
+                pid: 7,
+                start_ticks: 9,
+                name: String::from("ceph-osd"),
+                instance: String::from("osd.3"),
+                cmdline: String::from("ceph-osd -i 3"),
+                at_us,
+                ended: false,
+            }],
+            daemon_samples: Some(v1::DaemonSamples {
+                pid: vec![7],
+                start_ticks: vec![9],
+                at_us: vec![at_us],
+                cpu_user_us: vec![daemon_cpu_us],
+                cpu_system_us: vec![0],
+                rss_bytes: vec![1],
+                vsz_bytes: vec![1],
+                threads: vec![1],
+                fds: vec![1],
+                read_bytes: vec![0],
+                write_bytes: vec![0],
+                vol_ctx: vec![0],
+                invol_ctx: vec![0],
+                minor_faults: vec![0],
+                major_faults: vec![0],
+            }),
+            host_samples: vec![v1::HostSample {
+                at_us,
+                ..v1::HostSample::default()
+            }],
+            disk_samples: vec![v1::DiskSample {
+                at_us,
+                disk: String::from("sda"),
+                busy_us: disk_busy_us,
+                ..v1::DiskSample::default()
+            }],
+            ..v1::Batch::default()
+        });
+        drop(sequence);
+        self.inner.spooled.send_modify(|count| *count += 1);
+    }
+}
+
+impl Inner {
+    /// Ends a task: its rows go to the spool first.
+    pub(super) fn end(&self, id: i64, state: &str, error: &str) {
+        let mut tasks = self.tasks.lock().unwrap();
+        let Some(task) = tasks.get_mut(&id) else {
+            return;
+        };
+        let (Some(start_us), None) = (task.start_us, &task.ended) else {
+            return;
+        };
+        if now_us() < start_us {
+            // It never began, and has no row.
+            task.ended = Some(v1::EndReply {
+                state: state.to_owned(),
+                error: error.to_owned(),
+                ..v1::EndReply::default()
+            });
+            drop(tasks);
+            self.changes.send_modify(|count| *count += 1);
+            return;
+        }
+        let mut sequence = self.sequence.lock().unwrap();
+        *sequence += 1;
+        let spool_id = format!("spool-{}", self.name);
+        self.spool.lock().unwrap().push(v1::Batch {
+            spool_id: spool_id.clone(),
+            first_sequence: *sequence,
+            sequence: *sequence,
+            op_intervals: vec![interval(id, start_us)],
+            task_ends: vec![v1::TaskEnd {
+                task_id: id,
+                state: state.to_owned(),
+                workers: 1,
+                start_us,
+                skew_us: match self.script.lock().unwrap().starts {
+                    Starts::Early(us) => -us,
+                    _ => 10,
+                },
+                skew_error_us: 5,
+                first_done_us: start_us + 900_000,
+                ended_us: start_us + 1_000_000,
+                last_begun_us: (start_us + 900_000).min(now_us()),
+                error: error.to_owned(),
+                ..v1::TaskEnd::default()
+            }],
+            ..v1::Batch::default()
+        });
+        task.ended = Some(v1::EndReply {
+            state: state.to_owned(),
+            error: error.to_owned(),
+            spool_id,
+            sequence: *sequence,
+            stalled: false,
+        });
+        drop(tasks);
+        self.spooled.send_modify(|count| *count += 1);
+        self.changes.send_modify(|count| *count += 1);
+    }
+}
+
+/// 100 operations of 1 us each.
+fn interval(task_id: i64, at_us: i64) -> v1::OpInterval {
+    let mut histogram = benchmesh_workloads::histogram::Histogram::new();
+    for _ in 0..100 {
+        histogram.record(1000);
+    }
+    let blob = histogram.to_blob();
+    v1::OpInterval {
+        task_id,
+        at_us,
+        span_us: 1_000_000,
+        op: String::from("null"),
+        ops: 100,
+        service: Some(v1::Distribution {
+            histogram: blob.v2_deflate,
+            count: blob.count,
+            sum_ns: blob.sum_ns,
+            sum_squares_ns2: blob.sum_squares_ns2,
+            min_ns: blob.min_ns,
+            max_ns: blob.max_ns,
+            saturated: blob.saturated,
+        }),
+        ..v1::OpInterval::default()
+    }
+}
+
+pub(super) async fn publish(agent: Arc<Inner>, channel: Channel, session: String) {
+    let (batches, receiver) = mpsc::channel(16);
+    let mut request = Request::new(ReceiverStream::new(receiver));
+    request
+        .metadata_mut()
+        .insert(SESSION_KEY, session.parse().unwrap());
+    let mut acks = MeshClient::new(channel)
+        .publish(request)
+        .await
+        .unwrap()
+        .into_inner();
+    let acked = {
+        let agent = Arc::clone(&agent);
+        async move {
+            while let Ok(Some(ack)) = acks.message().await {
+                agent
+                    .spool
+                    .lock()
+                    .unwrap()
+                    .retain(|batch| batch.sequence > ack.sequence);
+            }
+        }
+    };
+    let sent = async {
+        let mut spooled = agent.spooled.subscribe();
+        let mut last = 0;
+        loop {
+            let waiting: Vec<v1::Batch> = agent.spool.lock().unwrap().clone();
+            for batch in waiting {
+                if batch.sequence > last {
+                    last = batch.sequence;
+                    batches.send(batch).await.unwrap();
+                }
+            }
+            spooled.changed().await.unwrap();
+        }
+    };
+    tokio::select! {
+        () = acked => {}
+        () = sent => {}
+    }
+}
