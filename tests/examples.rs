@@ -68,6 +68,29 @@ const EXAMPLES: &[Example] = &[
         smaller: &[],
         steps: 1,
     },
+    Example {
+        name: "groups",
+        smaller: &[
+            ("runtime  = \"4s\"", "runtime  = \"1s\""),
+            ("size     = \"16m\"", "size     = \"1m\""),
+        ],
+        steps: 2,
+    },
+    Example {
+        name: "load-curve",
+        smaller: &[
+            ("runtime    = \"3s\"", "runtime    = \"1s\""),
+            ("size       = \"16m\"", "size       = \"1m\""),
+            ("rate_iops  = 2000", "rate_iops  = 400"),
+            ("steps = 8", "steps = 4"),
+        ],
+        steps: 4,
+    },
+    Example {
+        name: "staggered",
+        smaller: &[("runtime         = \"8s\"", "runtime         = \"3s\"")],
+        steps: 1,
+    },
 ];
 
 fn text_of(example: &Example, target: &Path) -> String {
@@ -93,7 +116,7 @@ fn every_example_of_a_load_on_a_target_runs_to_its_end() {
     };
     let (target, scratch): (TempDir, TempDir) = (directory("bm-target-"), directory("bm-scratch-"));
     let mut mesh = Mesh::start();
-    for name in ["a", "b"] {
+    for name in ["a", "b", "c"] {
         mesh.add(
             Agent::named(name)
                 .allow(target.path())

@@ -1,4 +1,4 @@
-//! The end of a load: what the kernel still holds after a stop is named, and nothing stays behind.
+//! The end of a load: nothing begins after a stop, what the kernel still holds is named, and nothing stays behind.
 //! And what stands in the way of a load: caches that are really dropped before it, and a tool that is told from storage.
 
 #![allow(
@@ -9,12 +9,14 @@
 
 mod support;
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use support::fuse_fs::{Fate, FuseFs, Op, Rule};
 use support::mesh::{Agent, Mesh};
+use support::stops::{QUIET_AFTER, Stopped, Stops};
 use support::wait::{until, until_true};
 
 const LIMIT: Duration = Duration::from_secs(90);
@@ -25,6 +27,141 @@ fn left(top: &Path) -> Vec<PathBuf> {
         .unwrap()
         .map(|entry| entry.unwrap().path())
         .collect()
+}
+
+fn assert_quiet(stopped: &Stopped, agents: i64, untold: i64) {
+    support::gate::say(&format!("{stopped:?}"));
+    let bar = i64::try_from(QUIET_AFTER.as_micros()).unwrap();
+    assert!(stopped.after_wish_us <= bar, "{stopped:?}");
+    assert_eq!(stopped.severity, "info", "{stopped:?}");
+    let told = (stopped.tasks, stopped.tasks_untold);
+    assert_eq!(told, (agents, untold), "{stopped:?}");
+}
+
+/// By the kernel's count of each worker's calls, from before the command is typed.
+#[test]
+fn no_agent_begins_an_operation_half_a_second_after_a_stop() {
+    let mut stops = Stops::with(12);
+    let stopped = stops.by_command();
+    assert_quiet(&stopped, 12, 0);
+    assert!(stopped.after_command <= QUIET_AFTER, "{stopped:?}");
+}
+
+#[test]
+fn a_policy_that_ends_the_run_ends_the_load_as_soon() {
+    let mut stops = Stops::with(6);
+    let stopped = stops.by_policy();
+    // The lost one has not said when its last began.
+    assert_quiet(&stopped, 6, 1);
+    let db = stops.mesh().db();
+    let reason: String = db.one("SELECT reason FROM runs");
+    assert!(reason.contains("on-loss = \"abort\""), "{reason}");
+    assert_eq!(db.one::<String>("SELECT state FROM steps"), "failed");
+}
+
+/// The threads of a process that work for a task or a command.
+fn working_threads(pid: u32) -> Vec<String> {
+    let ours = [
+        "bm-w",
+        "bm-task",
+        "bm-prepare",
+        "bm-command",
+        "bm-close",
+        "bm-discard",
+        "bm-lay",
+    ];
+    std::fs::read_dir(format!("/proc/{pid}/task"))
+        .unwrap()
+        .flatten()
+        .filter_map(|thread| std::fs::read_to_string(thread.path().join("comm")).ok())
+        .map(|name| name.trim().to_owned())
+        .filter(|name| ours.iter().any(|ours| name.starts_with(ours)))
+        .collect()
+}
+
+/// What the descriptors of a process stand for.
+fn open_files(pid: u32) -> Vec<String> {
+    std::fs::read_dir(format!("/proc/{pid}/fd"))
+        .unwrap()
+        .flatten()
+        .filter_map(|fd| std::fs::read_link(fd.path()).ok())
+        .map(|link| link.to_string_lossy().into_owned())
+        .collect()
+}
+
+/// TCP ports that a process holds, with their states: those on which it listens, and those of its connections.
+fn ports(pid: u32) -> BTreeSet<(String, String)> {
+    let socket = |link: &String| {
+        let number = link.strip_prefix("socket:[")?.strip_suffix(']')?;
+        Some(number.to_owned())
+    };
+    let sockets: BTreeSet<String> = open_files(pid).iter().filter_map(socket).collect();
+    let tables = ["tcp", "tcp6"].map(|table| {
+        // A machine without IPv6 has one of them.
+        std::fs::read_to_string(format!("/proc/{pid}/net/{table}")).unwrap_or_default()
+    });
+    let lines = tables.iter().flat_map(|table| table.lines().skip(1));
+    lines
+        .map(|line| line.split_whitespace().collect::<Vec<&str>>())
+        .filter(|fields| sockets.contains(fields[9]))
+        .map(|fields| (fields[1].to_owned(), fields[3].to_owned()))
+        .collect()
+}
+
+#[test]
+fn a_stop_leaves_no_file_no_port_and_no_thread() {
+    let target = tempfile::tempdir().unwrap();
+    let below = target.path().to_str().unwrap().to_owned();
+    let mut mesh = Mesh::start();
+    for name in ["a", "b"] {
+        mesh.add(Agent::named(name).allow(target.path()));
+    }
+    let pids = ["a", "b"].map(|name| mesh.agent(name).pid());
+    let files = |pid: u32| {
+        open_files(pid)
+            .iter()
+            .filter(|file| file.starts_with(&below))
+            .count()
+    };
+    let held = || pids.map(|pid| (working_threads(pid).len(), ports(pid), files(pid)));
+    let idle = held();
+    // At rest there is the way to the collector.
+    for (threads, ports, files) in &idle {
+        assert_eq!((*threads, ports.len(), *files), (0, 1, 0), "{idle:?}");
+    }
+    for (mode, phase) in [
+        (
+            "throughput",
+            "workload = \"network\"\nmodes = [\"throughput\"]\nruntime = \"60s\"\n",
+        ),
+        (
+            "read",
+            "workload = \"io\"\nsize = \"1m\"\nmodes = [\"read\"]\nruntime = \"60s\"\nrate_iops = 500\n",
+        ),
+    ] {
+        let mut run = mesh.begin(&format!(
+            "[targets.t]\nsystem = \"s\"\npath = \"{below}\"\n[[phase]]\n{phase}"
+        ));
+        mesh.until_step_is(mode, "running", LIMIT);
+        // The test sees what it looks for while it is there.
+        until_true("threads work", LIMIT, || {
+            held().iter().any(|held| held.0 > 0)
+        });
+        match mode {
+            "throughput" => until_true("ports are open", LIMIT, || {
+                held().iter().all(|held| held.1.len() > 1)
+            }),
+            _ => until_true("files are open", LIMIT, || {
+                held().iter().all(|held| held.2 > 0)
+            }),
+        }
+        mesh.command(&["stop", "last"]);
+        mesh.until_run_is(&["stopped"], LIMIT);
+        // What is left is nothing, at once.
+        assert_eq!(left(target.path()), [] as [PathBuf; 0], "{mode}");
+        assert_eq!(held(), idle, "{mode}");
+        run.exit_within(LIMIT).unwrap();
+    }
 }
 
 #[test]

@@ -20,6 +20,7 @@
 )]
 
 pub mod cgroup;
+pub mod clients;
 pub mod command;
 pub mod database;
 pub mod fake_agent;
@@ -29,6 +30,8 @@ pub mod loop_device;
 pub mod mesh;
 pub mod meter;
 pub mod net;
+pub mod paced;
 pub mod process;
 pub mod starts;
+pub mod stops;
 pub mod wait;

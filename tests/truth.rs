@@ -20,11 +20,13 @@ mod truth {
     mod io;
     mod latency;
     mod link;
+    mod lost;
     mod once;
     mod pace;
     mod queue;
     mod ramp;
     mod shapes;
     mod stall;
+    mod stand_ins;
     mod start;
 }

@@ -1,0 +1,158 @@
+//! What each client of a step really issues, counted by the kernel: the read calls of its workers' threads.
+//!
+//! Readings are cumulative counts per client, taken all along. It knows nothing of intervals, rates or tasks.
+
+use super::wait::{until, until_true};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Within which every client must have its workers.
+const WORKERS: Duration = Duration::from_secs(60);
+/// Longer than anything that is watched.
+const LIMIT: Duration = Duration::from_secs(600);
+/// Before the load a worker reads what it has used of the CPUs, and little else.
+const BEFORE_THE_LOAD: u64 = 8;
+
+/// Cumulative counts of every client at one instant.
+#[derive(Debug)]
+struct Reading {
+    at: Instant,
+    reads: Vec<u64>,
+    /// Which clients still have their workers.
+    there: Vec<bool>,
+}
+
+/// The readings of a load.
+#[derive(Debug)]
+pub struct Clients(Vec<Reading>);
+
+/// The kernel's files with the counts of each client's workers; a client is the process of one agent.
+#[derive(Debug)]
+pub struct Workers(Vec<Vec<PathBuf>>);
+
+impl Workers {
+    /// Waits until every one of the processes has workers that load.
+    pub fn of(pids: &[u32]) -> Self {
+        let files = |pid: &u32| {
+            until("a client has workers", WORKERS, || {
+                let files = worker_files(*pid);
+                let loads = |file: &PathBuf| reads(file) > Some(BEFORE_THE_LOAD);
+                files.iter().any(loads).then_some(files)
+            })
+        };
+        Self(pids.iter().map(files).collect())
+    }
+
+    /// Whether no client has any of its workers.
+    pub fn are_gone(&self) -> bool {
+        self.0.iter().flatten().all(|file| reads(file).is_none())
+    }
+
+    /// Counts all along while `body` runs.
+    pub fn during<T>(&self, body: impl FnOnce() -> T) -> (T, Clients) {
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let reader = scope.spawn(|| {
+                let mut readings: Vec<Reading> = Vec::new();
+                until_true("what is watched ends", LIMIT, || {
+                    let reading = self.read(readings.last());
+                    readings.push(reading);
+                    stop.load(Ordering::Relaxed)
+                });
+                Clients(readings)
+            });
+            let stopping = StopOnDrop(&stop);
+            let value = body();
+            drop(stopping);
+            (value, reader.join().unwrap())
+        })
+    }
+
+    fn read(&self, before: Option<&Reading>) -> Reading {
+        let at = Instant::now();
+        let counts = self.0.iter().map(|files| files.iter().map(reads).sum());
+        let counts: Vec<Option<u64>> = counts.collect();
+        // Of a client that is gone the last count stays.
+        let last = |client: usize| before.map_or(0, |before| before.reads[client]);
+        let known = counts.iter().enumerate();
+        Reading {
+            at,
+            reads: known
+                .map(|(client, count)| count.unwrap_or_else(|| last(client)))
+                .collect(),
+            there: counts.iter().map(Option::is_some).collect(),
+        }
+    }
+}
+
+/// Stops the reader when the body panics, too.
+struct StopOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for StopOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+fn worker_files(pid: u32) -> Vec<PathBuf> {
+    let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else {
+        return Vec::new();
+    };
+    threads
+        .flatten()
+        .map(|thread| thread.path())
+        .filter(|thread| {
+            std::fs::read_to_string(thread.join("comm")).is_ok_and(|name| name.starts_with("bm-w"))
+        })
+        .map(|thread| thread.join("io"))
+        .collect()
+}
+
+/// The thread's read calls; `None` when it is gone.
+fn reads(file: &PathBuf) -> Option<u64> {
+    let text = std::fs::read_to_string(file).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("syscr: "))?;
+    line.trim().parse().ok()
+}
+
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "counts far below 2^52 of what a test does"
+)]
+impl Clients {
+    /// Each client's reads per second between two instants.
+    pub fn rates(&self, from: Instant, until: Instant) -> Vec<f64> {
+        let (first, last) = (self.first_at(from), self.last_at(until));
+        let seconds = (last.at - first.at).as_secs_f64();
+        let pairs = last.reads.iter().zip(&first.reads);
+        pairs
+            .map(|(last, first)| (last - first) as f64 / seconds)
+            .collect()
+    }
+
+    /// All clients' reads per second between two instants.
+    pub fn total(&self, from: Instant, until: Instant) -> f64 {
+        self.rates(from, until).iter().sum()
+    }
+
+    /// The first reading from which on no client read anything: none is later than its last read and the look after it.
+    /// `None`: some still do.
+    pub fn quiet_from(&self) -> Option<Instant> {
+        let same =
+            |pair: &[Reading]| (&pair[0].reads, &pair[0].there) == (&pair[1].reads, &pair[1].there);
+        let last_change = self.0.windows(2).rposition(|pair| !same(pair));
+        let quiet = last_change.map_or(0, |change| change + 1);
+        let last = self.0.last()?;
+        let is_over = last.there.iter().all(|there| !there);
+        is_over.then(|| self.0[quiet].at)
+    }
+
+    fn first_at(&self, at: Instant) -> &Reading {
+        &self.0[self.0.partition_point(|reading| reading.at < at)]
+    }
+
+    fn last_at(&self, at: Instant) -> &Reading {
+        &self.0[self.0.partition_point(|reading| reading.at <= at) - 1]
+    }
+}

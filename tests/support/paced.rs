@@ -1,0 +1,107 @@
+//! A rate of a whole step over many clients, of which one is killed: what the kernel counts of each.
+
+use super::clients::Workers;
+use super::mesh::{Agent, Mesh};
+use super::wait::until_true;
+use std::time::{Duration, Instant};
+
+pub const RATE: u32 = 3000;
+pub const CLIENTS: usize = 16;
+pub const LEASE: Duration = Duration::from_secs(4);
+/// The total has to be back so long after the end of the lease.
+pub const BACK_WITHIN: Duration = Duration::from_secs(3);
+/// What is looked at after that.
+const AFTER: Duration = Duration::from_secs(5);
+/// Starts are behind it, and the first look at every worker.
+const SETTLED: Duration = Duration::from_millis(500);
+
+/// What came of it, as parts of the rate.
+#[derive(Debug)]
+pub struct Figures {
+    /// All clients' rate before the kill.
+    pub total: f64,
+    /// How far the client that is furthest off its share is.
+    pub worst_client: f64,
+    /// The rate between the kill and the end of the lease.
+    pub while_leased: f64,
+    /// Seconds for which the lost client's part was missing, less the lease: what was not done, over its share.
+    pub back_after_s: f64,
+    /// From when it had to be back.
+    pub after: f64,
+    /// The same as `total` by what is reported of that time.
+    pub reported: f64,
+}
+
+/// Loads at the rate for `span`, kills a client, and watches what the others do.
+pub fn measure(span: Duration) -> Figures {
+    let target = tempfile::tempdir().unwrap();
+    let mut mesh = Mesh::start();
+    let names: Vec<String> = (0..CLIENTS).map(|client| format!("c{client:02}")).collect();
+    for name in &names {
+        mesh.launch(Agent::named(name).allow(target.path()));
+    }
+    mesh.until_attached(&names.iter().map(String::as_str).collect::<Vec<_>>());
+    let runtime = span + LEASE + BACK_WITHIN + AFTER + Duration::from_secs(3);
+    let mut run = mesh.begin(&format!(
+        r#"
+        loss-after = "2s"
+        lease = "{}s"
+        [targets.t]
+        system = "local"
+        path = "{}"
+        [[phase]]
+        workload = "io"
+        modes = ["read"]
+        size = "256k"
+        bs = "4k"
+        runtime = "{}s"
+        rate_iops = {RATE}
+        rate-per = "step"
+        "#,
+        LEASE.as_secs(),
+        target.path().display(),
+        runtime.as_secs(),
+    ));
+    mesh.until_step_is("read", "running", Duration::from_secs(60));
+    let pids: Vec<u32> = names.iter().map(|name| mesh.agent(name).pid()).collect();
+    let workers = Workers::of(&pids);
+    let from = Instant::now() + SETTLED;
+    let from_us: i64 = mesh.db().one("SELECT start_us FROM steps");
+    let ((killed, until), clients) = workers.during(|| {
+        let wait_for = |at: Instant| {
+            until_true("it is time", Duration::from_secs(300), || {
+                Instant::now() >= at
+            });
+        };
+        wait_for(from + span);
+        let killed = Instant::now();
+        mesh.kill_agent(&names[CLIENTS / 2]);
+        let until = killed + LEASE + BACK_WITHIN + AFTER;
+        wait_for(until + SETTLED);
+        (killed, until)
+    });
+    let ended = run.exit_within(Duration::from_secs(60)).unwrap();
+    assert_eq!(ended.code(), Some(3), "done but partial: {}", run.log());
+
+    let rate = f64::from(RATE);
+    let part = |rate_now: f64| rate_now / rate;
+    let share = rate / CLIENTS as f64;
+    let off = clients.rates(from, killed);
+    let off = off.iter().map(|one| (one / share - 1.0).abs());
+    let lease_ends = killed + LEASE;
+    let since = (until - killed).as_secs_f64();
+    let missing = (rate - clients.total(killed, until)) * since / share;
+    // Whole seconds of the step, of which each client has its intervals.
+    let seconds = span.as_secs() - 1;
+    let reported: i64 = mesh.db().one(&format!(
+        "SELECT sum(ops) FROM op_intervals WHERE at_us < {from_us} + {seconds} * 1000000 - 1000"
+    ));
+    Figures {
+        total: part(clients.total(from, killed)),
+        worst_client: off.fold(0.0, f64::max),
+        while_leased: part(clients.total(killed + SETTLED, lease_ends)),
+        back_after_s: missing - LEASE.as_secs_f64(),
+        after: part(clients.total(lease_ends + BACK_WITHIN, until)),
+        reported: reported as f64 / (seconds as f64 * rate),
+    }
+}

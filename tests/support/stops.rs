@@ -1,0 +1,135 @@
+//! Many agents at work that are stopped at once: how long they go on, by the kernel's count and by their own word.
+
+use super::clients::Workers;
+use super::database::Row;
+use super::mesh::{Agent, Mesh};
+use super::wait::{until, until_true};
+use std::time::{Duration, Instant};
+
+/// No operation may begin so long after a stop.
+pub const QUIET_AFTER: Duration = Duration::from_millis(500);
+const LIMIT: Duration = Duration::from_secs(90);
+
+/// A mesh whose agents load one target.
+#[derive(Debug)]
+pub struct Stops {
+    mesh: Mesh,
+    names: Vec<String>,
+    target: tempfile::TempDir,
+}
+
+/// How one stop went.
+#[derive(Debug)]
+pub struct Stopped {
+    /// From before the command was typed to the last read call of any worker, rounded up to the next look at them.
+    pub after_command: Duration,
+    /// From when the collector heard of it to the begin of the last operation, as the agents say: microseconds, 0 when
+    /// none began later.
+    pub after_wish_us: i64,
+    pub tasks: i64,
+    pub tasks_untold: i64,
+    pub severity: String,
+}
+
+impl Stops {
+    pub fn with(agents: usize) -> Self {
+        let target = tempfile::tempdir().unwrap();
+        let mut mesh = Mesh::start();
+        let names: Vec<String> = (0..agents).map(|index| format!("n{index:02}")).collect();
+        for name in &names {
+            mesh.launch(Agent::named(name).allow(target.path()));
+        }
+        mesh.until_attached(&names.iter().map(String::as_str).collect::<Vec<_>>());
+        Self {
+            mesh,
+            names,
+            target,
+        }
+    }
+
+    pub fn mesh(&mut self) -> &mut Mesh {
+        &mut self.mesh
+    }
+
+    /// The processes of the agents, in the order of their names.
+    pub fn pids(&self) -> Vec<u32> {
+        let pids = self.names.iter().map(|name| self.mesh.agent(name).pid());
+        pids.collect()
+    }
+
+    /// Paced, so that as many as there are have something to do and none waits for a CPU.
+    pub fn plan(&self) -> String {
+        format!(
+            r#"
+            loss-after = "2s"
+            [targets.t]
+            system = "local"
+            path = "{}"
+            [[phase]]
+            workload = "io"
+            modes = ["read"]
+            size = "64k"
+            bs = "4k"
+            runtime = "300s"
+            rate_iops = 20
+            "#,
+            self.target.path().display()
+        )
+    }
+
+    /// Waits until all of them load, and ends the load by `end`.
+    fn ended_by(&mut self, plan: &str, state: &str, end: impl FnOnce(&mut Mesh)) -> Stopped {
+        let mut run = self.mesh.begin(plan);
+        until_true("all have been armed", LIMIT, || {
+            let sql = "SELECT count(*) FROM tasks WHERE state = 'running' AND step_id = (SELECT max(id) FROM steps)";
+            self.mesh.db().one::<i64>(sql) == self.names.len() as i64
+        });
+        let workers = Workers::of(&self.pids());
+        let (asked, clients) = workers.during(|| {
+            let asked = Instant::now();
+            end(&mut self.mesh);
+            self.mesh.until_run_is(&[state], LIMIT);
+            until_true("the load is over", LIMIT, || workers.are_gone());
+            asked
+        });
+        run.exit_within(LIMIT).unwrap();
+        let quiet = clients.quiet_from().unwrap();
+        let told = until("the end of the load is told", LIMIT, || {
+            self.told_of_the_last_run().pop()
+        });
+        let wished = told.integer("stopped_us");
+        Stopped {
+            after_command: quiet.saturating_duration_since(asked),
+            after_wish_us: (told.integer("last_begun_us") - wished).max(0),
+            tasks: told.integer("tasks"),
+            tasks_untold: told.integer("untold"),
+            severity: told.text("severity"),
+        }
+    }
+
+    /// The wish, the last operation's begin by the rows of the tasks, and what the event says.
+    fn told_of_the_last_run(&self) -> Vec<Row> {
+        self.mesh.db().rows(
+            "SELECT e.severity, e.detail ->> 'stopped_us' AS stopped_us, e.detail ->> 'tasks' AS tasks,
+                    e.detail ->> 'tasks_untold' AS untold,
+                    (SELECT max(t.last_begun_us) FROM tasks t WHERE t.step_id = e.step_id) AS last_begun_us
+             FROM events e WHERE e.kind = 'load-stopped' AND e.run_id = (SELECT max(id) FROM runs)",
+        )
+    }
+
+    /// One round: all at work, then `benchmesh stop`.
+    pub fn by_command(&mut self) -> Stopped {
+        let plan = self.plan();
+        self.ended_by(&plan, "stopped", |mesh| {
+            let said = mesh.command(&["stop", "last"]);
+            assert!(said.all().contains("stop"), "{}", said.all());
+        })
+    }
+
+    /// All at work, and the loss of one ends the run by its policy.
+    pub fn by_policy(&mut self) -> Stopped {
+        let plan = format!("on-loss = \"abort\"\n{}", self.plan());
+        let lost = self.names[0].clone();
+        self.ended_by(&plan, "failed", |mesh| mesh.kill_agent(&lost))
+    }
+}
