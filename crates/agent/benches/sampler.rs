@@ -39,8 +39,8 @@ fn one_sample(criterion: &mut Criterion) {
         let _sleepers = Sleepers::start(daemons, threads, wake);
         let (send, samples) = sync_channel(16);
         let rule = DaemonRule {
-            name: sleepers::COMM.to_owned(),
-            comm: Some(sleepers::COMM.to_owned()),
+            name: sleepers::comm(),
+            comm: Some(sleepers::comm()),
             ..DaemonRule::default()
         };
         let config = SamplerConfig {

@@ -2,9 +2,12 @@
 //!
 //! `cargo bench -p benchmesh-agent --bench sampler_cost -- --daemons 200 --threads 1 --wake-ms 300 --seconds 10 --rounds 5`
 //!
-//! Ours and the baseline take turns in the same run over the same processes. Both are the CPU time of the thread that
-//! does the work. The baseline opens, reads and closes the files anew, as most tools do, and does not even look for
-//! daemons: it is told their pids. It has the main thread's context switches only, for want of anything better in /proc.
+//! Ours and the baseline take turns in the same run over the same processes, first over daemons that are awake, then
+//! over as many that sleep all along, which have a row of their own. Both are the CPU time of the thread that does the
+//! work, all of it, divided by the bench's own daemons: whoever else is sampled on this host (the bench itself is)
+//! makes ours dearer, never cheaper. The baseline opens, reads and closes the files anew, as most tools do, and does
+//! not even look for daemons: it is told their pids. It has the main thread's context switches only, for want of
+//! anything better in /proc.
 
 #![allow(
     clippy::unwrap_used,
@@ -28,12 +31,14 @@ use benchmesh_agent::sampler::{DaemonRule, HostSample, Sampled, Sampler, Sampler
 use benchmesh_workloads::clock::MonoNanos;
 use sleepers::Sleepers;
 
+#[derive(Clone, Copy)]
 struct Setup {
     daemons: usize,
     threads: usize,
     seconds: u64,
     rounds: usize,
     period: Duration,
+    /// None: they sleep.
     wake: Option<Duration>,
 }
 
@@ -61,26 +66,50 @@ fn main() {
             .filter(|ms| *ms > 0)
             .map(Duration::from_millis),
     };
+    for setup in [
+        setup,
+        Setup {
+            wake: None,
+            ..setup
+        },
+    ]
+    .iter()
+    .skip(usize::from(setup.wake.is_none()))
+    {
+        rounds(setup);
+    }
+}
+
+fn rounds(setup: &Setup) {
     let sleepers = Sleepers::start(setup.daemons, setup.threads, setup.wake);
     let processes = std::fs::read_dir("/proc")
         .unwrap()
         .flatten()
         .filter(|entry| is_pid(entry.file_name().as_encoded_bytes()))
         .count();
+    let life = match setup.wake {
+        Some(every) => format!("wake every {every:?}"),
+        None => "sleep".to_owned(),
+    };
     println!(
-        "{} daemons of {} threads that wake every {:?}, among {processes} processes; sampled every {:?} for {} s, {} rounds",
-        setup.daemons, setup.threads, setup.wake, setup.period, setup.seconds, setup.rounds
+        "{} daemons of {} threads that {life}, among {processes} processes; sampled every {:?} for {} s, {} rounds",
+        setup.daemons, setup.threads, setup.period, setup.seconds, setup.rounds
     );
     println!(
-        "{:>8} {:>24} {:>24} {:>7} {:>10}",
+        "{:>15} {:>24} {:>24} {:>7} {:>10}",
         "round", "sampler us/daemon/s (%)", "baseline us/daemon/s (%)", "ratio", "host busy"
     );
+    let state = if setup.wake.is_some() {
+        "awake"
+    } else {
+        "asleep"
+    };
     let (send, samples) = sync_channel::<Sampled>(4096);
     let sampler = start(send);
     let mut rounds: [Vec<f64>; 5] = Default::default();
     for round in 1..=setup.rounds {
-        let (ours, busy) = ours(&setup, &sampler, &samples);
-        let theirs = baseline(&setup, &sleepers.pids());
+        let (ours, busy) = ours(setup, &sampler, &samples);
+        let theirs = baseline(setup, &sleepers.pids());
         let row = [
             ours.each_us,
             ours.percent,
@@ -88,13 +117,13 @@ fn main() {
             theirs.percent,
             busy,
         ];
-        print_row(&round.to_string(), row);
+        print_row(&format!("{state} {round}"), row);
         for (values, value) in rounds.iter_mut().zip(row) {
             values.push(value);
         }
     }
     print_row(
-        "median",
+        &format!("{state} median"),
         rounds.map(|mut values| {
             values.sort_by(f64::total_cmp);
             values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
@@ -110,12 +139,12 @@ fn print_row(name: &str, [ours_us, ours_percent, theirs_us, theirs_percent, busy
     let ours = format!("{ours_us:.2} ({ours_percent:.3} %)");
     let theirs = format!("{theirs_us:.2} ({theirs_percent:.3} %)");
     println!(
-        "{name:>8} {ours:>24} {theirs:>24} {:>7.3} {busy:>8.0} %",
+        "{name:>15} {ours:>24} {theirs:>24} {:>7.3} {busy:>8.0} %",
         ours_us / theirs_us
     );
 }
 
-/// Of one thread: for each daemon and second, and as a share of one core.
+/// Of one thread: for each daemon and second, and for all of them as a share of one core.
 struct Cpu {
     each_us: f64,
     percent: f64,
@@ -139,8 +168,8 @@ const AT_REST: Sampling = Sampling {
 
 fn start(send: SyncSender<Sampled>) -> Sampler {
     let rule = DaemonRule {
-        name: sleepers::COMM.to_owned(),
-        comm: Some(sleepers::COMM.to_owned()),
+        name: sleepers::comm(),
+        comm: Some(sleepers::comm()),
         ..DaemonRule::default()
     };
     let config = SamplerConfig {
@@ -182,7 +211,7 @@ fn ours(setup: &Setup, sampler: &Sampler, samples: &Receiver<Sampled>) -> (Cpu, 
     let cpu_ns = last.cost.cpu_ns - first.cost.cpu_ns;
     let busy = host_busy_percent(&first.host.unwrap(), &last.host.unwrap());
     (
-        Cpu::of(cpu_ns, last.at.since(first.at), last.daemons.len()),
+        Cpu::of(cpu_ns, last.at.since(first.at), setup.daemons),
         busy,
     )
 }

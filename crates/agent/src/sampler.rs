@@ -23,6 +23,7 @@ mod rules;
 mod sampled;
 mod scan;
 mod switches;
+mod turn;
 mod watch;
 
 use std::path::PathBuf;

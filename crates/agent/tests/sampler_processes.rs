@@ -155,6 +155,49 @@ fn many_daemons() {
     assert_eq!(after.cost.daemons, after.daemons.len());
 }
 
+/// More daemons awake than have their turn at a beat: CPU time and memory are known of all of them, and all else in turn.
+#[test]
+fn many_that_are_awake_are_read_whole_in_turn_and_all_at_a_mark() {
+    const MANY: usize = 80;
+    let comm = unique("turns");
+    let wakes_only = Life::Burn { percent: 0 };
+    let children: Vec<Child> = (0..MANY).map(|_| Child::start(&comm, wakes_only)).collect();
+    let watched = Watched::comm(&comm, PERIOD);
+    let of_all = |sampled: &benchmesh_agent::sampler::Sampled| -> Option<Vec<_>> {
+        let samples = children.iter().map(|child| sample_of(sampled, child.pid));
+        samples.collect()
+    };
+    let is_brief = |sample: &benchmesh_agent::sampler::DaemonSample| sample.threads == -1;
+    let first = watched.until(of_all);
+    assert!(!first.iter().any(is_brief), "the first ones are whole");
+
+    let mut whole_again = std::collections::BTreeSet::new();
+    let mut were_brief = std::collections::BTreeSet::new();
+    watched.until(|sampled| {
+        for sample in of_all(sampled)? {
+            assert!(sample.rss_bytes > 0 && sample.vsz_bytes >= sample.rss_bytes);
+            let others = [sample.fds, sample.read_bytes, sample.write_bytes];
+            let faults = [sample.minor_faults, sample.major_faults];
+            if is_brief(&sample) {
+                assert!(others.iter().chain(&faults).all(|figure| *figure == -1));
+                were_brief.insert(sample.pid);
+            } else {
+                assert!(others.iter().chain(&faults).all(|figure| *figure >= 0));
+                assert_eq!(sample.threads, 1);
+                if were_brief.contains(&sample.pid) {
+                    whole_again.insert(sample.pid);
+                }
+            }
+        }
+        (whole_again.len() == MANY).then_some(())
+    });
+
+    let mark = MonoNanos(MonoNanos::now().0 + 1_234_567);
+    watched.sampler.mark(mark);
+    let marked = watched.until(|sampled| (sampled.at >= mark).then(|| of_all(sampled)).flatten());
+    assert!(!marked.iter().any(is_brief), "{marked:?}");
+}
+
 #[test]
 fn samples_at_ticks_and_marks() {
     let watched = Watched::comm(&unique("marks"), PERIOD);
@@ -184,21 +227,15 @@ fn interfaces_are_those_of_the_namespace_it_is_started_in() {
             return skip("root", "this container may not make a network namespace");
         }
         let watched = Watched::comm(&unique("netns"), PERIOD);
-        let sampled = watched.next();
+        // What comes between two beats has no interfaces.
+        let nets =
+            watched.until(|sampled| (!sampled.nets.is_empty()).then(|| sampled.nets.clone()));
         // Kernels with such modules give every namespace idle tunnels beside lo, but no wire.
+        assert!(nets.iter().any(|net| net.interface.as_ref() == "lo"));
         assert!(
-            sampled
-                .nets
-                .iter()
-                .any(|net| net.interface.as_ref() == "lo")
-        );
-        assert!(
-            sampled
-                .nets
-                .iter()
+            nets.iter()
                 .all(|net| net.rx_bytes == 0 && net.tx_bytes == 0),
-            "{:?}",
-            sampled.nets
+            "{nets:?}"
         );
     });
     in_a_namespace.join().unwrap();

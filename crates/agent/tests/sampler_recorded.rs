@@ -148,7 +148,12 @@ fn names_that_come_late() {
     let write = |name: &str, text: &[u8]| std::fs::write(root.path().join(name), text).unwrap();
     write("950/comm", b"starting\n");
     write("953/cmdline", b"mfsmount\0/mnt/early\0-H\0mfsmaster\0");
-    let watched = Watched::tree(root.path().to_owned());
+    // As seldom as leaves time to write before it has looked at a young process for the last time.
+    let watched = Watched::start(SamplerConfig {
+        proc_root: root.path().to_owned(),
+        scan_every: Duration::from_millis(500),
+        ..SamplerConfig::default()
+    });
     let early = watched.seen(953);
     assert_eq!(early.instance, "/mnt/early");
     write("950/comm", b"mfsmaster\n");

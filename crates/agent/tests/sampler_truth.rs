@@ -65,6 +65,42 @@ fn a_known_time_on_a_cpu() {
     }
 }
 
+/// The same when so many daemons are awake that not each is read whole at every beat: the total is as exact.
+#[test]
+fn a_known_time_on_a_cpu_among_many() {
+    const BURNT: Duration = Duration::from_millis(30);
+    let comm = unique("among");
+    let _many: Vec<Child> = (0..110)
+        .map(|_| Child::start(&comm, Life::Burn { percent: 0 }))
+        .collect();
+    let ns = u64::try_from(BURNT.as_nanos()).unwrap();
+    let child = Child::start(&comm, Life::BurnWhenTold { ns });
+    let watched = Watched::comm(&comm, Some(Duration::from_millis(100)));
+    let began = MonoNanos::now();
+    let mut latest = watched.daemon(child.pid);
+    let mut brief = 0;
+    while brief < 3 {
+        assert!(
+            MonoNanos::now().since(began) < children::DEADLINE,
+            "it had its turn every time"
+        );
+        let before = sampled_from_now_on(&watched, &child);
+        child.go();
+        let after = sampled_from_now_on(&watched, &child);
+        let sampled = cpu(&after).checked_sub(cpu(&before)).unwrap();
+        assert!(
+            sampled.abs_diff(BURNT) <= AROUND,
+            "sampled {sampled:?}, burnt {BURNT:?}: {after:?}"
+        );
+        for sample in [before, after] {
+            assert!(sample.cpu_user_us >= latest.cpu_user_us);
+            assert!(sample.cpu_system_us >= latest.cpu_system_us);
+            latest = sample;
+        }
+        brief += i32::from(after.minor_faults == -1);
+    }
+}
+
 fn cpu(sample: &DaemonSample) -> Duration {
     Duration::from_micros(u64::try_from(cpu_us(sample)).unwrap())
 }

@@ -10,8 +10,10 @@ use std::time::Duration;
 use benchmesh_workloads::clock::{MonoNanos, sleep_until};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
-/// What the kernel calls them, so that a rule finds them.
-pub const COMM: &str = "bm-sleeper";
+/// What the kernel calls the sleepers of this bench, so that a rule finds them and no other run's.
+pub fn comm() -> String {
+    format!("bm-sl-{}", std::process::id())
+}
 
 pub struct Sleepers {
     children: Vec<Child>,
@@ -24,7 +26,12 @@ impl Sleepers {
         let start = || {
             let mut command = Command::new(&own);
             let wake_ms = wake_every.map_or(0, |every| every.as_millis());
-            command.args(["--sleeper", &threads.to_string(), &wake_ms.to_string()]);
+            command.args([
+                "--sleeper",
+                &comm(),
+                &threads.to_string(),
+                &wake_ms.to_string(),
+            ]);
             command
                 .stdin(Stdio::piped())
                 .stdout(Stdio::piped())
@@ -62,8 +69,9 @@ pub fn has_slept() -> bool {
     if arguments.next().as_deref() != Some("--sleeper") {
         return false;
     }
+    let comm = std::ffi::CString::new(arguments.next().unwrap()).unwrap();
+    rustix::thread::set_name(&comm).unwrap();
     let threads: usize = arguments.next().unwrap().parse().unwrap();
-    rustix::thread::set_name(&std::ffi::CString::new(COMM).unwrap()).unwrap();
     let wake_ms: i32 = arguments.next().unwrap().parse().unwrap();
     let asleep = wake_ms == 0;
     for _ in 1..threads {

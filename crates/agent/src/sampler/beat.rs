@@ -7,6 +7,20 @@
 /// Marks that may wait at once. A step asks for two, so this is far beyond need; what exceeds it is refused.
 pub(crate) const MARKS_MAX: usize = 1024;
 
+/// A sample that is due.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Due {
+    pub(crate) at_ns: u64,
+    pub(crate) call: Call,
+}
+
+/// What called for a sample. One that both called for is a mark's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Call {
+    Tick,
+    Mark,
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Beat {
     period_ns: Option<u64>,
@@ -60,16 +74,19 @@ impl Beat {
         }
     }
 
-    /// The instant that is due at `now_ns`, if any: the latest of the ticks and marks that have come. All of them are
+    /// What is due at `now_ns`, if any: at the latest of the ticks and marks that have come. All of them are
     /// answered by the one sample that the caller takes now.
-    pub(crate) fn take_due(&mut self, now_ns: u64) -> Option<u64> {
+    pub(crate) fn take_due(&mut self, now_ns: u64) -> Option<Due> {
         let come = self.marks.partition_point(|mark| *mark <= now_ns);
         let mark = self.marks.drain(..come).next_back();
         let tick = self.take_tick(now_ns);
-        match (tick, mark) {
-            (Some(tick), Some(mark)) => Some(tick.max(mark)),
-            (tick, mark) => tick.or(mark),
-        }
+        let call = if mark.is_some() {
+            Call::Mark
+        } else {
+            Call::Tick
+        };
+        let at_ns = tick.max(mark)?;
+        Some(Due { at_ns, call })
     }
 
     fn take_tick(&mut self, now_ns: u64) -> Option<u64> {
@@ -105,12 +122,22 @@ mod tests {
         beat
     }
 
+    fn tick(at_ns: u64) -> Option<Due> {
+        let call = Call::Tick;
+        Some(Due { at_ns, call })
+    }
+
+    fn mark(at_ns: u64) -> Option<Due> {
+        let call = Call::Mark;
+        Some(Due { at_ns, call })
+    }
+
     #[test]
     fn ticks_are_whole_periods() {
         let mut beat = beating(1000, 12_345);
         assert_eq!(beat.next(), Some(13_000));
         assert_eq!(beat.take_due(12_999), None);
-        assert_eq!(beat.take_due(13_040), Some(13_000));
+        assert_eq!(beat.take_due(13_040), tick(13_000));
         assert_eq!(beat.next(), Some(14_000));
         assert_eq!(beat.skipped(), 0);
     }
@@ -118,7 +145,7 @@ mod tests {
     #[test]
     fn missed_ticks_are_counted_and_not_made_up() {
         let mut beat = beating(1000, 0);
-        assert_eq!(beat.take_due(5_500), Some(5_000));
+        assert_eq!(beat.take_due(5_500), tick(5_000));
         assert_eq!(beat.skipped(), 4);
         assert_eq!(beat.next(), Some(6_000));
         assert_eq!(beat.take_due(5_999), None);
@@ -130,7 +157,7 @@ mod tests {
         assert!(beat.mark(300));
         assert!(beat.mark(300));
         assert_eq!(beat.next(), Some(300));
-        assert_eq!(beat.take_due(310), Some(300));
+        assert_eq!(beat.take_due(310), mark(300));
         assert_eq!(beat.take_due(320), None);
         assert_eq!(beat.next(), Some(1_000));
     }
@@ -141,8 +168,15 @@ mod tests {
         beat.mark(1_000);
         beat.mark(1_001);
         beat.mark(2_500);
-        assert_eq!(beat.take_due(1_050), Some(1_001));
+        assert_eq!(beat.take_due(1_050), mark(1_001));
         assert_eq!(beat.next(), Some(2_000));
+        assert_eq!(beat.take_due(2_500), mark(2_500));
+        beat.mark(2_900);
+        assert_eq!(
+            beat.take_due(3_000),
+            mark(3_000),
+            "the tick's instant, as full as a mark"
+        );
     }
 
     #[test]
@@ -151,7 +185,7 @@ mod tests {
         assert_eq!(beat.next(), None);
         assert!(beat.mark(7));
         assert_eq!(beat.next(), Some(7));
-        assert_eq!(beat.take_due(8), Some(7));
+        assert_eq!(beat.take_due(8), mark(7));
         assert_eq!(beat.next(), None);
     }
 
@@ -177,7 +211,7 @@ mod tests {
             let (mut now, mut taken) = (start, 0u64);
             for wait in waits {
                 now += wait;
-                if let Some(at) = beat.take_due(now) {
+                if let Some(Due { at_ns: at, .. }) = beat.take_due(now) {
                     taken += 1;
                     prop_assert!(at <= now && now - at < period && at % period == 0);
                 }

@@ -1,7 +1,9 @@
 //! CPU time of a process: the total from its CPU clock (nanoseconds), split into user and system by the ticks of
 //! `stat`, which are 10 ms wide and scaled by the kernel.
 //!
-//! The two published counters never go backwards and always add up to the total.
+//! The two published counters never go backwards and always add up to the total. Between two readings of `stat` the total
+//! is as exact, and the split carries on the share of the time before; the next reading puts it right, as far as
+//! counters that never fall can be: the split is never further off than what was used between two readings.
 
 use std::num::NonZeroU32;
 
@@ -66,11 +68,58 @@ impl TickLength {
     }
 }
 
-/// What was published last for one process.
+/// So many ticks tell a share: fewer are mostly the chance of who was running at the tick.
+const TICKS_OF_A_SHARE: u64 = 10;
+
+/// What was published last for one process, and what its ticks last said.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct CpuSplit {
     user_ns: u64,
     system_ns: u64,
+    read: Read,
+    share: Share,
+}
+
+/// Total and system time by the latest reading of the ticks.
+#[derive(Debug, Clone, Copy, Default)]
+struct Read {
+    total_ns: u64,
+    system_ns: u64,
+}
+
+/// System ticks of all ticks in the latest span of at least [`TICKS_OF_A_SHARE`], and where the next span begins.
+#[derive(Debug, Clone, Copy, Default)]
+struct Share {
+    system: u64,
+    all: u64,
+    from_system: u64,
+    from_all: u64,
+}
+
+impl Share {
+    fn note(&mut self, reading: CpuReading) {
+        let now = reading.user_ticks.saturating_add(reading.system_ticks);
+        let all = now.saturating_sub(self.from_all);
+        let system = reading.system_ticks.saturating_sub(self.from_system);
+        // Until there was a span, whatever little is known is better than nothing.
+        if all >= TICKS_OF_A_SHARE || self.from_all == 0 {
+            (self.all, self.system) = (all, system.min(all));
+        }
+        if all >= TICKS_OF_A_SHARE {
+            (self.from_all, self.from_system) = (now, reading.system_ticks);
+        }
+    }
+
+    fn of(self, ns: u64) -> u64 {
+        part(ns, self.system, self.all)
+    }
+}
+
+/// `whole` times `of` / `all`; zero when `all` is.
+fn part(whole: u64, of: u64, all: u64) -> u64 {
+    let all = u128::from(all);
+    let part = (u128::from(whole) * u128::from(of)).checked_div(all);
+    u64::try_from(part.unwrap_or(0)).unwrap_or(u64::MAX)
 }
 
 /// One reading: the clock's total (none: take the ticks' sum) and the ticks.
@@ -93,11 +142,7 @@ impl CpuSplit {
         let before = self.user_ns.saturating_add(self.system_ns);
         let total = reading.total_ns.unwrap_or(ticks_ns).max(before);
 
-        let share = match ticks_ns {
-            0 => 0,
-            _ => u128::from(total) * u128::from(system_floor) / u128::from(ticks_ns),
-        };
-        let share = u64::try_from(share).unwrap_or(u64::MAX);
+        let share = part(total, system_floor, ticks_ns);
         let at_least =
             system_floor.max(total.saturating_sub(user_floor.saturating_add(tick.ns(1))));
         let at_most = system_floor
@@ -108,7 +153,24 @@ impl CpuSplit {
         } else {
             share
         };
+        self.share.note(reading);
+        self.read = Read {
+            total_ns: total,
+            system_ns: system,
+        };
+        self.publish(total, system)
+    }
 
+    /// User and system nanoseconds to publish when only the clock was read.
+    pub(crate) fn carry_on(&mut self, total_ns: u64) -> (u64, u64) {
+        let total = total_ns.max(self.user_ns.saturating_add(self.system_ns));
+        let since = total.saturating_sub(self.read.total_ns);
+        let system = self.read.system_ns.saturating_add(self.share.of(since));
+        self.publish(total, system)
+    }
+
+    /// `total` is not less than what was published.
+    fn publish(&mut self, total: u64, system: u64) -> (u64, u64) {
         let system = system.clamp(self.system_ns, total.saturating_sub(self.user_ns));
         self.system_ns = system;
         self.user_ns = total.saturating_sub(system);
@@ -159,6 +221,45 @@ mod tests {
     }
 
     #[test]
+    fn between_two_readings_the_share_of_the_last_span_goes_on() {
+        const SECOND: u64 = 1_000_000_000;
+        let mut split = CpuSplit::default();
+        // Long in user mode only, then a second of which three quarters are the kernel's.
+        split.advance(reading(100 * SECOND, 10_000, 0), TICK);
+        split.advance(reading(101 * SECOND, 10_025, 75), TICK);
+        assert_eq!(
+            split.carry_on(102 * SECOND),
+            (100 * SECOND + SECOND / 2, SECOND + SECOND / 2)
+        );
+        // A clock that says less than it has said stands still.
+        assert_eq!(
+            split.carry_on(5 * SECOND),
+            (100 * SECOND + SECOND / 2, SECOND + SECOND / 2)
+        );
+        // That second was all user's after all: the system's counter waits until the truth has come up to it.
+        let (user, system) = split.advance(reading(102 * SECOND, 10_125, 75), TICK);
+        assert_eq!(
+            (user, system),
+            (100 * SECOND + SECOND / 2, SECOND + SECOND / 2)
+        );
+        let (user, system) = split.advance(reading(103 * SECOND, 10_125, 175), TICK);
+        assert_eq!(
+            (user, system),
+            (101 * SECOND + SECOND / 4, SECOND + 3 * SECOND / 4)
+        );
+    }
+
+    #[test]
+    fn a_few_ticks_are_no_share() {
+        let mut split = CpuSplit::default();
+        split.advance(reading(1_000_000_000, 50, 50), TICK);
+        // One tick more, by chance the kernel's.
+        split.advance(reading(1_010_000_000, 50, 51), TICK);
+        let (_, system) = split.carry_on(1_210_000_000);
+        assert!(system.abs_diff(605_000_000) <= TICK.ns, "{system}");
+    }
+
+    #[test]
     fn own_clock_runs() {
         let clock = CpuClock::of(i32::try_from(std::process::id()).unwrap()).unwrap();
         let before = clock.read_ns().unwrap();
@@ -174,14 +275,20 @@ mod tests {
         /// Whatever comes in, both counters rise only and add up to the highest total seen.
         #[test]
         fn both_counters_rise_and_add_up(
-            readings in prop::collection::vec((prop::option::of(0u64..1u64 << 50), 0u64..1u64 << 30, 0u64..1u64 << 30), 1..50)
+            readings in prop::collection::vec(
+                (prop::option::of(0u64..1u64 << 50), prop::option::of((0u64..1u64 << 30, 0u64..1u64 << 30))),
+                1..50,
+            )
         ) {
             let mut split = CpuSplit::default();
             let (mut user, mut system) = (0, 0);
-            for (total_ns, user_ticks, system_ticks) in readings {
-                let (now_user, now_system) = split.advance(CpuReading { total_ns, user_ticks, system_ticks }, TICK);
+            for (total_ns, ticks) in readings {
+                let ticks_ns = ticks.map_or(0, |(user, system)| TICK.ns(user) + TICK.ns(system));
+                let (now_user, now_system) = match ticks {
+                    Some((user_ticks, system_ticks)) => split.advance(CpuReading { total_ns, user_ticks, system_ticks }, TICK),
+                    None => split.carry_on(total_ns.unwrap_or(0)),
+                };
                 prop_assert!(now_user >= user && now_system >= system);
-                let ticks_ns = TICK.ns(user_ticks) + TICK.ns(system_ticks);
                 prop_assert_eq!(now_user + now_system, total_ns.unwrap_or(ticks_ns).max(user + system));
                 (user, system) = (now_user, now_system);
             }
@@ -198,6 +305,31 @@ mod tests {
                 let shown = reading(user + system, user / TICK.ns, system / TICK.ns);
                 let (_, published) = split.advance(shown, TICK);
                 prop_assert!(published.abs_diff(system) <= TICK.ns, "{published} for {system}");
+            }
+        }
+
+        /// With readings of the clock alone in between, whatever the process does meanwhile: never further off than by a
+        /// tick and the most that was used between two readings of the ticks.
+        #[test]
+        fn never_further_off_than_what_was_used_in_between(
+            steps in prop::collection::vec((0u64..3_000_000_000, 0u64..3_000_000_000, prop::bool::weighted(0.3)), 1..60)
+        ) {
+            let mut split = CpuSplit::default();
+            let (mut user, mut system) = (0u64, 0u64);
+            let (mut read_at, mut most) = (0, 0);
+            for (more_user, more_system, with_ticks) in steps {
+                user += more_user;
+                system += more_system;
+                let total = user + system;
+                let (now_user, published) = if with_ticks {
+                    read_at = total;
+                    split.advance(reading(total, user / TICK.ns, system / TICK.ns), TICK)
+                } else {
+                    most = most.max(total - read_at);
+                    split.carry_on(total)
+                };
+                prop_assert_eq!(now_user + published, total);
+                prop_assert!(published.abs_diff(system) <= most + TICK.ns, "{published} for {system}");
             }
         }
     }

@@ -1,8 +1,13 @@
 //! One watched process: its kept files, its CPU clock, and what was last published of it.
 //!
-//! A reading is of one process or of none: `stat` is read last, from a descriptor that belongs to the process, and only
-//! when it answers do the clock's and the netlink's readings, which go by pid, count. Once the process has ended, a last
-//! reading of its counters is taken for as long as nobody has reaped it.
+//! A reading is of one process or of none. The clock's and the netlink's readings go by pid, so they come first and count
+//! only when a kept file of the process answers after them, `statm` at every reading: a kept descriptor answers ESRCH for
+//! ever once its process is reaped, whoever has the pid then. Files that are opened anew prove nothing: then `stat` is
+//! read last and its start ticks compared. Once the process has ended, a last reading of its counters is taken for as
+//! long as nobody has reaped it.
+//!
+//! A whole reading has every figure. A brief one has CPU time and memory alone, at a third of the cost: the split of the CPU
+//! time is carried on, and what was not read is -1.
 
 use std::fmt::Display;
 use std::path::Path;
@@ -74,9 +79,11 @@ pub(crate) struct Daemon {
     cpu: CpuSplit,
     counters: Counters,
     glance: Glance,
-    latest: Option<DaemonSample>,
-    /// CPU clock of the latest sample.
-    sampled_ns: Option<u64>,
+    /// How the reading that follows the glance is to be.
+    pub(crate) depth: Depth,
+    /// The latest whole sample, and the CPU clock then.
+    whole: Option<DaemonSample>,
+    whole_ns: Option<u64>,
     /// Its last sample was taken; it is about to be forgotten.
     pub(crate) over: bool,
     complained: bool,
@@ -97,6 +104,20 @@ struct Counters {
     involuntary: Counter,
     minor_faults: Counter,
     major_faults: Counter,
+}
+
+/// How much of a daemon is read that has run since it was last read whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Depth {
+    Whole,
+    /// CPU time and memory, unless it turns out to have ended.
+    Brief,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Memory {
+    rss_bytes: i64,
+    vsz_bytes: i64,
 }
 
 /// What came of a reading.
@@ -173,8 +194,9 @@ impl Daemon {
             cpu: CpuSplit::default(),
             counters: Counters::default(),
             glance: Glance::default(),
-            latest: None,
-            sampled_ns: None,
+            depth: Depth::Whole,
+            whole: None,
+            whole_ns: None,
             over: false,
             complained: false,
         })
@@ -201,10 +223,15 @@ impl Daemon {
         };
     }
 
-    /// Whether it has run since the last sample, as far as the last glance can tell. Whoever has not run has done
+    /// Whether it has run since it was last read whole, as far as the last glance can tell. Whoever has not run has done
     /// nothing that is counted.
     pub(crate) fn has_run(&self) -> bool {
-        self.glance.total_ns.is_none() || self.glance.total_ns != self.sampled_ns
+        self.glance.total_ns.is_none() || self.glance.total_ns != self.whole_ns
+    }
+
+    /// Whether a brief reading can tell all that it has to, and of whom. Not before the first whole one.
+    pub(crate) fn may_be_brief(&self) -> bool {
+        self.glance.total_ns.is_some() && self.whole.is_some() && self.statm.is_kept()
     }
 
     /// To be called after a glance. `switches` were read between the two, by pid.
@@ -234,23 +261,61 @@ impl Daemon {
         means: &Means,
         buffer: &mut Buffer,
     ) -> Result<Reading, Failure> {
-        let Glance { at, total_ns } = self.glance;
         let statm = read(&self.statm, "statm", buffer, parse::statm)?;
-        let pages = |count: u64| parse::signed(count.saturating_mul(means.page_bytes));
-        let (rss_bytes, vsz_bytes) = (pages(statm.resident_pages), pages(statm.size_pages));
-        // Memory is taken from a process that sleeps; nothing else of it changes. Its kept file has just answered, so
-        // it is the same process; one without any memory left has ended, or never had any.
-        if let Some(latest) = self
-            .latest
-            .filter(|_| !self.has_run() && self.statm.is_kept() && vsz_bytes > 0)
-        {
-            return Ok(Reading::Sample(DaemonSample {
-                at,
-                rss_bytes,
-                vsz_bytes,
-                ..latest
-            }));
+        let bytes = |pages: u64| parse::signed(pages.saturating_mul(means.page_bytes));
+        let memory = Memory {
+            rss_bytes: bytes(statm.resident_pages),
+            vsz_bytes: bytes(statm.size_pages),
+        };
+        // Its kept file has just answered, so it is the same process; one without any memory left has ended, but for the
+        // kernel's own, which never had any.
+        let lives = |whole: &DaemonSample| memory.vsz_bytes > 0 || whole.vsz_bytes == 0;
+        if let Some(whole) = self.whole.filter(|_| self.statm.is_kept()).filter(lives) {
+            // Memory is taken from a process that sleeps; nothing else of it changes.
+            if !self.has_run() {
+                return Ok(Reading::Sample(DaemonSample {
+                    at: self.glance.at,
+                    rss_bytes: memory.rss_bytes,
+                    vsz_bytes: memory.vsz_bytes,
+                    ..whole
+                }));
+            }
+            if let (Depth::Brief, Some(total_ns)) = (self.depth, self.glance.total_ns) {
+                return Ok(Reading::Sample(self.brief(total_ns, memory)));
+            }
         }
+        self.read_whole(memory, switches, means, buffer)
+    }
+
+    fn brief(&mut self, total_ns: u64, memory: Memory) -> DaemonSample {
+        let (user_ns, system_ns) = self.cpu.carry_on(total_ns);
+        DaemonSample {
+            at: self.glance.at,
+            pid: self.pid,
+            start_ticks: self.start_ticks,
+            cpu_user_us: parse::signed(user_ns / 1000),
+            cpu_system_us: parse::signed(system_ns / 1000),
+            rss_bytes: memory.rss_bytes,
+            vsz_bytes: memory.vsz_bytes,
+            threads: -1,
+            fds: -1,
+            read_bytes: -1,
+            write_bytes: -1,
+            vol_ctx: -1,
+            invol_ctx: -1,
+            minor_faults: -1,
+            major_faults: -1,
+        }
+    }
+
+    fn read_whole(
+        &mut self,
+        memory: Memory,
+        switches: Option<SwitchCounts>,
+        means: &Means,
+        buffer: &mut Buffer,
+    ) -> Result<Reading, Failure> {
+        let Glance { at, total_ns } = self.glance;
         let io = match &self.io {
             Some(file) => match read(file, "io", buffer, parse::io) {
                 Err(Failure::Forbidden { .. }) => None,
@@ -292,8 +357,8 @@ impl Daemon {
             start_ticks: self.start_ticks,
             cpu_user_us: parse::signed(user_ns / 1000),
             cpu_system_us: parse::signed(system_ns / 1000),
-            rss_bytes,
-            vsz_bytes,
+            rss_bytes: memory.rss_bytes,
+            vsz_bytes: memory.vsz_bytes,
             threads: parse::signed(stat.threads),
             fds,
             read_bytes: counted(&mut counters.read_bytes, io.map(|io| io.read_bytes)),
@@ -310,13 +375,13 @@ impl Daemon {
             major_faults: counted(&mut counters.major_faults, Some(stat.major_faults)),
         };
         if over {
-            if let Some(latest) = &self.latest {
-                sample.keep_gauges_of(latest);
+            if let Some(whole) = &self.whole {
+                sample.keep_gauges_of(whole);
             }
             return Ok(Reading::Ended(Some(sample)));
         }
-        self.latest = Some(sample);
-        self.sampled_ns = total_ns;
+        self.whole = Some(sample);
+        self.whole_ns = total_ns;
         self.note_falls();
         Ok(Reading::Sample(sample))
     }

@@ -12,8 +12,11 @@ use rustix::process::Resource;
 use tracing::{info, warn};
 
 use super::arguments::Arguments;
+use super::beat::Call;
 use super::cpu::TickLength;
-use super::daemon::{Daemon, KEPT_PER_DAEMON, Means, OpenError, Reading, SwitchSource, Tree};
+use super::daemon::{
+    Daemon, Depth, KEPT_PER_DAEMON, Means, OpenError, Reading, SwitchSource, Tree,
+};
 use super::instance::Naming;
 use super::open_files::FdSizes;
 use super::parse;
@@ -21,8 +24,9 @@ use super::poll::Poll;
 use super::proc_file::{Buffer, Keeping};
 use super::rules::{Called, Interest, Process, Rules};
 use super::sampled::{DaemonSample, DaemonSeen};
-use super::scan::{Candidate, Scanner};
+use super::scan::{Candidate, Scanner, YOUNG};
 use super::switches::{AT_ONCE, SwitchCounts, Switches};
+use super::turn::Turn;
 use super::{SamplerConfig, SamplerError};
 
 /// Descriptors left to the rest of the agent: sockets, spool, workers' files.
@@ -36,6 +40,8 @@ pub(crate) struct Daemons {
     candidates: Vec<Candidate>,
     /// Ascending by pid.
     watched: Vec<Daemon>,
+    /// Who is read whole.
+    turn: Turn,
     means: Means,
     switches: Option<Switches>,
     /// Of the daemons that are read next.
@@ -92,6 +98,7 @@ impl Daemons {
             scanner,
             candidates: Vec::new(),
             watched: Vec::new(),
+            turn: Turn::default(),
             means,
             switches,
             counts: Vec::new(),
@@ -118,22 +125,31 @@ impl Daemons {
         seen.extend(self.watched.iter().map(|daemon| daemon.seen(now, false)));
     }
 
-    pub(crate) fn sample(&mut self, buffer: &mut Buffer, rows: &mut Rows) {
+    pub(crate) fn sample(&mut self, call: Call, buffer: &mut Buffer, rows: &mut Rows) {
         rows.samples.reserve(self.watched.len());
         let mut any_ended = false;
-        for daemons in self.watched.chunks_mut(AT_ONCE) {
-            daemons.iter_mut().for_each(Daemon::glance);
+        let last = self.turn.begin(call);
+        let begin = self.watched.partition_point(|daemon| daemon.pid <= last);
+        let (around, from) = self.watched.split_at_mut(begin);
+        let chunks = from.chunks_mut(AT_ONCE).chain(around.chunks_mut(AT_ONCE));
+        for daemons in chunks {
+            for daemon in daemons.iter_mut() {
+                daemon.glance();
+                let whole = daemon.has_run() && self.turn.take(daemon.pid);
+                daemon.depth = match whole || !daemon.may_be_brief() {
+                    true => Depth::Whole,
+                    false => Depth::Brief,
+                };
+            }
+            let is_asked = |daemon: &Daemon| daemon.depth == Depth::Whole && daemon.has_run();
             self.counts.clear();
             if let Some(switches) = &mut self.switches {
-                let busy = daemons
-                    .iter()
-                    .filter(|daemon| daemon.has_run())
-                    .map(|daemon| daemon.pid);
-                switches.of(busy, &mut self.counts);
+                let asked = daemons.iter().filter(|daemon| is_asked(daemon));
+                switches.of(asked.map(|daemon| daemon.pid), &mut self.counts);
             }
             let mut counts = self.counts.iter();
             for daemon in daemons {
-                let counts = if daemon.has_run() {
+                let counts = if is_asked(daemon) {
                     counts.next().copied().flatten()
                 } else {
                     None
@@ -162,6 +178,7 @@ impl Daemons {
             return;
         };
         daemon.glance();
+        daemon.depth = Depth::Whole;
         match daemon.read(None, &self.means, buffer) {
             // The bell was an earlier process's of the same pid, which has been taken down meanwhile.
             Reading::Sample(_) => return,
@@ -203,8 +220,8 @@ impl Daemons {
                     let daemon = self.watched.remove(place);
                     rows.seen.push(daemon.seen(MonoNanos::now(), true));
                 }
-                // Some daemons write over their command line once they are up: read again once.
-                2 => {
+                // Some daemons write over their command line once they are up, some become another program.
+                2..=YOUNG => {
                     self.name_again(place, buffer, rows);
                     return;
                 }

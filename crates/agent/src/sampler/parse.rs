@@ -91,10 +91,11 @@ pub(crate) struct Io {
 }
 
 pub(crate) fn io(text: &[u8]) -> Result<Io, ParseError> {
-    let text = whole(text)?;
+    let mut lines = lines(whole(text)?);
+    // In this order on every kernel.
     Ok(Io {
-        read_bytes: keyed(text, b"read_bytes:", "read_bytes")?,
-        write_bytes: keyed(text, b"write_bytes:", "write_bytes")?,
+        read_bytes: keyed_in(&mut lines, b"read_bytes:", "read_bytes")?,
+        write_bytes: keyed_in(&mut lines, b"write_bytes:", "write_bytes")?,
     })
 }
 
@@ -122,7 +123,16 @@ pub(crate) fn whole(text: &[u8]) -> Result<&[u8], ParseError> {
 
 /// The number after `key` at the beginning of a line.
 pub(crate) fn keyed(text: &[u8], key: &[u8], field: &'static str) -> Result<u64, ParseError> {
-    let value = lines(text)
+    keyed_in(&mut lines(text), key, field)
+}
+
+/// The same from where the lines stand, which are then after it.
+fn keyed_in<'text>(
+    lines: &mut impl Iterator<Item = &'text [u8]>,
+    key: &[u8],
+    field: &'static str,
+) -> Result<u64, ParseError> {
+    let value = lines
         .find_map(|line| line.strip_prefix(key))
         .ok_or(ParseError::Missing { field })?;
     Words::new(value).number(0, field)

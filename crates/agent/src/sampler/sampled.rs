@@ -47,6 +47,8 @@ pub struct DaemonSeen {
     pub ended: bool,
 }
 
+/// All but CPU time and memory is -1 in a brief sample, which is what a daemon has between two turns when many are awake;
+/// never at a mark, nor first or last of a daemon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DaemonSample {
     pub at: MonoNanos,

@@ -1,9 +1,10 @@
 //! Which processes are there, and which of them are worth a look.
 //!
-//! A directory read costs a fraction of what opening a file of each process does, so a process that is no daemon is
-//! looked at ever more seldom. Not never: some daemons take their name late. The inode of `/proc/PID`
-//! changes with the process behind the pid, which makes a used-again pid new. Holds one small entry per process that
-//! lives, and none of those that ended.
+//! A directory read costs a fraction of what opening a file of each process does, so only a process that is new is
+//! looked at at once. A young one is looked at again at the next scans, for it may take its name late or become another
+//! program (a shell that starts a daemon in its own place), and every other in its turn, so that a late name is found
+//! within [`AGAIN`] scans. The inode of `/proc/PID` changes with the process behind the pid, which makes a used-again
+//! pid new. Holds one small entry per process that lives, and none of those that ended.
 
 use std::ffi::CStr;
 use std::fmt::Write;
@@ -16,9 +17,10 @@ use rustix::io::Errno;
 
 use super::proc_file::Buffer;
 
-/// A process is looked at again when its age in scans has doubled, and once in so many scans at least; which one depends
-/// on the pid, so that the work spreads.
-const SELDOM: u32 = 64;
+/// Scans at each of which a new process is looked at: its first 15 s at a scan every 5 s.
+pub(crate) const YOUNG: u32 = 4;
+/// After that once in so many scans, 30 s; in which of them depends on the pid, so that the work spreads.
+const AGAIN: u32 = 6;
 
 #[derive(Debug)]
 pub(crate) struct Scanner {
@@ -132,7 +134,7 @@ impl Scanner {
 impl Present {
     fn is_due(&self) -> bool {
         let turn = self.scans.wrapping_add(self.pid.unsigned_abs());
-        self.scans.is_power_of_two() && self.scans < SELDOM || turn.is_multiple_of(SELDOM)
+        self.scans <= YOUNG || turn.is_multiple_of(AGAIN)
     }
 }
 
@@ -156,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_is_looked_at_ever_more_seldom() {
+    fn a_young_process_is_looked_at_at_once_and_an_old_one_in_its_turn() {
         let root = tempfile::tempdir().unwrap();
         for name in ["7", "12", "self", "0", "-3", "99999999999", "12x", "irq"] {
             std::fs::create_dir(root.path().join(name)).unwrap();
@@ -166,18 +168,38 @@ mod tests {
         assert_eq!(scan(&mut scanner), [(7, 2), (12, 2)]);
         std::fs::create_dir(root.path().join("3")).unwrap();
         std::fs::remove_dir(root.path().join("12")).unwrap();
-        assert_eq!(scan(&mut scanner), [(3, 1)]);
+        assert_eq!(scan(&mut scanner), [(3, 1), (7, 3)]);
         assert_eq!(scan(&mut scanner), [(3, 2), (7, 4)]);
         assert!(scanner.saw(7) && !scanner.saw(12));
 
-        let mut looks = (5..1000)
+        let looks = (YOUNG + 1..1000)
             .filter(|_| scan(&mut scanner).iter().any(|(pid, _)| *pid == 7))
             .collect::<Vec<_>>();
-        assert_eq!(looks.drain(..3).collect::<Vec<_>>(), [8, 16, 32]);
+        assert!(looks[0] <= YOUNG + AGAIN, "{looks:?}");
         assert!(
-            looks.windows(2).all(|pair| pair[1] - pair[0] == SELDOM),
+            looks.windows(2).all(|pair| pair[1] - pair[0] == AGAIN),
             "{looks:?}"
         );
+    }
+
+    #[test]
+    fn the_turns_of_old_processes_are_spread() {
+        let root = tempfile::tempdir().unwrap();
+        for pid in 1..=60 {
+            std::fs::create_dir(root.path().join(pid.to_string())).unwrap();
+        }
+        let mut scanner = Scanner::open(root.path()).unwrap();
+        for _ in 0..YOUNG {
+            assert_eq!(scan(&mut scanner).len(), 60);
+        }
+        let mut found = Vec::new();
+        for _ in 0..AGAIN {
+            let looks = scan(&mut scanner);
+            assert_eq!(looks.len(), 10);
+            found.extend(looks.iter().map(|(pid, _)| *pid));
+        }
+        found.sort_unstable();
+        assert_eq!(found, (1..=60).collect::<Vec<_>>());
     }
 
     #[test]

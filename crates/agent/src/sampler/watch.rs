@@ -10,7 +10,7 @@ use benchmesh_workloads::clock::MonoNanos;
 use rustix::io::Errno;
 use tracing::warn;
 
-use super::beat::Beat;
+use super::beat::{Beat, Due};
 use super::clock::thread_cpu_ns;
 use super::cpu::TickLength;
 use super::daemons::{Daemons, Rows};
@@ -95,8 +95,8 @@ impl Watch {
                 self.scan();
             }
             let now = MonoNanos::now();
-            if let Some(at) = self.beat.take_due(now.0) {
-                sink(self.sample(MonoNanos(at)));
+            if let Some(due) = self.beat.take_due(now.0) {
+                sink(self.sample(due));
                 continue;
             }
             if self.may_scan(now) {
@@ -143,11 +143,11 @@ impl Watch {
         }
     }
 
-    fn sample(&mut self, at: MonoNanos) -> Sampled {
+    fn sample(&mut self, due: Due) -> Sampled {
         let mut rows = std::mem::take(&mut self.rows);
-        let mut sampled = self.blank(at);
+        let mut sampled = self.blank(MonoNanos(due.at_ns));
         if self.sampling.host_wide {
-            self.daemons.sample(&mut self.buffer, &mut rows);
+            self.daemons.sample(due.call, &mut self.buffer, &mut rows);
             sampled.host = self.host.sample(MonoNanos::now(), &mut self.buffer);
             if let Some(disks) = &mut self.disks {
                 sampled.disks = disks.sample(MonoNanos::now(), &mut self.buffer);

@@ -92,7 +92,8 @@ pub struct DaemonSeen {
     pub ended: bool,
 }
 
-/// One reading of a daemon; counters are cumulative, `None` is what the agent may not read.
+/// One reading of a daemon; counters are cumulative, `None` is what the agent may not
+/// read or did not read this time.
 #[derive(Clone, Copy, Debug)]
 pub struct DaemonSample {
     pub process: Process,
@@ -101,14 +102,14 @@ pub struct DaemonSample {
     pub cpu_system_us: i64,
     pub rss_bytes: i64,
     pub vsz_bytes: i64,
-    pub threads: i64,
+    pub threads: Option<i64>,
     pub fds: Option<i64>,
     pub read_bytes: Option<i64>,
     pub write_bytes: Option<i64>,
     pub vol_ctx: Option<i64>,
     pub invol_ctx: Option<i64>,
-    pub minor_faults: i64,
-    pub major_faults: i64,
+    pub minor_faults: Option<i64>,
+    pub major_faults: Option<i64>,
 }
 
 /// One reading of a host; CPU times and pressure totals are cumulative.

@@ -224,14 +224,14 @@ pub(super) fn sample(pid: i32, at: i64, cpu_us: i64, rss_bytes: i64) -> DaemonSa
         cpu_system_us: cpu_us - cpu_us * 3 / 4,
         rss_bytes,
         vsz_bytes: rss_bytes * 2,
-        threads: 4,
+        threads: Some(4),
         fds: Some(10),
         read_bytes: Some(cpu_us),
         write_bytes: None,
         vol_ctx: Some(1),
         invol_ctx: Some(2),
-        minor_faults: 3,
-        major_faults: 4,
+        minor_faults: Some(3),
+        major_faults: Some(4),
     }
 }
 

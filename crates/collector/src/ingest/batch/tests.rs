@@ -59,7 +59,7 @@ fn sound() -> proto::Batch {
             vol_ctx: vec![7],
             invol_ctx: vec![8],
             minor_faults: vec![9],
-            major_faults: vec![10],
+            major_faults: vec![-1],
         }),
         host_samples: vec![proto::HostSample {
             at_us: T0,
@@ -132,7 +132,7 @@ fn long_texts_are_cut_at_a_character() {
 #[test]
 fn one_wrong_field_refuses_the_batch_and_is_named() {
     type Spoil = fn(&mut proto::Batch);
-    let cases: [(&str, Spoil); 26] = [
+    let cases: [(&str, Spoil); 27] = [
         ("spool_id", |b| b.spool_id.clear()),
         ("spool_id", |b| b.spool_id = "x".repeat(257)),
         ("spool_id", |b| b.spool_id = "a\nb".to_owned()),
@@ -165,6 +165,9 @@ fn one_wrong_field_refuses_the_batch_and_is_named() {
             samples(b).rss_bytes = vec![-1]
         }),
         ("daemon_samples.fds", |b| samples(b).fds = vec![-2]),
+        ("daemon_samples.minor_faults", |b| {
+            samples(b).minor_faults = vec![-2]
+        }),
         ("host_samples.load1", |b| {
             b.host_samples[0].load1 = f64::INFINITY
         }),

@@ -49,14 +49,14 @@ fn telemetry() -> Batch {
         cpu_system_us: 2,
         rss_bytes: 3,
         vsz_bytes: 4,
-        threads: 5,
+        threads: Some(5),
         fds: Some(6),
         read_bytes: None,
         write_bytes: Some(8),
         vol_ctx: Some(9),
         invol_ctx: None,
-        minor_faults: 11,
-        major_faults: 12,
+        minor_faults: Some(11),
+        major_faults: None,
     }];
     all.host_samples = vec![HostSample {
         at: AT,
@@ -140,7 +140,7 @@ async fn samples_land_in_their_columns() {
         (
             "daemon_samples",
             format!(
-                "{at} cpu_user_us=1 cpu_system_us=2 rss_bytes=3 vsz_bytes=4 threads=5 fds=6 read_bytes=- write_bytes=8 vol_ctx=9 invol_ctx=- minor_faults=11 major_faults=12"
+                "{at} cpu_user_us=1 cpu_system_us=2 rss_bytes=3 vsz_bytes=4 threads=5 fds=6 read_bytes=- write_bytes=8 vol_ctx=9 invol_ctx=- minor_faults=11 major_faults=-"
             ),
         ),
         (

@@ -217,8 +217,8 @@ prop_compose! {
             write_bytes: column(|_| -1),
             vol_ctx: column(|_| 1),
             invol_ctx: column(|_| 1),
-            minor_faults: column(|_| 1),
-            major_faults: column(|_| 1),
+            minor_faults: column(|row| row.2),
+            major_faults: column(|_| -1),
         };
         if short {
             samples.major_faults.pop();

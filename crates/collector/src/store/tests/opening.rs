@@ -143,6 +143,93 @@ async fn unusable_paths_are_told_apart() {
     assert!(std::fs::read(&other).unwrap() == before, "it was changed");
 }
 
+/// As collectors made it before samples could be brief, with a sample in it.
+async fn before_samples_could_be_brief(path: &Path) {
+    use sqlx::Connection;
+    let all = sqlx::migrate!("./migrations");
+    let old = sqlx::migrate::Migrator {
+        migrations: all
+            .iter()
+            .filter(|migration| migration.version < 8)
+            .cloned()
+            .collect(),
+        ..sqlx::migrate::Migrator::DEFAULT
+    };
+    let options = sqlx::sqlite::SqliteConnectOptions::new()
+        .filename(path)
+        .create_if_missing(true);
+    let mut file = sqlx::SqliteConnection::connect_with(&options)
+        .await
+        .unwrap();
+    old.run(&mut file).await.unwrap();
+    sqlx::raw_sql(
+        "PRAGMA application_id = 1651340136;
+         INSERT INTO hosts (id, boot_id, pid_namespace, name, kernel, cpus, memory_bytes)
+         VALUES (1, 'b', 'n', 'h', 'Linux', 1, 1);
+         INSERT INTO daemons (id, host_id, name, instance, pid, start_ticks, cmdline, first_seen_us, last_seen_us)
+         VALUES (1, 1, 'ceph-osd', 'osd.1', 1, 1, '', 1, 1);
+         INSERT INTO daemon_samples (daemon_id, at_us, cpu_user_us, cpu_system_us, rss_bytes, vsz_bytes, threads,
+                                     minor_faults, major_faults)
+         VALUES (1, 1, 1, 2, 3, 4, 5, 6, 7);",
+    )
+    .execute(&mut file)
+    .await
+    .unwrap();
+    file.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_database_of_before_samples_could_be_brief_takes_them() {
+    let directory = TempDir::new().unwrap();
+    let path = directory.path().join("old.db");
+    before_samples_could_be_brief(&path).await;
+    Store::open(&path).await.unwrap().close().await;
+
+    let file = rusqlite::Connection::open(&path).unwrap();
+    let column = |sql: &str| -> Vec<String> {
+        let mut statement = file.prepare(sql).unwrap();
+        let rows = statement.query_map([], |row| row.get(0)).unwrap();
+        rows.map(Result::unwrap).collect()
+    };
+    file.execute(
+        "INSERT INTO daemon_samples (daemon_id, at_us, cpu_user_us, cpu_system_us, rss_bytes, vsz_bytes)
+         VALUES (1, 2, 1, 2, 3, 4)",
+        [],
+    )
+    .unwrap();
+    assert_eq!(
+        column(
+            "SELECT at_us || ':' || rss_bytes || ':' || coalesce(threads, '-') || ':' || coalesce(minor_faults, '-') || ':' || coalesce(major_faults, '-')
+             FROM daemon_samples"
+        ),
+        ["1:3:5:6:7", "2:3:-:-:-"]
+    );
+    assert_eq!(
+        column("SELECT name FROM pragma_table_info('daemon_samples') WHERE \"notnull\" = 0"),
+        [
+            "threads",
+            "fds",
+            "read_bytes",
+            "write_bytes",
+            "vol_ctx",
+            "invol_ctx",
+            "minor_faults",
+            "major_faults"
+        ],
+        "nothing else was loosened"
+    );
+    assert_eq!(column("PRAGMA integrity_check"), ["ok"]);
+    // Both are back as they were for whoever opens it next.
+    assert!(
+        file.execute("UPDATE sqlite_schema SET sql = sql", [])
+            .is_err()
+    );
+    assert_eq!(
+        column("SELECT name FROM sqlite_schema WHERE name = 'samples_may_be_brief'"),
+        Vec::<String>::new()
+    );
+}
+
 #[tokio::test]
 async fn a_newer_schema_is_left_alone() {
     let mesh = Mesh::new().await;

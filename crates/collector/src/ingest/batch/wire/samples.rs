@@ -59,7 +59,7 @@ pub(super) fn daemon_samples(wire: proto::DaemonSamples) -> Result<Vec<DaemonSam
             cpu_system_us: next("daemon_samples.cpu_system_us", &mut cpu_system_us)?,
             rss_bytes: next("daemon_samples.rss_bytes", &mut rss_bytes)?,
             vsz_bytes: next("daemon_samples.vsz_bytes", &mut vsz_bytes)?,
-            threads: next("daemon_samples.threads", &mut threads)?,
+            threads: readable("daemon_samples.threads", threads.next().unwrap_or(-1))?,
             fds: readable("daemon_samples.fds", fds.next().unwrap_or(-1))?,
             read_bytes: readable("daemon_samples.read_bytes", read_bytes.next().unwrap_or(-1))?,
             write_bytes: readable(
@@ -68,8 +68,14 @@ pub(super) fn daemon_samples(wire: proto::DaemonSamples) -> Result<Vec<DaemonSam
             )?,
             vol_ctx: readable("daemon_samples.vol_ctx", vol_ctx.next().unwrap_or(-1))?,
             invol_ctx: readable("daemon_samples.invol_ctx", invol_ctx.next().unwrap_or(-1))?,
-            minor_faults: next("daemon_samples.minor_faults", &mut minor_faults)?,
-            major_faults: next("daemon_samples.major_faults", &mut major_faults)?,
+            minor_faults: readable(
+                "daemon_samples.minor_faults",
+                minor_faults.next().unwrap_or(-1),
+            )?,
+            major_faults: readable(
+                "daemon_samples.major_faults",
+                major_faults.next().unwrap_or(-1),
+            )?,
         });
     }
     Ok(rows)
