@@ -5,6 +5,8 @@
 //! Invariant: bytes count when the peer's kernel has acknowledged them, so nothing that waits in a buffer is a result.
 
 mod hello;
+mod link;
+mod pinger;
 mod receiver;
 mod sender;
 mod socket;
@@ -19,8 +21,10 @@ use crate::workload::{
     Data, Footprint, ListenSpec, Load, ModeInfo, Needs, Params as PlanParams, Received, Receiver,
     Timing, Worker, Workload,
 };
+use link::Link;
+use pinger::Pinger;
 use receiver::{Door, OpenPort};
-use sender::{Link, Pinger, Sender};
+use sender::Sender;
 use serde::Deserialize;
 use std::net::SocketAddr;
 use std::time::Duration;

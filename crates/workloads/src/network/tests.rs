@@ -311,7 +311,7 @@ fn a_peer_that_stalls_or_miscounts_is_a_clear_error() {
     let disagreed = link.agree(9, &|| false).unwrap_err();
     assert!(matches!(
         disagreed,
-        sender::Trouble::Disagreed {
+        link::Trouble::Disagreed {
             sent: 9,
             arrived: 7
         }
