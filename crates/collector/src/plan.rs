@@ -12,6 +12,7 @@ mod errors;
 mod expand;
 mod groups;
 pub mod keys;
+mod links;
 mod order;
 mod parse;
 mod policy;
@@ -30,12 +31,13 @@ pub use assume::assumed_agents;
 pub use cells::Cell;
 pub use curve::Curve;
 pub use errors::{Place, PlanError, PlanErrors};
+pub use links::{Links, Pairs};
 pub use order::Order;
 pub use select::Selector;
 pub(crate) use settle::IDLE_FOR;
 pub use settle::Settle;
 pub use space::{Shortage, floor_bytes, shortage};
-pub use step::{Expansion, PlannedLoad, PlannedStep, PlannedTask};
+pub use step::{Expansion, PlannedLoad, PlannedStep, PlannedTask, links_in_words};
 
 use benchmesh_workloads::workload::{Needs, Workload};
 use select::Selected;
@@ -111,14 +113,11 @@ pub struct Phase {
     pub settle: Settle,
     /// How long a task starts after the one before it.
     pub stagger: Duration,
-    pub pairs: Pairs,
     /// What is done at the same time: one group without a name, or those that the plan names. All have equally many
     /// cells.
     pub groups: Vec<Group>,
     /// By which its rate is walked up; `None`: it stays as it is.
     pub curve: Option<Curve>,
-    pub(crate) from: Option<Selected>,
-    pub(crate) to: Option<Selected>,
     pub(crate) at: Spot,
 }
 
@@ -131,6 +130,8 @@ pub struct Group {
     /// One for each step of a cell, or one for all of them.
     pub modes: Vec<String>,
     pub cells: Vec<Cell>,
+    /// For a workload between two agents.
+    pub links: Links,
     pub(crate) select: Option<Selected>,
     pub(crate) at: Spot,
 }
@@ -172,15 +173,6 @@ impl Cache {
     }
 }
 
-/// In which steps the ordered pairs of a network phase are measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pairs {
-    /// One after the other.
-    Each,
-    /// At once.
-    All,
-}
-
 impl Phase {
     /// How many cells its matrix makes.
     pub fn cells(&self) -> usize {
@@ -199,9 +191,9 @@ impl Phase {
             let mut all = self.groups.iter().map(|group| group.workload.0.needs());
             all.any(|needs| needs == wanted)
         };
-        match (needs(Needs::Peer), needs(Needs::Target)) {
-            (true, _) => Needs::Peer,
-            (false, true) => Needs::Target,
+        match (needs(Needs::Target), needs(Needs::Peer)) {
+            (true, _) => Needs::Target,
+            (false, true) => Needs::Peer,
             (false, false) => Needs::Nothing,
         }
     }
@@ -236,6 +228,7 @@ pub fn parse(text: &str, file: &str) -> Result<Plan, PlanErrors> {
     let plan = parse::parse(&source, &mut mistakes);
     if let Some(plan) = &plan {
         policy::check_text(plan, &mut mistakes);
+        links::check_text(plan, &mut mistakes);
     }
     mistakes.into_result(plan)
 }

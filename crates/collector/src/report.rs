@@ -258,7 +258,10 @@ pub struct LinkReport {
     pub from_agent: String,
     pub to_agent: String,
     pub mib_per_s: Option<f64>,
+    /// Both ends asleep in the kernel between.
     pub rtt_p50_us: Option<f64>,
+    /// Both ends polling.
+    pub rtt_busy_p50_us: Option<f64>,
 }
 
 /// A dated fact that may matter to the result.

@@ -146,7 +146,7 @@ fn the_reference_says_what_the_code_does() {
 
 #[test]
 fn every_example_is_a_plan_and_every_workload_has_one() {
-    let (mut seen, mut io_modes) = (Vec::new(), Vec::new());
+    let (mut seen, mut modes) = (Vec::new(), Vec::new());
     for entry in fs::read_dir(root().join("plans/examples")).unwrap() {
         let path = entry.unwrap().path();
         let text = fs::read_to_string(&path).unwrap();
@@ -161,8 +161,10 @@ fn every_example_is_a_plan_and_every_workload_has_one() {
         );
         let groups = || plan.phases.iter().flat_map(|phase| &phase.groups);
         seen.extend(groups().map(|group| group.workload.0.name()));
-        let io = groups().filter(|group| group.workload.0.name() == "io");
-        io_modes.extend(io.flat_map(|group| group.modes.clone()));
+        for group in groups() {
+            let name = group.workload.0.name();
+            modes.extend(group.modes.iter().map(|mode| (name, mode.clone())));
+        }
     }
     for workload in workload::registry() {
         assert!(
@@ -171,9 +173,11 @@ fn every_example_is_a_plan_and_every_workload_has_one() {
             workload.name()
         );
     }
-    for mode in workload::find("io").unwrap().modes() {
-        let shown = io_modes.iter().any(|shown| shown == mode.name);
-        assert!(shown, "no example for io's {}", mode.name);
+    for name in ["io", "network"] {
+        for mode in workload::find(name).unwrap().modes() {
+            let shown = modes.contains(&(name, mode.name.to_owned()));
+            assert!(shown, "no example for {name}'s {}", mode.name);
+        }
     }
 }
 

@@ -18,7 +18,7 @@ mod tree;
 mod walk;
 mod worker;
 
-pub(crate) use plan::{BLOCK_BYTES, check_unit, one_mib};
+pub(crate) use plan::{BLOCK_BYTES, MOST_UNIT_BYTES, check_unit, one_mib};
 use side_by_side::side_by_side;
 
 use crate::params::{KeyInfo, ParamError};

@@ -37,13 +37,14 @@ pub enum Op {
     Fsync,
     Truncate,
     Ping,
+    Request,
     Send,
     Null,
 }
 
 impl Op {
     /// All kinds, in the order of their definition.
-    pub const ALL: [Op; 31] = [
+    pub const ALL: [Op; 32] = [
         Op::Create,
         Op::List,
         Op::ListStat,
@@ -73,6 +74,7 @@ impl Op {
         Op::Fsync,
         Op::Truncate,
         Op::Ping,
+        Op::Request,
         Op::Send,
         Op::Null,
     ];
@@ -109,6 +111,7 @@ impl Op {
             Op::Fsync => "fsync",
             Op::Truncate => "truncate",
             Op::Ping => "ping",
+            Op::Request => "request",
             Op::Send => "send",
             Op::Null => "null",
         }
@@ -185,6 +188,7 @@ impl Op {
             Op::Ping => {
                 "One round trip: a small message is sent and its echo received. Bytes: the message, once."
             }
+            Op::Request => "One request sent whole and its response received whole. Bytes: both.",
             Op::Send => {
                 "One block handed to the socket whole; the last one ends when the receiving end has all. Bytes: what the peer's kernel has newly acknowledged."
             }
@@ -209,6 +213,7 @@ impl Op {
             | Op::Fread
             | Op::Seek
             | Op::Ping
+            | Op::Request
             | Op::Send => true,
             Op::List
             | Op::ListStat

@@ -118,6 +118,11 @@ pub trait Workload: Sync {
         Ok(())
     }
 
+    /// The parameters as they are stored with a result: with those defaults spelled out that it cannot be read without.
+    fn as_stored(&self, _mode: &str, params: &Params) -> Params {
+        params.clone()
+    }
+
     /// One task of it; makes no more than its directory.
     fn load(&self, spec: &TaskSpec) -> Result<Box<dyn Load>, TaskError>;
 

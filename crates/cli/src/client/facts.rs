@@ -1,9 +1,10 @@
 //! What the collector tells, in the commands' own types. Instants are mesh time in microseconds.
 
 use benchmesh_collector::model::RunState;
+use benchmesh_collector::plan::links_in_words;
 use serde::Serialize;
 use serde_json::{Map, Value};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// A plan on its way to the collector.
@@ -40,13 +41,24 @@ pub struct PlannedStep {
     pub mode: String,
     pub params: Map<String, Value>,
     pub agents: Vec<String>,
-    /// The receiving agent of a link.
+    /// The receiving agents of its links, by name.
     pub peer: Option<String>,
     /// To be moved by all tasks; `None`: bounded by time alone.
     pub bytes: Option<i64>,
     pub files: i64,
     /// `None`: not bounded by time.
     pub expected_s: Option<f64>,
+}
+
+impl PlannedStep {
+    /// Where it works, in a few words: its target, or its links.
+    pub fn place(&self) -> String {
+        let Some(peers) = &self.peer else {
+            return self.target.clone();
+        };
+        let from: BTreeSet<&str> = self.agents.iter().map(String::as_str).collect();
+        links_in_words(&from, &peers.split(", ").collect())
+    }
 }
 
 /// How far a run is.

@@ -156,10 +156,8 @@ fn offline(plan: &Plan, agents: u32) -> anyhow::Result<(Vec<PlannedStep>, Vec<St
         ordinal: step.ordinal,
         repeat: step.repeat,
         agents: step.tasks.iter().map(|task| task.agent.clone()).collect(),
-        peer: match step.tasks.as_slice() {
-            [only] => only.peer.clone(),
-            _ => None,
-        },
+        peer: Some(step.receivers().into_iter().collect::<Vec<_>>().join(", "))
+            .filter(|peers| !peers.is_empty()),
         phase: step.phase,
         target: step.target,
         workload: step.workload,
@@ -182,13 +180,7 @@ fn sheet(steps: &[PlannedStep]) -> Sheet {
     }
     sheet
         .text("phase", cells(|step| step.phase.clone()))
-        .text_if_any(
-            "target",
-            cells(|step| match (&step.peer, step.agents.as_slice()) {
-                (Some(peer), [agent]) => format!("{agent} -> {peer}"),
-                _ => step.target.clone(),
-            }),
-        )
+        .text_if_any("target", cells(PlannedStep::place))
         .text("workload", cells(|step| step.workload.clone()))
         .text("mode", cells(|step| step.mode.clone()))
         .text_if_any("parameters", cells(params))

@@ -51,12 +51,8 @@ impl Names {
             width: 0,
         };
         let widest = steps.iter().map(|step| {
-            let place = match (&step.peer, step.agents.as_slice()) {
-                (Some(peer), [agent]) => format!("{agent} -> {peer}"),
-                _ => step.target.clone(),
-            };
             names
-                .name(&step.phase, &step.mode, &place, &step.params)
+                .name(&step.phase, &step.mode, &step.place(), &step.params)
                 .chars()
                 .count()
         });

@@ -13,8 +13,8 @@ pub fn assumed_agents(plan: &Plan, count: u32) -> Vec<AgentFacts> {
         .phases
         .iter()
         .flat_map(|phase| {
-            let groups = phase.groups.iter().map(|group| &group.select);
-            [&phase.from, &phase.to].into_iter().chain(groups)
+            let groups = phase.groups.iter();
+            groups.flat_map(|group| [&group.links.from, &group.links.to, &group.select])
         })
         .chain([&plan.clients])
         .flatten();

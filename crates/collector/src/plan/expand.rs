@@ -2,15 +2,9 @@
 //!
 //! Pure: the same plan and agents give the same steps, whatever order the agents are given in.
 
-use super::select::Selected;
 use super::{
-    AgentFacts, Expansion, Group, Pairs, Phase, Plan, PlannedLoad, PlannedStep, PlannedTask,
-    Target,
-    agents::{capable, chosen},
-    curve,
-    groups::crews,
-    policy,
-    source::Mistakes,
+    AgentFacts, Expansion, Group, Phase, Plan, PlannedLoad, PlannedStep, PlannedTask, Target,
+    curve, groups::crews, links, policy, source::Mistakes,
 };
 use benchmesh_workloads::workload::{Footprint, Needs};
 use serde_json::{Map, Value};
@@ -106,7 +100,7 @@ pub(super) fn expand(plan: &Plan, agents: &[AgentFacts], mistakes: &mut Mistakes
 fn refuse_size(steps: usize, mistakes: &mut Mistakes<'_>) {
     mistakes.whole(
         format!("the plan expands to {steps} steps; at most {MAX_STEPS} are run"),
-        "shorten the matrices, repeat less, or measure pairs = \"all\" at once",
+        "shorten the matrices, repeat less, or measure links at once with pairs",
     );
 }
 
@@ -221,17 +215,19 @@ fn loads(
     let load = |(load, group): (usize, &Group)| {
         let cell = group.cells.get(cell)?;
         // A group with one mode goes on with it through all steps.
-        let mode = mode.min(group.modes.len().checked_sub(1)?);
-        let mut params = cell.params.clone();
+        let index = mode.min(group.modes.len().checked_sub(1)?);
+        let workload = group.workload.0;
+        let mode = group.modes.get(index)?.clone();
+        let mut params = workload.as_stored(&mode, &cell.params);
         params.extend(rate.map(|(key, rate)| (key.to_owned(), rate.into())));
         let own = tasks.iter().filter(|task| task.load == load);
         let clients: BTreeSet<&str> = own.clone().map(|task| task.agent.as_str()).collect();
         Some(PlannedLoad {
             group: group.name.clone(),
-            workload: group.workload.0.name().to_owned(),
-            mode: group.modes.get(mode)?.clone(),
+            workload: workload.name().to_owned(),
+            footprint: *cell.footprints.get(index)?,
+            mode,
             params,
-            footprint: *cell.footprints.get(mode)?,
             tasks: u32::try_from(own.count()).unwrap_or(u32::MAX),
             clients: u32::try_from(clients.len()).unwrap_or(u32::MAX),
         })
@@ -289,7 +285,7 @@ fn unused_targets(plan: &Plan) -> Vec<String> {
         .collect()
 }
 
-/// The tasks of each step of a cell's mode: one team, or one per ordered pair.
+/// The tasks of each step of a cell's mode: one team, or as many as the shape of a network phase makes.
 fn teams(
     plan: &Plan,
     phase: &Phase,
@@ -302,69 +298,29 @@ fn teams(
         let copies = group.cells.get(cell).map_or(1, |cell| cell.tasks_per_agent);
         usize::try_from(copies).unwrap_or(1)
     };
-    if phase.needs() != Needs::Peer {
-        let crews = crews(plan, phase, cell, target, fleet, mistakes);
-        let team = phase.groups.iter().zip(&crews).enumerate();
-        let team = team.flat_map(|(load, (group, crew))| {
-            let tasks = crew
-                .iter()
-                .flat_map(move |agent| std::iter::repeat_n(*agent, copies(group)));
-            tasks.zip(0..).map(move |(agent, index)| PlannedTask {
-                load,
-                index,
-                agent: agent.name.clone(),
-                peer: None,
-            })
-        });
-        return vec![team.collect()];
+    // Only where there is nothing beside them do links make steps of their own.
+    if let [only] = phase.groups.as_slice()
+        && only.name.is_empty()
+        && only.workload.0.needs() == Needs::Peer
+    {
+        return links::teams(plan, phase, cell, fleet, mistakes);
     }
-    // Between two agents there is one load.
-    let Some(group) = phase.groups.first() else {
-        return Vec::new();
-    };
-    let mut ends = |selected: &Option<Selected>| match selected {
-        Some(selected) => capable(group, chosen(selected, fleet, mistakes), mistakes),
-        None => crews(plan, phase, cell, target, fleet, mistakes)
-            .into_iter()
-            .next()
-            .unwrap_or_default(),
-    };
-    let (senders, receivers) = (ends(&phase.from), ends(&phase.to));
-    let pairs: Vec<(String, String)> = senders
-        .iter()
-        .flat_map(|from| receivers.iter().map(move |to| (from, to)))
-        .filter(|(from, to)| from.name != to.name)
-        .map(|(from, to)| (from.name.clone(), to.name.clone()))
-        .collect();
-    if pairs.is_empty() && !senders.is_empty() && !receivers.is_empty() {
-        mistakes.at(
-            &phase.at,
-            format!(
-                "{} needs two different agents, and there is only `{}`",
-                group.workload.0.name(),
-                senders
-                    .iter()
-                    .map(|agent| agent.name.as_str())
-                    .next()
-                    .unwrap_or_default()
-            ),
-            "attach another agent, or choose others with from and to",
-        );
-    }
-    let team = |pairs: &[(String, String)]| -> Vec<PlannedTask> {
-        let copied = pairs
+    let crews = crews(plan, phase, cell, target, fleet, mistakes);
+    let mut team = Vec::new();
+    for (load, (group, crew)) in phase.groups.iter().zip(&crews).enumerate() {
+        if group.workload.0.needs() == Needs::Peer {
+            team.extend(links::tasks_of_group(load, group, cell, crew, mistakes));
+            continue;
+        }
+        let tasks = crew
             .iter()
-            .flat_map(|pair| std::iter::repeat_n(pair, copies(group)));
-        let task = |((agent, peer), index): (&(String, String), u32)| PlannedTask {
-            load: 0,
+            .flat_map(|agent| std::iter::repeat_n(*agent, copies(group)));
+        team.extend(tasks.zip(0..).map(|(agent, index)| PlannedTask {
+            load,
             index,
-            agent: agent.clone(),
-            peer: Some(peer.clone()),
-        };
-        copied.zip(0..).map(task).collect()
-    };
-    match phase.pairs {
-        Pairs::All => vec![team(&pairs)],
-        Pairs::Each => pairs.chunks(1).map(team).collect(),
+            agent: agent.name.clone(),
+            peer: None,
+        }));
     }
+    vec![team]
 }

@@ -243,9 +243,9 @@ pub const PEERS: &[KeyDoc] = &[
     ),
     key(
         "pairs",
-        "\"each\" or \"all\"",
+        "\"each\", \"both-ways\", \"many-to-one\", \"one-to-many\" or \"all-to-all\"",
         "\"each\"",
-        "each: one step per ordered pair of agents, one after the other; all: all pairs in one step",
+        "which links are measured at once, in one step. each: none, one ordered pair after the other; both-ways: a pair in both directions, pair after pair; many-to-one: all that lead to one receiver, receiver after receiver; one-to-many: all that leave one sender, sender after sender; all-to-all (or all): every link",
     ),
 ];
 

@@ -22,7 +22,7 @@ pub(super) fn check_text(plan: &Plan, mistakes: &mut Mistakes<'_>) {
 /// The most agents that a cell can have, all of its groups together; `None`: the text does not say.
 fn most(plan: &Plan, phase: &Phase, cell: usize) -> Option<usize> {
     // Senders chosen apart are not bounded by the clients.
-    if phase.from.is_some() {
+    if phase.groups.iter().any(|group| group.links.from.is_some()) {
         return None;
     }
     let of_group = |group: &Group| {

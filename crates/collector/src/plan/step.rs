@@ -1,9 +1,12 @@
 //! What a plan expands to: steps and their tasks.
 
 use super::{Cache, Settle, source::Spot};
-use benchmesh_workloads::workload::Footprint;
+use benchmesh_workloads::workload::{self, Footprint, Needs};
 use serde_json::{Map, Value};
 use std::{collections::BTreeSet, time::Duration};
+
+/// Agents up to which they are named at an end of a step's links; beyond, counted.
+const NAMES_SHOWN: usize = 3;
 
 /// The steps of a plan on given agents, in the order in which they will run.
 #[derive(Clone, Debug)]
@@ -78,6 +81,30 @@ pub struct PlannedTask {
     pub peer: Option<String>,
 }
 
+/// `a -> b`, `a <-> b`, `a, b -> c`; empty without any.
+pub fn links_in_words(from: &BTreeSet<&str>, to: &BTreeSet<&str>) -> String {
+    let mut both = from.iter();
+    match (both.next(), both.next(), both.next()) {
+        (None, ..) => String::new(),
+        (Some(a), Some(b), None) if from == to => format!("{a} <-> {b}"),
+        _ => format!("{} -> {}", a_few(from), a_few(to)),
+    }
+}
+
+fn a_few(names: &BTreeSet<&str>) -> String {
+    if names.len() > NAMES_SHOWN {
+        return format!("{} agents", names.len());
+    }
+    names.iter().copied().collect::<Vec<_>>().join(", ")
+}
+
+impl PlannedLoad {
+    /// Whether its tasks work on the step's target; a group beside it may not.
+    pub fn needs_target(&self) -> bool {
+        workload::find(&self.workload).is_none_or(|workload| workload.needs() == Needs::Target)
+    }
+}
+
 impl PlannedStep {
     /// For messages: what is measured where.
     pub fn title(&self) -> String {
@@ -90,18 +117,27 @@ impl PlannedStep {
         title
     }
 
-    /// network: "from -> to"; several pairs in a row.
+    /// network: which links it measures, in a few words; empty where there is a target.
     pub fn link(&self) -> String {
-        let links: Vec<String> = self
+        links_in_words(&self.senders(), &self.receivers())
+    }
+
+    fn senders(&self) -> BTreeSet<&str> {
+        self.ends(|agent, _| agent)
+    }
+
+    /// The agents that receive, by name; none where there is a target.
+    pub fn receivers(&self) -> BTreeSet<&str> {
+        self.ends(|_, peer| peer)
+    }
+
+    fn ends<'s>(&'s self, pick: fn(&'s str, &'s str) -> &'s str) -> BTreeSet<&'s str> {
+        let links = self
             .tasks
             .iter()
-            .filter_map(|task| Some(format!("{} -> {}", task.agent, task.peer.as_deref()?)))
-            .collect();
-        match links.as_slice() {
-            [] => String::new(),
-            [one] => one.clone(),
-            [first, rest @ ..] => format!("{first} and {} more", rest.len()),
-        }
+            .filter(|_| self.target.is_empty())
+            .filter_map(|task| Some((task.agent.as_str(), task.peer.as_deref()?)));
+        links.map(|(agent, peer)| pick(agent, peer)).collect()
     }
 
     /// The directory of a load of the cell in its `attempt`th attempt: a new attempt never meets the data of an earlier

@@ -229,7 +229,9 @@ async fn links(
     rows(
         connection,
         "v_links",
-        "SELECT from_agent, to_agent, max(mib_per_s) AS mib_per_s, min(rtt_p50_us) AS rtt_p50_us
+        "SELECT from_agent, to_agent, max(mib_per_s) AS mib_per_s,
+                min(CASE WHEN wait = 'blocking' THEN rtt_p50_us END) AS rtt_p50_us,
+                min(CASE WHEN wait = 'busy' THEN rtt_p50_us END) AS rtt_busy_p50_us
          FROM v_links WHERE run_id = ? GROUP BY from_agent, to_agent ORDER BY from_agent, to_agent",
         run,
         |row| {
@@ -238,6 +240,7 @@ async fn links(
                 to_agent: row.try_get("to_agent")?,
                 mib_per_s: row.try_get("mib_per_s")?,
                 rtt_p50_us: row.try_get("rtt_p50_us")?,
+                rtt_busy_p50_us: row.try_get("rtt_busy_p50_us")?,
             })
         },
     )

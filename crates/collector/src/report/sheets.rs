@@ -252,6 +252,10 @@ fn links(links: &[LinkReport]) -> Vec<Sheet> {
                     "round trip us",
                     cells(|link| figures::maybe_rate(link.rtt_p50_us)),
                 )
+                .figures(
+                    "busy polling us",
+                    cells(|link| figures::maybe_rate(link.rtt_busy_p50_us)),
+                )
                 .note(BEST_OF_ALL),
         ];
     }
@@ -275,7 +279,12 @@ fn links(links: &[LinkReport]) -> Vec<Sheet> {
     };
     [
         matrix("Links, throughput in MiB/s", |link| link.mib_per_s),
-        matrix("Links, round trip in us (median)", |link| link.rtt_p50_us),
+        matrix("Links, round trip in us (median, blocking)", |link| {
+            link.rtt_p50_us
+        }),
+        matrix("Links, round trip in us (median, busy polling)", |link| {
+            link.rtt_busy_p50_us
+        }),
     ]
     .into_iter()
     .flatten()

@@ -263,12 +263,14 @@ fn daemons_costs_links_and_events_have_their_sheets() {
             to_agent: "c2".into(),
             mib_per_s: Some(1120.0),
             rtt_p50_us: None,
+            rtt_busy_p50_us: None,
         },
         LinkReport {
             from_agent: "c2".into(),
             to_agent: "c1".into(),
             mib_per_s: None,
             rtt_p50_us: Some(65.4),
+            rtt_busy_p50_us: Some(5.25),
         },
     ];
     run.events = vec![EventReport {
@@ -305,10 +307,17 @@ fn daemons_costs_links_and_events_have_their_sheets() {
                 "# The best of all phases, cells and repeats; SELECT * FROM v_links has each.",
             ],
             vec![
-                "Links, round trip in us (median)",
+                "Links, round trip in us (median, blocking)",
                 "from \\ to | c1 | c2",
                 "c1 | - | -",
                 "c2 | 65.4 | -",
+                "# The best of all phases, cells and repeats; SELECT * FROM v_links has each.",
+            ],
+            vec![
+                "Links, round trip in us (median, busy polling)",
+                "from \\ to | c1 | c2",
+                "c1 | - | -",
+                "c2 | 5.25 | -",
                 "# The best of all phases, cells and repeats; SELECT * FROM v_links has each.",
             ],
             vec![

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     model::{AgentId, TaskId},
-    plan::PlannedStep,
+    plan::{PlannedLoad, PlannedStep},
     sessions::{
         Call, MemberFacts,
         command::{Answer, CallError, Command, Listen, Prepare, Progress},
@@ -36,7 +36,12 @@ impl Drive {
         crew: &mut Crew,
     ) -> Result<Option<StepEnd>, StoreError> {
         if !step.path.is_empty() {
-            let agents: BTreeSet<AgentId> = crew.live().map(|held| held.agent).collect();
+            let on_target = |held: &Held| {
+                let load = load_of(step, crew, held.task);
+                load.is_some_and(PlannedLoad::needs_target)
+            };
+            let held = crew.live().filter(on_target);
+            let agents: BTreeSet<AgentId> = held.map(|held| held.agent).collect();
             let mut agents: Vec<AgentId> = agents.into_iter().collect();
             agents.sort_by_key(|agent| self.team.name(*agent).to_owned());
             for (agent, error) in self.open_directories(&step.path, &agents).await {
@@ -50,8 +55,13 @@ impl Drive {
             }
         }
         let mut links = BTreeMap::new();
-        let listening: Vec<Held> = crew.live().filter(|held| held.peer.is_some()).collect();
-        let opened = join_all(listening.into_iter().map(|held| self.listen(step, held))).await;
+        let with_load = |held: Held| Some((held, load_of(step, crew, held.task)?));
+        let links_wanted = crew.live().filter(|held| held.peer.is_some());
+        let listening: Vec<(Held, &PlannedLoad)> = links_wanted.filter_map(with_load).collect();
+        let opened = listening
+            .into_iter()
+            .map(|(held, load)| self.listen(load, held));
+        let opened = join_all(opened).await;
         for (held, answer) in opened {
             match answer {
                 Ok(link) => {
@@ -90,7 +100,10 @@ impl Drive {
                     workload: load.workload.clone(),
                     mode: load.mode.clone(),
                     params_json: serde_json::Value::Object(load.params.clone()).to_string(),
-                    path: step.path.clone(),
+                    path: match load.needs_target() {
+                        true => step.path.clone(),
+                        false => String::new(),
+                    },
                     cell: step.directory(task.load, row.attempt),
                     task_index: task.index,
                     tasks: load.tasks,
@@ -157,7 +170,7 @@ impl Drive {
     }
 
     /// Opens the receiving end of a link for its sender alone.
-    async fn listen(&self, step: &PlannedStep, held: Held) -> (Held, Result<Link, CallError>) {
+    async fn listen(&self, load: &PlannedLoad, held: Held) -> (Held, Result<Link, CallError>) {
         let (Some(peer), Some(sender)) = (
             held.peer.and_then(|peer| self.fleet.member(peer)),
             self.fleet.member(held.agent),
@@ -168,9 +181,9 @@ impl Drive {
         let token = uuid::Uuid::new_v4().simple().to_string();
         let command = Command::Listen(Listen {
             task: held.task,
-            workload: step.workload.clone(),
-            mode: step.mode.clone(),
-            params_json: serde_json::Value::Object(step.params.clone()).to_string(),
+            workload: load.workload.clone(),
+            mode: load.mode.clone(),
+            params_json: serde_json::Value::Object(load.params.clone()).to_string(),
             from_address: expected_peer(&sender, &peer),
             token: token.clone(),
         });
@@ -188,6 +201,11 @@ impl Drive {
         };
         (held, link)
     }
+}
+
+/// What a task of the step does.
+fn load_of<'s>(step: &'s PlannedStep, crew: &Crew, task: TaskId) -> Option<&'s PlannedLoad> {
+    step.load(step.tasks.get(crew.index(task)?)?)
 }
 
 /// Where a sender finds its receiver, and what it presents there.

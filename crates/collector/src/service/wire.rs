@@ -42,13 +42,7 @@ fn signed(value: u64) -> i64 {
 
 impl From<&PlannedStep> for v1::PlannedStep {
     fn from(step: &PlannedStep) -> Self {
-        let mut peers: Vec<&str> = step
-            .tasks
-            .iter()
-            .filter_map(|task| task.peer.as_deref())
-            .collect();
-        peers.sort_unstable();
-        peers.dedup();
+        let peers: Vec<&str> = step.receivers().into_iter().collect();
         Self {
             ordinal: step.ordinal,
             repeat: step.repeat,

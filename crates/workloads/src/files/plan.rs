@@ -163,7 +163,7 @@ pub(crate) fn one_mib() -> Bytes {
 }
 
 /// The largest unit of one write or read: every worker has a buffer of it.
-const MOST_UNIT_BYTES: u64 = 1 << 30;
+pub(crate) const MOST_UNIT_BYTES: u64 = 1 << 30;
 
 /// A key that says how much one call moves.
 pub(crate) fn check_unit(bs: Bytes) -> Result<usize, ParamError> {

@@ -73,7 +73,11 @@ impl Link {
     }
 
     /// After a call that did not do all: whether there is a reason not to call again.
-    pub(super) fn look_up(&mut self, recorder: &Recorder, has_moved: bool) -> Result<MonoNanos, Trouble> {
+    pub(super) fn look_up(
+        &mut self,
+        recorder: &Recorder,
+        has_moved: bool,
+    ) -> Result<MonoNanos, Trouble> {
         let now = MonoNanos::now();
         if has_moved {
             self.moved = Some(now);
@@ -89,7 +93,11 @@ impl Link {
     }
 
     /// Fills the buffer from the peer. An end before that is an error.
-    pub(super) fn receive(&mut self, buffer: &mut [u8], recorder: &Recorder) -> Result<(), Trouble> {
+    pub(super) fn receive(
+        &mut self,
+        buffer: &mut [u8],
+        recorder: &Recorder,
+    ) -> Result<(), Trouble> {
         let mut have = 0;
         self.moved = None;
         while let Some(rest) = buffer.get_mut(have..).filter(|rest| !rest.is_empty()) {

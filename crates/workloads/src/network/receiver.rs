@@ -1,12 +1,13 @@
 //! The receiving end of a link: a port that is open for one step, to one peer.
 //!
 //! One thread accepts until each stream has been claimed by a connection from the expected address with the right
-//! token, then closes the port; one thread per stream takes data or sends echoes. It measures nothing. Invariants:
+//! token, then closes the port; one thread per stream takes data or sends answers. It measures nothing. Invariants:
 //! whoever is not the peer is hung up on, never answered; when `stop` has returned, no thread and no port is left.
 
-use super::Mode;
 use super::hello::{self, Verdict};
-use super::socket::{self, is_pause};
+use super::keys::Traffic;
+use super::socket;
+use super::stream;
 use crate::workload::Received;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::{self, Read, Write};
@@ -21,8 +22,6 @@ const HELLO_DEADLINE: Duration = Duration::from_secs(2);
 /// Connections whose hello is not complete yet, beyond one for each stream; further ones are closed at once, so that a
 /// stranger on the peer's host cannot hold much of our memory and descriptors.
 const MOST_PENDING_MORE: usize = 16;
-/// Received in one call. Larger ones leave the cache before they are used up.
-const RECEIVE_BYTES: usize = 256 << 10;
 
 /// What a receiving end lets in.
 #[derive(Clone, Debug)]
@@ -30,9 +29,8 @@ pub(super) struct Door {
     /// Whose connections are let in; anybody's who knows the token when it is not known.
     pub peer: Option<IpAddr>,
     pub token: String,
-    pub mode: Mode,
+    pub traffic: Traffic,
     pub streams: u32,
-    pub block_bytes: usize,
 }
 
 #[derive(Debug)]
@@ -110,13 +108,15 @@ struct Pending {
 fn serve(listener: TcpListener, door: &Door, seen: &Seen, stop: &AtomicBool) {
     let admitted = admit_all(listener, door, stop);
     thread::scope(|scope| {
-        for stream in admitted {
+        for connection in admitted {
             seen.connections.fetch_add(1, Ordering::Relaxed);
             let take = move || {
                 let mut taken = 0;
-                let result = match door.mode {
-                    Mode::Throughput => absorb(&stream, &mut taken, stop),
-                    Mode::Ping => echo(&stream, door.block_bytes, &mut taken, stop),
+                let result = match &door.traffic {
+                    Traffic::Blocks(_) => stream::absorb(&connection, &mut taken, stop),
+                    Traffic::Exchanges(exchange) => {
+                        stream::answer(&connection, exchange, &mut taken, stop)
+                    }
                 };
                 seen.bytes.fetch_add(taken, Ordering::Relaxed);
                 result
@@ -237,73 +237,4 @@ fn welcome(stream: &TcpStream) -> Option<TcpStream> {
     accept()
         .inspect_err(|error| tracing::debug!(%error, "a link's stream broke while it was welcomed"))
         .ok()
-}
-
-/// Takes all that comes; at the end says how much it was.
-fn absorb(mut stream: &TcpStream, received: &mut u64, stop: &AtomicBool) -> io::Result<()> {
-    let mut buffer = vec![1_u8; RECEIVE_BYTES];
-    while !stop.load(Ordering::Relaxed) {
-        match stream.read(&mut buffer) {
-            Ok(0) => return stream.write_all(&received.to_le_bytes()),
-            Ok(count) => *received += u64::try_from(count).unwrap_or(0),
-            Err(error) if is_pause(&error) => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
-}
-
-/// Sends each whole message back.
-fn echo(
-    mut stream: &TcpStream,
-    message_bytes: usize,
-    echoed: &mut u64,
-    stop: &AtomicBool,
-) -> io::Result<()> {
-    let mut message = vec![1_u8; message_bytes];
-    while !stop.load(Ordering::Relaxed) {
-        match fill(stream, &mut message, stop)? {
-            Filled::Whole => {}
-            Filled::Ended => return stream.write_all(&echoed.to_le_bytes()),
-            Filled::Stopped => return Ok(()),
-        }
-        let mut rest = message.as_slice();
-        while !rest.is_empty() {
-            match stream.write(rest) {
-                Ok(count) => rest = rest.get(count..).unwrap_or_default(),
-                Err(error) if is_pause(&error) => {
-                    if stop.load(Ordering::Relaxed) {
-                        return Ok(());
-                    }
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        *echoed += u64::try_from(message.len()).unwrap_or(0);
-    }
-    Ok(())
-}
-
-enum Filled {
-    Whole,
-    Ended,
-    Stopped,
-}
-
-fn fill(mut stream: &TcpStream, buffer: &mut [u8], stop: &AtomicBool) -> io::Result<Filled> {
-    let mut have = 0;
-    while let Some(rest) = buffer.get_mut(have..).filter(|rest| !rest.is_empty()) {
-        match stream.read(rest) {
-            Ok(0) if have == 0 => return Ok(Filled::Ended),
-            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok(count) => have += count,
-            Err(error) if is_pause(&error) => {
-                if stop.load(Ordering::Relaxed) {
-                    return Ok(Filled::Stopped);
-                }
-            }
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(Filled::Whole)
 }

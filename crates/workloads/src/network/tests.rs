@@ -1,15 +1,20 @@
 //! Links on loopback: what arrives is what is counted, nobody else gets in, and nothing hangs or stays behind.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
+mod exchanges;
+mod peers;
+
+use super::keys::{Exchange, Wait};
 use super::*;
 use crate::clock::MonoNanos;
 use crate::interval::Interval;
+use crate::op::Op;
 use crate::recorder::OpError;
 use crate::task::{End, Task, TaskEnd};
 use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener, TcpStream};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 const TOKEN: &str = "a token of 128 bits or more";
 const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
@@ -32,6 +37,21 @@ fn spec(mode: &str, params: &Value, address: SocketAddr, token: &str) -> TaskSpe
             token: token.into(),
         }),
         ..TaskSpec::new(NAME, mode, params.as_object().unwrap().clone())
+    }
+}
+
+/// Each mode, in each of its ways of waiting.
+const EVERY_WAY: [(&str, Option<&str>); 5] = [
+    ("throughput", None),
+    ("ping", Some("blocking")),
+    ("ping", Some("busy")),
+    ("request", Some("blocking")),
+    ("request", Some("busy")),
+];
+
+fn add_wait(params: &mut Value, wait: Option<&str>) {
+    if let Some(wait) = wait {
+        params["wait"] = json!(wait);
     }
 }
 
@@ -135,58 +155,6 @@ fn a_peer_of_the_other_family_is_known_by_its_mapped_address() {
 }
 
 #[test]
-fn a_wrong_token_is_refused_and_the_right_one_still_let_in() {
-    let params = json!({"runtime": "50ms"});
-    let receiver = listen("throughput", &params, LOOPBACK, Some(LOOPBACK));
-    for wrong in ["another", "", &TOKEN[1..], &"x".repeat(1000)] {
-        let refused = prepare(&spec("throughput", &params, receiver.address(), wrong)).unwrap_err();
-        let message = refused.in_full();
-        assert!(message.contains("token"), "{message}");
-    }
-    let (end, _) = run(
-        prepare(&spec("throughput", &params, receiver.address(), TOKEN)).unwrap(),
-        || (),
-    );
-    assert_eq!(end.error, None);
-    assert_eq!(receiver.close().unwrap().connections, 1);
-}
-
-#[test]
-fn a_stranger_and_a_silent_connection_do_not_get_in_the_way() {
-    let params = json!({"runtime": "50ms"});
-    let expected: IpAddr = "127.0.0.2".parse().unwrap();
-    let receiver = listen("throughput", &params, LOOPBACK, Some(expected));
-    let refused = prepare(&spec("throughput", &params, receiver.address(), TOKEN)).unwrap_err();
-    assert!(
-        refused.in_full().contains("hung up"),
-        "{}",
-        refused.in_full()
-    );
-    assert_eq!(receiver.close().unwrap().connections, 0);
-
-    let receiver = listen("throughput", &params, LOOPBACK, Some(LOOPBACK));
-    let mut silent = TcpStream::connect(receiver.address()).unwrap();
-    let mut noisy = TcpStream::connect(receiver.address()).unwrap();
-    noisy.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
-    assert_eq!(
-        noisy.read(&mut [0; 1]).unwrap_or(0),
-        0,
-        "noise was answered"
-    );
-    silent
-        .set_read_timeout(Some(Duration::from_secs(10)))
-        .unwrap();
-    let asked = Instant::now();
-    assert_eq!(silent.read(&mut [0; 1]).unwrap(), 0, "silence was answered");
-    assert!(asked.elapsed() < Duration::from_secs(5));
-    let (end, _) = run(
-        prepare(&spec("throughput", &params, receiver.address(), TOKEN)).unwrap(),
-        || (),
-    );
-    assert_eq!(end.error, None);
-}
-
-#[test]
 fn the_port_closes_with_the_last_stream_and_with_the_receiving_end() {
     let params = json!({"streams": 2, "runtime": "50ms"});
     let receiver = listen("throughput", &params, LOOPBACK, Some(LOOPBACK));
@@ -202,26 +170,6 @@ fn the_port_closes_with_the_last_stream_and_with_the_receiving_end() {
     let address = unused.address();
     drop(unused);
     assert!(TcpStream::connect(address).is_err());
-}
-
-#[test]
-fn a_receiving_end_that_goes_away_is_a_clear_error() {
-    for mode in ["throughput", "ping"] {
-        let params = json!({"streams": 2, "runtime": "60s"});
-        let receiver = listen(mode, &params, LOOPBACK, Some(LOOPBACK));
-        let task = prepare(&spec(mode, &params, receiver.address(), TOKEN)).unwrap();
-        let stopper = task.stopper();
-        let (end, intervals) = run(task, move || {
-            wait_for("traffic", || !stopper.in_flight().is_empty());
-            receiver.close().unwrap();
-        });
-        assert_eq!(end.state, End::Failed);
-        let error = end.error.unwrap();
-        assert!(error.contains("the link to 127.0.0.1:"), "{error}");
-        assert!(end.ended.since(end.planned_start) < Duration::from_secs(5));
-        assert!(sum(&intervals, |i| i.errors) >= 1);
-        assert!(!end.errors.is_empty());
-    }
 }
 
 /// A receiving end that welcomes a stream and then does nothing with it.
@@ -247,8 +195,9 @@ impl Sleeper {
 
 #[test]
 fn a_stop_is_noticed_within_half_a_second_even_when_blocked() {
-    for mode in ["throughput", "ping"] {
-        let params = json!({"runtime": "60s"});
+    for (mode, wait) in EVERY_WAY {
+        let mut params = json!({"runtime": "60s"});
+        add_wait(&mut params, wait);
         let sleeper = Sleeper::new();
         let task = prepare(&spec(mode, &params, sleeper.address, TOKEN)).unwrap();
         let held = sleeper.taken.join().unwrap();
@@ -271,54 +220,6 @@ fn a_stop_is_noticed_within_half_a_second_even_when_blocked() {
 }
 
 #[test]
-fn a_peer_that_stalls_or_miscounts_is_a_clear_error() {
-    let settings = crate::recorder::Settings {
-        timing: Timing {
-            ramp: None,
-            runtime: Some(Duration::from_secs(30)),
-        },
-        ..crate::recorder::Settings::of(&[Op::Send, Op::Ping])
-    };
-    let open = |sleeper: &Sleeper| {
-        let peer = PeerEnd {
-            address: sleeper.address,
-            token: TOKEN.into(),
-        };
-        let mut link = Link::open(&peer, 0).unwrap();
-        link.stall_after = Duration::from_millis(300);
-        link
-    };
-    let fails = |worker: &mut dyn Worker, part: &str| {
-        let (mut recorder, _taker) = crate::recorder::pair(settings.clone());
-        recorder.set_start(MonoNanos::now());
-        let OpError::Broken { what } = worker.run(&mut recorder).unwrap_err() else {
-            panic!("another kind of error");
-        };
-        assert!(what.contains(part), "{what}");
-    };
-    let sleeper = Sleeper::new();
-    fails(
-        &mut Sender::new(open(&sleeper), 4096, 0),
-        "stalled: nothing went through for 0.3 s",
-    );
-    let sleeper = Sleeper::new();
-    fails(&mut Pinger::new(open(&sleeper), 64), "stalled");
-
-    let sleeper = Sleeper::new();
-    let mut link = open(&sleeper);
-    let mut held = sleeper.taken.join().unwrap();
-    held.write_all(&7_u64.to_le_bytes()).unwrap();
-    let disagreed = link.agree(9, &|| false).unwrap_err();
-    assert!(matches!(
-        disagreed,
-        link::Trouble::Disagreed {
-            sent: 9,
-            arrived: 7
-        }
-    ));
-}
-
-#[test]
 fn parameters_are_checked() {
     let check = |mode: &str, params: Value| Network.check(mode, params.as_object().unwrap());
     let footprint = check(
@@ -332,15 +233,21 @@ fn parameters_are_checked() {
     );
     assert_eq!(
         check("ping", json!({})).unwrap().runtime,
-        Some(DEFAULT_RUNTIME)
+        Some(keys::DEFAULT_RUNTIME)
     );
+    let request = json!({"numjobs": 3, "request-size": "1k", "response-size": "64k"});
+    assert_eq!(check("request", request).unwrap().workers, 3);
     for (bad, key) in [
         (json!({"streams": 0}), "streams"),
         (json!({"streams": 1000}), "streams"),
         (json!({"bs": 0}), "bs"),
         (json!({"bs": "1x"}), "bs"),
         (json!({"runtime": 0}), "runtime"),
-        (json!({"numjobs": 2}), "numjobs"),
+        (json!({"numjobs": 2, "streams": 2}), "numjobs"),
+        (json!({"numjobs": 0}), "numjobs"),
+        (json!({"request-size": 0}), "request-size"),
+        (json!({"response-size": "5g"}), "response-size"),
+        (json!({"wait": "sleeping"}), "wait"),
     ] {
         assert_eq!(
             check("throughput", bad).unwrap_err().key.as_deref(),

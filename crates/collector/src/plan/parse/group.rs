@@ -15,7 +15,7 @@ use super::{
 };
 use benchmesh_workloads::{
     params::nearest,
-    workload::{self, Needs, Workload},
+    workload::{self, Workload},
 };
 use toml::de::DeTable;
 
@@ -95,16 +95,6 @@ fn one_named<'t, 'i>(
 ) -> Option<Named<'t, 'i>> {
     let name = section.text("name", mistakes);
     let workload = workload_of(&mut section, mistakes)?;
-    if workload.needs() == Needs::Peer {
-        mistakes.at(
-            &spot_of(&section, "workload"),
-            format!(
-                "{} works between two agents, which no group does",
-                workload.name()
-            ),
-            "measure it in a phase of its own",
-        );
-    }
     let name = match name {
         Some((name, _)) if is_name(&name) => name,
         Some((_, at)) => {
@@ -219,6 +209,7 @@ pub(super) fn refuse_rest(phase: &Section<'_, '_>, mistakes: &mut Mistakes<'_>) 
         .iter()
         .flat_map(|workload| workload.keys().iter().map(|key| key.name))
         .chain(keys::GROUP.iter().map(|key| key.name))
+        .chain(keys::PEERS.iter().map(|key| key.name))
         .collect();
     let known = keys::names(&[keys::PHASE]);
     for (key, at, _, _) in phase.rest() {

@@ -65,7 +65,11 @@ pub(in super::super) fn known_keys(workload: &dyn Workload) -> Vec<&'static str>
 /// Every key that a group of this workload may have.
 fn keys_of_group(workload: &dyn Workload) -> Vec<&'static str> {
     let own = workload.keys().iter().map(|info| info.name);
-    own.chain(keys::GROUP.iter().map(|key| key.name)).collect()
+    let mut known: Vec<&'static str> = own.chain(keys::GROUP.iter().map(|key| key.name)).collect();
+    if workload.needs() == Needs::Peer {
+        known.extend(keys::PEERS.iter().map(|key| key.name));
+    }
+    known
 }
 
 pub(super) fn matrix(

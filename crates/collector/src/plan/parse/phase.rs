@@ -2,7 +2,7 @@
 
 use super::{
     super::{
-        Cache, Group, Kind, Pairs, Phase, Target, cells, curve,
+        Cache, Group, Kind, Links, Pairs, Phase, Target, cells, curve,
         read::{Section, kind},
         settle::settle,
         source::{Mistakes, Spot, listed},
@@ -98,10 +98,7 @@ fn phase(
             .duration("stagger", mistakes)
             .map_or(Duration::ZERO, |(given, _)| given),
         curve: None,
-        pairs: Pairs::Each,
         groups: Vec::new(),
-        from: None,
-        to: None,
         at,
     };
     let curve = curve::parse(&mut section, mistakes);
@@ -120,11 +117,6 @@ fn phase(
     } else {
         let workload = workload_of(&mut section, mistakes)?;
         phase.name = workload.name().to_owned();
-        if workload.needs() == Needs::Peer {
-            phase.from = selector(&mut section, "from", mistakes);
-            phase.to = selector(&mut section, "to", mistakes);
-            phase.pairs = pairs(&mut section, mistakes);
-        }
         let needs = workload.needs();
         phase.targets = phase_targets(&mut section, needs, workload.name(), targets, mistakes);
         let matrix = matrix(&mut section, workload, mistakes);
@@ -180,6 +172,14 @@ pub(super) fn load(
     let modes = modes(section, workload, mistakes);
     let clients = section.count("clients", 1..=100_000, mistakes);
     let tasks_per_agent = section.count("tasks-per-agent", 1..=1024, mistakes);
+    let links = match workload.needs() {
+        Needs::Peer => Links {
+            pairs: Pairs::parse(section, mistakes),
+            from: selector(section, "from", mistakes),
+            to: selector(section, "to", mistakes),
+        },
+        Needs::Nothing | Needs::Target => Links::default(),
+    };
     let (params, params_at) = params(section, workload, name, matrix, mistakes);
     let base = cells::Base {
         params,
@@ -193,6 +193,7 @@ pub(super) fn load(
         workload: Kind(workload),
         cells: cells::checked(name, workload, &modes, &base, matrix, mistakes),
         modes,
+        links,
         select: None,
         at: section.spot.clone(),
     }
@@ -269,22 +270,6 @@ fn refuse_bypass(phase: &Phase, at: &Spot, mistakes: &mut Mistakes<'_>) {
                 format!("workload `{}` does not use O_DIRECT", workload.name()),
                 "write cache = \"cold\", or measure with workload `io`",
             );
-        }
-    }
-}
-
-fn pairs(section: &mut Section<'_, '_>, mistakes: &mut Mistakes<'_>) -> Pairs {
-    match section.text("pairs", mistakes) {
-        None => Pairs::Each,
-        Some((word, _)) if word == "each" => Pairs::Each,
-        Some((word, _)) if word == "all" => Pairs::All,
-        Some((word, spot)) => {
-            mistakes.at(
-                &spot,
-                format!("no order of pairs `{word}`"),
-                "write \"each\" or \"all\"",
-            );
-            Pairs::Each
         }
     }
 }

@@ -193,11 +193,6 @@ fn what_is_no_group_is_refused_with_its_line() {
             "no `name`",
         ),
         (
-            plan("", &[read.replace("\"io\"", "\"network\"")]),
-            "p.toml:12:12: phase.0.group.0.workload",
-            "phase of its own",
-        ),
-        (
             plan(
                 "",
                 &[group("r", "modes = [\"read\"]\nmatrix = { bs = [\"4k\"] }")],

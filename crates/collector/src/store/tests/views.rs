@@ -228,19 +228,28 @@ async fn earlier_attempts_are_outside_the_results() {
 }
 
 #[tokio::test]
-async fn a_link_has_its_throughput_and_its_round_trip() {
+async fn a_link_has_its_throughput_its_round_trip_and_its_requests() {
     let mesh = Mesh::new().await;
     let (publisher, from, _) = mesh.publisher("a").await;
-    let (_, to, _) = mesh.publisher("b").await;
+    let (of_peer, to, _) = mesh.publisher("b").await;
     let run = mesh.run("u").await;
-    for (ordinal, mode, op, ns) in [(0, "throughput", "send", 5000), (1, "ping", "ping", 65_000)] {
-        let steps = vec![new_step(ordinal, "network", mode)];
-        let step = mesh.store.create_steps(run, steps).await.unwrap()[0];
-        // Two tasks of one pair, whose throughputs add up.
-        let tasks = (0..2).map(|task_index| NewTask {
+    for (ordinal, mode, op, ns) in [
+        (0, "throughput", "send", 5000),
+        (1, "ping", "ping", 65_000),
+        // Two loads of a curve: the better one stands for both.
+        (2, "request", "request", 30_000),
+        (3, "request", "request", 90_000),
+    ] {
+        let mut step = new_step(ordinal, "network", mode);
+        if op != "send" {
+            step.params_json = String::from("{\"wait\": \"busy\"}");
+        }
+        let step = mesh.store.create_steps(run, vec![step]).await.unwrap()[0];
+        // Two tasks of one pair, whose throughputs add up, and one of the way back.
+        let tasks = (0..3).map(|task_index| NewTask {
             group: String::new(),
-            agent: from,
-            peer: Some(to),
+            agent: if task_index < 2 { from } else { to },
+            peer: Some(if task_index < 2 { to } else { from }),
             task_index,
             workers: 1,
             link_bytes_per_s: None,
@@ -250,23 +259,35 @@ async fn a_link_has_its_throughput_and_its_round_trip() {
             .create_tasks(step, tasks.collect())
             .await
             .unwrap();
-        let mut one = batch("s", u64::from(ordinal) + 1);
-        for task in tasks {
-            let seconds = (0..4).map(|second| interval(task, T0 + second * S, op, 256, ns));
-            one.op_intervals.extend(seconds);
-            one.task_ends.push(task_end(task, 0, T0 + 4 * S));
+        for (publisher, tasks) in [(&publisher, &tasks[..2]), (&of_peer, &tasks[2..])] {
+            let mut one = batch("s", u64::from(ordinal) + 1);
+            for &task in tasks {
+                let seconds = (0..4).map(|second| interval(task, T0 + second * S, op, 256, ns));
+                one.op_intervals.extend(seconds);
+                one.task_ends.push(task_end(task, 0, T0 + 4 * S));
+            }
+            send(publisher, one).await.unwrap();
         }
-        send(&publisher, one).await.unwrap();
         mesh.finish(step, T0 + 4 * S).await;
     }
-    let (from, to, mib, rtt): (String, String, f64, f64) =
-        sqlx::query_as("SELECT from_agent, to_agent, mib_per_s, rtt_p50_us FROM v_links")
-            .fetch_one(mesh.store.reader())
-            .await
-            .unwrap();
-    assert_eq!((from.as_str(), to.as_str()), ("a", "b"));
-    assert_eq!(mib, 2.0);
-    assert!((rtt - 65.0).abs() < 0.6, "{rtt}");
+    type Link = (String, String, i64, f64, f64, String, f64, f64);
+    let links: Vec<Link> = sqlx::query_as(
+        "SELECT from_agent, to_agent, links_at_once, mib_per_s, rtt_p50_us, wait, requests_per_s, request_p50_us
+         FROM v_links ORDER BY from_agent",
+    )
+    .fetch_all(mesh.store.reader())
+    .await
+    .unwrap();
+    assert_eq!(links.len(), 2);
+    for ((from, to, at_once, mib, rtt, wait, per_s, p50), (a, b, tasks)) in
+        links.into_iter().zip([("a", "b", 2.0), ("b", "a", 1.0)])
+    {
+        assert_eq!((from.as_str(), to.as_str(), at_once), (a, b, 2));
+        assert_eq!((mib, per_s), (tasks, tasks * 256.0));
+        assert_eq!(wait, "busy");
+        assert!((rtt - 65.0).abs() < 0.6, "{rtt}");
+        assert!((p50 - 30.0).abs() < 0.4, "{p50}");
+    }
 }
 
 /// The most counts, and what stays within one host tells nothing of the network.

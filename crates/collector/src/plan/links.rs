@@ -1,0 +1,286 @@
+//! Which agents of a network phase send to which, and which of these links are measured at once.
+//!
+//! Pure. A shape cuts the ordered pairs of senders and receivers into steps; whatever stands in one step starts at one
+//! instant. Pairs come by name: by the sender, then by the receiver.
+
+use super::{
+    AgentFacts, Group, Phase, Plan, PlannedTask, Selector,
+    agents::{capable, chosen},
+    groups::crews,
+    read::Section,
+    select::Selected,
+    source::{Mistakes, Spot, listed},
+};
+use benchmesh_workloads::{params::nearest, workload::Needs};
+
+/// Which links of a network phase are measured at once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Pairs {
+    /// None: one step per ordered pair.
+    #[default]
+    Each,
+    /// Both directions of a pair: one step per pair.
+    BothWays,
+    /// All that lead to one receiver: one step per receiver.
+    ManyToOne,
+    /// All that leave one sender: one step per sender.
+    OneToMany,
+    /// All of them: one step.
+    AllToAll,
+}
+
+impl Pairs {
+    const ALL: [Self; 5] = [
+        Self::Each,
+        Self::BothWays,
+        Self::ManyToOne,
+        Self::OneToMany,
+        Self::AllToAll,
+    ];
+
+    /// The word in plans.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Each => "each",
+            Self::BothWays => "both-ways",
+            Self::ManyToOne => "many-to-one",
+            Self::OneToMany => "one-to-many",
+            Self::AllToAll => "all-to-all",
+        }
+    }
+
+    /// The phase's key.
+    pub(super) fn parse(section: &mut Section<'_, '_>, mistakes: &mut Mistakes<'_>) -> Self {
+        let Some((word, spot)) = section.text("pairs", mistakes) else {
+            return Self::default();
+        };
+        let known = || Self::ALL.into_iter().map(Self::as_str);
+        // `all` is short for the last.
+        let full: &str = if word == "all" { "all-to-all" } else { &word };
+        let found = Self::ALL.into_iter().find(|pairs| pairs.as_str() == full);
+        found.unwrap_or_else(|| {
+            let remedy = match nearest(&word, known()) {
+                Some(candidate) => format!("did you mean \"{candidate}\"?"),
+                None => format!("there are {}", listed(known())),
+            };
+            mistakes.at(&spot, format!("no shape `{word}`"), remedy);
+            Self::default()
+        })
+    }
+
+    /// The steps that the pairs make, each with what is measured at once in it.
+    fn steps<'p>(self, pairs: &[Pair<'p>]) -> Vec<Vec<Pair<'p>>> {
+        match self {
+            Self::Each => pairs.iter().map(|pair| vec![*pair]).collect(),
+            Self::BothWays => together(pairs.iter().copied(), |pair| match pair.from < pair.to {
+                true => (pair.from, pair.to),
+                false => (pair.to, pair.from),
+            })
+            .into_iter()
+            .map(with_way_back)
+            .collect(),
+            Self::ManyToOne => {
+                let mut by_receiver = pairs.to_vec();
+                by_receiver.sort_by_key(|pair| (pair.to, pair.from));
+                together(by_receiver, |pair| pair.to)
+            }
+            Self::OneToMany => together(pairs.iter().copied(), |pair| pair.from),
+            Self::AllToAll => vec![pairs.to_vec()],
+        }
+    }
+}
+
+/// A link to be measured: agents by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Pair<'p> {
+    from: &'p str,
+    to: &'p str,
+}
+
+/// The pairs with the same key, in the order of the first of each.
+fn together<'p, K: PartialEq>(
+    pairs: impl IntoIterator<Item = Pair<'p>>,
+    key: impl Fn(&Pair<'p>) -> K,
+) -> Vec<Vec<Pair<'p>>> {
+    let mut steps: Vec<(K, Vec<Pair<'p>>)> = Vec::new();
+    for pair in pairs {
+        let wanted = key(&pair);
+        match steps.iter_mut().find(|(known, _)| *known == wanted) {
+            Some((_, step)) => step.push(pair),
+            None => steps.push((wanted, vec![pair])),
+        }
+    }
+    steps.into_iter().map(|(_, step)| step).collect()
+}
+
+/// A pair that was chosen in one direction only has the other one, too.
+fn with_way_back(mut step: Vec<Pair<'_>>) -> Vec<Pair<'_>> {
+    if let [Pair { from, to }] = *step.as_slice() {
+        step.push(Pair { from: to, to: from });
+    }
+    step
+}
+
+/// The links of a load.
+#[derive(Clone, Debug, Default)]
+pub struct Links {
+    pub pairs: Pairs,
+    pub(crate) from: Option<Selected>,
+    pub(crate) to: Option<Selected>,
+}
+
+/// The tasks of each step of a cell's mode, in a phase that is not divided into groups. A task is the sending end of its
+/// link.
+pub(super) fn teams(
+    plan: &Plan,
+    phase: &Phase,
+    cell: usize,
+    fleet: &[&AgentFacts],
+    mistakes: &mut Mistakes<'_>,
+) -> Vec<Vec<PlannedTask>> {
+    let Some(group) = phase.groups.first() else {
+        return Vec::new();
+    };
+    let mut ends = |selected: &Option<Selected>| match selected {
+        Some(selected) => capable(group, chosen(selected, fleet, mistakes), mistakes),
+        None => crews(plan, phase, cell, None, fleet, mistakes)
+            .into_iter()
+            .next()
+            .unwrap_or_default(),
+    };
+    let (senders, receivers) = (ends(&group.links.from), ends(&group.links.to));
+    let steps = steps(group, &senders, &receivers, &phase.at, mistakes);
+    let tasks = |step: Vec<Pair<'_>>| tasks(0, group, cell, step);
+    steps.into_iter().map(tasks).collect()
+}
+
+/// The tasks of a group: all of its links at once. Both ends of each are among the group's agents, which do nothing else
+/// meanwhile.
+pub(super) fn tasks_of_group(
+    load: usize,
+    group: &Group,
+    cell: usize,
+    crew: &[&AgentFacts],
+    mistakes: &mut Mistakes<'_>,
+) -> Vec<PlannedTask> {
+    let mut ends = |selected: &Option<Selected>| {
+        let Some(Selected { selector, spot, .. }) = selected else {
+            return crew.to_vec();
+        };
+        let found = crew.iter().copied().filter(|agent| selector.chooses(agent));
+        let found: Vec<&AgentFacts> = found.collect();
+        if found.is_empty() && !crew.is_empty() {
+            mistakes.at(
+                spot,
+                format!(
+                    "no agent of group `{}` is {}",
+                    group.name,
+                    selector.describe()
+                ),
+                format!(
+                    "its agents are {}",
+                    listed(crew.iter().map(|agent| agent.name.as_str()))
+                ),
+            );
+        }
+        found
+    };
+    let (senders, receivers) = (ends(&group.links.from), ends(&group.links.to));
+    let steps = steps(group, &senders, &receivers, &group.at, mistakes);
+    if steps.len() > 1 {
+        mistakes.at(
+            &group.at,
+            format!(
+                "pairs = \"{}\" makes {} steps of the links of group `{}`, and a group does all at once",
+                group.links.pairs.as_str(),
+                steps.len(),
+                group.name
+            ),
+            "write pairs = \"all-to-all\", or choose fewer agents with from and to",
+        );
+    }
+    let first = steps.into_iter().next().unwrap_or_default();
+    tasks(load, group, cell, first)
+}
+
+/// What is measured at once, step by step; told at `at` when there is nothing.
+fn steps<'f>(
+    group: &Group,
+    senders: &[&'f AgentFacts],
+    receivers: &[&'f AgentFacts],
+    at: &Spot,
+    mistakes: &mut Mistakes<'_>,
+) -> Vec<Vec<Pair<'f>>> {
+    let pairs: Vec<Pair<'_>> = senders
+        .iter()
+        .flat_map(|from| receivers.iter().map(move |to| (from, to)))
+        .filter(|(from, to)| from.name != to.name)
+        .map(|(from, to)| Pair {
+            from: &from.name,
+            to: &to.name,
+        })
+        .collect();
+    if !pairs.is_empty() {
+        return group.links.pairs.steps(&pairs);
+    }
+    if let ([only, ..], [_, ..]) = (senders, receivers) {
+        let why = format!("there is only `{}`", only.name);
+        refuse_lonely(group, &why, at, mistakes);
+    }
+    Vec::new()
+}
+
+fn tasks(load: usize, group: &Group, cell: usize, step: Vec<Pair<'_>>) -> Vec<PlannedTask> {
+    let copies = group.cells.get(cell).map_or(1, |cell| cell.tasks_per_agent);
+    let copies = usize::try_from(copies).unwrap_or(1);
+    let links = step
+        .into_iter()
+        .flat_map(|pair| std::iter::repeat_n(pair, copies));
+    links
+        .zip(0..)
+        .map(|(pair, index)| PlannedTask {
+            load,
+            index,
+            agent: pair.from.to_owned(),
+            peer: Some(pair.to.to_owned()),
+        })
+        .collect()
+}
+
+/// Refuses network loads that the text alone shows to have no link.
+pub(super) fn check_text(plan: &Plan, mistakes: &mut Mistakes<'_>) {
+    let groups = plan.phases.iter().flat_map(|phase| &phase.groups);
+    for group in groups.filter(|group| group.workload.0.needs() == Needs::Peer) {
+        let Links { from, to, .. } = &group.links;
+        // The ends of a group are among its agents; elsewhere they may be chosen apart.
+        let of_clients = !group.name.is_empty() || (from.is_none() && to.is_none());
+        let alone = group.cells.iter().find(|cell| cell.clients == Some(1));
+        if let Some(cell) = alone.filter(|_| of_clients) {
+            let spot = cell.clients_at.as_ref().unwrap_or(&group.at);
+            refuse_lonely(group, "clients = 1", spot, mistakes);
+            continue;
+        }
+        let clients = group.select.as_ref().or(plan.clients.as_ref());
+        let [from, to] = [from, to].map(|end| end.as_ref().or(clients));
+        if let (Some(from), Some(to)) = (from, to)
+            && let (Selector::Names(senders), Selector::Names(receivers)) =
+                (&from.selector, &to.selector)
+            && let [only, ..] = senders.as_slice()
+            && senders.iter().chain(receivers).all(|name| name == only)
+        {
+            let why = format!("there is only `{only}`");
+            refuse_lonely(group, &why, &to.spot, mistakes);
+        }
+    }
+}
+
+fn refuse_lonely(group: &Group, why: &str, at: &Spot, mistakes: &mut Mistakes<'_>) {
+    mistakes.at(
+        at,
+        format!(
+            "{} needs two different agents, and {why}",
+            group.workload.0.name()
+        ),
+        "let more agents take part, or choose others with from and to",
+    );
+}

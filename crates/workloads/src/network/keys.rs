@@ -1,0 +1,273 @@
+//! The modes and keys of `network`, and what they amount to.
+//!
+//! Both ends of a link read the same parameters here, so that they agree on every size without a word about it. It knows
+//! nothing of sockets.
+
+use crate::common;
+use crate::files::MOST_UNIT_BYTES;
+use crate::op::Op;
+use crate::params::{self, KeyInfo, ParamError};
+use crate::units::{Bytes, Span};
+use crate::workload::{Data, ModeInfo, Params, Timing};
+use serde::Deserialize;
+use std::time::Duration;
+
+pub(super) const NAME: &str = "network";
+/// Each stream is a thread and a socket at both ends.
+const MOST_STREAMS: u32 = 256;
+pub(super) const DEFAULT_RUNTIME: Duration = Duration::from_secs(10);
+const DEFAULT_THROUGHPUT_BYTES: Bytes = Bytes(1 << 20);
+const DEFAULT_MESSAGE_BYTES: Bytes = Bytes(64);
+
+pub(super) const MODES: &[ModeInfo] = &[
+    ModeInfo {
+        name: "throughput",
+        meaning: "blocks one after the other on each stream; bytes count when the peer's kernel has acknowledged them, \
+                  and at the end the receiving end has to have them all",
+        needs: Data::Nothing,
+        leaves: Data::Nothing,
+        ops: &[Op::Send],
+    },
+    ModeInfo {
+        name: "ping",
+        meaning: "round trips, one at a time on each stream: a message and its echo, with TCP_NODELAY; where both ends \
+                  wait blocking, a halted CPU's wake-up is a part of it",
+        needs: Data::Nothing,
+        leaves: Data::Nothing,
+        ops: &[Op::Ping],
+    },
+    ModeInfo {
+        name: "request",
+        meaning: "requests, one at a time on each stream: the peer answers each one, once it has all of it, with a \
+                  response of another size",
+        needs: Data::Nothing,
+        leaves: Data::Nothing,
+        ops: &[Op::Request],
+    },
+];
+
+pub(super) const KEYS: &[KeyInfo] =
+    &params::join::<{ OWN_KEYS.len() + common::KEYS.len() }>(&[OWN_KEYS, common::KEYS]);
+
+const OWN_KEYS: &[KeyInfo] = &[
+    KeyInfo {
+        name: "streams",
+        kind: "count",
+        default: "1",
+        meaning: "connections of a task, each with a worker of its own",
+    },
+    KeyInfo {
+        name: "numjobs",
+        kind: "count",
+        default: "1",
+        meaning: "the same as `streams`, by the word of the other workloads; one of the two",
+    },
+    KeyInfo {
+        name: "bs",
+        kind: "size",
+        default: "1m; ping: 64",
+        meaning: "throughput: bytes per block; ping: bytes of the message",
+    },
+    KeyInfo {
+        name: "request-size",
+        kind: "size",
+        default: "64",
+        meaning: "request: bytes of a request",
+    },
+    KeyInfo {
+        name: "response-size",
+        kind: "size",
+        default: "64",
+        meaning: "request: bytes of a response",
+    },
+    KeyInfo {
+        name: "wait",
+        kind: "blocking or busy",
+        default: "blocking",
+        meaning: "ping and request: how both ends wait for each other. blocking: asleep in the kernel; busy: polling, \
+                  with a CPU per stream at each end; it is stored with the result (`v_links`)",
+    },
+    KeyInfo {
+        name: "runtime",
+        kind: "duration",
+        default: "10s",
+        meaning: "how long it runs",
+    },
+    KeyInfo {
+        name: "ramp_time",
+        kind: "duration",
+        default: "none",
+        meaning: "how long it runs before the results count, on top of `runtime`",
+    },
+];
+
+/// Keys that say something to some of the modes only.
+const KEYS_OF_MODES: &[(&str, &[&str])] = &[
+    ("bs", &["throughput", "ping"]),
+    ("request-size", &["request"]),
+    ("response-size", &["request"]),
+    (WAIT, &["ping", "request"]),
+];
+
+const WAIT: &str = "wait";
+
+/// How an end of a link waits for the other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Wait {
+    #[default]
+    Blocking,
+    Busy,
+}
+
+impl Wait {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Blocking => "blocking",
+            Self::Busy => "busy",
+        }
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+struct NetworkParams {
+    streams: Option<u32>,
+    numjobs: Option<u32>,
+    bs: Option<Bytes>,
+    request_size: Option<Bytes>,
+    response_size: Option<Bytes>,
+    #[serde(default)]
+    wait: Wait,
+    runtime: Option<Span>,
+    #[serde(rename = "ramp_time")]
+    ramp_time: Option<Span>,
+}
+
+/// A message to the peer and its answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Exchange {
+    pub op: Op,
+    pub request_bytes: usize,
+    pub response_bytes: usize,
+    /// What one of them counts.
+    pub bytes: u64,
+    pub wait: Wait,
+}
+
+/// What goes over each stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Traffic {
+    /// One way, in blocks of so many bytes.
+    Blocks(usize),
+    Exchanges(Exchange),
+}
+
+/// The parameters, checked.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Plan {
+    pub traffic: Traffic,
+    pub streams: u32,
+    pub timing: Timing,
+}
+
+impl Plan {
+    /// What the mode's name and the parameters say.
+    pub(super) fn of(mode: &ModeInfo, params: &Params) -> Result<Plan, ParamError> {
+        let params: NetworkParams = params::parse(NAME, KEYS, params)?;
+        let size = |key: &str, given: Option<Bytes>, default: Bytes| {
+            checked_size(key, given.unwrap_or(default))
+        };
+        let (bs, request, response) = (params.bs, params.request_size, params.response_size);
+        // All are judged, whatever the mode: a phase may have several.
+        let message = size("bs", bs, DEFAULT_MESSAGE_BYTES)?;
+        let request_bytes = size("request-size", request, DEFAULT_MESSAGE_BYTES)?;
+        let response_bytes = size("response-size", response, DEFAULT_MESSAGE_BYTES)?;
+        let traffic = match mode.name {
+            "ping" => Traffic::Exchanges(Exchange {
+                op: Op::Ping,
+                request_bytes: message,
+                response_bytes: message,
+                bytes: as_u64(message),
+                wait: params.wait,
+            }),
+            "request" => Traffic::Exchanges(Exchange {
+                op: Op::Request,
+                request_bytes,
+                response_bytes,
+                bytes: as_u64(request_bytes) + as_u64(response_bytes),
+                wait: params.wait,
+            }),
+            _ => Traffic::Blocks(size("bs", bs, DEFAULT_THROUGHPUT_BYTES)?),
+        };
+        let runtime = params.runtime.unwrap_or(Span(DEFAULT_RUNTIME));
+        Ok(Plan {
+            traffic,
+            streams: streams(params.streams, params.numjobs)?,
+            timing: Timing::of(params.ramp_time, Some(runtime))?,
+        })
+    }
+}
+
+fn streams(streams: Option<u32>, numjobs: Option<u32>) -> Result<u32, ParamError> {
+    let (key, count) = match (streams, numjobs) {
+        (Some(_), Some(_)) => {
+            let message = "is the same as `streams`, which stands here too; keep one of them";
+            return Err(ParamError::of("numjobs", message));
+        }
+        (None, Some(count)) => ("numjobs", count),
+        (given, None) => ("streams", given.unwrap_or(1)),
+    };
+    match count {
+        0 => Err(ParamError::of(key, "must be at least 1")),
+        1..=MOST_STREAMS => Ok(count),
+        more => {
+            let message =
+                format!("{more} is more than the {MOST_STREAMS} streams that a link can have");
+            Err(ParamError::of(key, message))
+        }
+    }
+}
+
+fn checked_size(key: &str, size: Bytes) -> Result<usize, ParamError> {
+    match usize::try_from(size.0) {
+        Ok(0) => Err(ParamError::of(key, "must be at least 1 byte")),
+        Ok(bytes) if size.0 <= MOST_UNIT_BYTES => Ok(bytes),
+        _ => {
+            let most = Bytes(MOST_UNIT_BYTES);
+            let message = format!("{size} is more than the {most} that one message may have");
+            Err(ParamError::of(key, message))
+        }
+    }
+}
+
+fn as_u64(bytes: usize) -> u64 {
+    u64::try_from(bytes).unwrap_or(u64::MAX)
+}
+
+/// Refuses keys that none of a phase's modes looks at.
+pub(super) fn check_together(asked: &[&str], params: &Params) -> Result<(), ParamError> {
+    let idle = KEYS_OF_MODES.iter().find(|(key, modes)| {
+        params.contains_key(*key) && !asked.iter().any(|mode| modes.contains(mode))
+    });
+    let Some((key, modes)) = idle else {
+        return Ok(());
+    };
+    let message = format!(
+        "means something to {} only, and the phase has {}",
+        modes.join(" and "),
+        asked.join(", ")
+    );
+    Err(ParamError::of(key, message))
+}
+
+/// With the way of waiting spelled out, where the mode waits: without it no round trip can be compared.
+pub(super) fn as_stored(mode: &str, params: &Params) -> Params {
+    let mut stored = params.clone();
+    let mut whose = KEYS_OF_MODES.iter().filter(|(key, _)| *key == WAIT);
+    let waits = whose.any(|(_, modes)| modes.contains(&mode));
+    if waits && !stored.contains_key(WAIT) {
+        stored.insert(WAIT.to_owned(), Wait::default().as_str().into());
+    }
+    stored
+}
