@@ -84,6 +84,8 @@ const ROWS: &[fn() -> table::Row] = &[
     links::four_streams_1m,
     links::four_streams_defaults,
     links::ping,
+    links::ping_median,
+    links::ping_median_busy,
     copies::one_large,
 ];
 

@@ -1,4 +1,4 @@
-//! Rows of `network` on loopback, against iperf3 with as many streams, and a plain ping-pong of two threads.
+//! Rows of `network` on loopback, against iperf3 with as many streams, sockperf's ping-pong, and a plain one of two threads.
 
 use crate::ours;
 use crate::table::{Baseline, Row, Unit};
@@ -84,6 +84,41 @@ pub fn ping() -> Row {
     }
 }
 
+/// The median round trip, both sides asleep in the kernel between.
+pub fn ping_median() -> Row {
+    median_against_sockperf("network ping 64 bytes, median", "blocking", &[])
+}
+
+/// The same with both sides polling.
+pub fn ping_median_busy() -> Row {
+    median_against_sockperf(
+        "network busy ping 64 bytes, median",
+        "busy",
+        &["--nonblocked"],
+    )
+}
+
+fn median_against_sockperf(
+    name: &'static str,
+    wait: &'static str,
+    arguments: &'static [&'static str],
+) -> Row {
+    Row {
+        name,
+        unit: Unit::NanosPerOp,
+        ours: Box::new(move || {
+            let params =
+                json!({"bs": PING_BYTES, "runtime": "2s", "ramp_time": "400ms", "wait": wait});
+            Some(link("ping", params).median_nanos())
+        }),
+        baselines: vec![Baseline {
+            name: "sockperf",
+            bar: "1.00",
+            measure: Box::new(move || sockperf(arguments)),
+        }],
+    }
+}
+
 fn throughput(
     name: &'static str,
     params: Value,
@@ -153,6 +188,48 @@ fn iperf3(arguments: &[&str]) -> Option<f64> {
         .pointer("/end/sum_received/bits_per_second")?
         .as_f64()?;
     Some(bits / 8.0 / f64::from(1 << 20))
+}
+
+/// The median round trip of its ping-pong over TCP, in nanoseconds; `None` when it is not installed.
+fn sockperf(arguments: &[&str]) -> Option<f64> {
+    let free = TcpListener::bind((LOOPBACK, 0)).expect("a free port");
+    let port = free.local_addr().expect("it is bound").port();
+    drop(free);
+    let with = |what: &str| {
+        let mut command = Command::new("sockperf");
+        command.args([what, "--tcp", "-i", "127.0.0.1", "-p", &port.to_string()]);
+        command.args(arguments);
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        command
+    };
+    let mut server = with("server").spawn().ok()?;
+    until_somebody_listens(port);
+    let size = PING_BYTES.to_string();
+    let client = with("ping-pong")
+        .args(["-m", &size, "-t", "2", "--full-rtt"])
+        .stdout(Stdio::piped())
+        .output()
+        .expect("the server was there, too");
+    server.kill().expect("it serves for ever");
+    server.wait().expect("it has ended");
+    let said = String::from_utf8_lossy(&client.stdout);
+    let median = said.lines().find(|line| line.contains("percentile 50.0"))?;
+    let micros: f64 = median.split('=').nth(1)?.trim().parse().ok()?;
+    Some(micros * 1000.0)
+}
+
+/// As the kernel lists its sockets: a connection to try it would be a client.
+fn until_somebody_listens(port: u16) {
+    let listening = format!(":{port:04X} 00000000:0000 0A");
+    let until = Instant::now() + Duration::from_secs(5);
+    loop {
+        let sockets = std::fs::read_to_string("/proc/net/tcp").expect("the kernel's list");
+        if sockets.contains(&listening) {
+            return;
+        }
+        assert!(Instant::now() < until, "nobody listens on port {port}");
+        std::thread::yield_now();
+    }
 }
 
 /// Nanoseconds per round trip of two threads that do nothing else, blocking as ours do.

@@ -1,6 +1,7 @@
 //! One task of ours, prepared once and run as often as asked.
 
 use benchmesh_workloads::clock::MonoNanos;
+use benchmesh_workloads::histogram::Histogram;
 use benchmesh_workloads::sandbox::{Allowed, Make, RunDirectory};
 use benchmesh_workloads::task::{End, Place, PrepareControl, Task, TaskSpec};
 use serde_json::{Map, Value};
@@ -57,6 +58,8 @@ pub struct Outcome {
     pub seconds: f64,
     pub user_seconds: f64,
     pub cpu_seconds: f64,
+    /// From issue to completion.
+    pub service: Histogram,
 }
 
 impl Outcome {
@@ -74,6 +77,10 @@ impl Outcome {
 
     pub fn user_nanos_per_op(&self) -> f64 {
         self.user_seconds * 1e9 / self.ops as f64
+    }
+
+    pub fn median_nanos(&self) -> f64 {
+        self.service.quantile(0.5) as f64
     }
 
     pub fn nanos_per_op(&self) -> f64 {
@@ -101,11 +108,12 @@ fn measure(spec: &TaskSpec, ramp: Duration, before: impl FnOnce()) -> Outcome {
     before();
     let start = MonoNanos::now().saturating_add(Duration::from_millis(20));
     task.arm(start).expect("20 ms are enough");
-    let (mut ops, mut bytes) = (0, 0);
+    let (mut ops, mut bytes, mut service) = (0, 0, Histogram::new());
     let end = task.run_to_end(&mut |interval| {
         if !interval.ramp {
             ops += interval.ops;
             bytes += interval.bytes;
+            service.add(&interval.service);
         }
         assert_eq!(interval.errors, 0);
     });
@@ -116,6 +124,7 @@ fn measure(spec: &TaskSpec, ramp: Duration, before: impl FnOnce()) -> Outcome {
         seconds: (end.ended.since(end.last_start) - ramp).as_secs_f64(),
         user_seconds: end.cpu_user.as_secs_f64(),
         cpu_seconds: (end.cpu_user + end.cpu_system).as_secs_f64(),
+        service,
     }
 }
 
