@@ -15,6 +15,7 @@ mod support;
 
 mod faults {
     mod killed;
+    mod links;
 }
 
 use std::collections::BTreeMap;

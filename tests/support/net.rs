@@ -1,11 +1,15 @@
 //! Nodes on a network of the test's own: namespaces joined by veth to one bridge, which can be shaped and cut.
 //!
 //! The host's end of the network has address `.254`, node `i` has `.i`. Names and the network's number are derived from
-//! the process id, so that two test runs on one machine do not meet.
+//! the process id and a count, so that neither two test runs on one machine nor two tests of a run meet.
 
 use super::command::{must, run_by, succeeds};
 use std::net::Ipv4Addr;
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Networks of this process.
+static MADE: AtomicU32 = AtomicU32::new(0);
 
 /// The network; its namespaces, links and bridge are gone with the value.
 #[derive(Debug)]
@@ -19,9 +23,14 @@ impl Network {
     /// A bridge and `nodes` namespaces.
     pub fn new(nodes: u8) -> Self {
         let id = std::process::id();
+        let made = MADE.fetch_add(1, Ordering::Relaxed);
         let network = Self {
-            tag: format!("bm{:x}", id & 0xff_ffff),
-            prefix: [10, 200 + (id % 50) as u8, (id / 50 % 250) as u8],
+            tag: format!("bm{:x}x{made}", id & 0xff_ffff),
+            prefix: [
+                10,
+                200 + (id % 50) as u8,
+                ((id / 50 + 61 * made) % 250) as u8,
+            ],
             nodes,
         };
         network.remove();
@@ -93,6 +102,19 @@ impl Network {
                 "50ms",
             ],
         );
+    }
+
+    /// What has gone to a shaped node: bytes and packets, each as long as it is on a wire.
+    pub fn sent_to(&self, node: u8) -> (u64, u64) {
+        let said = must("tc", &["-s", "qdisc", "show", "dev", &self.veth(node)]);
+        let mut words = said.split_whitespace().skip_while(|word| *word != "Sent");
+        let number = |word: Option<&str>| word.and_then(|word| word.parse::<u64>().ok());
+        let bytes = number(words.nth(1));
+        let packets = number(words.nth(1));
+        match (bytes, packets) {
+            (Some(bytes), Some(packets)) => (bytes, packets),
+            _ => panic!("no count: {said}"),
+        }
     }
 
     /// Takes a node's link down: nothing is refused, nothing arrives.

@@ -6,6 +6,8 @@ use crate::support::mesh::{Agent, Mesh};
 use crate::support::net::Network;
 
 const TOLERANCE: f64 = 0.03;
+/// Bytes per second.
+const PAYLOAD: f64 = 100e6 / 8.0 * 1448.0 / 1514.0;
 
 #[test]
 fn a_shaped_link_is_reported_as_fast_as_it_is() {
@@ -30,9 +32,8 @@ fn a_shaped_link_is_reported_as_fast_as_it_is() {
         "SELECT from_agent, to_agent, mib_per_s, rtt_p50_us FROM v_links ORDER BY from_agent",
     );
     assert_eq!(links.len(), 2, "{links:?}");
-    let payload = 100e6 / 8.0 * 1448.0 / 1514.0;
     for link in &links {
-        let share = link.number("mib_per_s") * f64::from(1 << 20) / payload;
+        let share = link.number("mib_per_s") * f64::from(1 << 20) / PAYLOAD;
         assert!(
             (share - 1.0).abs() <= TOLERANCE,
             "{link:?} is {share} of the payload's share"
@@ -40,5 +41,197 @@ fn a_shaped_link_is_reported_as_fast_as_it_is() {
         let round_trip = link.number("rtt_p50_us");
         assert!((1.0..20_000.0).contains(&round_trip), "{link:?}");
     }
+    mesh.assert_no_complaints();
+}
+
+/// Three agents send to a fourth at once, whose way in is shaped: the total of the step is its payload share, and every
+/// link began at the same instant.
+#[test]
+fn many_to_one_over_a_shaped_link_is_as_fast_as_the_link() {
+    needs!("root", "netns");
+    let network = Network::new(4);
+    let mut mesh = Mesh::listening_on(&format!("{}:0", network.host()));
+    for node in 1..=4 {
+        let agent = Agent::named(&format!("n{node}"));
+        mesh.add(agent.inside(&network.namespace(node)));
+    }
+    network.shape(4, "100mbit");
+    mesh.run(
+        r#"
+        [[phase]]
+        workload = "network"
+        modes = ["throughput"]
+        pairs = "many-to-one"
+        to = ["n4"]
+        streams = 2
+        runtime = "8s"
+        "#,
+    );
+    let db = mesh.db();
+    let steps = db.rows("SELECT clients, mib_per_s, errors, flags FROM v_results");
+    let [step] = steps.as_slice() else {
+        panic!("one step: {steps:?}");
+    };
+    assert_eq!((step.integer("clients"), step.integer("errors")), (3, 0));
+    let share = step.number("mib_per_s") * f64::from(1 << 20) / PAYLOAD;
+    assert!(
+        (share - 1.0).abs() <= TOLERANCE,
+        "{step:?} is {share} of the payload's share"
+    );
+    // Each link has its part of it, and stands apart.
+    let links = db.rows("SELECT from_agent, links_at_once, mib_per_s FROM v_links WHERE to_agent = 'n4' ORDER BY from_agent");
+    assert_eq!(links.len(), 3, "{links:?}");
+    let sum: f64 = links.iter().map(|link| link.number("mib_per_s")).sum();
+    let share = sum * f64::from(1 << 20) / PAYLOAD;
+    assert!(
+        (share - 1.0).abs() <= TOLERANCE,
+        "{links:?} are {share} of the payload's share"
+    );
+    for link in &links {
+        assert_eq!(link.integer("links_at_once"), 3, "{link:?}");
+        assert!(link.number("mib_per_s") > 0.5, "{link:?} starves");
+    }
+    assert_one_start(&mesh);
+    mesh.assert_no_complaints();
+}
+
+/// Both directions of a link at once, each shaped. Of each way the acknowledgements of the other take a part; the qdisc's
+/// counters say how much payload there was. Tolerances: 1 % of the bytes (there is the agents' talk with the collector,
+/// too), 3 % of the rate.
+#[test]
+fn both_ways_at_once_each_way_is_reported_as_fast_as_it_is() {
+    needs!("root", "netns");
+    let network = Network::new(2);
+    let mut mesh = Mesh::listening_on(&format!("{}:0", network.host()));
+    for node in [1, 2] {
+        let agent = Agent::named(&format!("n{node}"));
+        mesh.add(agent.inside(&network.namespace(node)));
+        network.shape(node, "100mbit");
+    }
+    let before = [1, 2].map(|node| network.sent_to(node));
+    mesh.run(
+        r#"
+        [[phase]]
+        workload = "network"
+        modes = ["throughput"]
+        pairs = "both-ways"
+        runtime = "8s"
+        "#,
+    );
+    let after = [1, 2].map(|node| network.sent_to(node));
+    let db = mesh.db();
+    let links = db.rows(
+        "SELECT from_agent, to_agent, links_at_once, mib_per_s,
+                (SELECT (t.ended_us - t.start_us) / 1e6 FROM tasks t JOIN agents p ON p.id = t.peer_agent_id
+                 WHERE p.name = to_agent) AS seconds,
+                (SELECT sum(o.bytes) FROM op_intervals o JOIN tasks t ON t.id = o.task_id JOIN agents p ON p.id = t.peer_agent_id
+                 WHERE p.name = to_agent) AS bytes
+         FROM v_links ORDER BY to_agent",
+    );
+    assert_eq!(links.len(), 2, "{links:?}");
+    for (link, (before, after)) in links.iter().zip(before.into_iter().zip(after)) {
+        assert_eq!(link.integer("links_at_once"), 2);
+        let (wire, packets) = ((after.0 - before.0) as f64, (after.1 - before.1) as f64);
+        let payload = wire - 66.0 * packets;
+        let reported = link.integer("bytes") as f64;
+        assert!(
+            (reported / payload - 1.0).abs() <= 0.01,
+            "{link:?}: the qdisc counted {payload} bytes of payload"
+        );
+        let rate = link.number("mib_per_s") * f64::from(1 << 20);
+        let share = rate / (payload / link.number("seconds"));
+        assert!(
+            (share - 1.0).abs() <= TOLERANCE,
+            "{link:?} is {share} of what the qdisc counted"
+        );
+    }
+    let total: f64 = db.one("SELECT mib_per_s FROM v_results");
+    let sum: f64 = links.iter().map(|link| link.number("mib_per_s")).sum();
+    assert!((total / sum - 1.0).abs() <= TOLERANCE, "{total} and {sum}");
+    assert_one_start(&mesh);
+    mesh.assert_no_complaints();
+}
+
+/// All tasks of each step were to start at one instant, and did.
+fn assert_one_start(mesh: &Mesh) {
+    let tasks = mesh
+        .db()
+        .rows("SELECT t.start_us, s.start_us AS planned_us, t.skew_us FROM tasks t JOIN steps s ON s.id = t.step_id");
+    assert!(!tasks.is_empty());
+    for task in &tasks {
+        assert_eq!(task.integer("start_us"), task.integer("planned_us"));
+        assert!(task.integer("skew_us").abs() < 20_000, "{task:?}");
+    }
+}
+
+/// Traffic between two agents beside readers of a target: one start, each counted apart, and nobody needs to allow what it
+/// does not work on.
+#[test]
+fn links_beside_readers_of_a_target_are_counted_apart() {
+    let target = tempfile::tempdir().unwrap();
+    let mut mesh = Mesh::start();
+    for name in ["r1", "r2"] {
+        mesh.add(Agent::named(name).allow(target.path()));
+    }
+    for name in ["x", "y"] {
+        mesh.add(Agent::named(name).label("role=spare"));
+    }
+    mesh.run(&format!(
+        r#"
+        [targets.t]
+        system = "tmp"
+        path = "{}"
+        [[phase]]
+        [[phase.group]]
+        name = "readers"
+        workload = "io"
+        modes = ["randread"]
+        size = "1m"
+        runtime = "3s"
+        rate_iops = 100
+        [[phase.group]]
+        name = "traffic"
+        workload = "network"
+        modes = ["request"]
+        select = "role=spare"
+        pairs = "all-to-all"
+        rate_iops = 200
+        runtime = "3s"
+        "#,
+        target.path().display()
+    ));
+    let db = mesh.db();
+    let groups = db.rows("SELECT group_name, ops, errors FROM step_results ORDER BY group_name");
+    let counted: Vec<_> = groups
+        .iter()
+        .map(|row| {
+            (
+                row.text("group_name"),
+                row.integer("ops"),
+                row.integer("errors"),
+            )
+        })
+        .collect();
+    assert_eq!(
+        counted,
+        [
+            ("readers".to_owned(), 2 * 300, 0),
+            ("traffic".to_owned(), 2 * 600, 0)
+        ]
+    );
+    let stored: String =
+        db.one("SELECT json_extract(params, '$.wait') FROM step_groups WHERE name = 'traffic'");
+    assert_eq!(stored, "blocking");
+    let links = db.rows("SELECT from_agent, to_agent, links_at_once, wait, requests_per_s FROM v_links ORDER BY from_agent");
+    assert_eq!(links.len(), 2, "{links:?}");
+    for (link, ends) in links.iter().zip([("x", "y"), ("y", "x")]) {
+        let (from, to) = (link.text("from_agent"), link.text("to_agent"));
+        assert_eq!((from.as_str(), to.as_str()), ends);
+        let (at_once, wait) = (link.integer("links_at_once"), link.text("wait"));
+        assert_eq!((at_once, wait.as_str()), (2, "blocking"));
+        let rate = link.number("requests_per_s");
+        assert!((rate / 200.0 - 1.0).abs() <= TOLERANCE, "{rate} per second");
+    }
+    assert_one_start(&mesh);
     mesh.assert_no_complaints();
 }

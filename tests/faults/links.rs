@@ -1,0 +1,117 @@
+//! An end of a link dies while several are in use: the others go on, nothing hangs, and no port stays open.
+
+use crate::LIMIT;
+use crate::support::mesh::{Agent, Mesh};
+use crate::support::process::Process;
+use crate::support::wait::until_true;
+use std::time::{Duration, Instant};
+
+/// Sockets that a process has open.
+fn sockets(process: &Process) -> usize {
+    let open = std::fs::read_dir(format!("/proc/{}/fd", process.pid())).unwrap();
+    let links = open.filter_map(|fd| std::fs::read_link(fd.ok()?.path()).ok());
+    links
+        .filter(|link| link.to_string_lossy().starts_with("socket:"))
+        .count()
+}
+
+fn mesh() -> Mesh {
+    let mut mesh = Mesh::start();
+    for name in ["a", "b", "c"] {
+        mesh.add(Agent::named(name));
+    }
+    mesh
+}
+
+fn many_to_c(mode: &str, keys: &str) -> String {
+    format!(
+        r#"
+        on-loss = "continue"
+        loss-after = "2s"
+        [[phase]]
+        workload = "network"
+        modes = ["{mode}"]
+        pairs = "many-to-one"
+        to = ["c"]
+        streams = 2
+        runtime = "10s"
+        {keys}
+        [[phase]]
+        workload = "null"
+        ops = 1000
+        "#
+    )
+}
+
+#[test]
+fn a_sender_dies_and_the_others_are_measured_to_the_end() {
+    for (mode, keys) in [
+        ("throughput", "rate_iops = 200\nbs = \"64k\""),
+        ("request", "wait = \"busy\""),
+    ] {
+        let mut mesh = mesh();
+        let before = sockets(mesh.agent("c"));
+        let mut run = mesh.begin(&many_to_c(mode, keys));
+        mesh.until_step_is(mode, "running", LIMIT);
+        until_true("both senders are connected", LIMIT, || {
+            sockets(mesh.agent("c")) >= before + 4
+        });
+        mesh.kill_agent("a");
+        let ended = run.exit_within(LIMIT).expect("the run ends without it");
+        assert_eq!(ended.code(), Some(3), "done but partial: {}", run.log());
+        let db = mesh.db();
+        let steps = db.rows("SELECT workload, state, partial FROM steps ORDER BY ordinal");
+        let states: Vec<_> = steps
+            .iter()
+            .map(|step| (step.text("state"), step.integer("partial")))
+            .collect();
+        assert_eq!(states[0], ("done".to_owned(), 1), "{steps:?}");
+        assert_eq!(states[1].0, "done", "{steps:?}");
+        let tasks = db.rows(
+            "SELECT a.name, t.state, t.ended_us - t.start_us AS took_us FROM tasks t JOIN agents a ON a.id = t.agent_id
+             WHERE t.peer_agent_id IS NOT NULL ORDER BY a.name",
+        );
+        assert_eq!(tasks[0].text("state"), "lost", "{tasks:?}");
+        assert_eq!(tasks[1].text("state"), "done", "{tasks:?}");
+        assert!(tasks[1].integer("took_us") >= 9_900_000, "{tasks:?}");
+        until_true("the receiver's ports are closed", LIMIT, || {
+            sockets(mesh.agent("c")) <= before
+        });
+    }
+}
+
+#[test]
+fn a_receiver_dies_and_all_its_links_end_at_once() {
+    for (mode, keys) in [("throughput", ""), ("request", "wait = \"blocking\"")] {
+        let mut mesh = mesh();
+        let before = ["a", "b"].map(|name| sockets(mesh.agent(name)));
+        let mut run = mesh.begin(&many_to_c(mode, keys));
+        mesh.until_step_is(mode, "running", LIMIT);
+        mesh.kill_agent("c");
+        let killed = Instant::now();
+        let ended = run.exit_within(LIMIT).expect("the run ends without it");
+        assert_ne!(ended.code(), Some(0), "{}", run.log());
+        // Found within `loss-after`, long before the runtime is over; then the next phase, which takes a moment.
+        assert!(killed.elapsed() < Duration::from_secs(9), "{}", run.log());
+        let db = mesh.db();
+        let steps = db.rows("SELECT state, partial FROM steps ORDER BY ordinal");
+        assert_eq!(steps[0].text("state"), "failed", "{steps:?}");
+        assert_eq!(steps[1].text("state"), "done", "{steps:?}");
+        let said =
+            db.rows("SELECT t.state, t.error FROM tasks t WHERE t.peer_agent_id IS NOT NULL");
+        assert_eq!(said.len(), 2);
+        for task in &said {
+            assert_ne!(task.text("state"), "done", "{task:?}");
+            let error = task.text("error");
+            assert!(
+                error.contains("`c`") || error.contains("the link to"),
+                "{error}"
+            );
+        }
+        for (name, before) in ["a", "b"].into_iter().zip(before) {
+            until_true("the senders' connections are closed", LIMIT, || {
+                sockets(mesh.agent(name)) <= before
+            });
+        }
+    }
+}
