@@ -150,7 +150,7 @@ async fn before_samples_could_be_brief(path: &Path) {
     let old = sqlx::migrate::Migrator {
         migrations: all
             .iter()
-            .filter(|migration| migration.version < 11)
+            .filter(|migration| migration.version < 12)
             .cloned()
             .collect(),
         ..sqlx::migrate::Migrator::DEFAULT
