@@ -164,6 +164,38 @@ fn a_stop_leaves_no_file_no_port_and_no_thread() {
     }
 }
 
+/// Whoever lays out data when the stop comes has left before they are removed.
+#[test]
+fn a_stop_in_mid_preparation_leaves_nothing() {
+    let target = tempfile::tempdir().unwrap();
+    let mut mesh = Mesh::start();
+    for name in ["a", "b"] {
+        mesh.add(Agent::named(name).allow(target.path()));
+    }
+    let pids = ["a", "b"].map(|name| mesh.agent(name).pid());
+    let below = target.path().to_str().unwrap().to_owned();
+    for _ in 0..3 {
+        let mut run = mesh.begin(&format!(
+            "[targets.t]\nsystem = \"s\"\npath = \"{below}\"\n[[phase]]\nworkload = \"files\"\nfiles = 400000\nsize = \"100\"\nnumjobs = 4\nmodes = [\"read\"]\n"
+        ));
+        until_true("data are laid out", LIMIT, || {
+            pids.map(working_threads)
+                .iter()
+                .all(|threads| threads.len() > 2)
+        });
+        mesh.command(&["stop", "last"]);
+        mesh.until_run_is(&["stopped"], LIMIT);
+        assert_eq!(left(target.path()), [] as [PathBuf; 0]);
+        let busy = pids.map(working_threads).concat();
+        assert_eq!(busy, [] as [String; 0]);
+        run.exit_within(LIMIT).unwrap();
+        let events = mesh
+            .db()
+            .column::<String>("SELECT message FROM events WHERE kind = 'directory-left'");
+        assert_eq!(events, [] as [String; 0]);
+    }
+}
+
 #[test]
 fn an_operation_that_the_kernel_holds_is_named() {
     needs!("fuse");
