@@ -13,6 +13,7 @@ mod support;
 
 mod truth {
     mod breadth;
+    mod clock;
     mod counts;
     mod cpu;
     mod disk;
