@@ -107,8 +107,7 @@ fn median_against_sockperf(
         name,
         unit: Unit::NanosPerOp,
         ours: Box::new(move || {
-            let params =
-                json!({"bs": PING_BYTES, "runtime": "2s", "ramp_time": "400ms", "wait": wait});
+            let params = json!({"bs": PING_BYTES, "runtime": "2s", "wait": wait});
             Some(link("ping", params).median_nanos())
         }),
         baselines: vec![Baseline {
