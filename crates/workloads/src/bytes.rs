@@ -5,10 +5,12 @@
 //! a buffer's worth of bytes, or as many records as fill one: two clock readings around a single byte would measure
 //! the clock. Each worker has a file of its own.
 
+mod expected;
 mod keys;
 mod stream;
 mod worker;
 
+use crate::data::Generations;
 use crate::files::calls::{self, Durable};
 use crate::files::data::Data;
 use crate::files::side_by_side::side_by_side;
@@ -21,11 +23,12 @@ use crate::task::{Cache, PrepareControl, TaskError, TaskSpec};
 use crate::workload::{
     Footprint, Load, ModeInfo, Needs, Params as PlanParams, Timing, Worker, Workload,
 };
-use keys::{KEYS, MODES, Mode, Plan};
+use expected::Expected;
+use keys::{KEYS, MODES, Mode, Plan, Writes};
 use rustix::fs::{Mode as Permissions, OFlags};
 use std::ffi::CString;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use stream::Stream;
 use worker::BytesWorker;
 
@@ -41,7 +44,7 @@ impl Workload for ByteStreams {
     }
 
     fn revision(&self) -> u32 {
-        1
+        2
     }
 
     fn summary(&self) -> &'static str {
@@ -95,6 +98,7 @@ impl Workload for ByteStreams {
             task: spec.dir()?,
             task_index: spec.task_index,
             whole: Arc::default(),
+            generations: Mutex::default(),
         }))
     }
 }
@@ -105,13 +109,29 @@ struct BytesLoad {
     task: Dir,
     task_index: u32,
     whole: Arc<AtomicU32>,
+    /// What may stand in the files, once the task is prepared.
+    generations: Mutex<Generations>,
 }
 
 impl BytesLoad {
-    fn data(&self, worker: u32, bytes: usize) -> Data {
-        let own = [self.plan.seed, self.task_index.into(), worker.into()];
-        let content = crate::data::Content::new(self.plan.data, Random::of(&own).next_u64());
-        Data::of(content, bytes)
+    fn data(&self, bytes: usize) -> Data {
+        Data::of(self.content(), bytes)
+    }
+
+    fn content(&self) -> crate::data::Content {
+        crate::data::Content::new(self.plan.data, self.plan.seed)
+    }
+
+    /// The number of a worker's file among all of the step's.
+    fn file_id(&self, worker: u32) -> u64 {
+        u64::from(self.task_index) << 32 | u64::from(worker)
+    }
+
+    fn generations(&self) -> MutexGuard<'_, Generations> {
+        // A pair of numbers is whole whoever panicked.
+        self.generations
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     fn state(&self, content: Content) -> State {
@@ -125,7 +145,10 @@ impl BytesLoad {
         State {
             shape: format!("{workers} files of {size} bytes, seed {seed}, {data:?}"),
             content,
-            extras: Extras::default(),
+            extras: Extras {
+                generations: *self.generations(),
+                ..Extras::default()
+            },
         }
     }
 
@@ -145,14 +168,22 @@ impl BytesLoad {
         let unit = usize::try_from(one_mib().0).unwrap_or(1);
         let total = (size.saturating_mul(self.plan.workers.into()), "bytes");
         side_by_side(self.plan.workers, total, control, |worker, done| {
-            let mut data = self.data(worker, unit);
+            let mut data = self.data(unit);
             let name = name_of(worker);
             let failed = |errno| {
                 let path = self.task.path().join(&*name.to_string_lossy());
                 TaskError::io(format!("lay out `{}`", path.display()), errno)
             };
-            calls::create(self.task.fd(), &name, 0, size, &mut data, Durable::No)
-                .map_err(|error| failed(error.errno))?;
+            calls::create(
+                self.task.fd(),
+                &name,
+                self.file_id(worker),
+                size,
+                &mut data,
+                Durable::No,
+                |_| (),
+            )
+            .map_err(|error| failed(error.errno))?;
             done.add(size)
         })?;
         self.task.sync().map_err(TaskError::Sandbox)
@@ -173,13 +204,28 @@ impl Load for BytesLoad {
     }
 
     fn prepare(&self, control: &PrepareControl) -> Result<(), TaskError> {
+        let found = State::read(&self.task).map_err(TaskError::Sandbox)?;
+        let known = found.as_ref().map(|found| found.extras.generations);
         if self.plan.mode.makes_file() {
+            *self.generations() = known.unwrap_or_default().and_one_more().newest_only();
             return self.lay_out(0, control);
         }
         let wanted = self.state(Content::Created);
-        if State::read(&self.task).map_err(TaskError::Sandbox)? != Some(wanted.clone()) {
-            self.lay_out(self.plan.size, control)?;
-            wanted.write(&self.task).map_err(TaskError::Sandbox)?;
+        let is_there = found.is_some_and(|found| {
+            (found.content, found.shape) == (wanted.content, wanted.shape.clone())
+        });
+        match known.filter(|_| is_there) {
+            Some(known) => *self.generations() = known,
+            None => {
+                self.lay_out(self.plan.size, control)?;
+                wanted.write(&self.task).map_err(TaskError::Sandbox)?;
+            }
+        }
+        if matches!(self.plan.writes(), Writes::Some | Writes::AllAgain) {
+            let known = self.generations().and_one_more();
+            *self.generations() = known;
+            let announced = self.state(Content::Created).write(&self.task);
+            announced.map_err(TaskError::Sandbox)?;
         }
         if self.warm {
             let total = (u64::from(self.plan.workers), "files");
@@ -190,6 +236,7 @@ impl Load for BytesLoad {
                     &name_of(worker),
                     self.plan.size,
                     &mut buffer,
+                    |_| (),
                 );
                 read.map_err(|error| TaskError::io("warm the caches", error.errno))?;
                 done.add(1)
@@ -206,24 +253,42 @@ impl Load for BytesLoad {
             .open(&name, flags, Permissions::empty())
             .map_err(TaskError::Sandbox)?;
         let own = [self.plan.seed, self.task_index.into(), index.into(), 7];
+        let bytes = usize::try_from(self.plan.operation_bytes()).unwrap_or(usize::MAX);
+        let expected = self.plan.data.verify.then(|| Expected {
+            content: self.content(),
+            file: self.file_id(index),
+            generations: *self.generations(),
+            fresh: self.data(match self.plan.writes() {
+                Writes::Some | Writes::AllAgain => bytes,
+                Writes::Nothing | Writes::All => 0,
+            }),
+        });
         Ok(Box::new(BytesWorker {
             plan: self.plan.clone(),
             stream: Stream::new(file, self.plan.buffer),
-            data: self.data(
-                index,
-                usize::try_from(self.plan.operation_bytes()).unwrap_or(usize::MAX),
-            ),
+            data: self.data(bytes),
+            file: self.file_id(index),
+            expected,
             random: Random::of(&own),
             path: self.task.path().join(name),
+            is_whole: false,
             whole: Arc::clone(&self.whole),
         }))
     }
 
+    fn path_of(&self, worker: u32, _file: u64) -> Option<String> {
+        let path = self.task.path().join(&*name_of(worker).to_string_lossy());
+        Some(path.display().to_string())
+    }
+
     fn finish(&self) -> Result<(), TaskError> {
         let is_whole = self.whole.load(Ordering::Acquire) >= self.workers();
-        if !self.plan.mode.makes_file() || !is_whole {
+        let writes_all = matches!(self.plan.writes(), Writes::All | Writes::AllAgain);
+        if !writes_all || !is_whole {
             return Ok(());
         }
+        let newest = self.generations().newest_only();
+        *self.generations() = newest;
         if let Err(error) = self.state(Content::Created).write(&self.task) {
             // The result stands; the next mode will lay the data out again.
             tracing::warn!(%error, path = %self.task.path().display(), "the state of the data was not written");

@@ -49,9 +49,8 @@ pub const KEYS: &[KeyInfo] = &[
         name: "stall-after",
         kind: "duration",
         default: "30s",
-        meaning: "an operation that has not ended for so long is an event `stall` that names the worker (and the \
-                  place, for `files`, `copy` and `network`), and another event, `stall-over`, when it has; what \
-                  follows is the plan's `on-stall`",
+        meaning: "an operation that has not ended for so long is an event `stall` that names its worker, path and \
+                  offset (the oldest of several in flight), and another event, `stall-over`, when it has; what follows is the plan's `on-stall`",
     },
 ];
 

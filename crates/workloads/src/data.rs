@@ -5,12 +5,15 @@
 //! asks; no two blocks are equal, but for those that are to be.
 
 mod content;
+mod generations;
 mod mismatch;
 mod pattern;
 mod spec;
 
 pub use content::Content;
+pub(crate) use generations::Generations;
 pub use mismatch::{Found, Mismatch};
+pub(crate) use pattern::Written;
 pub use spec::{DATA, DataSpec, KEYS, Kind};
 
 /// Storage looks at blocks of this size when it compresses and deduplicates.

@@ -10,6 +10,7 @@ pub(crate) mod data;
 mod found;
 mod layout;
 mod modes;
+mod name;
 mod plan;
 pub(crate) mod side_by_side;
 pub(crate) mod size;
@@ -31,6 +32,7 @@ use calls::{Durable, listing_buffer};
 use data::Data;
 use layout::Home;
 use modes::{MODES, Mode, Standing};
+use name::Name;
 use plan::{KEYS, Plan, check_names};
 use rustix::fs::{AtFlags, unlinkat};
 use rustix::io::Errno;
@@ -39,7 +41,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use tree::{Directories, Name};
+use tree::Directories;
 use walk::Walk;
 use worker::{FilesWorker, Tools};
 
@@ -194,7 +196,7 @@ impl FilesLoad {
             Err(errno) => return Err(failed("remove", errno)),
         }
         let mut nothing = Data::new(0, 0);
-        calls::create(dir, name, 0, 0, &mut nothing, Durable::No)
+        calls::create(dir, name, 0, 0, &mut nothing, Durable::No, |_| ())
             .map_err(|error| failed("make", error.errno))?;
         let value = self.attribute();
         let tried = Calls::known().set(dir, name, &value);

@@ -184,6 +184,14 @@ fn name_of(number: u64) -> CString {
     CString::new(format!("f{number:09}")).unwrap_or_default()
 }
 
+/// A name with its number; one that is not ours has none of its own.
+fn numbered(name: String) -> Option<(u64, CString)> {
+    let number = name
+        .strip_prefix('f')
+        .and_then(|digits| digits.parse().ok());
+    Some((number.unwrap_or(u64::MAX), CString::new(name).ok()?))
+}
+
 impl Load for FillLoad {
     fn workers(&self) -> u32 {
         self.plan.workers
@@ -223,16 +231,25 @@ impl Load for FillLoad {
             }),
             Mode::Remove => {
                 let root = self.root(index)?;
-                let mut names = root.names().map_err(TaskError::Sandbox)?;
+                let names = root.names().map_err(TaskError::Sandbox)?;
+                let mut names: Vec<_> = names.into_iter().filter_map(numbered).collect();
                 names.sort();
-                let names = names.into_iter().map(CString::new);
                 Box::new(RemoveWorker {
-                    names: names.filter_map(Result::ok).collect(),
+                    names,
                     root,
                     whole: Arc::clone(&self.whole),
                 })
             }
         })
+    }
+
+    fn path_of(&self, worker: u32, file: u64) -> Option<String> {
+        let root = self.task.path().join(format!("w{worker}"));
+        let path = match self.plan.mode {
+            Mode::Hold => root,
+            Mode::Fill | Mode::Remove => root.join(&*name_of(file).to_string_lossy()),
+        };
+        Some(path.display().to_string())
     }
 
     fn finish(&self) -> Result<(), TaskError> {

@@ -19,12 +19,11 @@ mod worker;
 mod writing;
 mod zipf;
 
-use crate::data::Content;
+use crate::data::{Content, Generations};
 use crate::params::{KeyInfo, ParamError};
 use crate::random::Random;
 use crate::task::{Cache, PrepareControl, TaskError, TaskSpec};
 use crate::workload::{Footprint, Load, ModeInfo, Needs, Note, Params, Timing, Worker, Workload};
-use generations::Generations;
 use job::{Job, SECTOR};
 use keys::{Engine, Fallback, KEYS};
 use modes::MODES;
@@ -258,6 +257,11 @@ impl Load for IoLoad {
             Way::Ring => Box::new(deep::DeepWorker::open(self, index)?),
             Way::OneByOne | Way::Threads(..) => Box::new(worker::IoWorker::open(self, index)?),
         })
+    }
+
+    fn path_of(&self, worker: u32, _file: u64) -> Option<String> {
+        let owner = worker / self.lanes().max(1);
+        Some(self.store.path(owner).display().to_string())
     }
 
     fn finish(&self) -> Result<(), TaskError> {

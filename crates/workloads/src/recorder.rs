@@ -10,6 +10,7 @@ mod buffer;
 mod calibrate;
 mod errors;
 mod flight;
+mod marker;
 mod paced;
 
 pub use began::Began;
@@ -17,16 +18,17 @@ pub use buffer::{Buffer, InFlightOp, Series, Taker};
 pub use calibrate::harness_ns_per_op;
 pub(crate) use errors::merge as merge_errors;
 pub use errors::{ErrorCount, ErrorFacts, MISMATCH, OpError};
+pub use marker::Marker;
 
 use crate::clock::MonoNanos;
 use crate::common::OnError;
 use crate::data::Mismatch;
 use crate::interval::{PERIOD, Shift};
 use crate::op::Op;
-use crate::pacing::{Changes, Schedule};
+use crate::pacing::{Changes, Schedule, Waiting};
 use crate::urgency::Urgent;
 use crate::workload::Timing;
-use buffer::{BUFFERS, Kind, Link, NOWHERE};
+use buffer::{BUFFERS, Kind, Link};
 use errors::ErrorLog;
 use flight::Flight;
 use paced::Pacer;
@@ -48,6 +50,8 @@ pub struct Settings {
     pub stop: Arc<AtomicBool>,
     /// When the operations are due, and how many workers wait for theirs at the same time; `None`: one after the other.
     pub schedule: Option<(Schedule, u32)>,
+    /// The load knows by itself when each operation is due, and so many workers wait for theirs at the same time.
+    pub own_instants: Option<u32>,
     /// Where a change of the share of a step's rate is told.
     pub changes: Arc<Changes>,
     pub on_error: OnError,
@@ -65,6 +69,7 @@ impl Settings {
             shift: Arc::default(),
             stop: Arc::default(),
             schedule: None,
+            own_instants: None,
             changes: Arc::default(),
             on_error: OnError::default(),
             depth: 0,
@@ -74,9 +79,9 @@ impl Settings {
 
 /// Makes a recorder and its other end. All memory is allocated and touched here.
 pub fn pair(settings: Settings) -> (Recorder, Taker) {
-    let kind = match settings.schedule {
-        Some(_) => Kind::Paced,
-        None => Kind::Unpaced,
+    let kind = match (&settings.schedule, settings.own_instants) {
+        (None, None) => Kind::Unpaced,
+        _ => Kind::Paced,
     };
     let clean = || Box::new(Buffer::new(settings.ops, kind));
     let link = Arc::new(Link::new(clean));
@@ -109,6 +114,7 @@ pub fn pair(settings: Settings) -> (Recorder, Taker) {
         pacer: settings
             .schedule
             .map(|(schedule, workers)| Box::new(Pacer::new(schedule, workers, settings.changes))),
+        own_instants: settings.own_instants.map(Waiting::among),
         flight: Flight::new(settings.depth),
         urgent: None,
     };
@@ -141,6 +147,8 @@ pub struct Recorder {
     errors: ErrorLog,
     /// `None` when the load is not paced.
     pacer: Option<Box<Pacer>>,
+    /// How they are waited for where the load tells them by [`Recorder::next_at`].
+    own_instants: Option<Waiting>,
     /// What is in flight of an engine that keeps several; empty otherwise.
     flight: Flight,
     /// Until the first operation has ended.
@@ -162,11 +170,14 @@ impl Recorder {
         if let Some(pacer) = &mut self.pacer {
             pacer.set_start(start);
         }
+        if self.own_instants.is_some() {
+            Waiting::sharpen_timers();
+        }
     }
 
     /// Keeps the worker's urgency until its first operation has ended. A paced one has a schedule to keep instead.
     pub(crate) fn urgent_until_first(&mut self, urgent: Urgent) {
-        if self.pacer.is_none() {
+        if self.pacer.is_none() && self.own_instants.is_none() {
             self.urgent = Some(urgent);
             self.boundary = MonoNanos(0);
         }
@@ -324,19 +335,6 @@ impl Recorder {
         self.series(op).errors += 1;
     }
 
-    /// Says what the next operation works on, for messages about one that does not end: two stores. What the number
-    /// stands for, [`Load::path_of`](crate::workload::Load::path_of) knows.
-    #[inline]
-    pub fn place(&self, file: u64) {
-        self.link.place(file, NOWHERE);
-    }
-
-    /// The same with the offset in the file; it may be called in the midst of an operation.
-    #[inline]
-    pub fn place_at(&self, file: u64, offset: u64) {
-        self.link.place(file, offset);
-    }
-
     /// Takes back a [`begin`](Recorder::begin): what it announced was no operation, and nothing is recorded.
     pub fn idle(&mut self) {
         self.link.hide();
@@ -352,6 +350,11 @@ impl Recorder {
     #[inline]
     pub fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
+    }
+
+    /// The planned start.
+    pub fn start(&self) -> MonoNanos {
+        self.start
     }
 
     /// The end of the runtime; beyond all time when there is none.

@@ -4,6 +4,8 @@
 //! read. It is understood whole before anything is done: mistakes have their line. Each worker does all of it, in a
 //! directory of its own, in which the files and directories that the list expects are laid out before.
 
+mod checks;
+mod expected;
 mod keys;
 mod list;
 mod worker;
@@ -21,6 +23,8 @@ use crate::tree::stack::{Stack, c_string, components, split};
 use crate::workload::{
     Footprint, Load, ModeInfo, Needs, Params as PlanParams, Timing, Worker, Workload,
 };
+use checks::Checks;
+use expected::Expected;
 use keys::{KEYS, MODES, Operations, Plan};
 use list::{List, MOST_LIST_BYTES};
 use rustix::fs::{Mode as Permissions, OFlags};
@@ -43,7 +47,7 @@ impl Workload for Replay {
     }
 
     fn revision(&self) -> u32 {
-        1
+        2
     }
 
     fn summary(&self) -> &'static str {
@@ -93,6 +97,7 @@ impl Workload for Replay {
             task_index: spec.task_index,
             sources: spec.sources.clone(),
             list: OnceLock::new(),
+            expected: OnceLock::new(),
         }))
     }
 }
@@ -103,6 +108,8 @@ struct ReplayLoad {
     task_index: u32,
     sources: Allowed,
     list: OnceLock<Arc<List>>,
+    /// What its reads find; known once prepared, where they are to be checked.
+    expected: OnceLock<Arc<Expected>>,
 }
 
 impl ReplayLoad {
@@ -165,8 +172,16 @@ impl ReplayLoad {
             if let Some(bytes) = bytes {
                 let number = u64::try_from(number).unwrap_or(u64::MAX);
                 let name = c_string(last);
-                calls::create(stack.top(), &name, number, *bytes, &mut data, Durable::No)
-                    .map_err(|error| failed(error.errno))?;
+                calls::create(
+                    stack.top(),
+                    &name,
+                    number,
+                    *bytes,
+                    &mut data,
+                    Durable::No,
+                    |_| (),
+                )
+                .map_err(|error| failed(error.errno))?;
             }
         }
         Ok(())
@@ -205,6 +220,10 @@ impl Load for ReplayLoad {
 
     fn prepare(&self, control: &PrepareControl) -> Result<(), TaskError> {
         let list = self.list()?;
+        if self.plan.data.verify {
+            let expected = Expected::of(&list, one_mib().0);
+            self.expected.get_or_init(|| Arc::new(expected));
+        }
         for name in self.task.names().map_err(TaskError::Sandbox)? {
             if name.starts_with('w') {
                 let mut gone = |gone| control.progress(gone, 0, "files removed");
@@ -220,6 +239,18 @@ impl Load for ReplayLoad {
         self.task.sync().map_err(TaskError::Sandbox)
     }
 
+    fn has_instants(&self) -> bool {
+        self.plan.timed
+    }
+
+    fn path_of(&self, worker: u32, file: u64) -> Option<String> {
+        let list = self.list().ok()?;
+        let line = list.lines.get(usize::try_from(file).ok()?)?;
+        let root = self.task.path().join(format!("w{worker}"));
+        let path = root.join(String::from_utf8_lossy(&line.path).as_ref());
+        Some(path.display().to_string())
+    }
+
     fn worker(&self, index: u32) -> Result<Box<dyn Worker>, TaskError> {
         let list = self.list()?;
         let data = self.data(index, list.largest);
@@ -228,6 +259,7 @@ impl Load for ReplayLoad {
             list,
             self.plan.timed,
             data,
+            self.expected.get().cloned().map(Checks::new),
         )))
     }
 }

@@ -78,6 +78,20 @@ impl Outcome {
         })
     }
 
+    /// The longest service and response time of one kind.
+    pub(crate) fn slowest(&self, op: Op) -> (Duration, Option<Duration>) {
+        let intervals = || self.intervals.iter().filter(|it| it.op == op);
+        let service = intervals().map(|it| it.service.max_ns()).max();
+        let response = intervals()
+            .filter_map(|it| it.response.as_ref())
+            .map(|response| response.max_ns())
+            .max();
+        (
+            Duration::from_nanos(service.unwrap_or(0)),
+            response.map(Duration::from_nanos),
+        )
+    }
+
     /// All that was done without an error, each kind with its operations and bytes.
     pub(crate) fn expect(&self, expected: &[(Op, u64, u64)]) {
         assert_eq!(

@@ -10,9 +10,11 @@ mod climb;
 mod keys;
 mod log;
 mod made;
+mod reading;
 mod source;
 pub(crate) mod stack;
 mod tar;
+mod trail;
 mod unpack;
 mod worker;
 
@@ -33,9 +35,13 @@ use climb::Climb;
 use keys::{From, KEYS, MODES, Mode, Plan};
 use log::Quiet;
 use made::MadeSource;
+use reading::Reading;
 use source::Source;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use trail::Trail;
 use unpack::Unpack;
 use worker::{TreeWorker, Work};
 
@@ -51,11 +57,11 @@ impl Workload for Tree {
     }
 
     fn revision(&self) -> u32 {
-        1
+        2
     }
 
     fn summary(&self) -> &'static str {
-        "a whole tree, from a tar archive or made: unpacked, walked, removed"
+        "a whole tree, from a tar archive or made: unpacked, read, walked, removed"
     }
 
     fn needs(&self) -> Needs {
@@ -85,7 +91,7 @@ impl Workload for Tree {
             footprint.bytes = bytes(BLOCK_BYTES)
                 .saturating_add(made.directories.saturating_mul(BLOCK_BYTES * workers));
             footprint.moved_bytes = match plan.mode {
-                Mode::Unpack => bytes(1),
+                Mode::Unpack | Mode::Read => bytes(1),
                 Mode::Walk | Mode::Remove => 0,
             };
         }
@@ -101,7 +107,9 @@ impl Workload for Tree {
             let why = "a tree is not unpacked or read with O_DIRECT; use cache = \"cold\"".into();
             return Err(TaskError::Unfit { why });
         }
+        let trails = (0..plan.workers).map(|_| Arc::new(Trail::new()));
         Ok(Box::new(TreeLoad {
+            trails: trails.collect(),
             plan,
             warm: spec.cache == Cache::Warm,
             task: spec.dir()?,
@@ -122,13 +130,33 @@ struct TreeLoad {
     /// What the archive holds; known once prepared.
     contents: Mutex<Option<Contents>>,
     whole: Arc<AtomicU32>,
+    /// Where each worker is.
+    trails: Box<[Arc<Trail>]>,
 }
 
 impl TreeLoad {
+    fn trail(&self, worker: u32) -> Arc<Trail> {
+        let index = usize::try_from(worker).unwrap_or(usize::MAX);
+        self.trails
+            .get(index)
+            .cloned()
+            .unwrap_or_else(|| Arc::new(Trail::new()))
+    }
+
     fn root(&self, worker: u32) -> Result<Dir, TaskError> {
         self.task
             .make_dir(&format!("w{worker}"))
             .map_err(TaskError::Sandbox)
+    }
+
+    fn reading(&self, worker: u32) -> Result<Reading, TaskError> {
+        let Plan { unit, verify, .. } = self.plan;
+        Ok(Reading::new(
+            self.root(worker)?,
+            unit,
+            verify,
+            self.trail(worker),
+        ))
     }
 
     /// The tree from its beginning.
@@ -221,7 +249,8 @@ impl TreeLoad {
             (total, "files"),
             control,
             |worker, done| {
-                let mut unpack = Unpack::new(self.root(worker)?, self.plan.durable)?;
+                let mut unpack =
+                    Unpack::new(self.root(worker)?, self.plan.durable, self.trail(worker));
                 let mut source = self.source(worker)?;
                 unpack.all(source.as_mut(), &mut Quiet { done }).map(drop)
             },
@@ -258,7 +287,12 @@ impl Load for TreeLoad {
         }
         if self.warm {
             side_by_side(self.plan.workers, (0, "files"), control, |worker, done| {
-                let mut climb = Climb::new(self.root(worker)?)?;
+                if self.plan.mode == Mode::Read {
+                    let mut source = self.source(worker)?;
+                    let mut reading = self.reading(worker)?;
+                    return reading.all(source.as_mut(), &mut Quiet { done }).map(drop);
+                }
+                let mut climb = Climb::new(self.root(worker)?, self.trail(worker));
                 climb.walk(&mut Quiet { done }).map(drop)
             })?;
         }
@@ -269,14 +303,15 @@ impl Load for TreeLoad {
     }
 
     fn worker(&self, index: u32) -> Result<Box<dyn Worker>, TaskError> {
-        let root = self.root(index)?;
+        let (root, trail) = (self.root(index)?, self.trail(index));
         let work = match self.plan.mode {
             Mode::Unpack => {
-                let unpack = Unpack::new(root, self.plan.durable)?;
+                let unpack = Unpack::new(root, self.plan.durable, trail);
                 Work::Unpack(unpack, self.source(index)?)
             }
-            Mode::Walk => Work::Walk(Climb::new(root)?),
-            Mode::Remove => Work::Remove(Climb::new(root)?),
+            Mode::Read => Work::Read(self.reading(index)?, self.source(index)?),
+            Mode::Walk => Work::Walk(Climb::new(root, trail)),
+            Mode::Remove => Work::Remove(Climb::new(root, trail)),
         };
         Ok(Box::new(TreeWorker {
             work,
@@ -284,11 +319,21 @@ impl Load for TreeLoad {
         }))
     }
 
+    fn path_of(&self, worker: u32, _file: u64) -> Option<String> {
+        let path = self.trail(worker).path()?;
+        let root = self.task.path().join(format!("w{worker}"));
+        let path = match path.is_empty() {
+            true => root,
+            false => root.join(OsString::from_vec(path)),
+        };
+        Some(path.display().to_string())
+    }
+
     fn finish(&self) -> Result<(), TaskError> {
         let content = match self.plan.mode {
             Mode::Unpack => Left::Created,
             Mode::Remove => Left::Empty,
-            Mode::Walk => return Ok(()),
+            Mode::Read | Mode::Walk => return Ok(()),
         };
         if self.whole.load(Ordering::Acquire) < self.workers() {
             return Ok(());

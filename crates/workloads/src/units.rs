@@ -146,6 +146,29 @@ fn too_large(text: &str, what: &'static str) -> UnitError {
     }
 }
 
+impl Bytes {
+    /// For people: three digits of the largest unit that there is one of, such as `1.46 GiB`.
+    pub fn about(self) -> String {
+        const UNITS: [&str; 6] = ["bytes", "KiB", "MiB", "GiB", "TiB", "PiB"];
+        #[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
+        let mut size = self.0 as f64;
+        let mut unit = 0;
+        // What would be shown as 1000 and more is shown in the next unit.
+        while size >= 999.5 && unit + 1 < UNITS.len() {
+            size /= 1024.0;
+            unit += 1;
+        }
+        let digits = match size {
+            _ if unit == 0 => 0,
+            ..9.995 => 2,
+            ..99.95 => 1,
+            _ => 0,
+        };
+        let name = UNITS.get(unit).unwrap_or(&"");
+        format!("{size:.digits$} {name}")
+    }
+}
+
 impl fmt::Display for Bytes {
     /// The largest power of two that divides the size: `4KiB`, `1GiB`, `1000`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -377,6 +400,22 @@ mod tests {
         fn no_text_panics(text in "\\PC*") {
             let _ = text.parse::<Bytes>();
             let _ = text.parse::<Span>();
+        }
+    }
+
+    #[test]
+    fn sizes_for_people_have_three_digits() {
+        for (bytes, shown) in [
+            (0, "0 bytes"),
+            (999, "999 bytes"),
+            (1000, "0.98 KiB"),
+            (1 << 20, "1.00 MiB"),
+            (1_572_864, "1.50 MiB"),
+            (10_737_418_240, "10.0 GiB"),
+            (1_073_700_000_000, "0.98 TiB"),
+            (u64::MAX, "16384 PiB"),
+        ] {
+            assert_eq!(Bytes(bytes).about(), shown);
         }
     }
 }

@@ -166,6 +166,12 @@ pub trait Load: Send + Sync {
         0
     }
 
+    /// Whether its operations have instants of their own, which workers wait for by [`Recorder::next_at`]. Response time
+    /// runs from them.
+    fn has_instants(&self) -> bool {
+        false
+    }
+
     /// What is to be said of it once all workers are opened.
     fn notes(&self) -> Vec<Note> {
         Vec::new()

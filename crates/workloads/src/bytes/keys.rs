@@ -7,7 +7,7 @@ use crate::files::size::LARGEST_BYTES;
 use crate::files::{check_unit, one_mib};
 use crate::op::Op;
 use crate::params::{self, KeyInfo, ParamError};
-use crate::units::{Bytes, Span};
+use crate::units::{self, Bytes, Span};
 use crate::workload::{Data as CellData, ModeInfo, Params as PlanParams, Timing};
 use serde::Deserialize;
 
@@ -110,12 +110,9 @@ pub(super) const MODES: &[ModeInfo] = &[
     ),
 ];
 
-pub(super) const KEYS: &[KeyInfo] =
-    &params::join::<{ OWN_KEYS.len() + 1 + common::KEYS.len() }>(&[
-        OWN_KEYS,
-        &[data::DATA],
-        common::KEYS,
-    ]);
+pub(super) const KEYS: &[KeyInfo] = &params::join::<
+    { OWN_KEYS.len() + data::KEYS.len() + common::KEYS.len() },
+>(&[OWN_KEYS, data::KEYS, common::KEYS]);
 
 const OWN_KEYS: &[KeyInfo] = &[
     KeyInfo {
@@ -201,6 +198,8 @@ struct BytesParams {
     ramp_time: Option<Span>,
     #[serde(rename = "data")]
     _data: Option<Kind>,
+    #[serde(rename = "verify", default, deserialize_with = "units::flag")]
+    _verify: bool,
 }
 
 fn default_size() -> Bytes {
@@ -245,6 +244,31 @@ pub(super) struct Plan {
     pub timing: Timing,
 }
 
+/// What is written of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Writes {
+    Nothing,
+    Some,
+    /// Over what is there.
+    AllAgain,
+    /// Into an empty file.
+    All,
+}
+
+/// What is read is checked by whole sectors, whatever mode wrote them.
+fn check_sectors(size: Bytes, buffer: Bytes, bs: Bytes) -> Result<(), ParamError> {
+    let sector = u64::try_from(data::SECTOR_BYTES).unwrap_or(u64::MAX);
+    for (key, bytes) in [("size", size), ("buffer", buffer), ("bs", bs)] {
+        if !bytes.0.is_multiple_of(sector) {
+            let message = format!(
+                "every 4 KiB know their place, and `{key}` = {bytes} is no multiple of that"
+            );
+            return Err(ParamError::of("verify", message));
+        }
+    }
+    Ok(())
+}
+
 impl Plan {
     /// `mode` is one of `MODES`.
     pub(super) fn of(mode: &ModeInfo, params: &PlanParams) -> Result<Self, ParamError> {
@@ -278,6 +302,9 @@ impl Plan {
         if params.rewrite_share > 100 {
             return refuse("rewrite-share", "is a share in percent: at most 100");
         }
+        if data.verify {
+            check_sectors(params.size, params.buffer, bs)?;
+        }
         Ok(Self {
             mode: mode.unwrap_or(Mode::Putc),
             size: params.size.0,
@@ -291,6 +318,16 @@ impl Plan {
             data,
             timing: Timing::of(params.ramp_time, params.runtime)?,
         })
+    }
+
+    /// What a mode does to what stands in the file.
+    pub(super) fn writes(&self) -> Writes {
+        match self.mode {
+            Mode::Putc | Mode::Fwrite => Writes::All,
+            Mode::Rewrite => Writes::AllAgain,
+            Mode::Seek if self.rewrite_share > 0 => Writes::Some,
+            Mode::Seek | Mode::Getc | Mode::Fread => Writes::Nothing,
+        }
     }
 
     pub(super) fn record_bytes(&self) -> u64 {

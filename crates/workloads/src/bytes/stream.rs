@@ -5,6 +5,7 @@
 //! was read ahead, never both; what was put is written before anything is read.
 
 use crate::files::calls::{self, Failed};
+use crate::recorder::Marker;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
@@ -19,7 +20,12 @@ pub(super) struct Stream {
     have: usize,
     /// Of the file itself; the buffer is beyond it when writing, before it when reading.
     pub position: u64,
+    /// Told before each call where it reads or writes.
+    pub marker: Marker,
 }
+
+/// A stream has one file.
+const FILE: u64 = 0;
 
 impl Stream {
     pub(super) fn new(file: OwnedFd, buffer_bytes: usize) -> Self {
@@ -29,6 +35,7 @@ impl Stream {
             at: 0,
             have: 0,
             position: 0,
+            marker: Marker::default(),
         }
     }
 
@@ -62,6 +69,7 @@ impl Stream {
             if self.at == 0 && record.len() >= self.buffer.len() {
                 let whole = record.len() - record.len() % self.buffer.len();
                 let (direct, rest) = record.split_at(whole);
+                self.marker.at(FILE, self.position);
                 calls::write_all(self.file.as_fd(), direct, &mut self.position)?;
                 record = rest;
                 continue;
@@ -88,6 +96,7 @@ impl Stream {
             if self.at == self.have && rest.len() >= self.buffer.len() {
                 let whole = rest.len() - rest.len() % self.buffer.len();
                 let direct = rest.get_mut(..whole).unwrap_or_default();
+                self.marker.at(FILE, self.position);
                 calls::read_full(self.file.as_fd(), direct, self.position)?;
                 self.position += u64::try_from(whole).unwrap_or(0);
                 filled += whole;
@@ -109,6 +118,7 @@ impl Stream {
 
     /// Writes what was put.
     pub(super) fn flush(&mut self) -> Result<(), Failed> {
+        self.marker.at(FILE, self.position);
         let put = self.buffer.get(..self.at).unwrap_or_default();
         let result = calls::write_all(self.file.as_fd(), put, &mut self.position);
         // What could not be written is lost, as with stdio.
@@ -118,6 +128,7 @@ impl Stream {
 
     fn fill(&mut self) -> Result<(), Failed> {
         (self.at, self.have) = (0, 0);
+        self.marker.at(FILE, self.position);
         loop {
             match rustix::io::read(&self.file, &mut *self.buffer) {
                 Ok(0) => return Err(Failed::at(Errno::NODATA, self.position)),
@@ -135,6 +146,7 @@ impl Stream {
     /// Goes to a place and forgets the buffer.
     pub(super) fn seek(&mut self, place: u64) -> Result<(), Failed> {
         (self.at, self.have) = (0, 0);
+        self.marker.at(FILE, place);
         rustix::fs::seek(&self.file, SeekFrom::Start(place))
             .map_err(|errno| Failed::at(errno, place))?;
         self.position = place;
@@ -156,16 +168,21 @@ impl Stream {
     }
 
     /// Reads up to a whole buffer, takes each byte, changes it, puts it back, and writes it where it was.
-    pub(super) fn rewrite(&mut self, bytes: usize) -> Result<(), Failed> {
+    pub(super) fn rewrite(
+        &mut self,
+        bytes: usize,
+        mut changed: impl FnMut(usize, u8) -> u8,
+    ) -> Result<(), Failed> {
         let place = self.position;
         let buffer = self.buffer.get_mut(..bytes).unwrap_or_default();
+        self.marker.at(FILE, place);
         calls::read_full(self.file.as_fd(), buffer, place)?;
         self.position += u64::try_from(bytes).unwrap_or(0);
         (self.at, self.have) = (0, bytes);
         for at in 0..bytes {
             let byte = self.take()?;
             self.at = at;
-            self.put(byte ^ 0x55)?;
+            self.put(changed(at, byte))?;
         }
         rustix::fs::seek(&self.file, SeekFrom::Start(place))
             .map_err(|errno| Failed::at(errno, place))?;

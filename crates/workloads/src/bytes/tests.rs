@@ -7,7 +7,8 @@ use crate::task::End;
 use crate::testing::{Cell, Tmpfs};
 use serde_json::{Value, json};
 use std::fs;
-use std::path::PathBuf;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
 
 fn cell() -> Cell {
     Cell::new(NAME)
@@ -132,6 +133,112 @@ fn a_full_target_ends_it_with_the_reason() {
     }
 }
 
+fn flip(path: &Path, at: u64) {
+    let file = fs::File::options().read(true).write(true).open(path);
+    let file = file.unwrap();
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, at).unwrap();
+    file.write_all_at(&[byte[0] ^ 4], at).unwrap();
+}
+
+fn verified() -> Value {
+    json!({"size": "256k", "numjobs": 2, "seeks": 100, "verify": true, "data": {"compress": 50}})
+}
+
+#[test]
+fn what_was_written_is_found_again_whatever_wrote_it() {
+    let cell = cell();
+    // Each mode lays out what it misses; afterwards each finds what the one before has left.
+    for mode in [
+        "fread", "putc", "getc", "seek", "getc", "rewrite", "fread", "seek", "rewrite", "getc",
+        "fwrite", "seek",
+    ] {
+        let outcome = cell.run(mode, verified());
+        assert_eq!(
+            (outcome.end.state, &outcome.end.errors[..]),
+            (End::Done, &[][..]),
+            "{mode}"
+        );
+    }
+    let mut timed = verified();
+    timed["runtime"] = json!("150ms");
+    for mode in ["rewrite", "seek", "getc"] {
+        let outcome = cell.run(mode, timed.clone());
+        assert_eq!(outcome.end.errors, [], "{mode}");
+    }
+}
+
+#[test]
+fn every_flipped_bit_is_an_error_at_its_offset() {
+    for (mode, op) in [
+        ("getc", Op::Getc),
+        ("fread", Op::Fread),
+        ("rewrite", Op::Rewrite),
+        ("seek", Op::Seek),
+    ] {
+        let cell = cell();
+        // So many seeks come everywhere; none rewrites, so that each place is found each time.
+        let mut params = verified();
+        params["seeks"] = json!(2000);
+        params["rewrite-share"] = json!(0);
+        cell.run("putc", params.clone());
+        let flipped = [5000, 90_000, 262_143];
+        for at in flipped {
+            flip(&file(&cell, 1), at);
+        }
+        let outcome = cell.run(mode, params.clone());
+        let [told] = &outcome.end.errors[..] else {
+            panic!("{mode}: {:?}", outcome.end.errors)
+        };
+        assert_eq!(told.errno, libc::EBADMSG);
+        for at in flipped {
+            let place = format!("w1 at offset {at}: ");
+            assert!(
+                mode == "seek" || told.first.contains(&place),
+                "{mode} {at}: {}",
+                told.first
+            );
+        }
+        let (_, _, errors) = outcome.of(op);
+        assert_eq!(errors, told.count);
+        match mode {
+            "seek" => assert!(
+                (90..300).contains(&errors),
+                "3 of 32 records, 2000 times: {errors}"
+            ),
+            _ => assert_eq!(errors, 3, "{mode}"),
+        }
+        // What was written over is whole again; what was only read is not.
+        let (_, _, errors) = cell.run("getc", params).of(Op::Getc);
+        assert_eq!(errors, if mode == "rewrite" { 0 } else { 3 }, "{mode}");
+    }
+}
+
+#[test]
+fn a_lost_write_is_found() {
+    let cell = cell();
+    cell.run("fwrite", verified());
+    let before = fs::read(file(&cell, 0)).unwrap();
+    cell.run("rewrite", verified());
+    let kept = fs::File::options()
+        .write(true)
+        .open(file(&cell, 0))
+        .unwrap();
+    kept.write_all_at(&before[8192..12_288], 8192).unwrap();
+    // As if the other file's block had been written here.
+    let other = fs::read(file(&cell, 1)).unwrap();
+    kept.write_all_at(&other[40_960..45_056], 40_960).unwrap();
+    let outcome = cell.run("getc", verified());
+    let told = &outcome.end.errors[0];
+    assert_eq!(told.count, 2, "{told:?}");
+    for part in [
+        "at offset 8192: found what was written to file 0 at offset 8192 as generation 1",
+        "at offset 40960: found what was written to file 1 at offset 40960 as generation 2",
+    ] {
+        assert!(told.first.contains(part), "{}", told.first);
+    }
+}
+
 #[test]
 fn parameters_are_checked() {
     let check = |mode: &str, params: Value| ByteStreams.check(mode, params.as_object().unwrap());
@@ -144,7 +251,9 @@ fn parameters_are_checked() {
         (json!({"bs": "8k", "size": "4k"}), "bs"),
         (json!({"seeks": 0}), "seeks"),
         (json!({"rewrite-share": 101}), "rewrite-share"),
-        (json!({"verify": true}), "verify"),
+        (json!({"verify": true, "size": "64k", "bs": 1000}), "verify"),
+        (json!({"verify": true, "size": 50_000}), "verify"),
+        (json!({"verify": true, "data": "zero"}), "verify"),
         (json!({"numjobs": 0}), "numjobs"),
     ] {
         let error = check("seek", bad.clone()).unwrap_err();

@@ -1,7 +1,9 @@
 //! The measured loop: one operation after the other through the file, or over and over until the time is over.
 
+use super::expected::Expected;
 use super::keys::{Mode, Plan};
 use super::stream::Stream;
+use crate::clock::MonoNanos;
 use crate::files::calls::Failed;
 use crate::files::data::Data;
 use crate::random::Random;
@@ -17,10 +19,16 @@ pub(super) struct BytesWorker {
     pub stream: Stream,
     /// What is written; what is read goes here too.
     pub data: Data,
+    /// Its number among all of the step's.
+    pub file: u64,
+    /// What is read is checked.
+    pub expected: Option<Expected>,
     pub random: Random,
     /// For messages.
     pub path: PathBuf,
-    /// Counts the workers whose pass was whole and without error: the task's data are then known.
+    /// A pass of its own was whole and without error.
+    pub is_whole: bool,
+    /// Counts the workers with such a pass: the task's data are then known.
     pub whole: Arc<AtomicU32>,
 }
 
@@ -34,12 +42,14 @@ enum Pass {
 
 impl Worker for BytesWorker {
     fn run(&mut self, recorder: &mut Recorder) -> Result<(), OpError> {
+        self.stream.marker = recorder.marker();
         loop {
             let pass = match self.plan.mode {
                 Mode::Seek => self.seeks(recorder)?,
                 _ => self.through(recorder)?,
             };
-            if pass == Pass::Whole {
+            if pass == Pass::Whole && !self.is_whole {
+                self.is_whole = true;
                 self.whole.fetch_add(1, Ordering::Release);
             }
             let again = recorder.is_timed() && !self.plan.mode.makes_file();
@@ -62,9 +72,7 @@ impl BytesWorker {
             let bytes = self.plan.operation_bytes().min(self.plan.size - place);
             let is_last = place + bytes == self.plan.size;
             let length = usize::try_from(bytes).unwrap_or(usize::MAX);
-            if matches!(self.plan.mode, Mode::Putc | Mode::Fwrite) {
-                self.data.stamped(0, place, length);
-            }
+            self.make_ready(place, length);
             let sought = match lost {
                 true => self.stream.seek(place),
                 false => Ok(()),
@@ -81,7 +89,7 @@ impl BytesWorker {
             });
             lost = done.is_err();
             match done {
-                Ok(()) => recorder.end(op, began, bytes),
+                Ok(()) => self.succeeded(recorder, began, (place, length), bytes)?,
                 Err(failed) => {
                     pass = Pass::WithErrors;
                     self.fail(recorder, began, place, failed)?;
@@ -90,6 +98,47 @@ impl BytesWorker {
             place += bytes;
         }
         Ok(pass)
+    }
+
+    /// Has at hand what is written next.
+    fn make_ready(&mut self, place: u64, length: usize) {
+        match self.plan.mode {
+            Mode::Putc | Mode::Fwrite => {
+                let generation = self.expected.as_ref().map_or(0, |it| it.generations.newest);
+                self.data.written_as(generation, self.file, place, length);
+            }
+            Mode::Rewrite | Mode::Seek => {
+                if let Some(expected) = &mut self.expected {
+                    expected.renew(place, length);
+                }
+            }
+            Mode::Getc | Mode::Fread => {}
+        }
+    }
+
+    /// Records an operation that came to its end now; what was read is checked after that.
+    fn succeeded(
+        &self,
+        recorder: &mut Recorder,
+        began: Began,
+        (place, length): (u64, usize),
+        bytes: u64,
+    ) -> Result<(), OpError> {
+        let op = self.plan.mode.op();
+        let reads = !self.plan.mode.makes_file();
+        let Some(expected) = self.expected.as_ref().filter(|_| reads) else {
+            recorder.end(op, began, bytes);
+            return Ok(());
+        };
+        let now = MonoNanos::now();
+        match expected.check(self.data.current(length), place) {
+            Ok(()) => recorder.end_at(now, op, began, bytes),
+            Err(mismatch) => {
+                let path = self.path.to_string_lossy();
+                recorder.mismatch_at(now, op, began, &path, &mismatch)?;
+            }
+        }
+        Ok(())
     }
 
     #[cold]
@@ -110,13 +159,24 @@ impl BytesWorker {
     }
 
     fn operation(&mut self, length: usize) -> Result<(), Failed> {
-        let Self { stream, data, .. } = self;
+        let Self {
+            stream,
+            data,
+            expected,
+            ..
+        } = self;
         match self.plan.mode {
             Mode::Putc => {
                 for byte in data.current(length) {
                     stream.put(*byte)?;
                 }
                 stream.flush()
+            }
+            Mode::Getc if expected.is_some() => {
+                for byte in data.current_mut(length) {
+                    *byte = stream.take()?;
+                }
+                Ok(())
             }
             Mode::Getc => {
                 let mut sum = 0_u8;
@@ -126,7 +186,18 @@ impl BytesWorker {
                 black_box(sum);
                 Ok(())
             }
-            Mode::Rewrite => stream.rewrite(length),
+            Mode::Rewrite => match expected {
+                None => stream.rewrite(length, |_, byte| byte ^ 0x55),
+                Some(expected) => {
+                    let (read, new) = (data.current_mut(length), expected.fresh.current(length));
+                    stream.rewrite(length, |at, byte| {
+                        if let Some(slot) = read.get_mut(at) {
+                            *slot = byte;
+                        }
+                        new.get(at).copied().unwrap_or(byte)
+                    })
+                }
+            },
             Mode::Fwrite => {
                 for record in data.current(length).chunks(self.plan.record) {
                     stream.write(record)?;
@@ -160,11 +231,14 @@ impl BytesWorker {
             let place = self.random.below(places) * record;
             let rewrites = self.random.below(100) < self.plan.rewrite_share.into();
             let bytes = if rewrites { 2 * record } else { record };
+            if rewrites {
+                self.make_ready(place, self.plan.record);
+            }
             let Some(began) = recorder.next(op, bytes) else {
                 return Ok(Pass::Stopped);
             };
             match self.seek(place, rewrites) {
-                Ok(()) => recorder.end(op, began, bytes),
+                Ok(()) => self.succeeded(recorder, began, (place, self.plan.record), bytes)?,
                 Err(failed) => {
                     pass = Pass::WithErrors;
                     self.fail(recorder, began, place, failed)?;
@@ -175,16 +249,27 @@ impl BytesWorker {
     }
 
     fn seek(&mut self, place: u64, rewrites: bool) -> Result<(), Failed> {
-        let Self { stream, data, .. } = self;
+        let Self {
+            stream,
+            data,
+            expected,
+            ..
+        } = self;
         let record = data.current_mut(self.plan.record);
         stream.seek(place)?;
         stream.read_past(record, place)?;
         if rewrites {
-            if let Some(byte) = record.first_mut() {
-                *byte ^= 0x55;
-            }
+            let new = match expected {
+                Some(expected) => expected.fresh.current(self.plan.record),
+                None => {
+                    if let Some(byte) = record.first_mut() {
+                        *byte ^= 0x55;
+                    }
+                    &*record
+                }
+            };
             stream.seek(place)?;
-            stream.write_past(record)?;
+            stream.write_past(new)?;
         }
         Ok(())
     }

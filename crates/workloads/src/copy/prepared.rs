@@ -5,6 +5,7 @@
 //! goes with it.
 
 use super::engine::{Engine, TargetSide, Way};
+use super::keys::MOST_FILES;
 use super::scratch::Scratch;
 use super::tree::{Entry, Tree};
 use super::{CopyLoad, Mode, Source};
@@ -151,10 +152,10 @@ fn read_source(load: &CopyLoad, control: &PrepareControl) -> Result<(Tree, Dir),
             path.display(),
             load.plan.workers
         ),
-        _ if files > super::MOST_FILES => format!(
+        _ if files > MOST_FILES => format!(
             "`{}` has {files} files; one task copies at most {}",
             path.display(),
-            super::MOST_FILES
+            MOST_FILES
         ),
         _ => return Ok((tree, root)),
     };
@@ -315,6 +316,7 @@ impl Sides<'_> {
                         file.bytes,
                         data,
                         Durable::No,
+                        |_| (),
                     )
                     .map(drop)
                     .map_err(|error| error.errno)
@@ -337,7 +339,7 @@ impl Sides<'_> {
         self.each_file("warm the caches with", self.tree.bytes(), from, |prepare| {
             let mut buffer = vec![1; LAY_OUT_BYTES];
             prepare.run(|dir, _, file| {
-                calls::read(dir.as_fd(), &file.name, file.bytes, &mut buffer)
+                calls::read(dir.as_fd(), &file.name, file.bytes, &mut buffer, |_| ())
                     .map(drop)
                     .map_err(|error| error.errno)
             })

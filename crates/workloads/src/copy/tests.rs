@@ -4,6 +4,7 @@
 use super::*;
 use crate::clock::MonoNanos;
 use crate::interval::Interval;
+use crate::op::Op;
 use crate::sandbox::{Make, RunDirectory};
 use crate::task::{End, Place, Task, TaskEnd};
 use serde_json::{Value, json};

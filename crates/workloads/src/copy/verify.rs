@@ -4,7 +4,7 @@
 //! on the way out; one that was found, against its source. The copy is read as any program reads it: it may come from
 //! a cache.
 
-use crate::data::{Content, Found, Mismatch};
+use crate::data::{Content, Mismatch};
 use crate::files::calls::{self, Fault, read_full};
 use rustix::fd::{AsFd, BorrowedFd};
 use std::ffi::CStr;
@@ -29,13 +29,14 @@ impl Verifier {
         }
     }
 
-    /// Reads all of the copy; file `index` has `bytes`.
+    /// Reads all of the copy; file `index` has `bytes`. `reached` is told before each read how far it is.
     pub(super) fn check(
         &mut self,
         (from, to): (BorrowedFd<'_>, BorrowedFd<'_>),
         name: &CStr,
         index: u64,
         bytes: u64,
+        reached: impl Fn(u64),
     ) -> Result<u64, Fault> {
         let copy = calls::open_to_read(to, name)?;
         let source = match self.content {
@@ -44,6 +45,7 @@ impl Verifier {
         };
         let mut have = 0;
         while have < bytes {
+            reached(have);
             let length = usize::try_from(bytes - have).unwrap_or(usize::MAX);
             let length = length.min(self.copy.len());
             let block = self.copy.get_mut(..length).unwrap_or_default();
@@ -53,7 +55,7 @@ impl Verifier {
                 (None, Some(source)) => {
                     let original = self.source.get_mut(..length).unwrap_or_default();
                     read_full(source.as_fd(), original, have)?;
-                    compare(original, block, have)?;
+                    Mismatch::compare(original, block, have)?;
                 }
                 (None, None) => {}
             }
@@ -61,22 +63,5 @@ impl Verifier {
         }
         calls::close(copy)?;
         Ok(have)
-    }
-}
-
-fn compare(expected: &[u8], found: &[u8], offset: u64) -> Result<(), Mismatch> {
-    if expected == found {
-        return Ok(());
-    }
-    let mut pairs = (offset..).zip(expected.iter().zip(found));
-    match pairs.find(|(_, (expected, found))| expected != found) {
-        None => Ok(()),
-        Some((offset, (expected, found))) => Err(Mismatch {
-            offset,
-            found: Found::Byte {
-                expected: *expected,
-                found: *found,
-            },
-        }),
     }
 }

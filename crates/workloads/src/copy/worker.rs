@@ -26,6 +26,10 @@ pub(super) struct CopyWorker {
     entered: Option<Entered>,
 }
 
+/// Set in what a worker says of its place where it looks at the copy; the other operations are about both sides, of
+/// which the target's is told.
+pub(super) const OF_COPY: u64 = 1 << 63;
+
 /// The same directory of the tree on both sides.
 struct Entered {
     directory: usize,
@@ -53,20 +57,22 @@ impl CopyWorker {
         }
     }
 
-    fn enter(&mut self, directory: usize) -> Result<(), Errno> {
-        if self
-            .entered
-            .as_ref()
-            .is_none_or(|entered| entered.directory != directory)
-        {
-            self.entered = None;
-            let Prepared { tree, from, to, .. } = &*self.prepared;
-            self.entered = Some(Entered {
-                directory,
-                from: tree.open(from, directory)?,
-                to: tree.open(to, directory)?,
-            });
+    /// No part of an operation; but it can hang like one, and is shown like one.
+    fn enter(&mut self, directory: usize, recorder: &mut Recorder) -> Result<(), Errno> {
+        let is_there = |entered: &Entered| entered.directory == directory;
+        if self.entered.as_ref().is_some_and(is_there) {
+            return Ok(());
         }
+        recorder.begin_as(Op::Copy);
+        self.entered = None;
+        let Prepared { tree, from, to, .. } = &*self.prepared;
+        let (from, to) = (tree.open(from, directory), tree.open(to, directory));
+        recorder.idle();
+        self.entered = Some(Entered {
+            directory,
+            from: from?,
+            to: to?,
+        });
         Ok(())
     }
 }
@@ -79,8 +85,9 @@ impl CopyWorker {
         (index, file): (usize, &Entry),
         recorder: &mut Recorder,
     ) -> Result<Flow, OpError> {
-        let entered = self.enter(file.directory);
         let index = u64::try_from(index).unwrap_or(u64::MAX);
+        recorder.place(index);
+        let entered = self.enter(file.directory, recorder);
         recorder.place_at(index, 0);
         let Some(began) = recorder.next(Op::Copy, file.bytes) else {
             return Ok(Flow::Stop);
@@ -125,12 +132,13 @@ impl CopyWorker {
             return Ok(Flow::Done);
         };
         let index = u64::try_from(index).unwrap_or(u64::MAX);
-        recorder.place(index);
+        recorder.place(index | OF_COPY);
         let Some(began) = recorder.next(Op::Read, file.bytes) else {
             return Ok(Flow::Stop);
         };
         let both = (entered.from.as_fd(), entered.to.as_fd());
-        match verifier.check(both, &file.name, index, file.bytes) {
+        let reached = |offset| recorder.place_at(index | OF_COPY, offset);
+        match verifier.check(both, &file.name, index, file.bytes, reached) {
             Ok(bytes) => {
                 recorder.end(Op::Read, began, bytes);
                 Ok(Flow::Done)

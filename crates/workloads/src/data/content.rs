@@ -4,7 +4,7 @@
 //! enough that nothing deduplicates and costs next to nothing. With it, each block is made anew, bit by bit.
 
 use super::mismatch::Mismatch;
-use super::pattern::Pattern;
+use super::pattern::{Pattern, Written};
 use super::{DataSpec, Kind, SECTOR_BYTES};
 use crate::random::{self, Random};
 use std::ops::RangeInclusive;
@@ -81,6 +81,21 @@ impl Content {
         match &self.pattern {
             Some(pattern) => pattern.check(block, file, offset, &generations),
             None => Ok(*generations.start()),
+        }
+    }
+}
+
+impl Content {
+    /// Whether a part of a block, which was read at `offset`, is what was written there. Without `verify` it always is.
+    pub(crate) fn check_part(
+        &self,
+        part: &[u8],
+        offset: u64,
+        written: &Written,
+    ) -> Result<(), Mismatch> {
+        match &self.pattern {
+            Some(pattern) => pattern.check_part(part, offset, written),
+            None => Ok(()),
         }
     }
 }

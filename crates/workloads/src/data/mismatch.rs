@@ -10,6 +10,26 @@ pub struct Mismatch {
     pub found: Found,
 }
 
+impl Mismatch {
+    /// Holds what was read at `offset` against what belongs there, as far as the shorter of the two goes.
+    pub(crate) fn compare(expected: &[u8], found: &[u8], offset: u64) -> Result<(), Mismatch> {
+        if expected == found {
+            return Ok(());
+        }
+        let mut pairs = (offset..).zip(expected.iter().zip(found));
+        match pairs.find(|(_, (expected, found))| expected != found) {
+            None => Ok(()),
+            Some((offset, (expected, found))) => Err(Mismatch {
+                offset,
+                found: Found::Byte {
+                    expected: *expected,
+                    found: *found,
+                },
+            }),
+        }
+    }
+}
+
 /// What stands there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Found {

@@ -20,6 +20,15 @@ pub(super) struct Pattern {
     pub kind: Kind,
 }
 
+/// A block as it was written: it is cut into sectors from its own beginning.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Written {
+    pub file: u64,
+    pub offset: u64,
+    pub bytes: u64,
+    pub generation: u64,
+}
+
 /// Where a sector belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Place {
@@ -65,6 +74,41 @@ impl Pattern {
             rest = after;
         }
         Ok(*allowed.start())
+    }
+
+    /// Whether `part`, which was read at `offset` and lies within the block, is what was written.
+    pub(super) fn check_part(
+        &self,
+        part: &[u8],
+        offset: u64,
+        written: &Written,
+    ) -> Result<(), Mismatch> {
+        let &Written {
+            file, generation, ..
+        } = written;
+        let mut buffer = [0; SECTOR_BYTES + HEADER_BYTES];
+        let (mut rest, mut offset) = (part, offset);
+        while !rest.is_empty() {
+            let (begin, length) = written.sector_at(offset);
+            let before = usize::try_from(offset.saturating_sub(begin)).unwrap_or(usize::MAX);
+            let count = length.saturating_sub(before).min(rest.len());
+            if count == 0 {
+                // Beyond the block, of which nothing is known.
+                return Ok(());
+            }
+            let (now, after) = rest.split_at(count);
+            if count == length {
+                self.check(now, file, begin, &(generation..=generation))?;
+            } else {
+                let sector = buffer.get_mut(..length).unwrap_or_default();
+                self.place(sector, file, begin, generation);
+                let expected = sector.get(before..).unwrap_or_default();
+                Mismatch::compare(expected, now, offset)?;
+            }
+            offset = offset.saturating_add(count as u64);
+            rest = after;
+        }
+        Ok(())
     }
 
     fn sector(&self, sector: &mut [u8], place: Place) {
@@ -195,6 +239,22 @@ impl Pattern {
     /// How much of a payload is random; the rest is zeros, which can be compressed away.
     fn random_bytes(&self, payload: usize) -> usize {
         super::content::random_bytes(self.kind, payload + HEADER_BYTES).saturating_sub(HEADER_BYTES)
+    }
+}
+
+impl Written {
+    /// The sector that a byte of the block lies in: where it begins, and how long it is.
+    fn sector_at(&self, offset: u64) -> (u64, usize) {
+        let sector = SECTOR_BYTES as u64;
+        let into = offset.saturating_sub(self.offset);
+        let whole = into - into % sector;
+        // A rest that is too short for a header belongs to the sector before.
+        let begin = match self.bytes.saturating_sub(whole) < HEADER_BYTES as u64 {
+            true => whole.saturating_sub(sector),
+            false => whole,
+        };
+        let left = usize::try_from(self.bytes.saturating_sub(begin)).unwrap_or(usize::MAX);
+        (self.offset.saturating_add(begin), sector_bytes(left))
     }
 }
 

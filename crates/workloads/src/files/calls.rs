@@ -131,7 +131,8 @@ pub(crate) fn close(fd: OwnedFd) -> Result<(), Errno> {
     }
 }
 
-/// Open, write `bytes` in units of the data's capacity, fsync where asked, close. `index` marks the content.
+/// Open, write `bytes` in units of the data's capacity, fsync where asked, close. `index` marks the content; `reached` is
+/// told before each write how far it is.
 #[inline]
 pub(crate) fn create(
     dir: BorrowedFd<'_>,
@@ -140,10 +141,12 @@ pub(crate) fn create(
     bytes: u64,
     data: &mut Data,
     durable: Durable,
+    reached: impl Fn(u64),
 ) -> Result<u64, Failed> {
     let fd = open_new(dir, name)?;
     let mut written = 0;
     while written < bytes {
+        reached(written);
         let wanted = usize::try_from(bytes - written).unwrap_or(usize::MAX);
         write_all(
             fd.as_fd(),
@@ -167,6 +170,7 @@ pub(crate) fn append(
     bytes: u64,
     data: &mut Data,
     durable: Durable,
+    reached: impl Fn(u64),
 ) -> Result<u64, Failed> {
     let fd = retry_on_intr(|| openat(dir, name, APPEND, Mode::empty()))?;
     let mut written = 0;
@@ -175,6 +179,7 @@ pub(crate) fn append(
         ..failed
     };
     while written < bytes {
+        reached(had + written);
         let wanted = usize::try_from(bytes - written).unwrap_or(usize::MAX);
         let block = data.stamped(index, had + written, wanted);
         write_all(fd.as_fd(), block, &mut written).map_err(at)?;
@@ -213,10 +218,12 @@ pub(crate) fn read(
     name: &CStr,
     bytes: u64,
     buffer: &mut [u8],
+    reached: impl Fn(u64),
 ) -> Result<u64, Failed> {
     let fd = open_to_read(dir, name)?;
     let mut have = 0;
     while have < bytes {
+        reached(have);
         match rustix::io::read(&fd, &mut *buffer) {
             Ok(0) => return Err(Failed::at(Errno::NODATA, have)),
             Ok(count) => have += u64::try_from(count).unwrap_or(0),
@@ -238,10 +245,12 @@ pub(crate) fn read_and_check(
     (base, seam): (u64, u64),
     buffer: &mut [u8],
     check: impl Fn(&[u8], u64) -> Result<(), Mismatch>,
+    reached: impl Fn(u64),
 ) -> Result<u64, Fault> {
     let fd = open_to_read(dir, name)?;
     let mut have = 0;
     while have < bytes {
+        reached(have);
         let until = match have.checked_sub(base) {
             None => base,
             Some(beyond) => base + (beyond / seam.max(1) + 1).saturating_mul(seam.max(1)),

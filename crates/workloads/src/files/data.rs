@@ -26,12 +26,28 @@ impl Data {
     /// The first `length` bytes, as they belong in file `file` at `offset`; fewer when the buffer is smaller.
     #[inline]
     pub(crate) fn stamped(&mut self, file: u64, offset: u64, length: usize) -> &[u8] {
+        self.written_as(0, file, offset, length)
+    }
+
+    /// The same in one of several writings of the file.
+    #[inline]
+    pub(crate) fn written_as(
+        &mut self,
+        generation: u64,
+        file: u64,
+        offset: u64,
+        length: usize,
+    ) -> &[u8] {
         let length = length.min(self.buffer.len());
         let Some(block) = self.buffer.get_mut(..length) else {
             return &[];
         };
-        self.content.place(block, file, offset, 0);
+        self.content.place(block, file, offset, generation);
         block
+    }
+
+    pub(crate) fn content(&self) -> &Content {
+        &self.content
     }
 
     /// Bytes of the largest block.

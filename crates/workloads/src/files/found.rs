@@ -3,7 +3,8 @@
 //! Where several share a directory, everything that is not this share's is left alone.
 
 use super::layout::list_names;
-use super::tree::{Kind, Name, Names, Share};
+use super::name::{Kind, Name, Names};
+use super::tree::Share;
 use rustix::fd::BorrowedFd;
 use rustix::io::Errno;
 use std::ffi::CString;

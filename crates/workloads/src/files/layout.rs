@@ -9,10 +9,11 @@ use super::calls::{self, Durable};
 use super::data::Data;
 use super::found::{Found, Under};
 use super::modes::{Standing, Wanted, WantedFiles};
+use super::name::{Kind, Name, Names};
 use super::side_by_side::{Done, side_by_side};
 use super::size::SizeSpec;
 use super::state::{Content, State};
-use super::tree::{Kind, Name, Names, Shape, Share, Sharing, open_directory};
+use super::tree::{Shape, Share, Sharing, open_directory};
 use crate::data::{Content as Bytes, DataSpec};
 use crate::random::Random;
 use crate::sandbox::Dir;
@@ -313,9 +314,17 @@ impl Mending<'_> {
             }
             self.remove(name.as_c_str(), AtFlags::empty())?;
         }
-        calls::create(self.dir, name.as_c_str(), index, bytes, data, Durable::No)
-            .map(drop)
-            .map_err(|error| self.failed("lay out", name, error.errno))
+        calls::create(
+            self.dir,
+            name.as_c_str(),
+            index,
+            bytes,
+            data,
+            Durable::No,
+            |_| (),
+        )
+        .map(drop)
+        .map_err(|error| self.failed("lay out", name, error.errno))
     }
 
     fn remove(&self, name: &std::ffi::CStr, how: AtFlags) -> Result<(), TaskError> {

@@ -2,8 +2,8 @@
 //!
 //! It knows nothing of directories that exist, and nothing of parameters.
 
+use super::name::{Kind, Names};
 use super::state::{Content, Extras};
-use super::tree::{Kind, Names};
 use crate::op::Op;
 use crate::workload::{Data as CellData, ModeInfo};
 

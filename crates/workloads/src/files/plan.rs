@@ -5,8 +5,9 @@
 use super::calls::Durable;
 use super::layout::Layout;
 use super::modes::{Mode, Sizes};
+use super::name::MOST_FILES;
 use super::size::{LARGEST_BYTES, SizeSpec};
-use super::tree::{MOST_FILES, Shape, Sharing};
+use super::tree::{Shape, Sharing};
 use crate::common;
 use crate::data::{self, DataSpec};
 use crate::params::{self, KeyInfo, ParamError};

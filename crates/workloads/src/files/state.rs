@@ -5,6 +5,7 @@
 //! It knows nothing of what a workload does. Invariant: before anything changes the data, the state is `Unsettled`; it
 //! becomes another one only when the data are known to be so. Whoever finds `Unsettled`, or nothing readable, looks.
 
+use crate::data::Generations;
 use crate::sandbox::{Dir, SandboxError};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -43,6 +44,8 @@ pub(crate) struct Extras {
     pub appended: u64,
     /// Bytes of the attribute that each file has.
     pub attribute: Option<u32>,
+    /// What may stand in the blocks, where they know it.
+    pub generations: Generations,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

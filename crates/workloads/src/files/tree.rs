@@ -2,13 +2,13 @@
 //! called. `w000000003/d000000012/c000012345` is file 12345 of worker 3, before the first rename. Where several share
 //! their directories, their files take turns in them, so that all are in the same directory at about the same time.
 //!
-//! It knows nothing of sizes, modes or clocks. Invariant: a name never needs memory beyond the buffer that holds it.
+//! It knows nothing of sizes, modes or clocks.
 
+use super::name::Name;
 use crate::sandbox::Dir;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::fs::{AtFlags, Mode, OFlags, openat};
+use rustix::fs::{Mode, OFlags, openat};
 use rustix::io::Errno;
-use std::ffi::CStr;
 use std::ops::Range;
 
 /// Whose directories the files lie in.
@@ -134,148 +134,6 @@ impl Share {
     }
 }
 
-/// The two names a file can have: rename goes from one to the other and, the next time, back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(super) enum Names {
-    Created,
-    Renamed,
-}
-
-impl Names {
-    pub(super) const fn letter(self) -> u8 {
-        match self {
-            Self::Created => b'c',
-            Self::Renamed => b'r',
-        }
-    }
-
-    pub(super) fn other(self) -> Self {
-        match self {
-            Self::Created => Self::Renamed,
-            Self::Renamed => Self::Created,
-        }
-    }
-}
-
-/// What else than a file can lie beside the files, under their numbers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
-    Symlink,
-    Subdirectory,
-}
-
-impl Kind {
-    pub(super) const ALL: [Self; 2] = [Self::Symlink, Self::Subdirectory];
-
-    pub(super) const fn letter(self) -> u8 {
-        match self {
-            Self::Symlink => b's',
-            Self::Subdirectory => b'm',
-        }
-    }
-
-    /// How it is removed.
-    pub(super) fn removal(self) -> AtFlags {
-        match self {
-            Self::Symlink => AtFlags::empty(),
-            Self::Subdirectory => AtFlags::REMOVEDIR,
-        }
-    }
-}
-
-/// More files than this in one share do not fit the name.
-pub(super) const MOST_FILES: u64 = 1_000_000_000;
-
-const DIGITS: usize = 9;
-const NAME_LEN: usize = 1 + DIGITS;
-
-/// A letter, nine digits and the NUL that the kernel wants, in place. Counting up writes one digit as a rule.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Name {
-    bytes: [u8; NAME_LEN + 1],
-}
-
-impl Name {
-    pub(super) fn new(letter: u8, number: u64) -> Self {
-        let mut name = Self {
-            bytes: [b'0'; NAME_LEN + 1],
-        };
-        let [first, digits @ .., end] = &mut name.bytes;
-        *first = letter;
-        *end = 0;
-        let mut rest = number;
-        for digit in digits.iter_mut().rev() {
-            *digit = b'0' + u8::try_from(rest % 10).unwrap_or(0);
-            rest /= 10;
-        }
-        name
-    }
-
-    pub(super) fn file(names: Names, number: u64) -> Self {
-        Self::new(names.letter(), number)
-    }
-
-    pub(super) fn directory(number: u64) -> Self {
-        Self::new(b'd', number)
-    }
-
-    pub(super) fn of(kind: Kind, number: u64) -> Self {
-        Self::new(kind.letter(), number)
-    }
-
-    pub(super) fn worker(number: u32) -> Self {
-        Self::new(b'w', u64::from(number))
-    }
-
-    /// The next name in order.
-    #[inline]
-    pub(super) fn advance(&mut self) {
-        let [_, digits @ .., _] = &mut self.bytes;
-        for digit in digits.iter_mut().rev() {
-            if *digit < b'9' {
-                *digit += 1;
-                return;
-            }
-            *digit = b'0';
-        }
-    }
-
-    pub(super) fn letter(&self) -> u8 {
-        let [letter, ..] = self.bytes;
-        letter
-    }
-
-    /// The number of another name, under this one's letter.
-    #[inline]
-    pub(super) fn take_number(&mut self, other: &Name) {
-        let letter = self.letter();
-        *self = *other;
-        let [first, ..] = &mut self.bytes;
-        *first = letter;
-    }
-
-    #[inline]
-    pub(super) fn as_c_str(&self) -> &CStr {
-        CStr::from_bytes_with_nul(&self.bytes).expect("only the last byte is NUL")
-    }
-
-    /// What number a name with this letter has; `None` for any other name.
-    pub(super) fn number(letter: u8, name: &CStr) -> Option<u64> {
-        let (&first, digits) = name.to_bytes().split_first()?;
-        if first != letter || digits.len() != DIGITS || !digits.iter().all(u8::is_ascii_digit) {
-            return None;
-        }
-        std::str::from_utf8(digits).ok()?.parse().ok()
-    }
-}
-
-impl std::fmt::Display for Name {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.as_c_str().to_string_lossy())
-    }
-}
-
 pub(super) const OPEN_DIRECTORY: OFlags = OFlags::RDONLY
     .union(OFlags::DIRECTORY)
     .union(OFlags::NOFOLLOW)
@@ -304,6 +162,12 @@ impl Directories {
             }
         }
         Ok(directories)
+    }
+
+    /// Whether entering it takes no call: it is kept open.
+    #[inline]
+    pub(super) fn is_at(&self, number: u64) -> bool {
+        usize::try_from(number).is_ok_and(|index| index < self.kept.len())
     }
 
     /// The directory with this number. Outside of any operation, so opening it is never in a measured time.
@@ -400,18 +264,6 @@ mod tests {
             }
             prop_assert_eq!(u64::try_from(numbers.len()).unwrap(), files * u64::from(tasks));
         }
-
-        #[test]
-        fn advancing_a_name_counts(start in 0_u64..999_999_000, steps in 0_u64..1000) {
-            let mut name = Name::file(Names::Created, start);
-            for _ in 0..steps {
-                name.advance();
-            }
-            let expected = format!("c{:09}", start + steps);
-            prop_assert_eq!(name.as_c_str().to_str().unwrap(), expected.as_str());
-            prop_assert_eq!(Name::number(b'c', name.as_c_str()), Some(start + steps));
-            prop_assert_eq!(Name::number(b'r', name.as_c_str()), None);
-        }
     }
 
     #[test]
@@ -442,13 +294,6 @@ mod tests {
                 assert_eq!(entered, std::os::unix::fs::MetadataExt::ino(&named));
             }
             assert_eq!(directories.enter(5).unwrap_err(), Errno::NOENT);
-        }
-    }
-
-    #[test]
-    fn a_foreign_name_has_no_number() {
-        for name in [c".", c"..", c"c1", c"c00000000x", c"c0000000001", c""] {
-            assert_eq!(Name::number(b'c', name), None, "{name:?}");
         }
     }
 }

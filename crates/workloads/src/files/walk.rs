@@ -5,10 +5,11 @@
 
 use super::calls::{self, Fault};
 use super::modes::{Mode, Standing};
+use super::name::Name;
 use super::plan::Order;
 use super::side_by_side::Done;
 use super::size::SizeSpec;
-use super::tree::{Directories, Name, Share};
+use super::tree::{Directories, Share};
 use crate::op::Op;
 use crate::random::Random;
 use crate::recorder::{Began, ErrorFacts, OpError, Recorder};
@@ -44,6 +45,20 @@ pub(super) struct Job {
     pub moves: Option<u64>,
 }
 
+/// The file that an operation is about, for those who say how far they are in it.
+#[derive(Clone, Copy)]
+pub(super) struct Spot<'a> {
+    recorder: &'a Recorder,
+    file: u64,
+}
+
+impl Spot<'_> {
+    #[inline]
+    pub(super) fn reached(self, offset: u64) {
+        self.recorder.place_at(self.file, offset);
+    }
+}
+
 /// Where the clock of an operation starts.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Clock {
@@ -72,15 +87,15 @@ impl Pass {
 }
 
 impl Walk {
-    /// One operation on each file. `size_of` is asked before the clock starts; `act` gets the file's number in the task
-    /// and its size, and returns the bytes that count.
+    /// One operation on each file. `size_of` is asked before the clock starts; `act` gets the file, its number in
+    /// the task and its size, and returns the bytes that count.
     #[inline]
     pub(super) fn files(
         &mut self,
         recorder: &mut Recorder,
         job: &Job,
         size_of: impl Fn(u64) -> u64,
-        act: impl FnMut(BorrowedFd<'_>, &Name, u64, u64) -> Result<u64, Fault>,
+        act: impl FnMut(Spot<'_>, BorrowedFd<'_>, &Name, u64, u64) -> Result<u64, Fault>,
     ) -> Result<Pass, OpError> {
         match (self.order, self.share.is_alone()) {
             (Order::Sequential, true) => self.in_order(recorder, job, size_of, act),
@@ -95,7 +110,7 @@ impl Walk {
         recorder: &mut Recorder,
         job: &Job,
         size_of: impl Fn(u64) -> u64,
-        mut act: impl FnMut(BorrowedFd<'_>, &Name, u64, u64) -> Result<u64, Fault>,
+        mut act: impl FnMut(Spot<'_>, BorrowedFd<'_>, &Name, u64, u64) -> Result<u64, Fault>,
     ) -> Result<Pass, OpError> {
         let mut pass = Pass::Whole;
         let op = job.op;
@@ -103,19 +118,21 @@ impl Walk {
             let files = self.share.files_of(number);
             let mut name = Name::new(job.letter, files.start);
             let at = (self.path.as_path(), number);
+            recorder.place(files.start);
+            let began = recorder.begin_as(op);
             let dir = match self.directories.enter(number) {
                 Ok(dir) => dir,
                 Err(errno) => {
                     pass = Pass::WithErrors;
-                    let began = recorder.begin_as(op);
                     fail(recorder, op, began, &path_of(at, None), errno.into())?;
                     continue;
                 }
             };
+            recorder.idle();
             let mut follows = false;
-            for index in files {
-                recorder.place(index);
-                let index = self.share.first + index;
+            for file in files {
+                recorder.place(file);
+                let index = self.share.first + file;
                 let bytes = size_of(index);
                 let moved = job.moves.unwrap_or(bytes);
                 let began = match follows {
@@ -125,7 +142,7 @@ impl Walk {
                 let Some(began) = began else {
                     return Ok(Pass::Stopped);
                 };
-                match act(dir, &name, index, bytes) {
+                match act(Spot { recorder, file }, dir, &name, index, bytes) {
                     Ok(bytes) => {
                         recorder.end(op, began, bytes);
                         follows = job.clock == Clock::Shared;
@@ -147,7 +164,7 @@ impl Walk {
         recorder: &mut Recorder,
         job: &Job,
         size_of: impl Fn(u64) -> u64,
-        mut act: impl FnMut(BorrowedFd<'_>, &Name, u64, u64) -> Result<u64, Fault>,
+        mut act: impl FnMut(Spot<'_>, BorrowedFd<'_>, &Name, u64, u64) -> Result<u64, Fault>,
     ) -> Result<Pass, OpError> {
         let mut pass = Pass::Whole;
         let op = job.op;
@@ -161,14 +178,23 @@ impl Walk {
             let number = share.directory_of(file);
             let index = share.first + file;
             let bytes = size_of(index);
-            let dir = self.directories.enter(number);
             recorder.place(file);
+            let dir = match self.directories.is_at(number) {
+                true => self.directories.enter(number),
+                false => {
+                    // No part of an operation, but it can hang like one.
+                    recorder.begin_as(op);
+                    let entered = self.directories.enter(number);
+                    recorder.idle();
+                    entered
+                }
+            };
             let Some(began) = recorder.next(op, job.moves.unwrap_or(bytes)) else {
                 return Ok(Pass::Stopped);
             };
             let done = dir
                 .map_err(Fault::from)
-                .and_then(|dir| act(dir, &name, index, bytes));
+                .and_then(|dir| act(Spot { recorder, file }, dir, &name, index, bytes));
             match done {
                 Ok(bytes) => recorder.end(op, began, bytes),
                 Err(failed) => {
@@ -276,7 +302,7 @@ impl Walk {
                     Mode::Create | Mode::List => {}
                     Mode::Read => {
                         let bytes = self.sizes.of(self.seed, self.share.first + file);
-                        calls::read(dir, name.as_c_str(), bytes, buffer)
+                        calls::read(dir, name.as_c_str(), bytes, buffer, |_| ())
                             .map_err(|error| failed(error.errno))?;
                     }
                     _ => {

@@ -7,7 +7,7 @@ use super::attributes::Calls;
 use super::calls::{self, Durable};
 use super::data::Data;
 use super::modes::Mode;
-use super::tree::Name;
+use super::name::Name;
 use super::walk::{Clock, Job, Pass, Walk};
 use crate::data::Content;
 use crate::recorder::{OpError, Recorder};
@@ -93,7 +93,7 @@ impl FilesWorker {
                 recorder,
                 &job(Clock::Own),
                 size_of,
-                |dir, name, index, bytes| {
+                |spot, dir, name, index, bytes| {
                     Ok(calls::create(
                         dir,
                         name.as_c_str(),
@@ -101,6 +101,7 @@ impl FilesWorker {
                         bytes,
                         data,
                         *durable,
+                        |offset| spot.reached(offset),
                     )?)
                 },
             ),
@@ -108,7 +109,7 @@ impl FilesWorker {
                 recorder,
                 &job(Clock::Own),
                 size_now,
-                |dir, name, index, had| {
+                |spot, dir, name, index, had| {
                     let place = (index, had);
                     Ok(calls::append(
                         dir,
@@ -117,6 +118,7 @@ impl FilesWorker {
                         *more,
                         data,
                         *durable,
+                        |offset| spot.reached(offset),
                     )?)
                 },
             ),
@@ -124,29 +126,41 @@ impl FilesWorker {
                 recorder,
                 &job(Clock::Own),
                 size_now,
-                |dir, name, _, bytes| Ok(calls::read(dir, name.as_c_str(), bytes, buffer)?),
+                |spot, dir, name, _, bytes| {
+                    let reached = |offset| spot.reached(offset);
+                    Ok(calls::read(dir, name.as_c_str(), bytes, buffer, reached)?)
+                },
             ),
             (Mode::Read, Tools::Check(buffer, content, append)) => walk.files(
                 recorder,
                 &job(Clock::Own),
                 size_now,
-                |dir, name, index, bytes| {
+                |spot, dir, name, index, bytes| {
+                    let reached = |offset| spot.reached(offset);
                     let seams = (bytes - appended, *append);
                     let check =
                         |block: &[u8], offset| content.check(block, index, offset, 0..=0).map(drop);
-                    calls::read_and_check(dir, name.as_c_str(), bytes, seams, buffer, check)
+                    calls::read_and_check(
+                        dir,
+                        name.as_c_str(),
+                        bytes,
+                        seams,
+                        buffer,
+                        check,
+                        reached,
+                    )
                 },
             ),
             (Mode::List | Mode::ListStat, Tools::List(buffer)) => {
                 walk.list(recorder, &job(Clock::Own), buffer)
             }
             (Mode::SetXattr, Tools::Attribute(calls, value)) => {
-                walk.files(recorder, &job(Clock::Own), no_size, |dir, name, _, _| {
+                walk.files(recorder, &job(Clock::Own), no_size, |_, dir, name, _, _| {
                     Ok(calls.set(dir, name.as_c_str(), value)?)
                 })
             }
             (Mode::GetXattr, Tools::Attribute(calls, value)) => {
-                walk.files(recorder, &job(Clock::Own), no_size, |dir, name, _, _| {
+                walk.files(recorder, &job(Clock::Own), no_size, |_, dir, name, _, _| {
                     Ok(calls.get(dir, name.as_c_str(), value)?)
                 })
             }
@@ -154,50 +168,63 @@ impl FilesWorker {
                 let [first, second] = PERMISSIONS;
                 let even = self.passes.is_multiple_of(2);
                 let permissions = if even { first } else { second };
-                walk.files(recorder, &job(Clock::Own), no_size, |dir, name, _, _| {
+                walk.files(recorder, &job(Clock::Own), no_size, |_, dir, name, _, _| {
                     calls.chmod(dir, name.as_c_str(), permissions)?;
                     Ok(0)
                 })
             }
             (Mode::Rename, _) => {
                 let mut new_name = Name::file(names.other(), 0);
-                walk.files(recorder, &job(Clock::Shared), no_size, |dir, name, _, _| {
-                    new_name.take_number(name);
-                    rustix::fs::renameat(dir, name.as_c_str(), dir, new_name.as_c_str())?;
-                    Ok(0)
-                })
+                walk.files(
+                    recorder,
+                    &job(Clock::Shared),
+                    no_size,
+                    |_, dir, name, _, _| {
+                        new_name.take_number(name);
+                        rustix::fs::renameat(dir, name.as_c_str(), dir, new_name.as_c_str())?;
+                        Ok(0)
+                    },
+                )
             }
-            (Mode::Delete, _) => {
-                walk.files(recorder, &job(Clock::Shared), no_size, |dir, name, _, _| {
+            (Mode::Delete, _) => walk.files(
+                recorder,
+                &job(Clock::Shared),
+                no_size,
+                |_, dir, name, _, _| {
                     calls::delete(dir, name.as_c_str())?;
                     Ok(0)
-                })
-            }
+                },
+            ),
             (Mode::Symlink, _) => {
                 let mut target = Name::file(names, 0);
-                walk.files(recorder, &job(Clock::Own), no_size, |dir, name, _, _| {
+                walk.files(recorder, &job(Clock::Own), no_size, |_, dir, name, _, _| {
                     target.take_number(name);
                     calls::make_symlink(dir, name.as_c_str(), target.as_c_str())?;
                     Ok(0)
                 })
             }
             (Mode::Mkdir, _) => {
-                walk.files(recorder, &job(Clock::Own), no_size, |dir, name, _, _| {
+                walk.files(recorder, &job(Clock::Own), no_size, |_, dir, name, _, _| {
                     calls::make_directory(dir, name.as_c_str())?;
                     Ok(0)
                 })
             }
             (Mode::Rmdir, _) => {
-                walk.files(recorder, &job(Clock::Own), no_size, |dir, name, _, _| {
+                walk.files(recorder, &job(Clock::Own), no_size, |_, dir, name, _, _| {
                     calls::remove_directory(dir, name.as_c_str())?;
                     Ok(0)
                 })
             }
             // The other modes are never made without their tools; a stat needs none.
-            _ => walk.files(recorder, &job(Clock::Shared), no_size, |dir, name, _, _| {
-                calls::stat(dir, name.as_c_str())?;
-                Ok(0)
-            }),
+            _ => walk.files(
+                recorder,
+                &job(Clock::Shared),
+                no_size,
+                |_, dir, name, _, _| {
+                    calls::stat(dir, name.as_c_str())?;
+                    Ok(0)
+                },
+            ),
         }
     }
 }

@@ -90,7 +90,7 @@ fn the_floor_stops_it_and_it_says_so() {
         let outcome = cell.run("fill", params.clone());
         assert_eq!(outcome.end.state, End::Failed);
         let error = outcome.end.error.unwrap();
-        assert!(error.contains("`floor` keeps 4MiB"), "{error}");
+        assert!(error.contains("`floor` keeps 4.00 MiB"), "{error}");
         let (_, free) = space_of(&tmpfs.path);
         assert!((4 * MIB..4 * MIB + MIB / 2).contains(&free), "{free}");
         let refused = cell.refusal("remove", params);

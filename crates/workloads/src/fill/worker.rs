@@ -56,6 +56,14 @@ struct Way {
     room_until: MonoNanos,
 }
 
+impl Way {
+    /// Whether there is none with room for a block.
+    fn needs_file(&self, file_bytes: u64) -> bool {
+        let is_full = |current: &Current| current.bytes >= file_bytes;
+        self.current.as_ref().is_none_or(is_full)
+    }
+}
+
 /// What is to be done next.
 enum Next {
     /// Write so many bytes.
@@ -144,8 +152,7 @@ impl FillWorker {
 
     /// The file for the next block; a new one where the last is full.
     fn enter(&self, way: &mut Way) -> Result<(), Errno> {
-        let is_full = |current: &Current| current.bytes >= self.file_bytes;
-        if way.current.as_ref().is_none_or(is_full) {
+        if way.needs_file(self.file_bytes) {
             if let Some(full) = way.current.take() {
                 calls::close(full.file)?;
             }
@@ -229,9 +236,9 @@ impl FillWorker {
             "`{}` was filled by {} and has {} free, of which `floor` keeps {}: stopped before the aim; free some, ask \
              for less, or set a smaller `floor`",
             self.root.path().display(),
-            Bytes(way.written),
-            Bytes(facts.free),
-            Bytes(self.space.floor)
+            Bytes(way.written).about(),
+            Bytes(facts.free).about(),
+            Bytes(self.space.floor).about()
         )
     }
 }
@@ -257,8 +264,21 @@ impl Worker for FillWorker {
                     });
                 }
             };
-            let entered = self.enter(&mut way);
+            let entered = match way.needs_file(self.file_bytes) {
+                true => {
+                    // No part of an operation, but it can hang like one.
+                    recorder.place(way.files);
+                    recorder.begin_as(Op::Write);
+                    let entered = self.enter(&mut way);
+                    recorder.idle();
+                    entered
+                }
+                false => Ok(()),
+            };
             self.place(&way, bytes);
+            if let Some(current) = &way.current {
+                recorder.place_at(current.number, current.bytes);
+            }
             let Some(began) = recorder.next(Op::Write, bytes) else {
                 self.give_back(&mut way);
                 return Ok(());
@@ -305,6 +325,7 @@ pub(super) struct HoldWorker {
 
 impl Worker for HoldWorker {
     fn run(&mut self, recorder: &mut Recorder) -> Result<(), OpError> {
+        recorder.place(0);
         while let Some(began) = recorder.next(Op::Statfs, 0) {
             match rustix::fs::fstatvfs(self.root.fd()) {
                 Ok(_) => recorder.end(Op::Statfs, began, 0),
@@ -321,15 +342,17 @@ impl Worker for HoldWorker {
 
 pub(super) struct RemoveWorker {
     pub root: Dir,
-    pub names: Vec<CString>,
+    /// Each with its number.
+    pub names: Vec<(u64, CString)>,
     pub whole: Arc<AtomicU32>,
 }
 
 impl Worker for RemoveWorker {
     fn run(&mut self, recorder: &mut Recorder) -> Result<(), OpError> {
         let mut is_whole = true;
-        for name in &self.names {
+        for (number, name) in &self.names {
             let name: &CStr = name;
+            recorder.place(*number);
             let Some(began) = recorder.next(Op::Delete, 0) else {
                 return Ok(());
             };

@@ -149,7 +149,8 @@ impl DeepWorker {
             *entry = issued;
         }
         self.ring.push(slot, issued.entry());
-        recorder.launch(slot, next.op(), next.bytes, MonoNanos::now());
+        let place = (0, next.offset);
+        recorder.launch(slot, next.op(), place, next.bytes, MonoNanos::now());
         self.ring.submit()
     }
 
@@ -233,6 +234,7 @@ impl DeepWorker {
     }
 
     fn sync_at_end(&self, recorder: &mut Recorder) -> Result<(), OpError> {
+        recorder.place(0);
         let began = recorder.begin_as(Op::Write);
         match rustix::fs::fsync(&self.file) {
             Ok(()) => {

@@ -3,7 +3,8 @@
 //! What a directory remembers of itself (how long its files are, which generations stand in them) is remembered for a
 //! device in this process, per cell: after a restart of the agent it is laid out again.
 
-use super::generations::Generations;
+use super::generations;
+use crate::data::Generations;
 use crate::sandbox::{Device, Dir, SandboxError};
 use crate::task::TaskError;
 use rustix::fd::OwnedFd;
@@ -116,7 +117,7 @@ impl Store {
 
     pub(super) fn generations(&self) -> Result<Generations, TaskError> {
         match self {
-            Store::Files(dir) => Generations::read(dir),
+            Store::Files(dir) => generations::read(dir),
             Store::Device(device, _) => {
                 let memory = memories().get(device.cell()).copied();
                 Ok(memory.unwrap_or_default().generations)
@@ -124,11 +125,11 @@ impl Store {
         }
     }
 
-    pub(super) fn set_generations(&self, generations: Generations) -> Result<(), TaskError> {
+    pub(super) fn set_generations(&self, known: Generations) -> Result<(), TaskError> {
         if let Store::Files(dir) = self {
-            return generations.write(dir);
+            return generations::write(known, dir);
         }
-        self.remember(|memory| memory.generations = generations);
+        self.remember(|memory| memory.generations = known);
         Ok(())
     }
 

@@ -104,6 +104,7 @@ impl Worker for IoWorker {
             if next.writes {
                 self.writing.place(part(&mut self.block, next), next);
             }
+            recorder.place_at(0, next.offset);
             // What lies between two operations is no work but where blocks are checked.
             let began = match self.writing.content.verifies() {
                 true => recorder.next(op, next.bytes),
@@ -130,6 +131,7 @@ impl Worker for IoWorker {
         }
         self.writing.ended(&self.sequence);
         if self.end_fsync {
+            recorder.place(0);
             let began = recorder.begin_as(Op::Write);
             match rustix::fs::fsync(&self.file) {
                 Ok(()) => recorder.idle(),

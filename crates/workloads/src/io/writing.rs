@@ -1,9 +1,9 @@
 //! What a worker writes into its blocks, and what it may find there.
 
+use super::IoLoad;
 use super::sequence::{Lane, Next, Sequence};
-use super::{IoLoad, generations::Generations};
 use crate::clock::MonoNanos;
-use crate::data::{Content, DataSpec, Mismatch};
+use crate::data::{Content, DataSpec, Generations, Mismatch};
 use crate::random::{Random, stamp};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -186,13 +186,6 @@ impl Link {
         self.offset.store(offset, Ordering::Relaxed);
     }
 
-    /// Where the worker has said last that it works.
-    #[inline(always)]
-    pub(super) fn placed(&self) -> (u64, u64) {
-        let of = |place: &AtomicU64| place.load(Ordering::Relaxed);
-        (of(&self.file), of(&self.offset))
-    }
-
     pub(super) fn pop_clean(&self) -> Option<Box<Buffer>> {
         self.clean.pop()
     }

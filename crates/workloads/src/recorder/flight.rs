@@ -16,7 +16,7 @@ const NONE: u16 = u16::MAX;
 struct Slot {
     op: Op,
     began: Began,
-    /// File and offset, as the worker said before it issued it.
+    /// File and offset.
     place: (u64, u64),
     older: u16,
     younger: u16,
@@ -104,18 +104,19 @@ fn beyond(slot: u16) -> ! {
 }
 
 impl Recorder {
-    /// The operation of `slot` is issued at `now`, due or not, and takes its instant from the schedule. It works where
-    /// [`Recorder::place_at`] said last.
+    /// The operation of `slot` is issued at `now`, due or not, and takes its instant from the schedule. `place` is file
+    /// and offset, as in [`Recorder::place_at`].
     #[inline]
-    pub fn launch(&mut self, slot: u16, op: Op, bytes: u64, now: MonoNanos) {
+    pub fn launch(&mut self, slot: u16, op: Op, place: (u64, u64), bytes: u64, now: MonoNanos) {
         let intended = self.take_instant(bytes).unwrap_or(now);
         let was_idle = self.flight.oldest == NONE;
         let began = Began { at: now, intended };
-        self.flight.add(slot, op, began, self.link.placed());
+        self.flight.add(slot, op, began, place);
         self.link.launched(now);
-        match was_idle {
-            true => self.link.show(op, now),
-            false => self.place_oldest(),
+        if was_idle {
+            let (file, offset) = place;
+            self.link.place(file, offset);
+            self.link.show(op, now);
         }
     }
 
@@ -172,17 +173,12 @@ impl Recorder {
     #[inline]
     fn show_oldest(&self) {
         match self.flight.get(self.flight.oldest) {
-            Some(slot) => self.link.show(slot.op, slot.began.at),
+            Some(slot) => {
+                let (file, offset) = slot.place;
+                self.link.place(file, offset);
+                self.link.show(slot.op, slot.began.at);
+            }
             None => self.link.hide(),
-        }
-        self.place_oldest();
-    }
-
-    #[inline]
-    fn place_oldest(&self) {
-        if let Some(slot) = self.flight.get(self.flight.oldest) {
-            let (file, offset) = slot.place;
-            self.link.place(file, offset);
         }
     }
 }
@@ -240,21 +236,16 @@ mod tests {
         };
         recorder.set_start(start);
         assert_eq!(taker.in_flight(), None);
-        recorder.place_at(7, 100);
-        recorder.launch(0, Op::Read, 512, at(100));
-        recorder.place_at(7, 200);
-        recorder.launch(2, Op::Write, 512, at(200));
-        recorder.place_at(7, 300);
-        recorder.launch(1, Op::Read, 512, at(300));
+        recorder.launch(0, Op::Read, (7, 100), 512, at(100));
+        recorder.launch(2, Op::Write, (7, 200), 512, at(200));
+        recorder.launch(1, Op::Read, (7, 300), 512, at(300));
         assert_eq!(taker.in_flight(), shown(Op::Read, 100));
         recorder.land(2, at(400), 512);
         assert_eq!(taker.in_flight(), shown(Op::Read, 100));
         recorder.land(0, at(500), 512);
         assert_eq!(taker.in_flight(), shown(Op::Read, 300));
-        recorder.place_at(7, 600);
-        recorder.launch(0, Op::Write, 512, at(600));
-        recorder.place_at(7, 1050);
-        recorder.launch(2, Op::Write, 512, at(1050));
+        recorder.launch(0, Op::Write, (7, 600), 512, at(600));
+        recorder.launch(2, Op::Write, (7, 1050), 512, at(1050));
         // The first end beyond the period: of three in flight, two were so at its end.
         let facts = ErrorFacts {
             errno: libc::EIO,

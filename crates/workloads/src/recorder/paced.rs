@@ -72,6 +72,19 @@ impl Recorder {
         Some(self.pacer.as_mut()?.schedule.take(bytes))
     }
 
+    /// The next operation of a load that knows by itself when each is due: waits for `due`, from which its response time
+    /// runs, and issues one that is late at once. `None` when the load has to end.
+    pub fn next_at(&mut self, op: Op, due: MonoNanos) -> Option<Began> {
+        let waiting = self.own_instants.unwrap_or(Waiting::among(u32::MAX));
+        let gap = due.since(self.last);
+        loop {
+            if let Waited::Due(at) = self.wait(due, waiting, gap)? {
+                self.link.show(op, at);
+                return Some(Began { at, intended: due });
+            }
+        }
+    }
+
     #[inline(never)]
     pub(super) fn next_due(&mut self, op: Op, bytes: u64) -> Option<Began> {
         loop {

@@ -6,6 +6,7 @@ use crate::common;
 use crate::data::{self, DataSpec, Kind};
 use crate::op::Op;
 use crate::params::{self, KeyInfo, ParamError};
+use crate::units;
 use crate::workload::{Data as CellData, ModeInfo, Params as PlanParams};
 use serde::Deserialize;
 use std::path::PathBuf;
@@ -33,12 +34,9 @@ pub(super) const MODES: &[ModeInfo] = &[ModeInfo {
     ],
 }];
 
-pub(super) const KEYS: &[KeyInfo] =
-    &params::join::<{ OWN_KEYS.len() + 1 + common::KEYS.len() }>(&[
-        OWN_KEYS,
-        &[data::DATA],
-        common::KEYS,
-    ]);
+pub(super) const KEYS: &[KeyInfo] = &params::join::<
+    { OWN_KEYS.len() + data::KEYS.len() + common::KEYS.len() },
+>(&[OWN_KEYS, data::KEYS, common::KEYS]);
 
 const OWN_KEYS: &[KeyInfo] = &[
     KeyInfo {
@@ -58,7 +56,8 @@ const OWN_KEYS: &[KeyInfo] = &[
         kind: "recorded or none",
         default: "recorded",
         meaning: "recorded: an operation waits until the time that its line says, and one that is late is done at once; \
-                  none: one after the other",
+                  response time runs from that time, and of an operation without one from its issue; none: one after \
+                  the other",
     },
     KeyInfo {
         name: "numjobs",
@@ -94,6 +93,8 @@ struct ReplayParams {
     seed: u64,
     #[serde(rename = "data")]
     _data: Option<Kind>,
+    #[serde(rename = "verify", default, deserialize_with = "units::flag")]
+    _verify: bool,
 }
 
 fn one() -> u32 {

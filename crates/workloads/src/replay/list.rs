@@ -84,6 +84,14 @@ impl Action {
         }
     }
 
+    /// Where in the file, for those that are about a part of it.
+    pub(super) fn offset(&self) -> Option<u64> {
+        match self {
+            Self::Read { offset, .. } | Self::Write { offset, .. } => Some(*offset),
+            _ => None,
+        }
+    }
+
     pub(super) fn bytes(&self) -> u64 {
         match self {
             Self::Read { bytes, .. } | Self::Write { bytes, .. } => *bytes,

@@ -1,12 +1,17 @@
 //! The measured loop: line after line, each when it is due.
 //!
-//! Between two operations it waits where the line says so, and goes to the directory of the next path.
+//! Between two operations it goes to the directory of the next path, has the block at hand that is written next, and
+//! waits where the line says so.
 
+use super::checks::Checks;
+use super::expected::generation;
 use super::list::{Action, Line, List};
-use crate::clock::{MonoNanos, sleep_until};
-use crate::files::calls::{self, Failed, listing_buffer};
+use crate::clock::MonoNanos;
+use crate::data::Mismatch;
+use crate::files::calls::{self, Failed, Fault, listing_buffer};
 use crate::files::data::Data;
-use crate::recorder::{ErrorFacts, OpError, Recorder};
+use crate::op::Op;
+use crate::recorder::{Began, ErrorFacts, OpError, Recorder};
 use crate::tree::stack::{Stack, c_string, components, split};
 use crate::workload::Worker;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -15,10 +20,6 @@ use rustix::io::{Errno, retry_on_intr};
 use std::ffi::CStr;
 use std::mem::MaybeUninit;
 use std::sync::Arc;
-use std::time::Duration;
-
-/// A stop is noticed so soon while an operation is waited for.
-const LOOK: Duration = Duration::from_millis(50);
 
 const OPEN: OFlags = OFlags::RDWR.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 const NEW: OFlags = OPEN.union(OFlags::CREATE).union(OFlags::EXCL);
@@ -36,10 +37,18 @@ struct Hands {
     files: Vec<Option<OwnedFd>>,
     data: Data,
     listing: Vec<MaybeUninit<u8>>,
+    /// What is read is checked, and which files are no longer as the list would have them.
+    checks: Option<Checks>,
 }
 
 impl ReplayWorker {
-    pub(super) fn new(stack: Stack, list: Arc<List>, timed: bool, data: Data) -> Self {
+    pub(super) fn new(
+        stack: Stack,
+        list: Arc<List>,
+        timed: bool,
+        data: Data,
+        checks: Option<Checks>,
+    ) -> Self {
         let files = std::iter::repeat_with(|| None).take(list.files).collect();
         Self {
             list,
@@ -49,6 +58,7 @@ impl ReplayWorker {
                 files,
                 data,
                 listing: listing_buffer(),
+                checks,
             },
         }
     }
@@ -56,48 +66,76 @@ impl ReplayWorker {
 
 impl Worker for ReplayWorker {
     fn run(&mut self, recorder: &mut Recorder) -> Result<(), OpError> {
-        let start = MonoNanos::now();
+        let start = recorder.start();
         let list = Arc::clone(&self.list);
-        for line in &list.lines {
-            if let Some(due) = line.due.filter(|_| self.timed) {
-                wait(start.saturating_add(due), recorder);
-            }
+        for (number, line) in list.lines.iter().enumerate() {
             let op = line.action.op();
-            let entered = self.hands.make_ready(line);
-            let Some(began) = recorder.next(op, line.action.bytes()) else {
+            let place = u64::try_from(number).unwrap_or(u64::MAX);
+            recorder.place(place);
+            let entered = self.hands.make_ready(number, line, recorder);
+            if let Some(offset) = line.action.offset() {
+                recorder.place_at(place, offset);
+            }
+            let due = line.due.filter(|_| self.timed);
+            let began = match due {
+                Some(due) => recorder.next_at(op, start.saturating_add(due)),
+                None => recorder.next(op, line.action.bytes()),
+            };
+            let Some(began) = began else {
                 return Ok(());
             };
-            match entered.and_then(|()| self.hands.act(line)) {
-                Ok(()) => recorder.end(op, began, line.action.bytes()),
+            let done = entered.and_then(|()| self.hands.act(line));
+            let now = MonoNanos::now();
+            let checked = match done {
+                Ok(()) => self.hands.check(number, line).map_err(Fault::from),
                 Err(failed) => {
-                    let path = String::from_utf8_lossy(&line.path);
-                    let path = self.hands.stack.root().path().join(path.as_ref());
-                    let facts = ErrorFacts {
-                        errno: failed.errno.raw_os_error(),
-                        path: &path.to_string_lossy(),
-                        offset: failed.offset,
-                    };
-                    recorder.error(op, began, &facts)?;
+                    self.hands.distrust(line);
+                    Err(Fault::from(failed))
                 }
+            };
+            match checked {
+                Ok(()) => recorder.end_at(now, op, began, line.action.bytes()),
+                Err(fault) => self.fail(recorder, (now, op, began), line, fault)?,
             }
         }
         Ok(())
     }
 }
 
-fn wait(due: MonoNanos, recorder: &Recorder) {
-    loop {
-        let now = MonoNanos::now();
-        if now >= due || recorder.should_stop() {
-            return;
+impl ReplayWorker {
+    #[cold]
+    fn fail(
+        &self,
+        recorder: &mut Recorder,
+        (now, op, began): (MonoNanos, Op, Began),
+        line: &Line,
+        fault: Fault,
+    ) -> Result<(), OpError> {
+        let path = String::from_utf8_lossy(&line.path);
+        let path = self.hands.stack.root().path().join(path.as_ref());
+        let path = path.to_string_lossy();
+        match fault {
+            Fault::Mismatch(mismatch) => recorder.mismatch_at(now, op, began, &path, &mismatch),
+            Fault::Failed(failed) => {
+                let facts = ErrorFacts {
+                    errno: failed.errno.raw_os_error(),
+                    path: &path,
+                    offset: failed.offset,
+                };
+                recorder.error(op, began, &facts)
+            }
         }
-        sleep_until(due.min(now.saturating_add(LOOK)));
     }
 }
 
 impl Hands {
     /// Goes to the directory of the path, and has the block at hand that is written.
-    fn make_ready(&mut self, line: &Line) -> Result<(), Failed> {
+    fn make_ready(
+        &mut self,
+        number: usize,
+        line: &Line,
+        recorder: &mut Recorder,
+    ) -> Result<(), Failed> {
         if let Action::Write {
             file,
             offset,
@@ -106,14 +144,44 @@ impl Hands {
         {
             let file = u64::try_from(file).unwrap_or(u64::MAX);
             let length = usize::try_from(bytes).unwrap_or(usize::MAX);
-            self.data.stamped(file, offset, length);
+            self.data
+                .written_as(generation(number), file, offset, length);
         }
         let (directories, _) = split(&line.path);
         let common = self.stack.back_to_common(directories);
         for part in components(directories).skip(common) {
-            self.stack.step(c_string(part))?;
+            // No part of the operation, but it can hang like one.
+            recorder.begin_as(line.action.op());
+            let entered = self.stack.step(c_string(part));
+            recorder.idle();
+            entered?;
         }
         Ok(())
+    }
+
+    /// What a read has found.
+    fn check(&self, number: usize, line: &Line) -> Result<(), Mismatch> {
+        let (
+            Some(checks),
+            Action::Read {
+                offset,
+                bytes,
+                file,
+            },
+        ) = (&self.checks, &line.action)
+        else {
+            return Ok(());
+        };
+        let block = self
+            .data
+            .current(usize::try_from(*bytes).unwrap_or(usize::MAX));
+        checks.read(number, *file, block, *offset, self.data.content())
+    }
+
+    fn distrust(&mut self, line: &Line) {
+        if let Some(checks) = &mut self.checks {
+            checks.failed(&line.action);
+        }
     }
 
     fn act(&mut self, line: &Line) -> Result<(), Failed> {

@@ -62,6 +62,7 @@ impl Crew {
                 schedule: conduct
                     .schedule(index, workers, load.lanes())
                     .map(|it| (it, workers)),
+                own_instants: load.has_instants().then_some(workers),
                 on_error: conduct.common.on_error,
                 depth: load.depth(),
                 ..Settings::of(ops)

@@ -5,16 +5,17 @@
 
 use super::log::{Flow, Log, Passed};
 use super::stack::stand_in;
-use crate::files::calls::{self, Failed, listing_buffer};
+use super::trail::Trail;
+use crate::files::calls::{self, Fault, listing_buffer};
 use crate::op::Op;
 use crate::sandbox::Dir;
-use crate::task::TaskError;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, openat, statat};
 use rustix::io::Errno;
 use std::ffi::{CStr, CString};
 use std::mem::MaybeUninit;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 const LIST: OFlags = OFlags::RDONLY
     .union(OFlags::DIRECTORY)
@@ -26,6 +27,9 @@ pub(super) struct Climb {
     buffer: Vec<MaybeUninit<u8>>,
     /// Names of the directories on the way, each with its end: what is left of a directory that is done is used again.
     names: Vec<u8>,
+    /// The path of the last directory of the way.
+    path: Vec<u8>,
+    trail: Arc<Trail>,
 }
 
 /// A directory on the way.
@@ -36,6 +40,8 @@ struct Level {
     entries: Vec<Named>,
     /// Where its names end in the list of all.
     names_until: usize,
+    /// Bytes of the path of the directory that it is in.
+    path_above: usize,
 }
 
 #[derive(Clone, Copy)]
@@ -51,12 +57,14 @@ enum Errand {
 }
 
 impl Climb {
-    pub(super) fn new(root: Dir) -> Result<Self, TaskError> {
-        Ok(Self {
+    pub(super) fn new(root: Dir, trail: Arc<Trail>) -> Self {
+        Self {
             root,
             buffer: listing_buffer(),
             names: Vec::with_capacity(1 << 20),
-        })
+            path: Vec::with_capacity(4096),
+            trail,
+        }
     }
 
     pub(super) fn walk<L: Log>(&mut self, log: &mut L) -> Result<Passed, L::Error> {
@@ -70,6 +78,7 @@ impl Climb {
 
     fn climb<L: Log>(&mut self, errand: Errand, log: &mut L) -> Result<Passed, L::Error> {
         self.names.clear();
+        self.path.clear();
         let mut way: Vec<Level> = Vec::new();
         let mut passed = Passed::Whole;
         let (flow, top) = self.open(&way, c".".to_owned(), log)?;
@@ -101,20 +110,22 @@ impl Climb {
         let dir = way
             .last()
             .map_or(self.root.fd(), |level| level.dir(&self.root));
+        self.trail.go(&self.path, name.to_bytes());
         let path = || path_of(&self.root, way, &name);
         let mut kind = entry.kind;
         let flow = match errand {
-            Errand::Look => log.operation(Op::Stat, 0, path, || {
+            Errand::Look => log.operation(Op::Stat, 0, path, |_| {
                 kind = kind_of(dir, &name)?;
                 Ok(Some(0))
             })?,
             Errand::Remove => {
                 if kind == FileType::Unknown {
-                    kind = kind_of(dir, &name).unwrap_or(FileType::Unknown);
+                    let found = log.on_the_way(Op::Delete, || kind_of(dir, &name));
+                    kind = found.unwrap_or(FileType::Unknown);
                 }
                 match kind {
                     FileType::Directory => Flow::Done,
-                    _ => log.operation(Op::Delete, 0, path, || {
+                    _ => log.operation(Op::Delete, 0, path, |_| {
                         calls::delete(dir, &name)?;
                         Ok(Some(0))
                     })?,
@@ -141,12 +152,14 @@ impl Climb {
             return Ok(Flow::Done);
         };
         self.names.truncate(above.names_until);
+        self.path.truncate(done.path_above);
         if errand == Errand::Look {
             return Ok(Flow::Done);
         }
         let dir = above.dir(&self.root);
+        self.trail.go(&self.path, done.name.to_bytes());
         let path = || path_of(&self.root, way, &done.name);
-        log.operation(Op::Rmdir, 0, path, || {
+        log.operation(Op::Rmdir, 0, path, |_| {
             calls::remove_directory(dir, &done.name)?;
             Ok(Some(0))
         })
@@ -165,7 +178,10 @@ impl Climb {
         let (names, buffer, root) = (&mut self.names, &mut self.buffer, &self.root);
         let mut entries = Vec::new();
         let path = || path_of(root, way, &name);
-        let flow = log.operation(Op::List, 0, path, || {
+        let is_root = way.is_empty();
+        let shown: &[u8] = if is_root { &[] } else { name.to_bytes() };
+        self.trail.go(&self.path, shown);
+        let flow = log.operation(Op::List, 0, path, |_| {
             let before = names.len();
             let listed = list(parent, &name, buffer, |kind, entry| {
                 entries.push(Named {
@@ -177,29 +193,37 @@ impl Climb {
             if listed.is_err() {
                 names.truncate(before);
             }
-            listed.map(|()| Some(0)).map_err(Failed::from)
+            listed.map(|()| Some(0)).map_err(Fault::from)
         })?;
         if flow != Flow::Done {
             return Ok((flow, None));
         }
-        let fd = match way.is_empty() {
+        let fd = match is_root {
             true => None,
-            false => match stand_in(parent, &name) {
+            false => match log.on_the_way(Op::List, || stand_in(parent, &name)) {
                 Ok(fd) => Some(fd),
                 // It vanished since it was listed.
                 Err(errno) => {
-                    let flow = log.operation(Op::List, 0, path, || Err(Failed::from(errno)))?;
+                    let flow = log.operation(Op::List, 0, path, |_| Err(Fault::from(errno)))?;
                     return Ok((flow, None));
                 }
             },
         };
         // From the end: what comes first is popped first.
         entries.reverse();
+        let path_above = self.path.len();
+        if !is_root {
+            if path_above > 0 {
+                self.path.push(b'/');
+            }
+            self.path.extend_from_slice(name.to_bytes());
+        }
         let level = Level {
             fd,
             name,
             entries,
             names_until: self.names.len(),
+            path_above,
         };
         Ok((flow, Some(level)))
     }

@@ -9,7 +9,7 @@ use crate::files::size::SizeSpec;
 use crate::files::{check_unit, one_mib};
 use crate::op::Op;
 use crate::params::{self, KeyInfo, ParamError};
-use crate::units::{Bytes, Span};
+use crate::units::{self, Bytes, Span};
 use crate::workload::{Data as CellData, ModeInfo, Params as PlanParams, Timing};
 use serde::Deserialize;
 use std::path::PathBuf;
@@ -19,6 +19,7 @@ const WHOLE: CellData = CellData::Laid("the whole tree, one for each worker");
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mode {
     Unpack,
+    Read,
     Walk,
     Remove,
 }
@@ -32,6 +33,14 @@ pub(super) const MODES: &[ModeInfo] = &[
         needs: CellData::Nothing,
         leaves: WHOLE,
         ops: &[Op::Create, Op::Mkdir, Op::Symlink, Op::Link],
+    },
+    ModeInfo {
+        name: "read",
+        meaning: "reads each file in the order of the archive, as tar does: open, read to its end, close; with `verify`, \
+                  each piece is held against the archive, or against what was made",
+        needs: WHOLE,
+        leaves: WHOLE,
+        ops: &[Op::Read],
     },
     ModeInfo {
         name: "walk",
@@ -49,12 +58,9 @@ pub(super) const MODES: &[ModeInfo] = &[
     },
 ];
 
-pub(super) const KEYS: &[KeyInfo] =
-    &params::join::<{ OWN_KEYS.len() + 1 + common::KEYS.len() }>(&[
-        OWN_KEYS,
-        &[data::DATA],
-        common::KEYS,
-    ]);
+pub(super) const KEYS: &[KeyInfo] = &params::join::<
+    { OWN_KEYS.len() + data::KEYS.len() + common::KEYS.len() },
+>(&[OWN_KEYS, data::KEYS, common::KEYS]);
 
 const OWN_KEYS: &[KeyInfo] = &[
     KeyInfo {
@@ -111,7 +117,7 @@ const OWN_KEYS: &[KeyInfo] = &[
         name: "bs",
         kind: "size",
         default: "1m",
-        meaning: "bytes per write call; a smaller file takes one call",
+        meaning: "bytes per read or write call; a smaller file takes one call",
     },
     KeyInfo {
         name: "seed",
@@ -151,6 +157,8 @@ struct TreeParams {
     runtime: Option<Span>,
     ramp_time: Option<Span>,
     data: Option<Kind>,
+    #[serde(rename = "verify", default, deserialize_with = "units::flag")]
+    _verify: bool,
 }
 
 fn one() -> u32 {
@@ -172,6 +180,7 @@ pub(super) struct Plan {
     pub workers: u32,
     pub durable: Durable,
     pub unit: usize,
+    pub verify: bool,
     pub timing: Timing,
 }
 
@@ -183,6 +192,7 @@ impl Plan {
         params::check_numjobs(params.numjobs)?;
         Ok(Self {
             mode: match mode.name {
+                "read" => Mode::Read,
                 "walk" => Mode::Walk,
                 "remove" => Mode::Remove,
                 _ => Mode::Unpack,
@@ -193,6 +203,7 @@ impl Plan {
                 false => Durable::No,
             },
             unit: check_unit(params.bs)?,
+            verify: data.verify,
             timing: Timing::of(params.ramp_time, params.runtime)?,
             from: from(params, data)?,
         })

@@ -1,6 +1,6 @@
 //! Who hears of the operations: a recorder in a measured step, or nobody while data are laid out.
 
-use crate::files::calls::Failed;
+use crate::files::calls::Fault;
 use crate::files::side_by_side::Done;
 use crate::op::Op;
 use crate::recorder::{ErrorFacts, OpError, Recorder};
@@ -38,7 +38,7 @@ impl Passed {
 }
 
 /// What an operation comes to: the bytes that count, or that there was nothing to do.
-pub(super) type Outcome = Result<Option<u64>, Failed>;
+pub(super) type Outcome = Result<Option<u64>, Fault>;
 
 pub(super) trait Log {
     type Error;
@@ -49,12 +49,23 @@ pub(super) trait Log {
         op: Op,
         bytes: u64,
         path: impl FnOnce() -> PathBuf,
-        act: impl FnOnce() -> Outcome,
+        act: impl FnOnce(&Self) -> Outcome,
     ) -> Result<Flow, Self::Error>;
+
+    /// How far the operation is in its file.
+    fn reached(&self, _offset: u64) {}
+
+    /// Carries out what comes before an operation and is no part of it, but may hang like one.
+    fn on_the_way<T>(&mut self, _op: Op, act: impl FnOnce() -> T) -> T {
+        act()
+    }
 
     /// What the tree is made from cannot be read any further.
     fn broken(&mut self, why: String) -> Self::Error;
 }
+
+/// Where a worker is, its [`Trail`](super::trail::Trail) tells; this stands for that.
+const HERE: u64 = 0;
 
 impl Log for &mut Recorder {
     type Error = OpError;
@@ -65,15 +76,20 @@ impl Log for &mut Recorder {
         op: Op,
         bytes: u64,
         path: impl FnOnce() -> PathBuf,
-        act: impl FnOnce() -> Outcome,
+        act: impl FnOnce(&Self) -> Outcome,
     ) -> Result<Flow, OpError> {
+        self.place(HERE);
         let Some(began) = self.next(op, bytes) else {
             return Ok(Flow::Stop);
         };
-        match act() {
+        match act(self) {
             Ok(Some(bytes)) => self.end(op, began, bytes),
             Ok(None) => self.idle(),
-            Err(failed) => {
+            Err(Fault::Mismatch(mismatch)) => {
+                self.mismatch(op, began, &path().to_string_lossy(), &mismatch)?;
+                return Ok(Flow::Failed);
+            }
+            Err(Fault::Failed(failed)) => {
                 let path = path();
                 let facts = ErrorFacts {
                     errno: failed.errno.raw_os_error(),
@@ -85,6 +101,19 @@ impl Log for &mut Recorder {
             }
         }
         Ok(Flow::Done)
+    }
+
+    #[inline]
+    fn reached(&self, offset: u64) {
+        self.place_at(HERE, offset);
+    }
+
+    fn on_the_way<T>(&mut self, op: Op, act: impl FnOnce() -> T) -> T {
+        self.place(HERE);
+        self.begin_as(op);
+        let done = act();
+        self.idle();
+        done
     }
 
     fn broken(&mut self, why: String) -> OpError {
@@ -105,14 +134,19 @@ impl Log for Quiet<'_> {
         op: Op,
         _bytes: u64,
         path: impl FnOnce() -> PathBuf,
-        act: impl FnOnce() -> Outcome,
+        act: impl FnOnce(&Self) -> Outcome,
     ) -> Result<Flow, TaskError> {
         self.done.add(1)?;
-        match act() {
+        match act(self) {
             Ok(_) => Ok(Flow::Done),
-            Err(failed) => {
+            Err(Fault::Failed(failed)) => {
                 let doing = format!("{op} `{}`", path().display());
                 Err(TaskError::io(doing, failed.errno))
+            }
+            Err(Fault::Mismatch(mismatch)) => {
+                let (path, at) = (path(), mismatch.offset);
+                let why = format!("{op} `{}` at offset {at}: {mismatch}", path.display());
+                Err(TaskError::Unfit { why })
             }
         }
     }

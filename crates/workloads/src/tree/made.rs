@@ -4,7 +4,7 @@
 //! in an archive. Nothing is kept in memory but the place that was reached.
 
 use super::source::{Entry, Kind, Source, SourceError};
-use crate::data::DataSpec;
+use crate::data::{DataSpec, Mismatch};
 use crate::files::data::Data;
 use crate::files::size::{LARGEST_BYTES, Row, Rows, SizeSpec};
 use crate::params::ParamError;
@@ -254,6 +254,11 @@ impl Source for MadeSource {
         let piece = self.data.stamped(self.file, self.written, left);
         self.written += u64::try_from(piece.len()).unwrap_or(0);
         Ok(piece)
+    }
+
+    fn explain(&self, first: Mismatch, piece: &[u8], offset: u64) -> Mismatch {
+        let checked = self.data.content().check(piece, self.file, offset, 0..=0);
+        checked.err().unwrap_or(first)
     }
 }
 

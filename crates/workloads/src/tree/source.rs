@@ -3,6 +3,7 @@
 //! Invariant: a path is relative, has no `..`, no empty component and none longer than a name can be; so it can be
 //! followed component by component beneath a directory.
 
+use crate::data::Mismatch;
 use std::io;
 
 /// A component of a path may not be longer.
@@ -57,4 +58,9 @@ pub(super) trait Source: Send {
 
     /// The next piece of the content of the entry, at most a unit; empty at its end.
     fn content(&mut self) -> io::Result<&[u8]>;
+
+    /// What is to be said of a piece of the content that was read at `offset` and is another one.
+    fn explain(&self, first: Mismatch, _piece: &[u8], _offset: u64) -> Mismatch {
+        first
+    }
 }

@@ -6,11 +6,11 @@ mod hostile;
 use super::*;
 use crate::op::Op;
 use crate::task::{End, Task};
-use crate::testing::{Cell, Tmpfs};
+use crate::testing::{Cell, Outcome, Tmpfs};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// Made by GNU tar 1.34 in each of its formats, and by gzip, xz and zstd.
@@ -140,6 +140,78 @@ fn a_made_tree_goes_through_all_modes() {
     ]);
 }
 
+fn flip(path: &Path, at: u64) {
+    let file = fs::File::options().read(true).write(true).open(path);
+    let file = file.unwrap();
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, at).unwrap();
+    file.write_all_at(&[byte[0] ^ 4], at).unwrap();
+}
+
+/// Held against the only kind of errors: so many, and each of these places among them.
+fn expect_mismatches(outcome: &Outcome, count: u64, places: &[&str]) {
+    let [told] = &outcome.end.errors[..] else {
+        panic!("{:?}", outcome.end.errors)
+    };
+    assert_eq!((told.errno, told.count), (libc::EBADMSG, count));
+    assert_eq!(outcome.of(Op::Read).2, count);
+    for place in places {
+        assert!(told.first.contains(place), "{place}: {}", told.first);
+    }
+}
+
+#[test]
+fn every_flipped_bit_of_a_made_tree_is_an_error_at_its_offset() {
+    let cell = cell();
+    let mut params = small();
+    params["size"] = json!("20k");
+    params["verify"] = json!(true);
+    cell.run("read", params.clone())
+        .expect(&[(Op::Read, 600, 600 * 20_480)]);
+    let path = |name: &str| cell.task_dir().join(name);
+    flip(&path("w0/d000000000/f000000000"), 20_479);
+    flip(&path("w0/d000000000/f000000002"), 4097);
+    // A block of one file in another.
+    let other = fs::read(path("w0/d000000000/f000000003")).unwrap();
+    let file = fs::File::options()
+        .write(true)
+        .open(path("w0/d000000000/f000000004"));
+    file.unwrap()
+        .write_all_at(&other[8192..12_288], 8192)
+        .unwrap();
+    let outcome = cell.run("read", params.clone());
+    let places = [
+        "w0/d000000000/f000000000 at offset 20479: expected ",
+        "w0/d000000000/f000000002 at offset 4097: expected ",
+        "w0/d000000000/f000000004 at offset 8192: found what was written to file 3 at offset 8192",
+    ];
+    expect_mismatches(&outcome, 3, &places);
+    // Who does not verify does not find it.
+    params.as_object_mut().unwrap().remove("verify");
+    cell.run("unpack", params.clone());
+    flip(&path("w0/d000000000/f000000000"), 20_479);
+    cell.run("read", params)
+        .expect(&[(Op::Read, 600, 600 * 20_480)]);
+}
+
+#[test]
+fn what_was_unpacked_is_held_against_its_archive() {
+    let cell = cell();
+    let mut params = with_archive(&cell, GNU_GZ);
+    params["verify"] = json!(true);
+    params["bs"] = json!(1000);
+    cell.run("unpack", params.clone());
+    cell.run("read", params.clone())
+        .expect(&[(Op::Read, 4, 3021)]);
+    flip(&cell.task_dir().join("w0/top/sub/zeros"), 2500);
+    let outcome = cell.run("read", params);
+    expect_mismatches(
+        &outcome,
+        1,
+        &["w0/top/sub/zeros at offset 2500: expected 0x00, found 0x04"],
+    );
+}
+
 #[test]
 fn walks_repeat_until_the_time_is_over() {
     let cell = cell();
@@ -218,7 +290,7 @@ fn parameters_are_checked() {
         (json!({"numjobs": 0}), "numjobs"),
         (json!({"bs": 0}), "bs"),
         (json!({"archive": "/tree.tar", "data": "zero"}), "data"),
-        (json!({"verify": true}), "verify"),
+        (json!({"verify": true, "data": "zero"}), "verify"),
         (json!({"archives": "/a"}), "archives"),
     ] {
         let error = check(bad.clone()).unwrap_err();

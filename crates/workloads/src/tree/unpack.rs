@@ -6,16 +6,17 @@
 use super::log::{Flow, Log, Passed};
 use super::source::{Entry, Kind, Source};
 use super::stack::{Stack, c_string, components, split};
-use crate::files::calls::{self, Durable, Failed};
+use super::trail::Trail;
+use crate::files::calls::{self, Durable, Failed, Fault};
 use crate::op::Op;
 use crate::sandbox::Dir;
-use crate::task::TaskError;
 use rustix::fd::{AsFd, BorrowedFd};
 use rustix::fs::{AtFlags, Mode, OFlags, linkat, mkdirat, openat};
 use rustix::io::{Errno, retry_on_intr};
 use std::ffi::{CStr, OsStr};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 const NEW: OFlags = OFlags::CREATE
     .union(OFlags::EXCL)
@@ -31,15 +32,17 @@ pub(super) struct Unpack {
     stack: Stack,
     durable: Durable,
     entry: Entry,
+    trail: Arc<Trail>,
 }
 
 impl Unpack {
-    pub(super) fn new(root: Dir, durable: Durable) -> Result<Self, TaskError> {
-        Ok(Self {
+    pub(super) fn new(root: Dir, durable: Durable, trail: Arc<Trail>) -> Self {
+        Self {
             stack: Stack::new(root),
             durable,
             entry: Entry::new(),
-        })
+            trail,
+        }
     }
 
     pub(super) fn all<L: Log>(
@@ -66,18 +69,20 @@ impl Unpack {
 
     /// Goes to the directory of the entry.
     fn enter<L: Log>(&mut self, log: &mut L) -> Result<Flow, L::Error> {
-        let (directories, _) = split(&self.entry.path);
+        let (directories, last) = split(&self.entry.path);
         let common = self.stack.back_to_common(directories);
+        self.trail.go(directories, last);
         for part in components(directories).skip(common) {
             let name = c_string(part);
-            let mut entered = self.stack.step(name.clone());
+            let op = op_of(self.entry.kind);
+            let mut entered = log.on_the_way(op, || self.stack.step(name.clone()));
             if entered == Err(Errno::NOENT) {
                 let (dir, path) = (self.stack.top(), &self.entry.path);
                 let flow = log.operation(
                     Op::Mkdir,
                     0,
                     || shown(self.stack.root(), path),
-                    || make_directory(dir, &name),
+                    |_| make_directory(dir, &name),
                 )?;
                 if flow != Flow::Done {
                     return Ok(flow);
@@ -85,8 +90,8 @@ impl Unpack {
                 entered = self.stack.step(name);
             }
             if let Err(errno) = entered {
-                let (op, path) = (op_of(self.entry.kind), &self.entry.path);
-                let failed = || Err(Failed::from(errno));
+                let path = &self.entry.path;
+                let failed = |_: &L| Err(Fault::from(errno));
                 return log.operation(op, 0, || shown(self.stack.root(), path), failed);
             }
         }
@@ -102,23 +107,23 @@ impl Unpack {
         let path = || shown(self.stack.root(), &entry.path);
         let op = op_of(entry.kind);
         match entry.kind {
-            Kind::Directory => log.operation(op, 0, path, || make_directory(dir, &name)),
-            Kind::File => log.operation(op, entry.bytes, path, || {
-                let written = self.file(dir, &name, source)?;
+            Kind::Directory => log.operation(op, 0, path, |_| make_directory(dir, &name)),
+            Kind::File => log.operation(op, entry.bytes, path, |log| {
+                let written = self.file(dir, &name, source, log)?;
                 Ok(Some(written))
             }),
             Kind::Symlink => {
                 let target = c_string(&entry.target);
-                log.operation(op, 0, path, || {
+                log.operation(op, 0, path, |_| {
                     calls::make_symlink(dir, &name, &target)?;
                     Ok(Some(0))
                 })
             }
             Kind::Link => {
                 let (directories, old) = split(&entry.target);
-                let found = self.stack.find(directories);
+                let found = log.on_the_way(op, || self.stack.find(directories));
                 let old = c_string(old);
-                log.operation(op, 0, path, || {
+                log.operation(op, 0, path, |_| {
                     linkat(&found?, &old, dir, &name, AtFlags::empty())?;
                     Ok(Some(0))
                 })
@@ -131,6 +136,7 @@ impl Unpack {
         dir: BorrowedFd<'_>,
         name: &CStr,
         source: &mut dyn Source,
+        log: &impl Log,
     ) -> Result<u64, Failed> {
         let mode = if self.entry.executable {
             EXECUTABLE
@@ -147,6 +153,7 @@ impl Unpack {
             if piece.is_empty() {
                 break;
             }
+            log.reached(written);
             calls::write_all(fd.as_fd(), piece, &mut written)?;
         }
         if self.durable == Durable::Fsync {
@@ -175,11 +182,11 @@ fn make_directory(dir: BorrowedFd<'_>, name: &CStr) -> super::log::Outcome {
     }
 }
 
-fn shown(root: &Dir, path: &[u8]) -> PathBuf {
+pub(super) fn shown(root: &Dir, path: &[u8]) -> PathBuf {
     root.path().join(Path::new(OsStr::from_bytes(path)))
 }
 
-fn in_full(error: &dyn std::error::Error) -> String {
+pub(super) fn in_full(error: &dyn std::error::Error) -> String {
     match error.source() {
         Some(source) => format!("{error}: {source}"),
         None => error.to_string(),

@@ -2,6 +2,7 @@
 
 use super::climb::Climb;
 use super::log::Passed;
+use super::reading::Reading;
 use super::source::Source;
 use super::unpack::Unpack;
 use crate::recorder::{OpError, Recorder};
@@ -11,6 +12,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 pub(super) enum Work {
     Unpack(Unpack, Box<dyn Source>),
+    Read(Reading, Box<dyn Source>),
     Walk(Climb),
     Remove(Climb),
 }
@@ -27,6 +29,7 @@ impl Worker for TreeWorker {
         let mut log = recorder;
         let passed = match &mut self.work {
             Work::Unpack(unpack, source) => unpack.all(source.as_mut(), &mut log)?,
+            Work::Read(reading, source) => reading.all(source.as_mut(), &mut log)?,
             Work::Remove(climb) => climb.remove(&mut log)?,
             Work::Walk(climb) => loop {
                 let passed = climb.walk(&mut log)?;

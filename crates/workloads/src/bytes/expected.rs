@@ -1,0 +1,35 @@
+//! What a worker may find in its file where blocks know their place, and what it writes there.
+//!
+//! Modes cut a file into blocks of different sizes, so each sector is looked at by itself: the one before it may be of
+//! another generation.
+
+use crate::data::{Content, Generations, Mismatch, SECTOR_BYTES};
+use crate::files::data::Data;
+
+#[derive(Debug)]
+pub(super) struct Expected {
+    pub content: Content,
+    pub file: u64,
+    pub generations: Generations,
+    /// What is written over what was read.
+    pub fresh: Data,
+}
+
+impl Expected {
+    /// Has the block at hand that is to stand at `offset`.
+    pub(super) fn renew(&mut self, offset: u64, length: usize) {
+        let newest = self.generations.newest;
+        self.fresh.written_as(newest, self.file, offset, length);
+    }
+
+    /// Whether what was read may stand there.
+    pub(super) fn check(&self, block: &[u8], offset: u64) -> Result<(), Mismatch> {
+        let mut at = offset;
+        for sector in block.chunks(SECTOR_BYTES) {
+            let generations = self.generations.range();
+            self.content.check(sector, self.file, at, generations)?;
+            at += u64::try_from(sector.len()).unwrap_or(0);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,35 @@
+//! Which writings of a task's files may stand in their blocks.
+//!
+//! Each mode that writes is a generation of its own. Invariants, kept by whoever writes them down: the range holds every
+//! generation that a block may be of, even when a mode ends in its midst; it narrows to one only after every block has
+//! been written without an error.
+
+use serde::{Deserialize, Serialize};
+use std::ops::RangeInclusive;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub(crate) struct Generations {
+    pub oldest: u64,
+    pub newest: u64,
+}
+
+impl Generations {
+    pub(crate) fn range(self) -> RangeInclusive<u64> {
+        self.oldest..=self.newest
+    }
+
+    /// With what a mode will write.
+    pub(crate) fn and_one_more(self) -> Generations {
+        Generations {
+            newest: self.newest.saturating_add(1),
+            ..self
+        }
+    }
+
+    pub(crate) fn newest_only(self) -> Generations {
+        Generations {
+            oldest: self.newest,
+            ..self
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! Whether what a worker reads is what its list has written.
+//!
+//! What the list expects holds only as long as everything was done: of a file that could not be written nothing is
+//! expected any more, and of all files where a name could not be made, changed or opened.
+
+use super::expected::Expected;
+use super::list::Action;
+use crate::data::{Content, Mismatch};
+use std::sync::Arc;
+
+#[derive(Debug)]
+pub(super) struct Checks {
+    expected: Arc<Expected>,
+    /// Files that are not as the list would have them.
+    unknown: Vec<usize>,
+    all_unknown: bool,
+}
+
+impl Checks {
+    pub(super) fn new(expected: Arc<Expected>) -> Self {
+        Self {
+            expected,
+            unknown: Vec::new(),
+            all_unknown: false,
+        }
+    }
+
+    /// What the read of a line has found at `offset`.
+    pub(super) fn read(
+        &self,
+        line: usize,
+        open: usize,
+        block: &[u8],
+        offset: u64,
+        content: &Content,
+    ) -> Result<(), Mismatch> {
+        if self.all_unknown || self.unknown.contains(&self.expected.file(open)) {
+            return Ok(());
+        }
+        let mut rest = block;
+        let mut at = offset;
+        for piece in self.expected.of_line(line) {
+            debug_assert_eq!(piece.offset, at, "pieces follow each other");
+            let count = usize::try_from(piece.bytes).unwrap_or(usize::MAX);
+            let (part, after) = rest.split_at(count.min(rest.len()));
+            match &piece.from {
+                Some(written) => content.check_part(part, at, written)?,
+                None => zeros(part, at)?,
+            }
+            at = at.saturating_add(piece.bytes);
+            rest = after;
+        }
+        Ok(())
+    }
+
+    /// An operation could not be done.
+    #[cold]
+    pub(super) fn failed(&mut self, action: &Action) {
+        match action {
+            Action::Write { file, .. } | Action::Truncate { file, .. } => {
+                let file = self.expected.file(*file);
+                if !self.unknown.contains(&file) {
+                    self.unknown.push(file);
+                }
+            }
+            Action::Create { .. }
+            | Action::Open { .. }
+            | Action::Rename { .. }
+            | Action::Symlink { .. }
+            | Action::Delete
+            | Action::Mkdir
+            | Action::Rmdir => self.all_unknown = true,
+            Action::Close { .. }
+            | Action::Read { .. }
+            | Action::Fsync { .. }
+            | Action::Stat
+            | Action::List => {}
+        }
+    }
+}
+
+/// What was never written is zeros.
+fn zeros(mut part: &[u8], mut at: u64) -> Result<(), Mismatch> {
+    const ZEROS: [u8; 4096] = [0; 4096];
+    while !part.is_empty() {
+        let (now, after) = part.split_at(part.len().min(ZEROS.len()));
+        Mismatch::compare(ZEROS.get(..now.len()).unwrap_or_default(), now, at)?;
+        at = at.saturating_add(now.len() as u64);
+        part = after;
+    }
+    Ok(())
+}
