@@ -111,6 +111,7 @@ impl From<v1::OpSummary> for OpDone {
             bytes_per_s: op.bytes_per_s,
             p50_ms: op.p50_ms,
             p99_ms: op.p99_ms,
+            response_p99_ms: op.response_p99_ms,
             errors: op.errors,
         }
     }

@@ -126,6 +126,8 @@ pub struct OpDone {
     pub bytes_per_s: f64,
     pub p50_ms: f64,
     pub p99_ms: f64,
+    /// `None`: the load was not paced.
+    pub response_p99_ms: Option<f64>,
     pub errors: u64,
 }
 

@@ -162,6 +162,12 @@ fn op_done(op: &OpDone) -> String {
         figures::millis(op.p50_ms),
         figures::millis(op.p99_ms)
     ));
+    if let Some(response) = op.response_p99_ms {
+        said.push_str(&format!(
+            "  response p99 {:>8} ms",
+            figures::millis(response)
+        ));
+    }
     if op.errors > 0 {
         said.push_str(&format!(
             "  {} errors",
@@ -222,6 +228,7 @@ pub mod tests {
                 bytes_per_s: 50_567_577.0,
                 p50_ms: 0.041,
                 p99_ms: 1.2,
+                response_p99_ms: None,
                 errors: 0,
             }],
             flags: vec![],
@@ -285,6 +292,13 @@ pub mod tests {
             [
                 "[ 3/24] records: randread, cephfs       12,346 ops/s     48.2 MiB/s  p50   0.0410  p99     1.20 ms"
             ]
+        );
+        let mut paced = done(3, "done");
+        paced.ops.first_mut().unwrap().response_p99_ms = Some(950.0);
+        let line = step_done(&paced, 24, &Names::of(&[])).remove(0);
+        assert!(
+            line.ends_with("p99     1.20 ms  response p99      950 ms"),
+            "{line}"
         );
         let mut failed = done(4, "failed");
         failed.ops.clear();

@@ -241,6 +241,7 @@ fn summary(step: &StepSummary) -> v1::StepSummary {
         p50_ms: ms(op.p50_ns),
         p99_ms: ms(op.p99_ns),
         max_ms: ms(op.max_ns),
+        response_p99_ms: op.response_p99_ns.map(ms),
         ops: u64::try_from(op.ops).unwrap_or(0),
         errors: u64::try_from(op.errors).unwrap_or(0),
     });

@@ -167,6 +167,8 @@ pub struct OpSummary {
     pub p50_ns: u64,
     pub p99_ns: u64,
     pub max_ns: u64,
+    /// `None`: the load was not paced.
+    pub response_p99_ns: Option<u64>,
 }
 
 impl From<&OpResult> for OpSummary {
@@ -182,6 +184,7 @@ impl From<&OpResult> for OpSummary {
             p50_ns: op.service.quantile(0.5),
             p99_ns: op.service.quantile(0.99),
             max_ns: op.service.max_ns(),
+            response_p99_ns: op.response.as_ref().map(|it| it.quantile(0.99)),
         }
     }
 }
