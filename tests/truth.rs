@@ -16,7 +16,9 @@ mod truth {
     mod clock;
     mod counts;
     mod cpu;
+    mod delay;
     mod disk;
+    mod failing;
     mod groups;
     mod io;
     mod latency;
@@ -30,4 +32,5 @@ mod truth {
     mod stall;
     mod stand_ins;
     mod start;
+    mod vanish;
 }

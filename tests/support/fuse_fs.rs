@@ -42,6 +42,8 @@ pub enum Op {
     Getxattr,
     Unlink,
     Rmdir,
+    /// At the offset of the copy, and in the name of the copy.
+    CopyFileRange,
 }
 
 /// One call as the file system saw it.

@@ -1,15 +1,15 @@
-//! Every further mode against a file system that logs every call, and one that fails every so many.
+//! Every further mode against a file system that logs every call.
 //!
-//! Tolerance: none; operations, bytes, offsets and errors are equal.
+//! Tolerance: none; operations, bytes and offsets are equal.
 
 use super::counts::{Step, assert_places_agree, steps};
 use crate::needs;
-use crate::support::fuse_fs::{Fate, FuseFs, Op, Rule};
+use crate::support::fuse_fs::{FuseFs, Op};
 use crate::support::mesh::{Agent, Mesh};
 use std::collections::BTreeSet;
 
 /// One phase on a target that is the logging file system.
-fn plan(fs: &FuseFs, phase: &str) -> String {
+pub(super) fn plan(fs: &FuseFs, phase: &str) -> String {
     format!(
         "[targets.log]\nsystem = \"fuse\"\npath = \"{}\"\n[[phase]]\n{phase}\n",
         fs.path().display()
@@ -310,140 +310,6 @@ fn every_way_of_copying_is_what_the_file_system_saw() {
             );
             assert_eq!((step.ops, step.bytes), (6, bytes), "{way}");
             assert_places_agree(&db, step);
-        }
-    }
-}
-
-/// What fails, in which mode of what, and of how many calls every seventh.
-struct Failing {
-    phase: &'static str,
-    op: Op,
-    path: &'static str,
-    kind: &'static str,
-    calls: u64,
-}
-
-const FAILING: &[Failing] = &[
-    Failing {
-        phase: "workload = \"files\"\nfiles = 40\nmodes = [\"append\"]",
-        op: Op::Open,
-        path: "/c0",
-        kind: "append",
-        calls: 40,
-    },
-    Failing {
-        phase: "workload = \"files\"\nfiles = 40\nmodes = [\"chmod\"]",
-        op: Op::Setattr,
-        path: "/c0",
-        kind: "chmod",
-        calls: 40,
-    },
-    Failing {
-        phase: "workload = \"files\"\nfiles = 40\nmodes = [\"setxattr\"]",
-        op: Op::Setxattr,
-        path: "/c0",
-        kind: "setxattr",
-        calls: 40,
-    },
-    Failing {
-        phase: "workload = \"files\"\nfiles = 40\nmodes = [\"getxattr\"]",
-        op: Op::Getxattr,
-        path: "/c0",
-        kind: "getxattr",
-        calls: 40,
-    },
-    Failing {
-        phase: "workload = \"files\"\nfiles = 40\nmodes = [\"symlink\"]",
-        op: Op::Symlink,
-        path: "/s0",
-        kind: "symlink",
-        calls: 40,
-    },
-    Failing {
-        phase: "workload = \"files\"\nfiles = 40\nmodes = [\"mkdir\"]",
-        op: Op::Mkdir,
-        path: "/m0",
-        kind: "mkdir",
-        calls: 40,
-    },
-    Failing {
-        phase: "workload = \"files\"\nfiles = 40\nmodes = [\"rmdir\"]",
-        op: Op::Rmdir,
-        path: "/m0",
-        kind: "rmdir",
-        calls: 40,
-    },
-    Failing {
-        phase: "workload = \"tree\"\nfiles = 50\ndirectories = 4\nmodes = [\"unpack\"]",
-        op: Op::Create,
-        path: "/f0",
-        kind: "create",
-        calls: 50,
-    },
-    Failing {
-        phase: "workload = \"tree\"\nfiles = 50\ndirectories = 4\nmodes = [\"remove\"]",
-        op: Op::Unlink,
-        path: "/f0",
-        kind: "delete",
-        calls: 50,
-    },
-    Failing {
-        phase: "workload = \"bytes\"\nsize = \"200k\"\nmodes = [\"putc\"]",
-        op: Op::Write,
-        path: "/w0",
-        kind: "putc",
-        calls: 50,
-    },
-    Failing {
-        phase: "workload = \"bytes\"\nsize = \"200k\"\nmodes = [\"getc\"]",
-        op: Op::Read,
-        path: "/w0",
-        kind: "getc",
-        calls: 50,
-    },
-    Failing {
-        phase: "workload = \"fill\"\namount = \"5m\"\nbs = \"128k\"\nmodes = [\"fill\"]",
-        op: Op::Write,
-        path: "/f0",
-        kind: "write",
-        calls: 0,
-    },
-];
-
-#[test]
-fn every_seventh_call_that_fails_is_one_error() {
-    needs!("fuse");
-    let fs = FuseFs::mount();
-    let mut mesh = Mesh::start();
-    mesh.add(Agent::named("a").allow(fs.path()));
-    for failing in FAILING {
-        let strikes = if failing.calls == 0 {
-            5
-        } else {
-            failing.calls / 7
-        };
-        fs.let_go();
-        fs.add_rule(Rule {
-            path: failing.path.to_owned(),
-            one_in: 7,
-            times: strikes,
-            ..Rule::every(failing.op, Fate::Fail(libc::EIO))
-        });
-        let run = mesh.run(&plan(&fs, failing.phase));
-        let db = mesh.db();
-        let rows = db.rows(&format!(
-            "SELECT r.ops, r.errors FROM step_results r JOIN steps s ON s.id = r.step_id
-             WHERE s.run_id = {run} AND r.op = '{}'",
-            failing.kind
-        ));
-        let [row] = &rows[..] else {
-            panic!("{}: {rows:?}", failing.phase);
-        };
-        let errors = row.integer("errors").unsigned_abs();
-        assert_eq!(errors, strikes, "{}", failing.phase);
-        if failing.calls > 0 {
-            let ops = row.integer("ops").unsigned_abs();
-            assert_eq!(ops + errors, failing.calls, "{}", failing.phase);
         }
     }
 }

@@ -2,8 +2,8 @@
 
 use super::{Op, Shared, State};
 use fuser::{
-    Errno, FileAttr, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
-    KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
+    CopyFileRangeFlags, Errno, FileAttr, FileHandle, Filesystem, FopenFlags, Generation, INodeNo,
+    InitFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
     ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr,
     Request, TimeOrNow, WriteFlags,
 };
@@ -204,6 +204,31 @@ impl Filesystem for Logging {
         });
         match result {
             Ok(written) => reply.written(written),
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn copy_file_range(
+        &self,
+        _: &Request,
+        from: INodeNo,
+        _: Handle,
+        from_offset: u64,
+        to: INodeNo,
+        _: Handle,
+        to_offset: u64,
+        len: u64,
+        _: CopyFileRangeFlags,
+        reply: ReplyWrite,
+    ) {
+        let result = self.on(Op::CopyFileRange, to, to_offset, |state| {
+            let most = u32::try_from(len).unwrap_or(u32::MAX).min(state.most);
+            let data = state.nodes.read(from.0, from_offset, most)?;
+            state.nodes.write(to.0, to_offset, &data)?;
+            Ok((data.len() as u32, data.len() as u64))
+        });
+        match result {
+            Ok(copied) => reply.written(copied),
             Err(errno) => reply.error(errno),
         }
     }

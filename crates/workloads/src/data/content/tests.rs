@@ -167,21 +167,21 @@ proptest! {
     fn a_part_of_a_block_is_right_as_it_was_written_and_wrong_with_any_bit_changed(
         bytes in 1_usize..20_000,
         offset in 0_u64..10_000,
-        from in 0.0..1.0_f64,
-        until in 0.0..1.0_f64,
+        from: usize,
+        until: usize,
         bit in 0_u8..8,
-        at in 0.0..1.0_f64,
+        at: usize,
     ) {
         let content = content(&json!({"verify": true, "data": {"compress": 30}}), 4);
         let written = Written { file: 7, offset, bytes: bytes as u64, generation: 5 };
         let mut block = vec![1; bytes];
         content.fill(&mut block);
         content.place(&mut block, 7, offset, 5);
-        let index = |share: f64| ((share * bytes as f64) as usize).min(bytes - 1);
-        let (first, last) = (index(from).min(index(until)), index(from).max(index(until)));
+        let (from, until) = (from % bytes, until % bytes);
+        let (first, last) = (from.min(until), from.max(until));
         let begin = offset + first as u64;
         prop_assert_eq!(content.check_part(&block[first..=last], begin, &written), Ok(()));
-        let wrong = first + ((at * (last - first) as f64) as usize).min(last - first);
+        let wrong = first + at % (last - first + 1);
         block[wrong] ^= 1 << bit;
         let found = content.check_part(&block[first..=last], begin, &written);
         prop_assert_eq!(found.map_err(|it| it.offset), Err(offset + wrong as u64));
