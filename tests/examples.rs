@@ -19,6 +19,9 @@ struct Example {
     steps: i64,
 }
 
+/// Every further agent makes many more links.
+const TWO_AGENTS: &str = "workload = \"network\"\nclients = 2";
+
 const EXAMPLES: &[Example] = &[
     Example {
         name: "metadata",
@@ -65,7 +68,10 @@ const EXAMPLES: &[Example] = &[
     },
     Example {
         name: "network",
-        smaller: &[("runtime  = \"5s\"", "runtime  = \"1s\"")],
+        smaller: &[
+            ("runtime  = \"5s\"", "runtime  = \"1s\""),
+            ("workload = \"network\"", TWO_AGENTS),
+        ],
         steps: 4,
     },
     Example {
@@ -75,6 +81,8 @@ const EXAMPLES: &[Example] = &[
             ("runtime  = \"5s\"", "runtime  = \"1s\""),
             ("runtime       = \"10s\"", "runtime       = \"1s\""),
             ("rate_iops     = 8000", "rate_iops     = 800"),
+            ("workload = \"network\"", TWO_AGENTS),
+            ("workload      = \"network\"", TWO_AGENTS),
         ],
         // Of two agents: both receivers, the pair, the mesh, two links in two ways, three loads at both receivers.
         steps: 2 + 1 + 1 + 4 + 6,
