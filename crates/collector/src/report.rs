@@ -100,6 +100,9 @@ pub struct StepReport {
     /// The latest start of any task's last worker, less the planned instant.
     pub skew_us: Option<i64>,
     pub skew_error_us: Option<i64>,
+    /// network: which links it measures, in a few words.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub links: String,
     /// The agents at both ends, when the step measures one link.
     pub from_agent: Option<String>,
     pub to_agent: Option<String>,

@@ -39,8 +39,9 @@ impl Names {
         let mut varying: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
         for step in steps {
             let first = *firsts.entry(&step.phase).or_insert(step);
-            let keys = step.params.keys().chain(first.params.keys());
-            let differing = keys.filter(|key| step.params.get(*key) != first.params.get(*key));
+            let (own, first) = (flat(&step.params), flat(&first.params));
+            let keys = own.keys().chain(first.keys());
+            let differing = keys.filter(|key| own.get(*key) != first.get(*key));
             varying
                 .entry(step.phase.clone())
                 .or_default()
@@ -92,13 +93,25 @@ impl Names {
             Some(phases) => phases.get(phase).is_some_and(|keys| keys.contains(key)),
             None => USUAL.contains(&key),
         };
-        let shown: Vec<String> = params
+        let shown: Vec<String> = flat(params)
             .iter()
             .filter(|(key, _)| telling(key))
             .map(|(key, value)| format!("{key}={}", figures::parameter(value)))
             .collect();
         shown.join(" ")
     }
+}
+
+/// With the parameters of groups as `readers.bs`.
+fn flat(params: &Map<String, Value>) -> BTreeMap<String, &Value> {
+    let each = params.iter().flat_map(|(key, value)| match value {
+        Value::Object(of_group) => of_group
+            .iter()
+            .map(|(inner, value)| (format!("{key}.{inner}"), value))
+            .collect(),
+        value => vec![(key.clone(), value)],
+    });
+    each.collect()
 }
 
 #[cfg(test)]
@@ -114,6 +127,19 @@ mod tests {
             params: serde_json::from_str(params).unwrap(),
             ..PlannedStep::default()
         }
+    }
+
+    #[test]
+    fn a_group_s_parameter_has_the_group_s_name() {
+        let steps = [
+            step("a", r#"{"writer": {"bs": "64k", "runtime": "4s"}}"#),
+            step("a", r#"{"writer": {"bs": "1m", "runtime": "4s"}}"#),
+        ];
+        let names = Names::of(&steps);
+        assert_eq!(
+            names.name("a", "write", "cephfs", &steps[1].params),
+            "a: write, cephfs (writer.bs=1m)"
+        );
     }
 
     #[test]

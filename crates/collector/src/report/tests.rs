@@ -24,6 +24,7 @@ pub(super) fn step(ordinal: i64, phase: &str, mode: &str) -> StepReport {
         ended_us: Some(5_000_000),
         skew_us: Some(40),
         skew_error_us: Some(12),
+        links: String::new(),
         from_agent: None,
         to_agent: None,
         missing: Vec::new(),
@@ -174,6 +175,7 @@ fn what_differs_between_steps_has_its_column() {
     let mut third = step(3, "other", "ping");
     third.workload = "network".into();
     third.target = String::new();
+    third.links = "c1 -> c2".into();
     third.from_agent = Some("c1".into());
     third.to_agent = Some("c2".into());
     third.partial = true;

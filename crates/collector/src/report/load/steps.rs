@@ -2,9 +2,10 @@
 
 use super::{ReportError, json, rows};
 use crate::model::{RunId, StepId};
+use crate::plan::links_in_words;
 use crate::report::{GroupReport, OpReport, StepReport, TaskFailure};
 use sqlx::{Row, SqliteConnection};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 const NS_PER_MS: f64 = 1e6;
 
@@ -42,6 +43,7 @@ pub(super) async fn steps(
                 ended_us: row.try_get("ended_us")?,
                 skew_us: None,
                 skew_error_us: None,
+                links: String::new(),
                 from_agent: None,
                 to_agent: None,
                 failures: Vec::new(),
@@ -189,7 +191,13 @@ pub(super) async fn add_tasks(
     )
     .await?;
     let at = places(steps);
+    let mut ends: BTreeMap<usize, [BTreeSet<String>; 2]> = BTreeMap::new();
     for task in tasks {
+        if let (Some(at), Some(peer)) = (at.get(&task.step_id), &task.peer) {
+            let [from, to] = ends.entry(*at).or_default();
+            from.insert(task.agent.clone());
+            to.insert(peer.clone());
+        }
         let Some(step) = at.get(&task.step_id).and_then(|at| steps.get_mut(*at)) else {
             continue;
         };
@@ -208,5 +216,14 @@ pub(super) async fn add_tasks(
             });
         }
     }
+    for (at, [from, to]) in &ends {
+        if let Some(step) = steps.get_mut(*at) {
+            step.links = links_in_words(&names(from), &names(to));
+        }
+    }
     Ok(())
+}
+
+fn names(agents: &BTreeSet<String>) -> BTreeSet<&str> {
+    agents.iter().map(String::as_str).collect()
 }

@@ -154,7 +154,7 @@ fn shown(line: &Line<'_>, varying: &Varying<'_>) -> Vec<String> {
 }
 
 fn target_head(steps: &[StepReport]) -> &'static str {
-    let links = steps.iter().any(|step| step.from_agent.is_some());
+    let links = steps.iter().any(|step| !step.links.is_empty());
     let targets = steps.iter().any(|step| !step.target.is_empty());
     match (targets, links) {
         (true, true) => "target or link",
@@ -164,9 +164,9 @@ fn target_head(steps: &[StepReport]) -> &'static str {
 }
 
 fn target(step: &StepReport) -> String {
-    match (&step.from_agent, &step.to_agent) {
-        (Some(from), Some(to)) => format!("{from} -> {to}"),
-        _ => step.target.clone(),
+    match step.target.as_str() {
+        "" => step.links.clone(),
+        target => target.to_owned(),
     }
 }
 
