@@ -88,6 +88,8 @@ pub(super) struct Drive {
     told_lost: Mutex<BTreeSet<AgentId>>,
     /// Phase and mode -> how long steps of them took, and how many.
     took: Mutex<BTreeMap<(String, String), (Duration, u32)>>,
+    /// The most that was ever sent to an agent in a second, as far as it was asked since the last step with links.
+    pub(super) carried: Mutex<BTreeMap<AgentId, Option<i64>>>,
 }
 
 impl Drive {
@@ -152,6 +154,7 @@ impl Drive {
             stalled: AtomicBool::new(false),
             told_lost: Mutex::default(),
             took: Mutex::default(),
+            carried: Mutex::default(),
         }))
     }
 

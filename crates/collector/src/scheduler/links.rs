@@ -2,10 +2,15 @@
 //!
 //! A target lies behind the network when its file system is one of the network's, as the agent found it mounted, or when
 //! the agent's label `link-mbits` says so, which also says how fast the link is. Without the label it is the most that a
-//! `network` phase of this database ever sent to the agent from other hosts, and never more than its interfaces' speed.
+//! `network` phase of this database ever sent to the agent from other hosts without being held back, and never more than
+//! its interfaces' speed.
 
 use super::drive::Drive;
 use crate::{model::AgentId, plan::PlannedStep, store::StoreError};
+use std::{
+    collections::BTreeMap,
+    sync::{MutexGuard, PoisonError},
+};
 
 /// The label that says how fast the way to the storage is.
 const LABEL: &str = "link-mbits";
@@ -55,9 +60,29 @@ impl Drive {
         if !is_networked(self.team.file_system(agent, &step.path)) {
             return Ok(None);
         }
-        let measured = self.store.most_received_per_s(agent).await?;
+        let measured = self.most_received_per_s(agent).await?;
         let interfaces = i64::try_from(facts.link_bytes_per_s).unwrap_or(i64::MAX);
         Ok(carries(measured, interfaces))
+    }
+
+    /// Asked of the database once per agent, until links are measured anew.
+    async fn most_received_per_s(&self, agent: AgentId) -> Result<Option<i64>, StoreError> {
+        let known = self.carried().get(&agent).copied();
+        if let Some(measured) = known {
+            return Ok(measured);
+        }
+        let measured = self.store.most_received_per_s(agent).await?;
+        self.carried().insert(agent, measured);
+        Ok(measured)
+    }
+
+    /// What the step measures of links counts from the next one on.
+    pub(super) fn links_are_measured(&self) {
+        self.carried().clear();
+    }
+
+    fn carried(&self) -> MutexGuard<'_, BTreeMap<AgentId, Option<i64>>> {
+        self.carried.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

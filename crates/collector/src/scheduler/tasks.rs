@@ -42,6 +42,7 @@ impl Drive {
             })
             .collect();
         let known = self.store.tasks(row.id).await?;
+        let measures_links = step.tasks.iter().any(|task| task.peer.is_some());
         let tasks: Vec<_> = if known.is_empty() {
             let mut links: BTreeMap<AgentId, Option<i64>> = BTreeMap::new();
             for (agent, ..) in &ids {
@@ -65,6 +66,9 @@ impl Drive {
         } else {
             known.into_iter().map(|task| task.id).collect()
         };
+        if measures_links {
+            self.links_are_measured();
+        }
         Ok(tasks
             .into_iter()
             .zip(ids)

@@ -129,7 +129,8 @@ impl Store {
     }
 
     /// The most bytes that a step of `network` ever sent to an agent from other hosts in a second; `None`: none did. Of a
-    /// step in which several sent at once it is the sum, unless they did not.
+    /// step in which several sent at once it is the sum, unless they did not. What was held back tells nothing of the
+    /// link: a load with a rate, groups beside it, tasks that did not end well.
     pub async fn most_received_per_s(&self, agent: AgentId) -> Result<Option<i64>, StoreError> {
         let most: Option<f64> = sqlx::query_scalar(
             "SELECT max(bytes_per_s) FROM (
@@ -139,7 +140,11 @@ impl Store {
                  JOIN agents AS f ON f.id = t.agent_id
                  JOIN agents AS p ON p.id = t.peer_agent_id
                  JOIN task_results AS o ON o.task_id = t.id
-                 WHERE t.peer_agent_id = ? AND o.op = 'send' AND f.host_id <> p.host_id
+                 LEFT JOIN step_groups AS g ON g.step_id = s.id AND g.name = t.group_name
+                 WHERE t.peer_agent_id = ? AND o.op = 'send' AND f.host_id <> p.host_id AND t.state = 'done'
+                   AND json_extract(coalesce(g.params, s.params), '$.rate') IS NULL
+                   AND json_extract(coalesce(g.params, s.params), '$.rate_iops') IS NULL
+                   AND (SELECT count(*) FROM step_groups AS beside WHERE beside.step_id = s.id) < 2
                    AND NOT EXISTS (SELECT 1 FROM json_each(s.flags) AS j WHERE j.value = 'no-overlap')
                  GROUP BY t.step_id)",
         )
