@@ -39,7 +39,7 @@ pub(super) fn expand(plan: &Plan, agents: &[AgentFacts], mistakes: &mut Mistakes
         .sum::<usize>()
         .saturating_mul(usize::try_from(plan.repeat).unwrap_or(usize::MAX));
     if size > MAX_STEPS {
-        refuse_size(size, mistakes);
+        refuse_size(&size.to_string(), mistakes);
         return expansion;
     }
     let mut cell_number = 0;
@@ -78,6 +78,12 @@ pub(super) fn expand(plan: &Plan, agents: &[AgentFacts], mistakes: &mut Mistakes
                     target_index + 1
                 );
                 for (name, rates) in cells_of(phase, cell_index, name) {
+                    // Links make steps of their own, so only now is their number known; and they are not made in vain.
+                    let coming = phase.steps() * rates.len() * teams.len();
+                    if expansion.steps.len() + coming > MAX_STEPS {
+                        refuse_size(&format!("more than {MAX_STEPS}"), mistakes);
+                        return expansion;
+                    }
                     let place = CellPlace {
                         repeat,
                         number: cell_number,
@@ -91,13 +97,10 @@ pub(super) fn expand(plan: &Plan, agents: &[AgentFacts], mistakes: &mut Mistakes
         }
     }
     policy::check_steps(plan, &expansion.steps, mistakes);
-    if expansion.steps.len() > MAX_STEPS {
-        refuse_size(expansion.steps.len(), mistakes);
-    }
     expansion
 }
 
-fn refuse_size(steps: usize, mistakes: &mut Mistakes<'_>) {
+fn refuse_size(steps: &str, mistakes: &mut Mistakes<'_>) {
     mistakes.whole(
         format!("the plan expands to {steps} steps; at most {MAX_STEPS} are run"),
         "shorten the matrices, repeat less, or measure links at once with pairs",

@@ -12,6 +12,10 @@ use super::{
     source::{Mistakes, Spot, listed},
 };
 use benchmesh_workloads::{params::nearest, workload::Needs};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// More links than this in a phase or group are a slip of the pen: as many tasks are made of them, and as many streams.
+const MAX_LINKS: usize = 100_000;
 
 /// Which links of a network phase are measured at once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -98,19 +102,20 @@ struct Pair<'p> {
 }
 
 /// The pairs with the same key, in the order of the first of each.
-fn together<'p, K: PartialEq>(
+fn together<'p, K: Ord>(
     pairs: impl IntoIterator<Item = Pair<'p>>,
     key: impl Fn(&Pair<'p>) -> K,
 ) -> Vec<Vec<Pair<'p>>> {
-    let mut steps: Vec<(K, Vec<Pair<'p>>)> = Vec::new();
+    let mut steps: Vec<Vec<Pair<'p>>> = Vec::new();
+    let mut places: BTreeMap<K, usize> = BTreeMap::new();
     for pair in pairs {
-        let wanted = key(&pair);
-        match steps.iter_mut().find(|(known, _)| *known == wanted) {
-            Some((_, step)) => step.push(pair),
-            None => steps.push((wanted, vec![pair])),
+        let place = *places.entry(key(&pair)).or_insert(steps.len());
+        match steps.get_mut(place) {
+            Some(step) => step.push(pair),
+            None => steps.push(vec![pair]),
         }
     }
-    steps.into_iter().map(|(_, step)| step).collect()
+    steps
 }
 
 /// A pair that was chosen in one direction only has the other one, too.
@@ -211,6 +216,15 @@ fn steps<'f>(
     at: &Spot,
     mistakes: &mut Mistakes<'_>,
 ) -> Vec<Vec<Pair<'f>>> {
+    let links = links_between(senders, receivers);
+    if links > MAX_LINKS {
+        mistakes.at(
+            at,
+            format!("there are {links} links; at most {MAX_LINKS} are measured"),
+            "choose fewer agents with from and to",
+        );
+        return Vec::new();
+    }
     let pairs: Vec<Pair<'_>> = senders
         .iter()
         .flat_map(|from| receivers.iter().map(move |to| (from, to)))
@@ -228,6 +242,15 @@ fn steps<'f>(
         refuse_lonely(group, &why, at, mistakes);
     }
     Vec::new()
+}
+
+/// How many ordered pairs of different agents there are, before any is made.
+fn links_between(senders: &[&AgentFacts], receivers: &[&AgentFacts]) -> usize {
+    let both: BTreeSet<&str> = senders.iter().map(|agent| agent.name.as_str()).collect();
+    let to_itself = receivers
+        .iter()
+        .filter(|to| both.contains(to.name.as_str()));
+    (senders.len().saturating_mul(receivers.len())).saturating_sub(to_itself.count())
 }
 
 fn tasks(load: usize, group: &Group, cell: usize, step: Vec<Pair<'_>>) -> Vec<PlannedTask> {

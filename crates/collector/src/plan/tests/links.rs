@@ -251,6 +251,39 @@ fn a_shape_of_one_agent_is_refused() {
     assert!(parse(&format!("{PING}clients = 1\nto = [\"b\"]\n"), "p.toml").is_ok());
 }
 
+#[test]
+fn more_links_or_steps_than_make_sense_are_refused_before_they_are_made() {
+    let agents = |count: usize| -> Vec<AgentFacts> {
+        let named = (0..count).map(|number| agent(&format!("n{number:04}"), &[], &[]));
+        named.collect()
+    };
+    assert_eq!(links("pairs = \"both-ways\"\n", &agents(120)).len(), 7140);
+    for (repeat, shape, count, part) in [
+        (
+            "",
+            "both-ways",
+            500,
+            "there are 249500 links; at most 100000 are measured",
+        ),
+        (
+            "",
+            "all-to-all",
+            20_000,
+            "there are 399980000 links; at most 100000 are measured",
+        ),
+        (
+            "repeat = 40\n",
+            "each",
+            120,
+            "the plan expands to more than 100000 steps; at most 100000 are run",
+        ),
+    ] {
+        let plan = parse(&format!("{repeat}{PING}pairs = \"{shape}\"\n"), "p.toml").unwrap();
+        let refused = expand(&plan, &agents(count)).unwrap_err().to_string();
+        assert!(refused.contains(part), "{refused}");
+    }
+}
+
 /// Readers on a target beside traffic between agents that need not allow it.
 fn beside(of_traffic: &str) -> String {
     format!(
