@@ -237,12 +237,20 @@ fn costs(report: &Report) -> Option<Sheet> {
 }
 
 fn links(links: &[LinkReport]) -> Vec<Sheet> {
+    // A link of which only requests were measured stands with the results.
+    let measured = |link: &&LinkReport| {
+        let figures = [link.mib_per_s, link.rtt_p50_us, link.rtt_busy_p50_us];
+        figures.iter().any(Option::is_some)
+    };
+    let links: Vec<&LinkReport> = links.iter().filter(measured).collect();
     let agents: BTreeSet<&str> = links
         .iter()
         .flat_map(|link| [link.from_agent.as_str(), link.to_agent.as_str()])
         .collect();
     if agents.len() > MATRIX_AGENTS {
-        let cells = |cell: fn(&LinkReport) -> String| links.iter().map(cell).collect::<Vec<_>>();
+        let cells = |cell: fn(&LinkReport) -> String| -> Vec<String> {
+            links.iter().map(|link| cell(link)).collect()
+        };
         return vec![
             Sheet::titled("Links")
                 .text("from", cells(|link| link.from_agent.clone()))
@@ -270,7 +278,7 @@ fn links(links: &[LinkReport]) -> Vec<Sheet> {
                 links
                     .iter()
                     .find(|link| link.from_agent == *from && link.to_agent == *to)
-                    .and_then(figure)
+                    .and_then(|link| figure(link))
                     .map_or_else(|| NONE.to_owned(), figures::rate)
             });
             sheet = sheet.figures(to, cells);

@@ -332,6 +332,46 @@ fn daemons_costs_links_and_events_have_their_sheets() {
 }
 
 #[test]
+fn a_link_of_requests_alone_has_no_row_of_dashes() {
+    let link = |to: usize, mib_per_s| LinkReport {
+        from_agent: "c00".into(),
+        to_agent: format!("c{to:02}"),
+        mib_per_s,
+        rtt_p50_us: None,
+        rtt_busy_p50_us: None,
+    };
+    let mut run = report(vec![step(1, "records", "write")]);
+    run.links = (1..15).map(|to| link(to, None)).collect();
+    assert_eq!(sheets(&run).len(), 1);
+    run.links.extend((15..27).map(|to| link(to, Some(1120.0))));
+    let shown = sheets(&run);
+    let [_, list] = shown.as_slice() else {
+        panic!("results and links: {shown:?}");
+    };
+    assert_eq!(list.rows.len(), 12);
+    assert!(list.rows.iter().all(|row| row[2] == "1,120"), "{list:?}");
+}
+
+#[test]
+fn what_only_one_mode_has_tells_no_step_from_another() {
+    let mut ping = step(2, "net", "ping");
+    ping.params.insert("wait".into(), "blocking".into());
+    let mut steps = vec![step(1, "net", "throughput"), ping.clone()];
+    let titles = |steps: &[StepReport]| -> Vec<String> {
+        let sheet = sheets(&report(steps.to_vec())).remove(0);
+        sheet
+            .columns
+            .into_iter()
+            .map(|column| column.title)
+            .collect()
+    };
+    assert!(!titles(&steps).contains(&String::from("params")));
+    ping.params.insert("wait".into(), "busy".into());
+    steps.push(ping);
+    assert!(titles(&steps).contains(&String::from("params")));
+}
+
+#[test]
 fn csv_has_every_figure_and_quotes_what_it_must() {
     let mut odd = step(1, "a, \"b\"\n", "write");
     odd.flags = vec!["x".into(), "y".into()];

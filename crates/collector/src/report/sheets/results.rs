@@ -102,14 +102,22 @@ pub(super) fn sheet(report: &Report) -> Sheet {
     sheet
 }
 
-/// The parameters whose values differ between the steps of a phase, by phase and group.
-pub(super) type Varying<'r> = BTreeMap<(&'r str, &'r str), BTreeSet<&'r str>>;
+/// The parameters whose values differ between the steps of a phase, by phase, group and mode: what only one mode has
+/// tells no step from another.
+pub(super) type Varying<'r> = BTreeMap<Kind<'r>, BTreeSet<&'r str>>;
+
+/// Phase, group and mode of a line.
+type Kind<'r> = (&'r str, &'r str, &'r str);
+
+fn kind<'r>(line: &Line<'r>) -> Kind<'r> {
+    (line.step.phase.as_str(), line.group_name(), line.mode())
+}
 
 pub(super) fn varying(steps: &[StepReport]) -> Varying<'_> {
-    let mut firsts: BTreeMap<(&str, &str), Line<'_>> = BTreeMap::new();
+    let mut firsts: BTreeMap<Kind<'_>, Line<'_>> = BTreeMap::new();
     let mut varying: Varying<'_> = BTreeMap::new();
     for line in steps.iter().flat_map(StepReport::lines) {
-        let key = (line.step.phase.as_str(), line.group_name());
+        let key = kind(&line);
         let (own, first) = (line.params(), firsts.entry(key).or_insert(line).params());
         let keys = own.keys().chain(first.keys());
         let differing = keys.filter(|key| own.get(*key) != first.get(*key));
@@ -143,7 +151,7 @@ fn params_of(line: &Line<'_>, varying: &Varying<'_>) -> String {
 }
 
 fn shown(line: &Line<'_>, varying: &Varying<'_>) -> Vec<String> {
-    let Some(keys) = varying.get(&(line.step.phase.as_str(), line.group_name())) else {
+    let Some(keys) = varying.get(&kind(line)) else {
         return Vec::new();
     };
     line.params()
