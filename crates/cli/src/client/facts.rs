@@ -1,10 +1,9 @@
 //! What the collector tells, in the commands' own types. Instants are mesh time in microseconds.
 
 use benchmesh_collector::model::RunState;
-use benchmesh_collector::plan::links_in_words;
 use serde::Serialize;
 use serde_json::{Map, Value};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// A plan on its way to the collector.
@@ -43,6 +42,9 @@ pub struct PlannedStep {
     pub agents: Vec<String>,
     /// The receiving agents of its links, by name.
     pub peer: Option<String>,
+    /// Which links it measures, in a few words; empty where there is a target.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub link: String,
     /// To be moved by all tasks; `None`: bounded by time alone.
     pub bytes: Option<i64>,
     pub files: i64,
@@ -53,11 +55,10 @@ pub struct PlannedStep {
 impl PlannedStep {
     /// Where it works, in a few words: its target, or its links.
     pub fn place(&self) -> String {
-        let Some(peers) = &self.peer else {
-            return self.target.clone();
-        };
-        let from: BTreeSet<&str> = self.agents.iter().map(String::as_str).collect();
-        links_in_words(&from, &peers.split(", ").collect())
+        match self.link.as_str() {
+            "" => self.target.clone(),
+            link => link.to_owned(),
+        }
     }
 }
 

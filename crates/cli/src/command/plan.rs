@@ -158,6 +158,7 @@ fn offline(plan: &Plan, agents: u32) -> anyhow::Result<(Vec<PlannedStep>, Vec<St
         agents: step.tasks.iter().map(|task| task.agent.clone()).collect(),
         peer: Some(step.receivers().into_iter().collect::<Vec<_>>().join(", "))
             .filter(|peers| !peers.is_empty()),
+        link: step.link(),
         phase: step.phase,
         target: step.target,
         workload: step.workload,
@@ -245,4 +246,22 @@ fn dash() -> String {
 
 fn dash_if(nothing: bool, text: String) -> String {
     if nothing { dash() } else { text }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    /// Who does something else meanwhile sends nothing.
+    #[test]
+    fn the_place_of_links_beside_another_load_is_theirs_alone() {
+        let text = "[[phase]]\n[[phase.group]]\nname = \"idle\"\nworkload = \"null\"\nruntime = \"1s\"\nagents = [\"a\"]\n\
+                    [[phase.group]]\nname = \"traffic\"\nworkload = \"network\"\nmodes = [\"request\"]\nagents = [\"b\", \"c\"]\n\
+                    from = [\"b\"]\n";
+        let plan = plan::parse(text, "p.toml").unwrap();
+        let (steps, _) = offline(&plan, 0).unwrap();
+        let places: Vec<String> = steps.iter().map(PlannedStep::place).collect();
+        assert_eq!(places, ["b -> c"]);
+    }
 }

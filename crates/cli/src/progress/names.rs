@@ -26,8 +26,9 @@ const WIDEST: usize = 56;
 /// How steps are named.
 #[derive(Clone, Debug)]
 pub struct Names {
-    /// By phase, the parameters that differ between its steps; `None`: the plan is not known.
-    varying: Option<BTreeMap<String, BTreeSet<String>>>,
+    /// By phase and mode, the parameters that differ between its steps; `None`: the plan is not known. By mode, as what
+    /// only one mode has tells no step from another.
+    varying: Option<BTreeMap<(String, String), BTreeSet<String>>>,
     /// The width of their column.
     pub width: usize,
 }
@@ -35,15 +36,15 @@ pub struct Names {
 impl Names {
     /// For steps that are known.
     pub fn of(steps: &[PlannedStep]) -> Self {
-        let mut firsts: BTreeMap<&str, &PlannedStep> = BTreeMap::new();
-        let mut varying: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        let mut firsts: BTreeMap<(&str, &str), &PlannedStep> = BTreeMap::new();
+        let mut varying: BTreeMap<(String, String), BTreeSet<String>> = BTreeMap::new();
         for step in steps {
-            let first = *firsts.entry(&step.phase).or_insert(step);
+            let first = *firsts.entry((&step.phase, &step.mode)).or_insert(step);
             let (own, first) = (flat(&step.params), flat(&first.params));
             let keys = own.keys().chain(first.keys());
             let differing = keys.filter(|key| own.get(*key) != first.get(*key));
             varying
-                .entry(step.phase.clone())
+                .entry((step.phase.clone(), step.mode.clone()))
                 .or_default()
                 .extend(differing.cloned());
         }
@@ -81,17 +82,22 @@ impl Names {
         if !place.is_empty() {
             name.push_str(&format!(", {place}"));
         }
-        let shown = self.shown(phase, params);
+        let shown = self.shown(phase, mode, params);
         if !shown.is_empty() {
             name.push_str(&format!(" ({shown})"));
         }
         name
     }
 
-    fn shown(&self, phase: &str, params: &Map<String, Value>) -> String {
-        let telling = |key: &str| match &self.varying {
-            Some(phases) => phases.get(phase).is_some_and(|keys| keys.contains(key)),
-            None => USUAL.contains(&key),
+    fn shown(&self, phase: &str, mode: &str, params: &Map<String, Value>) -> String {
+        let varying = self.varying.as_ref();
+        let of_mode = varying.map(|known| known.get(&(phase.to_owned(), mode.to_owned())));
+        let telling = |key: &str| match of_mode {
+            Some(keys) => keys.is_some_and(|keys| keys.contains(key)),
+            None => key
+                .rsplit('.')
+                .next()
+                .is_some_and(|last| USUAL.contains(&last)),
         };
         let shown: Vec<String> = flat(params)
             .iter()
@@ -102,10 +108,12 @@ impl Names {
     }
 }
 
-/// With the parameters of groups as `readers.bs`.
+/// With the parameters of groups as `readers.bs`. A step of groups has nothing but tables, one of each; a table among
+/// other values (`data = { compress = 50 }`) is a parameter.
 fn flat(params: &Map<String, Value>) -> BTreeMap<String, &Value> {
+    let of_groups = params.values().all(Value::is_object);
     let each = params.iter().flat_map(|(key, value)| match value {
-        Value::Object(of_group) => of_group
+        Value::Object(of_group) if of_groups => of_group
             .iter()
             .map(|(inner, value)| (format!("{key}.{inner}"), value))
             .collect(),
@@ -137,8 +145,36 @@ mod tests {
         ];
         let names = Names::of(&steps);
         assert_eq!(
-            names.name("a", "write", "cephfs", &steps[1].params),
-            "a: write, cephfs (writer.bs=1m)"
+            names.name("a", "read", "cephfs", &steps[1].params),
+            "a: read, cephfs (writer.bs=1m)"
+        );
+    }
+
+    #[test]
+    fn a_table_among_values_is_no_group() {
+        let steps = [
+            step("a", r#"{"bs": "4k", "data": {"compress": 50}}"#),
+            step("a", r#"{"bs": "4k", "data": {"compress": 80}}"#),
+        ];
+        assert_eq!(
+            Names::of(&steps).name("a", "read", "cephfs", &steps[0].params),
+            "a: read, cephfs (data={\"compress\":50})"
+        );
+        let of_group = step("a", r#"{"writer": {"bs": "64k", "fsync": 1}}"#);
+        assert_eq!(
+            Names::unknown().name("a", "write", "cephfs", &of_group.params),
+            "a: write, cephfs (writer.bs=64k)"
+        );
+    }
+
+    #[test]
+    fn what_only_one_mode_has_tells_nothing() {
+        let mut ping = step("net", r#"{"streams": 1, "wait": "blocking"}"#);
+        ping.mode = "ping".into();
+        let steps = [step("net", r#"{"streams": 1}"#), ping];
+        assert_eq!(
+            Names::of(&steps).name("net", "ping", "", &steps[1].params),
+            "net: ping"
         );
     }
 

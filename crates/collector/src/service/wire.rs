@@ -58,6 +58,7 @@ impl From<&PlannedStep> for v1::PlannedStep {
             expected_us: step.expected.map_or(0, |expected| {
                 i64::try_from(expected.as_micros()).unwrap_or(i64::MAX)
             }),
+            link: step.link(),
         }
     }
 }
