@@ -138,6 +138,9 @@ impl Scheduler {
             *stop.reason.lock().unwrap_or_else(PoisonError::into_inner) = why;
             stop.wished.cancel();
         }
+        // Its tasks are being told already; nobody is answered before a collector that starts anew would know as well.
+        let (why, at) = stop.reason();
+        self.0.store.keep_stop(run.id, why, at).await?;
         if row.state == RunState::Queued && !self.0.board.is_driven(run.id) {
             self.end(&row, RunState::Stopped, false, Some(stop.reason().0))
                 .await?;
@@ -223,8 +226,9 @@ impl Scheduler {
             }
         };
         let _live = live::follow(&self.0.store, drive.board());
-        if let Some(reason) = drive.take_up_stop().await? {
-            return drive.stop(&reason, self.0.clock.now()).await;
+        if let Some(reason) = &row.stop_reason {
+            let wished = row.halted.unwrap_or_else(|| self.0.clock.now());
+            return drive.stop(reason, wished).await;
         }
         tokio::select! {
             ending = drive.to_end() => ending,

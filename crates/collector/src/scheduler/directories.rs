@@ -17,7 +17,7 @@ use crate::{
 use futures::future::join_all;
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError, atomic::Ordering},
     time::Duration,
 };
 
@@ -155,8 +155,11 @@ impl Drive {
         failures
     }
 
-    /// After a start of the collector: finds the directories that earlier steps made. Nothing is made.
+    /// After a start of the collector: finds the directories that earlier steps made, once. Nothing is made.
     pub(super) async fn find_directories(&self, rows: &[StepRow]) -> Result<(), StoreError> {
+        if self.found.load(Ordering::Relaxed) {
+            return Ok(());
+        }
         let mut sites: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
         for (step, row) in self.steps.iter().zip(rows) {
             if row.state != StepState::Planned && !step.path.is_empty() {
@@ -168,6 +171,7 @@ impl Drive {
             // Who is lost is found out by the step that needs it.
             self.open_on(path, &agents, Make::Never).await;
         }
+        self.found.store(true, Ordering::Relaxed);
         Ok(())
     }
 

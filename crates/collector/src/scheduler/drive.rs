@@ -80,6 +80,8 @@ pub(super) struct Drive {
     partial: AtomicBool,
     /// Why the policy ends the run.
     aborted: Mutex<Option<String>>,
+    /// The directories that earlier steps made are known, as far as agents are there.
+    pub found: AtomicBool,
     /// When someone or the policy wished that the load ends.
     halted: Mutex<Option<MeshMicros>>,
     /// An operation hangs on a target, and whatever touches it may hang as well.
@@ -150,7 +152,8 @@ impl Drive {
             alive: Mutex::default(),
             partial: AtomicBool::new(row.partial),
             aborted: Mutex::new(aborted),
-            halted: Mutex::default(),
+            found: AtomicBool::new(false),
+            halted: Mutex::new(row.halted),
             stalled: AtomicBool::new(false),
             told_lost: Mutex::default(),
             took: Mutex::default(),
@@ -250,26 +253,22 @@ impl Drive {
     /// The policy ends the run. Kept before anything is done about it, so that a collector that starts in the middle of
     /// it carries it out.
     pub async fn abort(&self, reason: &str) -> Result<(), StoreError> {
-        self.note_halt(self.clock.now());
-        self.aborted
+        let now = self.clock.now();
+        self.note_halt(now);
+        let reason = self
+            .aborted
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
-            .get_or_insert_with(|| reason.to_owned());
-        let change = RunChange {
-            state: RunState::Running,
-            partial: true,
-            reason: self.aborted(),
-            at: self.clock.now(),
-        };
-        self.store.set_run_state(self.row.id, change).await
+            .get_or_insert_with(|| reason.to_owned())
+            .clone();
+        let halted = self.halted().unwrap_or(now);
+        self.store.keep_abort(self.row.id, reason, halted).await
     }
 
     /// Drives every cell that has not ended, then removes the run's directories.
     pub async fn to_end(&self) -> Result<Ending, StoreError> {
         let known = self.store.steps(self.row.id).await?;
-        if known.iter().any(|step| step.state != StepState::Planned) {
-            self.find_directories(&known).await?;
-        }
+        self.find_directories(&known).await?;
         let mut aborted = self.aborted();
         for (planned, rows) in cells(&self.steps, &known) {
             let tidy = aborted.is_some() && !rows.iter().any(is_open);

@@ -71,6 +71,7 @@ impl Drive {
             }
         }
         if let Some(reason) = self.aborted() {
+            self.tell_halted(row).await?;
             self.store_results(step, row, StepState::Failed, Some(reason.clone()))
                 .await?;
             return Ok(StepEnd::Aborted { reason });

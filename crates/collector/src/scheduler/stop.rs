@@ -1,10 +1,11 @@
 //! The end that someone wishes: of tasks, which are stopped and let go, and of a whole run.
 //!
-//! A step that is stopped passes through `cleaning`, with the reason kept from there on: a collector that is started in
-//! the midst of it goes on to the end of the stop. What the tasks say of their last operation is held against the instant
-//! of the wish, and told.
+//! The wish is kept with the run before it is answered: a collector that is started in the midst of a stop goes on to its
+//! end. A step that is stopped passes through `cleaning`. What the tasks say of their last operation is held against the
+//! instant of the wish, and told.
 
 use super::{
+    cell::is_open,
     drive::{Drive, Ending, Fact, Held},
     ends::{Crew, TaskOutcome},
 };
@@ -30,13 +31,15 @@ pub(super) const STOP_WITHIN: Duration = Duration::from_secs(20);
 const QUIET_AFTER_US: i64 = 500_000;
 
 impl Drive {
+    /// Tells tasks to stop; who is lost is not waited for.
     pub(super) async fn stop_tasks(&self, held: &[Held], reason: &str) {
         join_all(held.iter().map(|held| async move {
             let command = Command::StopTask {
                 task: held.task,
                 reason: reason.to_owned(),
             };
-            let call = Call::to(held.agent, command, STOP_WITHIN).within(STOP_WITHIN);
+            let patience = self.loss_after().min(STOP_WITHIN);
+            let call = Call::to(held.agent, command, patience).within(STOP_WITHIN);
             if let Err(error) = self.fleet.call(call).await {
                 tracing::debug!(%error, "a task was not stopped");
             }
@@ -47,15 +50,10 @@ impl Drive {
     /// Stops tasks, waits until they have ended, and lets agents forget them, at both ends of a link. Who is away is not
     /// asked: its lease ends.
     pub(super) async fn let_go(&self, held: &[Held], reason: &str) {
-        let here = |agent: AgentId| {
-            self.fleet
-                .member(agent)
-                .is_some_and(|member| member.attached)
-        };
         let there: Vec<Held> = held
             .iter()
             .copied()
-            .filter(|held| here(held.agent))
+            .filter(|held| self.is_here(held.agent))
             .collect();
         self.stop_tasks(&there, reason).await;
         // A task that was never armed refuses at once.
@@ -66,6 +64,12 @@ impl Drive {
         )
         .await;
         self.forget(&Crew::new(there).stopped()).await;
+    }
+
+    fn is_here(&self, agent: AgentId) -> bool {
+        self.fleet
+            .member(agent)
+            .is_some_and(|member| member.attached)
     }
 
     /// Ends the run on a wish of that instant: tasks are stopped, their data kept, directories removed.
@@ -80,6 +84,14 @@ impl Drive {
             let alive = self.alive();
             (alive.step, alive.tasks.clone())
         };
+        let (step, held) = match step {
+            Some(step) => {
+                // Before anything else, and whatever the database takes.
+                self.stop_tasks(&held, reason).await;
+                (Some(step), held)
+            }
+            None => self.stop_unknown(reason).await?,
+        };
         match step {
             Some(step) => self.stop_step(step, &held, reason).await?,
             None => self.remove_directories().await?,
@@ -91,22 +103,27 @@ impl Drive {
         })
     }
 
-    /// Whether the run was being stopped when the collector ended, and why; what has to be stopped is held again.
-    pub(super) async fn take_up_stop(&self) -> Result<Option<String>, StoreError> {
+    /// After a start of the collector agents may hold what nobody here holds yet: the tasks of the step that is open in
+    /// the database are stopped, and the run's directories found, while agents come back.
+    async fn stop_unknown(&self, reason: &str) -> Result<(Option<StepId>, Vec<Held>), StoreError> {
         let known = self.store.steps(self.row.id).await?;
-        let stopping = |row: &&StepRow| row.state == StepState::Cleaning && row.reason.is_some();
-        let Some(row) = known.iter().find(stopping) else {
-            return Ok(None);
+        let Some(open) = known.iter().find(|row| is_open(row)) else {
+            self.find_directories(&known).await?;
+            return Ok((None, Vec::new()));
         };
-        self.find_directories(&known).await?;
-        let tasks = self.store.tasks(row.id).await?;
-        self.hold(row.id, &tasks.iter().map(Held::of_row).collect::<Vec<_>>());
-        Ok(row.reason.clone())
+        let tasks = self.store.tasks(open.id).await?;
+        let held: Vec<Held> = tasks.iter().map(Held::of_row).collect();
+        self.hold(open.id, &held);
+        let (found, ()) = tokio::join!(
+            self.find_directories(&known),
+            self.stop_tasks(&held, reason)
+        );
+        found?;
+        Ok((Some(open.id), held))
     }
 
+    /// Ends a step whose tasks were told to stop.
     async fn stop_step(&self, step: StepId, held: &[Held], reason: &str) -> Result<(), StoreError> {
-        // Before anything else, and whatever the database takes.
-        self.stop_tasks(held, reason).await;
         let row = self.store.step(step).await?;
         let measured = match row.state {
             state if state.is_end() => {
@@ -115,12 +132,19 @@ impl Drive {
                 return self.remove_directories().await;
             }
             StepState::Running | StepState::Armed => {
+                // Of a load that was over at the wish there is nothing to tell.
+                let tasks = self.store.tasks(step).await?;
+                let over = tasks
+                    .iter()
+                    .all(|task| has_ended(task) && task.state != TaskState::Stopped);
                 self.end_tasks(&row, held, reason).await?;
-                self.tell_halted(&row).await?;
+                if !over {
+                    self.tell_halted(&row).await?;
+                }
                 true
             }
-            // Its tasks have ended.
-            StepState::Cleaning => true,
+            // Its tasks have ended, unless it was stopped before they began.
+            StepState::Cleaning => row.start.is_some(),
             _ => {
                 self.end_tasks(&row, held, reason).await?;
                 false
@@ -186,17 +210,24 @@ impl Drive {
             self.await_rows(row, &mut crew).await?;
         }
         let left: Vec<Held> = crew.live().collect();
+        // Who came back after it had been told in vain.
+        let late: Vec<Held> = left
+            .iter()
+            .copied()
+            .filter(|held| self.is_here(held.agent))
+            .collect();
+        self.stop_tasks(&late, reason).await;
         for held in left {
             crew.end(held.task, TaskState::Stopped, reason);
         }
         let tasks = self.store.tasks(row.id).await?;
-        let lost = |outcome: &TaskOutcome| {
+        let ended = |outcome: &TaskOutcome| {
             tasks
                 .iter()
-                .any(|task| task.id == outcome.held.task && task.state == TaskState::Lost)
+                .any(|task| task.id == outcome.held.task && has_ended(task))
         };
-        // What was lost before the stop stays lost.
-        for outcome in crew.outcomes().iter().filter(|outcome| !lost(outcome)) {
+        // What had ended before the stop stays as it ended; its agent may have forgotten it.
+        for outcome in crew.outcomes().iter().filter(|outcome| !ended(outcome)) {
             self.store
                 .set_task_state(outcome.held.task, outcome.state, None)
                 .await?;
@@ -213,11 +244,12 @@ impl Drive {
         let tasks = self.store.tasks(row.id).await?;
         let last = last_begun(&tasks);
         let late_us = last.map(|last| last.0.saturating_sub(halted.0));
+        let untold = tasks.iter().filter(|task| task.ended.is_none()).count();
         let severity = match late_us {
             Some(late) if late > QUIET_AFTER_US => Severity::Warning,
+            _ if none_has_said(tasks.len(), untold) => Severity::Warning,
             _ => Severity::Info,
         };
-        let untold = tasks.iter().filter(|task| task.ended.is_none()).count();
         let detail = json!({
             "stopped_us": halted.0,
             "last_begun_us": last.map(|last| last.0),
@@ -235,12 +267,28 @@ impl Drive {
     }
 }
 
+fn has_ended(task: &TaskRow) -> bool {
+    matches!(
+        task.state,
+        TaskState::Done | TaskState::Stopped | TaskState::Failed | TaskState::Lost
+    )
+}
+
+fn none_has_said(tasks: usize, untold: usize) -> bool {
+    tasks > 0 && untold == tasks
+}
+
 fn last_begun(tasks: &[TaskRow]) -> Option<MeshMicros> {
     tasks.iter().filter_map(|task| task.last_begun).max()
 }
 
 /// `late_us`: how long after the stop the last operation began.
 fn told(late_us: Option<i64>, tasks: usize, untold: usize) -> String {
+    if none_has_said(tasks, untold) {
+        return format!(
+            "the load was stopped; none of {tasks} tasks has said when its last operation began"
+        );
+    }
     let of = match untold {
         0 => format!("{tasks} tasks"),
         untold => format!("{} of {tasks} tasks", tasks.saturating_sub(untold)),
@@ -278,6 +326,11 @@ mod tests {
             None,
             0,
             "the load was stopped; no operation had begun of 3 tasks",
+        );
+        check(
+            None,
+            3,
+            "the load was stopped; none of 3 tasks has said when its last operation began",
         );
     }
 }

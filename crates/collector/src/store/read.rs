@@ -185,6 +185,8 @@ pub(super) fn run_row(row: SqliteRow) -> Result<RunRow, sqlx::Error> {
         started: instant(&row, "started_us")?,
         ended: instant(&row, "ended_us")?,
         version: row.try_get("version")?,
+        stop_reason: row.try_get("stop_reason")?,
+        halted: instant(&row, "halted_us")?,
     })
 }
 

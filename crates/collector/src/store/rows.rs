@@ -173,6 +173,10 @@ pub struct RunRow {
     pub started: Option<MeshMicros>,
     pub ended: Option<MeshMicros>,
     pub version: String,
+    /// Why someone wished that it stops.
+    pub stop_reason: Option<String>,
+    /// When someone or the policy wished that its load ends.
+    pub halted: Option<MeshMicros>,
 }
 
 /// A row of `steps`.

@@ -41,6 +41,57 @@ impl Store {
         .await
     }
 
+    /// Keeps that someone wishes the run to stop; the first wish counts, and none does after the run's end.
+    pub async fn keep_stop(
+        &self,
+        run: RunId,
+        reason: String,
+        at: MeshMicros,
+    ) -> Result<(), StoreError> {
+        self.note(at);
+        self.write((run, reason, at), |(run, reason, at), connection| {
+            Box::pin(async move {
+                sqlx::query(
+                    "UPDATE runs SET stop_reason = coalesce(stop_reason, ?), halted_us = coalesce(halted_us, ?)
+                     WHERE id = ? AND state IN ('queued', 'running')",
+                )
+                .bind(reason.as_str())
+                .bind(at.0)
+                .bind(run.0)
+                .execute(connection)
+                .await
+                .map(drop)
+                .map_err(StoreError::sql("keep the wish that a run stops"))
+            })
+        })
+        .await
+    }
+
+    /// Keeps why the policy ends a running run, and when it did; the run is partial from here on.
+    pub async fn keep_abort(
+        &self,
+        run: RunId,
+        reason: String,
+        at: MeshMicros,
+    ) -> Result<(), StoreError> {
+        self.note(at);
+        self.write((run, reason, at), |(run, reason, at), connection| {
+            Box::pin(async move {
+                sqlx::query(
+                    "UPDATE runs SET reason = ?, partial = 1, halted_us = coalesce(halted_us, ?) WHERE id = ?",
+                )
+                .bind(reason.as_str())
+                .bind(at.0)
+                .bind(run.0)
+                .execute(connection)
+                .await
+                .map_err(StoreError::sql("keep why a run is aborted"))
+                .and_then(|done| one("run", run.0, done.rows_affected()))
+            })
+        })
+        .await
+    }
+
     /// Adds steps to a run, all or none; their ids come in the same order.
     pub async fn create_steps(
         &self,

@@ -22,6 +22,14 @@ fn running_for(seconds: f64) -> Script {
     }
 }
 
+async fn stop(stage: &Stage, run: i64) {
+    let request = v1::StopRunRequest {
+        run: run.to_string(),
+        reason: String::from("enough"),
+    };
+    stage.control().await.stop_run(request).await.unwrap();
+}
+
 #[tokio::test]
 async fn a_run_takes_all_its_steps_and_leaves_nothing_behind() {
     let stage = Stage::new().await;

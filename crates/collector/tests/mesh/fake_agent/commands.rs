@@ -132,7 +132,9 @@ pub(super) fn answer(agent: &Arc<Inner>, asked: Asked) -> Outcome {
         }
         Asked::StopTask(stop) => {
             agent.note(format!("stop {}", stop.reason));
-            agent.end(stop.task_id, "stopped", "");
+            if !script.deaf_to_stops {
+                agent.end(stop.task_id, "stopped", "");
+            }
             Ok(None)
         }
         Asked::ForgetTask(forget) => {

@@ -34,7 +34,11 @@ pub(super) async fn serve(
         let script = agent.script.lock().unwrap().clone();
         let removing = matches!(body, Asked::RemoveCell(_) | Asked::RemoveRunDirectory(_));
         let astray = matches!(body, Asked::Arm(_)) && script.starts == Starts::Astray;
+        let silent = script.forgets_in_silence && matches!(body, Asked::ForgetTask(_));
         let reply = answer(&agent, body);
+        if silent {
+            continue;
+        }
         for done in (1..=script.removes).filter(|_| removing) {
             let progress = v1::Progress {
                 command_id: id,

@@ -25,6 +25,10 @@ pub struct Script {
     pub file_system_type: String,
     /// Files that it removes per cell; told one by one.
     pub removes: u64,
+    /// Forgets its tasks, and never says so.
+    pub forgets_in_silence: bool,
+    /// Does not hear that it is to stop.
+    pub deaf_to_stops: bool,
 }
 
 /// How it keeps to its start.
@@ -57,6 +61,8 @@ impl Default for Script {
             no_root: false,
             file_system_type: String::from("ext4"),
             removes: 0,
+            forgets_in_silence: false,
+            deaf_to_stops: false,
         }
     }
 }

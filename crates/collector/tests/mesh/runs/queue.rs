@@ -51,14 +51,6 @@ fn cleaning_slowly() -> Script {
     }
 }
 
-async fn stop(stage: &Stage, run: i64) {
-    let request = v1::StopRunRequest {
-        run: run.to_string(),
-        reason: String::from("enough"),
-    };
-    stage.control().await.stop_run(request).await.unwrap();
-}
-
 #[tokio::test]
 async fn a_step_that_is_stopped_is_seen_to_be_cleaned_up() {
     let stage = Stage::new().await;
@@ -81,6 +73,101 @@ async fn a_step_that_is_stopped_is_seen_to_be_cleaned_up() {
     assert_eq!(
         stage.rows(ends).await,
         ["stopped|enough|1", "planned|NULL|0"]
+    );
+}
+
+#[tokio::test]
+async fn a_stop_in_the_moment_of_results_leaves_what_was_done() {
+    let stage = Stage::new().await;
+    let a = stage
+        .agent(
+            "a",
+            Script {
+                forgets_in_silence: true,
+                ..Script::default()
+            },
+        )
+        .await;
+    let started = stage.start(IO).await.unwrap();
+    // The first mode's tasks have ended and its row is still running, for the answer does not come.
+    a.until_asked("forget").await;
+    assert_eq!(
+        stage.rows("select state from steps order by ordinal").await,
+        ["running", "planned"]
+    );
+    stop(&stage, started.run_id).await;
+    let updates = stage.watch(started.run_id).await;
+    assert_eq!(state(&updates), ("stopped", true));
+    assert_eq!(stage.rows("select state from tasks").await, ["done"]);
+    assert_eq!(
+        stage
+            .rows("select state, partial from steps order by ordinal")
+            .await,
+        ["done|0", "planned|0"]
+    );
+    assert_eq!(
+        stage
+            .rows("select count(*) from events where kind = 'load-stopped'")
+            .await,
+        ["0"]
+    );
+}
+
+#[tokio::test]
+async fn a_stop_goes_on_when_the_collector_is_started_before_the_load_has_ended() {
+    let stage = Stage::new().await;
+    let deaf = Script {
+        deaf_to_stops: true,
+        ..running_for(3.0)
+    };
+    let a = stage.agent("a", deaf).await;
+    let started = stage.start(IO).await.unwrap();
+    stage.until_step(started.run_id, "running").await;
+    stop(&stage, started.run_id).await;
+    a.until_asked("stop").await;
+    a.cut();
+    let stage = stage.restarted().await;
+    a.attach(stage.address).await.unwrap();
+    let updates = stage.watch(started.run_id).await;
+    assert_eq!(state(&updates), ("stopped", true), "{}", messages(&updates));
+    assert_eq!(
+        stage
+            .rows("select state, stop_reason, halted_us is not null from runs")
+            .await,
+        ["stopped|enough|1"]
+    );
+    // The next mode did not begin.
+    assert_eq!(
+        stage.rows("select state from steps order by ordinal").await[1],
+        "planned"
+    );
+    let asked = |what: &str| a.journal().iter().filter(|entry| *entry == what).count();
+    assert_eq!((asked("arm"), asked("stop enough")), (1, 2));
+    // The instant of the wish is that of the first collector.
+    let told = "select e.detail ->> 'stopped_us' = r.halted_us from events e join runs r on r.id = e.run_id where e.kind = 'load-stopped'";
+    assert_eq!(stage.rows(told).await, ["1"]);
+}
+
+#[tokio::test]
+async fn a_step_that_was_stopped_before_its_start_has_no_results_after_a_start_of_the_collector() {
+    let stage = Stage::new().await;
+    let a = stage.agent("a", cleaning_slowly()).await;
+    let settling = IO.replace("[[phase]]", "[[phase]]\nsettle = \"600s\"");
+    let started = stage.start(&settling).await.unwrap();
+    stage.until_step(started.run_id, "settle").await;
+    stop(&stage, started.run_id).await;
+    stage.until_step(started.run_id, "cleaning").await;
+    a.cut();
+    let stage = stage.restarted().await;
+    a.attach(stage.address).await.unwrap();
+    let updates = stage.watch(started.run_id).await;
+    assert_eq!(state(&updates), ("stopped", true));
+    // What is not measured is not partial either.
+    assert_eq!(
+        stage
+            .rows("select state, start_us is null, partial from steps order by ordinal limit 1")
+            .await,
+        ["stopped|1|0"]
     );
 }
 

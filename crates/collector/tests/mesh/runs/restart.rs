@@ -89,3 +89,82 @@ async fn a_step_that_nobody_holds_is_begun_anew_as_the_next_attempt() {
         "{journal:?}"
     );
 }
+
+#[tokio::test]
+async fn a_stop_right_after_a_start_ends_the_step_that_was_open() {
+    let stage = Stage::new().await;
+    let [a, b] = [
+        stage.agent("a", running_for(600.0)).await,
+        stage.agent("b", running_for(600.0)).await,
+    ];
+    let started = stage
+        .start(&format!("loss-after = \"5s\"\n{IO}"))
+        .await
+        .unwrap();
+    stage.until_step(started.run_id, "running").await;
+    a.cut();
+    b.cut();
+    let stage = stage.restarted().await;
+    a.attach(stage.address).await.unwrap();
+    // Agent b is still waited for.
+    stop(&stage, started.run_id).await;
+    a.until_asked("stop").await;
+    let updates = stage.watch(started.run_id).await;
+    assert_eq!(state(&updates), ("stopped", true), "{}", messages(&updates));
+    assert_eq!(
+        stage
+            .rows("select state, reason, ended_us is not null from steps order by ordinal")
+            .await,
+        ["stopped|enough|1", "planned|NULL|0"]
+    );
+    assert_eq!(
+        stage
+            .rows("select a.name, t.state from tasks t join agents a on a.id = t.agent_id order by a.name")
+            .await,
+        ["a|stopped", "b|stopped"]
+    );
+    assert_eq!(
+        stage.rows("select sum(ops) > 0 from step_results").await,
+        ["1"]
+    );
+    assert_eq!(
+        stage
+            .rows("select detail ->> 'tasks_untold' from events where kind = 'load-stopped'")
+            .await,
+        ["1"]
+    );
+    assert!(
+        a.journal().contains(&String::from("remove /mnt/a")),
+        "{:?} {}",
+        a.journal(),
+        messages(&updates)
+    );
+}
+
+#[tokio::test]
+async fn an_abort_that_is_taken_up_tells_when_the_load_ended() {
+    let stage = Stage::new().await;
+    let deaf = Script {
+        deaf_to_stops: true,
+        ..running_for(4.0)
+    };
+    let [a, b] = [
+        stage.agent("a", deaf).await,
+        stage.agent("b", running_for(600.0)).await,
+    ];
+    let started = stage
+        .start(&format!("on-loss = \"abort\"\nloss-after = \"1s\"\n{NULL}"))
+        .await
+        .unwrap();
+    stage.until_step(started.run_id, "running").await;
+    b.forget_everything();
+    a.until_asked("stop").await;
+    a.cut();
+    b.cut();
+    let stage = stage.restarted().await;
+    a.attach(stage.address).await.unwrap();
+    let updates = stage.watch(started.run_id).await;
+    assert_eq!(state(&updates), ("failed", true), "{}", messages(&updates));
+    let told = "select e.detail ->> 'stopped_us' = r.halted_us from events e join runs r on r.id = e.run_id where e.kind = 'load-stopped'";
+    assert_eq!(stage.rows(told).await, ["1"]);
+}
