@@ -108,6 +108,13 @@ fn check_steps(db: &Database, run: i64) {
     ));
     // Per repeat: null, 6 modes of files, 4 cells of io in 2 modes, 2 of copy, 6 ordered pairs in 2 modes.
     assert_eq!(steps.len(), 2 * (1 + 6 + 8 + 2 + 12));
+    let attempts: i64 = db.one(&format!(
+        "SELECT max(attempt) FROM steps WHERE run_id = {run}"
+    ));
+    assert!(attempts <= 2, "a cell took {attempts} attempts");
+    if attempts == 2 {
+        support::gate::say("a cell was tried twice");
+    }
     let mut end = 0;
     for step in &steps {
         assert_eq!(
