@@ -32,5 +32,6 @@ mod truth {
     mod stall;
     mod stand_ins;
     mod start;
+    mod unfit;
     mod vanish;
 }

@@ -224,6 +224,13 @@ impl FuseFs {
         self.shared.lock().most = bytes;
     }
 
+    /// Breaks the connection with the kernel: what is under way fails, and everything from now on, as when the server of a
+    /// network file system is gone for good.
+    pub fn break_off(&self) {
+        // It says that the mount is in use, and has broken it all the same.
+        let _ = rustix::mount::unmount(self.path(), rustix::mount::UnmountFlags::FORCE);
+    }
+
     /// Names that are left below the root.
     pub fn names(&self) -> Vec<PathBuf> {
         self.shared.lock().nodes.names()

@@ -1,8 +1,10 @@
-//! A target that goes away under the load: somebody removes the run's directory.
+//! A target that goes away under the load: somebody removes the run's directory, or the file system's server is gone.
 //!
 //! Whatever the workload, the run ends, where names are needed with an error that names a place on the target, and the agent
 //! goes on: the next plan runs.
 
+use crate::needs;
+use crate::support::fuse_fs::FuseFs;
 use crate::support::mesh::{Agent, Mesh};
 use crate::support::wait::until_true;
 use std::path::Path;
@@ -103,6 +105,42 @@ fn a_directory_that_is_removed_under_the_load_ends_it_where_names_are_needed() {
             );
             assert!(!ended.success(), "{load}");
         }
+        mesh.run("[[phase]]\nworkload = \"null\"\nops = 1000\n");
+    }
+}
+
+#[test]
+fn a_file_system_whose_server_is_gone_ends_the_run_and_not_the_agent() {
+    needs!("fuse");
+    // What holds or waits has nothing to do with the file system meanwhile.
+    let busy = LOADS
+        .iter()
+        .filter(|(mode, _)| !matches!(*mode, "hold" | "replay"));
+    for (mode, load) in busy {
+        let fs = FuseFs::mount();
+        let mesh = mesh_on(fs.path());
+        let target = fs.path().to_string_lossy().into_owned();
+        let mut run = mesh.begin(&format!(
+            "[targets.t]\nsystem = \"fuse\"\npath = \"{target}\"\n[[phase]]\n{load}\non-error = \"stop\"\n"
+        ));
+        mesh.until_step_is(mode, "running", LIMIT);
+        let seen = fs.log().len();
+        until_true("calls arrive", LIMIT, || fs.log().len() > seen);
+        fs.break_off();
+        let ended = run
+            .exit_within(LIMIT)
+            .unwrap_or_else(|| panic!("{load}: the run hangs:\n{}", run.log()));
+        assert!(!ended.success(), "{load}: {ended}: {}", run.log());
+        let db = mesh.db();
+        let errors = db.column::<String>("SELECT error FROM tasks WHERE error IS NOT NULL");
+        let [error] = &errors[..] else {
+            panic!("{load}: {errors:?}: {}", run.log())
+        };
+        assert!(
+            error.contains(&target) || error.contains("w0.dat"),
+            "{load}: {error}"
+        );
+        drop(fs);
         mesh.run("[[phase]]\nworkload = \"null\"\nops = 1000\n");
     }
 }

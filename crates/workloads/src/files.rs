@@ -205,11 +205,15 @@ impl FilesLoad {
         let why = match tried.map_err(|error| error.errno) {
             Ok(_) => return Ok(()),
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
-                "its file system keeps no extended attributes (user.*)".to_owned()
+                format!(
+                    "the file system of {} keeps no extended attributes (user.*)",
+                    self.home.task.path().display()
+                )
             }
             Err(Errno::NOSPC | Errno::TOOBIG | Errno::RANGE | Errno::DQUOT) => {
                 format!(
-                    "its file system takes no extended attribute of {bytes} bytes; set a smaller `xattr-size`"
+                    "the file system of {} takes no extended attribute of {bytes} bytes; set a smaller `xattr-size`",
+                    self.home.task.path().display()
                 )
             }
             Err(errno) => return Err(failed("set an extended attribute of", errno)),

@@ -145,10 +145,14 @@ fn problem(path: &Path, wanted: Use) -> Option<String> {
     }
 }
 
-/// Free bytes and files for an ordinary user; files are -1 where there is no limit.
+/// Free bytes and files for an ordinary user; files are -1 where there is no limit. A file system of no blocks does not say
+/// how large it is.
 fn space(path: &Path) -> Result<(i64, i64), rustix::io::Errno> {
     let facts = rustix::fs::statvfs(path)?;
-    let bytes = facts.f_bavail.saturating_mul(facts.f_frsize);
+    let bytes = match facts.f_blocks {
+        0 => u64::MAX,
+        _ => facts.f_bavail.saturating_mul(facts.f_frsize),
+    };
     let files = match facts.f_files {
         0 => -1,
         _ => i64::try_from(facts.f_favail).unwrap_or(i64::MAX),

@@ -105,11 +105,14 @@ impl Dir {
         Ok(names)
     }
 
-    /// Bytes of its file system that an unprivileged user may still take.
+    /// Bytes of its file system that an unprivileged user may still take; all there are where it does not say how large it is.
     pub fn free_bytes(&self) -> Result<u64, SandboxError> {
         let facts = rustix::fs::fstatvfs(&self.fd)
             .map_err(|errno| SandboxError::io("ask for the free space of", &self.path, errno))?;
-        Ok(facts.f_bavail.saturating_mul(facts.f_frsize))
+        Ok(match facts.f_blocks {
+            0 => u64::MAX,
+            _ => facts.f_bavail.saturating_mul(facts.f_frsize),
+        })
     }
 
     /// Which file system it is on: directories of one device share their free space.

@@ -1,0 +1,76 @@
+//! What a file system cannot do is said once, by the step that asks for it, before anything of it is measured; what stands
+//! beside it in the plan is measured.
+
+use super::breadth::plan;
+use crate::needs;
+use crate::support::fuse_fs::{Fate, FuseFs, Op, Rule};
+use crate::support::mesh::{Agent, Mesh};
+use rustix::io::Errno;
+use std::time::Duration;
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Runs a phase on a file system that answers so, and one that needs nothing of it; returns what went wrong.
+fn refused(rule: Rule, phase: &str) -> String {
+    let fs = FuseFs::mount();
+    fs.add_rule(rule);
+    let mut mesh = Mesh::start();
+    mesh.add(Agent::named("a").allow(fs.path()));
+    let both = format!(
+        "{}[[phase]]\nworkload = \"null\"\nops = 1000\n",
+        plan(&fs, phase)
+    );
+    let mut run = mesh.begin(&both);
+    let ended = run
+        .exit_within(LIMIT)
+        .unwrap_or_else(|| panic!("the run hangs:\n{}", run.log()));
+    assert!(!ended.success(), "{ended}: {}", run.log());
+    let db = mesh.db();
+    assert_eq!(
+        db.column::<String>("SELECT mode || \' \' || state FROM steps WHERE mode IN (\'setxattr\', \'write\', \'null\') ORDER BY ordinal")
+            .iter()
+            .map(|step| step.rsplit(' ').next().unwrap().to_owned())
+            .collect::<Vec<_>>(),
+        ["failed", "done"]
+    );
+    let unmeasured: i64 = db.one(
+        "SELECT count(*) FROM op_intervals AS i JOIN tasks AS t ON t.id = i.task_id
+         JOIN steps AS s ON s.id = t.step_id WHERE s.state = \'failed\'",
+    );
+    assert_eq!(unmeasured, 0);
+    let errors = db.column::<String>("SELECT error FROM tasks WHERE error IS NOT NULL");
+    let [error] = &errors[..] else {
+        panic!("{errors:?}: {}", run.log())
+    };
+    assert!(error.contains(&*fs.path().to_string_lossy()), "{error}");
+    assert!(run.log().contains(error.as_str()), "{error}: {}", run.log());
+    error.clone()
+}
+
+#[test]
+fn no_direct_io() {
+    needs!("fuse");
+    let rule = Rule {
+        path: "direct.probe".to_owned(),
+        ..Rule::every(Op::Create, Fate::Fail(Errno::INVAL.raw_os_error()))
+    };
+    let error = refused(
+        rule,
+        "workload = \"io\"\nsize = \"64k\"\nbs = \"4k\"\ndirect = true\nmodes = [\"write\"]",
+    );
+    assert!(
+        error.contains("refuses O_DIRECT; leave out `direct`"),
+        "{error}"
+    );
+}
+
+#[test]
+fn no_extended_attributes() {
+    needs!("fuse");
+    let rule = Rule::every(Op::Setxattr, Fate::Fail(Errno::OPNOTSUPP.raw_os_error()));
+    let error = refused(
+        rule,
+        "workload = \"files\"\nfiles = 10\nmodes = [\"setxattr\"]",
+    );
+    assert!(error.contains("extended attributes"), "{error}");
+}
