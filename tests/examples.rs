@@ -37,7 +37,7 @@ const EXAMPLES: &[Example] = &[
             ),
             ("cache    = \"cold\"", ""),
         ],
-        steps: 4,
+        steps: 5,
     },
     Example {
         name: "copy",
