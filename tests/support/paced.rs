@@ -66,7 +66,9 @@ pub fn measure(span: Duration) -> Figures {
     let pids: Vec<u32> = names.iter().map(|name| mesh.agent(name).pid()).collect();
     let workers = Workers::of(&pids);
     let from = Instant::now() + SETTLED;
-    let from_us: i64 = mesh.db().one("SELECT start_us FROM steps");
+    let from_us: i64 = mesh
+        .db()
+        .one("SELECT start_us FROM steps ORDER BY attempt DESC LIMIT 1");
     let ((killed, until), clients) = workers.during(|| {
         let wait_for = |at: Instant| {
             until_true("it is time", Duration::from_secs(300), || {

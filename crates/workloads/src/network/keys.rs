@@ -30,8 +30,8 @@ pub(super) const MODES: &[ModeInfo] = &[
     },
     ModeInfo {
         name: "ping",
-        meaning: "round trips, one at a time on each stream: a message and its echo, with TCP_NODELAY; where both ends \
-                  wait blocking, a halted CPU's wake-up is a part of it",
+        meaning: "round trips, one at a time on each stream: a message and an answer of its size, with TCP_NODELAY; \
+                  where both ends wait blocking, a halted CPU's wake-up is a part of it",
         needs: Data::Nothing,
         leaves: Data::Nothing,
         ops: &[Op::Ping],

@@ -107,13 +107,11 @@ fn a_server_of_known_speed_is_reported_with_its_time() {
         let service = merged(&intervals, |one| &one.service);
         assert_eq!(service.count(), held.len() as u64);
         held.sort_unstable();
-        let (was, told) = (held[held.len() / 2], service.quantile(0.5));
-        // A histogram's step is 1 %; the way there and back on loopback is the rest. Who polls has used up its time slice
-        // when something else wants the CPU, and waits for its next one.
-        let late = if wait == "busy" { 0.5 } else { 0.05 };
+        // The quickest tenth: who polls has used up its time slice when something else wants the CPU, and waits for its
+        // next one. A histogram's step is 1 %; the way there and back on loopback is the rest.
+        let (was, told) = (held[held.len() / 10], service.quantile(0.1));
         assert!(
-            told as f64 >= was as f64 * 0.99
-                && told as f64 <= was as f64 * (1.0 + late) + 100_000.0,
+            told as f64 >= was as f64 * 0.99 && told as f64 <= was as f64 * 1.05,
             "{wait}: {told} ns, and the server took {was}"
         );
         // How it waited: asleep, or on a CPU whenever it could have one.
