@@ -29,13 +29,19 @@ impl Step {
 /// Each result of a run with the calls between its first worker's start and its last worker's end.
 pub(super) fn steps(db: &Database, run: i64, log: &[Call]) -> Vec<Step> {
     let rows = db.rows(&format!(
-        "SELECT s.id, s.mode, r.op, r.ops, r.bytes, r.errors, s.start_us, max(t.ended_us) AS ended_us
+        "SELECT s.id, s.mode, r.op, r.ops, r.bytes, r.errors, s.start_us, max(t.ended_us) AS ended_us,
+                max(t.skew_error_us) AS apart_us
          FROM steps s JOIN step_results r ON r.step_id = s.id JOIN tasks t ON t.step_id = s.id
          WHERE s.run_id = {run} GROUP BY s.id, r.op ORDER BY s.ordinal"
     ));
     let step = |row: &crate::support::database::Row| {
         assert_eq!(row.integer("errors"), 0, "{row:?}");
-        let (from, until) = (row.integer("start_us"), row.integer("ended_us"));
+        // Mesh time and the clock of the file system's log are apart by as much as is said of the start.
+        let apart = row.integer("apart_us");
+        let (from, until) = (
+            row.integer("start_us") - apart,
+            row.integer("ended_us") + apart,
+        );
         let calls = log.iter();
         let calls = calls.filter(|call| call.began_us >= from && call.ended_us <= until);
         let calls = calls.filter(|call| !is_note(&call.path));
