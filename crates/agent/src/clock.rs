@@ -1,8 +1,8 @@
 //! Mesh time on this host: how far the agent's monotonic clock is from the collector's, and how well that is known.
 //!
-//! [`Filter`] turns exchanges of four time stamps into an [`Estimate`]; a [`MeshMap`] is one frozen copy of it, which a
-//! task takes once, so that its instants never bend. It knows nothing of streams: `session` sends the probes, and gives
-//! the estimate to the others through a watch channel.
+//! [`Filter`] turns exchanges of four time stamps into an [`Estimate`]; a [`MeshMap`] is one frozen copy of it. A
+//! task begins with one; `runner::follow` moves its seconds from there, each by at most half a millisecond. It knows nothing
+//! of streams: `session` sends the probes, and gives the estimate to the others through a watch channel.
 
 mod filter;
 mod map;

@@ -9,8 +9,11 @@ use benchmesh_workloads::clock::MonoNanos;
 use serde_json::json;
 use std::time::Duration;
 
-/// What between two looks is a step and no slew: a clock is slewed by half a millisecond a second.
+/// What is a step between two looks at one time.
 const STEP_US: i64 = 100_000;
+/// A clock that is slewed moves by less than this part of the time between them: by 500 ppm where the kernel does it, by 83 ms
+/// a second where chrony is in a hurry.
+const SLEW: i64 = 10;
 
 /// What was seen last.
 #[derive(Debug, Default)]
@@ -66,11 +69,13 @@ impl WallWatch {
     }
 }
 
-/// What cannot be the clocks' drift or the errors of two readings.
+/// What cannot be a slew, the clocks' drift, or the errors of two readings.
 fn step(before: &ClockOffset, now: &ClockOffset) -> Option<i64> {
     let step = now.offset_us.saturating_sub(before.offset_us);
     let errors = now.error_us.saturating_add(before.error_us);
-    (step.saturating_abs() >= STEP_US.saturating_add(errors)).then_some(step)
+    let slewed = now.at.0.saturating_sub(before.at.0).max(0) / SLEW;
+    let most = STEP_US.saturating_add(slewed).saturating_add(errors);
+    (step.saturating_abs() >= most).then_some(step)
 }
 
 fn event(at: MeshMicros, step_us: i64) -> Row {
@@ -154,6 +159,24 @@ mod tests {
         );
         let slewed: Vec<i64> = (0..10).map(|second| second * 500).collect();
         assert_eq!(looks(&slewed), [told(0, "offset 0")]);
+    }
+
+    #[test]
+    fn a_slew_is_no_step_however_long_nobody_looked() {
+        let far = |second: u64, slewed_us: i64| {
+            let mut watch = WallWatch::default();
+            let mut look = |second: u64, ahead: i64| {
+                let wall = MESH_US + second as i64 * 1_000_000 + ahead;
+                let rows = watch.look("mesh", &estimate(), MonoNanos(second * SECOND), wall);
+                rows.iter().any(|row| matches!(row, Row::Event(_)))
+            };
+            assert!(!look(0, 0));
+            look(second, slewed_us)
+        };
+        // An error of 100 ppm in each second comes on top.
+        assert!(!far(1, 83_000) && !far(10, 830_000));
+        assert!(!far(1000, 1000 * 500));
+        assert!(far(1, 250_000) && far(10, 1_150_000));
     }
 
     #[test]
