@@ -51,8 +51,20 @@ impl MeshMap {
     /// How far the mapping may be off at `at`: half the round trip, and the drift since, in microseconds rounded up.
     #[must_use]
     pub fn error_us(self, at: MonoNanos) -> i64 {
-        let ns = u128::from(self.half_trip_ns) + u128::from(drift_ns(self.measured, at));
-        i64::try_from(ns.div_ceil(1000)).unwrap_or(i64::MAX)
+        i64::try_from(self.error_ns(at).div_ceil(1000)).unwrap_or(i64::MAX)
+    }
+
+    /// The same in nanoseconds.
+    #[must_use]
+    pub fn error_ns(self, at: MonoNanos) -> u64 {
+        self.half_trip_ns
+            .saturating_add(drift_ns(self.measured, at))
+    }
+
+    /// How far it may have been off at the instant at which it was measured.
+    #[must_use]
+    pub fn least_error_ns(self) -> u64 {
+        self.half_trip_ns
     }
 }
 

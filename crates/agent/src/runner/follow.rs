@@ -1,7 +1,8 @@
 //! A running task's seconds, which follow mesh time as the session's estimate of it moves.
 //!
 //! A task begins on the one mapping that it was armed with. Two clocks part by up to 100 ppm, which is 9 s a day; so after
-//! its ramp the task's periods move on its own clock, each by at most [`MOST`], towards where the newest estimate has them.
+//! its ramp the task's periods move on its own clock, each by at most [`MOST`], towards where the newest estimate has them,
+//! and only by what the errors of both mappings cannot explain: an estimate over a busy path moves nothing into its error.
 //! Their instants in mesh time stay whole seconds from the start: the row of a second is never two, and none is left out.
 
 use crate::clock::{Estimate, MeshMap};
@@ -13,6 +14,10 @@ use tokio::sync::watch;
 
 /// The most that a second moves: five times what a bad crystal needs, and too little to be seen in the second's counts.
 const MOST: Duration = Duration::from_micros(500);
+
+/// Of so many seconds without a word the movement is made up for at once, by a twentieth of a second at most: that lets a
+/// load of one operation in some minutes keep up with the drift, and leaves its second one.
+const MOST_SECONDS: u64 = 100;
 
 /// Where a task's seconds are.
 #[derive(Debug)]
@@ -47,14 +52,23 @@ impl Follow {
         if now < self.from || self.moved.is_some_and(|moved| moved >= index) {
             return;
         }
+        // A second in which nothing ended is not told of; what it may move is left to the next that is.
+        let seconds = self.moved.map_or(1, |moved| index - moved);
         self.moved = Some(index);
         let Some(newest) = *self.newest.borrow() else {
             return;
         };
+        let seconds = i64::try_from(seconds.min(MOST_SECONDS)).unwrap_or(1);
         let most = i64::try_from(MOST.as_nanos()).unwrap_or(i64::MAX);
+        let most = most.saturating_mul(seconds);
         let held = self.shift.get();
         let off = self.armed_with.later_by_ns(newest.map).saturating_sub(held);
-        self.shift.set(held.saturating_add(off.clamp(-most, most)));
+        let errors = newest.map.error_ns(now);
+        let errors = errors.saturating_add(self.armed_with.least_error_ns());
+        let errors = i64::try_from(errors).unwrap_or(i64::MAX);
+        let known = off.saturating_abs().saturating_sub(errors).max(0);
+        let step = off.signum().saturating_mul(known.min(most));
+        self.shift.set(held.saturating_add(step));
     }
 
     /// The mapping of the task as it is now.
@@ -121,6 +135,63 @@ mod tests {
             }
             assert!(worst_us < 1000, "{ppm}: off by {worst_us} us");
         }
+    }
+
+    /// A path that is saturated one way from some time on: the answers wait, and the midpoint is off by half of that.
+    #[test]
+    fn the_error_of_a_late_exchange_moves_nothing() {
+        let armed = Filter::default().add(exchange(SECOND, 0)).unwrap();
+        let (newest, watched) = watch::channel(Some(armed));
+        let shift = Arc::new(Shift::default());
+        let mut follow = Follow::new(armed.map, watched, Arc::clone(&shift), MonoNanos(SECOND));
+        for second in 10..200_u64 {
+            let honest = exchange(second * SECOND, 0);
+            let received = MonoNanos(honest.received.0 + 80_000_000);
+            let late = Exchange { received, ..honest };
+            newest.send_replace(Some(Filter::default().add(late).unwrap()));
+            follow.ended(second, received);
+        }
+        assert_eq!(shift.get(), 0);
+        // What is more than the error is followed, as far as it is more.
+        let far = Exchange {
+            mesh_received_ns: mesh_ns(200 * SECOND, 0) - 1_000_000,
+            mesh_sent_ns: mesh_ns(200 * SECOND, 0) - 1_000_000,
+            ..exchange(200 * SECOND, 0)
+        };
+        newest.send_replace(Some(Filter::default().add(far).unwrap()));
+        for second in 200..210 {
+            follow.ended(second, far.received);
+        }
+        assert_eq!(shift.get(), 1_000_000 + 50_000 - 2 * 50_000);
+    }
+
+    #[test]
+    fn a_load_that_is_seldom_told_of_keeps_up() {
+        let mut filter = Filter::default();
+        let armed = filter.add(exchange(SECOND, 100)).unwrap();
+        let (newest, watched) = watch::channel(Some(armed));
+        let shift = Arc::new(Shift::default());
+        let mut follow = Follow::new(armed.map, watched, Arc::clone(&shift), MonoNanos(SECOND));
+        let mut last = 0;
+        for second in (20..36_000).step_by(20) {
+            let at = exchange(second * SECOND, 100);
+            newest.send_replace(Some(filter.add(at).unwrap()));
+            follow.ended(second, at.received);
+            let moved = (shift.get() - last).abs();
+            assert!(moved <= 20 * 500_000, "{moved}");
+            last = shift.get();
+            let off = armed.map.later_by_ns(newest.borrow().unwrap().map) - last;
+            assert!(off.abs() < 3_000_000, "{second}: {off}");
+        }
+        // An hour without a word, and mesh time far away: no more than a twentieth of a second at once.
+        let far = Exchange {
+            mesh_received_ns: MESH_AHEAD,
+            mesh_sent_ns: MESH_AHEAD,
+            ..exchange(40_000 * SECOND, 100)
+        };
+        newest.send_replace(Some(Filter::default().add(far).unwrap()));
+        follow.ended(40_000, far.received);
+        assert_eq!((shift.get() - last).abs(), 50_000_000);
     }
 
     #[test]
