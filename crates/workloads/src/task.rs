@@ -78,6 +78,8 @@ pub struct TaskEnd {
     pub last_start: MonoNanos,
     /// When the first worker had finished.
     pub first_done: MonoNanos,
+    /// Where the periods had moved to at that instant, as [`Shift::get`] has it.
+    pub first_done_shift_ns: i64,
     pub ended: MonoNanos,
     /// When the last operation of any worker began; `None`: none did.
     pub last_begun: Option<MonoNanos>,
@@ -297,13 +299,15 @@ fn task_end(
         (None, true) => End::Stopped,
         (None, false) => End::Done,
     };
+    let first_done = ends.iter().min_by_key(|end| end.ended);
     let total = |pick: fn(&WorkerEnd) -> Duration| ends.iter().map(pick).sum();
     TaskEnd {
         state,
         workers: load.workers(),
         planned_start: start,
         last_start: instants(|end| end.started).max().unwrap_or(start),
-        first_done: instants(|end| end.ended).min().unwrap_or(start),
+        first_done: first_done.map_or(start, |end| end.ended),
+        first_done_shift_ns: first_done.map_or(0, |end| end.shift_ns),
         ended: instants(|end| end.ended).max().unwrap_or(start),
         last_begun: takers.iter().filter_map(Taker::last_begun).max(),
         cpu_user: total(|end| end.usage.user),

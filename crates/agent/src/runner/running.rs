@@ -119,14 +119,17 @@ impl Running {
             let _ = entries.blocking_send(Entry::Rows(rows.collect()));
         }
         let end = task.run_watched(on_stall, &mut tell);
-        let map = follow.map();
+        let maps = Maps {
+            first_done: map.moved(end.first_done_shift_ns),
+            ended: follow.map(),
+        };
         let stalled = end.stalled;
         if let Some(file) = start_log
             && let Err(error) = log_starts(&file, id, &end.starts)
         {
             tracing::warn!(task = %id, file = %file.display(), %error, "the raw starts of a task are not written");
         }
-        let row = task_end(id, start, &map, end, strings.reason());
+        let row = task_end(id, start, &maps, end, strings.reason());
         let (state, error) = (row.state, row.error.clone());
         let (reply, place) = oneshot::channel();
         let sent = match strings.abandoned.load(Ordering::Relaxed) {
@@ -207,10 +210,17 @@ fn op_interval(task: TaskId, start: MeshMicros, ramp_us: i64, interval: &Interva
     }
 }
 
+/// The mapping of a task at two instants: each as that instant's second was labelled.
+#[derive(Clone, Copy, Debug)]
+struct Maps {
+    first_done: MeshMap,
+    ended: MeshMap,
+}
+
 fn task_end(
     task: TaskId,
     start: MeshMicros,
-    map: &MeshMap,
+    maps: &Maps,
     end: task::TaskEnd,
     reason: Option<String>,
 ) -> TaskEnd {
@@ -229,10 +239,12 @@ fn task_end(
         workers: end.workers,
         start: told(start),
         skew_us: micros(end.last_start.since(end.planned_start)),
-        skew_error_us: map.error_us(end.planned_start),
-        first_done: told(map.to_mesh(end.first_done)),
-        ended: map.to_mesh(end.ended),
-        last_begun: end.last_begun.map_or(MeshMicros(0), |at| map.to_mesh(at)),
+        skew_error_us: maps.ended.error_us(end.planned_start),
+        first_done: told(maps.first_done.to_mesh(end.first_done)),
+        ended: maps.ended.to_mesh(end.ended),
+        last_begun: end
+            .last_begun
+            .map_or(MeshMicros(0), |at| maps.ended.to_mesh(at)),
         cpu_user_us: micros(end.cpu_user),
         cpu_system_us: micros(end.cpu_system),
         harness_ns_per_op: i64::try_from(end.harness_ns_per_op).unwrap_or(i64::MAX),

@@ -22,6 +22,8 @@ const CANCEL_LOOK: Duration = Duration::from_millis(100);
 pub(super) struct WorkerEnd {
     pub started: MonoNanos,
     pub ended: MonoNanos,
+    /// Where its periods had moved to when it ended.
+    pub shift_ns: i64,
     pub usage: Usage,
     pub errors: Vec<ErrorCount>,
     /// Why it could not do all of its work.
@@ -96,10 +98,12 @@ impl Crew {
         let (ended, hanging): (Vec<_>, Vec<_>) = std::mem::take(&mut self.threads)
             .into_iter()
             .partition(JoinHandle::is_finished);
-        let mut ends = words_of(ended);
+        let shift_ns = self.gate.shift().get();
+        let mut ends = words_of(ended, shift_ns);
         ends.extend(hanging.iter().map(|_| WorkerEnd {
             started: start,
             ended: MonoNanos::now(),
+            shift_ns,
             usage: Usage::default(),
             errors: Vec::new(),
             failure: None,
@@ -109,14 +113,18 @@ impl Crew {
 
     /// Waits for every thread; those that never started have nothing to say.
     pub(super) fn join(mut self) -> Vec<WorkerEnd> {
-        words_of(std::mem::take(&mut self.threads))
+        let threads = std::mem::take(&mut self.threads);
+        words_of(threads, self.gate.shift().get())
     }
 }
 
-fn words_of(threads: Vec<JoinHandle<Option<WorkerEnd>>>) -> Vec<WorkerEnd> {
+fn words_of(threads: Vec<JoinHandle<Option<WorkerEnd>>>, shift_ns: i64) -> Vec<WorkerEnd> {
     threads
         .into_iter()
-        .filter_map(|thread| thread.join().unwrap_or_else(|panic| Some(died(panic))))
+        .filter_map(|thread| {
+            let ended = thread.join();
+            ended.unwrap_or_else(|panic| Some(died(panic, shift_ns)))
+        })
         .collect()
 }
 
@@ -191,6 +199,7 @@ fn live(
         WorkerEnd {
             started: start.began,
             ended,
+            shift_ns: gate.shift().get(),
             usage,
             errors: recorder.finish(),
             failure,
@@ -222,10 +231,11 @@ fn work(index: u32, worker: &mut dyn Worker, recorder: &mut recorder::Recorder) 
     }
 }
 
-fn died(panic: Box<dyn Any + Send>) -> WorkerEnd {
+fn died(panic: Box<dyn Any + Send>, shift_ns: i64) -> WorkerEnd {
     WorkerEnd {
         started: MonoNanos(0),
         ended: MonoNanos::now(),
+        shift_ns,
         usage: Usage::default(),
         errors: Vec::new(),
         failure: Some(format!("a worker died: {}", message_of(panic.as_ref()))),
