@@ -221,7 +221,7 @@ impl Load for ReplayLoad {
     fn prepare(&self, control: &PrepareControl) -> Result<(), TaskError> {
         let list = self.list()?;
         if self.plan.data.verify {
-            let expected = Expected::of(&list, one_mib().0);
+            let expected = Expected::of(&list, one_mib().0)?;
             self.expected.get_or_init(|| Arc::new(expected));
         }
         for name in self.task.names().map_err(TaskError::Sandbox)? {
