@@ -12,6 +12,7 @@ mod errors;
 mod flight;
 mod marker;
 mod paced;
+mod way;
 
 pub use began::Began;
 pub use buffer::{Buffer, InFlightOp, Series, Taker};
@@ -335,7 +336,8 @@ impl Recorder {
         self.series(op).errors += 1;
     }
 
-    /// Takes back a [`begin`](Recorder::begin): what it announced was no operation, and nothing is recorded.
+    /// Takes back a [`begin`](Recorder::begin): the operation came to nothing, and nothing is recorded. That it began
+    /// stays true; for what is no operation there is [`Recorder::on_the_way`].
     pub fn idle(&mut self) {
         self.link.hide();
     }

@@ -149,11 +149,10 @@ impl TreeLoad {
             .map_err(TaskError::Sandbox)
     }
 
-    fn reading(&self, worker: u32) -> Result<Reading, TaskError> {
-        let Plan { unit, verify, .. } = self.plan;
+    fn reading(&self, worker: u32, verify: bool) -> Result<Reading, TaskError> {
         Ok(Reading::new(
             self.root(worker)?,
-            unit,
+            self.plan.unit,
             verify,
             self.trail(worker),
         ))
@@ -289,7 +288,8 @@ impl Load for TreeLoad {
             side_by_side(self.plan.workers, (0, "files"), control, |worker, done| {
                 if self.plan.mode == Mode::Read {
                     let mut source = self.source(worker)?;
-                    let mut reading = self.reading(worker)?;
+                    // What is found wrong is counted in the step; here it would end it.
+                    let mut reading = self.reading(worker, false)?;
                     return reading.all(source.as_mut(), &mut Quiet { done }).map(drop);
                 }
                 let mut climb = Climb::new(self.root(worker)?, self.trail(worker));
@@ -309,7 +309,7 @@ impl Load for TreeLoad {
                 let unpack = Unpack::new(root, self.plan.durable, trail);
                 Work::Unpack(unpack, self.source(index)?)
             }
-            Mode::Read => Work::Read(self.reading(index)?, self.source(index)?),
+            Mode::Read => Work::Read(self.reading(index, self.plan.verify)?, self.source(index)?),
             Mode::Walk => Work::Walk(Climb::new(root, trail)),
             Mode::Remove => Work::Remove(Climb::new(root, trail)),
         };

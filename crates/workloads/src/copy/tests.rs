@@ -3,10 +3,13 @@
 
 use super::*;
 use crate::clock::MonoNanos;
+use crate::data::Mismatch;
+use crate::files::calls::Fault;
 use crate::interval::Interval;
 use crate::op::Op;
 use crate::sandbox::{Make, RunDirectory};
 use crate::task::{End, Place, Task, TaskEnd};
+use rustix::fd::AsFd;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs;
@@ -401,6 +404,30 @@ fn what_the_target_gives_back_otherwise_than_it_got_is_found_at_its_place() {
     assert_eq!((errors, end.errors.len()), (1, 1), "{:?}", end.errors);
     let first = &end.errors[0].first;
     assert!(first.contains("c000000001 at offset 2345678"), "{first}");
+}
+
+#[test]
+fn a_copy_that_is_longer_than_its_source_is_found() {
+    let given = tempfile::tempdir().unwrap();
+    let copied = tempfile::tempdir().unwrap();
+    let name = c"a";
+    let dirs = [&given, &copied].map(|it| fs::File::open(it.path()).unwrap());
+    let both = (dirs[0].as_fd(), dirs[1].as_fd());
+    let write = |dir: &tempfile::TempDir, bytes| fs::write(dir.path().join("a"), vec![1; bytes]);
+    let mut verifier = verify::Verifier::new(None, 4096);
+    let mut check = || verifier.check(both, name, 0, 5000, |_| ());
+    write(&given, 5000).unwrap();
+    write(&copied, 5000).unwrap();
+    assert!(matches!(check(), Ok(5000)));
+    write(&copied, 5001).unwrap();
+    let found = check();
+    assert!(
+        matches!(found, Err(Fault::Mismatch(Mismatch { offset: 5000, .. }))),
+        "{found:?}"
+    );
+    // The source has grown since it was looked at, and was copied whole.
+    write(&given, 5001).unwrap();
+    assert!(matches!(check(), Ok(5000)));
 }
 
 #[test]

@@ -61,6 +61,14 @@ impl Verifier {
             }
             have += u64::try_from(length).unwrap_or(0);
         }
+        // A source that has grown since it was looked at was copied whole.
+        let ends_here = match &source {
+            Some(source) => calls::is_at_end(source.as_fd(), have)?,
+            None => true,
+        };
+        if ends_here {
+            calls::ends_at(copy.as_fd(), have)?;
+        }
         calls::close(copy)?;
         Ok(have)
     }

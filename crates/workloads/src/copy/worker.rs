@@ -58,16 +58,19 @@ impl CopyWorker {
     }
 
     /// No part of an operation; but it can hang like one, and is shown like one.
-    fn enter(&mut self, directory: usize, recorder: &mut Recorder) -> Result<(), Errno> {
+    fn enter(&mut self, directory: usize, recorder: &Recorder) -> Result<(), Errno> {
         let is_there = |entered: &Entered| entered.directory == directory;
         if self.entered.as_ref().is_some_and(is_there) {
             return Ok(());
         }
-        recorder.begin_as(Op::Copy);
-        self.entered = None;
-        let Prepared { tree, from, to, .. } = &*self.prepared;
-        let (from, to) = (tree.open(from, directory), tree.open(to, directory));
-        recorder.idle();
+        let Self {
+            prepared, entered, ..
+        } = self;
+        let Prepared { tree, from, to, .. } = &**prepared;
+        let (from, to) = recorder.on_the_way(Op::Copy, || {
+            *entered = None;
+            (tree.open(from, directory), tree.open(to, directory))
+        });
         self.entered = Some(Entered {
             directory,
             from: from?,
@@ -86,6 +89,9 @@ impl CopyWorker {
         recorder: &mut Recorder,
     ) -> Result<Flow, OpError> {
         let index = u64::try_from(index).unwrap_or(u64::MAX);
+        if recorder.should_stop() {
+            return Ok(Flow::Stop);
+        }
         recorder.place(index);
         let entered = self.enter(file.directory, recorder);
         recorder.place_at(index, 0);

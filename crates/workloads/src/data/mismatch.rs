@@ -41,6 +41,8 @@ pub enum Found {
     },
     /// Zeros, as in a hole or where a write was lost.
     Zeros,
+    /// More of a file that has to end there.
+    More,
     /// Bytes that nobody wrote.
     Byte { expected: u8, found: u8 },
 }
@@ -57,6 +59,7 @@ impl fmt::Display for Mismatch {
                 "found what was written to file {file} at offset {offset} as generation {generation}"
             ),
             Found::Zeros => f.write_str("found zeros"),
+            Found::More => f.write_str("found more, where the file has to end"),
             Found::Byte { expected, found } => {
                 write!(f, "expected {expected:#04x}, found {found:#04x}")
             }

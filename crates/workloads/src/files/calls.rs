@@ -5,7 +5,7 @@
 
 use super::data::Data;
 use super::tree::OPEN_DIRECTORY;
-use crate::data::Mismatch;
+use crate::data::{Found, Mismatch};
 use rustix::fd::{AsFd, BorrowedFd, IntoRawFd, OwnedFd};
 use rustix::fs::{AtFlags, Mode, OFlags, RawDir, openat};
 use rustix::io::{Errno, retry_on_intr};
@@ -280,6 +280,25 @@ pub(crate) fn read_full(fd: BorrowedFd<'_>, block: &mut [u8], offset: u64) -> Re
         }
     }
     Ok(())
+}
+
+/// Reads on where a file that has been read to `offset` has to end.
+pub(crate) fn ends_at(fd: BorrowedFd<'_>, offset: u64) -> Result<(), Fault> {
+    match is_at_end(fd, offset)? {
+        true => Ok(()),
+        false => Err(Fault::Mismatch(Mismatch {
+            offset,
+            found: Found::More,
+        })),
+    }
+}
+
+/// Whether there is nothing more in a file that has been read to `offset`; reads a byte.
+pub(crate) fn is_at_end(fd: BorrowedFd<'_>, offset: u64) -> Result<bool, Failed> {
+    match retry_on_intr(|| rustix::io::read(fd, &mut [0_u8][..])) {
+        Ok(count) => Ok(count == 0),
+        Err(errno) => Err(Failed::at(errno, offset)),
+    }
 }
 
 #[inline]

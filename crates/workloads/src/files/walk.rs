@@ -119,16 +119,17 @@ impl Walk {
             let mut name = Name::new(job.letter, files.start);
             let at = (self.path.as_path(), number);
             recorder.place(files.start);
-            let began = recorder.begin_as(op);
-            let dir = match self.directories.enter(number) {
-                Ok(dir) => dir,
-                Err(errno) => {
+            if recorder.should_stop() {
+                return Ok(Pass::Stopped);
+            }
+            let dir = match recorder.on_the_way_since(op, || self.directories.enter(number)) {
+                (_, Ok(dir)) => dir,
+                (began, Err(errno)) => {
                     pass = Pass::WithErrors;
                     fail(recorder, op, began, &path_of(at, None), errno.into())?;
                     continue;
                 }
             };
-            recorder.idle();
             let mut follows = false;
             for file in files {
                 recorder.place(file);
@@ -181,13 +182,8 @@ impl Walk {
             recorder.place(file);
             let dir = match self.directories.is_at(number) {
                 true => self.directories.enter(number),
-                false => {
-                    // No part of an operation, but it can hang like one.
-                    recorder.begin_as(op);
-                    let entered = self.directories.enter(number);
-                    recorder.idle();
-                    entered
-                }
+                false if recorder.should_stop() => return Ok(Pass::Stopped),
+                false => recorder.on_the_way(op, || self.directories.enter(number)),
             };
             let Some(began) = recorder.next(op, job.moves.unwrap_or(bytes)) else {
                 return Ok(Pass::Stopped);

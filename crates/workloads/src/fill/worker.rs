@@ -86,7 +86,12 @@ impl FillWorker {
         })
     }
 
-    fn next(&self, way: &mut Way, stop: &dyn Fn() -> bool) -> Result<Next, Errno> {
+    fn next(
+        &self,
+        way: &mut Way,
+        facts: &dyn Fn() -> Result<Facts, Errno>,
+        stop: &dyn Fn() -> bool,
+    ) -> Result<Next, Errno> {
         let unit = u64::try_from(self.data.len()).unwrap_or(u64::MAX);
         let mut bytes = unit;
         if let Some(amount) = self.amount {
@@ -97,7 +102,7 @@ impl FillWorker {
         }
         let now = MonoNanos::now();
         if way.room < bytes || now >= way.room_until {
-            match self.ask(way, bytes, stop)? {
+            match self.ask(way, bytes, facts, stop)? {
                 (Room::Bytes(room), _) => {
                     self.granted.fetch_add(room, Ordering::AcqRel);
                     (way.room, way.room_until) = (room, now.saturating_add(ASK_AGAIN));
@@ -122,12 +127,13 @@ impl FillWorker {
         &self,
         way: &mut Way,
         bytes: u64,
+        facts: &dyn Fn() -> Result<Facts, Errno>,
         stop: &dyn Fn() -> bool,
     ) -> Result<(Room, Facts), Errno> {
         self.give_back(way);
         loop {
             let granted = self.granted.load(Ordering::Acquire);
-            let facts = self.facts()?;
+            let facts = facts()?;
             let not_granted = Facts {
                 free: facts.free.saturating_sub(granted),
                 ..facts
@@ -206,7 +212,7 @@ impl FillWorker {
             control.check()?;
             control.progress(way.written, self.amount.unwrap_or(0), "bytes");
             let next = self
-                .next(&mut way, &|| control.cancelled())
+                .next(&mut way, &|| self.facts(), &|| control.cancelled())
                 .map_err(|errno| TaskError::io("ask for free space", errno))?;
             let bytes = match next {
                 Next::Write(bytes) => bytes,
@@ -248,7 +254,8 @@ impl Worker for FillWorker {
         let mut way = Way::default();
         let mut is_whole = true;
         loop {
-            let next = self.next(&mut way, &|| recorder.should_stop());
+            let facts = || recorder.on_the_way(Op::Write, || self.facts());
+            let next = self.next(&mut way, &facts, &|| recorder.should_stop());
             let next = next.map_err(|errno| OpError::Broken {
                 what: format!("cannot ask for the free space of the target: {errno}"),
             })?;
@@ -265,13 +272,13 @@ impl Worker for FillWorker {
                 }
             };
             let entered = match way.needs_file(self.file_bytes) {
+                true if recorder.should_stop() => {
+                    self.give_back(&mut way);
+                    return Ok(());
+                }
                 true => {
-                    // No part of an operation, but it can hang like one.
                     recorder.place(way.files);
-                    recorder.begin_as(Op::Write);
-                    let entered = self.enter(&mut way);
-                    recorder.idle();
-                    entered
+                    recorder.on_the_way(Op::Write, || self.enter(&mut way))
                 }
                 false => Ok(()),
             };

@@ -235,12 +235,10 @@ impl DeepWorker {
 
     fn sync_at_end(&self, recorder: &mut Recorder) -> Result<(), OpError> {
         recorder.place(0);
-        let began = recorder.begin_as(Op::Write);
-        match rustix::fs::fsync(&self.file) {
-            Ok(()) => {
-                recorder.idle();
-                Ok(())
-            }
+        let sync = || rustix::fs::fsync(&self.file);
+        let (began, synced) = recorder.on_the_way_since(Op::Write, sync);
+        match synced {
+            Ok(()) => Ok(()),
             Err(errno) => recorder.error(
                 Op::Write,
                 began,

@@ -132,9 +132,10 @@ impl Worker for IoWorker {
         self.writing.ended(&self.sequence);
         if self.end_fsync {
             recorder.place(0);
-            let began = recorder.begin_as(Op::Write);
-            match rustix::fs::fsync(&self.file) {
-                Ok(()) => recorder.idle(),
+            let sync = || rustix::fs::fsync(&self.file);
+            let (began, synced) = recorder.on_the_way_since(Op::Write, sync);
+            match synced {
+                Ok(()) => {}
                 Err(errno) => recorder.error(
                     Op::Write,
                     began,

@@ -174,6 +174,15 @@ impl Link {
         self.in_flight.store(word & !OP_MASK, Ordering::Relaxed);
     }
 
+    /// What is shown, for [`Link::show_again`].
+    pub(super) fn shown(&self) -> u64 {
+        self.in_flight.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn show_again(&self, word: u64) {
+        self.in_flight.store(word, Ordering::Relaxed);
+    }
+
     /// One more of several in flight began.
     #[inline(always)]
     pub(super) fn launched(&self, now: MonoNanos) {

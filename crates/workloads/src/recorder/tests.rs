@@ -197,6 +197,23 @@ fn what_is_in_flight_can_be_seen() {
 }
 
 #[test]
+fn what_is_on_the_way_is_seen_and_is_no_begin_of_an_operation() {
+    let (mut recorder, taker) = recorder(0);
+    let seen = recorder.on_the_way(Op::Write, || taker.in_flight());
+    assert_eq!(seen.map(|seen| seen.op), Some(Op::Write));
+    assert_eq!((taker.in_flight(), taker.last_begun()), (None, None));
+    let began = recorder.begin_as(Op::Write);
+    recorder.end(Op::Write, began, 0);
+    let (since, seen) = recorder.on_the_way_since(Op::Read, || taker.in_flight());
+    assert_eq!(
+        seen.map(|seen| (seen.op, seen.since)),
+        Some((Op::Read, since.at))
+    );
+    assert_eq!(taker.in_flight(), None);
+    assert_eq!(taker.last_begun(), Some(began.at));
+}
+
+#[test]
 fn it_stops_when_told_and_when_its_time_is_over() {
     let settings = Settings {
         timing: Timing {

@@ -134,7 +134,7 @@ impl Hands {
         &mut self,
         number: usize,
         line: &Line,
-        recorder: &mut Recorder,
+        recorder: &Recorder,
     ) -> Result<(), Failed> {
         if let Action::Write {
             file,
@@ -150,11 +150,8 @@ impl Hands {
         let (directories, _) = split(&line.path);
         let common = self.stack.back_to_common(directories);
         for part in components(directories).skip(common) {
-            // No part of the operation, but it can hang like one.
-            recorder.begin_as(line.action.op());
-            let entered = self.stack.step(c_string(part));
-            recorder.idle();
-            entered?;
+            let name = c_string(part);
+            recorder.on_the_way(line.action.op(), || self.stack.step(name))?;
         }
         Ok(())
     }

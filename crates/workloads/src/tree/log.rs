@@ -55,6 +55,11 @@ pub(super) trait Log {
     /// How far the operation is in its file.
     fn reached(&self, _offset: u64) {}
 
+    /// Whether no operation will be begun any more, and there is no need to go on the way to one.
+    fn has_to_end(&self) -> bool {
+        false
+    }
+
     /// Carries out what comes before an operation and is no part of it, but may hang like one.
     fn on_the_way<T>(&mut self, _op: Op, act: impl FnOnce() -> T) -> T {
         act()
@@ -108,12 +113,13 @@ impl Log for &mut Recorder {
         self.place_at(HERE, offset);
     }
 
+    fn has_to_end(&self) -> bool {
+        self.should_stop()
+    }
+
     fn on_the_way<T>(&mut self, op: Op, act: impl FnOnce() -> T) -> T {
         self.place(HERE);
-        self.begin_as(op);
-        let done = act();
-        self.idle();
-        done
+        Recorder::on_the_way(self, op, act)
     }
 
     fn broken(&mut self, why: String) -> OpError {

@@ -69,6 +69,9 @@ impl Reading {
         let common = stack.back_to_common(directories);
         let mut entered = Ok(());
         for part in components(directories).skip(common) {
+            if log.has_to_end() {
+                return Ok(Flow::Stop);
+            }
             entered = log.on_the_way(Op::Read, || stack.step(c_string(part)));
             if entered.is_err() {
                 break;
@@ -113,6 +116,7 @@ fn compare(
         }
         have += u64::try_from(block.len()).unwrap_or(0);
     }
+    calls::ends_at(fd.as_fd(), have)?;
     calls::close(fd)?;
     Ok(Some(have))
 }

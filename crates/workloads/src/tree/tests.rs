@@ -10,6 +10,7 @@ use crate::testing::{Cell, Outcome, Tmpfs};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::Write as _;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
@@ -186,6 +187,12 @@ fn every_flipped_bit_of_a_made_tree_is_an_error_at_its_offset() {
         "w0/d000000000/f000000004 at offset 8192: found what was written to file 3 at offset 8192",
     ];
     expect_mismatches(&outcome, 3, &places);
+    // To warm the caches is no verification.
+    let warm = TaskSpec {
+        cache: Cache::Warm,
+        ..cell.spec("read", params.clone())
+    };
+    expect_mismatches(&crate::testing::run(&warm), 3, &places);
     // Who does not verify does not find it.
     params.as_object_mut().unwrap().remove("verify");
     cell.run("unpack", params.clone());
@@ -204,11 +211,20 @@ fn what_was_unpacked_is_held_against_its_archive() {
     cell.run("read", params.clone())
         .expect(&[(Op::Read, 4, 3021)]);
     flip(&cell.task_dir().join("w0/top/sub/zeros"), 2500);
-    let outcome = cell.run("read", params);
+    let outcome = cell.run("read", params.clone());
     expect_mismatches(
         &outcome,
         1,
         &["w0/top/sub/zeros at offset 2500: expected 0x00, found 0x04"],
+    );
+    let longer = fs::File::options()
+        .append(true)
+        .open(cell.task_dir().join("w0/top/a.txt"));
+    longer.unwrap().write_all(b"x").unwrap();
+    expect_mismatches(
+        &cell.run("read", params),
+        2,
+        &["w0/top/a.txt at offset 6: found more, where the file has to end"],
     );
 }
 

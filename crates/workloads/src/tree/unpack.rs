@@ -73,6 +73,9 @@ impl Unpack {
         let common = self.stack.back_to_common(directories);
         self.trail.go(directories, last);
         for part in components(directories).skip(common) {
+            if log.has_to_end() {
+                return Ok(Flow::Stop);
+            }
             let name = c_string(part);
             let op = op_of(self.entry.kind);
             let mut entered = log.on_the_way(op, || self.stack.step(name.clone()));
@@ -87,7 +90,7 @@ impl Unpack {
                 if flow != Flow::Done {
                     return Ok(flow);
                 }
-                entered = self.stack.step(name);
+                entered = log.on_the_way(op, || self.stack.step(name));
             }
             if let Err(errno) = entered {
                 let path = &self.entry.path;
