@@ -12,7 +12,7 @@ mod spec;
 
 pub use content::Content;
 pub(crate) use generations::Generations;
-pub use mismatch::{Found, Mismatch};
+pub use mismatch::{Found, Mismatch, Mismatches};
 pub(crate) use pattern::Written;
 pub use spec::{DATA, DataSpec, KEYS, Kind};
 

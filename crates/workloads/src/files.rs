@@ -7,11 +7,13 @@
 mod attributes;
 pub(crate) mod calls;
 pub(crate) mod data;
+pub(crate) mod fault;
 mod found;
 mod layout;
 mod modes;
 mod name;
 mod plan;
+pub(crate) mod read_back;
 pub(crate) mod side_by_side;
 pub(crate) mod size;
 pub(crate) mod state;

@@ -23,7 +23,7 @@ pub use marker::Marker;
 
 use crate::clock::MonoNanos;
 use crate::common::OnError;
-use crate::data::Mismatch;
+use crate::data::Mismatches;
 use crate::interval::{PERIOD, Shift};
 use crate::op::Op;
 use crate::pacing::{Changes, Schedule, Waiting};
@@ -273,7 +273,8 @@ impl Recorder {
         self.error_at(MonoNanos::now(), op, began, facts)
     }
 
-    /// Records an operation that succeeded, and read what was not written there: an error like any other.
+    /// Records an operation that succeeded, and read what was not written there: one failed operation like any other, of
+    /// which each wrong sector is an error of its kind.
     #[cold]
     #[inline(never)]
     pub fn mismatch(
@@ -281,34 +282,21 @@ impl Recorder {
         op: Op,
         began: Began,
         path: &str,
-        mismatch: &Mismatch,
+        wrong: &Mismatches,
     ) -> Result<(), OpError> {
-        self.mismatch_at(MonoNanos::now(), op, began, path, mismatch)
+        self.failed_at(MonoNanos::now(), op, began);
+        self.add_mismatches(op, path, wrong)
     }
 
-    /// The same, seen at `now`.
-    pub fn mismatch_at(
-        &mut self,
-        now: MonoNanos,
-        op: Op,
-        began: Began,
-        path: &str,
-        mismatch: &Mismatch,
-    ) -> Result<(), OpError> {
-        self.failed_at(now, op, began);
-        self.add_mismatch(op, now, path, mismatch)
-    }
-
-    fn add_mismatch(
+    /// Counts what an operation has read that was not written there, and that was recorded as failed just now.
+    pub fn add_mismatches(
         &mut self,
         op: Op,
-        now: MonoNanos,
         path: &str,
-        mismatch: &Mismatch,
+        wrong: &Mismatches,
     ) -> Result<(), OpError> {
-        let describe = || format!("{op} {path} at offset {}: {mismatch}", mismatch.offset);
         self.errors
-            .add_described(op, now, self.streak, MISMATCH, &describe)
+            .add_mismatches(op, self.last, self.streak, path, wrong)
     }
 
     fn error_at(

@@ -4,9 +4,12 @@
 use crate::clock::MonoNanos;
 use crate::interval::Interval;
 use crate::op::Op;
+use crate::recorder::MISMATCH;
 use crate::sandbox::{Allowed, Make, RunDirectory};
 use crate::task::{End, Place, PrepareControl, Task, TaskEnd, TaskError, TaskSpec};
 use serde_json::Value;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -122,6 +125,29 @@ pub(crate) fn run(spec: &TaskSpec) -> Outcome {
     let mut intervals = Vec::new();
     let end = task.run_to_end(&mut |interval| intervals.push(interval));
     Outcome { end, intervals }
+}
+
+/// Flips a bit in each of these bytes of a file.
+pub(crate) fn flip(path: &Path, at: &[u64]) {
+    let file = File::options().read(true).write(true).open(path);
+    let file = file.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    for at in at.iter().copied() {
+        let mut byte = [0];
+        file.read_exact_at(&mut byte, at).unwrap();
+        file.write_all_at(&[byte[0] ^ 4], at).unwrap();
+    }
+}
+
+/// The only errors are so many wrong sectors, each of these places among those that are kept.
+pub(crate) fn expect_mismatches(end: &TaskEnd, count: u64, places: &[impl AsRef<str>]) {
+    let [told] = &end.errors[..] else {
+        panic!("{:?}", end.errors)
+    };
+    assert_eq!(end.state, End::Done, "{:?}", end.error);
+    assert_eq!((told.errno, told.count), (MISMATCH, count), "{told:?}");
+    for place in places.iter().map(AsRef::as_ref) {
+        assert!(told.first.contains(place), "{place}: {}", told.first);
+    }
 }
 
 /// A tmpfs of so many KiB at a directory of the test's own, as long as the value lives; needs root.

@@ -3,7 +3,7 @@
 //! Modes cut a file into blocks of different sizes, so each sector is looked at by itself: the one before it may be of
 //! another generation.
 
-use crate::data::{Content, Generations, Mismatch, SECTOR_BYTES};
+use crate::data::{Content, Generations, Mismatches, SECTOR_BYTES};
 use crate::files::data::Data;
 
 #[derive(Debug)]
@@ -22,14 +22,16 @@ impl Expected {
         self.fresh.written_as(newest, self.file, offset, length);
     }
 
-    /// Whether what was read may stand there.
-    pub(super) fn check(&self, block: &[u8], offset: u64) -> Result<(), Mismatch> {
+    /// What was read and may not stand there.
+    pub(super) fn check(&self, block: &[u8], offset: u64) -> Mismatches {
+        let mut wrong = Mismatches::default();
         let mut at = offset;
         for sector in block.chunks(SECTOR_BYTES) {
             let generations = self.generations.range();
-            self.content.check(sector, self.file, at, generations)?;
+            self.content
+                .check(sector, self.file, at, generations, &mut wrong);
             at += u64::try_from(sector.len()).unwrap_or(0);
         }
-        Ok(())
+        wrong
     }
 }

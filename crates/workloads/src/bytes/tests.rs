@@ -4,11 +4,11 @@
 use super::*;
 use crate::op::Op;
 use crate::task::End;
-use crate::testing::{Cell, Tmpfs};
+use crate::testing::{Cell, Tmpfs, expect_mismatches, flip};
 use serde_json::{Value, json};
 use std::fs;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 fn cell() -> Cell {
     Cell::new(NAME)
@@ -133,14 +133,6 @@ fn a_full_target_ends_it_with_the_reason() {
     }
 }
 
-fn flip(path: &Path, at: u64) {
-    let file = fs::File::options().read(true).write(true).open(path);
-    let file = file.unwrap();
-    let mut byte = [0];
-    file.read_exact_at(&mut byte, at).unwrap();
-    file.write_all_at(&[byte[0] ^ 4], at).unwrap();
-}
-
 fn verified() -> Value {
     json!({"size": "256k", "numjobs": 2, "seeks": 100, "verify": true, "data": {"compress": 50}})
 }
@@ -183,9 +175,7 @@ fn every_flipped_bit_is_an_error_at_its_offset() {
         params["rewrite-share"] = json!(0);
         cell.run("putc", params.clone());
         let flipped = [5000, 90_000, 262_143];
-        for at in flipped {
-            flip(&file(&cell, 1), at);
-        }
+        flip(&file(&cell, 1), &flipped);
         let outcome = cell.run(mode, params.clone());
         let [told] = &outcome.end.errors[..] else {
             panic!("{mode}: {:?}", outcome.end.errors)
@@ -211,6 +201,36 @@ fn every_flipped_bit_is_an_error_at_its_offset() {
         // What was written over is whole again; what was only read is not.
         let (_, _, errors) = cell.run("getc", params).of(Op::Getc);
         assert_eq!(errors, if mode == "rewrite" { 0 } else { 3 }, "{mode}");
+    }
+}
+
+#[test]
+fn every_wrong_sector_of_an_operation_is_counted() {
+    for (mode, op) in [
+        ("getc", Op::Getc),
+        ("fread", Op::Fread),
+        ("seek", Op::Seek),
+        ("rewrite", Op::Rewrite),
+    ] {
+        let cell = cell();
+        let params = json!({
+            "size": "256k", "buffer": "64k", "bs": "64k", "seeks": 200, "rewrite-share": 0, "verify": true
+        });
+        cell.run("putc", params.clone());
+        // Three sectors in the first operation's place, one in the last's.
+        flip(&file(&cell, 0), &[5000, 5001, 9000, 65_535, 262_143]);
+        let outcome = cell.run(mode, params);
+        let (_, _, errors) = outcome.of(op);
+        if mode == "seek" {
+            // Each place was come to now and then: with three wrong sectors, and with one.
+            let wrong = outcome.end.errors[0].count;
+            assert!(wrong > errors && wrong < 3 * errors, "{wrong} {errors}");
+            assert_eq!((wrong - errors) % 2, 0);
+            continue;
+        }
+        assert_eq!(errors, 2, "{mode}");
+        let places = ["at offset 5000: ", "at offset 9000: ", "at offset 65535: "];
+        expect_mismatches(&outcome.end, 4, &places);
     }
 }
 

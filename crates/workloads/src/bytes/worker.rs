@@ -6,8 +6,9 @@ use super::stream::Stream;
 use crate::clock::MonoNanos;
 use crate::files::calls::Failed;
 use crate::files::data::Data;
+use crate::files::fault::Fault;
 use crate::random::Random;
-use crate::recorder::{Began, ErrorFacts, OpError, Recorder};
+use crate::recorder::{Began, OpError, Recorder};
 use crate::workload::Worker;
 use std::hint::black_box;
 use std::path::PathBuf;
@@ -131,17 +132,13 @@ impl BytesWorker {
             return Ok(());
         };
         let now = MonoNanos::now();
-        match expected.check(self.data.current(length), place) {
+        match Fault::found(expected.check(self.data.current(length), place)) {
             Ok(()) => recorder.end_at(now, op, began, bytes),
-            Err(mismatch) => {
-                let path = self.path.to_string_lossy();
-                recorder.mismatch_at(now, op, began, &path, &mismatch)?;
-            }
+            Err(fault) => fault.record(recorder, op, began, &self.path)?,
         }
         Ok(())
     }
 
-    #[cold]
     fn fail(
         &self,
         recorder: &mut Recorder,
@@ -149,13 +146,9 @@ impl BytesWorker {
         place: u64,
         failed: Failed,
     ) -> Result<(), OpError> {
-        let path = self.path.to_string_lossy();
-        let facts = ErrorFacts {
-            errno: failed.errno.raw_os_error(),
-            path: &path,
-            offset: failed.offset.or(Some(place)),
-        };
-        recorder.error(self.plan.mode.op(), began, &facts)
+        let at = failed.offset.unwrap_or(place);
+        let fault = Fault::from(Failed::at(failed.errno, at));
+        fault.record(recorder, self.plan.mode.op(), began, &self.path)
     }
 
     fn operation(&mut self, length: usize) -> Result<(), Failed> {

@@ -93,7 +93,9 @@ const OWN_KEYS: &[KeyInfo] = &[
         kind: "true or false",
         default: "false",
         meaning: "each copy is read when it is made, as an operation of its own, and compared with what was written into \
-                  its source, or with the source where that is given by `from`; a difference is an error with its place",
+                  its source, or with the source where that is given by `from`, outside of that operation's time; a copy \
+                  that differs is a read that failed, and each wrong sector of 4 KiB is an error of errno 74, the first \
+                  three with their place",
     },
     KeyInfo {
         name: "bs",

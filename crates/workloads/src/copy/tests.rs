@@ -3,12 +3,12 @@
 
 use super::*;
 use crate::clock::MonoNanos;
-use crate::data::Mismatch;
-use crate::files::calls::Fault;
+use crate::data::{Found, Mismatch};
 use crate::interval::Interval;
 use crate::op::Op;
 use crate::sandbox::{Make, RunDirectory};
 use crate::task::{End, Place, Task, TaskEnd};
+use crate::testing::{expect_mismatches, flip};
 use rustix::fd::AsFd;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -395,15 +395,12 @@ fn what_the_target_gives_back_otherwise_than_it_got_is_found_at_its_place() {
         .top
         .path()
         .join("benchmesh-run/c1/t0/data/d000000/c000000001");
-    let mut content = fs::read(&path).unwrap();
-    content[2_345_678] ^= 4;
-    fs::write(&path, content).unwrap();
+    flip(&path, &[10, 2_345_678, 2_345_679, 3_000_000, 3_145_727]);
     let (end, intervals) = run(&cell.spec("out", params));
-    assert_eq!(end.state, End::Done);
     let errors: u64 = intervals.iter().map(|interval| interval.errors).sum();
-    assert_eq!((errors, end.errors.len()), (1, 1), "{:?}", end.errors);
-    let first = &end.errors[0].first;
-    assert!(first.contains("c000000001 at offset 2345678"), "{first}");
+    assert_eq!(errors, 1, "one file is wrong");
+    let places = [10, 2_345_678, 3_000_000].map(|at| format!("c000000001 at offset {at}: "));
+    expect_mismatches(&end, 4, &places);
 }
 
 #[test]
@@ -415,19 +412,29 @@ fn a_copy_that_is_longer_than_its_source_is_found() {
     let both = (dirs[0].as_fd(), dirs[1].as_fd());
     let write = |dir: &tempfile::TempDir, bytes| fs::write(dir.path().join("a"), vec![1; bytes]);
     let mut verifier = verify::Verifier::new(None, 4096);
-    let mut check = || verifier.check(both, name, 0, 5000, |_| ());
+    let mut check = || {
+        let checked = verifier.check(both, name, 0, 5000, |_| ());
+        checked.map(|moved| moved.bytes).map_err(|fault| {
+            assert_eq!(fault.failed, None);
+            fault.mismatches.first().to_vec()
+        })
+    };
     write(&given, 5000).unwrap();
     write(&copied, 5000).unwrap();
-    assert!(matches!(check(), Ok(5000)));
+    assert_eq!(check(), Ok(5000));
     write(&copied, 5001).unwrap();
-    let found = check();
-    assert!(
-        matches!(found, Err(Fault::Mismatch(Mismatch { offset: 5000, .. }))),
-        "{found:?}"
-    );
+    let (offset, found) = (5000, Found::More);
+    assert_eq!(check(), Err(vec![Mismatch { offset, found }]));
+    // Two sectors in two blocks, one of them with two flips.
+    write(&copied, 5000).unwrap();
+    flip(&copied.path().join("a"), &[100, 200, 4999]);
+    let wrong = check().unwrap_err();
+    let offsets: Vec<u64> = wrong.iter().map(|it| it.offset).collect();
+    assert_eq!(offsets, [100, 4999]);
     // The source has grown since it was looked at, and was copied whole.
+    write(&copied, 5001).unwrap();
     write(&given, 5001).unwrap();
-    assert!(matches!(check(), Ok(5000)));
+    assert_eq!(check(), Ok(5000));
 }
 
 #[test]

@@ -4,9 +4,11 @@
 //! on the way out; one that was found, against its source. The copy is read as any program reads it: it may come from
 //! a cache.
 
-use crate::data::{Content, Mismatch};
-use crate::files::calls::{self, Fault, read_full};
-use rustix::fd::{AsFd, BorrowedFd};
+use crate::data::{Content, Mismatches};
+use crate::files::calls::{self, Failed, read_full};
+use crate::files::fault::Fault;
+use crate::files::read_back::{Blocks, Moved, Original, read_back};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ffi::CStr;
 
 #[derive(Debug)]
@@ -37,39 +39,65 @@ impl Verifier {
         index: u64,
         bytes: u64,
         reached: impl Fn(u64),
-    ) -> Result<u64, Fault> {
-        let copy = calls::open_to_read(to, name)?;
-        let source = match self.content {
-            Some(_) => None,
-            None => Some(calls::open_to_read(from, name)?),
-        };
-        let mut have = 0;
-        while have < bytes {
-            reached(have);
-            let length = usize::try_from(bytes - have).unwrap_or(usize::MAX);
-            let length = length.min(self.copy.len());
-            let block = self.copy.get_mut(..length).unwrap_or_default();
-            read_full(copy.as_fd(), block, have)?;
-            match (&self.content, &source) {
-                (Some(content), _) => drop(content.check(block, index, have, 0..=0)?),
-                (None, Some(source)) => {
-                    let original = self.source.get_mut(..length).unwrap_or_default();
-                    read_full(source.as_fd(), original, have)?;
-                    Mismatch::compare(original, block, have)?;
-                }
-                (None, None) => {}
+    ) -> Result<Moved, Fault> {
+        let Self {
+            content,
+            copy,
+            source,
+        } = self;
+        match content {
+            Some(content) => {
+                let mut blocks = Blocks::new(content, index, bytes);
+                read_back(to, name, copy, &mut blocks, reached)
             }
-            have += u64::try_from(length).unwrap_or(0);
+            None => {
+                let mut given = Given {
+                    from,
+                    name,
+                    bytes,
+                    file: None,
+                    block: source,
+                    have: 0,
+                };
+                read_back(to, name, copy, &mut given, reached)
+            }
         }
-        // A source that has grown since it was looked at was copied whole.
-        let ends_here = match &source {
-            Some(source) => calls::is_at_end(source.as_fd(), have)?,
-            None => true,
-        };
-        if ends_here {
-            calls::ends_at(copy.as_fd(), have)?;
+    }
+}
+
+/// A file that the copy was made from, and that had `bytes` when it was looked at.
+struct Given<'a> {
+    from: BorrowedFd<'a>,
+    name: &'a CStr,
+    bytes: u64,
+    file: Option<OwnedFd>,
+    block: &'a mut [u8],
+    have: usize,
+}
+
+impl Original for Given<'_> {
+    fn next(&mut self, offset: u64, room: usize) -> Result<usize, Failed> {
+        if self.file.is_none() {
+            self.file = Some(calls::open_to_read(self.from, self.name)?);
         }
-        calls::close(copy)?;
-        Ok(have)
+        let left = usize::try_from(self.bytes.saturating_sub(offset)).unwrap_or(usize::MAX);
+        self.have = left.min(room).min(self.block.len());
+        if let (Some(file), Some(block)) = (&self.file, self.block.get_mut(..self.have)) {
+            read_full(file.as_fd(), block, offset)?;
+        }
+        Ok(self.have)
+    }
+
+    fn check(&mut self, found: &[u8], offset: u64, wrong: &mut Mismatches) {
+        let expected = self.block.get(..self.have).unwrap_or_default();
+        wrong.compare(expected, found, offset);
+    }
+
+    /// A source that has grown since it was looked at was copied whole.
+    fn ends(&mut self, offset: u64) -> Result<bool, Failed> {
+        match &self.file {
+            Some(file) => calls::is_at_end(file.as_fd(), offset),
+            None => Ok(true),
+        }
     }
 }

@@ -6,12 +6,14 @@ use super::engine::{Copied, Engine};
 use super::prepared::Prepared;
 use super::tree::Entry;
 use super::verify::Verifier;
-use crate::files::calls::{Durable, Failed, Fault};
+use crate::files::calls::{Durable, Failed};
+use crate::files::fault::Fault;
 use crate::op::Op;
-use crate::recorder::{Began, ErrorFacts, OpError, Recorder};
+use crate::recorder::{OpError, Recorder};
 use crate::workload::Worker;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -121,7 +123,8 @@ impl CopyWorker {
                 Ok(Flow::Stop)
             }
             Err(failed) => {
-                fail(prepared, file, recorder, (Op::Copy, began), failed.into())?;
+                let fault = Fault::from(failed);
+                fault.record(recorder, Op::Copy, began, &path_of(prepared, file))?;
                 Ok(Flow::Failed)
             }
         }
@@ -145,12 +148,12 @@ impl CopyWorker {
         let both = (entered.from.as_fd(), entered.to.as_fd());
         let reached = |offset| recorder.place_at(index | OF_COPY, offset);
         match verifier.check(both, &file.name, index, file.bytes, reached) {
-            Ok(bytes) => {
-                recorder.end(Op::Read, began, bytes);
+            Ok(moved) => {
+                recorder.end(Op::Read, moved.shorten(began), moved.bytes);
                 Ok(Flow::Done)
             }
             Err(fault) => {
-                fail(prepared, file, recorder, (Op::Read, began), fault)?;
+                fault.record(recorder, Op::Read, began, &path_of(prepared, file))?;
                 Ok(Flow::Failed)
             }
         }
@@ -164,27 +167,10 @@ enum Flow {
     Stop,
 }
 
+/// For messages.
 #[cold]
-fn fail(
-    prepared: &Prepared,
-    file: &Entry,
-    recorder: &mut Recorder,
-    (op, began): (Op, Began),
-    fault: Fault,
-) -> Result<(), OpError> {
-    let path = prepared.to.path().join(prepared.tree.path_of_file(file));
-    let path = path.to_string_lossy();
-    match fault {
-        Fault::Mismatch(mismatch) => recorder.mismatch(op, began, &path, &mismatch),
-        Fault::Failed(failed) => {
-            let facts = ErrorFacts {
-                errno: failed.errno.raw_os_error(),
-                path: &path,
-                offset: failed.offset,
-            };
-            recorder.error(op, began, &facts)
-        }
-    }
+fn path_of(prepared: &Prepared, file: &Entry) -> PathBuf {
+    prepared.to.path().join(prepared.tree.path_of_file(file))
 }
 
 impl Worker for CopyWorker {

@@ -3,7 +3,7 @@
 //! Without `verify`, a buffer is filled once and each block differs from all others by 8 bytes of every 4 KiB, which is
 //! enough that nothing deduplicates and costs next to nothing. With it, each block is made anew, bit by bit.
 
-use super::mismatch::Mismatch;
+use super::mismatch::Mismatches;
 use super::pattern::{Pattern, Written};
 use super::{DataSpec, Kind, SECTOR_BYTES};
 use crate::random::{self, Random};
@@ -68,8 +68,8 @@ impl Content {
         random::stamp(block, &mut stamp);
     }
 
-    /// Whether a block that was read is that of `file` at `offset`, in one of these generations; says in which. Without
-    /// `verify` every block is right.
+    /// Whether a block that was read is that of `file` at `offset`, in one of these generations: each sector that is not is
+    /// added to `wrong`. Without `verify` every block is right.
     #[inline]
     pub fn check(
         &self,
@@ -77,25 +77,25 @@ impl Content {
         file: u64,
         offset: u64,
         generations: RangeInclusive<u64>,
-    ) -> Result<u64, Mismatch> {
-        match &self.pattern {
-            Some(pattern) => pattern.check(block, file, offset, &generations),
-            None => Ok(*generations.start()),
+        wrong: &mut Mismatches,
+    ) {
+        if let Some(pattern) = &self.pattern {
+            pattern.check(block, file, offset, &generations, wrong);
         }
     }
 }
 
 impl Content {
-    /// Whether a part of a block, which was read at `offset`, is what was written there. Without `verify` it always is.
+    /// The same for a part of a block, which was read at `offset`.
     pub(crate) fn check_part(
         &self,
         part: &[u8],
         offset: u64,
         written: &Written,
-    ) -> Result<(), Mismatch> {
-        match &self.pattern {
-            Some(pattern) => pattern.check_part(part, offset, written),
-            None => Ok(()),
+        wrong: &mut Mismatches,
+    ) {
+        if let Some(pattern) = &self.pattern {
+            pattern.check_part(part, offset, written, wrong);
         }
     }
 }

@@ -4,7 +4,7 @@
 //! the sector before. A header is file, offset, generation and a tag over all of it and the seed; the payload is the row
 //! of words that the tag stands for. So every bit of a sector follows from its place, and one that is wrong is found.
 
-use super::mismatch::{Found, Mismatch};
+use super::mismatch::{Found, Mismatch, Mismatches};
 use super::{Kind, SECTOR_BYTES};
 use crate::random::{self, Random};
 use std::ops::RangeInclusive;
@@ -54,26 +54,30 @@ impl Pattern {
         }
     }
 
-    /// Whether a block is what belongs at this place, in one of these generations and all of it in the same; says which.
+    /// Whether a block is what belongs at this place, in one of these generations and all of it in the same: that of its
+    /// first sector that is right.
     pub(super) fn check(
         &self,
         block: &[u8],
         file: u64,
         offset: u64,
         generations: &RangeInclusive<u64>,
-    ) -> Result<u64, Mismatch> {
+        wrong: &mut Mismatches,
+    ) {
         let (mut rest, mut offset) = (block, offset);
         let mut allowed = generations.clone();
         while !rest.is_empty() {
             let (sector, after) = rest.split_at(sector_bytes(rest.len()));
-            let generation = self.check_sector(sector, file, offset, &allowed)?;
-            if sector.len() >= HEADER_BYTES {
-                allowed = generation..=generation;
+            match self.check_sector(sector, file, offset, &allowed) {
+                Ok(generation) if sector.len() >= HEADER_BYTES => {
+                    allowed = generation..=generation;
+                }
+                Ok(_) => {}
+                Err(mismatch) => wrong.add(mismatch),
             }
             offset = offset.saturating_add(sector.len() as u64);
             rest = after;
         }
-        Ok(*allowed.start())
     }
 
     /// Whether `part`, which was read at `offset` and lies within the block, is what was written.
@@ -82,7 +86,8 @@ impl Pattern {
         part: &[u8],
         offset: u64,
         written: &Written,
-    ) -> Result<(), Mismatch> {
+        wrong: &mut Mismatches,
+    ) {
         let &Written {
             file, generation, ..
         } = written;
@@ -94,21 +99,20 @@ impl Pattern {
             let count = length.saturating_sub(before).min(rest.len());
             if count == 0 {
                 // Beyond the block, of which nothing is known.
-                return Ok(());
+                return;
             }
             let (now, after) = rest.split_at(count);
             if count == length {
-                self.check(now, file, begin, &(generation..=generation))?;
+                self.check(now, file, begin, &(generation..=generation), wrong);
             } else {
                 let sector = buffer.get_mut(..length).unwrap_or_default();
                 self.place(sector, file, begin, generation);
                 let expected = sector.get(before..).unwrap_or_default();
-                Mismatch::compare(expected, now, offset)?;
+                wrong.compare_sector(expected, now, offset);
             }
             offset = offset.saturating_add(count as u64);
             rest = after;
         }
-        Ok(())
     }
 
     fn sector(&self, sector: &mut [u8], place: Place) {

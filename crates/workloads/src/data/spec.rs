@@ -24,8 +24,9 @@ pub const KEYS: &[KeyInfo] = &[
         name: "verify",
         kind: "true or false",
         default: "false",
-        meaning: "every 4 KiB of a file know their file, offset and generation, and what is read is checked bit by bit; \
-                  what is not as it was written is an error with its place",
+        meaning: "every 4 KiB of a file know their file, offset and generation, and what is read is checked bit by bit, \
+                  outside of the operation's time; an operation that has read what was not written there is one that \
+                  failed, and each wrong sector of 4 KiB is an error of errno 74, the first three with their place",
     },
 ];
 

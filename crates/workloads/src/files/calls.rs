@@ -5,7 +5,6 @@
 
 use super::data::Data;
 use super::tree::OPEN_DIRECTORY;
-use crate::data::{Found, Mismatch};
 use rustix::fd::{AsFd, BorrowedFd, IntoRawFd, OwnedFd};
 use rustix::fs::{AtFlags, Mode, OFlags, RawDir, openat};
 use rustix::io::{Errno, retry_on_intr};
@@ -34,32 +33,6 @@ impl Failed {
             errno,
             offset: Some(offset),
         }
-    }
-}
-
-/// What is wrong with an operation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fault {
-    Failed(Failed),
-    /// It succeeded, and read what was not written there.
-    Mismatch(Mismatch),
-}
-
-impl From<Failed> for Fault {
-    fn from(failed: Failed) -> Self {
-        Self::Failed(failed)
-    }
-}
-
-impl From<Errno> for Fault {
-    fn from(errno: Errno) -> Self {
-        Self::Failed(errno.into())
-    }
-}
-
-impl From<Mismatch> for Fault {
-    fn from(mismatch: Mismatch) -> Self {
-        Self::Mismatch(mismatch)
     }
 }
 
@@ -235,37 +208,6 @@ pub(crate) fn read(
     Ok(have)
 }
 
-/// Open, read the `bytes` that the file has, block by block, close. Each block is checked as it comes; a block is as long
-/// as the buffer, and no longer than up to a multiple of `seam` after the first `base` bytes, where it was written so.
-#[inline]
-pub(crate) fn read_and_check(
-    dir: BorrowedFd<'_>,
-    name: &CStr,
-    bytes: u64,
-    (base, seam): (u64, u64),
-    buffer: &mut [u8],
-    check: impl Fn(&[u8], u64) -> Result<(), Mismatch>,
-    reached: impl Fn(u64),
-) -> Result<u64, Fault> {
-    let fd = open_to_read(dir, name)?;
-    let mut have = 0;
-    while have < bytes {
-        reached(have);
-        let until = match have.checked_sub(base) {
-            None => base,
-            Some(beyond) => base + (beyond / seam.max(1) + 1).saturating_mul(seam.max(1)),
-        };
-        let length = usize::try_from(until.min(bytes) - have).unwrap_or(usize::MAX);
-        let length = length.min(buffer.len());
-        let block = buffer.get_mut(..length).unwrap_or_default();
-        read_full(fd.as_fd(), block, have)?;
-        check(block, have)?;
-        have += u64::try_from(length).unwrap_or(0);
-    }
-    close(fd)?;
-    Ok(have)
-}
-
 /// Fills the block; a file that ends before is an error (NODATA). `offset` is for the error alone.
 #[inline]
 pub(crate) fn read_full(fd: BorrowedFd<'_>, block: &mut [u8], offset: u64) -> Result<(), Failed> {
@@ -280,17 +222,6 @@ pub(crate) fn read_full(fd: BorrowedFd<'_>, block: &mut [u8], offset: u64) -> Re
         }
     }
     Ok(())
-}
-
-/// Reads on where a file that has been read to `offset` has to end.
-pub(crate) fn ends_at(fd: BorrowedFd<'_>, offset: u64) -> Result<(), Fault> {
-    match is_at_end(fd, offset)? {
-        true => Ok(()),
-        false => Err(Fault::Mismatch(Mismatch {
-            offset,
-            found: Found::More,
-        })),
-    }
 }
 
 /// Whether there is nothing more in a file that has been read to `offset`; reads a byte.

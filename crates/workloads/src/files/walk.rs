@@ -3,16 +3,18 @@
 //! Between two operations it computes the next file's size and name, in place, and now and then enters the next
 //! directory; nothing else. What is done to a file is the caller's affair.
 
-use super::calls::{self, Fault};
+use super::calls;
+use super::fault::Fault;
 use super::modes::{Mode, Standing};
 use super::name::Name;
 use super::plan::Order;
+use super::read_back::Moved;
 use super::side_by_side::Done;
 use super::size::SizeSpec;
 use super::tree::{Directories, Share};
 use crate::op::Op;
 use crate::random::Random;
-use crate::recorder::{Began, ErrorFacts, OpError, Recorder};
+use crate::recorder::{OpError, Recorder};
 use crate::shuffle::Shuffle;
 use crate::task::TaskError;
 use rustix::fd::BorrowedFd;
@@ -90,12 +92,12 @@ impl Walk {
     /// One operation on each file. `size_of` is asked before the clock starts; `act` gets the file, its number in
     /// the task and its size, and returns the bytes that count.
     #[inline]
-    pub(super) fn files(
+    pub(super) fn files<M: Into<Moved>>(
         &mut self,
         recorder: &mut Recorder,
         job: &Job,
         size_of: impl Fn(u64) -> u64,
-        act: impl FnMut(Spot<'_>, BorrowedFd<'_>, &Name, u64, u64) -> Result<u64, Fault>,
+        act: impl FnMut(Spot<'_>, BorrowedFd<'_>, &Name, u64, u64) -> Result<M, Fault>,
     ) -> Result<Pass, OpError> {
         match (self.order, self.share.is_alone()) {
             (Order::Sequential, true) => self.in_order(recorder, job, size_of, act),
@@ -105,12 +107,12 @@ impl Walk {
 
     /// Names counted up, a directory after the other.
     #[inline]
-    fn in_order(
+    fn in_order<M: Into<Moved>>(
         &mut self,
         recorder: &mut Recorder,
         job: &Job,
         size_of: impl Fn(u64) -> u64,
-        mut act: impl FnMut(Spot<'_>, BorrowedFd<'_>, &Name, u64, u64) -> Result<u64, Fault>,
+        mut act: impl FnMut(Spot<'_>, BorrowedFd<'_>, &Name, u64, u64) -> Result<M, Fault>,
     ) -> Result<Pass, OpError> {
         let mut pass = Pass::Whole;
         let op = job.op;
@@ -126,7 +128,8 @@ impl Walk {
                 (_, Ok(dir)) => dir,
                 (began, Err(errno)) => {
                     pass = Pass::WithErrors;
-                    fail(recorder, op, began, &path_of(at, None), errno.into())?;
+                    let fault = Fault::from(errno);
+                    fault.record(recorder, op, began, &path_of(at, None))?;
                     continue;
                 }
             };
@@ -144,12 +147,14 @@ impl Walk {
                     return Ok(Pass::Stopped);
                 };
                 match act(Spot { recorder, file }, dir, &name, index, bytes) {
-                    Ok(bytes) => {
-                        recorder.end(op, began, bytes);
+                    Ok(moved) => {
+                        let moved = moved.into();
+                        recorder.end(op, moved.shorten(began), moved.bytes);
                         follows = job.clock == Clock::Shared;
                     }
                     Err(failed) => {
-                        fail(recorder, op, began, &path_of(at, Some(&name)), failed)?;
+                        let path = path_of(at, Some(&name));
+                        failed.record(recorder, op, began, &path)?;
                         (pass, follows) = (Pass::WithErrors, false);
                     }
                 }
@@ -160,12 +165,12 @@ impl Walk {
     }
 
     /// Each name made anew, its directory entered for it.
-    fn one_by_one(
+    fn one_by_one<M: Into<Moved>>(
         &mut self,
         recorder: &mut Recorder,
         job: &Job,
         size_of: impl Fn(u64) -> u64,
-        mut act: impl FnMut(Spot<'_>, BorrowedFd<'_>, &Name, u64, u64) -> Result<u64, Fault>,
+        mut act: impl FnMut(Spot<'_>, BorrowedFd<'_>, &Name, u64, u64) -> Result<M, Fault>,
     ) -> Result<Pass, OpError> {
         let mut pass = Pass::Whole;
         let op = job.op;
@@ -192,10 +197,13 @@ impl Walk {
                 .map_err(Fault::from)
                 .and_then(|dir| act(Spot { recorder, file }, dir, &name, index, bytes));
             match done {
-                Ok(bytes) => recorder.end(op, began, bytes),
+                Ok(moved) => {
+                    let moved = moved.into();
+                    recorder.end(op, moved.shorten(began), moved.bytes);
+                }
                 Err(failed) => {
                     let path = path_of((&self.path, number), Some(&name));
-                    fail(recorder, op, began, &path, failed)?;
+                    failed.record(recorder, op, began, &path)?;
                     pass = Pass::WithErrors;
                 }
             }
@@ -259,7 +267,7 @@ impl Walk {
             path.push(format!("({listed} of {expected} names are listed)"));
         }
         let errno = result.err().unwrap_or(Errno::NOENT);
-        fail(recorder, op, began, &path, errno.into())?;
+        Fault::from(errno).record(recorder, op, began, &path)?;
         Ok(Pass::WithErrors)
     }
 
@@ -320,26 +328,4 @@ fn path_of((root, directory): (&Path, u64), file: Option<&Name>) -> PathBuf {
         path.push(name.to_string());
     }
     path
-}
-
-#[cold]
-#[inline(never)]
-fn fail(
-    recorder: &mut Recorder,
-    op: Op,
-    began: Began,
-    path: &Path,
-    fault: Fault,
-) -> Result<(), OpError> {
-    let path = path.to_string_lossy();
-    let failed = match fault {
-        Fault::Failed(failed) => failed,
-        Fault::Mismatch(mismatch) => return recorder.mismatch(op, began, &path, &mismatch),
-    };
-    let facts = ErrorFacts {
-        errno: failed.errno.raw_os_error(),
-        path: &path,
-        offset: failed.offset,
-    };
-    recorder.error(op, began, &facts)
 }

@@ -8,6 +8,7 @@ use super::calls::{self, Durable};
 use super::data::Data;
 use super::modes::Mode;
 use super::name::Name;
+use super::read_back::{Blocks, read_back};
 use super::walk::{Clock, Job, Pass, Walk};
 use crate::data::Content;
 use crate::recorder::{OpError, Recorder};
@@ -137,18 +138,8 @@ impl FilesWorker {
                 size_now,
                 |spot, dir, name, index, bytes| {
                     let reached = |offset| spot.reached(offset);
-                    let seams = (bytes - appended, *append);
-                    let check =
-                        |block: &[u8], offset| content.check(block, index, offset, 0..=0).map(drop);
-                    calls::read_and_check(
-                        dir,
-                        name.as_c_str(),
-                        bytes,
-                        seams,
-                        buffer,
-                        check,
-                        reached,
-                    )
+                    let mut blocks = Blocks::new(content, index, bytes).appended(appended, *append);
+                    read_back(dir, name.as_c_str(), buffer, &mut blocks, reached)
                 },
             ),
             (Mode::List | Mode::ListStat, Tools::List(buffer)) => {

@@ -200,8 +200,9 @@ impl DeepWorker {
         if !writes && self.writing.content.verifies() {
             let bytes = usize::try_from(next.bytes).unwrap_or(usize::MAX);
             let block = self.ring.buffer(slot).get_mut(..bytes).unwrap_or_default();
-            if let Err(mismatch) = self.writing.check(block, next) {
-                return recorder.land_mismatch(slot, now, &self.name, &mismatch);
+            let wrong = self.writing.check(block, next);
+            if !wrong.is_empty() {
+                return recorder.land_mismatch(slot, now, &self.name, &wrong);
             }
         }
         recorder.land(slot, now, next.bytes);

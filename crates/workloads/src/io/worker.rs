@@ -81,13 +81,12 @@ impl IoWorker {
             return Ok(());
         }
         let now = MonoNanos::now();
-        match self.writing.check(part(&mut self.block, next), next) {
-            Ok(()) => {
-                recorder.end_at(now, op, began, next.bytes);
-                Ok(())
-            }
-            Err(mismatch) => recorder.mismatch_at(now, op, began, &self.name, &mismatch),
+        let wrong = self.writing.check(part(&mut self.block, next), next);
+        if !wrong.is_empty() {
+            return recorder.mismatch(op, began, &self.name, &wrong);
         }
+        recorder.end_at(now, op, began, next.bytes);
+        Ok(())
     }
 }
 

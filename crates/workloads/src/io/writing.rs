@@ -3,7 +3,7 @@
 use super::IoLoad;
 use super::sequence::{Lane, Next, Sequence};
 use crate::clock::MonoNanos;
-use crate::data::{Content, DataSpec, Generations, Mismatch};
+use crate::data::{Content, DataSpec, Generations, Mismatches};
 use crate::random::{Random, stamp};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -54,14 +54,14 @@ impl Writing {
             .place(block, self.file, next.offset, generation);
     }
 
-    /// Whether what was read may stand there.
+    /// What was read and may not stand there.
     #[inline]
-    pub(super) fn check(&self, block: &[u8], next: Next) -> Result<(), Mismatch> {
+    pub(super) fn check(&self, block: &[u8], next: Next) -> Mismatches {
+        let mut wrong = Mismatches::default();
         let generations = self.generations.range();
-        let found = self
-            .content
-            .check(block, self.file, next.offset, generations);
-        found.map(|_| ())
+        self.content
+            .check(block, self.file, next.offset, generations, &mut wrong);
+        wrong
     }
 
     /// The worker is at its end.

@@ -2,6 +2,7 @@
 
 use crate::clock::MonoNanos;
 use crate::common::OnError;
+use crate::data::Mismatches;
 use crate::op::Op;
 use std::io;
 use std::time::Duration;
@@ -9,7 +10,7 @@ use std::time::Duration;
 /// What the database and reports call a block that is not what was written: the errno of a failed checksum.
 pub const MISMATCH: i32 = libc::EBADMSG;
 /// Errors of one kind that are kept in full.
-const FEW: u64 = 3;
+const FEW: u64 = Mismatches::KEPT;
 /// Kinds of error that one worker tells apart; the rest is counted together under errno 0.
 const KINDS: usize = 32;
 /// A storage system may fail over; one from which nothing has come for this long is gone, as `lease` and `loss-after`.
@@ -109,37 +110,59 @@ impl ErrorLog {
         streak: u64,
         facts: &ErrorFacts<'_>,
     ) -> Result<(), OpError> {
-        self.add_described(op, now, streak, facts.errno, &|| facts.describe(op))
+        let describe = |_| facts.describe(op);
+        self.add_described(op, now, streak, (facts.errno, 1), &describe)
     }
 
-    /// The same for an error that says itself what it is.
-    pub(super) fn add_described(
+    /// Counts each sector that one operation has found to be wrong, the `streak`th in a row that failed.
+    pub(super) fn add_mismatches(
         &mut self,
         op: Op,
         now: MonoNanos,
         streak: u64,
-        errno: i32,
-        describe: &dyn Fn() -> String,
+        path: &str,
+        wrong: &Mismatches,
+    ) -> Result<(), OpError> {
+        let describe = |number: usize| match wrong.first().get(number) {
+            Some(mismatch) => format!("{op} {path} at offset {}: {mismatch}", mismatch.offset),
+            None => format!("{op} {path}: {} sectors are wrong", wrong.count()),
+        };
+        self.add_described(op, now, streak, (MISMATCH, wrong.count()), &describe)
+    }
+
+    /// Counts `count` errors of one kind that one operation had, which `describe` tells apart.
+    fn add_described(
+        &mut self,
+        op: Op,
+        now: MonoNanos,
+        streak: u64,
+        (errno, count): (i32, u64),
+        describe: &dyn Fn(usize) -> String,
     ) -> Result<(), OpError> {
         let kind = match self.counts.len() < KINDS || self.knows(op, errno) {
             true => errno,
             false => 0,
         };
-        match self.find(op, kind) {
-            Some(known) => {
-                if known.count < FEW {
-                    known.first = format!("{}; {}", known.first, describe());
-                }
-                known.count += 1;
-            }
-            None => self.counts.push(ErrorCount {
+        if self.find(op, kind).is_none() {
+            self.counts.push(ErrorCount {
                 op,
                 errno: kind,
-                count: 1,
-                first: describe(),
+                count: 0,
+                first: String::new(),
                 first_at: now,
-            }),
+            });
         }
+        if let Some(known) = self.find(op, kind) {
+            let told = count.min(FEW.saturating_sub(known.count));
+            for number in 0..usize::try_from(told).unwrap_or(0) {
+                if !known.first.is_empty() {
+                    known.first.push_str("; ");
+                }
+                known.first.push_str(&describe(number));
+            }
+            known.count = known.count.saturating_add(count);
+        }
+        let describe = || describe(0);
         if [libc::ENOSPC, libc::EDQUOT].contains(&errno) {
             let first = describe();
             return Err(OpError::NoSpace { first });

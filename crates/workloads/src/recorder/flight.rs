@@ -6,7 +6,7 @@
 use super::buffer::NOWHERE;
 use super::{Began, ErrorFacts, OpError, Recorder};
 use crate::clock::MonoNanos;
-use crate::data::Mismatch;
+use crate::data::Mismatches;
 use crate::op::Op;
 
 /// No slot.
@@ -149,10 +149,10 @@ impl Recorder {
         slot: u16,
         now: MonoNanos,
         path: &str,
-        mismatch: &Mismatch,
+        wrong: &Mismatches,
     ) -> Result<(), OpError> {
         let op = self.land_failed(slot, now);
-        self.add_mismatch(op, now, path, mismatch)
+        self.add_mismatches(op, path, wrong)
     }
 
     fn land_failed(&mut self, slot: u16, now: MonoNanos) -> Op {

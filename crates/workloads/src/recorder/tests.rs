@@ -258,28 +258,36 @@ fn errors_are_counted_in_their_period() {
 
 #[test]
 fn a_mismatch_is_an_error_that_says_where_and_what() {
-    use crate::data::{Found, Mismatch};
+    use crate::data::{Found, Mismatch, Mismatches};
     let (mut recorder, taker) = recorder(0);
-    for offset in [4096, 8192, 12288, 16384] {
+    let wrong = |offsets: &[u64]| {
+        let mut wrong = Mismatches::default();
         let found = Found::Byte {
             expected: 1,
             found: 3,
         };
-        let mismatch = Mismatch { offset, found };
+        for offset in offsets.iter().copied() {
+            wrong.add(Mismatch { offset, found });
+        }
+        wrong
+    };
+    // One operation with a wrong sector, and one with five.
+    for offsets in [&[4096][..], &[8192, 12288, 16384, 20480, 24576]] {
         let began = recorder.begin();
-        let counted = recorder.mismatch(Op::Read, began, "w0.dat", &mismatch);
+        let counted = recorder.mismatch(Op::Read, began, "w0.dat", &wrong(offsets));
         counted.unwrap();
     }
     let errors = recorder.finish();
     assert_eq!(
         (errors.len(), errors[0].count, errors[0].errno),
-        (1, 4, MISMATCH)
+        (1, 6, MISMATCH)
     );
     let expected = "read w0.dat at offset 4096: expected 0x01, found 0x03; \
                     read w0.dat at offset 8192: expected 0x01, found 0x03; \
                     read w0.dat at offset 12288: expected 0x01, found 0x03";
     assert_eq!(errors[0].first, expected);
-    assert_eq!(take(&taker).iter().map(|s| s.errors).sum::<u64>(), 4);
+    // They are two operations that failed.
+    assert_eq!(take(&taker).iter().map(|s| s.errors).sum::<u64>(), 2);
 }
 
 #[test]

@@ -5,7 +5,7 @@
 
 use super::expected::Expected;
 use super::list::Action;
-use crate::data::{Content, Mismatch};
+use crate::data::{Content, Mismatches};
 use std::sync::Arc;
 
 #[derive(Debug)]
@@ -33,9 +33,10 @@ impl Checks {
         block: &[u8],
         offset: u64,
         content: &Content,
-    ) -> Result<(), Mismatch> {
+    ) -> Mismatches {
+        let mut wrong = Mismatches::default();
         if self.all_unknown || self.unknown.contains(&self.expected.file(open)) {
-            return Ok(());
+            return wrong;
         }
         let mut rest = block;
         let mut at = offset;
@@ -44,13 +45,13 @@ impl Checks {
             let count = usize::try_from(piece.bytes).unwrap_or(usize::MAX);
             let (part, after) = rest.split_at(count.min(rest.len()));
             match &piece.from {
-                Some(written) => content.check_part(part, at, written)?,
-                None => zeros(part, at)?,
+                Some(written) => content.check_part(part, at, written, &mut wrong),
+                None => zeros(part, at, &mut wrong),
             }
             at = at.saturating_add(piece.bytes);
             rest = after;
         }
-        Ok(())
+        wrong
     }
 
     /// An operation could not be done.
@@ -80,13 +81,12 @@ impl Checks {
 }
 
 /// What was never written is zeros.
-fn zeros(mut part: &[u8], mut at: u64) -> Result<(), Mismatch> {
+fn zeros(mut part: &[u8], mut at: u64, wrong: &mut Mismatches) {
     const ZEROS: [u8; 4096] = [0; 4096];
     while !part.is_empty() {
         let (now, after) = part.split_at(part.len().min(ZEROS.len()));
-        Mismatch::compare(ZEROS.get(..now.len()).unwrap_or_default(), now, at)?;
+        wrong.compare(ZEROS.get(..now.len()).unwrap_or_default(), now, at);
         at = at.saturating_add(now.len() as u64);
         part = after;
     }
-    Ok(())
 }

@@ -7,11 +7,11 @@ use super::checks::Checks;
 use super::expected::generation;
 use super::list::{Action, Line, List};
 use crate::clock::MonoNanos;
-use crate::data::Mismatch;
-use crate::files::calls::{self, Failed, Fault, listing_buffer};
+use crate::data::Mismatches;
+use crate::files::calls::{self, Failed, listing_buffer};
 use crate::files::data::Data;
-use crate::op::Op;
-use crate::recorder::{Began, ErrorFacts, OpError, Recorder};
+use crate::files::fault::Fault;
+use crate::recorder::{OpError, Recorder};
 use crate::tree::stack::{Stack, c_string, components, split};
 use crate::workload::Worker;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -87,7 +87,7 @@ impl Worker for ReplayWorker {
             let done = entered.and_then(|()| self.hands.act(line));
             let now = MonoNanos::now();
             let checked = match done {
-                Ok(()) => self.hands.check(number, line).map_err(Fault::from),
+                Ok(()) => Fault::found(self.hands.check(number, line)),
                 Err(failed) => {
                     self.hands.distrust(line);
                     Err(Fault::from(failed))
@@ -95,36 +95,14 @@ impl Worker for ReplayWorker {
             };
             match checked {
                 Ok(()) => recorder.end_at(now, op, began, line.action.bytes()),
-                Err(fault) => self.fail(recorder, (now, op, began), line, fault)?,
+                Err(fault) => {
+                    let path = String::from_utf8_lossy(&line.path);
+                    let path = self.hands.stack.root().path().join(path.as_ref());
+                    fault.record(recorder, op, began, &path)?;
+                }
             }
         }
         Ok(())
-    }
-}
-
-impl ReplayWorker {
-    #[cold]
-    fn fail(
-        &self,
-        recorder: &mut Recorder,
-        (now, op, began): (MonoNanos, Op, Began),
-        line: &Line,
-        fault: Fault,
-    ) -> Result<(), OpError> {
-        let path = String::from_utf8_lossy(&line.path);
-        let path = self.hands.stack.root().path().join(path.as_ref());
-        let path = path.to_string_lossy();
-        match fault {
-            Fault::Mismatch(mismatch) => recorder.mismatch_at(now, op, began, &path, &mismatch),
-            Fault::Failed(failed) => {
-                let facts = ErrorFacts {
-                    errno: failed.errno.raw_os_error(),
-                    path: &path,
-                    offset: failed.offset,
-                };
-                recorder.error(op, began, &facts)
-            }
-        }
     }
 }
 
@@ -156,8 +134,8 @@ impl Hands {
         Ok(())
     }
 
-    /// What a read has found.
-    fn check(&self, number: usize, line: &Line) -> Result<(), Mismatch> {
+    /// What a read has found that should not be there.
+    fn check(&self, number: usize, line: &Line) -> Mismatches {
         let (
             Some(checks),
             Action::Read {
@@ -167,7 +145,7 @@ impl Hands {
             },
         ) = (&self.checks, &line.action)
         else {
-            return Ok(());
+            return Mismatches::default();
         };
         let block = self
             .data

@@ -6,6 +6,7 @@
 
 use super::source::{Entry, Kind, Source, SourceError};
 use super::tar::{self, BLOCK_BYTES, Block, Header, Said};
+use crate::data::Mismatches;
 use crate::files::BLOCK_BYTES as FILE_SYSTEM_BLOCK_BYTES;
 use crate::sandbox::{Allowed, open_canonical};
 use crate::task::{PrepareControl, TaskError};
@@ -85,6 +86,7 @@ impl Archive {
             buffer: vec![1; READ_AHEAD_BYTES],
             have: 0,
             given: 0,
+            from: 0,
             left: 0,
             padding: 0,
             ended: false,
@@ -157,6 +159,8 @@ pub(super) struct Entries {
     /// Of the entry's content: in the buffer, given out of that, and still in the stream.
     have: usize,
     given: usize,
+    /// Where what was given last begins.
+    from: usize,
     left: u64,
     /// Bytes behind the content, up to a whole block.
     padding: u64,
@@ -164,6 +168,11 @@ pub(super) struct Entries {
 }
 
 impl Entries {
+    /// What was given last.
+    fn piece(&self) -> &[u8] {
+        self.buffer.get(self.from..self.given).unwrap_or_default()
+    }
+
     fn block(&mut self) -> io::Result<Block> {
         let mut block = [0; BLOCK_BYTES];
         self.stream.read_exact(&mut block).map_err(cut_short)?;
@@ -261,9 +270,13 @@ impl Source for Entries {
         if self.given == self.have && self.left > 0 {
             self.fill()?;
         }
-        let from = self.given;
-        self.given = self.have.min(from + self.unit);
-        Ok(self.buffer.get(from..self.given).unwrap_or_default())
+        self.from = self.given;
+        self.given = self.have.min(self.from + self.unit);
+        Ok(self.piece())
+    }
+
+    fn check(&self, found: &[u8], offset: u64, wrong: &mut Mismatches) {
+        wrong.compare(self.piece(), found, offset);
     }
 }
 

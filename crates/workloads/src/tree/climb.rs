@@ -6,7 +6,9 @@
 use super::log::{Flow, Log, Passed};
 use super::stack::stand_in;
 use super::trail::Trail;
-use crate::files::calls::{self, Fault, listing_buffer};
+use crate::files::calls::{self, listing_buffer};
+use crate::files::fault::Fault;
+use crate::files::read_back::Moved;
 use crate::op::Op;
 use crate::sandbox::Dir;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -116,7 +118,7 @@ impl Climb {
         let flow = match errand {
             Errand::Look => log.operation(Op::Stat, 0, path, |_| {
                 kind = kind_of(dir, &name)?;
-                Ok(Some(0))
+                Ok(Some(Moved::NOTHING))
             })?,
             Errand::Remove => {
                 if kind == FileType::Unknown {
@@ -127,7 +129,7 @@ impl Climb {
                     FileType::Directory => Flow::Done,
                     _ => log.operation(Op::Delete, 0, path, |_| {
                         calls::delete(dir, &name)?;
-                        Ok(Some(0))
+                        Ok(Some(Moved::NOTHING))
                     })?,
                 }
             }
@@ -161,7 +163,7 @@ impl Climb {
         let path = || path_of(&self.root, way, &done.name);
         log.operation(Op::Rmdir, 0, path, |_| {
             calls::remove_directory(dir, &done.name)?;
-            Ok(Some(0))
+            Ok(Some(Moved::NOTHING))
         })
     }
 
@@ -193,7 +195,7 @@ impl Climb {
             if listed.is_err() {
                 names.truncate(before);
             }
-            listed.map(|()| Some(0)).map_err(Fault::from)
+            listed.map(|()| Some(Moved::NOTHING)).map_err(Fault::from)
         })?;
         if flow != Flow::Done {
             return Ok((flow, None));

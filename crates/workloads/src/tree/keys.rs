@@ -37,7 +37,7 @@ pub(super) const MODES: &[ModeInfo] = &[
     ModeInfo {
         name: "read",
         meaning: "reads each file in the order of the archive, as tar does: open, read to its end, close; with `verify`, \
-                  each piece is held against the archive, or against what was made",
+                  each is held against the archive, or against what was made",
         needs: WHOLE,
         leaves: WHOLE,
         ops: &[Op::Read],
@@ -60,7 +60,19 @@ pub(super) const MODES: &[ModeInfo] = &[
 
 pub(super) const KEYS: &[KeyInfo] = &params::join::<
     { OWN_KEYS.len() + data::KEYS.len() + common::KEYS.len() },
->(&[OWN_KEYS, data::KEYS, common::KEYS]);
+>(&[OWN_KEYS, &[data::DATA, VERIFY], common::KEYS]);
+
+const VERIFY: KeyInfo = KeyInfo {
+    name: "verify",
+    kind: "true or false",
+    default: "false",
+    meaning: "read: the content of each file is compared bit by bit as it is read. With `archive` it has to be what the \
+              archive holds for it, which is decompressed once more beside the reading, so that an error of the unpacking \
+              is found too; a file of a made tree has to know its file and offset in every 4 KiB. One that is missing, \
+              shorter or longer is an error; files beyond the archive's, links and permissions are not looked at. None of \
+              it is a part of the operation's time; a file that is not right is a read that failed, and each wrong sector \
+              of 4 KiB is an error of errno 74, the first three with their place",
+};
 
 const OWN_KEYS: &[KeyInfo] = &[
     KeyInfo {

@@ -1,10 +1,12 @@
 //! Who hears of the operations: a recorder in a measured step, or nobody while data are laid out.
 
-use crate::files::calls::Fault;
+use crate::files::fault::Fault;
+use crate::files::read_back::Moved;
 use crate::files::side_by_side::Done;
 use crate::op::Op;
-use crate::recorder::{ErrorFacts, OpError, Recorder};
+use crate::recorder::{OpError, Recorder};
 use crate::task::TaskError;
+use rustix::io::Errno;
 use std::path::PathBuf;
 
 /// What became of an operation.
@@ -38,7 +40,7 @@ impl Passed {
 }
 
 /// What an operation comes to: the bytes that count, or that there was nothing to do.
-pub(super) type Outcome = Result<Option<u64>, Fault>;
+pub(super) type Outcome = Result<Option<Moved>, Fault>;
 
 pub(super) trait Log {
     type Error;
@@ -88,20 +90,10 @@ impl Log for &mut Recorder {
             return Ok(Flow::Stop);
         };
         match act(self) {
-            Ok(Some(bytes)) => self.end(op, began, bytes),
+            Ok(Some(moved)) => self.end(op, moved.shorten(began), moved.bytes),
             Ok(None) => self.idle(),
-            Err(Fault::Mismatch(mismatch)) => {
-                self.mismatch(op, began, &path().to_string_lossy(), &mismatch)?;
-                return Ok(Flow::Failed);
-            }
-            Err(Fault::Failed(failed)) => {
-                let path = path();
-                let facts = ErrorFacts {
-                    errno: failed.errno.raw_os_error(),
-                    path: &path.to_string_lossy(),
-                    offset: failed.offset,
-                };
-                self.error(op, began, &facts)?;
+            Err(fault) => {
+                fault.record(self, op, began, &path())?;
                 return Ok(Flow::Failed);
             }
         }
@@ -145,14 +137,10 @@ impl Log for Quiet<'_> {
         self.done.add(1)?;
         match act(self) {
             Ok(_) => Ok(Flow::Done),
-            Err(Fault::Failed(failed)) => {
+            Err(fault) => {
+                let errno = fault.failed.map_or(Errno::BADMSG, |failed| failed.errno);
                 let doing = format!("{op} `{}`", path().display());
-                Err(TaskError::io(doing, failed.errno))
-            }
-            Err(Fault::Mismatch(mismatch)) => {
-                let (path, at) = (path(), mismatch.offset);
-                let why = format!("{op} `{}` at offset {at}: {mismatch}", path.display());
-                Err(TaskError::Unfit { why })
+                Err(TaskError::io(doing, errno))
             }
         }
     }

@@ -4,7 +4,7 @@
 //! in an archive. Nothing is kept in memory but the place that was reached.
 
 use super::source::{Entry, Kind, Source, SourceError};
-use crate::data::{DataSpec, Mismatch};
+use crate::data::{DataSpec, Mismatches, Written};
 use crate::files::data::Data;
 use crate::files::size::{LARGEST_BYTES, Row, Rows, SizeSpec};
 use crate::params::ParamError;
@@ -256,9 +256,15 @@ impl Source for MadeSource {
         Ok(piece)
     }
 
-    fn explain(&self, first: Mismatch, piece: &[u8], offset: u64) -> Mismatch {
-        let checked = self.data.content().check(piece, self.file, offset, 0..=0);
-        checked.err().unwrap_or(first)
+    fn check(&self, found: &[u8], offset: u64, wrong: &mut Mismatches) {
+        let written = Written {
+            file: self.file,
+            offset,
+            bytes: self.written.saturating_sub(offset),
+            generation: 0,
+        };
+        let content = self.data.content();
+        content.check_part(found, offset, &written, wrong);
     }
 }
 

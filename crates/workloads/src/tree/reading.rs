@@ -1,20 +1,19 @@
 //! Reading a tree that is there, file by file, in the order in which its source has them, as tar does it.
 //!
 //! Where it is to be verified, each piece is held against what the source says as it comes: an archive's content, or a
-//! pattern that knows its place. Between two operations it goes to the next file's directory.
+//! pattern that knows its place. To decompress the one and to make the other is no part of an operation. Between two
+//! operations it goes to the next file's directory.
 
-use super::log::{Flow, Log, Outcome, Passed};
-use super::source::{Entry, Kind, Source};
+use super::log::{Flow, Log, Passed};
+use super::source::{Entry, Kind, Source, unreadable};
 use super::stack::{Stack, c_string, components, split};
 use super::trail::Trail;
 use super::unpack::{in_full, shown};
-use crate::data::Mismatch;
-use crate::files::calls::{self, Failed, Fault};
+use crate::data::Mismatches;
+use crate::files::calls::{self, Failed};
+use crate::files::read_back::{Original, read_back};
 use crate::op::Op;
 use crate::sandbox::Dir;
-use rustix::fd::{AsFd, BorrowedFd};
-use rustix::io::Errno;
-use std::ffi::CStr;
 use std::sync::Arc;
 
 pub(super) struct Reading {
@@ -81,42 +80,29 @@ impl Reading {
         let path = || shown(stack.root(), &entry.path);
         log.operation(Op::Read, bytes, path, |log| {
             entered?;
+            let reached = |offset| log.reached(offset);
             match verify {
-                true => compare(dir, &name, source, buffer, log),
-                false => {
-                    let reached = |offset| log.reached(offset);
-                    Ok(Some(calls::read(dir, &name, bytes, buffer, reached)?))
-                }
+                true => read_back(dir, &name, buffer, &mut Told(source), reached).map(Some),
+                false => Ok(Some(
+                    calls::read(dir, &name, bytes, buffer, reached)?.into(),
+                )),
             }
         })
     }
 }
 
-fn compare(
-    dir: BorrowedFd<'_>,
-    name: &CStr,
-    source: &mut dyn Source,
-    buffer: &mut [u8],
-    log: &impl Log,
-) -> Outcome {
-    let fd = calls::open_to_read(dir, name)?;
-    let mut have = 0;
-    loop {
-        let piece = source.content().map_err(|error| {
-            let errno = error.raw_os_error().unwrap_or(libc::ENODATA);
-            Failed::at(Errno::from_raw_os_error(errno), have)
-        })?;
-        let Some(block) = buffer.get_mut(..piece.len()).filter(|it| !it.is_empty()) else {
-            break;
-        };
-        log.reached(have);
-        calls::read_full(fd.as_fd(), block, have)?;
-        if let Err(first) = Mismatch::compare(piece, block, have) {
-            return Err(Fault::Mismatch(source.explain(first, block, have)));
+/// What the source says that the file holds.
+struct Told<'a>(&'a mut dyn Source);
+
+impl Original for Told<'_> {
+    fn next(&mut self, offset: u64, _room: usize) -> Result<usize, Failed> {
+        match self.0.content() {
+            Ok(piece) => Ok(piece.len()),
+            Err(error) => Err(unreadable(&error, offset)),
         }
-        have += u64::try_from(block.len()).unwrap_or(0);
     }
-    calls::ends_at(fd.as_fd(), have)?;
-    calls::close(fd)?;
-    Ok(Some(have))
+
+    fn check(&mut self, found: &[u8], offset: u64, wrong: &mut Mismatches) {
+        self.0.check(found, offset, wrong);
+    }
 }

@@ -3,7 +3,9 @@
 //! Invariant: a path is relative, has no `..`, no empty component and none longer than a name can be; so it can be
 //! followed component by component beneath a directory.
 
-use crate::data::Mismatch;
+use crate::data::Mismatches;
+use crate::files::calls::Failed;
+use rustix::io::Errno;
 use std::io;
 
 /// A component of a path may not be longer.
@@ -59,8 +61,12 @@ pub(super) trait Source: Send {
     /// The next piece of the content of the entry, at most a unit; empty at its end.
     fn content(&mut self) -> io::Result<&[u8]>;
 
-    /// What is to be said of a piece of the content that was read at `offset` and is another one.
-    fn explain(&self, first: Mismatch, _piece: &[u8], _offset: u64) -> Mismatch {
-        first
-    }
+    /// Holds what was read at `offset` against the piece that was given last: all of it, or its beginning.
+    fn check(&self, found: &[u8], offset: u64, wrong: &mut Mismatches);
+}
+
+/// Why an operation cannot go on whose content cannot be had from `offset` on.
+pub(super) fn unreadable(error: &io::Error, offset: u64) -> Failed {
+    let errno = error.raw_os_error().unwrap_or(libc::ENODATA);
+    Failed::at(Errno::from_raw_os_error(errno), offset)
 }

@@ -4,10 +4,12 @@
 //! archive has no entry for is made on the way, and recorded like the others.
 
 use super::log::{Flow, Log, Passed};
-use super::source::{Entry, Kind, Source};
+use super::source::{Entry, Kind, Source, unreadable};
 use super::stack::{Stack, c_string, components, split};
 use super::trail::Trail;
-use crate::files::calls::{self, Durable, Failed, Fault};
+use crate::files::calls::{self, Durable, Failed};
+use crate::files::fault::Fault;
+use crate::files::read_back::Moved;
 use crate::op::Op;
 use crate::sandbox::Dir;
 use rustix::fd::{AsFd, BorrowedFd};
@@ -113,13 +115,13 @@ impl Unpack {
             Kind::Directory => log.operation(op, 0, path, |_| make_directory(dir, &name)),
             Kind::File => log.operation(op, entry.bytes, path, |log| {
                 let written = self.file(dir, &name, source, log)?;
-                Ok(Some(written))
+                Ok(Some(written.into()))
             }),
             Kind::Symlink => {
                 let target = c_string(&entry.target);
                 log.operation(op, 0, path, |_| {
                     calls::make_symlink(dir, &name, &target)?;
-                    Ok(Some(0))
+                    Ok(Some(Moved::NOTHING))
                 })
             }
             Kind::Link => {
@@ -128,7 +130,7 @@ impl Unpack {
                 let old = c_string(old);
                 log.operation(op, 0, path, |_| {
                     linkat(&found?, &old, dir, &name, AtFlags::empty())?;
-                    Ok(Some(0))
+                    Ok(Some(Moved::NOTHING))
                 })
             }
         }
@@ -149,10 +151,9 @@ impl Unpack {
         let fd = retry_on_intr(|| openat(dir, name, NEW, mode))?;
         let mut written = 0;
         loop {
-            let piece = source.content().map_err(|error| {
-                let errno = error.raw_os_error().unwrap_or(libc::ENODATA);
-                Failed::at(Errno::from_raw_os_error(errno), written)
-            })?;
+            let piece = source
+                .content()
+                .map_err(|error| unreadable(&error, written))?;
             if piece.is_empty() {
                 break;
             }
@@ -179,7 +180,7 @@ fn op_of(kind: Kind) -> Op {
 /// One that is there already is nothing to do: archives say some directories twice.
 fn make_directory(dir: BorrowedFd<'_>, name: &CStr) -> super::log::Outcome {
     match mkdirat(dir, name, Mode::RWXU) {
-        Ok(()) => Ok(Some(0)),
+        Ok(()) => Ok(Some(Moved::NOTHING)),
         Err(Errno::EXIST) => Ok(None),
         Err(errno) => Err(errno.into()),
     }

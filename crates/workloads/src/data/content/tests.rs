@@ -1,10 +1,10 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 use super::*;
-use crate::data::Found;
+use crate::data::{Found, Mismatch};
 use flate2::{Compression, write::ZlibEncoder};
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use std::collections::HashSet;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::io::Write;
 
 fn content(params: &Value, seed: u64) -> Content {
@@ -21,6 +21,18 @@ fn blocks(content: &Content, bytes: usize, count: u64) -> Vec<Vec<u8>> {
             block.clone()
         })
         .collect()
+}
+
+/// What is wrong in a block of file and offset.
+fn checked(
+    content: &Content,
+    block: &[u8],
+    (file, offset): (u64, u64),
+    generations: RangeInclusive<u64>,
+) -> Mismatches {
+    let mut wrong = Mismatches::default();
+    content.check(block, file, offset, generations, &mut wrong);
+    wrong
 }
 
 /// The share of a block that is left when it is compressed alone.
@@ -90,9 +102,10 @@ fn what_was_written_elsewhere_or_never_is_told_as_such() {
         content.place(&mut block, file, offset, generation);
         block
     };
-    let found = |block: &[u8]| content.check(block, 1, 8192, 1..=4).unwrap_err();
+    let all_found = |block: &[u8]| checked(&content, block, (1, 8192), 1..=4);
+    let found = |block: &[u8]| all_found(block).first()[0];
     let (file, offset, generation) = (1, 8192, 3);
-    assert_eq!(content.check(&block(1, 8192, 3), 1, 8192, 1..=4), Ok(3));
+    assert!(all_found(&block(1, 8192, 3)).is_empty());
     for (file, offset, generation) in [(2, 8192, 3), (1, 0, 3), (1, 8192, 5)] {
         let other = Found::Other {
             file,
@@ -152,13 +165,36 @@ proptest! {
         let content = content(&json!({"verify": true, "data": {"compress": compress}}), 1);
         let mut block = vec![0; bytes];
         content.place(&mut block, 77, offset, generation);
-        prop_assert!(content.check(&block, 77, offset, 1..=4).is_ok());
+        prop_assert!(checked(&content, &block, (77, offset), 1..=4).is_empty());
         let at = at.index(bytes);
         let expected = block[at];
         block[at] ^= 1 << bit;
         let found = Found::Byte { expected, found: block[at] };
-        let mismatch = content.check(&block, 77, offset, 1..=4).unwrap_err();
-        prop_assert_eq!(mismatch, Mismatch { offset: offset + at as u64, found });
+        let mismatches = checked(&content, &block, (77, offset), 1..=4);
+        prop_assert_eq!(mismatches.first(), [Mismatch { offset: offset + at as u64, found }]);
+    }
+
+    #[test]
+    fn every_wrong_sector_of_a_block_counts_once_at_its_first_difference(
+        bytes in prop_oneof![Just(4096), 4000_usize..40_000],
+        flips in proptest::collection::vec(any::<prop::sample::Index>(), 0..12),
+        generation in 1_u64..5,
+    ) {
+        let content = content(&json!({"verify": true}), 1);
+        let mut block = vec![0; bytes];
+        content.place(&mut block, 77, 8192, generation);
+        // What is too short for a header belongs to the sector before.
+        let sectors = (bytes + SECTOR_BYTES - 32) / SECTOR_BYTES;
+        let mut wrong = BTreeMap::new();
+        let flips: BTreeSet<usize> = flips.into_iter().map(|flip| flip.index(bytes)).collect();
+        for at in flips {
+            block[at] ^= 0x40;
+            wrong.entry((at / SECTOR_BYTES).min(sectors - 1)).or_insert(8192 + at as u64);
+        }
+        let mismatches = checked(&content, &block, (77, 8192), generation..=generation);
+        prop_assert_eq!(mismatches.count(), wrong.len() as u64);
+        let told: Vec<u64> = mismatches.first().iter().map(|it| it.offset).collect();
+        prop_assert_eq!(told, wrong.into_values().take(3).collect::<Vec<_>>());
     }
 }
 
@@ -180,10 +216,14 @@ proptest! {
         let (from, until) = (from % bytes, until % bytes);
         let (first, last) = (from.min(until), from.max(until));
         let begin = offset + first as u64;
-        prop_assert_eq!(content.check_part(&block[first..=last], begin, &written), Ok(()));
+        let found = |block: &[u8]| {
+            let mut wrong = Mismatches::default();
+            content.check_part(&block[first..=last], begin, &written, &mut wrong);
+            wrong.first().iter().map(|it| it.offset).collect::<Vec<_>>()
+        };
+        prop_assert_eq!(found(&block), [0_u64; 0]);
         let wrong = first + at % (last - first + 1);
         block[wrong] ^= 1 << bit;
-        let found = content.check_part(&block[first..=last], begin, &written);
-        prop_assert_eq!(found.map_err(|it| it.offset), Err(offset + wrong as u64));
+        prop_assert_eq!(found(&block), [offset + wrong as u64]);
     }
 }

@@ -1,6 +1,7 @@
 //! What is read is what was written, or it is told where not.
 
 use super::*;
+use crate::testing::{expect_mismatches, flip};
 
 fn params() -> Value {
     json!({"files": 20, "numjobs": 2, "size": {"max": "30k"}, "bs": "8k", "append": 700, "verify": true})
@@ -47,26 +48,43 @@ fn a_flipped_bit_and_a_swapped_file_are_found() {
         cell.task_dir()
             .join(format!("w000000000/d000000000/c{number:09}"))
     };
-    let mut content = fs::read(path(2)).unwrap();
-    content[12_345] ^= 1;
-    fs::write(path(2), content).unwrap();
+    // Two in one sector, three sectors in two blocks.
+    flip(&path(2), &[1, 2, 12_345, 20_479]);
+    let outcome = cell.run("read", params.clone());
+    outcome.expect(4, 4 * 20_480, 1);
+    let places = [1, 12_345, 20_479].map(|at| format!("c000000002 at offset {at}: expected"));
+    expect_mismatches(&outcome.end, 3, &places);
     fs::copy(path(3), path(4)).unwrap();
     let outcome = cell.run("read", params);
     outcome.expect(3, 3 * 20_480, 2);
-    let told: Vec<&str> = outcome
-        .end
-        .errors
-        .iter()
-        .map(|error| &*error.first)
-        .collect();
-    assert_eq!(
-        outcome
-            .end
-            .errors
-            .iter()
-            .map(|error| error.count)
-            .sum::<u64>(),
-        2
-    );
-    assert!(told[0].contains("c000000002 at offset 12345"), "{told:?}");
+    // All five sectors of the other one.
+    expect_mismatches(&outcome.end, 3 + 5, &["c000000002 at offset 1: "]);
+}
+
+#[test]
+fn a_file_that_is_cut_short_or_goes_on_is_found() {
+    let cell = Cell::new();
+    let params = json!({"files": 3, "size": "20k", "bs": "8k", "verify": true});
+    cell.run("create", params.clone());
+    let path = |number: u32| {
+        cell.task_dir()
+            .join(format!("w000000000/d000000000/c{number:09}"))
+    };
+    let file = |number| fs::File::options().write(true).open(path(number)).unwrap();
+    flip(&path(1), &[9000]);
+    file(1).set_len(10_000).unwrap();
+    file(2).set_len(20_481).unwrap();
+    let outcome = cell.run("read", params);
+    outcome.expect(1, 20_480, 2);
+    let mut errors = outcome.end.errors.clone();
+    errors.sort_by_key(|error| error.errno);
+    let told: Vec<(i32, u64)> = errors.iter().map(|it| (it.errno, it.count)).collect();
+    assert_eq!(told, [(libc::ENODATA, 1), (libc::EBADMSG, 2)]);
+    assert!(errors[0].first.contains("c000000001 at offset 10000: "));
+    for place in [
+        "c000000001 at offset 9000: ",
+        "c000000002 at offset 20480: found more",
+    ] {
+        assert!(errors[1].first.contains(place), "{:?}", errors[1]);
+    }
 }

@@ -1,7 +1,7 @@
 //! Blocks that know their place: what is not as it was written is found, wherever it stands.
 
 use super::*;
-use crate::recorder::ErrorCount;
+use crate::testing::{expect_mismatches, flip};
 use std::os::unix::fs::FileExt;
 
 const EVERY: [&str; 7] = [
@@ -13,17 +13,6 @@ const EVERY: [&str; 7] = [
     "backread",
     "strideread",
 ];
-
-fn flip(path: &Path, at: u64) {
-    let file = fs::File::options()
-        .read(true)
-        .write(true)
-        .open(path)
-        .unwrap();
-    let mut byte = [0];
-    file.read_exact_at(&mut byte, at).unwrap();
-    file.write_all_at(&[byte[0] ^ 4], at).unwrap();
-}
 
 #[test]
 fn what_was_written_is_found_again_in_every_mode() {
@@ -64,32 +53,27 @@ fn every_flipped_bit_is_an_error_at_its_offset() {
         let params = json!({"size": "1m", "verify": true, "iodepth": depth});
         scene.run("write", params.clone());
         let flipped = [5000, 90_000, 90_001, 1_048_575];
-        for at in flipped {
-            flip(&scene.file(0), at);
-        }
+        flip(&scene.file(0), &flipped);
         let (end, intervals) = scene.run("randread", params);
-        assert_eq!(
-            (end.state, totals(&intervals)),
-            (End::Done, (253, 253 * 4096, 3))
-        );
-        let [
-            ErrorCount {
-                errno,
-                count,
-                first,
-                ..
-            },
-        ] = &end.errors[..]
-        else {
-            panic!("{:?}", end.errors)
-        };
-        assert_eq!((*errno, *count), (libc::EBADMSG, 3));
-        for at in [5000, 90_000, 1_048_575] {
-            assert!(
-                first.contains(&format!("at offset {at}: ")),
-                "{at}: {first}"
-            );
-        }
+        assert_eq!(totals(&intervals), (253, 253 * 4096, 3));
+        let places = [5000, 90_000, 1_048_575].map(|at| format!("at offset {at}: "));
+        expect_mismatches(&end, 3, &places);
+    }
+}
+
+#[test]
+fn every_wrong_sector_of_a_block_is_counted() {
+    for depth in [1, 8] {
+        let scene = Scene::new();
+        let params = json!({"size": "1m", "bs": "256k", "verify": true, "iodepth": depth});
+        scene.run("write", params.clone());
+        // Four sectors in the first block, one in the last.
+        let flipped = [5000, 5001, 9000, 65_536, 262_143, 1_048_575];
+        flip(&scene.file(0), &flipped);
+        let (end, intervals) = scene.run("read", params);
+        assert_eq!(totals(&intervals), (2, 2 * (256 << 10), 2));
+        let places = ["at offset 5000: ", "at offset 9000: ", "at offset 65536: "];
+        expect_mismatches(&end, 5, &places);
     }
 }
 
