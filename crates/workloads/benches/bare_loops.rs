@@ -1,6 +1,6 @@
 //! Our load against loops that measure nothing, and against dd and fio: ours, the baseline, and the ratio.
 //!
-//! `cargo bench -p benchmesh-workloads --bench bare_loops [-- PART OF A ROW'S NAME]...`
+//! `cargo bench -p benchmesh-workloads --bench bare_loops [-- [--rounds N] PART OF A ROW'S NAME]...`
 //!
 //! A row is one function that returns a [`table::Row`]. Its contestants run in turns, round after round, so that what
 //! disturbs the machine disturbs all of them; figures are medians, ratios the median of each round's ratio. Disk rows
@@ -27,6 +27,7 @@ mod small_files;
 #[path = "bare_loops/table.rs"]
 mod table;
 
+use std::io::Write;
 use std::process::ExitCode;
 
 /// Rows, in the order of the table; those of small files come after them.
@@ -95,9 +96,19 @@ fn main() -> ExitCode {
         // `cargo test --all-targets` starts benches without this; nothing is measured there.
         return ExitCode::SUCCESS;
     }
+    let mut rounds = table::ROUNDS;
+    if let Some(at) = arguments.iter().position(|argument| argument == "--rounds") {
+        let end = arguments.len().min(at + 2);
+        let told = arguments.drain(at..end).nth(1);
+        let Some(told) = told.and_then(|told| told.parse().ok()) else {
+            let _ = writeln!(std::io::stderr(), "--rounds wants a number");
+            return ExitCode::FAILURE;
+        };
+        rounds = told;
+    }
     arguments.retain(|argument| !argument.starts_with("--"));
     let rows = [ROWS, small_files::ALL].concat();
-    match table::run(&rows, &arguments) {
+    match table::run(&rows, &arguments, rounds) {
         Ok(()) => ExitCode::SUCCESS,
         Err(_) => ExitCode::FAILURE,
     }

@@ -21,7 +21,7 @@ pub(crate) use errors::merge as merge_errors;
 pub use errors::{ErrorCount, ErrorFacts, MISMATCH, OpError};
 pub use marker::Marker;
 
-use crate::clock::MonoNanos;
+use crate::clock::{MonoNanos, Reader};
 use crate::common::OnError;
 use crate::data::Mismatches;
 use crate::interval::{PERIOD, Shift};
@@ -95,6 +95,7 @@ pub fn pair(settings: Settings) -> (Recorder, Taker) {
         }
     }
     let recorder = Recorder {
+        clock: Reader::new(),
         boundary: MonoNanos(u64::MAX),
         last: MonoNanos(0),
         until: MonoNanos(u64::MAX),
@@ -125,6 +126,7 @@ pub fn pair(settings: Settings) -> (Recorder, Taker) {
 /// One worker's record of what it does.
 #[derive(Debug)]
 pub struct Recorder {
+    clock: Reader,
     /// The next instant at which the buffer has to change: the end of its period, or of the ramp.
     boundary: MonoNanos,
     last: MonoNanos,
@@ -218,9 +220,15 @@ impl Recorder {
     /// Starts the clock of an operation, and shows it as in flight.
     #[inline]
     pub fn begin_as(&mut self, op: Op) -> Began {
-        let now = MonoNanos::now();
+        let now = self.now();
         self.link.show(op, now);
         Began::at(now)
+    }
+
+    /// The clock, as the worker reads it for its operations.
+    #[inline(always)]
+    pub fn now(&mut self) -> MonoNanos {
+        self.clock.now()
     }
 
     /// Starts the clock of an operation at the instant that the clock was read last, when the operation before it
@@ -240,7 +248,8 @@ impl Recorder {
     /// Records an operation that succeeded.
     #[inline]
     pub fn end(&mut self, op: Op, began: Began, bytes: u64) {
-        self.end_at(MonoNanos::now(), op, began, bytes);
+        let now = self.now();
+        self.end_at(now, op, began, bytes);
     }
 
     /// The same, seen at `now`: what comes between that and this call is no part of it.
@@ -270,7 +279,8 @@ impl Recorder {
     #[cold]
     #[inline(never)]
     pub fn error(&mut self, op: Op, began: Began, facts: &ErrorFacts<'_>) -> Result<(), OpError> {
-        self.error_at(MonoNanos::now(), op, began, facts)
+        let now = self.now();
+        self.error_at(now, op, began, facts)
     }
 
     /// Records an operation that succeeded, and read what was not written there: one failed operation like any other, of
@@ -284,7 +294,8 @@ impl Recorder {
         path: &str,
         wrong: &Mismatches,
     ) -> Result<(), OpError> {
-        self.failed_at(MonoNanos::now(), op, began);
+        let now = self.now();
+        self.failed_at(now, op, began);
         self.add_mismatches(op, path, wrong)
     }
 

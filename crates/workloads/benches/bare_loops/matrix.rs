@@ -12,6 +12,7 @@
 )]
 
 use crate::ours::{self, Scene};
+use crate::peers;
 use crate::table::{Baseline, Row, Unit};
 use benchmesh_workloads::memory::Pages;
 use benchmesh_workloads::random::{Random, stamp};
@@ -19,7 +20,6 @@ use rustix::fs::{CWD, Mode, OFlags};
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::json;
 use std::path::Path;
-use std::time::Instant;
 
 const MEMORY: &str = "/dev/shm";
 const FILE_BYTES: u64 = 128 << 20;
@@ -184,7 +184,7 @@ pub fn many_workers() -> Row {
     const WORKERS: u64 = 64;
     const BYTES: u64 = 4 << 20;
     const BS: u64 = 4096;
-    const LOOPS: u64 = 8;
+    const LOOPS: u64 = 24;
     let scene = Scene::new(Path::new(MEMORY));
     let params = json!({"size": BYTES, "bs": BS, "numjobs": WORKERS, "loops": LOOPS});
     let spec = scene.spec("io", "read", params);
@@ -198,31 +198,26 @@ pub fn many_workers() -> Row {
             bar: "0.95",
             measure: Box::new(move || {
                 let _keep = &scene;
-                let barrier = std::sync::Barrier::new(WORKERS as usize + 1);
                 let offsets: Vec<u64> = (0..BYTES / BS).map(|block| block * BS).collect();
-                let began = std::thread::scope(|scope| {
-                    for worker in 0..WORKERS {
-                        let (barrier, offsets) = (&barrier, &offsets);
-                        let path = dir.join(format!("w{worker}.dat"));
-                        scope.spawn(move || {
-                            let file =
-                                rustix::fs::openat(CWD, &path, OFlags::RDONLY, Mode::empty());
-                            let file = file.expect("it was laid out");
-                            let mut block = Pages::new(BS as usize).expect("a buffer");
-                            barrier.wait();
-                            for _ in 0..LOOPS {
-                                for offset in offsets {
-                                    let read = rustix::io::pread(&file, &mut *block, *offset);
-                                    assert_eq!(read, Ok(BS as usize));
-                                }
+                let offsets = &offsets;
+                let dir = &dir;
+                let one = |worker| {
+                    let path = dir.join(format!("w{worker}.dat"));
+                    let file = rustix::fs::openat(CWD, &path, OFlags::RDONLY, Mode::empty());
+                    let file = file.expect("it was laid out");
+                    let mut block = Pages::new(BS as usize).expect("a buffer");
+                    move || {
+                        for _ in 0..LOOPS {
+                            for offset in offsets {
+                                let read = rustix::io::pread(&file, &mut *block, *offset);
+                                assert_eq!(read, Ok(BS as usize));
                             }
-                        });
+                        }
                     }
-                    barrier.wait();
-                    Instant::now()
-                });
+                };
+                let took = peers::together((0..WORKERS).map(one).collect());
                 let ops = (WORKERS * LOOPS * (BYTES / BS)) as f64;
-                Some(ops / 1000.0 / began.elapsed().as_secs_f64())
+                Some(ops / 1000.0 / took.as_secs_f64())
             }),
         }],
     }

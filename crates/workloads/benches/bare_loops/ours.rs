@@ -55,6 +55,7 @@ pub fn spec(workload: &str, mode: &str, params: Value) -> TaskSpec {
 pub struct Outcome {
     pub ops: u64,
     pub bytes: u64,
+    /// From the planned start, or the end of the ramp, to when the last worker ended.
     pub seconds: f64,
     pub user_seconds: f64,
     pub cpu_seconds: f64,
@@ -121,7 +122,7 @@ fn measure(spec: &TaskSpec, ramp: Duration, before: impl FnOnce()) -> Outcome {
     Outcome {
         ops,
         bytes,
-        seconds: (end.ended.since(end.last_start) - ramp).as_secs_f64(),
+        seconds: (end.ended.since(end.planned_start) - ramp).as_secs_f64(),
         user_seconds: end.cpu_user.as_secs_f64(),
         cpu_seconds: (end.cpu_user + end.cpu_system).as_secs_f64(),
         service,

@@ -1,10 +1,12 @@
 //! The baselines: plain loops of the same system calls, and dd and fio as processes where they are installed.
 
+use benchmesh_workloads::clock::{MonoNanos, sleep_until};
 use benchmesh_workloads::memory::Pages;
 use rustix::fs::{Advice, CWD, Mode, OFlags};
 use serde_json::Value;
 use std::path::Path;
 use std::process::Command;
+use std::sync::{Barrier, OnceLock};
 use std::time::{Duration, Instant};
 
 /// One direction of a loop or a tool.
@@ -39,6 +41,32 @@ pub fn plain_passes(path: &Path, bs: usize, way: Way, at_least: Duration) -> f64
     }
     let mib = (passes * blocks * bs as u64) as f64 / f64::from(1 << 20);
     mib / began.elapsed().as_secs_f64()
+}
+
+/// Runs each in a thread, and says how long it took from the instant at which all begin, as our workers do, to when the
+/// last ended.
+pub fn together<A: FnOnce() + Send>(acts: Vec<A>) -> Duration {
+    let (all_there, start) = (Barrier::new(acts.len() + 1), OnceLock::new());
+    std::thread::scope(|scope| {
+        let (all_there, start) = (&all_there, &start);
+        let threads: Vec<_> = acts
+            .into_iter()
+            .map(|act| {
+                scope.spawn(move || {
+                    all_there.wait();
+                    sleep_until(*start.wait());
+                    act();
+                    MonoNanos::now()
+                })
+            })
+            .collect();
+        all_there.wait();
+        let start =
+            *start.get_or_init(|| MonoNanos::now().saturating_add(Duration::from_millis(20)));
+        let ends = threads.into_iter().map(|thread| thread.join());
+        let last = ends.map(|end| end.expect("it counted")).max();
+        last.unwrap_or(start).since(start)
+    })
 }
 
 /// Takes a file's pages out of the cache, written back first.

@@ -7,6 +7,7 @@
 //! nobody pays for the host's handing out memory, and what that left to be written is written before the clock starts.
 
 use crate::ours::{self, Scene};
+use crate::peers;
 use crate::table::{Baseline, Row, Unit};
 use benchmesh_workloads::task::TaskSpec;
 use rustix::fd::OwnedFd;
@@ -16,7 +17,6 @@ use std::cell::OnceCell;
 use std::ffi::CStr;
 use std::path::Path;
 use std::rc::Rc;
-use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
 const DIRECTORIES: u64 = 20;
@@ -125,31 +125,10 @@ fn spec(scene: &Scene, ground: Ground, mode: &str, runtime: Option<Duration>) ->
 }
 
 /// Plain loops in threads, as workers are: the kernel counts references to a descriptor as soon as threads share them,
-/// and a loop in a process of one thread would be spared that. From when the last began to when the last ended.
+/// and a loop in a process of one thread would be spared that.
 fn together(plains: &mut [Plain], act: impl Fn(&mut Plain) + Sync) -> Duration {
-    let all_there = Barrier::new(plains.len());
-    let times: Vec<(Instant, Instant)> = std::thread::scope(|scope| {
-        let (all_there, act) = (&all_there, &act);
-        let threads: Vec<_> = plains
-            .iter_mut()
-            .map(|plain| {
-                scope.spawn(move || {
-                    all_there.wait();
-                    let began = Instant::now();
-                    act(plain);
-                    (began, Instant::now())
-                })
-            })
-            .collect();
-        let joined = threads.into_iter().map(|thread| thread.join());
-        joined.map(|times| times.expect("it counted")).collect()
-    });
-    let began = times.iter().map(|(began, _)| *began).max();
-    let ended = times.iter().map(|(_, ended)| *ended).max();
-    match (began, ended) {
-        (Some(began), Some(ended)) => ended - began,
-        _ => Duration::ZERO,
-    }
+    let acts: Vec<_> = plains.iter_mut().map(|plain| || act(plain)).collect();
+    peers::together(acts)
 }
 
 /// Trees as a cell's workers have them.

@@ -2,8 +2,8 @@
 
 use std::io::{self, Write};
 
-/// How many times each contestant of a row runs.
-const ROUNDS: usize = 7;
+/// How many times each contestant of a row runs, unless told otherwise.
+pub const ROUNDS: usize = 7;
 
 /// What a contestant's figure means.
 #[derive(Clone, Copy, PartialEq)]
@@ -50,8 +50,9 @@ pub struct Row {
     pub baselines: Vec<Baseline>,
 }
 
-/// Runs the rows whose names contain one of `wanted` (all, if there are none) and prints the table.
-pub fn run(rows: &[fn() -> Row], wanted: &[String]) -> io::Result<()> {
+/// Runs the rows whose names contain one of `wanted` (all, if there are none), each contestant `rounds` times in turns, and
+/// prints the table.
+pub fn run(rows: &[fn() -> Row], wanted: &[String], rounds: usize) -> io::Result<()> {
     let mut out = io::stdout().lock();
     writeln!(
         out,
@@ -61,16 +62,16 @@ pub fn run(rows: &[fn() -> Row], wanted: &[String]) -> io::Result<()> {
     for make in rows {
         let mut row = make();
         if wanted.is_empty() || wanted.iter().any(|part| row.name.contains(part.as_str())) {
-            measure(&mut row, &mut out)?;
+            measure(&mut row, rounds, &mut out)?;
         }
     }
     Ok(())
 }
 
-fn measure(row: &mut Row, out: &mut impl Write) -> io::Result<()> {
+fn measure(row: &mut Row, rounds: usize, out: &mut impl Write) -> io::Result<()> {
     let mut ours = Vec::new();
     let mut theirs = vec![Vec::new(); row.baselines.len()];
-    for round in 0..ROUNDS {
+    for round in 0..rounds {
         // Who comes first changes, so that nobody always runs in another's wake.
         let ours_first = round % 2 == 0;
         if ours_first {

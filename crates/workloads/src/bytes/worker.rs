@@ -3,7 +3,6 @@
 use super::expected::Expected;
 use super::keys::{Mode, Plan};
 use super::stream::Stream;
-use crate::clock::MonoNanos;
 use crate::files::calls::Failed;
 use crate::files::data::Data;
 use crate::files::fault::Fault;
@@ -131,7 +130,7 @@ impl BytesWorker {
             recorder.end(op, began, bytes);
             return Ok(());
         };
-        let now = MonoNanos::now();
+        let now = recorder.now();
         match Fault::found(expected.check(self.data.current(length), place)) {
             Ok(()) => recorder.end_at(now, op, began, bytes),
             Err(fault) => fault.record(recorder, op, began, &self.path)?,

@@ -118,7 +118,7 @@ impl DeepWorker {
             };
             if let Some(due) = recorder.due(next.bytes) {
                 let is_last = due >= recorder.until();
-                if is_last || due > MonoNanos::now() {
+                if is_last || due > recorder.now() {
                     self.waits = Some(next);
                     return Ok(if is_last {
                         Filled::Last
@@ -150,7 +150,8 @@ impl DeepWorker {
         }
         self.ring.push(slot, issued.entry());
         let place = (0, next.offset);
-        recorder.launch(slot, next.op(), place, next.bytes, MonoNanos::now());
+        let now = recorder.now();
+        recorder.launch(slot, next.op(), place, next.bytes, now);
         self.ring.submit()
     }
 
@@ -265,11 +266,12 @@ impl Worker for DeepWorker {
             match filled.map_err(|error| self.broken(&error))? {
                 Filled::Last if self.ring.in_flight() == 0 => break,
                 Filled::Until(due) => {
-                    let now = MonoNanos::now();
+                    let now = recorder.now();
                     let wait = due.since(now).min(LOOK);
                     if self.ring.in_flight() == 0 {
                         sleep_until(now.saturating_add(wait));
-                        recorder.look(MonoNanos::now());
+                        let now = recorder.now();
+                        recorder.look(now);
                         continue;
                     }
                     patience = Some(wait);
@@ -278,7 +280,7 @@ impl Worker for DeepWorker {
             }
             let waited = self.ring.submit_and_wait(patience);
             waited.map_err(|error| self.broken(&error))?;
-            let now = MonoNanos::now();
+            let now = recorder.now();
             if patience.is_some() {
                 recorder.look(now);
             }

@@ -3,7 +3,6 @@
 use super::sequence::{Lane, Next, Sequence};
 use super::writing::Writing;
 use super::{IoLoad, file};
-use crate::clock::MonoNanos;
 use crate::memory::Pages;
 use crate::op::Op;
 use crate::recorder::{Began, ErrorFacts, OpError, Recorder};
@@ -80,7 +79,7 @@ impl IoWorker {
             recorder.end(op, began, next.bytes);
             return Ok(());
         }
-        let now = MonoNanos::now();
+        let now = recorder.now();
         let wrong = self.writing.check(part(&mut self.block, next), next);
         if !wrong.is_empty() {
             return recorder.mismatch(op, began, &self.name, &wrong);

@@ -6,7 +6,6 @@
 use super::keys::{Exchange, Wait};
 use super::link::{Link, Trouble};
 use super::socket::is_pause;
-use crate::clock::MonoNanos;
 use crate::files::data::Data;
 use crate::recorder::{Began, OpError, Recorder};
 use crate::workload::Worker;
@@ -73,7 +72,7 @@ impl Worker for Asker {
         if recorder.is_stopped() {
             return Ok(());
         }
-        let ended = Began::at(MonoNanos::now());
+        let ended = Began::at(recorder.now());
         self.agree(counted, recorder)
             .or_else(|trouble| self.link.report(trouble, op, ended, recorder))
     }

@@ -5,7 +5,6 @@
 
 use super::link::{Link, Trouble};
 use super::socket::{self, is_pause};
-use crate::clock::MonoNanos;
 use crate::files::data::Data;
 use crate::op::Op;
 use crate::recorder::{Began, OpError, Recorder};
@@ -99,7 +98,7 @@ impl Sender {
     ) -> Result<bool, Trouble> {
         let sent = self.send_block(recorder)?;
         let until = recorder.until();
-        let is_over = MonoNanos::now().saturating_add(AT_THE_END) >= until
+        let is_over = recorder.now().saturating_add(AT_THE_END) >= until
             // The schedule has no further block within the runtime: there is nothing to wait for.
             || recorder.due(self.block_bytes()).is_some_and(|due| due >= until);
         if is_last || sent == Sent::Cut || is_over {
@@ -125,7 +124,7 @@ impl Worker for Sender {
                 None if recorder.is_stopped() => break,
                 // A schedule without a single instant within the runtime; any other has ended with its last block.
                 None if self.written == 0 && recorder.due(block_bytes).is_some() => {
-                    let ended = Began::at(MonoNanos::now());
+                    let ended = Began::at(recorder.now());
                     return match self.link.agree(0, &|| recorder.is_stopped()) {
                         Ok(()) => Ok(()),
                         Err(trouble) => self.link.report(trouble, Op::Send, ended, recorder),

@@ -6,7 +6,6 @@
 use super::checks::Checks;
 use super::expected::generation;
 use super::list::{Action, Line, List};
-use crate::clock::MonoNanos;
 use crate::data::Mismatches;
 use crate::files::calls::{self, Failed, listing_buffer};
 use crate::files::data::Data;
@@ -85,7 +84,7 @@ impl Worker for ReplayWorker {
                 return Ok(());
             };
             let done = entered.and_then(|()| self.hands.act(line));
-            let now = MonoNanos::now();
+            let now = recorder.now();
             let checked = match done {
                 Ok(()) => Fault::found(self.hands.check(number, line)),
                 Err(failed) => {
