@@ -163,19 +163,24 @@ impl Sequence {
     }
 
     /// The next operation of this thread; `None` when all is done.
-    #[inline]
+    #[inline(always)]
     pub(super) fn next(&mut self) -> Option<Next> {
-        if self.lanes == 1 {
-            return self.next_of_all();
+        if self.lanes > 1 {
+            self.skip_others()?;
         }
+        self.next_of_all()
+    }
+
+    #[inline(never)]
+    fn skip_others(&mut self) -> Option<()> {
         for _ in 0..self.skip {
             self.next_of_all()?;
         }
         self.skip = self.lanes - 1;
-        self.next_of_all()
+        Some(())
     }
 
-    #[inline]
+    #[inline(always)]
     fn next_of_all(&mut self) -> Option<Next> {
         if self.left == 0 {
             self.begin_pass();
