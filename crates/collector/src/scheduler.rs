@@ -7,6 +7,7 @@
 pub mod admission;
 mod arm;
 mod awaiting;
+mod blocked;
 pub mod board;
 mod caches;
 mod cell;
@@ -140,7 +141,17 @@ impl Scheduler {
         }
         // Its tasks are being told already; nobody is answered before a collector that starts anew would know as well.
         let (why, at) = stop.reason();
-        self.0.store.keep_stop(run.id, why, at).await?;
+        tokio::select! {
+            biased;
+            kept = self.0.store.keep_stop(run.id, why, at) => kept?,
+            // It waits for the database behind the caller's back, who need not.
+            blocked = self.0.store.is_blocked() => {
+                return Err(StoreError::CannotWrite {
+                    meanwhile: "the load is stopped, and the run ends as soon as that can be kept",
+                    blocked,
+                });
+            }
+        }
         if row.state == RunState::Queued && !self.0.board.is_driven(run.id) {
             self.end(&row, RunState::Stopped, false, Some(stop.reason().0))
                 .await?;
@@ -153,7 +164,9 @@ impl Scheduler {
     /// Drives runs until `closing`; then lets go of the one under way as it is.
     pub async fn run(&self, closing: CancellationToken) {
         let tidying = tokio::spawn(returned::tidy(Arc::clone(&self.0), closing.clone()));
+        let telling = tokio::spawn(blocked::tell(Arc::clone(&self.0), closing.clone()));
         self.drive_all(&closing).await;
+        telling.abort();
         // It ends with `closing`, or has ended.
         let _ = tidying.await;
     }
@@ -205,6 +218,7 @@ impl Scheduler {
         info!(run = %row.name, id = %row.id, "run begins");
         self.0.fleet.set_period(SAMPLE_PERIOD_US);
         let ending = self.drive(row, &stop).await;
+        self.0.fleet.set_patience(None);
         self.sample_on(begun);
         let ending = ending?;
         info!(run = %row.name, id = %row.id, state = %ending.state, "run ended");
@@ -225,7 +239,8 @@ impl Scheduler {
                 });
             }
         };
-        let _live = live::follow(&self.0.store, drive.board());
+        self.0.fleet.set_patience(Some(drive.loss_after()));
+        let _live = live::follow(&self.0.store, Arc::clone(&self.0.clock), drive.board());
         if let Some(reason) = &row.stop_reason {
             let wished = row.halted.unwrap_or_else(|| self.0.clock.now());
             return drive.stop(reason, wished).await;
@@ -281,11 +296,11 @@ impl Scheduler {
         let change = RunChange {
             state,
             partial,
-            reason: reason.clone(),
+            reason,
             at,
         };
-        self.0.store.set_run_state(row.id, change).await?;
-        self.0.board.ended(row.id, state, partial, reason);
+        self.0.store.set_run_state(row.id, change.clone()).await?;
+        self.0.board.ended(row.id, change);
         Ok(())
     }
 }

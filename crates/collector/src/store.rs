@@ -4,6 +4,7 @@
 //! through a `Publisher`. Nothing outside this room and the reports names a table.
 
 mod agents;
+mod blocked;
 pub(crate) mod busy;
 pub(crate) mod error;
 mod finish;
@@ -16,6 +17,7 @@ pub mod rows;
 mod runs;
 pub(crate) mod writer;
 
+pub use blocked::Blocked;
 pub use error::StoreError;
 pub use live::LiveInterval;
 pub use writer::GROUP_ROWS;
@@ -57,6 +59,7 @@ struct Shared {
     closing: CancellationToken,
     rows: Arc<Semaphore>,
     live: live::Live,
+    blocked: blocked::Blockage,
     /// Figures of steps are made one step at a time.
     reckoning: Mutex<()>,
     /// The latest instant that the collector itself wrote.
@@ -69,8 +72,14 @@ impl Store {
         let opened = open::open(path).await?;
         let live = live::Live::new();
         let ingest = Ingest::new(live.clone());
-        let (writer, task) =
-            WriterHandle::start(opened.writer, opened.options, opened.lock, ingest)?;
+        let blocked = blocked::Blockage::new(None);
+        let (writer, task) = WriterHandle::start(
+            opened.writer,
+            opened.options,
+            opened.lock,
+            ingest,
+            blocked.clone(),
+        )?;
         let store = Self {
             shared: Arc::new(Shared {
                 path: opened.path,
@@ -81,6 +90,7 @@ impl Store {
                 closing: CancellationToken::new(),
                 rows: Arc::new(Semaphore::new(QUEUED_ROWS as usize)),
                 live,
+                blocked,
                 reckoning: Mutex::new(()),
                 newest: Arc::new(AtomicI64::new(0)),
             }),

@@ -83,6 +83,7 @@ impl From<v1::StepUpdate> for StepNow {
             share_done: Some(step.share_done).filter(|share| (0.0..=1.0).contains(share)),
             elapsed: micros(step.elapsed_us).unwrap_or_default(),
             peer: step.peer,
+            silent: micros(step.silent_us).unwrap_or_default(),
         }
     }
 }

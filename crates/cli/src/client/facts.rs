@@ -100,6 +100,8 @@ pub struct StepNow {
     pub share_done: Option<f64>,
     pub elapsed: Duration,
     pub peer: String,
+    /// While it runs: for so long nothing of its load has come.
+    pub silent: Duration,
 }
 
 /// A step that has ended.

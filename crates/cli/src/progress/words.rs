@@ -4,8 +4,12 @@ use super::names::Names;
 use crate::client::{OpDone, StepDone, StepNow, Update};
 use crate::terminal::clean;
 use benchmesh_collector::report::figures;
+use std::time::Duration;
 
 const MIB: f64 = 1_048_576.0;
+
+/// Figures come every second; older ones are not shown as if they were of now.
+const FRESH: Duration = Duration::from_secs(5);
 
 /// `small files: create, cephfs (size=4k), 3 agents`.
 pub fn step_now(step: &StepNow, names: &Names) -> String {
@@ -25,6 +29,9 @@ pub fn step_rate(step: &StepNow, removed_files: Option<u64>) -> String {
     }
     if step.state != "running" {
         return clean(state_in_words(&step.state));
+    }
+    if step.silent >= FRESH {
+        return format!("no figures for {}", figures::span(step.silent));
     }
     let mut said = format!("{} ops/s", figures::rate(step.ops_per_s));
     if step.bytes_per_s > 0.0 {
@@ -193,7 +200,6 @@ pub mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use benchmesh_collector::model::RunState;
-    use std::time::Duration;
 
     pub fn now(state: &str) -> StepNow {
         StepNow {
@@ -210,6 +216,7 @@ pub mod tests {
             share_done: Some(0.421),
             elapsed: Duration::from_millis(4200),
             peer: String::new(),
+            silent: Duration::ZERO,
         }
     }
 
@@ -265,6 +272,11 @@ pub mod tests {
             "12,346 ops/s, 48.2 MiB/s, p99 1.20 ms"
         );
         assert_eq!(step_time(&step), "4.2 s, 42 %");
+        step.silent = Duration::from_millis(4999);
+        assert!(step_rate(&step, None).starts_with("12,346 ops/s"));
+        step.silent = Duration::from_secs(12);
+        assert_eq!(step_rate(&step, None), "no figures for 12 s");
+        step.silent = Duration::ZERO;
         step.target.clear();
         step.peer = "node2".into();
         step.params.clear();

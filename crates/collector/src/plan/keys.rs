@@ -60,7 +60,7 @@ pub const TOP: &[KeyDoc] = &[
         "loss-after",
         "duration",
         "30s",
-        "an agent without contact for so long is lost",
+        "an agent without contact for so long is lost; of one whose connection stays, silence tells after 3s at the soonest",
     ),
     key(
         "lease",

@@ -134,6 +134,14 @@ impl Scheduler {
         team: &Team,
         expansion: Expansion,
     ) -> Result<Started, StartError> {
+        // A write that waits would queue a run that nobody waits for any more.
+        let blocked = self.0.store.blocked().borrow().clone();
+        if let Some(blocked) = blocked {
+            return Err(store(StoreError::CannotWrite {
+                meanwhile: "nothing is started",
+                blocked,
+            }));
+        }
         let new = NewRun {
             uid: uid.clone(),
             name: plan.name.clone(),

@@ -7,7 +7,7 @@ pub use view::{OpSummary, RunView, StepSummary, StepView};
 
 use crate::{
     model::{RunId, RunState, StepId},
-    store::rows::RunRow,
+    store::rows::{RunChange, RunRow},
 };
 use std::{
     collections::BTreeMap,
@@ -22,6 +22,9 @@ const KEPT_RUNS: usize = 16;
 const KEPT_MESSAGES: usize = 1000;
 /// Ended steps that are kept per run, for those who watch late.
 const KEPT_FINISHED: usize = 1000;
+/// What is said of a wish to stop, before its reason.
+pub(super) const STOPPING: &str = "stopping: ";
+
 /// All runs that someone may watch.
 #[derive(Debug, Default)]
 pub struct Board {
@@ -33,6 +36,13 @@ pub struct Board {
 pub struct RunBoard {
     view: Mutex<RunView>,
     changes: watch::Sender<u64>,
+}
+
+/// Whether there is something new to see.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Change {
+    Made,
+    None,
 }
 
 impl Board {
@@ -58,6 +68,7 @@ impl Board {
                     steps_total: 0,
                     steps_done: 0,
                     began: row.started,
+                    ended: row.ended,
                     left_after_step: None,
                     unknown_after_step: 0.0,
                     step: None,
@@ -81,6 +92,26 @@ impl Board {
         opened
     }
 
+    /// The run that is under way.
+    pub(super) fn running(&self) -> Option<RunId> {
+        let runs = self.runs();
+        let mut running = runs
+            .iter()
+            .filter(|(_, board)| board.look(|view| view.state == RunState::Running));
+        running.next().map(|(run, _)| *run)
+    }
+
+    /// Tells something to all who watch a run that has not ended.
+    pub(super) fn tell_all(&self, message: &str) {
+        let runs = self.runs();
+        let open = runs
+            .values()
+            .filter(|board| board.look(|view| !view.state.is_end()));
+        for board in open {
+            board.say(message);
+        }
+    }
+
     /// Whether the run is visible already.
     pub(super) fn has(&self, run: RunId) -> bool {
         self.runs().contains_key(&run)
@@ -98,10 +129,25 @@ impl Board {
             .is_some_and(|board| board.look(|view| view.driven))
     }
 
-    pub(super) fn ended(&self, run: RunId, state: RunState, partial: bool, reason: Option<String>) {
+    pub(super) fn ended(&self, run: RunId, end: RunChange) {
         if let Some(board) = self.run(run) {
+            let RunChange {
+                state,
+                partial,
+                reason,
+                at,
+            } = end;
             board.change(|view| {
+                // Most often a step has said it already.
+                let reason = reason.filter(|reason| {
+                    let same = |said: &String| {
+                        reason.starts_with(said.as_str())
+                            || said.strip_prefix(STOPPING) == Some(reason.as_str())
+                    };
+                    !view.messages.iter().any(same)
+                });
                 view.messages.extend(reason);
+                view.ended = Some(at);
                 view.step = None;
                 view.removed_files = None;
                 view.left_after_step = Some(Duration::ZERO);
@@ -131,6 +177,14 @@ impl RunBoard {
         change(&mut self.view());
         self.changes
             .send_modify(|count| *count = count.wrapping_add(1));
+    }
+
+    /// A change of which those who watch hear only if it was made.
+    pub(super) fn change_if(&self, change: impl FnOnce(&mut RunView) -> Change) {
+        if change(&mut self.view()) == Change::Made {
+            self.changes
+                .send_modify(|count| *count = count.wrapping_add(1));
+        }
     }
 
     /// Changes the step under way, if it is still that one.
@@ -183,6 +237,7 @@ mod tests {
                 steps_total: 0,
                 steps_done: 0,
                 began: None,
+                ended: None,
                 left_after_step: None,
                 unknown_after_step: 0.0,
                 step: None,

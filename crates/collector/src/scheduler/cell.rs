@@ -96,7 +96,9 @@ impl Drive {
         if let StepEnd::Again { reason } = end {
             return Ok(ModesEnd::Again { reason });
         }
-        self.board.change(|view| view.steps_done += 1);
+        if matches!(end, StepEnd::Done) {
+            self.board.change(|view| view.steps_done += 1);
+        }
         let end = match end {
             StepEnd::Aborted { reason } => CellEnd::Aborted { reason },
             // Without data of its own, a cell's steps do not depend on each other: links, above all.
@@ -113,7 +115,8 @@ impl Drive {
 
     /// Ends the steps of a cell that will not run.
     pub(super) async fn fail_rest(&self, rows: &[StepRow], reason: &str) -> Result<(), StoreError> {
-        for row in rows.iter().filter(|row| !row.state.is_end()) {
+        let open: Vec<&StepRow> = rows.iter().filter(|row| !row.state.is_end()).collect();
+        for row in &open {
             let change = StepChange {
                 state: StepState::Failed,
                 start: None,
@@ -121,8 +124,16 @@ impl Drive {
                 reason: Some(reason.to_owned()),
             };
             self.store.set_step_state(row.id, change).await?;
-            self.board.change(|view| view.steps_done += 1);
         }
+        let said = match (open.first(), open.last()) {
+            (Some(first), Some(last)) if first.ordinal < last.ordinal => format!(
+                "steps {} to {} are not measured: {reason}",
+                first.ordinal, last.ordinal
+            ),
+            (Some(only), _) => format!("step {} is not measured: {reason}", only.ordinal),
+            _ => return Ok(()),
+        };
+        self.board.say(said);
         Ok(())
     }
 

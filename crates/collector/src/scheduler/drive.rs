@@ -15,7 +15,7 @@ use crate::{
     sessions::Fleet,
     store::{
         Store, StoreError,
-        rows::{NewEvent, RunChange, RunRow, StepRow, TaskRow},
+        rows::{NewEvent, RunChange, RunRow, StepRow, TaskRow, steps_done},
     },
 };
 use std::{
@@ -120,11 +120,12 @@ impl Drive {
             .reason
             .clone()
             .filter(|_| row.state == RunState::Running);
+        let now = inner.clock.now();
         let change = RunChange {
             state: RunState::Running,
             partial: row.partial,
             reason: aborted.clone(),
-            at: inner.clock.now(),
+            at: now,
         };
         inner.store.set_run_state(row.id, change).await?;
         if let Some(seed) = row.order_seed {
@@ -132,12 +133,12 @@ impl Drive {
                 "cells come in a random order, drawn from seed {seed}"
             ));
         }
-        let began = row.started.unwrap_or_else(|| inner.clock.now());
+        let began = row.started.unwrap_or(now);
         board.change(|view| {
             view.state = RunState::Running;
             view.began = Some(began);
             view.steps_total = expansion.steps.len();
-            view.steps_done = known.iter().filter(|step| step.state.is_end()).count();
+            view.steps_done = steps_done(&known);
         });
         Ok(Ok(Self {
             store: inner.store.clone(),

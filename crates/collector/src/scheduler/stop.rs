@@ -5,6 +5,7 @@
 //! instant of the wish, and told.
 
 use super::{
+    board::STOPPING,
     cell::is_open,
     drive::{Drive, Ending, Fact, Held},
     ends::{Crew, TaskOutcome},
@@ -79,7 +80,7 @@ impl Drive {
         wished: MeshMicros,
     ) -> Result<Ending, StoreError> {
         self.note_halt(wished);
-        self.board.say(format!("stopping: {reason}"));
+        self.board.say(format!("{STOPPING}{reason}"));
         let (step, held) = {
             let alive = self.alive();
             (alive.step, alive.tasks.clone())

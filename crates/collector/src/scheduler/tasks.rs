@@ -118,6 +118,7 @@ impl Drive {
             ops_per_s: 0.0,
             bytes_per_s: 0.0,
             p99_ms: 0.0,
+            heard: None,
         };
         self.board.change(|run| {
             run.left_after_step = Some(left);

@@ -12,7 +12,10 @@ use crate::{
         board::{RunBoard, RunView},
     },
     sessions::Fleet,
-    store::{Store, rows::RunRow},
+    store::{
+        Store,
+        rows::{RunRow, steps_done},
+    },
 };
 use benchmesh_proto::{WIRE_VERSION, v1, v1::control_server::Control};
 use futures::{Stream, StreamExt, stream};
@@ -166,8 +169,7 @@ impl Control for ControlService {
                 .steps(row.id)
                 .await
                 .map_err(|error| store_status(&error))?;
-            let done = steps.iter().filter(|step| step.state.is_end()).count();
-            let update = super::wire::past_run(&row, done, steps.len());
+            let update = super::wire::past_run(&row, steps_done(&steps), steps.len());
             return Ok(Response::new(Box::pin(stream::once(async { Ok(update) }))));
         };
         let watching = Watching {
@@ -241,8 +243,7 @@ impl Control for ControlService {
                 .steps(row.id)
                 .await
                 .map_err(|error| store_status(&error))?;
-            let done = steps.iter().filter(|step| step.state.is_end()).count();
-            runs.push(run_facts(row, done, steps.len()));
+            runs.push(run_facts(row, steps_done(&steps), steps.len()));
         }
         Ok(Response::new(v1::ListRunsReply { runs }))
     }

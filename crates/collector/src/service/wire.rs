@@ -185,7 +185,7 @@ pub(super) fn update(
         partial: view.partial,
         steps_done: small(view.steps_done),
         steps_total: small(view.steps_total),
-        elapsed_us: elapsed_us(view.began, now),
+        elapsed_us: elapsed_us(view.began, view.ended.unwrap_or(now)),
         expected_left_us: view.left(clock).map_or(-1, |left| {
             i64::try_from(left.as_micros()).unwrap_or(i64::MAX)
         }),
@@ -224,6 +224,7 @@ fn step_update(step: &StepView, now: MeshMicros) -> v1::StepUpdate {
             now,
         ),
         peer: step.peer.clone(),
+        silent_us: i64::try_from(step.silent(now).as_micros()).unwrap_or(i64::MAX),
     }
 }
 

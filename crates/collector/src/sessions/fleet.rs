@@ -1,7 +1,8 @@
 //! The members and their sessions: attaching, leaving, being looked after.
 //!
 //! One lock over plain maps, held for short moments and never across an await. A session ends when its stream does,
-//! when the same agent attaches anew, or when nothing has been heard from it for `SILENCE`.
+//! when the same agent attaches anew, or when nothing has been heard from it for `SILENCE`, or for the time after which
+//! the run under way takes an agent for lost, where that is shorter.
 
 use super::{
     command::Sampling,
@@ -28,15 +29,20 @@ use std::{
     },
     time::Duration,
 };
-use tokio::sync::{mpsc, watch};
+use tokio::{
+    sync::{mpsc, watch},
+    time::Instant,
+};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 /// Messages that wait for one agent's stream. The scheduler has a handful open per agent; when it is full, commands wait
 /// and clock replies are dropped (the agent probes again).
 const OUTGOING: usize = 64;
-/// An attached agent probes the clock every few seconds; one that says nothing for so long has a dead session.
+/// An attached agent probes the clock every second; one that says nothing for so long has a dead session.
 const SILENCE: Duration = Duration::from_secs(15);
+/// However little patience a run has: a few probes may be late or lost.
+const LEAST_SILENCE: Duration = Duration::from_secs(3);
 /// Who was heard so lately lives. A session whose agent has died ends sooner.
 const LIVELY: Duration = Duration::from_secs(5);
 /// How often sessions are looked at, and members' last contact is written down.
@@ -295,17 +301,27 @@ impl Fleet {
         }
     }
 
+    /// A run under way takes an agent for lost after so long without contact; `None`: there is no run.
+    pub fn set_patience(&self, patience: Option<Duration>) {
+        self.state().patience = patience;
+    }
+
     /// Looks after sessions until `cancel`: ends the silent ones and writes down who was seen when.
     pub async fn watch(&self, cancel: CancellationToken) {
         let mut looks = tokio::time::interval(LOOK);
         looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut count = 0_u32;
+        let mut looked = Instant::now();
         loop {
             tokio::select! {
                 () = cancel.cancelled() => return,
                 _ = looks.tick() => {}
             }
-            self.end_silent();
+            // After a standstill of the collector itself, what agents said meanwhile is heard first.
+            if looked.elapsed() < LOOK * 2 {
+                self.end_silent();
+            }
+            looked = Instant::now();
             count = count.wrapping_add(1);
             if count.is_multiple_of(SEEN_EVERY_LOOKS) {
                 self.write_seen().await;
@@ -315,12 +331,16 @@ impl Fleet {
 
     fn end_silent(&self) {
         let state = self.state();
+        let limit = state
+            .patience
+            .map_or(SILENCE, |patience| patience.clamp(LEAST_SILENCE, SILENCE));
         for member in state.members.values() {
+            let silent = member.last_contact.elapsed();
             if let Some(live) = &member.live
-                && member.last_contact.elapsed() > SILENCE
+                && silent > limit
                 && !live.cancel.is_cancelled()
             {
-                warn!(agent = %member.hello.name, "nothing heard for {} s, its session ends", SILENCE.as_secs());
+                warn!(agent = %member.hello.name, "nothing heard for {} s, its session ends", silent.as_secs());
                 live.cancel.cancel();
             }
         }

@@ -10,6 +10,7 @@ use crate::model::{AgentId, HostId, MeshMicros};
 use std::{
     collections::{BTreeMap, HashMap},
     net::IpAddr,
+    time::Duration,
 };
 use tokio::time::Instant;
 
@@ -19,6 +20,8 @@ pub(super) struct State {
     /// Session token -> agent.
     pub tokens: HashMap<String, AgentId>,
     pub period_us: i64,
+    /// After how long without contact the run under way takes an agent for lost.
+    pub patience: Option<Duration>,
 }
 
 impl State {

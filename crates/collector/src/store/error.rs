@@ -3,6 +3,7 @@
 //! It also tells the three kinds of failure apart that the writer acts on: the surroundings (a full or failing disk:
 //! wait and try again), the rows themselves (refuse them), and a database that is not ours to write.
 
+use super::blocked::Blocked;
 use benchmesh_workloads::histogram::DecodeError;
 use std::path::PathBuf;
 
@@ -86,6 +87,11 @@ pub enum StoreError {
     NoThread {
         #[source]
         source: std::io::Error,
+    },
+    #[error("{meanwhile}: the database cannot be written; {} ({})", blocked.remedy, blocked.why)]
+    CannotWrite {
+        meanwhile: &'static str,
+        blocked: Blocked,
     },
     #[error("nothing was written: {why}")]
     NotWritten { why: String },

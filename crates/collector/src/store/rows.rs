@@ -179,6 +179,12 @@ pub struct RunRow {
     pub halted: Option<MeshMicros>,
 }
 
+/// How many of these ended as they should.
+pub fn steps_done(steps: &[StepRow]) -> usize {
+    let done = |step: &&StepRow| step.state == StepState::Done;
+    steps.iter().filter(done).count()
+}
+
 /// A row of `steps`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StepRow {

@@ -11,6 +11,7 @@ mod group;
 pub use group::GROUP_ROWS;
 pub(crate) use group::Pending;
 
+use super::blocked::Blockage;
 use super::error::StoreError;
 use super::lock::Lock;
 use crate::ingest::apply::Ingest;
@@ -42,6 +43,7 @@ impl WriterHandle {
         options: SqliteConnectOptions,
         lock: Lock,
         ingest: Ingest,
+        blockage: Blockage,
     ) -> Result<(Self, tokio::task::JoinHandle<()>), StoreError> {
         let (writes, queued_writes) = mpsc::channel(QUEUED_WRITES);
         let (batches, queued_batches) = mpsc::channel(QUEUED_BATCHES);
@@ -50,6 +52,7 @@ impl WriterHandle {
             connection,
             options,
             ingest,
+            blockage,
             queued_writes,
             queued_batches,
             closing.clone(),

@@ -19,7 +19,10 @@ use spool::publish;
 use std::{
     collections::BTreeMap,
     net::SocketAddr,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 use tokio::{
     sync::{mpsc, watch},
@@ -58,6 +61,8 @@ pub struct Inner {
     spool: Mutex<Vec<v1::Batch>>,
     spooled: watch::Sender<u64>,
     pub sampling: Mutex<v1::Sampling>,
+    /// It stands still: its connections stay, and nothing is said or heard.
+    frozen: AtomicBool,
 }
 
 /// The wall clock, which a new database's mesh time begins at.
@@ -81,6 +86,7 @@ impl FakeAgent {
                 spool: Mutex::default(),
                 spooled: watch::Sender::new(0),
                 sampling: Mutex::default(),
+                frozen: AtomicBool::new(false),
             }),
             connection: Mutex::new(None),
         }
@@ -144,6 +150,15 @@ impl FakeAgent {
         if let Some(connection) = self.connection.lock().unwrap().take() {
             connection.abort();
         }
+    }
+
+    /// Stands still from now on, as a process that is stopped or a host behind a cut link: its connection stays.
+    #[allow(
+        dead_code,
+        reason = "for the mesh tests; the fleet bench shares this file"
+    )]
+    pub fn freeze(&self) {
+        self.inner.frozen.store(true, Ordering::Relaxed);
     }
 
     /// Forgets all tasks, as an agent does that is started again.

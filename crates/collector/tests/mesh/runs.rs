@@ -183,6 +183,93 @@ async fn a_failed_step_ends_its_cell_and_not_the_run() {
         ["write|failed", "read|failed", "run|done"]
     );
     assert!(a.journal().contains(&String::from("remove /mnt/a")));
+    // What was not measured is told, and is not done.
+    assert!(
+        messages(&updates).contains("step 2 is not measured: an earlier mode of the cell failed"),
+        "{}",
+        messages(&updates)
+    );
+    let last = updates.last().unwrap();
+    assert_eq!((last.steps_done, last.steps_total), (1, 3));
+    let listed = stage
+        .control()
+        .await
+        .list_runs(v1::ListRunsRequest { limit: 1 })
+        .await
+        .unwrap()
+        .into_inner()
+        .runs
+        .remove(0);
+    assert_eq!((listed.steps_done, listed.steps_total), (1, 3));
+    assert_eq!(
+        stage.rows("select steps_done, steps from v_runs").await,
+        ["1|3"]
+    );
+    // Whoever looks later sees how long it took, not how long ago it began.
+    let took = stage
+        .rows("select ended_us - started_us from runs")
+        .await
+        .remove(0);
+    let again = stage.watch(started.run_id).await;
+    assert_eq!(again.last().unwrap().elapsed_us.to_string(), took);
+    let why = "step 1 (io write on a) failed: agent `a`: the disk is full";
+    let said = messages(&again);
+    assert_eq!(said.matches(why).count(), 1, "{said}");
+}
+
+/// Another program holds the database's write lock, which is as good as a full disk, and needs no disk of its own.
+#[tokio::test]
+async fn a_database_that_cannot_be_written_is_told_of_and_does_not_hold_up_a_stop() {
+    let stage = Stage::new().await;
+    let a = stage.agent("a", running_for(30.0)).await;
+    let started = stage.start(NULL).await.unwrap();
+    stage.until_step(started.run_id, "running").await;
+    let other = rusqlite::Connection::open(stage.db()).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let stop = v1::StopRunRequest {
+        run: started.run_id.to_string(),
+        reason: String::from("enough"),
+    };
+    let refused = stage.control().await.stop_run(stop).await.unwrap_err();
+    assert!(
+        refused.message().contains("the load is stopped")
+            && refused
+                .message()
+                .contains("end the program that holds its write lock"),
+        "{}",
+        refused.message()
+    );
+    a.until_asked("stop").await;
+    let refused = stage.start(NULL).await.unwrap_err();
+    assert!(
+        refused
+            .message()
+            .contains("nothing is started: the database cannot be written"),
+        "{}",
+        refused.message()
+    );
+    other.execute_batch("ROLLBACK").unwrap();
+    let updates = stage.watch(started.run_id).await;
+    assert_eq!(state(&updates), ("stopped", true));
+    let said = messages(&updates);
+    assert!(
+        said.contains("the database cannot be written: end the program"),
+        "{said}"
+    );
+    assert!(
+        said.contains("the database could not be written for"),
+        "{said}"
+    );
+    assert_eq!(
+        stage
+            .rows(
+                "select run_id, severity, json_extract(detail, '$.until_us') > json_extract(detail, '$.from_us')
+                 from events where kind = 'database-blocked'"
+            )
+            .await,
+        ["1|warning|1"]
+    );
+    assert_eq!(stage.rows("select count(*) from runs").await, ["1"]);
 }
 
 #[tokio::test]

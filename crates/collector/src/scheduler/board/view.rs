@@ -24,8 +24,10 @@ pub struct RunView {
     pub partial: bool,
     pub driven: bool,
     pub steps_total: usize,
+    /// Those in state `done`.
     pub steps_done: usize,
     pub began: Option<MeshMicros>,
+    pub ended: Option<MeshMicros>,
     /// Of the steps after this one, those whose time is known; `None`: no step has begun.
     pub left_after_step: Option<Duration>,
     /// The others, counted in steps as large as this one.
@@ -70,9 +72,21 @@ pub struct StepView {
     pub ops_per_s: f64,
     pub bytes_per_s: f64,
     pub p99_ms: f64,
+    /// When the last of its intervals was stored.
+    pub heard: Option<MeshMicros>,
 }
 
 impl StepView {
+    /// For how long nothing of the load under way has come.
+    pub fn silent(&self, now: MeshMicros) -> Duration {
+        let since = match self.state {
+            StepState::Running => self.heard.max(self.start),
+            _ => None,
+        };
+        let silent = since.map_or(0, |since| now.0.saturating_sub(since.0).max(0));
+        Duration::from_micros(silent.unsigned_abs())
+    }
+
     /// How much of the step's present part is done, 0..1; `None`: not known.
     pub fn share_done(&self, now: MeshMicros) -> Option<f64> {
         let share = |done: u64, total: u64| (total > 0).then(|| (ratio(done, total)).min(1.0));
@@ -251,6 +265,7 @@ mod tests {
             ops_per_s: 0.0,
             bytes_per_s: 0.0,
             p99_ms: 0.0,
+            heard: None,
         }
     }
 
@@ -268,6 +283,7 @@ mod tests {
                 steps_total: 3,
                 steps_done: 0,
                 began: None,
+                ended: None,
                 left_after_step: Some(Duration::from_secs(100)),
                 unknown_after_step: unknown,
                 removed_files: None,

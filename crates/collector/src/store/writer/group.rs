@@ -5,6 +5,7 @@ use super::direct::directly;
 use crate::causes::chain;
 use crate::ingest::apply::Ingest;
 use crate::ingest::pending::PendingBatch;
+use crate::store::blocked::{Blockage, Blocked};
 use crate::store::error::StoreError;
 use futures::future::BoxFuture;
 use rusqlite::Connection;
@@ -104,6 +105,7 @@ pub(super) struct Writer {
     connection: SqliteConnection,
     options: SqliteConnectOptions,
     ingest: Ingest,
+    blockage: Blockage,
     writes: mpsc::Receiver<Box<dyn Pending>>,
     batches: mpsc::Receiver<PendingBatch>,
     closing: CancellationToken,
@@ -114,6 +116,7 @@ impl Writer {
         connection: SqliteConnection,
         options: SqliteConnectOptions,
         ingest: Ingest,
+        blockage: Blockage,
         writes: mpsc::Receiver<Box<dyn Pending>>,
         batches: mpsc::Receiver<PendingBatch>,
         closing: CancellationToken,
@@ -122,6 +125,7 @@ impl Writer {
             connection,
             options,
             ingest,
+            blockage,
             writes,
             batches,
             closing,
@@ -193,6 +197,7 @@ impl Writer {
             }
             if !reported {
                 reported = true;
+                self.blockage.send_replace(Some(Blocked::by(&error)));
                 tracing::error!(
                     error = %chain(&error),
                     "the database cannot be written, and nothing is acknowledged until it can; {}",
@@ -209,6 +214,7 @@ impl Writer {
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
         if reported {
+            self.blockage.send_replace(None);
             tracing::warn!("the database can be written again; everything that waited is stored");
         }
         self.ingest.committed(&group.batches);

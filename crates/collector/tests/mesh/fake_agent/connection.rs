@@ -2,7 +2,10 @@
 
 use super::{Inner, Starts, commands::answer, message};
 use benchmesh_proto::v1;
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 use tokio::{sync::mpsc, time::sleep};
 use tonic::Streaming;
 use v1::{agent_message::Body as Said, command::Body as Asked, reply::Body as Answer};
@@ -16,7 +19,11 @@ pub(super) async fn serve(
 ) {
     // They end with the connection.
     let mut waits = tokio::task::JoinSet::new();
+    waits.spawn(probe(Arc::clone(&agent), said.clone()));
     while let Ok(Some(message_heard)) = heard.message().await {
+        if agent.frozen.load(Ordering::Relaxed) {
+            std::future::pending::<()>().await;
+        }
         let Some(v1::collector_message::Body::Command(command)) = message_heard.body else {
             continue;
         };
@@ -51,6 +58,21 @@ pub(super) async fn serve(
         }
         let id = if astray { id + 1_000_000 } else { id };
         let _ = said.send(message(Said::Reply(with_id(id, reply)))).await;
+    }
+}
+
+/// Says every second that it lives, as an agent does that keeps its clock.
+async fn probe(agent: Arc<Inner>, said: mpsc::Sender<v1::AgentMessage>) {
+    let mut beats = tokio::time::interval(Duration::from_secs(1));
+    loop {
+        beats.tick().await;
+        if agent.frozen.load(Ordering::Relaxed) {
+            return;
+        }
+        let probe = v1::ClockProbe { agent_sent_ns: 0 };
+        if said.send(message(Said::ClockProbe(probe))).await.is_err() {
+            return;
+        }
     }
 }
 

@@ -63,6 +63,27 @@ async fn a_lost_agent_is_a_fact_and_the_others_go_on() {
     );
 }
 
+/// Its connection stays open, so that nothing but its silence tells.
+#[tokio::test]
+async fn an_agent_that_stands_still_is_lost_as_soon_as_the_plan_says() {
+    let stage = Stage::new().await;
+    let [_a, b] = [
+        stage.agent("a", running_for(8.0)).await,
+        stage.agent("b", running_for(8.0)).await,
+    ];
+    let started = stage
+        .start(&format!("loss-after = \"4s\"\n{NULL}"))
+        .await
+        .unwrap();
+    stage.until_step(started.run_id, "running").await;
+    b.freeze();
+    let updates = stage.watch(started.run_id).await;
+    assert_eq!(state(&updates), ("done", true), "{}", messages(&updates));
+    let lost = "select a.name, (e.at_us - s.start_us) / 1000000 between 3 and 7
+        from events e join agents a on a.id = e.agent_id join steps s on s.id = e.step_id where e.kind = 'agent-lost'";
+    assert_eq!(stage.rows(lost).await, ["b|1"]);
+}
+
 #[tokio::test]
 async fn an_agent_that_comes_back_in_time_is_not_lost() {
     let stage = Stage::new().await;
