@@ -76,6 +76,12 @@ pub fn with_clock_ahead(ahead: Duration, command: &Command) -> Command {
     run_by("unshare", &arguments, command)
 }
 
+/// `command` with at most so many files open, by util-linux.
+pub fn with_most_files(count: u32, command: &Command) -> Command {
+    let limit = format!("--nofile={count}:{count}");
+    run_by("prlimit", &[&limit], command)
+}
+
 /// Runs a program of the machine; panics with what it said unless it succeeds. Returns its standard output.
 pub fn must(program: &str, arguments: &[&str]) -> String {
     let output = Command::new(program)

@@ -32,6 +32,8 @@ pub enum Op {
     Read,
     Write,
     Fsync,
+    /// At each close of a descriptor, which waits for it.
+    Flush,
     Release,
     Opendir,
     Readdir,
@@ -44,6 +46,7 @@ pub enum Op {
     Rmdir,
     /// At the offset of the copy, and in the name of the copy.
     CopyFileRange,
+    Statfs,
 }
 
 /// One call as the file system saw it.

@@ -52,6 +52,7 @@ pub struct Agent {
     namespace: Option<String>,
     clock_ahead: Option<Duration>,
     state_dir: Option<PathBuf>,
+    most_files: Option<u32>,
 }
 
 impl Agent {
@@ -92,6 +93,12 @@ impl Agent {
     /// Inside a time namespace: its monotonic clocks are so far ahead of everybody else's. Whole seconds.
     pub fn clock_ahead(mut self, ahead: Duration) -> Self {
         self.clock_ahead = Some(ahead);
+        self
+    }
+
+    /// It may have so many files open, and no more.
+    pub fn most_files(mut self, count: u32) -> Self {
+        self.most_files = Some(count);
         self
     }
 
@@ -237,6 +244,10 @@ impl Mesh {
         if self.insecure {
             command.arg("--insecure");
         }
+        let command = match agent.most_files {
+            Some(count) => super::command::with_most_files(count, &command),
+            None => command,
+        };
         let command = match agent.clock_ahead {
             Some(ahead) => super::command::with_clock_ahead(ahead, &command),
             None => command,

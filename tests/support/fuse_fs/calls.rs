@@ -233,8 +233,8 @@ impl Filesystem for Logging {
         }
     }
 
-    fn flush(&self, _: &Request, _: INodeNo, _: Handle, _: LockOwner, reply: ReplyEmpty) {
-        reply.ok();
+    fn flush(&self, _: &Request, ino: INodeNo, _: Handle, _: LockOwner, reply: ReplyEmpty) {
+        Self::empty(self.on(Op::Flush, ino, 0, |_| Ok(((), 0))), reply);
     }
 
     fn release(
@@ -397,9 +397,14 @@ impl Filesystem for Logging {
         Self::empty(result, reply);
     }
 
-    fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
-        let blocks = self.0.lock().free_bytes / 4096;
-        reply.statfs(blocks, blocks, blocks, 1 << 30, 1 << 30, 4096, 255, 4096);
+    fn statfs(&self, _: &Request, ino: INodeNo, reply: ReplyStatfs) {
+        match self.on(Op::Statfs, ino, 0, |state| Ok((state.free_bytes, 0))) {
+            Ok(free) => {
+                let blocks = free / 4096;
+                reply.statfs(blocks, blocks, blocks, 1 << 30, 1 << 30, 4096, 255, 4096);
+            }
+            Err(errno) => reply.error(errno),
+        }
     }
 }
 

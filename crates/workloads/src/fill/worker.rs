@@ -62,6 +62,14 @@ impl Way {
         let is_full = |current: &Current| current.bytes >= file_bytes;
         self.current.as_ref().is_none_or(is_full)
     }
+
+    /// The number of the file that the next block goes to.
+    fn next_file(&self, file_bytes: u64) -> u64 {
+        match &self.current {
+            Some(current) if !self.needs_file(file_bytes) => current.number,
+            _ => self.files,
+        }
+    }
 }
 
 /// What is to be done next.
@@ -237,6 +245,26 @@ impl FillWorker {
         }
     }
 
+    /// Closes the last file, after which nothing is written; whether it is whole.
+    fn close_last(&self, way: &mut Way, recorder: &mut Recorder) -> Result<bool, OpError> {
+        let path = self.path(way);
+        let Some(last) = way.current.take() else {
+            return Ok(true);
+        };
+        recorder.place(last.number);
+        let (began, closed) = recorder.on_the_way_since(Op::Write, || calls::close(last.file));
+        if let Err(errno) = closed {
+            let failed = Failed::at(errno, last.bytes);
+            report(
+                recorder,
+                (Op::Write, began),
+                &path.to_string_lossy(),
+                failed,
+            )?;
+        }
+        Ok(closed.is_ok())
+    }
+
     fn at_floor(&self, way: &Way, facts: Facts) -> String {
         format!(
             "`{}` was filled by {} and has {} free, of which `floor` keeps {}: stopped before the aim; free some, ask \
@@ -254,7 +282,11 @@ impl Worker for FillWorker {
         let mut way = Way::default();
         let mut is_whole = true;
         loop {
-            let facts = || recorder.on_the_way(Op::Write, || self.facts());
+            let number = way.next_file(self.file_bytes);
+            let facts = || {
+                recorder.place(number);
+                recorder.on_the_way(Op::Write, || self.facts())
+            };
             let next = self.next(&mut way, &facts, &|| recorder.should_stop());
             let next = next.map_err(|errno| OpError::Broken {
                 what: format!("cannot ask for the free space of the target: {errno}"),
@@ -263,6 +295,7 @@ impl Worker for FillWorker {
                 Next::Write(bytes) => bytes,
                 Next::Reached => {
                     self.give_back(&mut way);
+                    is_whole &= self.close_last(&mut way, recorder)?;
                     break;
                 }
                 Next::AtFloor(facts) => {

@@ -4,10 +4,10 @@
 //! other end only how many bytes it answers with. Invariant: an operation ends with the last byte of its answer.
 
 use super::keys::{Exchange, Wait};
-use super::link::{Link, Trouble};
+use super::link::{Link, Trouble, look_up};
 use super::socket::is_pause;
 use crate::files::data::Data;
-use crate::recorder::{Began, OpError, Recorder};
+use crate::recorder::{OpError, Recorder};
 use crate::workload::Worker;
 use std::io::{self, Write};
 
@@ -35,13 +35,8 @@ impl Asker {
         let mut rest = self.request.as_slice();
         while !rest.is_empty() {
             match (&self.link.stream).write(rest) {
-                Ok(count) => {
-                    rest = rest.get(count..).unwrap_or_default();
-                    self.link.moved = None;
-                }
-                Err(error) if is_pause(&error) => {
-                    self.link.look_up(recorder, false)?;
-                }
+                Ok(count) => rest = rest.get(count..).unwrap_or_default(),
+                Err(error) if is_pause(&error) => look_up(recorder)?,
                 Err(error) => return Err(error.into()),
             }
         }
@@ -49,7 +44,7 @@ impl Asker {
     }
 
     /// All that was answered is what the other end has counted.
-    fn agree(&mut self, counted: u64, recorder: &Recorder) -> Result<(), Trouble> {
+    fn agree(&self, counted: u64, recorder: &Recorder) -> Result<(), Trouble> {
         self.link.stream.set_nonblocking(false)?;
         self.link.agree(counted, &|| recorder.is_stopped())
     }
@@ -72,8 +67,7 @@ impl Worker for Asker {
         if recorder.is_stopped() {
             return Ok(());
         }
-        let ended = Began::at(recorder.now());
-        self.agree(counted, recorder)
-            .or_else(|trouble| self.link.report(trouble, op, ended, recorder))
+        let (began, agreed) = recorder.on_the_way_since(op, || self.agree(counted, recorder));
+        agreed.or_else(|trouble| self.link.report(trouble, op, began, recorder))
     }
 }

@@ -3,8 +3,9 @@
 //! It knows nothing of how the connection came to be. Invariant: operations count no byte that the peer's kernel has not
 //! acknowledged, and together all that the receiving end has.
 
-use super::link::{Link, Trouble};
+use super::link::{Link, Trouble, look_up};
 use super::socket::{self, is_pause};
+use crate::clock::MonoNanos;
 use crate::files::data::Data;
 use crate::op::Op;
 use crate::recorder::{Began, OpError, Recorder};
@@ -51,21 +52,20 @@ impl Sender {
 
     fn send_block(&mut self, recorder: &Recorder) -> Result<Sent, Trouble> {
         let mut rest = self.block.as_slice();
-        self.link.moved = None;
         loop {
-            let has_moved = match (&self.link.stream).write(rest) {
+            match (&self.link.stream).write(rest) {
                 Ok(count) => {
                     self.written += u64::try_from(count).unwrap_or(0);
                     rest = rest.get(count..).unwrap_or_default();
                     if rest.is_empty() {
                         return Ok(Sent::Whole);
                     }
-                    count > 0
                 }
-                Err(error) if is_pause(&error) => false,
+                Err(error) if is_pause(&error) => {}
                 Err(error) => return Err(error.into()),
-            };
-            if self.link.look_up(recorder, has_moved)? >= recorder.until() {
+            }
+            look_up(recorder)?;
+            if MonoNanos::now() >= recorder.until() {
                 return Ok(Sent::Cut);
             }
         }
@@ -124,11 +124,10 @@ impl Worker for Sender {
                 None if recorder.is_stopped() => break,
                 // A schedule without a single instant within the runtime; any other has ended with its last block.
                 None if self.written == 0 && recorder.due(block_bytes).is_some() => {
-                    let ended = Began::at(recorder.now());
-                    return match self.link.agree(0, &|| recorder.is_stopped()) {
-                        Ok(()) => Ok(()),
-                        Err(trouble) => self.link.report(trouble, Op::Send, ended, recorder),
-                    };
+                    let agree = || self.link.agree(0, &|| recorder.is_stopped());
+                    let (began, agreed) = recorder.on_the_way_since(Op::Send, agree);
+                    return agreed
+                        .or_else(|trouble| self.link.report(trouble, Op::Send, began, recorder));
                 }
                 None => (recorder.begin_as(Op::Send), true),
             };

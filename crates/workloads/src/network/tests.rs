@@ -9,7 +9,6 @@ use super::*;
 use crate::clock::MonoNanos;
 use crate::interval::Interval;
 use crate::op::Op;
-use crate::recorder::OpError;
 use crate::task::{End, Task, TaskEnd};
 use serde_json::{Value, json};
 use std::io::{Read, Write};

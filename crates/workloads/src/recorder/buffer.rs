@@ -195,6 +195,11 @@ impl Link {
         self.offset.store(offset, Ordering::Relaxed);
     }
 
+    /// The file stays, and it is no longer at an offset of it.
+    pub(super) fn leave_offset(&self) {
+        self.offset.store(NOWHERE, Ordering::Relaxed);
+    }
+
     pub(super) fn pop_clean(&self) -> Option<Box<Buffer>> {
         self.clean.pop()
     }

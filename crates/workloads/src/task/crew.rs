@@ -189,26 +189,30 @@ fn live(
     drop(opened);
     let _ended = Ended(gate);
 
-    let end = gate.wait_start().map(|start| {
+    gate.wait_start().map(|start| {
         recorder.set_start(start.planned);
         recorder.urgent_until_first(start.urgent);
         let before = meter.read();
         let failure = work(index, worker.as_mut(), &mut recorder);
         let ended = MonoNanos::now();
         let usage = meter.read().since(before);
+        if failure.is_some() {
+            gate.end_load();
+        }
+        let shift_ns = gate.shift().get();
+        // What it has counted is handed over before it closes its files, which can hang.
+        let leaving = recorder.leaving();
+        let errors = recorder.finish();
+        leaving.during(|| drop(worker));
         WorkerEnd {
             started: start.began,
             ended,
-            shift_ns: gate.shift().get(),
+            shift_ns,
             usage,
-            errors: recorder.finish(),
+            errors,
             failure,
         }
-    });
-    if end.as_ref().is_some_and(|end| end.failure.is_some()) {
-        gate.end_load();
-    }
-    end
+    })
 }
 
 /// Tells the gate that a worker is gone, however it went.

@@ -75,52 +75,74 @@ fn a_receiving_end_that_goes_away_is_a_clear_error() {
     }
 }
 
+fn link_to(sleeper: &Sleeper) -> Link {
+    let peer = PeerEnd {
+        address: sleeper.address,
+        token: TOKEN.into(),
+    };
+    Link::open(&peer, 0).unwrap()
+}
+
+fn ping(wait: Wait) -> Exchange {
+    Exchange {
+        op: Op::Ping,
+        request_bytes: 64,
+        response_bytes: 64,
+        bytes: 64,
+        wait,
+    }
+}
+
+/// At the end of the runtime both ends agree on what arrived: no operation, and it can hang like one.
 #[test]
-fn a_peer_that_stalls_or_miscounts_is_a_clear_error() {
+fn a_peer_that_says_nothing_at_the_end_is_waited_for_and_shown() {
+    let stop = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
     let settings = crate::recorder::Settings {
         timing: Timing {
             ramp: None,
-            runtime: Some(Duration::from_secs(30)),
+            runtime: Some(Duration::from_millis(1)),
         },
+        stop: std::sync::Arc::clone(&stop),
         ..crate::recorder::Settings::of(&[Op::Send, Op::Ping])
     };
-    let open = |sleeper: &Sleeper| {
-        let peer = PeerEnd {
-            address: sleeper.address,
-            token: TOKEN.into(),
-        };
-        let mut link = Link::open(&peer, 0).unwrap();
-        link.stall_after = Duration::from_millis(300);
-        link
+    let sender = |link| -> Box<dyn Worker> { Box::new(Sender::new(link, 4096, 0)) };
+    let asker = |wait| {
+        move |link| -> Box<dyn Worker> { Box::new(Asker::new(link, ping(wait), 0).unwrap()) }
     };
-    let fails = |worker: &mut dyn Worker, part: &str| {
-        let (mut recorder, _taker) = crate::recorder::pair(settings.clone());
-        recorder.set_start(MonoNanos::now());
-        let OpError::Broken { what } = worker.run(&mut recorder).unwrap_err() else {
-            panic!("another kind of error");
-        };
-        assert!(what.contains(part), "{what}");
-    };
-    let sleeper = Sleeper::new();
-    fails(
-        &mut Sender::new(open(&sleeper), 4096, 0),
-        "stalled: nothing went through for 0.3 s",
-    );
-    for wait in [Wait::Blocking, Wait::Busy] {
+    type Ending<'a> = &'a dyn Fn(Link) -> Box<dyn Worker>;
+    let ways: [(Op, Ending<'_>); 3] = [
+        (Op::Send, &sender),
+        (Op::Ping, &asker(Wait::Blocking)),
+        (Op::Ping, &asker(Wait::Busy)),
+    ];
+    for (op, worker) in ways {
+        stop.store(false, std::sync::atomic::Ordering::Relaxed);
         let sleeper = Sleeper::new();
-        let ping = Exchange {
-            op: Op::Ping,
-            request_bytes: 64,
-            response_bytes: 64,
-            bytes: 64,
-            wait,
-        };
-        let mut asker = Asker::new(open(&sleeper), ping, 0).unwrap();
-        fails(&mut asker, "stalled");
+        let mut worker = worker(link_to(&sleeper));
+        let _held = sleeper.taken.join().unwrap();
+        let (mut recorder, taker) = crate::recorder::pair(settings.clone());
+        let start = MonoNanos::now();
+        recorder.set_start(start);
+        recorder.look(start.saturating_add(Duration::from_millis(1)));
+        std::thread::scope(|scope| {
+            let ended = scope.spawn(move || worker.run(&mut recorder));
+            wait_for("it is shown for long", || {
+                let shown = taker.in_flight().filter(|it| it.op == op);
+                shown
+                    .is_some_and(|it| MonoNanos::now().since(it.since) > Duration::from_millis(300))
+            });
+            assert!(!ended.is_finished(), "{op} gave up");
+            stop.store(true, std::sync::atomic::Ordering::Relaxed);
+            assert!(ended.join().unwrap().is_ok(), "{op} was stopped");
+        });
+        assert_eq!(taker.in_flight(), None);
     }
+}
 
+#[test]
+fn a_peer_that_miscounts_is_a_clear_error() {
     let sleeper = Sleeper::new();
-    let mut link = open(&sleeper);
+    let link = link_to(&sleeper);
     let mut held = sleeper.taken.join().unwrap();
     held.write_all(&7_u64.to_le_bytes()).unwrap();
     let disagreed = link.agree(9, &|| false).unwrap_err();

@@ -1,0 +1,124 @@
+//! A mesh of one agent on a file system whose calls hang where a test says so.
+
+use crate::support::database::Row;
+use crate::support::fuse_fs::{Fate, FuseFs, Op, Rule};
+use crate::support::mesh::{Agent, Mesh};
+use crate::support::process::Process;
+use crate::support::wait::until_true;
+use std::path::PathBuf;
+use std::process::ExitStatus;
+use std::time::Duration;
+
+pub const LIMIT: Duration = Duration::from_secs(60);
+
+/// Where the other side of a copy is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scratch {
+    Apart,
+    /// On the file system itself, so that the kernel copies within it.
+    Beside,
+}
+
+/// The file system is dropped first: an agent that hangs can be ended only when that is gone.
+#[derive(Debug)]
+pub struct Bed {
+    pub fs: FuseFs,
+    pub mesh: Mesh,
+    pub target: PathBuf,
+}
+
+impl Bed {
+    pub fn new(scratch: Scratch) -> Self {
+        let mut mesh = Mesh::start();
+        let fs = FuseFs::mount();
+        let (target, scratch) = match scratch {
+            Scratch::Apart => (fs.path().to_owned(), mesh.directory().join("scratch")),
+            Scratch::Beside => (fs.path().join("target"), fs.path().join("scratch")),
+        };
+        for directory in [&target, &scratch] {
+            std::fs::create_dir_all(directory).unwrap();
+        }
+        let agent = Agent::named("a").allow(&target).argument("--scratch");
+        mesh.add(agent.argument(scratch.to_str().unwrap()).most_files(400));
+        Self { fs, mesh, target }
+    }
+
+    /// From now on: so many such calls pass, and the next hangs.
+    pub fn hang(&self, op: Op, path: &str, after: u64) {
+        self.fs.add_rule(Rule {
+            path: path.to_owned(),
+            after,
+            times: 1,
+            ..Rule::every(op, Fate::Hang)
+        });
+    }
+
+    /// Starts a run of one phase, in which a second is a stall.
+    pub fn begin(&self, on_stall: &str, phase: &str) -> Process {
+        self.mesh.begin(&format!(
+            "on-stall = \"{on_stall}\"\n[targets.hanging]\nsystem = \"fuse\"\npath = \"{}\"\n[[phase]]\n{phase}\n\
+             stall-after = \"1s\"\n",
+            self.target.display()
+        ))
+    }
+
+    pub fn events(&self, kind: &str) -> i64 {
+        count(&self.mesh, kind)
+    }
+
+    /// Waits until a call hangs, and the database has one stall more than before.
+    pub fn until_stalled(&self, before: i64, what: &str) {
+        until_true(&format!("a call hangs: {what}"), LIMIT, || {
+            self.fs.hanging() == 1
+        });
+        until_true(&format!("the stall is stored: {what}"), LIMIT, || {
+            self.events("stall") == before + 1
+        });
+    }
+
+    /// What the newest event of a kind says.
+    pub fn newest(&self, kind: &str) -> Row {
+        newest(&self.mesh, kind)
+    }
+
+    /// The run has ended because of a stall, and nobody has let go what hangs.
+    pub fn assert_ended_by_stall(&self, run: &mut Process, what: &str) {
+        let ended = end(run, what);
+        assert!(!ended.success(), "{what}: {ended}: {}", run.log());
+        assert_eq!(self.fs.hanging(), 1, "{what}: let go: {}", run.log());
+        assert_failed_by_stall(&self.mesh, what);
+    }
+}
+
+pub fn count(mesh: &Mesh, kind: &str) -> i64 {
+    mesh.db().one(&format!(
+        "SELECT count(*) FROM events WHERE kind = '{kind}'"
+    ))
+}
+
+pub fn newest(mesh: &Mesh, kind: &str) -> Row {
+    let sql = format!(
+        "SELECT e.severity, e.message, a.name AS agent, s.mode, h.name AS host, e.detail ->> 'host' AS on_host,
+                e.detail ->> 'worker' AS worker, e.detail ->> 'op' AS op, e.detail ->> 'path' AS path,
+                e.detail ->> 'offset' AS offset, e.detail ->> 'lasted_us' AS lasted_us
+         FROM events e JOIN agents a ON a.id = e.agent_id JOIN steps s ON s.id = e.step_id
+         JOIN hosts h ON h.id = a.host_id WHERE e.kind = '{kind}' ORDER BY e.id DESC LIMIT 1"
+    );
+    mesh.db().rows(&sql).pop().unwrap()
+}
+
+pub fn end(run: &mut Process, what: &str) -> ExitStatus {
+    let ended = run.exit_within(LIMIT);
+    ended.unwrap_or_else(|| panic!("{what}: the run hangs:\n{}", run.log()))
+}
+
+pub fn assert_failed_by_stall(mesh: &Mesh, what: &str) {
+    let db = mesh.db();
+    let states = db.column::<String>("SELECT state FROM steps");
+    assert_eq!(states, ["failed"], "{what}");
+    let reason = db.one::<String>("SELECT reason FROM runs");
+    assert!(
+        reason.contains("on-stall") && reason.contains("has not ended for"),
+        "{what}: {reason}"
+    );
+}

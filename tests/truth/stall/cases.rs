@@ -1,0 +1,210 @@
+//! What hangs in which mode of what, and what is to be told of it.
+
+use super::bed::Scratch;
+use crate::support::fuse_fs::Op;
+
+/// Cases with some of their keys in common.
+pub struct Group {
+    pub scratch: Scratch,
+    pub common: &'static str,
+    pub cases: &'static [Case],
+}
+
+pub struct Case {
+    pub phase: &'static str,
+    pub op: Op,
+    /// A part of the path, and how many calls on such a path pass before.
+    pub path: &'static str,
+    pub after: u64,
+    /// The operation that is told.
+    pub told: &'static str,
+    pub place: Place,
+}
+
+/// What is told of the place.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Place {
+    /// The call's path and its offset.
+    Offset,
+    /// The path that is copied from, on the target, and the offset; the call goes by the name of the copy.
+    Source,
+    /// Its path, and one of the four offsets that were in flight together: the oldest that is not seen to have ended is
+    /// told, and which one the kernel has let through to the file system is the kernel's affair.
+    InFlight,
+    /// Its path; the operation has no offset.
+    Name,
+    /// The call is on the way to an operation: the path of that, which lies beneath what hangs.
+    Beneath,
+}
+
+macro_rules! cases {
+    ($($phase:literal: $op:ident $path:literal after $after:literal, $told:literal $place:ident;)*) => {
+        &[$(Case {
+            phase: $phase,
+            op: Op::$op,
+            path: $path,
+            after: $after,
+            told: $told,
+            place: Place::$place,
+        }),*]
+    };
+}
+
+const FILES: &str =
+    "workload = \"files\"\nfiles = 30\nsize = \"20k\"\nbs = \"4k\"\ndirs = 7\nappend = \"12k\"\n";
+/// More directories than a worker may keep open of an agent that may have 400 files open.
+const DIRECTORIES: &str =
+    "workload = \"files\"\nfiles = 240\nsize = 100\ndirs = 1\nnumjobs = 8\nmodes = [\"stat\"]\n";
+const IO: &str = "workload = \"io\"\nsize = \"256k\"\nbs = \"8k\"\nnumjobs = 2\n";
+const BYTES: &str = "workload = \"bytes\"\nsize = \"200k\"\nbs = 5000\nnumjobs = 2\nseeks = 60\n";
+const TREE: &str =
+    "workload = \"tree\"\nfiles = 60\ndirectories = 9\nsize = \"20k\"\nbs = \"4k\"\nnumjobs = 2\n";
+const FILL: &str =
+    "workload = \"fill\"\namount = \"5m\"\nfile-size = \"1m\"\nbs = \"128k\"\nhold = \"1s\"\n";
+const COPY: &str =
+    "workload = \"copy\"\nfiles = 4\nsize = \"8m\"\nway = \"read-write\"\nbs = \"1m\"\n";
+const KERNEL_COPY: &str =
+    "workload = \"copy\"\nfiles = 2\nsize = \"24m\"\nway = \"copy-file-range\"\n";
+const REPLAY: &str = "workload = \"replay\"\noperations = \"\"\"\n- mkdir logs\n- create logs/a\n- write logs/a 0 5000\n\
+                      - write logs/a 9000 100\n- close logs/a\n- open old\n- read old 300 700\n- close old\n\
+                      - delete logs/a\n- rmdir logs\n\"\"\"\n";
+/// The file stays open to the end.
+const LEFT_OPEN: &str =
+    "workload = \"replay\"\noperations = \"\"\"\n- create a\n- write a 0 5000\n\"\"\"\n";
+
+pub const GROUPS: &[Group] = &[
+    Group {
+        scratch: Scratch::Apart,
+        common: FILES,
+        cases: cases! {
+            "modes = [\"create\"]": Write "/c0" after 33, "create" Offset;
+            "modes = [\"read\"]": Read "/c0" after 42, "read" Offset;
+            "modes = [\"read\"]\nverify = true\norder = \"random\"": Read "/c0" after 42, "read" Offset;
+            "modes = [\"append\"]": Write "/c0" after 152, "append" Offset;
+            "modes = [\"delete\"]": Unlink "/c0" after 11, "delete" Name;
+            "modes = [\"list\"]": Readdir "/d0" after 5, "list" Name;
+        },
+    },
+    Group {
+        scratch: Scratch::Apart,
+        common: DIRECTORIES,
+        cases: cases! {
+            "": Opendir "/w000000003/d000000005" after 1, "stat" Beneath;
+            "order = \"random\"": Opendir "/w000000003/d000000005" after 1, "stat" Beneath;
+        },
+    },
+    Group {
+        scratch: Scratch::Apart,
+        common: IO,
+        cases: cases! {
+            "modes = [\"write\"]": Write ".dat" after 17, "write" Offset;
+            "modes = [\"randread\"]": Read ".dat" after 17, "read" Offset;
+            "modes = [\"randread\"]\niodepth = 4": Read ".dat" after 17, "read" InFlight;
+            "modes = [\"write\"]\niodepth = 4": Write ".dat" after 17, "write" InFlight;
+            // After the last operation: what is on the way to stable storage, and what is closed.
+            "modes = [\"write\"]\nend_fsync = true": Fsync ".dat" after 1, "write" Name;
+            "modes = [\"write\"]\nend_fsync = true\niodepth = 4": Fsync ".dat" after 1, "write" Name;
+            "modes = [\"write\"]": Flush ".dat" after 1, "close" Name;
+            "modes = [\"write\"]\niodepth = 4": Flush ".dat" after 1, "close" Name;
+        },
+    },
+    Group {
+        scratch: Scratch::Apart,
+        common: BYTES,
+        cases: cases! {
+            "modes = [\"putc\"]": Write "/w" after 17, "putc" Offset;
+            "modes = [\"getc\"]": Read "/w" after 17, "getc" Offset;
+            "modes = [\"rewrite\"]": Read "/w" after 17, "rewrite" Offset;
+            "modes = [\"fwrite\"]": Write "/w" after 17, "fwrite" Offset;
+            "modes = [\"fread\"]": Read "/w" after 17, "fread" Offset;
+            "modes = [\"seek\"]": Read "/w" after 17, "seek" Offset;
+            "modes = [\"putc\"]": Flush "/w" after 2, "close" Name;
+        },
+    },
+    Group {
+        scratch: Scratch::Apart,
+        common: TREE,
+        cases: cases! {
+            "modes = [\"unpack\"]": Write "/f0" after 33, "create" Offset;
+            "modes = [\"unpack\"]": Mkdir "/d0" after 3, "mkdir" Name;
+            "modes = [\"read\"]": Read "/f0" after 42, "read" Offset;
+            "modes = [\"read\"]\nverify = true": Read "/f0" after 42, "read" Offset;
+            "modes = [\"walk\"]": Lookup "/f0" after 140, "stat" Name;
+            "modes = [\"remove\"]": Unlink "/f0" after 33, "delete" Name;
+            "modes = [\"remove\"]": Rmdir "/d0" after 3, "rmdir" Name;
+            // To the directory of the next file, and into one that was listed.
+            "modes = [\"unpack\"]": Lookup "/w1/d000000000" after 1, "create" Beneath;
+            "modes = [\"read\"]": Lookup "/w1/d000000000/d000000008" after 8, "read" Beneath;
+            "modes = [\"walk\"]": Lookup "/w1/d000000000/d000000008" after 10, "list" Name;
+            "modes = [\"remove\"]": Lookup "/w1/d000000000/d000000008" after 9, "list" Name;
+        },
+    },
+    Group {
+        scratch: Scratch::Apart,
+        common: FILL,
+        cases: cases! {
+            "modes = [\"fill\"]": Write "/f0" after 17, "write" Offset;
+            // Between two operations: the next file, how much space there is, the end of the last one.
+            "modes = [\"fill\"]": Create "/f0" after 2, "write" Name;
+            "modes = [\"fill\"]": Statfs "/w0" after 0, "write" Beneath;
+            "modes = [\"fill\"]\nrate_iops = 20": Statfs "/w0" after 4, "write" Beneath;
+            "modes = [\"fill\"]": Flush "/f0" after 4, "write" Name;
+            "modes = [\"hold\"]": Statfs "/w0" after 4, "statfs" Name;
+            "modes = [\"remove\"]": Unlink "/f0" after 2, "delete" Name;
+        },
+    },
+    Group {
+        scratch: Scratch::Apart,
+        common: COPY,
+        cases: cases! {
+            "modes = [\"in\"]": Write "/c0" after 17, "copy" Offset;
+            "modes = [\"out\"]": Read "/c0" after 12, "copy" Offset;
+            "modes = [\"in\"]\nverify = true": Read "/c0" after 12, "read" Offset;
+            "modes = [\"in\"]": Opendir "/d000000" after 0, "copy" Beneath;
+            "modes = [\"out\"]": Opendir "/d000000" after 1, "copy" Beneath;
+        },
+    },
+    Group {
+        scratch: Scratch::Beside,
+        common: KERNEL_COPY,
+        cases: cases! {
+            "modes = [\"in\"]": CopyFileRange "/c0" after 4, "copy" Offset;
+            "modes = [\"out\"]": CopyFileRange "/c0" after 4, "copy" Source;
+        },
+    },
+    Group {
+        scratch: Scratch::Apart,
+        common: REPLAY,
+        cases: cases! {
+            "": Write "logs/a" after 1, "write" Offset;
+            "": Read "old" after 0, "read" Offset;
+            "": Unlink "logs/a" after 0, "delete" Name;
+            "": Lookup "/logs" after 1, "open" Beneath;
+        },
+    },
+    Group {
+        scratch: Scratch::Apart,
+        common: LEFT_OPEN,
+        cases: cases! {
+            "": Flush "/a" after 0, "close" Name;
+        },
+    },
+];
+
+/// Phases that a stall ends, each with the call that hangs.
+pub const ENDED: &[(&str, &str, Op, &str, u64)] = &[
+    (COPY, "modes = [\"in\"]", Op::Write, "/c0", 3),
+    (
+        IO,
+        "modes = [\"randread\"]\niodepth = 4",
+        Op::Read,
+        ".dat",
+        0,
+    ),
+    (BYTES, "modes = [\"getc\"]", Op::Read, "/w", 0),
+    (TREE, "modes = [\"unpack\"]", Op::Write, "/f0", 0),
+    (FILL, "modes = [\"fill\"]", Op::Create, "/f0", 0),
+    (FILL, "modes = [\"hold\"]", Op::Statfs, "/w0", 4),
+    (REPLAY, "", Op::Read, "old", 0),
+    (BYTES, "modes = [\"putc\"]", Op::Flush, "/w", 2),
+];
