@@ -62,9 +62,10 @@ const EXAMPLES: &[Example] = &[
             ("share    = 95", "amount   = \"20m\""),
             ("floor    = \"4g\"", "floor    = \"64m\""),
             ("hold     = \"30s\"", "hold     = \"1s\""),
+            ("cache    = \"cold\"", ""),
             ("workload = \"tree\"", "workload = \"tree\"\nfiles    = 200"),
         ],
-        steps: 5,
+        steps: 6,
     },
     Example {
         name: "network",

@@ -206,8 +206,8 @@ fn bytes_and_records_are_what_the_file_system_saw() {
 fn a_fill_is_what_the_file_system_saw() {
     needs!("fuse");
     let (fs, _mesh, steps) = run(
-        "workload = \"fill\"\namount = \"5m\"\nfile-size = \"2m\"\nbs = \"256k\"\nhold = \"1s\"\n\
-         modes = [\"fill\", \"hold\", \"remove\"]",
+        "workload = \"fill\"\namount = \"5m\"\nfile-size = \"2m\"\nbs = \"256k\"\nhold = \"1s\"\nverify = true\n\
+         modes = [\"fill\", \"hold\", \"read\", \"remove\"]",
     );
     for step in &steps {
         match step.mode.as_str() {
@@ -217,6 +217,10 @@ fn a_fill_is_what_the_file_system_saw() {
                 assert_eq!(step.seen(Op::Create).0, 3);
             }
             "hold" => assert!((5..=11).contains(&step.ops), "{}", step.ops),
+            "read" => {
+                assert_eq!(step.ops, 20);
+                assert_eq!(step.bytes, step.seen(Op::Read).1);
+            }
             _ => assert_eq!((step.ops, step.seen(Op::Unlink).0), (3, 3)),
         }
     }

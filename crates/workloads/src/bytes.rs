@@ -149,6 +149,7 @@ impl BytesLoad {
                 generations: *self.generations(),
                 ..Extras::default()
             },
+            parts: Vec::new(),
         }
     }
 

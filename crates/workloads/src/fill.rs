@@ -1,29 +1,36 @@
 //! `fill`: fills the target to a share of its space, or by an amount, keeps it full, and removes what filled it.
 //!
+//! What was written is read again on request, and checked.
+//!
 //! Free space is asked for again and again, the more often the less is left, so that all workers of all tasks together
 //! stop in time: at the share that is asked for, or at a floor that is left for others. Who meets the floor before the
 //! aim says so and fails. Files are of a limited size, one after the other, in each worker's own directory.
 
 mod keys;
+mod reading;
 mod space;
 mod worker;
 
+use crate::clock::MonoNanos;
+use crate::data::{DataSpec, Generations, Kind};
 use crate::files::calls;
 use crate::files::data::Data;
+use crate::files::side_by_side::side_by_side;
 use crate::files::state::{Content, Extras, State};
 use crate::params::{KeyInfo, ParamError};
 use crate::random::Random;
-use crate::sandbox::Dir;
+use crate::sandbox::{Dir, SandboxError};
 use crate::task::{Cache, PrepareControl, TaskError, TaskSpec};
 use crate::workload::{
     Footprint, Load, ModeInfo, Needs, Params as PlanParams, Timing, Worker, Workload,
 };
 use keys::{Aim, KEYS, MODES, Mode, Plan};
+use reading::{Expected, ReadWorker};
 use space::Space;
 use std::ffi::CString;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use worker::{FillWorker, HoldWorker, RemoveWorker};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use worker::{FillWorker, Finished, HoldWorker, RemoveWorker};
 
 const NAME: &str = "fill";
 
@@ -37,11 +44,11 @@ impl Workload for Fill {
     }
 
     fn revision(&self) -> u32 {
-        1
+        2
     }
 
     fn summary(&self) -> &'static str {
-        "the target filled to a share of its space or by an amount, kept full, and freed again"
+        "the target filled to a share of its space or by an amount, kept full, read again, and freed"
     }
 
     fn needs(&self) -> Needs {
@@ -69,11 +76,21 @@ impl Workload for Fill {
             bytes,
             scratch_bytes: 0,
             moved_bytes: match plan.mode {
-                Mode::Fill => bytes,
+                Mode::Fill | Mode::Read => bytes,
                 Mode::Hold | Mode::Remove => 0,
             },
             runtime: plan.timing.total(),
         })
+    }
+
+    fn check_together(&self, modes: &[&str], params: &PlanParams) -> Result<(), ParamError> {
+        let verify = DataSpec::or_zeros(params)?.verify;
+        if verify && !modes.contains(&"read") {
+            let message = "what was written is checked in the mode `read`, which is not among `modes`: add it, best after \
+                           `hold`";
+            return Err(ParamError::of("verify", message));
+        }
+        Ok(())
     }
 
     fn load(&self, spec: &TaskSpec) -> Result<Box<dyn Load>, TaskError> {
@@ -90,8 +107,11 @@ impl Workload for Fill {
             task: spec.dir()?,
             task_index: spec.task_index,
             tasks: spec.tasks,
+            warm: spec.cache == Cache::Warm,
             granted: Arc::default(),
-            whole: Arc::default(),
+            filled: Mutex::default(),
+            finished: Finished::default(),
+            removed: Arc::default(),
         }))
     }
 }
@@ -101,12 +121,43 @@ struct FillLoad {
     task: Dir,
     task_index: u32,
     tasks: u32,
+    warm: bool,
     granted: Arc<AtomicU64>,
-    whole: Arc<AtomicU32>,
+    /// What the target was filled with; known once prepared.
+    filled: Mutex<Filled>,
+    finished: Finished,
+    /// Counts the workers that removed all of their files.
+    removed: Arc<AtomicU32>,
+}
+
+/// What there is of the fill.
+#[derive(Clone, Debug, Default)]
+struct Filled {
+    /// Which writing of the files it is: what an earlier one has left on the storage must not be taken for it.
+    generation: u64,
+    /// Bytes of each worker.
+    parts: Vec<u64>,
 }
 
 impl FillLoad {
-    fn state(&self, content: Content) -> State {
+    /// A writing of the files that differs from all before it, where they know which they are of.
+    fn begin(&self) {
+        let now = MonoNanos::now().0;
+        let generation = match self.plan.data.verify {
+            true => Random::of(&[now, self.plan.seed, self.task_index.into()]).next_u64(),
+            false => 0,
+        };
+        *self.filled() = Filled {
+            generation,
+            parts: Vec::new(),
+        };
+    }
+
+    fn filled(&self) -> MutexGuard<'_, Filled> {
+        self.filled.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn shape(&self) -> String {
         let Plan {
             aim,
             workers,
@@ -114,16 +165,42 @@ impl FillLoad {
             data,
             ..
         } = &self.plan;
-        State {
-            shape: format!("{aim:?} by {workers} workers in files of {file_bytes}, {data:?}"),
+        format!("{aim:?} by {workers} workers in files of {file_bytes}, {data:?}")
+    }
+
+    fn write_state(&self, content: Content, filled: &Filled) -> Result<(), SandboxError> {
+        let generation = filled.generation;
+        let state = State {
+            shape: self.shape(),
             content,
-            extras: Extras::default(),
-        }
+            extras: Extras {
+                generations: Generations {
+                    oldest: generation,
+                    newest: generation,
+                },
+                ..Extras::default()
+            },
+            parts: filled.parts.clone(),
+        };
+        state.write(&self.task)
+    }
+
+    /// What there is, where all of it is known.
+    fn find(&self) -> Result<Option<Filled>, TaskError> {
+        let found = State::read(&self.task).map_err(TaskError::Sandbox)?;
+        let workers = usize::try_from(self.plan.workers).unwrap_or(usize::MAX);
+        let is_ours = |found: &State| {
+            let is_whole = found.content == Content::Created && found.parts.len() == workers;
+            is_whole && found.shape == self.shape()
+        };
+        Ok(found.filter(is_ours).map(|found| Filled {
+            generation: found.extras.generations.newest,
+            parts: found.parts,
+        }))
     }
 
     fn unsettle(&self) -> Result<(), TaskError> {
-        let shape = self.state(Content::Unsettled).shape;
-        State::unsettle(shape, &self.task).map_err(TaskError::Sandbox)
+        State::unsettle(self.shape(), &self.task).map_err(TaskError::Sandbox)
     }
 
     fn root(&self, worker: u32) -> Result<Dir, TaskError> {
@@ -154,16 +231,41 @@ impl FillLoad {
     }
 
     fn filler(&self, worker: u32) -> Result<FillWorker, TaskError> {
-        let own = [self.plan.seed, self.task_index.into(), worker.into()];
-        let content = crate::data::Content::new(self.plan.data, Random::of(&own).next_u64());
         Ok(FillWorker {
+            index: worker,
             root: self.root(worker)?,
             space: self.space(),
             amount: self.amount(worker),
             file_bytes: self.plan.file_bytes,
-            data: Data::of(content, self.plan.unit),
+            data: Data::of(self.content(worker), self.plan.unit),
             granted: Arc::clone(&self.granted),
-            whole: Arc::clone(&self.whole),
+            generation: self.filled().generation,
+            finished: self.finished.clone(),
+        })
+    }
+
+    fn content(&self, worker: u32) -> crate::data::Content {
+        let own = [self.plan.seed, self.task_index.into(), worker.into()];
+        let data = DataSpec {
+            verify: self.plan.data.verify && self.plan.data.kind != Kind::Zero,
+            ..self.plan.data
+        };
+        crate::data::Content::new(data, Random::of(&own).next_u64())
+    }
+
+    fn reader(&self, worker: u32) -> Result<ReadWorker, TaskError> {
+        let (filled, index) = (self.filled(), usize::try_from(worker).unwrap_or(usize::MAX));
+        let expected = match (self.plan.data.verify, self.plan.data.kind) {
+            (false, _) => Expected::Anything,
+            (true, Kind::Zero) => Expected::Zeros,
+            (true, _) => Expected::Placed(self.content(worker), filled.generation),
+        };
+        Ok(ReadWorker {
+            root: self.root(worker)?,
+            bytes: filled.parts.get(index).copied().unwrap_or(0),
+            file_bytes: self.plan.file_bytes,
+            buffer: vec![1; self.plan.unit],
+            expected,
         })
     }
 
@@ -204,22 +306,35 @@ impl Load for FillLoad {
     fn prepare(&self, control: &PrepareControl) -> Result<(), TaskError> {
         if self.plan.mode == Mode::Fill {
             self.empty(control)?;
+            self.begin();
             for worker in 0..self.plan.workers {
                 self.root(worker)?;
             }
             return Ok(());
         }
-        let wanted = self.state(Content::Created);
-        if State::read(&self.task).map_err(TaskError::Sandbox)? != Some(wanted.clone()) {
-            self.empty(control)?;
-            for worker in 0..self.plan.workers {
-                self.filler(worker)?.lay_out(control)?;
+        match self.find()? {
+            Some(filled) => *self.filled() = filled,
+            None => {
+                self.empty(control)?;
+                self.begin();
+                for worker in 0..self.plan.workers {
+                    self.filler(worker)?.lay_out(control)?;
+                }
+                let mut filled = self.filled();
+                filled.parts = self.finished.all(self.plan.workers).unwrap_or_default();
+                let written = self.write_state(Content::Created, &filled);
+                written.map_err(TaskError::Sandbox)?;
             }
-            wanted.write(&self.task).map_err(TaskError::Sandbox)?;
         }
         match self.plan.mode {
             Mode::Remove => self.unsettle(),
-            Mode::Fill | Mode::Hold => Ok(()),
+            Mode::Read if self.warm => {
+                let total = (self.filled().parts.iter().sum(), "bytes");
+                side_by_side(self.plan.workers, total, control, |worker, done| {
+                    self.reader(worker)?.warm(done)
+                })
+            }
+            Mode::Fill | Mode::Hold | Mode::Read => Ok(()),
         }
     }
 
@@ -229,6 +344,7 @@ impl Load for FillLoad {
             Mode::Hold => Box::new(HoldWorker {
                 root: self.root(index)?,
             }),
+            Mode::Read => Box::new(self.reader(index)?),
             Mode::Remove => {
                 let root = self.root(index)?;
                 let names = root.names().map_err(TaskError::Sandbox)?;
@@ -237,7 +353,7 @@ impl Load for FillLoad {
                 Box::new(RemoveWorker {
                     names,
                     root,
-                    whole: Arc::clone(&self.whole),
+                    whole: Arc::clone(&self.removed),
                 })
             }
         })
@@ -247,21 +363,25 @@ impl Load for FillLoad {
         let root = self.task.path().join(format!("w{worker}"));
         let path = match self.plan.mode {
             Mode::Hold => root,
-            Mode::Fill | Mode::Remove => root.join(&*name_of(file).to_string_lossy()),
+            Mode::Fill | Mode::Read | Mode::Remove => root.join(&*name_of(file).to_string_lossy()),
         };
         Some(path.display().to_string())
     }
 
     fn finish(&self) -> Result<(), TaskError> {
-        let content = match self.plan.mode {
-            Mode::Fill => Content::Created,
-            Mode::Remove => Content::Empty,
-            Mode::Hold => return Ok(()),
+        let (content, parts) = match self.plan.mode {
+            Mode::Fill => (Content::Created, self.finished.all(self.plan.workers)),
+            Mode::Remove => {
+                let is_whole = self.removed.load(Ordering::Acquire) >= self.workers();
+                (Content::Empty, is_whole.then(Vec::new))
+            }
+            Mode::Hold | Mode::Read => return Ok(()),
         };
-        if self.whole.load(Ordering::Acquire) < self.workers() {
+        let Some(parts) = parts else {
             return Ok(());
-        }
-        if let Err(error) = self.state(content).write(&self.task) {
+        };
+        let generation = self.filled().generation;
+        if let Err(error) = self.write_state(content, &Filled { generation, parts }) {
             // The result stands; the next mode will lay the data out again.
             tracing::warn!(%error, path = %self.task.path().display(), "the state of the data was not written");
         }

@@ -5,6 +5,7 @@
 //! it can be used alone. Invariant: nothing between a worker's start and its end takes a lock, allocates or formats,
 //! but for operations that fail.
 
+mod block_io;
 pub mod bytes;
 pub mod clock;
 pub mod common;

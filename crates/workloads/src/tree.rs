@@ -193,6 +193,7 @@ impl TreeLoad {
             shape: self.shape()?,
             content,
             extras: Extras::default(),
+            parts: Vec::new(),
         })
     }
 

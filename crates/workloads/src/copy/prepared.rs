@@ -110,6 +110,7 @@ impl Prepared {
             shape: self.shape.clone(),
             content,
             extras: Extras::default(),
+            parts: Vec::new(),
         }
     }
 
@@ -178,6 +179,7 @@ impl Sides<'_> {
             shape: self.shape.to_owned(),
             content,
             extras: Extras::default(),
+            parts: Vec::new(),
         }
     }
 

@@ -78,6 +78,17 @@ impl Mismatches {
         }
     }
 
+    /// The same where zeros belong.
+    pub(crate) fn compare_zeros(&mut self, mut found: &[u8], mut offset: u64) {
+        const ZEROS: [u8; SECTOR_BYTES] = [0; SECTOR_BYTES];
+        while !found.is_empty() {
+            let (now, after) = found.split_at(found.len().min(ZEROS.len()));
+            self.compare(ZEROS.get(..now.len()).unwrap_or_default(), now, offset);
+            offset = offset.saturating_add(now.len() as u64);
+            found = after;
+        }
+    }
+
     /// The same for what is one sector, or a part of one, wherever it lies.
     pub(super) fn compare_sector(&mut self, expected: &[u8], found: &[u8], offset: u64) {
         if let Some(mismatch) = Mismatch::first(expected, found, offset) {

@@ -56,6 +56,16 @@ pub struct DataSpec {
 impl DataSpec {
     /// Reads the two keys among a workload's parameters.
     pub fn of(params: &Params) -> Result<DataSpec, ParamError> {
+        let spec = DataSpec::or_zeros(params)?;
+        if spec.verify && spec.kind == Kind::Zero {
+            let message = "a block of zeros does not know where it belongs; verify other data";
+            return Err(ParamError::of("verify", message));
+        }
+        Ok(spec)
+    }
+
+    /// The same for a workload that checks zeros by themselves: [`Content`](super::Content) is not made for that.
+    pub(crate) fn or_zeros(params: &Params) -> Result<DataSpec, ParamError> {
         let spec: DataSpec = part(params)?;
         let dedupe = match spec.kind {
             Kind::Reducible { compress, dedupe } => {
@@ -68,10 +78,6 @@ impl DataSpec {
                     }
                 }
                 dedupe
-            }
-            Kind::Zero if spec.verify => {
-                let message = "a block of zeros does not know where it belongs; verify other data";
-                return Err(ParamError::of("verify", message));
             }
             Kind::Zero | Kind::Random => 0,
         };

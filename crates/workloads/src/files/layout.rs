@@ -65,6 +65,7 @@ impl Layout {
             shape: self.describe(),
             content: standing.content,
             extras: standing.extras,
+            parts: Vec::new(),
         }
     }
 

@@ -16,7 +16,7 @@ use std::io::{self, Read, Write};
 const NAME: &str = "state";
 const UNBORN: &str = "state.new";
 /// Longer than any that we write.
-const MOST_BYTES: u64 = 64 << 10;
+const MOST_BYTES: u64 = 1 << 20;
 
 /// What the data are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -55,6 +55,9 @@ pub(crate) struct State {
     pub content: Content,
     #[serde(default)]
     pub extras: Extras,
+    /// Bytes of each worker's part, where the parameters do not say them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub parts: Vec<u64>,
 }
 
 impl State {
@@ -79,6 +82,7 @@ impl State {
             shape,
             content: Content::Unsettled,
             extras: Extras::default(),
+            parts: Vec::new(),
         };
         match state.write(dir) {
             Err(error) if [Some(libc::ENOSPC), Some(libc::EDQUOT)].contains(&error.errno()) => {

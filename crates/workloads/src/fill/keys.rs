@@ -7,7 +7,7 @@ use crate::files::size::LARGEST_BYTES;
 use crate::files::{check_unit, one_mib};
 use crate::op::Op;
 use crate::params::{self, KeyInfo, ParamError};
-use crate::units::{Bytes, Span};
+use crate::units::{self, Bytes, Span};
 use crate::workload::{Data as CellData, ModeInfo, Params as PlanParams, Timing};
 use serde::Deserialize;
 use std::time::Duration;
@@ -18,6 +18,7 @@ const FULL: CellData = CellData::Laid("the files that fill the target");
 pub(super) enum Mode {
     Fill,
     Hold,
+    Read,
     Remove,
 }
 
@@ -38,6 +39,14 @@ pub(super) const MODES: &[ModeInfo] = &[
         ops: &[Op::Statfs],
     },
     ModeInfo {
+        name: "read",
+        meaning: "reads the files again, `bs` at a time, in the order in which they were written: openat on the way, pread; \
+                  with `verify`, each block is checked, and that the file ends where it should",
+        needs: FULL,
+        leaves: FULL,
+        ops: &[Op::Read],
+    },
+    ModeInfo {
         name: "remove",
         meaning: "removes the files: unlinkat",
         needs: FULL,
@@ -47,11 +56,22 @@ pub(super) const MODES: &[ModeInfo] = &[
 ];
 
 pub(super) const KEYS: &[KeyInfo] =
-    &params::join::<{ OWN_KEYS.len() + 1 + common::KEYS.len() }>(&[
+    &params::join::<{ OWN_KEYS.len() + 2 + common::KEYS.len() }>(&[
         OWN_KEYS,
-        &[data::DATA],
+        &[data::DATA, VERIFY],
         common::KEYS,
     ]);
+
+const VERIFY: KeyInfo = KeyInfo {
+    name: "verify",
+    kind: "true or false",
+    default: "false",
+    meaning: "read: what was written is checked bit by bit, outside of the operation's time; every 4 KiB know their file, \
+              offset and generation, zeros have to be zeros. An operation that has read what was not written there is one \
+              that failed, and each wrong sector of 4 KiB is an error of errno 74, the first three with their place; a file \
+              that is missing, shorter or longer is an error too. The phase needs the mode `read`, best after `hold`, and \
+              with `cache = \"cold\"` so that it is the storage that is read",
+};
 
 const OWN_KEYS: &[KeyInfo] = &[
     KeyInfo {
@@ -88,7 +108,7 @@ const OWN_KEYS: &[KeyInfo] = &[
         name: "bs",
         kind: "size",
         default: "1m",
-        meaning: "bytes per write call",
+        meaning: "bytes per write and read call",
     },
     KeyInfo {
         name: "numjobs",
@@ -106,7 +126,7 @@ const OWN_KEYS: &[KeyInfo] = &[
         name: "runtime",
         kind: "duration",
         default: "until the aim is reached",
-        meaning: "fill and remove: they end then, if not before",
+        meaning: "fill, read and remove: they end then, if not before",
     },
     KeyInfo {
         name: "ramp_time",
@@ -135,6 +155,8 @@ struct FillParams {
     ramp_time: Option<Span>,
     #[serde(rename = "data")]
     _data: Option<Kind>,
+    #[serde(rename = "verify", default, deserialize_with = "units::flag")]
+    _verify: bool,
 }
 
 fn one_gib() -> Bytes {
@@ -178,11 +200,12 @@ pub(super) struct Plan {
 impl Plan {
     /// `mode` is one of `MODES`.
     pub(super) fn of(mode: &ModeInfo, params: &PlanParams) -> Result<Self, ParamError> {
-        let data = DataSpec::of(params)?;
+        let data = DataSpec::or_zeros(params)?;
         let params: FillParams = params::parse(NAME, KEYS, params)?;
         params::check_numjobs(params.numjobs)?;
         let mode = match mode.name {
             "hold" => Mode::Hold,
+            "read" => Mode::Read,
             "remove" => Mode::Remove,
             _ => Mode::Fill,
         };
@@ -214,7 +237,7 @@ impl Plan {
                     key: Some("hold".to_owned()),
                     ..error
                 })?,
-            Mode::Fill | Mode::Remove => Timing::of(params.ramp_time, params.runtime)?,
+            Mode::Fill | Mode::Read | Mode::Remove => Timing::of(params.ramp_time, params.runtime)?,
         };
         Ok(Self {
             mode,

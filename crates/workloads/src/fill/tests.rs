@@ -1,6 +1,8 @@
 //! A small file system of the test's own is filled: what it says of itself afterwards is the truth.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
+mod verified;
+
 use super::*;
 use crate::op::Op;
 use crate::task::End;
@@ -108,6 +110,8 @@ fn parameters_are_checked() {
     let footprint = check("fill", json!({"amount": "10g"})).unwrap();
     assert_eq!((footprint.bytes, footprint.files), (10 << 30, 10));
     assert_eq!(check("fill", json!({})).unwrap().bytes, 0);
+    let read = check("read", json!({"amount": "10g", "verify": true})).unwrap();
+    assert_eq!(read.moved_bytes, 10 << 30);
     let held = check("hold", json!({"hold": "2m"})).unwrap();
     assert_eq!(held.runtime.unwrap().as_secs(), 120);
     for (bad, key) in [
@@ -118,7 +122,7 @@ fn parameters_are_checked() {
         (json!({"file-size": "1k"}), "file-size"),
         (json!({"bs": 0}), "bs"),
         (json!({"hold": 0}), "hold"),
-        (json!({"verify": true}), "verify"),
+        (json!({"verify": true, "data": {"dedupe": 20}}), "verify"),
     ] {
         let error = check("hold", bad.clone()).unwrap_err();
         assert_eq!(error.key.as_deref(), Some(key), "{bad}: {error}");

@@ -13,10 +13,11 @@ use crate::units::Bytes;
 use crate::workload::Worker;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
+use std::collections::BTreeMap;
 use std::ffi::{CStr, CString};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// How often the target is asked while it is held.
@@ -26,6 +27,7 @@ const LOOK: Duration = Duration::from_millis(100);
 const WAIT: Duration = Duration::from_millis(1);
 
 pub(super) struct FillWorker {
+    pub index: u32,
     pub root: Dir,
     pub space: Space,
     /// Bytes that are to be written, where that is the aim.
@@ -34,8 +36,28 @@ pub(super) struct FillWorker {
     pub data: Data,
     /// Bytes that the workers of this task may write without asking, and have not written yet.
     pub granted: Arc<AtomicU64>,
-    /// Counts the workers that reached the aim without an error.
-    pub whole: Arc<AtomicU32>,
+    /// Which writing of its files this is.
+    pub generation: u64,
+    /// Where it is told how much was written, once the aim is reached without an error.
+    pub finished: Finished,
+}
+
+/// The workers of a task that reached the aim without an error, each with what it has written.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Finished(Arc<Mutex<BTreeMap<u32, u64>>>);
+
+impl Finished {
+    fn add(&self, worker: u32, written: u64) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.insert(worker, written);
+    }
+
+    /// Bytes of each worker, in their order, when all `workers` are among them.
+    pub(super) fn all(&self, workers: u32) -> Option<Vec<u64>> {
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_all = u32::try_from(all.len()) == Ok(workers);
+        is_all.then(|| all.values().copied().collect())
+    }
 }
 
 /// The file that is being written.
@@ -201,7 +223,9 @@ impl FillWorker {
     fn place(&mut self, way: &Way, bytes: u64) {
         if let Some(current) = &way.current {
             let length = usize::try_from(bytes).unwrap_or(usize::MAX);
-            self.data.stamped(current.number, current.bytes, length);
+            let (generation, number) = (self.generation, current.number);
+            self.data
+                .written_as(generation, number, current.bytes, length);
         }
     }
 
@@ -226,6 +250,7 @@ impl FillWorker {
                 Next::Write(bytes) => bytes,
                 Next::Reached => {
                     self.give_back(&mut way);
+                    self.finished.add(self.index, way.written);
                     return self.root.sync().map_err(TaskError::Sandbox);
                 }
                 Next::AtFloor(facts) => {
@@ -339,7 +364,7 @@ impl Worker for FillWorker {
             }
         }
         if is_whole {
-            self.whole.fetch_add(1, Ordering::Release);
+            self.finished.add(self.index, way.written);
         }
         Ok(())
     }

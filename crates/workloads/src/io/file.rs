@@ -1,4 +1,4 @@
-//! A worker's file: how it is opened, and whole blocks in and out of it.
+//! A worker's file: how it is opened.
 
 use super::job::Job;
 use super::keys::SyncKind;
@@ -6,7 +6,7 @@ use super::sequence::{Direction, Order};
 use super::store::Store;
 use crate::sandbox::SandboxError;
 use crate::task::TaskError;
-use rustix::fd::{AsFd, OwnedFd};
+use rustix::fd::OwnedFd;
 use rustix::fs::{Advice, AtFlags, Mode, OFlags, StatxFlags, fadvise, statx};
 use rustix::io::Errno;
 use std::path::Path;
@@ -84,40 +84,4 @@ fn no_direct(path: &Path) -> TaskError {
             path.display()
         ),
     }
-}
-
-/// Writes all of `block`; what the kernel takes in pieces is one operation all the same.
-#[inline]
-pub(super) fn write_block(file: impl AsFd, block: &[u8], offset: u64) -> Result<(), Errno> {
-    let (mut rest, mut at) = (block, offset);
-    while !rest.is_empty() {
-        match rustix::io::pwrite(&file, rest, at) {
-            Ok(0) => return Err(Errno::IO),
-            Ok(written) => {
-                rest = rest.get(written..).unwrap_or_default();
-                at += written as u64;
-            }
-            Err(Errno::INTR) => {}
-            Err(errno) => return Err(errno),
-        }
-    }
-    Ok(())
-}
-
-/// Fills all of `block`; a file that ends before is ENODATA.
-#[inline]
-pub(super) fn read_block(file: impl AsFd, block: &mut [u8], offset: u64) -> Result<(), Errno> {
-    let (mut rest, mut at) = (block, offset);
-    while !rest.is_empty() {
-        match rustix::io::pread(&file, &mut *rest, at) {
-            Ok(0) => return Err(Errno::NODATA),
-            Ok(read) => {
-                rest = rest.get_mut(read..).unwrap_or_default();
-                at += read as u64;
-            }
-            Err(Errno::INTR) => {}
-            Err(errno) => return Err(errno),
-        }
-    }
-    Ok(())
 }

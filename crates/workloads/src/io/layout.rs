@@ -2,7 +2,9 @@
 
 use super::sequence::Direction;
 use super::{IoLoad, file};
+use crate::block_io::write_at;
 use crate::task::{PrepareControl, TaskError};
+use rustix::fd::AsFd;
 use rustix::fs::OFlags;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -106,9 +108,9 @@ impl Layout<'_> {
             let length = left.min(piece.len());
             let part = piece.get_mut(..length).unwrap_or_default();
             content.place(part, file_id, base + offset, 0);
-            file::write_block(&opened, part, base + offset).map_err(|errno| {
+            write_at(opened.as_fd(), part, base + offset).map_err(|failed| {
                 let doing = format!("lay out {} at offset {}", path.display(), base + offset);
-                TaskError::io(doing, errno)
+                TaskError::io(doing, failed.errno)
             })?;
             offset += length as u64;
             self.advance(length as u64);

@@ -3,12 +3,13 @@
 use super::sequence::{Lane, Next, Sequence};
 use super::writing::Writing;
 use super::{IoLoad, file};
+use crate::block_io::{read_at, write_at};
 use crate::memory::Pages;
 use crate::op::Op;
 use crate::recorder::{Began, ErrorFacts, OpError, Recorder};
 use crate::task::TaskError;
 use crate::workload::{Load, Worker};
-use rustix::fd::OwnedFd;
+use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 
 pub(super) struct IoWorker {
@@ -55,9 +56,9 @@ impl IoWorker {
     fn act(&mut self, next: Next) -> Result<(), Errno> {
         let block = part(&mut self.block, next);
         if !next.writes {
-            return file::read_block(&self.file, block, next.offset);
+            return read_at(self.file.as_fd(), block, next.offset).map_err(|it| it.errno);
         }
-        file::write_block(&self.file, block, next.offset)?;
+        write_at(self.file.as_fd(), block, next.offset).map_err(|it| it.errno)?;
         self.unsynced += 1;
         if self.unsynced >= self.fsync_every {
             self.unsynced = 0;

@@ -46,7 +46,8 @@ impl Checks {
             let (part, after) = rest.split_at(count.min(rest.len()));
             match &piece.from {
                 Some(written) => content.check_part(part, at, written, &mut wrong),
-                None => zeros(part, at, &mut wrong),
+                // What was never written is zeros.
+                None => wrong.compare_zeros(part, at),
             }
             at = at.saturating_add(piece.bytes);
             rest = after;
@@ -77,16 +78,5 @@ impl Checks {
             | Action::Stat
             | Action::List => {}
         }
-    }
-}
-
-/// What was never written is zeros.
-fn zeros(mut part: &[u8], mut at: u64, wrong: &mut Mismatches) {
-    const ZEROS: [u8; 4096] = [0; 4096];
-    while !part.is_empty() {
-        let (now, after) = part.split_at(part.len().min(ZEROS.len()));
-        wrong.compare(ZEROS.get(..now.len()).unwrap_or_default(), now, at);
-        at = at.saturating_add(now.len() as u64);
-        part = after;
     }
 }

@@ -6,6 +6,7 @@
 use super::checks::Checks;
 use super::expected::generation;
 use super::list::{Action, Line, List};
+use crate::block_io::{read_at, write_at};
 use crate::data::Mismatches;
 use crate::files::calls::{self, Failed, listing_buffer};
 use crate::files::data::Data;
@@ -227,32 +228,4 @@ impl Hands {
 fn open_file(files: &[Option<OwnedFd>], file: usize) -> Result<BorrowedFd<'_>, Errno> {
     let open = files.get(file).and_then(Option::as_ref);
     open.map(AsFd::as_fd).ok_or(Errno::BADF)
-}
-
-fn read_at(fd: BorrowedFd<'_>, block: &mut [u8], offset: u64) -> Result<(), Failed> {
-    let mut filled = 0;
-    while let Some(rest) = block.get_mut(filled..).filter(|rest| !rest.is_empty()) {
-        let at = offset + u64::try_from(filled).unwrap_or(0);
-        match rustix::io::pread(fd, rest, at) {
-            Ok(0) => return Err(Failed::at(Errno::NODATA, at)),
-            Ok(count) => filled += count,
-            Err(Errno::INTR) => {}
-            Err(errno) => return Err(Failed::at(errno, at)),
-        }
-    }
-    Ok(())
-}
-
-fn write_at(fd: BorrowedFd<'_>, block: &[u8], offset: u64) -> Result<(), Failed> {
-    let mut written = 0;
-    while let Some(rest) = block.get(written..).filter(|rest| !rest.is_empty()) {
-        let at = offset + u64::try_from(written).unwrap_or(0);
-        match rustix::io::pwrite(fd, rest, at) {
-            Ok(0) => return Err(Failed::at(Errno::IO, at)),
-            Ok(count) => written += count,
-            Err(Errno::INTR) => {}
-            Err(errno) => return Err(Failed::at(errno, at)),
-        }
-    }
-    Ok(())
 }
