@@ -175,14 +175,15 @@ impl Load for CopyLoad {
             .plan
             .verify
             .then(|| Verifier::new(self.content(), LAY_OUT_BYTES));
-        Ok(Box::new(CopyWorker::new(
+        Ok(Box::new(CopyWorker {
             prepared,
             index,
             engine,
-            self.plan.durable,
+            durable: self.plan.durable,
             verifier,
-            Arc::clone(&self.whole),
-        )))
+            whole: Arc::clone(&self.whole),
+            entered: None,
+        }))
     }
 
     fn path_of(&self, _worker: u32, file: u64) -> Option<String> {

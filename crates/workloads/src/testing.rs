@@ -9,6 +9,7 @@ use crate::sandbox::{Allowed, Make, RunDirectory};
 use crate::task::{End, Place, PrepareControl, Task, TaskEnd, TaskError, TaskSpec};
 use serde_json::Value;
 use std::fs::File;
+use std::io::Write as _;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -27,7 +28,10 @@ impl Cell {
     }
 
     pub(crate) fn beneath(workload: &'static str, parent: &Path) -> Self {
-        let top = tempfile::tempdir_in(parent).unwrap();
+        Self::within(workload, tempfile::tempdir_in(parent).unwrap())
+    }
+
+    pub(crate) fn within(workload: &'static str, top: TempDir) -> Self {
         let allowed = Allowed::new(vec![top.path().to_owned()]).unwrap();
         let opened =
             RunDirectory::open_or_make(&allowed, top.path(), "mesh", "run", Make::IfMissing);
@@ -69,10 +73,27 @@ impl Cell {
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub end: TaskEnd,
-    intervals: Vec<Interval>,
+    pub intervals: Vec<Interval>,
 }
 
 impl Outcome {
+    /// Over all kinds and intervals.
+    pub(crate) fn sum(&self, pick: fn(&Interval) -> u64) -> u64 {
+        self.intervals.iter().map(pick).sum()
+    }
+
+    /// Operations, bytes and errors of all kinds together, and an end without an error of its own.
+    pub(crate) fn expect_sums(&self, ops: u64, bytes: u64, errors: u64) {
+        assert_eq!(self.end.error, None);
+        let sums = (
+            self.sum(|it| it.ops),
+            self.sum(|it| it.bytes),
+            self.sum(|it| it.errors),
+        );
+        assert_eq!(sums, (ops, bytes, errors), "{:?}", self.end.errors);
+        assert_eq!(self.sum(|it| it.service.count()), ops);
+    }
+
     /// Operations, bytes and errors of one kind.
     pub(crate) fn of(&self, op: Op) -> (u64, u64, u64) {
         let intervals = self.intervals.iter().filter(|it| it.op == op);
@@ -175,7 +196,7 @@ impl Tmpfs {
             return Some(Self { path, _top: top });
         }
         let required = std::env::var("BENCHMESH_REQUIRE")
-            .is_ok_and(|names| names.split(',').any(|n| n == "root" || n == "all"));
+            .is_ok_and(|names| names.split(',').any(|n| matches!(n.trim(), "root" | "all")));
         assert!(
             !required,
             "BENCHMESH_REQUIRE asks for root, and a tmpfs cannot be mounted"
@@ -194,7 +215,7 @@ impl Drop for Tmpfs {
     }
 }
 
-#[expect(clippy::print_stderr, reason = "a skip that nobody sees is a defect")]
+/// On the real standard error: libtest hides what a passed test prints through the macros.
 pub(crate) fn skipped(what: &str) {
-    eprintln!("SKIPPED {what}");
+    let _ = writeln!(std::io::stderr().lock(), "SKIPPED {what}");
 }

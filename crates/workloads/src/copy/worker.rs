@@ -18,14 +18,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 pub(super) struct CopyWorker {
-    prepared: Arc<Prepared>,
-    index: u32,
-    engine: Engine,
-    durable: Durable,
-    verifier: Option<Verifier>,
+    pub prepared: Arc<Prepared>,
+    pub index: u32,
+    pub engine: Engine,
+    pub durable: Durable,
+    pub verifier: Option<Verifier>,
     /// Counts the workers that copied all of their files.
-    whole: Arc<AtomicU32>,
-    entered: Option<Entered>,
+    pub whole: Arc<AtomicU32>,
+    pub entered: Option<Entered>,
 }
 
 /// Set in what a worker says of its place where it looks at the copy; the other operations are about both sides, of
@@ -33,32 +33,13 @@ pub(super) struct CopyWorker {
 pub(super) const OF_COPY: u64 = 1 << 63;
 
 /// The same directory of the tree on both sides.
-struct Entered {
+pub(super) struct Entered {
     directory: usize,
     from: OwnedFd,
     to: OwnedFd,
 }
 
 impl CopyWorker {
-    pub(super) fn new(
-        prepared: Arc<Prepared>,
-        index: u32,
-        engine: Engine,
-        durable: Durable,
-        verifier: Option<Verifier>,
-        whole: Arc<AtomicU32>,
-    ) -> Self {
-        Self {
-            prepared,
-            index,
-            engine,
-            durable,
-            verifier,
-            whole,
-            entered: None,
-        }
-    }
-
     /// No part of an operation; but it can hang like one, and is shown like one.
     fn enter(&mut self, directory: usize, recorder: &Recorder) -> Result<(), Errno> {
         let is_there = |entered: &Entered| entered.directory == directory;

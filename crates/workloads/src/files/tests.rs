@@ -2,66 +2,36 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
 mod beside;
+mod parameters;
 mod shared;
 mod verified;
 
 use super::size::SizeSpec;
 use super::state::{Content, State};
 use super::*;
-use crate::clock::MonoNanos;
-use crate::interval::Interval;
-use crate::sandbox::{Allowed, Make, RunDirectory};
-use crate::task::{End, Place, Task, TaskEnd};
+use crate::task::{End, Task};
+use crate::testing::{Cell, Tmpfs, run};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
-struct Cell {
-    top: tempfile::TempDir,
-    place: Place,
+/// What a cell has on disk.
+trait OnDisk {
+    fn state(&self) -> Option<Content>;
+    /// Every file of the workers' trees with its size.
+    fn files(&self) -> BTreeMap<PathBuf, u64>;
+    /// Files whose name begins with a letter.
+    fn named(&self, letter: &str) -> usize;
 }
 
-impl Cell {
-    fn new() -> Self {
-        Self::beneath(&std::env::temp_dir())
-    }
-
-    fn beneath(parent: &Path) -> Self {
-        let top = tempfile::tempdir_in(parent).unwrap();
-        let allowed = Allowed::new(vec![top.path().to_owned()]).unwrap();
-        let opened =
-            RunDirectory::open_or_make(&allowed, top.path(), "mesh", "run", Make::IfMissing);
-        let (run, _) = opened.unwrap().unwrap();
-        let place = Place {
-            run: Arc::new(run),
-            cell: "c1".into(),
-        };
-        Self { top, place }
-    }
-
-    fn spec(&self, mode: &str, params: Value) -> TaskSpec {
-        TaskSpec {
-            place: Some(self.place.clone()),
-            ..TaskSpec::new(NAME, mode, params.as_object().unwrap().clone())
-        }
-    }
-
-    fn run(&self, mode: &str, params: Value) -> Outcome {
-        run(&self.spec(mode, params))
-    }
-
-    fn task_dir(&self) -> PathBuf {
-        self.top.path().join("benchmesh-run/c1/t0")
-    }
-
+impl OnDisk for Cell {
     fn state(&self) -> Option<Content> {
         let dir = self.place.task_dir(0).unwrap();
         State::read(&dir).unwrap().map(|state| state.content)
     }
 
-    /// Every file of the workers' trees with its size.
     fn files(&self) -> BTreeMap<PathBuf, u64> {
         let mut found = BTreeMap::new();
         let mut directories = vec![self.task_dir()];
@@ -84,7 +54,6 @@ impl Cell {
         found
     }
 
-    /// Files whose name begins with a letter.
     fn named(&self, letter: &str) -> usize {
         let is_named = |path: &PathBuf| {
             path.file_name()
@@ -95,38 +64,6 @@ impl Cell {
         };
         self.files().keys().filter(|path| is_named(path)).count()
     }
-}
-
-#[derive(Debug)]
-struct Outcome {
-    end: TaskEnd,
-    intervals: Vec<Interval>,
-}
-
-impl Outcome {
-    fn sum(&self, pick: fn(&Interval) -> u64) -> u64 {
-        self.intervals.iter().map(pick).sum()
-    }
-
-    fn expect(&self, ops: u64, bytes: u64, errors: u64) {
-        assert_eq!(self.end.error, None);
-        let got = (
-            self.sum(|i| i.ops),
-            self.sum(|i| i.bytes),
-            self.sum(|i| i.errors),
-        );
-        assert_eq!(got, (ops, bytes, errors), "{:?}", self.end.errors);
-        assert_eq!(self.sum(|i| i.service.count()), ops);
-    }
-}
-
-fn run(spec: &TaskSpec) -> Outcome {
-    let mut task = Task::prepare(spec, &PrepareControl::silent()).unwrap();
-    task.arm(MonoNanos::now().saturating_add(Duration::from_millis(20)))
-        .unwrap();
-    let mut intervals = Vec::new();
-    let end = task.run_to_end(&mut |interval| intervals.push(interval));
-    Outcome { end, intervals }
 }
 
 fn small() -> Value {
@@ -146,34 +83,37 @@ fn small_bytes() -> u64 {
 
 #[test]
 fn every_mode_in_turn_does_what_it_says() {
-    let cell = Cell::new();
-    cell.run("create", small()).expect(100, small_bytes(), 0);
+    let cell = Cell::new(NAME);
+    cell.run("create", small())
+        .expect_sums(100, small_bytes(), 0);
     assert_eq!(cell.files().values().sum::<u64>(), small_bytes());
     assert_eq!(cell.named("c"), 100);
     assert_eq!(cell.state(), Some(Content::Created));
 
-    cell.run("list", small()).expect(SMALL_DIRECTORIES, 0, 0);
-    cell.run("stat", small()).expect(100, 0, 0);
-    cell.run("read", small()).expect(100, small_bytes(), 0);
+    cell.run("list", small())
+        .expect_sums(SMALL_DIRECTORIES, 0, 0);
+    cell.run("stat", small()).expect_sums(100, 0, 0);
+    cell.run("read", small()).expect_sums(100, small_bytes(), 0);
 
-    cell.run("rename", small()).expect(100, 0, 0);
+    cell.run("rename", small()).expect_sums(100, 0, 0);
     assert_eq!((cell.named("c"), cell.named("r")), (0, 100));
-    cell.run("stat", small()).expect(100, 0, 0);
-    cell.run("read", small()).expect(100, small_bytes(), 0);
-    cell.run("rename", small()).expect(100, 0, 0);
+    cell.run("stat", small()).expect_sums(100, 0, 0);
+    cell.run("read", small()).expect_sums(100, small_bytes(), 0);
+    cell.run("rename", small()).expect_sums(100, 0, 0);
     assert_eq!((cell.named("c"), cell.named("r")), (100, 0));
-    cell.run("rename", small()).expect(100, 0, 0);
+    cell.run("rename", small()).expect_sums(100, 0, 0);
 
-    cell.run("delete", small()).expect(100, 0, 0);
+    cell.run("delete", small()).expect_sums(100, 0, 0);
     assert_eq!(cell.files().len(), 0);
     assert_eq!(cell.state(), Some(Content::Empty));
-    cell.run("create", small()).expect(100, small_bytes(), 0);
+    cell.run("create", small())
+        .expect_sums(100, small_bytes(), 0);
 }
 
 #[test]
 fn a_mode_without_data_lays_them_out() {
     for mode in ["list", "stat", "read", "rename", "delete"] {
-        let cell = Cell::new();
+        let cell = Cell::new(NAME);
         let outcome = cell.run(mode, small());
         let ops = if mode == "list" {
             SMALL_DIRECTORIES
@@ -181,23 +121,24 @@ fn a_mode_without_data_lays_them_out() {
             100
         };
         let bytes = if mode == "read" { small_bytes() } else { 0 };
-        outcome.expect(ops, bytes, 0);
+        outcome.expect_sums(ops, bytes, 0);
     }
 }
 
 #[test]
 fn create_begins_without_files_whatever_was_there() {
-    let cell = Cell::new();
+    let cell = Cell::new(NAME);
     for before in ["create", "rename", "stat"] {
         cell.run(before, small());
-        cell.run("create", small()).expect(100, small_bytes(), 0);
+        cell.run("create", small())
+            .expect_sums(100, small_bytes(), 0);
         assert_eq!(cell.files().len(), 100);
     }
 }
 
 #[test]
 fn what_an_interruption_left_is_mended() {
-    let cell = Cell::new();
+    let cell = Cell::new(NAME);
     cell.run("create", small());
     let whole = cell.files();
     // As a mode leaves it that was killed: some files gone, cut short, renamed, doubled, and something foreign.
@@ -213,44 +154,44 @@ fn what_an_interruption_left_is_mended() {
     fs::write(root.join("w000000000/d000000000/r000000000"), b"x").unwrap();
     fs::write(root.join("w000000000/d000000000/foreign"), b"x").unwrap();
 
-    cell.run("stat", small()).expect(100, 0, 0);
+    cell.run("stat", small()).expect_sums(100, 0, 0);
     assert_eq!(cell.files(), whole);
     assert_eq!(cell.state(), Some(Content::Created));
 }
 
 #[test]
 fn a_lost_or_broken_state_is_found_out_by_looking() {
-    let cell = Cell::new();
+    let cell = Cell::new(NAME);
     for broken in ["", "{", "{\"shape\": 1}"] {
         cell.run("rename", small());
         fs::write(cell.task_dir().join("state"), broken).unwrap();
-        cell.run("read", small()).expect(100, small_bytes(), 0);
+        cell.run("read", small()).expect_sums(100, small_bytes(), 0);
         fs::remove_file(cell.task_dir().join("state")).unwrap();
-        cell.run("delete", small()).expect(100, 0, 0);
+        cell.run("delete", small()).expect_sums(100, 0, 0);
         assert_eq!(cell.files().len(), 0);
     }
 }
 
 #[test]
 fn data_of_other_parameters_are_replaced() {
-    let cell = Cell::new();
+    let cell = Cell::new(NAME);
     cell.run("create", small());
     let other = json!({"files": 10, "numjobs": 2, "size": 5000});
-    cell.run("read", other.clone()).expect(10, 50_000, 0);
+    cell.run("read", other.clone()).expect_sums(10, 50_000, 0);
     assert_eq!(cell.files().len(), 10);
-    cell.run("delete", other).expect(10, 0, 0);
+    cell.run("delete", other).expect_sums(10, 0, 0);
 }
 
 #[test]
 fn two_tasks_of_a_cell_do_not_meet() {
-    let cell = Cell::new();
+    let cell = Cell::new(NAME);
     for task_index in 0..2 {
         let spec = TaskSpec {
             task_index,
             tasks: 2,
             ..cell.spec("create", small())
         };
-        run(&spec).expect(100, small_bytes(), 0);
+        run(&spec).expect_sums(100, small_bytes(), 0);
     }
     for task in ["t0", "t1"] {
         assert!(cell.top.path().join("benchmesh-run/c1").join(task).is_dir());
@@ -259,7 +200,7 @@ fn two_tasks_of_a_cell_do_not_meet() {
 
 #[test]
 fn a_file_in_the_way_or_missing_is_a_counted_error() {
-    let cell = Cell::new();
+    let cell = Cell::new(NAME);
     let params = json!({"files": 10, "dirs": 5, "size": 10});
     cell.run("create", params.clone());
     let first = cell.task_dir().join("w000000000/d000000000/c000000002");
@@ -271,7 +212,7 @@ fn a_file_in_the_way_or_missing_is_a_counted_error() {
         ("rename", 9, 0),
     ] {
         let outcome = cell.run(mode, params.clone());
-        outcome.expect(ops, bytes, 1);
+        outcome.expect_sums(ops, bytes, 1);
         assert_eq!(outcome.end.state, End::Done);
         let error = &outcome.end.errors[0];
         assert_eq!((error.errno, error.count), (libc::ENOENT, 1));
@@ -283,12 +224,12 @@ fn a_file_in_the_way_or_missing_is_a_counted_error() {
     }
     // The rename had an error, so its state was not taken for granted.
     assert_eq!(cell.state(), Some(Content::Unsettled));
-    cell.run("delete", params).expect(10, 0, 0);
+    cell.run("delete", params).expect_sums(10, 0, 0);
 }
 
 #[test]
 fn a_file_that_ends_early_is_an_error_of_read() {
-    let cell = Cell::new();
+    let cell = Cell::new(NAME);
     let params = json!({"files": 3, "size": "8k", "bs": "3k"});
     cell.run("create", params.clone());
     let path = cell.task_dir().join("w000000000/d000000000/c000000001");
@@ -299,7 +240,7 @@ fn a_file_that_ends_early_is_an_error_of_read() {
         .set_len(5000)
         .unwrap();
     let outcome = cell.run("read", params);
-    outcome.expect(2, 16_384, 1);
+    outcome.expect_sums(2, 16_384, 1);
     assert!(
         outcome.end.errors[0].first.contains("at offset 5000"),
         "{:?}",
@@ -309,10 +250,10 @@ fn a_file_that_ends_early_is_an_error_of_read() {
 
 #[test]
 fn a_full_target_ends_the_task_with_the_reason() {
-    let Some(tmpfs) = Tmpfs::mount("size=256k") else {
+    let Some(tmpfs) = Tmpfs::mount(256) else {
         return;
     };
-    let cell = Cell::beneath(&tmpfs.path);
+    let cell = Cell::beneath(NAME, &tmpfs.path);
     let outcome = cell.run("create", json!({"files": 100, "size": "16k"}));
     assert_eq!(outcome.end.state, End::Failed);
     assert!(outcome.end.error.unwrap().contains("no space left"));
@@ -329,7 +270,7 @@ fn a_full_target_ends_the_task_with_the_reason() {
 
 #[test]
 fn timed_modes_repeat_and_stop_in_time() {
-    let cell = Cell::new();
+    let cell = Cell::new(NAME);
     let params = json!({"files": 20, "runtime": "300ms"});
     for mode in ["stat", "read", "list"] {
         let outcome = cell.run(mode, params.clone());
@@ -338,13 +279,13 @@ fn timed_modes_repeat_and_stop_in_time() {
         assert!(outcome.sum(|i| i.ops) > 20, "{mode} did not repeat");
         assert_eq!(outcome.sum(|i| i.errors), 0);
     }
-    cell.run("rename", params.clone()).expect(20, 0, 0);
-    cell.run("create", params).expect(20, 20 * 4096, 0);
+    cell.run("rename", params.clone()).expect_sums(20, 0, 0);
+    cell.run("create", params).expect_sums(20, 20 * 4096, 0);
 }
 
 #[test]
 fn a_create_that_was_stopped_early_leaves_an_honest_state() {
-    let cell = Cell::new();
+    let cell = Cell::new(NAME);
     let params = json!({"files": 200_000, "size": 0, "runtime": "50ms"});
     let outcome = cell.run("create", params.clone());
     let made = outcome.sum(|i| i.ops);
@@ -355,7 +296,7 @@ fn a_create_that_was_stopped_early_leaves_an_honest_state() {
 
 #[test]
 fn a_warm_pass_changes_nothing_and_is_not_counted() {
-    let cell = Cell::new();
+    let cell = Cell::new(NAME);
     for (mode, ops) in [
         ("stat", 100),
         ("read", 100),
@@ -369,95 +310,5 @@ fn a_warm_pass_changes_nothing_and_is_not_counted() {
         let outcome = run(&spec);
         assert_eq!(outcome.sum(|i| i.ops), ops);
         assert_eq!(outcome.sum(|i| i.errors), 0);
-    }
-}
-
-#[test]
-fn parameters_are_checked() {
-    let check = |params: Value| Files.check("create", params.as_object().unwrap());
-    let footprint = check(json!({"files": 10_000, "size": "40k", "numjobs": 4})).unwrap();
-    assert_eq!((footprint.workers, footprint.files), (4, 10_000));
-    assert_eq!(
-        (footprint.bytes, footprint.moved_bytes),
-        (409_600_000, 409_600_000)
-    );
-    let rounded = check(json!({"files": 10, "size": 1})).unwrap();
-    assert_eq!((rounded.bytes, rounded.moved_bytes), (40_960, 10));
-    for (bad, key) in [
-        (json!({"files": 3, "numjobs": 4}), "files"),
-        (json!({"files": 0}), "files"),
-        (json!({"files": 2_000_000_000_u64}), "files"),
-        (json!({"dirs": 0}), "dirs"),
-        (json!({"bs": 0}), "bs"),
-        (json!({"bs": "2g"}), "bs"),
-        (json!({"size": "4q"}), "size"),
-        (json!({"size": {"min": 5, "max": 4}}), "size"),
-        (json!({"size": {"mean": 5, "sigma": "x"}}), "size.sigma"),
-        (json!({"fsync": 1}), "fsync"),
-        (json!({"file": 1}), "file"),
-        (json!({"runtime": 0}), "runtime"),
-        (json!({"append": 0}), "append"),
-        (json!({"xattr-size": 0}), "xattr-size"),
-        (json!({"xattr-size": "65k"}), "xattr-size"),
-        (json!({"order": "backward"}), "order"),
-        (json!({"directories-per": "host"}), "directories-per"),
-        (
-            json!({"files": 1_000_000_000, "numjobs": 3, "directories-per": "step"}),
-            "files",
-        ),
-    ] {
-        let error = check(bad.clone()).unwrap_err();
-        assert_eq!(error.key.as_deref(), Some(key), "{bad}: {error}");
-    }
-    assert!(Files.check("walk", &PlanParams::new()).is_err());
-    let cell = Cell::new();
-    let spec = TaskSpec {
-        cache: Cache::Bypass,
-        ..cell.spec("read", json!({}))
-    };
-    assert!(matches!(Files.load(&spec), Err(TaskError::Unfit { .. })));
-}
-
-/// A small file system of the test's own; needs root.
-struct Tmpfs {
-    path: PathBuf,
-    _top: tempfile::TempDir,
-}
-
-impl Tmpfs {
-    fn mount(options: &str) -> Option<Self> {
-        let top = tempfile::tempdir().unwrap();
-        let path = top.path().to_owned();
-        let mounted = std::process::Command::new("mount")
-            .args(["-t", "tmpfs", "-o", options, "benchmesh-test"])
-            .arg(&path)
-            .status()
-            .is_ok_and(|status| status.success());
-        if mounted {
-            return Some(Self { path, _top: top });
-        }
-        let required = std::env::var("BENCHMESH_REQUIRE")
-            .is_ok_and(|names| names.split(',').any(|n| matches!(n.trim(), "root" | "all")));
-        assert!(
-            !required,
-            "BENCHMESH_REQUIRE asks for root, and a tmpfs cannot be mounted"
-        );
-        skipped("a full target: mounting a tmpfs needs root");
-        None
-    }
-}
-
-/// On the real standard error: libtest hides what a passed test prints through the macros.
-fn skipped(what: &str) {
-    use std::io::Write;
-    let _ = writeln!(std::io::stderr().lock(), "SKIPPED {what}");
-}
-
-impl Drop for Tmpfs {
-    fn drop(&mut self) {
-        let unmounted = std::process::Command::new("umount")
-            .arg(&self.path)
-            .status();
-        assert!(unmounted.is_ok_and(|status| status.success()));
     }
 }

@@ -9,7 +9,6 @@ use super::sequence::{Lane, Next, Sequence};
 use super::writing::Writing;
 use super::{IoLoad, file};
 use crate::clock::{MonoNanos, sleep_until};
-use crate::op::Op;
 use crate::recorder::{ErrorFacts, OpError, Recorder};
 use crate::task::TaskError;
 use crate::workload::Worker;
@@ -234,24 +233,6 @@ impl DeepWorker {
         let what = format!("io_uring broke on {}: {error}", self.name);
         OpError::Broken { what }
     }
-
-    fn sync_at_end(&self, recorder: &mut Recorder) -> Result<(), OpError> {
-        recorder.place(0);
-        let sync = || rustix::fs::fsync(&self.file);
-        let (began, synced) = recorder.on_the_way_since(Op::Write, sync);
-        match synced {
-            Ok(()) => Ok(()),
-            Err(errno) => recorder.error(
-                Op::Write,
-                began,
-                &ErrorFacts {
-                    errno: errno.raw_os_error(),
-                    path: &self.name,
-                    offset: None,
-                },
-            ),
-        }
-    }
 }
 
 impl Worker for DeepWorker {
@@ -292,7 +273,7 @@ impl Worker for DeepWorker {
         outcome?;
         self.writing.ended(&self.sequence);
         match self.end_fsync {
-            true => self.sync_at_end(recorder),
+            true => file::sync_at_end(&self.file, &self.name, recorder),
             false => Ok(()),
         }
     }

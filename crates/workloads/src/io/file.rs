@@ -1,9 +1,11 @@
-//! A worker's file: how it is opened.
+//! A worker's file: how it is opened, and synced at the end.
 
 use super::job::Job;
 use super::keys::SyncKind;
 use super::sequence::{Direction, Order};
 use super::store::Store;
+use crate::op::Op;
+use crate::recorder::{ErrorFacts, OpError, Recorder};
 use crate::sandbox::SandboxError;
 use crate::task::TaskError;
 use rustix::fd::OwnedFd;
@@ -83,5 +85,26 @@ fn no_direct(path: &Path) -> TaskError {
             "the file system of {} refuses O_DIRECT; leave out `direct` and `cache = \"bypass\"`",
             path.display()
         ),
+    }
+}
+
+/// After the last operation, whose errors it may tell.
+pub(super) fn sync_at_end(
+    file: &OwnedFd,
+    name: &str,
+    recorder: &mut Recorder,
+) -> Result<(), OpError> {
+    recorder.place(0);
+    let (began, synced) = recorder.on_the_way_since(Op::Write, || rustix::fs::fsync(file));
+    match synced {
+        Ok(()) => Ok(()),
+        Err(errno) => {
+            let facts = ErrorFacts {
+                errno: errno.raw_os_error(),
+                path: name,
+                offset: None,
+            };
+            recorder.error(Op::Write, began, &facts)
+        }
     }
 }

@@ -5,7 +5,6 @@ use super::writing::Writing;
 use super::{IoLoad, file};
 use crate::block_io::{read_at, write_at};
 use crate::memory::Pages;
-use crate::op::Op;
 use crate::recorder::{Began, ErrorFacts, OpError, Recorder};
 use crate::task::TaskError;
 use crate::workload::{Load, Worker};
@@ -129,23 +128,9 @@ impl Worker for IoWorker {
             }
         }
         self.writing.ended(&self.sequence);
-        if self.end_fsync {
-            recorder.place(0);
-            let sync = || rustix::fs::fsync(&self.file);
-            let (began, synced) = recorder.on_the_way_since(Op::Write, sync);
-            match synced {
-                Ok(()) => {}
-                Err(errno) => recorder.error(
-                    Op::Write,
-                    began,
-                    &ErrorFacts {
-                        errno: errno.raw_os_error(),
-                        path: &self.name,
-                        offset: None,
-                    },
-                )?,
-            }
+        match self.end_fsync {
+            true => file::sync_at_end(&self.file, &self.name, recorder),
+            false => Ok(()),
         }
-        Ok(())
     }
 }

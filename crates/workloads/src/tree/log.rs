@@ -1,5 +1,6 @@
 //! Who hears of the operations: a recorder in a measured step, or nobody while data are laid out.
 
+use super::source::{Entry, Source};
 use crate::files::fault::Fault;
 use crate::files::read_back::Moved;
 use crate::files::side_by_side::Done;
@@ -147,5 +148,33 @@ impl Log for Quiet<'_> {
 
     fn broken(&mut self, why: String) -> TaskError {
         TaskError::Unfit { why }
+    }
+}
+
+/// One pass over all that a source has, until its end or until the load has to end.
+pub(super) fn each_entry<L: Log>(
+    source: &mut dyn Source,
+    log: &mut L,
+    mut act: impl FnMut(&Entry, &mut dyn Source, &mut L) -> Result<Flow, L::Error>,
+) -> Result<Passed, L::Error> {
+    let mut passed = Passed::Whole;
+    let mut entry = Entry::new();
+    loop {
+        match source.next(&mut entry) {
+            Ok(true) => {}
+            Ok(false) => return Ok(passed),
+            Err(error) => return Err(log.broken(in_full(&error))),
+        }
+        let flow = act(&entry, source, log)?;
+        if passed.ends_with(flow) {
+            return Ok(passed);
+        }
+    }
+}
+
+fn in_full(error: &dyn std::error::Error) -> String {
+    match error.source() {
+        Some(source) => format!("{error}: {source}"),
+        None => error.to_string(),
     }
 }

@@ -4,11 +4,11 @@
 //! pattern that knows its place. To decompress the one and to make the other is no part of an operation. Between two
 //! operations it goes to the next file's directory.
 
-use super::log::{Flow, Log, Passed};
+use super::log::{Flow, Log, Passed, each_entry};
 use super::source::{Entry, Kind, Source, unreadable};
 use super::stack::{Stack, c_string, components, split};
 use super::trail::Trail;
-use super::unpack::{in_full, shown};
+use super::unpack::shown;
 use crate::data::Mismatches;
 use crate::files::calls::{self, Failed};
 use crate::files::read_back::{Original, read_back};
@@ -18,7 +18,6 @@ use std::sync::Arc;
 
 pub(super) struct Reading {
     stack: Stack,
-    entry: Entry,
     buffer: Vec<u8>,
     verify: bool,
     trail: Arc<Trail>,
@@ -28,7 +27,6 @@ impl Reading {
     pub(super) fn new(root: Dir, unit: usize, verify: bool, trail: Arc<Trail>) -> Self {
         Self {
             stack: Stack::new(root),
-            entry: Entry::new(),
             buffer: vec![1; unit],
             verify,
             trail,
@@ -40,25 +38,20 @@ impl Reading {
         source: &mut dyn Source,
         log: &mut L,
     ) -> Result<Passed, L::Error> {
-        let mut passed = Passed::Whole;
-        loop {
-            match source.next(&mut self.entry) {
-                Ok(true) if self.entry.kind == Kind::File => {}
-                Ok(true) => continue,
-                Ok(false) => return Ok(passed),
-                Err(error) => return Err(log.broken(in_full(&error))),
-            }
-            let flow = self.file(source, log)?;
-            if passed.ends_with(flow) {
-                return Ok(passed);
-            }
-        }
+        each_entry(source, log, |entry, source, log| match entry.kind {
+            Kind::File => self.file(entry, source, log),
+            _ => Ok(Flow::Done),
+        })
     }
 
-    fn file<L: Log>(&mut self, source: &mut dyn Source, log: &mut L) -> Result<Flow, L::Error> {
+    fn file<L: Log>(
+        &mut self,
+        entry: &Entry,
+        source: &mut dyn Source,
+        log: &mut L,
+    ) -> Result<Flow, L::Error> {
         let Self {
             stack,
-            entry,
             buffer,
             verify,
             trail,

@@ -3,7 +3,7 @@
 //! Between two operations it reads on in the source and goes to the directory of the next entry. A directory that an
 //! archive has no entry for is made on the way, and recorded like the others.
 
-use super::log::{Flow, Log, Passed};
+use super::log::{Flow, Log, Passed, each_entry};
 use super::source::{Entry, Kind, Source, unreadable};
 use super::stack::{Stack, c_string, components, split};
 use super::trail::Trail;
@@ -33,7 +33,6 @@ const EXECUTABLE: Mode = FILE.union(Mode::XUSR).union(Mode::XGRP).union(Mode::XO
 pub(super) struct Unpack {
     stack: Stack,
     durable: Durable,
-    entry: Entry,
     trail: Arc<Trail>,
 }
 
@@ -42,7 +41,6 @@ impl Unpack {
         Self {
             stack: Stack::new(root),
             durable,
-            entry: Entry::new(),
             trail,
         }
     }
@@ -52,26 +50,17 @@ impl Unpack {
         source: &mut dyn Source,
         log: &mut L,
     ) -> Result<Passed, L::Error> {
-        let mut unpacked = Passed::Whole;
-        loop {
-            match source.next(&mut self.entry) {
-                Ok(true) => {}
-                Ok(false) => return Ok(unpacked),
-                Err(error) => return Err(log.broken(in_full(&error))),
+        each_entry(source, log, |entry, source, log| {
+            match self.enter(entry, log)? {
+                Flow::Done => self.make(entry, source, log),
+                other => Ok(other),
             }
-            let flow = match self.enter(log)? {
-                Flow::Done => self.make(source, log)?,
-                other => other,
-            };
-            if unpacked.ends_with(flow) {
-                return Ok(unpacked);
-            }
-        }
+        })
     }
 
     /// Goes to the directory of the entry.
-    fn enter<L: Log>(&mut self, log: &mut L) -> Result<Flow, L::Error> {
-        let (directories, last) = split(&self.entry.path);
+    fn enter<L: Log>(&mut self, entry: &Entry, log: &mut L) -> Result<Flow, L::Error> {
+        let (directories, last) = split(&entry.path);
         let common = self.stack.back_to_common(directories);
         self.trail.go(directories, last);
         for part in components(directories).skip(common) {
@@ -79,10 +68,10 @@ impl Unpack {
                 return Ok(Flow::Stop);
             }
             let name = c_string(part);
-            let op = op_of(self.entry.kind);
+            let op = op_of(entry.kind);
             let mut entered = log.on_the_way(op, || self.stack.step(name.clone()));
             if entered == Err(Errno::NOENT) {
-                let (dir, path) = (self.stack.top(), &self.entry.path);
+                let (dir, path) = (self.stack.top(), &entry.path);
                 let flow = log.operation(
                     Op::Mkdir,
                     0,
@@ -95,7 +84,7 @@ impl Unpack {
                 entered = log.on_the_way(op, || self.stack.step(name));
             }
             if let Err(errno) = entered {
-                let path = &self.entry.path;
+                let path = &entry.path;
                 let failed = |_: &L| Err(Fault::from(errno));
                 return log.operation(op, 0, || shown(self.stack.root(), path), failed);
             }
@@ -104,8 +93,12 @@ impl Unpack {
     }
 
     /// Makes the entry in the directory that was entered.
-    fn make<L: Log>(&self, source: &mut dyn Source, log: &mut L) -> Result<Flow, L::Error> {
-        let entry = &self.entry;
+    fn make<L: Log>(
+        &self,
+        entry: &Entry,
+        source: &mut dyn Source,
+        log: &mut L,
+    ) -> Result<Flow, L::Error> {
         let dir = self.stack.top();
         let (_, last) = split(&entry.path);
         let name = c_string(last);
@@ -114,7 +107,7 @@ impl Unpack {
         match entry.kind {
             Kind::Directory => log.operation(op, 0, path, |_| make_directory(dir, &name)),
             Kind::File => log.operation(op, entry.bytes, path, |log| {
-                let written = self.file(dir, &name, source, log)?;
+                let written = self.file((dir, &name), entry, source, log)?;
                 Ok(Some(written.into()))
             }),
             Kind::Symlink => {
@@ -138,16 +131,12 @@ impl Unpack {
 
     fn file(
         &self,
-        dir: BorrowedFd<'_>,
-        name: &CStr,
+        (dir, name): (BorrowedFd<'_>, &CStr),
+        entry: &Entry,
         source: &mut dyn Source,
         log: &impl Log,
     ) -> Result<u64, Failed> {
-        let mode = if self.entry.executable {
-            EXECUTABLE
-        } else {
-            FILE
-        };
+        let mode = if entry.executable { EXECUTABLE } else { FILE };
         let fd = retry_on_intr(|| openat(dir, name, NEW, mode))?;
         let mut written = 0;
         loop {
@@ -188,11 +177,4 @@ fn make_directory(dir: BorrowedFd<'_>, name: &CStr) -> super::log::Outcome {
 
 pub(super) fn shown(root: &Dir, path: &[u8]) -> PathBuf {
     root.path().join(Path::new(OsStr::from_bytes(path)))
-}
-
-pub(super) fn in_full(error: &dyn std::error::Error) -> String {
-    match error.source() {
-        Some(source) => format!("{error}: {source}"),
-        None => error.to_string(),
-    }
 }

@@ -24,7 +24,7 @@ const MODES: [&str; 12] = [
 
 #[test]
 fn workers_of_a_task_share_a_tree() {
-    let cell = Cell::new();
+    let cell = Cell::new(NAME);
     for mode in MODES {
         let outcome = cell.run(mode, shared("task"));
         // Each of the four lists both directories.
@@ -44,7 +44,7 @@ fn workers_of_a_task_share_a_tree() {
 
 #[test]
 fn tasks_of_a_step_share_a_tree_and_leave_each_other_alone() {
-    let cell = Cell::new();
+    let cell = Cell::new(NAME);
     let spec = |mode: &str, task_index| TaskSpec {
         task_index,
         tasks: 3,
@@ -67,12 +67,12 @@ fn tasks_of_a_step_share_a_tree_and_leave_each_other_alone() {
     assert_eq!(fs::read_dir(tree).unwrap().count(), 6);
     // One of them without its state looks at its own files only.
     for task in 0..3 {
-        run(&spec("create", task)).expect(50, total(), 0);
+        run(&spec("create", task)).expect_sums(50, total(), 0);
     }
     fs::remove_file(cell.task_dir().join("../t1/state")).unwrap();
-    run(&spec("delete", 1)).expect(50, 0, 0);
+    run(&spec("delete", 1)).expect_sums(50, 0, 0);
     assert_eq!(cell.named("c"), 100);
-    run(&spec("stat", 2)).expect(50, 0, 0);
+    run(&spec("stat", 2)).expect_sums(50, 0, 0);
 }
 
 fn total() -> u64 {

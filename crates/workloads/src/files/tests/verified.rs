@@ -17,31 +17,32 @@ fn bytes() -> u64 {
 
 #[test]
 fn what_was_created_appended_and_renamed_is_read_as_it_was_written() {
-    let cell = Cell::new();
-    cell.run("create", params()).expect(20, bytes(), 0);
-    cell.run("read", params()).expect(20, bytes(), 0);
-    cell.run("append", params()).expect(20, 20 * 700, 0);
-    cell.run("append", params()).expect(20, 20 * 700, 0);
-    cell.run("rename", params()).expect(20, 0, 0);
+    let cell = Cell::new(NAME);
+    cell.run("create", params()).expect_sums(20, bytes(), 0);
+    cell.run("read", params()).expect_sums(20, bytes(), 0);
+    cell.run("append", params()).expect_sums(20, 20 * 700, 0);
+    cell.run("append", params()).expect_sums(20, 20 * 700, 0);
+    cell.run("rename", params()).expect_sums(20, 0, 0);
     cell.run("read", params())
-        .expect(20, bytes() + 20 * 1400, 0);
+        .expect_sums(20, bytes() + 20 * 1400, 0);
     let mut random = params();
     random["order"] = json!("random");
-    cell.run("read", random).expect(20, bytes() + 20 * 1400, 0);
+    cell.run("read", random)
+        .expect_sums(20, bytes() + 20 * 1400, 0);
     for (key, value) in [
         ("data", json!({"compress": 50})),
         ("directories-per", json!("task")),
     ] {
-        let cell = Cell::new();
+        let cell = Cell::new(NAME);
         let mut other = params();
         other[key] = value;
-        cell.run("read", other).expect(20, bytes(), 0);
+        cell.run("read", other).expect_sums(20, bytes(), 0);
     }
 }
 
 #[test]
 fn a_flipped_bit_and_a_swapped_file_are_found() {
-    let cell = Cell::new();
+    let cell = Cell::new(NAME);
     let params = json!({"files": 5, "size": "20k", "bs": "8k", "verify": true});
     cell.run("create", params.clone());
     let path = |number: u32| {
@@ -51,19 +52,19 @@ fn a_flipped_bit_and_a_swapped_file_are_found() {
     // Two in one sector, three sectors in two blocks.
     flip(&path(2), &[1, 2, 12_345, 20_479]);
     let outcome = cell.run("read", params.clone());
-    outcome.expect(4, 4 * 20_480, 1);
+    outcome.expect_sums(4, 4 * 20_480, 1);
     let places = [1, 12_345, 20_479].map(|at| format!("c000000002 at offset {at}: expected"));
     expect_mismatches(&outcome.end, 3, &places);
     fs::copy(path(3), path(4)).unwrap();
     let outcome = cell.run("read", params);
-    outcome.expect(3, 3 * 20_480, 2);
+    outcome.expect_sums(3, 3 * 20_480, 2);
     // All five sectors of the other one.
     expect_mismatches(&outcome.end, 3 + 5, &["c000000002 at offset 1: "]);
 }
 
 #[test]
 fn a_file_that_is_cut_short_or_goes_on_is_found() {
-    let cell = Cell::new();
+    let cell = Cell::new(NAME);
     let params = json!({"files": 3, "size": "20k", "bs": "8k", "verify": true});
     cell.run("create", params.clone());
     let path = |number: u32| {
@@ -75,7 +76,7 @@ fn a_file_that_is_cut_short_or_goes_on_is_found() {
     file(1).set_len(10_000).unwrap();
     file(2).set_len(20_481).unwrap();
     let outcome = cell.run("read", params);
-    outcome.expect(1, 20_480, 2);
+    outcome.expect_sums(1, 20_480, 2);
     let mut errors = outcome.end.errors.clone();
     errors.sort_by_key(|error| error.errno);
     let told: Vec<(i32, u64)> = errors.iter().map(|it| (it.errno, it.count)).collect();
