@@ -6,31 +6,37 @@
 //! stop in time: at the share that is asked for, or at a floor that is left for others. Who meets the floor before the
 //! aim says so and fails. Files are of a limited size, one after the other, in each worker's own directory.
 
+mod filled;
+mod filling;
+mod holding;
 mod keys;
 mod reading;
+mod removing;
 mod space;
-mod worker;
 
 use crate::clock::MonoNanos;
-use crate::data::{DataSpec, Generations, Kind};
+use crate::data::{DataSpec, Kind};
 use crate::files::calls;
 use crate::files::data::Data;
 use crate::files::side_by_side::side_by_side;
-use crate::files::state::{Content, Extras, State};
+use crate::files::state::{Content, State};
 use crate::params::{KeyInfo, ParamError};
 use crate::random::Random;
-use crate::sandbox::{Dir, SandboxError};
+use crate::sandbox::Dir;
 use crate::task::{Cache, PrepareControl, TaskError, TaskSpec};
 use crate::workload::{
     Footprint, Load, ModeInfo, Needs, Params as PlanParams, Timing, Worker, Workload,
 };
+use filled::{Filled, Finished};
+use filling::FillWorker;
+use holding::HoldWorker;
 use keys::{Aim, KEYS, MODES, Mode, Plan};
 use reading::{Expected, ReadWorker};
+use removing::RemoveWorker;
 use space::Space;
 use std::ffi::CString;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use worker::{FillWorker, Finished, HoldWorker, RemoveWorker};
 
 const NAME: &str = "fill";
 
@@ -130,15 +136,6 @@ struct FillLoad {
     removed: Arc<AtomicU32>,
 }
 
-/// What there is of the fill.
-#[derive(Clone, Debug, Default)]
-struct Filled {
-    /// Which writing of the files it is: what an earlier one has left on the storage must not be taken for it.
-    generation: u64,
-    /// Bytes of each worker.
-    parts: Vec<u64>,
-}
-
 impl FillLoad {
     /// A writing of the files that differs from all before it, where they know which they are of.
     fn begin(&self) {
@@ -166,37 +163,6 @@ impl FillLoad {
             ..
         } = &self.plan;
         format!("{aim:?} by {workers} workers in files of {file_bytes}, {data:?}")
-    }
-
-    fn write_state(&self, content: Content, filled: &Filled) -> Result<(), SandboxError> {
-        let generation = filled.generation;
-        let state = State {
-            shape: self.shape(),
-            content,
-            extras: Extras {
-                generations: Generations {
-                    oldest: generation,
-                    newest: generation,
-                },
-                ..Extras::default()
-            },
-            parts: filled.parts.clone(),
-        };
-        state.write(&self.task)
-    }
-
-    /// What there is, where all of it is known.
-    fn find(&self) -> Result<Option<Filled>, TaskError> {
-        let found = State::read(&self.task).map_err(TaskError::Sandbox)?;
-        let workers = usize::try_from(self.plan.workers).unwrap_or(usize::MAX);
-        let is_ours = |found: &State| {
-            let is_whole = found.content == Content::Created && found.parts.len() == workers;
-            is_whole && found.shape == self.shape()
-        };
-        Ok(found.filter(is_ours).map(|found| Filled {
-            generation: found.extras.generations.newest,
-            parts: found.parts,
-        }))
     }
 
     fn unsettle(&self) -> Result<(), TaskError> {
@@ -312,7 +278,7 @@ impl Load for FillLoad {
             }
             return Ok(());
         }
-        match self.find()? {
+        match Filled::find(&self.task, &self.shape(), self.plan.workers)? {
             Some(filled) => *self.filled() = filled,
             None => {
                 self.empty(control)?;
@@ -322,7 +288,7 @@ impl Load for FillLoad {
                 }
                 let mut filled = self.filled();
                 filled.parts = self.finished.all(self.plan.workers).unwrap_or_default();
-                let written = self.write_state(Content::Created, &filled);
+                let written = filled.write(&self.task, self.shape(), Content::Created);
                 written.map_err(TaskError::Sandbox)?;
             }
         }
@@ -381,7 +347,8 @@ impl Load for FillLoad {
             return Ok(());
         };
         let generation = self.filled().generation;
-        if let Err(error) = self.write_state(content, &Filled { generation, parts }) {
+        let filled = Filled { generation, parts };
+        if let Err(error) = filled.write(&self.task, self.shape(), content) {
             // The result stands; the next mode will lay the data out again.
             tracing::warn!(%error, path = %self.task.path().display(), "the state of the data was not written");
         }

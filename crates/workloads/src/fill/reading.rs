@@ -187,6 +187,7 @@ impl Worker for ReadWorker {
                     break;
                 }
             }
+            recorder.on_the_way(Op::Read, || drop(open));
         }
         Ok(())
     }

@@ -1,27 +1,24 @@
-//! The measured loops: writing until there is enough, standing by, and removing.
+//! The measured loop of `fill`: writing until there is enough.
 
+use super::filled::Finished;
 use super::space::{ASK_AGAIN, Facts, Room, Space};
 use super::{name_of, open_new};
 use crate::clock::{MonoNanos, sleep_until};
 use crate::files::calls::{self, Failed};
 use crate::files::data::Data;
+use crate::files::fault::Fault;
 use crate::op::Op;
-use crate::recorder::{ErrorFacts, OpError, Recorder};
+use crate::recorder::{OpError, Recorder};
 use crate::sandbox::Dir;
 use crate::task::{PrepareControl, TaskError};
 use crate::units::Bytes;
 use crate::workload::Worker;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
-use std::collections::BTreeMap;
-use std::ffi::{CStr, CString};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-
-/// How often the target is asked while it is held.
-const LOOK: Duration = Duration::from_millis(100);
 
 /// How long others are waited for that have been granted the rest.
 const WAIT: Duration = Duration::from_millis(1);
@@ -40,24 +37,6 @@ pub(super) struct FillWorker {
     pub generation: u64,
     /// Where it is told how much was written, once the aim is reached without an error.
     pub finished: Finished,
-}
-
-/// The workers of a task that reached the aim without an error, each with what it has written.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Finished(Arc<Mutex<BTreeMap<u32, u64>>>);
-
-impl Finished {
-    fn add(&self, worker: u32, written: u64) {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        all.insert(worker, written);
-    }
-
-    /// Bytes of each worker, in their order, when all `workers` are among them.
-    pub(super) fn all(&self, workers: u32) -> Option<Vec<u64>> {
-        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_all = u32::try_from(all.len()) == Ok(workers);
-        is_all.then(|| all.values().copied().collect())
-    }
 }
 
 /// The file that is being written.
@@ -280,12 +259,7 @@ impl FillWorker {
         let (began, closed) = recorder.on_the_way_since(Op::Write, || calls::close(last.file));
         if let Err(errno) = closed {
             let failed = Failed::at(errno, last.bytes);
-            report(
-                recorder,
-                (Op::Write, began),
-                &path.to_string_lossy(),
-                failed,
-            )?;
+            Fault::from(failed).record(recorder, Op::Write, began, &path)?;
         }
         Ok(closed.is_ok())
     }
@@ -356,8 +330,7 @@ impl Worker for FillWorker {
                 Err(failed) => {
                     is_whole = false;
                     let path = self.path(&way);
-                    let path = path.to_string_lossy();
-                    report(recorder, (Op::Write, began), &path, failed)?;
+                    Fault::from(failed).record(recorder, Op::Write, began, &path)?;
                     // On a file that cannot be written it would never end.
                     way.current = None;
                 }
@@ -365,74 +338,6 @@ impl Worker for FillWorker {
         }
         if is_whole {
             self.finished.add(self.index, way.written);
-        }
-        Ok(())
-    }
-}
-
-fn report(
-    recorder: &mut Recorder,
-    (op, began): (Op, crate::recorder::Began),
-    path: &str,
-    failed: Failed,
-) -> Result<(), OpError> {
-    let facts = ErrorFacts {
-        errno: failed.errno.raw_os_error(),
-        path,
-        offset: failed.offset,
-    };
-    recorder.error(op, began, &facts)
-}
-
-pub(super) struct HoldWorker {
-    pub root: Dir,
-}
-
-impl Worker for HoldWorker {
-    fn run(&mut self, recorder: &mut Recorder) -> Result<(), OpError> {
-        recorder.place(0);
-        while let Some(began) = recorder.next(Op::Statfs, 0) {
-            match rustix::fs::fstatvfs(self.root.fd()) {
-                Ok(_) => recorder.end(Op::Statfs, began, 0),
-                Err(errno) => {
-                    let path = self.root.path().to_string_lossy();
-                    report(recorder, (Op::Statfs, began), &path, errno.into())?;
-                }
-            }
-            sleep_until(MonoNanos::now().saturating_add(LOOK));
-        }
-        Ok(())
-    }
-}
-
-pub(super) struct RemoveWorker {
-    pub root: Dir,
-    /// Each with its number.
-    pub names: Vec<(u64, CString)>,
-    pub whole: Arc<AtomicU32>,
-}
-
-impl Worker for RemoveWorker {
-    fn run(&mut self, recorder: &mut Recorder) -> Result<(), OpError> {
-        let mut is_whole = true;
-        for (number, name) in &self.names {
-            let name: &CStr = name;
-            recorder.place(*number);
-            let Some(began) = recorder.next(Op::Delete, 0) else {
-                return Ok(());
-            };
-            match calls::delete(self.root.fd(), name) {
-                Ok(()) => recorder.end(Op::Delete, began, 0),
-                Err(errno) => {
-                    is_whole = false;
-                    let path = self.root.path().join(&*name.to_string_lossy());
-                    let path = path.to_string_lossy();
-                    report(recorder, (Op::Delete, began), &path, errno.into())?;
-                }
-            }
-        }
-        if is_whole {
-            self.whole.fetch_add(1, Ordering::Release);
         }
         Ok(())
     }

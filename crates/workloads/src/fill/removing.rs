@@ -1,0 +1,43 @@
+//! The measured loop of `remove`: every file that is there, in the order of their numbers.
+
+use crate::files::calls;
+use crate::files::fault::Fault;
+use crate::op::Op;
+use crate::recorder::{OpError, Recorder};
+use crate::sandbox::Dir;
+use crate::workload::Worker;
+use std::ffi::{CStr, CString};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+pub(super) struct RemoveWorker {
+    pub root: Dir,
+    /// Each with its number.
+    pub names: Vec<(u64, CString)>,
+    pub whole: Arc<AtomicU32>,
+}
+
+impl Worker for RemoveWorker {
+    fn run(&mut self, recorder: &mut Recorder) -> Result<(), OpError> {
+        let mut is_whole = true;
+        for (number, name) in &self.names {
+            let name: &CStr = name;
+            recorder.place(*number);
+            let Some(began) = recorder.next(Op::Delete, 0) else {
+                return Ok(());
+            };
+            match calls::delete(self.root.fd(), name) {
+                Ok(()) => recorder.end(Op::Delete, began, 0),
+                Err(errno) => {
+                    is_whole = false;
+                    let path = self.root.path().join(&*name.to_string_lossy());
+                    Fault::from(errno).record(recorder, Op::Delete, began, &path)?;
+                }
+            }
+        }
+        if is_whole {
+            self.whole.fetch_add(1, Ordering::Release);
+        }
+        Ok(())
+    }
+}
