@@ -78,6 +78,15 @@ impl Session {
                 () = leaving.cancelled() => return Ok(()),
                 farewell = self.once(&mut was_attached, &leaving) => farewell,
             };
+            let farewell = match farewell {
+                // No other words have come from there yet.
+                Farewell::Lost(LinkError::Broken { message }) if !was_attached => {
+                    let message =
+                        format!("{message}; is it a benchmesh collector that listens there?");
+                    Farewell::Lost(LinkError::Broken { message })
+                }
+                other => other,
+            };
             self.spool.detach().await;
             let mut pause = None;
             match farewell {

@@ -125,6 +125,9 @@ pub fn result_to(file: Option<&Path>, text: &str) -> anyhow::Result<()> {
         _ => Path::new("."),
     };
     let what = || format!("write {}", path.display());
+    if !directory.is_dir() {
+        anyhow::bail!("{}: there is no directory {}", what(), directory.display());
+    }
     let mut draft = tempfile::NamedTempFile::new_in(directory).with_context(what)?;
     draft.write_all(text.as_bytes()).with_context(what)?;
     // A temporary file is private; a report is as readable as any file that is made here.
@@ -246,6 +249,14 @@ mod tests {
         result_to(Some(&path), "new\n").unwrap();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "new\n");
         assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
-        assert!(result_to(Some(&directory.path().join("no/such")), "x").is_err());
+        let nowhere = directory.path().join("no/such");
+        let error = result_to(Some(&nowhere), "x").unwrap_err().to_string();
+        assert!(
+            error.ends_with(&format!(
+                "there is no directory {}/no",
+                directory.path().display()
+            )),
+            "{error}"
+        );
     }
 }

@@ -18,7 +18,7 @@ pub fn sheet(sheet: &Sheet) -> String {
         out.push_str("\n\n");
     }
     if !sheet.rows.is_empty() {
-        out.push_str(&table(sheet));
+        out.push_str(&drawn(sheet, Some(width())));
     }
     for note in &sheet.notes {
         for (at, line) in wrapped(note, width().saturating_sub(4)).iter().enumerate() {
@@ -30,15 +30,25 @@ pub fn sheet(sheet: &Sheet) -> String {
     out
 }
 
-/// Only the table of a sheet.
+/// Only the table of a sheet, as wide as it is.
 pub fn table(sheet: &Sheet) -> String {
+    drawn(sheet, None)
+}
+
+/// Prose in the last column goes over several lines where it would not fit into `width` and has room to.
+fn drawn(sheet: &Sheet, width: Option<usize>) -> String {
+    let room = width.map_or(usize::MAX, |width| room_for_prose(sheet, width));
     let mut table = Table::new();
     table
         .load_style(STYLE)
         .set_content_arrangement(ContentArrangement::Disabled)
         .set_header(sheet.columns.iter().map(|column| clean(&column.title)));
     for row in &sheet.rows {
-        table.add_row(row.iter().map(|cell| clean(cell)));
+        let last = row.len().saturating_sub(1);
+        table.add_row(row.iter().enumerate().map(|(at, cell)| match at == last {
+            true => wrapped(cell, room).join("\n"),
+            false => clean(cell),
+        }));
     }
     for (at, column) in sheet.columns.iter().enumerate() {
         if let Some(shown) = table.column_mut(at) {
@@ -56,6 +66,28 @@ pub fn table(sheet: &Sheet) -> String {
         out.push('\n');
     }
     out
+}
+
+/// What the columns before the last leave of a line; without bound where that is too little, or it holds figures.
+fn room_for_prose(sheet: &Sheet, width: usize) -> usize {
+    const LEAST: usize = 40;
+    let Some((last, others)) = sheet.columns.split_last() else {
+        return usize::MAX;
+    };
+    let taken: usize = others
+        .iter()
+        .enumerate()
+        .map(|(at, column)| {
+            let cells = sheet.rows.iter().filter_map(|row| row.get(at));
+            let widest = cells.map(|cell| cell.chars().count()).max();
+            widest.unwrap_or(0).max(column.title.chars().count()) + 2
+        })
+        .sum();
+    let room = width.saturating_sub(taken + 2);
+    match last.align {
+        Align::Left if room >= LEAST => room,
+        _ => usize::MAX,
+    }
 }
 
 /// Text of others on one line of a terminal: control characters would move its cursor.
@@ -111,6 +143,27 @@ mod tests {
             table(&sheet),
             "  name     ops/s  flags\n  -------- ------ --------\n  a        1,234\n  bcd\u{fffd}[2J      5  partial\n"
         );
+    }
+
+    #[test]
+    fn prose_in_the_last_column_goes_over_several_lines() {
+        let long = "the target has no space left: free some, or make the load smaller";
+        let of = |text: &str| {
+            Sheet::titled("")
+                .text("event", ["step-failed".to_owned()])
+                .text("message", [text.to_owned()])
+        };
+        let shown = drawn(&of(long), Some(60));
+        let lines: Vec<&str> = shown.lines().skip(2).collect();
+        assert_eq!(
+            lines,
+            [
+                "  step-failed  the target has no space left: free some, or",
+                "               make the load smaller"
+            ]
+        );
+        assert_eq!(drawn(&of(long), Some(50)).lines().count(), 3, "no room");
+        assert_eq!(table(&of(long)).lines().count(), 3, "as wide as it is");
     }
 
     #[test]

@@ -96,7 +96,11 @@ pub enum QueryError {
     #[error("the text holds no statement")]
     NoStatement,
     /// SQLite does not understand the statement.
-    #[error("{message}{}", place.as_ref().map(|place| format!("\n  {}", place.replace('\n', "\n  "))).unwrap_or_default())]
+    #[error(
+        "{message}{}{}",
+        place.as_ref().map(|place| format!("\n  {}", place.replace('\n', "\n  "))).unwrap_or_default(),
+        help(message)
+    )]
     Sql {
         /// What SQLite says.
         message: String,
@@ -264,6 +268,17 @@ fn values(row: &SqliteRow) -> Result<Row, sqlx::Error> {
 }
 
 /// SQLite's own words for what it says of the statement itself, the whole chain for the rest.
+/// What to do about what SQLite says of a statement, where that is known.
+fn help(message: &str) -> &'static str {
+    if message.starts_with("no such table") {
+        "\n  help: \"SELECT name FROM sqlite_schema WHERE type IN ('table', 'view')\" lists what there is"
+    } else if message.starts_with("no such column") {
+        "\n  help: \"SELECT name FROM pragma_table_info('v_results')\" lists the columns of v_results; docs/database.md has all"
+    } else {
+        ""
+    }
+}
+
 fn understand(error: sqlx::Error) -> QueryError {
     match &error {
         sqlx::Error::Database(database) => match database.code().as_deref() {

@@ -1,6 +1,6 @@
 //! The options of the long-lived processes: quickstart, collector and agent.
 
-use super::values::{DEFAULT_COLLECTOR, address, daemon_rule, label, span};
+use super::values::{DEFAULT_COLLECTOR, address, daemon_rule, label, listener, span};
 use benchmesh_agent::sampler::DaemonRule;
 use clap::{Args, ValueHint};
 use std::net::SocketAddr;
@@ -44,7 +44,7 @@ pub struct QuickstartArguments {
 #[derive(Debug, Args)]
 pub struct CollectorArguments {
     /// Where to listen; port 0 takes any free one
-    #[arg(long, value_name = "ADDR:PORT", default_value = DEFAULT_COLLECTOR)]
+    #[arg(long, value_name = "ADDR:PORT", default_value = DEFAULT_COLLECTOR, value_parser = listener)]
     pub listen: SocketAddr,
     /// The database; made if it is not there
     #[arg(long, value_name = "FILE", env = "BENCHMESH_DB", default_value = "benchmesh.db", value_hint = ValueHint::FilePath)]

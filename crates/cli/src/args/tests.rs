@@ -57,7 +57,7 @@ fn wrong_lines_are_refused_with_code_2() {
         ("benchmesh agent --sample-period 0s", "longer than nothing"),
         (
             "benchmesh collector --listen nowhere",
-            "invalid socket address",
+            "write ADDR:PORT, e.g. 0.0.0.0:4750",
         ),
         (
             "benchmesh report last --format html",

@@ -1,6 +1,7 @@
 //! How single values of the command line are read, each mistake with what to write instead.
 
 use benchmesh_agent::sampler::DaemonRule;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 /// Where the collector listens, and where commands and agents look for it.
@@ -29,6 +30,15 @@ pub fn address(text: &str) -> Result<String, String> {
         Ok(port) if port > 0 => Ok(text.to_owned()),
         _ => wrong("its port is not a number from 1 to 65535"),
     }
+}
+
+/// `ADDR:PORT`, an IPv6 address in brackets: one of this machine's addresses, or 0.0.0.0 for all.
+pub fn listener(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| {
+        String::from(
+            "it is no address with a port; write ADDR:PORT, e.g. 0.0.0.0:4750 or 127.0.0.1:0",
+        )
+    })
 }
 
 /// `K=V` with a key.

@@ -113,6 +113,15 @@ async fn table(answer: &mut Parts) -> anyhow::Result<()> {
         };
     }
     output::result(&terminal::table(&sheet))?;
+    if rows
+        .iter()
+        .flatten()
+        .any(|value| cell(value).chars().count() > CELL_CHARS)
+    {
+        output::say(&format!(
+            "texts are cut after {CELL_CHARS} characters; --format csv or json shows them whole"
+        ));
+    }
     if more {
         output::say(&format!(
             "only the first {TABLE_ROWS} rows are shown; --format csv or json streams all of them"

@@ -1,5 +1,6 @@
 //! The cells of a phase: its matrix multiplied out, each checked by the workload in every mode.
 
+use super::read::{in_matrix, in_words};
 use super::source::{Mistakes, Spot};
 use benchmesh_workloads::workload::{self, Footprint, Workload};
 use serde_json::{Map, Value};
@@ -201,7 +202,11 @@ fn judged(
             return None;
         };
         let spot = spots.get(key).unwrap_or(phase);
-        mistakes.at(spot, error.message.clone(), "");
+        let remedy = match rest.get(key) {
+            Some(Value::Array(_)) => in_matrix(key),
+            _ => String::new(),
+        };
+        mistakes.at(spot, in_words(&error.message), remedy);
         rest.remove(key);
     }
 }

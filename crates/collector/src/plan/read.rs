@@ -95,7 +95,7 @@ impl<'t, 'i> Section<'t, 'i> {
             Err(error) => {
                 mistakes.at(
                     &spot,
-                    format!("not a duration: {error}"),
+                    in_words(&error.to_string()),
                     "write a number with its unit: 500ms, 30s, 10m, 72h",
                 );
                 None
@@ -186,6 +186,11 @@ pub(crate) fn as_count(
         .and_then(|n| u32::from_str_radix(n.as_str(), n.radix()).ok())
         .filter(|n| range.contains(n));
     if number.is_none() {
+        let key = spot.key.rsplit('.').next().unwrap_or_default();
+        let remedy = match (value, key) {
+            (DeValue::Array(_), "clients" | "tasks-per-agent") => in_matrix(key),
+            _ => String::new(),
+        };
         mistakes.at(
             spot,
             format!(
@@ -193,10 +198,52 @@ pub(crate) fn as_count(
                 range.start(),
                 range.end()
             ),
-            "",
+            remedy,
         );
     }
     number
+}
+
+/// What to do with a list where one value stands.
+pub(crate) fn in_matrix(key: &str) -> String {
+    format!("several values stand in matrix: matrix = {{ {key} = [...] }}")
+}
+
+/// What a library says of a value of the wrong kind, in the words of a plan.
+pub(crate) fn in_words(message: &str) -> String {
+    if let Some((found, known)) = message
+        .strip_prefix("unknown variant ")
+        .and_then(|rest| rest.split_once(", expected "))
+    {
+        let known = known.strip_prefix("one of ").unwrap_or(known);
+        let known = known.replace("` or `", "` and `");
+        return format!("there is no {found}; there are {known}");
+    }
+    let Some((found, expected)) = message
+        .strip_prefix("invalid type: ")
+        .or_else(|| message.strip_prefix("invalid value: "))
+        .and_then(|rest| rest.split_once(", expected "))
+    else {
+        return message.to_owned();
+    };
+    let found = match found.split_once(' ') {
+        Some(("integer" | "boolean", value)) => value.to_owned(),
+        Some(("floating", value)) => value.replacen("point ", "", 1),
+        Some(("string", value)) => format!("the text {value}"),
+        _ => match found {
+            "sequence" => String::from("a list"),
+            "map" => String::from("a table"),
+            other => other.to_owned(),
+        },
+    };
+    let expected = match expected {
+        "u8" | "u16" | "u32" | "u64" | "usize" => "a whole number",
+        "f32" | "f64" => "a number",
+        "a boolean" => "true or false",
+        "a string" => "a text",
+        other => other,
+    };
+    format!("expected {expected}, found {found}")
 }
 
 /// A value as a workload's parameter crosses the wire.

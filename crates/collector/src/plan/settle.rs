@@ -1,7 +1,7 @@
 //! The rest before a step: a time, or until the storage is idle.
 
 use super::{
-    read::{Section, to_json},
+    read::{Section, in_words, to_json},
     source::{Mistakes, Spot},
 };
 use benchmesh_workloads::units::Span;
@@ -66,7 +66,7 @@ pub(super) fn settle(section: &mut Section<'_, '_>, mistakes: &mut Mistakes<'_>)
             match serde_json::from_value(json) {
                 Ok(Span(time)) => Settle::For(time),
                 Err(error) => {
-                    mistakes.at(&spot, format!("not a duration: {error}"), REMEDY);
+                    mistakes.at(&spot, in_words(&error.to_string()), REMEDY);
                     Settle::NONE
                 }
             }

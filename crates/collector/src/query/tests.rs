@@ -229,7 +229,10 @@ async fn mistakes_are_named() {
             "SELECT nam FROM things",
             "no such column: nam\n  SELECT nam FROM things\n         ^",
         ),
-        ("SELECT * FROM runs", "no such table: runs"),
+        (
+            "SELECT * FROM runs",
+            "no such table: runs\n  help: \"SELECT name FROM sqlite_schema",
+        ),
         ("SELECT zeroblob(1000000000)", "string or blob too big"),
     ];
     for (sql, expected) in cases {

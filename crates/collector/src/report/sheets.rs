@@ -159,7 +159,7 @@ pub fn sheets(report: &Report) -> Vec<Sheet> {
     sheets.extend(daemons(&report.daemons));
     sheets.extend(costs(report));
     sheets.extend(links(&report.links));
-    sheets.extend(events(&report.events));
+    sheets.extend(events(report));
     sheets
 }
 
@@ -299,12 +299,20 @@ fn links(links: &[LinkReport]) -> Vec<Sheet> {
     .collect()
 }
 
-fn events(events: &[EventReport]) -> Option<Sheet> {
+fn events(report: &Report) -> Option<Sheet> {
+    // How the run ended stands above everything.
+    let told = |event: &&EventReport| {
+        event.kind.starts_with("run-") && report.run.reason.as_ref() == Some(&event.message)
+    };
+    let events: Vec<&EventReport> = report.events.iter().filter(|one| !told(one)).collect();
     if events.is_empty() {
         return None;
     }
-    let shown = events.get(..EVENTS_SHOWN).unwrap_or(events);
-    let cells = |cell: fn(&EventReport) -> String| shown.iter().map(cell).collect::<Vec<_>>();
+    let shown = events.get(..EVENTS_SHOWN).unwrap_or(&events);
+    let cells = |cell: fn(&EventReport) -> String| {
+        let cells = shown.iter().map(|one| cell(one));
+        cells.collect::<Vec<_>>()
+    };
     let mut sheet = Sheet::titled("Warnings and errors")
         .text("when", cells(|event| figures::instant(event.at_us)))
         .text("severity", cells(|event| event.severity.clone()))

@@ -119,6 +119,50 @@ fn check(report: &Report, expected: &[&[&str]]) {
     assert_eq!(got, expected);
 }
 
+/// The heading has the run's reason; the notes and the events are for what it does not say.
+#[test]
+fn why_a_run_failed_is_said_once() {
+    let why = "agent `c1`: worker 0: no space left";
+    let mut failed = step(1, "records", "randread");
+    failed.reason = Some(why.into());
+    failed.failures = ["c1", "c2"]
+        .map(|agent| TaskFailure {
+            agent: agent.into(),
+            error: format!(
+                "worker 0: {}",
+                if agent == "c1" {
+                    "no space left"
+                } else {
+                    "gone"
+                }
+            ),
+        })
+        .into();
+    let mut run = report(vec![failed]);
+    let whole = format!("step 1 (records randread on cephfs) failed: {why}");
+    run.run.reason = Some(whole.clone());
+    run.events = ["step-failed", "run-failed"]
+        .map(|kind| EventReport {
+            at_us: 0,
+            severity: "error".into(),
+            kind: kind.into(),
+            step_id: None,
+            agent: None,
+            message: whole.clone(),
+        })
+        .into();
+    let shown = sheets(&run);
+    let notes: Vec<&String> = shown[0]
+        .notes
+        .iter()
+        .filter(|note| note.starts_with("step 1"))
+        .collect();
+    assert_eq!(notes, ["step 1, agent c2: worker 0: gone"]);
+    let events = text(shown.last().unwrap());
+    assert_eq!(events.len(), 3, "{events:?}");
+    assert!(events[2].contains("step-failed"), "{events:?}");
+}
+
 #[test]
 fn a_run_is_headed_by_what_it_is() {
     let mut run = report(vec![]);
@@ -202,7 +246,7 @@ fn what_differs_between_steps_has_its_column() {
             "# Starts: 3 clients, start within 26.0 ms of the common instant; no step's was later (step 2).",
             "# tool-bound: benchmesh itself took a large share of the time, or its workers waited for a CPU: the \
              storage can do more.",
-            "# partial: not all agents took part to the end.",
+            "# partial: it was ended early, or not all agents took part to the end.",
             "# step 3: an agent was lost",
             "# step 3, agent c1: connection refused",
         ]],

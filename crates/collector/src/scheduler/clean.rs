@@ -124,7 +124,10 @@ impl Drive {
                     };
                     match remove(&self.fleet, call, patience, |files| removals.add(files)).await {
                         Ok(_) => return None,
-                        Err(error) => problem = Some((path, share.owner, error)),
+                        // What the others say of it explains less than its owner's word.
+                        Err(error) => {
+                            problem.get_or_insert((path, share.owner, error));
+                        }
                     }
                 }
                 problem

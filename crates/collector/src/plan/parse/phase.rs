@@ -18,6 +18,9 @@ use benchmesh_workloads::{
 use std::time::Duration;
 use toml::de::DeTable;
 
+/// The key that asks for what `cache = "bypass"` does.
+const DIRECT: &str = "direct";
+
 pub(super) fn phases(
     top: &mut Section<'_, '_>,
     targets: &[Target],
@@ -264,12 +267,26 @@ fn cache(section: &mut Section<'_, '_>, mistakes: &mut Mistakes<'_>) -> (Cache, 
 fn refuse_bypass(phase: &Phase, at: &Spot, mistakes: &mut Mistakes<'_>) {
     for group in &phase.groups {
         let workload = group.workload.0;
-        if workload.keys().iter().all(|key| key.name != "direct") {
+        if workload.keys().iter().all(|key| key.name != DIRECT) {
             mistakes.at(
                 at,
                 format!("workload `{}` does not use O_DIRECT", workload.name()),
                 "write cache = \"cold\", or measure with workload `io`",
             );
+            continue;
+        }
+        for cell in &group.cells {
+            let mut params = cell.params.clone();
+            let asked = params.insert(DIRECT.to_owned(), true.into());
+            if asked == Some(true.into()) {
+                continue;
+            }
+            for (mode, _) in group.modes.iter().zip(&cell.footprints) {
+                if let Err(error) = workload::check(workload, mode, &params) {
+                    let key = error.key.unwrap_or_default();
+                    mistakes.at(at, format!("O_DIRECT and `{key}`: {}", error.message), "");
+                }
+            }
         }
     }
 }

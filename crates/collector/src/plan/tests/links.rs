@@ -164,7 +164,7 @@ fn what_no_link_can_do_is_refused_with_its_line() {
         (
             "wait = \"spinning\"\n",
             "p.toml:4:8: phase.0.wait",
-            "expected `blocking` or `busy`",
+            "there is no `spinning`; there are `blocking` and `busy`",
         ),
         (
             "load-curve = true\n",

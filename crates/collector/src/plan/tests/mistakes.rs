@@ -225,6 +225,36 @@ fn each_mistake_is_told_with_its_line() {
             "does not use O_DIRECT",
         ),
         (
+            format!("{io}size = \"1m\"\nbs = \"1000\"\ncache = \"bypass\"\n"),
+            "p.toml:12:9: phase.0.cache",
+            "O_DIRECT and `bs`: direct I/O needs a multiple of 512 bytes",
+        ),
+        (
+            format!("{io}size = \"1m\"\nbs = [\"4k\", \"8k\"]\n"),
+            "p.toml:11:6: phase.0.bs: expected a size",
+            "found a list\n  11 | bs = [\"4k\", \"8k\"]\n     |      ^^^^^^^^^^^^\n  help: several values stand in matrix: matrix = { bs = [...] }",
+        ),
+        (
+            format!("{io}size = \"1m\"\nclients = [1, 2]\n"),
+            "p.toml:11:11: phase.0.clients",
+            "several values stand in matrix: matrix = { clients = [...] }",
+        ),
+        (
+            format!("{io}size = \"1m\"\nrandseed = -1\n"),
+            "p.toml:11:12: phase.0.randseed",
+            "expected a whole number, found `-1`",
+        ),
+        (
+            format!("{io}size = \"1m\"\nioengine = \"libaio\"\n"),
+            "p.toml:11:12: phase.0.ioengine",
+            "there is no `libaio`; there are `psync` and `io_uring`",
+        ),
+        (
+            format!("{io}size = \"1m\"\nsettle = \"idel\"\n"),
+            "p.toml:11:10: phase.0.settle: `idel` is not a duration",
+            "\"idle\"",
+        ),
+        (
             format!("order = \"shuffled\"\n{null}"),
             "p.toml:1:9: order",
             "\"random\"",

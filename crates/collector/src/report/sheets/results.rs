@@ -25,7 +25,10 @@ const LEGEND: &[(&str, &str)] = &[
         "no-overlap",
         "not all agents were active at the same time, so no rate of all of them exists",
     ),
-    ("partial", "not all agents took part to the end"),
+    (
+        "partial",
+        "it was ended early, or not all agents took part to the end",
+    ),
     (
         "errors",
         "operations failed; table task_errors says which and why",
@@ -284,13 +287,17 @@ fn notes(report: &Report, common: &BTreeSet<&str>) -> Vec<String> {
 
 /// Why a step did not end well: what the run's own reason doesn't say already.
 fn failures(report: &Report, step: &StepReport) -> Vec<String> {
-    let news = |reason: &&String| !reason.is_empty() && report.run.reason.as_ref() != Some(*reason);
+    let told = |by: &Option<String>, reason: &str| {
+        by.as_ref()
+            .is_some_and(|told| told == reason || told.ends_with(&format!(": {reason}")))
+    };
+    let news = |reason: &&String| !reason.is_empty() && !told(&report.run.reason, reason);
     let own = step.reason.iter().filter(news);
     let mut said: Vec<String> = own
         .map(|reason| format!("step {}: {reason}", step.ordinal))
         .collect();
     for failure in &step.failures {
-        if news(&&failure.error) && step.reason.as_ref() != Some(&failure.error) {
+        if news(&&failure.error) && !told(&step.reason, &failure.error) {
             said.push(format!(
                 "step {}, agent {}: {}",
                 step.ordinal, failure.agent, failure.error
