@@ -64,6 +64,15 @@ impl Histogram {
         self.count += 1;
         self.sum += u128::from(ns);
         self.sum_squares += u128::from(ns) * u128::from(ns);
+        if ns < self.min || ns > self.max {
+            self.widen(ns);
+        }
+    }
+
+    /// Rare, and therefore not where values are added.
+    #[cold]
+    #[inline(never)]
+    fn widen(&mut self, ns: u64) {
         self.min = self.min.min(ns);
         self.max = self.max.max(ns);
     }

@@ -188,7 +188,7 @@ impl Recorder {
 
     /// The next operation, which moves `bytes`: waits until it is due where the load is paced, starts its clock and
     /// shows it as in flight. `None` when the load has to end.
-    #[inline]
+    #[inline(always)]
     pub fn next(&mut self, op: Op, bytes: u64) -> Option<Began> {
         if self.pacer.is_some() {
             return self.next_due(op, bytes);
@@ -200,7 +200,7 @@ impl Recorder {
     }
 
     /// The same for an operation that follows the one before it at once: see [`Recorder::follow_as`].
-    #[inline]
+    #[inline(always)]
     pub fn next_following(&mut self, op: Op, bytes: u64) -> Option<Began> {
         if self.pacer.is_some() {
             return self.next_due(op, bytes);
@@ -218,7 +218,7 @@ impl Recorder {
     }
 
     /// Starts the clock of an operation, and shows it as in flight.
-    #[inline]
+    #[inline(always)]
     pub fn begin_as(&mut self, op: Op) -> Began {
         let now = self.now();
         self.link.show(op, now);
@@ -234,7 +234,7 @@ impl Recorder {
     /// Starts the clock of an operation at the instant that the clock was read last, when the operation before it
     /// ended: one reading serves both, and what lies between the two (a record, some 15 ns) is a part of this one.
     /// Only where nothing else lies between.
-    #[inline]
+    #[inline(always)]
     pub fn follow_as(&mut self, op: Op) -> Began {
         if self.rolled {
             // To change the buffer is no part of an operation.
@@ -246,7 +246,7 @@ impl Recorder {
     }
 
     /// Records an operation that succeeded.
-    #[inline]
+    #[inline(always)]
     pub fn end(&mut self, op: Op, began: Began, bytes: u64) {
         let now = self.now();
         self.end_at(now, op, began, bytes);

@@ -101,8 +101,9 @@ pub(super) struct Sequence {
     region: u64,
     /// Whole blocks in the region.
     blocks: u64,
-    /// Bytes left of this pass, and of all.
+    /// Bytes left of this pass, of how many, and of all after it.
     left: u64,
+    pass: u64,
     left_in_all: u64,
     passes_left: u64,
     /// How far each direction has come through the region, in bytes: writes, reads.
@@ -125,6 +126,8 @@ impl Sequence {
         let unit = pattern.sizes.smallest();
         let blocks = pattern.region / unit;
         let shuffle = Shuffle::new(blocks, &mut random);
+        let in_all = pattern.io_size.unwrap_or(u64::MAX);
+        let pass = pattern.region.min(in_all);
         Sequence {
             order: pattern.order,
             read_percent: match pattern.direction {
@@ -138,8 +141,9 @@ impl Sequence {
             offset: pattern.offset,
             region: pattern.region,
             blocks,
-            left: pattern.region,
-            left_in_all: pattern.io_size.unwrap_or(u64::MAX),
+            left: pass,
+            pass,
+            left_in_all: in_all - pass,
             passes_left: pattern.passes.unwrap_or(u64::MAX),
             come: [0, 0],
             passes_done: 0,
@@ -182,10 +186,7 @@ impl Sequence {
 
     #[inline(always)]
     fn next_of_all(&mut self) -> Option<Next> {
-        if self.left == 0 {
-            self.begin_pass();
-        }
-        if self.passes_left == 0 || self.left_in_all == 0 {
+        if self.left == 0 && !self.begins_pass() {
             return None;
         }
         let reads = self.is_read();
@@ -193,9 +194,8 @@ impl Sequence {
             false => self.unit,
             true => self.sizes.draw(&mut self.random),
         };
-        let bytes = bytes.min(self.left).min(self.left_in_all);
+        let bytes = bytes.min(self.left);
         self.left -= bytes;
-        self.left_in_all -= bytes;
         let at = match self.order {
             Order::Forward => self.advance(reads, bytes),
             Order::Backward => self.region - self.advance(reads, bytes) - bytes,
@@ -260,20 +260,30 @@ impl Sequence {
         place.min(places - 1) * self.unit
     }
 
+    /// The pass before is at its end; whether there is another one.
     #[cold]
-    fn begin_pass(&mut self) {
+    #[inline(never)]
+    fn begins_pass(&mut self) -> bool {
+        if self.pass == self.region {
+            self.passes_done += 1;
+        }
         self.passes_left = match self.passes_left {
             u64::MAX => u64::MAX,
             left => left.saturating_sub(1),
         };
-        self.passes_done += 1;
-        self.left = self.region;
+        if self.passes_left == 0 || self.left_in_all == 0 {
+            return false;
+        }
+        self.pass = self.region.min(self.left_in_all);
+        self.left = self.pass;
+        self.left_in_all -= self.pass;
         self.come = [0, 0];
         self.strided = 0;
         self.drawn_in_pass = 0;
         if self.order == Order::EachOnce {
             self.shuffle = Shuffle::new(self.blocks, &mut self.random);
         }
+        true
     }
 }
 
