@@ -28,9 +28,10 @@ fn every_request_is_answered_whole() {
 
 #[test]
 fn a_schedule_says_how_many_requests_there_are() {
-    for (process, least, most) in [("linear", 80, 80), ("poisson", 50, 120)] {
+    // The last one is due 49 ms before the end: a worker that gets no CPU for that long does one less.
+    for (process, least, most) in [("linear", 22, 22), ("poisson", 5, 50)] {
         let params = json!({
-            "streams": 2, "request-size": 10, "response-size": 1000, "runtime": "400ms", "rate_iops": 100,
+            "streams": 2, "request-size": 10, "response-size": 1000, "runtime": "549ms", "rate_iops": 20,
             "rate_process": process,
         });
         let receiver = listen("request", &params, LOOPBACK, Some(LOOPBACK));
