@@ -19,6 +19,7 @@ mod truth {
     mod delay;
     mod disk;
     mod failing;
+    mod flips;
     mod groups;
     mod io;
     mod latency;

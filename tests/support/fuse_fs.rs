@@ -133,6 +133,8 @@ struct State {
     free_bytes: u64,
     /// Reads and writes move no more at once.
     most: u32,
+    /// What reads give with a bit flipped: files whose path ends so, and offsets in them.
+    rotten: (String, Vec<u64>),
     /// Calls that hang: so many.
     hanging: u64,
     /// When the server of [`Fate::Capacity`] is free.
@@ -157,6 +159,7 @@ impl FuseFs {
                 rules: Vec::new(),
                 free_bytes: 64 << 30,
                 most: u32::MAX,
+                rotten: (String::new(), Vec::new()),
                 hanging: 0,
                 busy_until: Instant::now(),
                 gates: 0,
@@ -225,6 +228,11 @@ impl FuseFs {
     /// From now on a read or a write moves so many bytes at most, as the kernel may at any time.
     pub fn move_at_most(&self, bytes: u32) {
         self.shared.lock().most = bytes;
+    }
+
+    /// From now on these bytes of the files whose path ends so are read with a bit flipped, and no others.
+    pub fn rot(&self, path: &str, offsets: &[u64]) {
+        self.shared.lock().rotten = (path.to_owned(), offsets.to_vec());
     }
 
     /// Breaks the connection with the kernel: what is under way fails, and everything from now on, as when the server of a
@@ -343,6 +351,18 @@ impl Shared {
 }
 
 impl State {
+    fn flip(&self, ino: u64, offset: u64, data: &mut [u8]) {
+        let (path, offsets) = &self.rotten;
+        if offsets.is_empty() || !self.nodes.path(ino).ends_with(path) {
+            return;
+        }
+        for at in offsets.iter().filter_map(|at| at.checked_sub(offset)) {
+            if let Some(byte) = usize::try_from(at).ok().and_then(|at| data.get_mut(at)) {
+                *byte ^= 4;
+            }
+        }
+    }
+
     fn strike(&mut self, op: Op, path: &str) -> Option<Fate> {
         for rule in &mut self.rules {
             if rule.op != op || !path.contains(&rule.path) {

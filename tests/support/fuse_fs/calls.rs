@@ -175,7 +175,8 @@ impl Filesystem for Logging {
         reply: ReplyData,
     ) {
         let result = self.on(Op::Read, ino, offset, |state| {
-            let data = state.nodes.read(ino.0, offset, size.min(state.most))?;
+            let mut data = state.nodes.read(ino.0, offset, size.min(state.most))?;
+            state.flip(ino.0, offset, &mut data);
             let amount = data.len() as u64;
             Ok((data, amount))
         });

@@ -1,0 +1,141 @@
+//! Bits that a file system gives back otherwise than it got them, found by every workload that verifies.
+//!
+//! Tolerance: none. Each wrong sector is counted once, the first three are told with their offsets, and as many operations
+//! have failed as have read one.
+
+use super::breadth::plan;
+use crate::needs;
+use crate::support::fuse_fs::FuseFs;
+use crate::support::mesh::{Agent, Mesh};
+
+/// Of 64 KiB: two in the first sector, one each in the second, the fifth and the last one.
+const FLIPPED: [u64; 5] = [100, 200, 4096, 20_000, 65_535];
+const SECTORS: i64 = 4;
+
+struct Case {
+    phase: &'static str,
+    /// How the path of the file ends that is read wrong.
+    file: &'static str,
+    op: &'static str,
+    /// Operations that read a wrong sector.
+    failed: i64,
+}
+
+const CASES: &[Case] = &[
+    Case {
+        phase: "workload = \"io\"\nsize = \"64k\"\nbs = \"16k\"\nmodes = [\"read\"]",
+        file: "w0.dat",
+        op: "read",
+        failed: 3,
+    },
+    Case {
+        phase: "workload = \"io\"\nsize = \"64k\"\nbs = \"16k\"\niodepth = 8\nmodes = [\"randread\"]",
+        file: "w0.dat",
+        op: "read",
+        failed: 3,
+    },
+    Case {
+        phase: "workload = \"bytes\"\nsize = \"64k\"\nbuffer = \"16k\"\nmodes = [\"getc\"]",
+        file: "w0",
+        op: "getc",
+        failed: 3,
+    },
+    Case {
+        phase: "workload = \"bytes\"\nsize = \"64k\"\nbs = \"64k\"\nmodes = [\"fread\"]",
+        file: "w0",
+        op: "fread",
+        failed: 1,
+    },
+    Case {
+        phase: "workload = \"bytes\"\nsize = \"64k\"\nbuffer = \"16k\"\nmodes = [\"rewrite\"]",
+        file: "w0",
+        op: "rewrite",
+        failed: 3,
+    },
+    Case {
+        phase: "workload = \"files\"\nfiles = 3\nsize = \"64k\"\nbs = \"24k\"\nmodes = [\"read\"]",
+        file: "c000000001",
+        op: "read",
+        failed: 1,
+    },
+    Case {
+        phase: "workload = \"copy\"\nfiles = 3\nsize = \"64k\"\nmodes = [\"in\"]",
+        file: "c000000001",
+        op: "read",
+        failed: 1,
+    },
+    Case {
+        phase: "workload = \"tree\"\nfiles = 3\ndirectories = 1\nsize = \"64k\"\nmodes = [\"read\"]",
+        file: "f000000001",
+        op: "read",
+        failed: 1,
+    },
+    Case {
+        phase: "workload = \"fill\"\namount = \"192k\"\nfile-size = \"64k\"\nbs = \"16k\"\nmodes = [\"read\"]",
+        file: "f000000001",
+        op: "read",
+        failed: 3,
+    },
+    Case {
+        phase: "workload = \"fill\"\namount = \"192k\"\nfile-size = \"64k\"\nbs = \"16k\"\ndata = \"zero\"\nmodes = [\"read\"]",
+        file: "f000000001",
+        op: "read",
+        failed: 3,
+    },
+    Case {
+        phase: "workload = \"replay\"\noperations = \"- open old\\n- read old 0 65536\\n- close old\\n\"",
+        file: "old",
+        op: "read",
+        failed: 1,
+    },
+];
+
+#[test]
+fn every_workload_tells_each_wrong_sector_with_its_place() {
+    needs!("fuse");
+    let fs = FuseFs::mount();
+    let mut mesh = Mesh::start();
+    let scratch = mesh.directory().join("scratch");
+    std::fs::create_dir(&scratch).unwrap();
+    let agent = Agent::named("a").allow(fs.path()).argument("--scratch");
+    mesh.add(agent.argument(scratch.to_str().unwrap()));
+    for case in CASES {
+        let phase = format!("{}\nverify = true", case.phase);
+        // With nothing wrong nothing is found.
+        for (flipped, wrong, failed) in [(&[][..], 0, 0), (&FLIPPED[..], SECTORS, case.failed)] {
+            fs.rot(case.file, flipped);
+            let run = mesh.run(&plan(&fs, &phase));
+            let db = mesh.db();
+            let errors: i64 = db.one(&format!(
+                "SELECT sum(r.errors) FROM step_results r JOIN steps s ON s.id = r.step_id WHERE s.run_id = {run}"
+            ));
+            assert_eq!(errors, failed, "{phase}");
+            let told = db.rows(&format!(
+                "SELECT e.op, e.errno, e.errors, e.first FROM task_errors e JOIN tasks t ON t.id = e.task_id
+                 JOIN steps s ON s.id = t.step_id WHERE s.run_id = {run}"
+            ));
+            if wrong == 0 {
+                assert!(told.is_empty(), "{phase}: {told:?}");
+                continue;
+            }
+            let [told] = &told[..] else {
+                panic!("{phase}: {told:?}");
+            };
+            let facts = (
+                told.text("op"),
+                told.integer("errno"),
+                told.integer("errors"),
+            );
+            let expected = (case.op.to_owned(), i64::from(libc::EBADMSG), wrong);
+            assert_eq!(facts, expected, "{phase}: {told:?}");
+            let first = told.text("first");
+            assert!(first.contains(case.file), "{phase}: {first}");
+            let in_order = !phase.contains("rand");
+            for at in [100, 4096, 20_000] {
+                let place = format!("at offset {at}: expected ");
+                assert!(!in_order || first.contains(&place), "{phase}: {first}");
+            }
+            assert_eq!(first.matches("at offset ").count(), 3, "{phase}: {first}");
+        }
+    }
+}
