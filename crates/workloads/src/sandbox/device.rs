@@ -5,10 +5,18 @@
 //! the claim is dropped.
 
 use super::{SandboxError, canonical};
+use crate::clock::{MonoNanos, sleep_until};
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::fs::{CWD, FileType, Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Who claims a device for no longer than this does not have it: a program that looks what it is, and a process that is
+/// just being started, which holds a copy of all that its parent has open until it runs its own program.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// How soon a claim is tried again.
+const AGAIN: Duration = Duration::from_millis(5);
 
 /// The devices that an agent may overwrite, canonical.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -48,6 +56,20 @@ fn is_block_device(path: &Path) -> bool {
         .is_ok_and(|facts| FileType::from_raw_mode(facts.st_mode) == FileType::BlockDevice)
 }
 
+/// Blocks for as long as [`PATIENCE`] where it is not free.
+fn open_free(path: &Path) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDONLY | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let until = MonoNanos::now().saturating_add(PATIENCE);
+    loop {
+        match rustix::fs::openat(CWD, path, flags, Mode::empty()) {
+            Err(Errno::BUSY) if MonoNanos::now() < until => {
+                sleep_until(MonoNanos::now().saturating_add(AGAIN));
+            }
+            opened => return opened,
+        }
+    }
+}
+
 /// A claimed device.
 #[derive(Debug)]
 pub struct Device {
@@ -60,7 +82,7 @@ pub struct Device {
 }
 
 impl Device {
-    /// Claims an allowed device for a cell; `None` when the path is none.
+    /// Claims an allowed device for a cell; `None` when the path is none. May block for a second.
     pub fn claim(
         allowed: &AllowedDevices,
         path: &Path,
@@ -69,8 +91,7 @@ impl Device {
         let Some(path) = allowed.permits(path) else {
             return Ok(None);
         };
-        let flags = OFlags::RDONLY | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        let claim = match rustix::fs::openat(CWD, &path, flags, Mode::empty()) {
+        let claim = match open_free(&path) {
             Ok(claim) => claim,
             Err(Errno::BUSY) => return Err(SandboxError::InUse { path }),
             Err(errno) => return Err(SandboxError::io("open", path, errno)),

@@ -176,3 +176,28 @@ fn a_device_that_is_not_allowed_or_not_free_is_left_alone() {
         error.in_full()
     );
 }
+
+/// Between its fork and its exec a process holds a copy of every claim that was let go meanwhile.
+#[test]
+fn a_claim_is_not_refused_for_a_process_that_is_being_started() {
+    let Some(device) = Loop::attach() else {
+        return;
+    };
+    let allowed = AllowedDevices::new(vec![device.path.clone()]).unwrap();
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let starting = scope.spawn(|| {
+            let mut started = 0;
+            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                assert!(Command::new("true").status().unwrap().success());
+                started += 1;
+            }
+            started
+        });
+        let refused =
+            (0..3000).find_map(|_| Device::claim(&allowed, &device.path, String::new()).err());
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        assert!(starting.join().unwrap() > 0);
+        assert!(refused.is_none(), "{refused:?}");
+    });
+}
