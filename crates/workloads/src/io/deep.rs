@@ -69,7 +69,7 @@ impl Slot {
 
 /// What comes after the free slots have been filled as far as possible.
 enum Filled {
-    /// There is more to do when something has ended.
+    /// There is more to do when something has ended, or has already.
     Full,
     /// The next operation is due then.
     Until(MonoNanos),
@@ -127,6 +127,10 @@ impl DeepWorker {
                 }
             }
             self.issue(recorder, slot, next)?;
+            if self.ring.has_ended() {
+                // What the kernel did at once has ended now, not when the other slots are filled.
+                break;
+            }
         }
         Ok(Filled::Full)
     }

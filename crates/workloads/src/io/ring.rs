@@ -179,7 +179,7 @@ impl Ring {
     /// Gives the kernel what is queued, and waits until something has ended, at most for `patience`.
     #[inline]
     pub(super) fn submit_and_wait(&mut self, patience: Option<Duration>) -> io::Result<()> {
-        if !self.ring.completion().is_empty() {
+        if self.has_ended() {
             return Ok(());
         }
         let submitter = self.ring.submitter();
@@ -191,6 +191,12 @@ impl Ring {
             }
         };
         unless_passing(submitted)
+    }
+
+    /// Whether there is something to reap.
+    #[inline]
+    pub(super) fn has_ended(&mut self) -> bool {
+        !self.ring.completion().is_empty()
     }
 
     /// The slot of one entry that has ended, and what a system call would have returned.
