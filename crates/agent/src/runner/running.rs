@@ -266,3 +266,97 @@ fn task_end(
 fn micros(span: Duration) -> i64 {
     i64::try_from(span.as_micros()).unwrap_or(i64::MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use crate::clock::{Exchange, Filter};
+    use benchmesh_workloads::histogram::Histogram;
+    use benchmesh_workloads::op::Op;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    /// A collector whose clock is ahead by a second.
+    fn map() -> MeshMap {
+        let exchange = Exchange {
+            sent: MonoNanos(SECOND),
+            mesh_received_ns: 2_000_050_000,
+            mesh_sent_ns: 2_000_050_000,
+            received: MonoNanos(SECOND + 100_000),
+        };
+        Filter::default().add(exchange).unwrap().map
+    }
+
+    fn end(first_done: u64, ended: u64) -> task::TaskEnd {
+        task::TaskEnd {
+            state: End::Done,
+            workers: 2,
+            planned_start: MonoNanos(10 * SECOND),
+            last_start: MonoNanos(10 * SECOND + 5_000),
+            first_done: MonoNanos(first_done),
+            first_done_shift_ns: 400_000,
+            ended: MonoNanos(ended),
+            last_begun: Some(MonoNanos(ended - 1_000_000)),
+            cpu_user: Duration::ZERO,
+            cpu_system: Duration::ZERO,
+            wait_cpu: Duration::ZERO,
+            harness_ns_per_op: 0,
+            error: None,
+            stalled: false,
+            errors: Vec::new(),
+            starts: vec![MonoNanos(10 * SECOND); 2],
+        }
+    }
+
+    /// Its rows and its end are of one time: an end within a second of the rows is within it by its instant, too.
+    #[test]
+    fn an_end_is_told_in_the_second_that_its_rows_are_in() {
+        let map = map();
+        let start = map.to_mesh(MonoNanos(10 * SECOND));
+        // The periods had moved by 0.4 ms when the first was done, in the last half millisecond of its third second, and
+        // by 1 ms when all were.
+        let first_done = 13 * SECOND + 400_000 - 1_000;
+        let ended = 20 * SECOND + 1_000_000 - 1_000;
+        let maps = Maps {
+            first_done: map.moved(400_000),
+            ended: map.moved(1_000_000),
+        };
+        let row = task_end(TaskId(1), start, &maps, end(first_done, ended), None);
+        assert_eq!(row.start, start);
+        assert_eq!(row.first_done.0 - start.0, 3_000_000 - 1);
+        assert_eq!(row.ended.0 - start.0, 10_000_000 - 1);
+        assert_eq!(row.last_begun.0 - start.0, 10_000_000 - 1_001);
+        assert_eq!(row.skew_us, 5);
+    }
+
+    /// Parts of one period from several workers, on either side of a move and of the ramp's end: each row lies where the
+    /// period does, whatever the periods have moved by.
+    #[test]
+    fn rows_are_whole_seconds_from_the_start_but_at_the_ramp() {
+        let start = MeshMicros(1_700_000_000_123_456);
+        let row = |index, periods, ramp| {
+            let interval = Interval {
+                index,
+                periods,
+                op: Op::Read,
+                ramp,
+                ops: 3,
+                bytes: 30,
+                errors: 0,
+                in_flight: 1,
+                service: Histogram::new(),
+                response: None,
+            };
+            let row = op_interval(TaskId(1), start, 2_500_000, &interval);
+            assert_eq!((row.ops, row.bytes, row.in_flight), (3, 30, 1));
+            (row.at.0 - start.0, row.span_us)
+        };
+        assert_eq!(row(1, 1, true), (1_000_000, 1_000_000));
+        assert_eq!(row(2, 1, true), (2_000_000, 500_000));
+        assert_eq!(row(2, 1, false), (2_500_000, 500_000));
+        assert_eq!(row(3, 1, false), (3_000_000, 1_000_000));
+        assert_eq!(row(4, 3, false), (4_000_000, 3_000_000));
+    }
+}

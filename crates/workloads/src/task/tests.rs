@@ -303,3 +303,75 @@ fn unknown_workloads_and_modes_are_refused() {
     assert!(prepare("null", "walk").contains("no mode `walk`; it has run"));
     assert!(prepare("io", "read").contains("`size`"));
 }
+
+/// Two workers: the second ends when the end of the first is known, and moves the periods between the two.
+struct OneAfterTheOther {
+    shift: Arc<std::sync::OnceLock<Arc<Shift>>>,
+    gone: std::sync::Mutex<Gone>,
+}
+
+/// Both ends of the word that the first is gone, each for its worker.
+type Gone = (Option<SyncSender<()>>, Option<Receiver<()>>);
+
+struct OneOfTwo {
+    shift: Arc<std::sync::OnceLock<Arc<Shift>>>,
+    /// The first has it, and is dropped when its end is known.
+    _gone: Option<SyncSender<()>>,
+    first: Option<Receiver<()>>,
+}
+
+impl Load for OneAfterTheOther {
+    fn workers(&self) -> u32 {
+        2
+    }
+
+    fn timing(&self) -> Timing {
+        Timing::default()
+    }
+
+    fn prepare(&self, _control: &PrepareControl) -> Result<(), TaskError> {
+        Ok(())
+    }
+
+    fn worker(&self, index: u32) -> Result<Box<dyn Worker>, TaskError> {
+        let mut gone = self.gone.lock().unwrap();
+        let (said, first) = match index {
+            0 => (gone.0.take(), None),
+            _ => (None, gone.1.take()),
+        };
+        Ok(Box::new(OneOfTwo {
+            shift: Arc::clone(&self.shift),
+            _gone: said,
+            first,
+        }))
+    }
+}
+
+impl Worker for OneOfTwo {
+    fn run(&mut self, _recorder: &mut Recorder) -> Result<(), OpError> {
+        if let Some(first) = &self.first {
+            first.recv().unwrap_err();
+            self.shift.get().unwrap().set(7_000);
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn the_first_that_is_done_is_told_with_where_its_periods_were() {
+    let (said, first) = sync_channel(0);
+    let shift = Arc::new(std::sync::OnceLock::new());
+    let load = OneAfterTheOther {
+        shift: Arc::clone(&shift),
+        gone: std::sync::Mutex::new((Some(said), Some(first))),
+    };
+    let (conduct, control) = (Conduct::default(), PrepareControl::silent());
+    let mut task = Task::prepare_load(Arc::new(load), &[Op::Null], &conduct, &control).unwrap();
+    task.shift().set(-3_000);
+    shift.set(task.shift()).unwrap();
+    let moved = task.shift();
+    task.arm(soon()).unwrap();
+    let end = task.run_to_end(&mut |_| {});
+    assert!(end.first_done < end.ended, "{end:?}");
+    assert_eq!((end.first_done_shift_ns, moved.get()), (-3_000, 7_000));
+}

@@ -2,6 +2,7 @@
 use super::*;
 use crate::recorder::Recorder;
 use crate::recorder::tests::{PERIOD_NS, recorder};
+use proptest::prelude::*;
 
 /// A merge over recorders with periods of 1000 ns that all started at instant 0.
 struct Bench {
@@ -109,4 +110,128 @@ fn the_end_of_all_workers_ends_every_period() {
         (1, true, Op::Write, 3, 30),
     ];
     assert_eq!(seen, expected);
+}
+
+/// A merge over workers with periods of 1000 ns, which all move.
+fn moving(workers: usize) -> (Bench, Arc<Shift>) {
+    let shift = Arc::new(Shift::default());
+    let period = Duration::from_nanos(PERIOD_NS);
+    let pairs = (0..workers).map(|_| {
+        let (mut recorder, taker) = crate::recorder::pair(crate::recorder::Settings {
+            period,
+            shift: Arc::clone(&shift),
+            ..crate::recorder::Settings::of(&[Op::Read, Op::Write])
+        });
+        recorder.set_start(MonoNanos(0));
+        (recorder, taker)
+    });
+    let (recorders, takers) = pairs.unzip();
+    let merge = Merge::new(MonoNanos(0), period, None, Arc::clone(&shift));
+    let bench = Bench {
+        merge,
+        recorders,
+        takers,
+    };
+    (bench, shift)
+}
+
+impl Bench {
+    /// Ends the workers; index and operations of all that is left.
+    fn end(mut self) -> Vec<(u64, u64)> {
+        self.recorders.drain(..).for_each(|recorder| {
+            recorder.finish();
+        });
+        self.merge.collect(&self.takers);
+        let mut seen = Vec::new();
+        self.merge.emit_all(&mut |it| seen.push((it.index, it.ops)));
+        // Without operations it says what was in flight.
+        seen.retain(|(_, ops)| *ops > 0);
+        seen
+    }
+}
+
+#[test]
+fn a_period_that_grows_has_what_ended_in_it_of_every_worker() {
+    let (mut bench, shift) = moving(2);
+    // The first worker is in the second period before that grows, the other comes after.
+    bench.recorders[0].record(Op::Read, 0, 1050);
+    shift.set(100);
+    bench.recorders[1].record(Op::Read, 0, 1150);
+    for recorder in &mut bench.recorders {
+        recorder.record(Op::Read, 1160, 2050);
+        recorder.record(Op::Read, 2050, 2099);
+        recorder.record(Op::Read, 2099, 2101);
+    }
+    assert_eq!(bench.end(), [(1, 6), (2, 2)]);
+}
+
+#[test]
+fn a_period_that_shrinks_counts_everything_once() {
+    let (mut bench, shift) = moving(2);
+    bench.recorders[0].record(Op::Read, 0, 1050);
+    shift.set(-100);
+    bench.recorders[1].record(Op::Read, 0, 1050);
+    for recorder in &mut bench.recorders {
+        recorder.record(Op::Read, 1050, 1899);
+        // The first worker's second period was to end at 2000, and what is in it stays.
+        recorder.record(Op::Read, 1899, 1950);
+        recorder.record(Op::Read, 1950, 2050);
+        recorder.record(Op::Read, 2050, 2899);
+        recorder.record(Op::Read, 2899, 2901);
+    }
+    assert_eq!(bench.end(), [(1, 5), (2, 5), (3, 2)]);
+}
+
+#[test]
+fn a_period_that_moves_is_waited_for_where_it_ends_now() {
+    let (mut bench, shift) = moving(1);
+    bench.recorders[0].record(Op::Read, 0, 500);
+    let moved = i64::try_from(GRACE.as_nanos()).unwrap();
+    shift.set(moved);
+    // With the period not over, it is not emitted, whatever the clock says of where it was to end.
+    assert_eq!(bench.look(SOON), []);
+    let end = MonoNanos(0).saturating_add(GRACE + Duration::from_nanos(PERIOD_NS));
+    assert_eq!(bench.merge.next_look(), end.saturating_add(GRACE));
+    bench.recorders[0].record(Op::Read, 500, end.0 + PERIOD_NS);
+    assert_eq!(bench.look(2 * GRACE + LOOK), [(0, 1, 1)]);
+}
+
+proptest! {
+    /// Workers that each move on at their own operations, while their seconds move a little all along.
+    #[test]
+    fn however_periods_move_each_operation_is_counted_once_and_near_its_place(
+        turns in proptest::collection::vec((0_usize..3, 50_u64..400, -50_i64..=50), 1..300),
+    ) {
+        let (mut bench, shift) = moving(3);
+        let mut now = 0;
+        let mut ended: Vec<u64> = Vec::new();
+        let (mut emitted, mut period) = (Vec::new(), 0);
+        for (worker, later, move_by) in turns {
+            now += later;
+            if now / PERIOD_NS > period {
+                // Once in a period, as the agent moves them.
+                period = now / PERIOD_NS;
+                shift.set(shift.get() + move_by);
+            }
+            let place = now.checked_add_signed(-shift.get()).unwrap();
+            ended.push(place);
+            bench.recorders[worker].record(Op::Read, now.saturating_sub(20), now);
+            bench.merge.collect(&bench.takers);
+            bench.merge.emit_due(MonoNanos(now), &bench.takers, &mut |it| emitted.push((it.index, it.ops)));
+        }
+        emitted.extend(bench.end());
+        let total: u64 = emitted.iter().map(|(_, ops)| ops).sum();
+        prop_assert_eq!(total, ended.len() as u64);
+        // Up to here all was counted, wherever the edge was drawn.
+        let last = ended.iter().max().unwrap() / PERIOD_NS;
+        for index in 0..=last {
+            let told: u64 = emitted.iter().filter(|(at, _)| *at <= index).map(|(_, ops)| ops).sum();
+            let edge = (index + 1) * PERIOD_NS;
+            let before = |edge: u64| ended.iter().filter(|place| **place < edge).count() as u64;
+            // A worker is in a period that it knows from before at most two moves of it.
+            let slack = 100;
+            prop_assert!(told >= before(edge.saturating_sub(slack)), "{index}: {told} of {}", before(edge));
+            prop_assert!(told <= before(edge + slack), "{index}: {told} of {}", before(edge));
+        }
+    }
 }
