@@ -56,11 +56,7 @@ fn paced_plan(fs: &FuseFs, extra: &str) -> String {
 
 /// A mesh of two agents on the slow file system.
 fn mesh_on(fs: &FuseFs) -> Mesh {
-    let mut mesh = Mesh::start();
-    for name in ["a", "b"] {
-        mesh.add(Agent::named(name).allow(fs.path()));
-    }
-    mesh
+    Mesh::of(&["a", "b"], fs.path())
 }
 
 /// Waits until some seconds of the step are in the database, and returns what is stored.

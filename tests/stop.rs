@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use support::fuse_fs::{Fate, FuseFs, Op, Rule};
 use support::mesh::{Agent, Mesh};
+use support::process::Process;
 use support::stops::{QUIET_AFTER, Stopped, Stops};
 use support::wait::{until, until_true};
 
@@ -79,23 +80,9 @@ fn working_threads(pid: u32) -> Vec<String> {
         .collect()
 }
 
-/// What the descriptors of a process stand for.
-fn open_files(pid: u32) -> Vec<String> {
-    std::fs::read_dir(format!("/proc/{pid}/fd"))
-        .unwrap()
-        .flatten()
-        .filter_map(|fd| std::fs::read_link(fd.path()).ok())
-        .map(|link| link.to_string_lossy().into_owned())
-        .collect()
-}
-
 /// TCP ports that a process holds, with their states: those on which it listens, and those of its connections.
-fn ports(pid: u32) -> BTreeSet<(String, String)> {
-    let socket = |link: &String| {
-        let number = link.strip_prefix("socket:[")?.strip_suffix(']')?;
-        Some(number.to_owned())
-    };
-    let sockets: BTreeSet<String> = open_files(pid).iter().filter_map(socket).collect();
+fn ports(process: &Process) -> BTreeSet<(String, String)> {
+    let (pid, sockets) = (process.pid(), process.sockets());
     let tables = ["tcp", "tcp6"].map(|table| {
         // A machine without IPv6 has one of them.
         std::fs::read_to_string(format!("/proc/{pid}/net/{table}")).unwrap_or_default()
@@ -112,18 +99,19 @@ fn ports(pid: u32) -> BTreeSet<(String, String)> {
 fn a_stop_leaves_no_file_no_port_and_no_thread() {
     let target = tempfile::tempdir().unwrap();
     let below = target.path().to_str().unwrap().to_owned();
-    let mut mesh = Mesh::start();
-    for name in ["a", "b"] {
-        mesh.add(Agent::named(name).allow(target.path()));
-    }
-    let pids = ["a", "b"].map(|name| mesh.agent(name).pid());
-    let files = |pid: u32| {
-        open_files(pid)
-            .iter()
-            .filter(|file| file.starts_with(&below))
-            .count()
+    let mesh = Mesh::of(&["a", "b"], target.path());
+    let agents = ["a", "b"].map(|name| mesh.agent(name));
+    let held = || {
+        agents.map(|agent| {
+            let files = agent.open_files();
+            let files = files.iter().filter(|file| file.starts_with(&below));
+            (
+                working_threads(agent.pid()).len(),
+                ports(agent),
+                files.count(),
+            )
+        })
     };
-    let held = || pids.map(|pid| (working_threads(pid).len(), ports(pid), files(pid)));
     let idle = held();
     // At rest there is the way to the collector.
     for (threads, ports, files) in &idle {
@@ -168,10 +156,7 @@ fn a_stop_leaves_no_file_no_port_and_no_thread() {
 #[test]
 fn a_stop_in_mid_preparation_leaves_nothing() {
     let target = tempfile::tempdir().unwrap();
-    let mut mesh = Mesh::start();
-    for name in ["a", "b"] {
-        mesh.add(Agent::named(name).allow(target.path()));
-    }
+    let mesh = Mesh::of(&["a", "b"], target.path());
     let pids = ["a", "b"].map(|name| mesh.agent(name).pid());
     let below = target.path().to_str().unwrap().to_owned();
     for _ in 0..3 {
@@ -261,10 +246,7 @@ fn a_cold_step_really_drops_the_page_cache() {
     File::open(&bystander).unwrap().sync_all().unwrap();
     std::fs::read(&bystander).unwrap();
     assert_eq!(resident(&bystander), (4 << 20) / rustix::param::page_size());
-    let mut mesh = Mesh::start();
-    for name in ["a", "b"] {
-        mesh.add(Agent::named(name).allow(directory.path()));
-    }
+    let mesh = Mesh::of(&["a", "b"], directory.path());
     mesh.run(&format!(
         "[targets.t]\nsystem = \"s\"\npath = \"{}\"\n[[phase]]\nworkload = \"io\"\nsize = \"1m\"\nmodes = [\"read\"]\ncache = \"cold\"\n",
         directory.path().display()

@@ -2,18 +2,8 @@
 
 use crate::LIMIT;
 use crate::support::mesh::{Agent, Mesh};
-use crate::support::process::Process;
 use crate::support::wait::until_true;
 use std::time::{Duration, Instant};
-
-/// Sockets that a process has open.
-fn sockets(process: &Process) -> usize {
-    let open = std::fs::read_dir(format!("/proc/{}/fd", process.pid())).unwrap();
-    let links = open.filter_map(|fd| std::fs::read_link(fd.ok()?.path()).ok());
-    links
-        .filter(|link| link.to_string_lossy().starts_with("socket:"))
-        .count()
-}
 
 fn mesh() -> Mesh {
     let mut mesh = Mesh::start();
@@ -50,11 +40,11 @@ fn a_sender_dies_and_the_others_are_measured_to_the_end() {
         ("request", "wait = \"busy\""),
     ] {
         let mut mesh = mesh();
-        let before = sockets(mesh.agent("c"));
+        let before = mesh.agent("c").sockets().len();
         let mut run = mesh.begin(&many_to_c(mode, keys));
         mesh.until_step_is(mode, "running", LIMIT);
         until_true("both senders are connected", LIMIT, || {
-            sockets(mesh.agent("c")) >= before + 4
+            mesh.agent("c").sockets().len() >= before + 4
         });
         mesh.kill_agent("a");
         let ended = run.exit_within(LIMIT).expect("the run ends without it");
@@ -75,7 +65,7 @@ fn a_sender_dies_and_the_others_are_measured_to_the_end() {
         assert_eq!(tasks[1].text("state"), "done", "{tasks:?}");
         assert!(tasks[1].integer("took_us") >= 9_900_000, "{tasks:?}");
         until_true("the receiver's ports are closed", LIMIT, || {
-            sockets(mesh.agent("c")) <= before
+            mesh.agent("c").sockets().len() <= before
         });
     }
 }
@@ -84,7 +74,7 @@ fn a_sender_dies_and_the_others_are_measured_to_the_end() {
 fn a_receiver_dies_and_all_its_links_end_at_once() {
     for (mode, keys) in [("throughput", ""), ("request", "wait = \"blocking\"")] {
         let mut mesh = mesh();
-        let before = ["a", "b"].map(|name| sockets(mesh.agent(name)));
+        let before = ["a", "b"].map(|name| mesh.agent(name).sockets().len());
         let mut run = mesh.begin(&many_to_c(mode, keys));
         mesh.until_step_is(mode, "running", LIMIT);
         mesh.kill_agent("c");
@@ -110,7 +100,7 @@ fn a_receiver_dies_and_all_its_links_end_at_once() {
         }
         for (name, before) in ["a", "b"].into_iter().zip(before) {
             until_true("the senders' connections are closed", LIMIT, || {
-                sockets(mesh.agent(name)) <= before
+                mesh.agent(name).sockets().len() <= before
             });
         }
     }

@@ -11,16 +11,21 @@ use std::time::{Duration, Instant};
 const WORKERS: Duration = Duration::from_secs(60);
 /// Longer than anything that is watched.
 const LIMIT: Duration = Duration::from_secs(600);
-/// Before the load a worker reads what it has used of the CPUs, and little else.
-const BEFORE_THE_LOAD: u64 = 8;
+/// Before the load a worker reads what it has used of the CPUs, what its clock goes by, and little else.
+const BEFORE_THE_LOAD: u64 = 16;
 
-/// Cumulative counts of every client at one instant.
+/// Cumulative counts at one instant, of each worker of every client.
 #[derive(Debug)]
 struct Reading {
     at: Instant,
-    reads: Vec<u64>,
-    /// Which clients still have their workers.
-    there: Vec<bool>,
+    clients: Vec<Vec<Count>>,
+}
+
+/// One worker's; of one that is gone the last count stays.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Count {
+    reads: u64,
+    is_there: bool,
 }
 
 /// The readings of a load.
@@ -32,13 +37,13 @@ pub struct Clients(Vec<Reading>);
 pub struct Workers(Vec<Vec<PathBuf>>);
 
 impl Workers {
-    /// Waits until every one of the processes has workers that load.
+    /// Waits until every one of the processes has workers, and all of them load.
     pub fn of(pids: &[u32]) -> Self {
         let files = |pid: &u32| {
             until("a client has workers", WORKERS, || {
                 let files = worker_files(*pid);
                 let loads = |file: &PathBuf| reads(file) > Some(BEFORE_THE_LOAD);
-                files.iter().any(loads).then_some(files)
+                (!files.is_empty() && files.iter().all(loads)).then_some(files)
             })
         };
         Self(pids.iter().map(files).collect())
@@ -71,18 +76,38 @@ impl Workers {
 
     fn read(&self, before: Option<&Reading>) -> Reading {
         let at = Instant::now();
-        let counts = self.0.iter().map(|files| files.iter().map(reads).sum());
-        let counts: Vec<Option<u64>> = counts.collect();
-        // Of a client that is gone the last count stays.
-        let last = |client: usize| before.map_or(0, |before| before.reads[client]);
-        let known = counts.iter().enumerate();
+        let last = |client: usize, worker: usize| {
+            before.map_or(0, |before| before.clients[client][worker].reads)
+        };
+        let count = |client, worker, file| match reads(file) {
+            Some(reads) => Count {
+                reads,
+                is_there: true,
+            },
+            None => Count {
+                reads: last(client, worker),
+                is_there: false,
+            },
+        };
+        let clients = self.0.iter().enumerate();
+        let clients = clients.map(|(client, files)| {
+            let files = files.iter().enumerate();
+            files
+                .map(|(worker, file)| count(client, worker, file))
+                .collect()
+        });
         Reading {
             at,
-            reads: known
-                .map(|(client, count)| count.unwrap_or_else(|| last(client)))
-                .collect(),
-            there: counts.iter().map(Option::is_some).collect(),
+            clients: clients.collect(),
         }
+    }
+}
+
+impl Reading {
+    /// Each client's reads, of all its workers.
+    fn reads(&self) -> impl Iterator<Item = u64> {
+        let sum = |workers: &Vec<Count>| workers.iter().map(|worker| worker.reads).sum();
+        self.clients.iter().map(sum)
     }
 }
 
@@ -125,7 +150,7 @@ impl Clients {
     pub fn rates(&self, from: Instant, until: Instant) -> Vec<f64> {
         let (first, last) = (self.first_at(from), self.last_at(until));
         let seconds = (last.at - first.at).as_secs_f64();
-        let pairs = last.reads.iter().zip(&first.reads);
+        let pairs = last.reads().zip(first.reads());
         pairs
             .map(|(last, first)| (last - first) as f64 / seconds)
             .collect()
@@ -139,12 +164,11 @@ impl Clients {
     /// The first reading from which on no client read anything: none is later than its last read and the look after it.
     /// `None`: some still do.
     pub fn quiet_from(&self) -> Option<Instant> {
-        let same =
-            |pair: &[Reading]| (&pair[0].reads, &pair[0].there) == (&pair[1].reads, &pair[1].there);
+        let same = |pair: &[Reading]| pair[0].clients == pair[1].clients;
         let last_change = self.0.windows(2).rposition(|pair| !same(pair));
         let quiet = last_change.map_or(0, |change| change + 1);
         let last = self.0.last()?;
-        let is_over = last.there.iter().all(|there| !there);
+        let is_over = last.clients.iter().flatten().all(|it| !it.is_there);
         is_over.then(|| self.0[quiet].at)
     }
 

@@ -78,6 +78,11 @@ impl Agent {
         self
     }
 
+    /// With a directory for the other side of copies.
+    pub fn scratch(self, path: &Path) -> Self {
+        self.argument("--scratch").argument(path.to_str().unwrap())
+    }
+
     /// A further argument of `benchmesh agent`.
     pub fn argument(mut self, argument: &str) -> Self {
         self.arguments.push(argument.to_owned());
@@ -118,6 +123,16 @@ impl Mesh {
     pub fn with_database_in(directory: Option<&Path>) -> Self {
         let mut mesh = Self::prepared(directory);
         mesh.start_collector("127.0.0.1:0");
+        mesh
+    }
+
+    /// The same with agents that may work below `path`.
+    pub fn of(agents: &[&str], path: &Path) -> Self {
+        let mut mesh = Self::start();
+        for name in agents {
+            mesh.launch(Agent::named(name).allow(path));
+        }
+        mesh.until_attached(agents);
         mesh
     }
 

@@ -1,7 +1,8 @@
 //! A rate of a whole step over many clients, of which one is killed: what the kernel counts of each.
 
 use super::clients::Workers;
-use super::mesh::{Agent, Mesh};
+use super::mesh::Mesh;
+use super::plan::{self, READS};
 use super::wait::until_true;
 use std::time::{Duration, Instant};
 
@@ -35,32 +36,17 @@ pub struct Figures {
 /// Loads at the rate for `span`, kills a client, and watches what the others do.
 pub fn measure(span: Duration) -> Figures {
     let target = tempfile::tempdir().unwrap();
-    let mut mesh = Mesh::start();
     let names: Vec<String> = (0..CLIENTS).map(|client| format!("c{client:02}")).collect();
-    for name in &names {
-        mesh.launch(Agent::named(name).allow(target.path()));
-    }
-    mesh.until_attached(&names.iter().map(String::as_str).collect::<Vec<_>>());
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let mut mesh = Mesh::of(&names, target.path());
     let runtime = span + LEASE + BACK_WITHIN + AFTER + Duration::from_secs(3);
-    let mut run = mesh.begin(&format!(
-        r#"
-        loss-after = "2s"
-        lease = "{}s"
-        [targets.t]
-        system = "local"
-        path = "{}"
-        [[phase]]
-        workload = "io"
-        modes = ["read"]
-        size = "256k"
-        bs = "4k"
-        runtime = "{}s"
-        rate_iops = {RATE}
-        rate-per = "step"
-        "#,
-        LEASE.as_secs(),
-        target.path().display(),
-        runtime.as_secs(),
+    let mut run = mesh.begin(&plan::on(
+        target.path(),
+        &format!("loss-after = \"2s\"\nlease = \"{}s\"", LEASE.as_secs()),
+        &format!(
+            "{READS}runtime = \"{}s\"\nrate_iops = {RATE}\nrate-per = \"step\"",
+            runtime.as_secs()
+        ),
     ));
     mesh.until_step_is("read", "running", Duration::from_secs(60));
     let pids: Vec<u32> = names.iter().map(|name| mesh.agent(name).pid()).collect();
@@ -77,7 +63,7 @@ pub fn measure(span: Duration) -> Figures {
         };
         wait_for(from + span);
         let killed = Instant::now();
-        mesh.kill_agent(&names[CLIENTS / 2]);
+        mesh.kill_agent(names[CLIENTS / 2]);
         let until = killed + LEASE + BACK_WITHIN + AFTER;
         wait_for(until + SETTLED);
         (killed, until)

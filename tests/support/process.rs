@@ -1,6 +1,7 @@
 //! A process of the mesh that runs until it is ended: its own process group, its log in a file, its end with the value.
 
 use super::wait::try_until;
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::Write;
 use std::os::unix::process::CommandExt;
@@ -65,6 +66,24 @@ impl Process {
         std::fs::read(&self.log)
             .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
             .unwrap_or_default()
+    }
+
+    /// What its descriptors stand for.
+    pub fn open_files(&self) -> Vec<String> {
+        let open = std::fs::read_dir(format!("/proc/{}/fd", self.pid())).unwrap();
+        let links = open.filter_map(|fd| std::fs::read_link(fd.ok()?.path()).ok());
+        links
+            .map(|link| link.to_string_lossy().into_owned())
+            .collect()
+    }
+
+    /// The numbers of its sockets.
+    pub fn sockets(&self) -> BTreeSet<String> {
+        let number = |file: &String| {
+            let number = file.strip_prefix("socket:[")?.strip_suffix(']')?;
+            Some(number.to_owned())
+        };
+        self.open_files().iter().filter_map(number).collect()
     }
 
     pub fn signal(&self, signal: i32) {

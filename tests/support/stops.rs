@@ -2,7 +2,8 @@
 
 use super::clients::Workers;
 use super::database::Row;
-use super::mesh::{Agent, Mesh};
+use super::mesh::Mesh;
+use super::plan::{self, READS};
 use super::wait::{until, until_true};
 use std::time::{Duration, Instant};
 
@@ -34,12 +35,9 @@ pub struct Stopped {
 impl Stops {
     pub fn with(agents: usize) -> Self {
         let target = tempfile::tempdir().unwrap();
-        let mut mesh = Mesh::start();
         let names: Vec<String> = (0..agents).map(|index| format!("n{index:02}")).collect();
-        for name in &names {
-            mesh.launch(Agent::named(name).allow(target.path()));
-        }
-        mesh.until_attached(&names.iter().map(String::as_str).collect::<Vec<_>>());
+        let all: Vec<&str> = names.iter().map(String::as_str).collect();
+        let mesh = Mesh::of(&all, target.path());
         Self {
             mesh,
             names,
@@ -59,21 +57,10 @@ impl Stops {
 
     /// Paced, so that as many as there are have something to do and none waits for a CPU.
     pub fn plan(&self) -> String {
-        format!(
-            r#"
-            loss-after = "2s"
-            [targets.t]
-            system = "local"
-            path = "{}"
-            [[phase]]
-            workload = "io"
-            modes = ["read"]
-            size = "64k"
-            bs = "4k"
-            runtime = "300s"
-            rate_iops = 20
-            "#,
-            self.target.path().display()
+        plan::on(
+            self.target.path(),
+            "loss-after = \"2s\"",
+            &format!("{READS}runtime = \"300s\"\nrate_iops = 20"),
         )
     }
 

@@ -6,21 +6,13 @@ use super::counts::{Step, assert_places_agree, steps};
 use crate::needs;
 use crate::support::fuse_fs::{FuseFs, Op};
 use crate::support::mesh::{Agent, Mesh};
+use crate::support::plan;
 use std::collections::BTreeSet;
-
-/// One phase on a target that is the logging file system.
-pub(super) fn plan(fs: &FuseFs, phase: &str) -> String {
-    format!(
-        "[targets.log]\nsystem = \"fuse\"\npath = \"{}\"\n[[phase]]\n{phase}\n",
-        fs.path().display()
-    )
-}
 
 fn run(phase: &str) -> (FuseFs, Mesh, Vec<Step>) {
     let fs = FuseFs::mount();
-    let mut mesh = Mesh::start();
-    mesh.add(Agent::named("a").allow(fs.path()));
-    let run = mesh.run(&plan(&fs, phase));
+    let mesh = Mesh::of(&["a"], fs.path());
+    let run = mesh.run(&plan::phase(fs.path(), phase));
     let db = mesh.db();
     let steps = steps(&db, run, &fs.log());
     for step in &steps {
@@ -280,14 +272,9 @@ fn every_way_of_copying_is_what_the_file_system_saw() {
             .tempdir()
             .unwrap();
         let mut mesh = Mesh::start();
-        mesh.add(
-            Agent::named("a")
-                .allow(fs.path())
-                .argument("--scratch")
-                .argument(scratch.path().to_str().unwrap()),
-        );
-        let run = mesh.run(&plan(
-            &fs,
+        mesh.add(Agent::named("a").allow(fs.path()).scratch(scratch.path()));
+        let run = mesh.run(&plan::phase(
+            fs.path(),
             &format!(
                 "workload = \"copy\"\nfiles = 6\nsize = 70001\nbs = \"16k\"\nway = \"{way}\"\nverify = true\n\
                  modes = [\"in\", \"out\"]"

@@ -99,10 +99,7 @@ pub(super) fn assert_places_agree(db: &Database, step: &Step) {
 fn files_counts_what_the_file_system_saw() {
     needs!("fuse");
     let fs = FuseFs::mount();
-    let mut mesh = Mesh::start();
-    for name in ["a", "b"] {
-        mesh.add(Agent::named(name).allow(fs.path()));
-    }
+    let mesh = Mesh::of(&["a", "b"], fs.path());
     let run = mesh.run(&format!(
         r#"
         [targets.log]
@@ -171,12 +168,7 @@ fn copy_counts_what_the_file_system_saw() {
         .tempdir()
         .unwrap();
     let mut mesh = Mesh::start();
-    mesh.add(
-        Agent::named("a")
-            .allow(fs.path())
-            .argument("--scratch")
-            .argument(scratch.path().to_str().unwrap()),
-    );
+    mesh.add(Agent::named("a").allow(fs.path()).scratch(scratch.path()));
     let run = mesh.run(&format!(
         r#"
         [targets.log]
@@ -211,8 +203,7 @@ fn errors_are_counted_and_are_no_operations() {
     needs!("fuse");
     use crate::support::fuse_fs::{Fate, Rule};
     let fs = FuseFs::mount();
-    let mut mesh = Mesh::start();
-    mesh.add(Agent::named("a").allow(fs.path()));
+    let mesh = Mesh::of(&["a"], fs.path());
     fs.add_rule(Rule {
         after: 10,
         times: 7,

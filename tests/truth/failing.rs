@@ -2,11 +2,11 @@
 //!
 //! Tolerance: none; there are exactly as many errors as calls that failed, and as many bytes as were moved.
 
-use super::breadth::plan;
 use super::counts::{assert_places_agree, steps};
 use crate::needs;
 use crate::support::fuse_fs::{Fate, FuseFs, Op, Rule};
 use crate::support::mesh::{Agent, Mesh};
+use crate::support::plan;
 
 /// What fails, in which mode of what, and of how many calls every seventh.
 struct Failing {
@@ -271,8 +271,7 @@ fn every_seventh_call_that_fails_is_one_error() {
     let mut mesh = Mesh::start();
     let scratch = mesh.directory().join("scratch");
     std::fs::create_dir(&scratch).unwrap();
-    let agent = Agent::named("a").allow(fs.path()).argument("--scratch");
-    mesh.add(agent.argument(scratch.to_str().unwrap()));
+    mesh.add(Agent::named("a").allow(fs.path()).scratch(&scratch));
     for failing in FAILING {
         let strikes = if failing.calls == 0 {
             5
@@ -286,7 +285,7 @@ fn every_seventh_call_that_fails_is_one_error() {
             times: strikes,
             ..Rule::every(failing.op, Fate::Fail(libc::EIO))
         });
-        let run = mesh.run(&plan(&fs, failing.phase));
+        let run = mesh.run(&plan::phase(fs.path(), failing.phase));
         let db = mesh.db();
         let rows = db.rows(&format!(
             "SELECT r.ops, r.errors FROM step_results r JOIN steps s ON s.id = r.step_id
@@ -321,8 +320,7 @@ fn what_is_done_in_parts_is_counted_as_it_was_moved() {
     let mut mesh = Mesh::start();
     let scratch = mesh.directory().join("scratch");
     std::fs::create_dir(&scratch).unwrap();
-    let agent = Agent::named("a").allow(fs.path()).argument("--scratch");
-    mesh.add(agent.argument(scratch.to_str().unwrap()));
+    mesh.add(Agent::named("a").allow(fs.path()).scratch(&scratch));
     let phases = [
         "workload = \"files\"\nfiles = 9\nsize = 10000\nappend = 5000\nmodes = [\"create\", \"read\", \"append\"]",
         "workload = \"bytes\"\nsize = \"40k\"\nbs = \"8k\"\nseeks = 20\nrewrite-share = 0\nverify = true\n\
@@ -331,7 +329,7 @@ fn what_is_done_in_parts_is_counted_as_it_was_moved() {
         "workload = \"copy\"\nfiles = 5\nsize = 70001\nway = \"read-write\"\nmodes = [\"in\", \"out\"]",
         "workload = \"fill\"\namount = \"1m\"\nbs = \"128k\"\nmodes = [\"fill\"]",
     ];
-    let plan = plan(&fs, &phases.join("\n[[phase]]\n"));
+    let plan = plan::phase(fs.path(), &phases.join("\n[[phase]]\n"));
     let run = mesh.run(&plan);
     let db = mesh.db();
     let steps = steps(&db, run, &fs.log());

@@ -3,10 +3,10 @@
 //! Tolerance: none. Each wrong sector is counted once, the first three are told with their offsets, and as many operations
 //! have failed as have read one.
 
-use super::breadth::plan;
 use crate::needs;
 use crate::support::fuse_fs::FuseFs;
 use crate::support::mesh::{Agent, Mesh};
+use crate::support::plan;
 
 /// Of 64 KiB: two in the first sector, one each in the second, the fifth and the last one.
 const FLIPPED: [u64; 5] = [100, 200, 4096, 20_000, 65_535];
@@ -104,7 +104,7 @@ fn every_workload_tells_each_wrong_sector_with_its_place() {
         // With nothing wrong nothing is found.
         for (flipped, wrong, failed) in [(&[][..], 0, 0), (&FLIPPED[..], SECTORS, case.failed)] {
             fs.rot(case.file, flipped);
-            let run = mesh.run(&plan(&fs, &phase));
+            let run = mesh.run(&plan::phase(fs.path(), &phase));
             let db = mesh.db();
             let errors: i64 = db.one(&format!(
                 "SELECT sum(r.errors) FROM step_results r JOIN steps s ON s.id = r.step_id WHERE s.run_id = {run}"

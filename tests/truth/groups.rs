@@ -2,7 +2,8 @@
 
 use crate::needs;
 use crate::support::fuse_fs::{Call, FuseFs, Op};
-use crate::support::mesh::{Agent, Mesh};
+use crate::support::mesh::Mesh;
+use crate::support::plan;
 
 /// The calls of one group: its directory's name ends in its number.
 fn of_group(log: &[Call], number: u32, op: Op, (from, until): (i64, i64)) -> (i64, i64) {
@@ -22,16 +23,12 @@ fn of_group(log: &[Call], number: u32, op: Op, (from, until): (i64, i64)) -> (i6
 fn groups_at_work_at_once_are_counted_apart() {
     needs!("fuse");
     let fs = FuseFs::mount();
-    let mut mesh = Mesh::start();
-    for name in ["a", "b", "c", "d"] {
-        mesh.add(Agent::named(name).allow(fs.path()));
-    }
+    let mesh = Mesh::of(&["a", "b", "c", "d"], fs.path());
     // Two groups do the same operation, and a rate of the step is shared within its own group.
-    let run = mesh.run(&format!(
+    let run = mesh.run(&plan::on(
+        fs.path(),
+        "",
         r#"
-        [targets.log]
-        system = "fuse"
-        path = "{}"
         [[phase]]
         name = "mixed"
         [[phase.group]]
@@ -62,7 +59,6 @@ fn groups_at_work_at_once_are_counted_apart() {
         runtime = "4s"
         rate_iops = 60
         "#,
-        fs.path().display()
     ));
     let log = fs.log();
     let db = mesh.db();

@@ -40,8 +40,7 @@ fn offsets(step: &Step) -> BTreeMap<&str, Vec<u64>> {
 
 /// Runs phases of `io` on a mesh of one agent; each result with the calls of its step.
 fn run(fs: &FuseFs, phases: &str) -> Vec<Step> {
-    let mut mesh = Mesh::start();
-    mesh.add(Agent::named("a").allow(fs.path()));
+    let mesh = Mesh::of(&["a"], fs.path());
     let run = mesh.run(&format!(
         "[targets.log]\nsystem = \"fuse\"\npath = \"{}\"\n{phases}",
         fs.path().display()
@@ -188,8 +187,7 @@ fn as_many_errors_as_calls_that_failed() {
     needs!("fuse");
     for depth in [1, 8] {
         let fs = FuseFs::mount();
-        let mut mesh = Mesh::start();
-        mesh.add(Agent::named("a").allow(fs.path()));
+        let mesh = Mesh::of(&["a"], fs.path());
         for strike in 0..9 {
             fs.add_rule(Rule {
                 after: 10 * (strike + 1),

@@ -5,7 +5,7 @@
 use crate::needs;
 use crate::support::fake_agent::{FakeAgent, converse, hello};
 use crate::support::fuse_fs::{Fate, FuseFs, Op, Rule};
-use crate::support::mesh::{Agent, Mesh};
+use crate::support::mesh::Mesh;
 use benchmesh_proto::v1::{Distribution, OpInterval};
 use benchmesh_workloads::histogram::Histogram;
 use std::time::Duration;
@@ -146,8 +146,7 @@ fn a_slow_file_system_is_reported_as_slow_as_it_is() {
     needs!("fuse");
     const DELAY_MS: f64 = 20.0;
     let fs = FuseFs::mount();
-    let mut mesh = Mesh::start();
-    mesh.add(Agent::named("a").allow(fs.path()));
+    let mesh = Mesh::of(&["a"], fs.path());
     fs.add_rule(Rule::every(
         Op::Unlink,
         Fate::Delay(Duration::from_millis(20)),

@@ -3,48 +3,24 @@
 
 use crate::needs;
 use crate::support::fuse_fs::{Call, FuseFs, Op};
-use crate::support::mesh::{Agent, Mesh};
-use crate::support::meter::wall_us;
-use crate::support::wait::until_true;
+use crate::support::loss::kill_after;
+use crate::support::mesh::Mesh;
+use crate::support::plan::{self, READS};
 use std::time::Duration;
 
-const LIMIT: Duration = Duration::from_secs(60);
 const SECOND: i64 = 1_000_000;
 
 #[test]
 fn the_totals_after_a_loss_are_the_survivors() {
     needs!("fuse");
     let fs = FuseFs::mount();
-    let mut mesh = Mesh::start();
-    for name in ["a", "b", "c"] {
-        mesh.add(Agent::named(name).allow(fs.path()));
-    }
-    let mut run = mesh.begin(&format!(
-        r#"
-        loss-after = "2s"
-        lease = "3s"
-        [targets.log]
-        system = "fuse"
-        path = "{}"
-        [[phase]]
-        workload = "io"
-        modes = ["read"]
-        size = "256k"
-        bs = "4k"
-        runtime = "14s"
-        rate_iops = 60
-        "#,
-        fs.path().display()
+    let mut mesh = Mesh::of(&["a", "b", "c"], fs.path());
+    let mut run = mesh.begin(&plan::on(
+        fs.path(),
+        "loss-after = \"2s\"\nlease = \"3s\"",
+        &format!("{READS}runtime = \"14s\"\nrate_iops = 60"),
     ));
-    mesh.until_step_is("read", "running", LIMIT);
-    let start: i64 = mesh.db().one("SELECT start_us FROM steps");
-    until_true("the load has run for 9 s", LIMIT, || {
-        wall_us() > start + 9 * SECOND
-    });
-    mesh.kill_agent("b");
-    let killed = wall_us();
-    let ended = run.exit_within(LIMIT).unwrap();
-    assert_eq!(ended.code(), Some(3), "done but partial: {}", run.log());
+    let (start, killed) = kill_after(&mut mesh, &mut run, "b", Duration::from_secs(9));
 
     let log = fs.log();
     let read = |task: usize, from: i64| {

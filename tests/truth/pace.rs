@@ -3,7 +3,7 @@
 
 use crate::needs;
 use crate::support::fuse_fs::{Fate, FuseFs, Op, Rule};
-use crate::support::mesh::{Agent, Mesh};
+use crate::support::mesh::Mesh;
 use crate::support::{gate, paced};
 use benchmesh_workloads::histogram::Histogram;
 use std::time::Duration;
@@ -17,8 +17,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 fn a_pause_is_in_the_response_time_and_in_one_service_time_per_worker() {
     needs!("fuse");
     let fs = FuseFs::mount();
-    let mut mesh = Mesh::start();
-    mesh.add(Agent::named("a").allow(fs.path()));
+    let mesh = Mesh::of(&["a"], fs.path());
     // Each worker's call in flight is held for the second; nobody else calls.
     fs.add_rule(Rule {
         path: "benchmesh-".to_owned(),

@@ -4,9 +4,9 @@
 use crate::needs;
 use crate::support::database::{Database, Row};
 use crate::support::fuse_fs::{Call, Fate, FuseFs, Op, Rule};
-use crate::support::mesh::{Agent, Mesh};
-use crate::support::meter::wall_us;
-use crate::support::wait::until_true;
+use crate::support::loss::kill_after;
+use crate::support::mesh::Mesh;
+use crate::support::plan::{self, READS};
 use std::time::Duration;
 
 fn limited(per_second: u32, latency: Duration) -> FuseFs {
@@ -19,14 +19,6 @@ fn limited(per_second: u32, latency: Duration) -> FuseFs {
         },
     ));
     fs
-}
-
-fn mesh_of(agents: &[&str], fs: &FuseFs) -> Mesh {
-    let mut mesh = Mesh::start();
-    for name in agents {
-        mesh.add(Agent::named(name).allow(fs.path()));
-    }
-    mesh
 }
 
 /// Reads that were answered between two instants.
@@ -54,30 +46,26 @@ fn reported(db: &Database, run: i64) -> Vec<Row> {
 fn a_sweep_over_a_target_of_known_capacity_is_flat_where_it_saturates() {
     needs!("fuse");
     let fs = limited(300, Duration::from_millis(10));
-    let mesh = mesh_of(&["a", "b", "c", "d"], &fs);
-    let load =
-        "workload = \"io\"\nmodes = [\"read\"]\nsize = \"256k\"\nbs = \"4k\"\nruntime = \"4s\"";
-    let run = mesh.run(&format!(
-        r#"
-        [targets.limited]
-        system = "fuse"
-        path = "{}"
-        [[phase]]
-        name = "clients"
-        {load}
-        matrix = {{ clients = [1, 2, 4] }}
-        [[phase]]
-        name = "workers"
-        {load}
-        clients = 1
-        matrix = {{ numjobs = [1, 2, 6] }}
-        [[phase]]
-        name = "stand-ins"
-        {load}
-        clients = 2
-        matrix = {{ tasks-per-agent = [1, 4] }}
-        "#,
-        fs.path().display()
+    let mesh = Mesh::of(&["a", "b", "c", "d"], fs.path());
+    let load = format!("{READS}runtime = \"4s\"");
+    let run = mesh.run(&plan::on(
+        fs.path(),
+        "",
+        &format!(
+            r#"
+            {load}
+            name = "clients"
+            matrix = {{ clients = [1, 2, 4] }}
+            {load}
+            name = "workers"
+            clients = 1
+            matrix = {{ numjobs = [1, 2, 6] }}
+            {load}
+            name = "stand-ins"
+            clients = 2
+            matrix = {{ tasks-per-agent = [1, 4] }}
+            "#
+        ),
     ));
     let log = fs.log();
     let rows = reported(&mesh.db(), run);
@@ -154,24 +142,20 @@ fn a_sweep_over_a_target_of_known_capacity_is_flat_where_it_saturates() {
 fn staggered_tasks_start_one_after_the_other() {
     needs!("fuse");
     let fs = FuseFs::mount();
-    let mesh = mesh_of(&["a", "b"], &fs);
-    let run = mesh.run(&format!(
-        r#"
-        [targets.log]
-        system = "fuse"
-        path = "{}"
-        [[phase]]
-        workload = "io"
-        modes = ["read"]
-        size = "256k"
-        bs = "4k"
-        runtime = "8s"
-        ramp_time = "500ms"
-        rate_iops = 40
-        tasks-per-agent = 2
-        stagger = "700ms"
-        "#,
-        fs.path().display()
+    let mesh = Mesh::of(&["a", "b"], fs.path());
+    let run = mesh.run(&plan::on(
+        fs.path(),
+        "",
+        &format!(
+            r#"
+            {READS}
+            runtime = "8s"
+            ramp_time = "500ms"
+            rate_iops = 40
+            tasks-per-agent = 2
+            stagger = "700ms"
+            "#
+        ),
     ));
     let log = fs.log();
     let db = mesh.db();
@@ -213,25 +197,21 @@ fn staggered_tasks_start_one_after_the_other() {
 fn the_knee_of_a_load_curve_is_where_the_capacity_is() {
     needs!("fuse");
     let fs = limited(100, Duration::ZERO);
-    let mesh = mesh_of(&["a", "b"], &fs);
-    mesh.run(&format!(
-        r#"
-        [targets.limited]
-        system = "fuse"
-        path = "{}"
-        [[phase]]
-        name = "curve"
-        workload = "io"
-        modes = ["read"]
-        size = "256k"
-        bs = "4k"
-        numjobs = 2
-        runtime = "4s"
-        rate_iops = 200
-        rate-per = "step"
-        load-curve = {{ start = 0.2, factor = 1.5, steps = 5 }}
-        "#,
-        fs.path().display()
+    let mesh = Mesh::of(&["a", "b"], fs.path());
+    mesh.run(&plan::on(
+        fs.path(),
+        "",
+        &format!(
+            r#"
+            {READS}
+            name = "curve"
+            numjobs = 2
+            runtime = "4s"
+            rate_iops = 200
+            rate-per = "step"
+            load-curve = {{ start = 0.2, factor = 1.5, steps = 5 }}
+            "#
+        ),
     ));
     let report = mesh.command(&["report", "last", "--format", "json"]);
     let json: serde_json::Value = serde_json::from_str(&report.out).unwrap();
@@ -278,35 +258,21 @@ fn a_rate_of_the_step_is_kept_when_a_client_is_lost() {
     needs!("fuse");
     const RATE: usize = 240;
     let fs = FuseFs::mount();
-    let mut mesh = mesh_of(&["a", "b", "c", "d"], &fs);
-    let mut run = mesh.begin(&format!(
-        r#"
-        loss-after = "2s"
-        lease = "4s"
-        [targets.log]
-        system = "fuse"
-        path = "{}"
-        [[phase]]
-        workload = "io"
-        modes = ["read"]
-        size = "256k"
-        bs = "4k"
-        numjobs = 2
-        runtime = "20s"
-        rate_iops = {RATE}
-        rate-per = "step"
-        "#,
-        fs.path().display()
+    let mut mesh = Mesh::of(&["a", "b", "c", "d"], fs.path());
+    let mut run = mesh.begin(&plan::on(
+        fs.path(),
+        "loss-after = \"2s\"\nlease = \"4s\"",
+        &format!(
+            r#"
+            {READS}
+            numjobs = 2
+            runtime = "20s"
+            rate_iops = {RATE}
+            rate-per = "step"
+            "#
+        ),
     ));
-    mesh.until_step_is("read", "running", Duration::from_secs(30));
-    let start: i64 = mesh.db().one("SELECT start_us FROM steps");
-    until_true("the load has run for 4 s", Duration::from_secs(30), || {
-        wall_us() > start + 4_000_000
-    });
-    mesh.kill_agent("b");
-    let killed = wall_us();
-    let ended = run.exit_within(Duration::from_secs(60)).unwrap();
-    assert_eq!(ended.code(), Some(3), "done but partial: {}", run.log());
+    let (start, killed) = kill_after(&mut mesh, &mut run, "b", Duration::from_secs(4));
     let log = fs.log();
     let reads: Vec<&Call> = log
         .iter()

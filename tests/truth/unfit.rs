@@ -1,9 +1,9 @@
 //! What a file system cannot do is said once, by the step that asks for it, before anything of it is measured.
 
-use super::breadth::plan;
 use crate::needs;
 use crate::support::fuse_fs::{Fate, FuseFs, Op, Rule};
-use crate::support::mesh::{Agent, Mesh};
+use crate::support::mesh::Mesh;
+use crate::support::plan;
 use rustix::io::Errno;
 use std::time::Duration;
 
@@ -13,9 +13,8 @@ const LIMIT: Duration = Duration::from_secs(60);
 fn refused(rule: Rule, phase: &str) -> String {
     let fs = FuseFs::mount();
     fs.add_rule(rule);
-    let mut mesh = Mesh::start();
-    mesh.add(Agent::named("a").allow(fs.path()));
-    let mut run = mesh.begin(&plan(&fs, phase));
+    let mesh = Mesh::of(&["a"], fs.path());
+    let mut run = mesh.begin(&plan::phase(fs.path(), phase));
     let ended = run
         .exit_within(LIMIT)
         .unwrap_or_else(|| panic!("the run hangs:\n{}", run.log()));

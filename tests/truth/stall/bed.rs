@@ -3,6 +3,7 @@
 use crate::support::database::Row;
 use crate::support::fuse_fs::{Fate, FuseFs, Op, Rule};
 use crate::support::mesh::{Agent, Mesh};
+use crate::support::plan;
 use crate::support::process::Process;
 use crate::support::wait::until_true;
 use std::path::PathBuf;
@@ -38,8 +39,8 @@ impl Bed {
         for directory in [&target, &scratch] {
             std::fs::create_dir_all(directory).unwrap();
         }
-        let agent = Agent::named("a").allow(&target).argument("--scratch");
-        mesh.add(agent.argument(scratch.to_str().unwrap()).most_files(400));
+        let agent = Agent::named("a").allow(&target).scratch(&scratch);
+        mesh.add(agent.most_files(400));
         Self { fs, mesh, target }
     }
 
@@ -55,10 +56,10 @@ impl Bed {
 
     /// Starts a run of one phase, in which a second is a stall.
     pub fn begin(&self, on_stall: &str, phase: &str) -> Process {
-        self.mesh.begin(&format!(
-            "on-stall = \"{on_stall}\"\n[targets.hanging]\nsystem = \"fuse\"\npath = \"{}\"\n[[phase]]\n{phase}\n\
-             stall-after = \"1s\"\n",
-            self.target.display()
+        self.mesh.begin(&plan::on(
+            &self.target,
+            &format!("on-stall = \"{on_stall}\""),
+            &format!("[[phase]]\n{phase}\nstall-after = \"1s\""),
         ))
     }
 

@@ -1,0 +1,20 @@
+//! What the plans of many tests have in common.
+
+use std::path::Path;
+
+/// Reads of one small file per worker; what more the phase has is added to it.
+pub const READS: &str =
+    "[[phase]]\nworkload = \"io\"\nmodes = [\"read\"]\nsize = \"256k\"\nbs = \"4k\"\n";
+
+/// A plan with one target, at `path`; `keys` are the run's own.
+pub fn on(path: &Path, keys: &str, phases: &str) -> String {
+    format!(
+        "{keys}\n[targets.t]\nsystem = \"fuse\"\npath = \"{}\"\n{phases}\n",
+        path.display()
+    )
+}
+
+/// The same with one phase, and nothing else.
+pub fn phase(path: &Path, phase: &str) -> String {
+    on(path, "", &format!("[[phase]]\n{phase}"))
+}
