@@ -26,6 +26,7 @@ use support::fuse_fs::{Fate, FuseFs, Op, Rule};
 use support::loop_device::Mounted;
 use support::mesh::{Agent, Mesh};
 use support::net::Network;
+use support::plan;
 use support::wait::{until, until_true};
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -38,19 +39,12 @@ fn paced_plan(fs: &FuseFs, extra: &str) -> String {
         path: "benchmesh-".to_owned(),
         ..Rule::every(Op::Unlink, Fate::Delay(Duration::from_millis(5)))
     });
-    format!(
-        r#"
-        {extra}
-        [targets.t]
-        system = "fuse"
-        path = "{}"
-        [[phase]]
-        workload = "files"
-        files = {FILES}
-        size = "100"
-        modes = ["delete"]
-        "#,
-        fs.path().display()
+    plan::on(
+        fs.path(),
+        extra,
+        &format!(
+            "[[phase]]\nworkload = \"files\"\nfiles = {FILES}\nsize = \"100\"\nmodes = [\"delete\"]"
+        ),
     )
 }
 

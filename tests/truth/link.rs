@@ -9,14 +9,22 @@ const TOLERANCE: f64 = 0.03;
 /// Bytes per second.
 const PAYLOAD: f64 = 100e6 / 8.0 * 1448.0 / 1514.0;
 
+/// Agents `n1`, `n2` and so on, each on a node of its own.
+fn mesh_on(network: &Network, nodes: u8) -> Mesh {
+    let mut mesh = Mesh::listening_on(&format!("{}:0", network.host()));
+    for node in 1..=nodes {
+        let agent = Agent::named(&format!("n{node}"));
+        mesh.add(agent.inside(&network.namespace(node)));
+    }
+    mesh
+}
+
 #[test]
 fn a_shaped_link_is_reported_as_fast_as_it_is() {
     needs!("root", "netns");
     let network = Network::new(2);
-    let mut mesh = Mesh::listening_on(&format!("{}:0", network.host()));
+    let mesh = mesh_on(&network, 2);
     for node in [1, 2] {
-        let agent = Agent::named(&format!("n{node}"));
-        mesh.add(agent.inside(&network.namespace(node)));
         network.shape(node, "100mbit");
     }
     mesh.run(
@@ -50,11 +58,7 @@ fn a_shaped_link_is_reported_as_fast_as_it_is() {
 fn many_to_one_over_a_shaped_link_is_as_fast_as_the_link() {
     needs!("root", "netns");
     let network = Network::new(4);
-    let mut mesh = Mesh::listening_on(&format!("{}:0", network.host()));
-    for node in 1..=4 {
-        let agent = Agent::named(&format!("n{node}"));
-        mesh.add(agent.inside(&network.namespace(node)));
-    }
+    let mesh = mesh_on(&network, 4);
     network.shape(4, "100mbit");
     mesh.run(
         r#"
@@ -102,10 +106,8 @@ fn many_to_one_over_a_shaped_link_is_as_fast_as_the_link() {
 fn both_ways_at_once_each_way_is_reported_as_fast_as_it_is() {
     needs!("root", "netns");
     let network = Network::new(2);
-    let mut mesh = Mesh::listening_on(&format!("{}:0", network.host()));
+    let mesh = mesh_on(&network, 2);
     for node in [1, 2] {
-        let agent = Agent::named(&format!("n{node}"));
-        mesh.add(agent.inside(&network.namespace(node)));
         network.shape(node, "100mbit");
     }
     let before = [1, 2].map(|node| network.sent_to(node));

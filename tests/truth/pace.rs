@@ -4,7 +4,7 @@
 use crate::needs;
 use crate::support::fuse_fs::{Fate, FuseFs, Op, Rule};
 use crate::support::mesh::Mesh;
-use crate::support::{gate, paced};
+use crate::support::{gate, paced, plan};
 use benchmesh_workloads::histogram::Histogram;
 use std::time::Duration;
 
@@ -25,21 +25,12 @@ fn a_pause_is_in_the_response_time_and_in_one_service_time_per_worker() {
         times: WORKERS,
         ..Rule::every(Op::Unlink, Fate::Delay(PAUSE))
     });
-    mesh.run(&format!(
-        r#"
-        [targets.pausing]
-        system = "fuse"
-        path = "{}"
-        [[phase]]
-        workload = "files"
-        files = {FILES}
-        size = "100"
-        numjobs = {WORKERS}
-        modes = ["delete"]
-        rate_iops = {RATE}
-        rate-per = "step"
-        "#,
-        fs.path().display()
+    mesh.run(&plan::phase(
+        fs.path(),
+        &format!(
+            "workload = \"files\"\nfiles = {FILES}\nsize = \"100\"\nnumjobs = {WORKERS}\nmodes = [\"delete\"]\n\
+             rate_iops = {RATE}\nrate-per = \"step\""
+        ),
     ));
     let db = mesh.db();
     let step = &db.rows("SELECT * FROM step_results WHERE op = 'delete'")[0];

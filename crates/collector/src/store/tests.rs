@@ -86,24 +86,26 @@ impl Mesh {
         let tasks = agents
             .iter()
             .enumerate()
-            .map(|(index, agent)| NewTask {
-                group: String::new(),
-                agent: *agent,
-                peer: None,
-                task_index: index as u32,
-                workers: 1,
-                link_bytes_per_s: None,
-            })
+            .map(|(index, agent)| new_task(*agent, index as u32))
             .collect();
-        let tasks = self.store.create_tasks(id, tasks).await.unwrap();
+        let tasks = self.tasks(id, tasks).await;
+        self.begun(id).await;
+        (id, tasks)
+    }
+
+    pub async fn tasks(&self, step: StepId, tasks: Vec<NewTask>) -> Vec<TaskId> {
+        self.store.create_tasks(step, tasks).await.unwrap()
+    }
+
+    /// The step runs from `T0` on.
+    pub async fn begun(&self, step: StepId) {
         let change = StepChange {
             state: StepState::Running,
             start: Some(MeshMicros(T0)),
             ended: None,
             reason: None,
         };
-        self.store.set_step_state(id, change).await.unwrap();
-        (id, tasks)
+        self.store.set_step_state(step, change).await.unwrap();
     }
 
     pub async fn finish(&self, step: StepId, ended: i64) -> crate::results::StepResults {
@@ -177,6 +179,18 @@ pub(super) fn new_step(ordinal: u32, workload: &str, mode: &str) -> NewStep {
         params_json: r#"{"files":10}"#.to_owned(),
         clients: 1,
         cache: "asis".to_owned(),
+    }
+}
+
+/// A task of one worker, in no group and with no peer.
+pub(super) fn new_task(agent: AgentId, task_index: u32) -> NewTask {
+    NewTask {
+        group: String::new(),
+        agent,
+        peer: None,
+        task_index,
+        workers: 1,
+        link_bytes_per_s: None,
     }
 }
 

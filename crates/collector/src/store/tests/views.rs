@@ -1,6 +1,6 @@
 //! The views answer with the right figures, through keys.
 
-use super::{Mesh, S, T0, batch, interval, new_step, sample, seen, send, task_end};
+use super::{Mesh, S, T0, batch, interval, new_step, new_task, sample, seen, send, task_end};
 use crate::model::{AgentId, StepId, TaskId, TaskState};
 use crate::store::rows::{NewGroup, NewTask};
 use sqlx::Row;
@@ -248,18 +248,10 @@ async fn a_link_has_its_throughput_its_round_trip_and_its_requests() {
         let step = mesh.store.create_steps(run, vec![step]).await.unwrap()[0];
         // Two tasks of one pair, whose throughputs add up, and one of the way back.
         let tasks = (0..3).map(|task_index| NewTask {
-            group: String::new(),
-            agent: if task_index < 2 { from } else { to },
             peer: Some(if task_index < 2 { to } else { from }),
-            task_index,
-            workers: 1,
-            link_bytes_per_s: None,
+            ..new_task(if task_index < 2 { from } else { to }, task_index)
         });
-        let tasks = mesh
-            .store
-            .create_tasks(step, tasks.collect())
-            .await
-            .unwrap();
+        let tasks = mesh.tasks(step, tasks.collect()).await;
         for (publisher, tasks) in [(&publisher, &tasks[..2]), (&of_peer, &tasks[2..])] {
             let mut one = batch("s", u64::from(ordinal) + 1);
             for &task in tasks {
@@ -351,13 +343,10 @@ async fn what_a_link_has_carried_is_known_later() {
         let step = mesh.store.create_steps(run, vec![new]).await.unwrap()[0];
         let task = NewTask {
             group: name.unwrap_or_default(),
-            agent: sender,
             peer: Some(receiver),
-            task_index: 0,
-            workers: 1,
-            link_bytes_per_s: None,
+            ..new_task(sender, 0)
         };
-        let task = mesh.store.create_tasks(step, vec![task]).await.unwrap()[0];
+        let task = mesh.tasks(step, vec![task]).await[0];
         let mut one = batch("s", u64::from(ordinal) + 1);
         one.op_intervals = (0..4)
             .map(|second| interval(task, T0 + second * S, "send", ops, 5000))

@@ -1,11 +1,11 @@
 //! What is withheld, is withheld wherever one may look: tasks that did not run at once have no total, and a step of several
 //! groups has no cost of an operation.
 
-use super::{Mesh, S, T0, batch, interval, new_step, sample, seen, send, task_end};
-use crate::model::{MeshMicros, StepId, StepState};
+use super::{Mesh, S, T0, batch, interval, new_step, new_task, sample, seen, send, task_end};
+use crate::model::StepId;
 use crate::report;
 use crate::results::Flag;
-use crate::store::rows::{NewGroup, NewTask, StepChange};
+use crate::store::rows::{NewGroup, NewTask};
 use sqlx::Row;
 use sqlx::sqlite::SqliteRow;
 
@@ -23,16 +23,6 @@ fn none(row: &SqliteRow, columns: &[&str]) {
     }
 }
 
-async fn begun(mesh: &Mesh, step: StepId) {
-    let change = StepChange {
-        state: StepState::Running,
-        start: Some(MeshMicros(T0)),
-        ended: None,
-        reason: None,
-    };
-    mesh.store.set_step_state(step, change).await.unwrap();
-}
-
 /// Two tasks of a step in mode `mode`, the second after the first had ended, beside a daemon that used 1 s of CPU.
 async fn apart(mesh: &Mesh, workload: &str, mode: &str, op: &str) -> StepId {
     let (publisher, from, _) = mesh.publisher("a").await;
@@ -41,19 +31,11 @@ async fn apart(mesh: &Mesh, workload: &str, mode: &str, op: &str) -> StepId {
     let steps = vec![new_step(0, workload, mode)];
     let step = mesh.store.create_steps(run, steps).await.unwrap()[0];
     let tasks = (0..2).map(|task_index| NewTask {
-        group: String::new(),
-        agent: from,
         peer: (workload == "network").then_some(to),
-        task_index,
-        workers: 1,
-        link_bytes_per_s: None,
+        ..new_task(from, task_index)
     });
-    let tasks = mesh
-        .store
-        .create_tasks(step, tasks.collect())
-        .await
-        .unwrap();
-    begun(mesh, step).await;
+    let tasks = mesh.tasks(step, tasks.collect()).await;
+    mesh.begun(step).await;
     let mut one = batch("s", 1);
     for (task, from) in [(tasks[0], 0), (tasks[1], 6)] {
         let seconds = (from..from + 4).map(|second| interval(task, T0 + second * S, op, 10, 1000));
@@ -167,18 +149,10 @@ async fn daemons_that_serve_several_groups_at_once_have_no_cost_of_an_operation(
         let step = mesh.store.create_steps(run, vec![of_groups]).await.unwrap()[0];
         let tasks = (0..).zip(groups.iter()).map(|(task_index, name)| NewTask {
             group: (*name).to_owned(),
-            agent,
-            peer: None,
-            task_index,
-            workers: 1,
-            link_bytes_per_s: None,
+            ..new_task(agent, task_index)
         });
-        let tasks = mesh
-            .store
-            .create_tasks(step, tasks.collect())
-            .await
-            .unwrap();
-        begun(&mesh, step).await;
+        let tasks = mesh.tasks(step, tasks.collect()).await;
+        mesh.begun(step).await;
         let mut one = batch("s", 1);
         for second in 0..4 {
             for task in &tasks {
