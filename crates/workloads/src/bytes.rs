@@ -44,7 +44,7 @@ impl Workload for ByteStreams {
     }
 
     fn revision(&self) -> u32 {
-        2
+        3
     }
 
     fn summary(&self) -> &'static str {

@@ -59,7 +59,7 @@ impl Workload for Files {
     }
 
     fn revision(&self) -> u32 {
-        2
+        3
     }
 
     fn summary(&self) -> &'static str {

@@ -51,7 +51,7 @@ impl Workload for Io {
     }
 
     fn revision(&self) -> u32 {
-        2
+        3
     }
 
     fn summary(&self) -> &'static str {

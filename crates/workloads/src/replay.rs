@@ -47,7 +47,7 @@ impl Workload for Replay {
     }
 
     fn revision(&self) -> u32 {
-        2
+        3
     }
 
     fn summary(&self) -> &'static str {

@@ -57,7 +57,7 @@ impl Workload for Tree {
     }
 
     fn revision(&self) -> u32 {
-        2
+        3
     }
 
     fn summary(&self) -> &'static str {
