@@ -11,11 +11,13 @@
     reason = "a program that measures, prints, and panics when it cannot"
 )]
 
+mod arguments;
 #[path = "../tests"]
 mod shared {
     pub mod support;
 }
 
+use arguments::value;
 use shared::support::paced::{self, BACK_WITHIN, CLIENTS, LEASE, RATE};
 use std::time::Duration;
 
@@ -42,9 +44,4 @@ fn main() {
             percent(figures.after),
         );
     }
-}
-
-fn value(arguments: &[String], name: &str) -> Option<u64> {
-    let at = arguments.iter().position(|argument| argument == name)?;
-    Some(arguments.get(at + 1)?.parse().unwrap())
 }

@@ -16,11 +16,13 @@
     reason = "a program that measures, prints, and panics when it cannot"
 )]
 
+mod arguments;
 #[path = "../tests"]
 mod shared {
     pub mod support;
 }
 
+use arguments::value;
 use benchmesh_workloads::clock::{MonoNanos, sleep_until, spin_until};
 use shared::support::mesh::Mesh;
 use shared::support::starts::{StartLogs, TaskStart, spread_us};
@@ -67,11 +69,6 @@ fn main() {
         let ratio = figures(&mut spreads(&ours)).0 / median;
         println!("  ratio of the medians {ratio:.2}; the bar is 1.2");
     }
-}
-
-fn value(arguments: &[String], name: &str) -> Option<u64> {
-    let at = arguments.iter().position(|argument| argument == name)?;
-    Some(arguments.get(at + 1)?.parse().unwrap())
 }
 
 /// One agent for each entry, so many seconds ahead; the tasks of each step.

@@ -13,11 +13,13 @@
     reason = "a program that measures, prints, and panics when it cannot"
 )]
 
+mod arguments;
 #[path = "../tests"]
 mod shared {
     pub mod support;
 }
 
+use arguments::value;
 use shared::support::stops::{QUIET_AFTER, Stops};
 
 fn main() {
@@ -40,9 +42,4 @@ fn main() {
         let (median, worst) = (values[values.len() / 2], values[values.len() - 1]);
         println!("{what:8} median {median:7.1}  worst {worst:7.1}");
     }
-}
-
-fn value(arguments: &[String], name: &str) -> Option<usize> {
-    let at = arguments.iter().position(|argument| argument == name)?;
-    Some(arguments.get(at + 1)?.parse().unwrap())
 }

@@ -9,19 +9,25 @@
 //! A whole reading has every figure. A brief one has CPU time and memory alone, at a third of the cost: the split of the CPU
 //! time is carried on, and what was not read is -1.
 
+mod files;
+mod means;
+
 use std::fmt::Display;
 use std::path::Path;
-use std::sync::Arc;
 
 use benchmesh_workloads::clock::MonoNanos;
-use rustix::io::Errno;
 use tracing::{info, warn};
 
+use files::{Failure, is_over, open_error, optional, read, read_stat};
+
+pub(crate) use files::OpenError;
+pub(crate) use means::{Means, SwitchSource, Tree};
+
 use super::counter::Counter;
-use super::cpu::{CpuClock, CpuReading, CpuSplit, TickLength};
-use super::open_files::{FdSizes, OpenFiles};
-use super::parse::{self, Stat};
-use super::poll::{EndBell, Poll};
+use super::cpu::{CpuClock, CpuReading, CpuSplit};
+use super::open_files::OpenFiles;
+use super::parse;
+use super::poll::EndBell;
 use super::proc_file::{Buffer, Keeping, ProcFile};
 use super::rules::Called;
 use super::sampled::{DaemonSample, DaemonSeen};
@@ -29,38 +35,6 @@ use super::switches::SwitchCounts;
 
 /// Descriptors of one watched process: stat, statm, io, fd, pidfd, and status where it is read.
 pub(crate) const KEPT_PER_DAEMON: usize = 6;
-
-/// Whose processes these are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Tree {
-    /// This kernel's and this PID namespace's: clocks, pidfds and netlink speak of the same pids.
-    Live,
-    /// Recorded, or another namespace's: files are all there is.
-    Foreign,
-}
-
-/// Where the context switches of a process come from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum SwitchSource {
-    /// Told with each reading.
-    Kernel,
-    /// The process's `status`, which is true of a single thread only.
-    Status,
-}
-
-/// What all readings share.
-#[derive(Debug)]
-pub(crate) struct Means {
-    pub(crate) poll: Arc<Poll>,
-    pub(crate) tree: Tree,
-    pub(crate) tick: TickLength,
-    pub(crate) page_bytes: u64,
-    pub(crate) fd_sizes: FdSizes,
-    /// Whether switches are asked for apart, and `status` need not be read.
-    pub(crate) switches: SwitchSource,
-    /// Said once per sampler, not once per daemon and second.
-    pub(crate) said_io: bool,
-}
 
 #[derive(Debug)]
 pub(crate) struct Daemon {
@@ -128,14 +102,6 @@ pub(crate) enum Reading {
     Unreadable,
     /// It is over; the last sample, if it could still be read.
     Ended(Option<DaemonSample>),
-}
-
-#[derive(Debug)]
-pub(crate) enum OpenError {
-    /// It ended meanwhile.
-    Gone,
-    Short(Errno),
-    Other(String),
 }
 
 impl Daemon {
@@ -288,7 +254,12 @@ impl Daemon {
     }
 
     fn brief(&mut self, total_ns: u64, memory: Memory) -> DaemonSample {
-        let (user_ns, system_ns) = self.cpu.carry_on(total_ns);
+        let used = self.cpu.carry_on(total_ns);
+        self.bare(used, memory)
+    }
+
+    /// CPU time, as user and system nanoseconds, and memory; what was not read is -1.
+    fn bare(&self, (user_ns, system_ns): (u64, u64), memory: Memory) -> DaemonSample {
         DaemonSample {
             at: self.glance.at,
             pid: self.pid,
@@ -346,19 +317,13 @@ impl Daemon {
             user_ticks: stat.user_ticks,
             system_ticks: stat.system_ticks,
         };
-        let (user_ns, system_ns) = self.cpu.advance(ticks, means.tick);
+        let used = self.cpu.advance(ticks, means.tick);
+        let bare = self.bare(used, memory);
         let counters = &mut self.counters;
         let counted = |counter: &mut Counter, raw: Option<u64>| {
             raw.map_or(-1, |raw| parse::signed(counter.advance(raw)))
         };
         let mut sample = DaemonSample {
-            at,
-            pid: self.pid,
-            start_ticks: self.start_ticks,
-            cpu_user_us: parse::signed(user_ns / 1000),
-            cpu_system_us: parse::signed(system_ns / 1000),
-            rss_bytes: memory.rss_bytes,
-            vsz_bytes: memory.vsz_bytes,
             threads: parse::signed(stat.threads),
             fds,
             read_bytes: counted(&mut counters.read_bytes, io.map(|io| io.read_bytes)),
@@ -373,6 +338,7 @@ impl Daemon {
             ),
             minor_faults: counted(&mut counters.minor_faults, Some(stat.minor_faults)),
             major_faults: counted(&mut counters.major_faults, Some(stat.major_faults)),
+            ..bare
         };
         if over {
             if let Some(whole) = &self.whole {
@@ -422,68 +388,5 @@ impl DaemonSample {
         self.invol_ctx = self.invol_ctx.max(latest.invol_ctx);
         self.read_bytes = self.read_bytes.max(latest.read_bytes);
         self.write_bytes = self.write_bytes.max(latest.write_bytes);
-    }
-}
-
-#[derive(Debug)]
-enum Failure {
-    Gone,
-    Forbidden { file: &'static str },
-    Bad { file: &'static str, problem: String },
-}
-
-impl Failure {
-    fn into_open_error(self) -> OpenError {
-        match self {
-            Failure::Gone => OpenError::Gone,
-            Failure::Forbidden { file } => OpenError::Other(format!("{file}: not permitted")),
-            Failure::Bad { file, problem } => OpenError::Other(format!("{file}: {problem}")),
-        }
-    }
-}
-
-fn read<T, E: Display>(
-    file: &ProcFile,
-    name: &'static str,
-    buffer: &mut Buffer,
-    parse: fn(&[u8]) -> Result<T, E>,
-) -> Result<T, Failure> {
-    match file.read_once(buffer) {
-        Ok(text) => parse(text).map_err(|error| Failure::Bad {
-            file: name,
-            problem: error.to_string(),
-        }),
-        Err(Errno::SRCH | Errno::NOENT) => Err(Failure::Gone),
-        Err(Errno::ACCESS | Errno::PERM) => Err(Failure::Forbidden { file: name }),
-        Err(errno) => Err(Failure::Bad {
-            file: name,
-            problem: errno.to_string(),
-        }),
-    }
-}
-
-fn read_stat(file: &ProcFile, buffer: &mut Buffer) -> Result<Stat, Failure> {
-    read(file, "stat", buffer, parse::stat)
-}
-
-/// Ended, not only its first thread.
-fn is_over(stat: &Stat) -> bool {
-    matches!(stat.state, b'Z' | b'X' | b'x') && stat.threads <= 1
-}
-
-/// A file that this host or these rights do not give.
-fn optional(opened: Result<ProcFile, Errno>) -> Result<Option<ProcFile>, OpenError> {
-    match opened {
-        Ok(file) => Ok(Some(file)),
-        Err(Errno::ACCESS | Errno::PERM | Errno::NOENT) => Ok(None),
-        Err(errno) => Err(open_error(errno)),
-    }
-}
-
-fn open_error(errno: Errno) -> OpenError {
-    match errno {
-        Errno::SRCH | Errno::NOENT => OpenError::Gone,
-        Errno::MFILE | Errno::NFILE => OpenError::Short(errno),
-        errno => OpenError::Other(errno.to_string()),
     }
 }

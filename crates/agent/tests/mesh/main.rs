@@ -7,4 +7,5 @@ mod agent;
 mod attach;
 mod collector;
 mod commands;
+mod garbage;
 mod telemetry;

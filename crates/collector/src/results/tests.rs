@@ -1,4 +1,4 @@
-//! Exact figures of small steps, and sums that are conserved whatever the intervals look like.
+//! Exact figures of small steps.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -6,13 +6,15 @@
     clippy::cast_sign_loss
 )]
 
+mod conserved;
+mod flags;
+
 use super::window::share;
 use super::{
     Flag, Headline, IntervalFacts, PERIOD_US, StepInterval, StepResults, StepSum, TaskFacts,
 };
 use crate::model::{AgentId, MeshMicros, TaskId, TaskState};
 use benchmesh_workloads::histogram::Histogram;
-use proptest::prelude::*;
 
 const T0: i64 = 1_750_000_000_000_000;
 const S: i64 = PERIOD_US;
@@ -124,35 +126,6 @@ fn the_error_of_an_edge_is_what_the_workers_could_have_done() {
     assert_eq!((outside.ops, outside.ops_error), (0.0, 0.0));
     let inside = share(&one, 1, None, (T0, T0 + S));
     assert_eq!((inside.ops, inside.ops_error), (100.0, 0.0));
-}
-
-#[test]
-fn short_windows_do_not_lead() {
-    for (skew, ended, other_ended, headline) in [
-        // 2.9 s are fewer than three intervals.
-        (0, 2_900_000, 2_900_000, Headline::LastDone),
-        (0, 3 * S, 3 * S, Headline::Window),
-        // 4.9 s of 10 s are less than half.
-        (100_000, 5 * S, 10 * S, Headline::LastDone),
-        (0, 5 * S, 10 * S, Headline::Window),
-    ] {
-        let tasks = vec![task(1, skew, ended), task(2, 0, other_ended)];
-        let mut intervals = steady(1, 0..ended / S, 100);
-        intervals.extend(steady(2, 0..other_ended / S, 100));
-        let (_, results) = sum(tasks, &intervals);
-        let write = &results.ops[0];
-        let case = (skew, ended, other_ended);
-        assert_eq!(write.headline, headline, "{case:?}");
-        let short = headline == Headline::LastDone;
-        assert_eq!(
-            results.flags.contains(&Flag::WindowShort),
-            short,
-            "{case:?}"
-        );
-        if short {
-            assert_eq!(write.ops_per_s, write.last_done_ops_per_s, "{case:?}");
-        }
-    }
 }
 
 #[test]
@@ -309,34 +282,6 @@ fn a_task_that_never_started_is_partial_and_narrows_nothing() {
 }
 
 #[test]
-fn the_tool_is_flagged_when_it_is_the_bottleneck() {
-    for (harness_ns, wait_us, bound) in [
-        // 1000 operations in 10 s of one worker: 20 % are 2 ms each; 10 % are 1 s.
-        (2_000_000, 0, false),
-        (2_000_001, 0, true),
-        (0, S, false),
-        (0, S + 1, true),
-    ] {
-        let mut one = task(1, 0, 10 * S);
-        one.harness_ns_per_op = Some(harness_ns);
-        one.wait_cpu_us = Some(wait_us);
-        let (_, results) = sum(vec![one], &steady(1, 0..10, 100));
-        let flagged = results.flags.contains(&Flag::ToolBound);
-        assert_eq!(flagged, bound, "{harness_ns} {wait_us}");
-    }
-}
-
-#[test]
-fn errors_and_saturation_are_flagged() {
-    let mut intervals = steady(1, 0..4, 100);
-    intervals[1].errors = 3;
-    intervals[2].service.record(2 * 3_600_000_000_000);
-    let (_, results) = sum(vec![task(1, 0, 4 * S)], &intervals);
-    assert_eq!(results.flags, [Flag::Errors, Flag::Saturated]);
-    assert_eq!(results.ops[0].errors, 3);
-}
-
-#[test]
 fn percentiles_come_from_the_merged_histogram_and_not_from_percentiles() {
     // 990 fast operations of one task and 10 slow ones of the other: p50 fast, p999 slow, mean exact.
     let mut fast = interval(1, 0, 0);
@@ -412,123 +357,4 @@ fn a_wide_interval_widens_what_it_overlaps() {
         .collect();
     assert_eq!(found, [(0, 1, 10), (1, 3, 60), (4, 1, 10), (5, 1, 10)]);
     assert_eq!(results.ops[0].ops, 90);
-}
-
-#[test]
-fn nothing_at_all_is_no_data() {
-    let (grid, results) = sum(vec![], &[]);
-    assert!(grid.is_empty());
-    assert_eq!(results.flags, [Flag::NoData]);
-    assert_eq!(results.all_active, None);
-}
-
-prop_compose! {
-    fn some_interval()(
-        task in 1..4_i64,
-        at in 0..30 * S,
-        on_grid in prop::bool::weighted(0.7),
-        periods in prop_oneof![8 => Just(1_i64), 1 => 2..6_i64],
-        part in prop_oneof![8 => Just(0_i64), 1 => 1..S],
-        read in any::<bool>(),
-        ramp in prop::bool::weighted(0.1),
-        ops in 0..50_i64,
-        errors in 0..3_i64,
-    ) -> IntervalFacts {
-        let mut one = interval(task, 0, ops);
-        one.at_us = T0 + if on_grid { at / S * S } else { at };
-        one.span_us = periods * S - part;
-        one.op = if read { "read" } else { "write" }.to_owned();
-        one.ramp = ramp;
-        one.errors = errors;
-        one
-    }
-}
-
-proptest! {
-    #[test]
-    fn sums_are_conserved(
-        mut intervals in prop::collection::vec(some_interval(), 0..60),
-        ends in prop::collection::vec(1..40 * S, 3),
-        cut in prop::collection::vec(0..40 * S, 0..4),
-    ) {
-        intervals.sort_by_key(|one| one.at_us);
-        let tasks = (1..).zip(&ends).map(|(id, end)| task(id, 0, *end)).collect();
-        let mut sum = StepSum::new(T0, tasks);
-        let mut grid = Vec::new();
-        let mut cuts = cut;
-        cuts.sort_unstable();
-        let mut cuts = cuts.into_iter().map(|at| sum.grid().before_a_line(T0 + at)).collect::<Vec<_>>().into_iter().peekable();
-        for one in &intervals {
-            while let Some(at) = cuts.next_if(|at| *at <= one.at_us) {
-                grid.extend(sum.take_before(at));
-            }
-            sum.add(one);
-        }
-        let (last, results) = sum.finish();
-        grid.extend(last);
-        let total = |pick: fn(&IntervalFacts) -> i64, ramp: bool| -> i64 {
-            intervals.iter().filter(|one| one.ramp == ramp).map(pick).sum()
-        };
-        for ramp in [false, true] {
-            let on_grid: i64 = grid.iter().filter(|one| one.ramp == ramp).map(|one| one.ops).sum();
-            prop_assert_eq!(on_grid, total(|one| one.ops, ramp));
-            let counted: u64 = grid.iter().filter(|one| one.ramp == ramp).map(|one| one.service.count()).sum();
-            prop_assert_eq!(counted as i64, total(|one| one.ops, ramp));
-        }
-        let ops: i64 = results.ops.iter().map(|op| op.ops).sum();
-        prop_assert_eq!(ops, total(|one| one.ops, false));
-        let of_tasks: i64 = results.tasks.iter().map(|one| one.ops).sum();
-        prop_assert_eq!(of_tasks, ops);
-        let bytes: i64 = results.ops.iter().map(|op| op.bytes).sum();
-        prop_assert_eq!(bytes, total(|one| one.bytes, false));
-        let errors: i64 = results.ops.iter().map(|op| op.errors).sum();
-        prop_assert_eq!(errors, total(|one| one.errors, false));
-        for op in &results.ops {
-            if let (Some(inside), Some(error)) = (op.window_ops, op.window_ops_error) {
-                prop_assert!(inside >= 0.0 && inside <= op.ops as f64 + 1e-6);
-                prop_assert!(error >= 0.0 && error <= op.ops as f64 + 1e-6);
-            }
-        }
-        // No two intervals of one operation overlap on the grid.
-        for op in ["read", "write"] {
-            for ramp in [false, true] {
-                let mut of_one: Vec<_> = grid.iter().filter(|one| one.op == op && one.ramp == ramp).collect();
-                of_one.sort_by_key(|one| one.at_us);
-                for pair in of_one.windows(2) {
-                    prop_assert!(pair[0].at_us + pair[0].span_us <= pair[1].at_us);
-                }
-            }
-        }
-    }
-}
-
-#[test]
-fn a_read_faster_than_the_wire_is_suspect() {
-    // Each task reads 100 times 4 KiB in a second, for four seconds.
-    let read = |task: i64, second: i64| IntervalFacts {
-        op: "read".to_owned(),
-        ..interval(task, second, 100)
-    };
-    let suspect = |link: Option<i64>, tasks: &[i64], op: &str| {
-        let facts = tasks.iter().map(|id| TaskFacts {
-            link_bytes_per_s: link,
-            ..task(*id, 0, 4 * S)
-        });
-        let intervals: Vec<IntervalFacts> = (0..4)
-            .flat_map(|second| tasks.iter().map(move |id| (*id, second)))
-            .map(|(id, second)| IntervalFacts {
-                op: op.to_owned(),
-                ..read(id, second)
-            })
-            .collect();
-        let (_, results) = sum(facts.collect(), &intervals);
-        results.flags.contains(&Flag::CacheSuspect)
-    };
-    let rate = 100 * 4096;
-    assert!(!suspect(Some(rate), &[1], "read"));
-    assert!(suspect(Some(rate - 1), &[1], "read"));
-    // Two tasks of one agent share its wire; what is written may lie in a cache; no wire, no suspicion.
-    assert!(suspect(Some(rate), &[1, 2], "read"));
-    assert!(!suspect(Some(rate - 1), &[1], "write"));
-    assert!(!suspect(None, &[1], "read"));
 }

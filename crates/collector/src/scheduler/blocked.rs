@@ -17,8 +17,8 @@ pub(super) async fn tell(inner: Arc<Inner>, closing: CancellationToken) {
             (Some(blocked), None) => {
                 since = Some((inner.clock.now(), blocked.why.clone()));
                 inner.board.tell_all(&format!(
-                    "the database cannot be written: {}; agents keep what they measure until it can ({})",
-                    blocked.remedy, blocked.why
+                    "the database cannot be written ({}): {}; agents keep what they measure until it can",
+                    blocked.why, blocked.remedy
                 ));
             }
             (None, Some((from, why))) => {

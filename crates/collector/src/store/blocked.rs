@@ -5,7 +5,6 @@
 
 use super::Store;
 use super::error::StoreError;
-use crate::causes::chain;
 use tokio::sync::watch;
 
 /// Why nothing can be written.
@@ -19,7 +18,7 @@ pub struct Blocked {
 impl Blocked {
     pub(super) fn by(error: &StoreError) -> Self {
         Self {
-            why: chain(error),
+            why: error.why_blocked(),
             remedy: error.remedy(),
         }
     }

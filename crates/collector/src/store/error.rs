@@ -4,6 +4,7 @@
 //! wait and try again), the rows themselves (refuse them), and a database that is not ours to write.
 
 use super::blocked::Blocked;
+use crate::causes::chain;
 use benchmesh_workloads::histogram::DecodeError;
 use std::path::PathBuf;
 
@@ -88,7 +89,7 @@ pub enum StoreError {
         #[source]
         source: std::io::Error,
     },
-    #[error("{meanwhile}: the database cannot be written; {} ({})", blocked.remedy, blocked.why)]
+    #[error("{meanwhile}: the database cannot be written ({}); {}", blocked.why, blocked.remedy)]
     CannotWrite {
         meanwhile: &'static str,
         blocked: Blocked,
@@ -118,6 +119,16 @@ impl StoreError {
             Self::Row { source, .. } => Trouble::of_row(source),
             Self::Full { .. } => Trouble::Full,
             _ => Trouble::Rows,
+        }
+    }
+
+    /// Why a write waits, in a few words.
+    pub(crate) fn why_blocked(&self) -> String {
+        match self.trouble() {
+            Trouble::Full => String::from("its disk is full"),
+            Trouble::Busy => String::from("another program holds its write lock"),
+            Trouble::ReadOnly => String::from("it is read-only"),
+            _ => chain(self),
         }
     }
 

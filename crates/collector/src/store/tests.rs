@@ -12,6 +12,7 @@ mod dedupe;
 mod faults;
 mod hostile;
 mod late;
+mod links;
 mod opening;
 mod reference;
 mod scheduling;

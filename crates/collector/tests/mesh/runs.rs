@@ -244,7 +244,7 @@ async fn a_database_that_cannot_be_written_is_told_of_and_does_not_hold_up_a_sto
     assert!(
         refused
             .message()
-            .contains("nothing is started: the database cannot be written"),
+            .contains("nothing is started: the database cannot be written (another program"),
         "{}",
         refused.message()
     );
@@ -253,7 +253,9 @@ async fn a_database_that_cannot_be_written_is_told_of_and_does_not_hold_up_a_sto
     assert_eq!(state(&updates), ("stopped", true));
     let said = messages(&updates);
     assert!(
-        said.contains("the database cannot be written: end the program"),
+        said.contains(
+            "the database cannot be written (another program holds its write lock): end the program"
+        ),
         "{said}"
     );
     assert!(

@@ -1,0 +1,13 @@
+//! What stands behind an argument of a bench: cargo hands its own ones over too, so nothing else is refused.
+
+use std::str::FromStr;
+
+/// The value of `--name VALUE`.
+pub fn value<T: FromStr>(arguments: &[String], name: &str) -> Option<T> {
+    let at = arguments.iter().position(|argument| argument == name)?;
+    let text = arguments.get(at + 1)?;
+    match text.parse() {
+        Ok(value) => Some(value),
+        Err(_) => panic!("{name}: `{text}` is no number"),
+    }
+}

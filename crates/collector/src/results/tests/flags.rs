@@ -1,0 +1,99 @@
+//! What results are flagged with, and when.
+
+use super::*;
+
+#[test]
+fn short_windows_do_not_lead() {
+    for (skew, ended, other_ended, headline) in [
+        // 2.9 s are fewer than three intervals.
+        (0, 2_900_000, 2_900_000, Headline::LastDone),
+        (0, 3 * S, 3 * S, Headline::Window),
+        // 4.9 s of 10 s are less than half.
+        (100_000, 5 * S, 10 * S, Headline::LastDone),
+        (0, 5 * S, 10 * S, Headline::Window),
+    ] {
+        let tasks = vec![task(1, skew, ended), task(2, 0, other_ended)];
+        let mut intervals = steady(1, 0..ended / S, 100);
+        intervals.extend(steady(2, 0..other_ended / S, 100));
+        let (_, results) = sum(tasks, &intervals);
+        let write = &results.ops[0];
+        let case = (skew, ended, other_ended);
+        assert_eq!(write.headline, headline, "{case:?}");
+        let short = headline == Headline::LastDone;
+        assert_eq!(
+            results.flags.contains(&Flag::WindowShort),
+            short,
+            "{case:?}"
+        );
+        if short {
+            assert_eq!(write.ops_per_s, write.last_done_ops_per_s, "{case:?}");
+        }
+    }
+}
+
+#[test]
+fn the_tool_is_flagged_when_it_is_the_bottleneck() {
+    for (harness_ns, wait_us, bound) in [
+        // 1000 operations in 10 s of one worker: 20 % are 2 ms each; 10 % are 1 s.
+        (2_000_000, 0, false),
+        (2_000_001, 0, true),
+        (0, S, false),
+        (0, S + 1, true),
+    ] {
+        let mut one = task(1, 0, 10 * S);
+        one.harness_ns_per_op = Some(harness_ns);
+        one.wait_cpu_us = Some(wait_us);
+        let (_, results) = sum(vec![one], &steady(1, 0..10, 100));
+        let flagged = results.flags.contains(&Flag::ToolBound);
+        assert_eq!(flagged, bound, "{harness_ns} {wait_us}");
+    }
+}
+
+#[test]
+fn errors_and_saturation_are_flagged() {
+    let mut intervals = steady(1, 0..4, 100);
+    intervals[1].errors = 3;
+    intervals[2].service.record(2 * 3_600_000_000_000);
+    let (_, results) = sum(vec![task(1, 0, 4 * S)], &intervals);
+    assert_eq!(results.flags, [Flag::Errors, Flag::Saturated]);
+    assert_eq!(results.ops[0].errors, 3);
+}
+
+#[test]
+fn nothing_at_all_is_no_data() {
+    let (grid, results) = sum(vec![], &[]);
+    assert!(grid.is_empty());
+    assert_eq!(results.flags, [Flag::NoData]);
+    assert_eq!(results.all_active, None);
+}
+
+#[test]
+fn a_read_faster_than_the_wire_is_suspect() {
+    // Each task reads 100 times 4 KiB in a second, for four seconds.
+    let read = |task: i64, second: i64| IntervalFacts {
+        op: "read".to_owned(),
+        ..interval(task, second, 100)
+    };
+    let suspect = |link: Option<i64>, tasks: &[i64], op: &str| {
+        let facts = tasks.iter().map(|id| TaskFacts {
+            link_bytes_per_s: link,
+            ..task(*id, 0, 4 * S)
+        });
+        let intervals: Vec<IntervalFacts> = (0..4)
+            .flat_map(|second| tasks.iter().map(move |id| (*id, second)))
+            .map(|(id, second)| IntervalFacts {
+                op: op.to_owned(),
+                ..read(id, second)
+            })
+            .collect();
+        let (_, results) = sum(facts.collect(), &intervals);
+        results.flags.contains(&Flag::CacheSuspect)
+    };
+    let rate = 100 * 4096;
+    assert!(!suspect(Some(rate), &[1], "read"));
+    assert!(suspect(Some(rate - 1), &[1], "read"));
+    // Two tasks of one agent share its wire; what is written may lie in a cache; no wire, no suspicion.
+    assert!(suspect(Some(rate), &[1, 2], "read"));
+    assert!(!suspect(Some(rate - 1), &[1], "write"));
+    assert!(!suspect(None, &[1], "read"));
+}
