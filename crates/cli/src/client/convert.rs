@@ -165,6 +165,7 @@ impl From<v1::RunFacts> for RunRow {
             ended_us: known(run.ended_us),
             steps_done: run.steps_done,
             steps_total: run.steps_total,
+            stopping: run.stopping,
         }
     }
 }

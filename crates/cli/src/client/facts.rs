@@ -174,4 +174,6 @@ pub struct RunRow {
     pub ended_us: Option<i64>,
     pub steps_done: u32,
     pub steps_total: u32,
+    /// Someone wishes that it stops.
+    pub stopping: bool,
 }

@@ -76,7 +76,9 @@ fn runs_sheet(runs: &[RunRow]) -> Sheet {
         .text(
             "state",
             cells(|run| {
-                if run.partial {
+                if run.stopping {
+                    format!("{}, stopping", run.state)
+                } else if run.partial {
                     format!("{}, partial", run.state)
                 } else {
                     run.state.clone()
@@ -143,16 +145,19 @@ mod tests {
             ended_us,
             steps_done: 3,
             steps_total: 12,
+            stopping: id == 11,
         };
         assert_eq!(
             terminal::table(&runs_sheet(&[
+                run(11, false, None),
                 run(10, false, None),
                 run(9, true, Some(62_000_000))
             ])),
-            "  run  name     state          steps  created                 took  uid\n\
-             \x20 ---- -------- -------------- ------ --------------------- ------- -------\n\
-             \x20  10  nightly  running         3/12  1970-01-01T00:00:00Z       -  uid-10\n\
-             \x20   9  nightly  done, partial   3/12  1970-01-01T00:00:00Z  1m 01s  uid-9\n"
+            "  run  name     state              steps  created                 took  uid\n\
+             \x20 ---- -------- ------------------ ------ --------------------- ------- -------\n\
+             \x20  11  nightly  running, stopping   3/12  1970-01-01T00:00:00Z       -  uid-11\n\
+             \x20  10  nightly  running             3/12  1970-01-01T00:00:00Z       -  uid-10\n\
+             \x20   9  nightly  done, partial       3/12  1970-01-01T00:00:00Z  1m 01s  uid-9\n"
         );
     }
 }

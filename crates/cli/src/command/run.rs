@@ -9,11 +9,14 @@ use crate::interrupts::Interrupts;
 use crate::output;
 use crate::progress::{Names, Progress, words};
 use benchmesh_collector::report::figures;
-use std::time::Duration;
+use std::{convert::Infallible, time::Duration};
 
 /// How often a lost answer to StartRun is asked for again: its uid makes it one run.
 const START_ATTEMPTS: u32 = 5;
 const START_PAUSE: Duration = Duration::from_millis(500);
+/// What takes longer is told, and told again.
+const WAIT_FIRST: Duration = Duration::from_secs(2);
+const WAIT_BEAT: Duration = Duration::from_secs(10);
 
 /// `benchmesh run`.
 pub async fn run(arguments: RunArguments) -> anyhow::Result<Outcome> {
@@ -26,6 +29,7 @@ pub async fn run(arguments: RunArguments) -> anyhow::Result<Outcome> {
     let mut interrupts = Interrupts::listen()?;
     let started = tokio::select! {
         started = start(address, &wanted) => started?,
+        never = tell_the_wait(address, &wanted) => match never {},
         () = interrupts.first() => return give_up(address, &wanted).await,
     };
     if arguments.dry_run {
@@ -140,6 +144,50 @@ async fn start(address: &str, wanted: &ToStart) -> anyhow::Result<RunStarted> {
     }
 }
 
+/// Says what a start waits for, until it is dropped.
+async fn tell_the_wait(address: &str, wanted: &ToStart) -> Infallible {
+    let began = tokio::time::Instant::now();
+    let mut pause = WAIT_FIRST;
+    loop {
+        tokio::time::sleep(pause).await;
+        pause = WAIT_BEAT;
+        let agents = async { Client::connect(address).await?.agents().await };
+        // One that does not answer this either is told of by the start itself.
+        let Ok(agents) = agents.await else { continue };
+        let there: Vec<&str> = agents
+            .iter()
+            .filter(|agent| agent.attached)
+            .map(|agent| agent.name.as_str())
+            .collect();
+        output::say(&crate::terminal::clean(&waiting(
+            wanted,
+            &there,
+            began.elapsed(),
+        )));
+    }
+}
+
+/// `waiting for 4 agents, 1 minute at most: 2 are attached (a1, a2)`.
+fn waiting(wanted: &ToStart, there: &[&str], waited: Duration) -> String {
+    let agents = usize::try_from(wanted.agents).unwrap_or(usize::MAX);
+    if agents <= there.len() {
+        return format!(
+            "waiting for the agents' answers for {}: they look at the targets",
+            figures::span(waited)
+        );
+    }
+    let names = match there {
+        [] => String::new(),
+        names => format!(" ({})", names.join(", ")),
+    };
+    format!(
+        "waiting for {}, {} more at most: {} attached{names}",
+        figures::plural(agents, "agent"),
+        figures::span(wanted.agents_wait.saturating_sub(waited)),
+        there.len()
+    )
+}
+
 /// Interrupted before the answer: the run may have been queued all the same.
 async fn give_up(address: &str, wanted: &ToStart) -> anyhow::Result<Outcome> {
     if let Ok(mut client) = Client::connect(address).await {
@@ -162,4 +210,34 @@ fn detached(started: &RunStarted, format: ReportFormat) -> anyhow::Result<Outcom
         ));
     }
     Ok(Outcome::Done)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_start_says_what_it_waits_for() {
+        let wanted = ToStart {
+            run_uid: String::new(),
+            plan: String::new(),
+            plan_name: String::new(),
+            agents: 3,
+            agents_wait: Duration::from_secs(60),
+            dry_run: false,
+        };
+        let after = |seconds, there: &[&str]| waiting(&wanted, there, Duration::from_secs(seconds));
+        assert_eq!(
+            after(2, &["a1", "a2"]),
+            "waiting for 3 agents, 58 s more at most: 2 attached (a1, a2)"
+        );
+        assert_eq!(
+            after(12, &[]),
+            "waiting for 3 agents, 48 s more at most: 0 attached"
+        );
+        assert_eq!(
+            after(12, &["a", "b", "c"]),
+            "waiting for the agents' answers for 12 s: they look at the targets"
+        );
+    }
 }

@@ -94,6 +94,7 @@ impl From<MemberFacts> for v1::AgentFacts {
 pub(super) fn run_facts(run: RunRow, steps_done: usize, steps_total: usize) -> v1::RunFacts {
     v1::RunFacts {
         run_id: run.id.0,
+        stopping: run.stop_reason.is_some() && !run.state.is_end(),
         uid: run.uid,
         name: run.name,
         state: run.state.as_str().to_owned(),
