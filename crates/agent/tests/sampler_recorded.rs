@@ -108,13 +108,16 @@ fn a_pid_used_again_is_another_daemon() {
     let root = recorded::tree();
     let watched = Watched::tree(root.path().to_owned());
     assert_eq!(watched.seen(812).start_ticks, 4_711);
-    std::fs::rename(root.path().join("812"), root.path().join("gone")).unwrap();
     let next = Recorded {
         cmdline: "ceph-osd|-i|9",
         start_ticks: 99_999,
         ..PROCESSES[4].clone()
     };
-    next.write(root.path());
+    // A process has all of its files as soon as it is listed.
+    let aside = tempfile::tempdir_in(root.path()).unwrap();
+    next.write(aside.path());
+    std::fs::rename(root.path().join("812"), root.path().join("gone")).unwrap();
+    std::fs::rename(aside.path().join("812"), root.path().join("812")).unwrap();
 
     let mut seen = Vec::new();
     watched.until(|sampled| {

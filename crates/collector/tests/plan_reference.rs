@@ -7,6 +7,7 @@
 
 use benchmesh_collector::plan::{self, keys};
 use benchmesh_workloads::common::KEYS as EVERY;
+use benchmesh_workloads::op::Op;
 use benchmesh_workloads::workload::{self, Data, Workload};
 use std::{fmt::Write as _, fs, path::PathBuf};
 
@@ -78,6 +79,15 @@ fn of_workload(workload: &dyn Workload) -> String {
     text
 }
 
+fn operations() -> String {
+    let mut table =
+        row(&["operation", "what is timed, and what counts as bytes"]) + &row(&["---"; 2]);
+    for op in Op::ALL {
+        table += &row(&[&format!("`{op}`"), op.doc()]);
+    }
+    table
+}
+
 fn sentence(text: &str) -> String {
     let mut letters = text.chars();
     let first = letters
@@ -112,6 +122,7 @@ fn blocks() -> Vec<(String, String)> {
             String::from("workloads"),
             workloads.trim_end().to_owned() + "\n",
         ),
+        (String::from("operations"), operations()),
     ]
 }
 

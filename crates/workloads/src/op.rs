@@ -137,7 +137,7 @@ impl Op {
             Op::Stat => "One name: one stat call. No bytes.",
             Op::Statfs => "The target is asked how full it is: one fstatvfs call. No bytes.",
             Op::Read => {
-                "In `io`, one block: pread until the block is full. In `files`, one file: open, read to its end, close. Bytes: what was read."
+                "In `io`, `fill` and `replay`, one block: pread until the block is full. In `files` and `tree`, one file: open, read to its end, close. Bytes: what was read."
             }
             Op::Write => {
                 "One block: pwrite until the block is written, and the fsync that falls due after it. Bytes: the block."
