@@ -156,12 +156,15 @@ fn every_flipped_bit_of_a_made_tree_is_an_error_at_its_offset() {
     flip(&path("w0/d000000000/f000000002"), &flipped);
     // A block of one file in another.
     let other = fs::read(path("w0/d000000000/f000000003")).unwrap();
-    let file = fs::File::options()
-        .write(true)
-        .open(path("w0/d000000000/f000000004"));
-    file.unwrap()
-        .write_all_at(&other[8192..16_384], 8192)
-        .unwrap();
+    let misplace = || {
+        let file = fs::File::options()
+            .write(true)
+            .open(path("w0/d000000000/f000000004"));
+        file.unwrap()
+            .write_all_at(&other[8192..16_384], 8192)
+            .unwrap();
+    };
+    misplace();
     let found = |outcome: &Outcome, places: &[&str]| {
         expect_mismatches(&outcome.end, 6, places);
         assert_eq!(outcome.of(Op::Read).2, 3, "three files are wrong");
@@ -180,12 +183,7 @@ fn every_flipped_bit_of_a_made_tree_is_an_error_at_its_offset() {
     };
     found(&crate::testing::run(&warm), &places);
     cell.run("unpack", params.clone());
-    let file = fs::File::options()
-        .write(true)
-        .open(path("w0/d000000000/f000000004"));
-    file.unwrap()
-        .write_all_at(&other[8192..16_384], 8192)
-        .unwrap();
+    misplace();
     let moved = "f000000004 at offset 12288: found what was written to file 3 at offset 12288";
     expect_mismatches(&cell.run("read", params.clone()).end, 2, &[moved]);
     // Who does not verify does not find it.
