@@ -4,7 +4,8 @@
 //!
 //! A row is one function that returns a [`table::Row`]. Its contestants run in turns, round after round, so that what
 //! disturbs the machine disturbs all of them; figures are medians, ratios the median of each round's ratio. Disk rows
-//! work in the target directory, memory rows in /dev/shm, network rows on loopback.
+//! work in the target directory, memory rows in /dev/shm, ext4 rows on a loop device in /dev/shm (which needs root),
+//! network rows on loopback.
 
 #[path = "bare_loops/copies.rs"]
 mod copies;
@@ -12,6 +13,8 @@ mod copies;
 mod depth;
 #[path = "bare_loops/disk.rs"]
 mod disk;
+#[path = "bare_loops/ext4.rs"]
+mod ext4;
 #[path = "bare_loops/links.rs"]
 mod links;
 #[path = "bare_loops/matrix.rs"]

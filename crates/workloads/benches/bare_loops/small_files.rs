@@ -1,4 +1,4 @@
-//! Rows of `files`, 4 KiB each, on tmpfs and on the disk, with one worker and with four, against plain loops of the same
+//! Rows of `files`, 4 KiB each, on tmpfs and on ext4, with one worker and with four, against plain loops of the same
 //! system calls.
 //!
 //! Both sides have 20 directories of 1000 files for each worker, all descriptors kept, names of the same length counted
@@ -6,6 +6,7 @@
 //! memory of them lies makes a difference of a third. Files are removed right before they are created anew, so that
 //! nobody pays for the host's handing out memory, and what that left to be written is written before the clock starts.
 
+use crate::ext4::Ext4;
 use crate::ours::{self, Scene};
 use crate::peers;
 use crate::table::{Baseline, Row, Unit};
@@ -32,22 +33,42 @@ const RAMP: Duration = Duration::from_millis(100);
 /// Where the files are, and how many work on them.
 #[derive(Clone, Copy)]
 struct Ground {
-    parent: &'static str,
+    kind: Kind,
     workers: u32,
     /// Passes that a figure of a mode that changes the data is made of.
     passes: u32,
 }
 
+#[derive(Clone, Copy)]
+enum Kind {
+    Tmpfs,
+    Ext4,
+}
+
 const MEMORY: Ground = Ground {
-    parent: "/dev/shm",
+    kind: Kind::Tmpfs,
     workers: 1,
     passes: 10,
 };
-const DISK: Ground = Ground {
-    parent: env!("CARGO_TARGET_TMPDIR"),
+const EXT4: Ground = Ground {
+    kind: Kind::Ext4,
     workers: 1,
     passes: 3,
 };
+
+/// A ground that is there, for both contestants of a row; made when the first of them needs it.
+#[derive(Clone, Default)]
+struct Field(Rc<OnceCell<Option<Ext4>>>);
+
+impl Field {
+    /// The directory to work in; `None` where it cannot be made.
+    fn directory(&self, kind: Kind) -> Option<&Path> {
+        match kind {
+            Kind::Tmpfs => Some(Path::new("/dev/shm")),
+            Kind::Ext4 => Some(self.0.get_or_init(Ext4::new).as_ref()?.path()),
+        }
+    }
+}
 
 impl Ground {
     const fn with(self, workers: u32) -> Ground {
@@ -72,37 +93,36 @@ macro_rules! rows {
 rows! {
     create_memory: "files create 4 KiB, tmpfs, 1 worker", MEMORY, changing("create", Plain::create, Plain::delete);
     create_memory_4: "files create 4 KiB, tmpfs, 4 workers", MEMORY.with(4), changing("create", Plain::create, Plain::delete);
-    create_disk: "files create 4 KiB, disk, 1 worker", DISK, changing("create", Plain::create, Plain::delete);
-    create_disk_4: "files create 4 KiB, disk, 4 workers", DISK.with(4), changing("create", Plain::create, Plain::delete);
+    create_ext4: "files create 4 KiB, ext4, 1 worker", EXT4, changing("create", Plain::create, Plain::delete);
+    create_ext4_4: "files create 4 KiB, ext4, 4 workers", EXT4.with(4), changing("create", Plain::create, Plain::delete);
     stat_memory: "files stat 4 KiB, tmpfs, 1 worker", MEMORY, repeating("stat", Plain::stat);
     stat_memory_4: "files stat 4 KiB, tmpfs, 4 workers", MEMORY.with(4), repeating("stat", Plain::stat);
-    stat_disk: "files stat 4 KiB, disk, 1 worker", DISK, repeating("stat", Plain::stat);
-    stat_disk_4: "files stat 4 KiB, disk, 4 workers", DISK.with(4), repeating("stat", Plain::stat);
+    stat_ext4: "files stat 4 KiB, ext4, 1 worker", EXT4, repeating("stat", Plain::stat);
+    stat_ext4_4: "files stat 4 KiB, ext4, 4 workers", EXT4.with(4), repeating("stat", Plain::stat);
     read_memory: "files read 4 KiB, tmpfs, 1 worker", MEMORY, repeating("read", Plain::read);
     read_memory_4: "files read 4 KiB, tmpfs, 4 workers", MEMORY.with(4), repeating("read", Plain::read);
-    read_disk: "files read 4 KiB, disk, 1 worker", DISK, repeating("read", Plain::read);
-    read_disk_4: "files read 4 KiB, disk, 4 workers", DISK.with(4), repeating("read", Plain::read);
+    read_ext4: "files read 4 KiB, ext4, 1 worker", EXT4, repeating("read", Plain::read);
+    read_ext4_4: "files read 4 KiB, ext4, 4 workers", EXT4.with(4), repeating("read", Plain::read);
     rename_memory: "files rename 4 KiB, tmpfs, 1 worker", MEMORY, changing("rename", Plain::rename, Plain::complete);
     delete_memory: "files delete 4 KiB, tmpfs, 1 worker", MEMORY, changing("delete", Plain::delete, Plain::create);
     delete_memory_4: "files delete 4 KiB, tmpfs, 4 workers", MEMORY.with(4), changing("delete", Plain::delete, Plain::create);
-    delete_disk: "files delete 4 KiB, disk, 1 worker", DISK, changing("delete", Plain::delete, Plain::create);
-    delete_disk_4: "files delete 4 KiB, disk, 4 workers", DISK.with(4), changing("delete", Plain::delete, Plain::create);
+    delete_ext4: "files delete 4 KiB, ext4, 1 worker", EXT4, changing("delete", Plain::delete, Plain::create);
+    delete_ext4_4: "files delete 4 KiB, ext4, 4 workers", EXT4.with(4), changing("delete", Plain::delete, Plain::create);
 }
 
 fn row(
     name: &'static str,
-    ours: impl FnMut() -> f64 + 'static,
-    plain: impl FnMut() -> f64 + 'static,
+    ours: impl FnMut() -> Option<f64> + 'static,
+    plain: impl FnMut() -> Option<f64> + 'static,
 ) -> Row {
-    let (mut ours, mut plain) = (ours, plain);
     Row {
         name,
         unit: Unit::KiloOpsPerSecond,
-        ours: Box::new(move || Some(ours())),
+        ours: Box::new(ours),
         baselines: vec![Baseline {
             name: "plain loop",
             bar: "0.95",
-            measure: Box::new(move || Some(plain())),
+            measure: Box::new(plain),
         }],
     }
 }
@@ -147,8 +167,10 @@ fn changing(
 ) -> Row {
     let scene = OnceCell::new();
     let mut theirs: Option<(tempfile::TempDir, Vec<Plain>)> = None;
-    let parent = Path::new(ground.parent);
+    let field = Field::default();
+    let same = field.clone();
     let ours = move || {
+        let parent = field.directory(ground.kind)?;
         let scene = scene.get_or_init(|| Scene::new(parent));
         let (mut ops, mut seconds) = (0, 0.0);
         for _ in 0..ground.passes {
@@ -156,9 +178,10 @@ fn changing(
             ops += outcome.ops;
             seconds += outcome.seconds;
         }
-        ops as f64 / 1000.0 / seconds
+        Some(ops as f64 / 1000.0 / seconds)
     };
     let plain = move || {
+        let parent = same.directory(ground.kind)?;
         let (root, plains) = theirs.get_or_insert_with(|| {
             let root = tempfile::tempdir_in(parent).expect("a directory for the data");
             // As deep as a cell's tree is.
@@ -172,35 +195,34 @@ fn changing(
             rustix::fs::syncfs(&root).expect("it can be written");
             took += together(plains, pass);
         }
-        f64::from(ground.passes) * ground.files() as f64 / 1000.0 / took.as_secs_f64()
+        Some(f64::from(ground.passes) * ground.files() as f64 / 1000.0 / took.as_secs_f64())
     };
     row(name, ours, plain)
 }
 
 fn repeating(name: &'static str, ground: Ground, mode: &'static str, pass: fn(&mut Plain)) -> Row {
-    let scene: Rc<OnceCell<Scene>> = Rc::default();
-    let laid_out = move || {
-        let parent = Path::new(ground.parent);
-        let scene = Rc::clone(&scene);
-        move || {
-            scene.get_or_init(|| {
-                let scene = Scene::new(parent);
-                ours::lay_out(&spec(&scene, ground, mode, Some(AT_LEAST)));
-                scene
-            });
-            Rc::clone(&scene)
-        }
-    };
-    let (mine, same) = (laid_out(), laid_out());
+    // The scene goes before the field that it lies in.
+    let laid_out: Rc<(OnceCell<Scene>, Field)> = Rc::default();
+    let same = Rc::clone(&laid_out);
+    fn scene<'a>(
+        (scene, field): &'a (OnceCell<Scene>, Field),
+        ground: Ground,
+        mode: &str,
+    ) -> Option<&'a Scene> {
+        let parent = field.directory(ground.kind)?;
+        Some(scene.get_or_init(|| {
+            let scene = Scene::new(parent);
+            ours::lay_out(&spec(&scene, ground, mode, Some(AT_LEAST)));
+            scene
+        }))
+    }
     let ours = move || {
-        let scene = mine();
-        let scene = scene.get().expect("it was made");
+        let scene = scene(&laid_out, ground, mode)?;
         let spec = spec(scene, ground, mode, Some(AT_LEAST));
-        ours::run_ramped(&spec, RAMP).kilo_ops_per_second()
+        Some(ours::run_ramped(&spec, RAMP).kilo_ops_per_second())
     };
     let plain = move || {
-        let scene = same();
-        let scene = scene.get().expect("it was made");
+        let scene = scene(&same, ground, mode)?;
         let mut plains = plains(&scene.task_dir(), ground);
         let until = |limit: Duration| {
             move |plain: &mut Plain| {
@@ -215,7 +237,7 @@ fn repeating(name: &'static str, ground: Ground, mode: &'static str, pass: fn(&m
         plains.iter_mut().for_each(|plain| plain.passes = 0);
         let took = together(&mut plains, until(AT_LEAST));
         let passes: u32 = plains.iter().map(|plain| plain.passes).sum();
-        f64::from(passes) * FILES as f64 / 1000.0 / took.as_secs_f64()
+        Some(f64::from(passes) * FILES as f64 / 1000.0 / took.as_secs_f64())
     };
     row(name, ours, plain)
 }

@@ -1,0 +1,68 @@
+//! An ext4 of the bench's own, on a loop device in memory, gone with the value.
+//!
+//! The machine's own may have no journal: then it looks past each inode that was freed in the last seconds before it
+//! takes another, and what a create costs depends on what was deleted before it, not on who creates.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+use tempfile::TempDir;
+
+/// Room for two trees of four workers, and an inode for each of their files.
+const BYTES: u64 = 4 << 30;
+
+pub struct Ext4 {
+    /// In memory: the image, and beside it the directory that it is mounted on.
+    root: TempDir,
+    directory: std::path::PathBuf,
+    device: String,
+}
+
+impl Ext4 {
+    /// `None` without root, loop devices or mkfs.ext4.
+    pub fn new() -> Option<Ext4> {
+        let root = tempfile::tempdir_in("/dev/shm").ok()?;
+        let (image, directory) = (root.path().join("image"), root.path().join("fs"));
+        std::fs::create_dir(&directory).ok()?;
+        let file = std::fs::File::create(&image).ok()?;
+        file.set_len(BYTES).ok()?;
+        said("mkfs.ext4", &["-q".as_ref(), &image])?;
+        let device = said("losetup", &["-f".as_ref(), "--show".as_ref(), &image])?;
+        let ext4 = Ext4 {
+            device: device.trim().to_owned(),
+            directory,
+            root,
+        };
+        let mount = [
+            "-t".as_ref(),
+            "ext4".as_ref(),
+            ext4.device.as_ref(),
+            ext4.path(),
+        ];
+        said("mount", &mount)?;
+        Some(ext4)
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.directory
+    }
+}
+
+impl Drop for Ext4 {
+    fn drop(&mut self) {
+        let _absent = said("umount", &["-l".as_ref(), self.path()]);
+        let _absent = said("losetup", &["-d".as_ref(), self.device.as_ref()]);
+        let _keep = &self.root;
+    }
+}
+
+/// What a program of the machine says; `None` when it is absent or fails.
+fn said(program: &str, arguments: &[&Path]) -> Option<String> {
+    let output = Command::new(program)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .output()
+        .ok()?;
+    let said = String::from_utf8(output.stdout).ok()?;
+    output.status.success().then_some(said)
+}
