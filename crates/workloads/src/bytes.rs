@@ -13,12 +13,12 @@ mod worker;
 use crate::data::Generations;
 use crate::files::calls::{self, Durable};
 use crate::files::data::Data;
-use crate::files::side_by_side::side_by_side;
 use crate::files::state::{Content, Extras, State};
 use crate::files::{BLOCK_BYTES, one_mib};
 use crate::params::{KeyInfo, ParamError};
 use crate::random::Random;
 use crate::sandbox::Dir;
+use crate::side_by_side::side_by_side;
 use crate::task::{Cache, PrepareControl, TaskError, TaskSpec};
 use crate::workload::{
     Footprint, Load, ModeInfo, Needs, Params as PlanParams, Timing, Worker, Workload,

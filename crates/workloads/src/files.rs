@@ -14,15 +14,14 @@ mod modes;
 mod name;
 mod plan;
 pub(crate) mod read_back;
-pub(crate) mod side_by_side;
 pub(crate) mod size;
 pub(crate) mod state;
 mod tree;
 mod walk;
 mod worker;
 
+use crate::side_by_side::side_by_side;
 pub(crate) use plan::{BLOCK_BYTES, MOST_UNIT_BYTES, check_unit, one_mib};
-use side_by_side::side_by_side;
 
 use crate::params::{KeyInfo, ParamError};
 use crate::task::{Cache, PrepareControl, TaskError, TaskSpec};

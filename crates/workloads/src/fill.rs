@@ -18,11 +18,11 @@ use crate::clock::MonoNanos;
 use crate::data::{DataSpec, Kind};
 use crate::files::calls;
 use crate::files::data::Data;
-use crate::files::side_by_side::side_by_side;
 use crate::files::state::{Content, State};
 use crate::params::{KeyInfo, ParamError};
 use crate::random::Random;
 use crate::sandbox::Dir;
+use crate::side_by_side::side_by_side;
 use crate::task::{Cache, PrepareControl, TaskError, TaskSpec};
 use crate::workload::{
     Footprint, Load, ModeInfo, Needs, Params as PlanParams, Timing, Worker, Workload,

@@ -27,6 +27,7 @@ pub mod recorder;
 pub mod replay;
 pub mod sandbox;
 mod shuffle;
+mod side_by_side;
 pub mod task;
 #[cfg(test)]
 mod testing;

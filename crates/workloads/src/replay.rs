@@ -13,11 +13,11 @@ mod worker;
 use crate::data::Content;
 use crate::files::calls::{self, Durable};
 use crate::files::data::Data;
-use crate::files::side_by_side::side_by_side;
 use crate::files::{BLOCK_BYTES, one_mib};
 use crate::params::{KeyInfo, ParamError};
 use crate::random::Random;
 use crate::sandbox::{Allowed, Dir, open_canonical};
+use crate::side_by_side::side_by_side;
 use crate::task::{Cache, PrepareControl, TaskError, TaskSpec};
 use crate::tree::stack::{Stack, c_string, components, split};
 use crate::workload::{

@@ -21,11 +21,11 @@ mod worker;
 use crate::data::Content;
 use crate::files::BLOCK_BYTES;
 use crate::files::data::Data;
-use crate::files::side_by_side::side_by_side;
 use crate::files::state::{Content as Left, Extras, State};
 use crate::params::{KeyInfo, ParamError};
 use crate::random::Random;
 use crate::sandbox::{Allowed, Dir};
+use crate::side_by_side::side_by_side;
 use crate::task::{Cache, PrepareControl, TaskError, TaskSpec};
 use crate::workload::{
     Footprint, Load, ModeInfo, Needs, Params as PlanParams, Timing, Worker, Workload,

@@ -220,24 +220,26 @@ fn a_file_that_is_cut_short_is_an_error_per_block_with_its_place() {
 #[test]
 fn a_layout_reports_its_progress_and_can_be_cancelled() {
     let scene = Scene::new();
-    let spec = scene.spec("read", json!({"size": "4m", "bs": "4k", "numjobs": 2}));
-    let cancelled = Arc::new(AtomicBool::new(false));
-    let (cancel, most) = (Arc::clone(&cancelled), Arc::new(AtomicU64::new(0)));
-    let control = PrepareControl::new(cancelled, {
-        let most = Arc::clone(&most);
-        move |progress| {
-            assert_eq!((progress.total, progress.unit), (8 << 20, "bytes"));
-            most.fetch_max(progress.done, Ordering::Relaxed);
-            cancel.store(progress.done >= 3 << 20, Ordering::Relaxed);
-        }
+    let (cancelled, most) = (
+        Arc::new(AtomicBool::new(false)),
+        Arc::new(AtomicU64::new(0)),
+    );
+    let (cancel, reached) = (Arc::clone(&cancelled), Arc::clone(&most));
+    let control = PrepareControl::new(cancelled, move |progress| {
+        assert_eq!((progress.total, progress.unit), (8 << 30, "bytes"));
+        reached.fetch_max(progress.done, Ordering::Relaxed);
+        cancel.store(true, Ordering::Relaxed);
     });
-    let error = Task::prepare(&spec, &control).unwrap_err();
+    // More than is written until the first report.
+    let long = scene.spec("read", json!({"size": "4g", "bs": "4k", "numjobs": 2}));
+    let error = Task::prepare(&long, &control).unwrap_err();
     assert!(matches!(error, TaskError::Cancelled));
-    assert!((3 << 20..8 << 20).contains(&most.load(Ordering::Relaxed)));
+    assert!((1..8 << 30).contains(&most.load(Ordering::Relaxed)));
 
     let reports = Arc::new(Mutex::new(Vec::new()));
     let heard = Arc::clone(&reports);
-    let mut warm = spec;
+    let other = Scene::new();
+    let mut warm = other.spec("read", json!({"size": "4m", "bs": "4k", "numjobs": 2}));
     warm.cache = Cache::Warm;
     let control = PrepareControl::new(Arc::default(), move |progress| {
         heard.lock().unwrap().push(progress.done)

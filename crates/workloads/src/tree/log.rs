@@ -3,9 +3,9 @@
 use super::source::{Entry, Source};
 use crate::files::fault::Fault;
 use crate::files::read_back::Moved;
-use crate::files::side_by_side::Done;
 use crate::op::Op;
 use crate::recorder::{OpError, Recorder};
+use crate::side_by_side::Done;
 use crate::task::TaskError;
 use rustix::io::Errno;
 use std::path::PathBuf;

@@ -5,8 +5,8 @@ use super::super::tree::{Entry, Tree};
 use super::{LAY_OUT_BYTES, Sides};
 use crate::files::calls::{self, Durable};
 use crate::files::data::Data;
-use crate::files::side_by_side::{Done, side_by_side};
 use crate::sandbox::Dir;
+use crate::side_by_side::{Done, side_by_side};
 use crate::task::TaskError;
 use rustix::fd::{AsFd, OwnedFd};
 
