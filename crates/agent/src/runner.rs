@@ -63,6 +63,8 @@ enum Order {
     Mesh(String),
     Held(oneshot::Sender<Vec<i64>>),
     Prepared(TaskId, Result<Box<Task>, Refusal>),
+    /// Its preparation hangs, and is not waited for.
+    LeftPreparing(TaskId, Refusal),
     Ended(TaskId, Ended),
     StopAll(oneshot::Sender<()>),
 }
@@ -144,6 +146,7 @@ async fn run(mut slots: Slots, mut orders: mpsc::Receiver<Order>) {
                     let _ = reply.send(slots.held());
                 }
                 Some(Order::Prepared(task, result)) => slots.prepared(task, result),
+                Some(Order::LeftPreparing(task, why)) => slots.leave_preparing(task, why),
                 Some(Order::Ended(task, ended)) => slots.ended(task, ended),
                 Some(Order::StopAll(done)) => {
                     if let Some(sampler) = slots.stop_sampler() {

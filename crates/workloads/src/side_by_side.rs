@@ -49,6 +49,7 @@ pub(crate) fn side_by_side(
         for number in 0..threads {
             let (alive, done, next, work) = (alive.clone(), &done, &next, &work);
             let body = move || {
+                let _present = control.present();
                 let result = work_through(shares, next, done, work);
                 if result.is_err() {
                     done.cancelled.store(true, Ordering::Relaxed);

@@ -7,7 +7,10 @@
 mod conduct;
 mod control;
 mod crew;
+mod finish;
 mod gate;
+mod hands;
+mod kernel_call;
 mod merge;
 mod spec;
 mod stall;
@@ -15,7 +18,7 @@ mod usage;
 
 pub use control::{PrepareControl, Progress};
 pub use spec::{Cache, PeerEnd, Place, TaskError, TaskSpec};
-pub use stall::Stall;
+pub use stall::{Doing, Stall, StallNews};
 
 use crate::clock::MonoNanos;
 use crate::interval::{Interval, PERIOD, Shift};
@@ -25,6 +28,7 @@ use crate::recorder::{self, ErrorCount, InFlightOp, Taker};
 use crate::workload::{self, Load, Note, Timing};
 use conduct::Conduct;
 use crew::{Crew, WorkerEnd};
+use finish::{Unfinished, finish};
 use gate::Gate;
 use merge::Merge;
 use stall::StallWatch;
@@ -110,10 +114,7 @@ pub enum OnStall {
 #[derive(Debug)]
 pub enum Told {
     Interval(Interval),
-    /// An operation has been in flight for as long as the plan calls a stall.
-    Stalled(Stall),
-    /// One that had stalled has ended, now.
-    StallOver(Stall),
+    Stall(StallNews),
 }
 
 /// A task whose workers are opened and parked.
@@ -158,9 +159,11 @@ impl Task {
         conduct: &Conduct,
         control: &PrepareControl,
     ) -> Result<Task, TaskError> {
-        load.prepare(control)?;
-        control.check()?;
-        let crew = Crew::open(&load, ops, conduct, control)?;
+        let crew = control.watched(conduct.common.stall_after, || {
+            load.prepare(control)?;
+            control.check()?;
+            Crew::open(&load, ops, conduct, control)
+        })?;
         recorder::harness_ns_per_op();
         Ok(Task {
             load,
@@ -229,7 +232,12 @@ impl Task {
         let Some(start) = start else {
             gate.stop();
             let ends = crew.join();
-            return task_end(MonoNanos::now(), ends, &[], &gate, load.as_ref(), None);
+            let ending = Ending {
+                workers: load.workers(),
+                given_up: None,
+                finished: finish(&load, stall_after, on_stall, tell),
+            };
+            return task_end(MonoNanos::now(), ends, &[], &gate, ending);
         };
         let mut merge = Merge::new(start, PERIOD, load.timing().ramp, gate.shift());
         let takers = crew.takers();
@@ -240,9 +248,8 @@ impl Task {
             let all_ended = gate.wait_ended(crew.workers(), merge.next_look());
             merge.collect(&takers);
             let now = MonoNanos::now();
-            let (begun, over) = stalls.look(now, &takers, load.as_ref());
-            over.into_iter().for_each(|it| tell(Told::StallOver(it)));
-            begun.into_iter().for_each(|it| tell(Told::Stalled(it)));
+            let news = stalls.look(now, &takers, load.as_ref());
+            news.into_iter().for_each(|it| tell(Told::Stall(it)));
             if all_ended || given_up.as_ref().is_some_and(|it| now >= it.leave_at) {
                 break;
             }
@@ -257,8 +264,16 @@ impl Task {
             Some(_) => crew.leave(start),
             None => crew.join(),
         };
-        let why = given_up.map(|it| it.why);
-        task_end(start, ends, &takers, &gate, load.as_ref(), why)
+        let (after, on_stall) = match given_up {
+            Some(_) => (stall_after.min(LEAVE_AFTER), OnStall::Abort),
+            None => (stall_after, on_stall),
+        };
+        let ending = Ending {
+            workers: load.workers(),
+            given_up: given_up.map(|it| it.why),
+            finished: finish(&load, after, on_stall, tell),
+        };
+        task_end(start, ends, &takers, &gate, ending)
     }
 }
 
@@ -272,12 +287,20 @@ struct GivenUp {
 
 impl GivenUp {
     fn because(stall: &Stall, now: MonoNanos) -> GivenUp {
-        let seconds = now.since(stall.since).as_secs();
         GivenUp {
-            why: format!("{stall} has not ended for {seconds} s, and on-stall = \"abort\""),
+            why: stall.why_ended(now),
             leave_at: now.saturating_add(LEAVE_AFTER),
         }
     }
+}
+
+/// What there is to say of a task beside what its workers do.
+#[derive(Debug)]
+struct Ending {
+    workers: u32,
+    /// Why its workers were not waited for.
+    given_up: Option<String>,
+    finished: Result<(), Unfinished>,
 }
 
 fn task_end(
@@ -285,15 +308,19 @@ fn task_end(
     ends: Vec<WorkerEnd>,
     takers: &[Taker],
     gate: &Gate,
-    load: &dyn Load,
-    given_up: Option<String>,
+    ending: Ending,
 ) -> TaskEnd {
     let instants = |pick: fn(&WorkerEnd) -> MonoNanos| ends.iter().map(pick);
-    let finished = load.finish();
-    let stalled = given_up.is_some();
+    let Ending {
+        workers,
+        given_up,
+        finished,
+    } = ending;
+    let unfinished = finished.err();
+    let stalled = given_up.is_some() || unfinished.as_ref().is_some_and(|it| it.stalled);
     let error = given_up
         .or_else(|| ends.iter().find_map(|end| end.failure.clone()))
-        .or_else(|| finished.err().map(|error| error.in_full()));
+        .or_else(|| unfinished.map(|it| it.why));
     let state = match (&error, gate.was_stopped()) {
         (Some(_), _) => End::Failed,
         (None, true) => End::Stopped,
@@ -303,7 +330,7 @@ fn task_end(
     let total = |pick: fn(&WorkerEnd) -> Duration| ends.iter().map(pick).sum();
     TaskEnd {
         state,
-        workers: load.workers(),
+        workers,
         planned_start: start,
         last_start: instants(|end| end.started).max().unwrap_or(start),
         first_done: first_done.map_or(start, |end| end.ended),

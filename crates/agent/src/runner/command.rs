@@ -207,6 +207,8 @@ pub enum RefusalKind {
     TooLate,
     NoSpace,
     Unsupported,
+    /// It hangs, and the plan does not wait for it.
+    Stalled,
     Failed,
 }
 
@@ -220,6 +222,7 @@ impl RefusalKind {
             Self::TooLate => "too-late",
             Self::NoSpace => "no-space",
             Self::Unsupported => "unsupported",
+            Self::Stalled => "stalled",
             Self::Failed => "failed",
         }
     }

@@ -106,8 +106,7 @@ impl Running {
                     Told::Interval(interval) => {
                         Row::OpInterval(op_interval(id, start, ramp_us, &interval))
                     }
-                    Told::Stalled(stall) => Row::Event(tidings.stalled(&stall)),
-                    Told::StallOver(stall) => Row::Event(tidings.over(&stall)),
+                    Told::Stall(news) => Row::Event(tidings.stall(&news)),
                 };
                 // A spool that has ended takes nothing: the agent is going.
                 let _ = entries.blocking_send(Entry::Rows(vec![row]));

@@ -1,9 +1,9 @@
-//! What a running task tells beside its intervals, as events.
+//! What a task tells beside its intervals, as events.
 
 use crate::clock::MeshMap;
 use crate::telemetry::{Belongs, Event, Severity, clipped};
 use benchmesh_workloads::clock::MonoNanos;
-use benchmesh_workloads::task::Stall;
+use benchmesh_workloads::task::{Stall, StallNews};
 use serde_json::json;
 
 /// What all events of one task have in common.
@@ -14,14 +14,16 @@ pub(super) struct Tidings {
 }
 
 impl Tidings {
-    /// An operation does not end.
-    pub(super) fn stalled(&self, stall: &Stall) -> Event {
-        self.event(stall, Severity::Warning, "stall", "has not ended for")
-    }
-
-    /// One that had stalled has ended.
-    pub(super) fn over(&self, stall: &Stall) -> Event {
-        self.event(stall, Severity::Info, "stall-over", "has ended after")
+    /// Something does not end, or has ended after all.
+    pub(super) fn stall(&self, news: &StallNews) -> Event {
+        match news {
+            StallNews::Begun(stall) => {
+                self.event(stall, Severity::Warning, "stall", "has not ended for")
+            }
+            StallNews::Over(stall) => {
+                self.event(stall, Severity::Info, "stall-over", "has ended after")
+            }
+        }
     }
 
     fn event(&self, stall: &Stall, severity: Severity, kind: &str, what: &str) -> Event {
@@ -31,8 +33,9 @@ impl Tidings {
         let host = host.nodename().to_string_lossy();
         let detail = json!({
             "host": host,
-            "worker": stall.worker,
-            "op": stall.op.as_str(),
+            "worker": stall.doing.worker(),
+            "op": stall.doing.as_str(),
+            "call": stall.call,
             "path": stall.path,
             "offset": stall.offset,
             "since_us": self.map.to_mesh(stall.since).0,

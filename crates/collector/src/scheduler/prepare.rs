@@ -13,7 +13,7 @@ use crate::{
     plan::{PlannedLoad, PlannedStep},
     sessions::{
         Call, MemberFacts,
-        command::{Answer, CallError, Command, Listen, Prepare, Progress},
+        command::{Answer, CallError, Command, Listen, Prepare, Progress, RefusalKind},
     },
     store::{StoreError, rows::StepRow},
 };
@@ -149,7 +149,7 @@ impl Drive {
         }
     }
 
-    /// A lost agent is a matter of the policy; a refusal ends the step.
+    /// A lost agent is a matter of the policy; a refusal ends the step, and the run where a target hangs.
     async fn judge_failure(
         &self,
         row: &StepRow,
@@ -157,6 +157,12 @@ impl Drive {
         agent: AgentId,
         error: CallError,
     ) -> Result<Option<StepEnd>, StoreError> {
+        if error.refusal() == Some(RefusalKind::Stalled) {
+            let reason = error.to_string();
+            self.mark_stalled();
+            self.abort(&reason).await?;
+            return Ok(Some(StepEnd::Aborted { reason }));
+        }
         if !error.is_lost() {
             return Ok(Some(StepEnd::Failed {
                 reason: error.to_string(),

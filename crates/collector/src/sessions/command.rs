@@ -176,6 +176,8 @@ pub enum RefusalKind {
     TooLate,
     NoSpace,
     Unsupported,
+    /// It hangs, and the plan does not wait for it.
+    Stalled,
     Failed,
 }
 
@@ -188,6 +190,7 @@ impl RefusalKind {
             "too-late" => Self::TooLate,
             "no-space" => Self::NoSpace,
             "unsupported" => Self::Unsupported,
+            "stalled" => Self::Stalled,
             _ => Self::Failed,
         }
     }

@@ -1,8 +1,14 @@
 //! The strings on a preparation.
 
 use super::TaskError;
+use super::hands::{Hands, HandsWatch, Present};
+use super::stall::{Doing, StallNews};
+use crate::clock::MonoNanos;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::thread;
+use std::time::Duration;
 
 /// How far a preparation has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,6 +23,8 @@ pub struct Progress {
 pub struct PrepareControl {
     cancelled: Arc<AtomicBool>,
     progress: Box<dyn Fn(Progress) + Send + Sync>,
+    stalls: Box<dyn Fn(StallNews) + Send + Sync>,
+    hands: Hands,
 }
 
 impl std::fmt::Debug for PrepareControl {
@@ -36,6 +44,20 @@ impl PrepareControl {
         PrepareControl {
             cancelled,
             progress: Box::new(progress),
+            stalls: Box::new(|_| {}),
+            hands: Hands::default(),
+        }
+    }
+
+    /// `stalls` hears of calls that do not end, from a thread that does nothing else.
+    #[must_use]
+    pub fn telling_stalls(
+        self,
+        stalls: impl Fn(StallNews) + Send + Sync + 'static,
+    ) -> PrepareControl {
+        PrepareControl {
+            stalls: Box::new(stalls),
+            ..self
         }
     }
 
@@ -58,5 +80,41 @@ impl PrepareControl {
 
     pub fn progress(&self, done: u64, total: u64, unit: &'static str) {
         (self.progress)(Progress { done, total, unit });
+    }
+
+    /// The calling thread does a part of the preparation.
+    pub(crate) fn present(&self) -> Present {
+        self.hands.present()
+    }
+
+    /// The threads that prepare, for those that outlive this.
+    pub(super) fn hands(&self) -> Hands {
+        self.hands.clone()
+    }
+
+    /// Does `work`, and tells meanwhile of what does not end for `after`.
+    pub(super) fn watched<T>(&self, after: Duration, work: impl FnOnce() -> T) -> T {
+        thread::scope(|scope| {
+            let (working, over) = sync_channel(0);
+            let watch = HandsWatch::new(self.hands(), Doing::Preparing, after);
+            let watching = thread::Builder::new()
+                .name("bm-watch".to_owned())
+                .spawn_scoped(scope, move || self.watch(watch, &over));
+            if let Err(error) = watching {
+                tracing::warn!(%error, "no thread to watch a preparation: if it hangs, nobody is told");
+            }
+            let _present = self.present();
+            let worked = work();
+            drop(working);
+            worked
+        })
+    }
+
+    fn watch(&self, mut watch: HandsWatch, over: &Receiver<()>) {
+        while over.recv_timeout(watch.every()) == Err(RecvTimeoutError::Timeout) {
+            let news = watch.look(MonoNanos::now());
+            news.into_iter().for_each(&self.stalls);
+        }
+        watch.over().for_each(&self.stalls);
     }
 }

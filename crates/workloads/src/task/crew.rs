@@ -1,6 +1,7 @@
 //! The OS threads of a task: opened, parked, started together, and what each has to say at its end.
 
 use super::gate::Gate;
+use super::hands::Hands;
 use super::usage::{Usage, UsageMeter};
 use super::{Conduct, PrepareControl, TaskError};
 use crate::clock::MonoNanos;
@@ -69,10 +70,10 @@ impl Crew {
                 depth: load.depth(),
                 ..Settings::of(ops)
             };
-            let opened = opened.clone();
+            let (opened, hands) = (opened.clone(), control.hands());
             let thread = std::thread::Builder::new()
                 .name(format!("bm-w{index}"))
-                .spawn(move || live(index, load.as_ref(), &gate, settings, opened))
+                .spawn(move || live(index, load.as_ref(), &gate, settings, &hands, opened))
                 .map_err(|error| TaskError::io(format!("start worker {index}"), error))?;
             crew.threads.push(thread);
         }
@@ -168,8 +169,10 @@ fn live(
     load: &dyn Load,
     gate: &Gate,
     settings: Settings,
+    hands: &Hands,
     opened: SyncSender<Opened>,
 ) -> Option<WorkerEnd> {
+    let opening = hands.present();
     let worker = catch_unwind(AssertUnwindSafe(|| load.worker(index))).unwrap_or_else(|panic| {
         Err(TaskError::Died {
             worker: index,
@@ -183,6 +186,7 @@ fn live(
             return None;
         }
     };
+    drop(opening);
     let (mut recorder, taker) = recorder::pair(settings);
     let meter = UsageMeter::of_this_thread();
     opened.send((index, Ok(taker))).ok()?;
@@ -246,7 +250,7 @@ fn died(panic: Box<dyn Any + Send>, shift_ns: i64) -> WorkerEnd {
     }
 }
 
-fn message_of(panic: &(dyn Any + Send)) -> String {
+pub(super) fn message_of(panic: &(dyn Any + Send)) -> String {
     if let Some(text) = panic.downcast_ref::<&str>() {
         return (*text).to_owned();
     }

@@ -1,12 +1,16 @@
 //! Preparing a task, on a thread of its own: the target may be slow, and a preparation can be stopped.
 
 use super::{Fate, Slot, Slots, State, discard, unstarted};
-use crate::runner::command::{Answer, Prepare, Progress, Refusal};
+use crate::runner::command::{Answer, Prepare, Progress, Refusal, RefusalKind};
 use crate::runner::slots::threads::unpanicked;
+use crate::runner::tidings::Tidings;
 use crate::runner::voice::{Teller, Voice};
 use crate::runner::{Order, place};
-use crate::telemetry::TaskId;
-use benchmesh_workloads::task::{PrepareControl, Task};
+use crate::spool;
+use crate::telemetry::{Row, TaskId};
+use benchmesh_workloads::clock::MonoNanos;
+use benchmesh_workloads::task::{PrepareControl, StallNews, Task};
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -47,6 +51,7 @@ impl Slots {
                 unit: it.unit,
             });
         });
+        let prepare_control = prepare_control.telling_stalls(self.on_stalls(&asked));
         let (grounds, orders) = (self.around.grounds.clone(), self.orders.clone());
         let spec_of = asked.clone();
         let started = self.on_thread("bm-prepare", move || {
@@ -80,6 +85,45 @@ impl Slots {
             }
             Err(refusal) => voice.reply(Err(refusal)),
         }
+    }
+
+    /// What is done about calls of a preparation that do not end: they are told, and where the plan does not wait, the
+    /// task is refused. The thread that hangs is left behind; nothing can end it.
+    fn on_stalls(&self, asked: &Prepare) -> impl Fn(StallNews) + Send + Sync + 'static {
+        let (id, belongs, on_stall) = (asked.task, asked.belongs, asked.on_stall);
+        let (clock, entries) = (self.around.clock.clone(), self.around.entries.clone());
+        let orders = self.orders.clone();
+        move |news| {
+            let map = clock.borrow().as_ref().map(|estimate| estimate.map);
+            if let Some(map) = map {
+                let event = Tidings { belongs, map }.stall(&news);
+                // A spool that has ended takes nothing: the agent is going.
+                let _ = entries.blocking_send(spool::Entry::Rows(vec![Row::Event(event)]));
+            }
+            if let (Some(why), Some(orders)) =
+                (news.why_ended(on_stall, MonoNanos::now()), orders.upgrade())
+            {
+                let refusal = Refusal::new(RefusalKind::Stalled, why);
+                let _ = orders.blocking_send(Order::LeftPreparing(id, refusal));
+            }
+        }
+    }
+
+    /// Answers for a preparation that hangs; what comes of it later is dropped.
+    pub(in crate::runner) fn leave_preparing(&mut self, id: TaskId, why: Refusal) {
+        let Entry::Occupied(slot) = self.tasks.entry(id) else {
+            return;
+        };
+        if let State::Preparing { .. } = slot.get().state {
+            let mut slot = slot.remove();
+            slot.stop("it hangs");
+            if let State::Preparing { voices, .. } = slot.state {
+                for voice in voices {
+                    voice.reply(Err(why.clone()));
+                }
+            }
+        }
+        self.tell_if_stopped();
     }
 
     /// An end that nobody has asked to forget gives way to a new task.

@@ -3,12 +3,17 @@
 use super::super::*;
 use super::{Fake, soon};
 use crate::common::Common;
-use crate::workload::Timing;
+use crate::recorder::{OpError, Recorder};
+use crate::workload::{Timing, Worker};
+use rustix::fs::{CWD, FileType, Mode};
 use serde_json::json;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 /// What was told of stalls: the word and the operation.
-type Tidings = Vec<(&'static str, Stall)>;
+type Heard = Vec<(&'static str, Stall)>;
 
 /// A task of two workers, of which the first hangs in its second operation until it is let go.
 fn hanging() -> (Task, SyncSender<()>) {
@@ -45,16 +50,16 @@ fn hanging() -> (Task, SyncSender<()>) {
     (task, let_go)
 }
 
-fn run(mut task: Task, on_stall: OnStall, mut told: impl FnMut(&Stall)) -> (TaskEnd, Tidings) {
+fn run(mut task: Task, on_stall: OnStall, mut told: impl FnMut(&Stall)) -> (TaskEnd, Heard) {
     let mut tidings = Vec::new();
     task.arm(soon()).unwrap();
     let end = task.run_watched(on_stall, &mut |it| match it {
         Told::Interval(_) => {}
-        Told::Stalled(stall) => {
+        Told::Stall(StallNews::Begun(stall)) => {
             told(&stall);
             tidings.push(("stalled", stall));
         }
-        Told::StallOver(stall) => tidings.push(("over", stall)),
+        Told::Stall(StallNews::Over(stall)) => tidings.push(("over", stall)),
     });
     (end, tidings)
 }
@@ -68,7 +73,11 @@ fn a_stall_is_told_once_with_its_place_and_so_is_its_end() {
         panic!("{tidings:?}")
     };
     assert_eq!(stall, over);
-    assert_eq!((stall.worker, stall.op), (0, Op::Null));
+    let doing = Doing::Operation {
+        worker: 0,
+        op: Op::Null,
+    };
+    assert_eq!((stall.doing, stall.call, stall.hangs), (doing, None, true));
     assert_eq!(
         (stall.path.as_deref(), stall.offset),
         (Some("w0/7"), Some(8192))
@@ -96,4 +105,136 @@ fn a_policy_may_end_the_task_and_leave_the_worker_behind() {
     );
     // It ends like any other thread when it can.
     let_go.send(()).unwrap();
+}
+
+/// A load that opens a pipe before it and one after it; each waits until somebody opens the other end.
+struct Pipes {
+    before: PathBuf,
+    after: PathBuf,
+}
+
+impl Load for Pipes {
+    fn workers(&self) -> u32 {
+        1
+    }
+
+    fn timing(&self) -> Timing {
+        Timing {
+            ramp: None,
+            runtime: None,
+        }
+    }
+
+    fn prepare(&self, _control: &PrepareControl) -> Result<(), TaskError> {
+        File::open(&self.before).map(drop).unwrap();
+        Ok(())
+    }
+
+    fn worker(&self, _index: u32) -> Result<Box<dyn Worker>, TaskError> {
+        Ok(Box::new(Idle))
+    }
+
+    fn finish(&self) -> Result<(), TaskError> {
+        File::open(&self.after).map(drop).unwrap();
+        Ok(())
+    }
+}
+
+struct Idle;
+
+impl Worker for Idle {
+    fn run(&mut self, _recorder: &mut Recorder) -> Result<(), OpError> {
+        Ok(())
+    }
+}
+
+fn pipe(path: PathBuf) -> PathBuf {
+    let (kind, mode) = (FileType::Fifo, Mode::RUSR | Mode::WUSR);
+    rustix::fs::mknodat(CWD, &path, kind, mode, 0).unwrap();
+    path
+}
+
+/// Lets go who waits for a pipe.
+fn let_go(pipe: &Path) {
+    drop(File::options().write(true).open(pipe).unwrap());
+}
+
+fn second() -> Conduct {
+    let params = json!({"stall-after": "1s"});
+    Conduct {
+        common: Common::of(params.as_object().unwrap()).unwrap(),
+        ..Conduct::default()
+    }
+}
+
+/// A load whose pipes lie in a directory, and the conduct in which a second is a stall.
+fn pipes(directory: &Path) -> (Arc<Pipes>, PathBuf, PathBuf) {
+    let (before, after) = (
+        pipe(directory.join("before")),
+        pipe(directory.join("after")),
+    );
+    let load = Pipes {
+        before: before.clone(),
+        after: after.clone(),
+    };
+    (Arc::new(load), before, after)
+}
+
+#[test]
+fn a_preparation_that_hangs_is_told_with_its_call_and_path() {
+    let directory = tempfile::tempdir().unwrap();
+    let (load, before, _) = pipes(directory.path());
+    let told: Arc<Mutex<Vec<StallNews>>> = Arc::default();
+    let (heard, holds) = (Arc::clone(&told), before.clone());
+    let control = PrepareControl::silent().telling_stalls(move |it| {
+        if matches!(it, StallNews::Begun(_)) {
+            let_go(&holds);
+        }
+        heard.lock().unwrap().push(it);
+    });
+    Task::prepare_load(load, &[Op::Null], &second(), &control).unwrap();
+    let told = told.lock().unwrap();
+    let [StallNews::Begun(stall), StallNews::Over(over)] = &told[..] else {
+        panic!("{told:?}")
+    };
+    assert_eq!(stall, over);
+    assert_eq!((stall.doing, stall.hangs), (Doing::Preparing, true));
+    let path = before.display();
+    assert_eq!(stall.to_string(), format!("prepare: openat {path}"));
+}
+
+#[test]
+fn an_end_that_hangs_is_told_and_the_policy_says_whether_it_is_waited_for() {
+    for on_stall in [OnStall::Continue, OnStall::Abort] {
+        let directory = tempfile::tempdir().unwrap();
+        let (load, before, after) = pipes(directory.path());
+        let opener = std::thread::spawn(move || let_go(&before));
+        let control = PrepareControl::silent();
+        let task = Task::prepare_load(load, &[Op::Null], &second(), &control).unwrap();
+        opener.join().unwrap();
+        let waited = on_stall == OnStall::Continue;
+        let (end, told) = run(task, on_stall, |_| {
+            if waited {
+                let_go(&after);
+            }
+        });
+        let words: Vec<&str> = told.iter().map(|(word, _)| *word).collect();
+        let (_, stall) = told.first().unwrap();
+        assert_eq!(
+            stall.to_string(),
+            format!("finish: openat {}", after.display())
+        );
+        match waited {
+            true => {
+                assert_eq!((end.state, end.stalled), (End::Done, false));
+                assert_eq!(words, ["stalled", "over"]);
+            }
+            false => {
+                assert_eq!((end.state, end.stalled), (End::Failed, true));
+                assert!(end.error.unwrap().starts_with(&stall.to_string()));
+                assert_eq!(words, ["stalled"]);
+                let_go(&after);
+            }
+        }
+    }
 }

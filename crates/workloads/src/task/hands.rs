@@ -1,0 +1,151 @@
+//! The threads that work beside the load, before it and after it, and may hang as an operation may.
+//!
+//! A thread that prepares or finishes a task is [`Present`] among its [`Hands`]; a [`HandsWatch`] notices one that the
+//! kernel has not run for as long as a plan calls a stall, and what it waits for. A thread that gets on, however slowly,
+//! runs now and then. It knows nothing of what follows.
+
+use super::kernel_call::KernelCall;
+use super::stall::{Doing, Stall, StallNews};
+use crate::clock::MonoNanos;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Cheap to clone.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Hands(Arc<Mutex<Vec<i32>>>);
+
+/// A thread that works, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Present {
+    hands: Hands,
+    tid: i32,
+}
+
+impl Hands {
+    /// The calling thread does a part of the work.
+    pub(crate) fn present(&self) -> Present {
+        let tid = rustix::thread::gettid().as_raw_nonzero().get();
+        self.threads().push(tid);
+        Present {
+            hands: self.clone(),
+            tid,
+        }
+    }
+
+    fn threads(&self) -> MutexGuard<'_, Vec<i32>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Present {
+    fn drop(&mut self) {
+        let mut threads = self.hands.threads();
+        if let Some(at) = threads.iter().position(|tid| *tid == self.tid) {
+            threads.swap_remove(at);
+        }
+    }
+}
+
+/// Looks at what hands do.
+#[derive(Debug)]
+pub(super) struct HandsWatch {
+    hands: Hands,
+    doing: Doing,
+    after: Duration,
+    seen: BTreeMap<i32, Seen>,
+}
+
+/// How a thread was found.
+#[derive(Debug)]
+struct Seen {
+    switches: u64,
+    since: MonoNanos,
+    told: Option<Stall>,
+}
+
+impl Seen {
+    fn over(self) -> Option<StallNews> {
+        self.told.map(StallNews::Over)
+    }
+}
+
+impl HandsWatch {
+    /// `doing` is what the hands are at.
+    pub(super) fn new(hands: Hands, doing: Doing, after: Duration) -> HandsWatch {
+        HandsWatch {
+            hands,
+            doing,
+            after,
+            seen: BTreeMap::new(),
+        }
+    }
+
+    /// How often to look.
+    pub(super) fn every(&self) -> Duration {
+        (self.after / 8).clamp(Duration::from_millis(10), Duration::from_secs(1))
+    }
+
+    /// What has changed since the last look.
+    pub(super) fn look(&mut self, now: MonoNanos) -> Vec<StallNews> {
+        let mut news = Vec::new();
+        let threads = self.hands.threads().clone();
+        let mut before = std::mem::take(&mut self.seen);
+        for tid in threads {
+            let Some(switches) = switches_of(tid) else {
+                continue;
+            };
+            let known = before.remove(&tid);
+            let mut seen = match known {
+                Some(seen) if seen.switches == switches => seen,
+                changed => {
+                    news.extend(changed.and_then(Seen::over));
+                    Seen {
+                        switches,
+                        since: now,
+                        told: None,
+                    }
+                }
+            };
+            if seen.told.is_none()
+                && now.since(seen.since) >= self.after
+                && let Some(call) = KernelCall::of(tid)
+            {
+                let stall = self.stall(seen.since, call);
+                news.push(StallNews::Begun(stall.clone()));
+                seen.told = Some(stall);
+            }
+            self.seen.insert(tid, seen);
+        }
+        // Threads that have ended.
+        news.extend(before.into_values().filter_map(Seen::over));
+        news
+    }
+
+    /// The work is done.
+    pub(super) fn over(self) -> impl Iterator<Item = StallNews> {
+        self.seen.into_values().filter_map(Seen::over)
+    }
+
+    fn stall(&self, since: MonoNanos, call: KernelCall) -> Stall {
+        Stall {
+            doing: self.doing,
+            since,
+            hangs: !call.syncs(),
+            path: call.path.map(|path| path.display().to_string()),
+            offset: call.offset,
+            call: Some(call.name),
+        }
+    }
+}
+
+/// How often the kernel has switched away from a thread of this process.
+fn switches_of(tid: i32) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/self/task/{tid}/status")).ok()?;
+    let counts = status.lines().filter_map(|line| {
+        let (key, count) = line.split_once(':')?;
+        let counted = key.ends_with("voluntary_ctxt_switches");
+        counted.then(|| count.trim().parse::<u64>().ok())?
+    });
+    counts.reduce(|one, other| one.saturating_add(other))
+}
