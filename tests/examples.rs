@@ -8,7 +8,8 @@
 
 mod support;
 
-use std::path::Path;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 use support::mesh::{Agent, Mesh};
 use tempfile::TempDir;
 
@@ -116,11 +117,79 @@ const EXAMPLES: &[Example] = &[
         smaller: &[("runtime         = \"8s\"", "runtime         = \"3s\"")],
         steps: 1,
     },
+    Example {
+        name: "io",
+        smaller: &[("\"128m\", \"1g\"", "\"1m\"")],
+        steps: 3 * 6,
+    },
+    Example {
+        name: "depth",
+        smaller: &[
+            ("\"2s\"", "\"200ms\""),
+            ("size              = \"64m\"", "size              = \"4m\""),
+            ("size      = \"64m\"", "size      = \"4m\""),
+        ],
+        steps: 3 * 2 + 1 + 1,
+    },
+    Example {
+        name: "matrix",
+        smaller: &[("\"16m\", \"64m\"", "\"16m\"")],
+        steps: 3 * 9,
+    },
+    Example {
+        name: "files",
+        smaller: &[
+            ("files    = 10000", "files    = 60"),
+            ("cache    = \"cold\"", ""),
+        ],
+        steps: 6,
+    },
+    Example {
+        name: "paced",
+        smaller: &[
+            (
+                "files     = 200\nsize      = \"4k\"",
+                "files     = 40\nsize      = \"4k\"",
+            ),
+            ("runtime      = \"2s\"", "runtime      = \"500ms\""),
+            ("size     = \"4m\"", "size     = \"1m\""),
+        ],
+        steps: 2 + 1 + 2,
+    },
+    Example {
+        name: "scaling",
+        smaller: &[
+            ("size     = \"1g\"", "size     = \"4m\""),
+            ("cache    = \"cold\"", ""),
+        ],
+        steps: 3 * 3 * 2,
+    },
+    Example {
+        name: "null",
+        smaller: &[("runtime  = \"5s\"", "runtime  = \"1s\"")],
+        steps: 1,
+    },
 ];
 
+fn directory() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("plans/examples")
+}
+
+#[test]
+fn no_example_is_left_out() {
+    let files = std::fs::read_dir(directory()).unwrap();
+    let files: BTreeSet<String> = files
+        .map(|file| file.unwrap().file_name().into_string().unwrap())
+        .collect();
+    let run = EXAMPLES.iter();
+    let run: BTreeSet<String> = run
+        .map(|example| format!("{}.toml", example.name))
+        .collect();
+    assert_eq!(run, files);
+}
+
 fn text_of(example: &Example, target: &Path) -> String {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let path = root.join(format!("plans/examples/{}.toml", example.name));
+    let path = directory().join(format!("{}.toml", example.name));
     let mut text = std::fs::read_to_string(path).unwrap();
     let target = ("/mnt/storage", target.to_str().unwrap());
     let target = [target].into_iter().filter(|(path, _)| text.contains(path));
