@@ -20,6 +20,7 @@ mod truth {
     mod disk;
     mod failing;
     mod flips;
+    mod full;
     mod groups;
     mod io;
     mod latency;

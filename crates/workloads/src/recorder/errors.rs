@@ -72,7 +72,7 @@ pub struct ErrorCount {
 /// Why a worker could not go on.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OpError {
-    #[error("the target has no space left: {first}; free some, or make the load smaller")]
+    #[error("there is no space left: {first}; free some, or make the load smaller")]
     NoSpace { first: String },
     #[error("nothing has succeeded for {seconds} s ({errors} errors in a row), the last: {last}")]
     Hopeless {
