@@ -87,6 +87,19 @@ fn what_goes_through_the_buffer_is_what_was_put() {
 }
 
 #[test]
+fn what_is_counted_is_written_when_the_time_is_over() {
+    let cell = cell();
+    let params = json!({
+        "size": "64m", "bs": 5000, "buffer": "4k", "numjobs": 2, "rate_iops": 100, "runtime": "200ms"
+    });
+    let outcome = cell.run("fwrite", params);
+    let (ops, bytes, errors) = outcome.of(Op::Fwrite);
+    assert!((10..=44).contains(&ops) && errors == 0, "{outcome:?}");
+    let written = [0, 1].map(|worker| fs::metadata(file(&cell, worker)).unwrap().len());
+    assert_eq!((bytes, written[0] + written[1]), (ops * 5000, bytes));
+}
+
+#[test]
 fn a_mode_without_its_file_lays_it_out_and_timed_ones_repeat() {
     for mode in ["getc", "rewrite", "fread", "seek"] {
         let cell = cell();

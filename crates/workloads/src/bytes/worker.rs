@@ -78,6 +78,7 @@ impl BytesWorker {
                 false => Ok(()),
             };
             let Some(began) = recorder.next(op, bytes) else {
+                self.write_rest(recorder)?;
                 return Ok(Pass::Stopped);
             };
             let done = sought.and_then(|()| self.operation(length)).and_then(|()| {
@@ -211,6 +212,20 @@ impl BytesWorker {
         match self.plan.fsync {
             true => self.stream.sync(),
             false => Ok(()),
+        }
+    }
+
+    /// Has the kernel have what operations have put into the buffer and counted, where no other one will.
+    fn write_rest(&mut self, recorder: &mut Recorder) -> Result<(), OpError> {
+        if !self.plan.mode.makes_file() {
+            return Ok(());
+        }
+        let place = self.stream.position;
+        let op = self.plan.mode.op();
+        let (began, written) = recorder.on_the_way_since(op, || self.stream.flush());
+        match written {
+            Ok(()) => Ok(()),
+            Err(failed) => self.fail(recorder, began, place, failed),
         }
     }
 
