@@ -364,6 +364,11 @@ impl Recorder {
         self.until
     }
 
+    /// Whether operations have instants at which they are due, and [`Recorder::next`] waits for them.
+    pub fn is_paced(&self) -> bool {
+        self.pacer.is_some()
+    }
+
     /// Whether this load runs for a time rather than through its data once.
     pub fn is_timed(&self) -> bool {
         self.timing.runtime.is_some()

@@ -1,4 +1,4 @@
-//! The measured loop of `hold`: standing by, and asking the target now and then.
+//! The measured loop of `hold`: standing by, and asking the target now and then, or as often as a rate says.
 
 use crate::clock::{MonoNanos, sleep_until};
 use crate::files::fault::Fault;
@@ -26,7 +26,10 @@ impl Worker for HoldWorker {
                     Fault::from(errno).record(recorder, Op::Statfs, began, path)?;
                 }
             }
-            sleep_until(MonoNanos::now().saturating_add(LOOK));
+            // A schedule says by itself when it is asked again.
+            if !recorder.is_paced() {
+                sleep_until(MonoNanos::now().saturating_add(LOOK));
+            }
         }
         Ok(())
     }

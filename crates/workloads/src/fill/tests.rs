@@ -54,6 +54,17 @@ fn an_amount_is_written_held_and_removed() {
 }
 
 #[test]
+fn a_target_that_is_held_is_asked_as_often_as_a_rate_says() {
+    let cell = Cell::new(NAME);
+    let held = cell.run(
+        "hold",
+        json!({"amount": "1m", "floor": 0, "hold": "500ms", "rate_iops": 200}),
+    );
+    let (asked, _, errors) = held.of(Op::Statfs);
+    assert!((90..=101).contains(&asked) && errors == 0, "{asked}");
+}
+
+#[test]
 fn a_share_is_reached_by_all_together_and_not_exceeded() {
     let Some(tmpfs) = Tmpfs::mount(64 << 10) else {
         return;
