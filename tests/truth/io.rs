@@ -230,6 +230,44 @@ fn as_many_errors_as_calls_that_failed() {
     }
 }
 
+/// What could not be written is not there for the modes after it; that it has been laid out is seen by `verify`.
+#[test]
+fn what_could_not_be_written_is_no_hole_for_the_next_mode() {
+    needs!("fuse");
+    for depth in [1, 8] {
+        let fs = FuseFs::mount();
+        let mesh = Mesh::of(&["a"], fs.path());
+        fs.add_rule(Rule {
+            path: ".dat".to_owned(),
+            after: 10,
+            times: 3,
+            ..Rule::every(Op::Write, Fate::Fail(libc::EIO))
+        });
+        mesh.run(&format!(
+            r#"
+            [targets.log]
+            system = "fuse"
+            path = "{}"
+            [[phase]]
+            workload = "io"
+            size = "512k"
+            bs = "4k"
+            iodepth = {depth}
+            verify = true
+            modes = ["write", "read", "randread"]
+            "#,
+            fs.path().display()
+        ));
+        let db = mesh.db();
+        let rows = db.rows("SELECT ops, errors FROM step_results ORDER BY step_id");
+        let counted: Vec<_> = rows
+            .iter()
+            .map(|row| (row.integer("ops"), row.integer("errors")))
+            .collect();
+        assert_eq!(counted, [(125, 3), (128, 0), (128, 0)], "at {depth}");
+    }
+}
+
 #[test]
 fn a_raw_device_is_worked_on_where_it_is_allowed() {
     needs!("root", "loop");

@@ -161,7 +161,7 @@ mod tests {
                 );
             }
             for mode in workload.modes() {
-                let params = json!({"size": "4k", "operations": "- mkdir a", "timing": "none", "rate_iops": 0});
+                let params = json!({"size": "1m", "operations": "- mkdir a", "timing": "none", "rate_iops": 0});
                 let mut params = params.as_object().unwrap().clone();
                 params.retain(|key, _| workload.keys().iter().any(|known| known.name == key));
                 let error = workload::check(*workload, mode.name, &params).unwrap_err();

@@ -3,7 +3,7 @@
 //! Modes cut a file into blocks of different sizes, so each sector is looked at by itself: the one before it may be of
 //! another generation.
 
-use crate::data::{Content, Generations, Mismatches, SECTOR_BYTES};
+use crate::data::{Content, Generations, Mismatches};
 use crate::files::data::Data;
 
 #[derive(Debug)]
@@ -25,13 +25,9 @@ impl Expected {
     /// What was read and may not stand there.
     pub(super) fn check(&self, block: &[u8], offset: u64) -> Mismatches {
         let mut wrong = Mismatches::default();
-        let mut at = offset;
-        for sector in block.chunks(SECTOR_BYTES) {
-            let generations = self.generations.range();
-            self.content
-                .check(sector, self.file, at, generations, &mut wrong);
-            at += u64::try_from(sector.len()).unwrap_or(0);
-        }
+        let generations = self.generations.range();
+        self.content
+            .check_sectors(block, self.file, offset, &generations, &mut wrong);
         wrong
     }
 }

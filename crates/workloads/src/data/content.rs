@@ -86,6 +86,26 @@ impl Content {
 }
 
 impl Content {
+    /// The same for what was not written in one piece: each sector by itself, for the one before it may be of another
+    /// generation.
+    pub(crate) fn check_sectors(
+        &self,
+        read: &[u8],
+        file: u64,
+        offset: u64,
+        generations: &RangeInclusive<u64>,
+        wrong: &mut Mismatches,
+    ) {
+        let Some(pattern) = &self.pattern else {
+            return;
+        };
+        let mut at = offset;
+        for sector in read.chunks(SECTOR_BYTES) {
+            pattern.check(sector, file, at, generations, wrong);
+            at = at.saturating_add(sector.len() as u64);
+        }
+    }
+
     /// The same for a part of a block, which was read at `offset`.
     pub(crate) fn check_part(
         &self,

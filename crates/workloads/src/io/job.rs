@@ -5,7 +5,7 @@ use super::sequence::{Direction, Order, Pattern};
 use super::sizes::Sizes;
 use super::zipf::Distribution;
 use super::{NAME, modes};
-use crate::data::DataSpec;
+use crate::data::{DataSpec, SECTOR_BYTES};
 use crate::params::{self, MAX_WORKERS, ParamError};
 use crate::units::Bytes;
 use crate::workload::{Params, Timing};
@@ -74,6 +74,18 @@ impl Job {
         self.pattern.offset + self.pattern.region
     }
 
+    /// The first `bytes` of a file without a block at their end that is not whole.
+    pub(super) fn whole_blocks(&self, bytes: u64) -> u64 {
+        let offset = self.pattern.offset;
+        match bytes.checked_sub(offset) {
+            Some(beyond) => {
+                let beyond = beyond.min(self.pattern.region);
+                offset + beyond - beyond % self.pattern.sizes.smallest()
+            }
+            None => bytes - bytes % SECTOR_BYTES as u64,
+        }
+    }
+
     /// What one worker moves, when no time ends it before.
     pub(super) fn moved_bytes(&self) -> u64 {
         let passes = self.pattern.passes.unwrap_or(1);
@@ -94,8 +106,8 @@ impl Job {
         u16::try_from(self.depth).unwrap_or(u16::MAX)
     }
 
-    /// Blocks can be told apart by what stands in them only where their bounds are always the same, and only one that
-    /// nobody writes at that moment can be read whole.
+    /// Blocks can be told apart by what stands in them only where they are whole sectors, and only one that nobody writes
+    /// at that moment can be read whole.
     fn check_verify(&self) -> Result<(), ParamError> {
         if !self.data.verify {
             return Ok(());
@@ -288,6 +300,16 @@ fn order(mode: &str, params: &IoParams, sizes: &Sizes, region: u64) -> Result<Or
 
 fn stride_blocks(params: &IoParams, bs: u64, region: u64) -> Result<u64, ParamError> {
     let Some(stride) = params.stride else {
+        if DEFAULT_STRIDE_BLOCKS >= region / bs {
+            return Err(ParamError::of(
+                "stride",
+                format!(
+                    "its default of {DEFAULT_STRIDE_BLOCKS} blocks of {} leads past the end of {} at once; set a shorter one",
+                    Bytes(bs),
+                    Bytes(region)
+                ),
+            ));
+        }
         return Ok(DEFAULT_STRIDE_BLOCKS);
     };
     if stride.0 < 2 * bs || !stride.0.is_multiple_of(bs) {

@@ -89,7 +89,7 @@ const OWN_KEYS: &[KeyInfo] = &[
         "stride",
         "size",
         "17 blocks",
-        "strideread: from the start of one block to the start of the next, a multiple of `bs`",
+        "strideread: from the start of one block to the start of the next, a multiple of `bs` and less than `size`",
     ),
     key(
         "random_distribution",

@@ -16,12 +16,17 @@ pub(super) fn prepare(load: &IoLoad, control: &PrepareControl) -> Result<(), Tas
         file::probe_direct(&load.job, &load.store)?;
     }
     if load.job.pattern.direction == Direction::WriteNew {
+        load.store.may_have_holes()?;
         for worker in 0..load.job.workers {
             control.check()?;
             load.store.remove(worker)?;
         }
         return Ok(());
     }
+    let keeps = match load.store.has_holes()? {
+        true => Keeps::Nothing,
+        false => Keeps::Beginning,
+    };
     let passes = if load.is_warmed() { 2 } else { 1 };
     let total = load.job.file_bytes() * u64::from(load.job.workers) * passes;
     side_by_side(
@@ -31,7 +36,7 @@ pub(super) fn prepare(load: &IoLoad, control: &PrepareControl) -> Result<(), Tas
         |worker, done| {
             let layout = Layout { load, worker, done };
             let mut piece = vec![0; PIECE];
-            layout.lay_out(&mut piece)?;
+            layout.lay_out(&mut piece, keeps)?;
             match load.is_warmed() {
                 true => layout.warm_up(&mut piece),
                 false => Ok(()),
@@ -39,7 +44,15 @@ pub(super) fn prepare(load: &IoLoad, control: &PrepareControl) -> Result<(), Tas
         },
     )?;
     load.store.all_laid();
-    Ok(())
+    load.store.is_filled()
+}
+
+/// What stays of the files that are there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Keeps {
+    /// They were written from the beginning on.
+    Beginning,
+    Nothing,
 }
 
 impl IoLoad {
@@ -57,12 +70,15 @@ struct Layout<'a> {
 }
 
 impl Layout<'_> {
-    /// What is there of the file stays: it was written from the beginning on.
-    fn lay_out(&self, piece: &mut [u8]) -> Result<(), TaskError> {
+    /// Writes what is missing at the end of the file, or all of it.
+    fn lay_out(&self, piece: &mut [u8], keeps: Keeps) -> Result<(), TaskError> {
         let (store, worker) = (&self.load.store, self.worker);
         let (base, path) = (store.base(worker), store.path(worker));
         let bytes = self.load.job.file_bytes();
-        let mut offset = store.laid_bytes(worker)?.min(bytes);
+        let mut offset = match keeps {
+            Keeps::Beginning => self.load.job.whole_blocks(store.laid_bytes(worker)?),
+            Keeps::Nothing => 0,
+        };
         self.done.add(offset)?;
         if offset == bytes {
             return Ok(());

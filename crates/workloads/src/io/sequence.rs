@@ -166,6 +166,11 @@ impl Sequence {
         each && self.read_percent == 0 && self.passes_done > 0
     }
 
+    /// Whether the next operation is found in next to no time.
+    pub(super) fn is_cheap(&self) -> bool {
+        self.lanes == 1 && self.zipf.is_none()
+    }
+
     /// The next operation of this thread; `None` when all is done.
     #[inline(always)]
     pub(super) fn next(&mut self) -> Option<Next> {

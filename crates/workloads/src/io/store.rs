@@ -13,6 +13,10 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+/// Stands beside files that are being written from nothing: what is there of them may have holes. It is taken away once that
+/// is known not to be so, and survives whatever ends the writing before.
+const HOLES: &str = "state.holes";
+
 /// Cells that are remembered; a run has one on a device at a time.
 const MOST_CELLS: usize = 64;
 
@@ -86,7 +90,36 @@ impl Store {
         }
     }
 
-    /// How much of a worker's data is there, from the beginning on.
+    /// Whether what is there of the data may have holes.
+    pub(super) fn has_holes(&self) -> Result<bool, TaskError> {
+        match self {
+            Store::Files(dir) => {
+                let noted = dir.file_bytes(HOLES).map_err(TaskError::Sandbox)?;
+                Ok(noted.is_some())
+            }
+            Store::Device(..) => Ok(false),
+        }
+    }
+
+    /// From now on there may be holes, until [`Store::is_filled`].
+    pub(super) fn may_have_holes(&self) -> Result<(), TaskError> {
+        if let Store::Files(dir) = self {
+            let flags = OFlags::WRONLY | OFlags::CREATE;
+            let noted = dir.open(HOLES, flags, Mode::RUSR | Mode::WUSR);
+            noted.map_err(TaskError::Sandbox)?;
+        }
+        Ok(())
+    }
+
+    /// What is there was written from the beginning on.
+    pub(super) fn is_filled(&self) -> Result<(), TaskError> {
+        match self {
+            Store::Files(dir) => dir.remove_file(HOLES).map_err(TaskError::Sandbox),
+            Store::Device(..) => Ok(()),
+        }
+    }
+
+    /// How much of a worker's data is there, from the beginning on, where there are no holes.
     pub(super) fn laid_bytes(&self, worker: u32) -> Result<u64, TaskError> {
         match self {
             Store::Files(dir) => {

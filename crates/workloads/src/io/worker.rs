@@ -11,6 +11,9 @@ use crate::workload::{Load, Worker};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 
+/// To put a stamp into so many bytes takes no longer than to record an operation.
+const CHEAP_BYTES: u64 = 16 << 10;
+
 pub(super) struct IoWorker {
     file: OwnedFd,
     name: String,
@@ -21,6 +24,8 @@ pub(super) struct IoWorker {
     fsync_every: u64,
     unsynced: u64,
     end_fsync: bool,
+    /// Next to nothing lies between two operations that need no block made: they share a reading of the clock.
+    follows: bool,
 }
 
 impl IoWorker {
@@ -39,12 +44,14 @@ impl IoWorker {
         let mut block = Pages::new(bs).map_err(|error| TaskError::io(doing(), error))?;
         let writing = Writing::of(load, owner, lane);
         writing.content.fill(&mut block);
+        let sequence = load.sequence(owner, lane);
         Ok(IoWorker {
             file: file::open(job, &load.store, owner)?,
             name: load.store.name(owner),
             block,
+            follows: sequence.is_cheap() && !writing.content.verifies(),
             writing,
-            sequence: load.sequence(owner, lane),
+            sequence,
             fsync_every: job.fsync_every(),
             unsynced: 0,
             end_fsync: job.pattern.direction.writes() && job.end_fsync,
@@ -97,24 +104,27 @@ fn part(block: &mut [u8], next: Next) -> &mut [u8] {
 
 impl Worker for IoWorker {
     fn run(&mut self, recorder: &mut Recorder) -> Result<(), OpError> {
+        let mut follows = self.follows;
         while let Some(next) = self.sequence.next() {
             let op = next.op();
             if next.writes {
                 self.writing.place(part(&mut self.block, next), next);
             }
             recorder.place_at(0, next.offset);
-            // What lies between two operations is no work but where blocks are checked.
-            let began = match self.writing.content.verifies() {
-                true => recorder.next(op, next.bytes),
-                false => recorder.next_following(op, next.bytes),
+            let began = match follows && (!next.writes || next.bytes <= CHEAP_BYTES) {
+                true => recorder.next_following(op, next.bytes),
+                false => recorder.next(op, next.bytes),
             };
             let Some(began) = began else {
                 break;
             };
+            follows = self.follows;
             match self.act(next) {
                 Ok(()) => self.succeeded(recorder, next, began)?,
                 Err(errno) => {
                     self.writing.failed = true;
+                    // To tell what failed takes longer than many an operation.
+                    follows = false;
                     recorder.error(
                         op,
                         began,

@@ -8,6 +8,25 @@ use crate::random::{Random, stamp};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+/// How far the workers of a task have come with its files.
+#[derive(Debug, Default)]
+pub(super) struct Progress {
+    /// Those that have written every block without an error.
+    through: AtomicU32,
+    /// Those behind whose last block every other one has been written.
+    gapless: AtomicU32,
+}
+
+impl Progress {
+    pub(super) fn through(&self) -> u32 {
+        self.through.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn gapless(&self) -> u32 {
+        self.gapless.load(Ordering::Relaxed)
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct Writing {
     pub content: Content,
@@ -19,7 +38,10 @@ pub(super) struct Writing {
     next: u64,
     /// Random data that nobody checks: another stamp is all that a block needs.
     only_stamps: bool,
-    through: Arc<AtomicU32>,
+    /// A block of a mix may be read in another cut than it was written in.
+    is_mix: bool,
+    is_alone: bool,
+    progress: Arc<Progress>,
 }
 
 impl Writing {
@@ -33,7 +55,9 @@ impl Writing {
             next: Random::of(&[MonoNanos::now().0, load.file_id(file), lane.index.into()])
                 .next_u64(),
             only_stamps: load.job.data == DataSpec::default(),
-            through: Arc::clone(&load.through),
+            is_mix: load.job.pattern.sizes.is_mix(),
+            is_alone: lane.of == 1,
+            progress: Arc::clone(&load.progress),
         }
     }
 
@@ -58,16 +82,30 @@ impl Writing {
     #[inline]
     pub(super) fn check(&self, block: &[u8], next: Next) -> Mismatches {
         let mut wrong = Mismatches::default();
-        let generations = self.generations.range();
-        self.content
-            .check(block, self.file, next.offset, generations, &mut wrong);
+        let (file, generations) = (self.file, self.generations.range());
+        match self.is_mix {
+            false => self
+                .content
+                .check(block, file, next.offset, generations, &mut wrong),
+            true => self
+                .content
+                .check_sectors(block, file, next.offset, &generations, &mut wrong),
+        }
         wrong
     }
 
     /// The worker is at its end.
     pub(super) fn ended(&self, sequence: &Sequence) {
-        if sequence.has_written_all() && !self.failed {
-            self.through.fetch_add(1, Ordering::Relaxed);
+        if self.failed {
+            return;
+        }
+        let is_through = sequence.has_written_all();
+        if is_through {
+            self.progress.through.fetch_add(1, Ordering::Relaxed);
+        }
+        // Of several that share a file, each stops at a block of its own.
+        if is_through || self.is_alone {
+            self.progress.gapless.fetch_add(1, Ordering::Relaxed);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Many operations in flight, through io_uring and through the threads that take its place.
 
 use super::*;
-use crate::recorder::ErrorCount;
+use crate::recorder::{ErrorCount, Settings, pair};
 
 /// Installs a filter in the calling thread, and whoever it starts, that refuses `io_uring_setup`.
 fn forbid_io_uring() {
@@ -181,4 +181,68 @@ fn a_kernel_that_forbids_io_uring_is_told_or_replaced_by_threads() {
     let spec = scene.spec("read", json!({"size": "64k", "iodepth": 4}));
     let task = Task::prepare(&spec, &PrepareControl::silent()).unwrap();
     assert_eq!(task.notes(), []);
+}
+
+/// Whether the threads that share a file have left holes is a matter of chance; here they have.
+#[test]
+fn what_threads_that_share_a_file_have_left_out_is_laid_out() {
+    let scene = Scene::new();
+    let params = json!({
+        "size": "1m", "iodepth": 4, "ioengine-fallback": "psync", "rate_iops": 100, "runtime": "100ms", "verify": true
+    });
+    let write = scene.spec("write", params.clone());
+    let written = std::thread::spawn(move || {
+        forbid_io_uring();
+        run(&write)
+    });
+    let (end, intervals) = written.join().unwrap();
+    let (ops, _, _) = totals(&intervals);
+    assert_eq!((end.workers, &end.errors[..]), (4, &[][..]));
+    assert!((4..=20).contains(&ops), "{ops}");
+    let file = fs::File::options().write(true).open(scene.file(0)).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, &[0; 4096], 4096).unwrap();
+    let params = json!({"size": "1m", "verify": true});
+    for _ in 0..2 {
+        let (end, intervals) = scene.run("read", params.clone());
+        assert_eq!((totals(&intervals).0, &end.errors[..]), (256, &[][..]));
+    }
+    let before = fs::metadata(scene.file(0)).unwrap();
+    scene.run("reread", params);
+    let after = fs::metadata(scene.file(0)).unwrap();
+    assert_eq!(
+        before.modified().unwrap(),
+        after.modified().unwrap(),
+        "laid out once"
+    );
+}
+
+#[test]
+fn whose_turn_it_is_among_threads_is_no_part_of_an_operation() {
+    let scene = Scene::new();
+    let spec = scene.spec(
+        "read",
+        json!({"size": "32m", "iodepth": 1024, "ioengine-fallback": "psync"}),
+    );
+    let load = std::thread::spawn(move || {
+        forbid_io_uring();
+        Io.load(&spec).unwrap()
+    });
+    let load = load.join().unwrap();
+    assert_eq!(load.lanes(), 1024);
+    load.prepare(&PrepareControl::silent()).unwrap();
+    let mut worker = load.worker(0).unwrap();
+    let (mut recorder, taker) = pair(Settings::of(&[Op::Read]));
+    let start = MonoNanos::now();
+    recorder.set_start(start);
+    worker.run(&mut recorder).unwrap();
+    let took = MonoNanos::now().since(start).as_secs_f64();
+    assert_eq!(recorder.finish(), []);
+    let (mut ops, mut served) = (0, 0.0);
+    taker.take(&mut |buffer| {
+        ops += buffer.series[0].service.count();
+        served += buffer.series[0].service.sum_ns() / 1e9;
+    });
+    assert_eq!(ops, 8);
+    // It goes past 1023 blocks of others for each of its own.
+    assert!(served < took / 2.0, "{served} s of {took} s");
 }

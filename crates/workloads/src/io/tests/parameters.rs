@@ -142,6 +142,11 @@ fn parameters_are_refused_by_name() {
         let params = json!({"size": "1m", "stride": stride});
         check_in("strideread", params, "stride", part);
     }
+    // What the default of 17 blocks leads past is read block after block.
+    for (size, bs) in [("17m", "1m"), ("64k", "4k")] {
+        let params = json!({"size": size, "bs": bs});
+        check_in("strideread", params, "stride", "17 blocks");
+    }
     for mode in ["strideread", "recrewrite"] {
         let params = json!({"size": "1m", "bssplit": "4k/50:8k/50"});
         check_in(mode, params, "bssplit", "one size");

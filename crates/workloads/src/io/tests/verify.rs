@@ -108,3 +108,35 @@ fn a_mode_that_ends_in_its_midst_leaves_two_generations_that_are_both_right() {
     let (end, _) = scene.run("read", params);
     assert_eq!(end.errors, []);
 }
+
+#[test]
+fn blocks_of_a_mix_may_be_read_in_another_cut_than_they_were_written_in() {
+    for depth in [1, 8] {
+        let scene = Scene::new();
+        let params = json!({
+            "size": "1m", "bssplit": "4k/50:16k/40:64k/10", "verify": true, "iodepth": depth, "loops": 2
+        });
+        let mut half = params.clone();
+        half.as_object_mut().unwrap().remove("loops");
+        half["io_size"] = json!("512k");
+        let clean = |mode: &str, params: &Value| {
+            let (end, intervals) = scene.run(mode, params.clone());
+            assert_eq!(end.errors, [], "{mode} at {depth}");
+            assert!(totals(&intervals).1 >= 512 << 10, "{mode} at {depth}");
+        };
+        // A part of it is written, and the rest laid out.
+        clean("write", &half);
+        clean("read", &params);
+        clean("randwrite", &half);
+        clean("randread", &params);
+        if depth == 1 {
+            clean("randrw", &params);
+            clean("rw", &params);
+        }
+        let flipped = [5000, 90_000, 1_048_575];
+        flip(&scene.file(0), &flipped);
+        half["io_size"] = json!("1m");
+        let (end, _) = scene.run("read", half);
+        expect_mismatches(&end, 3, &flipped.map(|at| format!("at offset {at}: ")));
+    }
+}
