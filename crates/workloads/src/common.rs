@@ -50,7 +50,9 @@ pub const KEYS: &[KeyInfo] = &[
         kind: "duration",
         default: "30s",
         meaning: "an operation that has not ended for so long is an event `stall` that names its worker, path and \
-                  offset (the oldest of several in flight), and another event, `stall-over`, when it has; what follows is the plan's `on-stall`",
+                  offset (the oldest of several in flight), and another event, `stall-over`, when it has; what follows is \
+                  the plan's `on-stall`. The same holds for a system call before or after the load, but that bringing laid \
+                  out data to stable storage (fsync, syncfs) is always waited for",
     },
 ];
 

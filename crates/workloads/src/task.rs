@@ -244,25 +244,25 @@ impl Task {
         gate.watch_start(crew.workers(), start);
         let mut stalls = StallWatch::new(stall_after);
         let mut given_up: Option<GivenUp> = None;
-        loop {
+        let all_ended = loop {
             let all_ended = gate.wait_ended(crew.workers(), merge.next_look());
             merge.collect(&takers);
             let now = MonoNanos::now();
             let news = stalls.look(now, &takers, load.as_ref());
             news.into_iter().for_each(|it| tell(Told::Stall(it)));
             if all_ended || given_up.as_ref().is_some_and(|it| now >= it.leave_at) {
-                break;
+                break all_ended;
             }
             if let (OnStall::Abort, None, Some(stall)) = (on_stall, &given_up, stalls.longest()) {
                 gate.end_load();
                 given_up = Some(GivenUp::because(stall, now));
             }
             merge.emit_due(now, &takers, &mut |it| tell(Told::Interval(it)));
-        }
+        };
         merge.emit_all(&mut |it| tell(Told::Interval(it)));
-        let ends = match given_up {
-            Some(_) => crew.leave(start),
-            None => crew.join(),
+        let ends = match all_ended {
+            true => crew.join(),
+            false => crew.leave(start),
         };
         let (after, on_stall) = match given_up {
             Some(_) => (stall_after.min(LEAVE_AFTER), OnStall::Abort),

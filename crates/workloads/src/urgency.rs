@@ -2,8 +2,9 @@
 //!
 //! A host that carries load lets a thread wait for milliseconds after its timer has rung, and a hundred workers on a few
 //! CPUs wait for each other. Around the start, and only there, a worker therefore asks for real-time priority: until its
-//! first operation has ended, at most for a millisecond, which the task watches over with a priority above. Without the
-//! right to it (CAP_SYS_NICE) a worker starts when the kernel lets it, and its skew says so.
+//! first operation has ended, at most for a millisecond, which the task watches over with a priority above. Threads that
+//! come of it meanwhile (the kernel's own for io_uring are a worker's children) are ordinary ones. Without the right to
+//! it (CAP_SYS_NICE) a worker starts when the kernel lets it, and its skew says so.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -32,9 +33,8 @@ impl Urgent {
 
     fn of_this_thread(priority: libc::c_int) -> Urgent {
         let thread = rustix::thread::gettid().as_raw_nonzero().get();
-        // SAFETY: takes no pointer.
-        let policy = unsafe { libc::sched_getscheduler(thread) };
-        let granted = policy == libc::SCHED_OTHER && set_policy(thread, libc::SCHED_FIFO, priority);
+        let granted = policy_of(thread) == libc::SCHED_OTHER
+            && set_policy(thread, libc::SCHED_FIFO, priority);
         Urgent(Handle(Arc::new(Mutex::new(granted.then_some(thread)))))
     }
 
@@ -59,7 +59,16 @@ impl Handle {
     }
 }
 
+/// Without the flag that children are ordinary.
+fn policy_of(thread: libc::pid_t) -> libc::c_int {
+    // SAFETY: takes no pointer.
+    let policy = unsafe { libc::sched_getscheduler(thread) };
+    policy & !libc::SCHED_RESET_ON_FORK
+}
+
+/// The flag that children are ordinary stays, once set: to clear it is a right of its own.
 fn set_policy(thread: libc::pid_t, policy: libc::c_int, priority: libc::c_int) -> bool {
+    let policy = policy | libc::SCHED_RESET_ON_FORK;
     let parameters = libc::sched_param {
         sched_priority: priority,
     };
@@ -71,9 +80,20 @@ fn set_policy(thread: libc::pid_t, policy: libc::c_int, priority: libc::c_int) -
 mod tests {
     use super::*;
 
+    /// Of the calling thread.
     fn policy() -> libc::c_int {
-        // SAFETY: takes no pointer; 0 is the calling thread.
-        unsafe { libc::sched_getscheduler(0) }
+        policy_of(0)
+    }
+
+    #[test]
+    fn children_of_an_urgent_thread_are_ordinary() {
+        let urgent = Urgent::worker();
+        let child = std::thread::spawn(policy);
+        assert_eq!(child.join().ok(), Some(libc::SCHED_OTHER));
+        drop(urgent);
+        let urgent = Urgent::worker();
+        let granted = urgent.0.0.lock().is_ok_and(|thread| thread.is_some());
+        assert_eq!(policy() == libc::SCHED_FIFO, granted);
     }
 
     #[test]

@@ -83,6 +83,11 @@ pub const GROUPS: &[Group] = &[
             "modes = [\"append\"]": Write "/c0" after 152, "append" Offset;
             "modes = [\"delete\"]": Unlink "/c0" after 11, "delete" Name;
             "modes = [\"list\"]": Readdir "/d0" after 5, "list" Name;
+            // Before the load: a directory, and the data.
+            "modes = [\"create\"]": Mkdir "/d0" after 2, "prepare" Name;
+            "modes = [\"read\"]": Write "/c0" after 17, "prepare" Name;
+            // After it: what it leaves is written down.
+            "modes = [\"create\"]": Rename "state" after 3, "finish" Name;
         },
     },
     Group {
@@ -106,6 +111,9 @@ pub const GROUPS: &[Group] = &[
             "modes = [\"write\"]\nend_fsync = true\niodepth = 4": Fsync ".dat" after 1, "write" Name;
             "modes = [\"write\"]": Flush ".dat" after 1, "close" Name;
             "modes = [\"write\"]\niodepth = 4": Flush ".dat" after 1, "close" Name;
+            // Before the load: the data, and the file that a worker opens.
+            "modes = [\"read\"]": Write ".dat" after 0, "prepare" Offset;
+            "modes = [\"read\"]": Open ".dat" after 0, "prepare" Name;
         },
     },
     Group {
@@ -207,4 +215,6 @@ pub const ENDED: &[(&str, &str, Op, &str, u64)] = &[
     (FILL, "modes = [\"hold\"]", Op::Statfs, "/w0", 4),
     (REPLAY, "", Op::Read, "old", 0),
     (BYTES, "modes = [\"putc\"]", Op::Flush, "/w", 2),
+    (IO, "modes = [\"read\"]", Op::Write, ".dat", 0),
+    (FILES, "modes = [\"create\"]", Op::Rename, "state", 3),
 ];

@@ -154,7 +154,7 @@ fn read_source(load: &CopyLoad, control: &PrepareControl) -> Result<(Tree, Dir),
             load.plan.workers
         ),
         _ if files > MOST_FILES => format!(
-            "`{}` has {files} files; one task copies at most {}",
+            "`{}` has {files} files or more; one task copies at most {}",
             path.display(),
             MOST_FILES
         ),

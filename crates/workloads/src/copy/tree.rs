@@ -4,6 +4,7 @@
 //! devices and the like are left out and counted. Invariant: a name is one component, resolved in an opened directory,
 //! so nothing beside the tree is ever reached.
 
+use super::keys::MOST_FILES;
 use crate::files::size::SizeSpec;
 use crate::sandbox::Dir;
 use crate::task::{PrepareControl, TaskError};
@@ -67,13 +68,14 @@ impl Tree {
         tree
     }
 
-    /// The regular files beneath `root`.
+    /// The regular files beneath `root`; ends as soon as there are more than one task copies.
     pub(super) fn scan(root: &Dir, control: &PrepareControl) -> Result<Self, TaskError> {
+        let most = usize::try_from(MOST_FILES).unwrap_or(usize::MAX);
         let mut tree = Self::default();
         let mut next = 0;
-        while next <= tree.directories.len() {
+        while next <= tree.directories.len() && tree.files.len() <= most {
             control.check()?;
-            let found = tree.scan_directory(root, next);
+            let found = tree.scan_directory(root, next, most);
             found.map_err(|errno| {
                 let path = root.path().join(tree.path_of(next));
                 TaskError::io(
@@ -98,9 +100,11 @@ impl Tree {
         Ok(tree)
     }
 
-    fn scan_directory(&mut self, root: &Dir, directory: usize) -> Result<(), Errno> {
+    fn scan_directory(&mut self, root: &Dir, directory: usize, most: usize) -> Result<(), Errno> {
         let fd = self.open(root, directory)?;
-        let mut entries: Vec<_> = rustix::fs::Dir::read_from(&fd)?.collect::<Result<_, _>>()?;
+        // Two of them are the directory itself and the one above.
+        let listed = rustix::fs::Dir::read_from(&fd)?.take(most.saturating_add(3));
+        let mut entries: Vec<_> = listed.collect::<Result<_, _>>()?;
         // In the order of names: every run copies in the same order, whatever order the file system lists in.
         entries.sort_by(|a, b| a.file_name().cmp(b.file_name()));
         for entry in entries {

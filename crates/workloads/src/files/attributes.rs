@@ -32,9 +32,9 @@ impl Calls {
         static KNOWN: OnceLock<Calls> = OnceLock::new();
         *KNOWN.get_or_init(|| Self {
             // Refused for their arguments where they are known.
-            // SAFETY: neither call gets an address to read or write.
+            // SAFETY: the name ends in NUL and is only read.
             chmod_at: is_known(unsafe { libc::syscall(FCHMODAT2, -1, c"".as_ptr(), 0, -1) }),
-            // SAFETY: as above; a structure of no size is refused before its address is looked at.
+            // SAFETY: as above; a structure of no size is refused before its address, which is none, is looked at.
             xattr_at: is_known(unsafe {
                 libc::syscall(
                     SETXATTRAT,
@@ -83,7 +83,7 @@ impl Calls {
             return Ok(bytes);
         }
         let arguments = Arguments {
-            value: u64::try_from(value.as_ptr().addr()).unwrap_or(0),
+            value: u64::try_from(value.as_ptr().expose_provenance()).unwrap_or(0),
             size: u32::try_from(value.len()).unwrap_or(u32::MAX),
             flags: 0,
         };
@@ -113,7 +113,7 @@ impl Calls {
     ) -> Result<u64, Failed> {
         let read = if self.xattr_at {
             let arguments = Arguments {
-                value: u64::try_from(value.as_mut_ptr().addr()).unwrap_or(0),
+                value: u64::try_from(value.as_mut_ptr().expose_provenance()).unwrap_or(0),
                 size: u32::try_from(value.len()).unwrap_or(u32::MAX),
                 flags: 0,
             };

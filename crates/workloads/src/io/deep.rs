@@ -173,7 +173,7 @@ impl DeepWorker {
         let writes = entry.next.writes;
         let Ok(moved) = u32::try_from(result) else {
             let errno = -result;
-            if errno == libc::EINTR || errno == libc::EAGAIN {
+            if errno == libc::EINTR {
                 self.ring.push(slot, entry.entry());
                 return Ok(());
             }

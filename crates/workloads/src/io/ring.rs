@@ -9,6 +9,7 @@ use io_uring::types::{Fixed, SubmitArgs, Timespec};
 use io_uring::{IoUring, opcode, squeue};
 use rustix::fd::{AsRawFd, OwnedFd};
 use std::io;
+use std::mem::ManuallyDrop;
 use std::time::Duration;
 
 const SWITCH: &str = "/proc/sys/kernel/io_uring_disabled";
@@ -18,7 +19,12 @@ const FILE: Fixed = Fixed(0);
 
 /// Whether the kernel lets this thread have a ring; if not, why, and what can be done.
 pub(super) fn probe() -> Result<(), String> {
-    build(2).map(drop).map_err(|error| refusal(&error))
+    let ring = build(2).map_err(|error| refusal(&error))?;
+    // It came with 5.11, last of all that is used here.
+    match ring.params().is_feature_ext_arg() {
+        true => Ok(()),
+        false => Err(refusal(&io::ErrorKind::Unsupported.into())),
+    }
 }
 
 fn refusal(error: &io::Error) -> String {
@@ -33,6 +39,7 @@ fn refusal(error: &io::Error) -> String {
         }
         (Some(libc::ENOSYS), _) => "this kernel has no io_uring, or a seccomp profile hides it".to_owned(),
         (Some(libc::ENOMEM), _) => "too little memory may be locked: raise the agent's `ulimit -l`".to_owned(),
+        (None, _) => "it knows no waits with a limit, which came with Linux 5.11".to_owned(),
         _ => "see io_uring_setup(2)".to_owned(),
     };
     format!(
@@ -73,7 +80,8 @@ pub(super) enum Entry {
 
 pub(super) struct Ring {
     ring: IoUring,
-    memory: Pages,
+    /// Let go of where nothing is in flight only.
+    memory: ManuallyDrop<Pages>,
     slot_bytes: usize,
     buffers: Buffers,
     in_flight: usize,
@@ -102,14 +110,14 @@ impl Ring {
                 iov_len: slot_bytes,
             })
             .collect();
-        // SAFETY: the pieces lie within `memory`, which lives as long as the ring (`Ring` drops the ring first).
+        // SAFETY: the pieces lie within `memory`, which lives as long as anything is in flight.
         let buffers = match unsafe { ring.submitter().register_buffers(&pieces) } {
             Ok(()) => Buffers::Registered,
             Err(_) => Buffers::Plain,
         };
         Ok(Ring {
             ring,
-            memory,
+            memory: ManuallyDrop::new(memory),
             slot_bytes,
             buffers,
             in_flight: 0,
@@ -219,7 +227,8 @@ fn unless_passing(submitted: io::Result<usize>) -> io::Result<()> {
 }
 
 impl Drop for Ring {
-    /// The kernel may still write into the buffers of a worker that has panicked.
+    /// The kernel may still write into the buffers of a worker that has panicked. From a ring that is broken nothing is
+    /// ever known: its buffers stay where they are.
     fn drop(&mut self) {
         while self.in_flight > 0 {
             if self.submit_and_wait(None).is_err() {
@@ -227,5 +236,7 @@ impl Drop for Ring {
             }
             while self.reap().is_some() {}
         }
+        // SAFETY: nothing is in flight, and after this nobody uses it.
+        unsafe { ManuallyDrop::drop(&mut self.memory) };
     }
 }

@@ -176,16 +176,32 @@ fn wait(listener: &TcpListener, pending: &[Pending]) {
         && error != rustix::io::Errno::INTR
     {
         tracing::warn!(%error, "waiting for a link's connections failed");
-        #[expect(
-            clippy::disallowed_methods,
-            reason = "a poll that fails must not become a busy loop; nothing is measured here"
-        )]
-        thread::sleep(socket::BLOCK_AT_MOST);
+        pause();
     }
 }
 
+fn pause() {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "what fails at once must not become a busy loop; nothing is measured here"
+    )]
+    thread::sleep(socket::BLOCK_AT_MOST);
+}
+
 fn accept_new(listener: &TcpListener, door: &Door, pending: &mut Vec<Pending>) {
-    while let Ok((stream, from)) = listener.accept() {
+    loop {
+        let (stream, from) = match listener.accept() {
+            Ok(accepted) => accepted,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            // It was here, and has gone.
+            Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => continue,
+            Err(error) => {
+                // Too many open files above all: whoever waits stays there.
+                tracing::warn!(%error, "a link's connection could not be accepted");
+                return pause();
+            }
+        };
         let expected = door
             .peer
             .is_none_or(|peer| from.ip().to_canonical() == peer.to_canonical());

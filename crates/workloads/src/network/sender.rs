@@ -3,7 +3,7 @@
 //! It knows nothing of how the connection came to be. Invariant: operations count no byte that the peer's kernel has not
 //! acknowledged, and together all that the receiving end has.
 
-use super::link::{Link, Trouble, look_up};
+use super::link::{Link, Trouble};
 use super::socket::{self, is_pause};
 use crate::clock::MonoNanos;
 use crate::files::data::Data;
@@ -64,7 +64,9 @@ impl Sender {
                 Err(error) if is_pause(&error) => {}
                 Err(error) => return Err(error.into()),
             }
-            look_up(recorder)?;
+            if recorder.is_stopped() {
+                return Err(Trouble::Stopped);
+            }
             if MonoNanos::now() >= recorder.until() {
                 return Ok(Sent::Cut);
             }

@@ -116,11 +116,31 @@ impl Schedule {
         };
         let mut next = Schedule::new(&self.pace, share);
         next.start = change.from;
-        while next.due(bytes) < change.begins() {
-            next.take(bytes);
-        }
+        next.skip_to(change.begins(), bytes);
         *self = next;
         Changed::Done
+    }
+
+    /// Leaves out what is due before an instant, if operations move `bytes`.
+    fn skip_to(&mut self, instant: MonoNanos, bytes: u64) {
+        let elapsed = instant.0.saturating_sub(self.start.0);
+        if let Some(poisson) = &mut self.poisson {
+            // Arrivals that are independent of each other begin anew at any instant.
+            poisson.elapsed_ns = elapsed as f64;
+            return;
+        }
+        let step = u128::from(self.workers) * self.cost(bytes);
+        let first = self.position_of(bytes);
+        // The least position whose nanoseconds, rounded down, are not less.
+        let units = u128::from(elapsed).saturating_mul(self.per_second.into());
+        let wanted = units.div_ceil(NANOS_PER_SECOND);
+        let missing = wanted.saturating_sub(first);
+        // What moves nothing takes no time of a rate in bytes: no number of such operations leads there.
+        let skipped = match step {
+            0 => missing,
+            step => missing.div_ceil(step) * step,
+        };
+        self.position = Some(first + skipped);
     }
 
     /// When the next operation is due, which moves `bytes`.
@@ -309,6 +329,49 @@ mod tests {
         let before = own.clone();
         assert_eq!(own.change(&survivors[0].1, 0), Changed::Done);
         assert_eq!(own, before);
+    }
+
+    /// What is left out at once is what would have been taken one by one.
+    #[test]
+    fn a_late_change_leaves_out_what_was_due_before() {
+        let second = 1_000_000_000;
+        for (unit, per_second, bytes) in [
+            (Unit::Operations, 333, 0),
+            (Unit::Bytes, 1 << 30, 1),
+            (Unit::Bytes, 7_777, 4096),
+            (Unit::Bytes, 1 << 20, 0),
+        ] {
+            let pace = pace(unit, per_second, Per::Step, Process::Linear);
+            let share = Share {
+                worker: 1,
+                workers: 3,
+                task: 0,
+                tasks: 2,
+            };
+            let change = Change {
+                task: 1,
+                tasks: 2,
+                from: MonoNanos(2 * second),
+                told: MonoNanos(2 * second + 12_345_678),
+            };
+            let mut changed = Schedule::new(&pace, share);
+            changed.set_start(MonoNanos(second));
+            changed.position = Some(u128::from(per_second) * 3);
+            assert_eq!(changed.change(&change, bytes), Changed::Done);
+            let mut stepped = Schedule::new(&pace, Share { task: 1, ..share });
+            stepped.set_start(change.from);
+            while (unit, bytes) != (Unit::Bytes, 0) && stepped.due(bytes) < change.begins() {
+                stepped.take(bytes);
+            }
+            match (unit, bytes) {
+                // As near as a byte is.
+                (Unit::Bytes, 0) => {
+                    let after = changed.due(0).0.checked_sub(change.begins().0);
+                    assert!(after.is_some_and(|ns| ns < 1000), "{after:?}");
+                }
+                _ => assert_eq!(changed.due(bytes), stepped.due(bytes), "{unit:?} {bytes}"),
+            }
+        }
     }
 
     #[test]

@@ -30,6 +30,8 @@ pub(super) struct Merge {
     pending: BTreeMap<Key, Interval>,
     /// Every period before this one has been emitted.
     next: u64,
+    /// What each worker had handed over when it was last collected from: all of that is here.
+    handed_over: Vec<u64>,
     look_at: MonoNanos,
 }
 
@@ -47,6 +49,7 @@ impl Merge {
             ramp_end: start.saturating_add(ramp.unwrap_or_default()),
             pending: BTreeMap::new(),
             next: 0,
+            handed_over: Vec::new(),
             look_at: start,
         };
         merge.look_at = merge.end_of(0).saturating_add(GRACE);
@@ -59,6 +62,9 @@ impl Merge {
     }
 
     pub(super) fn collect(&mut self, takers: &[Taker]) {
+        self.handed_over.clear();
+        self.handed_over
+            .extend(takers.iter().map(Taker::handed_over));
         for taker in takers {
             taker.take(&mut |buffer| self.add(buffer));
         }
@@ -80,7 +86,9 @@ impl Merge {
             }
             let late: Vec<&Taker> = takers
                 .iter()
-                .filter(|taker| taker.handed_over() <= self.next)
+                .zip(&self.handed_over)
+                .filter(|(_, handed_over)| **handed_over <= self.next)
+                .map(|(taker, _)| taker)
                 .collect();
             let latest = end.saturating_add(LATEST);
             if !late.is_empty() && now < latest {
