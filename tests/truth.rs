@@ -19,6 +19,7 @@ mod truth {
     mod delay;
     mod disk;
     mod failing;
+    mod fallback;
     mod flips;
     mod full;
     mod groups;
@@ -34,6 +35,7 @@ mod truth {
     mod stall;
     mod stand_ins;
     mod start;
+    mod two_runs;
     mod unfit;
     mod vanish;
 }

@@ -1,5 +1,6 @@
 //! Programs that are run to their end: the machine's own (`ip`, `mkfs.xfs`, ...) and benchmesh's commands.
 
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
@@ -80,6 +81,53 @@ pub fn with_clock_ahead(ahead: Duration, command: &Command) -> Command {
 pub fn with_most_files(count: u32, command: &Command) -> Command {
     let limit = format!("--nofile={count}:{count}");
     run_by("prlimit", &[&limit], command)
+}
+
+/// `command` with at most so many bytes pinned for the kernel, and without the capability that knows no such limit.
+pub fn with_most_pinned(bytes: u64, command: &Command) -> Command {
+    let bound = run_by("setpriv", &["--bounding-set=-ipc_lock"], command);
+    run_by("prlimit", &[&format!("--memlock={bytes}:{bytes}")], &bound)
+}
+
+/// Starts `command` with a filter that refuses `io_uring_setup`, to it and whoever it starts.
+pub fn forbid_io_uring(command: &mut Command) {
+    let [read_number, equal, give] = [
+        libc::BPF_LD | libc::BPF_W | libc::BPF_ABS,
+        libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K,
+        libc::BPF_RET | libc::BPF_K,
+    ]
+    .map(|code| code as u16);
+    let statement = |code, k, jt, jf| libc::sock_filter { code, jt, jf, k };
+    let refuse = libc::SECCOMP_RET_ERRNO | libc::EPERM as u32;
+    let mut filter = [
+        statement(read_number, 0, 0, 0),
+        statement(equal, libc::SYS_io_uring_setup as u32, 0, 1),
+        statement(give, refuse, 0, 0),
+        statement(give, libc::SECCOMP_RET_ALLOW, 0, 0),
+    ];
+    let install = move || {
+        let program = libc::sock_fprog {
+            len: filter.len() as u16,
+            filter: filter.as_mut_ptr(),
+        };
+        // SAFETY: the program is valid for both calls, which are async-signal-safe and affect the calling thread alone.
+        let installed = unsafe {
+            libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
+                && libc::prctl(
+                    libc::PR_SET_SECCOMP,
+                    libc::SECCOMP_MODE_FILTER,
+                    &raw const program,
+                ) == 0
+        };
+        match installed {
+            true => Ok(()),
+            false => Err(std::io::Error::last_os_error()),
+        }
+    };
+    // SAFETY: what runs between fork and exec makes system calls alone.
+    unsafe {
+        command.pre_exec(install);
+    }
 }
 
 /// Runs a program of the machine; panics with what it said unless it succeeds. Returns its standard output.

@@ -38,7 +38,8 @@ pub struct Mesh {
     /// Further arguments of `benchmesh collector`.
     arguments: Vec<String>,
     directory: TempDir,
-    _alone: MutexGuard<'static, ()>,
+    /// None of a mesh that is up beside another.
+    _alone: Option<MutexGuard<'static, ()>>,
 }
 
 /// How an agent is started.
@@ -53,6 +54,8 @@ pub struct Agent {
     clock_ahead: Option<Duration>,
     state_dir: Option<PathBuf>,
     most_files: Option<u32>,
+    most_pinned: Option<u64>,
+    is_io_uring_forbidden: bool,
 }
 
 impl Agent {
@@ -107,6 +110,18 @@ impl Agent {
         self
     }
 
+    /// It may pin so many bytes of memory for the kernel, and no more, though it is root's.
+    pub fn pinning_at_most(mut self, bytes: u64) -> Self {
+        self.most_pinned = Some(bytes);
+        self
+    }
+
+    /// The kernel refuses it io_uring, as a container's profile does.
+    pub fn without_io_uring(mut self) -> Self {
+        self.is_io_uring_forbidden = true;
+        self
+    }
+
     pub fn state_dir(mut self, path: &Path) -> Self {
         self.state_dir = Some(path.to_owned());
         self
@@ -121,7 +136,14 @@ impl Mesh {
 
     /// The same, with its database in a directory of the test's choice.
     pub fn with_database_in(directory: Option<&Path>) -> Self {
-        let mut mesh = Self::prepared(directory);
+        let mut mesh = Self::prepared(directory, Some(alone()));
+        mesh.start_collector("127.0.0.1:0");
+        mesh
+    }
+
+    /// One more, which knows nothing of the other; it has to be dropped before that.
+    pub fn beside(_other: &Self) -> Self {
+        let mut mesh = Self::prepared(None, None);
         mesh.start_collector("127.0.0.1:0");
         mesh
     }
@@ -138,7 +160,7 @@ impl Mesh {
 
     /// A collector on loopback with further arguments.
     pub fn with_collector_arguments(arguments: &[&str]) -> Self {
-        let mut mesh = Self::prepared(None);
+        let mut mesh = Self::prepared(None, Some(alone()));
         mesh.arguments = arguments.iter().map(|&one| one.to_owned()).collect();
         mesh.start_collector("127.0.0.1:0");
         mesh
@@ -146,14 +168,13 @@ impl Mesh {
 
     /// A collector without TLS on an address that other network namespaces reach.
     pub fn listening_on(address: &str) -> Self {
-        let mut mesh = Self::prepared(None);
+        let mut mesh = Self::prepared(None, Some(alone()));
         mesh.insecure = true;
         mesh.start_collector(address);
         mesh
     }
 
-    fn prepared(database_in: Option<&Path>) -> Self {
-        let alone = alone();
+    fn prepared(database_in: Option<&Path>, alone: Option<MutexGuard<'static, ()>>) -> Self {
         let directory = tempfile::Builder::new()
             .prefix("bm-mesh-")
             .tempdir()
@@ -263,14 +284,21 @@ impl Mesh {
             Some(count) => super::command::with_most_files(count, &command),
             None => command,
         };
+        let command = match agent.most_pinned {
+            Some(bytes) => super::command::with_most_pinned(bytes, &command),
+            None => command,
+        };
         let command = match agent.clock_ahead {
             Some(ahead) => super::command::with_clock_ahead(ahead, &command),
             None => command,
         };
-        let command = match &agent.namespace {
+        let mut command = match &agent.namespace {
             Some(namespace) => super::net::enter(namespace, &command),
             None => command,
         };
+        if agent.is_io_uring_forbidden {
+            super::command::forbid_io_uring(&mut command);
+        }
         let log = self.directory.path().join(format!("{}.log", agent.name));
         Process::start(&agent.name, command, &log)
     }
