@@ -327,6 +327,7 @@ fn what_is_done_in_parts_is_counted_as_it_was_moved() {
          modes = [\"putc\", \"getc\", \"rewrite\", \"fwrite\", \"fread\", \"seek\"]",
         "workload = \"tree\"\nfiles = 20\ndirectories = 3\nsize = 10000\nverify = true\nmodes = [\"unpack\", \"read\"]",
         "workload = \"copy\"\nfiles = 5\nsize = 70001\nway = \"read-write\"\nmodes = [\"in\", \"out\"]",
+        "name = \"direct\"\nworkload = \"copy\"\nfiles = 5\nsize = 70001\nbs = \"16k\"\nway = \"direct\"\nmodes = [\"in\", \"out\"]",
         "workload = \"fill\"\namount = \"1m\"\nbs = \"128k\"\nmodes = [\"fill\"]",
     ];
     let plan = plan::phase(fs.path(), &phases.join("\n[[phase]]\n"));
@@ -354,5 +355,5 @@ fn what_is_done_in_parts_is_counted_as_it_was_moved() {
         assert_eq!(step.bytes, seen, "{} {}", step.mode, step.op);
         assert!(seen > 0, "{}", step.mode);
     }
-    assert_eq!(moving, 3 + 6 + 2 + 2 + 1);
+    assert_eq!(moving, 3 + 6 + 2 + 2 + 2 + 1);
 }

@@ -80,7 +80,7 @@ impl Engine {
         let source = calls::open_to_read_with(from, name, flags(TargetSide::From))?;
         let copy = calls::open_new_with(to, name, flags(TargetSide::To))?;
         let mut copied = 0;
-        while self.step(source.as_fd(), copy.as_fd(), &mut copied)? {
+        while self.step((source.as_fd(), copy.as_fd()), bytes, &mut copied)? {
             if should_stop(copied) {
                 drop(copy);
                 calls::delete(to, name)?;
@@ -98,11 +98,11 @@ impl Engine {
         Ok(Copied::Whole(copied))
     }
 
-    /// One chunk further; false at the end.
+    /// One chunk further; false at the end, which is expected behind `bytes`.
     fn step(
         &mut self,
-        source: BorrowedFd<'_>,
-        copy: BorrowedFd<'_>,
+        (source, copy): (BorrowedFd<'_>, BorrowedFd<'_>),
+        bytes: u64,
         copied: &mut u64,
     ) -> Result<bool, Failed> {
         if self.in_kernel {
@@ -123,12 +123,18 @@ impl Engine {
                 Err(errno) => return Err(Failed::at(errno, *copied)),
             }
         }
-        let count = match rustix::io::read(source, &mut *self.buffer) {
+        let mut count = match rustix::io::read(source, &mut *self.buffer) {
             Ok(0) => return Ok(false),
             Ok(count) => count,
             Err(Errno::INTR) => return Ok(true),
             Err(errno) => return Err(Failed::at(errno, *copied)),
         };
+        let left = usize::try_from(bytes.saturating_sub(*copied)).unwrap_or(usize::MAX);
+        if self.direct.is_some() && !count.is_multiple_of(DIRECT_BYTES) && count < left {
+            count = self
+                .complete_block(source, count)
+                .map_err(|errno| Failed::at(errno, *copied))?;
+        }
         let chunk = self.buffer.get(..count).unwrap_or_default();
         let odd = count % DIRECT_BYTES;
         if self.direct != Some(TargetSide::To) || odd == 0 {
@@ -139,12 +145,41 @@ impl Engine {
         // The end of the file, which is no whole block, cannot be written past the cache, by dd neither.
         let (whole, rest) = chunk.split_at(count - odd);
         calls::write_all(copy, whole, copied)?;
-        let at = |errno| Failed::at(errno, *copied);
-        let flags = fcntl_getfl(copy).map_err(at)?;
-        fcntl_setfl(copy, flags - OFlags::DIRECT).map_err(at)?;
+        through_the_cache(copy).map_err(|errno| Failed::at(errno, *copied))?;
         calls::write_all(copy, rest, copied)?;
         Ok(true)
     }
+
+    /// Reads on behind the first `count` bytes of the buffer, of which a read has ended within a block though the file does
+    /// not end there: to the end of the block, or of the file. How many bytes that makes.
+    #[cold]
+    fn complete_block(&mut self, source: BorrowedFd<'_>, count: usize) -> Result<usize, Errno> {
+        let until = count.next_multiple_of(DIRECT_BYTES).min(self.buffer.len());
+        let past_the_cache = match self.direct {
+            Some(TargetSide::From) => Some(through_the_cache(source)?),
+            _ => None,
+        };
+        let mut have = count;
+        while let Some(rest) = self.buffer.get_mut(have..until).filter(|it| !it.is_empty()) {
+            match rustix::io::read(source, rest) {
+                Ok(0) => break,
+                Ok(more) => have += more,
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+        if let Some(flags) = past_the_cache {
+            fcntl_setfl(source, flags)?;
+        }
+        Ok(have)
+    }
+}
+
+/// From here on, what is no whole block can be moved too; the flags from before.
+fn through_the_cache(file: BorrowedFd<'_>) -> Result<OFlags, Errno> {
+    let flags = fcntl_getfl(file)?;
+    fcntl_setfl(file, flags - OFlags::DIRECT)?;
+    Ok(flags)
 }
 
 #[cfg(test)]
@@ -188,6 +223,61 @@ mod tests {
         for way in [Way::Auto, Way::ReadWrite] {
             let (here, there) = (on_disk(), tempfile::tempdir_in("/dev/shm").unwrap());
             copy_between(here.path(), there.path(), way, TargetSide::To);
+        }
+    }
+
+    /// A pipe gives what was written into it, in whatever pieces; of the file, all but an odd end goes past the cache.
+    #[test]
+    fn a_read_that_ends_within_a_block_is_not_the_end() {
+        for (target, pieces, bytes) in [
+            (TargetSide::To, [3000, 5192, 1, 4095], 12_288),
+            (TargetSide::From, [3000, 5192, 1, 4095], 12_288),
+            (TargetSide::From, [3000, 5192, 1, 999], 9192),
+        ] {
+            let there = tempfile::tempdir_in("/var/tmp").unwrap();
+            let dir = File::open(there.path()).unwrap();
+            let mut engine = Engine::new(Way::Direct, target, 8192).unwrap();
+            let (source, end) = io::pipe().unwrap();
+            let more = match target {
+                TargetSide::To => OFlags::DIRECT,
+                TargetSide::From => OFlags::empty(),
+            };
+            if target == TargetSide::From {
+                fcntl_setfl(&source, fcntl_getfl(&source).unwrap() | OFlags::DIRECT).unwrap();
+            }
+            let copy = calls::open_new_with(dir.as_fd(), c"copy", more).unwrap();
+            let (mut copied, mut written) = (0, Vec::new());
+            for piece in pieces {
+                let piece: Vec<u8> = (written.len()..written.len() + piece)
+                    .map(|at| u8::try_from(at % 251).unwrap())
+                    .collect();
+                written.extend_from_slice(&piece);
+            }
+            let content = written.clone();
+            let writer = std::thread::spawn(move || {
+                let mut rest = &content[..];
+                for piece in pieces {
+                    let (now, later) = rest.split_at(piece);
+                    calls::write_all(end.as_fd(), now, &mut 0).unwrap();
+                    // The next piece comes when this one was read.
+                    while rustix::io::ioctl_fionread(&end).unwrap() > 0 {
+                        std::thread::yield_now();
+                    }
+                    rest = later;
+                }
+            });
+            while engine
+                .step((source.as_fd(), copy.as_fd()), bytes, &mut copied)
+                .unwrap()
+            {}
+            assert_eq!(copied, bytes);
+            writer.join().unwrap();
+            assert_eq!(fs::read(there.path().join("copy")).unwrap(), written);
+            let direct = match target {
+                TargetSide::To => copy.as_fd(),
+                TargetSide::From => source.as_fd(),
+            };
+            assert!(fcntl_getfl(direct).unwrap().contains(OFlags::DIRECT));
         }
     }
 
