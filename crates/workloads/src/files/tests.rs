@@ -295,6 +295,35 @@ fn a_create_that_was_stopped_early_leaves_an_honest_state() {
 }
 
 #[test]
+fn a_warm_pass_reads_what_was_appended_too() {
+    let cell = Cell::new(NAME);
+    let params = json!({"files": 3, "size": "8k", "append": "8k"});
+    cell.run("append", params.clone())
+        .expect_sums(3, 3 * 8192, 0);
+    let file = cell.task_dir().join("w000000000/d000000000/c000000001");
+    assert_eq!(fs::metadata(&file).unwrap().len(), 16_384);
+    // What it cannot have, it says.
+    fs::File::options()
+        .write(true)
+        .open(&file)
+        .unwrap()
+        .set_len(10_000)
+        .unwrap();
+    let spec = TaskSpec {
+        cache: Cache::Warm,
+        ..cell.spec("read", params)
+    };
+    let error = Task::prepare(&spec, &PrepareControl::silent())
+        .err()
+        .unwrap();
+    assert!(
+        error.in_full().contains("warm the caches"),
+        "{}",
+        error.in_full()
+    );
+}
+
+#[test]
 fn a_warm_pass_changes_nothing_and_is_not_counted() {
     let cell = Cell::new(NAME);
     for (mode, ops) in [

@@ -306,6 +306,7 @@ impl Walk {
                     Mode::Create | Mode::List => {}
                     Mode::Read => {
                         let bytes = self.sizes.of(self.seed, self.share.first + file);
+                        let bytes = bytes.saturating_add(self.standing.extras.appended);
                         calls::read(dir, name.as_c_str(), bytes, buffer, |_| ())
                             .map_err(|error| failed(error.errno))?;
                     }
