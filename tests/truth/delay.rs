@@ -67,6 +67,8 @@ const SLOW: &[(&str, &[Slow])] = &[
             ("modes = [\"create\"]", "create", CREATE),
             ("modes = [\"stat\"]", "stat", LOOKUP),
             ("modes = [\"read\"]", "read", READ),
+            // That nothing comes after its end is seen by one more read, which is no part of it.
+            ("verify = true\nmodes = [\"read\"]", "read", READ),
             (
                 "append = \"4k\"\nmodes = [\"append\"]",
                 "append",
@@ -128,7 +130,14 @@ const SLOW: &[(&str, &[Slow])] = &[
     ),
     (
         "workload = \"fill\"\namount = \"10m\"\nbs = \"100k\"\n",
-        &[("modes = [\"fill\"]", "write", ONE_WRITE)],
+        &[
+            ("modes = [\"fill\"]", "write", ONE_WRITE),
+            (
+                "file-size = \"100k\"\nverify = true\nmodes = [\"fill\", \"read\"]",
+                "read",
+                ONE_READ,
+            ),
+        ],
     ),
     (
         "workload = \"replay\"\n",

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use crate::clock::MonoNanos;
+use crate::data::{Content, DataSpec};
 use crate::interval::Interval;
 use crate::op::Op;
 use crate::recorder::MISMATCH;
@@ -70,6 +71,21 @@ impl Cell {
     }
 }
 
+/// What it takes here to make so many bytes that know their place.
+pub(crate) fn making(bytes: u64) -> Duration {
+    let spec = DataSpec {
+        verify: true,
+        ..DataSpec::default()
+    };
+    let content = Content::new(spec, 1);
+    let mut block = vec![1; 1 << 20];
+    let began = MonoNanos::now();
+    for offset in (0..bytes).step_by(1 << 20) {
+        content.place(&mut block, 1, offset, 0);
+    }
+    MonoNanos::now().since(began)
+}
+
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub end: TaskEnd,
@@ -114,6 +130,14 @@ impl Outcome {
             Duration::from_nanos(service.unwrap_or(0)),
             response.map(Duration::from_nanos),
         )
+    }
+
+    /// Of the time of its only worker, at least half of what `took` so long here was no part of an operation.
+    pub(crate) fn expect_apart(&self, took: Duration) {
+        let all = self.end.ended.since(self.end.planned_start);
+        let served: f64 = self.intervals.iter().map(|it| it.service.sum_ns()).sum();
+        let apart = all.as_secs_f64() - served / 1e9;
+        assert!(apart > took.as_secs_f64() / 2.0, "{apart} s, {took:?}");
     }
 
     /// All that was done without an error, each kind with its operations and bytes.

@@ -1,13 +1,18 @@
 //! A buffer of what is written into files, made for each place as it is asked for.
 //!
-//! It knows nothing of files; what stands where is [`crate::data`]'s affair.
+//! It knows nothing of files; what stands where is [`crate::data`]'s affair. A stamp is made in an operation's time; the time
+//! for more than that is kept, to be taken out of it.
 
+use crate::clock::MonoNanos;
 use crate::data::{Content, DataSpec};
+use std::time::Duration;
 
 #[derive(Debug)]
 pub(crate) struct Data {
     content: Content,
     buffer: Vec<u8>,
+    /// What it took to make blocks that can be verified.
+    apart: Duration,
 }
 
 impl Data {
@@ -20,13 +25,29 @@ impl Data {
     pub(crate) fn of(content: Content, bytes: usize) -> Self {
         let mut buffer = vec![0_u8; bytes];
         content.fill(&mut buffer);
-        Self { content, buffer }
+        Self {
+            content,
+            buffer,
+            apart: Duration::ZERO,
+        }
     }
 
     /// The first `length` bytes, as they belong in file `file` at `offset`; fewer when the buffer is smaller.
     #[inline]
     pub(crate) fn stamped(&mut self, file: u64, offset: u64, length: usize) -> &[u8] {
-        self.written_as(0, file, offset, length)
+        if !self.content.verifies() {
+            return self.written_as(0, file, offset, length);
+        }
+        let began = MonoNanos::now();
+        self.written_as(0, file, offset, length);
+        self.apart += MonoNanos::now().since(began);
+        self.current(length)
+    }
+
+    /// What [`Data::stamped`] took since this was asked last and is no part of an operation.
+    #[inline]
+    pub(crate) fn take_apart(&mut self) -> Duration {
+        std::mem::take(&mut self.apart)
     }
 
     /// The same in one of several writings of the file.

@@ -1,8 +1,8 @@
 //! Reading a file back: piece after piece, each held against what belongs there when it has come.
 //!
 //! It knows nothing of who wrote it; an [`Original`] has the pieces. Invariants: every wrong sector of what could be read is
-//! told, whatever else goes wrong; to have the original at hand and to compare is no part of the operation, and its time is
-//! told apart.
+//! told, whatever else goes wrong; to have the original at hand, to compare, and to see that nothing comes after the end is no
+//! part of the operation, and its time is told apart.
 
 use super::calls::{self, Failed, read_full};
 use super::fault::Fault;
@@ -125,14 +125,13 @@ impl<O: Original> Pass<'_, O> {
             read?;
             have += u64::try_from(length).unwrap_or(0);
         }
-        let ends = self.apart(|original, _| original.ends(have))?;
-        if ends && !calls::is_at_end(file, have)? {
-            self.wrong.add(Mismatch {
-                offset: have,
-                found: Found::More,
-            });
-        }
-        Ok(have)
+        self.apart(|original, wrong| {
+            if original.ends(have)? && !calls::is_at_end(file, have)? {
+                let (offset, found) = (have, Found::More);
+                wrong.add(Mismatch { offset, found });
+            }
+            Ok(have)
+        })
     }
 
     fn apart<T>(&mut self, act: impl FnOnce(&mut O, &mut Mismatches) -> T) -> T {

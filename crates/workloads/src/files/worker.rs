@@ -4,11 +4,12 @@
 //! calls a mode makes on a file stands here.
 
 use super::attributes::Calls;
-use super::calls::{self, Durable};
+use super::calls::{self, Durable, Failed};
 use super::data::Data;
+use super::fault::Fault;
 use super::modes::Mode;
 use super::name::Name;
-use super::read_back::{Blocks, read_back};
+use super::read_back::{Blocks, Moved, read_back};
 use super::walk::{Clock, Job, Pass, Walk};
 use crate::data::Content;
 use crate::recorder::{OpError, Recorder};
@@ -65,6 +66,16 @@ const PERMISSIONS: [Permissions; 2] = [
         .union(Permissions::RGRP),
 ];
 
+/// What an operation came to that has written `data`: to make them was no part of it.
+#[inline]
+fn written(bytes: Result<u64, Failed>, data: &mut Data) -> Result<Moved, Fault> {
+    let apart = data.take_apart();
+    Ok(Moved {
+        bytes: bytes?,
+        apart,
+    })
+}
+
 impl FilesWorker {
     fn pass(&mut self, recorder: &mut Recorder) -> Result<Pass, OpError> {
         let mode = self.mode;
@@ -95,15 +106,10 @@ impl FilesWorker {
                 &job(Clock::Own),
                 size_of,
                 |spot, dir, name, index, bytes| {
-                    Ok(calls::create(
-                        dir,
-                        name.as_c_str(),
-                        index,
-                        bytes,
-                        data,
-                        *durable,
-                        |offset| spot.reached(offset),
-                    )?)
+                    let reached = |offset| spot.reached(offset);
+                    let name = name.as_c_str();
+                    let made = calls::create(dir, name, index, bytes, data, *durable, reached);
+                    written(made, data)
                 },
             ),
             (Mode::Append, Tools::Append(data, durable, more)) => walk.files(
@@ -111,16 +117,10 @@ impl FilesWorker {
                 &job(Clock::Own),
                 size_now,
                 |spot, dir, name, index, had| {
-                    let place = (index, had);
-                    Ok(calls::append(
-                        dir,
-                        name.as_c_str(),
-                        place,
-                        *more,
-                        data,
-                        *durable,
-                        |offset| spot.reached(offset),
-                    )?)
+                    let reached = |offset| spot.reached(offset);
+                    let (name, place) = (name.as_c_str(), (index, had));
+                    let more = calls::append(dir, name, place, *more, data, *durable, reached);
+                    written(more, data)
                 },
             ),
             (Mode::Read, Tools::Read(buffer)) => walk.files(

@@ -1,6 +1,6 @@
 //! The measured loop of `read`: what filled the target, block by block in the order in which it was written.
 //!
-//! A block is checked when it has come, outside of its operation. Invariants: each block that can be read is looked at,
+//! A block is checked when it has come, and a file's end looked at, outside of the operation. Invariants: each block that can be read is looked at,
 //! whatever was wrong with those before; of a file that cannot be opened, or ends early, one operation fails.
 
 use super::name_of;
@@ -71,11 +71,14 @@ impl ReadWorker {
         })
     }
 
-    /// Reads a block, and where it is the last one sees whether the file goes on.
-    fn read(&mut self, file: &OwnedFd, block: Block) -> Result<End, Failed> {
+    fn read(&mut self, file: &OwnedFd, block: Block) -> Result<(), Failed> {
         let length = usize::try_from(block.bytes).unwrap_or(usize::MAX);
         let buffer = self.buffer.get_mut(..length).unwrap_or_default();
-        read_at(file.as_fd(), buffer, block.offset)?;
+        read_at(file.as_fd(), buffer, block.offset)
+    }
+
+    /// Sees whether a file of which the last block was read goes on.
+    fn end_after(&self, file: &OwnedFd, block: Block) -> Result<End, Failed> {
         if !block.is_last || matches!(self.expected, Expected::Anything) {
             return Ok(End::AsItShould);
         }
@@ -172,6 +175,10 @@ impl Worker for ReadWorker {
                     Err(failed) => Err(*failed),
                 };
                 let now = recorder.now();
+                let read = match (&open, read) {
+                    (Ok(open), Ok(())) => self.end_after(open, block),
+                    (_, read) => read.map(|()| End::AsItShould),
+                };
                 let fault = Fault {
                     mismatches: self.check(block, &read),
                     failed: read.err(),

@@ -6,6 +6,7 @@
 
 use super::source::{Entry, Kind, Source, SourceError};
 use super::tar::{self, BLOCK_BYTES, Block, Header, Said};
+use crate::clock::MonoNanos;
 use crate::data::Mismatches;
 use crate::files::BLOCK_BYTES as FILE_SYSTEM_BLOCK_BYTES;
 use crate::sandbox::{Allowed, open_canonical};
@@ -17,8 +18,10 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-/// Of a file, so much is read and decompressed before its clock starts; larger ones are read on while it runs.
+/// Of a file, so much is read and decompressed before its clock starts; larger ones are read on between their writes, which is no
+/// part of their time.
 pub(super) const READ_AHEAD_BYTES: usize = 8 << 20;
 /// What decompressors may take: xz -9 needs 64 MiB, zstd --long 128 MiB.
 const MOST_WINDOW_BYTES: u64 = 256 << 20;
@@ -90,6 +93,7 @@ impl Archive {
             left: 0,
             padding: 0,
             ended: false,
+            apart: Duration::ZERO,
         })
     }
 }
@@ -165,6 +169,8 @@ pub(super) struct Entries {
     /// Bytes behind the content, up to a whole block.
     padding: u64,
     ended: bool,
+    /// What it took to read on in the midst of a content.
+    apart: Duration,
 }
 
 impl Entries {
@@ -268,11 +274,18 @@ impl Source for Entries {
 
     fn content(&mut self) -> io::Result<&[u8]> {
         if self.given == self.have && self.left > 0 {
-            self.fill()?;
+            let began = MonoNanos::now();
+            let filled = self.fill();
+            self.apart += MonoNanos::now().since(began);
+            filled?;
         }
         self.from = self.given;
         self.given = self.have.min(self.from + self.unit);
         Ok(self.piece())
+    }
+
+    fn take_apart(&mut self) -> Duration {
+        std::mem::take(&mut self.apart)
     }
 
     fn check(&self, found: &[u8], offset: u64, wrong: &mut Mismatches) {

@@ -29,7 +29,7 @@ pub(super) const MODES: &[ModeInfo] = &[
         name: "unpack",
         meaning: "makes everything in the order of the archive: mkdirat; open(O_CREAT|O_EXCL), write, fsync where asked, \
                   close; symlinkat; linkat. Owners and times are not restored. The directory is entered and the archive \
-                  read between the operations",
+                  read between the operations, or between the writes of a large file, outside of its time",
         needs: CellData::Nothing,
         leaves: WHOLE,
         ops: &[Op::Create, Op::Mkdir, Op::Symlink, Op::Link],

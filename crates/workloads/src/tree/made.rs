@@ -12,6 +12,7 @@ use crate::units::Bytes;
 use serde::Deserialize;
 use std::fmt;
 use std::io::{self, Write as _};
+use std::time::Duration;
 
 /// Directories in a directory.
 const FAN_OUT: u64 = 8;
@@ -254,6 +255,10 @@ impl Source for MadeSource {
         let piece = self.data.stamped(self.file, self.written, left);
         self.written += u64::try_from(piece.len()).unwrap_or(0);
         Ok(piece)
+    }
+
+    fn take_apart(&mut self) -> Duration {
+        self.data.take_apart()
     }
 
     fn check(&self, found: &[u8], offset: u64, wrong: &mut Mismatches) {

@@ -7,6 +7,7 @@ use crate::data::Mismatches;
 use crate::files::calls::Failed;
 use rustix::io::Errno;
 use std::io;
+use std::time::Duration;
 
 /// A component of a path may not be longer.
 pub(super) const MOST_NAME_BYTES: usize = 255;
@@ -60,6 +61,9 @@ pub(super) trait Source: Send {
 
     /// The next piece of the content of the entry, at most a unit; empty at its end.
     fn content(&mut self) -> io::Result<&[u8]>;
+
+    /// What pieces took since this was asked last, where it was more than a stamp.
+    fn take_apart(&mut self) -> Duration;
 
     /// Holds what was read at `offset` against the piece that was given last: all of it, or its beginning.
     fn check(&self, found: &[u8], offset: u64, wrong: &mut Mismatches);

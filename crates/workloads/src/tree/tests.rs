@@ -4,13 +4,15 @@
 mod hostile;
 
 use super::*;
+use crate::clock::MonoNanos;
 use crate::op::Op;
+use crate::random::Random;
 use crate::task::{End, Task};
-use crate::testing::{Cell, Outcome, Tmpfs, expect_mismatches, flip};
+use crate::testing::{Cell, Outcome, Tmpfs, expect_mismatches, flip, making};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
@@ -139,6 +141,43 @@ fn a_made_tree_goes_through_all_modes() {
         (Op::Mkdir, 80, 0),
         (Op::Symlink, 40, 0),
     ]);
+}
+
+#[test]
+fn to_make_what_is_verified_is_no_part_of_an_operation() {
+    let params = json!({"files": 4, "directories": 1, "size": "8m", "bs": "1m", "verify": true});
+    let outcome = cell().run("unpack", params);
+    outcome.expect(&[(Op::Create, 4, 32 << 20), (Op::Mkdir, 1, 0)]);
+    outcome.expect_apart(making(32 << 20));
+}
+
+#[test]
+fn to_read_on_in_an_archive_is_no_part_of_an_operation() {
+    let bytes = 24 << 20;
+    let mut content = vec![0; bytes];
+    Random::new(1).fill(&mut content);
+    let tar = hostile::Tar::new()
+        .file("large", bytes as u64, &content)
+        .end();
+    let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    packed.write_all(&tar).unwrap();
+    let packed = packed.finish().unwrap();
+    let began = MonoNanos::now();
+    let mut unpacked = flate2::read::GzDecoder::new(&packed[..]);
+    assert_eq!(
+        unpacked
+            .read_to_end(&mut Vec::with_capacity(tar.len()))
+            .unwrap(),
+        tar.len()
+    );
+    let took = MonoNanos::now().since(began);
+    let cell = cell();
+    let params = with_archive(&cell, &packed);
+    let outcome = cell.run("unpack", params);
+    outcome.expect(&[(Op::Create, 1, bytes as u64)]);
+    // A third of it is read ahead, before the operation begins.
+    outcome.expect_apart(took);
+    assert_eq!(fs::read(cell.task_dir().join("w0/large")).unwrap(), content);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Making a tree, entry by entry, in the order in which they come.
 //!
-//! Between two operations it reads on in the source and goes to the directory of the next entry. A directory that an
+//! Between two operations it reads on in the source and goes to the directory of the next entry; where the source has to be
+//! read on within a file, that is no part of the operation's time. A directory that an
 //! archive has no entry for is made on the way, and recorded like the others.
 
 use super::log::{Flow, Log, Passed, each_entry};
@@ -107,8 +108,10 @@ impl Unpack {
         match entry.kind {
             Kind::Directory => log.operation(op, 0, path, |_| make_directory(dir, &name)),
             Kind::File => log.operation(op, entry.bytes, path, |log| {
-                let written = self.file((dir, &name), entry, source, log)?;
-                Ok(Some(written.into()))
+                let written = self.file((dir, &name), entry, source, log);
+                let apart = source.take_apart();
+                let bytes = written?;
+                Ok(Some(Moved { bytes, apart }))
             }),
             Kind::Symlink => {
                 let target = c_string(&entry.target);

@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 use super::*;
-use crate::clock::spin_until;
+use crate::clock::{sleep_until, spin_until};
 use crate::data::DataSpec;
 use crate::testing::flip;
 use rustix::io::Errno;
@@ -111,4 +111,30 @@ fn what_checking_takes_is_no_part_of_the_operation() {
     let shorter = moved.shorten(began);
     assert_eq!(shorter.at.since(began.at), moved.apart);
     assert_eq!(shorter.intended, shorter.at);
+}
+
+/// A pipe, whose end comes when its writer says so.
+#[test]
+fn to_see_that_a_file_ends_is_no_part_of_reading_it() {
+    const WAIT: Duration = Duration::from_millis(60);
+    let (top, path) = written(20_000);
+    let content = fs::read(&path).unwrap();
+    fs::remove_file(&path).unwrap();
+    let made = rustix::fs::mknodat(
+        rustix::fs::CWD,
+        &path,
+        rustix::fs::FileType::Fifo,
+        rustix::fs::Mode::RWXU,
+        0,
+    );
+    made.unwrap();
+    let writer = std::thread::spawn(move || {
+        let mut pipe = fs::File::options().write(true).open(path).unwrap();
+        std::io::Write::write_all(&mut pipe, &content).unwrap();
+        sleep_until(MonoNanos::now().saturating_add(WAIT));
+    });
+    let moved = read(&top, 20_000).unwrap();
+    writer.join().unwrap();
+    assert_eq!(moved.bytes, 20_000);
+    assert!(moved.apart >= WAIT * 9 / 10, "{:?}", moved.apart);
 }
