@@ -39,6 +39,8 @@ pub enum Op {
     Readdir,
     Rename,
     Symlink,
+    /// In the name of the new link.
+    Link,
     /// Of attributes that users set; those of the system are answered and not logged.
     Setxattr,
     Getxattr,

@@ -320,6 +320,20 @@ impl Filesystem for Logging {
         Self::entry(result, reply);
     }
 
+    fn link(
+        &self,
+        _: &Request,
+        ino: INodeNo,
+        newparent: INodeNo,
+        newname: &OsStr,
+        reply: ReplyEntry,
+    ) {
+        let result = self.named(Op::Link, newparent, newname, |state| {
+            Ok((state.nodes.link(ino.0, newparent.0, newname)?, 0))
+        });
+        Self::entry(result, reply);
+    }
+
     fn readlink(&self, _: &Request, ino: INodeNo, reply: ReplyData) {
         match self.0.lock().nodes.target(ino.0) {
             Ok(target) => reply.data(&target),

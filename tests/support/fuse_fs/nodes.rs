@@ -29,6 +29,8 @@ struct Node {
     attributes: HashMap<OsString, Vec<u8>>,
     /// Whether a directory still names it.
     linked: bool,
+    /// Hard links to it beside that name, each with its directory.
+    others: Vec<(u64, OsString)>,
     opens: u64,
 }
 
@@ -48,6 +50,7 @@ impl Nodes {
             content: Content::Directory(BTreeMap::new()),
             attributes: HashMap::new(),
             linked: true,
+            others: Vec::new(),
             opens: 0,
         };
         Self {
@@ -76,7 +79,12 @@ impl Nodes {
     pub fn names(&self) -> Vec<PathBuf> {
         let linked = self.nodes.iter();
         let linked = linked.filter(|(ino, node)| **ino != ROOT && node.linked);
-        let mut names: Vec<PathBuf> = linked.map(|(ino, _)| self.path(*ino)).collect();
+        let names = linked.flat_map(|(ino, node)| {
+            let others = node.others.iter();
+            let others = others.map(|(parent, name)| self.path(*parent).join(name));
+            others.chain([self.path(*ino)])
+        });
+        let mut names: Vec<PathBuf> = names.collect();
         names.sort();
         names
     }
@@ -89,7 +97,10 @@ impl Nodes {
     pub fn attr(&self, ino: u64) -> Result<FileAttr, Errno> {
         let node = self.node(ino)?;
         let (kind, size, nlink) = match &node.content {
-            Content::File(data) => (FileType::RegularFile, data.len() as u64, 1),
+            Content::File(data) => {
+                let names = 1 + node.others.len() as u32;
+                (FileType::RegularFile, data.len() as u64, names)
+            }
             Content::Directory(_) => (FileType::Directory, 4096, 2),
             Content::Symlink(target) => (FileType::Symlink, target.len() as u64, 1),
         };
@@ -141,6 +152,18 @@ impl Nodes {
         self.add(parent, name, 0o777, Content::Symlink(target))
     }
 
+    /// One more name for a file.
+    pub fn link(&mut self, ino: u64, parent: u64, name: &OsStr) -> Result<FileAttr, Errno> {
+        let names = self.directory_mut(parent)?;
+        if names.contains_key(name) {
+            return Err(Errno::EEXIST);
+        }
+        names.insert(name.to_owned(), ino);
+        let others = &mut self.node_mut(ino)?.others;
+        others.push((parent, name.to_owned()));
+        self.attr(ino)
+    }
+
     /// What a symlink says.
     pub fn target(&self, ino: u64) -> Result<Vec<u8>, Errno> {
         match &self.node(ino)?.content {
@@ -188,6 +211,7 @@ impl Nodes {
             content,
             attributes: HashMap::new(),
             linked: true,
+            others: Vec::new(),
             opens: 0,
         };
         self.nodes.insert(ino, node);
@@ -324,7 +348,16 @@ impl Nodes {
 
     fn detach(&mut self, parent: u64, name: &OsStr, ino: u64) -> Result<(), Errno> {
         self.directory_mut(parent)?.remove(name);
-        self.node_mut(ino)?.linked = false;
+        let node = self.node_mut(ino)?;
+        let is_it =
+            |(other, called): &(u64, OsString)| (*other, called.as_os_str()) == (parent, name);
+        match node.others.iter().position(is_it) {
+            Some(place) => drop(node.others.swap_remove(place)),
+            None => match node.others.pop() {
+                Some(other) => (node.parent, node.name) = other,
+                None => node.linked = false,
+            },
+        }
         self.forget_unused(ino);
         Ok(())
     }
