@@ -2,7 +2,7 @@
 //!
 //! Where a call really hung, the file system's log says: the one that took longer than the limit.
 
-mod bed;
+pub mod bed;
 mod cases;
 mod silent;
 
