@@ -81,6 +81,20 @@ fn a_list_is_done_as_it_says() {
 }
 
 #[test]
+fn the_way_to_a_new_name_is_no_part_of_a_rename() {
+    let cell = Cell::new(NAME);
+    let deep = "d/".repeat(300);
+    let list: String = (0..40)
+        .map(|number| format!("- rename f{number} {deep}g{number}\n"))
+        .collect();
+    let outcome = cell.run("replay", operations(&list));
+    outcome.expect(&[(Op::Rename, 40, 0)]);
+    outcome.expect_apart(outcome.end.ended.since(outcome.end.planned_start));
+    let made = cell.task_dir().join("w0").join(&deep);
+    assert_eq!(fs::read_dir(made).unwrap().count(), 40);
+}
+
+#[test]
 fn a_list_in_a_file_is_read_where_the_agent_lets_it_be_read() {
     let cell = Cell::new(NAME);
     let path = cell.top.path().join("list");

@@ -1,7 +1,7 @@
 //! The measured loop: line after line, each when it is due.
 //!
-//! Between two operations it goes to the directory of the next path, has the block at hand that is written next, and
-//! waits where the line says so.
+//! Between two operations it goes to the directory of the next path, and stands in that of a new name; it has names and the
+//! block at hand that is written next, and waits where the line says so. Nothing of that is in an operation's time.
 
 use super::checks::Checks;
 use super::expected::generation;
@@ -34,6 +34,11 @@ pub(super) struct ReplayWorker {
 /// What operations are done with.
 struct Hands {
     stack: Stack,
+    /// The last component of the path, and of the path that it becomes or what the symlink says.
+    name: Name,
+    other: Name,
+    /// The directory of a new name; `None`: the same as that of the old one.
+    parent: Option<OwnedFd>,
     files: Vec<Option<OwnedFd>>,
     data: Data,
     listing: Vec<MaybeUninit<u8>>,
@@ -55,6 +60,9 @@ impl ReplayWorker {
             timed,
             hands: Hands {
                 stack,
+                name: Name::new(),
+                other: Name::new(),
+                parent: None,
                 files,
                 data,
                 listing: listing_buffer(),
@@ -106,8 +114,31 @@ impl Worker for ReplayWorker {
     }
 }
 
+/// A name as the kernel takes it, in memory that is used again.
+struct Name(Vec<u8>);
+
+impl Name {
+    /// As long as what a symlink says can be.
+    const MOST_BYTES: usize = 4096;
+
+    fn new() -> Self {
+        Self(Vec::with_capacity(Self::MOST_BYTES))
+    }
+
+    /// Paths are checked for NUL where they come from.
+    fn set(&mut self, name: &[u8]) {
+        self.0.clear();
+        self.0.extend_from_slice(name);
+        self.0.push(0);
+    }
+
+    fn as_c_str(&self) -> &CStr {
+        CStr::from_bytes_until_nul(&self.0).unwrap_or_default()
+    }
+}
+
 impl Hands {
-    /// Goes to the directory of the path, and has the block at hand that is written.
+    /// Goes to the directory of the path, and has the names and the block at hand that are needed.
     fn make_ready(
         &mut self,
         number: usize,
@@ -125,11 +156,28 @@ impl Hands {
             self.data
                 .written_as(generation(number), file, offset, length);
         }
-        let (directories, _) = split(&line.path);
+        let (directories, last) = split(&line.path);
+        self.name.set(last);
+        if let Some(parent) = self.parent.take() {
+            recorder.on_the_way(line.action.op(), || drop(parent));
+        }
         let common = self.stack.back_to_common(directories);
         for part in components(directories).skip(common) {
             let name = c_string(part);
             recorder.on_the_way(line.action.op(), || self.stack.step(name))?;
+        }
+        match &line.action {
+            Action::Rename { to } => {
+                let (new_directories, new) = split(to);
+                self.other.set(new);
+                if new_directories != directories {
+                    let found = recorder
+                        .on_the_way(line.action.op(), || self.stack.find(new_directories))?;
+                    self.parent = Some(found);
+                }
+            }
+            Action::Symlink { target } => self.other.set(target),
+            _ => {}
         }
         Ok(())
     }
@@ -160,8 +208,7 @@ impl Hands {
     }
 
     fn act(&mut self, line: &Line) -> Result<(), Failed> {
-        let (_, last) = split(&line.path);
-        let name: &CStr = &c_string(last);
+        let (name, other) = (self.name.as_c_str(), self.other.as_c_str());
         let dir = self.stack.top();
         match &line.action {
             Action::Create { file } => {
@@ -204,12 +251,11 @@ impl Hands {
             }
             Action::Stat => drop(calls::stat(dir, name)?),
             Action::List => calls::list(dir, name, &mut self.listing, |_| {})?,
-            Action::Rename { to } => {
-                let (directories, new) = split(to);
-                let parent = self.stack.find(directories)?;
-                rustix::fs::renameat(dir, name, &parent, c_string(new))?;
+            Action::Rename { .. } => {
+                let parent = self.parent.as_ref().map_or(dir, AsFd::as_fd);
+                rustix::fs::renameat(dir, name, parent, other)?;
             }
-            Action::Symlink { target } => calls::make_symlink(dir, name, &c_string(target))?,
+            Action::Symlink { .. } => calls::make_symlink(dir, name, other)?,
             Action::Delete => calls::delete(dir, name)?,
             Action::Mkdir => calls::make_directory(dir, name)?,
             Action::Rmdir => calls::remove_directory(dir, name)?,
