@@ -2,8 +2,9 @@
 //!
 //! A [`workload::Workload`] says what it can do; a [`task::Task`] runs one mode of it on OS threads that all begin at one
 //! instant, and hands out [`interval::Interval`]s. This crate knows no async runtime, no wire, no database and no mesh;
-//! it can be used alone. Invariant: nothing between a worker's start and its end takes a lock, allocates or formats,
-//! but for operations that fail.
+//! it can be used alone. Invariant: no operation takes a lock, allocates or formats in its time, but one that fails, and a
+//! list of more names than there was room for. Between two operations `tree`, `copy`, `fill` and `replay` make the name of what comes
+//! next, or of a directory on the way there; the others not even that (`tests/allocations.rs`).
 
 mod block_io;
 pub mod bytes;

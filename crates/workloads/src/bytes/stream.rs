@@ -2,7 +2,7 @@
 //!
 //! The file is read and written at its own position, as stdio does. A byte's call is never inlined, for in the programs
 //! that are stood for it is a call into a library. Invariant: between two operations the buffer is empty, or holds what
-//! was read ahead, never both; what was put is written before anything is read.
+//! was put and is not written yet, or what was read ahead; never both. Who goes from one to the other flushes or seeks.
 
 use crate::files::calls::{self, Failed};
 use crate::recorder::Marker;

@@ -36,7 +36,8 @@ pub(super) struct FilesWorker {
     pub mode: Mode,
     pub walk: Walk,
     pub tools: Tools,
-    /// Counts the workers whose pass was whole and without error: the task's data are then known.
+    /// Counts passes that were whole and without error: one of each worker in modes that change something, and the task's data
+    /// are then known.
     pub whole: Arc<AtomicU32>,
     /// Passes so far.
     pub passes: u64,

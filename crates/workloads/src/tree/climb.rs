@@ -24,11 +24,18 @@ const LIST: OFlags = OFlags::RDONLY
     .union(OFlags::NOFOLLOW)
     .union(OFlags::CLOEXEC);
 
+/// Room for the names on the way, and for what they are: as much as directories of 50000 names with 20 bytes each need. Only a
+/// tree that has more makes a list wait for memory, once.
+const NAMES_BYTES: usize = 1 << 20;
+const ENTRIES: usize = 50_000;
+
 pub(super) struct Climb {
     root: Dir,
     buffer: Vec<MaybeUninit<u8>>,
     /// Names of the directories on the way, each with its end: what is left of a directory that is done is used again.
     names: Vec<u8>,
+    /// What is left to do in each directory on the way, the last one's at the end: what comes first is last.
+    entries: Vec<Named>,
     /// The path of the last directory of the way.
     path: Vec<u8>,
     trail: Arc<Trail>,
@@ -39,9 +46,9 @@ struct Level {
     /// To stand in; `None` for the root.
     fd: Option<OwnedFd>,
     name: CString,
-    entries: Vec<Named>,
-    /// Where its names end in the list of all.
+    /// Where its names end in the list of all, and what is left to do in it begins.
     names_until: usize,
+    entries_from: usize,
     /// Bytes of the path of the directory that it is in.
     path_above: usize,
 }
@@ -63,7 +70,8 @@ impl Climb {
         Self {
             root,
             buffer: listing_buffer(),
-            names: Vec::with_capacity(1 << 20),
+            names: Vec::with_capacity(NAMES_BYTES),
+            entries: Vec::with_capacity(ENTRIES),
             path: Vec::with_capacity(4096),
             trail,
         }
@@ -80,6 +88,7 @@ impl Climb {
 
     fn climb<L: Log>(&mut self, errand: Errand, log: &mut L) -> Result<Passed, L::Error> {
         self.names.clear();
+        self.entries.clear();
         self.path.clear();
         let mut way: Vec<Level> = Vec::new();
         let mut passed = Passed::Whole;
@@ -88,8 +97,12 @@ impl Climb {
             return Ok(passed);
         }
         way.extend(top);
-        while let Some(level) = way.last_mut() {
-            let flow = match level.entries.pop() {
+        while let Some(from) = way.last().map(|level| level.entries_from) {
+            let next = match self.entries.len() > from {
+                true => self.entries.pop(),
+                false => None,
+            };
+            let flow = match next {
                 Some(entry) => self.entry(&mut way, entry, errand, log)?,
                 None => self.leave(&mut way, errand, log)?,
             };
@@ -178,7 +191,8 @@ impl Climb {
             .last()
             .map_or(self.root.fd(), |level| level.dir(&self.root));
         let (names, buffer, root) = (&mut self.names, &mut self.buffer, &self.root);
-        let mut entries = Vec::new();
+        let entries = &mut self.entries;
+        let entries_from = entries.len();
         let path = || path_of(root, way, &name);
         let is_root = way.is_empty();
         let shown: &[u8] = if is_root { &[] } else { name.to_bytes() };
@@ -194,6 +208,7 @@ impl Climb {
             });
             if listed.is_err() {
                 names.truncate(before);
+                entries.truncate(entries_from);
             }
             listed.map(|()| Some(Moved::NOTHING)).map_err(Fault::from)
         })?;
@@ -206,13 +221,16 @@ impl Climb {
                 Ok(fd) => Some(fd),
                 // It vanished since it was listed.
                 Err(errno) => {
+                    self.entries.truncate(entries_from);
                     let flow = log.operation(Op::List, 0, path, |_| Err(Fault::from(errno)))?;
                     return Ok((flow, None));
                 }
             },
         };
         // From the end: what comes first is popped first.
-        entries.reverse();
+        if let Some(own) = self.entries.get_mut(entries_from..) {
+            own.reverse();
+        }
         let path_above = self.path.len();
         if !is_root {
             if path_above > 0 {
@@ -223,7 +241,7 @@ impl Climb {
         let level = Level {
             fd,
             name,
-            entries,
+            entries_from,
             names_until: self.names.len(),
             path_above,
         };
