@@ -7,10 +7,12 @@ mod cases;
 use super::counts::{assert_places_agree, steps};
 use super::stall::bed::{Bed, Scratch};
 use crate::needs;
-use crate::support::fuse_fs::{Fate, FuseFs, Op, Rule};
-use crate::support::mesh::{Agent, Mesh};
+use crate::support::fuse_fs::{Fate, Op, Rule};
 use crate::support::plan;
 use cases::Case;
+
+/// Bytes that a call moves at most, where it does only a part: no part of a block or a page.
+const PART: u32 = 3000;
 
 #[test]
 fn every_seventh_call_that_fails_is_one_error() {
@@ -60,50 +62,70 @@ fn fail_and_count(bed: &Bed, common: &str, case: &Case) {
     }
 }
 
-/// Reads and writes of which the kernel does only a part at a time, as it may at any time: each operation goes on until
-/// all of it is done, and what is counted is what was moved.
+/// What moves bytes in each workload, and in which mode.
+const MOVING: &[&str] = &[
+    "workload = \"files\"\nfiles = 9\nsize = 10000\nappend = 5000\nverify = true\nmodes = [\"create\", \"read\", \"append\"]",
+    "workload = \"bytes\"\nsize = \"40k\"\nbs = \"8k\"\nseeks = 20\nrewrite-share = 0\nverify = true\n\
+     modes = [\"putc\", \"getc\", \"rewrite\", \"fwrite\", \"fread\", \"seek\"]",
+    "workload = \"tree\"\nfiles = 20\ndirectories = 3\nsize = 10000\nverify = true\nmodes = [\"unpack\", \"read\"]",
+    "workload = \"copy\"\nfiles = 5\nsize = 70001\nway = \"read-write\"\nverify = true\nmodes = [\"in\", \"out\"]",
+    "workload = \"copy\"\nfiles = 5\nsize = 70001\nway = \"direct\"\nverify = true\nmodes = [\"in\", \"out\"]",
+    "workload = \"copy\"\nfiles = 5\nsize = 70001\nway = \"copy-file-range\"\nverify = true\nmodes = [\"in\", \"out\"]",
+    "workload = \"copy\"\nfiles = 5\nsize = 70001\nway = \"auto\"\nverify = true\nmodes = [\"in\", \"out\"]",
+    "workload = \"fill\"\namount = \"1m\"\nbs = \"128k\"\nverify = true\nmodes = [\"fill\", \"read\"]",
+    "workload = \"replay\"\nverify = true\noperations = \"- create a\\n- write a 0 9999\\n- read a 777 9000\\n- close a\\n\"",
+];
+
+/// Reads, writes and copies of which the kernel does only a part at a time, as it may at any time: each operation goes on
+/// until all of it is done, what is counted is what was moved, and all of it is where it belongs.
 #[test]
 fn what_is_done_in_parts_is_counted_as_it_was_moved() {
     needs!("fuse");
-    let fs = FuseFs::mount();
-    fs.move_at_most(3000);
-    let mut mesh = Mesh::start();
-    let scratch = mesh.directory().join("scratch");
-    std::fs::create_dir(&scratch).unwrap();
-    mesh.add(Agent::named("a").allow(fs.path()).scratch(&scratch));
-    let phases = [
-        "workload = \"files\"\nfiles = 9\nsize = 10000\nappend = 5000\nmodes = [\"create\", \"read\", \"append\"]",
-        "workload = \"bytes\"\nsize = \"40k\"\nbs = \"8k\"\nseeks = 20\nrewrite-share = 0\nverify = true\n\
-         modes = [\"putc\", \"getc\", \"rewrite\", \"fwrite\", \"fread\", \"seek\"]",
-        "workload = \"tree\"\nfiles = 20\ndirectories = 3\nsize = 10000\nverify = true\nmodes = [\"unpack\", \"read\"]",
-        "workload = \"copy\"\nfiles = 5\nsize = 70001\nway = \"read-write\"\nmodes = [\"in\", \"out\"]",
-        "name = \"direct\"\nworkload = \"copy\"\nfiles = 5\nsize = 70001\nbs = \"16k\"\nway = \"direct\"\nmodes = [\"in\", \"out\"]",
-        "workload = \"fill\"\namount = \"1m\"\nbs = \"128k\"\nmodes = [\"fill\"]",
-    ];
-    let plan = plan::phase(fs.path(), &phases.join("\n[[phase]]\n"));
-    let run = mesh.run(&plan);
-    let db = mesh.db();
-    let steps = steps(&db, run, &fs.log());
+    let bed = Bed::new(Scratch::Beside);
+    bed.fs.move_at_most(PART);
+    let phases = (0..).zip(MOVING);
+    let phases =
+        phases.map(|(number, phase)| format!("[[phase]]\nname = \"p{number}\"\n{phase}\n"));
+    let run = bed
+        .mesh
+        .run(&plan::on(&bed.target, "", &phases.collect::<String>()));
+    let db = bed.mesh.db();
     let mut moving = 0;
-    for step in &steps {
+    for step in &steps(&db, run, &bed.fs.log()) {
         assert_places_agree(&db, step);
-        let (reads, writes) = (step.seen(Op::Read).1, step.seen(Op::Write).1);
-        let seen = match (step.mode.as_str(), step.op.as_str()) {
-            ("create" | "append" | "putc" | "fwrite" | "in" | "fill", _) | ("unpack", "create") => {
-                writes
-            }
-            ("read" | "getc" | "fread" | "seek" | "out", _) => reads,
+        let seen = |op, side: &str| {
+            let calls = step.calls.iter();
+            let calls = calls.filter(|call| call.op == op && call.path.starts_with(side));
+            calls.fold((0, 0), |(count, bytes), call| {
+                (count + 1, bytes + call.amount)
+            })
+        };
+        let (reads, writes) = (seen(Op::Read, "target/"), seen(Op::Write, "target/"));
+        let both = |one: (u64, u64), other: (u64, u64)| (one.0 + other.0, one.1 + other.1);
+        let (calls, bytes) = match (step.mode.as_str(), step.op.as_str()) {
+            ("in", "copy") => both(writes, seen(Op::CopyFileRange, "target/")),
+            ("out", "copy") => both(reads, seen(Op::CopyFileRange, "scratch/")),
+            // The copy is looked at.
+            ("out", "read") => seen(Op::Read, "scratch/"),
+            ("create" | "append" | "putc" | "fwrite" | "fill", _)
+            | ("unpack", "create")
+            | ("replay", "write") => writes,
+            ("read" | "in" | "getc" | "fread" | "seek", _) | ("replay", "read") => reads,
             // Each byte is read and written.
             ("rewrite", _) => {
-                assert_eq!(reads, writes);
+                assert_eq!(reads.1, writes.1);
                 writes
             }
-            ("unpack", _) => continue,
+            ("unpack" | "replay", _) => continue,
             other => panic!("{other:?}"),
         };
         moving += 1;
-        assert_eq!(step.bytes, seen, "{} {}", step.mode, step.op);
-        assert!(seen > 0, "{}", step.mode);
+        let what = format!("{} {}", step.mode, step.op);
+        assert_eq!(step.bytes, bytes, "{what}");
+        assert!(
+            calls > step.ops && bytes > u64::from(PART),
+            "{what}: {calls}"
+        );
     }
-    assert_eq!(moving, 3 + 6 + 2 + 2 + 2 + 1);
+    assert_eq!(moving, 3 + 6 + 2 + 4 * 4 + 2 + 2);
 }
