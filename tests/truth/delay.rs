@@ -5,6 +5,8 @@
 //! that does much else the quickest tenths, which it holds up least. Of operations that are in flight together the mean is
 //! compared with what the log alone says. Tolerance: 5 % above, and 1 % below, for a histogram has two digits.
 
+mod cases;
+
 use crate::needs;
 use crate::support::database::Database;
 use crate::support::fuse_fs::{Call, Fate, FuseFs, Op, Rule};
@@ -12,6 +14,7 @@ use crate::support::mesh::{Agent, Mesh};
 use crate::support::meter::wall_us;
 use crate::support::plan;
 use benchmesh_workloads::histogram::Histogram;
+use cases::{DELAYED, Made, SLOW, Slow};
 use rusqlite::types::Value;
 use std::collections::BTreeMap;
 use std::os::unix::fs::FileExt;
@@ -28,122 +31,6 @@ const CALM_NS: f64 = 0.01 * DELAY_NS;
 const APART_US: i64 = 2000;
 /// The file of the bare loop.
 const BARE: &str = "bare";
-
-/// What is measured in a mode, and of which calls each of its operations is made.
-type Slow = (&'static str, &'static str, Made);
-
-#[derive(Clone, Copy)]
-enum Made {
-    /// Of these calls on one name, one after the other.
-    Of(&'static [Op]),
-    /// Of one call, with so many in flight: the next is there as soon as one has ended. The kernel may let them through at
-    /// once or one after the other.
-    InFlight(Op, usize),
-}
-
-/// All that the operations below wait for.
-const DELAYED: &[Op] = &[
-    Op::Lookup,
-    Op::Create,
-    Op::Open,
-    Op::Read,
-    Op::Write,
-    Op::Unlink,
-    Op::CopyFileRange,
-];
-
-const CREATE: Made = Made::Of(&[Op::Lookup, Op::Create, Op::Write]);
-const READ: Made = Made::Of(&[Op::Lookup, Op::Open, Op::Read]);
-const DELETE: Made = Made::Of(&[Op::Lookup, Op::Unlink]);
-const LOOKUP: Made = Made::Of(&[Op::Lookup]);
-const ONE_READ: Made = Made::Of(&[Op::Read]);
-const ONE_WRITE: Made = Made::Of(&[Op::Write]);
-
-/// Phases by the keys that they have in common.
-const SLOW: &[(&str, &[Slow])] = &[
-    (
-        "workload = \"files\"\nfiles = 100\nsize = \"4k\"\n",
-        &[
-            ("modes = [\"create\"]", "create", CREATE),
-            ("modes = [\"stat\"]", "stat", LOOKUP),
-            ("modes = [\"read\"]", "read", READ),
-            // That nothing comes after its end is seen by one more read, which is no part of it.
-            ("verify = true\nmodes = [\"read\"]", "read", READ),
-            (
-                "append = \"4k\"\nmodes = [\"append\"]",
-                "append",
-                Made::Of(&[Op::Lookup, Op::Open, Op::Write]),
-            ),
-            ("modes = [\"delete\"]", "delete", DELETE),
-        ],
-    ),
-    (
-        "workload = \"io\"\nsize = \"400k\"\nbs = \"4k\"\n",
-        &[
-            ("modes = [\"write\"]", "write", ONE_WRITE),
-            ("modes = [\"randread\"]", "read", ONE_READ),
-            (
-                "iodepth = 3\nmodes = [\"write\"]",
-                "write",
-                Made::InFlight(Op::Write, 3),
-            ),
-            // The kernel does each at once, while it is given them.
-            ("iodepth = 3\nmodes = [\"randread\"]", "read", ONE_READ),
-        ],
-    ),
-    (
-        "workload = \"bytes\"\nsize = \"100k\"\nbuffer = \"1k\"\nbs = \"1k\"\nrewrite-share = 0\nseeks = 100\n",
-        &[
-            ("modes = [\"putc\"]", "putc", ONE_WRITE),
-            ("modes = [\"getc\"]", "getc", ONE_READ),
-            (
-                "modes = [\"rewrite\"]",
-                "rewrite",
-                Made::Of(&[Op::Read, Op::Write]),
-            ),
-            ("modes = [\"fwrite\"]", "fwrite", ONE_WRITE),
-            ("modes = [\"fread\"]", "fread", ONE_READ),
-            ("modes = [\"seek\"]", "seek", ONE_READ),
-        ],
-    ),
-    (
-        "workload = \"copy\"\nfiles = 100\nsize = \"4k\"\nbs = \"4k\"\n",
-        &[
-            ("modes = [\"in\"]", "copy", CREATE),
-            ("way = \"read-write\"\nmodes = [\"in\"]", "copy", CREATE),
-            ("way = \"direct\"\nmodes = [\"in\"]", "copy", CREATE),
-            (
-                "way = \"read-write\"\nmodes = [\"out\"]",
-                "copy",
-                Made::Of(&[Op::Lookup, Op::Open, Op::Read, Op::Read]),
-            ),
-        ],
-    ),
-    (
-        "workload = \"tree\"\nfiles = 100\ndirectories = 3\nsize = \"4k\"\n",
-        &[
-            ("modes = [\"unpack\"]", "create", CREATE),
-            ("modes = [\"read\"]", "read", READ),
-            ("modes = [\"walk\"]", "stat", LOOKUP),
-            ("modes = [\"remove\"]", "delete", DELETE),
-        ],
-    ),
-    (
-        "workload = \"fill\"\namount = \"10m\"\nbs = \"100k\"\n",
-        &[
-            ("modes = [\"fill\"]", "write", ONE_WRITE),
-            (
-                "file-size = \"100k\"\nverify = true\nmodes = [\"fill\", \"read\"]",
-                "read",
-                ONE_READ,
-            ),
-        ],
-    ),
-    (
-        "workload = \"replay\"\n",
-        &[("operations = \"\"\"@\"\"\"", "read", ONE_READ)],
-    ),
-];
 
 /// A hundred reads, for a list.
 fn reads() -> String {
@@ -167,7 +54,8 @@ fn check(fs: &FuseFs, mesh: &Mesh, target: &Path, groups: &[(&str, &[Slow])]) {
         let step = Step::of(&db, run, &format!("p{number}"), kind);
         let calls = step.calls(&log);
         let (what, reported, least, most) = match made {
-            Made::Of(pattern) => step.each(pattern, &calls, &bare),
+            Made::Of(pattern) => step.each(pattern, &on_names(&calls), &bare),
+            Made::OfNames(pattern) => step.each(pattern, &[calls], &bare),
             Made::InFlight(op, depth) => step.together(*op, *depth, &calls),
         };
         if !(least..=most).contains(&reported) {
@@ -277,7 +165,7 @@ impl Step {
     }
 
     /// Of operations one after the other: what the file system took for each, and each of its calls there and back.
-    fn each(&self, pattern: &[Op], calls: &[&Call], bare: &Bare) -> Figure {
+    fn each(&self, pattern: &[Op], calls: &[Vec<&Call>], bare: &Bare) -> Figure {
         let spread = bare.transport(self.span, 0.5) - bare.transport(self.span, 0.1);
         let (what, q) = match spread <= CALM_NS {
             true => ("median", 0.5),
@@ -309,15 +197,22 @@ impl Step {
     }
 }
 
-/// What the file system took for each operation of such calls, one after the other on the same name, in nanoseconds.
-fn operations(pattern: &[Op], calls: &[&Call]) -> Vec<f64> {
+/// The calls on each name by themselves.
+fn on_names<'a>(calls: &[&'a Call]) -> Vec<Vec<&'a Call>> {
     let mut names: BTreeMap<&str, Vec<&Call>> = BTreeMap::new();
-    for call in calls.iter().filter(|call| pattern.contains(&call.op)) {
+    for call in calls {
         let name = call.path.rsplit('/').next().unwrap();
         names.entry(name).or_default().push(call);
     }
+    names.into_values().collect()
+}
+
+/// What the file system took for each operation of such calls, one after the other, in nanoseconds.
+fn operations(pattern: &[Op], calls: &[Vec<&Call>]) -> Vec<f64> {
     let mut all = Vec::new();
-    for calls in names.values() {
+    for calls in calls {
+        let calls = calls.iter().filter(|call| pattern.contains(&call.op));
+        let calls: Vec<&Call> = calls.copied().collect();
         let mut rest = &calls[..];
         while let Some(next) = rest.get(..pattern.len()) {
             let is_one = next.iter().map(|call| call.op).eq(pattern.iter().copied());

@@ -1,0 +1,199 @@
+//! What waits for which calls: each mode of each workload, and the calls that one of its operations is made of.
+
+use crate::support::fuse_fs::Op;
+
+/// What is measured in a mode, and of which calls each of its operations is made.
+pub type Slow = (&'static str, &'static str, Made);
+
+#[derive(Clone, Copy)]
+pub enum Made {
+    /// Of these calls on one name, one after the other.
+    Of(&'static [Op]),
+    /// Of these calls on more than one name.
+    OfNames(&'static [Op]),
+    /// Of one call, with so many in flight: the next is there as soon as one has ended. The kernel may let them through at
+    /// once or one after the other.
+    InFlight(Op, usize),
+}
+
+/// All that the operations below wait for.
+pub const DELAYED: &[Op] = &[
+    Op::Lookup,
+    Op::Create,
+    Op::Open,
+    Op::Read,
+    Op::Write,
+    Op::Unlink,
+    Op::CopyFileRange,
+    Op::Rename,
+    Op::Setattr,
+    Op::Setxattr,
+    Op::Getxattr,
+    Op::Symlink,
+    Op::Mkdir,
+    Op::Rmdir,
+    Op::Opendir,
+    Op::Readdir,
+    Op::Fsync,
+];
+
+const CREATE: Made = Made::Of(&[Op::Lookup, Op::Create, Op::Write]);
+const READ: Made = Made::Of(&[Op::Lookup, Op::Open, Op::Read]);
+const DELETE: Made = Made::Of(&[Op::Lookup, Op::Unlink]);
+const LOOKUP: Made = Made::Of(&[Op::Lookup]);
+const ONE_READ: Made = Made::Of(&[Op::Read]);
+const ONE_WRITE: Made = Made::Of(&[Op::Write]);
+
+/// Phases by the keys that they have in common.
+pub const SLOW: &[(&str, &[Slow])] = &[
+    (
+        "workload = \"files\"\nfiles = 100\nsize = \"4k\"\n",
+        &[
+            ("modes = [\"create\"]", "create", CREATE),
+            ("modes = [\"stat\"]", "stat", LOOKUP),
+            ("modes = [\"read\"]", "read", READ),
+            // That nothing comes after its end is seen by one more read, which is no part of it.
+            ("verify = true\nmodes = [\"read\"]", "read", READ),
+            (
+                "append = \"4k\"\nmodes = [\"append\"]",
+                "append",
+                Made::Of(&[Op::Lookup, Op::Open, Op::Write]),
+            ),
+            ("modes = [\"delete\"]", "delete", DELETE),
+        ],
+    ),
+    (
+        "workload = \"files\"\nfiles = 40\nsize = \"4k\"\n",
+        &[
+            // The old name and the new one.
+            (
+                "modes = [\"rename\"]",
+                "rename",
+                Made::OfNames(&[Op::Lookup, Op::Lookup, Op::Rename]),
+            ),
+            (
+                "modes = [\"chmod\"]",
+                "chmod",
+                Made::Of(&[Op::Lookup, Op::Setattr]),
+            ),
+            (
+                "modes = [\"setxattr\"]",
+                "setxattr",
+                Made::Of(&[Op::Lookup, Op::Setxattr]),
+            ),
+            (
+                "modes = [\"getxattr\"]",
+                "getxattr",
+                Made::Of(&[Op::Lookup, Op::Getxattr]),
+            ),
+            (
+                "modes = [\"symlink\"]",
+                "symlink",
+                Made::Of(&[Op::Lookup, Op::Symlink]),
+            ),
+            (
+                "modes = [\"mkdir\"]",
+                "mkdir",
+                Made::Of(&[Op::Lookup, Op::Mkdir]),
+            ),
+            (
+                "modes = [\"rmdir\"]",
+                "rmdir",
+                Made::Of(&[Op::Lookup, Op::Rmdir]),
+            ),
+            // One file in each directory.
+            (
+                "dirs = 1\nmodes = [\"list\"]",
+                "list",
+                Made::Of(&[Op::Lookup, Op::Opendir, Op::Readdir, Op::Readdir]),
+            ),
+            (
+                "dirs = 1\nmodes = [\"list-stat\"]",
+                "list-stat",
+                Made::OfNames(&[
+                    Op::Lookup,
+                    Op::Opendir,
+                    Op::Readdir,
+                    Op::Lookup,
+                    Op::Readdir,
+                ]),
+            ),
+        ],
+    ),
+    (
+        "workload = \"io\"\nsize = \"400k\"\nbs = \"4k\"\n",
+        &[
+            ("modes = [\"write\"]", "write", ONE_WRITE),
+            ("modes = [\"randread\"]", "read", ONE_READ),
+            (
+                "iodepth = 3\nmodes = [\"write\"]",
+                "write",
+                Made::InFlight(Op::Write, 3),
+            ),
+            (
+                "fsync = 1\nmodes = [\"write\"]",
+                "write",
+                Made::Of(&[Op::Write, Op::Fsync]),
+            ),
+            // The kernel does each at once, while it is given them.
+            ("iodepth = 3\nmodes = [\"randread\"]", "read", ONE_READ),
+        ],
+    ),
+    (
+        "workload = \"bytes\"\nsize = \"100k\"\nbuffer = \"1k\"\nbs = \"1k\"\nrewrite-share = 0\nseeks = 100\n",
+        &[
+            ("modes = [\"putc\"]", "putc", ONE_WRITE),
+            ("modes = [\"getc\"]", "getc", ONE_READ),
+            (
+                "modes = [\"rewrite\"]",
+                "rewrite",
+                Made::Of(&[Op::Read, Op::Write]),
+            ),
+            ("modes = [\"fwrite\"]", "fwrite", ONE_WRITE),
+            ("modes = [\"fread\"]", "fread", ONE_READ),
+            ("modes = [\"seek\"]", "seek", ONE_READ),
+        ],
+    ),
+    (
+        "workload = \"copy\"\nfiles = 100\nsize = \"4k\"\nbs = \"4k\"\n",
+        &[
+            ("modes = [\"in\"]", "copy", CREATE),
+            ("way = \"read-write\"\nmodes = [\"in\"]", "copy", CREATE),
+            ("way = \"direct\"\nmodes = [\"in\"]", "copy", CREATE),
+            (
+                "way = \"read-write\"\nmodes = [\"out\"]",
+                "copy",
+                Made::Of(&[Op::Lookup, Op::Open, Op::Read, Op::Read]),
+            ),
+        ],
+    ),
+    (
+        "workload = \"tree\"\nfiles = 100\ndirectories = 3\nsize = \"4k\"\n",
+        &[
+            ("modes = [\"unpack\"]", "create", CREATE),
+            ("modes = [\"read\"]", "read", READ),
+            ("modes = [\"walk\"]", "stat", LOOKUP),
+            ("modes = [\"remove\"]", "delete", DELETE),
+        ],
+    ),
+    (
+        "workload = \"fill\"\namount = \"10m\"\nbs = \"100k\"\n",
+        &[
+            ("modes = [\"fill\"]", "write", ONE_WRITE),
+            (
+                "file-size = \"100k\"\nverify = true\nmodes = [\"fill\", \"read\"]",
+                "read",
+                ONE_READ,
+            ),
+            (
+                "file-size = \"100k\"\nmodes = [\"remove\"]",
+                "delete",
+                DELETE,
+            ),
+        ],
+    ),
+    (
+        "workload = \"replay\"\n",
+        &[("operations = \"\"\"@\"\"\"", "read", ONE_READ)],
+    ),
+];
