@@ -60,6 +60,33 @@ fn a_policy_that_ends_the_run_ends_the_load_as_soon() {
     assert_eq!(db.one::<String>("SELECT state FROM steps"), "failed");
 }
 
+/// Whoever waits for a run that is to be stopped is not held up for ever by a collector that is gone.
+#[test]
+fn a_stop_that_nobody_hears_ends_the_command() {
+    let mut mesh = Mesh::start();
+    mesh.add(Agent::named("a"));
+    let mut run = mesh.begin(
+        "lease = \"10m\"\n[[phase]]\nworkload = \"null\"\nruntime = \"5m\"\nrate_iops = 10\n",
+    );
+    mesh.until_step_is("run", "running", LIMIT);
+    mesh.kill_collector();
+    run.signal(libc::SIGINT);
+    let ended = run.exit_within(LIMIT);
+    let ended = ended.unwrap_or_else(|| panic!("it waits: {}", run.log()));
+    assert!(!ended.success(), "{}", run.log());
+    assert!(
+        run.log().contains("has not been told to stop"),
+        "{}",
+        run.log()
+    );
+    // What it advises.
+    mesh.restart_collector();
+    mesh.until_attached(&["a"]);
+    let said = mesh.command(&["stop", "1"]);
+    assert_eq!(said.code, 0, "{}", said.all());
+    assert_eq!(mesh.until_run_is(&["stopped"], LIMIT), "stopped");
+}
+
 /// The threads of a process that work for a task or a command.
 fn working_threads(pid: u32) -> Vec<String> {
     let ours = [

@@ -27,6 +27,12 @@ fn plans_that_cannot_be_run() {
             "4 parsecs",
         ),
         (
+            "a duration that nothing lasts",
+            format!("{here}{phase}stall-after = 9223372036854775807\n"),
+            ":7:",
+            "3650d",
+        ),
+        (
             "an unknown workload",
             format!("{here}[[phase]]\nworkload = \"fils\"\n"),
             ":5:",

@@ -8,10 +8,13 @@ use crate::interrupts::Interrupts;
 use crate::progress::Progress;
 use benchmesh_collector::model::RunState;
 use std::time::Duration;
+use tokio::time::Instant;
 
 /// How soon a collector that is away is dialled again: the first and the longest pause.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// How long a collector that is away is waited for once the run is to be stopped: it may be on its way up.
+const STOP_PATIENCE: Duration = Duration::from_secs(30);
 
 /// What Ctrl-C does to the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,19 +35,30 @@ pub async fn follow(
 ) -> anyhow::Result<Option<Update>> {
     let mut sight = Sight::new(address, run);
     let mut told = Told::default();
-    let mut stopping = false;
+    let mut stopping = None;
+    let mut lost = None;
     loop {
+        let since: Option<Instant> = stopping.max(lost).filter(|_| stopping.min(lost).is_some());
         let seen = tokio::select! {
             seen = sight.next() => seen.map_err(CallError::into_error)?,
-            () = interrupts.first(), if !stopping => {
+            () = interrupts.first(), if stopping.is_none() => {
                 if on_interrupt == OnInterrupt::Leave {
                     return Ok(None);
                 }
-                stopping = true;
+                stopping = Some(Instant::now());
                 progress.say("stopping the run; its data are kept (Ctrl-C again leaves at once)");
                 tokio::spawn(stop(address.to_owned(), run.to_owned()));
                 continue;
             }
+            () = patience(since) => anyhow::bail!(
+                "the collector at {address} has not answered for {} s, and has not been told to stop the run. When it is \
+                 back, `benchmesh stop {run}` does that; without it, the load ends after the plan's `lease`",
+                STOP_PATIENCE.as_secs()
+            ),
+        };
+        lost = match seen {
+            Seen::Lost(_) => Some(Instant::now()),
+            Seen::Update(_) | Seen::Back => None,
         };
         match seen {
             Seen::Update(mut update) => {
@@ -62,6 +76,14 @@ pub async fn follow(
                 progress.say("the collector is back");
             }
         }
+    }
+}
+
+/// Until a collector that is to stop a run, and is away since then, is not waited for any longer.
+async fn patience(since: Option<Instant>) {
+    match since {
+        Some(since) => tokio::time::sleep_until(since + STOP_PATIENCE).await,
+        None => std::future::pending().await,
     }
 }
 

@@ -33,9 +33,18 @@ pub enum UnitError {
         unit: String,
         known: &'static str,
     },
-    #[error("`{text}` is larger than a {what} can be")]
-    TooLarge { text: String, what: &'static str },
+    #[error("`{text}` is larger than a {what} can be, which is at most {most}")]
+    TooLarge {
+        text: String,
+        what: &'static str,
+        most: &'static str,
+    },
 }
+
+/// No load lasts longer, and instants can be reckoned with whatever is added to them.
+const LONGEST: Duration = Duration::from_secs(3650 * 86_400);
+const MOST_SPAN: &str = "3650d";
+const MOST_SIZE: &str = "16383PiB";
 
 const SIZE_UNITS: &str =
     "k, m, g, t, p and KiB, MiB, GiB, TiB, PiB (powers of two), kB, MB, GB, TB, PB (powers of ten)";
@@ -45,7 +54,7 @@ impl FromStr for Bytes {
     type Err = UnitError;
 
     fn from_str(text: &str) -> Result<Bytes, UnitError> {
-        let (number, unit) = split(text, "size", "4k, 128m or 1GiB")?;
+        let (number, unit) = split(text, "size", "4k, 128m or 1GiB", MOST_SIZE)?;
         let unit = unit.to_ascii_lowercase();
         let (prefix, base) = match unit.as_bytes() {
             [] | [b'b'] => (b'-', 1),
@@ -70,7 +79,7 @@ impl FromStr for Bytes {
         };
         scale(&number, base.pow(power).into())
             .map(Bytes)
-            .ok_or_else(|| too_large(text, "size"))
+            .ok_or_else(|| too_large(text, "size", MOST_SIZE))
     }
 }
 
@@ -78,7 +87,7 @@ impl FromStr for Span {
     type Err = UnitError;
 
     fn from_str(text: &str) -> Result<Span, UnitError> {
-        let (number, unit) = split(text, "duration", "30s, 10m or 72h")?;
+        let (number, unit) = split(text, "duration", "30s, 10m or 72h", MOST_SPAN)?;
         let nanos: u128 = match unit.to_ascii_lowercase().as_str() {
             "ns" => 1,
             "us" | "µs" => 1_000,
@@ -95,9 +104,16 @@ impl FromStr for Span {
                 });
             }
         };
-        scale(&number, nanos)
-            .map(|nanos| Span(Duration::from_nanos(nanos)))
-            .ok_or_else(|| too_large(text, "duration"))
+        let span = scale(&number, nanos).map(Duration::from_nanos);
+        span.and_then(Span::new)
+            .ok_or_else(|| too_large(text, "duration", MOST_SPAN))
+    }
+}
+
+impl Span {
+    /// `None`: longer than anything lasts.
+    fn new(duration: Duration) -> Option<Span> {
+        (duration <= LONGEST).then_some(Span(duration))
     }
 }
 
@@ -111,6 +127,7 @@ fn split<'a>(
     text: &'a str,
     what: &'static str,
     example: &'static str,
+    most: &'static str,
 ) -> Result<(Decimal, &'a str), UnitError> {
     let malformed = || UnitError::Malformed {
         text: text.to_owned(),
@@ -128,7 +145,7 @@ fn split<'a>(
     }
     let digits = format!("{whole}{fraction}")
         .parse()
-        .map_err(|_| too_large(text, what))?;
+        .map_err(|_| too_large(text, what, most))?;
     let places = u32::try_from(fraction.len()).map_err(|_| malformed())?;
     Ok((Decimal { digits, places }, unit.trim_start()))
 }
@@ -139,10 +156,11 @@ fn scale(number: &Decimal, unit: u128) -> Option<u64> {
     u64::try_from(scaled).ok()
 }
 
-fn too_large(text: &str, what: &'static str) -> UnitError {
+fn too_large(text: &str, what: &'static str, most: &'static str) -> UnitError {
     UnitError::TooLarge {
         text: text.to_owned(),
         what,
+        most,
     }
 }
 
@@ -222,7 +240,10 @@ impl<'de> Deserialize<'de> for Span {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Span, D::Error> {
         deserializer.deserialize_any(Text {
             expecting: "a duration such as \"30s\", \"10m\" or 30 (seconds)",
-            whole: |seconds| Ok(Span(Duration::from_secs(seconds))),
+            whole: |seconds| {
+                let span = Span::new(Duration::from_secs(seconds));
+                span.ok_or_else(|| too_large(&seconds.to_string(), "duration", MOST_SPAN))
+            },
         })
     }
 }

@@ -92,6 +92,11 @@ fn facts(allowed: &Allowed, text: &str, wanted: Use) -> PathFacts {
             facts.problem = "is not an absolute path".to_owned();
             return facts;
         }
+        Err(_) if allowed.roots().iter().any(|root| path.starts_with(root)) => {
+            facts.problem =
+                "a symlink, there or on the way, leads out of what this agent allows".to_owned();
+            return facts;
+        }
         Err(_) => {
             let option = if wanted == Use::Target {
                 "--allow"
@@ -233,7 +238,7 @@ mod tests {
         check(&survey.paths[1], true, false, "does not exist");
         check(&survey.paths[2], true, true, "not a directory");
         check(&survey.paths[3], false, false, "--allow)");
-        check(&survey.paths[4], false, false, "--allow)");
+        check(&survey.paths[4], false, false, "leads out");
         check(&survey.paths[5], false, false, "--allow)");
         check(&survey.sources[2], true, true, "");
         check(&survey.sources[3], false, false, "--allow-read");

@@ -164,20 +164,27 @@ fn op_done(op: &OpDone) -> String {
     } else {
         said.push_str(&" ".repeat(15));
     }
+    // What only failed has no latency.
+    let has_ended = op.p99_ms > 0.0;
+    let millis = |ms: f64| match has_ended {
+        true => figures::millis(ms),
+        false => figures::NONE.to_owned(),
+    };
     said.push_str(&format!(
         "  p50 {:>8}  p99 {:>8} ms",
-        figures::millis(op.p50_ms),
-        figures::millis(op.p99_ms)
+        millis(op.p50_ms),
+        millis(op.p99_ms)
     ));
-    if let Some(response) = op.response_p99_ms {
+    if let Some(response) = op.response_p99_ms.filter(|_| has_ended) {
         said.push_str(&format!(
             "  response p99 {:>8} ms",
             figures::millis(response)
         ));
     }
     if op.errors > 0 {
+        let word = if op.errors == 1 { "error" } else { "errors" };
         said.push_str(&format!(
-            "  {} errors",
+            "  {} {word}",
             figures::count(i64::try_from(op.errors).unwrap_or(i64::MAX))
         ));
     }

@@ -148,6 +148,25 @@ fn allows(agent: &AgentFacts, path: &str) -> bool {
     }
 }
 
+/// What an agent says of a path that it does not allow.
+fn why(agent: &AgentFacts, path: &str) -> String {
+    let facts = agent.surveyed.get(path);
+    let problem = facts.map_or("", |facts| facts.problem.as_str());
+    match problem {
+        "" => String::new(),
+        problem => format!(": {problem}"),
+    }
+}
+
+/// What allows an agent to work there, as far as a path tells what it is.
+fn option(path: &str) -> &'static str {
+    let path = Path::new(path);
+    match path.starts_with("/dev") && !path.starts_with("/dev/shm") {
+        true => "--allow-device",
+        false => "--allow",
+    }
+}
+
 fn allowing<'f>(
     target: &Target,
     fleet: &[&'f AgentFacts],
@@ -161,9 +180,16 @@ fn allowing<'f>(
     if allowing.is_empty() {
         mistakes.at(
             &target.at,
-            format!("no attached agent allows {}", target.path),
             format!(
-                "start the clients' agents with --allow {}; attached: {}",
+                "no attached agent allows {}{}",
+                target.path,
+                fleet
+                    .first()
+                    .map_or(String::new(), |agent| why(agent, &target.path))
+            ),
+            format!(
+                "start the clients' agents with {} {}; attached: {}",
+                option(&target.path),
                 target.path,
                 fleet
                     .iter()
@@ -195,9 +221,15 @@ fn usable(target: &Target, selected: &[&AgentFacts], mistakes: &mut Mistakes<'_>
         if !allows(agent, &target.path) {
             mistakes.at(
                 &target.at,
-                format!("agent `{}` does not allow {}", agent.name, target.path),
                 format!(
-                    "start it with --allow {}, or leave it out with [clients] select",
+                    "agent `{}` does not allow {}{}",
+                    agent.name,
+                    target.path,
+                    why(agent, &target.path)
+                ),
+                format!(
+                    "start it with {} {}, or leave it out with [clients] select",
+                    option(&target.path),
                     target.path
                 ),
             );

@@ -237,7 +237,10 @@ pub(crate) fn in_words(message: &str) -> String {
         },
     };
     let expected = match expected {
-        "u8" | "u16" | "u32" | "u64" | "usize" => "a whole number",
+        "u8" => "a whole number from 0 to 255",
+        "u16" => "a whole number from 0 to 65535",
+        "u32" => "a whole number from 0 to 4294967295",
+        "u64" | "usize" => "a whole number from 0",
         "f32" | "f64" => "a number",
         "a boolean" => "true or false",
         "a string" => "a text",

@@ -57,9 +57,12 @@ impl Drive {
     ) -> Result<Option<String>, StoreError> {
         let mut ends: FuturesUnordered<_> = crew.live().map(|held| self.await_end(held)).collect();
         let mut awaited = Awaited {
-            deadline: step.expected.map(|expected| {
+            deadline: step.expected.and_then(|expected| {
                 let late = OVERTIME.max(expected / 10);
-                Instant::now() + until_start(self, row) + expected + late
+                let longest = until_start(self, row)
+                    .saturating_add(expected)
+                    .saturating_add(late);
+                Instant::now().checked_add(longest)
             }),
             ..Awaited::default()
         };

@@ -30,6 +30,8 @@ const MOST_EXTRA_BYTES: u64 = 1 << 20;
 /// A chain of extended headers says nothing that one could not.
 const MOST_EXTRAS: u32 = 16;
 const MOST_ENTRIES: u64 = 50_000_000;
+/// Behind its end an archive is filled up to a whole record.
+const MOST_AFTER_END_BYTES: u64 = 64 << 20;
 const FILE_BUFFER_BYTES: usize = 256 << 10;
 
 /// An archive, opened.
@@ -81,6 +83,7 @@ impl Archive {
     pub(super) fn entries(self, unit: usize) -> Result<Entries, TaskError> {
         let path = self.path;
         let stream = decompressed(self.file)
+            .map_err(cut_short)
             .map_err(|error| TaskError::io(format!("read `{}`", path.display()), error))?;
         Ok(Entries {
             stream,
@@ -142,6 +145,11 @@ impl Read for Zstd {
             let count = frame.read(buffer)?;
             if count > 0 || buffer.is_empty() {
                 return Ok(count);
+            }
+            let told = frame.decoder.get_checksum_from_data();
+            if told.is_some() && told != frame.decoder.get_calculated_checksum() {
+                let why = "the checksum of a zstd frame is wrong";
+                return Err(io::Error::new(io::ErrorKind::InvalidData, why));
             }
             let ended = self.frame.take();
             let Some(mut file) = ended.map(Frame::into_inner) else {
@@ -240,9 +248,10 @@ fn padding(bytes: u64) -> u64 {
 
 fn cut_short(error: io::Error) -> io::Error {
     match error.kind() {
-        io::ErrorKind::UnexpectedEof => {
-            io::Error::new(error.kind(), "it ends in the middle of an entry")
-        }
+        io::ErrorKind::UnexpectedEof => io::Error::new(
+            error.kind(),
+            "it is empty, or ends in the middle of an entry",
+        ),
         _ => error,
     }
 }
@@ -257,9 +266,22 @@ impl Entries {
         (self.left, self.padding, self.have, self.given) = (0, 0, 0, 0);
         if !self.next_header(entry)? {
             self.ended = true;
+            self.read_rest()?;
             return Ok(false);
         }
         Ok(true)
+    }
+
+    /// Behind the archive's end there may be the compression's own checksum over all of it.
+    fn read_rest(&mut self) -> Result<(), SourceError> {
+        let mut rest = (&mut self.stream).take(MOST_AFTER_END_BYTES);
+        match io::copy(&mut rest, &mut io::sink())? {
+            MOST_AFTER_END_BYTES => {
+                let why = "the archive goes on behind its end";
+                Err(SourceError::Refused(why.into()))
+            }
+            _ => Ok(()),
+        }
     }
 }
 

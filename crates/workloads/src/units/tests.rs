@@ -82,11 +82,24 @@ fn json_numbers_and_texts_are_read() {
     };
     assert_eq!(span("30"), Some(30));
     assert_eq!(span("\"2m\""), Some(120));
+    assert_eq!(span("315360000"), Some(315_360_000));
+    for longer in [
+        "315360001",
+        "9223372036854775807",
+        "\"3651d\"",
+        "\"99999999999h\"",
+    ] {
+        let refused = serde_json::from_str::<Span>(longer).map_err(|error| error.to_string());
+        assert!(
+            refused.is_err_and(|why| why.contains("at most 3650d")),
+            "{longer}"
+        );
+    }
 }
 
 proptest! {
     #[test]
-    fn what_is_shown_reads_back(bytes: u64, nanos: u64) {
+    fn what_is_shown_reads_back(bytes: u64, nanos in 0..=315_360_000_000_000_000_u64) {
         prop_assert_eq!(Bytes(bytes).to_string().parse(), Ok(Bytes(bytes)));
         let span = Span(Duration::from_nanos(nanos));
         prop_assert_eq!(span.to_string().parse(), Ok(span));

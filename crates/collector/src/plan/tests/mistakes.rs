@@ -242,7 +242,7 @@ fn each_mistake_is_told_with_its_line() {
         (
             format!("{io}size = \"1m\"\nrandseed = -1\n"),
             "p.toml:11:12: phase.0.randseed",
-            "expected a whole number, found `-1`",
+            "expected a whole number from 0, found `-1`",
         ),
         (
             format!("{io}size = \"1m\"\nioengine = \"libaio\"\n"),

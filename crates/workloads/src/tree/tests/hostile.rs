@@ -233,6 +233,16 @@ fn what_is_broken_says_so() {
         flipped[middle] ^= 0x10;
         refused(&flipped, "archive");
     }
+    // The compression's own checksum, which lies behind the end of the archive.
+    for (content, from_end) in [(GNU_GZ, 6), (PAX_XZ, 20), (USTAR_ZST, 2)] {
+        let mut flipped = content.to_vec();
+        let at = flipped.len() - from_end;
+        flipped[at] ^= 0x10;
+        refused(&flipped, "archive");
+    }
+    let mut endless = Tar::new().file("a", 1, b"x").end();
+    endless.resize(70 << 20, 0);
+    refused(&endless, "goes on behind its end");
     refused(
         &Tar::new().extra(b'x', b"nonsense").file("a", 1, b"x").end(),
         "extended header",
