@@ -24,7 +24,7 @@ const LOADS: &[(&str, &str)] = &[
     ),
     (
         "randwrite",
-        "workload = \"io\"\nsize = \"1m\"\niodepth = 8\nruntime = \"60s\"\nverify = true\nmodes = [\"randwrite\"]",
+        "workload = \"io\"\nsize = \"1m\"\niodepth = 8\nruntime = \"60s\"\nverify = true\nmodes = [\"randwrite\", \"read\"]",
     ),
     (
         "getc",

@@ -65,18 +65,30 @@ fn of_workload(workload: &dyn Workload) -> String {
             &ops.join(", "),
         ]);
     }
-    text +=
-        &(String::from("\n") + &row(&["key", "type", "default", "meaning"]) + &row(&["---"; 4]));
+    let head = ["key", "type", "default", "has an effect in", "meaning"];
+    text += &(String::from("\n") + &row(&head) + &row(&["---"; 5]));
     let own = workload.keys().iter();
     for key in own.filter(|key| !EVERY.contains(key)) {
         text += &row(&[
             &format!("`{}`", key.name),
             key.kind,
             key.default,
+            &places(workload, key.name),
             key.meaning,
         ]);
     }
     text
+}
+
+/// The modes, and what else has to hold.
+fn places(workload: &dyn Workload, key: &str) -> String {
+    let mut effects = workload.effects().iter();
+    let effect = effects.find(|effect| effect.key == key);
+    let (modes, words) = effect.map_or((None, None), |effect| effect.places());
+    let modes = modes.map_or(String::from("all modes"), |modes| {
+        format!("`{}`", modes.join("`, `"))
+    });
+    words.map_or(modes.clone(), |words| format!("{modes}, only {words}"))
 }
 
 fn operations() -> String {

@@ -15,6 +15,7 @@ use crate::files::calls::{self, Durable};
 use crate::files::data::Data;
 use crate::files::state::{Content, Extras, State};
 use crate::files::{BLOCK_BYTES, one_mib};
+use crate::params::effect::Effect;
 use crate::params::{KeyInfo, ParamError};
 use crate::random::Random;
 use crate::sandbox::Dir;
@@ -24,7 +25,7 @@ use crate::workload::{
     Footprint, Load, ModeInfo, Needs, Params as PlanParams, Timing, Worker, Workload,
 };
 use expected::Expected;
-use keys::{KEYS, MODES, Mode, Plan, Writes};
+use keys::{EFFECTS, KEYS, MODES, Mode, Plan, Writes};
 use rustix::fs::{Mode as Permissions, OFlags};
 use std::ffi::CString;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -61,6 +62,10 @@ impl Workload for ByteStreams {
 
     fn keys(&self) -> &'static [KeyInfo] {
         KEYS
+    }
+
+    fn effects(&self) -> &'static [Effect] {
+        EFFECTS
     }
 
     fn check(&self, mode: &str, params: &PlanParams) -> Result<Footprint, ParamError> {

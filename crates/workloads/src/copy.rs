@@ -17,6 +17,7 @@ pub use scratch::remove_abandoned;
 use crate::data::Content as DataContent;
 use crate::files::BLOCK_BYTES;
 use crate::files::state::Content;
+use crate::params::effect::Effect;
 use crate::params::{KeyInfo, ParamError};
 use crate::random::Random;
 use crate::sandbox::{Allowed, Dir};
@@ -25,7 +26,7 @@ use crate::workload::{
     Footprint, Load, ModeInfo, Needs, Params as PlanParams, Timing, Worker, Workload,
 };
 use engine::{Engine, TargetSide};
-use keys::{KEYS, MODES, Mode, Plan, Source};
+use keys::{EFFECTS, KEYS, MODES, Mode, Plan, Source};
 use prepared::LAY_OUT_BYTES;
 use prepared::Prepared;
 use std::path::PathBuf;
@@ -68,6 +69,10 @@ impl Workload for Copy {
 
     fn keys(&self) -> &'static [KeyInfo] {
         KEYS
+    }
+
+    fn effects(&self) -> &'static [Effect] {
+        EFFECTS
     }
 
     /// What `from` holds is known only on the agent; there, space is looked at when the task is prepared.

@@ -23,6 +23,7 @@ mod worker;
 use crate::side_by_side::side_by_side;
 pub(crate) use plan::{BLOCK_BYTES, MOST_UNIT_BYTES, check_unit, one_mib};
 
+use crate::params::effect::Effect;
 use crate::params::{KeyInfo, ParamError};
 use crate::task::{Cache, PrepareControl, TaskError, TaskSpec};
 use crate::workload::{
@@ -34,7 +35,7 @@ use data::Data;
 use layout::Home;
 use modes::{MODES, Mode, Standing};
 use name::Name;
-use plan::{KEYS, Plan, check_names};
+use plan::{EFFECTS, KEYS, Plan, check_names};
 use rustix::fs::{AtFlags, unlinkat};
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
@@ -75,6 +76,10 @@ impl Workload for Files {
 
     fn keys(&self) -> &'static [KeyInfo] {
         KEYS
+    }
+
+    fn effects(&self) -> &'static [Effect] {
+        EFFECTS
     }
 
     fn check(&self, mode: &str, params: &PlanParams) -> Result<Footprint, ParamError> {

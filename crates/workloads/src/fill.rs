@@ -19,6 +19,7 @@ use crate::data::{DataSpec, Kind};
 use crate::files::calls;
 use crate::files::data::Data;
 use crate::files::state::{Content, State};
+use crate::params::effect::Effect;
 use crate::params::{KeyInfo, ParamError};
 use crate::random::Random;
 use crate::sandbox::Dir;
@@ -30,7 +31,7 @@ use crate::workload::{
 use filled::{Filled, Finished};
 use filling::FillWorker;
 use holding::HoldWorker;
-use keys::{Aim, KEYS, MODES, Mode, Plan};
+use keys::{Aim, EFFECTS, KEYS, MODES, Mode, Plan};
 use reading::{Expected, ReadWorker};
 use removing::RemoveWorker;
 use space::Space;
@@ -69,6 +70,10 @@ impl Workload for Fill {
         KEYS
     }
 
+    fn effects(&self) -> &'static [Effect] {
+        EFFECTS
+    }
+
     /// What a share comes to is known only on the agent.
     fn check(&self, mode: &str, params: &PlanParams) -> Result<Footprint, ParamError> {
         let plan = Plan::of(self.mode(mode)?, params)?;
@@ -87,16 +92,6 @@ impl Workload for Fill {
             },
             runtime: plan.timing.total(),
         })
-    }
-
-    fn check_together(&self, modes: &[&str], params: &PlanParams) -> Result<(), ParamError> {
-        let verify = DataSpec::or_zeros(params)?.verify;
-        if verify && !modes.contains(&"read") {
-            let message = "what was written is checked in the mode `read`, which is not among `modes`: add it, best after \
-                           `hold`";
-            return Err(ParamError::of("verify", message));
-        }
-        Ok(())
     }
 
     fn load(&self, spec: &TaskSpec) -> Result<Box<dyn Load>, TaskError> {

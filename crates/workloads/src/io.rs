@@ -20,12 +20,13 @@ mod writing;
 mod zipf;
 
 use crate::data::{Content, Generations};
+use crate::params::effect::Effect;
 use crate::params::{KeyInfo, ParamError};
 use crate::random::Random;
 use crate::task::{Cache, PrepareControl, TaskError, TaskSpec};
 use crate::workload::{Footprint, Load, ModeInfo, Needs, Note, Params, Timing, Worker, Workload};
 use job::{Job, SECTOR};
-use keys::{Engine, Fallback, KEYS};
+use keys::{EFFECTS, Engine, Fallback, KEYS};
 use modes::MODES;
 use ring::Buffers;
 use sequence::{Direction, Lane, Sequence};
@@ -75,6 +76,10 @@ impl Workload for Io {
         KEYS
     }
 
+    fn effects(&self) -> &'static [Effect] {
+        EFFECTS
+    }
+
     fn check(&self, mode: &str, params: &Params) -> Result<Footprint, ParamError> {
         let job = self.parse(mode, params)?;
         let workers = u64::from(job.workers);
@@ -86,10 +91,6 @@ impl Workload for Io {
             moved_bytes: job.moved_bytes().saturating_mul(workers),
             runtime: job.timing.total(),
         })
-    }
-
-    fn check_together(&self, modes: &[&str], params: &Params) -> Result<(), ParamError> {
-        job::check_idle_keys(modes, params)
     }
 
     fn load(&self, spec: &TaskSpec) -> Result<Box<dyn Load>, TaskError> {

@@ -13,6 +13,7 @@ mod sender;
 mod socket;
 mod stream;
 
+use crate::params::effect::Effect;
 use crate::params::{KeyInfo, ParamError};
 use crate::task::{PeerEnd, PrepareControl, TaskError, TaskSpec};
 use crate::workload::{
@@ -20,7 +21,7 @@ use crate::workload::{
     Worker, Workload,
 };
 use asker::Asker;
-use keys::{KEYS, MODES, NAME, Plan, Traffic};
+use keys::{EFFECTS, KEYS, MODES, NAME, Plan, Traffic};
 use link::Link;
 use receiver::{Door, OpenPort};
 use sender::Sender;
@@ -61,6 +62,10 @@ impl Workload for Network {
         KEYS
     }
 
+    fn effects(&self) -> &'static [Effect] {
+        EFFECTS
+    }
+
     fn check(&self, mode: &str, params: &PlanParams) -> Result<Footprint, ParamError> {
         let plan = self.parse(mode, params)?;
         Ok(Footprint {
@@ -68,10 +73,6 @@ impl Workload for Network {
             runtime: plan.timing.total(),
             ..Footprint::default()
         })
-    }
-
-    fn check_together(&self, modes: &[&str], params: &PlanParams) -> Result<(), ParamError> {
-        keys::check_together(modes, params)
     }
 
     fn as_stored(&self, mode: &str, params: &PlanParams) -> PlanParams {

@@ -4,6 +4,7 @@
 
 use crate::common;
 use crate::op::Op;
+use crate::params::effect::{self, Effect};
 use crate::params::{self, KeyInfo, ParamError};
 use crate::recorder::{OpError, Recorder};
 use crate::task::{PrepareControl, TaskError, TaskSpec};
@@ -51,6 +52,9 @@ const OWN_KEYS: &[KeyInfo] = &[
         meaning: "how long it runs before the results count, on top of `runtime`",
     },
 ];
+
+/// Of the keys that do not have an effect everywhere.
+const EFFECTS: &[Effect] = &[effect::RAMP];
 
 #[derive(Debug, Deserialize)]
 struct NullParams {
@@ -113,6 +117,10 @@ impl Workload for Null {
 
     fn keys(&self) -> &'static [KeyInfo] {
         KEYS
+    }
+
+    fn effects(&self) -> &'static [Effect] {
+        EFFECTS
     }
 
     fn check(&self, mode: &str, params: &Params) -> Result<Footprint, ParamError> {

@@ -3,6 +3,8 @@
 //! A workload lists its keys once ([`KeyInfo`]); the list serves the documentation, the check for unknown keys and the
 //! suggestion of the nearest known one.
 
+pub mod effect;
+
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use std::fmt;

@@ -14,6 +14,7 @@ use crate::data::Content;
 use crate::files::calls::{self, Durable};
 use crate::files::data::Data;
 use crate::files::{BLOCK_BYTES, one_mib};
+use crate::params::effect::Effect;
 use crate::params::{KeyInfo, ParamError};
 use crate::random::Random;
 use crate::sandbox::{Allowed, Dir, open_canonical};
@@ -25,7 +26,7 @@ use crate::workload::{
 };
 use checks::Checks;
 use expected::Expected;
-use keys::{KEYS, MODES, Operations, Plan};
+use keys::{EFFECTS, KEYS, MODES, Operations, Plan};
 use list::{List, MOST_LIST_BYTES};
 use rustix::fs::{Mode as Permissions, OFlags};
 use rustix::io::Errno;
@@ -64,6 +65,10 @@ impl Workload for Replay {
 
     fn keys(&self) -> &'static [KeyInfo] {
         KEYS
+    }
+
+    fn effects(&self) -> &'static [Effect] {
+        EFFECTS
     }
 
     /// What a file of operations holds is known only on the agent.

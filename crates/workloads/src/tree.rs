@@ -22,6 +22,7 @@ use crate::data::Content;
 use crate::files::BLOCK_BYTES;
 use crate::files::data::Data;
 use crate::files::state::{Content as Left, Extras, State};
+use crate::params::effect::Effect;
 use crate::params::{KeyInfo, ParamError};
 use crate::random::Random;
 use crate::sandbox::{Allowed, Dir};
@@ -32,7 +33,7 @@ use crate::workload::{
 };
 use archive::{Archive, Contents};
 use climb::Climb;
-use keys::{From, KEYS, MODES, Mode, Plan};
+use keys::{EFFECTS, From, KEYS, MODES, Mode, Plan};
 use log::Quiet;
 use made::MadeSource;
 use reading::Reading;
@@ -74,6 +75,10 @@ impl Workload for Tree {
 
     fn keys(&self) -> &'static [KeyInfo] {
         KEYS
+    }
+
+    fn effects(&self) -> &'static [Effect] {
+        EFFECTS
     }
 
     /// What an archive holds is known only on the agent; there, space is looked at when the task is prepared.

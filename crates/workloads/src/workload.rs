@@ -8,6 +8,7 @@ use crate::common::Common;
 use crate::op::Op;
 pub use crate::params::KeyInfo;
 use crate::params::ParamError;
+use crate::params::effect::Effect;
 use crate::recorder::{OpError, Recorder};
 use crate::task::{PrepareControl, TaskError, TaskSpec};
 use crate::units::Span;
@@ -113,10 +114,8 @@ pub trait Workload: Sync {
     /// Validates its own keys; [`check`] does this and more.
     fn check(&self, mode: &str, params: &Params) -> Result<Footprint, ParamError>;
 
-    /// Refuses keys that none of these modes, which one phase has together, looks at.
-    fn check_together(&self, _modes: &[&str], _params: &Params) -> Result<(), ParamError> {
-        Ok(())
-    }
+    /// Of the keys that do not have an effect everywhere.
+    fn effects(&self) -> &'static [Effect];
 
     /// The parameters as they are stored with a result: with those defaults spelled out that it cannot be read without.
     fn as_stored(&self, _mode: &str, params: &Params) -> Params {
@@ -285,6 +284,19 @@ mod tests {
             }
             let keys: HashSet<_> = workload.keys().iter().map(|key| key.name).collect();
             assert_eq!(keys.len(), workload.keys().len());
+            let mut effects = HashSet::new();
+            for effect in workload.effects() {
+                let key = (workload.name(), effect.key);
+                assert!(
+                    effects.insert(effect.key) && keys.contains(effect.key),
+                    "{key:?}"
+                );
+                let (modes, words) = effect.places();
+                assert!(modes.is_some() || words.is_some(), "{key:?}");
+                for mode in modes.unwrap_or_default() {
+                    assert!(workload.mode(mode).is_ok(), "{key:?} {mode}");
+                }
+            }
         }
     }
 }

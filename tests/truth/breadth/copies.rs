@@ -35,10 +35,14 @@ fn every_way_of_copying_is_what_the_file_system_saw() {
         std::fs::create_dir_all(&scratch).unwrap();
         let mut mesh = Mesh::start();
         mesh.add(Agent::named("a").allow(&target).scratch(&scratch));
+        let bs = match way {
+            "copy-file-range" => "",
+            _ => "bs = \"16k\"\n",
+        };
         let run = mesh.run(&plan::phase(
             &target,
             &format!(
-                "workload = \"copy\"\nfiles = 6\nsize = 70001\nbs = \"16k\"\nway = \"{way}\"\nverify = true\n\
+                "workload = \"copy\"\nfiles = 6\nsize = 70001\n{bs}way = \"{way}\"\nverify = true\n\
                  modes = [\"in\", \"out\"]"
             ),
         ));

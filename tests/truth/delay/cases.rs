@@ -140,18 +140,30 @@ pub const SLOW: &[(&str, &[Slow])] = &[
         ],
     ),
     (
-        "workload = \"bytes\"\nsize = \"100k\"\nbuffer = \"1k\"\nbs = \"1k\"\nrewrite-share = 0\nseeks = 100\n",
+        "workload = \"bytes\"\nsize = \"100k\"\n",
         &[
-            ("modes = [\"putc\"]", "putc", ONE_WRITE),
-            ("modes = [\"getc\"]", "getc", ONE_READ),
+            ("buffer = \"1k\"\nmodes = [\"putc\"]", "putc", ONE_WRITE),
+            ("buffer = \"1k\"\nmodes = [\"getc\"]", "getc", ONE_READ),
             (
-                "modes = [\"rewrite\"]",
+                "buffer = \"1k\"\nmodes = [\"rewrite\"]",
                 "rewrite",
                 Made::Of(&[Op::Read, Op::Write]),
             ),
-            ("modes = [\"fwrite\"]", "fwrite", ONE_WRITE),
-            ("modes = [\"fread\"]", "fread", ONE_READ),
-            ("modes = [\"seek\"]", "seek", ONE_READ),
+            (
+                "buffer = \"1k\"\nbs = \"1k\"\nmodes = [\"fwrite\"]",
+                "fwrite",
+                ONE_WRITE,
+            ),
+            (
+                "buffer = \"1k\"\nbs = \"1k\"\nmodes = [\"fread\"]",
+                "fread",
+                ONE_READ,
+            ),
+            (
+                "bs = \"1k\"\nrewrite-share = 0\nseeks = 100\nmodes = [\"seek\"]",
+                "seek",
+                ONE_READ,
+            ),
         ],
     ),
     (

@@ -50,17 +50,15 @@ macro_rules! cases {
     };
 }
 
-const FILES: &str =
-    "workload = \"files\"\nfiles = 30\nsize = \"20k\"\nbs = \"4k\"\ndirs = 7\nappend = \"12k\"\n";
+const FILES: &str = "workload = \"files\"\nfiles = 30\nsize = \"20k\"\nbs = \"4k\"\ndirs = 7\n";
 /// More directories than a worker may keep open of an agent that may have 400 files open.
 const DIRECTORIES: &str =
     "workload = \"files\"\nfiles = 240\nsize = 100\ndirs = 1\nnumjobs = 8\nmodes = [\"stat\"]\n";
 const IO: &str = "workload = \"io\"\nsize = \"256k\"\nbs = \"8k\"\nnumjobs = 2\n";
-const BYTES: &str = "workload = \"bytes\"\nsize = \"200k\"\nbs = 5000\nnumjobs = 2\nseeks = 60\n";
+const BYTES: &str = "workload = \"bytes\"\nsize = \"200k\"\nnumjobs = 2\n";
 const TREE: &str =
     "workload = \"tree\"\nfiles = 60\ndirectories = 9\nsize = \"20k\"\nbs = \"4k\"\nnumjobs = 2\n";
-const FILL: &str =
-    "workload = \"fill\"\namount = \"5m\"\nfile-size = \"1m\"\nbs = \"128k\"\nhold = \"1s\"\n";
+const FILL: &str = "workload = \"fill\"\namount = \"5m\"\nfile-size = \"1m\"\nbs = \"128k\"\n";
 const COPY: &str =
     "workload = \"copy\"\nfiles = 4\nsize = \"8m\"\nway = \"read-write\"\nbs = \"1m\"\n";
 const KERNEL_COPY: &str =
@@ -80,7 +78,7 @@ pub const GROUPS: &[Group] = &[
             "modes = [\"create\"]": Write "/c0" after 33, "create" Offset;
             "modes = [\"read\"]": Read "/c0" after 42, "read" Offset;
             "modes = [\"read\"]\nverify = true\norder = \"random\"": Read "/c0" after 42, "read" Offset;
-            "modes = [\"append\"]": Write "/c0" after 152, "append" Offset;
+            "modes = [\"append\"]\nappend = \"12k\"": Write "/c0" after 152, "append" Offset;
             "modes = [\"delete\"]": Unlink "/c0" after 11, "delete" Name;
             "modes = [\"list\"]": Readdir "/d0" after 5, "list" Name;
             // Before the load: a directory, and the data.
@@ -123,9 +121,9 @@ pub const GROUPS: &[Group] = &[
             "modes = [\"putc\"]": Write "/w" after 17, "putc" Offset;
             "modes = [\"getc\"]": Read "/w" after 17, "getc" Offset;
             "modes = [\"rewrite\"]": Read "/w" after 17, "rewrite" Offset;
-            "modes = [\"fwrite\"]": Write "/w" after 17, "fwrite" Offset;
-            "modes = [\"fread\"]": Read "/w" after 17, "fread" Offset;
-            "modes = [\"seek\"]": Read "/w" after 17, "seek" Offset;
+            "modes = [\"fwrite\"]\nbs = 5000": Write "/w" after 17, "fwrite" Offset;
+            "modes = [\"fread\"]\nbs = 5000": Read "/w" after 17, "fread" Offset;
+            "modes = [\"seek\"]\nbs = 5000\nseeks = 60": Read "/w" after 17, "seek" Offset;
             "modes = [\"putc\"]": Flush "/w" after 2, "close" Name;
         },
     },
@@ -157,7 +155,7 @@ pub const GROUPS: &[Group] = &[
             "modes = [\"fill\"]": Statfs "/w0" after 0, "write" Beneath;
             "modes = [\"fill\"]\nrate_iops = 20": Statfs "/w0" after 4, "write" Beneath;
             "modes = [\"fill\"]": Flush "/f0" after 4, "write" Name;
-            "modes = [\"hold\"]": Statfs "/w0" after 4, "statfs" Name;
+            "modes = [\"hold\"]\nhold = \"1s\"": Statfs "/w0" after 4, "statfs" Name;
             "modes = [\"remove\"]": Unlink "/f0" after 2, "delete" Name;
         },
     },

@@ -2,6 +2,7 @@
 
 use super::read::{in_matrix, in_words};
 use super::source::{Mistakes, Spot};
+use benchmesh_workloads::params::effect;
 use benchmesh_workloads::workload::{self, Footprint, Workload};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
@@ -12,10 +13,13 @@ const MAX_CELLS: usize = 10_000;
 /// A key of this kind names what the workload reads on the agent's host, which the agent has to allow.
 const PATH_KIND: &str = "path";
 
+/// Where the values of a cell's parameters stand.
+type Spots = BTreeMap<String, Spot>;
+
 /// What a phase has outside its matrix.
 pub(super) struct Base {
     pub params: Map<String, Value>,
-    pub params_at: BTreeMap<String, Spot>,
+    pub params_at: Spots,
     pub clients: Option<u32>,
     pub tasks_per_agent: u32,
     pub at: Spot,
@@ -42,6 +46,7 @@ pub struct Cell {
     pub(crate) clients_at: Option<Spot>,
     /// Paths on the agents' hosts that the workload reads.
     pub(crate) sources: Vec<(String, Spot)>,
+    spots: Spots,
 }
 
 /// A group's part of every combination, the first key of the matrix varying slowest.
@@ -73,6 +78,28 @@ pub(super) fn checked(
             checked_cell(workload, modes, base, &chosen, mistakes)
         })
         .collect()
+}
+
+/// Keys that no mode has a use for in any cell; judged once every cell is one.
+pub(super) fn refuse_idle_keys(
+    workload: &dyn Workload,
+    modes: &[String],
+    cells: &[Cell],
+    phase: &Spot,
+    mistakes: &mut Mistakes<'_>,
+) {
+    let is_whole = |cell: &Cell| cell.footprints.len() >= modes.len();
+    if modes.is_empty() || !cells.iter().all(is_whole) {
+        return;
+    }
+    let modes: Vec<&str> = modes.iter().map(String::as_str).collect();
+    let params: Vec<&Map<String, Value>> = cells.iter().map(|cell| &cell.params).collect();
+    for idle in effect::idle_keys(workload, &modes, &params) {
+        let key = idle.error.key.unwrap_or_default();
+        let cell = cells.get(idle.cell);
+        let spot = cell.and_then(|cell| cell.spots.get(&key));
+        mistakes.at(spot.unwrap_or(phase), idle.error.message, "");
+    }
 }
 
 /// The group's values of cell `index`, in the order of the matrix.
@@ -114,6 +141,7 @@ fn checked_cell(
         footprints: Vec::new(),
         clients_at: None,
         sources: Vec::new(),
+        spots: Spots::new(),
     };
     let mut spots = base.params_at.clone();
     for (key, value, spot) in chosen {
@@ -158,14 +186,7 @@ fn checked_cell(
             cell.footprints.push(footprint);
         }
     }
-    let asked: Vec<&str> = modes.iter().map(String::as_str).collect();
-    if asked.is_empty() || cell.footprints.len() < asked.len() {
-        return cell;
-    }
-    if let Err(error) = workload.check_together(&asked, &cell.params) {
-        let key = error.key.as_deref().unwrap_or_default();
-        mistakes.at(spots.get(key).unwrap_or(&base.at), error.message, "");
-    }
+    cell.spots = spots;
     cell
 }
 
@@ -174,7 +195,7 @@ fn judged(
     workload: &dyn Workload,
     mode: &str,
     params: &Map<String, Value>,
-    spots: &BTreeMap<String, Spot>,
+    spots: &Spots,
     phase: &Spot,
     mistakes: &mut Mistakes<'_>,
 ) -> Option<Footprint> {

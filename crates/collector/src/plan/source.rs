@@ -98,6 +98,10 @@ impl<'s> Mistakes<'s> {
         self.found.push((usize::MAX, error));
     }
 
+    pub fn count(&self) -> usize {
+        self.found.len()
+    }
+
     /// `value`, if there was no mistake.
     pub fn into_result<T>(self, value: Option<T>) -> Result<T, PlanErrors> {
         match value {

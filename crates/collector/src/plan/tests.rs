@@ -5,6 +5,7 @@
 mod agents;
 mod expand;
 mod groups;
+mod idle;
 mod links;
 mod mistakes;
 mod set;

@@ -6,6 +6,7 @@ use crate::data::{self, DataSpec, Kind};
 use crate::files::size::LARGEST_BYTES;
 use crate::files::{check_unit, one_mib};
 use crate::op::Op;
+use crate::params::effect::{self, Effect};
 use crate::params::{self, KeyInfo, ParamError};
 use crate::units::{self, Bytes, Span};
 use crate::workload::{Data as CellData, ModeInfo, Params as PlanParams, Timing};
@@ -137,13 +138,13 @@ const OWN_KEYS: &[KeyInfo] = &[
         name: "seeks",
         kind: "count",
         default: "8000",
-        meaning: "seek: places per worker, when there is no `runtime`",
+        meaning: "places per worker, when there is no `runtime`",
     },
     KeyInfo {
         name: "rewrite-share",
         kind: "0 to 100",
         default: "10",
-        meaning: "seek: so many percent of the places are written back",
+        meaning: "so many percent of the places are written back",
     },
     KeyInfo {
         name: "numjobs",
@@ -155,7 +156,7 @@ const OWN_KEYS: &[KeyInfo] = &[
         name: "fsync",
         kind: "true or false",
         default: "false",
-        meaning: "putc, rewrite, fwrite: fsync at the end of the file, a part of the last operation",
+        meaning: "fsync at the end of the file, a part of the last operation",
     },
     KeyInfo {
         name: "seed",
@@ -177,12 +178,22 @@ const OWN_KEYS: &[KeyInfo] = &[
     },
 ];
 
+/// Of the keys that do not have an effect everywhere.
+pub(super) const EFFECTS: &[Effect] = &[
+    Effect::in_modes("buffer", &["putc", "rewrite", "getc", "fwrite", "fread"]),
+    Effect::in_modes("bs", &["fwrite", "fread", "seek"]),
+    Effect::in_modes("seeks", &["seek"]),
+    Effect::in_modes("rewrite-share", &["seek"]),
+    Effect::in_modes("fsync", &["putc", "rewrite", "fwrite"]),
+    Effect::verify(&["rewrite", "getc", "fread", "seek"]),
+    effect::RAMP,
+];
+
 #[derive(Debug, Deserialize)]
 struct BytesParams {
     #[serde(default = "default_size")]
     size: Bytes,
-    #[serde(default = "four_kib")]
-    buffer: Bytes,
+    buffer: Option<Bytes>,
     bs: Option<Bytes>,
     #[serde(default = "default_seeks")]
     seeks: u64,
@@ -206,10 +217,7 @@ fn default_size() -> Bytes {
     Bytes(256 * one_mib().0)
 }
 
-fn four_kib() -> Bytes {
-    Bytes(4096)
-}
-
+const DEFAULT_BUFFER: Bytes = Bytes(4096);
 const DEFAULT_RECORD: Bytes = Bytes(8192);
 
 fn default_seeks() -> u64 {
@@ -285,7 +293,8 @@ impl Plan {
                 "must be at least 1 byte, and no more than a file may have",
             );
         }
-        let buffer = check_unit(params.buffer).map_err(|error| ParamError {
+        let stdio = params.buffer.unwrap_or(DEFAULT_BUFFER);
+        let buffer = check_unit(stdio).map_err(|error| ParamError {
             key: Some("buffer".to_owned()),
             ..error
         })?;
@@ -293,8 +302,11 @@ impl Plan {
             .bs
             .unwrap_or(Bytes(DEFAULT_RECORD.0.min(params.size.0)));
         let record = check_unit(bs)?;
-        if mode == Some(Mode::Seek) && bs.0 > params.size.0 {
-            return refuse("bs", "is larger than the file: there is no place to seek");
+        if bs.0 > params.size.0 {
+            return refuse("bs", "is larger than the file: there is no record in it");
+        }
+        if params.buffer.is_some_and(|given| given > params.size) {
+            return refuse("buffer", "is larger than the file: it is never full");
         }
         if params.seeks == 0 {
             return refuse("seeks", "must be at least 1");
@@ -303,7 +315,7 @@ impl Plan {
             return refuse("rewrite-share", "is a share in percent: at most 100");
         }
         if data.verify {
-            check_sectors(params.size, params.buffer, bs)?;
+            check_sectors(params.size, stdio, bs)?;
         }
         Ok(Self {
             mode: mode.unwrap_or(Mode::Putc),

@@ -60,29 +60,29 @@ fn what_goes_through_the_buffer_is_what_was_put() {
         (10_000, 4096),
         (70_000, 512),
     ] {
-        let params = json!({"size": 60_001, "bs": record, "buffer": buffer, "data": "random"});
+        let params = json!({"size": 90_001, "bs": record, "buffer": buffer, "data": "random"});
         let cell = cell();
         let per_operation = u64::max(record, u64::div_ceil(buffer, record) * record);
-        let ops = 60_001_u64.div_ceil(per_operation);
+        let ops = 90_001_u64.div_ceil(per_operation);
         cell.run("fwrite", params.clone())
-            .expect(&[(Op::Fwrite, ops, 60_001)]);
+            .expect(&[(Op::Fwrite, ops, 90_001)]);
         let content = fs::read(file(&cell, 0)).unwrap();
-        assert_eq!(content.len(), 60_001);
+        assert_eq!(content.len(), 90_001);
         let load = ByteStreams
             .load(&cell.spec("fwrite", params.clone()))
             .unwrap();
         drop(load);
         // The content is a function of the place: written a byte at a time in units as large, it is the same.
-        let by_bytes = json!({"size": 60_001, "buffer": per_operation});
+        let by_bytes = json!({"size": 90_001, "buffer": per_operation});
         cell.run("putc", by_bytes)
-            .expect(&[(Op::Putc, ops, 60_001)]);
+            .expect(&[(Op::Putc, ops, 90_001)]);
         assert_eq!(
             fs::read(file(&cell, 0)).unwrap(),
             content,
             "{record} {buffer}"
         );
         cell.run("fread", params.clone())
-            .expect(&[(Op::Fread, ops, 60_001)]);
+            .expect(&[(Op::Fread, ops, 90_001)]);
     }
 }
 

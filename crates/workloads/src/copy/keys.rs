@@ -8,10 +8,12 @@ use crate::files::calls::Durable;
 use crate::files::size::SizeSpec;
 use crate::files::{check_unit, one_mib};
 use crate::op::Op;
+use crate::params::effect::Effect;
 use crate::params::{self, KeyInfo, ParamError};
 use crate::units::{self, Bytes};
 use crate::workload::{Data as CellData, ModeInfo, Params as PlanParams};
 use serde::Deserialize;
+use serde_json::Value;
 use std::path::PathBuf;
 
 /// A task knows the name of each of its files while it runs.
@@ -111,6 +113,13 @@ const OWN_KEYS: &[KeyInfo] = &[
     },
 ];
 
+/// Of the keys that do not have an effect everywhere.
+pub(super) const EFFECTS: &[Effect] = &[Effect::only(
+    "bs",
+    "where the kernel may not copy: not with way = \"copy-file-range\"",
+    |_, params| params.get("way").and_then(Value::as_str) != Some("copy-file-range"),
+)];
+
 #[derive(Debug, Deserialize)]
 struct CopyParams {
     files: Option<u64>,
@@ -124,8 +133,7 @@ struct CopyParams {
     way: Way,
     #[serde(default = "one_mib")]
     bs: Bytes,
-    #[serde(default = "first_seed")]
-    seed: u64,
+    seed: Option<u64>,
     data: Option<Kind>,
     #[serde(default, deserialize_with = "units::flag")]
     verify: bool,
@@ -135,11 +143,8 @@ fn one() -> u32 {
     1
 }
 
-fn first_seed() -> u64 {
-    1
-}
-
 const DEFAULT_FILES: u64 = 1;
+const DEFAULT_SEED: u64 = 1;
 const DEFAULT_SIZE: SizeSpec = SizeSpec::Fixed(256 << 20);
 
 /// Which files are copied.
@@ -203,6 +208,7 @@ fn source_of(params: CopyParams, data: DataSpec) -> Result<Source, ParamError> {
             ("files", params.files.is_some()),
             ("size", params.size.is_some()),
             ("data", params.data.is_some()),
+            ("seed", params.seed.is_some()),
         ];
         if let Some((key, _)) = beside.into_iter().find(|(_, is_set)| *is_set) {
             let message = "says what files to make, but `from` says which ones there are: drop one of the two";
@@ -233,7 +239,7 @@ fn source_of(params: CopyParams, data: DataSpec) -> Result<Source, ParamError> {
     Ok(Source::Generated {
         files,
         sizes: params.size.unwrap_or(DEFAULT_SIZE),
-        seed: params.seed,
+        seed: params.seed.unwrap_or(DEFAULT_SEED),
         data,
     })
 }

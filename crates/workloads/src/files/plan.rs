@@ -10,6 +10,7 @@ use super::size::{LARGEST_BYTES, SizeSpec};
 use super::tree::{Shape, Sharing};
 use crate::common;
 use crate::data::{self, DataSpec};
+use crate::params::effect::{self, Effect};
 use crate::params::{self, KeyInfo, ParamError};
 use crate::units::{Bytes, Span};
 use crate::workload::{ModeInfo, Params as PlanParams, Timing};
@@ -66,19 +67,19 @@ const OWN_KEYS: &[KeyInfo] = &[
         name: "append",
         kind: "size",
         default: "4k",
-        meaning: "append: bytes that each file gets",
+        meaning: "bytes that each file gets",
     },
     KeyInfo {
         name: "xattr-size",
         kind: "size",
         default: "64",
-        meaning: "setxattr, getxattr: bytes of the attribute, at most 64k",
+        meaning: "bytes of the attribute, at most 64k",
     },
     KeyInfo {
         name: "fsync",
         kind: "true or false",
         default: "false",
-        meaning: "create, append: fsync each file before it is closed",
+        meaning: "fsync each file before it is closed",
     },
     KeyInfo {
         name: "bs",
@@ -105,6 +106,15 @@ const OWN_KEYS: &[KeyInfo] = &[
         default: "none",
         meaning: "how long it runs before the results count, on top of `runtime`",
     },
+];
+
+/// Of the keys that do not have an effect everywhere.
+pub(super) const EFFECTS: &[Effect] = &[
+    Effect::in_modes("append", &["append"]),
+    Effect::in_modes("xattr-size", &["setxattr", "getxattr"]),
+    Effect::in_modes("fsync", &["create", "append"]),
+    Effect::verify(&["read"]),
+    effect::RAMP,
 ];
 
 #[derive(Debug, Deserialize)]

@@ -6,6 +6,7 @@ use crate::data::{self, DataSpec, Kind};
 use crate::files::size::LARGEST_BYTES;
 use crate::files::{check_unit, one_mib};
 use crate::op::Op;
+use crate::params::effect::Effect;
 use crate::params::{self, KeyInfo, ParamError};
 use crate::units::{self, Bytes, Span};
 use crate::workload::{Data as CellData, ModeInfo, Params as PlanParams, Timing};
@@ -66,7 +67,7 @@ const VERIFY: KeyInfo = KeyInfo {
     name: "verify",
     kind: "true or false",
     default: "false",
-    meaning: "read: what was written is checked bit by bit, outside of the operation's time; every 4 KiB know their file, \
+    meaning: "what was written is checked bit by bit, outside of the operation's time; every 4 KiB know their file, \
               offset and generation, zeros have to be zeros. An operation that has read what was not written there is one \
               that failed, and each wrong sector of 4 KiB is an error of errno 74, the first three with their place; a file \
               that is missing, shorter or longer is an error too. The phase needs the mode `read`, best after `hold`, and \
@@ -96,7 +97,7 @@ const OWN_KEYS: &[KeyInfo] = &[
         name: "hold",
         kind: "duration",
         default: "10s",
-        meaning: "hold: how long",
+        meaning: "how long",
     },
     KeyInfo {
         name: "file-size",
@@ -126,7 +127,7 @@ const OWN_KEYS: &[KeyInfo] = &[
         name: "runtime",
         kind: "duration",
         default: "until the aim is reached",
-        meaning: "fill, read and remove: they end then, if not before",
+        meaning: "the modes end then, if not before",
     },
     KeyInfo {
         name: "ramp_time",
@@ -134,6 +135,18 @@ const OWN_KEYS: &[KeyInfo] = &[
         default: "none",
         meaning: "how long it runs before the results count, on top of `runtime` or `hold`",
     },
+];
+
+/// Of the keys that do not have an effect everywhere.
+pub(super) const EFFECTS: &[Effect] = &[
+    Effect::in_modes("hold", &["hold"]),
+    Effect::in_modes("runtime", &["fill", "read", "remove"]),
+    Effect::verify(&["read"]),
+    Effect::only(
+        "ramp_time",
+        "with `runtime`, without which the work may be over before anything counts, or in the mode `hold`",
+        |mode, params| mode == "hold" || params.contains_key("runtime"),
+    ),
 ];
 
 #[derive(Debug, Deserialize)]
@@ -145,8 +158,7 @@ struct FillParams {
     hold: Option<Span>,
     #[serde(rename = "file-size", default = "one_gib")]
     file_size: Bytes,
-    #[serde(default = "one_mib")]
-    bs: Bytes,
+    bs: Option<Bytes>,
     #[serde(default = "one")]
     numjobs: u32,
     #[serde(default = "first")]
@@ -226,8 +238,15 @@ impl Plan {
             let message = "is a share in percent: 1 to 100";
             return Err(ParamError::of("share", message));
         }
-        let unit = check_unit(params.bs)?;
-        if params.file_size.0 < params.bs.0 || params.file_size.0 > LARGEST_BYTES {
+        let bs = params.bs.unwrap_or(one_mib());
+        let unit = check_unit(bs)?;
+        if let (Aim::Amount(amount), Some(bs)) = (aim, params.bs)
+            && bs.0 > amount.div_ceil(params.numjobs.into())
+        {
+            let message = "is more than each worker writes: `amount` by the workers of `numjobs`";
+            return Err(ParamError::of("bs", message));
+        }
+        if params.file_size.0 < bs.0 || params.file_size.0 > LARGEST_BYTES {
             let message = "must be at least `bs`, and no more than a file may have";
             return Err(ParamError::of("file-size", message));
         }

@@ -1,15 +1,14 @@
 //! A task of `io` from its parameters: everything about it but where it works, and why it may not be.
 
+use super::NAME;
 use super::keys::{Engine, Fallback, IoParams, KEYS, SyncKind};
 use super::sequence::{Direction, Order, Pattern};
 use super::sizes::Sizes;
 use super::zipf::Distribution;
-use super::{NAME, modes};
 use crate::data::{DataSpec, SECTOR_BYTES};
 use crate::params::{self, MAX_WORKERS, ParamError};
 use crate::units::Bytes;
 use crate::workload::{Params, Timing};
-use serde_json::Value;
 
 /// More than any device or protocol takes at once, and few enough to hold one per worker in memory.
 const MAX_BS: u64 = 1 << 30;
@@ -341,44 +340,4 @@ fn engine(params: &IoParams) -> Result<Engine, ParamError> {
 
 pub(super) fn is_random(mode: &str) -> bool {
     matches!(mode, "randread" | "randwrite" | "randrw")
-}
-
-/// Refuses keys that none of a phase's modes looks at.
-pub(super) fn check_idle_keys(asked: &[&str], params: &Params) -> Result<(), ParamError> {
-    let writes: fn(&str) -> bool = |mode| modes::find(mode).is_some_and(modes::writes);
-    let rules = [
-        (
-            ["rwmixread"].as_slice(),
-            (|mode| mode == "rw" || mode == "randrw") as fn(&str) -> bool,
-            "rw and randrw",
-        ),
-        (&["stride"], |mode| mode == "strideread", "strideread"),
-        (
-            &["random_distribution", "norandommap"],
-            is_random,
-            "randread, randwrite and randrw",
-        ),
-        (&["fsync", "end_fsync", "sync"], writes, "modes that write"),
-    ];
-    for (keys, looks, whose) in rules {
-        let given = |key: &&&str| params.get(**key).is_some_and(|value| !says_nothing(value));
-        if let (Some(key), false) = (
-            keys.iter().find(given),
-            asked.iter().any(|mode| looks(mode)),
-        ) {
-            return Err(ParamError::of(
-                key,
-                format!(
-                    "means something to {whose} only, and the phase has {}",
-                    asked.join(", ")
-                ),
-            ));
-        }
-    }
-    Ok(())
-}
-
-/// A switch that is off.
-fn says_nothing(value: &Value) -> bool {
-    matches!(value, Value::Bool(false)) || value == "none" || value == 0
 }

@@ -4,8 +4,10 @@ use super::sizes::Sizes;
 use super::zipf::Distribution;
 use crate::common;
 use crate::data;
+use crate::params::effect::{self, Effect};
 use crate::params::{self, KeyInfo};
 use crate::units::{self, Bytes, Span};
+use crate::workload::Params;
 use serde::de::{Deserialize, Deserializer, Error};
 use serde_json::Value;
 
@@ -83,19 +85,19 @@ const OWN_KEYS: &[KeyInfo] = &[
         "rwmixread",
         "percent",
         "50",
-        "rw and randrw: the share of operations that read",
+        "the share of operations that read",
     ),
     key(
         "stride",
         "size",
         "17 blocks",
-        "strideread: from the start of one block to the start of the next, a multiple of `bs` and less than `size`",
+        "from the start of one block to the start of the next, a multiple of `bs` and less than `size`",
     ),
     key(
         "random_distribution",
         "random or zipf:THETA",
         "random",
-        "random modes: even, or independent draws of which few blocks get most, spread over the file; the larger THETA \
+        "even, or independent draws of which few blocks get most, spread over the file; the larger THETA \
          (0.01 to 10), the fewer",
     ),
     key(
@@ -153,6 +155,67 @@ const OWN_KEYS: &[KeyInfo] = &[
         "seed of the random order and of the data",
     ),
 ];
+
+/// Of the keys that do not have an effect everywhere.
+pub(super) const EFFECTS: &[Effect] = &[
+    Effect::only(
+        "ioengine-fallback",
+        "with io_uring, that is with `iodepth` above 1 or ioengine = \"io_uring\"",
+        |_, params| {
+            let given = params.get("ioengine").and_then(Value::as_str);
+            let depth = params.get("iodepth").and_then(Value::as_u64);
+            given.map_or(depth > Some(1), |engine| engine == "io_uring")
+        },
+    ),
+    Effect::in_modes("rwmixread", MIXED),
+    Effect::in_modes("stride", &["strideread"]),
+    Effect::in_modes("random_distribution", RANDOM),
+    Effect::in_modes("norandommap", RANDOM).and_only(
+        "where each block would come once: not with a zipf distribution or a mix of block sizes, whose blocks are drawn \
+         independently anyway",
+        |_, params| {
+            let text = |key| params.get(key).and_then(Value::as_str);
+            let is_even = text("random_distribution").is_none_or(|given| given == "random");
+            is_even && text("bssplit").is_none_or(|mix| !mix.contains(':'))
+        },
+    ),
+    Effect::in_modes("sync", WRITING).and_only(SOME_WRITES, writes_some),
+    Effect::in_modes("fsync", WRITING).and_only(SOME_WRITES, writes_some),
+    Effect::in_modes("end_fsync", WRITING).and_only(SOME_WRITES, writes_some),
+    Effect::verify(&[
+        "read",
+        "reread",
+        "randread",
+        "rw",
+        "randrw",
+        "backread",
+        "strideread",
+    ])
+    .and_only("where something is read: not with rwmixread = 0", |mode, params| {
+        !MIXED.contains(&mode) || read_percent(params) != Some(0)
+    }),
+    effect::RAMP,
+];
+
+const MIXED: &[&str] = &["rw", "randrw"];
+const RANDOM: &[&str] = &["randwrite", "randread", "randrw"];
+const WRITING: &[&str] = &[
+    "write",
+    "rewrite",
+    "randwrite",
+    "rw",
+    "randrw",
+    "recrewrite",
+];
+const SOME_WRITES: &str = "where something is written: not with rwmixread = 100";
+
+fn writes_some(mode: &str, params: &Params) -> bool {
+    !MIXED.contains(&mode) || read_percent(params) != Some(100)
+}
+
+fn read_percent(params: &Params) -> Option<u64> {
+    params.get("rwmixread").and_then(Value::as_u64)
+}
 
 /// The parameters as they stand in a plan.
 #[derive(Debug, serde::Deserialize)]

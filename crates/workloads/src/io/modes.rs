@@ -82,11 +82,3 @@ pub(super) const MODES: &[ModeInfo] = &[
         WRITE,
     ),
 ];
-
-pub(super) fn find(name: &str) -> Option<&'static ModeInfo> {
-    MODES.iter().find(|mode| mode.name == name)
-}
-
-pub(super) fn writes(mode: &ModeInfo) -> bool {
-    mode.ops.contains(&Op::Write)
-}

@@ -6,6 +6,7 @@
 use crate::common;
 use crate::files::MOST_UNIT_BYTES;
 use crate::op::Op;
+use crate::params::effect::Effect;
 use crate::params::{self, KeyInfo, ParamError};
 use crate::units::{Bytes, Span};
 use crate::workload::{Data, ModeInfo, Params, Timing};
@@ -72,19 +73,19 @@ const OWN_KEYS: &[KeyInfo] = &[
         name: "request-size",
         kind: "size",
         default: "64",
-        meaning: "request: bytes of a request",
+        meaning: "bytes of a request",
     },
     KeyInfo {
         name: "response-size",
         kind: "size",
         default: "64",
-        meaning: "request: bytes of a response",
+        meaning: "bytes of a response",
     },
     KeyInfo {
         name: "wait",
         kind: "blocking or busy",
         default: "blocking",
-        meaning: "ping and request: how both ends wait for each other. blocking: asleep in the kernel; busy: polling, \
+        meaning: "how both ends wait for each other. blocking: asleep in the kernel; busy: polling, \
                   with a CPU per stream at each end; it is stored with the result (`v_links`)",
     },
     KeyInfo {
@@ -101,12 +102,12 @@ const OWN_KEYS: &[KeyInfo] = &[
     },
 ];
 
-/// Keys that say something to some of the modes only.
-const KEYS_OF_MODES: &[(&str, &[&str])] = &[
-    ("bs", &["throughput", "ping"]),
-    ("request-size", &["request"]),
-    ("response-size", &["request"]),
-    (WAIT, &["ping", "request"]),
+/// Of the keys that do not have an effect everywhere.
+pub(super) const EFFECTS: &[Effect] = &[
+    Effect::in_modes("bs", &["throughput", "ping"]),
+    Effect::in_modes("request-size", &["request"]),
+    Effect::in_modes("response-size", &["request"]),
+    Effect::in_modes(WAIT, &["ping", "request"]),
 ];
 
 const WAIT: &str = "wait";
@@ -245,27 +246,11 @@ fn as_u64(bytes: usize) -> u64 {
     u64::try_from(bytes).unwrap_or(u64::MAX)
 }
 
-/// Refuses keys that none of a phase's modes looks at.
-pub(super) fn check_together(asked: &[&str], params: &Params) -> Result<(), ParamError> {
-    let idle = KEYS_OF_MODES.iter().find(|(key, modes)| {
-        params.contains_key(*key) && !asked.iter().any(|mode| modes.contains(mode))
-    });
-    let Some((key, modes)) = idle else {
-        return Ok(());
-    };
-    let message = format!(
-        "means something to {} only, and the phase has {}",
-        modes.join(" and "),
-        asked.join(", ")
-    );
-    Err(ParamError::of(key, message))
-}
-
 /// With the way of waiting spelled out, where the mode waits: without it no round trip can be compared.
 pub(super) fn as_stored(mode: &str, params: &Params) -> Params {
     let mut stored = params.clone();
-    let mut whose = KEYS_OF_MODES.iter().filter(|(key, _)| *key == WAIT);
-    let waits = whose.any(|(_, modes)| modes.contains(&mode));
+    let mut effects = EFFECTS.iter().filter(|effect| effect.key == WAIT);
+    let waits = effects.any(|effect| effect.is_in(mode));
     if waits && !stored.contains_key(WAIT) {
         stored.insert(WAIT.to_owned(), Wait::default().as_str().into());
     }

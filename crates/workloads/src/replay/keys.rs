@@ -5,10 +5,12 @@ use super::list::List;
 use crate::common;
 use crate::data::{self, DataSpec, Kind};
 use crate::op::Op;
+use crate::params::effect::Effect;
 use crate::params::{self, KeyInfo, ParamError};
 use crate::units;
 use crate::workload::{Data as CellData, ModeInfo, Params as PlanParams};
 use serde::Deserialize;
+use serde_json::Value;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -72,6 +74,18 @@ const OWN_KEYS: &[KeyInfo] = &[
         meaning: "of the content",
     },
 ];
+
+/// Of the keys that do not have an effect everywhere.
+pub(super) const EFFECTS: &[Effect] = &[Effect::only(
+    "verify",
+    "where the list reads",
+    |_, params| {
+        let text = params.get("operations").and_then(Value::as_str);
+        // What stands in a file on the agents is known there only.
+        let list = text.and_then(|text| List::parse(text).ok());
+        list.is_none_or(|list| list.lines.iter().any(|line| line.action.op() == Op::Read))
+    },
+)];
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]

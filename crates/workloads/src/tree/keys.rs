@@ -8,6 +8,7 @@ use crate::files::calls::Durable;
 use crate::files::size::SizeSpec;
 use crate::files::{check_unit, one_mib};
 use crate::op::Op;
+use crate::params::effect::{self, Effect};
 use crate::params::{self, KeyInfo, ParamError};
 use crate::units::{self, Bytes, Span};
 use crate::workload::{Data as CellData, ModeInfo, Params as PlanParams, Timing};
@@ -66,7 +67,7 @@ const VERIFY: KeyInfo = KeyInfo {
     name: "verify",
     kind: "true or false",
     default: "false",
-    meaning: "read: the content of each file is compared bit by bit as it is read. With `archive` it has to be what the \
+    meaning: "the content of each file is compared bit by bit as it is read. With `archive` it has to be what the \
               archive holds for it, which is decompressed once more beside the reading, so that an error of the unpacking \
               is found too; a file of a made tree has to know its file and offset in every 4 KiB. One that is missing, \
               shorter or longer is an error; files beyond the archive's, links and permissions are not looked at. None of \
@@ -123,7 +124,7 @@ const OWN_KEYS: &[KeyInfo] = &[
         name: "fsync",
         kind: "true or false",
         default: "false",
-        meaning: "unpack: fsync each file before it is closed",
+        meaning: "fsync each file before it is closed",
     },
     KeyInfo {
         name: "bs",
@@ -149,6 +150,13 @@ const OWN_KEYS: &[KeyInfo] = &[
         default: "none",
         meaning: "how long it runs before the results count, on top of `runtime`",
     },
+];
+
+/// Of the keys that do not have an effect everywhere.
+pub(super) const EFFECTS: &[Effect] = &[
+    Effect::in_modes("fsync", &["unpack"]),
+    Effect::verify(&["read"]),
+    effect::RAMP,
 ];
 
 #[derive(Debug, Deserialize)]

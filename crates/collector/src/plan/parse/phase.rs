@@ -15,6 +15,7 @@ use benchmesh_workloads::{
     params::nearest,
     workload::{self, Needs, Workload},
 };
+use serde_json::Value;
 use std::time::Duration;
 use toml::de::DeTable;
 
@@ -131,8 +132,10 @@ fn phase(
     if let Some((_, at)) = curve {
         curve::check(&phase, &at, mistakes);
     }
-    if cache == Cache::Bypass {
-        refuse_bypass(&phase, &cache_at, mistakes);
+    match cache {
+        Cache::Bypass => refuse_bypass(&phase, &cache_at, mistakes),
+        Cache::Warm => refuse_idle_warmth(&phase, &cache_at, mistakes),
+        Cache::AsIs | Cache::Cold => {}
     }
     Some(phase)
 }
@@ -172,7 +175,9 @@ pub(super) fn load(
     matrix: &[cells::Dimension],
     mistakes: &mut Mistakes<'_>,
 ) -> Group {
+    let told = mistakes.count();
     let modes = modes(section, workload, mistakes);
+    let modes_are_known = mistakes.count() == told;
     let clients = section.count("clients", 1..=100_000, mistakes);
     let tasks_per_agent = section.count("tasks-per-agent", 1..=1024, mistakes);
     let links = match workload.needs() {
@@ -191,10 +196,15 @@ pub(super) fn load(
         tasks_per_agent: tasks_per_agent.map_or(1, |(n, _)| n),
         at: section.spot.clone(),
     };
+    let cells = cells::checked(name, workload, &modes, &base, matrix, mistakes);
+    // A mode that is misspelled may have a use for what the others have none for.
+    if modes_are_known {
+        cells::refuse_idle_keys(workload, &modes, &cells, &base.at, mistakes);
+    }
     Group {
         name: name.to_owned(),
         workload: Kind(workload),
-        cells: cells::checked(name, workload, &modes, &base, matrix, mistakes),
+        cells,
         modes,
         links,
         select: None,
@@ -288,6 +298,20 @@ fn refuse_bypass(phase: &Phase, at: &Spot, mistakes: &mut Mistakes<'_>) {
                 }
             }
         }
+    }
+}
+
+/// There is no warming what every load goes past.
+fn refuse_idle_warmth(phase: &Phase, at: &Spot, mistakes: &mut Mistakes<'_>) {
+    let is_on = |value: &Value| *value == true || *value == 1;
+    let goes_past = |cell: &cells::Cell| cell.params.get(DIRECT).is_some_and(is_on);
+    let mut cells = phase.groups.iter().flat_map(|group| &group.cells);
+    if cells.clone().next().is_some() && cells.all(goes_past) {
+        mistakes.at(
+            at,
+            "`direct` goes past the caches that would be warmed",
+            "remove one of the two",
+        );
     }
 }
 

@@ -159,7 +159,7 @@ fn what_no_link_can_do_is_refused_with_its_line() {
         (
             "request-size = \"4k\"\n",
             "p.toml:4:16: phase.0.request-size",
-            "means something to request only, and the phase has ping",
+            "has an effect only in the mode `request`, and the phase has `ping`",
         ),
         (
             "wait = \"spinning\"\n",
@@ -187,12 +187,12 @@ fn what_no_link_can_do_is_refused_with_its_line() {
         (
             "throughput",
             "wait = \"busy\"",
-            "means something to ping and request only",
+            "has an effect only in the modes `ping` and `request`",
         ),
         (
             "request",
             "bs = \"4k\"",
-            "means something to throughput and ping only",
+            "has an effect only in the modes `throughput` and `ping`",
         ),
         ("request", "request-size = 0", "at least 1 byte"),
         ("request", "response-size = \"2g\"", "more than the 1GiB"),

@@ -276,8 +276,8 @@ fn each_mistake_is_told_with_its_line() {
         ),
         (
             format!("{io}size = \"1m\"\nstride = \"8k\"\n"),
-            ": phase.0.stride: means something to strideread only",
-            "the phase has write",
+            "p.toml:11:10: phase.0.stride: has an effect only in the mode `strideread`",
+            "the phase has `write`; add that mode, or remove the key",
         ),
         (
             format!("{io}size = \"1m\"\niodepth = 4\nioengine = \"psync\"\n"),

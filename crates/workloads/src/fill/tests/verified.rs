@@ -139,15 +139,3 @@ fn what_an_earlier_fill_has_left_is_not_taken_for_this_one() {
     let place = "f000000000 at offset 1048576: found what was written to file 0 at offset 1048576";
     expect_mismatches(&outcome.end, 2, &[place]);
 }
-
-#[test]
-fn a_phase_that_verifies_has_to_read() {
-    let check =
-        |modes: &[&str], params: Value| Fill.check_together(modes, params.as_object().unwrap());
-    let verify = json!({"verify": true, "data": "zero"});
-    check(&["fill", "hold", "read", "remove"], verify.clone()).unwrap();
-    check(&["fill", "hold", "remove"], json!({})).unwrap();
-    let error = check(&["fill", "hold", "remove"], verify).unwrap_err();
-    assert_eq!(error.key.as_deref(), Some("verify"));
-    assert!(error.message.contains("mode `read`"), "{error}");
-}

@@ -158,38 +158,6 @@ fn parameters_are_refused_by_name() {
 }
 
 #[test]
-fn keys_that_no_mode_of_a_phase_looks_at_are_refused() {
-    let check = |modes: &[&str], params: &Value, key: Option<&str>| {
-        let refused = Io.check_together(modes, params.as_object().unwrap());
-        let refused = refused.err().and_then(|error| error.key);
-        assert_eq!(refused.as_deref(), key, "{modes:?} {params}");
-    };
-    for (modes, idle, params) in [
-        (["rw", "read"], "write", json!({"rwmixread": 30})),
-        (["strideread", "read"], "backread", json!({"stride": "8k"})),
-        (
-            ["randread", "read"],
-            "backread",
-            json!({"random_distribution": "zipf:1.1"}),
-        ),
-        (["randrw", "read"], "write", json!({"norandommap": true})),
-        (["randrw", "read"], "read", json!({"fsync": 4})),
-        (
-            ["recrewrite", "read"],
-            "strideread",
-            json!({"sync": "dsync"}),
-        ),
-        (["rw", "read"], "reread", json!({"end_fsync": 1})),
-    ] {
-        check(&modes, &params, None);
-        let key = params.as_object().unwrap().keys().next().unwrap().clone();
-        check(&[idle], &params, Some(&key));
-    }
-    let off = json!({"norandommap": false, "fsync": 0, "sync": "none", "end_fsync": 0});
-    check(&["read"], &off, None);
-}
-
-#[test]
 fn a_footprint_is_what_a_task_takes() {
     let params = json!({"size": "100k", "bs": "64k", "numjobs": 4, "sync": 1, "runtime": 5});
     let footprint = checked("read", &params).unwrap();

@@ -161,26 +161,3 @@ fn only_round_trips_have_a_way_of_waiting_to_be_stored() {
     }
     assert_eq!(stored("throughput", json!({"bs": 1})), json!({"bs": 1}));
 }
-
-#[test]
-fn keys_of_modes_that_a_phase_has_not_are_refused() {
-    let check = |modes: &[&str], params: Value| {
-        let told = Network.check_together(modes, params.as_object().unwrap());
-        told.err().and_then(|error| error.key)
-    };
-    for key in ["request-size", "response-size"] {
-        assert_eq!(
-            check(&["ping", "throughput"], json!({key: 1})).as_deref(),
-            Some(key)
-        );
-        assert_eq!(check(&["ping", "request"], json!({key: 1})), None);
-    }
-    let (wait, bs) = (json!({"wait": "busy"}), json!({"bs": 1}));
-    assert_eq!(
-        check(&["throughput"], wait.clone()).as_deref(),
-        Some("wait")
-    );
-    assert_eq!(check(&["request"], bs.clone()).as_deref(), Some("bs"));
-    assert_eq!(check(&["throughput", "request"], wait), None);
-    assert_eq!(check(&["throughput", "ping"], bs), None);
-}

@@ -1,0 +1,168 @@
+//! Keys without an effect are refused with their line, judged over all modes and cells of a phase.
+
+use super::*;
+
+/// The rest of a phase of `workload`, whose first line is line 8.
+fn phase(workload: &str, rest: &str) -> String {
+    format!("{TARGETS}[[phase]]\nworkload = \"{workload}\"\n{rest}")
+}
+
+#[test]
+fn what_has_no_effect_is_told_with_its_line() {
+    for (workload, rest, told) in [
+        (
+            "io",
+            "modes = [\"write\", \"rewrite\"]\nsize = \"1m\"\nverify = true\n",
+            "p.toml:11:10: phase.0.verify: has an effect only in the modes `read`, ",
+        ),
+        (
+            "files",
+            "modes = [\"create\", \"stat\"]\nverify = true\n",
+            "p.toml:10:10: phase.0.verify: has an effect only in the mode `read`, and the phase has `create` and `stat`: \
+             nothing reads what it checks before the cell's data are removed; add that mode, or remove the key",
+        ),
+        (
+            "files",
+            "modes = [\"read\", \"stat\"]\nfsync = true\n",
+            "p.toml:10:9: phase.0.fsync: has an effect only in the modes `create` and `append`",
+        ),
+        (
+            "bytes",
+            "modes = [\"getc\"]\nseeks = 10\n",
+            "p.toml:10:9: phase.0.seeks: has an effect only in the mode `seek`",
+        ),
+        (
+            "tree",
+            "modes = [\"unpack\"]\nfiles = 10\nverify = true\n",
+            "p.toml:11:10: phase.0.verify: has an effect only in the mode `read`",
+        ),
+        (
+            "fill",
+            "modes = [\"fill\", \"remove\"]\nhold = \"2s\"\n",
+            "p.toml:10:8: phase.0.hold: has an effect only in the mode `hold`",
+        ),
+        (
+            "copy",
+            "modes = [\"in\"]\nbs = \"64k\"\nway = \"copy-file-range\"\n",
+            "p.toml:10:6: phase.0.bs: has an effect only where the kernel may not copy",
+        ),
+        (
+            "copy",
+            "modes = [\"in\"]\nfrom = \"/usr/share\"\nseed = 7\n",
+            "p.toml:11:8: phase.0.seed: says what files to make, but `from` says which ones there are",
+        ),
+        (
+            "replay",
+            "verify = true\noperations = \"- mkdir a\"\n",
+            "p.toml:9:10: phase.0.verify: has an effect only where the list reads",
+        ),
+        (
+            "io",
+            "modes = [\"randread\"]\nsize = \"1m\"\nnorandommap = true\nrandom_distribution = \"zipf:1.1\"\n",
+            "p.toml:11:15: phase.0.norandommap: has an effect only where each block would come once",
+        ),
+        (
+            "io",
+            "modes = [\"read\"]\nsize = \"1m\"\nramp_time = \"5s\"\n",
+            "p.toml:11:13: phase.0.ramp_time: has an effect only with `runtime`",
+        ),
+        (
+            "io",
+            "modes = [\"read\"]\nsize = \"1m\"\nmatrix = { fsync = [0, 4] }\n",
+            "p.toml:11:24: phase.0.matrix.fsync: has an effect only in the modes `write`, ",
+        ),
+        (
+            "io",
+            "modes = [\"read\"]\nsize = \"1m\"\ndirect = true\ncache = \"warm\"\n",
+            "p.toml:12:9: phase.0.cache: `direct` goes past the caches that would be warmed",
+        ),
+        (
+            "bytes",
+            "modes = [\"fwrite\"]\nsize = \"1k\"\nbs = \"4k\"\n",
+            "p.toml:11:6: phase.0.bs: is larger than the file",
+        ),
+        (
+            "bytes",
+            "modes = [\"putc\"]\nsize = \"1k\"\nbuffer = \"1m\"\n",
+            "p.toml:11:10: phase.0.buffer: is larger than the file",
+        ),
+        (
+            "fill",
+            "modes = [\"fill\"]\namount = \"1k\"\nbs = \"1m\"\n",
+            "p.toml:11:6: phase.0.bs: is more than each worker writes",
+        ),
+    ] {
+        let text = phase(workload, rest);
+        let errors = refused(&text);
+        assert!(
+            errors.starts_with(told),
+            "for\n{text}\ntold\n{errors}\nnot {told}"
+        );
+        let lines = errors.lines().filter(|line| line.starts_with("p.toml:"));
+        assert_eq!(lines.count(), 1, "{errors}");
+    }
+}
+
+#[test]
+fn a_mode_or_a_cell_with_a_use_for_a_key_is_enough() {
+    for (workload, rest) in [
+        (
+            "files",
+            "modes = [\"create\", \"read\"]\nfsync = true\nverify = true\n",
+        ),
+        (
+            "io",
+            "modes = [\"write\", \"read\"]\nsize = \"1m\"\nverify = true\n",
+        ),
+        (
+            "io",
+            "modes = [\"read\"]\nsize = \"1m\"\nioengine-fallback = \"psync\"\nmatrix = { iodepth = [1, 32] }\n",
+        ),
+        (
+            "io",
+            "modes = [\"read\"]\nsize = \"1m\"\ncache = \"warm\"\nmatrix = { direct = [true, false] }\n",
+        ),
+        (
+            "io",
+            "modes = [\"randread\"]\nsize = \"1m\"\nnorandommap = true\nmatrix = { random_distribution = [\"random\", \"zipf:1.1\"] }\n",
+        ),
+        (
+            "copy",
+            "modes = [\"in\"]\nbs = \"64k\"\nmatrix = { way = [\"copy-file-range\", \"read-write\"] }\n",
+        ),
+        ("fill", "modes = [\"fill\", \"hold\"]\nramp_time = \"1s\"\n"),
+    ] {
+        let text = phase(workload, rest);
+        parse(&text, "p.toml").unwrap_or_else(|errors| panic!("{text}\n{errors}"));
+    }
+}
+
+/// What a mode that is misspelled would have had a use for is no mistake of its own.
+#[test]
+fn a_mistake_in_the_modes_is_told_alone() {
+    let text = phase("files", "modes = [\"creat\", \"stat\"]\nfsync = true\n");
+    let told = refused(&text);
+    assert!(
+        told.contains("did you mean `create`?") && !told.contains("fsync:"),
+        "{told}"
+    );
+}
+
+#[test]
+fn each_group_is_judged_by_its_own_modes() {
+    let group = |name: &str, mode: &str| {
+        format!(
+            "[[phase.group]]\nname = \"{name}\"\nworkload = \"files\"\nmodes = [\"{mode}\"]\nclients = 1\nfsync = true\n"
+        )
+    };
+    let text = format!(
+        "{TARGETS}[[phase]]\n{}{}",
+        group("w", "create"),
+        group("r", "stat")
+    );
+    let told = refused(&text);
+    assert!(
+        told.starts_with("p.toml:19:9: phase.0.group.1.fsync: has an effect only in"),
+        "{told}"
+    );
+}
