@@ -105,6 +105,13 @@ fn hang_and_compare(bed: &Bed, common: &str, case: &Case) {
         Place::Offset | Place::Source => {
             assert_eq!(stall.integer("offset"), hung.offset as i64, "{what}")
         }
+        Place::Fourth => {
+            let calls = log.iter().skip(before).filter(|call| {
+                (call.op, &call.path) == (case.op, &hung.path) && call.began_us <= hung.began_us
+            });
+            let last = (4 * calls.count() as i64 - 1) * 8192;
+            assert_eq!(stall.integer("offset"), last, "{what}: {stall:?}");
+        }
         Place::InFlight => {
             let mut calls: Vec<&Call> = log
                 .iter()

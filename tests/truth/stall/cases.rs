@@ -31,6 +31,8 @@ pub enum Place {
     /// Its path, and one of the four offsets that were in flight together: the oldest that is not seen to have ended is
     /// told, and which one the kernel has let through to the file system is the kernel's affair.
     InFlight,
+    /// Its path, and where the last of the four blocks of 8 KiB went that are its own.
+    Fourth,
     /// Its path; the operation has no offset.
     Name,
     /// The call is on the way to an operation: the path of that, which lies beneath what hangs.
@@ -51,6 +53,7 @@ macro_rules! cases {
 }
 
 const FILES: &str = "workload = \"files\"\nfiles = 30\nsize = \"20k\"\nbs = \"4k\"\ndirs = 7\n";
+const NAMES: &str = "workload = \"files\"\nfiles = 30\nsize = 100\ndirs = 7\n";
 /// More directories than a worker may keep open of an agent that may have 400 files open.
 const DIRECTORIES: &str =
     "workload = \"files\"\nfiles = 240\nsize = 100\ndirs = 1\nnumjobs = 8\nmodes = [\"stat\"]\n";
@@ -59,6 +62,8 @@ const BYTES: &str = "workload = \"bytes\"\nsize = \"200k\"\nnumjobs = 2\n";
 const TREE: &str =
     "workload = \"tree\"\nfiles = 60\ndirectories = 9\nsize = \"20k\"\nbs = \"4k\"\nnumjobs = 2\n";
 const FILL: &str = "workload = \"fill\"\namount = \"5m\"\nfile-size = \"1m\"\nbs = \"128k\"\n";
+const DIRECT_COPY: &str =
+    "workload = \"copy\"\nfiles = 4\nsize = \"8m\"\nway = \"direct\"\nbs = \"1m\"\n";
 const COPY: &str =
     "workload = \"copy\"\nfiles = 4\nsize = \"8m\"\nway = \"read-write\"\nbs = \"1m\"\n";
 const KERNEL_COPY: &str =
@@ -90,6 +95,32 @@ pub const GROUPS: &[Group] = &[
     },
     Group {
         scratch: Scratch::Apart,
+        common: NAMES,
+        cases: cases! {
+            // Each of thirty is looked up when it is laid out.
+            "modes = [\"stat\"]": Lookup "/c0" after 41, "stat" Name;
+            "modes = [\"list-stat\"]": Readdir "/d0" after 5, "list-stat" Name;
+            "modes = [\"create\"]\nfsync = true": Fsync "/c0" after 11, "create" Offset;
+            "modes = [\"read\"]": Open "/c0" after 11, "read" Name;
+            "modes = [\"rename\"]": Rename "/c0" after 11, "rename" Name;
+            "modes = [\"chmod\"]": Setattr "/c0" after 11, "chmod" Name;
+            "modes = [\"setxattr\"]": Setxattr "/c0" after 11, "setxattr" Name;
+            "modes = [\"getxattr\"]": Getxattr "/c0" after 11, "getxattr" Name;
+            "modes = [\"symlink\"]": Symlink "/s0" after 11, "symlink" Name;
+            "modes = [\"mkdir\"]": Mkdir "/m0" after 11, "mkdir" Name;
+            "modes = [\"rmdir\"]": Rmdir "/m0" after 11, "rmdir" Name;
+        },
+    },
+    Group {
+        scratch: Scratch::Apart,
+        common: DIRECT_COPY,
+        cases: cases! {
+            "modes = [\"in\"]": Write "/c0" after 17, "copy" Offset;
+            "modes = [\"out\"]": Read "/c0" after 12, "copy" Offset;
+        },
+    },
+    Group {
+        scratch: Scratch::Apart,
         common: DIRECTORIES,
         cases: cases! {
             "": Opendir "/w000000003/d000000005" after 1, "stat" Beneath;
@@ -104,6 +135,9 @@ pub const GROUPS: &[Group] = &[
             "modes = [\"randread\"]": Read ".dat" after 17, "read" Offset;
             "modes = [\"randread\"]\niodepth = 4": Read ".dat" after 17, "read" InFlight;
             "modes = [\"write\"]\niodepth = 4": Write ".dat" after 17, "write" InFlight;
+            // Within the write that it falls due after.
+            "modes = [\"write\"]\nfsync = 4": Fsync ".dat" after 5, "write" Fourth;
+            "modes = [\"write\"]\nfsync = 4\niodepth = 4": Fsync ".dat" after 5, "write" Fourth;
             // After the last operation: what is on the way to stable storage, and what is closed.
             "modes = [\"write\"]\nend_fsync = true": Fsync ".dat" after 1, "write" Name;
             "modes = [\"write\"]\nend_fsync = true\niodepth = 4": Fsync ".dat" after 1, "write" Name;
@@ -156,6 +190,7 @@ pub const GROUPS: &[Group] = &[
             "modes = [\"fill\"]\nrate_iops = 20": Statfs "/w0" after 4, "write" Beneath;
             "modes = [\"fill\"]": Flush "/f0" after 4, "write" Name;
             "modes = [\"hold\"]\nhold = \"1s\"": Statfs "/w0" after 4, "statfs" Name;
+            "modes = [\"read\"]": Read "/f0" after 17, "read" Offset;
             "modes = [\"remove\"]": Unlink "/f0" after 2, "delete" Name;
         },
     },
@@ -200,6 +235,8 @@ pub const GROUPS: &[Group] = &[
 /// Phases that a stall ends, each with the call that hangs.
 pub const ENDED: &[(&str, &str, Op, &str, u64)] = &[
     (COPY, "modes = [\"in\"]", Op::Write, "/c0", 3),
+    (NAMES, "modes = [\"read\"]", Op::Read, "/c0", 11),
+    (NAMES, "modes = [\"rename\"]", Op::Rename, "/c0", 11),
     (
         IO,
         "modes = [\"randread\"]\niodepth = 4",
