@@ -4,9 +4,11 @@
 //! have failed as have read one.
 
 use crate::needs;
+use crate::support::command::must;
 use crate::support::fuse_fs::FuseFs;
 use crate::support::mesh::{Agent, Mesh};
 use crate::support::plan;
+use std::path::Path;
 
 /// Of 64 KiB: two in the first sector, one each in the second, the fifth and the last one.
 const FLIPPED: [u64; 5] = [100, 200, 4096, 20_000, 65_535];
@@ -53,6 +55,12 @@ const CASES: &[Case] = &[
         failed: 3,
     },
     Case {
+        phase: "workload = \"bytes\"\nsize = \"64k\"\nbs = \"64k\"\nseeks = 1\nrewrite-share = 0\nmodes = [\"seek\"]",
+        file: "w0",
+        op: "seek",
+        failed: 1,
+    },
+    Case {
         phase: "workload = \"files\"\nfiles = 3\nsize = \"64k\"\nbs = \"24k\"\nmodes = [\"read\"]",
         file: "c000000001",
         op: "read",
@@ -61,6 +69,25 @@ const CASES: &[Case] = &[
     Case {
         phase: "workload = \"copy\"\nfiles = 3\nsize = \"64k\"\nmodes = [\"in\"]",
         file: "c000000001",
+        op: "read",
+        failed: 1,
+    },
+    // What is read wrong on the way is wrong in the copy.
+    Case {
+        phase: "workload = \"copy\"\nfiles = 3\nsize = \"64k\"\nmodes = [\"out\"]",
+        file: "c000000001",
+        op: "read",
+        failed: 1,
+    },
+    Case {
+        phase: "workload = \"copy\"\nfrom = \"@/tree\"\nmodes = [\"in\"]",
+        file: "tree-b",
+        op: "read",
+        failed: 1,
+    },
+    Case {
+        phase: "workload = \"tree\"\narchive = \"@/tree.tar\"\nmodes = [\"read\"]",
+        file: "tree-b",
         op: "read",
         failed: 1,
     },
@@ -90,17 +117,32 @@ const CASES: &[Case] = &[
     },
 ];
 
+/// A tree of three files of 64 KiB, and an archive of it.
+fn make_source(source: &Path) {
+    let tree = source.join("tree");
+    std::fs::create_dir_all(&tree).unwrap();
+    for (name, seed) in [("a", 1_u32), ("tree-b", 2), ("c", 3)] {
+        let content = (0..65_536_u32).map(|at| (at.wrapping_mul(2_654_435_761 + seed) >> 24) as u8);
+        std::fs::write(tree.join(name), content.collect::<Vec<u8>>()).unwrap();
+    }
+    let archive = source.join("tree.tar");
+    let [archive, source] = [&archive, source].map(|path| path.to_str().unwrap());
+    must("tar", &["-cf", archive, "-C", source, "tree"]);
+}
+
 #[test]
 fn every_workload_tells_each_wrong_sector_with_its_place() {
     needs!("fuse");
     let fs = FuseFs::mount();
     let mut mesh = Mesh::start();
-    let scratch = mesh.directory().join("scratch");
+    let [scratch, source] = ["scratch", "source"].map(|name| mesh.directory().join(name));
     std::fs::create_dir(&scratch).unwrap();
-    let agent = Agent::named("a").allow(fs.path()).argument("--scratch");
-    mesh.add(agent.argument(scratch.to_str().unwrap()));
+    make_source(&source);
+    let agent = Agent::named("a").allow(fs.path()).allow_read(&source);
+    mesh.add(agent.scratch(&scratch));
     for case in CASES {
-        let phase = format!("{}\nverify = true", case.phase);
+        let phase = case.phase.replace('@', source.to_str().unwrap());
+        let phase = format!("{phase}\nverify = true");
         // With nothing wrong nothing is found.
         for (flipped, wrong, failed) in [(&[][..], 0, 0), (&FLIPPED[..], SECTORS, case.failed)] {
             fs.rot(case.file, flipped);
