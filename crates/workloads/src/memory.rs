@@ -11,7 +11,7 @@ use std::ptr::NonNull;
 
 const HUGE_PAGE: usize = 2 << 20;
 /// Below this, what a huge page brings is not worth 2 MiB of memory per worker.
-const HUGE_FROM: usize = 64 << 10;
+pub(crate) const HUGE_FROM: usize = 64 << 10;
 
 /// Anonymous memory of its own, aligned to 4 KiB at least and to 2 MiB from 64 KiB on.
 #[derive(Debug)]
@@ -30,7 +30,15 @@ unsafe impl Sync for Pages {}
 impl Pages {
     /// Zeroed memory, backed by the kernel before this returns.
     pub fn new(bytes: usize) -> io::Result<Pages> {
-        let huge = bytes >= HUGE_FROM;
+        Pages::mapped(bytes, bytes >= HUGE_FROM)
+    }
+
+    /// The same on pages of the ordinary size, however many there are.
+    pub(crate) fn small(bytes: usize) -> io::Result<Pages> {
+        Pages::mapped(bytes, false)
+    }
+
+    fn mapped(bytes: usize, huge: bool) -> io::Result<Pages> {
         let too_large = || io::Error::from(io::ErrorKind::OutOfMemory);
         let rounded = match huge {
             true => bytes.checked_next_multiple_of(HUGE_PAGE),

@@ -1,8 +1,8 @@
 //! The record matrix: 128 MiB on tmpfs in every mode and record size, against a loop that measures nothing.
 //!
 //! Both sides make the same system calls at the same offsets in the same order, random ones from a table that the loop
-//! has beforehand, and write the same data: each block unlike any other by a stamp. The loop runs in a thread, as a worker
-//! does. Figures are per second of CPU time, of which nothing else than the loops is made here: on a machine that others
+//! has beforehand, and write the same data: small blocks in turn from a stretch of random data in which nothing repeats,
+//! each unlike any other by a stamp. The loop runs in a thread, as a worker does. Figures are per second of CPU time, of which nothing else than the loops is made here: on a machine that others
 //! use, time by the clock compares the others.
 
 #![expect(
@@ -26,6 +26,8 @@ const FILE_BYTES: u64 = 128 << 20;
 /// Passes per figure, but for new files: enough that a figure takes a few tenths of a second.
 const PASSES: u64 = 8;
 const STRIDE: u64 = 17;
+/// The stretch that small blocks are cut from, as long as ours is.
+const VARIETY_BYTES: usize = 256 << 10;
 
 /// A mode and its record size in KiB.
 pub fn cell<const MODE: usize, const KIB: u64>() -> Row {
@@ -159,17 +161,30 @@ fn plain(path: &Path, mode: &str, bs: u64, offsets: &[u64], passes: u64) -> f64 
     };
     let file = rustix::fs::openat(CWD, path, flags, Mode::RUSR | Mode::WUSR).expect("it is there");
     let bytes = bs as usize;
-    let mut block = Pages::new(bytes).expect("a buffer");
+    let turns = if writes {
+        VARIETY_BYTES.div_ceil(bytes)
+    } else {
+        1
+    };
+    let mut blocks = Pages::new(turns * bytes).expect("a buffer");
+    Random::new(7).fill(&mut blocks);
+    let mut from = 0;
     let mut number = 1;
     let began = clock_gettime(ClockId::ThreadCPUTime);
     for _ in 0..passes {
         for offset in offsets {
             let moved = match writes {
                 true => {
-                    stamp(&mut block, &mut number);
-                    rustix::io::pwrite(&file, &block, *offset)
+                    let block = &mut blocks[from..from + bytes];
+                    from = if from + bytes < turns * bytes {
+                        from + bytes
+                    } else {
+                        0
+                    };
+                    stamp(block, &mut number);
+                    rustix::io::pwrite(&file, block, *offset)
                 }
-                false => rustix::io::pread(&file, &mut *block, *offset),
+                false => rustix::io::pread(&file, &mut *blocks, *offset),
             };
             assert_eq!(moved, Ok(bytes));
         }

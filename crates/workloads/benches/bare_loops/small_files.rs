@@ -10,6 +10,7 @@ use crate::ext4::Ext4;
 use crate::ours::{self, Scene};
 use crate::peers;
 use crate::table::{Baseline, Row, Unit};
+use benchmesh_workloads::random::Random;
 use benchmesh_workloads::task::TaskSpec;
 use rustix::fd::OwnedFd;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
@@ -25,6 +26,8 @@ const FILES_PER_DIRECTORY: u64 = 1000;
 /// Of each worker.
 const FILES: u64 = DIRECTORIES * FILES_PER_DIRECTORY;
 const FILE_BYTES: usize = 4096;
+/// The stretch that what is written is cut from.
+const VARIETY_BYTES: usize = 256 << 10;
 /// How long the modes repeat that change nothing, and before that, unmeasured: the first pass after a pause finds
 /// nothing in the processor's caches and takes twice as long.
 const AT_LEAST: Duration = Duration::from_millis(600);
@@ -250,6 +253,12 @@ struct Plain {
     passes: u32,
 }
 
+fn random(bytes: usize) -> Vec<u8> {
+    let mut buffer = vec![0; bytes];
+    Random::new(7).fill(&mut buffer);
+    buffer
+}
+
 /// A letter and nine digits.
 struct Name([u8; 11]);
 
@@ -287,7 +296,7 @@ impl Plain {
         };
         Plain {
             directories: (0..DIRECTORIES).map(open).collect(),
-            buffer: vec![7; FILE_BYTES],
+            buffer: random(VARIETY_BYTES),
             letter: b'c',
             passes: 0,
         }
@@ -306,10 +315,13 @@ impl Plain {
 
     fn create(&mut self) {
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
+        let mut from = 0;
         self.each(|directory, name, buffer| {
             let mode = Mode::RUSR | Mode::WUSR | Mode::RGRP | Mode::ROTH;
             let file = rustix::fs::openat(directory, name, flags, mode).expect("it is new");
-            assert_eq!(rustix::io::write(&file, buffer), Ok(FILE_BYTES));
+            let data = buffer.get(from..from + FILE_BYTES).expect("it is in turn");
+            assert_eq!(rustix::io::write(&file, data), Ok(FILE_BYTES));
+            from = (from + FILE_BYTES) % VARIETY_BYTES;
         });
     }
 
@@ -324,6 +336,7 @@ impl Plain {
         self.each(|directory, name, buffer| {
             let file =
                 rustix::fs::openat(directory, name, flags, Mode::empty()).expect("it is there");
+            let buffer = buffer.get_mut(..FILE_BYTES).expect("it is longer");
             assert_eq!(rustix::io::read(&file, buffer), Ok(FILE_BYTES));
         });
     }

@@ -1,7 +1,8 @@
 //! Any block of any file, made in place.
 //!
 //! Without `verify`, a buffer is filled once and each block differs from all others by 8 bytes of every 4 KiB, which is
-//! enough that nothing deduplicates and costs next to nothing. With it, each block is made anew, bit by bit.
+//! enough that nothing deduplicates and costs next to nothing; see [`super::Turns`] for what compresses. With it, and
+//! where blocks are to be equal to others, each block is made anew, bit by bit.
 
 use super::mismatch::Mismatches;
 use super::pattern::{Pattern, Written};
@@ -39,6 +40,12 @@ impl Content {
         self.pattern.is_some()
     }
 
+    /// Whether blocks are alike but for their stamps.
+    pub(super) fn repeats(&self) -> bool {
+        self.pattern.is_none()
+            && matches!(self.kind, Kind::Random | Kind::Reducible { dedupe: 0, .. })
+    }
+
     /// Fills a buffer for the blocks to come: once, before the load.
     pub fn fill(&self, buffer: &mut [u8]) {
         buffer.fill(0);
@@ -60,12 +67,18 @@ impl Content {
         }
         let mut draw = Random::of(&[self.seed, file, offset, generation]);
         let mut stamp = draw.next_u64();
-        if let Kind::Reducible { dedupe, .. } = self.kind
-            && draw.below(100) < dedupe.into()
-        {
+        let dedupe = match self.kind {
+            Kind::Reducible { dedupe, .. } if dedupe > 0 => dedupe,
+            _ => return random::stamp(block, &mut stamp),
+        };
+        if draw.below(100) < dedupe.into() {
             stamp = Random::of(&[self.seed, DEDUPE, draw.below(COMMON_BLOCKS)]).next_u64();
         }
-        random::stamp(block, &mut stamp);
+        let mut random = Random::new(stamp);
+        for sector in block.chunks_mut(SECTOR_BYTES) {
+            let bytes = random_bytes(self.kind, sector.len());
+            random.fill(sector.get_mut(..bytes).unwrap_or_default());
+        }
     }
 
     /// Whether a block that was read is that of `file` at `offset`, in one of these generations: each sector that is not is

@@ -12,7 +12,7 @@ pub const DATA: KeyInfo = KeyInfo {
     name: "data",
     kind: "random, zero, or a table",
     default: "random",
-    meaning: "what is written: random bytes that neither compress nor deduplicate, zeros, or { compress = 50, dedupe \
+    meaning: "what is written: random bytes that neither compress (in pieces of up to 256 KiB) nor deduplicate, zeros, or { compress = 50, dedupe \
               = 20 }: so many percent of each block can be compressed away, so many percent of the blocks are equal \
               to another",
 };

@@ -4,13 +4,18 @@
 //! for more than that is kept, to be taken out of it.
 
 use crate::clock::MonoNanos;
-use crate::data::{Content, DataSpec};
+use crate::data::{Content, DataSpec, Turns};
 use std::time::Duration;
 
 #[derive(Debug)]
 pub(crate) struct Data {
     content: Content,
     buffer: Vec<u8>,
+    turns: Turns,
+    /// Of the largest block.
+    largest: usize,
+    /// Where the block that was made last begins.
+    from: usize,
     /// What it took to make blocks that can be verified.
     apart: Duration,
 }
@@ -23,11 +28,15 @@ impl Data {
 
     /// A buffer for writes of up to `bytes`, filled, and so in memory.
     pub(crate) fn of(content: Content, bytes: usize) -> Self {
-        let mut buffer = vec![0_u8; bytes];
+        let turns = Turns::of(&content, bytes);
+        let mut buffer = vec![0_u8; turns.length()];
         content.fill(&mut buffer);
         Self {
             content,
             buffer,
+            turns,
+            largest: bytes,
+            from: 0,
             apart: Duration::ZERO,
         }
     }
@@ -59,8 +68,9 @@ impl Data {
         offset: u64,
         length: usize,
     ) -> &[u8] {
-        let length = length.min(self.buffer.len());
-        let Some(block) = self.buffer.get_mut(..length) else {
+        let length = length.min(self.largest);
+        self.from = self.turns.next();
+        let Some(block) = self.buffer.get_mut(self.from..self.from + length) else {
             return &[];
         };
         self.content.place(block, file, offset, generation);
@@ -73,22 +83,25 @@ impl Data {
 
     /// Bytes of the largest block.
     pub(crate) fn len(&self) -> usize {
-        self.buffer.len()
+        self.largest
     }
 
-    /// The first `length` bytes as they are.
+    /// The first `length` bytes of the block that was made or read last, as they are.
     pub(crate) fn current(&self, length: usize) -> &[u8] {
-        self.buffer.get(..length).unwrap_or(&self.buffer)
+        let end = self.from + length.min(self.largest);
+        self.buffer.get(self.from..end).unwrap_or_default()
     }
 
-    /// The same, to be read into.
+    /// A block to be read into.
     pub(crate) fn current_mut(&mut self, length: usize) -> &mut [u8] {
-        let length = length.min(self.buffer.len());
+        self.from = 0;
+        let length = length.min(self.largest);
         self.buffer.get_mut(..length).unwrap_or_default()
     }
 
-    /// The bytes themselves, without a place.
-    pub(crate) fn into_bytes(self) -> Vec<u8> {
+    /// The bytes of one block, without a place.
+    pub(crate) fn into_bytes(mut self) -> Vec<u8> {
+        self.buffer.truncate(self.largest);
         self.buffer
     }
 }

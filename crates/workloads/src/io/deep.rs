@@ -9,6 +9,7 @@ use super::sequence::{Lane, Next, Sequence};
 use super::writing::Writing;
 use super::{IoLoad, file};
 use crate::clock::{MonoNanos, sleep_until};
+use crate::data::Turns;
 use crate::recorder::{ErrorFacts, OpError, Recorder};
 use crate::task::TaskError;
 use crate::workload::Worker;
@@ -86,9 +87,13 @@ impl DeepWorker {
         let again = again.map_err(|error| TaskError::io(format!("keep {name} open"), error))?;
         let bs = usize::try_from(job.pattern.sizes.largest()).unwrap_or(usize::MAX);
         let depth = job.depth_of_ring();
-        let mut ring = Ring::open(again, depth, bs)?;
-        load.note_buffers(ring.buffers());
         let writing = Writing::of(load, index, Lane::ONLY);
+        let turns = match job.pattern.direction.writes() {
+            true => Turns::needed(&writing.content, bs),
+            false => 1,
+        };
+        let mut ring = Ring::open(again, depth, bs, turns)?;
+        load.note_buffers(ring.buffers());
         writing.content.fill(ring.memory());
         Ok(DeepWorker {
             ring,
@@ -140,8 +145,8 @@ impl DeepWorker {
         self.free.pop();
         if next.writes {
             let bytes = usize::try_from(next.bytes).unwrap_or(usize::MAX);
-            let block = self.ring.buffer(slot).get_mut(..bytes).unwrap_or_default();
-            self.writing.place(block, next);
+            self.ring.turn(slot);
+            self.writing.place(self.ring.block(slot, bytes), next);
         }
         let issued = Slot {
             next,
@@ -203,7 +208,7 @@ impl DeepWorker {
         self.free.push(slot);
         if !writes && self.writing.content.verifies() {
             let bytes = usize::try_from(next.bytes).unwrap_or(usize::MAX);
-            let block = self.ring.buffer(slot).get_mut(..bytes).unwrap_or_default();
+            let block = self.ring.block(slot, bytes);
             let wrong = self.writing.check(block, next);
             if !wrong.is_empty() {
                 return recorder.land_mismatch(slot, now, &self.name, &wrong);

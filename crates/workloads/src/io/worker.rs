@@ -4,7 +4,8 @@ use super::sequence::{Lane, Next, Sequence};
 use super::writing::Writing;
 use super::{IoLoad, file};
 use crate::block_io::{read_at, write_at};
-use crate::memory::Pages;
+use crate::data::Turns;
+use crate::memory::{HUGE_FROM, Pages};
 use crate::recorder::{Began, ErrorFacts, OpError, Recorder};
 use crate::task::TaskError;
 use crate::workload::{Load, Worker};
@@ -18,6 +19,9 @@ pub(super) struct IoWorker {
     file: OwnedFd,
     name: String,
     block: Pages,
+    turns: Turns,
+    /// Where the block of the operation begins.
+    from: usize,
     sequence: Sequence,
     writing: Writing,
     /// Writes between two fsyncs; `u64::MAX` for none.
@@ -40,15 +44,28 @@ impl IoWorker {
             },
         );
         let bs = usize::try_from(job.pattern.sizes.largest()).unwrap_or(usize::MAX);
-        let doing = || format!("get a buffer of {bs} bytes");
-        let mut block = Pages::new(bs).map_err(|error| TaskError::io(doing(), error))?;
         let writing = Writing::of(load, owner, lane);
+        let turns = Turns::of(&writing.content, bs);
+        let bytes = match job.pattern.direction.writes() {
+            true => turns.length(),
+            false => bs,
+        };
+        let doing = || format!("get a buffer of {bytes} bytes");
+        // What matters for huge pages is the size of a block.
+        let block = if bs < HUGE_FROM {
+            Pages::small(bytes)
+        } else {
+            Pages::new(bytes)
+        };
+        let mut block = block.map_err(|error| TaskError::io(doing(), error))?;
         writing.content.fill(&mut block);
         let sequence = load.sequence(owner, lane);
         Ok(IoWorker {
             file: file::open(job, &load.store, owner)?,
             name: load.store.name(owner),
             block,
+            turns,
+            from: 0,
             follows: sequence.is_cheap() && !writing.content.verifies(),
             writing,
             sequence,
@@ -60,7 +77,7 @@ impl IoWorker {
 
     #[inline]
     fn act(&mut self, next: Next) -> Result<(), Errno> {
-        let block = part(&mut self.block, next);
+        let block = part(&mut self.block, self.from, next);
         if !next.writes {
             return read_at(self.file.as_fd(), block, next.offset).map_err(|it| it.errno);
         }
@@ -87,7 +104,9 @@ impl IoWorker {
             return Ok(());
         }
         let now = recorder.now();
-        let wrong = self.writing.check(part(&mut self.block, next), next);
+        let wrong = self
+            .writing
+            .check(part(&mut self.block, self.from, next), next);
         if !wrong.is_empty() {
             return recorder.mismatch(op, began, &self.name, &wrong);
         }
@@ -97,9 +116,10 @@ impl IoWorker {
 }
 
 #[inline(always)]
-fn part(block: &mut [u8], next: Next) -> &mut [u8] {
+fn part(block: &mut [u8], from: usize, next: Next) -> &mut [u8] {
     let bytes = usize::try_from(next.bytes).unwrap_or(usize::MAX);
-    block.get_mut(..bytes).unwrap_or_default()
+    let end = from.saturating_add(bytes);
+    block.get_mut(from..end).unwrap_or_default()
 }
 
 impl Worker for IoWorker {
@@ -107,8 +127,11 @@ impl Worker for IoWorker {
         let mut follows = self.follows;
         while let Some(next) = self.sequence.next() {
             let op = next.op();
+            self.from = 0;
             if next.writes {
-                self.writing.place(part(&mut self.block, next), next);
+                self.from = self.turns.next();
+                self.writing
+                    .place(part(&mut self.block, self.from, next), next);
             }
             recorder.place_at(0, next.offset);
             let began = match follows && (!next.writes || next.bytes <= CHEAP_BYTES) {
