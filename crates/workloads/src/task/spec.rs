@@ -110,7 +110,7 @@ pub enum TaskError {
         #[source]
         source: io::Error,
     },
-    #[error("the target cannot do this: {why}")]
+    #[error("this cannot be done: {why}")]
     Unfit { why: String },
     #[error("worker {worker} died while it was being prepared: {message}")]
     Died { worker: u32, message: String },

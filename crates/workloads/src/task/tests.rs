@@ -250,7 +250,7 @@ fn a_worker_that_cannot_open_fails_the_preparation() {
         }),
         _ => Ok(()),
     };
-    check(no_door, "the target cannot do this: no door");
+    check(no_door, "this cannot be done: no door");
     check(
         |index| panic!("stuck {index}"),
         "died while it was being prepared: stuck",
