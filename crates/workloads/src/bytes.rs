@@ -45,7 +45,7 @@ impl Workload for ByteStreams {
     }
 
     fn revision(&self) -> u32 {
-        3
+        4
     }
 
     fn summary(&self) -> &'static str {
@@ -68,12 +68,19 @@ impl Workload for ByteStreams {
         EFFECTS
     }
 
+    #[cfg(test)]
+    fn understood(&self, mode: &str, params: &PlanParams) -> Result<String, ParamError> {
+        Ok(format!("{:?}", Plan::of(self.mode(mode)?, params)?))
+    }
+
     fn check(&self, mode: &str, params: &PlanParams) -> Result<Footprint, ParamError> {
         let plan = Plan::of(self.mode(mode)?, params)?;
         let workers = u64::from(plan.workers);
         let each = match plan.mode {
+            // Time alone ends it.
+            Mode::Seek if plan.seeks == u64::MAX => 0,
             Mode::Seek => plan.seeks.saturating_mul(plan.record_bytes()),
-            _ => plan.size,
+            _ => plan.size.saturating_mul(plan.passes.count()),
         };
         Ok(Footprint {
             workers: plan.workers,

@@ -43,7 +43,7 @@ pub const KEYS: &[KeyInfo] = &[
         kind: "continue or stop",
         default: "continue",
         meaning: "whether the step goes on after an operation that failed; a full target always ends it, and so do 30 s \
-                  of nothing but errors",
+                  of nothing but errors; a link that broke cannot be mended, so `network` knows `stop` alone",
     },
     KeyInfo {
         name: "stall-after",

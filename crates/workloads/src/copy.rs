@@ -52,7 +52,7 @@ impl Workload for Copy {
     }
 
     fn revision(&self) -> u32 {
-        3
+        4
     }
 
     fn summary(&self) -> &'static str {
@@ -75,10 +75,26 @@ impl Workload for Copy {
         EFFECTS
     }
 
+    #[cfg(test)]
+    fn understood(&self, mode: &str, params: &PlanParams) -> Result<String, ParamError> {
+        Ok(format!("{:?}", self.parse(mode, params)?))
+    }
+
+    fn bypassing(&self, params: &PlanParams) -> Result<PlanParams, ParamError> {
+        let mut params = params.clone();
+        let given = params.insert("way".to_owned(), "direct".into());
+        if given.is_some_and(|given| given != "direct") {
+            let message = "is another way than that of cache = \"bypass\", which is way = \"direct\": drop one of the two";
+            return Err(ParamError::of("way", message));
+        }
+        Ok(params)
+    }
+
     /// What `from` holds is known only on the agent; there, space is looked at when the task is prepared.
     fn check(&self, mode: &str, params: &PlanParams) -> Result<Footprint, ParamError> {
         let plan = self.parse(mode, params)?;
         let workers = plan.workers;
+        let runtime = plan.timing.total();
         Ok(match plan.source {
             Source::Generated {
                 files, sizes, seed, ..
@@ -88,23 +104,23 @@ impl Workload for Copy {
                 bytes: sizes.total(seed, files, BLOCK_BYTES),
                 scratch_bytes: sizes.total(seed, files, BLOCK_BYTES),
                 moved_bytes: sizes.total(seed, files, 1),
-                runtime: None,
+                runtime,
             },
             Source::From(_) => Footprint {
                 workers,
+                runtime,
                 ..Footprint::default()
             },
         })
     }
 
     fn load(&self, spec: &TaskSpec) -> Result<Box<dyn Load>, TaskError> {
-        let plan = self
-            .parse(&spec.mode, &spec.params)
-            .map_err(TaskError::Params)?;
-        if spec.cache == Cache::Bypass {
-            let why = "a copy as cp makes it goes past no cache; use way = \"direct\", or cache = \"cold\"".into();
-            return Err(TaskError::Unfit { why });
-        }
+        let params = match spec.cache {
+            Cache::Bypass => self.bypassing(&spec.params),
+            _ => Ok(spec.params.clone()),
+        };
+        let plan = params.and_then(|params| self.parse(&spec.mode, &params));
+        let plan = plan.map_err(TaskError::Params)?;
         Ok(Box::new(CopyLoad {
             plan,
             warm: spec.cache == Cache::Warm,
@@ -164,7 +180,7 @@ impl Load for CopyLoad {
     }
 
     fn timing(&self) -> Timing {
-        Timing::default()
+        self.plan.timing
     }
 
     fn prepare(&self, control: &PrepareControl) -> Result<(), TaskError> {

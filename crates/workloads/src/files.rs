@@ -59,7 +59,7 @@ impl Workload for Files {
     }
 
     fn revision(&self) -> u32 {
-        3
+        4
     }
 
     fn summary(&self) -> &'static str {
@@ -82,6 +82,11 @@ impl Workload for Files {
         EFFECTS
     }
 
+    #[cfg(test)]
+    fn understood(&self, mode: &str, params: &PlanParams) -> Result<String, ParamError> {
+        Ok(format!("{:?}", Plan::of(self.mode(mode)?, params)?))
+    }
+
     fn check(&self, mode: &str, params: &PlanParams) -> Result<Footprint, ParamError> {
         let plan = Plan::of(self.mode(mode)?, params)?;
         let files = plan.layout.shape.files;
@@ -101,11 +106,12 @@ impl Workload for Files {
             },
             scratch_bytes: 0,
             moved_bytes: match plan.mode {
-                Mode::Create | Mode::Read => plan.bytes(1),
+                Mode::Create => plan.bytes(1),
+                Mode::Read => plan.bytes(1).saturating_mul(plan.passes.count()),
                 Mode::Append => files.saturating_mul(more),
-                Mode::SetXattr | Mode::GetXattr => {
-                    files.saturating_mul(u64::from(plan.added.attribute))
-                }
+                Mode::SetXattr | Mode::GetXattr => files
+                    .saturating_mul(u64::from(plan.added.attribute))
+                    .saturating_mul(plan.passes.count()),
                 _ => 0,
             },
             runtime: plan.timing.total(),
@@ -297,6 +303,7 @@ impl Load for FilesLoad {
             tools,
             whole: Arc::clone(&self.whole),
             passes: 0,
+            left: plan.passes,
         }))
     }
 

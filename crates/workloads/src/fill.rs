@@ -74,6 +74,11 @@ impl Workload for Fill {
         EFFECTS
     }
 
+    #[cfg(test)]
+    fn understood(&self, mode: &str, params: &PlanParams) -> Result<String, ParamError> {
+        Ok(format!("{:?}", Plan::of(self.mode(mode)?, params)?))
+    }
+
     /// What a share comes to is known only on the agent.
     fn check(&self, mode: &str, params: &PlanParams) -> Result<Footprint, ParamError> {
         let plan = Plan::of(self.mode(mode)?, params)?;

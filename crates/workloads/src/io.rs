@@ -25,7 +25,7 @@ use crate::params::{KeyInfo, ParamError};
 use crate::random::Random;
 use crate::task::{Cache, PrepareControl, TaskError, TaskSpec};
 use crate::workload::{Footprint, Load, ModeInfo, Needs, Note, Params, Timing, Worker, Workload};
-use job::{Job, SECTOR};
+use job::Job;
 use keys::{EFFECTS, Engine, Fallback, KEYS};
 use modes::MODES;
 use ring::Buffers;
@@ -80,6 +80,21 @@ impl Workload for Io {
         EFFECTS
     }
 
+    #[cfg(test)]
+    fn understood(&self, mode: &str, params: &Params) -> Result<String, ParamError> {
+        Ok(format!("{:?}", self.parse(mode, params)?))
+    }
+
+    fn bypassing(&self, params: &Params) -> Result<Params, ParamError> {
+        let mut params = params.clone();
+        let given = params.insert("direct".to_owned(), true.into());
+        if given.is_some_and(|given| given == false || given == 0) {
+            let message = "says that the caches are used, and cache = \"bypass\" that they are not: drop one of the two";
+            return Err(ParamError::of("direct", message));
+        }
+        Ok(params)
+    }
+
     fn check(&self, mode: &str, params: &Params) -> Result<Footprint, ParamError> {
         let job = self.parse(mode, params)?;
         let workers = u64::from(job.workers);
@@ -94,13 +109,12 @@ impl Workload for Io {
     }
 
     fn load(&self, spec: &TaskSpec) -> Result<Box<dyn Load>, TaskError> {
-        let mut job = self
-            .parse(&spec.mode, &spec.params)
-            .map_err(TaskError::Params)?;
-        if spec.cache == Cache::Bypass {
-            job.direct = true;
-            job.check_alignment(SECTOR).map_err(TaskError::Params)?;
-        }
+        let params = match spec.cache {
+            Cache::Bypass => self.bypassing(&spec.params),
+            _ => Ok(spec.params.clone()),
+        };
+        let job = params.and_then(|params| self.parse(&spec.mode, &params));
+        let job = job.map_err(TaskError::Params)?;
         let way = Way::of(&job)?;
         let store = match &spec.device {
             Some(device) => Store::Device(Arc::clone(device), job.file_bytes()),

@@ -23,6 +23,7 @@ pub mod null;
 pub mod op;
 pub mod pacing;
 pub mod params;
+mod passes;
 pub mod random;
 pub mod recorder;
 pub mod replay;

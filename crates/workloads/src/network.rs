@@ -43,7 +43,7 @@ impl Workload for Network {
     }
 
     fn revision(&self) -> u32 {
-        2
+        3
     }
 
     fn summary(&self) -> &'static str {
@@ -66,10 +66,16 @@ impl Workload for Network {
         EFFECTS
     }
 
+    #[cfg(test)]
+    fn understood(&self, mode: &str, params: &PlanParams) -> Result<String, ParamError> {
+        Ok(format!("{:?}", self.parse(mode, params)?))
+    }
+
     fn check(&self, mode: &str, params: &PlanParams) -> Result<Footprint, ParamError> {
         let plan = self.parse(mode, params)?;
         Ok(Footprint {
             workers: plan.streams,
+            moved_bytes: plan.moved_bytes(),
             runtime: plan.timing.total(),
             ..Footprint::default()
         })
@@ -141,11 +147,13 @@ impl Load for NetworkLoad {
     fn worker(&self, index: u32) -> Result<Box<dyn Worker>, TaskError> {
         let link = Link::open(&self.peer, index)?;
         Ok(match self.plan.traffic {
-            Traffic::Blocks(bytes) => Box::new(Sender::new(link, bytes, index)),
+            Traffic::Blocks(bytes) => {
+                Box::new(Sender::new(link, bytes, index).ending_after(self.plan.amount))
+            }
             Traffic::Exchanges(exchange) => {
                 let asker = Asker::new(link, exchange, index);
                 let asker = asker.map_err(|error| TaskError::io("set up a stream", error))?;
-                Box::new(asker)
+                Box::new(asker.ending_after(self.plan.amount))
             }
         })
     }

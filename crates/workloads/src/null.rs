@@ -123,6 +123,11 @@ impl Workload for Null {
         EFFECTS
     }
 
+    #[cfg(test)]
+    fn understood(&self, mode: &str, params: &Params) -> Result<String, ParamError> {
+        Ok(format!("{:?}", self.parse(mode, params)?))
+    }
+
     fn check(&self, mode: &str, params: &Params) -> Result<Footprint, ParamError> {
         let load = self.parse(mode, params)?;
         Ok(Footprint {
@@ -138,6 +143,7 @@ impl Workload for Null {
     }
 }
 
+#[derive(Debug)]
 struct NullLoad {
     workers: u32,
     ops: u64,

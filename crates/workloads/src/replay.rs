@@ -48,7 +48,7 @@ impl Workload for Replay {
     }
 
     fn revision(&self) -> u32 {
-        3
+        4
     }
 
     fn summary(&self) -> &'static str {
@@ -71,12 +71,23 @@ impl Workload for Replay {
         EFFECTS
     }
 
+    #[cfg(test)]
+    fn understood(&self, mode: &str, params: &PlanParams) -> Result<String, ParamError> {
+        Ok(format!("{:?}", Plan::of(self.mode(mode)?, params)?))
+    }
+
+    /// What a list expects is laid out anew for each step.
+    fn warms(&self) -> bool {
+        false
+    }
+
     /// What a file of operations holds is known only on the agent.
     fn check(&self, mode: &str, params: &PlanParams) -> Result<Footprint, ParamError> {
         let plan = Plan::of(self.mode(mode)?, params)?;
         let workers = u64::from(plan.workers);
         let mut footprint = Footprint {
             workers: plan.workers,
+            runtime: plan.timing.total(),
             ..Footprint::default()
         };
         if let Operations::Listed(list) = &plan.operations {
@@ -94,6 +105,10 @@ impl Workload for Replay {
             .map_err(TaskError::Params)?;
         if spec.cache == Cache::Bypass {
             let why = "operations are replayed through the caches; use cache = \"cold\"".into();
+            return Err(TaskError::Unfit { why });
+        }
+        if spec.cache == Cache::Warm {
+            let why = "there is no pass that could warm the caches for a list of operations".into();
             return Err(TaskError::Unfit { why });
         }
         Ok(Box::new(ReplayLoad {
@@ -220,7 +235,7 @@ impl Load for ReplayLoad {
     }
 
     fn timing(&self) -> Timing {
-        Timing::default()
+        self.plan.timing
     }
 
     fn prepare(&self, control: &PrepareControl) -> Result<(), TaskError> {

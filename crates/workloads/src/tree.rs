@@ -58,7 +58,7 @@ impl Workload for Tree {
     }
 
     fn revision(&self) -> u32 {
-        3
+        4
     }
 
     fn summary(&self) -> &'static str {
@@ -79,6 +79,11 @@ impl Workload for Tree {
 
     fn effects(&self) -> &'static [Effect] {
         EFFECTS
+    }
+
+    #[cfg(test)]
+    fn understood(&self, mode: &str, params: &PlanParams) -> Result<String, ParamError> {
+        Ok(format!("{:?}", Plan::of(self.mode(mode)?, params)?))
     }
 
     /// What an archive holds is known only on the agent; there, space is looked at when the task is prepared.
@@ -316,7 +321,7 @@ impl Load for TreeLoad {
                 Work::Unpack(unpack, self.source(index)?)
             }
             Mode::Read => Work::Read(self.reading(index, self.plan.verify)?, self.source(index)?),
-            Mode::Walk => Work::Walk(Climb::new(root, trail)),
+            Mode::Walk => Work::Walk(Climb::new(root, trail), self.plan.passes),
             Mode::Remove => Work::Remove(Climb::new(root, trail)),
         };
         Ok(Box::new(TreeWorker {

@@ -38,6 +38,13 @@ pub struct ModeInfo {
     pub ops: &'static [Op],
 }
 
+impl ModeInfo {
+    /// For a workload that lists a mode and does not know it: never another one in its place.
+    pub(crate) fn unknown(&self) -> ParamError {
+        ParamError::of("modes", format!("no mode `{}`", self.name))
+    }
+}
+
 /// What a workload works on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Needs {
@@ -117,10 +124,27 @@ pub trait Workload: Sync {
     /// Of the keys that do not have an effect everywhere.
     fn effects(&self) -> &'static [Effect];
 
+    /// The parameters that ask for what `cache = "bypass"` does; an error says why there are none, or what contradicts them.
+    fn bypassing(&self, _params: &Params) -> Result<Params, ParamError> {
+        Err(ParamError {
+            key: None,
+            message: format!("workload `{}` does not use O_DIRECT", self.name()),
+        })
+    }
+
+    /// Whether it makes an unmeasured pass for `cache = "warm"`.
+    fn warms(&self) -> bool {
+        self.needs() == Needs::Target
+    }
+
     /// The parameters as they are stored with a result: with those defaults spelled out that it cannot be read without.
     fn as_stored(&self, _mode: &str, params: &Params) -> Params {
         params.clone()
     }
+
+    /// What it understands of the parameters, for the test that holds the documented defaults against the code.
+    #[cfg(test)]
+    fn understood(&self, mode: &str, params: &Params) -> Result<String, ParamError>;
 
     /// One task of it; makes no more than its directory.
     fn load(&self, spec: &TaskSpec) -> Result<Box<dyn Load>, TaskError>;
@@ -265,6 +289,52 @@ pub fn find(name: &str) -> Option<&'static dyn Workload> {
 mod tests {
     use super::*;
     use std::collections::HashSet;
+
+    #[test]
+    fn switches_are_fios_too() {
+        for workload in registry() {
+            for key in workload
+                .keys()
+                .iter()
+                .filter(|key| key.kind == "true or false")
+            {
+                for mode in workload.modes() {
+                    let understood = |value: Value| {
+                        let params = serde_json::json!({"size": "16m", "operations": "- mkdir a", key.name: value});
+                        let mut params = params.as_object().cloned().unwrap_or_default();
+                        params.retain(|name, _| workload.keys().iter().any(|key| key.name == name));
+                        workload.understood(mode.name, &params)
+                    };
+                    let name = (workload.name(), mode.name, key.name);
+                    for (number, word) in [(0, false), (1, true)] {
+                        let read = understood(number.into());
+                        assert!(
+                            read.is_ok() && read == understood(word.into()),
+                            "{name:?} {read:?}"
+                        );
+                    }
+                    assert!(understood(2.into()).is_err(), "{name:?}");
+                }
+            }
+        }
+    }
+
+    /// A mode that is listed and that its workload's own code does not know would be taken for another one.
+    #[test]
+    fn no_mode_is_taken_for_another() {
+        // To `io` the modes are patterns, and what is read is read in one way, whether for the first time or again.
+        for workload in registry().iter().filter(|it| it.name() != "io") {
+            let params = serde_json::json!({"operations": "- mkdir a"});
+            let mut params = params.as_object().cloned().unwrap_or_default();
+            params.retain(|name, _| workload.keys().iter().any(|key| key.name == name));
+            let modes = workload.modes().iter();
+            let understood: Result<HashSet<String>, ParamError> = modes
+                .map(|mode| workload.understood(mode.name, &params))
+                .collect();
+            let count = understood.as_ref().map(HashSet::len);
+            assert_eq!(count, Ok(workload.modes().len()), "{}", workload.name());
+        }
+    }
 
     #[test]
     fn every_workload_is_listed_once_and_documented() {

@@ -145,7 +145,7 @@ pub const PHASE: &[KeyDoc] = &[
         "cache",
         "\"asis\", \"cold\", \"warm\" or \"bypass\"",
         "\"asis\"",
-        "cold: caches are dropped before each step; warm: one unmeasured pass first; bypass: O_DIRECT",
+        "cold: caches are dropped before each step; warm: one unmeasured pass first (not for `replay`, whose data are laid out anew); bypass: O_DIRECT, as direct = true of `io` and way = \"direct\" of `copy` ask for it (no other workload does). There is none without a target",
     ),
     key(
         "clients",

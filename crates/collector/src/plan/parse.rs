@@ -1,5 +1,6 @@
 //! From the plan's text to a `Plan`, or to all of its mistakes at once.
 
+mod caches;
 mod group;
 mod params;
 mod phase;

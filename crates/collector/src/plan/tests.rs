@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
 mod agents;
+mod caches;
 mod expand;
 mod groups;
 mod idle;

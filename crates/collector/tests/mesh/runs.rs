@@ -306,8 +306,9 @@ async fn caches_are_dropped_host_by_host_and_what_was_not_is_told() {
     let client = stage.agent("c", on("h1", "client")).await;
     let storage = stage.agent("s", on("h2", "storage")).await;
     let other = stage.agent("x", on("h3", "monitor")).await;
-    let plan = format!("[clients]\nselect = \"role=client\"\n{NULL}cache = \"cold\"\n");
-    let started = stage.start(&plan).await.unwrap();
+    let plan = "[clients]\nselect = \"role=client\"\n[targets.a]\nsystem = \"s\"\npath = \"/mnt/a\"\n\
+                [[phase]]\nworkload = \"io\"\nsize = \"1m\"\nmodes = [\"read\"]\ncache = \"cold\"\n";
+    let started = stage.start(plan).await.unwrap();
     let updates = stage.watch(started.run_id).await;
     assert_eq!(state(&updates), ("done", false), "{}", messages(&updates));
     let dropped = |agent: &FakeAgent| agent.journal().contains(&String::from("drop"));

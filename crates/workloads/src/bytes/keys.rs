@@ -8,6 +8,7 @@ use crate::files::{check_unit, one_mib};
 use crate::op::Op;
 use crate::params::effect::{self, Effect};
 use crate::params::{self, KeyInfo, ParamError};
+use crate::passes::{self, Passes};
 use crate::units::{self, Bytes, Span};
 use crate::workload::{Data as CellData, ModeInfo, Params as PlanParams, Timing};
 use serde::Deserialize;
@@ -137,8 +138,8 @@ const OWN_KEYS: &[KeyInfo] = &[
     KeyInfo {
         name: "seeks",
         kind: "count",
-        default: "8000",
-        meaning: "places per worker, when there is no `runtime`",
+        default: "8000, or without end when `runtime` is set",
+        meaning: "places per worker; with `runtime`, until what comes first",
     },
     KeyInfo {
         name: "rewrite-share",
@@ -168,8 +169,10 @@ const OWN_KEYS: &[KeyInfo] = &[
         name: "runtime",
         kind: "duration",
         default: "one pass over the file, or all `seeks`",
-        meaning: "rewrite, getc, fread and seek: over and over until then; putc and fwrite end with the file, or then",
+        meaning: "rewrite, getc and fread: over and over until then, or until `loops` are done; seek ends after its `seeks`, \
+                  putc and fwrite with the file, or then",
     },
+    passes::LOOPS,
     KeyInfo {
         name: "ramp_time",
         kind: "duration",
@@ -186,6 +189,7 @@ pub(super) const EFFECTS: &[Effect] = &[
     Effect::in_modes("rewrite-share", &["seek"]),
     Effect::in_modes("fsync", &["putc", "rewrite", "fwrite"]),
     Effect::verify(&["rewrite", "getc", "fread", "seek"]),
+    Effect::in_modes("loops", &["rewrite", "getc", "fread"]),
     effect::RAMP,
 ];
 
@@ -195,16 +199,16 @@ struct BytesParams {
     size: Bytes,
     buffer: Option<Bytes>,
     bs: Option<Bytes>,
-    #[serde(default = "default_seeks")]
-    seeks: u64,
+    seeks: Option<u64>,
     #[serde(rename = "rewrite-share", default = "tenth")]
     rewrite_share: u8,
     #[serde(default = "one")]
     numjobs: u32,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "units::flag")]
     fsync: bool,
     #[serde(default = "first")]
     seed: u64,
+    loops: Option<u64>,
     runtime: Option<Span>,
     ramp_time: Option<Span>,
     #[serde(rename = "data")]
@@ -217,12 +221,9 @@ fn default_size() -> Bytes {
     Bytes(256 * one_mib().0)
 }
 
+const DEFAULT_SEEKS: u64 = 8000;
 const DEFAULT_BUFFER: Bytes = Bytes(4096);
 const DEFAULT_RECORD: Bytes = Bytes(8192);
-
-fn default_seeks() -> u64 {
-    8000
-}
 
 fn tenth() -> u8 {
     10
@@ -243,6 +244,7 @@ pub(super) struct Plan {
     pub size: u64,
     pub buffer: usize,
     pub record: usize,
+    /// Places of each worker; beyond all numbers where time alone ends them.
     pub seeks: u64,
     pub rewrite_share: u8,
     pub workers: u32,
@@ -250,6 +252,7 @@ pub(super) struct Plan {
     pub seed: u64,
     pub data: DataSpec,
     pub timing: Timing,
+    pub passes: Passes,
 }
 
 /// What is written of a file.
@@ -285,7 +288,9 @@ impl Plan {
         params::check_numjobs(params.numjobs)?;
         let mode = Mode::ALL
             .into_iter()
-            .find(|known| known.op().as_str() == mode.name);
+            .find(|known| known.op().as_str() == mode.name)
+            .ok_or_else(|| mode.unknown())?;
+        let passes = Passes::of(params.loops, params.runtime)?;
         let refuse = |key, message: &str| Err(ParamError::of(key, message));
         if params.size.0 == 0 || params.size.0 > LARGEST_BYTES {
             return refuse(
@@ -308,7 +313,7 @@ impl Plan {
         if params.buffer.is_some_and(|given| given > params.size) {
             return refuse("buffer", "is larger than the file: it is never full");
         }
-        if params.seeks == 0 {
+        if params.seeks == Some(0) {
             return refuse("seeks", "must be at least 1");
         }
         if params.rewrite_share > 100 {
@@ -318,17 +323,24 @@ impl Plan {
             check_sectors(params.size, stdio, bs)?;
         }
         Ok(Self {
-            mode: mode.unwrap_or(Mode::Putc),
+            mode,
             size: params.size.0,
             buffer,
             record,
-            seeks: params.seeks,
+            seeks: params.seeks.unwrap_or(match params.runtime {
+                Some(_) => u64::MAX,
+                None => DEFAULT_SEEKS,
+            }),
             rewrite_share: params.rewrite_share,
             workers: params.numjobs,
             fsync: params.fsync,
             seed: params.seed,
             data,
             timing: Timing::of(params.ramp_time, params.runtime)?,
+            passes: match mode {
+                Mode::Rewrite | Mode::Getc | Mode::Fread => passes,
+                Mode::Putc | Mode::Fwrite | Mode::Seek => Passes::ONE,
+            },
         })
     }
 

@@ -52,8 +52,7 @@ impl Worker for BytesWorker {
                 self.is_whole = true;
                 self.whole.fetch_add(1, Ordering::Release);
             }
-            let again = recorder.is_timed() && !self.plan.mode.makes_file();
-            if pass == Pass::Stopped || !again {
+            if pass == Pass::Stopped || !self.plan.passes.go_on() {
                 return Ok(());
             }
         }

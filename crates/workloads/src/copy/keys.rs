@@ -8,10 +8,10 @@ use crate::files::calls::Durable;
 use crate::files::size::SizeSpec;
 use crate::files::{check_unit, one_mib};
 use crate::op::Op;
-use crate::params::effect::Effect;
+use crate::params::effect::{self, Effect};
 use crate::params::{self, KeyInfo, ParamError};
-use crate::units::{self, Bytes};
-use crate::workload::{Data as CellData, ModeInfo, Params as PlanParams};
+use crate::units::{self, Bytes, Span};
+use crate::workload::{Data as CellData, ModeInfo, Params as PlanParams, Timing};
 use serde::Deserialize;
 use serde_json::Value;
 use std::path::PathBuf;
@@ -111,14 +111,29 @@ const OWN_KEYS: &[KeyInfo] = &[
         default: "1",
         meaning: "of the sizes and the content: the same seed makes the same files",
     },
+    KeyInfo {
+        name: "runtime",
+        kind: "duration",
+        default: "until all files are copied",
+        meaning: "they end then, if not before; a copy that was begun is made to its end",
+    },
+    KeyInfo {
+        name: "ramp_time",
+        kind: "duration",
+        default: "none",
+        meaning: "how long it runs before the results count, on top of `runtime`",
+    },
 ];
 
 /// Of the keys that do not have an effect everywhere.
-pub(super) const EFFECTS: &[Effect] = &[Effect::only(
-    "bs",
-    "where the kernel may not copy: not with way = \"copy-file-range\"",
-    |_, params| params.get("way").and_then(Value::as_str) != Some("copy-file-range"),
-)];
+pub(super) const EFFECTS: &[Effect] = &[
+    Effect::only(
+        "bs",
+        "where the kernel may not copy: not with way = \"copy-file-range\"",
+        |_, params| params.get("way").and_then(Value::as_str) != Some("copy-file-range"),
+    ),
+    effect::RAMP,
+];
 
 #[derive(Debug, Deserialize)]
 struct CopyParams {
@@ -127,13 +142,15 @@ struct CopyParams {
     from: Option<PathBuf>,
     #[serde(default = "one")]
     numjobs: u32,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "units::flag")]
     fsync: bool,
     #[serde(default)]
     way: Way,
     #[serde(default = "one_mib")]
     bs: Bytes,
     seed: Option<u64>,
+    runtime: Option<Span>,
+    ramp_time: Option<Span>,
     data: Option<Kind>,
     #[serde(default, deserialize_with = "units::flag")]
     verify: bool,
@@ -169,14 +186,16 @@ pub(super) struct Plan {
     pub way: Way,
     pub verify: bool,
     pub unit: usize,
+    pub timing: Timing,
 }
 
 impl Plan {
     /// `mode` is one of `MODES`.
     pub(super) fn of(mode: &ModeInfo, params: &PlanParams) -> Result<Self, ParamError> {
         let mode = match mode.name {
+            "in" => Mode::In,
             "out" => Mode::Out,
-            _ => Mode::In,
+            _ => return Err(mode.unknown()),
         };
         let spec = DataSpec::of(params)?;
         let params: CopyParams = params::parse(NAME, KEYS, params)?;
@@ -197,6 +216,7 @@ impl Plan {
             way: params.way,
             verify: params.verify,
             unit,
+            timing: Timing::of(params.ramp_time, params.runtime)?,
             source: source_of(params, spec)?,
         })
     }

@@ -121,6 +121,77 @@ fn files_go_in_and_out_and_no_scratch_is_left() {
 }
 
 #[test]
+fn a_copy_ends_with_its_files_or_with_its_time_whichever_comes_first() {
+    let cell = Cell::new();
+    let params = |more: Value| {
+        let mut params = json!({"files": 1500, "size": 3000, "numjobs": 3});
+        for (key, value) in more.as_object().unwrap() {
+            params[key] = value.clone();
+        }
+        params
+    };
+    let timed = params(json!({"runtime": "1h", "ramp_time": 0}));
+    let footprint = Copy.check("in", timed.as_object().unwrap()).unwrap();
+    assert_eq!(footprint.runtime, Some(Duration::from_secs(3600)));
+    for mode in ["in", "out"] {
+        expect(&cell.spec(mode, timed.clone()), 1500, 1500 * 3000);
+    }
+    // Each worker's schedule has fifteen instants within the time; who comes late to one does not go on after it.
+    let paced = params(json!({"runtime": "300ms", "rate_iops": 50}));
+    for mode in ["in", "out"] {
+        let outcome = run(&cell.spec(mode, paced.clone()));
+        let copied = outcome.sum(|it| it.ops);
+        assert_eq!(outcome.end.state, End::Done);
+        outcome.expect_sums(copied, copied * 3000, 0);
+        assert!((3..=45).contains(&copied), "{mode}: {copied}");
+        assert!(cell.scratch_is_empty());
+        // What was not copied in is laid out for who copies out.
+        let there = if mode == "in" { copied } else { 1500 };
+        assert_eq!(u64::try_from(cell.data().len()).unwrap(), there);
+    }
+    let ramped = params(json!({"runtime": "2s", "ramp_time": "1s", "rate_iops": 10}));
+    let outcome = run(&cell.spec("in", ramped));
+    let copied = |ramp: bool| {
+        let intervals = outcome.intervals.iter().filter(|it| it.ramp == ramp);
+        intervals.map(|it| it.ops).sum::<u64>()
+    };
+    assert!(
+        copied(true) > 0 && copied(false) > copied(true),
+        "{outcome:?}"
+    );
+    assert_eq!(
+        u64::try_from(cell.data().len()).unwrap(),
+        copied(true) + copied(false)
+    );
+}
+
+#[test]
+fn a_copy_past_the_caches_is_one_with_o_direct() {
+    let cell = Cell::new();
+    let params = json!({"files": 4, "size": 100_000, "bs": "16k"});
+    for mode in ["in", "out"] {
+        let mut spec = cell.spec(mode, params.clone());
+        spec.cache = Cache::Bypass;
+        let prepared = Copy.bypassing(&spec.params).unwrap();
+        assert_eq!(prepared["way"], json!("direct"));
+        // As with the way itself: a file system without O_DIRECT is one clear error.
+        match Task::prepare(&spec, &PrepareControl::silent()) {
+            Ok(_) => expect(&spec, 4, 400_000),
+            Err(error) => assert!(error.in_full().contains("O_DIRECT"), "{}", error.in_full()),
+        }
+    }
+    for (bad, key) in [(json!({"way": "auto"}), "way"), (json!({"bs": 5000}), "bs")] {
+        let mut spec = cell.spec("in", bad);
+        spec.cache = Cache::Bypass;
+        let error = Task::prepare(&spec, &PrepareControl::silent()).unwrap_err();
+        let TaskError::Params(error) = error else {
+            panic!("{}", error.in_full())
+        };
+        assert_eq!(error.key.as_deref(), Some(key), "{error}");
+    }
+}
+
+#[test]
 fn out_lays_out_what_it_needs() {
     let cell = Cell::new();
     let footprint = Copy.check("out", many().as_object().unwrap()).unwrap();
@@ -328,7 +399,8 @@ fn parameters_are_checked() {
         (json!({"way": "reflink"}), "way"),
         (json!({"from": "/data", "data": "zero"}), "data"),
         (json!({"verify": true, "data": "zero"}), "verify"),
-        (json!({"runtime": "5s"}), "runtime"),
+        (json!({"runtime": 0}), "runtime"),
+        (json!({"from": "/data", "seed": 7}), "seed"),
     ] {
         let error = check(bad.clone()).unwrap_err();
         assert_eq!(error.key.as_deref(), Some(key), "{bad}: {error}");

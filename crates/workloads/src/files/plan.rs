@@ -12,7 +12,8 @@ use crate::common;
 use crate::data::{self, DataSpec};
 use crate::params::effect::{self, Effect};
 use crate::params::{self, KeyInfo, ParamError};
-use crate::units::{Bytes, Span};
+use crate::passes::{self, Passes};
+use crate::units::{self, Bytes, Span};
 use crate::workload::{ModeInfo, Params as PlanParams, Timing};
 use serde::Deserialize;
 
@@ -97,9 +98,10 @@ const OWN_KEYS: &[KeyInfo] = &[
         name: "runtime",
         kind: "duration",
         default: "one pass over the files",
-        meaning: "list, list-stat, stat, read, chmod and getxattr: passes until then; the other modes end at the end of \
-                  their one pass, or then",
+        meaning: "passes until then, or until `loops` are done; the modes that cannot be repeated end at the end of their \
+                  one pass, or then",
     },
+    passes::LOOPS,
     KeyInfo {
         name: "ramp_time",
         kind: "duration",
@@ -114,8 +116,12 @@ pub(super) const EFFECTS: &[Effect] = &[
     Effect::in_modes("xattr-size", &["setxattr", "getxattr"]),
     Effect::in_modes("fsync", &["create", "append"]),
     Effect::verify(&["read"]),
+    Effect::in_modes("loops", REPEATED),
     effect::RAMP,
 ];
+
+/// The modes whose passes leave the data as they were: [`Mode::repeats`].
+const REPEATED: &[&str] = &["list", "list-stat", "stat", "read", "chmod", "getxattr"];
 
 #[derive(Debug, Deserialize)]
 struct FilesParams {
@@ -135,12 +141,13 @@ struct FilesParams {
     append: Bytes,
     #[serde(rename = "xattr-size", default = "sixty_four")]
     xattr_size: Bytes,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "units::flag")]
     fsync: bool,
     #[serde(default = "one_mib")]
     bs: Bytes,
     #[serde(default = "first_seed")]
     seed: u64,
+    loops: Option<u64>,
     runtime: Option<Span>,
     ramp_time: Option<Span>,
 }
@@ -212,6 +219,7 @@ pub(super) struct Plan {
     pub added: Sizes,
     pub durable: Durable,
     pub timing: Timing,
+    pub passes: Passes,
 }
 
 impl Plan {
@@ -230,7 +238,7 @@ impl Plan {
         let mode = Mode::ALL
             .into_iter()
             .find(|known| known.as_str() == mode.name)
-            .ok_or_else(|| ParamError::of("modes", format!("no mode `{}`", mode.name)))?;
+            .ok_or_else(|| mode.unknown())?;
         let data = DataSpec::of(params)?;
         let params: FilesParams = params::parse(super::NAME, KEYS, params)?;
         params::check_numjobs(params.numjobs)?;
@@ -263,6 +271,7 @@ impl Plan {
             task: (0, 1),
         };
         check_names(&shape)?;
+        let passes = Passes::of(params.loops, params.runtime)?;
         Ok(Self {
             mode,
             order: params.order,
@@ -279,6 +288,10 @@ impl Plan {
                 false => Durable::No,
             },
             timing: Timing::of(params.ramp_time, params.runtime)?,
+            passes: match mode.repeats() {
+                true => passes,
+                false => Passes::ONE,
+            },
         })
     }
 }

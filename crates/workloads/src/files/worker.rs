@@ -12,6 +12,7 @@ use super::name::Name;
 use super::read_back::{Blocks, Moved, read_back};
 use super::walk::{Clock, Job, Pass, Walk};
 use crate::data::Content;
+use crate::passes::Passes;
 use crate::recorder::{OpError, Recorder};
 use crate::workload::Worker;
 use rustix::fs::Mode as Permissions;
@@ -41,6 +42,8 @@ pub(super) struct FilesWorker {
     pub whole: Arc<AtomicU32>,
     /// Passes so far.
     pub passes: u64,
+    /// Those that are left.
+    pub left: Passes,
 }
 
 impl Worker for FilesWorker {
@@ -51,8 +54,7 @@ impl Worker for FilesWorker {
             if pass == Pass::Whole {
                 self.whole.fetch_add(1, Ordering::Release);
             }
-            let again = self.mode.repeats() && recorder.is_timed();
-            if pass == Pass::Stopped || !again {
+            if pass == Pass::Stopped || !self.left.go_on() {
                 return Ok(());
             }
         }

@@ -219,7 +219,8 @@ impl Plan {
             "hold" => Mode::Hold,
             "read" => Mode::Read,
             "remove" => Mode::Remove,
-            _ => Mode::Fill,
+            "fill" => Mode::Fill,
+            _ => return Err(mode.unknown()),
         };
         let aim = match (params.share, params.amount) {
             (Some(_), Some(_)) => {

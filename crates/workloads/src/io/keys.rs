@@ -6,6 +6,7 @@ use crate::common;
 use crate::data;
 use crate::params::effect::{self, Effect};
 use crate::params::{self, KeyInfo};
+use crate::passes;
 use crate::units::{self, Bytes, Span};
 use crate::workload::Params;
 use serde::de::{Deserialize, Deserializer, Error};
@@ -106,12 +107,7 @@ const OWN_KEYS: &[KeyInfo] = &[
         "false",
         "random blocks are drawn independently, instead of each once per pass",
     ),
-    key(
-        "loops",
-        "count",
-        "1, or without end when `runtime` is set",
-        "passes over the data",
-    ),
+    passes::LOOPS,
     key(
         "io_size",
         "size",

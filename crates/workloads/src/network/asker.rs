@@ -1,4 +1,4 @@
-//! A message and its answer, one exchange at a time on a connection, for the runtime.
+//! A message and its answer, one exchange at a time on a connection, for the runtime or until there were enough.
 //!
 //! A ping is the smallest of them: its answer is as large. It knows nothing of how the connection came to be, and of the
 //! other end only how many bytes it answers with. Invariant: an operation ends with the last byte of its answer.
@@ -17,6 +17,8 @@ pub(super) struct Asker {
     exchange: Exchange,
     request: Vec<u8>,
     response: Vec<u8>,
+    /// Exchanges that are still to be done; beyond all numbers where time alone ends them.
+    left: u64,
 }
 
 impl Asker {
@@ -28,7 +30,13 @@ impl Asker {
             // Random, so that a path that compresses carries no more than others.
             request: Data::new(exchange.request_bytes, u64::from(index)).into_bytes(),
             response: vec![1; exchange.response_bytes],
+            left: u64::MAX,
         })
+    }
+
+    pub(super) fn ending_after(self, exchanges: Option<u64>) -> Self {
+        let left = exchanges.unwrap_or(u64::MAX);
+        Self { left, ..self }
     }
 
     fn exchange(&mut self, recorder: &Recorder) -> Result<(), Trouble> {
@@ -55,11 +63,14 @@ impl Worker for Asker {
         let Exchange { op, bytes, .. } = self.exchange;
         let mut counted = 0;
         recorder.place(0);
-        while let Some(began) = recorder.next(op, bytes) {
+        while self.left > 0
+            && let Some(began) = recorder.next(op, bytes)
+        {
             match self.exchange(recorder) {
                 Ok(()) => {
                     recorder.end(op, began, bytes);
                     counted += bytes;
+                    self.left -= 1;
                 }
                 Err(trouble) => return self.link.report(trouble, op, began, recorder),
             }

@@ -24,7 +24,9 @@ pub(super) const MODES: &[ModeInfo] = &[
     ModeInfo {
         name: "throughput",
         meaning: "blocks one after the other on each stream; bytes count when the peer's kernel has acknowledged them, \
-                  and at the end the receiving end has to have them all",
+                  and at the end the receiving end has to have them all. The blocks are random bytes, so that a path that \
+                  compresses carries no more than others; there is no `data` and no `verify`, for nothing is stored that \
+                  could be read again, and TCP has its checksum",
         needs: Data::Nothing,
         leaves: Data::Nothing,
         ops: &[Op::Send],
@@ -89,9 +91,21 @@ const OWN_KEYS: &[KeyInfo] = &[
                   with a CPU per stream at each end; it is stored with the result (`v_links`)",
     },
     KeyInfo {
+        name: "size",
+        kind: "size",
+        default: "what `runtime` lets through",
+        meaning: "bytes that each stream sends; with `runtime`, until what comes first",
+    },
+    KeyInfo {
+        name: "ops",
+        kind: "count",
+        default: "what `runtime` lets through",
+        meaning: "round trips of each stream; with `runtime`, until what comes first",
+    },
+    KeyInfo {
         name: "runtime",
         kind: "duration",
-        default: "10s",
+        default: "10s, or none where `size` or `ops` ends it",
         meaning: "how long it runs",
     },
     KeyInfo {
@@ -108,6 +122,19 @@ pub(super) const EFFECTS: &[Effect] = &[
     Effect::in_modes("request-size", &["request"]),
     Effect::in_modes("response-size", &["request"]),
     Effect::in_modes(WAIT, &["ping", "request"]),
+    Effect::in_modes("size", &["throughput"]),
+    Effect::in_modes("ops", &["ping", "request"]),
+    Effect::only(
+        "ramp_time",
+        "with a `runtime`, which is 10s unless `size` or `ops` says how much is done",
+        |mode, params| {
+            let amount = match mode {
+                "throughput" => "size",
+                _ => "ops",
+            };
+            params.contains_key("runtime") || !params.contains_key(amount)
+        },
+    ),
 ];
 
 const WAIT: &str = "wait";
@@ -140,6 +167,8 @@ struct NetworkParams {
     response_size: Option<Bytes>,
     #[serde(default)]
     wait: Wait,
+    size: Option<Bytes>,
+    ops: Option<u64>,
     runtime: Option<Span>,
     #[serde(rename = "ramp_time")]
     ramp_time: Option<Span>,
@@ -168,6 +197,8 @@ pub(super) enum Traffic {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Plan {
     pub traffic: Traffic,
+    /// After how many bytes, or exchanges, each stream ends, if not before.
+    pub amount: Option<u64>,
     pub streams: u32,
     pub timing: Timing,
 }
@@ -175,6 +206,14 @@ pub(super) struct Plan {
 impl Plan {
     /// What the mode's name and the parameters say.
     pub(super) fn of(mode: &ModeInfo, params: &Params) -> Result<Plan, ParamError> {
+        if params
+            .get("on-error")
+            .is_some_and(|given| given == "continue")
+        {
+            let message =
+                "a link that broke cannot be mended: any error ends the task; leave it out";
+            return Err(ParamError::of("on-error", message));
+        }
         let params: NetworkParams = params::parse(NAME, KEYS, params)?;
         let size = |key: &str, given: Option<Bytes>, default: Bytes| {
             checked_size(key, given.unwrap_or(default))
@@ -184,29 +223,67 @@ impl Plan {
         let message = size("bs", bs, DEFAULT_MESSAGE_BYTES)?;
         let request_bytes = size("request-size", request, DEFAULT_MESSAGE_BYTES)?;
         let response_bytes = size("response-size", response, DEFAULT_MESSAGE_BYTES)?;
-        let traffic = match mode.name {
-            "ping" => Traffic::Exchanges(Exchange {
-                op: Op::Ping,
-                request_bytes: message,
-                response_bytes: message,
-                bytes: as_u64(message),
-                wait: params.wait,
-            }),
-            "request" => Traffic::Exchanges(Exchange {
-                op: Op::Request,
-                request_bytes,
-                response_bytes,
-                bytes: as_u64(request_bytes) + as_u64(response_bytes),
-                wait: params.wait,
-            }),
-            _ => Traffic::Blocks(size("bs", bs, DEFAULT_THROUGHPUT_BYTES)?),
+        if params.size == Some(Bytes(0)) {
+            return Err(ParamError::of("size", "must be at least 1 byte"));
+        }
+        if params.ops == Some(0) {
+            return Err(ParamError::of("ops", "must be at least 1"));
+        }
+        let whole = params.size.unwrap_or(DEFAULT_THROUGHPUT_BYTES);
+        let (traffic, amount) = match mode.name {
+            "ping" => {
+                let exchange = Exchange {
+                    op: Op::Ping,
+                    request_bytes: message,
+                    response_bytes: message,
+                    bytes: as_u64(message),
+                    wait: params.wait,
+                };
+                (Traffic::Exchanges(exchange), params.ops)
+            }
+            "request" => {
+                let exchange = Exchange {
+                    op: Op::Request,
+                    request_bytes,
+                    response_bytes,
+                    bytes: as_u64(request_bytes) + as_u64(response_bytes),
+                    wait: params.wait,
+                };
+                (Traffic::Exchanges(exchange), params.ops)
+            }
+            "throughput" => {
+                let block = size("bs", bs, DEFAULT_THROUGHPUT_BYTES.min(whole))?;
+                if params.size.is_some_and(|all| all.0 < as_u64(block)) {
+                    let message =
+                        format!("{whole} is less than one block of {}", Bytes(as_u64(block)));
+                    return Err(ParamError::of("size", message));
+                }
+                (Traffic::Blocks(block), params.size.map(|size| size.0))
+            }
+            _ => return Err(mode.unknown()),
         };
-        let runtime = params.runtime.unwrap_or(Span(DEFAULT_RUNTIME));
+        let unless_given = amount.is_none().then_some(Span(DEFAULT_RUNTIME));
+        let runtime = params.runtime.or(unless_given);
         Ok(Plan {
             traffic,
+            amount,
             streams: streams(params.streams, params.numjobs)?,
-            timing: Timing::of(params.ramp_time, Some(runtime))?,
+            timing: Timing::of(params.ramp_time, runtime)?,
         })
+    }
+}
+
+impl Plan {
+    /// What all streams move; 0 where time alone ends them.
+    pub(super) fn moved_bytes(&self) -> u64 {
+        let each = match self.traffic {
+            Traffic::Blocks(_) => 1,
+            Traffic::Exchanges(exchange) => exchange.bytes,
+        };
+        let amount = self.amount.unwrap_or(0);
+        amount
+            .saturating_mul(each)
+            .saturating_mul(self.streams.into())
     }
 }
 

@@ -1,4 +1,4 @@
-//! Blocks one after the other on a connection, for the runtime.
+//! Blocks one after the other on a connection, for the runtime or until all are sent.
 //!
 //! It knows nothing of how the connection came to be. Invariant: operations count no byte that the peer's kernel has not
 //! acknowledged, and together all that the receiving end has.
@@ -19,7 +19,7 @@ const ASK_EVERY: u64 = 256 << 10;
 /// The end of the runtime as the recorder sees it comes this little after we look: then the block is the last one.
 const AT_THE_END: Duration = Duration::from_micros(20);
 
-/// Sends blocks for the runtime.
+/// Sends blocks for the runtime or until all are sent.
 pub(super) struct Sender {
     link: Link,
     block: Vec<u8>,
@@ -27,6 +27,8 @@ pub(super) struct Sender {
     /// Bytes that recorded operations have counted: never more than were acknowledged.
     counted: u64,
     asked: u64,
+    /// Bytes that are still to be sent; beyond all numbers where time alone ends it.
+    left: u64,
 }
 
 /// How a block went out.
@@ -47,11 +49,19 @@ impl Sender {
             written: 0,
             counted: 0,
             asked: 0,
+            left: u64::MAX,
         }
     }
 
+    /// The last block is as long as what is left.
+    pub(super) fn ending_after(self, bytes: Option<u64>) -> Self {
+        let left = bytes.unwrap_or(u64::MAX);
+        Self { left, ..self }
+    }
+
     fn send_block(&mut self, recorder: &Recorder) -> Result<Sent, Trouble> {
-        let mut rest = self.block.as_slice();
+        let bytes = usize::try_from(self.block_bytes()).unwrap_or(usize::MAX);
+        let mut rest = self.block.get(..bytes).unwrap_or_default();
         loop {
             match (&self.link.stream).write(rest) {
                 Ok(count) => {
@@ -73,8 +83,10 @@ impl Sender {
         }
     }
 
+    /// Of the next block.
     fn block_bytes(&self) -> u64 {
-        u64::try_from(self.block.len()).unwrap_or(u64::MAX)
+        let whole = u64::try_from(self.block.len()).unwrap_or(u64::MAX);
+        whole.min(self.left)
     }
 
     /// Bytes acknowledged since they were last counted; asked now and then only.
@@ -98,7 +110,10 @@ impl Sender {
         recorder: &mut Recorder,
         is_last: bool,
     ) -> Result<bool, Trouble> {
+        let bytes = self.block_bytes();
         let sent = self.send_block(recorder)?;
+        self.left = self.left.saturating_sub(bytes);
+        let is_last = is_last || self.left == 0;
         let until = recorder.until();
         let is_over = recorder.now().saturating_add(AT_THE_END) >= until
             // The schedule has no further block within the runtime: there is nothing to wait for.
@@ -118,8 +133,8 @@ impl Sender {
 impl Worker for Sender {
     fn run(&mut self, recorder: &mut Recorder) -> Result<(), OpError> {
         recorder.place(0);
-        let block_bytes = self.block_bytes();
         loop {
+            let block_bytes = self.block_bytes();
             // The runtime may end between two of our looks at the clock; the next block is the last one then.
             let (began, is_last) = match recorder.next(Op::Send, block_bytes) {
                 Some(began) => (began, false),

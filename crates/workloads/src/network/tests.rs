@@ -141,6 +141,93 @@ fn pings_are_whole_round_trips() {
 }
 
 #[test]
+fn a_stream_ends_with_its_bytes_or_with_its_time_whichever_comes_first() {
+    let run_with = |params: &Value| {
+        let receiver = listen("throughput", params, LOOPBACK, Some(LOOPBACK));
+        let task = prepare(&spec("throughput", params, receiver.address(), TOKEN)).unwrap();
+        let (end, intervals) = run(task, || ());
+        assert_eq!((end.state, &end.error), (End::Done, &None), "{params}");
+        let (ops, bytes) = (sum(&intervals, |i| i.ops), sum(&intervals, |i| i.bytes));
+        assert_eq!(receiver.close().unwrap().bytes, bytes, "{params}");
+        (ops, bytes, end.ended.since(end.planned_start))
+    };
+    let footprint = |params: &Value| {
+        Network
+            .check("throughput", params.as_object().unwrap())
+            .unwrap()
+    };
+    for (size, bs, blocks) in [
+        (1_000_000, Some(65_536), 16),
+        (655_360, Some(65_536), 10),
+        (777, Some(777), 1),
+        (5, Some(1), 5),
+        (3 << 20, None, 3),
+        (1000, None, 1),
+    ] {
+        for timed in [false, true] {
+            let mut params = json!({"streams": 2, "size": size});
+            if let Some(bs) = bs {
+                params["bs"] = json!(bs);
+            }
+            let footprint_of = footprint(&params);
+            assert_eq!(
+                (footprint_of.moved_bytes, footprint_of.runtime),
+                (2 * size, None)
+            );
+            if timed {
+                params["runtime"] = json!("1h");
+            }
+            let (ops, bytes, _) = run_with(&params);
+            assert_eq!((ops, bytes), (2 * blocks, 2 * size), "{params}");
+        }
+    }
+    // By a schedule too, and then it lasts.
+    let paced = json!({"size": 10_000, "bs": 1000, "rate_iops": 50});
+    let (ops, bytes, ran) = run_with(&paced);
+    assert_eq!((ops, bytes), (10, 10_000));
+    assert!(ran >= Duration::from_millis(180), "{ran:?}");
+    let (_, bytes, ran) = run_with(&json!({"size": "1p", "runtime": "150ms"}));
+    assert!(
+        bytes > 0 && ran >= Duration::from_millis(140),
+        "{bytes} {ran:?}"
+    );
+}
+
+#[test]
+fn round_trips_are_counted_or_ended_by_time_whichever_comes_first() {
+    for (mode, wait) in EVERY_WAY.into_iter().skip(1) {
+        let run_with = |mut params: Value| {
+            add_wait(&mut params, wait);
+            let receiver = listen(mode, &params, LOOPBACK, Some(LOOPBACK));
+            let task = prepare(&spec(mode, &params, receiver.address(), TOKEN)).unwrap();
+            let (end, intervals) = run(task, || ());
+            assert_eq!(
+                (end.state, &end.error),
+                (End::Done, &None),
+                "{mode} {params}"
+            );
+            let bytes = sum(&intervals, |i| i.bytes);
+            (
+                sum(&intervals, |i| i.ops),
+                bytes,
+                receiver.close().unwrap().bytes,
+            )
+        };
+        for params in [
+            json!({"ops": 70, "streams": 2}),
+            json!({"ops": 70, "streams": 2, "runtime": "1h"}),
+        ] {
+            let footprint = Network.check(mode, params.as_object().unwrap()).unwrap();
+            let (ops, bytes, arrived) = run_with(params);
+            assert_eq!((ops, bytes), (140, arrived), "{mode}");
+            assert_eq!(footprint.moved_bytes, bytes);
+        }
+        let (ops, _, _) = run_with(json!({"ops": 1_000_000_000, "runtime": "100ms"}));
+        assert!((1..1_000_000_000).contains(&ops), "{mode}: {ops}");
+    }
+}
+
+#[test]
 fn a_peer_of_the_other_family_is_known_by_its_mapped_address() {
     let params = json!({"runtime": "50ms"});
     let any = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
@@ -234,6 +321,19 @@ fn parameters_are_checked() {
         check("ping", json!({})).unwrap().runtime,
         Some(keys::DEFAULT_RUNTIME)
     );
+    let timed = json!({"ops": 5, "size": 5, "runtime": "3s"});
+    for (mode, params, runtime) in [
+        ("ping", json!({"ops": 5}), None),
+        ("throughput", json!({"size": 5}), None),
+        // The amount is another mode's.
+        ("throughput", json!({"ops": 5}), Some(keys::DEFAULT_RUNTIME)),
+        ("request", json!({"size": 5}), Some(keys::DEFAULT_RUNTIME)),
+        ("ping", timed.clone(), Some(Duration::from_secs(3))),
+        ("throughput", timed, Some(Duration::from_secs(3))),
+    ] {
+        assert_eq!(check(mode, params).unwrap().runtime, runtime, "{mode}");
+    }
+    check("ping", json!({"on-error": "stop"})).unwrap();
     let request = json!({"numjobs": 3, "request-size": "1k", "response-size": "64k"});
     assert_eq!(check("request", request).unwrap().workers, 3);
     for (bad, key) in [
@@ -247,6 +347,10 @@ fn parameters_are_checked() {
         (json!({"request-size": 0}), "request-size"),
         (json!({"response-size": "5g"}), "response-size"),
         (json!({"wait": "sleeping"}), "wait"),
+        (json!({"size": 0}), "size"),
+        (json!({"size": "4k", "bs": "8k"}), "size"),
+        (json!({"ops": 0}), "ops"),
+        (json!({"on-error": "continue"}), "on-error"),
     ] {
         assert_eq!(
             check("throughput", bad).unwrap_err().key.as_deref(),

@@ -5,10 +5,10 @@ use super::list::List;
 use crate::common;
 use crate::data::{self, DataSpec, Kind};
 use crate::op::Op;
-use crate::params::effect::Effect;
+use crate::params::effect::{self, Effect};
 use crate::params::{self, KeyInfo, ParamError};
-use crate::units;
-use crate::workload::{Data as CellData, ModeInfo, Params as PlanParams};
+use crate::units::{self, Span};
+use crate::workload::{Data as CellData, ModeInfo, Params as PlanParams, Timing};
 use serde::Deserialize;
 use serde_json::Value;
 use std::path::PathBuf;
@@ -73,19 +73,30 @@ const OWN_KEYS: &[KeyInfo] = &[
         default: "1",
         meaning: "of the content",
     },
+    KeyInfo {
+        name: "runtime",
+        kind: "duration",
+        default: "until the list is done",
+        meaning: "it ends then, if not before",
+    },
+    KeyInfo {
+        name: "ramp_time",
+        kind: "duration",
+        default: "none",
+        meaning: "how long it runs before the results count, on top of `runtime`; the times of the list run from the start",
+    },
 ];
 
 /// Of the keys that do not have an effect everywhere.
-pub(super) const EFFECTS: &[Effect] = &[Effect::only(
-    "verify",
-    "where the list reads",
-    |_, params| {
+pub(super) const EFFECTS: &[Effect] = &[
+    Effect::only("verify", "where the list reads", |_, params| {
         let text = params.get("operations").and_then(Value::as_str);
         // What stands in a file on the agents is known there only.
         let list = text.and_then(|text| List::parse(text).ok());
         list.is_none_or(|list| list.lines.iter().any(|line| line.action.op() == Op::Read))
-    },
-)];
+    }),
+    effect::RAMP,
+];
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -105,6 +116,8 @@ struct ReplayParams {
     numjobs: u32,
     #[serde(default = "first")]
     seed: u64,
+    runtime: Option<Span>,
+    ramp_time: Option<Span>,
     #[serde(rename = "data")]
     _data: Option<Kind>,
     #[serde(rename = "verify", default, deserialize_with = "units::flag")]
@@ -135,6 +148,7 @@ pub(super) struct Plan {
     pub workers: u32,
     pub seed: u64,
     pub data: DataSpec,
+    pub timing: Timing,
 }
 
 impl Plan {
@@ -177,6 +191,7 @@ impl Plan {
             workers: params.numjobs,
             seed: params.seed,
             data,
+            timing: Timing::of(params.ramp_time, params.runtime)?,
         })
     }
 }

@@ -175,6 +175,38 @@ fn response_time_runs_from_the_time_of_the_line() {
 }
 
 #[test]
+fn a_list_ends_with_its_last_line_or_with_its_time_whichever_comes_first() {
+    let cell = Cell::new(NAME);
+    let list = "0 mkdir a\n0.2 mkdir b\n0.4 rmdir a\n1 rmdir b\n3600 mkdir c\n";
+    let with = |more: Value| {
+        let mut params = operations(list);
+        for (key, value) in more.as_object().unwrap() {
+            params[key] = value.clone();
+        }
+        params
+    };
+    let outcome = cell.run("replay", with(json!({"runtime": "700ms"})));
+    outcome.expect(&[(Op::Mkdir, 2, 0), (Op::Rmdir, 1, 0)]);
+    let ran = outcome.end.ended.since(outcome.end.planned_start);
+    assert!((700..5000).contains(&ran.as_millis()), "{ran:?}");
+    // The times of the list run from the start, whatever is ramp.
+    let ramped = with(json!({"runtime": "1400ms", "ramp_time": "300ms"}));
+    let footprint = Replay.check("replay", ramped.as_object().unwrap()).unwrap();
+    assert_eq!(footprint.runtime, Some(Duration::from_millis(1700)));
+    let outcome = cell.run("replay", ramped);
+    outcome.expect(&[(Op::Mkdir, 2, 0), (Op::Rmdir, 2, 0)]);
+    let ramp = |ramp: bool| {
+        let intervals = outcome.intervals.iter().filter(|it| it.ramp == ramp);
+        intervals.map(|it| it.ops).sum::<u64>()
+    };
+    assert_eq!((ramp(true), ramp(false)), (2, 2));
+    // As fast as possible it is done long before.
+    let fast = with(json!({"runtime": "1h", "timing": "none"}));
+    cell.run("replay", fast)
+        .expect(&[(Op::Mkdir, 3, 0), (Op::Rmdir, 2, 0)]);
+}
+
+#[test]
 fn a_full_target_ends_it_with_the_reason() {
     let Some(tmpfs) = Tmpfs::mount(256) else {
         return;

@@ -10,6 +10,7 @@ use crate::files::{check_unit, one_mib};
 use crate::op::Op;
 use crate::params::effect::{self, Effect};
 use crate::params::{self, KeyInfo, ParamError};
+use crate::passes::{self, Passes};
 use crate::units::{self, Bytes, Span};
 use crate::workload::{Data as CellData, ModeInfo, Params as PlanParams, Timing};
 use serde::Deserialize;
@@ -142,8 +143,10 @@ const OWN_KEYS: &[KeyInfo] = &[
         name: "runtime",
         kind: "duration",
         default: "one pass over the tree",
-        meaning: "walk: passes until then; the other modes end at the end of their one pass, or then",
+        meaning: "walk: passes until then, or until `loops` are done; the other modes end at the end of their one pass, or \
+                  then",
     },
+    passes::LOOPS,
     KeyInfo {
         name: "ramp_time",
         kind: "duration",
@@ -156,6 +159,7 @@ const OWN_KEYS: &[KeyInfo] = &[
 pub(super) const EFFECTS: &[Effect] = &[
     Effect::in_modes("fsync", &["unpack"]),
     Effect::verify(&["read"]),
+    Effect::in_modes("loops", &["walk"]),
     effect::RAMP,
 ];
 
@@ -169,11 +173,12 @@ struct TreeParams {
     size: Option<SizeSpec>,
     #[serde(default = "one")]
     numjobs: u32,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "units::flag")]
     fsync: bool,
     #[serde(default = "one_mib")]
     bs: Bytes,
     seed: Option<u64>,
+    loops: Option<u64>,
     runtime: Option<Span>,
     ramp_time: Option<Span>,
     data: Option<Kind>,
@@ -202,6 +207,8 @@ pub(super) struct Plan {
     pub unit: usize,
     pub verify: bool,
     pub timing: Timing,
+    /// Of a walk.
+    pub passes: Passes,
 }
 
 impl Plan {
@@ -215,7 +222,8 @@ impl Plan {
                 "read" => Mode::Read,
                 "walk" => Mode::Walk,
                 "remove" => Mode::Remove,
-                _ => Mode::Unpack,
+                "unpack" => Mode::Unpack,
+                _ => return Err(mode.unknown()),
             },
             workers: params.numjobs,
             durable: match params.fsync {
@@ -225,6 +233,7 @@ impl Plan {
             unit: check_unit(params.bs)?,
             verify: data.verify,
             timing: Timing::of(params.ramp_time, params.runtime)?,
+            passes: Passes::of(params.loops, params.runtime)?,
             from: from(params, data)?,
         })
     }

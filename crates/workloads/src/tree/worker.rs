@@ -5,6 +5,7 @@ use super::log::Passed;
 use super::reading::Reading;
 use super::source::Source;
 use super::unpack::Unpack;
+use crate::passes::Passes;
 use crate::recorder::{OpError, Recorder};
 use crate::workload::Worker;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 pub(super) enum Work {
     Unpack(Unpack, Box<dyn Source>),
     Read(Reading, Box<dyn Source>),
-    Walk(Climb),
+    Walk(Climb, Passes),
     Remove(Climb),
 }
 
@@ -25,15 +26,14 @@ pub(super) struct TreeWorker {
 
 impl Worker for TreeWorker {
     fn run(&mut self, recorder: &mut Recorder) -> Result<(), OpError> {
-        let timed = recorder.is_timed();
         let mut log = recorder;
         let passed = match &mut self.work {
             Work::Unpack(unpack, source) => unpack.all(source.as_mut(), &mut log)?,
             Work::Read(reading, source) => reading.all(source.as_mut(), &mut log)?,
             Work::Remove(climb) => climb.remove(&mut log)?,
-            Work::Walk(climb) => loop {
+            Work::Walk(climb, passes) => loop {
                 let passed = climb.walk(&mut log)?;
-                if !timed || passed == Passed::Stopped {
+                if passed == Passed::Stopped || !passes.go_on() {
                     break passed;
                 }
             },

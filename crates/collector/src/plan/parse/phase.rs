@@ -7,7 +7,7 @@ use super::{
         settle::settle,
         source::{Mistakes, Spot, listed},
     },
-    group,
+    caches, group,
     params::{matrix, params},
     targets::selector,
 };
@@ -15,12 +15,8 @@ use benchmesh_workloads::{
     params::nearest,
     workload::{self, Needs, Workload},
 };
-use serde_json::Value;
 use std::time::Duration;
 use toml::de::DeTable;
-
-/// The key that asks for what `cache = "bypass"` does.
-const DIRECT: &str = "direct";
 
 pub(super) fn phases(
     top: &mut Section<'_, '_>,
@@ -132,11 +128,7 @@ fn phase(
     if let Some((_, at)) = curve {
         curve::check(&phase, &at, mistakes);
     }
-    match cache {
-        Cache::Bypass => refuse_bypass(&phase, &cache_at, mistakes),
-        Cache::Warm => refuse_idle_warmth(&phase, &cache_at, mistakes),
-        Cache::AsIs | Cache::Cold => {}
-    }
+    caches::check(&phase, &cache_at, mistakes);
     Some(phase)
 }
 
@@ -271,48 +263,6 @@ fn cache(section: &mut Section<'_, '_>, mistakes: &mut Mistakes<'_>) -> (Cache, 
         Cache::AsIs
     });
     (cache, spot)
-}
-
-/// Who can go past the caches has a key for it; the others refuse to when their tasks are prepared.
-fn refuse_bypass(phase: &Phase, at: &Spot, mistakes: &mut Mistakes<'_>) {
-    for group in &phase.groups {
-        let workload = group.workload.0;
-        if workload.keys().iter().all(|key| key.name != DIRECT) {
-            mistakes.at(
-                at,
-                format!("workload `{}` does not use O_DIRECT", workload.name()),
-                "write cache = \"cold\", or measure with workload `io`",
-            );
-            continue;
-        }
-        for cell in &group.cells {
-            let mut params = cell.params.clone();
-            let asked = params.insert(DIRECT.to_owned(), true.into());
-            if asked == Some(true.into()) {
-                continue;
-            }
-            for (mode, _) in group.modes.iter().zip(&cell.footprints) {
-                if let Err(error) = workload::check(workload, mode, &params) {
-                    let key = error.key.unwrap_or_default();
-                    mistakes.at(at, format!("O_DIRECT and `{key}`: {}", error.message), "");
-                }
-            }
-        }
-    }
-}
-
-/// There is no warming what every load goes past.
-fn refuse_idle_warmth(phase: &Phase, at: &Spot, mistakes: &mut Mistakes<'_>) {
-    let is_on = |value: &Value| *value == true || *value == 1;
-    let goes_past = |cell: &cells::Cell| cell.params.get(DIRECT).is_some_and(is_on);
-    let mut cells = phase.groups.iter().flat_map(|group| &group.cells);
-    if cells.clone().next().is_some() && cells.all(goes_past) {
-        mistakes.at(
-            at,
-            "`direct` goes past the caches that would be warmed",
-            "remove one of the two",
-        );
-    }
 }
 
 /// Indices into the plan's targets; empty for a workload that needs none.

@@ -91,6 +91,26 @@ fn what_has_no_effect_is_told_with_its_line() {
             "modes = [\"fill\"]\namount = \"1k\"\nbs = \"1m\"\n",
             "p.toml:11:6: phase.0.bs: is more than each worker writes",
         ),
+        (
+            "files",
+            "modes = [\"create\", \"delete\"]\nloops = 3\n",
+            "p.toml:10:9: phase.0.loops: has an effect only in the modes `list`, ",
+        ),
+        (
+            "bytes",
+            "modes = [\"getc\"]\nloops = 0\n",
+            "p.toml:10:9: phase.0.loops: must be at least 1",
+        ),
+        (
+            "copy",
+            "modes = [\"in\"]\nruntime = 0\n",
+            "p.toml:10:11: phase.0.runtime: must be longer than 0",
+        ),
+        (
+            "replay",
+            "ramp_time = \"5s\"\noperations = \"- mkdir a\"\n",
+            "p.toml:9:13: phase.0.ramp_time: has an effect only with `runtime`",
+        ),
     ] {
         let text = phase(workload, rest);
         let errors = refused(&text);
@@ -134,6 +154,39 @@ fn a_mode_or_a_cell_with_a_use_for_a_key_is_enough() {
     ] {
         let text = phase(workload, rest);
         parse(&text, "p.toml").unwrap_or_else(|errors| panic!("{text}\n{errors}"));
+    }
+}
+
+#[test]
+fn amounts_of_links_are_told_with_their_line() {
+    for (modes, rest, told) in [
+        (
+            "throughput",
+            "ops = 5\n",
+            "p.toml:4:7: phase.0.ops: has an effect only in the modes `ping` and `request`",
+        ),
+        (
+            "ping",
+            "size = \"1g\"\n",
+            "p.toml:4:8: phase.0.size: has an effect only in the mode `throughput`",
+        ),
+        (
+            "throughput",
+            "size = \"64k\"\nbs = \"1m\"\n",
+            "p.toml:4:8: phase.0.size: 64KiB is less than one block of 1MiB",
+        ),
+        (
+            "ping",
+            "ops = 5\nramp_time = \"1s\"\n",
+            "p.toml:5:13: phase.0.ramp_time: has an effect only with a `runtime`",
+        ),
+    ] {
+        let text = format!("[[phase]]\nworkload = \"network\"\nmodes = [\"{modes}\"]\n{rest}");
+        let errors = refused(&text);
+        assert!(
+            errors.starts_with(told),
+            "for\n{text}\ntold\n{errors}\nnot {told}"
+        );
     }
 }
 

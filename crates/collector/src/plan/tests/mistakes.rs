@@ -212,13 +212,6 @@ fn each_mistake_is_told_with_its_line() {
         ),
         (
             format!(
-                "{TARGETS}[[phase]]\nworkload = \"copy\"\nmodes = [\"in\"]\nfiles = 1\nsize = \"1m\"\ntargets = [\"a\"]\ncache = \"bypass\"\n"
-            ),
-            "p.toml:13:9: phase.0.cache",
-            "does not use O_DIRECT",
-        ),
-        (
-            format!(
                 "{TARGETS}[[phase]]\nworkload = \"files\"\nmodes = [\"stat\"]\nfiles = 1\ncache = \"bypass\"\n"
             ),
             "p.toml:11:9: phase.0.cache",

@@ -23,7 +23,7 @@ fn parameters_are_checked() {
         (json!({"size": "4q"}), "size"),
         (json!({"size": {"min": 5, "max": 4}}), "size"),
         (json!({"size": {"mean": 5, "sigma": "x"}}), "size.sigma"),
-        (json!({"fsync": 1}), "fsync"),
+        (json!({"fsync": 2}), "fsync"),
         (json!({"file": 1}), "file"),
         (json!({"runtime": 0}), "runtime"),
         (json!({"append": 0}), "append"),

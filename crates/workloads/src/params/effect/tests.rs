@@ -230,6 +230,66 @@ fn a_key_needs_a_mode_that_has_a_use_for_it() {
 }
 
 #[test]
+fn amounts_belong_to_the_modes_that_they_end() {
+    for (workload, key, with, without) in [
+        ("files", "loops", "stat", "create"),
+        ("files", "loops", "getxattr", "delete"),
+        ("bytes", "loops", "rewrite", "putc"),
+        ("bytes", "loops", "getc", "seek"),
+        ("bytes", "seeks", "seek", "fread"),
+        ("tree", "loops", "walk", "read"),
+        ("network", "size", "throughput", "ping"),
+        ("network", "ops", "ping", "throughput"),
+        ("network", "ops", "request", "throughput"),
+    ] {
+        let mut params = json!({});
+        params[key] = json!(3);
+        let cells = [params];
+        assert_eq!(
+            idle(workload, &[with, without], &cells),
+            [],
+            "{workload} {with}"
+        );
+        assert_eq!(
+            idle(workload, &[without], &cells),
+            [(key.to_owned(), 0)],
+            "{workload} {without}"
+        );
+    }
+    // What an amount ends may be over before the ramp is, unless a runtime was asked for too.
+    let ramp = |more: Value| {
+        let mut params = json!({"ramp_time": "1s"});
+        for (key, value) in more.as_object().unwrap() {
+            params[key] = value.clone();
+        }
+        [params]
+    };
+    let refused = [("ramp_time".to_owned(), 0)];
+    assert_eq!(
+        idle("network", &["ping"], &ramp(json!({"ops": 3}))),
+        refused
+    );
+    assert_eq!(
+        idle("network", &["ping"], &ramp(json!({"ops": 3, "runtime": 5}))),
+        []
+    );
+    assert_eq!(
+        idle("network", &["ping", "throughput"], &ramp(json!({"ops": 3}))),
+        []
+    );
+    for workload in ["copy", "replay"] {
+        let (mode, more) = match workload {
+            "copy" => ("in", json!({})),
+            _ => ("replay", json!({"from": "/lists/one"})),
+        };
+        assert_eq!(idle(workload, &[mode], &ramp(more.clone())), refused);
+        let mut timed = ramp(more);
+        timed[0]["runtime"] = json!("2s");
+        assert_eq!(idle(workload, &[mode], &timed), []);
+    }
+}
+
+#[test]
 fn what_else_is_asked_for_makes_a_key_idle() {
     let check = |workload: &str, modes: &[&str], params: Value, key: Option<&str>| {
         let refused = idle(workload, modes, std::slice::from_ref(&params));

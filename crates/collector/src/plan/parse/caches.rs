@@ -1,0 +1,104 @@
+//! `cache`: what a phase's loads have no use for, or cannot do, is refused.
+
+use super::super::{
+    Cache, Group, Phase,
+    cells::Cell,
+    source::{Mistakes, Spot},
+};
+use benchmesh_workloads::workload::{self, Needs};
+use serde_json::Value;
+
+/// The key of who reads and writes past all caches, whatever it does.
+const DIRECT: &str = "direct";
+
+pub(super) fn check(phase: &Phase, at: &Spot, mistakes: &mut Mistakes<'_>) {
+    if phase.cache == Cache::AsIs || phase.groups.is_empty() {
+        return;
+    }
+    let on_targets = |group: &&Group| group.workload.0.needs() == Needs::Target;
+    if phase.groups.iter().find(on_targets).is_none() {
+        let reason = format!(
+            "{}: there is no target, and so no cache of one",
+            words(phase)
+        );
+        mistakes.at(at, reason, "remove the key");
+        return;
+    }
+    match phase.cache {
+        Cache::Bypass => {
+            for group in phase.groups.iter().filter(on_targets) {
+                refuse_bypass(group, at, mistakes);
+            }
+        }
+        Cache::Warm => refuse_idle_warmth(phase, at, mistakes),
+        Cache::AsIs | Cache::Cold => {}
+    }
+}
+
+/// Who can go past the caches has a key for it; the others refuse to when their tasks are prepared.
+fn refuse_bypass(group: &Group, at: &Spot, mistakes: &mut Mistakes<'_>) {
+    let workload = group.workload.0;
+    for cell in &group.cells {
+        let params = match workload.bypassing(&cell.params) {
+            Ok(params) if params == cell.params => continue,
+            Ok(params) => params,
+            Err(error) => {
+                let remedy = match error.key {
+                    Some(_) => "",
+                    None => "write cache = \"cold\", or measure with workload `io` or `copy`",
+                };
+                mistakes.at(at, error.to_string(), remedy);
+                continue;
+            }
+        };
+        for (mode, _) in group.modes.iter().zip(&cell.footprints) {
+            if let Err(error) = workload::check(workload, mode, &params) {
+                let key = error.key.unwrap_or_default();
+                mistakes.at(at, format!("O_DIRECT and `{key}`: {}", error.message), "");
+            }
+        }
+    }
+}
+
+/// There is no warming what every load goes past, or does not read.
+fn refuse_idle_warmth(phase: &Phase, at: &Spot, mistakes: &mut Mistakes<'_>) {
+    let warmed = |group: &&Group| group.workload.0.warms();
+    if phase.groups.iter().find(warmed).is_none() {
+        let reason = format!(
+            "{}: there is no unmeasured pass that could warm the caches",
+            words(phase)
+        );
+        mistakes.at(at, reason, "remove the key, or write cache = \"cold\"");
+        return;
+    }
+    let is_on = |value: &Value| *value == true || *value == 1;
+    let goes_past = |group: &Group, cell: &Cell| {
+        !group.workload.0.warms() || cell.params.get(DIRECT).is_some_and(is_on)
+    };
+    let groups = || phase.groups.iter();
+    let mut cells = groups().flat_map(|group| group.cells.iter().map(move |cell| (group, cell)));
+    if groups().any(|group| !group.cells.is_empty())
+        && cells.all(|(group, cell)| goes_past(group, cell))
+    {
+        mistakes.at(
+            at,
+            "`direct` goes past the caches that would be warmed",
+            "remove one of the two",
+        );
+    }
+}
+
+/// "workload `network`", "workloads `network` and `null`".
+fn words(phase: &Phase) -> String {
+    let mut names: Vec<&str> = Vec::new();
+    for group in &phase.groups {
+        let name = group.workload.0.name();
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    match names.as_slice() {
+        [only] => format!("workload `{only}`"),
+        several => format!("workloads `{}`", several.join("` and `")),
+    }
+}

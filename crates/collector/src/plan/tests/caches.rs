@@ -1,0 +1,73 @@
+//! `cache` is refused where it would do nothing, and what it cannot do is told with its line.
+
+use super::*;
+
+#[test]
+fn a_treatment_of_caches_without_an_effect_is_refused() {
+    let target = |rest: &str| format!("{TARGETS}[[phase]]\n{rest}");
+    for (text, told) in [
+        (
+            String::from("[[phase]]\nworkload = \"null\"\ncache = \"warm\"\n"),
+            "p.toml:3:9: phase.0.cache: workload `null`: there is no target",
+        ),
+        (
+            String::from(
+                "[[phase]]\nworkload = \"network\"\nmodes = [\"ping\"]\ncache = \"cold\"\n",
+            ),
+            "p.toml:4:9: phase.0.cache: workload `network`: there is no target",
+        ),
+        (
+            target("workload = \"replay\"\noperations = \"- mkdir a\"\ncache = \"warm\"\n"),
+            "p.toml:10:9: phase.0.cache: workload `replay`: there is no unmeasured pass",
+        ),
+        (
+            target("workload = \"replay\"\noperations = \"- mkdir a\"\ncache = \"bypass\"\n"),
+            "p.toml:10:9: phase.0.cache: workload `replay` does not use O_DIRECT",
+        ),
+        (
+            target(
+                "workload = \"copy\"\nmodes = [\"in\"]\nway = \"read-write\"\ncache = \"bypass\"\n",
+            ),
+            "p.toml:11:9: phase.0.cache: `way`: is another way than that of cache = \"bypass\"",
+        ),
+        (
+            target("workload = \"copy\"\nmodes = [\"in\"]\nbs = 5000\ncache = \"bypass\"\n"),
+            "p.toml:11:9: phase.0.cache: O_DIRECT and `bs`: must be a multiple of 4k",
+        ),
+        (
+            target(
+                "workload = \"io\"\nmodes = [\"read\"]\nsize = \"1m\"\ndirect = false\ncache = \"bypass\"\n",
+            ),
+            "p.toml:12:9: phase.0.cache: `direct`: says that the caches are used",
+        ),
+        (
+            target(
+                "workload = \"io\"\nmodes = [\"read\"]\nsize = \"1m\"\ndirect = true\ncache = \"warm\"\n",
+            ),
+            "p.toml:12:9: phase.0.cache: `direct` goes past the caches that would be warmed",
+        ),
+    ] {
+        let errors = refused(&text);
+        assert!(
+            errors.starts_with(told),
+            "for\n{text}\ntold\n{errors}\nnot {told}"
+        );
+    }
+}
+
+#[test]
+fn what_goes_past_the_caches_and_what_is_warmed_is_taken() {
+    for rest in [
+        "workload = \"copy\"\nmodes = [\"in\", \"out\"]\ncache = \"bypass\"\n",
+        "workload = \"copy\"\nmodes = [\"in\"]\nway = \"direct\"\ncache = \"bypass\"\n",
+        "workload = \"io\"\nmodes = [\"read\"]\nsize = \"1m\"\ncache = \"bypass\"\n",
+        "workload = \"replay\"\noperations = \"- mkdir a\"\ncache = \"cold\"\n",
+        "workload = \"files\"\nmodes = [\"stat\"]\ncache = \"warm\"\n",
+        // The traffic beside it has to do with no cache.
+        "cache = \"bypass\"\n[[phase.group]]\nname = \"a\"\nworkload = \"io\"\nmodes = [\"read\"]\nsize = \"1m\"\nclients = 1\n\
+         [[phase.group]]\nname = \"b\"\nworkload = \"network\"\nmodes = [\"ping\"]\n",
+    ] {
+        let text = format!("{TARGETS}[[phase]]\n{rest}");
+        parse(&text, "p.toml").unwrap_or_else(|errors| panic!("{text}\n{errors}"));
+    }
+}
