@@ -172,7 +172,10 @@ impl Step {
             false => ("p10", 0.1),
         };
         let server = quantile(operations(pattern, calls), q);
-        let transport = pattern.len() as f64 * bare.transport(self.span, q);
+        // What is opened is closed: a call that is not delayed, and is waited for all the same.
+        let closed = |op: &&Op| matches!(op, Op::Open | Op::Create);
+        let trips = pattern.len() + pattern.iter().filter(closed).count();
+        let transport = trips as f64 * bare.transport(self.span, q);
         let reported = self.histogram.quantile(q) as f64;
         (what, reported, 0.99 * server, 1.05 * (server + transport))
     }

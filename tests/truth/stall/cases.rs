@@ -235,7 +235,6 @@ pub const GROUPS: &[Group] = &[
 /// Phases that a stall ends, each with the call that hangs.
 pub const ENDED: &[(&str, &str, Op, &str, u64)] = &[
     (COPY, "modes = [\"in\"]", Op::Write, "/c0", 3),
-    (NAMES, "modes = [\"read\"]", Op::Read, "/c0", 11),
     (NAMES, "modes = [\"rename\"]", Op::Rename, "/c0", 11),
     (
         IO,
