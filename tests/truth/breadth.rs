@@ -200,6 +200,23 @@ fn an_archive_is_what_the_file_system_saw() {
 }
 
 #[test]
+fn records_that_time_has_ended_are_what_the_file_system_saw() {
+    needs!("fuse");
+    let (_fs, _mesh, steps) = run(
+        "workload = \"bytes\"\nsize = \"64m\"\nbuffer = \"4k\"\nbs = 5000\nnumjobs = 2\nrate_iops = 50\nruntime = \"900ms\"\n\
+         modes = [\"fwrite\"]",
+    );
+    let [step] = &steps[..] else {
+        panic!("one step")
+    };
+    assert!((20..=92).contains(&step.ops), "{}", step.ops);
+    assert_eq!(
+        (step.bytes, step.bytes),
+        (5000 * step.ops, step.seen(Op::Write).1)
+    );
+}
+
+#[test]
 fn bytes_and_records_are_what_the_file_system_saw() {
     needs!("fuse");
     let (_fs, _mesh, steps) = run(

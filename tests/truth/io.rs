@@ -268,6 +268,47 @@ fn what_could_not_be_written_is_no_hole_for_the_next_mode() {
     }
 }
 
+/// A write that fails within its block leaves one of two generations, which nobody may take for corrupt.
+#[test]
+fn a_block_of_which_a_part_was_written_is_not_corrupt() {
+    needs!("fuse");
+    for mode in ["rewrite", "randwrite", "randrw"] {
+        let fs = FuseFs::mount();
+        fs.move_at_most(4096);
+        let mesh = Mesh::of(&["a"], fs.path());
+        // The first mode writes 32 blocks in four parts each.
+        fs.add_rule(Rule {
+            path: ".dat".to_owned(),
+            after: 128 + 6,
+            one_in: 7,
+            times: 3,
+            ..Rule::every(Op::Write, Fate::Fail(libc::EIO))
+        });
+        mesh.run(&format!(
+            r#"
+            [targets.log]
+            system = "fuse"
+            path = "{}"
+            [[phase]]
+            workload = "io"
+            size = "512k"
+            bs = "16k"
+            verify = true
+            modes = ["write", "{mode}", "read", "randread"]
+            "#,
+            fs.path().display()
+        ));
+        let db = mesh.db();
+        let sum = |sql: &str| db.rows(sql)[0].integer("errors");
+        let errors = "SELECT coalesce(sum(errors), 0) AS errors FROM";
+        let written = format!("{errors} step_results WHERE op = 'write'");
+        assert_eq!(sum(&written), 3, "{mode}");
+        let read = format!("{errors} step_results WHERE op = 'read'");
+        let told = db.rows("SELECT * FROM task_errors");
+        assert_eq!(sum(&read), 0, "{mode}: {told:?}");
+    }
+}
+
 #[test]
 fn a_raw_device_is_worked_on_where_it_is_allowed() {
     needs!("root", "loop");

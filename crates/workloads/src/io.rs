@@ -186,11 +186,15 @@ impl IoLoad {
         let mut known = self.store.generations()?;
         if self.job.pattern.direction == Direction::WriteNew {
             // What is not reached is laid out later.
-            known.oldest = 0;
+            (known.oldest, known.torn) = (0, false);
         }
         if self.job.pattern.direction.writes() {
             known = known.and_one_more();
-            self.store.set_generations(known)?;
+            // Until it is known not to be so, whatever ends the writing before.
+            self.store.set_generations(Generations {
+                torn: true,
+                ..known
+            })?;
         }
         *self.generations() = known;
         Ok(())
@@ -291,11 +295,17 @@ impl Load for IoLoad {
                 let _ = self.store.is_filled();
             }
         }
-        if !self.job.data.verify || !direction.writes() || !is_through {
+        if !self.job.data.verify || !direction.writes() {
             return Ok(());
         }
-        let newest = self.generations().newest_only();
-        self.store.set_generations(newest)
+        let known = *self.generations();
+        if is_through {
+            return self.store.set_generations(known.newest_only());
+        }
+        match self.progress.sound() >= self.workers() {
+            true => self.store.set_generations(known),
+            false => Ok(()),
+        }
     }
 }
 

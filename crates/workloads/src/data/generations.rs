@@ -11,6 +11,9 @@ use std::ops::RangeInclusive;
 pub(crate) struct Generations {
     pub oldest: u64,
     pub newest: u64,
+    /// A write may have failed, or been left, within a block: its sectors need not be of one generation.
+    #[serde(default)]
+    pub torn: bool,
 }
 
 impl Generations {
@@ -29,6 +32,7 @@ impl Generations {
     pub(crate) fn newest_only(self) -> Generations {
         Generations {
             oldest: self.newest,
+            torn: false,
             ..self
         }
     }

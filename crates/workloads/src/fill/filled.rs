@@ -45,6 +45,7 @@ impl Filled {
                 generations: Generations {
                     oldest: self.generation,
                     newest: self.generation,
+                    ..Generations::default()
                 },
                 ..Extras::default()
             },

@@ -227,8 +227,8 @@ impl DeepWorker {
         errno: i32,
     ) -> Result<(), OpError> {
         self.free.push(slot);
-        self.writing.failed = true;
         let entry = self.slots.get(usize::from(slot)).copied();
+        self.writing.failed |= entry.is_none_or(|entry| entry.next.writes);
         let facts = ErrorFacts {
             errno,
             path: &self.name,

@@ -145,7 +145,7 @@ impl Worker for IoWorker {
             match self.act(next) {
                 Ok(()) => self.succeeded(recorder, next, began)?,
                 Err(errno) => {
-                    self.writing.failed = true;
+                    self.writing.failed |= next.writes;
                     // To tell what failed takes longer than many an operation.
                     follows = false;
                     recorder.error(

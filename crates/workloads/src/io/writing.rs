@@ -13,6 +13,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 pub(super) struct Progress {
     /// Those that have written every block without an error.
     through: AtomicU32,
+    /// Those none of whose writes failed.
+    sound: AtomicU32,
     /// Those behind whose last block every other one has been written.
     gapless: AtomicU32,
 }
@@ -20,6 +22,10 @@ pub(super) struct Progress {
 impl Progress {
     pub(super) fn through(&self) -> u32 {
         self.through.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn sound(&self) -> u32 {
+        self.sound.load(Ordering::Relaxed)
     }
 
     pub(super) fn gapless(&self) -> u32 {
@@ -30,7 +36,7 @@ impl Progress {
 #[derive(Debug)]
 pub(super) struct Writing {
     pub content: Content,
-    /// An operation has failed: what stands in its block is not known.
+    /// A write has failed: what stands in its block is not known.
     pub failed: bool,
     file: u64,
     generations: Generations,
@@ -83,7 +89,7 @@ impl Writing {
     pub(super) fn check(&self, block: &[u8], next: Next) -> Mismatches {
         let mut wrong = Mismatches::default();
         let (file, generations) = (self.file, self.generations.range());
-        match self.is_mix {
+        match self.is_mix || self.generations.torn || self.failed {
             false => self
                 .content
                 .check(block, file, next.offset, generations, &mut wrong),
@@ -99,6 +105,7 @@ impl Writing {
         if self.failed {
             return;
         }
+        self.progress.sound.fetch_add(1, Ordering::Relaxed);
         let is_through = sequence.has_written_all();
         if is_through {
             self.progress.through.fetch_add(1, Ordering::Relaxed);

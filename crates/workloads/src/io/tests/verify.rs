@@ -140,3 +140,29 @@ fn blocks_of_a_mix_may_be_read_in_another_cut_than_they_were_written_in() {
         expect_mismatches(&end, 3, &flipped.map(|at| format!("at offset {at}: ")));
     }
 }
+
+/// What an agent that was killed in the midst of a write would have left.
+#[test]
+fn a_block_may_be_of_two_generations_where_a_write_did_not_end() {
+    let scene = Scene::new();
+    let params = json!({"size": "256k", "bs": "16k", "verify": true});
+    scene.run("write", params.clone());
+    let before = fs::read(scene.file(0)).unwrap();
+    let state = scene.file(0).with_file_name("state");
+    let spec = scene.spec("rewrite", params.clone());
+    let mut task = Task::prepare(&spec, &PrepareControl::silent()).unwrap();
+    let midst = fs::read(&state).unwrap();
+    task.arm(MonoNanos::now().saturating_add(Duration::from_millis(5)))
+        .unwrap();
+    assert_eq!(task.run_to_end(&mut |_| ()).state, End::Done);
+    let (end, _) = scene.run("read", params.clone());
+    assert_eq!(end.errors, []);
+    let file = fs::File::options().write(true).open(scene.file(0)).unwrap();
+    file.write_all_at(&before[40_960..49_152], 40_960).unwrap();
+    // It is an error where all was written, and none where the writing was cut off.
+    let (end, _) = scene.run("read", params.clone());
+    expect_mismatches(&end, 2, &["at offset 40960: ", "at offset 45056: "]);
+    fs::write(&state, midst).unwrap();
+    let (end, _) = scene.run("read", params);
+    assert_eq!(end.errors, []);
+}
