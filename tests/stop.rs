@@ -74,11 +74,7 @@ fn a_stop_that_nobody_hears_ends_the_command() {
     let ended = run.exit_within(LIMIT);
     let ended = ended.unwrap_or_else(|| panic!("it waits: {}", run.log()));
     assert!(!ended.success(), "{}", run.log());
-    assert!(
-        run.log().contains("has not been told to stop"),
-        "{}",
-        run.log()
-    );
+    assert!(run.log().contains("may not have heard"), "{}", run.log());
     // What it advises.
     mesh.restart_collector();
     mesh.until_attached(&["a"]);

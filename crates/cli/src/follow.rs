@@ -51,8 +51,9 @@ pub async fn follow(
                 continue;
             }
             () = patience(since) => anyhow::bail!(
-                "the collector at {address} has not answered for {} s, and has not been told to stop the run. When it is \
-                 back, `benchmesh stop {run}` does that; without it, the load ends after the plan's `lease`",
+                "the collector at {address} has not answered for {} s, and may not have heard that the run is to be \
+                 stopped. When it is back, `benchmesh stop {run}` tells it; without it, the load ends after the plan's \
+                 `lease`",
                 STOP_PATIENCE.as_secs()
             ),
         };

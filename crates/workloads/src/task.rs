@@ -137,6 +137,11 @@ impl Task {
     /// Lays out the data and opens one OS thread per worker; blocks until all are parked. Nothing stays behind of a
     /// preparation that failed but the data.
     pub fn prepare(spec: &TaskSpec, control: &PrepareControl) -> Result<Task, TaskError> {
+        control.watched(&spec.params, || Task::prepare_here(spec, control))
+    }
+
+    /// The same in a thread that is watched already.
+    pub fn prepare_here(spec: &TaskSpec, control: &PrepareControl) -> Result<Task, TaskError> {
         let workload =
             workload::find(&spec.workload).ok_or_else(|| TaskError::UnknownWorkload {
                 name: spec.workload.clone(),
@@ -159,11 +164,9 @@ impl Task {
         conduct: &Conduct,
         control: &PrepareControl,
     ) -> Result<Task, TaskError> {
-        let crew = control.watched(conduct.common.stall_after, || {
-            load.prepare(control)?;
-            control.check()?;
-            Crew::open(&load, ops, conduct, control)
-        })?;
+        load.prepare(control)?;
+        control.check()?;
+        let crew = Crew::open(&load, ops, conduct, control)?;
         recorder::harness_ns_per_op();
         Ok(Task {
             load,

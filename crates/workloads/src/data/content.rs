@@ -40,16 +40,27 @@ impl Content {
         self.pattern.is_some()
     }
 
+    /// Whether each block is made from its first byte to its last, and not by stamps alone.
+    #[inline]
+    pub(crate) fn is_made_anew(&self) -> bool {
+        let has_twins = matches!(self.kind, Kind::Reducible { dedupe, .. } if dedupe > 0);
+        self.pattern.is_some() || has_twins
+    }
+
     /// Whether blocks are alike but for their stamps.
     pub(super) fn repeats(&self) -> bool {
-        self.pattern.is_none()
-            && matches!(self.kind, Kind::Random | Kind::Reducible { dedupe: 0, .. })
+        !self.is_made_anew() && self.kind != Kind::Zero
     }
 
     /// Fills a buffer for the blocks to come: once, before the load.
     pub fn fill(&self, buffer: &mut [u8]) {
+        self.fill_as(0, buffer);
+    }
+
+    /// The same for one of several buffers, which are all different.
+    pub(super) fn fill_as(&self, number: u64, buffer: &mut [u8]) {
         buffer.fill(0);
-        let mut random = Random::of(&[self.seed, 0]);
+        let mut random = Random::of(&[self.seed, number]);
         for sector in buffer.chunks_mut(SECTOR_BYTES) {
             let bytes = random_bytes(self.kind, sector.len());
             random.fill(sector.get_mut(..bytes).unwrap_or_default());

@@ -16,7 +16,7 @@ pub(crate) struct Data {
     largest: usize,
     /// Where the block that was made last begins.
     from: usize,
-    /// What it took to make blocks that can be verified.
+    /// What it took to make blocks from their first byte to their last.
     apart: Duration,
 }
 
@@ -30,7 +30,7 @@ impl Data {
     pub(crate) fn of(content: Content, bytes: usize) -> Self {
         let turns = Turns::of(&content, bytes);
         let mut buffer = vec![0_u8; turns.length()];
-        content.fill(&mut buffer);
+        turns.fill(&content, &mut buffer);
         Self {
             content,
             buffer,
@@ -44,7 +44,7 @@ impl Data {
     /// The first `length` bytes, as they belong in file `file` at `offset`; fewer when the buffer is smaller.
     #[inline]
     pub(crate) fn stamped(&mut self, file: u64, offset: u64, length: usize) -> &[u8] {
-        if !self.content.verifies() {
+        if !self.content.is_made_anew() {
             return self.written_as(0, file, offset, length);
         }
         let began = MonoNanos::now();
@@ -69,7 +69,7 @@ impl Data {
         length: usize,
     ) -> &[u8] {
         let length = length.min(self.largest);
-        self.from = self.turns.next();
+        self.from = self.turns.at(file, offset);
         let Some(block) = self.buffer.get_mut(self.from..self.from + length) else {
             return &[];
         };

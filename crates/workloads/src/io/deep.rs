@@ -4,12 +4,13 @@
 //! in batches stands still between them. One reading serves all operations whose end is seen together. What the kernel
 //! does in pieces is one operation all the same. Whatever ends the load, what is in flight is waited for.
 
+use super::job::Job;
 use super::ring::{Entry, Ring};
 use super::sequence::{Lane, Next, Sequence};
 use super::writing::Writing;
 use super::{IoLoad, file};
 use crate::clock::{MonoNanos, sleep_until};
-use crate::data::Turns;
+use crate::data::{Content, Turns};
 use crate::recorder::{ErrorFacts, OpError, Recorder};
 use crate::task::TaskError;
 use crate::workload::Worker;
@@ -32,10 +33,38 @@ pub(super) struct DeepWorker {
     /// Drawn, and not yet due.
     waits: Option<Next>,
     writing: Writing,
+    /// What is written, where each slot's own data would repeat too soon.
+    stretch: Option<Stretch>,
     /// Writes between two fsyncs; `u64::MAX` for none.
     fsync_every: u64,
     unsynced: u64,
     end_fsync: bool,
+}
+
+/// Data that small blocks are copied from: a slot's buffer is the kernel's as long as it is in flight.
+struct Stretch {
+    turns: Turns,
+    data: Vec<u8>,
+}
+
+impl Stretch {
+    fn of(job: &Job, content: &Content, largest: usize) -> Option<Stretch> {
+        let turns = Turns::of(content, largest);
+        if turns.is_one() || !job.pattern.direction.writes() {
+            return None;
+        }
+        let mut data = vec![0; turns.length()];
+        turns.fill(content, &mut data);
+        Some(Stretch { turns, data })
+    }
+
+    #[inline]
+    fn copy(&self, block: &mut [u8], offset: u64) {
+        let from = self.turns.at(0, offset);
+        if let Some(data) = self.data.get(from..from + block.len()) {
+            block.copy_from_slice(data);
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -88,11 +117,7 @@ impl DeepWorker {
         let bs = usize::try_from(job.pattern.sizes.largest()).unwrap_or(usize::MAX);
         let depth = job.depth_of_ring();
         let writing = Writing::of(load, index, Lane::ONLY);
-        let turns = match job.pattern.direction.writes() {
-            true => Turns::needed(&writing.content, bs),
-            false => 1,
-        };
-        let mut ring = Ring::open(again, depth, bs, turns)?;
+        let mut ring = Ring::open(again, depth, bs)?;
         load.note_buffers(ring.buffers());
         writing.content.fill(ring.memory());
         Ok(DeepWorker {
@@ -101,6 +126,7 @@ impl DeepWorker {
             name,
             slots: vec![Slot::EMPTY; depth.into()].into(),
             free: (0..depth).rev().collect(),
+            stretch: Stretch::of(job, &writing.content, bs),
             writing,
             sequence: load.sequence(index, Lane::ONLY),
             waits: None,
@@ -145,8 +171,11 @@ impl DeepWorker {
         self.free.pop();
         if next.writes {
             let bytes = usize::try_from(next.bytes).unwrap_or(usize::MAX);
-            self.ring.turn(slot);
-            self.writing.place(self.ring.block(slot, bytes), next);
+            let block = self.ring.block(slot, bytes);
+            if let Some(stretch) = &self.stretch {
+                stretch.copy(block, next.offset);
+            }
+            self.writing.place(block, next);
         }
         let issued = Slot {
             next,

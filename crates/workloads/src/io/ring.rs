@@ -8,7 +8,6 @@ use crate::task::TaskError;
 use io_uring::types::{Fixed, SubmitArgs, Timespec};
 use io_uring::{IoUring, opcode, squeue};
 use rustix::fd::{AsRawFd, OwnedFd};
-use std::collections::VecDeque;
 use std::io;
 use std::mem::ManuallyDrop;
 use std::time::Duration;
@@ -84,27 +83,16 @@ pub(super) struct Ring {
     /// Let go of where nothing is in flight only.
     memory: ManuallyDrop<Pages>,
     slot_bytes: usize,
-    /// The number of each slot's buffer.
-    buffer_of: Box<[u16]>,
-    /// Buffers of no slot, the one that was written longest ago first.
-    spare: VecDeque<u16>,
     buffers: Buffers,
     in_flight: usize,
     _file: OwnedFd,
 }
 
 impl Ring {
-    /// A ring for `depth` blocks of up to `bytes`, in the calling thread. So many blocks are written in turn before one
-    /// comes again, whichever slots they have.
-    pub(super) fn open(
-        file: OwnedFd,
-        depth: u16,
-        bytes: usize,
-        turns: usize,
-    ) -> Result<Ring, TaskError> {
+    /// A ring for `depth` blocks of up to `bytes`, in the calling thread.
+    pub(super) fn open(file: OwnedFd, depth: u16, bytes: usize) -> Result<Ring, TaskError> {
         let slot_bytes = bytes.next_multiple_of(PAGE);
-        let spare = u16::try_from(turns.saturating_sub(1)).unwrap_or(0);
-        let all = slot_bytes.saturating_mul((depth + spare).into());
+        let all = slot_bytes.saturating_mul(depth.into());
         let doing = || format!("get buffers of {all} bytes");
         let memory = Pages::new(all).map_err(|error| TaskError::io(doing(), error))?;
         let ring = build(depth.into()).map_err(|error| TaskError::Unfit {
@@ -112,11 +100,11 @@ impl Ring {
         })?;
         let registered = ring.submitter().register_files(&[file.as_raw_fd()]);
         registered.map_err(|error| TaskError::io("register the file with io_uring", error))?;
-        let pieces: Vec<libc::iovec> = (0..usize::from(depth + spare))
-            .map(|buffer| libc::iovec {
+        let pieces: Vec<libc::iovec> = (0..usize::from(depth))
+            .map(|slot| libc::iovec {
                 iov_base: memory
                     .as_ptr()
-                    .wrapping_add(buffer * slot_bytes)
+                    .wrapping_add(slot * slot_bytes)
                     .cast_mut()
                     .cast(),
                 iov_len: slot_bytes,
@@ -131,8 +119,6 @@ impl Ring {
             ring,
             memory: ManuallyDrop::new(memory),
             slot_bytes,
-            buffer_of: (0..depth).collect(),
-            spare: (depth..depth + spare).collect(),
             buffers,
             in_flight: 0,
             _file: file,
@@ -151,44 +137,28 @@ impl Ring {
         &mut self.memory
     }
 
-    /// The first `bytes` of the block of a slot that has nothing in flight.
+    /// The first `bytes` of the buffer of a slot that has nothing in flight.
     #[inline]
     pub(super) fn block(&mut self, slot: u16, bytes: usize) -> &mut [u8] {
         let from = self.begin(slot);
         self.memory.get_mut(from..from + bytes).unwrap_or_default()
     }
 
-    /// Gives a slot that has nothing in flight the buffer that was written longest ago.
-    #[inline]
-    pub(super) fn turn(&mut self, slot: u16) {
-        if let (Some(buffer), Some(next)) = (
-            self.buffer_of.get_mut(usize::from(slot)),
-            self.spare.pop_front(),
-        ) {
-            self.spare.push_back(std::mem::replace(buffer, next));
-        }
-    }
-
-    #[inline]
-    fn buffer_of(&self, slot: u16) -> u16 {
-        self.buffer_of.get(usize::from(slot)).copied().unwrap_or(0)
-    }
-
-    /// Where the block of a slot lies in memory.
+    /// Where the buffer of a slot lies in memory.
     #[inline]
     fn begin(&self, slot: u16) -> usize {
-        usize::from(self.buffer_of(slot)) * self.slot_bytes
+        usize::from(slot) * self.slot_bytes
     }
 
     /// Queues an entry for a slot that has nothing in flight.
     #[inline]
     pub(super) fn push(&mut self, slot: u16, entry: Entry) {
-        let (from, buffer) = (self.begin(slot), self.buffer_of(slot));
+        let from = self.begin(slot);
         let start = self.memory.as_mut_ptr().wrapping_add(from);
         let to = |done: u32| start.wrapping_add(usize::try_from(done).unwrap_or(0));
         let entry: squeue::Entry = match (entry, self.buffers) {
             (Entry::Read { at, done, bytes }, Buffers::Registered) => {
-                let read = opcode::ReadFixed::new(FILE, to(done), bytes - done, buffer);
+                let read = opcode::ReadFixed::new(FILE, to(done), bytes - done, slot);
                 read.offset(at + u64::from(done)).build()
             }
             (Entry::Read { at, done, bytes }, Buffers::Plain) => {
@@ -196,7 +166,7 @@ impl Ring {
                 read.offset(at + u64::from(done)).build()
             }
             (Entry::Write { at, done, bytes }, Buffers::Registered) => {
-                let write = opcode::WriteFixed::new(FILE, to(done), bytes - done, buffer);
+                let write = opcode::WriteFixed::new(FILE, to(done), bytes - done, slot);
                 write.offset(at + u64::from(done)).build()
             }
             (Entry::Write { at, done, bytes }, Buffers::Plain) => {
@@ -206,7 +176,7 @@ impl Ring {
             (Entry::Fsync, _) => opcode::Fsync::new(FILE).build(),
         };
         let entry = entry.user_data(slot.into());
-        // SAFETY: the entry points into the slot's own buffer, which stays its own until nothing of it is in flight.
+        // SAFETY: the entry points into the slot's own buffer, which stays until nothing is in flight.
         let pushed = unsafe { self.ring.submission().push(&entry) };
         pushed.expect("there is an entry for each slot");
         self.in_flight += 1;

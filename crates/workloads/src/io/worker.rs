@@ -14,12 +14,16 @@ use rustix::io::Errno;
 
 /// To put a stamp into so many bytes takes no longer than to record an operation.
 const CHEAP_BYTES: u64 = 16 << 10;
+/// As direct I/O wants it.
+const PAGE_BYTES: usize = 4096;
 
 pub(super) struct IoWorker {
     file: OwnedFd,
     name: String,
     block: Pages,
     turns: Turns,
+    /// Where what is read goes.
+    read_at: usize,
     /// Where the block of the operation begins.
     from: usize,
     sequence: Sequence,
@@ -46,10 +50,12 @@ impl IoWorker {
         let bs = usize::try_from(job.pattern.sizes.largest()).unwrap_or(usize::MAX);
         let writing = Writing::of(load, owner, lane);
         let turns = Turns::of(&writing.content, bs);
-        let bytes = match job.pattern.direction.writes() {
-            true => turns.length(),
-            false => bs,
+        // What is read has a place of its own behind the blocks that are written.
+        let read_at = match job.pattern.direction.writes() {
+            true => turns.length().next_multiple_of(PAGE_BYTES),
+            false => 0,
         };
+        let bytes = read_at + bs;
         let doing = || format!("get a buffer of {bytes} bytes");
         // What matters for huge pages is the size of a block.
         let block = if bs < HUGE_FROM {
@@ -58,15 +64,17 @@ impl IoWorker {
             Pages::new(bytes)
         };
         let mut block = block.map_err(|error| TaskError::io(doing(), error))?;
-        writing.content.fill(&mut block);
+        let blocks = block.get_mut(..read_at).unwrap_or_default();
+        turns.fill(&writing.content, blocks);
         let sequence = load.sequence(owner, lane);
         Ok(IoWorker {
             file: file::open(job, &load.store, owner)?,
             name: load.store.name(owner),
             block,
             turns,
+            read_at,
             from: 0,
-            follows: sequence.is_cheap() && !writing.content.verifies(),
+            follows: sequence.is_cheap() && !writing.content.is_made_anew(),
             writing,
             sequence,
             fsync_every: job.fsync_every(),
@@ -127,9 +135,9 @@ impl Worker for IoWorker {
         let mut follows = self.follows;
         while let Some(next) = self.sequence.next() {
             let op = next.op();
-            self.from = 0;
+            self.from = self.read_at;
             if next.writes {
-                self.from = self.turns.next();
+                self.from = self.turns.at(0, next.offset);
                 self.writing
                     .place(part(&mut self.block, self.from, next), next);
             }

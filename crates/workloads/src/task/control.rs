@@ -4,11 +4,12 @@ use super::TaskError;
 use super::hands::{Hands, HandsWatch, Present};
 use super::stall::{Doing, StallNews};
 use crate::clock::MonoNanos;
+use crate::common::Common;
+use crate::workload::Params;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::thread;
-use std::time::Duration;
 
 /// How far a preparation has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -92,8 +93,10 @@ impl PrepareControl {
         self.hands.clone()
     }
 
-    /// Does `work`, and tells meanwhile of what does not end for `after`.
-    pub(super) fn watched<T>(&self, after: Duration, work: impl FnOnce() -> T) -> T {
+    /// Does `work`, all of which belongs to the preparation of a task with these parameters, and tells meanwhile of what
+    /// does not end for its `stall-after`.
+    pub fn watched<T>(&self, params: &Params, work: impl FnOnce() -> T) -> T {
+        let after = Common::of(params).unwrap_or_default().stall_after;
         thread::scope(|scope| {
             let (working, over) = sync_channel(0);
             let watch = HandsWatch::new(self.hands(), Doing::Preparing, after);

@@ -1,8 +1,8 @@
 //! The threads that work beside the load, before it and after it, and may hang as an operation may.
 //!
-//! A thread that prepares or finishes a task is [`Present`] among its [`Hands`]; a [`HandsWatch`] notices one that the
-//! kernel has not run for as long as a plan calls a stall, and what it waits for. A thread that gets on, however slowly,
-//! runs now and then. It knows nothing of what follows.
+//! A thread that prepares or finishes a task is [`Present`] among its [`Hands`]; a [`HandsWatch`] notices one that has been
+//! in one system call for as long as a plan calls a stall: the kernel has not run it, or has run it (some calls wake up to
+//! look around) without its having ended any call. It knows nothing of what follows.
 
 use super::kernel_call::KernelCall;
 use super::stall::{Doing, Stall, StallNews};
@@ -60,6 +60,9 @@ pub(super) struct HandsWatch {
 #[derive(Debug)]
 struct Seen {
     switches: u64,
+    /// Reads and writes that have ended, and the call that it was in.
+    ended: u64,
+    call: Option<KernelCall>,
     since: MonoNanos,
     told: Option<Stall>,
 }
@@ -98,12 +101,22 @@ impl HandsWatch {
             let known = before.remove(&tid);
             let mut seen = match known {
                 Some(seen) if seen.switches == switches => seen,
-                changed => {
-                    news.extend(changed.and_then(Seen::over));
-                    Seen {
-                        switches,
-                        since: now,
-                        told: None,
+                known => {
+                    let (ended, call) = (ended_by(tid), KernelCall::of(tid));
+                    let same =
+                        |seen: &Seen| call.is_some() && (seen.ended, &seen.call) == (ended, &call);
+                    match known {
+                        Some(seen) if same(&seen) => Seen { switches, ..seen },
+                        other => {
+                            news.extend(other.and_then(Seen::over));
+                            Seen {
+                                switches,
+                                ended,
+                                call,
+                                since: now,
+                                told: None,
+                            }
+                        }
                     }
                 }
             };
@@ -137,6 +150,17 @@ impl HandsWatch {
             call: Some(call.name),
         }
     }
+}
+
+/// How many reads and writes of a thread of this process have ended; 0 where the kernel does not count them.
+fn ended_by(tid: i32) -> u64 {
+    let io = std::fs::read_to_string(format!("/proc/self/task/{tid}/io")).unwrap_or_default();
+    let counts = io.lines().filter_map(|line| {
+        let (key, count) = line.split_once(':')?;
+        let counted = matches!(key, "syscr" | "syscw");
+        counted.then(|| count.trim().parse::<u64>().ok())?
+    });
+    counts.fold(0, u64::saturating_add)
 }
 
 /// How often the kernel has switched away from a thread of this process.

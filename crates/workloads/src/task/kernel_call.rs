@@ -25,6 +25,8 @@ enum Works {
     At(usize, usize),
     /// On a name, in the directory of a descriptor.
     In(usize, usize),
+    /// On a path.
+    Path(usize),
 }
 
 /// The calls that may wait for a file system.
@@ -35,6 +37,11 @@ const CALLS: &[(libc::c_long, &str, Works)] = &[
     (libc::SYS_unlinkat, "unlinkat", Works::In(0, 1)),
     (libc::SYS_renameat2, "renameat2", Works::In(0, 1)),
     (libc::SYS_symlinkat, "symlinkat", Works::In(1, 2)),
+    (libc::SYS_linkat, "linkat", Works::In(2, 3)),
+    #[cfg(not(target_arch = "riscv64"))]
+    (libc::SYS_renameat, "renameat", Works::In(0, 1)),
+    (SETXATTRAT, "setxattrat", Works::In(0, 1)),
+    (libc::SYS_lsetxattr, "lsetxattr", Works::Path(0)),
     (libc::SYS_readlinkat, "readlinkat", Works::In(0, 1)),
     (libc::SYS_statx, "statx", Works::In(0, 1)),
     (libc::SYS_newfstatat, "newfstatat", Works::In(0, 1)),
@@ -52,17 +59,16 @@ const CALLS: &[(libc::c_long, &str, Works)] = &[
     (libc::SYS_getdents64, "getdents64", Works::On(0)),
     (libc::SYS_fstat, "fstat", Works::On(0)),
     (libc::SYS_fstatfs, "fstatfs", Works::On(0)),
-    (libc::SYS_fsetxattr, "fsetxattr", Works::On(0)),
-    (libc::SYS_fgetxattr, "fgetxattr", Works::On(0)),
     (libc::SYS_fadvise64, "fadvise64", Works::At(0, 1)),
     (libc::SYS_flock, "flock", Works::On(0)),
     (libc::SYS_close, "close", Works::On(0)),
     (libc::SYS_fsync, "fsync", Works::On(0)),
     (libc::SYS_fdatasync, "fdatasync", Works::On(0)),
     (libc::SYS_syncfs, "syncfs", Works::On(0)),
-    #[cfg(target_arch = "x86_64")]
-    (libc::SYS_renameat, "renameat", Works::In(0, 1)),
 ];
+
+/// Since Linux 6.13, under the same number everywhere.
+const SETXATTRAT: libc::c_long = 463;
 
 /// Names longer than the kernel takes are none.
 const LONGEST_PATH: usize = 4096;
@@ -84,10 +90,11 @@ impl KernelCall {
             path: match *works {
                 Works::On(fd) | Works::At(fd, _) => opened(argument(fd)?),
                 Works::In(fd, name) => named(argument(fd)?, argument(name)?),
+                Works::Path(name) => string_at(argument(name)?).map(PathBuf::from),
             },
             offset: match *works {
                 Works::At(_, offset) => argument(offset),
-                Works::On(_) | Works::In(..) => None,
+                Works::On(_) | Works::In(..) | Works::Path(_) => None,
             },
         };
         // Had it returned meanwhile, its arguments could mean something else by now.

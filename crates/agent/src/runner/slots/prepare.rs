@@ -56,10 +56,13 @@ impl Slots {
         let spec_of = asked.clone();
         let started = self.on_thread("bm-prepare", move || {
             let prepared = unpanicked(|| {
-                let spec = grounds.spec(&mesh, spec_of)?;
-                Task::prepare(&spec, &prepare_control)
-                    .map(Box::new)
-                    .map_err(|error| place::refusal(&error))
+                let params = spec_of.params.clone();
+                prepare_control.watched(&params, || {
+                    let spec = grounds.spec(&mesh, spec_of)?;
+                    Task::prepare_here(&spec, &prepare_control)
+                        .map(Box::new)
+                        .map_err(|error| place::refusal(&error))
+                })
             });
             if let Some(orders) = orders.upgrade() {
                 // An actor that has ended needs no task; it is dropped, which ends its workers.

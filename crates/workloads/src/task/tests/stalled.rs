@@ -192,7 +192,11 @@ fn a_preparation_that_hangs_is_told_with_its_call_and_path() {
         }
         heard.lock().unwrap().push(it);
     });
-    Task::prepare_load(load, &[Op::Null], &second(), &control).unwrap();
+    let params = json!({"stall-after": "1s"});
+    let prepare = || Task::prepare_load(load, &[Op::Null], &second(), &control).map(drop);
+    control
+        .watched(params.as_object().unwrap(), prepare)
+        .unwrap();
     let told = told.lock().unwrap();
     let [StallNews::Begun(stall), StallNews::Over(over)] = &told[..] else {
         panic!("{told:?}")
