@@ -54,7 +54,7 @@ pub const TOP: &[KeyDoc] = &[
         "on-stall",
         "\"continue\" or \"abort\"",
         "\"continue\"",
-        "what follows from an operation that does not end for a phase's `stall-after`: it is told of and waited for, or the run ends, without waiting for it",
+        "what follows from an operation, or a system call before or after the load, that does not end for a phase's `stall-after`: it is told of and waited for, or the run ends, without waiting for it",
     ),
     key(
         "loss-after",

@@ -115,7 +115,7 @@ const OWN_KEYS: &[KeyInfo] = &[
         name: "runtime",
         kind: "duration",
         default: "until all files are copied",
-        meaning: "they end then, if not before; a copy that was begun is made to its end",
+        meaning: "the copying ends then, if not before; a copy that was begun is made to its end",
     },
     KeyInfo {
         name: "ramp_time",

@@ -132,7 +132,8 @@ fn a_copy_ends_with_its_files_or_with_its_time_whichever_comes_first() {
     };
     let timed = params(json!({"runtime": "1h", "ramp_time": 0}));
     let footprint = Copy.check("in", timed.as_object().unwrap()).unwrap();
-    assert_eq!(footprint.runtime, Some(Duration::from_secs(3600)));
+    // How long the last copy takes is not known.
+    assert_eq!(footprint.runtime, None);
     for mode in ["in", "out"] {
         expect(&cell.spec(mode, timed.clone()), 1500, 1500 * 3000);
     }

@@ -106,8 +106,12 @@ impl Effect {
 /// `ramp_time`, where no `runtime` is meant unless it is given.
 pub(crate) const RAMP: Effect = Effect::only(
     "ramp_time",
-    "with `runtime`, without which the work may be over before anything counts",
-    |_, params| params.contains_key("runtime"),
+    "with `runtime`, or with work that is said to be repeated (`loops`, `io_size`, `ops`, `seeks`): else it may be over \
+     before anything counts",
+    |_, params| {
+        let lasting = ["runtime", "loops", "io_size", "ops", "seeks"];
+        lasting.iter().any(|key| params.contains_key(*key))
+    },
 );
 
 /// A key without an effect, and the first of the cells that have it.

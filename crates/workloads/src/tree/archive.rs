@@ -11,6 +11,7 @@ use crate::data::Mismatches;
 use crate::files::BLOCK_BYTES as FILE_SYSTEM_BLOCK_BYTES;
 use crate::sandbox::{Allowed, open_canonical};
 use crate::task::{PrepareControl, TaskError};
+use flate2::bufread::GzDecoder;
 use lzma_rust2::XzReader;
 use rustix::fs::{FileType, Mode, OFlags, fstat};
 use ruzstd::decoding::{FrameDecoder, StreamingDecoder};
@@ -33,6 +34,7 @@ const MOST_ENTRIES: u64 = 50_000_000;
 /// Behind its end an archive is filled up to a whole record.
 const MOST_AFTER_END_BYTES: u64 = 64 << 20;
 const FILE_BUFFER_BYTES: usize = 256 << 10;
+const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 
 /// An archive, opened.
 pub(super) struct Archive {
@@ -106,7 +108,9 @@ fn decompressed(file: File) -> io::Result<Box<dyn Read + Send>> {
     let mut file = BufReader::with_capacity(FILE_BUFFER_BYTES, file);
     let head = file.fill_buf()?;
     Ok(match head {
-        [0x1f, 0x8b, ..] => Box::new(flate2::bufread::MultiGzDecoder::new(file)),
+        head if head.starts_with(&GZIP_MAGIC) => Box::new(Gzip {
+            member: Some(GzDecoder::new(file)),
+        }),
         [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => {
             let most_kib = u32::try_from(MOST_WINDOW_BYTES >> 10).unwrap_or(u32::MAX);
             Box::new(XzReader::new_mem_limit(file, true, most_kib))
@@ -116,6 +120,31 @@ fn decompressed(file: File) -> io::Result<Box<dyn Read + Send>> {
         }),
         _ => Box::new(file),
     })
+}
+
+/// Members of a gzip file, one after the other; what comes behind the last, such as zeros up to a tape's block, is none.
+struct Gzip {
+    member: Option<GzDecoder<BufReader<File>>>,
+}
+
+impl Read for Gzip {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            let Some(member) = &mut self.member else {
+                return Ok(0);
+            };
+            let count = member.read(buffer)?;
+            if count > 0 || buffer.is_empty() {
+                return Ok(count);
+            }
+            let Some(mut file) = self.member.take().map(GzDecoder::into_inner) else {
+                return Ok(0);
+            };
+            if file.fill_buf()?.starts_with(&GZIP_MAGIC) {
+                self.member = Some(GzDecoder::new(file));
+            }
+        }
+    }
 }
 
 type Frame = StreamingDecoder<BufReader<File>, FrameDecoder>;
