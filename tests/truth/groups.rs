@@ -24,7 +24,8 @@ fn groups_at_work_at_once_are_counted_apart() {
     needs!("fuse");
     let fs = FuseFs::mount();
     let mesh = Mesh::of(&["a", "b", "c", "d"], fs.path());
-    // Two groups do the same operation, and a rate of the step is shared within its own group.
+    // Two groups do the same operation, and a rate of the step is shared within its own group. Each does the work of four
+    // seconds at its rate.
     let run = mesh.run(&plan::on(
         fs.path(),
         "",
@@ -38,7 +39,7 @@ fn groups_at_work_at_once_are_counted_apart() {
         clients = 2
         size = "1m"
         bs = "4k"
-        runtime = "4s"
+        io_size = "1200k"
         rate_iops = 150
         rate-per = "step"
         [[phase.group]]
@@ -48,7 +49,7 @@ fn groups_at_work_at_once_are_counted_apart() {
         clients = 1
         size = "1m"
         bs = "64k"
-        runtime = "4s"
+        io_size = "10m"
         rate_iops = 40
         [[phase.group]]
         name = "writer"
@@ -56,7 +57,7 @@ fn groups_at_work_at_once_are_counted_apart() {
         modes = ["write"]
         size = "512k"
         bs = "8k"
-        runtime = "4s"
+        io_size = "1920k"
         rate_iops = 60
         "#,
     ));
@@ -104,6 +105,9 @@ fn groups_at_work_at_once_are_counted_apart() {
         let name = row.text("group_name");
         assert_eq!((row.integer("ops"), row.integer("bytes")), seen, "{name}");
         assert_eq!(seen.0, rate * 4, "{name}");
+        // However late the host is, a schedule is never ahead: the last is due so long after the first.
+        let least_us = (seen.0 - 1) * 1_000_000 / rate;
+        assert!(span.1 - span.0 >= least_us, "{name}: {span:?}");
         assert_eq!(row.integer("errors"), 0, "{name}");
         let intervals = db.one::<i64>(&format!(
             "SELECT sum(ops) FROM v_timeline WHERE run_id = {run} AND group_name = '{name}'"

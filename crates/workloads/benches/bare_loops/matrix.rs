@@ -1,7 +1,7 @@
 //! The record matrix: 128 MiB on tmpfs in every mode and record size, against a loop that measures nothing.
 //!
 //! Both sides make the same system calls at the same offsets in the same order, random ones from a table that the loop
-//! has beforehand, and write the same data: small blocks in turn from a stretch of random data in which nothing repeats,
+//! has beforehand, and write the same data: small blocks cut by their offsets from a stretch in which nothing repeats,
 //! each unlike any other by a stamp. The loop runs in a thread, as a worker does. Figures are per second of CPU time, of which nothing else than the loops is made here: on a machine that others
 //! use, time by the clock compares the others.
 
@@ -161,30 +161,21 @@ fn plain(path: &Path, mode: &str, bs: u64, offsets: &[u64], passes: u64) -> f64 
     };
     let file = rustix::fs::openat(CWD, path, flags, Mode::RUSR | Mode::WUSR).expect("it is there");
     let bytes = bs as usize;
-    let turns = if writes {
-        VARIETY_BYTES.div_ceil(bytes)
-    } else {
-        1
-    };
-    let mut blocks = Pages::new(turns * bytes).expect("a buffer");
+    let stretch = if writes { VARIETY_BYTES } else { 0 };
+    let mut blocks = Pages::new(stretch + bytes).expect("a buffer");
     Random::new(7).fill(&mut blocks);
-    let mut from = 0;
     let mut number = 1;
     let began = clock_gettime(ClockId::ThreadCPUTime);
     for _ in 0..passes {
         for offset in offsets {
             let moved = match writes {
                 true => {
+                    let from = *offset as usize % VARIETY_BYTES;
                     let block = &mut blocks[from..from + bytes];
-                    from = if from + bytes < turns * bytes {
-                        from + bytes
-                    } else {
-                        0
-                    };
                     stamp(block, &mut number);
                     rustix::io::pwrite(&file, block, *offset)
                 }
-                false => rustix::io::pread(&file, &mut *blocks, *offset),
+                false => rustix::io::pread(&file, &mut blocks[..bytes], *offset),
             };
             assert_eq!(moved, Ok(bytes));
         }
