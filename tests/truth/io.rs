@@ -5,7 +5,9 @@ use crate::needs;
 use crate::support::fuse_fs::{Fate, FuseFs, Op, Rule};
 use crate::support::loop_device::Bare;
 use crate::support::mesh::{Agent, Mesh};
+use crate::support::plan;
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 const MODES: [&str; 11] = [
     "write",
@@ -243,21 +245,9 @@ fn what_could_not_be_written_is_no_hole_for_the_next_mode() {
             times: 3,
             ..Rule::every(Op::Write, Fate::Fail(libc::EIO))
         });
-        mesh.run(&format!(
-            r#"
-            [targets.log]
-            system = "fuse"
-            path = "{}"
-            [[phase]]
-            workload = "io"
-            size = "512k"
-            bs = "4k"
-            iodepth = {depth}
-            verify = true
-            modes = ["write", "read", "randread"]
-            "#,
-            fs.path().display()
-        ));
+        let keys =
+            format!("bs = \"4k\"\niodepth = {depth}\nmodes = [\"write\", \"read\", \"randread\"]");
+        mesh.run(&verified(fs.path(), &keys));
         let db = mesh.db();
         let rows = db.rows("SELECT ops, errors FROM step_results ORDER BY step_id");
         let counted: Vec<_> = rows
@@ -266,6 +256,12 @@ fn what_could_not_be_written_is_no_hole_for_the_next_mode() {
             .collect();
         assert_eq!(counted, [(125, 3), (128, 0), (128, 0)], "at {depth}");
     }
+}
+
+/// A plan of half a MiB that is verified.
+fn verified(target: &Path, keys: &str) -> String {
+    let phase = format!("[[phase]]\nworkload = \"io\"\nsize = \"512k\"\nverify = true\n{keys}");
+    plan::on(target, "", &phase)
 }
 
 /// A write that fails within its block leaves one of two generations, which nobody may take for corrupt.
@@ -284,20 +280,8 @@ fn a_block_of_which_a_part_was_written_is_not_corrupt() {
             times: 3,
             ..Rule::every(Op::Write, Fate::Fail(libc::EIO))
         });
-        mesh.run(&format!(
-            r#"
-            [targets.log]
-            system = "fuse"
-            path = "{}"
-            [[phase]]
-            workload = "io"
-            size = "512k"
-            bs = "16k"
-            verify = true
-            modes = ["write", "{mode}", "read", "randread"]
-            "#,
-            fs.path().display()
-        ));
+        let keys = format!("bs = \"16k\"\nmodes = [\"write\", \"{mode}\", \"read\", \"randread\"]");
+        mesh.run(&verified(fs.path(), &keys));
         let db = mesh.db();
         let sum = |sql: &str| db.rows(sql)[0].integer("errors");
         let errors = "SELECT coalesce(sum(errors), 0) AS errors FROM";

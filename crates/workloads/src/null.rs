@@ -9,7 +9,9 @@ use crate::params::{self, KeyInfo, ParamError};
 use crate::recorder::{OpError, Recorder};
 use crate::task::{PrepareControl, TaskError, TaskSpec};
 use crate::units::Span;
-use crate::workload::{Data, Footprint, Load, ModeInfo, Needs, Params, Timing, Worker, Workload};
+use crate::workload::{
+    Data, Footprint, Load, ModeInfo, Needs, Params, RAMP_TIME, Timing, Worker, Workload,
+};
 use serde::Deserialize;
 
 const NAME: &str = "null";
@@ -45,12 +47,7 @@ const OWN_KEYS: &[KeyInfo] = &[
         default: "until `ops` are done",
         meaning: "how long it runs",
     },
-    KeyInfo {
-        name: "ramp_time",
-        kind: "duration",
-        default: "none",
-        meaning: "how long it runs before the results count, on top of `runtime`",
-    },
+    RAMP_TIME,
 ];
 
 /// Of the keys that do not have an effect everywhere.

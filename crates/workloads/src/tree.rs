@@ -7,6 +7,7 @@
 
 mod archive;
 mod climb;
+mod compressed;
 mod keys;
 mod log;
 mod made;

@@ -68,6 +68,14 @@ pub struct Footprint {
     pub runtime: Option<Duration>,
 }
 
+/// Of every load that `runtime` can end.
+pub(crate) const RAMP_TIME: KeyInfo = KeyInfo {
+    name: "ramp_time",
+    kind: "duration",
+    default: "none",
+    meaning: "how long it runs before the results count, on top of `runtime`",
+};
+
 /// When a load starts to count and when it ends. As fio has it, the ramp comes before the runtime.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Timing {

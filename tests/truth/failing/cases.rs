@@ -1,14 +1,7 @@
 //! What fails in which mode of what, and what it is counted as.
 
 use crate::support::fuse_fs::Op;
-use crate::truth::stall::bed::Scratch;
-
-/// Cases with some of their keys in common.
-pub struct Group {
-    pub scratch: Scratch,
-    pub common: &'static str,
-    pub cases: &'static [Case],
-}
+use crate::truth::stall::bed::{Group, Scratch};
 
 pub struct Case {
     pub phase: &'static str,
@@ -45,7 +38,7 @@ pub fn operations() -> String {
 
 /// A lookup that fails is asked again by the kernel, so names that are looked up are not among them. Where a layout makes
 /// the same calls, there are too few of them to be struck.
-pub const GROUPS: &[Group] = &[
+pub const GROUPS: &[Group<Case>] = &[
     Group {
         scratch: Scratch::Apart,
         common: "workload = \"files\"\nfiles = 40\nsize = 100\n",

@@ -20,6 +20,14 @@ pub enum Scratch {
     Beside,
 }
 
+/// Cases with some of their keys in common.
+#[derive(Debug)]
+pub struct Group<C: 'static> {
+    pub scratch: Scratch,
+    pub common: &'static str,
+    pub cases: &'static [C],
+}
+
 /// The file system is dropped first: an agent that hangs can be ended only when that is gone.
 #[derive(Debug)]
 pub struct Bed {

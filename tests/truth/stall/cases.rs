@@ -1,14 +1,7 @@
 //! What hangs in which mode of what, and what is to be told of it.
 
-use super::bed::Scratch;
+use super::bed::{Group, Scratch};
 use crate::support::fuse_fs::Op;
-
-/// Cases with some of their keys in common.
-pub struct Group {
-    pub scratch: Scratch,
-    pub common: &'static str,
-    pub cases: &'static [Case],
-}
 
 pub struct Case {
     pub phase: &'static str,
@@ -75,7 +68,7 @@ const REPLAY: &str = "workload = \"replay\"\noperations = \"\"\"\n- mkdir logs\n
 const LEFT_OPEN: &str =
     "workload = \"replay\"\noperations = \"\"\"\n- create a\n- write a 0 5000\n\"\"\"\n";
 
-pub const GROUPS: &[Group] = &[
+pub const GROUPS: &[Group<Case>] = &[
     Group {
         scratch: Scratch::Apart,
         common: FILES,

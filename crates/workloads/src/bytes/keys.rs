@@ -10,7 +10,7 @@ use crate::params::effect::{self, Effect};
 use crate::params::{self, KeyInfo, ParamError};
 use crate::passes::{self, Passes};
 use crate::units::{self, Bytes, Span};
-use crate::workload::{Data as CellData, ModeInfo, Params as PlanParams, Timing};
+use crate::workload::{Data as CellData, ModeInfo, Params as PlanParams, RAMP_TIME, Timing};
 use serde::Deserialize;
 
 const WHOLE: CellData = CellData::Laid("each worker's file, whole");
@@ -173,12 +173,7 @@ const OWN_KEYS: &[KeyInfo] = &[
                   putc and fwrite with the file, or then",
     },
     passes::LOOPS,
-    KeyInfo {
-        name: "ramp_time",
-        kind: "duration",
-        default: "none",
-        meaning: "how long it runs before the results count, on top of `runtime`",
-    },
+    RAMP_TIME,
 ];
 
 /// Of the keys that do not have an effect everywhere.

@@ -11,7 +11,7 @@ use crate::op::Op;
 use crate::params::effect::{self, Effect};
 use crate::params::{self, KeyInfo, ParamError};
 use crate::units::{self, Bytes, Span};
-use crate::workload::{Data as CellData, ModeInfo, Params as PlanParams, Timing};
+use crate::workload::{Data as CellData, ModeInfo, Params as PlanParams, RAMP_TIME, Timing};
 use serde::Deserialize;
 use serde_json::Value;
 use std::path::PathBuf;
@@ -117,12 +117,7 @@ const OWN_KEYS: &[KeyInfo] = &[
         default: "until all files are copied",
         meaning: "the copying ends then, if not before; a copy that was begun is made to its end",
     },
-    KeyInfo {
-        name: "ramp_time",
-        kind: "duration",
-        default: "none",
-        meaning: "how long it runs before the results count, on top of `runtime`",
-    },
+    RAMP_TIME,
 ];
 
 /// Of the keys that do not have an effect everywhere.

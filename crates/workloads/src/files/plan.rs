@@ -14,7 +14,7 @@ use crate::params::effect::{self, Effect};
 use crate::params::{self, KeyInfo, ParamError};
 use crate::passes::{self, Passes};
 use crate::units::{self, Bytes, Span};
-use crate::workload::{ModeInfo, Params as PlanParams, Timing};
+use crate::workload::{ModeInfo, Params as PlanParams, RAMP_TIME, Timing};
 use serde::Deserialize;
 
 /// File systems give a file whole blocks; no check of free space should be surprised by many small files.
@@ -102,12 +102,7 @@ const OWN_KEYS: &[KeyInfo] = &[
                   one pass, or then",
     },
     passes::LOOPS,
-    KeyInfo {
-        name: "ramp_time",
-        kind: "duration",
-        default: "none",
-        meaning: "how long it runs before the results count, on top of `runtime`",
-    },
+    RAMP_TIME,
 ];
 
 /// Of the keys that do not have an effect everywhere.

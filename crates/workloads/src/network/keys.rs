@@ -9,7 +9,7 @@ use crate::op::Op;
 use crate::params::effect::Effect;
 use crate::params::{self, KeyInfo, ParamError};
 use crate::units::{Bytes, Span};
-use crate::workload::{Data, ModeInfo, Params, Timing};
+use crate::workload::{Data, ModeInfo, Params, RAMP_TIME, Timing};
 use serde::Deserialize;
 use std::time::Duration;
 
@@ -108,12 +108,7 @@ const OWN_KEYS: &[KeyInfo] = &[
         default: "10s, or none where `size` or `ops` ends it",
         meaning: "how long it runs",
     },
-    KeyInfo {
-        name: "ramp_time",
-        kind: "duration",
-        default: "none",
-        meaning: "how long it runs before the results count, on top of `runtime`",
-    },
+    RAMP_TIME,
 ];
 
 /// Of the keys that do not have an effect everywhere.

@@ -4,6 +4,7 @@
 //! entries), and it is read through once before anything is made of it, so that what cannot be unpacked is refused
 //! whole. What it says after that is checked again all the same.
 
+use super::compressed::decompressed;
 use super::source::{Entry, Kind, Source, SourceError};
 use super::tar::{self, BLOCK_BYTES, Block, Header, Said};
 use crate::clock::MonoNanos;
@@ -11,12 +12,9 @@ use crate::data::Mismatches;
 use crate::files::BLOCK_BYTES as FILE_SYSTEM_BLOCK_BYTES;
 use crate::sandbox::{Allowed, open_canonical};
 use crate::task::{PrepareControl, TaskError};
-use flate2::bufread::GzDecoder;
-use lzma_rust2::XzReader;
 use rustix::fs::{FileType, Mode, OFlags, fstat};
-use ruzstd::decoding::{FrameDecoder, StreamingDecoder};
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -24,8 +22,6 @@ use std::time::Duration;
 /// Of a file, so much is read and decompressed before its clock starts; larger ones are read on between their writes, which is no
 /// part of their time.
 pub(super) const READ_AHEAD_BYTES: usize = 8 << 20;
-/// What decompressors may take: xz -9 needs 64 MiB, zstd --long 128 MiB.
-const MOST_WINDOW_BYTES: u64 = 256 << 20;
 /// An extended header says a path or two.
 const MOST_EXTRA_BYTES: u64 = 1 << 20;
 /// A chain of extended headers says nothing that one could not.
@@ -33,8 +29,6 @@ const MOST_EXTRAS: u32 = 16;
 const MOST_ENTRIES: u64 = 50_000_000;
 /// Behind its end an archive is filled up to a whole record.
 const MOST_AFTER_END_BYTES: u64 = 64 << 20;
-const FILE_BUFFER_BYTES: usize = 256 << 10;
-const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 
 /// An archive, opened.
 pub(super) struct Archive {
@@ -100,94 +94,6 @@ impl Archive {
             ended: false,
             apart: Duration::ZERO,
         })
-    }
-}
-
-/// What the file holds, found out by its first bytes.
-fn decompressed(file: File) -> io::Result<Box<dyn Read + Send>> {
-    let mut file = BufReader::with_capacity(FILE_BUFFER_BYTES, file);
-    let head = file.fill_buf()?;
-    Ok(match head {
-        head if head.starts_with(&GZIP_MAGIC) => Box::new(Gzip {
-            member: Some(GzDecoder::new(file)),
-        }),
-        [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => {
-            let most_kib = u32::try_from(MOST_WINDOW_BYTES >> 10).unwrap_or(u32::MAX);
-            Box::new(XzReader::new_mem_limit(file, true, most_kib))
-        }
-        [0x28, 0xb5, 0x2f, 0xfd, ..] => Box::new(Zstd {
-            frame: Some(Frame::begin(file)?),
-        }),
-        _ => Box::new(file),
-    })
-}
-
-/// Members of a gzip file, one after the other; what comes behind the last, such as zeros up to a tape's block, is none.
-struct Gzip {
-    member: Option<GzDecoder<BufReader<File>>>,
-}
-
-impl Read for Gzip {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        loop {
-            let Some(member) = &mut self.member else {
-                return Ok(0);
-            };
-            let count = member.read(buffer)?;
-            if count > 0 || buffer.is_empty() {
-                return Ok(count);
-            }
-            let Some(mut file) = self.member.take().map(GzDecoder::into_inner) else {
-                return Ok(0);
-            };
-            if file.fill_buf()?.starts_with(&GZIP_MAGIC) {
-                self.member = Some(GzDecoder::new(file));
-            }
-        }
-    }
-}
-
-type Frame = StreamingDecoder<BufReader<File>, FrameDecoder>;
-
-trait Begin: Sized {
-    fn begin(file: BufReader<File>) -> io::Result<Self>;
-}
-
-impl Begin for Frame {
-    fn begin(file: BufReader<File>) -> io::Result<Self> {
-        StreamingDecoder::new_with_max_window_size(file, MOST_WINDOW_BYTES)
-            .map_err(io::Error::other)
-    }
-}
-
-/// Frames of zstd, one after the other.
-struct Zstd {
-    frame: Option<Frame>,
-}
-
-impl Read for Zstd {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        loop {
-            let Some(frame) = &mut self.frame else {
-                return Ok(0);
-            };
-            let count = frame.read(buffer)?;
-            if count > 0 || buffer.is_empty() {
-                return Ok(count);
-            }
-            let told = frame.decoder.get_checksum_from_data();
-            if told.is_some() && told != frame.decoder.get_calculated_checksum() {
-                let why = "the checksum of a zstd frame is wrong";
-                return Err(io::Error::new(io::ErrorKind::InvalidData, why));
-            }
-            let ended = self.frame.take();
-            let Some(mut file) = ended.map(Frame::into_inner) else {
-                return Ok(0);
-            };
-            if !file.fill_buf()?.is_empty() {
-                self.frame = Some(Frame::begin(file)?);
-            }
-        }
     }
 }
 

@@ -12,7 +12,7 @@ use crate::params::effect::{self, Effect};
 use crate::params::{self, KeyInfo, ParamError};
 use crate::passes::{self, Passes};
 use crate::units::{self, Bytes, Span};
-use crate::workload::{Data as CellData, ModeInfo, Params as PlanParams, Timing};
+use crate::workload::{Data as CellData, ModeInfo, Params as PlanParams, RAMP_TIME, Timing};
 use serde::Deserialize;
 use std::path::PathBuf;
 
@@ -147,12 +147,7 @@ const OWN_KEYS: &[KeyInfo] = &[
                   then",
     },
     passes::LOOPS,
-    KeyInfo {
-        name: "ramp_time",
-        kind: "duration",
-        default: "none",
-        meaning: "how long it runs before the results count, on top of `runtime`",
-    },
+    RAMP_TIME,
 ];
 
 /// Of the keys that do not have an effect everywhere.
