@@ -2,7 +2,8 @@
 //!
 //! `cargo bench --bench starts [-- ROW...] [--starts N]`. Rows: `cores`, as many agents as CPUs; `clocks`, the same with
 //! clocks that are seconds to hours apart and a mesh time that runs 100 ppm fast; `many`, 64 agents, against 64 plain
-//! processes that wait for an absolute timer, in turn. All on one machine, so that the true starts are known: every agent
+//! processes that wait for an absolute timer, in turn; `short`, 1000 steps of next to no load on three agents: the wall
+//! time of a step beyond its load, and how many of them started late. All on one machine, so that the true starts are known: every agent
 //! writes the raw readings of its clock to a file. Spread: from the first worker's start to the last one's. Off: how far
 //! the reported skew is from the true one; the bound is its own `skew_error_us`.
 
@@ -24,7 +25,7 @@ mod shared {
 
 use arguments::value;
 use benchmesh_workloads::clock::{MonoNanos, sleep_until, spin_until};
-use shared::support::mesh::Mesh;
+use shared::support::mesh::{Agent, Mesh};
 use shared::support::starts::{StartLogs, TaskStart, spread_us};
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -32,6 +33,9 @@ use std::time::Duration;
 
 const STARTS: usize = 100;
 const MANY: usize = 64;
+const SHORT_STEPS: usize = 1000;
+/// What a short step may take beyond its load.
+const SHORT_BAR_MS: f64 = 50.0;
 const HOUR: u64 = 3600;
 /// How long a started worker keeps its CPU at least: an operation or two.
 const LOAD: Duration = Duration::from_micros(50);
@@ -44,7 +48,7 @@ fn main() {
     }
     let starts = value(&arguments, "--starts").unwrap_or(STARTS as u64) as usize;
     let asked = |row: &str| {
-        let rows = ["cores", "clocks", "many"];
+        let rows = ["cores", "clocks", "many", "short"];
         let any = arguments.iter().any(|one| rows.contains(&one.as_str()));
         !any || arguments.iter().any(|one| one == row)
     };
@@ -69,6 +73,46 @@ fn main() {
         let ratio = figures(&mut spreads(&ours)).0 / median;
         println!("  ratio of the medians {ratio:.2}; the bar is 1.2");
     }
+    if asked("short") {
+        short_steps(value(&arguments, "--starts").unwrap_or(SHORT_STEPS as u64) as usize);
+    }
+}
+
+/// From the end of one step's load to the start of the next one's, and the steps that could not be armed in time.
+fn short_steps(steps: usize) {
+    let mut mesh = Mesh::start();
+    let names = ["a", "b", "c"];
+    for name in names {
+        mesh.launch(Agent::named(name));
+    }
+    mesh.until_attached(&names);
+    let mut done = 0;
+    while done < steps {
+        // Repeats are bounded, so that a whole run fits its limit.
+        let repeat = (steps - done).min(100);
+        mesh.run(&format!(
+            "repeat = {repeat}\n[[phase]]\nworkload = \"null\"\nops = 1000\n"
+        ));
+        done += repeat;
+    }
+    let db = mesh.db();
+    let mut between: Vec<f64> = db
+        .rows(
+            "SELECT next.start_us - max(t.ended_us) AS us FROM steps AS s JOIN tasks AS t ON t.step_id = s.id
+             JOIN steps AS next ON next.run_id = s.run_id AND next.ordinal = s.ordinal + 1
+             GROUP BY s.id",
+        )
+        .iter()
+        .map(|row| row.integer("us") as f64 / 1000.0)
+        .collect();
+    let late = "SELECT count(*) AS late FROM events WHERE kind = 'step-late'";
+    let late: i64 = db.rows(late)[0].integer("late");
+    let (median, p99, most) = figures(&mut between);
+    println!(
+        "short: {} agents, {done} steps: from one load to the next median {median:.1} ms, p99 {p99:.1}, most {most:.1}; \
+         the bar is {SHORT_BAR_MS}; {late} late starts",
+        names.len(),
+    );
 }
 
 /// One agent for each entry, so many seconds ahead; the tasks of each step.

@@ -1,20 +1,10 @@
 //! A whole mesh of real processes, and the commands that a user types, from plan to report.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    clippy::cast_possible_wrap,
-    reason = "a panic is how a test fails"
-)]
-
-mod support;
-
+use crate::needs;
+use crate::support::command::{CommandOutput, benchmesh};
+use crate::support::database::{Database, assert_believable};
+use crate::support::mesh::{Agent, Mesh};
 use std::time::Duration;
-use support::command::{Said, benchmesh};
-use support::database::{Database, assert_believable};
-use support::mesh::{Agent, Mesh};
 use tempfile::TempDir;
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -113,7 +103,7 @@ fn check_steps(db: &Database, run: i64) {
     ));
     assert!(attempts <= 2, "a cell took {attempts} attempts");
     if attempts == 2 {
-        support::gate::say("a cell was tried twice");
+        crate::support::gate::say("a cell was tried twice");
     }
     let mut end = 0;
     for step in &steps {
@@ -167,7 +157,10 @@ fn check_views(db: &Database, run: i64) {
     for (view, least) in [
         ("v_timeline", 10),
         ("v_daemon_usage", 4),
-        ("v_cost", 1),
+        ("v_host_usage", 1),
+        ("v_host_timeline", 10),
+        ("run_agents", 3),
+        ("run_targets", 1),
         ("v_agents", 3),
         ("v_runs", 1),
     ] {
@@ -198,9 +191,10 @@ fn check_commands(mesh: &Mesh, run: i64) {
         ),
     ] {
         let mut command = mesh.benchmesh();
-        let said = Said::of(&command.args(&arguments).current_dir("/").output().unwrap());
-        assert_eq!(said.code, 0, "{arguments:?}: {}", said.all());
-        assert!(said.out.contains(part), "{arguments:?}: {}", said.all());
+        let output =
+            CommandOutput::of(&command.args(&arguments).current_dir("/").output().unwrap());
+        assert_eq!(output.code, 0, "{arguments:?}: {}", output.all());
+        assert!(output.out.contains(part), "{arguments:?}: {}", output.all());
     }
     for arguments in [
         vec!["report", &id, "--format", "json"],
@@ -214,10 +208,11 @@ fn check_commands(mesh: &Mesh, run: i64) {
         ],
     ] {
         let mut command = mesh.benchmesh();
-        let said = Said::of(&command.args(&arguments).current_dir("/").output().unwrap());
-        assert_eq!(said.code, 0, "{arguments:?}: {}", said.all());
-        let document = serde_json::from_str::<serde_json::Value>(&said.out);
-        assert!(document.is_ok(), "{arguments:?}: {}", said.all());
+        let output =
+            CommandOutput::of(&command.args(&arguments).current_dir("/").output().unwrap());
+        assert_eq!(output.code, 0, "{arguments:?}: {}", output.all());
+        let document = serde_json::from_str::<serde_json::Value>(&output.out);
+        assert!(document.is_ok(), "{arguments:?}: {}", output.all());
     }
     let csv = mesh.command(&[
         "report",
@@ -236,37 +231,37 @@ fn overrides_dry_run_and_detach() {
     let place = Place::new();
     let plan = place.mesh.plan(&place.plan());
     let plan = plan.to_str().unwrap();
-    let said = place
+    let output = place
         .mesh
         .command(&["run", plan, "--dry-run", "--set", "repeat=1"]);
-    assert_eq!(said.code, 0, "{}", said.all());
+    assert_eq!(output.code, 0, "{}", output.all());
     assert!(
-        said.out.contains("small") && said.out.contains("create"),
+        output.out.contains("small") && output.out.contains("create"),
         "{}",
-        said.all()
+        output.all()
     );
     assert_eq!(place.mesh.db().one::<i64>("SELECT count(*) FROM runs"), 0);
     for arguments in [
         vec!["plan", "check", plan],
         vec!["plan", "show", plan],
-        vec!["plan", "show", plan, "--agents", "5"],
+        vec!["plan", "show", plan, "--assume-agents", "5"],
     ] {
-        let said = place.mesh.command(&arguments);
-        assert_eq!(said.code, 0, "{arguments:?}: {}", said.all());
+        let output = place.mesh.command(&arguments);
+        assert_eq!(output.code, 0, "{arguments:?}: {}", output.all());
     }
     let short = place
         .mesh
         .plan("name = \"short\"\n[[phase]]\nworkload = \"null\"\nruntime = \"30s\"\n");
     let short = short.to_str().unwrap();
-    let said = place
+    let output = place
         .mesh
         .command(&["run", short, "--set", "phase.null.runtime=1s", "--detach"]);
-    assert_eq!(said.code, 0, "{}", said.all());
+    assert_eq!(output.code, 0, "{}", output.all());
     assert_eq!(
-        said.out.trim(),
+        output.out.trim(),
         "1",
         "the run's id, and nothing else: {}",
-        said.all()
+        output.all()
     );
     assert_eq!(place.mesh.until_run_is(&["done", "failed"], LIMIT), "done");
     let db = place.mesh.db();
@@ -281,7 +276,7 @@ fn a_run_is_stopped_and_its_data_stay() {
         .mesh
         .begin("name = \"long\"\n[[phase]]\nworkload = \"null\"\nruntime = \"10m\"\n");
     place.mesh.until_step_is("run", "running", LIMIT);
-    support::wait::until_true("a second is stored", LIMIT, || {
+    crate::support::wait::until_true("a second is stored", LIMIT, || {
         place
             .mesh
             .db()
@@ -292,15 +287,15 @@ fn a_run_is_stopped_and_its_data_stay() {
     let waiting = place
         .mesh
         .plan("name = \"next\"\n[[phase]]\nworkload = \"null\"\n");
-    let said = place
+    let output = place
         .mesh
         .command(&["run", waiting.to_str().unwrap(), "--detach"]);
-    assert_eq!(said.code, 0, "{}", said.all());
+    assert_eq!(output.code, 0, "{}", output.all());
     let states: Vec<String> = place.mesh.db().column("SELECT state FROM runs ORDER BY id");
     assert_eq!(states, ["running", "queued"]);
     for name in ["next", "long"] {
-        let said = place.mesh.command(&["stop", name, "--reason", "enough"]);
-        assert_eq!(said.code, 0, "{}", said.all());
+        let output = place.mesh.command(&["stop", name, "--reason", "enough"]);
+        assert_eq!(output.code, 0, "{}", output.all());
     }
     let ended = run
         .exit_within(LIMIT)
@@ -367,19 +362,21 @@ fn sqlite3_reads_every_view() {
         "v_timeline",
         "v_daemon_usage",
         "v_cost",
+        "v_host_usage",
+        "v_host_timeline",
         "v_links",
         "v_agents",
         "v_runs",
     ] {
-        support::command::must("sqlite3", &[db, &format!("select * from {view}")]);
+        crate::support::command::must("sqlite3", &[db, &format!("select * from {view}")]);
     }
-    let results = support::command::must("sqlite3", &[db, "select * from v_results"]);
+    let results = crate::support::command::must("sqlite3", &[db, "select * from v_results"]);
     assert_eq!(results.lines().count(), 1, "{results}");
 }
 
 #[test]
 fn help_and_version_speak_of_every_command() {
-    let help = Said::of(&benchmesh().arg("--help").output().unwrap());
+    let help = CommandOutput::of(&benchmesh().arg("--help").output().unwrap());
     assert_eq!(help.code, 0);
     for command in [
         "quickstart",
@@ -395,15 +392,15 @@ fn help_and_version_speak_of_every_command() {
         "query",
     ] {
         assert!(help.out.contains(command), "{command} in:\n{}", help.out);
-        let own = Said::of(&benchmesh().args([command, "--help"]).output().unwrap());
+        let own = CommandOutput::of(&benchmesh().args([command, "--help"]).output().unwrap());
         assert_eq!(own.code, 0, "{command}: {}", own.all());
     }
-    let version = Said::of(&benchmesh().arg("--version").output().unwrap());
+    let version = CommandOutput::of(&benchmesh().arg("--version").output().unwrap());
     assert!(
         version.out.contains(env!("CARGO_PKG_VERSION")),
         "{}",
         version.all()
     );
-    let wrong = Said::of(&benchmesh().arg("frobnicate").output().unwrap());
+    let wrong = CommandOutput::of(&benchmesh().arg("frobnicate").output().unwrap());
     assert_eq!(wrong.code, 2, "{}", wrong.all());
 }

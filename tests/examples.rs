@@ -1,16 +1,8 @@
 //! The example plans, made small, run through a mesh: what users copy works.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    reason = "a panic is how a test fails"
-)]
-
-mod support;
-
+use crate::support::mesh::{Agent, Mesh};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use support::mesh::{Agent, Mesh};
 use tempfile::TempDir;
 
 /// An example, what is made smaller in it, and how many steps it has.
@@ -47,7 +39,7 @@ const EXAMPLES: &[Example] = &[
             ("files    = 5000", "files    = 50"),
             ("size     = \"256m\"", "size     = \"1m\""),
         ],
-        steps: 6,
+        steps: 7,
     },
     Example {
         name: "bytes",
@@ -163,6 +155,35 @@ const EXAMPLES: &[Example] = &[
             ("cache    = \"cold\"", ""),
         ],
         steps: 3 * 3 * 2,
+    },
+    Example {
+        name: "bonnie",
+        smaller: &[
+            ("size     = \"64m\"", "size     = \"64k\""),
+            ("size      = \"1g\"", "size      = \"1m\""),
+            ("size     = \"1g\"", "size     = \"1m\""),
+            ("cache    = \"cold\"", ""),
+            ("cache     = \"cold\"", ""),
+        ],
+        steps: 6,
+    },
+    Example {
+        name: "shared-file",
+        smaller: &[("\"256m\"", "\"2m\""), ("\"64m\"", "\"256k\"")],
+        steps: 4,
+    },
+    Example {
+        name: "udp",
+        smaller: &[
+            ("rate     = \"12500000\"", "rate     = \"1m\""),
+            ("runtime  = \"10s\"", "runtime  = \"1s\""),
+            ("runtime  = \"5s\"", "runtime  = \"1s\""),
+            ("rate_iops = 5000", "rate_iops = 500"),
+            ("runtime   = \"5s\"", "runtime   = \"1s\""),
+            ("workload = \"network\"", TWO_AGENTS),
+            ("workload  = \"network\"", TWO_AGENTS),
+        ],
+        steps: 8,
     },
     Example {
         name: "null",

@@ -2,32 +2,22 @@
 //! the truth is in it: nothing that was stored is gone or changed, nothing is there twice, and a load of a fixed number of
 //! operations has exactly that number.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    clippy::cast_possible_wrap,
-    reason = "a panic is how a test fails"
-)]
+mod frozen;
+mod killed;
+mod links;
+mod restored;
 
-mod support;
-
-mod faults {
-    mod killed;
-    mod links;
-}
-
+use crate::needs;
+use crate::support::database::{Database, Row};
+use crate::support::fuse_fs::{Fault, FuseFs, Op, Rule};
+use crate::support::loop_device::Mounted;
+use crate::support::mesh::{Agent, Mesh};
+use crate::support::net::Network;
+use crate::support::plan;
+use crate::support::wait::{until, until_true};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
-use support::database::{Database, Row};
-use support::fuse_fs::{Fate, FuseFs, Op, Rule};
-use support::loop_device::Mounted;
-use support::mesh::{Agent, Mesh};
-use support::net::Network;
-use support::plan;
-use support::wait::{until, until_true};
 
 const LIMIT: Duration = Duration::from_secs(60);
 /// Operations of each agent in [`paced_plan`].
@@ -37,7 +27,7 @@ const FILES: i64 = 1500;
 fn paced_plan(fs: &FuseFs, extra: &str) -> String {
     fs.add_rule(Rule {
         path: "benchmesh-".to_owned(),
-        ..Rule::every(Op::Unlink, Fate::Delay(Duration::from_millis(5)))
+        ..Rule::every(Op::Unlink, Fault::Delay(Duration::from_millis(5)))
     });
     plan::on(
         fs.path(),
@@ -230,8 +220,8 @@ fn a_disk_that_is_full_for_a_while_loses_nothing() {
     let count = || mesh.db().one::<i64>("SELECT count(*) FROM op_intervals");
     let log = |mesh: &Mesh| mesh.collector().log();
     until("the collector says that its disk is full", LIMIT, || {
-        let said = log(&mesh);
-        (said.contains("full") || said.contains("No space")).then_some(())
+        let text = log(&mesh);
+        (text.contains("full") || text.contains("No space")).then_some(())
     });
     let at_full = count();
     let seen = fs.log().len();
@@ -267,7 +257,7 @@ fn a_hung_call_is_found_and_the_others_go_on() {
     fs.add_rule_first(Rule {
         times: 1,
         path: "benchmesh-".to_owned(),
-        ..Rule::every(Op::Unlink, Fate::Hang)
+        ..Rule::every(Op::Unlink, Fault::Hang)
     });
     until_true("a call hangs", LIMIT, || fs.hanging() == 1);
     // The agent with the free worker ends its files; the database says that one operation is still in flight.

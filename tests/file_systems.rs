@@ -2,20 +2,10 @@
 //!
 //! Each run must count what it was told to do, go without errors, and leave the target as it found it.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    clippy::cast_possible_wrap,
-    reason = "a panic is how a test fails"
-)]
-
-mod support;
-
-use support::database::assert_believable;
-use support::loop_device::Mounted;
-use support::mesh::{Agent, Mesh};
+use crate::needs;
+use crate::support::database::assert_believable;
+use crate::support::loop_device::Mounted;
+use crate::support::mesh::{Agent, Mesh};
 
 #[test]
 fn ext4() {

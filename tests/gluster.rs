@@ -1,21 +1,11 @@
 //! A real GlusterFS, three copies over three nodes: load from two clients, and what it costs each brick.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    clippy::cast_possible_wrap,
-    reason = "a panic is how a test fails"
-)]
-
-mod support;
-
+use crate::needs;
+use crate::support::command::{must, succeeds};
+use crate::support::database::Database;
+use crate::support::mesh::{Agent, Mesh};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use support::command::{must, succeeds};
-use support::database::Database;
-use support::mesh::{Agent, Mesh};
 use tempfile::TempDir;
 
 /// The cluster that tests/lab/gluster.sh makes; it is taken down with the value.

@@ -1,25 +1,12 @@
 //! Whoever speaks to the collector's port: noise, other protocols, messages that lie. Each gets an answer or is cut off;
 //! the collector lives on, no other session is disturbed, and nothing of theirs is in the database.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    clippy::cast_possible_wrap,
-    reason = "a panic is how a test fails"
-)]
+mod batches;
+mod greetings;
+mod noise;
 
-mod support;
-
-mod hostile_peers {
-    mod batches;
-    mod greetings;
-    mod noise;
-}
-
+use crate::support::mesh::{Agent, Mesh};
 use std::time::Duration;
-use support::mesh::{Agent, Mesh};
 
 const LIMIT: Duration = Duration::from_secs(120);
 

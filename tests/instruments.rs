@@ -1,28 +1,18 @@
 //! The tests' own instruments, held against plain system calls: what the truth tests lean on has to be true itself.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    clippy::cast_possible_wrap,
-    reason = "a panic is how a test fails"
-)]
-
-mod support;
-
+use crate::needs;
+use crate::support::cgroup::DiskThrottle;
+use crate::support::fuse_fs::{Fault, FuseFs, Op, Rule};
+use crate::support::loop_device::Mounted;
+use crate::support::net::Network;
+use crate::support::permit::permit;
+use crate::support::wait::until_true;
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
-use support::cgroup::DiskThrottle;
-use support::fuse_fs::{Fate, FuseFs, Op, Rule};
-use support::loop_device::Mounted;
-use support::mesh::alone;
-use support::net::Network;
-use support::wait::until_true;
 
 #[test]
 fn fuse_log_counts_each_call() {
@@ -73,17 +63,17 @@ fn fuse_rules_delay_fail_and_hang() {
     let fs = FuseFs::mount();
     fs.add_rule(Rule {
         path: "slow".to_owned(),
-        ..Rule::every(Op::Create, Fate::Delay(Duration::from_millis(200)))
+        ..Rule::every(Op::Create, Fault::Delay(Duration::from_millis(200)))
     });
     fs.add_rule(Rule {
         path: "full".to_owned(),
         after: 1,
         times: 1,
-        ..Rule::every(Op::Write, Fate::Fail(libc::ENOSPC))
+        ..Rule::every(Op::Write, Fault::Fail(libc::ENOSPC))
     });
     fs.add_rule(Rule {
         path: "stuck".to_owned(),
-        ..Rule::every(Op::Create, Fate::Hang)
+        ..Rule::every(Op::Create, Fault::Hang)
     });
     let began = Instant::now();
     File::create(fs.path().join("slow")).unwrap();
@@ -112,7 +102,7 @@ fn fuse_rules_delay_fail_and_hang() {
 #[test]
 fn cgroup_throttles_a_loop_device() {
     needs!("root", "loop", "ext4", "cgroup");
-    let _alone = alone();
+    let _permit = permit();
     let fs = Mounted::on_loop("ext4", 256 << 20);
     let throttle = DiskThrottle::new(&fs.device_number(), 20_000_000);
     let file = fs.path().join("f");
@@ -142,7 +132,7 @@ fn cgroup_throttles_a_loop_device() {
 #[test]
 fn tbf_shapes_a_veth() {
     needs!("root", "netns");
-    let _alone = alone();
+    let _permit = permit();
     let network = Network::new(1);
     network.shape(1, "100mbit");
     let listener = TcpListener::bind((network.host(), 0)).unwrap();

@@ -1,24 +1,17 @@
 //! The end of a load: nothing begins after a stop, what the kernel still holds is named, and nothing stays behind.
 //! And what stands in the way of a load: caches that are really dropped before it, and a tool that is told from storage.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    reason = "a panic is how a test fails"
-)]
-
-mod support;
-
+use crate::needs;
+use crate::support::fuse_fs::{Fault, FuseFs, Op, Rule};
+use crate::support::mesh::{Agent, Mesh};
+use crate::support::process::Process;
+use crate::support::stops::{QUIET_AFTER, Stopped, Stops};
+use crate::support::wait::{until, until_true};
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use support::fuse_fs::{Fate, FuseFs, Op, Rule};
-use support::mesh::{Agent, Mesh};
-use support::process::Process;
-use support::stops::{QUIET_AFTER, Stopped, Stops};
-use support::wait::{until, until_true};
 
 const LIMIT: Duration = Duration::from_secs(90);
 
@@ -31,7 +24,7 @@ fn left(top: &Path) -> Vec<PathBuf> {
 }
 
 fn assert_quiet(stopped: &Stopped, agents: i64, untold: i64) {
-    support::gate::say(&format!("{stopped:?}"));
+    crate::support::gate::say(&format!("{stopped:?}"));
     let bar = i64::try_from(QUIET_AFTER.as_micros()).unwrap();
     assert!(stopped.after_wish_us <= bar, "{stopped:?}");
     assert_eq!(stopped.severity, "info", "{stopped:?}");
@@ -78,8 +71,8 @@ fn a_stop_that_nobody_hears_ends_the_command() {
     // What it advises.
     mesh.restart_collector();
     mesh.until_attached(&["a"]);
-    let said = mesh.command(&["stop", "1"]);
-    assert_eq!(said.code, 0, "{}", said.all());
+    let output = mesh.command(&["stop", "1"]);
+    assert_eq!(output.code, 0, "{}", output.all());
     assert_eq!(mesh.until_run_is(&["stopped"], LIMIT), "stopped");
 }
 
@@ -214,7 +207,7 @@ fn an_operation_that_the_kernel_holds_is_named() {
         path: "benchmesh-".to_owned(),
         after: 20,
         times: 1,
-        ..Rule::every(Op::Unlink, Fate::Hang)
+        ..Rule::every(Op::Unlink, Fault::Hang)
     });
     let run = mesh.begin(&format!(
         "[targets.t]\nsystem = \"fuse\"\npath = \"{}\"\n[[phase]]\nworkload = \"files\"\nfiles = 200\nsize = \"100\"\nmodes = [\"delete\"]\n",

@@ -19,6 +19,7 @@
     reason = "a panic is how a test fails"
 )]
 
+pub mod browser;
 pub mod cgroup;
 pub mod clients;
 pub mod command;
@@ -32,8 +33,10 @@ pub mod mesh;
 pub mod meter;
 pub mod net;
 pub mod paced;
+pub mod permit;
 pub mod plan;
 pub mod process;
+pub mod quickstart;
 pub mod starts;
 pub mod stops;
 pub mod wait;

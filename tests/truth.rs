@@ -1,4 +1,6 @@
-//! Truth tests: what benchmesh reports, held against something independent, each with its tolerance.
+//! Truth tests that measure time, rates or CPU of a load that keeps the machine busy: what benchmesh reports, held against
+//! something independent, each with its tolerance. One mesh at a time. Truths that are counts are in `mesh.rs`, rates that
+//! a slow device sets in `rates.rs`.
 
 #![allow(
     clippy::unwrap_used,
@@ -12,30 +14,11 @@
 mod support;
 
 mod truth {
-    mod breadth;
-    mod clock;
-    mod counts;
     mod cpu;
     mod delay;
-    mod disk;
-    mod failing;
-    mod fallback;
-    mod flips;
-    mod full;
-    mod groups;
-    mod io;
     mod latency;
-    mod link;
-    mod lost;
-    mod once;
-    mod pace;
     mod queue;
-    mod ramp;
-    mod shapes;
-    mod stall;
-    mod stand_ins;
+    mod quickstart;
     mod start;
-    mod two_runs;
-    mod unfit;
-    mod vanish;
+    mod usage;
 }

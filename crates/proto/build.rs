@@ -7,6 +7,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             "benchmesh/v1/telemetry.proto",
             "benchmesh/v1/mesh.proto",
             "benchmesh/v1/control.proto",
+            "benchmesh/v1/trust.proto",
         ],
         ["proto"],
     )?;

@@ -1,12 +1,13 @@
 //! Database files that a collector cannot use: each is named, and left as it was.
 
+use super::{LIMIT, collector, directory, refused};
+use crate::needs;
 use crate::support::command::{benchmesh, must};
 use crate::support::database::Database;
 use crate::support::loop_device::Mounted;
 use crate::support::mesh::Mesh;
 use crate::support::process::Process;
 use crate::support::wait::until_true;
-use crate::{LIMIT, collector, directory, needs, refused};
 use std::path::Path;
 
 #[test]
@@ -15,11 +16,11 @@ fn a_file_that_is_no_database() {
     let db = directory.path().join("x.db");
     let text = "this is a shopping list, not a database\n".repeat(400);
     std::fs::write(&db, &text).unwrap();
-    let said = refused(collector(&db));
+    let output = refused(collector(&db));
     assert!(
-        said.err.contains("x.db") && said.err.contains("not a"),
+        output.err.contains("x.db") && output.err.contains("not a"),
         "{}",
-        said.all()
+        output.all()
     );
     assert_eq!(
         std::fs::read_to_string(&db).unwrap(),
@@ -28,8 +29,8 @@ fn a_file_that_is_no_database() {
     );
     let mut query = benchmesh();
     query.args(["query", "SELECT 1", "--db"]).arg(&db);
-    let said = refused(query);
-    assert!(said.err.contains("x.db"), "{}", said.all());
+    let output = refused(query);
+    assert!(output.err.contains("x.db"), "{}", output.all());
 }
 
 #[test]
@@ -41,8 +42,8 @@ fn a_database_of_something_else() {
         .execute_batch("CREATE TABLE shopping (item TEXT); INSERT INTO shopping VALUES ('milk')")
         .unwrap();
     drop(other);
-    let said = refused(collector(&db));
-    assert!(said.err.contains("other.db"), "{}", said.all());
+    let output = refused(collector(&db));
+    assert!(output.err.contains("other.db"), "{}", output.all());
     let left: Vec<String> =
         Database::open(&db).column("SELECT name FROM sqlite_schema ORDER BY name");
     assert_eq!(left, ["shopping"]);
@@ -71,20 +72,20 @@ fn a_database_of_a_newer_benchmesh() {
         )
         .unwrap();
     drop(connection);
-    let said = refused(collector(&db));
+    let output = refused(collector(&db));
     assert!(
-        said.err.contains("newer.db") && said.err.contains("newer"),
+        output.err.contains("newer.db") && output.err.contains("newer"),
         "{}",
-        said.all()
+        output.all()
     );
 }
 
 #[test]
 fn a_database_that_another_collector_has() {
     let mesh = Mesh::start();
-    let said = refused(collector(mesh.db_path()));
-    assert!(said.err.contains("benchmesh.db"), "{}", said.all());
-    assert!(said.err.contains("collector"), "{}", said.all());
+    let output = refused(collector(mesh.db_path()));
+    assert!(output.err.contains("benchmesh.db"), "{}", output.all());
+    assert!(output.err.contains("collector"), "{}", output.all());
     mesh.db().assert_sound();
 }
 
@@ -94,12 +95,12 @@ fn a_database_on_a_read_only_disk() {
     let fs = Mounted::tmpfs(16 << 20);
     let path = fs.path();
     must("mount", &["-o", "remount,ro", path.to_str().unwrap()]);
-    let said = refused(collector(&path.join("x.db")));
-    assert!(said.err.contains("x.db"), "{}", said.all());
+    let output = refused(collector(&path.join("x.db")));
+    assert!(output.err.contains("x.db"), "{}", output.all());
     assert!(
-        said.err.to_lowercase().contains("read-only"),
+        output.err.to_lowercase().contains("read-only"),
         "{}",
-        said.all()
+        output.all()
     );
 }
 
@@ -108,12 +109,12 @@ fn a_database_on_a_full_disk() {
     needs!("root", "tmpfs");
     let fs = Mounted::tmpfs(1 << 20);
     fill(&fs.path().join("ballast"));
-    let said = refused(collector(&fs.path().join("x.db")));
-    assert!(said.err.contains("x.db"), "{}", said.all());
+    let output = refused(collector(&fs.path().join("x.db")));
+    assert!(output.err.contains("x.db"), "{}", output.all());
     assert!(
-        said.err.contains("full") || said.err.contains("space"),
+        output.err.contains("full") || output.err.contains("space"),
         "{}",
-        said.all()
+        output.all()
     );
 }
 

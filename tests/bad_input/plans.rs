@@ -1,8 +1,8 @@
 //! Plans that cannot be run: the line, the mistake, the remedy, and nothing is begun.
 
+use super::{directory, refused};
 use crate::support::command::benchmesh;
 use crate::support::mesh::{Agent, Mesh};
-use crate::{directory, refused};
 
 #[test]
 fn plans_that_cannot_be_run() {
@@ -75,17 +75,17 @@ fn plans_that_cannot_be_run() {
         let path = mesh.plan(&plan);
         let mut command = mesh.benchmesh();
         command.arg("run").arg(&path);
-        let said = refused(command);
-        let wrong = || format!("{what}: {}\nplan:\n{plan}", said.all());
-        assert_eq!(said.code, 2, "{}", wrong());
-        assert!(said.err.contains("plan.toml"), "{}", wrong());
+        let output = refused(command);
+        let wrong = || format!("{what}: {}\nplan:\n{plan}", output.all());
+        assert_eq!(output.code, 2, "{}", wrong());
+        assert!(output.err.contains("plan.toml"), "{}", wrong());
         assert!(
-            said.err.contains(&format!("plan.toml{line}")),
+            output.err.contains(&format!("plan.toml{line}")),
             "{}",
             wrong()
         );
-        assert!(said.err.contains(part), "{}", wrong());
-        assert!(said.out.is_empty(), "{}", wrong());
+        assert!(output.err.contains(part), "{}", wrong());
+        assert!(output.out.is_empty(), "{}", wrong());
     }
     let db = mesh.db();
     assert_eq!(
@@ -108,19 +108,19 @@ fn all_mistakes_of_a_plan_come_at_once() {
     .unwrap();
     let mut command = benchmesh();
     command.args(["plan", "check"]).arg(&plan);
-    let said = refused(command);
-    assert_eq!(said.code, 2);
+    let output = refused(command);
+    assert_eq!(output.code, 2);
     assert!(
-        said.err.contains("repeat") && said.err.contains("plan.toml:4:"),
+        output.err.contains("repeat") && output.err.contains("plan.toml:4:"),
         "{}",
-        said.all()
+        output.all()
     );
     let mut command = benchmesh();
     command
         .args(["plan", "check", "--format", "json"])
         .arg(&plan);
-    let said = refused(command);
-    let document: serde_json::Value = serde_json::from_str(&said.out).expect("one JSON document");
+    let output = refused(command);
+    let document: serde_json::Value = serde_json::from_str(&output.out).expect("one JSON document");
     assert!(document.is_object(), "{document}");
 }
 
@@ -128,7 +128,11 @@ fn all_mistakes_of_a_plan_come_at_once() {
 fn a_plan_that_is_not_there() {
     let mut command = benchmesh();
     command.args(["run", "/no/such/plan.toml"]);
-    let said = refused(command);
-    assert_eq!(said.code, 2, "{}", said.all());
-    assert!(said.err.contains("/no/such/plan.toml"), "{}", said.all());
+    let output = refused(command);
+    assert_eq!(output.code, 2, "{}", output.all());
+    assert!(
+        output.err.contains("/no/such/plan.toml"),
+        "{}",
+        output.all()
+    );
 }

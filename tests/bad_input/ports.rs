@@ -1,8 +1,8 @@
 //! Addresses and directories that cannot be: a port in use, nobody there, a state on its own target.
 
+use super::{LIMIT, directory, refused};
 use crate::support::command::benchmesh;
 use crate::support::mesh::{Agent, Mesh};
-use crate::{LIMIT, directory, refused};
 use std::net::TcpListener;
 
 #[test]
@@ -14,24 +14,31 @@ fn a_port_in_use() {
     command
         .args(["collector", "--listen", &address, "--db"])
         .arg(directory.path().join("x.db"));
-    let said = refused(command);
-    assert_eq!(said.code, 1, "{}", said.all());
+    let output = refused(command);
+    assert_eq!(output.code, 1, "{}", output.all());
     assert!(
-        said.err.contains(&address) && said.err.contains("in use"),
+        output.err.contains(&address) && output.err.contains("in use"),
         "{}",
-        said.all()
+        output.all()
     );
 }
 
 #[test]
-fn an_address_that_is_open_to_others_without_tls() {
+fn a_page_that_is_open_to_others() {
     let directory = directory();
     let mut command = benchmesh();
     command
-        .args(["collector", "--listen", "0.0.0.0:0", "--db"])
+        .args([
+            "collector",
+            "--listen",
+            "127.0.0.1:0",
+            "--http",
+            "0.0.0.0:0",
+        ])
+        .arg("--db")
         .arg(directory.path().join("x.db"));
-    let said = refused(command);
-    assert!(said.err.contains("--insecure"), "{}", said.all());
+    let output = refused(command);
+    assert!(output.err.contains("--http-insecure"), "{}", output.all());
 }
 
 #[test]
@@ -57,13 +64,17 @@ fn no_collector_there() {
             .args(&arguments)
             .env("BENCHMESH_COLLECTOR", &address)
             .current_dir(directory.path());
-        let said = refused(command);
-        assert_eq!(said.code, 1, "{arguments:?}: {}", said.all());
-        assert!(said.err.contains(&address), "{arguments:?}: {}", said.all());
+        let output = refused(command);
+        assert_eq!(output.code, 1, "{arguments:?}: {}", output.all());
         assert!(
-            said.err.contains("benchmesh collector"),
+            output.err.contains(&address),
             "{arguments:?}: {}",
-            said.all()
+            output.all()
+        );
+        assert!(
+            output.err.contains("benchmesh collector"),
+            "{arguments:?}: {}",
+            output.all()
         );
     }
 }

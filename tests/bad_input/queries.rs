@@ -1,11 +1,12 @@
 //! Questions that have no answer, and queries that would change something.
 
+use super::{LIMIT, collector, directory, refused};
 use crate::support::command::benchmesh;
 use crate::support::database::Database;
-use crate::support::mesh::{Agent, Mesh, alone};
+use crate::support::mesh::{Agent, Mesh};
+use crate::support::permit::permit;
 use crate::support::process::Process;
 use crate::support::wait::until_true;
-use crate::{LIMIT, collector, directory, refused};
 
 #[test]
 fn runs_that_are_not_there() {
@@ -18,15 +19,19 @@ fn runs_that_are_not_there() {
     ] {
         let mut command = mesh.benchmesh();
         command.args(arguments).current_dir("/");
-        let said = refused(command);
-        assert!(said.err.contains("run"), "{arguments:?}: {}", said.all());
+        let output = refused(command);
+        assert!(
+            output.err.contains("run"),
+            "{arguments:?}: {}",
+            output.all()
+        );
     }
     let mut command = mesh.benchmesh();
     command
         .args(["report", "4711", "--format", "json"])
         .current_dir("/");
-    let said = refused(command);
-    let document: serde_json::Value = serde_json::from_str(&said.out).expect("one JSON document");
+    let output = refused(command);
+    let document: serde_json::Value = serde_json::from_str(&output.out).expect("one JSON document");
     assert!(document.to_string().contains("4711"), "{document}");
 }
 
@@ -70,8 +75,8 @@ fn queries_only_read() {
                 .args(["query", &sql])
                 .args(&source)
                 .current_dir(mesh.directory());
-            let said = refused(command);
-            assert!(!said.err.is_empty(), "{sql}: {}", said.all());
+            let output = refused(command);
+            assert!(!output.err.is_empty(), "{sql}: {}", output.all());
         }
     }
     assert!(!elsewhere.exists(), "a query wrote a file");
@@ -92,7 +97,7 @@ fn fingerprint(db: &Database) -> String {
 
 #[test]
 fn a_query_that_takes_for_ever_is_given_up() {
-    let _alone = alone();
+    let _permit = permit();
     let directory = directory();
     let db = directory.path().join("x.db");
     let log = directory.path().join("log");
@@ -113,7 +118,7 @@ fn a_query_that_takes_for_ever_is_given_up() {
     command
         .args(["query", endless, "--time-limit", "1s", "--db"])
         .arg(&db);
-    let said = refused(command);
-    assert!(said.err.contains("after 1 s"), "{}", said.all());
+    let output = refused(command);
+    assert!(output.err.contains("after 1 s"), "{}", output.all());
     assert!(collector.is_running());
 }

@@ -1,13 +1,13 @@
 //! Processes killed while a run goes on: who lives is waited for, who does not is lost with what it sent, and only a step
 //! that nobody holds any more is begun anew.
 
-use crate::support::database::{Database, Row};
-use crate::support::fuse_fs::{Fate, FuseFs, Op, Rule};
-use crate::support::mesh::Mesh;
-use crate::support::wait::until_true;
-use crate::{
+use super::{
     FILES, LIMIT, Stored, assert_exact, assert_no_holes, mesh_on, needs, paced_plan, until_stored,
 };
+use crate::support::database::{Database, Row};
+use crate::support::fuse_fs::{Fault, FuseFs, Op, Rule};
+use crate::support::mesh::Mesh;
+use crate::support::wait::until_true;
 use std::time::Duration;
 
 #[test]
@@ -227,7 +227,7 @@ fn an_abort_is_carried_out_by_the_next_collector() {
     // The agent that lives cannot stop, so that the collector dies between the decision and its end.
     fs.add_rule_first(Rule {
         path: "benchmesh-".to_owned(),
-        ..Rule::every(Op::Unlink, Fate::Hang)
+        ..Rule::every(Op::Unlink, Fault::Hang)
     });
     until_true("the policy has decided", LIMIT, || {
         let decided =
@@ -244,7 +244,7 @@ fn an_abort_is_carried_out_by_the_next_collector() {
     fs.let_go();
     fs.add_rule(Rule {
         path: "benchmesh-".to_owned(),
-        ..Rule::every(Op::Unlink, Fate::Delay(Duration::from_millis(5)))
+        ..Rule::every(Op::Unlink, Fault::Delay(Duration::from_millis(5)))
     });
     let db = assert_run_ends(&mesh, &stored, "failed");
     let reason: String = db.one("SELECT reason FROM runs");

@@ -1,6 +1,6 @@
 //! An end of a link dies while several are in use: the others go on, nothing hangs, and no port stays open.
 
-use crate::LIMIT;
+use super::LIMIT;
 use crate::support::mesh::{Agent, Mesh};
 use crate::support::wait::until_true;
 use std::time::{Duration, Instant};
@@ -80,17 +80,18 @@ fn a_receiver_dies_and_all_its_links_end_at_once() {
         mesh.kill_agent("c");
         let killed = Instant::now();
         let ended = run.exit_within(LIMIT).expect("the run ends without it");
-        assert_ne!(ended.code(), Some(0), "{}", run.log());
+        // The links are lost, and `on-loss` lets the run go on.
+        assert_eq!(ended.code(), Some(3), "{}", run.log());
         // Found within `loss-after`, long before the runtime is over; then the next phase, which takes a moment.
         assert!(killed.elapsed() < Duration::from_secs(9), "{}", run.log());
         let db = mesh.db();
         let steps = db.rows("SELECT state, partial FROM steps ORDER BY ordinal");
         assert_eq!(steps[0].text("state"), "failed", "{steps:?}");
         assert_eq!(steps[1].text("state"), "done", "{steps:?}");
-        let said =
+        let output =
             db.rows("SELECT t.state, t.error FROM tasks t WHERE t.peer_agent_id IS NOT NULL");
-        assert_eq!(said.len(), 2);
-        for task in &said {
+        assert_eq!(output.len(), 2);
+        for task in &output {
             assert_ne!(task.text("state"), "done", "{task:?}");
             let error = task.text("error");
             assert!(
@@ -104,4 +105,45 @@ fn a_receiver_dies_and_all_its_links_end_at_once() {
             });
         }
     }
+}
+
+/// It keeps its connections and neither reads nor answers any more. Some 8 s of waiting.
+#[test]
+fn a_receiver_that_stands_still_costs_its_links_and_not_the_run() {
+    let mesh = mesh();
+    let mut run = mesh.begin(
+        r#"
+        on-loss = "continue"
+        loss-after = "3s"
+        [[phase]]
+        workload = "network"
+        modes = ["throughput"]
+        pairs = "one-to-many"
+        from = ["a"]
+        rate_iops = 200
+        bs = "64k"
+        runtime = "8s"
+        [[phase]]
+        workload = "null"
+        ops = 1000
+        "#,
+    );
+    mesh.until_step_is("throughput", "running", LIMIT);
+    mesh.agent("c").signal(libc::SIGSTOP);
+    let lost = "SELECT count(*) FROM events WHERE kind = 'agent-lost'";
+    until_true("its loss is an event", LIMIT, || {
+        mesh.db().one::<i64>(lost) == 1
+    });
+    // The other link goes on meanwhile.
+    mesh.until_step_is("throughput", "done", LIMIT);
+    let links = mesh.db().rows(
+        "SELECT t.state, t.ended_us - t.start_us AS took_us FROM tasks t JOIN agents a ON a.id = t.peer_agent_id
+         ORDER BY a.name",
+    );
+    assert_eq!(links[0].text("state"), "done", "{links:?}");
+    assert!(links[0].integer("took_us") >= 7_900_000, "{links:?}");
+    assert_eq!(links[1].text("state"), "lost", "{links:?}");
+    mesh.agent("c").signal(libc::SIGCONT);
+    let ended = run.exit_within(LIMIT).expect("the run ends");
+    assert_eq!(ended.code(), Some(3), "{}", run.log());
 }

@@ -1,8 +1,8 @@
 //! Batches that lie are refused whole; batches that come twice are stored once.
 
+use super::{LIMIT, while_a_run_goes_on};
 use crate::support::fake_agent::{FakeAgent, converse, hello};
 use crate::support::mesh::Mesh;
-use crate::{LIMIT, while_a_run_goes_on};
 use benchmesh_proto::v1 as wire;
 use std::io::Write;
 

@@ -1,9 +1,9 @@
 //! Well-formed first messages that are wrong, sessions that are not one's own, names that are taken.
 
+use super::{LIMIT, while_a_run_goes_on};
 use crate::support::fake_agent::{FakeAgent, converse, greet, hello, open_publish, say};
 use crate::support::mesh::{Agent, Mesh};
 use crate::support::wait::until_true;
-use crate::{LIMIT, while_a_run_goes_on};
 use benchmesh_proto::v1 as wire;
 use benchmesh_proto::v1::agent_message::Body;
 use std::collections::HashMap;

@@ -1,7 +1,7 @@
 //! What is no message at all: noise, other protocols, bytes that do not parse.
 
+use super::{LIMIT, while_a_run_goes_on};
 use crate::support::fake_agent::{converse, dial};
-use crate::{LIMIT, while_a_run_goes_on};
 use benchmesh_proto::v1 as wire;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -102,7 +102,7 @@ fn malformed_protobuf_on_each_stream() {
 
 /// Sends a message whose first field holds these bytes, whatever the collector takes that field for.
 async fn send_bytes(address: SocketAddr, path: &'static str, bytes: Vec<u8>) -> tonic::Status {
-    let mut client = Grpc::new(dial(address).await);
+    let mut client = Grpc::new(dial(address, "noise").await);
     client.ready().await.unwrap();
     // A bytes value is field 1 of its message: where the collector expects Hello, or a spool id in UTF-8.
     let codec = ProstCodec::<Vec<u8>, wire::Ack>::default();

@@ -5,16 +5,16 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
-/// What a finished program said.
+/// The exit code and the output of a finished program.
 #[derive(Debug)]
-pub struct Said {
+pub struct CommandOutput {
     /// Its exit code; 128 + the signal that ended it.
     pub code: i32,
     pub out: String,
     pub err: String,
 }
 
-impl Said {
+impl CommandOutput {
     pub fn of(output: &Output) -> Self {
         use std::os::unix::process::ExitStatusExt;
         let status = output.status;
@@ -43,10 +43,16 @@ pub fn benchmesh() -> Command {
         .env_remove("BENCHMESH_COLLECTOR")
         .env_remove("BENCHMESH_DB")
         .env_remove("RUST_LOG")
+        .env("BENCHMESH_CREDENTIALS", credentials_directory())
         .env("NO_COLOR", "1")
         .env("COLUMNS", "200")
         .stdin(Stdio::null());
     command
+}
+
+/// Where the tests' own user has its credentials: one file for each collector that is up.
+pub fn credentials_directory() -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join("credentials")
 }
 
 /// Where the real binary is.
@@ -74,6 +80,14 @@ pub fn run_by(program: &str, arguments: &[&str], command: &Command) -> Command {
 pub fn with_clock_ahead(ahead: Duration, command: &Command) -> Command {
     let seconds = ahead.as_secs().to_string();
     let arguments = ["--time", "--monotonic", &seconds, "--boottime", &seconds];
+    run_by("unshare", &arguments, command)
+}
+
+/// `command` inside a mount namespace, in which `source` is mounted at `target` too.
+pub fn with_bind_mount(source: &Path, target: &Path, command: &Command) -> Command {
+    let script = "mount --bind \"$0\" \"$1\" && shift && exec \"$@\"";
+    let (source, target) = (source.to_str().unwrap(), target.to_str().unwrap());
+    let arguments = ["--mount", "sh", "-c", script, source, target];
     run_by("unshare", &arguments, command)
 }
 
@@ -130,21 +144,21 @@ pub fn forbid_io_uring(command: &mut Command) {
     }
 }
 
-/// Runs a program of the machine; panics with what it said unless it succeeds. Returns its standard output.
+/// Runs a program of the machine; panics with its output unless it succeeds. Returns its standard output.
 pub fn must(program: &str, arguments: &[&str]) -> String {
     let output = Command::new(program)
         .args(arguments)
         .stdin(Stdio::null())
         .output()
         .unwrap_or_else(|error| panic!("start {program}: {error}"));
-    let said = Said::of(&output);
+    let finished = CommandOutput::of(&output);
     assert!(
-        said.code == 0,
+        finished.code == 0,
         "{program} {}: {}",
         arguments.join(" "),
-        said.all()
+        finished.all()
     );
-    said.out
+    finished.out
 }
 
 /// Whether a program of the machine succeeds; what it says is dropped.

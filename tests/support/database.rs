@@ -80,14 +80,15 @@ impl Database {
 }
 
 /// Fails unless a row of `v_results` is one that can be believed: no errors, a rate, percentiles in order. A rate may only
-/// be missing where the tasks were over before they had all begun, which takes a very short step.
+/// be missing where the tasks were over before they had all begun, which takes a short step: on a busy machine threads without
+/// real-time priority begin some 100 ms late.
 pub fn assert_believable(row: &Row) {
     assert_eq!(row.integer("errors"), 0, "{row:?}");
     let percentiles = ["p50_ms", "p99_ms", "max_ms"].map(|name| row.number(name));
     assert!(percentiles.is_sorted(), "{row:?}");
     if row.text("flags").contains("no-overlap") {
         assert!(row.is_null("ops_per_s"), "{row:?}");
-        assert!(row.number("last_done_s") < 0.05, "{row:?}");
+        assert!(row.number("last_done_s") < 0.25, "{row:?}");
     } else {
         assert!(row.number("ops_per_s") > 0.0, "{row:?}");
     }

@@ -3,15 +3,19 @@
 //! Played straight, it carries a run through: it agrees to every command and publishes what the test gives it as the
 //! measurements of its task.
 
+use super::command::credentials_directory;
 use benchmesh_proto::v1 as wire;
 use benchmesh_proto::v1::command::Body as Asked;
 use benchmesh_proto::v1::mesh_client::MeshClient;
 use benchmesh_proto::v1::{agent_message, collector_message, reply};
+use benchmesh_trust::{
+    Credentials, DialError, NewKey, Role, Security, TcpConnection, credentials, enrol,
+};
 use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Channel;
 use tonic::{Request, Status, Streaming};
 
 /// Within which the collector must answer anything.
@@ -75,12 +79,48 @@ pub fn converse<T>(limit: Duration, conversation: impl Future<Output = T>) -> T 
     })
 }
 
-pub async fn dial(address: SocketAddr) -> Channel {
-    Endpoint::from_shared(format!("http://{address}"))
-        .unwrap()
-        .connect()
+/// The credentials that the collector at the address has left for its user.
+pub fn owner(address: SocketAddr) -> Credentials {
+    let file = credentials::file_for(&credentials_directory(), &address.to_string());
+    Credentials::load(&file).unwrap().unwrap()
+}
+
+/// A certificate for an agent, as an agent of the same user gets it.
+pub async fn certified(address: SocketAddr, name: &str) -> Credentials {
+    let owner = owner(address);
+    let ca = owner.ca_fingerprint().unwrap();
+    let channel = dial_as(address, &owner).await.unwrap();
+    let key = NewKey::make().unwrap();
+    enrol(channel, &key, Role::Agent, name, ca, None)
         .await
         .unwrap()
+}
+
+/// A connection as the holder of these credentials.
+pub async fn dial_as(address: SocketAddr, credentials: &Credentials) -> Result<Channel, DialError> {
+    let connection = TcpConnection::at(&address.to_string()).await?;
+    connection.dial(Security::of(credentials).unwrap()).await
+}
+
+/// A connection as an agent of this name.
+pub async fn dial(address: SocketAddr, name: &str) -> Channel {
+    let credentials = certified(address, name).await;
+    dial_as(address, &credentials).await.unwrap()
+}
+
+/// The name that a first message goes by, if anybody could have a certificate for it.
+fn name_in(first: &wire::AgentMessage) -> &str {
+    match &first.body {
+        Some(agent_message::Body::Hello(hello))
+            if (1..=128).contains(&hello.name.len())
+                && !hello
+                    .name
+                    .contains(|c: char| c.is_control() || c.is_whitespace()) =>
+        {
+            &hello.name
+        }
+        _ => "liar",
+    }
 }
 
 /// Opens Attach with a first message; the collector's first answer, or its refusal.
@@ -95,9 +135,10 @@ pub async fn greet(
     ),
     Status,
 > {
+    let channel = dial(address, name_in(&first)).await;
     let (send, messages) = mpsc::channel(64);
     send.send(first).await.unwrap();
-    let mut client = MeshClient::new(dial(address).await);
+    let mut client = MeshClient::new(channel);
     let mut receive = client
         .attach(ReceiverStream::new(messages))
         .await?
@@ -124,7 +165,7 @@ pub async fn open_publish(
         let key = benchmesh_proto::SESSION_KEY;
         request.metadata_mut().insert(key, session.parse().unwrap());
     }
-    let mut client = MeshClient::new(dial(address).await);
+    let mut client = MeshClient::new(dial(address, "publisher").await);
     Ok(client.publish(request).await?.into_inner())
 }
 

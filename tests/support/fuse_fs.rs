@@ -68,19 +68,19 @@ pub struct Call {
 
 /// What happens to a call that a rule is about.
 #[derive(Debug, Clone, Copy)]
-pub enum Fate {
+pub enum Fault {
     Delay(Duration),
     Fail(i32),
     /// Until [`FuseFs::let_go`].
     Hang,
-    /// All calls with this fate share one server: so many a second in all, and none faster than the latency.
+    /// All calls with this fault share one server: so many a second in all, and none faster than the latency.
     Capacity {
         per_second: u32,
         latency: Duration,
     },
 }
 
-/// Which calls meet which fate.
+/// Which calls meet which fault.
 #[derive(Debug, Clone)]
 pub struct Rule {
     pub op: Op,
@@ -92,21 +92,21 @@ pub struct Rule {
     pub one_in: u64,
     /// How many calls it strikes.
     pub times: u64,
-    pub fate: Fate,
+    pub fault: Fault,
     /// Calls that it has let pass since it last struck.
     pub passed: u64,
 }
 
 impl Rule {
     /// Every call of this kind, from now on.
-    pub fn every(op: Op, fate: Fate) -> Self {
+    pub fn every(op: Op, fault: Fault) -> Self {
         Self {
             op,
             path: String::new(),
             after: 0,
             one_in: 1,
             times: u64::MAX,
-            fate,
+            fault,
             passed: 0,
         }
     }
@@ -139,7 +139,7 @@ struct State {
     rotten: (String, Vec<u64>),
     /// Calls that hang: so many.
     hanging: u64,
-    /// When the server of [`Fate::Capacity`] is free.
+    /// When the server of [`Fault::Capacity`] is free.
     busy_until: Instant,
     /// How often `let_go` was called.
     gates: u64,
@@ -285,8 +285,8 @@ impl Shared {
         let mut state = self.lock();
         let path = at(&state.nodes).to_string_lossy().into_owned();
         let mut result = Ok(());
-        if let Some(fate) = state.strike(op, &path) {
-            (state, result) = self.suffer(state, fate);
+        if let Some(fault) = state.strike(op, &path) {
+            (state, result) = self.suffer(state, fault);
         }
         let result = result.and_then(|()| body(&mut state));
         let (amount, errno) = match &result {
@@ -325,12 +325,12 @@ impl Shared {
     fn suffer<'a>(
         &'a self,
         mut state: MutexGuard<'a, State>,
-        fate: Fate,
+        fault: Fault,
     ) -> (MutexGuard<'a, State>, Result<(), Errno>) {
-        match fate {
-            Fate::Fail(errno) => (state, Err(Errno::from_i32(errno))),
-            Fate::Delay(delay) => (self.wait_until(state, Instant::now() + delay), Ok(())),
-            Fate::Capacity {
+        match fault {
+            Fault::Fail(errno) => (state, Err(Errno::from_i32(errno))),
+            Fault::Delay(delay) => (self.wait_until(state, Instant::now() + delay), Ok(())),
+            Fault::Capacity {
                 per_second,
                 latency,
             } => {
@@ -339,7 +339,7 @@ impl Shared {
                 let until = state.busy_until.max(now + latency);
                 (self.wait_until(state, until), Ok(()))
             }
-            Fate::Hang => {
+            Fault::Hang => {
                 let gate = state.gates;
                 state.hanging += 1;
                 while state.gates == gate && !state.ending {
@@ -365,7 +365,7 @@ impl State {
         }
     }
 
-    fn strike(&mut self, op: Op, path: &str) -> Option<Fate> {
+    fn strike(&mut self, op: Op, path: &str) -> Option<Fault> {
         for rule in &mut self.rules {
             if rule.op != op || !path.contains(&rule.path) {
                 continue;
@@ -376,7 +376,7 @@ impl State {
                 rule.passed += 1;
             } else if rule.times > 0 {
                 (rule.times, rule.passed) = (rule.times - 1, 0);
-                return Some(rule.fate);
+                return Some(rule.fault);
             }
         }
         None

@@ -1,41 +1,29 @@
 //! Says when a test cannot run here, and makes that a failure where it must run.
 //!
-//! A test names what it needs from the machine. Where that is missing the test is skipped, and says so on the real
-//! standard error (libtest hides what a passed test prints through the macros). `BENCHMESH_REQUIRE=root,fuse,...` names
-//! what must not be missing: there a skip is a failure.
+//! A test names what it needs from the machine (`needs!("root", "fuse")`). Where that is missing it is skipped, see
+//! `benchmesh_testing`.
 
 use super::command::{on_path, succeeds};
+pub use benchmesh_testing::say;
 use std::fs::OpenOptions;
-use std::io::Write;
 use std::path::Path;
 
-/// Whether the test may run; if not, the reason was said. Panics where the missing part is required.
-pub fn open(test: &str, needs: &[&str]) -> bool {
-    let required = std::env::var("BENCHMESH_REQUIRE").unwrap_or_default();
-    let required: Vec<&str> = required.split(',').map(str::trim).collect();
+/// Whether the test can run; if not, the skip has been reported. Panics where the missing part is required.
+pub fn open(needs: &[&str]) -> bool {
     for need in needs {
-        let Err(missing) = check(need) else { continue };
-        assert!(
-            !required.contains(need) && !required.contains(&"all"),
-            "{test} needs {need}, which BENCHMESH_REQUIRE demands: {missing}"
-        );
-        say(&format!("SKIPPED {test}: needs {need}: {missing}"));
-        return false;
+        if let Err(missing) = check(need) {
+            benchmesh_testing::skip(need, &missing);
+            return false;
+        }
     }
     true
-}
-
-/// Writes a line to the process's own standard error, past libtest's capture.
-pub fn say(line: &str) {
-    let _ = writeln!(std::io::stderr().lock(), "{line}");
 }
 
 /// Returns from the test unless the machine has everything it names.
 #[macro_export]
 macro_rules! needs {
     ($($need:literal),+ $(,)?) => {
-        let thread = std::thread::current();
-        if !$crate::support::gate::open(thread.name().unwrap_or("a test"), &[$($need),+]) {
+        if !$crate::support::gate::open(&[$($need),+]) {
             return;
         }
     };
@@ -74,7 +62,7 @@ fn check(need: &str) -> Result<(), String> {
     }
 }
 
-fn is_root() -> Result<(), String> {
+pub fn is_root() -> Result<(), String> {
     if rustix::process::geteuid().is_root() {
         Ok(())
     } else {

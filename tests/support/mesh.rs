@@ -1,17 +1,18 @@
 //! A mesh of real processes: one collector, any number of agents, and the commands that a user types.
 //!
-//! Everything is in one temporary directory: the database, each agent's state, the logs. One mesh is up at a time
-//! within a test binary, because each loads the machine.
+//! Everything is in one temporary directory: the database, each agent's state, the logs. Whether meshes are up beside each
+//! other is up to the test binary, see [`permit`](super::permit).
 
-use super::command::{Said, benchmesh};
+use super::command::{CommandOutput, benchmesh};
 use super::database::Database;
+use super::permit::permit;
 use super::process::Process;
 use super::wait::{until, until_true};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::MutexGuard;
 use std::time::Duration;
 use tempfile::TempDir;
 
@@ -19,13 +20,6 @@ use tempfile::TempDir;
 const START: Duration = Duration::from_secs(30);
 /// Within which any run of these tests must end.
 const RUN: Duration = Duration::from_secs(180);
-
-static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-
-/// Takes the machine for one test of this binary.
-pub fn alone() -> MutexGuard<'static, ()> {
-    ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// The mesh; fields are dropped in this order: agents, collector, directory.
 #[derive(Debug)]
@@ -39,7 +33,7 @@ pub struct Mesh {
     arguments: Vec<String>,
     directory: TempDir,
     /// None of a mesh that is up beside another.
-    _alone: Option<MutexGuard<'static, ()>>,
+    _permit: Option<MutexGuard<'static, ()>>,
 }
 
 /// How an agent is started.
@@ -52,10 +46,13 @@ pub struct Agent {
     arguments: Vec<String>,
     namespace: Option<String>,
     clock_ahead: Option<Duration>,
+    bind_mount: Option<(PathBuf, PathBuf)>,
     state_dir: Option<PathBuf>,
+    credentials: Option<PathBuf>,
     most_files: Option<u32>,
     most_pinned: Option<u64>,
     is_io_uring_forbidden: bool,
+    only_samples: bool,
 }
 
 impl Agent {
@@ -64,6 +61,12 @@ impl Agent {
             name: name.to_owned(),
             ..Self::default()
         }
+    }
+
+    /// Without `--allow-network` and `--allow-drop-caches`, which all others have.
+    pub fn only_samples(mut self) -> Self {
+        self.only_samples = true;
+        self
     }
 
     pub fn label(mut self, label: &str) -> Self {
@@ -98,6 +101,12 @@ impl Agent {
         self
     }
 
+    /// Inside a mount namespace: `source` is mounted at `target` for it alone.
+    pub fn mounting(mut self, source: &Path, target: &Path) -> Self {
+        self.bind_mount = Some((source.to_owned(), target.to_owned()));
+        self
+    }
+
     /// Inside a time namespace: its monotonic clocks are so far ahead of everybody else's. Whole seconds.
     pub fn clock_ahead(mut self, ahead: Duration) -> Self {
         self.clock_ahead = Some(ahead);
@@ -122,6 +131,12 @@ impl Agent {
         self
     }
 
+    /// As another user, whose credentials are in this directory.
+    pub fn credentials(mut self, directory: &Path) -> Self {
+        self.credentials = Some(directory.to_owned());
+        self
+    }
+
     pub fn state_dir(mut self, path: &Path) -> Self {
         self.state_dir = Some(path.to_owned());
         self
@@ -136,7 +151,7 @@ impl Mesh {
 
     /// The same, with its database in a directory of the test's choice.
     pub fn with_database_in(directory: Option<&Path>) -> Self {
-        let mut mesh = Self::prepared(directory, Some(alone()));
+        let mut mesh = Self::prepared(directory, permit());
         mesh.start_collector("127.0.0.1:0");
         mesh
     }
@@ -160,21 +175,36 @@ impl Mesh {
 
     /// A collector on loopback with further arguments.
     pub fn with_collector_arguments(arguments: &[&str]) -> Self {
-        let mut mesh = Self::prepared(None, Some(alone()));
+        let mut mesh = Self::prepared(None, permit());
         mesh.arguments = arguments.iter().map(|&one| one.to_owned()).collect();
         mesh.start_collector("127.0.0.1:0");
         mesh
     }
 
-    /// A collector without TLS on an address that other network namespaces reach.
+    /// A collector that takes up the `benchmesh.db` of a directory, with further arguments.
+    pub fn on_database_in(directory: &Path, arguments: &[&str]) -> Self {
+        let mut mesh = Self::prepared(Some(directory), permit());
+        mesh.arguments = arguments.iter().map(|&one| one.to_owned()).collect();
+        mesh.start_collector("127.0.0.1:0");
+        mesh
+    }
+
+    /// A collector on an address that other network namespaces reach.
     pub fn listening_on(address: &str) -> Self {
-        let mut mesh = Self::prepared(None, Some(alone()));
-        mesh.insecure = true;
+        let mut mesh = Self::prepared(None, permit());
         mesh.start_collector(address);
         mesh
     }
 
-    fn prepared(database_in: Option<&Path>, alone: Option<MutexGuard<'static, ()>>) -> Self {
+    /// A mesh without TLS.
+    pub fn insecure() -> Self {
+        let mut mesh = Self::prepared(None, permit());
+        mesh.insecure = true;
+        mesh.start_collector("127.0.0.1:0");
+        mesh
+    }
+
+    fn prepared(database_in: Option<&Path>, permit: Option<MutexGuard<'static, ()>>) -> Self {
         let directory = tempfile::Builder::new()
             .prefix("bm-mesh-")
             .tempdir()
@@ -188,7 +218,7 @@ impl Mesh {
             insecure: false,
             arguments: Vec::new(),
             directory,
-            _alone: alone,
+            _permit: permit,
         }
     }
 
@@ -270,6 +300,9 @@ impl Mesh {
         for label in &agent.labels {
             command.args(["--label", label]);
         }
+        if !agent.only_samples {
+            command.args(["--allow-network", "--allow-drop-caches"]);
+        }
         for path in &agent.allow {
             command.arg("--allow").arg(path);
         }
@@ -280,6 +313,13 @@ impl Mesh {
         if self.insecure {
             command.arg("--insecure");
         }
+        if let Some(directory) = &agent.credentials {
+            command.env("BENCHMESH_CREDENTIALS", directory);
+        }
+        let command = match &agent.bind_mount {
+            Some((source, target)) => super::command::with_bind_mount(source, target, &command),
+            None => command,
+        };
         let command = match agent.most_files {
             Some(count) => super::command::with_most_files(count, &command),
             None => command,
@@ -322,8 +362,8 @@ impl Mesh {
     /// Waits until the collector says of each that it is attached.
     pub fn until_attached(&self, names: &[&str]) {
         until_true(&format!("{names:?} attach"), START, || {
-            let said = self.command(&["agents", "--format", "json"]);
-            let Ok(listed) = serde_json::from_str::<serde_json::Value>(&said.out) else {
+            let output = self.command(&["agents", "--format", "json"]);
+            let Ok(listed) = serde_json::from_str::<serde_json::Value>(&output.out) else {
                 return false;
             };
             names.iter().all(|name| is_attached(&listed, name))
@@ -334,14 +374,17 @@ impl Mesh {
     pub fn benchmesh(&self) -> Command {
         let mut command = benchmesh();
         command.env("BENCHMESH_COLLECTOR", self.address.to_string());
+        if self.insecure {
+            command.arg("--insecure");
+        }
         command
     }
 
     /// Runs a command to its end.
-    pub fn command(&self, arguments: &[&str]) -> Said {
+    pub fn command(&self, arguments: &[&str]) -> CommandOutput {
         let mut command = self.benchmesh();
         command.args(arguments);
-        Said::of(&command.output().unwrap())
+        CommandOutput::of(&command.output().unwrap())
     }
 
     /// Writes a plan into the mesh's directory.

@@ -106,14 +106,14 @@ impl Network {
 
     /// What has gone to a shaped node: bytes and packets, each as long as it is on a wire.
     pub fn sent_to(&self, node: u8) -> (u64, u64) {
-        let said = must("tc", &["-s", "qdisc", "show", "dev", &self.veth(node)]);
-        let mut words = said.split_whitespace().skip_while(|word| *word != "Sent");
+        let output = must("tc", &["-s", "qdisc", "show", "dev", &self.veth(node)]);
+        let mut words = output.split_whitespace().skip_while(|word| *word != "Sent");
         let number = |word: Option<&str>| word.and_then(|word| word.parse::<u64>().ok());
         let bytes = number(words.nth(1));
         let packets = number(words.nth(1));
         match (bytes, packets) {
             (Some(bytes), Some(packets)) => (bytes, packets),
-            _ => panic!("no count: {said}"),
+            _ => panic!("no count: {output}"),
         }
     }
 

@@ -11,6 +11,8 @@ use std::time::Duration;
 
 /// How much of a log is shown when a test fails, in bytes.
 const SHOWN: usize = 12_000;
+/// How long a process that was killed is waited for.
+const KILLED_WITHIN: Duration = Duration::from_secs(5);
 
 /// A running program. Dropping it kills its process group, and shows its log when the test is failing.
 #[derive(Debug)]
@@ -149,7 +151,8 @@ impl Drop for Process {
             unsafe {
                 libc::kill(-group, libc::SIGKILL);
             }
-            let _ = self.child.wait();
+            // One that hangs in a file system of the test ends when that is unmounted, which comes after this.
+            let _ = try_until(KILLED_WITHIN, || self.child.try_wait().ok().flatten());
         }
         if std::thread::panicking() {
             let log = self.log();

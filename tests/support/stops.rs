@@ -108,8 +108,8 @@ impl Stops {
     pub fn by_command(&mut self) -> Stopped {
         let plan = self.plan();
         self.ended_by(&plan, "stopped", |mesh| {
-            let said = mesh.command(&["stop", "last"]);
-            assert!(said.all().contains("stop"), "{}", said.all());
+            let output = mesh.command(&["stop", "last"]);
+            assert!(output.all().contains("stop"), "{}", output.all());
         })
     }
 

@@ -6,6 +6,8 @@ use crate::support::mesh::{Agent, Mesh};
 const APART_PPM: i64 = 400;
 const SECONDS: i64 = 12;
 const RATE: i64 = 200;
+/// How long a busy machine may keep a worker without real-time priority waiting.
+const LATE_US: i64 = 100_000;
 
 /// A task that does not follow ends 4.8 ms too early.
 #[test]
@@ -20,7 +22,8 @@ fn the_seconds_of_a_task_follow_a_mesh_time_that_is_slower() {
 }
 
 /// Twelve seconds of the agent's clock are 4.8 ms more of the faster collector's, and so much less of the slower one's.
-/// Tolerance: 1.5 ms, which a second at that pace and an exchange that is not the newest come to; later by what a busy
+/// Tolerance: 1 ms, which a second at that pace and an exchange that is not the newest come to, and the error bounds of two
+/// estimates of mesh time as they are stored, but no more than tells a task that does not follow; later by what a busy
 /// machine keeps a worker waiting.
 fn assert_followed(ppm: i64) {
     let mut mesh = Mesh::with_collector_arguments(&[&format!("--clock-ppm={ppm}")]);
@@ -34,10 +37,10 @@ fn assert_followed(ppm: i64) {
     )[0];
     let drift_us = SECONDS * ppm;
     let late_us = task.integer("took_us") - SECONDS * 1_000_000 - drift_us;
-    assert!((-1500..100_000).contains(&late_us), "{task:?}");
-    // The last is due a beat before the end.
-    let last_us = task.integer("begun_us") - (SECONDS * RATE - 1) * 1_000_000 / RATE - drift_us;
-    assert!((-1500..100_000).contains(&last_us), "{task:?}");
+    let error_us: i64 = db.one("SELECT max(error_us) FROM clock_offsets");
+    let early_us = (1000 + 2 * error_us).min(3500);
+    let allowed = -early_us..LATE_US;
+    assert!(allowed.contains(&late_us), "{task:?}, {allowed:?}");
     // Each second once, none left out, and everything in one of them.
     let rows = db.rows("SELECT at_us - (SELECT start_us FROM tasks) AS at_us, ops FROM op_intervals ORDER BY at_us");
     let seconds: Vec<i64> = rows.iter().map(|row| row.integer("at_us")).collect();
@@ -47,5 +50,11 @@ fn assert_followed(ppm: i64) {
         .collect();
     assert_eq!(seconds, whole);
     let ops: Vec<i64> = rows.iter().map(|row| row.integer("ops")).collect();
-    assert_eq!(ops.iter().sum::<i64>(), SECONDS * RATE, "{ops:?}");
+    // A worker that has no processor at the end leaves out what was due meanwhile.
+    let done: i64 = ops.iter().sum();
+    let least = (SECONDS * 1_000_000 - LATE_US) * RATE / 1_000_000;
+    assert!((least..=SECONDS * RATE).contains(&done), "{ops:?}");
+    let due_us = (done - 1) * 1_000_000 / RATE + drift_us;
+    let last_us = task.integer("begun_us") - due_us;
+    assert!(allowed.contains(&last_us), "{task:?}, {allowed:?}: {ops:?}");
 }

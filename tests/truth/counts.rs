@@ -32,7 +32,9 @@ pub(super) fn steps(db: &Database, run: i64, log: &[Call]) -> Vec<Step> {
         "SELECT s.id, s.mode, r.op, r.ops, r.bytes, r.errors, s.start_us, max(t.ended_us) AS ended_us,
                 max(t.skew_error_us) AS apart_us
          FROM steps s JOIN step_results r ON r.step_id = s.id JOIN tasks t ON t.step_id = s.id
-         WHERE s.run_id = {run} GROUP BY s.id, r.op ORDER BY s.ordinal"
+         WHERE s.run_id = {run}
+             AND s.attempt = (SELECT max(n.attempt) FROM steps n WHERE n.run_id = s.run_id AND n.ordinal = s.ordinal)
+         GROUP BY s.id, r.op ORDER BY s.ordinal"
     ));
     let step = |row: &crate::support::database::Row| {
         assert_eq!(row.integer("errors"), 0, "{row:?}");
@@ -201,13 +203,13 @@ fn copy_counts_what_the_file_system_saw() {
 #[test]
 fn errors_are_counted_and_are_no_operations() {
     needs!("fuse");
-    use crate::support::fuse_fs::{Fate, Rule};
+    use crate::support::fuse_fs::{Fault, Rule};
     let fs = FuseFs::mount();
     let mesh = Mesh::of(&["a"], fs.path());
     fs.add_rule(Rule {
         after: 10,
         times: 7,
-        ..Rule::every(Op::Unlink, Fate::Fail(libc::EIO))
+        ..Rule::every(Op::Unlink, Fault::Fail(libc::EIO))
     });
     mesh.run(&format!(
         r#"

@@ -9,7 +9,7 @@ mod cases;
 
 use crate::needs;
 use crate::support::database::Database;
-use crate::support::fuse_fs::{Call, Fate, FuseFs, Op, Rule};
+use crate::support::fuse_fs::{Call, Fault, FuseFs, Op, Rule};
 use crate::support::mesh::{Agent, Mesh};
 use crate::support::meter::wall_us;
 use crate::support::plan;
@@ -241,7 +241,7 @@ fn every_workload_reports_the_delay_of_its_calls() {
         .unwrap();
     mesh.add(Agent::named("a").allow(fs.path()).scratch(scratch.path()));
     for op in DELAYED {
-        fs.add_rule(Rule::every(*op, Fate::Delay(DELAY)));
+        fs.add_rule(Rule::every(*op, Fault::Delay(DELAY)));
     }
     check(&fs, &mesh, fs.path(), SLOW);
 }
@@ -258,7 +258,7 @@ fn a_copy_within_the_file_system_has_the_delay_of_its_call() {
     let mut mesh = Mesh::start();
     mesh.add(Agent::named("a").allow(&target).scratch(&scratch));
     for op in DELAYED {
-        fs.add_rule(Rule::every(*op, Fate::Delay(DELAY)));
+        fs.add_rule(Rule::every(*op, Fault::Delay(DELAY)));
     }
     let calls = &[
         Op::Lookup,

@@ -7,7 +7,7 @@ mod cases;
 use super::counts::{assert_places_agree, steps};
 use super::stall::bed::{Bed, Scratch};
 use crate::needs;
-use crate::support::fuse_fs::{Fate, Op, Rule};
+use crate::support::fuse_fs::{Fault, Op, Rule};
 use crate::support::plan;
 use cases::Case;
 
@@ -36,7 +36,7 @@ fn fail_and_count(bed: &Bed, common: &str, case: &Case) {
         path: case.path.to_owned(),
         one_in: 7,
         times: strikes,
-        ..Rule::every(case.op, Fate::Fail(libc::EIO))
+        ..Rule::every(case.op, Fault::Fail(libc::EIO))
     });
     let run = bed.mesh.run(&plan::phase(&bed.target, &phase));
     let db = bed.mesh.db();

@@ -5,7 +5,7 @@
 //! quota that statfs knows nothing of, or the other side of a copy.
 
 use crate::needs;
-use crate::support::fuse_fs::{Fate, FuseFs, Op, Rule};
+use crate::support::fuse_fs::{Fault, FuseFs, Op, Rule};
 use crate::support::loop_device::Mounted;
 use crate::support::mesh::{Agent, Mesh};
 use crate::support::plan;
@@ -92,7 +92,7 @@ fn every_way_of_copying_stops_where_there_is_no_room() {
             fs.add_rule(Rule {
                 path: path.to_owned(),
                 after,
-                ..Rule::every(op, Fate::Fail(libc::ENOSPC))
+                ..Rule::every(op, Fault::Fail(libc::ENOSPC))
             });
             let mut run = mesh.begin(&plan::phase(&sides[0], &phase));
             let side = &sides[usize::from(mode == "out")];
@@ -141,7 +141,7 @@ fn a_fill_stops_at_a_quota_before_its_floor() {
         fs.add_rule(Rule {
             path: "/f0".to_owned(),
             after,
-            ..Rule::every(op, Fate::Fail(libc::ENOSPC))
+            ..Rule::every(op, Fault::Fail(libc::ENOSPC))
         });
         let mut run = mesh.begin(&plan::phase(fs.path(), phase));
         assert_stopped(&mesh, &mut run, phase, "write", fs.path());

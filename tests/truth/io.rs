@@ -2,7 +2,7 @@
 
 use super::counts::{Step, assert_places_agree, steps};
 use crate::needs;
-use crate::support::fuse_fs::{Fate, FuseFs, Op, Rule};
+use crate::support::fuse_fs::{Fault, FuseFs, Op, Rule};
 use crate::support::loop_device::Bare;
 use crate::support::mesh::{Agent, Mesh};
 use crate::support::plan;
@@ -194,7 +194,7 @@ fn as_many_errors_as_calls_that_failed() {
             fs.add_rule(Rule {
                 after: 10 * (strike + 1),
                 times: 1,
-                ..Rule::every(Op::Read, Fate::Fail(libc::EIO))
+                ..Rule::every(Op::Read, Fault::Fail(libc::EIO))
             });
         }
         mesh.run(&format!(
@@ -243,7 +243,7 @@ fn what_could_not_be_written_is_no_hole_for_the_next_mode() {
             path: ".dat".to_owned(),
             after: 10,
             times: 3,
-            ..Rule::every(Op::Write, Fate::Fail(libc::EIO))
+            ..Rule::every(Op::Write, Fault::Fail(libc::EIO))
         });
         let keys =
             format!("bs = \"4k\"\niodepth = {depth}\nmodes = [\"write\", \"read\", \"randread\"]");
@@ -278,7 +278,7 @@ fn a_block_of_which_a_part_was_written_is_not_corrupt() {
             after: 128 + 6,
             one_in: 7,
             times: 3,
-            ..Rule::every(Op::Write, Fate::Fail(libc::EIO))
+            ..Rule::every(Op::Write, Fault::Fail(libc::EIO))
         });
         let keys = format!("bs = \"16k\"\nmodes = [\"write\", \"{mode}\", \"read\", \"randread\"]");
         mesh.run(&verified(fs.path(), &keys));

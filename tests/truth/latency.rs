@@ -4,7 +4,7 @@
 
 use crate::needs;
 use crate::support::fake_agent::{FakeAgent, converse, hello};
-use crate::support::fuse_fs::{Fate, FuseFs, Op, Rule};
+use crate::support::fuse_fs::{Fault, FuseFs, Op, Rule};
 use crate::support::mesh::Mesh;
 use benchmesh_proto::v1::{Distribution, OpInterval};
 use benchmesh_workloads::histogram::Histogram;
@@ -149,7 +149,7 @@ fn a_slow_file_system_is_reported_as_slow_as_it_is() {
     let mesh = Mesh::of(&["a"], fs.path());
     fs.add_rule(Rule::every(
         Op::Unlink,
-        Fate::Delay(Duration::from_millis(20)),
+        Fault::Delay(Duration::from_millis(20)),
     ));
     mesh.run(&format!(
         r#"

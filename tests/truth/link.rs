@@ -4,6 +4,8 @@
 use crate::needs;
 use crate::support::mesh::{Agent, Mesh};
 use crate::support::net::Network;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
 
 const TOLERANCE: f64 = 0.03;
 /// Bytes per second.
@@ -152,6 +154,77 @@ fn both_ways_at_once_each_way_is_reported_as_fast_as_it_is() {
     assert!((total / sum - 1.0).abs() <= TOLERANCE, "{total} and {sum}");
     assert_one_start(&mesh);
     mesh.assert_no_complaints();
+}
+
+/// A UDP stream of 120 Mbit/s of payload over a link of 100, by iperf3 and by us, one after the other. Tolerance: 1 point of
+/// loss. The jitter depends on how evenly each sends: of a full queue it is below 1 ms of both.
+#[test]
+#[expect(
+    clippy::print_stderr,
+    reason = "the figures of both stand in the test's output"
+)]
+fn loss_and_jitter_of_a_udp_stream_are_those_of_iperf3() {
+    needs!("root", "netns", "iperf3");
+    let network = Network::new(2);
+    let mesh = mesh_on(&network, 2);
+    network.shape(2, "100mbit");
+    let theirs = iperf3_udp(&network);
+    mesh.run(
+        r#"
+        [[phase]]
+        workload = "network"
+        modes = ["udp-stream"]
+        from = ["n1"]
+        to = ["n2"]
+        bs = 1448
+        rate = "15000000"
+        runtime = "4s"
+        "#,
+    );
+    let db = mesh.db();
+    let links = db.rows("SELECT lost_percent, jitter_us FROM v_links WHERE from_agent = 'n1'");
+    let [link] = links.as_slice() else {
+        panic!("one link: {links:?}");
+    };
+    let ours = (link.number("lost_percent"), link.number("jitter_us"));
+    eprintln!("lost %, jitter us: iperf3 {theirs:?}, ours {ours:?}");
+    assert!((ours.0 - theirs.0).abs() <= 1.0, "{ours:?} {theirs:?}");
+    assert!(ours.0 > 10.0, "{ours:?}");
+    for jitter in [ours.1, theirs.1] {
+        assert!((1.0..1000.0).contains(&jitter), "{ours:?} {theirs:?}");
+    }
+    mesh.assert_no_complaints();
+}
+
+/// From node 1 to node 2, as its client says: lost datagrams in percent, jitter in microseconds.
+fn iperf3_udp(network: &Network) -> (f64, f64) {
+    let mut serve = Command::new("iperf3");
+    serve.args(["-s", "-1", "--forceflush"]);
+    let mut server = network
+        .inside(2, &serve)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let said = BufReader::new(server.stdout.take().unwrap());
+    let mut said = said.lines().map_while(Result::ok);
+    assert!(said.any(|line| line.contains("listening")), "iperf3 -s");
+    let to = network.address(2).to_string();
+    let mut send = Command::new("iperf3");
+    send.args(["-c", &to, "-u", "-b", "120M", "-l", "1448", "-t", "4", "-J"]);
+    let output = network.inside(1, &send).output().unwrap();
+    said.for_each(drop);
+    server.wait().unwrap();
+    let result: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let number = |name: &str| {
+        result
+            .pointer(&format!("/end/sum/{name}"))
+            .unwrap()
+            .as_f64()
+    };
+    (
+        number("lost_percent").unwrap(),
+        number("jitter_ms").unwrap() * 1000.0,
+    )
 }
 
 /// All tasks of each step were to start at one instant, and did.

@@ -2,7 +2,7 @@
 //! service time of the operations alone that were in flight. Tolerance: the total within 1 % of what was due.
 
 use crate::needs;
-use crate::support::fuse_fs::{Fate, FuseFs, Op, Rule};
+use crate::support::fuse_fs::{Fault, FuseFs, Op, Rule};
 use crate::support::mesh::Mesh;
 use crate::support::{gate, paced, plan};
 use benchmesh_workloads::histogram::Histogram;
@@ -23,7 +23,7 @@ fn a_pause_is_in_the_response_time_and_in_one_service_time_per_worker() {
         path: "benchmesh-".to_owned(),
         after: 600,
         times: WORKERS,
-        ..Rule::every(Op::Unlink, Fate::Delay(PAUSE))
+        ..Rule::every(Op::Unlink, Fault::Delay(PAUSE))
     });
     mesh.run(&plan::phase(
         fs.path(),

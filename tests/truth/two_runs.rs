@@ -3,7 +3,7 @@
 
 use super::counts::{assert_places_agree, steps};
 use crate::needs;
-use crate::support::fuse_fs::{Call, Fate, FuseFs, Op, Rule};
+use crate::support::fuse_fs::{Call, Fault, FuseFs, Op, Rule};
 use crate::support::mesh::{Agent, Mesh};
 use crate::support::plan;
 use crate::support::wait::until_true;
@@ -102,7 +102,7 @@ fn runs_on_one_target_have_nothing_in_common() {
     needs!("fuse");
     let fs = FuseFs::mount();
     for op in [Op::Write, Op::Unlink] {
-        fs.add_rule(Rule::every(op, Fate::Delay(Duration::from_millis(3))));
+        fs.add_rule(Rule::every(op, Fault::Delay(Duration::from_millis(3))));
     }
     // What is there still when its mesh has been killed.
     let mut killed = mesh_on(&fs, None);

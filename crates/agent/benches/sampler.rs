@@ -9,7 +9,7 @@ mod sleepers;
 use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
-use benchmesh_agent::sampler::{DaemonRule, Sampler, SamplerConfig, Sampling};
+use benchmesh_agent::sampler::{DaemonRule, Mark, Sampler, SamplerConfig, Sampling};
 use benchmesh_workloads::clock::{MonoNanos, sleep_until};
 use criterion::{BenchmarkId, Criterion, Throughput};
 use sleepers::Sleepers;
@@ -56,7 +56,7 @@ fn one_sample(criterion: &mut Criterion) {
         let sampler = Sampler::start(config, move |sampled| drop(send.try_send(sampled))).unwrap();
         let sample = || {
             sleep_until(MonoNanos::now().saturating_add(wake.unwrap_or_default() * 5 / 2));
-            sampler.mark(MonoNanos::now());
+            sampler.mark(Mark::StepEnd(MonoNanos::now()));
             // What has no host row is the end of somebody's daemon.
             samples
                 .iter()

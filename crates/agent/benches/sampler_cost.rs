@@ -2,6 +2,8 @@
 //!
 //! `cargo bench -p benchmesh-agent --bench sampler_cost -- --daemons 200 --threads 1 --wake-ms 300 --seconds 10 --rounds 5`
 //!
+//! `--step 1`: each round is the beginning of a step, with its dense samples; the baseline stays at one a second.
+//!
 //! Ours and the baseline take turns in the same run over the same processes, first over daemons that are awake, then
 //! over as many that sleep all along, which have a row of their own. Both are the CPU time of the thread that does the
 //! work, all of it, divided by the bench's own daemons: whoever else is sampled on this host (the bench itself is)
@@ -27,7 +29,9 @@ use std::hint::black_box;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
-use benchmesh_agent::sampler::{DaemonRule, HostSample, Sampled, Sampler, SamplerConfig, Sampling};
+use benchmesh_agent::sampler::{
+    DaemonRule, HostSample, Mark, Sampled, Sampler, SamplerConfig, Sampling,
+};
 use benchmesh_workloads::clock::MonoNanos;
 use sleepers::Sleepers;
 
@@ -40,6 +44,8 @@ struct Setup {
     period: Duration,
     /// None: they sleep.
     wake: Option<Duration>,
+    /// With the dense samples after a step's start, which is the beginning of each round.
+    in_step: bool,
 }
 
 fn main() {
@@ -65,6 +71,7 @@ fn main() {
         wake: Some(number("--wake-ms", 300))
             .filter(|ms| *ms > 0)
             .map(Duration::from_millis),
+        in_step: number("--step", 0) > 0,
     };
     for setup in [
         setup,
@@ -198,7 +205,11 @@ fn ours(setup: &Setup, sampler: &Sampler, samples: &Receiver<Sampled>) -> (Cpu, 
             .unwrap()
     };
     let first = next(asked);
+    if setup.in_step {
+        sampler.mark(Mark::StepStart(MonoNanos::now()));
+    }
     let last = next(first.at.saturating_add(Duration::from_secs(setup.seconds)));
+    sampler.mark(Mark::StepEnd(MonoNanos::now()));
     sampler.set(AT_REST);
     for sampled in [&first, &last] {
         assert!(

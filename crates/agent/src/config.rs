@@ -3,7 +3,9 @@
 //! It knows nothing of files or sockets: paths are resolved by `state` and by the sandbox of the workloads. A collector
 //! cannot change anything here.
 
+use crate::policy::PolicyConfig;
 use crate::sampler::{DaemonRule, PERIOD_MIN, RuleError};
+use benchmesh_trust::JoinToken;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -32,12 +34,8 @@ pub struct AgentConfig {
     pub name: String,
     /// What plans select agents by.
     pub labels: BTreeMap<String, String>,
-    /// Targets that tasks may work under.
-    pub allow: Vec<PathBuf>,
-    /// Block devices that tasks may overwrite.
-    pub allow_devices: Vec<PathBuf>,
-    /// Sources that tasks may read.
-    pub allow_read: Vec<PathBuf>,
+    /// What load it takes.
+    pub policy: PolicyConfig,
     /// Where the agent keeps its uid and its spools; must not lie on a target.
     pub state_dir: PathBuf,
     /// Where tasks keep local data that is not on a target; none: such tasks are refused.
@@ -48,9 +46,15 @@ pub struct AgentConfig {
     pub daemon_rules: Vec<DaemonRule>,
     /// How often to sample, when the collector wants more than marks.
     pub sample_period: Duration,
+    /// Sample this host between runs, too.
+    pub sample_always: bool,
     /// How much may wait in the spool before it coalesces, in bytes.
     pub spool_limit_bytes: u64,
-    /// Speak to a collector off this machine without TLS.
+    /// Gets the agent its certificate where there is none that fits.
+    pub join: Option<JoinToken>,
+    /// Where this user's credentials are; a collector of the same user leaves some there. `None`: nowhere.
+    pub credentials_dir: Option<PathBuf>,
+    /// Speak to the collector without TLS.
     pub insecure: bool,
     /// Where the raw start of every worker is written, apart from what is reported.
     pub start_log: Option<PathBuf>,
@@ -64,12 +68,6 @@ pub enum ConfigError {
         given: String,
         problem: &'static str,
     },
-    #[error(
-        "collector `{given}` is not on this machine, and this agent would speak to it without TLS: run the collector \
-         on this machine, reach it through a tunnel to loopback, or allow plain text on a network you trust with \
-         --insecure"
-    )]
-    PlainText { given: String },
     #[error("name `{given}`: {problem}")]
     Name {
         given: String,
@@ -107,15 +105,16 @@ impl AgentConfig {
             collector: DEFAULT_COLLECTOR.to_owned(),
             name: name.into(),
             labels: BTreeMap::new(),
-            allow: Vec::new(),
-            allow_devices: Vec::new(),
-            allow_read: Vec::new(),
+            policy: PolicyConfig::default(),
             state_dir: state_dir.into(),
             scratch_dir: None,
             advertise: None,
             daemon_rules: Vec::new(),
             sample_period: Duration::from_secs(1),
+            sample_always: false,
             spool_limit_bytes: DEFAULT_SPOOL_LIMIT_BYTES,
+            join: None,
+            credentials_dir: None,
             insecure: false,
             start_log: None,
         }
@@ -126,7 +125,7 @@ impl AgentConfig {
     /// # Errors
     /// The first mistake.
     pub fn check(&self) -> Result<(), ConfigError> {
-        check_collector(&self.collector, self.insecure)?;
+        check_collector(&self.collector)?;
         check_name(&self.name)?;
         if self.labels.len() > MOST_LABELS {
             return Err(ConfigError::Labels {
@@ -186,27 +185,13 @@ fn split(address: &str) -> Result<(&str, u16), &'static str> {
     Ok((host, port))
 }
 
-/// Whether a host certainly is this machine. Names other than `localhost` are not asked for: what a name means is
-/// known only when it is dialled, and may change.
-fn is_loopback(host: &str) -> bool {
-    let bare = host.trim_start_matches('[').trim_end_matches(']');
-    bare == "localhost"
-        || bare
-            .parse::<IpAddr>()
-            .is_ok_and(|address| address.is_loopback())
-}
-
-fn check_collector(given: &str, insecure: bool) -> Result<(), ConfigError> {
-    let (host, _) = split(given).map_err(|problem| ConfigError::Collector {
-        given: given.to_owned(),
-        problem,
-    })?;
-    if !insecure && !is_loopback(host) {
-        return Err(ConfigError::PlainText {
+fn check_collector(given: &str) -> Result<(), ConfigError> {
+    split(given)
+        .map(drop)
+        .map_err(|problem| ConfigError::Collector {
             given: given.to_owned(),
-        });
-    }
-    Ok(())
+            problem,
+        })
 }
 
 fn check_name(given: &str) -> Result<(), ConfigError> {
@@ -295,9 +280,8 @@ mod tests {
             ("[::1]:4750", true),
             ("localhost:1", true),
             ("127.9.9.9:65535", true),
-            ("10.0.0.1:4750", false),
-            ("node-7:4750", false),
-            ("localhost.example:4750", false),
+            ("10.0.0.1:4750", true),
+            ("node-7:4750", true),
             ("127.0.0.1", false),
             ("127.0.0.1:", false),
             ("127.0.0.1:0", false),
@@ -313,17 +297,6 @@ mod tests {
                 "{given}"
             );
         }
-    }
-
-    #[test]
-    fn another_machine_needs_insecure() {
-        let error = with(|c| c.collector = "10.0.0.1:4750".into()).unwrap_err();
-        assert!(error.to_string().contains("--insecure"), "{error}");
-        let allowed = with(|c| {
-            c.collector = "10.0.0.1:4750".into();
-            c.insecure = true;
-        });
-        assert_eq!(allowed, Ok(()));
     }
 
     #[test]

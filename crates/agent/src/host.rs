@@ -3,6 +3,10 @@
 //! A host is one kernel and one PID namespace, so its key is the boot id and that namespace. Interfaces belong to a
 //! network namespace. What the kernel does not tell is an error here, not a made-up value.
 
+mod inventory;
+
+pub use inventory::Inventory;
+
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};

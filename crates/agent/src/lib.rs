@@ -2,12 +2,17 @@
 //!
 //! [`run`] is the whole of it. The rooms: `session` speaks with the collector, `runner` turns commands into tasks,
 //! `spool` keeps what was measured until the collector has it, `clock` knows mesh time, `state` is the directory that
-//! survives a restart, `wire` is the only place that names generated types. It knows nothing of plans, steps' order or
+//! survives a restart, `wire` is the only place that names generated types, `policy`
+//! is what the operator of the host allows. It knows nothing of plans, steps' order or
 //! the database; a collector cannot widen what its configuration allows.
 
 mod clock;
 pub mod config;
+pub mod doctor;
 mod host;
+pub mod leftovers;
+pub mod policy;
+pub mod privileges;
 mod runner;
 pub mod sampler;
 mod session;
@@ -22,16 +27,16 @@ pub use session::SessionError;
 pub use spool::SpoolError;
 pub use state::StateError;
 
-use benchmesh_workloads::copy::remove_abandoned;
-use benchmesh_workloads::sandbox::{Allowed, AllowedDevices, SandboxError};
-use benchmesh_workloads::workload;
+use benchmesh_workloads::error_chain;
+use benchmesh_workloads::workloads::copy::remove_abandoned;
 use clock::Estimate;
+use futures::future::BoxFuture;
 use host::HostFacts;
-use runner::{Contact, Grounds, Runner, Surroundings, Watch};
-use session::Session;
+use policy::Policy;
+use runner::{Contact, Permissions, Runner, RunnerDeps, SamplerControl};
+use session::{Session, identity, identity::Identity};
 use spool::{Samples, Spool};
 use state::StateDir;
-use std::future::Future;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -42,6 +47,8 @@ use wire::reply::Hello;
 
 /// How long the tasks may take to end when the agent is stopped.
 const STOP_WITHIN: Duration = Duration::from_secs(5);
+/// How often an agent that is to stop when it holds no task looks whether it does.
+const IDLE_LOOK: Duration = Duration::from_millis(200);
 /// How long the collector is waited for to take the rest of the spool.
 const DRAIN_WITHIN: Duration = Duration::from_secs(2);
 
@@ -56,13 +63,11 @@ pub enum AgentError {
         source: ConfigError,
     },
     /// A path that tasks may use is not there.
-    #[error("{option}: the path cannot be allowed")]
-    Allow {
-        /// The option that names it.
-        option: &'static str,
+    #[error("read the agent's policy")]
+    Policy {
         /// Why.
         #[source]
-        source: SandboxError,
+        source: policy::PathError,
     },
     /// The scratch directory cannot be used.
     #[error("make the scratch directory {}", path.display())]
@@ -106,7 +111,46 @@ pub enum AgentError {
     Died,
 }
 
-/// Runs the agent until `cancel` is cancelled.
+/// How an agent is ended and followed by whoever runs it.
+#[derive(Clone, Debug, Default)]
+pub struct Supervision {
+    /// Ends the agent.
+    pub stop: CancellationToken,
+    /// Ends the agent as soon as it holds no task.
+    pub stop_when_idle: CancellationToken,
+    /// What it does.
+    pub status: watch::Sender<Status>,
+}
+
+impl From<CancellationToken> for Supervision {
+    fn from(stop: CancellationToken) -> Self {
+        Self {
+            stop,
+            ..Self::default()
+        }
+    }
+}
+
+/// Whether the collector has the agent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Status {
+    #[default]
+    NotAttached,
+    Attached,
+}
+
+/// Whether an agent with this configuration could begin: what it allows is there.
+///
+/// # Errors
+/// The first mistake.
+pub fn check(config: &AgentConfig) -> Result<(), AgentError> {
+    config
+        .check()
+        .map_err(|source| AgentError::Config { source })?;
+    permissions(config).map(drop)
+}
+
+/// Runs the agent until it is stopped.
 ///
 /// It needs a tokio runtime with I/O and time; a `current_thread` one is enough and the lightest. The order at the end:
 /// the sampler stops, the tasks stop (5 s), the rest is spooled and sent (2 s), the session closes, the spool and the
@@ -116,21 +160,22 @@ pub enum AgentError {
 /// When the configuration cannot work, the state directory is not usable, or the collector refuses the agent for good.
 pub fn run(
     config: AgentConfig,
-    cancel: CancellationToken,
-) -> impl Future<Output = Result<(), AgentError>> + Send {
-    agent(config, cancel)
+    supervision: impl Into<Supervision>,
+) -> BoxFuture<'static, Result<(), AgentError>> {
+    // Boxed, so that the agent is compiled in this crate and not once more in the binary's.
+    Box::pin(agent(config, supervision.into()))
 }
 
-async fn agent(config: AgentConfig, cancel: CancellationToken) -> Result<(), AgentError> {
+async fn agent(config: AgentConfig, supervision: Supervision) -> Result<(), AgentError> {
     config
         .check()
         .map_err(|source| AgentError::Config { source })?;
-    let grounds = grounds(&config)?;
-    if let Some(scratch) = grounds.scratch.clone() {
+    let permissions = permissions(&config)?;
+    if let Some(scratch) = permissions.scratch.clone() {
         sweep(scratch);
     }
     let host = HostFacts::read().map_err(|source| AgentError::Host { source })?;
-    let state = StateDir::open(&config.state_dir, &config.allow)
+    let state = StateDir::open(&config.state_dir, &config.policy.allow)
         .map_err(|source| AgentError::State { source })?;
     let state = Arc::new(state);
     let samples = Samples::default();
@@ -144,28 +189,41 @@ async fn agent(config: AgentConfig, cancel: CancellationToken) -> Result<(), Age
     .await
     .map_err(|source| AgentError::Spool { source })?;
     let contact = Contact::default();
-    contact.heard();
-    let hello = hello(&config, &grounds, host, &state);
-    let (runner, runner_task) = Runner::start(Surroundings {
-        grounds,
-        watch: Watch::new(config.daemon_rules, config.sample_period, samples),
+    contact.touch();
+    let hello = hello(&config, &permissions.policy, host, &state);
+    let (runner, runner_task) = Runner::start(RunnerDeps {
+        permissions,
+        watch: SamplerControl::new(config.daemon_rules, config.sample_period, samples),
         clock: clock_out,
         entries: spool.entries(),
+        acked: spool.acked(),
         contact: contact.clone(),
         start_log: config.start_log.map(Into::into),
     });
+    let identity = Identity {
+        collector: config.collector.clone(),
+        name: config.name,
+        file: state.path().join(identity::FILE),
+        user_directory: config.credentials_dir,
+        join: config.join,
+        insecure: config.insecure,
+        new_key: std::sync::Mutex::default(),
+    };
     let session = Session {
         collector: config.collector,
+        identity,
         hello,
         spool: spool.clone(),
         runner: runner.clone(),
         clock,
         contact,
+        status: supervision.status,
     };
     let leaving = CancellationToken::new();
     let mut session = tokio::spawn(session.keep(leaving.clone()));
     let over = tokio::select! {
-        () = cancel.cancelled() => None,
+        () = supervision.stop.cancelled() => None,
+        () = idle(&runner, &supervision.stop_when_idle) => None,
         over = &mut session => Some(over),
     };
     // What does not end in time is left to the end of the process.
@@ -188,19 +246,18 @@ async fn agent(config: AgentConfig, cancel: CancellationToken) -> Result<(), Age
     }
 }
 
-fn grounds(config: &AgentConfig) -> Result<Grounds, AgentError> {
-    let allow = |option, paths: &[PathBuf]| {
-        Allowed::new(paths.to_vec()).map_err(|source| AgentError::Allow { option, source })
-    };
-    Ok(Grounds {
-        targets: allow("--allow", &config.allow)?,
-        devices: AllowedDevices::new(config.allow_devices.clone()).map_err(|source| {
-            AgentError::Allow {
-                option: "--allow-device",
-                source,
-            }
-        })?,
-        sources: allow("--allow-read", &config.allow_read)?,
+/// Returns once there was no task after the wish.
+async fn idle(runner: &Runner, wish: &CancellationToken) {
+    wish.cancelled().await;
+    while !runner.held().await.is_empty() {
+        tokio::time::sleep(IDLE_LOOK).await;
+    }
+}
+
+fn permissions(config: &AgentConfig) -> Result<Permissions, AgentError> {
+    let policy = Policy::open(&config.policy).map_err(|source| AgentError::Policy { source })?;
+    Ok(Permissions {
+        policy: Arc::new(policy),
         scratch: config.scratch_dir.as_deref().map(scratch).transpose()?,
     })
 }
@@ -226,7 +283,7 @@ fn sweep(scratch: PathBuf) {
             "removed what an agent that was killed had left in the scratch directory"
         ),
         Err(error) => tracing::warn!(
-            scratch = %scratch.display(), error = %chain(&error),
+            scratch = %scratch.display(), error = %error_chain(&error),
             "what a killed agent may have left in the scratch directory was not removed"
         ),
     };
@@ -236,35 +293,22 @@ fn sweep(scratch: PathBuf) {
     }
 }
 
-fn hello(config: &AgentConfig, grounds: &Grounds, host: HostFacts, state: &StateDir) -> Hello {
+fn hello(config: &AgentConfig, policy: &Policy, host: HostFacts, state: &StateDir) -> Hello {
     Hello {
         uid: state.uid().to_string(),
         name: config.name.clone(),
         labels: config.labels.clone(),
         host,
-        allowed: [grounds.targets.roots(), grounds.devices.paths()].concat(),
-        readable: grounds.sources.roots().to_vec(),
-        workloads: workload::registry()
-            .iter()
-            .map(|it| (it.name(), it.revision()))
-            .collect(),
+        allowed: [policy.targets.roots(), &policy.devices.paths()].concat(),
+        readable: policy.sources.roots().to_vec(),
+        // What an agent does not allow is refused when a run is planned.
+        workloads: policy.taken_workloads(),
+        policy: policy.facts(),
         spools: Vec::new(),
         advertised: config.advertise.clone().unwrap_or_default(),
         held_tasks: Vec::new(),
+        pid: i32::try_from(std::process::id()).unwrap_or(0),
+        daemon_rules: config.daemon_rules.clone(),
+        sample_always: config.sample_always,
     }
-}
-
-/// An error with its causes on one line, for a log or a reply.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        // Some libraries repeat their cause in their own message.
-        let said = error.to_string();
-        if !text.ends_with(&said) {
-            text = format!("{text}: {said}");
-        }
-        cause = error.source();
-    }
-    text
 }

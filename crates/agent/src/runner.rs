@@ -8,25 +8,25 @@ pub mod command;
 
 mod caches;
 mod follow;
-mod link;
-mod place;
+mod link_speed;
+mod permissions;
+mod reply;
 mod running;
+mod sampling;
 mod slots;
 mod survey;
-mod tidings;
-mod voice;
-mod watch;
+mod task_events;
 
-pub use place::Grounds;
-pub use voice::Voice;
-pub use watch::Watch;
+pub use permissions::Permissions;
+pub use reply::ReplyHandle;
+pub use sampling::SamplerControl;
 
 use crate::clock::Estimate;
-use crate::spool::Entry;
+use crate::policy::Denial;
+use crate::spool::{Acked, Entry, Sequence};
 use benchmesh_workloads::clock::MonoNanos;
-use benchmesh_workloads::task::Task;
 use command::{Command, Ended, Refusal, Sampling};
-use slots::Slots;
+use slots::{ClaimedTask, Preparation, RunPath, Slots};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -43,8 +43,8 @@ const ORDERS: usize = 256;
 pub struct Contact(Arc<AtomicU64>);
 
 impl Contact {
-    /// It was heard now.
-    pub fn heard(&self) {
+    /// Records contact now.
+    pub fn touch(&self) {
         self.0.store(MonoNanos::now().0, Ordering::Relaxed);
     }
 
@@ -58,24 +58,33 @@ impl Contact {
 /// What the actor is told.
 #[derive(Debug)]
 enum Order {
-    Do(Box<Command>, mpsc::Sender<crate::wire::reply::Said>),
+    Do(Box<Command>, mpsc::Sender<crate::wire::reply::Outgoing>),
     Appoint(Sampling),
     Mesh(String),
+    Restored(Sequence),
+    /// This agent has made a run's directory; what was acked before.
+    Made(RunPath, Sequence),
+    Removed(RunPath),
     Held(oneshot::Sender<Vec<i64>>),
-    Prepared(TaskId, Result<Box<Task>, Refusal>),
-    /// Its preparation hangs, and is not waited for.
-    LeftPreparing(TaskId, Refusal),
+    Prepared(TaskId, Preparation, Result<Box<ClaimedTask>, Refusal>),
+    /// The preparation hangs and is abandoned.
+    AbandonPreparation(TaskId, Preparation, Refusal),
+    /// Too little is left free on the task's target.
+    FloorReached(TaskId, Denial),
+    /// The workers of a task have ended.
+    LoadOver(TaskId),
     Ended(TaskId, Ended),
     StopAll(oneshot::Sender<()>),
 }
 
 /// What the actor needs of the others.
 #[derive(Debug)]
-pub struct Surroundings {
-    pub grounds: Grounds,
-    pub watch: Watch,
+pub struct RunnerDeps {
+    pub permissions: Permissions,
+    pub watch: SamplerControl,
     pub clock: watch_channel::Receiver<Option<Estimate>>,
     pub entries: mpsc::Sender<Entry>,
+    pub acked: Acked,
     pub contact: Contact,
     /// Where the raw starts of workers are written.
     pub start_log: Option<Arc<Path>>,
@@ -90,16 +99,20 @@ pub struct Runner {
 impl Runner {
     /// Starts the actor.
     #[must_use]
-    pub fn start(surroundings: Surroundings) -> (Self, JoinHandle<()>) {
+    pub fn start(deps: RunnerDeps) -> (Self, JoinHandle<()>) {
         let (orders, orders_in) = mpsc::channel(ORDERS);
-        let slots = Slots::new(surroundings, orders.downgrade());
+        let slots = Slots::new(deps, orders.downgrade());
         let actor = tokio::spawn(run(slots, orders_in));
         (Self { orders }, actor)
     }
 
     /// Does it; the reply goes into `said`.
-    pub async fn order(&self, command: Command, said: mpsc::Sender<crate::wire::reply::Said>) {
-        self.tell(Order::Do(Box::new(command), said)).await;
+    pub async fn order(
+        &self,
+        command: Command,
+        outgoing: mpsc::Sender<crate::wire::reply::Outgoing>,
+    ) {
+        self.tell(Order::Do(Box::new(command), outgoing)).await;
     }
 
     /// What the agent is to sample.
@@ -110,6 +123,12 @@ impl Runner {
     /// The mesh that the agent has attached to. The tasks of another are stopped and forgotten.
     pub async fn mesh(&self, uid: String) {
         self.tell(Order::Mesh(uid)).await;
+    }
+
+    /// The database was restored from a copy that has the written spool up to `stored`. Stops and forgets every task,
+    /// removes the directories of runs that began after that copy, and lets the sampler announce its daemons anew.
+    pub async fn database_restored(&self, stored: Sequence) {
+        self.tell(Order::Restored(stored)).await;
     }
 
     /// The tasks that are prepared, run, or have ended and are not forgotten.
@@ -135,28 +154,49 @@ impl Runner {
 
 async fn run(mut slots: Slots, mut orders: mpsc::Receiver<Order>) {
     loop {
-        let lease = slots.next_lease();
-        tokio::select! {
-            order = orders.recv() => match order {
-                None => return,
-                Some(Order::Do(command, said)) => slots.command(*command, said),
-                Some(Order::Appoint(sampling)) => slots.appoint(sampling),
-                Some(Order::Mesh(uid)) => slots.mesh(uid),
-                Some(Order::Held(reply)) => {
-                    let _ = reply.send(slots.held());
+        let next = [slots.next_lease(), slots.next_look()]
+            .into_iter()
+            .flatten()
+            .min();
+        let order = tokio::select! {
+            order = orders.recv() => Some(order),
+            () = until(next) => None,
+        };
+        // Before anything else: what is done next may end the task that stood still.
+        slots.look(MonoNanos::now());
+        slots.end_hours();
+        slots.date_events();
+        let Some(order) = order else {
+            slots.end_leases();
+            continue;
+        };
+        match order {
+            None => return,
+            Some(Order::Do(command, outgoing)) => slots.command(*command, outgoing),
+            Some(Order::Appoint(sampling)) => slots.appoint(sampling),
+            Some(Order::Mesh(uid)) => slots.mesh(uid),
+            Some(Order::Restored(stored)) => slots.database_restored(stored),
+            Some(Order::Made(path, acked)) => slots.made(path, acked),
+            Some(Order::Removed(path)) => slots.removed(&path),
+            Some(Order::Held(reply)) => {
+                let _ = reply.send(slots.held());
+            }
+            Some(Order::Prepared(task, preparation, result)) => {
+                slots.prepared(task, preparation, result);
+            }
+            Some(Order::AbandonPreparation(task, preparation, why)) => {
+                slots.abandon_preparation(task, preparation, why);
+            }
+            Some(Order::FloorReached(task, denial)) => slots.end_for_floor(task, &denial),
+            Some(Order::LoadOver(task)) => slots.load_over(task),
+            Some(Order::Ended(task, ended)) => slots.ended(task, ended),
+            Some(Order::StopAll(done)) => {
+                if let Some(sampler) = slots.stop_sampler() {
+                    // It ends within one sample, and its last one is wanted in the spool.
+                    let _ = tokio::task::spawn_blocking(move || sampler.join()).await;
                 }
-                Some(Order::Prepared(task, result)) => slots.prepared(task, result),
-                Some(Order::LeftPreparing(task, why)) => slots.leave_preparing(task, why),
-                Some(Order::Ended(task, ended)) => slots.ended(task, ended),
-                Some(Order::StopAll(done)) => {
-                    if let Some(sampler) = slots.stop_sampler() {
-                        // It ends within one sample, and its last one is wanted in the spool.
-                        let _ = tokio::task::spawn_blocking(move || sampler.join()).await;
-                    }
-                    slots.stop_all(done);
-                }
-            },
-            () = until(lease) => slots.end_leases(),
+                slots.stop_all(done);
+            }
         }
     }
 }

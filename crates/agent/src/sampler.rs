@@ -2,30 +2,33 @@
 //!
 //! It reads `/proc` and hands over rows; it knows nothing of collectors, spools or mesh time. Ticks are aligned to whole
 //! periods of the monotonic clock, late ones are skipped and counted. Nothing that a process can put into `/proc` makes
-//! it panic: a text that does not parse costs its rows and is said once. The sink runs in the sampler's thread and must
+//! it panic: a text that does not parse costs its rows and is logged once. The sink runs in the sampler's thread and must
 //! not block.
 
 mod arguments;
-mod beat;
 mod clock;
 mod counter;
 mod cpu;
 mod daemon;
 mod daemons;
 mod devices;
+mod exec_events;
+mod execs;
 mod host;
 mod instance;
 mod open_files;
 mod parse;
 mod poll;
 mod proc_file;
+mod round_robin;
 mod rules;
 mod sampled;
 mod scan;
 mod switches;
-mod turn;
-mod watch;
+mod thread;
+mod ticker;
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -36,8 +39,13 @@ use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use thiserror::Error;
 
+pub(crate) use arguments::without_secrets;
+pub(crate) use cpu::CpuClock;
+use rules::Rules;
 pub use rules::{DaemonRule, RuleError};
-pub use sampled::{Cost, DaemonSample, DaemonSeen, DiskSample, HostSample, NetSample, Sampled};
+pub use sampled::{
+    Change, Cost, DaemonSample, DaemonSeen, DiskSample, HostSample, NetSample, Sampled,
+};
 
 /// Below this a sample is mostly noise of the kernel's own ticks.
 pub const PERIOD_MIN: Duration = Duration::from_millis(100);
@@ -52,6 +60,8 @@ pub struct SamplerConfig {
     /// How often new daemons are looked for.
     pub scan_every: Duration,
     pub sampling: Sampling,
+    /// The processes of benchmesh that are watched, beside the sampler's own; none: all of them.
+    pub mesh_pids: Option<BTreeSet<i32>>,
 }
 
 impl Default for SamplerConfig {
@@ -61,6 +71,7 @@ impl Default for SamplerConfig {
             rules: Vec::new(),
             scan_every: Duration::from_secs(5),
             sampling: Sampling::default(),
+            mesh_pids: None,
         }
     }
 }
@@ -85,6 +96,15 @@ impl Default for Sampling {
             period: Some(Duration::from_secs(1)),
         }
     }
+}
+
+/// An instant at which everything is sampled, beside the regular ticks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mark {
+    StepStart(MonoNanos),
+    /// The last worker of one task has ended; other tasks of the step may go on.
+    TaskEnd(MonoNanos),
+    StepEnd(MonoNanos),
 }
 
 #[derive(Debug, Error)]
@@ -123,10 +143,10 @@ impl Sampler {
         sink: impl FnMut(Sampled) + Send + 'static,
     ) -> Result<Sampler, SamplerError> {
         let orders = Arc::new(Orders::new(config.sampling)?);
-        let watch = watch::Watch::new(&config, Arc::clone(&orders))?;
+        let sampler = thread::SamplerThread::new(&config, Arc::clone(&orders))?;
         let thread = std::thread::Builder::new()
             .name("bm-sampler".to_owned())
-            .spawn(move || watch.run(sink))
+            .spawn(move || sampler.run(sink))
             .map_err(|source| SamplerError::Thread { source })?;
         Ok(Sampler {
             orders,
@@ -139,17 +159,33 @@ impl Sampler {
         self.orders.give(|wanted| wanted.sampling = sampling);
     }
 
+    /// Watches by these rules from now on, and of benchmesh's own processes these.
+    ///
+    /// # Errors
+    /// When a rule is wrong; nothing has changed then.
+    pub fn watch(
+        &self,
+        rules: Vec<DaemonRule>,
+        mesh_pids: BTreeSet<i32>,
+    ) -> Result<(), SamplerError> {
+        let rules =
+            Rules::new(rules).map_err(|(name, source)| SamplerError::Rule { name, source })?;
+        self.orders
+            .give(|wanted| wanted.watched = Some((rules, mesh_pids)));
+        Ok(())
+    }
+
     /// Takes one sample at that instant, whatever the period; at once when it is past. The exact start and end of a
-    /// step are marks.
-    pub fn mark(&self, at: MonoNanos) {
+    /// step are marks; a start begins a burst of samples that thins out, and an end ends it.
+    pub fn mark(&self, mark: Mark) {
         self.orders.give(|wanted| {
-            if wanted.marks.len() < beat::MARKS_MAX {
-                wanted.marks.push(at);
+            if wanted.marks.len() < ticker::MARKS_MAX {
+                wanted.marks.push(mark);
             }
         });
     }
 
-    /// Ends the thread after the sample in hand.
+    /// Ends the thread after the sample in hand. Ends of daemons that were to be told with the next one are handed over.
     pub fn stop(mut self) {
         self.end();
     }
@@ -169,24 +205,26 @@ impl Drop for Sampler {
     }
 }
 
-/// What the owner wants of the thread, and the bell that wakes it.
+/// What the owner wants of the thread, and the descriptor that wakes it.
 #[derive(Debug)]
 struct Orders {
     wanted: Mutex<Wanted>,
-    bell: OwnedFd,
+    wakeup: OwnedFd,
 }
 
 #[derive(Debug, Clone)]
 struct Wanted {
     sampling: Sampling,
-    marks: Vec<MonoNanos>,
+    marks: Vec<Mark>,
+    /// Handed over once.
+    watched: Option<(Rules, BTreeSet<i32>)>,
     stop: bool,
 }
 
 impl Orders {
     fn new(sampling: Sampling) -> Result<Orders, SamplerError> {
         let flags = rustix::event::EventfdFlags::CLOEXEC | rustix::event::EventfdFlags::NONBLOCK;
-        let bell = rustix::event::eventfd(0, flags).map_err(|source| SamplerError::Setup {
+        let wakeup = rustix::event::eventfd(0, flags).map_err(|source| SamplerError::Setup {
             what: "wake-up descriptor",
             source,
         })?;
@@ -194,9 +232,10 @@ impl Orders {
             wanted: Mutex::new(Wanted {
                 sampling,
                 marks: Vec::new(),
+                watched: None,
                 stop: false,
             }),
-            bell,
+            wakeup,
         })
     }
 
@@ -206,18 +245,20 @@ impl Orders {
 
     fn give(&self, order: impl FnOnce(&mut Wanted)) {
         order(&mut self.lock());
-        // The counter cannot overflow by ones; a full one would ring all the same.
-        let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
+        // The counter cannot overflow by ones; a full one would wake the thread all the same.
+        let _ = rustix::io::write(&self.wakeup, &1u64.to_ne_bytes());
     }
 
     /// What is wanted now; the marks are handed over once.
     fn take(&self) -> Wanted {
         let mut count = [0u8; 8];
-        let _ = rustix::io::read(&self.bell, &mut count);
+        let _ = rustix::io::read(&self.wakeup, &mut count);
         let mut wanted = self.lock();
         let marks = std::mem::take(&mut wanted.marks);
+        let watched = wanted.watched.take();
         Wanted {
             marks,
+            watched,
             ..wanted.clone()
         }
     }

@@ -6,15 +6,18 @@
 
 mod attached;
 mod backoff;
+pub mod identity;
 mod probes;
 
+use crate::Status;
 use crate::clock::Estimate;
 use crate::runner::{Contact, Runner};
 use crate::spool::{Spool, SpoolError};
-use crate::wire::link::{Link, LinkError, Refusal};
+use crate::wire::connection::{Connection, ConnectionError, RejectCode};
 use crate::wire::reply::Hello;
-use attached::{Farewell, attach};
+use attached::{SessionEnd, attach};
 use backoff::Backoff;
+use identity::{Identity, IdentityError};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use std::time::Duration;
@@ -37,10 +40,11 @@ pub enum SessionError {
     AlreadyThere { collector: String, message: String },
     #[error("the collector at {collector} does not take this agent: {message}")]
     Refused { collector: String, message: String },
-    #[error("the collector's address cannot be dialled")]
-    Address {
+    #[error("the agent cannot show the collector at {collector} who it is")]
+    Identity {
+        collector: String,
         #[source]
-        source: LinkError,
+        source: Box<IdentityError>,
     },
     #[error("the spool")]
     Spool {
@@ -53,12 +57,14 @@ pub enum SessionError {
 #[derive(Debug)]
 pub struct Session {
     pub collector: String,
+    pub identity: Identity,
     /// Without spools and tasks, which change.
     pub hello: Hello,
     pub spool: Spool,
     pub runner: Runner,
     pub clock: watch::Sender<Option<Estimate>>,
     pub contact: Contact,
+    pub status: watch::Sender<Status>,
 }
 
 impl Session {
@@ -68,55 +74,77 @@ impl Session {
     /// When the collector refuses the agent's first session for good, or the spool cannot be kept. A refusal after
     /// that may be the agent's own earlier session that the collector has not missed yet: it is tried again.
     pub async fn keep(self, leaving: CancellationToken) -> Result<(), SessionError> {
+        if self.identity.insecure {
+            tracing::warn!(
+                collector = %self.collector,
+                "speaks without TLS (--insecure): whoever takes the collector's port commands this agent"
+            );
+            return self.keep_attached(leaving).await;
+        }
+        tokio::select! {
+            ended = self.keep_attached(leaving) => ended,
+            never = self.identity.keep_renewed() => match never {},
+        }
+    }
+
+    async fn keep_attached(&self, leaving: CancellationToken) -> Result<(), SessionError> {
         let mut random = StdRng::from_os_rng();
         let mut backoff = Backoff::default();
-        let mut told = Told::default();
+        let mut logged = LoggedOnce::default();
         let mut was_attached = false;
         loop {
             let began = Instant::now();
-            let farewell = tokio::select! {
+            let end = tokio::select! {
                 () = leaving.cancelled() => return Ok(()),
-                farewell = self.once(&mut was_attached, &leaving) => farewell,
+                end = self.once(&mut was_attached, &leaving) => end,
             };
-            let farewell = match farewell {
+            let end = match end {
                 // No other words have come from there yet.
-                Farewell::Lost(LinkError::Broken { message }) if !was_attached => {
+                SessionEnd::Lost(ConnectionError::Broken { message }) if !was_attached => {
                     let message =
                         format!("{message}; is it a benchmesh collector that listens there?");
-                    Farewell::Lost(LinkError::Broken { message })
+                    SessionEnd::Lost(ConnectionError::Broken { message })
                 }
                 other => other,
             };
             self.spool.detach().await;
             let mut pause = None;
-            match farewell {
-                Farewell::Left => return Ok(()),
-                Farewell::Again => {
-                    told.clear();
+            match end {
+                SessionEnd::Left => return Ok(()),
+                SessionEnd::Again => {
+                    logged.clear();
                     continue;
                 }
-                Farewell::Spool(source @ SpoolError::Closed) => {
+                SessionEnd::Spool(source @ SpoolError::Closed) => {
                     return Err(SessionError::Spool { source });
                 }
-                Farewell::Spool(error) => told.spool(&error),
-                Farewell::Lost(LinkError::Refused { code, message }) if !was_attached => {
+                SessionEnd::Spool(error) => logged.spool(&error),
+                SessionEnd::Lost(ConnectionError::Refused { code, message }) if !was_attached => {
                     return Err(self.refused(code, message));
                 }
-                Farewell::Lost(source @ LinkError::Address { .. }) => {
-                    return Err(SessionError::Address { source });
+                SessionEnd::Lost(ConnectionError::Identity(source))
+                    if !was_attached && source.is_final() =>
+                {
+                    return Err(SessionError::Identity {
+                        collector: self.collector.clone(),
+                        source,
+                    });
                 }
-                Farewell::Lost(error) => {
-                    if matches!(&error, LinkError::Refused { code, .. } if *code != Refusal::AlreadyThere)
+                SessionEnd::Lost(ConnectionError::Identity(error)) if error.needs_a_person() => {
+                    logged.distrust(&self.collector, &error);
+                }
+                SessionEnd::Lost(error) => {
+                    if matches!(&error, ConnectionError::Refused { code, .. } if *code != RejectCode::AlreadyThere)
                     {
                         pause = Some(REFUSED_PAUSE);
                     }
-                    told.tell(&self.collector, &error);
+                    logged.tell(&self.collector, &error);
                 }
-                Farewell::Closed => told.closed(&self.collector),
+                SessionEnd::Closed => logged.closed(&self.collector),
             }
             if began.elapsed() >= GOOD_AFTER {
                 backoff.reset();
-                told.clear();
+                logged.clear();
             }
             let pause = pause.unwrap_or_else(|| backoff.next(&mut random));
             tokio::select! {
@@ -126,55 +154,66 @@ impl Session {
         }
     }
 
-    fn refused(&self, code: Refusal, message: String) -> SessionError {
+    fn refused(&self, code: RejectCode, message: String) -> SessionError {
         let collector = self.collector.clone();
         match code {
-            Refusal::AlreadyThere => SessionError::AlreadyThere { collector, message },
-            Refusal::NotUnderstood | Refusal::NotPermitted => {
+            RejectCode::AlreadyThere => SessionError::AlreadyThere { collector, message },
+            RejectCode::NotUnderstood | RejectCode::NotPermitted => {
                 SessionError::Refused { collector, message }
             }
         }
     }
 
     /// One session from the dial to its end.
-    async fn once(&self, was_attached: &mut bool, leaving: &CancellationToken) -> Farewell {
+    async fn once(&self, was_attached: &mut bool, leaving: &CancellationToken) -> SessionEnd {
         let hello = match self.spool.ids().await {
             Ok(spools) => Hello {
                 spools: spools.iter().map(ToString::to_string).collect(),
                 held_tasks: self.runner.held().await,
                 ..self.hello.clone()
             },
-            Err(error) => return Farewell::Spool(error),
+            Err(error) => return SessionEnd::Spool(error),
         };
-        let link = match Link::dial(&self.collector).await {
-            Ok(link) => link,
-            Err(error) => return Farewell::Lost(error),
+        let connection = match self.identity.dial().await {
+            Ok(channel) => Connection::over(channel),
+            Err(error) => return SessionEnd::Lost(ConnectionError::Identity(Box::new(error))),
         };
-        match attach(self, link, hello).await {
+        match attach(self, connection, hello).await {
             Ok(mut attached) => {
                 *was_attached = true;
-                attached.run(leaving).await
+                self.status.send_replace(Status::Attached);
+                let end = attached.run(leaving).await;
+                self.status.send_replace(Status::NotAttached);
+                end
             }
-            Err(farewell) => farewell,
+            Err(end) => end,
         }
     }
 }
 
 /// What has been logged already: a collector that is away for a day is told of once.
 #[derive(Debug, Default)]
-struct Told(Option<String>);
+struct LoggedOnce(Option<String>);
 
-impl Told {
-    fn tell(&mut self, collector: &str, error: &LinkError) {
-        let text = crate::chain(error);
+impl LoggedOnce {
+    fn tell(&mut self, collector: &str, error: &ConnectionError) {
+        let text = benchmesh_workloads::error_chain(error);
         if self.0.as_ref() != Some(&text) {
             tracing::info!(collector, error = %text, "not attached; trying again for as long as it takes");
             self.0 = Some(text);
         }
     }
 
+    fn distrust(&mut self, collector: &str, error: &IdentityError) {
+        let text = benchmesh_workloads::error_chain(error);
+        if self.0.as_ref() != Some(&text) {
+            tracing::warn!(collector, error = %text, "not attached, and somebody must act; trying again for as long as it takes");
+            self.0 = Some(text);
+        }
+    }
+
     fn spool(&mut self, error: &SpoolError) {
-        let text = crate::chain(error);
+        let text = benchmesh_workloads::error_chain(error);
         if self.0.as_ref() != Some(&text) {
             tracing::warn!(error = %text, "not attached, because the spool cannot be used; trying again");
             self.0 = Some(text);

@@ -3,18 +3,18 @@
 //! One SQLite file for each start of the agent. Batches are appended with consecutive sequences, sent in order, and
 //! forgotten when the collector has committed them; older files are drained first and removed when empty. A batch that
 //! may have been sent never changes; when the spool is full, only unsent batches are merged into wider intervals, and
-//! samples give way, counted. It knows nothing of connections: it hands [`Parcel`]s to a channel and takes acks.
+//! samples give way, counted. It knows nothing of connections: it hands [`Envelope`]s to a channel and takes acks.
 
+mod actor;
 mod compact;
 mod error;
 mod file;
 mod handle;
-mod keeper;
 mod old;
-mod outlet;
 mod pending;
 mod samples;
 mod set;
+mod window;
 
 #[cfg(test)]
 mod model;
@@ -22,9 +22,9 @@ mod model;
 mod tests;
 
 pub use error::SpoolError;
-pub use handle::{Attached, Entry, Spool};
-pub(crate) use outlet::WINDOW_BATCHES;
+pub use handle::{Acked, Attached, Entry, Spool};
 pub use samples::Samples;
+pub(crate) use window::WINDOW_BATCHES;
 
 use std::fmt;
 use uuid::Uuid;
@@ -66,7 +66,7 @@ pub struct Position {
 
 /// One batch on its way: the body as `wire` made it, and the sequences that it stands for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Parcel {
+pub struct Envelope {
     pub spool: SpoolId,
     pub first: Sequence,
     pub sequence: Sequence,

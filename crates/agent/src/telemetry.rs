@@ -7,8 +7,8 @@
 mod rows;
 
 pub use rows::{
-    At, Belongs, ClockOffset, EndState, ErrorCount, Event, Loss, Lossy, MeshMicros, OpInterval,
-    RunId, Severity, StepId, TaskEnd, TaskId,
+    At, ClockOffset, EndState, ErrorCount, Event, Loss, MeshMicros, OpInterval, RunId, SampleKind,
+    Scope, Severity, StepId, TaskEnd, TaskId,
 };
 
 use crate::sampler::{DaemonSample, DaemonSeen, DiskSample, HostSample, NetSample};

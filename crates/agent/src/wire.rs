@@ -5,25 +5,25 @@
 
 pub mod batch;
 pub mod command;
-pub mod link;
+pub mod connection;
 pub mod reply;
 
 pub use batch::WireError;
 
 use benchmesh_proto::WIRE_VERSION;
 use command::Welcome;
-use link::{LinkError, Refusal};
+use connection::{ConnectionError, RejectCode};
 
 /// Whether the collector speaks the same wire as this agent.
 ///
 /// # Errors
 /// When it does not, with both versions and what to do.
-pub fn check_version(welcome: &Welcome) -> Result<(), LinkError> {
+pub fn check_version(welcome: &Welcome) -> Result<(), ConnectionError> {
     if welcome.wire_version == WIRE_VERSION {
         return Ok(());
     }
-    Err(LinkError::Refused {
-        code: Refusal::NotUnderstood,
+    Err(ConnectionError::Refused {
+        code: RejectCode::NotUnderstood,
         message: format!(
             "the collector ({}) speaks version {} of the wire and this agent ({}) version {WIRE_VERSION}: install the \
              same benchmesh on both",

@@ -7,9 +7,12 @@ mod children;
 
 use std::time::Duration;
 
-use benchmesh_agent::sampler::Sampling;
+use benchmesh_agent::sampler::{
+    Change, DaemonRule, DaemonSeen, Mark, Sampled, SamplerConfig, Sampling,
+};
+use benchmesh_testing::skip;
 use benchmesh_workloads::clock::MonoNanos;
-use children::{Child, Life, Watched, is_root, sample_of, seen_of, skip, unique};
+use children::{Child, Life, Watched, is_root, rule, sample_of, seen_of, unique};
 
 const PERIOD: Option<Duration> = Some(Duration::from_millis(100));
 
@@ -39,9 +42,11 @@ fn the_last_sample_has_all_of_its_cpu_time() {
             .filter(|sample| sample.cpu_user_us + sample.cpu_system_us > 100_000)
     });
     child.kill();
-    let (last, ended) = watched.until(|sampled| {
-        let ended = seen_of(sampled, child.pid).filter(|seen| seen.ended)?;
-        Some((sample_of(sampled, child.pid), ended))
+    // Its last sample is handed over at once, what became of it after the next scan.
+    let mut last = None;
+    let ended = watched.until(|sampled| {
+        last = sample_of(sampled, child.pid).or(last);
+        seen_of(sampled, child.pid).filter(|seen| seen.ended)
     });
     assert_eq!(ended.name, comm);
     // Not reaped yet, so it could be read to the end.
@@ -68,7 +73,7 @@ fn an_end_is_told_at_once_and_without_a_beat() {
     let child = Child::start(&comm, Life::Sleep);
     let watched = Watched::comm(&comm, None);
     let (pid, asked) = (child.pid, MonoNanos::now());
-    watched.sampler.mark(asked);
+    watched.sampler.mark(Mark::StepEnd(asked));
     // The scan at the start may have found it before the mark: it is told with the mark all the same.
     let told = watched.until(|sampled| seen_of(sampled, pid).map(|_| sampled.at));
     assert!(told >= asked);
@@ -193,7 +198,7 @@ fn many_that_are_awake_are_read_whole_in_turn_and_all_at_a_mark() {
     });
 
     let mark = MonoNanos(MonoNanos::now().0 + 1_234_567);
-    watched.sampler.mark(mark);
+    watched.sampler.mark(Mark::StepEnd(mark));
     let marked = watched.until(|sampled| (sampled.at >= mark).then(|| of_all(sampled)).flatten());
     assert!(!marked.iter().any(is_brief), "{marked:?}");
 }
@@ -204,7 +209,7 @@ fn samples_at_ticks_and_marks() {
     let period = 100_000_000;
     watched.next();
     let mark = MonoNanos(MonoNanos::now().0 / period * period + 3 * period + 41_234_567);
-    watched.sampler.mark(mark);
+    watched.sampler.mark(Mark::StepEnd(mark));
     let marked = watched.until(|sampled| (sampled.at == mark).then(|| sampled.clone()));
     assert!(marked.host.unwrap().at >= mark && !marked.daemons.is_empty());
     let next = watched.until(|sampled| sampled.host.map(|_| sampled.at));
@@ -212,7 +217,7 @@ fn samples_at_ticks_and_marks() {
     assert!(next > mark);
     // Past already: at once.
     let past = MonoNanos(mark.0 + 1);
-    watched.sampler.mark(past);
+    watched.sampler.mark(Mark::StepEnd(past));
     watched.until(|sampled| (sampled.at == past).then_some(()));
 }
 
@@ -253,8 +258,10 @@ fn what_is_sampled_can_be_changed() {
         interfaces: true,
         period: PERIOD,
     });
-    let quiet = watched.until(|sampled| sampled.host.is_none().then(|| sampled.clone()));
-    assert!(quiet.daemons.is_empty() && quiet.disks.is_empty() && !quiet.nets.is_empty());
+    // The end of another daemon of this host is told on its own, without interfaces.
+    let is_of_interfaces = |sampled: &Sampled| sampled.host.is_none() && !sampled.nets.is_empty();
+    let quiet = watched.until(|sampled| is_of_interfaces(sampled).then(|| sampled.clone()));
+    assert!(quiet.daemons.is_empty() && quiet.disks.is_empty());
 
     watched.sampler.set(Sampling {
         host_wide: true,
@@ -262,7 +269,9 @@ fn what_is_sampled_can_be_changed() {
         period: PERIOD,
     });
     let found = watched.until(|sampled| seen_of(sampled, child.pid).map(|_| sampled.clone()));
-    assert!(!found.seen.iter().any(|seen| seen.ended));
+    // Daemons of other tests come and go meanwhile.
+    let is_its_end = |seen: &DaemonSeen| seen.pid == child.pid && seen.ended;
+    assert!(!found.seen.iter().any(is_its_end));
     assert!(watched.until(|sampled| sampled.host.map(|_| sampled.nets.is_empty())));
 
     // At rest only marks are answered; going on tells of all daemons again.
@@ -272,7 +281,7 @@ fn what_is_sampled_can_be_changed() {
         period: None,
     });
     let mark = MonoNanos(MonoNanos::now().0 + 1_234_567);
-    watched.sampler.mark(mark);
+    watched.sampler.mark(Mark::StepEnd(mark));
     let marked = watched.until(|sampled| (sampled.at == mark).then(|| sampled.clone()));
     assert!(sample_of(&marked, child.pid).is_some() && seen_of(&marked, child.pid).is_none());
     watched.sampler.set(Sampling {
@@ -282,4 +291,78 @@ fn what_is_sampled_can_be_changed() {
     });
     assert_eq!(watched.seen(child.pid).name, comm);
     watched.sampler.stop();
+}
+
+/// Of benchmesh's own processes only this mesh's are daemons, beside the sampler's own.
+#[test]
+fn processes_of_another_mesh_are_no_daemons() {
+    let (own, other) = (
+        Child::start("benchmesh", Life::Sleep),
+        Child::start("benchmesh", Life::Sleep),
+    );
+    let watched = Watched::start(SamplerConfig {
+        scan_every: Duration::from_millis(100),
+        sampling: Sampling {
+            period: PERIOD,
+            ..Sampling::default()
+        },
+        mesh_pids: Some([own.pid].into()),
+        ..SamplerConfig::default()
+    });
+    watched.daemon(own.pid);
+    let of_other =
+        |watched: &Watched| (0..5).all(|_| sample_of(&watched.next(), other.pid).is_none());
+    assert!(of_other(&watched));
+    // It joins the mesh.
+    let pids = [own.pid, other.pid].into();
+    watched.sampler.watch(Vec::new(), pids).unwrap();
+    watched.daemon(other.pid);
+}
+
+/// Rules that come while it runs.
+#[test]
+fn rules_can_be_added() {
+    let comm = unique("added");
+    let child = Child::start(&comm, Life::Sleep);
+    let watched = Watched::comm("nothing-has-this", PERIOD);
+    assert!((0..5).all(|_| sample_of(&watched.next(), child.pid).is_none()));
+    watched.sampler.watch(vec![rule(&comm)], [].into()).unwrap();
+    assert_eq!(
+        watched.seen(child.pid).change,
+        Change::None,
+        "it was there before"
+    );
+    let everything = DaemonRule {
+        name: "all".to_owned(),
+        ..DaemonRule::default()
+    };
+    assert!(watched.sampler.watch(vec![everything], [].into()).is_err());
+}
+
+/// A daemon that is born while the host is sampled is seen from its birth on, and its successor is a restart.
+#[test]
+fn births_and_restarts_are_told() {
+    let comm = unique("born");
+    let watched = Watched::comm(&comm, PERIOD);
+    watched.next();
+    let before = MonoNanos::now();
+    let mut first = Child::start(&comm, Life::Sleep);
+    let after = MonoNanos::now();
+    let seen = watched.seen(first.pid);
+    assert_eq!(seen.change, Change::Born);
+    // The kernel dates births in ticks of 10 ms.
+    let tick = Duration::from_millis(11);
+    assert!(
+        seen.at.saturating_add(tick) >= before && after.saturating_add(tick) >= seen.at,
+        "{seen:?}, born between {before:?} and {after:?}"
+    );
+    first.kill();
+    first.reap();
+    let ended = watched.until(|sampled| seen_of(sampled, first.pid).filter(|seen| seen.ended));
+    assert_eq!(ended.change, Change::Ended);
+    // Both are forks of this test, so that only the order tells them apart, and the kernel dates births to a tick.
+    let clear = ended.at.saturating_add(Duration::from_millis(20));
+    watched.until(|sampled| (sampled.at > clear).then_some(()));
+    let second = Child::start(&comm, Life::Sleep);
+    assert_eq!(watched.seen(second.pid).change, Change::Restarted);
 }

@@ -13,7 +13,7 @@ mod recorded;
 
 use std::time::Duration;
 
-use benchmesh_agent::sampler::{DaemonSeen, Sampler, SamplerConfig, SamplerError, Sampling};
+use benchmesh_agent::sampler::{DaemonSeen, Mark, Sampler, SamplerConfig, SamplerError, Sampling};
 use benchmesh_workloads::clock::MonoNanos;
 use children::{Watched, sample_of, seen_of};
 use proptest::prelude::*;
@@ -300,12 +300,12 @@ proptest! {
         };
         // Once under a running sampler, once under one that starts.
         let watched = Watched::start(config.clone());
-        watched.sampler.mark(MonoNanos::now());
+        watched.sampler.mark(Mark::StepEnd(MonoNanos::now()));
         let healthy = watched.next();
         prop_assert!(sample_of(&healthy, 812).is_some());
         do_damage();
         for watched in [watched, Watched::start(config)] {
-            watched.sampler.mark(MonoNanos::now());
+            watched.sampler.mark(Mark::StepEnd(MonoNanos::now()));
             let sampled = watched.next();
             prop_assert!(sample_of(&sampled, 900).is_some(), "the others go on");
             for sample in &sampled.daemons {

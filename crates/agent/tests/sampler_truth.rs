@@ -16,8 +16,9 @@ use std::process::Command;
 use std::time::Duration;
 
 use benchmesh_agent::sampler::DaemonSample;
+use benchmesh_testing::skip;
 use benchmesh_workloads::clock::MonoNanos;
-use children::{Child, Life, Watched, sample_of, skip, unique};
+use children::{Child, Life, Watched, sample_of, unique};
 
 const SECOND: Option<Duration> = Some(Duration::from_secs(1));
 const POINT: f64 = 1.0;

@@ -3,14 +3,22 @@
 //! Declarations only; what a command does is in `command`. A rule that clap can check is declared here, so that wrong
 //! usage is refused before anything is opened.
 
+pub mod compare;
 pub mod daemons;
+pub mod db;
+pub mod import;
 pub mod values;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
-use daemons::{AgentArguments, CollectorArguments, QuickstartArguments};
+use compare::{CompareArguments, MarkArguments, NoteArguments, TagArguments};
+use daemons::{
+    AgentCommand, CollectorArguments, DoctorArguments, JoinArguments, QuickstartArguments,
+};
+use db::DbCommand;
+use import::ImportArguments;
 use std::path::PathBuf;
 use std::time::Duration;
-use values::{DEFAULT_COLLECTOR, address, override_, span};
+use values::{DEFAULT_COLLECTOR, address, instant, override_, renamed_agents, span};
 
 /// Measures distributed storage: synchronised load on many hosts, every daemon sampled, one SQLite database.
 #[derive(Debug, Parser)]
@@ -22,7 +30,7 @@ use values::{DEFAULT_COLLECTOR, address, override_, span};
     max_term_width = 100,
     after_help = "\
 Start here:
-  benchmesh quickstart                 a collector, three agents and 20 s of load on this machine
+  benchmesh quickstart                 a collector, three agents and 30 s of load on this machine
 
 On a mesh:
   benchmesh collector                  in the centre
@@ -30,18 +38,22 @@ On a mesh:
   benchmesh run plan.toml              measures, and prints the report
   benchmesh query 'SELECT * FROM v_results'
 
-Exit codes: 0 done, 1 failed, 2 wrong usage or plan, 3 done but partial.
-Environment: BENCHMESH_COLLECTOR, BENCHMESH_DB, and BENCHMESH_LOG (error, warn, info, debug or
+Exit codes: 0 done, 1 failed, 2 wrong usage or plan, 3 done but partial, 10 regression.
+Environment: BENCHMESH_COLLECTOR, BENCHMESH_DB, BENCHMESH_CREDENTIALS (a directory; by default
+~/.config/benchmesh), and BENCHMESH_LOG (error, warn, info, debug or
 trace; by default warn for commands, info for the collector and agents)."
 )]
 pub struct Arguments {
+    /// Speak and serve without TLS, on both sides: only on a network that you trust
+    #[arg(long, global = true)]
+    pub insecure: bool,
     #[command(subcommand)]
     pub command: Command,
 }
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Try it: a collector, three agents and 20 s of load on this machine, and the results
+    /// Try it: a collector, three agents and 30 s of load on this machine, and the results
     #[command(after_help = daemons::QUICKSTART_EXAMPLES)]
     Quickstart(QuickstartArguments),
     /// Run the collector: the centre that agents dial, with the one database
@@ -49,7 +61,13 @@ pub enum Command {
     Collector(CollectorArguments),
     /// Run an agent: on every storage node and every client
     #[command(after_help = daemons::AGENT_EXAMPLES)]
-    Agent(AgentArguments),
+    Agent(AgentCommand),
+    /// Say what this host can do for an agent, and what stands in the way
+    #[command(after_help = daemons::DOCTOR_EXAMPLES)]
+    Doctor(DoctorArguments),
+    /// Get this user an operator's credentials for a collector on another machine
+    #[command(after_help = daemons::JOIN_EXAMPLES)]
+    Join(JoinArguments),
     /// Execute a plan on the mesh, watch it, and print its report
     #[command(after_help = RUN_EXAMPLES)]
     Run(RunArguments),
@@ -62,9 +80,11 @@ pub enum Command {
     Plan(PlanCommand),
     /// List the agents that the collector knows
     #[command(after_help = "Example:\n  benchmesh agents --collector central:4750")]
-    Agents(ListArguments),
+    Agents(AgentsArguments),
     /// List the runs, the newest first
-    #[command(after_help = "Example:\n  benchmesh runs --limit 5 --format json")]
+    #[command(
+        after_help = "Examples:\n  benchmesh runs --limit 5 --format json\n  benchmesh runs nightly --tag pool=ssd --target cephfs --since 7d"
+    )]
     Runs(RunsArguments),
     /// Watch a run until it ends; the newest when none is named
     #[command(
@@ -79,6 +99,30 @@ pub enum Command {
     /// Print the report of a run
     #[command(after_help = REPORT_EXAMPLES)]
     Report(ReportArguments),
+    /// Compare two runs, the targets of a run, or a run with earlier ones; or look for changes over all runs of a plan
+    #[command(after_help = compare::COMPARE_EXAMPLES)]
+    Compare(CompareArguments),
+    /// Give a run tags to find it by
+    #[command(
+        after_help = "Examples:\n  benchmesh tag 12 pool=ssd ticket=4711\n  benchmesh tag 12 --remove ticket"
+    )]
+    Tag(TagArguments),
+    /// Keep a remark with a run
+    #[command(after_help = "Example:\n  benchmesh note 12 'after the firmware update'")]
+    Note(NoteArguments),
+    /// Put a dated mark on the time line of a run: now, or at another instant
+    #[command(after_help = compare::MARK_EXAMPLES)]
+    Mark(MarkArguments),
+    /// Make runs of the output of fio, bonnie++, rados bench and dd, to compare them with others
+    #[command(after_help = import::IMPORT_EXAMPLES)]
+    Import(ImportArguments),
+    /// Check, copy, merge or shorten database files
+    #[command(
+        subcommand,
+        arg_required_else_help = true,
+        disable_help_subcommand = true
+    )]
+    Db(DbCommand),
     /// Ask the database in SQL; nothing is ever changed
     #[command(after_help = QUERY_EXAMPLES)]
     Query(QueryArguments),
@@ -100,8 +144,11 @@ Ctrl-C stops the run cleanly and keeps its data; a second Ctrl-C leaves at once.
 
 const REPORT_EXAMPLES: &str = "\
 Examples:
-  benchmesh report last
+  benchmesh report                                      the newest run
+  benchmesh report 12 --rows size --cols bs             rows and columns of the results
+  benchmesh report 12 --cols target                     targets side by side
   benchmesh report 12 --format csv --out results.csv
+  benchmesh report 12 --format html --out report.html   one file with charts, to keep or to send
   benchmesh report nightly --db archive.db --format json | jq .steps
 
 Without --db or --collector it asks BENCHMESH_DB, then BENCHMESH_COLLECTOR, then ./benchmesh.db if
@@ -111,6 +158,8 @@ const QUERY_EXAMPLES: &str = "\
 Examples:
   benchmesh query 'SELECT phase, mode, op, ops_per_s, p99_ms FROM v_results'
   benchmesh query --db archive.db --format csv 'SELECT * FROM v_daemon_usage' > usage.csv
+  benchmesh query --examples                            the documented questions
+  benchmesh query --example worst-seconds --run nightly
   benchmesh query \"SELECT name FROM sqlite_schema WHERE type = 'view'\"
 
 One statement that reads; a live database answers too. Blobs are shown as hex, NULL as nothing
@@ -126,6 +175,8 @@ pub enum ReportFormat {
     Markdown,
     Csv,
     Json,
+    /// One file with tables and charts, for a browser
+    Html,
 }
 
 /// How rows are written.
@@ -201,9 +252,14 @@ pub enum PlanCommand {
     Check(PlanCheckArguments),
     /// Show the steps that a plan expands into, with bytes, files and time to expect
     #[command(
-        after_help = "Examples:\n  benchmesh plan show plan.toml                        on the agents of the collector\n  benchmesh plan show plan.toml --agents 3             on three assumed agents, offline"
+        after_help = "Examples:\n  benchmesh plan show plan.toml                        on the agents of the collector\n  benchmesh plan show plan.toml --assume-agents 3      on three assumed agents, offline"
     )]
     Show(PlanShowArguments),
+    /// Print the JSON Schema of a plan, by which editors complete and check TOML
+    #[command(
+        after_help = "Example, for Taplo and Even Better TOML:\n  benchmesh plan schema > plan.schema.json\nand at the top of a plan:\n  #:schema ./plan.schema.json"
+    )]
+    Schema,
 }
 
 #[derive(Debug, Args)]
@@ -227,6 +283,9 @@ pub struct PlanShowArguments {
     pub collector: CollectorAddress,
     /// Assume so many agents that allow everything, and ask no collector
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub assume_agents: Option<u32>,
+    /// The name that --assume-agents had, with another meaning in `run`
+    #[arg(long, hide = true, value_name = "N", value_parser = renamed_agents)]
     pub agents: Option<u32>,
 }
 
@@ -240,12 +299,51 @@ pub struct ListArguments {
 }
 
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub struct AgentsArguments {
+    #[command(flatten)]
+    pub list: ListArguments,
+    #[command(subcommand)]
+    pub action: Option<AgentsAction>,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum AgentsAction {
+    /// No longer list an agent that has left for good; what it measured stays in the database
+    #[command(after_help = "Example:\n  benchmesh agents forget node7")]
+    Forget(ForgetArguments),
+}
+
+#[derive(Debug, Args)]
+pub struct ForgetArguments {
+    #[command(flatten)]
+    pub collector: CollectorAddress,
+    /// The name of an agent that is not attached
+    pub name: String,
+}
+
+#[derive(Debug, Args)]
 pub struct RunsArguments {
     #[command(flatten)]
     pub list: ListArguments,
     /// At most so many
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
     pub limit: u32,
+    /// Only those with this text in their name, a note or the value of a tag
+    #[arg(value_name = "TEXT")]
+    pub text: Option<String>,
+    /// Only those with this tag; all of several
+    #[arg(long, value_name = "K[=V]")]
+    pub tag: Vec<String>,
+    /// Only those that measured this target, by its name or its system's
+    #[arg(long, value_name = "NAME")]
+    pub target: Option<String>,
+    /// Only those queued at this instant or later: a date, or a span ago
+    #[arg(long, value_name = "WHEN", value_parser = instant)]
+    pub since: Option<i64>,
+    /// Only those queued before this instant
+    #[arg(long, value_name = "WHEN", value_parser = instant)]
+    pub until: Option<i64>,
 }
 
 #[derive(Debug, Args)]
@@ -274,14 +372,23 @@ pub struct StopArguments {
 
 #[derive(Debug, Args)]
 pub struct ReportArguments {
-    /// The run's id, uid or name, or `last`
-    #[arg(value_name = "RUN")]
+    /// The run's id, uid or name [default: the newest run]
+    #[arg(value_name = "RUN", default_value = "last", hide_default_value = true)]
     pub run: String,
     #[command(flatten)]
     pub source: Source,
     /// How the report is written
     #[arg(long, value_enum, default_value_t)]
     pub format: ReportFormat,
+    /// Keys that name the rows of the results: mode, target, clients, or a key of the plan's matrix
+    #[arg(long, value_name = "KEY", value_delimiter = ',')]
+    pub rows: Vec<String>,
+    /// Keys that name the columns
+    #[arg(long, value_name = "KEY", value_delimiter = ',')]
+    pub cols: Vec<String>,
+    /// Show each step, second's spread, client, host and daemon, and the plan; the results first
+    #[arg(long)]
+    pub all: bool,
     /// Write to this file instead of standard output
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub out: Option<PathBuf>,
@@ -290,8 +397,17 @@ pub struct ReportArguments {
 #[derive(Debug, Args)]
 pub struct QueryArguments {
     /// One SQL statement that reads; - reads it from standard input
-    #[arg(value_name = "SQL", allow_hyphen_values = true)]
-    pub sql: String,
+    #[arg(value_name = "SQL", allow_hyphen_values = true, required_unless_present_any = ["example", "examples"])]
+    pub sql: Option<String>,
+    /// Ask a documented question instead
+    #[arg(long, value_name = "NAME", conflicts_with = "sql")]
+    pub example: Option<String>,
+    /// The run that the question is about: an id, a uid or a name [default: the newest run]
+    #[arg(long, value_name = "RUN", requires = "example")]
+    pub run: Option<String>,
+    /// List the documented questions
+    #[arg(long, conflicts_with_all = ["sql", "example"])]
+    pub examples: bool,
     #[command(flatten)]
     pub source: Source,
     /// How the rows are written
@@ -316,15 +432,24 @@ impl Command {
             Self::Run(run) => run.format == ReportFormat::Json,
             Self::Plan(PlanCommand::Check(plan)) => plan.format == ListFormat::Json,
             Self::Plan(PlanCommand::Show(show)) => show.plan.format == ListFormat::Json,
-            Self::Agents(list) => list.format == ListFormat::Json,
+            Self::Plan(PlanCommand::Schema) => true,
+            Self::Agents(agents) => agents.list.format == ListFormat::Json,
             Self::Runs(runs) => runs.list.format == ListFormat::Json,
             Self::Stop(stop) => stop.format == ListFormat::Json,
             Self::Report(report) => report.format == ReportFormat::Json && report.out.is_none(),
             Self::Query(query) => query.format == RowFormat::Json,
+            Self::Compare(compare) => compare.format == ReportFormat::Json && compare.out.is_none(),
+            Self::Doctor(doctor) => doctor.format == ListFormat::Json,
+            Self::Import(import) => import.format == ListFormat::Json,
+            Self::Tag(tag) => tag.common.format == ListFormat::Json,
+            Self::Note(note) => note.common.format == ListFormat::Json,
+            Self::Mark(mark) => mark.common.format == ListFormat::Json,
             Self::Quickstart(_)
             | Self::Collector(_)
             | Self::Agent(_)
+            | Self::Join(_)
             | Self::Watch(_)
+            | Self::Db(_)
             | Self::Completions(_) => false,
         }
     }

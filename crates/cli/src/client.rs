@@ -5,27 +5,35 @@
 
 mod convert;
 mod facts;
+pub mod trust;
 
 pub use facts::{
-    AgentRow, OpDone, PlannedStep, RunRow, RunStarted, StepDone, StepNow, StopDone, ToStart, Update,
+    AgentRow, Annotated, OpDone, PlannedStep, RunRequest, RunRow, RunSearch, RunStarted, StepDone,
+    StepNow, StopDone, Update,
 };
+
+pub use facts::EventNow;
+#[cfg(test)]
+pub use facts::{ClientNow, DaemonNow};
 
 use crate::failure::{self, WrongUsage};
 use anyhow::Context;
+use benchmesh_collector::compare;
 use benchmesh_collector::query::{Row, Value};
 use benchmesh_collector::report::Report;
+use benchmesh_collector::store::annotate::Annotation;
+use benchmesh_collector::store::import::ImportedRun;
 use benchmesh_proto::v1::control_client::ControlClient;
-use benchmesh_proto::{
-    KEEPALIVE_INTERVAL_S, KEEPALIVE_TIMEOUT_S, MAX_MESSAGE_BYTES, WIRE_VERSION, v1,
-};
+use benchmesh_proto::{MAX_MESSAGE_BYTES, WIRE_VERSION, v1};
 use std::time::Duration;
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Channel;
 use tonic::{Code, Status, Streaming};
-
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long a call may take that the collector answers from what it knows.
 const SHORT_CALL: Duration = Duration::from_secs(30);
+
+/// As much of an imported run as goes into one message.
+const IMPORT_PIECE_BYTES: usize = 1 << 20;
 
 /// A connection to a collector.
 #[derive(Clone, Debug)]
@@ -43,6 +51,9 @@ pub enum CallError {
          --collector or BENCHMESH_COLLECTOR"
     )]
     Away { address: String, reason: String },
+    /// Somebody is there, and the two do not trust each other.
+    #[error("{message}")]
+    Distrust { message: String },
     /// The collector does not do it, and says why.
     #[error("{message}")]
     Refused { code: Code, message: String },
@@ -70,22 +81,9 @@ impl CallError {
 }
 
 impl Client {
-    /// Dials the collector. Only loopback and networks without TLS for now: the collector serves nothing else.
+    /// Dials the collector as the holder of this user's credentials for it.
     pub async fn connect(address: &str) -> Result<Self, CallError> {
-        let away = |reason: String| CallError::Away {
-            address: address.to_owned(),
-            reason,
-        };
-        let channel = Endpoint::from_shared(format!("http://{address}"))
-            .map_err(|error| away(failure::causes(&error)))?
-            .connect_timeout(CONNECT_TIMEOUT)
-            .http2_keep_alive_interval(Duration::from_secs(KEEPALIVE_INTERVAL_S))
-            .keep_alive_timeout(Duration::from_secs(KEEPALIVE_TIMEOUT_S))
-            .keep_alive_while_idle(true)
-            .tcp_nodelay(true)
-            .connect()
-            .await
-            .map_err(|error| away(failure::causes(&error)))?;
+        let channel = trust::channel(address).await?;
         Ok(Self {
             address: address.to_owned(),
             control: ControlClient::new(channel)
@@ -95,7 +93,7 @@ impl Client {
     }
 
     /// Queues a plan. The same run uid again answers for the run that it made.
-    pub async fn start_run(&mut self, wanted: &ToStart) -> Result<RunStarted, CallError> {
+    pub async fn start_run(&mut self, wanted: &RunRequest) -> Result<RunStarted, CallError> {
         let request = v1::StartRunRequest {
             wire_version: WIRE_VERSION,
             run_uid: wanted.run_uid.clone(),
@@ -114,9 +112,10 @@ impl Client {
     }
 
     /// The state of a run now, then each change until it has ended. An empty name is the newest run.
-    pub async fn watch_run(&mut self, run: &str) -> Result<Watch, CallError> {
+    pub async fn watch_run(&mut self, run: &str, detail: Detail) -> Result<Watch, CallError> {
         let request = v1::WatchRunRequest {
             run: run.to_owned(),
+            detail: detail == Detail::All,
         };
         let reply = self.control.watch_run(request).await;
         match reply {
@@ -158,12 +157,27 @@ impl Client {
             .map_err(|status| self.failed(&status))
     }
 
-    /// The newest runs.
-    pub async fn runs(&mut self, limit: u32) -> Result<Vec<RunRow>, CallError> {
-        let reply = self
-            .control
-            .list_runs(short(v1::ListRunsRequest { limit }))
-            .await;
+    /// No longer lists an agent.
+    pub async fn forget_agent(&mut self, name: &str) -> Result<(), CallError> {
+        let name = name.to_owned();
+        self.control
+            .forget_agent(short(v1::ForgetAgentRequest { name }))
+            .await
+            .map(drop)
+            .map_err(|status| self.failed(&status))
+    }
+
+    /// The newest runs that a search finds.
+    pub async fn runs(&mut self, search: &RunSearch) -> Result<Vec<RunRow>, CallError> {
+        let request = v1::ListRunsRequest {
+            limit: search.limit,
+            text: search.text.clone(),
+            tags: search.tags.clone(),
+            target: search.target.clone(),
+            since_us: search.since_us,
+            until_us: search.until_us,
+        };
+        let reply = self.control.list_runs(short(request)).await;
         reply
             .map(|reply| {
                 reply
@@ -182,23 +196,111 @@ impl Client {
             run: run.to_owned(),
         };
         let reply = self.control.report(short(request)).await;
+        self.document(reply).await
+    }
+
+    /// A comparison.
+    pub async fn compare(&mut self, wanted: &compare::Request) -> anyhow::Result<compare::Answer> {
+        let reply = self.control.compare(short(compare_request(wanted)?)).await;
+        self.document(reply).await
+    }
+
+    /// Puts together a document that comes in pieces.
+    async fn document<D: serde::de::DeserializeOwned>(
+        &self,
+        reply: Result<tonic::Response<Streaming<v1::ReportReply>>, Status>,
+    ) -> anyhow::Result<D> {
         let mut pieces = reply
             .map_err(|status| self.failed(&status).into_error())?
             .into_inner();
-        let mut report_json = Vec::new();
+        let mut json = Vec::new();
         while let Some(piece) = pieces
             .message()
             .await
             .map_err(|status| self.failed(&status).into_error())?
         {
-            report_json.extend(piece.report_json);
+            json.extend(piece.report_json);
         }
-        serde_json::from_slice(&report_json).with_context(|| {
+        serde_json::from_slice(&json).with_context(|| {
             format!(
-                "understand the report of the collector at {}; is it another version?",
+                "understand the answer of the collector at {}; is it another version?",
                 self.address
             )
         })
+    }
+
+    /// The report of a run as one HTML file.
+    pub async fn report_file(&mut self, run: &str) -> anyhow::Result<String> {
+        let request = v1::ReportRequest {
+            run: run.to_owned(),
+        };
+        let reply = self.control.report_file(short(request)).await;
+        self.file(reply).await
+    }
+
+    /// A comparison as one HTML file.
+    pub async fn compare_file(&mut self, wanted: &compare::Request) -> anyhow::Result<String> {
+        let reply = self
+            .control
+            .compare_file(short(compare_request(wanted)?))
+            .await;
+        self.file(reply).await
+    }
+
+    /// Puts together a file that comes in pieces.
+    async fn file(
+        &self,
+        reply: Result<tonic::Response<Streaming<v1::ReportFileReply>>, Status>,
+    ) -> anyhow::Result<String> {
+        let mut pieces = reply
+            .map_err(|status| self.failed(&status).into_error())?
+            .into_inner();
+        let mut html = Vec::new();
+        while let Some(piece) = pieces
+            .message()
+            .await
+            .map_err(|status| self.failed(&status).into_error())?
+        {
+            html.extend(piece.html);
+        }
+        String::from_utf8(html).context("read the report as text")
+    }
+
+    /// Says something of a run; an empty name is the one that runs, else the newest.
+    pub async fn annotate(
+        &mut self,
+        run: &str,
+        annotation: Annotation,
+    ) -> Result<Annotated, CallError> {
+        let request = v1::AnnotateRequest {
+            run: run.to_owned(),
+            annotation: Some(convert::annotation(annotation)),
+        };
+        let reply = self.control.annotate(short(request)).await;
+        let reply = reply.map_err(|status| self.failed(&status))?.into_inner();
+        Ok(Annotated {
+            run_id: reply.run_id,
+            run: reply.run,
+            at_us: reply.at_us,
+        })
+    }
+
+    /// Stores an imported run; its id.
+    pub async fn import_run(&mut self, run: &ImportedRun) -> Result<i64, CallError> {
+        let run_json = serde_json::to_vec(run).map_err(|error| CallError::Refused {
+            code: Code::InvalidArgument,
+            message: format!("the run cannot be sent: {error}"),
+        })?;
+        let pieces: Vec<v1::ImportRunRequest> = run_json
+            .chunks(IMPORT_PIECE_BYTES)
+            .map(|piece| v1::ImportRunRequest {
+                run_json: piece.to_vec(),
+            })
+            .collect();
+        let reply = self.control.import_run(tokio_stream::iter(pieces)).await;
+        reply
+            .map(|reply| reply.into_inner().run_id)
+            .map_err(|status| self.failed(&status))
     }
 
     /// The answer to a query, in parts.
@@ -253,6 +355,15 @@ impl Client {
             },
         }
     }
+}
+
+/// How much is told of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Detail {
+    /// The run and its step.
+    Step,
+    /// The slowest client and the busiest daemon too.
+    All,
 }
 
 /// The updates of one run.
@@ -319,4 +430,10 @@ fn value(value: v1::QueryValue) -> Value {
         Some(v1::query_value::Value::Text(text)) => Value::Text(text),
         Some(v1::query_value::Value::Blob(blob)) => Value::Blob(blob),
     }
+}
+
+fn compare_request(wanted: &compare::Request) -> anyhow::Result<v1::CompareRequest> {
+    Ok(v1::CompareRequest {
+        request_json: serde_json::to_vec(wanted).context("write what is to be compared")?,
+    })
 }

@@ -8,6 +8,7 @@ use std::process::ExitCode;
 pub const FAILED: u8 = 1;
 pub const WRONG_USAGE: u8 = 2;
 pub const PARTIAL: u8 = 3;
+pub const REGRESSION: u8 = 10;
 
 /// What came of a command that did its work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,6 +18,12 @@ pub enum Outcome {
     Partial,
     /// The work was done and its subject, the run, failed; all has been said.
     RunFailed,
+    /// A comparison fulfils a condition of --fail-if.
+    Regression,
+    /// `doctor` has found what keeps an agent from working; all has been said.
+    Unfit,
+    /// The plan has mistakes, all of which have been printed.
+    WrongPlan,
 }
 
 impl Outcome {
@@ -24,7 +31,9 @@ impl Outcome {
         ExitCode::from(match self {
             Self::Done => 0,
             Self::Partial => PARTIAL,
-            Self::RunFailed => FAILED,
+            Self::RunFailed | Self::Unfit => FAILED,
+            Self::Regression => REGRESSION,
+            Self::WrongPlan => WRONG_USAGE,
         })
     }
 }
@@ -92,20 +101,8 @@ pub fn chain(error: &anyhow::Error) -> String {
     said
 }
 
-/// The same for an error of a library.
-pub fn causes(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut said = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let text = error.to_string();
-        if !said.contains(&text) {
-            said.push_str(": ");
-            said.push_str(&text);
-        }
-        cause = error.source();
-    }
-    said
-}
+/// The same on one line, for an error of a library.
+pub use benchmesh_collector::error_chain as causes;
 
 #[cfg(test)]
 mod tests {

@@ -2,7 +2,7 @@
 //!
 //! The run belongs to the collector: losing sight of it, or leaving, doesn't end it.
 
-use crate::client::{CallError, Client, Update, Watch};
+use crate::client::{CallError, Client, Detail, Update, Watch};
 use crate::failure::Outcome;
 use crate::interrupts::Interrupts;
 use crate::progress::Progress;
@@ -33,14 +33,19 @@ pub async fn follow(
     interrupts: &mut Interrupts,
     on_interrupt: OnInterrupt,
 ) -> anyhow::Result<Option<Update>> {
-    let mut sight = Sight::new(address, run);
-    let mut told = Told::default();
+    // Who may leave is looking; who waits for the run's end measures, and asks for no more than it needs.
+    let detail = match on_interrupt {
+        OnInterrupt::Leave => Detail::All,
+        OnInterrupt::StopRun => Detail::Step,
+    };
+    let mut watcher = RunWatcher::new(address, run, detail);
+    let mut shown = Shown::default();
     let mut stopping = None;
     let mut lost = None;
     loop {
         let since: Option<Instant> = stopping.max(lost).filter(|_| stopping.min(lost).is_some());
         let seen = tokio::select! {
-            seen = sight.next() => seen.map_err(CallError::into_error)?,
+            seen = watcher.next() => seen.map_err(CallError::into_error)?,
             () = interrupts.first(), if stopping.is_none() => {
                 if on_interrupt == OnInterrupt::Leave {
                     return Ok(None);
@@ -58,22 +63,22 @@ pub async fn follow(
             ),
         };
         lost = match seen {
-            Seen::Lost(_) => Some(Instant::now()),
-            Seen::Update(_) | Seen::Back => None,
+            WatchEvent::Lost(_) => Some(Instant::now()),
+            WatchEvent::Update(_) | WatchEvent::Back => None,
         };
         match seen {
-            Seen::Update(mut update) => {
-                told.keep_news(&mut update);
+            WatchEvent::Update(mut update) => {
+                shown.drop_repeated(&mut update);
                 progress.update(&update);
                 if update.state.is_end() {
                     return Ok(Some(*update));
                 }
             }
-            Seen::Lost(reason) => progress.say(&format!(
+            WatchEvent::Lost(reason) => progress.say(&format!(
                 "lost sight of the run ({reason}); it goes on, and {address} is dialled again"
             )),
-            Seen::Back => {
-                told.again();
+            WatchEvent::Back => {
+                shown.reconnected();
                 progress.say("the collector is back");
             }
         }
@@ -90,22 +95,35 @@ async fn patience(since: Option<Instant>) {
 
 /// What has been shown already: after a lost connection the collector tells everything from the beginning.
 #[derive(Debug, Default)]
-struct Told {
+struct Shown {
     step: u32,
     messages: usize,
+    /// The newest event and mark.
+    event: i64,
+    mark_us: i64,
     /// Messages of the new connection that were shown on an earlier one.
     old: usize,
 }
 
-impl Told {
-    fn again(&mut self) {
+impl Shown {
+    fn reconnected(&mut self) {
         self.old = self.messages;
     }
 
-    fn keep_news(&mut self, update: &mut Update) {
+    fn drop_repeated(&mut self, update: &mut Update) {
         update.finished.retain(|step| step.ordinal > self.step);
         if let Some(last) = update.finished.last() {
             self.step = last.ordinal;
+        }
+        update.events.retain(|event| match event.event_id {
+            0 => event.at_us > self.mark_us,
+            id => id > self.event,
+        });
+        for event in &update.events {
+            match event.event_id {
+                0 => self.mark_us = self.mark_us.max(event.at_us),
+                id => self.event = self.event.max(id),
+            }
         }
         let old = self.old.min(update.messages.len());
         update.messages.drain(..old);
@@ -114,39 +132,41 @@ impl Told {
     }
 }
 
-/// What [`Sight`] sees.
-enum Seen {
+/// What [`RunWatcher`] sees.
+enum WatchEvent {
     Update(Box<Update>),
     Lost(String),
     Back,
 }
 
 /// The updates of one run across lost connections.
-struct Sight<'a> {
+struct RunWatcher<'a> {
     address: &'a str,
     run: &'a str,
+    detail: Detail,
     watch: Option<Watch>,
     /// The pause before the next dialling; `None` while nothing was lost.
     pause: Option<Duration>,
 }
 
-impl<'a> Sight<'a> {
-    fn new(address: &'a str, run: &'a str) -> Self {
+impl<'a> RunWatcher<'a> {
+    fn new(address: &'a str, run: &'a str, detail: Detail) -> Self {
         Self {
             address,
             run,
+            detail,
             watch: None,
             pause: None,
         }
     }
 
     /// The next thing that happens. Cancel-safe: what is under way is begun anew.
-    async fn next(&mut self) -> Result<Seen, CallError> {
+    async fn next(&mut self) -> Result<WatchEvent, CallError> {
         let Some(watch) = &mut self.watch else {
             return self.dial().await;
         };
         let reason = match watch.next().await {
-            Ok(Some(update)) => return Ok(Seen::Update(Box::new(update))),
+            Ok(Some(update)) => return Ok(WatchEvent::Update(Box::new(update))),
             // The collector ends the stream after the last update; without one it is going down.
             Ok(None) => "the collector ended the connection".to_owned(),
             Err(CallError::Away { reason, .. }) => reason,
@@ -154,11 +174,11 @@ impl<'a> Sight<'a> {
         };
         self.watch = None;
         self.pause = Some(FIRST_PAUSE);
-        Ok(Seen::Lost(reason))
+        Ok(WatchEvent::Lost(reason))
     }
 
     /// The first failure to dial is an error; after a lost connection it is tried for ever.
-    async fn dial(&mut self) -> Result<Seen, CallError> {
+    async fn dial(&mut self) -> Result<WatchEvent, CallError> {
         loop {
             if let Some(pause) = self.pause {
                 tokio::time::sleep(pause).await;
@@ -166,7 +186,7 @@ impl<'a> Sight<'a> {
             let opened = async {
                 Client::connect(self.address)
                     .await?
-                    .watch_run(self.run)
+                    .watch_run(self.run, self.detail)
                     .await
             };
             match (opened.await, self.pause) {
@@ -178,12 +198,12 @@ impl<'a> Sight<'a> {
                         });
                     };
                     self.watch = Some(watch);
-                    return Ok(Seen::Update(Box::new(first)));
+                    return Ok(WatchEvent::Update(Box::new(first)));
                 }
                 (Ok(watch), Some(_)) => {
                     self.watch = Some(watch);
                     self.pause = None;
-                    return Ok(Seen::Back);
+                    return Ok(WatchEvent::Back);
                 }
                 (Err(CallError::Away { .. }), Some(pause)) => {
                     self.pause = Some((pause * 2).min(LONGEST_PAUSE))
@@ -229,25 +249,26 @@ async fn stop(address: String, run: String) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::progress::words::tests::{done, update};
+    use crate::client::EventNow;
+    use crate::progress::format::tests::{done, update};
 
     #[test]
     fn after_a_lost_connection_only_news_are_told() {
-        let mut told = Told::default();
+        let mut shown = Shown::default();
         let mut first = update(RunState::Running);
         first.finished = vec![done(1, "done"), done(2, "done")];
         first.messages = vec!["one".into()];
-        told.keep_news(&mut first);
+        shown.drop_repeated(&mut first);
         assert_eq!((first.finished.len(), first.messages.len()), (2, 1));
         let mut second = update(RunState::Running);
         second.messages = vec!["two".into()];
-        told.keep_news(&mut second);
+        shown.drop_repeated(&mut second);
         assert_eq!(second.messages, ["two"]);
-        told.again();
+        shown.reconnected();
         let mut whole = update(RunState::Running);
         whole.finished = vec![done(1, "done"), done(2, "done"), done(3, "done")];
         whole.messages = ["one", "two", "three"].map(str::to_owned).into();
-        told.keep_news(&mut whole);
+        shown.drop_repeated(&mut whole);
         assert_eq!(whole.messages, ["three"]);
         assert_eq!(
             whole
@@ -257,6 +278,36 @@ mod tests {
                 .collect::<Vec<_>>(),
             [3]
         );
+    }
+
+    #[test]
+    fn events_and_marks_are_told_once() {
+        let event = |event_id, at_us| EventNow {
+            event_id,
+            at_us,
+            severity: "info".into(),
+            agent: String::new(),
+            message: String::new(),
+        };
+        let mut shown = Shown::default();
+        let told = |shown: &mut Shown, events: &[(i64, i64)]| -> Vec<(i64, i64)> {
+            let mut update = update(RunState::Running);
+            update.events = events.iter().map(|(id, at)| event(*id, *at)).collect();
+            shown.drop_repeated(&mut update);
+            update
+                .events
+                .iter()
+                .map(|one| (one.event_id, one.at_us))
+                .collect()
+        };
+        assert_eq!(
+            told(&mut shown, &[(3, 30), (4, 20), (0, 10)]),
+            [(3, 30), (4, 20), (0, 10)]
+        );
+        shown.reconnected();
+        // Late from an agent, and therefore dated earlier.
+        let again = [(4, 20), (5, 5), (0, 10), (0, 11)];
+        assert_eq!(told(&mut shown, &again), [(5, 5), (0, 11)]);
     }
 
     #[test]

@@ -7,6 +7,8 @@
 mod args;
 mod client;
 mod command;
+pub mod config_file;
+mod daemon;
 mod failure;
 mod follow;
 mod interrupts;
@@ -14,23 +16,35 @@ mod logging;
 mod output;
 mod progress;
 mod quickstart;
+mod systemd;
 mod terminal;
 
 use args::Arguments;
-use clap::Parser;
+use clap::CommandFactory;
 use clap::error::ErrorKind;
+use config_file::ParseError;
 use failure::Outcome;
 use std::process::ExitCode;
 
+/// The definition of the command line, from which man pages are made.
+#[must_use]
+pub fn definition() -> clap::Command {
+    Arguments::command()
+}
+
 /// Parses the command line, does what it says, and maps what came of it to an exit code.
 pub fn main() -> ExitCode {
-    let arguments = match Arguments::try_parse() {
+    let arguments = match config_file::parse(std::env::args_os().collect()) {
         Ok(arguments) => arguments,
-        Err(error) => return refuse(&error),
+        Err(ParseError::Typed(error)) => return refuse(&error),
+        Err(ParseError::File(error)) => {
+            failure::tell(&error, false);
+            return failure::exit_code(&error);
+        }
     };
     logging::start(&arguments.command);
     let json = arguments.command.answers_in_json();
-    match command::execute(arguments.command) {
+    match command::execute(arguments) {
         Ok(outcome) => outcome.exit_code(),
         Err(error) if failure::reader_left(&error) => Outcome::Done.exit_code(),
         Err(error) => {

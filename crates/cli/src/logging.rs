@@ -1,8 +1,15 @@
-//! The log: to standard error, as much as BENCHMESH_LOG says.
+//! The log: to standard error, filtered by BENCHMESH_LOG.
 
 use crate::args::Command;
+use std::fmt;
 use std::io::{self, IsTerminal, Write};
-use tracing_subscriber::EnvFilter;
+use tracing::{Event, Level, Subscriber};
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::util::SubscriberInitExt;
 
 /// The environment variable that says what is logged: a level, or directives such as `benchmesh_agent=debug`.
 pub const VARIABLE: &str = "BENCHMESH_LOG";
@@ -10,25 +17,65 @@ pub const VARIABLE: &str = "BENCHMESH_LOG";
 /// From now on events are logged. Daemons say what they do, commands only what is wrong.
 pub fn start(command: &Command) {
     let level = match command {
-        Command::Collector(_) | Command::Agent(_) => "info",
-        _ => "warn",
+        Command::Collector(collector) if collector.action.is_some() => LevelFilter::WARN,
+        Command::Collector(_) | Command::Agent(_) => LevelFilter::INFO,
+        _ => LevelFilter::WARN,
     };
     let wanted = std::env::var(VARIABLE).unwrap_or_default();
-    let (filter, mistake) = match EnvFilter::try_new(if wanted.trim().is_empty() {
-        level
-    } else {
-        &wanted
-    }) {
-        Ok(filter) => (filter, None),
-        Err(error) => (EnvFilter::new(level), Some(error)),
+    let default = Targets::new().with_default(level);
+    let (filter, mistake) = match wanted.trim() {
+        "" => (default, None),
+        wanted => match wanted.parse::<Targets>() {
+            Ok(filter) => (filter, None),
+            Err(error) => (default, Some(error)),
+        },
     };
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(|| Log)
-        .with_ansi(std::io::stderr().is_terminal())
-        .init();
+    let lines = tracing_subscriber::fmt::layer().with_writer(|| Log);
+    let registry = tracing_subscriber::registry().with(filter);
+    if is_journal() {
+        // The journal has its own time stamps and priorities.
+        let bare = lines.with_ansi(false).without_time().with_level(false);
+        registry.with(bare.map_event_format(Prioritized)).init();
+    } else {
+        let lines = lines.with_ansi(std::io::stderr().is_terminal());
+        registry.with(lines).init();
+    }
     if let Some(error) = mistake {
         tracing::warn!(%error, "{VARIABLE}={wanted:?} is not understood; logging at {level}");
+    }
+}
+
+/// Whether standard error goes to systemd's journal.
+pub fn is_journal() -> bool {
+    let Ok(stream) = std::env::var("JOURNAL_STREAM") else {
+        return false;
+    };
+    rustix::fs::fstat(io::stderr())
+        .is_ok_and(|found| stream == format!("{}:{}", found.st_dev, found.st_ino))
+}
+
+/// Each line begins with its priority, as `sd-daemon(3)` reads it.
+struct Prioritized<F>(F);
+
+impl<S, N, F> FormatEvent<S, N> for Prioritized<F>
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+    F: FormatEvent<S, N>,
+{
+    fn format_event(
+        &self,
+        context: &FmtContext<'_, S, N>,
+        mut writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
+        writer.write_str(match *event.metadata().level() {
+            Level::ERROR => "<3>",
+            Level::WARN => "<4>",
+            Level::INFO => "<6>",
+            Level::DEBUG | Level::TRACE => "<7>",
+        })?;
+        self.0.format_event(context, writer, event)
     }
 }
 

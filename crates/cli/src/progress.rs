@@ -1,12 +1,12 @@
 //! Shows how far a run is, on standard error: lines that are drawn anew on a terminal, plain lines otherwise.
 //!
-//! It only shows what updates say; what it says is made by `words`, pure.
+//! It shows updates and decides nothing; `format` makes the text.
 
 mod bars;
 mod echo;
+pub mod format;
 mod lines;
 mod names;
-pub mod words;
 
 use crate::client::Update;
 use bars::Bars;

@@ -1,25 +1,25 @@
-//! `benchmesh quickstart`: a whole mesh on this machine for 20 seconds, and what it measured.
+//! `benchmesh quickstart`: a whole mesh on this machine for 30 seconds, and what it measured.
 //!
 //! One collector and three agents, each a process of its own, on loopback and in a temporary directory that is theirs.
 //! Whatever happens, the processes and the directory are gone at the end; what stays is the database.
 
 mod children;
-mod closing;
 mod database;
-mod workplace;
+mod next_steps;
+mod work_directory;
 
 use crate::args::ReportFormat;
 use crate::args::daemons::QuickstartArguments;
-use crate::client::{CallError, Client, ToStart, Update};
+use crate::client::{CallError, Client, RunRequest, Update};
 use crate::command::report;
 use crate::failure::{self, Outcome};
 use crate::follow::{self, OnInterrupt};
 use crate::interrupts::Interrupts;
 use crate::output;
-use crate::progress::{Names, Progress, words};
+use crate::progress::{Names, Progress, format};
 use anyhow::Context;
 use benchmesh_collector::plan;
-use benchmesh_collector::report::figures;
+use benchmesh_collector::report::{Detail, figures};
 use children::Children;
 use database::NewDatabase;
 use std::fs::OpenOptions;
@@ -27,7 +27,7 @@ use std::io::ErrorKind;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
-use workplace::Workplace;
+use work_directory::WorkDirectory;
 
 const PLAN: &str = include_str!("../../../plans/quickstart.toml");
 const PLAN_NAME: &str = "quickstart.toml";
@@ -72,8 +72,12 @@ pub async fn quickstart(arguments: QuickstartArguments) -> anyhow::Result<Outcom
     })?;
     sealed?;
     let result = report::from_file(database.path(), "last").await?;
-    output::result(&report::written(&result, ReportFormat::Table)?)?;
-    output::result(&closing::closing(database.path(), &result)?)?;
+    output::result(&report::written(
+        &result,
+        ReportFormat::Table,
+        Detail::Summary,
+    )?)?;
+    output::result(&next_steps::next_steps(database.path(), &result)?)?;
     Ok(follow::outcome(&last))
 }
 
@@ -98,7 +102,7 @@ fn leave() {
 
 /// Starts the mesh, runs the plan on it, and ends the mesh. The last that was seen of the run.
 async fn measure(database: &NewDatabase, interrupts: &mut Interrupts) -> anyhow::Result<Update> {
-    let directory = Workplace::make()?;
+    let directory = WorkDirectory::make()?;
     // Before the directory in the order of dropping: nobody works in it when it is removed.
     let mut children = Children::new();
     let measured = run(database, &directory, &mut children, interrupts).await;
@@ -113,7 +117,7 @@ async fn measure(database: &NewDatabase, interrupts: &mut Interrupts) -> anyhow:
 
 async fn run(
     database: &NewDatabase,
-    directory: &Workplace,
+    directory: &WorkDirectory,
     children: &mut Children,
     interrupts: &mut Interrupts,
 ) -> anyhow::Result<Update> {
@@ -122,11 +126,12 @@ async fn run(
     let target = target
         .canonicalize()
         .context("find the target's directory")?;
-    let address = start_collector(database.path(), directory.path(), children).await?;
+    let url_file = directory.path().join("url");
+    let address = start_collector(database.path(), directory.path(), &url_file, children).await?;
     for name in AGENTS {
         start_agent(name, &address, directory.path(), &target, children)?;
     }
-    let wanted = ToStart {
+    let wanted = RunRequest {
         run_uid: uuid::Uuid::new_v4().to_string(),
         plan_name: PLAN_NAME.to_owned(),
         plan: plan_on(&target)?,
@@ -154,13 +159,17 @@ async fn run(
     for warning in &started.warnings {
         progress.say(&format!("warning: {warning}"));
     }
+    // It is there before the collector's address, unless no page is served.
+    if let Ok(url) = std::fs::read_to_string(&url_file) {
+        progress.say(&format!("live page: {}", url.trim()));
+    }
     let followed = tokio::select! {
         followed = follow::follow(&address, &wanted.run_uid, &mut progress, interrupts, OnInterrupt::StopRun) => followed,
         error = children.failure() => Err(error),
     };
     progress.finish();
     let last = followed?.context("the run was left before its end")?;
-    output::say(&words::run_end(&last));
+    output::say(&format::run_end(&last));
     output::say("");
     Ok(last)
 }
@@ -198,6 +207,7 @@ fn takes_direct_io(target: &Path) -> anyhow::Result<bool> {
 async fn start_collector(
     database: &Path,
     directory: &Path,
+    url_file: &Path,
     children: &mut Children,
 ) -> anyhow::Result<String> {
     let address_file = directory.join("address");
@@ -211,6 +221,10 @@ async fn start_collector(
             database.as_os_str(),
             "--address-file".as_ref(),
             address_file.as_os_str(),
+            "--http-url-file".as_ref(),
+            url_file.as_os_str(),
+            "--tls-dir".as_ref(),
+            directory.join("tls").as_os_str(),
         ],
     )?;
     let deadline = Instant::now() + START_LIMIT;
@@ -250,6 +264,8 @@ fn start_agent(
             name.as_ref(),
             "--label".as_ref(),
             "role=client".as_ref(),
+            "--allow-network".as_ref(),
+            "--allow-drop-caches".as_ref(),
             "--allow".as_ref(),
             target.as_os_str(),
             "--state-dir".as_ref(),

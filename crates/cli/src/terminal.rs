@@ -1,26 +1,31 @@
 //! Tables on a terminal: plain columns under one rule, figures to the right, no colours, nothing cut off.
 
-use benchmesh_collector::report::{Align, Sheet};
-use comfy_table::{
-    CellAlignment, ContentArrangement, ContentLineStyle, LineStyle, Table, TableStyle,
-};
+use benchmesh_collector::report::{Align, Table};
+use comfy_table::{CellAlignment, ContentArrangement, ContentLineStyle, LineStyle, TableStyle};
 
 const STYLE: TableStyle = TableStyle::new()
     .header_lines(ContentLineStyle::none())
     .header_separator(LineStyle::none().fill('-').junction(' '))
     .content_lines(ContentLineStyle::none());
 
-/// A sheet as text: its title, the table, and the notes wrapped beneath.
-pub fn sheet(sheet: &Sheet) -> String {
+/// A table as text: its title, the table, and the notes wrapped beneath.
+pub fn with_notes(table: &Table) -> String {
     let mut out = String::new();
-    if !sheet.title.is_empty() {
-        out.push_str(&sheet.title);
+    if !table.title.is_empty() {
+        out.push_str(&table.title);
         out.push_str("\n\n");
     }
-    if !sheet.rows.is_empty() {
-        out.push_str(&drawn(sheet, Some(width())));
+    let (shown, left_out) = fitted(table, width());
+    if !shown.rows.is_empty() {
+        out.push_str(&drawn(&shown, Some(width())));
     }
-    for note in &sheet.notes {
+    let left_out = (!left_out.is_empty()).then(|| {
+        format!(
+            "Left out for the width: {} (in --format markdown).",
+            left_out.join(", ")
+        )
+    });
+    for note in table.notes.iter().chain(&left_out) {
         for (at, line) in wrapped(note, width().saturating_sub(4)).iter().enumerate() {
             out.push_str(if at == 0 { "  " } else { "    " });
             out.push_str(line);
@@ -30,28 +35,62 @@ pub fn sheet(sheet: &Sheet) -> String {
     out
 }
 
-/// Only the table of a sheet, as wide as it is.
-pub fn table(sheet: &Sheet) -> String {
-    drawn(sheet, None)
+/// The table without the columns that it can spare, as many as stand in the way of fitting into `width`.
+fn fitted(table: &Table, width: usize) -> (Table, Vec<String>) {
+    let mut shown = table.clone();
+    let mut left_out = Vec::new();
+    for spare in &table.spare {
+        // The last column wraps where it is prose, and figures have their width.
+        let widest: usize = (0..shown.columns.len())
+            .map(|at| widest(&shown, at) + 2)
+            .sum();
+        if widest <= width {
+            break;
+        }
+        while let Some(at) = shown.columns.iter().position(|one| one.title == *spare) {
+            shown.columns.remove(at);
+            for row in &mut shown.rows {
+                row.remove(at);
+            }
+            left_out.push((*spare).to_owned());
+        }
+    }
+    (shown, left_out)
+}
+
+/// The widest cell of a column, with its title.
+fn widest(table: &Table, at: usize) -> usize {
+    let cells = table.rows.iter().filter_map(|row| row.get(at));
+    let widest = cells.map(|cell| cell.chars().count()).max().unwrap_or(0);
+    let title = table
+        .columns
+        .get(at)
+        .map_or(0, |column| column.title.chars().count());
+    widest.max(title)
+}
+
+/// Only the table, as wide as it is.
+pub fn plain(table: &Table) -> String {
+    drawn(table, None)
 }
 
 /// Prose in the last column goes over several lines where it would not fit into `width` and has room to.
-fn drawn(sheet: &Sheet, width: Option<usize>) -> String {
-    let room = width.map_or(usize::MAX, |width| room_for_prose(sheet, width));
-    let mut table = Table::new();
-    table
+fn drawn(table: &Table, width: Option<usize>) -> String {
+    let room = width.map_or(usize::MAX, |width| room_for_prose(table, width));
+    let mut drawn = comfy_table::Table::new();
+    drawn
         .load_style(STYLE)
         .set_content_arrangement(ContentArrangement::Disabled)
-        .set_header(sheet.columns.iter().map(|column| clean(&column.title)));
-    for row in &sheet.rows {
+        .set_header(table.columns.iter().map(|column| clean(&column.title)));
+    for row in &table.rows {
         let last = row.len().saturating_sub(1);
-        table.add_row(row.iter().enumerate().map(|(at, cell)| match at == last {
+        drawn.add_row(row.iter().enumerate().map(|(at, cell)| match at == last {
             true => wrapped(cell, room).join("\n"),
             false => clean(cell),
         }));
     }
-    for (at, column) in sheet.columns.iter().enumerate() {
-        if let Some(shown) = table.column_mut(at) {
+    for (at, column) in table.columns.iter().enumerate() {
+        if let Some(shown) = drawn.column_mut(at) {
             shown.set_padding((0, 1));
             shown.set_cell_alignment(match column.align {
                 Align::Left => CellAlignment::Left,
@@ -60,7 +99,12 @@ fn drawn(sheet: &Sheet, width: Option<usize>) -> String {
         }
     }
     let mut out = String::new();
-    for line in table.lines() {
+    if let Some(bands) = bands(table) {
+        out.push_str("  ");
+        out.push_str(bands.trim_end());
+        out.push('\n');
+    }
+    for line in drawn.lines() {
         out.push_str("  ");
         out.push_str(line.trim_end());
         out.push('\n');
@@ -68,20 +112,44 @@ fn drawn(sheet: &Sheet, width: Option<usize>) -> String {
     out
 }
 
+/// The line above the titles: each band at its first column, filled with dots to its last.
+fn bands(table: &Table) -> Option<String> {
+    table.columns.iter().find(|column| column.band.is_some())?;
+    let mut line = String::new();
+    let mut at = 0;
+    while let Some(column) = table.columns.get(at) {
+        let own = table.columns.iter().skip(at);
+        let columns = match column.band {
+            Some(_) => own.take_while(|other| other.band == column.band).count(),
+            None => 1,
+        };
+        let room: usize = (at..at + columns)
+            .map(|at| widest(table, at) + 2)
+            .sum::<usize>()
+            - 2;
+        let name = clean(column.band.as_deref().unwrap_or_default());
+        let taken = name.chars().count();
+        line.push_str(&name);
+        let dots = column.band.is_some() && taken + 2 < room;
+        line.push_str(if dots { " " } else { "" });
+        let fill = room.saturating_sub(taken + usize::from(dots));
+        line.push_str(&if dots { "." } else { " " }.repeat(fill));
+        line.push_str("  ");
+        at += columns;
+    }
+    Some(line)
+}
+
 /// What the columns before the last leave of a line; without bound where that is too little, or it holds figures.
-fn room_for_prose(sheet: &Sheet, width: usize) -> usize {
+fn room_for_prose(table: &Table, width: usize) -> usize {
     const LEAST: usize = 40;
-    let Some((last, others)) = sheet.columns.split_last() else {
+    let Some((last, others)) = table.columns.split_last() else {
         return usize::MAX;
     };
     let taken: usize = others
         .iter()
         .enumerate()
-        .map(|(at, column)| {
-            let cells = sheet.rows.iter().filter_map(|row| row.get(at));
-            let widest = cells.map(|cell| cell.chars().count()).max();
-            widest.unwrap_or(0).max(column.title.chars().count()) + 2
-        })
+        .map(|(at, _)| widest(table, at) + 2)
         .sum();
     let room = width.saturating_sub(taken + 2);
     match last.align {
@@ -95,21 +163,29 @@ pub fn clean(text: &str) -> String {
     text.chars()
         .map(|c| match c {
             '\n' | '\r' | '\t' => ' ',
-            c if c.is_control() => '\u{fffd}',
+            c if c.is_control() || turns_text(c) => '\u{fffd}',
             c => c,
         })
         .collect()
 }
 
-/// The width that prose is wrapped to.
-fn width() -> usize {
-    const WIDEST: usize = 120;
-    let terminal =
-        rustix::termios::tcgetwinsize(std::io::stdout()).map_or(0, |size| usize::from(size.ws_col));
-    if terminal < 40 {
-        WIDEST
-    } else {
-        terminal.min(WIDEST)
+/// Characters that change the direction of what follows, or hide: names with them would not read as they are.
+fn turns_text(c: char) -> bool {
+    matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
+}
+
+/// The width of the terminal, or what `COLUMNS` says where there is none.
+pub fn width() -> usize {
+    const USUAL: usize = 120;
+    const WIDEST: usize = 200;
+    const LEAST: usize = 40;
+    let terminal = rustix::termios::tcgetwinsize(std::io::stdout())
+        .ok()
+        .map(|size| usize::from(size.ws_col));
+    let said = || std::env::var("COLUMNS").ok()?.parse().ok();
+    match terminal.filter(|width| *width > 0).or_else(said) {
+        Some(width) if width >= LEAST => width.min(WIDEST),
+        _ => USUAL,
     }
 }
 
@@ -131,25 +207,96 @@ fn wrapped(text: &str, width: usize) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::indexing_slicing)]
     use super::*;
+    use benchmesh_collector::report::Column;
 
     #[test]
     fn a_table_is_aligned_and_has_no_trailing_blanks() {
-        let sheet = Sheet::titled("Things")
+        let table = Table::titled("Things")
             .text("name", ["a", "bcd\u{1b}[2J"].map(str::to_owned))
             .figures("ops/s", ["1,234", "5"].map(str::to_owned))
             .text("flags", ["", "partial"].map(str::to_owned));
         assert_eq!(
-            table(&sheet),
+            plain(&table),
             "  name     ops/s  flags\n  -------- ------ --------\n  a        1,234\n  bcd\u{fffd}[2J      5  partial\n"
         );
+    }
+
+    #[test]
+    fn a_band_stands_over_its_columns() {
+        let banded = |title: &str, band: &str| Column {
+            title: title.to_owned(),
+            align: Align::Right,
+            band: Some(band.to_owned()),
+        };
+        let table = Table {
+            title: String::new(),
+            columns: vec![
+                Column {
+                    title: "size".to_owned(),
+                    align: Align::Left,
+                    band: None,
+                },
+                banded("4k", "MiB/s"),
+                banded("64k", "MiB/s"),
+                banded("4k", "p99 ms"),
+            ],
+            rows: vec![
+                ["1g", "17.2 ±3%", "38.0", "4.10"]
+                    .map(str::to_owned)
+                    .to_vec(),
+            ],
+            ..Table::default()
+        };
+        let shown = plain(&table);
+        let lines: Vec<&str> = shown.lines().collect();
+        assert_eq!(lines[0], "        MiB/s ........  p99 ms");
+        assert_eq!(lines[1], "  size        4k   64k    4k");
+        assert_eq!(lines[3], "  1g    17.2 ±3%  38.0  4.10");
+    }
+
+    #[test]
+    fn a_name_cannot_turn_or_hide_what_follows() {
+        assert_eq!(
+            clean("a\u{202e}b\u{200b}c\u{1b}[2Jd\ne"),
+            "a\u{fffd}b\u{fffd}c\u{fffd}[2Jd e"
+        );
+    }
+
+    #[test]
+    fn columns_that_can_be_spared_give_way_to_the_width() {
+        let table = Table {
+            spare: vec!["long", "longer"],
+            ..Table::titled("t")
+                .text("name", vec!["n".to_owned()])
+                .figures("longer", vec!["x".repeat(30)])
+                .figures("long", vec!["y".repeat(30)])
+        };
+        let titles = |width| {
+            let (shown, left_out) = fitted(&table, width);
+            assert!(
+                shown
+                    .rows
+                    .iter()
+                    .all(|row| row.len() == shown.columns.len())
+            );
+            let titles: Vec<String> = shown.columns.into_iter().map(|one| one.title).collect();
+            (titles.join(" "), left_out.join(" "))
+        };
+        let check = |width, shown: &str, left_out: &str| {
+            assert_eq!(titles(width), (shown.to_owned(), left_out.to_owned()));
+        };
+        check(100, "name longer long", "");
+        check(60, "name longer", "long");
+        check(20, "name", "long longer");
     }
 
     #[test]
     fn prose_in_the_last_column_goes_over_several_lines() {
         let long = "the target has no space left: free some, or make the load smaller";
         let of = |text: &str| {
-            Sheet::titled("")
+            Table::titled("")
                 .text("event", ["step-failed".to_owned()])
                 .text("message", [text.to_owned()])
         };
@@ -163,7 +310,7 @@ mod tests {
             ]
         );
         assert_eq!(drawn(&of(long), Some(50)).lines().count(), 3, "no room");
-        assert_eq!(table(&of(long)).lines().count(), 3, "as wide as it is");
+        assert_eq!(plain(&of(long)).lines().count(), 3, "as wide as it is");
     }
 
     #[test]

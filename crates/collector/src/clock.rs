@@ -34,30 +34,10 @@ fn days(us: i64) -> String {
     }
 }
 
-/// Seconds since the epoch as a date, for one message.
+/// An instant since the epoch, as RFC 3339 in UTC.
 fn utc(us: i64) -> String {
-    let days = us.div_euclid(86_400_000_000);
-    let seconds = us.rem_euclid(86_400_000_000) / 1_000_000;
-    // Days to a civil date: era of 400 years, years that begin in March.
-    let shifted = days + 719_468;
-    let era = shifted.div_euclid(146_097);
-    let of_era = shifted.rem_euclid(146_097);
-    let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted_month = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * shifted_month + 2) / 5 + 1;
-    let month = if shifted_month < 10 {
-        shifted_month + 3
-    } else {
-        shifted_month - 9
-    };
-    let year = year_of_era + era * 400 + i64::from(month <= 2);
-    format!(
-        "{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02} UTC",
-        seconds / 3600,
-        seconds / 60 % 60,
-        seconds % 60
-    )
+    let since_epoch = Duration::from_micros(u64::try_from(us).unwrap_or(0));
+    humantime::format_rfc3339_seconds(std::time::UNIX_EPOCH + since_epoch).to_string()
 }
 
 /// What the kernel's clocks say at one moment.
@@ -97,7 +77,7 @@ fn wall_us() -> i64 {
 
 /// The anchor to go on with: the stored one within its boot, else a new one that is behind neither the wall clock nor
 /// what the database already holds.
-pub fn anchored(
+pub fn choose_anchor(
     stored: Option<&Anchor>,
     newest: Option<MeshMicros>,
     now: &Reading,
@@ -131,29 +111,29 @@ pub fn anchored(
 #[derive(Clone, Debug)]
 pub struct MeshClock {
     anchor: Anchor,
-    fast_ppm: i64,
+    drift_ppm: i64,
 }
 
 impl MeshClock {
     pub fn new(anchor: Anchor) -> Self {
         Self {
             anchor,
-            fast_ppm: 0,
+            drift_ppm: 0,
         }
     }
 
     /// The same, running so many millionths fast.
     #[must_use]
-    pub fn fast_by(self, ppm: i32) -> Self {
+    pub fn with_drift(self, ppm: i32) -> Self {
         Self {
-            fast_ppm: ppm.into(),
+            drift_ppm: ppm.into(),
             ..self
         }
     }
 
     /// Of this line, in nanoseconds, for so much of the kernel's clock.
     fn elapsed_ns(&self, kernel_ns: i64) -> i64 {
-        let gained = i128::from(kernel_ns) * i128::from(self.fast_ppm) / 1_000_000;
+        let gained = i128::from(kernel_ns) * i128::from(self.drift_ppm) / 1_000_000;
         kernel_ns.saturating_add(i64::try_from(gained).unwrap_or(0))
     }
 
@@ -196,18 +176,18 @@ impl MeshClock {
 
 /// Watches the wall clock against mesh time.
 #[derive(Debug)]
-pub struct WallWatch {
+pub struct WallClockMonitor {
     ahead_us: i64,
 }
 
-impl WallWatch {
+impl WallClockMonitor {
     /// `ahead_us`: as `MeshClock::wall_ahead_us` says now.
     pub fn new(ahead_us: i64) -> Self {
         Self { ahead_us }
     }
 
     /// The step since the last look, in microseconds, if there was one.
-    pub fn look(&mut self, ahead_us: i64) -> Option<i64> {
+    pub fn check(&mut self, ahead_us: i64) -> Option<i64> {
         let step = ahead_us.saturating_sub(self.ahead_us);
         self.ahead_us = ahead_us;
         (step.abs() >= STEP_US).then_some(step)
@@ -245,7 +225,7 @@ mod tests {
 
     #[test]
     fn a_new_database_begins_at_the_wall_clock() {
-        let got = anchored(None, None, &reading("a", 5, 1000)).unwrap();
+        let got = choose_anchor(None, None, &reading("a", 5, 1000)).unwrap();
         assert_eq!(got, anchor("a", 5, 1000));
     }
 
@@ -254,7 +234,7 @@ mod tests {
         let stored = anchor("a", 5_000, 77);
         for wall in [0, 77, 400 * 24 * HOUR] {
             assert_eq!(
-                anchored(Some(&stored), None, &reading("a", 9_000, wall)).unwrap(),
+                choose_anchor(Some(&stored), None, &reading("a", 9_000, wall)).unwrap(),
                 stored
             );
         }
@@ -265,7 +245,7 @@ mod tests {
         let stored = anchor("a", 5, 10 * HOUR);
         let check = |newest: i64, wall: i64, expected: i64| {
             let newest = Some(MeshMicros(newest));
-            let got = anchored(Some(&stored), newest, &reading("b", 1, wall)).unwrap();
+            let got = choose_anchor(Some(&stored), newest, &reading("b", 1, wall)).unwrap();
             assert_eq!(got, anchor("b", 1, expected));
         };
         check(11 * HOUR, 12 * HOUR, 12 * HOUR);
@@ -276,10 +256,10 @@ mod tests {
     #[test]
     fn a_database_from_the_future_is_refused_with_a_remedy() {
         let stored = anchor("a", 5, 50 * HOUR);
-        let error = anchored(Some(&stored), None, &reading("b", 1, 20 * HOUR)).unwrap_err();
+        let error = choose_anchor(Some(&stored), None, &reading("b", 1, 20 * HOUR)).unwrap_err();
         let text = error.to_string();
         assert!(text.contains("30 h ahead"), "{text}");
-        assert!(text.contains("1970-01-01 20:00:00 UTC"), "{text}");
+        assert!(text.contains("1970-01-01T20:00:00Z"), "{text}");
         assert!(text.contains("--db"), "{text}");
     }
 
@@ -299,19 +279,19 @@ mod tests {
 
     #[test]
     fn only_a_step_is_a_step() {
-        let mut watch = WallWatch::new(10);
-        assert_eq!(watch.look(400_000), None);
-        assert_eq!(watch.look(800_000), None);
-        assert_eq!(watch.look(-4_200_000), Some(-5_000_000));
-        assert_eq!(watch.look(-4_200_000), None);
+        let mut monitor = WallClockMonitor::new(10);
+        assert_eq!(monitor.check(400_000), None);
+        assert_eq!(monitor.check(800_000), None);
+        assert_eq!(monitor.check(-4_200_000), Some(-5_000_000));
+        assert_eq!(monitor.check(-4_200_000), None);
     }
 
     #[test]
     fn dates_are_right() {
         for (us, text) in [
-            (0, "1970-01-01 00:00:00 UTC"),
-            (951_782_400_000_000, "2000-02-29 00:00:00 UTC"),
-            (1_763_718_036_000_000, "2025-11-21 09:40:36 UTC"),
+            (0, "1970-01-01T00:00:00Z"),
+            (951_782_400_000_000, "2000-02-29T00:00:00Z"),
+            (1_763_718_036_000_000, "2025-11-21T09:40:36Z"),
         ] {
             assert_eq!(utc(us), text);
         }

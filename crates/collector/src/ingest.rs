@@ -1,18 +1,20 @@
-//! Batches on their way from a session into the database.
+//! Ingest: batches from an agent's session into the database.
 //!
-//! `batch` is the edge: what came over the wire becomes our own types or an error that names the field. `publisher` is
-//! what a session holds; `apply` runs inside the writer's transaction. Rows of a batch are stored all or none, together
-//! with the spool's position, and what is sent twice is stored once. Its statements run in the writer's own thread, at once.
+//! `batch` is the edge: it converts wire messages into checked types, or returns an error that names the field. `apply`
+//! runs inside the writer's transaction. The rows of a batch are stored all or none, together with the spool's
+//! position, and a batch that is sent twice is stored once. The SQL statements run synchronously on the writer's own
+//! thread.
 
 pub(crate) mod apply;
 pub mod batch;
+mod cache;
 mod devices;
-mod known;
+pub(crate) mod feed;
 pub(crate) mod pending;
-pub mod publisher;
+mod receipt;
 mod statements;
 mod tables;
 mod tasks;
 
 pub use batch::{Batch, BatchError};
-pub use publisher::{IngestError, Publisher, Receipt, Stored};
+pub use receipt::{IngestError, Receipt, Stored};

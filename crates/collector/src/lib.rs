@@ -4,10 +4,17 @@
 //! (`scheduler`), and what the agents measured is committed before it is acknowledged (`ingest`, `store`). Only
 //! `service` and the conversions beside it name the types of the wire.
 
-mod causes;
 pub mod clock;
+pub mod compare;
+mod database;
+pub mod export;
+pub mod figures;
+pub mod import;
 pub mod ingest;
+pub mod live;
 pub mod model;
+pub mod overview;
+pub mod pictures;
 pub mod plan;
 pub mod query;
 pub mod report;
@@ -16,5 +23,8 @@ pub mod scheduler;
 pub mod service;
 pub mod sessions;
 pub mod store;
+pub mod trust;
+pub mod web;
 
-pub use service::{Collector, CollectorConfig, CollectorError};
+pub use benchmesh_workloads::error_chain;
+pub use service::{Collector, CollectorConfig, CollectorError, INSECURE};

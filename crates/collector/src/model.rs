@@ -133,6 +133,37 @@ words!(
     }
 );
 
+words!(
+    /// What is done about caches before a step.
+    CachePolicy {
+        Asis = "asis",
+        Warm = "warm",
+        Cold = "cold",
+        Bypass = "bypass",
+    }
+);
+
+words!(
+    /// A cache that is dropped before a cold step, or that nobody can drop.
+    CacheLayer {
+        PageCache = "page-cache",
+        DentriesInodes = "dentries-inodes",
+        FuseClient = "fuse-client",
+        DaemonCaches = "daemon-caches",
+    }
+);
+
+words!(
+    /// A table that a full spool may lose rows of.
+    LossyTable {
+        DaemonSamples = "daemon_samples",
+        HostSamples = "host_samples",
+        DiskSamples = "disk_samples",
+        NetSamples = "net_samples",
+        ClockOffsets = "clock_offsets",
+    }
+);
+
 impl RunState {
     /// Whether nothing more will happen to the run.
     pub fn is_end(self) -> bool {

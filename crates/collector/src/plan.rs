@@ -1,7 +1,7 @@
 //! The plan: what a person wrote, checked whole, and expanded into the steps that the scheduler drives.
 //!
 //! Pure functions over text and facts: it knows nothing of sessions, disks or clocks. `parse` refuses every mistake that
-//! the text alone shows, `expand` what the attached agents cannot do, `check_space` what does not fit. A plan never
+//! the text alone shows, `expand` what the attached agents cannot do, `check_limits` what does not fit. A plan never
 //! widens what an agent allows; it only asks.
 
 mod agents;
@@ -15,8 +15,10 @@ pub mod keys;
 mod links;
 mod order;
 mod parse;
+mod policies;
 mod policy;
 mod read;
+mod schema;
 mod select;
 mod set;
 mod settle;
@@ -31,18 +33,25 @@ pub use assume::assumed_agents;
 pub use cells::Cell;
 pub use curve::Curve;
 pub use errors::{Place, PlanError, PlanErrors};
+pub use keys::TASKS_PER_AGENT;
 pub use links::{Links, Pairs};
 pub use order::Order;
+pub use policies::AgentPolicy;
+pub use schema::schema;
 pub use select::Selector;
 pub(crate) use settle::IDLE_FOR;
 pub use settle::Settle;
 pub use space::{Shortage, floor_bytes, shortage};
 pub use step::{Expansion, PlannedLoad, PlannedStep, PlannedTask, links_in_words};
 
+use benchmesh_workloads::declare_words;
 use benchmesh_workloads::workload::{Needs, Workload};
 use select::Selected;
 use source::{Mistakes, Source, Spot};
 use std::{collections::BTreeSet, fmt, time::Duration};
+
+/// Cells of one phase that are left out and named in a warning; others are counted.
+const MAX_SKIPPED_SHOWN: usize = 5;
 
 /// A plan that `parse` accepted: every key known, every value in its range, every mode and matrix cell checked by its
 /// workload.
@@ -66,21 +75,13 @@ pub struct Plan {
     pub(crate) source: Source,
 }
 
-/// What happens when an operation does not end.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum OnStall {
-    #[default]
-    Continue,
-    Abort,
-}
-
-impl OnStall {
-    /// The word in plans and on the wire.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Continue => "continue",
-            Self::Abort => "abort",
-        }
+declare_words! {
+    /// What happens when an operation does not end.
+    #[derive(Default)]
+    pub enum OnStall {
+        #[default]
+        Continue = "continue",
+        Abort = "abort",
     }
 }
 
@@ -130,6 +131,8 @@ pub struct Group {
     /// One for each step of a cell, or one for all of them.
     pub modes: Vec<String>,
     pub cells: Vec<Cell>,
+    /// Combinations of the matrix that cannot be, each with its reason.
+    pub skipped: Vec<String>,
     /// For a workload between two agents.
     pub links: Links,
     pub(crate) select: Option<Selected>,
@@ -146,30 +149,13 @@ impl fmt::Debug for Kind {
     }
 }
 
-/// How caches are treated before a step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cache {
-    AsIs,
-    Cold,
-    Warm,
-    Bypass,
-}
-
-impl Cache {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::AsIs => "asis",
-            Self::Cold => "cold",
-            Self::Warm => "warm",
-            Self::Bypass => "bypass",
-        }
-    }
-
-    /// `None` for any other word.
-    pub fn parse(word: &str) -> Option<Self> {
-        [Self::AsIs, Self::Cold, Self::Warm, Self::Bypass]
-            .into_iter()
-            .find(|cache| cache.as_str() == word)
+declare_words! {
+    /// How caches are treated before a step.
+    pub enum Cache {
+        AsIs = "asis",
+        Cold = "cold",
+        Warm = "warm",
+        Bypass = "bypass",
     }
 }
 
@@ -200,6 +186,37 @@ impl Phase {
 }
 
 impl Plan {
+    /// What a person should know of the plan though it can be run: targets that no phase uses, cells that are left out.
+    pub fn warnings(&self) -> Vec<String> {
+        let mut warnings = expand::unused_targets(self);
+        for phase in &self.phases {
+            for group in &phase.groups {
+                let (shown, rest) = group
+                    .skipped
+                    .split_at(group.skipped.len().min(MAX_SKIPPED_SHOWN));
+                warnings.extend(
+                    shown
+                        .iter()
+                        .map(|note| format!("phase `{}` {note}", phase.name)),
+                );
+                if !rest.is_empty() {
+                    warnings.push(format!(
+                        "phase `{}` leaves out {} more cells",
+                        phase.name,
+                        rest.len()
+                    ));
+                }
+            }
+        }
+        warnings
+    }
+
+    /// The paths of its targets, each once.
+    pub fn target_paths(&self) -> Vec<String> {
+        let paths: BTreeSet<&String> = self.targets.iter().map(|target| &target.path).collect();
+        paths.into_iter().cloned().collect()
+    }
+
     /// Every path that a workload of this plan reads on the agents' hosts.
     pub fn sources(&self) -> BTreeSet<String> {
         self.phases
@@ -246,13 +263,15 @@ pub fn expand(plan: &Plan, agents: &[AgentFacts]) -> Result<Expansion, PlanError
     mistakes.into_result(Some(expansion))
 }
 
-/// Refuses an expansion that would fill a file system, by what the agents said of their free space.
-pub fn check_space(
+/// Refuses an expansion that would fill a file system, by what the agents said of their free space, or that asks for more
+/// than an agent's policy allows.
+pub fn check_limits(
     plan: &Plan,
     expansion: &Expansion,
     agents: &[AgentFacts],
 ) -> Result<(), PlanErrors> {
     let mut mistakes = Mistakes::new(&plan.source);
     space::check(expansion, agents, &mut mistakes);
+    policies::check(expansion, agents, &mut mistakes);
     mistakes.into_result(Some(()))
 }

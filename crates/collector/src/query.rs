@@ -1,38 +1,48 @@
 //! Answers SQL from the database, and does nothing else to it, whatever the SQL is.
 //!
-//! Each query has its own connection, read-only and guarded ([`guard`]), its own thread (sqlx's) and a time limit, so
-//! that no query holds up the writer, another query or the runtime. Rows are handed out in small batches over a bounded
-//! channel: an answer of any size takes constant memory, and a receiver that goes away ends the query.
+//! Each query has its own read-only, guarded connection ([`guard`]), its own thread ([`execute`]) and limits on its time,
+//! memory, temporary files and rows ([`Limits`]), so that no query holds up the writer, another query or the runtime.
+//! Rows come in small batches over a bounded channel: an answer of any size takes constant memory, and a receiver that
+//! goes away ends the query.
 
+mod execute;
 mod file;
+mod find_run;
 mod guard;
+mod limits;
+pub mod questions;
+mod stop;
 
 pub(crate) use file::ReadOnly;
 pub use file::seal;
+pub(crate) use find_run::find_run;
+pub use limits::Limits;
 
-use futures::TryStreamExt;
-use sqlx::sqlite::SqliteRow;
-use sqlx::{
-    Column, Decode, Executor, Row as _, SqlSafeStr, Sqlite, SqliteConnection, Statement, TypeInfo,
-    ValueRef,
-};
+pub(crate) use limits::MAX_ROW_BYTES;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use tokio::sync::mpsc;
+use tokio::runtime::Handle;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{sleep_until, timeout_at};
 
 /// Rows in one batch: enough to amortise the hop between threads, few enough to show the first ones at once.
 const ROWS_PER_BATCH: usize = 256;
 
 /// Batches that wait for the receiver. A full channel holds the query back; its time goes on.
-const BATCHES_AHEAD: usize = 2;
+const BUFFERED_BATCHES: usize = 2;
 
 /// A batch is handed on before it has [`ROWS_PER_BATCH`] rows when its values take this many bytes.
 const BYTES_PER_BATCH: usize = 512 << 10;
 
-/// SQLite instructions between two looks at the clock: about 0.1 ms.
-const INSTRUCTIONS_PER_LOOK: i32 = 20_000;
+/// How long a query that has run out of time may take to end. One that is inside a single function of SQLite's sees its
+/// end later; its receiver does not wait for it.
+const STOP_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// A longer limit is none; an instant further away may not exist.
+const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
+
+/// SQLite's parser and planner recurse.
+const STACK_BYTES: usize = 8 << 20;
 
 /// One value of a row, as SQLite stores it.
 #[derive(Clone, Debug, PartialEq)]
@@ -47,16 +57,6 @@ pub enum Value {
     Text(String),
     /// Bytes.
     Blob(Vec<u8>),
-}
-
-impl Value {
-    fn size(&self) -> usize {
-        match self {
-            Self::Text(text) => text.len(),
-            Self::Blob(bytes) => bytes.len(),
-            Self::Null | Self::Integer(_) | Self::Real(_) => 8,
-        }
-    }
 }
 
 /// The values of one row, one per column.
@@ -95,23 +95,67 @@ pub enum QueryError {
     /// Nothing but blanks and comments.
     #[error("the text holds no statement")]
     NoStatement,
-    /// SQLite does not understand the statement.
+    /// SQLite does not classify_sql_error the statement.
     #[error(
         "{message}{}{}",
-        place.as_ref().map(|place| format!("\n  {}", place.replace('\n', "\n  "))).unwrap_or_default(),
+        position.as_ref().map(|position| format!("\n  {}", position.replace('\n', "\n  "))).unwrap_or_default(),
         help(message)
     )]
     Sql {
         /// What SQLite says.
         message: String,
         /// The line and a caret beneath the fault.
-        place: Option<String>,
+        position: Option<String>,
     },
+    /// SQLite ends a text at its first zero byte.
+    #[error("the text holds a zero byte; remove it")]
+    ZeroByte,
     /// The query took longer than it may.
     #[error("stopped after {} s: the query takes longer than allowed", limit.as_secs_f64())]
     TimeLimit {
         /// What is allowed.
         limit: Duration,
+    },
+    /// It needs more memory than it may take.
+    #[error("stopped: the query needs more than {} MiB of memory; select fewer or shorter values", limit_bytes >> 20)]
+    MemoryLimit {
+        /// What is allowed.
+        limit_bytes: u64,
+    },
+    /// It writes more temporary data than it may.
+    #[error("stopped: the query sorts or keeps more than {} MiB of temporary data; narrow it with WHERE", limit_bytes >> 20)]
+    TempLimit {
+        /// What is allowed.
+        limit_bytes: u64,
+    },
+    /// One row is larger than a message.
+    #[error(
+        "stopped: a row of {bytes} bytes is larger than {} bytes, which is the most that is sent; select parts with substr()",
+        MAX_ROW_BYTES
+    )]
+    RowTooLarge {
+        /// Of its values.
+        bytes: usize,
+    },
+    /// All rows together are larger than an answer may be.
+    #[error("stopped: the answer is larger than {} MiB; narrow it with WHERE or LIMIT, or query a copy of the file with --db", limit_bytes >> 20)]
+    AnswerTooLarge {
+        /// What is allowed.
+        limit_bytes: u64,
+    },
+    /// The operating system gave it no thread.
+    #[error("the query could not get a thread")]
+    NoThread {
+        /// What the operating system says.
+        #[source]
+        source: std::io::Error,
+    },
+    /// It failed on the way.
+    #[error("the query failed")]
+    Sqlite {
+        /// What SQLite says.
+        #[source]
+        source: rusqlite::Error,
     },
     /// It failed on the way.
     #[error("the query failed")]
@@ -128,146 +172,113 @@ pub struct Answer {
     /// The names of the columns; known even when no row comes.
     pub columns: Vec<String>,
     /// Batches of rows, to the end or to the first error. Dropping it ends the query.
-    pub rows: mpsc::Receiver<Result<Vec<Row>, QueryError>>,
+    pub rows: Rows,
 }
 
 impl Answer {
     /// Ends the query, however far it is, and returns once its file is closed.
     pub async fn end(mut self) {
-        self.rows.close();
+        self.rows.batches.close();
         while self.rows.recv().await.is_some() {}
     }
 }
 
-/// Begins to answer `sql` from the database at `path`, for at most `limit`.
+/// The rows of an answer as they come.
+#[derive(Debug)]
+pub struct Rows {
+    batches: mpsc::Receiver<Vec<Row>>,
+    /// Why the query ended early; it comes after the file is closed.
+    error: Option<oneshot::Receiver<QueryError>>,
+    limit: Duration,
+    give_up: tokio::time::Instant,
+}
+
+impl Rows {
+    /// The next batch, or why there is none; `None` after the last.
+    pub async fn recv(&mut self) -> Option<Result<Vec<Row>, QueryError>> {
+        let error = self.error.as_mut()?;
+        let next = async {
+            match self.batches.recv().await {
+                Some(batch) => Ok(batch),
+                None => Err(error.await.ok()),
+            }
+        };
+        match timeout_at(self.give_up, next).await {
+            Ok(Ok(batch)) => Some(Ok(batch)),
+            Ok(Err(error)) => {
+                self.error = None;
+                error.map(Err)
+            }
+            Err(_) => {
+                self.error = None;
+                Some(Err(QueryError::TimeLimit { limit: self.limit }))
+            }
+        }
+    }
+}
+
+/// Begins to answer `sql` from the database at `path`, within `limits`. `permit` is dropped when the query has ended and
+/// its file is closed.
 ///
 /// The file is never created or changed. Works beside a collector that writes to the same file.
-pub async fn run(path: &Path, sql: &str, limit: Duration) -> Result<Answer, QueryError> {
-    let mut file = ReadOnly::open(path).await?;
-    let out_of_time = Arc::new(AtomicBool::new(false));
-    let verdict = {
-        let out_of_time = Arc::clone(&out_of_time);
-        move |source: sqlx::Error| {
-            if out_of_time.load(Ordering::Relaxed) {
-                QueryError::TimeLimit { limit }
-            } else {
-                understand(source)
-            }
-        }
-    };
-    let deadline = Instant::now() + limit;
-    let columns = match begin(&mut file.connection, sql, deadline, out_of_time, &verdict).await {
-        Ok(columns) => columns,
-        Err(error) => {
-            file.close().await;
-            return Err(error);
-        }
-    };
-    let (to_receiver, rows) = mpsc::channel(BATCHES_AHEAD);
-    let sql = sql.to_owned();
-    tokio::spawn(async move {
-        let sent = send_rows(&mut file.connection, sql, &to_receiver, verdict);
-        // A receiver that does not take its rows holds a snapshot, which the WAL cannot be folded in past.
-        let sent = tokio::time::timeout_at(deadline.into(), sent).await;
-        let sent = sent.unwrap_or(Err(QueryError::TimeLimit { limit }));
-        file.close().await;
-        if let Err(error) = sent {
-            // A receiver that is gone wants no error either.
-            let _ = to_receiver.send(Err(error)).await;
-        }
-    });
-    Ok(Answer { columns, rows })
-}
-
-/// Guards the connection, checks the statement, and tells its columns.
-async fn begin(
-    connection: &mut SqliteConnection,
+pub async fn run(
+    path: &Path,
     sql: &str,
-    deadline: Instant,
-    out_of_time: Arc<AtomicBool>,
-    verdict: &impl Fn(sqlx::Error) -> QueryError,
-) -> Result<Vec<String>, QueryError> {
-    {
-        let mut handle = connection
-            .lock_handle()
-            .await
-            .map_err(|source| QueryError::Failed { source })?;
-        guard::install(&mut handle);
-        handle.set_progress_handler(INSTRUCTIONS_PER_LOOK, move || {
-            let go_on = Instant::now() < deadline;
-            if !go_on {
-                out_of_time.store(true, Ordering::Relaxed);
-            }
-            go_on
-        });
-        guard::inspect(&mut handle, sql)?;
+    limits: Limits,
+    permit: impl Send + 'static,
+) -> Result<Answer, QueryError> {
+    if sql.contains('\0') {
+        return Err(QueryError::ZeroByte);
     }
-    let statement = connection
-        .prepare(sqlx::AssertSqlSafe(sql.to_owned()).into_sql_str())
-        .await
-        .map_err(verdict)?;
-    let columns = statement
-        .columns()
-        .iter()
-        .map(|column| column.name().to_owned());
-    Ok(columns.collect())
-}
-
-async fn send_rows(
-    connection: &mut SqliteConnection,
-    sql: String,
-    to_receiver: &mpsc::Sender<Result<Vec<Row>, QueryError>>,
-    verdict: impl Fn(sqlx::Error) -> QueryError,
-) -> Result<(), QueryError> {
-    let mut stream = connection.fetch(sqlx::query(sqlx::AssertSqlSafe(sql)));
-    let mut batch = Vec::new();
-    let mut bytes = 0;
-    while let Some(row) = stream.try_next().await.map_err(&verdict)? {
-        let row = values(&row).map_err(&verdict)?;
-        bytes += row.iter().map(Value::size).sum::<usize>();
-        batch.push(row);
-        if batch.len() >= ROWS_PER_BATCH || bytes >= BYTES_PER_BATCH {
-            bytes = 0;
-            if to_receiver
-                .send(Ok(std::mem::take(&mut batch)))
-                .await
-                .is_err()
-            {
-                return Ok(());
+    crate::store::memory::install();
+    let deadline = Instant::now() + limits.time.min(LONGEST);
+    let give_up = (deadline + STOP_TIMEOUT).into();
+    let (columns_out, columns) = oneshot::channel();
+    let (rows_out, batches) = mpsc::channel(BUFFERED_BATCHES);
+    let (error_out, mut error) = oneshot::channel();
+    let job = execute::Job {
+        path: path.to_owned(),
+        sql: sql.to_owned(),
+        limits,
+        deadline,
+        runtime: Handle::current(),
+        columns_out,
+        rows_out,
+    };
+    std::thread::Builder::new()
+        .name("query".to_owned())
+        .stack_size(STACK_BYTES)
+        .spawn(move || {
+            let answered = job.run();
+            drop(permit);
+            if let Err(error) = answered {
+                // A receiver that is gone wants no error either.
+                let _ = error_out.send(error);
             }
-        }
-    }
-    if !batch.is_empty() {
-        // As above: a receiver that is gone wants no more rows.
-        let _ = to_receiver.send(Ok(batch)).await;
-    }
-    Ok(())
-}
-
-fn values(row: &SqliteRow) -> Result<Row, sqlx::Error> {
-    (0..row.len())
-        .map(|column| {
-            let value = row.try_get_raw(column)?;
-            if value.is_null() {
-                return Ok(Value::Null);
-            }
-            let kind = value.type_info().name().to_owned();
-            let decoded = match kind.as_str() {
-                "INTEGER" => <i64 as Decode<Sqlite>>::decode(value).map(Value::Integer),
-                "REAL" => <f64 as Decode<Sqlite>>::decode(value).map(Value::Real),
-                "TEXT" => <Vec<u8> as Decode<Sqlite>>::decode(value)
-                    .map(|bytes| Value::Text(String::from_utf8_lossy(&bytes).into_owned())),
-                _ => <Vec<u8> as Decode<Sqlite>>::decode(value).map(Value::Blob),
-            };
-            decoded.map_err(|source| sqlx::Error::ColumnDecode {
-                index: column.to_string(),
-                source,
-            })
         })
-        .collect()
+        .map_err(|source| QueryError::NoThread { source })?;
+    let time_up = QueryError::TimeLimit { limit: limits.time };
+    tokio::select! {
+        begun = columns => match begun {
+            Ok(columns) => Ok(Answer {
+                columns,
+                rows: Rows {
+                    batches,
+                    error: Some(error),
+                    limit: limits.time,
+                    give_up,
+                },
+            }),
+            // It ended before it had columns, and says why once its file is closed.
+            Err(_) => match timeout_at(give_up, &mut error).await {
+                Ok(Ok(error)) => Err(error),
+                _ => Err(time_up),
+            },
+        },
+        () = sleep_until(give_up) => Err(time_up),
+    }
 }
 
-/// SQLite's own words for what it says of the statement itself, the whole chain for the rest.
 /// What to do about what SQLite says of a statement, where that is known.
 fn help(message: &str) -> &'static str {
     if message.starts_with("no such table") {
@@ -276,20 +287,6 @@ fn help(message: &str) -> &'static str {
         "\n  help: \"SELECT name FROM pragma_table_info('v_results')\" lists the columns of v_results; docs/database.md has all"
     } else {
         ""
-    }
-}
-
-fn understand(error: sqlx::Error) -> QueryError {
-    match &error {
-        sqlx::Error::Database(database) => match database.code().as_deref() {
-            Some("23") => QueryError::NotReading,
-            Some("1") => QueryError::Sql {
-                message: database.message().to_owned(),
-                place: None,
-            },
-            _ => QueryError::Failed { source: error },
-        },
-        _ => QueryError::Failed { source: error },
     }
 }
 

@@ -8,10 +8,13 @@ pub mod facts;
 pub mod figures;
 pub mod grid;
 pub mod missing;
+pub mod seconds;
+pub mod serves;
 pub mod sum;
+pub mod usage;
 pub mod window;
 
-pub use facts::{IntervalFacts, TaskFacts};
+pub use facts::{Arrivals, IntervalFacts, Paced, PacedUnit, TaskFacts};
 pub use figures::{Flag, Headline, OpResult, StepInterval, StepResults, TaskResult};
 pub use missing::Missing;
 pub use sum::StepSum;

@@ -1,47 +1,71 @@
 //! The collector as a whole: it listens, serves agents and commands, and shuts down in order.
 //!
-//! Start: port, database, mesh time, then services. Shutdown: the scheduler lets go of its run as it is (agents carry it
-//! on), streams end, the server ends, the database is closed last. This room and the conversions beside it are the only
-//! ones that name the types of the wire.
+//! Start: port, database, mesh time, then services. Shutdown: the scheduler leaves its run as it is (agents continue
+//! it), streams end, the server ends, the database is closed last. Only this folder, `sessions/wire` and
+//! `ingest/batch/wire` name wire types.
 
+mod connection;
 mod control;
+mod gate;
+mod memory;
 mod mesh;
+mod quota;
+mod trust;
 pub(crate) mod wire;
 
 use crate::{
-    clock::{ClockError, MeshClock, Reading, WallWatch, anchored},
+    clock::{ClockError, MeshClock, Reading, WallClockMonitor, choose_anchor},
     model::Severity,
+    overview::Overview,
     scheduler::Scheduler,
     sessions::Fleet,
     store::{
         Store, StoreError,
         rows::{AgentRow, NewEvent},
     },
+    trust::{Authority, Security, TrustError},
+    web::{HttpConfig, HttpListen, Web, WebError},
 };
 use benchmesh_proto::{
     KEEPALIVE_INTERVAL_S, KEEPALIVE_TIMEOUT_S, MAX_MESSAGE_BYTES,
-    v1::{control_server::ControlServer, mesh_server::MeshServer},
+    v1::{control_server::ControlServer, mesh_server::MeshServer, trust_server::TrustServer},
 };
+use futures::future::{BoxFuture, LocalBoxFuture};
+use gate::{Gate, Needed};
 use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 use tokio::time::timeout;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
-use tonic::transport::{Server, server::TcpIncoming};
+use tonic::{
+    Request, Status,
+    service::interceptor::InterceptedService,
+    transport::{Server, server::TcpIncoming},
+};
 use tracing::{error, info, warn};
 
 /// How often the anchor of mesh time is persisted and the wall clock looked at.
-const CLOCK_EVERY: Duration = Duration::from_secs(10);
+const CLOCK_INTERVAL: Duration = Duration::from_secs(10);
 /// How long streams may take to end at shutdown before the rest goes on without them.
-const CLOSE_WITHIN: Duration = Duration::from_secs(5);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Where a collector listens and what it writes to.
+/// An agent has two. Each may hold a message of 8 MiB while it comes in.
+const MAX_STREAMS_PER_CONNECTION: u32 = 64;
+
+/// A request for a certificate or a token is small.
+const MAX_TRUST_BYTES: usize = 64 << 10;
+
+/// Said wherever results of such a collector are shown.
+pub const INSECURE: &str = "the collector serves without TLS (--insecure): whoever reaches its port can start load, and whoever takes its port can command its agents";
+
+/// The addresses and the database of a collector.
 #[derive(Clone, Debug)]
 pub struct CollectorConfig {
-    /// Port 0 takes any free one; `Collector::address` tells which.
+    /// Port 0 takes any free one; see `Collector::address`.
     pub listen: SocketAddr,
     /// The SQLite file; made if it is not there.
     pub db: PathBuf,
-    /// Serve other machines without TLS. Without it only loopback is accepted.
-    pub insecure: bool,
+    pub security: Security,
+    /// The page, JSON and metrics.
+    pub http: HttpConfig,
     /// Millionths by which mesh time runs fast; 0 but for trying the agents' clocks.
     pub clock_ppm: i32,
 }
@@ -49,16 +73,23 @@ pub struct CollectorConfig {
 /// Why a collector does not start, or ended.
 #[derive(Debug, thiserror::Error)]
 pub enum CollectorError {
-    #[error(
-        "refuse to listen on {listen}: without TLS only loopback is safe, anyone who reaches this port could start load; listen on 127.0.0.1, or pass --insecure on a network that you trust"
-    )]
-    NotLoopback { listen: SocketAddr },
     #[error("port {} of {} is in use, perhaps by another collector: stop that one, or choose another port with --listen", listen.port(), listen.ip())]
     InUse { listen: SocketAddr },
     #[error("cannot listen on {listen}")]
     Listen {
         listen: SocketAddr,
         source: std::io::Error,
+    },
+    #[error(
+        "refuse to serve the page on {listen}: the page has no TLS, and anyone on the way could read the token; listen on 127.0.0.1, or pass --http-insecure on a network that you trust"
+    )]
+    PageNotLoopback { listen: SocketAddr },
+    #[error("cannot serve the page")]
+    Web(#[from] WebError),
+    #[error("cannot establish trust")]
+    Trust {
+        #[source]
+        source: TrustError,
     },
     #[error("cannot use the database {}", db.display())]
     Store { db: PathBuf, source: StoreError },
@@ -80,18 +111,42 @@ pub enum CollectorError {
 #[derive(Debug)]
 pub struct Collector {
     address: SocketAddr,
+    /// The configuration left the port open.
+    is_port_chosen: bool,
     incoming: TcpIncoming,
+    web: Option<Web>,
     store: Store,
     clock: Arc<MeshClock>,
     fleet: Fleet,
+    trust: Option<Trusted>,
+    gate: Arc<Gate>,
+}
+
+/// The collector's authority, and where its own user's credentials are.
+#[derive(Debug)]
+struct Trusted {
+    authority: Arc<Authority>,
+    /// The directory, and the file in it.
+    credentials: Option<(PathBuf, PathBuf)>,
+    lifetime: Duration,
 }
 
 impl Collector {
     /// Opens the port and the database. Connections wait, and nothing is served, before `serve`.
-    pub async fn bind(config: CollectorConfig) -> Result<Self, CollectorError> {
+    ///
+    /// Boxed, as `serve` is, so that the server is compiled in this crate and not once more in the binary's.
+    pub fn bind(config: CollectorConfig) -> LocalBoxFuture<'static, Result<Self, CollectorError>> {
+        Box::pin(Self::bound(config))
+    }
+
+    async fn bound(config: CollectorConfig) -> Result<Self, CollectorError> {
+        memory::limit_kept();
         let listen = config.listen;
-        if !listen.ip().is_loopback() && !config.insecure {
-            return Err(CollectorError::NotLoopback { listen });
+        if let HttpListen::At(listen) = config.http.listen
+            && !listen.ip().is_loopback()
+            && !config.http.insecure
+        {
+            return Err(CollectorError::PageNotLoopback { listen });
         }
         let failed = |source: std::io::Error| match source.kind() {
             std::io::ErrorKind::AddrInUse => CollectorError::InUse { listen },
@@ -103,23 +158,34 @@ impl Collector {
             .with_nodelay(Some(true))
             .with_keepalive(Some(keepalive));
         let address = incoming.local_addr().map_err(failed)?;
+        let web = Web::bind(&config.http).await?;
         let store = Store::open(&config.db)
             .await
             .map_err(|source| CollectorError::Store {
                 db: config.db.clone(),
                 source,
             })?;
-        match taken_up(&store, &config).await {
-            Ok((clock, known)) => {
+        let restored = match trusted(&config, address) {
+            Ok(trusted) => restore(&store, &config)
+                .await
+                .map(|restored| (restored, trusted)),
+            Err(source) => Err(CollectorError::Trust { source }),
+        };
+        match restored {
+            Ok(((clock, known), (trust, gate))) => {
                 let clock = Arc::new(clock);
                 let fleet = Fleet::new(store.clone(), Arc::clone(&clock));
-                fleet.remember(known);
+                fleet.add_known(known);
                 Ok(Self {
                     address,
+                    is_port_chosen: listen.port() == 0,
                     incoming,
+                    web,
                     fleet,
                     store,
                     clock,
+                    trust,
+                    gate: Arc::new(gate),
                 })
             }
             Err(error) => {
@@ -134,18 +200,37 @@ impl Collector {
         self.address
     }
 
-    /// Serves until `cancel`, then ends streams, stores what has been received and closes the database. A run that is
-    /// under way stays as it is, for the next start to go on with.
-    pub async fn serve(self, cancel: CancellationToken) -> Result<(), CollectorError> {
+    /// The address of the page with its token; `None`: it is turned off.
+    pub fn page_url(&self) -> Option<String> {
+        self.web.as_ref().map(Web::url)
+    }
+
+    /// Serves until `cancel`, then ends streams, stores what has been received and closes the database. The current run
+    /// stays as it is; the next start continues it.
+    pub fn serve(
+        self,
+        cancel: CancellationToken,
+    ) -> BoxFuture<'static, Result<(), CollectorError>> {
+        Box::pin(self.served(cancel))
+    }
+
+    async fn served(self, cancel: CancellationToken) -> Result<(), CollectorError> {
         let Self {
             address,
+            is_port_chosen,
             incoming,
+            web,
             store,
             clock,
             fleet,
+            trust,
+            gate,
         } = self;
+        if trust.is_none() {
+            warn!("{INSECURE}");
+        }
         info!(%address, db = %store.path().display(), "collector listens");
-        // Whatever ends first takes the rest along.
+        // The first part that ends cancels the others.
         let closing = cancel.child_token();
         let tasks = TaskTracker::new();
         let scheduler = Scheduler::new(store.clone(), Arc::clone(&clock), fleet.clone());
@@ -157,7 +242,7 @@ impl Collector {
             let (fleet, closing) = (fleet.clone(), closing.clone());
             async move { fleet.watch(closing).await }
         });
-        tasks.spawn(keep_time(
+        tasks.spawn(maintain_clock(
             store.clone(),
             Arc::clone(&clock),
             closing.clone(),
@@ -168,52 +253,159 @@ impl Collector {
             Arc::clone(&clock),
             tasks.clone(),
             closing.clone(),
+            Arc::clone(&gate),
         );
-        let control =
-            control::ControlService::new(scheduler, fleet, store.clone(), clock, closing.clone());
+        let overview = Overview::new();
+        tasks.spawn(overview.clone().run(
+            scheduler.clone(),
+            fleet.clone(),
+            store.clone(),
+            Arc::clone(&clock),
+            closing.clone(),
+        ));
+        if let Some(web) = web {
+            info!(address = %web.address(), "page listens");
+            tasks.spawn(web.serve(store.clone(), overview.clone(), closing.clone()));
+        }
+        let control = control::ControlService::new(
+            scheduler,
+            fleet,
+            store.clone(),
+            clock,
+            overview,
+            closing.clone(),
+        );
+        let authority = trust.as_ref().map(|trust| Arc::clone(&trust.authority));
+        let owner_file = trust.and_then(|trust| {
+            let (directory, file) = trust.credentials.clone()?;
+            tasks.spawn(renew_owner(trust, directory, address, closing.clone()));
+            // A port that was chosen by chance is another one next time.
+            is_port_chosen.then_some(file)
+        });
+        let trust = trust::TrustService::new(authority, Arc::clone(&gate));
         let served = Server::builder()
             .http2_keepalive_interval(Some(Duration::from_secs(KEEPALIVE_INTERVAL_S)))
             .http2_keepalive_timeout(Some(Duration::from_secs(KEEPALIVE_TIMEOUT_S)))
-            .add_service(
+            .max_concurrent_streams(Some(MAX_STREAMS_PER_CONNECTION))
+            .add_service(InterceptedService::new(
                 MeshServer::new(mesh)
                     .max_decoding_message_size(MAX_MESSAGE_BYTES)
                     .max_encoding_message_size(MAX_MESSAGE_BYTES),
-            )
-            .add_service(
+                needs(&gate, Needed::Agent),
+            ))
+            .add_service(InterceptedService::new(
                 ControlServer::new(control)
                     .max_decoding_message_size(MAX_MESSAGE_BYTES)
                     .max_encoding_message_size(MAX_MESSAGE_BYTES),
-            )
-            .serve_with_incoming_shutdown(incoming, closing.clone().cancelled_owned());
+                needs(&gate, Needed::Operator),
+            ))
+            .add_service(TrustServer::new(trust).max_decoding_message_size(MAX_TRUST_BYTES))
+            .serve_with_incoming_shutdown(
+                connection::admitted(incoming, gate),
+                closing.clone().cancelled_owned(),
+            );
         let mut served = std::pin::pin!(served);
         let served_error = |source| CollectorError::Serve { source };
         let result = tokio::select! {
             result = &mut served => result.map_err(served_error),
             () = store.writer_died() => Err(CollectorError::Writer),
             Err(_) = scheduling => Err(CollectorError::Scheduler),
-            () = closing.cancelled() => match timeout(CLOSE_WITHIN, served).await {
+            () = closing.cancelled() => match timeout(SHUTDOWN_TIMEOUT, served).await {
                 Ok(result) => result.map_err(served_error),
                 Err(_) => {
-                    warn!("some connections did not end within {} s and are cut", CLOSE_WITHIN.as_secs());
+                    warn!("some connections did not end within {} s and are cut", SHUTDOWN_TIMEOUT.as_secs());
                     Ok(())
                 }
             },
         };
         closing.cancel();
         tasks.close();
-        if timeout(CLOSE_WITHIN, tasks.wait()).await.is_err() {
+        if timeout(SHUTDOWN_TIMEOUT, tasks.wait()).await.is_err() {
             warn!(
                 "some streams did not end within {} s",
-                CLOSE_WITHIN.as_secs()
+                SHUTDOWN_TIMEOUT.as_secs()
             );
+        }
+        if let Some(file) = owner_file
+            && let Err(error) = benchmesh_trust::private_file::remove(&file)
+        {
+            warn!(%error, file = %file.display(), "cannot remove the credentials for this address");
         }
         store.close().await;
         result
     }
 }
 
+/// Lets calls through whose certificate has the right role.
+fn needs(
+    gate: &Arc<Gate>,
+    needed: Needed,
+) -> impl Fn(Request<()>) -> Result<Request<()>, Status> + Clone + use<> {
+    let gate = Arc::clone(gate);
+    move |request| gate.check(&request, needed).map(|()| request)
+}
+
+/// The authority, the credentials of this user, and the gate. Files are written before anything is served.
+fn trusted(
+    config: &CollectorConfig,
+    address: SocketAddr,
+) -> Result<(Option<Trusted>, Gate), TrustError> {
+    let Security::Tls {
+        directory,
+        credentials,
+        lifetime,
+    } = &config.security
+    else {
+        return Ok((None, Gate::new(None)?));
+    };
+    let directory = directory.clone().unwrap_or_else(|| {
+        let mut beside = config.db.as_os_str().to_owned();
+        beside.push(".tls");
+        PathBuf::from(beside)
+    });
+    let authority = Arc::new(Authority::open(directory, *lifetime)?);
+    let credentials = match credentials {
+        Some(directory) => {
+            let file = authority.write_owner(directory, address)?;
+            Some((directory.clone(), file))
+        }
+        None => None,
+    };
+    let gate = Gate::new(Some(Arc::clone(&authority)))?;
+    let trusted = Trusted {
+        authority,
+        credentials,
+        lifetime: *lifetime,
+    };
+    Ok((Some(trusted), gate))
+}
+
+/// How often the age of the owner's credentials is looked at in their life; they are renewed when a third of it is left.
+const OWNER_CHECKS: u32 = 12;
+
+/// Writes new credentials for this user before the old ones expire.
+async fn renew_owner(
+    trust: Trusted,
+    directory: PathBuf,
+    address: SocketAddr,
+    closing: CancellationToken,
+) {
+    loop {
+        tokio::select! {
+            () = closing.cancelled() => return,
+            () = tokio::time::sleep(trust.lifetime / OWNER_CHECKS) => {}
+        }
+        let (authority, directory) = (Arc::clone(&trust.authority), directory.clone());
+        let written =
+            tokio::task::spawn_blocking(move || authority.write_owner(&directory, address)).await;
+        if let Ok(Err(error)) = written {
+            error!(error = %crate::error_chain(&error), "cannot renew the credentials of this user");
+        }
+    }
+}
+
 /// Mesh time and the agents of earlier times, from the database.
-async fn taken_up(
+async fn restore(
     store: &Store,
     config: &CollectorConfig,
 ) -> Result<(MeshClock, Vec<AgentRow>), CollectorError> {
@@ -225,8 +417,8 @@ async fn taken_up(
     let newest = store.newest_instant().await.map_err(failed)?;
     let clock = |source| CollectorError::Clock { source };
     let now = Reading::take().map_err(clock)?;
-    let anchor = anchored(stored.as_ref(), newest, &now).map_err(clock)?;
-    let clock = MeshClock::new(anchor).fast_by(config.clock_ppm);
+    let anchor = choose_anchor(stored.as_ref(), newest, &now).map_err(clock)?;
+    let clock = MeshClock::new(anchor).with_drift(config.clock_ppm);
     store
         .set_clock_anchor(clock.anchor_now())
         .await
@@ -236,19 +428,19 @@ async fn taken_up(
 }
 
 /// Persists the anchor, and records steps of the wall clock.
-async fn keep_time(store: Store, clock: Arc<MeshClock>, closing: CancellationToken) {
-    let mut watch = WallWatch::new(clock.wall_ahead_us());
-    let mut beat = tokio::time::interval(CLOCK_EVERY);
-    beat.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+async fn maintain_clock(store: Store, clock: Arc<MeshClock>, closing: CancellationToken) {
+    let mut monitor = WallClockMonitor::new(clock.wall_ahead_us());
+    let mut ticks = tokio::time::interval(CLOCK_INTERVAL);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         tokio::select! {
             () = closing.cancelled() => return,
-            _ = beat.tick() => {}
+            _ = ticks.tick() => {}
         }
         if let Err(error) = store.set_clock_anchor(clock.anchor_now()).await {
             error!(%error, "cannot store the anchor of mesh time");
         }
-        let Some(step_us) = watch.look(clock.wall_ahead_us()) else {
+        let Some(step_us) = monitor.check(clock.wall_ahead_us()) else {
             continue;
         };
         let message = format!(

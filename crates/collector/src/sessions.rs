@@ -1,8 +1,9 @@
-//! The fleet: which agents are attached, and the way to ask one of them something.
+//! The fleet: which agents are attached, and calls to them.
 //!
 //! An agent is a member for as long as the collector lives; its session lasts as long as its stream. A call outlives
-//! sessions: it waits for the agent to reattach and asks again, until the agent counts as lost. Nothing here knows of
-//! runs. Memory is bounded: one queue of `OUTGOING` messages per session, and as many open calls as the scheduler makes.
+//! sessions: it waits for the agent to attach again and repeats the command, until the agent counts as lost. Nothing
+//! here knows of runs. Memory is bounded: one queue of `OUTGOING` messages per session, and as many open calls as the
+//! scheduler makes.
 
 pub mod appoint;
 mod call;
@@ -11,11 +12,13 @@ mod fleet;
 mod handle;
 pub mod hello;
 mod member;
+mod presence;
 mod state;
 pub(crate) mod wire;
 
 pub use call::Call;
-pub use fleet::{AttachError, Attached, Fleet, Welcome};
+pub use fleet::{AttachError, Attached, Fleet, ForgetError, Welcome};
 pub use handle::SessionHandle;
 pub use hello::Hello;
 pub use member::{MemberFacts, Outgoing};
+pub use presence::Presence;

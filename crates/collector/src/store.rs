@@ -1,38 +1,43 @@
 //! The database: opened and migrated once, written by one task, read through a pool that cannot write.
 //!
-//! Every write returns after its commit. The scheduler's words go in as plain structs (`rows`); telemetry goes in
-//! through a `Publisher`. Nothing outside this room and the reports names a table.
+//! Every write returns after its commit. The scheduler's rows are plain structs (`rows`); telemetry goes in through a
+//! `Publisher`. Nothing outside this room and the reports names a table.
 
 mod agents;
+pub mod annotate;
 mod blocked;
 pub(crate) mod busy;
-pub(crate) mod error;
+mod environment;
 mod finish;
+pub mod import;
 pub(crate) mod left;
-pub(crate) mod live;
 mod lock;
-mod open;
+pub mod maintain;
+pub(crate) mod memory;
+pub(crate) mod open;
+mod publisher;
 mod read;
 pub mod rows;
 mod runs;
 pub(crate) mod writer;
 
-pub use blocked::Blocked;
-pub use error::StoreError;
-pub use live::LiveInterval;
+pub use crate::database::{Blocked, StoreError};
+pub use busy::Busy;
+pub use left::DirectoryLeft;
+pub use publisher::Publisher;
 pub use writer::GROUP_ROWS;
 
-use crate::ingest::Publisher;
 use crate::ingest::apply::Ingest;
-use crate::ingest::publisher::QUEUED_ROWS;
+use crate::ingest::feed::Feed;
 use crate::model::{AgentId, HostId, MeshMicros};
+use publisher::QUEUED_ROWS;
 use rows::Anchor;
 use sqlx::sqlite::SqlitePool;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
-use tokio::sync::{Mutex, Semaphore, broadcast};
+use tokio::sync::{Mutex, Semaphore};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -55,13 +60,13 @@ struct Shared {
     writer: WriterHandle,
     /// The writer's task, the one that makes figures again and the one that follows running steps; taken at `close`.
     tasks: Mutex<Vec<JoinHandle<()>>>,
-    /// Cancelled first at `close`: ends whoever reads or asks for writes on the store's own account.
+    /// Cancelled first at `close`: ends the store's own readers and writers.
     closing: CancellationToken,
     rows: Arc<Semaphore>,
-    live: live::Live,
+    live: Feed,
     blocked: blocked::Blockage,
     /// Figures of steps are made one step at a time.
-    reckoning: Mutex<()>,
+    computing: Mutex<()>,
     /// The latest instant that the collector itself wrote.
     newest: Arc<AtomicI64>,
 }
@@ -70,7 +75,7 @@ impl Store {
     /// Opens the database at `path`; makes it when there is none, brings an older one up to date.
     pub async fn open(path: &Path) -> Result<Self, StoreError> {
         let opened = open::open(path).await?;
-        let live = live::Live::new();
+        let live = Feed::new();
         let ingest = Ingest::new(live.clone());
         let blocked = blocked::Blockage::new(None);
         let (writer, task) = WriterHandle::start(
@@ -91,7 +96,7 @@ impl Store {
                 rows: Arc::new(Semaphore::new(QUEUED_ROWS as usize)),
                 live,
                 blocked,
-                reckoning: Mutex::new(()),
+                computing: Mutex::new(()),
                 newest: Arc::new(AtomicI64::new(0)),
             }),
         };
@@ -100,7 +105,7 @@ impl Store {
         }
         let weak = Arc::downgrade(&store.shared);
         let mut tasks = store.shared.tasks.lock().await;
-        tasks.push(tokio::spawn(finish::rework(weak.clone())));
+        tasks.push(tokio::spawn(finish::recompute_late(weak.clone())));
         tasks.push(tokio::spawn(finish::follow::follow(weak)));
         drop(tasks);
         Ok(store)
@@ -120,12 +125,12 @@ impl Store {
         &self.shared.reader
     }
 
-    /// Made with the database; tells one mesh from another.
+    /// Made with the database; distinguishes meshes.
     pub fn mesh_uid(&self) -> &str {
         &self.shared.mesh_uid
     }
 
-    /// A session's way to store what its agent sends.
+    /// A session's handle for storing batches.
     pub fn publisher(&self, agent: AgentId, host: HostId, net_namespace: String) -> Publisher {
         Publisher::new(
             self.shared.writer.clone(),
@@ -137,9 +142,9 @@ impl Store {
         )
     }
 
-    /// Every interval of operations as it is committed. Bounded: a receiver that lags loses the oldest.
-    pub fn live(&self) -> broadcast::Receiver<LiveInterval> {
-        self.shared.live.subscribe()
+    /// Notifications of committed rows.
+    pub fn live(&self) -> &Feed {
+        &self.shared.live
     }
 
     /// Resolves once everything up to `sequence` of the agent's spool is committed.
@@ -152,7 +157,13 @@ impl Store {
         let mut commits = self.shared.live.commits();
         loop {
             commits.mark_unchanged();
-            if self.position(agent, spool_id).await? >= sequence {
+            // Hundreds of agents are waited for at the end of a step, and each commit wakes all who wait: the database is
+            // asked only where the feed does not know.
+            let position = match self.shared.live.position(agent, spool_id) {
+                Some(position) => position,
+                None => self.position(agent, spool_id).await?,
+            };
+            if position >= sequence {
                 return Ok(());
             }
             commits.changed().await.map_err(|_| StoreError::Closed)?;
@@ -172,7 +183,7 @@ impl Store {
         .fetch_one(self.reader())
         .await
         .map(|at| at.filter(|&at| at > 0).map(MeshMicros))
-        .map_err(StoreError::sql("tell its latest instant"))
+        .map_err(StoreError::sql("read its latest instant"))
     }
 
     /// The point at which mesh time was tied to this boot's clock, or that of an earlier boot.
@@ -183,7 +194,7 @@ impl Store {
         )
         .fetch_optional(self.reader())
         .await
-        .map_err(StoreError::sql("tell its clock anchor"))?;
+        .map_err(StoreError::sql("read its clock anchor"))?;
         Ok(row.map(|(boot_id, boottime_ns, mesh_us)| Anchor {
             boot_id,
             boottime_ns,
@@ -204,13 +215,13 @@ impl Store {
                 .execute(connection)
                 .await
                 .map(drop)
-                .map_err(StoreError::sql("keep the clock anchor"))
+                .map_err(StoreError::sql("store the clock anchor"))
             })
         })
         .await
     }
 
-    /// Writes what is queued, refuses what comes later, and lets go of the file. Sessions should have ended before.
+    /// Writes everything queued, refuses later writes, and closes the file. Sessions should have ended before.
     pub async fn close(&self) {
         self.shared.closing.cancel();
         let mut tasks = std::mem::take(&mut *self.shared.tasks.lock().await);

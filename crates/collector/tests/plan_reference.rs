@@ -6,9 +6,11 @@
 #![allow(clippy::unwrap_used)]
 
 use benchmesh_collector::plan::{self, keys};
-use benchmesh_workloads::common::KEYS as EVERY;
+use benchmesh_workloads::common::CommonKeys;
 use benchmesh_workloads::op::Op;
-use benchmesh_workloads::workload::{self, Data, Workload};
+use benchmesh_workloads::params::{Key, Keys};
+use benchmesh_workloads::registry;
+use benchmesh_workloads::workload::{Data, Workload};
 use std::{fmt::Write as _, fs, path::PathBuf};
 
 fn root() -> PathBuf {
@@ -23,28 +25,29 @@ fn row(cells: &[&str]) -> String {
     format!("| {} |\n", cells.join(" | "))
 }
 
-fn common(list: &[keys::KeyDoc]) -> String {
-    let mut table = row(&["key", "type", "default", "meaning"]) + &row(&["---"; 4]);
-    for key in list {
-        table += &row(&[
-            &format!("`{}`", key.name),
-            key.kind,
-            key.default,
-            key.meaning,
-        ]);
-    }
-    table
+fn table_of<K: Keys>() -> String {
+    table(K::all())
 }
 
-fn of_every_workload() -> String {
-    let mut table = row(&["key", "type", "default", "meaning"]) + &row(&["---"; 4]);
-    for key in EVERY {
-        table += &row(&[
-            &format!("`{}`", key.name),
-            key.kind,
-            key.default,
-            key.meaning,
-        ]);
+fn table(keys: &[&Key]) -> String {
+    let has_effects = keys.iter().any(|key| key.effect_words().is_some());
+    let mut head = vec!["key", "type", "default", "meaning"];
+    if has_effects {
+        head.insert(3, "has an effect");
+    }
+    let mut table = row(&head) + &row(&vec!["---"; head.len()]);
+    for key in keys {
+        let (name, meaning) = (format!("`{}`", key.name), key.meaning());
+        let kind = key.type_words().replace(" such as \"4k\"", "");
+        let kind = kind.replace(" such as \"30s\"", "");
+        let kind = kind.trim_start_matches("a ").replace("whole number, ", "");
+        let effect = key.effect_words();
+        let mut cells = vec![&*name, &*kind, key.default_words(), &*meaning];
+        let everywhere = effect.as_deref().unwrap_or("in all modes");
+        if has_effects {
+            cells.insert(3, everywhere);
+        }
+        table += &row(&cells);
     }
     table
 }
@@ -65,30 +68,7 @@ fn of_workload(workload: &dyn Workload) -> String {
             &ops.join(", "),
         ]);
     }
-    let head = ["key", "type", "default", "has an effect in", "meaning"];
-    text += &(String::from("\n") + &row(&head) + &row(&["---"; 5]));
-    let own = workload.keys().iter();
-    for key in own.filter(|key| !EVERY.contains(key)) {
-        text += &row(&[
-            &format!("`{}`", key.name),
-            key.kind,
-            key.default,
-            &places(workload, key.name),
-            key.meaning,
-        ]);
-    }
-    text
-}
-
-/// The modes, and what else has to hold.
-fn places(workload: &dyn Workload, key: &str) -> String {
-    let mut effects = workload.effects().iter();
-    let effect = effects.find(|effect| effect.key == key);
-    let (modes, words) = effect.map_or((None, None), |effect| effect.places());
-    let modes = modes.map_or(String::from("all modes"), |modes| {
-        format!("`{}`", modes.join("`, `"))
-    });
-    words.map_or(modes.clone(), |words| format!("{modes}, only {words}"))
+    text + "\n" + &table(workload.keys().list)
 }
 
 fn operations() -> String {
@@ -112,7 +92,7 @@ fn sentence(text: &str) -> String {
 /// What stands between the markers, by name.
 fn blocks() -> Vec<(String, String)> {
     let mut workloads = String::new();
-    for workload in workload::registry() {
+    for workload in registry::all() {
         write!(
             workloads,
             "### `{}`\n\n{}\n",
@@ -122,14 +102,20 @@ fn blocks() -> Vec<(String, String)> {
         .unwrap();
     }
     vec![
-        (String::from("top"), common(keys::TOP)),
-        (String::from("targets"), common(keys::TARGET)),
-        (String::from("clients"), common(keys::CLIENTS)),
-        (String::from("phase"), common(keys::PHASE)),
-        (String::from("groups"), common(keys::GROUP)),
-        (String::from("curve"), common(keys::CURVE)),
-        (String::from("peers"), common(keys::PEERS)),
-        (String::from("every"), of_every_workload()),
+        (String::from("top"), table_of::<keys::TopKeys>()),
+        (String::from("targets"), table_of::<keys::TargetKeys>()),
+        (String::from("clients"), table_of::<keys::ClientsKeys>()),
+        (
+            String::from("phase"),
+            table(&[keys::LoadKeys::all(), keys::PhaseKeys::all()].concat()),
+        ),
+        (
+            String::from("groups"),
+            table(&[keys::GroupKeys::all(), keys::LoadKeys::all()].concat()),
+        ),
+        (String::from("curve"), table_of::<keys::CurveKeys>()),
+        (String::from("peers"), table_of::<keys::LinkKeys>()),
+        (String::from("every"), table_of::<CommonKeys>()),
         (
             String::from("workloads"),
             workloads.trim_end().to_owned() + "\n",
@@ -189,7 +175,7 @@ fn every_example_is_a_plan_and_every_workload_has_one() {
             modes.extend(group.modes.iter().map(|mode| (name, mode.clone())));
         }
     }
-    for workload in workload::registry() {
+    for workload in registry::all() {
         assert!(
             seen.contains(&workload.name()),
             "no example for {}",
@@ -197,7 +183,7 @@ fn every_example_is_a_plan_and_every_workload_has_one() {
         );
     }
     for name in ["io", "network"] {
-        for mode in workload::find(name).unwrap().modes() {
+        for mode in registry::find(name).unwrap().modes() {
             let shown = modes.contains(&(name, mode.name.to_owned()));
             assert!(shown, "no example for {name}'s {}", mode.name);
         }

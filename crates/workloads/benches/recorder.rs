@@ -54,7 +54,7 @@ fn histogram(c: &mut Criterion) {
 
 fn recorder(c: &mut Criterion) {
     c.bench_function("clock/now", |b| b.iter(MonoNanos::now));
-    let (mut recorder, taker) = pair(Settings::of(&[Op::Null]));
+    let (mut recorder, consumer) = pair(Settings::of(&[Op::Null]));
     recorder.set_start(MonoNanos::now());
     let mut operations = 0_u64;
     c.bench_function("recorder/begin+end", |b| {
@@ -63,9 +63,9 @@ fn recorder(c: &mut Criterion) {
             recorder.end(Op::Null, began, 0);
             black_box(recorder.should_stop())
         });
-        taker.take(&mut |buffer| operations += buffer.series.len() as u64);
+        consumer.take(&mut |buffer| operations += buffer.series.len() as u64);
     });
-    assert!(operations > 0, "the taker has seen intervals");
+    assert!(operations > 0, "the consumer has seen intervals");
 }
 
 criterion_group!(benches, histogram, recorder);

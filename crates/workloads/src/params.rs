@@ -1,47 +1,61 @@
-//! From a map of parameters to a workload's own struct, with errors that a person can act on.
+//! Keys of a plan, each declared once by [`declare_keys!`](crate::declare_keys).
 //!
-//! A workload lists its keys once ([`KeyInfo`]); the list serves the documentation, the check for unknown keys and the
-//! suggestion of the nearest known one.
+//! A declaration makes a struct of typed values and the list of its [`Key`]s. Reading a plan, the messages of
+//! `plan check`, the tables in docs/plan.md and the JSON Schema of a plan all come from it; a default is written once, as
+//! a plan would have it, and read by the same code as a value in a plan.
+//!
+//! `schemars` was considered. It derives names, types, defaults and descriptions from a serde struct, but not in which
+//! modes a key has an effect, nor under which condition, so a second list of keys would have remained beside it.
 
-pub mod effect;
+mod cidr;
+mod declare;
+mod fio;
+mod reader;
+pub mod units;
+mod unused;
+mod value;
 
-use serde::de::DeserializeOwned;
-use serde_json::{Map, Value};
+pub use cidr::{Cidr, NotANetwork};
+use fio::fio_hint;
+pub use reader::{Params, Reader, Scope, check_names, check_value, unknown_key_remedy};
+pub use unused::{UnusedKey, unused_keys};
+pub use value::{KeyValue, ValueType, describe, from_serde};
+
+use serde_json::{Value, json};
 use std::fmt;
 
-/// A key of a workload, for people.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct KeyInfo {
+/// One key.
+#[derive(Debug)]
+pub struct Key {
     pub name: &'static str,
-    /// `size`, `duration`, `count`, `true or false`, ...
-    pub kind: &'static str,
-    /// What holds when the key is absent.
-    pub default: &'static str,
-    pub meaning: &'static str,
+    /// Lines of text.
+    pub doc: &'static [&'static str],
+    pub absent: Absent,
+    pub value: fn() -> ValueType,
+    /// Whether a value can be read, and lies within the bounds.
+    pub check: fn(&Key, &Value) -> Result<(), String>,
+    /// The least value, as a plan writes it.
+    pub min: Option<&'static str>,
+    pub max: Option<&'static str>,
+    /// The modes in which it has an effect; `None`: all.
+    pub modes: Option<&'static [&'static str]>,
+    /// Completes "has an effect only ..."; [`KeySet::has_effect`] decides.
+    pub only: Option<&'static str>,
+    /// Why it has no effect elsewhere, where that is not obvious.
+    pub because: Option<&'static str>,
 }
 
-/// Several lists of keys as one: `&params::join::<{ OWN.len() + common::KEYS.len() }>(&[OWN, common::KEYS])`.
-#[expect(
-    clippy::indexing_slicing,
-    reason = "evaluated when it is compiled, where a wrong index is an error"
-)]
-pub const fn join<const N: usize>(lists: &[&[KeyInfo]]) -> [KeyInfo; N] {
-    let mut joined = [lists[0][0]; N];
-    let (mut list, mut count) = (0, 0);
-    while list < lists.len() {
-        let mut key = 0;
-        while key < lists[list].len() {
-            joined[count] = lists[list][key];
-            count += 1;
-            key += 1;
-        }
-        list += 1;
-    }
-    assert!(count == N);
-    joined
+/// What holds when a key is absent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Absent {
+    /// This value, as JSON: `"4k"`, `1`, `false`.
+    Default(&'static str),
+    /// Described in words; the value is read as `None`.
+    Described(&'static str),
+    Required,
 }
 
-/// A parameter that cannot be.
+/// A key that is missing or has a value that it cannot have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ParamError {
     /// The key at fault, where one is.
@@ -71,71 +85,160 @@ impl fmt::Display for ParamError {
 
 impl std::error::Error for ParamError {}
 
-/// Reads the parameters of `workload`. An unknown key is an error that names the nearest of `keys`.
-pub fn parse<T: DeserializeOwned>(
-    workload: &str,
-    keys: &[KeyInfo],
-    map: &Map<String, Value>,
-) -> Result<T, ParamError> {
-    for key in map.keys() {
-        if !keys.iter().any(|known| known.name == key) {
-            return Err(ParamError::of(key, unknown(workload, keys, key)));
-        }
-    }
-    serde_path_to_error::deserialize(Value::Object(map.clone())).map_err(|error| {
-        let path = error.path().to_string();
-        let message = error.into_inner().to_string();
-        if let Some(key) = missing(&message) {
-            return ParamError::of(key, format!("workload `{workload}` needs it"));
-        }
-        ParamError {
-            key: (path != ".").then_some(path),
-            message,
-        }
-    })
-}
+/// A struct of typed values that [`declare_keys!`](crate::declare_keys) made.
+pub trait Keys: Sized + 'static {
+    /// In the order of the declaration, included groups last.
+    fn all() -> &'static [&'static Key];
 
-/// Reads a few of a workload's keys; those that are none of them are somebody else's.
-pub(crate) fn part<T: DeserializeOwned>(map: &Map<String, Value>) -> Result<T, ParamError> {
-    serde_path_to_error::deserialize(Value::Object(map.clone())).map_err(|error| {
-        let path = error.path().to_string();
-        ParamError {
-            key: (path != ".").then_some(path),
-            message: error.into_inner().to_string(),
-        }
-    })
-}
+    /// `None` after an error that leaves no value; the errors are in the reader.
+    fn read_from(reader: &mut Reader<'_>) -> Option<Self>;
 
-/// The key that serde says is missing.
-fn missing(message: &str) -> Option<&str> {
-    message.strip_prefix("missing field `")?.strip_suffix('`')
-}
+    /// Whether a key's condition holds. Its modes are checked apart.
+    fn condition_holds(&self, key: &str, scope: &Scope<'_>) -> bool;
 
-fn unknown(workload: &str, keys: &[KeyInfo], key: &str) -> String {
-    match nearest(key, keys.iter().map(|known| known.name)) {
-        Some(known) => format!("unknown key of workload `{workload}`; did you mean `{known}`?"),
-        None => {
-            let known: Vec<&str> = keys.iter().map(|known| known.name).collect();
-            format!(
-                "unknown key of workload `{workload}`; known are {}",
-                known.join(", ")
-            )
+    /// Reads all keys; the first error, where there are several. Unknown keys are ignored: see [`check_names`].
+    fn read(params: &Params) -> Result<Self, ParamError> {
+        let mut reader = Reader::new(params);
+        let read = Self::read_from(&mut reader);
+        match (read, reader.into_errors().into_iter().next()) {
+            (Some(keys), None) => Ok(keys),
+            (_, Some(error)) => Err(error),
+            (None, None) => Err(ParamError {
+                key: None,
+                message: "a key is missing".to_owned(),
+            }),
         }
     }
 }
 
-/// Workers per task that make sense: a typing error must not start a million threads.
-pub const MAX_WORKERS: u32 = 4096;
+/// The keys of a type that implements [`Keys`], without the type.
+#[derive(Clone, Copy)]
+pub struct KeySet {
+    pub list: &'static [&'static Key],
+    has_effect: fn(&Key, &Scope<'_>) -> bool,
+}
 
-/// Refuses a `numjobs` that no task can have.
-pub fn check_numjobs(numjobs: u32) -> Result<(), ParamError> {
-    match numjobs {
-        0 => Err(ParamError::of("numjobs", "must be at least 1")),
-        1..=MAX_WORKERS => Ok(()),
-        _ => Err(ParamError::of(
-            "numjobs",
-            format!("{numjobs} is more than the {MAX_WORKERS} workers that a task can have"),
-        )),
+impl fmt::Debug for KeySet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list()
+            .entries(self.list.iter().map(|key| key.name))
+            .finish()
+    }
+}
+
+impl KeySet {
+    pub fn of<K: Keys>() -> KeySet {
+        fn has_effect<K: Keys>(key: &Key, scope: &Scope<'_>) -> bool {
+            let in_mode = key.modes.is_none_or(|modes| modes.contains(&scope.mode));
+            in_mode
+                && (key.only.is_none()
+                    || K::read(scope.params)
+                        .is_ok_and(|keys| keys.condition_holds(key.name, scope)))
+        }
+        KeySet {
+            list: K::all(),
+            has_effect: has_effect::<K>,
+        }
+    }
+
+    pub fn find(&self, name: &str) -> Option<&'static Key> {
+        self.list.iter().copied().find(|key| key.name == name)
+    }
+
+    /// Whether `key` has an effect in this mode and beside these parameters.
+    pub fn has_effect(&self, key: &Key, scope: &Scope<'_>) -> bool {
+        (self.has_effect)(key, scope)
+    }
+}
+
+impl Key {
+    /// One paragraph.
+    pub fn meaning(&self) -> String {
+        let lines: Vec<&str> = self.doc.iter().map(|line| line.trim()).collect();
+        lines.join(" ")
+    }
+
+    /// The type, with its range.
+    pub fn type_words(&self) -> String {
+        (self.value)().words(self.min, self.max)
+    }
+
+    /// For tests of declarations.
+    pub fn has_readable_default(&self) -> bool {
+        match self.absent {
+            Absent::Default(text) => (self.check)(self, &literal(text)).is_ok(),
+            Absent::Described(_) | Absent::Required => true,
+        }
+    }
+
+    /// What holds when the key is absent, for people.
+    pub fn default_words(&self) -> &'static str {
+        match self.absent {
+            Absent::Default(text) => text.trim_matches('"'),
+            Absent::Described(words) => words,
+            Absent::Required => "required",
+        }
+    }
+
+    /// Where the key has an effect, for people; `None`: everywhere.
+    pub fn effect_words(&self) -> Option<String> {
+        let modes = self
+            .modes
+            .map(|modes| format!("in {}", listed(modes.iter().copied(), "and")));
+        let only = self.only.map(|only| format!("only {only}"));
+        match (modes, only) {
+            (None, None) => None,
+            (Some(words), None) | (None, Some(words)) => Some(words),
+            (Some(modes), Some(only)) => Some(format!("{modes}, {only}")),
+        }
+    }
+
+    /// The JSON Schema of its value.
+    #[expect(clippy::indexing_slicing, reason = "a JSON object takes any key")]
+    pub fn schema(&self) -> Value {
+        let mut schema = (self.value)().schema(self.min, self.max);
+        let mut description = self.meaning();
+        if let Absent::Described(words) = self.absent {
+            description += &format!("\n\nDefault: {words}.");
+        }
+        if let Some(words) = self.effect_words() {
+            description += &format!("\n\nHas an effect {words}.");
+        }
+        schema["description"] = json!(description);
+        if let Absent::Default(text) = self.absent {
+            schema["default"] = literal(text);
+        }
+        schema
+    }
+}
+
+/// The JSON Schema of a table with these keys and no others.
+pub fn table_schema<'k>(keys: impl IntoIterator<Item = &'k Key>) -> Value {
+    let keys: Vec<&Key> = keys.into_iter().collect();
+    let properties: Params = keys
+        .iter()
+        .map(|key| (key.name.to_owned(), key.schema()))
+        .collect();
+    let required: Vec<&str> = keys
+        .iter()
+        .filter(|key| key.absent == Absent::Required)
+        .map(|key| key.name)
+        .collect();
+    json!({"type": "object", "properties": properties, "required": required, "additionalProperties": false})
+}
+
+/// A default or a bound as JSON. `declare_keys!` takes literals only, so that there is always one.
+pub(crate) fn literal(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|_| json!(text))
+}
+
+/// "`a`, `b` and `c`", or "none".
+pub fn listed<'w>(words: impl IntoIterator<Item = &'w str>, conjunction: &str) -> String {
+    let words: Vec<&str> = words.into_iter().collect();
+    match words.as_slice() {
+        [] => String::from("none"),
+        [only] => format!("`{only}`"),
+        [rest @ .., last] => format!("`{}` {conjunction} `{last}`", rest.join("`, `")),
     }
 }
 
@@ -153,67 +256,4 @@ pub fn nearest<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) -> Opt
 }
 
 #[cfg(test)]
-mod defaults;
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use super::*;
-    use crate::units::Bytes;
-    use serde::Deserialize;
-
-    #[derive(Debug, Deserialize)]
-    struct Sample {
-        size: Bytes,
-        #[serde(default)]
-        numjobs: u32,
-    }
-
-    const KEYS: &[KeyInfo] = &[key("size"), key("numjobs"), key("end_fsync")];
-
-    const fn key(name: &'static str) -> KeyInfo {
-        KeyInfo {
-            name,
-            kind: "",
-            default: "",
-            meaning: "",
-        }
-    }
-
-    fn parse_text(text: &str) -> Result<Sample, ParamError> {
-        parse("sample", KEYS, &serde_json::from_str(text).unwrap())
-    }
-
-    #[test]
-    fn known_keys_are_read() {
-        let sample = parse_text(r#"{"size": "4k", "numjobs": 3}"#).unwrap();
-        assert_eq!((sample.size, sample.numjobs), (Bytes(4096), 3));
-    }
-
-    #[test]
-    fn errors_name_the_key_and_the_remedy() {
-        let check = |text: &str, key: Option<&str>, part: &str| {
-            let error = parse_text(text).unwrap_err();
-            assert_eq!(error.key.as_deref(), key, "{error}");
-            assert!(error.message.contains(part), "{error}");
-        };
-        check(r#"{"size": 1, "numjob": 3}"#, Some("numjob"), "`numjobs`");
-        check(
-            r#"{"size": 1, "end-fsync": 3}"#,
-            Some("end-fsync"),
-            "`end_fsync`",
-        );
-        check(
-            r#"{"size": 1, "zzz": 3}"#,
-            Some("zzz"),
-            "known are size, numjobs",
-        );
-        check(r#"{"size": "4x"}"#, Some("size"), "unknown unit `x`");
-        check(
-            r#"{"size": 1, "numjobs": "a"}"#,
-            Some("numjobs"),
-            "expected u32",
-        );
-        check(r#"{"numjobs": 1}"#, Some("size"), "needs it");
-    }
-}
+mod tests;

@@ -1,17 +1,17 @@
 //! What the tests of workloads share: a cell in a directory of its own, and a task run to its end.
 #![allow(clippy::unwrap_used)]
 
-use crate::clock::MonoNanos;
-use crate::data::{Content, DataSpec};
-use crate::interval::Interval;
-use crate::op::Op;
-use crate::recorder::MISMATCH;
-use crate::sandbox::{Allowed, Make, RunDirectory};
-use crate::task::{End, Place, PrepareControl, Task, TaskEnd, TaskError, TaskSpec};
+use crate::engine::task::{End, Place, PrepareControl, TaskEnd, TaskError, TaskSpec};
+use crate::measure::clock::MonoNanos;
+use crate::measure::interval::Interval;
+use crate::measure::op::Op;
+use crate::measure::recorder::MISMATCH;
+use crate::registry;
+use crate::target::data::{Content, DataSpec};
+use crate::target::sandbox::{Allowed, Make, RunDirectory};
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::Value;
 use std::fs::File;
-use std::io::Write as _;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -67,7 +67,7 @@ impl Cell {
 
     /// Why the task cannot be prepared.
     pub(crate) fn refusal(&self, mode: &str, params: Value) -> TaskError {
-        let prepared = Task::prepare(&self.spec(mode, params), &PrepareControl::silent());
+        let prepared = registry::prepare(&self.spec(mode, params), &PrepareControl::silent());
         prepared.err().unwrap()
     }
 }
@@ -165,7 +165,7 @@ impl Outcome {
 }
 
 pub(crate) fn run(spec: &TaskSpec) -> Outcome {
-    let task = Task::prepare(spec, &PrepareControl::silent());
+    let task = registry::prepare(spec, &PrepareControl::silent());
     let mut task = task.unwrap_or_else(|error| panic!("{}", error.in_full()));
     task.arm(MonoNanos::now().saturating_add(Duration::from_millis(20)))
         .unwrap();
@@ -221,13 +221,7 @@ impl Tmpfs {
         if mounted.is_ok_and(|status| status.success()) {
             return Some(Self { path, _top: top });
         }
-        let required = std::env::var("BENCHMESH_REQUIRE")
-            .is_ok_and(|names| names.split(',').any(|n| matches!(n.trim(), "root" | "all")));
-        assert!(
-            !required,
-            "BENCHMESH_REQUIRE asks for root, and a tmpfs cannot be mounted"
-        );
-        skipped("a full target: mounting a tmpfs needs root");
+        benchmesh_testing::skip("root", "a full target is a tmpfs, which cannot be mounted");
         None
     }
 }
@@ -239,9 +233,4 @@ impl Drop for Tmpfs {
             .status();
         assert!(unmounted.is_ok_and(|status| status.success()));
     }
-}
-
-/// On the real standard error: libtest hides what a passed test prints through the macros.
-pub(crate) fn skipped(what: &str) {
-    let _ = writeln!(std::io::stderr().lock(), "SKIPPED {what}");
 }

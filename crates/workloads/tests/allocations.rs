@@ -4,9 +4,9 @@
 
 use benchmesh_workloads::clock::MonoNanos;
 use benchmesh_workloads::recorder::{Settings, pair};
+use benchmesh_workloads::registry;
 use benchmesh_workloads::sandbox::{Allowed, Make, RunDirectory};
 use benchmesh_workloads::task::{Place, PrepareControl, TaskSpec};
-use benchmesh_workloads::workload;
 use serde_json::{Value, json};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -73,24 +73,28 @@ fn asked(name: &str, mode: &str, params: &Value) -> (Asked, u64) {
         run: Arc::new(made.unwrap().unwrap().0),
         cell: "c".to_owned(),
     });
-    let workload = workload::find(name).unwrap();
+    let workload = registry::find(name).unwrap();
     let ops = workload
         .modes()
         .iter()
         .find(|it| it.name == mode)
         .unwrap()
         .ops;
-    let load = workload.load(&spec).unwrap();
+    let load = workload.load(&spec).unwrap().load;
     load.prepare(&PrepareControl::silent()).unwrap();
     let mut worker = load.worker(0).unwrap();
-    let (mut recorder, taker) = pair(Settings::of(ops));
+    let (mut recorder, consumer) = pair(Settings {
+        own_instants: load.issue().own_instants.then_some(1),
+        depth: load.issue().depth,
+        ..Settings::of(ops)
+    });
     recorder.set_start(MonoNanos::now());
     ASKED.set(NOTHING);
     worker.run(&mut recorder).unwrap();
     let asked = ASKED.get();
     assert_eq!(recorder.finish(), [], "{name} {mode}");
     let mut done = 0;
-    taker.take(&mut |buffer| {
+    consumer.take(&mut |buffer| {
         done += buffer
             .series
             .iter()
@@ -140,6 +144,14 @@ fn a_worker_asks_for_no_memory() {
         "replay",
         &json!({"operations": list, "timing": "none"}),
     );
+    let timed: String = (0..60)
+        .map(|number| format!("0.{number:03} create t{number}\n"))
+        .collect();
+    check(
+        "replay",
+        "replay",
+        &json!({"operations": timed, "timing": "recorded"}),
+    );
     for mode in [
         "create", "stat", "read", "append", "chmod", "rename", "symlink", "mkdir", "delete",
     ] {
@@ -157,6 +169,10 @@ fn a_worker_asks_for_no_memory() {
     }
     for mode in ["write", "randread", "randrw"] {
         check("io", mode, &mix);
+    }
+    let deep = json!({"size": "8m", "bs": "4k", "iodepth": 32, "ioengine-fallback": "psync"});
+    for mode in ["randwrite", "randread", "randrw"] {
+        check("io", mode, &deep);
     }
     for mode in ["putc", "rewrite", "getc", "fwrite", "fread", "seek"] {
         check("bytes", mode, &bytes);

@@ -12,4 +12,5 @@ mod link {
     mod counted;
     mod nodes;
     mod shaped;
+    mod udp;
 }

@@ -1,7 +1,7 @@
 //! A mesh of one agent on a file system whose calls hang where a test says so.
 
 use crate::support::database::Row;
-use crate::support::fuse_fs::{Fate, FuseFs, Op, Rule};
+use crate::support::fuse_fs::{Fault, FuseFs, Op, Rule};
 use crate::support::mesh::{Agent, Mesh};
 use crate::support::plan;
 use crate::support::process::Process;
@@ -26,6 +26,13 @@ pub struct Group<C: 'static> {
     pub scratch: Scratch,
     pub common: &'static str,
     pub cases: &'static [C],
+}
+
+impl<C> Group<C> {
+    pub fn is_of(&self, workload: &str) -> bool {
+        self.common
+            .starts_with(&format!("workload = \"{workload}\"\n"))
+    }
 }
 
 /// The file system is dropped first: an agent that hangs can be ended only when that is gone.
@@ -58,7 +65,7 @@ impl Bed {
             path: path.to_owned(),
             after,
             times: 1,
-            ..Rule::every(op, Fate::Hang)
+            ..Rule::every(op, Fault::Hang)
         });
     }
 

@@ -4,7 +4,7 @@
 //! how much they differ; a step of it is an event, and changes nothing else.
 
 use super::{Estimate, OFFSET_EVERY};
-use crate::telemetry::{Belongs, ClockOffset, Event, MeshMicros, Row, Severity};
+use crate::telemetry::{ClockOffset, Event, MeshMicros, Row, Scope, Severity};
 use benchmesh_workloads::clock::MonoNanos;
 use serde_json::json;
 use std::time::Duration;
@@ -82,7 +82,7 @@ fn event(at: MeshMicros, step_us: i64) -> Row {
     let host = rustix::system::uname();
     Row::Event(Event {
         at,
-        belongs: Belongs::default(),
+        scope: Scope::default(),
         severity: Severity::Warning,
         kind: "wall-clock-step".to_owned(),
         message: format!(

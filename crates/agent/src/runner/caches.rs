@@ -7,12 +7,28 @@ use std::path::Path;
 
 const CONTROL: &str = "/proc/sys/vm/drop_caches";
 
+/// What is dropped, and what the kernel is told for it.
+const CACHES: [(&str, &str); 2] = [("page-cache", "1"), ("dentries-inodes", "2")];
+
+/// The answer of an agent that was not started with `--allow-drop-caches`.
+#[must_use]
+pub fn not_allowed() -> Vec<CacheDrop> {
+    CACHES
+        .into_iter()
+        .map(|(what, _)| CacheDrop {
+            what,
+            error: "this agent does not drop caches: start it with --allow-drop-caches to let it"
+                .to_owned(),
+        })
+        .collect()
+}
+
 /// Writes back everything, then drops the page cache, then dentries and inodes. Blocks for as long as that takes.
 #[must_use]
 pub fn drop_caches() -> Vec<CacheDrop> {
     // What is dirty cannot be dropped.
     rustix::fs::sync();
-    [("page-cache", "1"), ("dentries-inodes", "2")]
+    CACHES
         .into_iter()
         .map(|(what, order)| CacheDrop {
             what,

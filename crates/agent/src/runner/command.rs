@@ -3,9 +3,11 @@
 //! A command that could be asked for here has passed the edge, so its fields are in range; whether a path is allowed or
 //! a task is known is not decided yet.
 
-use crate::telemetry::{Belongs, EndState, MeshMicros, TaskId};
+use crate::sampler::DaemonRule;
+use crate::telemetry::{EndState, MeshMicros, Scope, TaskId};
 use benchmesh_workloads::task::{Cache, OnStall};
 use benchmesh_workloads::workload::Params;
+use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -78,12 +80,16 @@ pub enum MakeDirectory {
 }
 
 /// What this agent is appointed to sample.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sampling {
     pub host_wide: bool,
     pub interfaces: bool,
     /// `None`: only at marks.
     pub period: Option<Duration>,
+    /// The mesh's own processes on this host.
+    pub mesh_pids: BTreeSet<i32>,
+    /// Those of all agents on this host.
+    pub daemon_rules: Vec<DaemonRule>,
 }
 
 /// The receiving end of a task.
@@ -95,6 +101,8 @@ pub struct Listen {
     pub params: Params,
     /// The only peer that may connect, where it is known.
     pub from: Option<IpAddr>,
+    /// This agent's own, as the sender will dial it, where it is known.
+    pub address: Option<IpAddr>,
     pub token: String,
 }
 
@@ -112,7 +120,7 @@ pub struct Prepare {
     pub cache: Cache,
     pub peer: Option<(SocketAddr, String)>,
     pub lease: Duration,
-    pub belongs: Belongs,
+    pub scope: Scope,
     pub on_stall: OnStall,
 }
 
@@ -147,6 +155,10 @@ pub struct Survey {
     pub scratch_free_bytes: i64,
     /// 0: not known.
     pub link_bytes_per_s: i64,
+    /// What the host is made of, as JSON.
+    pub inventory_json: String,
+    /// Why the policy takes no load at this hour; empty: it does.
+    pub closed: String,
 }
 
 /// One path. An empty `problem` says that it can be used.
@@ -161,6 +173,12 @@ pub struct PathFacts {
     pub free_files: i64,
     pub file_system: String,
     pub device: String,
+    /// What is mounted there: a device, `server:/export`, ...
+    pub mount_source: String,
+    /// Without secrets.
+    pub mount_options: String,
+    /// 0: not known.
+    pub size_bytes: i64,
 }
 
 /// A run's directory on a target.
@@ -209,6 +227,8 @@ pub enum RefusalKind {
     Unsupported,
     /// It hangs, and the plan does not wait for it.
     Stalled,
+    /// The target is not there any more: its mount is dead or gone.
+    TargetLost,
     Failed,
 }
 
@@ -223,6 +243,7 @@ impl RefusalKind {
             Self::NoSpace => "no-space",
             Self::Unsupported => "unsupported",
             Self::Stalled => "stalled",
+            Self::TargetLost => "target-lost",
             Self::Failed => "failed",
         }
     }

@@ -5,16 +5,17 @@
 
 use super::command::Ended;
 use super::follow::Follow;
-use super::tidings::Tidings;
+use super::slots::ClaimedTask;
+use super::task_events::TaskEvents;
 use crate::clock::{Estimate, MeshMap};
 use crate::spool::Entry;
 use crate::telemetry::{
-    Belongs, EndState, ErrorCount, Event, MeshMicros, OpInterval, Row, Severity, TaskEnd, TaskId,
+    EndState, ErrorCount, Event, MeshMicros, OpInterval, Row, Scope, Severity, TaskEnd, TaskId,
     clipped,
 };
 use benchmesh_workloads::clock::MonoNanos;
 use benchmesh_workloads::interval::{Interval, PERIOD};
-use benchmesh_workloads::task::{self, End, OnStall, Task, Told};
+use benchmesh_workloads::task::{self, End, OnStall, TaskEvent};
 use benchmesh_workloads::workload::Note;
 use std::fs::OpenOptions;
 use std::io::{self, Write};
@@ -28,14 +29,14 @@ const MICROS_PER_SECOND: u64 = 1_000_000;
 
 /// What the outside can say to a running task's thread.
 #[derive(Clone, Debug, Default)]
-pub struct Strings {
+pub struct StopReason {
     /// Why it was stopped; the first reason stays.
     reason: Arc<Mutex<Option<String>>>,
     /// Its rows are of no use to anybody any more: its mesh is gone.
     abandoned: Arc<AtomicBool>,
 }
 
-impl Strings {
+impl StopReason {
     /// Notes why the task is stopped.
     pub fn because(&self, reason: &str) {
         let mut held = self.reason.lock().unwrap_or_else(PoisonError::into_inner);
@@ -56,20 +57,21 @@ impl Strings {
 }
 
 /// One armed task and where its rows go.
-#[derive(Debug)]
 pub struct Running {
     pub id: TaskId,
-    pub belongs: Belongs,
-    pub task: Task,
+    pub scope: Scope,
+    pub task: ClaimedTask,
     pub start: MeshMicros,
     pub map: MeshMap,
     /// What is known of mesh time, always the newest.
     pub clock: watch::Receiver<Option<Estimate>>,
     pub entries: mpsc::Sender<Entry>,
-    pub strings: Strings,
+    pub stop_reason: StopReason,
     /// Where the raw starts of its workers are written.
     pub start_log: Option<Arc<Path>>,
     pub on_stall: OnStall,
+    /// Called when the last worker has ended, before the workload's finishing work.
+    pub load_over: Box<dyn FnOnce() + Send>,
 }
 
 impl Running {
@@ -77,36 +79,51 @@ impl Running {
     pub fn run(self) -> Ended {
         let Self {
             id,
-            belongs,
+            scope,
             task,
             start,
             map,
             clock,
             entries,
-            strings,
+            stop_reason,
             start_log,
             on_stall,
+            load_over,
         } = self;
+        // Held until the task has ended.
+        let ClaimedTask {
+            task,
+            claim: _claim,
+            floor_watch: _floor_watch,
+        } = task;
+        let mut load_over = Some(load_over);
         let ramp = task.timing().ramp.unwrap_or_default();
         let ramp_us = micros(ramp);
         let ramp_end = map
             .to_mono(start)
             .map_or(MonoNanos(u64::MAX), |start| start.saturating_add(ramp));
         let mut follow = Follow::new(map, clock, task.shift(), ramp_end);
-        let mut tell = |told: Told| {
-            if let Told::Interval(interval) = &told {
+        let mut tell = |told: TaskEvent| {
+            if matches!(told, TaskEvent::LoadOver) {
+                if let Some(load_over) = load_over.take() {
+                    load_over();
+                }
+                return;
+            }
+            if let TaskEvent::Interval(interval) = &told {
                 follow.ended(interval.index, MonoNanos::now());
             }
-            let tidings = Tidings {
-                belongs,
+            let events = TaskEvents {
+                scope,
                 map: follow.map(),
             };
-            if !strings.abandoned.load(Ordering::Relaxed) {
+            if !stop_reason.abandoned.load(Ordering::Relaxed) {
                 let row = match told {
-                    Told::Interval(interval) => {
+                    TaskEvent::Interval(interval) => {
                         Row::OpInterval(op_interval(id, start, ramp_us, &interval))
                     }
-                    Told::Stall(news) => Row::Event(tidings.stall(&news)),
+                    TaskEvent::Stall(news) => Row::Event(events.stall(&news)),
+                    TaskEvent::LoadOver => return,
                 };
                 // A spool that has ended takes nothing: the agent is going.
                 let _ = entries.blocking_send(Entry::Rows(vec![row]));
@@ -114,7 +131,7 @@ impl Running {
         };
         let notes = task.notes();
         if !notes.is_empty() {
-            let rows = notes.into_iter().map(|note| event(belongs, start, note));
+            let rows = notes.into_iter().map(|note| event(scope, start, note));
             let _ = entries.blocking_send(Entry::Rows(rows.collect()));
         }
         let end = task.run_watched(on_stall, &mut tell);
@@ -128,10 +145,10 @@ impl Running {
         {
             tracing::warn!(task = %id, file = %file.display(), %error, "the raw starts of a task are not written");
         }
-        let row = task_end(id, start, &maps, end, strings.reason());
+        let row = task_end(id, start, &maps, end, stop_reason.reason());
         let (state, error) = (row.state, row.error.clone());
         let (reply, place) = oneshot::channel();
-        let sent = match strings.abandoned.load(Ordering::Relaxed) {
+        let sent = match stop_reason.abandoned.load(Ordering::Relaxed) {
             true => None,
             false => entries
                 .blocking_send(Entry::Last(Row::TaskEnd(row), reply))
@@ -157,10 +174,10 @@ impl Running {
 }
 
 /// What a person has to know of how a task was done, beside its figures.
-fn event(belongs: Belongs, start: MeshMicros, note: Note) -> Row {
+fn event(scope: Scope, start: MeshMicros, note: Note) -> Row {
     Row::Event(Event {
         at: start,
-        belongs,
+        scope,
         severity: Severity::Warning,
         kind: note.kind.to_owned(),
         message: clipped(note.message),

@@ -4,26 +4,35 @@
 //! may block is given to a thread, which comes back with an order.
 
 mod files;
+mod frozen;
+mod hours;
 mod leases;
+mod lost_runs;
 mod prepare;
 mod receivers;
 mod run;
 mod stuck;
 mod threads;
+mod turns;
 
 use super::command::{Answer, Command, Ended, Outcome, Prepare, Refusal, Request, Sampling};
-use super::running::Strings;
-use super::voice::{Teller, Voice};
-use super::{Order, Surroundings};
-use crate::telemetry::{EndState, MeshMicros, TaskId};
-use crate::wire::reply::Said;
+use super::reply::{ProgressReporter, ReplyHandle};
+use super::running::StopReason;
+use super::{Order, RunnerDeps};
+use crate::policy::{Claim, FloorWatch};
+use crate::sampler::Mark;
+use crate::spool::{Entry, Sequence};
+use crate::telemetry::{EndState, Event, MeshMicros, Row, Scope, Severity, TaskId};
+use crate::wire::reply::Outgoing;
 use benchmesh_workloads::clock::MonoNanos;
-use benchmesh_workloads::task::{Stopper, Task};
+use benchmesh_workloads::task::{StopHandle, Task};
+pub(super) use lost_runs::RunPath;
 use receivers::Receivers;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use tokio::sync::{mpsc, oneshot};
+use turns::Turns;
 
 /// One task.
 struct Slot {
@@ -35,26 +44,42 @@ struct Slot {
 
 enum State {
     Preparing {
+        preparation: Preparation,
         control: Arc<AtomicBool>,
-        teller: Arc<Teller>,
-        voices: Vec<Voice>,
-        fate: Fate,
+        reporter: Arc<ProgressReporter>,
+        waiting: Vec<ReplyHandle>,
+        pending: PendingAction,
     },
-    Prepared(Box<Task>),
+    Prepared(Box<ClaimedTask>),
     Running {
         start: MeshMicros,
         lead_us: i64,
-        stopper: Stopper,
-        strings: Strings,
-        voices: Vec<Voice>,
-        fate: Fate,
+        stopper: StopHandle,
+        stop_reason: StopReason,
+        waiting: Vec<ReplyHandle>,
+        /// Its workers have ended.
+        load_over: bool,
+        pending: PendingAction,
     },
     Ended(Ended),
 }
 
+/// A task that is ready, and its part of the policy's budget; dropped in this order.
+#[derive(Debug)]
+pub(in crate::runner) struct ClaimedTask {
+    pub(in crate::runner) task: Task,
+    pub(in crate::runner) claim: Claim,
+    /// None where it has no directory on a target.
+    pub(in crate::runner) floor_watch: Option<FloorWatch>,
+}
+
+/// Numbers the preparations of this agent, so that the late result of an abandoned one is not taken for its successor's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Preparation(u64);
+
 /// What happens to a task when its thread comes back.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Fate {
+enum PendingAction {
     Keep,
     /// It was stopped before it began.
     Stop(String),
@@ -63,34 +88,53 @@ enum Fate {
 
 /// All tasks, and all that they need.
 pub(super) struct Slots {
-    around: Surroundings,
+    deps: RunnerDeps,
     orders: mpsc::WeakSender<Order>,
     mesh: Option<String>,
     tasks: BTreeMap<TaskId, Slot>,
+    /// The newest preparation.
+    preparation: Preparation,
     receivers: Receivers,
     threads: Arc<AtomicUsize>,
+    /// Commands on directories wait for those before them.
+    turns: Turns,
     stopping: Vec<oneshot::Sender<()>>,
+    /// When the clock was last looked at, while a load runs.
+    looked: Option<MonoNanos>,
+    reported_conflicts: BTreeSet<String>,
+    /// Directories that this agent has made for runs, and what was acked before.
+    made: BTreeMap<RunPath, Sequence>,
+    /// Messages of events `watch-conflict` that could not be dated yet.
+    undated: Vec<String>,
 }
 
 impl Slots {
-    pub(super) fn new(around: Surroundings, orders: mpsc::WeakSender<Order>) -> Self {
+    pub(super) fn new(deps: RunnerDeps, orders: mpsc::WeakSender<Order>) -> Self {
         Self {
-            around,
+            deps,
             orders,
             mesh: None,
             tasks: BTreeMap::new(),
+            preparation: Preparation::default(),
             receivers: Receivers::default(),
             threads: Arc::default(),
+            turns: Turns::default(),
             stopping: Vec::new(),
+            looked: None,
+            reported_conflicts: BTreeSet::new(),
+            made: BTreeMap::new(),
+            undated: Vec::new(),
         }
     }
 
     /// Does one command.
-    pub(super) fn command(&mut self, command: Command, said: mpsc::Sender<Said>) {
-        let voice = Voice::new(command.id, said);
+    pub(super) fn command(&mut self, command: Command, outgoing: mpsc::Sender<Outgoing>) {
+        let reply_to = ReplyHandle::new(command.id, outgoing);
         let outcome = match command.request {
             Request::Sampling(sampling) => {
-                self.around.watch.appoint(sampling).map(|()| Answer::Done)
+                let appointed = self.deps.watch.appoint(sampling);
+                self.report_conflicts();
+                appointed.map(|()| Answer::Done)
             }
             Request::Mark { at } => self.mark(at),
             Request::Arm { task, start } => self.arm(task, start),
@@ -102,54 +146,95 @@ impl Slots {
                 from,
             } => self.share_rate(task, (task_index, tasks), from),
             Request::ForgetTask { task } => self.forget(task),
-            Request::Prepare(prepare) => return self.prepare(prepare, voice),
-            Request::AwaitEnd { task } => return self.await_end(task, voice),
+            Request::Prepare(prepare) => return self.prepare(prepare, reply_to),
+            Request::AwaitEnd { task } => return self.await_end(task, reply_to),
             Request::Listen(listen) => self.listen(&listen),
-            request => return self.on_files(request, voice),
+            request => return self.on_files(request, reply_to),
         };
-        voice.reply(outcome);
+        reply_to.reply(outcome);
     }
 
     pub(super) fn appoint(&mut self, sampling: Sampling) {
-        // The watch has said in the log what is wrong.
-        let _ = self.around.watch.appoint(sampling);
+        // `appoint` has logged what is wrong.
+        let _ = self.deps.watch.appoint(sampling);
+        self.report_conflicts();
+    }
+
+    /// Rules that contradict each other, each once.
+    fn report_conflicts(&mut self) {
+        for message in self.deps.watch.conflicts() {
+            if self.reported_conflicts.insert(message.clone()) {
+                tracing::warn!("{message}");
+                self.undated.push(message);
+            }
+        }
+    }
+
+    /// Sends events that had to wait until mesh time was known.
+    pub(super) fn date_events(&mut self) {
+        if self.undated.is_empty() {
+            return;
+        }
+        let Ok(map) = self.map() else { return };
+        let at = map.to_mesh(MonoNanos::now());
+        let events = self.undated.drain(..).map(|message| {
+            Row::Event(Event {
+                at,
+                scope: Scope::default(),
+                severity: Severity::Warning,
+                kind: "watch-conflict".to_owned(),
+                message,
+                detail: String::new(),
+            })
+        });
+        let _ = self.deps.entries.try_send(Entry::Rows(events.collect()));
     }
 
     pub(super) fn mesh(&mut self, uid: String) {
         if self.mesh.as_ref().is_some_and(|mesh| *mesh != uid) {
-            let tasks: Vec<TaskId> = self.tasks.keys().copied().collect();
-            for task in tasks {
-                if let Some(Slot {
-                    state: State::Running { strings, .. },
-                    ..
-                }) = self.tasks.get(&task)
-                {
-                    strings.abandon();
-                }
-                self.drop_task(task, "the collector has another database than before");
-            }
-            self.receivers.close_all();
-            self.around.watch.start_over();
+            self.start_over("the collector has another database than before");
         }
         self.mesh = Some(uid);
     }
 
-    pub(super) fn held(&self) -> Vec<i64> {
-        self.tasks.keys().map(|task| task.0).collect()
+    /// Stops and forgets every task, and drops the rows that they still bring.
+    pub(super) fn start_over(&mut self, reason: &str) {
+        let tasks: Vec<TaskId> = self.tasks.keys().copied().collect();
+        for task in tasks {
+            if let Some(Slot {
+                state: State::Running { stop_reason, .. },
+                ..
+            }) = self.tasks.get(&task)
+            {
+                stop_reason.abandon();
+            }
+            self.drop_task(task, reason);
+        }
+        self.receivers.close_all();
+        self.deps.watch.start_over();
     }
 
+    /// The tasks of which it holds either end.
+    pub(super) fn held(&self) -> Vec<i64> {
+        let receivers = self.receivers.tasks();
+        let tasks = self.tasks.keys().copied().chain(receivers);
+        let held: BTreeSet<TaskId> = tasks.collect();
+        held.into_iter().map(|task| task.0).collect()
+    }
+
+    /// A mark with an instant is the start of a step, one without is its end.
     fn mark(&self, at: Option<MeshMicros>) -> Outcome {
         let now = MonoNanos::now();
-        let at = match at {
-            None => now,
-            Some(at) => self.map()?.to_mono(at).unwrap_or(now),
+        let mark = match at {
+            None => Mark::StepEnd(now),
+            Some(at) => Mark::StepStart(self.map()?.to_mono(at).unwrap_or(now)),
         };
-        self.around.watch.mark(at);
+        self.deps.watch.mark(mark);
         Ok(Answer::Done)
     }
 
     fn map(&self) -> Result<crate::clock::MeshMap, Refusal> {
-        self.around
+        self.deps
             .clock
             .borrow()
             .map(|estimate| estimate.map)
@@ -194,7 +279,9 @@ impl Slots {
         };
         slot.stop(reason);
         match &mut slot.state {
-            State::Preparing { fate, .. } | State::Running { fate, .. } => *fate = Fate::Forget,
+            State::Preparing { pending, .. } | State::Running { pending, .. } => {
+                *pending = PendingAction::Forget
+            }
             State::Prepared(_) | State::Ended(_) => {
                 self.tasks.remove(&id);
             }
@@ -202,7 +289,7 @@ impl Slots {
     }
 
     pub(super) fn stop_sampler(&mut self) -> Option<std::thread::JoinHandle<()>> {
-        self.around.watch.stop()
+        self.deps.watch.stop()
     }
 
     pub(super) fn stop_all(&mut self, done: oneshot::Sender<()>) {
@@ -229,7 +316,9 @@ impl Slot {
     /// Whether a load runs, or is ready to.
     fn is_live(&self) -> bool {
         match &self.state {
-            State::Preparing { fate, .. } | State::Running { fate, .. } => *fate == Fate::Keep,
+            State::Preparing { pending, .. } | State::Running { pending, .. } => {
+                *pending == PendingAction::Keep
+            }
             State::Prepared(_) => true,
             State::Ended(_) => false,
         }
@@ -238,10 +327,12 @@ impl Slot {
     /// No new operation begins after this. An end stays what it was.
     fn stop(&mut self, reason: &str) {
         match &mut self.state {
-            State::Preparing { control, fate, .. } => {
+            State::Preparing {
+                control, pending, ..
+            } => {
                 control.store(true, Ordering::Relaxed);
-                if *fate == Fate::Keep {
-                    *fate = Fate::Stop(reason.to_owned());
+                if *pending == PendingAction::Keep {
+                    *pending = PendingAction::Stop(reason.to_owned());
                 }
             }
             State::Prepared(_) => {
@@ -252,14 +343,14 @@ impl Slot {
             }
             State::Running {
                 stopper,
-                strings,
-                fate,
+                stop_reason,
+                pending,
                 ..
             } => {
-                strings.because(reason);
+                stop_reason.because(reason);
                 stopper.stop();
-                if *fate == Fate::Keep {
-                    *fate = Fate::Stop(reason.to_owned());
+                if *pending == PendingAction::Keep {
+                    *pending = PendingAction::Stop(reason.to_owned());
                 }
             }
             State::Ended(_) => {}
@@ -279,7 +370,7 @@ fn unstarted(reason: &str) -> Ended {
 }
 
 /// Ends the workers of a task that is not wanted, off the runtime: it waits for them.
-fn discard(task: Option<Box<Task>>) {
+fn discard(task: Option<Box<ClaimedTask>>) {
     if let Some(task) = task {
         // Without a thread it is dropped here.
         let _ = std::thread::Builder::new()

@@ -4,8 +4,11 @@
 //! dead network file system, so it is made on a thread of its own.
 
 use super::command::{PathFacts, Survey};
-use super::link;
-use benchmesh_workloads::sandbox::{Allowed, AllowedDevices, SandboxError};
+use super::link_speed;
+use crate::host::Inventory;
+use crate::policy::Policy;
+use crate::sampler::without_secrets;
+use benchmesh_workloads::sandbox::{Allowed, SandboxError};
 use rustix::fs::{Access, AtFlags, CWD, StatxFlags};
 use std::fs;
 use std::path::Path;
@@ -23,9 +26,7 @@ enum Use {
 /// Looks at all of them.
 #[must_use]
 pub fn survey(
-    targets: &Allowed,
-    devices: &AllowedDevices,
-    sources: &Allowed,
+    policy: &Policy,
     scratch: Option<&Path>,
     paths: &[String],
     source_paths: &[String],
@@ -33,18 +34,24 @@ pub fn survey(
     Survey {
         paths: paths
             .iter()
-            .map(|path| match devices.permits(Path::new(path)) {
+            .map(|path| match policy.devices.permits(Path::new(path)) {
                 Some(device) => device_facts(path, &device),
-                None => facts(targets, path, Use::Target),
+                None => facts(&policy.targets, path, Use::Target),
             })
             .collect(),
         sources: source_paths
             .iter()
-            .map(|path| facts(sources, path, Use::Source))
+            .map(|path| facts(&policy.sources, path, Use::Source))
             .collect(),
-        scratch_free_bytes: scratch
-            .map_or(NO_SCRATCH, |path| space(path).map_or(0, |(bytes, _)| bytes)),
-        link_bytes_per_s: link::bytes_per_s(Path::new(link::INTERFACES)),
+        scratch_free_bytes: scratch.map_or(NO_SCRATCH, |path| {
+            space(path).map_or(0, |space| space.free_bytes)
+        }),
+        link_bytes_per_s: link_speed::bytes_per_s(Path::new(link_speed::INTERFACES)),
+        inventory_json: Inventory::read(Path::new("/")).to_json(),
+        closed: policy
+            .check_hours()
+            .err()
+            .map_or_else(String::new, |denial| denial.to_string()),
     }
 }
 
@@ -66,6 +73,9 @@ fn device_facts(text: &str, device: &Path) -> PathFacts {
             rustix::fs::major(number),
             rustix::fs::minor(number)
         ),
+        mount_source: text.to_owned(),
+        mount_options: String::new(),
+        size_bytes: 0,
     }
 }
 
@@ -111,7 +121,11 @@ fn facts(allowed: &Allowed, text: &str, wanted: Use) -> PathFacts {
     facts.exists = true;
     facts.problem = problem(&real, wanted).unwrap_or_default();
     match space(&real) {
-        Ok((bytes, files)) => (facts.free_bytes, facts.free_files) = (bytes, files),
+        Ok(space) => {
+            facts.free_bytes = space.free_bytes;
+            facts.free_files = space.free_files;
+            facts.size_bytes = space.size_bytes;
+        }
         Err(error) if facts.problem.is_empty() => {
             facts.problem = format!("its free space cannot be asked for: {error}");
         }
@@ -120,6 +134,8 @@ fn facts(allowed: &Allowed, text: &str, wanted: Use) -> PathFacts {
     if let Some(mount) = mount(&real) {
         facts.file_system = mount.kind;
         facts.device = mount.device;
+        facts.mount_source = without_secrets(&mount.source);
+        facts.mount_options = without_secrets(&mount.options);
     }
     facts
 }
@@ -152,7 +168,7 @@ fn problem(path: &Path, wanted: Use) -> Option<String> {
 
 /// Free bytes and files for an ordinary user; files are -1 where there is no limit. A file system of no blocks does not say
 /// how large it is.
-fn space(path: &Path) -> Result<(i64, i64), rustix::io::Errno> {
+fn space(path: &Path) -> Result<Space, rustix::io::Errno> {
     let facts = rustix::fs::statvfs(path)?;
     let bytes = match facts.f_blocks {
         0 => u64::MAX,
@@ -162,13 +178,27 @@ fn space(path: &Path) -> Result<(i64, i64), rustix::io::Errno> {
         0 => -1,
         _ => i64::try_from(facts.f_favail).unwrap_or(i64::MAX),
     };
-    Ok((i64::try_from(bytes).unwrap_or(i64::MAX), files))
+    let size = facts.f_blocks.saturating_mul(facts.f_frsize);
+    Ok(Space {
+        free_bytes: i64::try_from(bytes).unwrap_or(i64::MAX),
+        free_files: files,
+        size_bytes: i64::try_from(size).unwrap_or(i64::MAX),
+    })
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Space {
+    free_bytes: i64,
+    free_files: i64,
+    size_bytes: i64,
 }
 
 #[derive(Debug, PartialEq, Eq)]
 struct Mount {
     kind: String,
     device: String,
+    source: String,
+    options: String,
 }
 
 /// The mounted file system that a path is on, by the number of its mount.
@@ -186,8 +216,22 @@ fn mount_of(table: &str, id: u64) -> Option<Mount> {
             return None;
         }
         let device = fields.nth(1)?.to_owned();
-        let kind = fields.skip_while(|field| *field != "-").nth(1)?.to_owned();
-        Some(Mount { kind, device })
+        let options = fields.nth(2)?;
+        let mut fields = fields.skip_while(|field| *field != "-").skip(1);
+        let kind = fields.next()?;
+        let source = fields.next().unwrap_or_default();
+        let of_file_system = fields.next().unwrap_or_default();
+        // MooseFS names itself only by its source.
+        let kind = match source.strip_prefix("mfs#") {
+            Some(_) if kind == "fuse" => "fuse.moosefs",
+            _ => kind,
+        };
+        Some(Mount {
+            kind: kind.to_owned(),
+            device,
+            source: source.to_owned(),
+            options: [options, of_file_system].join(","),
+        })
     })
 }
 
@@ -196,6 +240,7 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
     use super::*;
+    use crate::policy::PolicyConfig;
 
     #[test]
     fn paths_are_told_apart() {
@@ -205,7 +250,13 @@ mod tests {
         fs::write(root.join("target/file"), "x").unwrap();
         fs::create_dir(root.join("other")).unwrap();
         std::os::unix::fs::symlink(root.join("other"), root.join("target/out")).unwrap();
-        let allowed = Allowed::new(vec![root.join("target")]).unwrap();
+        let allowed = vec![root.join("target")];
+        let policy = Policy::open(&PolicyConfig {
+            allow: allowed.clone(),
+            allow_read: allowed,
+            ..PolicyConfig::default()
+        })
+        .unwrap();
         let text = |name: &str| root.join(name).to_str().unwrap().to_owned();
         let paths = [
             "target",
@@ -216,14 +267,7 @@ mod tests {
             "none",
         ]
         .map(text);
-        let survey = survey(
-            &allowed,
-            &AllowedDevices::default(),
-            &allowed,
-            None,
-            &paths,
-            &paths,
-        );
+        let survey = survey(&policy, None, &paths, &paths);
         let check = |facts: &PathFacts, allowed, exists, problem: &str| {
             assert_eq!(
                 (facts.allowed, facts.exists),
@@ -247,7 +291,7 @@ mod tests {
             target.free_bytes > 0 && !target.file_system.is_empty() && target.device.contains(':')
         );
         assert_eq!(
-            facts(&allowed, "target", Use::Target).problem,
+            facts(&policy.targets, "target", Use::Target).problem,
             "is not an absolute path"
         );
     }
@@ -255,7 +299,21 @@ mod tests {
     #[test]
     fn mount_tables_are_read_by_id() {
         let table = "22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw\n\
-                     9 22 0:42 /vol /mnt/my\\040ceph rw - ceph 10.0.0.1:/ rw\nnonsense\n31 22 0:5";
+                     9 22 0:42 /vol /mnt/my\\040ceph rw - ceph 10.0.0.1:/ rw\nnonsense\n31 22 0:5\n\
+                     40 22 0:50 / /mnt/mfs rw,nosuid - fuse mfs#10.0.0.7:9421 rw,user_id=0";
+        let moose = mount_of(table, 40).unwrap();
+        assert_eq!(
+            (
+                moose.kind.as_str(),
+                moose.source.as_str(),
+                moose.options.as_str()
+            ),
+            (
+                "fuse.moosefs",
+                "mfs#10.0.0.7:9421",
+                "rw,nosuid,rw,user_id=0"
+            )
+        );
         let mount = mount_of(table, 9).unwrap();
         assert_eq!(
             (mount.kind.as_str(), mount.device.as_str()),

@@ -5,8 +5,9 @@
 /// Longer command lines are cut for the database; the instance is found in the whole of what was read.
 const SHOWN_MAX: usize = 4096;
 
-/// Options whose value is nobody's business: any that has one of these in its name.
-const SECRET: [&str; 4] = ["token", "secret", "password", "passphrase"];
+/// Options whose value is secret: any that has one of these in its name.
+const SECRET: [&str; 5] = ["token", "secret", "password", "passphrase", "passwd"];
+const STRUCK: &str = "***";
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Arguments {
@@ -64,7 +65,7 @@ impl Arguments {
                 operands.extend(words.by_ref());
             } else if word.len() < 2 || !word.starts_with('-') {
                 operands.push(word);
-            } else if valued.contains(&word) {
+            } else if valued.contains(&word) || valued.contains(&word.replace('_', "-").as_str()) {
                 words.next();
             }
         }
@@ -80,19 +81,11 @@ impl Arguments {
                 shown.push(' ');
             }
             if std::mem::take(&mut strike_next) {
-                shown.push_str("***");
+                shown.push_str(STRUCK);
                 continue;
             }
-            match word.split_once('=') {
-                Some((name, _)) if is_secret(name) => {
-                    shown.push_str(name);
-                    shown.push_str("=***");
-                }
-                _ => {
-                    strike_next = is_secret(word);
-                    shown.push_str(word);
-                }
-            }
+            strike_next = word.starts_with('-') && !word.contains('=') && is_secret(word);
+            shown.push_str(&without_secrets(word));
         }
         let shown: String = shown
             .chars()
@@ -123,9 +116,58 @@ fn is_short(name: &str) -> bool {
     name.len() == 2 && name != "--"
 }
 
-fn is_secret(word: &str) -> bool {
-    let name = word.to_ascii_lowercase();
-    name.starts_with('-') && SECRET.iter().any(|secret| name.contains(secret))
+/// One word of a command line, or a list of mount options, with the values of secrets and the passwords of URLs struck out.
+#[must_use]
+pub fn without_secrets(word: &str) -> String {
+    if let Some((name, _)) = word.split_once('=')
+        && name.starts_with('-')
+        && is_secret(name)
+    {
+        return format!("{name}={STRUCK}");
+    }
+    let parts: Vec<String> = word
+        .split(',')
+        .map(|part| match part.split_once('=') {
+            Some((name, _)) if is_secret(name) => format!("{name}={STRUCK}"),
+            _ => part.to_owned(),
+        })
+        .collect();
+    without_password(parts.join(","))
+}
+
+/// `scheme://user:password@host` without the password.
+fn without_password(text: String) -> String {
+    let Some((scheme, rest)) = text.split_once("://") else {
+        return text;
+    };
+    let end = rest.find('/').unwrap_or(rest.len());
+    let (authority, path) = rest.split_at(end);
+    match authority.rsplit_once('@') {
+        Some((user, host)) => match user.split_once(':') {
+            Some((user, _)) => format!("{scheme}://{user}:{STRUCK}@{host}{path}"),
+            None => text,
+        },
+        None => text,
+    }
+}
+
+/// Whether the value of an option of this name is secret. A path to a secret is not.
+fn is_secret(name: &str) -> bool {
+    let name = name.trim_start_matches('-').to_ascii_lowercase();
+    if ["file", "path", "ring", "dir"]
+        .iter()
+        .any(|end| name.ends_with(end))
+        || name.contains("public")
+    {
+        return false;
+    }
+    let of_a_key = |mark| {
+        name.rsplit_once(mark)
+            .is_some_and(|(_, last)| last == "key")
+    };
+    SECRET.iter().any(|secret| name.contains(secret))
+        || matches!(name.as_str(), "key" | "pass" | "pwd" | "apikey")
+        || ['-', '_', '.'].into_iter().any(of_a_key)
 }
 
 #[cfg(test)]
@@ -168,6 +210,39 @@ mod tests {
             line.shown(),
             "benchmesh agent --token *** --join-token=*** --name n1 --Password ***"
         );
+    }
+
+    #[test]
+    fn secrets_are_struck_out_wherever_they_stand() {
+        for (line, expected) in [
+            ("ceph-fuse --key=AQBx== /mnt", "ceph-fuse --key=*** /mnt"),
+            ("ceph-fuse --key AQBx== /mnt", "ceph-fuse --key *** /mnt"),
+            (
+                "mount.ceph :/ /mnt -o name=admin,secret=AQBx,rw",
+                "mount.ceph :/ /mnt -o name=admin,secret=***,rw",
+            ),
+            (
+                "mount.cifs //h/s /mnt -ouser=u,password=p",
+                "mount.cifs //h/s /mnt -ouser=u,password=***",
+            ),
+            ("x --password=a,b=c", "x --password=***"),
+            (
+                "juicefs mount redis://:pw@h:6379/1 /mnt",
+                "juicefs mount redis://:***@h:6379/1 /mnt",
+            ),
+            ("s3fs --url=https://u:p@h/b", "s3fs --url=https://u:***@h/b"),
+            (
+                "env AWS_SECRET_ACCESS_KEY=k minio",
+                "env AWS_SECRET_ACCESS_KEY=*** minio",
+            ),
+            (
+                "ceph-osd --keyring=/etc/k --keyfile /etc/f -o secretfile=/etc/s",
+                "ceph-osd --keyring=/etc/k --keyfile /etc/f -o secretfile=/etc/s",
+            ),
+            ("d http://h:80/a", "d http://h:80/a"),
+        ] {
+            assert_eq!(words(line).shown(), expected);
+        }
     }
 
     #[test]

@@ -2,15 +2,15 @@
 //!
 //! A reading is of one process or of none. The clock's and the netlink's readings go by pid, so they come first and count
 //! only when a kept file of the process answers after them, `statm` at every reading: a kept descriptor answers ESRCH for
-//! ever once its process is reaped, whoever has the pid then. Files that are opened anew prove nothing: then `stat` is
+//! ever once its process is reaped, also when the pid is used again. Files that are opened anew prove nothing: then `stat` is
 //! read last and its start ticks compared. Once the process has ended, a last reading of its counters is taken for as
-//! long as nobody has reaped it.
+//! long as it is not reaped.
 //!
 //! A whole reading has every figure. A brief one has CPU time and memory alone, at a third of the cost: the split of the CPU
 //! time is carried on, and what was not read is -1.
 
+mod context;
 mod files;
-mod means;
 
 use std::fmt::Display;
 use std::path::Path;
@@ -20,17 +20,18 @@ use tracing::{info, warn};
 
 use files::{Failure, is_over, open_error, optional, read, read_stat};
 
+pub(crate) use context::{Context, SwitchSource, Tree};
 pub(crate) use files::OpenError;
-pub(crate) use means::{Means, SwitchSource, Tree};
 
 use super::counter::Counter;
-use super::cpu::{CpuClock, CpuReading, CpuSplit};
+use super::cpu::{CpuClock, CpuReading, CpuSplit, TickLength};
+use super::daemons::Life;
 use super::open_files::OpenFiles;
 use super::parse;
-use super::poll::EndBell;
+use super::poll::ExitNotifier;
 use super::proc_file::{Buffer, Keeping, ProcFile};
-use super::rules::Called;
-use super::sampled::{DaemonSample, DaemonSeen};
+use super::rules::Identity;
+use super::sampled::{Change, DaemonSample, DaemonSeen};
 use super::switches::SwitchCounts;
 
 /// Descriptors of one watched process: stat, statm, io, fd, pidfd, and status where it is read.
@@ -40,10 +41,10 @@ pub(crate) const KEPT_PER_DAEMON: usize = 6;
 pub(crate) struct Daemon {
     pub(crate) pid: i32,
     pub(crate) start_ticks: u64,
-    pub(crate) called: Called,
+    pub(crate) life: Life,
     pub(crate) cmdline: String,
-    /// Rings when it has ended.
-    _end: Option<EndBell>,
+    /// Becomes readable when it has ended.
+    _end: Option<ExitNotifier>,
     stat: ProcFile,
     statm: ProcFile,
     io: Option<ProcFile>,
@@ -52,8 +53,8 @@ pub(crate) struct Daemon {
     clock: Option<CpuClock>,
     cpu: CpuSplit,
     counters: Counters,
-    glance: Glance,
-    /// How the reading that follows the glance is to be.
+    clock_reading: ClockReading,
+    /// How much the reading that follows [`Daemon::read_clock`] takes.
     pub(crate) depth: Depth,
     /// The latest whole sample, and the CPU clock then.
     whole: Option<DaemonSample>,
@@ -65,7 +66,7 @@ pub(crate) struct Daemon {
 
 /// When the CPU clock was read, and what it said.
 #[derive(Debug, Clone, Copy, Default)]
-struct Glance {
+struct ClockReading {
     at: MonoNanos,
     total_ns: Option<u64>,
 }
@@ -80,7 +81,7 @@ struct Counters {
     major_faults: Counter,
 }
 
-/// How much of a daemon is read that has run since it was last read whole.
+/// How much is read of a daemon that has run since it was last read whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Depth {
     Whole,
@@ -110,29 +111,31 @@ impl Daemon {
         pid: i32,
         directory: &Path,
         keeping: Keeping,
-        means: &mut Means,
+        life: Life,
+        context: &mut Context,
         buffer: &mut Buffer,
     ) -> Result<Daemon, OpenError> {
         let stat = ProcFile::open(&directory.join("stat"), keeping).map_err(open_error)?;
         let first = read_stat(&stat, buffer).map_err(|failure| failure.into_open_error())?;
         let statm = ProcFile::open(&directory.join("statm"), keeping).map_err(open_error)?;
         let io = optional(ProcFile::open(&directory.join("io"), keeping))?;
-        if io.is_none() && !std::mem::replace(&mut means.said_io, true) {
+        if io.is_none() && !std::mem::replace(&mut context.said_io, true) {
             info!(
                 pid,
                 "bytes read and written cannot be read for this daemon and perhaps others: their columns are NULL; \
                 run the agent as root or with CAP_SYS_PTRACE to have them"
             );
         }
-        let status = match means.switches {
+        let status = match context.switches {
             SwitchSource::Kernel => None,
             SwitchSource::Status => optional(ProcFile::open(&directory.join("status"), keeping))?,
         };
-        let open_files = OpenFiles::open(directory, means.fd_sizes, keeping).map_err(open_error)?;
-        let live = means.tree == Tree::Live;
-        let rings = live && keeping == Keeping::Open;
-        let end = if rings {
-            EndBell::hang(&means.poll, pid)
+        let open_files =
+            OpenFiles::open(directory, context.fd_sizes, keeping).map_err(open_error)?;
+        let live = context.tree == Tree::Live;
+        let notified = live && keeping == Keeping::Open;
+        let end = if notified {
+            ExitNotifier::register(&context.poll, pid)
         } else {
             None
         };
@@ -145,10 +148,7 @@ impl Daemon {
         Ok(Daemon {
             pid,
             start_ticks: first.start_ticks,
-            called: Called {
-                name: String::new(),
-                instance: String::new(),
-            },
+            life,
             cmdline: String::new(),
             _end: end,
             stat,
@@ -159,7 +159,7 @@ impl Daemon {
             clock,
             cpu: CpuSplit::default(),
             counters: Counters::default(),
-            glance: Glance::default(),
+            clock_reading: ClockReading::default(),
             depth: Depth::Whole,
             whole: None,
             whole_ns: None,
@@ -173,41 +173,43 @@ impl Daemon {
             at,
             pid: self.pid,
             start_ticks: self.start_ticks,
-            name: self.called.name.clone(),
-            instance: self.called.instance.clone(),
+            name: self.life.identity.name.clone(),
+            instance: self.life.identity.instance.clone(),
             cmdline: self.cmdline.clone(),
             ended,
+            age_us: age_us(self.start_ticks, at),
+            change: if ended { Change::Ended } else { Change::None },
         }
     }
 
     /// Reads the CPU clock, before everything else of a sample.
-    pub(crate) fn glance(&mut self) {
+    pub(crate) fn read_clock(&mut self) {
         let at = MonoNanos::now();
-        self.glance = Glance {
+        self.clock_reading = ClockReading {
             at,
             total_ns: self.clock.and_then(CpuClock::read_ns),
         };
     }
 
-    /// Whether it has run since it was last read whole, as far as the last glance can tell. Whoever has not run has done
-    /// nothing that is counted.
+    /// Whether it has run since it was last read whole, as far as its CPU clock tells. A process that has not run has
+    /// changed none of its counters.
     pub(crate) fn has_run(&self) -> bool {
-        self.glance.total_ns.is_none() || self.glance.total_ns != self.whole_ns
+        self.clock_reading.total_ns.is_none() || self.clock_reading.total_ns != self.whole_ns
     }
 
-    /// Whether a brief reading can tell all that it has to, and of whom. Not before the first whole one.
+    /// Whether a brief reading is possible and known to be of the same process. Not before the first whole one.
     pub(crate) fn may_be_brief(&self) -> bool {
-        self.glance.total_ns.is_some() && self.whole.is_some() && self.statm.is_kept()
+        self.clock_reading.total_ns.is_some() && self.whole.is_some() && self.statm.is_kept()
     }
 
-    /// To be called after a glance. `switches` were read between the two, by pid.
+    /// To be called after [`Daemon::read_clock`]. `switches` were read between the two, by pid.
     pub(crate) fn read(
         &mut self,
         switches: Option<SwitchCounts>,
-        means: &Means,
+        context: &Context,
         buffer: &mut Buffer,
     ) -> Reading {
-        match self.try_read(switches, means, buffer) {
+        match self.try_read(switches, context, buffer) {
             Ok(reading) => reading,
             Err(Failure::Gone) => Reading::Ended(None),
             Err(Failure::Forbidden { file }) => {
@@ -224,11 +226,11 @@ impl Daemon {
     fn try_read(
         &mut self,
         switches: Option<SwitchCounts>,
-        means: &Means,
+        context: &Context,
         buffer: &mut Buffer,
     ) -> Result<Reading, Failure> {
         let statm = read(&self.statm, "statm", buffer, parse::statm)?;
-        let bytes = |pages: u64| parse::signed(pages.saturating_mul(means.page_bytes));
+        let bytes = |pages: u64| parse::signed(pages.saturating_mul(context.page_bytes));
         let memory = Memory {
             rss_bytes: bytes(statm.resident_pages),
             vsz_bytes: bytes(statm.size_pages),
@@ -240,17 +242,17 @@ impl Daemon {
             // Memory is taken from a process that sleeps; nothing else of it changes.
             if !self.has_run() {
                 return Ok(Reading::Sample(DaemonSample {
-                    at: self.glance.at,
+                    at: self.clock_reading.at,
                     rss_bytes: memory.rss_bytes,
                     vsz_bytes: memory.vsz_bytes,
                     ..whole
                 }));
             }
-            if let (Depth::Brief, Some(total_ns)) = (self.depth, self.glance.total_ns) {
+            if let (Depth::Brief, Some(total_ns)) = (self.depth, self.clock_reading.total_ns) {
                 return Ok(Reading::Sample(self.brief(total_ns, memory)));
             }
         }
-        self.read_whole(memory, switches, means, buffer)
+        self.read_whole(memory, switches, context, buffer)
     }
 
     fn brief(&mut self, total_ns: u64, memory: Memory) -> DaemonSample {
@@ -261,7 +263,7 @@ impl Daemon {
     /// CPU time, as user and system nanoseconds, and memory; what was not read is -1.
     fn bare(&self, (user_ns, system_ns): (u64, u64), memory: Memory) -> DaemonSample {
         DaemonSample {
-            at: self.glance.at,
+            at: self.clock_reading.at,
             pid: self.pid,
             start_ticks: self.start_ticks,
             cpu_user_us: parse::signed(user_ns / 1000),
@@ -283,10 +285,10 @@ impl Daemon {
         &mut self,
         memory: Memory,
         switches: Option<SwitchCounts>,
-        means: &Means,
+        context: &Context,
         buffer: &mut Buffer,
     ) -> Result<Reading, Failure> {
-        let Glance { at, total_ns } = self.glance;
+        let ClockReading { at, total_ns } = self.clock_reading;
         let io = match &self.io {
             Some(file) => match read(file, "io", buffer, parse::io) {
                 Err(Failure::Forbidden { .. }) => None,
@@ -317,7 +319,7 @@ impl Daemon {
             user_ticks: stat.user_ticks,
             system_ticks: stat.system_ticks,
         };
-        let used = self.cpu.advance(ticks, means.tick);
+        let used = self.cpu.advance(ticks, context.tick);
         let bare = self.bare(used, memory);
         let counters = &mut self.counters;
         let counted = |counter: &mut Counter, raw: Option<u64>| {
@@ -352,7 +354,7 @@ impl Daemon {
         Ok(Reading::Sample(sample))
     }
 
-    /// Switches fall when a thread ends, which is not worth a word; the others never should.
+    /// Switches fall when a thread ends, which is normal; the others never should.
     fn note_falls(&mut self) {
         let counters = &self.counters;
         let fell = [
@@ -364,14 +366,14 @@ impl Daemon {
         if !self.complained && fell.iter().any(|counter| counter.fell()) {
             self.complain(
                 "a counter",
-                &"it went backwards and stands still until it has caught up",
+                &"it went backwards and is held until it has caught up",
             );
         }
     }
 
     fn complain(&mut self, file: &str, problem: &dyn Display) {
         if !std::mem::replace(&mut self.complained, true) {
-            let Called { name, instance } = &self.called;
+            let Identity { name, instance } = &self.life.identity;
             warn!(pid = self.pid, name, instance, file, %problem, "a daemon's sample is missing or incomplete");
         }
     }
@@ -389,4 +391,15 @@ impl DaemonSample {
         self.read_bytes = self.read_bytes.max(latest.read_bytes);
         self.write_bytes = self.write_bytes.max(latest.write_bytes);
     }
+}
+/// How long a process has run at `at`: its start is in ticks since boot, on the clock that counts suspended time.
+fn age_us(start_ticks: u64, at: MonoNanos) -> i64 {
+    let ns = |clock| {
+        let time = rustix::time::clock_gettime(clock);
+        i128::from(time.tv_sec) * 1_000_000_000 + i128::from(time.tv_nsec)
+    };
+    let suspended = ns(rustix::time::ClockId::Boottime) - ns(rustix::time::ClockId::Monotonic);
+    let started = TickLength::of_this_kernel().ns(start_ticks);
+    let age_us = (i128::from(at.0) + suspended.max(0) - i128::from(started)) / 1_000;
+    i64::try_from(age_us).unwrap_or(0).max(0)
 }

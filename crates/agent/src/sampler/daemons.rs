@@ -3,34 +3,38 @@
 //! It keeps descriptors for as many as the limit of open files allows, leaving room for the rest of the agent, and
 //! opens the files of the others anew at each sample. What it holds is bounded by the processes that live.
 
+mod discovery;
+mod lineage;
+
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use benchmesh_workloads::clock::MonoNanos;
-use rustix::io::Errno;
 use rustix::process::Resource;
-use tracing::{info, warn};
+use tracing::info;
 
-use super::arguments::Arguments;
-use super::beat::Call;
 use super::cpu::TickLength;
-use super::daemon::{
-    Daemon, Depth, KEPT_PER_DAEMON, Means, OpenError, Reading, SwitchSource, Tree,
-};
-use super::instance::Naming;
+use super::daemon::{Context, Daemon, Depth, KEPT_PER_DAEMON, Reading, SwitchSource, Tree};
 use super::open_files::FdSizes;
-use super::parse;
 use super::poll::Poll;
-use super::proc_file::{Buffer, Keeping};
-use super::rules::{Called, Interest, Process, Rules};
+use super::proc_file::Buffer;
+use super::round_robin::RoundRobin;
+use super::rules::Rules;
 use super::sampled::{DaemonSample, DaemonSeen};
-use super::scan::{Candidate, Scanner, YOUNG};
+use super::scan::{Candidate, Scanner};
 use super::switches::{AT_ONCE, SwitchCounts, Switches};
-use super::turn::Turn;
+use super::ticker::Trigger;
 use super::{SamplerConfig, SamplerError};
+
+pub(crate) use lineage::Life;
+use lineage::Lineage;
 
 /// Descriptors left to the rest of the agent: sockets, spool, workers' files.
 const FDS_OF_OTHERS: u64 = 512;
+/// What processes of benchmesh are called.
+const OWN_NAME: &str = "benchmesh";
 
 #[derive(Debug)]
 pub(crate) struct Daemons {
@@ -40,13 +44,18 @@ pub(crate) struct Daemons {
     candidates: Vec<Candidate>,
     /// Ascending by pid.
     watched: Vec<Daemon>,
-    /// Who is read whole.
-    turn: Turn,
-    means: Means,
+    /// Which of them are read whole.
+    round_robin: RoundRobin,
+    context: Context,
     switches: Option<Switches>,
     /// Of the daemons that are read next.
     counts: Vec<Option<SwitchCounts>>,
+    /// The last scan's beginning, since there is something to watch.
+    scanned_at: Option<MonoNanos>,
+    lineage: Lineage,
     own_pid: i32,
+    /// Processes of this mesh; `None`: every benchmesh is watched.
+    mesh_pids: Option<BTreeSet<i32>>,
     /// How many daemons' files may be kept open.
     keep_most: usize,
     said_short: bool,
@@ -79,7 +88,7 @@ impl Daemons {
         } else {
             None
         };
-        let means = Means {
+        let context = Context {
             poll,
             tree,
             tick: TickLength::of_this_kernel(),
@@ -92,17 +101,21 @@ impl Daemons {
             },
             said_io: false,
         };
+        let lineage = Lineage::new(Duration::from_nanos(context.tick.ns(1)));
         Ok(Daemons {
             proc_root: config.proc_root.clone(),
             rules,
             scanner,
             candidates: Vec::new(),
             watched: Vec::new(),
-            turn: Turn::default(),
-            means,
+            round_robin: RoundRobin::default(),
+            context,
             switches,
             counts: Vec::new(),
+            scanned_at: None,
+            lineage,
             own_pid,
+            mesh_pids: config.mesh_pids.clone(),
             keep_most: keep_most(),
             said_short: false,
             said_scan: false,
@@ -113,29 +126,38 @@ impl Daemons {
         self.watched.len()
     }
 
-    /// Watches nothing any more, without a word; the next scan finds all of them as new.
-    pub(crate) fn forget(&mut self) {
-        self.watched.clear();
+    /// Watches by other rules from now on. The next scan looks at every process again.
+    pub(crate) fn watch(&mut self, rules: Rules, mesh_pids: BTreeSet<i32>) {
+        self.rules = rules;
+        self.mesh_pids = Some(mesh_pids);
         self.scanner.forget();
     }
 
-    /// All that are watched, for whoever may not have heard of them.
+    /// Watches nothing any more, and reports no ends; the next scan finds all of them as new.
+    pub(crate) fn forget(&mut self) {
+        self.watched.clear();
+        self.scanner.forget();
+        self.scanned_at = None;
+        self.lineage.clear();
+    }
+
+    /// Describes all daemons that are watched.
     pub(crate) fn announce(&self, seen: &mut Vec<DaemonSeen>) {
         let now = MonoNanos::now();
         seen.extend(self.watched.iter().map(|daemon| daemon.seen(now, false)));
     }
 
-    pub(crate) fn sample(&mut self, call: Call, buffer: &mut Buffer, rows: &mut Rows) {
+    pub(crate) fn sample(&mut self, trigger: Trigger, buffer: &mut Buffer, rows: &mut Rows) {
         rows.samples.reserve(self.watched.len());
         let mut any_ended = false;
-        let last = self.turn.begin(call);
+        let last = self.round_robin.begin(trigger);
         let begin = self.watched.partition_point(|daemon| daemon.pid <= last);
         let (around, from) = self.watched.split_at_mut(begin);
         let chunks = from.chunks_mut(AT_ONCE).chain(around.chunks_mut(AT_ONCE));
         for daemons in chunks {
             for daemon in daemons.iter_mut() {
-                daemon.glance();
-                let whole = daemon.has_run() && self.turn.take(daemon.pid);
+                daemon.read_clock();
+                let whole = daemon.has_run() && self.round_robin.take(daemon.pid);
                 daemon.depth = match whole || !daemon.may_be_brief() {
                     true => Depth::Whole,
                     false => Depth::Brief,
@@ -154,12 +176,11 @@ impl Daemons {
                 } else {
                     None
                 };
-                match daemon.read(counts, &self.means, buffer) {
+                match daemon.read(counts, &self.context, buffer) {
                     Reading::Sample(sample) => rows.samples.push(sample),
                     Reading::Unreadable => {}
                     Reading::Ended(last) => {
                         rows.samples.extend(last);
-                        rows.seen.push(daemon.seen(MonoNanos::now(), true));
                         daemon.over = true;
                         any_ended = true;
                     }
@@ -167,197 +188,55 @@ impl Daemons {
             }
         }
         if any_ended {
-            self.watched.retain(|daemon| !daemon.over);
+            let over: Vec<Daemon> = self.watched.extract_if(.., |daemon| daemon.over).collect();
+            for daemon in &over {
+                self.end(daemon, rows);
+            }
         }
     }
 
-    /// The last sample of a daemon whose end has rung.
+    /// The last sample of a daemon whose end was notified.
     pub(crate) fn ended(&mut self, pid: i32, buffer: &mut Buffer, rows: &mut Rows) {
         let Ok(place) = self.place(pid) else { return };
         let Some(daemon) = self.watched.get_mut(place) else {
             return;
         };
-        daemon.glance();
+        daemon.read_clock();
         daemon.depth = Depth::Whole;
-        match daemon.read(None, &self.means, buffer) {
-            // The bell was an earlier process's of the same pid, which has been taken down meanwhile.
+        match daemon.read(None, &self.context, buffer) {
+            // The notification was of an earlier process of the same pid.
             Reading::Sample(_) => return,
             Reading::Unreadable => {}
             Reading::Ended(last) => rows.samples.extend(last),
         }
-        rows.seen.push(daemon.seen(MonoNanos::now(), true));
-        self.watched.remove(place);
+        let daemon = self.watched.remove(place);
+        self.end(&daemon, rows);
     }
 
-    /// Looks for daemons that have come, gone or changed their name.
-    pub(crate) fn scan(&mut self, buffer: &mut Buffer, rows: &mut Rows) {
-        let mut candidates = std::mem::take(&mut self.candidates);
-        if let Err(errno) = self.scanner.scan(&mut candidates) {
-            if !std::mem::replace(&mut self.said_scan, true) {
-                warn!(error = %errno, "processes cannot be listed: new daemons are not found");
-            }
+    /// An end: what is known of it now is told, and what its child will show after the next scan.
+    fn end(&mut self, daemon: &Daemon, rows: &mut Rows) {
+        let seen = daemon.seen(MonoNanos::now(), true);
+        if self.context.tree == Tree::Foreign {
+            rows.seen.push(seen);
             return;
         }
-        let scanner = &self.scanner;
-        self.watched.retain(|daemon| {
-            let there = scanner.saw(daemon.pid);
-            if !there {
-                rows.seen.push(daemon.seen(MonoNanos::now(), true));
-            }
-            there
-        });
-        for candidate in &candidates {
-            self.look(*candidate, buffer, rows);
-        }
-        self.candidates = candidates;
+        let lives = self.watched.iter().map(|daemon| &daemon.life);
+        rows.seen
+            .extend(self.lineage.end(seen, daemon.life.clone(), lives));
     }
 
-    fn look(&mut self, candidate: Candidate, buffer: &mut Buffer, rows: &mut Rows) {
-        let pid = candidate.pid;
-        if let Ok(place) = self.place(pid) {
-            match candidate.scans {
-                1 if self.is_another(place, buffer) => {
-                    let daemon = self.watched.remove(place);
-                    rows.seen.push(daemon.seen(MonoNanos::now(), true));
-                }
-                // Some daemons write over their command line once they are up, some become another program.
-                2..=YOUNG => {
-                    self.name_again(place, buffer, rows);
-                    return;
-                }
-                _ => return,
-            }
-        }
-        let Some((called, cmdline)) = self.identify(pid, buffer) else {
-            return;
-        };
-        let Some(mut daemon) = self.open(pid, &called, buffer) else {
-            return;
-        };
-        daemon.called = called;
-        daemon.cmdline = cmdline;
-        rows.seen.push(daemon.seen(MonoNanos::now(), false));
-        if let Err(place) = self.place(pid) {
-            self.watched.insert(place, daemon);
-        }
+    /// Whether a scan is needed to tell of an end.
+    pub(crate) fn is_undecided(&self) -> bool {
+        self.lineage.is_undecided()
+    }
+
+    /// Whether these are this kernel's processes.
+    pub(crate) fn are_live(&self) -> bool {
+        self.context.tree == Tree::Live
     }
 
     fn place(&self, pid: i32) -> Result<usize, usize> {
         self.watched.binary_search_by_key(&pid, |daemon| daemon.pid)
-    }
-
-    /// Whether the pid now belongs to another process than the watched one.
-    fn is_another(&mut self, place: usize, buffer: &mut Buffer) -> bool {
-        let Some(daemon) = self.watched.get(place) else {
-            return false;
-        };
-        let stat = self
-            .scanner
-            .read(daemon.pid, "stat", buffer)
-            .ok()
-            .and_then(|text| parse::stat(text).ok());
-        stat.is_some_and(|stat| stat.start_ticks != daemon.start_ticks)
-    }
-
-    fn name_again(&mut self, place: usize, buffer: &mut Buffer, rows: &mut Rows) {
-        let Some(pid) = self.watched.get(place).map(|daemon| daemon.pid) else {
-            return;
-        };
-        let Some((called, cmdline)) = self.identify(pid, buffer) else {
-            return;
-        };
-        let Some(daemon) = self.watched.get_mut(place) else {
-            return;
-        };
-        if called != daemon.called {
-            daemon.called = called;
-            daemon.cmdline = cmdline;
-            rows.seen.push(daemon.seen(MonoNanos::now(), false));
-        }
-    }
-
-    /// What the process is called and its command line, if it is a daemon.
-    fn identify(&mut self, pid: i32, buffer: &mut Buffer) -> Option<(Called, String)> {
-        let comm = self.scanner.read(pid, "comm", buffer).ok()?;
-        let comm = String::from_utf8_lossy(comm.strip_suffix(b"\n").unwrap_or(comm));
-        let own = pid == self.own_pid && self.means.tree == Tree::Live;
-        let interest = match self.rules.interest(&comm) {
-            Interest::None if own => Interest::CommandLine,
-            Interest::None => return None,
-            interest => interest,
-        };
-        let comm = comm.into_owned();
-        let arguments = Arguments::from_kernel(self.scanner.read(pid, "cmdline", buffer).ok()?);
-        let cgroups = match interest {
-            Interest::CommandLineAndCgroups => {
-                self.scanner.read(pid, "cgroup", buffer).unwrap_or_default()
-            }
-            _ => &[],
-        };
-        let cgroups = String::from_utf8_lossy(cgroups);
-        let process = Process {
-            comm: &comm,
-            arguments: &arguments,
-            cgroups: &cgroups,
-        };
-        // The sampler's own cost is stored, whatever its program is called.
-        let as_own = || {
-            own.then(|| Called {
-                name: "benchmesh".to_owned(),
-                instance: Naming::Benchmesh.instance(&comm, &arguments),
-            })
-        };
-        let called = self.rules.call(&process).or_else(as_own)?;
-        let cmdline = if arguments.is_empty() {
-            format!("[{comm}]")
-        } else {
-            arguments.shown()
-        };
-        Some((called, cmdline))
-    }
-
-    fn open(&mut self, pid: i32, called: &Called, buffer: &mut Buffer) -> Option<Daemon> {
-        let directory = self.proc_root.join(pid.to_string());
-        let keeping = if self.watched.len() < self.keep_most {
-            Keeping::Open
-        } else {
-            Keeping::Anew
-        };
-        let mut opened = Daemon::open(pid, &directory, keeping, &mut self.means, buffer);
-        let short = match &opened {
-            Err(OpenError::Short(errno)) if keeping == Keeping::Open => Some(*errno),
-            _ if keeping == Keeping::Anew => Some(Errno::MFILE),
-            _ => None,
-        };
-        if let Some(errno) = short {
-            if !std::mem::replace(&mut self.said_short, true) {
-                info!(
-                    daemons = self.watched.len(), error = %errno,
-                    "too few open files are allowed to keep those of more daemons open: theirs are opened anew for each \
-                    sample, which costs more CPU; raise the limit (LimitNOFILE=, ulimit -n)"
-                );
-            }
-            if keeping == Keeping::Open {
-                opened = Daemon::open(pid, &directory, Keeping::Anew, &mut self.means, buffer);
-            }
-        }
-        match opened {
-            Ok(daemon) => Some(daemon),
-            Err(OpenError::Gone) => None,
-            Err(OpenError::Short(errno)) => {
-                warn!(pid, name = called.name, error = %errno, "a daemon cannot be watched");
-                None
-            }
-            Err(OpenError::Other(problem)) => {
-                warn!(
-                    pid,
-                    name = called.name,
-                    problem,
-                    "a daemon cannot be watched"
-                );
-                None
-            }
-        }
     }
 }
 

@@ -90,6 +90,8 @@ impl Host {
             io_full_us: io_pressure.full_us,
             memory_some_us: memory_pressure.some_us,
             memory_full_us: memory_pressure.full_us,
+            skipped_ticks: 0,
+            sampler_cpu_us: 0,
         })
     }
 }

@@ -31,8 +31,8 @@ pub(crate) enum Naming {
     None,
 }
 
-/// Options with a value of its own word, so that the value is not taken for a mount point.
-const CEPH_VALUED: [&str; 16] = [
+/// Options with a value of its own word, so that the value is not taken for a mount point. Ceph spells them with `-` or `_`.
+const CEPH_VALUED: [&str; 23] = [
     "-c",
     "--conf",
     "-n",
@@ -44,11 +44,18 @@ const CEPH_VALUED: [&str; 16] = [
     "--keyring",
     "--keyfile",
     "-r",
-    "--client_mountpoint",
-    "--client_fs",
+    "--client-mountpoint",
+    "--client-fs",
     "--pid-file",
     "-o",
     "--cluster",
+    "--log-file",
+    "--admin-socket",
+    "--setuser",
+    "--setgroup",
+    "--client-mds-namespace",
+    "--mon-host",
+    "--run-dir",
 ];
 const GLUSTER_VALUED: [&str; 20] = [
     "-s",
@@ -233,6 +240,16 @@ mod tests {
             MountPoint,
             "ceph-fuse --id admin -r /sub /mnt/a -o rw,noatime",
             "/mnt/a",
+        );
+        check(
+            MountPoint,
+            "ceph-fuse --id admin --log-file /var/log/c.log --admin-socket /run/c.asok --run-dir /run/c /mnt/b",
+            "/mnt/b",
+        );
+        check(
+            MountPoint,
+            "ceph-fuse -n client.a --log_file /l/c.log --setuser ceph --client_mountpoint /sub /mnt/c",
+            "/mnt/c",
         );
         check(
             RbdNbd,

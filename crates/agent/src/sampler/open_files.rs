@@ -32,8 +32,8 @@ pub(crate) enum OpenFiles {
 /// Whether this kernel tells the number of open files as the size of their directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FdSizes {
-    Told,
-    NotTold,
+    Supported,
+    Unsupported,
 }
 
 impl FdSizes {
@@ -43,9 +43,9 @@ impl FdSizes {
             rustix::fs::statfs(proc_root).is_ok_and(|fs| fs.f_type == rustix::fs::PROC_SUPER_MAGIC);
         let told = rustix::fs::stat(proc_root.join("self/fd")).is_ok_and(|stat| stat.st_size > 0);
         if is_proc && told {
-            FdSizes::Told
+            FdSizes::Supported
         } else {
-            FdSizes::NotTold
+            FdSizes::Unsupported
         }
     }
 }
@@ -57,7 +57,7 @@ impl OpenFiles {
         keeping: Keeping,
     ) -> Result<OpenFiles, Errno> {
         let directory = process.join("fd");
-        if sizes == FdSizes::NotTold {
+        if sizes == FdSizes::Unsupported {
             return Ok(OpenFiles::Count {
                 directory,
                 last: -1,
@@ -115,13 +115,13 @@ mod tests {
         let held: Vec<_> = (0..40)
             .map(|_| std::fs::File::open("/dev/null").unwrap())
             .collect();
-        let mut counted = OpenFiles::open(own, FdSizes::NotTold, Keeping::Open).unwrap();
+        let mut counted = OpenFiles::open(own, FdSizes::Unsupported, Keeping::Open).unwrap();
         let counted = counted.count(0);
         // Other tests of this process open files too.
         assert!(counted >= 43, "{counted}");
-        if FdSizes::probe(Path::new("/proc")) == FdSizes::Told {
+        if FdSizes::probe(Path::new("/proc")) == FdSizes::Supported {
             for keeping in [Keeping::Open, Keeping::Anew] {
-                let sized = OpenFiles::open(own, FdSizes::Told, keeping)
+                let sized = OpenFiles::open(own, FdSizes::Supported, keeping)
                     .unwrap()
                     .count(0);
                 assert!(
@@ -139,7 +139,7 @@ mod tests {
         let directory = root.path().join("fd");
         std::fs::create_dir(&directory).unwrap();
         std::fs::write(directory.join("0"), "").unwrap();
-        let mut files = OpenFiles::open(root.path(), FdSizes::NotTold, Keeping::Open).unwrap();
+        let mut files = OpenFiles::open(root.path(), FdSizes::Unsupported, Keeping::Open).unwrap();
         assert_eq!(files.count(1_000_000_000), 1);
         std::fs::write(directory.join("1"), "").unwrap();
         assert_eq!(files.count(1_000_000_001), 1, "the last count stands");
@@ -150,6 +150,6 @@ mod tests {
     fn a_directory_elsewhere_does_not_tell() {
         let root = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(root.path().join("self/fd")).unwrap();
-        assert_eq!(FdSizes::probe(root.path()), FdSizes::NotTold);
+        assert_eq!(FdSizes::probe(root.path()), FdSizes::Unsupported);
     }
 }

@@ -66,6 +66,25 @@ pub(crate) fn stat(text: &[u8]) -> Result<Stat, ParseError> {
     })
 }
 
+/// Where the kernel put a program's stack and arguments when it was started: drawn at random then, and the same in every
+/// process that was forked since.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Layout {
+    pub(crate) stack: u64,
+    pub(crate) arguments: u64,
+}
+
+/// Of `/proc/PID/stat`; none where it may not be read, which the kernel shows as zeros.
+pub(crate) fn layout(text: &[u8]) -> Option<Layout> {
+    let text = whole(text).ok()?;
+    let head = text.get(..STAT_HEAD).unwrap_or(text);
+    let name_end = head.iter().rposition(|byte| *byte == b')')?;
+    let mut words = Words::new(text.get(name_end.saturating_add(1)..)?);
+    let stack = words.number(28 - 3, "startstack").ok()?;
+    let arguments = words.number(48 - 28 - 1, "arg_start").ok()?;
+    (stack > 1 && arguments > 1).then_some(Layout { stack, arguments })
+}
+
 /// Pages: the whole address space and what of it is resident.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Statm {

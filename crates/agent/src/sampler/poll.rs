@@ -1,7 +1,8 @@
-//! What the sampler's thread sleeps on: an absolute timer, its owner's bell, and the end of processes.
+//! What the sampler's thread sleeps on: an absolute timer, its owner's wake-up, the end of processes and the kernel's events
+//! of new programs.
 
 use std::mem::MaybeUninit;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::event::epoll;
@@ -15,8 +16,9 @@ use rustix::time::{
 use super::clock::NANOS_PER_SECOND;
 
 /// What an event stands for: one of these, or a pid with the mark.
-const BELL: u64 = 0;
+const WAKE_UP: u64 = 0;
 const TIMER: u64 = 1;
+const EXECS: u64 = 2;
 const END: u64 = 1 << 32;
 
 #[derive(Debug)]
@@ -26,7 +28,7 @@ pub(crate) struct Poll {
 }
 
 impl Poll {
-    pub(crate) fn new(bell: &OwnedFd) -> Result<Poll, Errno> {
+    pub(crate) fn new(wakeup: &OwnedFd) -> Result<Poll, Errno> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let timer = timerfd_create(
             TimerfdClockId::Monotonic,
@@ -34,8 +36,8 @@ impl Poll {
         )?;
         epoll::add(
             &epoll,
-            bell,
-            epoll::EventData::new_u64(BELL),
+            wakeup,
+            epoll::EventData::new_u64(WAKE_UP),
             epoll::EventFlags::IN,
         )?;
         epoll::add(
@@ -47,8 +49,19 @@ impl Poll {
         Ok(Poll { epoll, timer })
     }
 
-    /// Sleeps until the instant, an order, or the end of a process; none is no instant. Pids of ended ones are added.
-    pub(crate) fn wait(&self, until_ns: Option<u64>, ended: &mut Vec<i32>) -> Result<(), Errno> {
+    /// Wakes up for what can be read there, too.
+    pub(crate) fn add_execs(&self, events: impl AsFd) -> Result<(), Errno> {
+        let data = epoll::EventData::new_u64(EXECS);
+        epoll::add(&self.epoll, events, data, epoll::EventFlags::IN)
+    }
+
+    pub(crate) fn remove_execs(&self, events: impl AsFd) {
+        let _ = epoll::delete(&self.epoll, events);
+    }
+
+    /// Sleeps until the instant, an order, an event, or the end of a process; none is no instant. Pids of ended ones are
+    /// added.
+    pub(crate) fn wait(&self, until_ns: Option<u64>, ended: &mut Vec<i32>) -> Result<Woken, Errno> {
         // All zero would disarm it; the first nanosecond after boot is past as well.
         let value = until_ns.map_or(timespec(0), |at| timespec(at.max(1)));
         let once = Itimerspec {
@@ -59,41 +72,49 @@ impl Poll {
         let mut space = [MaybeUninit::<epoll::Event>::uninit(); 64];
         let events = match epoll::wait(&self.epoll, &mut space, None) {
             Ok((events, _)) => events,
-            Err(Errno::INTR) => return Ok(()),
+            Err(Errno::INTR) => return Ok(Woken::default()),
             Err(errno) => return Err(errno),
         };
+        let mut woken = Woken::default();
         for event in events {
             let data = event.data.u64();
+            woken.by_execs |= data == EXECS;
             if data & END != 0 {
                 ended.extend(i32::try_from(data & !END).ok());
             }
         }
-        Ok(())
+        Ok(woken)
     }
 }
 
-/// Rings once when all threads of a process have ended, for as long as this is kept.
+/// What there is to be read.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Woken {
+    pub(crate) by_execs: bool,
+}
+
+/// Wakes the poll once when all threads of a process have ended, for as long as this is kept.
 #[derive(Debug)]
-pub(crate) struct EndBell {
+pub(crate) struct ExitNotifier {
     pidfd: OwnedFd,
     poll: Arc<Poll>,
 }
 
-impl EndBell {
+impl ExitNotifier {
     /// None where this kernel has no pidfds or no descriptor is left: the end is then found at the next sample.
-    pub(crate) fn hang(poll: &Arc<Poll>, pid: i32) -> Option<EndBell> {
+    pub(crate) fn register(poll: &Arc<Poll>, pid: i32) -> Option<ExitNotifier> {
         let pidfd = rustix::process::pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()?;
         let data = epoll::EventData::new_u64(END | u64::try_from(pid).ok()?);
         epoll::add(&poll.epoll, &pidfd, data, epoll::EventFlags::IN).ok()?;
-        Some(EndBell {
+        Some(ExitNotifier {
             pidfd,
             poll: Arc::clone(poll),
         })
     }
 }
 
-impl Drop for EndBell {
-    /// Closing is not enough: a child that was just forked may hold the same pidfd, which would ring for ever, and for
+impl Drop for ExitNotifier {
+    /// Closing is not enough: a child that was just forked may hold the same pidfd, which would wake the poll for ever, and for
     /// the next process of that pid.
     fn drop(&mut self) {
         let _ = epoll::delete(&self.poll.epoll, &self.pidfd);

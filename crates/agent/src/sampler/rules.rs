@@ -105,20 +105,20 @@ pub(crate) struct Process<'facts> {
 
 /// What a daemon is called.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Called {
+pub(crate) struct Identity {
     pub(crate) name: String,
     pub(crate) instance: String,
 }
 
 /// How much must be read of a process to decide on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Interest {
+pub(crate) enum Needed {
     None,
     CommandLine,
     CommandLineAndCgroups,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Rules {
     own: Vec<DaemonRule>,
 }
@@ -136,7 +136,7 @@ impl Rules {
     }
 
     /// What it takes to decide on a process of this name. Most need nothing more than the name.
-    pub(crate) fn interest(&self, comm: &str) -> Interest {
+    pub(crate) fn needed(&self, comm: &str) -> Needed {
         let possible = |rule: &&DaemonRule| {
             rule.comm
                 .as_ref()
@@ -145,19 +145,19 @@ impl Rules {
         let mut possible = self.own.iter().filter(possible).peekable();
         if possible.peek().is_none() {
             return if built_in(comm).is_some() {
-                Interest::CommandLine
+                Needed::CommandLine
             } else {
-                Interest::None
+                Needed::None
             };
         }
         match possible.any(|rule| rule.cgroup.is_some() || rule.unit.is_some()) {
-            true => Interest::CommandLineAndCgroups,
-            false => Interest::CommandLine,
+            true => Needed::CommandLineAndCgroups,
+            false => Needed::CommandLine,
         }
     }
 
     /// What the process is called, if it is a daemon. The configuration's rules come first.
-    pub(crate) fn call(&self, process: &Process<'_>) -> Option<Called> {
+    pub(crate) fn identify(&self, process: &Process<'_>) -> Option<Identity> {
         let built_in = built_in(process.comm);
         if let Some(rule) = self.own.iter().find(|rule| rule.holds(process)) {
             let instance = match &rule.instance_option {
@@ -170,14 +170,14 @@ impl Rules {
                     .map_or(Naming::None, |known| known.naming)
                     .instance(process.comm, process.arguments),
             };
-            return Some(Called {
+            return Some(Identity {
                 name: rule.name.clone(),
                 instance,
             });
         }
         let known = built_in?;
         let instance = known.naming.instance(process.comm, process.arguments);
-        Some(Called {
+        Some(Identity {
             name: known.name.to_owned(),
             instance,
         })

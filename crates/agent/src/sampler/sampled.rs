@@ -45,10 +45,29 @@ pub struct DaemonSeen {
     pub instance: String,
     pub cmdline: String,
     pub ended: bool,
+    /// How long it had run at `at`.
+    pub age_us: i64,
+    pub change: Change,
 }
 
-/// All but CPU time and memory is -1 in a brief sample, which is what a daemon has between two turns when many are awake;
-/// never at a mark, nor first or last of a daemon.
+/// What has happened to a daemon that is described.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Change {
+    /// It was there before the sampler, or is described again.
+    #[default]
+    None,
+    /// Its process was born while the host was sampled; it is described as seen from its birth on.
+    Born,
+    /// The same, after another process of its name and instance had ended.
+    Restarted,
+    Ended,
+    /// It has ended, and was no daemon: all it did was to start one of its name and instance, which went into the
+    /// background.
+    Parent,
+}
+
+/// All but CPU time and memory is -1 in a brief sample, which is what a daemon has between two turns when many are awake, and
+/// in the dense samples at a step's start; never at a mark, nor first or last of a daemon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DaemonSample {
     pub at: MonoNanos,
@@ -96,6 +115,10 @@ pub struct HostSample {
     pub io_full_us: i64,
     pub memory_some_us: i64,
     pub memory_full_us: i64,
+    /// Ticks that the sampler has missed since it started.
+    pub skipped_ticks: i64,
+    /// CPU time of the sampler's own thread since it started.
+    pub sampler_cpu_us: i64,
 }
 
 /// A whole disk, a loop device in use, a dm or md device; never a partition.

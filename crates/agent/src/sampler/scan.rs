@@ -133,8 +133,8 @@ impl Scanner {
 
 impl Present {
     fn is_due(&self) -> bool {
-        let turn = self.scans.wrapping_add(self.pid.unsigned_abs());
-        self.scans <= YOUNG || turn.is_multiple_of(AGAIN)
+        let round_robin = self.scans.wrapping_add(self.pid.unsigned_abs());
+        self.scans <= YOUNG || round_robin.is_multiple_of(AGAIN)
     }
 }
 

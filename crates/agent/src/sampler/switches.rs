@@ -219,25 +219,12 @@ fn read_u32(bytes: &[u8], at: usize) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
-    use std::io::Write;
-
     use proptest::prelude::*;
 
     use super::*;
 
-    /// On the real standard error: libtest hides what a passed test prints through the macros.
     fn skip(errno: Errno) {
-        let required = std::env::var("BENCHMESH_REQUIRE").unwrap_or_default();
-        assert!(
-            !required
-                .split(',')
-                .any(|word| matches!(word.trim(), "taskstats" | "all")),
-            "BENCHMESH_REQUIRE demands taskstats, which cannot be asked here: {errno}"
-        );
-        let _ = writeln!(
-            std::io::stderr().lock(),
-            "SKIPPED counts_all_threads_that_live: needs taskstats: {errno}"
-        );
+        benchmesh_testing::skip("taskstats", &errno.to_string());
     }
 
     #[test]

@@ -3,12 +3,12 @@
 use super::Session;
 use super::probes::Probes;
 use crate::clock::Filter;
-use crate::runner::Voice;
+use crate::runner::ReplyHandle;
 use crate::runner::command::Refusal as CommandRefusal;
 use crate::spool::{Attached as SpoolAttached, Sequence, SpoolError, SpoolId, WINDOW_BATCHES};
-use crate::wire::command::{Heard, Welcome};
-use crate::wire::link::{HeardStream, Link, LinkError, Refusal};
-use crate::wire::reply::{Hello, Said};
+use crate::wire::command::{Incoming, Welcome};
+use crate::wire::connection::{Connection, ConnectionError, IncomingStream, RejectCode};
+use crate::wire::reply::{Hello, Outgoing};
 use futures::future::BoxFuture;
 use std::collections::HashMap;
 use std::time::Duration;
@@ -23,13 +23,13 @@ const WELCOME_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// How a session ended.
 #[derive(Debug)]
-pub(super) enum Farewell {
+pub(super) enum SessionEnd {
     /// The agent is leaving.
     Left,
     /// The collector has closed it in order.
     Closed,
     /// It broke, or was refused.
-    Lost(LinkError),
+    Lost(ConnectionError),
     /// The spools have changed and must be announced again.
     Again,
     /// The spool cannot be kept.
@@ -39,9 +39,9 @@ pub(super) enum Farewell {
 /// A session that has been taken in.
 pub(super) struct AttachedSession<'a> {
     session: &'a Session,
-    said: mpsc::Sender<Said>,
-    heard: HeardStream,
-    publishing: BoxFuture<'a, Farewell>,
+    outgoing: mpsc::Sender<Outgoing>,
+    incoming: IncomingStream,
+    publishing: BoxFuture<'a, SessionEnd>,
     probes: Probes,
     filter: Filter,
     /// Whether a message that cannot be was logged.
@@ -51,35 +51,41 @@ pub(super) struct AttachedSession<'a> {
 /// Says hello, and waits to be taken in.
 pub(super) async fn attach(
     session: &Session,
-    mut link: Link,
+    mut connection: Connection,
     hello: Hello,
-) -> Result<AttachedSession<'_>, Farewell> {
-    let (said, said_out) = mpsc::channel(SAID);
-    let first = said.send(Said::Hello(Box::new(hello))).await;
+) -> Result<AttachedSession<'_>, SessionEnd> {
+    let (outgoing, outgoing_out) = mpsc::channel(SAID);
+    let first = outgoing.send(Outgoing::Hello(Box::new(hello))).await;
     debug_assert!(first.is_ok(), "the receiver is in this function");
-    let (heard, welcome) = tokio::time::timeout(WELCOME_TIMEOUT, welcome(&mut link, said_out))
-        .await
-        .unwrap_or_else(|_| {
-            Err(LinkError::Broken {
-                message: format!("no welcome within {} s", WELCOME_TIMEOUT.as_secs()),
+    let (incoming, welcome) =
+        tokio::time::timeout(WELCOME_TIMEOUT, welcome(&mut connection, outgoing_out))
+            .await
+            .unwrap_or_else(|_| {
+                Err(ConnectionError::Broken {
+                    message: format!("no welcome within {} s", WELCOME_TIMEOUT.as_secs()),
+                })
             })
-        })
-        .map_err(Farewell::Lost)?;
-    session.contact.heard();
-    // The runner first: what its tasks still say must not get into another mesh's spool.
+            .map_err(SessionEnd::Lost)?;
+    session.contact.touch();
+    // The runner first: what its tasks still report must not get into another database's spool.
     session.runner.mesh(welcome.mesh_uid.clone()).await;
-    let (parcels, parcels_out) = mpsc::channel(WINDOW_BATCHES);
+    let stored = positions(&welcome.spools);
+    let restored = session
+        .spool
+        .is_ahead_of(welcome.mesh_uid.clone(), stored.clone())
+        .await
+        .map_err(SessionEnd::Spool)?;
+    if let Some(stored) = restored {
+        session.runner.database_restored(stored).await;
+    }
+    let (envelopes, envelopes_out) = mpsc::channel(WINDOW_BATCHES);
     let attached = session
         .spool
-        .attach(
-            welcome.mesh_uid.clone(),
-            positions(&welcome.spools),
-            parcels,
-        )
+        .attach(welcome.mesh_uid.clone(), stored, envelopes)
         .await
-        .map_err(Farewell::Spool)?;
+        .map_err(SessionEnd::Spool)?;
     if attached == SpoolAttached::Again {
-        return Err(Farewell::Again);
+        return Err(SessionEnd::Again);
     }
     session.runner.appoint(welcome.sampling).await;
     tracing::info!(
@@ -87,13 +93,13 @@ pub(super) async fn attach(
     );
     let token = welcome.session;
     let publishing = Box::pin(async move {
-        let Err(farewell) = publish(session, link, &token, parcels_out).await;
-        farewell
+        let Err(end) = publish(session, connection, &token, envelopes_out).await;
+        end
     });
     Ok(AttachedSession {
         session,
-        said,
-        heard,
+        outgoing,
+        incoming,
         publishing,
         probes: Probes::new(),
         filter: Filter::default(),
@@ -102,25 +108,25 @@ pub(super) async fn attach(
 }
 
 async fn welcome(
-    link: &mut Link,
-    said: mpsc::Receiver<Said>,
-) -> Result<(HeardStream, Welcome), LinkError> {
-    let mut heard = link.attach(said).await?;
-    let welcome = match heard.next().await? {
-        Some(Heard::Welcome(welcome)) => *welcome,
+    connection: &mut Connection,
+    outgoing: mpsc::Receiver<Outgoing>,
+) -> Result<(IncomingStream, Welcome), ConnectionError> {
+    let mut incoming = connection.attach(outgoing).await?;
+    let welcome = match incoming.next().await? {
+        Some(Incoming::Welcome(welcome)) => *welcome,
         Some(_) => {
-            return Err(LinkError::Broken {
+            return Err(ConnectionError::Broken {
                 message: "it did not begin with a welcome".to_owned(),
             });
         }
         None => {
-            return Err(LinkError::Broken {
+            return Err(ConnectionError::Broken {
                 message: "closed before the welcome".to_owned(),
             });
         }
     };
     crate::wire::check_version(&welcome)?;
-    Ok((heard, welcome))
+    Ok((incoming, welcome))
 }
 
 /// What the collector has of our spools. A spool that is not one of ours does not concern us.
@@ -134,12 +140,12 @@ fn positions(spools: &[(String, u64)]) -> HashMap<SpoolId, Sequence> {
 /// Sends batches and takes acks until that ends.
 async fn publish(
     session: &Session,
-    mut link: Link,
+    mut connection: Connection,
     token: &str,
-    parcels: mpsc::Receiver<crate::spool::Parcel>,
-) -> Result<std::convert::Infallible, Farewell> {
-    let lost = |error: LinkError| Farewell::Lost(error);
-    let mut acks = match link.publish(token, parcels).await {
+    envelopes: mpsc::Receiver<crate::spool::Envelope>,
+) -> Result<std::convert::Infallible, SessionEnd> {
+    let lost = |error: ConnectionError| SessionEnd::Lost(error);
+    let mut acks = match connection.publish(token, envelopes).await {
         Ok(acks) => acks,
         Err(error) => return Err(refusing(session, error).await),
     };
@@ -150,65 +156,72 @@ async fn publish(
                     .spool
                     .ack(spool, sequence)
                     .await
-                    .map_err(Farewell::Spool)?;
+                    .map_err(SessionEnd::Spool)?;
             }
-            Ok(None) => return Err(Farewell::Closed),
-            Err(error @ LinkError::Refused { .. }) => return Err(refusing(session, error).await),
+            Ok(None) => return Err(SessionEnd::Closed),
+            Err(error @ ConnectionError::Refused { .. }) => {
+                return Err(refusing(session, error).await);
+            }
             Err(error) => return Err(lost(error)),
         }
     }
 }
 
 /// A batch that is refused again and again is set aside by the spool; the session begins anew in any case.
-async fn refusing(session: &Session, error: LinkError) -> Farewell {
+async fn refusing(session: &Session, error: ConnectionError) -> SessionEnd {
     match error {
-        LinkError::Refused {
-            code: Refusal::NotUnderstood,
+        ConnectionError::Refused {
+            code: RejectCode::NotUnderstood,
             message,
         } => {
             session.spool.refused(message.clone()).await;
-            Farewell::Lost(LinkError::Broken {
+            SessionEnd::Lost(ConnectionError::Broken {
                 message: format!("a batch was refused: {message}"),
             })
         }
-        LinkError::Refused { message, .. } => Farewell::Lost(LinkError::Broken {
+        ConnectionError::Refused { message, .. } => SessionEnd::Lost(ConnectionError::Broken {
             message: format!("publishing was refused: {message}"),
         }),
-        other => Farewell::Lost(other),
+        other => SessionEnd::Lost(other),
     }
 }
 
 impl AttachedSession<'_> {
     /// Listens until the session ends.
-    pub(super) async fn run(&mut self, leaving: &CancellationToken) -> Farewell {
+    pub(super) async fn run(&mut self, leaving: &CancellationToken) -> SessionEnd {
         loop {
             tokio::select! {
-                () = leaving.cancelled() => return Farewell::Left,
-                heard = self.heard.next() => match heard {
-                    Ok(Some(heard)) => self.hear(heard).await,
-                    Ok(None) => return Farewell::Closed,
-                    Err(LinkError::Message { source }) => self.complain(&source),
-                    Err(error) => return Farewell::Lost(error),
+                () = leaving.cancelled() => return SessionEnd::Left,
+                incoming = self.incoming.next() => match incoming {
+                    Ok(Some(incoming)) => self.hear(incoming).await,
+                    Ok(None) => return SessionEnd::Closed,
+                    Err(ConnectionError::Message { source }) => self.complain(&source),
+                    Err(error) => return SessionEnd::Lost(error),
                 },
                 () = self.probes.due() => {
                     let sent = self.probes.send();
                     // When so much waits to be said, a probe would only measure the queue.
-                    let _ = self.said.try_send(Said::Probe { sent });
+                    let _ = self.outgoing.try_send(Outgoing::Probe { sent });
                 }
-                farewell = &mut self.publishing => return farewell,
+                end = &mut self.publishing => return end,
             }
         }
     }
 
-    async fn hear(&mut self, heard: Heard) {
-        self.session.contact.heard();
-        match heard {
-            Heard::Command(command) => self.session.runner.order(*command, self.said.clone()).await,
-            Heard::BadCommand { id, error } => {
-                let refusal = CommandRefusal::failed(format!("the command cannot be: {error}"));
-                Voice::new(id, self.said.clone()).reply(Err(refusal));
+    async fn hear(&mut self, incoming: Incoming) {
+        self.session.contact.touch();
+        match incoming {
+            Incoming::Command(command) => {
+                self.session
+                    .runner
+                    .order(*command, self.outgoing.clone())
+                    .await
             }
-            Heard::Clock {
+            Incoming::BadCommand { id, error } => {
+                let refusal = CommandRefusal::failed(format!("the command cannot be: {error}"));
+                ReplyHandle::new(id, self.outgoing.clone()).reply(Err(refusal));
+            }
+            Incoming::Clock {
                 sent,
                 mesh_received_ns,
                 mesh_sent_ns,
@@ -219,7 +232,7 @@ impl AttachedSession<'_> {
                 }
                 match self
                     .filter
-                    .add(Heard::exchange(sent, mesh_received_ns, mesh_sent_ns))
+                    .add(Incoming::exchange(sent, mesh_received_ns, mesh_sent_ns))
                 {
                     Ok(estimate) => {
                         self.session.clock.send_replace(Some(estimate));
@@ -227,7 +240,7 @@ impl AttachedSession<'_> {
                     Err(error) => self.complain(&error),
                 }
             }
-            Heard::Welcome(_) => tracing::debug!("welcome a second time"),
+            Incoming::Welcome(_) => tracing::debug!("welcome a second time"),
         }
     }
 
@@ -235,7 +248,7 @@ impl AttachedSession<'_> {
     fn complain(&mut self, error: &dyn std::error::Error) {
         if !self.complained {
             self.complained = true;
-            tracing::warn!(error = %crate::chain(error), "the collector says what cannot be; it is ignored");
+            tracing::warn!(error = %benchmesh_workloads::error_chain(error), "the collector says what cannot be; it is ignored");
         }
     }
 }

@@ -1,6 +1,5 @@
 //! What can go wrong with a spool's file.
 
-use super::Sequence;
 use std::path::{Path, PathBuf};
 
 /// Why a spool cannot be used.
@@ -15,13 +14,6 @@ pub enum SpoolError {
     },
     #[error("{} is not a spool of this agent's version: {why}", path.display())]
     NotASpool { path: PathBuf, why: String },
-    #[error("batch {sequence} of the spool {} cannot be read", path.display())]
-    Body {
-        path: PathBuf,
-        sequence: Sequence,
-        #[source]
-        source: crate::wire::WireError,
-    },
     #[error("remove the drained spool {}", path.display())]
     Remove {
         path: PathBuf,

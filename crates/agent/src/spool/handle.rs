@@ -1,20 +1,21 @@
 //! The way to the spools, for the session and the tasks.
 
-use super::keeper::Keeper;
+use super::actor::SpoolActor;
 use super::set::SpoolSet;
-use super::{Parcel, Position, Samples, Sequence, SpoolError, SpoolId};
+use super::{Envelope, Position, Samples, Sequence, SpoolError, SpoolId};
 use crate::clock::Estimate;
 use crate::state::StateDir;
 use crate::telemetry::Row;
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
 /// Rows on their way from the tasks: a second of many tasks; then their threads wait, never the workers.
 const ENTRIES: usize = 64;
 /// Questions of the session; they are answered at once, so few wait.
-const ASKS: usize = 64;
+const REQUESTS: usize = 64;
 
 /// Something to be spooled.
 #[derive(Debug)]
@@ -29,17 +30,24 @@ pub enum Entry {
 pub enum Attached {
     /// Batches come.
     Sending,
-    /// It is another mesh than before: the spools have changed, and the agent must attach again.
+    /// It is another database than before, or an older copy of it: the spools have changed, and the agent must attach
+    /// again.
     Again,
 }
 
 #[derive(Debug)]
-pub(super) enum Ask {
+pub(super) enum SpoolRequest {
     Ids(oneshot::Sender<Vec<SpoolId>>),
+    /// Whether the collector has less than it had acked.
+    IsAhead {
+        mesh: String,
+        stored: HashMap<SpoolId, Sequence>,
+        reply: oneshot::Sender<Option<Sequence>>,
+    },
     Attach {
         mesh: String,
         stored: HashMap<SpoolId, Sequence>,
-        out: mpsc::Sender<Parcel>,
+        out: mpsc::Sender<Envelope>,
         done: oneshot::Sender<Result<Attached, SpoolError>>,
     },
     Detach,
@@ -56,7 +64,24 @@ pub(super) enum Ask {
 #[derive(Clone, Debug)]
 pub struct Spool {
     entries: mpsc::Sender<Entry>,
-    asks: mpsc::Sender<Ask>,
+    requests: mpsc::Sender<SpoolRequest>,
+    acked: Acked,
+}
+
+/// The last sequence of the written spool that the collector has acked.
+#[derive(Clone, Debug, Default)]
+pub struct Acked(Arc<AtomicU64>);
+
+impl Acked {
+    pub(super) fn set(&self, sequence: Sequence) {
+        self.0.store(sequence.0, Ordering::Relaxed);
+    }
+
+    /// Of the spool that is written now.
+    #[must_use]
+    pub fn last(&self) -> Sequence {
+        Sequence(self.0.load(Ordering::Relaxed))
+    }
 }
 
 impl Spool {
@@ -72,10 +97,16 @@ impl Spool {
     ) -> Result<(Self, JoinHandle<()>), SpoolError> {
         let set = SpoolSet::open(state, limit_bytes).await?;
         let (entries, entries_in) = mpsc::channel(ENTRIES);
-        let (asks, asks_in) = mpsc::channel(ASKS);
-        let keeper = Keeper::new(set, samples, clock);
-        let task = tokio::spawn(keeper.run(entries_in, asks_in));
-        Ok((Self { entries, asks }, task))
+        let (requests, requests_in) = mpsc::channel(REQUESTS);
+        let acked = Acked::default();
+        let actor = SpoolActor::new(set, samples, clock, acked.clone());
+        let task = tokio::spawn(actor.run(entries_in, requests_in));
+        let spool = Self {
+            entries,
+            requests,
+            acked,
+        };
+        Ok((spool, task))
     }
 
     /// Where rows of operations go. A sender waits while it is full.
@@ -84,13 +115,39 @@ impl Spool {
         self.entries.clone()
     }
 
+    /// How far the collector has the written spool.
+    #[must_use]
+    pub fn acked(&self) -> Acked {
+        self.acked.clone()
+    }
+
     /// The spools' ids, oldest first, the one that is written last.
     ///
     /// # Errors
     /// When the spool has ended.
     pub async fn ids(&self) -> Result<Vec<SpoolId>, SpoolError> {
         let (reply, answer) = oneshot::channel();
-        self.ask(Ask::Ids(reply)).await?;
+        self.request(SpoolRequest::Ids(reply)).await?;
+        answer.await.map_err(|_| SpoolError::Closed)
+    }
+
+    /// Whether the collector has `stored` less than it had acked: its database was restored from an older copy. Returns
+    /// what it has of the written spool then.
+    ///
+    /// # Errors
+    /// When the spool has ended.
+    pub async fn is_ahead_of(
+        &self,
+        mesh: String,
+        stored: HashMap<SpoolId, Sequence>,
+    ) -> Result<Option<Sequence>, SpoolError> {
+        let (reply, answer) = oneshot::channel();
+        self.request(SpoolRequest::IsAhead {
+            mesh,
+            stored,
+            reply,
+        })
+        .await?;
         answer.await.map_err(|_| SpoolError::Closed)
     }
 
@@ -102,10 +159,10 @@ impl Spool {
         &self,
         mesh: String,
         stored: HashMap<SpoolId, Sequence>,
-        out: mpsc::Sender<Parcel>,
+        out: mpsc::Sender<Envelope>,
     ) -> Result<Attached, SpoolError> {
         let (done, answer) = oneshot::channel();
-        self.ask(Ask::Attach {
+        self.request(SpoolRequest::Attach {
             mesh,
             stored,
             out,
@@ -118,7 +175,7 @@ impl Spool {
     /// The session is over; nothing is sent until the next one.
     pub async fn detach(&self) {
         // An ended spool sends nothing anyway.
-        let _ = self.ask(Ask::Detach).await;
+        let _ = self.request(SpoolRequest::Detach).await;
     }
 
     /// The collector has committed everything up to there.
@@ -126,18 +183,18 @@ impl Spool {
     /// # Errors
     /// When the spool has ended.
     pub async fn ack(&self, spool: SpoolId, sequence: Sequence) -> Result<(), SpoolError> {
-        self.ask(Ask::Ack(spool, sequence)).await
+        self.request(SpoolRequest::Ack(spool, sequence)).await
     }
 
     /// The collector has refused the oldest batch that it has not acked.
     pub async fn refused(&self, message: String) {
-        let _ = self.ask(Ask::Refused(message)).await;
+        let _ = self.request(SpoolRequest::Refused(message)).await;
     }
 
     /// Appends what is in memory, and waits until the collector has everything or no session is left.
     pub async fn drain(&self) {
         let (done, answer) = oneshot::channel();
-        if self.ask(Ask::Drain(done)).await.is_ok() {
+        if self.request(SpoolRequest::Drain(done)).await.is_ok() {
             let _ = answer.await;
         }
     }
@@ -148,7 +205,7 @@ impl Spool {
     /// When the disk does not take the rest.
     pub async fn close(&self) -> Result<(), SpoolError> {
         let (done, answer) = oneshot::channel();
-        self.ask(Ask::Close(done)).await?;
+        self.request(SpoolRequest::Close(done)).await?;
         answer.await.map_err(|_| SpoolError::Closed)?
     }
 
@@ -156,13 +213,16 @@ impl Spool {
     #[cfg(test)]
     pub(super) async fn limit_pages(&self, pages: u32) {
         let (done, answer) = oneshot::channel();
-        self.ask(Ask::LimitPages(pages, done))
+        self.request(SpoolRequest::LimitPages(pages, done))
             .await
-            .expect("the keeper lives");
-        answer.await.expect("the keeper answers");
+            .expect("the actor lives");
+        answer.await.expect("the actor answers");
     }
 
-    async fn ask(&self, ask: Ask) -> Result<(), SpoolError> {
-        self.asks.send(ask).await.map_err(|_| SpoolError::Closed)
+    async fn request(&self, request: SpoolRequest) -> Result<(), SpoolError> {
+        self.requests
+            .send(request)
+            .await
+            .map_err(|_| SpoolError::Closed)
     }
 }

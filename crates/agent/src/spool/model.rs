@@ -7,7 +7,7 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
 use super::set::SpoolSet;
-use super::{Parcel, Sequence, SpoolId};
+use super::{Envelope, Sequence, SpoolId};
 use crate::sampler::HostSample;
 use crate::state::StateDir;
 use crate::telemetry::{At, Batch, EndState, MeshMicros, OpInterval, Row, TaskEnd, TaskId};
@@ -63,27 +63,27 @@ struct Sums {
 struct Collector {
     stored: HashMap<SpoolId, Sequence>,
     /// Everything that was ever sent, also what did not arrive.
-    seen: HashMap<(SpoolId, Sequence), Parcel>,
+    seen: HashMap<(SpoolId, Sequence), Envelope>,
     sums: Sums,
 }
 
 impl Collector {
-    fn sent(&mut self, parcel: &Parcel) {
+    fn sent(&mut self, envelope: &Envelope) {
         let held = self
             .seen
-            .entry((parcel.spool, parcel.sequence))
-            .or_insert_with(|| parcel.clone());
-        assert_eq!(held, parcel, "a batch that was sent has changed");
+            .entry((envelope.spool, envelope.sequence))
+            .or_insert_with(|| envelope.clone());
+        assert_eq!(held, envelope, "a batch that was sent has changed");
     }
 
-    fn arrived(&mut self, parcel: &Parcel) {
-        let stored = self.stored.entry(parcel.spool).or_default();
-        if parcel.sequence <= *stored {
+    fn arrived(&mut self, envelope: &Envelope) {
+        let stored = self.stored.entry(envelope.spool).or_default();
+        if envelope.sequence <= *stored {
             return;
         }
-        assert_eq!(parcel.first, stored.next(), "a hole or an overlap");
-        *stored = parcel.sequence;
-        let batch = v1::Batch::decode(parcel.body.as_slice()).unwrap();
+        assert_eq!(envelope.first, stored.next(), "a hole or an overlap");
+        *stored = envelope.sequence;
+        let batch = v1::Batch::decode(envelope.body.as_slice()).unwrap();
         assert!(
             batch.events.is_empty(),
             "a gap where none can be: {:?}",
@@ -106,7 +106,7 @@ impl Collector {
 struct Agent {
     state: Arc<StateDir>,
     set: SpoolSet,
-    in_flight: Vec<Parcel>,
+    in_flight: Vec<Envelope>,
     clock: i64,
     sums: Sums,
 }
@@ -142,15 +142,15 @@ impl Agent {
     async fn send(&mut self, collector: &mut Collector, leave: u8, arrive: u8, acks: u8) {
         let mut sent = Vec::new();
         for _ in 0..leave {
-            let Some(parcel) = self.set.next(MeshMicros(0)).await.unwrap() else {
+            let Some(envelope) = self.set.next(MeshMicros(0)).await.unwrap() else {
                 break;
             };
-            collector.sent(&parcel);
-            sent.push(parcel);
+            collector.sent(&envelope);
+            sent.push(envelope);
         }
         let lost = sent.len() > usize::from(arrive);
-        for parcel in sent.iter().take(usize::from(arrive)) {
-            collector.arrived(parcel);
+        for envelope in sent.iter().take(usize::from(arrive)) {
+            collector.arrived(envelope);
         }
         self.in_flight.extend(sent);
         if lost {
@@ -163,7 +163,7 @@ impl Agent {
             self.set.append(&[], Some(last.sequence)).await.unwrap();
         }
         if self.in_flight.is_empty() {
-            self.set.all_acked(MESH).await.unwrap();
+            self.set.all_acked(MESH).await;
         }
     }
 
@@ -249,6 +249,8 @@ fn sample(clock: i64) -> At<HostSample> {
         io_full_us: -1,
         memory_some_us: -1,
         memory_full_us: -1,
+        skipped_ticks: 0,
+        sampler_cpu_us: 0,
     };
     At {
         at: MeshMicros(clock),

@@ -1,9 +1,9 @@
 //! Spools of earlier starts: found, looked at, kept to the limit.
 
-use super::file::SpoolFile;
+use super::file::{MARK_SUFFIX, SpoolFile, remove_files};
 use super::{Sequence, SpoolError, SpoolId};
-use crate::chain;
 use crate::state::StateDir;
+use benchmesh_workloads::error_chain;
 use std::path::{Path, PathBuf};
 use uuid::Uuid;
 
@@ -15,7 +15,19 @@ pub(super) struct Old {
     pub(super) mesh: Option<String>,
     pub(super) ordinal: i64,
     pub(super) bytes: u64,
+    /// What the collector has stored of it, as far as it was written down.
+    pub(super) acked: Sequence,
 }
+
+/// What earlier starts have left.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    pub(super) old: Vec<Old>,
+    pub(super) unreadable: Vec<Uuid>,
+}
+
+/// Files that hold nothing but refused batches, for a person to see. The rest are removed.
+const MOST_REFUSED_FILES: usize = 8;
 
 /// Merges until that many bytes are free, or a whole round is over. Returns what is left.
 pub(super) async fn shorten(path: &Path, mut surplus: u64) -> Result<u64, SpoolError> {
@@ -32,32 +44,58 @@ pub(super) async fn shorten(path: &Path, mut surplus: u64) -> Result<u64, SpoolE
 }
 
 /// The spools of earlier starts. One that holds nothing is removed, one that cannot be read is left alone.
-pub(super) async fn find(state: &StateDir) -> Vec<Old> {
+pub(super) async fn find(state: &StateDir) -> Found {
     let ids = state.spools().unwrap_or_else(|error| {
-        tracing::error!(error = %chain(&error), "old spools cannot be looked for");
+        tracing::error!(error = %error_chain(&error), "old spools cannot be looked for");
         Vec::new()
     });
-    let mut found = Vec::new();
+    let mut found = Found::default();
+    let mut refused = Vec::new();
     for id in ids {
         match look(state, id).await {
-            Ok(old) => found.extend(old),
+            Ok(Looked::Old(old)) => found.old.push(*old),
+            Ok(Looked::OnlyRefused { ordinal, path }) => refused.push((ordinal, path)),
+            Ok(Looked::Nothing) => {}
             Err(error) => {
-                tracing::error!(error = %chain(&error), "an old spool cannot be read and is left alone");
+                tracing::error!(error = %error_chain(&error), "an old spool cannot be read and is left alone");
+                found.unreadable.push(id);
             }
+        }
+    }
+    refused.sort();
+    let surplus = refused.len().saturating_sub(MOST_REFUSED_FILES);
+    for (_, path) in refused.into_iter().take(surplus) {
+        if let Err(error) = remove_files(&path) {
+            tracing::warn!(error = %error_chain(&error), "a spool of refused batches cannot be removed");
         }
     }
     found
 }
 
-async fn look(state: &StateDir, id: Uuid) -> Result<Option<Old>, SpoolError> {
+enum Looked {
+    Old(Box<Old>),
+    OnlyRefused {
+        ordinal: i64,
+        path: PathBuf,
+    },
+    /// It was removed.
+    Nothing,
+}
+
+async fn look(state: &StateDir, id: Uuid) -> Result<Looked, SpoolError> {
     let path = state.spool_path(id);
+    if is_stub(&path) {
+        return remove_files(&path).map(|()| Looked::Nothing);
+    }
     let mut file = SpoolFile::open(&path).await?;
-    if file.after(Sequence(0)).await?.is_none() {
-        match file.has_refused().await? {
-            true => file.close().await?,
-            false => file.remove().await?,
+    let lost_tail = file.lost_tail().is_some_and(|last| last > file.acked);
+    if !lost_tail && file.after(Sequence(0)).await?.is_none() {
+        if file.has_refused().await? {
+            let ordinal = file.ordinal;
+            file.close().await?;
+            return Ok(Looked::OnlyRefused { ordinal, path });
         }
-        return Ok(None);
+        return file.remove().await.map(|()| Looked::Nothing);
     }
     let old = Old {
         id: file.id,
@@ -65,7 +103,19 @@ async fn look(state: &StateDir, id: Uuid) -> Result<Option<Old>, SpoolError> {
         mesh: file.mesh.clone(),
         ordinal: file.ordinal,
         bytes: file.bytes(),
+        acked: file.acked,
     };
     file.close().await?;
-    Ok(Some(old))
+    Ok(Looked::Old(Box::new(old)))
+}
+
+/// Left by a start that ended before its spool was made: no table is in it, and nothing was appended. A write-ahead log may
+/// hold the tables still.
+fn is_stub(path: &Path) -> bool {
+    let length = |suffix: &str| {
+        let mut name = path.to_owned().into_os_string();
+        name.push(suffix);
+        std::fs::metadata(name).map_or(0, |file| file.len())
+    };
+    length("") <= 4096 && length("-wal") == 0 && length(MARK_SUFFIX) == 0
 }

@@ -1,11 +1,12 @@
-//! The way from the sampler's thread to the spool: bounded, never waited for, the oldest given up and counted.
+//! The queue from the sampler's thread to the spool: bounded, never blocking; the oldest samples are dropped and counted.
 //!
-//! A sample that is given up leaves its counts as losses, and its daemons' descriptions: later samples refer to them.
+//! A sample that is dropped leaves its counts as losses, and its daemons' descriptions: later samples refer to them.
 
 use crate::clock::MeshMap;
-use crate::sampler::{DaemonSeen, Sampled};
-use crate::telemetry::{At, Loss, Lossy, Row};
+use crate::sampler::{Change, DaemonSeen, Sampled};
+use crate::telemetry::{At, Event, Loss, Row, SampleKind, Scope, Severity, clipped};
 use benchmesh_workloads::clock::MonoNanos;
+use serde_json::json;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
@@ -13,7 +14,7 @@ use tokio::sync::Notify;
 /// A minute of 300 daemons at 1 Hz, or a few MiB.
 const MOST_ROWS: usize = 20_000;
 
-/// One end of the way; both ends are the same.
+/// A handle on the queue; both ends use the same.
 #[derive(Clone, Debug, Default)]
 pub struct Samples {
     shared: Arc<Shared>,
@@ -22,7 +23,7 @@ pub struct Samples {
 #[derive(Debug, Default)]
 struct Shared {
     queue: Mutex<Queue>,
-    bell: Notify,
+    arrived: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -37,7 +38,7 @@ struct Queue {
 /// Rows of one kind that were given up, on the agent's own clock.
 #[derive(Clone, Copy, Debug)]
 struct Lost {
-    what: Lossy,
+    what: SampleKind,
     rows: u64,
     from: MonoNanos,
     until: MonoNanos,
@@ -53,12 +54,12 @@ impl Samples {
             queue.give_up_oldest();
         }
         drop(queue);
-        self.shared.bell.notify_one();
+        self.shared.arrived.notify_one();
     }
 
     /// Until something has come in since the last call.
     pub async fn ready(&self) {
-        self.shared.bell.notified().await;
+        self.shared.arrived.notified().await;
     }
 
     /// Everything that waits, in mesh time.
@@ -108,6 +109,11 @@ fn spread(sampled: Sampled, map: &MeshMap, out: &mut Vec<Row>) {
         ..
     } = sampled;
     let at = |mono| map.to_mesh(mono);
+    out.extend(
+        seen.iter()
+            .filter_map(|seen| change(seen, map))
+            .map(Row::Event),
+    );
     out.extend(seen.into_iter().map(|row| {
         Row::Daemon(At {
             at: at(row.at),
@@ -140,6 +146,37 @@ fn spread(sampled: Sampled, map: &MeshMap, out: &mut Vec<Row>) {
     }));
 }
 
+/// The event of a daemon that was born or has ended.
+fn change(seen: &DaemonSeen, map: &MeshMap) -> Option<Event> {
+    let (kind, severity, what) = match seen.change {
+        Change::None | Change::Parent => return None,
+        Change::Born => ("daemon-started", Severity::Info, "has started"),
+        Change::Restarted => ("daemon-restarted", Severity::Warning, "was started again"),
+        Change::Ended => ("daemon-ended", Severity::Info, "has ended"),
+    };
+    let DaemonSeen {
+        name,
+        instance,
+        pid,
+        ..
+    } = seen;
+    let daemon = match instance.as_str() {
+        "" => name.clone(),
+        instance => format!("{name} {instance}"),
+    };
+    Some(Event {
+        at: map.to_mesh(seen.at),
+        scope: Scope::default(),
+        severity,
+        kind: kind.to_owned(),
+        message: clipped(format!("{daemon} (pid {pid}) {what}")),
+        detail: json!({
+            "name": name, "instance": instance, "pid": pid, "start_ticks": seen.start_ticks,
+        })
+        .to_string(),
+    })
+}
+
 fn rows(sampled: &Sampled) -> usize {
     sampled.seen.len()
         + sampled.daemons.len()
@@ -155,10 +192,10 @@ impl Queue {
         };
         self.rows -= rows(&oldest);
         for (what, rows) in [
-            (Lossy::DaemonSamples, oldest.daemons.len()),
-            (Lossy::HostSamples, usize::from(oldest.host.is_some())),
-            (Lossy::DiskSamples, oldest.disks.len()),
-            (Lossy::NetSamples, oldest.nets.len()),
+            (SampleKind::DaemonSamples, oldest.daemons.len()),
+            (SampleKind::HostSamples, usize::from(oldest.host.is_some())),
+            (SampleKind::DiskSamples, oldest.disks.len()),
+            (SampleKind::NetSamples, oldest.nets.len()),
         ] {
             self.note(what, rows as u64, oldest.at);
         }
@@ -170,7 +207,7 @@ impl Queue {
         }
     }
 
-    fn note(&mut self, what: Lossy, rows: u64, at: MonoNanos) {
+    fn note(&mut self, what: SampleKind, rows: u64, at: MonoNanos) {
         if rows == 0 {
             return;
         }
@@ -219,6 +256,8 @@ mod tests {
             instance: format!("osd.{second}"),
             cmdline: String::new(),
             ended: false,
+            age_us: 0,
+            change: Change::None,
         };
         let disk = DiskSample {
             at,
@@ -259,7 +298,7 @@ mod tests {
                 Row::DiskSample(_) => kept += 1,
                 Row::Daemon(_) => seen += 1,
                 Row::Loss(loss) => {
-                    assert_eq!(loss.what, Lossy::DiskSamples);
+                    assert_eq!(loss.what, SampleKind::DiskSamples);
                     assert_eq!(loss.from, map().to_mesh(MonoNanos(0)));
                     lost += loss.rows;
                 }

@@ -4,12 +4,14 @@
 //! the old mesh's spools are kept aside and a new one is begun. What the collector misses for good, because another
 //! database has it or because it refuses it, is said by an explicit record in its place.
 
-use super::file::SpoolFile;
-use super::old::{Old, find, shorten};
-use super::{Parcel, Sequence, SpoolError, SpoolId};
+use super::file::{SpoolFile, Stored};
+use super::old::{Found, Old, find, shorten};
+use super::{Envelope, Sequence, SpoolError, SpoolId};
 use crate::state::StateDir;
-use crate::telemetry::{Batch, Belongs, Event, MeshMicros, Row, Severity};
-use crate::{chain, wire};
+use crate::telemetry::{Batch, Event, MeshMicros, Row, Scope, Severity};
+use crate::wire;
+use benchmesh_workloads::error_chain;
+use serde_json::json;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use uuid::Uuid;
@@ -32,6 +34,8 @@ pub(super) struct SpoolSet {
     stored: HashMap<SpoolId, Sequence>,
     /// The last sequence read from the spool that is drained now.
     read: Sequence,
+    /// Spools that could not be read at the start.
+    unreadable: Vec<Uuid>,
     full: Full,
     appends: u32,
 }
@@ -41,7 +45,7 @@ pub(super) struct SpoolSet {
 enum Full {
     No,
     /// A whole round of merging has freed nothing; told once.
-    Told {
+    Logged {
         at_bytes: u64,
     },
 }
@@ -49,7 +53,10 @@ enum Full {
 impl SpoolSet {
     /// Begins a spool, and finds those of earlier starts.
     pub(super) async fn open(state: Arc<StateDir>, limit_bytes: u64) -> Result<Self, SpoolError> {
-        let mut old = find(&state).await;
+        let Found {
+            mut old,
+            unreadable,
+        } = find(&state).await;
         old.sort_by_key(|spool| spool.ordinal);
         let ordinal = old.last().map_or(1, |last| last.ordinal.saturating_add(1));
         let current = create(&state, ordinal).await?;
@@ -61,6 +68,7 @@ impl SpoolSet {
             draining: None,
             stored: HashMap::new(),
             read: Sequence(0),
+            unreadable,
             full: Full::No,
             appends: 0,
         };
@@ -80,6 +88,61 @@ impl SpoolSet {
     /// The one that is written.
     pub(super) fn current(&self) -> SpoolId {
         self.current.id
+    }
+
+    /// Whether the collector has less of a spool than it had acked: its database was restored from an older copy. `acked`
+    /// is what was acked in the meantime, beyond what the spools' files say.
+    pub(super) fn is_ahead_of(
+        &self,
+        mesh: &str,
+        stored: &HashMap<SpoolId, Sequence>,
+        acked: &HashMap<SpoolId, Sequence>,
+    ) -> bool {
+        let current = (self.current.id, self.current.acked, &self.current.mesh);
+        let old = self.old.iter().map(|old| (old.id, old.acked, &old.mesh));
+        old.chain([current])
+            .filter(|(_, _, bound)| bound.as_deref() == Some(mesh))
+            .any(|(id, written, _)| {
+                let acked = acked.get(&id).copied().unwrap_or_default().max(written);
+                stored.get(&id).copied().unwrap_or_default() < acked
+            })
+    }
+
+    /// Keeps everything of this mesh aside, and begins a new spool: the database that it was meant for is gone. Returns
+    /// what was not delivered.
+    pub(super) async fn give_up(
+        &mut self,
+        mesh: &str,
+        acked: &HashMap<SpoolId, Sequence>,
+    ) -> Result<Undelivered, SpoolError> {
+        self.stop_draining().await;
+        let lost = format!("{mesh} before it was restored");
+        let mut sum = Undelivered::default();
+        for old in &mut self.old {
+            if old.mesh.as_deref() != Some(mesh) {
+                continue;
+            }
+            old.mesh = Some(lost.clone());
+            match SpoolFile::open(&old.path).await {
+                Ok(mut file) => {
+                    sum.add(&mut file, acked).await?;
+                    file.bind(&lost).await?;
+                    file.close().await?;
+                }
+                Err(error) => {
+                    tracing::error!(error = %error_chain(&error), "an old spool cannot be read and is left alone");
+                }
+            }
+        }
+        sum.add(&mut self.current, acked).await?;
+        self.current.bind(&lost).await?;
+        self.roll().await?;
+        Ok(sum)
+    }
+
+    /// Spools of earlier starts that could not be read. Told once.
+    pub(super) fn take_unreadable(&mut self) -> Vec<Uuid> {
+        std::mem::take(&mut self.unreadable)
     }
 
     /// Starts over from what the collector has. `false` when the mesh is another one than the written spool's: then a
@@ -127,7 +190,7 @@ impl SpoolSet {
             self.full = Full::No;
             return self.shrink().await;
         }
-        if let Full::Told { at_bytes } = self.full
+        if let Full::Logged { at_bytes } = self.full
             && self.current.bytes() < at_bytes.saturating_add(limit / 8)
         {
             return Ok(());
@@ -138,7 +201,7 @@ impl SpoolSet {
                 rounds += 1;
             }
             if rounds == 2 {
-                self.full = Full::Told {
+                self.full = Full::Logged {
                     at_bytes: self.current.bytes(),
                 };
                 tracing::warn!(
@@ -154,50 +217,71 @@ impl SpoolSet {
 
     /// The next batch to send, in the order of the spools; `None` when all have been read, or when the spool that is
     /// drained now waits for its acks.
-    pub(super) async fn next(&mut self, now: MeshMicros) -> Result<Option<Parcel>, SpoolError> {
-        let drained_old = self.draining.is_some();
+    pub(super) async fn next(&mut self, now: MeshMicros) -> Result<Option<Envelope>, SpoolError> {
         let file = self.draining.as_mut().unwrap_or(&mut self.current);
-        let Some(parcel) = file.after(self.read).await? else {
-            return Ok(None);
-        };
-        if drained_old && let Err(error) = wire::batch::open(&parcel.body) {
-            tracing::error!(%error, spool = %parcel.spool, sequence = %parcel.sequence, "a spooled batch cannot be read");
-            file.set_aside(parcel.sequence, &error.to_string()).await?;
-            let gap = gap(parcel.spool, self.read.next(), parcel.sequence, now);
-            self.read = parcel.sequence;
-            return Ok(Some(gap));
-        }
-        let expected = self.read.next();
-        if parcel.first > expected {
-            let last = Sequence(parcel.first.0.saturating_sub(1));
+        let (spool, expected) = (file.id, self.read.next());
+        let Some(stored) = file.after(self.read).await? else {
+            let lost = self.draining.as_ref().and_then(SpoolFile::lost_tail);
+            let Some(last) = lost.filter(|last| *last > self.read) else {
+                return Ok(None);
+            };
+            tracing::error!(%spool, first = %expected, %last, "the end of a spool was lost");
             self.read = last;
-            return Ok(Some(gap(parcel.spool, expected, last, now)));
+            return Ok(Some(gap(spool, expected, last, now, GapReason::LostTail)));
+        };
+        if stored.first() > expected {
+            let last = Sequence(stored.first().0.saturating_sub(1));
+            self.read = last;
+            return Ok(Some(gap(spool, expected, last, now, GapReason::SetAside)));
         }
-        file.reserve(parcel.sequence).await?;
-        self.read = parcel.sequence;
-        Ok(Some(parcel))
+        match stored {
+            Stored::Intact(envelope) => {
+                file.reserve(envelope.sequence).await?;
+                self.read = envelope.sequence;
+                Ok(Some(envelope))
+            }
+            Stored::Damaged { sequence, .. } => {
+                tracing::error!(%spool, %sequence, "a spooled batch was damaged on the disk");
+                if let Err(error) = file.set_aside(sequence, "damaged on the disk").await {
+                    tracing::warn!(error = %error_chain(&error), "a damaged batch cannot be kept");
+                }
+                self.read = sequence;
+                Ok(Some(gap(
+                    spool,
+                    expected,
+                    sequence,
+                    now,
+                    GapReason::Damaged,
+                )))
+            }
+        }
     }
 
     /// Everything that was read is acked. When an old spool has nothing more, it is removed and the next one begun.
     /// Returns whether there may be more to read now.
-    pub(super) async fn all_acked(&mut self, mesh: &str) -> Result<bool, SpoolError> {
+    pub(super) async fn all_acked(&mut self, mesh: &str) -> bool {
         let Some(mut file) = self.draining.take() else {
-            return Ok(false);
+            return false;
         };
-        if file.after(self.read).await?.is_some() {
-            self.draining = Some(file);
-            return Ok(true);
-        }
         let id = file.id;
-        if file.has_refused().await? {
-            tracing::warn!(spool = %id, "a drained spool is kept: the collector has refused some of its batches");
-            file.close().await?;
-        } else {
-            file.remove().await?;
+        let lost_tail = file.lost_tail().is_some_and(|last| last > self.read);
+        match file.after(self.read).await {
+            Ok(None) if !lost_tail => {
+                if let Err(error) = put_away(file).await {
+                    tracing::warn!(spool = %id, error = %error_chain(&error), "a drained spool cannot be removed");
+                }
+            }
+            Ok(_) => {
+                self.draining = Some(file);
+                return true;
+            }
+            Err(error) => {
+                tracing::error!(spool = %id, error = %error_chain(&error), "the rest of an old spool cannot be read and is left alone");
+            }
         }
         self.old.retain(|old| old.id != id);
         self.begin_next(mesh).await;
-        Ok(true)
+        true
     }
 
     /// The collector refuses this batch for good.
@@ -270,7 +354,7 @@ impl SpoolSet {
                     break;
                 }
                 Err(error) => {
-                    tracing::error!(error = %chain(&error), "an old spool cannot be read and is left alone");
+                    tracing::error!(error = %error_chain(&error), "an old spool cannot be read and is left alone");
                     unreadable.push(old.id);
                 }
             }
@@ -289,7 +373,7 @@ impl SpoolSet {
         if let Some(file) = self.draining.take()
             && let Err(error) = file.close().await
         {
-            tracing::warn!(error = %chain(&error), "a spool was not closed cleanly");
+            tracing::warn!(error = %error_chain(&error), "a spool was not closed cleanly");
         }
     }
 
@@ -307,6 +391,7 @@ impl SpoolSet {
             mesh: file.mesh.clone(),
             ordinal: file.ordinal,
             bytes: file.bytes(),
+            acked: file.acked,
         });
         file.close().await
     }
@@ -324,11 +409,20 @@ impl SpoolSet {
                     old.bytes = left;
                 }
                 Err(error) => {
-                    tracing::warn!(error = %chain(&error), "an old spool cannot be merged");
+                    tracing::warn!(error = %error_chain(&error), "an old spool cannot be merged");
                 }
             }
         }
     }
+}
+
+/// Removes a drained spool, unless a person may want to see what was refused of it.
+async fn put_away(mut file: SpoolFile) -> Result<(), SpoolError> {
+    if file.has_refused().await? {
+        tracing::warn!(spool = %file.id, "a drained spool is kept: the collector has refused some of its batches");
+        return file.close().await;
+    }
+    file.remove().await
 }
 
 async fn create(state: &StateDir, ordinal: i64) -> Result<SpoolFile, SpoolError> {
@@ -336,24 +430,80 @@ async fn create(state: &StateDir, ordinal: i64) -> Result<SpoolFile, SpoolError>
     SpoolFile::create(&state.spool_path(id.0), id, ordinal).await
 }
 
+/// Why batches do not come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum GapReason {
+    Damaged,
+    LostTail,
+    /// They went to another database, or the collector has refused them.
+    SetAside,
+}
+
+impl GapReason {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Damaged => "they were damaged on the agent's disk",
+            Self::LostTail => {
+                "the end of the spool's file was lost when the agent or its host went down"
+            }
+            Self::SetAside => {
+                "the agent gave them to another database, or set them aside because they were refused"
+            }
+        }
+    }
+}
+
 /// The record that stands for batches which this agent does not have any more.
-fn gap(spool: SpoolId, first: Sequence, last: Sequence, now: MeshMicros) -> Parcel {
+fn gap(
+    spool: SpoolId,
+    first: Sequence,
+    last: Sequence,
+    now: MeshMicros,
+    reason: GapReason,
+) -> Envelope {
+    let count = last.0.saturating_sub(first.0).saturating_add(1);
     let mut batch = Batch::default();
     batch.push(Row::Event(Event {
         at: now,
-        belongs: Belongs::default(),
+        scope: Scope::default(),
         severity: Severity::Warning,
         kind: "spool-gap".to_owned(),
         message: format!(
-            "batches {first} to {last} of spool {spool} will not come: the agent gave them to another database, or set \
-             them aside because they were refused"
+            "{count} batches ({first} to {last} of spool {spool}) will not come: {}",
+            reason.as_str()
         ),
-        detail: String::new(),
+        detail: json!({
+            "spool": spool.to_string(), "first": first.0, "last": last.0, "batches": count,
+        })
+        .to_string(),
     }));
-    Parcel {
+    Envelope {
         spool,
         first,
         sequence: last,
         body: wire::batch::encode(&batch),
+    }
+}
+
+/// What was spooled and not delivered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Undelivered {
+    pub(super) spools: u64,
+    pub(super) batches: u64,
+    pub(super) bytes: u64,
+}
+
+impl Undelivered {
+    async fn add(
+        &mut self,
+        file: &mut SpoolFile,
+        acked: &HashMap<SpoolId, Sequence>,
+    ) -> Result<(), SpoolError> {
+        let acked = acked.get(&file.id).copied().unwrap_or_default();
+        let (batches, bytes) = file.undelivered(acked).await?;
+        self.spools += u64::from(batches > 0);
+        self.batches += batches;
+        self.bytes += bytes;
+        Ok(())
     }
 }

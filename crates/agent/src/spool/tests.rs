@@ -1,13 +1,15 @@
-//! The keeper with a real disk that is full, and a spool that is over its limit.
+//! The spool's actor with a real disk that is full, and a spool that is over its limit.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
+mod damage;
+
 use super::set::SpoolSet;
-use super::{Attached, Entry, Parcel, Samples, Sequence, Spool, WINDOW_BATCHES};
+use super::{Attached, Entry, Envelope, Samples, Sequence, Spool, WINDOW_BATCHES};
 use crate::clock::{Estimate, Exchange, Filter};
 use crate::state::StateDir;
 use crate::telemetry::{
-    At, Batch, Belongs, EndState, Event, Loss, Lossy, MeshMicros, OpInterval, Row, Severity,
+    At, Batch, EndState, Event, Loss, MeshMicros, OpInterval, Row, SampleKind, Scope, Severity,
     TaskEnd, TaskId,
 };
 use crate::wire;
@@ -38,7 +40,7 @@ struct Rig {
     _home: TempDir,
     spool: Spool,
     entries: mpsc::Sender<Entry>,
-    parcels: mpsc::Receiver<Parcel>,
+    envelopes: mpsc::Receiver<Envelope>,
     _clock: watch::Sender<Option<Estimate>>,
 }
 
@@ -49,7 +51,7 @@ async fn rig() -> Rig {
     let (spool, _) = Spool::open(state, 1 << 30, Samples::default(), clock_out)
         .await
         .unwrap();
-    let (out, parcels) = mpsc::channel(WINDOW_BATCHES);
+    let (out, envelopes) = mpsc::channel(WINDOW_BATCHES);
     let attached = spool
         .attach("mesh-1".to_owned(), HashMap::new(), out)
         .await
@@ -59,7 +61,7 @@ async fn rig() -> Rig {
         _home: home,
         entries: spool.entries(),
         spool,
-        parcels,
+        envelopes,
         _clock: clock,
     }
 }
@@ -86,7 +88,7 @@ fn interval(ns: &[u64]) -> OpInterval {
 fn noise(nth: u64) -> Row {
     Row::Event(Event {
         at: MeshMicros(1),
-        belongs: Belongs::default(),
+        scope: Scope::default(),
         severity: Severity::Info,
         kind: "test".to_owned(),
         message: format!("{nth} {}", "x".repeat(30_000)),
@@ -150,12 +152,12 @@ async fn a_full_disk_holds_rows_in_memory_and_its_senders_back() {
     assert_eq!(place.await.unwrap().sequence, Sequence(2));
     let mut events = 0;
     while events < sent {
-        let parcel = tokio::time::timeout(Duration::from_secs(10), rig.parcels.recv())
+        let envelope = tokio::time::timeout(Duration::from_secs(10), rig.envelopes.recv())
             .await
             .unwrap()
             .unwrap();
-        let batch = v1::Batch::decode(parcel.body.as_slice()).unwrap();
-        assert!(parcel.body.len() < benchmesh_proto::MAX_BATCH_BYTES);
+        let batch = v1::Batch::decode(envelope.body.as_slice()).unwrap();
+        assert!(envelope.body.len() < benchmesh_proto::MAX_BATCH_BYTES);
         for event in &batch.events {
             assert!(
                 event.message.starts_with(&format!("{events} ")),
@@ -163,7 +165,10 @@ async fn a_full_disk_holds_rows_in_memory_and_its_senders_back() {
             );
             events += 1;
         }
-        rig.spool.ack(parcel.spool, parcel.sequence).await.unwrap();
+        rig.spool
+            .ack(envelope.spool, envelope.sequence)
+            .await
+            .unwrap();
     }
     rig.spool.close().await.unwrap();
 }
@@ -181,7 +186,7 @@ async fn an_ack_of_what_was_not_sent_changes_nothing() {
     }
     let stranger = super::SpoolId(uuid::Uuid::new_v4());
     rig.spool.ack(stranger, Sequence(9)).await.unwrap();
-    let first = rig.parcels.recv().await.unwrap();
+    let first = rig.envelopes.recv().await.unwrap();
     rig.spool
         .ack(first.spool, Sequence(u64::MAX))
         .await
@@ -226,10 +231,10 @@ async fn over_its_limit_a_spool_merges_what_was_not_sent() {
     assert!(set.attach("mesh-1", HashMap::new()).await.unwrap());
     let mut arrived = 0;
     let mut expected = Sequence(1);
-    while let Some(parcel) = set.next(MeshMicros(0)).await.unwrap() {
-        assert_eq!(parcel.first, expected);
-        expected = parcel.sequence.next();
-        let batch = v1::Batch::decode(parcel.body.as_slice()).unwrap();
+    while let Some(envelope) = set.next(MeshMicros(0)).await.unwrap() {
+        assert_eq!(envelope.first, expected);
+        expected = envelope.sequence.next();
+        let batch = v1::Batch::decode(envelope.body.as_slice()).unwrap();
         arrived += batch.op_intervals.iter().map(|row| row.ops).sum::<u64>();
     }
     assert_eq!(arrived, ops);
@@ -282,7 +287,7 @@ fn opened_batches_are_what_was_encoded_but_for_samples() {
     batch.push(Row::TaskEnd(task_end()));
     batch.push(noise(1));
     batch.push(Row::Loss(Loss {
-        what: Lossy::NetSamples,
+        what: SampleKind::NetSamples,
         rows: 3,
         from: MeshMicros(1),
         until: MeshMicros(2),
@@ -296,6 +301,8 @@ fn opened_batches_are_what_was_encoded_but_for_samples() {
         instance: "osd.1".to_owned(),
         cmdline: "c".repeat(3000),
         ended: true,
+        age_us: 0,
+        change: crate::sampler::Change::None,
     };
     batch.push(Row::Daemon(At {
         at: MeshMicros(7),
@@ -337,7 +344,7 @@ fn opened_batches_are_what_was_encoded_but_for_samples() {
         }]
     );
     let loss = Loss {
-        what: Lossy::NetSamples,
+        what: SampleKind::NetSamples,
         rows: 5,
         from: MeshMicros(1),
         until: MeshMicros(9),

@@ -148,7 +148,7 @@ impl Severity {
 
 /// The run and the step that something is about, where it is about one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Belongs {
+pub struct Scope {
     pub run: Option<RunId>,
     pub step: Option<StepId>,
 }
@@ -157,7 +157,7 @@ pub struct Belongs {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
     pub at: MeshMicros,
-    pub belongs: Belongs,
+    pub scope: Scope,
     pub severity: Severity,
     pub kind: String,
     pub message: String,
@@ -167,7 +167,7 @@ pub struct Event {
 
 /// A kind of row that a full spool may give up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Lossy {
+pub enum SampleKind {
     DaemonSamples,
     HostSamples,
     DiskSamples,
@@ -175,7 +175,7 @@ pub enum Lossy {
     ClockOffsets,
 }
 
-impl Lossy {
+impl SampleKind {
     /// Every kind, in the wire's order.
     pub const ALL: [Self; 5] = [
         Self::DaemonSamples,
@@ -207,7 +207,7 @@ impl Lossy {
 /// Rows that were given up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Loss {
-    pub what: Lossy,
+    pub what: SampleKind,
     pub rows: u64,
     pub from: MeshMicros,
     pub until: MeshMicros,

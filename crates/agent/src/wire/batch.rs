@@ -4,10 +4,10 @@
 
 mod samples;
 
-use crate::spool::Parcel;
+use crate::spool::Envelope;
 use crate::telemetry::{
-    Batch, Belongs, ClockOffset, EndState, ErrorCount, Event, Loss, Lossy, MeshMicros, OpInterval,
-    Row, RunId, Severity, StepId, TaskEnd, TaskId,
+    Batch, ClockOffset, EndState, ErrorCount, Event, Loss, MeshMicros, OpInterval, Row, RunId,
+    SampleKind, Scope, Severity, StepId, TaskEnd, TaskId,
 };
 use benchmesh_proto::v1;
 use benchmesh_workloads::histogram::Blob;
@@ -80,33 +80,33 @@ pub fn open(bytes: &[u8]) -> Result<Batch, WireError> {
     let daemon_samples = wire.daemon_samples.unwrap_or_default();
     given_up(
         &mut batch,
-        Lossy::DaemonSamples,
+        SampleKind::DaemonSamples,
         daemon_samples.at_us.iter().copied(),
     );
     given_up(
         &mut batch,
-        Lossy::HostSamples,
+        SampleKind::HostSamples,
         wire.host_samples.iter().map(|row| row.at_us),
     );
     given_up(
         &mut batch,
-        Lossy::DiskSamples,
+        SampleKind::DiskSamples,
         wire.disk_samples.iter().map(|row| row.at_us),
     );
     given_up(
         &mut batch,
-        Lossy::NetSamples,
+        SampleKind::NetSamples,
         wire.net_samples.iter().map(|row| row.at_us),
     );
     given_up(
         &mut batch,
-        Lossy::ClockOffsets,
+        SampleKind::ClockOffsets,
         wire.clock_offsets.iter().map(|row| row.at_us),
     );
     Ok(batch)
 }
 
-fn given_up(batch: &mut Batch, what: Lossy, instants: impl Iterator<Item = i64>) {
+fn given_up(batch: &mut Batch, what: SampleKind, instants: impl Iterator<Item = i64>) {
     for at in instants {
         let at = MeshMicros(at);
         batch.push(Row::Loss(Loss {
@@ -122,17 +122,16 @@ fn decode(bytes: &[u8]) -> Result<v1::Batch, WireError> {
     v1::Batch::decode(bytes).map_err(|source| WireError::NotABatch { source })
 }
 
-/// The message that a parcel stands for.
-///
-/// # Errors
-/// When its body is not a batch.
-pub(super) fn message(parcel: &Parcel) -> Result<v1::Batch, WireError> {
-    Ok(v1::Batch {
-        spool_id: parcel.spool.to_string(),
-        first_sequence: parcel.first.0,
-        sequence: parcel.sequence.0,
-        ..decode(&parcel.body)?
-    })
+/// What stands before an envelope's body on the wire. A message may come in parts, each field in any of them, so header
+/// and body make one `Batch`, and a spooled body travels as it is.
+pub(super) fn header(envelope: &Envelope) -> Vec<u8> {
+    v1::Batch {
+        spool_id: envelope.spool.to_string(),
+        first_sequence: envelope.first.0,
+        sequence: envelope.sequence.0,
+        ..v1::Batch::default()
+    }
+    .encode_to_vec()
 }
 
 fn op_interval(row: &OpInterval) -> v1::OpInterval {
@@ -273,8 +272,8 @@ impl TryFrom<v1::TaskEnd> for TaskEnd {
 fn event(row: &Event) -> v1::Event {
     v1::Event {
         at_us: row.at.0,
-        run_id: row.belongs.run.map_or(0, |id| id.0),
-        step_id: row.belongs.step.map_or(0, |id| id.0),
+        run_id: row.scope.run.map_or(0, |id| id.0),
+        step_id: row.scope.step.map_or(0, |id| id.0),
         detail_json: row.detail.clone(),
         severity: row.severity.as_str().to_owned(),
         kind: row.kind.clone(),
@@ -283,8 +282,8 @@ fn event(row: &Event) -> v1::Event {
 }
 
 /// On the wire 0 is none.
-pub(super) fn belongs(run_id: i64, step_id: i64) -> Belongs {
-    Belongs {
+pub(super) fn scope(run_id: i64, step_id: i64) -> Scope {
+    Scope {
         run: (run_id != 0).then_some(RunId(run_id)),
         step: (step_id != 0).then_some(StepId(step_id)),
     }
@@ -301,7 +300,7 @@ impl TryFrom<v1::Event> for Event {
         })?;
         Ok(Self {
             at: MeshMicros(row.at_us),
-            belongs: belongs(row.run_id, row.step_id),
+            scope: scope(row.run_id, row.step_id),
             severity,
             kind: row.kind,
             message: row.message,
@@ -323,7 +322,7 @@ impl TryFrom<v1::Loss> for Loss {
     type Error = WireError;
 
     fn try_from(row: v1::Loss) -> Result<Self, WireError> {
-        let what = Lossy::parse(&row.what).ok_or(WireError::Bad {
+        let what = SampleKind::parse(&row.what).ok_or(WireError::Bad {
             field: "losses.what",
             found: row.what,
             problem: "which is never lost",

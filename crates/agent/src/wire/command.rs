@@ -7,6 +7,7 @@ use crate::clock::Exchange;
 use crate::runner::command::{
     Command, Listen, MakeDirectory, PlaceName, Prepare, Request, Sampling,
 };
+use crate::sampler::DaemonRule;
 use crate::telemetry::{MeshMicros, TaskId};
 use benchmesh_proto::v1;
 use benchmesh_workloads::clock::MonoNanos;
@@ -27,10 +28,12 @@ const MOST_NAME_BYTES: usize = 256;
 const MOST_PATH_BYTES: usize = 4096;
 const MOST_PARAMS_BYTES: usize = 1 << 20;
 const MOST_PATHS: usize = 1024;
+const MOST_MESH_PIDS: usize = 65_536;
+const MOST_RULES: usize = 1024;
 
 /// What the collector says.
 #[derive(Debug)]
-pub enum Heard {
+pub enum Incoming {
     Welcome(Box<Welcome>),
     Clock {
         sent: MonoNanos,
@@ -57,7 +60,7 @@ pub struct Welcome {
     pub sampling: Sampling,
 }
 
-impl Heard {
+impl Incoming {
     /// The exchange that an answer completes.
     #[must_use]
     pub fn exchange(sent: MonoNanos, mesh_received_ns: i64, mesh_sent_ns: i64) -> Exchange {
@@ -70,7 +73,7 @@ impl Heard {
     }
 }
 
-impl TryFrom<v1::CollectorMessage> for Heard {
+impl TryFrom<v1::CollectorMessage> for Incoming {
     type Error = WireError;
 
     fn try_from(message: v1::CollectorMessage) -> Result<Self, WireError> {
@@ -192,7 +195,35 @@ fn sampling(wire: v1::Sampling) -> Result<Sampling, WireError> {
         host_wide: wire.host_wide,
         interfaces: wire.interfaces,
         period: (!period.is_zero()).then_some(period),
+        mesh_pids: wire.mesh_pids.into_iter().take(MOST_MESH_PIDS).collect(),
+        daemon_rules: wire
+            .daemon_rules
+            .into_iter()
+            .take(MOST_RULES)
+            .map(daemon_rule)
+            .collect::<Result<_, _>>()?,
     })
+}
+
+fn daemon_rule(wire: v1::DaemonRule) -> Result<DaemonRule, WireError> {
+    let given = |text: String| (!text.is_empty()).then_some(text);
+    let name = name("sampling.daemon_rules.name", wire.name)?;
+    let rule = DaemonRule {
+        name: name.clone(),
+        comm: given(wire.comm),
+        cmdline: given(wire.cmdline),
+        cgroup: given(wire.cgroup),
+        unit: given(wire.unit),
+        instance_option: given(wire.instance_option),
+    };
+    match rule.check() {
+        Ok(()) => Ok(rule),
+        Err(_) => bad(
+            "sampling.daemon_rules",
+            name,
+            "which has no condition or one that matches everything",
+        ),
+    }
 }
 
 fn listen(wire: v1::Listen) -> Result<Listen, WireError> {
@@ -206,6 +237,8 @@ fn listen(wire: v1::Listen) -> Result<Listen, WireError> {
         mode: name("listen.mode", wire.mode)?,
         params: params("listen.params_json", &wire.params_json)?,
         from,
+        // A name is resolved by the sender.
+        address: address("listen.address", &wire.address).ok(),
         token: name("listen.token", wire.token)?,
     })
 }
@@ -254,7 +287,7 @@ fn prepare(wire: v1::Prepare) -> Result<Prepare, WireError> {
         cache: cache(&wire.cache)?,
         peer,
         lease,
-        belongs: super::batch::belongs(
+        scope: super::batch::scope(
             ranged("prepare.run_id", wire.run_id, 0, i64::MAX)?,
             ranged("prepare.step_id", wire.step_id, 0, i64::MAX)?,
         ),

@@ -1,7 +1,9 @@
 //! What the agent says, as messages.
 
 use crate::host::HostFacts;
+use crate::policy::PolicyFacts;
 use crate::runner::command::{Answer, CacheDrop, Outcome, PathFacts, Progress};
+use crate::sampler::DaemonRule;
 use crate::telemetry::clipped;
 use benchmesh_proto::v1;
 use benchmesh_workloads::clock::MonoNanos;
@@ -20,32 +22,36 @@ pub struct Hello {
     /// Canonical.
     pub readable: Vec<PathBuf>,
     pub workloads: Vec<(&'static str, u32)>,
+    pub policy: PolicyFacts,
     /// Oldest first, the one that is written now last.
     pub spools: Vec<String>,
     /// Empty: as the collector sees it.
     pub advertised: String,
     pub held_tasks: Vec<i64>,
+    pub pid: i32,
+    pub daemon_rules: Vec<DaemonRule>,
+    pub sample_always: bool,
 }
 
 /// What the agent says after that.
 #[derive(Clone, Debug)]
-pub enum Said {
+pub enum Outgoing {
     Hello(Box<Hello>),
     Probe { sent: MonoNanos },
     Reply { id: u64, outcome: Outcome },
     Progress { id: u64, progress: Progress },
 }
 
-impl From<Said> for v1::AgentMessage {
-    fn from(said: Said) -> Self {
+impl From<Outgoing> for v1::AgentMessage {
+    fn from(said: Outgoing) -> Self {
         use v1::agent_message::Body;
         let body = match said {
-            Said::Hello(hello) => Body::Hello(hello_message(*hello)),
-            Said::Probe { sent } => Body::ClockProbe(v1::ClockProbe {
+            Outgoing::Hello(hello) => Body::Hello(hello_message(*hello)),
+            Outgoing::Probe { sent } => Body::ClockProbe(v1::ClockProbe {
                 agent_sent_ns: i64::try_from(sent.0).unwrap_or(i64::MAX),
             }),
-            Said::Reply { id, outcome } => Body::Reply(reply(id, outcome)),
-            Said::Progress { id, progress } => Body::Progress(v1::Progress {
+            Outgoing::Reply { id, outcome } => Body::Reply(reply(id, outcome)),
+            Outgoing::Progress { id, progress } => Body::Progress(v1::Progress {
                 command_id: id,
                 done: progress.done,
                 total: progress.total,
@@ -88,9 +94,40 @@ fn hello_message(hello: Hello) -> v1::Hello {
                 revision,
             })
             .collect(),
+        policy: Some(policy(hello.policy)),
         spool_ids: hello.spools,
         advertised_address: hello.advertised,
         held_tasks: hello.held_tasks,
+        pid: hello.pid,
+        daemon_rules: hello.daemon_rules.into_iter().map(daemon_rule).collect(),
+        sample_always: hello.sample_always,
+    }
+}
+
+fn policy(facts: PolicyFacts) -> v1::AgentPolicy {
+    v1::AgentPolicy {
+        devices: facts.devices,
+        workloads: facts.workloads,
+        memory_bytes: i64::try_from(facts.memory_bytes).unwrap_or(i64::MAX),
+        threads: facts.threads,
+        cpus: facts.cpus,
+        rate_bytes_per_s: i64::try_from(facts.rate_bytes_per_s).unwrap_or(i64::MAX),
+        free_space: facts.free_space,
+        free_inodes: facts.free_inodes,
+        networks: facts.networks,
+        drop_caches: facts.drop_caches,
+        hours: facts.hours,
+    }
+}
+
+fn daemon_rule(rule: DaemonRule) -> v1::DaemonRule {
+    v1::DaemonRule {
+        name: rule.name,
+        comm: rule.comm.unwrap_or_default(),
+        cmdline: rule.cmdline.unwrap_or_default(),
+        cgroup: rule.cgroup.unwrap_or_default(),
+        unit: rule.unit.unwrap_or_default(),
+        instance_option: rule.instance_option.unwrap_or_default(),
     }
 }
 
@@ -123,6 +160,8 @@ fn body(answer: Answer) -> Option<v1::reply::Body> {
             sources: survey.sources.into_iter().map(path_facts).collect(),
             scratch_free_bytes: survey.scratch_free_bytes,
             link_bytes_per_s: survey.link_bytes_per_s,
+            inventory_json: survey.inventory_json,
+            closed: survey.closed,
         }),
         Answer::RunDirectory(facts) => Body::RunDirectory(v1::RunDirectoryReply {
             found: facts.found,
@@ -157,6 +196,9 @@ fn path_facts(facts: PathFacts) -> v1::PathFacts {
         free_files: facts.free_files,
         file_system: facts.file_system,
         device: facts.device,
+        mount_source: facts.mount_source,
+        mount_options: facts.mount_options,
+        size_bytes: facts.size_bytes,
     }
 }
 

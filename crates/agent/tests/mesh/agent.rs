@@ -1,6 +1,7 @@
 //! A real agent on a thread and a runtime of its own, in a directory of its own.
 
 use crate::collector::Collector;
+use benchmesh_agent::policy::{NetworkRule, PolicyConfig};
 use benchmesh_agent::{AgentConfig, AgentError};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
@@ -31,7 +32,13 @@ impl Home {
     pub fn config(&self, collector: &Collector) -> AgentConfig {
         AgentConfig {
             collector: collector.address.to_string(),
-            allow: vec![self.target()],
+            policy: PolicyConfig {
+                allow: vec![self.target()],
+                allow_network: vec![NetworkRule::Local],
+                allow_drop_caches: true,
+                ..PolicyConfig::default()
+            },
+            insecure: true,
             ..AgentConfig::new("agent-1", self.state())
         }
     }

@@ -123,8 +123,8 @@ fn what_cannot_work_is_said_before_anything_is_dialled() {
         assert!(text.contains(part), "{text}");
     };
     check(
-        &|config| config.collector = "192.0.2.1:4750".to_owned(),
-        "--insecure",
+        &|config| config.collector = "192.0.2.1".to_owned(),
+        "it has no port",
     );
     check(&|config| config.name = String::new(), "empty");
     check(
@@ -132,7 +132,7 @@ fn what_cannot_work_is_said_before_anything_is_dialled() {
         "choose another --state-dir",
     );
     check(
-        &|config| config.allow = vec!["/nowhere/at/all".into()],
+        &|config| config.policy.allow = vec!["/nowhere/at/all".into()],
         "/nowhere/at/all",
     );
     let other = Agent::start(home.config(&collector));

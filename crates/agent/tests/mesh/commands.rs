@@ -2,6 +2,7 @@
 
 use crate::agent::{Agent, Home};
 use crate::collector::Collector;
+use benchmesh_agent::policy::{NetworkRule, PolicyConfig};
 use benchmesh_proto::v1;
 use benchmesh_proto::v1::command::Body;
 use std::time::{Duration, Instant};
@@ -332,4 +333,78 @@ fn runs(task: i64) -> bool {
         let name = std::fs::read_to_string(thread.path().join("comm"));
         name.is_ok_and(|name| name.trim() == format!("bm-task-{task}"))
     })
+}
+
+/// No option, no load: what is refused names the option that would let it.
+#[test]
+fn without_an_option_an_agent_only_samples() {
+    let (home, collector) = (Home::new(), Collector::start());
+    let agent = Agent::start(benchmesh_agent::AgentConfig {
+        collector: collector.address.to_string(),
+        insecure: true,
+        ..benchmesh_agent::AgentConfig::new("agent-1", home.state())
+    });
+    ready(&collector);
+    assert_eq!(collector.attached(1).workloads, []);
+    let refused = |body: Body, option: &str| {
+        let (kind, text) = collector.refused(body);
+        assert!(
+            kind == "not-allowed" && text.contains(option),
+            "{kind} {text}"
+        );
+    };
+    refused(
+        Body::Prepare(null_task(1, r#"{"ops": 10}"#)),
+        "--allow PATH",
+    );
+    let link = v1::Prepare {
+        workload: "network".to_owned(),
+        mode: "throughput".to_owned(),
+        peer_address: "127.0.0.1:5000".to_owned(),
+        token: "t".repeat(32),
+        ..null_task(2, "{}")
+    };
+    refused(Body::Prepare(link.clone()), "--allow-network");
+    let listen = v1::Listen {
+        task_id: 3,
+        workload: "network".to_owned(),
+        mode: "throughput".to_owned(),
+        params_json: "{}".to_owned(),
+        token: "t".repeat(32),
+        ..v1::Listen::default()
+    };
+    refused(Body::Listen(listen), "--allow-network");
+    let reply = collector.done(Body::DropCaches(v1::DropCaches::default()));
+    let Some(v1::reply::Body::DropCaches(reply)) = reply.body else {
+        panic!("{reply:?}")
+    };
+    assert_eq!(reply.drops.len(), 2);
+    for drop in reply.drops {
+        assert!(
+            !drop.dropped && drop.error.contains("--allow-drop-caches"),
+            "{drop:?}"
+        );
+    }
+    agent.stop();
+
+    // Links alone: no target, and no service's port.
+    let agent = Agent::start(benchmesh_agent::AgentConfig {
+        collector: collector.address.to_string(),
+        policy: PolicyConfig {
+            allow_network: vec![NetworkRule::Local],
+            ..PolicyConfig::default()
+        },
+        insecure: true,
+        ..benchmesh_agent::AgentConfig::new("agent-1", home.state())
+    });
+    let hello = collector.attached(2);
+    let offers = |name: &str| hello.workloads.iter().any(|one| one.name == name);
+    assert!(offers("network") && offers("null"), "{:?}", hello.workloads);
+    let service = v1::Prepare {
+        peer_address: "127.0.0.1:22".to_owned(),
+        ..link
+    };
+    refused(Body::Prepare(service), "no receiving end");
+    agent.stop();
+    collector.assert_no_violation();
 }

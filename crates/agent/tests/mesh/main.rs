@@ -8,4 +8,5 @@ mod attach;
 mod collector;
 mod commands;
 mod garbage;
+mod policy;
 mod telemetry;

@@ -12,6 +12,7 @@ pub fn host_sampling() -> v1::Sampling {
         host_wide: true,
         interfaces: true,
         period_us: 1_000_000,
+        ..v1::Sampling::default()
     }
 }
 
@@ -27,7 +28,7 @@ fn a_collector_killed_in_the_middle_misses_nothing() {
     collector.wait("clock exchanges", |state| (state.probes >= 2).then_some(()));
     collector.done(Body::Prepare(null_task(
         1,
-        r#"{"ops": 8000000, "numjobs": 2}"#,
+        r#"{"ops": 8000, "rate_iops": 4000, "rate-per": "step", "numjobs": 2}"#,
     )));
     arm(&collector, 1);
     let mut kills = 0;
@@ -52,7 +53,7 @@ fn a_collector_killed_in_the_middle_misses_nothing() {
     let ended = end(&collector, 1);
     assert_eq!(ended.state, "done");
     collector.wait("the rest", |state| all_acked(state, &ended));
-    assert_eq!(collector.ops(1), 16_000_000);
+    assert_eq!(collector.ops(1), 16_000);
     agent.stop();
     collector.assert_no_violation();
 }
@@ -195,6 +196,7 @@ fn the_host_is_sampled_when_appointed_and_at_marks() {
         host_wide: true,
         interfaces: false,
         period_us: 0,
+        ..v1::Sampling::default()
     }));
     let count = collector.with(|state| before(state));
     collector.done(Body::Mark(v1::Mark {

@@ -6,7 +6,6 @@
 #![allow(dead_code, reason = "each test program uses a part")]
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-use std::io::Write;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
@@ -335,10 +334,21 @@ impl Watched {
         })
     }
 
+    /// Stops the sampler; what it still hands over.
+    pub fn stop(self) -> Vec<Sampled> {
+        self.sampler.stop();
+        self.samples.try_iter().collect()
+    }
+
     pub fn next(&self) -> Sampled {
         self.samples
             .recv_timeout(DEADLINE)
             .expect("the sampler hands over samples")
+    }
+
+    /// One that has come already.
+    pub fn try_next(&self) -> Option<Sampled> {
+        self.samples.try_recv().ok()
     }
 
     /// The first sample that has what is looked for.
@@ -371,24 +381,6 @@ pub fn sample_of(sampled: &Sampled, pid: i32) -> Option<DaemonSample> {
 
 pub fn seen_of(sampled: &Sampled, pid: i32) -> Option<DaemonSeen> {
     sampled.seen.iter().find(|seen| seen.pid == pid).cloned()
-}
-
-/// Skips, which is said on the real standard error (libtest hides what a passed test prints through the macros), or fails
-/// where the environment says that it must not.
-pub fn skip(what: &str, why: &str) {
-    let required = std::env::var("BENCHMESH_REQUIRE").unwrap_or_default();
-    assert!(
-        !required
-            .split(',')
-            .any(|word| word.trim() == what || word.trim() == "all"),
-        "{what} is required here: {why}"
-    );
-    let thread = std::thread::current();
-    let test = thread.name().unwrap_or("a test");
-    let _ = writeln!(
-        std::io::stderr().lock(),
-        "SKIPPED {test}: needs {what}: {why}"
-    );
 }
 
 pub fn is_root() -> bool {

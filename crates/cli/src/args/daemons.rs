@@ -1,8 +1,14 @@
-//! The options of the long-lived processes: quickstart, collector and agent.
+//! The options of the long-lived processes: quickstart, collector and agent, and how they are let in.
 
-use super::values::{DEFAULT_COLLECTOR, address, daemon_rule, label, listener, span};
+use super::values::{
+    DEFAULT_COLLECTOR, address, daemon_rule, http, join_token, label, listener, rate, span,
+};
+use super::{CollectorAddress, ListFormat};
+use benchmesh_agent::policy::{Bytes, Floor, Hours, Memory, NetworkRule, WorkloadNames};
 use benchmesh_agent::sampler::DaemonRule;
-use clap::{Args, ValueHint};
+use benchmesh_collector::web::HttpListen;
+use benchmesh_trust::JoinToken;
+use clap::{Args, Subcommand, ValueEnum, ValueHint};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -20,19 +26,67 @@ pub const COLLECTOR_EXAMPLES: &str = "\
 Examples:
   benchmesh collector
   benchmesh collector --db /srv/benchmesh/mesh.db
+  benchmesh collector --config /etc/benchmesh/collector.toml
   BENCHMESH_LOG=debug benchmesh collector --listen 127.0.0.1:0
+
+It prints the address of its live page, with the token that opens it. For Prometheus keep the token:
+  benchmesh collector --http-token-file /etc/benchmesh/token
+
+Agents and commands of the same user on this machine find their credentials by themselves. For
+other machines and users make join tokens:
+  benchmesh collector --listen 0.0.0.0:4750
+  benchmesh collector token --uses 12          for twelve agents, within an hour
+  benchmesh collector token --role operator    for `benchmesh join`
+  benchmesh collector revoke node7             its agent is cut off and stays out
 
 SIGTERM or Ctrl-C ends it cleanly: what it received is stored, and agents keep what it did not.";
 
+pub const TOKEN_EXAMPLES: &str = "\
+Examples:
+  benchmesh collector token                                for one agent, within an hour
+  benchmesh collector token --uses 12 --ttl 1d             for twelve
+  benchmesh collector token --replace                      for a machine that was set up anew
+  benchmesh agent --join \"$(ssh central benchmesh collector token)\" --collector central:4750
+
+The token goes to standard output. It holds a secret and the fingerprint of the collector's CA, so
+that nobody else can pose as the collector. Whoever has it can join: send it as a secret.";
+
+pub const JOIN_EXAMPLES: &str = "\
+Example:
+  benchmesh join TOKEN --collector central:4750
+  benchmesh run plan.toml --collector central:4750
+
+The token comes from `benchmesh collector token --role operator`, on the collector's machine. The
+credentials are kept in ~/.config/benchmesh, for this user alone.";
+
+pub const DOCTOR_EXAMPLES: &str = "\
+Examples:
+  benchmesh doctor --config /etc/benchmesh/agent.toml
+  benchmesh doctor --collector central:4750 --allow /mnt/cephfs --allow-drop-caches
+  benchmesh doctor --format json
+
+It takes the options of `benchmesh agent` and looks at what an agent with them would find here: ok,
+warn or FAIL per line, with a remedy. Run it as the agent's user. Nothing stays behind; on each
+allowed path a file without a name is written for a moment.
+Exit code 1 when a line says FAIL.";
+
 pub const AGENT_EXAMPLES: &str = "\
 Examples:
-  benchmesh agent --label role=client --allow /mnt/cephfs --allow /mnt/gluster
-  benchmesh agent --label role=storage                     watches the daemons of a storage node
+  benchmesh agent --collector central:4750 --join TOKEN --allow /mnt/cephfs
+  benchmesh agent --label role=client --allow /mnt/cephfs --allow-network --allow-drop-caches
+  benchmesh agent --label role=storage --allow-drop-caches  samples a storage node
+  benchmesh agent --config /etc/benchmesh/agent.toml
   benchmesh agent --watch mysqld --watch 'name=shard,cmdline=*--shard=*,instance-option=--port'
+
+--join is needed once, on other machines than the collector's or as another user; the certificate
+is kept in the state directory and renews itself. `benchmesh collector token` prints a TOKEN.
+
+With --config, SIGHUP reads the file again. An agent takes changes over as soon as it holds no task.
 
 The daemons of Ceph, GlusterFS, Sheepdog, MooseFS, NFS and the like are watched without being named.
 
-An agent works only beneath the paths that it is told to allow; nothing is allowed by default.";
+Nothing is allowed by default: without --allow, --allow-device or --allow-network an agent takes no
+load and only samples. A collector cannot widen what an agent allows.";
 
 #[derive(Debug, Args)]
 pub struct QuickstartArguments {
@@ -41,8 +95,71 @@ pub struct QuickstartArguments {
     pub db: PathBuf,
 }
 
+#[derive(Debug, Subcommand)]
+pub enum CollectorAction {
+    /// Print a join token, with which a machine or a person gets a certificate
+    #[command(after_help = TOKEN_EXAMPLES)]
+    Token(TokenArguments),
+    /// Cut an agent or operator off, and refuse its certificate from now on
+    #[command(after_help = "Example:\n  benchmesh collector revoke node7")]
+    Revoke(RevokeArguments),
+}
+
+/// Who a token is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum TokenRole {
+    /// Attaches, and does what plans say within what it allows
+    Agent,
+    /// Starts and stops runs, and reads results
+    Operator,
+}
+
 #[derive(Debug, Args)]
+pub struct TokenArguments {
+    #[command(flatten)]
+    pub collector: CollectorAddress,
+    /// How long it is good for
+    #[arg(long, value_name = "SPAN", default_value = "1h", value_parser = span)]
+    pub ttl: Duration,
+    /// How many may join with it
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub uses: u32,
+    /// What they become
+    #[arg(long, value_enum, default_value_t = TokenRole::Agent)]
+    pub role: TokenRole,
+    /// They may take a name that another certificate holds, which is then revoked
+    #[arg(long)]
+    pub replace: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct RevokeArguments {
+    #[command(flatten)]
+    pub collector: CollectorAddress,
+    /// The name of an agent or operator
+    pub name: String,
+}
+
+#[derive(Debug, Args)]
+pub struct JoinArguments {
+    /// What `benchmesh collector token --role operator` prints
+    #[arg(value_parser = join_token)]
+    pub token: JoinToken,
+    #[command(flatten)]
+    pub collector: CollectorAddress,
+    /// The operator's name [default: USER@HOST]
+    #[arg(long, value_name = "NAME")]
+    pub name: Option<String>,
+}
+
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub struct CollectorArguments {
+    #[command(subcommand)]
+    pub action: Option<CollectorAction>,
+    /// Read options from this TOML file; what is typed wins over it
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub config: Option<PathBuf>,
     /// Where to listen; port 0 takes any free one
     #[arg(long, value_name = "ADDR:PORT", default_value = DEFAULT_COLLECTOR, value_parser = listener)]
     pub listen: SocketAddr,
@@ -52,9 +169,29 @@ pub struct CollectorArguments {
     /// Write the address that it really listens on to this file, once it serves
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub address_file: Option<PathBuf>,
-    /// Serve other machines without TLS: only on a network that you trust
+    /// Where to serve the live page, JSON and metrics, or off
+    /// [default: 127.0.0.1:4751, or any free port where that is taken]
+    #[arg(long, value_name = "ADDR:PORT|off", value_parser = http)]
+    pub http: Option<HttpListen>,
+    /// Keep the page's token in this file, so that it stays the same; made if it is not there.
+    /// Without it each start has a new token
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub http_token_file: Option<PathBuf>,
+    /// A name under which browsers reach the page, beside addresses and localhost; may be given several times
+    #[arg(long = "http-name", value_name = "NAME")]
+    pub http_names: Vec<String>,
+    /// Write the page's address with its token to this file, once it is served
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub http_url_file: Option<PathBuf>,
+    /// Where the collector's CA and what it has issued are kept [default: beside the database, FILE.tls]
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub tls_dir: Option<PathBuf>,
+    /// Serve the page to other machines, though it has no TLS: only on a network that you trust
     #[arg(long)]
-    pub insecure: bool,
+    pub http_insecure: bool,
+    /// How long certificates are good for: to try their renewal
+    #[arg(long, hide = true, value_name = "SPAN", value_parser = span)]
+    pub certificate_lifetime: Option<Duration>,
     /// End when the process that started this one ends
     #[arg(long, hide = true)]
     pub end_with_parent: bool,
@@ -64,16 +201,18 @@ pub struct CollectorArguments {
 }
 
 #[derive(Debug, Args)]
-pub struct AgentArguments {
-    /// Where the collector listens
-    #[arg(long, value_name = "HOST:PORT", env = "BENCHMESH_COLLECTOR", default_value = DEFAULT_COLLECTOR, value_parser = address)]
-    pub collector: String,
-    /// The agent's name, unique in the mesh [default: the host's name]
-    #[arg(long, value_name = "NAME")]
-    pub name: Option<String>,
-    /// A label that plans select by, e.g. role=client; may be given several times
-    #[arg(long = "label", value_name = "K=V", value_parser = label)]
-    pub labels: Vec<(String, String)>,
+pub struct DoctorArguments {
+    #[command(flatten)]
+    pub agent: AgentArguments,
+    /// How the findings are written
+    #[arg(long, value_enum, default_value_t)]
+    pub format: ListFormat,
+}
+
+/// What load an agent takes. docs/security.md describes each.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Policy: what load this agent takes, whatever a collector asks for")]
+pub struct PolicyArguments {
     /// A directory that targets may lie in; may be given several times
     #[arg(long, value_name = "PATH", value_hint = ValueHint::DirPath)]
     pub allow: Vec<PathBuf>,
@@ -83,6 +222,102 @@ pub struct AgentArguments {
     /// A directory that sources may be read from; may be given several times
     #[arg(long, value_name = "PATH", value_hint = ValueHint::DirPath)]
     pub allow_read: Vec<PathBuf>,
+    /// Let plans measure links to agents in this network, e.g. 10.1.0.0/16; without a value or with `local`, in the
+    /// networks of this host's interfaces; may be given several times
+    #[arg(long, value_name = "NETWORK", num_args = 0..=1, default_missing_value = "local")]
+    pub allow_network: Vec<NetworkRule>,
+    /// Let plans drop this host's caches (`cache = "cold"`); needs root
+    #[arg(long)]
+    pub allow_drop_caches: bool,
+    /// The workloads it takes, with commas between them, or `all`
+    #[arg(long, value_name = "NAMES", default_value = "all")]
+    pub workloads: WorkloadNames,
+    /// Memory for the buffers of all load together: a size, or a share of what is free when the agent starts
+    #[arg(long, value_name = "SIZE|PERCENT", default_value = "50%")]
+    pub memory: Memory,
+    /// Threads of all load together [default: 16 per CPU, at least 64]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub threads: Option<u32>,
+    /// CPUs that the threads of the load may run on [default: all]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub cpus: Option<u32>,
+    /// Bytes per second of all load together, e.g. 100MiB [default: as fast as it goes]
+    #[arg(long, value_name = "SIZE", value_parser = rate)]
+    pub rate: Option<Bytes>,
+    /// What stays free on each target: a size, or a share of the file system; 0: nothing
+    /// [default: 5%, at most 1 GiB]
+    #[arg(long, value_name = "SIZE|PERCENT")]
+    pub free_space: Option<Floor>,
+    /// Inodes that stay free on each target: a number, or a share; 0: none [default: 1%, at most 10000]
+    #[arg(long, value_name = "N|PERCENT")]
+    pub free_inodes: Option<Floor>,
+    /// Hours of the day, in local time, in which it takes load, e.g. 22:00-06:00,12:00-13:00, or `always`
+    #[arg(long, value_name = "HOURS", default_value = "always")]
+    pub hours: Hours,
+}
+
+pub const CLEAN_EXAMPLES: &str = "\
+Example:
+  benchmesh agent clean --allow /mnt/cephfs
+
+It looks for directories of runs directly in the paths that are given: those that plans name as targets.
+One that an agent works in, on this host or another that mounts it, is left alone, and so is one in which
+something has changed lately. Everything else is listed, and removed once you agree.";
+
+#[derive(Debug, Subcommand)]
+pub enum AgentAction {
+    /// Find what crashed runs left on targets, and remove it
+    #[command(after_help = CLEAN_EXAMPLES)]
+    Clean(CleanArguments),
+}
+
+#[derive(Debug, Args)]
+pub struct CleanArguments {
+    /// A target; may be given several times
+    #[arg(long, value_name = "PATH", required = true, value_hint = ValueHint::DirPath)]
+    pub allow: Vec<PathBuf>,
+    /// Leave alone what has changed within this time: a run rests between its steps
+    #[arg(long, value_name = "SPAN", default_value = "1h", value_parser = span)]
+    pub unchanged_for: Duration,
+    /// Remove without asking
+    #[arg(long)]
+    pub yes: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub struct AgentCommand {
+    #[command(subcommand)]
+    pub action: Option<AgentAction>,
+    #[command(flatten)]
+    pub arguments: AgentArguments,
+}
+
+#[derive(Debug, Args)]
+pub struct AgentArguments {
+    /// Read options from this TOML file; what is typed wins over it
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub config: Option<PathBuf>,
+    /// Where the collector listens
+    #[arg(long, value_name = "HOST:PORT", env = "BENCHMESH_COLLECTOR", default_value = DEFAULT_COLLECTOR, value_parser = address)]
+    pub collector: String,
+    /// Get a certificate with this token of `benchmesh collector token`; not looked at once there is one
+    #[arg(long, value_name = "TOKEN", value_parser = join_token)]
+    pub join: Option<JoinToken>,
+    /// Read that token from this file, unless it is gone: other users can see what is typed
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "join")]
+    pub join_file: Option<PathBuf>,
+    /// The agent's name, unique in the mesh [default: the host's name]
+    #[arg(long, value_name = "NAME")]
+    pub name: Option<String>,
+    /// A label that plans select by, e.g. role=client; may be given several times
+    #[arg(long = "label", value_name = "K=V", value_parser = label)]
+    pub labels: Vec<(String, String)>,
+    #[command(flatten)]
+    pub policy: PolicyArguments,
+    /// Give up the capabilities of root that the agent does not use, and the way to get new ones
+    #[arg(long)]
+    pub drop_privileges: bool,
     /// Where the agent keeps what the collector hasn't stored yet; never on a target
     /// [default: $XDG_STATE_HOME/benchmesh/NAME, as root /var/lib/benchmesh/NAME]
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
@@ -94,15 +329,15 @@ pub struct AgentArguments {
     #[arg(long, value_name = "HOST")]
     pub advertise: Option<String>,
     /// Another daemon to watch: its process name, or name=N with comm=, cmdline=, cgroup=, unit= or instance-option=,
-    /// comma-separated; may be given several times
+    /// comma-separated; may be given several times. The rules of all agents on one host are joined
     #[arg(long, value_name = "RULE", value_parser = daemon_rule)]
     pub watch: Vec<DaemonRule>,
     /// How often daemons and the host are sampled, from 100ms on
     #[arg(long, value_name = "SPAN", value_parser = span, default_value = "1s")]
     pub sample_period: Duration,
-    /// Speak to a collector on another machine without TLS: only on a network that you trust
+    /// Sample the host between runs, too; without it only from the start of a run to 5 s after its end
     #[arg(long)]
-    pub insecure: bool,
+    pub sample_always: bool,
     /// End when the process that started this one ends
     #[arg(long, hide = true)]
     pub end_with_parent: bool,

@@ -1,8 +1,11 @@
 //! How single values of the command line are read, each mistake with what to write instead.
 
+use benchmesh_agent::policy::Bytes;
 use benchmesh_agent::sampler::DaemonRule;
+use benchmesh_collector::web::HttpListen;
+use benchmesh_trust::JoinToken;
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// Where the collector listens, and where commands and agents look for it.
 pub use benchmesh_agent::config::DEFAULT_COLLECTOR;
@@ -32,6 +35,11 @@ pub fn address(text: &str) -> Result<String, String> {
     }
 }
 
+/// What `benchmesh collector token` prints.
+pub fn join_token(text: &str) -> Result<JoinToken, String> {
+    text.parse::<JoinToken>().map_err(|error| error.to_string())
+}
+
 /// `ADDR:PORT`, an IPv6 address in brackets: one of this machine's addresses, or 0.0.0.0 for all.
 pub fn listener(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| {
@@ -39,6 +47,34 @@ pub fn listener(text: &str) -> Result<SocketAddr, String> {
             "it is no address with a port; write ADDR:PORT, e.g. 0.0.0.0:4750 or 127.0.0.1:0",
         )
     })
+}
+
+/// `ADDR:PORT`, or `off`.
+pub fn http(text: &str) -> Result<HttpListen, String> {
+    match text {
+        "off" => Ok(HttpListen::Off),
+        text => text.parse().map(HttpListen::At).map_err(|_| {
+            String::from(
+                "it is no address with a port; write ADDR:PORT, e.g. 127.0.0.1:4751, or off",
+            )
+        }),
+    }
+}
+
+/// Refuses `plan show --agents N`.
+pub fn renamed_agents(text: &str) -> Result<u32, String> {
+    Err(format!(
+        "write --assume-agents {text}: `plan show` assumes agents and waits for none, as `run --agents` does"
+    ))
+}
+
+/// Bytes per second.
+pub fn rate(text: &str) -> Result<Bytes, String> {
+    match text.parse::<Bytes>() {
+        Ok(Bytes(0)) => Err("at 0 bytes per second there is no load; write e.g. 100MiB".to_owned()),
+        Ok(rate) => Ok(rate),
+        Err(error) => Err(error.to_string()),
+    }
 }
 
 /// `K=V` with a key.
@@ -66,6 +102,37 @@ pub fn span(text: &str) -> Result<Duration, String> {
         Ok(_) => Err("it must be longer than nothing, e.g. 30s".to_owned()),
         Err(_) => Err("write a number and a unit, e.g. 500ms, 30s, 10m".to_owned()),
     }
+}
+
+/// An instant in microseconds since the Unix epoch: a date (`2026-11-21`), an instant in UTC (`2026-11-21T09:41:32Z`), or a
+/// span ago (`15m`).
+pub fn instant(text: &str) -> Result<i64, String> {
+    let wrong = || {
+        "write a date, an instant such as 2026-11-21T09:41:32Z, or a span ago such as 15m"
+            .to_owned()
+    };
+    let midnight = format!("{text}T00:00:00Z");
+    let at = humantime::parse_rfc3339_weak(text)
+        .or_else(|_| humantime::parse_rfc3339_weak(&midnight))
+        .ok()
+        .or_else(|| {
+            let ago = humantime::parse_duration(text).ok()?;
+            wall_clock().checked_sub(ago)
+        })
+        .ok_or_else(wrong)?;
+    let since = at
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .map_err(|_| wrong())?;
+    i64::try_from(since.as_micros()).map_err(|_| wrong())
+}
+
+/// The clock by which a person means "five minutes ago"; mesh time was set by it.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "no collector is asked, so there is no mesh time at hand"
+)]
+pub fn wall_clock() -> SystemTime {
+    SystemTime::now()
 }
 
 /// A daemon to watch: a process's name, or `name=N,comm=C,...`.

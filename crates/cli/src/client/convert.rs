@@ -1,10 +1,12 @@
 //! From generated types to the commands' own.
 
 use super::facts::{
-    AgentRow, OpDone, PlannedStep, RunRow, RunStarted, StepDone, StepNow, StopDone, Update,
+    AgentRow, ClientNow, DaemonNow, EventNow, OpDone, PlannedStep, PolicyRow, RunRow, RunStarted,
+    StepDone, StepNow, StopDone, Update,
 };
 use benchmesh_collector::model::RunState;
 use benchmesh_collector::query::Row;
+use benchmesh_collector::store::annotate::Annotation;
 use benchmesh_proto::v1;
 use serde_json::{Map, Value};
 use std::time::Duration;
@@ -63,6 +65,29 @@ impl TryFrom<v1::RunUpdate> for Update {
             messages: update.messages,
             finished: update.finished.into_iter().map(StepDone::from).collect(),
             removed_files: update.removed_files,
+            events: update
+                .events
+                .into_iter()
+                .map(|event| EventNow {
+                    event_id: event.event_id,
+                    at_us: event.at_us,
+                    severity: event.severity,
+                    agent: event.agent,
+                    message: event.message,
+                })
+                .collect(),
+            slowest_client: update.slowest_client.map(|client| ClientNow {
+                agent: client.agent,
+                ops_per_s: client.ops_per_s,
+                clients: client.clients,
+            }),
+            busiest_daemon: update.busiest_daemon.map(|daemon| DaemonNow {
+                host: daemon.host,
+                name: daemon.name,
+                instance: daemon.instance,
+                cpu_percent: daemon.cpu_percent,
+                rss_bytes: daemon.rss_bytes,
+            }),
         })
     }
 }
@@ -79,6 +104,7 @@ impl From<v1::StepUpdate> for StepNow {
             clients: step.clients,
             ops_per_s: step.ops_per_s,
             bytes_per_s: step.bytes_per_s,
+            p50_ms: step.p50_ms,
             p99_ms: step.p99_ms,
             share_done: Some(step.share_done).filter(|share| (0.0..=1.0).contains(share)),
             elapsed: micros(step.elapsed_us).unwrap_or_default(),
@@ -146,6 +172,25 @@ impl From<v1::AgentFacts> for AgentRow {
             clock_error_us: agent.clock_error_us,
             round_trip_us: agent.round_trip_us,
             samples_host: agent.samples_host,
+            policy: agent.policy.map(PolicyRow::from),
+        }
+    }
+}
+
+impl From<v1::AgentPolicy> for PolicyRow {
+    fn from(policy: v1::AgentPolicy) -> Self {
+        Self {
+            devices: policy.devices,
+            workloads: policy.workloads,
+            memory_bytes: policy.memory_bytes,
+            threads: policy.threads,
+            cpus: policy.cpus,
+            rate_bytes_per_s: policy.rate_bytes_per_s,
+            free_space: policy.free_space,
+            free_inodes: policy.free_inodes,
+            networks: policy.networks,
+            drop_caches: policy.drop_caches,
+            hours: policy.hours,
         }
     }
 }
@@ -166,7 +211,27 @@ impl From<v1::RunFacts> for RunRow {
             steps_done: run.steps_done,
             steps_total: run.steps_total,
             stopping: run.stopping,
+            tags: run.tags.into_iter().collect(),
+            notes: run.notes,
+            imported_from: run.imported_from,
         }
+    }
+}
+
+/// An annotation as the wire has it.
+pub(super) fn annotation(annotation: Annotation) -> v1::annotate_request::Annotation {
+    use v1::annotate_request::Annotation as Wire;
+    match annotation {
+        Annotation::Tag { set, remove } => Wire::Tag(v1::TagRun {
+            set: set.into_iter().collect(),
+            remove,
+        }),
+        Annotation::Note(text) => Wire::Note(text),
+        Annotation::Mark { text, at } => Wire::Mark(v1::RunMark {
+            text,
+            at_us: at.map(|at| at.0),
+        }),
+        Annotation::Baseline(name) => Wire::Baseline(name),
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 /// A plan on its way to the collector.
 #[derive(Clone, Debug)]
-pub struct ToStart {
+pub struct RunRequest {
     pub run_uid: String,
     /// The file's name, for messages.
     pub plan_name: String,
@@ -81,6 +81,42 @@ pub struct Update {
     pub finished: Vec<StepDone>,
     /// While data are removed: so many files so far.
     pub removed_files: Option<u64>,
+    pub slowest_client: Option<ClientNow>,
+    pub busiest_daemon: Option<DaemonNow>,
+    /// What agents recorded and people said since the last update.
+    pub events: Vec<EventNow>,
+}
+
+/// An event, or a mark.
+#[derive(Clone, Debug)]
+pub struct EventNow {
+    /// 0: a mark.
+    pub event_id: i64,
+    pub at_us: i64,
+    pub severity: String,
+    /// Empty: of no agent.
+    pub agent: String,
+    pub message: String,
+}
+
+/// One client of the step that is going on.
+#[derive(Clone, Debug)]
+pub struct ClientNow {
+    pub agent: String,
+    pub ops_per_s: f64,
+    /// How many clients there are.
+    pub clients: u32,
+}
+
+/// A daemon that is sampled.
+#[derive(Clone, Debug)]
+pub struct DaemonNow {
+    pub host: String,
+    pub name: String,
+    pub instance: String,
+    /// 100 is one CPU.
+    pub cpu_percent: f64,
+    pub rss_bytes: i64,
 }
 
 /// The step that is going on.
@@ -95,6 +131,8 @@ pub struct StepNow {
     pub clients: u32,
     pub ops_per_s: f64,
     pub bytes_per_s: f64,
+    /// 0: not known.
+    pub p50_ms: f64,
     pub p99_ms: f64,
     /// 0 to 1.
     pub share_done: Option<f64>,
@@ -159,6 +197,27 @@ pub struct AgentRow {
     pub clock_error_us: i64,
     pub round_trip_us: i64,
     pub samples_host: bool,
+    /// What it takes of load; none: it does not tell it, or is away.
+    pub policy: Option<PolicyRow>,
+}
+
+/// What an agent takes of load.
+#[derive(Clone, Debug, Serialize)]
+pub struct PolicyRow {
+    pub devices: Vec<String>,
+    /// Empty: all.
+    pub workloads: Vec<String>,
+    pub memory_bytes: i64,
+    pub threads: u32,
+    /// 0: all.
+    pub cpus: u32,
+    /// 0: no limit.
+    pub rate_bytes_per_s: i64,
+    pub free_space: String,
+    pub free_inodes: String,
+    pub networks: Vec<String>,
+    pub drop_caches: bool,
+    pub hours: String,
 }
 
 /// One run.
@@ -176,4 +235,27 @@ pub struct RunRow {
     pub steps_total: u32,
     /// Someone wishes that it stops.
     pub stopping: bool,
+    pub tags: BTreeMap<String, String>,
+    pub notes: Vec<String>,
+    /// The tool whose output it was made from; empty: it was measured.
+    pub imported_from: String,
+}
+
+/// Which runs to list; what is empty leaves none out.
+#[derive(Clone, Debug, Default)]
+pub struct RunSearch {
+    pub limit: u32,
+    pub text: String,
+    pub tags: Vec<String>,
+    pub target: String,
+    pub since_us: Option<i64>,
+    pub until_us: Option<i64>,
+}
+
+/// What is said of a run, and which one it was.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Annotated {
+    pub run_id: i64,
+    pub run: String,
+    pub at_us: i64,
 }

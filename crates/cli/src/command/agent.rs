@@ -1,27 +1,186 @@
 //! `benchmesh agent`.
 
-use super::{end_with_parent, until_told};
-use crate::args::daemons::AgentArguments;
-use crate::failure::{Outcome, wrong_usage};
+use crate::args::Command;
+use crate::args::daemons::{AgentArguments, AgentCommand, PolicyArguments};
+use crate::config_file::{Change, ConfigFile};
+use crate::daemon::{end_with_parent, until_signal};
+use crate::failure::{self, Outcome, wrong_usage};
+use crate::systemd::Notifier;
 use anyhow::Context;
-use benchmesh_agent::AgentConfig;
+use benchmesh_agent::policy::{Floor, PolicyConfig};
+use benchmesh_agent::privileges::give_up_unused;
+use benchmesh_agent::{AgentConfig, AgentError, Status, Supervision};
+use benchmesh_trust::JoinToken;
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
-pub async fn agent(arguments: AgentArguments) -> anyhow::Result<Outcome> {
+pub async fn agent(arguments: AgentArguments, insecure: bool) -> anyhow::Result<Outcome> {
     if arguments.end_with_parent {
         end_with_parent()?;
     }
-    let config = configured(arguments)?;
+    if arguments.drop_privileges {
+        // No other thread is there yet.
+        give_up_unused().context("give up the privileges that the agent does not use")?;
+    }
+    let config = checked(arguments, insecure)?;
+    until_signal(|cancel, notifier| async move {
+        notifier.ready(&format!("dialing {}", config.collector));
+        let mut reloads = Reloads::new()?;
+        let mut config = config;
+        let mut before: Option<AgentConfig> = None;
+        loop {
+            let supervision = Supervision {
+                stop: cancel.clone(),
+                ..Supervision::default()
+            };
+            let what = format!(
+                "run the agent {:?} for the collector at {}",
+                config.name, config.collector
+            );
+            let work = benchmesh_agent::run(config.clone(), supervision.clone());
+            tokio::pin!(work);
+            let mut next = None;
+            let ended = loop {
+                tokio::select! {
+                    ended = &mut work => break ended,
+                    () = show_status(&supervision, &config.collector, &notifier) => {}
+                    wanted = reloads.next() => {
+                        next = Some(wanted);
+                        supervision.stop_when_idle.cancel();
+                    }
+                }
+            };
+            match (ended, before.take()) {
+                (Err(error), Some(good)) if is_of_configuration(&error) => {
+                    tracing::error!(
+                        error = failure::causes(&error),
+                        "the agent cannot begin with the new configuration and goes on with the one before"
+                    );
+                    config = good;
+                    continue;
+                }
+                (ended, _) => ended.context(what)?,
+            }
+            match next {
+                Some(wanted) if !cancel.is_cancelled() => {
+                    before = Some(std::mem::replace(&mut config, wanted));
+                }
+                _ => return Ok(()),
+            }
+            tracing::info!("the agent begins anew with the configuration as it is now");
+        }
+    })
+    .await
+}
+
+/// Whether another configuration would have let the agent begin.
+fn is_of_configuration(error: &AgentError) -> bool {
+    matches!(
+        error,
+        AgentError::Config { .. }
+            | AgentError::Policy { .. }
+            | AgentError::Scratch { .. }
+            | AgentError::State { .. }
+    )
+}
+
+/// The configuration of an agent that can begin.
+pub fn checked(arguments: AgentArguments, insecure: bool) -> anyhow::Result<AgentConfig> {
+    let config = AgentConfig {
+        insecure,
+        ..configured(arguments)?
+    };
     config
         .check()
         .map_err(|error| wrong_usage(error.to_string()))?;
-    let what = format!(
-        "run the agent {:?} for the collector at {}",
-        config.name, config.collector
+    Ok(config)
+}
+
+/// Tells the service manager, until the agent ends.
+async fn show_status(supervision: &Supervision, collector: &str, notifier: &Notifier) {
+    let mut status = supervision.status.subscribe();
+    loop {
+        let text = match *status.borrow_and_update() {
+            Status::NotAttached => format!("not attached to {collector}; trying"),
+            Status::Attached => format!("attached to {collector}"),
+        };
+        notifier.status(&text);
+        if status.changed().await.is_err() {
+            return std::future::pending().await;
+        }
+    }
+}
+
+/// The configuration file, read again at each SIGHUP. Without one SIGHUP ends the process as ever.
+struct Reloads(Option<(ConfigFile, Signal)>);
+
+impl Reloads {
+    fn new() -> anyhow::Result<Self> {
+        let Some(file) = ConfigFile::of_process()? else {
+            return Ok(Self(None));
+        };
+        let hangups = signal(SignalKind::hangup()).context("listen for SIGHUP")?;
+        Ok(Self(Some((file, hangups))))
+    }
+
+    /// The next configuration that is good and differs. Cancel-safe.
+    async fn next(&mut self) -> AgentConfig {
+        loop {
+            let Some((file, hangups)) = &mut self.0 else {
+                return std::future::pending().await;
+            };
+            if hangups.recv().await.is_none() {
+                return std::future::pending().await;
+            }
+            let path = file.path().display().to_string();
+            match file.again() {
+                Ok(None) => tracing::info!(file = path, "the configuration has not changed"),
+                Ok(Some(change)) => match taken_over(&path, change) {
+                    Ok(config) => return config,
+                    Err(error) => wrong(&path, &error),
+                },
+                Err(error) => wrong(&path, &error),
+            }
+        }
+    }
+}
+
+fn taken_over(path: &str, change: Change) -> anyhow::Result<AgentConfig> {
+    let Command::Agent(AgentCommand { arguments, .. }) = change.arguments.command else {
+        anyhow::bail!("the file is another command's");
+    };
+    let config = checked(arguments, change.arguments.insecure)?;
+    benchmesh_agent::check(&config)?;
+    tracing::info!(
+        file = path,
+        keys = change.keys.join(", "),
+        "the configuration has changed; the agent takes it over as soon as it holds no task"
     );
-    until_told(|cancel| async move { benchmesh_agent::run(config, cancel).await.context(what) })
-        .await
+    Ok(config)
+}
+
+fn wrong(path: &str, error: &anyhow::Error) {
+    tracing::error!(
+        file = path,
+        error = failure::chain(error),
+        "the configuration is wrong; the agent goes on with what it has read before"
+    );
+}
+
+/// The token in a file; `None` when the file is gone, as after a join.
+fn token_in(file: &Path) -> anyhow::Result<Option<JoinToken>> {
+    let what = || format!("the join token in {}", file.display());
+    match std::fs::read_to_string(file) {
+        Ok(text) => {
+            let token = text.trim().parse::<JoinToken>();
+            let token = token.map_err(|error| wrong_usage(format!("{}: {error}", what())))?;
+            Ok(Some(token))
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(wrong_usage(format!("{}: {error}", what()))),
+    }
 }
 
 fn configured(arguments: AgentArguments) -> anyhow::Result<AgentConfig> {
@@ -33,6 +192,10 @@ fn configured(arguments: AgentArguments) -> anyhow::Result<AgentConfig> {
         Some(directory) => directory,
         None => default_state_dir(&name)?,
     };
+    let join = match (arguments.join, &arguments.join_file) {
+        (None, Some(file)) => token_in(file)?,
+        (join, _) => join,
+    };
     let mut labels = BTreeMap::new();
     for (key, value) in arguments.labels {
         if labels.insert(key.clone(), value).is_some() {
@@ -42,16 +205,34 @@ fn configured(arguments: AgentArguments) -> anyhow::Result<AgentConfig> {
     Ok(AgentConfig {
         collector: arguments.collector,
         labels,
-        allow: absolute(arguments.allow)?,
-        allow_devices: absolute(arguments.allow_devices)?,
-        allow_read: absolute(arguments.allow_read)?,
+        policy: policy(arguments.policy)?,
         scratch_dir: arguments.scratch,
         advertise: arguments.advertise,
         daemon_rules: arguments.watch,
         sample_period: arguments.sample_period,
-        insecure: arguments.insecure,
+        sample_always: arguments.sample_always,
+        join,
+        credentials_dir: benchmesh_trust::credentials::directory(),
         start_log: arguments.start_log,
         ..AgentConfig::new(name, state_dir)
+    })
+}
+
+fn policy(arguments: PolicyArguments) -> anyhow::Result<PolicyConfig> {
+    Ok(PolicyConfig {
+        allow: absolute(arguments.allow)?,
+        allow_devices: absolute(arguments.allow_devices)?,
+        allow_read: absolute(arguments.allow_read)?,
+        allow_network: arguments.allow_network,
+        allow_drop_caches: arguments.allow_drop_caches,
+        workloads: arguments.workloads,
+        memory: arguments.memory,
+        threads: arguments.threads,
+        cpus: arguments.cpus,
+        rate: arguments.rate,
+        free_space: arguments.free_space.unwrap_or(Floor::SPACE),
+        free_inodes: arguments.free_inodes.unwrap_or(Floor::INODES),
+        hours: arguments.hours,
     })
 }
 

@@ -1,19 +1,33 @@
-//! `benchmesh collector`.
+//! `benchmesh collector`, and who may join it.
 
-use super::{end_with_parent, until_told};
-use crate::args::daemons::CollectorArguments;
-use crate::failure::Outcome;
+use crate::args::daemons::{
+    CollectorAction, CollectorArguments, JoinArguments, RevokeArguments, TokenArguments, TokenRole,
+};
+use crate::client::CallError;
+use crate::client::trust::{self, TokenRequest};
+use crate::config_file::ConfigFile;
+use crate::daemon::{end_with_parent, until_signal};
+use crate::failure::{self, Outcome};
+use crate::{logging, output};
 use anyhow::Context;
+use benchmesh_collector::report::figures;
+use benchmesh_collector::trust::{CERTIFICATE_LIFETIME, Security};
+use benchmesh_collector::web::HttpConfig;
 use benchmesh_collector::{Collector, CollectorConfig};
+use benchmesh_trust::{Role, credentials};
+use std::convert::Infallible;
+use std::future::Future;
 use std::io::Write;
-use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tokio::signal::unix::{SignalKind, signal};
 
-pub async fn collector(arguments: CollectorArguments) -> anyhow::Result<Outcome> {
+pub async fn collector(arguments: CollectorArguments, insecure: bool) -> anyhow::Result<Outcome> {
     if arguments.end_with_parent {
         end_with_parent()?;
     }
-    until_told(|cancel| async move {
+    until_signal(|cancel, notifier| async move {
+        let hangups = report_hangups()?;
         let what = format!(
             "start the collector on {} with {}",
             arguments.listen,
@@ -22,24 +36,174 @@ pub async fn collector(arguments: CollectorArguments) -> anyhow::Result<Outcome>
         let config = CollectorConfig {
             listen: arguments.listen,
             db: arguments.db,
-            insecure: arguments.insecure,
+            security: security(insecure, arguments.tls_dir, arguments.certificate_lifetime)?,
+            http: HttpConfig {
+                listen: arguments.http.unwrap_or_default(),
+                token_file: arguments.http_token_file,
+                names: arguments.http_names,
+                insecure: arguments.http_insecure,
+            },
             clock_ppm: arguments.clock_ppm,
         };
         let collector = Collector::bind(config).await.context(what)?;
+        if let Some(url) = collector.page_url() {
+            if let Some(file) = &arguments.http_url_file {
+                write_whole(file, &url)
+                    .with_context(|| format!("write the page's address to {}", file.display()))?;
+            }
+            output::say(&format!("live page: {}", shown(&url)));
+        }
         if let Some(file) = &arguments.address_file {
-            write_address(file, collector.address())
+            write_whole(file, &collector.address().to_string())
                 .with_context(|| format!("write the collector's address to {}", file.display()))?;
         }
-        collector
-            .serve(cancel)
-            .await
-            .context("serve agents and commands")
+        notifier.ready(&format!("serving on {}", collector.address()));
+        let serve = collector.serve(cancel);
+        tokio::pin!(serve);
+        tokio::select! {
+            served = &mut serve => served.context("serve agents and commands"),
+            never = hangups => match never {},
+        }
     })
     .await
 }
 
-/// Whole or not at all: whoever waits for the file finds an address in it.
-fn write_address(file: &Path, address: SocketAddr) -> std::io::Result<()> {
+/// The page's address as it may stand on standard error. The journal keeps what it gets, and others than the owner read it:
+/// the token is left out there.
+fn shown(url: &str) -> String {
+    match url.split_once('?') {
+        Some((address, _)) if logging::is_journal() => {
+            format!("{address} (with its token: --http-url-file)")
+        }
+        _ => url.to_owned(),
+    }
+}
+
+/// Says on SIGHUP which keys of the configuration file have changed. None is taken over without a restart: listeners,
+/// database and CA are opened once. Without a file SIGHUP ends the process as ever.
+fn report_hangups() -> anyhow::Result<impl Future<Output = Infallible>> {
+    let mut file = ConfigFile::of_process()?;
+    let hangups = file.is_some().then(|| signal(SignalKind::hangup()));
+    let mut hangups = hangups.transpose().context("listen for SIGHUP")?;
+    Ok(async move {
+        loop {
+            let (Some(file), Some(hangups)) = (&mut file, &mut hangups) else {
+                return std::future::pending().await;
+            };
+            if hangups.recv().await.is_none() {
+                return std::future::pending().await;
+            }
+            let path = file.path().display().to_string();
+            match file.again() {
+                Ok(None) => tracing::info!(file = path, "the configuration has not changed"),
+                Ok(Some(change)) => tracing::warn!(
+                    file = path,
+                    keys = change.keys.join(", "),
+                    "the configuration has changed; the collector takes it over when it is restarted"
+                ),
+                Err(error) => tracing::error!(
+                    file = path,
+                    error = failure::chain(&error),
+                    "the configuration is wrong; the collector would not start with it"
+                ),
+            }
+        }
+    })
+}
+
+fn security(
+    insecure: bool,
+    directory: Option<PathBuf>,
+    lifetime: Option<Duration>,
+) -> anyhow::Result<Security> {
+    if insecure {
+        return Ok(Security::Insecure);
+    }
+    let credentials = credentials::directory().context(
+        "find the place for this user's credentials; set BENCHMESH_CREDENTIALS to a directory",
+    )?;
+    Ok(Security::Tls {
+        directory,
+        credentials: Some(credentials),
+        lifetime: lifetime.unwrap_or(CERTIFICATE_LIFETIME),
+    })
+}
+
+/// `benchmesh collector token` and `revoke`.
+pub async fn action(action: CollectorAction) -> anyhow::Result<Outcome> {
+    match action {
+        CollectorAction::Token(arguments) => token(arguments).await,
+        CollectorAction::Revoke(arguments) => revoke(arguments).await,
+    }
+}
+
+async fn token(arguments: TokenArguments) -> anyhow::Result<Outcome> {
+    let wanted = TokenRequest {
+        role: match arguments.role {
+            TokenRole::Agent => Role::Agent,
+            TokenRole::Operator => Role::Operator,
+        },
+        uses: arguments.uses,
+        ttl: arguments.ttl,
+        replace: arguments.replace,
+    };
+    let token = trust::create_token(&arguments.collector.collector, wanted)
+        .await
+        .map_err(CallError::into_error)?;
+    output::result(&format!("{token}\n"))?;
+    let command = match arguments.role {
+        TokenRole::Agent => "benchmesh agent --collector HOST:PORT --join TOKEN",
+        TokenRole::Operator => "benchmesh join TOKEN --collector HOST:PORT",
+    };
+    output::say(&format!("use it on the other machine: {command}"));
+    Ok(Outcome::Done)
+}
+
+async fn revoke(arguments: RevokeArguments) -> anyhow::Result<Outcome> {
+    let revoked = trust::revoke(&arguments.collector.collector, &arguments.name)
+        .await
+        .map_err(CallError::into_error)?;
+    output::say(&format!(
+        "revoked {} of {}",
+        figures::plural(
+            usize::try_from(revoked).unwrap_or(usize::MAX),
+            "certificate"
+        ),
+        arguments.name
+    ));
+    Ok(Outcome::Done)
+}
+
+/// `benchmesh join`.
+pub async fn join(arguments: JoinArguments) -> anyhow::Result<Outcome> {
+    let name = match arguments.name {
+        Some(name) => name,
+        None => own_name()?,
+    };
+    let file = trust::join(&arguments.collector.collector, &name, &arguments.token)
+        .await
+        .map_err(CallError::into_error)?;
+    output::say(&format!(
+        "joined the collector at {} as the operator {name}; the credentials are in {}",
+        arguments.collector.collector,
+        file.display()
+    ));
+    Ok(Outcome::Done)
+}
+
+/// USER@HOST.
+fn own_name() -> anyhow::Result<String> {
+    let system = rustix::system::uname();
+    let host = system.nodename().to_str().context("find the host's name")?;
+    let user = std::env::var("USER").unwrap_or_else(|_| {
+        let uid = rustix::process::geteuid().as_raw();
+        format!("uid{uid}")
+    });
+    Ok(format!("{user}@{host}"))
+}
+
+/// Whole or not at all: whoever waits for the file finds an address in it. Only its owner reads it.
+fn write_whole(file: &Path, address: &str) -> std::io::Result<()> {
     let directory = match file.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),

@@ -1,17 +1,25 @@
 //! `benchmesh agents` and `benchmesh runs`.
 
-use crate::args::{ListArguments, ListFormat, RunsArguments};
-use crate::client::{AgentRow, CallError, Client, RunRow};
+use crate::args::{AgentsAction, AgentsArguments, ForgetArguments, ListFormat, RunsArguments};
+use crate::client::trust::insecure_warning;
+use crate::client::{AgentRow, CallError, Client, RunRow, RunSearch};
 use crate::failure::Outcome;
 use crate::{output, terminal};
-use benchmesh_collector::report::{Sheet, figures};
+use benchmesh_collector::report::{Table, figures};
 
 /// `benchmesh agents`.
-pub async fn agents(arguments: ListArguments) -> anyhow::Result<Outcome> {
+pub async fn agents(arguments: AgentsArguments) -> anyhow::Result<Outcome> {
+    let arguments = match arguments.action {
+        Some(AgentsAction::Forget(arguments)) => return forget(arguments).await,
+        None => arguments.list,
+    };
     let mut client = Client::connect(&arguments.collector.collector)
         .await
         .map_err(CallError::into_error)?;
     let agents = client.agents().await.map_err(CallError::into_error)?;
+    if let Some(warning) = insecure_warning() {
+        output::say(&format!("warning: {warning}"));
+    }
     match arguments.format {
         ListFormat::Json => output::document(&serde_json::json!({ "agents": agents }))?,
         ListFormat::Table if agents.is_empty() => {
@@ -19,8 +27,24 @@ pub async fn agents(arguments: ListArguments) -> anyhow::Result<Outcome> {
                 "no agent has attached yet: benchmesh agent --collector HOST:PORT --allow PATH",
             );
         }
-        ListFormat::Table => output::result(&terminal::table(&agents_sheet(&agents)))?,
+        ListFormat::Table => output::result(&terminal::plain(&agents_sheet(&agents)))?,
     }
+    Ok(Outcome::Done)
+}
+
+/// `benchmesh agents forget`.
+async fn forget(arguments: ForgetArguments) -> anyhow::Result<Outcome> {
+    let mut client = Client::connect(&arguments.collector.collector)
+        .await
+        .map_err(CallError::into_error)?;
+    client
+        .forget_agent(&arguments.name)
+        .await
+        .map_err(CallError::into_error)?;
+    output::say(&format!(
+        "agent {} is no longer listed; what it measured stays",
+        arguments.name
+    ));
     Ok(Outcome::Done)
 }
 
@@ -29,36 +53,55 @@ pub async fn runs(arguments: RunsArguments) -> anyhow::Result<Outcome> {
     let mut client = Client::connect(&arguments.list.collector.collector)
         .await
         .map_err(CallError::into_error)?;
-    let runs = client
-        .runs(arguments.limit)
-        .await
-        .map_err(CallError::into_error)?;
+    let search = RunSearch {
+        limit: arguments.limit,
+        text: arguments.text.unwrap_or_default(),
+        tags: arguments.tag,
+        target: arguments.target.unwrap_or_default(),
+        since_us: arguments.since,
+        until_us: arguments.until,
+    };
+    let is_search = !search.text.is_empty()
+        || !search.tags.is_empty()
+        || !search.target.is_empty()
+        || search.since_us.is_some()
+        || search.until_us.is_some();
+    let runs = client.runs(&search).await.map_err(CallError::into_error)?;
     match arguments.list.format {
         ListFormat::Json => output::document(&serde_json::json!({ "runs": runs }))?,
+        ListFormat::Table if runs.is_empty() && is_search => output::say("no run fits this search"),
         ListFormat::Table if runs.is_empty() => {
             output::say("there is no run yet: benchmesh run PLAN")
         }
-        ListFormat::Table => output::result(&terminal::table(&runs_sheet(&runs)))?,
+        ListFormat::Table => output::result(&terminal::plain(&runs_sheet(&runs)))?,
     }
     Ok(Outcome::Done)
 }
 
-fn agents_sheet(agents: &[AgentRow]) -> Sheet {
+fn agents_sheet(agents: &[AgentRow]) -> Table {
     let cells = |cell: fn(&AgentRow) -> String| agents.iter().map(cell).collect::<Vec<_>>();
-    Sheet::default()
+    Table::default()
         .text("agent", cells(|agent| agent.name.clone()))
         .text(
             "state",
             cells(|agent| if agent.attached { "attached" } else { "away" }.to_owned()),
         )
         .text("host", cells(|agent| agent.host.clone()))
-        .figures("CPUs", cells(|agent| agent.cpus.to_string()))
+        .figures(
+            "CPUs",
+            cells(|agent| match agent.cpus {
+                // Not known: it has been away since before the collector kept it.
+                0 => figures::NONE.to_owned(),
+                cpus => cpus.to_string(),
+            }),
+        )
         .figures(
             "memory",
             cells(|agent| figures::bytes(u64::try_from(agent.memory_bytes).unwrap_or(0))),
         )
         .text_if_any("labels", cells(labels))
         .text_if_any("allows", cells(|agent| agent.allowed_paths.join(" ")))
+        .text_if_any("policy", cells(policy))
         .figures("clock", cells(clock))
         .text(
             "last seen",
@@ -68,9 +111,41 @@ fn agents_sheet(agents: &[AgentRow]) -> Sheet {
         .text("address", cells(|agent| agent.address.clone()))
 }
 
-fn runs_sheet(runs: &[RunRow]) -> Sheet {
+/// What bounds its load, by the keys of its policy; what is not bounded is left out.
+fn policy(agent: &AgentRow) -> String {
+    let Some(policy) = &agent.policy else {
+        return String::new();
+    };
+    let memory = figures::bytes(u64::try_from(policy.memory_bytes).unwrap_or(0));
+    let mut parts = vec![
+        format!("threads={}", policy.threads),
+        format!("memory={}", memory.replace(' ', "")),
+    ];
+    if policy.cpus > 0 {
+        parts.push(format!("cpus={}", policy.cpus));
+    }
+    if policy.rate_bytes_per_s > 0 {
+        let rate = figures::bytes(u64::try_from(policy.rate_bytes_per_s).unwrap_or(0));
+        parts.push(format!("rate={}", rate.replace(' ', "")));
+    }
+    if !policy.workloads.is_empty() {
+        parts.push(format!("workloads={}", policy.workloads.join(",")));
+    }
+    if !policy.networks.is_empty() {
+        parts.push(format!("allow-network={}", policy.networks.join(",")));
+    }
+    if policy.drop_caches {
+        parts.push("allow-drop-caches".to_owned());
+    }
+    if policy.hours != "always" {
+        parts.push(format!("hours={}", policy.hours));
+    }
+    parts.join(" ")
+}
+
+fn runs_sheet(runs: &[RunRow]) -> Table {
     let cells = |cell: fn(&RunRow) -> String| runs.iter().map(cell).collect::<Vec<_>>();
-    Sheet::default()
+    Table::default()
         .figures("run", cells(|run| run.id.to_string()))
         .text("name", cells(|run| run.name.clone()))
         .text(
@@ -95,7 +170,18 @@ fn runs_sheet(runs: &[RunRow]) -> Sheet {
         )
         .text("created", cells(|run| figures::instant(run.created_us)))
         .figures("took", cells(took))
+        .text_if_any("tags", cells(tags))
+        .text_if_any("imported from", cells(|run| run.imported_from.clone()))
+        .text_if_any("notes", cells(|run| run.notes.join("; ")))
         .text("uid", cells(|run| run.uid.clone()))
+}
+
+fn tags(run: &RunRow) -> String {
+    let tags = run.tags.iter().map(|(key, value)| match value.as_str() {
+        "" => key.clone(),
+        value => format!("{key}={value}"),
+    });
+    tags.collect::<Vec<_>>().join(" ")
 }
 
 fn took(run: &RunRow) -> String {
@@ -126,6 +212,7 @@ fn clock(agent: &AgentRow) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeMap;
 
     #[test]
     fn runs_are_listed_in_a_table() {
@@ -146,9 +233,12 @@ mod tests {
             steps_done: 3,
             steps_total: 12,
             stopping: id == 11,
+            tags: BTreeMap::new(),
+            notes: Vec::new(),
+            imported_from: String::new(),
         };
         assert_eq!(
-            terminal::table(&runs_sheet(&[
+            terminal::plain(&runs_sheet(&[
                 run(11, false, None),
                 run(10, false, None),
                 run(9, true, Some(62_000_000))

@@ -1,12 +1,12 @@
 //! `benchmesh plan check` and `plan show`, and how a plan file is read by every command.
 
 use crate::args::{ListFormat, PlanCheckArguments, PlanShowArguments};
-use crate::client::{CallError, Client, PlannedStep, ToStart};
-use crate::failure::{Outcome, wrong_usage};
+use crate::client::{CallError, Client, PlannedStep, RunRequest};
+use crate::failure::{Outcome, WRONG_USAGE, wrong_usage};
 use crate::{output, terminal};
 use anyhow::Context;
-use benchmesh_collector::plan::{self, Plan};
-use benchmesh_collector::report::Sheet;
+use benchmesh_collector::plan::{self, Plan, PlanErrors};
+use benchmesh_collector::report::Table;
 use benchmesh_collector::report::figures::{self, plural};
 use serde::Serialize;
 use std::io::Read;
@@ -28,6 +28,33 @@ pub struct PlanFile {
 
 /// Reads a plan; every mistake in it is told at once, as wrong usage.
 pub fn read(path: &Path, overrides: &[String]) -> anyhow::Result<PlanFile> {
+    let (name, text) = read_text(path)?;
+    parse(name, &text, overrides).map_err(|errors| wrong_usage(errors.to_string()))
+}
+
+/// The plan with overrides applied, or all of its mistakes.
+fn parse(name: String, text: &str, overrides: &[String]) -> Result<PlanFile, PlanErrors> {
+    let text = plan::set(text, &name, overrides)?;
+    let plan = plan::parse(&text, &name).map_err(|errors| name_overrides(errors, overrides))?;
+    Ok(PlanFile { name, text, plan })
+}
+
+/// A value that `--set` replaced stands on a line of the file, where nobody finds what is refused.
+fn name_overrides(mut errors: PlanErrors, overrides: &[String]) -> PlanErrors {
+    let last = |path: &str| path.rsplit('.').next().map(|key| key.trim().to_owned());
+    for error in &mut errors.errors {
+        let given = overrides.iter().find(|given| {
+            let key = given.split_once('=').map(|(key, _)| key);
+            key.is_some_and(|key| last(key) == last(&error.key))
+        });
+        if let Some(given) = given {
+            error.reason = format!("{} (set by --set {given})", error.reason);
+        }
+    }
+    errors
+}
+
+fn read_text(path: &Path) -> anyhow::Result<(String, String)> {
     let (name, bytes) = if path == Path::new("-") {
         let mut bytes = Vec::new();
         std::io::stdin()
@@ -53,15 +80,49 @@ pub fn read(path: &Path, overrides: &[String]) -> anyhow::Result<PlanFile> {
     }
     let text = String::from_utf8(bytes)
         .map_err(|_| wrong_usage(format!("{name} is not UTF-8 text: no plan")))?;
-    let text =
-        plan::set(&text, &name, overrides).map_err(|errors| wrong_usage(errors.to_string()))?;
-    let plan = plan::parse(&text, &name).map_err(|errors| wrong_usage(errors.to_string()))?;
-    Ok(PlanFile { name, text, plan })
+    Ok((name, text))
+}
+
+/// `plan schema`.
+pub fn schema() -> anyhow::Result<Outcome> {
+    output::document(&plan::schema())?;
+    Ok(Outcome::Done)
+}
+
+/// The mistakes of a plan, for programs.
+fn mistakes(errors: &PlanErrors) -> serde_json::Value {
+    let mistakes = errors.errors.iter().map(|error| {
+        let place = error.place.as_ref();
+        serde_json::json!({
+            "line": place.map(|place| place.line).filter(|line| *line > 0),
+            "column": place.map(|place| place.column),
+            "key": error.key,
+            "message": error.reason,
+            "remedy": error.remedy,
+        })
+    });
+    mistakes.collect()
 }
 
 /// `plan check`.
 pub fn check(arguments: &PlanCheckArguments) -> anyhow::Result<Outcome> {
-    let file = read(&arguments.plan, &arguments.set)?;
+    let (name, text) = read_text(&arguments.plan)?;
+    let file = match parse(name, &text, &arguments.set) {
+        Ok(file) => file,
+        Err(errors) if arguments.format == ListFormat::Json => {
+            output::document(&serde_json::json!({
+                "error": output::error_value(&errors.to_string(), WRONG_USAGE),
+                "mistakes": mistakes(&errors),
+            }))?;
+            output::say(&format!("error: {errors}"));
+            return Ok(Outcome::WrongPlan);
+        }
+        Err(errors) => return Err(wrong_usage(errors.to_string())),
+    };
+    let warnings = file.plan.warnings();
+    for warning in &warnings {
+        output::say(&format!("warning: {}", terminal::clean(warning)));
+    }
     let targets = file.plan.targets.len();
     let phases = file.plan.phases.len();
     match arguments.format {
@@ -78,6 +139,8 @@ pub fn check(arguments: &PlanCheckArguments) -> anyhow::Result<Outcome> {
             "phases": phases,
             "targets": targets,
             "repeat": file.plan.repeat,
+            "warnings": warnings,
+            "mistakes": [],
         }))?,
     }
     Ok(Outcome::Done)
@@ -86,14 +149,14 @@ pub fn check(arguments: &PlanCheckArguments) -> anyhow::Result<Outcome> {
 /// `plan show`.
 pub async fn show(arguments: PlanShowArguments) -> anyhow::Result<Outcome> {
     let file = read(&arguments.plan.plan, &arguments.plan.set)?;
-    let (steps, warnings) = match arguments.agents {
+    let (steps, warnings) = match arguments.assume_agents {
         Some(agents) => offline(&file.plan, agents)?,
         None => {
             let mut client = Client::connect(&arguments.collector.collector)
                 .await
                 .map_err(CallError::into_error);
             let client = client.as_mut().map_err(|error| {
-                anyhow::anyhow!("{error}\n  or show the plan offline with --agents N")
+                anyhow::anyhow!("{error}\n  or show the plan offline with --assume-agents N")
             })?;
             let answer = client
                 .start_run(&dry_run(&file))
@@ -107,8 +170,8 @@ pub async fn show(arguments: PlanShowArguments) -> anyhow::Result<Outcome> {
 }
 
 /// The plan as a request that queues nothing.
-pub fn dry_run(file: &PlanFile) -> ToStart {
-    ToStart {
+pub fn dry_run(file: &PlanFile) -> RunRequest {
+    RunRequest {
         run_uid: uuid::Uuid::new_v4().to_string(),
         plan_name: file.name.clone(),
         plan: file.text.clone(),
@@ -130,7 +193,7 @@ pub fn show_steps(
     }
     match format {
         ListFormat::Table => {
-            output::result(&terminal::table(&sheet(steps)))?;
+            output::result(&terminal::plain(&table(steps)))?;
             output::result(&format!("\n{}\n", totals(plan, steps)))
         }
         ListFormat::Json => {
@@ -163,7 +226,7 @@ fn offline(plan: &Plan, agents: u32) -> anyhow::Result<(Vec<PlannedStep>, Vec<St
         target: step.target,
         workload: step.workload,
         mode: step.mode,
-        params: step.params,
+        params: (*step.params).clone(),
         bytes: i64::try_from(step.moved_bytes)
             .ok()
             .filter(|bytes| *bytes > 0),
@@ -173,13 +236,13 @@ fn offline(plan: &Plan, agents: u32) -> anyhow::Result<(Vec<PlannedStep>, Vec<St
     Ok((steps.collect(), expansion.warnings))
 }
 
-fn sheet(steps: &[PlannedStep]) -> Sheet {
+fn table(steps: &[PlannedStep]) -> Table {
     let cells = |cell: fn(&PlannedStep) -> String| steps.iter().map(cell).collect::<Vec<_>>();
-    let mut sheet = Sheet::default().figures("step", cells(|step| step.ordinal.to_string()));
+    let mut table = Table::default().figures("step", cells(|step| step.ordinal.to_string()));
     if steps.iter().any(|step| step.repeat > 1) {
-        sheet = sheet.figures("repeat", cells(|step| step.repeat.to_string()));
+        table = table.figures("repeat", cells(|step| step.repeat.to_string()));
     }
-    sheet
+    table
         .text("phase", cells(|step| step.phase.clone()))
         .text_if_any("target", cells(PlannedStep::place))
         .text("workload", cells(|step| step.workload.clone()))

@@ -7,10 +7,11 @@ use crate::failure::{self, Outcome, wrong_usage};
 use crate::output::{self, DocumentClosed, Results};
 use crate::terminal;
 use anyhow::Context;
-use benchmesh_collector::query::{self, Answer, QueryError, Row, Value};
-use benchmesh_collector::report::Sheet;
+use benchmesh_collector::query::{self, Answer, Limits, QueryError, Row, Value, questions};
+use benchmesh_collector::report::Table;
 use std::fmt::Write as _;
 use std::io::Read;
+use std::time::Duration;
 
 /// Rows that a table holds at most: it must know all its widths before its first line.
 const TABLE_ROWS: usize = 10_000;
@@ -19,47 +20,119 @@ const TABLE_ROWS: usize = 10_000;
 const CELL_CHARS: usize = 100;
 
 pub async fn query(arguments: QueryArguments) -> anyhow::Result<Outcome> {
-    let sql = match arguments.sql.as_str() {
-        "-" => {
+    if arguments.examples {
+        return examples(arguments.format);
+    }
+    let source = arguments.source.asked()?;
+    let limit = arguments.time_limit;
+    let sql = match (&arguments.example, arguments.sql.as_deref()) {
+        (Some(name), _) => example(&source, limit, name, arguments.run.as_deref()).await?,
+        (None, Some("-")) => {
             let mut sql = String::new();
             std::io::stdin()
                 .read_to_string(&mut sql)
                 .context("read the statement from standard input")?;
             sql
         }
-        sql => sql.to_owned(),
+        (None, sql) => sql.unwrap_or_default().to_owned(),
     };
-    let mut answer = match arguments.source.asked()? {
-        Asked::Database(path) => {
-            let answer = query::run(&path, &sql, arguments.time_limit).await;
-            Parts::Local(answer.map_err(into_error)?)
-        }
-        Asked::Collector(address) => {
-            let mut client = Client::connect(&address)
-                .await
-                .map_err(CallError::into_error)?;
-            let rows = client.query(&sql).await;
-            Parts::Remote(Box::new(rows.map_err(CallError::into_error)?))
-        }
-    };
+    let mut answer = asked(&source, limit, &sql).await?;
     let written = match arguments.format {
         RowFormat::Table => table(&mut answer).await,
         RowFormat::Csv => csv(&mut answer).await,
         RowFormat::Json => json(&mut answer).await,
     };
-    if let Parts::Local(answer) = answer {
+    if let RowSource::Local(answer) = answer {
         answer.end().await;
     }
     written.map(|()| Outcome::Done)
 }
 
-/// An answer, wherever it comes from.
-enum Parts {
+async fn asked(source: &Asked, limit: Duration, sql: &str) -> anyhow::Result<RowSource> {
+    match source {
+        Asked::Database(path) => {
+            let answer = query::run(path, sql, Limits::own_process(limit), ()).await;
+            Ok(RowSource::Local(answer.map_err(into_error)?))
+        }
+        Asked::Collector(address) => {
+            let mut client = Client::connect(address)
+                .await
+                .map_err(CallError::into_error)?;
+            let rows = client.query(sql).await;
+            Ok(RowSource::Remote(Box::new(
+                rows.map_err(CallError::into_error)?,
+            )))
+        }
+    }
+}
+
+/// The SQL of a documented question about a run.
+async fn example(
+    source: &Asked,
+    limit: Duration,
+    name: &str,
+    run: Option<&str>,
+) -> anyhow::Result<String> {
+    let Some(question) = questions::find(name) else {
+        return Err(wrong_usage(format!(
+            "there is no documented question {name:?}; `benchmesh query --examples` lists them"
+        )));
+    };
+    let mut answer = asked(source, limit, &questions::which_run(run)).await?;
+    let first = answer.next().await?.unwrap_or_default();
+    if let RowSource::Local(answer) = answer {
+        answer.end().await;
+    }
+    match (first.first().and_then(|row| row.first()), run) {
+        (Some(Value::Integer(id)), _) => Ok(question.about(*id)),
+        (_, None) => Err(wrong_usage(
+            "there is no run in this database yet".to_owned(),
+        )),
+        (_, Some(run)) => Err(wrong_usage(format!(
+            "there is no run {run:?} in this database; `benchmesh runs` lists them"
+        ))),
+    }
+}
+
+/// The documented questions, with their SQL where a program reads them.
+fn examples(format: RowFormat) -> anyhow::Result<Outcome> {
+    let all = questions::all();
+    match format {
+        RowFormat::Table => {
+            let table = Table::titled("")
+                .text("name", all.iter().map(|one| one.name.to_owned()))
+                .text("question", all.iter().map(|one| one.asks.to_owned()));
+            output::result(&terminal::plain(&table))?;
+        }
+        RowFormat::Csv => {
+            let rows = all.iter().map(|one| {
+                format!(
+                    "{},{},{}\n",
+                    field(one.name),
+                    field(one.asks),
+                    field(one.sql)
+                )
+            });
+            output::result(&format!("name,question,sql\n{}", rows.collect::<String>()))?;
+        }
+        RowFormat::Json => {
+            let all: Vec<serde_json::Value> = all
+                .iter()
+                .map(|one| serde_json::json!({ "name": one.name, "question": one.asks, "sql": one.sql }))
+                .collect();
+            output::document(&all)?;
+        }
+    }
+    Ok(Outcome::Done)
+}
+
+/// The rows of an answer, from a file or from a collector.
+enum RowSource {
     Local(Answer),
     Remote(Box<Rows>),
 }
 
-impl Parts {
+impl RowSource {
     fn columns(&self) -> &[String] {
         match self {
             Self::Local(answer) => &answer.columns,
@@ -80,16 +153,23 @@ fn into_error(error: QueryError) -> anyhow::Error {
         QueryError::NotReading
         | QueryError::SeveralStatements
         | QueryError::NoStatement
+        | QueryError::ZeroByte
         | QueryError::NoFile { .. }
         | QueryError::IsDirectory { .. }
         | QueryError::Sql { .. } => wrong_usage(error.to_string()),
         QueryError::Unreadable { .. }
         | QueryError::TimeLimit { .. }
+        | QueryError::MemoryLimit { .. }
+        | QueryError::TempLimit { .. }
+        | QueryError::RowTooLarge { .. }
+        | QueryError::AnswerTooLarge { .. }
+        | QueryError::NoThread { .. }
+        | QueryError::Sqlite { .. }
         | QueryError::Failed { .. } => anyhow::Error::new(error),
     }
 }
 
-async fn table(answer: &mut Parts) -> anyhow::Result<()> {
+async fn table(answer: &mut RowSource) -> anyhow::Result<()> {
     let columns = answer.columns().to_vec();
     let mut rows: Vec<Row> = Vec::new();
     let mut more = false;
@@ -101,18 +181,18 @@ async fn table(answer: &mut Parts) -> anyhow::Result<()> {
             break;
         }
     }
-    let mut sheet = Sheet::default();
+    let mut table = Table::default();
     for (at, title) in columns.iter().enumerate() {
         let column = || rows.iter().filter_map(|row| row.get(at));
         let numbers = column().all(|value| !matches!(value, Value::Text(_) | Value::Blob(_)));
         let cells = column().map(cell);
-        sheet = if numbers && !rows.is_empty() {
-            sheet.figures(title, cells)
+        table = if numbers && !rows.is_empty() {
+            table.figures(title, cells)
         } else {
-            sheet.text(title, cells)
+            table.text(title, cells)
         };
     }
-    output::result(&terminal::table(&sheet))?;
+    output::result(&terminal::plain(&table))?;
     if rows
         .iter()
         .flatten()
@@ -130,7 +210,7 @@ async fn table(answer: &mut Parts) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn csv(answer: &mut Parts) -> anyhow::Result<()> {
+async fn csv(answer: &mut RowSource) -> anyhow::Result<()> {
     let mut out = Results::begin()?;
     let head: Vec<String> = answer.columns().iter().map(|name| field(name)).collect();
     out.write(format!("{}\n", head.join(","))).await?;
@@ -140,7 +220,7 @@ async fn csv(answer: &mut Parts) -> anyhow::Result<()> {
     rows
 }
 
-async fn csv_rows(answer: &mut Parts, out: &mut Results) -> anyhow::Result<()> {
+async fn csv_rows(answer: &mut RowSource, out: &mut Results) -> anyhow::Result<()> {
     while let Some(batch) = answer.next().await? {
         let mut text = String::new();
         for row in &batch {
@@ -154,7 +234,7 @@ async fn csv_rows(answer: &mut Parts, out: &mut Results) -> anyhow::Result<()> {
 }
 
 /// `{"columns": [...], "rows": [{...}, ...]}`, with `"error"` after the rows when it ends early.
-async fn json(answer: &mut Parts) -> anyhow::Result<()> {
+async fn json(answer: &mut RowSource) -> anyhow::Result<()> {
     let mut out = Results::begin()?;
     let keys = keys(answer.columns());
     let columns = serde_json::to_string(&keys).context("write the columns as JSON")?;
@@ -193,10 +273,33 @@ fn object(keys: &[String], row: &Row) -> serde_json::Result<String> {
         }
         text.push_str(&serde_json::to_string(key)?);
         text.push_str(": ");
-        text.push_str(&json_value(value).to_string());
+        text.push_str(&document(key, value).to_string());
     }
     text.push('}');
     Ok(text)
+}
+
+/// The columns of the database that hold JSON.
+const DOCUMENTS: [&str; 8] = [
+    "agents",
+    "detail",
+    "disks",
+    "flags",
+    "interfaces",
+    "labels",
+    "packages",
+    "params",
+];
+
+/// A value with what a column of JSON holds as an array or an object, not as its text.
+fn document(column: &str, value: &Value) -> serde_json::Value {
+    let parsed = match value {
+        Value::Text(text) if DOCUMENTS.contains(&column) => serde_json::from_str(text).ok(),
+        _ => None,
+    };
+    parsed
+        .filter(|parsed: &serde_json::Value| parsed.is_array() || parsed.is_object())
+        .unwrap_or_else(|| json_value(value))
 }
 
 /// The columns' names, made unique as SQLite's own tools do: `n`, `n:1`, `n:2`.
@@ -306,6 +409,16 @@ mod tests {
         assert_eq!(
             object(&["z".to_owned(), "a\"".to_owned()], &row).unwrap(),
             r#"{"z": 1, "a\"": null}"#
+        );
+        let row = vec![
+            Value::Text(r#"["errors"]"#.into()),
+            Value::Text("[]".into()),
+            Value::Text("3".into()),
+        ];
+        let columns = ["flags", "name", "detail"].map(str::to_owned);
+        assert_eq!(
+            object(&columns, &row).unwrap(),
+            r#"{"flags": ["errors"], "name": "[]", "detail": "3"}"#
         );
     }
 }

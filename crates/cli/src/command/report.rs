@@ -6,12 +6,27 @@ use crate::client::{CallError, Client};
 use crate::failure::{Outcome, wrong_usage};
 use crate::{output, terminal};
 use anyhow::Context;
+use benchmesh_collector::pictures;
 use benchmesh_collector::query::QueryError;
-use benchmesh_collector::report::{self, Report, ReportError};
+use benchmesh_collector::report::pivot::{self, Axes};
+use benchmesh_collector::report::{self, Detail, Report, ReportError};
 use std::path::Path;
 
 pub async fn report(arguments: ReportArguments) -> anyhow::Result<Outcome> {
-    let report = match arguments.source.asked()? {
+    if arguments.format == ReportFormat::Html {
+        let html = match arguments.source.asked()? {
+            Asked::Database(path) => html_from_file(&path, &arguments.run).await?,
+            Asked::Collector(address) => {
+                let mut client = Client::connect(&address)
+                    .await
+                    .map_err(CallError::into_error)?;
+                client.report_file(&arguments.run).await?
+            }
+        };
+        output::result_to(arguments.out.as_deref(), &html)?;
+        return Ok(Outcome::Done);
+    }
+    let mut report = match arguments.source.asked()? {
         Asked::Database(path) => from_file(&path, &arguments.run).await?,
         Asked::Collector(address) => {
             let mut client = Client::connect(&address)
@@ -20,9 +35,31 @@ pub async fn report(arguments: ReportArguments) -> anyhow::Result<Outcome> {
             client.report(&arguments.run).await?
         }
     };
+    let axes = Axes {
+        rows: arguments.rows,
+        columns: arguments.cols,
+    };
+    if axes != Axes::default() {
+        for wanted in [&axes.rows, &axes.columns] {
+            if let Some(key) = pivot::unknown_key(&report, wanted) {
+                let known: Vec<String> = pivot::known_keys(&report).into_iter().collect();
+                return Err(wrong_usage(format!(
+                    "the results of run {} have no key {key:?}; they have {}",
+                    report.run.id,
+                    known.join(", ")
+                )));
+            }
+        }
+        report.phases = pivot::phases(&report, &axes);
+    }
+    let detail = if arguments.all {
+        Detail::All
+    } else {
+        Detail::Summary
+    };
     output::result_to(
         arguments.out.as_deref(),
-        &written(&report, arguments.format)?,
+        &written(&report, arguments.format, detail)?,
     )?;
     Ok(Outcome::Done)
 }
@@ -42,12 +79,22 @@ pub async fn from_file(path: &Path, run: &str) -> anyhow::Result<Report> {
     }
 }
 
+/// The report as one HTML file, from a database file.
+async fn html_from_file(path: &Path, run: &str) -> anyhow::Result<String> {
+    let report = from_file(path, run).await?;
+    let pictures = pictures::load(path, report.clone())
+        .await
+        .with_context(|| format!("read the series of {run:?} from {}", path.display()))?;
+    Ok(pictures::html(&report, &pictures))
+}
+
 /// The report as text in one of the formats.
-pub fn written(report: &Report, format: ReportFormat) -> anyhow::Result<String> {
+pub fn written(report: &Report, format: ReportFormat, detail: Detail) -> anyhow::Result<String> {
     Ok(match format {
-        ReportFormat::Table => table(report),
-        ReportFormat::Markdown => report::markdown(report),
+        ReportFormat::Table => table(report, detail),
+        ReportFormat::Markdown => report::markdown(report, detail),
         ReportFormat::Csv => report::csv(report),
+        ReportFormat::Html => anyhow::bail!("only `benchmesh report` and `run` write HTML"),
         ReportFormat::Json => {
             let mut text =
                 serde_json::to_string_pretty(report).context("write the report as JSON")?;
@@ -57,15 +104,30 @@ pub fn written(report: &Report, format: ReportFormat) -> anyhow::Result<String> 
     })
 }
 
-fn table(report: &Report) -> String {
+fn table(report: &Report, detail: Detail) -> String {
     let mut out = String::new();
     for line in report::heading(report) {
         out.push_str(&terminal::clean(&line));
         out.push('\n');
     }
-    for sheet in report::sheets(report) {
+    let said = report::sentences(report, detail);
+    if !said.is_empty() {
         out.push('\n');
-        out.push_str(&terminal::sheet(&sheet));
+    }
+    for sentence in said {
+        out.push_str(&terminal::clean(&sentence));
+        out.push('\n');
+    }
+    for table in report::tables_within(report, detail, Some(terminal::width())) {
+        out.push('\n');
+        out.push_str(&terminal::with_notes(&table));
+    }
+    if detail == Detail::All && !report.run.plan.is_empty() {
+        out.push_str("\nPlan\n\n");
+        for line in report.run.plan.lines() {
+            out.push_str(format!("  {}", terminal::clean(line)).trim_end());
+            out.push('\n');
+        }
     }
     out
 }

@@ -2,13 +2,13 @@
 
 use super::{plan, report};
 use crate::args::{ListFormat, ReportFormat, RunArguments, StopArguments, WatchArguments};
-use crate::client::{CallError, Client, RunStarted, ToStart};
+use crate::client::{CallError, Client, RunRequest, RunStarted};
 use crate::failure::{Outcome, wrong_usage};
 use crate::follow::{self, OnInterrupt};
 use crate::interrupts::Interrupts;
 use crate::output;
-use crate::progress::{Names, Progress, words};
-use benchmesh_collector::report::figures;
+use crate::progress::{Names, Progress, format};
+use benchmesh_collector::report::{Detail, figures};
 use std::{convert::Infallible, time::Duration};
 
 /// How often a lost answer to StartRun is asked for again: its uid makes it one run.
@@ -29,14 +29,16 @@ pub async fn run(arguments: RunArguments) -> anyhow::Result<Outcome> {
     let mut interrupts = Interrupts::listen()?;
     let started = tokio::select! {
         started = start(address, &wanted) => started?,
-        never = tell_the_wait(address, &wanted) => match never {},
+        never = report_the_wait(address, &wanted) => match never {},
         () = interrupts.first() => return give_up(address, &wanted).await,
     };
     if arguments.dry_run {
         let format = match arguments.format {
             ReportFormat::Json => ListFormat::Json,
             ReportFormat::Table | ReportFormat::Markdown => ListFormat::Table,
-            ReportFormat::Csv => return Err(wrong_usage("--dry-run answers as table or json")),
+            ReportFormat::Csv | ReportFormat::Html => {
+                return Err(wrong_usage("--dry-run answers as table or json"));
+            }
         };
         plan::show_steps(&file.plan.name, &started.steps, &started.warnings, format)?;
         return Ok(Outcome::Done);
@@ -65,12 +67,20 @@ pub async fn run(arguments: RunArguments) -> anyhow::Result<Outcome> {
     let Some(last) = followed? else {
         return Ok(Outcome::Partial);
     };
-    output::say(&words::run_end(&last));
+    output::say(&format::run_end(&last));
     let mut client = Client::connect(address)
         .await
         .map_err(CallError::into_error)?;
+    if arguments.format == ReportFormat::Html {
+        output::result(&client.report_file(&wanted.run_uid).await?)?;
+        return Ok(follow::outcome(&last));
+    }
     let result = client.report(&wanted.run_uid).await?;
-    output::result(&report::written(&result, arguments.format)?)?;
+    output::result(&report::written(
+        &result,
+        arguments.format,
+        Detail::Summary,
+    )?)?;
     Ok(follow::outcome(&last))
 }
 
@@ -91,7 +101,7 @@ pub async fn watch(arguments: WatchArguments) -> anyhow::Result<Outcome> {
     progress.finish();
     match followed? {
         Some(last) => {
-            output::result(&format!("{}\n", words::run_end(&last)))?;
+            output::result(&format!("{}\n", format::run_end(&last)))?;
             Ok(follow::outcome(&last))
         }
         None => {
@@ -124,7 +134,7 @@ pub async fn stop(arguments: StopArguments) -> anyhow::Result<Outcome> {
 }
 
 /// Queues the plan. An answer that is lost on the way is asked for again.
-async fn start(address: &str, wanted: &ToStart) -> anyhow::Result<RunStarted> {
+async fn start(address: &str, wanted: &RunRequest) -> anyhow::Result<RunStarted> {
     let mut client = Client::connect(address)
         .await
         .map_err(CallError::into_error)?;
@@ -145,7 +155,7 @@ async fn start(address: &str, wanted: &ToStart) -> anyhow::Result<RunStarted> {
 }
 
 /// Says what a start waits for, until it is dropped.
-async fn tell_the_wait(address: &str, wanted: &ToStart) -> Infallible {
+async fn report_the_wait(address: &str, wanted: &RunRequest) -> Infallible {
     let began = tokio::time::Instant::now();
     let mut pause = WAIT_FIRST;
     loop {
@@ -168,7 +178,7 @@ async fn tell_the_wait(address: &str, wanted: &ToStart) -> Infallible {
 }
 
 /// `waiting for 4 agents, 1 minute at most: 2 are attached (a1, a2)`.
-fn waiting(wanted: &ToStart, there: &[&str], waited: Duration) -> String {
+fn waiting(wanted: &RunRequest, there: &[&str], waited: Duration) -> String {
     let agents = usize::try_from(wanted.agents).unwrap_or(usize::MAX);
     if agents <= there.len() {
         return format!(
@@ -189,7 +199,7 @@ fn waiting(wanted: &ToStart, there: &[&str], waited: Duration) -> String {
 }
 
 /// Interrupted before the answer: the run may have been queued all the same.
-async fn give_up(address: &str, wanted: &ToStart) -> anyhow::Result<Outcome> {
+async fn give_up(address: &str, wanted: &RunRequest) -> anyhow::Result<Outcome> {
     if let Ok(mut client) = Client::connect(address).await {
         // Usually the collector does not know it, which is what was wanted.
         let _ = client
@@ -218,7 +228,7 @@ mod tests {
 
     #[test]
     fn a_start_says_what_it_waits_for() {
-        let wanted = ToStart {
+        let wanted = RunRequest {
             run_uid: String::new(),
             plan: String::new(),
             plan_name: String::new(),

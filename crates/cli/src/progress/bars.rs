@@ -1,26 +1,42 @@
-//! Progress on a terminal: a line for the step and one for the run, drawn anew; results scroll by above them.
+//! Progress on a terminal: the step, its rate with what it was over the last seconds, who is slow and who is busy where
+//! that was asked for, and the run; redrawn in place. Results scroll by above them.
 
-use super::echo::Unechoed;
+use super::echo::EchoOff;
+use super::format;
 use super::names::Names;
-use super::words;
 use crate::client::Update;
 use crate::terminal::clean;
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::collections::VecDeque;
+use std::io::Write;
+use std::time::{Duration, Instant};
 
 const SHARES: u64 = 1000;
 
-/// What the bar takes of its line.
+/// Columns of the bar on its line.
 const BAR_WIDTH: usize = 35;
 
-/// Two lines at the bottom of the terminal.
+/// Rates in the sparkline.
+const SPARKS: usize = 30;
+/// Between two rates of the sparkline.
+const SPARK_PERIOD: Duration = Duration::from_secs(1);
+const LINES: usize = 4;
+
+/// The lines at the bottom of the terminal.
 #[derive(Debug)]
 pub struct Bars {
     all: MultiProgress,
     names: Names,
     step: ProgressBar,
     rate: ProgressBar,
+    detail: ProgressBar,
     run: ProgressBar,
-    _unechoed: Unechoed,
+    /// The rates of this step, one per second.
+    rates: VecDeque<f64>,
+    rated: Option<(u32, Instant)>,
+    /// The columns of the terminal, and of each line, when they were drawn last.
+    drawn: Option<(usize, [usize; LINES])>,
+    _echo_off: EchoOff,
 }
 
 impl Bars {
@@ -35,55 +51,109 @@ impl Bars {
             .progress_chars("=> ");
         let step = line(text());
         let rate = line(text());
+        let detail = line(text());
         let run = line(bar);
         Self {
             all,
             names,
             step,
             rate,
+            detail,
             run,
-            _unechoed: Unechoed::new(),
+            rates: VecDeque::new(),
+            rated: None,
+            drawn: None,
+            _echo_off: EchoOff::new(),
         }
     }
 
     pub fn update(&mut self, update: &Update) {
+        self.clear_after_resize();
         for message in &update.messages {
             self.say(&clean(message));
         }
+        for event in &update.events {
+            self.say(&format::event(event));
+        }
         for step in &update.finished {
-            for line in words::step_done(step, update.steps_total, &self.names) {
+            for line in format::step_done(step, update.steps_total, &self.names) {
                 self.say(&line);
             }
         }
+        self.keep_rate(update);
         let (what, rate) = match &update.step {
             Some(step) => (
                 format!(
                     "[{:>2}/{}] {}",
                     step.ordinal,
                     update.steps_total,
-                    words::step_now(step, &self.names)
+                    format::step_now(step, &self.names)
                 ),
                 format!(
-                    "  {}; {}",
-                    words::step_rate(step, update.removed_files),
-                    words::step_time(step)
+                    "  {}; {}  {}",
+                    format::step_rate(step, update.removed_files),
+                    format::step_time(step),
+                    format::sparkline(self.rates.iter().copied())
                 ),
             ),
             None => (
                 format!("run {} is {}", update.run_id, update.state),
-                update
-                    .removed_files
-                    .map_or_else(String::new, |files| format!("  {}", words::cleaning(files))),
+                update.removed_files.map_or_else(String::new, |files| {
+                    format!("  {}", format::cleaning(files))
+                }),
             ),
         };
         let width = width();
-        self.step.set_message(fitted(&what, width));
-        self.rate.set_message(fitted(&rate, width));
+        let what = fitted(&what, width);
+        let rate = fitted(rate.trim_end(), width);
+        let detail = fitted(&format!("  {}", format::detail(update)), width);
+        let time = fitted(&format::run_time(update), width.saturating_sub(BAR_WIDTH));
+        let columns = [&what, &rate, &detail, &time].map(|text| text.chars().count());
+        let [first, second, third, last] = columns;
+        self.drawn = Some((width, [first, second, third, last + BAR_WIDTH]));
+        self.step.set_message(what);
+        self.rate.set_message(rate);
+        self.detail.set_message(detail);
         self.run.set_position(shares_done(update));
-        self.run.set_message(fitted(
-            &words::run_time(update),
-            width.saturating_sub(BAR_WIDTH),
-        ));
+        self.run.set_message(time);
+    }
+
+    /// Remembers the rate of a running step once per second.
+    fn keep_rate(&mut self, update: &Update) {
+        let Some(step) = update.step.as_ref().filter(|step| step.state == "running") else {
+            return;
+        };
+        let last = self.rated.filter(|(ordinal, _)| *ordinal == step.ordinal);
+        if last.is_none() {
+            self.rates.clear();
+        }
+        // Before the first figures there is nothing; later, nothing is a stall, and shows as one.
+        let is_known = step.ops_per_s > 0.0 || !self.rates.is_empty();
+        if last.is_some_and(|(_, at)| at.elapsed() < SPARK_PERIOD) || !is_known {
+            return;
+        }
+        self.rated = Some((step.ordinal, Instant::now()));
+        self.rates.push_back(step.ops_per_s);
+        if self.rates.len() > SPARKS {
+            self.rates.pop_front();
+        }
+    }
+
+    /// A terminal that became narrower has wrapped the lines onto more rows than are cleared before the next drawing.
+    fn clear_after_resize(&mut self) {
+        let Some((before, columns)) = self.drawn else {
+            return;
+        };
+        let now = width();
+        if now == before {
+            return;
+        }
+        // What cannot be cleared is overwritten by the next drawing, as well as it goes.
+        let _ = self.all.clear();
+        let stale = stale_rows(columns, now.saturating_add(1));
+        if stale > 0 {
+            let _ = write!(std::io::stderr().lock(), "\x1b[{stale}A\r\x1b[J");
+        }
     }
 
     pub fn say(&self, text: &str) {
@@ -94,8 +164,15 @@ impl Bars {
     pub fn finish(&self) {
         self.step.finish_and_clear();
         self.rate.finish_and_clear();
+        self.detail.finish_and_clear();
         self.run.finish_and_clear();
     }
+}
+
+/// Rows that lines of these columns take on a terminal of `width` columns, beyond one each.
+fn stale_rows(columns: [usize; LINES], width: usize) -> usize {
+    let rows = |columns: usize| columns.div_ceil(width.max(1)).max(1) - 1;
+    columns.into_iter().map(rows).sum()
 }
 
 /// Columns that a line may take.
@@ -132,9 +209,17 @@ fn shares_done(update: &Update) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::words::tests::update;
+    use super::super::format::tests::update;
     use super::*;
     use benchmesh_collector::model::RunState;
+
+    #[test]
+    fn a_narrower_terminal_has_wrapped_the_lines() {
+        assert_eq!(stale_rows([79, 40, 0, 70], 80), 0);
+        assert_eq!(stale_rows([79, 40, 0, 70], 40), 2);
+        assert_eq!(stale_rows([79, 40, 30, 70], 20), 3 + 1 + 1 + 3);
+        assert_eq!(stale_rows([0, 0, 0, 35], 0), 34);
+    }
 
     #[test]
     fn the_share_is_of_the_time_or_else_of_the_steps() {

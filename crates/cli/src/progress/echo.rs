@@ -1,15 +1,15 @@
-//! Keeps the terminal from writing `^C` into lines that are drawn anew, which would move them.
+//! Keeps the terminal from echoing `^C` into lines that are redrawn in place, which would move them.
 
 use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
 use std::io::stderr;
 
 /// While it lives, control characters are not shown.
 #[derive(Debug)]
-pub struct Unechoed {
+pub struct EchoOff {
     shown_before: bool,
 }
 
-impl Unechoed {
+impl EchoOff {
     pub fn new() -> Self {
         Self {
             shown_before: show(Shown::No),
@@ -17,7 +17,7 @@ impl Unechoed {
     }
 }
 
-impl Drop for Unechoed {
+impl Drop for EchoOff {
     fn drop(&mut self) {
         if self.shown_before {
             show(Shown::Yes);

@@ -1,7 +1,7 @@
 //! Progress where nothing can be drawn anew: a line when a step begins, one every ten seconds, one when it ends.
 
+use super::format;
 use super::names::Names;
-use super::words;
 use crate::client::Update;
 use std::time::{Duration, Instant};
 
@@ -32,8 +32,9 @@ impl Lines {
             .iter()
             .map(|text| crate::terminal::clean(text))
             .collect();
+        lines.extend(update.events.iter().map(format::event));
         for step in &update.finished {
-            lines.extend(words::step_done(step, update.steps_total, &self.names));
+            lines.extend(format::step_done(step, update.steps_total, &self.names));
         }
         let due = self
             .said
@@ -42,7 +43,7 @@ impl Lines {
             // Between steps there is only the removal of data to tell of, when it takes long.
             if let Some(files) = update.removed_files.filter(|_| due) {
                 self.said = Some(now);
-                lines.push(words::cleaning(files));
+                lines.push(format::cleaning(files));
             }
             return lines;
         };
@@ -54,17 +55,23 @@ impl Lines {
                 "[{:>2}/{}] {}",
                 step.ordinal,
                 update.steps_total,
-                words::step_now(step, &self.names)
+                format::step_now(step, &self.names)
             );
             lines.push(if began {
                 format!("{head} ...")
             } else {
-                format!(
+                let mut line = format!(
                     "{head}: {}; {}; {}",
-                    words::step_rate(step, update.removed_files),
-                    words::step_time(step),
-                    words::run_time(update)
-                )
+                    format::step_rate(step, update.removed_files),
+                    format::step_time(step),
+                    format::run_time(update)
+                );
+                let detail = format::detail(update);
+                if !detail.is_empty() {
+                    line.push_str("; ");
+                    line.push_str(&detail);
+                }
+                line
             });
         }
         lines
@@ -73,8 +80,9 @@ impl Lines {
 
 #[cfg(test)]
 mod tests {
-    use super::super::words::tests::{done, now, update};
+    use super::super::format::tests::{done, now, update};
     use super::*;
+    use crate::client::EventNow;
     use benchmesh_collector::model::RunState;
 
     #[test]
@@ -95,15 +103,29 @@ mod tests {
         assert_eq!(
             lines.update(&running, at(10)),
             [
-                "[ 3/24] records: randread, cephfs (bs=4k numjobs=4), 3 agents: 12,346 ops/s, 48.2 MiB/s, p99 1.20 ms; \
+                "[ 3/24] records: randread, cephfs (bs=4k numjobs=4), 3 agents: 12,346 ops/s, 48.2 MiB/s, p50 0.0410 ms, p99 1.20 ms; \
               4.2 s, 42 %; 2 of 24 steps, 9.0 s, about 1m 12s left"
             ]
         );
         running.step = None;
         running.finished = vec![done(3, "done")];
         running.messages = vec!["agent n2 is lost".into()];
+        running.events = vec![EventNow {
+            event_id: 1,
+            at_us: 1_795_254_092_000_000,
+            severity: "warning".into(),
+            agent: "s1".into(),
+            message: "ceph-osd osd.7 (pid 812)\u{1b}[2J was started again".into(),
+        }];
         let said = lines.update(&running, at(11));
-        assert_eq!(said.len(), 2);
+        assert_eq!(said.len(), 3);
+        let event = said.get(1).map_or("", String::as_str);
+        assert!(event.starts_with("2026-11-21"), "{event}");
+        assert!(
+            event.contains("warning: s1: ceph-osd osd.7 (pid 812)"),
+            "{event}"
+        );
+        assert!(!event.contains('\u{1b}'), "{event:?}");
         assert_eq!(said.first().map(String::as_str), Some("agent n2 is lost"));
     }
 }

@@ -5,12 +5,13 @@ use crate::fake_agent::{FakeAgent, Script};
 use std::io::BufRead;
 use std::time::Duration;
 
-/// How long a task runs.
+/// How long a task runs, unless it runs for whole seconds.
 const RUNS_FOR: Duration = Duration::from_millis(200);
 /// Connections that are made at once.
 const AT_ONCE: usize = 32;
 
-pub fn run(address: &str, count: usize) {
+/// `seconds`: how long a task runs with a row per second; 0: shortly, with one row.
+pub fn run(address: &str, count: usize, seconds: u64) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -19,7 +20,11 @@ pub fn run(address: &str, count: usize) {
     let agents: Vec<FakeAgent> = (0..count)
         .map(|agent| {
             let script = Script {
-                runs_for: RUNS_FOR,
+                runs_for: match seconds {
+                    0 => RUNS_FOR,
+                    seconds => Duration::from_secs(seconds),
+                },
+                row_per_second: seconds > 0,
                 host: format!("host-{agent}"),
                 ..Script::default()
             };

@@ -1,6 +1,7 @@
 //! One collector and hundreds of simulated agents: how soon a step starts, how long a command takes to all, what it costs.
 //!
-//! `cargo bench -p benchmesh-collector --bench fleet [-- --agents N] [--steps N]` (500 and 20). The collector is in this
+//! `cargo bench -p benchmesh-collector --bench fleet [-- --agents N] [--steps N] [--seconds S]` (500 and 20; tasks of 0.2 s with
+//! one row, or of S seconds with a row per second). The collector is in this
 //! process, the agents in another on the same CPUs. They answer every command at once, so what is measured is the
 //! collector. Started: from the end of the step before (or the run's beginning) to the step's start instant. To all: from
 //! the first agent that heard a command to the last one.
@@ -39,19 +40,24 @@ fn main() {
     };
     let agents = number("--agents", AGENTS);
     if let Some(at) = arguments.iter().position(|argument| argument == "attach") {
-        agents::run(&arguments[at + 1], agents);
+        agents::run(&arguments[at + 1], agents, number("--seconds", 0) as u64);
         return;
     }
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    runtime.block_on(measure(agents, number("--steps", STEPS)));
+    runtime.block_on(measure(
+        agents,
+        number("--steps", STEPS),
+        number("--seconds", 0),
+    ));
 }
 
-async fn measure(agents: usize, steps: usize) {
+async fn measure(agents: usize, steps: usize, seconds: usize) {
     let stage = Stage::new().await;
     let began = Instant::now();
     let mut process = Command::new(std::env::current_exe().unwrap())
         .args(["attach", &stage.address.to_string()])
         .args(["--agents", &agents.to_string()])
+        .args(["--seconds", &seconds.to_string()])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
@@ -107,6 +113,11 @@ async fn measure(agents: usize, steps: usize) {
     println!(
         "{steps} steps in {wall:.1} s: collector {:.0} % of a CPU, {memory:.0} MiB resident at most; the bar is 300",
         collector / wall * 100.0
+    );
+    println!(
+        "{:.2} s of CPU, {:.2} ms per agent and step; the bar for steps of 10 s is 10",
+        collector,
+        collector * 1e3 / (agents * steps) as f64
     );
     drop(asked);
     process.wait().unwrap();

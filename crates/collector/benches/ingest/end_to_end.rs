@@ -1,6 +1,8 @@
 //! The real collector in this process, the generators in another, for as long as asked.
 
 use crate::{Options, spread, usage};
+use benchmesh_collector::trust::{CERTIFICATE_LIFETIME, Security};
+use benchmesh_collector::web::{HttpConfig, HttpListen};
 use benchmesh_collector::{Collector, CollectorConfig};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -9,29 +11,71 @@ use tokio_util::sync::CancellationToken;
 /// Before memory is read for the first time: caches and queues have filled by then.
 const WARM: Duration = Duration::from_secs(5);
 
+/// What the generators and the collector speak.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wire {
+    Tls,
+    Plain,
+}
+
+/// A round's figures.
+#[derive(Clone, Copy, Debug)]
+struct Cost {
+    rows_per_s: f64,
+    collector_us_per_row: f64,
+    generator_us_per_row: f64,
+}
+
 pub fn run(options: &Options) {
+    let wires: &[Wire] = match options.against_plain {
+        true => &[Wire::Tls, Wire::Plain],
+        false => &[Wire::Tls],
+    };
     let rounds = options.rounds.unwrap_or(1);
-    let mut rates = Vec::new();
+    let mut costs: Vec<(Wire, Cost)> = Vec::new();
     for _ in 0..rounds {
-        rates.push(round(options));
+        for &wire in wires {
+            costs.push((wire, round(options, wire)));
+        }
     }
-    if rounds > 1 {
-        let (rate, least, most) = spread(rates);
+    if rounds == 1 && wires.len() == 1 {
+        return;
+    }
+    for &wire in wires {
+        let figure = |of: fn(&Cost) -> f64| {
+            let own = costs.iter().filter(|(other, _)| *other == wire);
+            spread(own.map(|(_, cost)| of(cost)).collect())
+        };
+        let (rate, least, most) = figure(|cost| cost.rows_per_s);
+        let (collector, collector_least, collector_most) = figure(|cost| cost.collector_us_per_row);
+        let (generator, ..) = figure(|cost| cost.generator_us_per_row);
         println!(
-            "end to end, {rounds} rounds: median {rate:.0} rows/s ({least:.0} to {most:.0}); the bar is 200000"
+            "end to end, {wire:?}, {rounds} rounds: median {rate:.0} rows/s ({least:.0} to {most:.0}); the bar is 200000; \
+             collector {collector:.2} us per row ({collector_least:.2} to {collector_most:.2}), generators {generator:.2}"
         );
     }
 }
 
-fn round(options: &Options) -> f64 {
+fn round(options: &Options, wire: Wire) -> Cost {
     let directory = tempfile::TempDir::new_in(&options.directory).unwrap();
     let path = directory.path().join("mesh.db");
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let config = CollectorConfig {
         listen: "127.0.0.1:0".parse().unwrap(),
         db: path.clone(),
-        insecure: false,
+        security: match wire {
+            Wire::Plain => Security::Insecure,
+            Wire::Tls => Security::Tls {
+                directory: None,
+                credentials: Some(directory.path().to_owned()),
+                lifetime: CERTIFICATE_LIFETIME,
+            },
+        },
         clock_ppm: 0,
+        http: HttpConfig {
+            listen: HttpListen::Off,
+            ..HttpConfig::default()
+        },
     };
     let collector = runtime.block_on(Collector::bind(config)).unwrap();
     let address = collector.address();
@@ -39,7 +83,11 @@ fn round(options: &Options) -> f64 {
     let serving = runtime.spawn(collector.serve(cancel.clone()));
     let cpu = usage::cpu();
     let began = Instant::now();
-    let mut generators = Command::new(std::env::current_exe().unwrap())
+    let mut generators = Command::new(std::env::current_exe().unwrap());
+    if wire == Wire::Tls {
+        generators.arg("--credentials").arg(directory.path());
+    }
+    let mut generators = generators
         .args(["generate", "--address", &address.to_string()])
         .args(["--seconds", &options.seconds.to_string()])
         .args(["--sessions", &options.sessions.to_string()])
@@ -88,7 +136,7 @@ fn round(options: &Options) -> f64 {
     let rate = rows / seconds;
     let size = size(&path);
     println!(
-        "end to end: {rate:.0} rows/s over {seconds:.1} s ({rows:.0} rows, all acknowledged after commit and found; \
+        "end to end, {wire:?}: {rate:.0} rows/s over {seconds:.1} s ({rows:.0} rows, all acknowledged after commit and found; \
          the bar is 200000)\n  {} sessions, batches of {} rows, {:.0} bytes of database per row\n  collector {:.0} % of a \
          CPU ({:.2} us per row), generators {:.0} % ({:.2} us per row)",
         options.sessions,
@@ -108,7 +156,11 @@ fn round(options: &Options) -> f64 {
             wal / 1_048_576.0
         );
     }
-    rate
+    Cost {
+        rows_per_s: rate,
+        collector_us_per_row: collector_cpu * 1e6 / rows,
+        generator_us_per_row: generator_cpu * 1e6 / rows,
+    }
 }
 
 fn size(path: &std::path::Path) -> f64 {

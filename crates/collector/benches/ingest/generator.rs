@@ -4,10 +4,11 @@
 
 use crate::load::Beats;
 use crate::{Options, usage};
-use benchmesh_proto::v1::agent_message::Body as Said;
+use benchmesh_proto::v1::agent_message::Body as AgentBody;
 use benchmesh_proto::v1::collector_message::Body as Heard;
 use benchmesh_proto::v1::mesh_client::MeshClient;
 use benchmesh_proto::{MAX_MESSAGE_BYTES, SESSION_KEY, WIRE_VERSION, v1 as proto};
+use benchmesh_trust::{Credentials, NewKey, Role, Security, TcpConnection, credentials, enrol};
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, watch};
 use tokio_stream::StreamExt;
@@ -52,13 +53,24 @@ struct Control(
     #[expect(dead_code, reason = "dropping it ends the session")] mpsc::Sender<proto::AgentMessage>,
 );
 
+/// As an agent of this name.
+async fn dial(options: &Options, name: &str) -> Channel {
+    let connection = async || TcpConnection::at(&options.address).await.unwrap();
+    let Some(directory) = &options.credentials else {
+        return connection().await.dial(Security::Plain).await.unwrap();
+    };
+    let file = credentials::file_for(directory, &options.address);
+    let owner = Credentials::load(&file).unwrap().unwrap();
+    let ca = owner.ca_fingerprint().unwrap();
+    let channel = connection().await.dial(Security::of(&owner).unwrap()).await;
+    let key = NewKey::make().unwrap();
+    let own = enrol(channel.unwrap(), &key, Role::Agent, name, ca, None).await;
+    let security = Security::of(&own.unwrap()).unwrap();
+    connection().await.dial(security).await.unwrap()
+}
+
 async fn attach(options: &Options, session: usize) -> (MeshClient<Channel>, String, Control) {
-    let channel = Channel::from_shared(format!("http://{}", options.address))
-        .unwrap()
-        .tcp_nodelay(true)
-        .connect()
-        .await
-        .unwrap();
+    let channel = dial(options, &format!("agent-{session}")).await;
     let mut client = MeshClient::new(channel).max_decoding_message_size(MAX_MESSAGE_BYTES);
     let (said, messages) = mpsc::channel(4);
     let hello = proto::Hello {
@@ -79,7 +91,7 @@ async fn attach(options: &Options, session: usize) -> (MeshClient<Channel>, Stri
         ..proto::Hello::default()
     };
     let hello = proto::AgentMessage {
-        body: Some(Said::Hello(hello)),
+        body: Some(AgentBody::Hello(hello)),
     };
     said.send(hello).await.unwrap();
     let mut down = client
@@ -102,7 +114,7 @@ async fn show_life(said: mpsc::Sender<proto::AgentMessage>) {
         beat.tick().await;
         let probe = proto::ClockProbe { agent_sent_ns: 1 };
         let probe = proto::AgentMessage {
-            body: Some(Said::ClockProbe(probe)),
+            body: Some(AgentBody::ClockProbe(probe)),
         };
         if said.send(probe).await.is_err() {
             return;

@@ -90,7 +90,7 @@ impl Beats {
                 instance: format!("osd.{daemon}"),
                 cmdline: format!("/usr/bin/ceph-osd -f --cluster ceph --id {daemon}"),
                 at_us,
-                ended: false,
+                ..proto::DaemonSeen::default()
             })
             .collect()
     }

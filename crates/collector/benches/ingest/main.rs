@@ -31,6 +31,7 @@ cargo bench -p benchmesh-collector --bench ingest -- [writer] [end-to-end] [OPTI
   --sessions N   10
   --daemons N    per session: 20
   --beats N      per batch: 5; 20 daemons x 5 beats are its 100 rows
+  --against-plain  end-to-end: each round with TLS, then without
   --dir DIR      where the databases go: the directory for temporary files";
 
 /// What is asked for on the command line.
@@ -43,6 +44,9 @@ pub struct Options {
     pub beats: usize,
     pub directory: PathBuf,
     pub address: String,
+    pub against_plain: bool,
+    /// Where the generators find the owner's credentials; `None`: they speak without TLS.
+    pub credentials: Option<PathBuf>,
 }
 
 impl Options {
@@ -53,6 +57,7 @@ impl Options {
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let asked = |word: &str| arguments.iter().any(|argument| argument == word);
     let options = Options {
         rounds: option(&arguments, "--rounds"),
         seconds: option(&arguments, "--seconds").unwrap_or(60),
@@ -61,8 +66,9 @@ fn main() {
         beats: option(&arguments, "--beats").unwrap_or(5),
         directory: option(&arguments, "--dir").unwrap_or_else(std::env::temp_dir),
         address: option(&arguments, "--address").unwrap_or_default(),
+        against_plain: asked("--against-plain"),
+        credentials: option(&arguments, "--credentials"),
     };
-    let asked = |word: &str| arguments.iter().any(|argument| argument == word);
     if asked("--help") {
         println!("{HELP}");
         return;

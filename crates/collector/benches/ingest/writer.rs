@@ -2,8 +2,9 @@
 
 use crate::load::Beats;
 use crate::{Options, spread, usage};
-use benchmesh_collector::ingest::{Batch, Publisher};
+use benchmesh_collector::ingest::Batch;
 use benchmesh_collector::model::MeshMicros;
+use benchmesh_collector::store::Publisher;
 use benchmesh_collector::store::rows::{NewAgent, NewHost};
 use benchmesh_collector::store::{GROUP_ROWS, Store};
 use rusqlite::Connection;
@@ -209,7 +210,7 @@ impl BareSide {
             connection
                 .execute(
                     "INSERT INTO daemons (id, host_id, name, instance, pid, start_ticks, cmdline, first_seen_us,
-                         last_seen_us) VALUES (?1, ?2, 'ceph-osd', ?1, ?1, 1, '', 0, 0)",
+                         last_seen_us) VALUES (?1, ?2, 'ceph-osd', ?1, ?1, 1, NULL, 0, 0)",
                     [daemon as i64 + 1, (daemon / options.daemons) as i64 + 1],
                 )
                 .unwrap();

@@ -4,15 +4,15 @@
 //! tasks its agent's, its daemons described. Then its rows are stored. Samples of daemons, by far the most, are gathered
 //! from the whole group and inserted in the order of their key.
 
-use super::batch::{Batch, DaemonSample, Process};
-use super::known::{Known, Mark};
+use super::batch::{Batch, DaemonSample, OpInterval, Process};
+use super::cache::{Caches, Mark};
+use super::feed::{Feed, LiveInterval};
 use super::pending::{PendingBatch, Source, Verdict};
-use super::publisher::IngestError;
+use super::receipt::IngestError;
 use super::statements::find;
 use super::{devices, tables, tasks};
+use crate::database::StoreError;
 use crate::model::{AgentId, DaemonId, StepId};
-use crate::store::error::StoreError;
-use crate::store::live::{Live, LiveInterval};
 use rusqlite::Connection;
 use std::collections::{BTreeSet, HashSet};
 
@@ -22,23 +22,23 @@ const SEEN_EVERY_US: i64 = 60_000_000;
 /// The writer's side of the ingest.
 #[derive(Debug)]
 pub(crate) struct Ingest {
-    known: Known,
-    live: Live,
+    caches: Caches,
+    live: Feed,
     /// Whether this transaction brought data of steps that had ended.
     late: bool,
 }
 
 impl Ingest {
-    pub(crate) fn new(live: Live) -> Self {
+    pub(crate) fn new(live: Feed) -> Self {
         Self {
-            known: Known::new(),
+            caches: Caches::new(),
             live,
             late: false,
         }
     }
 
-    /// Stores what can be admitted of `batches` and leaves a verdict on each. An error is the database's: the caller
-    /// rolls back, and nothing that this call did or learnt remains.
+    /// Stores the batches that are admitted, and leaves a verdict on each. On an error of the database the caller rolls
+    /// back, and neither rows nor cache entries of this call remain.
     pub(crate) fn store(
         &mut self,
         connection: &Connection,
@@ -49,7 +49,7 @@ impl Ingest {
             pending.verdict = self.admit(connection, pending)?;
             if pending.is_fresh() {
                 self.store_all_but_daemon_samples(connection, pending, &mut steps)?;
-                self.known
+                self.caches
                     .positions
                     .set(pending.spool(), pending.batch.sequence);
             }
@@ -61,35 +61,52 @@ impl Ingest {
     }
 
     pub(crate) fn mark(&self) -> Mark {
-        self.known.mark()
+        self.caches.mark()
     }
 
-    /// Forgets what was learnt since `mark`: the savepoint of then was rolled back.
+    /// Removes the cache entries since `mark`, because its savepoint was rolled back.
     pub(crate) fn undo_to(&mut self, mark: Mark) {
-        self.known.undo_to(mark);
+        self.caches.undo_to(mark);
     }
 
     pub(crate) fn rolled_back(&mut self) {
-        self.known.undo_to(Mark::default());
+        self.caches.undo_to(Mark::default());
         self.late = false;
     }
 
     pub(crate) fn committed(&mut self, batches: &[PendingBatch]) {
-        self.known.commit();
+        self.caches.commit();
         if batches.is_empty() {
             return;
         }
-        if self.live.is_watched() {
+        for pending in batches.iter().filter(|pending| pending.is_fresh()) {
+            let batch = &pending.batch;
+            self.live
+                .set_position(pending.source.agent, &batch.spool_id, batch.sequence);
+        }
+        if self.live.is_followed() {
             for pending in batches.iter().filter(|pending| pending.is_fresh()) {
-                for interval in &pending.batch.op_intervals {
-                    self.live.publish(LiveInterval::from(interval));
-                }
+                self.publish(&pending.batch.op_intervals);
             }
         }
         self.live.committed();
         if std::mem::take(&mut self.late) {
             self.live.late();
         }
+    }
+
+    fn publish(&self, intervals: &[OpInterval]) {
+        // Copied only when a viewer is there.
+        let has_viewers = self.live.has_viewers();
+        let live = intervals.iter().map(|interval| LiveInterval {
+            task: interval.task,
+            at: interval.at,
+            span_us: interval.span_us,
+            ops: interval.ops,
+            bytes: interval.bytes,
+            service: has_viewers.then(|| interval.service.clone()),
+        });
+        self.live.publish(live.collect());
     }
 
     fn admit(
@@ -106,9 +123,20 @@ impl Ingest {
         let of_tasks = (pending.batch.op_intervals.iter().map(|i| i.task))
             .chain(pending.batch.task_ends.iter().map(|end| end.task));
         for task in of_tasks {
-            match devices::task(&mut self.known, connection, task)? {
+            match devices::task(&mut self.caches, connection, task)? {
                 Some(facts) if facts.agent == agent => {}
                 _ => return Ok(Err(IngestError::ForeignTask { task_id: task.0 })),
+            }
+        }
+        for interval in &pending.batch.op_intervals {
+            let facts = devices::task(&mut self.caches, connection, interval.task)?;
+            if let Some(workload) = facts.and_then(|facts| facts.workload)
+                && !devices::records(workload, &interval.op)
+            {
+                return Ok(Err(IngestError::ForeignOperation {
+                    task_id: interval.task.0,
+                    op: interval.op.clone(),
+                }));
             }
         }
         for event in &pending.batch.events {
@@ -136,9 +164,9 @@ impl Ingest {
         let described: HashSet<Process> = pending.batch.daemons.iter().map(|d| d.process).collect();
         for sample in &pending.batch.daemon_samples {
             let process = sample.process;
-            if self.known.daemons.get(&(host, process)).is_none()
+            if self.caches.daemons.get(&(host, process)).is_none()
                 && !described.contains(&process)
-                && devices::daemon(&mut self.known, connection, host, process)?.is_none()
+                && devices::daemon(&mut self.caches, connection, host, process)?.is_none()
             {
                 return Ok(Err(IngestError::UnknownDaemon {
                     pid: process.pid,
@@ -155,18 +183,18 @@ impl Ingest {
         pending: &PendingBatch,
     ) -> Result<u64, StoreError> {
         let spool = pending.spool();
-        if let Some(&last) = self.known.positions.get(&spool) {
+        if let Some(&last) = self.caches.positions.get(&spool) {
             return Ok(last);
         }
         let last: Option<i64> = find(
             connection,
-            "tell the position of a spool",
+            "read the position of a spool",
             "SELECT last_sequence FROM spools WHERE agent_id = ? AND spool_id = ?",
             (spool.0.0, spool.1.as_str()),
             |row| row.get(0),
         )?;
         let last = last.unwrap_or(0).unsigned_abs();
-        self.known.positions.set(spool, last);
+        self.caches.positions.set(spool, last);
         Ok(last)
     }
 
@@ -178,7 +206,9 @@ impl Ingest {
     ) -> Result<(), StoreError> {
         let PendingBatch { source, batch, .. } = &*pending;
         for daemon in &batch.daemons {
-            devices::describe_daemon(&mut self.known, connection, source.host, daemon)?;
+            devices::describe_daemon(&mut self.caches, connection, source.host, daemon)?;
+            // Steps that have counted it are made again.
+            self.late |= daemon.is_parent;
         }
         for interval in &batch.op_intervals {
             tasks::store_interval(connection, interval)?;
@@ -188,12 +218,12 @@ impl Ingest {
         }
         let of_tasks = (batch.op_intervals.iter().map(|i| i.task))
             .chain(batch.task_ends.iter().map(|end| end.task));
-        steps.extend(of_tasks.filter_map(|task| Some(self.known.tasks.get(&task)?.step)));
-        store_samples(&mut self.known, connection, source, batch)?;
+        steps.extend(of_tasks.filter_map(|task| Some(self.caches.tasks.get(&task)?.step)));
+        store_samples(&mut self.caches, connection, source, batch)?;
         let mut ids = Vec::with_capacity(batch.daemon_samples.len());
         for sample in &batch.daemon_samples {
             let key = (source.host, sample.process);
-            let id = self.known.daemons.get(&key).copied();
+            let id = self.caches.daemons.get(&key).copied();
             ids.push(id.ok_or_else(|| StoreError::NoSuch {
                 what: "daemon with pid",
                 id: sample.process.pid.to_string(),
@@ -222,11 +252,15 @@ impl Ingest {
         // In the order of the key, so that each page of the table is touched once.
         rows.sort_unstable_by_key(|(daemon, sample)| (*daemon, sample.at));
         tables::DAEMON_SAMPLES.insert(connection, &rows, tables::daemon_sample)?;
+        let instants = || rows.iter().map(|(_, sample)| sample.at.0);
+        if let (Some(oldest), Some(newest)) = (instants().min(), instants().max()) {
+            self.late |= tasks::note_late_samples(connection, (oldest, newest))?;
+        }
         for of_one in rows.chunk_by(|(a, _), (b, _)| a == b) {
             if let Some((daemon, newest)) = of_one.last() {
-                let stored = self.known.last_seen.get(daemon).copied();
+                let stored = self.caches.last_seen.get(daemon).copied();
                 if stored.is_none_or(|seen| newest.at.0 - seen >= SEEN_EVERY_US) {
-                    devices::daemon_seen(&mut self.known, connection, *daemon, newest.at)?;
+                    devices::daemon_seen(&mut self.caches, connection, *daemon, newest.at)?;
                 }
             }
         }
@@ -285,7 +319,7 @@ fn verdict(batch: &Batch, last: u64) -> Result<Verdict, IngestError> {
 }
 
 fn store_samples(
-    known: &mut Known,
+    caches: &mut Caches,
     connection: &Connection,
     source: &Source,
     batch: &Batch,
@@ -296,14 +330,14 @@ fn store_samples(
     })?;
     let mut disks = Vec::with_capacity(batch.disk_samples.len());
     for sample in &batch.disk_samples {
-        let disk = devices::disk(known, connection, host, &sample.disk)?;
+        let disk = devices::disk(caches, connection, host, &sample.disk)?;
         disks.push((disk, sample));
     }
     tables::DISK_SAMPLES.insert(connection, &disks, tables::disk_sample)?;
     let mut interfaces = Vec::with_capacity(batch.net_samples.len());
     for sample in &batch.net_samples {
         let interface = devices::interface(
-            known,
+            caches,
             connection,
             (host, source.net_namespace.clone(), sample.interface.clone()),
         )?;

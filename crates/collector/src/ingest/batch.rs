@@ -1,13 +1,13 @@
-//! A batch in the collector's own words: what was measured, checked, with units in the names.
+//! A batch as checked types, with units in the names.
 //!
-//! `wire` makes it from what an agent sent, or says which field is wrong. Nothing here knows the database; whether a
-//! task or a daemon exists is asked later.
+//! `wire` converts what an agent sent, or names the field that is wrong. Nothing here knows the database; whether a
+//! task or a daemon exists is checked later.
 
 mod wire;
 
 pub use wire::BatchError;
 
-use crate::model::{MeshMicros, RunId, Severity, StepId, TaskId, TaskState};
+use crate::model::{LossyTable, MeshMicros, RunId, Severity, StepId, TaskId, TaskState};
 use benchmesh_workloads::histogram::Blob;
 
 /// One spooled unit of telemetry, stored whole or not at all.
@@ -45,7 +45,7 @@ impl Batch {
             + self.task_ends.len()
     }
 
-    /// What it costs to keep it waiting, in rows of a few hundred bytes.
+    /// The cost of keeping it in a queue, in rows of a few hundred bytes.
     pub(crate) fn weight(&self) -> usize {
         let packed = |one: &Blob| one.v2_deflate.len() / 256;
         let histograms = self.op_intervals.iter().map(|interval| {
@@ -90,10 +90,13 @@ pub struct DaemonSeen {
     pub cmdline: String,
     pub at: MeshMicros,
     pub ended: bool,
+    /// `None`: its agent does not know.
+    pub born: Option<MeshMicros>,
+    /// It only started a daemon of its name and instance, which went into the background.
+    pub is_parent: bool,
 }
 
-/// One reading of a daemon; counters are cumulative, `None` is what the agent may not
-/// read or did not read this time.
+/// One reading of a daemon. Counters are cumulative; `None`: not permitted or not read this time.
 #[derive(Clone, Copy, Debug)]
 pub struct DaemonSample {
     pub process: Process,
@@ -137,6 +140,8 @@ pub struct HostSample {
     pub io_full_us: Option<i64>,
     pub memory_some_us: Option<i64>,
     pub memory_full_us: Option<i64>,
+    pub skipped_ticks: i64,
+    pub sampler_cpu_us: i64,
 }
 
 /// One reading of a disk; all but `in_flight` are cumulative.
@@ -196,7 +201,7 @@ pub struct AgentEvent {
 /// Rows that a full spool gave up.
 #[derive(Clone, Debug)]
 pub struct Loss {
-    pub what: String,
+    pub what: LossyTable,
     pub rows: i64,
     pub from: MeshMicros,
     pub until: MeshMicros,

@@ -1,39 +1,58 @@
-//! The rows that samples hang on: tasks, daemons, disks, interfaces, by the names that agents use for them.
+//! The rows that samples refer to: tasks, daemons, disks, interfaces, by the names that agents use for them.
 //!
-//! Each is asked of the memory first and of the table on a miss.
+//! Each is looked up in the cache first and in the table on a miss.
 
 use super::batch::{DaemonSeen, Process};
-use super::known::{Known, TaskFacts};
+use super::cache::{Caches, TaskFacts};
 use super::statements::{execute, find, one};
+use crate::database::StoreError;
 use crate::model::{AgentId, DaemonId, HostId, MeshMicros, RunId, StepId, TaskId};
-use crate::store::error::StoreError;
+use benchmesh_workloads::registry;
 use rusqlite::Connection;
 
 /// A task's agent and step; `None` when there is no such task.
 pub(super) fn task(
-    known: &mut Known,
+    caches: &mut Caches,
     connection: &Connection,
     task: TaskId,
 ) -> Result<Option<TaskFacts>, StoreError> {
-    if let Some(facts) = known.tasks.get(&task) {
+    if let Some(facts) = caches.tasks.get(&task) {
         return Ok(Some(*facts));
     }
     let facts = find(
         connection,
         "look for a task",
-        "SELECT agent_id, step_id FROM tasks WHERE id = ?",
+        "SELECT t.agent_id, t.step_id, coalesce(g.workload, s.workload)
+         FROM tasks AS t JOIN steps AS s ON s.id = t.step_id
+              LEFT JOIN step_groups AS g ON g.step_id = t.step_id AND g.name = t.group_name
+         WHERE t.id = ?",
         [task.0],
         |row| {
+            let workload: String = row.get(2)?;
             Ok(TaskFacts {
                 agent: AgentId(row.get(0)?),
                 step: StepId(row.get(1)?),
+                workload: registry::all()
+                    .iter()
+                    .map(|known| known.name())
+                    .find(|known| *known == workload),
             })
         },
     )?;
     if let Some(facts) = facts {
-        known.tasks.set(task, facts);
+        caches.tasks.set(task, facts);
     }
     Ok(facts)
+}
+
+/// Whether a workload records operations of this kind, in any of its modes.
+pub(super) fn records(workload: &str, op: &str) -> bool {
+    registry::all()
+        .iter()
+        .filter(|known| known.name() == workload)
+        .flat_map(|known| known.modes())
+        .flat_map(|mode| mode.ops)
+        .any(|known| known.as_str() == op)
 }
 
 pub(super) fn has_run(connection: &Connection, run: RunId) -> Result<bool, StoreError> {
@@ -48,12 +67,12 @@ pub(super) fn has_step(connection: &Connection, step: StepId) -> Result<bool, St
 
 /// The daemon that a process on a host is; `None` when it was never described.
 pub(super) fn daemon(
-    known: &mut Known,
+    caches: &mut Caches,
     connection: &Connection,
     host: HostId,
     process: Process,
 ) -> Result<Option<DaemonId>, StoreError> {
-    if let Some(id) = known.daemons.get(&(host, process)) {
+    if let Some(id) = caches.daemons.get(&(host, process)) {
         return Ok(Some(*id));
     }
     let found = find(
@@ -66,29 +85,32 @@ pub(super) fn daemon(
     let Some((id, last_seen)) = found else {
         return Ok(None);
     };
-    known.daemons.set((host, process), id);
-    known.last_seen.set(id, last_seen);
+    caches.daemons.set((host, process), id);
+    caches.last_seen.set(id, last_seen);
     Ok(Some(id))
 }
 
-/// Makes a daemon, or keeps what is said of it now: some set their name late.
+/// Makes a daemon, or updates its description: some set their name late.
 pub(super) fn describe_daemon(
-    known: &mut Known,
+    caches: &mut Caches,
     connection: &Connection,
     host: HostId,
     seen: &DaemonSeen,
 ) -> Result<(), StoreError> {
     let (id, last_seen) = one(
         connection,
-        "keep a daemon",
-        "INSERT INTO daemons (host_id, name, instance, pid, start_ticks, cmdline, first_seen_us, last_seen_us, ended_us)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7, ?8)
+        "store a daemon",
+        "INSERT INTO daemons (host_id, name, instance, pid, start_ticks, cmdline, first_seen_us, last_seen_us, ended_us,
+                              born_us, is_parent)
+         VALUES (?1, ?2, nullif(?3, ''), ?4, ?5, nullif(?6, ''), ?7, ?7, ?8, ?9, ?10)
          ON CONFLICT (host_id, pid, start_ticks) DO UPDATE SET name = excluded.name,
-             instance = iif(excluded.instance = '', instance, excluded.instance),
-             cmdline = iif(excluded.cmdline = '', cmdline, excluded.cmdline),
+             instance = coalesce(excluded.instance, instance),
+             cmdline = coalesce(excluded.cmdline, cmdline),
              first_seen_us = min(first_seen_us, excluded.first_seen_us),
              last_seen_us = max(last_seen_us, excluded.last_seen_us),
-             ended_us = coalesce(ended_us, excluded.ended_us)
+             ended_us = coalesce(ended_us, excluded.ended_us),
+             born_us = coalesce(born_us, excluded.born_us),
+             is_parent = max(is_parent, excluded.is_parent)
          RETURNING id, last_seen_us",
         (
             host.0,
@@ -99,38 +121,49 @@ pub(super) fn describe_daemon(
             &seen.cmdline,
             seen.at.0,
             seen.ended.then_some(seen.at.0),
+            seen.born.map(|at| at.0),
+            seen.is_parent,
         ),
         |row| Ok((DaemonId(row.get(0)?), row.get(1)?)),
     )?;
-    known.daemons.set((host, seen.process), id);
-    known.last_seen.set(id, last_seen);
+    if seen.is_parent {
+        execute(
+            connection,
+            "have a step's daemons computed again",
+            "UPDATE steps SET stale_samples = stale_samples + 1
+             WHERE id IN (SELECT step_id FROM step_daemons WHERE daemon_id = ?)",
+            [id.0],
+        )?;
+    }
+    caches.daemons.set((host, seen.process), id);
+    caches.last_seen.set(id, last_seen);
     Ok(())
 }
 
 pub(super) fn daemon_seen(
-    known: &mut Known,
+    caches: &mut Caches,
     connection: &Connection,
     daemon: DaemonId,
     at: MeshMicros,
 ) -> Result<(), StoreError> {
     execute(
         connection,
-        "keep when a daemon was seen",
+        "store when a daemon was seen",
         "UPDATE daemons SET last_seen_us = max(last_seen_us, ?1), first_seen_us = min(first_seen_us, ?1) WHERE id = ?2",
         [at.0, daemon.0],
     )?;
-    known.last_seen.set(daemon, at.0);
+    caches.last_seen.set(daemon, at.0);
     Ok(())
 }
 
 pub(super) fn disk(
-    known: &mut Known,
+    caches: &mut Caches,
     connection: &Connection,
     host: HostId,
     name: &str,
 ) -> Result<i64, StoreError> {
     let key = (host, name.to_owned());
-    if let Some(id) = known.disks.get(&key) {
+    if let Some(id) = caches.disks.get(&key) {
         return Ok(*id);
     }
     let id: i64 = one(
@@ -141,27 +174,27 @@ pub(super) fn disk(
         (host.0, name),
         |row| row.get(0),
     )?;
-    known.disks.set(key, id);
+    caches.disks.set(key, id);
     Ok(id)
 }
 
 pub(super) fn interface(
-    known: &mut Known,
+    caches: &mut Caches,
     connection: &Connection,
     key: (HostId, String, String),
 ) -> Result<i64, StoreError> {
-    if let Some(id) = known.interfaces.get(&key) {
+    if let Some(id) = caches.interfaces.get(&key) {
         return Ok(*id);
     }
     let (host, net_namespace, name) = &key;
     let id: i64 = one(
         connection,
-        "keep an interface",
+        "store an interface",
         "INSERT INTO interfaces (host_id, net_namespace, name) VALUES (?, ?, ?)
          ON CONFLICT (host_id, net_namespace, name) DO UPDATE SET name = excluded.name RETURNING id",
         (host.0, net_namespace, name),
         |row| row.get(0),
     )?;
-    known.interfaces.set(key, id);
+    caches.interfaces.set(key, id);
     Ok(id)
 }

@@ -1,12 +1,12 @@
-//! A batch between its submission and its answer: whose it is, what was found of it, who waits.
+//! A batch between its submission and its answer: its agent, the rows it refers to, and the sender of the answer.
 
 use super::batch::Batch;
-use super::publisher::{IngestError, Stored};
+use super::receipt::{IngestError, Stored};
 use crate::model::{AgentId, DaemonId, HostId};
 use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
-/// Whose batches a publisher brings.
+/// The agent of a publisher's batches.
 #[derive(Debug)]
 pub(crate) struct Source {
     pub agent: AgentId,
@@ -26,7 +26,7 @@ pub(crate) struct PendingBatch {
     _permit: OwnedSemaphorePermit,
 }
 
-/// What admission found.
+/// The result of admission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     Waiting,
@@ -73,7 +73,7 @@ impl PendingBatch {
             Ok(Verdict::Waiting) => Err(IngestError::Closed),
             Err(error) => Err(error),
         };
-        // The session may have gone; what is stored is stored.
+        // The session may have ended; the rows are stored all the same.
         drop(self.done.send(answer));
     }
 

@@ -2,7 +2,7 @@
 //!
 //! Rows of a table go in through one statement, stepped once per row.
 
-use crate::store::error::StoreError;
+use crate::database::StoreError;
 use rusqlite::{Connection, OptionalExtension, Params, Row, Statement, ToSql};
 use std::sync::OnceLock;
 

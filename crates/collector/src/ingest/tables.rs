@@ -1,4 +1,4 @@
-//! How each kind of sample becomes a row: the statement and the order of its columns.
+//! For each kind of sample: the INSERT statement and the order of its columns.
 
 use super::batch::{
     AgentEvent, ClockOffset, DaemonSample, DiskSample, HostSample, Loss, NetSample,
@@ -11,7 +11,7 @@ pub(crate) static DAEMON_SAMPLES: Table = Table::new(
      read_bytes, write_bytes, vol_ctx, invol_ctx, minor_faults, major_faults)",
     "ON CONFLICT (daemon_id, at_us) DO NOTHING",
     14,
-    "keep samples of daemons",
+    "store samples of daemons",
 );
 
 pub(crate) fn daemon_sample(
@@ -37,10 +37,11 @@ pub(crate) fn daemon_sample(
 pub(crate) static HOST_SAMPLES: Table = Table::new(
     "INSERT INTO host_samples (host_id, at_us, user_us, nice_us, system_us, idle_us, iowait_us, irq_us, softirq_us, \
      steal_us, memory_total_bytes, memory_available_bytes, memory_free_bytes, cached_bytes, dirty_bytes, \
-     writeback_bytes, swap_used_bytes, load1, cpu_some_us, io_some_us, io_full_us, memory_some_us, memory_full_us)",
+     writeback_bytes, swap_used_bytes, load1, cpu_some_us, io_some_us, io_full_us, memory_some_us, memory_full_us, \
+     skipped_ticks, sampler_cpu_us)",
     "ON CONFLICT (host_id, at_us) DO NOTHING",
-    23,
-    "keep samples of a host",
+    25,
+    "store samples of a host",
 );
 
 pub(crate) fn host_sample(host: HostId, sample: &HostSample, row: &mut Values<'_, '_>) {
@@ -75,6 +76,8 @@ pub(crate) fn host_sample(host: HostId, sample: &HostSample, row: &mut Values<'_
     ] {
         row.add(pressure);
     }
+    row.add(sample.skipped_ticks);
+    row.add(sample.sampler_cpu_us);
 }
 
 pub(crate) static DISK_SAMPLES: Table = Table::new(
@@ -82,7 +85,7 @@ pub(crate) static DISK_SAMPLES: Table = Table::new(
      busy_us, queue_us, discards, flushes)",
     "ON CONFLICT (disk_id, at_us) DO NOTHING",
     13,
-    "keep samples of disks",
+    "store samples of disks",
 );
 
 pub(crate) fn disk_sample((disk, sample): &(i64, &DiskSample), row: &mut Values<'_, '_>) {
@@ -110,7 +113,7 @@ pub(crate) static NET_SAMPLES: Table = Table::new(
      tx_errors, tx_dropped)",
     "ON CONFLICT (interface_id, at_us) DO NOTHING",
     10,
-    "keep samples of interfaces",
+    "store samples of interfaces",
 );
 
 pub(crate) fn net_sample((interface, sample): &(i64, &NetSample), row: &mut Values<'_, '_>) {
@@ -134,7 +137,7 @@ pub(crate) static CLOCK_OFFSETS: Table = Table::new(
     "INSERT INTO clock_offsets (agent_id, at_us, offset_us, error_us, round_trip_us)",
     "ON CONFLICT (agent_id, at_us) DO NOTHING",
     5,
-    "keep clock offsets",
+    "store clock offsets",
 );
 
 pub(crate) fn clock_offset(agent: AgentId, offset: &ClockOffset, row: &mut Values<'_, '_>) {
@@ -172,7 +175,7 @@ pub(crate) static LOSSES: Table = Table::new(
 
 pub(crate) fn loss(agent: AgentId, loss: &Loss, row: &mut Values<'_, '_>) {
     row.add(agent.0);
-    row.add(&loss.what);
+    row.add(loss.what.as_str());
     row.add(loss.rows);
     row.add(loss.from.0);
     row.add(loss.until.0);
@@ -182,7 +185,7 @@ pub(crate) static SPOOLS: Table = Table::new(
     "INSERT INTO spools (agent_id, spool_id, last_sequence)",
     "ON CONFLICT (agent_id, spool_id) DO UPDATE SET last_sequence = excluded.last_sequence",
     3,
-    "keep the position of a spool",
+    "store the position of a spool",
 );
 
 pub(crate) fn position((agent, spool, last): &(AgentId, &str, u64), row: &mut Values<'_, '_>) {

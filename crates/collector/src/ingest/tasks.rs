@@ -1,10 +1,10 @@
-//! What tasks did: their intervals, merged where one is there already, and how they ended.
+//! Rows of tasks: their intervals, merged where one exists, and how they ended.
 
 use super::batch::{OpInterval, TaskEnd};
 use super::statements::{Table, Values, execute, find};
+use crate::database::StoreError;
 use crate::model::StepId;
 use crate::results::histogram_of;
-use crate::store::error::StoreError;
 use benchmesh_workloads::histogram::Blob;
 use rusqlite::{Connection, Row};
 use std::collections::BTreeSet;
@@ -16,7 +16,7 @@ static INTERVALS: Table = Table::new(
      response_saturated, response_histogram)",
     "ON CONFLICT (task_id, at_us, op, ramp) DO NOTHING",
     23,
-    "keep an interval",
+    "store an interval",
 );
 
 const FIND: &str = "SELECT span_us, ops, bytes, errors, in_flight,
@@ -25,7 +25,7 @@ const FIND: &str = "SELECT span_us, ops, bytes, errors, in_flight,
      response_saturated, response_histogram
  FROM op_intervals WHERE task_id = ? AND at_us = ? AND op = ? AND ramp = ?";
 
-/// Replaces what stood under the key: the row was read, added to, and is written whole.
+/// Replaces the row of this key, which was read and added to.
 const REMOVE: &str =
     "DELETE FROM op_intervals WHERE task_id = ? AND at_us = ? AND op = ? AND ramp = ?";
 
@@ -44,7 +44,7 @@ pub(super) fn store_interval(
         interval.ramp,
     );
     let there = find(connection, "read an interval", FIND, key, |row| {
-        Ok(There {
+        Ok(ExistingRow {
             span_us: row.get(0)?,
             ops: row.get(1)?,
             bytes: row.get(2)?,
@@ -122,8 +122,8 @@ fn unsigned(value: i64) -> u64 {
     u64::try_from(value).unwrap_or(0)
 }
 
-/// What the table has of an interval.
-struct There {
+/// An interval as the table has it.
+struct ExistingRow {
     span_us: i64,
     ops: i64,
     bytes: i64,
@@ -133,7 +133,7 @@ struct There {
     response: Option<Blob>,
 }
 
-fn merge(interval: &OpInterval, there: There) -> Result<OpInterval, StoreError> {
+fn merge(interval: &OpInterval, there: ExistingRow) -> Result<OpInterval, StoreError> {
     let mut merged = interval.clone();
     merged.span_us = merged.span_us.max(there.span_us);
     merged.ops = merged.ops.saturating_add(there.ops);
@@ -160,7 +160,7 @@ fn sum(ours: &Blob, theirs: &Blob) -> Result<Blob, StoreError> {
 pub(super) fn store_end(connection: &Connection, end: &TaskEnd) -> Result<(), StoreError> {
     execute(
         connection,
-        "keep the end of a task",
+        "store the end of a task",
         "UPDATE tasks SET state = CASE WHEN state = 'lost' AND ?1 <> 'done' THEN state ELSE ?1 END, workers = ?, start_us = coalesce(?, start_us), skew_us = ?, skew_error_us = ?,
              first_done_us = ?, ended_us = ?, last_begun_us = ?, cpu_user_us = ?, cpu_system_us = ?, wait_cpu_us = ?,
              harness_ns_per_op = ?, error = coalesce(?, error) WHERE id = ?",
@@ -184,7 +184,7 @@ pub(super) fn store_end(connection: &Connection, end: &TaskEnd) -> Result<(), St
     for error in &end.errors {
         execute(
             connection,
-            "keep the errors of a task",
+            "store the errors of a task",
             "INSERT INTO task_errors (task_id, op, errno, errors, first) VALUES (?, ?, ?, ?, ?)
              ON CONFLICT (task_id, op, errno) DO UPDATE SET errors = excluded.errors, first = excluded.first",
             (
@@ -208,7 +208,7 @@ pub(super) fn note_late(
     for step in steps {
         let ended = execute(
             connection,
-            "note late data",
+            "mark late data",
             "UPDATE steps SET stale_batches = stale_batches + 1
              WHERE id = ? AND state IN ('done', 'failed', 'stopped')",
             [step.0],
@@ -216,4 +216,27 @@ pub(super) fn note_late(
         late |= ended > 0;
     }
     Ok(late)
+}
+
+/// Samples this long after a step's end still tell of its end.
+const AFTER_US: i64 = 5_000_000;
+
+/// Notes that steps which have ended got samples of their time, so that what daemons used in them is reckoned again; says
+/// whether any had.
+pub(super) fn note_late_samples(
+    connection: &Connection,
+    (oldest_us, newest_us): (i64, i64),
+) -> Result<bool, StoreError> {
+    let steps = execute(
+        connection,
+        "mark late samples",
+        "UPDATE steps SET stale_samples = stale_samples + 1
+         WHERE ended_us >= ?1 AND start_us <= ?2 AND state IN ('done', 'failed', 'stopped')
+           AND coalesce(last_done_us, ended_us) >= ?1",
+        [
+            oldest_us.saturating_sub(AFTER_US),
+            newest_us.saturating_add(AFTER_US),
+        ],
+    )?;
+    Ok(steps > 0)
 }

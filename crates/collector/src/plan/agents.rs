@@ -1,12 +1,12 @@
 //! What is known of the agents, and which of them a cell means: selected, permitted, able.
 
 use super::{
-    Group, Plan, Target,
+    AgentPolicy, Group, Plan, Target,
     cells::Cell,
     select::{Selected, Selector},
-    source::{Mistakes, listed},
+    source::{Mistakes, NAMED as SHORT_LIST, first_few, listed},
 };
-use benchmesh_workloads::params::nearest;
+use benchmesh_workloads::{params::nearest, workload::Needs};
 use serde::{Deserialize, Serialize};
 use std::{
     collections::BTreeMap,
@@ -38,6 +38,23 @@ pub struct AgentFacts {
     pub link_bytes_per_s: u64,
     /// Why it did not say anything of the paths; empty: it did, or was not asked.
     pub survey_failed: String,
+    /// `None`: it does not tell it.
+    #[serde(default)]
+    pub policy: Option<AgentPolicy>,
+    /// Why it takes no load at this hour; empty: it does.
+    #[serde(default)]
+    pub closed: String,
+}
+
+impl AgentFacts {
+    /// Whether its policy names other workloads than this.
+    fn forbids_workload(&self, name: &str) -> bool {
+        let allowed = self
+            .policy
+            .as_ref()
+            .map(|policy| policy.workloads.as_slice());
+        allowed.is_some_and(|names| !names.is_empty() && !names.iter().any(|it| it == name))
+    }
 }
 
 /// What an agent said of a path.
@@ -53,6 +70,14 @@ pub struct PathFacts {
     pub file_system: String,
     /// Identifies the mounted file system within the host.
     pub device: String,
+    /// What is mounted there, and how.
+    #[serde(default)]
+    pub mount_source: String,
+    #[serde(default)]
+    pub mount_options: String,
+    /// 0: not known.
+    #[serde(default)]
+    pub size_bytes: u64,
 }
 
 /// The agents that a load may take, by name.
@@ -66,7 +91,17 @@ pub(super) fn candidates<'f>(
     match (select.or(plan.clients.as_ref()), target) {
         (Some(selected), _) => chosen(selected, fleet, mistakes),
         (None, Some(target)) => allowing(target, fleet, mistakes),
-        (None, None) => fleet.to_vec(),
+        // Agents that only sample are not meant unless they are named.
+        (None, None) => {
+            let takes_load = |agent: &&AgentFacts| !agent.workloads.is_empty();
+            let taking: Vec<_> = fleet.iter().copied().filter(takes_load).collect();
+            // Where there is no other, each is told what it lacks.
+            if taking.is_empty() {
+                fleet.to_vec()
+            } else {
+                taking
+            }
+        }
     }
 }
 
@@ -89,14 +124,18 @@ pub(super) fn chosen<'f>(
     mistakes: &mut Mistakes<'_>,
 ) -> Vec<&'f AgentFacts> {
     let names = || fleet.iter().map(|agent| agent.name.as_str());
+    let attached = || match names().count() {
+        0..=SHORT_LIST => listed(names()),
+        _ => first_few(&names().map(str::to_owned).collect::<Vec<_>>(), ", "),
+    };
     if let Selector::Names(wanted) = &selected.selector {
         for (name, at) in wanted.iter().zip(&selected.names_at) {
             if !names().any(|known| known == name) {
                 let remedy = match nearest(name, names()) {
                     Some(candidate) => {
-                        format!("did you mean `{candidate}`? attached: {}", listed(names()))
+                        format!("did you mean `{candidate}`? attached: {}", attached())
                     }
-                    None => format!("attached: {}", listed(names())),
+                    None => format!("attached: {}", attached()),
                 };
                 mistakes.at(at, format!("no agent `{name}` is attached"), remedy);
             }
@@ -191,11 +230,13 @@ fn allowing<'f>(
                 "start the clients' agents with {} {}; attached: {}",
                 option(&target.path),
                 target.path,
-                fleet
-                    .iter()
-                    .map(|agent| permitted(agent))
-                    .collect::<Vec<_>>()
-                    .join("; "),
+                first_few(
+                    &fleet
+                        .iter()
+                        .map(|agent| permitted(agent))
+                        .collect::<Vec<_>>(),
+                    "; ",
+                ),
             ),
         );
     }
@@ -303,14 +344,33 @@ pub(super) fn capable<'f>(
                 ),
                 "run the same version of benchmesh on both",
             ),
+            None if agent.forbids_workload(workload.name()) => mistakes.at(
+                &group.at,
+                format!(
+                    "agent `{}` does not allow the workload {}: its `workloads` is {}",
+                    agent.name,
+                    workload.name(),
+                    agent.policy.iter().flat_map(|it| &it.workloads).map(String::as_str).collect::<Vec<_>>().join(","),
+                ),
+                format!(
+                    "start it with {} among its --workloads, or leave it out with [clients] select",
+                    workload.name()
+                ),
+            ),
             None => mistakes.at(
                 &group.at,
                 format!(
-                    "agent `{}` does not have the workload {}",
+                    "agent `{}` does not have or does not allow the workload {}",
                     agent.name,
                     workload.name()
                 ),
-                "update benchmesh there, or leave the agent out with [clients] select",
+                format!(
+                    "start it with {}, update benchmesh there, or leave the agent out with [clients] select",
+                    match workload.needs() {
+                        Needs::Peer => "--allow-network",
+                        Needs::Nothing | Needs::Target => "--allow PATH",
+                    }
+                ),
             ),
         }
     }

@@ -3,7 +3,7 @@
 //! Pure. For each set of agents that the plan selects there are that many, with the labels or names that it asks for.
 
 use super::{AgentFacts, Plan, Selector};
-use benchmesh_workloads::workload;
+use benchmesh_workloads::registry;
 use std::path::PathBuf;
 
 /// `count` agents for each set that `plan` selects; `count` when it selects none.
@@ -61,7 +61,7 @@ fn assumed(name: String, labels: &[(String, String)]) -> AgentFacts {
         name,
         labels: labels.iter().cloned().collect(),
         allowed: vec![PathBuf::from("/")],
-        workloads: workload::registry()
+        workloads: registry::all()
             .iter()
             .map(|workload| (workload.name().to_owned(), workload.revision()))
             .collect(),

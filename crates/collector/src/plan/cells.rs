@@ -1,17 +1,18 @@
 //! The cells of a phase: its matrix multiplied out, each checked by the workload in every mode.
 
-use super::read::{in_matrix, in_words};
+use super::read::in_matrix;
 use super::source::{Mistakes, Spot};
-use benchmesh_workloads::params::effect;
-use benchmesh_workloads::workload::{self, Footprint, Workload};
+use benchmesh_workloads::params::{ValueType, unused_keys};
+use benchmesh_workloads::workload::{all_keys, key_sets};
+use benchmesh_workloads::{
+    registry,
+    workload::{Footprint, Workload},
+};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
 /// More cells than this in one phase are a slip of the pen, not a plan.
 const MAX_CELLS: usize = 10_000;
-
-/// A key of this kind names what the workload reads on the agent's host, which the agent has to allow.
-const PATH_KIND: &str = "path";
 
 /// Where the values of a cell's parameters stand.
 type Spots = BTreeMap<String, Spot>;
@@ -57,7 +58,7 @@ pub(super) fn checked(
     base: &Base,
     matrix: &[Dimension],
     mistakes: &mut Mistakes<'_>,
-) -> Vec<Cell> {
+) -> Cells {
     let count = matrix
         .iter()
         .try_fold(1_usize, |n, dimension| {
@@ -70,18 +71,74 @@ pub(super) fn checked(
             format!("the matrix has more than {MAX_CELLS} cells"),
             "shorten its lists, or split the phase",
         );
-        return Vec::new();
+        return Cells::default();
     };
-    (0..count)
-        .map(|index| {
-            let chosen = combination(matrix, index, group);
-            checked_cell(workload, modes, base, &chosen, mistakes)
-        })
-        .collect()
+    let (mut valid, mut refused) = (Vec::new(), Vec::new());
+    for index in 0..count {
+        let chosen = combination(matrix, index, group);
+        let mut own = mistakes.fork();
+        let cell = checked_cell(workload, modes, base, &chosen, &mut own);
+        match own.count() {
+            0 => valid.push(cell),
+            _ => refused.push((chosen, cell, own)),
+        }
+    }
+    // The cells of groups belong together by their number, so that none can be left out there.
+    let can_skip = group.is_empty()
+        && !valid.is_empty()
+        && refused
+            .iter()
+            .all(|(chosen, ..)| values_are_valid(workload, chosen));
+    let mut cells = Cells {
+        cells: valid,
+        skipped: Vec::new(),
+    };
+    for (chosen, cell, own) in refused {
+        if can_skip {
+            cells.skipped.push(skipped(&chosen, own));
+        } else {
+            cells.cells.push(cell);
+            mistakes.absorb(own);
+        }
+    }
+    cells
 }
 
-/// Keys that no mode has a use for in any cell; judged once every cell is one.
-pub(super) fn refuse_idle_keys(
+/// The cells of a group, and why the others that its matrix makes are left out.
+#[derive(Default)]
+pub(super) struct Cells {
+    pub cells: Vec<Cell>,
+    pub skipped: Vec<String>,
+}
+
+/// Whether each value of a matrix is valid by itself, so that only their combination cannot be.
+fn values_are_valid(workload: &dyn Workload, chosen: &[(&str, &Value, &Spot)]) -> bool {
+    chosen.iter().all(|(name, value, _)| {
+        all_keys(workload)
+            .find(|key| key.name == *name)
+            .is_none_or(|key| (key.check)(key, value).is_ok())
+    })
+}
+
+/// As `iozone -a` leaves out records that are larger than the file, but not without a note.
+fn skipped(chosen: &[(&str, &Value, &Spot)], mistakes: Mistakes<'_>) -> String {
+    let values: Vec<String> = chosen
+        .iter()
+        .map(|(key, value, _)| format!("{key} = {value}"))
+        .collect();
+    let errors = mistakes.into_errors().errors;
+    let reason = errors.first().map_or("", |error| error.reason.as_str());
+    let key = errors
+        .first()
+        .map_or("", |error| error.key.rsplit('.').next().unwrap_or_default());
+    format!(
+        "leaves out the cell with {}: `{key}`: {reason}",
+        values.join(", ")
+    )
+}
+
+/// Keys that have no effect in any mode of any cell. They are looked for only once every cell is valid.
+pub(super) fn refuse_unused_keys(
     workload: &dyn Workload,
     modes: &[String],
     cells: &[Cell],
@@ -94,11 +151,11 @@ pub(super) fn refuse_idle_keys(
     }
     let modes: Vec<&str> = modes.iter().map(String::as_str).collect();
     let params: Vec<&Map<String, Value>> = cells.iter().map(|cell| &cell.params).collect();
-    for idle in effect::idle_keys(workload, &modes, &params) {
-        let key = idle.error.key.unwrap_or_default();
-        let cell = cells.get(idle.cell);
+    for unused in unused_keys(&key_sets(workload), &modes, &params) {
+        let key = unused.error.key.unwrap_or_default();
+        let cell = cells.get(unused.cell);
         let spot = cell.and_then(|cell| cell.spots.get(&key));
-        mistakes.at(spot.unwrap_or(phase), idle.error.message, "");
+        mistakes.at(spot.unwrap_or(phase), unused.error.message, "");
     }
 }
 
@@ -160,8 +217,9 @@ fn checked_cell(
     }
     cell.sources = workload
         .keys()
+        .list
         .iter()
-        .filter(|key| key.kind == PATH_KIND)
+        .filter(|key| matches!((key.value)(), ValueType::Path))
         .filter_map(|key| {
             let path = cell.params.get(key.name)?.as_str()?;
             Some((
@@ -201,7 +259,7 @@ fn judged(
 ) -> Option<Footprint> {
     let mut rest = params.clone();
     loop {
-        let error = match workload::check(workload, mode, &rest) {
+        let error = match registry::check(workload, mode, &rest) {
             Ok(footprint) if rest.len() == params.len() => return Some(footprint),
             Ok(_) => return None,
             Err(error) => error,
@@ -227,7 +285,7 @@ fn judged(
             Some(Value::Array(_)) => in_matrix(key),
             _ => String::new(),
         };
-        mistakes.at(spot, in_words(&error.message), remedy);
+        mistakes.at(spot, error.message, remedy);
         rest.remove(key);
     }
 }

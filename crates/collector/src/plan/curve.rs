@@ -5,15 +5,13 @@
 use super::{
     Phase,
     cells::Cell,
-    keys,
+    keys::{CurveKeys, names},
     read::{Section, kind},
     source::{Mistakes, Spot},
 };
 use benchmesh_workloads::common::Common;
-use toml::de::DeValue;
-
-const START: f64 = 0.1;
-const STEPS: u32 = 10;
+use benchmesh_workloads::params::Keys;
+use toml::de::{DeTable, DeValue};
 
 /// How a rate is walked up.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -81,7 +79,7 @@ pub(super) fn parse(
     const REMEDY: &str = "write true, or { start = 0.1, steps = 10 }";
     let (value, spot) = phase.take("load-curve")?;
     let table = match value {
-        DeValue::Boolean(true) => return Some((Curve::new(START, STEPS, None), spot)),
+        DeValue::Boolean(true) => &DeTable::new(),
         DeValue::Boolean(false) => return None,
         DeValue::Table(table) => table,
         other => {
@@ -94,59 +92,31 @@ pub(super) fn parse(
         }
     };
     let mut section = Section::new(table, spot.clone());
-    let start = real(&mut section, "start", mistakes);
-    let factor = real(&mut section, "factor", mistakes);
-    let steps = section.count("steps", 2..=1000, mistakes);
-    section.refuse_rest(&keys::names(&[keys::CURVE]), mistakes);
-    if let Some((_, at)) = start
-        .as_ref()
-        .filter(|(start, _)| !(*start > 0.0 && *start < 1.0))
-    {
+    let keys = section.keys::<CurveKeys>(mistakes);
+    section.refuse_rest(&names(&[CurveKeys::all()]), mistakes);
+    let CurveKeys {
+        start,
+        steps,
+        factor,
+    } = keys?;
+    if !(start.0 > 0.0 && start.0 < 1.0) {
         mistakes.at(
-            at,
+            &section.place_of("start"),
             "not between 0 and 1",
             "it is a part of the phase's rate: start = 0.1",
         );
         return None;
     }
-    if let Some((_, at)) = factor
-        .as_ref()
-        .filter(|(factor, _)| !(*factor > 1.0 && *factor <= 100.0))
-    {
+    if factor.is_some_and(|factor| !(factor.0 > 1.0 && factor.0 <= 100.0)) {
         mistakes.at(
-            at,
+            &section.place_of("factor"),
             "not above 1 and up to 100",
             "the load grows by it: factor = 1.5",
         );
         return None;
     }
-    let curve = Curve::new(
-        start.map_or(START, |(start, _)| start),
-        steps.map_or(STEPS, |(steps, _)| steps),
-        factor.map(|(factor, _)| factor),
-    );
+    let curve = Curve::new(start.0, steps, factor.map(|factor| factor.0));
     Some((curve, spot))
-}
-
-fn real(
-    section: &mut Section<'_, '_>,
-    key: &str,
-    mistakes: &mut Mistakes<'_>,
-) -> Option<(f64, Spot)> {
-    let (value, spot) = section.take(key)?;
-    let number = match value {
-        DeValue::Float(number) => number.as_str().parse::<f64>().ok(),
-        DeValue::Integer(number) => number.as_str().parse::<f64>().ok(),
-        _ => None,
-    };
-    if number.is_none() {
-        mistakes.at(
-            &spot,
-            format!("expected a number, found {}", kind(value)),
-            "",
-        );
-    }
-    number.map(|number| (number, spot))
 }
 
 /// A curve needs a rate, and one load.

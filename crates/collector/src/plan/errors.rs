@@ -7,7 +7,7 @@ use std::fmt;
 pub struct PlanError {
     /// Where in the plan; `None` when it is about the plan as a whole.
     pub place: Option<Place>,
-    /// The key at fault, as a path: `phase.0.size`; empty when there is none.
+    /// The key at fault, as a path: `phase.1.size`; empty when there is none.
     pub key: String,
     pub reason: String,
     /// What to do; empty when the reason says it.

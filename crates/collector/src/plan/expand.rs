@@ -8,7 +8,11 @@ use super::{
 };
 use benchmesh_workloads::workload::{Footprint, Needs};
 use serde_json::{Map, Value};
-use std::{collections::BTreeSet, time::Duration};
+use std::{
+    collections::{BTreeSet, HashSet},
+    sync::Arc,
+    time::Duration,
+};
 
 /// More steps than this are a slip of the pen, not a plan.
 const MAX_STEPS: usize = 100_000;
@@ -21,7 +25,7 @@ pub(super) fn expand(plan: &Plan, agents: &[AgentFacts], mistakes: &mut Mistakes
     fleet.sort_by(|a, b| a.name.cmp(&b.name));
     let mut expansion = Expansion {
         steps: Vec::new(),
-        warnings: unused_targets(plan),
+        warnings: plan.warnings(),
     };
     if fleet.is_empty() {
         mistakes.whole(
@@ -43,6 +47,7 @@ pub(super) fn expand(plan: &Plan, agents: &[AgentFacts], mistakes: &mut Mistakes
         return expansion;
     }
     let mut cell_number = 0;
+    let mut shared = SharedParams::default();
     for repeat in 1..=plan.repeat {
         let mut draw = plan.order.of_repeat(repeat);
         let mut cells: Vec<(usize, &Phase, usize)> = plan
@@ -68,6 +73,7 @@ pub(super) fn expand(plan: &Plan, agents: &[AgentFacts], mistakes: &mut Mistakes
             draw.shuffle(&mut targets);
             for (target_index, target) in targets {
                 let teams = teams(plan, phase, cell_index, target, &fleet, mistakes);
+                let teams: Vec<Arc<[PlannedTask]>> = teams.into_iter().map(Arc::from).collect();
                 for tasks in &teams {
                     refuse_late_start(phase, tasks.len(), mistakes);
                 }
@@ -91,7 +97,15 @@ pub(super) fn expand(plan: &Plan, agents: &[AgentFacts], mistakes: &mut Mistakes
                         name,
                     };
                     cell_number += 1;
-                    add_steps(&mut expansion.steps, phase, target, &place, &rates, &teams);
+                    add_steps(
+                        &mut expansion.steps,
+                        &mut shared,
+                        phase,
+                        target,
+                        &place,
+                        &rates,
+                        &teams,
+                    );
                 }
             }
         }
@@ -168,18 +182,34 @@ fn last_start(stagger: Duration, tasks: usize) -> Duration {
     stagger.saturating_mul(u32::try_from(tasks.saturating_sub(1)).unwrap_or(u32::MAX))
 }
 
+/// Parameters of steps: those of repeats, targets and modes are mostly equal, and a plan may have a hundred thousand steps.
+#[derive(Default)]
+struct SharedParams(HashSet<Arc<Map<String, Value>>>);
+
+impl SharedParams {
+    fn share(&mut self, params: Map<String, Value>) -> Arc<Map<String, Value>> {
+        if let Some(known) = self.0.get(&params) {
+            return Arc::clone(known);
+        }
+        let params = Arc::new(params);
+        self.0.insert(Arc::clone(&params));
+        params
+    }
+}
+
 fn add_steps(
     steps: &mut Vec<PlannedStep>,
+    shared: &mut SharedParams,
     phase: &Phase,
     target: Option<&Target>,
     place: &CellPlace,
     rates: &[Rate],
-    teams: &[Vec<PlannedTask>],
+    teams: &[Arc<[PlannedTask]>],
 ) {
     let variants = (0..phase.steps()).flat_map(|mode| rates.iter().map(move |rate| (mode, *rate)));
     for (mode, rate) in variants {
         for tasks in teams {
-            let loads = loads(phase, place.index, mode, rate, tasks);
+            let loads = loads(phase, place.index, mode, rate, tasks, shared);
             steps.push(PlannedStep {
                 ordinal: u32::try_from(steps.len() + 1).unwrap_or(u32::MAX),
                 repeat: place.repeat,
@@ -194,8 +224,8 @@ fn add_steps(
                 cache: phase.cache,
                 settle: phase.settle,
                 stagger: phase.stagger,
-                params: params(&loads),
-                tasks: tasks.clone(),
+                params: params(&loads, shared),
+                tasks: Arc::clone(tasks),
                 moved_bytes: moved_bytes(&loads),
                 files: total(&loads, |footprint| footprint.files),
                 expected: expected(&loads)
@@ -214,6 +244,7 @@ fn loads(
     mode: usize,
     rate: Rate,
     tasks: &[PlannedTask],
+    shared: &mut SharedParams,
 ) -> Vec<PlannedLoad> {
     let load = |(load, group): (usize, &Group)| {
         let cell = group.cells.get(cell)?;
@@ -230,7 +261,7 @@ fn loads(
             workload: workload.name().to_owned(),
             footprint: *cell.footprints.get(index)?,
             mode,
-            params,
+            params: shared.share(params),
             tasks: u32::try_from(own.count()).unwrap_or(u32::MAX),
             clients: u32::try_from(clients.len()).unwrap_or(u32::MAX),
         })
@@ -244,13 +275,18 @@ fn joined(loads: &[PlannedLoad], word: fn(&PlannedLoad) -> &String) -> String {
     words.join("+")
 }
 
-fn params(loads: &[PlannedLoad]) -> Map<String, Value> {
+fn params(loads: &[PlannedLoad], shared: &mut SharedParams) -> Arc<Map<String, Value>> {
     match loads {
-        [only] if only.group.is_empty() => only.params.clone(),
-        _ => loads
-            .iter()
-            .map(|load| (load.group.clone(), Value::Object(load.params.clone())))
-            .collect(),
+        [only] if only.group.is_empty() => Arc::clone(&only.params),
+        _ => {
+            let params = |load: &PlannedLoad| Value::Object((*load.params).clone());
+            let loads = loads.iter();
+            shared.share(
+                loads
+                    .map(|load| (load.group.clone(), params(load)))
+                    .collect(),
+            )
+        }
     }
 }
 
@@ -274,7 +310,7 @@ fn expected(loads: &[PlannedLoad]) -> Option<Duration> {
     runtimes.collect::<Option<Vec<_>>>()?.into_iter().max()
 }
 
-fn unused_targets(plan: &Plan) -> Vec<String> {
+pub(super) fn unused_targets(plan: &Plan) -> Vec<String> {
     plan.targets
         .iter()
         .enumerate()

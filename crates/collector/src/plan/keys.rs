@@ -1,275 +1,296 @@
-//! The keys that every plan may have, with what docs/plan.md says of them. A workload's own keys are its `KeyInfo`s.
+//! The keys of a plan itself, declared once each: what is read, refused and documented, and the plan's JSON Schema, come
+//! from here. A workload declares its own.
 
-/// One key, as the reference describes it.
-#[derive(Clone, Copy, Debug)]
-pub struct KeyDoc {
-    pub name: &'static str,
-    pub kind: &'static str,
-    pub default: &'static str,
-    pub meaning: &'static str,
-}
+use super::{Cache, OnStall, Pairs, schema};
+use benchmesh_workloads::{
+    declare_keys, declare_words,
+    params::{Key, KeyValue, Keys, ValueType, table_schema, units::Span},
+};
+use serde_json::{Value, json};
 
-const fn key(
-    name: &'static str,
-    kind: &'static str,
-    default: &'static str,
-    meaning: &'static str,
-) -> KeyDoc {
-    KeyDoc {
-        name,
-        kind,
-        default,
-        meaning,
+/// The keys of [`LoadKeys`] that a matrix may have.
+pub const IN_MATRIX: &[&str] = &["clients", TASKS_PER_AGENT];
+
+/// How many tasks each agent of a step has; results are told apart by it as by a parameter.
+pub const TASKS_PER_AGENT: &str = "tasks-per-agent";
+
+declare_keys! {
+    /// At the top of the file.
+    #[derive(Debug)]
+    pub struct TopKeys {
+        /// What the run is called.
+        "name" name: Option<String> = none("the file's name");
+        /// How often the whole list of phases is run. Targets alternate within each repeat.
+        "repeat" repeat: u32 = 1, min 1, max 1000;
+        /// `random`: the cells of each repeat run in a newly drawn order. The targets of a cell stay beside each other.
+        "order" order: OrderWord = "plan";
+        /// Seed of the random order. The run stores it (`runs.order_seed`), and the same seed gives the same order.
+        "seed" seed: Option<u32> = none("drawn");
+        /// What happens when an agent is lost during a step, when a task ends by its `errors-limit`, or when a link
+        /// breaks. With `at-least`, the run goes on while N agents of the step are left.
+        "on-loss" on_loss: OnLossValue = "continue";
+        /// What happens when an operation, or a system call before or after the load, does not end within the phase's
+        /// `stall-after`. `continue`: it is recorded as an event and waited for. `abort`: the run ends without waiting
+        /// for it.
+        "on-stall" on_stall: OnStall = "continue";
+        /// An agent without contact for this long is lost. While its connection stays open, it takes 3 s of silence at
+        /// least.
+        "loss-after" loss_after: Span = "30s", min "1s";
+        /// How long an agent without contact carries its load on before it stops it.
+        "lease" lease: Span = "30s";
+        /// The storage under test: one table `[targets.NAME]` each.
+        "targets" targets: Targets = none("none");
+        /// The agents that carry the load: the table `[clients]`.
+        "clients" clients: Clients = none("every agent that can");
+        /// What is measured, in this order: one table `[[phase]]` each.
+        "phase" phase: Phases = none("required");
     }
 }
 
-/// At the top of the file.
-pub const TOP: &[KeyDoc] = &[
-    key("name", "text", "the file's name", "what the run is called"),
-    key(
-        "repeat",
-        "1 to 1000",
-        "1",
-        "the whole list of phases so many times; targets alternate within each",
-    ),
-    key(
-        "order",
-        "\"plan\" or \"random\"",
-        "\"plan\"",
-        "random: the cells of each repeat in an order that is drawn anew, a cell's targets beside each other",
-    ),
-    key(
-        "seed",
-        "0 to 4294967295",
-        "drawn",
-        "what the random order is drawn from; the run keeps it (runs.order_seed), and the same seed gives the same order",
-    ),
-    key(
-        "on-loss",
-        "\"continue\", \"abort\" or { at-least = N }",
-        "\"continue\"",
-        "what happens when an agent is lost during a step; with at-least, the run goes on while N agents of the step are left",
-    ),
-    key(
-        "on-stall",
-        "\"continue\" or \"abort\"",
-        "\"continue\"",
-        "what follows from an operation, or a system call before or after the load, that does not end for a phase's `stall-after`: it is told of and waited for, or the run ends, without waiting for it",
-    ),
-    key(
-        "loss-after",
-        "duration",
-        "30s",
-        "an agent without contact for so long is lost; of one whose connection stays, silence tells after 3s at the soonest",
-    ),
-    key(
-        "lease",
-        "duration",
-        "30s",
-        "an agent without contact carries its load on for so long, then stops it",
-    ),
-    key(
-        "targets",
-        "tables",
-        "none",
-        "the storage under test, one table [targets.NAME] each",
-    ),
-    key(
-        "clients",
-        "table",
-        "every agent that can",
-        "which agents carry the load",
-    ),
-    key(
-        "phase",
-        "tables",
-        "required",
-        "what is measured, one table [[phase]] each, in this order",
-    ),
-];
+declare_keys! {
+    /// In `[targets.NAME]`.
+    #[derive(Debug)]
+    pub struct TargetKeys {
+        /// The storage system, as results name it: cephfs, glusterfs, ext4, ...
+        "system" system: String = required;
+        /// Where every client of the run has it mounted, or a block device.
+        "path" path: String = required;
+    }
+}
 
-/// In `[targets.NAME]`.
-pub const TARGET: &[KeyDoc] = &[
-    key(
-        "system",
-        "text",
-        "required",
-        "the storage system, as results name it: cephfs, glusterfs, ext4, ...",
-    ),
-    key(
-        "path",
-        "absolute path",
-        "required",
-        "where every client of the run has it mounted",
-    ),
-];
+declare_keys! {
+    /// In `[clients]`.
+    #[derive(Debug)]
+    pub struct ClientsKeys {
+        /// Agents with all of these labels: `"role=client,rack=3"`. The label `name` is the agent's name.
+        "select" select: Option<Labels> = none("every agent that allows the target's path");
+        /// These agents, instead of `select`.
+        "agents" agents: Option<Names> = none("-");
+    }
+}
 
-/// In `[clients]`.
-pub const CLIENTS: &[KeyDoc] = &[
-    key(
-        "select",
-        "label expression",
-        "every agent that allows the target's path",
-        "agents that have all these labels: \"role=client,rack=3\"; the label `name` is the agent's name",
-    ),
-    key(
-        "agents",
-        "list of names",
-        "-",
-        "these agents; instead of select",
-    ),
-];
+declare_keys! {
+    /// In `[[phase]]`, whatever the workload.
+    #[derive(Debug)]
+    pub struct PhaseKeys {
+        /// What results call the phase. No two phases share a name.
+        "name" name: Option<String> = none("the workload's name");
+        /// Several values for any key of the workload, for `clients` and for `tasks-per-agent`: one cell for each
+        /// combination; the first key varies slowest. With groups, by their names:
+        /// `{ readers = { bs = [...] } }`. A combination that cannot be, such as a block larger than the file, is left out
+        /// with a warning as long as others remain; a phase with groups has to name possible ones only.
+        "matrix" matrix: Matrix = none("none");
+        /// `cold`: caches are dropped before each step. `warm`: one unmeasured pass comes first (not for `replay`, whose
+        /// data are laid out anew). `bypass`: O_DIRECT, like `direct = true` of `io` and `way = "direct"` of `copy`; no
+        /// other workload does it. Needs a target.
+        "cache" cache: Cache = "asis";
+        /// Only these targets.
+        "targets" targets: Option<Names> = none("all");
+        /// How long to rest between the layout of data and the start. `idle`: until the storage is idle, that is until,
+        /// for 3 s, the daemons of each storage host (label `role=storage`; without one, every sampled host) together
+        /// take less than that share of one CPU, and each of its disks is busy for less than that share of the time. At
+        /// the limit the step starts anyway, and an event says what was busy.
+        "settle" settle: SettleValue = none("0s");
+        /// How long each task starts after the one before it. The window in which all are active begins with the last.
+        "stagger" stagger: Span = "0s";
+        /// Raises the phase's rate step by step, from `start` (0.1) of it in `steps` (10) equal ratios, or by `factor`.
+        /// The report says where response time leaves its floor.
+        "load-curve" load_curve: LoadCurve = none("none");
+        /// Different loads at the same time: one table `[[phase.group]]` each. `workload`, `modes`, `clients` and the
+        /// workload's keys then stand in the groups.
+        "group" group: Groups = none("none");
+    }
+}
 
-/// In `[[phase]]`, whatever the workload.
-pub const PHASE: &[KeyDoc] = &[
-    key(
-        "name",
-        "text",
-        "the workload's name",
-        "what results call it; no two phases share one",
-    ),
-    key("workload", "text", "required", "what is done"),
-    key(
-        "modes",
-        "list of words",
-        "the workload's mode, if it has one only",
-        "the steps of each cell, in this order",
-    ),
-    key(
-        "matrix",
-        "table of lists",
-        "none",
-        "several values for any key of the workload, for clients and for tasks-per-agent: one cell for each combination, the first key varying slowest; with groups, by their names: { readers = { bs = [...] } }",
-    ),
-    key(
-        "cache",
-        "\"asis\", \"cold\", \"warm\" or \"bypass\"",
-        "\"asis\"",
-        "cold: caches are dropped before each step; warm: one unmeasured pass first (not for `replay`, whose data are laid out anew); bypass: O_DIRECT, as direct = true of `io` and way = \"direct\" of `copy` ask for it (no other workload does). There is none without a target",
-    ),
-    key(
-        "clients",
-        "1 to 100000",
-        "all",
-        "the first N of the selected agents, by name",
-    ),
-    key(
-        "tasks-per-agent",
-        "1 to 1024",
-        "1",
-        "so many tasks on each agent",
-    ),
-    key("targets", "list of names", "all", "only these targets"),
-    key(
-        "settle",
-        "duration, \"idle\" or { idle = \"5%\", limit = \"2m\" }",
-        "0s",
-        "rest between the layout of data and the start; idle: until, for 3 s, the daemons of each storage host (label role=storage; without one, every host that is sampled) together take less than that share of one CPU, and each of its disks is busy for less than that share of the time; when the limit is reached, the step starts all the same and an event says what was busy",
-    ),
-    key(
-        "stagger",
-        "duration",
-        "0s",
-        "each task starts so long after the one before it; the window in which all are active begins with the last",
-    ),
-    key(
-        "load-curve",
-        "true or { start, steps, factor }",
-        "none",
-        "the phase's rate is walked up, one step each, from `start` (0.1) of it in `steps` (10) equal ratios, or by `factor`; the report says where response time leaves its floor",
-    ),
-    key(
-        "group",
-        "tables",
-        "none",
-        "different loads at the same time, one table [[phase.group]] each; workload, modes, clients and the workload's keys then stand in the groups",
-    ),
-];
+declare_keys! {
+    /// In `[[phase]]`, or in its groups where it has some.
+    #[derive(Debug)]
+    pub struct LoadKeys {
+        /// What is done.
+        "workload" workload: Option<WorkloadName> = none("required");
+        /// The steps of each cell, in this order. A group may have one mode for all steps of the phase.
+        "modes" modes: Option<Names> = none("the workload's mode, if it has only one");
+        /// How many agents: the first N, by name, of those that are selected. In a group without `select`, of those that
+        /// the groups before it leave.
+        "clients" clients: Option<u32> = none("all"), min 1, max 100000;
+        /// Tasks on each agent.
+        "tasks-per-agent" tasks_per_agent: u32 = 1, min 1, max 1024;
+    }
+}
 
-/// In `[[phase.group]]`, whatever the workload.
-pub const GROUP: &[KeyDoc] = &[
-    key(
-        "name",
-        "letters, digits, `-` and `_`",
-        "required",
-        "what results call it; no two groups of a phase share one",
-    ),
-    key("workload", "text", "required", "what it does"),
-    key(
-        "modes",
-        "list of words",
-        "the workload's mode, if it has one only",
-        "one for all steps of the phase, or one for each step",
-    ),
-    key(
-        "clients",
-        "1 to 100000",
-        "all that are left",
-        "the first N, by name, of the agents that it selects, or of those that the groups before it leave",
-    ),
-    key(
-        "select",
-        "label expression",
-        "the plan's clients",
-        "agents that have all these labels; no agent is in two groups",
-    ),
-    key(
-        "agents",
-        "list of names",
-        "-",
-        "these agents; instead of select",
-    ),
-    key(
-        "tasks-per-agent",
-        "1 to 1024",
-        "1",
-        "so many tasks on each agent",
-    ),
-];
+declare_keys! {
+    /// In `[[phase.group]]`, beside [`LoadKeys`].
+    #[derive(Debug)]
+    pub struct GroupKeys {
+        /// What results call the group: letters, digits, `-` and `_`. No two groups of a phase share a name.
+        "name" name: String = required;
+        /// Agents with all of these labels. No agent is in two groups.
+        "select" select: Option<Labels> = none("the plan's clients");
+        /// These agents, instead of `select`.
+        "agents" agents: Option<Names> = none("-");
+    }
+}
 
-/// In `[[phase]]` when the workload works between two agents.
-pub const PEERS: &[KeyDoc] = &[
-    key(
-        "from",
-        "label expression or list of names",
-        "the plan's clients",
-        "the agents that send",
-    ),
-    key(
-        "to",
-        "label expression or list of names",
-        "the plan's clients",
-        "the agents that receive",
-    ),
-    key(
-        "pairs",
-        "\"each\", \"both-ways\", \"many-to-one\", \"one-to-many\" or \"all-to-all\"",
-        "\"each\"",
-        "which links are measured at once, in one step. each: none, one ordered pair after the other; both-ways: a pair in both directions, pair after pair; many-to-one: all that lead to one receiver, receiver after receiver; one-to-many: all that leave one sender, sender after sender; all-to-all (or all): every link",
-    ),
-];
+declare_keys! {
+    /// In `[[phase]]` or `[[phase.group]]`, where the workload works between two agents.
+    #[derive(Debug)]
+    pub struct LinkKeys {
+        /// The agents that send.
+        "from" from: Option<LabelsOrNames> = none("the plan's clients");
+        /// The agents that receive.
+        "to" to: Option<LabelsOrNames> = none("the plan's clients");
+        /// Which links are measured at once, in one step. `each`: none, one ordered pair after the other. `both-ways`: a
+        /// pair in both directions, pair after pair. `many-to-one`: all that lead to one receiver, receiver after
+        /// receiver. `one-to-many`: all that leave one sender, sender after sender. `all-to-all` (or `all`): every link.
+        "pairs" pairs: Pairs = "each";
+    }
+}
 
-/// In `load-curve`.
-pub const CURVE: &[KeyDoc] = &[
-    key(
-        "start",
-        "fraction",
-        "0.1",
-        "the first load, as a part of the phase's rate",
-    ),
-    key("steps", "2 to 1000", "10", "how many loads"),
-    key(
-        "factor",
-        "above 1",
-        "so that the last load is the phase's rate",
-        "each load is so many times the one before it",
-    ),
-];
+declare_keys! {
+    /// In `load-curve`.
+    #[derive(Debug)]
+    pub struct CurveKeys {
+        /// The first load, as a part of the phase's rate.
+        "start" start: Fraction = 0.1;
+        /// How many loads.
+        "steps" steps: u32 = 10, min 2, max 1000;
+        /// Each load is this many times the one before it.
+        "factor" factor: Option<Fraction> = none("so that the last load is the phase's rate");
+    }
+}
 
-/// The names of `keys`.
-pub(crate) fn names<'k>(lists: &[&'k [KeyDoc]]) -> Vec<&'k str> {
+declare_keys! {
+    /// In a table of `settle`.
+    #[derive(Debug)]
+    pub struct IdleKeys {
+        /// The share of the time below which a CPU and a disk are idle.
+        "idle" idle: Percent = "5%";
+        /// The longest time to wait.
+        "limit" limit: Span = "2m";
+    }
+}
+
+declare_keys! {
+    /// In a table of `on-loss`.
+    #[derive(Debug)]
+    pub struct OnLossKeys {
+        /// The run goes on while this many agents of the step are left.
+        "at-least" at_least: u32 = required, min 1, max 100000;
+    }
+}
+
+/// The names of several declarations' keys.
+pub(crate) fn names(lists: &[&'static [&'static Key]]) -> Vec<&'static str> {
     lists
         .iter()
-        .flat_map(|list| list.iter().map(|key| key.name))
+        .copied()
+        .flatten()
+        .map(|key| key.name)
         .collect()
+}
+
+declare_words! {
+    /// The order of the cells of a repeat.
+    pub enum OrderWord {
+        Plan = "plan",
+        Random = "random",
+    }
+}
+
+/// Values whose parts have places of their own in a plan, so that they are read apart. Here they have a name and a schema.
+macro_rules! nested_values {
+    ($($name:ident: $words:literal, $schema:expr;)*) => {$(
+        #[derive(Debug)]
+        pub struct $name;
+
+        impl KeyValue for $name {
+            fn value_type() -> ValueType {
+                ValueType::Nested { words: $words, schema: || $schema }
+            }
+
+            fn read(_value: &Value) -> Result<Self, String> {
+                Ok(Self)
+            }
+
+            fn absent() -> Option<Self> {
+                Some(Self)
+            }
+        }
+    )*};
+}
+
+nested_values! {
+    Targets: "tables", json!({
+        "type": "object",
+        "additionalProperties": table_schema(TargetKeys::all().iter().copied()),
+    });
+    Clients: "a table", table_schema(ClientsKeys::all().iter().copied());
+    Phases: "tables", json!({"type": "array", "minItems": 1, "items": schema::phase()});
+    Groups: "tables", json!({"type": "array", "minItems": 1, "items": schema::group()});
+    // The schema of a phase says what may stand in it, which differs from workload to workload.
+    Matrix: "a table of lists", json!({"type": "object"});
+    WorkloadName: "a text", json!({"type": "string"});
+    OnLossValue: "\"continue\", \"abort\" or { at-least = N }", json!({"anyOf": [
+        {"enum": ["continue", "abort"]},
+        table_schema(OnLossKeys::all().iter().copied()),
+    ]});
+    SettleValue: "a duration, \"idle\" or { idle = \"5%\", limit = \"2m\" }", json!({"anyOf": [
+        {"const": "idle"},
+        Span::value_type().schema(None, None),
+        table_schema(IdleKeys::all().iter().copied()),
+    ]});
+    LoadCurve: "true or { start, steps, factor }", json!({"anyOf": [
+        {"type": "boolean"},
+        table_schema(CurveKeys::all().iter().copied()),
+    ]});
+    Labels: "a label expression", labels_schema();
+    Names: "a list of names", names_schema();
+    LabelsOrNames: "a label expression or a list of names", json!({"anyOf": [labels_schema(), names_schema()]});
+}
+
+fn labels_schema() -> Value {
+    json!({"type": "string", "pattern": "^[^=]+=[^=]+(,[^=]+=[^=]+)*$"})
+}
+
+fn names_schema() -> Value {
+    json!({"type": "array", "minItems": 1, "items": {"type": "string"}})
+}
+
+/// A number that may have decimals.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Fraction(pub f64);
+
+impl KeyValue for Fraction {
+    fn value_type() -> ValueType {
+        ValueType::Other {
+            words: "a number",
+            schema: || json!({"type": "number"}),
+        }
+    }
+
+    fn read(value: &Value) -> Result<Self, String> {
+        value.as_f64().map(Self).ok_or_else(String::new)
+    }
+}
+
+/// A share above 0 and up to 100, such as `"5%"`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Percent(pub f64);
+
+impl KeyValue for Percent {
+    fn value_type() -> ValueType {
+        ValueType::Other {
+            words: "a share above 0% and up to 100%, such as \"5%\"",
+            schema: || json!({"type": "string", "pattern": "^\\s*[0-9]+(\\.[0-9]+)?\\s*%\\s*$"}),
+        }
+    }
+
+    fn read(value: &Value) -> Result<Self, String> {
+        let number = value
+            .as_str()
+            .and_then(|text| text.trim().strip_suffix('%'));
+        let percent = number.and_then(|number| number.trim().parse::<f64>().ok());
+        let percent = percent.filter(|percent| *percent > 0.0 && *percent <= 100.0);
+        percent.map(Self).ok_or_else(String::new)
+    }
 }

@@ -7,71 +7,34 @@ use super::{
     AgentFacts, Group, Phase, Plan, PlannedTask, Selector,
     agents::{capable, chosen},
     groups::crews,
-    read::Section,
     select::Selected,
     source::{Mistakes, Spot, listed},
 };
-use benchmesh_workloads::{params::nearest, workload::Needs};
+use benchmesh_workloads::{declare_words, workload::Needs};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// More links than this in a phase or group are a slip of the pen: as many tasks are made of them, and as many streams.
 const MAX_LINKS: usize = 100_000;
 
-/// Which links of a network phase are measured at once.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Pairs {
-    /// None: one step per ordered pair.
-    #[default]
-    Each,
-    /// Both directions of a pair: one step per pair.
-    BothWays,
-    /// All that lead to one receiver: one step per receiver.
-    ManyToOne,
-    /// All that leave one sender: one step per sender.
-    OneToMany,
-    /// All of them: one step.
-    AllToAll,
+declare_words! {
+    /// Which links of a network phase are measured at once.
+    #[derive(Default)]
+    pub enum Pairs {
+        /// None: one step per ordered pair.
+        #[default]
+        Each = "each",
+        /// Both directions of a pair: one step per pair.
+        BothWays = "both-ways",
+        /// All that lead to one receiver: one step per receiver.
+        ManyToOne = "many-to-one",
+        /// All that leave one sender: one step per sender.
+        OneToMany = "one-to-many",
+        /// All of them: one step.
+        AllToAll = "all-to-all" | "all",
+    }
 }
 
 impl Pairs {
-    const ALL: [Self; 5] = [
-        Self::Each,
-        Self::BothWays,
-        Self::ManyToOne,
-        Self::OneToMany,
-        Self::AllToAll,
-    ];
-
-    /// The word in plans.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Each => "each",
-            Self::BothWays => "both-ways",
-            Self::ManyToOne => "many-to-one",
-            Self::OneToMany => "one-to-many",
-            Self::AllToAll => "all-to-all",
-        }
-    }
-
-    /// The phase's key.
-    pub(super) fn parse(section: &mut Section<'_, '_>, mistakes: &mut Mistakes<'_>) -> Self {
-        let Some((word, spot)) = section.text("pairs", mistakes) else {
-            return Self::default();
-        };
-        let known = || Self::ALL.into_iter().map(Self::as_str);
-        // `all` is short for the last.
-        let full: &str = if word == "all" { "all-to-all" } else { &word };
-        let found = Self::ALL.into_iter().find(|pairs| pairs.as_str() == full);
-        found.unwrap_or_else(|| {
-            let remedy = match nearest(&word, known()) {
-                Some(candidate) => format!("did you mean \"{candidate}\"?"),
-                None => format!("there are {}", listed(known())),
-            };
-            mistakes.at(&spot, format!("no shape `{word}`"), remedy);
-            Self::default()
-        })
-    }
-
     /// The steps that the pairs make, each with what is measured at once in it.
     fn steps<'p>(self, pairs: &[Pair<'p>]) -> Vec<Vec<Pair<'p>>> {
         match self {

@@ -9,18 +9,17 @@ mod targets;
 pub(super) use params::known_keys;
 
 use super::{
-    OnLoss, OnStall, Order, Plan, keys,
+    OnLoss, Order, Plan,
+    keys::{OnLossKeys, OrderWord, TopKeys, names},
     read::Section,
     source::{Mistakes, Source, Spot},
 };
-use std::{path::Path, time::Duration};
+use benchmesh_workloads::params::Keys;
+use std::{ops::Range, path::Path};
 use toml::de::{DeTable, DeValue};
 
 /// A plan is for people; what is longer is not one.
 const MAX_TEXT_BYTES: usize = 1 << 20;
-const DEFAULT_LOSS_AFTER: Duration = Duration::from_secs(30);
-/// Below this a busy collector would call healthy agents lost.
-const MIN_LOSS_AFTER: Duration = Duration::from_secs(1);
 
 pub(super) fn parse(source: &Source, mistakes: &mut Mistakes<'_>) -> Option<Plan> {
     if source.text.len() > MAX_TEXT_BYTES {
@@ -34,65 +33,114 @@ pub(super) fn parse(source: &Source, mistakes: &mut Mistakes<'_>) -> Option<Plan
         return None;
     }
     let (document, errors) = DeTable::parse_recoverable(&source.text);
-    if !errors.is_empty() {
-        for error in errors {
-            let span = error.span().unwrap_or(0..0);
-            let spot = Spot {
-                span,
-                key: String::new(),
-            };
-            mistakes.at(&spot, format!("not TOML: {}", error.message()), "");
-        }
-        return None;
+    if errors.is_empty() {
+        return plan(source, document.get_ref(), mistakes);
     }
-    let mut top = Section::new(document.get_ref(), Spot::default());
-    let name = top.text("name", mistakes);
-    let repeat = top
-        .count("repeat", 1..=1000, mistakes)
-        .map_or(1, |(n, _)| n);
-    let order = order(&mut top, mistakes);
-    let (on_loss, on_loss_at) = on_loss(&mut top, mistakes);
-    let on_stall = on_stall(&mut top, mistakes);
-    let loss_after = match top.duration("loss-after", mistakes) {
-        Some((given, spot)) if given < MIN_LOSS_AFTER => {
-            mistakes.at(
-                &spot,
-                "shorter than 1s",
-                "a healthy agent may be silent for so long; write 1s or more",
-            );
-            given
+    let mut damaged = Vec::new();
+    for error in errors {
+        let span = error.span().unwrap_or(0..0);
+        damaged.push(section_of(&source.text, span.start));
+        let spot = Spot {
+            span,
+            key: String::new(),
+        };
+        mistakes.at(&spot, format!("not TOML: {}", error.message()), "");
+    }
+    // The rest is checked all the same, but not what may only follow from what could not be read.
+    let mut others = mistakes.fork();
+    plan(source, document.get_ref(), &mut others);
+    let targets_are_whole = !damaged
+        .iter()
+        .any(|section| source.text.get(section.clone()).is_some_and(is_of_targets));
+    let names: Vec<String> = damaged
+        .iter()
+        .map(|section| name_of(&source.text, section))
+        .collect();
+    others.keep(|at, key| {
+        // The parser puts something into the place of a value that it cannot read, which is nowhere in the text.
+        let is_in = |name: &String| {
+            let rest = key.strip_prefix(name.as_str());
+            !name.is_empty() && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        };
+        let is_whole =
+            !names.iter().any(is_in) && !damaged.iter().any(|section| section.contains(&at));
+        is_whole && (targets_are_whole || !key.ends_with("target") && !key.ends_with("targets"))
+    });
+    mistakes.absorb(others);
+    None
+}
+
+/// The bytes of the table that holds the byte `at`: from its header to the next one.
+fn section_of(text: &str, at: usize) -> Range<usize> {
+    let is_header = |line: &&str| line.trim_start().starts_with('[');
+    let mut begin = 0;
+    let mut place = 0;
+    for line in text.split_inclusive('\n') {
+        if is_header(&line) {
+            if place > at {
+                return begin..place;
+            }
+            begin = place;
         }
-        Some((given, _)) => given,
-        None => DEFAULT_LOSS_AFTER,
+        place += line.len();
+    }
+    begin..text.len().saturating_add(1)
+}
+
+/// How mistakes name the table that is these bytes: `phase.2`, `targets.cephfs`; empty: the top.
+fn name_of(text: &str, section: &Range<usize>) -> String {
+    let header = |line: &str| {
+        let name = line.trim_start().strip_prefix('[')?;
+        let name = name.trim_start_matches('[').split(']').next()?;
+        Some(name.trim().to_owned())
     };
-    let lease = top
-        .duration("lease", mistakes)
-        .map_or(DEFAULT_LOSS_AFTER, |(given, _)| given);
+    let end = section.end.min(text.len());
+    let first = text
+        .get(section.start..end)
+        .and_then(|it| it.lines().next());
+    let name = first.and_then(header).unwrap_or_default();
+    if name != "phase" {
+        return name;
+    }
+    let before = text.get(..section.start).unwrap_or_default().lines();
+    let phases = before.filter_map(header).filter(|name| name == "phase");
+    format!("phase.{}", phases.count() + 1)
+}
+
+fn is_of_targets(section: &str) -> bool {
+    let header = section.trim_start().trim_start_matches('[').trim_start();
+    header.starts_with("targets")
+}
+
+fn plan(source: &Source, document: &DeTable<'_>, mistakes: &mut Mistakes<'_>) -> Option<Plan> {
+    let mut top = Section::new(document, Spot::default());
+    let keys = top.keys::<TopKeys>(mistakes)?;
+    let order = order(&mut top, &keys, mistakes);
+    let (on_loss, on_loss_at) = on_loss(&mut top, mistakes);
     let targets = targets::targets(&mut top, mistakes);
     let clients = targets::clients(&mut top, mistakes);
     let phases = phase::phases(&mut top, &targets, mistakes);
-    top.refuse_rest(&keys::names(&[keys::TOP]), mistakes);
-    let name = match name {
-        Some((name, spot)) if name.trim().is_empty() => {
-            mistakes.at(
-                &spot,
-                "the name is empty",
-                "leave it out, or say what the run is called",
-            );
-            name
-        }
-        Some((name, _)) => name,
-        None => file_stem(&source.file),
-    };
+    top.refuse_rest(&names(&[TopKeys::all()]), mistakes);
+    let name = keys.name.unwrap_or_else(|| file_stem(&source.file));
+    if name.trim().is_empty() {
+        let spot = top
+            .take("name")
+            .map_or_else(Spot::default, |(_, spot)| spot);
+        mistakes.at(
+            &spot,
+            "the name is empty",
+            "leave it out, or say what the run is called",
+        );
+    }
     Some(Plan {
         name,
-        repeat,
+        repeat: keys.repeat,
         order,
         on_loss,
         on_loss_at,
-        on_stall,
-        loss_after,
-        lease,
+        on_stall: keys.on_stall,
+        loss_after: keys.loss_after.0,
+        lease: keys.lease.0,
         targets,
         clients,
         phases,
@@ -107,45 +155,19 @@ fn file_stem(file: &str) -> String {
     )
 }
 
-fn order(top: &mut Section<'_, '_>, mistakes: &mut Mistakes<'_>) -> Order {
-    let seed = top.count("seed", 0..=u32::MAX, mistakes);
-    let order = match top.text("order", mistakes) {
-        Some((word, _)) if word == "random" => {
-            return Order::Random {
-                seed: seed.map(|(seed, _)| seed),
-            };
-        }
-        Some((word, _)) if word == "plan" => Order::Plan,
-        Some((word, spot)) => {
-            mistakes.at(
-                &spot,
-                format!("no order `{word}`"),
-                "write \"plan\" or \"random\"",
-            );
-            return Order::Plan;
-        }
-        None => Order::Plan,
-    };
-    if let Some((_, spot)) = seed {
-        mistakes.at(
-            &spot,
-            "a seed, and nothing that is drawn",
-            "write order = \"random\" too, or remove the key",
-        );
-    }
-    order
-}
-
-fn on_stall(top: &mut Section<'_, '_>, mistakes: &mut Mistakes<'_>) -> OnStall {
-    let Some((word, spot)) = top.text("on-stall", mistakes) else {
-        return OnStall::Continue;
-    };
-    match word.as_str() {
-        "continue" => OnStall::Continue,
-        "abort" => OnStall::Abort,
-        _ => {
-            mistakes.at(&spot, "no such policy", "write \"continue\" or \"abort\"");
-            OnStall::Continue
+fn order(top: &mut Section<'_, '_>, keys: &TopKeys, mistakes: &mut Mistakes<'_>) -> Order {
+    match (keys.order, keys.seed) {
+        (OrderWord::Random, seed) => Order::Random { seed },
+        (OrderWord::Plan, None) => Order::Plan,
+        (OrderWord::Plan, Some(_)) => {
+            if let Some((_, spot)) = top.take("seed") {
+                mistakes.at(
+                    &spot,
+                    "a seed has no effect without a random order",
+                    "write order = \"random\" too, or remove the key",
+                );
+            }
+            Order::Plan
         }
     }
 }
@@ -160,13 +182,10 @@ fn on_loss(top: &mut Section<'_, '_>, mistakes: &mut Mistakes<'_>) -> (OnLoss, S
         DeValue::String(word) if word == "abort" => return (OnLoss::Abort, spot),
         DeValue::Table(table) => {
             let mut section = Section::new(table, spot.clone());
-            let least = section.count("at-least", 1..=100_000, mistakes);
-            section.refuse_rest(&["at-least"], mistakes);
-            if let Some((least, _)) = least {
-                return (OnLoss::AtLeast(least), spot);
-            }
-            if table.is_empty() {
-                mistakes.at(&spot, "an empty policy", REMEDY);
+            let keys = section.keys::<OnLossKeys>(mistakes);
+            section.refuse_rest(&names(&[OnLossKeys::all()]), mistakes);
+            if let Some(keys) = keys {
+                return (OnLoss::AtLeast(keys.at_least), spot);
             }
         }
         _ => mistakes.at(&spot, "no such policy", REMEDY),

@@ -1,11 +1,13 @@
-//! Reads one TOML table key by key: what was not asked for in the end is an unknown key.
+//! Reads one TOML table: declared keys into a struct of their values, nested values one by one. A key that nobody has
+//! asked for in the end is unknown.
 //!
 //! Every reader puts its mistake into `Mistakes` and returns `None`, so that the rest is still read.
 
-use super::source::{Mistakes, Spot, listed};
-use benchmesh_workloads::{params::nearest, units};
+use super::keys::IN_MATRIX;
+use super::source::{Mistakes, Spot};
+use benchmesh_workloads::params::{Keys, Reader, ValueType, unknown_key_remedy};
 use serde_json::{Map, Number, Value};
-use std::{collections::BTreeSet, ops::Range, time::Duration};
+use std::{collections::BTreeSet, ops::Range};
 use toml::{
     Spanned,
     de::{DeTable, DeValue},
@@ -70,37 +72,57 @@ impl<'t, 'i> Section<'t, 'i> {
         }
     }
 
+    /// Where the value of `key` stands; the table where there is none.
+    pub fn place_of(&self, key: &str) -> Spot {
+        match self.table.get(key) {
+            Some(value) => self.spot_of(key, value.span()),
+            None => self.spot.clone(),
+        }
+    }
+
     pub fn text(&mut self, key: &str, mistakes: &mut Mistakes<'_>) -> Option<(String, Spot)> {
         let (value, spot) = self.take(key)?;
         let text = as_text(value, &spot, mistakes)?;
         Some((text, spot))
     }
 
-    pub fn count(
-        &mut self,
-        key: &str,
-        range: std::ops::RangeInclusive<u32>,
-        mistakes: &mut Mistakes<'_>,
-    ) -> Option<(u32, Spot)> {
-        let (value, spot) = self.take(key)?;
-        let number = as_count(value, &range, &spot, mistakes)?;
-        Some((number, spot))
-    }
-
-    pub fn duration(&mut self, key: &str, mistakes: &mut Mistakes<'_>) -> Option<(Duration, Spot)> {
-        let (value, spot) = self.take(key)?;
-        let json = to_json(value, &spot, mistakes)?;
-        match serde_json::from_value::<units::Span>(json) {
-            Ok(units::Span(duration)) => Some((duration, spot)),
-            Err(error) => {
-                mistakes.at(
-                    &spot,
-                    in_words(&error.to_string()),
-                    "write a number with its unit: 500ms, 30s, 10m, 72h",
-                );
-                None
+    /// The values of all keys that `K` declares. Nested values are only marked as known: their parts have places of
+    /// their own.
+    pub fn keys<K: Keys>(&mut self, mistakes: &mut Mistakes<'_>) -> Option<K> {
+        let mut params = Map::new();
+        for key in K::all() {
+            let Some((value, spot)) = self.take(key.name) else {
+                continue;
+            };
+            let json = match (key.value)() {
+                ValueType::Nested { .. } => Some(Value::Null),
+                _ => to_json(value, &spot, mistakes),
+            };
+            if let Some(json) = json {
+                params.insert(key.name.to_owned(), json);
             }
         }
+        let mut reader = Reader::new(&params);
+        let keys = K::read_from(&mut reader);
+        for error in reader.into_errors() {
+            let name = error.key.unwrap_or_default();
+            let Some((value, spot)) = self.take(&name) else {
+                let meaning = K::all().iter().find(|key| key.name == name);
+                let meaning = meaning.map_or_else(String::new, |key| key.meaning());
+                let reason = format!("there is no `{name}`");
+                mistakes.at(&self.spot, reason, format!("write {name} = ...: {meaning}"));
+                continue;
+            };
+            // A value that could not become JSON has been reported.
+            if params.contains_key(&name) {
+                let remedy = match value {
+                    DeValue::Array(_) if IN_MATRIX.contains(&name.as_str()) => in_matrix(&name),
+                    _ => String::new(),
+                };
+                mistakes.at(&spot, error.message, remedy);
+            }
+        }
+        keys
     }
 
     /// A list of words.
@@ -141,11 +163,11 @@ pub(crate) fn join(path: &str, key: &str) -> String {
 }
 
 pub(crate) fn unknown_key(key: &str, at: &Spot, known: &[&str], mistakes: &mut Mistakes<'_>) {
-    let remedy = match nearest(key, known.iter().copied()) {
-        Some(candidate) => format!("did you mean `{candidate}`?"),
-        None => format!("known here: {}", listed(known.iter().copied())),
-    };
-    mistakes.at(at, format!("unknown key `{key}`"), remedy);
+    mistakes.at(
+        at,
+        format!("unknown key `{key}`"),
+        unknown_key_remedy(key, known),
+    );
 }
 
 /// What a value is, in words.
@@ -175,78 +197,9 @@ fn as_text(value: &DeValue<'_>, spot: &Spot, mistakes: &mut Mistakes<'_>) -> Opt
     }
 }
 
-pub(crate) fn as_count(
-    value: &DeValue<'_>,
-    range: &std::ops::RangeInclusive<u32>,
-    spot: &Spot,
-    mistakes: &mut Mistakes<'_>,
-) -> Option<u32> {
-    let number = value
-        .as_integer()
-        .and_then(|n| u32::from_str_radix(n.as_str(), n.radix()).ok())
-        .filter(|n| range.contains(n));
-    if number.is_none() {
-        let key = spot.key.rsplit('.').next().unwrap_or_default();
-        let remedy = match (value, key) {
-            (DeValue::Array(_), "clients" | "tasks-per-agent") => in_matrix(key),
-            _ => String::new(),
-        };
-        mistakes.at(
-            spot,
-            format!(
-                "expected a whole number from {} to {}",
-                range.start(),
-                range.end()
-            ),
-            remedy,
-        );
-    }
-    number
-}
-
 /// What to do with a list where one value stands.
 pub(crate) fn in_matrix(key: &str) -> String {
     format!("several values stand in matrix: matrix = {{ {key} = [...] }}")
-}
-
-/// What a library says of a value of the wrong kind, in the words of a plan.
-pub(crate) fn in_words(message: &str) -> String {
-    if let Some((found, known)) = message
-        .strip_prefix("unknown variant ")
-        .and_then(|rest| rest.split_once(", expected "))
-    {
-        let known = known.strip_prefix("one of ").unwrap_or(known);
-        let known = known.replace("` or `", "` and `");
-        return format!("there is no {found}; there are {known}");
-    }
-    let Some((found, expected)) = message
-        .strip_prefix("invalid type: ")
-        .or_else(|| message.strip_prefix("invalid value: "))
-        .and_then(|rest| rest.split_once(", expected "))
-    else {
-        return message.to_owned();
-    };
-    let found = match found.split_once(' ') {
-        Some(("integer" | "boolean", value)) => value.to_owned(),
-        Some(("floating", value)) => value.replacen("point ", "", 1),
-        Some(("string", value)) => format!("the text {value}"),
-        _ => match found {
-            "sequence" => String::from("a list"),
-            "map" => String::from("a table"),
-            other => other.to_owned(),
-        },
-    };
-    let expected = match expected {
-        "u8" => "a whole number from 0 to 255",
-        "u16" => "a whole number from 0 to 65535",
-        "u32" => "a whole number from 0 to 4294967295",
-        "u64" | "usize" => "a whole number from 0",
-        "f32" | "f64" => "a number",
-        "a boolean" => "true or false",
-        "a string" => "a text",
-        other => other,
-    };
-    format!("expected {expected}, found {found}")
 }
 
 /// A value as a workload's parameter crosses the wire.

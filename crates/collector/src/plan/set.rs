@@ -5,10 +5,14 @@
 
 use super::{
     errors::{PlanError, PlanErrors},
-    keys, parse,
+    keys::{LoadKeys, PhaseKeys, TopKeys, names},
+    parse,
     source::{SET_MARK, listed},
 };
-use benchmesh_workloads::{params::nearest, workload};
+use benchmesh_workloads::{
+    params::{Keys, nearest},
+    registry,
+};
 use std::ops::Range;
 use toml::{
     Spanned,
@@ -158,10 +162,10 @@ fn in_phase(
 ) -> Result<Vec<Edit>, Refusal> {
     let all = phases(root);
     let Some((which, key)) = path.split_once('.') else {
-        return refuse("which key of the phase?", "write --set phase.0.size=1g");
+        return refuse("which key of the phase?", "write --set phase.1.size=1g");
     };
     let found = match which.parse::<usize>() {
-        Ok(index) => all.get(index),
+        Ok(number) => number.checked_sub(1).and_then(|index| all.get(index)),
         Err(_) => all
             .iter()
             .find(|phase| name_of(phase).as_deref() == Some(which)),
@@ -170,12 +174,12 @@ fn in_phase(
         let known: Vec<String> = all
             .iter()
             .enumerate()
-            .map(|(index, phase)| format!("{index} ({})", name_of(phase).unwrap_or_default()))
+            .map(|(index, phase)| format!("{} ({})", index + 1, name_of(phase).unwrap_or_default()))
             .collect();
         return refuse(
             format!("the plan has no phase `{which}`"),
             format!(
-                "its phases, counted from 0: {}",
+                "its phases, counted from 1: {}",
                 listed(known.iter().map(String::as_str))
             ),
         );
@@ -196,22 +200,19 @@ fn in_phase(
 
 /// A key that stands alone: the plan's own, or every phase's that has or takes it.
 fn bare(text: &str, root: &Place<'_, '_>, key: &str, value: &str) -> Result<Vec<Edit>, Refusal> {
-    const OWN: &[&str] = &[
-        "name",
-        "repeat",
-        "on-loss",
-        "on-stall",
-        "loss-after",
-        "lease",
-    ];
-    if OWN.contains(&key) {
+    let tables = ["targets", "clients", "phase"];
+    let own: Vec<&str> = names(&[TopKeys::all()])
+        .into_iter()
+        .filter(|name| !tables.contains(name))
+        .collect();
+    if own.contains(&key) {
         return Ok(vec![edit(text, root, key, value)?]);
     }
     let mut edits = Vec::new();
-    let mut known: Vec<&str> = OWN.to_vec();
-    known.extend(keys::names(&[keys::PHASE]));
+    let mut known = own;
+    known.extend(names(&[PhaseKeys::all(), LoadKeys::all()]));
     for phase in phases(root) {
-        let workload = text_of(&phase, "workload").and_then(|name| workload::find(&name));
+        let workload = text_of(&phase, "workload").and_then(|name| registry::find(&name));
         let taken = workload.map(parse::known_keys).unwrap_or_default();
         if taken.contains(&key) || phase.table.contains_key(key) {
             edits.push(in_one_phase(text, &phase, key, value)?);

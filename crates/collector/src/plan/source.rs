@@ -20,7 +20,7 @@ pub(crate) struct Source {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Spot {
     pub span: Range<usize>,
-    /// The key as a path: `phase.0.size`.
+    /// The key as a path: `phase.1.size`.
     pub key: String,
 }
 
@@ -98,6 +98,26 @@ impl<'s> Mistakes<'s> {
         self.found.push((usize::MAX, error));
     }
 
+    /// None yet, of the same plan.
+    pub fn fork(&self) -> Self {
+        Self::new(self.source)
+    }
+
+    /// Takes over what another found, each mistake once.
+    pub fn absorb(&mut self, other: Self) {
+        for (at, error) in other.found {
+            if !self.found.iter().any(|(_, known)| *known == error) {
+                self.found.push((at, error));
+            }
+        }
+    }
+
+    /// Forgets mistakes of the plan as a whole, and those whose byte and key are not wanted.
+    pub fn keep(&mut self, wanted: impl Fn(usize, &str) -> bool) {
+        self.found
+            .retain(|(at, error)| error.place.is_some() && wanted(*at, &error.key));
+    }
+
     pub fn count(&self) -> usize {
         self.found.len()
     }
@@ -127,5 +147,22 @@ pub(crate) fn listed<'w>(words: impl IntoIterator<Item = &'w str>) -> String {
         None => String::from("none"),
         Some((last, [])) => (*last).to_owned(),
         Some((last, rest)) => format!("{} and {last}", rest.join(", ")),
+    }
+}
+
+/// Of a hundred hosts, a message names so many.
+pub(crate) const NAMED: usize = 5;
+
+/// The first few of them, and how many more there are.
+pub(crate) fn first_few(words: &[String], separator: &str) -> String {
+    match words.get(..NAMED) {
+        Some(few) if words.len() > NAMED => {
+            format!(
+                "{}{separator}and {} more",
+                few.join(separator),
+                words.len() - NAMED
+            )
+        }
+        _ => words.join(separator),
     }
 }

@@ -1,7 +1,7 @@
 //! Whether what a plan lays out fits: the sum of the clients that share a file system, with a floor that stays free.
 
 use super::{AgentFacts, Expansion, PathFacts, PlannedLoad, PlannedStep, source::Mistakes};
-use crate::report::figures::bytes;
+use crate::figures::bytes;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// At most this much of a file system is kept free.
@@ -92,7 +92,7 @@ fn target_sums<'a>(
     agents: &BTreeMap<&str, &AgentFacts>,
 ) -> BTreeMap<(String, String), Sum<'a>> {
     let mut sums: BTreeMap<(String, String), Sum<'a>> = BTreeMap::new();
-    for task in &step.tasks {
+    for task in step.tasks.iter() {
         let Some(agent) = agents.get(task.agent.as_str()) else {
             continue;
         };
@@ -196,7 +196,7 @@ fn scratch_sums<'a>(
     agents: &BTreeMap<&str, &AgentFacts>,
 ) -> BTreeMap<String, Sum<'a>> {
     let mut sums: BTreeMap<String, Sum<'a>> = BTreeMap::new();
-    for task in &step.tasks {
+    for task in step.tasks.iter() {
         let Some(scratch_bytes) = step
             .load(task)
             .map(|load| load.footprint.scratch_bytes)

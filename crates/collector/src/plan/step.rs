@@ -1,9 +1,12 @@
 //! What a plan expands to: steps and their tasks.
 
 use super::{Cache, Settle, source::Spot};
-use benchmesh_workloads::workload::{self, Footprint, Needs};
+use benchmesh_workloads::{
+    registry,
+    workload::{Footprint, Needs},
+};
 use serde_json::{Map, Value};
-use std::{collections::BTreeSet, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 /// Agents up to which they are named at an end of a step's links; beyond, counted.
 const NAMES_SHOWN: usize = 3;
@@ -38,12 +41,12 @@ pub struct PlannedStep {
     pub settle: Settle,
     /// How long a task starts after the one before it.
     pub stagger: Duration,
-    /// Of several groups: theirs, by the group's name.
-    pub params: Map<String, Value>,
+    /// Of several groups: theirs, by the group's name. Equal ones are shared by all steps of a plan.
+    pub params: Arc<Map<String, Value>>,
     /// What is done at the same time; one, if the phase has no groups.
     pub loads: Vec<PlannedLoad>,
-    /// In the order of their index: load by load, agents by name.
-    pub tasks: Vec<PlannedTask>,
+    /// In the order of their index: load by load, agents by name. Shared by the steps of a cell.
+    pub tasks: Arc<[PlannedTask]>,
     /// To be moved by all tasks; 0: bounded by time alone.
     pub moved_bytes: u64,
     /// Of all tasks.
@@ -60,7 +63,7 @@ pub struct PlannedLoad {
     pub group: String,
     pub workload: String,
     pub mode: String,
-    pub params: Map<String, Value>,
+    pub params: Arc<Map<String, Value>>,
     /// What each of its tasks takes.
     pub footprint: Footprint,
     /// How many tasks it has.
@@ -101,7 +104,7 @@ fn a_few(names: &BTreeSet<&str>) -> String {
 impl PlannedLoad {
     /// Whether its tasks work on the step's target; a group beside it may not.
     pub fn needs_target(&self) -> bool {
-        workload::find(&self.workload).is_none_or(|workload| workload.needs() == Needs::Target)
+        registry::find(&self.workload).is_none_or(|workload| workload.needs() == Needs::Target)
     }
 }
 

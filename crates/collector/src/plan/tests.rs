@@ -13,7 +13,7 @@ mod set;
 mod shapes;
 
 use super::*;
-use benchmesh_workloads::workload;
+use benchmesh_workloads::registry;
 use std::path::PathBuf;
 
 fn agent(name: &str, labels: &[(&str, &str)], allowed: &[&str]) -> AgentFacts {
@@ -24,7 +24,7 @@ fn agent(name: &str, labels: &[(&str, &str)], allowed: &[&str]) -> AgentFacts {
             .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
             .collect(),
         allowed: allowed.iter().map(PathBuf::from).collect(),
-        workloads: workload::registry()
+        workloads: registry::all()
             .iter()
             .map(|workload| (workload.name().to_owned(), workload.revision()))
             .collect(),

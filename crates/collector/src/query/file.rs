@@ -25,6 +25,7 @@ pub(crate) struct ReadOnly {
 impl ReadOnly {
     /// Opens a file that must be there and a database. Never makes one.
     pub(crate) async fn open(path: &Path) -> Result<Self, QueryError> {
+        crate::store::memory::install();
         let path_buf = || path.to_owned();
         match std::fs::metadata(path) {
             Ok(there) if there.is_dir() => {
@@ -35,12 +36,13 @@ impl ReadOnly {
             }
             _ => {}
         }
-        let idle = !beside(path, "-wal").exists();
+        crate::store::open::roll_back(path);
+        let idle = !with_suffix(path, "-wal").exists();
         let connection = match connect(path, options(path)).await {
             Ok(connection) => connection,
             // In a directory that cannot be written there is no room for the shared memory of a WAL database. When
             // nobody writes it, it can be read without.
-            Err(_) if idle && !writable_beside(path) => {
+            Err(_) if idle && !directory_is_writable(path) => {
                 connect(path, options(path).immutable(true)).await?
             }
             Err(error) => return Err(error),
@@ -57,7 +59,7 @@ impl ReadOnly {
         if let Err(error) = self.connection.close().await {
             tracing::debug!(%error, "close a reader's connection");
         }
-        if self.idle && beside(&self.path, "-wal").exists() {
+        if self.idle && with_suffix(&self.path, "-wal").exists() {
             // Somebody who may not write the file leaves what SQLite has made.
             let writer = async {
                 connect(&self.path, options(&self.path).read_only(false))
@@ -114,13 +116,13 @@ async fn connect(
     Ok(connection)
 }
 
-fn beside(path: &Path, suffix: &str) -> PathBuf {
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut name = OsString::from(path);
     name.push(suffix);
     PathBuf::from(name)
 }
 
-fn writable_beside(path: &Path) -> bool {
+fn directory_is_writable(path: &Path) -> bool {
     let directory = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),

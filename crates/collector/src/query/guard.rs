@@ -4,16 +4,11 @@
 //! read-only database, and some pragmas change the whole process. So every statement is prepared under an authorizer
 //! that allows reading and a list of harmless pragmas, and nothing else. It knows nothing of the schema.
 
-use super::QueryError;
+use super::limits::SQLITE_LIMITS;
+use super::{Limits, QueryError};
 use libsqlite3_sys as ffi;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr;
-
-/// The longest text or blob that a query may make, in bytes: a limit on memory, far above any honest value.
-const MAX_VALUE_BYTES: c_int = 64 << 20;
-
-/// The longest statement, in bytes.
-const MAX_SQL_BYTES: c_int = 1 << 20;
 
 /// Pragmas that only tell, and take no argument.
 const PLAIN_PRAGMAS: &[&str] = &[
@@ -50,7 +45,7 @@ const NAMED_PRAGMAS: &[&str] = &[
 ];
 
 /// Functions that reach beyond the database.
-const BARRED_FUNCTIONS: &[&str] = &[
+const DENIED_FUNCTIONS: &[&str] = &[
     "load_extension",
     "fts3_tokenizer",
     "readfile",
@@ -65,9 +60,9 @@ pub(super) fn install(connection: &mut sqlx::sqlite::LockedSqliteHandle<'_>) {
     // pointer beyond its call and its context is null.
     unsafe {
         ffi::sqlite3_set_authorizer(database, Some(authorize), ptr::null_mut());
-        ffi::sqlite3_limit(database, ffi::SQLITE_LIMIT_ATTACHED, 0);
-        ffi::sqlite3_limit(database, ffi::SQLITE_LIMIT_LENGTH, MAX_VALUE_BYTES);
-        ffi::sqlite3_limit(database, ffi::SQLITE_LIMIT_SQL_LENGTH, MAX_SQL_BYTES);
+        for (limit, value) in SQLITE_LIMITS {
+            ffi::sqlite3_limit(database, *limit, *value);
+        }
     }
 }
 
@@ -75,6 +70,7 @@ pub(super) fn install(connection: &mut sqlx::sqlite::LockedSqliteHandle<'_>) {
 pub(super) fn inspect(
     connection: &mut sqlx::sqlite::LockedSqliteHandle<'_>,
     sql: &str,
+    limits: &Limits,
 ) -> Result<(), QueryError> {
     let database = connection.as_raw_handle().as_ptr();
     let mut rest = sql;
@@ -96,9 +92,14 @@ pub(super) fn inspect(
                 if code & 0xff == ffi::SQLITE_AUTH || message.starts_with("not authorized") {
                     return Err(QueryError::NotReading);
                 }
+                if code & 0xff == ffi::SQLITE_NOMEM {
+                    return Err(QueryError::MemoryLimit {
+                        limit_bytes: limits.memory_bytes,
+                    });
+                }
                 return Err(QueryError::Sql {
                     message,
-                    place: offset.map(|offset| place(sql, at + offset)),
+                    position: offset.map(|offset| position(sql, at + offset)),
                 });
             }
         }
@@ -189,8 +190,8 @@ fn prepare(database: *mut ffi::sqlite3, sql: &str) -> Prepared {
     }
 }
 
-/// The line at fault with a caret beneath the place.
-fn place(sql: &str, offset: usize) -> String {
+/// The line at fault with a caret beneath the position.
+fn position(sql: &str, offset: usize) -> String {
     let before = sql.get(..offset).unwrap_or(sql);
     let line_start = before.rfind('\n').map_or(0, |at| at + 1);
     let line = sql
@@ -212,7 +213,7 @@ unsafe extern "C" fn authorize(
     _trigger: *const c_char,
 ) -> c_int {
     // SAFETY: SQLite passes null or a terminated text that lives as long as the call.
-    let (first, second) = unsafe { (word(first), word(second)) };
+    let (first, second) = unsafe { (text(first), text(second)) };
     if permits(action, first, second) {
         ffi::SQLITE_OK
     } else {
@@ -226,7 +227,7 @@ fn permits(action: c_int, first: Option<&str>, second: Option<&str>) -> bool {
     };
     match action {
         ffi::SQLITE_SELECT | ffi::SQLITE_READ | ffi::SQLITE_RECURSIVE => true,
-        ffi::SQLITE_FUNCTION => !listed(BARRED_FUNCTIONS, second),
+        ffi::SQLITE_FUNCTION => !listed(DENIED_FUNCTIONS, second),
         ffi::SQLITE_PRAGMA => match second {
             None => listed(PLAIN_PRAGMAS, first) || listed(NAMED_PRAGMAS, first),
             Some(_) => listed(NAMED_PRAGMAS, first),
@@ -237,7 +238,7 @@ fn permits(action: c_int, first: Option<&str>, second: Option<&str>) -> bool {
 
 /// # Safety
 /// `text` is null, or points to a terminated text that lives longer than the result.
-unsafe fn word<'a>(text: *const c_char) -> Option<&'a str> {
+unsafe fn text<'a>(text: *const c_char) -> Option<&'a str> {
     if text.is_null() {
         return None;
     }

@@ -24,7 +24,7 @@ async fn all(
     sql: &str,
     limit: Duration,
 ) -> Result<(Vec<String>, Vec<Row>), QueryError> {
-    let mut answer = run(path, sql, limit).await?;
+    let mut answer = run(path, sql, Limits::shared(limit), ()).await?;
     let mut rows = Vec::new();
     while let Some(batch) = answer.rows.recv().await {
         rows.extend(batch?);
@@ -277,7 +277,7 @@ async fn an_answer_that_nobody_takes_ends_in_time_and_lets_its_snapshot_go() {
     let path = database(directory.path());
     let limit = Duration::from_millis(300);
     let sql = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i FROM n";
-    let mut answer = run(&path, sql, limit).await.unwrap();
+    let mut answer = run(&path, sql, Limits::shared(limit), ()).await.unwrap();
     // Its lock goes, and with it its snapshot, while the answer is still held.
     let connection = rusqlite::Connection::open(&path).unwrap();
     connection.busy_timeout(Duration::from_secs(20)).unwrap();
@@ -291,14 +291,14 @@ async fn an_answer_that_nobody_takes_ends_in_time_and_lets_its_snapshot_go() {
             Err(error) => break error,
         }
     };
-    assert!(batches <= BATCHES_AHEAD, "{batches} batches");
+    assert!(batches <= BUFFERED_BATCHES, "{batches} batches");
     assert!(matches!(last, QueryError::TimeLimit { .. }), "{last:?}");
 }
 
 #[tokio::test]
 async fn a_directory_is_named_as_one() {
     let directory = tempfile::tempdir().unwrap();
-    let error = run(directory.path(), "SELECT 1", Duration::from_secs(5))
+    let error = run(directory.path(), "SELECT 1", Limits::shared(LONG), ())
         .await
         .unwrap_err();
     assert!(
@@ -312,7 +312,7 @@ async fn a_dropped_answer_ends_the_query() {
     let directory = tempfile::tempdir().unwrap();
     let path = database(directory.path());
     let endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i FROM n";
-    let mut answer = run(&path, endless, LONG).await.unwrap();
+    let mut answer = run(&path, endless, Limits::shared(LONG), ()).await.unwrap();
     assert!(answer.rows.recv().await.is_some());
     let Answer { rows, .. } = answer;
     drop(rows);

@@ -1,19 +1,54 @@
 //! Reads a report from a database, in one read transaction, so that its parts belong together.
 //!
-//! It asks the tables and views of docs/database.md and nothing else; a person could ask the same in SQL.
+//! It asks the tables and views of docs/database.md and nothing else; a person could ask the same in SQL. Every statement
+//! begins at one run and follows indexes, so that the cost grows with the run and not with the database
+//! (`plans.rs` holds them to it).
 
+mod clients;
+mod daemons;
+mod environment;
+mod events;
+mod hosts;
+mod marks;
 mod missing;
 mod steps;
 
-use super::{
-    AgentReport, CostReport, DaemonReport, EventReport, LinkReport, REPORT_FORMAT, Report,
-    RunReport, curve,
-};
-use crate::model::{RunId, StepId};
-use crate::query::{QueryError, ReadOnly};
+use super::{REPORT_FORMAT, Report, RunReport, curve, pivot, validity};
+use crate::compare::{CompareError, LoadedTargets};
+use crate::model::RunId;
+use crate::query::{QueryError, ReadOnly, find_run};
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Connection, Row, SqliteConnection, SqlitePool};
 use std::path::Path;
+
+/// A statement about one run, bound as its first parameter.
+#[derive(Clone, Copy, Debug)]
+pub struct Statement {
+    /// The table or view that is named when it cannot be read.
+    pub what: &'static str,
+    pub sql: &'static str,
+}
+
+/// Every statement of a report but those that find the run.
+#[cfg(test)]
+const STATEMENTS: [Statement; 16] = [
+    steps::STEPS,
+    steps::OPS,
+    steps::GROUPS,
+    steps::CACHES,
+    steps::TASKS,
+    missing::MISSING,
+    clients::CLIENTS,
+    environment::AGENTS,
+    environment::TARGETS,
+    daemons::USAGE,
+    daemons::COSTS,
+    hosts::HOSTS,
+    hosts::LINKS,
+    events::EVENTS,
+    events::LOSSES,
+    marks::MARKS,
+];
 
 /// Why there is no report.
 #[derive(Debug, thiserror::Error)]
@@ -26,6 +61,8 @@ pub enum ReportError {
     NoRuns,
     #[error(transparent)]
     Open(QueryError),
+    #[error("cannot compare the targets of the run")]
+    Compare(#[source] CompareError),
     #[error("this file is no benchmesh database of this version: {what} cannot be read")]
     Read {
         what: &'static str,
@@ -56,18 +93,43 @@ async fn load_from(connection: &mut SqliteConnection, wanted: &str) -> Result<Re
     steps::add_groups(&mut transaction, id, &mut steps).await?;
     steps::add_ops(&mut transaction, id, &mut steps).await?;
     steps::add_tasks(&mut transaction, id, &mut steps).await?;
+    steps::add_caches(&mut transaction, id, &mut steps).await?;
     missing::add(&mut transaction, id, &mut steps).await?;
-    Ok(Report {
+    clients::add(&mut transaction, id, &mut steps).await?;
+    let (daemons, costs) = daemons::load(&mut transaction, &run).await?;
+    let (events, events_total) = events::load(&mut transaction, id).await?;
+    let targets = LoadedTargets::load(&mut transaction, id)
+        .await
+        .map_err(ReportError::Compare)?;
+    let mut report = Report {
         format: REPORT_FORMAT,
+        validity: Vec::new(),
+        comparisons: Vec::new(),
+        phases: Vec::new(),
         curves: curve::curves(&steps),
-        agents: agents(&mut transaction, id).await?,
-        daemons: daemons(&mut transaction, id).await?,
-        costs: costs(&mut transaction, id).await?,
-        links: links(&mut transaction, id).await?,
-        events: events(&mut transaction, id).await?,
+        agents: environment::agents(&mut transaction, id).await?,
+        targets: environment::targets(&mut transaction, id).await?,
+        daemons,
+        costs,
+        hosts: hosts::hosts(&mut transaction, id, &steps).await?,
+        links: hosts::links(&mut transaction, id).await?,
+        events,
+        events_total,
+        marks: marks::marks(&mut transaction, id, &steps).await?,
+        losses: events::losses(&mut transaction, id).await?,
         run,
         steps,
-    })
+    };
+    transaction
+        .rollback()
+        .await
+        .map_err(reading("the database"))?;
+    if let Some(targets) = targets {
+        report.comparisons = targets.judge().await.map_err(ReportError::Compare)?;
+    }
+    report.validity = validity::checks(&report);
+    report.phases = pivot::phases(&report, &pivot::Axes::default());
+    Ok(report)
 }
 
 fn reading(what: &'static str) -> impl Fn(sqlx::Error) -> ReportError {
@@ -75,21 +137,10 @@ fn reading(what: &'static str) -> impl Fn(sqlx::Error) -> ReportError {
 }
 
 async fn run(connection: &mut SqliteConnection, wanted: &str) -> Result<RunReport, ReportError> {
-    let row = sqlx::query(
-        "SELECT id, uid, name, state, partial, reason, created_us, started_us, ended_us, order_seed, version FROM runs
-         WHERE ? IN ('', 'last') OR CAST(id AS TEXT) = ? OR uid = ? OR name = ?
-         ORDER BY CAST(id AS TEXT) = ? DESC, uid = ? DESC, id DESC LIMIT 1",
-    )
-    .bind(wanted)
-    .bind(wanted)
-    .bind(wanted)
-    .bind(wanted)
-    .bind(wanted)
-    .bind(wanted)
-    .fetch_optional(connection)
-    .await
-    .map_err(reading("runs"))?;
-    let Some(row) = row else {
+    let id = find_run(connection, wanted)
+        .await
+        .map_err(reading("runs"))?;
+    let Some(id) = id else {
         return Err(match wanted {
             "" | "last" => ReportError::NoRuns,
             _ => ReportError::NoRun {
@@ -97,6 +148,14 @@ async fn run(connection: &mut SqliteConnection, wanted: &str) -> Result<RunRepor
             },
         });
     };
+    let row = sqlx::query(
+        "SELECT id, uid, name, state, partial, reason, created_us, started_us, ended_us, order_seed, version, plan
+         FROM runs WHERE id = ?",
+    )
+    .bind(id.0)
+    .fetch_one(connection)
+    .await
+    .map_err(reading("runs"))?;
     let read = || {
         Ok(RunReport {
             id: RunId(row.try_get("id")?),
@@ -110,6 +169,7 @@ async fn run(connection: &mut SqliteConnection, wanted: &str) -> Result<RunRepor
             ended_us: row.try_get("ended_us")?,
             order_seed: row.try_get("order_seed")?,
             version: row.try_get("version")?,
+            plan: row.try_get("plan")?,
         })
     };
     read().map_err(reading("runs"))
@@ -118,158 +178,18 @@ async fn run(connection: &mut SqliteConnection, wanted: &str) -> Result<RunRepor
 /// Runs one statement about one run and makes a value of each row.
 async fn rows<T>(
     connection: &mut SqliteConnection,
-    what: &'static str,
-    sql: &'static str,
+    statement: Statement,
     run: RunId,
     make: fn(&SqliteRow) -> Result<T, sqlx::Error>,
 ) -> Result<Vec<T>, ReportError> {
-    let rows = sqlx::query(sql)
+    let rows = sqlx::query(statement.sql)
         .bind(run.0)
         .fetch_all(connection)
         .await
-        .map_err(reading(what))?;
+        .map_err(reading(statement.what))?;
     rows.iter()
-        .map(|row| make(row).map_err(reading(what)))
+        .map(|row| make(row).map_err(reading(statement.what)))
         .collect()
-}
-
-async fn agents(
-    connection: &mut SqliteConnection,
-    run: RunId,
-) -> Result<Vec<AgentReport>, ReportError> {
-    rows(
-        connection,
-        "agents",
-        "SELECT a.name, h.name AS host, h.kernel, h.cpus, h.memory_bytes, a.labels
-         FROM agents AS a JOIN hosts AS h ON h.id = a.host_id
-         WHERE a.id IN (SELECT t.agent_id FROM tasks AS t JOIN steps AS s ON s.id = t.step_id WHERE s.run_id = ?1
-                        UNION
-                        SELECT t.peer_agent_id FROM tasks AS t JOIN steps AS s ON s.id = t.step_id WHERE s.run_id = ?1)
-         ORDER BY a.name",
-        run,
-        |row| {
-            Ok(AgentReport {
-                name: row.try_get("name")?,
-                host: row.try_get("host")?,
-                kernel: row.try_get("kernel")?,
-                cpus: row.try_get("cpus")?,
-                memory_bytes: row.try_get("memory_bytes")?,
-                labels: json(row, "labels")?,
-            })
-        },
-    )
-    .await
-}
-
-async fn daemons(
-    connection: &mut SqliteConnection,
-    run: RunId,
-) -> Result<Vec<DaemonReport>, ReportError> {
-    rows(
-        connection,
-        "v_daemon_usage",
-        "WITH ordered AS (
-             SELECT *, row_number() OVER (PARTITION BY daemon_id ORDER BY step_id) AS from_first,
-                    row_number() OVER (PARTITION BY daemon_id ORDER BY step_id DESC) AS from_last
-             FROM v_daemon_usage WHERE run_id = ?)
-         SELECT host, name, instance, pid, sum(cpu_s) AS cpu_s,
-                100.0 * sum(cpu_s) / sum(sampled_s) AS cpu_percent, max(cpu_percent) AS cpu_percent_max,
-                max(CASE WHEN from_first = 1 THEN rss_first_mib END) AS rss_first_mib,
-                max(rss_max_mib) AS rss_max_mib,
-                max(CASE WHEN from_last = 1 THEN rss_last_mib END) AS rss_last_mib,
-                sum(read_mib) AS read_mib, sum(written_mib) AS written_mib
-         FROM ordered GROUP BY daemon_id ORDER BY host, name, instance, pid",
-        run,
-        |row| {
-            Ok(DaemonReport {
-                host: row.try_get("host")?,
-                name: row.try_get("name")?,
-                instance: row.try_get("instance")?,
-                pid: row.try_get("pid")?,
-                cpu_s: row.try_get("cpu_s")?,
-                cpu_percent: row.try_get("cpu_percent")?,
-                cpu_percent_max: row.try_get("cpu_percent_max")?,
-                rss_first_mib: row.try_get("rss_first_mib")?,
-                rss_max_mib: row.try_get("rss_max_mib")?,
-                rss_last_mib: row.try_get("rss_last_mib")?,
-                read_mib: row.try_get("read_mib")?,
-                written_mib: row.try_get("written_mib")?,
-            })
-        },
-    )
-    .await
-}
-
-async fn costs(
-    connection: &mut SqliteConnection,
-    run: RunId,
-) -> Result<Vec<CostReport>, ReportError> {
-    rows(
-        connection,
-        "v_cost",
-        "SELECT step_id, target, name, cpu_us_per_op, cpu_s_per_gib FROM v_cost WHERE run_id = ? ORDER BY step_id, name",
-        run,
-        |row| {
-            Ok(CostReport {
-                step_id: StepId(row.try_get("step_id")?),
-                target: row.try_get("target")?,
-                name: row.try_get("name")?,
-                cpu_us_per_op: row.try_get("cpu_us_per_op")?,
-                cpu_s_per_gib: row.try_get("cpu_s_per_gib")?,
-            })
-        },
-    )
-    .await
-}
-
-async fn links(
-    connection: &mut SqliteConnection,
-    run: RunId,
-) -> Result<Vec<LinkReport>, ReportError> {
-    rows(
-        connection,
-        "v_links",
-        "SELECT from_agent, to_agent, max(mib_per_s) AS mib_per_s,
-                min(CASE WHEN wait = 'blocking' THEN rtt_p50_us END) AS rtt_p50_us,
-                min(CASE WHEN wait = 'busy' THEN rtt_p50_us END) AS rtt_busy_p50_us
-         FROM v_links WHERE run_id = ? GROUP BY from_agent, to_agent ORDER BY from_agent, to_agent",
-        run,
-        |row| {
-            Ok(LinkReport {
-                from_agent: row.try_get("from_agent")?,
-                to_agent: row.try_get("to_agent")?,
-                mib_per_s: row.try_get("mib_per_s")?,
-                rtt_p50_us: row.try_get("rtt_p50_us")?,
-                rtt_busy_p50_us: row.try_get("rtt_busy_p50_us")?,
-            })
-        },
-    )
-    .await
-}
-
-async fn events(
-    connection: &mut SqliteConnection,
-    run: RunId,
-) -> Result<Vec<EventReport>, ReportError> {
-    rows(
-        connection,
-        "events",
-        "SELECT e.at_us, e.severity, e.kind, e.step_id, a.name AS agent, e.message
-         FROM events AS e LEFT JOIN agents AS a ON a.id = e.agent_id
-         WHERE e.run_id = ? AND e.severity <> 'info' ORDER BY e.at_us, e.id",
-        run,
-        |row| {
-            Ok(EventReport {
-                at_us: row.try_get("at_us")?,
-                severity: row.try_get("severity")?,
-                kind: row.try_get("kind")?,
-                step_id: row.try_get::<Option<i64>, _>("step_id")?.map(StepId),
-                agent: row.try_get("agent")?,
-                message: row.try_get("message")?,
-            })
-        },
-    )
-    .await
 }
 
 fn json<T: serde::de::DeserializeOwned>(row: &SqliteRow, column: &str) -> Result<T, sqlx::Error> {
@@ -280,5 +200,15 @@ fn json<T: serde::de::DeserializeOwned>(row: &SqliteRow, column: &str) -> Result
     })
 }
 
+/// As [`json`], of a column that may be NULL.
+fn json_if_any(row: &SqliteRow, column: &str) -> Result<Option<serde_json::Value>, sqlx::Error> {
+    match row.try_get::<Option<String>, _>(column)? {
+        Some(_) => json(row, column).map(Some),
+        None => Ok(None),
+    }
+}
+
+#[cfg(test)]
+mod plans;
 #[cfg(test)]
 mod tests;

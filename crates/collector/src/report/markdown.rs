@@ -1,28 +1,41 @@
-//! A report as Markdown: the sheets as tables, for an issue or a wiki page.
+//! A report as Markdown: the tables as tables, for an issue or a wiki page.
 
-use super::{Align, Report, Sheet, heading, sheets};
+use super::{Align, Detail, Report, Table, heading, sentences, tables};
 
 /// The whole report as one Markdown document.
-pub fn markdown(report: &Report) -> String {
+pub fn markdown(report: &Report, detail: Detail) -> String {
     let mut out = format!("# {}\n", escaped(&report.run.name));
     for line in heading(report) {
         out.push_str(&format!("\n{}\n", escaped(&line)));
     }
-    for sheet in sheets(report) {
-        table(&mut out, &sheet);
+    let said = sentences(report, detail);
+    if !said.is_empty() {
+        out.push('\n');
+    }
+    for sentence in said {
+        out.push_str(&format!("- {}\n", escaped(&sentence)));
+    }
+    for table in tables(report, detail) {
+        write_table(&mut out, &table);
+    }
+    if detail == Detail::All && !report.run.plan.is_empty() {
+        write_plan(&mut out, &report.run.plan);
     }
     out
 }
 
-fn table(out: &mut String, sheet: &Sheet) {
-    out.push_str(&format!("\n## {}\n", escaped(&sheet.title)));
-    if !sheet.rows.is_empty() {
-        let heads: Vec<String> = sheet
+pub(super) fn write_table(out: &mut String, table: &Table) {
+    out.push_str(&format!("\n## {}\n", escaped(&table.title)));
+    if !table.rows.is_empty() {
+        let heads: Vec<String> = table
             .columns
             .iter()
-            .map(|column| escaped(&column.title))
+            .map(|column| match &column.band {
+                Some(band) => escaped(&format!("{} ({band})", column.title)),
+                None => escaped(&column.title),
+            })
             .collect();
-        let rules: Vec<&str> = sheet
+        let rules: Vec<&str> = table
             .columns
             .iter()
             .map(|column| match column.align {
@@ -35,22 +48,41 @@ fn table(out: &mut String, sheet: &Sheet) {
             heads.join(" | "),
             rules.join(" | ")
         ));
-        for row in &sheet.rows {
+        for row in &table.rows {
             let cells: Vec<String> = row.iter().map(|cell| escaped(cell)).collect();
             out.push_str(&format!("| {} |\n", cells.join(" | ")));
         }
     }
-    for note in &sheet.notes {
+    for note in &table.notes {
         out.push_str(&format!("\n{}\n", escaped(note)));
     }
 }
 
-fn escaped(text: &str) -> String {
+/// The plan as a block of code, in a fence that is longer than any within.
+fn write_plan(out: &mut String, plan: &str) {
+    let mut longest = 0;
+    let mut run = 0;
+    for character in plan.chars() {
+        run = if character == '`' { run + 1 } else { 0 };
+        longest = longest.max(run);
+    }
+    let fence = "`".repeat((longest + 1).max(3));
+    out.push_str(&format!("\n## Plan\n\n{fence}toml\n"));
+    for line in plan.lines() {
+        out.extend(line.chars().filter(|c| *c == '\t' || !c.is_control()));
+        out.push('\n');
+    }
+    out.push_str(&format!("{fence}\n"));
+}
+
+pub(super) fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for character in text.chars() {
         match character {
             '\n' | '\r' => out.push(' '),
-            '|' | '\\' | '`' | '*' | '_' | '<' | '>' | '[' | ']' | '#' => {
+            '&' => out.push_str("&amp;"),
+            c if c.is_control() => out.push('\u{fffd}'),
+            '|' | '\\' | '`' | '*' | '_' | '<' | '>' | '[' | ']' | '#' | '~' => {
                 out.push('\\');
                 out.push(character);
             }

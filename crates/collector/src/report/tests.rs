@@ -1,8 +1,10 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
 mod beside;
+mod phases;
 
 use super::*;
+use crate::model::{RunId, StepId};
 
 pub(super) fn step(ordinal: i64, phase: &str, mode: &str) -> StepReport {
     StepReport {
@@ -18,6 +20,11 @@ pub(super) fn step(ordinal: i64, phase: &str, mode: &str) -> StepReport {
         params: serde_json::from_str(r#"{"bs": "4k", "size": "128m"}"#).unwrap(),
         clients: 3,
         cache: "asis".into(),
+        caches_kept: Vec::new(),
+        caches_dropped: 0,
+        caches_failed: Vec::new(),
+        cpu_user_s: None,
+        cpu_system_s: None,
         state: "done".into(),
         partial: false,
         flags: vec![],
@@ -36,7 +43,7 @@ pub(super) fn step(ordinal: i64, phase: &str, mode: &str) -> StepReport {
     }
 }
 
-fn op(name: &str) -> OpReport {
+pub(super) fn op(name: &str) -> OpReport {
     OpReport {
         group: String::new(),
         op: name.into(),
@@ -48,6 +55,9 @@ fn op(name: &str) -> OpReport {
         bytes_per_s: Some(50_567_577.6),
         last_done_ops_per_s: Some(12_000.0),
         last_done_bytes_per_s: Some(49_152_000.0),
+        last_done_s: Some(4.115),
+        seconds: None,
+        clients: None,
         mean_ms: Some(0.243),
         stddev_ms: Some(0.1),
         p50_ms: Some(0.2),
@@ -59,6 +69,26 @@ fn op(name: &str) -> OpReport {
         response_p50_ms: None,
         response_p99_ms: None,
         response_max_ms: None,
+    }
+}
+
+pub(super) fn cost() -> CostReport {
+    CostReport {
+        step_id: StepId(101),
+        target: "cephfs".into(),
+        name: "ceph-osd".into(),
+        cpu_us_per_op: Some(50.0),
+        cpu_s_per_gib: None,
+        cpu_s: None,
+        ops: 1,
+        bytes: 1,
+        daemons: 3,
+        cpu_percent: None,
+        rss_max_mib: None,
+        read_mib: None,
+        written_mib: None,
+        busiest: String::new(),
+        busiest_percent: None,
     }
 }
 
@@ -77,7 +107,12 @@ pub(super) fn report(steps: Vec<StepReport>) -> Report {
             ended_us: Some(1_795_254_279_000_000),
             order_seed: Some(7),
             version: "0.1.0".into(),
+            plan: "name = \"nightly\"\n".into(),
         },
+        validity: vec![],
+        comparisons: vec![],
+        marks: vec![],
+        phases: vec![],
         agents: ["c1", "c2"]
             .map(|name| AgentReport {
                 name: name.into(),
@@ -86,38 +121,56 @@ pub(super) fn report(steps: Vec<StepReport>) -> Report {
                 cpus: 2,
                 memory_bytes: 1 << 34,
                 labels: serde_json::json!({"role": "client"}),
+                version: "0.1.0".into(),
+                distribution: None,
+                cpu_model: None,
+                is_client: true,
+                interfaces: None,
+                disks: None,
+                packages: None,
             })
             .into(),
+        targets: vec![],
         steps,
         curves: vec![],
         daemons: vec![],
         costs: vec![],
+        hosts: vec![],
         links: vec![],
         events: vec![],
+        events_total: 0,
+        losses: vec![],
     }
 }
 
-/// A sheet as text: cells joined by ` | `, notes behind `#`.
-fn text(sheet: &Sheet) -> Vec<String> {
-    let heads: Vec<&str> = sheet
+/// A table as text: cells joined by ` | `, notes behind `#`.
+fn text(table: &Table) -> Vec<String> {
+    let heads: Vec<&str> = table
         .columns
         .iter()
         .map(|column| column.title.as_str())
         .collect();
-    let mut lines = vec![sheet.title.clone()];
-    if !sheet.columns.is_empty() {
+    let mut lines = vec![table.title.clone()];
+    if !table.columns.is_empty() {
         lines.push(heads.join(" | "));
     }
-    for row in &sheet.rows {
-        assert_eq!(row.len(), sheet.columns.len());
+    for row in &table.rows {
+        assert_eq!(row.len(), table.columns.len());
         lines.push(row.join(" | "));
     }
-    lines.extend(sheet.notes.iter().map(|note| format!("# {note}")));
+    lines.extend(table.notes.iter().map(|note| format!("# {note}")));
     lines
 }
 
+/// The tables of all detail that have this title.
+fn of_title(report: &Report, title: &str) -> Vec<Table> {
+    let mut tables = tables(report, Detail::All);
+    tables.retain(|table| table.title == title);
+    tables
+}
+
 fn check(report: &Report, expected: &[&[&str]]) {
-    let got: Vec<Vec<String>> = sheets(report).iter().map(text).collect();
+    let got: Vec<Vec<String>> = of_title(report, "Steps").iter().map(text).collect();
     assert_eq!(got, expected);
 }
 
@@ -149,13 +202,13 @@ fn only_columns_that_say_something_are_shown() {
     check(
         &report(vec![step(1, "records", "write")]),
         &[&[
-            "Results",
+            "Steps",
             "step | phase | target | mode | clients | ops/s | MiB/s | mean ms | p50 ms | p99 ms | max ms | errors",
             "1 | records | cephfs | write | 3 | 12,346 | 48.2 | 0.243 | 0.200 | 1.25 | 1,204 | 0",
             "# Starts: 3 clients, start within 40 us (error 12 us) of the common instant; no step's was later (step 1).",
         ]],
     );
-    check(&report(vec![]), &[&["Results", "# No step has ended yet."]]);
+    check(&report(vec![]), &[&["Steps", "# No step has ended yet."]]);
 }
 
 #[test]
@@ -191,7 +244,7 @@ fn what_differs_between_steps_has_its_column() {
     check(
         &report(vec![first, second, third]),
         &[&[
-            "Results",
+            "Steps",
             "step | repeat | phase | target or link | mode | params | cache | clients | op | ops/s | MiB/s | mean ms \
              | p50 ms | p99 ms | max ms | response p50 | p99 | errors | flags",
             "1 | 1 | records | cephfs | randread | bs=4k |  | 3 | read | 12,346 | 48.2 | 0.243 | 0.200 | 1.25 | 1,204 \
@@ -218,13 +271,13 @@ fn a_flag_of_every_step_is_said_once() {
         step.flags = vec!["window-short".into()];
     }
     steps[1].flags.push("no-data".into());
-    let sheet = &sheets(&report(steps))[0];
-    assert!(sheet.rows[0].ends_with(&["0".to_owned(), String::new()]));
-    assert!(sheet.rows[1].ends_with(&["0".to_owned(), "no-data".to_owned()]));
+    let table = &of_title(&report(steps), "Steps")[0];
+    assert!(table.rows[0].ends_with(&["0".to_owned(), String::new()]));
+    assert!(table.rows[1].ends_with(&["0".to_owned(), "no-data".to_owned()]));
     assert!(
-        sheet.notes[1].starts_with("window-short (every step): "),
+        table.notes[1].starts_with("window-short (every step): "),
         "{:?}",
-        sheet.notes
+        table.notes
     );
 }
 
@@ -234,8 +287,8 @@ fn what_only_one_mode_has_tells_no_step_from_another() {
     ping.params.insert("wait".into(), "blocking".into());
     let mut steps = vec![step(1, "net", "throughput"), ping.clone()];
     let titles = |steps: &[StepReport]| -> Vec<String> {
-        let sheet = sheets(&report(steps.to_vec())).remove(0);
-        sheet
+        let table = of_title(&report(steps.to_vec()), "Steps").remove(0);
+        table
             .columns
             .into_iter()
             .map(|column| column.title)
@@ -256,12 +309,12 @@ fn csv_has_every_figure_and_quotes_what_it_must() {
     failed.state = "failed".into();
     let text = csv(&report(vec![odd, failed]));
     let (head, rows) = text.split_once('\n').unwrap();
-    assert_eq!(head.split(',').count(), 43);
+    assert_eq!(head.split(',').count(), 54);
     assert!(
         rows.starts_with(
             "7,nightly,101,1,1,1,\"a, \"\"b\"\"\n\",cephfs,cephfs,io,write,\"{\"\"bs\"\":\"\"4k\"\",\"\"size\"\":\"\"128m\"\"}\",3,asis,\
              done,0,,,1000000,40,12,,write,49382,202268672,0,window,12345.6,50567577.6,12000,49152000,0.243,0.1,0.2,0.5,0.7,1.25,7,\
-             1204.4,,,,x y\n"
+             1204.4,,,,4.115,,,,,,,,,,,x y\n"
         ),
         "{rows}"
     );
@@ -271,8 +324,17 @@ fn csv_has_every_figure_and_quotes_what_it_must() {
 }
 
 #[test]
+fn a_name_is_no_formula_of_a_spreadsheet() {
+    for name in ["=1+1", "@SUM(A1)", "+1", "-1", "\tx"] {
+        let text = csv(&report(vec![step(1, name, "write")]));
+        let row = text.lines().nth(1).unwrap();
+        assert!(row.contains(&format!(",'{name},cephfs")), "{row}");
+    }
+}
+
+#[test]
 fn markdown_is_a_table_whatever_the_names_are() {
-    let text = markdown(&report(vec![step(1, "a|b\n<i>", "write")]));
+    let text = markdown(&report(vec![step(1, "a|b\n<i>", "write")]), Detail::All);
     let row = text.lines().find(|line| line.contains("cephfs")).unwrap();
     assert!(
         row.starts_with("| 1 | a\\|b \\<i\\> | cephfs | write |"),

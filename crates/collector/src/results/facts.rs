@@ -3,6 +3,26 @@
 use crate::model::{AgentId, TaskId, TaskState};
 use benchmesh_workloads::histogram::Histogram;
 
+/// What was due of a task under a rate.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Paced {
+    pub per_second: f64,
+    pub unit: PacedUnit,
+    pub arrivals: Arrivals,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PacedUnit {
+    Operations,
+    Bytes,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arrivals {
+    Even,
+    Poisson,
+}
+
 /// A task of a step. Instants are mesh time in microseconds; `None` is what its agent has not said (yet).
 #[derive(Clone, Debug)]
 pub struct TaskFacts {
@@ -27,6 +47,16 @@ pub struct TaskFacts {
     pub agent: AgentId,
     /// What the reads of its agent are held against; `None`: the target is not behind a network that is known.
     pub link_bytes_per_s: Option<i64>,
+    /// The mode of its workload.
+    pub mode: String,
+    /// `None`: it does all it can.
+    pub paced: Option<Paced>,
+    /// O_DIRECT: no page cache on the client.
+    pub direct: bool,
+    /// The least round trip that was measured from its agent to another host; `None`: none was.
+    pub round_trip_ns: Option<i64>,
+    /// Its agent did not run for a while during the step.
+    pub frozen: bool,
 }
 
 /// One task's operations of one kind in one interval.

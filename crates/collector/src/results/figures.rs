@@ -1,5 +1,6 @@
 //! What a finished step came to, as plain structs.
 
+use super::seconds::Seconds;
 use crate::model::{MeshMicros, TaskId};
 use benchmesh_workloads::histogram::Histogram;
 
@@ -30,7 +31,10 @@ pub enum Flag {
     WindowShort,
     NoOverlap,
     ToolBound,
+    BehindSchedule,
     CacheSuspect,
+    AckSuspect,
+    ClientFrozen,
     Partial,
     Errors,
     Saturated,
@@ -42,7 +46,10 @@ impl Flag {
         Self::WindowShort,
         Self::NoOverlap,
         Self::ToolBound,
+        Self::BehindSchedule,
         Self::CacheSuspect,
+        Self::AckSuspect,
+        Self::ClientFrozen,
         Self::Partial,
         Self::Errors,
         Self::Saturated,
@@ -54,7 +61,10 @@ impl Flag {
             Self::WindowShort => "window-short",
             Self::NoOverlap => "no-overlap",
             Self::ToolBound => "tool-bound",
+            Self::BehindSchedule => "behind-schedule",
             Self::CacheSuspect => "cache-suspect",
+            Self::AckSuspect => "ack-suspect",
+            Self::ClientFrozen => "client-frozen",
             Self::Partial => "partial",
             Self::Errors => "errors",
             Self::Saturated => "saturated",
@@ -106,6 +116,8 @@ pub struct OpResult {
     pub last_done_us: Option<i64>,
     pub last_done_ops_per_s: Option<f64>,
     pub last_done_bytes_per_s: Option<f64>,
+    /// `None`: the window has no whole second.
+    pub seconds: Option<Seconds>,
     pub service: Histogram,
     /// `None` when the load was not paced.
     pub response: Option<Histogram>,

@@ -1,7 +1,7 @@
 //! Clients that did not take part in a step to its end, and what they had done: in words, the same for everyone who tells
 //! of a partial step.
 
-use crate::report::figures;
+use crate::figures;
 use serde::{Deserialize, Serialize};
 
 const MIB: f64 = 1_048_576.0;

@@ -3,13 +3,15 @@
 //! `new` takes the tasks, `add` every interval in the order of time, `take_before` the grid's finished intervals on the
 //! way, `finish` the figures. Ramp intervals are on the grid and in no figure.
 
-use super::facts::{IntervalFacts, TaskFacts};
+use super::facts::{Arrivals, IntervalFacts, PacedUnit, TaskFacts};
 use super::figures::{Flag, Headline, OpResult, StepInterval, StepResults, TaskResult};
 use super::grid::Grid;
+use super::seconds::{SecondsSum, WholeSeconds};
 use super::window::{Activity, Share, Together, share};
 use super::{PERIOD_US, real};
 use crate::model::{AgentId, MeshMicros, TaskId, TaskState};
 use benchmesh_workloads::histogram::Histogram;
+use benchmesh_workloads::op::Op;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// A window shorter than this many periods is too short to lead.
@@ -17,7 +19,21 @@ const LEAST_PERIODS: i64 = 3;
 /// The harness's own cost above this share of the workers' time makes a result tool-bound.
 const HARNESS_SHARE: f64 = 0.20;
 /// Operations that bring data from the storage.
-const READS: [&str; 3] = ["read", "fread", "getc"];
+const READS: [&str; 4] = ["read", "fread", "getc", "seek"];
+/// Operations that send data to the storage.
+const WRITES: [&str; 7] = [
+    "write",
+    "append",
+    "create",
+    "rewrite",
+    "fwrite",
+    "putc",
+    "overwrite",
+];
+/// A schedule counts as kept when this share of what was due was done.
+const KEPT_SHARE: f64 = 0.99;
+/// A schedule counts as kept when one operation in a hundred was issued at most this late.
+const LATE_NS: u64 = 100_000_000;
 /// Time that workers were ready and had no CPU, likewise.
 const WAIT_SHARE: f64 = 0.10;
 
@@ -30,6 +46,9 @@ pub struct StepSum {
     groups: HashMap<String, Together>,
     workers: HashMap<TaskId, u32>,
     grid: Grid,
+    whole_seconds: Option<WholeSeconds>,
+    /// By group and operation, of the intervals that were taken.
+    seconds: HashMap<(String, String), SecondsSum>,
     /// By group and operation.
     ops: BTreeMap<String, BTreeMap<String, OpSum>>,
     of_tasks: BTreeMap<(TaskId, String), TaskSum>,
@@ -67,12 +86,16 @@ impl StepSum {
             Together::of(own.filter_map(|task| activities.get(&task.task).copied()))
         };
         let groups: HashSet<&str> = tasks.iter().map(|task| task.group.as_str()).collect();
+        let all = Together::of(activities.values().copied());
+        let window = all.and_then(|together| together.all_active());
         Self {
+            whole_seconds: window.and_then(|window| WholeSeconds::of(start_us, window)),
+            seconds: HashMap::new(),
             groups: groups
                 .into_iter()
                 .filter_map(|group| Some((group.to_owned(), together(group)?)))
                 .collect(),
-            together: Together::of(activities.values().copied()),
+            together: all,
             workers: tasks.iter().map(|task| (task.task, task.workers)).collect(),
             grid: Grid::new(start_us),
             activities,
@@ -89,8 +112,10 @@ impl StepSum {
 
     pub fn add(&mut self, interval: &IntervalFacts) {
         self.grid.add(interval);
-        let all = self.all_ops.entry(interval.task).or_default();
-        *all = all.saturating_add(interval.ops);
+        if !is_observed(&interval.op) {
+            let all = self.all_ops.entry(interval.task).or_default();
+            *all = all.saturating_add(interval.ops);
+        }
         if interval.ramp {
             return;
         }
@@ -117,22 +142,39 @@ impl StepSum {
 
     /// The step's intervals that end by `before_us`, which must not be later than the next one to be added begins.
     pub fn take_before(&mut self, before_us: i64) -> Vec<StepInterval> {
-        self.grid.take_before(before_us)
+        let taken = self.grid.take_before(before_us);
+        if let Some(window) = self.whole_seconds {
+            for interval in &taken {
+                let key = (interval.group.clone(), interval.op.clone());
+                self.seconds.entry(key).or_default().add(window, interval);
+            }
+        }
+        taken
     }
 
     /// The last intervals and the figures.
     pub fn finish(mut self) -> (Vec<StepInterval>, StepResults) {
-        let last = self.grid.take_before(i64::MAX);
+        let last = self.take_before(i64::MAX);
         let all_active = self.together.and_then(|together| together.all_active());
+        let mut seconds = std::mem::take(&mut self.seconds);
+        let window = self.whole_seconds;
         let ops: Vec<OpResult> = std::mem::take(&mut self.ops)
             .into_iter()
             .flat_map(|(group, ops)| {
                 let times = self.times_of(&group, all_active);
                 let of_tasks = self.tasks_by_op(&group);
-                ops.into_iter().map(move |(op, sum)| {
+                let mut of_group = Vec::new();
+                for (op, sum) in ops {
                     let tasks = of_tasks.get(&op).copied().unwrap_or(0);
-                    op_result(group.clone(), op, sum, tasks, times)
-                })
+                    let own = seconds.remove(&(group.clone(), op.clone()));
+                    let own = window.map(|window| own.unwrap_or_default().finish(window));
+                    let result = op_result(group.clone(), op, sum, tasks, times);
+                    of_group.push(OpResult {
+                        seconds: own,
+                        ..result
+                    });
+                }
+                of_group
             })
             .collect();
         let tasks = self.task_results();
@@ -228,7 +270,16 @@ impl StepSum {
             self.together.is_some_and(|together| !together.overlap()),
         );
         raise(Flag::ToolBound, self.is_tool_bound());
+        raise(
+            Flag::BehindSchedule,
+            self.is_behind_schedule(tasks) || is_issued_late(ops),
+        );
         raise(Flag::CacheSuspect, self.is_cache_suspect(tasks));
+        raise(Flag::AckSuspect, self.is_ack_suspect(tasks));
+        raise(
+            Flag::ClientFrozen,
+            self.tasks.iter().any(|task| task.frozen),
+        );
         raise(Flag::Partial, self.tasks.iter().any(unended));
         raise(Flag::Errors, ops.iter().any(|op| op.errors > 0));
         raise(
@@ -238,23 +289,82 @@ impl StepSum {
         flags
     }
 
-    /// Whether the tasks of any agent together read more in a second than its network can carry.
+    /// Whether a paced task did less than was due in the time that it had.
+    fn is_behind_schedule(&self, results: &[TaskResult]) -> bool {
+        self.tasks.iter().any(|task| {
+            let (Some(paced), Some(activity)) = (task.paced, self.activities.get(&task.task))
+            else {
+                return false;
+            };
+            let seconds = real(activity.ended_us.saturating_sub(activity.measured_us)) / 1e6;
+            let due = paced.per_second * seconds;
+            let own = results
+                .iter()
+                .filter(|result| result.task == task.task && !is_observed(&result.op));
+            let (done, operations) = own.fold((0.0, 0.0), |(done, operations), result| {
+                let ops = real(result.ops.saturating_add(result.errors));
+                let counted = match paced.unit {
+                    PacedUnit::Operations => ops,
+                    PacedUnit::Bytes => real(result.bytes),
+                };
+                (done + counted, operations + ops)
+            });
+            // One operation of each worker may still be under way; random arrivals vary by the root of their number.
+            let of_one = if operations > 0.0 {
+                done / operations
+            } else {
+                0.0
+            };
+            let random = match paced.arrivals {
+                Arrivals::Even => 0.0,
+                Arrivals::Poisson => 3.0 * operations.sqrt(),
+            };
+            let spared = of_one * (f64::from(task.workers) + random);
+            due > 0.0 && done + spared < KEPT_SHARE * due
+        })
+    }
+
+    /// Whether direct writes of some task were acknowledged faster than a message reaches another host and comes back.
+    fn is_ack_suspect(&self, results: &[TaskResult]) -> bool {
+        self.tasks.iter().any(|task| {
+            let Some(round_trip) = task.round_trip_ns.filter(|_| task.direct) else {
+                return false;
+            };
+            results.iter().any(|result| {
+                result.task == task.task
+                    && WRITES.contains(&result.op.as_str())
+                    && quantile(&result.service, 0.5)
+                        .is_some_and(|p50| i64::try_from(p50).is_ok_and(|p50| p50 < round_trip))
+            })
+        })
+    }
+
+    /// Whether the tasks of any agent together read, or wrote, more in a second than its network can carry.
     fn is_cache_suspect(&self, results: &[TaskResult]) -> bool {
-        let mut agents: HashMap<AgentId, (f64, f64)> = HashMap::new();
+        let mut agents: HashMap<AgentId, ([f64; 2], f64)> = HashMap::new();
         for task in &self.tasks {
             let Some(link) = task.link_bytes_per_s else {
                 continue;
             };
-            let read: f64 = results
-                .iter()
-                .filter(|result| result.task == task.task && READS.contains(&result.op.as_str()))
-                .filter_map(|result| result.bytes_per_s)
-                .sum();
-            let (sum, least) = agents.entry(task.agent).or_insert((0.0, f64::INFINITY));
-            *sum += read;
+            let (sums, least) = agents
+                .entry(task.agent)
+                .or_insert(([0.0; 2], f64::INFINITY));
+            let directions = [Direction::FromStorage, Direction::ToStorage];
+            for (sum, direction) in sums.iter_mut().zip(directions) {
+                *sum += results
+                    .iter()
+                    .filter(|result| {
+                        result.task == task.task
+                            && direction_of(&result.op, &task.mode) == Some(direction)
+                    })
+                    .filter_map(|result| result.bytes_per_s)
+                    .sum::<f64>();
+            }
             *least = least.min(real(link));
         }
-        agents.values().any(|(read, link)| read > link)
+        agents
+            .values()
+            .any(|(sums, link)| sums.iter().any(|sum| sum > link))
     }
 
     fn is_tool_bound(&self) -> bool {
@@ -262,6 +372,10 @@ impl StepSum {
         let mut harness_us = 0.0;
         let mut wait_us = 0.0;
         for task in &self.tasks {
+            // Under a rate the question is whether the schedule was kept.
+            if task.paced.is_some() {
+                continue;
+            }
             let Some(activity) = self.activities.get(&task.task) else {
                 continue;
             };
@@ -274,6 +388,43 @@ impl StepSum {
         workers_us > 0.0
             && (harness_us > HARNESS_SHARE * workers_us || wait_us > WAIT_SHARE * workers_us)
     }
+}
+
+/// Whether the other end of a link counted it: no work of the task's own.
+fn is_observed(op: &str) -> bool {
+    Op::parse(op).is_some_and(Op::is_observed)
+}
+
+/// Which way an operation moves data between the client and the target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Direction {
+    FromStorage,
+    ToStorage,
+}
+
+fn direction_of(op: &str, mode: &str) -> Option<Direction> {
+    match (op, mode) {
+        ("copy", "out") => Some(Direction::FromStorage),
+        ("copy", "in") => Some(Direction::ToStorage),
+        (op, _) if READS.contains(&op) => Some(Direction::FromStorage),
+        (op, _) if WRITES.contains(&op) => Some(Direction::ToStorage),
+        _ => None,
+    }
+}
+
+fn quantile(histogram: &Histogram, q: f64) -> Option<u64> {
+    (!histogram.is_empty()).then(|| histogram.quantile(q))
+}
+
+/// Whether the hundredth part of the operations waited long for being issued.
+fn is_issued_late(ops: &[OpResult]) -> bool {
+    ops.iter().any(|op| {
+        let response = op.response.as_ref().and_then(|all| quantile(all, 0.99));
+        match (response, quantile(&op.service, 0.99)) {
+            (Some(response), Some(service)) => response.saturating_sub(service) > LATE_NS,
+            _ => false,
+        }
+    })
 }
 
 fn entry<'m, V: Default>(map: &'m mut BTreeMap<String, V>, key: &str) -> &'m mut V {
@@ -341,6 +492,7 @@ fn op_result(group: String, op: String, sum: OpSum, tasks: usize, times: Times) 
         last_done_us,
         last_done_ops_per_s,
         last_done_bytes_per_s,
+        seconds: None,
         service: sum.service,
         response: sum.response,
     }

@@ -11,7 +11,8 @@ mod flags;
 
 use super::window::share;
 use super::{
-    Flag, Headline, IntervalFacts, PERIOD_US, StepInterval, StepResults, StepSum, TaskFacts,
+    Arrivals, Flag, Headline, IntervalFacts, PERIOD_US, Paced, PacedUnit, StepInterval,
+    StepResults, StepSum, TaskFacts,
 };
 use crate::model::{AgentId, MeshMicros, TaskId, TaskState};
 use benchmesh_workloads::histogram::Histogram;
@@ -36,6 +37,11 @@ fn task(id: i64, skew_us: i64, ended: i64) -> TaskFacts {
         last_interval_us: None,
         agent: AgentId(1),
         link_bytes_per_s: None,
+        mode: "write".to_owned(),
+        paced: None,
+        direct: false,
+        round_trip_ns: None,
+        frozen: false,
     }
 }
 

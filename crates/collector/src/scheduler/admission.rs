@@ -1,31 +1,29 @@
-//! The door: a plan is held against the mesh, and a run is queued, or refused before anything runs.
+//! Admission: a plan is checked against the attached agents, and its run is queued or refused before anything runs.
 
 use super::{
     Scheduler,
-    team::{Team, TeamMember},
+    agents::{RunAgent, RunAgents},
+    machine::event::Event,
+    survey,
 };
 use crate::{
     model::RunId,
-    plan::{self, AgentFacts, Expansion, Order, Plan, PlanErrors, PlannedStep},
-    sessions::{
-        Call, MemberFacts,
-        command::{Answer, Command, Survey},
-    },
+    plan::{self, AgentFacts, AgentPolicy, Expansion, Order, Plan, PlanErrors, PlannedStep},
+    sessions::{MemberFacts, command::Survey},
     store::{
         StoreError,
-        rows::{Known, NewGroup, NewRun, NewStep, RunRow},
+        rows::{Creation, NewGroup, NewRun, NewStep, RunRow},
     },
 };
 use futures::future::join_all;
-use std::{collections::BTreeSet, time::Duration};
+use std::{sync::Arc, time::Duration};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, timeout_at};
 
-/// A file system that does not answer for so long cannot be measured either.
-const SURVEY_WITHIN: Duration = Duration::from_secs(20);
 const MAX_WAIT: Duration = Duration::from_secs(24 * 3600);
 const MAX_UID_CHARS: usize = 64;
 
-/// A wish to run a plan.
+/// A request to run a plan.
 #[derive(Clone, Debug, Default)]
 pub struct StartRequest {
     /// Made by the client, so that asking twice is asking once; empty: made here.
@@ -33,7 +31,7 @@ pub struct StartRequest {
     /// The plan's file, for messages.
     pub plan_name: String,
     pub plan_text: String,
-    /// Wait until so many agents are attached; 0: take those that are there.
+    /// Wait until this many agents are attached; 0: take those that are attached.
     pub agents: u32,
     pub agents_wait: Duration,
     pub mode: Admission,
@@ -57,6 +55,8 @@ pub struct Started {
     pub known: bool,
     pub steps: Vec<PlannedStep>,
     pub warnings: Vec<String>,
+    /// Held while the steps are in memory; `None`: they were not expanded.
+    pub(crate) room: Option<Arc<OwnedSemaphorePermit>>,
 }
 
 /// Why no run was made.
@@ -108,10 +108,12 @@ impl Scheduler {
         plan.order = plan.order.drawn(drawn_seed);
         self.wait_for_agents(request.agents, request.agents_wait)
             .await?;
-        let team = self.survey(&plan).await;
-        let facts = team.facts();
+        let agents = self.survey(&plan).await;
+        let facts = agents.facts();
+        let room = Arc::clone(&self.0.expansions).acquire_owned().await;
+        let room = room.ok().map(Arc::new);
         let expansion = plan::expand(&plan, &facts).map_err(StartError::Plan)?;
-        plan::check_space(&plan, &expansion, &facts).map_err(StartError::Plan)?;
+        plan::check_limits(&plan, &expansion, &facts).map_err(StartError::Plan)?;
         self.check_links(&plan, &expansion)?;
         if request.mode == Admission::DryRun {
             return Ok(Started {
@@ -120,10 +122,13 @@ impl Scheduler {
                 known: false,
                 steps: expansion.steps,
                 warnings: expansion.warnings,
+                room,
             });
         }
-        self.queue(uid, &request.plan_text, &plan, &team, expansion)
-            .await
+        let started = self
+            .queue(uid, &request.plan_text, &plan, &agents, expansion)
+            .await?;
+        Ok(Started { room, ..started })
     }
 
     async fn queue(
@@ -131,10 +136,10 @@ impl Scheduler {
         uid: String,
         plan_text: &str,
         plan: &Plan,
-        team: &Team,
+        agents: &RunAgents,
         expansion: Expansion,
     ) -> Result<Started, StartError> {
-        // A write that waits would queue a run that nobody waits for any more.
+        // A delayed write would queue a run after its client has given up.
         let blocked = self.0.store.blocked().borrow().clone();
         if let Some(blocked) = blocked {
             return Err(store(StoreError::CannotWrite {
@@ -146,31 +151,32 @@ impl Scheduler {
             uid: uid.clone(),
             name: plan.name.clone(),
             plan_text: plan_text.to_owned(),
-            agents_json: team.to_json(),
+            agents_json: agents.to_json(),
             order_seed: plan.order.seed(),
             created: self.0.clock.now(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
         };
         let (run, known) = self.0.store.create_run(new).await.map_err(store)?;
         let row = self.0.store.run(run).await.map_err(store)?;
-        let board = self.0.board.open(&row);
-        board.change(|view| view.steps_total = expansion.steps.len());
-        if known == Known::New {
+        let progress = self.0.progress.open(&row);
+        progress.change(|view| view.steps_total = expansion.steps.len());
+        if known == Creation::New {
             let unfinished = self.0.store.unfinished_runs().await.map_err(store)?;
             if let Some(before) = unfinished.iter().rfind(|before| before.id < run) {
-                board.say(format!(
+                progress.show_message(format!(
                     "run {run} waits for run {}, `{}`",
                     before.id, before.name
                 ));
             }
         }
-        self.0.wake.notify_one();
+        self.request(Event::Queued).await;
         Ok(Started {
             run: Some(run),
             uid,
-            known: known == Known::Already,
+            known: known == Creation::Existing,
             steps: expansion.steps,
             warnings: expansion.warnings,
+            room: None,
         })
     }
 
@@ -190,6 +196,7 @@ impl Scheduler {
             known: true,
             steps,
             warnings: Vec::new(),
+            room: None,
         }))
     }
 
@@ -198,7 +205,10 @@ impl Scheduler {
         let until = began + wait.min(MAX_WAIT);
         let mut changes = self.0.fleet.changes();
         loop {
-            let there: Vec<String> = self.attached().map(|member| member.hello.name).collect();
+            let there: Vec<String> = self
+                .attached()
+                .map(|member| member.hello.name.clone())
+                .collect();
             if u32::try_from(there.len()).unwrap_or(u32::MAX) >= wanted {
                 return Ok(());
             }
@@ -220,50 +230,36 @@ impl Scheduler {
             .filter(|member| member.attached)
     }
 
-    /// Asks every attached agent what it can say of the plan's paths.
-    async fn survey(&self, plan: &Plan) -> Team {
-        let paths: BTreeSet<String> = plan
-            .targets
-            .iter()
-            .map(|target| target.path.clone())
-            .collect();
-        let paths: Vec<String> = paths.into_iter().collect();
+    /// Surveys the plan's paths on every attached agent.
+    async fn survey(&self, plan: &Plan) -> RunAgents {
+        let paths = plan.target_paths();
         let sources: Vec<String> = plan.sources().into_iter().collect();
         let asked = self.attached().map(|member| {
             let (paths, sources) = (paths.clone(), sources.clone());
             async move {
-                let survey = self.survey_one(&member, paths, sources).await;
-                TeamMember {
+                let policy = member.hello.policy.as_ref();
+                let is_always_open = policy.is_none_or(AgentPolicy::is_always_open);
+                let survey = match paths.is_empty() && is_always_open {
+                    true => Ok(None),
+                    false => {
+                        let within = survey::WITHIN;
+                        let fleet = &self.0.fleet;
+                        survey::ask(fleet, member.id, paths, sources, within)
+                            .await
+                            .map(Some)
+                    }
+                };
+                RunAgent {
                     id: member.id,
                     uid: member.hello.uid.clone(),
                     facts: facts(&member, survey),
                 }
             }
         });
-        Team::new(join_all(asked).await)
+        RunAgents::new(join_all(asked).await)
     }
 
-    async fn survey_one(
-        &self,
-        member: &MemberFacts,
-        paths: Vec<String>,
-        sources: Vec<String>,
-    ) -> Result<Option<Survey>, String> {
-        if paths.is_empty() {
-            return Ok(None);
-        }
-        let command = Command::Survey { paths, sources };
-        let call = Call::to(member.id, command, SURVEY_WITHIN).within(SURVEY_WITHIN);
-        match self.0.fleet.call(call).await {
-            Ok(Answer::Survey(survey)) => Ok(Some(survey)),
-            Ok(_) => Err(String::from(
-                "the agent answered something else than it was asked",
-            )),
-            Err(error) => Err(error.to_string()),
-        }
-    }
-
-    /// Refuses links whose receiving end cannot be reached where the collector sees it.
+    /// Refuses links whose receiver has no address that other hosts can reach, and those that a policy does not allow.
     fn check_links(&self, plan: &Plan, expansion: &Expansion) -> Result<(), StartError> {
         let members: Vec<MemberFacts> = self.attached().collect();
         let find = |name: &str| members.iter().find(|member| member.hello.name == name);
@@ -277,6 +273,32 @@ impl Scheduler {
                 (loopback && from.hello.boot_id != to.hello.boot_id).then_some((step, from, to))
             })
         });
+        let forbidden = expansion.steps.iter().find_map(|step| {
+            step.tasks.iter().find_map(|task| {
+                let (from, to) = (find(&task.agent)?, find(task.peer.as_deref()?)?);
+                let forbids = |one: &MemberFacts, other: &MemberFacts| {
+                    let address = other.address.parse().ok()?;
+                    let policy = one.hello.policy.as_ref()?;
+                    (!policy.allows_peer(address)).then(|| {
+                        format!(
+                            "agent `{}` does not allow a link with agent `{}` at {address}: its `allow-network` is {}",
+                            one.hello.name,
+                            other.hello.name,
+                            policy.networks.join(",")
+                        )
+                    })
+                };
+                Some((step, forbids(from, to).or_else(|| forbids(to, from))?))
+            })
+        });
+        if let Some((step, reason)) = forbidden {
+            let remedy = "start it with --allow-network and the network of the other, or leave one of them out";
+            return Err(StartError::Plan(plan.refuse(
+                step,
+                reason,
+                remedy.to_owned(),
+            )));
+        }
         match unreachable {
             None => Ok(()),
             Some((step, from, to)) => Err(StartError::Plan(plan.refuse(
@@ -294,13 +316,14 @@ impl Scheduler {
     }
 }
 
-/// What expansion has to know of a member.
+/// The facts of a member that the expansion needs.
 fn facts(member: &MemberFacts, survey: Result<Option<Survey>, String>) -> AgentFacts {
     let mut facts = AgentFacts {
         name: member.hello.name.clone(),
         labels: member.hello.labels.clone(),
         allowed: member.hello.allowed.clone(),
         workloads: member.hello.workloads.clone(),
+        policy: member.hello.policy.clone(),
         host: member.hello.host_key(),
         ..AgentFacts::default()
     };
@@ -311,6 +334,7 @@ fn facts(member: &MemberFacts, survey: Result<Option<Survey>, String>) -> AgentF
             facts.scratch_free_bytes = survey.scratch_free_bytes;
             facts.has_no_scratch = survey.scratch_free_bytes.is_none();
             facts.link_bytes_per_s = survey.link_bytes_per_s;
+            facts.closed = survey.closed;
         }
         Ok(None) => {}
         Err(problem) => facts.survey_failed = problem,
@@ -318,28 +342,30 @@ fn facts(member: &MemberFacts, survey: Result<Option<Survey>, String>) -> AgentF
     facts
 }
 
-/// A seed that nobody has chosen: of the random bits of a new uuid.
+/// A random seed, from the random bits of a new uuid.
 fn drawn_seed() -> u32 {
     let (seed, ..) = uuid::Uuid::new_v4().as_fields();
     seed
 }
 
-/// A stored run's plan and team, and the steps that they make.
-pub(super) fn expanded(row: &RunRow) -> Result<(Plan, Team, Expansion), String> {
+/// A stored run's plan and agents, and the steps that they make.
+pub(super) fn expanded(row: &RunRow) -> Result<(Plan, RunAgents, Expansion), String> {
     let mut plan = plan::parse(&row.plan_text, &row.name).map_err(|error| error.to_string())?;
     if let Some(seed) = row.order_seed {
         plan.order = Order::Random { seed: Some(seed) };
     }
-    let team = Team::from_json(&row.agents_json)
+    let agents = RunAgents::from_json(&row.agents_json)
         .map_err(|error| format!("the run's agents cannot be read back: {error}"))?;
-    let expansion = plan::expand(&plan, &team.facts()).map_err(|error| error.to_string())?;
-    Ok((plan, team, expansion))
+    let expansion = plan::expand(&plan, &agents.facts()).map_err(|error| error.to_string())?;
+    Ok((plan, agents, expansion))
 }
 
 /// The rows of planned steps.
-pub(super) fn rows(steps: &[PlannedStep], attempt: u32) -> Vec<NewStep> {
+pub(super) fn new_steps<'s>(
+    steps: impl Iterator<Item = &'s PlannedStep>,
+    attempt: u32,
+) -> Vec<NewStep> {
     steps
-        .iter()
         .map(|step| NewStep {
             ordinal: step.ordinal,
             repeat: step.repeat,
@@ -350,7 +376,7 @@ pub(super) fn rows(steps: &[PlannedStep], attempt: u32) -> Vec<NewStep> {
             system: step.system.clone(),
             workload: step.workload.clone(),
             mode: step.mode.clone(),
-            params_json: serde_json::Value::Object(step.params.clone()).to_string(),
+            params_json: serde_json::Value::Object((*step.params).clone()).to_string(),
             clients: u32::try_from(step.agents().len()).unwrap_or(u32::MAX),
             cache: step.cache.as_str().to_owned(),
             groups: groups(step),
@@ -366,7 +392,7 @@ fn groups(step: &PlannedStep) -> Vec<NewGroup> {
             name: load.group.clone(),
             workload: load.workload.clone(),
             mode: load.mode.clone(),
-            params_json: serde_json::Value::Object(load.params.clone()).to_string(),
+            params_json: serde_json::Value::Object((*load.params).clone()).to_string(),
             clients: load.clients,
             tasks: load.tasks,
         })

@@ -1,48 +1,75 @@
-//! The commands' side: start, watch, stop, list, query, report.
+//! The `Control` service, for commands: start, watch, stop, list, query, report, compare, annotate.
 
-use super::wire::{query_reply, query_status, run_facts, state_word, store_status};
-use crate::{
-    causes::chain,
-    clock::MeshClock,
-    query,
-    report::{self, ReportError},
-    scheduler::{
-        Scheduler, StartError, StartRequest,
-        admission::Admission,
-        board::{RunBoard, RunView},
+mod audit;
+mod documents;
+mod last_samples;
+mod start;
+mod watcher;
+
+use super::{
+    quota::{Quota, QuotaLimits},
+    wire::{
+        annotate_status, annotation, compare_status, import_status, query_reply, query_status,
+        run_facts, search, state_word, store_status,
     },
-    sessions::Fleet,
+};
+use crate::{
+    clock::MeshClock,
+    compare,
+    overview::Overview,
+    pictures,
+    query::{self, Limits},
+    report::{self, ReportError},
+    scheduler::Scheduler,
+    sessions::{Fleet, ForgetError},
     store::{
         Store,
         rows::{RunRow, steps_done},
     },
 };
-use benchmesh_proto::{WIRE_VERSION, v1, v1::control_server::Control};
+use audit::Requester;
+use benchmesh_proto::{v1, v1::control_server::Control};
+use benchmesh_workloads::error_chain;
+use documents::{document, file};
 use futures::{Stream, StreamExt, stream};
-use prost::Message;
 use std::{pin::Pin, sync::Arc, time::Duration};
-use tokio::{
-    sync::{Semaphore, watch},
-    time::{Instant, sleep_until},
-};
+use tokio::task::spawn_blocking;
 use tokio_util::sync::CancellationToken;
-use tonic::{Request, Response, Status};
+use tonic::{Request, Response, Status, Streaming};
+use watcher::RunWatcher;
 
-/// Updates come at each change, but not closer together than this, and at least this often while something runs.
-const UPDATE_MIN: Duration = Duration::from_millis(200);
-const UPDATE_MAX: Duration = Duration::from_secs(1);
-/// A query that runs longer was a slip of the pen; the database file can be asked without a limit.
-const QUERY_WITHIN: Duration = Duration::from_secs(120);
-/// Each has a thread, a connection and, while it lasts, a snapshot of the database.
-const QUERIES_AT_ONCE: usize = 16;
-/// As much of a report as goes into one message, in bytes.
-const REPORT_PIECE: usize = 1 << 20;
-/// As many planned steps go into one message as fit into so many bytes.
-const SHOWN_BYTES: usize = 4 << 20;
+/// Longer queries can be run on the database file itself, without a limit.
+const QUERY_TIME_LIMIT: Duration = Duration::from_secs(120);
+/// Each has a thread and, while it lasts, a snapshot of the database; the memory of all is bounded by their number.
+const QUERIES: QuotaLimits = QuotaLimits {
+    what: "queries",
+    in_all: 8,
+    per_client: 4,
+};
+/// Each holds a whole report in memory.
+const REPORTS: QuotaLimits = QuotaLimits {
+    what: "reports",
+    in_all: 8,
+    per_client: 4,
+};
+/// Each is woken by every change of its run.
+const WATCHERS: QuotaLimits = QuotaLimits {
+    what: "watchers of runs",
+    in_all: 256,
+    per_client: 64,
+};
+/// Plans that are expanded, and runs that wait for their agents.
+const STARTS: QuotaLimits = QuotaLimits {
+    what: "starting runs",
+    in_all: 64,
+    per_client: 32,
+};
+/// Upper limit of an imported run, as JSON.
+const MAX_IMPORT_BYTES: usize = 256 << 20;
 const MAX_LISTED_RUNS: u32 = 1000;
 const DEFAULT_LISTED_RUNS: u32 = 50;
 
-type Sent<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+type ResponseStream<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 #[derive(Debug)]
 pub(super) struct ControlService {
@@ -50,16 +77,30 @@ pub(super) struct ControlService {
     fleet: Fleet,
     store: Store,
     clock: Arc<MeshClock>,
+    overview: Overview,
     closing: CancellationToken,
-    queries: Arc<Semaphore>,
+    queries: Arc<Quota>,
+    reports: Arc<Quota>,
+    watchers: Arc<Quota>,
+    starts: Arc<Quota>,
 }
 
 impl ControlService {
+    async fn compared(&self, request: v1::CompareRequest) -> Result<compare::Answer, Status> {
+        let wanted = serde_json::from_slice(&request.request_json).map_err(|error| {
+            Status::invalid_argument(format!("what is to be compared: {error}"))
+        })?;
+        compare::compare(self.store.reader(), &wanted)
+            .await
+            .map_err(|error| compare_status(&error))
+    }
+
     pub fn new(
         scheduler: Scheduler,
         fleet: Fleet,
         store: Store,
         clock: Arc<MeshClock>,
+        overview: Overview,
         closing: CancellationToken,
     ) -> Self {
         Self {
@@ -67,8 +108,12 @@ impl ControlService {
             fleet,
             store,
             clock,
+            overview,
             closing,
-            queries: Arc::new(Semaphore::new(QUERIES_AT_ONCE)),
+            queries: Arc::new(Quota::new(QUERIES)),
+            reports: Arc::new(Quota::new(REPORTS)),
+            watchers: Arc::new(Quota::new(WATCHERS)),
+            starts: Arc::new(Quota::new(STARTS)),
         }
     }
 
@@ -82,88 +127,32 @@ impl ControlService {
     }
 }
 
-fn refused(error: &StartError) -> Status {
-    let message = chain(error);
-    match error {
-        StartError::BadUid { .. } | StartError::Plan(_) => {
-            Status::invalid_argument(error.to_string())
-        }
-        StartError::AgentsMissing { .. } => Status::failed_precondition(message),
-        StartError::Store { .. } => Status::internal(message),
-    }
-}
-
-fn duration(us: i64) -> Duration {
-    Duration::from_micros(u64::try_from(us).unwrap_or(0))
-}
-
 #[tonic::async_trait]
 impl Control for ControlService {
-    type WatchRunStream = Sent<v1::RunUpdate>;
-    type QueryStream = Sent<v1::QueryReply>;
-    type ReportStream = Sent<v1::ReportReply>;
+    type WatchRunStream = ResponseStream<v1::RunUpdate>;
+    type QueryStream = ResponseStream<v1::QueryReply>;
+    type ReportStream = ResponseStream<v1::ReportReply>;
+    type ReportFileStream = ResponseStream<v1::ReportFileReply>;
+    type CompareStream = ResponseStream<v1::ReportReply>;
+    type CompareFileStream = ResponseStream<v1::ReportFileReply>;
 
     async fn start_run(
         &self,
         request: Request<v1::StartRunRequest>,
     ) -> Result<Response<v1::StartRunReply>, Status> {
-        let request = request.into_inner();
-        if request.wire_version != WIRE_VERSION {
-            return Err(Status::failed_precondition(format!(
-                "this command speaks version {} of the wire, the collector (benchmesh {}) version {WIRE_VERSION}: run the same version of benchmesh on both",
-                request.wire_version,
-                env!("CARGO_PKG_VERSION"),
-            )));
-        }
-        let wish = StartRequest {
-            run_uid: request.run_uid,
-            plan_name: request.plan_name,
-            plan_text: request.plan_toml,
-            agents: request.agents,
-            agents_wait: duration(request.agents_wait_us),
-            mode: if request.dry_run {
-                Admission::DryRun
-            } else {
-                Admission::Queue
-            },
-        };
-        let started = tokio::select! {
-            started = self.scheduler.start(wish) => started.map_err(|error| refused(&error))?,
-            () = self.closing.cancelled() => return Err(Status::unavailable("the collector is closing")),
-        };
-        let mut room = SHOWN_BYTES;
-        let steps: Vec<v1::PlannedStep> = started
-            .steps
-            .iter()
-            .map(v1::PlannedStep::from)
-            .map_while(|step| {
-                room = room.checked_sub(step.encoded_len())?;
-                Some(step)
-            })
-            .collect();
-        let mut warnings = started.warnings;
-        if steps.len() < started.steps.len() {
-            warnings.push(format!(
-                "the first {} of {} steps are shown",
-                steps.len(),
-                started.steps.len()
-            ));
-        }
-        Ok(Response::new(v1::StartRunReply {
-            run_id: started.run.map_or(0, |run| run.0),
-            run_uid: started.uid,
-            known: started.known,
-            steps,
-            warnings,
-        }))
+        self.start(request).await
     }
 
     async fn watch_run(
         &self,
         request: Request<v1::WatchRunRequest>,
     ) -> Result<Response<Self::WatchRunStream>, Status> {
-        let row = self.find(&request.into_inner().run).await?;
-        let Some(board) = self.scheduler.board().run(row.id) else {
+        let permit = self.watchers.enter(&request)?;
+        let request = request.into_inner();
+        let row = self.find(&request.run).await?;
+        let Some(progress) = self.scheduler.progress().run(row.id) else {
+            // The run may have ended after its row was read.
+            let row = self.find(&row.id.to_string()).await?;
             let steps = self
                 .store
                 .steps(row.id)
@@ -172,19 +161,25 @@ impl Control for ControlService {
             let update = super::wire::past_run(&row, steps_done(&steps), steps.len());
             return Ok(Response::new(Box::pin(stream::once(async { Ok(update) }))));
         };
-        let watching = Watching {
-            changes: board.changes(),
-            board,
+        let watcher = RunWatcher {
+            _permit: permit,
+            _viewer: self.store.live().viewer(),
+            detail: request
+                .detail
+                .then(|| (self.overview.clone(), self.overview.viewer())),
+            changes: progress.changes(),
+            progress,
             clock: Arc::clone(&self.clock),
             closing: self.closing.clone(),
             messages: 0,
             finished: 0,
+            position: super::wire::WatchPosition::default(),
             sent: None,
             ended: false,
         };
         Ok(Response::new(Box::pin(stream::unfold(
-            watching,
-            Watching::next,
+            watcher,
+            RunWatcher::next,
         ))))
     }
 
@@ -192,6 +187,7 @@ impl Control for ControlService {
         &self,
         request: Request<v1::StopRunRequest>,
     ) -> Result<Response<v1::StopRunReply>, Status> {
+        let by = Requester::of(&request);
         let request = request.into_inner();
         let row = match request.run.as_str() {
             "" | "last" => self.find("").await?,
@@ -206,7 +202,13 @@ impl Control for ControlService {
             .scheduler
             .stop(&row, &reason)
             .await
-            .map_err(|error| store_status(&error))?;
+            .map_err(|error| store_status(&error));
+        if !row.state.is_end() {
+            // Where the database cannot be written, the command must not wait for it.
+            let (store, clock, run) = (self.store.clone(), Arc::clone(&self.clock), row.id);
+            tokio::spawn(async move { audit::stopped(&store, &clock, run, &by).await });
+        }
+        let state = state?;
         Ok(Response::new(v1::StopRunReply {
             run_id: row.id.0,
             state: state_word(state),
@@ -223,24 +225,43 @@ impl Control for ControlService {
         Ok(Response::new(v1::ListAgentsReply { agents }))
     }
 
+    async fn forget_agent(
+        &self,
+        request: Request<v1::ForgetAgentRequest>,
+    ) -> Result<Response<v1::ForgetAgentReply>, Status> {
+        let name = request.into_inner().name;
+        let agent = self.fleet.forget(&name).await.map_err(|error| {
+            let message = error_chain(&error);
+            match error {
+                ForgetError::Unknown { .. } => Status::not_found(message),
+                ForgetError::Attached { .. } | ForgetError::InRun { .. } => {
+                    Status::failed_precondition(message)
+                }
+                ForgetError::Store { .. } => Status::internal(message),
+            }
+        })?;
+        Ok(Response::new(v1::ForgetAgentReply { agent_id: agent.0 }))
+    }
+
     async fn list_runs(
         &self,
         request: Request<v1::ListRunsRequest>,
     ) -> Result<Response<v1::ListRunsReply>, Status> {
-        let limit = match request.into_inner().limit {
+        let request = request.into_inner();
+        let limit = match request.limit {
             0 => DEFAULT_LISTED_RUNS,
             limit => limit.min(MAX_LISTED_RUNS),
         };
         let rows = self
             .store
-            .runs(limit)
+            .search_runs(&search(request, limit))
             .await
             .map_err(|error| store_status(&error))?;
         let mut runs = Vec::with_capacity(rows.len());
         for row in rows {
             let steps = self
                 .store
-                .steps(row.id)
+                .steps(row.run.id)
                 .await
                 .map_err(|error| store_status(&error))?;
             runs.push(run_facts(row, steps_done(&steps), steps.len()));
@@ -252,23 +273,20 @@ impl Control for ControlService {
         &self,
         request: Request<v1::QueryRequest>,
     ) -> Result<Response<Self::QueryStream>, Status> {
+        let permit = self.queries.enter(&request)?;
         let sql = request.into_inner().sql;
-        let turn = Arc::clone(&self.queries).try_acquire_owned().map_err(|_| {
-            Status::resource_exhausted(format!(
-                "{QUERIES_AT_ONCE} queries are being answered already; try again when one of them has ended"
-            ))
-        })?;
-        let answer = query::run(self.store.path(), &sql, QUERY_WITHIN)
+        let limits = Limits::shared(QUERY_TIME_LIMIT);
+        let answer = query::run(self.store.path(), &sql, limits, permit)
             .await
             .map_err(|error| query_status(&error))?;
         let head = v1::QueryReply {
             columns: answer.columns,
             rows: Vec::new(),
         };
-        let rows = stream::unfold((answer.rows, turn), |(mut rows, turn)| async {
+        let rows = stream::unfold(answer.rows, |mut rows| async {
             let batch = rows.recv().await?;
             let reply = batch.map(query_reply).map_err(|error| query_status(&error));
-            Some((reply, (rows, turn)))
+            Some((reply, rows))
         });
         let whole = stream::once(async { Ok(head) }).chain(rows);
         Ok(Response::new(Box::pin(
@@ -280,76 +298,107 @@ impl Control for ControlService {
         &self,
         request: Request<v1::ReportRequest>,
     ) -> Result<Response<Self::ReportStream>, Status> {
+        let permit = self.reports.enter(&request)?;
         let wanted = request.into_inner().run;
-        let report =
-            report::load(self.store.reader(), &wanted)
-                .await
-                .map_err(|error| match &error {
-                    ReportError::NoRun { .. } | ReportError::NoRuns => {
-                        Status::not_found(chain(&error))
-                    }
-                    _ => Status::internal(chain(&error)),
-                })?;
-        let report_json = serde_json::to_vec(&report).map_err(|error| {
-            Status::internal(format!("the report cannot be written as JSON: {error}"))
-        })?;
-        let pieces: Vec<_> = report_json
-            .chunks(REPORT_PIECE)
-            .map(|piece| {
-                Ok(v1::ReportReply {
-                    report_json: piece.to_vec(),
-                })
-            })
-            .collect();
-        Ok(Response::new(Box::pin(stream::iter(pieces))))
+        self.await_last_samples(&wanted).await;
+        let report = report::load(self.store.reader(), &wanted)
+            .await
+            .map_err(|error| report_status(&error))?;
+        document(report, permit).await
     }
-}
 
-/// One who watches a run: what it has been told already.
-struct Watching {
-    board: Arc<RunBoard>,
-    changes: watch::Receiver<u64>,
-    clock: Arc<MeshClock>,
-    closing: CancellationToken,
-    messages: usize,
-    finished: usize,
-    sent: Option<Instant>,
-    ended: bool,
-}
+    async fn report_file(
+        &self,
+        request: Request<v1::ReportRequest>,
+    ) -> Result<Response<Self::ReportFileStream>, Status> {
+        let permit = self.reports.enter(&request)?;
+        let wanted = request.into_inner().run;
+        self.await_last_samples(&wanted).await;
+        let report = report::load(self.store.reader(), &wanted)
+            .await
+            .map_err(|error| report_status(&error))?;
+        let pictures = pictures::load(self.store.path(), report.clone())
+            .await
+            .map_err(|error| Status::internal(error_chain(&error)))?;
+        let html = spawn_blocking(move || pictures::html(&report, &pictures))
+            .await
+            .map_err(|error| Status::internal(error.to_string()))?;
+        Ok(file(html, permit))
+    }
 
-impl Watching {
-    /// The next update: at a change, or after a while.
-    async fn next(mut self) -> Option<(Result<v1::RunUpdate, Status>, Self)> {
-        if self.ended {
-            return None;
-        }
-        if let Some(sent) = self.sent {
-            tokio::select! {
-                () = self.closing.cancelled() => {
-                    self.ended = true;
-                    return Some((Err(Status::unavailable("the collector is closing")), self));
-                }
-                () = sleep_until(sent + UPDATE_MAX) => {}
-                () = async {
-                    sleep_until(sent + UPDATE_MIN).await;
-                    // An error says that the board is gone, which it cannot be while it is held here.
-                    let _ = self.changes.changed().await;
-                } => {}
+    async fn compare(
+        &self,
+        request: Request<v1::CompareRequest>,
+    ) -> Result<Response<Self::CompareStream>, Status> {
+        let permit = self.reports.enter(&request)?;
+        let answer = self.compared(request.into_inner()).await?;
+        document(answer, permit).await
+    }
+
+    async fn compare_file(
+        &self,
+        request: Request<v1::CompareRequest>,
+    ) -> Result<Response<Self::CompareFileStream>, Status> {
+        let permit = self.reports.enter(&request)?;
+        let answer = self.compared(request.into_inner()).await?;
+        let overlays = pictures::overlays(self.store.path(), answer.clone())
+            .await
+            .map_err(|error| Status::internal(error_chain(&error)))?;
+        let html = spawn_blocking(move || pictures::comparison_html(&answer, &overlays))
+            .await
+            .map_err(|error| Status::internal(error.to_string()))?;
+        Ok(file(html, permit))
+    }
+
+    async fn annotate(
+        &self,
+        request: Request<v1::AnnotateRequest>,
+    ) -> Result<Response<v1::AnnotateReply>, Status> {
+        let request = request.into_inner();
+        let annotated = self
+            .store
+            .annotate(
+                &request.run,
+                annotation(request.annotation)?,
+                self.clock.now(),
+            )
+            .await
+            .map_err(|error| annotate_status(&error))?;
+        Ok(Response::new(v1::AnnotateReply {
+            run_id: annotated.run.0,
+            run: annotated.name,
+            at_us: annotated.at.0,
+        }))
+    }
+
+    async fn import_run(
+        &self,
+        request: Request<Streaming<v1::ImportRunRequest>>,
+    ) -> Result<Response<v1::ImportRunReply>, Status> {
+        let _permit = self.reports.enter(&request)?;
+        let mut pieces = request.into_inner();
+        let mut run_json = Vec::new();
+        while let Some(piece) = pieces.message().await? {
+            run_json.extend(piece.run_json);
+            if run_json.len() > MAX_IMPORT_BYTES {
+                return Err(Status::invalid_argument("the imported run is too large"));
             }
         }
-        self.changes.mark_unchanged();
-        self.sent = Some(Instant::now());
-        let board = Arc::clone(&self.board);
-        let update = board.look(|view| self.update(view));
-        Some((Ok(update), self))
+        let run = serde_json::from_slice(&run_json)
+            .map_err(|error| Status::invalid_argument(format!("the imported run: {error}")))?;
+        let run = self
+            .store
+            .import_run(run)
+            .await
+            .map_err(|error| import_status(&error))?;
+        Ok(Response::new(v1::ImportRunReply { run_id: run.0 }))
     }
+}
 
-    /// What is new of the run.
-    fn update(&mut self, view: &RunView) -> v1::RunUpdate {
-        let update = super::wire::update(view, self.messages, self.finished, &self.clock);
-        self.ended = view.state.is_end();
-        self.messages = view.messages_gone + view.messages.len();
-        self.finished = view.finished_gone + view.finished.len();
-        update
+fn report_status(error: &ReportError) -> Status {
+    let message = error_chain(error);
+    match error {
+        ReportError::NoRun { .. } | ReportError::NoRuns => Status::not_found(message),
+        _ => Status::internal(message),
     }
 }

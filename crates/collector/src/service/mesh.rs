@@ -1,6 +1,11 @@
-//! The agents' side: Attach and Publish. A bad message ends its own stream with the field's name, and nothing else.
+//! The `Mesh` service, for agents: Attach and Publish. An invalid message ends its own stream with the field's name,
+//! and nothing else.
 
-use super::wire::ingest_status;
+use super::{
+    connection::Peer,
+    gate::{Gate, Identity},
+    wire::ingest_status,
+};
 use crate::{
     clock::MeshClock,
     ingest::{Batch, Receipt},
@@ -8,7 +13,7 @@ use crate::{
     sessions::{
         AttachError, Fleet, Outgoing, SessionHandle,
         hello::BadField,
-        wire::{Heard, outgoing},
+        wire::{Incoming, outgoing},
     },
     store::Store,
 };
@@ -24,14 +29,14 @@ use tonic::{Code, Request, Response, Status, Streaming};
 use tracing::{debug, warn};
 
 /// Characters of a name that are logged before it is known to be good.
-const NAME_LOGGED: usize = 64;
-/// How long a new stream may take to say Hello.
-const HELLO_WITHIN: Duration = Duration::from_secs(10);
+const MAX_LOGGED_NAME_CHARS: usize = 64;
+/// Time limit for the Hello of a new stream.
+const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 /// Batches of one session between submission and ack: enough to keep the writer busy over a long way, and their rows
 /// are bounded by the store.
-const UNACKED: usize = 64;
+const MAX_UNACKED_BATCHES: usize = 64;
 
-type Sent<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+type ResponseStream<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 #[derive(Debug)]
 pub(super) struct MeshService {
@@ -40,6 +45,7 @@ pub(super) struct MeshService {
     clock: Arc<MeshClock>,
     tasks: TaskTracker,
     closing: CancellationToken,
+    gate: Arc<Gate>,
 }
 
 impl MeshService {
@@ -49,6 +55,7 @@ impl MeshService {
         clock: Arc<MeshClock>,
         tasks: TaskTracker,
         closing: CancellationToken,
+        gate: Arc<Gate>,
     ) -> Self {
         Self {
             fleet,
@@ -56,15 +63,16 @@ impl MeshService {
             clock,
             tasks,
             closing,
+            gate,
         }
     }
 }
 
-fn invalid(error: &BadField) -> Status {
+fn bad_field_status(error: &BadField) -> Status {
     Status::invalid_argument(error.to_string())
 }
 
-fn turned_away(error: &AttachError) -> Status {
+fn attach_status(error: &AttachError) -> Status {
     let message = error.to_string();
     match error {
         AttachError::WireVersion { .. } => Status::failed_precondition(message),
@@ -77,41 +85,64 @@ fn turned_away(error: &AttachError) -> Status {
     }
 }
 
+/// What is not checked yet, for one line of the log.
+fn shown(name: &str) -> String {
+    name.chars()
+        .take(MAX_LOGGED_NAME_CHARS)
+        .collect::<String>()
+        .escape_debug()
+        .to_string()
+}
+
 #[tonic::async_trait]
 impl Mesh for MeshService {
-    type AttachStream = Sent<v1::CollectorMessage>;
-    type PublishStream = Sent<v1::Ack>;
+    type AttachStream = ResponseStream<v1::CollectorMessage>;
+    type PublishStream = ResponseStream<v1::Ack>;
 
     async fn attach(
         &self,
         request: Request<Streaming<v1::AgentMessage>>,
     ) -> Result<Response<Self::AttachStream>, Status> {
-        let from = request.remote_addr().map(|address| address.ip());
+        let from = Peer::address(&request);
+        let identity = Peer::identity(&request);
         let mut inbound = request.into_inner();
-        let first = timeout(HELLO_WITHIN, inbound.message())
+        let first = timeout(HELLO_TIMEOUT, inbound.message())
             .await
             .map_err(|_| Status::deadline_exceeded("no hello came within 10 s"))??
             .ok_or_else(|| Status::invalid_argument("the stream ended before its hello"))?;
-        let Heard::Hello(hello) = Heard::try_from(first).map_err(|error| invalid(&error))? else {
+        let Incoming::Hello(hello) =
+            Incoming::try_from(first).map_err(|error| bad_field_status(&error))?
+        else {
             return Err(Status::invalid_argument("the first message is not a hello"));
         };
+        if let Identity::Known { holder, .. } = &identity
+            && holder.name != hello.name
+        {
+            let status = Status::permission_denied(format!(
+                "this agent's certificate is for the name `{}`, and it attaches under another name, `{}`: start it with the name of its certificate, or join again with a token",
+                holder.name,
+                shown(&hello.name),
+            ));
+            self.gate.log_refusal(from, status.message());
+            return Err(status);
+        }
         // Not checked yet: whatever is in it must fit one line of the log.
-        let name: String = hello.name.chars().take(NAME_LOGGED).collect();
+        let name: String = hello.name.chars().take(MAX_LOGGED_NAME_CHARS).collect();
         let attached = self.fleet.attach(*hello, from).await.map_err(|error| {
             warn!(agent = ?name, %error, "turned away");
-            turned_away(&error)
+            attach_status(&error)
         })?;
         let ended = attached.handle.cancel.clone();
-        let (verdict, verdict_receiver) = oneshot::channel();
-        self.tasks.spawn(hear(
+        let (end_status, end_status_receiver) = oneshot::channel();
+        self.tasks.spawn(read_messages(
             inbound,
             attached.handle,
-            verdict,
+            end_status,
             self.closing.clone(),
         ));
         let clock = Arc::clone(&self.clock);
         let welcome = stream::once(async { Ok(attached.welcome.into()) });
-        let rest = said(attached.outgoing, ended, verdict_receiver)
+        let rest = outgoing_messages(attached.outgoing, ended, end_status_receiver)
             .map(move |message| message.map(|message| outgoing(message, &clock)));
         Ok(Response::new(Box::pin(welcome.chain(rest))))
     }
@@ -135,8 +166,8 @@ impl Mesh for MeshService {
         let publisher = self
             .store
             .publisher(agent, session.host, session.net_namespace);
-        let (receipts, receiver) = mpsc::channel(UNACKED);
-        let reader = Reader {
+        let (receipts, receiver) = mpsc::channel(MAX_UNACKED_BATCHES);
+        let reader = BatchReader {
             fleet: self.fleet.clone(),
             agent,
             spools: session.spools,
@@ -150,28 +181,28 @@ impl Mesh for MeshService {
 }
 
 /// Listens to an agent until its stream ends, its session does, or the collector closes. Why, if it was the agent's
-/// fault, goes to `verdict`.
-async fn hear(
+/// fault, goes to `end_status`.
+async fn read_messages(
     mut inbound: Streaming<v1::AgentMessage>,
     handle: SessionHandle,
-    verdict: oneshot::Sender<Status>,
+    end_status: oneshot::Sender<Status>,
     closing: CancellationToken,
 ) {
     let cancel = handle.cancel.clone();
     loop {
         let message = tokio::select! {
             () = closing.cancelled() => {
-                let _ = verdict.send(Status::unavailable("the collector is closing"));
+                let _ = end_status.send(Status::unavailable("the collector is closing"));
                 return;
             }
             () = cancel.cancelled() => {
-                let _ = verdict.send(Status::aborted("the session ended: attach again"));
+                let _ = end_status.send(Status::aborted("the session ended: attach again"));
                 return;
             }
             message = inbound.message() => message,
         };
         let heard = match message {
-            Ok(Some(message)) => Heard::try_from(message),
+            Ok(Some(message)) => Incoming::try_from(message),
             Ok(None) => return,
             Err(status) => {
                 debug!(agent = %handle.agent(), %status, "stream broke");
@@ -179,53 +210,53 @@ async fn hear(
             }
         };
         match heard {
-            Ok(Heard::Probe { agent_sent_ns }) => handle.probed(agent_sent_ns),
-            Ok(Heard::Reply { id, reply }) => handle.replied(id, reply),
-            Ok(Heard::Progress { id, progress }) => handle.progressed(id, progress),
-            Ok(Heard::Hello(_)) => {
-                let _ = verdict.send(Status::invalid_argument("hello was said already"));
+            Ok(Incoming::Probe { agent_sent_ns }) => handle.answer_probe(agent_sent_ns),
+            Ok(Incoming::Reply { id, reply }) => handle.deliver_reply(id, reply),
+            Ok(Incoming::Progress { id, progress }) => handle.deliver_progress(id, progress),
+            Ok(Incoming::Hello(_)) => {
+                let _ = end_status.send(Status::invalid_argument("hello was said already"));
                 return;
             }
             Err(error) => {
                 warn!(agent = %handle.agent(), %error, "a message that cannot be, its session ends");
-                let _ = verdict.send(invalid(&error));
+                let _ = end_status.send(bad_field_status(&error));
                 return;
             }
         }
     }
 }
 
-/// What goes down to the agent, then why it ended.
-fn said(
+/// Messages to the agent, then the status that ends the stream.
+fn outgoing_messages(
     outgoing: mpsc::Receiver<Outgoing>,
     ended: CancellationToken,
-    verdict: oneshot::Receiver<Status>,
+    end_status: oneshot::Receiver<Status>,
 ) -> impl Stream<Item = Result<Outgoing, Status>> {
-    stream::unfold(Some((outgoing, ended, verdict)), |state| async {
-        let (mut outgoing, ended, verdict) = state?;
+    stream::unfold(Some((outgoing, ended, end_status)), |state| async {
+        let (mut outgoing, ended, end_status) = state?;
         let message = tokio::select! {
             biased;
             () = ended.cancelled() => None,
             message = outgoing.recv() => message,
         };
         match message {
-            Some(message) => Some((Ok(message), Some((outgoing, ended, verdict)))),
+            Some(message) => Some((Ok(message), Some((outgoing, ended, end_status)))),
             // The listener says why and then lets go; if it says nothing, the agent itself has left.
-            None => verdict.await.ok().map(|status| (Err(status), None)),
+            None => end_status.await.ok().map(|status| (Err(status), None)),
         }
     })
 }
 
 /// Takes batches off a Publish stream.
-struct Reader {
+struct BatchReader {
     fleet: Fleet,
     agent: AgentId,
     spools: BTreeSet<String>,
-    publisher: crate::ingest::Publisher,
+    publisher: crate::store::Publisher,
     receipts: mpsc::Sender<Result<Receipt, Status>>,
 }
 
-impl Reader {
+impl BatchReader {
     async fn run(
         self,
         mut inbound: Streaming<v1::Batch>,

@@ -1,20 +1,27 @@
-//! Our words as the messages of Control, and our errors as statuses.
+//! Conversion of the collector's types to messages of `Control`, and of its errors to statuses.
 
 use crate::{
-    causes::chain,
     clock::MeshClock,
+    compare::CompareError,
     ingest::IngestError,
     model::{MeshMicros, RunState},
-    plan::PlannedStep,
+    overview::{EventNow, RunNow, Snapshot},
+    plan::{AgentPolicy, PlannedStep},
     query::{self, QueryError, Value},
     scheduler::{RunView, StepSummary, StepView},
     sessions::MemberFacts,
-    store::{StoreError, rows::RunRow},
+    store::{
+        StoreError,
+        annotate::{AnnotateError, Annotation, ListedRun, RunSearch},
+        import::StoreImportError,
+        rows::RunRow,
+    },
 };
 use benchmesh_proto::v1;
+use benchmesh_workloads::error_chain;
 use tonic::Status;
 
-/// What a refused batch is called.
+/// The status of a refused batch.
 pub(super) fn ingest_status(error: &IngestError) -> Status {
     let message = error.to_string();
     match error {
@@ -28,7 +35,7 @@ pub(super) fn ingest_status(error: &IngestError) -> Status {
 
 /// A database that fails is not the caller's fault.
 pub(super) fn store_status(error: &StoreError) -> Status {
-    let message = chain(error);
+    let message = error_chain(error);
     match error {
         StoreError::NoSuch { .. } | StoreError::NoRunYet => Status::not_found(message),
         StoreError::Closed => Status::unavailable(message),
@@ -50,7 +57,7 @@ impl From<&PlannedStep> for v1::PlannedStep {
             target: step.target.clone(),
             workload: step.workload.clone(),
             mode: step.mode.clone(),
-            params_json: serde_json::Value::Object(step.params.clone()).to_string(),
+            params_json: serde_json::Value::Object((*step.params).clone()).to_string(),
             agents: step.agents().into_iter().map(str::to_owned).collect(),
             peer: peers.join(", "),
             bytes: signed(step.moved_bytes),
@@ -65,33 +72,52 @@ impl From<&PlannedStep> for v1::PlannedStep {
 
 impl From<MemberFacts> for v1::AgentFacts {
     fn from(facts: MemberFacts) -> Self {
+        let hello = &facts.hello;
         Self {
             agent_id: facts.id.0,
-            name: facts.hello.name,
+            name: hello.name.clone(),
             attached: facts.attached,
-            labels: facts.hello.labels.into_iter().collect(),
-            host: facts.hello.host_name,
-            kernel: facts.hello.kernel,
-            cpus: facts.hello.cpus,
-            memory_bytes: facts.hello.memory_bytes,
+            labels: hello.labels.clone().into_iter().collect(),
+            host: hello.host_name.clone(),
+            kernel: hello.kernel.clone(),
+            cpus: hello.cpus,
+            memory_bytes: hello.memory_bytes,
             allowed_paths: facts
                 .hello
                 .allowed
                 .iter()
                 .map(|path| path.display().to_string())
                 .collect(),
-            version: facts.hello.version,
+            version: hello.version.clone(),
             last_seen_us: facts.last_seen.0,
             clock_error_us: facts.clock_error_us,
             round_trip_us: facts.round_trip_us,
             samples_host: facts.attached && facts.sampling.host_wide,
             address: facts.address,
+            policy: hello.policy.clone().map(policy),
         }
     }
 }
 
+fn policy(policy: AgentPolicy) -> v1::AgentPolicy {
+    v1::AgentPolicy {
+        devices: policy.devices,
+        workloads: policy.workloads,
+        memory_bytes: signed(policy.memory_bytes),
+        threads: policy.threads,
+        cpus: policy.cpus,
+        rate_bytes_per_s: signed(policy.rate_bytes_per_s),
+        free_space: policy.free_space,
+        free_inodes: policy.free_inodes,
+        networks: policy.networks,
+        drop_caches: policy.drop_caches,
+        hours: policy.hours,
+    }
+}
+
 /// A run and how many of its steps have ended.
-pub(super) fn run_facts(run: RunRow, steps_done: usize, steps_total: usize) -> v1::RunFacts {
+pub(super) fn run_facts(listed: ListedRun, steps_done: usize, steps_total: usize) -> v1::RunFacts {
+    let run = listed.run;
     v1::RunFacts {
         run_id: run.id.0,
         stopping: run.stop_reason.is_some() && !run.state.is_end(),
@@ -104,6 +130,75 @@ pub(super) fn run_facts(run: RunRow, steps_done: usize, steps_total: usize) -> v
         ended_us: run.ended.map_or(0, |at| at.0),
         steps_done: u32::try_from(steps_done).unwrap_or(u32::MAX),
         steps_total: u32::try_from(steps_total).unwrap_or(u32::MAX),
+        tags: listed.tags.into_iter().collect(),
+        notes: listed.notes,
+        imported_from: listed.imported_from.unwrap_or_default(),
+    }
+}
+
+/// What is said of a run, out of a request that may say nothing.
+pub(super) fn annotation(
+    annotation: Option<v1::annotate_request::Annotation>,
+) -> Result<Annotation, Status> {
+    use v1::annotate_request::Annotation as Wire;
+    match annotation {
+        None => Err(Status::invalid_argument(
+            "the request says nothing of the run",
+        )),
+        Some(Wire::Tag(tag)) => Ok(Annotation::Tag {
+            set: tag.set.into_iter().collect(),
+            remove: tag.remove,
+        }),
+        Some(Wire::Note(text)) => Ok(Annotation::Note(text)),
+        Some(Wire::Mark(mark)) => Ok(Annotation::Mark {
+            text: mark.text,
+            at: mark.at_us.map(MeshMicros),
+        }),
+        Some(Wire::Baseline(name)) => Ok(Annotation::Baseline(name)),
+    }
+}
+
+/// Which runs a list asks for.
+pub(super) fn search(request: v1::ListRunsRequest, limit: u32) -> RunSearch {
+    let tags = request
+        .tags
+        .into_iter()
+        .map(|tag| match tag.split_once('=') {
+            Some((key, value)) => (key.to_owned(), Some(value.to_owned())),
+            None => (tag, None),
+        });
+    RunSearch {
+        limit,
+        text: request.text,
+        tags: tags.collect(),
+        target: request.target,
+        since: request.since_us.map(MeshMicros),
+        until: request.until_us.map(MeshMicros),
+    }
+}
+
+pub(super) fn annotate_status(error: &AnnotateError) -> Status {
+    match error {
+        AnnotateError::Wrong(message) => Status::invalid_argument(message.clone()),
+        AnnotateError::Store(error) => store_status(error),
+    }
+}
+
+pub(super) fn import_status(error: &StoreImportError) -> Status {
+    match error {
+        StoreImportError::Known { .. } | StoreImportError::Wrong(_) => {
+            Status::invalid_argument(error.to_string())
+        }
+        StoreImportError::Store(error) => store_status(error),
+    }
+}
+
+pub(super) fn compare_status(error: &CompareError) -> Status {
+    let message = error_chain(error);
+    match error {
+        CompareError::NoRun { .. } | CompareError::NoBaseline { .. } => Status::not_found(message),
+        error if error.is_request() => Status::invalid_argument(message),
+        _ => Status::internal(message),
     }
 }
 
@@ -113,13 +208,19 @@ pub(super) fn state_word(state: RunState) -> String {
 }
 
 pub(super) fn query_status(error: &QueryError) -> Status {
-    let message = chain(error);
+    let message = error_chain(error);
     match error {
         QueryError::NotReading
         | QueryError::SeveralStatements
         | QueryError::NoStatement
+        | QueryError::ZeroByte
         | QueryError::Sql { .. } => Status::invalid_argument(message),
         QueryError::TimeLimit { .. } => Status::deadline_exceeded(message),
+        QueryError::MemoryLimit { .. }
+        | QueryError::TempLimit { .. }
+        | QueryError::RowTooLarge { .. }
+        | QueryError::AnswerTooLarge { .. }
+        | QueryError::NoThread { .. } => Status::resource_exhausted(message),
         _ => Status::internal(message),
     }
 }
@@ -170,7 +271,7 @@ pub(super) fn past_run(run: &RunRow, steps_done: usize, steps_total: usize) -> v
     }
 }
 
-/// What is new since `messages` and `finished` had been told.
+/// The update since `messages` and `finished` were sent.
 pub(super) fn update(
     view: &RunView,
     messages: usize,
@@ -199,7 +300,97 @@ pub(super) fn update(
             .map(summary)
             .collect(),
         removed_files: view.removed_files,
+        slowest_client: None,
+        busiest_daemon: None,
+        events: Vec::new(),
     }
+}
+
+/// Past events that a new watcher gets.
+const EVENTS_AT_FIRST: usize = 5;
+
+/// The last event and mark that a watcher has got.
+#[derive(Debug, Default)]
+pub(super) struct WatchPosition {
+    event: Option<i64>,
+    mark_us: i64,
+}
+
+/// Adds the events that agents recorded and the marks of the run since the last time; what the scheduler says itself is in
+/// the messages.
+pub(super) fn add_events(
+    update: &mut v1::RunUpdate,
+    snapshot: &Snapshot,
+    position: &mut WatchPosition,
+) {
+    let is_news = |event: &&EventNow| {
+        let kind = event.kind.as_str();
+        position.event.is_none_or(|last| event.event_id > last)
+            && event.run_id.is_none_or(|run| run == update.run_id)
+            && (kind.starts_with("daemon-") || kind.starts_with("stall") || kind == "client-frozen")
+    };
+    // The newest first.
+    let mut events: Vec<&EventNow> = snapshot.events.iter().filter(is_news).collect();
+    if position.event.is_none() {
+        events.truncate(EVENTS_AT_FIRST);
+    }
+    let newest = snapshot.events.first().map_or(0, |event| event.event_id);
+    position.event = Some(position.event.unwrap_or(0).max(newest));
+    update.events = events
+        .into_iter()
+        .rev()
+        .map(|event| v1::EventUpdate {
+            event_id: event.event_id,
+            at_us: event.at_us,
+            severity: event.severity.clone(),
+            agent: event.agent.clone().unwrap_or_default(),
+            message: event.message.clone(),
+        })
+        .collect();
+    let run = snapshot.run.as_ref();
+    let Some(run) = run.filter(|run| run.run_id == update.run_id) else {
+        return;
+    };
+    let marks = run.marks.iter().filter(|mark| mark.source == "mark");
+    for mark in marks.filter(|mark| mark.at_us > position.mark_us) {
+        update.events.push(v1::EventUpdate {
+            event_id: 0,
+            at_us: mark.at_us,
+            severity: "info".to_owned(),
+            agent: String::new(),
+            message: format!("mark: {}", mark.text),
+        });
+    }
+    let last = run.marks.last().map_or(0, |mark| mark.at_us);
+    position.mark_us = position.mark_us.max(last);
+}
+
+/// The slowest client of the running step, and the busiest daemon that is not one of ours.
+pub(super) fn add_detail(update: &mut v1::RunUpdate, snapshot: &Snapshot) {
+    let is_of_step = |run: &&RunNow| {
+        let step = run.step.as_ref().map(|step| step.step_id);
+        update.step.is_some() && step == update.step.as_ref().map(|step| step.step_id)
+    };
+    if let Some(run) = snapshot.run.as_ref().filter(is_of_step)
+        && let Some(slowest) = run.clients.first()
+    {
+        update.slowest_client = Some(v1::ClientUpdate {
+            agent: slowest.agent.clone(),
+            ops_per_s: slowest.ops_per_s,
+            clients: small(run.clients.len()),
+        });
+    }
+    let busiest = snapshot
+        .daemons
+        .iter()
+        .find(|daemon| daemon.name != "benchmesh" && daemon.cpu_percent.is_some());
+    update.busiest_daemon = busiest.map(|daemon| v1::DaemonUpdate {
+        host: daemon.host.clone(),
+        name: daemon.name.clone(),
+        instance: daemon.instance.clone(),
+        cpu_percent: daemon.cpu_percent.unwrap_or(0.0),
+        rss_bytes: daemon.rss_bytes,
+    });
 }
 
 fn step_update(step: &StepView, now: MeshMicros) -> v1::StepUpdate {
@@ -214,7 +405,9 @@ fn step_update(step: &StepView, now: MeshMicros) -> v1::StepUpdate {
         clients: step.clients,
         ops_per_s: step.ops_per_s,
         bytes_per_s: step.bytes_per_s,
+        p50_ms: step.p50_ms,
         p99_ms: step.p99_ms,
+        max_ms: step.max_ms,
         share_done: step.share_done(now).unwrap_or(-1.0),
         elapsed_us: elapsed_us(
             Some(
@@ -267,5 +460,58 @@ fn summary(step: &StepSummary) -> v1::StepSummary {
             .map(|flag| flag.as_str().to_owned())
             .collect(),
         link: step.link.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use benchmesh_proto::MAX_MESSAGE_BYTES;
+    use proptest::prelude::*;
+    use prost::Message;
+
+    fn value() -> impl Strategy<Value = Value> {
+        prop_oneof![
+            Just(Value::Null),
+            any::<i64>().prop_map(Value::Integer),
+            any::<f64>().prop_map(Value::Real),
+            any::<String>().prop_map(Value::Text),
+            prop::collection::vec(any::<u8>(), 0..100).prop_map(Value::Blob),
+        ]
+    }
+
+    proptest! {
+        /// Every value arrives as itself, and NULL is not an empty text.
+        #[test]
+        fn rows_keep_their_values(rows in prop::collection::vec(prop::collection::vec(value(), 0..6), 0..20)) {
+            use v1::query_value::Value as Wire;
+            let sent = query_reply(rows.clone()).encode_to_vec();
+            let came = v1::QueryReply::decode(sent.as_slice()).map_err(|error| TestCaseError::fail(error.to_string()))?;
+            prop_assert_eq!(came.rows.len(), rows.len());
+            for (row, came) in rows.into_iter().zip(came.rows) {
+                let came: Vec<Value> = came
+                    .values
+                    .into_iter()
+                    .map(|value| match value.value {
+                        None => Value::Null,
+                        Some(Wire::Integer(n)) => Value::Integer(n),
+                        Some(Wire::Real(n)) => Value::Real(n),
+                        Some(Wire::Text(text)) => Value::Text(text),
+                        Some(Wire::Blob(bytes)) => Value::Blob(bytes),
+                    })
+                    .collect();
+                // NaN is not equal to itself.
+                prop_assert_eq!(format!("{row:?}"), format!("{came:?}"));
+            }
+        }
+    }
+
+    #[test]
+    fn the_largest_batch_of_rows_fits_into_a_message() {
+        // As many rows as a batch holds before it is handed on, of as many columns as a statement has, and the longest row.
+        let small = vec![vec![Value::Integer(i64::MIN); 500]; 64];
+        let long = vec![Value::Blob(vec![0; query::MAX_ROW_BYTES])];
+        let reply = query_reply(small.into_iter().chain([long]).collect());
+        assert!(reply.encoded_len() < MAX_MESSAGE_BYTES);
     }
 }

@@ -1,6 +1,6 @@
-//! Who samples what: one agent per host its daemons and disks, one per network namespace its interfaces.
+//! Appoints samplers: one agent per host for daemons and disks, one per network namespace for interfaces.
 //!
-//! Pure. Who was appointed and is still there stays it; otherwise the agent of the lowest id is taken.
+//! Pure. An appointed agent stays appointed while it is attached; otherwise the agent with the lowest id is taken.
 
 use crate::model::AgentId;
 use std::collections::BTreeMap;
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_it_keeps_it() {
+    fn an_appointed_sampler_stays_appointed() {
         let got = appoint(&[
             candidate(1, "h", "n", false, false),
             candidate(2, "h", "n", true, true),

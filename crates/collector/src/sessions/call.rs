@@ -1,9 +1,9 @@
-//! A question to one agent, asked again over each new session until it is answered or the agent is lost.
+//! One command to one agent, repeated over each new session until it is answered or the agent is lost.
 
 use super::{
     command::{Answer, CallError, Command, Progress},
     fleet::Fleet,
-    member::{Outgoing, Reply, Waiting},
+    member::{Outgoing, PendingReply, Reply},
 };
 use crate::model::AgentId;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 pub struct Call {
     pub agent: AgentId,
     pub command: Command,
-    /// An agent without contact for so long is lost.
+    /// An agent without contact for this long is lost.
     pub loss_after: Duration,
     /// From now; `None`: as long as the agent is not lost.
     pub deadline: Option<Duration>,
@@ -43,8 +43,8 @@ impl Call {
         self
     }
 
-    /// The same, telling how far it is.
-    pub fn telling(mut self, progress: watch::Sender<Progress>) -> Self {
+    /// The same, with_progress how far it is.
+    pub fn with_progress(mut self, progress: watch::Sender<Progress>) -> Self {
         self.progress = Some(progress);
         self
     }
@@ -63,8 +63,8 @@ impl Fleet {
         tokio::select! {
             answer = self.ask_until_lost(&call) => answer,
             () = expired => Err(CallError::Deadline {
-                agent: self.member(call.agent).map_or_else(|| call.agent.to_string(), |member| member.hello.name),
-                doing: call.command.doing(),
+                agent: self.member(call.agent).map_or_else(|| call.agent.to_string(), |member| member.hello.name.clone()),
+                doing: call.command.action(),
                 within: call.deadline.unwrap_or_default(),
             }),
         }
@@ -84,7 +84,7 @@ impl Fleet {
                     () = cancel.cancelled() => false,
                 };
                 if sent && let Ok(reply) = reply.await {
-                    return self.judged(call, reply);
+                    return self.answer_of(call, reply);
                 }
                 // The session ended before it answered.
                 continue;
@@ -94,7 +94,7 @@ impl Fleet {
                 _ = changes.changed() => {}
                 () = sleep_until(lost_at) => {
                     let state = self.state();
-                    if let Some(member) = state.members.get(&call.agent) && member.live.is_none() {
+                    if let Some(member) = state.members.get(&call.agent) && member.session.is_none() {
                         return Err(member.lost());
                     }
                 }
@@ -110,7 +110,7 @@ impl Fleet {
                 let state = self.state();
                 match state.members.get(&agent) {
                     None => return CallError::Unknown { agent },
-                    Some(member) if member.live.is_some() => None,
+                    Some(member) if member.session.is_some() => None,
                     Some(member) if member.last_contact + loss_after <= Instant::now() => {
                         return member.lost();
                     }
@@ -124,11 +124,12 @@ impl Fleet {
         }
     }
 
-    fn judged(&self, call: &Call, reply: Reply) -> Result<Answer, CallError> {
+    fn answer_of(&self, call: &Call, reply: Reply) -> Result<Answer, CallError> {
         reply.map_err(|(kind, message)| CallError::Refused {
-            agent: self
-                .member(call.agent)
-                .map_or_else(|| call.agent.to_string(), |member| member.hello.name),
+            agent: self.member(call.agent).map_or_else(
+                || call.agent.to_string(),
+                |member| member.hello.name.clone(),
+            ),
             kind,
             message,
         })
@@ -144,9 +145,9 @@ impl Fleet {
             .get(&agent)
             .ok_or(CallError::Unknown { agent })?;
         Ok(member
-            .live
+            .session
             .as_ref()
-            .map(|live| (live.outgoing.clone(), live.cancel.clone())))
+            .map(|session| (session.outgoing.clone(), session.cancel.clone())))
     }
 
     fn lost_at(&self, call: &Call) -> Result<Instant, CallError> {
@@ -158,20 +159,20 @@ impl Fleet {
         Ok(member.last_contact + call.loss_after)
     }
 
-    /// Registers a question with the agent's session; if there is none any more, the answer never comes and says so.
-    fn wait_for(&self, call: &Call) -> (Pending<'_>, oneshot::Receiver<Reply>) {
+    /// Registers a call with the agent's session; without a session the receiver reports a closed channel at once.
+    fn wait_for(&self, call: &Call) -> (PendingGuard<'_>, oneshot::Receiver<Reply>) {
         let id = self.number();
         let (reply, receiver) = oneshot::channel();
-        if let Some(live) = self
+        if let Some(session) = self
             .state()
             .members
             .get_mut(&call.agent)
-            .and_then(|member| member.live.as_mut())
+            .and_then(|member| member.session.as_mut())
         {
             let progress = call.progress.clone();
-            live.waiting.insert(id, Waiting { reply, progress });
+            session.waiting.insert(id, PendingReply { reply, progress });
         }
-        let pending = Pending {
+        let pending = PendingGuard {
             fleet: self,
             agent: call.agent,
             id,
@@ -180,23 +181,23 @@ impl Fleet {
     }
 }
 
-/// An open question; forgotten when nobody waits for its answer any more.
-struct Pending<'f> {
+/// An open call; removed from its session when it is dropped.
+struct PendingGuard<'f> {
     fleet: &'f Fleet,
     agent: AgentId,
     id: u64,
 }
 
-impl Drop for Pending<'_> {
+impl Drop for PendingGuard<'_> {
     fn drop(&mut self) {
-        if let Some(live) = self
+        if let Some(session) = self
             .fleet
             .state()
             .members
             .get_mut(&self.agent)
-            .and_then(|member| member.live.as_mut())
+            .and_then(|member| member.session.as_mut())
         {
-            live.waiting.remove(&self.id);
+            session.waiting.remove(&self.id);
         }
     }
 }

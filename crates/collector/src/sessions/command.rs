@@ -1,9 +1,10 @@
-//! What the scheduler can ask of an agent, and what comes back. Every command is idempotent.
+//! Commands of the scheduler to agents, and their answers. Every command is idempotent.
 
 use crate::{
     model::{MeshMicros, RunId, StepId, TaskId},
     plan::OnStall,
 };
+use std::{collections::BTreeSet, sync::Arc};
 
 /// A request to an agent.
 #[derive(Clone, Debug, PartialEq)]
@@ -67,13 +68,35 @@ pub enum Make {
     Never,
 }
 
-/// What an agent samples.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// The part of the sampling that an agent is appointed to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sampling {
     pub host_wide: bool,
     pub interfaces: bool,
     /// 0: only at marks.
     pub period_us: i64,
+    /// Of the whole host; empty where the agent does not sample it.
+    pub host: Arc<HostSampling>,
+}
+
+/// The processes of a host, as all of its agents describe them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HostSampling {
+    /// The mesh's own processes.
+    pub mesh_pids: BTreeSet<i32>,
+    /// In the order of the agents' names, none twice.
+    pub daemon_rules: Vec<DaemonRule>,
+}
+
+/// A process that an agent's operator wants watched; empty conditions always hold.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DaemonRule {
+    pub name: String,
+    pub comm: String,
+    pub cmdline: String,
+    pub cgroup: String,
+    pub unit: String,
+    pub instance_option: String,
 }
 
 /// The receiving end of a network task.
@@ -85,6 +108,8 @@ pub struct Listen {
     pub params_json: String,
     /// The only peer that may connect; empty: not known.
     pub from_address: String,
+    /// The receiver's own address, as the sender will dial it.
+    pub address: String,
     pub token: String,
 }
 
@@ -109,7 +134,7 @@ pub struct Prepare {
     pub on_stall: OnStall,
 }
 
-/// What an agent answers.
+/// An agent's answer.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Answer {
     Done,
@@ -123,13 +148,29 @@ pub enum Answer {
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Survey {
-    /// Path and what was found there.
+    /// Each path and the facts about it.
     pub paths: Vec<(String, crate::plan::PathFacts)>,
     pub sources: Vec<(String, crate::plan::PathFacts)>,
     /// `None`: the agent has no scratch.
     pub scratch_free_bytes: Option<u64>,
-    /// What its interfaces can carry; 0: not known.
+    /// The speed of its interfaces; 0: unknown.
     pub link_bytes_per_s: u64,
+    pub inventory: Inventory,
+    /// Why it takes no load at this hour; empty: it does.
+    pub closed: String,
+}
+
+/// The hardware and software of an agent's host, as the agent reports it. Empty: not reported.
+#[derive(Clone, Debug, Default, PartialEq, serde::Deserialize)]
+#[serde(default)]
+pub struct Inventory {
+    pub distribution: String,
+    pub cpu_model: String,
+    /// Objects that are stored as they are.
+    pub interfaces: Vec<serde_json::Value>,
+    pub disks: Vec<serde_json::Value>,
+    /// Package -> version.
+    pub packages: std::collections::BTreeMap<String, String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -148,7 +189,7 @@ pub struct End {
     pub error: String,
     pub spool_id: String,
     pub sequence: u64,
-    /// An operation that did not end has ended the task, as the plan says.
+    /// A hanging operation has ended the task, as `on-stall` says.
     pub stalled: bool,
 }
 
@@ -168,7 +209,7 @@ pub struct Progress {
     pub unit: String,
 }
 
-/// What kind of failure an agent names.
+/// The kind of failure that an agent reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RefusalKind {
     UnknownTask,
@@ -178,6 +219,8 @@ pub enum RefusalKind {
     Unsupported,
     /// It hangs, and the plan does not wait for it.
     Stalled,
+    /// The target is not there any more: its mount is dead or gone.
+    TargetLost,
     Failed,
 }
 
@@ -191,6 +234,7 @@ impl RefusalKind {
             "no-space" => Self::NoSpace,
             "unsupported" => Self::Unsupported,
             "stalled" => Self::Stalled,
+            "target-lost" => Self::TargetLost,
             _ => Self::Failed,
         }
     }
@@ -213,7 +257,10 @@ pub enum CallError {
         doing: &'static str,
         within: std::time::Duration,
     },
-    #[error("agent `{agent}` answered something else than it was asked")]
+    /// The command was not sent: the instant by which the answer was needed had passed.
+    #[error("agent `{agent}` was not asked in time to {doing}: the collector was too slow")]
+    TooLateToAsk { agent: String, doing: &'static str },
+    #[error("agent `{agent}` sent the answer of another command")]
     Mismatched { agent: String },
     #[error("agent {agent} is not known")]
     Unknown { agent: crate::model::AgentId },
@@ -236,7 +283,7 @@ impl CallError {
 
 impl Command {
     /// For messages: the agent did not ...
-    pub fn doing(&self) -> &'static str {
+    pub fn action(&self) -> &'static str {
         match self {
             Self::Sampling(_) => "set its sampler",
             Self::Survey { .. } => "survey its paths",
@@ -247,7 +294,7 @@ impl Command {
             Self::Prepare(_) => "prepare its task",
             Self::DropCaches { .. } => "drop its caches",
             Self::Arm { .. } => "arm its task",
-            Self::AwaitEnd { .. } => "say how its task ended",
+            Self::AwaitEnd { .. } => "report the end of its task",
             Self::StopTask { .. } => "stop its task",
             Self::ShareRate { .. } => "change its share of the rate",
             Self::ForgetTask { .. } => "forget its task",

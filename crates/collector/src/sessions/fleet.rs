@@ -1,4 +1,4 @@
-//! The members and their sessions: attaching, leaving, being looked after.
+//! The members and their sessions: attach, detach, forget.
 //!
 //! One lock over plain maps, held for short moments and never across an await. A session ends when its stream does,
 //! when the same agent attaches anew, or when nothing has been heard from it for too long (`silence`).
@@ -9,21 +9,23 @@ use super::{
     command::Sampling,
     handle::SessionHandle,
     hello::{BadField, Hello},
-    member::{Live, Member, MemberFacts, Outgoing},
+    member::{Member, MemberFacts, Outgoing, Session},
+    presence::Presence,
     state::State,
 };
 use crate::{
     clock::MeshClock,
-    model::{AgentId, HostId},
+    model::{AgentId, HostId, MeshMicros, Severity},
     store::{
         Store, StoreError,
-        rows::{AgentRow, NewAgent, NewHost},
+        rows::{AgentRow, NewAgent, NewEvent, NewHost},
     },
 };
 use benchmesh_proto::WIRE_VERSION;
 use std::{
     collections::{BTreeSet, HashMap},
     net::IpAddr,
+    num::NonZeroUsize,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -32,13 +34,13 @@ use std::{
 };
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
-use tracing::info;
+use tracing::{info, warn};
 
 /// Messages that wait for one agent's stream. The scheduler has a handful open per agent; when it is full, commands wait
 /// and clock replies are dropped (the agent probes again).
 const OUTGOING: usize = 64;
-/// Who was heard so lately lives. A session whose agent has died ends sooner.
-const LIVELY: Duration = Duration::from_secs(5);
+/// An agent that was heard this recently is alive. The session of a dead agent ends sooner.
+const RECENTLY_HEARD: Duration = Duration::from_secs(5);
 const MAX_SESSIONS: usize = 10_000;
 
 /// Why an agent is turned away.
@@ -61,12 +63,25 @@ pub enum AttachError {
     )]
     NameInUse { name: String, host: String },
     #[error(
-        "an agent with the same identity is attached and speaks (`{name}`, host {host}): the state directory of one was copied from the other; give this one an empty --state-dir, and it makes an identity of its own"
+        "an agent with the same identity is attached and answers (`{name}`, host {host}): the state directory of one was copied from the other; give this one an empty --state-dir, and it makes an identity of its own"
     )]
     IdentityInUse { name: String, host: String },
     #[error("{MAX_SESSIONS} agents are attached, which is as many as this collector takes")]
     Full,
     #[error("the collector could not store the agent")]
+    Store { source: StoreError },
+}
+
+/// Why an agent is not forgotten.
+#[derive(Debug, thiserror::Error)]
+pub enum ForgetError {
+    #[error("no agent is called `{name}`: `benchmesh agents` lists them")]
+    Unknown { name: String },
+    #[error("agent `{name}` is attached: stop it first")]
+    Attached { name: String },
+    #[error("an unfinished run needs agent `{name}`: stop the run first, or wait for its end")]
+    InRun { name: String },
+    #[error("the collector could not store it")]
     Store { source: StoreError },
 }
 
@@ -80,9 +95,9 @@ pub struct Welcome {
     pub sampling: Sampling,
 }
 
-/// What a stream of batches may do: whose it is, and for how long.
+/// The agent and the limits of a stream of batches.
 #[derive(Debug)]
-pub(crate) struct Publishing {
+pub(crate) struct PublishSession {
     pub agent: AgentId,
     pub host: HostId,
     pub net_namespace: String,
@@ -124,19 +139,19 @@ impl Fleet {
         }))
     }
 
-    /// Takes up agents of earlier times, so that those who are expected back can be waited for from now on.
-    pub fn remember(&self, agents: Vec<AgentRow>) {
+    /// Adds the agents of earlier times, so that the scheduler can wait for them.
+    pub fn add_known(&self, agents: Vec<AgentRow>) {
         let mut state = self.state();
         for row in agents {
             state
                 .members
                 .entry(row.id)
-                .or_insert_with(|| Member::remembered(row));
+                .or_insert_with(|| Member::known(row));
         }
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
-        // The maps stay whole whatever panicked: every change is one insertion or removal.
+        // A panic leaves the maps consistent: every change is one insertion or removal.
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -164,14 +179,30 @@ impl Fleet {
         self.state().members.values().map(Member::facts).collect()
     }
 
+    /// Every member, by id, as the scheduler sees it.
+    pub fn presences(&self) -> Vec<Presence> {
+        self.state()
+            .members
+            .values()
+            .map(Member::presence)
+            .collect()
+    }
+
+    /// The round trip and the clock error of an agent, in microseconds; 0: not measured yet.
+    pub fn clock_quality(&self, agent: AgentId) -> Option<(i64, i64)> {
+        let state = self.state();
+        let member = state.members.get(&agent)?;
+        Some((member.round_trip_us, member.clock_error_us))
+    }
+
     pub fn member(&self, agent: AgentId) -> Option<MemberFacts> {
         self.state().members.get(&agent).map(Member::facts)
     }
 
-    /// Takes an agent in, or says why not. An earlier session of the same agent ends.
+    /// Attaches an agent, or refuses it. An earlier session of the same agent ends.
     pub async fn attach(
         &self,
-        hello: Hello,
+        mut hello: Hello,
         from: Option<IpAddr>,
     ) -> Result<Attached, AttachError> {
         if hello.wire_version != WIRE_VERSION {
@@ -182,15 +213,30 @@ impl Fleet {
             });
         }
         hello.check().map_err(AttachError::BadField)?;
-        is_free(&self.state(), &hello)?;
+        check_available(&self.state(), &hello)?;
         let at = self.0.clock.now();
         let store = |source| AttachError::Store { source };
-        let (agent, host) = self
+        let (agent, host) = match self.known(&hello) {
+            Some(known) => {
+                self.store_attachment(new_agent(&hello, at));
+                known
+            }
+            None => {
+                let stored = self.0.store.attach_agent(new_agent(&hello, at));
+                stored.await.map_err(store)?
+            }
+        };
+        let claimed = hello.held_tasks.len();
+        hello.held_tasks = self
             .0
             .store
-            .attach_agent(new_agent(&hello, at))
+            .without_tasks_of_others(agent, std::mem::take(&mut hello.held_tasks))
             .await
             .map_err(store)?;
+        if let Some(of_others) = NonZeroUsize::new(claimed - hello.held_tasks.len()) {
+            self.store_false_claim(agent, &hello.name, of_others, at);
+        }
+        let hello = Arc::new(hello);
         let spools = self.0.store.spool_positions(agent).await.map_err(store)?;
         let (outgoing, receiver) = mpsc::channel(OUTGOING);
         let cancel = CancellationToken::new();
@@ -200,20 +246,20 @@ impl Fleet {
         let sampling = {
             let mut state = self.state();
             // Another may have taken the name while the database was busy.
-            is_free(&state, &hello)?;
-            let live = Live {
+            check_available(&state, &hello)?;
+            let session = Session {
                 number,
                 token: token.clone(),
                 outgoing,
                 cancel: cancel.clone(),
                 waiting: HashMap::new(),
             };
-            state.insert(agent, host, hello, from, live, at);
+            state.insert(agent, host, hello, from, session, at);
             state.appoint(Some(agent));
             state
                 .members
                 .get(&agent)
-                .map(|member| member.sampling)
+                .map(|member| member.sampling.clone())
                 .unwrap_or_default()
         };
         self.changed();
@@ -236,6 +282,52 @@ impl Fleet {
         })
     }
 
+    /// The ids of an agent that has been here before and is still on the same host. It is taken back without a wait for
+    /// the database, which may be blocked for longer than its run has patience with it.
+    fn known(&self, hello: &Hello) -> Option<(AgentId, HostId)> {
+        let state = self.state();
+        let mut members = state.members.values();
+        members
+            .find(|member| {
+                member.hello.uid == hello.uid && member.hello.host_key() == hello.host_key()
+            })
+            .map(|member| (member.id, member.host))
+    }
+
+    /// Stores that a known agent is back, behind its back.
+    fn store_attachment(&self, agent: NewAgent) {
+        let store = self.0.store.clone();
+        tokio::spawn(async move {
+            let name = agent.name.clone();
+            if let Err(error) = store.attach_agent(agent).await {
+                warn!(agent = %name, %error, "cannot store that the agent is back");
+            }
+        });
+    }
+
+    /// Stores that an agent claimed tasks of other agents: one event for each time it attaches, however many there were.
+    fn store_false_claim(&self, agent: AgentId, name: &str, count: NonZeroUsize, at: MeshMicros) {
+        let message =
+            format!("agent `{name}` claims {count} tasks of other agents; the claim is ignored");
+        warn!("{message}");
+        let event = NewEvent {
+            at,
+            run: None,
+            step: None,
+            agent: Some(agent),
+            severity: Severity::Warning,
+            kind: String::from("tasks-of-others"),
+            message,
+            detail_json: Some(serde_json::json!({ "tasks": count.get() }).to_string()),
+        };
+        let store = self.0.store.clone();
+        tokio::spawn(async move {
+            if let Err(error) = store.add_event(event).await {
+                warn!(%error, "cannot store that an agent claimed tasks of others");
+            }
+        });
+    }
+
     pub(super) fn detach(&self, agent: AgentId, number: u64) {
         let name = {
             let mut state = self.state();
@@ -243,16 +335,16 @@ impl Fleet {
                 return;
             };
             if member
-                .live
+                .session
                 .as_ref()
-                .is_none_or(|live| live.number != number)
+                .is_none_or(|session| session.number != number)
             {
                 return;
             }
             let name = member.hello.name.clone();
-            if let Some(live) = member.live.take() {
-                live.cancel.cancel();
-                state.tokens.remove(&live.token);
+            if let Some(session) = member.leave() {
+                session.cancel.cancel();
+                state.tokens.remove(&session.token);
             }
             state.appoint(None);
             name
@@ -261,21 +353,56 @@ impl Fleet {
         info!(agent = %name, "detached");
     }
 
-    /// Whose session a token is.
-    pub(crate) fn session(&self, token: &str) -> Option<Publishing> {
+    /// The session of a token.
+    pub(crate) fn session(&self, token: &str) -> Option<PublishSession> {
         let state = self.state();
         let member = state.members.get(state.tokens.get(token)?)?;
-        let live = member.live.as_ref()?;
-        Some(Publishing {
+        let session = member.session.as_ref()?;
+        Some(PublishSession {
             agent: member.id,
             host: member.host,
             net_namespace: member.hello.net_namespace.clone(),
             spools: member.hello.spool_ids.iter().cloned().collect(),
-            ended: live.cancel.clone(),
+            ended: session.cancel.clone(),
         })
     }
 
-    /// What an agent measured of its clock.
+    /// Forgets an agent that is away: it is listed no longer, and its rows stay.
+    pub async fn forget(&self, name: &str) -> Result<AgentId, ForgetError> {
+        let name = || name.to_owned();
+        let agent = {
+            let state = self.state();
+            let mut named: Vec<&Member> = state
+                .members
+                .values()
+                .filter(|member| member.hello.name == name())
+                .collect();
+            // Of several starts under one name, the one away for longest.
+            named.sort_by_key(|member| (member.session.is_some(), member.last_contact));
+            match named.first() {
+                None => return Err(ForgetError::Unknown { name: name() }),
+                Some(member) if member.session.is_some() => {
+                    return Err(ForgetError::Attached { name: name() });
+                }
+                Some(member) => member.id,
+            }
+        };
+        let stored = self.0.store.forget_agent(agent, self.0.clock.now()).await;
+        if !stored.map_err(|source| ForgetError::Store { source })? {
+            return Err(ForgetError::InRun { name: name() });
+        }
+        let mut state = self.state();
+        if state
+            .members
+            .get(&agent)
+            .is_some_and(|member| member.session.is_none())
+        {
+            state.members.remove(&agent);
+        }
+        Ok(agent)
+    }
+
+    /// Stores an agent's own measurement of its clock.
     pub fn clock_seen(&self, agent: AgentId, error_us: i64, round_trip_us: i64) {
         if let Some(member) = self.state().members.get_mut(&agent) {
             member.clock_error_us = error_us;
@@ -293,18 +420,18 @@ impl Fleet {
     }
 }
 
-fn is_free(state: &State, hello: &Hello) -> Result<(), AttachError> {
+fn check_available(state: &State, hello: &Hello) -> Result<(), AttachError> {
     let attached = state
         .members
         .values()
-        .filter(|member| member.live.is_some());
+        .filter(|member| member.session.is_some());
     let mut count = 0;
     for member in attached {
         count += 1;
         // Every start of an agent has a spool of its own, so this is another process.
         if member.hello.uid == hello.uid
             && member.hello.spool_ids.last() != hello.spool_ids.last()
-            && member.last_contact.elapsed() < LIVELY
+            && member.last_contact.elapsed() < RECENTLY_HEARD
         {
             return Err(AttachError::IdentityInUse {
                 name: member.hello.name.clone(),

@@ -1,15 +1,15 @@
-//! What a stream holds of its session, and what it does with what it hears.
+//! A stream's handle on its session: it delivers the agent's messages to the session and ends it when dropped.
 
 use super::{
     command::Progress,
     fleet::Fleet,
-    member::{Live, Outgoing, Reply},
+    member::{Outgoing, Reply, Session},
 };
 use crate::model::AgentId;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// What a stream holds of its session; dropping it ends the session.
+/// A stream's handle on its session; dropping it ends the session.
 #[derive(Debug)]
 pub struct SessionHandle {
     pub(super) fleet: Fleet,
@@ -25,17 +25,17 @@ impl Drop for SessionHandle {
 }
 
 impl SessionHandle {
-    fn with_live<T>(&self, act: impl FnOnce(&mut Live) -> T) -> Option<T> {
+    fn with_session<T>(&self, act: impl FnOnce(&mut Session) -> T) -> Option<T> {
         let mut state = self.fleet.state();
         let at = self.fleet.clock().now();
         let member = state.members.get_mut(&self.agent)?;
-        let live = member
-            .live
+        let session = member
+            .session
             .as_mut()
-            .filter(|live| live.number == self.number)?;
+            .filter(|session| session.number == self.number)?;
         member.last_contact = Instant::now();
         member.last_seen = at;
-        Some(act(live))
+        Some(act(session))
     }
 
     pub fn agent(&self) -> AgentId {
@@ -43,27 +43,29 @@ impl SessionHandle {
     }
 
     /// Answers a clock probe; dropped when the stream is behind.
-    pub fn probed(&self, agent_sent_ns: i64) {
+    pub fn answer_probe(&self, agent_sent_ns: i64) {
         let received_ns = self.fleet.clock().now_ns();
-        self.with_live(|live| {
-            let _ = live.outgoing.try_send(Outgoing::Clock {
+        self.with_session(|session| {
+            let _ = session.outgoing.try_send(Outgoing::Clock {
                 agent_sent_ns,
                 received_ns,
             });
         });
     }
 
-    /// Hands a reply to whoever waits for it.
-    pub fn replied(&self, id: u64, reply: Reply) {
-        let waiting = self.with_live(|live| live.waiting.remove(&id)).flatten();
+    /// Hands a reply to the call that waits for it.
+    pub fn deliver_reply(&self, id: u64, reply: Reply) {
+        let waiting = self
+            .with_session(|session| session.waiting.remove(&id))
+            .flatten();
         if let Some(waiting) = waiting {
             let _ = waiting.reply.send(reply);
         }
     }
 
-    pub fn progressed(&self, id: u64, progress: Progress) {
-        self.with_live(|live| {
-            if let Some(sender) = live
+    pub fn deliver_progress(&self, id: u64, progress: Progress) {
+        self.with_session(|session| {
+            if let Some(sender) = session
                 .waiting
                 .get(&id)
                 .and_then(|waiting| waiting.progress.as_ref())

@@ -1,5 +1,7 @@
-//! What an agent says of itself when it attaches, checked field by field before anything is done with it.
+//! An agent's hello, checked field by field before anything is done with it.
 
+use super::command::DaemonRule;
+use crate::plan::AgentPolicy;
 use std::{collections::BTreeMap, path::PathBuf};
 
 const MAX_NAME_BYTES: usize = 128;
@@ -11,6 +13,12 @@ const MAX_WORKLOADS: usize = 256;
 /// Agents drain old spools; hundreds of restarts without a collector leave as many.
 const MAX_SPOOLS: usize = 4096;
 const MAX_HELD_TASKS: usize = 65_536;
+/// All texts together. The limits above allow several MiB, which no agent needs and the collector would keep.
+const MAX_BYTES: usize = 256 << 10;
+/// Paths that are remembered of an agent that is away, for lists.
+const MAX_PATHS_AWAY: usize = 64;
+const MAX_DAEMON_RULES: usize = 256;
+const MAX_NETWORKS: usize = 256;
 
 /// An agent's announcement.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -30,10 +38,16 @@ pub struct Hello {
     pub allowed: Vec<PathBuf>,
     pub readable: Vec<PathBuf>,
     pub workloads: BTreeMap<String, u32>,
+    /// `None`: it does not tell it.
+    pub policy: Option<AgentPolicy>,
     pub spool_ids: Vec<String>,
     /// Empty: as the collector sees it.
     pub advertised: String,
     pub held_tasks: Vec<i64>,
+    /// 0: not reported.
+    pub pid: i32,
+    pub daemon_rules: Vec<DaemonRule>,
+    pub sample_always: bool,
 }
 
 /// A field that cannot be.
@@ -129,7 +143,89 @@ impl Hello {
         for spool in &self.spool_ids {
             text("spool_ids", spool, MAX_UID_BYTES)?;
         }
-        at_most("held_tasks", self.held_tasks.len(), MAX_HELD_TASKS)
+        if self.pid < 0 {
+            return bad("pid", "is negative");
+        }
+        at_most("daemon_rules", self.daemon_rules.len(), MAX_DAEMON_RULES)?;
+        for rule in &self.daemon_rules {
+            text("daemon_rules.name", &rule.name, MAX_NAME_BYTES)?;
+            for condition in [
+                &rule.comm,
+                &rule.cmdline,
+                &rule.cgroup,
+                &rule.unit,
+                &rule.instance_option,
+            ] {
+                optional("daemon_rules", condition, MAX_TEXT_BYTES)?;
+            }
+        }
+        if let Some(policy) = &self.policy {
+            at_most("policy.devices", policy.devices.len(), MAX_PATHS)?;
+            at_most("policy.workloads", policy.workloads.len(), MAX_WORKLOADS)?;
+            at_most("policy.networks", policy.networks.len(), MAX_NETWORKS)?;
+            let names = policy.workloads.iter().chain(&policy.networks);
+            let texts = [&policy.hours, &policy.free_space, &policy.free_inodes];
+            for name in names.chain(texts) {
+                optional("policy", name, MAX_NAME_BYTES)?;
+            }
+            for device in &policy.devices {
+                optional("policy.devices", device, MAX_TEXT_BYTES)?;
+            }
+        }
+        at_most("held_tasks", self.held_tasks.len(), MAX_HELD_TASKS)?;
+        let bytes = self.text_bytes();
+        if bytes > MAX_BYTES {
+            return bad(
+                "labels, paths and spool_ids",
+                format!("have {bytes} bytes together, at most {MAX_BYTES} are taken"),
+            );
+        }
+        Ok(())
+    }
+
+    fn text_bytes(&self) -> usize {
+        let labels = self
+            .labels
+            .iter()
+            .map(|(key, value)| key.len() + value.len());
+        let paths = self.allowed.iter().chain(&self.readable);
+        let rules = self.daemon_rules.iter().map(|rule| {
+            [
+                &rule.name,
+                &rule.comm,
+                &rule.cmdline,
+                &rule.cgroup,
+                &rule.unit,
+                &rule.instance_option,
+            ]
+            .map(String::len)
+            .iter()
+            .sum::<usize>()
+        });
+        let policy = self.policy.iter().flat_map(|policy| {
+            let names = policy.workloads.iter().chain(&policy.networks);
+            names.chain(&policy.devices).map(String::len)
+        });
+        labels.sum::<usize>()
+            + policy.sum::<usize>()
+            + rules.sum::<usize>()
+            + paths.map(|path| path.as_os_str().len()).sum::<usize>()
+            + self.workloads.keys().map(String::len).sum::<usize>()
+            + self.spool_ids.iter().map(String::len).sum::<usize>()
+    }
+
+    /// The part that is kept while the agent is away: the columns of lists, and the identity by which it is recognized.
+    pub(super) fn for_absence(&self) -> Self {
+        let allowed = self.allowed.iter().take(MAX_PATHS_AWAY).cloned();
+        Self {
+            allowed: allowed.collect(),
+            readable: Vec::new(),
+            workloads: BTreeMap::new(),
+            spool_ids: Vec::new(),
+            held_tasks: Vec::new(),
+            daemon_rules: Vec::new(),
+            ..self.clone()
+        }
     }
 
     /// Agents with equal keys share a kernel and its processes.
@@ -180,6 +276,15 @@ mod tests {
             "spool_ids",
         );
         check(&|h| h.held_tasks = vec![1; 70_000], "held_tasks");
+        check(&|h| h.pid = -1, "pid");
+        check(
+            &|h| h.daemon_rules = vec![DaemonRule::default()],
+            "daemon_rules.name",
+        );
+        check(
+            &|h| h.allowed = vec![PathBuf::from(format!("/{}", "x".repeat(4000))); 100],
+            "labels, paths and spool_ids",
+        );
         check(
             &|h| {
                 h.labels

@@ -9,14 +9,14 @@ use crate::{
     model::{AgentId, HostId, MeshMicros},
     store::rows::AgentRow,
 };
-use std::{collections::HashMap, net::IpAddr};
+use std::{collections::HashMap, net::IpAddr, sync::Arc};
 use tokio::{
     sync::{mpsc, oneshot, watch},
     time::Instant,
 };
 use tokio_util::sync::CancellationToken;
 
-/// What goes down an Attach stream.
+/// A message to an agent, on its Attach stream.
 #[derive(Debug)]
 pub enum Outgoing {
     /// The instant of sending is stamped when the stream takes it.
@@ -30,35 +30,35 @@ pub enum Outgoing {
     },
 }
 
-/// What an agent answered, before it is known to whom.
+/// An agent's answer, before it is matched to a call.
 pub(super) type Reply = Result<Answer, (RefusalKind, String)>;
 
 /// An open question.
 #[derive(Debug)]
-pub(super) struct Waiting {
+pub(super) struct PendingReply {
     pub reply: oneshot::Sender<Reply>,
     pub progress: Option<watch::Sender<Progress>>,
 }
 
 /// A session that is there.
 #[derive(Debug)]
-pub(super) struct Live {
-    /// Tells this session from an earlier one of the same agent.
+pub(super) struct Session {
+    /// Distinguishes this session from earlier ones of the same agent.
     pub number: u64,
     pub token: String,
     pub outgoing: mpsc::Sender<Outgoing>,
     pub cancel: CancellationToken,
-    pub waiting: HashMap<u64, Waiting>,
+    pub waiting: HashMap<u64, PendingReply>,
 }
 
 #[derive(Debug)]
 pub(super) struct Member {
     pub id: AgentId,
     pub host: HostId,
-    pub hello: Hello,
+    pub hello: Arc<Hello>,
     /// Where its connection came from.
     pub seen_at: Option<IpAddr>,
-    pub live: Option<Live>,
+    pub session: Option<Session>,
     pub sampling: Sampling,
     pub last_contact: Instant,
     pub last_seen: MeshMicros,
@@ -68,19 +68,25 @@ pub(super) struct Member {
 
 impl Member {
     /// An agent of an earlier time that is not attached now.
-    pub fn remembered(row: AgentRow) -> Self {
+    pub fn known(row: AgentRow) -> Self {
         Self {
             id: row.id,
             host: row.host,
-            hello: Hello {
+            hello: Arc::new(Hello {
                 uid: row.uid,
                 name: row.name,
                 version: row.version,
                 labels: serde_json::from_str(&row.labels_json).unwrap_or_default(),
+                boot_id: row.on.boot_id,
+                pid_namespace: row.on.pid_namespace,
+                host_name: row.on.name,
+                kernel: row.on.kernel,
+                cpus: row.on.cpus,
+                memory_bytes: row.on.memory_bytes,
                 ..Hello::default()
-            },
+            }),
             seen_at: None,
-            live: None,
+            session: None,
             sampling: Sampling::default(),
             last_contact: Instant::now(),
             last_seen: row.last_seen,
@@ -107,6 +113,12 @@ impl Member {
         }
     }
 
+    /// Ends its session, and drops what only a session needs.
+    pub fn leave(&mut self) -> Option<Session> {
+        self.hello = Arc::new(self.hello.for_absence());
+        self.session.take()
+    }
+
     pub fn lost(&self) -> CallError {
         CallError::Lost {
             agent: self.hello.name.clone(),
@@ -118,26 +130,26 @@ impl Member {
         MemberFacts {
             id: self.id,
             host: self.host,
-            hello: self.hello.clone(),
-            attached: self.live.is_some(),
-            session: self.live.as_ref().map_or(0, |live| live.number),
+            hello: Arc::clone(&self.hello),
+            attached: self.session.is_some(),
+            session: self.session.as_ref().map_or(0, |session| session.number),
             last_seen: self.last_seen,
             clock_error_us: self.clock_error_us,
             round_trip_us: self.round_trip_us,
-            sampling: self.sampling,
+            sampling: self.sampling.clone(),
             address: self.address(),
         }
     }
 }
 
-/// What others may know of a member.
+/// The public facts of a member.
 #[derive(Clone, Debug)]
 pub struct MemberFacts {
     pub id: AgentId,
     pub host: HostId,
-    pub hello: Hello,
+    pub hello: Arc<Hello>,
     pub attached: bool,
-    /// Tells its present session from earlier ones; 0: not attached.
+    /// Distinguishes its session from earlier ones; 0: not attached.
     pub session: u64,
     pub last_seen: MeshMicros,
     /// 0: not known yet.
@@ -150,7 +162,7 @@ pub struct MemberFacts {
 }
 
 impl MemberFacts {
-    /// Whether it stands on a host of the storage.
+    /// Whether it runs on a storage host.
     pub fn is_storage(&self) -> bool {
         self.hello
             .labels

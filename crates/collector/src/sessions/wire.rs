@@ -1,24 +1,30 @@
-//! The edge of the sessions: messages of the wire become our own words, and our commands become messages.
+//! The edge of the sessions: wire messages become the collector's types, and commands become wire messages.
 
 use super::{
     Hello, Welcome,
     command::{
-        Answer, CacheDrop, Command, End, Make, Progress, RefusalKind, RunDirectory, Sampling,
-        Survey,
+        Answer, CacheDrop, Command, DaemonRule, End, Inventory, Make, Progress, RefusalKind,
+        RunDirectory, Sampling, Survey,
     },
     hello::BadField,
     member::{Outgoing, Reply},
 };
-use crate::{clock::MeshClock, model::TaskState, plan::PathFacts};
+use crate::{
+    clock::MeshClock,
+    model::TaskState,
+    plan::{AgentPolicy, PathFacts},
+};
 use benchmesh_proto::{WIRE_VERSION, v1};
 use std::path::PathBuf;
 
 /// A reply may carry a long error, but not an endless one.
 const MAX_ERROR_CHARS: usize = 4096;
+/// Hundreds of disks and interfaces fit.
+const MAX_INVENTORY_BYTES: usize = 256 << 10;
 
-/// What an agent says, in our words.
+/// A message of an agent, as our own type.
 #[derive(Debug)]
-pub(crate) enum Heard {
+pub(crate) enum Incoming {
     Hello(Box<Hello>),
     Probe { agent_sent_ns: i64 },
     Reply { id: u64, reply: Reply },
@@ -32,7 +38,7 @@ fn bad<T>(field: &'static str, problem: impl Into<String>) -> Result<T, BadField
     })
 }
 
-impl TryFrom<v1::AgentMessage> for Heard {
+impl TryFrom<v1::AgentMessage> for Incoming {
     type Error = BadField;
 
     fn try_from(message: v1::AgentMessage) -> Result<Self, BadField> {
@@ -45,7 +51,7 @@ impl TryFrom<v1::AgentMessage> for Heard {
             }),
             Some(Body::Reply(reply)) => Ok(Self::Reply {
                 id: reply.id,
-                reply: replied(reply)?,
+                reply: decode_reply(reply)?,
             }),
             Some(Body::Progress(progress)) => Ok(Self::Progress {
                 id: progress.command_id,
@@ -87,14 +93,34 @@ impl TryFrom<v1::Hello> for Hello {
                 .into_iter()
                 .map(|workload| (workload.name, workload.revision))
                 .collect(),
+            policy: hello.policy.map(policy).transpose()?,
             spool_ids: hello.spool_ids,
             advertised: hello.advertised_address,
             held_tasks: hello.held_tasks,
+            pid: hello.pid,
+            daemon_rules: hello.daemon_rules.into_iter().map(daemon_rule).collect(),
+            sample_always: hello.sample_always,
         })
     }
 }
 
-fn replied(reply: v1::Reply) -> Result<Reply, BadField> {
+fn policy(policy: v1::AgentPolicy) -> Result<AgentPolicy, BadField> {
+    Ok(AgentPolicy {
+        devices: policy.devices,
+        workloads: policy.workloads,
+        memory_bytes: not_negative("policy.memory_bytes", policy.memory_bytes)?,
+        threads: policy.threads,
+        cpus: policy.cpus,
+        rate_bytes_per_s: not_negative("policy.rate_bytes_per_s", policy.rate_bytes_per_s)?,
+        free_space: policy.free_space,
+        free_inodes: policy.free_inodes,
+        networks: policy.networks,
+        drop_caches: policy.drop_caches,
+        hours: policy.hours,
+    })
+}
+
+fn decode_reply(reply: v1::Reply) -> Result<Reply, BadField> {
     use v1::reply::Body;
     if !reply.error.is_empty() {
         let message = reply.error.chars().take(MAX_ERROR_CHARS).collect();
@@ -155,8 +181,18 @@ impl TryFrom<v1::SurveyReply> for Survey {
                 bytes => Some(not_negative("survey.scratch_free_bytes", bytes)?),
             },
             link_bytes_per_s: not_negative("survey.link_bytes_per_s", survey.link_bytes_per_s)?,
+            inventory: inventory(&survey.inventory_json),
+            closed: survey.closed.chars().take(MAX_ERROR_CHARS).collect(),
         })
     }
+}
+
+/// It is kept for people: what cannot be read is left out, and no reason to refuse a survey.
+fn inventory(json: &str) -> Inventory {
+    if json.len() > MAX_INVENTORY_BYTES {
+        return Inventory::default();
+    }
+    serde_json::from_str(json).unwrap_or_default()
 }
 
 impl TryFrom<v1::PathFacts> for PathFacts {
@@ -175,6 +211,9 @@ impl TryFrom<v1::PathFacts> for PathFacts {
             free_files: u64::try_from(facts.free_files).ok(),
             file_system: facts.file_system,
             device: facts.device,
+            mount_source: facts.mount_source.chars().take(MAX_ERROR_CHARS).collect(),
+            mount_options: facts.mount_options.chars().take(MAX_ERROR_CHARS).collect(),
+            size_bytes: not_negative("survey.size_bytes", facts.size_bytes)?,
         })
     }
 }
@@ -233,7 +272,37 @@ impl From<Sampling> for v1::Sampling {
             host_wide: sampling.host_wide,
             interfaces: sampling.interfaces,
             period_us: sampling.period_us,
+            mesh_pids: sampling.host.mesh_pids.iter().copied().collect(),
+            daemon_rules: sampling
+                .host
+                .daemon_rules
+                .iter()
+                .cloned()
+                .map(daemon_rule_message)
+                .collect(),
         }
+    }
+}
+
+fn daemon_rule(rule: v1::DaemonRule) -> DaemonRule {
+    DaemonRule {
+        name: rule.name,
+        comm: rule.comm,
+        cmdline: rule.cmdline,
+        cgroup: rule.cgroup,
+        unit: rule.unit,
+        instance_option: rule.instance_option,
+    }
+}
+
+fn daemon_rule_message(rule: DaemonRule) -> v1::DaemonRule {
+    v1::DaemonRule {
+        name: rule.name,
+        comm: rule.comm,
+        cmdline: rule.cmdline,
+        cgroup: rule.cgroup,
+        unit: rule.unit,
+        instance_option: rule.instance_option,
     }
 }
 
@@ -291,6 +360,7 @@ impl From<Command> for v1::command::Body {
                 mode: listen.mode,
                 params_json: listen.params_json,
                 from_address: listen.from_address,
+                address: listen.address,
                 token: listen.token,
             }),
             Command::Prepare(prepare) => Self::Prepare(v1::Prepare {
@@ -339,3 +409,6 @@ impl From<Command> for v1::command::Body {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

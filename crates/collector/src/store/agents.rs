@@ -1,13 +1,15 @@
 //! Agents and hosts: who attached, from where, and how far each spool is stored.
 
-use super::rows::{AgentRow, NewAgent};
+use super::rows::{AgentRow, NewAgent, NewHost};
 use super::{Store, StoreError};
 use crate::model::{AgentId, HostId, MeshMicros};
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Row, SqliteConnection};
+use std::collections::HashSet;
 
 impl Store {
-    /// Finds or makes the agent (by uid) and its host (by boot id and PID namespace), and keeps what they say now.
+    /// Finds or makes the agent (by uid) and its host (by boot id and PID namespace), and stores their current
+    /// descriptions.
     pub async fn attach_agent(&self, agent: NewAgent) -> Result<(AgentId, HostId), StoreError> {
         self.note(agent.at);
         self.write(agent, |agent, connection| {
@@ -27,7 +29,53 @@ impl Store {
                     .execute(connection)
                     .await
                     .map(drop)
-                    .map_err(StoreError::sql("keep when an agent was seen"))
+                    .map_err(StoreError::sql("store when an agent was seen"))
+            })
+        })
+        .await
+    }
+
+    /// `tasks` without those that belong to other agents. Ids without a row stay: their agent is unknown.
+    pub async fn without_tasks_of_others(
+        &self,
+        agent: AgentId,
+        tasks: Vec<i64>,
+    ) -> Result<Vec<i64>, StoreError> {
+        if tasks.is_empty() {
+            return Ok(tasks);
+        }
+        let ids = serde_json::Value::from(tasks.clone()).to_string();
+        let others: Vec<i64> = sqlx::query_scalar(
+            "SELECT id FROM tasks WHERE id IN (SELECT value FROM json_each(?)) AND agent_id <> ?",
+        )
+        .bind(ids)
+        .bind(agent.0)
+        .fetch_all(self.reader())
+        .await
+        .map_err(StoreError::sql("look up whose tasks an agent holds"))?;
+        let others: HashSet<i64> = others.into_iter().collect();
+        Ok(tasks
+            .into_iter()
+            .filter(|task| !others.contains(task))
+            .collect())
+    }
+
+    /// No longer lists an agent. Its rows stay, and it is listed again when it attaches. `false`: an unfinished run counts
+    /// on it.
+    pub async fn forget_agent(&self, agent: AgentId, at: MeshMicros) -> Result<bool, StoreError> {
+        self.write((agent, at), |(agent, at), connection| {
+            Box::pin(async move {
+                sqlx::query(
+                    "UPDATE agents SET forgotten_us = ?1 WHERE id = ?2 AND NOT EXISTS (
+                         SELECT 1 FROM runs AS r, json_each(r.agents) AS j
+                         WHERE r.state IN ('queued', 'running') AND j.value ->> 'uid' = agents.uid)",
+                )
+                .bind(at.0)
+                .bind(agent.0)
+                .execute(connection)
+                .await
+                .map(|done| done.rows_affected() > 0)
+                .map_err(StoreError::sql("forget an agent"))
             })
         })
         .await
@@ -40,7 +88,7 @@ impl Store {
                 .bind(agent.0)
                 .fetch_all(self.reader())
                 .await
-                .map_err(StoreError::sql("tell the positions of an agent's spools"))?;
+                .map_err(StoreError::sql("read the positions of an agent's spools"))?;
         Ok(rows
             .into_iter()
             .map(|(spool, last)| (spool, last.unsigned_abs()))
@@ -56,12 +104,16 @@ impl Store {
         .fetch_optional(self.reader())
         .await
         .map(|last| last.unwrap_or(0).unsigned_abs())
-        .map_err(StoreError::sql("tell the position of a spool"))
+        .map_err(StoreError::sql("read the position of a spool"))
     }
 
     /// Every agent that was ever attached, by name.
     pub async fn agents(&self) -> Result<Vec<AgentRow>, StoreError> {
-        sqlx::query("SELECT * FROM agents ORDER BY name, id")
+        sqlx::query(
+            "SELECT a.*, h.boot_id, h.pid_namespace, h.name AS host_name, h.kernel, h.cpus, h.memory_bytes
+             FROM agents AS a JOIN hosts AS h ON h.id = a.host_id
+             WHERE a.forgotten_us IS NULL ORDER BY a.name, a.id",
+        )
             .try_map(agent_row)
             .fetch_all(self.reader())
             .await
@@ -75,6 +127,14 @@ fn agent_row(row: SqliteRow) -> Result<AgentRow, sqlx::Error> {
         uid: row.try_get("uid")?,
         name: row.try_get("name")?,
         host: HostId(row.try_get("host_id")?),
+        on: NewHost {
+            boot_id: row.try_get("boot_id")?,
+            pid_namespace: row.try_get("pid_namespace")?,
+            name: row.try_get("host_name")?,
+            kernel: row.try_get("kernel")?,
+            cpus: row.try_get("cpus")?,
+            memory_bytes: row.try_get("memory_bytes")?,
+        },
         labels_json: row.try_get("labels")?,
         version: row.try_get("version")?,
         first_seen: MeshMicros(row.try_get("first_seen_us")?),
@@ -105,7 +165,7 @@ async fn attach(
         "INSERT INTO agents (uid, name, host_id, labels, version, first_seen_us, last_seen_us)
          VALUES (?, ?, ?, ?, ?, ?, ?)
          ON CONFLICT (uid) DO UPDATE SET name = excluded.name, host_id = excluded.host_id, labels = excluded.labels,
-             version = excluded.version, last_seen_us = max(last_seen_us, excluded.last_seen_us)
+             version = excluded.version, last_seen_us = max(last_seen_us, excluded.last_seen_us), forgotten_us = NULL
          RETURNING id",
     )
     .bind(agent.uid.as_str())
@@ -117,6 +177,6 @@ async fn attach(
     .bind(agent.at.0)
     .fetch_one(&mut *connection)
     .await
-    .map_err(StoreError::sql("keep an agent"))?;
+    .map_err(StoreError::sql("store an agent"))?;
     Ok((AgentId(id), HostId(host)))
 }

@@ -1,28 +1,11 @@
-//! Whether the database can be written at present, for those who would have to wait for it.
+//! Whether the database can be written at present.
 //!
-//! The writer says so when a commit fails for what is around the database (a full disk, above all), and again when one
-//! has come through; a commit that is merely slow is not blocked.
+//! The writer reports it blocked when a commit fails for an external reason (a full disk, above all), and unblocked
+//! when a commit succeeds; a slow commit does not count as blocked.
 
 use super::Store;
-use super::error::StoreError;
+use crate::database::Blocked;
 use tokio::sync::watch;
-
-/// Why nothing can be written.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Blocked {
-    pub why: String,
-    /// What someone can do about it.
-    pub remedy: &'static str,
-}
-
-impl Blocked {
-    pub(super) fn by(error: &StoreError) -> Self {
-        Self {
-            why: error.why_blocked(),
-            remedy: error.remedy(),
-        }
-    }
-}
 
 /// The writer's word on it.
 pub(super) type Blockage = watch::Sender<Option<Blocked>>;

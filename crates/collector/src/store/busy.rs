@@ -1,4 +1,4 @@
-//! How busy the storage was lately, from the samples that have come: what the scheduler asks while it waits for idleness.
+//! How busy the storage was recently, from stored samples. The scheduler reads it while it waits for idleness.
 
 use super::{Store, StoreError};
 use crate::model::{HostId, MeshMicros};
@@ -46,8 +46,8 @@ impl Store {
         .map_err(StoreError::sql("read the daemons of a host"))
     }
 
-    /// What each daemon and disk of a host did between its first and its last sample since `since`; and how much of
-    /// that time the host's own samples cover, 0 when there are none.
+    /// The work of each daemon and disk of a host between its first and its last sample since `since`, and how much of
+    /// that time the host's own samples cover (0: there are none).
     pub async fn busy_since(
         &self,
         host: HostId,
@@ -63,7 +63,7 @@ impl Store {
         .map_err(StoreError::sql("read the samples of a host"))?;
         // Counters of one daemon and one disk only grow; what goes backwards was started anew and is busy.
         let rows = sqlx::query(
-            "SELECT d.name AS daemon, d.instance AS name, max(s.at_us) - min(s.at_us) AS covered_us,
+            "SELECT d.name AS daemon, coalesce(d.instance, '') AS name, max(s.at_us) - min(s.at_us) AS covered_us,
                     max(s.cpu_user_us + s.cpu_system_us) - min(s.cpu_user_us + s.cpu_system_us) AS took_us
              FROM daemons AS d CROSS JOIN daemon_samples AS s ON s.daemon_id = d.id AND s.at_us >= ?2
              WHERE d.host_id = ?1 AND d.name <> ?3 GROUP BY d.id

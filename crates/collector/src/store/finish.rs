@@ -1,16 +1,17 @@
-//! The end of a step: its figures computed from what is stored and kept beside it, again whenever late data arrive.
+//! The end of a step: its figures are computed from stored rows, and again whenever late data arrive.
 //!
 //! Intervals are read in slices of time, so that memory stays bounded however long the step was. `steps.stale_batches`
-//! counts what arrived since the figures were made; it is lowered by what they cover in the write that keeps them, so a
-//! crash or a batch in between only means that they are made once more.
+//! counts the batches that arrived since the figures were computed; storing the figures subtracts the batches that they
+//! cover, so that after a crash or a batch in between they are computed once more.
 
+mod daemons;
 pub(super) mod follow;
-mod keep;
 mod load;
+mod write;
 
 use super::rows::FinishedStep;
 use super::{Shared, Store, StoreError};
-use crate::model::StepId;
+use crate::model::{RunId, StepId};
 use crate::results::{StepInterval, StepResults, StepSum};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -19,6 +20,8 @@ use std::time::Duration;
 const SLICE_US: i64 = 32_000_000;
 /// Late data come in bursts (a spool is drained): the figures are made again once it has been quiet for this long.
 const QUIET: Duration = Duration::from_millis(500);
+/// Many agents are never quiet at once.
+const LONGEST_WAIT: Duration = Duration::from_secs(3);
 
 impl Store {
     /// Ends a step: computes its intervals and results from everything stored of its tasks, and keeps them. Call it when
@@ -30,20 +33,20 @@ impl Store {
     ) -> Result<StepResults, StoreError> {
         self.note(finished.ended);
         self.write((step, finished), |(step, finished), connection| {
-            Box::pin(keep::end(*step, finished, connection))
+            Box::pin(write::end(*step, finished, connection))
         })
         .await?;
-        self.reckon(step).await
+        self.compute_results(step).await
     }
 
-    /// Makes the figures of a step from what is stored now, and keeps them.
-    pub async fn reckon(&self, step: StepId) -> Result<StepResults, StoreError> {
-        let _one_at_a_time = self.shared.reckoning.lock().await;
+    /// Computes the figures of a step from the rows that are stored now, and stores them.
+    pub async fn compute_results(&self, step: StepId) -> Result<StepResults, StoreError> {
+        let _one_at_a_time = self.shared.computing.lock().await;
         let covered = load::stale_batches(self.reader(), step).await?;
         let facts = load::step(self.reader(), step).await?;
         let mut sum = StepSum::new(facts.start_us, facts.tasks);
         self.write(step, |step, connection| {
-            Box::pin(keep::clear_intervals(*step, connection))
+            Box::pin(write::clear_intervals(*step, connection))
         })
         .await?;
         let mut at = load::next_instant(self.reader(), step, i64::MIN).await?;
@@ -62,23 +65,48 @@ impl Store {
                     why: error.to_string(),
                 })??;
             sum = next;
-            self.keep_intervals(step, done).await?;
+            self.store_intervals(step, done).await?;
             at = load::next_instant(self.reader(), step, until).await?;
         }
         let (last, results) = sum.finish();
-        self.keep_intervals(step, last).await?;
+        self.store_intervals(step, last).await?;
         let results = Arc::new(results);
         self.write(
             (step, Arc::clone(&results), covered),
             |(step, results, covered), connection| {
-                Box::pin(keep::results(*step, results, *covered, connection))
+                Box::pin(write::results(*step, results, *covered, connection))
             },
         )
         .await?;
+        self.compute_usage(step).await?;
         Ok(Arc::try_unwrap(results).unwrap_or_else(|shared| (*shared).clone()))
     }
 
-    async fn keep_intervals(
+    /// Whether all samples of a run's steps are here, so that what daemons used in its last one will not change.
+    pub async fn has_all_samples(&self, run: RunId) -> Result<bool, StoreError> {
+        daemons::are_complete(self.reader(), run).await
+    }
+
+    /// Computes the usage of daemons in a step from the samples that are stored now, and stores it.
+    pub(super) async fn compute_usage(&self, step: StepId) -> Result<(), StoreError> {
+        let covered = load::stale_samples(self.reader(), step).await?;
+        let usage = match daemons::measured(self.reader(), step).await? {
+            Some(measured) => daemons::usage(self.reader(), step, measured).await?,
+            None => Vec::new(),
+        };
+        self.write(
+            (step, usage, covered),
+            |(step, usage, covered), connection| {
+                Box::pin(async move {
+                    daemons::keep(*step, usage, connection).await?;
+                    write::samples_covered(*step, *covered, connection).await
+                })
+            },
+        )
+        .await
+    }
+
+    async fn store_intervals(
         &self,
         step: StepId,
         intervals: Vec<StepInterval>,
@@ -87,7 +115,7 @@ impl Store {
             return Ok(());
         }
         self.write((step, intervals), |(step, intervals), connection| {
-            Box::pin(keep::intervals(*step, intervals, connection))
+            Box::pin(write::intervals(*step, intervals, connection))
         })
         .await
     }
@@ -106,7 +134,7 @@ fn add(
 }
 
 /// Makes the figures of steps again that got data after they had ended; ends when the store is closed.
-pub(super) async fn rework(store: Weak<Shared>) {
+pub(super) async fn recompute_late(store: Weak<Shared>) {
     let Some(shared) = store.upgrade() else {
         return;
     };
@@ -119,11 +147,11 @@ pub(super) async fn rework(store: Weak<Shared>) {
             return;
         };
         let store_now = Store { shared };
-        if let Err(error) = rework_stale(&store_now).await {
+        if let Err(error) = recompute_stale(&store_now).await {
             if closing.is_cancelled() {
                 return;
             }
-            tracing::warn!(error = %error, "results of late data were not made; the next late data try again");
+            tracing::warn!(error = %error, "the results of late data could not be computed; they are tried again with the next late data");
         }
         drop(store_now);
         tokio::select! {
@@ -132,7 +160,10 @@ pub(super) async fn rework(store: Weak<Shared>) {
                 return;
             },
         }
-        while let Ok(Ok(())) = tokio::time::timeout(QUIET, late.changed()).await {
+        let patience = tokio::time::Instant::now() + LONGEST_WAIT;
+        while tokio::time::Instant::now() < patience
+            && let Ok(Ok(())) = tokio::time::timeout(QUIET, late.changed()).await
+        {
             if closing.is_cancelled() {
                 return;
             }
@@ -140,12 +171,19 @@ pub(super) async fn rework(store: Weak<Shared>) {
     }
 }
 
-async fn rework_stale(store: &Store) -> Result<(), StoreError> {
+async fn recompute_stale(store: &Store) -> Result<(), StoreError> {
     let mut outcome = Ok(());
     for step in load::stale_steps(store.reader()).await? {
         // One step that cannot be summed up does not stand in the way of the others.
-        if let Err(error) = store.reckon(step).await {
-            tracing::warn!(%step, %error, "the results of a step with late data are not made");
+        if let Err(error) = store.compute_results(step).await {
+            tracing::warn!(%step, %error, "the results of a step with late data could not be computed");
+            outcome = Err(error);
+        }
+    }
+    for step in daemons::stale(store.reader()).await? {
+        let _one_at_a_time = store.shared.computing.lock().await;
+        if let Err(error) = store.compute_usage(step).await {
+            tracing::warn!(%step, %error, "the usage of daemons in a step with late samples could not be stored");
             outcome = Err(error);
         }
     }

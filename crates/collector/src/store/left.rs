@@ -1,4 +1,5 @@
-//! Directories that stayed behind at the end of their runs, as the events tell: what to remove when an agent is back.
+//! Directories that were left behind at the end of their runs, from `directory-left` events: to be removed when the
+//! agent attaches again.
 
 use super::{Store, StoreError};
 use crate::model::{AgentId, RunId};

@@ -1,24 +1,113 @@
-//! One collector per database: an advisory lock on FILE.lock, beside the database.
+//! One collector per database: advisory locks on FILE.lock, beside the database, and on the database's inode.
 //!
-//! The lock is not on the database file itself: closing any descriptor of that file would drop SQLite's own locks in
-//! this process. Readers (the sqlite3 shell, `benchmesh query`) do not look at it. The file is removed at a clean end.
+//! FILE.lock holds the process id, for messages; it is removed at a clean end. The inode's lock holds whatever path a
+//! second collector takes to the same file: symlinks, hard links, other mounts. Readers (the sqlite3 shell, `benchmesh
+//! query`) look at neither. Closing a descriptor of the database drops SQLite's own locks in this process, so an inode
+//! that this process holds is never opened here a second time, and the lock is let go after SQLite has closed.
 
-use super::error::StoreError;
+use crate::database::StoreError;
 use rustix::fs::{FlockOperation, flock};
+use std::collections::HashSet;
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read, Seek, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::{LazyLock, Mutex, PoisonError};
 
+/// Both locks of a database.
 #[derive(Debug)]
 pub(crate) struct Lock {
+    _inode: InodeLock,
+    _beside: LockFile,
+}
+
+impl Lock {
+    /// Locks the database at `database`, or names the process that holds it. A missing file is made, empty.
+    pub(crate) fn take(database: &Path) -> Result<Self, StoreError> {
+        // A symlink's target has the lock file beside it.
+        let real = std::fs::canonicalize(database);
+        let beside = LockFile::take(real.as_deref().unwrap_or(database))?;
+        Ok(Self {
+            _inode: InodeLock::take(database)?,
+            _beside: beside,
+        })
+    }
+}
+
+/// Device and inode.
+type FileId = (u64, u64);
+
+/// The databases that this process has locked.
+static HELD: LazyLock<Mutex<HashSet<FileId>>> = LazyLock::new(Mutex::default);
+
+/// The lock of the database's inode.
+#[derive(Debug)]
+struct InodeLock {
+    id: FileId,
+    _file: File,
+}
+
+impl InodeLock {
+    fn take(database: &Path) -> Result<Self, StoreError> {
+        let failed = |source| refused(database, source);
+        let in_use = |holder| StoreError::InUse {
+            path: database.to_owned(),
+            holder,
+        };
+        let mut held = HELD.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Ok(there) = std::fs::metadata(database)
+            && held.contains(&(there.dev(), there.ino()))
+        {
+            return Err(in_use(Some(std::process::id())));
+        }
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(database)
+            .map_err(failed)?;
+        let there = file.metadata().map_err(failed)?;
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(rustix::io::Errno::WOULDBLOCK) => return Err(in_use(flock_holder(there.ino()))),
+            Err(errno) => return Err(failed(errno.into())),
+        }
+        let id = (there.dev(), there.ino());
+        held.insert(id);
+        Ok(Self { id, _file: file })
+    }
+}
+
+impl Drop for InodeLock {
+    fn drop(&mut self) {
+        let mut held = HELD.lock().unwrap_or_else(PoisonError::into_inner);
+        held.remove(&self.id);
+    }
+}
+
+/// The process that holds an flock on a file of this inode number, as `/proc/locks` says:
+/// `3: FLOCK  ADVISORY  WRITE 1234 08:01:131 0 EOF`.
+fn flock_holder(inode: u64) -> Option<u32> {
+    let locks = std::fs::read_to_string("/proc/locks").ok()?;
+    locks.lines().find_map(|line| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let [_, "FLOCK", _, _, pid, file, ..] = words.as_slice() else {
+            return None;
+        };
+        (file.rsplit(':').next()?.parse() == Ok(inode)).then(|| pid.parse().ok())?
+    })
+}
+
+/// The lock of FILE.lock.
+#[derive(Debug)]
+struct LockFile {
     file: File,
     path: PathBuf,
 }
 
-impl Lock {
-    /// Takes the lock of the database at `database`, or says who has it.
-    pub(crate) fn take(database: &Path) -> Result<Self, StoreError> {
+impl LockFile {
+    fn take(database: &Path) -> Result<Self, StoreError> {
         let mut name = database.as_os_str().to_owned();
         name.push(".lock");
         let path = PathBuf::from(name);
@@ -56,7 +145,7 @@ impl Lock {
     }
 }
 
-impl Drop for Lock {
+impl Drop for LockFile {
     fn drop(&mut self) {
         if is_still_at(&self.file, &self.path)
             && let Err(error) = std::fs::remove_file(&self.path)

@@ -1,25 +1,39 @@
-//! Opening the database: every way it can be unusable is told apart before the first row is read.
+//! Opening the database: each reason why it cannot be used has its own error, found before the first row is read.
 //!
-//! Order: the path, the lock, the file's first bytes, its application id and schema, the migrations. Nothing is changed
-//! in a file that is not ours or that a newer benchmesh wrote.
+//! Order: the path, the lock, the file's first bytes, its application id and schema, the migrations. A file of another
+//! program, or one that a newer benchmesh wrote, is not changed.
 
-use super::error::{StoreError, Trouble};
 use super::lock::{Lock, refused};
-use sqlx::migrate::{MigrateError, Migrator};
+use crate::database::{SqliteErrorKind, StoreError};
+use sqlx::migrate::{MigrateError, Migration, MigrationType, Migrator};
 use sqlx::sqlite::{
     SqliteAutoVacuum, SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions,
     SqliteSynchronous,
 };
-use sqlx::{ConnectOptions, Connection, SqliteConnection};
+use sqlx::{ConnectOptions, Connection, SqlSafeStr, SqliteConnection};
 use std::fs::OpenOptions;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-static MIGRATIONS: Migrator = sqlx::migrate!("./migrations");
+/// The files of `migrations`: version, name, text. `sqlx::migrate!` would list them too, but compile all of sqlx and
+/// SQLite a second time, for the build host.
+pub(super) const MIGRATIONS: &[(i64, &str, &str)] = &[(
+    1,
+    "schema",
+    include_str!("../../migrations/0001_schema.sql"),
+)];
+
+fn migrator() -> Migrator {
+    let migrations = MIGRATIONS.iter().map(|&(version, name, text)| {
+        let text = text.into_sql_str();
+        Migration::new(version, name.into(), MigrationType::Simple, text, false)
+    });
+    Migrator::with_migrations(migrations.collect())
+}
 
 /// `PRAGMA application_id` of our databases: the letters "bmsh".
-const APPLICATION_ID: i64 = 0x626d_7368;
+pub(super) const APPLICATION_ID: i64 = 0x626d_7368;
 const MAGIC: &[u8; 16] = b"SQLite format 3\0";
 const PAGE_BYTES: u32 = 4096;
 /// A checkpoint or a reader's snapshot can hold the lock for a moment, never for long.
@@ -46,13 +60,14 @@ pub(crate) struct Opened {
 }
 
 pub(crate) async fn open(path: &Path) -> Result<Opened, StoreError> {
+    super::memory::install();
     check_path(path)?;
     let lock = Lock::take(path)?;
-    if check_file(path)? == Found::Database {
+    if check_file(path)? == FileContent::Database {
         check_owner(path).await?;
     }
     let options = writer_options(path);
-    let mut writer = options.connect().await.map_err(|e| told(path, e))?;
+    let mut writer = options.connect().await.map_err(|e| open_error(path, e))?;
     mark(path, &mut writer).await?;
     migrate(path, &mut writer).await?;
     let mesh_uid = mesh_uid(path, &mut writer).await?;
@@ -68,6 +83,27 @@ pub(crate) async fn open(path: &Path) -> Result<Opened, StoreError> {
         mesh_uid,
         lock,
     })
+}
+
+/// Undoes what a process that was killed in a merge had begun. A connection that only reads cannot; one that may write does it
+/// with its first look at the file. Without a journal there is nothing to undo.
+pub(crate) fn roll_back(path: &Path) {
+    let mut journal = path.as_os_str().to_owned();
+    journal.push("-journal");
+    let left = std::fs::metadata(PathBuf::from(journal)).is_ok_and(|journal| journal.len() > 0);
+    if !left {
+        return;
+    }
+    // Whoever opens the file next reports why it cannot be read.
+    let looked = rusqlite::Connection::open(path).and_then(|connection| {
+        connection.busy_timeout(BUSY_TIMEOUT)?;
+        connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| {
+            row.get::<_, i64>(0)
+        })
+    });
+    if let Err(error) = looked {
+        tracing::debug!(%error, "roll back what was left in {}", path.display());
+    }
 }
 
 fn check_path(path: &Path) -> Result<(), StoreError> {
@@ -87,17 +123,17 @@ fn check_path(path: &Path) -> Result<(), StoreError> {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Found {
-    Nothing,
+enum FileContent {
+    Empty,
     Database,
 }
 
 /// Looks at an existing file before SQLite does: it must be writable, and empty or a database.
-fn check_file(path: &Path) -> Result<Found, StoreError> {
+fn check_file(path: &Path) -> Result<FileContent, StoreError> {
     let mut file = match OpenOptions::new().read(true).write(true).open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            return Ok(Found::Nothing);
+            return Ok(FileContent::Empty);
         }
         Err(source) => return Err(refused(path, source)),
     };
@@ -107,8 +143,8 @@ fn check_file(path: &Path) -> Result<Found, StoreError> {
         .read_to_end(&mut head)
         .map_err(|source| refused(path, source))?;
     match head.as_slice() {
-        [] => Ok(Found::Nothing),
-        head if head == MAGIC => Ok(Found::Database),
+        [] => Ok(FileContent::Empty),
+        head if head == MAGIC => Ok(FileContent::Database),
         _ => Err(StoreError::NotADatabase {
             path: path.to_owned(),
         }),
@@ -147,7 +183,7 @@ fn reader_options(path: &Path) -> SqliteConnectOptions {
 
 /// Refuses another program's database and one that a newer benchmesh wrote, without a change to either.
 async fn check_owner(path: &Path) -> Result<(), StoreError> {
-    let told = |e| told(path, e);
+    let open_error = |e| open_error(path, e);
     let mut looking = SqliteConnectOptions::new()
         .filename(path)
         .read_only(true)
@@ -155,19 +191,19 @@ async fn check_owner(path: &Path) -> Result<(), StoreError> {
         .disable_statement_logging()
         .connect()
         .await
-        .map_err(told)?;
+        .map_err(open_error)?;
     let id = number(&mut looking, "PRAGMA application_id")
         .await
-        .map_err(told)?;
+        .map_err(open_error)?;
     let tables = number(&mut looking, "SELECT count(*) FROM sqlite_master")
         .await
-        .map_err(told)?;
+        .map_err(open_error)?;
     let migrated = number(
         &mut looking,
         "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = '_sqlx_migrations'",
     )
     .await
-    .map_err(told)?;
+    .map_err(open_error)?;
     let found = match migrated {
         0 => 0,
         _ => number(
@@ -175,13 +211,25 @@ async fn check_owner(path: &Path) -> Result<(), StoreError> {
             "SELECT coalesce(max(version), 0) FROM _sqlx_migrations",
         )
         .await
-        .map_err(told)?,
+        .map_err(open_error)?,
     };
-    looking.close().await.map_err(told)?;
+    let preview = match migrated {
+        0 => 0,
+        _ => number(
+            &mut looking,
+            "SELECT count(*) FROM _sqlx_migrations WHERE version = 1 AND description = 'the mesh'",
+        )
+        .await
+        .map_err(open_error)?,
+    };
+    looking.close().await.map_err(open_error)?;
     let path = path.to_owned();
     let known = newest_schema();
     if id != APPLICATION_ID && (id != 0 || tables > 0) {
         return Err(StoreError::ForeignDatabase { path });
+    }
+    if preview > 0 {
+        return Err(StoreError::PreviewSchema { path });
     }
     if found > known {
         return Err(StoreError::NewerSchema { path, found, known });
@@ -199,17 +247,18 @@ async fn mark(path: &Path, writer: &mut SqliteConnection) -> Result<(), StoreErr
         .execute(writer)
         .await
         .map(drop)
-        .map_err(|e| told(path, e))
+        .map_err(|e| open_error(path, e))
 }
 
 fn newest_schema() -> i64 {
-    MIGRATIONS.iter().map(|m| m.version).max().unwrap_or(0)
+    let versions = MIGRATIONS.iter().map(|&(version, ..)| version);
+    versions.max().unwrap_or(0)
 }
 
 async fn migrate(path: &Path, writer: &mut SqliteConnection) -> Result<(), StoreError> {
-    MIGRATIONS.run(writer).await.map_err(|error| match error {
+    migrator().run(writer).await.map_err(|error| match error {
         MigrateError::Execute(source) | MigrateError::ExecuteMigration(source, _) => {
-            told(path, source)
+            open_error(path, source)
         }
         MigrateError::VersionMismatch(version) | MigrateError::Dirty(version) => {
             StoreError::AlteredSchema {
@@ -233,24 +282,24 @@ async fn mesh_uid(path: &Path, writer: &mut SqliteConnection) -> Result<String, 
     .bind(env!("CARGO_PKG_VERSION"))
     .execute(&mut *writer)
     .await
-    .map_err(|e| told(path, e))?;
+    .map_err(|e| open_error(path, e))?;
     sqlx::query_scalar("SELECT mesh_uid FROM meta WHERE id = 1")
         .fetch_one(&mut *writer)
         .await
-        .map_err(|e| told(path, e))
+        .map_err(|e| open_error(path, e))
 }
 
 /// SQLite's code as a sentence about the file.
-fn told(path: &Path, error: sqlx::Error) -> StoreError {
+fn open_error(path: &Path, error: sqlx::Error) -> StoreError {
     let path = path.to_owned();
     let io = |kind| std::io::Error::new(kind, error.to_string());
-    match Trouble::of(&error) {
-        Trouble::Full => StoreError::Full { path },
-        Trouble::ReadOnly | Trouble::CannotOpen => StoreError::ReadOnly {
+    match SqliteErrorKind::of(&error) {
+        SqliteErrorKind::Full => StoreError::Full { path },
+        SqliteErrorKind::ReadOnly | SqliteErrorKind::CannotOpen => StoreError::ReadOnly {
             path,
             source: io(std::io::ErrorKind::PermissionDenied),
         },
-        Trouble::Io => {
+        SqliteErrorKind::Io => {
             if is_full(&path) {
                 StoreError::Full { path }
             } else {
@@ -260,13 +309,13 @@ fn told(path: &Path, error: sqlx::Error) -> StoreError {
                 }
             }
         }
-        Trouble::NotADatabase => StoreError::NotADatabase { path },
-        Trouble::Corrupt => StoreError::Damaged {
+        SqliteErrorKind::NotADatabase => StoreError::NotADatabase { path },
+        SqliteErrorKind::Corrupt => StoreError::Damaged {
             path,
             source: error,
         },
-        Trouble::Busy => StoreError::InUse { path, holder: None },
-        Trouble::Connection | Trouble::Rows => StoreError::Sql {
+        SqliteErrorKind::Busy => StoreError::InUse { path, holder: None },
+        SqliteErrorKind::Connection | SqliteErrorKind::Rows => StoreError::Sql {
             doing: "be opened",
             source: error,
         },

@@ -1,6 +1,6 @@
-//! Runs, steps and tasks read back: what the scheduler needs after a restart, and the services for their lists.
+//! Reads runs, steps and tasks: for the scheduler after a restart, and for the lists of the services.
 
-use super::rows::{RunRow, StepRow, TaskRow};
+use super::rows::{RunDirectoryRow, RunRow, SpoolPosition, StepRow, TaskRow};
 use super::{Store, StoreError};
 use crate::model::{AgentId, MeshMicros, RunId, RunState, StepId, StepState, TaskId, TaskState};
 use sqlx::Row;
@@ -16,14 +16,12 @@ impl Store {
             .map_err(StoreError::sql("list the unfinished runs"))
     }
 
-    /// The newest runs first.
-    pub async fn runs(&self, limit: u32) -> Result<Vec<RunRow>, StoreError> {
-        sqlx::query("SELECT * FROM runs ORDER BY id DESC LIMIT ?")
-            .bind(limit)
-            .try_map(run_row)
-            .fetch_all(self.reader())
+    /// How many runs are queued or running.
+    pub async fn count_unfinished_runs(&self) -> Result<u32, StoreError> {
+        sqlx::query_scalar("SELECT count(*) FROM runs WHERE state IN ('queued', 'running')")
+            .fetch_one(self.reader())
             .await
-            .map_err(StoreError::sql("list the runs"))
+            .map_err(StoreError::sql("count the unfinished runs"))
     }
 
     pub async fn run(&self, run: RunId) -> Result<RunRow, StoreError> {
@@ -42,7 +40,7 @@ impl Store {
         .await
         .map_err(StoreError::sql("look for a run"))?;
         match unfinished {
-            // A number is an id, whatever runs are called.
+            // A number is an id, even if a run has it as its name.
             Some(row) if wanted.parse::<i64>().is_err() => Ok(row),
             _ => self.find_run(wanted).await,
         }
@@ -159,6 +157,16 @@ impl Store {
         Ok(most.map(|most| most as i64))
     }
 
+    /// The known directories of a run, oldest first.
+    pub async fn run_directories(&self, run: RunId) -> Result<Vec<RunDirectoryRow>, StoreError> {
+        sqlx::query("SELECT * FROM run_directories WHERE run_id = ? ORDER BY rowid")
+            .bind(run.0)
+            .try_map(directory_row)
+            .fetch_all(self.reader())
+            .await
+            .map_err(StoreError::sql("list the directories of a run"))
+    }
+
     /// The tasks of a step, by index.
     pub async fn tasks(&self, step: StepId) -> Result<Vec<TaskRow>, StoreError> {
         sqlx::query("SELECT * FROM tasks WHERE step_id = ? ORDER BY task_index")
@@ -199,8 +207,12 @@ fn step_row(row: SqliteRow) -> Result<StepRow, sqlx::Error> {
         attempt: row.try_get("attempt")?,
         phase: row.try_get("phase")?,
         cell: row.try_get("cell")?,
-        target: row.try_get("target")?,
-        system: row.try_get("system")?,
+        target: row
+            .try_get::<Option<String>, _>("target")?
+            .unwrap_or_default(),
+        system: row
+            .try_get::<Option<String>, _>("system")?
+            .unwrap_or_default(),
         workload: row.try_get("workload")?,
         mode: row.try_get("mode")?,
         params_json: row.try_get("params")?,
@@ -215,7 +227,20 @@ fn step_row(row: SqliteRow) -> Result<StepRow, sqlx::Error> {
     })
 }
 
+fn directory_row(row: SqliteRow) -> Result<RunDirectoryRow, sqlx::Error> {
+    Ok(RunDirectoryRow {
+        run: RunId(row.try_get("run_id")?),
+        agent: AgentId(row.try_get("agent_id")?),
+        path: row.try_get("path")?,
+        nonce: row.try_get("nonce")?,
+        made: row.try_get("made")?,
+        free_bytes: row.try_get::<i64, _>("free_bytes")?.max(0).unsigned_abs(),
+    })
+}
+
 fn task_row(row: SqliteRow) -> Result<TaskRow, sqlx::Error> {
+    let last_sequence: Option<i64> = row.try_get("last_sequence")?;
+    let last_spool_id: Option<String> = row.try_get("last_spool_id")?;
     Ok(TaskRow {
         id: TaskId(row.try_get("id")?),
         step: StepId(row.try_get("step_id")?),
@@ -235,6 +260,12 @@ fn task_row(row: SqliteRow) -> Result<TaskRow, sqlx::Error> {
         wait_cpu_us: row.try_get("wait_cpu_us")?,
         harness_ns_per_op: row.try_get("harness_ns_per_op")?,
         error: row.try_get("error")?,
+        last_batch: last_spool_id
+            .zip(last_sequence)
+            .map(|(spool_id, sequence)| SpoolPosition {
+                spool_id,
+                sequence: sequence.max(0).unsigned_abs(),
+            }),
     })
 }
 
@@ -247,6 +278,6 @@ fn word<T>(row: &SqliteRow, column: &str, parse: fn(&str) -> Option<T>) -> Resul
     let found: String = row.try_get(column)?;
     parse(&found).ok_or_else(|| sqlx::Error::ColumnDecode {
         index: column.to_owned(),
-        source: format!("{found:?} is none of its words").into(),
+        source: format!("{found:?} is not one of its values").into(),
     })
 }

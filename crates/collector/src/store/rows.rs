@@ -1,6 +1,6 @@
 //! The rows that the scheduler and the sessions write and read, as plain structs.
 //!
-//! It knows nothing of SQL; JSON columns are text here, and their meaning belongs to whoever writes them.
+//! It knows nothing of SQL; JSON columns are text here, and their writers define their meaning.
 
 use crate::model::{
     AgentId, HostId, MeshMicros, RunId, RunState, Severity, StepId, StepState, TaskId, TaskState,
@@ -52,11 +52,45 @@ pub struct NewRun {
     pub version: String,
 }
 
+/// An agent of the mesh when a run begins. Empty and `None`: not known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewRunAgent {
+    pub agent: AgentId,
+    pub host: HostId,
+    pub name: String,
+    pub host_name: String,
+    pub version: String,
+    pub labels_json: String,
+    pub kernel: String,
+    pub distribution: String,
+    pub cpu_model: String,
+    pub cpus: u32,
+    pub memory_bytes: i64,
+    pub interfaces_json: Option<String>,
+    pub disks_json: Option<String>,
+    pub packages_json: Option<String>,
+    pub targets: Vec<NewRunTarget>,
+}
+
+/// The facts about a target's path on one agent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewRunTarget {
+    pub target: String,
+    pub system: String,
+    pub path: String,
+    pub mount_source: String,
+    pub mount_type: String,
+    pub mount_options: String,
+    pub size_bytes: Option<i64>,
+    pub free_bytes: Option<i64>,
+    pub packages_json: Option<String>,
+}
+
 /// Whether `create_run` made the run or found it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Known {
+pub enum Creation {
     New,
-    Already,
+    Existing,
 }
 
 /// A step of a run, before it starts.
@@ -80,7 +114,7 @@ pub struct NewStep {
     pub groups: Vec<NewGroup>,
 }
 
-/// What one group of a step does.
+/// The load of one group of a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewGroup {
     pub name: String,
@@ -100,7 +134,7 @@ pub struct NewTask {
     /// Empty: the step has no groups.
     pub group: String,
     pub workers: u32,
-    /// What its reads are held against; `None`: nothing.
+    /// The limit that its reads are checked against; `None`: none.
     pub link_bytes_per_s: Option<i64>,
 }
 
@@ -117,7 +151,7 @@ pub struct NewEvent {
     pub detail_json: Option<String>,
 }
 
-/// What became of dropping one cache on one agent's host.
+/// The result of dropping one cache on one agent's host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewCacheDrop {
     pub agent: AgentId,
@@ -127,7 +161,7 @@ pub struct NewCacheDrop {
     pub error: Option<String>,
 }
 
-/// A change of a run's state. What is `None` stays as it is.
+/// A change of a run's state. `None` leaves a column as it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunChange {
     pub state: RunState,
@@ -136,7 +170,7 @@ pub struct RunChange {
     pub at: MeshMicros,
 }
 
-/// A change of a step's state. What is `None` stays as it is.
+/// A change of a step's state. `None` leaves a column as it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StepChange {
     pub state: StepState,
@@ -173,9 +207,9 @@ pub struct RunRow {
     pub started: Option<MeshMicros>,
     pub ended: Option<MeshMicros>,
     pub version: String,
-    /// Why someone wished that it stops.
+    /// The reason of a requested stop.
     pub stop_reason: Option<String>,
-    /// When someone or the policy wished that its load ends.
+    /// When a request or the policy ended the load.
     pub halted: Option<MeshMicros>,
 }
 
@@ -210,6 +244,13 @@ pub struct StepRow {
     pub ended: Option<MeshMicros>,
 }
 
+/// A batch in one of an agent's spools.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SpoolPosition {
+    pub spool_id: String,
+    pub sequence: u64,
+}
+
 /// A row of `tasks`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TaskRow {
@@ -225,13 +266,16 @@ pub struct TaskRow {
     pub skew_error_us: Option<i64>,
     pub first_done: Option<MeshMicros>,
     pub ended: Option<MeshMicros>,
-    /// When its last operation began; `None`: none did, or its agent has not said.
+    /// When its last operation began; `None`: none did, or its agent has not reported it.
     pub last_begun: Option<MeshMicros>,
     pub cpu_user_us: Option<i64>,
     pub cpu_system_us: Option<i64>,
     pub wait_cpu_us: Option<i64>,
     pub harness_ns_per_op: Option<i64>,
     pub error: Option<String>,
+    /// The batch with its last rows, as its agent reported at its end; `None`: the end came with the rows, or there are
+    /// none.
+    pub last_batch: Option<SpoolPosition>,
 }
 
 /// A row of `agents` with its host.
@@ -241,8 +285,103 @@ pub struct AgentRow {
     pub uid: String,
     pub name: String,
     pub host: HostId,
+    /// The host as it was when the agent attached last.
+    pub on: NewHost,
     pub labels_json: String,
     pub version: String,
     pub first_seen: MeshMicros,
     pub last_seen: MeshMicros,
+}
+
+/// A run's directory on a target, as far as it is known of one agent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunDirectoryRow {
+    pub run: RunId,
+    pub agent: AgentId,
+    pub path: String,
+    /// Equal nonces are one shared file system; `None`: the agent was asked to make it and has not answered.
+    pub nonce: Option<String>,
+    /// This agent made it, and removes it.
+    pub made: bool,
+    pub free_bytes: u64,
+}
+
+/// One change that the scheduler writes. Several are one transaction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Row {
+    Run {
+        run: RunId,
+        change: RunChange,
+    },
+    /// Why the policy ends a run, and when.
+    Abort {
+        run: RunId,
+        reason: String,
+        at: MeshMicros,
+    },
+    /// The environment of a run that begins.
+    Environment {
+        run: RunId,
+        agents: Vec<NewRunAgent>,
+    },
+    /// New steps; their ids come in the same order.
+    Steps {
+        run: RunId,
+        steps: Vec<NewStep>,
+    },
+    Step {
+        step: StepId,
+        change: StepChange,
+    },
+    /// New tasks; their ids come in the same order.
+    Tasks {
+        step: StepId,
+        tasks: Vec<NewTask>,
+    },
+    Task {
+        task: TaskId,
+        state: TaskState,
+        error: Option<String>,
+        /// The batch with its last rows; `None` leaves what is stored.
+        last_batch: Option<SpoolPosition>,
+    },
+    /// Arming a step failed: the step and its tasks lose their start instants, except tasks that have reported their
+    /// end.
+    StartsCleared {
+        step: StepId,
+    },
+    /// A task that was stopped before its start is prepared once more: the reported end no longer holds.
+    TaskAgain {
+        task: TaskId,
+    },
+    TaskStarts(Vec<(TaskId, MeshMicros)>),
+    Directory(RunDirectoryRow),
+    /// An agent has no directory there after all.
+    NoDirectory {
+        run: RunId,
+        agent: AgentId,
+        path: String,
+    },
+    /// A run's directories are removed, or an event says that they stay.
+    DirectoriesGone {
+        run: RunId,
+    },
+    Event(NewEvent),
+    CacheDrops {
+        step: StepId,
+        drops: Vec<NewCacheDrop>,
+    },
+}
+
+impl Row {
+    /// The latest instant in it that the collector's clock gave.
+    pub fn latest(&self) -> Option<MeshMicros> {
+        match self {
+            Self::Run { change, .. } => Some(change.at),
+            Self::Abort { at, .. } => Some(*at),
+            Self::Step { change, .. } => change.start.max(change.ended),
+            Self::Event(event) => Some(event.at),
+            _ => None,
+        }
+    }
 }

@@ -1,48 +1,43 @@
-//! Runs, steps, tasks and events as the scheduler writes them: each transition is one committed write.
+//! Runs, steps, tasks and events as the scheduler writes them: each of its transitions is one transaction of rows.
 
-use super::rows::{Known, NewCacheDrop, NewEvent, NewRun, NewStep, NewTask, RunChange, StepChange};
-use super::{Store, StoreError};
-use crate::model::{MeshMicros, RunId, RunState, StepId, StepState, TaskId, TaskState};
+use super::rows::{
+    Creation, NewCacheDrop, NewEvent, NewRun, NewStep, NewTask, Row, RunChange, RunDirectoryRow,
+    SpoolPosition, StepChange,
+};
+use super::{Store, StoreError, environment};
+use crate::model::{
+    AgentId, CacheLayer, MeshMicros, RunId, RunState, StepId, StepState, TaskId, TaskState,
+};
 use sqlx::SqliteConnection;
 
 impl Store {
     /// Queues a run. A uid that is known answers for the run that it made.
-    pub async fn create_run(&self, run: NewRun) -> Result<(RunId, Known), StoreError> {
+    pub async fn create_run(&self, run: NewRun) -> Result<(RunId, Creation), StoreError> {
         self.note(run.created);
         self.write(run, |run, connection| Box::pin(create_run(run, connection)))
             .await
     }
 
-    /// Sets a run's state; the first `running` sets when it started, an end when it ended. `partial` is never unset. The
-    /// reason of a run that is `running` is why it is to end early, and exactly what is given.
-    pub async fn set_run_state(&self, run: RunId, change: RunChange) -> Result<(), StoreError> {
-        self.note(change.at);
-        self.write((run, change), |(run, change), connection| {
+    /// Writes rows in one transaction: all, or none. Answers with the ids of the steps and tasks that were made, one list
+    /// for each row that makes some.
+    pub async fn apply(&self, rows: Vec<Row>) -> Result<Vec<Vec<i64>>, StoreError> {
+        if let Some(at) = rows.iter().filter_map(Row::latest).max() {
+            self.note(at);
+        }
+        self.write(rows, |rows, connection| {
             Box::pin(async move {
-                let running = change.state == RunState::Running;
-                sqlx::query(
-                    "UPDATE runs SET state = ?, partial = max(partial, ?), reason = iif(?, ?, coalesce(?, reason)),
-                         started_us = coalesce(started_us, ?), ended_us = ? WHERE id = ?",
-                )
-                .bind(change.state.as_str())
-                .bind(change.partial)
-                .bind(running)
-                .bind(change.reason.as_deref())
-                .bind(change.reason.as_deref())
-                .bind(running.then_some(change.at.0))
-                .bind(change.state.is_end().then_some(change.at.0))
-                .bind(run.0)
-                .execute(connection)
-                .await
-                .map_err(StoreError::sql("keep a run's state"))
-                .and_then(|done| one("run", run.0, done.rows_affected()))
+                let mut made = Vec::new();
+                for row in rows {
+                    made.extend(apply(row, connection).await?);
+                }
+                Ok(made)
             })
         })
         .await
     }
 
-    /// Keeps that someone wishes the run to stop; the first wish counts, and none does after the run's end.
-    pub async fn keep_stop(
+    /// Stores a request to stop the run; the first request counts, and none does after the run's end.
+    pub async fn store_stop_request(
         &self,
         run: RunId,
         reason: String,
@@ -52,7 +47,7 @@ impl Store {
         self.write((run, reason, at), |(run, reason, at), connection| {
             Box::pin(async move {
                 sqlx::query(
-                    "UPDATE runs SET stop_reason = coalesce(stop_reason, ?), halted_us = coalesce(halted_us, ?)
+                    "UPDATE runs SET stop_reason = coalesce(stop_reason, nullif(?, '')), halted_us = coalesce(halted_us, ?)
                      WHERE id = ? AND state IN ('queued', 'running')",
                 )
                 .bind(reason.as_str())
@@ -61,153 +56,7 @@ impl Store {
                 .execute(connection)
                 .await
                 .map(drop)
-                .map_err(StoreError::sql("keep the wish that a run stops"))
-            })
-        })
-        .await
-    }
-
-    /// Keeps why the policy ends a running run, and when it did; the run is partial from here on.
-    pub async fn keep_abort(
-        &self,
-        run: RunId,
-        reason: String,
-        at: MeshMicros,
-    ) -> Result<(), StoreError> {
-        self.note(at);
-        self.write((run, reason, at), |(run, reason, at), connection| {
-            Box::pin(async move {
-                sqlx::query(
-                    "UPDATE runs SET reason = ?, partial = 1, halted_us = coalesce(halted_us, ?) WHERE id = ?",
-                )
-                .bind(reason.as_str())
-                .bind(at.0)
-                .bind(run.0)
-                .execute(connection)
-                .await
-                .map_err(StoreError::sql("keep why a run is aborted"))
-                .and_then(|done| one("run", run.0, done.rows_affected()))
-            })
-        })
-        .await
-    }
-
-    /// Adds steps to a run, all or none; their ids come in the same order.
-    pub async fn create_steps(
-        &self,
-        run: RunId,
-        steps: Vec<NewStep>,
-    ) -> Result<Vec<StepId>, StoreError> {
-        self.write((run, steps), |(run, steps), connection| {
-            Box::pin(async move {
-                let mut ids = Vec::with_capacity(steps.len());
-                for step in steps {
-                    ids.push(create_step(*run, step, connection).await?);
-                }
-                Ok(ids)
-            })
-        })
-        .await
-    }
-
-    /// Sets a step's state and what else the change names.
-    pub async fn set_step_state(&self, step: StepId, change: StepChange) -> Result<(), StoreError> {
-        if let Some(at) = change.start.max(change.ended) {
-            self.note(at);
-        }
-        self.write((step, change), |(step, change), connection| {
-            Box::pin(async move {
-                sqlx::query(
-                    "UPDATE steps SET state = ?, start_us = coalesce(?, start_us), ended_us = coalesce(?, ended_us),
-                         reason = coalesce(?, reason) WHERE id = ?",
-                )
-                .bind(change.state.as_str())
-                .bind(change.start.map(|at| at.0))
-                .bind(change.ended.map(|at| at.0))
-                .bind(change.reason.as_deref())
-                .bind(step.0)
-                .execute(connection)
-                .await
-                .map_err(StoreError::sql("keep a step's state"))
-                .and_then(|done| one("step", step.0, done.rows_affected()))
-            })
-        })
-        .await
-    }
-
-    /// Adds tasks to a step, all or none; their ids come in the same order.
-    pub async fn create_tasks(
-        &self,
-        step: StepId,
-        tasks: Vec<NewTask>,
-    ) -> Result<Vec<TaskId>, StoreError> {
-        self.write((step, tasks), |(step, tasks), connection| {
-            Box::pin(async move {
-                let mut ids = Vec::with_capacity(tasks.len());
-                for task in tasks {
-                    let id: i64 = sqlx::query_scalar(
-                        "INSERT INTO tasks (step_id, task_index, agent_id, peer_agent_id, state, workers, group_name,
-                             link_bytes_per_s)
-                         VALUES (?, ?, ?, ?, ?, ?, ?, ?) RETURNING id",
-                    )
-                    .bind(step.0)
-                    .bind(task.task_index)
-                    .bind(task.agent.0)
-                    .bind(task.peer.map(|peer| peer.0))
-                    .bind(TaskState::Planned.as_str())
-                    .bind(task.workers)
-                    .bind(task.group.as_str())
-                    .bind(task.link_bytes_per_s)
-                    .fetch_one(&mut *connection)
-                    .await
-                    .map_err(StoreError::sql("make a task"))?;
-                    ids.push(TaskId(id));
-                }
-                Ok(ids)
-            })
-        })
-        .await
-    }
-
-    /// Sets a task's state, and its error when there is one. How it ended in figures comes from its agent.
-    pub async fn set_task_state(
-        &self,
-        task: TaskId,
-        state: TaskState,
-        error: Option<String>,
-    ) -> Result<(), StoreError> {
-        self.write((task, state, error), |(task, state, error), connection| {
-            Box::pin(async move {
-                sqlx::query("UPDATE tasks SET state = ?, error = coalesce(?, error) WHERE id = ?")
-                    .bind(state.as_str())
-                    .bind(error.as_deref())
-                    .bind(task.0)
-                    .execute(connection)
-                    .await
-                    .map_err(StoreError::sql("keep a task's state"))
-                    .and_then(|done| one("task", task.0, done.rows_affected()))
-            })
-        })
-        .await
-    }
-
-    /// Keeps when tasks are to start that do not start with their step.
-    pub async fn set_task_starts(
-        &self,
-        starts: Vec<(TaskId, MeshMicros)>,
-    ) -> Result<(), StoreError> {
-        self.write(starts, |starts, connection| {
-            Box::pin(async move {
-                for (task, start) in starts {
-                    sqlx::query("UPDATE tasks SET start_us = ? WHERE id = ?")
-                        .bind(start.0)
-                        .bind(task.0)
-                        .execute(&mut *connection)
-                        .await
-                        .map_err(StoreError::sql("keep a task's start"))
-                        .and_then(|done| one("task", task.0, done.rows_affected()))?;
-                }
-                Ok(())
+                .map_err(StoreError::sql("store the request to stop a run"))
             })
         })
         .await
@@ -215,58 +64,313 @@ impl Store {
 
     /// Keeps a dated fact.
     pub async fn add_event(&self, event: NewEvent) -> Result<(), StoreError> {
-        self.note(event.at);
-        self.write(event, |event, connection| {
-            Box::pin(async move {
-                sqlx::query(
-                    "INSERT INTO events (at_us, run_id, step_id, agent_id, severity, kind, message, detail)
-                     VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                )
-                .bind(event.at.0)
-                .bind(event.run.map(|id| id.0))
-                .bind(event.step.map(|id| id.0))
-                .bind(event.agent.map(|id| id.0))
-                .bind(event.severity.as_str())
-                .bind(event.kind.as_str())
-                .bind(event.message.as_str())
-                .bind(event.detail_json.as_deref())
-                .execute(connection)
-                .await
-                .map(drop)
-                .map_err(StoreError::sql("keep an event"))
-            })
-        })
-        .await
+        self.apply(vec![Row::Event(event)]).await.map(drop)
     }
+}
 
-    /// Keeps what became of dropping caches before a step, agent by agent.
-    pub async fn add_cache_drops(
-        &self,
-        step: StepId,
-        drops: Vec<NewCacheDrop>,
-    ) -> Result<(), StoreError> {
-        self.write((step, drops), |(step, drops), connection| {
-            Box::pin(async move {
-                for drop in drops {
-                    sqlx::query(
-                        "INSERT INTO cache_drops (step_id, agent_id, at_us, what, dropped, error)
-                         VALUES (?, ?, ?, ?, ?, ?)",
-                    )
-                    .bind(step.0)
-                    .bind(drop.agent.0)
-                    .bind(drop.at.0)
-                    .bind(drop.what.as_str())
-                    .bind(drop.dropped)
-                    .bind(drop.error.as_deref())
-                    .execute(&mut *connection)
-                    .await
-                    .map_err(StoreError::sql("keep a cache drop"))?;
-                }
-                Ok(())
-            })
-        })
-        .await
+/// Writes one row; returns the ids of the rows that it makes.
+async fn apply(
+    row: &Row,
+    connection: &mut SqliteConnection,
+) -> Result<Option<Vec<i64>>, StoreError> {
+    match row {
+        Row::Run { run, change } => set_run_state(*run, change, connection).await?,
+        Row::Abort { run, reason, at } => store_abort(*run, reason, *at, connection).await?,
+        Row::Environment { run, agents } => environment::store(*run, agents, connection).await?,
+        Row::Steps { run, steps } => {
+            let mut ids = Vec::with_capacity(steps.len());
+            for step in steps {
+                ids.push(create_step(*run, step, connection).await?.0);
+            }
+            return Ok(Some(ids));
+        }
+        Row::Step { step, change } => set_step_state(*step, change, connection).await?,
+        Row::Tasks { step, tasks } => {
+            let mut ids = Vec::with_capacity(tasks.len());
+            for task in tasks {
+                ids.push(create_task(*step, task, connection).await?);
+            }
+            return Ok(Some(ids));
+        }
+        Row::Task {
+            task,
+            state,
+            error,
+            last_batch,
+        } => {
+            let last = last_batch.as_ref();
+            set_task_state(*task, *state, error.as_deref(), last, connection).await?;
+        }
+        Row::StartsCleared { step } => clear_starts(*step, connection).await?,
+        Row::TaskAgain { task } => begin_task_again(*task, connection).await?,
+        Row::TaskStarts(starts) => {
+            for (task, start) in starts {
+                set_task_start(*task, *start, connection).await?;
+            }
+        }
+        Row::Directory(directory) => store_directory(directory, connection).await?,
+        Row::NoDirectory { run, agent, path } => {
+            forget_directories(*run, Some((*agent, path)), connection).await?;
+        }
+        Row::DirectoriesGone { run } => forget_directories(*run, None, connection).await?,
+        Row::Event(event) => add_event(event, connection).await?,
+        Row::CacheDrops { step, drops } => add_cache_drops(*step, drops, connection).await?,
     }
+    Ok(None)
+}
+
+/// The first `running` sets when a run started, an end when it ended. `partial` is never unset. The reason of a run that
+/// is `running` is why it is to end early, and exactly what is given.
+async fn set_run_state(
+    run: RunId,
+    change: &RunChange,
+    connection: &mut SqliteConnection,
+) -> Result<(), StoreError> {
+    let running = change.state == RunState::Running;
+    sqlx::query(
+        "UPDATE runs SET state = ?, partial = max(partial, ?), reason = iif(?, nullif(?, ''), coalesce(nullif(?, ''), reason)),
+             started_us = coalesce(started_us, ?), ended_us = ? WHERE id = ?",
+    )
+    .bind(change.state.as_str())
+    .bind(change.partial)
+    .bind(running)
+    .bind(change.reason.as_deref())
+    .bind(change.reason.as_deref())
+    .bind(running.then_some(change.at.0))
+    .bind(change.state.is_end().then_some(change.at.0))
+    .bind(run.0)
+    .execute(connection)
+    .await
+    .map_err(StoreError::sql("store a run's state"))
+    .and_then(|done| one("run", run.0, done.rows_affected()))
+}
+
+/// Why the policy ends a running run, and when it did; the run is partial from here on.
+async fn store_abort(
+    run: RunId,
+    reason: &str,
+    at: MeshMicros,
+    connection: &mut SqliteConnection,
+) -> Result<(), StoreError> {
+    sqlx::query(
+        "UPDATE runs SET reason = nullif(?, ''), partial = 1, halted_us = coalesce(halted_us, ?) WHERE id = ?",
+    )
+    .bind(reason)
+    .bind(at.0)
+    .bind(run.0)
+    .execute(connection)
+    .await
+    .map_err(StoreError::sql("store why a run is aborted"))
+    .and_then(|done| one("run", run.0, done.rows_affected()))
+}
+
+async fn set_step_state(
+    step: StepId,
+    change: &StepChange,
+    connection: &mut SqliteConnection,
+) -> Result<(), StoreError> {
+    sqlx::query(
+        "UPDATE steps SET state = ?, start_us = coalesce(?, start_us), ended_us = coalesce(?, ended_us),
+             reason = coalesce(nullif(?, ''), reason) WHERE id = ?",
+    )
+    .bind(change.state.as_str())
+    .bind(change.start.map(|at| at.0))
+    .bind(change.ended.map(|at| at.0))
+    .bind(change.reason.as_deref())
+    .bind(step.0)
+    .execute(connection)
+    .await
+    .map_err(StoreError::sql("store a step's state"))
+    .and_then(|done| one("step", step.0, done.rows_affected()))
+}
+
+async fn create_task(
+    step: StepId,
+    task: &NewTask,
+    connection: &mut SqliteConnection,
+) -> Result<i64, StoreError> {
+    sqlx::query_scalar(
+        "INSERT INTO tasks (step_id, task_index, agent_id, peer_agent_id, state, workers, group_name, link_bytes_per_s)
+         VALUES (?, ?, ?, ?, ?, ?, nullif(?, ''), ?) RETURNING id",
+    )
+    .bind(step.0)
+    .bind(task.task_index)
+    .bind(task.agent.0)
+    .bind(task.peer.map(|peer| peer.0))
+    .bind(TaskState::Planned.as_str())
+    .bind(task.workers)
+    .bind(task.group.as_str())
+    .bind(task.link_bytes_per_s)
+    .fetch_one(connection)
+    .await
+    .map_err(StoreError::sql("make a task"))
+}
+
+/// The figures of a task's end come from its agent. A task whose agent has reported its end is neither lost nor
+/// running.
+async fn set_task_state(
+    task: TaskId,
+    state: TaskState,
+    error: Option<&str>,
+    last_batch: Option<&SpoolPosition>,
+    connection: &mut SqliteConnection,
+) -> Result<(), StoreError> {
+    let overrides = matches!(
+        state,
+        TaskState::Done | TaskState::Failed | TaskState::Stopped
+    );
+    sqlx::query(
+        "UPDATE tasks SET state = iif(?1 OR state NOT IN ('done', 'stopped', 'failed'), ?2, state),
+             error = iif(?1 OR state NOT IN ('done', 'stopped', 'failed'), coalesce(nullif(?3, ''), error), error),
+             last_spool_id = coalesce(?5, last_spool_id), last_sequence = coalesce(?6, last_sequence)
+         WHERE id = ?4",
+    )
+    .bind(overrides)
+    .bind(state.as_str())
+    .bind(error)
+    .bind(task.0)
+    .bind(last_batch.map(|last| last.spool_id.as_str()))
+    .bind(last_batch.map(|last| i64::try_from(last.sequence).unwrap_or(i64::MAX)))
+    .execute(connection)
+    .await
+    .map_err(StoreError::sql("store a task's state"))
+    .and_then(|done| one("task", task.0, done.rows_affected()))
+}
+
+/// Resets a task, whatever its agent reported about a start that did not happen.
+async fn begin_task_again(
+    task: TaskId,
+    connection: &mut SqliteConnection,
+) -> Result<(), StoreError> {
+    sqlx::query(
+        "UPDATE tasks SET state = ?, error = NULL, start_us = NULL, skew_us = NULL, skew_error_us = NULL,
+             first_done_us = NULL, ended_us = NULL, last_begun_us = NULL, cpu_user_us = NULL, cpu_system_us = NULL,
+             wait_cpu_us = NULL, harness_ns_per_op = NULL, last_spool_id = NULL, last_sequence = NULL
+         WHERE id = ?",
+    )
+    .bind(TaskState::Planned.as_str())
+    .bind(task.0)
+    .execute(connection)
+    .await
+    .map_err(StoreError::sql("prepare a task once more"))
+    .and_then(|done| one("task", task.0, done.rows_affected()))
+}
+
+async fn clear_starts(step: StepId, connection: &mut SqliteConnection) -> Result<(), StoreError> {
+    for statement in [
+        "UPDATE steps SET start_us = NULL WHERE id = ?",
+        "UPDATE tasks SET start_us = NULL WHERE step_id = ? AND ended_us IS NULL",
+    ] {
+        sqlx::query(statement)
+            .bind(step.0)
+            .execute(&mut *connection)
+            .await
+            .map_err(StoreError::sql("clear the start instants of a step"))?;
+    }
+    Ok(())
+}
+
+/// When a task is to start that does not start with its step.
+async fn set_task_start(
+    task: TaskId,
+    start: MeshMicros,
+    connection: &mut SqliteConnection,
+) -> Result<(), StoreError> {
+    sqlx::query("UPDATE tasks SET start_us = ? WHERE id = ?")
+        .bind(start.0)
+        .bind(task.0)
+        .execute(connection)
+        .await
+        .map_err(StoreError::sql("store a task's start"))
+        .and_then(|done| one("task", task.0, done.rows_affected()))
+}
+
+async fn store_directory(
+    directory: &RunDirectoryRow,
+    connection: &mut SqliteConnection,
+) -> Result<(), StoreError> {
+    sqlx::query(
+        "INSERT INTO run_directories (run_id, agent_id, path, nonce, made, free_bytes) VALUES (?, ?, ?, ?, ?, ?)
+         ON CONFLICT (run_id, agent_id, path) DO UPDATE SET nonce = excluded.nonce, made = excluded.made,
+             free_bytes = excluded.free_bytes",
+    )
+    .bind(directory.run.0)
+    .bind(directory.agent.0)
+    .bind(directory.path.as_str())
+    .bind(directory.nonce.as_deref())
+    .bind(directory.made)
+    .bind(i64::try_from(directory.free_bytes).unwrap_or(i64::MAX))
+    .execute(connection)
+    .await
+    .map(drop)
+    .map_err(StoreError::sql("store a run's directory"))
+}
+
+/// Forgets the directories of a run, or the one of an agent.
+async fn forget_directories(
+    run: RunId,
+    only: Option<(AgentId, &String)>,
+    connection: &mut SqliteConnection,
+) -> Result<(), StoreError> {
+    sqlx::query(
+        "DELETE FROM run_directories
+         WHERE run_id = ?1 AND (?2 IS NULL OR (agent_id = ?2 AND path = ?3))",
+    )
+    .bind(run.0)
+    .bind(only.map(|(agent, _)| agent.0))
+    .bind(only.map(|(_, path)| path.as_str()))
+    .execute(connection)
+    .await
+    .map(drop)
+    .map_err(StoreError::sql("forget a run's directories"))
+}
+
+async fn add_event(event: &NewEvent, connection: &mut SqliteConnection) -> Result<(), StoreError> {
+    sqlx::query(
+        "INSERT INTO events (at_us, run_id, step_id, agent_id, severity, kind, message, detail)
+         VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+    )
+    .bind(event.at.0)
+    .bind(event.run.map(|id| id.0))
+    .bind(event.step.map(|id| id.0))
+    .bind(event.agent.map(|id| id.0))
+    .bind(event.severity.as_str())
+    .bind(event.kind.as_str())
+    .bind(event.message.as_str())
+    .bind(event.detail_json.as_deref())
+    .execute(connection)
+    .await
+    .map(drop)
+    .map_err(StoreError::sql("store an event"))
+}
+
+/// Stores the results of dropping caches before a step, agent by agent.
+async fn add_cache_drops(
+    step: StepId,
+    drops: &[NewCacheDrop],
+    connection: &mut SqliteConnection,
+) -> Result<(), StoreError> {
+    for drop in drops {
+        // An agent of another version may name a cache that this schema does not know.
+        if CacheLayer::parse(&drop.what).is_none() {
+            tracing::warn!(agent = %drop.agent, what = %drop.what, "an unknown cache is not recorded");
+            continue;
+        }
+        sqlx::query(
+            "INSERT INTO cache_drops (step_id, agent_id, at_us, what, dropped, error)
+             VALUES (?, ?, ?, ?, ?, nullif(?, ''))",
+        )
+        .bind(step.0)
+        .bind(drop.agent.0)
+        .bind(drop.at.0)
+        .bind(drop.what.as_str())
+        .bind(drop.dropped)
+        .bind(drop.error.as_deref())
+        .execute(&mut *connection)
+        .await
+        .map_err(StoreError::sql("store a cache drop"))?;
+    }
+    Ok(())
 }
 
 fn one(what: &'static str, id: i64, changed: u64) -> Result<(), StoreError> {
@@ -282,14 +386,14 @@ fn one(what: &'static str, id: i64, changed: u64) -> Result<(), StoreError> {
 async fn create_run(
     run: &NewRun,
     connection: &mut SqliteConnection,
-) -> Result<(RunId, Known), StoreError> {
+) -> Result<(RunId, Creation), StoreError> {
     let found: Option<i64> = sqlx::query_scalar("SELECT id FROM runs WHERE uid = ?")
         .bind(run.uid.as_str())
         .fetch_optional(&mut *connection)
         .await
         .map_err(StoreError::sql("look for a run"))?;
     if let Some(id) = found {
-        return Ok((RunId(id), Known::Already));
+        return Ok((RunId(id), Creation::Existing));
     }
     let id: i64 = sqlx::query_scalar(
         "INSERT INTO runs (uid, name, plan, agents, order_seed, state, created_us, version)
@@ -303,10 +407,10 @@ async fn create_run(
     .bind(RunState::Queued.as_str())
     .bind(run.created.0)
     .bind(run.version.as_str())
-    .fetch_one(connection)
+    .fetch_one(&mut *connection)
     .await
     .map_err(StoreError::sql("make a run"))?;
-    Ok((RunId(id), Known::New))
+    Ok((RunId(id), Creation::New))
 }
 
 async fn create_step(
@@ -317,7 +421,7 @@ async fn create_step(
     let id: i64 = sqlx::query_scalar(
         "INSERT INTO steps (run_id, ordinal, repeat, attempt, phase, cell, target, system, workload, mode, params,
              clients, cache, state)
-         VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING id",
+         VALUES (?, ?, ?, ?, ?, ?, nullif(?, ''), nullif(?, ''), ?, ?, ?, ?, ?, ?) RETURNING id",
     )
     .bind(run.0)
     .bind(step.ordinal)

@@ -7,15 +7,20 @@
     clippy::cast_sign_loss
 )]
 
+mod annotations;
 mod columns;
 mod dedupe;
 mod faults;
 mod hostile;
+mod imported;
 mod late;
 mod links;
+mod maintained;
+mod one_row;
 mod opening;
 mod reference;
 mod scheduling;
+mod usage;
 mod views;
 mod withheld;
 
@@ -23,11 +28,12 @@ use super::rows::{
     FinishedStep, NewAgent, NewHost, NewRun, NewStep, NewTask, RunChange, StepChange,
 };
 use super::{Store, StoreError};
+use crate::ingest::Batch;
 use crate::ingest::batch::{DaemonSample, DaemonSeen, OpInterval, Process, TaskEnd};
-use crate::ingest::{Batch, Publisher};
 use crate::model::{
     AgentId, HostId, MeshMicros, RunId, RunState, StepId, StepState, TaskId, TaskState,
 };
+use crate::store::Publisher;
 use benchmesh_workloads::histogram::Histogram;
 use std::path::PathBuf;
 use tempfile::TempDir;
@@ -224,6 +230,8 @@ pub(super) fn seen(pid: i32, name: &str, at: i64) -> DaemonSeen {
         cmdline: format!("/usr/bin/{name} -i {pid}"),
         at: MeshMicros(at),
         ended: false,
+        born: None,
+        is_parent: false,
     }
 }
 

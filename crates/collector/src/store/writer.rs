@@ -1,9 +1,9 @@
-//! The one writer: everything that changes the database goes through its queue and is committed in groups.
+//! The only writer: every change of the database goes through its queue and is committed in groups.
 //!
-//! Whatever queued while the last transaction was committed goes into the next one, the scheduler's writes first.
-//! Nothing is answered before its commit. A write that fails on its own account is undone alone (a savepoint) and does
-//! not touch its neighbours; when the disk is full or failing the whole group is rolled back, nothing is answered, and
-//! it is tried again with back-off.
+//! Everything that queued during one commit goes into the next transaction, the scheduler's writes first. Nothing is
+//! answered before its commit. A write that fails by its own fault is undone alone (a savepoint) and does not affect
+//! the others; when the disk is full or failing the whole group is rolled back, nothing is answered, and the group is
+//! retried with back-off.
 
 mod direct;
 mod group;
@@ -12,8 +12,8 @@ pub use group::GROUP_ROWS;
 pub(crate) use group::Pending;
 
 use super::blocked::Blockage;
-use super::error::StoreError;
 use super::lock::Lock;
+use crate::database::StoreError;
 use crate::ingest::apply::Ingest;
 use crate::ingest::pending::PendingBatch;
 use futures::future::BoxFuture;
@@ -87,7 +87,7 @@ impl WriterHandle {
         self.died.cancelled().await;
     }
 
-    /// What is queued is still written; everything later is refused.
+    /// Queued writes are still done; later ones are refused.
     pub(crate) fn close(&self) {
         self.closing.cancel();
     }
@@ -116,7 +116,7 @@ impl WriterHandle {
     }
 }
 
-/// Starts the writer's own thread: rows are written by it, so it may not hold up whoever serves sessions.
+/// Starts the writer's own thread: it writes rows, and may not delay sessions.
 fn thread(live: impl FnOnce(&Runtime) + Send + 'static) -> Result<(), StoreError> {
     let runtime = runtime::Builder::new_current_thread()
         .enable_time()
@@ -129,6 +129,6 @@ fn thread(live: impl FnOnce(&Runtime) + Send + 'static) -> Result<(), StoreError
         .map_err(|source| StoreError::NoThread { source })
 }
 
-/// What a write does with its data.
+/// A write's function on its data.
 pub(crate) type Apply<D, T> =
     for<'c> fn(&'c D, &'c mut SqliteConnection) -> BoxFuture<'c, Result<T, StoreError>>;

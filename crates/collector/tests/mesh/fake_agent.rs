@@ -30,10 +30,12 @@ use tokio::{
 };
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Status, transport::Channel};
-use v1::{agent_message::Body as Said, mesh_client::MeshClient};
+use v1::{agent_message::Body as AgentBody, mesh_client::MeshClient};
 
 #[derive(Clone, Debug, Default)]
 struct Task {
+    /// What its interval is of.
+    op: &'static str,
     start_us: Option<i64>,
     /// Armed, and nothing comes of it.
     silent: bool,
@@ -118,7 +120,7 @@ impl FakeAgent {
             .await
             .unwrap();
         let (said, receiver) = mpsc::channel(64);
-        said.send(message(Said::Hello(hello))).await.unwrap();
+        said.send(message(AgentBody::Hello(hello))).await.unwrap();
         let mut client = MeshClient::new(channel.clone());
         let mut heard = client
             .attach(ReceiverStream::new(receiver))
@@ -129,7 +131,7 @@ impl FakeAgent {
         else {
             panic!("the first message is no welcome");
         };
-        *self.inner.sampling.lock().unwrap() = welcome.sampling.unwrap();
+        *self.inner.sampling.lock().unwrap() = welcome.sampling.clone().unwrap();
         let inner = Arc::clone(&self.inner);
         let publishing = tokio::spawn(publish(
             Arc::clone(&inner),
@@ -201,7 +203,7 @@ impl FakeAgent {
     }
 
     pub fn sampling(&self) -> v1::Sampling {
-        *self.inner.sampling.lock().unwrap()
+        self.inner.sampling.lock().unwrap().clone()
     }
 }
 
@@ -219,7 +221,7 @@ impl Drop for AbortOnDrop {
     }
 }
 
-pub fn message(body: Said) -> v1::AgentMessage {
+pub fn message(body: AgentBody) -> v1::AgentMessage {
     v1::AgentMessage { body: Some(body) }
 }
 
@@ -236,13 +238,13 @@ impl Inner {
                 boot_id: script.host.clone(),
                 pid_namespace: String::from("pid:[1]"),
                 name: script.host.clone(),
-                kernel: String::from("6.1"),
+                kernel: script.kernel.clone(),
                 cpus: 2,
                 memory_bytes: 1 << 30,
             }),
             net_namespace: String::from("net:[1]"),
             allowed_paths: vec![String::from("/mnt")],
-            workloads: benchmesh_workloads::workload::registry()
+            workloads: benchmesh_workloads::registry::all()
                 .iter()
                 .map(|workload| v1::WorkloadRevision {
                     name: workload.name().to_owned(),

@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use tokio::{sync::mpsc, time::timeout};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Request, Status, transport::Channel};
-use v1::{agent_message::Body as Said, mesh_client::MeshClient};
+use v1::{agent_message::Body as AgentBody, mesh_client::MeshClient};
 
 async fn client(address: SocketAddr) -> MeshClient<Channel> {
     MeshClient::connect(format!("http://{address}"))
@@ -49,14 +49,14 @@ async fn a_bad_message_ends_its_own_stream_alone() {
     let stage = Stage::new().await;
     let good = stage.agent("good", Script::default()).await;
     let bad = FakeAgent::new("bad", Script::default());
-    let hello = || message(Said::Hello(bad.hello()));
+    let hello = || message(AgentBody::Hello(bad.hello()));
     let with = |change: &dyn Fn(&mut v1::Hello)| {
         let mut hello = bad.hello();
         change(&mut hello);
-        message(Said::Hello(hello))
+        message(AgentBody::Hello(hello))
     };
     let reply = |body| {
-        message(Said::Reply(v1::Reply {
+        message(AgentBody::Reply(v1::Reply {
             id: 1,
             body: Some(body),
             ..v1::Reply::default()
@@ -65,7 +65,7 @@ async fn a_bad_message_ends_its_own_stream_alone() {
     for (messages, part) in [
         (vec![v1::AgentMessage { body: None }], "body is missing"),
         (
-            vec![message(Said::ClockProbe(v1::ClockProbe {
+            vec![message(AgentBody::ClockProbe(v1::ClockProbe {
                 agent_sent_ns: 1,
             }))],
             "not a hello",
@@ -132,11 +132,11 @@ async fn a_bad_message_ends_its_own_stream_alone() {
     // Replies and progress that nobody asked for are nobody's.
     let said = vec![
         hello(),
-        message(Said::Reply(v1::Reply {
+        message(AgentBody::Reply(v1::Reply {
             id: 999,
             ..v1::Reply::default()
         })),
-        message(Said::Progress(v1::Progress {
+        message(AgentBody::Progress(v1::Progress {
             command_id: 999,
             ..v1::Progress::default()
         })),

@@ -35,7 +35,7 @@ fn asked(agent: &FakeAgent, what: &str) -> bool {
 }
 
 #[tokio::test]
-async fn a_lost_agent_that_returns_is_told_to_stop_and_clean_and_what_it_did_counts() {
+async fn a_lost_agent_that_returns_is_stopped_and_cleaned_and_its_rows_count() {
     let stage = Stage::new().await;
     let _a = stage.agent("a", running_for(4)).await;
     let b = stage

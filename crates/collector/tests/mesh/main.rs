@@ -4,12 +4,17 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
 mod caches;
+mod comparisons;
 mod fake_agent;
 mod hostile;
+mod limits;
 mod loss;
 mod order;
+mod page;
 mod runs;
 mod sessions;
 mod settle;
 mod stage;
 mod starts;
+
+benchmesh_testing::tests_at_once!(6);

@@ -104,7 +104,7 @@ async fn a_run_takes_all_its_steps_and_leaves_nothing_behind() {
 }
 
 #[tokio::test]
-async fn who_shares_no_file_system_makes_its_own_directory() {
+async fn an_agent_with_its_own_file_system_makes_its_own_directory() {
     let stage = Stage::new().await;
     let own = |file_system: &str| Script {
         file_system: file_system.to_owned(),
@@ -194,7 +194,10 @@ async fn a_failed_step_ends_its_cell_and_not_the_run() {
     let listed = stage
         .control()
         .await
-        .list_runs(v1::ListRunsRequest { limit: 1 })
+        .list_runs(v1::ListRunsRequest {
+            limit: 1,
+            ..Default::default()
+        })
         .await
         .unwrap()
         .into_inner()
@@ -217,9 +220,51 @@ async fn a_failed_step_ends_its_cell_and_not_the_run() {
     assert_eq!(said.matches(why).count(), 1, "{said}");
 }
 
+/// An agent that falls silent (its session stays open) and one whose connection ends, each while another program holds the
+/// database's write lock: the other agent is stopped, as the policy wants it, within a second after `loss-after`.
+#[tokio::test]
+async fn a_locked_database_does_not_delay_the_loss_of_an_agent() {
+    for (falls_silent, loss_after) in [
+        (true, Duration::from_secs(3)),
+        (false, Duration::from_secs(1)),
+    ] {
+        let stage = Stage::new().await;
+        let a = stage.agent("a", running_for(60.0)).await;
+        let b = stage.agent("b", running_for(60.0)).await;
+        let plan = format!(
+            "on-loss = \"abort\"\nloss-after = \"{}s\"\n{NULL}",
+            loss_after.as_secs()
+        );
+        let started = stage.start(&plan).await.unwrap();
+        stage.until_step(started.run_id, "running").await;
+        let other = rusqlite::Connection::open(stage.db()).unwrap();
+        other.execute_batch("BEGIN IMMEDIATE").unwrap();
+        let gone = std::time::Instant::now();
+        match falls_silent {
+            true => b.freeze(),
+            false => b.cut(),
+        }
+        a.until_asked("stop").await;
+        let took = gone.elapsed();
+        // What was heard last may be older by the second between two probes.
+        let least = loss_after.saturating_sub(Duration::from_secs(1));
+        let most = loss_after + Duration::from_secs(1);
+        assert!((least..=most).contains(&took), "{took:?} of {loss_after:?}");
+        other.execute_batch("ROLLBACK").unwrap();
+        let updates = stage.watch(started.run_id).await;
+        assert_eq!(state(&updates), ("failed", true), "{}", messages(&updates));
+        assert_eq!(
+            stage
+                .rows("select a.name from events e join agents a on a.id = e.agent_id where e.kind = 'agent-lost'")
+                .await,
+            ["b"]
+        );
+    }
+}
+
 /// Another program holds the database's write lock, which is as good as a full disk, and needs no disk of its own.
 #[tokio::test]
-async fn a_database_that_cannot_be_written_is_told_of_and_does_not_hold_up_a_stop() {
+async fn a_blocked_database_has_an_event_and_does_not_delay_a_stop() {
     let stage = Stage::new().await;
     let a = stage.agent("a", running_for(30.0)).await;
     let started = stage.start(NULL).await.unwrap();
@@ -296,7 +341,7 @@ async fn a_task_that_fails_says_why() {
 }
 
 #[tokio::test]
-async fn caches_are_dropped_host_by_host_and_what_was_not_is_told() {
+async fn caches_are_dropped_host_by_host_and_failures_are_recorded() {
     let stage = Stage::new().await;
     let on = |host: &str, role: &str| Script {
         host: host.to_owned(),
@@ -325,5 +370,5 @@ async fn caches_are_dropped_host_by_host_and_what_was_not_is_told() {
             "s|page-cache|1|NULL"
         ]
     );
-    assert!(messages(&updates).contains("not quite cold"));
+    assert!(messages(&updates).contains("not all caches of the step were dropped"));
 }

@@ -1,6 +1,8 @@
 //! A collector with a database of its own, and what tests ask of it.
 
 use super::fake_agent::{FakeAgent, Script};
+use benchmesh_collector::trust::Security;
+use benchmesh_collector::web::{HttpConfig, HttpListen};
 use benchmesh_collector::{Collector, CollectorConfig};
 use benchmesh_proto::{
     WIRE_VERSION,
@@ -19,6 +21,8 @@ pub const LIMIT: Duration = Duration::from_secs(60);
 pub struct Stage {
     pub directory: TempDir,
     pub address: SocketAddr,
+    /// Of the page, with its token.
+    pub url: String,
     cancel: CancellationToken,
     served: JoinHandle<()>,
 }
@@ -28,16 +32,22 @@ impl Stage {
         Self::on(TempDir::new().unwrap()).await
     }
 
-    async fn on(directory: TempDir) -> Self {
+    /// On a directory whose `mesh.db`, if there is one, the collector takes up.
+    pub async fn on(directory: TempDir) -> Self {
         let collector = Collector::bind(CollectorConfig {
             listen: "127.0.0.1:0".parse().unwrap(),
             db: directory.path().join("mesh.db"),
-            insecure: false,
+            security: Security::Insecure,
             clock_ppm: 0,
+            http: HttpConfig {
+                listen: HttpListen::At("127.0.0.1:0".parse().unwrap()),
+                ..HttpConfig::default()
+            },
         })
         .await
         .unwrap();
         let address = collector.address();
+        let url = collector.page_url().unwrap();
         let cancel = CancellationToken::new();
         let served = tokio::spawn({
             let cancel = cancel.clone();
@@ -46,6 +56,7 @@ impl Stage {
         Self {
             directory,
             address,
+            url,
             cancel,
             served,
         }
@@ -98,6 +109,7 @@ impl Stage {
     pub async fn watch(&self, run: i64) -> Vec<v1::RunUpdate> {
         let request = v1::WatchRunRequest {
             run: run.to_string(),
+            detail: false,
         };
         let mut stream = self
             .control()
@@ -121,6 +133,7 @@ impl Stage {
     pub async fn until_step(&self, run: i64, state: &str) {
         let request = v1::WatchRunRequest {
             run: run.to_string(),
+            detail: false,
         };
         let mut stream = self
             .control()
@@ -142,6 +155,19 @@ impl Stage {
     }
 
     /// Rows of the database, each as text with `|` between values.
+    /// Until the start instant of the running step is past: a step is `running` as soon as all have confirmed it.
+    pub async fn until_started(&self) {
+        let past = "select count(*) from steps
+            where state = 'running' and start_us < unixepoch('subsec') * 1000000";
+        timeout(LIMIT, async {
+            while self.rows(past).await != ["1"] {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        })
+        .await
+        .expect("the step's start instant comes");
+    }
+
     pub async fn rows(&self, sql: &str) -> Vec<String> {
         let request = v1::QueryRequest {
             sql: sql.to_owned(),

@@ -31,7 +31,7 @@ async fn tasks(stage: &Stage) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn one_that_confirms_and_does_not_start_is_lost_to_the_step() {
+async fn an_agent_that_confirms_and_does_not_start_is_lost_to_the_step() {
     let (stage, updates) = run(Starts::Never, IO).await;
     let told = messages(&updates);
     assert_eq!(state(&updates), ("done", true), "{told}");
@@ -51,7 +51,7 @@ async fn one_that_confirms_and_does_not_start_is_lost_to_the_step() {
 }
 
 #[tokio::test]
-async fn one_that_does_not_start_ends_a_run_that_wants_all() {
+async fn an_agent_that_does_not_start_fails_a_run_with_on_loss_abort() {
     let (stage, updates) = run(Starts::Never, &format!("on-loss = \"abort\"\n{IO}")).await;
     assert_eq!(state(&updates), ("failed", true), "{}", messages(&updates));
     assert_eq!(
@@ -61,7 +61,7 @@ async fn one_that_does_not_start_ends_a_run_that_wants_all() {
 }
 
 #[tokio::test]
-async fn one_that_starts_early_fails_the_step() {
+async fn an_agent_that_starts_early_fails_the_step() {
     let (stage, updates) = run(Starts::Early(300_000), IO).await;
     let told = messages(&updates);
     assert_eq!(state(&updates), ("failed", true), "{told}");
@@ -72,21 +72,19 @@ async fn one_that_starts_early_fails_the_step() {
 }
 
 #[tokio::test]
-async fn one_that_answers_to_an_old_start_fails_the_step() {
+async fn an_agent_that_starts_for_an_old_instant_fails_the_step() {
     let (stage, updates) = run(Starts::Old(2_000_000), IO).await;
     let told = messages(&updates);
     assert_eq!(state(&updates), ("failed", true), "{told}");
     assert!(
-        told.contains(
-            "agent `b`: it started for another instant than it had confirmed, -2000000 us from it"
-        ),
+        told.contains("agent `b`: its start was -2000000 us off the instant that it had confirmed"),
         "{told}"
     );
     assert_eq!(tasks(&stage).await, ["a|done", "b|failed"]);
 }
 
 #[tokio::test]
-async fn a_confirmation_of_something_else_confirms_nothing() {
+async fn an_answer_to_another_command_confirms_nothing() {
     let (stage, updates) = run(Starts::Astray, IO).await;
     let told = messages(&updates);
     assert_eq!(state(&updates), ("failed", true), "{told}");

@@ -1,7 +1,7 @@
 //! Rows on the disk: one pass over one file of 512 MiB, the same file for all contestants.
 
 use crate::ours::{self, Scene};
-use crate::peers::{self, Way};
+use crate::peers::{self, Direction};
 use crate::table::{Baseline, Row, Unit};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -9,14 +9,19 @@ use std::rc::Rc;
 
 const FILE_BYTES: u64 = 512 << 20;
 
-/// A file on the disk that all contestants of a row use; our first run lays it out.
+/// A file that all contestants of a row use; our first run lays it out.
 pub struct Field {
     scene: Scene,
 }
 
 impl Field {
+    /// On the disk.
     pub fn new() -> Rc<Field> {
-        let scene = Scene::new(Path::new(env!("CARGO_TARGET_TMPDIR")));
+        Field::beneath(Path::new(env!("CARGO_TARGET_TMPDIR")))
+    }
+
+    pub fn beneath(parent: &Path) -> Rc<Field> {
+        let scene = Scene::new(parent);
         Rc::new(Field { scene })
     }
 
@@ -30,6 +35,11 @@ impl Field {
 
     fn file(&self) -> PathBuf {
         self.scene.task_dir().join("w0.dat")
+    }
+
+    /// In the same directory, for a baseline that makes its file anew.
+    fn other_file(&self) -> PathBuf {
+        self.scene.task_dir().join("peer.dat")
     }
 
     /// fio's psync on the same file.
@@ -116,7 +126,7 @@ pub fn buffered_rewrite() -> Row {
     let field = Field::new();
     let fio = baseline("fio psync, end_fsync", "equal", &field, |field| {
         let fio = field.fio(&["--rw=write", "--bs=1m", "--end_fsync=1", "--overwrite=1"])?;
-        Some(fio.mib_per_second_in_all(Way::Write))
+        Some(fio.mib_per_second_in_all(Direction::Write))
     });
     let dd = baseline("dd conv=fsync", "equal", &field, |field| {
         field.dd_write(&["conv=notrunc,fsync"])
@@ -131,6 +141,35 @@ pub fn buffered_rewrite() -> Row {
     )
 }
 
+/// A file that is made anew, which is what a first pass over a target does.
+pub fn buffered_write() -> Row {
+    let field = Field::new();
+    let fio = baseline("fio psync, end_fsync", "equal", &field, |field| {
+        drop(std::fs::remove_file(field.other_file()));
+        let file = format!("--filename={}", field.other_file().display());
+        let fio = ["--rw=write", "--bs=1m", "--end_fsync=1", "--fallocate=none"];
+        let fio = field.fio(&[[file.as_str()].as_slice(), &fio].concat())?;
+        Some(fio.mib_per_second_in_all(Direction::Write))
+    });
+    let plain = |name, bar, data| {
+        baseline(name, bar, &field, move |field| {
+            let file = field.other_file();
+            drop(std::fs::remove_file(&file));
+            Some(peers::plain_write(&file, 1 << 20, FILE_BYTES, data))
+        })
+    };
+    let random = plain("plain loop", "0.95", peers::Block::Random);
+    let zeros = plain("plain loop, zeros", "-", peers::Block::Zeros);
+    row(
+        "io write 1 MiB + fsync, disk",
+        field,
+        "write",
+        json!({"end_fsync": true}),
+        as_it_is,
+        vec![fio, random, zeros],
+    )
+}
+
 pub fn buffered_read() -> Row {
     let field = Field::new();
     // fio forgets the file itself, once it is up: what is forgotten earlier goes back to the host of a virtual machine,
@@ -139,7 +178,7 @@ pub fn buffered_read() -> Row {
         Some(
             field
                 .fio(&["--rw=read", "--bs=1m"])?
-                .mib_per_second(Way::Read),
+                .mib_per_second(Direction::Read),
         )
     });
     let dd = baseline("dd", "equal", &field, |field| {
@@ -158,21 +197,25 @@ pub fn buffered_read() -> Row {
 }
 
 pub fn direct_rewrite() -> Row {
-    direct("io rewrite 1 MiB direct, disk", Way::Write, Buffers::Huge)
+    direct(
+        "io rewrite 1 MiB direct, disk",
+        Direction::Write,
+        Buffers::Huge,
+    )
 }
 
 pub fn direct_read() -> Row {
-    direct("io read 1 MiB direct, disk", Way::Read, Buffers::Huge)
+    direct("io read 1 MiB direct, disk", Direction::Read, Buffers::Huge)
 }
 
 pub fn direct_rewrite_small() -> Row {
     let name = "io rewrite 1 MiB direct, disk, 4 KiB pages";
-    direct(name, Way::Write, Buffers::Small)
+    direct(name, Direction::Write, Buffers::Small)
 }
 
 pub fn direct_read_small() -> Row {
     let name = "io read 1 MiB direct, disk, 4 KiB pages";
-    direct(name, Way::Read, Buffers::Small)
+    direct(name, Direction::Read, Buffers::Small)
 }
 
 /// What our buffers lie on; those of dd and fio lie on 4 KiB pages.
@@ -182,27 +225,27 @@ enum Buffers {
     Small,
 }
 
-fn direct(name: &'static str, way: Way, buffers: Buffers) -> Row {
+fn direct(name: &'static str, direction: Direction, buffers: Buffers) -> Row {
     let field = Field::new();
     let (fio_bar, dd_bar) = match buffers {
         Buffers::Huge => ("1.00", "1.3"),
         Buffers::Small => ("equal", "equal"),
     };
     let fio = baseline("fio psync", fio_bar, &field, move |field| {
-        let rw = match way {
-            Way::Read => "--rw=read",
-            Way::Write => "--rw=write",
+        let rw = match direction {
+            Direction::Read => "--rw=read",
+            Direction::Write => "--rw=write",
         };
         let fio = field.fio(&[rw, "--bs=1m", "--direct=1", "--overwrite=1"])?;
-        Some(fio.mib_per_second(way))
+        Some(fio.mib_per_second(direction))
     });
-    let dd = baseline("dd direct", dd_bar, &field, move |field| match way {
-        Way::Read => field.dd_read(&["iflag=direct"]),
-        Way::Write => field.dd_write(&["oflag=direct", "conv=notrunc"]),
+    let dd = baseline("dd direct", dd_bar, &field, move |field| match direction {
+        Direction::Read => field.dd_read(&["iflag=direct"]),
+        Direction::Write => field.dd_write(&["oflag=direct", "conv=notrunc"]),
     });
-    let mode = match way {
-        Way::Read => "read",
-        Way::Write => "rewrite",
+    let mode = match direction {
+        Direction::Read => "read",
+        Direction::Write => "rewrite",
     };
     let spec = field.spec(mode, json!({"direct": true}));
     Row {
@@ -227,7 +270,7 @@ pub fn direct_randread() -> Row {
     let fio = baseline("fio psync", "equal", &field, |field| {
         let timed = ["--time_based", "--runtime=1", "--direct=1"];
         let fio = field.fio(&[["--rw=randread", "--bs=4k"].as_slice(), &timed].concat())?;
-        Some(fio.ops_per_second(Way::Read) / 1000.0)
+        Some(fio.ops_per_second(Direction::Read) / 1000.0)
     });
     Row {
         name: "io randread 4 KiB direct, disk",

@@ -2,9 +2,9 @@
 
 use crate::ours;
 use crate::table::{Baseline, Row, Unit};
-use benchmesh_workloads::network::Network;
 use benchmesh_workloads::task::PeerEnd;
-use benchmesh_workloads::workload::{ListenSpec, Workload};
+use benchmesh_workloads::workload::ListenSpec;
+use benchmesh_workloads::workloads::network::NETWORK;
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream};
@@ -98,6 +98,79 @@ pub fn ping_median_busy() -> Row {
     )
 }
 
+/// What arrives, of datagrams that fit into an Ethernet frame.
+pub fn udp_stream_1448() -> Row {
+    let params = json!({"bs": 1448});
+    udp_stream("network UDP stream, 1448 bytes", params, "1448")
+}
+
+pub fn udp_stream_8k() -> Row {
+    udp_stream("network UDP stream, 8 KiB", json!({"bs": "8k"}), "8192")
+}
+
+/// Without buffers that the kernel cuts, which iperf3 does not use.
+pub fn udp_stream_8k_one_by_one() -> Row {
+    let params = json!({"bs": "8k", "gso": false});
+    udp_stream("network UDP stream, 8 KiB, sendmmsg", params, "8192")
+}
+
+fn udp_stream(name: &'static str, params: Value, bytes: &'static str) -> Row {
+    let mut params = params;
+    if let Some(params) = params.as_object_mut() {
+        params.insert("runtime".to_owned(), json!("2s"));
+    }
+    Row {
+        name,
+        unit: Unit::MibPerSecond,
+        ours: Box::new(move || {
+            let (outcome, received) = both_ends("udp-stream", params.clone());
+            Some(received as f64 / f64::from(1 << 20) / outcome.seconds)
+        }),
+        baselines: vec![Baseline {
+            name: "iperf3 -u",
+            bar: "1.00",
+            measure: Box::new(move || iperf3(&["-u", "-b", "0", "-w", "2M", "-l", bytes])),
+        }],
+    }
+}
+
+pub fn udp_request_median() -> Row {
+    udp_request("network UDP request 64 bytes, median", "blocking", &[])
+}
+
+pub fn udp_request_median_busy() -> Row {
+    let arguments = &["--nonblocked"];
+    udp_request(
+        "network busy UDP request 64 bytes, median",
+        "busy",
+        arguments,
+    )
+}
+
+fn udp_request(name: &'static str, wait: &'static str, arguments: &'static [&'static str]) -> Row {
+    Row {
+        name,
+        unit: Unit::NanosPerOp,
+        ours: Box::new(move || {
+            let params = json!({
+                "request-size": PING_BYTES, "response-size": PING_BYTES, "runtime": "2s", "wait": wait,
+            });
+            Some(both_ends("udp-request", params).0.median_nanos())
+        }),
+        baselines: vec![Baseline {
+            name: "sockperf",
+            bar: "1.00",
+            measure: Box::new(move || sockperf(Protocol::Udp, arguments)),
+        }],
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Protocol {
+    Tcp,
+    Udp,
+}
+
 fn median_against_sockperf(
     name: &'static str,
     wait: &'static str,
@@ -113,7 +186,7 @@ fn median_against_sockperf(
         baselines: vec![Baseline {
             name: "sockperf",
             bar: "1.00",
-            measure: Box::new(move || sockperf(arguments)),
+            measure: Box::new(move || sockperf(Protocol::Tcp, arguments)),
         }],
     }
 }
@@ -140,25 +213,31 @@ fn throughput(
     }
 }
 
-/// Both ends in this process.
 fn link(mode: &str, params: Value) -> ours::Outcome {
+    let (outcome, received) = both_ends(mode, params);
+    assert_eq!(received, outcome.bytes);
+    outcome
+}
+
+/// Both ends in this process: what the sending one did, and the bytes that the receiving one took.
+fn both_ends(mode: &str, params: Value) -> (ours::Outcome, u64) {
     let mut spec = ours::spec("network", mode, params);
     let listen = ListenSpec {
         mode: mode.to_owned(),
         params: spec.params.clone(),
         bind: LOOPBACK,
         peer: Some(LOOPBACK),
+        networks: Vec::new(),
         token: TOKEN.to_owned(),
     };
-    let receiver = Network.listen(&listen).expect("a port on loopback");
+    let receiver = NETWORK.listen(&listen).expect("a port on loopback");
     spec.peer = Some(PeerEnd {
         address: receiver.address(),
         token: TOKEN.to_owned(),
     });
     let outcome = ours::run(&spec);
     let received = receiver.close().expect("it received");
-    assert_eq!(received.bytes, outcome.bytes);
-    outcome
+    (outcome, received.bytes)
 }
 
 /// What arrived at its server, in MiB per second; `None` when it is not installed.
@@ -189,20 +268,23 @@ fn iperf3(arguments: &[&str]) -> Option<f64> {
     Some(bits / 8.0 / f64::from(1 << 20))
 }
 
-/// The median round trip of its ping-pong over TCP, in nanoseconds; `None` when it is not installed.
-fn sockperf(arguments: &[&str]) -> Option<f64> {
+/// The median round trip of its ping-pong, in nanoseconds; `None` when it is not installed.
+fn sockperf(protocol: Protocol, arguments: &[&str]) -> Option<f64> {
     let free = TcpListener::bind((LOOPBACK, 0)).expect("a free port");
     let port = free.local_addr().expect("it is bound").port();
     drop(free);
     let with = |what: &str| {
         let mut command = Command::new("sockperf");
-        command.args([what, "--tcp", "-i", "127.0.0.1", "-p", &port.to_string()]);
+        command.args([what, "-i", "127.0.0.1", "-p", &port.to_string()]);
+        if protocol == Protocol::Tcp {
+            command.arg("--tcp");
+        }
         command.args(arguments);
         command.stdout(Stdio::null()).stderr(Stdio::null());
         command
     };
     let mut server = with("server").spawn().ok()?;
-    until_somebody_listens(port);
+    until_somebody_listens(protocol, port);
     let size = PING_BYTES.to_string();
     let client = with("ping-pong")
         .args(["-m", &size, "-t", "2", "--full-rtt"])
@@ -218,11 +300,15 @@ fn sockperf(arguments: &[&str]) -> Option<f64> {
 }
 
 /// As the kernel lists its sockets: a connection to try it would be a client.
-fn until_somebody_listens(port: u16) {
-    let listening = format!(":{port:04X} 00000000:0000 0A");
+fn until_somebody_listens(protocol: Protocol, port: u16) {
+    let (list, state) = match protocol {
+        Protocol::Tcp => ("/proc/net/tcp", "0A"),
+        Protocol::Udp => ("/proc/net/udp", "07"),
+    };
+    let listening = format!(":{port:04X} 00000000:0000 {state}");
     let until = Instant::now() + Duration::from_secs(5);
     loop {
-        let sockets = std::fs::read_to_string("/proc/net/tcp").expect("the kernel's list");
+        let sockets = std::fs::read_to_string(list).expect("the kernel's list");
         if sockets.contains(&listening) {
             return;
         }

@@ -2,6 +2,7 @@
 
 use benchmesh_workloads::clock::MonoNanos;
 use benchmesh_workloads::histogram::Histogram;
+use benchmesh_workloads::registry;
 use benchmesh_workloads::sandbox::{Allowed, Make, RunDirectory};
 use benchmesh_workloads::task::{End, Place, PrepareControl, Task, TaskSpec};
 use serde_json::{Map, Value};
@@ -80,6 +81,10 @@ impl Outcome {
         self.user_seconds * 1e9 / self.ops as f64
     }
 
+    pub fn cpu_nanos_per_op(&self) -> f64 {
+        self.cpu_seconds * 1e9 / self.ops as f64
+    }
+
     pub fn median_nanos(&self) -> f64 {
         self.service.quantile(0.5) as f64
     }
@@ -134,7 +139,7 @@ pub fn run(spec: &TaskSpec) -> Outcome {
 }
 
 fn prepare(spec: &TaskSpec) -> Task {
-    match Task::prepare(spec, &PrepareControl::silent()) {
+    match registry::prepare(spec, &PrepareControl::silent()) {
         Ok(task) => task,
         Err(error) => panic!("{}", error.in_full()),
     }

@@ -2,6 +2,7 @@
 
 use benchmesh_workloads::clock::{MonoNanos, sleep_until};
 use benchmesh_workloads::memory::Pages;
+use benchmesh_workloads::random::Random;
 use rustix::fs::{Advice, CWD, Mode, OFlags};
 use serde_json::Value;
 use std::path::Path;
@@ -11,16 +12,16 @@ use std::time::{Duration, Instant};
 
 /// One direction of a loop or a tool.
 #[derive(Clone, Copy, PartialEq)]
-pub enum Way {
+pub enum Direction {
     Read,
     Write,
 }
 
 /// Passes over a file in blocks of `bs`, without a look at the clock within a pass; MiB per second.
-pub fn plain_passes(path: &Path, bs: usize, way: Way, at_least: Duration) -> f64 {
-    let flags = match way {
-        Way::Read => OFlags::RDONLY,
-        Way::Write => OFlags::WRONLY,
+pub fn plain_passes(path: &Path, bs: usize, direction: Direction, at_least: Duration) -> f64 {
+    let flags = match direction {
+        Direction::Read => OFlags::RDONLY,
+        Direction::Write => OFlags::WRONLY,
     };
     let file = rustix::fs::openat(CWD, path, flags, Mode::empty()).expect("the file is there");
     let size = rustix::fs::fstat(&file).expect("it is open").st_size;
@@ -31,9 +32,9 @@ pub fn plain_passes(path: &Path, bs: usize, way: Way, at_least: Duration) -> f64
     while began.elapsed() < at_least {
         for number in 0..blocks {
             let offset = number * bs as u64;
-            let moved = match way {
-                Way::Read => rustix::io::pread(&file, &mut *block, offset),
-                Way::Write => rustix::io::pwrite(&file, &block, offset),
+            let moved = match direction {
+                Direction::Read => rustix::io::pread(&file, &mut *block, offset),
+                Direction::Write => rustix::io::pwrite(&file, &block, offset),
             };
             assert_eq!(moved, Ok(bs));
         }
@@ -41,6 +42,30 @@ pub fn plain_passes(path: &Path, bs: usize, way: Way, at_least: Duration) -> f64
     }
     let mib = (passes * blocks * bs as u64) as f64 / f64::from(1 << 20);
     mib / began.elapsed().as_secs_f64()
+}
+
+/// What a loop writes, over and over.
+#[derive(Clone, Copy)]
+pub enum Block {
+    Random,
+    Zeros,
+}
+
+/// Writes a new file of `size` bytes in blocks of `bs` and syncs it; MiB per second, with the sync.
+pub fn plain_write(path: &Path, bs: usize, size: u64, data: Block) -> f64 {
+    let mut block = Pages::new(bs).expect("a buffer");
+    if let Block::Random = data {
+        Random::new(7).fill(&mut block);
+    }
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC;
+    let began = Instant::now();
+    let file = rustix::fs::openat(CWD, path, flags, Mode::RUSR | Mode::WUSR).expect("a new file");
+    for number in 0..size / bs as u64 {
+        let moved = rustix::io::pwrite(&file, &block, number * bs as u64);
+        assert_eq!(moved, Ok(bs));
+    }
+    rustix::fs::fsync(&file).expect("it was written");
+    size as f64 / f64::from(1 << 20) / began.elapsed().as_secs_f64()
 }
 
 /// Runs each in a thread, and says how long it took from the instant at which all begin, as our workers do, to when the
@@ -110,35 +135,46 @@ pub fn fio(arguments: &[String]) -> Option<Fio> {
 }
 
 impl Fio {
-    fn figure(&self, way: Way, name: &str) -> f64 {
-        let side = match way {
-            Way::Read => "read",
-            Way::Write => "write",
+    fn figure(&self, direction: Direction, name: &str) -> f64 {
+        let side = match direction {
+            Direction::Read => "read",
+            Direction::Write => "write",
         };
         let figure = self.0.pointer(&format!("/{side}/{name}"));
         figure.and_then(Value::as_f64).unwrap_or(f64::NAN)
     }
 
-    pub fn ops_per_second(&self, way: Way) -> f64 {
-        self.figure(way, "iops")
+    pub fn ops_per_second(&self, direction: Direction) -> f64 {
+        self.figure(direction, "iops")
     }
 
     /// CPU time of the job itself, without the system's.
-    pub fn user_nanos_per_op(&self, way: Way) -> f64 {
-        let of_job = |name: &str| self.0.pointer(name).and_then(Value::as_f64);
-        let percent = of_job("/usr_cpu").unwrap_or(f64::NAN);
-        let millis = of_job("/job_runtime").unwrap_or(f64::NAN);
-        percent / 100.0 * millis * 1e6 / self.figure(way, "total_ios")
+    pub fn user_nanos_per_op(&self, direction: Direction) -> f64 {
+        self.nanos_per_op(direction, &["/usr_cpu"])
     }
 
-    pub fn mib_per_second(&self, way: Way) -> f64 {
-        self.figure(way, "bw_bytes") / f64::from(1 << 20)
+    /// CPU time of the job and of the system for it.
+    pub fn cpu_nanos_per_op(&self, direction: Direction) -> f64 {
+        self.nanos_per_op(direction, &["/usr_cpu", "/sys_cpu"])
+    }
+
+    /// From percentages of the job's time.
+    fn nanos_per_op(&self, direction: Direction, of: &[&str]) -> f64 {
+        let of_job = |name: &str| self.0.pointer(name).and_then(Value::as_f64);
+        let percents = of.iter().map(|name| of_job(name).unwrap_or(f64::NAN));
+        let percent: f64 = percents.sum();
+        let millis = of_job("/job_runtime").unwrap_or(f64::NAN);
+        percent / 100.0 * millis * 1e6 / self.figure(direction, "total_ios")
+    }
+
+    pub fn mib_per_second(&self, direction: Direction) -> f64 {
+        self.figure(direction, "bw_bytes") / f64::from(1 << 20)
     }
 
     /// Bytes over the whole of its run, with what it synced at the end.
-    pub fn mib_per_second_in_all(&self, way: Way) -> f64 {
+    pub fn mib_per_second_in_all(&self, direction: Direction) -> f64 {
         let seconds = self.0.pointer("/job_runtime").and_then(Value::as_f64);
         let seconds = seconds.unwrap_or(f64::NAN) / 1000.0;
-        self.figure(way, "io_bytes") / f64::from(1 << 20) / seconds
+        self.figure(direction, "io_bytes") / f64::from(1 << 20) / seconds
     }
 }

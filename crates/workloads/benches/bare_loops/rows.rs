@@ -1,7 +1,7 @@
 //! Rows that need no device: what the harness itself costs.
 
 use crate::ours::{self, Scene};
-use crate::peers::{self, Way};
+use crate::peers::{self, Direction};
 use crate::table::{Baseline, Row, Unit};
 use serde_json::json;
 use std::path::Path;
@@ -18,7 +18,7 @@ pub fn null() -> Row {
             .map(str::to_owned)
             .to_vec();
         arguments.extend(more.iter().map(|argument| (*argument).to_owned()));
-        move || Some(1e9 / peers::fio(&arguments)?.ops_per_second(Way::Read))
+        move || Some(1e9 / peers::fio(&arguments)?.ops_per_second(Direction::Read))
     };
     Row {
         name: "null, one worker",
@@ -40,15 +40,15 @@ pub fn null() -> Row {
 }
 
 pub fn tmpfs_rewrite() -> Row {
-    tmpfs("io rewrite 1 MiB, tmpfs", "rewrite", Way::Write)
+    tmpfs("io rewrite 1 MiB, tmpfs", "rewrite", Direction::Write)
 }
 
 pub fn tmpfs_read() -> Row {
-    tmpfs("io read 1 MiB, tmpfs", "read", Way::Read)
+    tmpfs("io read 1 MiB, tmpfs", "read", Direction::Read)
 }
 
 /// Over a file that is there, again and again: new pages cost more than anything that is measured here.
-fn tmpfs(name: &'static str, mode: &'static str, way: Way) -> Row {
+fn tmpfs(name: &'static str, mode: &'static str, direction: Direction) -> Row {
     let scene = Rc::new(Scene::new(Path::new(MEMORY)));
     let spec = scene.spec(
         "io",
@@ -67,7 +67,7 @@ fn tmpfs(name: &'static str, mode: &'static str, way: Way) -> Row {
             measure: Box::new(move || {
                 let _keep = &scene;
                 let at_least = Duration::from_millis(600);
-                Some(peers::plain_passes(&file, MIB, way, at_least))
+                Some(peers::plain_passes(&file, MIB, direction, at_least))
             }),
         }],
     }

@@ -35,47 +35,47 @@ const RAMP: Duration = Duration::from_millis(100);
 
 /// Where the files are, and how many work on them.
 #[derive(Clone, Copy)]
-struct Ground {
-    kind: Kind,
+struct Setup {
+    kind: FileSystem,
     workers: u32,
     /// Passes that a figure of a mode that changes the data is made of.
     passes: u32,
 }
 
 #[derive(Clone, Copy)]
-enum Kind {
+enum FileSystem {
     Tmpfs,
     Ext4,
 }
 
-const MEMORY: Ground = Ground {
-    kind: Kind::Tmpfs,
+const MEMORY: Setup = Setup {
+    kind: FileSystem::Tmpfs,
     workers: 1,
     passes: 10,
 };
-const EXT4: Ground = Ground {
-    kind: Kind::Ext4,
+const EXT4: Setup = Setup {
+    kind: FileSystem::Ext4,
     workers: 1,
     passes: 3,
 };
 
-/// A ground that is there, for both contestants of a row; made when the first of them needs it.
+/// The file system of a setup, shared by both sides of a row and made when the first of them needs it.
 #[derive(Clone, Default)]
 struct Field(Rc<OnceCell<Option<Ext4>>>);
 
 impl Field {
     /// The directory to work in; `None` where it cannot be made.
-    fn directory(&self, kind: Kind) -> Option<&Path> {
+    fn directory(&self, kind: FileSystem) -> Option<&Path> {
         match kind {
-            Kind::Tmpfs => Some(Path::new("/dev/shm")),
-            Kind::Ext4 => Some(self.0.get_or_init(Ext4::new).as_ref()?.path()),
+            FileSystem::Tmpfs => Some(Path::new("/dev/shm")),
+            FileSystem::Ext4 => Some(self.0.get_or_init(Ext4::new).as_ref()?.path()),
         }
     }
 }
 
-impl Ground {
-    const fn with(self, workers: u32) -> Ground {
-        Ground { workers, ..self }
+impl Setup {
+    const fn with(self, workers: u32) -> Setup {
+        Setup { workers, ..self }
     }
 
     fn files(self) -> u64 {
@@ -84,9 +84,9 @@ impl Ground {
 }
 
 macro_rules! rows {
-    ($($row:ident: $name:literal, $ground:expr, $make:ident($($what:expr),+);)+) => {
+    ($($row:ident: $name:literal, $setup:expr, $make:ident($($what:expr),+);)+) => {
         $(pub fn $row() -> Row {
-            $make($name, $ground, $($what),+)
+            $make($name, $setup, $($what),+)
         })+
         /// All of them, in the order of the table.
         pub const ALL: &[fn() -> Row] = &[$($row),+];
@@ -130,9 +130,9 @@ fn row(
     }
 }
 
-fn spec(scene: &Scene, ground: Ground, mode: &str, runtime: Option<Duration>) -> TaskSpec {
+fn spec(scene: &Scene, setup: Setup, mode: &str, runtime: Option<Duration>) -> TaskSpec {
     let mut params = json!({
-        "files": ground.files(), "dirs": FILES_PER_DIRECTORY, "size": FILE_BYTES, "numjobs": ground.workers
+        "files": setup.files(), "dirs": FILES_PER_DIRECTORY, "size": FILE_BYTES, "numjobs": setup.workers
     });
     if let (Some(runtime), Some(params)) = (runtime, params.as_object_mut()) {
         params.insert(
@@ -155,15 +155,15 @@ fn together(plains: &mut [Plain], act: impl Fn(&mut Plain) + Sync) -> Duration {
 }
 
 /// Trees as a cell's workers have them.
-fn plains(root: &Path, ground: Ground) -> Vec<Plain> {
+fn plains(root: &Path, setup: Setup) -> Vec<Plain> {
     let tree = |worker| Plain::new(&root.join(format!("w{worker:09}")));
-    (0..ground.workers).map(tree).collect()
+    (0..setup.workers).map(tree).collect()
 }
 
 /// Passes that change the data, each with the data brought back before it, unmeasured.
 fn changing(
     name: &'static str,
-    ground: Ground,
+    setup: Setup,
     mode: &'static str,
     pass: fn(&mut Plain),
     bring_back: fn(&mut Plain),
@@ -173,60 +173,60 @@ fn changing(
     let field = Field::default();
     let same = field.clone();
     let ours = move || {
-        let parent = field.directory(ground.kind)?;
+        let parent = field.directory(setup.kind)?;
         let scene = scene.get_or_init(|| Scene::new(parent));
         let (mut ops, mut seconds) = (0, 0.0);
-        for _ in 0..ground.passes {
-            let outcome = ours::run(&spec(scene, ground, mode, None));
+        for _ in 0..setup.passes {
+            let outcome = ours::run(&spec(scene, setup, mode, None));
             ops += outcome.ops;
             seconds += outcome.seconds;
         }
         Some(ops as f64 / 1000.0 / seconds)
     };
     let plain = move || {
-        let parent = same.directory(ground.kind)?;
+        let parent = same.directory(setup.kind)?;
         let (root, plains) = theirs.get_or_insert_with(|| {
             let root = tempfile::tempdir_in(parent).expect("a directory for the data");
             // As deep as a cell's tree is.
-            let plains = plains(&root.path().join("run/cell/t0"), ground);
+            let plains = plains(&root.path().join("run/cell/t0"), setup);
             (root, plains)
         });
         let mut took = Duration::ZERO;
-        for _ in 0..ground.passes {
+        for _ in 0..setup.passes {
             together(plains, bring_back);
             let root = std::fs::File::open(root.path()).expect("it is there");
             rustix::fs::syncfs(&root).expect("it can be written");
             took += together(plains, pass);
         }
-        Some(f64::from(ground.passes) * ground.files() as f64 / 1000.0 / took.as_secs_f64())
+        Some(f64::from(setup.passes) * setup.files() as f64 / 1000.0 / took.as_secs_f64())
     };
     row(name, ours, plain)
 }
 
-fn repeating(name: &'static str, ground: Ground, mode: &'static str, pass: fn(&mut Plain)) -> Row {
+fn repeating(name: &'static str, setup: Setup, mode: &'static str, pass: fn(&mut Plain)) -> Row {
     // The scene goes before the field that it lies in.
     let laid_out: Rc<(OnceCell<Scene>, Field)> = Rc::default();
     let same = Rc::clone(&laid_out);
     fn scene<'a>(
         (scene, field): &'a (OnceCell<Scene>, Field),
-        ground: Ground,
+        setup: Setup,
         mode: &str,
     ) -> Option<&'a Scene> {
-        let parent = field.directory(ground.kind)?;
+        let parent = field.directory(setup.kind)?;
         Some(scene.get_or_init(|| {
             let scene = Scene::new(parent);
-            ours::lay_out(&spec(&scene, ground, mode, Some(AT_LEAST)));
+            ours::lay_out(&spec(&scene, setup, mode, Some(AT_LEAST)));
             scene
         }))
     }
     let ours = move || {
-        let scene = scene(&laid_out, ground, mode)?;
-        let spec = spec(scene, ground, mode, Some(AT_LEAST));
+        let scene = scene(&laid_out, setup, mode)?;
+        let spec = spec(scene, setup, mode, Some(AT_LEAST));
         Some(ours::run_ramped(&spec, RAMP).kilo_ops_per_second())
     };
     let plain = move || {
-        let scene = scene(&same, ground, mode)?;
-        let mut plains = plains(&scene.task_dir(), ground);
+        let scene = scene(&same, setup, mode)?;
+        let mut plains = plains(&scene.task_dir(), setup);
         let until = |limit: Duration| {
             move |plain: &mut Plain| {
                 let began = Instant::now();

@@ -1,32 +1,50 @@
 //! Commands that work on files, each on a thread of its own: it may block for as long as the target does.
 
-use super::Slots;
 use super::threads::unpanicked;
+use super::{RunPath, Slots};
 use crate::runner::command::{Answer, MakeDirectory, PlaceName, Progress, Refusal, Request};
-use crate::runner::voice::{Teller, Voice};
-use crate::runner::{Grounds, caches, survey};
+use crate::runner::reply::{ProgressReporter, ReplyHandle};
+use crate::runner::{Permissions, caches, survey};
 use benchmesh_workloads::sandbox::Make;
 
 impl Slots {
     /// Does it on a thread, which replies.
-    pub(super) fn on_files(&self, request: Request, voice: Voice) {
-        let grounds = self.around.grounds.clone();
+    pub(super) fn on_files(&mut self, request: Request, reply_to: ReplyHandle) {
+        let permissions = self.deps.permissions.clone();
         let mesh = self.mesh.clone().unwrap_or_default();
-        let replying = voice.clone();
+        let replying = reply_to.clone();
+        let (orders, acked) = (self.orders.clone(), self.deps.acked.last());
+        let path = RunPath::of(&mesh, &request);
+        let turn = path.as_ref().map(|path| self.turns.next(path));
         let started = self.on_thread("bm-command", move || {
-            let outcome = unpanicked(|| work(&grounds, &mesh, request, &replying));
+            let mut turn = turn;
+            if let Some(turn) = &mut turn {
+                turn.wait();
+            }
+            let outcome = unpanicked(|| work(&permissions, &mesh, request, &replying));
+            if let (Some(orders), Some(order)) = (
+                orders.upgrade(),
+                path.and_then(|path| path.change(&outcome, acked)),
+            ) {
+                let _ = orders.blocking_send(order);
+            }
             replying.reply_from_thread(outcome);
         });
         if let Err(refusal) = started {
-            voice.reply(Err(refusal));
+            reply_to.reply(Err(refusal));
         }
     }
 }
 
-fn work(grounds: &Grounds, mesh: &str, request: Request, voice: &Voice) -> Result<Answer, Refusal> {
-    let teller = Teller::new(voice.clone());
+fn work(
+    permissions: &Permissions,
+    mesh: &str,
+    request: Request,
+    reply_to: &ReplyHandle,
+) -> Result<Answer, Refusal> {
+    let reporter = ProgressReporter::new(reply_to.clone());
     let mut removed = |done: u64| {
-        teller.tell(Progress {
+        reporter.tell(Progress {
             done,
             total: 0,
             unit: "files",
@@ -34,10 +52,8 @@ fn work(grounds: &Grounds, mesh: &str, request: Request, voice: &Voice) -> Resul
     };
     match request {
         Request::Survey { paths, sources } => Ok(Answer::Survey(survey::survey(
-            &grounds.targets,
-            &grounds.devices,
-            &grounds.sources,
-            grounds.scratch.as_deref(),
+            &permissions.policy,
+            permissions.scratch.as_deref(),
             &paths,
             &sources,
         ))),
@@ -50,11 +66,11 @@ fn work(grounds: &Grounds, mesh: &str, request: Request, voice: &Voice) -> Resul
                 MakeDirectory::IfMissing => Make::IfMissing,
                 MakeDirectory::Never => Make::Never,
             };
-            grounds
+            permissions
                 .open_run(mesh, &run_uid, &path, make)
                 .map(Answer::RunDirectory)
         }
-        Request::RemoveRunDirectory { run_uid, path } => grounds
+        Request::RemoveRunDirectory { run_uid, path } => permissions
             .remove_run(mesh, &run_uid, &path, &mut removed)
             .map(|()| Answer::Done),
         Request::RemoveCell {
@@ -68,9 +84,12 @@ fn work(grounds: &Grounds, mesh: &str, request: Request, voice: &Voice) -> Resul
                 path,
                 cell,
             };
-            grounds
+            permissions
                 .remove_cell(mesh, &place, task_index, &mut removed)
                 .map(|()| Answer::Done)
+        }
+        Request::DropCaches if !permissions.policy.drop_caches => {
+            Ok(Answer::Dropped(caches::not_allowed()))
         }
         Request::DropCaches => Ok(Answer::Dropped(caches::drop_caches())),
         other => Err(Refusal::failed(format!(

@@ -7,14 +7,14 @@ use benchmesh_workloads::clock::MonoNanos;
 use std::time::Duration;
 
 impl Slots {
-    /// How long until the first task's lease ends, when nothing is heard until then.
+    /// How long until the first task's lease ends, without contact until then.
     pub(in crate::runner) fn next_lease(&self) -> Option<Duration> {
         let leases = self
             .tasks
             .values()
             .filter(|slot| slot.is_live() && !slot.lease_is_over)
             .map(|slot| slot.asked.lease);
-        let silent = MonoNanos::now().since(self.around.contact.last());
+        let silent = MonoNanos::now().since(self.deps.contact.last());
         leases.chain(self.receivers.lease()).min().map(|lease| {
             // A little longer, so that it has ended when it is looked at.
             lease
@@ -25,7 +25,7 @@ impl Slots {
 
     /// Stops what has been without contact for longer than it may.
     pub(in crate::runner) fn end_leases(&mut self) {
-        let silent = MonoNanos::now().since(self.around.contact.last());
+        let silent = MonoNanos::now().since(self.deps.contact.last());
         let now = self.map().ok().map(|map| map.to_mesh(MonoNanos::now()));
         let mut events = Vec::new();
         let over: Vec<TaskId> = self
@@ -39,7 +39,7 @@ impl Slots {
                 slot.lease_is_over = true;
                 let lease = slot.asked.lease.as_secs_f64();
                 tracing::warn!(task = %id, "no contact with the collector for {lease} s: its load is stopped");
-                let belongs = slot.asked.belongs;
+                let scope = slot.asked.scope;
                 self.stop_slot(
                     id,
                     &format!("no contact with the collector for {lease} s (the lease)"),
@@ -47,7 +47,7 @@ impl Slots {
                 events.extend(now.map(|at| {
                     Row::Event(Event {
                         at,
-                        belongs,
+                        scope,
                         severity: Severity::Warning,
                         kind: "lease-over".to_owned(),
                         message: format!(
@@ -58,9 +58,9 @@ impl Slots {
                 }));
             }
         }
-        // The actor waits for nobody: where the spool's queue is full, the log and the task's end still say it.
+        // The actor never blocks: where the spool's queue is full, the log and the task's end still say it.
         if !events.is_empty() {
-            let _ = self.around.entries.try_send(Entry::Rows(events));
+            let _ = self.deps.entries.try_send(Entry::Rows(events));
         }
         if self.receivers.lease().is_some_and(|lease| lease <= silent) {
             self.receivers.close_all();

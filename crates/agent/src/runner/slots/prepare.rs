@@ -1,81 +1,102 @@
 //! Preparing a task, on a thread of its own: the target may be slow, and a preparation can be stopped.
 
-use super::{Fate, Slot, Slots, State, discard, unstarted};
+use super::{ClaimedTask, PendingAction, Preparation, Slot, Slots, State, discard, unstarted};
+use crate::policy::Denial;
 use crate::runner::command::{Answer, Prepare, Progress, Refusal, RefusalKind};
+use crate::runner::reply::{ProgressReporter, ReplyHandle};
 use crate::runner::slots::threads::unpanicked;
-use crate::runner::tidings::Tidings;
-use crate::runner::voice::{Teller, Voice};
-use crate::runner::{Order, place};
+use crate::runner::task_events::TaskEvents;
+use crate::runner::{Order, permissions};
 use crate::spool;
 use crate::telemetry::{Row, TaskId};
 use benchmesh_workloads::clock::MonoNanos;
-use benchmesh_workloads::task::{PrepareControl, StallNews, Task};
-use std::collections::btree_map::Entry;
+use benchmesh_workloads::registry;
+use benchmesh_workloads::task::{PrepareControl, StallEvent};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use tokio::sync::mpsc;
 
 /// Tasks that are held, ended ones included; the oldest end gives way.
 const MOST_TASKS: usize = 1024;
 
 impl Slots {
-    pub(super) fn prepare(&mut self, asked: Prepare, voice: Voice) {
+    pub(super) fn prepare(&mut self, asked: Prepare, reply_to: ReplyHandle) {
         let id = asked.task;
         if let Some(slot) = self.tasks.get_mut(&id) {
             if slot.asked != asked {
-                return voice.reply(Err(Refusal::failed(format!(
+                return reply_to.reply(Err(Refusal::failed(format!(
                     "task {id} is already here, with other parameters; forget it first"
                 ))));
             }
             match &mut slot.state {
-                State::Preparing { teller, voices, .. } => {
-                    teller.turn_to(voice.clone());
-                    voices.push(voice);
+                State::Preparing {
+                    reporter, waiting, ..
+                } => {
+                    reporter.turn_to(reply_to.clone());
+                    waiting.push(reply_to);
                 }
-                _ => voice.reply(Ok(Answer::Done)),
+                _ => reply_to.reply(Ok(Answer::Done)),
             }
             return;
         }
         let Some(mesh) = self.mesh.clone() else {
-            return voice.reply(Err(Refusal::failed("the agent is not attached yet")));
+            return reply_to.reply(Err(Refusal::failed("the agent is not attached yet")));
         };
-        if let Err(refusal) = self.make_room() {
-            return voice.reply(Err(refusal));
+        // Before it is among those that end with the hours.
+        if let Err(denial) = self.deps.permissions.policy.check_hours() {
+            return reply_to.reply(Err(denial.into()));
         }
+        if let Err(refusal) = self.make_room() {
+            return reply_to.reply(Err(refusal));
+        }
+        let preparation = Preparation(self.preparation.0.wrapping_add(1));
+        self.preparation = preparation;
         let control = Arc::new(AtomicBool::new(false));
-        let teller = Arc::new(Teller::new(voice.clone()));
-        let telling = Arc::clone(&teller);
+        let reporter = Arc::new(ProgressReporter::new(reply_to.clone()));
+        let reporting = Arc::clone(&reporter);
         let prepare_control = PrepareControl::new(Arc::clone(&control), move |it| {
-            telling.tell(Progress {
+            reporting.tell(Progress {
                 done: it.done,
                 total: it.total,
                 unit: it.unit,
             });
         });
-        let prepare_control = prepare_control.telling_stalls(self.on_stalls(&asked));
-        let (grounds, orders) = (self.around.grounds.clone(), self.orders.clone());
+        let prepare_control = prepare_control
+            .telling_stalls(self.on_stalls(&asked, preparation))
+            .limited_by(self.deps.permissions.policy.rate.clone());
+        let (permissions, orders) = (self.deps.permissions.clone(), self.orders.clone());
         let spec_of = asked.clone();
         let started = self.on_thread("bm-prepare", move || {
+            permissions.policy.confine_this_thread();
             let prepared = unpanicked(|| {
                 let params = spec_of.params.clone();
                 prepare_control.watched(&params, || {
-                    let spec = grounds.spec(&mesh, spec_of)?;
-                    Task::prepare_here(&spec, &prepare_control)
-                        .map(Box::new)
-                        .map_err(|error| place::refusal(&error))
+                    let (spec, mut claim) = permissions.spec(&mesh, spec_of)?;
+                    let breached = on_breach(orders.clone(), id);
+                    let floor_watch = permissions.watch_floors(&spec, breached);
+                    let task = registry::prepare_here(&spec, &prepare_control)
+                        .map_err(|error| permissions::refusal(&error))?;
+                    claim.grow_to(task.workers())?;
+                    Ok(Box::new(ClaimedTask {
+                        task,
+                        claim,
+                        floor_watch,
+                    }))
                 })
             });
             if let Some(orders) = orders.upgrade() {
                 // An actor that has ended needs no task; it is dropped, which ends its workers.
-                let _ = orders.blocking_send(Order::Prepared(id, prepared));
+                let _ = orders.blocking_send(Order::Prepared(id, preparation, prepared));
             }
         });
         match started {
             Ok(()) => {
                 let state = State::Preparing {
+                    preparation,
                     control,
-                    teller,
-                    voices: vec![voice],
-                    fate: Fate::Keep,
+                    reporter,
+                    waiting: vec![reply_to],
+                    pending: PendingAction::Keep,
                 };
                 self.tasks.insert(
                     id,
@@ -86,20 +107,30 @@ impl Slots {
                     },
                 );
             }
-            Err(refusal) => voice.reply(Err(refusal)),
+            Err(refusal) => reply_to.reply(Err(refusal)),
         }
+    }
+
+    /// Ends a task that leaves too little free on its target.
+    pub(in crate::runner) fn end_for_floor(&mut self, id: TaskId, denial: &Denial) {
+        tracing::warn!(task = %id, %denial, "its load is stopped: too little is left free");
+        self.stop_slot(id, &format!("too little is left free: {denial}"));
     }
 
     /// What is done about calls of a preparation that do not end: they are told, and where the plan does not wait, the
     /// task is refused. The thread that hangs is left behind; nothing can end it.
-    fn on_stalls(&self, asked: &Prepare) -> impl Fn(StallNews) + Send + Sync + 'static {
-        let (id, belongs, on_stall) = (asked.task, asked.belongs, asked.on_stall);
-        let (clock, entries) = (self.around.clock.clone(), self.around.entries.clone());
+    fn on_stalls(
+        &self,
+        asked: &Prepare,
+        preparation: Preparation,
+    ) -> impl Fn(StallEvent) + Send + Sync + 'static {
+        let (id, scope, on_stall) = (asked.task, asked.scope, asked.on_stall);
+        let (clock, entries) = (self.deps.clock.clone(), self.deps.entries.clone());
         let orders = self.orders.clone();
         move |news| {
             let map = clock.borrow().as_ref().map(|estimate| estimate.map);
             if let Some(map) = map {
-                let event = Tidings { belongs, map }.stall(&news);
+                let event = TaskEvents { scope, map }.stall(&news);
                 // A spool that has ended takes nothing: the agent is going.
                 let _ = entries.blocking_send(spool::Entry::Rows(vec![Row::Event(event)]));
             }
@@ -107,29 +138,39 @@ impl Slots {
                 (news.why_ended(on_stall, MonoNanos::now()), orders.upgrade())
             {
                 let refusal = Refusal::new(RefusalKind::Stalled, why);
-                let _ = orders.blocking_send(Order::LeftPreparing(id, refusal));
+                let _ = orders.blocking_send(Order::AbandonPreparation(id, preparation, refusal));
             }
         }
     }
 
-    /// Answers for a preparation that hangs; what comes of it later is dropped.
-    pub(in crate::runner) fn leave_preparing(&mut self, id: TaskId, why: Refusal) {
-        let Entry::Occupied(slot) = self.tasks.entry(id) else {
-            return;
-        };
-        if let State::Preparing { .. } = slot.get().state {
-            let mut slot = slot.remove();
+    /// Whether the task is in this very preparation.
+    fn is_preparing(&self, id: TaskId, preparation: Preparation) -> bool {
+        self.tasks.get(&id).is_some_and(|slot| {
+            matches!(slot.state, State::Preparing { preparation: held, .. } if held == preparation)
+        })
+    }
+
+    /// Refuses the task of a preparation that hangs. A result that comes later is dropped.
+    pub(in crate::runner) fn abandon_preparation(
+        &mut self,
+        id: TaskId,
+        preparation: Preparation,
+        why: Refusal,
+    ) {
+        if self.is_preparing(id, preparation)
+            && let Some(mut slot) = self.tasks.remove(&id)
+        {
             slot.stop("it hangs");
-            if let State::Preparing { voices, .. } = slot.state {
-                for voice in voices {
-                    voice.reply(Err(why.clone()));
+            if let State::Preparing { waiting, .. } = slot.state {
+                for reply_to in waiting {
+                    reply_to.reply(Err(why.clone()));
                 }
             }
         }
         self.tell_if_stopped();
     }
 
-    /// An end that nobody has asked to forget gives way to a new task.
+    /// An ended task that was not forgotten is replaced by the new one.
     fn make_room(&mut self) -> Result<(), Refusal> {
         if self.tasks.len() < MOST_TASKS {
             return Ok(());
@@ -149,17 +190,28 @@ impl Slots {
         }
     }
 
-    pub(in crate::runner) fn prepared(&mut self, id: TaskId, result: Result<Box<Task>, Refusal>) {
+    /// Takes the result of a preparation. The result of one that was abandoned is dropped, whatever the task does now.
+    pub(in crate::runner) fn prepared(
+        &mut self,
+        id: TaskId,
+        preparation: Preparation,
+        result: Result<Box<ClaimedTask>, Refusal>,
+    ) {
+        if !self.is_preparing(id, preparation) {
+            return discard(result.ok());
+        }
         let Some(Slot {
             asked,
-            state: State::Preparing { voices, fate, .. },
+            state: State::Preparing {
+                waiting, pending, ..
+            },
             lease_is_over,
         }) = self.tasks.remove(&id)
         else {
             return discard(result.ok());
         };
-        let outcome = match (result, fate) {
-            (Ok(task), Fate::Keep) => {
+        let outcome = match (result, pending) {
+            (Ok(task), PendingAction::Keep) => {
                 self.tasks.insert(
                     id,
                     Slot {
@@ -170,8 +222,8 @@ impl Slots {
                 );
                 Ok(Answer::Done)
             }
-            (Err(refusal), Fate::Keep) => Err(refusal),
-            (result, Fate::Stop(reason)) => {
+            (Err(refusal), PendingAction::Keep) => Err(refusal),
+            (result, PendingAction::Stop(reason)) => {
                 discard(result.ok());
                 self.tasks.insert(
                     id,
@@ -185,16 +237,147 @@ impl Slots {
                     "task {id} was stopped while it was prepared: {reason}"
                 )))
             }
-            (result, Fate::Forget) => {
+            (result, PendingAction::Forget) => {
                 discard(result.ok());
                 Err(Refusal::failed(format!(
                     "task {id} was forgotten while it was prepared"
                 )))
             }
         };
-        for voice in voices {
-            voice.reply(outcome.clone());
+        for reply_to in waiting {
+            reply_to.reply(outcome.clone());
         }
         self.tell_if_stopped();
+    }
+}
+
+/// Tells the actor.
+fn on_breach(orders: mpsc::WeakSender<Order>, id: TaskId) -> impl FnOnce(Denial) + Send {
+    move |denial| {
+        if let Some(orders) = orders.upgrade() {
+            let _ = orders.blocking_send(Order::FloorReached(id, denial));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use crate::clock::{Estimate, Exchange, Filter};
+    use crate::policy::{Policy, PolicyConfig};
+    use crate::runner::command::{Outcome, PlaceName};
+    use crate::runner::{Contact, Permissions, RunnerDeps, SamplerControl};
+    use crate::sampler::DaemonRule;
+    use crate::spool::{Acked, Samples};
+    use crate::telemetry::{MeshMicros, Scope};
+    use crate::wire::reply::Outgoing;
+    use benchmesh_workloads::task::{Cache, OnStall};
+    use std::path::PathBuf;
+    use std::time::Duration;
+    use tokio::sync::{mpsc, watch};
+
+    fn estimate() -> Estimate {
+        let mono = MonoNanos::now();
+        let mesh_ns = 1_700_000_000_000_000_000;
+        let exchange = Exchange {
+            sent: mono,
+            mesh_received_ns: mesh_ns,
+            mesh_sent_ns: mesh_ns,
+            received: mono,
+        };
+        Filter::default().add(exchange).unwrap()
+    }
+
+    fn null_task(id: TaskId) -> Prepare {
+        Prepare {
+            task: id,
+            workload: "null".to_owned(),
+            mode: "run".to_owned(),
+            params: serde_json::from_str(r#"{"ops": 1000000000}"#).unwrap(),
+            place: None::<PlaceName>,
+            task_index: 0,
+            tasks: 1,
+            cache: Cache::AsIs,
+            peer: None,
+            lease: Duration::from_secs(60),
+            scope: Scope::default(),
+            on_stall: OnStall::Abort,
+        }
+    }
+
+    /// A preparation hangs and is abandoned, the task is prepared and armed anew, and then the first one comes back.
+    #[tokio::test]
+    async fn the_late_result_of_an_abandoned_preparation_leaves_the_running_task_alone() {
+        let (orders, mut orders_in) = mpsc::channel(16);
+        // The receiver of its rows is dropped: the task ends all the same.
+        let (entries, _) = mpsc::channel(16);
+        let (_clock, clock) = watch::channel(Some(estimate()));
+        let contact = Contact::default();
+        contact.touch();
+        let policy = PolicyConfig {
+            allow: vec![PathBuf::from("/tmp")],
+            ..PolicyConfig::default()
+        };
+        let mut slots = Slots::new(
+            RunnerDeps {
+                permissions: Permissions {
+                    policy: Arc::new(Policy::open(&policy).unwrap()),
+                    scratch: None,
+                },
+                watch: SamplerControl::new(
+                    Vec::<DaemonRule>::new(),
+                    Duration::from_secs(1),
+                    Samples::default(),
+                ),
+                clock,
+                entries,
+                acked: Acked::default(),
+                contact,
+                start_log: None,
+            },
+            orders.downgrade(),
+        );
+        slots.mesh("mesh-1".to_owned());
+        let (outgoing, mut replies) = mpsc::channel(16);
+        let id = TaskId(1);
+        let ask = |command| ReplyHandle::new(command, outgoing.clone());
+        let mut prepare_once = async |slots: &mut Slots, command| {
+            slots.prepare(null_task(id), ask(command));
+            match orders_in.recv().await {
+                Some(Order::Prepared(_, preparation, result)) => (preparation, result),
+                other => panic!("{other:?}"),
+            }
+        };
+        let (hung, late_result) = prepare_once(&mut slots, 1).await;
+        slots.abandon_preparation(id, hung, Refusal::new(RefusalKind::Stalled, "it hangs"));
+        assert!(slots.held().is_empty());
+        let (preparation, result) = prepare_once(&mut slots, 2).await;
+        slots.prepared(id, preparation, result);
+        let start = slots.map().unwrap().to_mesh(MonoNanos::now()).0 + 50_000;
+        slots.arm(id, MeshMicros(start)).unwrap();
+
+        slots.prepared(id, hung, late_result);
+        assert_eq!(slots.held(), [1]);
+        let state = &slots.tasks.get(&id).unwrap().state;
+        assert!(matches!(state, State::Running { .. }));
+        // The stop still reaches it.
+        slots.stop_slot(id, "the test is over");
+        let load_over = orders_in.recv().await.unwrap();
+        assert!(matches!(load_over, Order::LoadOver(_)), "{load_over:?}");
+        let ended = match orders_in.recv().await.unwrap() {
+            Order::Ended(_, ended) => ended,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(ended.error, "the test is over");
+        let mut outcomes: Vec<(u64, Outcome)> = Vec::new();
+        while let Ok(Outgoing::Reply { id, outcome }) = replies.try_recv() {
+            outcomes.push((id, outcome));
+        }
+        assert!(
+            matches!(outcomes[..], [(1, Err(_)), (2, Ok(Answer::Done))]),
+            "{outcomes:?}"
+        );
     }
 }

@@ -1,10 +1,15 @@
 //! The receiving ends of tasks of other agents: open for the step, and only for the peer that is expected.
 
 use super::Slots;
+use crate::policy::{Claim, Policy};
 use crate::runner::command::{Answer, Listen, Outcome, Refusal, RefusalKind};
-use crate::runner::place;
+use crate::runner::permissions;
 use crate::telemetry::TaskId;
-use benchmesh_workloads::workload::{self, ListenSpec, Receiver};
+use benchmesh_workloads::task::TaskError;
+use benchmesh_workloads::{
+    registry,
+    workload::{ListenSpec, Receiver},
+};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
@@ -14,10 +19,18 @@ const MOST: usize = 1024;
 /// A receiving end whose collector has vanished is closed after this; its sender's own lease is not known here.
 const LEASE: Duration = Duration::from_secs(3600);
 
+/// One that is open.
+struct OpenReceiver {
+    asked: Listen,
+    receiver: Box<dyn Receiver>,
+    /// Its part of the policy's budget.
+    _claim: Claim,
+}
+
 /// The open ones.
 #[derive(Default)]
 pub(super) struct Receivers {
-    open: BTreeMap<TaskId, (Listen, Box<dyn Receiver>)>,
+    open: BTreeMap<TaskId, OpenReceiver>,
 }
 
 impl Receivers {
@@ -26,11 +39,16 @@ impl Receivers {
         (!self.open.is_empty()).then_some(LEASE)
     }
 
+    /// The tasks that they are for.
+    pub(super) fn tasks(&self) -> impl Iterator<Item = TaskId> + '_ {
+        self.open.keys().copied()
+    }
+
     /// Closes one; whether there was one.
     pub(super) fn close(&mut self, task: TaskId) -> bool {
         match self.open.remove(&task) {
-            Some((_, receiver)) => {
-                close(receiver);
+            Some(open) => {
+                close(open.receiver);
                 true
             }
             None => false,
@@ -39,8 +57,8 @@ impl Receivers {
 
     /// Closes all.
     pub(super) fn close_all(&mut self) {
-        for (_, receiver) in std::mem::take(&mut self.open).into_values() {
-            close(receiver);
+        for open in std::mem::take(&mut self.open).into_values() {
+            close(open.receiver);
         }
     }
 }
@@ -61,10 +79,10 @@ fn close(receiver: Box<dyn Receiver>) {
 impl Slots {
     /// Opens one. Asked again for the same, it answers with the port that is open.
     pub(super) fn listen(&mut self, listen: &Listen) -> Outcome {
-        if let Some((held, receiver)) = self.receivers.open.get(&listen.task) {
-            return match held == listen {
+        if let Some(open) = self.receivers.open.get(&listen.task) {
+            return match open.asked == *listen {
                 true => Ok(Answer::Listening {
-                    port: receiver.address().port(),
+                    port: open.receiver.address().port(),
                 }),
                 false => Err(Refusal::failed(format!(
                     "task {} has a receiving end with other parameters; forget it first",
@@ -72,35 +90,85 @@ impl Slots {
                 ))),
             };
         }
+        let permissions = &self.deps.permissions;
+        permissions.policy.check_workload(&listen.workload)?;
+        permissions.policy.check_hours()?;
+        if let Some(from) = listen.from {
+            permissions.policy.check_peer(from)?;
+        }
         if self.receivers.open.len() >= MOST {
             return Err(Refusal::failed(format!(
                 "the agent has {MOST} receiving ends open already"
             )));
         }
-        let workload = workload::find(&listen.workload).ok_or_else(|| {
+        let workload = registry::find(&listen.workload).ok_or_else(|| {
             Refusal::new(
                 RefusalKind::Unsupported,
                 format!("this agent has no workload `{}`", listen.workload),
             )
         })?;
-        let bind = match listen.from {
-            Some(IpAddr::V6(_)) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
-            Some(IpAddr::V4(_)) | None => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
-        };
+        let claim = permissions.claim(
+            &listen.workload,
+            &listen.mode,
+            &listen.params,
+            Duration::ZERO,
+        )?;
         let spec = ListenSpec {
             mode: listen.mode.clone(),
             params: listen.params.clone(),
-            bind,
+            bind: listen.address.unwrap_or(any(listen.from)),
             peer: listen.from,
+            networks: permissions.policy.networks(),
             token: listen.token.clone(),
         };
-        let receiver = workload
-            .listen(&spec)
-            .map_err(|error| place::refusal(&error))?;
+        let open = || match workload.listen(&spec) {
+            // The sender reaches this agent by an address that is none of this host's: through a translation, or a name.
+            Err(TaskError::Io { source, .. })
+                if source.kind() == std::io::ErrorKind::AddrNotAvailable =>
+            {
+                tracing::info!(address = %spec.bind, "no interface has the address of the link; it is taken at all of them");
+                workload.listen(&ListenSpec {
+                    bind: any(listen.from),
+                    ..spec.clone()
+                })
+            }
+            opened => opened,
+        };
+        let receiver = on_load_cpus(&permissions.policy, open)?;
         let port = receiver.address().port();
-        self.receivers
-            .open
-            .insert(listen.task, (listen.clone(), receiver));
+        let open = OpenReceiver {
+            asked: listen.clone(),
+            receiver,
+            _claim: claim,
+        };
+        self.receivers.open.insert(listen.task, open);
         Ok(Answer::Listening { port })
+    }
+}
+
+/// Opens it in a thread that has the load's CPUs: those that receive inherit them. Nothing in this waits.
+fn on_load_cpus(
+    policy: &Policy,
+    open: impl FnOnce() -> Result<Box<dyn Receiver>, TaskError> + Send,
+) -> Result<Box<dyn Receiver>, Refusal> {
+    std::thread::scope(|scope| {
+        let opening = scope.spawn(|| {
+            policy.confine_this_thread();
+            open()
+        });
+        match opening.join() {
+            Ok(opened) => opened.map_err(|error| permissions::refusal(&error)),
+            Err(_) => Err(Refusal::failed(
+                "the agent panicked over this command; its log says where",
+            )),
+        }
+    })
+}
+
+/// Every interface, in the family of the sender.
+fn any(from: Option<IpAddr>) -> IpAddr {
+    match from {
+        Some(IpAddr::V6(_)) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+        Some(IpAddr::V4(_)) | None => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
     }
 }

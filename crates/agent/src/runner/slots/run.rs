@@ -1,14 +1,21 @@
 //! From the start instant to the end: armed, run on a thread of its own, asked how it ended.
 
-use super::{Fate, Slots, State};
+use super::{PendingAction, Slots, State};
 use crate::runner::Order;
-use crate::runner::command::{Answer, Ended, Outcome, Refusal, RefusalKind};
-use crate::runner::running::{Running, Strings};
-use crate::runner::voice::Voice;
+use crate::runner::command::{Answer, Ended, Outcome, Progress, Refusal, RefusalKind};
+use crate::runner::reply::ReplyHandle;
+use crate::runner::running::{Running, StopReason};
+use crate::sampler::Mark;
 use crate::telemetry::{EndState, MeshMicros, TaskId};
 use benchmesh_workloads::clock::MonoNanos;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+/// Progress of `AwaitEnd`: the workers have ended.
+const LOAD_OVER: Progress = Progress {
+    done: 1,
+    total: 1,
+    unit: "loads",
+};
 /// A start further ahead than this is a mistake, and would only park the workers.
 const LONGEST_LEAD_US: i64 = 3_600_000_000;
 
@@ -58,33 +65,44 @@ impl Slots {
         let at = map
             .to_mono(start)
             .ok_or_else(|| too_late(format!("the start {} was before this host was", start.0)))?;
-        let lead = task.arm(at).map_err(|error| too_late(error.to_string()))?;
+        let lead = task
+            .task
+            .arm(at)
+            .map_err(|error| too_late(error.to_string()))?;
         let lead_us = i64::try_from(lead.as_micros()).unwrap_or(i64::MAX);
-        let (stopper, strings) = (task.stopper(), Strings::default());
+        let (stopper, stop_reason) = (task.task.stopper(), StopReason::default());
         let running = State::Running {
             start,
             lead_us,
             stopper,
-            strings: strings.clone(),
-            voices: Vec::new(),
-            fate: Fate::Keep,
+            stop_reason: stop_reason.clone(),
+            waiting: Vec::new(),
+            load_over: false,
+            pending: PendingAction::Keep,
         };
         let State::Prepared(task) = std::mem::replace(&mut slot.state, running) else {
             return Err(Refusal::failed(format!("task {id} is not prepared")));
         };
         let on_stall = slot.asked.on_stall;
-        let entries = self.around.entries.clone();
+        let entries = self.deps.entries.clone();
+        let orders = self.orders.clone();
+        let load_over = move || {
+            if let Some(orders) = orders.upgrade() {
+                let _ = orders.blocking_send(Order::LoadOver(id));
+            }
+        };
         let running = Running {
             id,
-            belongs: slot.asked.belongs,
+            scope: slot.asked.scope,
             task: *task,
             start,
             map,
-            clock: self.around.clock.clone(),
+            clock: self.deps.clock.clone(),
             entries,
-            strings,
-            start_log: self.around.start_log.clone(),
+            stop_reason,
+            start_log: self.deps.start_log.clone(),
             on_stall,
+            load_over: Box::new(load_over),
         };
         if let Err(refusal) = self.run(running) {
             self.tasks.remove(&id);
@@ -142,17 +160,36 @@ impl Slots {
             .map_err(|error| Refusal::failed(format!("no thread for task {id}: {error}")))
     }
 
+    /// The workers of a task have ended: takes a sample here, and tells the scheduler, which has one taken by every
+    /// sampler once the last task is that far. The workload's finishing work may take long, and belongs to no step.
+    pub(in crate::runner) fn load_over(&mut self, id: TaskId) {
+        self.deps.watch.mark(Mark::TaskEnd(MonoNanos::now()));
+        let Some(State::Running {
+            waiting, load_over, ..
+        }) = self.tasks.get_mut(&id).map(|slot| &mut slot.state)
+        else {
+            return;
+        };
+        *load_over = true;
+        for reply_to in waiting {
+            reply_to.progress(LOAD_OVER);
+        }
+    }
+
     pub(in crate::runner) fn ended(&mut self, id: TaskId, ended: Ended) {
         let Some(slot) = self.tasks.get_mut(&id) else {
             return;
         };
-        let State::Running { voices, fate, .. } = &mut slot.state else {
+        let State::Running {
+            waiting, pending, ..
+        } = &mut slot.state
+        else {
             return;
         };
-        for voice in voices.drain(..) {
-            voice.reply(Ok(Answer::Ended(ended.clone())));
+        for reply_to in waiting.drain(..) {
+            reply_to.reply(Ok(Answer::Ended(ended.clone())));
         }
-        if *fate == Fate::Forget {
+        if *pending == PendingAction::Forget {
             self.tasks.remove(&id);
         } else {
             slot.state = State::Ended(ended);
@@ -160,17 +197,22 @@ impl Slots {
         self.tell_if_stopped();
     }
 
-    pub(super) fn await_end(&mut self, id: TaskId, voice: Voice) {
+    pub(super) fn await_end(&mut self, id: TaskId, reply_to: ReplyHandle) {
         match self.tasks.get_mut(&id).map(|slot| &mut slot.state) {
-            None => voice.reply(Err(Refusal::unknown_task(id))),
-            Some(State::Ended(ended)) => voice.reply(Ok(Answer::Ended(ended.clone()))),
-            Some(State::Running { voices, .. }) => {
-                // Sessions that are over leave their voices behind, and nobody hears them.
-                voices.retain(Voice::is_heard);
-                voices.push(voice);
+            None => reply_to.reply(Err(Refusal::unknown_task(id))),
+            Some(State::Ended(ended)) => reply_to.reply(Ok(Answer::Ended(ended.clone()))),
+            Some(State::Running {
+                waiting, load_over, ..
+            }) => {
+                if *load_over {
+                    reply_to.progress(LOAD_OVER);
+                }
+                // Reply handles of sessions that are over are dropped.
+                waiting.retain(ReplyHandle::is_open);
+                waiting.push(reply_to);
             }
             Some(State::Preparing { .. } | State::Prepared(_)) => {
-                voice.reply(Err(Refusal::failed(format!(
+                reply_to.reply(Err(Refusal::failed(format!(
                     "task {id} has not been armed"
                 ))));
             }

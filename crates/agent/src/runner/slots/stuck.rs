@@ -27,8 +27,8 @@ impl Slots {
         if !first {
             return;
         }
-        let (stopper, belongs) = (stopper.clone(), asked.belongs);
-        let (entries, map) = (self.around.entries.clone(), self.map().ok());
+        let (stopper, scope) = (stopper.clone(), asked.scope);
+        let (entries, map) = (self.deps.entries.clone(), self.map().ok());
         tokio::spawn(async move {
             tokio::time::sleep(STUCK_AFTER).await;
             let now = MonoNanos::now();
@@ -39,7 +39,7 @@ impl Slots {
             if let Some(map) = map {
                 let event = Event {
                     at: map.to_mesh(now),
-                    belongs,
+                    scope,
                     severity: Severity::Warning,
                     kind: "operation-stuck".to_owned(),
                     message: clipped(message),

@@ -41,7 +41,7 @@ impl Slots {
 pub(super) fn unpanicked<T>(work: impl FnOnce() -> Result<T, Refusal>) -> Result<T, Refusal> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
         Err(Refusal::failed(
-            "the agent panicked over this command; its log says where",
+            "the agent panicked while it handled this command; its log says where",
         ))
     })
 }

@@ -64,6 +64,8 @@ fn a_recorded_host() {
         io_full_us: 20_610_656,
         memory_some_us: -1,
         memory_full_us: -1,
+        skipped_ticks: 0,
+        sampler_cpu_us: 0,
     };
     assert_eq!(sample(&root), Some(expected));
 }

@@ -4,15 +4,15 @@ use super::*;
 fn call(rules: &Rules, comm: &str, line: &str, cgroups: &str) -> Option<(String, String)> {
     let arguments = Arguments::from_kernel(line.replace(' ', "\0").as_bytes());
     rules
-        .call(&Process {
+        .identify(&Process {
             comm,
             arguments: &arguments,
             cgroups,
         })
-        .map(|called| (called.name, called.instance))
+        .map(|identity| (identity.name, identity.instance))
 }
 
-fn called(name: &str, instance: &str) -> Option<(String, String)> {
+fn identity(name: &str, instance: &str) -> Option<(String, String)> {
     Some((name.to_owned(), instance.to_owned()))
 }
 
@@ -28,25 +28,25 @@ fn built_in_names() {
     let rules = Rules::new(Vec::new()).unwrap();
     assert_eq!(
         call(&rules, "ceph-osd", "ceph-osd -i 3", ""),
-        called("ceph-osd", "osd.3")
+        identity("ceph-osd", "osd.3")
     );
     assert_eq!(
         call(&rules, "mfschunkserver", "mfschunkserver start", ""),
-        called("mfschunkserver", "")
+        identity("mfschunkserver", "")
     );
     assert_eq!(
         call(&rules, "mfsmount (mount", "mfsmount (mounted on: /m)", ""),
-        called("mfsmount", "/m")
+        identity("mfsmount", "/m")
     );
-    assert_eq!(call(&rules, "o2hb-0F3A", "", ""), called("o2hb", "0F3A"));
-    assert_eq!(call(&rules, "nfsd", "", ""), called("nfsd", ""));
+    assert_eq!(call(&rules, "o2hb-0F3A", "", ""), identity("o2hb", "0F3A"));
+    assert_eq!(call(&rules, "nfsd", "", ""), identity("nfsd", ""));
     for stranger in ["bash", "ceph-osd2", "kworker/0:1", "", "osd", "glusterfsd2"] {
         assert_eq!(
             call(&rules, stranger, "ceph-osd -i 3", ""),
             None,
             "{stranger}"
         );
-        assert_eq!(rules.interest(stranger), Interest::None, "{stranger}");
+        assert_eq!(rules.needed(stranger), Needed::None, "{stranger}");
     }
 }
 
@@ -57,7 +57,10 @@ fn names_are_compared_as_the_kernel_cuts_them() {
         ..rule("long")
     };
     let rules = Rules::new(vec![long]).unwrap();
-    assert_eq!(call(&rules, "a-daemon-with-a", "", ""), called("long", ""));
+    assert_eq!(
+        call(&rules, "a-daemon-with-a", "", ""),
+        identity("long", "")
+    );
     assert_eq!(call(&rules, "a-daemon-with", "", ""), None);
 }
 
@@ -72,7 +75,7 @@ fn every_condition_of_a_rule_must_hold() {
     let rules = Rules::new(vec![both]).unwrap();
     assert_eq!(
         call(&rules, "java", "java -Dname=store1 -x --data /d", ""),
-        called("store", "/d")
+        identity("store", "/d")
     );
     assert_eq!(
         call(&rules, "java", "java -Dname=other --data /d", ""),
@@ -82,8 +85,8 @@ fn every_condition_of_a_rule_must_hold() {
         call(&rules, "jav", "java -Dname=store1 --data /d", ""),
         None
     );
-    assert_eq!(rules.interest("java"), Interest::CommandLine);
-    assert_eq!(rules.interest("bash"), Interest::None);
+    assert_eq!(rules.needed("java"), Needed::CommandLine);
+    assert_eq!(rules.needed("bash"), Needed::None);
 }
 
 #[test]
@@ -98,13 +101,13 @@ fn cgroups_and_units() {
     };
     let rules = Rules::new(vec![unit, cgroup]).unwrap();
     let in_unit = "12:cpu:/x\n0::/system.slice/system-minio.slice/minio@3.service\n";
-    assert_eq!(call(&rules, "minio", "", in_unit), called("minio", ""));
+    assert_eq!(call(&rules, "minio", "", in_unit), identity("minio", ""));
     assert_eq!(
         call(&rules, "x", "", "0::/kubepods/burstable/pod7-rook/abc\n"),
-        called("pod", "")
+        identity("pod", "")
     );
     assert_eq!(call(&rules, "x", "", "0::/user.slice\n"), None);
-    assert_eq!(rules.interest("anything"), Interest::CommandLineAndCgroups);
+    assert_eq!(rules.needed("anything"), Needed::CommandLineAndCgroups);
 }
 
 #[test]
@@ -116,7 +119,7 @@ fn own_rules_come_first_and_keep_the_known_instance() {
     let rules = Rules::new(vec![renamed]).unwrap();
     assert_eq!(
         call(&rules, "ceph-osd", "ceph-osd --id 3", ""),
-        called("osd-under-test", "osd.3")
+        identity("osd-under-test", "osd.3")
     );
 }
 

@@ -1,8 +1,8 @@
 //! Making room in a full spool: neighbours that were not sent yet become one.
 
-use super::whole::whole;
-use super::{SpoolFile, number_of};
-use crate::spool::{Parcel, Sequence, SpoolError, compact};
+use super::transaction::transaction;
+use super::{SpoolFile, Stored, checksum, number_of};
+use crate::spool::{Envelope, Sequence, SpoolError, compact};
 use crate::wire;
 
 /// How many neighbours are merged into one.
@@ -17,78 +17,97 @@ impl SpoolFile {
         let from = self.sweep.max(self.reserved);
         let mut group = self.group(from).await?;
         while group.len() > 1 {
-            let merged = self.merge(&group)?;
-            if merged.len() <= wire::batch::MOST_BYTES {
-                return self.replace(&group, merged).await.map(Some);
+            let merged = merge(&mut group);
+            match merged {
+                Some(merged) if merged.len() <= wire::batch::MOST_BYTES => {
+                    return self.replace(&group, merged).await.map(Some);
+                }
+                // Too much for one batch: fewer of them.
+                Some(_) => group.truncate(group.len() / 2),
+                // What does not open was cut off the group.
+                None => {}
             }
-            // Too much for one batch: fewer of them.
-            group.truncate(group.len() / 2);
         }
-        match group.first() {
-            Some(alone) => {
-                self.sweep = alone.sequence;
+        // One that cannot be merged is passed over: alone, damaged, or not of this version.
+        match group.first().map(|alone| alone.sequence) {
+            Some(sequence) => {
+                self.sweep = sequence;
                 Ok(Some(0))
             }
-            None => {
-                self.sweep = Sequence(0);
-                Ok(None)
-            }
+            None => match self.after(from).await? {
+                Some(unmergeable) => {
+                    self.sweep = unmergeable.sequence();
+                    Ok(Some(0))
+                }
+                None => {
+                    self.sweep = Sequence(0);
+                    Ok(None)
+                }
+            },
         }
     }
 
-    async fn group(&mut self, from: Sequence) -> Result<Vec<Parcel>, SpoolError> {
-        let mut group: Vec<Parcel> = Vec::with_capacity(GROUP);
+    /// The next intact neighbours; a damaged batch ends the group.
+    async fn group(&mut self, from: Sequence) -> Result<Vec<Envelope>, SpoolError> {
+        let mut group: Vec<Envelope> = Vec::with_capacity(GROUP);
         let mut bytes = 0;
         let mut last = from;
         while group.len() < GROUP && bytes < GROUP_BYTES {
-            let Some(parcel) = self.after(last).await? else {
+            let Some(Stored::Intact(envelope)) = self.after(last).await? else {
                 break;
             };
-            bytes += parcel.body.len();
-            last = parcel.sequence;
-            group.push(parcel);
+            bytes += envelope.body.len();
+            last = envelope.sequence;
+            group.push(envelope);
         }
         Ok(group)
     }
 
-    fn merge(&self, group: &[Parcel]) -> Result<Vec<u8>, SpoolError> {
-        let mut opened = Vec::with_capacity(group.len());
-        for parcel in group {
-            let kept = wire::batch::open(&parcel.body).map_err(|source| SpoolError::Body {
-                path: self.path.clone(),
-                sequence: parcel.sequence,
-                source,
-            })?;
-            opened.push(kept);
-        }
-        Ok(wire::batch::encode(&compact::merge(opened)))
-    }
-
-    async fn replace(&mut self, group: &[Parcel], merged: Vec<u8>) -> Result<u64, SpoolError> {
+    async fn replace(&mut self, group: &[Envelope], merged: Vec<u8>) -> Result<u64, SpoolError> {
         let (Some(first), Some(last)) = (group.first(), group.last()) else {
             return Ok(0);
         };
-        whole(&mut self.connection, async |connection| {
+        transaction(&mut self.connection, async |connection| {
             sqlx::query("DELETE FROM batches WHERE sequence BETWEEN ? AND ?")
                 .bind(number_of(first.sequence))
                 .bind(number_of(last.sequence))
                 .execute(&mut *connection)
                 .await?;
-            let sql = "INSERT INTO batches (sequence, first_sequence, body) VALUES (?, ?, ?)";
-            sqlx::query(sql)
+            sqlx::query("INSERT INTO batches VALUES (?, ?, ?, ?)")
                 .bind(number_of(last.sequence))
                 .bind(number_of(first.first))
                 .bind(merged.as_slice())
+                .bind(checksum(&merged))
                 .execute(&mut *connection)
                 .await?;
             Ok(())
         })
         .await
         .map_err(SpoolError::sql("merge batches in the spool", &self.path))?;
-        let before: u64 = group.iter().map(|parcel| parcel.body.len() as u64).sum();
+        let before: u64 = group
+            .iter()
+            .map(|envelope| envelope.body.len() as u64)
+            .sum();
         let freed = before.saturating_sub(merged.len() as u64);
         self.bytes = self.bytes.saturating_sub(freed);
         self.sweep = last.sequence;
         Ok(freed)
     }
+}
+
+/// The sum of the group. `None` when one of them does not open: the group is cut before it, or to it alone when it is the
+/// first.
+fn merge(group: &mut Vec<Envelope>) -> Option<Vec<u8>> {
+    let mut opened = Vec::with_capacity(group.len());
+    for (place, envelope) in group.iter().enumerate() {
+        match wire::batch::open(&envelope.body) {
+            Ok(batch) => opened.push(batch),
+            Err(error) => {
+                tracing::warn!(sequence = %envelope.sequence, %error, "a spooled batch cannot be merged");
+                group.truncate(place.max(1));
+                return None;
+            }
+        }
+    }
+    Some(wire::batch::encode(&compact::merge(opened)))
 }

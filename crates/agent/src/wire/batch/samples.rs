@@ -1,6 +1,6 @@
 //! The sampler's rows as messages: daemons one by one, their samples in columns, the rest as rows.
 
-use crate::sampler::{DaemonSample, DaemonSeen, DiskSample, HostSample, NetSample};
+use crate::sampler::{Change, DaemonSample, DaemonSeen, DiskSample, HostSample, NetSample};
 use crate::telemetry::{At, MeshMicros};
 use benchmesh_proto::v1;
 use benchmesh_workloads::clock::MonoNanos;
@@ -14,6 +14,8 @@ pub(super) fn daemon_seen(At { at, row }: &At<DaemonSeen>) -> v1::DaemonSeen {
         cmdline: row.cmdline.clone(),
         at_us: at.0,
         ended: row.ended,
+        born_us: at.0.saturating_sub(row.age_us),
+        is_parent: row.change == Change::Parent,
     }
 }
 
@@ -30,6 +32,12 @@ impl From<v1::DaemonSeen> for At<DaemonSeen> {
                 instance: row.instance,
                 cmdline: row.cmdline,
                 ended: row.ended,
+                age_us: row.at_us.saturating_sub(row.born_us),
+                // Its event travels on its own.
+                change: match row.is_parent {
+                    true => Change::Parent,
+                    false => Change::None,
+                },
             },
         }
     }
@@ -80,6 +88,8 @@ pub(super) fn host_sample(At { at, row }: &At<HostSample>) -> v1::HostSample {
         io_full_us: row.io_full_us,
         memory_some_us: row.memory_some_us,
         memory_full_us: row.memory_full_us,
+        skipped_ticks: row.skipped_ticks,
+        sampler_cpu_us: row.sampler_cpu_us,
     }
 }
 

@@ -82,7 +82,7 @@ fn welcome(state: &mut State, hello: v1::Hello) -> v1::Welcome {
         agent_id: 1,
         session: format!("session-{}", state.hellos.len()),
         spools,
-        sampling: Some(state.sampling),
+        sampling: Some(state.sampling.clone()),
     }
 }
 

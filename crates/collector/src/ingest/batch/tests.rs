@@ -1,4 +1,4 @@
-//! A sound batch passes whole; one wrong field refuses it and is named.
+//! A valid batch is converted whole; a batch with one invalid field is refused, and the field is named.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
 use super::Batch;
@@ -43,6 +43,8 @@ fn sound() -> proto::Batch {
             cmdline: "ceph-osd\0--id\u{0}3".to_owned(),
             at_us: T0,
             ended: false,
+            born_us: 0,
+            is_parent: false,
         }],
         daemon_samples: Some(proto::DaemonSamples {
             pid: vec![1],
@@ -103,7 +105,7 @@ fn sound() -> proto::Batch {
 }
 
 #[test]
-fn a_sound_batch_passes_whole() {
+fn a_valid_batch_is_converted_whole() {
     let batch = Batch::try_from(sound()).unwrap();
     assert_eq!(batch.rows(), 10);
     assert_eq!(batch.newest_us, T0 + 1_000_000);
@@ -122,6 +124,14 @@ fn a_sound_batch_passes_whole() {
 }
 
 #[test]
+fn an_unknown_severity_is_a_warning() {
+    let mut wire = sound();
+    wire.events[0].severity = "fatal".to_owned();
+    let batch = Batch::try_from(wire).unwrap();
+    assert_eq!(batch.events[0].severity, crate::model::Severity::Warning);
+}
+
+#[test]
 fn long_texts_are_cut_at_a_character() {
     let mut wire = sound();
     wire.daemons[0].cmdline = "\u{20ac}".repeat(10_000);
@@ -130,15 +140,52 @@ fn long_texts_are_cut_at_a_character() {
 }
 
 #[test]
+fn a_long_detail_of_an_event_is_left_out_and_the_event_stays() {
+    let mut wire = sound();
+    wire.events[0].detail_json = format!("{{\"a\":\"{}\"}}", "x".repeat(3 << 20));
+    wire.events[0].message = "m".repeat(3 << 20);
+    let batch = Batch::try_from(wire).unwrap();
+    let event = &batch.events[0];
+    assert_eq!(
+        event.detail_json.as_deref(),
+        Some("{\"left_out_bytes\":3145736}")
+    );
+    assert_eq!(event.message.len(), 16 << 10);
+}
+
+#[test]
 fn one_wrong_field_refuses_the_batch_and_is_named() {
     type Spoil = fn(&mut proto::Batch);
-    let cases: [(&str, Spoil); 27] = [
+    let cases: [(&str, Spoil); 31] = [
         ("spool_id", |b| b.spool_id.clear()),
         ("spool_id", |b| b.spool_id = "x".repeat(257)),
         ("spool_id", |b| b.spool_id = "a\nb".to_owned()),
         ("first_sequence", |b| b.first_sequence = 0),
         ("first_sequence", |b| b.first_sequence = 3),
         ("sequence", |b| b.sequence = u64::MAX),
+        ("op_intervals.op", |b| {
+            b.op_intervals[0].op = "'; DROP TABLE runs; --".to_owned();
+        }),
+        ("losses.what", |b| b.losses[0].what = "runs".to_owned()),
+        ("disk_samples.disk", |b| {
+            let disk = b.disk_samples[0].clone();
+            b.disk_samples = (0..100_000)
+                .map(|at| proto::DiskSample {
+                    disk: format!("sd{at}"),
+                    ..disk.clone()
+                })
+                .collect();
+        }),
+        ("net_samples.interface", |b| {
+            let sample = b.net_samples[0].clone();
+            b.net_samples = (0..5000)
+                .map(|at| proto::NetSample {
+                    interface: format!("eth{at}"),
+                    ..sample.clone()
+                })
+                .collect();
+        }),
+        ("events", |b| b.events = vec![b.events[0].clone(); 10_001]),
         ("op_intervals.service", |b| b.op_intervals[0].service = None),
         ("op_intervals.task_id", |b| b.op_intervals[0].task_id = 0),
         ("op_intervals.at_us", |b| b.op_intervals[0].at_us = 5),
@@ -170,9 +217,6 @@ fn one_wrong_field_refuses_the_batch_and_is_named() {
         }),
         ("host_samples.load1", |b| {
             b.host_samples[0].load1 = f64::INFINITY
-        }),
-        ("events.severity", |b| {
-            b.events[0].severity = "fatal".to_owned()
         }),
         ("events.detail_json", |b| {
             b.events[0].detail_json = "{".to_owned()

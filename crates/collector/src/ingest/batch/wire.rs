@@ -6,25 +6,30 @@
 mod checks;
 mod samples;
 
+use std::collections::HashSet;
+
 pub use checks::BatchError;
 use checks::{
-    LARGEST_SUM, LATEST_US, LONGEST_US, PACKED_BYTES, count, counter, filled, instant,
-    known_instant, name, range, row_id, sequence, text, unsigned,
+    LARGEST_SUM, LATEST_US, LONGEST_US, MOST_DAEMONS, MOST_DEVICES, MOST_EVENTS, PACKED_BYTES,
+    TEXT_BYTES, count, counter, filled, instant, known_instant, name, range, row_id, sequence,
+    text, unsigned,
 };
 use samples::{daemon_samples, disk_sample, host_sample, net_sample};
 
 use super::{
     AgentEvent, Batch, ClockOffset, DaemonSeen, ErrorCount, Loss, OpInterval, Process, TaskEnd,
 };
-use crate::model::{RunId, Severity, StepId, TaskId, TaskState};
+use crate::model::{LossyTable, RunId, Severity, StepId, TaskId, TaskState};
 use crate::results::histogram_of;
 use benchmesh_proto::v1 as proto;
 use benchmesh_workloads::histogram::Blob;
+use benchmesh_workloads::op::Op;
 
 impl TryFrom<proto::Batch> for Batch {
     type Error = BatchError;
 
     fn try_from(wire: proto::Batch) -> Result<Self, BatchError> {
+        bounded(&wire)?;
         let mut batch = Batch {
             spool_id: name("spool_id", wire.spool_id)?,
             first_sequence: sequence("first_sequence", wire.first_sequence)?,
@@ -58,8 +63,39 @@ impl TryFrom<proto::Batch> for Batch {
     }
 }
 
+/// An operation that this version knows; which of them a task may record is asked where its workload is known.
+fn operation(field: &'static str, found: &str) -> Result<String, BatchError> {
+    match Op::parse(found) {
+        Some(op) => Ok(op.as_str().to_owned()),
+        None => Err(BatchError::Word {
+            field,
+            found: text(found.to_owned()),
+        }),
+    }
+}
+
 fn all<W, T>(wire: Vec<W>, one: impl Fn(W) -> Result<T, BatchError>) -> Result<Vec<T>, BatchError> {
     wire.into_iter().map(one).collect()
+}
+
+/// Refuses what no sound agent sends: each device and each event costs a row, and most of them for ever.
+fn bounded(wire: &proto::Batch) -> Result<(), BatchError> {
+    fn different<'n>(names: impl Iterator<Item = &'n str>) -> usize {
+        names.collect::<HashSet<_>>().len()
+    }
+    let disks = different(wire.disk_samples.iter().map(|sample| sample.disk.as_str()));
+    let interfaces = different(wire.net_samples.iter().map(|it| it.interface.as_str()));
+    for (field, found, most) in [
+        ("disk_samples.disk", disks, MOST_DEVICES),
+        ("net_samples.interface", interfaces, MOST_DEVICES),
+        ("daemons", wire.daemons.len(), MOST_DAEMONS),
+        ("events", wire.events.len(), MOST_EVENTS),
+    ] {
+        if found > most {
+            return Err(BatchError::TooMany { field, found, most });
+        }
+    }
+    Ok(())
 }
 
 fn newest(batch: &Batch) -> i64 {
@@ -91,7 +127,7 @@ fn op_interval(wire: proto::OpInterval) -> Result<OpInterval, BatchError> {
         task: TaskId(row_id("op_intervals.task_id", wire.task_id)?),
         at: instant("op_intervals.at_us", wire.at_us)?,
         span_us: range("op_intervals.span_us", wire.span_us, 1, LONGEST_US)?,
-        op: name("op_intervals.op", wire.op)?,
+        op: operation("op_intervals.op", &wire.op)?,
         ramp: wire.ramp,
         ops: count("op_intervals.ops", wire.ops)?,
         bytes: count("op_intervals.bytes", wire.bytes)?,
@@ -149,6 +185,8 @@ fn daemon_seen(wire: proto::DaemonSeen) -> Result<DaemonSeen, BatchError> {
         cmdline: text(wire.cmdline),
         at: instant("daemons.at_us", wire.at_us)?,
         ended: wire.ended,
+        born: known_instant("daemons.born_us", wire.born_us)?,
+        is_parent: wire.is_parent,
     })
 }
 
@@ -172,13 +210,15 @@ fn clock_offset(wire: proto::ClockOffset) -> Result<ClockOffset, BatchError> {
 }
 
 fn event(wire: proto::Event) -> Result<AgentEvent, BatchError> {
-    let severity = Severity::parse(&wire.severity).ok_or_else(|| BatchError::Word {
-        field: "events.severity",
-        found: text(wire.severity.clone()),
-    })?;
-    let detail_json = match filled(wire.detail_json) {
-        None => None,
-        Some(detail) => {
+    // A newer agent's word is no reason to refuse the figures that come with it.
+    let severity = Severity::parse(&wire.severity).unwrap_or(Severity::Warning);
+    let detail_json = match wire.detail_json {
+        detail if detail.is_empty() => None,
+        // A part of a JSON text is none.
+        detail if detail.len() > TEXT_BYTES => {
+            Some(format!("{{\"left_out_bytes\":{}}}", detail.len()))
+        }
+        detail => {
             serde_json::from_str::<serde::de::IgnoredAny>(&detail).map_err(|error| {
                 BatchError::Invalid {
                     field: "events.detail_json",
@@ -205,7 +245,10 @@ fn event(wire: proto::Event) -> Result<AgentEvent, BatchError> {
 
 fn loss(wire: proto::Loss) -> Result<Loss, BatchError> {
     Ok(Loss {
-        what: name("losses.what", wire.what)?,
+        what: LossyTable::parse(&wire.what).ok_or_else(|| BatchError::Word {
+            field: "losses.what",
+            found: text(wire.what.clone()),
+        })?,
         rows: count("losses.rows", wire.rows)?,
         from: instant("losses.from_us", wire.from_us)?,
         until: instant("losses.until_us", wire.until_us)?,
@@ -241,7 +284,7 @@ fn task_end(wire: proto::TaskEnd) -> Result<TaskEnd, BatchError> {
         error: filled(wire.error),
         errors: all(wire.errors, |error| {
             Ok(ErrorCount {
-                op: name("task_ends.errors.op", error.op)?,
+                op: operation("task_ends.errors.op", &error.op)?,
                 errno: error.errno,
                 count: count("task_ends.errors.count", error.count)?,
                 first: text(error.first),

@@ -5,7 +5,7 @@ use super::super::{
     cells::Cell,
     source::{Mistakes, Spot},
 };
-use benchmesh_workloads::workload::{self, Needs};
+use benchmesh_workloads::{registry, workload::Needs};
 use serde_json::Value;
 
 /// The key of who reads and writes past all caches, whatever it does.
@@ -52,7 +52,7 @@ fn refuse_bypass(group: &Group, at: &Spot, mistakes: &mut Mistakes<'_>) {
             }
         };
         for (mode, _) in group.modes.iter().zip(&cell.footprints) {
-            if let Err(error) = workload::check(workload, mode, &params) {
+            if let Err(error) = registry::check(workload, mode, &params) {
                 let key = error.key.unwrap_or_default();
                 mistakes.at(at, format!("O_DIRECT and `{key}`: {}", error.message), "");
             }

@@ -5,7 +5,8 @@
 
 use super::{
     super::{
-        Group, cells, keys,
+        Group, cells,
+        keys::{GroupKeys, LinkKeys, LoadKeys, PhaseKeys, names},
         read::{Section, kind, unknown_key},
         source::{Mistakes, Spot, listed},
     },
@@ -14,10 +15,11 @@ use super::{
     targets::selector,
 };
 use benchmesh_workloads::{
-    params::nearest,
-    workload::{self, Workload},
+    params::{Keys, nearest},
+    registry,
+    workload::Workload,
+    workload::all_keys,
 };
-use toml::de::DeTable;
 
 /// A group whose name and workload are known.
 struct Named<'t, 'i> {
@@ -39,7 +41,7 @@ pub(super) fn groups(phase: &mut Section<'_, '_>, mistakes: &mut Mistakes<'_>) -
         let modes = group.modes.len();
         if modes > 1 && Some(modes) != steps {
             mistakes.at(
-                &spot_of(&named.section, "modes"),
+                &named.section.place_of("modes"),
                 format!(
                     "group `{}` has {modes} modes, and another has {}",
                     group.name,
@@ -68,7 +70,7 @@ fn named<'t, 'i>(phase: &mut Section<'t, 'i>, mistakes: &mut Mistakes<'_>) -> Ve
     for (index, item) in list.iter().enumerate() {
         let at = Spot {
             span: item.span(),
-            key: format!("{}.{index}", spot.key),
+            key: format!("{}.{}", spot.key, index + 1),
         };
         let Some(table) = item.get_ref().as_table() else {
             mistakes.at(&at, "expected a table", "write [[phase.group]]");
@@ -79,7 +81,7 @@ fn named<'t, 'i>(phase: &mut Section<'t, 'i>, mistakes: &mut Mistakes<'_>) -> Ve
         };
         if groups.iter().any(|known| known.name == group.name) {
             mistakes.at(
-                &spot_of(&group.section, "name"),
+                &group.section.place_of("name"),
                 format!("two groups are called `{}`", group.name),
                 "give each a name of its own, results are told apart by it",
             );
@@ -93,28 +95,16 @@ fn one_named<'t, 'i>(
     mut section: Section<'t, 'i>,
     mistakes: &mut Mistakes<'_>,
 ) -> Option<Named<'t, 'i>> {
-    let name = section.text("name", mistakes);
     let workload = workload_of(&mut section, mistakes)?;
-    let name = match name {
-        Some((name, _)) if is_name(&name) => name,
-        Some((_, at)) => {
-            mistakes.at(
-                &at,
-                "not a name for a group",
-                "use letters, digits, `-` and `_`: name = \"readers\"",
-            );
-            return None;
-        }
-        None if section.table.contains_key("name") => return None,
-        None => {
-            mistakes.at(
-                &section.spot,
-                "the group has no `name`",
-                "say what results shall call it: name = \"readers\"",
-            );
-            return None;
-        }
-    };
+    let name = section.keys::<GroupKeys>(mistakes)?.name;
+    if !is_name(&name) {
+        mistakes.at(
+            &section.place_of("name"),
+            "not a name for a group",
+            "use letters, digits, `-` and `_`: name = \"readers\"",
+        );
+        return None;
+    }
     Some(Named {
         section,
         name,
@@ -205,13 +195,12 @@ fn matrix(
 
 /// Refuses what is left of a phase with groups: most of it stands in the groups.
 pub(super) fn refuse_rest(phase: &Section<'_, '_>, mistakes: &mut Mistakes<'_>) {
-    let of_loads: Vec<&str> = workload::registry()
+    let of_loads: Vec<&str> = registry::all()
         .iter()
-        .flat_map(|workload| workload.keys().iter().map(|key| key.name))
-        .chain(keys::GROUP.iter().map(|key| key.name))
-        .chain(keys::PEERS.iter().map(|key| key.name))
+        .flat_map(|workload| all_keys(*workload).map(|key| key.name))
+        .chain(names(&[LoadKeys::all(), GroupKeys::all(), LinkKeys::all()]))
         .collect();
-    let known = keys::names(&[keys::PHASE]);
+    let known = names(&[PhaseKeys::all()]);
     for (key, at, _, _) in phase.rest() {
         if of_loads.contains(&key.as_str()) {
             mistakes.at(
@@ -222,14 +211,5 @@ pub(super) fn refuse_rest(phase: &Section<'_, '_>, mistakes: &mut Mistakes<'_>) 
         } else {
             unknown_key(&key, &at, &known, mistakes);
         }
-    }
-}
-
-/// Where a key's value stands; the table when it does not.
-fn spot_of(section: &Section<'_, '_>, key: &str) -> Spot {
-    let table: &DeTable<'_> = section.table;
-    match table.get(key) {
-        Some(value) => section.spot_of(key, value.span()),
-        None => section.spot.clone(),
     }
 }

@@ -1,11 +1,16 @@
 //! A phase's parameters and its matrix, as the workload is to judge them.
 
 use super::super::{
-    cells, keys,
-    read::{Section, as_count, kind, to_json, unknown_key},
+    cells,
+    keys::{GroupKeys, IN_MATRIX, LinkKeys, LoadKeys, PhaseKeys, names},
+    read::{Section, kind, to_json, unknown_key},
     source::{Mistakes, Spot},
 };
-use benchmesh_workloads::workload::{Needs, Workload};
+use benchmesh_workloads::{
+    params::{Key, Keys},
+    workload::all_keys,
+    workload::{Needs, Workload},
+};
 use serde_json::Map;
 use std::collections::BTreeMap;
 use toml::{
@@ -28,7 +33,7 @@ pub(super) fn params(
     let own = |dimension: &&cells::Dimension| dimension.group == group;
     let (mut params, mut at) = (Map::new(), BTreeMap::new());
     for (key, key_at, value, value_at) in section.rest() {
-        if !workload.keys().iter().any(|info| info.name == key) {
+        if !all_keys(workload).any(|known| known.name == key) {
             unknown_key(&key, &key_at, &known, mistakes);
             continue;
         }
@@ -54,20 +59,19 @@ pub(super) fn params(
 
 /// Every key that a phase of this workload may have.
 pub(in super::super) fn known_keys(workload: &dyn Workload) -> Vec<&'static str> {
-    let mut known: Vec<&'static str> = workload.keys().iter().map(|info| info.name).collect();
-    known.extend(keys::PHASE.iter().map(|key| key.name));
-    if workload.needs() == Needs::Peer {
-        known.extend(keys::PEERS.iter().map(|key| key.name));
-    }
-    known
+    with_own(workload, &[PhaseKeys::all(), LoadKeys::all()])
 }
 
 /// Every key that a group of this workload may have.
 fn keys_of_group(workload: &dyn Workload) -> Vec<&'static str> {
-    let own = workload.keys().iter().map(|info| info.name);
-    let mut known: Vec<&'static str> = own.chain(keys::GROUP.iter().map(|key| key.name)).collect();
+    with_own(workload, &[GroupKeys::all(), LoadKeys::all()])
+}
+
+fn with_own(workload: &dyn Workload, lists: &[&'static [&'static Key]]) -> Vec<&'static str> {
+    let mut known: Vec<&'static str> = all_keys(workload).map(|key| key.name).collect();
+    known.extend(names(lists));
     if workload.needs() == Needs::Peer {
-        known.extend(keys::PEERS.iter().map(|key| key.name));
+        known.extend(names(&[LinkKeys::all()]));
     }
     known
 }
@@ -100,8 +104,8 @@ pub(super) fn dimensions(
     workload: &dyn Workload,
     mistakes: &mut Mistakes<'_>,
 ) -> Vec<cells::Dimension> {
-    let mut known: Vec<&str> = workload.keys().iter().map(|info| info.name).collect();
-    known.extend(["clients", "tasks-per-agent"]);
+    let mut known: Vec<&str> = all_keys(workload).map(|key| key.name).collect();
+    known.extend(IN_MATRIX);
     let mut entries: Vec<_> = table.iter().collect();
     entries.sort_by_key(|(key, _)| key.span().start);
     let mut dimensions = Vec::new();
@@ -123,9 +127,11 @@ pub(super) fn dimensions(
             });
         }
     }
-    for counted in ["clients", "tasks-per-agent"] {
-        if outside.contains_key(counted)
-            && let Some(dimension) = dimensions.iter().find(|dimension| dimension.key == counted)
+    for counted in IN_MATRIX {
+        if outside.contains_key(*counted)
+            && let Some(dimension) = dimensions
+                .iter()
+                .find(|dimension| dimension.key == *counted)
             && let Some((_, at)) = dimension.values.first()
         {
             mistakes.at(
@@ -166,15 +172,14 @@ fn values(
             span: item.span(),
             key: at.key.clone(),
         };
-        let limit = match name {
-            "clients" => Some(1..=100_000),
-            "tasks-per-agent" => Some(1..=1024),
-            _ => None,
-        };
-        let json = match limit {
-            Some(limit) => as_count(item.get_ref(), &limit, &item_at, mistakes)?.into(),
-            None => to_json(item.get_ref(), &item_at, mistakes)?,
-        };
+        let json = to_json(item.get_ref(), &item_at, mistakes)?;
+        if IN_MATRIX.contains(&name) {
+            let one = Map::from_iter([(name.to_owned(), json.clone())]);
+            if let Err(error) = LoadKeys::read(&one) {
+                mistakes.at(&item_at, error.message, "");
+                return None;
+            }
+        }
         if values.iter().any(|(known, _)| *known == json) {
             mistakes.at(&item_at, "the value stands in the list twice", "");
         }

@@ -2,7 +2,8 @@
 
 use super::{
     super::{
-        Cache, Group, Kind, Links, Pairs, Phase, Target, cells, curve,
+        Group, Kind, Links, Pairs, Phase, Target, cells, curve,
+        keys::{LinkKeys, LoadKeys, PhaseKeys},
         read::{Section, kind},
         settle::settle,
         source::{Mistakes, Spot, listed},
@@ -13,9 +14,9 @@ use super::{
 };
 use benchmesh_workloads::{
     params::nearest,
-    workload::{self, Needs, Workload},
+    registry,
+    workload::{Needs, Workload},
 };
-use std::time::Duration;
 use toml::de::DeTable;
 
 pub(super) fn phases(
@@ -49,7 +50,7 @@ pub(super) fn phases(
     for (index, item) in list.iter().enumerate() {
         let at = Spot {
             span: item.span(),
-            key: format!("phase.{index}"),
+            key: format!("phase.{}", index + 1),
         };
         let Some(table) = item.get_ref().as_table() else {
             mistakes.at(&at, "expected a table", "write [[phase]]");
@@ -80,23 +81,21 @@ fn phase(
     mistakes: &mut Mistakes<'_>,
 ) -> Option<Phase> {
     let mut section = Section::new(table, at.clone());
-    let name = section.text("name", mistakes);
-    if let Some((_, at)) = name.as_ref().filter(|(name, _)| name.trim().is_empty()) {
+    let keys = section.keys::<PhaseKeys>(mistakes)?;
+    let name = keys.name;
+    if name.as_ref().is_some_and(|name| name.trim().is_empty()) {
         mistakes.at(
-            at,
+            &section.place_of("name"),
             "the name is empty",
             "leave it out, or say what results shall call the phase",
         );
     }
-    let (cache, cache_at) = cache(&mut section, mistakes);
     let mut phase = Phase {
         name: String::new(),
-        cache,
+        cache: keys.cache,
         targets: Vec::new(),
         settle: settle(&mut section, mistakes),
-        stagger: section
-            .duration("stagger", mistakes)
-            .map_or(Duration::ZERO, |(given, _)| given),
+        stagger: keys.stagger.0,
         curve: None,
         groups: Vec::new(),
         at,
@@ -122,13 +121,13 @@ fn phase(
         let matrix = matrix(&mut section, workload, mistakes);
         phase.groups = vec![load(&mut section, "", workload, &matrix, mistakes)];
     }
-    if let Some((given, _)) = name {
+    if let Some(given) = name {
         phase.name = given;
     }
     if let Some((_, at)) = curve {
         curve::check(&phase, &at, mistakes);
     }
-    caches::check(&phase, &cache_at, mistakes);
+    caches::check(&phase, &section.place_of("cache"), mistakes);
     Some(phase)
 }
 
@@ -137,7 +136,7 @@ pub(super) fn workload_of(
     section: &mut Section<'_, '_>,
     mistakes: &mut Mistakes<'_>,
 ) -> Option<&'static dyn Workload> {
-    let known: Vec<&str> = workload::registry().iter().map(|w| w.name()).collect();
+    let known: Vec<&str> = registry::all().iter().map(|w| w.name()).collect();
     let Some((name, name_at)) = section.text("workload", mistakes) else {
         if !section.table.contains_key("workload") {
             mistakes.at(
@@ -148,7 +147,7 @@ pub(super) fn workload_of(
         }
         return None;
     };
-    let found = workload::find(&name);
+    let found = registry::find(&name);
     if found.is_none() {
         let remedy = match nearest(&name, known.iter().copied()) {
             Some(candidate) => format!("did you mean `{candidate}`?"),
@@ -167,14 +166,15 @@ pub(super) fn load(
     matrix: &[cells::Dimension],
     mistakes: &mut Mistakes<'_>,
 ) -> Group {
-    let told = mistakes.count();
+    let before = mistakes.count();
     let modes = modes(section, workload, mistakes);
-    let modes_are_known = mistakes.count() == told;
-    let clients = section.count("clients", 1..=100_000, mistakes);
-    let tasks_per_agent = section.count("tasks-per-agent", 1..=1024, mistakes);
+    let modes_are_known = mistakes.count() == before;
+    let keys = section.keys::<LoadKeys>(mistakes);
     let links = match workload.needs() {
         Needs::Peer => Links {
-            pairs: Pairs::parse(section, mistakes),
+            pairs: section
+                .keys::<LinkKeys>(mistakes)
+                .map_or_else(Pairs::default, |keys| keys.pairs),
             from: selector(section, "from", mistakes),
             to: selector(section, "to", mistakes),
         },
@@ -184,19 +184,21 @@ pub(super) fn load(
     let base = cells::Base {
         params,
         params_at,
-        clients: clients.map(|(n, _)| n),
-        tasks_per_agent: tasks_per_agent.map_or(1, |(n, _)| n),
+        clients: keys.as_ref().and_then(|keys| keys.clients),
+        tasks_per_agent: keys.as_ref().map_or(1, |keys| keys.tasks_per_agent),
         at: section.spot.clone(),
     };
-    let cells = cells::checked(name, workload, &modes, &base, matrix, mistakes);
+    let cells::Cells { cells, skipped } =
+        cells::checked(name, workload, &modes, &base, matrix, mistakes);
     // A mode that is misspelled may have a use for what the others have none for.
     if modes_are_known {
-        cells::refuse_idle_keys(workload, &modes, &cells, &base.at, mistakes);
+        cells::refuse_unused_keys(workload, &modes, &cells, &base.at, mistakes);
     }
     Group {
         name: name.to_owned(),
         workload: Kind(workload),
         cells,
+        skipped,
         modes,
         links,
         select: None,
@@ -248,21 +250,6 @@ fn modes(
         );
     }
     modes
-}
-
-fn cache(section: &mut Section<'_, '_>, mistakes: &mut Mistakes<'_>) -> (Cache, Spot) {
-    let Some((word, spot)) = section.text("cache", mistakes) else {
-        return (Cache::AsIs, Spot::default());
-    };
-    let cache = Cache::parse(&word).unwrap_or_else(|| {
-        mistakes.at(
-            &spot,
-            format!("no cache treatment `{word}`"),
-            "there are asis, cold, warm and bypass",
-        );
-        Cache::AsIs
-    });
-    (cache, spot)
 }
 
 /// Indices into the plan's targets; empty for a workload that needs none.

@@ -1,11 +1,13 @@
 //! The storage under test, and the agents that carry the load.
 
 use super::super::{
-    Target, keys,
+    Target,
+    keys::{ClientsKeys, TargetKeys, names},
     read::{Section, kind},
     select::{Selected, Selector},
     source::{Mistakes, Spot},
 };
+use benchmesh_workloads::params::Keys;
 use std::path::Path;
 
 pub(super) fn targets(top: &mut Section<'_, '_>, mistakes: &mut Mistakes<'_>) -> Vec<Target> {
@@ -44,39 +46,27 @@ pub(super) fn targets(top: &mut Section<'_, '_>, mistakes: &mut Mistakes<'_>) ->
 }
 
 fn target(name: String, mut section: Section<'_, '_>, mistakes: &mut Mistakes<'_>) -> Target {
-    let spot = section.spot.clone();
     if name.trim().is_empty() {
-        mistakes.at(&spot, "the target has no name", "");
+        mistakes.at(&section.spot, "the target has no name", "");
     }
-    let system = section.text("system", mistakes);
-    let path = section.text("path", mistakes);
-    if !section.table.contains_key("system") {
+    let keys = section.keys::<TargetKeys>(mistakes);
+    section.refuse_rest(&names(&[TargetKeys::all()]), mistakes);
+    let (system, path) = keys.map_or_else(Default::default, |keys| (keys.system, keys.path));
+    if section.table.contains_key("system") && system.trim().is_empty() {
         mistakes.at(
-            &spot,
-            format!("target `{name}` has no `system`"),
-            "say what storage it is, as results shall name it: system = \"cephfs\"",
-        );
-    }
-    if !section.table.contains_key("path") {
-        mistakes.at(
-            &spot,
-            format!("target `{name}` has no `path`"),
-            "say where its clients have it mounted: path = \"/mnt/...\"",
-        );
-    }
-    section.refuse_rest(&keys::names(&[keys::TARGET]), mistakes);
-    if let Some((_, at)) = system.as_ref().filter(|(text, _)| text.trim().is_empty()) {
-        mistakes.at(
-            at,
+            &section.place_of("system"),
             "the system is empty",
             "say what storage it is, as results shall name it",
         );
     }
-    let at = path.as_ref().map_or(spot, |(_, at)| at.clone());
-    let path = path.map_or_else(String::new, |(path, at)| checked_path(path, &at, mistakes));
+    let at = section.place_of("path");
+    let path = match section.table.contains_key("path") {
+        true => checked_path(path, &at, mistakes),
+        false => path,
+    };
     Target {
         name,
-        system: system.map_or_else(String::new, |(text, _)| text),
+        system,
         path,
         at,
     }
@@ -130,7 +120,7 @@ pub(super) fn clients(top: &mut Section<'_, '_>, mistakes: &mut Mistakes<'_>) ->
     );
     let select = selector(&mut section, "select", mistakes);
     let agents = selector(&mut section, "agents", mistakes);
-    section.refuse_rest(&keys::names(&[keys::CLIENTS]), mistakes);
+    section.refuse_rest(&names(&[ClientsKeys::all()]), mistakes);
     if let (Some(_), Some(agents)) = (&select, &agents) {
         mistakes.at(
             &agents.spot,

@@ -57,13 +57,13 @@ fn what_the_agents_cannot_do_is_refused() {
     check(
         &format!("{null}clients = 3\n"),
         &full,
-        "p.toml:1:1: phase.0: clients = 3, but 2 agents are selected: x and y",
+        "p.toml:1:1: phase.1: clients = 3, but 2 agents are selected: x and y",
         "",
     );
     check(
         &format!("{null}matrix = {{ clients = [1, 3] }}\n"),
         &full,
-        "p.toml:3:26: phase.0.matrix.clients: clients = 3",
+        "p.toml:3:26: phase.1.matrix.clients: clients = 3",
         "",
     );
     let mut blind = agent("x", &[], &["/mnt"]);
@@ -76,11 +76,16 @@ fn what_the_agents_cannot_do_is_refused() {
     check(
         &copy,
         &[blind],
-        "p.toml:10:8: phase.0.from: agent `x` does not allow reading /src/tree",
+        "p.toml:10:8: phase.1.from: agent `x` does not allow reading /src/tree",
         "--allow-read /src/tree",
     );
     check(null, &[old], "revision 99 of null", "same version");
-    check(null, &[bare], "does not have the workload null", "update");
+    check(
+        null,
+        &[bare],
+        "does not have or does not allow the workload null",
+        "update",
+    );
     check(
         &files,
         &[broken],
@@ -125,7 +130,7 @@ fn an_agent_without_a_scratch_is_named() {
     };
     let agents = [on("a1", true), on("a2", false)];
     let expansion = expand(&plan, &agents).unwrap();
-    let told = check_space(&plan, &expansion, &agents)
+    let told = check_limits(&plan, &expansion, &agents)
         .unwrap_err()
         .to_string();
     assert!(told.contains("agent `a1` has no --scratch"), "{told}");
@@ -138,7 +143,7 @@ fn the_clients_of_one_file_system_share_its_space() {
     let plan = parse(text, "p.toml").unwrap();
     let check = |agents: &[AgentFacts], part: &str| {
         let expansion = expand(&plan, agents).unwrap();
-        let told = check_space(&plan, &expansion, agents)
+        let told = check_limits(&plan, &expansion, agents)
             .err()
             .map(|error| error.to_string());
         match part {
@@ -146,7 +151,7 @@ fn the_clients_of_one_file_system_share_its_space() {
             part => {
                 let told = told.unwrap();
                 assert!(
-                    told.contains("p.toml:4:1: phase.0") && told.contains(part),
+                    told.contains("p.toml:4:1: phase.1") && told.contains(part),
                     "{told}"
                 );
             }
@@ -180,4 +185,118 @@ fn the_clients_of_one_file_system_share_its_space() {
     assert_eq!(shortage(95, 100), None);
     assert!(shortage(96, 100).is_some());
     assert_eq!(floor_bytes(1 << 40), 1 << 30);
+}
+
+#[test]
+fn of_many_agents_the_first_few_are_named() {
+    let many: Vec<AgentFacts> = (0..100)
+        .map(|nth| agent(&format!("host-{nth:02}"), &[], &["/srv"]))
+        .collect();
+    let load = "[[phase]]\nworkload = \"io\"\nsize = \"1m\"\nmodes = [\"write\"]\n";
+    for text in [
+        format!("{TARGETS}{load}"),
+        String::from("[clients]\nagents = [\"z\"]\n[[phase]]\nworkload = \"null\"\n"),
+    ] {
+        let plan = parse(&text, "p.toml").unwrap();
+        let told = expand(&plan, &many).unwrap_err().to_string();
+        assert!(told.contains("host-04"), "{told}");
+        assert!(told.contains("and 95 more"), "{told}");
+        assert!(!told.contains("host-05"), "{told}");
+    }
+}
+
+/// A plan that asks for more than an agent's policy allows is refused with the agent, the key, and the line.
+#[test]
+fn policies_of_agents_bound_a_plan() {
+    let with = |name: &str, change: &dyn Fn(&mut AgentFacts, &mut AgentPolicy)| {
+        let mut agent = agent(name, &[], &["/mnt"]);
+        let mut policy = AgentPolicy {
+            memory_bytes: 1 << 30,
+            threads: 8,
+            hours: String::from("always"),
+            ..AgentPolicy::default()
+        };
+        change(&mut agent, &mut policy);
+        agent.policy = Some(policy);
+        agent
+    };
+    let x = with("x", &|_, _| {});
+    let check = |keys: &str, agents: &[AgentFacts], parts: &[&str]| {
+        let text = format!("[[phase]]\nworkload = \"null\"\n{keys}");
+        let plan = parse(&text, "p.toml").unwrap();
+        let checked =
+            expand(&plan, agents).and_then(|expansion| check_limits(&plan, &expansion, agents));
+        match parts {
+            [] => checked.unwrap(),
+            parts => {
+                let told = checked.unwrap_err().to_string();
+                for part in ["p.toml:1:1: phase.1"].iter().chain(parts) {
+                    assert!(told.contains(part), "{part}: {told}");
+                }
+            }
+        }
+    };
+    let alone = std::slice::from_ref(&x);
+    check("numjobs = 8\n", alone, &[]);
+    check(
+        "numjobs = 9\n",
+        alone,
+        &["agent `x`", "`threads` is 8", "take 9", "--threads"],
+    );
+    // The tasks of one agent share its budget.
+    check(
+        "numjobs = 3\ntasks-per-agent = 3\n",
+        alone,
+        &["`threads` is 8", "take 9"],
+    );
+    let small = with("small", &|_, policy| policy.memory_bytes = 1 << 20);
+    check(
+        "",
+        &[x.clone(), small],
+        &["agent `small`", "`memory` is 1.00 MiB", "--memory"],
+    );
+    let closed = with("closed", &|agent, _| {
+        agent.closed = String::from("it is 13:05 here")
+    });
+    check(
+        "",
+        &[closed],
+        &["agent `closed` takes no load now: it is 13:05 here"],
+    );
+    let files_only = with("files-only", &|agent, policy| {
+        agent.workloads.remove("null");
+        policy.workloads = vec![String::from("files")];
+    });
+    check(
+        "",
+        &[files_only],
+        &[
+            "agent `files-only` does not allow the workload null",
+            "`workloads` is files",
+        ],
+    );
+}
+
+#[test]
+fn networks_of_a_policy_are_read_as_the_agent_tells_them() {
+    let policy = AgentPolicy {
+        networks: vec![
+            String::from("10.1.0.0/16"),
+            String::from("fd00::/8"),
+            String::from("?"),
+        ],
+        ..AgentPolicy::default()
+    };
+    for (address, allowed) in [
+        ("10.1.2.3", true),
+        ("::ffff:10.1.2.3", true),
+        ("10.2.0.1", false),
+        ("fd12::1", true),
+    ] {
+        assert_eq!(
+            policy.allows_peer(address.parse().unwrap()),
+            allowed,
+            "{address}"
+        );
+    }
 }

@@ -8,43 +8,43 @@ fn a_treatment_of_caches_without_an_effect_is_refused() {
     for (text, told) in [
         (
             String::from("[[phase]]\nworkload = \"null\"\ncache = \"warm\"\n"),
-            "p.toml:3:9: phase.0.cache: workload `null`: there is no target",
+            "p.toml:3:9: phase.1.cache: workload `null`: there is no target",
         ),
         (
             String::from(
                 "[[phase]]\nworkload = \"network\"\nmodes = [\"ping\"]\ncache = \"cold\"\n",
             ),
-            "p.toml:4:9: phase.0.cache: workload `network`: there is no target",
+            "p.toml:4:9: phase.1.cache: workload `network`: there is no target",
         ),
         (
             target("workload = \"replay\"\noperations = \"- mkdir a\"\ncache = \"warm\"\n"),
-            "p.toml:10:9: phase.0.cache: workload `replay`: there is no unmeasured pass",
+            "p.toml:10:9: phase.1.cache: workload `replay`: there is no unmeasured pass",
         ),
         (
             target("workload = \"replay\"\noperations = \"- mkdir a\"\ncache = \"bypass\"\n"),
-            "p.toml:10:9: phase.0.cache: workload `replay` does not use O_DIRECT",
+            "p.toml:10:9: phase.1.cache: workload `replay` does not use O_DIRECT",
         ),
         (
             target(
                 "workload = \"copy\"\nmodes = [\"in\"]\nway = \"read-write\"\ncache = \"bypass\"\n",
             ),
-            "p.toml:11:9: phase.0.cache: `way`: is another way than that of cache = \"bypass\"",
+            "p.toml:11:9: phase.1.cache: `way`: is another way than that of cache = \"bypass\"",
         ),
         (
             target("workload = \"copy\"\nmodes = [\"in\"]\nbs = 5000\ncache = \"bypass\"\n"),
-            "p.toml:11:9: phase.0.cache: O_DIRECT and `bs`: must be a multiple of 4k",
+            "p.toml:11:9: phase.1.cache: O_DIRECT and `bs`: must be a multiple of 4k",
         ),
         (
             target(
                 "workload = \"io\"\nmodes = [\"read\"]\nsize = \"1m\"\ndirect = false\ncache = \"bypass\"\n",
             ),
-            "p.toml:12:9: phase.0.cache: `direct`: says that the caches are used",
+            "p.toml:12:9: phase.1.cache: `direct`: says that the caches are used",
         ),
         (
             target(
                 "workload = \"io\"\nmodes = [\"read\"]\nsize = \"1m\"\ndirect = true\ncache = \"warm\"\n",
             ),
-            "p.toml:12:9: phase.0.cache: `direct` goes past the caches that would be warmed",
+            "p.toml:12:9: phase.1.cache: `direct` goes past the caches that would be warmed",
         ),
     ] {
         let errors = refused(&text);

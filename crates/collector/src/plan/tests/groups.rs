@@ -144,52 +144,52 @@ fn what_is_no_group_is_refused_with_its_line() {
     for (text, at, part) in [
         (
             two("clients = 3"),
-            "p.toml:9:1: phase.0.clients",
+            "p.toml:9:1: phase.1.clients",
             "[[phase.group]]",
         ),
         (
             two("size = \"1m\""),
-            "p.toml:9:1: phase.0.size",
+            "p.toml:9:1: phase.1.size",
             "[[phase.group]]",
         ),
         (
             two("cahce = \"cold\""),
-            "p.toml:9:1: phase.0.cahce",
+            "p.toml:9:1: phase.1.cahce",
             "did you mean `cache`?",
         ),
         (
             two("matrix = { bs = [\"4k\"] }"),
-            "p.toml:9:12: phase.0.matrix.bs",
+            "p.toml:9:12: phase.1.matrix.bs",
             "no group `bs`",
         ),
         (
             two("matrix = { r = { bz = [1] } }"),
-            "p.toml:9:18: phase.0.matrix.r.bz",
-            "known here: bs,",
+            "p.toml:9:18: phase.1.matrix.r.bz",
+            "known are bs,",
         ),
         (
             two("matrix = { r = 4 }"),
-            "p.toml:9:12: phase.0.matrix.r",
+            "p.toml:9:12: phase.1.matrix.r",
             "table of lists",
         ),
         (
             plan("group = 3", &[]),
-            "p.toml:9:9: phase.0.group",
+            "p.toml:9:9: phase.1.group",
             "[[phase.group]]",
         ),
         (
             plan("", &[read.clone(), group("r", "modes = [\"write\"]")]),
-            "p.toml:16:8: phase.0.group.1.name",
+            "p.toml:16:8: phase.1.group.2.name",
             "two groups",
         ),
         (
             plan("", &[group("a b", "")]),
-            "p.toml:11:8: phase.0.group.0.name",
+            "p.toml:11:8: phase.1.group.1.name",
             "letters",
         ),
         (
             plan("", &[read.replace("name = \"r\"", "")]),
-            "p.toml:10:1: phase.0.group.0",
+            "p.toml:10:1: phase.1.group.1",
             "no `name`",
         ),
         (
@@ -197,7 +197,7 @@ fn what_is_no_group_is_refused_with_its_line() {
                 "",
                 &[group("r", "modes = [\"read\"]\nmatrix = { bs = [\"4k\"] }")],
             ),
-            "p.toml:15:1: phase.0.group.0.matrix",
+            "p.toml:15:1: phase.1.group.1.matrix",
             "unknown key",
         ),
         (
@@ -208,7 +208,7 @@ fn what_is_no_group_is_refused_with_its_line() {
                     group("b", "modes = [\"write\", \"read\"]"),
                 ],
             ),
-            "p.toml:19:9: phase.0.group.1.modes",
+            "p.toml:19:9: phase.1.group.2.modes",
             "one for each step",
         ),
     ] {

@@ -13,103 +13,103 @@ fn what_has_no_effect_is_told_with_its_line() {
         (
             "io",
             "modes = [\"write\", \"rewrite\"]\nsize = \"1m\"\nverify = true\n",
-            "p.toml:11:10: phase.0.verify: has an effect only in the modes `read`, ",
+            "p.toml:11:10: phase.1.verify: has an effect only in the modes `read`, ",
         ),
         (
             "files",
             "modes = [\"create\", \"stat\"]\nverify = true\n",
-            "p.toml:10:10: phase.0.verify: has an effect only in the mode `read`, and the phase has `create` and `stat`: \
+            "p.toml:10:10: phase.1.verify: has an effect only in the mode `read`, and the phase has `create` and `stat`: \
              nothing reads what it checks before the cell's data are removed; add that mode, or remove the key",
         ),
         (
             "files",
             "modes = [\"read\", \"stat\"]\nfsync = true\n",
-            "p.toml:10:9: phase.0.fsync: has an effect only in the modes `create` and `append`",
+            "p.toml:10:9: phase.1.fsync: has an effect only in the modes `create` and `append`",
         ),
         (
             "bytes",
             "modes = [\"getc\"]\nseeks = 10\n",
-            "p.toml:10:9: phase.0.seeks: has an effect only in the mode `seek`",
+            "p.toml:10:9: phase.1.seeks: has an effect only in the mode `seek`",
         ),
         (
             "tree",
             "modes = [\"unpack\"]\nfiles = 10\nverify = true\n",
-            "p.toml:11:10: phase.0.verify: has an effect only in the mode `read`",
+            "p.toml:11:10: phase.1.verify: has an effect only in the mode `read`",
         ),
         (
             "fill",
             "modes = [\"fill\", \"remove\"]\nhold = \"2s\"\n",
-            "p.toml:10:8: phase.0.hold: has an effect only in the mode `hold`",
+            "p.toml:10:8: phase.1.hold: has an effect only in the mode `hold`",
         ),
         (
             "copy",
             "modes = [\"in\"]\nbs = \"64k\"\nway = \"copy-file-range\"\n",
-            "p.toml:10:6: phase.0.bs: has an effect only where the kernel may not copy",
+            "p.toml:10:6: phase.1.bs: has an effect only where the kernel may not copy",
         ),
         (
             "copy",
             "modes = [\"in\"]\nfrom = \"/usr/share\"\nseed = 7\n",
-            "p.toml:11:8: phase.0.seed: says what files to make, but `from` says which ones there are",
+            "p.toml:11:8: phase.1.seed: says what files to make, but `from` says which ones there are",
         ),
         (
             "replay",
             "verify = true\noperations = \"- mkdir a\"\n",
-            "p.toml:9:10: phase.0.verify: has an effect only where the list reads",
+            "p.toml:9:10: phase.1.verify: has an effect only where the list reads",
         ),
         (
             "io",
             "modes = [\"randread\"]\nsize = \"1m\"\nnorandommap = true\nrandom_distribution = \"zipf:1.1\"\n",
-            "p.toml:11:15: phase.0.norandommap: has an effect only where each block would come once",
+            "p.toml:11:15: phase.1.norandommap: has an effect only where each block would come once",
         ),
         (
             "io",
             "modes = [\"read\"]\nsize = \"1m\"\nramp_time = \"5s\"\n",
-            "p.toml:11:13: phase.0.ramp_time: has an effect only with `runtime`",
+            "p.toml:11:13: phase.1.ramp_time: has an effect only with `runtime`",
         ),
         (
             "io",
             "modes = [\"read\"]\nsize = \"1m\"\nmatrix = { fsync = [0, 4] }\n",
-            "p.toml:11:24: phase.0.matrix.fsync: has an effect only in the modes `write`, ",
+            "p.toml:11:24: phase.1.matrix.fsync: has an effect only in the modes `write`, ",
         ),
         (
             "io",
             "modes = [\"read\"]\nsize = \"1m\"\ndirect = true\ncache = \"warm\"\n",
-            "p.toml:12:9: phase.0.cache: `direct` goes past the caches that would be warmed",
+            "p.toml:12:9: phase.1.cache: `direct` goes past the caches that would be warmed",
         ),
         (
             "bytes",
             "modes = [\"fwrite\"]\nsize = \"1k\"\nbs = \"4k\"\n",
-            "p.toml:11:6: phase.0.bs: is larger than the file",
+            "p.toml:11:6: phase.1.bs: is larger than the file",
         ),
         (
             "bytes",
             "modes = [\"putc\"]\nsize = \"1k\"\nbuffer = \"1m\"\n",
-            "p.toml:11:10: phase.0.buffer: is larger than the file",
+            "p.toml:11:10: phase.1.buffer: is larger than the file",
         ),
         (
             "fill",
             "modes = [\"fill\"]\namount = \"1k\"\nbs = \"1m\"\n",
-            "p.toml:11:6: phase.0.bs: is more than each worker writes",
+            "p.toml:11:6: phase.1.bs: is more than each worker writes",
         ),
         (
             "files",
             "modes = [\"create\", \"delete\"]\nloops = 3\n",
-            "p.toml:10:9: phase.0.loops: has an effect only in the modes `list`, ",
+            "p.toml:10:9: phase.1.loops: has an effect only in the modes `list`, ",
         ),
         (
             "bytes",
             "modes = [\"getc\"]\nloops = 0\n",
-            "p.toml:10:9: phase.0.loops: must be at least 1",
+            "p.toml:10:9: phase.1.loops: expected a whole number, 1 or more, found `0`",
         ),
         (
             "copy",
             "modes = [\"in\"]\nruntime = 0\n",
-            "p.toml:10:11: phase.0.runtime: must be longer than 0",
+            "p.toml:10:11: phase.1.runtime: must be longer than 0",
         ),
         (
             "replay",
             "ramp_time = \"5s\"\noperations = \"- mkdir a\"\n",
-            "p.toml:9:13: phase.0.ramp_time: has an effect only with `runtime`",
+            "p.toml:9:13: phase.1.ramp_time: has an effect only with `runtime`",
         ),
     ] {
         let text = phase(workload, rest);
@@ -163,22 +163,22 @@ fn amounts_of_links_are_told_with_their_line() {
         (
             "throughput",
             "ops = 5\n",
-            "p.toml:4:7: phase.0.ops: has an effect only in the modes `ping` and `request`",
+            "p.toml:4:7: phase.1.ops: has an effect only in the modes `ping`, `request` and `udp-request`",
         ),
         (
             "ping",
             "size = \"1g\"\n",
-            "p.toml:4:8: phase.0.size: has an effect only in the mode `throughput`",
+            "p.toml:4:8: phase.1.size: has an effect only in the modes `throughput` and `udp-stream`",
         ),
         (
             "throughput",
             "size = \"64k\"\nbs = \"1m\"\n",
-            "p.toml:4:8: phase.0.size: 64KiB is less than one block of 1MiB",
+            "p.toml:4:8: phase.1.size: 64KiB is less than one block of 1MiB",
         ),
         (
             "ping",
             "ops = 5\nramp_time = \"1s\"\n",
-            "p.toml:5:13: phase.0.ramp_time: has an effect only with a `runtime`",
+            "p.toml:5:13: phase.1.ramp_time: has an effect only with a `runtime`",
         ),
     ] {
         let text = format!("[[phase]]\nworkload = \"network\"\nmodes = [\"{modes}\"]\n{rest}");
@@ -215,7 +215,7 @@ fn each_group_is_judged_by_its_own_modes() {
     );
     let told = refused(&text);
     assert!(
-        told.starts_with("p.toml:19:9: phase.0.group.1.fsync: has an effect only in"),
+        told.starts_with("p.toml:19:9: phase.1.group.2.fsync: has an effect only in"),
         "{told}"
     );
 }

@@ -136,44 +136,40 @@ fn what_no_link_can_do_is_refused_with_its_line() {
     for (rest, at, part) in [
         (
             "pairs = \"many-to-on\"\n",
-            "p.toml:4:9: phase.0.pairs",
+            "p.toml:4:9: phase.1.pairs",
             "did you mean \"many-to-one\"?",
         ),
-        ("pairs = 3\n", "p.toml:4:9: phase.0.pairs", "expected"),
-        ("bs = 0\n", "p.toml:4:6: phase.0.bs", "at least 1 byte"),
-        (
-            "streams = 0\n",
-            "p.toml:4:11: phase.0.streams",
-            "at least 1",
-        ),
+        ("pairs = 3\n", "p.toml:4:9: phase.1.pairs", "expected"),
+        ("bs = 0\n", "p.toml:4:6: phase.1.bs", "1 to 1g"),
+        ("streams = 0\n", "p.toml:4:11: phase.1.streams", "1 to 256"),
         (
             "streams = 2\nnumjobs = 2\n",
-            "p.toml:5:11: phase.0.numjobs",
+            "p.toml:5:11: phase.1.numjobs",
             "keep one of them",
         ),
         (
             "rate_iops = 0\n",
-            "p.toml:4:13: phase.0.rate_iops",
-            "least 1",
+            "p.toml:4:13: phase.1.rate_iops",
+            "1 to 1000000000",
         ),
         (
             "request-size = \"4k\"\n",
-            "p.toml:4:16: phase.0.request-size",
-            "has an effect only in the mode `request`, and the phase has `ping`",
+            "p.toml:4:16: phase.1.request-size",
+            "has an effect only in the modes `request` and `udp-request`, and the phase has `ping`",
         ),
         (
             "wait = \"spinning\"\n",
-            "p.toml:4:8: phase.0.wait",
-            "there is no `spinning`; there are `blocking` and `busy`",
+            "p.toml:4:8: phase.1.wait",
+            "expected \"blocking\" or \"busy\"",
         ),
         (
             "load-curve = true\n",
-            "p.toml:4:14: phase.0.load-curve",
+            "p.toml:4:14: phase.1.load-curve",
             "no rate to walk up",
         ),
         (
             "runtime = 0\n",
-            "p.toml:4:11: phase.0.runtime",
+            "p.toml:4:11: phase.1.runtime",
             "longer than 0",
         ),
     ] {
@@ -187,15 +183,15 @@ fn what_no_link_can_do_is_refused_with_its_line() {
         (
             "throughput",
             "wait = \"busy\"",
-            "has an effect only in the modes `ping` and `request`",
+            "has an effect only in the modes `ping`, `request` and `udp-request`",
         ),
         (
             "request",
             "bs = \"4k\"",
-            "has an effect only in the modes `throughput` and `ping`",
+            "has an effect only in the modes `throughput`, `ping` and `udp-stream`",
         ),
-        ("request", "request-size = 0", "at least 1 byte"),
-        ("request", "response-size = \"2g\"", "more than the 1GiB"),
+        ("request", "request-size = 0", "1 to 1g"),
+        ("request", "response-size = \"2g\"", "1 to 1g"),
     ] {
         let told = refused(&format!(
             "[[phase]]\nworkload = \"network\"\nmodes = [\"{modes}\"]\n{rest}\n"
@@ -221,7 +217,7 @@ fn a_shape_of_one_agent_is_refused() {
         let plan = parse(&text, "p.toml").unwrap();
         let told = expand(&plan, &alone).unwrap_err().to_string();
         assert!(
-            told.starts_with("p.toml:1:1: phase.0")
+            told.starts_with("p.toml:1:1: phase.1")
                 && told.contains("two different agents, and there is only `a`"),
             "{told}"
         );
@@ -230,12 +226,12 @@ fn a_shape_of_one_agent_is_refused() {
     for (text, at) in [
         (
             format!("{PING}from = [\"a\"]\nto = [\"a\"]\n"),
-            "p.toml:5:6: phase.0.to",
+            "p.toml:5:6: phase.1.to",
         ),
-        (format!("{PING}clients = 1\n"), "p.toml:1:1: phase.0"),
+        (format!("{PING}clients = 1\n"), "p.toml:1:1: phase.1"),
         (
             format!("{PING}matrix = {{ clients = [2, 1] }}\n"),
-            "p.toml:4:26: phase.0.matrix.clients",
+            "p.toml:4:26: phase.1.matrix.clients",
         ),
         (
             format!("[clients]\nagents = [\"a\"]\n{PING}"),

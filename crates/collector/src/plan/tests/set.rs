@@ -20,7 +20,7 @@ fn overrides_change_the_text_and_keep_its_lines() {
     );
     check("size=1g", "matrix = { size = [\"1g\"]\n, bs = [\"4k\"] }");
     check(
-        "phase.0.matrix.bs=[\"8k\", \"16k\"]",
+        "phase.1.matrix.bs=[\"8k\", \"16k\"]",
         "bs = [\"8k\", \"16k\"]",
     );
     check("phase.idle.ops=10", "[[phase]]\nops = 10 # --set\nname");
@@ -44,11 +44,11 @@ fn overrides_change_the_text_and_keep_its_lines() {
     .unwrap();
     let told = refused(&changed);
     assert!(
-        told.contains("p.toml with --set: phase.0.numjobs"),
+        told.contains("p.toml with --set: phase.1.numjobs"),
         "{told}"
     );
     assert!(
-        told.contains("p.toml:12:12: phase.1.workload: unknown workload `nix`"),
+        told.contains("p.toml:12:12: phase.2.workload: unknown workload `nix`"),
         "{told}"
     );
 }
@@ -60,8 +60,8 @@ fn overrides_that_mean_nothing_are_refused() {
         ("numjobs", "no `=`"),
         ("=3", "no key"),
         ("numjbs=3", "did you mean `numjobs`?"),
-        ("phase.7.ops=3", "counted from 0: 0 (null)"),
-        ("phase.7=3", "which key"),
+        ("phase.8.ops=3", "counted from 1: 1 (null)"),
+        ("phase.8=3", "which key"),
         ("targets.x.path=/a", "no target `x`"),
         ("tagets.x.path=/a", "nothing called `tagets`"),
         ("name=a\u{7}b", "control character"),

@@ -71,7 +71,7 @@ fn what_is_no_curve_is_refused_with_its_line() {
     for (text, at, part) in [
         (
             read("load-curve = true"),
-            "p.toml:13:14: phase.0.load-curve",
+            "p.toml:13:14: phase.1.load-curve",
             "no rate",
         ),
         (
@@ -81,7 +81,7 @@ fn what_is_no_curve_is_refused_with_its_line() {
         ),
         (
             read("load-curve = { begin = 0.1 }\nrate_iops = 9"),
-            "p.toml:13:16: phase.0.load-curve.begin",
+            "p.toml:13:16: phase.1.load-curve.begin",
             "unknown key",
         ),
         (
@@ -97,13 +97,13 @@ fn what_is_no_curve_is_refused_with_its_line() {
         (
             read("load-curve = { steps = 1 }\nrate_iops = 9"),
             "p.toml:13:24",
-            "from 2 to 1000",
+            "2 to 1000",
         ),
         (
             format!(
                 "{TARGETS}[[phase]]\nload-curve = true\n[[phase.group]]\nname = \"g\"\nworkload = \"null\"\n[[phase.group]]\nname = \"h\"\nworkload = \"null\"\n"
             ),
-            "p.toml:8:14: phase.0.load-curve",
+            "p.toml:8:14: phase.1.load-curve",
             "with groups",
         ),
     ] {
@@ -116,4 +116,26 @@ fn what_is_no_curve_is_refused_with_its_line() {
     let agents = ["x", "y"].map(|name| agent(name, &[], &["/mnt"]));
     let told = expand(&plan, &agents).unwrap_err().to_string();
     assert!(told.contains("shorter stagger"), "{told}");
+}
+
+#[test]
+fn cells_that_cannot_be_are_left_out_with_a_warning() {
+    let io = |matrix: &str| {
+        format!(
+            "{TARGETS}[[phase]]\nworkload = \"io\"\nmodes = [\"write\"]\nmatrix = {{ {matrix} }}\n"
+        )
+    };
+    let plan = parse(
+        &io("size = [\"16k\", \"1m\"], bs = [\"4k\", \"64k\"]"),
+        "p.toml",
+    )
+    .unwrap();
+    assert_eq!(plan.phases[0].cells(), 3);
+    let expected = "phase `io` leaves out the cell with size = \"16k\", bs = \"64k\": `size`: 16KiB is less than one block of 64KiB";
+    assert_eq!(plan.warnings(), [expected]);
+    // Nothing is left, or a value that no cell can have.
+    let told = refused(&io("size = [\"16k\"], bs = [\"32k\", \"64k\"]"));
+    assert!(told.contains("less than one block"), "{told}");
+    let told = refused(&io("size = [\"1m\"], bs = [\"4k\", \"4q\"]"));
+    assert!(told.contains("`4q`: unknown unit"), "{told}");
 }

@@ -1,7 +1,10 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
 use super::*;
+use crate::model::StepId;
+use crate::report::{Detail, markdown, sentences, tables};
 use crate::store::Store;
+use benchmesh_synthetic::{Shape, generate};
 use std::path::PathBuf;
 
 /// A database with two runs of one name; the second has a step with two attempts, a link, a failed task, a daemon that
@@ -27,9 +30,9 @@ async fn database(directory: &Path) -> PathBuf {
                         '[]', 1000000, 2000000, 2000000),
                        (2, 2, 1, 1, 2, 'records', 'c', 'disk', 'ext4', 'io', 'write', '{"bs":"4k"}', 2, 'asis', 'done', 0,
                         '["window-short"]', 10000000, 12000000, 12000000),
-                       (3, 2, 2, 1, 1, 'links', 'c', '', '', 'network', 'throughput', '{}', 1, 'asis', 'done', 1, '[]',
+                       (3, 2, 2, 1, 1, 'links', 'c', NULL, NULL, 'network', 'throughput', '{}', 1, 'asis', 'done', 1, '[]',
                         20000000, 22000000, 22000000),
-                       (4, 2, 3, 1, 1, 'later', 'c', '', '', 'null', 'run', '{}', 1, 'asis', 'planned', 0, '[]', NULL,
+                       (4, 2, 3, 1, 1, 'later', 'c', NULL, NULL, 'null', 'run', '{}', 1, 'asis', 'planned', 0, '[]', NULL,
                         NULL, NULL);
             INSERT INTO tasks (id, step_id, task_index, agent_id, peer_agent_id, state, skew_us, skew_error_us, error)
                 VALUES (1, 2, 0, 1, NULL, 'done', 40, 12, NULL), (2, 2, 1, 2, NULL, 'failed', 90, 15, 'no space left'),
@@ -49,6 +52,23 @@ async fn database(directory: &Path) -> PathBuf {
                        (1, 12000000, 800000, 200000, 2097152, 1, 1, 1, 0, 1048576, 1, 1, 1, 1),
                        (1, 20000000, 800000, 200000, 2097152, 1, 1, 1, 0, 1048576, 1, 1, 1, 1),
                        (1, 22000000, 900000, 300000, 3145728, 1, 1, 1, 0, 1048576, 1, 1, 1, 1);
+            INSERT INTO step_daemons (step_id, daemon_id, serves_target, from_us, until_us, cpu_user_us, cpu_system_us,
+                                      cpu_error_us, rss_first_bytes, rss_min_bytes, rss_max_bytes, rss_last_bytes,
+                                      read_bytes, write_bytes, samples)
+                VALUES (2, 1, 1, 10000000, 12000000, 800000, 200000, 0, 1048576, 1048576, 4194304, 2097152, 0, 1048576, 3),
+                       (3, 1, 0, 20000000, 22000000, 100000, 100000, 0, 2097152, 2097152, 3145728, 3145728, 0, 0, 2);
+            INSERT INTO run_agents (run_id, agent_id, host_id, name, host, version, labels, kernel, distribution, cpus,
+                                    memory_bytes)
+                VALUES (2, 1, 1, 'c1-then', 'lab-then', '0.0.9', '{"role":"then"}', '6.1', 'Debian 12', 4, 2000);
+            INSERT INTO run_targets (run_id, agent_id, target, system, path, mount_type, mount_source, packages)
+                VALUES (2, 1, 'disk', 'ext4', '/mnt', 'ext4', '/dev/sda', NULL),
+                       (2, 2, 'disk', 'ext4', '/mnt', 'ext4', '/dev/sda', NULL);
+            INSERT INTO cache_drops (step_id, agent_id, at_us, what, dropped)
+                VALUES (2, 1, 1, 'page-cache', 1), (2, 1, 1, 'fuse-client', 0), (2, 2, 1, 'fuse-client', 0);
+            INSERT INTO events (at_us, run_id, step_id, agent_id, severity, kind, message, detail)
+                VALUES (5, 2, 2, 2, 'warning', 'stall', 'it hangs', '{"since_us":4,"worker":0}'),
+                       (7, 2, 2, 2, 'warning', 'stall', 'it hangs again', '{"since_us":6,"worker":0}'),
+                       (6, 2, 2, 2, 'info', 'stall-over', 'it has ended after 2 us', '{"since_us":4,"worker":0}');
             INSERT INTO events (at_us, run_id, step_id, agent_id, severity, kind, message)
                 VALUES (3, 2, 2, 2, 'warning', 'agent-lost', 'no contact'), (2, 2, NULL, NULL, 'info', 'begun', 'x'),
                        (1, 1, NULL, NULL, 'error', 'other', 'of another run');
@@ -69,7 +89,15 @@ async fn a_report_is_what_the_database_says() {
         .iter()
         .map(|agent| agent.name.as_str())
         .collect();
-    assert_eq!(names, ["c1", "c2"]);
+    // As it was then: what agents say of themselves now changes no old report.
+    assert_eq!(names, ["c1-then", "c2"]);
+    let then = &report.agents[0];
+    assert_eq!(
+        (then.host.as_str(), then.cpus, then.distribution.as_deref()),
+        ("lab-then", 4, Some("Debian 12"))
+    );
+    assert_eq!(report.targets.len(), 1, "{:?}", report.targets);
+    assert_eq!(report.targets[0].agents, 2);
 
     let [records, links] = report.steps.as_slice() else {
         panic!("{:?}", report.steps);
@@ -80,6 +108,7 @@ async fn a_report_is_what_the_database_says() {
         (Some(90), Some(15))
     );
     assert_eq!(records.flags, ["window-short"]);
+    assert_eq!(records.caches_kept, ["fuse-client"]);
     assert_eq!(records.params["bs"], "4k");
     assert_eq!(records.failures.len(), 1);
     assert_eq!(
@@ -98,7 +127,7 @@ async fn a_report_is_what_the_database_says() {
     assert_eq!((op.p90_ms, op.response_p99_ms), (None, None));
     assert_eq!(
         (links.from_agent.as_deref(), links.to_agent.as_deref()),
-        (Some("c1"), Some("c2"))
+        (Some("c1-then"), Some("c2"))
     );
     assert_eq!(links.ops[0].ops_per_s, None);
 
@@ -143,7 +172,20 @@ async fn a_report_is_what_the_database_says() {
         .iter()
         .map(|event| event.kind.as_str())
         .collect();
-    assert_eq!(kinds, ["agent-lost"]);
+    assert_eq!(kinds, ["agent-lost", "stall", "stall"]);
+    let messages: Vec<&str> = report
+        .events
+        .iter()
+        .map(|event| event.message.as_str())
+        .collect();
+    assert_eq!(
+        messages,
+        [
+            "no contact",
+            "it hangs; it has ended after 2 us",
+            "it hangs again"
+        ]
+    );
 }
 
 #[tokio::test]
@@ -197,4 +239,101 @@ async fn what_is_no_database_of_ours_says_so() {
         matches!(error, ReportError::Open(QueryError::NoFile { .. })),
         "{error:?}"
     );
+}
+
+/// Two targets, one mode after the other; steps of 80 s.
+async fn generated(directory: &Path) -> PathBuf {
+    let path = directory.join("generated.db");
+    let shape = Shape {
+        runs: 1,
+        repeats: 2,
+        step_seconds: 80,
+        soak_seconds: 0,
+        ..Shape::small()
+    };
+    let made = path.clone();
+    tokio::task::spawn_blocking(move || generate(&made, &shape).unwrap())
+        .await
+        .unwrap();
+    path
+}
+
+#[tokio::test]
+async fn a_report_of_two_targets_begins_with_how_they_compare() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = generated(directory.path()).await;
+    let report = load_file(&path, "last").await.unwrap();
+    assert_eq!(report.comparisons.len(), 1);
+    let said = sentences(&report, Detail::Summary);
+    assert!(said[0].starts_with("sr33: records"), "{said:?}");
+    assert!(
+        said[0].contains("cephfs") && said[0].contains("(95 % CI "),
+        "{said:?}"
+    );
+    let text = markdown(&report, Detail::Summary);
+    let place = |what: &str| text.find(what).unwrap_or(usize::MAX);
+    assert!(place("\n- sr33: ") < place("\n## "), "{text}");
+    let all = tables(&report, Detail::All);
+    let title = "sr33, run 1 (B) against cephfs, run 1 (A)";
+    let compared = all.iter().find(|table| table.title == title).unwrap();
+    assert!(compared.rows.len() > 4);
+    // What is still going may change its verdicts with every second.
+    rusqlite::Connection::open(&path)
+        .unwrap()
+        .execute("UPDATE runs SET state = 'running'", [])
+        .unwrap();
+    let going = load_file(&path, "last").await.unwrap();
+    assert!(going.comparisons.is_empty());
+}
+
+#[tokio::test]
+async fn a_mark_has_the_load_before_during_and_after_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = generated(directory.path()).await;
+    let file = rusqlite::Connection::open(&path).unwrap();
+    let one = |sql: &str| -> f64 { file.query_row(sql, [], |row| row.get(0)).unwrap() };
+    let start: i64 = file
+        .query_row("SELECT start_us FROM steps WHERE ordinal = 2", [], |row| {
+            row.get(0)
+        })
+        .unwrap();
+    let at = start + 35_400_000;
+    for (at, text) in [(at, "osd.7 out"), (start - 1_500_000, "between two steps")] {
+        file.execute(
+            "INSERT INTO marks (run_id, at_us, text) VALUES (1, ?, ?)",
+            rusqlite::params![at, text],
+        )
+        .unwrap();
+    }
+    let report = load_file(&path, "last").await.unwrap();
+    let [between, out] = report.marks.as_slice() else {
+        panic!("{:?}", report.marks);
+    };
+    assert_eq!((between.ordinal, between.ops.len()), (None, 0));
+    assert_eq!((out.ordinal, out.ops.len()), (Some(2), 1));
+    let op = &out.ops[0];
+    // The 35th second holds the mark.
+    for (span, from, until) in [
+        (&op.before, 5, 35),
+        (&op.during, 35, 45),
+        (&op.after, 45, 75),
+    ] {
+        let of = format!(
+            "FROM step_intervals AS i JOIN steps AS s ON s.id = i.step_id
+             WHERE s.ordinal = 2 AND (i.at_us - s.start_us) / 1e6 >= {from} AND (i.at_us - s.start_us) / 1e6 < {until}"
+        );
+        let rate = one(&format!("SELECT sum(i.ops) * 1e6 / sum(i.span_us) {of}"));
+        assert!((span.seconds - one(&format!("SELECT sum(i.span_us) / 1e6 {of}"))).abs() < 1e-6);
+        assert!((span.ops_per_s.unwrap() - rate).abs() < 1e-6 * rate);
+        let (least, most) = (
+            one(&format!("SELECT min(i.p99_ns) / 1e6 {of}")),
+            one(&format!("SELECT max(i.p99_ns) / 1e6 {of}")),
+        );
+        let p99 = span.p99_ms.unwrap();
+        assert!(least <= p99 && p99 <= most, "{least} {p99} {most}");
+    }
+    let all = tables(&report, Detail::Summary);
+    let table = all.iter().find(|table| table.title == "Marks").unwrap();
+    assert_eq!(table.rows[1][1], "osd.7 out");
+    assert_eq!(table.rows[0][4..], vec!["-"; table.columns.len() - 4]);
 }

@@ -32,24 +32,25 @@ fn why_a_run_failed_is_said_once() {
             step_id: None,
             agent: None,
             message: whole.clone(),
+            detail: None,
         })
         .into();
-    let shown = sheets(&run);
-    let notes: Vec<&String> = shown[0]
-        .notes
+    let notes = of_title(&run, "Steps").remove(0).notes;
+    let notes: Vec<&String> = notes
         .iter()
         .filter(|note| note.starts_with("step 1"))
         .collect();
     assert_eq!(notes, ["step 1, agent c2: worker 0: gone"]);
-    let events = text(shown.last().unwrap());
+    let events = text(&of_title(&run, "Warnings and errors")[0]);
     assert_eq!(events.len(), 3, "{events:?}");
     assert!(events[2].contains("step-failed"), "{events:?}");
 }
 
 #[test]
-fn daemons_costs_links_and_events_have_their_sheets() {
+fn daemons_costs_links_and_events_have_their_tables() {
     let mut run = report(vec![step(1, "records", "write")]);
     run.daemons = vec![DaemonReport {
+        daemon_id: 1,
         host: "lab".into(),
         name: "ceph-osd".into(),
         instance: "osd.3".into(),
@@ -62,6 +63,9 @@ fn daemons_costs_links_and_events_have_their_sheets() {
         rss_last_mib: Some(141.0),
         read_mib: None,
         written_mib: Some(2048.0),
+        serves: Some(true),
+        born_us: None,
+        ended_us: None,
     }];
     run.costs = vec![
         CostReport {
@@ -70,6 +74,10 @@ fn daemons_costs_links_and_events_have_their_sheets() {
             name: "ceph-osd".into(),
             cpu_us_per_op: Some(312.0),
             cpu_s_per_gib: Some(78.0),
+            cpu_s: Some(3.0),
+            ops: 100,
+            bytes: 1 << 20,
+            ..cost()
         },
         CostReport {
             step_id: StepId(101),
@@ -77,6 +85,10 @@ fn daemons_costs_links_and_events_have_their_sheets() {
             name: "ceph-mon".into(),
             cpu_us_per_op: None,
             cpu_s_per_gib: None,
+            cpu_s: None,
+            ops: 0,
+            bytes: 0,
+            ..cost()
         },
     ];
     run.links = vec![
@@ -102,24 +114,34 @@ fn daemons_costs_links_and_events_have_their_sheets() {
         step_id: None,
         agent: Some("c2".into()),
         message: "no contact for 30 s".into(),
+        detail: None,
     }];
-    let shown = sheets(&run);
-    let got: Vec<Vec<String>> = shown.iter().skip(1).map(text).collect();
+    let shown = tables(&run, Detail::All);
+    let wanted = ["Daemons in", "Daemons during", "Links", "Warnings"];
+    let got: Vec<Vec<String>> = wanted
+        .iter()
+        .flat_map(|wanted| {
+            shown
+                .iter()
+                .filter(move |table| table.title.starts_with(wanted))
+        })
+        .map(text)
+        .collect();
     assert_eq!(
         got,
         [
+            vec![
+                "Daemons in each step",
+                "step | phase | target | mode | daemon | daemons | CPU % | CPU us/op | CPU s/GiB | RSS max MiB | read MiB | written MiB",
+                "1 | records | cephfs | write | ceph-osd | 3 | - | 312 | 78.0 | - | - | -",
+                "# CPU time of all daemons of one name during the step, over its operations and its bytes.",
+            ],
             vec![
                 "Daemons during the steps",
                 "host | daemon | instance | pid | CPU s | CPU % | CPU % max | RSS first MiB | max MiB | last MiB | read \
                  MiB | written MiB",
                 "lab | ceph-osd | osd.3 | 17 | 12.3 | 41.2 | 180 | 100 | 141 | 141 | - | 2,048",
                 "# CPU %: 100 is one CPU; mean over the steps, and of the step in which it was highest.",
-            ],
-            vec![
-                "Cost of an operation to the daemons",
-                "step | phase | target | mode | daemon | CPU us/op | CPU s/GiB",
-                "1 | records | cephfs | write | ceph-osd | 312 | 78.0",
-                "# CPU time of all daemons of one name during the step, over its operations and its bytes.",
             ],
             vec![
                 "Links, throughput in MiB/s",
@@ -162,12 +184,10 @@ fn a_link_of_requests_alone_has_no_row_of_dashes() {
     };
     let mut run = report(vec![step(1, "records", "write")]);
     run.links = (1..15).map(|to| link(to, None)).collect();
-    assert_eq!(sheets(&run).len(), 1);
+    let links = |run: &Report| of_title(run, "Links");
+    assert!(links(&run).is_empty());
     run.links.extend((15..27).map(|to| link(to, Some(1120.0))));
-    let shown = sheets(&run);
-    let [_, list] = shown.as_slice() else {
-        panic!("results and links: {shown:?}");
-    };
+    let list = &links(&run)[0];
     assert_eq!(list.rows.len(), 12);
     assert!(list.rows.iter().all(|row| row[2] == "1,120"), "{list:?}");
 }

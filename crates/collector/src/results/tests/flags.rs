@@ -92,8 +92,120 @@ fn a_read_faster_than_the_wire_is_suspect() {
     let rate = 100 * 4096;
     assert!(!suspect(Some(rate), &[1], "read"));
     assert!(suspect(Some(rate - 1), &[1], "read"));
-    // Two tasks of one agent share its wire; what is written may lie in a cache; no wire, no suspicion.
+    // Two tasks of one agent share its wire; no wire, no suspicion.
     assert!(suspect(Some(rate), &[1, 2], "read"));
-    assert!(!suspect(Some(rate - 1), &[1], "write"));
+    assert!(!suspect(Some(rate), &[1], "write"));
+    assert!(suspect(Some(rate - 1), &[1], "write"));
+    assert!(suspect(Some(rate - 1), &[1], "seek"));
+    assert!(!suspect(Some(rate - 1), &[1], "stat"));
     assert!(!suspect(None, &[1], "read"));
+}
+
+#[test]
+fn copies_cross_the_wire_in_the_direction_of_their_mode() {
+    for (mode, expected) in [("out", true), ("in", true), ("list", false)] {
+        let one = TaskFacts {
+            link_bytes_per_s: Some(100 * 4096 - 1),
+            mode: mode.to_owned(),
+            ..task(1, 0, 4 * S)
+        };
+        let intervals: Vec<IntervalFacts> = (0..4)
+            .map(|second| IntervalFacts {
+                op: "copy".to_owned(),
+                ..interval(1, second, 100)
+            })
+            .collect();
+        let (_, results) = sum(vec![one], &intervals);
+        let flagged = results.flags.contains(&Flag::CacheSuspect);
+        assert_eq!(flagged, expected, "{mode}");
+    }
+}
+
+#[test]
+fn a_paced_load_is_held_against_its_schedule_and_not_against_the_tool() {
+    for (per_second, arrivals, behind) in [
+        (100.0, Arrivals::Even, false),
+        // 1000 were done of 1020 that were due.
+        (102.0, Arrivals::Even, true),
+        (102.0, Arrivals::Poisson, false),
+        (130.0, Arrivals::Poisson, true),
+    ] {
+        let mut one = task(1, 0, 10 * S);
+        one.harness_ns_per_op = Some(9_000_000);
+        one.wait_cpu_us = Some(9 * S);
+        one.paced = Some(Paced {
+            per_second,
+            unit: PacedUnit::Operations,
+            arrivals,
+        });
+        let (_, results) = sum(vec![one], &steady(1, 0..10, 100));
+        let case = (per_second, arrivals);
+        let flagged = results.flags.contains(&Flag::BehindSchedule);
+        assert_eq!(flagged, behind, "{case:?}");
+        assert!(!results.flags.contains(&Flag::ToolBound), "{case:?}");
+    }
+}
+
+#[test]
+fn bytes_that_are_due_count_and_so_does_being_late() {
+    let paced = |bytes_per_second: f64| Paced {
+        per_second: bytes_per_second,
+        unit: PacedUnit::Bytes,
+        arrivals: Arrivals::Even,
+    };
+    for (rate, late_ns, behind) in [
+        (409_600.0, 0, false),
+        (450_000.0, 0, true),
+        (409_600.0, 200_000_000, true),
+        (409_600.0, 50_000_000, false),
+    ] {
+        let mut one = task(1, 0, 10 * S);
+        one.paced = Some(paced(rate));
+        let mut intervals = steady(1, 0..10, 100);
+        for interval in &mut intervals {
+            let mut response = Histogram::new();
+            for _ in 0..100 {
+                response.record(1_000_000 + late_ns);
+            }
+            interval.response = Some(response);
+        }
+        let (_, results) = sum(vec![one], &intervals);
+        let flagged = results.flags.contains(&Flag::BehindSchedule);
+        assert_eq!(flagged, behind, "{rate} {late_ns}");
+    }
+}
+
+#[test]
+fn direct_writes_faster_than_the_round_trip_are_suspect() {
+    // Each takes 1 ms.
+    for (direct, round_trip_ns, op, expected) in [
+        (true, Some(2_000_000), "write", true),
+        (true, Some(500_000), "write", false),
+        (false, Some(2_000_000), "write", false),
+        (true, None, "write", false),
+        (true, Some(2_000_000), "read", false),
+    ] {
+        let one = TaskFacts {
+            direct,
+            round_trip_ns,
+            ..task(1, 0, 4 * S)
+        };
+        let intervals: Vec<IntervalFacts> = (0..4)
+            .map(|second| IntervalFacts {
+                op: op.to_owned(),
+                ..interval(1, second, 100)
+            })
+            .collect();
+        let (_, results) = sum(vec![one], &intervals);
+        let flagged = results.flags.contains(&Flag::AckSuspect);
+        assert_eq!(flagged, expected, "{direct} {round_trip_ns:?} {op}");
+    }
+}
+
+#[test]
+fn a_frozen_client_is_flagged() {
+    let mut one = task(1, 0, 4 * S);
+    one.frozen = true;
+    let (_, results) = sum(vec![one], &steady(1, 0..4, 100));
+    assert_eq!(results.flags, [Flag::ClientFrozen]);
 }

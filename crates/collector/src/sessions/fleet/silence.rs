@@ -1,6 +1,6 @@
-//! Looks after sessions: one whose agent says nothing is ended, and who was seen when is written down.
+//! Ends the sessions of silent agents, and stores when each agent was last seen.
 //!
-//! A connection that stays open proves nothing: the process may be stopped, or the way to its host cut.
+//! An open connection proves nothing: the process may be stopped, or the link to its host cut.
 
 use super::Fleet;
 use std::time::Duration;
@@ -8,66 +8,70 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
-/// An attached agent probes the clock every second; one that says nothing for so long has a dead session.
-const SILENCE: Duration = Duration::from_secs(15);
-/// However little patience a run has: a few probes may be late or lost.
-const LEAST_SILENCE: Duration = Duration::from_secs(3);
+/// An attached agent probes the clock every second; a session without a message for this long is dead.
+const MAX_SILENCE: Duration = Duration::from_secs(15);
+/// However little loss_after a run has: a few probes may be late or lost.
+const MIN_SILENCE: Duration = Duration::from_secs(3);
 /// How often sessions are looked at, and members' last contact is written down.
-const LOOK: Duration = Duration::from_secs(1);
-const SEEN_EVERY_LOOKS: u32 = 15;
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+const CHECKS_PER_LAST_SEEN: u32 = 15;
 
 impl Fleet {
-    /// A run under way takes an agent for lost after so long without contact; `None`: there is no run.
-    pub fn set_patience(&self, patience: Option<Duration>) {
-        self.state().patience = patience;
+    /// The current run's `loss-after`; `None`: there is no run.
+    pub fn set_loss_after(&self, loss_after: Option<Duration>) {
+        self.state().loss_after = loss_after;
     }
 
-    /// Looks after sessions until `cancel`: ends the silent ones and writes down who was seen when.
+    /// Until `cancel`: ends silent sessions, and stores when each agent was last seen.
     pub async fn watch(&self, cancel: CancellationToken) {
-        let mut looks = tokio::time::interval(LOOK);
+        let mut looks = tokio::time::interval(CHECK_INTERVAL);
         looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut count = 0_u32;
         let mut looked = Instant::now();
+        let mut storing = tokio::spawn(async {});
         loop {
             tokio::select! {
-                () = cancel.cancelled() => return,
+                () = cancel.cancelled() => break,
                 _ = looks.tick() => {}
             }
-            // After a standstill of the collector itself, what agents said meanwhile is heard first.
-            if looked.elapsed() < LOOK * 2 {
+            // After a pause of the collector itself, queued messages of agents are read first.
+            if looked.elapsed() < CHECK_INTERVAL * 2 {
                 self.end_silent();
             }
             looked = Instant::now();
             count = count.wrapping_add(1);
-            if count.is_multiple_of(SEEN_EVERY_LOOKS) {
-                self.write_seen().await;
+            if count.is_multiple_of(CHECKS_PER_LAST_SEEN) && storing.is_finished() {
+                // Beside the checks: the database may keep it waiting for long.
+                let fleet = self.clone();
+                storing = tokio::spawn(async move { fleet.store_last_seen().await });
             }
         }
+        storing.abort();
     }
 
     fn end_silent(&self) {
         let state = self.state();
-        let limit = state
-            .patience
-            .map_or(SILENCE, |patience| patience.clamp(LEAST_SILENCE, SILENCE));
+        let limit = state.loss_after.map_or(MAX_SILENCE, |loss_after| {
+            loss_after.clamp(MIN_SILENCE, MAX_SILENCE)
+        });
         for member in state.members.values() {
             let silent = member.last_contact.elapsed();
-            if let Some(live) = &member.live
+            if let Some(session) = &member.session
                 && silent > limit
-                && !live.cancel.is_cancelled()
+                && !session.cancel.is_cancelled()
             {
-                warn!(agent = %member.hello.name, "nothing heard for {} s, its session ends", silent.as_secs());
-                live.cancel.cancel();
+                warn!(agent = %member.hello.name, "no message for {} s, its session ends", silent.as_secs());
+                session.cancel.cancel();
             }
         }
     }
 
-    async fn write_seen(&self) {
+    async fn store_last_seen(&self) {
         let seen: Vec<_> = self
             .state()
             .members
             .values()
-            .filter(|member| member.live.is_some())
+            .filter(|member| member.session.is_some())
             .map(|member| (member.id, member.last_seen))
             .collect();
         for (agent, at) in seen {

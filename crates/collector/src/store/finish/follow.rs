@@ -1,12 +1,12 @@
 //! The intervals of steps that are still running, so that a soak of days has its timeline from the first minute.
 //!
-//! What it keeps is provisional: an agent that is cut off brings its part later. The end of the step makes every
-//! interval again from what is stored then.
+//! These rows are provisional: an agent that is cut off sends its part later. The end of the step computes every
+//! interval again from the rows that are stored then.
 
-use super::{SLICE_US, keep, load};
+use super::{SLICE_US, load, write};
+use crate::database::StoreError;
 use crate::model::StepId;
 use crate::results::grid::Grid;
-use crate::store::error::StoreError;
 use crate::store::{Shared, Store};
 use std::collections::HashMap;
 use std::sync::Weak;
@@ -16,15 +16,15 @@ use std::time::Duration;
 const EVERY: Duration = Duration::from_secs(5);
 /// The newest seconds are left to come in.
 const BEHIND_US: i64 = 3_000_000;
-/// Shorter steps have their intervals when they end, and nobody looks before.
+/// Shorter steps get their intervals when they end.
 const WORTH_US: i64 = 10_000_000;
 
 /// How far the steps that run have been followed.
 #[derive(Debug, Default)]
-pub(in crate::store) struct Followed(HashMap<StepId, Place>);
+pub(in crate::store) struct FollowedSteps(HashMap<StepId, FollowPosition>);
 
 #[derive(Debug)]
-struct Place {
+struct FollowPosition {
     grid: Grid,
     until_us: i64,
 }
@@ -34,7 +34,7 @@ pub(in crate::store) async fn follow(store: Weak<Shared>) {
     let Some(closing) = store.upgrade().map(|shared| shared.closing.clone()) else {
         return;
     };
-    let mut followed = Followed::default();
+    let mut followed = FollowedSteps::default();
     loop {
         tokio::select! {
             () = closing.cancelled() => return,
@@ -46,27 +46,27 @@ pub(in crate::store) async fn follow(store: Weak<Shared>) {
         if let Err(error) = (Store { shared }).follow_once(&mut followed).await
             && !closing.is_cancelled()
         {
-            tracing::debug!(%error, "the timeline of a running step waits");
+            tracing::debug!(%error, "the timeline of a running step is delayed");
         }
     }
 }
 
 impl Store {
-    /// Keeps what has come of the steps that run.
+    /// Stores the intervals of running steps that have come so far.
     pub(in crate::store) async fn follow_once(
         &self,
-        followed: &mut Followed,
+        followed: &mut FollowedSteps,
     ) -> Result<(), StoreError> {
         let running = load::running_steps(self.reader()).await?;
         followed.0.retain(|step, _| running.contains(step));
         for step in running {
-            let _one_at_a_time = self.shared.reckoning.lock().await;
+            let _one_at_a_time = self.shared.computing.lock().await;
             self.advance(step, followed).await?;
         }
         Ok(())
     }
 
-    async fn advance(&self, step: StepId, followed: &mut Followed) -> Result<(), StoreError> {
+    async fn advance(&self, step: StepId, followed: &mut FollowedSteps) -> Result<(), StoreError> {
         // It may have ended while its turn came.
         let Some(start_us) = load::running_since(self.reader(), step).await? else {
             return Ok(());
@@ -79,7 +79,7 @@ impl Store {
         }
         let place = match followed.0.remove(&step) {
             Some(place) => place,
-            None => Place {
+            None => FollowPosition {
                 grid: Grid::new(start_us),
                 until_us: load::kept_until(self.reader(), step).await?,
             },
@@ -93,9 +93,9 @@ impl Store {
     async fn catch_up(
         &self,
         step: StepId,
-        mut place: Place,
+        mut place: FollowPosition,
         ready_us: i64,
-    ) -> Result<Place, StoreError> {
+    ) -> Result<FollowPosition, StoreError> {
         while let Some(first) = load::next_instant(self.reader(), step, place.until_us).await?
             && first < ready_us
             && !self.shared.closing.is_cancelled()
@@ -119,7 +119,7 @@ impl Store {
             })??;
             place = next;
             self.write((step, done), |(step, intervals), connection| {
-                Box::pin(keep::intervals(*step, intervals, connection))
+                Box::pin(write::intervals(*step, intervals, connection))
             })
             .await?;
         }

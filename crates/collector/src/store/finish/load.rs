@@ -1,10 +1,10 @@
-//! What the sums of a step are made from, read through the pool that cannot write.
+//! Reads the rows that a step's totals are computed from, through the read-only pool.
 
+use crate::database::StoreError;
 use crate::model::{AgentId, StepId, TaskId, TaskState};
-use crate::results::{IntervalFacts, TaskFacts, histogram_of};
-use crate::store::error::StoreError;
+use crate::results::{Arrivals, IntervalFacts, Paced, PacedUnit, TaskFacts, histogram_of, real};
 use benchmesh_workloads::histogram::Blob;
-use benchmesh_workloads::units::Span;
+use benchmesh_workloads::units::{Bytes, Span};
 use serde::Deserialize;
 use sqlx::sqlite::{SqlitePool, SqliteRow};
 use sqlx::{FromRow, Row};
@@ -88,6 +88,14 @@ pub(super) async fn stale_batches(reader: &SqlitePool, step: StepId) -> Result<i
         })
 }
 
+pub(super) async fn stale_samples(reader: &SqlitePool, step: StepId) -> Result<i64, StoreError> {
+    sqlx::query_scalar("SELECT stale_samples FROM steps WHERE id = ?")
+        .bind(step.0)
+        .fetch_one(reader)
+        .await
+        .map_err(StoreError::sql("read a step"))
+}
+
 pub(super) async fn step(reader: &SqlitePool, step: StepId) -> Result<StepFacts, StoreError> {
     let start_us: Option<i64> = sqlx::query_scalar("SELECT start_us FROM steps WHERE id = ?")
         .bind(step.0)
@@ -95,7 +103,16 @@ pub(super) async fn step(reader: &SqlitePool, step: StepId) -> Result<StepFacts,
         .await
         .map_err(StoreError::sql("read a step"))?;
     let tasks = sqlx::query(
-        "SELECT tasks.*, coalesce(g.params, s.params) AS params, (SELECT max(at_us + span_us) FROM op_intervals WHERE task_id = tasks.id AND at_us >=
+        "SELECT tasks.*, coalesce(g.params, s.params) AS params, coalesce(g.mode, s.mode) AS mode,
+                EXISTS (SELECT 1 FROM events AS e WHERE e.step_id = tasks.step_id AND e.agent_id = tasks.agent_id
+                    AND e.kind = 'client-frozen') AS frozen,
+                count(*) OVER (PARTITION BY tasks.group_name) AS tasks_of_group,
+                CASE WHEN tasks.link_bytes_per_s IS NOT NULL THEN (
+                    SELECT min(o.min_ns) FROM tasks AS l
+                    JOIN agents AS a ON a.id = l.agent_id JOIN agents AS p ON p.id = l.peer_agent_id
+                    JOIN task_results AS o ON o.task_id = l.id AND o.op = 'ping'
+                    WHERE l.agent_id = tasks.agent_id AND a.host_id <> p.host_id) END AS round_trip_ns,
+                (SELECT max(at_us + span_us) FROM op_intervals WHERE task_id = tasks.id AND at_us >=
              (SELECT max(at_us) FROM op_intervals WHERE task_id = tasks.id)) AS last_interval_us
          FROM tasks JOIN steps AS s ON s.id = tasks.step_id
               LEFT JOIN step_groups AS g ON g.step_id = tasks.step_id AND g.name = tasks.group_name
@@ -112,7 +129,7 @@ pub(super) async fn step(reader: &SqlitePool, step: StepId) -> Result<StepFacts,
         tasks: tasks
             .into_iter()
             .map(|mut task| {
-                // A task that was lost never told its start; it was armed for the step's.
+                // A lost task never reported its start; it was armed for the step's.
                 if task.start_us.is_none() && task.last_interval_us.is_some() {
                     task.start_us = start_us;
                 }
@@ -125,15 +142,20 @@ pub(super) async fn step(reader: &SqlitePool, step: StepId) -> Result<StepFacts,
 fn task_facts(row: SqliteRow) -> Result<TaskFacts, sqlx::Error> {
     let state: String = row.try_get("state")?;
     let params: String = row.try_get("params")?;
+    let load = LoadParams::of(&params);
+    let workers: u32 = row.try_get("workers")?;
+    let tasks: i64 = row.try_get("tasks_of_group")?;
     Ok(TaskFacts {
         task: TaskId(row.try_get("id")?),
-        group: row.try_get("group_name")?,
+        group: row
+            .try_get::<Option<String>, _>("group_name")?
+            .unwrap_or_default(),
         state: TaskState::parse(&state).ok_or_else(|| sqlx::Error::ColumnDecode {
             index: "state".to_owned(),
-            source: format!("{state:?} is none of its words").into(),
+            source: format!("{state:?} is not one of its values").into(),
         })?,
-        workers: row.try_get("workers")?,
-        ramp_us: ramp_us(&params),
+        workers,
+        ramp_us: load.ramp_us(),
         start_us: row.try_get("start_us")?,
         skew_us: row.try_get("skew_us")?,
         skew_error_us: row.try_get("skew_error_us")?,
@@ -144,18 +166,60 @@ fn task_facts(row: SqliteRow) -> Result<TaskFacts, sqlx::Error> {
         last_interval_us: row.try_get("last_interval_us")?,
         agent: AgentId(row.try_get("agent_id")?),
         link_bytes_per_s: row.try_get("link_bytes_per_s")?,
+        mode: row.try_get("mode")?,
+        paced: load.paced(workers, tasks),
+        direct: load.direct.unwrap_or(false),
+        round_trip_ns: row.try_get("round_trip_ns")?,
+        frozen: row.try_get("frozen")?,
     })
 }
 
-/// How long a load with these parameters runs before it is measured. They were checked when the run was planned.
-fn ramp_us(params: &str) -> i64 {
-    #[derive(Deserialize)]
-    struct Ramp {
-        ramp_time: Option<Span>,
+/// The parameters of a load that its figures depend on. They were checked when the run was planned.
+#[derive(Debug, Default, Deserialize)]
+struct LoadParams {
+    ramp_time: Option<Span>,
+    rate: Option<Bytes>,
+    rate_iops: Option<u64>,
+    #[serde(rename = "rate-per")]
+    rate_per: Option<String>,
+    rate_process: Option<String>,
+    direct: Option<bool>,
+}
+
+impl LoadParams {
+    fn of(params: &str) -> Self {
+        serde_json::from_str(params).unwrap_or_default()
     }
-    let ramp = serde_json::from_str::<Ramp>(params).ok();
-    ramp.and_then(|ramp| i64::try_from(ramp.ramp_time?.0.as_micros()).ok())
-        .unwrap_or(0)
+
+    /// How long it runs before it is measured.
+    fn ramp_us(&self) -> i64 {
+        self.ramp_time
+            .and_then(|ramp| i64::try_from(ramp.0.as_micros()).ok())
+            .unwrap_or(0)
+    }
+
+    /// What is due of one of so many tasks, with so many workers.
+    fn paced(&self, workers: u32, tasks: i64) -> Option<Paced> {
+        let (rate, unit) = match (self.rate_iops, self.rate) {
+            (Some(rate), _) => (rate, PacedUnit::Operations),
+            (None, Some(rate)) => (rate.0, PacedUnit::Bytes),
+            (None, None) => return None,
+        };
+        let rate = real(i64::try_from(rate).unwrap_or(i64::MAX));
+        Some(Paced {
+            per_second: match self.rate_per.as_deref() {
+                Some("task") => rate,
+                Some("step") => rate / real(tasks.max(1)),
+                // The default.
+                _ => rate * f64::from(workers),
+            },
+            unit,
+            arrivals: match self.rate_process.as_deref() {
+                Some("poisson") => Arrivals::Poisson,
+                _ => Arrivals::Even,
+            },
+        })
+    }
 }
 
 /// The first instant from `from` on at which any task of the step has an interval.
@@ -241,7 +305,9 @@ impl FromRow<'_, SqliteRow> for StoredInterval {
     fn from_row(row: &SqliteRow) -> Result<Self, sqlx::Error> {
         Ok(Self {
             task: row.try_get("task_id")?,
-            group: row.try_get("group_name")?,
+            group: row
+                .try_get::<Option<String>, _>("group_name")?
+                .unwrap_or_default(),
             at_us: row.try_get("at_us")?,
             span_us: row.try_get("span_us")?,
             op: row.try_get("op")?,

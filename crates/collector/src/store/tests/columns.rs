@@ -1,4 +1,4 @@
-//! Every value of a batch in its own column: each has a number of its own, so that a mix-up shows.
+//! Every value of a batch reaches its own column: each has a number of its own, so that a mix-up shows.
 
 use super::{Mesh, S, T0, batch, new_step, seen, send};
 use crate::ingest::Batch;
@@ -6,7 +6,7 @@ use crate::ingest::batch::{
     AgentEvent, ClockOffset, DaemonSample, DiskSample, ErrorCount, HostSample, Loss, NetSample,
     OpInterval, TaskEnd,
 };
-use crate::model::{MeshMicros, RunId, Severity, StepId, TaskId, TaskState};
+use crate::model::{LossyTable, MeshMicros, RunId, Severity, StepId, TaskId, TaskState};
 use benchmesh_workloads::histogram::Histogram;
 use sqlx::{Column, Row, TypeInfo, ValueRef};
 
@@ -81,6 +81,8 @@ fn telemetry() -> Batch {
         io_full_us: None,
         memory_some_us: Some(20),
         memory_full_us: Some(21),
+        skipped_ticks: 22,
+        sampler_cpu_us: 23,
     }];
     all.disk_samples = vec![DiskSample {
         at: AT,
@@ -116,7 +118,7 @@ fn telemetry() -> Batch {
         round_trip_us: 3,
     }];
     all.losses = vec![Loss {
-        what: "host_samples".to_owned(),
+        what: LossyTable::HostSamples,
         rows: 1,
         from: MeshMicros(2),
         until: MeshMicros(3),
@@ -134,7 +136,7 @@ async fn samples_land_in_their_columns() {
         (
             "daemons",
             format!(
-                "name=ceph-osd instance=ceph-osd.1 pid=1 start_ticks=1001 cmdline=/usr/bin/ceph-osd -i 1 first_seen_us={T0} last_seen_us={T0} ended_us=-"
+                "name=ceph-osd instance=ceph-osd.1 pid=1 start_ticks=1001 cmdline=/usr/bin/ceph-osd -i 1 first_seen_us={T0} last_seen_us={T0} ended_us=- born_us=- is_parent=0"
             ),
         ),
         (
@@ -146,7 +148,7 @@ async fn samples_land_in_their_columns() {
         (
             "host_samples",
             format!(
-                "{at} user_us=1 nice_us=2 system_us=3 idle_us=4 iowait_us=5 irq_us=6 softirq_us=7 steal_us=8 memory_total_bytes=9 memory_available_bytes=10 memory_free_bytes=11 cached_bytes=12 dirty_bytes=13 writeback_bytes=14 swap_used_bytes=15 load1=16.5 cpu_some_us=17 io_some_us=18 io_full_us=- memory_some_us=20 memory_full_us=21"
+                "{at} user_us=1 nice_us=2 system_us=3 idle_us=4 iowait_us=5 irq_us=6 softirq_us=7 steal_us=8 memory_total_bytes=9 memory_available_bytes=10 memory_free_bytes=11 cached_bytes=12 dirty_bytes=13 writeback_bytes=14 swap_used_bytes=15 load1=16.5 cpu_some_us=17 io_some_us=18 io_full_us=- memory_some_us=20 memory_full_us=21 skipped_ticks=22 sampler_cpu_us=23"
             ),
         ),
         (
@@ -234,7 +236,7 @@ fn work(task: TaskId, run: RunId, step: StepId) -> Batch {
 }
 
 #[tokio::test]
-async fn what_tasks_did_lands_in_its_columns() {
+async fn values_of_tasks_land_in_their_columns() {
     let mesh = Mesh::new().await;
     let (publisher, agent, _) = mesh.publisher("a").await;
     let run = mesh.run("u").await;
@@ -250,7 +252,7 @@ async fn what_tasks_did_lands_in_its_columns() {
         (
             "tasks",
             format!(
-                "task_index=0 state=failed workers=1 start_us={} skew_us=3 skew_error_us=4 first_done_us={} ended_us={} cpu_user_us=7 cpu_system_us=8 wait_cpu_us=9 harness_ns_per_op=10 error=it broke group_name= link_bytes_per_s=- last_begun_us={}",
+                "task_index=0 state=failed workers=1 start_us={} skew_us=3 skew_error_us=4 first_done_us={} ended_us={} cpu_user_us=7 cpu_system_us=8 wait_cpu_us=9 harness_ns_per_op=10 error=it broke group_name=- link_bytes_per_s=- last_begun_us={} last_sequence=-",
                 T0 + 2,
                 T0 + 5,
                 T0 + 6,

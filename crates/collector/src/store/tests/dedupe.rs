@@ -1,11 +1,11 @@
-//! What is sent twice is stored once; a hole is refused; the model is one number per spool.
+//! A batch that is sent twice is stored once; a gap in the sequence is refused. The model is one number per spool.
 
 use super::{Mesh, S, T0, batch, interval, new_step, sample, seen, send};
 use crate::ingest::IngestError;
 use proptest::prelude::*;
 
 #[tokio::test]
-async fn the_next_a_repeat_a_hole_and_an_overlap() {
+async fn next_repeated_missing_and_overlapping_sequences() {
     let mesh = Mesh::new().await;
     let (publisher, agent, _) = mesh.publisher("a").await;
     assert_eq!(send(&publisher, batch("s", 1)).await, Ok(1));
@@ -97,19 +97,21 @@ async fn committed_intervals_are_seen_live() {
     let (_, tasks) = mesh
         .step(run, new_step(0, "files", "create"), &[agent])
         .await;
-    let mut live = mesh.store.live();
+    let mut live = mesh.store.live().subscribe();
     let mut one = batch("s", 1);
     one.op_intervals = vec![interval(tasks[0], T0, "create", 3, 500)];
     send(&publisher, one.clone()).await.unwrap();
     send(&publisher, one).await.unwrap();
     let seen = live.recv().await.unwrap();
-    assert_eq!((seen.task, seen.ops), (tasks[0], 3));
+    assert_eq!(seen.len(), 1);
+    assert_eq!((seen[0].task, seen[0].ops), (tasks[0], 3));
+    assert!(seen[0].service.is_none(), "copied for nobody");
     assert!(live.try_recv().is_err(), "the repeat was shown too");
 }
 
 /// What an agent, or the network, does with a spool.
 #[derive(Clone, Debug)]
-enum Move {
+enum SpoolAction {
     /// The next batch, standing for so many sequences.
     Next {
         width: u64,
@@ -126,13 +128,13 @@ enum Move {
     Reopen,
 }
 
-fn moves() -> impl Strategy<Value = Vec<Move>> {
+fn moves() -> impl Strategy<Value = Vec<SpoolAction>> {
     let one = prop_oneof![
-        6 => (1..4_u64).prop_map(|width| Move::Next { width }),
-        4 => (0..6_usize).prop_map(|back| Move::Again { back }),
-        1 => (1..5_u64).prop_map(|by| Move::Ahead { by }),
-        1 => Just(Move::Reattach),
-        1 => Just(Move::Reopen),
+        6 => (1..4_u64).prop_map(|width| SpoolAction::Next { width }),
+        4 => (0..6_usize).prop_map(|back| SpoolAction::Again { back }),
+        1 => (1..5_u64).prop_map(|by| SpoolAction::Ahead { by }),
+        1 => Just(SpoolAction::Reattach),
+        1 => Just(SpoolAction::Reopen),
     ];
     prop::collection::vec(one, 1..25)
 }
@@ -141,7 +143,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
     #[test]
-    fn every_batch_once_whatever_is_repeated(moves in moves()) {
+    fn every_batch_is_stored_once_whatever_is_repeated(moves in moves()) {
         let runtime = tokio::runtime::Runtime::new().unwrap();
         runtime.block_on(async {
             let mut mesh = Mesh::new().await;
@@ -150,7 +152,7 @@ proptest! {
             let mut sent = Vec::new();
             for one in moves {
                 match one {
-                    Move::Next { width } => {
+                    SpoolAction::Next { width } => {
                         let mut next = batch("s", last + 1);
                         next.sequence = last + width;
                         next.daemons = vec![seen(1, "ceph-osd", T0)];
@@ -160,18 +162,18 @@ proptest! {
                         assert_eq!(send(&publisher, next.clone()).await, Ok(last));
                         sent.push(next);
                     }
-                    Move::Again { back } => {
+                    SpoolAction::Again { back } => {
                         if let Some(again) = sent.iter().rev().nth(back) {
                             assert_eq!(send(&publisher, again.clone()).await, Ok(again.sequence));
                         }
                     }
-                    Move::Ahead { by } => {
+                    SpoolAction::Ahead { by } => {
                         let refused = send(&publisher, batch("s", last + 1 + by)).await;
                         let hole = matches!(refused, Err(IngestError::Hole { .. }));
                         assert!(hole, "{refused:?}");
                     }
-                    Move::Reattach => publisher = mesh.store.publisher(agent, host, "net:2".to_owned()),
-                    Move::Reopen => {
+                    SpoolAction::Reattach => publisher = mesh.store.publisher(agent, host, "net:2".to_owned()),
+                    SpoolAction::Reopen => {
                         mesh.reopen().await;
                         publisher = mesh.store.publisher(agent, host, "net:2".to_owned());
                     }

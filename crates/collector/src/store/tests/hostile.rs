@@ -1,4 +1,4 @@
-//! Batches that are wrong on purpose: refused with a reason, nothing of them stored, nobody else disturbed.
+//! Batches that are invalid on purpose: refused with a reason, without a stored row and without an effect on others.
 
 use super::{Mesh, S, T0, batch, interval, new_step, sample, seen, send, task_end};
 use crate::ingest::{Batch, IngestError};
@@ -32,6 +32,12 @@ async fn foreign_rows_refuse_the_whole_batch() {
     let refused = send(&other, foreign.clone()).await;
     let task_id = tasks[0].0;
     assert_eq!(refused, Err(IngestError::ForeignTask { task_id }));
+
+    let mut not_its_own = batch("s", 1);
+    not_its_own.op_intervals = vec![interval(tasks[0], T0, "ping", 1, 1)];
+    let refused = send(&publisher, not_its_own).await;
+    let op = "ping".to_owned();
+    assert_eq!(refused, Err(IngestError::ForeignOperation { task_id, op }));
 
     let mut ended = batch("s", 1);
     ended.task_ends = vec![task_end(tasks[0], 0, T0 + S)];
@@ -245,7 +251,7 @@ prop_compose! {
             op_intervals,
             daemons: daemons.into_iter().map(|(pid, name, at_us)| proto::DaemonSeen {
                 pid, start_ticks: pid.unsigned_abs().into(), instance: name.clone(), cmdline: name.clone(), name,
-                at_us, ended: false,
+                at_us, ended: false, born_us: 0, is_parent: false,
             }).collect(),
             daemon_samples,
             host_samples: Vec::new(),

@@ -2,7 +2,7 @@
 
 use super::{Mesh, S, T0, batch, interval, new_step, send, task_end};
 use crate::results::{Flag, Headline};
-use crate::store::finish::follow::Followed;
+use crate::store::finish::follow::FollowedSteps;
 use std::time::{Duration, Instant};
 
 #[tokio::test]
@@ -44,7 +44,7 @@ async fn two_tasks_are_summed_over_the_window_that_both_were_active_in() {
 }
 
 #[tokio::test]
-async fn data_that_come_after_the_end_are_worked_in() {
+async fn late_data_change_the_results() {
     let mut mesh = Mesh::new().await;
     let (publisher, agent, host) = mesh.publisher("a").await;
     let run = mesh.run("u").await;
@@ -138,7 +138,7 @@ async fn a_running_step_has_its_timeline_but_for_its_last_seconds() {
     let (step, tasks) = mesh
         .step(run, new_step(0, "files", "create"), &[agent])
         .await;
-    let mut followed = Followed::default();
+    let mut followed = FollowedSteps::default();
     let mut sequence = 0;
     for (until, kept) in [(5, 0), (40, 36), (41, 37), (100, 96)] {
         sequence += 1;
@@ -153,7 +153,7 @@ async fn a_running_step_has_its_timeline_but_for_its_last_seconds() {
         assert_eq!(found, kept, "of {until} seconds");
         if until == 40 {
             // A collector that was started again goes on where the other was.
-            followed = Followed::default();
+            followed = FollowedSteps::default();
         }
     }
     let results = mesh.finish(step, T0 + 100 * S).await;

@@ -1,4 +1,4 @@
-//! What is known of links: their view, by their run, and what one has carried.
+//! The view of links, their run, and the throughput that a link has carried.
 
 use super::{Mesh, S, T0, batch, interval, new_step, new_task, send, task_end};
 use crate::model::TaskState;
@@ -61,6 +61,45 @@ async fn a_link_has_its_throughput_its_round_trip_and_its_requests() {
     }
 }
 
+#[tokio::test]
+async fn a_link_of_datagrams_has_what_arrived_and_what_was_lost() {
+    let mesh = Mesh::new().await;
+    let (publisher, from, _) = mesh.publisher("a").await;
+    let (_, to, _) = mesh.publisher("b").await;
+    let run = mesh.run("u").await;
+    let step = new_step(0, "network", "udp-stream");
+    let step = mesh.store.create_steps(run, vec![step]).await.unwrap()[0];
+    let task = NewTask {
+        peer: Some(to),
+        ..new_task(from, 0)
+    };
+    let task = mesh.tasks(step, vec![task]).await[0];
+    let mut one = batch("s", 1);
+    for second in 0..4 {
+        for (op, ops) in [
+            ("send", 400),
+            ("receive", 300),
+            ("lost", 100),
+            ("jitter", 10),
+        ] {
+            one.op_intervals
+                .push(interval(task, T0 + second * S, op, ops, 20_000));
+        }
+    }
+    one.task_ends.push(task_end(task, 0, T0 + 4 * S));
+    send(&publisher, one).await.unwrap();
+    mesh.finish(step, T0 + 4 * S).await;
+    let (mib, lost, jitter, received): (f64, f64, f64, f64) = sqlx::query_as(
+        "SELECT l.mib_per_s, l.lost_percent, l.jitter_us, r.bytes_per_s / 1048576.0
+         FROM v_links AS l JOIN task_results AS r ON r.op = 'receive'",
+    )
+    .fetch_one(mesh.store.reader())
+    .await
+    .unwrap();
+    assert_eq!((mib, lost), (received, 25.0));
+    assert!((jitter - 20.0).abs() < 0.2, "{jitter}");
+}
+
 /// Every report asks for the links of its run: it must not pay for those of all runs.
 #[tokio::test]
 async fn the_links_of_a_run_are_found_by_the_run() {
@@ -82,7 +121,7 @@ async fn the_links_of_a_run_are_found_by_the_run() {
 
 /// The most counts. What stays within one host tells nothing of the network, and what was held back nothing of the link.
 #[tokio::test]
-async fn what_a_link_has_carried_is_known_later() {
+async fn the_throughput_of_a_link_is_kept() {
     let mesh = Mesh::new().await;
     let (publisher, from, _) = mesh.publisher("a").await;
     let (_, to, _) = mesh.publisher("b").await;

@@ -1,4 +1,4 @@
-//! Every way a database cannot be opened is told apart, and a sound one is as the contract says.
+//! Each reason why a database cannot be opened has its own error; a valid one has the settings of the contract.
 
 use super::{Mesh, message, new_agent};
 use crate::store::{Store, StoreError};
@@ -64,7 +64,7 @@ async fn writers_are_durable_and_readers_cannot_write() {
 }
 
 #[tokio::test]
-async fn what_was_written_is_there_after_opening_again() {
+async fn rows_survive_a_reopening() {
     let mut mesh = Mesh::new().await;
     let uid = mesh.store.mesh_uid().to_owned();
     let (agent, host) = mesh.agent("a").await;
@@ -94,6 +94,27 @@ async fn one_collector_at_a_time_and_any_reader() {
 }
 
 #[tokio::test]
+async fn another_path_to_the_same_file_is_in_use_too() {
+    let mesh = Mesh::new().await;
+    let (symlink, hard_link) = (
+        mesh.directory.path().join("symlink.db"),
+        mesh.directory.path().join("hard_link.db"),
+    );
+    std::os::unix::fs::symlink(mesh.path(), &symlink).unwrap();
+    std::fs::hard_link(mesh.path(), &hard_link).unwrap();
+    for other in [symlink, hard_link] {
+        let error = refusal(&other).await;
+        assert!(
+            matches!(error, StoreError::InUse { holder: Some(pid), .. } if pid == std::process::id()),
+            "{error:?}"
+        );
+    }
+    // The first one's own locks are as they were.
+    mesh.agent("a").await;
+    mesh.store.close().await;
+}
+
+#[tokio::test]
 async fn a_clean_end_leaves_only_the_database() {
     let mesh = Mesh::new().await;
     mesh.agent("a").await;
@@ -108,7 +129,7 @@ async fn a_clean_end_leaves_only_the_database() {
 }
 
 #[tokio::test]
-async fn unusable_paths_are_told_apart() {
+async fn each_unusable_path_has_its_error() {
     let directory = TempDir::new().unwrap();
     let error = refusal(directory.path()).await;
     assert!(matches!(error, StoreError::IsDirectory { .. }), "{error:?}");
@@ -141,93 +162,6 @@ async fn unusable_paths_are_told_apart() {
         "{error:?}"
     );
     assert!(std::fs::read(&other).unwrap() == before, "it was changed");
-}
-
-/// As collectors made it before samples could be brief, with a sample in it.
-async fn before_samples_could_be_brief(path: &Path) {
-    use sqlx::Connection;
-    let all = sqlx::migrate!("./migrations");
-    let old = sqlx::migrate::Migrator {
-        migrations: all
-            .iter()
-            .filter(|migration| migration.version < 12)
-            .cloned()
-            .collect(),
-        ..sqlx::migrate::Migrator::DEFAULT
-    };
-    let options = sqlx::sqlite::SqliteConnectOptions::new()
-        .filename(path)
-        .create_if_missing(true);
-    let mut file = sqlx::SqliteConnection::connect_with(&options)
-        .await
-        .unwrap();
-    old.run(&mut file).await.unwrap();
-    sqlx::raw_sql(
-        "PRAGMA application_id = 1651340136;
-         INSERT INTO hosts (id, boot_id, pid_namespace, name, kernel, cpus, memory_bytes)
-         VALUES (1, 'b', 'n', 'h', 'Linux', 1, 1);
-         INSERT INTO daemons (id, host_id, name, instance, pid, start_ticks, cmdline, first_seen_us, last_seen_us)
-         VALUES (1, 1, 'ceph-osd', 'osd.1', 1, 1, '', 1, 1);
-         INSERT INTO daemon_samples (daemon_id, at_us, cpu_user_us, cpu_system_us, rss_bytes, vsz_bytes, threads,
-                                     minor_faults, major_faults)
-         VALUES (1, 1, 1, 2, 3, 4, 5, 6, 7);",
-    )
-    .execute(&mut file)
-    .await
-    .unwrap();
-    file.close().await.unwrap();
-}
-
-#[tokio::test]
-async fn a_database_of_before_samples_could_be_brief_takes_them() {
-    let directory = TempDir::new().unwrap();
-    let path = directory.path().join("old.db");
-    before_samples_could_be_brief(&path).await;
-    Store::open(&path).await.unwrap().close().await;
-
-    let file = rusqlite::Connection::open(&path).unwrap();
-    let column = |sql: &str| -> Vec<String> {
-        let mut statement = file.prepare(sql).unwrap();
-        let rows = statement.query_map([], |row| row.get(0)).unwrap();
-        rows.map(Result::unwrap).collect()
-    };
-    file.execute(
-        "INSERT INTO daemon_samples (daemon_id, at_us, cpu_user_us, cpu_system_us, rss_bytes, vsz_bytes)
-         VALUES (1, 2, 1, 2, 3, 4)",
-        [],
-    )
-    .unwrap();
-    assert_eq!(
-        column(
-            "SELECT at_us || ':' || rss_bytes || ':' || coalesce(threads, '-') || ':' || coalesce(minor_faults, '-') || ':' || coalesce(major_faults, '-')
-             FROM daemon_samples"
-        ),
-        ["1:3:5:6:7", "2:3:-:-:-"]
-    );
-    assert_eq!(
-        column("SELECT name FROM pragma_table_info('daemon_samples') WHERE \"notnull\" = 0"),
-        [
-            "threads",
-            "fds",
-            "read_bytes",
-            "write_bytes",
-            "vol_ctx",
-            "invol_ctx",
-            "minor_faults",
-            "major_faults"
-        ],
-        "nothing else was loosened"
-    );
-    assert_eq!(column("PRAGMA integrity_check"), ["ok"]);
-    // Both are back as they were for whoever opens it next.
-    assert!(
-        file.execute("UPDATE sqlite_schema SET sql = sql", [])
-            .is_err()
-    );
-    assert_eq!(
-        column("SELECT name FROM sqlite_schema WHERE name = 'samples_may_be_brief'"),
-        Vec::<String>::new()
-    );
 }
 
 #[tokio::test]
@@ -292,53 +226,36 @@ async fn the_newest_instant_and_the_anchor_survive() {
     assert_eq!(mesh.store.newest_instant().await.unwrap(), newest);
 }
 
-/// The schema before groups, with a step's results in it.
-async fn older_database(path: &Path) {
-    let older = TempDir::new().unwrap();
-    let all = Path::new(env!("CARGO_MANIFEST_DIR")).join("migrations");
-    for file in ["0001_the_mesh.sql", "0002_views.sql"] {
-        std::fs::copy(all.join(file), older.path().join(file)).unwrap();
-    }
-    let options = sqlx::sqlite::SqliteConnectOptions::new()
-        .filename(path)
-        .create_if_missing(true);
-    let mut connection = sqlx::ConnectOptions::connect(&options).await.unwrap();
-    let migrator = sqlx::migrate::Migrator::new(older.path()).await.unwrap();
-    migrator.run(&mut connection).await.unwrap();
-    let rows = "PRAGMA application_id = 1651340136;
-        INSERT INTO hosts VALUES (1, 'b', 'p', 'h', 'k', 2, 1);
-        INSERT INTO agents VALUES (1, 'u', 'a', 1, '{}', '0', 0, 0);
-        INSERT INTO runs (id, uid, name, plan, state, created_us, version) VALUES (1, 'u', 'r', '', 'done', 0, '0');
-        INSERT INTO steps (id, run_id, ordinal, repeat, phase, cell, target, system, workload, mode, clients, cache, state,
-            start_us) VALUES (7, 1, 1, 1, 'p', 'c', 't', 's', 'io', 'read', 1, 'asis', 'done', 5);
-        INSERT INTO tasks (id, step_id, task_index, agent_id, state, skew_us) VALUES (3, 7, 0, 1, 'done', 40);
-        INSERT INTO step_intervals VALUES (11, 7, 5, 1000000, 'read', 0, 1, 20, 80, 0, 1.5, 1, 2, 3, x'00');
-        INSERT INTO step_results (id, step_id, op, tasks, ops, bytes, errors, headline, ops_per_s, p99_ns, saturated, histogram,
-            response_p99_ns) VALUES (12, 7, 'read', 1, 20, 80, 0, 'window', 20.0, 2000000, 0, x'00', 9000000);";
-    sqlx::raw_sql(rows).execute(&mut connection).await.unwrap();
-    sqlx::Connection::close(connection).await.unwrap();
+#[tokio::test]
+async fn a_database_of_before_the_first_schema_is_refused_and_left_alone() {
+    let mesh = Mesh::new().await;
+    mesh.store.close().await;
+    let file = rusqlite::Connection::open(mesh.path()).unwrap();
+    file.execute(
+        "UPDATE _sqlx_migrations SET description = 'the mesh' WHERE version = 1",
+        [],
+    )
+    .unwrap();
+    drop(file);
+    let error = refusal(&mesh.path()).await;
+    assert!(
+        matches!(error, StoreError::PreviewSchema { .. }),
+        "{error:?}"
+    );
+    assert!(message(&error).contains("choose another file with --db"));
 }
 
-#[tokio::test]
-async fn a_database_from_before_groups_is_brought_up_to_date_and_keeps_its_results() {
-    let directory = TempDir::new().unwrap();
-    let path = directory.path().join("mesh.db");
-    older_database(&path).await;
-    let store = Store::open(&path).await.unwrap();
-    let mesh = Mesh { directory, store };
-    let result: (String, String, i64, f64, f64, f64, f64) = sqlx::query_as(
-        "SELECT group_name, mode, ops, ops_per_s, p99_ms, response_p99_ms, max_skew_ms FROM v_results WHERE step_id = 7",
-    )
-    .fetch_one(mesh.store.reader())
-    .await
-    .unwrap();
-    let expected = (String::new(), "read".to_owned(), 20, 20.0, 2.0, 9.0, 0.04);
-    assert_eq!(result, expected);
-    assert_eq!(
-        mesh.number("SELECT ops FROM v_timeline WHERE step_id = 7")
-            .await,
-        20
-    );
-    assert_eq!(mesh.number("SELECT count(*) FROM v_cost").await, 0);
-    mesh.assert_sound().await;
+#[test]
+fn every_file_of_migrations_is_built_in() {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("migrations");
+    let names = std::fs::read_dir(directory).unwrap();
+    let mut names: Vec<String> = names
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    let built_in: Vec<String> = crate::store::open::MIGRATIONS
+        .iter()
+        .map(|(version, name, _)| format!("{version:04}_{name}.sql"))
+        .collect();
+    assert_eq!(built_in, names);
 }

@@ -1,9 +1,9 @@
-//! What the scheduler writes is what it reads back.
+//! Rows of the scheduler are read back as they were written.
 
 use super::{Mesh, S, T0, new_step, running};
 use crate::model::{MeshMicros, RunId, RunState, Severity, StepId, TaskState};
 use crate::store::StoreError;
-use crate::store::rows::{Known, NewCacheDrop, NewEvent, NewRun, RunChange};
+use crate::store::rows::{Creation, NewCacheDrop, NewEvent, NewRun, Row, RunChange};
 
 #[tokio::test]
 async fn a_run_started_twice_with_one_uid_is_one_run() {
@@ -18,9 +18,9 @@ async fn a_run_started_twice_with_one_uid_is_one_run() {
         version: "0".to_owned(),
     };
     let first = mesh.store.create_run(run.clone()).await.unwrap();
-    assert_eq!(first.1, Known::New);
+    assert_eq!(first.1, Creation::New);
     let again = mesh.store.create_run(run).await.unwrap();
-    assert_eq!(again, (first.0, Known::Already));
+    assert_eq!(again, (first.0, Creation::Existing));
     assert_eq!(mesh.number("SELECT count(*) FROM runs").await, 1);
 }
 
@@ -124,6 +124,33 @@ async fn a_state_of_something_unknown_is_refused() {
         newest.to_string(),
         "there is no run yet: benchmesh run PLAN"
     );
+}
+
+#[tokio::test]
+async fn a_step_that_could_not_be_armed_loses_its_start_instants() {
+    let mesh = Mesh::new().await;
+    let (agent, _) = mesh.agent("a").await;
+    let run = mesh.run("u").await;
+    let (step, tasks) = mesh
+        .step(run, new_step(0, "files", "create"), &[agent, agent])
+        .await;
+    let starts = tasks.iter().map(|task| (*task, MeshMicros(T0)));
+    mesh.store
+        .apply(vec![Row::TaskStarts(starts.collect())])
+        .await
+        .unwrap();
+    // One has begun nevertheless, and has reported its end.
+    let ended = "UPDATE tasks SET ended_us = start_us + 1 WHERE id = ?";
+    let other = rusqlite::Connection::open(mesh.path()).unwrap();
+    other.execute(ended, [tasks[1].0]).unwrap();
+    mesh.store
+        .apply(vec![Row::StartsCleared { step }])
+        .await
+        .unwrap();
+    assert_eq!(mesh.store.step(step).await.unwrap().start, None);
+    let starts: Vec<_> = mesh.store.tasks(step).await.unwrap();
+    let starts: Vec<_> = starts.iter().map(|task| task.start).collect();
+    assert_eq!(starts, [None, Some(MeshMicros(T0))]);
 }
 
 #[tokio::test]

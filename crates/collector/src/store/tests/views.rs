@@ -1,4 +1,4 @@
-//! The views answer with the right figures, through keys.
+//! The views return the right figures, through indexes.
 
 use super::{Mesh, S, T0, batch, interval, new_step, sample, seen, send, task_end};
 use crate::model::{AgentId, StepId, TaskId};
@@ -121,10 +121,11 @@ async fn a_step_shorter_than_the_beat_has_its_daemons_use() {
     let mesh = Mesh::new().await;
     let (publisher, agent, _) = mesh.publisher("a").await;
     let run = mesh.run("u").await;
-    // What there is: one sample within, and one beyond the end, before the start, or at either side.
+    // What there is: one sample within, and one beyond the end or before the start. The line between them counts, as far
+    // as it lies within the step.
     for (ordinal, beats, expected) in [
-        (0, vec![(100_000, 10_000), (1_100_000, 110_000)], Some(0.1)),
-        (1, vec![(-900_000, 10_000), (100_000, 60_000)], Some(0.05)),
+        (0, vec![(100_000, 10_000), (1_100_000, 110_000)], Some(0.04)),
+        (1, vec![(-900_000, 10_000), (100_000, 60_000)], Some(0.005)),
         (2, vec![(100_000, 10_000)], None),
         // A sample at the very end: what came after is not the step's.
         (3, vec![(500_000, 10_000), (1_500_000, 210_000)], None),
@@ -281,6 +282,64 @@ async fn no_view_scans_what_grows_with_time() {
                 .iter()
                 .any(|scan| detail == *scan || detail.starts_with(&format!("{scan} ")));
             assert!(!scanned, "{view}: {detail}");
+        }
+    }
+}
+
+/// A step of up to ten minutes has a row per sample; a longer one has 600 spans, which add up to the same bytes and time.
+#[test]
+fn the_timeline_of_hosts_is_bounded_in_a_long_step() {
+    const HOSTS: i64 = 2;
+    let directory = tempfile::tempdir().unwrap();
+    for soak_seconds in [600, 1500, 7250] {
+        let path = directory.path().join(format!("{soak_seconds}.db"));
+        let shape = benchmesh_synthetic::Shape {
+            hosts: 2,
+            daemons_per_host: 1,
+            clients: 1,
+            runs: 1,
+            repeats: 1,
+            step_seconds: 4,
+            gap_seconds: 1,
+            soak_seconds,
+        };
+        benchmesh_synthetic::generate(&path, &shape).unwrap();
+        let file = rusqlite::Connection::open(&path).unwrap();
+        let kinds: Vec<(String, i64, f64, f64, f64, f64)> = file
+            .prepare(
+                "SELECT kind, count(*), max(span_s) - min(span_s), sum(span_s), max(second), total(in_mib_per_s * span_s)
+                 FROM v_host_timeline WHERE run_id = 2 GROUP BY kind ORDER BY kind",
+            )
+            .unwrap()
+            .query_map([], |row| {
+                Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?, row.get(5)?))
+            })
+            .unwrap()
+            .collect::<Result<_, _>>()
+            .unwrap();
+        assert_eq!(kinds.len(), 3);
+        let seconds = f64::from(soak_seconds);
+        let spans = i64::from(soak_seconds.min(600));
+        for (kind, rows, spread, covered, last, in_mib) in kinds {
+            // A short step has the sample of the second before it too, where there is one.
+            assert!(
+                (HOSTS * spans..=HOSTS * (spans + 1)).contains(&rows),
+                "{kind}: {rows}"
+            );
+            assert!(spread <= 1.0, "{kind}: {spread}");
+            let hosts = f64::from(2);
+            assert!(
+                (covered - hosts * seconds).abs() <= hosts,
+                "{kind}: {covered}"
+            );
+            assert_eq!(last, seconds, "{kind}");
+            // Per second 1 MiB is read from each disk and 10 MiB come over each interface.
+            let rate = match kind.as_str() {
+                "disk" => 1.0,
+                "interface" => 10.0,
+                _ => 0.0,
+            };
+            assert!((in_mib - rate * covered).abs() < 1e-6, "{kind}: {in_mib}");
         }
     }
 }

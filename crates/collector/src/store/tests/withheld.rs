@@ -1,5 +1,5 @@
-//! What is withheld, is withheld wherever one may look: tasks that did not run at once have no total, and a step of several
-//! groups has no cost of an operation.
+//! Figures that are withheld are NULL everywhere: totals of tasks that did not overlap, and cost per operation of a
+//! step with several groups.
 
 use super::{Mesh, S, T0, batch, interval, new_step, new_task, sample, seen, send, task_end};
 use crate::model::StepId;
@@ -24,7 +24,7 @@ fn none(row: &SqliteRow, columns: &[&str]) {
 }
 
 /// Two tasks of a step in mode `mode`, the second after the first had ended, beside a daemon that used 1 s of CPU.
-async fn apart(mesh: &Mesh, workload: &str, mode: &str, op: &str) -> StepId {
+async fn step_of_consecutive_tasks(mesh: &Mesh, workload: &str, mode: &str, op: &str) -> StepId {
     let (publisher, from, _) = mesh.publisher("a").await;
     let (_, to, _) = mesh.publisher("b").await;
     let run = mesh.run("u").await;
@@ -53,9 +53,9 @@ async fn apart(mesh: &Mesh, workload: &str, mode: &str, op: &str) -> StepId {
 }
 
 #[tokio::test]
-async fn what_did_not_run_at_once_has_no_total_anywhere() {
+async fn tasks_that_did_not_overlap_have_no_total() {
     let mesh = Mesh::new().await;
-    apart(&mesh, "files", "create", "create").await;
+    step_of_consecutive_tasks(&mesh, "files", "create", "create").await;
     let results = row(&mesh, "SELECT * FROM v_results").await;
     assert_eq!(results.get::<i64, _>("ops"), 80, "what was done is a fact");
     assert_eq!(results.get::<String, _>("headline"), "none");
@@ -78,9 +78,7 @@ async fn what_did_not_run_at_once_has_no_total_anywhere() {
 
     let told = report::load(mesh.store.reader(), "last").await.unwrap();
     let csv = report::csv(&told);
-    let mut lines = csv
-        .lines()
-        .map(|line| line.split(',').collect::<Vec<&str>>());
+    let mut lines = csv.lines().map(fields);
     let (head, figures) = (lines.next().unwrap(), lines.next().unwrap());
     let json = serde_json::to_value(&told).unwrap();
     for name in [
@@ -95,19 +93,18 @@ async fn what_did_not_run_at_once_has_no_total_anywhere() {
     }
     assert!(json["costs"][0]["cpu_us_per_op"].is_null());
     assert!(csv.ends_with("no-overlap\n"), "{csv}");
-    let sheets = report::sheets(&told);
-    let titles: Vec<&str> = sheets.iter().map(|sheet| sheet.title.as_str()).collect();
-    assert_eq!(titles, ["Results", "Daemons during the steps"]);
+    let tables = report::tables(&told, report::Detail::All);
+    let steps = tables.iter().find(|table| table.title == "Steps").unwrap();
     let cell = |title: &str| {
-        let columns = &sheets[0].columns;
+        let columns = &steps.columns;
         let at = columns.iter().position(|column| column.title == title);
-        sheets[0].rows[0][at.unwrap()].clone()
+        steps.rows[0][at.unwrap()].clone()
     };
     assert_eq!(
         [cell("ops/s"), cell("MiB/s"), cell("flags")],
         ["-", "-", "no-overlap"]
     );
-    let markdown = report::markdown(&told);
+    let markdown = report::markdown(&told, report::Detail::All);
     assert!(
         markdown.contains("no rate of all of them exists"),
         "{markdown}"
@@ -117,7 +114,7 @@ async fn what_did_not_run_at_once_has_no_total_anywhere() {
 #[tokio::test]
 async fn a_link_whose_tasks_did_not_send_at_once_has_no_throughput() {
     let mesh = Mesh::new().await;
-    apart(&mesh, "network", "throughput", "send").await;
+    step_of_consecutive_tasks(&mesh, "network", "throughput", "send").await;
     let link = row(&mesh, "SELECT * FROM v_links").await;
     none(&link, &["mib_per_s"]);
     assert_eq!(link.get::<String, _>("flags"), "[\"no-overlap\"]");
@@ -134,7 +131,7 @@ async fn daemons_that_serve_several_groups_at_once_have_no_cost_of_an_operation(
         let mesh = Mesh::new().await;
         let (publisher, agent, _) = mesh.publisher("a").await;
         let run = mesh.run("u").await;
-        let mut of_groups = new_step(0, "", "");
+        let mut of_groups = new_step(0, "files", "read");
         of_groups.groups = groups
             .iter()
             .map(|name| NewGroup {
@@ -180,4 +177,14 @@ async fn daemons_that_serve_several_groups_at_once_have_no_cost_of_an_operation(
         let told = report::load(mesh.store.reader(), "last").await.unwrap();
         assert_eq!(told.costs[0].cpu_us_per_op, expected);
     }
+}
+
+/// The fields of a line of CSV; a quoted field may have commas.
+fn fields(line: &str) -> Vec<&str> {
+    let mut quoted = false;
+    line.split(|letter| {
+        quoted ^= letter == '"';
+        letter == ',' && !quoted
+    })
+    .collect()
 }

@@ -1,9 +1,9 @@
-//! The writer's connection without a hop: for the length of one call its statements are run by the writer's own thread.
+//! Runs statements on the writer's connection without the hop to sqlx's thread, for the length of one call.
 //!
-//! sqlx hands every statement to a thread of its own and its arguments over a channel, which costs more than SQLite does
-//! for a row of telemetry. What ingest does therefore borrows the handle that sqlx owns; sqlx waits until it is back.
+//! sqlx hands every statement to a thread of its own and its arguments over a channel, which costs more than SQLite
+//! does for a row of telemetry. Ingest therefore borrows the handle that sqlx owns; sqlx waits until it is returned.
 
-use super::super::error::StoreError;
+use crate::database::StoreError;
 use rusqlite::Connection;
 use sqlx::SqliteConnection;
 

@@ -1,12 +1,13 @@
 //! The writer's task: gathers a group, runs it as one transaction, answers after the commit.
 
+use super::super::blocked::Blockage;
 use super::Apply;
 use super::direct::directly;
-use crate::causes::chain;
+use crate::database::Blocked;
+use crate::database::StoreError;
 use crate::ingest::apply::Ingest;
 use crate::ingest::pending::PendingBatch;
-use crate::store::blocked::{Blockage, Blocked};
-use crate::store::error::StoreError;
+use benchmesh_workloads::error_chain;
 use futures::future::BoxFuture;
 use rusqlite::Connection;
 use sqlx::sqlite::SqliteConnectOptions;
@@ -30,7 +31,7 @@ pub(crate) trait Pending: Send {
         &'c mut self,
         connection: &'c mut SqliteConnection,
     ) -> BoxFuture<'c, Result<(), StoreError>>;
-    /// Keeps `error` as what will be answered.
+    /// Keeps `error` as the answer.
     fn refuse(&mut self, error: StoreError);
     fn answer(self: Box<Self>);
 }
@@ -75,7 +76,7 @@ impl<D: Send + Sync, T: Send> Pending for Write<D, T> {
 
     fn answer(self: Box<Self>) {
         let outcome = self.outcome.unwrap_or(Err(StoreError::Closed));
-        // Whoever asked may have gone; the write stands all the same.
+        // The caller may be gone; the write stands.
         drop(self.done.send(outcome));
     }
 }
@@ -96,7 +97,7 @@ impl Group {
 
 /// Whether the batches of a group share their inserts, or each stands alone behind a savepoint.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Manner {
+enum CommitMode {
     Together,
     Singly,
 }
@@ -132,16 +133,16 @@ impl Writer {
         }
     }
 
-    /// Lives until it is told to close, or every sender is gone; what had been queued by then is still written.
+    /// Runs until it is told to close, or every sender is gone; queued writes are still done.
     pub(super) async fn run(mut self) {
         let closing = self.closing.clone();
-        let mut told = false;
+        let mut announced = false;
         loop {
             let mut group = Group::default();
             tokio::select! {
                 biased;
-                () = closing.cancelled(), if !told => {
-                    told = true;
+                () = closing.cancelled(), if !announced => {
+                    announced = true;
                     self.writes.close();
                     self.batches.close();
                     continue;
@@ -157,7 +158,7 @@ impl Writer {
             .execute(&mut self.connection)
             .await;
         if let Err(error) = checkpoint {
-            tracing::debug!(%error, "the WAL stays; the next to open the database takes it in");
+            tracing::debug!(%error, "the WAL file stays; it is merged when the database is opened next");
         }
         if let Err(error) = self.connection.close().await {
             tracing::warn!(%error, "the database was not closed cleanly; what was committed is safe");
@@ -179,27 +180,27 @@ impl Writer {
 
     /// Ends when the group is committed, or when each of its members has been told why not.
     async fn commit(&mut self, mut group: Group) {
-        let mut manner = Manner::Together;
+        let mut mode = CommitMode::Together;
         let mut pause = FIRST_PAUSE;
         let mut reported = false;
         loop {
-            let Err(error) = self.attempt(&mut group, manner).await else {
+            let Err(error) = self.attempt(&mut group, mode).await else {
                 break;
             };
             self.roll_back().await;
-            if !error.is_of_surroundings() {
-                if manner == Manner::Singly {
+            if !error.is_retryable() {
+                if mode == CommitMode::Singly {
                     self.refuse_all(group, &error);
                     return;
                 }
-                manner = Manner::Singly;
+                mode = CommitMode::Singly;
                 continue;
             }
             if !reported {
                 reported = true;
                 self.blockage.send_replace(Some(Blocked::by(&error)));
                 tracing::error!(
-                    error = %chain(&error),
+                    error = %error_chain(&error),
                     "the database cannot be written, and nothing is acknowledged until it can; {}",
                     error.remedy()
                 );
@@ -226,14 +227,14 @@ impl Writer {
         }
     }
 
-    async fn attempt(&mut self, group: &mut Group, manner: Manner) -> Result<(), StoreError> {
+    async fn attempt(&mut self, group: &mut Group, mode: CommitMode) -> Result<(), StoreError> {
         let connection = &mut self.connection;
         command(connection, "BEGIN IMMEDIATE").await?;
         for write in &mut group.writes {
             command(connection, "SAVEPOINT one").await?;
             match write.apply(connection).await {
                 Ok(()) => command(connection, "RELEASE one").await?,
-                Err(error) if error.is_of_surroundings() => return Err(error),
+                Err(error) if error.is_retryable() => return Err(error),
                 Err(error) => {
                     undo(connection).await?;
                     write.refuse(error);
@@ -242,15 +243,15 @@ impl Writer {
         }
         let ingest = &mut self.ingest;
         directly(connection, |connection| {
-            match manner {
-                Manner::Together => ingest.store(connection, &mut group.batches)?,
-                Manner::Singly => {
+            match mode {
+                CommitMode::Together => ingest.store(connection, &mut group.batches)?,
+                CommitMode::Singly => {
                     for batch in &mut group.batches {
                         store_alone(connection, ingest, batch)?;
                     }
                 }
             }
-            at_once(connection, "COMMIT")
+            execute_now(connection, "COMMIT")
         })
         .await
     }
@@ -273,7 +274,7 @@ impl Writer {
     /// Nothing of the group was written. The rows may be to blame; where the surroundings are, batches are not refused
     /// but left to be sent again.
     fn refuse_all(&mut self, group: Group, error: &StoreError) {
-        let reason = chain(error);
+        let reason = error_chain(error);
         for mut write in group.writes {
             write.refuse(StoreError::NotWritten {
                 why: reason.clone(),
@@ -281,7 +282,7 @@ impl Writer {
             write.answer();
         }
         for mut batch in group.batches {
-            match error.is_of_surroundings() {
+            match error.is_retryable() {
                 true => batch.close(),
                 false => batch.refuse(reason.clone()),
             }
@@ -290,28 +291,28 @@ impl Writer {
     }
 }
 
-/// Stores one batch behind a savepoint; one that the database refuses is undone and told so.
+/// Stores one batch behind a savepoint; a batch that the database refuses is undone and answered with the error.
 fn store_alone(
     connection: &Connection,
     ingest: &mut Ingest,
     batch: &mut PendingBatch,
 ) -> Result<(), StoreError> {
-    at_once(connection, "SAVEPOINT one")?;
+    execute_now(connection, "SAVEPOINT one")?;
     let mark = ingest.mark();
     match ingest.store(connection, std::slice::from_mut(batch)) {
-        Ok(()) => at_once(connection, "RELEASE one"),
-        Err(error) if error.is_of_surroundings() => Err(error),
+        Ok(()) => execute_now(connection, "RELEASE one"),
+        Err(error) if error.is_retryable() => Err(error),
         Err(error) => {
-            at_once(connection, "ROLLBACK TO one")?;
-            at_once(connection, "RELEASE one")?;
+            execute_now(connection, "ROLLBACK TO one")?;
+            execute_now(connection, "RELEASE one")?;
             ingest.undo_to(mark);
-            batch.refuse(chain(&error));
+            batch.refuse(error_chain(&error));
             Ok(())
         }
     }
 }
 
-fn at_once(connection: &Connection, sql: &'static str) -> Result<(), StoreError> {
+fn execute_now(connection: &Connection, sql: &'static str) -> Result<(), StoreError> {
     connection
         .execute_batch(sql)
         .map_err(StoreError::row(DOING))

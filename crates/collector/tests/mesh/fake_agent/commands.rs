@@ -7,7 +7,7 @@ use std::{
     sync::{Arc, Mutex},
     time::Duration,
 };
-use tokio::time::sleep;
+use tokio::time::sleep_until;
 use v1::{command::Body as Asked, reply::Body as Answer};
 
 /// Run directories by file system and run.
@@ -20,8 +20,9 @@ pub(super) fn answer(agent: &Arc<Inner>, asked: Asked) -> Outcome {
     let script = agent.script.lock().unwrap().clone();
     match asked {
         Asked::Sampling(sampling) => {
+            let period_us = sampling.period_us;
             *agent.sampling.lock().unwrap() = sampling;
-            agent.note(format!("sampling {}", sampling.period_us));
+            agent.note(format!("sampling {period_us}"));
             Ok(None)
         }
         Asked::Survey(survey) => {
@@ -92,7 +93,8 @@ pub(super) fn answer(agent: &Arc<Inner>, asked: Asked) -> Outcome {
                 .lock()
                 .unwrap()
                 .entry(prepare.task_id)
-                .or_default();
+                .or_default()
+                .op = operation_of(&prepare.workload);
             Ok(None)
         }
         Asked::DropCaches(_) => {
@@ -154,6 +156,16 @@ pub(super) fn answer(agent: &Arc<Inner>, asked: Asked) -> Outcome {
     }
 }
 
+/// One that the workload's tasks do.
+fn operation_of(workload: &str) -> &'static str {
+    match workload {
+        "io" => "write",
+        "network" => "ping",
+        "files" => "create",
+        _ => "null",
+    }
+}
+
 fn arm_task(agent: &Arc<Inner>, script: &Script, arm: &v1::Arm) -> Outcome {
     let lead_us = arm.start_us - now_us();
     let mut tasks = agent.tasks.lock().unwrap();
@@ -176,8 +188,19 @@ fn arm_task(agent: &Arc<Inner>, script: &Script, arm: &v1::Arm) -> Outcome {
     });
     let until = Duration::from_micros(lead_us.unsigned_abs()) + script.runs_for;
     let (agent, id, error) = (Arc::clone(agent), arm.task_id, script.task_error.clone());
+    let seconds = if script.row_per_second {
+        script.runs_for.as_secs()
+    } else {
+        0
+    };
+    let (start_us, lead) = (arm.start_us, Duration::from_micros(lead_us.unsigned_abs()));
     tokio::spawn(async move {
-        sleep(until).await;
+        let armed = tokio::time::Instant::now();
+        for second in 0..seconds {
+            sleep_until(armed + lead + Duration::from_secs(second + 1)).await;
+            agent.publish_second(id, start_us + i64::try_from(second).unwrap() * 1_000_000);
+        }
+        sleep_until(armed + until).await;
         agent.end(id, if error.is_empty() { "done" } else { "failed" }, &error);
     });
     Ok(Some(Answer::Arm(v1::ArmReply { lead_us })))

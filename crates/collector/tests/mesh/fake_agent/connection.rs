@@ -8,7 +8,7 @@ use std::{
 };
 use tokio::{sync::mpsc, time::sleep};
 use tonic::Streaming;
-use v1::{agent_message::Body as Said, command::Body as Asked, reply::Body as Answer};
+use v1::{agent_message::Body as AgentBody, command::Body as Asked, reply::Body as Answer};
 
 pub(super) type Outcome = Result<Option<Answer>, (String, String)>;
 
@@ -34,13 +34,19 @@ pub(super) async fn serve(
         if let Asked::AwaitEnd(asked) = body {
             waits.spawn(async move {
                 let reply = await_end(&agent, asked.task_id).await;
-                let _ = said.send(message(Said::Reply(with_id(id, reply)))).await;
+                let _ = said
+                    .send(message(AgentBody::Reply(with_id(id, reply))))
+                    .await;
             });
             continue;
         }
         let script = agent.script.lock().unwrap().clone();
         let removing = matches!(body, Asked::RemoveCell(_) | Asked::RemoveRunDirectory(_));
         let astray = matches!(body, Asked::Arm(_)) && script.starts == Starts::Astray;
+        if script.deaf_to_surveys && matches!(body, Asked::Survey(_)) {
+            agent.note(String::from("survey without an answer"));
+            continue;
+        }
         let silent = script.forgets_in_silence && matches!(body, Asked::ForgetTask(_));
         let reply = answer(&agent, body);
         if silent {
@@ -53,11 +59,13 @@ pub(super) async fn serve(
                 total: 0,
                 unit: String::from("files"),
             };
-            let _ = said.send(message(Said::Progress(progress))).await;
+            let _ = said.send(message(AgentBody::Progress(progress))).await;
             sleep(Duration::from_millis(300)).await;
         }
         let id = if astray { id + 1_000_000 } else { id };
-        let _ = said.send(message(Said::Reply(with_id(id, reply)))).await;
+        let _ = said
+            .send(message(AgentBody::Reply(with_id(id, reply))))
+            .await;
     }
 }
 
@@ -70,7 +78,11 @@ async fn probe(agent: Arc<Inner>, said: mpsc::Sender<v1::AgentMessage>) {
             return;
         }
         let probe = v1::ClockProbe { agent_sent_ns: 0 };
-        if said.send(message(Said::ClockProbe(probe))).await.is_err() {
+        if said
+            .send(message(AgentBody::ClockProbe(probe)))
+            .await
+            .is_err()
+        {
             return;
         }
     }

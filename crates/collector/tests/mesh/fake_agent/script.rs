@@ -12,6 +12,7 @@ pub struct Script {
     pub file_system: String,
     pub free_bytes: i64,
     pub host: String,
+    pub kernel: String,
     /// Refuses so many arms as too late.
     pub late_arms: u32,
     /// Answers this when it is to prepare a task.
@@ -27,8 +28,12 @@ pub struct Script {
     pub removes: u64,
     /// Forgets its tasks, and never says so.
     pub forgets_in_silence: bool,
+    /// Answers no survey.
+    pub deaf_to_surveys: bool,
     /// Does not hear that it is to stop.
     pub deaf_to_stops: bool,
+    /// Publishes an interval per second while its tasks run, rather than one at their end.
+    pub row_per_second: bool,
 }
 
 /// How it keeps to its start.
@@ -54,6 +59,7 @@ impl Default for Script {
             file_system: String::from("shared"),
             free_bytes: 1 << 40,
             host: String::from("boot"),
+            kernel: String::from("6.1"),
             late_arms: 0,
             prepare_error: None,
             task_error: String::new(),
@@ -62,7 +68,9 @@ impl Default for Script {
             file_system_type: String::from("ext4"),
             removes: 0,
             forgets_in_silence: false,
+            deaf_to_surveys: false,
             deaf_to_stops: false,
+            row_per_second: false,
         }
     }
 }

@@ -2,7 +2,10 @@
 
 use super::{FakeAgent, Inner, Starts, now_us};
 use benchmesh_proto::{SESSION_KEY, v1};
-use std::sync::Arc;
+use std::{
+    sync::{Arc, LazyLock},
+    time::Duration,
+};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, transport::Channel};
@@ -25,7 +28,7 @@ impl FakeAgent {
                 instance: String::from("osd.3"),
                 cmdline: String::from("ceph-osd -i 3"),
                 at_us,
-                ended: false,
+                ..v1::DaemonSeen::default()
             }],
             daemon_samples: Some(v1::DaemonSamples {
                 pid: vec![7],
@@ -62,6 +65,25 @@ impl FakeAgent {
 }
 
 impl Inner {
+    /// Publishes what a running task did in one second.
+    pub(super) fn publish_second(&self, id: i64, at_us: i64) {
+        let mut sequence = self.sequence.lock().unwrap();
+        *sequence += 1;
+        self.spool.lock().unwrap().push(v1::Batch {
+            spool_id: format!("spool-{}", self.name),
+            first_sequence: *sequence,
+            sequence: *sequence,
+            op_intervals: vec![v1::OpInterval {
+                at_us,
+                task_id: id,
+                ..SECOND.clone()
+            }],
+            ..v1::Batch::default()
+        });
+        drop(sequence);
+        self.spooled.send_modify(|count| *count += 1);
+    }
+
     /// Ends a task: its rows go to the spool first.
     pub(super) fn end(&self, id: i64, state: &str, error: &str) {
         let mut tasks = self.tasks.lock().unwrap();
@@ -82,6 +104,15 @@ impl Inner {
             self.changes.send_modify(|count| *count += 1);
             return;
         }
+        let script = self.script.lock().unwrap().clone();
+        let (intervals, ran_us) = if script.row_per_second {
+            (
+                Vec::new(),
+                i64::try_from(script.runs_for.as_micros()).unwrap(),
+            )
+        } else {
+            (vec![interval(id, task.op, start_us)], 1_000_000)
+        };
         let mut sequence = self.sequence.lock().unwrap();
         *sequence += 1;
         let spool_id = format!("spool-{}", self.name);
@@ -89,20 +120,20 @@ impl Inner {
             spool_id: spool_id.clone(),
             first_sequence: *sequence,
             sequence: *sequence,
-            op_intervals: vec![interval(id, start_us)],
+            op_intervals: intervals,
             task_ends: vec![v1::TaskEnd {
                 task_id: id,
                 state: state.to_owned(),
                 workers: 1,
                 start_us,
-                skew_us: match self.script.lock().unwrap().starts {
+                skew_us: match script.starts {
                     Starts::Early(us) => -us,
                     _ => 10,
                 },
                 skew_error_us: 5,
-                first_done_us: start_us + 900_000,
-                ended_us: start_us + 1_000_000,
-                last_begun_us: (start_us + 900_000).min(now_us()),
+                first_done_us: start_us + ran_us - 100_000,
+                ended_us: start_us + ran_us,
+                last_begun_us: (start_us + ran_us - 100_000).min(now_us()),
                 error: error.to_owned(),
                 ..v1::TaskEnd::default()
             }],
@@ -121,19 +152,33 @@ impl Inner {
     }
 }
 
+/// A second of 2000 operations of 20 us to 80 ms, of any task.
+static SECOND: LazyLock<v1::OpInterval> = LazyLock::new(|| {
+    // Evenly spread in the logarithm.
+    let time = |nth: u32| Duration::from_secs_f64(20e-6 * 4000_f64.powf(f64::from(nth) / 2000.0));
+    second_of((0..2000).map(|nth| u64::try_from(time(nth).as_nanos()).unwrap_or(u64::MAX)))
+});
+
 /// 100 operations of 1 us each.
-fn interval(task_id: i64, at_us: i64) -> v1::OpInterval {
+fn interval(task_id: i64, op: &str, at_us: i64) -> v1::OpInterval {
+    v1::OpInterval {
+        task_id,
+        op: op.to_owned(),
+        at_us,
+        ..second_of(std::iter::repeat_n(1000, 100))
+    }
+}
+
+fn second_of(times_ns: impl Iterator<Item = u64>) -> v1::OpInterval {
     let mut histogram = benchmesh_workloads::histogram::Histogram::new();
-    for _ in 0..100 {
-        histogram.record(1000);
+    for ns in times_ns {
+        histogram.record(ns);
     }
     let blob = histogram.to_blob();
     v1::OpInterval {
-        task_id,
-        at_us,
         span_us: 1_000_000,
         op: String::from("null"),
-        ops: 100,
+        ops: blob.count,
         service: Some(v1::Distribution {
             histogram: blob.v2_deflate,
             count: blob.count,

@@ -52,7 +52,7 @@ fn cleaning_slowly() -> Script {
 }
 
 #[tokio::test]
-async fn a_step_that_is_stopped_is_seen_to_be_cleaned_up() {
+async fn a_stopped_step_is_shown_as_cleaning() {
     let stage = Stage::new().await;
     let _a = stage.agent("a", cleaning_slowly()).await;
     let started = stage.start(IO).await.unwrap();
@@ -77,7 +77,7 @@ async fn a_step_that_is_stopped_is_seen_to_be_cleaned_up() {
 }
 
 #[tokio::test]
-async fn a_stop_in_the_moment_of_results_leaves_what_was_done() {
+async fn a_step_is_stored_before_its_agents_may_forget_it_and_a_stop_leaves_it_done() {
     let stage = Stage::new().await;
     let a = stage
         .agent(
@@ -89,25 +89,18 @@ async fn a_stop_in_the_moment_of_results_leaves_what_was_done() {
         )
         .await;
     let started = stage.start(IO).await.unwrap();
-    // The first mode's tasks have ended and its row is still running, for the answer does not come.
+    // The answer does not come, which holds nothing up.
     a.until_asked("forget").await;
-    assert_eq!(
-        stage.rows("select state from steps order by ordinal").await,
-        ["running", "planned"]
-    );
+    let first =
+        "select s.state, t.state from steps s join tasks t on t.step_id = s.id where s.ordinal = 1";
+    assert_eq!(stage.rows(first).await, ["done|done"]);
     stop(&stage, started.run_id).await;
     let updates = stage.watch(started.run_id).await;
     assert_eq!(state(&updates), ("stopped", true));
-    assert_eq!(stage.rows("select state from tasks").await, ["done"]);
+    assert_eq!(stage.rows(first).await, ["done|done"]);
     assert_eq!(
         stage
-            .rows("select state, partial from steps order by ordinal")
-            .await,
-        ["done|0", "planned|0"]
-    );
-    assert_eq!(
-        stage
-            .rows("select count(*) from events where kind = 'load-stopped'")
+            .rows("select count(*) from events e join steps s on s.id = e.step_id where kind = 'load-stopped' and s.ordinal = 1")
             .await,
         ["0"]
     );
@@ -230,6 +223,73 @@ async fn runs_wait_for_each_other_and_a_queued_one_stops_at_once() {
 }
 
 #[tokio::test]
+async fn a_queued_run_stores_its_environment_when_it_begins() {
+    let stage = Stage::new().await;
+    let _a = stage.agent("a", running_for(1.0)).await;
+    let b = stage.agent("b", Script::default()).await;
+    let first = stage.start(NULL).await.unwrap();
+    let second = stage.start(IO).await.unwrap();
+    stage.until_step(first.run_id, "running").await;
+    // While the second run waits, `b` is started again, on another kernel and with another mount.
+    b.cut();
+    b.forget_everything();
+    b.script(|script| {
+        script.host = String::from("boot-2");
+        script.kernel = String::from("6.2");
+        script.labels = vec![(String::from("rack"), String::from("7"))];
+        script.file_system_type = String::from("xfs");
+    });
+    b.attach(stage.address).await.unwrap();
+    // An agent that came after the second run was accepted belongs to its environment.
+    let _c = stage.agent("c", Script::default()).await;
+    let environment = async |run: i64| {
+        let agents = "select name, host, kernel, labels from run_agents where run_id =";
+        stage.rows(&format!("{agents} {run} order by name")).await
+    };
+    assert_eq!(environment(second.run_id).await, [""; 0]);
+    let updates = stage.watch(second.run_id).await;
+    assert_eq!(state(&updates), ("done", false), "{}", messages(&updates));
+    assert_eq!(
+        environment(first.run_id).await,
+        ["a|boot|6.1|{}", "b|boot|6.1|{}"]
+    );
+    assert_eq!(
+        environment(second.run_id).await,
+        [
+            "a|boot|6.1|{}",
+            "b|boot-2|6.2|{\"rack\":\"7\"}",
+            "c|boot|6.1|{}"
+        ]
+    );
+    let mounts =
+        "select a.name, t.mount_type from run_targets t join run_agents a using (run_id, agent_id)
+        order by a.name";
+    assert_eq!(stage.rows(mounts).await, ["a|ext4", "b|xfs", "c|ext4"]);
+}
+
+#[tokio::test]
+async fn a_collector_that_is_started_again_reads_the_environment_again() {
+    let stage = Stage::new().await;
+    let a = stage.agent("a", running_for(1.0)).await;
+    let first = stage.start(NULL).await.unwrap();
+    let second = stage.start(IO).await.unwrap();
+    stage.until_step(first.run_id, "running").await;
+    a.script(|script| script.deaf_to_surveys = true);
+    a.until_asked("survey without an answer").await;
+    a.cut();
+    let stage = stage.restarted().await;
+    a.script(|script| {
+        script.deaf_to_surveys = false;
+        script.file_system_type = String::from("xfs");
+    });
+    a.attach(stage.address).await.unwrap();
+    let updates = stage.watch(second.run_id).await;
+    assert_eq!(state(&updates), ("done", false), "{}", messages(&updates));
+    let mounts = "select run_id, mount_type from run_targets";
+    assert_eq!(stage.rows(mounts).await, [format!("{}|xfs", second.run_id)]);
+}
+
+#[tokio::test]
 async fn a_run_that_waits_says_how_many_steps_it_has_after_a_restart_too() {
     let stage = Stage::new().await;
     let a = stage.agent("a", running_for(4.0)).await;
@@ -263,7 +323,7 @@ async fn a_run_that_is_started_twice_is_one_run() {
 }
 
 #[tokio::test]
-async fn what_cannot_run_is_refused_before_anything_runs() {
+async fn a_plan_that_cannot_run_is_refused_before_anything_runs() {
     let stage = Stage::new().await;
     let refused = async |plan: &str, code: Code, part: &str| {
         let status = stage.start(plan).await.unwrap_err();

@@ -1,10 +1,10 @@
-//! What a single value may be: ranges, names, texts, instants; and what is said of one that may not.
+//! Limits of single values: ranges, names, texts, instants; and the errors for values outside them.
 
 use crate::model::MeshMicros;
 
 /// Names, ids and kinds, in bytes.
 pub(super) const NAME_BYTES: usize = 256;
-/// Messages and command lines, in bytes; what is longer is cut.
+/// Messages and command lines, in bytes; longer ones are cut.
 pub(super) const TEXT_BYTES: usize = 16 << 10;
 /// Of one packed histogram: far above the largest that two digits over an hour can make.
 pub(super) const PACKED_BYTES: usize = 32 << 10;
@@ -21,7 +21,14 @@ pub(super) const LARGEST_SUM: f64 = 1e37;
 /// The most operations or bytes of one interval: sums over thousands of intervals still fit 64 bits.
 pub(super) const LARGEST_COUNT: i64 = 1 << 50;
 
-/// What is wrong with a batch.
+/// Disks or interfaces of one host; hosts with more are not known.
+pub(super) const MOST_DEVICES: usize = 4096;
+/// Processes that are found or end within one batch.
+pub(super) const MOST_DAEMONS: usize = 65_536;
+/// Events of one batch.
+pub(super) const MOST_EVENTS: usize = 10_000;
+
+/// Why a batch is invalid.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 pub enum BatchError {
     #[error("{field} of the batch is missing")]
@@ -33,7 +40,7 @@ pub enum BatchError {
         least: i64,
         most: i64,
     },
-    #[error("{field} of the batch is {found:?}, which is none of its words")]
+    #[error("{field} of the batch is {found:?}, which is not one of its values")]
     Word { field: &'static str, found: String },
     #[error(
         "{field} of the batch is empty, longer than {NAME_BYTES} bytes or has control characters"
@@ -44,6 +51,12 @@ pub enum BatchError {
         field: &'static str,
         found: usize,
         expected: usize,
+    },
+    #[error("{field} of the batch has {found} different values, at most {most} are taken")]
+    TooMany {
+        field: &'static str,
+        found: usize,
+        most: usize,
     },
     #[error("{field} of the batch is not valid: {why}")]
     Invalid { field: &'static str, why: String },
@@ -97,7 +110,7 @@ pub(super) fn counter(field: &'static str, found: i64) -> Result<i64, BatchError
     range(field, found, 0, LARGEST)
 }
 
-/// -1 stands for what could not be read.
+/// -1 means that the value could not be read.
 pub(super) fn readable(field: &'static str, found: i64) -> Result<Option<i64>, BatchError> {
     Ok(match range(field, found, -1, LARGEST)? {
         -1 => None,
@@ -109,7 +122,7 @@ pub(super) fn instant(field: &'static str, found: i64) -> Result<MeshMicros, Bat
     range(field, found, EARLIEST_US, LATEST_US).map(MeshMicros)
 }
 
-/// 0 stands for an instant that never came.
+/// 0 means that the instant never came.
 pub(super) fn known_instant(
     field: &'static str,
     found: i64,

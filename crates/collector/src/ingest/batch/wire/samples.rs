@@ -118,6 +118,8 @@ pub(super) fn host_sample(wire: proto::HostSample) -> Result<HostSample, BatchEr
         io_full_us: readable("host_samples.io_full_us", wire.io_full_us)?,
         memory_some_us: readable("host_samples.memory_some_us", wire.memory_some_us)?,
         memory_full_us: readable("host_samples.memory_full_us", wire.memory_full_us)?,
+        skipped_ticks: counter("host_samples.skipped_ticks", wire.skipped_ticks)?,
+        sampler_cpu_us: counter("host_samples.sampler_cpu_us", wire.sampler_cpu_us)?,
     })
 }
 

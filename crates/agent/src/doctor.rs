@@ -1,0 +1,189 @@
+//! What a host can do for an agent with a given configuration, and what stands in the way: one line each, with a remedy.
+//!
+//! It looks at what the agent would use, by trying it where that is harmless: an unnamed file on a target, a ring, one
+//! sample. It changes nothing that stays, attaches nowhere, and knows nothing of how its findings are shown.
+
+mod collector;
+mod host;
+mod places;
+
+pub use collector::examine_collector;
+
+use crate::config::AgentConfig;
+use crate::sampler::{Sampled, Sampler, SamplerConfig, Sampling};
+use benchmesh_workloads::error_chain;
+use std::collections::BTreeMap;
+use std::sync::mpsc;
+use std::time::Duration;
+
+/// How long one sample is waited for: a host of many thousand processes needs some of it.
+const SAMPLE_WITHIN: Duration = Duration::from_secs(5);
+
+/// How good a finding is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verdict {
+    Ok,
+    /// The agent works; a measurement or a kind of load lacks something.
+    Warn,
+    /// The agent does not work as it is configured.
+    Fail,
+}
+
+/// One line.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Finding {
+    /// What was looked at, such as `clock` or `path`.
+    pub check: &'static str,
+    pub verdict: Verdict,
+    /// What was found.
+    pub found: String,
+    /// What to do, where something can be done.
+    pub remedy: Option<String>,
+}
+
+impl Finding {
+    fn ok(check: &'static str, found: impl Into<String>) -> Self {
+        Self {
+            check,
+            verdict: Verdict::Ok,
+            found: found.into(),
+            remedy: None,
+        }
+    }
+
+    fn warn(check: &'static str, found: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self {
+            check,
+            verdict: Verdict::Warn,
+            found: found.into(),
+            remedy: Some(remedy.into()),
+        }
+    }
+
+    fn fail(check: &'static str, found: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self {
+            verdict: Verdict::Fail,
+            ..Self::warn(check, found, remedy)
+        }
+    }
+}
+
+/// Looks at this host. Blocks for a moment.
+#[must_use]
+pub fn examine_host(config: &AgentConfig) -> Vec<Finding> {
+    let mut findings = host::examine(config);
+    findings.extend(places::examine(config));
+    findings.push(policy(config));
+    findings.push(daemons(config));
+    findings
+}
+
+/// What the agent's own configuration lets a plan do.
+fn policy(config: &AgentConfig) -> Finding {
+    if let Err(error) = crate::check(config) {
+        return Finding::fail(
+            "policy",
+            error_chain(&error),
+            "correct the agent's configuration: it does not start with this",
+        );
+    }
+    let count = |number: usize, what: &str| (number > 0).then(|| format!("{what}: {number}"));
+    let allowed: Vec<String> = [
+        count(config.policy.allow.len(), "target directories"),
+        count(config.policy.allow_devices.len(), "devices"),
+        count(config.policy.allow_read.len(), "source directories"),
+        config
+            .policy
+            .allow_drop_caches
+            .then(|| "dropping of caches".to_owned()),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    if config.policy.allow.is_empty() && config.policy.allow_devices.is_empty() {
+        return Finding::warn(
+            "policy",
+            "no target is allowed: this agent samples, and takes no load on storage",
+            "on a client, allow its targets: --allow PATH",
+        );
+    }
+    Finding::ok("policy", allowed.join(", "))
+}
+
+/// The storage daemons that one sample finds, and whether their counters can be read.
+fn daemons(config: &AgentConfig) -> Finding {
+    let watch = "name others with --watch";
+    let sampled = match sample(config) {
+        Ok(sampled) => sampled,
+        Err(problem) => {
+            return Finding::fail("daemons", problem, "see what else is found of this host");
+        }
+    };
+    let own = std::process::id();
+    let mut found: BTreeMap<&str, usize> = BTreeMap::new();
+    for seen in &sampled.seen {
+        if u32::try_from(seen.pid) != Ok(own) && seen.name != "benchmesh" {
+            *found.entry(&seen.name).or_default() += 1;
+        }
+    }
+    if found.is_empty() {
+        return Finding::ok("daemons", format!("no storage daemon runs here; {watch}"));
+    }
+    let names: Vec<String> = found
+        .iter()
+        .map(|(name, count)| format!("{count} {name}"))
+        .collect();
+    let names = names.join(", ");
+    let is_foreign = |pid: i32| u32::try_from(pid) != Ok(own);
+    let is_hidden = sampled
+        .daemons
+        .iter()
+        .any(|daemon| is_foreign(daemon.pid) && daemon.read_bytes < 0);
+    if is_hidden {
+        return Finding::warn(
+            "daemons",
+            format!("{names}; the bytes that some of them read and write cannot be seen"),
+            "run the agent as root or with CAP_SYS_PTRACE",
+        );
+    }
+    Finding::ok("daemons", names)
+}
+
+fn sample(config: &AgentConfig) -> Result<Sampled, String> {
+    let (send, receive) = mpsc::sync_channel(1);
+    let watching = SamplerConfig {
+        rules: config.daemon_rules.clone(),
+        sampling: Sampling {
+            interfaces: false,
+            ..Sampling::default()
+        },
+        ..SamplerConfig::default()
+    };
+    // The first sample is enough; the channel is full then.
+    let sampler = Sampler::start(watching, move |sampled| drop(send.try_send(sampled)))
+        .map_err(|error| error_chain(&error))?;
+    let sampled = receive.recv_timeout(SAMPLE_WITHIN);
+    sampler.stop();
+    sampled.map_err(|_| format!("no sample within {} s", SAMPLE_WITHIN.as_secs()))
+}
+
+/// `12.3 GiB` and the like.
+fn size(bytes: u64) -> String {
+    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let mut value = bytes as f64;
+    let mut unit = 0;
+    while value >= 1024.0 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    let unit = UNITS.get(unit).copied().unwrap_or_default();
+    if unit == "B" {
+        format!("{bytes} B")
+    } else {
+        format!("{value:.1} {unit}")
+    }
+}
+
+#[cfg(test)]
+mod tests;

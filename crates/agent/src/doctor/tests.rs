@@ -1,0 +1,103 @@
+#![allow(clippy::unwrap_used)]
+
+use super::host::{caches, cpu_counter, locked_memory, namespace, open_files, proc_mount, rights};
+use super::places::{direct, state, target};
+use super::*;
+use std::path::Path;
+
+fn config() -> AgentConfig {
+    AgentConfig::new("node", "/var/lib/benchmesh/node")
+}
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+#[test]
+fn what_is_missing_is_named_with_a_remedy() {
+    let all = rights("Name:\tx\nCapEff:\t000001ffffffffff\n");
+    assert_eq!(all.verdict, Verdict::Ok);
+    let none = rights("CapEff:\t0000000000000000\n");
+    assert_eq!(none.verdict, Verdict::Warn);
+    assert!(none.found.contains("CAP_SYS_PTRACE"), "{none:?}");
+    let hidden = proc_mount("proc /proc proc rw,hidepid=invisible 0 0\n");
+    let expected = if is_root() {
+        Verdict::Ok
+    } else {
+        Verdict::Warn
+    };
+    assert_eq!(hidden.verdict, expected, "{hidden:?}");
+    assert_eq!(
+        proc_mount("proc /proc proc rw,relatime 0 0\n").found,
+        "every process is seen"
+    );
+    assert_eq!(namespace(0xEFFF_FFFC).verdict, Verdict::Ok);
+    assert!(namespace(7).remedy.unwrap().contains("--pid=host"));
+    assert_eq!(cpu_counter("tsc\n").verdict, Verdict::Ok);
+    assert_eq!(open_files(Some(1024)).verdict, Verdict::Warn);
+    assert_eq!(open_files(None).verdict, Verdict::Ok);
+    assert_eq!(locked_memory(None).verdict, Verdict::Ok);
+}
+
+#[test]
+fn caches_are_as_the_agent_allows() {
+    let home = tempfile::tempdir().unwrap();
+    let control = home.path().join("drop_caches");
+    let mut config = config();
+    assert_eq!(caches(&config, &control).verdict, Verdict::Ok);
+    config.policy.allow_drop_caches = true;
+    assert_eq!(caches(&config, &control).verdict, Verdict::Fail);
+    std::fs::write(&control, "").unwrap();
+    assert_eq!(caches(&config, &control).verdict, Verdict::Ok);
+    assert_eq!(std::fs::read_to_string(&control).unwrap(), "");
+}
+
+#[test]
+fn places_are_tried_and_nothing_stays() {
+    let home = tempfile::tempdir().unwrap();
+    let found = target(home.path());
+    assert_ne!(found.verdict, Verdict::Fail, "{found:?}");
+    assert_ne!(direct(home.path()).verdict, Verdict::Fail);
+    assert_eq!(std::fs::read_dir(home.path()).unwrap().count(), 0);
+    assert_eq!(target(Path::new("/nowhere")).verdict, Verdict::Fail);
+    let mut config = config();
+    config.state_dir = home.path().join("a/b");
+    assert_ne!(state(&config).verdict, Verdict::Fail);
+    config.policy.allow.push(home.path().to_owned());
+    let found = state(&config);
+    assert!(found.found.contains("lies under the target"), "{found:?}");
+}
+
+#[test]
+fn a_host_has_a_line_for_everything() {
+    let home = tempfile::tempdir().unwrap();
+    let mut config = config();
+    config.state_dir = home.path().join("state");
+    let findings = examine_host(&config);
+    for check in [
+        "host", "rights", "proc", "clock", "io_uring", "caches", "state", "policy", "daemons",
+    ] {
+        assert!(
+            findings.iter().any(|finding| finding.check == check),
+            "{check}"
+        );
+    }
+    for finding in &findings {
+        assert!(
+            finding.verdict == Verdict::Ok || finding.remedy.is_some(),
+            "{finding:?}"
+        );
+    }
+}
+
+#[test]
+fn sizes_are_readable() {
+    for (bytes, text) in [
+        (0, "0 B"),
+        (1024, "1.0 KiB"),
+        (3 << 30, "3.0 GiB"),
+        (5 << 50, "5120.0 TiB"),
+    ] {
+        assert_eq!(size(bytes), text);
+    }
+}

@@ -1,0 +1,263 @@
+//! What this agent takes of load, from its own configuration only: no collector can widen it.
+//!
+//! [`Policy`] is read once, when the agent starts. Whatever a task needs is asked for here before it is prepared; what tasks
+//! share ([`Budget`]) is claimed as a guard that gives it back when it is dropped. A refusal is a [`Denial`]: it names the
+//! key of the policy as the command line has it, its value, and what was asked for. Nothing is known here of commands, of
+//! tasks or of the wire.
+
+pub mod config;
+
+mod budget;
+mod cpus;
+mod floors;
+mod hours;
+mod networks;
+
+pub use budget::{Budget, Claim, Demand};
+pub use config::{Bytes, Memory, PolicyConfig, WorkloadNames};
+pub use floors::{Floor, FloorWatch, Floors};
+pub use hours::Hours;
+pub use networks::NetworkRule;
+
+use benchmesh_workloads::pacing::RateLimit;
+use benchmesh_workloads::params::Cidr;
+use benchmesh_workloads::registry;
+use benchmesh_workloads::sandbox::{Allowed, AllowedDevices, SandboxError};
+use benchmesh_workloads::workload::Needs;
+use networks::Networks;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Why something is not done: the policy does not allow it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the policy of this agent does not allow it: `{key}` is {value}, and {asked}")]
+pub struct Denial {
+    /// The option of `benchmesh agent` without its dashes, which is also its key in a configuration file.
+    pub key: &'static str,
+    pub value: String,
+    /// What was asked for, as a sentence.
+    pub asked: String,
+}
+
+impl Denial {
+    fn new(key: &'static str, value: impl Into<String>, asked: impl Into<String>) -> Self {
+        Self {
+            key,
+            value: value.into(),
+            asked: asked.into(),
+        }
+    }
+}
+
+/// A path of the configuration that cannot be allowed.
+#[derive(Debug, thiserror::Error)]
+#[error("{option}: the path cannot be allowed")]
+pub struct PathError {
+    /// The option that names it.
+    pub option: &'static str,
+    #[source]
+    pub source: SandboxError,
+}
+
+/// What the agent allows.
+#[derive(Clone, Debug)]
+pub struct Policy {
+    pub targets: Allowed,
+    pub devices: AllowedDevices,
+    pub sources: Allowed,
+    pub workloads: WorkloadNames,
+    networks: Networks,
+    pub drop_caches: bool,
+    pub hours: Hours,
+    pub budget: Budget,
+    pub floors: Floors,
+    /// Of all load together; `None`: as fast as it goes.
+    pub rate: Option<Arc<RateLimit>>,
+    rate_bytes_per_s: u64,
+    /// CPUs that the load may run on; `None`: all.
+    cpus: Option<u32>,
+}
+
+impl Policy {
+    /// Finds the paths and measures what the defaults are shares of.
+    ///
+    /// # Errors
+    /// When a path is not there, or a device is none.
+    pub fn open(config: &PolicyConfig) -> Result<Self, PathError> {
+        let allow = |option, paths: &[PathBuf]| {
+            Allowed::new(paths.to_vec()).map_err(|source| PathError { option, source })
+        };
+        Ok(Self {
+            targets: allow("--allow", &config.allow)?,
+            devices: AllowedDevices::new(config.allow_devices.clone()).map_err(|source| {
+                PathError {
+                    option: "--allow-device",
+                    source,
+                }
+            })?,
+            sources: allow("--allow-read", &config.allow_read)?,
+            workloads: config.workloads.clone(),
+            networks: Networks::new(config.allow_network.clone()),
+            drop_caches: config.allow_drop_caches,
+            hours: config.hours.clone(),
+            budget: Budget::new(Demand {
+                threads: config.threads.unwrap_or_else(cpus::default_threads),
+                memory_bytes: config.memory.bytes(),
+            }),
+            floors: Floors {
+                space: config.free_space,
+                inodes: config.free_inodes,
+            },
+            rate: config.rate.map(|rate| Arc::new(RateLimit::new(rate.0))),
+            rate_bytes_per_s: config.rate.map_or(0, |rate| rate.0),
+            cpus: config.cpus,
+        })
+    }
+
+    /// Whether it takes any load at all; without it only samples.
+    fn takes_load(&self) -> bool {
+        !(self.networks.are_none() && self.targets.roots().is_empty() && self.devices.is_empty())
+    }
+
+    /// Refuses a workload that is not allowed. One that is not known is refused where it is looked up.
+    ///
+    /// # Errors
+    /// When it, or what it works on, is not allowed.
+    pub fn check_workload(&self, name: &str) -> Result<(), Denial> {
+        let asked = || format!("a task of `{name}` was asked for");
+        match registry::find(name).map(|workload| workload.needs()) {
+            Some(Needs::Peer) if self.networks.are_none() => {
+                return Err(Denial::new(
+                    "allow-network",
+                    "not set (start the agent with --allow-network to let it measure links)",
+                    asked(),
+                ));
+            }
+            Some(_) if !self.takes_load() => {
+                return Err(Denial::new(
+                    "allow",
+                    "not set (it takes no load, it only samples: start it with --allow PATH, or --allow-device or \
+                     --allow-network, to let it)",
+                    asked(),
+                ));
+            }
+            Some(_) | None => {}
+        }
+        match self.workloads.has(name) {
+            true => Ok(()),
+            false => Err(Denial::new(
+                "workloads",
+                self.workloads.to_string(),
+                asked(),
+            )),
+        }
+    }
+
+    /// The workloads that it takes, with their revisions.
+    #[must_use]
+    pub fn taken_workloads(&self) -> Vec<(&'static str, u32)> {
+        registry::all()
+            .iter()
+            .filter(|workload| self.check_workload(workload.name()).is_ok())
+            .map(|workload| (workload.name(), workload.revision()))
+            .collect()
+    }
+
+    /// Refuses the other end of a link that is in no allowed network. That it belongs to the run is the collector's word.
+    ///
+    /// # Errors
+    /// When it is in none.
+    pub fn check_peer(&self, peer: IpAddr) -> Result<(), Denial> {
+        match self.networks.contain(peer) {
+            true => Ok(()),
+            false => Err(Denial::new(
+                "allow-network",
+                self.networks.to_string(),
+                format!("the other end of the link is {peer}"),
+            )),
+        }
+    }
+
+    /// The networks that links may go to, as they are now.
+    #[must_use]
+    pub fn networks(&self) -> Vec<Cidr> {
+        self.networks.cidrs()
+    }
+
+    /// Refuses load outside the allowed hours.
+    ///
+    /// # Errors
+    /// Outside them.
+    pub fn check_hours(&self) -> Result<(), Denial> {
+        let now = hours::minute_of_day();
+        match self.hours.contain(now) {
+            true => Ok(()),
+            false => Err(Denial::new(
+                "hours",
+                self.hours.to_string(),
+                format!("it is {} here", hours::clock(now)),
+            )),
+        }
+    }
+
+    /// Keeps the calling thread, and those that it starts, on the CPUs that the load may have.
+    pub fn confine_this_thread(&self) {
+        if let Some(count) = self.cpus {
+            cpus::confine_this_thread(count);
+        }
+    }
+
+    /// The policy as the mesh is told.
+    #[must_use]
+    pub fn facts(&self) -> PolicyFacts {
+        let limits = self.budget.limits();
+        PolicyFacts {
+            devices: self
+                .devices
+                .paths()
+                .iter()
+                .map(|path| path.display().to_string())
+                .collect(),
+            workloads: self.workloads.names().to_vec(),
+            memory_bytes: limits.memory_bytes,
+            threads: limits.threads,
+            cpus: self.cpus.unwrap_or(0),
+            rate_bytes_per_s: self.rate_bytes_per_s,
+            free_space: self.floors.space.to_string(),
+            free_inodes: match self.floors.inodes {
+                Floor::Amount(count) => count.to_string(),
+                share @ Floor::Share { .. } => share.to_string(),
+            },
+            networks: self.networks.resolved(),
+            drop_caches: self.drop_caches,
+            hours: self.hours.to_string(),
+        }
+    }
+}
+
+/// What is said of a policy when the agent attaches.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PolicyFacts {
+    pub devices: Vec<String>,
+    /// Empty: all.
+    pub workloads: Vec<String>,
+    pub memory_bytes: u64,
+    pub threads: u32,
+    /// 0: all.
+    pub cpus: u32,
+    /// 0: as fast as it goes.
+    pub rate_bytes_per_s: u64,
+    /// As a person writes it.
+    pub free_space: String,
+    /// As a person writes it.
+    pub free_inodes: String,
+    /// As CIDR.
+    pub networks: Vec<String>,
+    pub drop_caches: bool,
+    /// Empty: always.
+    pub hours: String,
+}
+
+#[cfg(test)]
+mod tests;

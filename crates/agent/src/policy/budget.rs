@@ -1,0 +1,204 @@
+//! Threads and memory that all load of an agent shares: claimed before a task is prepared, given back when it is gone.
+
+use super::Denial;
+use super::config::size;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// An amount of each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Demand {
+    pub threads: u32,
+    /// Of buffers, recorders and stacks; the page cache is not counted.
+    pub memory_bytes: u64,
+}
+
+/// What is there, and what of it is claimed. Clones share it.
+#[derive(Clone, Debug)]
+pub struct Budget(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    limits: Demand,
+    claimed: Mutex<Demand>,
+    /// Something was given back.
+    released: Condvar,
+}
+
+impl Shared {
+    fn claimed(&self) -> MutexGuard<'_, Demand> {
+        // Each change is two additions that cannot panic.
+        self.claimed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A part of the budget, given back on drop.
+#[derive(Debug)]
+pub struct Claim {
+    shared: Arc<Shared>,
+    held: Demand,
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        let mut claimed = self.shared.claimed();
+        claimed.threads = claimed.threads.saturating_sub(self.held.threads);
+        claimed.memory_bytes = claimed.memory_bytes.saturating_sub(self.held.memory_bytes);
+        drop(claimed);
+        self.shared.released.notify_all();
+    }
+}
+
+impl Claim {
+    /// Takes more threads, where a task turned out to need more than its parameters say.
+    ///
+    /// # Errors
+    /// When they are not there.
+    pub fn grow_to(&mut self, threads: u32) -> Result<(), Denial> {
+        let more = Demand {
+            threads: threads.saturating_sub(self.held.threads),
+            memory_bytes: 0,
+        };
+        let mut taken = Budget(Arc::clone(&self.shared)).claim(more, Duration::ZERO)?;
+        self.held.threads = self.held.threads.saturating_add(taken.held.threads);
+        // It is held by this claim from now on.
+        taken.held = Demand::default();
+        Ok(())
+    }
+}
+
+impl Budget {
+    #[must_use]
+    pub fn new(limits: Demand) -> Self {
+        Self(Arc::new(Shared {
+            limits,
+            claimed: Mutex::default(),
+            released: Condvar::new(),
+        }))
+    }
+
+    #[must_use]
+    pub fn limits(&self) -> Demand {
+        self.0.limits
+    }
+
+    /// Takes it, all or nothing. What others hold is waited for at most so long: a task that was dropped a moment ago may
+    /// still be ending its threads.
+    ///
+    /// # Errors
+    /// When one of the two is not there.
+    pub fn claim(&self, wanted: Demand, patience: Duration) -> Result<Claim, Denial> {
+        let fits = |claimed: &mut Demand| self.sum(claimed, wanted).is_ok();
+        let waited = self.0.released.wait_timeout_while(
+            self.0.claimed(),
+            self.patience(wanted, patience),
+            |it| !fits(it),
+        );
+        let (mut claimed, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        *claimed = self.sum(&claimed, wanted)?;
+        Ok(Claim {
+            shared: Arc::clone(&self.0),
+            held: wanted,
+        })
+    }
+
+    /// What can never be had is not waited for.
+    fn patience(&self, wanted: Demand, patience: Duration) -> Duration {
+        match self.sum(&Demand::default(), wanted) {
+            Ok(_) => patience,
+            Err(_) => Duration::ZERO,
+        }
+    }
+
+    /// Both together, if the limits allow it.
+    fn sum(&self, claimed: &Demand, wanted: Demand) -> Result<Demand, Denial> {
+        let limits = self.0.limits;
+        let threads = claimed.threads.saturating_add(wanted.threads);
+        let memory_bytes = claimed.memory_bytes.saturating_add(wanted.memory_bytes);
+        if threads > limits.threads {
+            return Err(Denial::new(
+                "threads",
+                limits.threads.to_string(),
+                match claimed.threads {
+                    0 => format!("{} were asked for", wanted.threads),
+                    held => format!("{} were asked for beside {held} in use", wanted.threads),
+                },
+            ));
+        }
+        if memory_bytes > limits.memory_bytes {
+            return Err(Denial::new(
+                "memory",
+                size(limits.memory_bytes),
+                match claimed.memory_bytes {
+                    0 => format!("{} were asked for", size(wanted.memory_bytes)),
+                    held => format!(
+                        "{} were asked for beside {} in use",
+                        size(wanted.memory_bytes),
+                        size(held)
+                    ),
+                },
+            ));
+        }
+        Ok(Demand {
+            threads,
+            memory_bytes,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    const NOW: Duration = Duration::ZERO;
+
+    fn demand(threads: u32, memory_bytes: u64) -> Demand {
+        Demand {
+            threads,
+            memory_bytes,
+        }
+    }
+
+    #[test]
+    fn tasks_share_one_budget_and_give_back_what_they_claimed() {
+        let budget = Budget::new(demand(8, 1 << 20));
+        let first = budget.claim(demand(5, 600 << 10), NOW).unwrap();
+        let denial = budget.claim(demand(4, 0), NOW).unwrap_err();
+        assert_eq!((denial.key, denial.value.as_str()), ("threads", "8"));
+        assert_eq!(denial.asked, "4 were asked for beside 5 in use");
+        let denial = budget.clone().claim(demand(1, 500 << 10), NOW).unwrap_err();
+        assert_eq!((denial.key, denial.value.as_str()), ("memory", "1MiB"));
+        // What was refused has claimed nothing of the other.
+        let second = budget.claim(demand(3, 400 << 10), NOW).unwrap();
+        drop(first);
+        let third = budget.claim(demand(5, 600 << 10), NOW).unwrap();
+        drop((second, third));
+        assert_eq!(*budget.0.claimed(), Demand::default());
+    }
+
+    #[test]
+    fn what_a_task_gives_back_in_time_is_waited_for() {
+        let budget = Budget::new(demand(8, 0));
+        let held = budget.claim(demand(8, 0), NOW).unwrap();
+        let giving = std::thread::spawn(move || drop(held));
+        let long = Duration::from_secs(60);
+        drop(budget.claim(demand(8, 0), long).unwrap());
+        giving.join().unwrap();
+        // More than there can be is refused at once.
+        assert_eq!(budget.claim(demand(9, 0), long).unwrap_err().key, "threads");
+    }
+
+    #[test]
+    fn a_claim_grows_within_the_limits() {
+        let budget = Budget::new(demand(8, 0));
+        let mut claim = budget.claim(demand(2, 0), NOW).unwrap();
+        claim.grow_to(8).unwrap();
+        assert_eq!(claim.grow_to(9).unwrap_err().key, "threads");
+        // Less than it has changes nothing.
+        claim.grow_to(1).unwrap();
+        assert_eq!(budget.0.claimed().threads, 8);
+        drop(claim);
+        assert_eq!(*budget.0.claimed(), Demand::default());
+    }
+}

@@ -1,0 +1,247 @@
+//! The keys of a policy as a person gives them: their types, defaults, and how each is read from text.
+
+use super::floors::Floor;
+use super::hours::Hours;
+use super::networks::NetworkRule;
+pub use benchmesh_workloads::params::units::Bytes;
+use benchmesh_workloads::registry;
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+/// A policy before it is opened. By default it allows nothing, and bounds what is then allowed.
+#[derive(Clone, Debug)]
+pub struct PolicyConfig {
+    /// Targets that tasks may work under.
+    pub allow: Vec<PathBuf>,
+    /// Block devices that tasks may overwrite.
+    pub allow_devices: Vec<PathBuf>,
+    /// Sources that tasks may read.
+    pub allow_read: Vec<PathBuf>,
+    /// Networks that links may go to; none: no links.
+    pub allow_network: Vec<NetworkRule>,
+    /// The collector may have this host's caches dropped.
+    pub allow_drop_caches: bool,
+    pub workloads: WorkloadNames,
+    /// Memory of all load together.
+    pub memory: Memory,
+    /// Threads of all load together; `None`: by the number of CPUs.
+    pub threads: Option<u32>,
+    /// CPUs that the load may run on; `None`: all.
+    pub cpus: Option<u32>,
+    /// Bytes per second of all load together; `None`: as fast as it goes.
+    pub rate: Option<Bytes>,
+    /// What stays free on file systems that load works on.
+    pub free_space: Floor,
+    /// The same of inodes.
+    pub free_inodes: Floor,
+    pub hours: Hours,
+}
+
+impl Default for PolicyConfig {
+    fn default() -> Self {
+        Self {
+            allow: Vec::new(),
+            allow_devices: Vec::new(),
+            allow_read: Vec::new(),
+            allow_network: Vec::new(),
+            allow_drop_caches: false,
+            workloads: WorkloadNames::default(),
+            memory: Memory::default(),
+            threads: None,
+            cpus: None,
+            rate: None,
+            free_space: Floor::SPACE,
+            free_inodes: Floor::INODES,
+            hours: Hours::default(),
+        }
+    }
+}
+
+/// Workloads by name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WorkloadNames(Vec<String>);
+
+impl WorkloadNames {
+    /// Empty: all.
+    #[must_use]
+    pub fn names(&self) -> &[String] {
+        &self.0
+    }
+
+    #[must_use]
+    pub fn has(&self, name: &str) -> bool {
+        self.0.is_empty() || self.0.iter().any(|known| known == name)
+    }
+}
+
+impl FromStr for WorkloadNames {
+    type Err = String;
+
+    /// `all`, or names with commas between them.
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text.trim() == "all" {
+            return Ok(Self::default());
+        }
+        let names: Vec<String> = text.split(',').map(|it| it.trim().to_owned()).collect();
+        for name in &names {
+            if registry::find(name).is_none() {
+                let known: Vec<&str> = registry::all().iter().map(|it| it.name()).collect();
+                return Err(format!(
+                    "there is no workload `{name}`; there are {}, and `all`",
+                    known.join(", ")
+                ));
+            }
+        }
+        Ok(Self(names))
+    }
+}
+
+impl fmt::Display for WorkloadNames {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.is_empty() {
+            true => f.write_str("all"),
+            false => f.write_str(&self.0.join(",")),
+        }
+    }
+}
+
+/// An amount of memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Memory {
+    Bytes(u64),
+    /// Percent of what is free when the agent starts.
+    ShareOfFree(u8),
+}
+
+impl Default for Memory {
+    fn default() -> Self {
+        Self::ShareOfFree(50)
+    }
+}
+
+impl FromStr for Memory {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Some(percent) = percent(text)? {
+            return Ok(Self::ShareOfFree(percent));
+        }
+        match text.parse::<Bytes>() {
+            Ok(Bytes(bytes)) if bytes > 0 => Ok(Self::Bytes(bytes)),
+            Ok(_) => Err("without memory there is no load; write a size such as 4g".to_owned()),
+            Err(error) => Err(format!("{error}, or a share of what is free, such as 50%")),
+        }
+    }
+}
+
+impl Memory {
+    pub(super) fn bytes(self) -> u64 {
+        match self {
+            Self::Bytes(bytes) => bytes,
+            Self::ShareOfFree(percent) => {
+                let share = u128::from(free_memory_bytes()) * u128::from(percent) / 100;
+                u64::try_from(share).unwrap_or(u64::MAX)
+            }
+        }
+    }
+}
+
+/// For people: `512`, `25.6MiB`, `4GiB`.
+pub(super) fn size(bytes: u64) -> String {
+    const UNITS: [(u32, &str); 5] = [
+        (50, "PiB"),
+        (40, "TiB"),
+        (30, "GiB"),
+        (20, "MiB"),
+        (10, "KiB"),
+    ];
+    let Some((bits, name)) = UNITS.iter().find(|(bits, _)| bytes >> bits > 0) else {
+        return bytes.to_string();
+    };
+    let text = format!("{:.1}", bytes as f64 / (1_u64 << bits) as f64);
+    format!("{}{name}", text.strip_suffix(".0").unwrap_or(&text))
+}
+
+/// `N%` with N from 1 to 100; `None`: no percentage.
+pub(super) fn percent(text: &str) -> Result<Option<u8>, String> {
+    let Some(number) = text.trim().strip_suffix('%') else {
+        return Ok(None);
+    };
+    match number.trim().parse::<u8>() {
+        Ok(percent @ 1..=100) => Ok(Some(percent)),
+        _ => Err("a share is 1% to 100%".to_owned()),
+    }
+}
+
+/// What the kernel can give without swapping, within the limit of this process's cgroup. Beyond all numbers where neither
+/// is known.
+fn free_memory_bytes() -> u64 {
+    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+    let available = field_kib(&read("/proc/meminfo"), "MemAvailable:");
+    let group = group_of(&read("/proc/self/cgroup")).and_then(|group| {
+        let number = |file: &str| -> Option<u64> {
+            let text = read(&format!("/sys/fs/cgroup{group}/{file}"));
+            text.trim().parse().ok()
+        };
+        Some(number("memory.max")?.saturating_sub(number("memory.current")?))
+    });
+    available.into_iter().chain(group).min().unwrap_or(u64::MAX)
+}
+
+fn field_kib(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+    let number: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    number.checked_mul(1024)
+}
+
+/// The path in the unified hierarchy.
+fn group_of(text: &str) -> Option<&str> {
+    text.lines().find_map(|line| line.strip_prefix("0::"))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn values_parse_and_mistakes_say_what_to_write() {
+        assert_eq!("4g".parse(), Ok(Memory::Bytes(4 << 30)));
+        assert_eq!("25%".parse(), Ok(Memory::ShareOfFree(25)));
+        for (text, part) in [("0", "4g"), ("101%", "1% to 100%"), ("much", "50%")] {
+            let error = text.parse::<Memory>().unwrap_err();
+            assert!(error.contains(part), "{text}: {error}");
+        }
+        let names: WorkloadNames = "io, files".parse().unwrap();
+        assert!(names.has("io") && names.has("files") && !names.has("fill"));
+        assert!("all".parse::<WorkloadNames>().unwrap().has("fill"));
+        let error = "io,fio".parse::<WorkloadNames>().unwrap_err();
+        assert!(
+            error.contains("`fio`") && error.contains("replay"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn sizes_are_told_in_units_of_people() {
+        let texts = [0, 1023, 1536, 1 << 20, 26_843_545].map(size);
+        assert_eq!(texts, ["0", "1023", "1.5KiB", "1MiB", "25.6MiB"]);
+    }
+
+    #[test]
+    fn free_memory_is_read_from_the_kernel() {
+        let text = "MemTotal:  100 kB\nMemAvailable:      40 kB\n";
+        assert_eq!(field_kib(text, "MemAvailable:"), Some(40 << 10));
+        assert_eq!(field_kib(text, "Swap:"), None);
+        assert_eq!(group_of("12:cpu:/a\n0::/user/b\n"), Some("/user/b"));
+        let total = field_kib(
+            &std::fs::read_to_string("/proc/meminfo").unwrap(),
+            "MemTotal:",
+        );
+        let free = free_memory_bytes();
+        assert!(free > 0 && free < total.unwrap());
+        let half = Memory::default().bytes();
+        assert!(half > 0 && half < total.unwrap() / 2 + 1);
+    }
+}

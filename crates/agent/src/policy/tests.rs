@@ -1,0 +1,79 @@
+#![allow(clippy::unwrap_used)]
+use super::*;
+
+fn policy(change: impl FnOnce(&mut PolicyConfig)) -> Policy {
+    let mut config = PolicyConfig::default();
+    change(&mut config);
+    Policy::open(&config).unwrap()
+}
+
+/// Each refusal names its key, the value and what was asked for.
+#[test]
+fn refusals_name_the_key_the_value_and_what_was_asked() {
+    let check = |denied: Result<(), Denial>, key: &str, value: &str, asked: &str| {
+        let denial = denied.unwrap_err();
+        assert_eq!(denial.key, key);
+        let text = denial.to_string();
+        let named = format!("`{key}` is {value}");
+        assert!(text.contains(&named) && text.contains(asked), "{text}");
+    };
+    let nothing = policy(|_| {});
+    check(nothing.check_workload("io"), "allow", "not set", "`io`");
+    check(
+        nothing.check_workload("network"),
+        "allow-network",
+        "not set",
+        "`network`",
+    );
+    assert!(nothing.taken_workloads().is_empty());
+
+    let some = policy(|it| {
+        it.allow = vec!["/tmp".into()];
+        it.workloads = "io,network".parse().unwrap();
+        it.allow_network = vec!["10.1.0.0/16".parse().unwrap()];
+    });
+    some.check_workload("io").unwrap();
+    some.check_workload("network").unwrap();
+    check(
+        some.check_workload("fill"),
+        "workloads",
+        "io,network",
+        "`fill`",
+    );
+    let names: Vec<&str> = some.taken_workloads().iter().map(|it| it.0).collect();
+    assert_eq!(names, ["io", "network"]);
+    some.check_peer("10.1.9.9".parse().unwrap()).unwrap();
+    let stranger = some.check_peer("10.2.0.1".parse().unwrap());
+    check(stranger, "allow-network", "10.1.0.0/16", "10.2.0.1");
+    some.check_hours().unwrap();
+}
+
+#[test]
+fn load_is_refused_outside_the_hours() {
+    let now = hours::minute_of_day();
+    // An hour that is neither this one nor the next, whatever the clock does meanwhile.
+    let from = (now / 60 + 6) % 24;
+    let text = format!("{from:02}:00-{:02}:00", (from + 1) % 24);
+    let closed = policy(|it| it.hours = text.parse().unwrap());
+    let denial = closed.check_hours().unwrap_err();
+    assert_eq!((denial.key, denial.value.as_str()), ("hours", &*text));
+}
+
+#[test]
+fn the_mesh_is_told_the_policy_with_its_defaults_resolved() {
+    let facts = policy(|it| {
+        it.threads = Some(7);
+        it.memory = "1g".parse().unwrap();
+        it.allow_network = vec!["10.1.2.3/24".parse().unwrap()];
+        it.cpus = Some(2);
+    })
+    .facts();
+    assert_eq!(
+        (facts.threads, facts.memory_bytes, facts.cpus),
+        (7, 1 << 30, 2)
+    );
+    assert_eq!(facts.networks, ["10.1.2.0/24"]);
+    assert_eq!(facts.hours, "always");
+    let defaults = policy(|_| {}).facts();
+    assert!(defaults.threads >= 64 && defaults.memory_bytes > 0 && defaults.workloads.is_empty());
+}

@@ -1,0 +1,89 @@
+//! How much the host's network can carry, as its interfaces say: the bound that no read from afar can exceed.
+//!
+//! The sum over hardware interfaces that are up; where there are none, as in a container, over those that stand on no
+//! other. It is a bound from above: an interface that does not serve the target only makes it wider.
+
+use std::fs;
+use std::path::Path;
+
+/// Where the kernel lists its interfaces.
+pub const INTERFACES: &str = "/sys/class/net";
+const BYTES_PER_MBIT: i64 = 125_000;
+
+/// Bytes per second; 0: the interfaces do not say.
+#[must_use]
+pub fn bytes_per_s(interfaces: &Path) -> i64 {
+    let Ok(entries) = fs::read_dir(interfaces) else {
+        return 0;
+    };
+    let all: Vec<Interface> = entries
+        .flatten()
+        .filter(|entry| entry.file_name() != "lo")
+        .filter_map(|entry| Interface::of(&entry.path()))
+        .collect();
+    let hardware = all.iter().any(|one| one.hardware);
+    all.iter()
+        .filter(|one| one.hardware || !hardware)
+        .fold(0_i64, |sum, one| {
+            sum.saturating_add(one.mbits.saturating_mul(BYTES_PER_MBIT))
+        })
+}
+
+struct Interface {
+    mbits: i64,
+    hardware: bool,
+}
+
+impl Interface {
+    /// `None`: it is down, stands on another, or does not say how fast it is.
+    fn of(path: &Path) -> Option<Self> {
+        let text = |name: &str| fs::read_to_string(path.join(name)).ok();
+        let up = text("operstate").is_none_or(|state| state.trim() != "down");
+        let stands_on_another = fs::read_dir(path)
+            .ok()?
+            .flatten()
+            .any(|entry| entry.file_name().to_string_lossy().starts_with("lower_"));
+        let mbits = text("speed")?.trim().parse::<i64>().ok()?;
+        // A bridge claims a speed of its own, and carries only what its members do.
+        let bridge = path.join("bridge").exists() || path.join("bonding").exists();
+        (up && !stands_on_another && !bridge && mbits > 0).then(|| Self {
+            mbits,
+            hardware: path.join("device").exists(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn the_bound_is_the_sum_of_what_is_wired() {
+        let home = tempfile::tempdir().unwrap();
+        let interface = |name: &str, speed: &str, state: &str, more: &[&str]| {
+            let path = home.path().join(name);
+            fs::create_dir(&path).unwrap();
+            fs::write(path.join("speed"), speed).unwrap();
+            fs::write(path.join("operstate"), state).unwrap();
+            for name in more {
+                fs::create_dir(path.join(name)).unwrap();
+            }
+        };
+        let check = |mbits: i64| assert_eq!(bytes_per_s(home.path()), mbits * 125_000);
+        check(0);
+        interface("lo", "100000", "unknown", &[]);
+        interface("tun0", "-1\n", "up", &[]);
+        check(0);
+        interface("veth1", "10000\n", "up\n", &[]);
+        check(10_000);
+        interface("docker0", "10000\n", "up\n", &["bridge"]);
+        check(10_000);
+        interface("eth0", "1000\n", "up\n", &["device"]);
+        interface("eth1", "1000\n", "up\n", &["device"]);
+        interface("eth2", "25000\n", "down\n", &["device"]);
+        interface("bond0", "2000\n", "up\n", &["lower_eth0", "lower_eth1"]);
+        check(2000);
+        assert_eq!(bytes_per_s(&home.path().join("none")), 0);
+    }
+}

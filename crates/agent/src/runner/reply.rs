@@ -1,0 +1,103 @@
+//! The replies of commands: one for each command, and progress now and then.
+//!
+//! A reply belongs to the session in which it was asked for; when that is over it is dropped, because the collector asks
+//! again under a new number.
+
+use super::command::{Outcome, Progress};
+use crate::wire::reply::Outgoing;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::sync::mpsc;
+
+/// Progress is told at most this often.
+const PROGRESS_EVERY: Duration = Duration::from_secs(1);
+
+/// Where the reply of one command goes.
+#[derive(Clone, Debug)]
+pub struct ReplyHandle {
+    id: u64,
+    outgoing: mpsc::Sender<Outgoing>,
+}
+
+impl ReplyHandle {
+    /// The reply of command `id`, in the session that sends what `outgoing` takes.
+    #[must_use]
+    pub fn new(id: u64, outgoing: mpsc::Sender<Outgoing>) -> Self {
+        Self { id, outgoing }
+    }
+
+    /// Whether its session is still open.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        !self.outgoing.is_closed()
+    }
+
+    /// Tells how far the command is. Never waits: progress that does not fit is dropped.
+    pub fn progress(&self, progress: Progress) {
+        let _ = self.outgoing.try_send(Outgoing::Progress {
+            id: self.id,
+            progress,
+        });
+    }
+
+    /// Answers from the runtime, without waiting for the session to take it.
+    pub fn reply(self, outcome: Outcome) {
+        let outgoing = Outgoing::Reply {
+            id: self.id,
+            outcome,
+        };
+        match self.outgoing.try_send(outgoing) {
+            Ok(()) | Err(mpsc::error::TrySendError::Closed(_)) => {}
+            Err(mpsc::error::TrySendError::Full(outgoing)) => {
+                tokio::spawn(async move {
+                    // A closed session takes no reply.
+                    let _ = self.outgoing.send(outgoing).await;
+                });
+            }
+        }
+    }
+
+    /// Answers from a thread of its own, waiting until the session takes it.
+    pub fn reply_from_thread(self, outcome: Outcome) {
+        // A closed session takes no reply.
+        let _ = self.outgoing.blocking_send(Outgoing::Reply {
+            id: self.id,
+            outcome,
+        });
+    }
+}
+
+/// Reports the progress of a long command to the session that asked last.
+#[derive(Debug)]
+pub struct ProgressReporter {
+    state: Mutex<(ReplyHandle, Option<Instant>)>,
+}
+
+impl ProgressReporter {
+    /// Reports to `reply_to`.
+    #[must_use]
+    pub fn new(reply_to: ReplyHandle) -> Self {
+        Self {
+            state: Mutex::new((reply_to, None)),
+        }
+    }
+
+    /// Reports to `reply_to` from now on: the same command was sent again.
+    pub fn turn_to(&self, reply_to: ReplyHandle) {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).0 = reply_to;
+    }
+
+    /// Tells it, when the last time is a second ago and the session has room. Never waits.
+    pub fn tell(&self, progress: Progress) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        if state
+            .1
+            .is_some_and(|last| now.duration_since(last) < PROGRESS_EVERY)
+        {
+            return;
+        }
+        state.1 = Some(now);
+        state.0.progress(progress);
+    }
+}

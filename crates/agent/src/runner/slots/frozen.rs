@@ -1,0 +1,113 @@
+//! An agent that did not run for a while in mid-step: stopped by a signal, by a debugger or a hypervisor, or starved.
+//!
+//! Its workers stood still with it, so the step's figures are not the target's. Nothing else shows that: no operation has
+//! failed, and the session may have outlasted it.
+
+use super::{Slots, State};
+use crate::spool::Entry;
+use crate::telemetry::{Event, Row, Scope, Severity};
+use benchmesh_workloads::clock::MonoNanos;
+use serde_json::json;
+use std::time::Duration;
+
+/// How often the runner looks at its clock while a load runs.
+pub(in crate::runner) const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// A look that is later than this was not held up by a busy host.
+const FROZEN_AFTER: Duration = Duration::from_secs(2);
+
+impl Slots {
+    /// When the clock is to be looked at next; `None`: no load runs.
+    pub(in crate::runner) fn next_look(&mut self) -> Option<Duration> {
+        let runs = |state: &State| matches!(state, State::Running { .. });
+        if !self.tasks.values().any(|slot| runs(&slot.state)) {
+            self.looked = None;
+            return None;
+        }
+        let now = MonoNanos::now();
+        let looked = *self.looked.get_or_insert(now);
+        Some(LOOK_EVERY.saturating_sub(now.since(looked)))
+    }
+
+    /// Looks at the clock, and records how long the agent stood still. Called after every wait of the runner.
+    pub(in crate::runner) fn look(&mut self, now: MonoNanos) {
+        let Some(looked) = self.looked else {
+            return;
+        };
+        let gap = now.since(looked);
+        if gap < LOOK_EVERY {
+            return;
+        }
+        self.looked = Some(now);
+        if let Some(frozen) = frozen_for(gap) {
+            self.note_frozen(looked, now, frozen);
+        }
+    }
+
+    fn note_frozen(&self, since: MonoNanos, now: MonoNanos, frozen: Duration) {
+        let seconds = frozen.as_secs_f64();
+        tracing::warn!("this agent did not run for {seconds:.1} s while a load ran on it");
+        let Ok(map) = self.map() else {
+            return;
+        };
+        let mut scopes: Vec<Scope> = Vec::new();
+        for slot in self.tasks.values() {
+            if matches!(slot.state, State::Running { .. }) && !scopes.contains(&slot.asked.scope) {
+                scopes.push(slot.asked.scope);
+            }
+        }
+        let events = scopes.into_iter().map(|scope| {
+            Row::Event(Event {
+                at: map.to_mesh(now),
+                scope,
+                severity: Severity::Warning,
+                kind: "client-frozen".to_owned(),
+                message: format!(
+                    "the agent did not run for {seconds:.1} s (stopped, suspended or starved), and its workers stood \
+                     still"
+                ),
+                detail: json!({
+                    "since_us": map.to_mesh(since).0,
+                    "frozen_us": u64::try_from(frozen.as_micros()).unwrap_or(u64::MAX),
+                })
+                .to_string(),
+            })
+        });
+        // The runner never blocks; the queue has room for minutes of events.
+        if self
+            .deps
+            .entries
+            .try_send(Entry::Rows(events.collect()))
+            .is_err()
+        {
+            tracing::warn!("no room in the spool's queue: an event is lost");
+        }
+    }
+}
+
+/// How long the agent stood still, when two looks were so far apart.
+fn frozen_for(gap: Duration) -> Option<Duration> {
+    let late = gap.saturating_sub(LOOK_EVERY);
+    (late >= FROZEN_AFTER).then_some(late)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_busy_host_is_no_freeze() {
+        for (gap_ms, expected) in [
+            (0, None),
+            (500, None),
+            (2499, None),
+            (2500, Some(2000)),
+            (29_500, Some(29_000)),
+        ] {
+            assert_eq!(
+                frozen_for(Duration::from_millis(gap_ms)),
+                expected.map(Duration::from_millis),
+                "{gap_ms}"
+            );
+        }
+    }
+}

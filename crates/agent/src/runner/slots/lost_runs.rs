@@ -1,0 +1,98 @@
+//! Runs that a restored database does not know: no scheduler will ever ask to remove what they left on the targets.
+
+use super::Slots;
+use crate::runner::Order;
+use crate::runner::command::{Answer, Outcome, Request};
+use crate::runner::permissions::Permissions;
+use crate::spool::Sequence;
+use benchmesh_workloads::clock::{self, MonoNanos};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Operations of stopped tasks may still be in flight in a directory that is removed.
+const TRIES: u32 = 20;
+const BETWEEN_TRIES: Duration = Duration::from_millis(500);
+/// Directories that are remembered; a run makes one for each target and file system.
+const MOST_MADE: usize = 4096;
+
+/// A run's directory.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(in crate::runner) struct RunPath {
+    pub(super) mesh: String,
+    pub(super) run_uid: String,
+    pub(super) path: PathBuf,
+}
+
+impl RunPath {
+    /// The directory that a command is about.
+    pub(super) fn of(mesh: &str, request: &Request) -> Option<Self> {
+        let (Request::OpenRunDirectory { run_uid, path, .. }
+        | Request::RemoveRunDirectory { run_uid, path }) = request
+        else {
+            return None;
+        };
+        Some(Self {
+            mesh: mesh.to_owned(),
+            run_uid: run_uid.clone(),
+            path: path.clone(),
+        })
+    }
+
+    /// What the outcome of that command changes.
+    pub(super) fn change(self, outcome: &Outcome, acked: Sequence) -> Option<Order> {
+        match outcome {
+            Ok(Answer::RunDirectory(facts)) if facts.made => Some(Order::Made(self, acked)),
+            Ok(Answer::Done) => Some(Order::Removed(self)),
+            _ => None,
+        }
+    }
+}
+
+impl Slots {
+    /// This agent has made a run's directory, after the collector had acked so much of the written spool.
+    pub(in crate::runner) fn made(&mut self, path: RunPath, acked: Sequence) {
+        if self.made.len() < MOST_MADE {
+            self.made.insert(path, acked);
+        }
+    }
+
+    pub(in crate::runner) fn removed(&mut self, path: &RunPath) {
+        self.made.remove(path);
+    }
+
+    /// Stops and forgets everything, and removes the directories that were made when the collector had more than it has
+    /// now: the copy of its database is older than their runs. An older run may go on, so its directory stays.
+    pub(in crate::runner) fn database_restored(&mut self, stored: Sequence) {
+        self.start_over("the collector's database was restored from an older copy");
+        let lost: Vec<RunPath> = self
+            .made
+            .extract_if(.., |_, acked| *acked > stored)
+            .map(|(path, _)| path)
+            .collect();
+        // The spool begins anew: its sequences say nothing of what was made before.
+        self.made.clear();
+        for run in lost {
+            let permissions = self.deps.permissions.clone();
+            let work = move || remove(&permissions, &run);
+            if let Err(refusal) = self.on_thread("bm-lost-run", work) {
+                tracing::warn!(reason = %refusal.message, "the directory of a lost run is left");
+            }
+        }
+    }
+}
+
+fn remove(permissions: &Permissions, run: &RunPath) {
+    let path = run.path.display();
+    let mut left = String::new();
+    for _ in 0..TRIES {
+        match permissions.remove_run(&run.mesh, &run.run_uid, &run.path, &mut |_| {}) {
+            Ok(()) => {
+                tracing::info!(run = %run.run_uid, %path, "removed the directory of a run that the restored database does not know");
+                return;
+            }
+            Err(refusal) => left = refusal.message,
+        }
+        clock::sleep_until(MonoNanos::now().saturating_add(BETWEEN_TRIES));
+    }
+    tracing::warn!(run = %run.run_uid, %path, reason = left, "the directory of a run that the restored database does not know is left");
+}

@@ -1,0 +1,80 @@
+//! Commands on one run's directory, done one after the other in the order in which they came.
+//!
+//! Each runs on a thread of its own. Without turns a removal could overtake the opening that was asked before it, by a
+//! collector that was killed meanwhile, say, and leave a directory that nobody knows of.
+
+use super::RunPath;
+use std::collections::BTreeMap;
+use tokio::sync::oneshot;
+
+/// The last turn that was given for each directory.
+#[derive(Debug, Default)]
+pub(super) struct Turns(BTreeMap<RunPath, oneshot::Receiver<()>>);
+
+/// One command's turn; the next one's begins when it is dropped.
+#[derive(Debug)]
+pub(super) struct Turn {
+    before: Option<oneshot::Receiver<()>>,
+    _over: oneshot::Sender<()>,
+}
+
+impl Turns {
+    pub fn next(&mut self, path: &RunPath) -> Turn {
+        self.0
+            .retain(|_, last| matches!(last.try_recv(), Err(oneshot::error::TryRecvError::Empty)));
+        let (over, last) = oneshot::channel();
+        Turn {
+            before: self.0.insert(path.clone(), last),
+            _over: over,
+        }
+    }
+}
+
+impl Turn {
+    /// Blocks until the command before this one is over.
+    pub fn wait(&mut self) {
+        if let Some(before) = self.before.take() {
+            // Its end is told by dropping the sender.
+            let _ = before.blocking_recv();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::path::PathBuf;
+    use std::sync::mpsc;
+
+    fn path(path: &str) -> RunPath {
+        RunPath {
+            mesh: String::from("m"),
+            run_uid: String::from("u"),
+            path: PathBuf::from(path),
+        }
+    }
+
+    #[test]
+    fn commands_on_one_directory_wait_for_those_before_them() {
+        let mut turns = Turns::default();
+        let mut opening = turns.next(&path("/a"));
+        let mut removal = turns.next(&path("/a"));
+        let mut elsewhere = turns.next(&path("/b"));
+        opening.wait();
+        // Nobody is before it there.
+        elsewhere.wait();
+        let (told, done) = mpsc::sync_channel(1);
+        let thread = std::thread::spawn(move || {
+            removal.wait();
+            told.send("removed").unwrap();
+        });
+        assert_eq!(done.try_recv(), Err(mpsc::TryRecvError::Empty));
+        drop(opening);
+        assert_eq!(done.recv(), Ok("removed"));
+        thread.join().unwrap();
+        drop(elsewhere);
+        drop(turns.next(&path("/c")));
+        assert_eq!(turns.0.len(), 1, "turns that are over are forgotten");
+    }
+}

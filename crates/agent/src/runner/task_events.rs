@@ -1,0 +1,56 @@
+//! What a task tells beside its intervals, as events.
+
+use crate::clock::MeshMap;
+use crate::telemetry::{Event, Scope, Severity, clipped};
+use benchmesh_workloads::clock::MonoNanos;
+use benchmesh_workloads::task::{Stall, StallEvent};
+use serde_json::json;
+
+/// What all events of one task have in common.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TaskEvents {
+    pub scope: Scope,
+    pub map: MeshMap,
+}
+
+impl TaskEvents {
+    /// Something does not end, or has ended after all.
+    pub(super) fn stall(&self, news: &StallEvent) -> Event {
+        match news {
+            StallEvent::Begun(stall) => {
+                self.event(stall, Severity::Warning, "stall", "has not ended for")
+            }
+            StallEvent::Over(stall) => {
+                self.event(stall, Severity::Info, "stall-over", "has ended after")
+            }
+        }
+    }
+
+    fn event(&self, stall: &Stall, severity: Severity, kind: &str, what: &str) -> Event {
+        let now = MonoNanos::now();
+        let lasted = now.since(stall.since);
+        let host = rustix::system::uname();
+        let host = host.nodename().to_string_lossy();
+        let detail = json!({
+            "host": host,
+            "worker": stall.doing.worker(),
+            "op": stall.doing.as_str(),
+            "call": stall.call,
+            "path": stall.path,
+            "offset": stall.offset,
+            "since_us": self.map.to_mesh(stall.since).0,
+            "lasted_us": u64::try_from(lasted.as_micros()).unwrap_or(u64::MAX),
+        });
+        Event {
+            at: self.map.to_mesh(now),
+            severity,
+            kind: kind.to_owned(),
+            message: clipped(format!(
+                "host {host}, {stall} {what} {} s",
+                lasted.as_secs()
+            )),
+            scope: self.scope,
+            detail: detail.to_string(),
+        }
+    }
+}

@@ -1,0 +1,295 @@
+//! How daemons are found: by the scan of all processes, and by the kernel's events of new programs.
+//!
+//! Both lead to the same look at one process: its name, its command line, whether a rule wants it, and whether it is new, a
+//! restart, or the child of one that put it into the background.
+
+use std::time::Duration;
+
+use benchmesh_workloads::clock::MonoNanos;
+use rustix::io::Errno;
+use tracing::{info, warn};
+
+use super::{Daemons, Life, OWN_NAME, Rows};
+use crate::sampler::arguments::Arguments;
+use crate::sampler::clock::NANOS_PER_SECOND;
+use crate::sampler::daemon::{Daemon, Depth, OpenError, Reading, Tree};
+use crate::sampler::instance::Naming;
+use crate::sampler::parse;
+use crate::sampler::proc_file::{Buffer, Keeping};
+use crate::sampler::rules::{Identity, Needed, Process};
+use crate::sampler::scan::{Candidate, YOUNG};
+
+/// A process that begins another program at this age or later did something else before: what it used until then is no
+/// daemon's.
+const FRESH: Duration = Duration::from_secs(5);
+
+/// How a process was found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Found {
+    Scan,
+    /// It has just begun a program or taken a name.
+    Exec,
+}
+
+impl Daemons {
+    /// Looks for daemons that have come, gone or changed their name.
+    pub(crate) fn scan(&mut self, buffer: &mut Buffer, rows: &mut Rows) {
+        let began = MonoNanos::now();
+        let mut candidates = std::mem::take(&mut self.candidates);
+        if let Err(errno) = self.scanner.scan(&mut candidates) {
+            if !std::mem::replace(&mut self.said_scan, true) {
+                warn!(error = %errno, "processes cannot be listed: new daemons are not found");
+            }
+            return;
+        }
+        let scanner = &self.scanner;
+        let gone: Vec<Daemon> = self
+            .watched
+            .extract_if(.., |daemon| !scanner.saw(daemon.pid))
+            .collect();
+        for daemon in gone {
+            self.end(&daemon, rows);
+        }
+        for candidate in &candidates {
+            self.consider(*candidate, buffer, rows);
+        }
+        self.candidates = candidates;
+        self.scanned_at = Some(began);
+        let lives = self.watched.iter().map(|daemon| &daemon.life);
+        rows.seen.extend(self.lineage.decide(lives));
+    }
+
+    /// Looks at processes that have just begun a program or changed their name.
+    pub(crate) fn begun(&mut self, pids: &[i32], buffer: &mut Buffer, rows: &mut Rows) {
+        for pid in pids {
+            match self.place(*pid) {
+                Ok(place) if !self.is_another(place, buffer) => {
+                    self.name_again(place, buffer, rows);
+                }
+                Ok(place) => {
+                    let daemon = self.watched.remove(place);
+                    self.end(&daemon, rows);
+                    self.take_in(*pid, Found::Exec, buffer, rows);
+                }
+                Err(_) => self.take_in(*pid, Found::Exec, buffer, rows),
+            }
+        }
+    }
+
+    fn consider(&mut self, candidate: Candidate, buffer: &mut Buffer, rows: &mut Rows) {
+        let pid = candidate.pid;
+        if let Ok(place) = self.place(pid) {
+            match candidate.scans {
+                1 if self.is_another(place, buffer) => {
+                    let daemon = self.watched.remove(place);
+                    self.end(&daemon, rows);
+                }
+                // Some daemons write over their command line once they are up, some become another program.
+                2..=YOUNG => {
+                    self.name_again(place, buffer, rows);
+                    return;
+                }
+                _ => return,
+            }
+        }
+        self.take_in(pid, Found::Scan, buffer, rows);
+    }
+
+    /// Watches a process from now on, if it is a daemon.
+    fn take_in(&mut self, pid: i32, found: Found, buffer: &mut Buffer, rows: &mut Rows) {
+        let Some((identity, cmdline)) = self.identify(pid, buffer) else {
+            return;
+        };
+        let Some(mut daemon) = self.open(pid, identity, buffer) else {
+            return;
+        };
+        daemon.cmdline = cmdline;
+        let mut seen = daemon.seen(MonoNanos::now(), false);
+        if let Some(begun) = self.begun_while_watching(daemon.life.born, found) {
+            // Its counters began at zero then, and what it used since is this daemon's.
+            seen.age_us = if begun == daemon.life.born {
+                0
+            } else {
+                seen.age_us
+            };
+            seen.at = begun;
+            let lives = self.watched.iter().map(|daemon| &daemon.life);
+            seen.change = self.lineage.birth(&daemon.life, lives);
+        }
+        rows.seen.push(seen);
+        if found == Found::Exec {
+            // It may be over before the next beat.
+            daemon.read_clock();
+            daemon.depth = Depth::Whole;
+            if let Reading::Sample(sample) = daemon.read(None, &self.context, buffer) {
+                rows.samples.push(sample);
+            }
+        }
+        if let Err(place) = self.place(pid) {
+            self.watched.insert(place, daemon);
+        }
+    }
+
+    /// When a process became what it is, if that was while this host was watched: at its birth, or just now when it was
+    /// another program for long.
+    fn begun_while_watching(&self, born: MonoNanos, found: Found) -> Option<MonoNanos> {
+        let last = self
+            .scanned_at
+            .filter(|_| self.context.tree == Tree::Live)?;
+        let now = MonoNanos::now();
+        match found {
+            Found::Exec if now.since(born) >= FRESH => Some(now),
+            Found::Exec => Some(born),
+            // Births are known to a tick.
+            Found::Scan => (born.saturating_add(self.tick()) >= last).then_some(born),
+        }
+    }
+
+    /// Whether the pid now belongs to another process than the watched one.
+    fn is_another(&mut self, place: usize, buffer: &mut Buffer) -> bool {
+        let Some(daemon) = self.watched.get(place) else {
+            return false;
+        };
+        let stat = self
+            .scanner
+            .read(daemon.pid, "stat", buffer)
+            .ok()
+            .and_then(|text| parse::stat(text).ok());
+        stat.is_some_and(|stat| stat.start_ticks != daemon.start_ticks)
+    }
+
+    fn name_again(&mut self, place: usize, buffer: &mut Buffer, rows: &mut Rows) {
+        let Some(pid) = self.watched.get(place).map(|daemon| daemon.pid) else {
+            return;
+        };
+        let Some((identity, cmdline)) = self.identify(pid, buffer) else {
+            return;
+        };
+        let Some(daemon) = self.watched.get_mut(place) else {
+            return;
+        };
+        if identity != daemon.life.identity {
+            daemon.life.identity = identity;
+            daemon.cmdline = cmdline;
+            rows.seen.push(daemon.seen(MonoNanos::now(), false));
+        }
+    }
+
+    /// What the process is called and its command line, if it is a daemon.
+    fn identify(&mut self, pid: i32, buffer: &mut Buffer) -> Option<(Identity, String)> {
+        let comm = self.scanner.read(pid, "comm", buffer).ok()?;
+        let comm = String::from_utf8_lossy(comm.strip_suffix(b"\n").unwrap_or(comm));
+        let own = pid == self.own_pid && self.context.tree == Tree::Live;
+        let needed = match self.rules.needed(&comm) {
+            Needed::None if own => Needed::CommandLine,
+            Needed::None => return None,
+            needed => needed,
+        };
+        let comm = comm.into_owned();
+        let arguments = Arguments::from_kernel(self.scanner.read(pid, "cmdline", buffer).ok()?);
+        let cgroups = match needed {
+            Needed::CommandLineAndCgroups => {
+                self.scanner.read(pid, "cgroup", buffer).unwrap_or_default()
+            }
+            _ => &[],
+        };
+        let cgroups = String::from_utf8_lossy(cgroups);
+        let process = Process {
+            comm: &comm,
+            arguments: &arguments,
+            cgroups: &cgroups,
+        };
+        // The sampler's own cost is stored, whatever its program is called.
+        let as_own = || {
+            own.then(|| Identity {
+                name: OWN_NAME.to_owned(),
+                instance: Naming::Benchmesh.instance(&comm, &arguments),
+            })
+        };
+        let identity = self.rules.identify(&process).or_else(as_own)?;
+        if identity.name == OWN_NAME && !own && !self.is_of_mesh(pid) {
+            return None;
+        }
+        let cmdline = if arguments.is_empty() {
+            format!("[{comm}]")
+        } else {
+            arguments.shown()
+        };
+        Some((identity, cmdline))
+    }
+
+    /// Whether a process of benchmesh belongs to this mesh; another mesh's, or a `benchmesh run`, is not watched.
+    fn is_of_mesh(&self, pid: i32) -> bool {
+        let pids = self.mesh_pids.as_ref();
+        self.context.tree == Tree::Foreign || pids.is_none_or(|pids| pids.contains(&pid))
+    }
+
+    fn open(&mut self, pid: i32, identity: Identity, buffer: &mut Buffer) -> Option<Daemon> {
+        let directory = self.proc_root.join(pid.to_string());
+        let keeping = if self.watched.len() < self.keep_most {
+            Keeping::Open
+        } else {
+            Keeping::Anew
+        };
+        let life = self.life(pid, identity, buffer)?;
+        let name = life.identity.name.clone();
+        let mut open =
+            |keeping, life| Daemon::open(pid, &directory, keeping, life, &mut self.context, buffer);
+        let mut opened = open(keeping, life.clone());
+        let short = match &opened {
+            Err(OpenError::Short(errno)) if keeping == Keeping::Open => Some(*errno),
+            _ if keeping == Keeping::Anew => Some(Errno::MFILE),
+            _ => None,
+        };
+        if let Some(errno) = short {
+            if keeping == Keeping::Open {
+                opened = open(Keeping::Anew, life);
+            }
+            if !std::mem::replace(&mut self.said_short, true) {
+                info!(
+                    daemons = self.watched.len(), error = %errno,
+                    "too few open files are allowed to keep those of more daemons open: theirs are opened anew for each \
+                    sample, which costs more CPU; raise the limit (LimitNOFILE=, ulimit -n)"
+                );
+            }
+        }
+        match opened {
+            Ok(daemon) => Some(daemon),
+            Err(OpenError::Gone) => None,
+            Err(OpenError::Short(errno)) => {
+                warn!(pid, name, error = %errno, "a daemon cannot be watched");
+                None
+            }
+            Err(OpenError::Other(problem)) => {
+                warn!(pid, name, problem, "a daemon cannot be watched");
+                None
+            }
+        }
+    }
+
+    fn life(&mut self, pid: i32, identity: Identity, buffer: &mut Buffer) -> Option<Life> {
+        let text = self.scanner.read(pid, "stat", buffer).ok()?;
+        let start_ticks = parse::stat(text).map_or(0, |stat| stat.start_ticks);
+        Some(Life {
+            identity,
+            born: birth(self.context.tick.ns(start_ticks)),
+            layout: parse::layout(text),
+        })
+    }
+
+    pub(super) fn tick(&self) -> Duration {
+        Duration::from_nanos(self.context.tick.ns(1))
+    }
+}
+
+/// From the time since boot, as the kernel dates the starts of processes, to the monotonic clock, which stands still in a
+/// suspended host.
+fn birth(since_boot_ns: u64) -> MonoNanos {
+    let boot = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    let now_ns = u64::try_from(boot.tv_sec)
+        .unwrap_or(0)
+        .saturating_mul(NANOS_PER_SECOND)
+        .saturating_add(u64::try_from(boot.tv_nsec).unwrap_or(0));
+    let age_ns = now_ns.saturating_sub(since_boot_ns);
+    MonoNanos(MonoNanos::now().0.saturating_sub(age_ns))
+}

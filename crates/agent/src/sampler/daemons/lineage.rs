@@ -1,0 +1,306 @@
+//! What becomes of daemons: births, restarts, and parents that only put a daemon into the background. Pure; it knows no
+//! files.
+//!
+//! A process that forks has a copy of its own memory in its child, so the places of stack and arguments, which the kernel
+//! draws anew for each program it starts, are the same in both: a daemon that went into the background is told from one that
+//! was started again. Where they may not be read, only the order of birth and end can tell.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use benchmesh_workloads::clock::MonoNanos;
+
+use crate::sampler::parse::Layout;
+use crate::sampler::rules::Identity;
+use crate::sampler::sampled::{Change, DaemonSeen};
+
+/// Ends that are remembered to tell a restart from a new daemon.
+const ENDED_LATELY: usize = 256;
+/// Ends that wait for the next scan at once; of more the kind is told as far as it is known.
+const UNDECIDED: usize = 256;
+/// A parent waits for its daemon to be up before it ends, which takes long where much must be read first.
+const PARENT_AGE: Duration = Duration::from_secs(60);
+
+/// One life of a daemon.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Life {
+    pub(crate) identity: Identity,
+    /// Rounded down to a tick.
+    pub(crate) born: MonoNanos,
+    pub(crate) layout: Option<Layout>,
+}
+
+/// A life that is over.
+#[derive(Debug, Clone)]
+struct Ended {
+    life: Life,
+    at: MonoNanos,
+}
+
+#[derive(Debug)]
+pub(crate) struct Lineage {
+    tick: Duration,
+    ended: VecDeque<Ended>,
+    /// Young ones whose child may not have been found yet.
+    undecided: Vec<(DaemonSeen, Ended)>,
+}
+
+impl Ended {
+    /// Whether it forked `child`, which has begun no other program since.
+    fn has_forked(&self, child: &Life, tick: Duration) -> bool {
+        let born = child.born;
+        // Two instants of one tick differ a little, as they are mapped to this clock at different times.
+        if child.identity != self.life.identity || born.saturating_add(tick) < self.life.born {
+            return false;
+        }
+        match (child.layout, self.life.layout) {
+            (Some(of_child), Some(own)) => of_child == own && born <= self.at,
+            // Born in the tick of the end: rather a restart, for supervisors are quick.
+            _ => born.saturating_add(tick * 2) < self.at,
+        }
+    }
+}
+
+impl Lineage {
+    pub(crate) fn new(tick: Duration) -> Lineage {
+        Lineage {
+            tick,
+            ended: VecDeque::new(),
+            undecided: Vec::new(),
+        }
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.ended.clear();
+        self.undecided.clear();
+    }
+
+    /// What a daemon is that was born while the host was watched. `others` are watched now.
+    pub(crate) fn birth<'life>(
+        &self,
+        new: &Life,
+        mut others: impl Iterator<Item = &'life Life>,
+    ) -> Change {
+        let forked_by_live = others.any(|other| {
+            other.identity == new.identity
+                && other.born <= new.born.saturating_add(self.tick)
+                && other.layout.is_some()
+                && other.layout == new.layout
+        });
+        let forked = |ended: &Ended| ended.has_forked(new, self.tick);
+        if forked_by_live || self.ended.iter().any(forked) {
+            return Change::None;
+        }
+        let was_there = |ended: &Ended| ended.life.identity == new.identity;
+        match self.ended.iter().any(was_there) {
+            true => Change::Restarted,
+            false => Change::Born,
+        }
+    }
+
+    /// Notes an end; what is to be told of it now. Of a young one that is decided by the next scan, unless its child is
+    /// among `others`, which are watched.
+    pub(crate) fn end<'life>(
+        &mut self,
+        mut seen: DaemonSeen,
+        life: Life,
+        others: impl Iterator<Item = &'life Life>,
+    ) -> Option<DaemonSeen> {
+        let is_young = seen.at.since(life.born) < PARENT_AGE;
+        let ended = Ended { life, at: seen.at };
+        if self.ended.len() == ENDED_LATELY {
+            self.ended.pop_front();
+        }
+        self.ended.push_back(ended.clone());
+        if !is_young {
+            return Some(seen);
+        }
+        match self.decided(&ended, others) {
+            Some(change) => seen.change = change,
+            None if self.undecided.len() >= UNDECIDED => {}
+            None => {
+                self.undecided.push((seen, ended));
+                return None;
+            }
+        }
+        Some(seen)
+    }
+
+    pub(crate) fn is_undecided(&self) -> bool {
+        !self.undecided.is_empty()
+    }
+
+    /// After a scan: the ends that waited for it.
+    pub(crate) fn decide<'life>(
+        &mut self,
+        others: impl Iterator<Item = &'life Life> + Clone,
+    ) -> Vec<DaemonSeen> {
+        let undecided = std::mem::take(&mut self.undecided);
+        let decide = |(mut seen, ended): (DaemonSeen, Ended)| {
+            if let Some(change) = self.decided(&ended, others.clone()) {
+                seen.change = change;
+            }
+            seen
+        };
+        undecided.into_iter().map(decide).collect()
+    }
+
+    /// What is told of an end because of the daemons that live; none: nothing but that it has ended, so far.
+    fn decided<'life>(
+        &self,
+        ended: &Ended,
+        others: impl Iterator<Item = &'life Life>,
+    ) -> Option<Change> {
+        let mut decided = None;
+        for other in others {
+            if ended.has_forked(other, self.tick) {
+                return Some(Change::Parent);
+            }
+            // A child that did some work for a daemon that lives on.
+            let is_copy = other.identity == ended.life.identity
+                && other.layout.is_some()
+                && other.layout == ended.life.layout;
+            decided = is_copy.then_some(Change::None).or(decided);
+        }
+        decided
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TICK: Duration = Duration::from_millis(10);
+
+    fn life(instance: &str, born_ms: u64, layout: Option<u64>) -> Life {
+        Life {
+            identity: Identity {
+                name: "ceph-osd".to_owned(),
+                instance: instance.to_owned(),
+            },
+            born: MonoNanos(born_ms * 1_000_000),
+            layout: layout.map(|stack| Layout {
+                stack,
+                arguments: stack + 1,
+            }),
+        }
+    }
+
+    fn seen(at_ms: u64) -> DaemonSeen {
+        DaemonSeen {
+            at: MonoNanos(at_ms * 1_000_000),
+            pid: 1,
+            start_ticks: 1,
+            name: "ceph-osd".to_owned(),
+            instance: String::new(),
+            cmdline: String::new(),
+            ended: true,
+            age_us: 0,
+            change: Change::Ended,
+        }
+    }
+
+    /// What is told of the parent's end and of the other's birth, in either order of finding out.
+    fn check(parent: &Life, end_ms: u64, other: &Life, of_parent: Change, of_other: Change) {
+        let told = |change: Change| (change, format!("{parent:?} {other:?}"));
+        // The other one is found first.
+        let mut lineage = Lineage::new(TICK);
+        let lives = [other.clone()];
+        let end = lineage.end(seen(end_ms), parent.clone(), lives.iter());
+        let end = end.or_else(|| lineage.decide(lives.iter()).pop());
+        assert_eq!(
+            end.map(|seen| told(seen.change)),
+            Some(told(of_parent)),
+            "other first"
+        );
+        // The end is.
+        let mut lineage = Lineage::new(TICK);
+        assert_eq!(
+            lineage.end(seen(end_ms), parent.clone(), [].iter()),
+            None,
+            "it waits"
+        );
+        let birth = lineage.birth(other, [].iter());
+        assert_eq!(told(birth), told(of_other));
+        let end = lineage.decide(lives.iter()).pop();
+        assert_eq!(
+            end.map(|seen| told(seen.change)),
+            Some(told(of_parent)),
+            "end first"
+        );
+    }
+
+    #[test]
+    fn a_parent_and_a_restart_are_told_apart() {
+        use Change::{Ended, None, Parent, Restarted};
+        let parent = life("osd.1", 1_000, Some(7));
+        // Forked at once, and after a long wait; started again within the same tick; another instance.
+        check(&parent, 1_004, &life("osd.1", 1_000, Some(7)), Parent, None);
+        let mut mapped_earlier = life("osd.1", 1_000, Some(7));
+        mapped_earlier.born = MonoNanos(mapped_earlier.born.0 - 1_500);
+        check(&parent, 1_004, &mapped_earlier, Parent, None);
+        check(
+            &parent,
+            30_000,
+            &life("osd.1", 1_010, Some(7)),
+            Parent,
+            None,
+        );
+        check(
+            &parent,
+            1_004,
+            &life("osd.1", 1_000, Some(8)),
+            Ended,
+            Restarted,
+        );
+        check(
+            &parent,
+            3_000,
+            &life("osd.1", 3_010, Some(8)),
+            Ended,
+            Restarted,
+        );
+        check(
+            &parent,
+            1_004,
+            &life("osd.2", 1_000, Some(7)),
+            Ended,
+            Change::Born,
+        );
+    }
+
+    #[test]
+    fn without_the_right_to_read_layouts_the_order_decides() {
+        use Change::{Ended, None, Parent, Restarted};
+        let parent = life("osd.1", 1_000, Option::None);
+        let other = |born_ms| life("osd.1", born_ms, Option::None);
+        check(&parent, 2_000, &other(1_500), Parent, None);
+        check(&parent, 2_000, &other(1_990), Ended, Restarted);
+        check(&parent, 2_000, &other(2_010), Ended, Restarted);
+    }
+
+    #[test]
+    fn an_old_daemon_that_ends_is_told_at_once() {
+        let mut lineage = Lineage::new(TICK);
+        let old = life("osd.1", 0, Some(7));
+        let told = lineage.end(seen(100_000), old, [].iter());
+        assert_eq!(told.map(|seen| seen.change), Some(Change::Ended));
+        assert!(!lineage.is_undecided());
+    }
+
+    #[test]
+    fn a_fork_of_one_that_lives_is_no_start_and_its_end_no_end() {
+        let mut lineage = Lineage::new(TICK);
+        let (parent, child) = (life("", 0, Some(7)), life("", 500, Some(7)));
+        assert_eq!(lineage.birth(&child, [parent.clone()].iter()), Change::None);
+        let end = lineage.end(seen(700), child, [parent].iter());
+        assert_eq!(end.map(|seen| seen.change), Some(Change::None));
+        // A second daemon of the same name is one.
+        let lineage = Lineage::new(TICK);
+        let second = life("", 500, Some(9));
+        assert_eq!(
+            lineage.birth(&second, [life("", 0, Some(7))].iter()),
+            Change::Born
+        );
+    }
+}

@@ -1,0 +1,480 @@
+//! The one task that owns the spools: it packs rows, appends about once a second, sends in order, forgets on ack.
+//!
+//! Rows of operations come by a bounded channel whose sender waits when it is full; samples by [`Samples`], which gives
+//! up the oldest. When the disk takes nothing, rows stay in memory up to a bound, then the channel is not read any more.
+//! Nothing here waits for the network: batches go into a channel that has room for a whole window.
+
+use super::handle::{Acked, Attached, Entry, SpoolRequest};
+use super::pending::Pending;
+use super::set::{SpoolSet, Undelivered};
+use super::window::SendWindow;
+use super::{Envelope, Position, Samples, Sequence, SpoolError, SpoolId};
+use crate::clock::{self, Estimate, WallWatch};
+use crate::telemetry::{Event, MeshMicros, Row, Scope, Severity};
+use crate::wire;
+use benchmesh_workloads::clock::MonoNanos;
+use benchmesh_workloads::error_chain;
+use serde_json::json;
+use std::collections::HashMap;
+use std::time::Duration;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::Instant;
+
+/// How long a row waits for others.
+const FLUSH_EVERY: Duration = Duration::from_secs(1);
+/// How long the disk is left alone after an error.
+const RETRY_EVERY: Duration = Duration::from_secs(1);
+/// Batches in one transaction: some 4 MiB of memory.
+const AT_ONCE: usize = 8;
+/// After so many refusals in a row a batch is set aside.
+const MOST_REFUSALS: u32 = 3;
+
+/// Whether something works; what does not is logged once, when it begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Health {
+    Working,
+    Failing,
+}
+
+pub(super) struct SpoolActor {
+    set: SpoolSet,
+    samples: Samples,
+    clock: watch::Receiver<Option<Estimate>>,
+    wall: WallWatch,
+    pending: Pending,
+    window: Option<SendWindow>,
+    /// For others to see.
+    acked_now: Acked,
+    /// The last ack of each spool since the agent started.
+    acked_of: HashMap<SpoolId, Sequence>,
+    /// What of the written spool the collector has, and the file still holds.
+    acked: Option<Sequence>,
+    flush_at: Option<Instant>,
+    flushed: Option<Instant>,
+    writing: Health,
+    reading: Health,
+    drains: Vec<oneshot::Sender<()>>,
+    refusals: u32,
+}
+
+impl SpoolActor {
+    pub(super) fn new(
+        set: SpoolSet,
+        samples: Samples,
+        clock: watch::Receiver<Option<Estimate>>,
+        acked_now: Acked,
+    ) -> Self {
+        Self {
+            set,
+            samples,
+            clock,
+            wall: WallWatch::default(),
+            pending: Pending::default(),
+            window: None,
+            acked_now,
+            acked_of: HashMap::new(),
+            acked: None,
+            flush_at: None,
+            flushed: None,
+            writing: Health::Working,
+            reading: Health::Working,
+            drains: Vec::new(),
+            refusals: 0,
+        }
+    }
+
+    /// Until it is asked to close.
+    pub(super) async fn run(
+        mut self,
+        mut entries: mpsc::Receiver<Entry>,
+        mut requests: mpsc::Receiver<SpoolRequest>,
+    ) {
+        loop {
+            let flush_at = self.flush_at;
+            let offset_at = self.window.as_ref().map(|window| window.offset_at);
+            tokio::select! {
+                request = requests.recv() => match request {
+                    None => return,
+                    Some(SpoolRequest::Close(done)) => {
+                        let _ = done.send(self.close(&mut entries).await);
+                        return;
+                    }
+                    Some(SpoolRequest::Drain(done)) => {
+                        self.take_all(&mut entries);
+                        self.flush().await;
+                        self.drains.push(done);
+                    }
+                    Some(request) => self.answer(request, &mut entries).await,
+                },
+                Some(entry) = entries.recv(), if self.pending.has_room() => self.take(entry).await,
+                () = self.samples.ready(), if self.writing == Health::Working => self.flush_soon(),
+                () = at(flush_at) => self.flush().await,
+                () = at(offset_at) => self.note_offset(),
+            }
+            self.end_drains();
+        }
+    }
+
+    async fn take(&mut self, entry: Entry) {
+        let at_once = matches!(entry, Entry::Last(..));
+        self.pack(entry);
+        self.flush_soon();
+        if (at_once || self.pending.is_full()) && self.writing == Health::Working {
+            self.flush().await;
+        }
+    }
+
+    fn take_all(&mut self, entries: &mut mpsc::Receiver<Entry>) {
+        while let Ok(entry) = entries.try_recv() {
+            self.pack(entry);
+        }
+    }
+
+    fn pack(&mut self, entry: Entry) {
+        match entry {
+            Entry::Rows(rows) => self.pack_rows(rows),
+            Entry::Last(row, place) => self.pending.push(row, Some(place)),
+        }
+    }
+
+    fn pack_rows(&mut self, rows: Vec<Row>) {
+        for row in rows {
+            self.pending.push(row, None);
+        }
+    }
+
+    async fn answer(&mut self, request: SpoolRequest, entries: &mut mpsc::Receiver<Entry>) {
+        match request {
+            SpoolRequest::Ids(reply) => {
+                let _ = reply.send(self.set.ids());
+            }
+            SpoolRequest::IsAhead {
+                mesh,
+                stored,
+                reply,
+            } => {
+                let restored = self.set.is_ahead_of(&mesh, &stored, &self.acked_of);
+                let current = stored.get(&self.set.current()).copied();
+                let _ = reply.send(restored.then(|| current.unwrap_or_default()));
+            }
+            SpoolRequest::Attach {
+                mesh,
+                stored,
+                out,
+                done,
+            } => {
+                let attached = self.attach(mesh, stored, out, entries).await;
+                let _ = done.send(attached);
+                self.send().await;
+            }
+            SpoolRequest::Detach => self.window = None,
+            SpoolRequest::Ack(spool, sequence) => self.ack(spool, sequence).await,
+            SpoolRequest::Refused(message) => self.refused(&message).await,
+            #[cfg(test)]
+            SpoolRequest::LimitPages(pages, done) => {
+                self.set.limit_pages(pages).await;
+                let _ = done.send(());
+            }
+            // They are taken care of in the loop.
+            SpoolRequest::Drain(_) | SpoolRequest::Close(_) => {}
+        }
+    }
+
+    async fn attach(
+        &mut self,
+        mesh: String,
+        stored: HashMap<SpoolId, Sequence>,
+        out: mpsc::Sender<Envelope>,
+        entries: &mut mpsc::Receiver<Entry>,
+    ) -> Result<Attached, SpoolError> {
+        self.window = None;
+        if self.set.is_ahead_of(&mesh, &stored, &self.acked_of) {
+            self.take_all(entries);
+            let lost = self.set.give_up(&mesh, &self.acked_of).await?;
+            let dropped = self.drop_pending();
+            self.forget_acks();
+            self.note_restored(lost, dropped);
+            return Ok(Attached::Again);
+        }
+        let ours = stored.get(&self.set.current()).copied();
+        if !self.set.attach(&mesh, stored).await? {
+            // What is still in memory belongs to the old mesh as well.
+            self.take_all(entries);
+            self.drop_pending();
+            self.forget_acks();
+            return Ok(Attached::Again);
+        }
+        self.acked = ours;
+        self.window = Some(SendWindow::new(mesh, out));
+        self.note_unreadable();
+        Ok(Attached::Sending)
+    }
+
+    fn forget_acks(&mut self) {
+        self.acked_of.clear();
+        self.acked_now.set(Sequence(0));
+        self.acked = None;
+    }
+
+    /// Records that the collector's database went back in time, and what is lost with it.
+    fn note_restored(&mut self, lost: Undelivered, dropped: u32) {
+        let batches = lost.batches + u64::from(dropped);
+        tracing::warn!(
+            batches,
+            bytes = lost.bytes,
+            spools = lost.spools,
+            "the collector's database was restored from an older copy: what was measured for the lost one is kept in \
+             the state directory and not delivered"
+        );
+        self.note(
+            "database-restored",
+            format!(
+                "the collector's database was restored from an older copy: {batches} batches ({} bytes) that this \
+                 agent measured for the lost one were not delivered and are kept in its state directory",
+                lost.bytes
+            ),
+            json!({"batches": batches, "bytes": lost.bytes, "spools": lost.spools}).to_string(),
+        );
+    }
+
+    /// Records spools of earlier starts that the disk has destroyed.
+    fn note_unreadable(&mut self) {
+        let unreadable = self.set.take_unreadable();
+        if unreadable.is_empty() {
+            return;
+        }
+        self.note(
+            "spool-unreadable",
+            format!(
+                "{} spools of earlier starts of this agent cannot be read, and what they hold is lost; the agent's log \
+                 says why",
+                unreadable.len()
+            ),
+            json!({"spools": unreadable.iter().map(ToString::to_string).collect::<Vec<_>>()}).to_string(),
+        );
+    }
+
+    fn note(&mut self, kind: &str, message: String, detail: String) {
+        let Some(estimate) = *self.clock.borrow() else {
+            return;
+        };
+        let event = Event {
+            at: estimate.map.to_mesh(MonoNanos::now()),
+            scope: Scope::default(),
+            severity: Severity::Warning,
+            kind: kind.to_owned(),
+            message,
+            detail,
+        };
+        self.pending.push(Row::Event(event), None);
+        self.flush_soon();
+    }
+
+    /// Returns the batches that were dropped.
+    fn drop_pending(&mut self) -> u32 {
+        let mut batches = 0_u32;
+        while self.pending.pop().is_some() {
+            batches += 1;
+        }
+        if batches > 0 {
+            tracing::warn!(
+                batches,
+                "what was not yet spooled for the old database is dropped"
+            );
+        }
+        batches
+    }
+
+    async fn ack(&mut self, spool: SpoolId, sequence: Sequence) {
+        let Some(window) = &mut self.window else {
+            return;
+        };
+        let Some(last) = window.ack(spool, sequence) else {
+            return;
+        };
+        let mesh = window.is_idle().then(|| window.mesh.clone());
+        self.refusals = 0;
+        self.acked_of.insert(spool, last.sequence);
+        if spool == self.set.current() {
+            self.acked = self.acked.max(Some(last.sequence));
+            self.acked_now.set(last.sequence);
+            self.flush_soon();
+        }
+        if let Some(mesh) = mesh {
+            self.set.all_acked(&mesh).await;
+        }
+        self.send().await;
+    }
+
+    async fn refused(&mut self, message: &str) {
+        let Some(sent) = self.window.as_ref().and_then(SendWindow::oldest) else {
+            return;
+        };
+        self.refusals += 1;
+        if self.refusals < MOST_REFUSALS {
+            return;
+        }
+        self.refusals = 0;
+        let (spool, sequence) = (sent.spool, sent.sequence);
+        tracing::error!(%spool, %sequence, reason = message, "the collector refuses a batch; it is set aside");
+        if let Err(error) = self.set.set_aside(spool, sequence, message).await {
+            tracing::warn!(error = %error_chain(&error), "a refused batch cannot be set aside");
+        }
+    }
+
+    /// Appends soon: when the last time is a second ago.
+    fn flush_soon(&mut self) {
+        if self.flush_at.is_none() {
+            let now = Instant::now();
+            let due = self.flushed.map_or(now, |flushed| flushed + FLUSH_EVERY);
+            self.flush_at = Some(due.max(now));
+        }
+    }
+
+    async fn flush(&mut self) {
+        self.flush_at = None;
+        self.flushed = Some(Instant::now());
+        let estimate = *self.clock.borrow();
+        if let Some(estimate) = estimate
+            && self.pending.has_room()
+        {
+            let rows = self.samples.take(&estimate.map);
+            self.pack_rows(rows);
+        }
+        if self.pending.is_empty() && self.acked.is_none() && self.writing == Health::Working {
+            return;
+        }
+        match self.append().await {
+            Ok(()) => {
+                if self.writing == Health::Failing {
+                    self.writing = Health::Working;
+                    tracing::info!("the spool can be written again");
+                    self.flush_soon();
+                }
+                self.send().await;
+            }
+            Err(error) => {
+                if self.writing == Health::Working {
+                    self.writing = Health::Failing;
+                    tracing::warn!(
+                        error = %error_chain(&error),
+                        "the spool cannot be written: what is measured stays in memory, and samples are lost when that \
+                         is full; make room in the state directory"
+                    );
+                }
+                self.flush_at = Some(Instant::now() + RETRY_EVERY);
+            }
+        }
+    }
+
+    /// Everything that is in memory, a few batches at a time.
+    async fn append(&mut self) -> Result<(), SpoolError> {
+        loop {
+            self.append_some().await?;
+            if self.pending.is_empty() {
+                return self.set.keep_the_limit().await;
+            }
+        }
+    }
+
+    async fn append_some(&mut self) -> Result<(), SpoolError> {
+        let some = self.pending.batches().take(AT_ONCE);
+        let bodies: Vec<Vec<u8>> = some.map(wire::batch::encode).collect();
+        let mut sequence = self.set.append(&bodies, self.acked).await?;
+        self.acked = None;
+        let spool = self.set.current();
+        for _ in bodies {
+            let packed = self.pending.pop();
+            for place in packed.into_iter().flat_map(|packed| packed.waiting) {
+                // Who has stopped waiting does not need it.
+                let _ = place.send(Position { spool, sequence });
+            }
+            sequence = sequence.next();
+        }
+        Ok(())
+    }
+
+    /// Fills the window.
+    async fn send(&mut self) {
+        let now = self
+            .clock
+            .borrow()
+            .map(|estimate| estimate.map.to_mesh(MonoNanos::now()));
+        while let Some(window) = &mut self.window
+            && window.has_room()
+        {
+            match self.set.next(now.unwrap_or(MeshMicros(0))).await {
+                Ok(Some(envelope)) => {
+                    self.reading = Health::Working;
+                    if !window.send(envelope) {
+                        // The session has ended, and says so itself.
+                        self.window = None;
+                    }
+                }
+                Ok(None) => {
+                    let mesh = window.is_idle().then(|| window.mesh.clone());
+                    let Some(mesh) = mesh else { return };
+                    if !self.set.all_acked(&mesh).await {
+                        return;
+                    }
+                }
+                Err(error) => {
+                    if self.reading == Health::Working {
+                        self.reading = Health::Failing;
+                        tracing::warn!(error = %error_chain(&error), "nothing can be sent from the spool");
+                    }
+                    return;
+                }
+            }
+        }
+    }
+
+    fn note_offset(&mut self) {
+        let Some(window) = &mut self.window else {
+            return;
+        };
+        window.offset_at = Instant::now() + clock::PROBE_EVERY;
+        let estimate = *self.clock.borrow();
+        // Where there is no room, the next look sees the same.
+        if let Some(estimate) = estimate
+            && self.pending.has_room()
+        {
+            let rows = self
+                .wall
+                .look(&window.mesh, &estimate, MonoNanos::now(), clock::wall_us());
+            if !rows.is_empty() {
+                for row in rows {
+                    self.pending.push(row, None);
+                }
+                self.flush_soon();
+            }
+        }
+    }
+
+    /// Answers those who wait for the drain, when the collector has everything or is not attached.
+    fn end_drains(&mut self) {
+        let drained =
+            |window: &SendWindow| self.pending.is_empty() && window.is_idle() && self.set.is_read();
+        if self.window.as_ref().is_none_or(drained) {
+            for drain in self.drains.drain(..) {
+                let _ = drain.send(());
+            }
+        }
+    }
+
+    async fn close(mut self, entries: &mut mpsc::Receiver<Entry>) -> Result<(), SpoolError> {
+        self.take_all(entries);
+        self.flush().await;
+        if !self.pending.is_empty() {
+            tracing::error!("the spool cannot be written, and what was measured last is lost");
+        }
+        self.set.close().await
+    }
+}
+
+async fn at(instant: Option<Instant>) {
+    match instant {
+        Some(instant) => tokio::time::sleep_until(instant).await,
+        None => std::future::pending().await,
+    }
+}

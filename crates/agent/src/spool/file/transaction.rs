@@ -1,0 +1,29 @@
+//! Several statements as one, all or nothing.
+//!
+//! Not sqlx's transactions: when SQLite has rolled back by itself, as it does when the disk is full, sqlx 0.9 rolls back
+//! again, fails, and takes the connection for being within a transaction for ever after. A spool has to go on.
+
+use sqlx::SqliteConnection;
+
+/// Runs `work` between BEGIN and COMMIT. After an error nothing of it has happened, but for a commit whose outcome the
+/// disk has kept to itself.
+pub(super) async fn transaction<T>(
+    connection: &mut SqliteConnection,
+    work: impl AsyncFnOnce(&mut SqliteConnection) -> Result<T, sqlx::Error>,
+) -> Result<T, sqlx::Error> {
+    sqlx::raw_sql("BEGIN IMMEDIATE")
+        .execute(&mut *connection)
+        .await?;
+    let done = match work(connection).await {
+        Ok(done) => sqlx::raw_sql("COMMIT")
+            .execute(&mut *connection)
+            .await
+            .map(|_| done),
+        Err(error) => Err(error),
+    };
+    if done.is_err() {
+        // It fails when SQLite has done it already.
+        let _ = sqlx::raw_sql("ROLLBACK").execute(&mut *connection).await;
+    }
+    done
+}

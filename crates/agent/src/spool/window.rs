@@ -1,0 +1,85 @@
+//! The window of batches that were given to a session and are not acked yet.
+
+use super::{Envelope, Sequence, SpoolId};
+use crate::clock;
+use std::collections::VecDeque;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+/// Batches that may be sent and not acked: enough to keep a slow link busy, few enough to be bounded in memory.
+pub(crate) const WINDOW_BATCHES: usize = 32;
+const WINDOW_BYTES: usize = 4 << 20;
+
+/// One batch on its way.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sent {
+    pub(super) spool: SpoolId,
+    pub(super) sequence: Sequence,
+    bytes: usize,
+}
+
+/// One session's window.
+#[derive(Debug)]
+pub(super) struct SendWindow {
+    pub(super) mesh: String,
+    /// When the next clock offset is due.
+    pub(super) offset_at: Instant,
+    out: mpsc::Sender<Envelope>,
+    in_flight: VecDeque<Sent>,
+    bytes: usize,
+}
+
+impl SendWindow {
+    /// Into `out`, which has room for a whole window.
+    pub(super) fn new(mesh: String, out: mpsc::Sender<Envelope>) -> Self {
+        Self {
+            mesh,
+            offset_at: Instant::now() + clock::PROBE_EVERY,
+            out,
+            in_flight: VecDeque::new(),
+            bytes: 0,
+        }
+    }
+
+    pub(super) fn has_room(&self) -> bool {
+        self.in_flight.len() < WINDOW_BATCHES && self.bytes < WINDOW_BYTES
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        self.in_flight.is_empty()
+    }
+
+    /// The oldest one that is not acked.
+    pub(super) fn oldest(&self) -> Option<Sent> {
+        self.in_flight.front().copied()
+    }
+
+    /// Gives it to the session; `false` when the session has ended.
+    pub(super) fn send(&mut self, envelope: Envelope) -> bool {
+        let sent = Sent {
+            spool: envelope.spool,
+            sequence: envelope.sequence,
+            bytes: envelope.body.len(),
+        };
+        let given = self.out.try_send(envelope).is_ok();
+        if given {
+            self.in_flight.push_back(sent);
+            self.bytes += sent.bytes;
+        }
+        given
+    }
+
+    /// Takes everything up to an ack out of the window; the last of it. An ack of what was not sent takes nothing.
+    pub(super) fn ack(&mut self, spool: SpoolId, sequence: Sequence) -> Option<Sent> {
+        let mut last = None;
+        while let Some(sent) = self.in_flight.front().copied()
+            && sent.spool == spool
+            && sent.sequence <= sequence
+        {
+            self.in_flight.pop_front();
+            self.bytes -= sent.bytes;
+            last = Some(sent);
+        }
+        last
+    }
+}

@@ -1,0 +1,212 @@
+//! A collector that asks for more than the agent's policy: each is refused by its key, and a load that runs loses nothing.
+
+use crate::agent::{Agent, Home};
+use crate::collector::Collector;
+use crate::commands::{arm, end, null_task, ready};
+use benchmesh_agent::policy::PolicyConfig;
+use benchmesh_proto::v1;
+use benchmesh_proto::v1::command::Body;
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+
+const OPS: u64 = 1200;
+
+fn config(
+    home: &Home,
+    collector: &Collector,
+    policy: PolicyConfig,
+) -> benchmesh_agent::AgentConfig {
+    benchmesh_agent::AgentConfig {
+        policy,
+        ..home.config(collector)
+    }
+}
+
+fn link(task_id: i64, peer: &str) -> v1::Prepare {
+    v1::Prepare {
+        workload: "network".to_owned(),
+        mode: "throughput".to_owned(),
+        peer_address: peer.to_owned(),
+        token: "t".repeat(32),
+        ..null_task(task_id, r#"{"size": "1m"}"#)
+    }
+}
+
+/// Takes about 6 s, the time of the load that runs meanwhile.
+#[test]
+fn a_collector_that_asks_for_more_than_the_policy_is_refused_by_key() {
+    let (home, collector) = (Home::new(), Collector::start());
+    let policy = PolicyConfig {
+        allow: vec![home.target()],
+        allow_network: vec!["10.1.0.0/16".parse().unwrap()],
+        workloads: "null,network,io".parse().unwrap(),
+        threads: Some(4),
+        memory: "64m".parse().unwrap(),
+        ..PolicyConfig::default()
+    };
+    let agent = Agent::start(config(&home, &collector, policy));
+    ready(&collector);
+    let paced = format!(r#"{{"ops": {}, "numjobs": 2, "rate_iops": 100}}"#, OPS / 2);
+    collector.done(Body::Prepare(null_task(1, &paced)));
+    arm(&collector, 1);
+
+    let refused = |body, key: &str, asked: &str| {
+        let (kind, text) = collector.refused(body);
+        let named = format!("`{key}` is ");
+        assert!(
+            kind == "not-allowed" && text.contains(&named) && text.contains(asked),
+            "{kind}: {text}"
+        );
+    };
+    let null = |id, params| Body::Prepare(null_task(id, params));
+    refused(null(2, r#"{"numjobs": 5}"#), "threads", "5 were asked for");
+    // The running task holds two of the four.
+    refused(
+        null(3, r#"{"numjobs": 3}"#),
+        "threads",
+        "3 were asked for beside 2 in use",
+    );
+    let on_target = |workload: &str, mode: &str, params: &str, path: &str| v1::Prepare {
+        workload: workload.to_owned(),
+        mode: mode.to_owned(),
+        path: path.to_owned(),
+        cell: "c".to_owned(),
+        ..null_task(4, params)
+    };
+    let target = home.target().display().to_string();
+    let large = on_target("io", "write", r#"{"size": "64m", "bs": "64m"}"#, &target);
+    refused(Body::Prepare(large), "memory", "were asked for");
+    let other = on_target("files", "create", r#"{"files": 1, "size": "4k"}"#, &target);
+    refused(Body::Prepare(other), "workloads", "`files`");
+    refused(
+        Body::Prepare(link(5, "10.2.0.1:5000")),
+        "allow-network",
+        "10.2.0.1",
+    );
+    let listen = |from: &str| v1::Listen {
+        task_id: 6,
+        workload: "network".to_owned(),
+        mode: "throughput".to_owned(),
+        params_json: r#"{"size": "1m"}"#.to_owned(),
+        token: "t".repeat(32),
+        from_address: from.to_owned(),
+        address: String::new(),
+    };
+    refused(
+        Body::Listen(listen("192.0.2.1")),
+        "allow-network",
+        "192.0.2.1",
+    );
+    let many = v1::Listen {
+        params_json: r#"{"size": "1m", "streams": 3}"#.to_owned(),
+        ..listen("10.1.0.7")
+    };
+    refused(
+        Body::Listen(many),
+        "threads",
+        "3 were asked for beside 2 in use",
+    );
+    let device = on_target("io", "write", r#"{"size": "4k"}"#, "/dev/null");
+    let (kind, text) = collector.refused(Body::Prepare(device));
+    assert!(
+        kind == "not-allowed" && text.contains("--allow"),
+        "{kind}: {text}"
+    );
+
+    let ended = end(&collector, 1);
+    assert_eq!((ended.state.as_str(), ended.error.as_str()), ("done", ""));
+    // Its rows come after the answer.
+    collector.wait("the task's last row", |state| {
+        let mut batches = state.batches.iter();
+        batches.find(|it| it.spool_id == ended.spool_id && it.sequence == ended.sequence)?;
+        Some(())
+    });
+    assert_eq!(collector.ops(1), OPS);
+    // Its threads are free again.
+    collector.done(null(7, r#"{"numjobs": 4, "ops": 1}"#));
+    agent.stop();
+    collector.assert_no_violation();
+}
+
+#[test]
+fn outside_its_hours_an_agent_takes_no_load_and_says_so_when_it_is_asked() {
+    let (home, collector) = (Home::new(), Collector::start());
+    let allow = vec![home.target()];
+    // A span of the day that began a day ago and ends before this minute: every minute but the present ones.
+    let closed = hours_without_now();
+    let policy = PolicyConfig {
+        allow,
+        hours: closed.parse().unwrap(),
+        ..PolicyConfig::default()
+    };
+    let agent = Agent::start(config(&home, &collector, policy));
+    ready(&collector);
+    let (kind, text) = collector.refused(Body::Prepare(null_task(1, r#"{"ops": 1}"#)));
+    let named = format!("`hours` is {closed}");
+    assert!(
+        kind == "not-allowed" && text.contains(&named),
+        "{kind}: {text}"
+    );
+    let reply = collector.done(Body::Survey(v1::Survey::default()));
+    let Some(v1::reply::Body::Survey(survey)) = reply.body else {
+        panic!("{reply:?}")
+    };
+    assert!(survey.closed.contains(&named), "{}", survey.closed);
+    let hello = collector.attached(1);
+    assert_eq!(hello.policy.unwrap().hours, closed);
+    agent.stop();
+}
+
+/// An hour of the day that is half a day away by any time zone's offset of whole hours.
+fn hours_without_now() -> String {
+    let minutes = std::process::Command::new("date")
+        .arg("+%H")
+        .output()
+        .unwrap();
+    let hour: u32 = String::from_utf8(minutes.stdout)
+        .unwrap()
+        .trim()
+        .parse()
+        .unwrap();
+    let far = (hour + 12) % 24;
+    format!("{far:02}:00-{far:02}:30")
+}
+
+/// The port of a link is open at the address of the link alone, and tells a stranger nothing.
+#[test]
+fn a_receiving_end_is_bound_to_the_address_of_its_link() {
+    let (home, collector) = (Home::new(), Collector::start());
+    let agent = Agent::start(home.config(&collector));
+    ready(&collector);
+    let listen = |task_id, address: &str| {
+        let reply = collector.done(Body::Listen(v1::Listen {
+            task_id,
+            workload: "network".to_owned(),
+            mode: "throughput".to_owned(),
+            params_json: r#"{"size": "1m"}"#.to_owned(),
+            token: "t".repeat(32),
+            from_address: "127.0.0.1".to_owned(),
+            address: address.to_owned(),
+        }));
+        let Some(v1::reply::Body::Listen(listen)) = reply.body else {
+            panic!("{reply:?}")
+        };
+        u16::try_from(listen.port).unwrap()
+    };
+    let port = listen(1, "127.0.0.1");
+    let elsewhere = TcpStream::connect(("127.0.0.2", port)).unwrap_err();
+    assert_eq!(elsewhere.kind(), ErrorKind::ConnectionRefused);
+    let mut stranger = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    stranger.write_all(&[b'x'; 64]).unwrap();
+    assert_eq!(
+        stranger.read(&mut [0; 1]).unwrap_or(0),
+        0,
+        "a stranger was answered"
+    );
+    // An address that no interface has, as behind a translation, and a name.
+    for (task, address) in [(2, "203.0.113.7"), (3, "node-7")] {
+        let port = listen(task, address);
+        TcpStream::connect(("127.0.0.1", port)).unwrap();
+    }
+    agent.stop();
+}

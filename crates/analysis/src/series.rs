@@ -1,0 +1,270 @@
+//! A measured load second by second, in the form in which blocks of seconds are summed fast.
+//!
+//! Sums over any stretch of seconds are differences of running sums, also of the counts of each histogram slot. A long
+//! series is gathered into at most [`UNITS`] units of equal length first, so that the cost does not grow with it.
+
+use super::blocks::{Dependence, dependence, whole};
+use benchmesh_workloads::histogram::Slot;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Units that a series is resampled in.
+pub const UNITS: usize = 512;
+const LEAST_BLOCKS: usize = 4;
+
+/// What is compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Figure {
+    /// Operations per second.
+    Rate,
+    /// Mean service time.
+    Mean,
+    P50,
+    P99,
+}
+
+impl Figure {
+    pub const ALL: [Self; 4] = [Self::Rate, Self::Mean, Self::P50, Self::P99];
+
+    fn quantile(self) -> Option<f64> {
+        match self {
+            Self::Rate | Self::Mean => None,
+            Self::P50 => Some(0.5),
+            Self::P99 => Some(0.99),
+        }
+    }
+
+    /// How far apart two equal values may be stored: a percentile is the end of a histogram's slot.
+    pub fn resolution(self) -> f64 {
+        match self.quantile() {
+            Some(_) => 1.0 / 128.0,
+            None => 0.0,
+        }
+    }
+}
+
+/// One second of a load.
+#[derive(Clone, Debug, Default)]
+pub struct Second {
+    pub span_us: f64,
+    pub ops: f64,
+    /// Sum of all service times.
+    pub sum_ns: f64,
+    /// The slots of its histogram that hold something.
+    pub latencies: Vec<Slot>,
+}
+
+/// A stretch of a load.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sums {
+    span_us: f64,
+    ops: f64,
+    sum_ns: f64,
+}
+
+/// The seconds of one step, or of a part of it.
+#[derive(Clone, Debug)]
+pub struct Series {
+    /// The rate of each unit.
+    rates: Vec<f64>,
+    means: Vec<f64>,
+    /// Sums of the units before each, and of all.
+    running: Vec<Sums>,
+    /// The bounds of each slot that anything is in.
+    slots: Vec<(f64, f64)>,
+    /// One row per unit and one before them: how many values of all units before lie in each slot or one below it.
+    cumulative: Vec<Vec<u64>>,
+    dependence: Dependence,
+}
+
+impl Series {
+    /// Takes the seconds in the order of time.
+    pub fn new(seconds: &[Second]) -> Self {
+        let per_unit = seconds.len().div_ceil(UNITS).max(1);
+        let units: Vec<&[Second]> = seconds.chunks(per_unit).collect();
+        let slots: BTreeMap<u64, u64> = seconds
+            .iter()
+            .flat_map(|second| &second.latencies)
+            .map(|slot| (slot.lowest_ns, slot.highest_ns))
+            .collect();
+        let places: BTreeMap<u64, usize> = slots
+            .keys()
+            .enumerate()
+            .map(|(place, lowest)| (*lowest, place))
+            .collect();
+        let mut series = Self {
+            rates: Vec::with_capacity(units.len()),
+            means: Vec::with_capacity(units.len()),
+            running: vec![Sums::default()],
+            slots: slots
+                .iter()
+                .map(|(lowest, highest)| (float(*lowest), float(*highest) + 1.0))
+                .collect(),
+            cumulative: vec![vec![0; slots.len()]],
+            dependence: Dependence::NONE,
+        };
+        for unit in units {
+            series.push(unit, &places);
+        }
+        let rates = dependence(&series.rates);
+        let means = dependence(&series.means);
+        // Blocks serve all figures, so they are as long as the more dependent one needs.
+        series.dependence = Dependence {
+            block: rates.block.max(means.block),
+            inflation: rates.inflation.max(means.inflation),
+            correction: rates.correction.max(means.correction),
+        };
+        series
+    }
+
+    fn push(&mut self, unit: &[Second], places: &BTreeMap<u64, usize>) {
+        let mut own = Sums::default();
+        let mut counts = vec![0_u64; self.slots.len()];
+        for second in unit {
+            own.span_us += second.span_us;
+            own.ops += second.ops;
+            own.sum_ns += second.sum_ns;
+            for slot in &second.latencies {
+                let place = places.get(&slot.lowest_ns).copied().unwrap_or(usize::MAX);
+                if let Some(count) = counts.get_mut(place) {
+                    *count += slot.count;
+                }
+            }
+        }
+        let mut below = 0;
+        let mut row = self.cumulative.last().cloned().unwrap_or_default();
+        for (sum, count) in row.iter_mut().zip(counts) {
+            below += count;
+            *sum += below;
+        }
+        self.cumulative.push(row);
+        self.rates.push(own.ops / own.span_us.max(1.0) * 1e6);
+        if own.ops > 0.0 {
+            self.means.push(own.sum_ns / own.ops);
+        }
+        let before = self.running.last().copied().unwrap_or_default();
+        self.running.push(Sums {
+            span_us: before.span_us + own.span_us,
+            ops: before.ops + own.ops,
+            sum_ns: before.sum_ns + own.sum_ns,
+        });
+    }
+
+    /// How many units it has.
+    pub fn len(&self) -> usize {
+        self.rates.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.rates.is_empty()
+    }
+
+    /// The rate of each unit, per second.
+    pub fn rates(&self) -> &[f64] {
+        &self.rates
+    }
+
+    /// The mean service time of each unit in which an operation ended.
+    pub fn means(&self) -> &[f64] {
+        &self.means
+    }
+
+    /// Units in a block that is nearly independent of the next; four blocks are the least that tell anything.
+    pub fn block(&self) -> usize {
+        whole(self.dependence.block.ceil()).clamp(1, (self.len() / LEAST_BLOCKS).max(1))
+    }
+
+    pub fn dependence(&self) -> Dependence {
+        self.dependence
+    }
+
+    /// The figure over stretches of units, each its first unit and its length; a stretch goes on at the series' begin when
+    /// it reaches its end. `None` where nothing was done.
+    pub fn figure(&self, figure: Figure, stretches: &[(usize, usize)]) -> Option<f64> {
+        match figure.quantile() {
+            Some(quantile) => self.quantile(quantile, stretches),
+            None => {
+                let mut all = Sums::default();
+                for (from, until) in self.parts(stretches) {
+                    let (Some(from), Some(until)) =
+                        (self.running.get(from), self.running.get(until))
+                    else {
+                        continue;
+                    };
+                    all.span_us += until.span_us - from.span_us;
+                    all.ops += until.ops - from.ops;
+                    all.sum_ns += until.sum_ns - from.sum_ns;
+                }
+                let value = match figure {
+                    Figure::Rate => all.ops / all.span_us * 1e6,
+                    _ => all.sum_ns / all.ops,
+                };
+                (value.is_finite() && value > 0.0).then_some(value)
+            }
+        }
+    }
+
+    /// Each stretch as a difference of two running sums: from and until.
+    fn parts<'s>(
+        &'s self,
+        stretches: &'s [(usize, usize)],
+    ) -> impl Iterator<Item = (usize, usize)> + 's {
+        let n = self.len();
+        stretches.iter().flat_map(move |(first, length)| {
+            let end = first + length;
+            match end <= n {
+                true => [(*first, end), (0, 0)],
+                false => [(*first, n), (0, end - n)],
+            }
+        })
+    }
+
+    /// A percentile of the merged histograms, interpolated within its slot. It searches the running counts, so no
+    /// histogram is ever added up.
+    fn quantile(&self, quantile: f64, stretches: &[(usize, usize)]) -> Option<f64> {
+        let parts: Vec<(&[u64], &[u64])> = self
+            .parts(stretches)
+            .filter(|(from, until)| from < until)
+            .filter_map(|(from, until)| {
+                Some((
+                    self.cumulative.get(from)?.as_slice(),
+                    self.cumulative.get(until)?.as_slice(),
+                ))
+            })
+            .collect();
+        let upto = |slot: usize| -> f64 {
+            let count = parts.iter().map(|(from, until)| {
+                let at = |row: &[u64]| row.get(slot).copied().unwrap_or(0);
+                at(until) - at(from)
+            });
+            float(count.sum())
+        };
+        let last = self.slots.len().checked_sub(1)?;
+        let all = upto(last);
+        if all <= 0.0 {
+            return None;
+        }
+        let wanted = quantile * all;
+        let (mut low, mut high) = (0, last);
+        while low < high {
+            let middle = (low + high) / 2;
+            match upto(middle) >= wanted {
+                true => high = middle,
+                false => low = middle + 1,
+            }
+        }
+        let below = low.checked_sub(1).map_or(0.0, upto);
+        let (lowest, highest) = self.slots.get(low).copied()?;
+        let inside = (wanted - below) / (upto(low) - below).max(1.0);
+        Some(lowest + inside.clamp(0.0, 1.0) * (highest - lowest))
+    }
+}
+
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "counts and nanoseconds far below 2^53"
+)]
+fn float(value: u64) -> f64 {
+    value as f64
+}

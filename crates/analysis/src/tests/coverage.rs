@@ -1,0 +1,118 @@
+//! How often a comparison is wrong: false alarms on loads that do not differ, and true differences that it misses. The
+//! noise is that of a recorded disk.
+
+use super::*;
+use crate::blocks::dependence;
+
+const PAIRS: usize = 200;
+
+/// The first-order autoregression of the recorded series: its correlation and relative deviation.
+fn fitted() -> (f64, f64) {
+    let logs: Vec<f64> = recorded().iter().map(|rate| rate.ln()).collect();
+    let mean = logs.iter().sum::<f64>() / logs.len() as f64;
+    let off: Vec<f64> = logs.iter().map(|log| log - mean).collect();
+    let variance: f64 = off.iter().map(|value| value * value).sum();
+    let next: f64 = off.windows(2).map(|pair| pair[0] * pair[1]).sum();
+    (next / variance, (variance / logs.len() as f64).sqrt())
+}
+
+/// A run of the fitted noise; its latencies grow as its rate falls.
+fn generated(level: f64, seconds: usize, noise: (f64, f64), random: &mut Random) -> Series {
+    let (correlation, deviation) = noise;
+    let mut state = normal(random);
+    let seconds: Vec<Second> = (0..seconds)
+        .map(|_| {
+            let rate = level * (deviation * state).exp();
+            state = correlation * state + (1.0 - correlation * correlation).sqrt() * normal(random);
+            second(rate)
+        })
+        .collect();
+    Series::new(&seconds)
+}
+
+/// A second in which latencies lie evenly between half and thrice their mean on a logarithmic scale.
+fn second(rate: f64) -> Second {
+    let mean = 1e9 / rate;
+    let latencies = (0..40).map(|place| {
+        let ns = mean * 0.5 * 6_f64.powf(f64::from(place) / 39.0);
+        let slot = (ns.ln() * 128.0).floor();
+        Slot {
+            lowest_ns: (slot / 128.0).exp() as u64,
+            highest_ns: ((slot + 1.0) / 128.0).exp() as u64 - 1,
+            count: 5,
+        }
+    });
+    Second {
+        span_us: 1e6,
+        ops: rate,
+        sum_ns: rate * mean,
+        latencies: latencies.collect(),
+    }
+}
+
+/// The corrected p values of all figures of two runs.
+fn compared(a: &Series, b: &Series) -> Vec<f64> {
+    let both = |figure: &Figure| ratio(&one_run(*figure, a, 1), &one_run(*figure, b, 2));
+    // A run that is too short for its noise has no p value.
+    let values: Vec<f64> = Figure::ALL
+        .iter()
+        .filter_map(both)
+        .map(|one| one.p)
+        .collect();
+    holm(&values)
+}
+
+fn alarms(seconds: usize, noise: (f64, f64), seed: u64) -> usize {
+    let mut random = Random::new(seed);
+    (0..PAIRS)
+        .filter(|_| {
+            let a = generated(200.0, seconds, noise, &mut random);
+            let b = generated(200.0, seconds, noise, &mut random);
+            compared(&a, &b).iter().any(|p| *p < 0.05)
+        })
+        .count()
+}
+
+/// 5 % of 200.
+const MOST_ALARMS: usize = 10;
+
+#[test]
+fn loads_that_do_not_differ_raise_no_alarm_with_the_noise_of_a_disk() {
+    for seconds in [120, 600] {
+        let alarms = alarms(seconds, fitted(), 11);
+        assert!(
+            alarms <= MOST_ALARMS,
+            "{alarms} of {PAIRS} pairs of {seconds} s, {:?}",
+            fitted()
+        );
+    }
+}
+
+#[test]
+fn loads_that_do_not_differ_raise_no_alarm_with_strongly_dependent_noise() {
+    let alarms = alarms(300, (0.85, 0.1), 12);
+    assert!(alarms <= MOST_ALARMS, "{alarms} of {PAIRS} pairs");
+}
+
+/// The rate of this disk varies by 14 % from second to second, and its seconds depend on each other: by the standard formula
+/// for a first-order autoregression 80 % need about 1100 s.
+#[test]
+fn five_percent_are_found_with_the_noise_of_a_disk() {
+    let mut random = Random::new(13);
+    let found = (0..PAIRS)
+        .filter(|_| {
+            let a = generated(200.0, 1500, fitted(), &mut random);
+            let b = generated(190.0, 1500, fitted(), &mut random);
+            compared(&a, &b).iter().any(|p| *p < 0.05)
+        })
+        .count();
+    assert!(found * 100 >= 80 * PAIRS, "{found} of {PAIRS}");
+}
+
+/// A test that takes seconds for independent of each other does alarm here, so the tests above can fail.
+#[test]
+fn the_noise_of_the_disk_is_dependent() {
+    let dependence = dependence(&recorded());
+    assert!(dependence.inflation > 1.5, "{dependence:?}");
+    assert!(dependence.block > 1.5, "{dependence:?}");
+}

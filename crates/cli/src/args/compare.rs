@@ -1,0 +1,124 @@
+//! `compare`, `tag`, `note` and `mark`: what is said of runs and of several together.
+
+use super::values::{instant, label};
+use super::{ListFormat, ReportFormat, Source};
+use benchmesh_collector::compare::conditions::Condition;
+use clap::{Args, ValueEnum, ValueHint};
+use std::path::PathBuf;
+
+pub const COMPARE_EXAMPLES: &str = "\
+Examples:
+  benchmesh compare 11 12                        run 12 held against run 11
+  benchmesh compare --by target 12               the targets of run 12
+  benchmesh compare nightly --last 5             the newest run of a plan against the 5 before it
+  benchmesh compare --save good 11               then: benchmesh compare --baseline good 12
+  benchmesh compare 11 12 --fail-if 'p99 > +10%' --fail-if 'ops < -5%'
+  benchmesh compare nightly --trend              where figures changed, over all runs of a plan
+
+--fail-if: FIGURE > CHANGE or FIGURE < CHANGE, or a verdict (slower, costlier, 'not comparable').
+Figures: ops, mean, p50, p99, cpu. Changes: +10%, -5%, 2x. A condition holds where the difference is
+shown, not by noise alone; the exit code is then 10. Where none could be tested it is 3.";
+
+pub const MARK_EXAMPLES: &str = "\
+Examples:
+  benchmesh mark 'osd.7 out'                     now, on the run that is under way
+  benchmesh mark --run 12 'recovery begins' --at 2026-11-21T09:41:32Z
+  benchmesh mark 'scrub began' --at 5m           five minutes ago
+
+The view v_marks lists them; daemons that started or ended are marks too.";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum By {
+    Run,
+    Target,
+}
+
+#[derive(Debug, Args)]
+pub struct CompareArguments {
+    /// Runs by id, uid or name; or one plan's name
+    #[arg(value_name = "RUN", num_args = 0..=2)]
+    pub runs: Vec<String>,
+    /// Compare two runs, or the targets of one
+    #[arg(long, value_enum, default_value = "run", conflicts_with_all = ["last", "baseline", "trend", "save"])]
+    pub by: By,
+    /// The newest run of a plan against so many before it
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100), conflicts_with_all = ["baseline", "trend", "save"])]
+    pub last: Option<u32>,
+    /// Against the run that was saved under this name
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["trend", "save"])]
+    pub baseline: Option<String>,
+    /// Save the run under this name, as a baseline
+    #[arg(long, value_name = "NAME", conflicts_with = "trend")]
+    pub save: Option<String>,
+    /// Look for changes of level over all runs of a plan
+    #[arg(long)]
+    pub trend: bool,
+    /// Leave with exit code 10 where this holds; several are allowed
+    #[arg(long, value_name = "CONDITION")]
+    pub fail_if: Vec<Condition>,
+    #[command(flatten)]
+    pub source: Source,
+    /// How the comparison is written
+    #[arg(long, value_enum, default_value_t)]
+    pub format: ReportFormat,
+    /// Write to this file instead of standard output
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub out: Option<PathBuf>,
+}
+
+/// What all commands have that say something of a run.
+#[derive(Debug, Args)]
+pub struct AnnotateArguments {
+    #[command(flatten)]
+    pub source: Source,
+    /// How the answer is written
+    #[arg(long, value_enum, default_value_t)]
+    pub format: ListFormat,
+}
+
+#[derive(Debug, Args)]
+pub struct TagArguments {
+    /// The run's id, uid or name
+    #[arg(value_name = "RUN")]
+    pub run: String,
+    /// Tags to set
+    #[arg(value_name = "K=V", value_parser = label, required_unless_present = "remove")]
+    pub set: Vec<(String, String)>,
+    /// Tags to remove
+    #[arg(long, value_name = "K")]
+    pub remove: Vec<String>,
+    #[command(flatten)]
+    pub common: AnnotateArguments,
+}
+
+#[derive(Debug, Args)]
+pub struct NoteArguments {
+    /// The run's id, uid or name
+    #[arg(value_name = "RUN")]
+    pub run: String,
+    /// The remark
+    #[arg(value_name = "TEXT")]
+    pub text: String,
+    #[command(flatten)]
+    pub common: AnnotateArguments,
+}
+
+#[derive(Debug, Args)]
+pub struct MarkArguments {
+    /// What happened
+    #[arg(value_name = "TEXT")]
+    pub text: String,
+    /// The run's id, uid or name [default: the one that is under way, else the newest]
+    #[arg(
+        long,
+        value_name = "RUN",
+        default_value = "",
+        hide_default_value = true
+    )]
+    pub run: String,
+    /// When it happened: an instant in UTC, or a span ago [default: now]
+    #[arg(long, value_name = "WHEN", value_parser = instant)]
+    pub at: Option<i64>,
+    #[command(flatten)]
+    pub common: AnnotateArguments,
+}

@@ -1,0 +1,89 @@
+//! `import`: which logs, and what they do not say themselves.
+
+use super::{ListFormat, Source};
+use benchmesh_collector::import::Tool;
+use clap::{Args, ValueEnum, ValueHint};
+use std::path::PathBuf;
+
+pub const IMPORT_EXAMPLES: &str = "\
+Examples:
+  fio --output-format=json --output=fio.json job.fio
+  benchmesh import fio.json --target cephfs
+  benchmesh import --repeats a.json b.json c.json --name records --target gluster
+  dd if=/dev/zero of=/mnt/x bs=1M count=1000 oflag=direct 2> dd.log
+  benchmesh import dd.log --mode write
+
+Then: benchmesh compare RUN RUN. A log that is cut off is refused, with the line at fault.";
+
+/// Whose output a log is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ToolName {
+    Fio,
+    #[value(name = "bonnie++")]
+    Bonnie,
+    Rados,
+    Dd,
+    Iozone,
+    Elbencho,
+    Iperf3,
+}
+
+impl From<ToolName> for Tool {
+    fn from(name: ToolName) -> Self {
+        match name {
+            ToolName::Fio => Self::Fio,
+            ToolName::Bonnie => Self::Bonnie,
+            ToolName::Rados => Self::Rados,
+            ToolName::Dd => Self::Dd,
+            ToolName::Iozone => Self::Iozone,
+            ToolName::Elbencho => Self::Elbencho,
+            ToolName::Iperf3 => Self::Iperf3,
+        }
+    }
+}
+
+/// Which way dd moved the data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum DdMode {
+    Read,
+    Write,
+}
+
+impl DdMode {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Write => "write",
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+pub struct ImportArguments {
+    /// Output of fio (JSON), iozone, bonnie++ (its CSV line), elbencho (CSV), iperf3 (JSON), rados bench, dd
+    #[arg(value_name = "FILE", required = true, value_hint = ValueHint::FilePath)]
+    pub files: Vec<PathBuf>,
+    /// The files are repeats of one run, not a run each
+    #[arg(long)]
+    pub repeats: bool,
+    /// The run's name [default: the file's]
+    #[arg(long, value_name = "NAME")]
+    pub name: Option<String>,
+    /// The storage that was under test
+    #[arg(long, value_name = "NAME")]
+    pub target: Option<String>,
+    /// Its system [default: the target's name]
+    #[arg(long, value_name = "NAME")]
+    pub system: Option<String>,
+    /// Whose output it is [default: told from the text]
+    #[arg(long, value_enum)]
+    pub tool: Option<ToolName>,
+    /// Which way dd moved the data: it does not say
+    #[arg(long, value_enum, default_value = "write")]
+    pub mode: DdMode,
+    #[command(flatten)]
+    pub source: Source,
+    /// How the answer is written
+    #[arg(long, value_enum, default_value_t)]
+    pub format: ListFormat,
+}

@@ -1,0 +1,163 @@
+//! Who this user is to a collector: credentials, tokens, revocation.
+
+use super::{CallError, short};
+use crate::failure;
+use benchmesh_proto::v1;
+use benchmesh_proto::v1::trust_client::TrustClient;
+use benchmesh_trust::{
+    Credentials, CredentialsError, DialError, EnrolError, JoinToken, NewKey, Role, Security,
+    TcpConnection, credentials, enrol,
+};
+use std::path::PathBuf;
+use std::sync::OnceLock;
+use std::time::Duration;
+use tonic::Status;
+use tonic::transport::Channel;
+
+/// Whether the command line says `--insecure`. Known before anything is dialled, and the same for every connection.
+static INSECURE: OnceLock<bool> = OnceLock::new();
+
+/// Sets it, once.
+pub fn set_insecure(insecure: bool) {
+    let _ = INSECURE.set(insecure);
+}
+
+/// What to say of a collector that is reached without TLS.
+pub fn insecure_warning() -> Option<&'static str> {
+    let is_insecure = INSECURE.get() == Some(&true);
+    is_insecure.then_some(benchmesh_collector::INSECURE)
+}
+
+/// A connection as the holder of this user's credentials.
+pub async fn channel(address: &str) -> Result<Channel, CallError> {
+    let connection = connect(address).await?;
+    let security = match (INSECURE.get(), own(address)) {
+        (Some(true), _) => Security::Plain,
+        (_, Ok(own)) => Security::of(&own).map_err(|error| distrust(&error))?,
+        (_, Err(_)) if connection.is_plain().await => {
+            return Err(distrust(&connection.plain_error()));
+        }
+        (_, Err(error)) => return Err(error),
+    };
+    connection
+        .dial(security)
+        .await
+        .map_err(|error| dial_error(address, &error))
+}
+
+async fn connect(address: &str) -> Result<TcpConnection, CallError> {
+    TcpConnection::at(address)
+        .await
+        .map_err(|error| dial_error(address, &error))
+}
+
+fn dial_error(address: &str, error: &DialError) -> CallError {
+    if error.is_distrust() {
+        return distrust(error);
+    }
+    let reason = match std::error::Error::source(error) {
+        Some(cause) => failure::causes(cause),
+        None => error.to_string(),
+    };
+    CallError::Away {
+        address: address.to_owned(),
+        reason,
+    }
+}
+
+fn distrust(error: &dyn std::error::Error) -> CallError {
+    CallError::Distrust {
+        message: failure::causes(error),
+    }
+}
+
+/// This user's credentials for the collector.
+fn own(address: &str) -> Result<Credentials, CallError> {
+    let file = file(address)?;
+    let found = Credentials::load(&file).map_err(|error| distrust(&error))?;
+    let problem = match found {
+        Some(found) if !found.is_expired() => return Ok(found),
+        Some(_) => format!("the credentials in {} have expired", file.display()),
+        None => format!(
+            "this user has no credentials for the collector at {address} (looked for {})",
+            file.display()
+        ),
+    };
+    Err(CallError::Distrust {
+        message: format!(
+            "{problem}\n  a collector that this user starts on this machine with `benchmesh collector` leaves some; \
+             elsewhere run `benchmesh collector token --role operator` on the collector's machine, and here \
+             `benchmesh join TOKEN --collector {address}`"
+        ),
+    })
+}
+
+fn file(address: &str) -> Result<PathBuf, CallError> {
+    let directory = credentials::directory().ok_or_else(|| CallError::Distrust {
+        message:
+            "neither BENCHMESH_CREDENTIALS nor XDG_CONFIG_HOME nor HOME says where credentials are"
+                .to_owned(),
+    })?;
+    Ok(credentials::file_for(&directory, address))
+}
+
+/// Gets an operator's credentials and keeps them; where they are.
+pub async fn join(address: &str, name: &str, token: &JoinToken) -> Result<PathBuf, CallError> {
+    let file = file(address)?;
+    let connection = connect(address).await?;
+    let security = Security::pinned(token.ca()).map_err(|error| distrust(&error))?;
+    let channel = connection
+        .dial(security)
+        .await
+        .map_err(|error| dial_error(address, &error))?;
+    let key = NewKey::make().map_err(|error| distrust(&error))?;
+    let new = enrol(channel, &key, Role::Operator, name, token.ca(), Some(token))
+        .await
+        .map_err(|error: EnrolError| distrust(&error))?;
+    new.save(&file)
+        .map_err(|error: CredentialsError| distrust(&error))?;
+    Ok(file)
+}
+
+/// A token to make.
+#[derive(Clone, Copy, Debug)]
+pub struct TokenRequest {
+    pub role: Role,
+    pub uses: u32,
+    pub ttl: Duration,
+    pub replace: bool,
+}
+
+/// Has the collector make a token.
+pub async fn create_token(address: &str, wanted: TokenRequest) -> Result<String, CallError> {
+    let request = v1::CreateTokenRequest {
+        role: wanted.role.word().to_owned(),
+        uses: wanted.uses,
+        ttl_s: wanted.ttl.as_secs(),
+        replace: wanted.replace,
+    };
+    let mut client = TrustClient::new(channel(address).await?);
+    let reply = client.create_token(short(request)).await;
+    reply
+        .map(|reply| reply.into_inner().token)
+        .map_err(|status| refused(&status))
+}
+
+/// Has the collector refuse every certificate of a name; how many there were.
+pub async fn revoke(address: &str, name: &str) -> Result<u32, CallError> {
+    let request = v1::RevokeRequest {
+        name: name.to_owned(),
+    };
+    let mut client = TrustClient::new(channel(address).await?);
+    let reply = client.revoke(short(request)).await;
+    reply
+        .map(|reply| reply.into_inner().revoked)
+        .map_err(|status| refused(&status))
+}
+
+fn refused(status: &Status) -> CallError {
+    CallError::Refused {
+        code: status.code(),
+        message: status.message().to_owned(),
+    }
+}

@@ -1,0 +1,112 @@
+//! `benchmesh tag`, `note`, `mark`, and `compare --save`: through a collector, or in a file that none has open.
+
+use super::source::Asked;
+use crate::args::compare::{MarkArguments, NoteArguments, TagArguments};
+use crate::args::values::wall_clock;
+use crate::args::{ListFormat, Source};
+use crate::client::{Annotated, CallError, Client};
+use crate::failure::{Outcome, wrong_usage};
+use crate::output;
+use anyhow::Context;
+use benchmesh_collector::model::MeshMicros;
+use benchmesh_collector::report::figures;
+use benchmesh_collector::store::annotate::{AnnotateError, Annotation};
+use benchmesh_collector::store::{Store, StoreError};
+use std::path::Path;
+use std::time::SystemTime;
+
+pub async fn tag(arguments: TagArguments) -> anyhow::Result<Outcome> {
+    let annotation = Annotation::Tag {
+        set: arguments.set.into_iter().collect(),
+        remove: arguments.remove,
+    };
+    let common = arguments.common;
+    let done = annotate(common.source, &arguments.run, annotation).await?;
+    tell(&done, common.format, "has these tags now")
+}
+
+pub async fn note(arguments: NoteArguments) -> anyhow::Result<Outcome> {
+    let common = arguments.common;
+    let note = Annotation::Note(arguments.text);
+    let done = annotate(common.source, &arguments.run, note).await?;
+    tell(&done, common.format, "has this note now")
+}
+
+pub async fn mark(arguments: MarkArguments) -> anyhow::Result<Outcome> {
+    let mark = Annotation::Mark {
+        text: arguments.text,
+        at: arguments.at.map(MeshMicros),
+    };
+    let common = arguments.common;
+    let done = annotate(common.source, &arguments.run, mark).await?;
+    let said = format!("is marked at {}", figures::instant(done.at_us));
+    tell(&done, common.format, &said)
+}
+
+fn tell(done: &Annotated, format: ListFormat, said: &str) -> anyhow::Result<Outcome> {
+    match format {
+        ListFormat::Json => output::document(done)?,
+        ListFormat::Table => output::say(&format!("run {} ({}) {said}", done.run_id, done.run)),
+    }
+    Ok(Outcome::Done)
+}
+
+/// Says it where the source is.
+pub async fn annotate(
+    source: Source,
+    run: &str,
+    annotation: Annotation,
+) -> anyhow::Result<Annotated> {
+    match source.asked()? {
+        Asked::Collector(address) => {
+            let mut client = Client::connect(&address)
+                .await
+                .map_err(CallError::into_error)?;
+            client
+                .annotate(run, annotation)
+                .await
+                .map_err(CallError::into_error)
+        }
+        Asked::Database(path) => {
+            let store = open(&path).await?;
+            let done = store.annotate(run, annotation, now()?).await;
+            store.close().await;
+            let done = done.map_err(|error| match error {
+                AnnotateError::Wrong(why) => wrong_usage(why),
+                AnnotateError::Store(
+                    error @ (StoreError::NoSuch { .. } | StoreError::NoRunYet),
+                ) => wrong_usage(format!("{}: {error}", path.display())),
+                error => anyhow::Error::new(error),
+            })?;
+            Ok(Annotated {
+                run_id: done.run.0,
+                run: done.name,
+                at_us: done.at.0,
+            })
+        }
+    }
+}
+
+/// A database that is there and that no collector has open.
+pub async fn open(path: &Path) -> anyhow::Result<Store> {
+    if !path.is_file() {
+        return Err(wrong_usage(format!(
+            "there is no database {}",
+            path.display()
+        )));
+    }
+    Store::open(path).await.map_err(|error| match error {
+        StoreError::InUse { .. } => wrong_usage(format!(
+            "a collector has {} open: ask it with --collector HOST:PORT instead of --db",
+            path.display()
+        )),
+        error => anyhow::Error::new(error).context(format!("open {}", path.display())),
+    })
+}
+
+pub fn now() -> anyhow::Result<MeshMicros> {
+    let since = wall_clock()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .context("read the clock")?;
+    Ok(MeshMicros(i64::try_from(since.as_micros())?))
+}

@@ -1,0 +1,173 @@
+//! `benchmesh compare`: the sentences first, then the table; exit code 10 where a condition of --fail-if holds.
+
+use super::annotate;
+use super::source::Asked;
+use crate::args::ReportFormat;
+use crate::args::compare::{By, CompareArguments};
+use crate::client::{CallError, Client};
+use crate::failure::{Outcome, wrong_usage};
+use crate::{output, terminal};
+use anyhow::Context;
+use benchmesh_collector::compare::conditions::{self, Condition};
+use benchmesh_collector::compare::{self, Answer, CompareError, Request};
+use benchmesh_collector::pictures;
+use benchmesh_collector::query::QueryError;
+use benchmesh_collector::report;
+use benchmesh_collector::store::annotate::Annotation;
+use std::path::Path;
+
+pub async fn compare(arguments: CompareArguments) -> anyhow::Result<Outcome> {
+    if let Some(name) = arguments.save {
+        let [run] = arguments.runs.as_slice() else {
+            return Err(wrong_usage("name the run to save: compare --save NAME RUN"));
+        };
+        let baseline = Annotation::Baseline(name.clone());
+        let saved = annotate::annotate(arguments.source, run, baseline).await?;
+        match arguments.format {
+            ReportFormat::Json => output::document(&saved)?,
+            _ => output::say(&format!(
+                "run {} ({}) is the baseline {name}",
+                saved.run_id, saved.run
+            )),
+        }
+        return Ok(Outcome::Done);
+    }
+    let request = request(&arguments)?;
+    let html = arguments.format == ReportFormat::Html;
+    let (answer, text) = match arguments.source.asked()? {
+        Asked::Database(path) => {
+            let answer = from_file(&path, &request).await?;
+            let text = match html {
+                true => file_of(&path, &answer).await?,
+                false => written(&answer, arguments.format)?,
+            };
+            (answer, text)
+        }
+        Asked::Collector(address) => {
+            let mut client = Client::connect(&address)
+                .await
+                .map_err(CallError::into_error)?;
+            let answer = client.compare(&request).await?;
+            let text = match html {
+                true => client.compare_file(&request).await?,
+                false => written(&answer, arguments.format)?,
+            };
+            (answer, text)
+        }
+    };
+    output::result_to(arguments.out.as_deref(), &text)?;
+    Ok(held_against(&arguments.fail_if, &answer))
+}
+
+fn request(arguments: &CompareArguments) -> anyhow::Result<Request> {
+    let runs: Vec<&str> = arguments.runs.iter().map(String::as_str).collect();
+    let wrong = |usage: &str| Err(wrong_usage(format!("usage: benchmesh compare {usage}")));
+    if arguments.trend {
+        return match runs.as_slice() {
+            [plan] => Ok(Request::Trend {
+                plan: (*plan).to_owned(),
+            }),
+            _ => wrong("PLAN --trend"),
+        };
+    }
+    if let Some(last) = arguments.last {
+        return match runs.as_slice() {
+            [plan] => Ok(Request::Last {
+                plan: (*plan).to_owned(),
+                runs: last,
+            }),
+            _ => wrong("PLAN --last N"),
+        };
+    }
+    if let Some(name) = &arguments.baseline {
+        return match runs.as_slice() {
+            [] | [_] => Ok(Request::Baseline {
+                name: name.clone(),
+                run: runs.first().copied().unwrap_or("last").to_owned(),
+            }),
+            _ => wrong("--baseline NAME [RUN]"),
+        };
+    }
+    match (arguments.by, runs.as_slice()) {
+        (By::Target, [] | [_]) => Ok(Request::Targets {
+            run: runs.first().copied().unwrap_or("last").to_owned(),
+        }),
+        (By::Target, _) => wrong("--by target [RUN]"),
+        (By::Run, [a, b]) => Ok(Request::Runs {
+            a: (*a).to_owned(),
+            b: (*b).to_owned(),
+        }),
+        (By::Run, _) => wrong("RUN RUN; or --by target, --last, --baseline, --trend"),
+    }
+}
+
+async fn from_file(path: &Path, request: &Request) -> anyhow::Result<Answer> {
+    match compare::compare_file(path, request).await {
+        Ok(answer) => Ok(answer),
+        Err(CompareError::Open(
+            error @ (QueryError::NoFile { .. } | QueryError::IsDirectory { .. }),
+        )) => Err(wrong_usage(error.to_string())),
+        Err(error) if error.is_request() => {
+            Err(wrong_usage(format!("{}: {error}", path.display())))
+        }
+        Err(error) => Err(error).with_context(|| format!("compare runs of {}", path.display())),
+    }
+}
+
+/// The comparison as one HTML file, from a database file.
+async fn file_of(path: &Path, answer: &Answer) -> anyhow::Result<String> {
+    let overlays = pictures::overlays(path, answer.clone())
+        .await
+        .with_context(|| format!("read the series of {}", path.display()))?;
+    Ok(pictures::comparison_html(answer, &overlays))
+}
+
+fn written(answer: &Answer, format: ReportFormat) -> anyhow::Result<String> {
+    Ok(match format {
+        ReportFormat::Table => table(answer),
+        ReportFormat::Markdown => report::comparison_markdown(answer),
+        ReportFormat::Csv => report::comparison_csv(answer),
+        ReportFormat::Html => anyhow::bail!("HTML needs the series beside the answer"),
+        ReportFormat::Json => {
+            let mut text =
+                serde_json::to_string_pretty(answer).context("write the comparison as JSON")?;
+            text.push('\n');
+            text
+        }
+    })
+}
+
+fn table(answer: &Answer) -> String {
+    let mut out = String::new();
+    for sentence in report::comparison_sentences(answer) {
+        out.push_str(&terminal::clean(&sentence));
+        out.push('\n');
+    }
+    for table in report::comparison_tables(answer) {
+        out.push('\n');
+        out.push_str(&terminal::with_notes(&table));
+    }
+    out
+}
+
+/// A condition that holds is a regression; one that nothing could be held against leaves the answer partial.
+fn held_against(conditions: &[Condition], answer: &Answer) -> Outcome {
+    let mut outcome = Outcome::Done;
+    for condition in conditions {
+        let checked = conditions::check(condition, answer);
+        for place in &checked.holds {
+            output::say(&terminal::clean(&format!("--fail-if {condition}: {place}")));
+        }
+        if !checked.holds.is_empty() {
+            outcome = Outcome::Regression;
+        } else if checked.is_untested {
+            output::say(&format!(
+                "--fail-if {condition}: nothing could be held against it"
+            ));
+            if outcome == Outcome::Done {
+                outcome = Outcome::Partial;
+            }
+        }
+    }
+    outcome
+}

@@ -1,0 +1,101 @@
+//! `benchmesh db`: check, backup, merge, delete and export.
+
+use crate::args::db::{DbCommand, ExportArguments, ExportFormat};
+use crate::failure::{Outcome, wrong_usage};
+use crate::output;
+use benchmesh_collector::export::{self, ExportError, Format, Request};
+use benchmesh_collector::store::maintain::{self, MaintainError};
+use std::io::{self, BufWriter, IsTerminal};
+
+pub async fn db(command: DbCommand) -> anyhow::Result<Outcome> {
+    match command {
+        DbCommand::Check(file) => {
+            let found = maintain::check(&file.db).map_err(into_error)?;
+            for line in &found {
+                output::result(&format!("{line}\n"))?;
+            }
+            match found.is_empty() {
+                true => output::say(&format!("{} is sound", file.db.display())),
+                false => anyhow::bail!(
+                    "{} is damaged; restore a copy, or save what can be read with: sqlite3 {} .recover",
+                    file.db.display(),
+                    file.db.display()
+                ),
+            }
+        }
+        DbCommand::Backup(backup) => {
+            maintain::backup(&backup.file.db, &backup.copy).map_err(into_error)?;
+            output::say(&format!("{} is a copy", backup.copy.display()));
+        }
+        DbCommand::Merge(merge) => {
+            let merged = maintain::merge(&merge.file.db, &merge.other)
+                .await
+                .map_err(into_error)?;
+            output::say(&format!(
+                "{} runs of {} are in {} now ({} rows)",
+                merged.runs,
+                merge.other.display(),
+                merge.file.db.display(),
+                merged.rows
+            ));
+        }
+        DbCommand::Delete(delete) => {
+            let (run, name) = maintain::delete(&delete.file.db, &delete.run)
+                .await
+                .map_err(into_error)?;
+            output::say(&format!("run {run} ({name}) is gone"));
+        }
+        DbCommand::Export(arguments) => export(arguments)?,
+    }
+    Ok(Outcome::Done)
+}
+
+fn export(arguments: ExportArguments) -> anyhow::Result<()> {
+    let format = match arguments.format {
+        ExportFormat::Csv => Format::Csv,
+        ExportFormat::Jsonl => Format::JsonLines,
+        ExportFormat::Parquet => Format::Parquet,
+    };
+    let request = Request {
+        path: arguments.file.db,
+        run: arguments.run,
+        tables: arguments.table,
+        format,
+    };
+    let Some(directory) = arguments.out else {
+        let mut out = BufWriter::new(io::stdout().lock());
+        if format == Format::Parquet && io::stdout().is_terminal() {
+            return Err(wrong_usage(
+                "Parquet is not for a terminal: redirect it, or name --out",
+            ));
+        }
+        return match export::to_writer(&request, &mut out) {
+            Err(ExportError::Write { source, .. }) => {
+                Err(anyhow::Error::new(source).context(output::StdoutClosed))
+            }
+            done => done.map(drop).map_err(export_error),
+        };
+    };
+    let exported = export::to_directory(&request, &directory).map_err(export_error)?;
+    let rows: u64 = exported.iter().map(|one| one.rows).sum();
+    output::say(&format!(
+        "{} has {} tables and views, {rows} rows",
+        directory.display(),
+        exported.len()
+    ));
+    Ok(())
+}
+
+fn export_error(error: ExportError) -> anyhow::Error {
+    match error.is_request() {
+        true => wrong_usage(error.to_string()),
+        false => anyhow::Error::new(error),
+    }
+}
+
+fn into_error(error: MaintainError) -> anyhow::Error {
+    match error.is_request() {
+        true => wrong_usage(error.to_string()),
+        false => anyhow::Error::new(error),
+    }
+}

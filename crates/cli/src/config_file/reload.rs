@@ -1,0 +1,98 @@
+//! What has changed in a configuration file since it was read.
+
+use super::{ParseError, file_of, parse};
+use crate::args::Arguments;
+use anyhow::Context;
+use clap::CommandFactory;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use toml::{Table, Value};
+
+/// The file of this process, and the command line that names it.
+#[derive(Debug)]
+pub struct ConfigFile {
+    line: Vec<OsString>,
+    path: PathBuf,
+    read: Table,
+}
+
+/// A file that was read again.
+#[derive(Debug)]
+pub struct Change {
+    /// What holds now; the command line still wins.
+    pub arguments: Arguments,
+    /// The keys whose value has changed, come or gone.
+    pub keys: Vec<String>,
+}
+
+impl ConfigFile {
+    /// The file that this process's command line names, if any.
+    ///
+    /// # Errors
+    /// When it cannot be read any more.
+    pub fn of_process() -> anyhow::Result<Option<Self>> {
+        Self::of(std::env::args_os().collect())
+    }
+
+    pub(super) fn of(line: Vec<OsString>) -> anyhow::Result<Option<Self>> {
+        let matches = Arguments::command().try_get_matches_from(&line)?;
+        let Some(path) = matches
+            .subcommand()
+            .and_then(|(_, typed)| file_of(typed))
+            .map(Path::to_owned)
+        else {
+            return Ok(None);
+        };
+        let read = table(&path)?;
+        Ok(Some(Self { line, path, read }))
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Reads it again. `None`: nothing has changed. With a mistake in it, what was read before is kept.
+    ///
+    /// # Errors
+    /// When it cannot be read or has a mistake.
+    pub fn again(&mut self) -> anyhow::Result<Option<Change>> {
+        let read = table(&self.path)?;
+        let keys = changed(&self.read, &read);
+        if keys.is_empty() {
+            return Ok(None);
+        }
+        let arguments = parse(self.line.clone()).map_err(|error| match error {
+            ParseError::Typed(error) => error.into(),
+            ParseError::File(error) => error,
+        })?;
+        self.read = read;
+        Ok(Some(Change { arguments, keys }))
+    }
+}
+
+fn table(path: &Path) -> anyhow::Result<Table> {
+    let what = || format!("read the configuration file {}", path.display());
+    let text = std::fs::read_to_string(path).with_context(what)?;
+    text.parse::<Table>().with_context(what)
+}
+
+fn changed(old: &Table, new: &Table) -> Vec<String> {
+    let differs = |key: &&String| old.get(*key).map(canonical) != new.get(*key).map(canonical);
+    let mut keys: Vec<String> = old
+        .keys()
+        .chain(new.keys())
+        .filter(differs)
+        .cloned()
+        .collect();
+    keys.sort();
+    keys.dedup();
+    keys
+}
+
+/// One value means the same as a list of one.
+fn canonical(value: &Value) -> Vec<Value> {
+    match value {
+        Value::Array(values) => values.clone(),
+        value => vec![value.clone()],
+    }
+}

@@ -1,0 +1,92 @@
+//! The last lines of a quickstart: where the database is, how large, and what to ask it.
+
+use anyhow::Context;
+use benchmesh_collector::report::{Report, figures};
+use std::path::Path;
+
+/// Three questions that every quickstart database answers.
+pub const QUERIES: [(&str, &str); 3] = [
+    (
+        "every result",
+        "SELECT phase, mode, op, ops_per_s, mib_per_s, p50_ms, p99_ms FROM v_results",
+    ),
+    (
+        "second by second",
+        "SELECT phase, mode, second, op, ops_per_s, mib_per_s, p99_ms FROM v_timeline",
+    ),
+    (
+        "who used the CPU",
+        "SELECT name, instance, round(sum(cpu_s), 2) AS cpu_s FROM v_daemon_usage GROUP BY daemon_id ORDER BY cpu_s DESC",
+    ),
+];
+
+/// What stands beneath the report.
+pub fn next_steps(path: &Path, report: &Report) -> anyhow::Result<String> {
+    let size = std::fs::metadata(path)
+        .with_context(|| format!("look at {}", path.display()))?
+        .len();
+    let file = quoted(&path.display().to_string());
+    let mut out = format!(
+        "\nDatabase: {} ({}). It is all that is left; benchmesh report {} --db {file} prints this again.\n\nAsk it:\n",
+        path.display(),
+        figures::bytes(size),
+        report.run.id
+    );
+    for (what, sql) in QUERIES {
+        out.push_str(&format!(
+            "  # {what}\n  benchmesh query --db {file} \"{sql}\"\n"
+        ));
+    }
+    out.push_str(&format!(
+        "  # or with any SQLite: sqlite3 {file} 'SELECT phase, mode, ops_per_s FROM v_results'\n"
+    ));
+    Ok(out)
+}
+
+/// As a shell takes it.
+fn quoted(text: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "._-/+,@%=:".contains(c);
+    if !text.is_empty() && text.chars().all(plain) {
+        text.to_owned()
+    } else {
+        format!("'{}'", text.replace('\'', "'\\''"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn names_are_quoted_where_a_shell_needs_it() {
+        for (name, expected) in [
+            ("a/b-2.db", "a/b-2.db"),
+            ("my mesh.db", "'my mesh.db'"),
+            ("it's", "'it'\\''s'"),
+        ] {
+            assert_eq!(quoted(name), expected);
+        }
+    }
+
+    #[tokio::test]
+    async fn the_queries_are_understood_by_every_new_database() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("new.db");
+        let store = benchmesh_collector::store::Store::open(&path)
+            .await
+            .unwrap();
+        for (what, sql) in QUERIES {
+            let answer = benchmesh_collector::query::run(
+                &path,
+                sql,
+                benchmesh_collector::query::Limits::own_process(Duration::from_secs(60)),
+                (),
+            )
+            .await;
+            assert!(answer.is_ok(), "{what}: {answer:?}");
+        }
+        drop(store);
+    }
+}

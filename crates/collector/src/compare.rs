@@ -1,0 +1,24 @@
+//! Comparisons: two runs, two targets of a run, a run against those before it or against a saved baseline.
+//!
+//! [`load`] reads what is to be compared, in one read transaction; everything else is a pure function: [`pairs`] finds the
+//! cells that both sides have, [`judge`] asks `analysis` for intervals and verdicts, [`sentences`] says the result in
+//! words, [`conditions`] holds it against `--fail-if`, and [`trend`] looks for change points over all runs of a plan. It
+//! knows nothing of terminals; tables are made by `report`.
+
+pub mod conditions;
+mod judge;
+mod load;
+mod model;
+mod pairs;
+pub mod sentences;
+pub mod trend;
+
+pub(crate) use load::LoadedTargets;
+pub use load::{CompareError, compare, compare_file};
+pub use model::{
+    Answer, COMPARISON_FORMAT, Comparison, FigureName, Incomparable, Request, Row, RunRef, Side,
+    Value, Verdict,
+};
+
+#[cfg(test)]
+mod tests;

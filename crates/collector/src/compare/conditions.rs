@@ -1,0 +1,177 @@
+//! `--fail-if`: what counts as a regression.
+//!
+//! ```text
+//! condition = figure ("<" | ">") change        p99 > +10%    ops < -5%    cpu > 2x
+//!           | verdict                           slower        costlier     "not comparable"
+//! figure    = ops | mean | p50 | p99 | cpu
+//! change    = ["+" | "-"] number "%" | number "x"
+//! ```
+//!
+//! A condition on a figure holds where B's figure lies beyond the change from A's and a difference is shown: noise alone
+//! fulfils none. `not comparable` holds where a figure has no verdict, or a cell is on one side only.
+
+use super::model::{Answer, FigureName, Row, Verdict};
+use super::sentences::{change, subject};
+use std::fmt;
+use std::str::FromStr;
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Condition {
+    Figure {
+        figure: FigureName,
+        beyond: Beyond,
+        /// B over A.
+        ratio: f64,
+    },
+    Verdict(Verdict),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Beyond {
+    Above,
+    Below,
+}
+
+/// Why a text is no condition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NotACondition(String);
+
+impl fmt::Display for NotACondition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{}; examples: 'p99 > +10%', 'ops < -5%', 'cpu > 2x', slower, costlier, 'not comparable'",
+            self.0
+        )
+    }
+}
+
+impl std::error::Error for NotACondition {}
+
+impl FromStr for Condition {
+    type Err = NotACondition;
+
+    fn from_str(text: &str) -> Result<Self, NotACondition> {
+        let wrong = |why: String| NotACondition(why);
+        let text = text.trim();
+        for verdict in [Verdict::Slower, Verdict::Costlier, Verdict::NotComparable] {
+            if text == verdict.as_str() {
+                return Ok(Self::Verdict(verdict));
+            }
+        }
+        let Some(at) = text.find(['<', '>']) else {
+            return Err(wrong(format!(
+                "{text:?} has neither < nor >, and is no verdict"
+            )));
+        };
+        let (name, rest) = text.split_at(at);
+        let beyond = match rest.starts_with('>') {
+            true => Beyond::Above,
+            false => Beyond::Below,
+        };
+        let name = name.trim();
+        let figure = FigureName::ALL
+            .into_iter()
+            .find(|figure| figure.as_str() == name)
+            .ok_or_else(|| wrong(format!("{name:?} is no figure (ops, mean, p50, p99, cpu)")))?;
+        let change = rest.get(1..).unwrap_or_default().trim();
+        let ratio = ratio_of(change)
+            .ok_or_else(|| wrong(format!("{change:?} is no change such as +10%, -5% or 2x")))?;
+        Ok(Self::Figure {
+            figure,
+            beyond,
+            ratio,
+        })
+    }
+}
+
+fn ratio_of(change: &str) -> Option<f64> {
+    let number = |text: &str| {
+        let value: f64 = text.trim().parse().ok()?;
+        value.is_finite().then_some(value)
+    };
+    let ratio = match (change.strip_suffix('%'), change.strip_suffix('x')) {
+        (Some(percent), _) => 1.0 + number(percent)? / 100.0,
+        (None, Some(times)) => number(times)?,
+        (None, None) => return None,
+    };
+    (ratio > 0.0).then_some(ratio)
+}
+
+impl fmt::Display for Condition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Verdict(verdict) => f.write_str(verdict.as_str()),
+            Self::Figure {
+                figure,
+                beyond,
+                ratio,
+            } => {
+                let sign = match beyond {
+                    Beyond::Above => '>',
+                    Beyond::Below => '<',
+                };
+                write!(f, "{} {sign} {}", figure.as_str(), change(*ratio))
+            }
+        }
+    }
+}
+
+/// What came of a condition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// Where it holds, in words.
+    pub holds: Vec<String>,
+    /// No figure could be held against it: it says nothing either way.
+    pub is_untested: bool,
+}
+
+/// Holds an answer against a condition.
+pub fn check(condition: &Condition, answer: &Answer) -> Outcome {
+    let mut holds = Vec::new();
+    let mut tested = false;
+    for comparison in &answer.comparisons {
+        for row in &comparison.rows {
+            let fits = match condition {
+                Condition::Figure { figure, .. } => row.figure == *figure,
+                Condition::Verdict(_) => true,
+            };
+            if !fits {
+                continue;
+            }
+            tested |= row.verdict != Verdict::NotComparable
+                || *condition == Condition::Verdict(Verdict::NotComparable);
+            if is_met(condition, row) {
+                holds.push(format!(
+                    "{}: {} {} ({})",
+                    subject(row),
+                    row.figure.as_str(),
+                    change(row.ratio),
+                    row.verdict.as_str()
+                ));
+            }
+        }
+        if *condition == Condition::Verdict(Verdict::NotComparable) {
+            tested = true;
+            let others = comparison.incomparable.iter();
+            holds.extend(others.map(|one| format!("{}: {}", one.what, one.why)));
+        }
+    }
+    Outcome {
+        holds,
+        is_untested: !tested,
+    }
+}
+
+fn is_met(condition: &Condition, row: &Row) -> bool {
+    match condition {
+        Condition::Verdict(verdict) => row.verdict == *verdict,
+        Condition::Figure { beyond, ratio, .. } => {
+            row.verdict.is_shown()
+                && match beyond {
+                    Beyond::Above => row.ratio > *ratio,
+                    Beyond::Below => row.ratio < *ratio,
+                }
+        }
+    }
+}

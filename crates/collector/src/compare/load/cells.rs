@@ -1,0 +1,214 @@
+//! The cells of a run: each operation of each step with its figures and, where wanted, its seconds.
+
+use super::seconds::series;
+use super::{CompareError, reading};
+use crate::compare::RunRef;
+use crate::model::RunId;
+use crate::plan::TASKS_PER_AGENT;
+use benchmesh_analysis::Series;
+use serde_json::{Map, Value as Json};
+use sqlx::sqlite::SqliteRow;
+use sqlx::{Row as _, SqliteConnection};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+/// Our own daemons: what they cost is not the storage's.
+const OWN: &str = "benchmesh";
+
+/// One operation of one step: what it came to.
+#[derive(Clone, Debug)]
+pub(in crate::compare) struct Cell {
+    /// The step that it is of.
+    pub step: i64,
+    pub key: Key,
+    pub target: String,
+    pub flags: Vec<String>,
+    pub partial: bool,
+    pub ops: i64,
+    pub errors: i64,
+    pub ops_per_s: Option<f64>,
+    pub mean_ms: Option<f64>,
+    pub p50_ms: Option<f64>,
+    pub p99_ms: Option<f64>,
+    /// Of the storage's daemons, by name; on the operation of a step that there are most of.
+    pub cpu_us_per_op: BTreeMap<String, f64>,
+    pub series: Option<Arc<Series>>,
+    pub imported: bool,
+}
+
+/// What a cell is, without its target and its repeat.
+#[derive(Clone, Debug, PartialEq)]
+pub(in crate::compare) struct Key {
+    pub phase: String,
+    pub group: String,
+    pub workload: String,
+    pub mode: String,
+    pub op: String,
+    pub params: Map<String, Json>,
+    pub clients: i64,
+    pub cache: String,
+    /// network: `a -> b`.
+    pub link: String,
+}
+
+/// Whether the seconds of steps are read too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Seconds {
+    Read,
+    Skip,
+}
+
+/// A cell whose seconds are not read yet.
+struct Found {
+    window: Option<(i64, i64)>,
+    cell: Cell,
+}
+
+/// The cells of a run, or of one of its targets.
+pub(super) async fn cells_of(
+    connection: &mut SqliteConnection,
+    run: &RunRef,
+    target: Option<&str>,
+    seconds: Seconds,
+) -> Result<Vec<Cell>, CompareError> {
+    let rows = sqlx::query(
+        "SELECT s.id, s.phase, coalesce(s.target, '') AS target, coalesce(g.workload, s.workload) AS workload,
+                coalesce(g.mode, s.mode) AS mode, coalesce(g.params, s.params) AS params,
+                coalesce(g.clients, s.clients) AS clients,
+                coalesce(g.tasks, (SELECT count(*) FROM tasks AS t WHERE t.step_id = s.id AND t.peer_agent_id IS NULL))
+                    AS tasks, s.cache, s.partial, s.flags,
+                coalesce(o.group_name, '') AS group_name, o.op, o.ops, o.errors, o.headline, o.ops_per_s, o.mean_ns,
+                o.p50_ns, o.p99_ns, s.all_active_from_us, s.all_active_until_us,
+                coalesce((SELECT group_concat(link, ', ') FROM (
+                    SELECT DISTINCT coalesce(ea.name, a.name) || ' -> ' || coalesce(ep.name, p.name) AS link
+                    FROM tasks AS t JOIN agents AS a ON a.id = t.agent_id JOIN agents AS p ON p.id = t.peer_agent_id
+                         LEFT JOIN run_agents AS ea ON ea.run_id = s.run_id AND ea.agent_id = a.id
+                         LEFT JOIN run_agents AS ep ON ep.run_id = s.run_id AND ep.agent_id = p.id
+                    WHERE t.step_id = s.id ORDER BY 1)), '') AS link
+         FROM steps AS s JOIN step_results AS o ON o.step_id = s.id
+              LEFT JOIN step_groups AS g ON g.step_id = s.id AND g.name = o.group_name
+         WHERE s.run_id = ?
+             AND s.attempt = (SELECT max(n.attempt) FROM steps AS n WHERE n.run_id = s.run_id AND n.ordinal = s.ordinal)
+         ORDER BY s.ordinal, o.group_name, o.op",
+    )
+    .bind(run.id.0)
+    .fetch_all(&mut *connection)
+    .await
+    .map_err(reading("step_results"))?;
+    let imported = run.imported_from.is_some();
+    let mut found = Vec::with_capacity(rows.len());
+    for row in &rows {
+        let one = cell_row(row, imported).map_err(reading("step_results"))?;
+        if target.is_none_or(|target| one.cell.target == target) {
+            found.push(one);
+        }
+    }
+    let costs = costs(connection, run.id).await?;
+    add_costs(&mut found, &costs);
+    let mut cells = Vec::with_capacity(found.len());
+    for mut one in found {
+        if seconds == Seconds::Read {
+            let (step, key) = (one.cell.step, &one.cell.key);
+            let read = series(connection, step, (&key.group, &key.op), one.window).await?;
+            one.cell.series = read.map(Arc::new);
+        }
+        cells.push(one.cell);
+    }
+    Ok(cells)
+}
+
+fn cell_row(row: &SqliteRow, imported: bool) -> Result<Found, sqlx::Error> {
+    let ms = |column: &str| -> Result<Option<f64>, sqlx::Error> {
+        let ns: Option<f64> = match column {
+            "mean_ns" => row.try_get(column)?,
+            _ => row
+                .try_get::<Option<i64>, _>(column)?
+                .map(crate::results::real),
+        };
+        Ok(ns.map(|ns| ns / 1e6))
+    };
+    let json = |column: &'static str| -> Result<String, sqlx::Error> { row.try_get(column) };
+    let unreadable = |column: &str, source: serde_json::Error| sqlx::Error::ColumnDecode {
+        index: column.to_owned(),
+        source: Box::new(source),
+    };
+    let from: Option<i64> = row.try_get("all_active_from_us")?;
+    let until: Option<i64> = row.try_get("all_active_until_us")?;
+    let headline: String = row.try_get("headline")?;
+    let mut params: Map<String, Json> =
+        serde_json::from_str(&json("params")?).map_err(|error| unreadable("params", error))?;
+    let (clients, tasks): (i64, i64) = (row.try_get("clients")?, row.try_get("tasks")?);
+    let link: String = row.try_get("link")?;
+    if link.is_empty() && clients > 0 && tasks > clients {
+        params.insert(TASKS_PER_AGENT.to_owned(), (tasks / clients).into());
+    }
+    Ok(Found {
+        window: from.zip(until).filter(|_| headline == "window"),
+        cell: Cell {
+            step: row.try_get("id")?,
+            key: Key {
+                phase: row.try_get("phase")?,
+                group: row.try_get("group_name")?,
+                workload: row.try_get("workload")?,
+                mode: row.try_get("mode")?,
+                op: row.try_get("op")?,
+                params,
+                clients,
+                cache: row.try_get("cache")?,
+                link,
+            },
+            target: row.try_get("target")?,
+            flags: serde_json::from_str(&json("flags")?)
+                .map_err(|error| unreadable("flags", error))?,
+            partial: row.try_get("partial")?,
+            ops: row.try_get("ops")?,
+            errors: row.try_get("errors")?,
+            ops_per_s: row.try_get("ops_per_s")?,
+            mean_ms: ms("mean_ns")?,
+            p50_ms: ms("p50_ns")?,
+            p99_ms: ms("p99_ns")?,
+            cpu_us_per_op: BTreeMap::new(),
+            series: None,
+            imported,
+        },
+    })
+}
+
+/// By step: CPU per operation of each kind of daemon.
+async fn costs(
+    connection: &mut SqliteConnection,
+    run: RunId,
+) -> Result<HashMap<i64, BTreeMap<String, f64>>, CompareError> {
+    let rows: Vec<(i64, String, f64)> = sqlx::query_as(
+        "SELECT step_id, name, cpu_us_per_op FROM v_cost
+         WHERE run_id = ? AND cpu_us_per_op > 0 AND name <> ?",
+    )
+    .bind(run.0)
+    .bind(OWN)
+    .fetch_all(connection)
+    .await
+    .map_err(reading("v_cost"))?;
+    let mut costs: HashMap<i64, BTreeMap<String, f64>> = HashMap::new();
+    for (step, name, cost) in rows {
+        costs.entry(step).or_default().insert(name, cost);
+    }
+    Ok(costs)
+}
+
+fn add_costs(found: &mut [Found], costs: &HashMap<i64, BTreeMap<String, f64>>) {
+    let mut most: HashMap<i64, i64> = HashMap::new();
+    for one in found.iter() {
+        let ops = most.entry(one.cell.step).or_insert(-1);
+        *ops = (*ops).max(one.cell.ops);
+    }
+    let mut given = BTreeSet::new();
+    for one in found.iter_mut() {
+        let is_main = most.get(&one.cell.step) == Some(&one.cell.ops);
+        if is_main
+            && let Some(cost) = costs.get(&one.cell.step)
+            && given.insert(one.cell.step)
+        {
+            one.cell.cpu_us_per_op = cost.clone();
+        }
+    }
+}

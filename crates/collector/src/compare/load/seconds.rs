@@ -1,0 +1,135 @@
+//! The seconds of one operation of a step, of which at most [`MOST_SECONDS`] are read.
+
+use super::{CompareError, reading};
+use crate::results::PERIOD_US;
+use benchmesh_analysis::{Second, Series};
+use benchmesh_workloads::histogram::Histogram;
+use sqlx::sqlite::SqliteRow;
+use sqlx::{Row as _, SqliteConnection};
+
+/// Seconds of one operation of a step that are read.
+const MOST_SECONDS: i64 = 4096;
+/// Of a longer step: so many seconds in a row at a time.
+const STRETCH: i64 = 16;
+
+/// The seconds of one operation of a step, from its all-active window where it has one.
+pub(super) async fn series(
+    connection: &mut SqliteConnection,
+    step: i64,
+    (group, op): (&str, &str),
+    window: Option<(i64, i64)>,
+) -> Result<Option<Series>, CompareError> {
+    let (from, until) = window.unwrap_or((i64::MIN, i64::MAX));
+    // By the index, from either end.
+    let edge = |order: &str| {
+        sqlx::AssertSqlSafe(format!(
+            "SELECT at_us FROM step_intervals WHERE step_id = ? AND at_us >= ? AND at_us < ? AND op = ? AND ramp = 0
+                 AND coalesce(group_name, '') = ? ORDER BY at_us {order} LIMIT 1"
+        ))
+    };
+    let mut edges = Vec::with_capacity(2);
+    for order in ["ASC", "DESC"] {
+        let at: Option<i64> = sqlx::query_scalar(edge(order))
+            .bind(step)
+            .bind(from)
+            .bind(until)
+            .bind(op)
+            .bind(group)
+            .fetch_optional(&mut *connection)
+            .await
+            .map_err(reading("step_intervals"))?;
+        edges.extend(at);
+    }
+    let [first, last] = *edges.as_slice() else {
+        return Ok(None);
+    };
+    let count = (last - first) / PERIOD_US + 1;
+    let mut seconds = Vec::new();
+    for (begin, end) in stretches(count, first, last) {
+        let rows = sqlx::query(
+            "SELECT span_us, ops, mean_ns, histogram FROM step_intervals WHERE step_id = ? AND at_us >= ? AND at_us <= ?
+                 AND op = ? AND ramp = 0 AND coalesce(group_name, '') = ? AND at_us + span_us <= ? ORDER BY at_us",
+        )
+        .bind(step)
+        .bind(begin)
+        .bind(end)
+        .bind(op)
+        .bind(group)
+        .bind(until)
+        .fetch_all(&mut *connection)
+        .await
+        .map_err(reading("step_intervals"))?;
+        for row in &rows {
+            seconds.push(second(row, step)?);
+        }
+    }
+    Ok((!seconds.is_empty()).then(|| Series::new(&seconds)))
+}
+
+/// Which parts of the intervals between two instants are read: all, or stretches spread over them.
+fn stretches(count: i64, first: i64, last: i64) -> Vec<(i64, i64)> {
+    if count <= MOST_SECONDS {
+        return vec![(first, last)];
+    }
+    let parts = MOST_SECONDS / STRETCH;
+    (0..parts)
+        .map(|part| {
+            let begin = first + (last - first) / parts * part;
+            (begin, begin + PERIOD_US * (STRETCH - 1))
+        })
+        .collect()
+}
+
+/// Span, operations, mean and histogram.
+type StoredSecond = (i64, i64, Option<f64>, Option<Vec<u8>>);
+
+fn second(row: &SqliteRow, step: i64) -> Result<Second, CompareError> {
+    let read = || -> Result<StoredSecond, sqlx::Error> {
+        Ok((
+            row.try_get("span_us")?,
+            row.try_get("ops")?,
+            row.try_get("mean_ns")?,
+            row.try_get("histogram")?,
+        ))
+    };
+    let (span_us, ops, mean_ns, blob) = read().map_err(reading("step_intervals"))?;
+    let latencies = match blob {
+        None => Vec::new(),
+        Some(blob) => Histogram::from_v2_deflate(&blob)
+            .map_err(|source| CompareError::Histogram { step, source })?
+            .filled_slots()
+            .collect(),
+    };
+    let ops = crate::results::real(ops);
+    Ok(Second {
+        span_us: crate::results::real(span_us),
+        ops,
+        sum_ns: mean_ns.unwrap_or(0.0) * ops,
+        latencies,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_step_is_read_in_stretches_spread_over_it() {
+        let second = 1_000_000;
+        assert_eq!(stretches(600, 0, 599 * second), [(0, 599 * second)]);
+        let week = 604_800;
+        let parts = stretches(week, 0, (week - 1) * second);
+        assert_eq!(parts.len(), 256);
+        let read: i64 = parts
+            .iter()
+            .map(|(from, until)| (until - from) / second)
+            .sum();
+        assert!((3800..=4096).contains(&read), "{read}");
+        assert!(parts.is_sorted());
+        assert!(
+            parts
+                .last()
+                .is_some_and(|(from, _)| *from > 600_000 * second)
+        );
+    }
+}

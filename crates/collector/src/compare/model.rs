@@ -1,0 +1,200 @@
+//! What is asked, and the answer as plain data: the document of `--format json`.
+
+use super::trend::Trend;
+use crate::model::RunId;
+use benchmesh_analysis::Figure;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value as Json};
+
+/// Changes whenever a field of the JSON document changes its meaning or goes away.
+pub const COMPARISON_FORMAT: u32 = 1;
+
+/// What is to be compared. A run is named by its id, uid or name; `last` is the newest.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum Request {
+    /// The first is what the second is held against.
+    Runs { a: String, b: String },
+    /// The targets of one run: each against the first of the plan.
+    Targets { run: String },
+    /// The newest run of a plan against so many before it.
+    Last { plan: String, runs: u32 },
+    /// A run against those that were saved under a name.
+    Baseline { name: String, run: String },
+    /// All runs of a plan: where did a figure change?
+    Trend { plan: String },
+}
+
+/// Everything that `benchmesh compare` says.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Answer {
+    pub format: u32,
+    pub comparisons: Vec<Comparison>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trend: Option<Trend>,
+}
+
+/// Side B held against side A.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Comparison {
+    pub a: Side,
+    pub b: Side,
+    /// The result in words, the most important first.
+    pub sentences: Vec<String>,
+    pub rows: Vec<Row>,
+    /// What one side has and the other has not, or has with other keys.
+    pub incomparable: Vec<Incomparable>,
+    /// What a reader must know of the comparison as a whole.
+    pub notes: Vec<String>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Side {
+    /// How sentences and tables call it: a target, a run's name or its id.
+    pub label: String,
+    pub target: Option<String>,
+    pub runs: Vec<RunRef>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RunRef {
+    pub id: RunId,
+    pub name: String,
+    pub state: String,
+    pub created_us: i64,
+    /// The tool whose output it was made from.
+    pub imported_from: Option<String>,
+}
+
+/// The figures that are compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FigureName {
+    Ops,
+    Mean,
+    P50,
+    P99,
+    /// CPU time of the storage's daemons per operation.
+    Cpu,
+}
+
+impl FigureName {
+    pub const ALL: [Self; 5] = [Self::Ops, Self::Mean, Self::P50, Self::P99, Self::Cpu];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Ops => "ops",
+            Self::Mean => "mean",
+            Self::P50 => "p50",
+            Self::P99 => "p99",
+            Self::Cpu => "cpu",
+        }
+    }
+
+    pub fn unit(self) -> &'static str {
+        match self {
+            Self::Ops => "ops/s",
+            Self::Mean | Self::P50 | Self::P99 => "ms",
+            Self::Cpu => "us/op",
+        }
+    }
+
+    /// `None`: it has no interval within a run.
+    pub(super) fn analysed(self) -> Option<Figure> {
+        match self {
+            Self::Ops => Some(Figure::Rate),
+            Self::Mean => Some(Figure::Mean),
+            Self::P50 => Some(Figure::P50),
+            Self::P99 => Some(Figure::P99),
+            Self::Cpu => None,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// B does more, or answers sooner.
+    Faster,
+    Slower,
+    /// B takes less of the daemons' CPU for an operation.
+    Cheaper,
+    Costlier,
+    NoDifferenceShown,
+    NotComparable,
+}
+
+impl Verdict {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Faster => "faster",
+            Self::Slower => "slower",
+            Self::Cheaper => "cheaper",
+            Self::Costlier => "costlier",
+            Self::NoDifferenceShown => "no difference shown",
+            Self::NotComparable => "not comparable",
+        }
+    }
+
+    /// Whether B is worse.
+    pub fn is_worse(self) -> bool {
+        matches!(self, Self::Slower | Self::Costlier)
+    }
+
+    pub fn is_shown(self) -> bool {
+        !matches!(self, Self::NoDifferenceShown | Self::NotComparable)
+    }
+}
+
+/// One figure of one cell and operation on both sides.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Row {
+    pub phase: String,
+    pub group: String,
+    pub workload: String,
+    pub mode: String,
+    /// Empty for the daemons' CPU: it is that of all operations of a step.
+    pub op: String,
+    /// The keys that tell the cells of a phase apart.
+    pub cell: Map<String, Json>,
+    pub figure: FigureName,
+    pub unit: String,
+    /// The daemons whose CPU it is.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub daemons: Vec<String>,
+    pub a: Value,
+    pub b: Value,
+    /// B over A.
+    pub ratio: f64,
+    /// 95 % confidence interval of the ratio.
+    pub low: Option<f64>,
+    pub high: Option<f64>,
+    /// Chance of such a ratio where there is no difference.
+    pub p: Option<f64>,
+    /// The same, corrected for all figures of the answer (Holm).
+    pub p_corrected: Option<f64>,
+    /// Hedges' g over repeats, or over the seconds of single runs.
+    pub effect: Option<f64>,
+    pub verdict: Verdict,
+    /// Why it is not comparable.
+    pub why: Option<String>,
+    /// Flags that weaken the verdict: `A is tool-bound`.
+    pub caveats: Vec<String>,
+}
+
+/// A figure of one side: over several repeats their geometric mean.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Value {
+    pub value: f64,
+    pub repeats: usize,
+    /// The ids of the steps that it comes from.
+    #[serde(default)]
+    pub steps: Vec<i64>,
+}
+
+/// A cell that is not compared.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Incomparable {
+    pub what: String,
+    pub why: String,
+}

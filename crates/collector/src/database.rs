@@ -1,0 +1,242 @@
+//! What can go wrong with the database, told so that a person knows what to do next.
+//!
+//! It also tells the three kinds of failure apart that the writer acts on: the surroundings (a full or failing disk:
+//! wait and try again), the rows themselves (refuse them), and a database that is not ours to write.
+
+use benchmesh_workloads::error_chain;
+use benchmesh_workloads::histogram::DecodeError;
+use std::path::PathBuf;
+
+/// Why the database could not be opened, read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    #[error("{} is a directory; give the path of a file in it, such as {}/benchmesh.db", path.display(), path.display())]
+    IsDirectory { path: PathBuf },
+    #[error("the directory {} does not exist; make it first (mkdir -p {})", directory.display(), directory.display())]
+    NoDirectory { directory: PathBuf },
+    #[error("{} is not an SQLite database (its first bytes say so); move it away or choose another file with --db", path.display())]
+    NotADatabase { path: PathBuf },
+    #[error("{} is an SQLite database of another program; choose another file with --db", path.display())]
+    ForeignDatabase { path: PathBuf },
+    #[error(
+        "{} has schema {found}, and this benchmesh knows schemas up to {known}; use the version of benchmesh that wrote it or a newer one",
+        path.display()
+    )]
+    NewerSchema {
+        path: PathBuf,
+        found: i64,
+        known: i64,
+    },
+    #[error(
+        "{} was made by a preview of benchmesh, whose schema no release reads; keep it for that version and choose another file with --db",
+        path.display()
+    )]
+    PreviewSchema { path: PathBuf },
+    #[error(
+        "{} was begun with another text of schema {version}; use the version of benchmesh that wrote it",
+        path.display()
+    )]
+    AlteredSchema { path: PathBuf, version: i64 },
+    #[error("{} cannot be written; check the owner and mode of the file and its directory, and that the file system is not mounted read-only", path.display())]
+    ReadOnly {
+        path: PathBuf,
+        #[source]
+        source: std::io::Error,
+    },
+    #[error("no space is left for {}; free some on that file system or choose another file with --db", path.display())]
+    Full { path: PathBuf },
+    #[error(
+        "{} is in use by another collector{}; stop that one or choose another file with --db",
+        path.display(),
+        holder.map(|pid| format!(" (process {pid})")).unwrap_or_default()
+    )]
+    InUse { path: PathBuf, holder: Option<u32> },
+    #[error("{} cannot be opened", path.display())]
+    Open {
+        path: PathBuf,
+        #[source]
+        source: std::io::Error,
+    },
+    #[error("{} is damaged; restore a copy, or save what can be read with: sqlite3 {} .recover", path.display(), path.display())]
+    Damaged {
+        path: PathBuf,
+        #[source]
+        source: sqlx::Error,
+    },
+    #[error("the database refused to {doing}")]
+    Sql {
+        doing: &'static str,
+        #[source]
+        source: sqlx::Error,
+    },
+    /// As `Sql`, of what is written without a hop.
+    #[error("the database refused to {doing}")]
+    Row {
+        doing: &'static str,
+        #[source]
+        source: rusqlite::Error,
+    },
+    #[error("a stored histogram stands in the way: cannot {doing}")]
+    Histogram {
+        doing: &'static str,
+        #[source]
+        source: DecodeError,
+    },
+    #[error("there is no run yet: benchmesh run PLAN")]
+    NoRunYet,
+    #[error("the database has no {what} {id}")]
+    NoSuch { what: &'static str, id: String },
+    #[error(
+        "the writer's thread cannot be started; see the limits on processes and memory (ulimit -u)"
+    )]
+    NoThread {
+        #[source]
+        source: std::io::Error,
+    },
+    #[error("{meanwhile}: the database cannot be written ({}); {}", blocked.why, blocked.remedy)]
+    CannotWrite {
+        meanwhile: &'static str,
+        blocked: Blocked,
+    },
+    #[error("nothing was written: {why}")]
+    NotWritten { why: String },
+    #[error("the store is closed")]
+    Closed,
+}
+
+impl StoreError {
+    pub(crate) fn sql(doing: &'static str) -> impl FnOnce(sqlx::Error) -> Self {
+        move |source| Self::Sql { doing, source }
+    }
+
+    pub(crate) fn row(doing: &'static str) -> impl FnOnce(rusqlite::Error) -> Self {
+        move |source| Self::Row { doing, source }
+    }
+
+    pub(crate) fn histogram(doing: &'static str) -> impl FnOnce(DecodeError) -> Self {
+        move |source| Self::Histogram { doing, source }
+    }
+
+    fn kind(&self) -> SqliteErrorKind {
+        match self {
+            Self::Sql { source, .. } => SqliteErrorKind::of(source),
+            Self::Row { source, .. } => SqliteErrorKind::of_row(source),
+            Self::Full { .. } => SqliteErrorKind::Full,
+            _ => SqliteErrorKind::Rows,
+        }
+    }
+
+    /// Why a write waits, in a few words.
+    pub(crate) fn why_blocked(&self) -> String {
+        match self.kind() {
+            SqliteErrorKind::Full => String::from("its disk is full"),
+            SqliteErrorKind::Busy => String::from("another program holds its write lock"),
+            SqliteErrorKind::ReadOnly => String::from("it is read-only"),
+            _ => error_chain(self),
+        }
+    }
+
+    /// What someone can do about a write that waits.
+    pub(crate) fn remedy(&self) -> &'static str {
+        match self.kind() {
+            SqliteErrorKind::Full => "free space on its disk",
+            SqliteErrorKind::Busy => {
+                "end the program that holds its write lock (an open transaction in sqlite3, perhaps)"
+            }
+            SqliteErrorKind::ReadOnly | SqliteErrorKind::CannotOpen => {
+                "make its file and directory writable again"
+            }
+            _ => "look at its disk and the kernel's log",
+        }
+    }
+
+    /// Whether the same write may succeed later, once someone has made room or the disk has recovered.
+    pub(crate) fn is_retryable(&self) -> bool {
+        self.kind().is_retryable()
+    }
+}
+
+/// Why nothing can be written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Blocked {
+    pub why: String,
+    /// What someone can do about it.
+    pub remedy: &'static str,
+}
+
+impl Blocked {
+    pub(crate) fn by(error: &StoreError) -> Self {
+        Self {
+            why: error.why_blocked(),
+            remedy: error.remedy(),
+        }
+    }
+}
+
+/// SQLite's primary result codes, as far as someone acts on them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SqliteErrorKind {
+    Full,
+    Io,
+    Busy,
+    ReadOnly,
+    CannotOpen,
+    NotADatabase,
+    Corrupt,
+    /// The connection is gone, or there is no memory: nothing that a row could be blamed for.
+    Connection,
+    /// A constraint, a type, a statement: the rows are to blame.
+    Rows,
+}
+
+impl SqliteErrorKind {
+    pub(crate) fn of(error: &sqlx::Error) -> Self {
+        let sqlx::Error::Database(database) = error else {
+            return match error {
+                sqlx::Error::Io(_)
+                | sqlx::Error::WorkerCrashed
+                | sqlx::Error::PoolTimedOut
+                | sqlx::Error::PoolClosed => Self::Connection,
+                _ => Self::Rows,
+            };
+        };
+        let code = database
+            .code()
+            .and_then(|code| code.parse::<i32>().ok())
+            .unwrap_or(1);
+        Self::of_code(code)
+    }
+
+    fn of_row(error: &rusqlite::Error) -> Self {
+        match error {
+            rusqlite::Error::SqliteFailure(failure, _) => Self::of_code(failure.extended_code),
+            _ => Self::Rows,
+        }
+    }
+
+    fn of_code(code: i32) -> Self {
+        match code & 0xff {
+            5 | 6 => Self::Busy,
+            7 => Self::Connection,
+            8 => Self::ReadOnly,
+            10 => Self::Io,
+            11 => Self::Corrupt,
+            13 => Self::Full,
+            14 => Self::CannotOpen,
+            26 => Self::NotADatabase,
+            _ => Self::Rows,
+        }
+    }
+
+    fn is_retryable(self) -> bool {
+        matches!(
+            self,
+            Self::Full
+                | Self::Io
+                | Self::Busy
+                | Self::ReadOnly
+                | Self::CannotOpen
+                | Self::Connection
+        )
+    }
+}

@@ -1,0 +1,123 @@
+//! Which rows of a table belong to what is exported.
+
+use rusqlite::{Connection, OptionalExtension, params};
+
+/// All tables and views that the reference describes, in the order in which rows refer to each other.
+pub(super) fn tables(connection: &Connection) -> rusqlite::Result<Vec<String>> {
+    let mut names = connection.prepare(
+        "SELECT name FROM sqlite_schema WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'
+             AND name NOT LIKE '\\_%' ESCAPE '\\' ORDER BY type, rowid",
+    )?;
+    let names = names.query_map([], |row| row.get(0))?;
+    names.collect()
+}
+
+/// The run that is meant by an id, a uid or a name, of which the newest.
+pub(super) fn find_run(connection: &Connection, wanted: &str) -> rusqlite::Result<Option<i64>> {
+    connection
+        .query_row(
+            "SELECT id FROM runs WHERE CAST(id AS TEXT) = ?1 OR uid = ?1 OR name = ?1
+             ORDER BY CAST(id AS TEXT) = ?1 DESC, uid = ?1 DESC, id DESC LIMIT 1",
+            params![wanted],
+            |row| row.get(0),
+        )
+        .optional()
+}
+
+pub(super) enum Scope {
+    /// With the ids of all runs: a view costs little for one run, and much for all at once.
+    All(Vec<i64>),
+    Run {
+        id: i64,
+        /// No end: it has not ended.
+        from_us: i64,
+        until_us: i64,
+    },
+}
+
+impl Scope {
+    pub(super) fn of(connection: &Connection, run: Option<i64>) -> rusqlite::Result<Self> {
+        let Some(id) = run else {
+            let mut ids = connection.prepare("SELECT id FROM runs ORDER BY id")?;
+            let ids = ids.query_map([], |row| row.get(0))?;
+            return Ok(Self::All(ids.collect::<rusqlite::Result<_>>()?));
+        };
+        connection.query_row(
+            "SELECT coalesce(started_us, created_us), coalesce(ended_us, 9223372036854775807) FROM runs WHERE id = ?",
+            params![id],
+            |row| {
+                Ok(Self::Run {
+                    id,
+                    from_us: row.get(0)?,
+                    until_us: row.get(1)?,
+                })
+            },
+        )
+    }
+
+    /// What to ask for the rows of a table: one query, or one per run. Ids stand in it as numbers, because SQLite pushes a
+    /// condition below a view's GROUP BY only where it compares with a constant.
+    pub(super) fn queries(
+        &self,
+        connection: &Connection,
+        table: &str,
+    ) -> rusqlite::Result<Vec<String>> {
+        let mut columns = connection.prepare("SELECT name FROM pragma_table_info(?)")?;
+        let columns = columns.query_map(params![table], |row| row.get::<_, String>(0))?;
+        let columns = columns.collect::<rusqlite::Result<Vec<_>>>()?;
+        let has = |name: &str| columns.iter().any(|column| column == name);
+        let is_view = table.starts_with("v_");
+        Ok(match self {
+            Self::All(runs) if is_view && has("run_id") && !runs.is_empty() => runs
+                .iter()
+                .map(|run| format!("SELECT * FROM {table} WHERE run_id = {run}"))
+                .collect(),
+            Self::All(_) => vec![format!("SELECT * FROM {table}")],
+            Self::Run {
+                id,
+                from_us,
+                until_us,
+            } => {
+                let mut condition = of_run(table, *id, &has);
+                if table.ends_with("_samples") || table == "clock_offsets" {
+                    condition = format!("{condition} AND at_us BETWEEN {from_us} AND {until_us}");
+                }
+                vec![format!("SELECT * FROM {table} WHERE {condition}")]
+            }
+        })
+    }
+}
+
+/// Which rows are a run's, by the first of these columns that the table has.
+fn of_run(table: &str, run: i64, has: &dyn Fn(&str) -> bool) -> String {
+    let hosts = format!("(SELECT host_id FROM run_agents WHERE run_id = {run})");
+    let agents = format!("(SELECT agent_id FROM run_agents WHERE run_id = {run})");
+    let steps = format!("(SELECT id FROM steps WHERE run_id = {run})");
+    let on_hosts = |what: &str| format!("(SELECT id FROM {what} WHERE host_id IN {hosts})");
+    match table {
+        "runs" => return format!("id = {run}"),
+        "hosts" => return format!("id IN {hosts}"),
+        "agents" => return format!("id IN {agents}"),
+        "events" => return format!("run_id = {run} OR step_id IN {steps}"),
+        _ => {}
+    }
+    if has("run_id") {
+        format!("run_id = {run}")
+    } else if has("step_id") {
+        format!("step_id IN {steps}")
+    } else if has("task_id") {
+        format!("task_id IN (SELECT id FROM tasks WHERE step_id IN {steps})")
+    } else if has("daemon_id") {
+        format!("daemon_id IN {}", on_hosts("daemons"))
+    } else if has("disk_id") {
+        format!("disk_id IN {}", on_hosts("disks"))
+    } else if has("interface_id") {
+        format!("interface_id IN {}", on_hosts("interfaces"))
+    } else if has("agent_id") {
+        format!("agent_id IN {agents}")
+    } else if has("host_id") {
+        format!("host_id IN {hosts}")
+    } else {
+        String::from("true")
+    }
+}

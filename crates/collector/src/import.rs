@@ -1,0 +1,214 @@
+//! Output of other tools as runs: pure parsers, one module each, and what they have in common.
+//!
+//! A figure is what the log says, converted to our units without rounding; what a log does not say is absent, never
+//! guessed. A log that is cut off, of another tool or of an unknown version is refused as a whole with the line at fault.
+
+mod bonnie;
+mod dd;
+mod elbencho;
+mod fio;
+mod iozone;
+mod iperf;
+mod json;
+mod rados;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use std::fmt;
+
+/// Largest log that is read.
+pub const MAX_LOG_BYTES: u64 = 64 << 20;
+
+/// A tool whose output can be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Tool {
+    Fio,
+    Bonnie,
+    Rados,
+    Dd,
+    Iozone,
+    Elbencho,
+    Iperf3,
+}
+
+impl Tool {
+    pub const ALL: [Self; 7] = [
+        Self::Fio,
+        Self::Bonnie,
+        Self::Rados,
+        Self::Dd,
+        Self::Iozone,
+        Self::Elbencho,
+        Self::Iperf3,
+    ];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Fio => "fio",
+            Self::Bonnie => "bonnie++",
+            Self::Rados => "rados bench",
+            Self::Dd => "dd",
+            Self::Iozone => "iozone",
+            Self::Elbencho => "elbencho",
+            Self::Iperf3 => "iperf3",
+        }
+    }
+
+    /// The tool that wrote a log, by what only it writes.
+    pub fn of(log: &str) -> Option<Self> {
+        let has = |text: &str| log.contains(text);
+        if has("\"fio version\"") {
+            Some(Self::Fio)
+        } else if has("\"iperf 3") {
+            Some(Self::Iperf3)
+        } else if iozone::is_log(log) {
+            Some(Self::Iozone)
+        } else if log.lines().any(elbencho::is_header) {
+            Some(Self::Elbencho)
+        } else if log.lines().any(bonnie::is_result) || has("--Sequential Output--") {
+            Some(Self::Bonnie)
+        } else if has("Total time run:") || has("Cur ops") && has("finished") {
+            Some(Self::Rados)
+        } else if has("records out") || has("records in") {
+            Some(Self::Dd)
+        } else {
+            None
+        }
+    }
+}
+
+/// What the log itself does not say.
+#[derive(Clone, Debug, Default)]
+pub struct Hints {
+    /// Which way `dd` moved data: `read` or `write`.
+    pub mode: String,
+    /// When the log was written, where it has no date.
+    pub written_us: i64,
+}
+
+/// What one log came to.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ImportedLog {
+    /// `fio 3.33`
+    pub tool: String,
+    pub started_us: i64,
+    pub steps: Vec<ImportedStep>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ImportedStep {
+    pub phase: String,
+    pub workload: String,
+    pub mode: String,
+    pub params: Map<String, Value>,
+    /// Since the log's start.
+    pub at_us: i64,
+    pub lasted_us: i64,
+    pub tasks: i64,
+    /// The tool itself said that something failed.
+    pub partial: bool,
+    pub ops: Vec<ImportedOp>,
+    pub seconds: Vec<ImportedSecond>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ImportedOp {
+    pub op: String,
+    pub ops: i64,
+    pub bytes: i64,
+    pub errors: i64,
+    pub ops_per_s: Option<f64>,
+    pub bytes_per_s: Option<f64>,
+    pub mean_ns: Option<f64>,
+    pub stddev_ns: Option<f64>,
+    pub min_ns: Option<i64>,
+    pub p50_ns: Option<i64>,
+    pub p90_ns: Option<i64>,
+    pub p95_ns: Option<i64>,
+    pub p99_ns: Option<i64>,
+    pub p999_ns: Option<i64>,
+    pub max_ns: Option<i64>,
+}
+
+/// A line per second, where a tool writes such.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ImportedSecond {
+    pub op: String,
+    /// Since the step's start.
+    pub at_us: i64,
+    pub span_us: i64,
+    pub ops: i64,
+    pub bytes: i64,
+    pub mean_ns: Option<f64>,
+}
+
+/// Why a log is not read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ImportError {
+    /// From 1; `None`: the log as a whole.
+    pub line: Option<usize>,
+    pub what: String,
+}
+
+impl fmt::Display for ImportError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.line {
+            Some(line) => write!(f, "line {line}: {}", self.what),
+            None => f.write_str(&self.what),
+        }
+    }
+}
+
+impl std::error::Error for ImportError {}
+
+fn at(line: usize, what: impl Into<String>) -> ImportError {
+    ImportError {
+        line: Some(line),
+        what: what.into(),
+    }
+}
+
+/// Reads a log of a tool.
+pub fn parse(tool: Tool, log: &str, hints: &Hints) -> Result<ImportedLog, ImportError> {
+    let imported = match tool {
+        Tool::Fio => fio::parse(log),
+        Tool::Bonnie => bonnie::parse(log, hints),
+        Tool::Rados => rados::parse(log, hints),
+        Tool::Dd => dd::parse(log, hints),
+        Tool::Iozone => iozone::parse(log, hints),
+        Tool::Elbencho => elbencho::parse(log, hints),
+        Tool::Iperf3 => iperf::parse(log),
+    }?;
+    match imported.steps.is_empty() {
+        true => Err(ImportError {
+            line: None,
+            what: format!("{} has written no result into this log", tool.as_str()),
+        }),
+        false => Ok(imported),
+    }
+}
+
+/// A number of nanoseconds that a tool gave in another unit.
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "a cast saturates; a latency has at most 19 digits"
+)]
+fn nanos(value: f64) -> i64 {
+    value.round() as i64
+}
+
+/// A size as a plan has it: `4k`, `1m`; bytes where it is no whole number of KiB.
+fn size_text(bytes: i64) -> String {
+    let units = [(30, 'g'), (20, 'm'), (10, 'k')];
+    let unit = units
+        .into_iter()
+        .find(|(shift, _)| bytes > 0 && bytes % (1 << shift) == 0);
+    match unit {
+        Some((shift, letter)) => format!("{}{letter}", bytes >> shift),
+        None => bytes.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

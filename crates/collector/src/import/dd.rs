@@ -1,0 +1,88 @@
+//! `dd` of GNU coreutils: three lines on standard error per call. Which way the data went, dd does not say.
+
+use super::{Hints, ImportError, ImportedLog, ImportedOp, ImportedStep, at, nanos};
+use serde_json::{Map, Value};
+
+pub(super) fn parse(log: &str, hints: &Hints) -> Result<ImportedLog, ImportError> {
+    let mut steps = Vec::new();
+    let mut records: Option<(usize, i64, i64)> = None;
+    let mut begun_us = 0;
+    for (number, line) in log.lines().enumerate() {
+        let number = number + 1;
+        let line = line.trim();
+        if let Some(counts) = line.strip_suffix(" records out") {
+            let both = counts
+                .split_once('+')
+                .and_then(|(full, part)| Some((full.parse().ok()?, part.parse().ok()?)));
+            let (full, part) =
+                both.ok_or_else(|| at(number, format!("{counts:?} is no count of records")))?;
+            records = Some((number, full, part));
+        } else if line.contains(" copied, ") {
+            let (_, full, part) = records.take().ok_or_else(|| {
+                at(
+                    number,
+                    "no line with \"records out\" stands before this one",
+                )
+            })?;
+            let (bytes, seconds) = copied(line).ok_or_else(|| {
+                at(
+                    number,
+                    format!("{line:?} does not say how many bytes were copied in which time"),
+                )
+            })?;
+            let step = step(full, part, bytes, seconds, &hints.mode);
+            steps.push(ImportedStep {
+                at_us: begun_us,
+                ..step
+            });
+            begun_us += nanos(seconds * 1e6);
+        }
+    }
+    match records {
+        Some((line, ..)) => Err(at(
+            line,
+            "dd's line with the bytes and the time does not follow: the log is cut off",
+        )),
+        None => Ok(ImportedLog {
+            tool: String::from("dd"),
+            started_us: hints.written_us - begun_us,
+            steps,
+        }),
+    }
+}
+
+/// `1073741824 bytes (1.1 GB, 1.0 GiB) copied, 1.2345 s, 870 MB/s`
+fn copied(line: &str) -> Option<(i64, f64)> {
+    let bytes = line.split_once(" byte")?.0.parse().ok()?;
+    let time = line.split_once(" copied, ")?.1.split_once(" s")?.0;
+    let seconds: f64 = time.parse().ok()?;
+    (seconds > 0.0).then_some((bytes, seconds))
+}
+
+fn step(full: i64, part: i64, bytes: i64, seconds: f64, mode: &str) -> ImportedStep {
+    let real = crate::results::real;
+    let mut params = Map::new();
+    if full > 0 && part == 0 && bytes % full == 0 {
+        params.insert(String::from("bs"), Value::from(bytes / full));
+    }
+    params.insert(String::from("size"), Value::from(bytes));
+    let ops = full + part;
+    ImportedStep {
+        phase: String::from("dd"),
+        workload: String::from("io"),
+        mode: mode.to_owned(),
+        params,
+        lasted_us: nanos(seconds * 1e6),
+        tasks: 1,
+        ops: vec![ImportedOp {
+            op: mode.to_owned(),
+            ops,
+            bytes,
+            ops_per_s: Some(real(ops) / seconds),
+            bytes_per_s: Some(real(bytes) / seconds),
+            mean_ns: (ops > 0).then(|| seconds * 1e9 / real(ops)),
+            ..ImportedOp::default()
+        }],
+        ..ImportedStep::default()
+    }
+}

@@ -1,0 +1,299 @@
+//! iozone 3.x: the table of `-a` (and `-R`, whose Excel report repeats it) and the throughput test of `-t`.
+//!
+//! A step per figure. iozone writes no date with a time zone, and no times: how long a step took follows from its size and
+//! its rate, the log's start from the file's date. A test that did not run leaves its column blank, or 0 with `-+n`.
+
+use super::{Hints, ImportError, ImportedLog, ImportedOp, ImportedStep, at, nanos, size_text};
+use serde_json::{Map, Value};
+
+const KIB: f64 = 1024.0;
+
+/// Workload, mode and operation of a test, as a plan names them.
+type Test = (&'static str, &'static str, &'static str);
+
+/// The columns of the table and where each ends, after file size and record size.
+const COLUMNS: [(usize, Test); 13] = [
+    (33, ("io", "write", "write")),
+    (42, ("io", "rewrite", "write")),
+    (51, ("io", "read", "read")),
+    (60, ("io", "reread", "read")),
+    (69, ("io", "randread", "read")),
+    (78, ("io", "randwrite", "write")),
+    (87, ("io", "backread", "read")),
+    (97, ("io", "recrewrite", "write")),
+    (107, ("io", "strideread", "read")),
+    (116, ("bytes", "fwrite", "fwrite")),
+    (125, ("bytes", "frewrite", "fwrite")),
+    (134, ("bytes", "fread", "fread")),
+    (143, ("bytes", "freread", "fread")),
+];
+const COLUMN_NAMES: &str =
+    "reclen write rewrite read reread read write read rewrite read fwrite frewrite fread freread";
+
+/// What the throughput test calls its tests.
+const THROUGHPUT: [(&str, Test); 13] = [
+    ("initial writers", ("io", "write", "write")),
+    ("rewriters", ("io", "rewrite", "write")),
+    ("readers", ("io", "read", "read")),
+    ("re-readers", ("io", "reread", "read")),
+    ("reverse readers", ("io", "backread", "read")),
+    ("stride readers", ("io", "strideread", "read")),
+    ("random readers", ("io", "randread", "read")),
+    ("random writers", ("io", "randwrite", "write")),
+    ("mixed workload", ("io", "randrw", "mixed")),
+    ("pwrite writers", ("io", "pwrite", "write")),
+    ("pread readers", ("io", "pread", "read")),
+    ("fwriters", ("bytes", "fwrite", "fwrite")),
+    ("freaders", ("bytes", "fread", "fread")),
+];
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Unit {
+    KibPerSecond,
+    OpsPerSecond,
+    MicrosPerOp,
+}
+
+/// What the lines so far have said.
+struct Reader {
+    unit: Unit,
+    in_table: bool,
+    direct: bool,
+    /// Bytes of each process's file and of a record, of a throughput test.
+    each: Option<(i64, i64)>,
+    steps: Vec<ImportedStep>,
+}
+
+pub(super) fn is_log(log: &str) -> bool {
+    log.contains("Iozone: Performance Test of File I/O")
+}
+
+pub(super) fn parse(log: &str, hints: &Hints) -> Result<ImportedLog, ImportError> {
+    let mut reader = Reader {
+        unit: Unit::KibPerSecond,
+        in_table: false,
+        direct: false,
+        each: None,
+        steps: Vec::new(),
+    };
+    let mut version = None;
+    let mut ended = false;
+    let mut lines = 0;
+    for (number, line) in log.lines().enumerate() {
+        lines = number + 1;
+        let text = line.trim();
+        if let Some(given) = text.strip_prefix("Version $Revision: ") {
+            let given = given.trim_end_matches([' ', '$']);
+            if !given.starts_with("3.") {
+                return Err(at(lines, format!("iozone {given} is not known; 3.x is")));
+            }
+            version = Some(given.to_owned());
+        } else if text == "iozone test complete." {
+            ended = true;
+            reader.in_table = false;
+        } else {
+            reader.line(line, text).map_err(|what| at(lines, what))?;
+        }
+    }
+    let version = version.ok_or_else(|| {
+        at(
+            1,
+            "there is no line with iozone's version: its whole output is needed",
+        )
+    })?;
+    if !ended {
+        return Err(at(
+            lines.max(1),
+            "\"iozone test complete.\" does not follow: the log is cut off",
+        ));
+    }
+    let lasted: i64 = reader.steps.iter().map(|step| step.lasted_us).sum();
+    Ok(ImportedLog {
+        tool: format!("iozone {version}"),
+        started_us: hints.written_us.saturating_sub(lasted),
+        steps: reader.steps,
+    })
+}
+
+impl Reader {
+    fn line(&mut self, line: &str, text: &str) -> Result<(), String> {
+        let words: Vec<&str> = text.split_whitespace().collect();
+        if text.starts_with("OPS Mode.") {
+            self.unit = Unit::OpsPerSecond;
+        } else if text.starts_with("Microseconds/op Mode.") {
+            self.unit = Unit::MicrosPerOp;
+        } else if let Some(command) = text.strip_prefix("Command line used: ") {
+            self.direct |= command.split_whitespace().any(|word| word == "-I");
+        } else if let [unit, names @ ..] = words.as_slice()
+            && unit.eq_ignore_ascii_case("kb")
+        {
+            if names.join(" ") != COLUMN_NAMES {
+                return Err(format!(
+                    "the columns are {text:?}; those of iozone -a without -+u are read"
+                ));
+            }
+            self.in_table = true;
+        } else if text.starts_with("Each process ") {
+            self.each = each(&words);
+            if self.each.is_none() {
+                return Err(format!(
+                    "{text:?} does not say how large files and records are"
+                ));
+            }
+        } else if let Some(rest) = text.strip_prefix("Children see throughput for ") {
+            self.throughput(rest)?;
+        } else if self.in_table
+            && words
+                .first()
+                .is_some_and(|word| word.starts_with(|c: char| c.is_ascii_digit()))
+        {
+            self.row(line, &words)?;
+        }
+        Ok(())
+    }
+
+    /// A row of the table. A full row is read word by word, another one by where its figures end.
+    fn row(&mut self, line: &str, words: &[&str]) -> Result<(), String> {
+        let [kib, record, figures @ ..] = words else {
+            return Err(String::from("the row ends in the middle"));
+        };
+        let bytes = |text: &str| {
+            text.parse::<i64>()
+                .ok()
+                .and_then(|kib| kib.checked_mul(1024))
+        };
+        let (size, record) = bytes(kib)
+            .zip(bytes(record))
+            .filter(|(size, record)| *size > 0 && *record > 0)
+            .ok_or_else(|| format!("{kib:?} and {record:?} are no sizes in kB"))?;
+        let before = self.steps.len();
+        let ends = word_ends(line);
+        for (place, figure) in figures.iter().enumerate() {
+            let end = ends.get(place + 2);
+            let column = match figures.len() == COLUMNS.len() {
+                true => COLUMNS.get(place),
+                false => COLUMNS.iter().find(|(column, _)| Some(column) == end),
+            };
+            let Some((_, test)) = column else {
+                return Err(format!(
+                    "{figure:?} stands under no column of iozone's table"
+                ));
+            };
+            let figure: f64 = figure
+                .parse()
+                .map_err(|_| format!("{figure:?} is no figure"))?;
+            if figure > 0.0 {
+                self.push(*test, size, record, 1, figure)?;
+            }
+        }
+        match self.steps.len() == before {
+            true => Err(String::from("the row has no figure")),
+            false => Ok(()),
+        }
+    }
+
+    /// ` 2 initial writers = 8081579.50 kB/sec`
+    fn throughput(&mut self, text: &str) -> Result<(), String> {
+        let wrong = || format!("{text:?} is no line of iozone's throughput test");
+        let (who, figure) = text.split_once('=').ok_or_else(wrong)?;
+        let (count, who) = who.trim().split_once(' ').ok_or_else(wrong)?;
+        let count: i64 = count.parse().map_err(|_| wrong())?;
+        let (figure, unit) = figure.trim().split_once(' ').ok_or_else(wrong)?;
+        let figure: f64 = figure.parse().map_err(|_| wrong())?;
+        match unit.trim().to_ascii_lowercase().as_str() {
+            "kb/sec" => self.unit = Unit::KibPerSecond,
+            "ops/sec" => self.unit = Unit::OpsPerSecond,
+            _ => return Err(wrong()),
+        }
+        let who = who.trim();
+        let (_, test) = THROUGHPUT
+            .iter()
+            .find(|(name, _)| *name == who)
+            .ok_or_else(|| format!("{who:?} is no test of iozone that is known"))?;
+        let (size, record) = self
+            .each
+            .ok_or("no line that begins with \"Each process\" stands before this one")?;
+        self.push(*test, size, record, count, figure)
+    }
+
+    /// A step after those that there are.
+    fn push(
+        &mut self,
+        (workload, mode, op): Test,
+        size: i64,
+        record: i64,
+        tasks: i64,
+        figure: f64,
+    ) -> Result<(), String> {
+        let real = crate::results::real;
+        let ops_per_s = match self.unit {
+            Unit::KibPerSecond => figure * KIB / real(record),
+            Unit::OpsPerSecond => figure,
+            Unit::MicrosPerOp => 1e6 / figure,
+        };
+        let bytes_per_s = match self.unit {
+            Unit::KibPerSecond => figure * KIB,
+            _ => ops_per_s * real(record),
+        };
+        let bytes = size
+            .checked_mul(tasks)
+            .ok_or("the sizes of all files are no number of bytes")?;
+        let mut params = Map::new();
+        params.insert(String::from("bs"), Value::from(size_text(record)));
+        params.insert(String::from("size"), Value::from(size_text(size)));
+        params.insert(String::from("direct"), Value::from(self.direct));
+        if tasks > 1 {
+            params.insert(String::from("numjobs"), Value::from(tasks));
+        }
+        let at_us = self
+            .steps
+            .last()
+            .map_or(0, |last| last.at_us.saturating_add(last.lasted_us));
+        self.steps.push(ImportedStep {
+            at_us,
+            phase: String::from("iozone"),
+            workload: workload.to_owned(),
+            mode: mode.to_owned(),
+            params,
+            lasted_us: nanos(real(bytes) / bytes_per_s * 1e6),
+            tasks,
+            ops: vec![ImportedOp {
+                op: op.to_owned(),
+                ops: bytes / record,
+                bytes,
+                ops_per_s: Some(ops_per_s),
+                bytes_per_s: Some(bytes_per_s),
+                mean_ns: (self.unit == Unit::MicrosPerOp).then_some(figure * 1e3),
+                ..ImportedOp::default()
+            }],
+            ..ImportedStep::default()
+        });
+        Ok(())
+    }
+}
+
+/// Where each word of a line ends.
+fn word_ends(line: &str) -> Vec<usize> {
+    let mut letters = line.char_indices().peekable();
+    let mut ends = Vec::new();
+    while let Some((at, letter)) = letters.next() {
+        let last = letters.peek().is_none_or(|(_, next)| next.is_whitespace());
+        if !letter.is_whitespace() && last {
+            ends.push(at + letter.len_utf8());
+        }
+    }
+    ends
+}
+
+/// `Each process writes a 1024 kByte file in 64 kByte records`
+fn each(words: &[&str]) -> Option<(i64, i64)> {
+    let mut sizes = words
+        .windows(2)
+        .filter(|pair| {
+            pair.last()
+                .is_some_and(|unit| unit.starts_with("kByte") || unit.starts_with("Kbyte"))
+        })
+        .filter_map(|pair| pair.first()?.parse::<i64>().ok()?.checked_mul(1024))
+        .filter(|size| *size > 0);
+    Some((sizes.next()?, sizes.next()?))
+}

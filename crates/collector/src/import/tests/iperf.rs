@@ -1,0 +1,87 @@
+//! Logs of a real iperf3 over loopback.
+
+use super::*;
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+
+/// A server for one test, and the log of its client. Loopback, two seconds.
+fn iperf(arguments: &[&str]) -> Option<String> {
+    let port = std::net::TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port()
+        .to_string();
+    let mut server = match Command::new("iperf3")
+        .args(["-s", "-1", "--forceflush", "-B", "127.0.0.1", "-p", &port])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+    {
+        Ok(server) => server,
+        Err(error) => {
+            benchmesh_testing::skip("iperf3", &error.to_string());
+            return None;
+        }
+    };
+    // Its first lines say that it listens.
+    let mut lines = BufReader::new(server.stdout.take().unwrap()).lines();
+    assert!(lines.any(|line| line.unwrap().contains("listening")));
+    let client = ["-c", "127.0.0.1", "-p", &port, "-t", "1", "--json"];
+    let said = Command::new("iperf3")
+        .args(client)
+        .args(arguments)
+        .output()
+        .unwrap();
+    // It ends after one test; a client that failed has made none.
+    if !said.status.success() {
+        server.kill().unwrap();
+    }
+    server.wait().unwrap();
+    assert!(said.status.success(), "{said:?}");
+    Some(String::from_utf8(said.stdout).unwrap())
+}
+
+#[test]
+fn figures_of_a_real_iperf3_are_its_own_to_the_digit() {
+    let Some(log) = iperf(&["-P", "2"]) else {
+        return;
+    };
+    let json: Value = serde_json::from_str(&log).unwrap();
+    let read = parsed(&log).unwrap();
+    assert!(read.tool.starts_with("iperf3 3."), "{}", read.tool);
+    let step = &read.steps[0];
+    assert_eq!(
+        (step.mode.as_str(), &step.params["streams"]),
+        ("throughput", &Value::from(2))
+    );
+    for (op, sum) in step.ops.iter().zip(["sum_sent", "sum_received"]) {
+        let sum = &json["end"][sum];
+        assert_eq!(Some(op.bytes), sum["bytes"].as_i64());
+        assert_eq!(
+            op.bytes_per_s,
+            sum["bits_per_second"].as_f64().map(|bits| bits / 8.0)
+        );
+    }
+    let seconds: i64 = step.seconds.iter().map(|second| second.bytes).sum();
+    assert_eq!(Some(seconds), json["end"]["sum_sent"]["bytes"].as_i64());
+    cut_anywhere(&log, &read);
+    let log = iperf(&["-u", "-b", "8M"]).unwrap();
+    let json: Value = serde_json::from_str(&log).unwrap();
+    let step = &parsed(&log).unwrap().steps[0];
+    assert_eq!(step.mode, "udp-stream");
+    let sum = &json["end"]["sum"];
+    assert_eq!(Some(step.ops[0].ops), sum["packets"].as_i64());
+    assert_eq!(Some(step.ops[1].ops), sum["lost_packets"].as_i64());
+    assert_eq!(
+        step.ops[2].mean_ns,
+        sum["jitter_ms"].as_f64().map(|ms| ms * 1e6)
+    );
+    let refused =
+        "{\"start\": {\"version\": \"iperf 3.12\"}, \"error\": \"unable to connect to server\"}";
+    let error = parsed(refused).unwrap_err();
+    assert!(
+        error.line == Some(1) && error.what.contains("unable to connect"),
+        "{error}"
+    );
+}

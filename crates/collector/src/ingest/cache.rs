@@ -1,0 +1,124 @@
+//! Write-through caches of what ingest looks up for each batch: spool positions, tasks, daemons, devices.
+//!
+//! A miss is looked up in the tables. Everything that was cached inside a transaction is removed when it is rolled back.
+
+use super::batch::Process;
+use crate::model::{AgentId, DaemonId, HostId, StepId, TaskId};
+use std::collections::HashMap;
+use std::hash::Hash;
+
+/// Entries of one kind before it is emptied at a commit; daemons and tasks come and go for months.
+const KEPT: usize = 1 << 17;
+
+/// A task, as far as its rows need it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TaskFacts {
+    pub agent: AgentId,
+    pub step: StepId,
+    /// As the registry calls it; `None`: this version does not have it.
+    pub workload: Option<&'static str>,
+}
+
+/// A map that remembers how it was before.
+#[derive(Debug)]
+pub(crate) struct WriteThroughCache<K, V> {
+    map: HashMap<K, V>,
+    before: Vec<(K, Option<V>)>,
+}
+
+impl<K: Clone + Eq + Hash, V: Clone> WriteThroughCache<K, V> {
+    fn new() -> Self {
+        Self {
+            map: HashMap::new(),
+            before: Vec::new(),
+        }
+    }
+
+    pub(crate) fn get(&self, key: &K) -> Option<&V> {
+        self.map.get(key)
+    }
+
+    pub(crate) fn set(&mut self, key: K, value: V) {
+        let before = self.map.insert(key.clone(), value);
+        self.before.push((key, before));
+    }
+
+    fn undo_to(&mut self, mark: usize) {
+        while self.before.len() > mark
+            && let Some((key, before)) = self.before.pop()
+        {
+            match before {
+                Some(value) => self.map.insert(key, value),
+                None => self.map.remove(&key),
+            };
+        }
+    }
+
+    fn commit(&mut self) {
+        self.before.clear();
+        if self.map.len() > KEPT {
+            self.map.clear();
+        }
+    }
+}
+
+/// Each journal's length at a savepoint.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Mark([usize; 6]);
+
+#[derive(Debug)]
+pub(crate) struct Caches {
+    /// The last sequence of each agent's spools.
+    pub positions: WriteThroughCache<(AgentId, String), u64>,
+    pub tasks: WriteThroughCache<TaskId, TaskFacts>,
+    pub daemons: WriteThroughCache<(HostId, Process), DaemonId>,
+    /// `last_seen_us` as the table has it.
+    pub last_seen: WriteThroughCache<DaemonId, i64>,
+    pub disks: WriteThroughCache<(HostId, String), i64>,
+    pub interfaces: WriteThroughCache<(HostId, String, String), i64>,
+}
+
+impl Caches {
+    pub(crate) fn new() -> Self {
+        Self {
+            positions: WriteThroughCache::new(),
+            tasks: WriteThroughCache::new(),
+            daemons: WriteThroughCache::new(),
+            last_seen: WriteThroughCache::new(),
+            disks: WriteThroughCache::new(),
+            interfaces: WriteThroughCache::new(),
+        }
+    }
+
+    pub(crate) fn mark(&self) -> Mark {
+        Mark([
+            self.positions.before.len(),
+            self.tasks.before.len(),
+            self.daemons.before.len(),
+            self.last_seen.before.len(),
+            self.disks.before.len(),
+            self.interfaces.before.len(),
+        ])
+    }
+
+    pub(crate) fn undo_to(
+        &mut self,
+        Mark([positions, tasks, daemons, last_seen, disks, interfaces]): Mark,
+    ) {
+        self.positions.undo_to(positions);
+        self.tasks.undo_to(tasks);
+        self.daemons.undo_to(daemons);
+        self.last_seen.undo_to(last_seen);
+        self.disks.undo_to(disks);
+        self.interfaces.undo_to(interfaces);
+    }
+
+    pub(crate) fn commit(&mut self) {
+        self.positions.commit();
+        self.tasks.commit();
+        self.daemons.commit();
+        self.last_seen.commit();
+        self.disks.commit();
+        self.interfaces.commit();
+    }
+}

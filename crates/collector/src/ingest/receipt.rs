@@ -1,0 +1,68 @@
+//! The answer to a batch: stored, or why not.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use tokio::sync::oneshot;
+
+/// Why a batch was not stored. Nothing of it is in the database.
+#[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
+pub enum IngestError {
+    #[error(
+        "spool {spool_id} is stored up to sequence {last}, so {expected} must come next, not {found}; a hole is only accepted inside a batch that records the loss"
+    )]
+    Hole {
+        spool_id: String,
+        last: u64,
+        expected: u64,
+        found: u64,
+    },
+    #[error(
+        "the batch {first}..={sequence} of spool {spool_id} was stored in part, up to {last}; a batch that was sent once must not change"
+    )]
+    Overlap {
+        spool_id: String,
+        first: u64,
+        sequence: u64,
+        last: u64,
+    },
+    #[error("task {task_id} is no task of this agent")]
+    ForeignTask { task_id: i64 },
+    #[error("task {task_id} does not do the operation `{op}`")]
+    ForeignOperation { task_id: i64, op: String },
+    #[error("run {run_id} of an event is not known")]
+    UnknownRun { run_id: i64 },
+    #[error("step {step_id} of an event is not known")]
+    UnknownStep { step_id: i64 },
+    #[error(
+        "samples of the process with pid {pid} and start {start_ticks} came before its description (DaemonSeen)"
+    )]
+    UnknownDaemon { pid: i32, start_ticks: u64 },
+    #[error("an instant in it is {ahead_s} s ahead of the collector's clock")]
+    FromTheFuture { ahead_s: i64 },
+    #[error("the database refused it: {why}")]
+    Refused { why: String },
+    #[error("the collector is closing")]
+    Closed,
+}
+
+/// Everything up to `sequence` of `spool_id` is committed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stored {
+    pub spool_id: String,
+    pub sequence: u64,
+}
+
+/// Resolves after the commit of the batch (or of the one that it repeats).
+#[derive(Debug)]
+pub struct Receipt(pub(crate) oneshot::Receiver<Result<Stored, IngestError>>);
+
+impl Future for Receipt {
+    type Output = Result<Stored, IngestError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        Pin::new(&mut self.0)
+            .poll(cx)
+            .map(|answer| answer.unwrap_or(Err(IngestError::Closed)))
+    }
+}

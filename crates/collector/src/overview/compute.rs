@@ -1,0 +1,452 @@
+//! Computes one snapshot after another, and remembers what does not change from one to the next.
+
+use super::{
+    AgentNow, ClientRate, DaemonNow, EventNow, FinishedOp, FinishedStep, Health, HostNow,
+    RunListed, RunNow, Snapshot, StepNow, TOPICS, Topic, read,
+};
+use crate::{
+    clock::MeshClock,
+    live::TaskRate,
+    model::{MeshMicros, StepId, TaskId},
+    scheduler::{RunView, Scheduler, StepSummary, StepView},
+    sessions::{Fleet, MemberFacts},
+    store::Store,
+};
+use serde::Serialize;
+use serde_json::{Map, Value};
+use std::{
+    collections::{BTreeMap, HashMap},
+    ffi::OsString,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+use tracing::debug;
+
+/// Samples come once a second; computing their rates less often is enough to look at.
+const SAMPLES_PERIOD: Duration = Duration::from_secs(2);
+/// The history is read when the run under way changes, and after so long at the latest.
+const RUNS_PERIOD: Duration = Duration::from_secs(10);
+const AGENTS_PERIOD: Duration = Duration::from_secs(5);
+const SHOWN_EVENTS: u32 = 100;
+const SHOWN_RUNS: u32 = 50;
+const SHOWN_MESSAGES: usize = 20;
+const SHOWN_FINISHED: usize = 30;
+/// What the page's charts reach back to.
+const MARKS_US: i64 = 7_200_000_000;
+const SHOWN_MARKS: u32 = 100;
+/// Of many clients the slowest and the fastest are shown.
+const SHOWN_CLIENTS: usize = 200;
+
+pub struct Computer {
+    scheduler: Scheduler,
+    fleet: Fleet,
+    store: Store,
+    clock: Arc<MeshClock>,
+    began: Instant,
+    topics: BTreeMap<&'static str, Topic>,
+    /// The agents of the tasks of the step under way.
+    names: Option<(StepId, HashMap<TaskId, String>)>,
+    samples: Option<(Instant, Vec<DaemonNow>, Vec<HostNow>)>,
+    agents: Option<(Instant, Vec<AgentNow>)>,
+    events: Vec<EventNow>,
+    runs: Option<(Instant, Option<RunKey>, Vec<RunListed>)>,
+    queued: u32,
+}
+
+/// What of the run under way shows in the history.
+type RunKey = (i64, String, usize, usize);
+
+impl Computer {
+    pub fn new(scheduler: Scheduler, fleet: Fleet, store: Store, clock: Arc<MeshClock>) -> Self {
+        Self {
+            scheduler,
+            fleet,
+            store,
+            clock,
+            began: Instant::now(),
+            topics: BTreeMap::new(),
+            names: None,
+            samples: None,
+            agents: None,
+            events: Vec::new(),
+            runs: None,
+            queued: 0,
+        }
+    }
+
+    /// The state now, and its parts with their versions.
+    pub async fn compute(&mut self, viewers: usize) -> (Snapshot, Arc<[Topic]>) {
+        let now = self.clock.now();
+        let run = self.run(now).await;
+        self.read_samples(now).await;
+        self.read_events().await;
+        self.read_runs(run.as_ref()).await;
+        self.list_agents();
+        let (daemons, hosts) = match &self.samples {
+            Some((_, daemons, hosts)) => (daemons.clone(), hosts.clone()),
+            None => (Vec::new(), Vec::new()),
+        };
+        let snapshot = Snapshot {
+            health: self.health(now, viewers),
+            run,
+            agents: self
+                .agents
+                .as_ref()
+                .map_or_else(Vec::new, |(_, agents)| agents.clone()),
+            daemons,
+            hosts,
+            events: self.events.clone(),
+            runs: self
+                .runs
+                .as_ref()
+                .map_or_else(Vec::new, |(_, _, runs)| runs.clone()),
+        };
+        let topics = self.publish(&snapshot);
+        (snapshot, topics)
+    }
+
+    /// The clocks of agents change all the time; the list is made anew when one comes or goes, else now and then.
+    fn list_agents(&mut self) {
+        let mut agents: Vec<AgentNow> = self.fleet.members().into_iter().map(agent).collect();
+        agents.sort_by(|a, b| (!a.attached, &a.name).cmp(&(!b.attached, &b.name)));
+        let key = |agents: &[AgentNow]| -> Vec<(i64, bool)> {
+            agents
+                .iter()
+                .map(|agent| (agent.agent_id, agent.attached))
+                .collect()
+        };
+        let stale = self
+            .agents
+            .as_ref()
+            .is_none_or(|(at, known)| at.elapsed() > AGENTS_PERIOD || key(known) != key(&agents));
+        if stale {
+            self.agents = Some((Instant::now(), agents));
+        }
+    }
+
+    fn health(&self, now: MeshMicros, viewers: usize) -> Health {
+        let agents: &[AgentNow] = self.agents.as_ref().map_or(&[], |(_, agents)| agents);
+        let path = self.store.path();
+        let (cpu_s, resident_bytes) = own_usage();
+        let blocked = self.store.blocked().borrow().clone();
+        Health {
+            now_us: now.0,
+            version: env!("CARGO_PKG_VERSION"),
+            mesh_uid: self.store.mesh_uid().to_owned(),
+            uptime_s: self.began.elapsed().as_secs(),
+            database_bytes: size(path),
+            wal_bytes: size(&beside(path, "-wal")),
+            blocked: blocked.map(|blocked| format!("{}; {}", blocked.why, blocked.remedy)),
+            queued_runs: self.queued,
+            agents_attached: agents.iter().filter(|agent| agent.attached).count(),
+            agents_known: agents.len(),
+            viewers,
+            cpu_s,
+            resident_bytes,
+        }
+    }
+
+    async fn run(&mut self, now: MeshMicros) -> Option<RunNow> {
+        let progress = self.scheduler.progress().current()?;
+        let (mut run, rates, step) = progress.look(|view| {
+            let step = view.step.as_ref();
+            let rates = step.map_or_else(Vec::new, |step| step.rates.clone());
+            (
+                run_now(view, &self.clock, now),
+                rates,
+                step.map(|step| step.id),
+            )
+        });
+        if let Some(step) = step.filter(|_| !rates.is_empty()) {
+            run.clients = self.clients(step, &rates).await;
+        }
+        let since = now.0.saturating_sub(MARKS_US);
+        match read::marks(self.store.reader(), run.run_id, since, SHOWN_MARKS).await {
+            Ok(marks) => run.marks = marks,
+            Err(error) => debug!(%error, "read the marks of a run"),
+        }
+        Some(run)
+    }
+
+    /// The rates of agents, the slowest first.
+    async fn clients(&mut self, step: StepId, rates: &[TaskRate]) -> Vec<ClientRate> {
+        if self.names.as_ref().is_none_or(|(known, _)| *known != step) {
+            match self.store.tasks(step).await {
+                Ok(tasks) => {
+                    let names = tasks.into_iter().map(|task| {
+                        let agent = self.fleet.member(task.agent);
+                        let name = agent.map_or_else(
+                            || format!("agent {}", task.agent.0),
+                            |agent| agent.hello.name.clone(),
+                        );
+                        (task.id, name)
+                    });
+                    self.names = Some((step, names.collect()));
+                }
+                Err(error) => debug!(%error, "read the tasks of a step"),
+            }
+        }
+        let Some((_, names)) = &self.names else {
+            return Vec::new();
+        };
+        let mut sums: BTreeMap<&str, ClientRate> = BTreeMap::new();
+        for rate in rates {
+            let Some(name) = names.get(&rate.task) else {
+                continue;
+            };
+            let sum = sums.entry(name).or_insert_with(|| ClientRate {
+                agent: name.clone(),
+                ops_per_s: 0.0,
+                bytes_per_s: 0.0,
+            });
+            sum.ops_per_s += rate.ops_per_s;
+            sum.bytes_per_s += rate.bytes_per_s;
+        }
+        let mut clients: Vec<ClientRate> = sums.into_values().collect();
+        clients.sort_by(|a, b| a.ops_per_s.total_cmp(&b.ops_per_s));
+        if clients.len() > SHOWN_CLIENTS {
+            let half = SHOWN_CLIENTS / 2;
+            clients.drain(half..clients.len() - half);
+        }
+        clients
+    }
+
+    async fn read_samples(&mut self, now: MeshMicros) {
+        let due = |(at, _, _): &(Instant, Vec<DaemonNow>, Vec<HostNow>)| {
+            at.elapsed() + Duration::from_millis(100) >= SAMPLES_PERIOD
+        };
+        if !self.samples.as_ref().is_none_or(due) {
+            return;
+        }
+        let pool = self.store.reader();
+        match (
+            read::daemons(pool, now.0).await,
+            read::hosts(pool, now.0).await,
+        ) {
+            (Ok(daemons), Ok(hosts)) => self.samples = Some((Instant::now(), daemons, hosts)),
+            (Err(error), _) | (_, Err(error)) => debug!(%error, "read the newest samples"),
+        }
+    }
+
+    async fn read_events(&mut self) {
+        let newest = self.events.first().map_or(0, |event| event.event_id);
+        match read::events(self.store.reader(), newest, SHOWN_EVENTS).await {
+            Ok(mut events) => {
+                events.append(&mut self.events);
+                events.truncate(SHOWN_EVENTS as usize);
+                self.events = events;
+            }
+            Err(error) => debug!(%error, "read the newest events"),
+        }
+    }
+
+    async fn read_runs(&mut self, run: Option<&RunNow>) {
+        let key = run.map(|run| {
+            (
+                run.run_id,
+                run.state.clone(),
+                run.steps_done,
+                run.steps_total,
+            )
+        });
+        let stale = self
+            .runs
+            .as_ref()
+            .is_none_or(|(at, known, _)| *known != key || at.elapsed() > RUNS_PERIOD);
+        if !stale {
+            return;
+        }
+        match read::runs(self.store.reader(), SHOWN_RUNS).await {
+            Ok(runs) => self.runs = Some((Instant::now(), key, runs)),
+            Err(error) => debug!(%error, "read the newest runs"),
+        }
+        if let Ok(unfinished) = self.store.count_unfinished_runs().await {
+            let running = run.is_some_and(|run| run.state == "running");
+            self.queued = unfinished.saturating_sub(u32::from(running));
+        }
+    }
+
+    /// Writes each part as JSON; one that did not change keeps its version and its text.
+    fn publish(&mut self, snapshot: &Snapshot) -> Arc<[Topic]> {
+        for name in TOPICS {
+            let json = match name {
+                "health" => text(&snapshot.health),
+                "run" => text(&snapshot.run),
+                "agents" => text(&snapshot.agents),
+                "daemons" => text(&snapshot.daemons),
+                "hosts" => text(&snapshot.hosts),
+                "events" => text(&snapshot.events),
+                _ => text(&snapshot.runs),
+            };
+            let version = match self.topics.get(name) {
+                Some(topic) if *topic.json == *json => continue,
+                Some(topic) => topic.version + 1,
+                None => 1,
+            };
+            self.topics.insert(name, Topic::new(name, version, json));
+        }
+        TOPICS
+            .iter()
+            .filter_map(|name| self.topics.get(name).cloned())
+            .collect()
+    }
+}
+
+fn text(part: &impl Serialize) -> String {
+    // Plain structs of numbers and text: there is nothing that JSON cannot hold.
+    serde_json::to_string(part).unwrap_or_else(|_| String::from("null"))
+}
+
+fn size(path: &Path) -> u64 {
+    std::fs::metadata(path).map_or(0, |found| found.len())
+}
+
+fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = OsString::from(path);
+    name.push(suffix);
+    PathBuf::from(name)
+}
+
+/// CPU seconds and resident bytes of this process; zero where the kernel does not say.
+fn own_usage() -> (f64, u64) {
+    let mut cpu_s = 0.0;
+    let clock = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    if let (Ok(seconds), Ok(nanos)) = (u64::try_from(clock.tv_sec), u64::try_from(clock.tv_nsec)) {
+        cpu_s = (Duration::from_secs(seconds) + Duration::from_nanos(nanos)).as_secs_f64();
+    }
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages: u64 = statm
+        .split(' ')
+        .nth(1)
+        .and_then(|pages| pages.parse().ok())
+        .unwrap_or(0);
+    let page_bytes = u64::try_from(rustix::param::page_size()).unwrap_or(4096);
+    (cpu_s, pages.saturating_mul(page_bytes))
+}
+
+fn micros(span: Duration) -> i64 {
+    i64::try_from(span.as_micros()).unwrap_or(i64::MAX)
+}
+
+fn since(from: Option<MeshMicros>, now: MeshMicros) -> i64 {
+    from.map_or(0, |from| now.0.saturating_sub(from.0).max(0))
+}
+
+fn params(json: &str) -> Map<String, Value> {
+    serde_json::from_str(json).unwrap_or_default()
+}
+
+fn last<T>(all: &[T], most: usize) -> &[T] {
+    all.get(all.len().saturating_sub(most)..).unwrap_or(all)
+}
+
+fn run_now(view: &RunView, clock: &MeshClock, now: MeshMicros) -> RunNow {
+    RunNow {
+        run_id: view.run.0,
+        run: view.name.clone(),
+        state: view.state.as_str().to_owned(),
+        partial: view.partial,
+        steps_done: view.steps_done,
+        steps_total: view.steps_total,
+        started_us: view.began.map(|at| at.0),
+        elapsed_us: since(view.began, view.ended.unwrap_or(now)),
+        left_us: view.left(clock).map(micros),
+        removed_files: view.removed_files,
+        step: view.step.as_ref().map(|step| step_now(step, now)),
+        clients: Vec::new(),
+        messages: last(&view.messages, SHOWN_MESSAGES).to_vec(),
+        finished: last(&view.finished, SHOWN_FINISHED)
+            .iter()
+            .map(finished)
+            .collect(),
+        marks: Vec::new(),
+    }
+}
+
+fn step_now(step: &StepView, now: MeshMicros) -> StepNow {
+    let began = step.start.filter(|start| *start <= now);
+    let known = |ms: f64| Some(ms).filter(|ms| *ms > 0.0);
+    StepNow {
+        step_id: step.id.0,
+        ordinal: step.ordinal,
+        phase: step.phase.clone(),
+        target: step.target.clone(),
+        mode: step.mode.clone(),
+        params: params(&step.params_json),
+        peer: step.peer.clone(),
+        state: step.state.as_str().to_owned(),
+        clients: step.clients,
+        elapsed_us: since(Some(began.unwrap_or(step.began)), now),
+        share_done: step.share_done(now),
+        silent_us: micros(step.silent(now)),
+        ops: step.ops,
+        bytes: step.bytes,
+        ops_per_s: step.ops_per_s,
+        bytes_per_s: step.bytes_per_s,
+        p50_ms: known(step.p50_ms),
+        p99_ms: known(step.p99_ms),
+        max_ms: known(step.max_ms),
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "milliseconds to look at")]
+fn ms(ns: u64) -> f64 {
+    ns as f64 / 1e6
+}
+
+fn finished(step: &StepSummary) -> FinishedStep {
+    let ops = step.ops.iter().map(|op| FinishedOp {
+        group: op.group.clone(),
+        op: op.op.clone(),
+        ops_per_s: op.ops_per_s,
+        bytes_per_s: op.bytes_per_s,
+        p50_ms: ms(op.p50_ns),
+        p99_ms: ms(op.p99_ns),
+        max_ms: ms(op.max_ns),
+        errors: op.errors,
+    });
+    FinishedStep {
+        step_id: step.id.0,
+        ordinal: step.ordinal,
+        phase: step.phase.clone(),
+        target: step.target.clone(),
+        mode: step.mode.clone(),
+        params: params(&step.params_json),
+        link: step.link.clone(),
+        state: step.state.as_str().to_owned(),
+        flags: step
+            .flags
+            .iter()
+            .map(|flag| flag.as_str().to_owned())
+            .collect(),
+        ops: ops.collect(),
+    }
+}
+
+fn agent(facts: MemberFacts) -> AgentNow {
+    let hello = &facts.hello;
+    let known = |us: i64| Some(us).filter(|us| *us > 0 && facts.attached);
+    AgentNow {
+        agent_id: facts.id.0,
+        name: hello.name.clone(),
+        attached: facts.attached,
+        host: hello.host_name.clone(),
+        labels: hello.labels.clone().into_iter().collect(),
+        version: hello.version.clone(),
+        kernel: hello.kernel.clone(),
+        cpus: hello.cpus,
+        memory_bytes: hello.memory_bytes,
+        allowed_paths: hello
+            .allowed
+            .iter()
+            .map(|path| path.display().to_string())
+            .collect(),
+        // While it is attached this changes with each message: the list would be sent anew each second.
+        last_seen_us: (!facts.attached).then_some(facts.last_seen.0),
+        clock_error_us: known(facts.clock_error_us),
+        round_trip_us: known(facts.round_trip_us),
+        samples_host: facts.attached && facts.sampling.host_wide,
+        address: facts.address.clone(),
+    }
+}

@@ -1,0 +1,91 @@
+#![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+use super::seconds::{Axis, Points, Second};
+use super::*;
+
+const S: i64 = 1_000_000;
+const T0: i64 = 1_750_000_000_000_000;
+
+fn second(at: i64, ops: i64, p99_ns: i64) -> Second {
+    Second {
+        at_us: T0 + at * S,
+        span_us: S,
+        ops,
+        bytes: ops * 1_048_576,
+        errors: i64::from(at == 3),
+        p50_ns: Some(p99_ns / 10),
+        p99_ns: Some(p99_ns),
+        max_ns: Some(p99_ns * 2),
+    }
+}
+
+#[test]
+fn a_point_keeps_the_extremes_of_its_seconds() {
+    // Ten minutes in ten points; one second has a tenth of the rate and a stall.
+    let axis = Axis::new(T0, T0, T0 + 600 * S, 10);
+    assert_eq!(axis.bucket_s(), 60.0);
+    let mut points = Points::new("write".to_owned(), axis);
+    for at in 0..600 {
+        points.add(&match at {
+            90 => second(at, 10, 900_000_000),
+            _ => second(at, 100, 1_000_000),
+        });
+    }
+    let series = points.finish();
+    assert_eq!(series.at_s.len(), 10);
+    assert_eq!(series.at_s[..3], [0.0, 60.0, 120.0]);
+    assert_eq!(
+        (series.ops_least[0], series.ops_per_s[0], series.ops_most[0]),
+        (100.0, 100.0, 100.0)
+    );
+    assert_eq!(
+        (series.ops_least[1], series.ops_per_s[1], series.ops_most[1]),
+        (10.0, 98.5, 100.0)
+    );
+    assert_eq!(series.p99_most_ms[1], Some(900.0));
+    assert_eq!(series.max_ms[1], Some(1800.0));
+    assert_eq!(series.p99_ms[0], Some(1.0));
+    assert_eq!(series.mib_per_s[0], 100.0);
+    assert_eq!((series.errors[0], series.errors[1]), (1, 0));
+}
+
+#[test]
+fn points_are_whole_seconds_and_no_more_than_asked_for() {
+    for (seconds, points, width) in [
+        (1, 100, 1.0),
+        (100, 100, 1.0),
+        (101, 100, 2.0),
+        (86_400, 1200, 72.0),
+    ] {
+        let axis = Axis::new(T0, T0, T0 + seconds * S, points);
+        assert_eq!(axis.bucket_s(), width, "{seconds} s");
+        assert!(axis.bucket(T0 + seconds * S - 1) < points);
+    }
+}
+
+#[test]
+fn a_sliver_at_the_edge_is_no_extreme() {
+    let axis = Axis::new(T0, T0, T0 + 60 * S, 1);
+    let mut points = Points::new("write".to_owned(), axis);
+    points.add(&second(0, 100, 1));
+    points.add(&Second {
+        span_us: 1000,
+        ..second(1, 90, 1)
+    });
+    let series = points.finish();
+    assert_eq!(series.ops_most, [series.ops_per_s[0].max(100.0)]);
+    assert!(series.ops_most[0] < 1000.0);
+}
+
+#[test]
+fn figures_are_written_with_four_digits() {
+    for (value, text) in [
+        (0.0, "0.0"),
+        (1234.5678, "1235.0"),
+        (12_345_678.0, "12350000.0"),
+        (0.001_234_567, "0.001235"),
+        (0.1 + 0.2, "0.3"),
+        (f64::NAN, "0.0"),
+    ] {
+        assert_eq!(serde_json::to_string(&short(value)).unwrap(), text);
+    }
+}

@@ -1,0 +1,117 @@
+//! The JSON Schema of a plan, for editors that complete and check TOML by it. It is made from the declarations of the
+//! keys and knows none by name but those that shape the schema itself.
+//!
+//! A phase is one of several forms, told apart by the constant of its `workload`, or by its groups. What depends on
+//! several keys (a key that has no effect in a mode, a block larger than the file) is beyond a schema; `plan check` says it.
+
+#![expect(clippy::indexing_slicing, reason = "a JSON object takes any key")]
+
+use super::keys::{GroupKeys, LinkKeys, LoadKeys, PhaseKeys, TopKeys};
+use benchmesh_workloads::{
+    params::{Key, Keys, table_schema},
+    registry,
+    workload::all_keys,
+    workload::{Needs, Workload},
+};
+use serde_json::{Map, Value, json};
+
+/// The whole schema.
+pub fn schema() -> Value {
+    let mut schema = table_schema(TopKeys::all().iter().copied());
+    schema["$schema"] = json!("http://json-schema.org/draft-07/schema#");
+    schema["title"] = json!("benchmesh plan");
+    schema["description"] = json!("What benchmesh measures: docs/plan.md is the reference.");
+    schema["required"] = json!(["phase"]);
+    schema["definitions"] = definitions();
+    schema
+}
+
+/// By workload: the schema of each of its keys, so that it stands in the document once.
+fn definitions() -> Value {
+    let of_workload = |workload: &&'static dyn Workload| {
+        let keys = all_keys(*workload)
+            .map(|key| (key.name.to_owned(), key.schema()))
+            .collect::<Map<String, Value>>();
+        (workload.name().to_owned(), Value::Object(keys))
+    };
+    Value::Object(registry::all().iter().map(of_workload).collect())
+}
+
+fn reference(workload: &dyn Workload, key: &str) -> Value {
+    json!({"$ref": format!("#/definitions/{}/{key}", workload.name())})
+}
+
+/// A `[[phase]]`.
+pub(super) fn phase() -> Value {
+    let common = || PhaseKeys::all().iter().copied();
+    let mut forms: Vec<Value> = registry::all()
+        .iter()
+        .map(|workload| {
+            let mut form = load(*workload, common().filter(|key| key.name != "group"));
+            form["properties"]["matrix"] = matrix(*workload);
+            form
+        })
+        .collect();
+    let mut grouped = table_schema(common());
+    grouped["required"] = json!(["group"]);
+    grouped["title"] = json!("a phase with groups");
+    forms.push(grouped);
+    json!({"oneOf": forms})
+}
+
+/// A `[[phase.group]]`.
+pub(super) fn group() -> Value {
+    let forms = registry::all().iter().map(|workload| {
+        let mut form = load(*workload, GroupKeys::all().iter().copied());
+        if let Some(required) = form["required"].as_array_mut() {
+            required.push(json!("name"));
+        }
+        form
+    });
+    json!({"oneOf": forms.collect::<Vec<Value>>()})
+}
+
+/// A table with `own` keys that says what a workload does.
+fn load(workload: &dyn Workload, own: impl Iterator<Item = &'static Key>) -> Value {
+    let links = match workload.needs() {
+        Needs::Peer => LinkKeys::all(),
+        Needs::Nothing | Needs::Target => &[],
+    };
+    let keys = own
+        .chain(LoadKeys::all().iter().copied())
+        .chain(links.iter().copied());
+    let mut form = table_schema(keys);
+    let modes: Vec<&str> = workload.modes().iter().map(|mode| mode.name).collect();
+    let properties = &mut form["properties"];
+    properties["workload"] = json!({"const": workload.name(), "description": workload.summary()});
+    properties["modes"]["items"] = json!({"enum": modes});
+    for key in all_keys(workload) {
+        properties[key.name] = reference(workload, key.name);
+    }
+    let mut required = vec![json!("workload")];
+    if modes.len() > 1 {
+        required.push(json!("modes"));
+    }
+    form["required"] = required.into();
+    form["title"] = json!(format!("workload {}", workload.name()));
+    form
+}
+
+/// Lists of values for each key of the workload.
+fn matrix(workload: &dyn Workload) -> Value {
+    let list =
+        |items: Value| json!({"type": "array", "minItems": 1, "uniqueItems": true, "items": items});
+    let mut properties: Map<String, Value> = all_keys(workload)
+        .map(|key| (key.name.to_owned(), list(reference(workload, key.name))))
+        .collect();
+    for key in LoadKeys::all() {
+        if super::keys::IN_MATRIX.contains(&key.name) {
+            properties.insert(key.name.to_owned(), list(key.schema()));
+        }
+    }
+    let description = PhaseKeys::all()
+        .iter()
+        .find(|key| key.name == "matrix")
+        .map_or_else(String::new, |key| key.meaning());
+    json!({"type": "object", "properties": properties, "additionalProperties": false, "description": description})
+}

@@ -1,0 +1,196 @@
+//! One query from its thread's side: open, guard, prepare, step, close.
+//!
+//! The thread belongs to the query alone. SQLite runs on it, so that its memory and its temporary files can be counted
+//! by thread, and a statement that holds it up for long holds up nobody else.
+
+use super::stop::{INSTRUCTIONS_PER_CHECK, Stop};
+use super::{
+    BYTES_PER_BATCH, Limits, MAX_ROW_BYTES, QueryError, ROWS_PER_BATCH, ReadOnly, Row, Value, guard,
+};
+use crate::store::memory::Budget;
+use rusqlite::types::ValueRef;
+use rusqlite::{Connection, ErrorCode};
+use sqlx::SqliteConnection;
+use std::path::PathBuf;
+use std::time::Instant;
+use tokio::runtime::Handle;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::timeout_at;
+
+/// What a thread needs for its query.
+pub(super) struct Job {
+    pub path: PathBuf,
+    pub sql: String,
+    pub limits: Limits,
+    pub deadline: Instant,
+    /// Carries the waits for a file and for a receiver.
+    pub runtime: Handle,
+    pub columns_out: oneshot::Sender<Vec<String>>,
+    pub rows_out: mpsc::Sender<Vec<Row>>,
+}
+
+impl Job {
+    /// Answers the query. The file is closed when this returns.
+    pub(super) fn run(self) -> Result<(), QueryError> {
+        let mut file = self.runtime.block_on(ReadOnly::open(&self.path))?;
+        let runtime = self.runtime.clone();
+        let answered = self.answer(&mut file.connection);
+        runtime.block_on(file.close());
+        answered
+    }
+
+    fn answer(self, connection: &mut SqliteConnection) -> Result<(), QueryError> {
+        let (runtime, limits) = (self.runtime.clone(), self.limits);
+        let mut handle = runtime
+            .block_on(connection.lock_handle())
+            .map_err(|source| QueryError::Failed { source })?;
+        let stop = Stop::default();
+        let _budget = Budget::of(limits.memory_bytes);
+        guard::install(&mut handle);
+        handle.set_progress_handler(
+            INSTRUCTIONS_PER_CHECK,
+            stop.handler(&limits, self.deadline, self.rows_out.clone()),
+        );
+        // SAFETY: the handle is open, and ours alone while `handle` is locked, which outlives `borrowed` and its
+        // statement. A `Connection` made this way does not close the handle.
+        let answered = match unsafe { Connection::from_handle(handle.as_raw_handle().as_ptr()) } {
+            Ok(borrowed) => guard::inspect(&mut handle, &self.sql, &limits)
+                .and_then(|()| self.send_rows(&borrowed)),
+            Err(error) => Err(classify(error, &limits)),
+        };
+        // It holds a sender of the channel, whose end is the end of the rows.
+        handle.remove_progress_handler();
+        answered.map_err(|error| stop.error(&limits).unwrap_or(error))
+    }
+
+    fn send_rows(self, connection: &Connection) -> Result<(), QueryError> {
+        let limits = self.limits;
+        let classify = |error| classify(error, &limits);
+        let mut statement = connection.prepare(&self.sql).map_err(classify)?;
+        let columns: Vec<String> = statement
+            .column_names()
+            .into_iter()
+            .map(str::to_owned)
+            .collect();
+        let width = columns.len();
+        if self.columns_out.send(columns).is_err() {
+            return Ok(());
+        }
+        let mut batches = Batches {
+            rows_out: self.rows_out,
+            runtime: self.runtime,
+            deadline: self.deadline,
+            limits,
+            batch: Vec::new(),
+            batch_bytes: 0,
+            answer_bytes: 0,
+        };
+        let mut rows = statement.query([]).map_err(classify)?;
+        while let Some(row) = rows.next().map_err(classify)? {
+            let values = (0..width)
+                .map(|column| row.get_ref(column))
+                .collect::<Result<Vec<_>, _>>()
+                .map_err(classify)?;
+            if batches.push(&values)? == Receiver::Gone {
+                return Ok(());
+            }
+        }
+        batches.flush().map(drop)
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Receiver {
+    Waits,
+    Gone,
+}
+
+/// Rows on their way out.
+struct Batches {
+    rows_out: mpsc::Sender<Vec<Row>>,
+    runtime: Handle,
+    deadline: Instant,
+    limits: Limits,
+    batch: Vec<Row>,
+    batch_bytes: usize,
+    answer_bytes: u64,
+}
+
+impl Batches {
+    fn push(&mut self, values: &[ValueRef<'_>]) -> Result<Receiver, QueryError> {
+        // Before they are copied.
+        let bytes: usize = values.iter().map(size).sum();
+        if bytes > MAX_ROW_BYTES {
+            return Err(QueryError::RowTooLarge { bytes });
+        }
+        self.answer_bytes = self.answer_bytes.saturating_add(bytes as u64);
+        if self.answer_bytes > self.limits.answer_bytes {
+            return Err(QueryError::AnswerTooLarge {
+                limit_bytes: self.limits.answer_bytes,
+            });
+        }
+        self.batch.push(values.iter().map(copied).collect());
+        self.batch_bytes += bytes;
+        if self.batch.len() >= ROWS_PER_BATCH || self.batch_bytes >= BYTES_PER_BATCH {
+            return self.flush();
+        }
+        Ok(Receiver::Waits)
+    }
+
+    /// A receiver that takes no rows holds a snapshot, which the WAL cannot be folded in past: its time runs on.
+    fn flush(&mut self) -> Result<Receiver, QueryError> {
+        if self.batch.is_empty() {
+            return Ok(Receiver::Waits);
+        }
+        self.batch_bytes = 0;
+        let sent = self.rows_out.send(std::mem::take(&mut self.batch));
+        let deadline = self.deadline.into();
+        match self
+            .runtime
+            .block_on(async { timeout_at(deadline, sent).await })
+        {
+            Ok(Ok(())) => Ok(Receiver::Waits),
+            Ok(Err(_)) => Ok(Receiver::Gone),
+            Err(_) => Err(QueryError::TimeLimit {
+                limit: self.limits.time,
+            }),
+        }
+    }
+}
+
+/// Bytes of a value in a message, at least.
+fn size(value: &ValueRef<'_>) -> usize {
+    match value {
+        ValueRef::Text(bytes) | ValueRef::Blob(bytes) => bytes.len() + 16,
+        ValueRef::Null | ValueRef::Integer(_) | ValueRef::Real(_) => 16,
+    }
+}
+
+fn copied(value: &ValueRef<'_>) -> Value {
+    match *value {
+        ValueRef::Null => Value::Null,
+        ValueRef::Integer(integer) => Value::Integer(integer),
+        ValueRef::Real(real) => Value::Real(real),
+        ValueRef::Text(bytes) => Value::Text(String::from_utf8_lossy(bytes).into_owned()),
+        ValueRef::Blob(bytes) => Value::Blob(bytes.to_vec()),
+    }
+}
+
+/// SQLite's own message for what is wrong with the statement itself, the whole chain for the rest.
+fn classify(error: rusqlite::Error, limits: &Limits) -> QueryError {
+    let (code, message) = match &error {
+        rusqlite::Error::SqliteFailure(failure, message) => (failure.code, message.clone()),
+        _ => return QueryError::Sqlite { source: error },
+    };
+    match code {
+        ErrorCode::AuthorizationForStatementDenied => QueryError::NotReading,
+        ErrorCode::OutOfMemory => QueryError::MemoryLimit {
+            limit_bytes: limits.memory_bytes,
+        },
+        ErrorCode::Unknown | ErrorCode::TooBig => QueryError::Sql {
+            message: message.unwrap_or_else(|| error.to_string()),
+            position: None,
+        },
+        _ => QueryError::Sqlite { source: error },
+    }
+}

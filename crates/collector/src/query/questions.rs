@@ -1,0 +1,164 @@
+//! The documented questions: docs/database.md has each with its SQL, and this reads them from there.
+//!
+//! One source: what the document shows is what runs. A question is about one run, which stands for `:run`.
+
+use std::sync::LazyLock;
+
+const REFERENCE: &str = include_str!("../../../../docs/database.md");
+/// What a question says for its run, so that it can be asked anywhere.
+const RUN: &str = "coalesce(:run, (SELECT max(id) FROM runs))";
+/// Where they stand in the reference.
+const SECTION: &str = "\n## Questions\n";
+
+/// One question of the field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Question {
+    /// `worst-seconds`
+    pub name: &'static str,
+    /// In words.
+    pub asks: &'static str,
+    /// With `:run` for the run's id; NULL means the newest run.
+    pub sql: &'static str,
+}
+
+static ALL: LazyLock<Vec<Question>> = LazyLock::new(|| read(REFERENCE));
+
+/// All of them, in the order of the reference.
+pub fn all() -> &'static [Question] {
+    &ALL
+}
+
+/// The question of a name.
+pub fn find(name: &str) -> Option<&'static Question> {
+    all().iter().find(|question| question.name == name)
+}
+
+/// Those that ask for what a report shows.
+pub fn of_report(has_targets: bool, has_links: bool) -> Vec<&'static str> {
+    let mut names = vec!["results"];
+    if has_targets {
+        names.push("targets-side-by-side");
+    }
+    names.extend([
+        "slowest-client",
+        "daemon-cost",
+        "host-load",
+        "rados-bench",
+        "zero-seconds",
+    ]);
+    if has_links {
+        names.push("links");
+    }
+    names.extend(["doubtful", "what-went-wrong"]);
+    names
+}
+
+impl Question {
+    /// The SQL about the run of an id. The id stands in it as a number: SQLite pushes a condition below a view's GROUP BY
+    /// only where it compares with a constant.
+    pub fn about(&self, run: i64) -> String {
+        self.sql.replace(RUN, &run.to_string())
+    }
+
+    /// The SQL about the newest run, without a parameter.
+    pub fn about_newest(&self) -> String {
+        self.sql.replace(RUN, "(SELECT max(id) FROM runs)")
+    }
+}
+
+/// The SQL that finds the run that is meant by an id, a uid or a name, of which the newest; `None`: the newest of all. Its
+/// one row holds the id, or NULL.
+pub fn which_run(wanted: Option<&str>) -> String {
+    let Some(wanted) = wanted.filter(|wanted| !matches!(*wanted, "" | "last")) else {
+        return "SELECT max(id) FROM runs".to_owned();
+    };
+    let text = format!("'{}'", wanted.replace('\'', "''").replace('\0', ""));
+    let by_id = wanted.parse::<i64>().map_or_else(
+        |_| String::new(),
+        |id| format!("(SELECT id FROM runs WHERE id = {id}), "),
+    );
+    format!(
+        "SELECT coalesce({by_id}(SELECT id FROM runs WHERE uid = {text}), \
+         (SELECT id FROM runs WHERE name = {text} ORDER BY id DESC LIMIT 1))"
+    )
+}
+
+/// A heading of the third level is the name, the first paragraph the question, the first SQL block its SQL.
+fn read(reference: &'static str) -> Vec<Question> {
+    let Some((_, section)) = reference.split_once(SECTION) else {
+        return Vec::new();
+    };
+    let section = section.split("\n## ").next().unwrap_or_default();
+    let parts = section.split("\n### ").skip(1);
+    parts
+        .filter_map(|part| {
+            let (name, rest) = part.split_once('\n')?;
+            let (asks, rest) = rest.split_once("```sql\n")?;
+            let (sql, _) = rest.split_once("```")?;
+            Some(Question {
+                name: name.trim(),
+                asks: asks.trim(),
+                sql: sql.trim().trim_end_matches(';'),
+            })
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn each_question_has_a_name_of_its_own_its_words_and_its_sql() {
+        assert!(all().len() >= 20, "{} questions", all().len());
+        assert_eq!(
+            REFERENCE
+                .split_once(SECTION)
+                .unwrap()
+                .1
+                .split("\n## ")
+                .next()
+                .unwrap()
+                .matches("\n### ")
+                .count(),
+            all().len()
+        );
+        for (at, question) in all().iter().enumerate() {
+            let well_named = question
+                .name
+                .chars()
+                .all(|c| c.is_ascii_lowercase() || c == '-');
+            assert!(well_named, "{}", question.name);
+            assert!(question.asks.contains('?'), "{}", question.asks);
+            assert_eq!(question.sql.matches(":run").count(), 1, "{}", question.name);
+            assert!(!question.about(7).contains(":run"), "{}", question.name);
+            assert_eq!(
+                all().iter().position(|one| one.name == question.name),
+                Some(at)
+            );
+        }
+        for has_links in [false, true] {
+            for name in of_report(has_links, has_links) {
+                assert!(find(name).is_some(), "{name}");
+            }
+        }
+        assert_eq!(find("no-such"), None);
+    }
+
+    #[test]
+    fn a_run_is_named_in_any_way_and_quoted() {
+        assert_eq!(which_run(None), "SELECT max(id) FROM runs");
+        assert_eq!(which_run(Some("last")), which_run(None));
+        let by_id = which_run(Some("12"));
+        assert!(
+            by_id.starts_with("SELECT coalesce((SELECT id FROM runs WHERE id = 12), "),
+            "{by_id}"
+        );
+        let hostile = which_run(Some("'; DROP TABLE runs; --"));
+        assert!(
+            hostile.contains("uid = \'\'\'; DROP TABLE runs; --\'"),
+            "{hostile}"
+        );
+    }
+}

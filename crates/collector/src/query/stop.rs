@@ -1,0 +1,107 @@
+//! Looks at a running query every thousand instructions of SQLite's, and ends one that nobody waits for or that has used
+//! up its time or its temporary files.
+
+use super::{Limits, QueryError, Row};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::{Duration, Instant};
+use tokio::sync::mpsc;
+
+/// SQLite's instructions between two looks at the clock: some microseconds.
+pub(super) const INSTRUCTIONS_PER_CHECK: i32 = 1000;
+/// How often the thread's temporary files are looked at.
+const TEMP_CHECK_INTERVAL: Duration = Duration::from_millis(10);
+
+/// Why a query was ended; 0 stands for: it was not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+enum StopReason {
+    TimeUp = 1,
+    TempFull,
+    /// Nobody waits for its rows.
+    Abandoned,
+}
+
+/// The reason, shared by the handler that finds it and the thread that reports it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Stop(Arc<AtomicU8>);
+
+impl Stop {
+    /// What the end of a query that was ended is called; `None`: it was not.
+    pub(super) fn error(&self, limits: &Limits) -> Option<QueryError> {
+        let is = |reason: StopReason| self.0.load(Ordering::Relaxed) == reason as u8;
+        if is(StopReason::TempFull) {
+            return Some(QueryError::TempLimit {
+                limit_bytes: limits.temp_bytes,
+            });
+        }
+        (is(StopReason::TimeUp) || is(StopReason::Abandoned))
+            .then_some(QueryError::TimeLimit { limit: limits.time })
+    }
+
+    /// Whether the query goes on, to be asked on the query's thread again and again.
+    pub(super) fn handler(
+        &self,
+        limits: &Limits,
+        deadline: Instant,
+        rows_out: mpsc::Sender<Vec<Row>>,
+    ) -> impl FnMut() -> bool + Send + 'static {
+        let stop = self.clone();
+        let max_temp_bytes = limits.temp_bytes;
+        let temp = TempUse::of_this_thread();
+        let mut checked = Instant::now();
+        move || {
+            let now = Instant::now();
+            let reason = if rows_out.is_closed() {
+                StopReason::Abandoned
+            } else if now >= deadline {
+                StopReason::TimeUp
+            } else if now.duration_since(checked) < TEMP_CHECK_INTERVAL {
+                return true;
+            } else {
+                checked = now;
+                if temp.bytes() <= max_temp_bytes {
+                    return true;
+                }
+                StopReason::TempFull
+            };
+            stop.0.store(reason as u8, Ordering::Relaxed);
+            false
+        }
+    }
+}
+
+/// What a thread has written: the query's thread writes nothing but SQLite's temporary files.
+struct TempUse {
+    /// `/proc/thread-self/io`; `None`: the kernel keeps no such account.
+    io: Option<File>,
+    before: u64,
+}
+
+impl TempUse {
+    fn of_this_thread() -> Self {
+        let mut temp = Self {
+            io: File::open("/proc/thread-self/io").ok(),
+            before: 0,
+        };
+        temp.before = temp.bytes();
+        temp
+    }
+
+    fn bytes(&self) -> u64 {
+        let mut text = [0_u8; 256];
+        let read = self
+            .io
+            .as_ref()
+            .and_then(|io| io.read_at(&mut text, 0).ok())
+            .unwrap_or(0);
+        let text = String::from_utf8_lossy(text.get(..read).unwrap_or_default());
+        let written = text
+            .lines()
+            .find_map(|line| line.strip_prefix("wchar:"))
+            .and_then(|bytes| bytes.trim().parse::<u64>().ok());
+        written.unwrap_or(0).saturating_sub(self.before)
+    }
+}

@@ -1,0 +1,37 @@
+//! What a reader must know before any figure: what was found first, what is fine in one line.
+
+use super::Table;
+use crate::report::{Check, Verdict};
+
+/// `None`: nothing was checked.
+pub(super) fn table(checks: &[Check]) -> Option<Table> {
+    if checks.is_empty() {
+        return None;
+    }
+    let mut found: Vec<&Check> = checks
+        .iter()
+        .filter(|one| one.verdict != Verdict::Ok)
+        .collect();
+    // Stable: the order of the checks within each.
+    found.sort_by_key(|one| std::cmp::Reverse(one.verdict));
+    let word = |one: &&Check| match one.verdict {
+        Verdict::Warning => "warning".to_owned(),
+        Verdict::Note | Verdict::Ok => "note".to_owned(),
+    };
+    let mut table = Table::titled("Validity");
+    if !found.is_empty() {
+        table = table
+            .text("", found.iter().map(word))
+            .text("about", found.iter().map(|one| one.name.clone()))
+            .text("what", found.iter().map(|one| one.text.clone()));
+    }
+    let fine: Vec<String> = checks
+        .iter()
+        .filter(|one| one.verdict == Verdict::Ok)
+        .map(|one| format!("{}: {}", one.name, one.text))
+        .collect();
+    if !fine.is_empty() {
+        table = table.note(format!("Fine: {}.", fine.join("; ")));
+    }
+    Some(table)
+}

@@ -1,0 +1,208 @@
+//! What a process used between two instants, from readings of its cumulative counters.
+//!
+//! A reading at the instant gives the exact value; between two readings the value lies on the line between them, and the
+//! error is bounded by what the counter moved there, and by what it can move between the instant and the nearer reading. A
+//! process that was born within the time counts from zero at its birth.
+//! Pure: no SQL, no clock.
+
+/// One reading: an instant and the counter's value there.
+pub type Point = (i64, i64);
+
+/// A counter's value at an instant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Estimate {
+    /// The instant asked for, or the nearest reading when it lies outside of all readings.
+    pub at_us: i64,
+    pub value: i64,
+    /// The value is at most this far from the truth.
+    pub error: i64,
+}
+
+/// What a counter moved by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Used {
+    pub from_us: i64,
+    pub until_us: i64,
+    pub amount: i64,
+    /// The amount is at most this far from the truth.
+    pub error: i64,
+}
+
+/// The value at `at_us`; `points` are in the order of time, and the counter moves by at most `per_us` in a microsecond
+/// (`None`: by anything). `None`: there are no points.
+pub fn value_at(points: &[Point], at_us: i64, per_us: Option<i64>) -> Option<Estimate> {
+    let next = points.partition_point(|(at, _)| *at < at_us);
+    let exact = |&(at_us, value): &Point| Estimate {
+        at_us,
+        value,
+        error: 0,
+    };
+    let after = points.get(next);
+    let before = next.checked_sub(1).and_then(|last| points.get(last));
+    match (before, after) {
+        (_, Some(after)) if after.0 == at_us => Some(exact(after)),
+        (Some(before), Some(after)) => Some(between_readings(*before, *after, at_us, per_us)),
+        (Some(end), None) | (None, Some(end)) => Some(exact(end)),
+        (None, None) => None,
+    }
+}
+
+fn between_readings(before: Point, after: Point, at_us: i64, per_us: Option<i64>) -> Estimate {
+    let span = i128::from(after.0) - i128::from(before.0);
+    let part = i128::from(at_us) - i128::from(before.0);
+    let moved = i128::from(after.1) - i128::from(before.1);
+    // Half a unit up: rounds to the nearest.
+    let share = (moved * part * 2 + span) / (span * 2).max(1);
+    let share = i64::try_from(share).unwrap_or(0);
+    let moved = i64::try_from(moved.abs()).unwrap_or(i64::MAX);
+    let share_after = moved.saturating_sub(share.abs());
+    // By how much the value can be too low or too high, as either reading bounds it.
+    let reach = |span: i64| per_us.map_or(i64::MAX, |per_us| span.saturating_mul(per_us));
+    let [until, since] = [
+        after.0.saturating_sub(at_us),
+        at_us.saturating_sub(before.0),
+    ]
+    .map(reach);
+    let too_high = share.abs().min(until.saturating_sub(share_after).max(0));
+    let too_low = share_after.min(since.saturating_sub(share.abs()).max(0));
+    Estimate {
+        at_us,
+        value: before.1.saturating_add(share),
+        error: too_high.max(too_low),
+    }
+}
+
+/// What the counter moved by between two instants, as far as readings cover them. `None`: fewer than two readings tell of
+/// that time, or the counter went backwards.
+pub fn used(points: &[Point], from_us: i64, until_us: i64, per_us: Option<i64>) -> Option<Used> {
+    let from = value_at(points, from_us, per_us)?;
+    let until = value_at(points, until_us, per_us)?;
+    let amount = until.value.checked_sub(from.value)?;
+    let backwards = points
+        .windows(2)
+        .any(|pair| matches!(pair, [a, b] if b.1 < a.1));
+    (from.at_us < until.at_us && amount >= 0 && !backwards).then_some(Used {
+        from_us: from.at_us,
+        until_us: until.at_us,
+        amount,
+        error: from.error.saturating_add(until.error),
+    })
+}
+
+/// The reading nearest to an instant: for what is a level and no counter.
+pub fn nearest(points: &[Point], at_us: i64) -> Option<i64> {
+    points
+        .iter()
+        .min_by_key(|(at, _)| at.abs_diff(at_us))
+        .map(|(_, value)| *value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reading_at_the_instant_is_exact_and_between_two_the_line_holds() {
+        let points = [(0, 100), (10, 100), (20, 200), (30, 200)];
+        let check = |at_us, value, error| {
+            let expected = Estimate {
+                at_us,
+                value,
+                error,
+            };
+            assert_eq!(value_at(&points, at_us, None), Some(expected), "{at_us}");
+        };
+        check(10, 100, 0);
+        check(20, 200, 0);
+        check(15, 150, 50);
+        check(11, 110, 90);
+        check(19, 190, 90);
+        check(25, 200, 0);
+        assert_eq!(value_at(&[], 5, None), None);
+    }
+
+    #[test]
+    fn outside_of_all_readings_the_nearest_stands() {
+        let points = [(10, 1), (20, 5)];
+        assert_eq!(
+            value_at(&points, 0, None).map(|e| (e.at_us, e.value)),
+            Some((10, 1))
+        );
+        assert_eq!(
+            value_at(&points, 90, None).map(|e| (e.at_us, e.value)),
+            Some((20, 5))
+        );
+        let all = used(&points, 0, 90, None);
+        assert_eq!(
+            all,
+            Some(Used {
+                from_us: 10,
+                until_us: 20,
+                amount: 4,
+                error: 0
+            })
+        );
+    }
+
+    #[test]
+    fn a_birth_is_a_reading_of_zero() {
+        // Found 3 s after its birth, with 900 ms of CPU.
+        let points = [(1_000_000, 0), (4_000_000, 900_000), (5_000_000, 1_000_000)];
+        let all = used(&points, 0, 5_000_000, None);
+        assert_eq!(
+            all.map(|used| (used.from_us, used.amount, used.error)),
+            Some((1_000_000, 1_000_000, 0))
+        );
+    }
+
+    #[test]
+    fn the_error_holds_whatever_happened_between_readings() {
+        // All of it was used at once, at any instant between the two readings.
+        let points = [(0, 0), (1000, 700)];
+        for jump in [1, 250, 500, 999] {
+            for at in [1, 100, 250, 499, 750, 999] {
+                let truth = if at >= jump { 700 } else { 0 };
+                let Some(estimate) = value_at(&points, at, None) else {
+                    panic!("no estimate at {at}");
+                };
+                assert!(
+                    (estimate.value - truth).abs() <= estimate.error,
+                    "{at} {jump}"
+                );
+            }
+        }
+    }
+
+    /// A counter cannot move faster than all CPUs together: close to a reading the error is small, however much it moved.
+    #[test]
+    fn the_error_is_bounded_by_the_distance_to_a_reading() {
+        let points = [(0, 0), (1_000_000, 600_000)];
+        let error = |at, per_us| value_at(&points, at, per_us).map(|estimate| estimate.error);
+        // 1 ms before a reading, on one CPU: between 599 and 600 ms of the 599.4 that are told.
+        assert_eq!(error(999_000, Some(1)), Some(600));
+        assert_eq!(error(999_000, Some(4)), Some(3_400));
+        assert_eq!(error(1_000, Some(1)), Some(600));
+        assert_eq!(error(999_000, None), Some(599_400));
+        // Half way all may have come before, or after: 100 to 500 ms of the 300 that are told.
+        assert_eq!(error(500_000, Some(1)), Some(200_000));
+        assert_eq!(error(500_000, Some(9)), Some(300_000));
+        for at in [1, 1_000, 250_000, 500_000, 999_999] {
+            let Some(estimate) = value_at(&points, at, Some(1)) else {
+                panic!("no estimate at {at}");
+            };
+            // The earliest and the latest that it can have been used.
+            for truth in [at.min(600_000), (at - 400_000).max(0)] {
+                assert!((estimate.value - truth).abs() <= estimate.error, "{at}");
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_is_said_of_one_reading_or_a_counter_that_went_backwards() {
+        assert_eq!(used(&[(5, 1)], 0, 10, None), None);
+        assert_eq!(used(&[(0, 9), (10, 3)], 0, 10, None), None);
+        assert_eq!(used(&[(0, 1), (4, 0), (10, 3)], 0, 10, None), None);
+        assert_eq!(nearest(&[(0, 1), (10, 3)], 6), Some(3));
+        assert_eq!(nearest(&[], 6), None);
+    }
+}

@@ -1,0 +1,64 @@
+//! Loads the next run from its rows; a machine continues from there.
+
+use crate::{
+    model::{RunState, StepState},
+    scheduler::{
+        Inner, admission,
+        machine::event::{LoadedRun, Policy, RunPlan},
+    },
+    store::{StoreError, rows::RunRow},
+};
+
+/// The run to drive next: one that is running goes on before those that wait, oldest first.
+pub(super) async fn load(inner: &Inner) -> Result<Option<Box<LoadedRun>>, StoreError> {
+    let unfinished = inner.store.unfinished_runs().await?;
+    for row in unfinished.iter().filter(|row| !inner.progress.has(row.id)) {
+        let progress = inner.progress.open(row);
+        // A run that cannot be expanded any more fails when it is loaded.
+        if let Ok(plan) = plan(row.clone()).await {
+            progress.change(|view| view.steps_total = plan.steps.len());
+        }
+    }
+    let mut runs = unfinished.iter();
+    let running = runs.find(|row| row.state == RunState::Running);
+    let Some(row) = running.or(unfinished.first()).cloned() else {
+        return Ok(None);
+    };
+    inner.progress.driven(row.id);
+    let plan = plan(row.clone()).await;
+    let steps = inner.store.steps(row.id).await?;
+    let open = steps
+        .iter()
+        .find(|step| !step.state.is_end() && step.state != StepState::Planned);
+    let tasks = match open {
+        Some(step) => inner.store.tasks(step.id).await?,
+        None => Vec::new(),
+    };
+    let directories = inner.store.run_directories(row.id).await?;
+    if let (Ok(plan), Some(progress)) = (&plan, inner.progress.run(row.id)) {
+        progress.set_plan(plan.steps.clone());
+    }
+    Ok(Some(Box::new(LoadedRun {
+        row,
+        plan,
+        steps,
+        tasks,
+        directories,
+    })))
+}
+
+/// Makes a run's steps of its plan, off the scheduler's own task: there may be a hundred thousand.
+async fn plan(row: RunRow) -> Result<RunPlan, String> {
+    let expanded = tokio::task::spawn_blocking(move || admission::expanded(&row)).await;
+    let (plan, agents, expansion) = expanded.map_err(|error| error.to_string())??;
+    Ok(RunPlan {
+        policy: Policy {
+            on_loss: plan.on_loss,
+            on_stall: plan.on_stall,
+            loss_after: plan.loss_after,
+            lease: plan.lease,
+        },
+        agents,
+        steps: expansion.steps.into(),
+    })
+}

@@ -1,0 +1,113 @@
+//! The environment of a run, read when the run begins: every agent's host, and what the agent finds at each target.
+//!
+//! A queued run may wait for hours, so what admission found is used only for an agent that cannot be asked now.
+
+use super::{Inner, agents::RunAgents, survey};
+use crate::{
+    model::RunId,
+    plan::{self, PathFacts, Plan},
+    results::serves,
+    sessions::{
+        MemberFacts,
+        command::{Inventory, Survey},
+    },
+    store::{
+        StoreError,
+        rows::{NewRunAgent, NewRunTarget},
+    },
+};
+use futures::future::join_all;
+use std::{collections::BTreeMap, time::Duration};
+
+/// Surveys the run's agents and all that are attached. An agent of the run that is not attached has `loss_after` to
+/// attach again; after that its row has what it reported last.
+pub(super) async fn read(
+    inner: &Inner,
+    run: RunId,
+    loss_after: Duration,
+) -> Result<Vec<NewRunAgent>, StoreError> {
+    let row = inner.store.run(run).await?;
+    let Ok(plan) = plan::parse(&row.plan_text, &row.name) else {
+        return Ok(Vec::new());
+    };
+    let agents = RunAgents::from_json(&row.agents_json).unwrap_or_default();
+    let members = inner.fleet.members().into_iter();
+    let wanted = members.filter(|member| member.attached || agents.facts_of(member.id).is_some());
+    let (plan, agents) = (&plan, &agents);
+    let rows = wanted.map(async |member| {
+        let paths = plan.target_paths();
+        let survey = survey::ask(&inner.fleet, member.id, paths, Vec::new(), loss_after).await;
+        // It may have attached meanwhile, with another hello.
+        let member = inner.fleet.member(member.id).unwrap_or(member);
+        let Survey {
+            paths, inventory, ..
+        } = survey.unwrap_or_default();
+        let mut found: BTreeMap<String, PathFacts> = paths.into_iter().collect();
+        if let (true, Some(facts)) = (found.is_empty(), agents.facts_of(member.id)) {
+            found.extend(facts.surveyed.clone());
+        }
+        of_agent(plan, &member, &found, &inventory)
+    });
+    Ok(join_all(rows).await)
+}
+
+fn of_agent(
+    plan: &Plan,
+    member: &MemberFacts,
+    found: &BTreeMap<String, PathFacts>,
+    inventory: &Inventory,
+) -> NewRunAgent {
+    let hello = &member.hello;
+    let some = |value: String, empty: bool| (!empty).then_some(value);
+    let targets = plan.targets.iter().filter_map(|target| {
+        let facts = found.get(&target.path)?;
+        let known = facts.allowed && (!facts.file_system.is_empty() || facts.problem.is_empty());
+        known.then(|| of_target(target, facts, &inventory.packages))
+    });
+    NewRunAgent {
+        agent: member.id,
+        host: member.host,
+        name: hello.name.clone(),
+        host_name: hello.host_name.clone(),
+        version: hello.version.clone(),
+        labels_json: json(&hello.labels),
+        kernel: hello.kernel.clone(),
+        distribution: inventory.distribution.clone(),
+        cpu_model: inventory.cpu_model.clone(),
+        cpus: hello.cpus,
+        memory_bytes: hello.memory_bytes,
+        interfaces_json: some(json(&inventory.interfaces), inventory.interfaces.is_empty()),
+        disks_json: some(json(&inventory.disks), inventory.disks.is_empty()),
+        packages_json: some(json(&inventory.packages), inventory.packages.is_empty()),
+        targets: targets.collect(),
+    }
+}
+
+fn of_target(
+    target: &crate::plan::Target,
+    facts: &PathFacts,
+    packages: &BTreeMap<String, String>,
+) -> NewRunTarget {
+    let mount = Some(facts.file_system.as_str()).filter(|kind| !kind.is_empty());
+    let own: BTreeMap<&String, &String> = packages
+        .iter()
+        .filter(|(package, _)| serves::package_of(&target.system, mount, package))
+        .collect();
+    NewRunTarget {
+        target: target.name.clone(),
+        system: target.system.clone(),
+        path: target.path.clone(),
+        mount_source: facts.mount_source.clone(),
+        mount_type: facts.file_system.clone(),
+        mount_options: facts.mount_options.clone(),
+        size_bytes: i64::try_from(facts.size_bytes)
+            .ok()
+            .filter(|size| *size > 0),
+        free_bytes: i64::try_from(facts.free_bytes).ok(),
+        packages_json: (!own.is_empty()).then(|| json(&own)),
+    }
+}
+
+fn json(value: &impl serde::Serialize) -> String {
+    serde_json::to_string(value).unwrap_or_else(|_| String::from("null"))
+}

@@ -1,0 +1,329 @@
+//! The run's directory on each file system: which agent may have made it, and which agents share it.
+//!
+//! The first agent by name makes it; the others look for it first, and make their own if they find none. Equal nonces
+//! mean one shared file system, so the space that its clients need together is known before any data are laid out. The
+//! request to make a directory is stored before it is sent: from then on the directory may exist.
+
+use super::{
+    effect::Within,
+    run::{Run, Stage},
+    tasks::TaskHandle,
+    waiting::Waiting,
+};
+use crate::{
+    figures::bytes,
+    model::{AgentId, RunId},
+    plan::{PlannedLoad, PlannedStep, Shortage, shortage},
+    sessions::command::{Answer, CallError, Command, Make, RefusalKind, RunDirectory},
+    store::rows::{Row, RunDirectoryRow},
+};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+/// Making or finding one directory takes no longer on a file system that works.
+const OPEN_WITHIN: Duration = Duration::from_secs(60);
+
+/// How far the agents of a step have come with its directories.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum OpenPass {
+    /// One agent after the other, until one has a directory.
+    First,
+    /// The others look for it.
+    Find,
+    /// Agents that found none make one.
+    Make,
+}
+
+/// One file system, as far as this run's agents share it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Share {
+    pub path: String,
+    nonce: String,
+    /// The agent that removes the directory.
+    pub owner: AgentId,
+    pub members: BTreeSet<AgentId>,
+    /// The least that a member saw.
+    free_bytes: u64,
+}
+
+/// An agent that was asked to make a directory and has not answered.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Unanswered {
+    pub path: String,
+    pub agent: AgentId,
+}
+
+/// The known directories of a run.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Directories {
+    shares: Vec<Share>,
+    unanswered: BTreeSet<Unanswered>,
+}
+
+impl Directories {
+    pub fn of_rows(rows: &[RunDirectoryRow]) -> Self {
+        let mut known = Self::default();
+        for row in rows {
+            match &row.nonce {
+                Some(nonce) => known.add(
+                    &row.path,
+                    row.agent,
+                    &RunDirectory {
+                        found: true,
+                        made: row.made,
+                        nonce: nonce.clone(),
+                        free_bytes: row.free_bytes,
+                    },
+                ),
+                None => known.asked(&row.path, row.agent),
+            }
+        }
+        known
+    }
+
+    pub fn has(&self, path: &str, agent: AgentId) -> bool {
+        let mut shares = self.on(path);
+        shares.any(|share| share.members.contains(&agent))
+    }
+
+    fn on<'s>(&'s self, path: &'s str) -> impl Iterator<Item = &'s Share> {
+        self.shares.iter().filter(move |share| share.path == path)
+    }
+
+    fn asked(&mut self, path: &str, agent: AgentId) {
+        self.unanswered.insert(Unanswered {
+            path: path.to_owned(),
+            agent,
+        });
+    }
+
+    fn answered(&mut self, path: &str, agent: AgentId) {
+        self.unanswered
+            .retain(|asked| asked.agent != agent || asked.path != path);
+    }
+
+    /// Adds the directory that an agent found or made.
+    fn add(&mut self, path: &str, agent: AgentId, directory: &RunDirectory) {
+        self.answered(path, agent);
+        let mut shares = self.shares.iter_mut();
+        match shares.find(|share| share.path == path && share.nonce == directory.nonce) {
+            Some(share) => {
+                share.members.insert(agent);
+                share.free_bytes = share.free_bytes.min(directory.free_bytes);
+                if directory.made {
+                    share.owner = agent;
+                }
+            }
+            None => self.shares.push(Share {
+                path: path.to_owned(),
+                nonce: directory.nonce.clone(),
+                owner: agent,
+                members: BTreeSet::from([agent]),
+                free_bytes: directory.free_bytes,
+            }),
+        }
+    }
+
+    pub fn shares(&self) -> &[Share] {
+        &self.shares
+    }
+
+    pub fn unanswered(&self) -> impl Iterator<Item = &Unanswered> {
+        self.unanswered.iter()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.shares.is_empty() && self.unanswered.is_empty()
+    }
+
+    /// Nothing is there any more.
+    pub fn clear(&mut self) {
+        self.shares.clear();
+        self.unanswered.clear();
+    }
+}
+
+impl Run {
+    /// Opens the run's directory on the step's target for each of its agents.
+    pub(super) fn open_directories(&mut self) {
+        let Some(path) = self.active_plan().map(|step| step.path.clone()) else {
+            return self.next_after_no_step();
+        };
+        let wanted = self.without_directory(&path);
+        let Some(first) = wanted.first() else {
+            return self.directories_are_open(&path);
+        };
+        if self.directories.on(&path).next().is_none() {
+            self.open(*first, &path, Make::IfMissing);
+            self.stage = Stage::Opening(OpenPass::First);
+            return;
+        }
+        for agent in &wanted {
+            self.open(*agent, &path, Make::Never);
+        }
+        self.stage = Stage::Opening(OpenPass::Find);
+    }
+
+    pub(super) fn opened(&mut self, pass: OpenPass) {
+        let Some(path) = self.active_plan().map(|step| step.path.clone()) else {
+            return self.next_after_no_step();
+        };
+        match pass {
+            OpenPass::First => self.open_directories(),
+            OpenPass::Find => {
+                for agent in self.without_directory(&path) {
+                    self.open(agent, &path, Make::IfMissing);
+                }
+                self.stage = Stage::Opening(OpenPass::Make);
+            }
+            OpenPass::Make => self.directories_are_open(&path),
+        }
+    }
+
+    fn directories_are_open(&mut self, path: &str) {
+        if let Some((step, short)) = self.shortage_on(path) {
+            return self.abort(no_room(&step, &short));
+        }
+        self.listen();
+    }
+
+    /// The step's agents that need the target and have no directory there, by name.
+    fn without_directory(&self, path: &str) -> Vec<AgentId> {
+        let needs_target =
+            |task: &TaskHandle| self.load_of(*task).is_some_and(PlannedLoad::needs_target);
+        let live = self.live();
+        let agents: BTreeSet<(&str, AgentId)> = live
+            .iter()
+            .filter(|task| !path.is_empty() && needs_target(task))
+            .map(|task| (self.agents.name(task.agent), task.agent))
+            .collect();
+        let mut agents: Vec<AgentId> = agents.into_iter().map(|(_, agent)| agent).collect();
+        agents.retain(|agent| !self.directories.has(path, *agent));
+        agents
+    }
+
+    fn open(&mut self, agent: AgentId, path: &str, make: Make) {
+        if make == Make::IfMissing {
+            self.directories.asked(path, agent);
+            self.out.rows.push(Row::Directory(RunDirectoryRow {
+                run: self.row.id,
+                agent,
+                path: path.to_owned(),
+                nonce: None,
+                made: false,
+                free_bytes: 0,
+            }));
+        }
+        let command = Command::OpenRunDirectory {
+            run_uid: self.row.uid.clone(),
+            path: path.to_owned(),
+            make,
+        };
+        let waiting = Waiting::Opened {
+            agent,
+            path: path.to_owned(),
+            make,
+        };
+        let within = Within::For(OPEN_WITHIN.max(self.policy.loss_after * 2));
+        self.ask(waiting, agent, command, within);
+    }
+
+    /// An agent found or made a directory. After a stop it is only recorded, so that it is removed.
+    pub(super) fn on_opened(
+        &mut self,
+        agent: AgentId,
+        path: &str,
+        make: Make,
+        answer: Result<Answer, CallError>,
+    ) {
+        let going_on = matches!(self.stage, Stage::Opening(_));
+        let error = match answer {
+            Ok(Answer::RunDirectory(directory)) if directory.found || directory.made => {
+                self.directories.add(path, agent, &directory);
+                self.out
+                    .rows
+                    .push(directory_row(self.row.id, agent, path, &directory));
+                return;
+            }
+            Ok(Answer::RunDirectory(_)) if make == Make::Never => return,
+            Ok(_) => CallError::Mismatched {
+                agent: self.agents.name(agent).to_owned(),
+            },
+            Err(error) if forbids(&error) => {
+                if make == Make::IfMissing {
+                    self.directories.answered(path, agent);
+                    self.out.rows.push(Row::NoDirectory {
+                        run: self.row.id,
+                        agent,
+                        path: path.to_owned(),
+                    });
+                }
+                error
+            }
+            Err(error) => error,
+        };
+        if going_on {
+            self.handle_failure(agent, &error);
+        }
+    }
+
+    /// Whether the data of this run's steps fit on the file systems, given which agents share one.
+    fn shortage_on(&self, path: &str) -> Option<(PlannedStep, Shortage)> {
+        if path.is_empty() {
+            return None;
+        }
+        let ids: BTreeMap<&str, AgentId> = self
+            .agents
+            .members()
+            .map(|(id, facts)| (facts.name.as_str(), id))
+            .collect();
+        for step in self.steps.iter().filter(|step| step.path == path) {
+            for share in self.directories.on(path) {
+                let here = step.tasks.iter().filter(|task| {
+                    let id = ids.get(task.agent.as_str());
+                    id.is_some_and(|id| share.members.contains(id))
+                });
+                let needed = here
+                    .filter_map(|task| step.load(task))
+                    .fold(0_u64, |sum, load| sum.saturating_add(load.footprint.bytes));
+                if let Some(short) = shortage(needed, share.free_bytes) {
+                    return Some((step.clone(), short));
+                }
+            }
+        }
+        None
+    }
+}
+
+/// Whether an agent has made nothing, because it may not or cannot.
+fn forbids(error: &CallError) -> bool {
+    matches!(
+        error.refusal(),
+        Some(RefusalKind::NotAllowed | RefusalKind::Unsupported)
+    )
+}
+
+fn directory_row(run: RunId, agent: AgentId, path: &str, directory: &RunDirectory) -> Row {
+    Row::Directory(RunDirectoryRow {
+        run,
+        agent,
+        path: path.to_owned(),
+        nonce: Some(directory.nonce.clone()),
+        made: directory.made,
+        free_bytes: directory.free_bytes,
+    })
+}
+
+/// Message: why the data of a run do not fit.
+fn no_room(step: &PlannedStep, short: &Shortage) -> String {
+    format!(
+        "{} would lay out {} on one file system at {}, where {} are free and {} must stay free; make it smaller, or free some space",
+        step.title(),
+        bytes(short.needed_bytes),
+        step.path,
+        bytes(short.free_bytes),
+        bytes(short.floor_bytes),
+    )
+}

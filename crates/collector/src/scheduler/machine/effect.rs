@@ -1,0 +1,211 @@
+//! The machine's output, in the order that the driver keeps: rows are one transaction, and the effects follow its
+//! commit.
+
+use super::event::{Completion, Token};
+use crate::{
+    model::{AgentId, HostId, MeshMicros, RunId, StepId, StepState, TaskId},
+    sessions::command::{Command, Progress},
+    store::rows::{FinishedStep, Row, RunChange},
+};
+use std::time::Duration;
+
+/// Everything that one event leads to.
+#[derive(Debug, Default)]
+pub(in crate::scheduler) struct Output {
+    /// Effects that do not depend on a row: stops, above all, and requests that change nothing that has to be stored.
+    pub at_once: Vec<Effect>,
+    /// One transaction.
+    pub rows: Vec<Row>,
+    /// The tokens that wait for the ids of the steps and tasks that the rows make, in their order.
+    pub made: Vec<Token>,
+    /// After the commit, in this order.
+    pub then: Vec<Effect>,
+}
+
+impl Output {
+    pub fn is_empty(&self) -> bool {
+        self.at_once.is_empty() && self.rows.is_empty() && self.then.is_empty()
+    }
+
+    pub fn append(&mut self, mut other: Self) {
+        self.at_once.append(&mut other.at_once);
+        self.rows.append(&mut other.rows);
+        self.made.append(&mut other.made);
+        self.then.append(&mut other.then);
+    }
+}
+
+/// A kind of rows that get ids when they are stored.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::scheduler) enum NewIds {
+    Steps,
+    Tasks,
+}
+
+impl NewIds {
+    /// The kinds of the rows that get ids, in their order.
+    pub fn of_rows(rows: &[Row]) -> Vec<Self> {
+        let kind = |row: &Row| match row {
+            Row::Steps { .. } => Some(Self::Steps),
+            Row::Tasks { .. } => Some(Self::Tasks),
+            _ => None,
+        };
+        rows.iter().filter_map(kind).collect()
+    }
+
+    /// The event that rows of this kind are stored with these ids.
+    pub fn completion(self, ids: Vec<i64>) -> Completion {
+        match self {
+            Self::Steps => Completion::StepsMade(ids.into_iter().map(StepId).collect()),
+            Self::Tasks => Completion::TasksMade(ids.into_iter().map(TaskId).collect()),
+        }
+    }
+}
+
+/// One thing to do.
+#[derive(Clone, Debug)]
+pub(in crate::scheduler) enum Effect {
+    Ask(Box<Ask>),
+    /// The token is not awaited any more.
+    Cancel(Token),
+    /// Sends `Due` at an instant.
+    Wait {
+        token: Token,
+        at: MeshMicros,
+    },
+    Lookup {
+        token: Token,
+        lookup: Lookup,
+    },
+    /// Ends a step and computes its results.
+    Finish {
+        token: Token,
+        run: RunId,
+        /// Its place in the plan.
+        index: usize,
+        step: StepId,
+        finished: FinishedStep,
+    },
+    /// Samplers read everything at this instant too; `None`: now.
+    Mark {
+        at: Option<MeshMicros>,
+    },
+    /// How often samplers read; 0: only at marks.
+    Sample {
+        period_us: i64,
+    },
+    /// The current run's `loss-after`; `None`: there is no run.
+    LossAfter(Option<Duration>),
+    Show {
+        run: RunId,
+        show: Show,
+    },
+    /// For all watchers of runs that have not ended.
+    ShowAll(String),
+    /// Find the run to drive next.
+    Load,
+}
+
+/// A command to an agent.
+#[derive(Clone, Debug)]
+pub(in crate::scheduler) struct Ask {
+    pub token: Token,
+    pub agent: AgentId,
+    pub command: Command,
+    /// An agent without contact for this long is lost.
+    pub loss_after: Duration,
+    pub within: Within,
+    /// A command without progress for this long hangs; `None`: it reports no progress.
+    pub silence: Option<Duration>,
+}
+
+/// How long an answer may take.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::scheduler) enum Within {
+    /// As long as the agent is not lost.
+    Contact,
+    For(Duration),
+    /// Not asked any more from then on.
+    Until(MeshMicros),
+}
+
+/// A read of the store or the fleet.
+#[derive(Clone, Debug)]
+pub(in crate::scheduler) enum Lookup {
+    /// Surveys the agents for the run's environment. An agent that is away has `loss_after` to attach again.
+    Environment {
+        run: RunId,
+        loss_after: Duration,
+    },
+    Clocks(Vec<AgentId>),
+    LinkSpeeds(Vec<AgentId>),
+    Secrets(usize),
+    Tasks(StepId),
+    /// Waits until everything up to a sequence of a spool is stored.
+    Rows {
+        agent: AgentId,
+        spool: String,
+        sequence: u64,
+        loss_after: Duration,
+    },
+    Busy {
+        hosts: Vec<HostId>,
+        since: MeshMicros,
+    },
+    Daemons(Vec<HostId>),
+    Begun {
+        step: StepId,
+        agents: Vec<AgentId>,
+    },
+    Leftovers {
+        agent: AgentId,
+        held: Vec<TaskId>,
+    },
+    /// Waits until an agent is lost.
+    Loss {
+        agent: AgentId,
+        loss_after: Duration,
+    },
+}
+
+/// A change of a run's progress.
+#[derive(Clone, Debug)]
+pub(in crate::scheduler) enum Show {
+    Began {
+        at: MeshMicros,
+        steps_done: usize,
+    },
+    /// A step is under way: its place in the plan, and its tasks.
+    Step {
+        index: usize,
+        id: StepId,
+        tasks: Vec<TaskId>,
+    },
+    State {
+        step: StepId,
+        state: StepState,
+        start: Option<MeshMicros>,
+    },
+    Progress {
+        step: StepId,
+        task: TaskId,
+        progress: Progress,
+    },
+    /// How long the load of a step took.
+    Took {
+        index: usize,
+        took: Duration,
+    },
+    /// The step came to an end without results.
+    StepGone,
+    StepDone,
+    /// This many steps that were done have to be repeated.
+    StepsUndone(usize),
+    /// Data are being removed.
+    Removing,
+    /// This many more files are removed.
+    Removed(u64),
+    RemovingOver,
+    Message(String),
+    Ended(RunChange),
+}

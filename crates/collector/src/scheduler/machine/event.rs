@@ -1,0 +1,179 @@
+//! The machine's input: plain values that the driver makes of answers, timers, commits and reads.
+//!
+//! A token ties an answer to its request. The machine ignores a token that it does not know, so a late or repeated
+//! answer is harmless.
+
+use super::members::Presence;
+use crate::{
+    model::{AgentId, HostId, MeshMicros, RunId, StepId, TaskId},
+    plan::{OnLoss, OnStall, PlannedStep},
+    scheduler::agents::RunAgents,
+    sessions::command::{Answer, CallError, Progress},
+    store::{
+        Busy, DirectoryLeft,
+        rows::{NewRunAgent, RunDirectoryRow, RunRow, StepRow, TaskRow},
+    },
+};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+/// Names one thing that the machine waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(in crate::scheduler) struct Token(pub u64);
+
+/// Something that has happened.
+#[derive(Clone, Debug)]
+pub(in crate::scheduler) enum Event {
+    /// Every agent, whenever one has come or gone.
+    Agents(Vec<Presence>),
+    /// There may be a run to drive.
+    Queued,
+    /// The run to drive next, from the rows; `None`: there is none.
+    Loaded(Option<Box<LoadedRun>>),
+    /// A stop of a run is requested.
+    Stop {
+        run: RunId,
+        reason: String,
+        at: MeshMicros,
+    },
+    Answered {
+        token: Token,
+        answer: Result<Answer, CallError>,
+    },
+    Progressed {
+        token: Token,
+        progress: Progress,
+    },
+    Completed {
+        token: Token,
+        completion: Completion,
+    },
+    /// A timer is due.
+    Due {
+        token: Token,
+    },
+    /// The database cannot be written.
+    Blocked {
+        why: String,
+        remedy: String,
+    },
+    Unblocked,
+}
+
+/// The result of a read, of rows that make ids, or of a step's end.
+#[derive(Clone, Debug)]
+pub(in crate::scheduler) enum Completion {
+    Environment(Vec<NewRunAgent>),
+    StepsMade(Vec<StepId>),
+    TasksMade(Vec<TaskId>),
+    Clocks(Vec<ClockQuality>),
+    /// The most that was ever sent to each agent in a second; `None`: not known.
+    LinkSpeeds(BTreeMap<AgentId, Option<i64>>),
+    /// Random tokens that cannot be guessed.
+    Secrets(Vec<String>),
+    Tasks(Vec<TaskRow>),
+    /// `None`: everything up to the requested sequence is stored; otherwise the reason why not.
+    Rows(Option<String>),
+    Busy(Vec<HostBusy>),
+    Daemons(Vec<(HostId, Vec<String>)>),
+    Begun(Begun),
+    Leftovers(Leftover),
+    /// The agent is lost; the reason.
+    Lost(String),
+    /// The step's results are stored. `without`: the clients that it went on without, in words.
+    Finished {
+        without: Option<String>,
+    },
+}
+
+/// The quality of an agent's clock estimate.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::scheduler) struct ClockQuality {
+    /// Zero: not measured yet.
+    pub round_trip: Duration,
+    pub error: Duration,
+}
+
+/// How busy a host was.
+#[derive(Clone, Debug)]
+pub(in crate::scheduler) struct HostBusy {
+    pub host: HostId,
+    pub covered_us: i64,
+    pub busy: Vec<Busy>,
+}
+
+/// Which tasks have sent nothing, and how far the spools of their agents are.
+#[derive(Clone, Debug, Default)]
+pub(in crate::scheduler) struct Begun {
+    pub without_rows: Vec<TaskId>,
+    pub positions: BTreeMap<AgentId, Vec<(String, u64)>>,
+}
+
+/// What an agent still holds of ended steps and runs.
+#[derive(Clone, Debug, Default)]
+pub(in crate::scheduler) struct Leftover {
+    pub tasks: Vec<StrayTask>,
+    pub directories: Vec<DirectoryLeft>,
+}
+
+/// A task of an ended step or run.
+#[derive(Clone, Debug)]
+pub(in crate::scheduler) struct StrayTask {
+    pub task: TaskRow,
+    pub run: RunId,
+    pub ordinal: u32,
+    /// Its data, unless a later mode of its cell still uses them.
+    pub data: Option<CellData>,
+}
+
+/// The data of one task of a cell.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::scheduler) struct CellData {
+    pub run_uid: String,
+    pub path: String,
+    pub cell: String,
+    pub task_index: u32,
+}
+
+/// A run as its rows have it.
+#[derive(Clone, Debug)]
+pub(in crate::scheduler) struct LoadedRun {
+    pub row: RunRow,
+    /// The error is why it cannot run at all.
+    pub plan: Result<RunPlan, String>,
+    /// The newest attempt of each step.
+    pub steps: Vec<StepRow>,
+    /// Those of the step that is under way.
+    pub tasks: Vec<TaskRow>,
+    pub directories: Vec<RunDirectoryRow>,
+}
+
+/// The expansion of a run's plan.
+#[derive(Clone, Debug)]
+pub(in crate::scheduler) struct RunPlan {
+    pub policy: Policy,
+    pub agents: RunAgents,
+    pub steps: Arc<[PlannedStep]>,
+}
+
+/// The plan's policy on faults.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::scheduler) struct Policy {
+    pub on_loss: OnLoss,
+    pub on_stall: OnStall,
+    /// An agent without contact for this long is lost.
+    pub loss_after: Duration,
+    /// How long an agent without contact carries its load on.
+    pub lease: Duration,
+}
+
+impl Policy {
+    /// For a run whose plan cannot be read.
+    pub fn none() -> Self {
+        Self {
+            on_loss: OnLoss::Continue,
+            on_stall: OnStall::Continue,
+            loss_after: Duration::ZERO,
+            lease: Duration::ZERO,
+        }
+    }
+}

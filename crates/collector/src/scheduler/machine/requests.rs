@@ -1,0 +1,88 @@
+//! Acts on a requested stop, an abort by the policy, or a failure, as soon as the stage of the run allows it.
+
+use super::{
+    close::Goal,
+    run::{Run, Stage},
+    waiting::{Scope, Waiting},
+};
+
+impl Run {
+    /// Acts on a stop, an abort or a failure as soon as the stage allows it.
+    pub(super) fn act_on_requests(&mut self) {
+        if matches!(self.stage, Stage::Over | Stage::Removing(_)) {
+            return;
+        }
+        let making = |waiting: &Waiting| {
+            waiting.must_be_awaited() && !matches!(waiting, Waiting::Opened { .. })
+        };
+        if self.waiting.values().any(making) {
+            return;
+        }
+        if self.stop.is_some() {
+            return self.act_on_stop();
+        }
+        if self.closing_goal().is_some() || self.is_ending_step() || self.step.is_none() {
+            return;
+        }
+        if let Some(reason) = self.aborted.clone() {
+            self.close(Goal::Abort { reason });
+        } else if let Some(reason) = self.failing.take() {
+            self.close(Goal::Fail { reason });
+        }
+    }
+
+    fn act_on_stop(&mut self) {
+        match self.stage.clone() {
+            Stage::Finishing(_) => {}
+            Stage::Cleaning(_) => {
+                self.cancel(|waiting| matches!(waiting, Waiting::CellRemoved { .. }));
+                self.clean_after_stop();
+            }
+            _ if self.step.is_none() => {
+                self.cancel(|waiting| {
+                    matches!(waiting, Waiting::CellRemoved { .. } | Waiting::Environment)
+                });
+                self.remove_directories(None);
+            }
+            Stage::LinkSpeeds => {
+                // Nothing of it has begun.
+                self.cancel(|waiting| waiting.scope() == Scope::Stage);
+                self.remove_directories(None);
+            }
+            Stage::CleaningFailed | Stage::RepeatingCell => {
+                self.cancel(|waiting| matches!(waiting, Waiting::CellRemoved { .. }));
+                self.remove_directories(None);
+            }
+            _ => match self.closing_goal() {
+                Some(Goal::Stop) => {}
+                // Its tasks are being stopped already, or have ended.
+                Some(Goal::CutOff | Goal::Abort { .. } | Goal::Conclude) => {
+                    self.change_goal(Goal::Stop);
+                }
+                _ => self.close(Goal::Stop),
+            },
+        }
+    }
+
+    fn is_ending_step(&self) -> bool {
+        matches!(
+            self.stage,
+            Stage::Cleaning(_)
+                | Stage::Finishing(_)
+                | Stage::CleaningFailed
+                | Stage::RepeatingCell
+                | Stage::Beginning
+                | Stage::Between
+        )
+    }
+
+    fn change_goal(&mut self, goal: Goal) {
+        self.note_whether_over();
+        self.stage = match &self.stage {
+            Stage::Closing(_) => Stage::Closing(goal),
+            Stage::StoringRows(_) => Stage::StoringRows(goal),
+            // The tasks are read once more, for the new goal.
+            _ => Stage::StoringRows(goal),
+        };
+    }
+}

@@ -1,0 +1,368 @@
+//! One run from its rows to its end: which step comes next, and what ends the run early.
+//!
+//! The run is always in one `Stage`. A stage registers what it waits for; when none of that is left, `advance` enters
+//! the next stage. State that has to survive the collector goes into the rows of the same event.
+
+use super::{
+    arm::{ARM_TRIES, Arming, LeadEstimate},
+    caches::Dropping,
+    close::Goal,
+    directories::{Directories, OpenPass},
+    effect::{Effect, Lookup, Output, Show},
+    event::{LoadedRun, Policy, Token},
+    finish::StepEnd,
+    members::Members,
+    removal::Removal,
+    settle::Idle,
+    tasks::TaskHandle,
+    waiting::{Scope, Waiting},
+};
+use crate::{
+    model::{AgentId, MeshMicros, RunState},
+    plan::PlannedStep,
+    scheduler::{admission::new_steps, agents::RunAgents},
+    store::rows::{NewRunAgent, Row, RunChange, RunRow, StepRow, TaskRow, steps_done},
+};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::Range,
+    sync::Arc,
+    time::Duration,
+};
+
+pub(super) use super::step::{ActiveStep, StepFacts};
+
+/// Prefix of the message about a requested stop, before its reason.
+pub(in crate::scheduler) const STOPPING: &str = "stopping: ";
+/// Why a step failed of which no task is left; what was lost may follow.
+pub(super) const NOBODY_LEFT: &str = "no agent of the step is left";
+/// Why the later modes of its cell are not measured then.
+pub(super) const NOBODY_LEFT_BEFORE: &str = "an earlier mode of the cell lost every agent";
+
+/// Whether a step failed because no task of it was left.
+pub(super) fn is_nobody_left(reason: &str) -> bool {
+    reason.starts_with(NOBODY_LEFT) || reason == NOBODY_LEFT_BEFORE
+}
+
+/// Numbers that are used once.
+#[derive(Debug, Default)]
+pub(super) struct Tokens(u64);
+
+impl Tokens {
+    pub fn from(first: u64) -> Self {
+        Self(first)
+    }
+
+    pub fn next(&mut self) -> Token {
+        self.0 += 1;
+        Token(self.0)
+    }
+}
+
+/// How far the run is. Each stage ends when nothing is waited for that belongs to it.
+#[derive(Clone, Debug)]
+pub(super) enum Stage {
+    /// Its environment is being read, then its steps are made.
+    Beginning,
+    /// No step is under way.
+    Between,
+    /// The speeds of its agents' links are being read.
+    LinkSpeeds,
+    MakingTasks,
+    Opening(OpenPass),
+    Listening,
+    Preparing,
+    Settling,
+    SettlingUntilIdle(Idle),
+    DroppingCaches(Dropping),
+    /// That it is armed is being stored, then the clocks of its agents are read.
+    ReadingClocks,
+    Arming(Arming),
+    /// After a start of the collector: whether any agent still has the running step's tasks.
+    FindingTaskHolders,
+    Running,
+    Closing(Goal),
+    StoringRows(Goal),
+    ReadingTasks(Goal),
+    /// The stored tasks are here.
+    Closed(Goal),
+    Cleaning(StepEnd),
+    Finishing(StepEnd),
+    /// The rest of a failed cell goes.
+    CleaningFailed,
+    /// A cell's next attempt is being made.
+    RepeatingCell,
+    Removing(Removal),
+    Over,
+}
+
+/// A run that is being driven.
+#[derive(Debug)]
+pub(super) struct Run {
+    pub out: Output,
+    pub now: MeshMicros,
+    pub tokens: Tokens,
+    pub waiting: BTreeMap<Token, Waiting>,
+    pub members: Arc<Members>,
+    pub row: RunRow,
+    pub policy: Policy,
+    pub agents: RunAgents,
+    pub steps: Arc<[PlannedStep]>,
+    pub facts: Vec<StepFacts>,
+    /// Steps before this one have ended.
+    first_open: usize,
+    pub directories: Directories,
+    pub partial: bool,
+    /// Why the policy ends the run.
+    pub aborted: Option<String>,
+    /// The reason of a requested stop.
+    pub stop: Option<String>,
+    /// When a request or the policy ended the load.
+    pub halted: Option<MeshMicros>,
+    /// Why the step under way cannot go on.
+    pub failing: Option<String>,
+    /// An operation hangs on a target; any command that touches it may hang as well.
+    pub stalled: bool,
+    /// Lost agents that have an event.
+    pub known_lost: BTreeSet<AgentId>,
+    /// Speeds that were read since the last step with links.
+    pub link_speeds: BTreeMap<AgentId, Option<i64>>,
+    pub lead: LeadEstimate,
+    pub stage: Stage,
+    pub step: Option<ActiveStep>,
+    /// How often the current cell was repeated since the collector started.
+    pub attempts: u32,
+    pub removing: u32,
+}
+
+impl Run {
+    /// Takes a run up where its rows are.
+    pub fn load(loaded: LoadedRun, members: Arc<Members>, tokens: Tokens, now: MeshMicros) -> Self {
+        let (plan, refused) = match loaded.plan {
+            Ok(plan) => (Some(plan), None),
+            Err(reason) => (None, Some(reason)),
+        };
+        let (policy, agents, steps) = match plan {
+            Some(plan) => (plan.policy, plan.agents, plan.steps),
+            None => (Policy::none(), RunAgents::default(), Arc::default()),
+        };
+        let row = loaded.row;
+        let mut run = Self {
+            out: Output::default(),
+            now,
+            tokens,
+            waiting: BTreeMap::new(),
+            members,
+            policy,
+            agents,
+            facts: loaded.steps.iter().map(StepFacts::of_row).collect(),
+            first_open: 0,
+            directories: Directories::of_rows(&loaded.directories),
+            partial: row.partial,
+            // A run that was running when the collector ended may have been aborted already.
+            aborted: row
+                .reason
+                .clone()
+                .filter(|_| row.state == RunState::Running),
+            stop: row.stop_reason.clone(),
+            halted: row.halted,
+            failing: None,
+            stalled: false,
+            known_lost: BTreeSet::new(),
+            link_speeds: BTreeMap::new(),
+            lead: LeadEstimate::default(),
+            stage: Stage::Between,
+            step: None,
+            attempts: 0,
+            removing: 0,
+            steps,
+            row,
+        };
+        match refused {
+            Some(reason) => run.end(RunState::Failed, Some(reason)),
+            None => run.begin(&loaded.steps, &loaded.tasks),
+        }
+        run.advance_stages();
+        run
+    }
+
+    fn begin(&mut self, rows: &[StepRow], tasks: &[TaskRow]) {
+        if self.row.state == RunState::Queued
+            && let Some(reason) = self.stop.clone()
+        {
+            return self.end(RunState::Stopped, Some(reason));
+        }
+        if !rows.is_empty() && rows.len() != self.steps.len() {
+            let reason = format!(
+                "the run has {} steps in the database, and this version of benchmesh makes {} of its plan: continue it with the version that started it",
+                rows.len(),
+                self.steps.len()
+            );
+            return self.end(RunState::Failed, Some(reason));
+        }
+        let (run, now) = (self.row.id, self.now);
+        self.out.rows.push(Row::Run {
+            run,
+            change: RunChange {
+                state: RunState::Running,
+                partial: self.row.partial,
+                reason: self.aborted.clone(),
+                at: now,
+            },
+        });
+        self.then(Effect::LossAfter(Some(self.policy.loss_after)));
+        if let Some(seed) = self.row.order_seed {
+            self.show_message(format!("cells run in a random order (seed {seed})"));
+        }
+        self.show(Show::Began {
+            at: self.row.started.unwrap_or(now),
+            steps_done: steps_done(rows),
+        });
+        if rows.is_empty() {
+            let loss_after = self.policy.loss_after;
+            self.lookup(
+                Waiting::Environment,
+                Lookup::Environment { run, loss_after },
+            );
+            self.stage = Stage::Beginning;
+            return;
+        }
+        if let Some(reason) = self.stop.clone() {
+            self.show_message_at_once(format!("{STOPPING}{reason}"));
+        }
+        if let Some(index) = self.facts.iter().position(StepFacts::is_open) {
+            self.resume_step(index, tasks);
+        }
+    }
+
+    /// Stores the environment and the steps in one transaction, so that a run with steps has its environment.
+    pub fn on_environment(&mut self, agents: Vec<NewRunAgent>) {
+        let run = self.row.id;
+        let token = self.wait_for(Waiting::StepsMade {
+            range: 0..self.steps.len(),
+            only: Vec::new(),
+            attempt: 1,
+        });
+        self.out.made.push(token);
+        self.out.rows.push(Row::Environment { run, agents });
+        self.out.rows.push(Row::Steps {
+            run,
+            steps: new_steps(self.steps.iter(), 1),
+        });
+    }
+
+    pub fn is_over(&self) -> bool {
+        matches!(self.stage, Stage::Over) && !self.waiting.values().any(Waiting::is_cleanup)
+    }
+
+    /// Goes on as far as nothing is waited for.
+    pub fn advance_stages(&mut self) {
+        loop {
+            self.act_on_requests();
+            let waits = |waiting: &Waiting| waiting.scope() == Scope::Stage;
+            if matches!(self.stage, Stage::Over) || self.waiting.values().any(waits) {
+                return;
+            }
+            self.advance();
+        }
+    }
+
+    fn advance(&mut self) {
+        match self.stage.clone() {
+            Stage::Beginning | Stage::Between | Stage::RepeatingCell | Stage::CleaningFailed => {
+                self.removal_is_over();
+                self.next_step();
+            }
+            Stage::LinkSpeeds => self.make_tasks(),
+            Stage::MakingTasks => self.open_directories(),
+            Stage::Opening(pass) => self.opened(pass),
+            Stage::Listening => self.prepare(),
+            Stage::Preparing => self.prepared(),
+            Stage::Settling => self.settled(),
+            Stage::SettlingUntilIdle(idle) => self.check_idle(&idle),
+            Stage::DroppingCaches(dropping) => self.caches_dropped(dropping),
+            Stage::ReadingClocks => self.next_after_no_step(),
+            Stage::Arming(arming) => self.armed(arming),
+            Stage::FindingTaskHolders => self.no_task_holders(),
+            Stage::Running => self.load_is_over(),
+            Stage::Closing(goal) => self.store_rows(goal),
+            Stage::StoringRows(goal) => self.read_tasks(goal),
+            Stage::ReadingTasks(goal) => self.stage = Stage::Closed(goal),
+            Stage::Closed(goal) => self.finish_closing(goal),
+            Stage::Cleaning(after) => self.finish(after),
+            Stage::Finishing(after) => self.finished(after),
+            Stage::Removing(removal) => self.removed(removal),
+            Stage::Over => {}
+        }
+    }
+
+    /// The next step that has not ended; after the last one, the end.
+    fn next_step(&mut self) {
+        self.step = None;
+        let open = |facts: &StepFacts| !facts.state.is_end();
+        let from = self.facts.get(self.first_open..).unwrap_or_default();
+        let next = from.iter().position(open).map(|at| at + self.first_open);
+        match next {
+            Some(index) if self.aborted.is_none() && self.stop.is_none() => {
+                let new_cell = self.cell(index).start == index;
+                if new_cell && self.first_open != index {
+                    self.attempts = 0;
+                }
+                self.first_open = index;
+                self.begin_step(index);
+            }
+            _ => self.remove_directories(None),
+        }
+    }
+
+    /// Steps from this one on may have to be run again.
+    pub fn go_back_to(&mut self, index: usize) {
+        self.first_open = self.first_open.min(index);
+    }
+
+    /// The steps of the cell that a step belongs to.
+    pub fn cell(&self, index: usize) -> Range<usize> {
+        let Some(step) = self.steps.get(index) else {
+            return index..index;
+        };
+        let same = |other: &&PlannedStep| other.cell == step.cell;
+        let before = self.steps.get(..index).unwrap_or_default();
+        let from = index - before.iter().rev().take_while(same).count();
+        let after = self.steps.get(index..).unwrap_or_default();
+        from..index + after.iter().take_while(same).count()
+    }
+
+    /// The plan of the step under way.
+    pub fn active_plan(&self) -> Option<&PlannedStep> {
+        self.steps.get(self.step.as_ref()?.index)
+    }
+
+    pub fn active_facts(&self) -> Option<&StepFacts> {
+        self.facts.get(self.step.as_ref()?.index)
+    }
+
+    pub fn live(&self) -> Vec<TaskHandle> {
+        let tasks = self.step.as_ref().map(|step| step.tasks.live().collect());
+        tasks.unwrap_or_default()
+    }
+
+    /// Whether the step may be armed once more.
+    pub fn may_arm_again(&self) -> bool {
+        let tries = self.step.as_ref().map_or(0, |step| step.arm_try);
+        tries + 1 < ARM_TRIES
+    }
+}
+
+/// An instant so much later.
+pub(super) fn after(at: MeshMicros, time: Duration) -> MeshMicros {
+    MeshMicros(at.0.saturating_add(micros(time)))
+}
+
+/// From one instant to a later one.
+pub(super) fn between(from: MeshMicros, to: MeshMicros) -> Duration {
+    Duration::from_micros(to.0.saturating_sub(from.0).max(0).unsigned_abs())
+}
+
+pub(super) fn micros(duration: Duration) -> i64 {
+    i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
+}

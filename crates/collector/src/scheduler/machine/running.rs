@@ -1,0 +1,381 @@
+//! The running load: the end of each task is awaited, a hanging step is closed, and agents that confirmed their start
+//! but did not begin are detected.
+
+use super::{
+    close::Goal,
+    effect::{Effect, Lookup, Show, Within},
+    event::Begun,
+    loss::FORGET_WITHIN,
+    run::{ActiveStep, Run, Stage, after, between},
+    stop::STOP_WITHIN,
+    tasks::{TaskHandle, TaskOutcome, TaskSet},
+    waiting::{Scope, Waiting},
+};
+use crate::{
+    model::{AgentId, MeshMicros, Severity, StepState, TaskId, TaskState},
+    sessions::command::{Answer, CallError, Command, RefusalKind},
+    store::rows::{Row, TaskRow},
+};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+/// A step bounded in time that takes longer by this much, or a tenth, hangs somewhere.
+const OVERTIME: Duration = Duration::from_secs(30);
+/// An agent that has begun sends rows at least every few seconds, even for operations that do not end.
+const BEGUN_WITHIN: Duration = Duration::from_secs(10);
+
+impl Run {
+    /// Every task has confirmed the instant.
+    pub(super) fn start_running(&mut self, start: MeshMicros) {
+        let live = self.live();
+        for task in &live {
+            self.set_task(task.task, TaskState::Running, None);
+        }
+        self.enter(StepState::Running, Some(start));
+        self.run_load();
+    }
+
+    /// Waits for the end of every task that has not ended.
+    fn run_load(&mut self) {
+        let Some(step) = &mut self.step else { return };
+        step.measured = true;
+        step.may_start.clear();
+        let start = step.start.unwrap_or(self.now);
+        self.stage = Stage::Running;
+        for task in self.live() {
+            self.await_end(Waiting::Ended { task }, task, Within::Contact);
+        }
+        self.watch_receivers();
+        let Some((expected, stagger)) =
+            self.active_plan().map(|plan| (plan.expected, plan.stagger))
+        else {
+            return;
+        };
+        if let Some(expected) = expected {
+            let late = OVERTIME.max(expected / 10);
+            let longest = expected.saturating_add(late);
+            self.wait_until(Waiting::Overtime, after(start.max(self.now), longest));
+        }
+        if !self.is_paced() {
+            let tasks = self
+                .step
+                .as_ref()
+                .map_or(0, |step| step.tasks.all().count());
+            let last =
+                stagger.saturating_mul(u32::try_from(tasks.saturating_sub(1)).unwrap_or(u32::MAX));
+            self.wait_until(Waiting::BeginningDue, after(start, last));
+        }
+        let lost: Vec<(TaskHandle, TaskState)> = self.step.as_ref().map_or_else(Vec::new, |step| {
+            let lost = step.tasks.lost();
+            lost.map(|(task, outcome)| (task, outcome.state)).collect()
+        });
+        for (task, state) in lost {
+            match state {
+                TaskState::Lost => self.replace_in_rate(task),
+                // Its agent has said that it has ended.
+                _ => self.on_lease_over(task.task),
+            }
+        }
+    }
+
+    /// The end of a task is awaited from its sender, which does not notice a receiver that stands still.
+    fn watch_receivers(&mut self) {
+        let live = self.live();
+        let receivers: BTreeSet<AgentId> = live.iter().filter_map(|task| task.peer).collect();
+        for receiver in receivers {
+            // At once: a loss counts even while nothing can be written.
+            let token = self.wait_for(Waiting::ReceiverLost { receiver });
+            let lookup = Lookup::Loss {
+                agent: receiver,
+                loss_after: self.policy.loss_after,
+            };
+            self.at_once(Effect::Lookup { token, lookup });
+        }
+    }
+
+    pub(super) fn await_end(&mut self, waiting: Waiting, task: TaskHandle, within: Within) {
+        let command = Command::AwaitEnd { task: task.task };
+        self.ask_at_once(waiting, task.agent, command, within);
+    }
+
+    pub(super) fn on_ended(&mut self, task: TaskHandle, answer: Result<Answer, CallError>) {
+        let name = self.agents.name(task.agent);
+        let why = match answer {
+            Ok(Answer::End(end)) => {
+                let stalled = end
+                    .stalled
+                    .then(|| format!("agent `{name}`: {}", end.error));
+                let error = end.error.clone();
+                self.keep_outcome(task, TaskOutcome::of_end(end));
+                self.mark_end();
+                let is_lost = |step: &ActiveStep| step.tasks.is_lost(task.task);
+                if let Some(reason) = stalled {
+                    self.stalled = true;
+                    self.abort(reason);
+                } else if self.step.as_ref().is_some_and(is_lost) {
+                    self.lose_load(task, &error);
+                }
+                return;
+            }
+            Ok(_) => format!("agent `{name}` sent the answer of another command"),
+            Err(CallError::Refused {
+                agent,
+                kind: RefusalKind::UnknownTask,
+                ..
+            }) => format!("agent `{agent}` was started again and has lost its task"),
+            Err(error) => error.to_string(),
+        };
+        // The end may be stored although the agent cannot report it any more.
+        if let Some(step) = self.step.as_ref().map(|step| step.id) {
+            // At once: a loss counts even while nothing can be written.
+            let token = self.wait_for(Waiting::LossChecked { task, why });
+            let lookup = Lookup::Tasks(step);
+            self.at_once(Effect::Lookup { token, lookup });
+        }
+    }
+
+    /// The stored state of a task whose agent does not answer: it has ended, or it is lost.
+    pub(super) fn on_loss_checked(&mut self, task: TaskHandle, why: &str, rows: &[TaskRow]) {
+        let Some(step) = &mut self.step else { return };
+        let of_agent = rows.iter().filter(|row| row.agent == task.agent);
+        step.tasks
+            .merge_stored(&of_agent.cloned().collect::<Vec<_>>());
+        if step.tasks.is_live(task.task) {
+            return self.lose(task.agent, why);
+        }
+        let live: Vec<TaskHandle> = step.tasks.live().collect();
+        self.cancel(|waiting| match waiting {
+            Waiting::Ended { task } | Waiting::LossChecked { task, .. } => !live.contains(task),
+            _ => false,
+        });
+    }
+
+    pub(super) fn keep_outcome(&mut self, task: TaskHandle, outcome: TaskOutcome) {
+        let error = (!outcome.error.is_empty()).then(|| outcome.error.clone());
+        // With the place of its last rows: a collector that starts after this one has to wait for them too.
+        self.out.rows.push(Row::Task {
+            task: task.task,
+            state: outcome.state,
+            error,
+            last_batch: outcome.last_batch.clone(),
+        });
+        if let Some(step) = &mut self.step {
+            step.tasks.set(task.task, outcome);
+        }
+    }
+
+    /// The workers of a task have ended; its end is answered after its workload's finishing work.
+    pub(super) fn on_load_over(&mut self, task: TaskId) {
+        if let Some(step) = &mut self.step {
+            step.tasks.set_load_over(task);
+        }
+        self.mark_end();
+    }
+
+    /// Has the end of the step sampled as soon as no task has workers any more, once.
+    fn mark_end(&mut self) {
+        let Some(step) = &mut self.step else { return };
+        if !step.end_marked && !step.tasks.has_load() {
+            step.end_marked = true;
+            self.at_once(Effect::Mark { at: None });
+        }
+    }
+
+    /// No task is left that has not ended.
+    pub(super) fn load_is_over(&mut self) {
+        self.cancel(|waiting| waiting.scope() == Scope::Load);
+        self.mark_end();
+        self.show_took();
+        self.store_rows(Goal::Conclude);
+    }
+
+    fn show_took(&mut self) {
+        let Some(step) = &self.step else { return };
+        let took = between(step.start.unwrap_or(self.now), self.now);
+        let show = Show::Took {
+            index: step.index,
+            took,
+        };
+        self.show(show);
+    }
+
+    /// The step should long have ended.
+    pub(super) fn on_overtime(&mut self) {
+        self.close(Goal::CutOff);
+    }
+
+    // Who has not begun.
+
+    /// Whether operations may be far apart by design.
+    fn is_paced(&self) -> bool {
+        self.active_plan().is_some_and(|step| {
+            step.loads.iter().any(|load| {
+                let mut keys = load.params.keys();
+                keys.any(|key| key == "rate" || key == "rate_iops")
+            })
+        })
+    }
+
+    pub(super) fn check_begun(&mut self, waiting: Waiting) {
+        let Some(step) = self.step.as_ref().map(|step| step.id) else {
+            return;
+        };
+        let agents = self.live().into_iter().map(|task| task.agent).collect();
+        self.lookup(waiting, Lookup::Begun { step, agents });
+    }
+
+    pub(super) fn on_begun_before(&mut self, begun: Begun) {
+        let patience = BEGUN_WITHIN.max(self.policy.loss_after * 2);
+        let before = begun.positions;
+        self.wait(Waiting::BegunPatience { before }, patience);
+    }
+
+    /// Takes those out of the step that have confirmed their start and not begun.
+    pub(super) fn on_begun_after(
+        &mut self,
+        before: &BTreeMap<AgentId, Vec<(String, u64)>>,
+        begun: &Begun,
+    ) {
+        let silent = |task: &TaskHandle| begun.without_rows.contains(&task.task);
+        let silent: Vec<TaskHandle> = self.live().into_iter().filter(silent).collect();
+        if silent.is_empty() {
+            return;
+        }
+        // An agent that still sends older rows will send these too; an agent that is away is handled as a loss.
+        let is_stuck = |task: &&TaskHandle| {
+            self.members.is_attached(task.agent)
+                && before.get(&task.agent) == begun.positions.get(&task.agent)
+        };
+        let stuck: Vec<AgentId> = silent
+            .iter()
+            .filter(is_stuck)
+            .map(|task| task.agent)
+            .collect();
+        if stuck.is_empty() {
+            return self.check_begun(Waiting::BegunBefore);
+        }
+        for agent in stuck {
+            let why = format!(
+                "agent `{}` confirmed its start and has not begun: it has sent no rows of its task",
+                self.agents.name(agent)
+            );
+            self.lose(agent, &why);
+        }
+    }
+
+    // After a start of the collector.
+
+    /// Continues a step after a start of the collector: a running step whose tasks agents still hold is awaited; any
+    /// other is repeated as the next attempt, unless the run has to end.
+    pub(super) fn resume_step(&mut self, index: usize, rows: &[TaskRow]) {
+        self.begin_step_of_rows(index, rows);
+        let Some(state) = self.active_facts().map(|facts| facts.state) else {
+            return;
+        };
+        self.show_step();
+        if state == StepState::Cleaning {
+            // All tasks had ended, and their rows are stored.
+            let goal = match self.stop {
+                Some(_) => Goal::Stop,
+                None => Goal::Conclude,
+            };
+            return self.read_tasks(goal);
+        }
+        if self.stop.is_some() {
+            return self.close(Goal::Stop);
+        }
+        if let Some(reason) = self.aborted.clone() {
+            if state == StepState::Running {
+                let title = self.active_plan().map(crate::plan::PlannedStep::title);
+                let message = format!(
+                    "{} is taken over after a restart of the collector, only to be stopped",
+                    title.unwrap_or_default()
+                );
+                self.record_event(None, Severity::Info, "step-resumed", message);
+            }
+            return self.close(Goal::Abort { reason });
+        }
+        if state == StepState::Running {
+            self.stage = Stage::FindingTaskHolders;
+            self.wait(Waiting::HoldersLost, self.policy.loss_after);
+            self.find_task_holders();
+        } else {
+            self.begin_again_after_restart();
+        }
+    }
+
+    fn begin_step_of_rows(&mut self, index: usize, rows: &[TaskRow]) {
+        self.begin_step(index);
+        self.cancel(|_| true);
+        let facts = self.facts.get(index).cloned();
+        if let (Some(step), Some(facts)) = (&mut self.step, facts) {
+            step.tasks = TaskSet::of_rows(rows);
+            step.rows = rows.to_vec();
+            step.start = facts.start;
+            step.measured = facts.start.is_some()
+                && matches!(facts.state, StepState::Running | StepState::Cleaning);
+            step.resumed = true;
+            // A task that was stopped and has no rows ended before its start.
+            let unstarted = |row: &&TaskRow| {
+                row.state == TaskState::Stopped && row.last_batch.is_none() && row.ended.is_none()
+            };
+            let may_start = rows.iter().filter(|row| !unstarted(row));
+            step.may_start = may_start.map(|row| row.id).collect();
+        }
+    }
+
+    fn begin_again_after_restart(&mut self) {
+        let reason = String::from("the collector was started again");
+        self.close(Goal::Again { reason });
+    }
+
+    /// Looks for an agent that has attached with its task of the step. An agent that attached without it, or did not
+    /// attach, is lost to the step, and the policy decides; when no agent holds a task, there is nothing to wait for.
+    pub(super) fn find_task_holders(&mut self) {
+        if !matches!(self.stage, Stage::FindingTaskHolders) {
+            return;
+        }
+        let Some(step) = &self.step else { return };
+        let ended = step
+            .tasks
+            .outcomes()
+            .any(|(_, outcome)| outcome.state != TaskState::Lost);
+        let live: Vec<TaskHandle> = step.tasks.live().collect();
+        let held = live.iter().any(|task| {
+            let there = self.members.get(task.agent).filter(|there| there.attached);
+            there.is_some_and(|there| there.held_tasks.contains(&task.task))
+        });
+        if held || ended {
+            self.cancel(|waiting| matches!(waiting, Waiting::HoldersLost));
+            let title = self.active_plan().map(crate::plan::PlannedStep::title);
+            let message = format!(
+                "{} continued while the collector was down",
+                title.unwrap_or_default()
+            );
+            self.record_event(None, Severity::Info, "step-resumed", message);
+            self.run_load();
+        } else if live.iter().all(|task| self.members.is_attached(task.agent)) {
+            self.cancel(|waiting| matches!(waiting, Waiting::HoldersLost));
+        }
+    }
+
+    /// No agent has attached with a task of the step.
+    pub(super) fn no_task_holders(&mut self) {
+        self.begin_again_after_restart();
+    }
+
+    /// For those that wait for a task to end after a stop.
+    pub(super) fn forget_for_retry(&mut self, task: TaskHandle) {
+        for agent in task.ends() {
+            let command = Command::ForgetTask { task: task.task };
+            let within = Within::For(FORGET_WITHIN);
+            self.ask(Waiting::ForgottenForRetry, agent, command, within);
+        }
+    }
+
+    pub(super) fn stop_within(&self) -> Within {
+        Within::For(STOP_WITHIN)
+    }
+}

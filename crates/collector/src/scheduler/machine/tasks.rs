@@ -1,0 +1,281 @@
+//! The tasks of a step: which have not ended, and how the others ended.
+
+use crate::{
+    model::{AgentId, TaskId, TaskState},
+    sessions::command::End,
+    store::rows::{SpoolPosition, TaskRow},
+};
+use benchmesh_workloads::recorder::is_errors_limit;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A task that an agent may hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::scheduler) struct TaskHandle {
+    pub task: TaskId,
+    pub agent: AgentId,
+    /// The agent of its receiving end.
+    pub peer: Option<AgentId>,
+}
+
+impl TaskHandle {
+    /// The agents that hold something of it.
+    pub fn ends(self) -> impl Iterator<Item = AgentId> {
+        let peer = self.peer.filter(|peer| *peer != self.agent);
+        [Some(self.agent), peer].into_iter().flatten()
+    }
+}
+
+/// The receiver's address, and the token that the sender presents there.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(in crate::scheduler) struct LinkEndpoint {
+    pub address: String,
+    pub token: String,
+}
+
+/// For a sender: where its receiver listens.
+pub(super) type LinkEndpoints = BTreeMap<TaskId, LinkEndpoint>;
+
+/// How one task ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::scheduler) struct TaskOutcome {
+    pub state: TaskState,
+    /// Empty: none.
+    pub error: String,
+    /// The batch with its last rows; `None`: it is stored, or there is none.
+    pub last_batch: Option<SpoolPosition>,
+}
+
+impl TaskOutcome {
+    /// As its agent reported it.
+    pub fn of_end(end: End) -> Self {
+        Self {
+            state: end.state,
+            error: end.error,
+            last_batch: (!end.spool_id.is_empty()).then_some(SpoolPosition {
+                spool_id: end.spool_id,
+                sequence: end.sequence,
+            }),
+        }
+    }
+
+    /// As it is stored; `None`: the task has not ended.
+    pub fn of_row(row: &TaskRow) -> Option<Self> {
+        has_ended(row.state).then(|| Self {
+            state: row.state,
+            error: row.error.clone().unwrap_or_default(),
+            last_batch: row.last_batch.clone(),
+        })
+    }
+}
+
+/// Whether a task with this outcome is lost to its step without its agent being lost: its target failed every operation
+/// until its `errors-limit`, or its link broke. `on-loss` decides about it as about a lost agent.
+fn is_load_lost(handle: TaskHandle, outcome: &TaskOutcome) -> bool {
+    outcome.state == TaskState::Failed && (handle.peer.is_some() || is_errors_limit(&outcome.error))
+}
+
+/// Whether nothing more will happen to a task in this state.
+pub(in crate::scheduler) fn has_ended(state: TaskState) -> bool {
+    matches!(
+        state,
+        TaskState::Done | TaskState::Stopped | TaskState::Failed | TaskState::Lost
+    )
+}
+
+#[derive(Clone, Debug)]
+struct Entry {
+    handle: TaskHandle,
+    /// Its workers have ended; its agent may still do finishing work.
+    load_over: bool,
+    outcome: Option<TaskOutcome>,
+}
+
+/// The tasks of a step, by their index.
+#[derive(Clone, Debug, Default)]
+pub(in crate::scheduler) struct TaskSet {
+    entries: Vec<Entry>,
+}
+
+impl TaskSet {
+    pub fn new(handles: impl IntoIterator<Item = TaskHandle>) -> Self {
+        let entry = |handle| Entry {
+            handle,
+            load_over: false,
+            outcome: None,
+        };
+        Self {
+            entries: handles.into_iter().map(entry).collect(),
+        }
+    }
+
+    /// As they are stored.
+    pub fn of_rows(rows: &[TaskRow]) -> Self {
+        let entry = |row: &TaskRow| Entry {
+            handle: TaskHandle {
+                task: row.id,
+                agent: row.agent,
+                peer: row.peer,
+            },
+            load_over: false,
+            outcome: TaskOutcome::of_row(row),
+        };
+        Self {
+            entries: rows.iter().map(entry).collect(),
+        }
+    }
+
+    pub fn all(&self) -> impl Iterator<Item = TaskHandle> + '_ {
+        self.entries.iter().map(|entry| entry.handle)
+    }
+
+    /// Tasks that have not ended.
+    pub fn live(&self) -> impl Iterator<Item = TaskHandle> + '_ {
+        self.entries
+            .iter()
+            .filter(|entry| entry.outcome.is_none())
+            .map(|entry| entry.handle)
+    }
+
+    /// Notes that the workers of a task have ended.
+    pub fn set_load_over(&mut self, task: TaskId) {
+        let mut entries = self.entries.iter_mut();
+        if let Some(entry) = entries.find(|entry| entry.handle.task == task) {
+            entry.load_over = true;
+        }
+    }
+
+    /// Whether workers of any task may still run.
+    pub fn has_load(&self) -> bool {
+        let may_run = |entry: &Entry| entry.outcome.is_none() && !entry.load_over;
+        self.entries.iter().any(may_run)
+    }
+
+    /// Tasks that are lost to the step, with their agents or without.
+    pub fn lost(&self) -> impl Iterator<Item = (TaskHandle, &TaskOutcome)> {
+        self.outcomes().filter(|(handle, outcome)| {
+            outcome.state == TaskState::Lost || is_load_lost(*handle, outcome)
+        })
+    }
+
+    pub fn is_lost(&self, task: TaskId) -> bool {
+        self.lost().any(|(handle, _)| handle.task == task)
+    }
+
+    /// Whether no task of it is left.
+    pub fn all_are_lost(&self) -> bool {
+        self.lost().count() == self.entries.len()
+    }
+
+    pub fn has_live(&self) -> bool {
+        self.live().next().is_some()
+    }
+
+    pub fn ids(&self) -> Vec<TaskId> {
+        self.all().map(|handle| handle.task).collect()
+    }
+
+    pub fn outcomes(&self) -> impl Iterator<Item = (TaskHandle, &TaskOutcome)> {
+        self.entries
+            .iter()
+            .filter_map(|entry| Some((entry.handle, entry.outcome.as_ref()?)))
+    }
+
+    pub fn get(&self, task: TaskId) -> Option<TaskHandle> {
+        self.all().find(|handle| handle.task == task)
+    }
+
+    /// The index among the step's tasks.
+    pub fn index(&self, task: TaskId) -> Option<usize> {
+        self.all().position(|handle| handle.task == task)
+    }
+
+    pub fn is_live(&self, task: TaskId) -> bool {
+        self.live().any(|handle| handle.task == task)
+    }
+
+    /// How many agents it began with.
+    pub fn agents(&self) -> usize {
+        self.all()
+            .map(|handle| handle.agent)
+            .collect::<BTreeSet<AgentId>>()
+            .len()
+    }
+
+    /// How many agents have a task that is not lost.
+    pub fn agents_left(&self) -> usize {
+        self.all()
+            .filter(|handle| !self.is_lost(handle.task))
+            .map(|handle| handle.agent)
+            .collect::<BTreeSet<AgentId>>()
+            .len()
+    }
+
+    /// Ends the live tasks of a lost agent, at either end of a link, and returns them.
+    pub fn lose(&mut self, agent: AgentId, error: &str) -> Vec<TaskHandle> {
+        self.lose_those(error, |handle| {
+            handle.agent == agent || handle.peer == Some(agent)
+        })
+    }
+
+    /// Ends the live tasks that send to a lost agent, and returns them.
+    pub fn lose_links_to(&mut self, receiver: AgentId, error: &str) -> Vec<TaskHandle> {
+        self.lose_those(error, |handle| handle.peer == Some(receiver))
+    }
+
+    fn lose_those(
+        &mut self,
+        error: &str,
+        is_lost: impl Fn(&TaskHandle) -> bool,
+    ) -> Vec<TaskHandle> {
+        let lost: Vec<TaskHandle> = self.live().filter(is_lost).collect();
+        for handle in &lost {
+            self.end(handle.task, TaskState::Lost, error);
+        }
+        lost
+    }
+
+    /// Ends a task without rows.
+    pub fn end(&mut self, task: TaskId, state: TaskState, error: &str) {
+        self.set(
+            task,
+            TaskOutcome {
+                state,
+                error: error.to_owned(),
+                last_batch: None,
+            },
+        );
+    }
+
+    pub fn set(&mut self, task: TaskId, outcome: TaskOutcome) {
+        let mut entries = self.entries.iter_mut();
+        if let Some(entry) = entries.find(|entry| entry.handle.task == task) {
+            entry.outcome = Some(outcome);
+        }
+    }
+
+    /// The last row of a task is stored, or will not come.
+    pub fn stored(&mut self, task: TaskId) {
+        let mut entries = self.entries.iter_mut();
+        if let Some(entry) = entries.find(|entry| entry.handle.task == task)
+            && let Some(outcome) = &mut entry.outcome
+        {
+            outcome.last_batch = None;
+        }
+    }
+
+    /// Merges the stored ends: a task that was given up as lost may have done all of its work. Rows that were already
+    /// awaited are not awaited again.
+    pub fn merge_stored(&mut self, rows: &[TaskRow]) {
+        for row in rows {
+            let Some(mut outcome) = TaskOutcome::of_row(row) else {
+                continue;
+            };
+            let mut entries = self.entries.iter();
+            let entry = entries.find(|entry| entry.handle.task == row.id);
+            if let Some(known) = entry.and_then(|entry| entry.outcome.as_ref()) {
+                outcome.last_batch.clone_from(&known.last_batch);
+            }
+            self.set(row.id, outcome);
+        }
+    }
+}

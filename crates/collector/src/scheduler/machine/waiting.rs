@@ -1,0 +1,175 @@
+//! The entries that the machine waits for, and how long each is kept.
+
+use super::tasks::TaskHandle;
+use crate::{
+    model::{AgentId, TaskId},
+    sessions::command::Make,
+};
+use std::{collections::BTreeMap, ops::Range};
+
+/// Where the spools of agents are.
+pub(super) type Positions = BTreeMap<AgentId, Vec<(String, u64)>>;
+
+/// How long something is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Scope {
+    /// Until the stage ends; the stage ends when nothing of it is left.
+    Stage,
+    /// As long as the load runs; no stage waits for it.
+    Load,
+    /// As long as the run is under way; its end waits for it.
+    Cleanup,
+}
+
+/// One thing that is waited for.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Waiting {
+    Environment,
+    /// Steps of the plan; `only`: of the range, those.
+    StepsMade {
+        range: Range<usize>,
+        only: Vec<usize>,
+        attempt: u32,
+    },
+    TasksMade,
+    LinkSpeeds,
+    /// An agent's answer to `OpenRunDirectory`.
+    Opened {
+        agent: AgentId,
+        path: String,
+        make: Make,
+    },
+    Secrets,
+    Listening {
+        task: TaskHandle,
+        receiver: AgentId,
+        token: String,
+    },
+    Prepared {
+        task: TaskHandle,
+    },
+    /// Whether the receiver of a link is there that its sender could not open.
+    ReceiverThere {
+        task: TaskHandle,
+        refusal: String,
+    },
+    Settled,
+    Busy,
+    Dropped {
+        kernel: usize,
+        agent: AgentId,
+    },
+    Daemons,
+    Clocks,
+    Armed {
+        task: TaskHandle,
+    },
+    HoldersLost,
+    Ended {
+        task: TaskHandle,
+    },
+    /// The stored state of a task whose agent does not answer any more.
+    LossChecked {
+        task: TaskHandle,
+        why: String,
+    },
+    Stopped {
+        task: TaskHandle,
+    },
+    EndedAfterStop {
+        task: TaskHandle,
+    },
+    /// Before its agent prepares the task once more.
+    ForgottenForRetry,
+    RowsStored {
+        task: TaskHandle,
+    },
+    TasksRead,
+    CellRemoved {
+        agent: AgentId,
+        files: u64,
+    },
+    Finished,
+    DirectoryRemoved {
+        entry: usize,
+        files: u64,
+    },
+    // As long as the load runs.
+    /// The loss of an agent that receives from others.
+    ReceiverLost {
+        receiver: AgentId,
+    },
+    Overtime,
+    /// From here on all should have begun.
+    BeginningDue,
+    BegunBefore,
+    BegunPatience {
+        before: Positions,
+    },
+    BegunAfter {
+        before: Positions,
+    },
+    LeaseOver {
+        task: TaskId,
+    },
+    RateShared {
+        load: usize,
+    },
+    // Independent of the stage.
+    StopLost {
+        task: TaskHandle,
+    },
+    EndOfLost {
+        task: TaskHandle,
+    },
+    StoppedAgain,
+    Forgotten,
+}
+
+impl Waiting {
+    pub fn scope(&self) -> Scope {
+        match self {
+            Self::ReceiverLost { .. }
+            | Self::Overtime
+            | Self::BeginningDue
+            | Self::BegunBefore
+            | Self::BegunPatience { .. }
+            | Self::BegunAfter { .. }
+            | Self::LeaseOver { .. }
+            | Self::RateShared { .. } => Scope::Load,
+            Self::StopLost { .. }
+            | Self::EndOfLost { .. }
+            | Self::StoppedAgain
+            | Self::Forgotten => Scope::Cleanup,
+            _ => Scope::Stage,
+        }
+    }
+
+    pub fn is_cleanup(&self) -> bool {
+        self.scope() == Scope::Cleanup
+    }
+
+    /// Whether its answer is needed in any case: rows that are being made exist from then on, and a directory that may
+    /// be made has to be removed afterwards.
+    pub fn must_be_awaited(&self) -> bool {
+        matches!(
+            self,
+            Self::StepsMade { .. } | Self::TasksMade | Self::Finished | Self::Opened { .. }
+        )
+    }
+}
+
+impl Waiting {
+    /// The task that the awaited answer is about.
+    pub fn task(&self) -> Option<TaskHandle> {
+        match self {
+            Self::Listening { task, .. }
+            | Self::Prepared { task }
+            | Self::ReceiverThere { task, .. }
+            | Self::Armed { task }
+            | Self::Ended { task }
+            | Self::LossChecked { task, .. } => Some(*task),
+            _ => None,
+        }
+    }
+}

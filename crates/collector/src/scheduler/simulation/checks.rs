@@ -1,0 +1,265 @@
+//! Invariants that are checked during a schedule and after it.
+
+use super::{
+    agent::{NEVER_BEGAN, State},
+    plans::name,
+    world::World,
+};
+use crate::{
+    model::{RunState, StepId, StepState, TaskId, TaskState},
+    scheduler::machine::event::Token,
+    sessions::command::Command,
+    store::rows::{FinishedStep, TaskRow},
+};
+
+/// Whether the agent of a task has reported that it ended before its first operation.
+fn never_began(task: &TaskRow) -> bool {
+    // A row of its end may have come after the step had ended without it.
+    task.ended.is_none() && task.error.as_deref() == Some(NEVER_BEGAN)
+}
+
+/// Tokens below are not of a run.
+const FIRST_OF_RUNS: u64 = 1 << 41;
+
+impl World {
+    /// An ended task is not asked for again.
+    pub fn check_ask(&self, token: Token, command: &Command) {
+        if let Command::ForgetTask { task } = command {
+            let row = self.store.task(*task);
+            assert_ne!(
+                row.state,
+                TaskState::Running,
+                "task {task} is to be forgotten before its end is stored"
+            );
+        }
+        if let Command::Arm { task, .. } = command {
+            let state = self.store.task(*task).state;
+            assert_eq!(
+                state,
+                TaskState::Armed,
+                "task {task} is armed before that is stored"
+            );
+        }
+        let task = match command {
+            Command::AwaitEnd { task } | Command::Arm { task, .. } => *task,
+            Command::Prepare(prepare) => prepare.task,
+            _ => return,
+        };
+        if token.0 < FIRST_OF_RUNS {
+            return;
+        }
+        // A task that was given up may still load on an agent that attaches again: it is stopped, and its end awaited.
+        let ended = self.ended_at_load.get(&task);
+        let given_up = matches!(ended, Some(TaskState::Lost | TaskState::Stopped));
+        let tidies = given_up && matches!(command, Command::AwaitEnd { .. });
+        assert!(
+            tidies || ended.is_none(),
+            "task {task} had ended before the collector started, and is asked to {}",
+            command.action()
+        );
+        if !matches!(command, Command::AwaitEnd { .. }) {
+            let row = self.store.task(task);
+            let over = matches!(row.state, TaskState::Done | TaskState::Lost);
+            assert!(
+                !over,
+                "task {task} is {}, and is asked to {}",
+                row.state,
+                command.action()
+            );
+        }
+    }
+
+    /// A removal does not overtake the making of the directory that it is to remove.
+    pub fn check_arrival(&self, agent: usize, command: &Command) {
+        let Command::RemoveRunDirectory { path, .. } = command else {
+            return;
+        };
+        let under_way = self.agents[agent].directories.get(path);
+        let opens = under_way.into_iter().flatten().any(|(token, command)| {
+            token.is_some() && matches!(command, Command::OpenRunDirectory { .. })
+        });
+        assert!(
+            !opens,
+            "agent {} is to remove the directory on {path} that it is still opening",
+            name(agent)
+        );
+    }
+
+    /// A step that is done was measured by tasks that started at one instant.
+    pub fn check_step(&self, step: StepId, finished: &FinishedStep) {
+        if finished.state != StepState::Done {
+            return;
+        }
+        let row = self.store.step(step);
+        for task in self.store.tasks_of(step) {
+            if task.state != TaskState::Done {
+                assert!(finished.partial, "step {} is not partial", row.ordinal);
+                continue;
+            }
+            // Missing rows have an event.
+            let messages = |task_agent| {
+                let missing = self.store.events.iter();
+                let mut missing = missing.filter(|event| event.kind == "rows-missing");
+                missing.any(|event| event.step == Some(step) && event.agent == Some(task_agent))
+            };
+            assert!(
+                task.start == row.start || (task.start.is_none() && messages(task.agent)),
+                "task {} started apart",
+                task.id
+            );
+        }
+    }
+
+    /// A stop reached every agent that could be reached.
+    pub fn check_stop(&self, reached: &[(usize, u64, TaskId)], generation: u64) {
+        if generation != self.generation || self.machine.is_none() {
+            return;
+        }
+        for (agent, session, task) in reached {
+            let one = &self.agents[*agent];
+            let held = one.tasks.get(task);
+            let loads =
+                held.is_some_and(|held| !held.stopped && !matches!(held.state, State::Ended(_)));
+            assert!(
+                one.session != *session || !loads || held.is_some_and(|held| held.ignored_stop),
+                "a second after the stop agent {} still has task {task}",
+                name(*agent)
+            );
+        }
+    }
+
+    /// A task that ended for its step, as lost or stopped, has been stopped on an agent that is attached all the time, or
+    /// the stop is being awaited.
+    pub fn check_stopped_on_agent(
+        &self,
+        agent: usize,
+        session: u64,
+        task: TaskId,
+        generation: u64,
+    ) {
+        let one = &self.agents[agent];
+        if generation != self.generation
+            || self.machine.is_none()
+            || session == 0
+            || one.session != session
+        {
+            return;
+        }
+        assert!(
+            one.loads().all(|loads| loads != task) || self.is_stop_asked(agent, task),
+            "task {task} is {}, and agent {} still loads and is not asked to stop it",
+            self.store.task(task).state,
+            name(agent)
+        );
+    }
+
+    /// After the schedule, with all agents attached.
+    pub fn check_end(&self) {
+        let run = &self.store.run;
+        let stage = self.machine.as_ref().map(|machine| machine.stage());
+        assert!(run.state.is_end(), "the run is {}: {stage:?}", run.state);
+        assert!(
+            self.machine
+                .as_ref()
+                .is_some_and(|machine| machine.is_idle()),
+            "it is not idle: {stage:?}"
+        );
+        self.check_steps();
+        self.check_nothing_is_left();
+        if self.stop_requested_at.is_some()
+            && run.stop_reason.is_some()
+            && run.state != RunState::Stopped
+        {
+            // The run was ending when the stop was requested.
+            let ended = run.ended.map_or(0, |at| at.0);
+            let requested_at = self.stop_requested_at.unwrap_or(0);
+            assert!(
+                ended - requested_at < 2_000_000,
+                "the run is {} {} us after a stop",
+                run.state,
+                ended - requested_at
+            );
+        }
+    }
+
+    /// Every step has ended once, in its newest attempt; that it ended once the store checks.
+    fn check_steps(&self) {
+        let run = &self.store.run;
+        let newest = self.store.newest_steps();
+        assert!(
+            newest.len() == self.planned.steps.len() || newest.is_empty(),
+            "{} of {} steps",
+            newest.len(),
+            self.planned.steps.len()
+        );
+        for step in &self.store.steps {
+            let is_newest = newest.iter().any(|newest| newest.id == step.id);
+            let was_cut_short = run.state == RunState::Stopped || run.halted.is_some();
+            let may_be_planned = is_newest && was_cut_short;
+            assert!(
+                step.state.is_end() || (may_be_planned && step.state == StepState::Planned),
+                "step {} of attempt {} is {} at the end of a run that is {}",
+                step.ordinal,
+                step.attempt,
+                step.state,
+                run.state
+            );
+            let tasks = self.store.tasks_of(step.id);
+            let may_have_begun = self.store.ran.contains(&step.id)
+                || run.halted.is_some() && tasks.iter().any(|task| !never_began(task));
+            assert!(
+                step.start.is_none() || may_have_begun,
+                "step {} of attempt {} never ran, and has a start instant",
+                step.ordinal,
+                step.attempt
+            );
+            if step.state == StepState::Stopped {
+                assert_eq!(run.state, RunState::Stopped, "step {}", step.ordinal);
+            }
+        }
+        if run.state == RunState::Done {
+            let failed = newest.iter().any(|step| step.state == StepState::Failed);
+            assert!(
+                !failed || run.partial,
+                "a done run has failed steps, and is not partial"
+            );
+        }
+    }
+
+    fn check_nothing_is_left(&self) {
+        for (agent, one) in self.agents.iter().enumerate() {
+            for (task, held) in &one.tasks {
+                // One that hung was given up, and is forgotten when its agent comes back.
+                let hung = held.hangs && (held.stopped || matches!(held.state, State::Ended(_)));
+                // A task whose preparation hangs is removed when its thread returns.
+                let stuck = matches!(held.state, State::Preparing { .. }) && held.stopped;
+                // One that ignored a stop is asked again when it attaches the next time.
+                assert!(
+                    hung || stuck || held.ignored_stop,
+                    "agent {} still holds task {task}: {held:?}",
+                    name(agent)
+                );
+            }
+            assert!(
+                one.receivers.is_empty(),
+                "agent {} still listens for {:?}",
+                name(agent),
+                one.receivers
+            );
+        }
+        for (path, file_system) in self.disks.keys() {
+            let messages = self
+                .agents
+                .iter()
+                .filter(|agent| agent.file_system == *file_system)
+                .any(|agent| {
+                    let left = self.store.directories_left(agent.id);
+                    left.iter().any(|left| left.path == *path)
+                });
+            assert!(
+                messages,
+                "{path} stays on file system {file_system}, and no event says so"
+            );
+        }
+    }
+}

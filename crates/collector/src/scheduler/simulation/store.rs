@@ -1,0 +1,328 @@
+//! The database of a schedule: it applies rows as the statements of the store do.
+
+use super::agent::Spooled;
+use crate::{
+    model::{AgentId, MeshMicros, RunId, RunState, StepId, StepState, TaskId, TaskState},
+    scheduler::machine::has_ended,
+    store::{
+        DirectoryLeft,
+        rows::{
+            FinishedStep, NewEvent, NewStep, NewTask, Row, RunDirectoryRow, RunRow, StepRow,
+            TaskRow,
+        },
+    },
+};
+use std::collections::{BTreeMap, BTreeSet};
+
+#[derive(Debug)]
+pub(super) struct SimStore {
+    pub run: RunRow,
+    /// Every attempt.
+    pub steps: Vec<StepRow>,
+    pub tasks: Vec<TaskRow>,
+    pub events: Vec<NewEvent>,
+    pub directories: Vec<RunDirectoryRow>,
+    /// The last sequence stored of each agent's spool.
+    pub positions: BTreeMap<AgentId, u64>,
+    pub with_rows: Vec<TaskId>,
+    /// Steps that were ever running.
+    pub ran: BTreeSet<StepId>,
+    /// The run's environment was written.
+    pub environment: bool,
+}
+
+impl SimStore {
+    pub fn new(run: RunRow) -> Self {
+        Self {
+            run,
+            steps: Vec::new(),
+            tasks: Vec::new(),
+            events: Vec::new(),
+            directories: Vec::new(),
+            positions: BTreeMap::new(),
+            with_rows: Vec::new(),
+            ran: BTreeSet::new(),
+            environment: false,
+        }
+    }
+
+    /// Applies one transaction. Returns the new ids.
+    pub fn apply(&mut self, rows: &[Row]) -> Vec<Vec<i64>> {
+        rows.iter().filter_map(|row| self.apply_one(row)).collect()
+    }
+
+    fn apply_one(&mut self, row: &Row) -> Option<Vec<i64>> {
+        match row {
+            Row::Run { change, .. } => {
+                assert!(
+                    !self.run.state.is_end(),
+                    "a run that is {} becomes {}",
+                    self.run.state,
+                    change.state
+                );
+                self.run.state = change.state;
+                self.run.partial |= change.partial;
+                self.run.reason = match change.state {
+                    RunState::Running => change.reason.clone(),
+                    _ => change.reason.clone().or(self.run.reason.take()),
+                };
+                self.run.started.get_or_insert(change.at);
+                self.run.ended = change.state.is_end().then_some(change.at);
+            }
+            Row::Abort { reason, at, .. } => {
+                self.run.reason = Some(reason.clone());
+                self.run.partial = true;
+                self.run.halted.get_or_insert(*at);
+            }
+            Row::Environment { .. } => {
+                assert!(
+                    self.steps.is_empty(),
+                    "the environment is written after the steps"
+                );
+                assert!(!self.environment, "the environment is written twice");
+                self.environment = true;
+            }
+            Row::Steps { steps, .. } => {
+                assert!(
+                    self.environment,
+                    "steps are made before the environment is written"
+                );
+                return Some(steps.iter().map(|step| self.make_step(step)).collect());
+            }
+            Row::Step { step, change } => {
+                let row = self.step_mut(*step);
+                assert!(
+                    !row.state.is_end(),
+                    "step {} of attempt {} ended twice: it is {} and becomes {}",
+                    row.ordinal,
+                    row.attempt,
+                    row.state,
+                    change.state
+                );
+                row.state = change.state;
+                if change.state == StepState::Running {
+                    self.ran.insert(*step);
+                }
+                let row = self.step_mut(*step);
+                row.start = change.start.or(row.start);
+                row.ended = change.ended.or(row.ended);
+                row.reason = change.reason.clone().or(row.reason.take());
+            }
+            Row::Tasks { step, tasks } => {
+                let made = tasks.iter().map(|task| self.make_task(*step, task));
+                return Some(made.collect());
+            }
+            Row::Task {
+                task,
+                state,
+                error,
+                last_batch,
+            } => {
+                let overrides = matches!(
+                    state,
+                    TaskState::Done | TaskState::Failed | TaskState::Stopped
+                );
+                let row = self.task_mut(*task);
+                row.last_batch = last_batch.clone().or(row.last_batch.take());
+                let said = matches!(
+                    row.state,
+                    TaskState::Done | TaskState::Failed | TaskState::Stopped
+                );
+                if overrides || !said {
+                    row.state = *state;
+                    row.error = error.clone().or(row.error.take());
+                }
+            }
+            Row::StartsCleared { step } => {
+                self.step_mut(*step).start = None;
+                for task in &mut self.tasks {
+                    if task.step == *step && task.ended.is_none() {
+                        task.start = None;
+                    }
+                }
+            }
+            Row::TaskAgain { task } => {
+                let row = self.task_mut(*task);
+                row.state = TaskState::Planned;
+                row.error = None;
+                row.start = None;
+                row.ended = None;
+                row.last_begun = None;
+                row.last_batch = None;
+            }
+            Row::TaskStarts(starts) => {
+                for (task, start) in starts {
+                    self.task_mut(*task).start = Some(*start);
+                }
+            }
+            Row::Directory(directory) => {
+                self.directories
+                    .retain(|known| known.agent != directory.agent || known.path != directory.path);
+                self.directories.push(directory.clone());
+            }
+            Row::NoDirectory { agent, path, .. } => {
+                self.directories
+                    .retain(|known| known.agent != *agent || known.path != *path);
+            }
+            Row::DirectoriesGone { .. } => self.directories.clear(),
+            Row::Event(event) => self.events.push(event.clone()),
+            Row::CacheDrops { .. } => {}
+        }
+        None
+    }
+
+    fn make_step(&mut self, step: &NewStep) -> i64 {
+        let id = i64::try_from(self.steps.len()).unwrap() + 1;
+        let again = self
+            .steps
+            .iter()
+            .any(|known| known.ordinal == step.ordinal && known.attempt == step.attempt);
+        assert!(
+            !again,
+            "step {} has two attempts {}",
+            step.ordinal, step.attempt
+        );
+        self.steps.push(StepRow {
+            id: StepId(id),
+            run: RunId(1),
+            ordinal: step.ordinal,
+            repeat: step.repeat,
+            attempt: step.attempt,
+            phase: step.phase.clone(),
+            cell: step.cell.clone(),
+            target: step.target.clone(),
+            system: step.system.clone(),
+            workload: step.workload.clone(),
+            mode: step.mode.clone(),
+            params_json: String::new(),
+            clients: step.clients,
+            cache: step.cache.clone(),
+            state: StepState::Planned,
+            partial: false,
+            flags_json: String::new(),
+            reason: None,
+            start: None,
+            ended: None,
+        });
+        id
+    }
+
+    fn make_task(&mut self, step: StepId, task: &NewTask) -> i64 {
+        let id = i64::try_from(self.tasks.len()).unwrap() + 1;
+        self.tasks.push(TaskRow {
+            id: TaskId(id),
+            step,
+            task_index: task.task_index,
+            agent: task.agent,
+            peer: task.peer,
+            state: TaskState::Planned,
+            workers: task.workers,
+            start: None,
+            skew_us: None,
+            skew_error_us: None,
+            first_done: None,
+            ended: None,
+            last_begun: None,
+            cpu_user_us: None,
+            cpu_system_us: None,
+            wait_cpu_us: None,
+            harness_ns_per_op: None,
+            error: None,
+            last_batch: None,
+        });
+        id
+    }
+
+    pub fn step_mut(&mut self, step: StepId) -> &mut StepRow {
+        &mut self.steps[usize::try_from(step.0).unwrap() - 1]
+    }
+
+    pub fn step(&self, step: StepId) -> &StepRow {
+        &self.steps[usize::try_from(step.0).unwrap() - 1]
+    }
+
+    pub fn task_mut(&mut self, task: TaskId) -> &mut TaskRow {
+        &mut self.tasks[usize::try_from(task.0).unwrap() - 1]
+    }
+
+    pub fn task(&self, task: TaskId) -> &TaskRow {
+        &self.tasks[usize::try_from(task.0).unwrap() - 1]
+    }
+
+    pub fn tasks_of(&self, step: StepId) -> Vec<TaskRow> {
+        let tasks = self.tasks.iter().filter(|task| task.step == step);
+        tasks.cloned().collect()
+    }
+
+    /// The newest attempt of each step, in order.
+    pub fn newest_steps(&self) -> Vec<StepRow> {
+        let mut newest: BTreeMap<u32, &StepRow> = BTreeMap::new();
+        for step in &self.steps {
+            let known = newest.entry(step.ordinal).or_insert(step);
+            if step.attempt >= known.attempt {
+                *known = step;
+            }
+        }
+        newest.into_values().cloned().collect()
+    }
+
+    pub fn finish(&mut self, step: StepId, finished: &FinishedStep) {
+        let row = self.step_mut(step);
+        assert!(!row.state.is_end(), "step {} ended twice", row.ordinal);
+        row.state = finished.state;
+        row.partial |= finished.partial;
+        row.ended = Some(finished.ended);
+        row.reason = finished.reason.clone().or(row.reason.take());
+    }
+
+    /// The end of a task arrives with its agent's spool.
+    pub fn task_ended(&mut self, spooled: &Spooled, ended: MeshMicros) {
+        let Spooled { end, start, .. } = spooled;
+        let row = self.task_mut(spooled.task);
+        if row.state != TaskState::Lost || end.state == TaskState::Done {
+            row.state = end.state;
+        }
+        row.start = spooled.began.then_some(*start).or(row.start);
+        row.skew_us = Some(10);
+        row.ended = Some(ended);
+        row.last_begun = spooled.began.then_some(*start);
+        if !end.error.is_empty() {
+            row.error = Some(end.error.clone());
+        }
+        self.with_rows.push(spooled.task);
+    }
+
+    /// Whether the task's step or run is over, or the task has ended.
+    pub fn is_stray(&self, task: TaskId) -> bool {
+        let row = self.task(task);
+        let step = self.step(row.step);
+        self.run.state.is_end() || step.state.is_end() || has_ended(row.state)
+    }
+
+    /// The directories that stay on an agent and have not been removed since.
+    pub fn directories_left(&self, agent: AgentId) -> Vec<DirectoryLeft> {
+        let paths = |kind: &str| -> Vec<String> {
+            let of_agent = self
+                .events
+                .iter()
+                .filter(|event| event.kind == kind && event.agent == Some(agent));
+            of_agent
+                .filter_map(|event| {
+                    let detail: serde_json::Value =
+                        serde_json::from_str(event.detail_json.as_deref()?).ok()?;
+                    Some(detail.get("path")?.as_str()?.to_owned())
+                })
+                .collect()
+        };
+        let gone = paths("directory-removed");
+        let mut left = paths("directory-left");
+        left.retain(|path| !gone.contains(path));
+        left.dedup();
+        let left = left.into_iter().map(|path| DirectoryLeft {
+            run: self.run.id,
+            run_uid: self.run.uid.clone(),
+            path,
+        });
+        left.collect()
+    }
+}

@@ -1,0 +1,358 @@
+//! Limits of connections: how many there are, whose they are, and when one is closed.
+//!
+//! HTTP/2 keepalive finds a peer that is gone. This module closes what keepalive does not find: a connection that never
+//! speaks TLS or HTTP/2, one that answers pings and makes no calls, and one whose certificate has been revoked.
+
+use super::gate::{Gate, Identity, Transport};
+use futures::{Stream, StreamExt, future};
+use std::{
+    io,
+    net::{IpAddr, SocketAddr},
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    net::TcpStream,
+    sync::{OwnedSemaphorePermit, Semaphore},
+    time::{Instant, Sleep, sleep},
+};
+use tokio_util::sync::WaitForCancellationFutureOwned;
+use tonic::{Request, transport::server::Connected};
+use tracing::{debug, warn};
+
+/// Every agent has one, every command that runs another.
+const MAX_CONNECTIONS: usize = 4096;
+/// How long a new connection may take to begin HTTP/2.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// The first bytes of an HTTP/2 client.
+const PREFACE_BYTES: u64 = 24;
+/// A connection that carries less than this in [`IDLE_WINDOW`] and has no call open does nothing: an attached agent and
+/// one who watches a run carry a message per second, pings alone 4 KiB.
+const IDLE_BYTES: u64 = 8 << 10;
+const IDLE_WINDOW: Duration = Duration::from_secs(600);
+
+/// How long a connection may do nothing.
+#[derive(Clone, Copy, Debug)]
+struct IdleLimits {
+    handshake: Duration,
+    window: Duration,
+}
+
+const IDLE_LIMITS: IdleLimits = IdleLimits {
+    handshake: HANDSHAKE_TIMEOUT,
+    window: IDLE_WINDOW,
+};
+
+/// The other end of a connection, in the extensions of each request.
+#[derive(Clone, Debug)]
+pub(super) struct Peer {
+    address: Option<SocketAddr>,
+    pub(super) identity: Identity,
+    calls: Arc<AtomicUsize>,
+}
+
+/// A call that may be silent for long; its connection does not count as idle.
+#[derive(Debug)]
+pub(super) struct OpenCall(Arc<AtomicUsize>);
+
+impl Drop for OpenCall {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Peer {
+    /// Where a request came from.
+    pub fn address<T>(request: &Request<T>) -> Option<IpAddr> {
+        let peer = request.extensions().get::<Self>()?;
+        peer.address.map(|address| address.ip())
+    }
+
+    /// Whose request it is.
+    pub fn identity<T>(request: &Request<T>) -> Identity {
+        let peer = request.extensions().get::<Self>();
+        peer.map_or(Identity::Stranger, |peer| peer.identity.clone())
+    }
+
+    /// Keeps the connection of a request open until the result is dropped.
+    pub fn begin_call<T>(request: &Request<T>) -> Option<OpenCall> {
+        let peer = request.extensions().get::<Self>()?;
+        peer.calls.fetch_add(1, Ordering::Relaxed);
+        Some(OpenCall(Arc::clone(&peer.calls)))
+    }
+}
+
+/// As many of the incoming connections as may be, each let in by the gate and watched for idleness; the others are closed
+/// at once.
+pub(super) fn admitted(
+    incoming: impl Stream<Item = io::Result<TcpStream>>,
+    gate: Arc<Gate>,
+) -> impl Stream<Item = io::Result<Connection>> {
+    limited(incoming, MAX_CONNECTIONS)
+        .map(move |accepted| admit(accepted, Arc::clone(&gate)))
+        // One that is slow to begin holds up nobody.
+        .buffer_unordered(MAX_CONNECTIONS)
+        .filter_map(future::ready)
+}
+
+async fn admit(
+    accepted: io::Result<(TcpStream, OwnedSemaphorePermit)>,
+    gate: Arc<Gate>,
+) -> Option<io::Result<Connection>> {
+    let (stream, permit) = match accepted {
+        Ok(accepted) => accepted,
+        Err(error) => return Some(Err(error)),
+    };
+    let address = stream.peer_addr().ok();
+    let (stream, identity) = gate.admit(stream, address, HANDSHAKE_TIMEOUT).await?;
+    Some(Ok(Connection::new(stream, address, identity, permit)))
+}
+
+fn limited(
+    incoming: impl Stream<Item = io::Result<TcpStream>>,
+    most: usize,
+) -> impl Stream<Item = io::Result<(TcpStream, OwnedSemaphorePermit)>> {
+    let room = Arc::new(Semaphore::new(most));
+    let mut full = false;
+    incoming.filter_map(move |stream| {
+        let accepted = match (stream, Arc::clone(&room).try_acquire_owned()) {
+            (Ok(stream), Ok(permit)) => {
+                full = false;
+                Some(Ok((stream, permit)))
+            }
+            (Ok(_), Err(_)) => {
+                if !std::mem::replace(&mut full, true) {
+                    warn!("{most} connections are open, which is as many as this collector takes: new ones are closed");
+                }
+                None
+            }
+            (Err(error), _) => Some(Err(error)),
+        };
+        future::ready(accepted)
+    })
+}
+
+/// A connection that ends when it does nothing, and when its certificate is revoked.
+#[derive(Debug)]
+pub(super) struct Connection {
+    stream: Transport,
+    peer: Peer,
+    idle: IdleCheck,
+    revoked: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Connection {
+    fn new(
+        stream: Transport,
+        address: Option<SocketAddr>,
+        identity: Identity,
+        permit: OwnedSemaphorePermit,
+    ) -> Self {
+        let revoked = match &identity {
+            Identity::Known { revoked, .. } => Some(Box::pin(revoked.clone().cancelled_owned())),
+            _ => None,
+        };
+        let peer = Peer {
+            address,
+            identity,
+            calls: Arc::default(),
+        };
+        Self {
+            stream,
+            peer,
+            idle: IdleCheck::new(IDLE_LIMITS),
+            revoked,
+            _permit: permit,
+        }
+    }
+}
+
+/// Bytes carried since the last look.
+#[derive(Debug)]
+struct IdleCheck {
+    limits: IdleLimits,
+    read: u64,
+    written: u64,
+    /// The client has begun HTTP/2. Before that, sent bytes (the server's settings) do not count.
+    begun: bool,
+    next: Pin<Box<Sleep>>,
+}
+
+impl IdleCheck {
+    fn new(limits: IdleLimits) -> Self {
+        Self {
+            limits,
+            read: 0,
+            written: 0,
+            begun: false,
+            next: Box::pin(sleep(limits.handshake)),
+        }
+    }
+
+    fn does_something(&self) -> bool {
+        match self.begun {
+            false => self.read >= PREFACE_BYTES,
+            true => self.read.saturating_add(self.written) >= IDLE_BYTES,
+        }
+    }
+
+    /// Ready when the connection has done too little for too long.
+    fn poll(&mut self, context: &mut Context<'_>, peer: &Peer) -> Poll<()> {
+        loop {
+            ready!(self.next.as_mut().poll(context));
+            if !self.does_something() && peer.calls.load(Ordering::Relaxed) == 0 {
+                return Poll::Ready(());
+            }
+            (self.read, self.written, self.begun) = (0, 0, true);
+            self.next
+                .as_mut()
+                .reset(Instant::now() + self.limits.window);
+        }
+    }
+}
+
+impl Connected for Connection {
+    type ConnectInfo = Peer;
+
+    fn connect_info(&self) -> Peer {
+        self.peer.clone()
+    }
+}
+
+impl AsyncRead for Connection {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        if let Some(revoked) = &mut this.revoked
+            && revoked.as_mut().poll(context).is_ready()
+        {
+            return Poll::Ready(Err(io::ErrorKind::PermissionDenied.into()));
+        }
+        let before = buffer.filled().len();
+        match Pin::new(&mut this.stream).poll_read(context, buffer) {
+            Poll::Ready(read) => {
+                this.idle.read += buffer.filled().len().saturating_sub(before) as u64;
+                Poll::Ready(read)
+            }
+            Poll::Pending => {
+                ready!(this.idle.poll(context, &this.peer));
+                debug!(peer = ?this.peer.address, "a connection that does nothing is closed");
+                Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+            }
+        }
+    }
+}
+
+impl AsyncWrite for Connection {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let this = &mut *self;
+        let written = ready!(Pin::new(&mut this.stream).poll_write(context, bytes));
+        if let Ok(written) = &written {
+            this.idle.written += *written as u64;
+        }
+        Poll::Ready(written)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let this = &mut *self;
+        let written = ready!(Pin::new(&mut this.stream).poll_write_vectored(context, bytes));
+        if let Ok(written) = &written {
+            this.idle.written += *written as u64;
+        }
+        Poll::Ready(written)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::future::poll_fn;
+    use tokio::time::timeout;
+
+    /// A thousandth of the real ones, more or less.
+    const LIMITS: IdleLimits = IdleLimits {
+        handshake: Duration::from_millis(50),
+        window: Duration::from_millis(400),
+    };
+
+    /// The time after which the connection counts as idle; `None`: not within three windows.
+    async fn closed_after(idle: &mut IdleCheck, peer: &Peer) -> Option<Duration> {
+        let began = Instant::now();
+        let closed = poll_fn(|context| idle.poll(context, peer));
+        timeout(LIMITS.window * 3, closed).await.ok()?;
+        Some(began.elapsed())
+    }
+
+    fn peer() -> Peer {
+        Peer {
+            address: None,
+            identity: Identity::Plain,
+            calls: Arc::default(),
+        }
+    }
+
+    #[test]
+    fn an_idle_connection_has_ten_minutes() {
+        assert_eq!(IDLE_LIMITS.handshake, Duration::from_secs(10));
+        assert_eq!(IDLE_LIMITS.window, Duration::from_secs(600));
+    }
+
+    /// Waits 50 ms and 450 ms.
+    #[tokio::test]
+    async fn a_connection_that_does_nothing_is_closed() {
+        let after = closed_after(&mut IdleCheck::new(LIMITS), &peer()).await;
+        let after = after.unwrap_or_default();
+        assert!(
+            after >= LIMITS.handshake && after < LIMITS.window,
+            "{after:?} before HTTP/2 begins"
+        );
+        let mut idle = IdleCheck::new(LIMITS);
+        idle.read = PREFACE_BYTES;
+        let after = closed_after(&mut idle, &peer()).await.unwrap_or_default();
+        assert!(
+            after >= LIMITS.handshake + LIMITS.window,
+            "{after:?} without a call"
+        );
+    }
+
+    /// Waits 1.6 s at most.
+    #[tokio::test]
+    async fn a_connection_with_an_open_call_stays_until_the_call_is_over() {
+        let (mut idle, peer) = (IdleCheck::new(LIMITS), peer());
+        peer.calls.fetch_add(1, Ordering::Relaxed);
+        let call = OpenCall(Arc::clone(&peer.calls));
+        assert_eq!(closed_after(&mut idle, &peer).await, None);
+        drop(call);
+        assert!(closed_after(&mut idle, &peer).await.is_some());
+    }
+}

@@ -1,0 +1,123 @@
+//! Starting a run: its plan is checked, and it is queued unless too many wait.
+
+use super::{
+    ControlService,
+    audit::{self, Requester},
+};
+use crate::{
+    scheduler::{StartError, StartRequest, admission::Admission},
+    service::{connection::Peer, memory, wire::store_status},
+};
+use benchmesh_proto::{WIRE_VERSION, v1};
+use benchmesh_workloads::error_chain;
+use prost::Message;
+use std::time::Duration;
+use tonic::{Request, Response, Status};
+
+/// All their plans are read again when a run ends.
+const MAX_QUEUED_RUNS: u32 = 100;
+/// Planned steps of one message are cut off at this size.
+const MAX_PLANNED_STEPS_BYTES: usize = 4 << 20;
+/// After the expansion of a plan with more steps, freed memory is given back to the system.
+const MANY_STEPS: usize = 10_000;
+
+impl ControlService {
+    pub(super) async fn start(
+        &self,
+        request: Request<v1::StartRunRequest>,
+    ) -> Result<Response<v1::StartRunReply>, Status> {
+        let _permit = self.starts.enter(&request)?;
+        // It may wait for agents for long, without a word.
+        let _call = Peer::begin_call(&request);
+        let by = Requester::of(&request);
+        let request = request.into_inner();
+        if request.wire_version != WIRE_VERSION {
+            return Err(Status::failed_precondition(format!(
+                "this command speaks version {} of the wire, the collector (benchmesh {}) version {WIRE_VERSION}: run the same version of benchmesh on both",
+                request.wire_version,
+                env!("CARGO_PKG_VERSION"),
+            )));
+        }
+        if !request.dry_run {
+            self.check_queue(&request.run_uid).await?;
+        }
+        let start = StartRequest {
+            run_uid: request.run_uid,
+            plan_name: request.plan_name,
+            plan_text: request.plan_toml,
+            agents: request.agents,
+            agents_wait: duration(request.agents_wait_us),
+            mode: if request.dry_run {
+                Admission::DryRun
+            } else {
+                Admission::Queue
+            },
+        };
+        let started = tokio::select! {
+            started = self.scheduler.start(start) => started.map_err(|error| start_status(&error))?,
+            () = self.closing.cancelled() => return Err(Status::unavailable("the collector is closing")),
+        };
+        if let (Some(run), false) = (started.run, started.known) {
+            audit::started(&self.store, &self.clock, run, &by).await;
+        }
+        let mut room_left = MAX_PLANNED_STEPS_BYTES;
+        let steps: Vec<v1::PlannedStep> = started
+            .steps
+            .iter()
+            .map(v1::PlannedStep::from)
+            .map_while(|step| {
+                room_left = room_left.checked_sub(step.encoded_len())?;
+                Some(step)
+            })
+            .collect();
+        let mut warnings = started.warnings;
+        let planned = started.steps.len();
+        if steps.len() < planned {
+            warnings.push(format!(
+                "the first {} of {planned} steps are shown",
+                steps.len()
+            ));
+        }
+        drop((started.steps, started.room));
+        if planned > MANY_STEPS {
+            memory::give_back();
+        }
+        Ok(Response::new(v1::StartRunReply {
+            run_id: started.run.map_or(0, |run| run.0),
+            run_uid: started.uid,
+            known: started.known,
+            steps,
+            warnings,
+        }))
+    }
+
+    /// Refuses a new run while too many wait; a run with a known uid is answered.
+    async fn check_queue(&self, uid: &str) -> Result<(), Status> {
+        let failed = |error| store_status(&error);
+        if self.store.count_unfinished_runs().await.map_err(failed)? < MAX_QUEUED_RUNS {
+            return Ok(());
+        }
+        match self.store.find_run(uid).await {
+            Ok(row) if row.uid == uid => Ok(()),
+            _ => Err(Status::resource_exhausted(format!(
+                "{MAX_QUEUED_RUNS} runs wait or run already; start this one when some have ended, or stop some (`benchmesh runs` lists them)"
+            ))),
+        }
+    }
+}
+
+/// Why a run is not started.
+fn start_status(error: &StartError) -> Status {
+    let message = error_chain(error);
+    match error {
+        StartError::BadUid { .. } | StartError::Plan(_) => {
+            Status::invalid_argument(error.to_string())
+        }
+        StartError::AgentsMissing { .. } => Status::failed_precondition(message),
+        StartError::Store { .. } => Status::internal(message),
+    }
+}
+
+fn duration(us: i64) -> Duration {
+    Duration::from_micros(u64::try_from(us).unwrap_or(0))
+}

@@ -1,0 +1,82 @@
+//! Updates of one run for one client, until the run ends.
+
+use super::super::{quota::Permit, wire};
+use crate::{
+    clock::MeshClock,
+    live::Viewer,
+    overview::{self, Overview},
+    scheduler::progress::{RunProgress, RunView},
+};
+use benchmesh_proto::v1;
+use std::{sync::Arc, time::Duration};
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep_until},
+};
+use tokio_util::sync::CancellationToken;
+use tonic::Status;
+
+/// Updates come at each change, but not closer together than this, and at least this often while something runs.
+const UPDATE_MIN: Duration = Duration::from_millis(200);
+const UPDATE_MAX: Duration = Duration::from_secs(1);
+/// One watcher of a run, and how much it has been sent.
+pub(super) struct RunWatcher {
+    pub _permit: Permit,
+    /// Latencies are decoded for as long as somebody watches.
+    pub _viewer: Viewer,
+    /// Snapshots are computed for as long as somebody wants detail.
+    pub detail: Option<(Overview, overview::Viewer)>,
+    pub progress: Arc<RunProgress>,
+    pub changes: watch::Receiver<u64>,
+    pub clock: Arc<MeshClock>,
+    pub closing: CancellationToken,
+    /// Events and marks.
+    pub position: wire::WatchPosition,
+    pub messages: usize,
+    pub finished: usize,
+    pub sent: Option<Instant>,
+    pub ended: bool,
+}
+
+impl RunWatcher {
+    /// The next update: at a change, or after a while.
+    pub(super) async fn next(mut self) -> Option<(Result<v1::RunUpdate, Status>, Self)> {
+        if self.ended {
+            return None;
+        }
+        if let Some(sent) = self.sent {
+            tokio::select! {
+                () = self.closing.cancelled() => {
+                    self.ended = true;
+                    return Some((Err(Status::unavailable("the collector is closing")), self));
+                }
+                () = sleep_until(sent + UPDATE_MAX) => {}
+                () = async {
+                    sleep_until(sent + UPDATE_MIN).await;
+                    // An error would mean that the progress is gone; this watcher holds it.
+                    let _ = self.changes.changed().await;
+                } => {}
+            }
+        }
+        self.changes.mark_unchanged();
+        self.sent = Some(Instant::now());
+        let progress = Arc::clone(&self.progress);
+        let mut update = progress.look(|view| self.update(view));
+        if let Some((overview, _)) = &self.detail
+            && let Some(published) = overview.fresh()
+        {
+            wire::add_detail(&mut update, &published.snapshot);
+            wire::add_events(&mut update, &published.snapshot, &mut self.position);
+        }
+        Some((Ok(update), self))
+    }
+
+    /// The part of the run's progress that is new to the watcher.
+    fn update(&mut self, view: &RunView) -> v1::RunUpdate {
+        let update = wire::update(view, self.messages, self.finished, &self.clock);
+        self.ended = view.state.is_end();
+        self.messages = view.messages_gone + view.messages.len();
+        self.finished = view.finished_gone + view.finished.len();
+        update
+    }
+}

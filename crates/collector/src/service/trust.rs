@@ -1,0 +1,174 @@
+//! The wire's side of trust: certificates for a token or a certificate, tokens, revocation.
+
+use super::{
+    connection::Peer,
+    gate::{Gate, Identity, Needed},
+};
+use crate::{
+    error_chain,
+    trust::{Authority, CertificateRequest, EnrolRefusal, TrustError},
+};
+use benchmesh_proto::{v1, v1::trust_server::Trust};
+use benchmesh_trust::{Fingerprint, Role, key_proof};
+use ring::signature::{ECDSA_P256_SHA256_ASN1, UnparsedPublicKey};
+use std::{sync::Arc, time::Duration};
+use tokio::task::spawn_blocking;
+use tonic::{Request, Response, Status};
+use tracing::{error, info};
+
+/// An uncompressed point of P-256.
+const PUBLIC_KEY_BYTES: usize = 65;
+/// A token that is good for longer would be forgotten by those who made it.
+const MAX_TTL_S: u64 = 365 * 24 * 3600;
+
+#[derive(Debug)]
+pub(super) struct TrustService {
+    /// `None`: `--insecure`.
+    authority: Option<Arc<Authority>>,
+    gate: Arc<Gate>,
+}
+
+impl TrustService {
+    pub fn new(authority: Option<Arc<Authority>>, gate: Arc<Gate>) -> Self {
+        Self { authority, gate }
+    }
+
+    fn authority(&self) -> Result<Arc<Authority>, Status> {
+        self.authority.clone().ok_or_else(|| {
+            Status::failed_precondition(
+                "the collector was started with --insecure: there are no certificates and no tokens",
+            )
+        })
+    }
+}
+
+fn status(error: &TrustError) -> Status {
+    let message = error_chain(error);
+    match error {
+        TrustError::Enrol(EnrolRefusal::NameHeld { .. }) => Status::already_exists(message),
+        TrustError::Enrol(EnrolRefusal::BadName) => Status::invalid_argument(message),
+        TrustError::Enrol(EnrolRefusal::Full) | TrustError::Tokens(_) => {
+            Status::resource_exhausted(message)
+        }
+        TrustError::Enrol(_) => Status::permission_denied(message),
+        _ => {
+            error!(error = %message, "a certificate or token cannot be made or stored");
+            Status::internal(message)
+        }
+    }
+}
+
+fn role(word: &str) -> Result<Role, Status> {
+    match word.parse() {
+        Ok(role @ (Role::Agent | Role::Operator)) => Ok(role),
+        _ => Err(Status::invalid_argument(
+            "the role is neither agent nor operator",
+        )),
+    }
+}
+
+/// Off the runtime: it writes a file.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, TrustError> + Send + 'static,
+) -> Result<T, Status> {
+    spawn_blocking(work)
+        .await
+        .map_err(|error| Status::internal(error.to_string()))?
+        .map_err(|error| status(&error))
+}
+
+#[tonic::async_trait]
+impl Trust for TrustService {
+    async fn enrol(
+        &self,
+        request: Request<v1::EnrolRequest>,
+    ) -> Result<Response<v1::EnrolReply>, Status> {
+        let authority = self.authority()?;
+        let asker = match Peer::identity(&request) {
+            Identity::Known { holder, revoked } if !revoked.is_cancelled() => Some(holder),
+            _ => None,
+        };
+        let wanted = request.get_ref();
+        let role = role(&wanted.role)?;
+        let proof = key_proof(role, &wanted.name, &wanted.public_key);
+        let key = UnparsedPublicKey::new(&ECDSA_P256_SHA256_ASN1, &wanted.public_key);
+        if wanted.public_key.len() != PUBLIC_KEY_BYTES
+            || key.verify(&proof, &wanted.signature).is_err()
+        {
+            return Err(Status::invalid_argument(
+                "the public key is not one of P-256, or its signature is wrong",
+            ));
+        }
+        let asked = wanted.clone();
+        let issued = blocking({
+            let authority = Arc::clone(&authority);
+            move || {
+                let token = Some(&asked.token_secret).filter(|secret| !secret.is_empty());
+                let certificate = CertificateRequest {
+                    role,
+                    name: &asked.name,
+                    key: Fingerprint::of(&asked.public_key),
+                    token: token.map(|secret| Fingerprint::of(secret)),
+                    asker: asker.as_ref(),
+                };
+                authority.enrol(&certificate, &asked.public_key)
+            }
+        })
+        .await
+        .inspect_err(|status| {
+            self.gate
+                .log_refusal(Peer::address(&request), status.message())
+        })?;
+        info!(%role, name = ?wanted.name, address = ?Peer::address(&request), "gave a certificate");
+        Ok(Response::new(v1::EnrolReply {
+            ca_pem: authority.ca_pem().to_owned(),
+            certificate_pem: issued.pem,
+            expires_s: issued.expires_s,
+        }))
+    }
+
+    async fn create_token(
+        &self,
+        request: Request<v1::CreateTokenRequest>,
+    ) -> Result<Response<v1::CreateTokenReply>, Status> {
+        let authority = self.authority()?;
+        self.gate.check(&request, Needed::Owner)?;
+        let wanted = request.into_inner();
+        let role = role(&wanted.role)?;
+        if wanted.uses == 0 || !(1..=MAX_TTL_S).contains(&wanted.ttl_s) {
+            return Err(Status::invalid_argument(
+                "a token has at least one use, and is good for 1 s to 365 days",
+            ));
+        }
+        let ttl = Duration::from_secs(wanted.ttl_s);
+        let (token, expires_s) =
+            blocking(move || authority.create_token(role, wanted.uses, ttl, wanted.replace))
+                .await?;
+        info!(%role, uses = wanted.uses, ttl_s = wanted.ttl_s, "made a join token");
+        Ok(Response::new(v1::CreateTokenReply {
+            token: token.text(),
+            expires_s,
+        }))
+    }
+
+    async fn revoke(
+        &self,
+        request: Request<v1::RevokeRequest>,
+    ) -> Result<Response<v1::RevokeReply>, Status> {
+        let authority = self.authority()?;
+        self.gate.check(&request, Needed::Owner)?;
+        let name = request.into_inner().name;
+        let wanted = name.clone();
+        let revoked = blocking(move || authority.revoke(&wanted)).await?;
+        if revoked == 0 {
+            return Err(Status::not_found(format!(
+                "nobody called `{}` has a certificate that is good",
+                name.escape_debug()
+            )));
+        }
+        info!(?name, revoked, "revoked certificates");
+        Ok(Response::new(v1::RevokeReply {
+            revoked: u32::try_from(revoked).unwrap_or(u32::MAX),
+        }))
+    }
+}

@@ -1,0 +1,484 @@
+//! The usage of each daemon during a step, from the samples around its true start and end, stored in `step_daemons`.
+//!
+//! What a query reads is bounded by the number of daemons, not by the length of the step; SQLite finds the extremes of
+//! memory.
+
+use crate::database::StoreError;
+use crate::model::{DaemonId, RunId, StepId};
+use crate::results::serves::serves;
+use crate::results::usage::{Point, nearest, used, value_at};
+use sqlx::sqlite::{SqlitePool, SqliteRow};
+use sqlx::{Row, SqliteConnection};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+/// Samples further away from a step's start or end are not used for it.
+const AROUND_US: i64 = 5_000_000;
+/// A watched daemon is seen at least this often, as `daemons.last_seen_us` has it.
+const SEEN_WITHIN_US: i64 = 65_000_000;
+/// The idle baseline is taken from at most this long before the run.
+const BASELINE_US: i64 = 60_000_000;
+/// The agents of a host may name what their host's daemons serve: targets or systems, with commas between them.
+const LABEL: &str = "serves";
+
+/// The measured part of a step.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Measured {
+    pub from_us: i64,
+    pub until_us: i64,
+}
+
+/// A row of `step_daemons`.
+#[derive(Debug)]
+pub(super) struct DaemonUsage {
+    daemon: DaemonId,
+    serves_target: Option<bool>,
+    from_us: i64,
+    until_us: i64,
+    cpu: Option<[i64; 3]>,
+    idle_cpu_us: Option<i64>,
+    rss: [Option<i64>; 4],
+    vsz_bytes: Option<i64>,
+    counters: [Option<i64>; 6],
+    threads: Option<i64>,
+    fds: Option<i64>,
+    samples: i64,
+}
+
+/// Cumulative counters beside CPU time, as the table and the samples name them.
+const COUNTERS: [&str; 6] = [
+    "read_bytes",
+    "write_bytes",
+    "vol_ctx",
+    "invol_ctx",
+    "minor_faults",
+    "major_faults",
+];
+
+#[derive(Debug, Default)]
+struct Readings {
+    host: i64,
+    name: String,
+    born_us: Option<i64>,
+    user: Vec<Point>,
+    system: Vec<Point>,
+    rss: Vec<Point>,
+    vsz: Vec<Point>,
+    counters: [Vec<Point>; 6],
+    threads: Vec<Point>,
+    fds: Vec<Point>,
+}
+
+impl Readings {
+    fn add(&mut self, row: &SqliteRow) -> Result<(), sqlx::Error> {
+        let at: i64 = row.try_get("at_us")?;
+        let keep = |points: &mut Vec<Point>, column: &str| -> Result<(), sqlx::Error> {
+            // The windows around the two ends of a short step overlap.
+            if let Some(value) = row.try_get::<Option<i64>, _>(column)?
+                && let Err(place) = points.binary_search_by_key(&at, |(at, _)| *at)
+            {
+                points.insert(place, (at, value));
+            }
+            Ok(())
+        };
+        keep(&mut self.user, "cpu_user_us")?;
+        keep(&mut self.system, "cpu_system_us")?;
+        keep(&mut self.rss, "rss_bytes")?;
+        keep(&mut self.vsz, "vsz_bytes")?;
+        keep(&mut self.threads, "threads")?;
+        keep(&mut self.fds, "fds")?;
+        for (points, column) in self.counters.iter_mut().zip(COUNTERS) {
+            keep(points, column)?;
+        }
+        Ok(())
+    }
+
+    /// A process that was born within the step, or just before it, had used nothing at its birth.
+    fn add_birth(&mut self, measured: Measured) {
+        let Some(born) = self.born_us else { return };
+        if born < measured.from_us.saturating_sub(AROUND_US) || born > measured.until_us {
+            return;
+        }
+        let series = [&mut self.user, &mut self.system];
+        for points in series.into_iter().chain(&mut self.counters) {
+            if points.first().is_some_and(|(first, _)| *first > born) {
+                points.insert(0, (born, 0));
+            }
+        }
+    }
+}
+
+/// The extremes within the step.
+#[derive(Debug, Clone, Copy)]
+struct Extremes {
+    samples: i64,
+    rss_min: Option<i64>,
+    rss_max: Option<i64>,
+    vsz_max: Option<i64>,
+}
+
+/// The columns of a sample with those of its daemon. `d`, `x`: daemons and samples.
+const SAMPLE: &str = "d.id, d.host_id, d.name, d.born_us, x.*";
+
+/// A daemon that can have run within `?1..?2`.
+const ALIVE: &str = "d.first_seen_us <= ?2 AND d.last_seen_us + 65000000 >= ?1 AND d.is_parent = 0";
+
+/// The usage of every daemon in the measured part of a step, from the samples that are stored now.
+pub(super) async fn usage(
+    reader: &SqlitePool,
+    step: StepId,
+    measured: Measured,
+) -> Result<Vec<DaemonUsage>, StoreError> {
+    debug_assert!(ALIVE.contains(&SEEN_WITHIN_US.to_string()));
+    if measured.from_us >= measured.until_us {
+        return Ok(Vec::new());
+    }
+    let mut readings = BTreeMap::new();
+    let edges = [measured.from_us, measured.until_us];
+    for edge in edges {
+        let window = [
+            edge.saturating_sub(AROUND_US),
+            edge.saturating_add(AROUND_US),
+        ];
+        add_samples(reader, &mut readings, measured, window).await?;
+    }
+    let extremes = extremes(reader, measured).await?;
+    // Sampled first late in the step, or last long before its end: what there is of it counts.
+    let mut missing = BTreeSet::new();
+    for (daemon, (first, last)) in &extremes.1 {
+        let known: &[Point] = readings.get(daemon).map_or(&[], |one: &Readings| &one.user);
+        if known.first().is_none_or(|(at, _)| at > first) {
+            missing.insert(*first);
+        }
+        if known.last().is_none_or(|(at, _)| at < last) {
+            missing.insert(*last);
+        }
+    }
+    for at in missing {
+        add_samples(reader, &mut readings, measured, [at, at]).await?;
+    }
+    let facts = Facts::of(reader, step).await?;
+    let idle = idle(reader, step).await?;
+    Ok(readings
+        .into_iter()
+        .filter_map(|(daemon, one)| {
+            let extremes = extremes.0.get(&daemon).copied();
+            usage_of(DaemonId(daemon), one, measured, extremes, &facts, &idle)
+        })
+        .collect())
+}
+
+async fn add_samples(
+    reader: &SqlitePool,
+    readings: &mut BTreeMap<i64, Readings>,
+    measured: Measured,
+    [from, until]: [i64; 2],
+) -> Result<(), StoreError> {
+    let sql = format!(
+        "SELECT {SAMPLE} FROM daemons AS d CROSS JOIN daemon_samples AS x ON x.daemon_id = d.id
+             AND x.at_us BETWEEN ?3 AND ?4
+         WHERE {ALIVE} ORDER BY d.id, x.at_us"
+    );
+    let rows = sqlx::query(sqlx::AssertSqlSafe(sql))
+        .bind(measured.from_us)
+        .bind(measured.until_us)
+        .bind(from)
+        .bind(until)
+        .fetch_all(reader)
+        .await
+        .map_err(StoreError::sql("read the samples of daemons"))?;
+    let add = |row: &SqliteRow, readings: &mut BTreeMap<i64, Readings>| {
+        let one = readings.entry(row.try_get("id")?).or_default();
+        one.host = row.try_get("host_id")?;
+        one.name = row.try_get("name")?;
+        one.born_us = row.try_get("born_us")?;
+        one.add(row)
+    };
+    for row in &rows {
+        add(row, readings).map_err(StoreError::sql("read the samples of daemons"))?;
+    }
+    Ok(())
+}
+
+type ByDaemon<T> = HashMap<i64, T>;
+
+/// Per daemon: the extremes of its samples within the step, and its first and last instant there.
+async fn extremes(
+    reader: &SqlitePool,
+    measured: Measured,
+) -> Result<(ByDaemon<Extremes>, ByDaemon<(i64, i64)>), StoreError> {
+    let sql = format!(
+        "SELECT d.id, count(*) AS samples, min(x.rss_bytes) AS rss_min, max(x.rss_bytes) AS rss_max,
+                max(x.vsz_bytes) AS vsz_max, min(x.at_us) AS first_us, max(x.at_us) AS last_us
+         FROM daemons AS d CROSS JOIN daemon_samples AS x ON x.daemon_id = d.id AND x.at_us BETWEEN ?1 AND ?2
+         WHERE {ALIVE} GROUP BY d.id"
+    );
+    let rows = sqlx::query(sqlx::AssertSqlSafe(sql))
+        .bind(measured.from_us)
+        .bind(measured.until_us)
+        .try_map(|row: SqliteRow| {
+            let extremes = Extremes {
+                samples: row.try_get("samples")?,
+                rss_min: row.try_get("rss_min")?,
+                rss_max: row.try_get("rss_max")?,
+                vsz_max: row.try_get("vsz_max")?,
+            };
+            let ends = (row.try_get("first_us")?, row.try_get("last_us")?);
+            Ok((row.try_get::<i64, _>("id")?, extremes, ends))
+        })
+        .fetch_all(reader)
+        .await
+        .map_err(StoreError::sql("read the samples of daemons"))?;
+    let mut found = (HashMap::new(), HashMap::new());
+    for (daemon, extremes, ends) in rows {
+        found.0.insert(daemon, extremes);
+        found.1.insert(daemon, ends);
+    }
+    Ok(found)
+}
+
+/// The facts that decide which daemons serve the step's target.
+#[derive(Debug)]
+struct Facts {
+    target: Option<String>,
+    system: String,
+    mount: Option<String>,
+    /// Per host: what its daemons can use in a microsecond, which is its CPUs.
+    cpus: HashMap<i64, i64>,
+    /// Per host: what its agents' labels say that it serves. Empty: no agent has such a label.
+    labelled: HashMap<i64, BTreeSet<String>>,
+}
+
+impl Facts {
+    async fn of(reader: &SqlitePool, step: StepId) -> Result<Self, StoreError> {
+        let doing = || StoreError::sql("read what a step's target is served by");
+        let (target, system, mount): (Option<String>, Option<String>, Option<String>) =
+            sqlx::query_as(
+                "SELECT s.target, s.system, (SELECT max(m.mount_type) FROM run_targets AS m
+                     WHERE m.run_id = s.run_id AND m.target = s.target) FROM steps AS s WHERE s.id = ?",
+            )
+            .bind(step.0)
+            .fetch_one(reader)
+            .await
+            .map_err(doing())?;
+        let labels: Vec<(i64, String)> = sqlx::query_as(
+            "SELECT host_id, labels ->> ?1 FROM agents WHERE labels ->> ?1 IS NOT NULL",
+        )
+        .bind(LABEL)
+        .fetch_all(reader)
+        .await
+        .map_err(doing())?;
+        let cpus: Vec<(i64, i64)> = sqlx::query_as("SELECT id, cpus FROM hosts WHERE cpus > 0")
+            .fetch_all(reader)
+            .await
+            .map_err(doing())?;
+        let mut labelled: HashMap<i64, BTreeSet<String>> = HashMap::new();
+        for (host, names) in labels {
+            let names = names.split(',').map(|name| name.trim().to_owned());
+            labelled.entry(host).or_default().extend(names);
+        }
+        Ok(Self {
+            target,
+            system: system.unwrap_or_default(),
+            mount,
+            cpus: cpus.into_iter().collect(),
+            labelled,
+        })
+    }
+
+    fn serves(&self, host: i64, daemon: &str) -> Option<bool> {
+        let Some(target) = &self.target else {
+            return Some(false);
+        };
+        let by_name = serves(&self.system, self.mount.as_deref(), daemon);
+        if by_name == Some(false) || self.labelled.is_empty() {
+            return by_name;
+        }
+        let says =
+            |names: &BTreeSet<String>| names.contains(target) || names.contains(&self.system);
+        match self.labelled.get(&host) {
+            Some(names) => Some(says(names)),
+            // Others say that they serve it, this host does not.
+            None if self.labelled.values().any(says) => Some(false),
+            None => by_name,
+        }
+    }
+}
+
+/// CPU time per microsecond of each daemon before the run did anything.
+async fn idle(reader: &SqlitePool, step: StepId) -> Result<ByDaemon<f64>, StoreError> {
+    let rows: Vec<(i64, f64)> = sqlx::query_as(
+        "SELECT d.id, (max(x.cpu_user_us + x.cpu_system_us) - min(x.cpu_user_us + x.cpu_system_us)) * 1.0
+                / (max(x.at_us) - min(x.at_us))
+         FROM steps AS s CROSS JOIN runs AS r ON r.id = s.run_id
+              CROSS JOIN daemons AS d ON d.first_seen_us < r.started_us AND d.last_seen_us + 65000000 >= r.started_us - ?2
+              CROSS JOIN daemon_samples AS x ON x.daemon_id = d.id AND x.at_us BETWEEN r.started_us - ?2 AND r.started_us
+         WHERE s.id = ?1 GROUP BY d.id HAVING max(x.at_us) - min(x.at_us) >= 900000",
+    )
+    .bind(step.0)
+    .bind(BASELINE_US)
+    .fetch_all(reader)
+    .await
+    .map_err(StoreError::sql("read what daemons used before a run"))?;
+    Ok(rows.into_iter().collect())
+}
+
+fn usage_of(
+    daemon: DaemonId,
+    mut one: Readings,
+    measured: Measured,
+    extremes: Option<Extremes>,
+    facts: &Facts,
+    idle: &ByDaemon<f64>,
+) -> Option<DaemonUsage> {
+    one.add_birth(measured);
+    let Measured { from_us, until_us } = measured;
+    let total: Vec<Point> = one
+        .user
+        .iter()
+        .zip(&one.system)
+        .map(|(user, system)| (user.0, user.1.saturating_add(system.1)))
+        .collect();
+    let covered = |points: &[Point]| {
+        let ends = [from_us, until_us].map(|at| value_at(points, at, None));
+        match ends {
+            [Some(from), Some(until)] if from.at_us < until.at_us => {
+                Some((from.at_us, until.at_us))
+            }
+            _ => None,
+        }
+    };
+    let (from, until) = covered(&total)?;
+    let amount = |points: &[Point]| used(points, from_us, until_us, None).map(|used| used.amount);
+    let cpus = facts.cpus.get(&one.host).copied();
+    let cpu = used(&total, from_us, until_us, cpus).and_then(|all| {
+        let user = amount(&one.user)?.min(all.amount);
+        Some([user, all.amount - user, all.error])
+    });
+    let first = nearest(&one.rss, from);
+    let last = nearest(&one.rss, until);
+    let extreme = |pick: fn(i64, i64) -> i64, within: Option<i64>| {
+        within.into_iter().chain(first).chain(last).reduce(pick)
+    };
+    Some(DaemonUsage {
+        daemon,
+        serves_target: facts.serves(one.host, &one.name),
+        from_us: from,
+        until_us: until,
+        cpu,
+        idle_cpu_us: idle.get(&daemon.0).map(|rate| {
+            #[expect(clippy::cast_possible_truncation, reason = "a cast saturates")]
+            let us = (rate * crate::results::real(until - from)).round() as i64;
+            us
+        }),
+        rss: [
+            first,
+            extreme(i64::min, extremes.and_then(|e| e.rss_min)),
+            extreme(i64::max, extremes.and_then(|e| e.rss_max)),
+            last,
+        ],
+        vsz_bytes: nearest(&one.vsz, until)
+            .into_iter()
+            .chain(extremes.and_then(|e| e.vsz_max))
+            .max(),
+        counters: one.counters.each_ref().map(|points| amount(points)),
+        threads: nearest(&one.threads, until),
+        fds: nearest(&one.fds, until),
+        samples: extremes.map_or(0, |e| e.samples),
+    })
+}
+
+/// Replaces the rows of a step.
+pub(super) async fn keep(
+    step: StepId,
+    usage: &[DaemonUsage],
+    connection: &mut SqliteConnection,
+) -> Result<(), StoreError> {
+    let doing = || StoreError::sql("store the usage of daemons in a step");
+    sqlx::query("DELETE FROM step_daemons WHERE step_id = ?")
+        .bind(step.0)
+        .execute(&mut *connection)
+        .await
+        .map_err(doing())?;
+    for one in usage {
+        let mut row = sqlx::query(
+            "INSERT INTO step_daemons (step_id, daemon_id, serves_target, from_us, until_us, cpu_user_us, cpu_system_us,
+                 cpu_error_us, idle_cpu_us, rss_first_bytes, rss_min_bytes, rss_max_bytes, rss_last_bytes, vsz_bytes,
+                 read_bytes, write_bytes, vol_ctx, invol_ctx, minor_faults, major_faults, threads, fds, samples)
+             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        )
+        .bind(step.0)
+        .bind(one.daemon.0)
+        .bind(one.serves_target)
+        .bind(one.from_us)
+        .bind(one.until_us);
+        for value in one.cpu.map_or([None; 3], |cpu| cpu.map(Some)) {
+            row = row.bind(value);
+        }
+        row = row.bind(one.idle_cpu_us);
+        for value in one.rss {
+            row = row.bind(value);
+        }
+        row = row.bind(one.vsz_bytes);
+        for value in one.counters {
+            row = row.bind(value);
+        }
+        row.bind(one.threads)
+            .bind(one.fds)
+            .bind(one.samples)
+            .execute(&mut *connection)
+            .await
+            .map_err(doing())?;
+    }
+    Ok(())
+}
+
+/// The measured part of a step that has ended, as its results have it.
+pub(super) async fn measured(
+    reader: &SqlitePool,
+    step: StepId,
+) -> Result<Option<Measured>, StoreError> {
+    let ends: Option<(Option<i64>, Option<i64>)> = sqlx::query_as(
+        "SELECT coalesce(measured_from_us, start_us), coalesce(last_done_us, ended_us) FROM steps
+         WHERE id = ? AND state IN ('done', 'failed', 'stopped')",
+    )
+    .bind(step.0)
+    .fetch_optional(reader)
+    .await
+    .map_err(StoreError::sql("read a step"))?;
+    Ok(ends.and_then(|ends| {
+        Some(Measured {
+            from_us: ends.0?,
+            until_us: ends.1?,
+        })
+    }))
+}
+
+/// Whether every host that was sampled up to the end of a run has sent a sample of the end, and all samples are worked in.
+pub(super) async fn are_complete(reader: &SqlitePool, run: RunId) -> Result<bool, StoreError> {
+    sqlx::query_scalar(
+        "WITH ends AS (SELECT max(coalesce(last_done_us, ended_us)) AS at_us FROM steps WHERE run_id = ?1),
+             run_hosts AS (
+                 SELECT host_id FROM run_agents WHERE run_id = ?1
+                 UNION SELECT a.host_id FROM steps s JOIN tasks t ON t.step_id = s.id JOIN agents a ON a.id = t.agent_id
+                     WHERE s.run_id = ?1)
+         SELECT NOT EXISTS (SELECT 1 FROM steps WHERE run_id = ?1 AND stale_samples > 0)
+            AND NOT EXISTS (
+                SELECT 1 FROM run_hosts r, ends
+                WHERE EXISTS (
+                        SELECT 1 FROM host_samples h WHERE h.host_id = r.host_id AND h.at_us BETWEEN ends.at_us - 3000000 AND ends.at_us)
+                    AND NOT EXISTS (SELECT 1 FROM host_samples h WHERE h.host_id = r.host_id AND h.at_us >= ends.at_us))",
+    )
+    .bind(run.0)
+    .fetch_one(reader)
+    .await
+    .map_err(StoreError::sql("look for the last samples of a run"))
+}
+
+/// Steps that ended and got samples of their time since.
+pub(super) async fn stale(reader: &SqlitePool) -> Result<Vec<StepId>, StoreError> {
+    sqlx::query_scalar::<_, i64>("SELECT id FROM steps WHERE stale_samples > 0 ORDER BY id")
+        .fetch_all(reader)
+        .await
+        .map(|ids| ids.into_iter().map(StepId).collect())
+        .map_err(StoreError::sql("look for steps with late samples"))
+}

@@ -1,0 +1,230 @@
+//! Stores a run that was read from another tool's output, in one transaction.
+
+use super::{Store, StoreError};
+use crate::import::{ImportedLog, ImportedOp, ImportedSecond, ImportedStep};
+use crate::model::RunId;
+use serde::{Deserialize, Serialize};
+use sqlx::SqliteConnection;
+
+/// Longest text of a log that is kept with its run.
+const MAX_TEXT_BYTES: usize = 1 << 20;
+
+/// A run to store: one log, or several that repeat each other.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ImportedRun {
+    pub name: String,
+    /// The storage under test; empty: unknown.
+    pub target: String,
+    pub system: String,
+    /// Each with its text; the first is the first repeat.
+    pub logs: Vec<(ImportedLog, String)>,
+}
+
+/// Why nothing was stored.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreImportError {
+    #[error("this log is already in the database, as run {run}")]
+    Known { run: RunId },
+    #[error("{0}")]
+    Wrong(String),
+    #[error(transparent)]
+    Store(StoreError),
+}
+
+impl ImportedRun {
+    /// The same for the same texts: FNV-1a of 128 bits.
+    fn uid(&self) -> String {
+        let mut hash = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d_u128;
+        for (_, text) in &self.logs {
+            for byte in text.bytes().chain([0]) {
+                hash ^= u128::from(byte);
+                hash = hash.wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b);
+            }
+        }
+        format!("import-{hash:032x}")
+    }
+
+    fn ended_us(&self) -> i64 {
+        let ends = self.logs.iter().flat_map(|(log, _)| {
+            let steps = log.steps.iter();
+            steps.map(|step| {
+                log.started_us
+                    .saturating_add(step.at_us)
+                    .saturating_add(step.lasted_us)
+            })
+        });
+        ends.max().unwrap_or(0)
+    }
+
+    fn started_us(&self) -> i64 {
+        let starts = self.logs.iter().map(|(log, _)| log.started_us);
+        starts.min().unwrap_or(0)
+    }
+}
+
+impl Store {
+    /// Stores an imported run. The same logs are refused a second time.
+    pub async fn import_run(&self, run: ImportedRun) -> Result<RunId, StoreImportError> {
+        if run.logs.is_empty() || run.name.trim().is_empty() {
+            return Err(StoreImportError::Wrong(String::from(
+                "an imported run needs a name and a log",
+            )));
+        }
+        let uid = run.uid();
+        let known: Option<i64> = sqlx::query_scalar("SELECT id FROM runs WHERE uid = ?")
+            .bind(&uid)
+            .fetch_optional(self.reader())
+            .await
+            .map_err(StoreError::sql("look for an imported run"))
+            .map_err(StoreImportError::Store)?;
+        if let Some(run) = known {
+            return Err(StoreImportError::Known { run: RunId(run) });
+        }
+        self.write((run, uid), |(run, uid), connection| {
+            Box::pin(store(run, uid, connection))
+        })
+        .await
+        .map_err(StoreImportError::Store)
+    }
+}
+
+async fn store(
+    run: &ImportedRun,
+    uid: &str,
+    connection: &mut SqliteConnection,
+) -> Result<RunId, StoreError> {
+    const DOING: &str = "store an imported run";
+    let (started, ended) = (run.started_us(), run.ended_us());
+    let mut text: String = run.logs.iter().map(|(_, text)| text.as_str()).collect();
+    let cut = (0..=MAX_TEXT_BYTES)
+        .rev()
+        .find(|at| text.is_char_boundary(*at));
+    text.truncate(cut.unwrap_or(0));
+    let steps = || run.logs.iter().flat_map(|(log, _)| &log.steps);
+    let tool = run.logs.first().map_or("", |(log, _)| log.tool.as_str());
+    let id: i64 = sqlx::query_scalar(
+        "INSERT INTO runs (uid, name, plan, state, partial, created_us, started_us, ended_us, version, imported_from)
+         VALUES (?, ?, ?, 'done', ?, ?, ?, ?, ?, ?) RETURNING id",
+    )
+    .bind(uid)
+    .bind(&run.name)
+    .bind(text)
+    .bind(steps().any(|step| step.partial))
+    .bind(started)
+    .bind(started)
+    .bind(ended)
+    .bind(env!("CARGO_PKG_VERSION"))
+    .bind(tool)
+    .fetch_one(&mut *connection)
+    .await
+    .map_err(StoreError::sql(DOING))?;
+    let mut ordinal = 0_i64;
+    for ((log, _), repeat) in run.logs.iter().zip(1_i64..) {
+        for step in &log.steps {
+            ordinal += 1;
+            let begun = log.started_us.saturating_add(step.at_us);
+            let step_id = insert_step(run, step, (id, ordinal, repeat, begun), connection).await?;
+            for op in &step.ops {
+                insert_op(step_id, step, op, connection).await?;
+            }
+            for second in &step.seconds {
+                insert_second(step_id, begun, second, connection).await?;
+            }
+        }
+    }
+    Ok(RunId(id))
+}
+
+async fn insert_step(
+    run: &ImportedRun,
+    step: &ImportedStep,
+    (id, ordinal, repeat, begun): (i64, i64, i64, i64),
+    connection: &mut SqliteConnection,
+) -> Result<i64, StoreError> {
+    let ended = begun.saturating_add(step.lasted_us);
+    sqlx::query_scalar(
+        "INSERT INTO steps (run_id, ordinal, repeat, phase, cell, target, system, workload, mode, params, clients, cache,
+             state, partial, flags, start_us, measured_from_us, last_done_us, ended_us)
+         VALUES (?, ?, ?, ?, ?, nullif(?, ''), nullif(?, ''), ?, ?, ?, 1, 'asis', 'done', ?, ?, ?, ?, ?, ?) RETURNING id",
+    )
+    .bind(id)
+    .bind(ordinal)
+    .bind(repeat)
+    .bind(&step.phase)
+    .bind(format!("r{repeat}-p{ordinal}"))
+    .bind(&run.target)
+    .bind(&run.system)
+    .bind(&step.workload)
+    .bind(&step.mode)
+    .bind(serde_json::Value::Object(step.params.clone()).to_string())
+    .bind(step.partial)
+    .bind(if step.partial { r#"["partial"]"# } else { "[]" })
+    .bind(begun)
+    .bind(begun)
+    .bind(ended)
+    .bind(ended)
+    .fetch_one(connection)
+    .await
+    .map_err(StoreError::sql("store an imported step"))
+}
+
+async fn insert_op(
+    step_id: i64,
+    step: &ImportedStep,
+    op: &ImportedOp,
+    connection: &mut SqliteConnection,
+) -> Result<(), StoreError> {
+    sqlx::query(
+        "INSERT INTO step_results (step_id, op, tasks, ops, bytes, errors, headline, ops_per_s, bytes_per_s, last_done_us,
+             last_done_ops_per_s, last_done_bytes_per_s, mean_ns, stddev_ns, min_ns, p50_ns, p90_ns, p95_ns, p99_ns, p999_ns,
+             max_ns, saturated)
+         VALUES (?, ?, ?, ?, ?, ?, 'last-done', ?, ?, nullif(?, 0), ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0)",
+    )
+    .bind(step_id)
+    .bind(&op.op)
+    .bind(step.tasks)
+    .bind(op.ops)
+    .bind(op.bytes)
+    .bind(op.errors)
+    .bind(op.ops_per_s)
+    .bind(op.bytes_per_s)
+    .bind(step.lasted_us)
+    .bind(op.ops_per_s)
+    .bind(op.bytes_per_s)
+    .bind(op.mean_ns)
+    .bind(op.stddev_ns)
+    .bind(op.min_ns)
+    .bind(op.p50_ns)
+    .bind(op.p90_ns)
+    .bind(op.p95_ns)
+    .bind(op.p99_ns)
+    .bind(op.p999_ns)
+    .bind(op.max_ns)
+    .execute(connection)
+    .await
+    .map(drop)
+    .map_err(StoreError::sql("store an imported result"))
+}
+
+async fn insert_second(
+    step_id: i64,
+    begun: i64,
+    second: &ImportedSecond,
+    connection: &mut SqliteConnection,
+) -> Result<(), StoreError> {
+    sqlx::query(
+        "INSERT INTO step_intervals (step_id, at_us, span_us, op, ramp, tasks, ops, bytes, errors, mean_ns)
+         VALUES (?, ?, ?, ?, 0, 1, ?, ?, 0, ?)",
+    )
+    .bind(step_id)
+    .bind(begun.saturating_add(second.at_us))
+    .bind(second.span_us)
+    .bind(&second.op)
+    .bind(second.ops)
+    .bind(second.bytes)
+    .bind(second.mean_ns)
+    .execute(connection)
+    .await
+    .map(drop)
+    .map_err(StoreError::sql("store an imported second"))
+}

@@ -1,0 +1,107 @@
+//! Deletes one run and every row that belongs to it alone.
+
+use super::{MaintainError, failed, writer};
+use rusqlite::params;
+use std::path::Path;
+
+/// Tables with rows of one run, children first, and which of them are the run's.
+const OF_RUN: &[(&str, &str)] = &[
+    (
+        "op_intervals",
+        "task_id IN (SELECT t.id FROM tasks AS t JOIN steps AS s ON s.id = t.step_id WHERE s.run_id = ?1)",
+    ),
+    (
+        "task_results",
+        "task_id IN (SELECT t.id FROM tasks AS t JOIN steps AS s ON s.id = t.step_id WHERE s.run_id = ?1)",
+    ),
+    (
+        "task_errors",
+        "task_id IN (SELECT t.id FROM tasks AS t JOIN steps AS s ON s.id = t.step_id WHERE s.run_id = ?1)",
+    ),
+    (
+        "tasks",
+        "step_id IN (SELECT id FROM steps WHERE run_id = ?1)",
+    ),
+    (
+        "step_intervals",
+        "step_id IN (SELECT id FROM steps WHERE run_id = ?1)",
+    ),
+    (
+        "step_results",
+        "step_id IN (SELECT id FROM steps WHERE run_id = ?1)",
+    ),
+    (
+        "step_groups",
+        "step_id IN (SELECT id FROM steps WHERE run_id = ?1)",
+    ),
+    (
+        "step_daemons",
+        "step_id IN (SELECT id FROM steps WHERE run_id = ?1)",
+    ),
+    (
+        "cache_drops",
+        "step_id IN (SELECT id FROM steps WHERE run_id = ?1)",
+    ),
+    (
+        "events",
+        "run_id = ?1 OR step_id IN (SELECT id FROM steps WHERE run_id = ?1)",
+    ),
+    ("steps", "run_id = ?1"),
+    ("run_agents", "run_id = ?1"),
+    ("run_targets", "run_id = ?1"),
+    ("run_directories", "run_id = ?1"),
+    ("run_tags", "run_id = ?1"),
+    ("run_notes", "run_id = ?1"),
+    ("marks", "run_id = ?1"),
+    ("baselines", "run_id = ?1"),
+    ("runs", "id = ?1"),
+];
+
+/// Takes an ended run out of a database with everything that is its own, and gives the space back. Samples belong to hosts
+/// and stay. The run's id and name.
+pub async fn delete(path: &Path, wanted: &str) -> Result<(i64, String), MaintainError> {
+    let doing = "the run cannot be deleted";
+    let (mut connection, lock) = writer(path).await?;
+    let found = connection
+        .query_row(
+            "SELECT id, name, state FROM runs WHERE CAST(id AS TEXT) = ?1 OR uid = ?1 OR name = ?1
+             ORDER BY CAST(id AS TEXT) = ?1 DESC, uid = ?1 DESC, id DESC LIMIT 1",
+            params![wanted],
+            |row| {
+                Ok((
+                    row.get::<_, i64>(0)?,
+                    row.get::<_, String>(1)?,
+                    row.get::<_, String>(2)?,
+                ))
+            },
+        )
+        .map_err(|error| match error {
+            rusqlite::Error::QueryReturnedNoRows => {
+                MaintainError::Wrong(format!("there is no run {wanted:?} in {}", path.display()))
+            }
+            error => failed(path, doing)(error),
+        })?;
+    let (id, name, state) = found;
+    if matches!(state.as_str(), "queued" | "running") {
+        return Err(MaintainError::Wrong(format!(
+            "run {id} ({name}) is {state}: stop it first"
+        )));
+    }
+    let transaction = connection.transaction().map_err(failed(path, doing))?;
+    for (table, condition) in OF_RUN {
+        transaction
+            .execute(
+                &format!("DELETE FROM {table} WHERE {condition}"),
+                params![id],
+            )
+            .map_err(failed(path, doing))?;
+    }
+    transaction.commit().map_err(failed(path, doing))?;
+    let vacuum = "PRAGMA incremental_vacuum; PRAGMA wal_checkpoint(TRUNCATE);";
+    connection
+        .execute_batch(vacuum)
+        .map_err(failed(path, "the free space cannot be released"))?;
+    drop(connection);
+    drop(lock);
+    Ok((id, name))
+}

@@ -1,0 +1,302 @@
+//! Copies the runs of another database into this one.
+//!
+//! Ids of the other file that may collide are shifted; rows that both files may have (hosts, agents, daemons, disks,
+//! interfaces) are matched by their natural keys.
+
+use super::{MaintainError, failed, writer};
+use rusqlite::{Connection, ErrorCode, params};
+use std::path::Path;
+
+/// The size of a merge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Merged {
+    pub runs: i64,
+    pub rows: usize,
+}
+
+/// How a column that names another row finds it in this database.
+#[derive(Clone, Copy)]
+enum Reference {
+    /// Ids of the other file come after those of this one.
+    Shifted(&'static str),
+    /// Rows that may be the same in both files: `map_TABLE` has the ids.
+    Mapped(&'static str),
+}
+
+/// Columns that name another row.
+type References = &'static [(&'static str, Reference)];
+
+use Reference::{Mapped, Shifted};
+
+/// Rows that both files may have, their natural keys, and references within those. Parents first.
+const SHARED: &[(&str, &[&str], References)] = &[
+    ("hosts", &["boot_id", "pid_namespace"], &[]),
+    ("agents", &["uid"], &[("host_id", Mapped("hosts"))]),
+    (
+        "daemons",
+        &["host_id", "pid", "start_ticks"],
+        &[("host_id", Mapped("hosts"))],
+    ),
+    (
+        "disks",
+        &["host_id", "name"],
+        &[("host_id", Mapped("hosts"))],
+    ),
+    (
+        "interfaces",
+        &["host_id", "net_namespace", "name"],
+        &[("host_id", Mapped("hosts"))],
+    ),
+];
+
+const STEP: (&str, Reference) = ("step_id", Shifted("steps"));
+const TASK: (&str, Reference) = ("task_id", Shifted("tasks"));
+const RUN: (&str, Reference) = ("run_id", Shifted("runs"));
+const AGENT: (&str, Reference) = ("agent_id", Mapped("agents"));
+
+/// The others, parents first.
+const OWN: &[(&str, References)] = &[
+    ("runs", &[]),
+    ("run_tags", &[RUN]),
+    ("run_notes", &[RUN]),
+    ("marks", &[RUN]),
+    ("baselines", &[RUN]),
+    ("run_agents", &[RUN, AGENT, ("host_id", Mapped("hosts"))]),
+    ("run_targets", &[RUN, AGENT]),
+    ("steps", &[RUN]),
+    ("step_groups", &[STEP]),
+    ("step_intervals", &[STEP]),
+    ("step_results", &[STEP]),
+    ("step_daemons", &[STEP, ("daemon_id", Mapped("daemons"))]),
+    ("cache_drops", &[STEP, AGENT]),
+    ("tasks", &[STEP, AGENT, ("peer_agent_id", Mapped("agents"))]),
+    ("task_errors", &[TASK]),
+    ("task_results", &[TASK]),
+    ("op_intervals", &[TASK]),
+    ("events", &[RUN, STEP, AGENT]),
+    ("losses", &[AGENT]),
+    ("spools", &[AGENT]),
+    ("clock_offsets", &[AGENT]),
+    ("daemon_samples", &[("daemon_id", Mapped("daemons"))]),
+    ("host_samples", &[("host_id", Mapped("hosts"))]),
+    ("disk_samples", &[("disk_id", Mapped("disks"))]),
+    ("net_samples", &[("interface_id", Mapped("interfaces"))]),
+];
+
+/// Copies all runs of another database into this one, with agents, hosts and samples; rows that both have are stored
+/// once. Refused: a run that both have, one that has not ended, another schema.
+pub async fn merge(path: &Path, other: &Path) -> Result<Merged, MaintainError> {
+    let doing = "the other database cannot be merged";
+    if !other.is_file() {
+        return Err(MaintainError::Wrong(format!(
+            "there is no database {}",
+            other.display()
+        )));
+    }
+    if path.canonicalize().ok() == other.canonicalize().ok() {
+        return Err(MaintainError::Wrong(format!(
+            "{} and {} are the same file",
+            path.display(),
+            other.display()
+        )));
+    }
+    let (mut connection, lock) = writer(path).await?;
+    // Locked too, and brought up to the same schema; that of a newer benchmesh is refused.
+    let (beside, other_lock) = writer(other).await?;
+    drop(beside);
+    let name = other
+        .to_str()
+        .ok_or_else(|| MaintainError::Wrong(String::from("the other path is no UTF-8")))?;
+    connection
+        .execute("ATTACH ? AS other", params![name])
+        .map_err(failed(path, doing))?;
+    refuse(&connection, path, other)?;
+    // Cheaper than per row: everything is checked at the end.
+    connection
+        .execute_batch(
+            "PRAGMA foreign_keys = OFF; PRAGMA cache_size = -262144; PRAGMA temp_store = MEMORY;",
+        )
+        .map_err(failed(path, doing))?;
+    // Almost all pages are new, and a rollback journal holds none of those: each is written once, to its place. A reader
+    // keeps the file in WAL mode, which writes everything twice.
+    journal(&connection, "TRUNCATE").map_err(failed(path, doing))?;
+    let transaction = connection.transaction().map_err(failed(path, doing))?;
+    let mut rows = 0;
+    let runs = merge_rows(&transaction, &mut rows).map_err(failed(path, doing))?;
+    let mut strays = 0;
+    for (table, _) in OWN {
+        // Of these each row was looked up through its parent.
+        if table.ends_with("_samples") || *table == "op_intervals" {
+            continue;
+        }
+        let sql = "SELECT count(*) FROM pragma_foreign_key_check(?)";
+        let found: i64 = transaction
+            .query_row(sql, params![table], |row| row.get(0))
+            .map_err(failed(path, doing))?;
+        strays += found;
+    }
+    if strays > 0 {
+        return Err(MaintainError::Wrong(format!(
+            "{} is damaged: {strays} of its rows refer to missing rows; run `benchmesh db check {}`",
+            other.display(),
+            other.display()
+        )));
+    }
+    transaction.commit().map_err(failed(path, doing))?;
+    journal(&connection, "WAL").map_err(failed(path, doing))?;
+    connection
+        .execute_batch("DETACH other")
+        .map_err(failed(path, doing))?;
+    // The last connection folds a write-ahead file in when it closes.
+    drop(connection);
+    drop((lock, other_lock));
+    Ok(Merged { runs, rows })
+}
+
+/// Asks for another journal; while somebody else has the file open, SQLite keeps the one that it has.
+fn journal(connection: &Connection, mode: &str) -> rusqlite::Result<()> {
+    let set = connection.query_row(&format!("PRAGMA main.journal_mode = {mode}"), [], |row| {
+        row.get::<_, String>(0)
+    });
+    match set {
+        Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) => Ok(()),
+        set => set.map(drop),
+    }
+}
+
+fn refuse(connection: &Connection, path: &Path, other: &Path) -> Result<(), MaintainError> {
+    let doing = "the other database cannot be read";
+    let list = |sql: &str| -> Result<Vec<String>, MaintainError> {
+        let mut found = connection.prepare(sql).map_err(failed(other, doing))?;
+        let found = found
+            .query_map([], |row| row.get::<_, String>(0))
+            .and_then(Iterator::collect);
+        found.map_err(failed(other, doing))
+    };
+    let both = list(
+        "SELECT format('%d (%s)', o.id, o.name) FROM other.runs AS o JOIN main.runs AS r ON r.uid = o.uid ORDER BY o.id",
+    )?;
+    if !both.is_empty() {
+        return Err(MaintainError::Wrong(format!(
+            "{} has these runs of {} already: {}",
+            path.display(),
+            other.display(),
+            both.join(", ")
+        )));
+    }
+    let going = list(
+        "SELECT format('%d (%s)', id, name) FROM other.runs WHERE state IN ('queued', 'running') ORDER BY id",
+    )?;
+    if !going.is_empty() {
+        return Err(MaintainError::Wrong(format!(
+            "runs of {} have not ended: {}",
+            other.display(),
+            going.join(", ")
+        )));
+    }
+    Ok(())
+}
+
+fn merge_rows(connection: &Connection, rows: &mut usize) -> rusqlite::Result<i64> {
+    for (table, key, references) in SHARED {
+        let columns = columns(connection, table)?;
+        let values = values(&columns, references, "o", Ids::Fresh);
+        let names = names(&columns, Ids::Fresh);
+        *rows += connection.execute(
+            &format!("INSERT OR IGNORE INTO main.{table} ({names}) SELECT {values} FROM other.{table} AS o ORDER BY o.id"),
+            [],
+        )?;
+        let same: Vec<String> = key
+            .iter()
+            .map(|column| format!("n.{column} = {}", value(column, references, "o")))
+            .collect();
+        connection.execute_batch(&format!(
+            "CREATE TEMP TABLE map_{table} (old INTEGER PRIMARY KEY, new INTEGER NOT NULL);
+             INSERT INTO temp.map_{table} SELECT o.id, n.id FROM other.{table} AS o JOIN main.{table} AS n ON {};",
+            same.join(" AND ")
+        ))?;
+    }
+    connection.execute_batch(
+        "CREATE TEMP TABLE shifts (name TEXT PRIMARY KEY, shift INTEGER NOT NULL);",
+    )?;
+    for table in ["runs", "steps", "tasks"] {
+        connection.execute(
+            &format!("INSERT INTO temp.shifts SELECT ?, coalesce(max(id), 0) FROM main.{table}"),
+            params![table],
+        )?;
+    }
+    for (table, references) in OWN {
+        let columns = columns(connection, table)?;
+        let ids = match *table {
+            "runs" | "steps" | "tasks" => Ids::Shifted,
+            _ => Ids::Fresh,
+        };
+        let mut values = values(&columns, references, "o", ids);
+        if ids == Ids::Shifted {
+            values = values.replacen("o.id", &format!("o.id + {}", shift(table)), 1);
+        }
+        let names = names(&columns, ids);
+        // Samples are many: one look-up for each series, not for each row.
+        let from = match references {
+            [(column, Mapped(mapped))] if table.ends_with("_samples") => {
+                values = values.replacen(&value(column, references, "o"), "m.new", 1);
+                format!(
+                    "temp.map_{mapped} AS m CROSS JOIN other.{table} AS o ON o.{column} = m.old"
+                )
+            }
+            _ => format!("other.{table} AS o"),
+        };
+        *rows += connection.execute(
+            &format!("INSERT OR IGNORE INTO main.{table} ({names}) SELECT {values} FROM {from}"),
+            [],
+        )?;
+    }
+    connection.query_row("SELECT count(*) FROM other.runs", [], |row| row.get(0))
+}
+
+/// How a table's own `id` is chosen.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Ids {
+    /// SQLite gives new ones.
+    Fresh,
+    Shifted,
+}
+
+fn columns(connection: &Connection, table: &str) -> rusqlite::Result<Vec<String>> {
+    let mut columns = connection.prepare("SELECT name FROM pragma_table_info(?, 'main')")?;
+    let columns = columns.query_map(params![table], |row| row.get(0))?;
+    columns.collect()
+}
+
+fn copied_columns(columns: &[String], ids: Ids) -> impl Iterator<Item = &String> {
+    columns
+        .iter()
+        .filter(move |column| ids == Ids::Shifted || column.as_str() != "id")
+}
+
+fn names(columns: &[String], ids: Ids) -> String {
+    let names: Vec<&str> = copied_columns(columns, ids).map(String::as_str).collect();
+    names.join(", ")
+}
+
+fn values(columns: &[String], references: &[(&str, Reference)], from: &str, ids: Ids) -> String {
+    let values: Vec<String> = copied_columns(columns, ids)
+        .map(|column| value(column, references, from))
+        .collect();
+    values.join(", ")
+}
+
+fn value(column: &str, references: &[(&str, Reference)], from: &str) -> String {
+    let reference = references.iter().find(|(name, _)| *name == column);
+    match reference {
+        None => format!("{from}.{column}"),
+        Some((_, Shifted(table))) => format!("{from}.{column} + {}", shift(table)),
+        Some((_, Mapped(table))) => {
+            format!("(SELECT new FROM temp.map_{table} WHERE old = {from}.{column})")
+        }
+    }
+}
+
+fn shift(table: &str) -> String {
+    format!("(SELECT shift FROM temp.shifts WHERE name = '{table}')")
+}

@@ -1,0 +1,375 @@
+//! Usage of daemons in a step: exact at the step's edges, bounded elsewhere, of the daemons that serve its target.
+#![expect(
+    clippy::print_stderr,
+    reason = "the measured time stands in the test's output"
+)]
+
+use super::{Mesh, S, T0, batch, interval, new_step, running, sample, seen, send, task_end};
+use crate::ingest::batch::{Batch, HostSample};
+use crate::model::{MeshMicros, RunId, StepId};
+use crate::store::Publisher;
+use sqlx::Row;
+use sqlx::sqlite::SqliteRow;
+use std::time::Duration;
+
+/// A step of four seconds from `T0` on, against the target `cephfs`, and the batch that its agent sends of it.
+async fn step_of_four_seconds(mesh: &Mesh) -> (Publisher, StepId, Batch) {
+    let (publisher, agent, _) = mesh.publisher("a").await;
+    let run = mesh.run("u").await;
+    mesh.store
+        .set_run_state(run, running(T0 - S))
+        .await
+        .unwrap();
+    let (step, tasks) = mesh
+        .step(run, new_step(0, "files", "create"), &[agent])
+        .await;
+    mesh.begun(step).await;
+    let mut one = batch("s", 1);
+    one.op_intervals = (0..4)
+        .map(|second| interval(tasks[0], T0 + second * S, "create", 100, 1000))
+        .collect();
+    one.task_ends = vec![task_end(tasks[0], 0, T0 + 4 * S)];
+    (publisher, step, one)
+}
+
+async fn usage(mesh: &Mesh) -> Vec<SqliteRow> {
+    sqlx::query("SELECT * FROM v_daemon_usage ORDER BY pid")
+        .fetch_all(mesh.store.reader())
+        .await
+        .unwrap()
+}
+
+fn seconds(row: &SqliteRow, column: &str) -> Option<f64> {
+    row.get(column)
+}
+
+#[tokio::test]
+async fn a_sample_at_the_edge_is_exact_and_any_other_is_bounded() {
+    let mesh = Mesh::new().await;
+    let (publisher, step, mut one) = step_of_four_seconds(&mesh).await;
+    one.daemons = vec![
+        seen(1, "ceph-osd", T0 - 9 * S),
+        seen(2, "ceph-osd", T0 - 9 * S),
+    ];
+    // 500 ms of CPU each second; the first is sampled at the edges too, the second 0.3 s off them.
+    for beat in -3..8 {
+        let at = T0 + beat * S + 300_000;
+        for pid in [1, 2] {
+            one.daemon_samples
+                .push(sample(pid, at, 10 * S + (at - T0) / 2, 1));
+        }
+    }
+    // Within the second before the start, and that before the end, everything was used at once.
+    for (at, cpu) in [(T0, 9_900_000), (T0 + 4 * S, 12_100_000)] {
+        one.daemon_samples.push(sample(1, at, cpu, 1));
+    }
+    send(&publisher, one).await.unwrap();
+    mesh.finish(step, T0 + 4 * S).await;
+    let rows = usage(&mesh).await;
+    assert_eq!(seconds(&rows[0], "cpu_s"), Some(2.2));
+    assert_eq!(seconds(&rows[0], "cpu_error_s"), Some(0.0));
+    assert_eq!(seconds(&rows[1], "cpu_s"), Some(2.0));
+    // At most what was used between the two samples around each edge.
+    assert_eq!(seconds(&rows[1], "cpu_error_s"), Some(0.7));
+    assert_eq!(seconds(&rows[1], "sampled_s"), Some(4.0));
+    assert!(seconds(&rows[1], "vsz_mib").is_some());
+}
+
+#[tokio::test]
+async fn a_daemon_that_is_born_in_the_step_counts_from_zero() {
+    let mesh = Mesh::new().await;
+    let (publisher, step, mut one) = step_of_four_seconds(&mesh).await;
+    let mut restarted = seen(1, "ceph-osd", T0 + 3 * S);
+    restarted.born = Some(MeshMicros(T0 + S));
+    let mut old = seen(2, "ceph-osd", T0 + 3 * S);
+    old.born = Some(MeshMicros(T0 - 900 * S));
+    one.daemons = vec![restarted, old];
+    for pid in [1, 2] {
+        one.daemon_samples.push(sample(pid, T0 + 3 * S, 800_000, 1));
+        one.daemon_samples.push(sample(pid, T0 + 4 * S, 900_000, 1));
+    }
+    send(&publisher, one).await.unwrap();
+    mesh.finish(step, T0 + 4 * S).await;
+    let rows = usage(&mesh).await;
+    assert_eq!(seconds(&rows[0], "cpu_s"), Some(0.9));
+    assert_eq!(seconds(&rows[0], "sampled_s"), Some(3.0));
+    assert_eq!(rows[0].get::<Option<bool>, _>("born_in_step"), Some(true));
+    // Of one that ran long before, only what was seen.
+    assert_eq!(seconds(&rows[1], "cpu_s"), Some(0.1));
+    assert_eq!(rows[1].get::<Option<bool>, _>("born_in_step"), Some(false));
+}
+
+#[tokio::test]
+async fn the_parent_of_a_background_process_is_no_daemon() {
+    let mesh = Mesh::new().await;
+    let (publisher, step, mut one) = step_of_four_seconds(&mesh).await;
+    let same = |mut daemon: crate::ingest::batch::DaemonSeen, at: i64| {
+        daemon.instance = "osd.1".to_owned();
+        daemon.born = Some(MeshMicros(at));
+        daemon
+    };
+    let parent = same(seen(1, "ceph-osd", T0 + S), T0 + S);
+    let child = same(seen(2, "ceph-osd", T0 + S + 200_000), T0 + S + 100_000);
+    let mut parent_gone = same(seen(1, "ceph-osd", T0 + S + 300_000), T0 + S);
+    parent_gone.ended = true;
+    one.daemons = vec![parent, child, parent_gone.clone()];
+    one.daemon_samples = vec![
+        sample(1, T0 + S, 10_000, 1),
+        sample(1, T0 + S + 300_000, 20_000, 1),
+        sample(2, T0 + 2 * S, 100_000, 1),
+        sample(2, T0 + 4 * S, 300_000, 1),
+    ];
+    send(&publisher, one).await.unwrap();
+    mesh.finish(step, T0 + 4 * S).await;
+    // A daemon that was started again, as far as is known.
+    assert_eq!(mesh.number("SELECT daemons FROM v_cost").await, 2);
+    // What it was is known after the agent's next scan.
+    parent_gone.is_parent = true;
+    let later = Batch {
+        daemons: vec![parent_gone],
+        ..batch("s", 2)
+    };
+    send(&publisher, later).await.unwrap();
+    let limit = std::time::Instant::now() + std::time::Duration::from_secs(30);
+    while mesh.number("SELECT daemons FROM v_cost").await != 1 {
+        assert!(std::time::Instant::now() < limit, "it is made again");
+        tokio::task::yield_now().await;
+    }
+    let rows = usage(&mesh).await;
+    let pids: Vec<i64> = rows.iter().map(|row| row.get("pid")).collect();
+    assert_eq!(pids, [2]);
+}
+
+#[tokio::test]
+async fn only_daemons_that_serve_the_target_are_in_its_cost() {
+    let mesh = Mesh::new().await;
+    let (publisher, step, mut one) = step_of_four_seconds(&mesh).await;
+    let names = ["ceph-osd", "mfschunkserver", "shardd", "benchmesh"];
+    for (pid, name) in (1..).zip(names) {
+        one.daemons.push(seen(pid, name, T0 - S));
+        one.daemon_samples.push(sample(pid, T0, 0, 1));
+        one.daemon_samples.push(sample(pid, T0 + 4 * S, S, 1));
+    }
+    send(&publisher, one).await.unwrap();
+    mesh.finish(step, T0 + 4 * S).await;
+    let serves: Vec<(String, Option<bool>)> =
+        sqlx::query_as("SELECT name, serves_target FROM v_daemon_usage ORDER BY pid")
+            .fetch_all(mesh.store.reader())
+            .await
+            .unwrap();
+    let expected = [
+        ("ceph-osd", Some(true)),
+        ("mfschunkserver", Some(false)),
+        ("shardd", None),
+        ("benchmesh", Some(false)),
+    ]
+    .map(|(name, serves)| (name.to_owned(), serves));
+    assert_eq!(serves, expected);
+    let cost: Vec<String> = sqlx::query_scalar("SELECT name FROM v_cost ORDER BY name")
+        .fetch_all(mesh.store.reader())
+        .await
+        .unwrap();
+    assert_eq!(cost, ["ceph-osd", "shardd"]);
+}
+
+#[tokio::test]
+async fn a_label_says_which_of_two_clusters_serves_a_target() {
+    let mesh = Mesh::new().await;
+    let (publisher, step, mut one) = step_of_four_seconds(&mesh).await;
+    for (name, serves) in [("n1", "cephfs"), ("n2", "other")] {
+        let mut agent = super::new_agent(name);
+        agent.labels_json = format!("{{\"serves\":\"{serves}\"}}");
+        let (agent, host) = mesh.store.attach_agent(agent).await.unwrap();
+        let node = mesh.store.publisher(agent, host, "net:1".to_owned());
+        let mut samples = batch("n", 1);
+        samples.daemons = vec![seen(1, "ceph-osd", T0 - S)];
+        samples.daemon_samples = vec![sample(1, T0, 0, 1), sample(1, T0 + 4 * S, S, 1)];
+        send(&node, samples).await.unwrap();
+    }
+    one.daemons = vec![];
+    send(&publisher, one).await.unwrap();
+    mesh.finish(step, T0 + 4 * S).await;
+    let serves: Vec<(String, Option<bool>)> =
+        sqlx::query_as("SELECT host, serves_target FROM v_daemon_usage ORDER BY host")
+            .fetch_all(mesh.store.reader())
+            .await
+            .unwrap();
+    let expected = [("host-n1", Some(true)), ("host-n2", Some(false))]
+        .map(|(host, serves)| (host.to_owned(), serves));
+    assert_eq!(serves, expected);
+    assert_eq!(mesh.number("SELECT daemons FROM v_cost").await, 1);
+}
+
+#[tokio::test]
+async fn late_samples_change_the_usage() {
+    let mesh = Mesh::new().await;
+    let (publisher, step, mut one) = step_of_four_seconds(&mesh).await;
+    one.daemons = vec![seen(1, "ceph-osd", T0 - S)];
+    one.daemon_samples = vec![sample(1, T0, 0, 1), sample(1, T0 + 3 * S, 300_000, 1)];
+    send(&publisher, one).await.unwrap();
+    mesh.finish(step, T0 + 4 * S).await;
+    assert_eq!(seconds(&usage(&mesh).await[0], "cpu_s"), Some(0.3));
+    let mut late = batch("s", 2);
+    late.daemon_samples = vec![sample(1, T0 + 4 * S, 500_000, 1)];
+    send(&publisher, late).await.unwrap();
+    let worked_in = async {
+        while seconds(&usage(&mesh).await[0], "cpu_s") != Some(0.5) {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), worked_in)
+        .await
+        .expect("the late sample is worked in");
+    let stale = "SELECT count(*) FROM steps WHERE stale_samples > 0";
+    let settled = async {
+        while mesh.number(stale).await > 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), settled)
+        .await
+        .expect("nothing is left to be worked in");
+}
+
+fn host_sample(at: i64) -> HostSample {
+    HostSample {
+        at: MeshMicros(at),
+        user_us: 0,
+        nice_us: 0,
+        system_us: 0,
+        idle_us: 0,
+        iowait_us: 0,
+        irq_us: 0,
+        softirq_us: 0,
+        steal_us: 0,
+        memory_total_bytes: 0,
+        memory_available_bytes: 0,
+        memory_free_bytes: 0,
+        cached_bytes: 0,
+        dirty_bytes: 0,
+        writeback_bytes: 0,
+        swap_used_bytes: 0,
+        load1: 0.0,
+        cpu_some_us: None,
+        io_some_us: None,
+        io_full_us: None,
+        memory_some_us: None,
+        memory_full_us: None,
+        skipped_ticks: 0,
+        sampler_cpu_us: 0,
+    }
+}
+
+/// A report at a run's end waits for them.
+#[tokio::test]
+async fn the_samples_of_a_run_are_complete_when_one_of_its_end_is_here() {
+    let mesh = Mesh::new().await;
+    let (publisher, step, mut one) = step_of_four_seconds(&mesh).await;
+    let run = RunId(mesh.number("SELECT max(id) FROM runs").await);
+    one.host_samples = vec![host_sample(T0), host_sample(T0 + 3 * S)];
+    send(&publisher, one).await.unwrap();
+    mesh.finish(step, T0 + 4 * S).await;
+    assert!(!mesh.store.has_all_samples(run).await.unwrap());
+    let mut late = batch("s", 2);
+    late.host_samples = vec![host_sample(T0 + 4 * S)];
+    send(&publisher, late).await.unwrap();
+    let complete = async {
+        while !mesh.store.has_all_samples(run).await.unwrap() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), complete)
+        .await
+        .expect("the samples are complete");
+}
+
+/// An agent without a sampler, or one that was lost in mid-run, is not waited for.
+#[tokio::test]
+async fn a_host_that_was_not_sampled_at_the_end_is_not_waited_for() {
+    let mesh = Mesh::new().await;
+    let (publisher, step, mut one) = step_of_four_seconds(&mesh).await;
+    let run = RunId(mesh.number("SELECT max(id) FROM runs").await);
+    one.host_samples = vec![host_sample(T0 - S)];
+    send(&publisher, one).await.unwrap();
+    mesh.finish(step, T0 + 4 * S).await;
+    assert!(mesh.store.has_all_samples(run).await.unwrap());
+}
+
+#[tokio::test]
+async fn usage_before_the_run_is_listed_separately() {
+    let mesh = Mesh::new().await;
+    let (publisher, step, mut one) = step_of_four_seconds(&mesh).await;
+    one.daemons = vec![
+        seen(1, "ceph-osd", T0 - 30 * S),
+        seen(2, "ceph-osd", T0 - S),
+    ];
+    // 5 % of a CPU before the run, which begins a second before the step; the other was not sampled then.
+    one.daemon_samples = vec![
+        sample(1, T0 - 21 * S, 0, 1),
+        sample(1, T0 - S, S, 1),
+        sample(1, T0, S, 1),
+        sample(1, T0 + 4 * S, 3 * S, 1),
+        sample(2, T0, 0, 1),
+        sample(2, T0 + 4 * S, S, 1),
+    ];
+    send(&publisher, one).await.unwrap();
+    mesh.finish(step, T0 + 4 * S).await;
+    let rows = usage(&mesh).await;
+    assert_eq!(seconds(&rows[0], "cpu_percent"), Some(50.0));
+    assert_eq!(seconds(&rows[0], "idle_cpu_percent"), Some(5.0));
+    assert_eq!(seconds(&rows[1], "idle_cpu_percent"), None);
+    let idle: Option<f64> = sqlx::query_scalar("SELECT idle_cpu_s FROM v_cost")
+        .fetch_one(mesh.store.reader())
+        .await
+        .unwrap();
+    assert_eq!(idle, None, "of one of the two it is not known");
+}
+
+/// 400 steps and 200 daemons: 80,000 rows of usage.
+const LARGE: &str = "
+    WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 20)
+        INSERT INTO hosts (id, boot_id, pid_namespace, name, kernel, cpus, memory_bytes)
+        SELECT i, 'b' || i, 'p', 'host' || i, 'Linux', 8, 1 << 33 FROM n;
+    WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 200)
+        INSERT INTO daemons (id, host_id, name, instance, pid, start_ticks, cmdline, first_seen_us, last_seen_us)
+        SELECT i, 1 + i % 20, 'ceph-osd', 'osd.' || i, 1000 + i, 5, 'ceph-osd', 0, 5000000000 FROM n;
+    INSERT INTO runs (id, uid, name, plan, state, created_us, started_us, version)
+        VALUES (1, 'u', 'r', '', 'done', 0, 0, '0');
+    WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 400)
+        INSERT INTO steps (id, run_id, ordinal, repeat, phase, cell, target, system, workload, mode, clients, cache, state,
+            start_us, measured_from_us, last_done_us, ended_us)
+        SELECT i, 1, i, 1, 'p', 'c', 't', 'cephfs', 'io', 'read', 3, 'asis', 'done',
+            i * 10000000, i * 10000000, i * 10000000 + 9000000, i * 10000000 + 9500000 FROM n;
+    INSERT INTO step_results (step_id, op, tasks, ops, bytes, errors, headline, saturated)
+        SELECT id, 'read', 3, 1000, 4096000, 0, 'window', 0 FROM steps;
+    INSERT INTO step_daemons
+        SELECT s.id, d.id, 1, s.start_us, s.last_done_us, 100000, 50000, 10, 20, 1, 1, 1, 1, 1, 5, 5, 1, 1, 1, 1, 4, 10, 9
+        FROM steps AS s CROSS JOIN daemons AS d;";
+
+/// Bar: 0.3 s of CPU each, every column read. Before `step_daemons`: 12.6 s and 7.2 s.
+#[tokio::test]
+async fn usage_and_cost_of_a_long_run_are_read_within_the_limit() {
+    let mesh = Mesh::new().await;
+    mesh.store.close().await;
+    let file = rusqlite::Connection::open(mesh.path()).unwrap();
+    file.execute_batch(LARGE).unwrap();
+    for (view, rows) in [("v_daemon_usage", 80_000), ("v_cost", 400)] {
+        let before = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+        let mut statement = file.prepare(&format!("SELECT * FROM {view}")).unwrap();
+        let columns = statement.column_count();
+        let mut read = statement.query([]).unwrap();
+        let mut found = 0;
+        while let Some(row) = read.next().unwrap() {
+            for column in 0..columns {
+                row.get_ref(column).unwrap();
+            }
+            found += 1;
+        }
+        let after = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+        let took =
+            (after.tv_sec - before.tv_sec) * 1000 + (after.tv_nsec - before.tv_nsec) / 1_000_000;
+        eprintln!("{view}: {found} rows in {took} ms of CPU");
+        assert_eq!(found, rows, "{view}");
+        assert!(took < 300, "{view} took {took} ms of CPU");
+    }
+}

@@ -1,0 +1,369 @@
+//! The CA with its registry, in their directory: what is issued is stored before it is handed out.
+//!
+//! Its calls write a small file and wait for the disk; they belong on a thread that may block.
+
+use super::{
+    ca::{Ca, Issued},
+    registry::{CertificateRequest, EnrolRefusal, Holder, Lookup, Registry, TooManyTokens},
+};
+use benchmesh_trust::{
+    ALPN, Credentials, Fingerprint, JoinToken, NewKey, Role, credentials, now_s, private_file,
+    provider,
+};
+use rustls::{
+    RootCertStore, ServerConfig,
+    pki_types::CertificateDer,
+    server::{ClientHello, NoServerSessionStorage, ResolvesServerCert, WebPkiClientVerifier},
+    sign::CertifiedKey,
+};
+use std::{
+    collections::HashMap,
+    fmt, fs, io,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+use tokio_util::sync::CancellationToken;
+
+/// The collector's own certificate is made at its start and again when it is so old. It is never stored.
+const OWN_LIFETIME: Duration = Duration::from_secs(90 * 24 * 3600);
+const OWN_RENEWAL: Duration = Duration::from_secs(30 * 24 * 3600);
+
+/// The owner's name in its certificate.
+const OWNER: &str = "owner";
+
+/// Why trust cannot be established or kept.
+#[derive(Debug, thiserror::Error)]
+pub enum TrustError {
+    #[error("use {}", path.display())]
+    File {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("{} can be read by others: chmod 700 {}", path.display(), path.display())]
+    OpenDirectory { path: PathBuf },
+    #[error("make a certificate")]
+    Certificate {
+        #[source]
+        source: io::Error,
+    },
+    #[error("configure TLS")]
+    Tls {
+        #[source]
+        source: io::Error,
+    },
+    #[error(
+        "write the credentials of this user; BENCHMESH_CREDENTIALS names another directory for them"
+    )]
+    Credentials {
+        #[source]
+        source: benchmesh_trust::CredentialsError,
+    },
+    #[error(transparent)]
+    Enrol(EnrolRefusal),
+    #[error(transparent)]
+    Tokens(TooManyTokens),
+    #[error("this machine has no randomness")]
+    Randomness,
+}
+
+/// What a certificate that the CA signed is good for now.
+#[derive(Clone, Debug)]
+pub enum CertificateStatus {
+    /// Until the token is cancelled.
+    Good {
+        holder: Holder,
+        revoked: CancellationToken,
+    },
+    Revoked(Holder),
+    /// Expired in the meantime, or of a registry that is lost.
+    Unknown,
+}
+
+#[derive(Debug)]
+pub struct Authority {
+    directory: PathBuf,
+    ca: Ca,
+    lifetime: Duration,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    registry: Registry,
+    /// Of the certificates that were shown since the start.
+    shown: HashMap<Fingerprint, CancellationToken>,
+}
+
+impl Authority {
+    /// Opens a directory; its first use makes the CA.
+    pub fn open(directory: PathBuf, lifetime: Duration) -> Result<Self, TrustError> {
+        let failed = |path: &Path| {
+            let path = path.to_owned();
+            move |source| TrustError::File { path, source }
+        };
+        private_file::make_directory(&directory).map_err(failed(&directory))?;
+        let found = fs::metadata(&directory).map_err(failed(&directory))?;
+        if std::os::unix::fs::PermissionsExt::mode(&found.permissions()) & 0o077 != 0 {
+            return Err(TrustError::OpenDirectory { path: directory });
+        }
+        let ca_file = directory.join("ca.json");
+        let ca = Ca::kept_in(&ca_file).map_err(failed(&ca_file))?;
+        let registry_file = directory.join("registry.json");
+        let mut registry: Registry = match private_file::read(&registry_file) {
+            Ok(None) => Registry::default(),
+            Ok(Some(text)) => serde_json::from_str(&text)
+                .map_err(io::Error::other)
+                .map_err(failed(&registry_file))?,
+            Err(source) => return Err(failed(&registry_file)(source)),
+        };
+        registry.forget_expired(now_s());
+        Ok(Self {
+            directory,
+            ca,
+            lifetime,
+            state: Mutex::new(State {
+                registry,
+                shown: HashMap::new(),
+            }),
+        })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn ca_pem(&self) -> &str {
+        &self.ca.pem
+    }
+
+    /// TLS 1.3 alone. A client may show a certificate; one that shows none can do no more than ask for one.
+    pub fn server_config(self: &Arc<Self>) -> Result<ServerConfig, TrustError> {
+        let tls = |source| TrustError::Tls { source };
+        let mut roots = RootCertStore::empty();
+        roots
+            .add(self.ca.certificate.clone())
+            .map_err(|error| tls(io::Error::other(error)))?;
+        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider())
+            .allow_unauthenticated()
+            .build()
+            .map_err(|error| tls(io::Error::other(error)))?;
+        let own = OwnCertificate {
+            authority: Arc::clone(self),
+            current: Mutex::new(None),
+        };
+        own.current().map_err(tls)?;
+        let mut config = ServerConfig::builder_with_provider(provider())
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .map_err(|error| tls(io::Error::other(error)))?
+            .with_client_cert_verifier(verifier)
+            .with_cert_resolver(Arc::new(own));
+        config.alpn_protocols = vec![ALPN.to_vec()];
+        // Each connection shows its certificate anew, and each is checked.
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        config.send_tls13_tickets = 0;
+        Ok(config)
+    }
+
+    pub fn status(&self, certificate: &CertificateDer<'_>) -> CertificateStatus {
+        let fingerprint = Fingerprint::of(certificate);
+        let mut state = self.state();
+        match state.registry.look_up(fingerprint, now_s()) {
+            Lookup::Good(holder) => CertificateStatus::Good {
+                holder,
+                revoked: state.shown.entry(fingerprint).or_default().clone(),
+            },
+            Lookup::Revoked(holder) => CertificateStatus::Revoked(holder),
+            Lookup::Unknown => CertificateStatus::Unknown,
+        }
+    }
+
+    /// Gives a certificate for a public key that is a point of P-256.
+    pub fn enrol(
+        &self,
+        request: &CertificateRequest<'_>,
+        public_key: &[u8],
+    ) -> Result<Issued, TrustError> {
+        let mut state = self.state();
+        if request.asker.is_none() {
+            state
+                .registry
+                .check_token(request.token, now_s())
+                .map_err(TrustError::Enrol)?;
+        }
+        let mut registry = state.registry.clone();
+        let replaced = registry
+            .grant(request, now_s())
+            .map_err(TrustError::Enrol)?;
+        let issued = self.issue(&mut registry, request.role, request.name, public_key)?;
+        self.store(&mut state, registry)?;
+        end(&mut state, &replaced);
+        Ok(issued)
+    }
+
+    fn issue(
+        &self,
+        registry: &mut Registry,
+        role: Role,
+        name: &str,
+        public_key: &[u8],
+    ) -> Result<Issued, TrustError> {
+        let issued = self
+            .ca
+            .issue(role, name, public_key, self.lifetime)
+            .map_err(|source| TrustError::Certificate { source })?;
+        let holder = Holder {
+            role,
+            name: name.to_owned(),
+        };
+        registry.add_certificate(
+            Fingerprint::of(&issued.certificate),
+            holder,
+            Fingerprint::of(public_key),
+            issued.expires_s,
+        );
+        Ok(issued)
+    }
+
+    /// The token and when it expires.
+    pub fn create_token(
+        &self,
+        role: Role,
+        uses: u32,
+        ttl: Duration,
+        replace: bool,
+    ) -> Result<(JoinToken, u64), TrustError> {
+        let token = JoinToken::new(self.ca.fingerprint()).ok_or(TrustError::Randomness)?;
+        let now = now_s();
+        let expires_s = now.saturating_add(ttl.as_secs());
+        let mut state = self.state();
+        let mut registry = state.registry.clone();
+        registry.forget_expired(now);
+        registry
+            .add_token(
+                Fingerprint::of(token.secret()),
+                role,
+                uses,
+                expires_s,
+                replace,
+            )
+            .map_err(TrustError::Tokens)?;
+        self.store(&mut state, registry)?;
+        Ok((token, expires_s))
+    }
+
+    /// Ends the connections of this name's certificates and refuses them from now on; how many there were.
+    pub fn revoke(&self, name: &str) -> Result<usize, TrustError> {
+        let mut state = self.state();
+        let mut registry = state.registry.clone();
+        let revoked = registry.revoke(name);
+        if !revoked.is_empty() {
+            self.store(&mut state, registry)?;
+            end(&mut state, &revoked);
+        }
+        Ok(revoked.len())
+    }
+
+    /// Writes credentials for the user that the collector runs as, who finds them under its address. Those that are there
+    /// and still good stay.
+    pub fn write_owner(&self, directory: &Path, listen: SocketAddr) -> Result<PathBuf, TrustError> {
+        let file = credentials::file_for(directory, &listen.to_string());
+        if self.is_good_owner(&file) {
+            return Ok(file);
+        }
+        let key = NewKey::make().map_err(|error| TrustError::Certificate {
+            source: io::Error::other(error),
+        })?;
+        let mut state = self.state();
+        let mut registry = state.registry.clone();
+        registry.forget_owners();
+        let issued = self.issue(&mut registry, Role::Owner, OWNER, key.public_key())?;
+        let credentials = Credentials {
+            role: Role::Owner,
+            name: OWNER.to_owned(),
+            issued_s: now_s(),
+            expires_s: issued.expires_s,
+            ca: self.ca.pem.clone(),
+            certificate: issued.pem,
+            key: key.pem(),
+        };
+        self.store(&mut state, registry)?;
+        credentials
+            .save(&file)
+            .map_err(|source| TrustError::Credentials { source })?;
+        Ok(file)
+    }
+
+    fn is_good_owner(&self, file: &Path) -> bool {
+        let Ok(Some(found)) = Credentials::load(file) else {
+            return false;
+        };
+        let known = found
+            .fingerprint()
+            .map(|own| self.state().registry.look_up(own, now_s()));
+        let is_owner = matches!(known, Ok(Lookup::Good(holder)) if holder.role == Role::Owner);
+        is_owner && !found.is_due()
+    }
+
+    /// On disk first: what is handed out is known after a crash, too.
+    fn store(&self, state: &mut State, registry: Registry) -> Result<(), TrustError> {
+        let path = self.directory.join("registry.json");
+        serde_json::to_vec_pretty(&registry)
+            .map_err(io::Error::other)
+            .and_then(|text| private_file::write(&path, &text))
+            .map_err(|source| TrustError::File { path, source })?;
+        state.registry = registry;
+        Ok(())
+    }
+}
+
+fn end(state: &mut State, revoked: &[Fingerprint]) {
+    for fingerprint in revoked {
+        if let Some(token) = state.shown.remove(fingerprint) {
+            token.cancel();
+        }
+    }
+}
+
+/// The collector's certificate, made anew before it grows old.
+struct OwnCertificate {
+    authority: Arc<Authority>,
+    /// With the wall clock's second when it was made.
+    current: Mutex<Option<(u64, Arc<CertifiedKey>)>>,
+}
+
+impl fmt::Debug for OwnCertificate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("OwnCertificate")
+    }
+}
+
+impl OwnCertificate {
+    fn current(&self) -> io::Result<Arc<CertifiedKey>> {
+        let now = now_s();
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((made_s, key)) = &*current
+            && (*made_s..made_s + OWN_RENEWAL.as_secs()).contains(&now)
+        {
+            return Ok(Arc::clone(key));
+        }
+        let ca = &self.authority.ca;
+        let (certificate, key) = ca.issue_own(OWN_LIFETIME)?;
+        let key = rustls::crypto::ring::sign::any_ecdsa_type(&key).map_err(io::Error::other)?;
+        // The CA goes along: who has a token knows only its fingerprint.
+        let chain = vec![certificate, ca.certificate.clone()];
+        let key = Arc::new(CertifiedKey::new(chain, key));
+        *current = Some((now, Arc::clone(&key)));
+        Ok(key)
+    }
+}
+
+impl ResolvesServerCert for OwnCertificate {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        self.current()
+            .inspect_err(|error| tracing::error!(%error, "cannot make the collector's certificate"))
+            .ok()
+    }
+}

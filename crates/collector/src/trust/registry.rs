@@ -1,0 +1,455 @@
+//! What has been issued: certificates and tokens. Pure: the time is given, and whoever holds it stores it.
+//!
+//! Tokens are known by their hash. Entries are forgotten when they have expired.
+
+use benchmesh_trust::{Fingerprint, Role};
+use serde::{Deserialize, Serialize};
+
+/// Each is a few hundred bytes in one file that is written at each change.
+const MAX_CERTIFICATES: usize = 20_000;
+const MAX_TOKENS: usize = 1000;
+/// As long as an agent's name may be.
+const MAX_NAME_BYTES: usize = 128;
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Registry {
+    certificates: Vec<Certificate>,
+    tokens: Vec<Token>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Certificate {
+    fingerprint: Fingerprint,
+    role: Role,
+    name: String,
+    /// Of the public key.
+    key: Fingerprint,
+    expires_s: u64,
+    #[serde(default)]
+    revoked: bool,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Token {
+    /// Of the secret.
+    hash: Fingerprint,
+    role: Role,
+    uses_left: u32,
+    expires_s: u64,
+    replace: bool,
+}
+
+/// Whose certificate it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Holder {
+    pub role: Role,
+    pub name: String,
+}
+
+/// What the registry knows of a certificate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Lookup {
+    Good(Holder),
+    Revoked(Holder),
+    Unknown,
+}
+
+/// A certificate that is asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct CertificateRequest<'a> {
+    pub role: Role,
+    pub name: &'a str,
+    /// Of the public key.
+    pub key: Fingerprint,
+    /// The hash of the token's secret, if one was given.
+    pub token: Option<Fingerprint>,
+    /// Who asks, if it has a certificate already.
+    pub asker: Option<&'a Holder>,
+}
+
+/// Why no certificate is given.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EnrolRefusal {
+    #[error(
+        "a certificate is given for a join token: `benchmesh collector token` prints one on the collector's machine"
+    )]
+    NoToken,
+    #[error(
+        "this collector does not know the token, or it has expired: `benchmesh collector token` prints a new one"
+    )]
+    UnknownToken,
+    #[error("the token is used up: `benchmesh collector token --uses N` prints one for N machines")]
+    Exhausted,
+    #[error(
+        "the token is for the role {token}, and the role {wanted} was asked for: `benchmesh collector token --role {wanted}` prints a fitting one"
+    )]
+    OtherRole { token: Role, wanted: Role },
+    #[error("a certificate of the role {role} for `{name}` can only renew itself")]
+    OnlyRenewal { role: Role, name: String },
+    #[error(
+        "the name `{name}` belongs to another {role} with a certificate: choose another name, revoke that one with `benchmesh collector revoke {name}`, or join with a token of `benchmesh collector token --replace`"
+    )]
+    NameHeld { role: Role, name: String },
+    #[error(
+        "the name is empty, longer than {MAX_NAME_BYTES} bytes, or has spaces or control characters"
+    )]
+    BadName,
+    #[error(
+        "{MAX_CERTIFICATES} certificates are in use, which is as many as this collector issues"
+    )]
+    Full,
+}
+
+/// Why there is no token.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{MAX_TOKENS} tokens are in use: wait until some have expired")]
+pub struct TooManyTokens;
+
+impl Registry {
+    pub fn look_up(&self, fingerprint: Fingerprint, now_s: u64) -> Lookup {
+        let found = self
+            .certificates
+            .iter()
+            .find(|it| it.fingerprint == fingerprint && it.expires_s > now_s);
+        match found {
+            None => Lookup::Unknown,
+            Some(it) => {
+                let holder = Holder {
+                    role: it.role,
+                    name: it.name.clone(),
+                };
+                match it.revoked {
+                    false => Lookup::Good(holder),
+                    true => Lookup::Revoked(holder),
+                }
+            }
+        }
+    }
+
+    /// Whether a request of somebody without a certificate names a token that there is. Cheap, because anybody may ask.
+    pub fn check_token(&self, token: Option<Fingerprint>, now_s: u64) -> Result<(), EnrolRefusal> {
+        let hash = token.ok_or(EnrolRefusal::NoToken)?;
+        let mut tokens = self.tokens.iter();
+        tokens
+            .any(|token| token.hash == hash && token.expires_s > now_s)
+            .then_some(())
+            .ok_or(EnrolRefusal::UnknownToken)
+    }
+
+    /// Decides on a request, and takes one use off its token. The certificates that lose the name come back, revoked.
+    pub fn grant(
+        &mut self,
+        request: &CertificateRequest<'_>,
+        now_s: u64,
+    ) -> Result<Vec<Fingerprint>, EnrolRefusal> {
+        self.forget_expired(now_s);
+        check_name(request.name)?;
+        if self.certificates.len() >= MAX_CERTIFICATES {
+            return Err(EnrolRefusal::Full);
+        }
+        let held_by_others = |it: &Certificate| {
+            !it.revoked
+                && it.role == request.role
+                && it.name == request.name
+                && it.key != request.key
+        };
+        let name_held = self.certificates.iter().any(held_by_others);
+        let Some(hash) = request.token else {
+            return match request.asker {
+                // Agents of the owner's user, which reads all their files anyway. Two of one name cannot be attached at
+                // once.
+                Some(asker) if asker.role == Role::Owner && request.role == Role::Agent => {
+                    Ok(vec![])
+                }
+                Some(asker) if asker.role == request.role && asker.name == request.name => {
+                    Ok(vec![])
+                }
+                Some(asker) => Err(EnrolRefusal::OnlyRenewal {
+                    role: asker.role,
+                    name: asker.name.clone(),
+                }),
+                None => Err(EnrolRefusal::NoToken),
+            };
+        };
+        // The answer to an earlier request may have been lost: the same key does not use the token up again.
+        let is_repeated = self.certificates.iter().any(|it| {
+            !it.revoked
+                && it.key == request.key
+                && it.role == request.role
+                && it.name == request.name
+        });
+        let token = self
+            .tokens
+            .iter_mut()
+            .find(|token| token.hash == hash)
+            .ok_or(EnrolRefusal::UnknownToken)?;
+        if token.role != request.role {
+            return Err(EnrolRefusal::OtherRole {
+                token: token.role,
+                wanted: request.role,
+            });
+        }
+        if is_repeated {
+            return Ok(vec![]);
+        }
+        if token.uses_left == 0 {
+            return Err(EnrolRefusal::Exhausted);
+        }
+        if name_held && !token.replace {
+            return Err(EnrolRefusal::NameHeld {
+                role: request.role,
+                name: request.name.to_owned(),
+            });
+        }
+        token.uses_left -= 1;
+        Ok(self.revoke_where(held_by_others))
+    }
+
+    pub fn add_certificate(
+        &mut self,
+        fingerprint: Fingerprint,
+        holder: Holder,
+        key: Fingerprint,
+        expires_s: u64,
+    ) {
+        self.certificates.push(Certificate {
+            fingerprint,
+            role: holder.role,
+            name: holder.name,
+            key,
+            expires_s,
+            revoked: false,
+        });
+    }
+
+    /// Each start of the collector writes new credentials for its own user.
+    pub fn forget_owners(&mut self) {
+        self.certificates.retain(|it| it.role != Role::Owner);
+    }
+
+    pub fn add_token(
+        &mut self,
+        hash: Fingerprint,
+        role: Role,
+        uses: u32,
+        expires_s: u64,
+        replace: bool,
+    ) -> Result<(), TooManyTokens> {
+        if self.tokens.len() >= MAX_TOKENS {
+            return Err(TooManyTokens);
+        }
+        self.tokens.push(Token {
+            hash,
+            role,
+            uses_left: uses,
+            expires_s,
+            replace,
+        });
+        Ok(())
+    }
+
+    /// Every certificate of an agent or operator of this name that is still good.
+    pub fn revoke(&mut self, name: &str) -> Vec<Fingerprint> {
+        self.revoke_where(|it| !it.revoked && it.role != Role::Owner && it.name == name)
+    }
+
+    fn revoke_where(&mut self, condition: impl Fn(&Certificate) -> bool) -> Vec<Fingerprint> {
+        let chosen = self.certificates.iter_mut().filter(|it| condition(it));
+        chosen
+            .map(|it| {
+                it.revoked = true;
+                it.fingerprint
+            })
+            .collect()
+    }
+
+    pub fn forget_expired(&mut self, now_s: u64) {
+        self.certificates.retain(|it| it.expires_s > now_s);
+        self.tokens.retain(|it| it.expires_s > now_s);
+    }
+}
+
+fn check_name(name: &str) -> Result<(), EnrolRefusal> {
+    let is_good = !name.is_empty()
+        && name.len() <= MAX_NAME_BYTES
+        && !name.chars().any(|c| c.is_control() || c.is_whitespace());
+    is_good.then_some(()).ok_or(EnrolRefusal::BadName)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    const NOW: u64 = 1000;
+
+    fn print(text: &str) -> Fingerprint {
+        Fingerprint::of(text.as_bytes())
+    }
+
+    fn holder(role: Role, name: &str) -> Holder {
+        Holder {
+            role,
+            name: name.to_owned(),
+        }
+    }
+
+    fn request<'a>(name: &'a str, key: &str, token: Option<&str>) -> CertificateRequest<'a> {
+        CertificateRequest {
+            role: Role::Agent,
+            name,
+            key: print(key),
+            token: token.map(print),
+            asker: None,
+        }
+    }
+
+    /// Grants the request, and adds the certificate of this name.
+    fn join(
+        registry: &mut Registry,
+        request: &CertificateRequest<'_>,
+        certificate: &str,
+    ) -> Result<Vec<Fingerprint>, EnrolRefusal> {
+        let revoked = registry.grant(request, NOW)?;
+        let holder = holder(request.role, request.name);
+        registry.add_certificate(print(certificate), holder, request.key, NOW + 100);
+        Ok(revoked)
+    }
+
+    fn with_token(uses: u32, replace: bool) -> Registry {
+        let mut registry = Registry::default();
+        registry
+            .add_token(print("t"), Role::Agent, uses, NOW + 10, replace)
+            .unwrap();
+        registry
+    }
+
+    #[test]
+    fn a_token_is_good_for_its_uses_and_its_time() {
+        let mut registry = with_token(2, false);
+        registry
+            .add_token(print("u"), Role::Agent, 1, NOW + 20, false)
+            .unwrap();
+        assert_eq!(
+            join(&mut registry, &request("a", "ka", Some("t")), "ca"),
+            Ok(vec![])
+        );
+        // The same key again, as after a lost answer, uses nothing up.
+        assert_eq!(
+            join(&mut registry, &request("a", "ka", Some("t")), "ca2"),
+            Ok(vec![])
+        );
+        assert_eq!(
+            join(&mut registry, &request("b", "kb", Some("t")), "cb"),
+            Ok(vec![])
+        );
+        let third = request("c", "kc", Some("t"));
+        assert_eq!(registry.grant(&third, NOW), Err(EnrolRefusal::Exhausted));
+        assert_eq!(
+            registry.grant(&third, NOW + 10),
+            Err(EnrolRefusal::UnknownToken)
+        );
+        let other = request("c", "kc", Some("other"));
+        assert_eq!(registry.grant(&other, NOW), Err(EnrolRefusal::UnknownToken));
+        assert_eq!(registry.check_token(None, NOW), Err(EnrolRefusal::NoToken));
+        let unknown = Err(EnrolRefusal::UnknownToken);
+        assert_eq!(registry.check_token(Some(print("other")), NOW), unknown);
+        assert_eq!(registry.check_token(Some(print("u")), NOW), Ok(()));
+        assert_eq!(registry.check_token(Some(print("u")), NOW + 20), unknown);
+        assert_eq!(
+            registry.grant(&request("c", "kc", None), NOW),
+            Err(EnrolRefusal::NoToken)
+        );
+    }
+
+    #[test]
+    fn a_token_makes_no_other_role() {
+        let mut registry = with_token(1, false);
+        let operator = CertificateRequest {
+            role: Role::Operator,
+            ..request("a", "k", Some("t"))
+        };
+        assert!(matches!(
+            registry.grant(&operator, NOW),
+            Err(EnrolRefusal::OtherRole { .. })
+        ));
+    }
+
+    #[test]
+    fn a_held_name_needs_a_token_that_replaces() {
+        let mut registry = with_token(9, false);
+        join(&mut registry, &request("a", "k1", Some("t")), "c1").unwrap();
+        assert!(matches!(
+            registry.grant(&request("a", "k2", Some("t")), NOW),
+            Err(EnrolRefusal::NameHeld { .. })
+        ));
+        registry
+            .add_token(print("r"), Role::Agent, 1, NOW + 10, true)
+            .unwrap();
+        let revoked = join(&mut registry, &request("a", "k2", Some("r")), "c2");
+        assert_eq!(revoked, Ok(vec![print("c1")]));
+        let a = holder(Role::Agent, "a");
+        assert_eq!(
+            registry.look_up(print("c1"), NOW),
+            Lookup::Revoked(a.clone())
+        );
+        assert_eq!(registry.look_up(print("c2"), NOW), Lookup::Good(a));
+    }
+
+    #[test]
+    fn a_certificate_renews_itself_and_the_owner_makes_agents() {
+        let mut registry = Registry::default();
+        let (a, owner) = (holder(Role::Agent, "a"), holder(Role::Owner, "local"));
+        let asked = |asker, name| CertificateRequest {
+            asker: Some(asker),
+            ..request(name, "k", None)
+        };
+        assert_eq!(registry.grant(&asked(&a, "a"), NOW), Ok(vec![]));
+        assert_eq!(registry.grant(&asked(&owner, "b"), NOW), Ok(vec![]));
+        assert!(matches!(
+            registry.grant(&asked(&a, "b"), NOW),
+            Err(EnrolRefusal::OnlyRenewal { .. })
+        ));
+        let operator = CertificateRequest {
+            role: Role::Operator,
+            ..asked(&a, "a")
+        };
+        assert!(registry.grant(&operator, NOW).is_err());
+    }
+
+    #[test]
+    fn revoked_expired_and_unknown_certificates() {
+        let mut registry = with_token(9, false);
+        join(&mut registry, &request("a", "k", Some("t")), "c").unwrap();
+        registry.add_certificate(print("o"), holder(Role::Owner, "a"), print("ko"), NOW + 100);
+        assert_eq!(registry.revoke("b"), vec![]);
+        assert_eq!(registry.revoke("a"), vec![print("c")]);
+        assert_eq!(registry.revoke("a"), vec![]);
+        assert!(matches!(registry.look_up(print("o"), NOW), Lookup::Good(_)));
+        assert!(matches!(
+            registry.look_up(print("c"), NOW),
+            Lookup::Revoked(_)
+        ));
+        assert_eq!(registry.look_up(print("o"), NOW + 100), Lookup::Unknown);
+        // It survives its file.
+        let text = serde_json::to_string(&registry).unwrap();
+        let mut again: Registry = serde_json::from_str(&text).unwrap();
+        assert!(matches!(again.look_up(print("c"), NOW), Lookup::Revoked(_)));
+        again.forget_owners();
+        assert_eq!(again.look_up(print("o"), NOW), Lookup::Unknown);
+        again.forget_expired(NOW + 100);
+        assert!(again.certificates.is_empty() && again.tokens.is_empty());
+    }
+
+    #[test]
+    fn names() {
+        for name in ["", "a b", "a\n", &"n".repeat(129)] {
+            let mut registry = with_token(1, false);
+            assert_eq!(
+                registry.grant(&request(name, "k", Some("t")), NOW),
+                Err(EnrolRefusal::BadName),
+                "{name:?}"
+            );
+        }
+    }
+}

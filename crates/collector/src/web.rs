@@ -1,0 +1,229 @@
+//! The collector over HTTP: the live page, JSON, metrics, reports as files.
+//!
+//! Everything is read-only. Each request needs the token, on loopback too ([`access`]); what is live comes from the one
+//! [`Overview`] that is computed for all ([`stream`]); queries have the bounds of `benchmesh query`. Connections, viewers,
+//! queries and reports are bounded, and a client that neither reads nor writes is cut off ([`listener`]). Nothing that a
+//! page loads comes from another place, and no page has a script in its text.
+
+mod access;
+mod api;
+mod assets;
+mod compare;
+mod error;
+mod listener;
+mod metrics;
+mod query;
+mod stream;
+
+pub use access::{Token, TokenError};
+pub use metrics::exposition;
+
+use crate::{overview::Overview, store::Store};
+use access::Access;
+use axum::{
+    Router,
+    extract::DefaultBodyLimit,
+    middleware,
+    routing::{get, post},
+};
+use listener::Connections;
+use std::{
+    net::{Ipv4Addr, SocketAddr},
+    path::PathBuf,
+    sync::Arc,
+};
+use tokio::{net::TcpListener, sync::Semaphore};
+use tokio_util::sync::CancellationToken;
+
+/// Where the page listens unless told otherwise.
+pub const DEFAULT_PORT: u16 = 4751;
+/// A query's text is the largest thing that is sent to us.
+const MAX_REQUEST_BYTES: usize = 1 << 20;
+/// Open pages and other listeners to the event stream.
+const MAX_VIEWERS: usize = 256;
+/// Each has a thread and a snapshot of the database. Beside those of `Control`.
+const MAX_QUERIES: usize = 4;
+/// Each holds a whole report in memory.
+const MAX_REPORTS: usize = 2;
+
+/// Whether and where the page is served.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub enum HttpListen {
+    /// On loopback: port 4751, or any free one where that is taken.
+    #[default]
+    Default,
+    At(SocketAddr),
+    Off,
+}
+
+/// How the page is served.
+#[derive(Clone, Debug, Default)]
+pub struct HttpConfig {
+    pub listen: HttpListen,
+    /// The token is kept here, so that it stays the same; without a file each start has a new one.
+    pub token_file: Option<PathBuf>,
+    /// Names under which browsers reach it, beside addresses and `localhost`.
+    pub names: Vec<String>,
+    /// Serve other machines, though the page has no TLS.
+    pub insecure: bool,
+}
+
+/// Why the page is not served.
+#[derive(Debug, thiserror::Error)]
+pub enum WebError {
+    #[error("port {} of {} is in use: choose another with --http ADDR:PORT, or turn the page off with --http off", listen.port(), listen.ip())]
+    InUse { listen: SocketAddr },
+    #[error("cannot listen on {listen} for the page")]
+    Listen {
+        listen: SocketAddr,
+        #[source]
+        source: std::io::Error,
+    },
+    #[error(transparent)]
+    Token(#[from] TokenError),
+}
+
+/// A page that listens, and is served once [`Web::serve`] is called.
+#[derive(Debug)]
+pub struct Web {
+    listener: TcpListener,
+    address: SocketAddr,
+    access: Arc<Access>,
+}
+
+/// What requests are answered from.
+#[derive(Clone, Debug)]
+pub(crate) struct App {
+    store: Store,
+    overview: Overview,
+    access: Arc<Access>,
+    viewers: Arc<Semaphore>,
+    queries: Arc<Semaphore>,
+    reports: Arc<Semaphore>,
+    closing: CancellationToken,
+}
+
+impl Web {
+    /// `None`: it is turned off.
+    pub async fn bind(config: &HttpConfig) -> Result<Option<Self>, WebError> {
+        let listener = match config.listen {
+            HttpListen::Off => return Ok(None),
+            HttpListen::At(listen) => bind(listen).await?,
+            HttpListen::Default => {
+                let loopback = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+                let bound = match bind(loopback(DEFAULT_PORT)).await {
+                    Err(WebError::InUse { .. }) => bind(loopback(0)).await,
+                    bound => bound,
+                };
+                match bound {
+                    Ok(listener) => listener,
+                    // A network namespace may have no loopback. Nobody asked for the page.
+                    Err(error) => {
+                        tracing::info!(error = crate::error_chain(&error), "no page is served");
+                        return Ok(None);
+                    }
+                }
+            }
+        };
+        let address = listener.local_addr().map_err(|source| WebError::Listen {
+            listen: SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
+            source,
+        })?;
+        let token = match &config.token_file {
+            Some(file) => Token::kept_in(file)?,
+            None => Token::new(),
+        };
+        Ok(Some(Self {
+            listener,
+            address,
+            access: Arc::new(Access::new(token, address.port(), config.names.clone())),
+        }))
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The address with the token, for a browser on this machine.
+    pub fn url(&self) -> String {
+        let host = match self.address {
+            at if !at.ip().is_unspecified() => at,
+            at => SocketAddr::from((Ipv4Addr::LOCALHOST, at.port())),
+        };
+        format!("http://{host}/?token={}", self.access.token().text())
+    }
+
+    /// Serves until `closing`.
+    pub async fn serve(self, store: Store, overview: Overview, closing: CancellationToken) {
+        let app = App {
+            store,
+            overview,
+            access: self.access,
+            viewers: Arc::new(Semaphore::new(MAX_VIEWERS)),
+            queries: Arc::new(Semaphore::new(MAX_QUERIES)),
+            reports: Arc::new(Semaphore::new(MAX_REPORTS)),
+            closing: closing.clone(),
+        };
+        let served = axum::serve(Connections::new(self.listener), router(app))
+            .with_graceful_shutdown(closing.cancelled_owned());
+        // It never ends by an error of its own.
+        if let Err(error) = served.await {
+            tracing::error!(%error, "the page is no longer served");
+        }
+    }
+}
+
+async fn bind(listen: SocketAddr) -> Result<TcpListener, WebError> {
+    TcpListener::bind(listen)
+        .await
+        .map_err(|source| match source.kind() {
+            std::io::ErrorKind::AddrInUse => WebError::InUse { listen },
+            _ => WebError::Listen { listen, source },
+        })
+}
+
+/// Every route below `/api/v1`, for the router and for the test that holds `docs/openapi.json` against it.
+fn api_routes() -> Vec<(&'static str, axum::routing::MethodRouter<App>)> {
+    vec![
+        ("/api/v1/overview", get(api::overview)),
+        ("/api/v1/agents", get(api::agents)),
+        ("/api/v1/daemons", get(api::daemons)),
+        ("/api/v1/hosts", get(api::hosts)),
+        ("/api/v1/events", get(api::events)),
+        ("/api/v1/stream", get(stream::stream)),
+        ("/api/v1/runs", get(api::runs)),
+        ("/api/v1/runs/{run}", get(api::run)),
+        ("/api/v1/runs/{run}/timeline", get(api::timeline)),
+        ("/api/v1/runs/{run}/report", get(api::report)),
+        ("/api/v1/runs/{run}/report.html", get(api::report_file)),
+        ("/api/v1/runs/{run}/pictures", get(api::pictures)),
+        ("/api/v1/baselines", get(api::baselines)),
+        ("/api/v1/compare", get(compare::answer)),
+        ("/api/v1/compare/pictures", get(compare::pictures)),
+        ("/api/v1/compare.html", get(compare::file)),
+        ("/api/v1/questions", get(api::questions)),
+        ("/api/v1/query", post(query::query)),
+    ]
+}
+
+fn router(app: App) -> Router {
+    let api = api_routes()
+        .into_iter()
+        .fold(Router::new(), |router, (path, methods)| {
+            router.route(path, methods)
+        });
+    api.route("/", get(assets::page))
+        .route("/login", get(access::login_page).post(access::login))
+        .route("/assets/{name}", get(assets::asset))
+        .route("/favicon.ico", get(assets::icon))
+        .route("/metrics", get(metrics::metrics))
+        .route("/api/openapi.json", get(assets::openapi))
+        .fallback(error::not_found)
+        .layer(DefaultBodyLimit::max(MAX_REQUEST_BYTES))
+        .layer(middleware::from_fn(error::as_document))
+        .layer(middleware::from_fn_with_state(app.clone(), access::guard))
+        .with_state(app)
+}
+
+#[cfg(test)]
+mod tests;

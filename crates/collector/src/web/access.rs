@@ -1,0 +1,427 @@
+//! Who may read: whoever has the token, under a name that is ours.
+//!
+//! The token comes in the address once and is then kept in a cookie that scripts cannot read and other sites cannot
+//! send, or in an `Authorization: Bearer` header. It is asked for on loopback too: every user of the machine reaches the
+//! port. The `Host` header must be an address, `localhost` or a name that was allowed, so that a name of someone else's
+//! that resolves to this machine (DNS rebinding) opens nothing.
+
+use super::{App, assets, error::Refusal};
+use axum::{
+    body::{Body, Bytes},
+    extract::{Request, State},
+    http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header},
+    middleware::Next,
+    response::{IntoResponse, Response},
+};
+use std::{
+    fs::{self, OpenOptions},
+    io::{self, Write},
+    net::IpAddr,
+    os::unix::fs::{OpenOptionsExt, PermissionsExt},
+    path::{Path, PathBuf},
+};
+use subtle::ConstantTimeEq;
+use uuid::Uuid;
+
+/// Shorter ones could be guessed.
+const LEAST_CHARACTERS: usize = 32;
+const MOST_CHARACTERS: usize = 256;
+
+/// What may be loaded by a page of ours: nothing from elsewhere, and no script in a page's own text.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; \
+                      form-action 'self'; base-uri 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; \
+                      trusted-types 'none'";
+
+/// The secret that opens the page.
+#[derive(Clone)]
+pub struct Token(String);
+
+impl std::fmt::Debug for Token {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Token(..)")
+    }
+}
+
+/// Why a token file is not used.
+#[derive(Debug, thiserror::Error)]
+pub enum TokenError {
+    #[error("cannot use the token file {}", path.display())]
+    File {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("{} can be read by others; make it yours alone: chmod 600 {}", path.display(), path.display())]
+    ReadByOthers { path: PathBuf },
+    #[error(
+        "{} holds no token: it must be {LEAST_CHARACTERS} to {MOST_CHARACTERS} letters, digits, - or _ on one line; remove the file, and the collector makes one",
+        path.display()
+    )]
+    NotAToken { path: PathBuf },
+}
+
+impl Token {
+    /// 244 random bits.
+    #[expect(clippy::new_without_default, reason = "each one is another")]
+    pub fn new() -> Self {
+        Self(format!(
+            "{}{}",
+            Uuid::new_v4().simple(),
+            Uuid::new_v4().simple()
+        ))
+    }
+
+    /// The token in a file that only its owner reads; one is made where there is none.
+    pub fn kept_in(path: &Path) -> Result<Self, TokenError> {
+        let failed = |source| TokenError::File {
+            path: path.to_owned(),
+            source,
+        };
+        let made = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(path);
+        match made {
+            Ok(mut file) => {
+                let token = Self::new();
+                writeln!(file, "{}", token.0).map_err(failed)?;
+                file.sync_all().map_err(failed)?;
+                Ok(token)
+            }
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                let found = fs::metadata(path).map_err(failed)?;
+                if found.permissions().mode() & 0o077 != 0 {
+                    return Err(TokenError::ReadByOthers {
+                        path: path.to_owned(),
+                    });
+                }
+                let text = fs::read_to_string(path).map_err(failed)?;
+                let text = text.trim();
+                let is_token = (LEAST_CHARACTERS..=MOST_CHARACTERS).contains(&text.len())
+                    && text
+                        .chars()
+                        .all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_');
+                if !is_token {
+                    return Err(TokenError::NotAToken {
+                        path: path.to_owned(),
+                    });
+                }
+                Ok(Self(text.to_owned()))
+            }
+            Err(error) => Err(failed(error)),
+        }
+    }
+
+    pub fn text(&self) -> &str {
+        &self.0
+    }
+
+    /// In a time that does not depend on where they differ.
+    fn is(&self, given: &str) -> bool {
+        self.0.as_bytes().ct_eq(given.as_bytes()).into()
+    }
+}
+
+/// The rules for one collector.
+#[derive(Debug)]
+pub struct Access {
+    token: Token,
+    /// A browser sends one host's cookies to all of its ports: two collectors must not share one.
+    cookie: String,
+    names: Vec<String>,
+}
+
+impl Access {
+    pub fn new(token: Token, port: u16, names: Vec<String>) -> Self {
+        Self {
+            token,
+            cookie: format!("benchmesh-{port}"),
+            names,
+        }
+    }
+
+    pub fn token(&self) -> &Token {
+        &self.token
+    }
+
+    fn has_token(&self, headers: &HeaderMap) -> bool {
+        let bearer = headers
+            .get(header::AUTHORIZATION)
+            .and_then(|value| value.to_str().ok())
+            .and_then(|value| value.split_once(' '))
+            .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))
+            .is_some_and(|(_, token)| self.token.is(token.trim()));
+        let in_cookie = || {
+            headers
+                .get_all(header::COOKIE)
+                .iter()
+                .filter_map(|value| value.to_str().ok())
+                .flat_map(|value| value.split(';'))
+                .filter_map(|pair| pair.trim().split_once('='))
+                .any(|(name, value)| name == self.cookie && self.token.is(value))
+        };
+        bearer || in_cookie()
+    }
+
+    /// Whether a `Host` header names this collector.
+    fn is_own_name(&self, host: &str) -> bool {
+        let name = match host.strip_prefix('[') {
+            Some(rest) => rest.split_once(']').map_or(rest, |(address, _)| address),
+            None => host.split_once(':').map_or(host, |(name, _)| name),
+        };
+        name.parse::<IpAddr>().is_ok()
+            || name.eq_ignore_ascii_case("localhost")
+            || self.names.iter().any(|own| own.eq_ignore_ascii_case(name))
+    }
+
+    fn set_cookie(&self) -> HeaderValue {
+        let cookie = format!(
+            "{}={}; Path=/; HttpOnly; SameSite=Strict; Max-Age=31536000",
+            self.cookie,
+            self.token.text()
+        );
+        // Both are letters, digits, - and _.
+        HeaderValue::from_str(&cookie).unwrap_or(HeaderValue::from_static(""))
+    }
+
+    /// To the page without the token in its address, where it would stay in the history.
+    fn accept(&self) -> Response {
+        let to = HeaderValue::from_static("/");
+        let headers = [
+            (header::LOCATION, to),
+            (header::SET_COOKIE, self.set_cookie()),
+        ];
+        (StatusCode::SEE_OTHER, headers).into_response()
+    }
+}
+
+/// What is served without the token: the form that asks for it, and what that looks like.
+fn is_open(path: &str) -> bool {
+    matches!(path, "/login" | "/assets/page.css" | "/favicon.ico")
+}
+
+/// Checks each request, and states on each answer what a browser may do with it.
+pub async fn guard(State(app): State<App>, request: Request, next: Next) -> Response {
+    let mut response = checked(&app, request, next).await;
+    let headers = response.headers_mut();
+    for (name, value) in [
+        (header::CONTENT_SECURITY_POLICY, POLICY),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::X_FRAME_OPTIONS, "DENY"),
+        (header::REFERRER_POLICY, "no-referrer"),
+        (header::CACHE_CONTROL, "no-store"),
+        (
+            HeaderName::from_static("cross-origin-opener-policy"),
+            "same-origin",
+        ),
+        (
+            HeaderName::from_static("cross-origin-resource-policy"),
+            "same-origin",
+        ),
+    ] {
+        headers
+            .entry(name)
+            .or_insert(HeaderValue::from_static(value));
+    }
+    response
+}
+
+async fn checked(app: &App, request: Request, next: Next) -> Response {
+    let headers = request.headers();
+    let host = headers
+        .get(header::HOST)
+        .and_then(|host| host.to_str().ok())
+        .or_else(|| request.uri().host());
+    if !host.is_some_and(|host| app.access.is_own_name(host)) {
+        return Refusal::new(
+            StatusCode::MISDIRECTED_REQUEST,
+            "the Host header names another machine; use the collector's address, or allow the name with --http-name",
+        )
+        .into_response();
+    }
+    if request.method() != Method::GET
+        && request.method() != Method::HEAD
+        && is_from_elsewhere(headers)
+    {
+        return Refusal::new(
+            StatusCode::FORBIDDEN,
+            "a page of another site sent this request",
+        )
+        .into_response();
+    }
+    let path = request.uri().path();
+    if is_open(path) || app.access.has_token(headers) {
+        return next.run(request).await;
+    }
+    let given = request.uri().query().and_then(|query| {
+        query
+            .split('&')
+            .find_map(|pair| pair.strip_prefix("token="))
+    });
+    match given {
+        Some(token) if app.access.token.is(token) => app.access.accept(),
+        Some(_) => ask(headers, "This token is not the collector's.").await,
+        None => ask(headers, "").await,
+    }
+}
+
+/// By the browser's own word; other programs do not send these.
+fn is_from_elsewhere(headers: &HeaderMap) -> bool {
+    let text = |name: &HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
+    let site = HeaderName::from_static("sec-fetch-site");
+    if text(&site).is_some_and(|site| !matches!(site, "same-origin" | "none")) {
+        return true;
+    }
+    let origin = text(&header::ORIGIN).and_then(|origin| origin.split_once("://"));
+    match origin {
+        Some((_, origin)) => text(&header::HOST) != Some(origin),
+        None => text(&header::ORIGIN).is_some(),
+    }
+}
+
+/// A browser gets the form, a program the reason.
+async fn ask(headers: &HeaderMap, problem: &str) -> Response {
+    let wants_page = headers
+        .get(header::ACCEPT)
+        .and_then(|accept| accept.to_str().ok())
+        .is_some_and(|accept| accept.contains("text/html"));
+    if wants_page {
+        return assets::login(StatusCode::UNAUTHORIZED, problem);
+    }
+    let refusal = Refusal::new(
+        StatusCode::UNAUTHORIZED,
+        "the token is missing or wrong; the collector prints it when it starts: send it as `Authorization: Bearer TOKEN`, or open the address that it prints",
+    );
+    let header = [(header::WWW_AUTHENTICATE, "Bearer realm=\"benchmesh\"")];
+    (header, refusal).into_response()
+}
+
+pub async fn login_page() -> Response {
+    assets::login(StatusCode::OK, "")
+}
+
+/// The form's answer: `token=...`.
+pub async fn login(State(app): State<App>, body: Bytes) -> Response {
+    let text = String::from_utf8_lossy(&body);
+    let token = text
+        .split('&')
+        .find_map(|pair| pair.strip_prefix("token="))
+        .unwrap_or_default()
+        .trim_matches('+');
+    if app.access.token.is(token) {
+        app.access.accept()
+    } else {
+        assets::login(
+            StatusCode::UNAUTHORIZED,
+            "This token is not the collector's.",
+        )
+    }
+}
+
+/// An answer of a fixed text.
+pub(super) fn text(status: StatusCode, kind: &'static str, body: impl Into<Body>) -> Response {
+    (status, [(header::CONTENT_TYPE, kind)], body.into()).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn access() -> Access {
+        Access::new(Token::new(), 4751, vec!["bench.example".to_owned()])
+    }
+
+    #[test]
+    fn only_own_names_are_served() {
+        let access = access();
+        for (host, own) in [
+            ("127.0.0.1:4751", true),
+            ("127.0.0.1", true),
+            ("[::1]:4751", true),
+            ("10.1.2.3:80", true),
+            ("localhost:4751", true),
+            ("LOCALHOST", true),
+            ("bench.example:4751", true),
+            ("Bench.Example", true),
+            ("evil.example:4751", false),
+            ("localhost.evil.example", false),
+            ("127.0.0.1.evil.example", false),
+            ("bench.example.evil", false),
+            ("", false),
+            ("[evil", false),
+        ] {
+            assert_eq!(access.is_own_name(host), own, "{host}");
+        }
+    }
+
+    #[test]
+    fn the_token_is_taken_from_the_cookie_of_this_port_and_from_the_header() {
+        let access = access();
+        let token = access.token().text().to_owned();
+        let check = |name: HeaderName, value: String, expected: bool| {
+            let mut headers = HeaderMap::new();
+            headers.insert(name, HeaderValue::from_str(&value).unwrap());
+            assert_eq!(access.has_token(&headers), expected, "{value}");
+        };
+        check(header::AUTHORIZATION, format!("Bearer {token}"), true);
+        check(header::AUTHORIZATION, format!("bearer {token}"), true);
+        check(header::AUTHORIZATION, format!("Basic {token}"), false);
+        check(header::AUTHORIZATION, token.clone(), false);
+        check(header::COOKIE, format!("a=b; benchmesh-4751={token}"), true);
+        check(header::COOKIE, format!("benchmesh-4752={token}"), false);
+        check(header::COOKIE, format!("benchmesh-4751={token}x"), false);
+        check(header::COOKIE, "benchmesh-4751=".to_owned(), false);
+        assert!(!access.has_token(&HeaderMap::new()));
+    }
+
+    #[test]
+    fn requests_of_other_sites_are_told_apart() {
+        let check = |pairs: &[(&'static str, &'static str)], elsewhere: bool| {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::HOST, HeaderValue::from_static("127.0.0.1:4751"));
+            for (name, value) in pairs {
+                headers.insert(
+                    HeaderName::from_static(name),
+                    HeaderValue::from_static(value),
+                );
+            }
+            assert_eq!(is_from_elsewhere(&headers), elsewhere, "{pairs:?}");
+        };
+        check(&[], false);
+        check(&[("sec-fetch-site", "same-origin")], false);
+        check(&[("sec-fetch-site", "cross-site")], true);
+        check(&[("sec-fetch-site", "same-site")], true);
+        check(&[("origin", "http://127.0.0.1:4751")], false);
+        check(&[("origin", "http://127.0.0.1:80")], true);
+        check(&[("origin", "null")], true);
+    }
+
+    #[test]
+    fn a_token_file_is_made_for_its_owner_alone_and_read_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("token");
+        let made = Token::kept_in(&path).unwrap();
+        assert_eq!(
+            fs::metadata(&path).unwrap().permissions().mode() & 0o777,
+            0o600
+        );
+        assert_eq!(Token::kept_in(&path).unwrap().text(), made.text());
+        assert_ne!(Token::new().text(), Token::new().text());
+        fs::write(&path, "short\n").unwrap();
+        assert!(matches!(
+            Token::kept_in(&path),
+            Err(TokenError::NotAToken { .. })
+        ));
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+        assert!(matches!(
+            Token::kept_in(&path),
+            Err(TokenError::ReadByOthers { .. })
+        ));
+        assert!(matches!(
+            Token::kept_in(&directory.path().join("no/token")),
+            Err(TokenError::File { .. })
+        ));
+    }
+}

@@ -1,0 +1,291 @@
+//! JSON over HTTP: everything that `Control` reads. `docs/openapi.json` describes it.
+
+use super::{App, MAX_REPORTS, error::Refusal};
+use crate::{
+    overview::{self, Published, Snapshot},
+    pictures,
+    query::questions,
+    report::{self, Report, ReportError},
+    store::{StoreError, rows::RunRow},
+};
+use axum::{
+    Json,
+    extract::{Path, Query, State},
+    http::{HeaderValue, StatusCode, header},
+    response::{IntoResponse, Response},
+};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::{sync::Arc, time::Duration};
+use tokio::{sync::OwnedSemaphorePermit, task::spawn_blocking, time::timeout};
+
+const DEFAULT_LIMIT: u32 = 50;
+const MAX_EVENTS: u32 = 1000;
+/// Points of a timeline, unless asked for otherwise; at most.
+const DEFAULT_POINTS: i64 = 600;
+const MAX_POINTS: i64 = 5000;
+/// How long a report waits for others to be made.
+const REPORT_WAIT: Duration = Duration::from_secs(20);
+
+pub(super) type Answer = Result<Json<Value>, Refusal>;
+
+async fn look(app: &App) -> Result<Published, Refusal> {
+    app.overview.look().await.ok_or_else(|| {
+        Refusal::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "the collector is too busy to tell its state, or is closing; try again",
+        )
+    })
+}
+
+pub(super) fn written(part: &impl serde::Serialize) -> Answer {
+    serde_json::to_value(part)
+        .map(Json)
+        .map_err(|error| Refusal::failed(&error))
+}
+
+/// All topics of the live state in one object.
+pub async fn overview(State(app): State<App>) -> Result<Response, Refusal> {
+    let published = look(&app).await?;
+    let parts: Vec<String> = published
+        .topics
+        .iter()
+        .map(|topic| format!("\"{}\":{}", topic.name, topic.json))
+        .collect();
+    let headers = [(header::CONTENT_TYPE, "application/json")];
+    Ok((headers, format!("{{{}}}", parts.join(","))).into_response())
+}
+
+async fn part<T: serde::Serialize>(
+    app: &App,
+    name: &str,
+    part: impl FnOnce(&Snapshot) -> &T,
+) -> Answer {
+    let published = look(app).await?;
+    let value = written(part(&published.snapshot))?;
+    Ok(Json(json!({ name: value.0 })))
+}
+
+pub async fn agents(State(app): State<App>) -> Answer {
+    part(&app, "agents", |snapshot| &snapshot.agents).await
+}
+
+pub async fn daemons(State(app): State<App>) -> Answer {
+    part(&app, "daemons", |snapshot| &snapshot.daemons).await
+}
+
+pub async fn hosts(State(app): State<App>) -> Answer {
+    part(&app, "hosts", |snapshot| &snapshot.hosts).await
+}
+
+/// Which events.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EventsWanted {
+    /// Later ones than this.
+    #[serde(default)]
+    after: i64,
+    limit: Option<u32>,
+}
+
+pub async fn events(State(app): State<App>, Query(wanted): Query<EventsWanted>) -> Answer {
+    let limit = wanted.limit.unwrap_or(DEFAULT_LIMIT).min(MAX_EVENTS);
+    let events = overview::read::events(app.store.reader(), wanted.after, limit)
+        .await
+        .map_err(|error| Refusal::failed(&error))?;
+    Ok(Json(json!({ "events": events })))
+}
+
+/// How many runs.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RunsWanted {
+    limit: Option<u32>,
+}
+
+pub async fn runs(State(app): State<App>, Query(wanted): Query<RunsWanted>) -> Answer {
+    let limit = wanted.limit.unwrap_or(DEFAULT_LIMIT);
+    let runs = overview::read::runs(app.store.reader(), limit)
+        .await
+        .map_err(|error| Refusal::failed(&error))?;
+    Ok(Json(json!({ "runs": runs })))
+}
+
+/// Runs that were saved under a name, to be compared with.
+pub async fn baselines(State(app): State<App>) -> Answer {
+    let baselines = overview::read::baselines(app.store.reader())
+        .await
+        .map_err(|error| Refusal::failed(&error))?;
+    Ok(Json(json!({ "baselines": baselines })))
+}
+
+/// The run that a person means: an id, a uid, a name, or `last`.
+async fn find(app: &App, wanted: &str) -> Result<RunRow, Refusal> {
+    let wanted = if wanted == "last" { "" } else { wanted };
+    app.store
+        .find_run(wanted)
+        .await
+        .map_err(|error| match &error {
+            StoreError::NoSuch { .. } | StoreError::NoRunYet => {
+                Refusal::new(StatusCode::NOT_FOUND, crate::error_chain(&error))
+            }
+            _ => Refusal::failed(&error),
+        })
+}
+
+/// A run with its steps and its plan.
+pub async fn run(State(app): State<App>, Path(wanted): Path<String>) -> Answer {
+    let row = find(&app, &wanted).await?;
+    let steps = app
+        .store
+        .steps(row.id)
+        .await
+        .map_err(|error| Refusal::failed(&error))?;
+    let steps: Vec<Value> = steps
+        .iter()
+        .map(|step| {
+            let parsed = |text: &str| serde_json::from_str::<Value>(text).unwrap_or(Value::Null);
+            json!({
+                "step_id": step.id,
+                "ordinal": step.ordinal,
+                "repeat": step.repeat,
+                "attempt": step.attempt,
+                "phase": step.phase,
+                "target": step.target,
+                "system": step.system,
+                "workload": step.workload,
+                "mode": step.mode,
+                "params": parsed(&step.params_json),
+                "clients": step.clients,
+                "cache": step.cache,
+                "state": step.state,
+                "partial": step.partial,
+                "flags": parsed(&step.flags_json),
+                "reason": step.reason,
+                "start_us": step.start,
+                "ended_us": step.ended,
+            })
+        })
+        .collect();
+    Ok(Json(json!({
+        "run_id": row.id,
+        "uid": row.uid,
+        "run": row.name,
+        "state": row.state,
+        "partial": row.partial,
+        "stopping": row.stop_reason.is_some() && !row.state.is_end(),
+        "reason": row.reason,
+        "created_us": row.created,
+        "started_us": row.started,
+        "ended_us": row.ended,
+        "version": row.version,
+        "plan": row.plan_text,
+        "steps": steps,
+    })))
+}
+
+/// Which part of a run's load.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TimelineWanted {
+    /// Mesh time; what ended before is left out.
+    #[serde(default)]
+    from_us: i64,
+    points: Option<i64>,
+}
+
+pub async fn timeline(
+    State(app): State<App>,
+    Path(wanted): Path<String>,
+    Query(part): Query<TimelineWanted>,
+) -> Answer {
+    let row = find(&app, &wanted).await?;
+    let _permit = report_permit(&app).await?;
+    let points = part.points.unwrap_or(DEFAULT_POINTS).clamp(1, MAX_POINTS);
+    let timeline = pictures::timeline(app.store.path(), row.id.0, part.from_us, points)
+        .await
+        .map_err(|error| Refusal::failed(&error))?;
+    written(&timeline)
+}
+
+/// Pages that are opened together wait for each other.
+pub(super) async fn report_permit(app: &App) -> Result<OwnedSemaphorePermit, Refusal> {
+    let permit = Arc::clone(&app.reports).acquire_owned();
+    match timeout(REPORT_WAIT, permit).await {
+        Ok(Ok(permit)) => Ok(permit),
+        _ => Err(Refusal::busy("reports", MAX_REPORTS)),
+    }
+}
+
+async fn loaded(app: &App, wanted: &str) -> Result<Report, Refusal> {
+    report::load(app.store.reader(), wanted)
+        .await
+        .map_err(|error| match &error {
+            ReportError::NoRun { .. } | ReportError::NoRuns => {
+                Refusal::new(StatusCode::NOT_FOUND, crate::error_chain(&error))
+            }
+            _ => Refusal::failed(&error),
+        })
+}
+
+/// The document of `benchmesh report --format json`.
+pub async fn report(State(app): State<App>, Path(wanted): Path<String>) -> Answer {
+    let _permit = report_permit(&app).await?;
+    let report = loaded(&app, &wanted).await?;
+    spawn_blocking(move || written(&report))
+        .await
+        .map_err(|error| Refusal::failed(&error))?
+}
+
+/// The tables and series that a report's page shows.
+pub async fn pictures(State(app): State<App>, Path(wanted): Path<String>) -> Answer {
+    let _permit = report_permit(&app).await?;
+    let report = loaded(&app, &wanted).await?;
+    let pictures = pictures::load(app.store.path(), report.clone())
+        .await
+        .map_err(|error| Refusal::failed(&error))?;
+    spawn_blocking(move || Json(pictures::report_document(&report, &pictures)))
+        .await
+        .map_err(|error| Refusal::failed(&error))
+}
+
+/// The report as one file, to be kept or sent.
+pub async fn report_file(
+    State(app): State<App>,
+    Path(wanted): Path<String>,
+) -> Result<Response, Refusal> {
+    let _permit = report_permit(&app).await?;
+    let report = loaded(&app, &wanted).await?;
+    let name = format!("benchmesh-run-{}.html", report.run.id);
+    let pictures = pictures::load(app.store.path(), report.clone())
+        .await
+        .map_err(|error| Refusal::failed(&error))?;
+    let html = spawn_blocking(move || pictures::html(&report, &pictures))
+        .await
+        .map_err(|error| Refusal::failed(&error))?;
+    Ok(attached(&name, html))
+}
+
+/// A file that browsers save. The name is of letters, digits, `-` and `.`.
+pub(super) fn attached(name: &str, html: String) -> Response {
+    let disposition = format!("attachment; filename=\"{name}\"");
+    let disposition =
+        HeaderValue::from_str(&disposition).unwrap_or(HeaderValue::from_static("attachment"));
+    let headers = [
+        (
+            header::CONTENT_TYPE,
+            HeaderValue::from_static("text/html; charset=utf-8"),
+        ),
+        (header::CONTENT_DISPOSITION, disposition),
+    ];
+    (headers, html).into_response()
+}
+
+/// The documented questions with their SQL, about the newest run.
+pub async fn questions() -> Json<Value> {
+    let all: Vec<Value> = questions::all()
+        .iter()
+        .map(|question| json!({ "title": question.asks, "sql": question.about_newest() }))
+        .collect();
+    Json(json!({ "questions": all }))
+}

@@ -1,0 +1,73 @@
+//! What the page is made of, built into the binary: hand-written, and loaded from nowhere else.
+
+use super::{access::text, error::Refusal};
+use axum::{
+    extract::Path,
+    http::{StatusCode, header},
+    response::{IntoResponse, Response},
+};
+
+const HTML: &str = "text/html; charset=utf-8";
+const PAGE: &str = include_str!("assets/page.html");
+const LOGIN: &str = include_str!("assets/login.html");
+const ICON: &str = include_str!("assets/icon.svg");
+pub const OPENAPI: &str = include_str!("../../../../docs/openapi.json");
+
+/// Name, content type, text.
+const ASSETS: [(&str, &str, &str); 6] = [
+    (
+        "page.css",
+        "text/css; charset=utf-8",
+        include_str!("assets/page.css"),
+    ),
+    (
+        "page.js",
+        "text/javascript; charset=utf-8",
+        include_str!("assets/page.js"),
+    ),
+    (
+        "charts.js",
+        "text/javascript; charset=utf-8",
+        include_str!("assets/charts.js"),
+    ),
+    (
+        "report.js",
+        "text/javascript; charset=utf-8",
+        include_str!("assets/report.js"),
+    ),
+    (
+        "compare.js",
+        "text/javascript; charset=utf-8",
+        include_str!("assets/compare.js"),
+    ),
+    ("icon.svg", "image/svg+xml", ICON),
+];
+
+pub async fn page() -> Response {
+    text(StatusCode::OK, HTML, PAGE)
+}
+
+pub async fn icon() -> Response {
+    text(StatusCode::OK, "image/svg+xml", ICON)
+}
+
+pub async fn openapi() -> Response {
+    text(StatusCode::OK, "application/json", OPENAPI)
+}
+
+pub async fn asset(Path(name): Path<String>) -> Result<Response, Refusal> {
+    let found = ASSETS.iter().find(|(known, ..)| *known == name);
+    let Some((_, kind, content)) = found else {
+        return Err(super::error::not_found().await);
+    };
+    let headers = [
+        (header::CONTENT_TYPE, *kind),
+        (header::CACHE_CONTROL, "no-cache"),
+    ];
+    Ok((headers, *content).into_response())
+}
+
+/// The form that asks for the token. `problem` is a sentence of ours.
+pub fn login(status: StatusCode, problem: &str) -> Response {
+    text(status, HTML, LOGIN.replace("<!-- problem -->", problem))
+}

@@ -1,0 +1,123 @@
+//! Comparisons over HTTP: the document of `benchmesh compare --format json`, what its page draws, and the file.
+
+use super::api::{self, attached, report_permit, written};
+use super::{App, error::Refusal};
+use crate::compare::{self, CompareError, Request};
+use crate::pictures;
+use axum::{
+    Json,
+    extract::{Query, State},
+    http::StatusCode,
+    response::Response,
+};
+use serde::Deserialize;
+use tokio::task::spawn_blocking;
+
+/// Runs of a plan that the newest is held against, at most: as many as `benchmesh compare --last` takes.
+const MOST_LAST: u32 = 100;
+
+/// What is compared: exactly one of `a` with `b`, `targets`, `plan` with `last`, `baseline` with or without `run`, `trend`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Wanted {
+    a: Option<String>,
+    b: Option<String>,
+    targets: Option<String>,
+    plan: Option<String>,
+    last: Option<u32>,
+    baseline: Option<String>,
+    run: Option<String>,
+    trend: Option<String>,
+}
+
+impl TryFrom<Wanted> for Request {
+    type Error = Refusal;
+
+    fn try_from(wanted: Wanted) -> Result<Self, Refusal> {
+        let Wanted {
+            a,
+            b,
+            targets,
+            plan,
+            last,
+            baseline,
+            run,
+            trend,
+        } = wanted;
+        match ((a, b), targets, (plan, last), (baseline, run), trend) {
+            ((Some(a), Some(b)), None, (None, None), (None, None), None) => Ok(Self::Runs { a, b }),
+            ((None, None), Some(run), (None, None), (None, None), None) => {
+                Ok(Self::Targets { run })
+            }
+            ((None, None), None, (Some(plan), Some(runs @ 1..=MOST_LAST)), (None, None), None) => {
+                Ok(Self::Last { plan, runs })
+            }
+            ((None, None), None, (None, None), (Some(name), run), None) => Ok(Self::Baseline {
+                name,
+                run: run.unwrap_or_else(|| "last".to_owned()),
+            }),
+            ((None, None), None, (None, None), (None, None), Some(plan)) => {
+                Ok(Self::Trend { plan })
+            }
+            _ => Err(Refusal::new(
+                StatusCode::BAD_REQUEST,
+                format!(
+                    "say what to compare: a=RUN&b=RUN, targets=RUN, plan=NAME&last=N (N from 1 to {MOST_LAST}), \
+                     baseline=NAME&run=RUN, or trend=PLAN"
+                ),
+            )),
+        }
+    }
+}
+
+async fn compared(app: &App, wanted: Wanted) -> Result<compare::Answer, Refusal> {
+    let request = Request::try_from(wanted)?;
+    compare::compare(app.store.reader(), &request)
+        .await
+        .map_err(|error| match &error {
+            CompareError::NoRun { .. } | CompareError::NoBaseline { .. } => {
+                Refusal::new(StatusCode::NOT_FOUND, crate::error_chain(&error))
+            }
+            error if error.is_request() => {
+                Refusal::new(StatusCode::BAD_REQUEST, crate::error_chain(error))
+            }
+            error => Refusal::failed(error),
+        })
+}
+
+/// The document of `benchmesh compare --format json`.
+pub async fn answer(State(app): State<App>, Query(wanted): Query<Wanted>) -> api::Answer {
+    let _permit = report_permit(&app).await?;
+    let answer = compared(&app, wanted).await?;
+    spawn_blocking(move || written(&answer))
+        .await
+        .map_err(|error| Refusal::failed(&error))?
+}
+
+/// The answer with its tables and its curves, as the page shows it.
+pub async fn pictures(State(app): State<App>, Query(wanted): Query<Wanted>) -> api::Answer {
+    let _permit = report_permit(&app).await?;
+    let answer = compared(&app, wanted).await?;
+    let overlays = pictures::overlays(app.store.path(), answer.clone())
+        .await
+        .map_err(|error| Refusal::failed(&error))?;
+    spawn_blocking(move || Json(pictures::comparison_document(&answer, &overlays)))
+        .await
+        .map_err(|error| Refusal::failed(&error))
+}
+
+/// The comparison as one file, to be kept or sent.
+pub async fn file(
+    State(app): State<App>,
+    Query(wanted): Query<Wanted>,
+) -> Result<Response, Refusal> {
+    let _permit = report_permit(&app).await?;
+    let answer = compared(&app, wanted).await?;
+    let overlays = pictures::overlays(app.store.path(), answer.clone())
+        .await
+        .map_err(|error| Refusal::failed(&error))?;
+    let html = spawn_blocking(move || pictures::comparison_html(&answer, &overlays))
+        .await
+        .map_err(|error| Refusal::failed(&error))?;
+    Ok(attached("benchmesh-comparison.html", html))
+}

@@ -1,0 +1,85 @@
+//! Refusals as JSON: one document, `{"error": "..."}`, whatever goes wrong.
+
+use axum::{
+    Json,
+    body::to_bytes,
+    extract::Request,
+    http::{StatusCode, header},
+    middleware::Next,
+    response::{IntoResponse, Response},
+};
+
+/// The longest text of the framework that is passed on.
+const MAX_TEXT: usize = 64 << 10;
+
+/// A refusal with its status.
+#[derive(Debug)]
+pub struct Refusal {
+    status: StatusCode,
+    message: String,
+}
+
+impl Refusal {
+    pub fn new(status: StatusCode, message: impl Into<String>) -> Self {
+        Self {
+            status,
+            message: message.into(),
+        }
+    }
+
+    pub fn busy(what: &str, most: usize) -> Self {
+        Self::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            format!(
+                "{most} {what} are under way, which is as many as this collector serves over HTTP at once; try again when one has ended"
+            ),
+        )
+    }
+
+    pub fn failed(error: &dyn std::error::Error) -> Self {
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, crate::error_chain(error))
+    }
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        let body = Json(serde_json::json!({ "error": self.message }));
+        (self.status, body).into_response()
+    }
+}
+
+/// Middleware: what the framework refuses by itself, such as an unknown parameter or a method that an address does not have,
+/// in plain text or without a body, becomes the same document.
+pub async fn as_document(request: Request, next: Next) -> Response {
+    let method = request.method().clone();
+    let response = next.run(request).await;
+    let status = response.status();
+    let is_text = response
+        .headers()
+        .get(header::CONTENT_TYPE)
+        .is_none_or(|kind| kind.as_bytes().starts_with(b"text/plain"));
+    if !(status.is_client_error() || status.is_server_error()) || !is_text {
+        return response;
+    }
+    let (parts, body) = response.into_parts();
+    let text = to_bytes(body, MAX_TEXT).await.unwrap_or_default();
+    let message = match String::from_utf8_lossy(&text).trim() {
+        "" if status == StatusCode::METHOD_NOT_ALLOWED => {
+            format!("this address does not take {method}")
+        }
+        "" => status.canonical_reason().unwrap_or("refused").to_owned(),
+        text => text.to_owned(),
+    };
+    let mut refusal = Refusal::new(status, message).into_response();
+    if let Some(allow) = parts.headers.get(header::ALLOW) {
+        refusal.headers_mut().insert(header::ALLOW, allow.clone());
+    }
+    refusal
+}
+
+pub async fn not_found() -> Refusal {
+    Refusal::new(
+        StatusCode::NOT_FOUND,
+        "there is nothing at this address; /api/openapi.json lists what there is",
+    )
+}

@@ -1,0 +1,247 @@
+//! Connections that are bounded in number, and cut when their client stops reading or has nothing to say.
+
+use axum::serve::Listener;
+use std::{
+    future::Future,
+    io,
+    net::SocketAddr,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    net::{TcpListener, TcpStream},
+    sync::{OwnedSemaphorePermit, Semaphore},
+    time::{Instant, Sleep, sleep},
+};
+use tracing::debug;
+
+/// Open connections; further ones wait in the kernel's queue.
+const MAX_CONNECTIONS: usize = 512;
+/// A client that takes nothing of what is written to it for so long is gone, or hostile.
+const WRITE_STALL: Duration = Duration::from_secs(20);
+/// A connection on which nothing moves in either direction. Longer than any query.
+const IDLE: Duration = Duration::from_secs(180);
+/// After a failure to accept, such as too many open files.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
+
+/// The listener of the page.
+#[derive(Debug)]
+pub struct Connections {
+    listener: TcpListener,
+    room: Arc<Semaphore>,
+    write_stall: Duration,
+}
+
+impl Connections {
+    pub fn new(listener: TcpListener) -> Self {
+        Self {
+            listener,
+            room: Arc::new(Semaphore::new(MAX_CONNECTIONS)),
+            write_stall: WRITE_STALL,
+        }
+    }
+
+    #[cfg(test)]
+    pub fn cut_after(self, write_stall: Duration) -> Self {
+        Self {
+            write_stall,
+            ..self
+        }
+    }
+}
+
+impl Listener for Connections {
+    type Io = Connection<TcpStream>;
+    type Addr = SocketAddr;
+
+    async fn accept(&mut self) -> (Self::Io, Self::Addr) {
+        loop {
+            let room = Arc::clone(&self.room).acquire_owned().await.ok();
+            match self.listener.accept().await {
+                Ok((stream, address)) => {
+                    // Small events are sent at once.
+                    if let Err(error) = stream.set_nodelay(true) {
+                        debug!(%error, "set TCP_NODELAY");
+                    }
+                    let connection = Connection::new(stream, room, self.write_stall, IDLE);
+                    return (connection, address);
+                }
+                Err(error) => {
+                    debug!(%error, "accept a connection to the page");
+                    sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+    }
+
+    fn local_addr(&self) -> io::Result<Self::Addr> {
+        self.listener.local_addr()
+    }
+}
+
+/// One connection with its deadlines.
+#[derive(Debug)]
+pub struct Connection<S> {
+    stream: S,
+    write_stall: Duration,
+    idle: Duration,
+    /// Set while a write waits for its client.
+    stalled: Option<Pin<Box<Sleep>>>,
+    quiet: Pin<Box<Sleep>>,
+    _room: Option<OwnedSemaphorePermit>,
+}
+
+impl<S> Connection<S> {
+    fn new(
+        stream: S,
+        room: Option<OwnedSemaphorePermit>,
+        write_stall: Duration,
+        idle: Duration,
+    ) -> Self {
+        Self {
+            stream,
+            write_stall,
+            idle,
+            stalled: None,
+            quiet: Box::pin(sleep(idle)),
+            _room: room,
+        }
+    }
+
+    /// Something moved.
+    fn moved(&mut self) {
+        let until = Instant::now() + self.idle;
+        self.quiet.as_mut().reset(until);
+    }
+
+    /// Whether a deadline has passed. Polled by reads too, which a server always has open, so that a write that waits
+    /// for its client is cut without another attempt to write.
+    fn poll_late(&mut self, context: &mut Context<'_>) -> Poll<io::Error> {
+        let is_stalled = self
+            .stalled
+            .as_mut()
+            .is_some_and(|stalled| stalled.as_mut().poll(context).is_ready());
+        if is_stalled || self.quiet.as_mut().poll(context).is_ready() {
+            return Poll::Ready(io::ErrorKind::TimedOut.into());
+        }
+        Poll::Pending
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Connection<S> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        match Pin::new(&mut this.stream).poll_read(context, buffer) {
+            Poll::Ready(result) => {
+                this.moved();
+                Poll::Ready(result)
+            }
+            Poll::Pending => this.poll_late(context).map(Err),
+        }
+    }
+}
+
+impl<S: AsyncWrite + Unpin> Connection<S> {
+    fn poll_written(
+        &mut self,
+        context: &mut Context<'_>,
+        written: Poll<io::Result<usize>>,
+    ) -> Poll<io::Result<usize>> {
+        match written {
+            Poll::Ready(result) => {
+                self.stalled = None;
+                self.moved();
+                Poll::Ready(result)
+            }
+            Poll::Pending => {
+                let limit = self.write_stall;
+                self.stalled.get_or_insert_with(|| Box::pin(sleep(limit)));
+                self.poll_late(context).map(Err)
+            }
+        }
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Connection<S> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        let written = Pin::new(&mut this.stream).poll_write(context, bytes);
+        this.poll_written(context, written)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        let written = Pin::new(&mut this.stream).poll_write_vectored(context, bytes);
+        this.poll_written(context, written)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
+
+    const STALL: Duration = Duration::from_millis(300);
+    const QUIET: Duration = Duration::from_secs(60);
+
+    #[tokio::test]
+    async fn a_client_that_does_not_read_is_cut() {
+        let (ours, _theirs) = duplex(1024);
+        let mut connection = Connection::new(ours, None, STALL, QUIET);
+        let began = Instant::now();
+        let error = connection.write_all(&[0; 4096]).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        assert!(began.elapsed() >= STALL && began.elapsed() < QUIET);
+    }
+
+    #[tokio::test]
+    async fn a_client_that_reads_slowly_is_kept() {
+        let (ours, mut theirs) = duplex(1024);
+        let mut connection = Connection::new(ours, None, STALL, QUIET);
+        let reader = tokio::spawn(async move {
+            let mut taken = vec![0; 1024];
+            for _ in 0..4 {
+                sleep(STALL / 6).await;
+                theirs.read_exact(&mut taken).await.unwrap();
+            }
+        });
+        connection.write_all(&[0; 4096]).await.unwrap();
+        reader.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_connection_on_which_nothing_moves_is_cut() {
+        let (ours, _theirs) = duplex(1024);
+        let mut connection = Connection::new(ours, None, QUIET, STALL);
+        let error = connection.read_u8().await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+    }
+}

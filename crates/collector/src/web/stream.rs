@@ -1,0 +1,79 @@
+//! The live state as server-sent events: each part of a snapshot when it has changed.
+
+use super::{App, MAX_VIEWERS, error::Refusal};
+use crate::overview::{Published, Viewer};
+use axum::{
+    body::{Body, Bytes},
+    extract::State,
+    http::header,
+    response::{IntoResponse, Response},
+};
+use futures::stream;
+use std::{
+    collections::{HashMap, VecDeque},
+    convert::Infallible,
+    sync::Arc,
+    time::Duration,
+};
+use tokio::{sync::OwnedSemaphorePermit, time::timeout};
+use tokio_util::sync::CancellationToken;
+
+/// A line is sent at least so often, so that a client that is gone is noticed.
+const HEARTBEAT: Duration = Duration::from_secs(10);
+
+/// One open stream.
+struct Stream {
+    viewer: Viewer,
+    sent: HashMap<&'static str, u64>,
+    unsent: VecDeque<Arc<[u8]>>,
+    closing: CancellationToken,
+    _permit: OwnedSemaphorePermit,
+}
+
+pub async fn stream(State(app): State<App>) -> Result<Response, Refusal> {
+    let permit = Arc::clone(&app.viewers)
+        .try_acquire_owned()
+        .map_err(|_| Refusal::busy("viewers", MAX_VIEWERS))?;
+    let stream = Stream {
+        viewer: app.overview.viewer(),
+        sent: HashMap::new(),
+        unsent: VecDeque::new(),
+        closing: app.closing.clone(),
+        _permit: permit,
+    };
+    let events = stream::unfold(stream, |mut stream| async {
+        let event = stream.next().await?;
+        Some((Ok::<_, Infallible>(event), stream))
+    });
+    let headers = [(header::CONTENT_TYPE, "text/event-stream; charset=utf-8")];
+    Ok((headers, Body::from_stream(events)).into_response())
+}
+
+impl Stream {
+    /// The next event. A viewer that falls behind is sent the newest text of what has changed, so that what waits for it is
+    /// one event of each topic at most.
+    async fn next(&mut self) -> Option<Bytes> {
+        loop {
+            if let Some(event) = self.unsent.pop_front() {
+                return Some(Bytes::from_owner(event));
+            }
+            let next = tokio::select! {
+                () = self.closing.cancelled() => return None,
+                next = timeout(HEARTBEAT, self.viewer.next()) => next,
+            };
+            match next {
+                Ok(published) => self.take(&published?),
+                Err(_) => return Some(Bytes::from_static(b": still here\n\n")),
+            }
+        }
+    }
+
+    /// The events of what this viewer has not been sent yet.
+    fn take(&mut self, published: &Published) {
+        for topic in published.topics.iter() {
+            if self.sent.insert(topic.name, topic.version) != Some(topic.version) {
+                self.unsent.push_back(Arc::clone(&topic.event));
+            }
+        }
+    }
+}

@@ -1,0 +1,370 @@
+//! What is compared, and what is said of runs, over the wire and over HTTP, on a generated database: each of these calls
+//! only reads or notes, so no agent is needed. Some 4 s each, mostly to generate.
+
+use super::page::Page;
+use super::stage::Stage;
+use benchmesh_proto::v1::{self, annotate_request::Annotation};
+use benchmesh_synthetic::{Shape, generate};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tonic::{Code, Status};
+
+const HOSTILE: &str = "</script><img src=x onerror=alert(1)>";
+
+/// Two runs of plan `nightly`, each on two targets, and one of `soak`.
+async fn stage() -> Stage {
+    let directory = TempDir::new().unwrap();
+    let shape = Shape {
+        step_seconds: 10,
+        repeats: 1,
+        ..Shape::small()
+    };
+    let path = directory.path().join("mesh.db");
+    tokio::task::spawn_blocking(move || generate(&path, &shape).unwrap())
+        .await
+        .unwrap();
+    Stage::on(directory).await
+}
+
+fn change(stage: &Stage, sql: &str) {
+    let file = rusqlite::Connection::open(stage.db()).unwrap();
+    file.busy_timeout(std::time::Duration::from_secs(30))
+        .unwrap();
+    file.execute_batch(sql).unwrap();
+}
+
+async fn asked(stage: &Stage, request: &str) -> Result<Value, Status> {
+    let request = v1::CompareRequest {
+        request_json: request.as_bytes().to_vec(),
+    };
+    let mut pieces = stage.control().await.compare(request).await?.into_inner();
+    let mut document = Vec::new();
+    while let Some(piece) = pieces.message().await? {
+        document.extend(piece.report_json);
+    }
+    Ok(serde_json::from_slice(&document).unwrap())
+}
+
+async fn refused(stage: &Stage, request: &str, code: Code, word: &str) {
+    let status = asked(stage, request).await.unwrap_err();
+    assert_eq!(status.code(), code, "{request}: {status}");
+    assert!(status.message().contains(word), "{request}: {status}");
+}
+
+const RUNS: &str = r#"{"kind":"runs","a":"1","b":"2"}"#;
+const TARGETS: &str = r#"{"kind":"targets","run":"2"}"#;
+
+#[tokio::test]
+async fn runs_and_targets_are_compared_over_the_wire() {
+    let stage = stage().await;
+    let runs = asked(&stage, RUNS).await.unwrap();
+    let one = &runs["comparisons"][0];
+    assert_eq!(
+        (&one["a"]["label"], &one["b"]["label"]),
+        (&json!("run 1"), &json!("run 2"))
+    );
+    // Nine cells on two targets, with rate, mean, p50, p99 and CPU.
+    assert_eq!(one["rows"].as_array().unwrap().len(), 18 * 5);
+    let row = &one["rows"][0];
+    let stored = stage
+        .rows("SELECT group_concat(ops_per_s) FROM (SELECT ops_per_s FROM v_results WHERE run_id IN (1, 2) AND ordinal = 1 ORDER BY run_id)")
+        .await;
+    let both: Vec<f64> = stored[0]
+        .split(',')
+        .map(|text| text.parse().unwrap())
+        .collect();
+    assert!(
+        (row["a"]["value"].as_f64().unwrap() - both[0]).abs() < 1e-3 * both[0],
+        "{row} {both:?}"
+    );
+    assert!(
+        (row["ratio"].as_f64().unwrap() - both[1] / both[0]).abs() < 1e-6,
+        "{row}"
+    );
+    let targets = asked(&stage, TARGETS).await.unwrap();
+    let said = targets["comparisons"][0]["sentences"][0]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    assert!(said.starts_with("sr33: records"), "{said}");
+    let last = asked(&stage, r#"{"kind":"last","plan":"nightly","runs":5}"#)
+        .await
+        .unwrap();
+    assert_eq!(last["comparisons"][0]["rows"], one["rows"]);
+    let trend = asked(&stage, r#"{"kind":"trend","plan":"nightly"}"#)
+        .await
+        .unwrap();
+    assert_eq!(trend["trend"]["runs"].as_array().unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn what_cannot_be_compared_is_refused_with_a_reason() {
+    let stage = stage().await;
+    let (wrong, none) = (Code::InvalidArgument, Code::NotFound);
+    for (request, code, word) in [
+        ("", wrong, "what is to be compared"),
+        ("{}", wrong, "kind"),
+        (r#"{"kind":"guess"}"#, wrong, "guess"),
+        (r#"{"kind":"runs","a":"1","b":"77"}"#, none, "\"77\""),
+        (
+            r#"{"kind":"runs","a":"' OR 1=1 --","b":"1"}"#,
+            none,
+            "no run",
+        ),
+        (
+            r#"{"kind":"runs","a":"1","b":"run-1"}"#,
+            wrong,
+            "both sides are run 1",
+        ),
+        (r#"{"kind":"targets","run":"soak"}"#, wrong, "one target"),
+        (
+            r#"{"kind":"last","plan":"soak","runs":3}"#,
+            wrong,
+            "needs 2",
+        ),
+        (r#"{"kind":"trend","plan":"none"}"#, wrong, "0 ended runs"),
+        (
+            r#"{"kind":"baseline","name":"good","run":"1"}"#,
+            none,
+            "compare --save good",
+        ),
+    ] {
+        refused(&stage, request, code, word).await;
+    }
+    change(&stage, "UPDATE runs SET state = 'running' WHERE id = 2");
+    refused(
+        &stage,
+        RUNS,
+        wrong,
+        "is running: compare it when it has ended",
+    )
+    .await;
+    // All agents were lost before anything was stored.
+    change(
+        &stage,
+        "UPDATE runs SET state = 'failed' WHERE id = 2;
+         PRAGMA foreign_keys = OFF;
+         DELETE FROM step_results WHERE step_id IN (SELECT id FROM steps WHERE run_id = 2)",
+    );
+    let answer = asked(&stage, RUNS).await.unwrap();
+    let one = &answer["comparisons"][0];
+    assert_eq!(one["rows"], json!([]));
+    assert_eq!(
+        one["incomparable"],
+        json!([{ "what": "run 2", "why": "it has no results" }])
+    );
+}
+
+#[tokio::test]
+async fn different_keys_are_told_and_not_compared() {
+    let stage = stage().await;
+    change(
+        &stage,
+        "UPDATE steps SET params = json_set(params, '$.iodepth', 32) WHERE run_id = 2 AND mode = 'write'",
+    );
+    let answer = asked(&stage, RUNS).await.unwrap();
+    let one = &answer["comparisons"][0];
+    let rows = one["rows"].as_array().unwrap();
+    assert!(rows.iter().all(|row| row["mode"] != "write") && !rows.is_empty());
+    let why = one["incomparable"][0]["why"].as_str().unwrap();
+    assert!(why.contains("iodepth is not set in A and 32 in B"), "{why}");
+}
+
+async fn annotated(
+    stage: &Stage,
+    run: &str,
+    annotation: Option<Annotation>,
+) -> Result<v1::AnnotateReply, Status> {
+    let request = v1::AnnotateRequest {
+        run: run.to_owned(),
+        annotation,
+    };
+    let reply = stage.control().await.annotate(request).await?;
+    Ok(reply.into_inner())
+}
+
+fn tag(set: &[(&str, &str)], remove: &[&str]) -> Option<Annotation> {
+    let text = |text: &&str| (*text).to_owned();
+    let set = set.iter().map(|(key, value)| (text(key), text(value)));
+    Some(Annotation::Tag(v1::TagRun {
+        set: set.collect(),
+        remove: remove.iter().map(text).collect(),
+    }))
+}
+
+fn mark(text: &str, at_us: Option<i64>) -> Option<Annotation> {
+    Some(Annotation::Mark(v1::RunMark {
+        text: text.to_owned(),
+        at_us,
+    }))
+}
+
+#[tokio::test]
+async fn tags_notes_marks_and_baselines_are_kept() {
+    let stage = stage().await;
+    let reply = annotated(
+        &stage,
+        "1",
+        tag(&[("pool", "ssd"), ("ticket", HOSTILE)], &[]),
+    )
+    .await
+    .unwrap();
+    assert_eq!((reply.run_id, reply.run.as_str()), (1, "nightly"));
+    annotated(&stage, "run-1", tag(&[], &["ticket"]))
+        .await
+        .unwrap();
+    annotated(&stage, "soak", Some(Annotation::Note(HOSTILE.to_owned())))
+        .await
+        .unwrap();
+    let start: i64 = stage.rows("SELECT start_us FROM steps WHERE id = 1").await[0]
+        .parse()
+        .unwrap();
+    let marked = annotated(&stage, "1", mark("osd.7 out", Some(start + 3_000_000)))
+        .await
+        .unwrap();
+    assert_eq!(marked.at_us, start + 3_000_000);
+    annotated(&stage, "1", Some(Annotation::Baseline("good".to_owned())))
+        .await
+        .unwrap();
+    for (sql, expected) in [
+        ("SELECT run_id || key || value FROM run_tags", "1poolssd"),
+        (
+            "SELECT run_id || text FROM run_notes",
+            format!("3{HOSTILE}").as_str(),
+        ),
+        (
+            "SELECT run_id || source || text || step_id FROM v_marks",
+            "1markosd.7 out1",
+        ),
+        ("SELECT name || run_id FROM baselines", "good1"),
+    ] {
+        assert_eq!(stage.rows(sql).await, [expected], "{sql}");
+    }
+    let held = asked(&stage, r#"{"kind":"baseline","name":"good","run":"2"}"#)
+        .await
+        .unwrap();
+    assert_eq!(held["comparisons"][0]["a"]["label"], "baseline good");
+    refused(
+        &stage,
+        r#"{"kind":"baseline","name":"good","run":"1"}"#,
+        Code::InvalidArgument,
+        "both sides are run 1",
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn what_is_no_annotation_is_refused_and_nothing_kept() {
+    let stage = stage().await;
+    let long = "x".repeat(10_000);
+    let year_2100 = 4_102_444_800_000_000;
+    for (run, annotation, code) in [
+        ("77", mark("x", None), Code::NotFound),
+        ("1", None, Code::InvalidArgument),
+        ("1", mark(" ", None), Code::InvalidArgument),
+        ("1", mark("too early", Some(0)), Code::InvalidArgument),
+        (
+            "1",
+            mark("too late", Some(year_2100)),
+            Code::InvalidArgument,
+        ),
+        ("1", mark(&long, None), Code::InvalidArgument),
+        ("1", tag(&[], &[]), Code::InvalidArgument),
+        ("1", tag(&[("a=b", "c")], &[]), Code::InvalidArgument),
+        ("1", tag(&[("a\nb", "c")], &[]), Code::InvalidArgument),
+        (
+            "1",
+            Some(Annotation::Note(String::new())),
+            Code::InvalidArgument,
+        ),
+        (
+            "1",
+            Some(Annotation::Baseline(String::new())),
+            Code::InvalidArgument,
+        ),
+    ] {
+        let status = annotated(&stage, run, annotation.clone())
+            .await
+            .unwrap_err();
+        assert_eq!(status.code(), code, "{annotation:?}: {status}");
+    }
+    for table in ["run_tags", "run_notes", "marks", "baselines"] {
+        let count = stage.rows(&format!("SELECT count(*) FROM {table}")).await;
+        assert_eq!(count, ["0"], "{table}");
+    }
+}
+
+#[tokio::test]
+async fn a_comparison_is_served_as_json_as_pictures_and_as_a_file() {
+    let stage = stage().await;
+    change(
+        &stage,
+        &format!(
+            "UPDATE runs SET name = '{HOSTILE}' WHERE id = 2; UPDATE steps SET target = '{HOSTILE}' WHERE target = 'sr33'"
+        ),
+    );
+    let page = Page::of(&stage);
+    let runs = asked(&stage, RUNS).await.unwrap();
+    let answer = page.get("/api/v1/compare?a=1&b=2").await;
+    assert_eq!((answer.status, answer.json()), (200, runs));
+    let drawn = page.get("/api/v1/compare/pictures?a=1&b=2").await.json();
+    let overlays = &drawn["overlays"];
+    assert_eq!(overlays["loads"].as_array().unwrap().len(), 18);
+    let lines = overlays["loads"][0]["lines"].as_array().unwrap();
+    assert_eq!(lines.len(), 2);
+    for (line, run) in lines.iter().zip([1, 2]) {
+        let seen: Vec<f64> = serde_json::from_value(line["series"]["ops_per_s"].clone()).unwrap();
+        let stored = stage
+            .rows(&format!(
+                "SELECT i.ops * 1e6 / i.span_us FROM step_intervals AS i JOIN steps AS s ON s.id = i.step_id
+                 WHERE s.run_id = {run} AND s.ordinal = 1 ORDER BY i.at_us"
+            ))
+            .await;
+        assert_eq!(seen.len(), stored.len());
+        for (seen, stored) in seen.iter().zip(&stored) {
+            let stored: f64 = stored.parse().unwrap();
+            assert!((seen - stored).abs() <= stored * 0.001, "{seen} {stored}");
+        }
+    }
+    assert_eq!(overlays["runs"][0]["lines"].as_array().unwrap().len(), 2);
+    let file = page.get("/api/v1/compare.html?targets=2").await;
+    assert_eq!(file.status, 200);
+    let over_the_wire = v1::CompareRequest {
+        request_json: TARGETS.as_bytes().to_vec(),
+    };
+    let mut pieces = stage
+        .control()
+        .await
+        .compare_file(over_the_wire)
+        .await
+        .unwrap()
+        .into_inner();
+    let mut html = Vec::new();
+    while let Some(piece) = pieces.message().await.unwrap() {
+        html.extend(piece.html);
+    }
+    for text in [file.body, String::from_utf8(html).unwrap()] {
+        // Names are data: no tag of theirs, and no end of the block that they stand in.
+        assert!(!text.contains("<img"), "a name became markup");
+        assert_eq!(text.matches("</script>").count(), 2);
+        assert!(text.contains("default-src 'none'"));
+        assert!(!text.contains("unsafe-inline"));
+    }
+    for (query, status, word) in [
+        ("", 400, "say what to compare"),
+        ("?a=1", 400, "say what to compare"),
+        ("?a=1&b=2&targets=1", 400, "say what to compare"),
+        ("?plan=nightly&last=0", 400, "say what to compare"),
+        ("?a=1&b=1", 400, "both sides are run 1"),
+        ("?targets=soak", 400, "one target"),
+        ("?a=1&b=77", 404, "no run"),
+        ("?baseline=good", 404, "no baseline"),
+    ] {
+        for path in ["compare", "compare/pictures", "compare.html"] {
+            let answer = page.get(&format!("/api/v1/{path}{query}")).await;
+            assert_eq!(answer.status, status, "{path}{query}: {}", answer.body);
+            let error = answer.json()["error"].as_str().unwrap().to_owned();
+            assert!(error.contains(word), "{path}{query}: {error}");
+        }
+    }
+}

@@ -1,0 +1,300 @@
+//! A certificate with its key and the CA to trust, in one private file.
+//!
+//! One file, so that key and certificate always belong together. An agent keeps its own in its state directory; a person's
+//! are in [`directory`], one file per collector. The collector writes one there for its own user at each start, and so
+//! nothing has to be typed on one machine.
+
+use crate::fingerprint::Fingerprint;
+use crate::{ALPN, now_s, private_file, provider};
+use rustls::RootCertStore;
+use rustls::client::{ClientConfig, Resumption};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::Arc;
+
+/// What a certificate is good for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// Attaches under its name, and calls nothing else.
+    Agent,
+    /// Starts and stops runs, asks, compares; cannot attach.
+    Operator,
+    /// The collector's own user: an operator who also makes tokens, revokes, and lets agents of this user join.
+    Owner,
+}
+
+impl Role {
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Agent => "agent",
+            Self::Operator => "operator",
+            Self::Owner => "owner",
+        }
+    }
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.word())
+    }
+}
+
+impl FromStr for Role {
+    type Err = &'static str;
+
+    fn from_str(word: &str) -> Result<Self, Self::Err> {
+        [Self::Agent, Self::Operator, Self::Owner]
+            .into_iter()
+            .find(|role| role.word() == word)
+            .ok_or("a role is agent, operator or owner")
+    }
+}
+
+/// A certificate, its key, and the CA of the collector that issued it.
+#[derive(Clone, Serialize, Deserialize)]
+pub struct Credentials {
+    pub role: Role,
+    pub name: String,
+    /// Wall clock, in seconds since 1970.
+    pub issued_s: u64,
+    pub expires_s: u64,
+    /// PEM.
+    pub ca: String,
+    /// PEM.
+    pub certificate: String,
+    /// PEM.
+    pub key: String,
+}
+
+/// Why credentials are not used.
+#[derive(Debug, thiserror::Error)]
+pub enum CredentialsError {
+    #[error("use the credentials in {}", path.display())]
+    File {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("{} holds no credentials: remove it, and join again", path.display())]
+    Content {
+        path: PathBuf,
+        #[source]
+        source: serde_json::Error,
+    },
+    #[error("the {part} of the credentials is not usable: {problem}")]
+    Part { part: &'static str, problem: String },
+}
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Credentials")
+            .field("role", &self.role)
+            .field("name", &self.name)
+            .field("expires_s", &self.expires_s)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Credentials {
+    /// Reads a file; `None`: there is none.
+    ///
+    /// # Errors
+    /// When the file is not private, cannot be read, or holds something else.
+    pub fn load(path: &Path) -> Result<Option<Self>, CredentialsError> {
+        let text = private_file::read(path).map_err(|source| CredentialsError::File {
+            path: path.to_owned(),
+            source,
+        })?;
+        text.map(|text| serde_json::from_str(&text))
+            .transpose()
+            .map_err(|source| CredentialsError::Content {
+                path: path.to_owned(),
+                source,
+            })
+    }
+
+    /// Writes the file, and its directory if need be.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn save(&self, path: &Path) -> Result<(), CredentialsError> {
+        let failed = |source| CredentialsError::File {
+            path: path.to_owned(),
+            source,
+        };
+        let text =
+            serde_json::to_string_pretty(self).map_err(|error| failed(io::Error::other(error)))?;
+        if let Some(directory) = path.parent() {
+            private_file::make_directory(directory).map_err(failed)?;
+        }
+        private_file::write(path, text.as_bytes()).map_err(failed)
+    }
+
+    /// Of the CA.
+    ///
+    /// # Errors
+    /// When there is no certificate in its place.
+    pub fn ca_fingerprint(&self) -> Result<Fingerprint, CredentialsError> {
+        certificate("CA", &self.ca).map(|ca| Fingerprint::of(&ca))
+    }
+
+    /// Of the certificate.
+    ///
+    /// # Errors
+    /// When there is none in its place.
+    pub fn fingerprint(&self) -> Result<Fingerprint, CredentialsError> {
+        certificate("certificate", &self.certificate).map(|own| Fingerprint::of(&own))
+    }
+
+    #[must_use]
+    pub fn is_expired(&self) -> bool {
+        now_s() >= self.expires_s
+    }
+
+    /// Whether two thirds of its time are over.
+    #[must_use]
+    pub fn is_due(&self) -> bool {
+        let life = self.expires_s.saturating_sub(self.issued_s);
+        now_s() >= self.expires_s.saturating_sub(life / 3)
+    }
+
+    /// A configuration that trusts this CA alone and shows this certificate.
+    ///
+    /// # Errors
+    /// When a part is not usable.
+    pub fn client_config(&self) -> Result<ClientConfig, CredentialsError> {
+        let mut roots = RootCertStore::empty();
+        let unusable = |part| {
+            move |error: rustls::Error| CredentialsError::Part {
+                part,
+                problem: error.to_string(),
+            }
+        };
+        roots
+            .add(certificate("CA", &self.ca)?)
+            .map_err(unusable("CA"))?;
+        let key = PrivateKeyDer::from_pem_slice(self.key.as_bytes()).map_err(|error| {
+            CredentialsError::Part {
+                part: "key",
+                problem: error.to_string(),
+            }
+        })?;
+        let chain = vec![certificate("certificate", &self.certificate)?];
+        let mut config = ClientConfig::builder_with_provider(provider())
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .map_err(unusable("provider"))?
+            .with_root_certificates(Arc::new(roots))
+            .with_client_auth_cert(chain, key)
+            .map_err(unusable("key"))?;
+        config.alpn_protocols = vec![ALPN.to_vec()];
+        // A session that is taken up again would not show its certificate.
+        config.resumption = Resumption::disabled();
+        Ok(config)
+    }
+}
+
+fn certificate(part: &'static str, pem: &str) -> Result<CertificateDer<'static>, CredentialsError> {
+    CertificateDer::from_pem_slice(pem.as_bytes()).map_err(|error| CredentialsError::Part {
+        part,
+        problem: error.to_string(),
+    })
+}
+
+/// Where this user's credentials are: `$BENCHMESH_CREDENTIALS`, else `$XDG_CONFIG_HOME/benchmesh`, else
+/// `~/.config/benchmesh`. `None`: the environment does not say.
+#[must_use]
+pub fn directory() -> Option<PathBuf> {
+    let variable = |name| std::env::var_os(name).map(PathBuf::from);
+    directory_from(
+        variable("BENCHMESH_CREDENTIALS"),
+        variable("XDG_CONFIG_HOME"),
+        variable("HOME"),
+        rustix::process::geteuid().is_root(),
+    )
+}
+
+fn directory_from(
+    own: Option<PathBuf>,
+    xdg: Option<PathBuf>,
+    home: Option<PathBuf>,
+    root: bool,
+) -> Option<PathBuf> {
+    let absolute = |path: &PathBuf| path.is_absolute();
+    own.filter(absolute)
+        .or_else(|| xdg.filter(absolute).map(|path| path.join("benchmesh")))
+        .or_else(|| {
+            // Services of root have no HOME.
+            let home = home.filter(absolute);
+            let home = home.or_else(|| root.then(|| PathBuf::from("/root")));
+            home.map(|path| path.join(".config/benchmesh"))
+        })
+}
+
+/// The file in [`directory`] for the collector at `host:port`. All names of the loopback interface are one.
+#[must_use]
+pub fn file_for(directory: &Path, address: &str) -> PathBuf {
+    let address = address.to_lowercase();
+    let (host, port) = address.rsplit_once(':').unwrap_or((&address, ""));
+    let host = match host {
+        "localhost" | "[::1]" | "0.0.0.0" | "[::]" => "127.0.0.1",
+        host => host,
+    };
+    directory.join(format!("{}_{port}.json", host.replace('/', "_")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_collector_has_one_file_under_all_names_of_loopback() {
+        let file = |address| file_for(Path::new("/c"), address);
+        for address in [
+            "localhost:1",
+            "LOCALHOST:1",
+            "[::1]:1",
+            "0.0.0.0:1",
+            "[::]:1",
+        ] {
+            assert_eq!(file(address), Path::new("/c/127.0.0.1_1.json"), "{address}");
+        }
+        assert_eq!(file("Central:4750"), Path::new("/c/central_4750.json"));
+        assert_eq!(file("../x:1"), Path::new("/c/.._x_1.json"));
+    }
+
+    #[test]
+    fn the_directory_follows_the_environment() {
+        let path = |text: &str| Some(PathBuf::from(text));
+        for (own, xdg, home, root, expected) in [
+            (path("/o"), path("/x"), path("/h"), false, path("/o")),
+            (None, path("/x"), path("/h"), false, path("/x/benchmesh")),
+            (None, None, path("/h"), true, path("/h/.config/benchmesh")),
+            (None, path("x"), None, true, path("/root/.config/benchmesh")),
+            (None, None, None, false, None),
+        ] {
+            assert_eq!(directory_from(own, xdg, home, root), expected);
+        }
+    }
+
+    #[test]
+    fn the_key_is_not_shown() {
+        let credentials = Credentials {
+            role: Role::Agent,
+            name: "a".to_owned(),
+            issued_s: 0,
+            expires_s: 90,
+            ca: String::new(),
+            certificate: String::new(),
+            key: "secret".to_owned(),
+        };
+        assert!(!format!("{credentials:?}").contains("secret"));
+        assert!(credentials.is_expired() && credentials.is_due());
+    }
+}

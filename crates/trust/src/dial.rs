@@ -1,0 +1,373 @@
+//! A connection to a collector: TCP, then TLS, then HTTP/2.
+//!
+//! With TLS 1.3 the client's handshake ends before the collector has checked the client's certificate. To report a refusal
+//! as one, [`TcpConnection::dial`] waits for the collector's HTTP/2 settings, which it sends first.
+
+use crate::COLLECTOR_NAME;
+use crate::credentials::{Credentials, CredentialsError};
+use crate::fingerprint::Fingerprint;
+use crate::verify::pinned_config;
+use benchmesh_proto::{KEEPALIVE_INTERVAL_S, KEEPALIVE_TIMEOUT_S};
+use hyper_util::rt::TokioIo;
+use rustls::pki_types::ServerName;
+use rustls::{AlertDescription, CertificateError, ClientConfig, Error as TlsError};
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+use tonic::codegen::Service;
+use tonic::codegen::http::Uri;
+use tonic::transport::{Channel, Endpoint};
+
+/// For TCP, and once more for TLS.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How long a collector without TLS may take to begin.
+const FIRST_BYTE_TIMEOUT: Duration = Duration::from_millis(300);
+
+/// The first byte of a TLS record that is an alert: what a collector with TLS answers to a client without.
+pub const TLS_ALERT: u8 = 21;
+
+/// How to speak to a collector.
+#[derive(Clone, Debug)]
+pub enum Security {
+    /// Without TLS: `--insecure`.
+    Plain,
+    Tls(Arc<ClientConfig>),
+}
+
+/// Why there is no connection.
+#[derive(Debug, thiserror::Error)]
+pub enum DialError {
+    #[error("`{address}` is not an address that can be dialled")]
+    Address {
+        address: String,
+        #[source]
+        source: tonic::transport::Error,
+    },
+    #[error("nothing answers at {address}")]
+    Unreachable {
+        address: String,
+        #[source]
+        source: io::Error,
+    },
+    #[error(
+        "what listens at {address} is not the collector that this certificate is of ({problem}): it is another collector, \
+         or a stranger who took its port; if the collector was made anew, join it again with a token"
+    )]
+    Untrusted { address: String, problem: String },
+    #[error(
+        "the certificate of the collector at {address} is not valid by this machine's clock ({problem}): set the clocks \
+         of both machines"
+    )]
+    Clock { address: String, problem: String },
+    #[error(
+        "the collector at {address} speaks without TLS, so that nobody can tell who it is: start it without --insecure, \
+         or pass --insecure here too, on a network that you trust"
+    )]
+    PlainCollector { address: String },
+    #[error("the collector at {address} serves TLS alone: leave --insecure out")]
+    TlsCollector { address: String },
+    #[error(
+        "the collector at {address} refuses this certificate ({problem}): join again with a token"
+    )]
+    Refused { address: String, problem: String },
+    #[error("the connection to {address} broke before it was up")]
+    Broken {
+        address: String,
+        #[source]
+        source: io::Error,
+    },
+}
+
+impl DialError {
+    /// Whether somebody is there and trust is what lacks: a person must act.
+    #[must_use]
+    pub fn is_distrust(&self) -> bool {
+        !matches!(
+            self,
+            Self::Address { .. } | Self::Unreachable { .. } | Self::Broken { .. }
+        )
+    }
+
+    /// From the failed handshake, or the failed first read after it.
+    fn of_tls(address: &str, source: io::Error) -> Self {
+        let address = address.to_owned();
+        let problem = source.to_string();
+        let tls = source
+            .get_ref()
+            .and_then(|inner| inner.downcast_ref::<TlsError>());
+        match tls {
+            Some(TlsError::InvalidCertificate(
+                CertificateError::Expired
+                | CertificateError::ExpiredContext { .. }
+                | CertificateError::NotValidYet
+                | CertificateError::NotValidYetContext { .. },
+            )) => Self::Clock { address, problem },
+            Some(TlsError::InvalidCertificate(_)) => Self::Untrusted { address, problem },
+            Some(TlsError::InvalidMessage(_)) => Self::PlainCollector { address },
+            Some(TlsError::AlertReceived(alert)) => Self::Refused {
+                address,
+                problem: alert_words(*alert),
+            },
+            _ => Self::Broken { address, source },
+        }
+    }
+}
+
+fn alert_words(alert: AlertDescription) -> String {
+    match alert {
+        AlertDescription::CertificateExpired => "it has expired".to_owned(),
+        AlertDescription::UnknownCA | AlertDescription::DecryptError => {
+            "it was issued by another CA".to_owned()
+        }
+        AlertDescription::CertificateRevoked => "it is revoked".to_owned(),
+        other => format!("TLS alert {other:?}"),
+    }
+}
+
+impl Security {
+    /// As the holder of these credentials.
+    ///
+    /// # Errors
+    /// When a part of them is not usable.
+    pub fn of(credentials: &Credentials) -> Result<Self, CredentialsError> {
+        Ok(Self::Tls(Arc::new(credentials.client_config()?)))
+    }
+
+    /// As nobody yet, with the collector that has this CA.
+    ///
+    /// # Errors
+    /// When TLS 1.3 cannot be configured, which does not happen.
+    pub fn pinned(ca: Fingerprint) -> Result<Self, CredentialsError> {
+        let config = pinned_config(ca).map_err(|error| CredentialsError::Part {
+            part: "provider",
+            problem: error.to_string(),
+        })?;
+        Ok(Self::Tls(Arc::new(config)))
+    }
+}
+
+/// An open TCP connection to a collector, before TLS.
+#[derive(Debug)]
+pub struct TcpConnection {
+    address: String,
+    stream: TcpStream,
+}
+
+impl TcpConnection {
+    /// Connects to `host:port`, within 5 s.
+    ///
+    /// # Errors
+    /// When nothing answers.
+    pub async fn at(address: &str) -> Result<Self, DialError> {
+        let stream = timeout(CONNECT_TIMEOUT, TcpStream::connect(address))
+            .await
+            .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+            .and_then(|stream| {
+                stream.set_nodelay(true)?;
+                Ok(stream)
+            })
+            .map_err(|source| DialError::Unreachable {
+                address: address.to_owned(),
+                source,
+            })?;
+        Ok(Self {
+            address: address.to_owned(),
+            stream,
+        })
+    }
+
+    /// Whether it speaks HTTP/2 at once, as a collector without TLS does. For a better message where TLS is impossible
+    /// anyway: it waits for up to 300 ms.
+    pub async fn is_plain(&self) -> bool {
+        let mut first = [0; 1];
+        let peeked = timeout(FIRST_BYTE_TIMEOUT, self.stream.peek(&mut first)).await;
+        matches!(peeked, Ok(Ok(1..)))
+    }
+
+    /// The error of one that is.
+    #[must_use]
+    pub fn plain_error(&self) -> DialError {
+        DialError::PlainCollector {
+            address: self.address.clone(),
+        }
+    }
+
+    /// Goes on to TLS and HTTP/2. The channel connects again by itself, with the same credentials.
+    ///
+    /// # Errors
+    /// When the two do not trust each other.
+    pub async fn dial(self, security: Security) -> Result<Channel, DialError> {
+        let Self { address, stream } = self;
+        let endpoint = Endpoint::from_shared(format!("http://{address}"))
+            .map_err(|source| DialError::Address {
+                address: address.clone(),
+                source,
+            })?
+            .http2_keep_alive_interval(Duration::from_secs(KEEPALIVE_INTERVAL_S))
+            .keep_alive_timeout(Duration::from_secs(KEEPALIVE_TIMEOUT_S))
+            .keep_alive_while_idle(true);
+        let first = secured(&address, stream, &security).await?;
+        let connector = Connector {
+            address: address.clone(),
+            security,
+            first: Arc::new(Mutex::new(Some(first))),
+        };
+        endpoint
+            .connect_with_connector(connector)
+            .await
+            .map_err(|source| DialError::Broken {
+                address,
+                source: io::Error::other(source),
+            })
+    }
+}
+
+async fn secured(address: &str, stream: TcpStream, security: &Security) -> Result<Io, DialError> {
+    let config = match security {
+        Security::Plain => {
+            return Ok(Io {
+                stream: Box::new(stream),
+                first_byte: FirstByte::Pending {
+                    address: address.to_owned(),
+                },
+            });
+        }
+        Security::Tls(config) => Arc::clone(config),
+    };
+    let name = ServerName::try_from(COLLECTOR_NAME).map_err(|error| DialError::Broken {
+        address: address.to_owned(),
+        source: io::Error::other(error),
+    })?;
+    let handshake = async {
+        let mut stream = TlsConnector::from(config).connect(name, stream).await?;
+        let mut first = [0; 1];
+        stream.read_exact(&mut first).await?;
+        Ok(Io {
+            stream: Box::new(stream),
+            first_byte: FirstByte::Buffered(first),
+        })
+    };
+    timeout(CONNECT_TIMEOUT, handshake)
+        .await
+        .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+        .map_err(|source| DialError::of_tls(address, source))
+}
+
+trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+
+/// A connection, and what is known of its first byte.
+struct Io {
+    stream: Box<dyn Stream>,
+    first_byte: FirstByte,
+}
+
+enum FirstByte {
+    /// Read already; the next read returns it.
+    Buffered([u8; 1]),
+    /// Without TLS: checked when it arrives.
+    Pending {
+        address: String,
+    },
+    Consumed,
+}
+
+impl AsyncRead for Io {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        if let FirstByte::Buffered(first) = this.first_byte {
+            buffer.put_slice(&first);
+            this.first_byte = FirstByte::Consumed;
+            return Poll::Ready(Ok(()));
+        }
+        let before = buffer.filled().len();
+        let read = ready!(Pin::new(&mut this.stream).poll_read(context, buffer));
+        if let FirstByte::Pending { address } = &this.first_byte
+            && let Some(first) = buffer.filled().get(before)
+        {
+            if *first == TLS_ALERT {
+                let address = address.clone();
+                return Poll::Ready(Err(io::Error::other(DialError::TlsCollector { address })));
+            }
+            this.first_byte = FirstByte::Consumed;
+        }
+        Poll::Ready(read)
+    }
+}
+
+impl AsyncWrite for Io {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(context, bytes)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+/// Hands out the connection that is there, then makes others.
+struct Connector {
+    address: String,
+    security: Security,
+    first: Arc<Mutex<Option<Io>>>,
+}
+
+impl Service<Uri> for Connector {
+    type Response = TokioIo<Io>;
+    type Error = DialError;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, DialError>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), DialError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Uri) -> Self::Future {
+        let first = self
+            .first
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        let (address, security) = (self.address.clone(), self.security.clone());
+        Box::pin(async move {
+            let io = match first {
+                Some(first) => first,
+                None => {
+                    let connection = TcpConnection::at(&address).await?;
+                    secured(&address, connection.stream, &security).await?
+                }
+            };
+            Ok(TokioIo::new(io))
+        })
+    }
+}

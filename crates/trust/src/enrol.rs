@@ -1,0 +1,130 @@
+//! Getting a certificate: by a token, by the owner's credentials, or by the certificate that is about to expire.
+//!
+//! The key is made here and never leaves this machine.
+
+use crate::credentials::{Credentials, Role};
+use crate::fingerprint::Fingerprint;
+use crate::token::JoinToken;
+use crate::{key_proof, now_s};
+use benchmesh_proto::v1;
+use benchmesh_proto::v1::trust_client::TrustClient;
+use rcgen::{KeyPair, PKCS_ECDSA_P256_SHA256, SigningKey};
+use std::fmt;
+use std::time::Duration;
+use tonic::transport::Channel;
+use tonic::{Code, Request};
+
+const TIMEOUT: Duration = Duration::from_secs(15);
+
+/// A key without a certificate. The same key may ask again when the answer was lost: a token is used up once for it.
+pub struct NewKey(KeyPair);
+
+impl fmt::Debug for NewKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("NewKey(..)")
+    }
+}
+
+/// Why there is no certificate.
+#[derive(Debug, thiserror::Error)]
+pub enum EnrolError {
+    #[error("cannot make a key: {problem}")]
+    Key { problem: String },
+    #[error("the collector gives no certificate: {message}")]
+    Refused { message: String },
+    #[error("the connection broke while a certificate was asked for: {message}")]
+    Broken { message: String },
+    #[error("the collector's answer is no certificate of its own: {problem}")]
+    Answer { problem: String },
+}
+
+impl NewKey {
+    /// ECDSA on P-256.
+    ///
+    /// # Errors
+    /// When the kernel has no randomness.
+    pub fn make() -> Result<Self, EnrolError> {
+        KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)
+            .map(Self)
+            .map_err(|error| EnrolError::Key {
+                problem: error.to_string(),
+            })
+    }
+
+    /// An uncompressed point.
+    #[must_use]
+    pub fn public_key(&self) -> &[u8] {
+        self.0.public_key_raw()
+    }
+
+    /// The private key.
+    #[must_use]
+    pub fn pem(&self) -> String {
+        self.0.serialize_pem()
+    }
+}
+
+/// Asks over `channel` for a certificate for `name`; its CA must be the one of the fingerprint.
+///
+/// # Errors
+/// When the collector refuses, is gone, or answers nonsense.
+pub async fn enrol(
+    channel: Channel,
+    key: &NewKey,
+    role: Role,
+    name: &str,
+    ca: Fingerprint,
+    token: Option<&JoinToken>,
+) -> Result<Credentials, EnrolError> {
+    let public_key = key.public_key().to_vec();
+    let signature = key
+        .0
+        .sign(&key_proof(role, name, &public_key))
+        .map_err(|error| EnrolError::Key {
+            problem: error.to_string(),
+        })?;
+    let mut request = Request::new(v1::EnrolRequest {
+        token_secret: token.map_or_else(Vec::new, |token| token.secret().to_vec()),
+        role: role.word().to_owned(),
+        name: name.to_owned(),
+        public_key,
+        signature,
+    });
+    request.set_timeout(TIMEOUT);
+    let reply = TrustClient::new(channel)
+        .enrol(request)
+        .await
+        .map_err(|status| {
+            let message = status.message().to_owned();
+            match status.code() {
+                Code::Unavailable | Code::Cancelled | Code::Unknown | Code::DeadlineExceeded => {
+                    EnrolError::Broken { message }
+                }
+                _ => EnrolError::Refused { message },
+            }
+        })?
+        .into_inner();
+    let credentials = Credentials {
+        role,
+        name: name.to_owned(),
+        issued_s: now_s(),
+        expires_s: reply.expires_s,
+        ca: reply.ca_pem,
+        certificate: reply.certificate_pem,
+        key: key.pem(),
+    };
+    let wrong = |problem: String| EnrolError::Answer { problem };
+    let found = credentials
+        .ca_fingerprint()
+        .map_err(|error| wrong(error.to_string()))?;
+    if found != ca {
+        return Err(wrong(format!(
+            "its CA has the fingerprint {found}, not {ca}"
+        )));
+    }
+    // Key and certificate fit each other.
+    credentials
+        .client_config()
+        .map_err(|error| wrong(error.to_string()))?;
+    Ok(credentials)
+}

@@ -1,0 +1,56 @@
+//! Who is who in a mesh: credentials, join tokens, and connections to a collector.
+//!
+//! What agents and commands share. The collector's own side (its CA, what it has issued, who may call what) is in the
+//! collector. TLS 1.3 only, by rustls with ring. A collector proves itself by its CA, which a token or the credentials pin,
+//! and by one fixed name: addresses and host names play no part, so that tunnels, aliases and new addresses work.
+//!
+//! It knows nothing of runs, agents' sessions or the database.
+
+pub mod credentials;
+pub mod dial;
+pub mod enrol;
+pub mod fingerprint;
+pub mod private_file;
+pub mod token;
+mod verify;
+
+pub use credentials::{Credentials, CredentialsError, Role};
+pub use dial::{DialError, Security, TcpConnection};
+pub use enrol::{EnrolError, NewKey, enrol};
+pub use fingerprint::Fingerprint;
+pub use token::JoinToken;
+
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// The name in a collector's certificate, whatever its address.
+pub const COLLECTOR_NAME: &str = "collector.benchmesh";
+
+/// What TLS carries here.
+pub const ALPN: &[u8] = b"h2";
+
+/// What a client signs to prove that the key is its own.
+#[must_use]
+pub fn key_proof(role: Role, name: &str, public_key: &[u8]) -> Vec<u8> {
+    let mut message = format!("benchmesh enrol 1\0{role}\0{name}\0").into_bytes();
+    message.extend_from_slice(public_key);
+    message
+}
+
+/// The provider of every TLS configuration.
+#[must_use]
+pub fn provider() -> Arc<rustls::crypto::CryptoProvider> {
+    Arc::new(rustls::crypto::ring::default_provider())
+}
+
+/// The wall clock, in seconds since 1970: certificates know no other.
+#[must_use]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "certificates are good from date to date, and no date of theirs gets into the database"
+)]
+pub fn now_s() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_secs())
+}

@@ -1,0 +1,98 @@
+//! Join tokens: a secret that the collector knows by its hash, and the fingerprint of the CA to trust.
+
+use crate::fingerprint::{Fingerprint, hex, unhex};
+use ring::rand::{SecureRandom, SystemRandom};
+use std::fmt;
+use std::str::FromStr;
+
+const PREFIX: &str = "bmjoin-";
+const SECRET_BYTES: usize = 16;
+
+/// Lets its bearer get a certificate from one collector.
+#[derive(Clone, PartialEq, Eq)]
+pub struct JoinToken {
+    secret: [u8; SECRET_BYTES],
+    ca: Fingerprint,
+}
+
+/// Why a text is no token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "this is no join token: `benchmesh collector token` prints one, which begins with {PREFIX}"
+)]
+pub struct NotAToken;
+
+impl fmt::Debug for JoinToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("JoinToken(..)")
+    }
+}
+
+impl JoinToken {
+    /// 128 random bits for the collector with this CA; `None` when the kernel has no randomness.
+    #[must_use]
+    pub fn new(ca: Fingerprint) -> Option<Self> {
+        let mut secret = [0; SECRET_BYTES];
+        SystemRandom::new().fill(&mut secret).ok()?;
+        Some(Self { secret, ca })
+    }
+
+    #[must_use]
+    pub fn secret(&self) -> &[u8] {
+        &self.secret
+    }
+
+    #[must_use]
+    pub fn ca(&self) -> Fingerprint {
+        self.ca
+    }
+
+    /// The whole token, for whoever may have it. There is no `Display`, so that it gets into no log by accident.
+    #[must_use]
+    pub fn text(&self) -> String {
+        format!("{PREFIX}{}{}", hex(&self.secret), hex(self.ca.bytes()))
+    }
+}
+
+impl FromStr for JoinToken {
+    type Err = NotAToken;
+
+    fn from_str(text: &str) -> Result<Self, NotAToken> {
+        let bytes = text
+            .trim()
+            .strip_prefix(PREFIX)
+            .and_then(unhex)
+            .ok_or(NotAToken)?;
+        let (secret, ca) = bytes.split_at_checked(SECRET_BYTES).ok_or(NotAToken)?;
+        Ok(Self {
+            secret: secret.try_into().map_err(|_| NotAToken)?,
+            ca: Fingerprint::from_bytes(ca.try_into().map_err(|_| NotAToken)?),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_token_survives_its_text_and_nothing_else_is_one() {
+        let token = JoinToken::new(Fingerprint::of(b"ca")).unwrap();
+        let text = token.text();
+        assert_eq!(text.parse(), Ok(token.clone()));
+        assert_eq!(format!("{text}\n").parse(), Ok(token.clone()));
+        assert!(!format!("{token:?}").contains(&text[7..20]));
+        let cut = &text[..text.len() - 2];
+        for wrong in [
+            "",
+            "bmjoin-",
+            "bmjoin-00",
+            cut,
+            &text[7..],
+            &format!("{text}00"),
+        ] {
+            assert_eq!(wrong.parse::<JoinToken>(), Err(NotAToken), "{wrong}");
+        }
+    }
+}

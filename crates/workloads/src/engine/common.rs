@@ -1,0 +1,209 @@
+//! The keys that mean the same in every workload: its pace, and what is done about errors and stalls.
+//!
+//! A workload does not declare them. They are checked with its own keys, and the task gives each worker's recorder what it
+//! needs of them.
+
+use crate::declare_keys;
+use crate::engine::mode::ModeInfo;
+use crate::measure::op::Op;
+use crate::measure::pacing::{Pace, Per, Process, Schedule, Share, Unit};
+pub use crate::measure::recorder::{ErrorPolicy, OnError};
+use crate::params::units::{Bytes, Span};
+use crate::params::{KeySet, Keys, ParamError, Params, check_names};
+use std::time::Duration;
+
+declare_keys! {
+    #[derive(Debug)]
+    pub struct CommonKeys {
+        /// Operations per second. Their instants are fixed in advance and kept when the target is late; response time
+        /// runs from them.
+        "rate_iops" rate_iops: Option<u64> = none("as fast as possible"), min 1, max 1000000000;
+        /// Bytes per second, instead of `rate_iops`.
+        "rate" rate: Option<Bytes> = none("as fast as possible"), min 1, max "1p";
+        /// Whose rate it is. The rate of a task or a step is shared evenly by its workers.
+        "rate-per" rate_per: Per = "worker", only "with `rate` or `rate_iops`" if |_, scope| scope.has_any(&["rate", "rate_iops"]);
+        /// `linear`: operations are due at even intervals. `poisson`: at random ones, as from independent users.
+        "rate_process" rate_process: Process = "linear",
+            only "with `rate` or `rate_iops`" if |_, scope| scope.has_any(&["rate", "rate_iops"]);
+        /// Whether the step goes on after an operation that failed. A full target always ends it, and so does
+        /// `errors-limit`. A broken TCP link cannot be restored, so `network` knows `stop` only in its TCP modes.
+        "on-error" on_error: OnError = "continue";
+        /// A worker that has had nothing but errors for this long (and at least 10 of them) ends its task: its target is
+        /// gone. The plan's `on-loss` decides what follows, as for a lost agent. Meanwhile, after 100 equal errors in a
+        /// row, it waits between operations, 1 ms at first and at most 100 ms.
+        "errors-limit" errors_limit: Span = "30s", min "1s";
+        /// An operation that has not ended for this long is an event `stall`, which names its worker, path and offset (of
+        /// the oldest of several in flight); when it ends there is an event `stall-over`. What happens then is the plan's
+        /// `on-stall`. The same holds for a system call before or after the load; only bringing laid out data to stable
+        /// storage (fsync, syncfs) is always waited for.
+        "stall-after" stall_after: Span = "30s", min "1s";
+    }
+}
+
+/// As long as a client without contact is waited for: a storage system may fail over meanwhile.
+const DEFAULT_STALL: Duration = Duration::from_secs(30);
+
+/// The values of a workload's own keys. A key that is neither its own nor common is an error.
+pub fn read_keys<K: Keys>(workload: &str, params: &Params) -> Result<K, ParamError> {
+    let sets = [KeySet::of::<K>(), KeySet::of::<CommonKeys>()];
+    check_names(&format!("workload `{workload}`"), &sets, params)?;
+    K::read(params)
+}
+
+/// The values of the common keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Common {
+    pub pace: Option<Pace>,
+    pub errors: ErrorPolicy,
+    /// An operation in flight for so long is a stall.
+    pub stall_after: Duration,
+}
+
+impl Default for Common {
+    fn default() -> Common {
+        Common {
+            pace: None,
+            errors: ErrorPolicy::default(),
+            stall_after: DEFAULT_STALL,
+        }
+    }
+}
+
+impl Common {
+    /// Reads the common keys among a workload's parameters.
+    pub fn of(params: &Params) -> Result<Common, ParamError> {
+        let keys = CommonKeys::read(params)?;
+        Ok(Common {
+            pace: Pace::of(keys.rate, keys.rate_iops, keys.rate_per, keys.rate_process)?,
+            errors: ErrorPolicy {
+                on_error: keys.on_error,
+                limit: keys.errors_limit.0,
+            },
+            stall_after: keys.stall_after.0,
+        })
+    }
+
+    /// Refuses what this mode cannot do.
+    pub fn check(&self, mode: &ModeInfo) -> Result<(), ParamError> {
+        match self.pace {
+            Some(pace)
+                if pace.unit == Unit::Bytes && !mode.ops.iter().any(|op| Op::has_bytes(*op)) =>
+            {
+                let message = format!("mode `{}` moves no bytes; use `rate_iops`", mode.name);
+                Err(ParamError::of("rate", message))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// When one worker's operations are due; `None` when the load is not paced.
+    pub fn schedule(&self, share: Share) -> Option<Schedule> {
+        self.pace.map(|pace| Schedule::new(&pace, share))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::engine::workload::all_keys;
+    use crate::registry;
+    use serde_json::{Value, json};
+
+    fn common(params: &Value) -> Result<Common, ParamError> {
+        Common::of(params.as_object().unwrap())
+    }
+
+    #[test]
+    fn every_workload_refuses_invalid_common_keys() {
+        for workload in registry::all() {
+            for mode in workload.modes() {
+                let params = json!({"size": "1m", "operations": "- mkdir a", "timing": "none", "rate_iops": 0});
+                let mut params = params.as_object().unwrap().clone();
+                params.retain(|key, _| all_keys(*workload).any(|known| known.name == key));
+                let error = registry::check(*workload, mode.name, &params).unwrap_err();
+                assert_eq!(error.key.as_deref(), Some("rate_iops"), "{error}");
+            }
+        }
+    }
+
+    #[test]
+    fn common_keys_parse() {
+        assert_eq!(common(&json!({"bs": "4k"})).unwrap(), Common::default());
+        let read = common(
+            &json!({"rate": "1m", "rate-per": "step", "rate_process": "poisson", "on-error": "stop", "errors-limit": "5s", "stall-after": "90s"}),
+        );
+        let expected = Common {
+            pace: Some(Pace {
+                unit: Unit::Bytes,
+                per_second: 1 << 20,
+                per: Per::Step,
+                process: Process::Poisson,
+            }),
+            errors: ErrorPolicy {
+                on_error: OnError::Stop,
+                limit: Duration::from_secs(5),
+            },
+            stall_after: Duration::from_secs(90),
+        };
+        assert_eq!(read.unwrap(), expected);
+    }
+
+    #[test]
+    fn invalid_common_keys_are_named() {
+        for (bad, key, part) in [
+            (json!({"rate": 0}), "rate", "1 to 1p"),
+            (json!({"rate_iops": 0}), "rate_iops", "1 to 1000000000"),
+            (json!({"rate_iops": -1}), "rate_iops", "found `-1`"),
+            (
+                json!({"rate_iops": 2_000_000_000}),
+                "rate_iops",
+                "1 to 1000000000",
+            ),
+            (json!({"rate": "2000p"}), "rate", "1 to 1p"),
+            (
+                json!({"rate": "4k", "rate_iops": 5}),
+                "rate_iops",
+                "one rate",
+            ),
+            (
+                json!({"rate": 5, "rate-per": "host"}),
+                "rate-per",
+                "\"worker\", \"task\" or \"step\"",
+            ),
+            (
+                json!({"rate": 5, "rate_process": "even"}),
+                "rate_process",
+                "\"linear\" or \"poisson\"",
+            ),
+            (json!({"stall-after": "0s"}), "stall-after", "1s or more"),
+            (json!({"errors-limit": "0s"}), "errors-limit", "1s or more"),
+            (
+                json!({"on-error": "ignore"}),
+                "on-error",
+                "\"continue\" or \"stop\"",
+            ),
+        ] {
+            let error = common(&bad).unwrap_err();
+            assert_eq!(error.key.as_deref(), Some(key), "{error}");
+            assert!(error.message.contains(part), "{error}");
+        }
+    }
+
+    #[test]
+    fn bytes_per_second_need_bytes() {
+        let params = json!({"rate": "1m"});
+        let refused = registry::check(
+            crate::workloads::files::FILES,
+            "stat",
+            params.as_object().unwrap(),
+        );
+        assert!(refused.unwrap_err().message.contains("use `rate_iops`"));
+        registry::check(
+            crate::workloads::files::FILES,
+            "read",
+            params.as_object().unwrap(),
+        )
+        .unwrap();
+    }
+}

@@ -1,0 +1,45 @@
+//! What is known of a mode of a workload before it runs.
+
+use crate::measure::op::Op;
+use crate::params::ParamError;
+
+/// The data that a mode finds or leaves in its cell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Data {
+    Nothing,
+    /// Described for people; laid out by [`Load::prepare`](crate::engine::workload::Load::prepare) where it is missing.
+    Laid(&'static str),
+}
+
+/// One way to run a workload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ModeInfo {
+    pub name: &'static str,
+    pub meaning: &'static str,
+    pub needs: Data,
+    pub leaves: Data,
+    /// The operations that its workers record; the usual one first.
+    pub ops: &'static [Op],
+}
+
+impl ModeInfo {
+    /// One that works on no data.
+    pub const fn without_data(
+        name: &'static str,
+        meaning: &'static str,
+        ops: &'static [Op],
+    ) -> ModeInfo {
+        ModeInfo {
+            name,
+            meaning,
+            needs: Data::Nothing,
+            leaves: Data::Nothing,
+            ops,
+        }
+    }
+
+    /// For a workload that lists a mode and does not know it: never another one in its place.
+    pub(crate) fn unknown(&self) -> ParamError {
+        ParamError::of("modes", format!("no mode `{}`", self.name))
+    }
+}

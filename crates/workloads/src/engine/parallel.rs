@@ -1,0 +1,195 @@
+//! Unmeasured work on many shares at once: laying out and looking at data takes as long as the target needs, not as
+//! long as one thread does.
+//!
+//! It knows nothing of files. Progress is reported from the calling thread; a cancellation or the first error ends all.
+
+use crate::engine::task::{PrepareControl, TaskError};
+use std::panic::resume_unwind;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::thread;
+use std::time::Duration;
+
+/// Enough to keep a network file system busy; more would only queue there.
+const MOST_THREADS: u32 = 16;
+/// How often progress is reported and a cancellation looked for.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// How far all shares are together.
+#[derive(Debug)]
+pub(crate) struct Done<'a> {
+    count: AtomicU64,
+    cancelled: AtomicBool,
+    counts_bytes: bool,
+    control: &'a PrepareControl,
+}
+
+impl Done<'_> {
+    /// Waits until so many bytes may be moved, where what is counted are not bytes.
+    pub(crate) fn moves(&self, bytes: u64) {
+        self.control.wait_for_limit(bytes);
+    }
+
+    /// Adds finished work; an error when there is no point in going on.
+    pub(crate) fn add(&self, count: u64) -> Result<(), TaskError> {
+        if self.counts_bytes {
+            self.moves(count);
+        }
+        self.add_kept(count)
+    }
+
+    /// The same of what was there already, and did not have to be moved.
+    pub(crate) fn add_kept(&self, count: u64) -> Result<(), TaskError> {
+        self.count.fetch_add(count, Ordering::Relaxed);
+        match self.cancelled.load(Ordering::Relaxed) {
+            true => Err(TaskError::Cancelled),
+            false => Ok(()),
+        }
+    }
+}
+
+/// Calls `work` for each share from 0, several at a time, and returns the first error.
+pub(crate) fn in_parallel(
+    shares: u32,
+    (total, unit): (u64, &'static str),
+    control: &PrepareControl,
+    work: impl Fn(u32, &Done<'_>) -> Result<(), TaskError> + Sync,
+) -> Result<(), TaskError> {
+    let done = Done {
+        count: AtomicU64::new(0),
+        cancelled: AtomicBool::new(false),
+        counts_bytes: unit == "bytes",
+        control,
+    };
+    let next = AtomicU32::new(0);
+    let threads = shares.min(MOST_THREADS);
+    thread::scope(|scope| {
+        let (alive, all_ended) = sync_channel::<()>(0);
+        let mut running = Vec::new();
+        for number in 0..threads {
+            let (alive, done, next, work) = (alive.clone(), &done, &next, &work);
+            let body = move || {
+                let _present = control.present();
+                let result = work_through(shares, next, done, work);
+                if result.is_err() {
+                    done.cancelled.store(true, Ordering::Relaxed);
+                }
+                drop(alive);
+                result
+            };
+            let spawned = thread::Builder::new()
+                .name(format!("bm-lay{number}"))
+                .spawn_scoped(scope, body);
+            match spawned {
+                Ok(thread) => running.push(thread),
+                Err(error) => {
+                    done.cancelled.store(true, Ordering::Relaxed);
+                    return Err(TaskError::io("start a thread to lay out data", error));
+                }
+            }
+        }
+        drop(alive);
+        while all_ended.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
+            if control.cancelled() {
+                done.cancelled.store(true, Ordering::Relaxed);
+            }
+            control.progress(done.count.load(Ordering::Relaxed), total, unit);
+        }
+        let mut first_error = None;
+        for thread in running {
+            match thread.join() {
+                Ok(Ok(())) => {}
+                // The others only echo the one that failed.
+                Ok(Err(TaskError::Cancelled)) => {
+                    first_error.get_or_insert(TaskError::Cancelled);
+                }
+                Ok(Err(error)) => match first_error {
+                    None | Some(TaskError::Cancelled) => first_error = Some(error),
+                    Some(_) => {}
+                },
+                Err(panic) => resume_unwind(panic),
+            }
+        }
+        control.progress(done.count.load(Ordering::Relaxed), total, unit);
+        first_error.map_or(Ok(()), Err)
+    })
+}
+
+fn work_through(
+    shares: u32,
+    next: &AtomicU32,
+    done: &Done<'_>,
+    work: &(impl Fn(u32, &Done<'_>) -> Result<(), TaskError> + Sync),
+) -> Result<(), TaskError> {
+    loop {
+        let share = next.fetch_add(1, Ordering::Relaxed);
+        if share >= shares {
+            return Ok(());
+        }
+        done.add(0)?;
+        work(share, done)?;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::sync::{Arc, Mutex};
+
+    #[test]
+    fn each_share_is_worked_once_and_progress_reaches_the_total() {
+        let seen = Mutex::new(vec![0_u32; 100]);
+        let last = Arc::new(AtomicU64::new(0));
+        let told = Arc::clone(&last);
+        let control = PrepareControl::new(Arc::default(), move |p| {
+            told.store(p.done, Ordering::Relaxed)
+        });
+        in_parallel(100, (200, "files"), &control, |share, done| {
+            *seen
+                .lock()
+                .unwrap()
+                .get_mut(usize::try_from(share).unwrap())
+                .unwrap() += 1;
+            done.add(2)
+        })
+        .unwrap();
+        assert!(seen.into_inner().unwrap().iter().all(|&count| count == 1));
+        assert_eq!(last.load(Ordering::Relaxed), 200);
+    }
+
+    #[test]
+    fn the_first_real_error_ends_all() {
+        let failed = in_parallel(
+            32,
+            (0, "files"),
+            &PrepareControl::silent(),
+            |share, done| {
+                if share == 3 {
+                    return Err(TaskError::Unsupported { why: "full".into() });
+                }
+                loop {
+                    done.add(1)?;
+                    thread::yield_now();
+                }
+            },
+        );
+        assert!(failed.unwrap_err().to_string().contains("full"));
+    }
+
+    #[test]
+    fn a_cancellation_is_noticed() {
+        let cancelled = Arc::new(AtomicBool::new(false));
+        let by_progress = Arc::clone(&cancelled);
+        let control = PrepareControl::new(cancelled, move |_| {
+            by_progress.store(true, Ordering::Relaxed)
+        });
+        let ended = in_parallel(1, (0, "files"), &control, |_, done| {
+            loop {
+                done.add(1)?;
+                thread::yield_now();
+            }
+        });
+        assert!(matches!(ended, Err(TaskError::Cancelled)));
+    }
+}

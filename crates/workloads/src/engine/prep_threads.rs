@@ -1,0 +1,175 @@
+//! The threads that work beside the load, before it and after it, and may hang as an operation may.
+//!
+//! A thread that prepares or finishes a task is [`WorkingThread`] among its [`PrepThreads`]; a [`HangDetector`] notices one that has been
+//! in one system call for as long as a plan calls a stall: the kernel has not run it, or has run it (some calls wake up to
+//! look around) without its having ended any call. It knows nothing of what follows.
+
+use super::stall::{Phase, Stall, StallEvent};
+use super::syscall::Syscall;
+use crate::measure::clock::MonoNanos;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Cheap to clone.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct PrepThreads(Arc<Mutex<Vec<i32>>>);
+
+/// A thread that works, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct WorkingThread {
+    prep_threads: PrepThreads,
+    tid: i32,
+}
+
+impl PrepThreads {
+    /// The calling thread does a part of the work.
+    pub(crate) fn present(&self) -> WorkingThread {
+        let tid = rustix::thread::gettid().as_raw_nonzero().get();
+        self.threads().push(tid);
+        WorkingThread {
+            prep_threads: self.clone(),
+            tid,
+        }
+    }
+
+    fn threads(&self) -> MutexGuard<'_, Vec<i32>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for WorkingThread {
+    fn drop(&mut self) {
+        let mut threads = self.prep_threads.threads();
+        if let Some(at) = threads.iter().position(|tid| *tid == self.tid) {
+            threads.swap_remove(at);
+        }
+    }
+}
+
+/// Looks at what hands do.
+#[derive(Debug)]
+pub(super) struct HangDetector {
+    prep_threads: PrepThreads,
+    doing: Phase,
+    after: Duration,
+    seen: BTreeMap<i32, Seen>,
+}
+
+/// How a thread was found.
+#[derive(Debug)]
+struct Seen {
+    switches: u64,
+    /// Reads and writes that have ended, and the call that it was in.
+    ended: u64,
+    call: Option<Syscall>,
+    since: MonoNanos,
+    told: Option<Stall>,
+}
+
+impl Seen {
+    fn over(self) -> Option<StallEvent> {
+        self.told.map(StallEvent::Over)
+    }
+}
+
+impl HangDetector {
+    /// `doing` is what the hands are at.
+    pub(super) fn new(prep_threads: PrepThreads, doing: Phase, after: Duration) -> HangDetector {
+        HangDetector {
+            prep_threads,
+            doing,
+            after,
+            seen: BTreeMap::new(),
+        }
+    }
+
+    /// How often to look.
+    pub(super) fn every(&self) -> Duration {
+        (self.after / 8).clamp(Duration::from_millis(10), Duration::from_secs(1))
+    }
+
+    /// What has changed since the last look.
+    pub(super) fn look(&mut self, now: MonoNanos) -> Vec<StallEvent> {
+        let mut news = Vec::new();
+        let threads = self.prep_threads.threads().clone();
+        let mut before = std::mem::take(&mut self.seen);
+        for tid in threads {
+            let Some(switches) = switches_of(tid) else {
+                continue;
+            };
+            let known = before.remove(&tid);
+            let mut seen = match known {
+                Some(seen) if seen.switches == switches => seen,
+                known => {
+                    let (ended, call) = (ended_by(tid), Syscall::of(tid));
+                    let same =
+                        |seen: &Seen| call.is_some() && (seen.ended, &seen.call) == (ended, &call);
+                    match known {
+                        Some(seen) if same(&seen) => Seen { switches, ..seen },
+                        other => {
+                            news.extend(other.and_then(Seen::over));
+                            Seen {
+                                switches,
+                                ended,
+                                call,
+                                since: now,
+                                told: None,
+                            }
+                        }
+                    }
+                }
+            };
+            if seen.told.is_none()
+                && now.since(seen.since) >= self.after
+                && let Some(call) = Syscall::of(tid)
+            {
+                let stall = self.stall(seen.since, call);
+                news.push(StallEvent::Begun(stall.clone()));
+                seen.told = Some(stall);
+            }
+            self.seen.insert(tid, seen);
+        }
+        // Threads that have ended.
+        news.extend(before.into_values().filter_map(Seen::over));
+        news
+    }
+
+    /// The work is done.
+    pub(super) fn over(self) -> impl Iterator<Item = StallEvent> {
+        self.seen.into_values().filter_map(Seen::over)
+    }
+
+    fn stall(&self, since: MonoNanos, call: Syscall) -> Stall {
+        Stall {
+            doing: self.doing,
+            since,
+            hangs: !call.syncs(),
+            path: call.path.map(|path| path.display().to_string()),
+            offset: call.offset,
+            call: Some(call.name),
+        }
+    }
+}
+
+/// How many reads and writes of a thread of this process have ended; 0 where the kernel does not count them.
+fn ended_by(tid: i32) -> u64 {
+    let io = std::fs::read_to_string(format!("/proc/self/task/{tid}/io")).unwrap_or_default();
+    let counts = io.lines().filter_map(|line| {
+        let (key, count) = line.split_once(':')?;
+        let counted = matches!(key, "syscr" | "syscw");
+        counted.then(|| count.trim().parse::<u64>().ok())?
+    });
+    counts.fold(0, u64::saturating_add)
+}
+
+/// How often the kernel has switched away from a thread of this process.
+fn switches_of(tid: i32) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/self/task/{tid}/status")).ok()?;
+    let counts = status.lines().filter_map(|line| {
+        let (key, count) = line.split_once(':')?;
+        let counted = key.ends_with("voluntary_ctxt_switches");
+        counted.then(|| count.trim().parse::<u64>().ok())?
+    });
+    counts.reduce(|one, other| one.saturating_add(other))
+}

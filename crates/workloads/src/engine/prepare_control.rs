@@ -1,0 +1,147 @@
+//! Progress, cancellation and hang detection of a preparation.
+
+use super::prep_threads::{HangDetector, PrepThreads, WorkingThread};
+use super::spec::TaskError;
+use super::stall::{Phase, StallEvent};
+use crate::engine::common::Common;
+use crate::measure::clock::{MonoNanos, sleep_until};
+use crate::measure::pacing::RateLimit;
+use crate::params::Params;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::thread;
+use std::time::Duration;
+
+/// How often one who waits for the limit looks for a cancellation.
+const CANCEL_LOOK: Duration = Duration::from_millis(100);
+
+/// How far a preparation has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Progress {
+    pub done: u64,
+    pub total: u64,
+    /// `bytes`, `files`, ...
+    pub unit: &'static str,
+}
+
+/// Cancels a preparation and reports its progress.
+pub struct PrepareControl {
+    cancelled: Arc<AtomicBool>,
+    progress: Box<dyn Fn(Progress) + Send + Sync>,
+    stalls: Box<dyn Fn(StallEvent) + Send + Sync>,
+    prep_threads: PrepThreads,
+    limit: Option<Arc<RateLimit>>,
+}
+
+impl std::fmt::Debug for PrepareControl {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PrepareControl")
+            .field("cancelled", &self.cancelled)
+            .finish_non_exhaustive()
+    }
+}
+
+impl PrepareControl {
+    /// Setting `cancelled` ends the preparation soon; `progress` is called from the preparing threads.
+    pub fn new(
+        cancelled: Arc<AtomicBool>,
+        progress: impl Fn(Progress) + Send + Sync + 'static,
+    ) -> PrepareControl {
+        PrepareControl {
+            cancelled,
+            progress: Box::new(progress),
+            stalls: Box::new(|_| {}),
+            prep_threads: PrepThreads::default(),
+            limit: None,
+        }
+    }
+
+    /// Calls `stalls` for each system call that does not end, from a thread of its own.
+    #[must_use]
+    pub fn telling_stalls(
+        self,
+        stalls: impl Fn(StallEvent) + Send + Sync + 'static,
+    ) -> PrepareControl {
+        PrepareControl {
+            stalls: Box::new(stalls),
+            ..self
+        }
+    }
+
+    /// Lets no more bytes per second be laid out, together with all else that shares the limit.
+    #[must_use]
+    pub fn limited_by(self, limit: Option<Arc<RateLimit>>) -> PrepareControl {
+        PrepareControl { limit, ..self }
+    }
+
+    /// Waits until so many bytes may be laid out, or the preparation is cancelled.
+    pub(crate) fn wait_for_limit(&self, bytes: u64) {
+        let Some(limit) = &self.limit else {
+            return;
+        };
+        let from = limit.take(bytes, MonoNanos::now());
+        while MonoNanos::now() < from && !self.cancelled() {
+            sleep_until(from.min(MonoNanos::now().saturating_add(CANCEL_LOOK)));
+        }
+    }
+
+    /// Nobody cancels and nobody listens.
+    pub fn silent() -> PrepareControl {
+        PrepareControl::new(Arc::default(), |_| {})
+    }
+
+    pub fn cancelled(&self) -> bool {
+        self.cancelled.load(Ordering::Relaxed)
+    }
+
+    /// An error once it was cancelled, for `?` in a loop.
+    pub fn check(&self) -> Result<(), TaskError> {
+        match self.cancelled() {
+            true => Err(TaskError::Cancelled),
+            false => Ok(()),
+        }
+    }
+
+    pub fn progress(&self, done: u64, total: u64, unit: &'static str) {
+        (self.progress)(Progress { done, total, unit });
+    }
+
+    /// The calling thread does a part of the preparation.
+    pub(crate) fn present(&self) -> WorkingThread {
+        self.prep_threads.present()
+    }
+
+    /// The threads that prepare, for those that outlive this.
+    pub(super) fn prep_threads(&self) -> PrepThreads {
+        self.prep_threads.clone()
+    }
+
+    /// Does `work`, all of which belongs to the preparation of a task with these parameters, and tells meanwhile of what
+    /// does not end for its `stall-after`.
+    pub fn watched<T>(&self, params: &Params, work: impl FnOnce() -> T) -> T {
+        let after = Common::of(params).unwrap_or_default().stall_after;
+        thread::scope(|scope| {
+            let (working, over) = sync_channel(0);
+            let watch = HangDetector::new(self.prep_threads(), Phase::Preparing, after);
+            let watching = thread::Builder::new()
+                .name("bm-watch".to_owned())
+                .spawn_scoped(scope, move || self.watch(watch, &over));
+            if let Err(error) = watching {
+                tracing::warn!(%error, "cannot start the thread that watches a preparation: a hang will not be reported");
+            }
+            let _present = self.present();
+            let worked = work();
+            drop(working);
+            worked
+        })
+    }
+
+    fn watch(&self, mut watch: HangDetector, over: &Receiver<()>) {
+        while over.recv_timeout(watch.every()) == Err(RecvTimeoutError::Timeout) {
+            let news = watch.look(MonoNanos::now());
+            news.into_iter().for_each(&self.stalls);
+        }
+        watch.over().for_each(&self.stalls);
+    }
+}

@@ -1,0 +1,142 @@
+//! Everything that makes a task, and why it may not come to be.
+
+use crate::measure::pacing::RateLimit;
+use crate::params::{ParamError, Params};
+use crate::target::sandbox::{Allowed, Device, Dir, RunDirectory, SandboxError};
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Where a task that needs a target works: its own directory in a cell of a run's directory.
+#[derive(Debug, Clone)]
+pub struct Place {
+    pub run: Arc<RunDirectory>,
+    pub cell: String,
+}
+
+impl Place {
+    /// The directory of one task, made if it is not there yet.
+    pub fn task_dir(&self, task_index: u32) -> Result<Dir, SandboxError> {
+        let cell = self.run.cell(&self.cell)?;
+        cell.make_dir(&crate::target::sandbox::task_dir_name(task_index))
+    }
+}
+
+/// The other end of a task that needs a peer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PeerEnd {
+    pub address: SocketAddr,
+    pub token: String,
+}
+
+/// What a task does about caches. Dropping them is done between preparation and start, by the agent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Cache {
+    #[default]
+    AsIs,
+    /// One unmeasured pass before the start.
+    Warm,
+    /// They are dropped between preparation and start.
+    Cold,
+    /// O_DIRECT.
+    Bypass,
+}
+
+/// Everything that makes a task.
+#[derive(Debug, Clone)]
+pub struct TaskSpec {
+    pub workload: String,
+    pub mode: String,
+    pub params: Params,
+    pub place: Option<Place>,
+    /// The raw device that is worked on instead of a place.
+    pub device: Option<Arc<Device>>,
+    /// Which task of its step this is, and how many there are.
+    pub task_index: u32,
+    pub tasks: u32,
+    pub peer: Option<PeerEnd>,
+    pub scratch: Option<PathBuf>,
+    /// Beneath which paths files to copy may be read.
+    pub sources: Allowed,
+    pub cache: Cache,
+    /// Bounds the bytes per second of all load that shares it, whatever the parameters ask for.
+    pub limit: Option<Arc<RateLimit>>,
+}
+
+impl TaskSpec {
+    /// The only task of a step, with nothing but its parameters.
+    pub fn new(workload: &str, mode: &str, params: Params) -> TaskSpec {
+        TaskSpec {
+            workload: workload.to_owned(),
+            mode: mode.to_owned(),
+            params,
+            place: None,
+            device: None,
+            task_index: 0,
+            tasks: 1,
+            peer: None,
+            scratch: None,
+            sources: Allowed::default(),
+            cache: Cache::AsIs,
+            limit: None,
+        }
+    }
+
+    /// The task's own directory on the target.
+    pub fn dir(&self) -> Result<Dir, TaskError> {
+        let place = self.place.as_ref().ok_or(TaskError::NoPlace {
+            workload: self.workload.clone(),
+        })?;
+        place.task_dir(self.task_index).map_err(TaskError::Sandbox)
+    }
+}
+
+/// Why a task could not be prepared.
+#[derive(Debug, thiserror::Error)]
+pub enum TaskError {
+    #[error("there is no workload `{name}`")]
+    UnknownWorkload { name: String },
+    #[error("a parameter cannot be")]
+    Params(#[source] ParamError),
+    #[error("workload `{workload}` needs a target, and the task has none")]
+    NoPlace { workload: String },
+    #[error("workload `{workload}` needs a peer, and the task has none")]
+    NoPeer { workload: String },
+    #[error("workload `{workload}` has no receiving end")]
+    NoReceiver { workload: &'static str },
+    #[error("the sandbox refused")]
+    Sandbox(#[source] SandboxError),
+    #[error("cannot {doing}")]
+    Io {
+        doing: String,
+        #[source]
+        source: io::Error,
+    },
+    #[error("this cannot be done: {why}")]
+    Unsupported { why: String },
+    #[error("worker {worker} died while it was being prepared: {message}")]
+    Died { worker: u32, message: String },
+    #[error("the preparation was cancelled")]
+    Cancelled,
+}
+
+impl TaskError {
+    pub fn io(doing: impl Into<String>, source: impl Into<io::Error>) -> TaskError {
+        TaskError::Io {
+            doing: doing.into(),
+            source: source.into(),
+        }
+    }
+
+    /// The whole chain of causes on one line, for who cannot keep the chain.
+    pub fn in_full(&self) -> String {
+        let mut text = self.to_string();
+        let mut cause = std::error::Error::source(self);
+        while let Some(error) = cause {
+            text = format!("{text}: {error}");
+            cause = error.source();
+        }
+        text
+    }
+}

@@ -1,0 +1,103 @@
+//! Stalls: operations that do not end. Each is an event with its place, and a second one when it ends after all.
+//!
+//! A worker that waits for its instant has no operation in flight and does not stall. It knows nothing of what follows
+//! from a stall.
+
+use crate::measure::clock::MonoNanos;
+use crate::measure::op::Op;
+use std::fmt;
+
+/// What follows from an operation that does not end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OnStall {
+    /// Report it and wait for it.
+    #[default]
+    Continue,
+    /// The task fails. The worker that hangs is left behind: nothing can end a thread within a system call.
+    Abort,
+}
+
+/// What does not end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Phase {
+    /// An operation of a worker.
+    Operation { worker: u32, op: Op },
+    /// What comes before the start.
+    Preparing,
+    /// What comes after the last operation.
+    Finishing,
+}
+
+impl Phase {
+    /// The word that events use.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Phase::Operation { op, .. } => op.as_str(),
+            Phase::Preparing => "prepare",
+            Phase::Finishing => "finish",
+        }
+    }
+
+    /// Whose operation it is.
+    pub const fn worker(self) -> Option<u32> {
+        match self {
+            Phase::Operation { worker, .. } => Some(worker),
+            Phase::Preparing | Phase::Finishing => None,
+        }
+    }
+}
+
+/// Something that has not ended for as long as a plan calls a stall.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stall {
+    pub doing: Phase,
+    /// The system call that has not returned, where it is not an operation's.
+    pub call: Option<&'static str>,
+    pub since: MonoNanos,
+    /// What it works on, where that is known.
+    pub path: Option<String>,
+    pub offset: Option<u64>,
+    /// Whether it ought to have ended; bringing to stable storage what was laid out takes as long as it takes.
+    pub hangs: bool,
+}
+
+/// That something has stalled, and that it has ended after all.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StallEvent {
+    Begun(Stall),
+    Over(Stall),
+}
+
+impl StallEvent {
+    /// Why a task is not waited for any longer; `None`: it is.
+    pub fn why_ended(&self, on_stall: OnStall, now: MonoNanos) -> Option<String> {
+        match (on_stall, self) {
+            (OnStall::Abort, StallEvent::Begun(stall)) if stall.hangs => Some(stall.why_ended(now)),
+            _ => None,
+        }
+    }
+}
+
+impl Stall {
+    pub(crate) fn why_ended(&self, now: MonoNanos) -> String {
+        let seconds = now.since(self.since).as_secs();
+        format!("{self} has not ended for {seconds} s, and on-stall = \"abort\"")
+    }
+}
+
+impl fmt::Display for Stall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.doing, self.call) {
+            (Phase::Operation { worker, op }, _) => write!(f, "worker {worker}: {op}")?,
+            (other, None) => write!(f, "{}", other.as_str())?,
+            (other, Some(call)) => write!(f, "{}: {call}", other.as_str())?,
+        }
+        if let Some(path) = &self.path {
+            write!(f, " {path}")?;
+        }
+        match self.offset {
+            Some(offset) => write!(f, " at offset {offset}"),
+            None => Ok(()),
+        }
+    }
+}

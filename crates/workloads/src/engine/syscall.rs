@@ -1,0 +1,260 @@
+//! The system call that a thread of this process is in, read from `/proc`: its name, the path, the offset.
+//!
+//! For what no recorder watches. Paths come from the descriptors' links and from the caller's memory, read through
+//! `/proc/self/mem`, where an address that is gone is an error; no file system is asked. Where the kernel does not tell
+//! (no `CONFIG_HAVE_ARCH_TRACEHOOK`), nothing is known.
+
+use std::fs::{File, read_link, read_to_string};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+/// A call that has not returned.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Syscall {
+    pub name: &'static str,
+    pub path: Option<PathBuf>,
+    pub offset: Option<u64>,
+}
+
+/// Where a call has what it works on: its arguments' numbers.
+#[derive(Clone, Copy)]
+enum Works {
+    /// On a descriptor.
+    On(usize),
+    /// On a descriptor, at an offset.
+    At(usize, usize),
+    /// On a name, in the directory of a descriptor.
+    In(usize, usize),
+    /// On a path.
+    Path(usize),
+}
+
+/// The calls that may wait for a file system.
+const CALLS: &[(libc::c_long, &str, Works)] = &[
+    (libc::SYS_openat, "openat", Works::In(0, 1)),
+    (libc::SYS_openat2, "openat2", Works::In(0, 1)),
+    (libc::SYS_mkdirat, "mkdirat", Works::In(0, 1)),
+    (libc::SYS_unlinkat, "unlinkat", Works::In(0, 1)),
+    (libc::SYS_renameat2, "renameat2", Works::In(0, 1)),
+    (libc::SYS_symlinkat, "symlinkat", Works::In(1, 2)),
+    (libc::SYS_linkat, "linkat", Works::In(2, 3)),
+    #[cfg(not(target_arch = "riscv64"))]
+    (libc::SYS_renameat, "renameat", Works::In(0, 1)),
+    (SETXATTRAT, "setxattrat", Works::In(0, 1)),
+    (libc::SYS_lsetxattr, "lsetxattr", Works::Path(0)),
+    (libc::SYS_readlinkat, "readlinkat", Works::In(0, 1)),
+    (libc::SYS_statx, "statx", Works::In(0, 1)),
+    (libc::SYS_newfstatat, "newfstatat", Works::In(0, 1)),
+    (libc::SYS_fchmodat, "fchmodat", Works::In(0, 1)),
+    (libc::SYS_utimensat, "utimensat", Works::In(0, 1)),
+    (libc::SYS_read, "read", Works::On(0)),
+    (libc::SYS_write, "write", Works::On(0)),
+    (libc::SYS_readv, "readv", Works::On(0)),
+    (libc::SYS_writev, "writev", Works::On(0)),
+    (libc::SYS_pread64, "pread64", Works::At(0, 3)),
+    (libc::SYS_pwrite64, "pwrite64", Works::At(0, 3)),
+    (libc::SYS_fallocate, "fallocate", Works::At(0, 2)),
+    (libc::SYS_copy_file_range, "copy_file_range", Works::On(2)),
+    (libc::SYS_ftruncate, "ftruncate", Works::On(0)),
+    (libc::SYS_getdents64, "getdents64", Works::On(0)),
+    (libc::SYS_fstat, "fstat", Works::On(0)),
+    (libc::SYS_fstatfs, "fstatfs", Works::On(0)),
+    (libc::SYS_fadvise64, "fadvise64", Works::At(0, 1)),
+    (libc::SYS_flock, "flock", Works::On(0)),
+    (libc::SYS_close, "close", Works::On(0)),
+    (libc::SYS_fsync, "fsync", Works::On(0)),
+    (libc::SYS_fdatasync, "fdatasync", Works::On(0)),
+    (libc::SYS_syncfs, "syncfs", Works::On(0)),
+];
+
+/// Since Linux 6.13, under the same number everywhere.
+const SETXATTRAT: libc::c_long = 463;
+
+/// Names longer than the kernel takes are none.
+const LONGEST_PATH: usize = 4096;
+
+/// Where a name does not lie in a directory of its own.
+const CURRENT_DIRECTORY: i32 = libc::AT_FDCWD;
+
+impl Syscall {
+    /// What thread `tid` of this process waits for; `None` when it runs, waits for something else than a file system, or
+    /// the kernel does not tell.
+    pub(super) fn of(tid: i32) -> Option<Syscall> {
+        let file = format!("/proc/self/task/{tid}/syscall");
+        let told = read_to_string(&file).ok()?;
+        let (number, arguments) = parsed(&told)?;
+        let (_, name, works) = CALLS.iter().find(|(known, ..)| *known == number)?;
+        let argument = |at: usize| arguments.get(at).copied();
+        let call = Syscall {
+            name,
+            path: match *works {
+                Works::On(fd) | Works::At(fd, _) => opened(argument(fd)?),
+                Works::In(fd, name) => named(argument(fd)?, argument(name)?),
+                Works::Path(name) => string_at(argument(name)?).map(PathBuf::from),
+            },
+            offset: match *works {
+                Works::At(_, offset) => argument(offset),
+                Works::On(_) | Works::In(..) | Works::Path(_) => None,
+            },
+        };
+        // Had it returned meanwhile, its arguments could mean something else by now.
+        (read_to_string(&file).ok()? == told).then_some(call)
+    }
+
+    /// Whether it brings data to stable storage, which takes as long as there are data.
+    pub(super) fn syncs(&self) -> bool {
+        matches!(self.name, "fsync" | "fdatasync" | "syncfs")
+    }
+}
+
+/// The number and the arguments of a line of `/proc/PID/task/TID/syscall`: `0 0x3 0x7f88db79d000 ...`.
+fn parsed(line: &str) -> Option<(libc::c_long, Vec<u64>)> {
+    let mut words = line.split_ascii_whitespace();
+    let number = words.next()?.parse().ok()?;
+    let hexadecimal = |word: &str| u64::from_str_radix(word.strip_prefix("0x")?, 16).ok();
+    let arguments = words.map_while(hexadecimal).take(6).collect();
+    Some((number, arguments))
+}
+
+/// A descriptor as an argument: the lower half of a register.
+fn descriptor(argument: u64) -> i32 {
+    let [a, b, c, d, ..] = argument.to_le_bytes();
+    i32::from_le_bytes([a, b, c, d])
+}
+
+/// The path of an open descriptor; `None` for one without a path (a socket, a pipe).
+fn opened(argument: u64) -> Option<PathBuf> {
+    let path = read_link(format!("/proc/self/fd/{}", descriptor(argument))).ok()?;
+    path.is_absolute().then_some(path)
+}
+
+fn named(directory: u64, address: u64) -> Option<PathBuf> {
+    let name = string_at(address)?;
+    let name = Path::new(&name);
+    if name.is_absolute() || descriptor(directory) == CURRENT_DIRECTORY {
+        return name.is_absolute().then(|| name.to_owned());
+    }
+    Some(opened(directory)?.join(name))
+}
+
+/// A C string in the memory of this process.
+fn string_at(address: u64) -> Option<String> {
+    let memory = File::open("/proc/self/mem").ok()?;
+    let mut bytes = Vec::new();
+    let mut piece = [0; 256];
+    while bytes.len() < LONGEST_PATH {
+        let at = address.checked_add(u64::try_from(bytes.len()).ok()?)?;
+        // A piece that would reach into memory that is not there is short.
+        let count = memory.read_at(&mut piece, at).ok().filter(|it| *it > 0)?;
+        let read = piece.get(..count)?;
+        if let Some(end) = read.iter().position(|byte| *byte == 0) {
+            bytes.extend(read.get(..end)?);
+            return Some(String::from_utf8_lossy(&bytes).into_owned());
+        }
+        bytes.extend(read);
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use rustix::fd::AsRawFd;
+    use std::io::{Read, Write};
+    use std::sync::mpsc::sync_channel;
+    use std::time::{Duration, Instant};
+
+    /// What a thread is in as soon as it waits for a file system.
+    fn call_of(tid: i32) -> Syscall {
+        let began = Instant::now();
+        loop {
+            if let Some(call) = Syscall::of(tid) {
+                return call;
+            }
+            assert!(began.elapsed() < Duration::from_secs(20));
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn the_path_of_a_blocked_open_is_found() {
+        let directory = tempfile::tempdir().unwrap();
+        let pipe = directory.path().join("a pipe whose other end nobody opens");
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            &pipe,
+            rustix::fs::FileType::Fifo,
+            rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR,
+            0,
+        )
+        .unwrap();
+        let (tell, told) = sync_channel(1);
+        let opened = pipe.clone();
+        let reader = std::thread::spawn(move || {
+            tell.send(rustix::thread::gettid().as_raw_nonzero().get())
+                .unwrap();
+            let mut read = String::new();
+            File::open(opened)
+                .unwrap()
+                .read_to_string(&mut read)
+                .unwrap();
+            read
+        });
+        let tid = told.recv().unwrap();
+        let call = call_of(tid);
+        assert_eq!((call.name, call.path.as_deref()), ("openat", Some(&*pipe)));
+        assert!(!call.syncs());
+        let mut writer = File::options().write(true).open(&pipe).unwrap();
+        // It reads now, from a descriptor that has the same name.
+        let began = Instant::now();
+        while Syscall::of(tid).is_none_or(|it| it.name != "read") {
+            assert!(began.elapsed() < Duration::from_secs(20));
+        }
+        assert_eq!(call_of(tid).path.as_deref(), Some(&*pipe));
+        writer.write_all(b"x").unwrap();
+        drop(writer);
+        assert_eq!(reader.join().unwrap(), "x");
+        assert_eq!(Syscall::of(tid), None);
+    }
+
+    #[test]
+    fn names_are_found_in_their_directories() {
+        let directory = tempfile::tempdir().unwrap();
+        let open = File::open(directory.path()).unwrap();
+        let fd = u64::try_from(open.as_raw_fd()).unwrap();
+        let name = c"w000000001";
+        let address = u64::try_from(name.as_ptr().addr()).unwrap();
+        let whole = directory.path().join("w000000001");
+        assert_eq!(named(fd, address), Some(whole));
+        // The upper half of a register means nothing.
+        assert_eq!(
+            opened(fd | 0xffff_ffff_0000_0000).as_deref(),
+            Some(directory.path())
+        );
+        let here = 0xffff_ff9c;
+        assert_eq!(named(here, address), None);
+        let absolute = c"/somewhere";
+        let address = u64::try_from(absolute.as_ptr().addr()).unwrap();
+        assert_eq!(named(here, address), Some(PathBuf::from("/somewhere")));
+        assert_eq!(named(fd, 8), None);
+    }
+
+    #[test]
+    fn proc_syscall_lines_parse() {
+        let line =
+            "257 0xffffff9c 0x7f88db79d000 0x80000 0x0 0x0 0x0 0x7ffc4e92a088 0x7f88db9192ad\n";
+        let (number, arguments) = parsed(line).unwrap();
+        assert_eq!((number, arguments.len()), (257, 6));
+        assert_eq!(
+            descriptor(arguments.first().copied().unwrap()),
+            CURRENT_DIRECTORY
+        );
+        assert_eq!(parsed("running\n"), None);
+        assert_eq!(parsed(""), None);
+        assert_eq!(
+            parsed("-1 0x7ffc4e92a088 0x7f88db9192ad"),
+            Some((-1, vec![0x7ffc_4e92_a088, 0x7f88_db91_92ad]))
+        );
+    }
+}

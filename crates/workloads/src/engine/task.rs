@@ -1,0 +1,394 @@
+//! One task from its parameters to its end: prepared, armed, run by OS threads, reported as intervals.
+//!
+//! [`Task::prepare`] leaves every worker opened and parked; [`Task::arm`] gives all of them one start instant;
+//! [`Task::run_to_end`] hands out what they record until the last has ended. A worker that fails or panics stops the
+//! others and makes the task fail with its message: a task always ends. Nothing is known here of the mesh.
+
+mod finish;
+mod gate;
+mod merge;
+mod options;
+mod stall_watch;
+mod threads;
+mod usage;
+
+pub use crate::engine::prepare_control::{PrepareControl, Progress};
+pub use crate::engine::spec::{Cache, PeerEnd, Place, TaskError, TaskSpec};
+pub use crate::engine::stall::{OnStall, Phase, Stall, StallEvent};
+
+use crate::engine::workload::{Load, Note, Opened, Threads, Timing, Workload};
+use crate::measure::clock::MonoNanos;
+use crate::measure::interval::{Interval, PERIOD, Shift};
+use crate::measure::op::Op;
+use crate::measure::pacing::Change;
+use crate::measure::recorder::{self, Consumer, ErrorCount, InFlightOp};
+use finish::{Unfinished, finish};
+use gate::Gate;
+use merge::Merge;
+use options::TaskOptions;
+use stall_watch::StallDetector;
+use std::sync::Arc;
+use std::time::Duration;
+use threads::{WorkerEnd, WorkerThreads};
+
+/// Workers that do not hang end within this time after a stall has ended their task.
+const LEAVE_AFTER: Duration = Duration::from_secs(2);
+
+/// The start instant is past.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the start instant was {} us ago when it was set", by.as_micros())]
+pub struct TooLate {
+    pub by: Duration,
+}
+
+/// An operation in flight.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct InFlight {
+    pub worker: u32,
+    pub op: Op,
+    pub since: MonoNanos,
+}
+
+/// How a task ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    Done,
+    Stopped,
+    Failed,
+}
+
+impl End {
+    /// The word that the database and the wire use.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            End::Done => "done",
+            End::Stopped => "stopped",
+            End::Failed => "failed",
+        }
+    }
+}
+
+/// The summary of a task whose last worker has ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TaskEnd {
+    pub state: End,
+    pub workers: u32,
+    pub planned_start: MonoNanos,
+    /// When the last worker began.
+    pub last_start: MonoNanos,
+    /// When the first worker had finished.
+    pub first_done: MonoNanos,
+    /// Where the periods had moved to at that instant, as [`Shift::get`] has it.
+    pub first_done_shift_ns: i64,
+    pub ended: MonoNanos,
+    /// When the last operation of any worker began; `None`: none did.
+    pub last_begun: Option<MonoNanos>,
+    pub cpu_user: Duration,
+    pub cpu_system: Duration,
+    /// Time that workers were runnable and had no CPU.
+    pub wait_cpu: Duration,
+    pub harness_ns_per_op: u64,
+    pub error: Option<String>,
+    /// A stall ended it: some of its workers may still be within a system call.
+    pub stalled: bool,
+    pub errors: Vec<ErrorCount>,
+    /// When each worker began.
+    pub starts: Vec<MonoNanos>,
+}
+
+/// What a running task reports.
+#[derive(Debug)]
+pub enum TaskEvent {
+    Interval(Interval),
+    Stall(StallEvent),
+    /// The last worker has ended; what the workload does after its load (syncing, closing, checking) is still to come.
+    LoadOver,
+}
+
+/// A task whose workers are opened and parked.
+pub struct Task {
+    load: Arc<dyn Load>,
+    size: Threads,
+    threads: WorkerThreads,
+    /// The mode's most frequent operation.
+    usual_op: Op,
+    stall_after: Duration,
+    start: Option<MonoNanos>,
+}
+
+impl std::fmt::Debug for Task {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Task")
+            .field("start", &self.start)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Task {
+    /// Lays out the data and opens one OS thread per worker; blocks until all are parked.
+    pub fn prepare(
+        workload: &dyn Workload,
+        spec: &TaskSpec,
+        control: &PrepareControl,
+    ) -> Result<Task, TaskError> {
+        if let Some(device) = spec.device.as_ref().filter(|_| !workload.takes_devices()) {
+            let (workload, path) = (&spec.workload, device.path().display());
+            return Err(TaskError::Unsupported {
+                why: format!("`{workload}` works in a directory, and {path} is a block device"),
+            });
+        }
+        let mode = workload.mode(&spec.mode).map_err(TaskError::Params)?;
+        let options = TaskOptions::of(spec, mode).map_err(TaskError::Params)?;
+        Task::prepare_load(workload.load(spec)?, mode.ops, &options, control)
+    }
+
+    fn prepare_load(
+        opened: Opened,
+        ops: &'static [Op],
+        options: &TaskOptions,
+        control: &PrepareControl,
+    ) -> Result<Task, TaskError> {
+        let load = &opened.load;
+        load.prepare(control)?;
+        control.check()?;
+        if options.warm {
+            load.warm(control)?;
+            control.check()?;
+        }
+        let threads = WorkerThreads::open(&opened, ops, options, control)?;
+        recorder::harness_ns_per_op();
+        Ok(Task {
+            load: opened.load,
+            size: opened.threads,
+            threads,
+            usual_op: ops.first().copied().unwrap_or(Op::Null),
+            stall_after: options.common.stall_after,
+            start: None,
+        })
+    }
+
+    /// Gives every worker its start instant, and says how much time is left until then. Once.
+    pub fn arm(&mut self, start: MonoNanos) -> Result<Duration, TooLate> {
+        let now = MonoNanos::now();
+        if start <= now {
+            return Err(TooLate {
+                by: now.since(start),
+            });
+        }
+        self.threads.gate().arm(start);
+        self.start = Some(start);
+        Ok(start.since(now))
+    }
+
+    /// How many threads it has.
+    pub fn workers(&self) -> u32 {
+        self.size.workers
+    }
+
+    /// When it starts to count, and when it ends.
+    pub fn timing(&self) -> Timing {
+        self.size.timing
+    }
+
+    /// How its periods are moved while it runs; after its ramp only, the end of which does not move.
+    pub fn shift(&self) -> Arc<Shift> {
+        self.threads.gate().shift()
+    }
+
+    /// How the task differs from what was asked for.
+    pub fn notes(&self) -> Vec<Note> {
+        self.load.notes()
+    }
+
+    /// A handle for other threads: stops the task and shows what is in flight.
+    pub fn stopper(&self) -> StopHandle {
+        StopHandle {
+            gate: Arc::clone(self.threads.gate()),
+            consumers: self.threads.consumers(),
+        }
+    }
+
+    /// Hands out the intervals until the last worker has ended: each about 200 ms after its end, or when all workers
+    /// have handed theirs over, at most 2 s later; what comes still later as further intervals of the same index.
+    /// A task that was not armed ends at once, stopped.
+    pub fn run_to_end(self, sink: &mut dyn FnMut(Interval)) -> TaskEnd {
+        self.run_watched(OnStall::Continue, &mut |told| {
+            if let TaskEvent::Interval(interval) = told {
+                sink(interval);
+            }
+        })
+    }
+
+    /// The same, and reports operations that do not end.
+    pub fn run_watched(self, on_stall: OnStall, tell: &mut dyn FnMut(TaskEvent)) -> TaskEnd {
+        let Task {
+            load,
+            size,
+            threads,
+            usual_op,
+            stall_after,
+            start,
+        } = self;
+        let gate = Arc::clone(threads.gate());
+        let Some(start) = start else {
+            gate.stop();
+            let ends = threads.join();
+            let ending = Ending {
+                workers: size.workers,
+                given_up: None,
+                finished: finish(&load, stall_after, on_stall, tell),
+            };
+            return task_end(MonoNanos::now(), ends, &[], &gate, ending);
+        };
+        let mut merge = Merge::new(start, PERIOD, size.timing.ramp, gate.shift(), usual_op);
+        let consumers = threads.consumers();
+        gate.watch_start(threads.workers(), start);
+        let mut stalls = StallDetector::new(stall_after);
+        let mut given_up: Option<GivenUp> = None;
+        let all_ended = loop {
+            let all_ended = gate.wait_ended(threads.workers(), merge.next_look());
+            merge.collect(&consumers);
+            let now = MonoNanos::now();
+            let news = stalls.look(now, &consumers, load.as_ref());
+            news.into_iter().for_each(|it| tell(TaskEvent::Stall(it)));
+            if all_ended || given_up.as_ref().is_some_and(|it| now >= it.leave_at) {
+                break all_ended;
+            }
+            if let (OnStall::Abort, None, Some(stall)) = (on_stall, &given_up, stalls.longest()) {
+                gate.end_load();
+                given_up = Some(GivenUp::because(stall, now));
+            }
+            merge.emit_due(now, &consumers, &mut |it| tell(TaskEvent::Interval(it)));
+        };
+        let ends = match all_ended {
+            true => threads.join(),
+            false => threads.leave(start),
+        };
+        let until = match all_ended {
+            true => ends.iter().map(|end| end.ended).max().unwrap_or(start),
+            false => MonoNanos::now(),
+        };
+        tell(TaskEvent::LoadOver);
+        merge.emit_all(until, &consumers, &mut |it| tell(TaskEvent::Interval(it)));
+        let (after, on_stall) = match given_up {
+            Some(_) => (stall_after.min(LEAVE_AFTER), OnStall::Abort),
+            None => (stall_after, on_stall),
+        };
+        let ending = Ending {
+            workers: size.workers,
+            given_up: given_up.map(|it| it.why),
+            finished: finish(&load, after, on_stall, tell),
+        };
+        task_end(start, ends, &consumers, &gate, ending)
+    }
+}
+
+/// A task that a stall ends.
+#[derive(Debug)]
+struct GivenUp {
+    why: String,
+    /// The other workers have ended by then.
+    leave_at: MonoNanos,
+}
+
+impl GivenUp {
+    fn because(stall: &Stall, now: MonoNanos) -> GivenUp {
+        GivenUp {
+            why: stall.why_ended(now),
+            leave_at: now.saturating_add(LEAVE_AFTER),
+        }
+    }
+}
+
+/// How a task ended, apart from its workers.
+#[derive(Debug)]
+struct Ending {
+    workers: u32,
+    /// Why its workers were not waited for.
+    given_up: Option<String>,
+    finished: Result<(), Unfinished>,
+}
+
+fn task_end(
+    start: MonoNanos,
+    ends: Vec<WorkerEnd>,
+    consumers: &[Consumer],
+    gate: &Gate,
+    ending: Ending,
+) -> TaskEnd {
+    let instants = |pick: fn(&WorkerEnd) -> MonoNanos| ends.iter().map(pick);
+    let Ending {
+        workers,
+        given_up,
+        finished,
+    } = ending;
+    let unfinished = finished.err();
+    let stalled = given_up.is_some() || unfinished.as_ref().is_some_and(|it| it.stalled);
+    let error = given_up
+        .or_else(|| ends.iter().find_map(|end| end.failure.clone()))
+        .or_else(|| unfinished.map(|it| it.why));
+    let state = match (&error, gate.was_stopped()) {
+        (Some(_), _) => End::Failed,
+        (None, true) => End::Stopped,
+        (None, false) => End::Done,
+    };
+    let first_done = ends.iter().min_by_key(|end| end.ended);
+    let total = |pick: fn(&WorkerEnd) -> Duration| ends.iter().map(pick).sum();
+    TaskEnd {
+        state,
+        workers,
+        planned_start: start,
+        last_start: instants(|end| end.started).max().unwrap_or(start),
+        first_done: first_done.map_or(start, |end| end.ended),
+        first_done_shift_ns: first_done.map_or(0, |end| end.shift_ns),
+        ended: instants(|end| end.ended).max().unwrap_or(start),
+        last_begun: consumers.iter().filter_map(Consumer::last_begun).max(),
+        cpu_user: total(|end| end.usage.user),
+        cpu_system: total(|end| end.usage.system),
+        wait_cpu: total(|end| end.usage.wait),
+        harness_ns_per_op: recorder::harness_ns_per_op(),
+        starts: ends.iter().map(|end| end.started).collect(),
+        error,
+        stalled,
+        errors: recorder::merge_errors(ends.into_iter().map(|end| end.errors)),
+    }
+}
+
+/// A handle on a task from other threads.
+#[derive(Debug, Clone)]
+pub struct StopHandle {
+    gate: Arc<Gate>,
+    consumers: Arc<[Consumer]>,
+}
+
+impl StopHandle {
+    /// Workers end after the operation in flight; those that wait for the start, at once.
+    pub fn stop(&self) {
+        self.gate.stop();
+    }
+
+    /// From an instant on the task has another share of its step's rate; of any other rate nothing changes. What was due
+    /// before is done, and the schedule goes on without a burst.
+    pub fn share(&self, task: u32, tasks: u32, from: MonoNanos) {
+        self.gate.change(Change {
+            task,
+            tasks,
+            from,
+            told: MonoNanos::now(),
+        });
+    }
+
+    /// What each worker has in flight at this moment.
+    pub fn in_flight(&self) -> Vec<InFlight> {
+        (0_u32..)
+            .zip(self.consumers.iter())
+            .filter_map(|(worker, consumer)| {
+                let InFlightOp { op, since, .. } = consumer.in_flight()?;
+                Some(InFlight { worker, op, since })
+            })
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,90 @@
+//! What a load does after its last worker has ended, on a thread of its own: it may hang as an operation may.
+
+use super::threads::message_of;
+use super::{OnStall, TaskEvent};
+use crate::engine::prep_threads::{HangDetector, PrepThreads};
+use crate::engine::stall::Phase;
+use crate::engine::workload::Load;
+use crate::measure::clock::MonoNanos;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::thread;
+use std::time::Duration;
+
+/// Why a load has not finished.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Unfinished {
+    pub why: String,
+    /// It hangs, and was left behind.
+    pub stalled: bool,
+}
+
+/// Finishes the load on a thread of its own. A system call that does not end within `after` is reported as a stall;
+/// `on_stall` decides whether it is waited for.
+pub(super) fn finish(
+    load: &Arc<dyn Load>,
+    after: Duration,
+    on_stall: OnStall,
+    tell: &mut dyn FnMut(TaskEvent),
+) -> Result<(), Unfinished> {
+    let (prep_threads, theirs) = (PrepThreads::default(), Arc::clone(load));
+    let watch = HangDetector::new(prep_threads.clone(), Phase::Finishing, after);
+    let (done, finished) = sync_channel(1);
+    let body = move || {
+        let _present = prep_threads.present();
+        let finished = finished_in(theirs.as_ref());
+        // Whoever waits for the end may unmount what the load has open.
+        drop(theirs);
+        drop(done.send(finished));
+    };
+    let spawned = thread::Builder::new()
+        .name("bm-finish".to_owned())
+        .spawn(body);
+    let result = match spawned {
+        Ok(_) => wait(&finished, watch, on_stall, tell)?,
+        // Without a thread it runs here, unwatched.
+        Err(_) => finished_in(load.as_ref()),
+    };
+    result.map_err(|why| Unfinished {
+        why,
+        stalled: false,
+    })
+}
+
+fn finished_in(load: &dyn Load) -> Result<(), String> {
+    match catch_unwind(AssertUnwindSafe(|| load.finish())) {
+        Ok(finished) => finished.map_err(|error| error.in_full()),
+        Err(panic) => Err(format!("the load's end: {}", message_of(panic.as_ref()))),
+    }
+}
+
+fn wait<T>(
+    finished: &Receiver<T>,
+    mut watch: HangDetector,
+    on_stall: OnStall,
+    tell: &mut dyn FnMut(TaskEvent),
+) -> Result<T, Unfinished> {
+    loop {
+        match finished.recv_timeout(watch.every()) {
+            Ok(result) => {
+                watch.over().for_each(|it| tell(TaskEvent::Stall(it)));
+                return Ok(result);
+            }
+            Err(RecvTimeoutError::Disconnected) => {
+                return Err(Unfinished {
+                    why: "the thread that finishes the load died".to_owned(),
+                    stalled: false,
+                });
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+        let now = MonoNanos::now();
+        let news = watch.look(now);
+        let why = news.iter().find_map(|it| it.why_ended(on_stall, now));
+        news.into_iter().for_each(|it| tell(TaskEvent::Stall(it)));
+        if let Some(why) = why {
+            return Err(Unfinished { why, stalled: true });
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! Where workers wait for their start, and the task for their end. Locks are taken before and after the load only.
+
+use crate::measure::clock::{MonoNanos, sleep_until, spin_until};
+use crate::measure::interval::Shift;
+use crate::measure::pacing::{Change, Changes};
+use crate::measure::rt_priority::{Handle, RtPriority};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// A worker leaves the gate this long before the start: longer than a loaded host lets an ordinary thread wait.
+const LEAVE_EARLY: Duration = Duration::from_millis(50);
+/// Its timer wakes it this long before the start, and it spins from there: more than a timer is late, less than a
+/// measurement notices.
+const SPIN: Duration = Duration::from_micros(200);
+/// For so long after the start a worker may be urgent, whatever its first operation is.
+const URGENT: Duration = Duration::from_millis(1);
+
+#[derive(Debug, Default)]
+pub(super) struct Gate {
+    state: Mutex<State>,
+    changed: Condvar,
+    /// What workers look at between two operations.
+    stop: Arc<AtomicBool>,
+    /// What paced workers look at between two operations.
+    changes: Arc<Changes>,
+    /// Where the periods have moved to, as workers see it at the end of each.
+    shift: Arc<Shift>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    start: Option<MonoNanos>,
+    stopped: bool,
+    ended: usize,
+    /// The workers that have left for the start.
+    urgent: Vec<Handle>,
+    /// Nobody looks after them any more.
+    watched: bool,
+}
+
+/// A worker that begins.
+#[derive(Debug)]
+pub(super) struct Started {
+    pub planned: MonoNanos,
+    pub began: MonoNanos,
+    /// To be given back after its first operation.
+    pub urgent: RtPriority,
+}
+
+impl Gate {
+    pub(super) fn arm(&self, start: MonoNanos) {
+        self.lock().start = Some(start);
+        self.changed.notify_all();
+    }
+
+    /// Ends the load because someone asked for it.
+    pub(super) fn stop(&self) {
+        self.lock().stopped = true;
+        self.end_load();
+    }
+
+    /// Ends the load because a worker failed.
+    pub(super) fn end_load(&self) {
+        let _state = self.lock();
+        self.stop.store(true, Ordering::Relaxed);
+        self.changed.notify_all();
+    }
+
+    pub(super) fn was_stopped(&self) -> bool {
+        self.lock().stopped
+    }
+
+    pub(super) fn changes(&self) -> Arc<Changes> {
+        Arc::clone(&self.changes)
+    }
+
+    pub(super) fn shift(&self) -> Arc<Shift> {
+        Arc::clone(&self.shift)
+    }
+
+    /// Publishes another share of the step's rate to the workers.
+    pub(super) fn change(&self, change: Change) {
+        let _one_at_a_time = self.lock();
+        self.changes.tell(change);
+    }
+
+    pub(super) fn stop_flag(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.stop)
+    }
+
+    /// Waits for the start instant; `None` when the load ended before.
+    pub(super) fn wait_start(&self) -> Option<Started> {
+        let planned = self.wait_leave()?;
+        let urgent = RtPriority::worker();
+        self.note_rt_priority(urgent.handle());
+        sleep_until(planned.saturating_sub(SPIN));
+        let began = spin_until(planned);
+        let stopped = self.stop.load(Ordering::Relaxed);
+        (!stopped).then_some(Started {
+            planned,
+            began,
+            urgent,
+        })
+    }
+
+    /// Waits until the workers have started or ended, and sees to it that none of them stays urgent.
+    pub(super) fn watch_start(&self, workers: usize, start: MonoNanos) {
+        if self.wait_ended(workers, start.saturating_sub(LEAVE_EARLY)) {
+            return;
+        }
+        let _above = RtPriority::watch();
+        sleep_until(start.saturating_add(URGENT));
+        let mut state = self.lock();
+        state.watched = true;
+        for worker in state.urgent.drain(..) {
+            worker.end();
+        }
+    }
+
+    /// Who comes too late to be watched over is not urgent.
+    fn note_rt_priority(&self, worker: Handle) {
+        let mut state = self.lock();
+        match state.watched {
+            true => worker.end(),
+            false => state.urgent.push(worker),
+        }
+    }
+
+    fn wait_leave(&self) -> Option<MonoNanos> {
+        let mut state = self.lock();
+        loop {
+            if self.stop.load(Ordering::Relaxed) {
+                return None;
+            }
+            let Some(start) = state.start else {
+                let woken = self.changed.wait(state);
+                state = woken.unwrap_or_else(PoisonError::into_inner);
+                continue;
+            };
+            let left = start.saturating_sub(LEAVE_EARLY).since(MonoNanos::now());
+            if left.is_zero() {
+                return Some(start);
+            }
+            let woken = self.changed.wait_timeout(state, left);
+            state = woken.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    pub(super) fn one_ended(&self) {
+        self.lock().ended += 1;
+        self.changed.notify_all();
+    }
+
+    /// Waits until all workers have ended, at most until `until`; says whether they have.
+    pub(super) fn wait_ended(&self, workers: usize, until: MonoNanos) -> bool {
+        let mut state = self.lock();
+        loop {
+            if state.ended >= workers {
+                return true;
+            }
+            let left = until.since(MonoNanos::now());
+            if left.is_zero() {
+                return false;
+            }
+            let woken = self.changed.wait_timeout(state, left);
+            state = woken.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// No code that can panic runs under this lock; a poisoned one is as good as any.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,259 @@
+//! The workers' intervals put together, period by period.
+//!
+//! A period is emitted once, when every worker has handed it over or when it is late; what comes afterwards is emitted
+//! as it comes. What is in flight is counted in the first emission only. Every period from the start to the end of the
+//! last worker is emitted, also one in which nothing ended.
+
+use crate::measure::clock::MonoNanos;
+use crate::measure::histogram::Histogram;
+use crate::measure::interval::{Interval, Shift};
+use crate::measure::op::Op;
+use crate::measure::recorder::{Buffer, Consumer};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A worker in the midst of its load hands over at its next operation; this is the time it has for it.
+const GRACE: Duration = Duration::from_millis(200);
+/// A worker whose operation takes longer is not waited for.
+const LATEST: Duration = Duration::from_secs(2);
+/// How often to look for a worker that is late.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Periods, then width, ramp before result, and the kind.
+type Key = (u64, u32, bool, Op);
+
+pub(super) struct Merge {
+    start: MonoNanos,
+    period: Duration,
+    shift: Arc<Shift>,
+    ramp_end: MonoNanos,
+    pending: BTreeMap<Key, Interval>,
+    /// Every period before this one has been emitted.
+    next: u64,
+    /// What each worker had handed over when it was last collected from: all of that is here.
+    handed_over: Vec<u64>,
+    /// Per worker: the period after its last buffer, and what was in flight at the end of that buffer.
+    in_flight: Vec<(u64, Vec<(Op, u32)>)>,
+    /// What a period without any operation is emitted as.
+    usual_op: Op,
+    /// An interval of several periods reaches to before this one.
+    covered: u64,
+    look_at: MonoNanos,
+}
+
+impl Merge {
+    pub(super) fn new(
+        start: MonoNanos,
+        period: Duration,
+        ramp: Option<Duration>,
+        shift: Arc<Shift>,
+        usual_op: Op,
+    ) -> Merge {
+        let mut merge = Merge {
+            start,
+            period,
+            shift,
+            ramp_end: start.saturating_add(ramp.unwrap_or_default()),
+            pending: BTreeMap::new(),
+            next: 0,
+            handed_over: Vec::new(),
+            in_flight: Vec::new(),
+            usual_op,
+            covered: 0,
+            look_at: start,
+        };
+        merge.look_at = merge.end_of(0).saturating_add(GRACE);
+        merge
+    }
+
+    /// When to collect and emit next.
+    pub(super) fn next_look(&self) -> MonoNanos {
+        self.look_at
+    }
+
+    pub(super) fn collect(&mut self, consumers: &[Consumer]) {
+        self.handed_over.clear();
+        self.handed_over
+            .extend(consumers.iter().map(Consumer::handed_over));
+        self.in_flight
+            .resize_with(consumers.len(), Default::default);
+        for (worker, consumer) in consumers.iter().enumerate() {
+            consumer.take(&mut |buffer| self.add(worker, buffer));
+        }
+    }
+
+    /// Emits every period that is complete, or late. Call it after [`Merge::collect`].
+    pub(super) fn emit_due(
+        &mut self,
+        now: MonoNanos,
+        consumers: &[Consumer],
+        sink: &mut dyn FnMut(Interval),
+    ) {
+        self.emit_before(self.next, sink);
+        if self.handed_over.iter().all(|it| *it == u64::MAX) {
+            // The load is over; how long it ran is known when the last worker has closed its files.
+            if let Some((index, ..)) = self.pending.last_key_value().map(|(key, _)| *key) {
+                self.emit_to(index.saturating_add(1), sink);
+            }
+            self.look_at = now.saturating_add(GRACE);
+            return;
+        }
+        self.look_at = loop {
+            let end = self.end_of(self.next);
+            let grace = end.saturating_add(GRACE);
+            if now < grace {
+                break grace;
+            }
+            let late: Vec<&Consumer> = consumers
+                .iter()
+                .zip(&self.handed_over)
+                .filter(|(_, handed_over)| **handed_over <= self.next)
+                .map(|(consumer, _)| consumer)
+                .collect();
+            let latest = end.saturating_add(LATEST);
+            if !late.is_empty() && now < latest {
+                break now.saturating_add(LOOK).min(latest);
+            }
+            self.count_in_flight(&late);
+            self.emit_to(self.next + 1, sink);
+        };
+    }
+
+    /// Emits what is left: every period that was over at `until`, and what was recorded after. Call it after
+    /// [`Merge::collect`].
+    pub(super) fn emit_all(
+        &mut self,
+        until: MonoNanos,
+        consumers: &[Consumer],
+        sink: &mut dyn FnMut(Interval),
+    ) {
+        self.emit_before(self.next, sink);
+        while self.end_of(self.next) <= until {
+            let running = consumers.iter().zip(&self.handed_over);
+            let running = running.filter(|(_, handed_over)| **handed_over <= self.next);
+            let running: Vec<&Consumer> = running.map(|(consumer, _)| consumer).collect();
+            self.count_in_flight(&running);
+            self.emit_to(self.next + 1, sink);
+        }
+        self.emit_before(u64::MAX, sink);
+    }
+
+    /// Counts what these workers have in flight since before the end of the next period.
+    fn count_in_flight(&mut self, consumers: &[&Consumer]) {
+        let end = self.end_of(self.next);
+        for in_flight in consumers.iter().filter_map(|consumer| consumer.in_flight()) {
+            if in_flight.since < end {
+                let key = (self.next, 1, end <= self.ramp_end, in_flight.op);
+                self.interval(key).in_flight += 1;
+            }
+        }
+    }
+
+    /// Emits the periods before `next`, each with one interval at least.
+    fn emit_to(&mut self, next: u64, sink: &mut dyn FnMut(Interval)) {
+        while self.next < next {
+            self.count_stalled();
+            let first = self.pending.first_key_value();
+            let is_there = first.is_some_and(|((index, ..), _)| *index == self.next);
+            if !is_there && self.next >= self.covered {
+                let ramp = self.end_of(self.next) <= self.ramp_end;
+                self.interval((self.next, 1, ramp, self.usual_op));
+            }
+            self.next += 1;
+            self.emit_before(self.next, sink);
+        }
+    }
+
+    fn emit_before(&mut self, next: u64, sink: &mut dyn FnMut(Interval)) {
+        while let Some(entry) = self.pending.first_entry() {
+            let (index, ..) = *entry.key();
+            if index >= next {
+                break;
+            }
+            sink(entry.remove());
+        }
+    }
+
+    fn add(&mut self, worker: usize, buffer: &Buffer) {
+        self.add_in_flight(worker, buffer);
+        if buffer.periods > 1 {
+            let after = buffer.index.saturating_add(buffer.periods.into());
+            self.covered = self.covered.max(after);
+        }
+        let emitted = buffer.index < self.next;
+        for series in &buffer.series {
+            if series.is_empty() {
+                continue;
+            }
+            let key = (buffer.index, buffer.periods, buffer.ramp, series.op);
+            let interval = self.interval(key);
+            interval.ops += series.ops();
+            interval.bytes += series.bytes;
+            interval.errors += series.errors;
+            interval.service.add(&series.service);
+            if let Some(response) = &series.response {
+                interval.response.get_or_insert_default().add(response);
+            }
+            if !emitted {
+                interval.in_flight += series.in_flight;
+            }
+        }
+    }
+
+    /// Operations that were in flight at the end of a worker's last buffer were so until the first period of this one.
+    fn add_in_flight(&mut self, worker: usize, buffer: &Buffer) {
+        let Some(known) = self.in_flight.get_mut(worker) else {
+            return;
+        };
+        let series = buffer.series.iter().filter(|series| series.in_flight > 0);
+        let still = series.map(|series| (series.op, series.in_flight)).collect();
+        let after = buffer.index.saturating_add(buffer.periods.into());
+        let (from, ops) = std::mem::replace(known, (after, still));
+        for index in from.max(self.next)..buffer.index {
+            let ramp = self.end_of(index) <= self.ramp_end;
+            for (op, count) in &ops {
+                self.interval((index, 1, ramp, *op)).in_flight += count;
+            }
+        }
+    }
+
+    /// Counts what was in flight all through the next period of workers that have gone on since.
+    fn count_stalled(&mut self) {
+        let ramp = self.end_of(self.next) <= self.ramp_end;
+        let stalled = self.in_flight.iter().zip(&self.handed_over);
+        let stalled = stalled.filter(|((after, _), handed_over)| {
+            *after <= self.next && **handed_over > self.next && **handed_over < u64::MAX
+        });
+        let ops: Vec<(Op, u32)> = stalled.flat_map(|((_, ops), _)| ops.clone()).collect();
+        for (op, count) in ops {
+            self.interval((self.next, 1, ramp, op)).in_flight += count;
+        }
+    }
+
+    fn interval(&mut self, key: Key) -> &mut Interval {
+        let (index, periods, ramp, op) = key;
+        self.pending.entry(key).or_insert_with(|| Interval {
+            index,
+            periods,
+            op,
+            ramp,
+            ops: 0,
+            bytes: 0,
+            errors: 0,
+            in_flight: 0,
+            service: Histogram::new(),
+            response: None,
+        })
+    }
+
+    fn end_of(&self, index: u64) -> MonoNanos {
+        let period = u64::try_from(self.period.as_nanos()).unwrap_or(u64::MAX);
+        let after = index.saturating_add(1).saturating_mul(period);
+        self.shift
+            .done(MonoNanos(self.start.0.saturating_add(after)))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,237 @@
+//! Operations that do not end, and what becomes of their task.
+
+use super::super::*;
+use super::{Fake, soon};
+use crate::engine::common::Common;
+use crate::engine::workload::{Timing, Worker};
+use crate::measure::recorder::{OpError, Recorder};
+use rustix::fs::{CWD, FileType, Mode};
+use serde_json::json;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+
+/// What was told of stalls: the word and the operation.
+type Heard = Vec<(&'static str, Stall)>;
+
+/// A task of two workers, of which the first hangs in its second operation until it is let go.
+fn hanging() -> (Task, SyncSender<()>) {
+    let (let_go, held): (SyncSender<()>, Receiver<()>) = sync_channel(1);
+    let held = std::sync::Mutex::new(held);
+    let act = move |index, recorder: &mut crate::measure::recorder::Recorder| {
+        let mut number = 0;
+        while let Some(began) = recorder.next(Op::Null, 0) {
+            number += 1;
+            recorder.place_at(7, number * 4096);
+            if index == 0 && number == 2 {
+                held.lock().unwrap().recv().unwrap();
+            }
+            recorder.end(Op::Null, began, 0);
+        }
+        Ok(())
+    };
+    let params = json!({"stall-after": "1s", "rate_iops": 50});
+    let conduct = TaskOptions {
+        common: Common::of(params.as_object().unwrap()).unwrap(),
+        ..TaskOptions::default()
+    };
+    let load = Fake {
+        workers: 2,
+        timing: Timing {
+            ramp: None,
+            runtime: Some(Duration::from_secs(4)),
+        },
+        act: Arc::new(act),
+        opens: |_| Ok(()),
+    };
+    let control = PrepareControl::silent();
+    let task = Task::prepare_load(load.opened(), &[Op::Null], &conduct, &control).unwrap();
+    (task, let_go)
+}
+
+fn run(mut task: Task, on_stall: OnStall, mut told: impl FnMut(&Stall)) -> (TaskEnd, Heard) {
+    let mut tidings = Vec::new();
+    task.arm(soon()).unwrap();
+    let end = task.run_watched(on_stall, &mut |it| match it {
+        TaskEvent::Interval(_) | TaskEvent::LoadOver => {}
+        TaskEvent::Stall(StallEvent::Begun(stall)) => {
+            told(&stall);
+            tidings.push(("stalled", stall));
+        }
+        TaskEvent::Stall(StallEvent::Over(stall)) => tidings.push(("over", stall)),
+    });
+    (end, tidings)
+}
+
+#[test]
+fn a_stall_is_told_once_with_its_place_and_so_is_its_end() {
+    let (task, let_go) = hanging();
+    let (end, tidings) = run(task, OnStall::Continue, |_| let_go.send(()).unwrap());
+    assert_eq!((end.state, end.stalled), (End::Done, false));
+    let [("stalled", stall), ("over", over)] = &tidings[..] else {
+        panic!("{tidings:?}")
+    };
+    assert_eq!(stall, over);
+    let doing = Phase::Operation {
+        worker: 0,
+        op: Op::Null,
+    };
+    assert_eq!((stall.doing, stall.call, stall.hangs), (doing, None, true));
+    assert_eq!(
+        (stall.path.as_deref(), stall.offset),
+        (Some("w0/7"), Some(8192))
+    );
+    assert_eq!(stall.to_string(), "worker 0: null w0/7 at offset 8192");
+}
+
+#[test]
+fn a_policy_may_end_the_task_and_leave_the_worker_behind() {
+    let (task, let_go) = hanging();
+    let (end, tidings) = run(task, OnStall::Abort, |_| {});
+    assert_eq!(
+        (end.state, end.stalled, tidings.len()),
+        (End::Failed, true, 1)
+    );
+    let error = end.error.unwrap();
+    assert!(
+        error.starts_with("worker 0: null w0/7 at offset 8192 has not ended for 1 s"),
+        "{error}"
+    );
+    let lasted = end.ended.since(end.planned_start);
+    assert!(
+        lasted < Duration::from_secs(4),
+        "{lasted:?}: the runtime was not waited for"
+    );
+    // It ends like any other thread when it can.
+    let_go.send(()).unwrap();
+}
+
+/// A load that opens a pipe before it and one after it; each waits until somebody opens the other end.
+struct Pipes {
+    before: PathBuf,
+    after: PathBuf,
+}
+
+impl Load for Pipes {
+    fn prepare(&self, _control: &PrepareControl) -> Result<(), TaskError> {
+        File::open(&self.before).map(drop).unwrap();
+        Ok(())
+    }
+
+    fn worker(&self, _index: u32) -> Result<Box<dyn Worker>, TaskError> {
+        Ok(Box::new(Idle))
+    }
+
+    fn finish(&self) -> Result<(), TaskError> {
+        File::open(&self.after).map(drop).unwrap();
+        Ok(())
+    }
+}
+
+struct Idle;
+
+impl Worker for Idle {
+    fn run(&mut self, _recorder: &mut Recorder) -> Result<(), OpError> {
+        Ok(())
+    }
+}
+
+fn pipe(path: PathBuf) -> PathBuf {
+    let (kind, mode) = (FileType::Fifo, Mode::RUSR | Mode::WUSR);
+    rustix::fs::mknodat(CWD, &path, kind, mode, 0).unwrap();
+    path
+}
+
+/// Lets go who waits for a pipe.
+fn let_go(pipe: &Path) {
+    drop(File::options().write(true).open(pipe).unwrap());
+}
+
+fn second() -> TaskOptions {
+    let params = json!({"stall-after": "1s"});
+    TaskOptions {
+        common: Common::of(params.as_object().unwrap()).unwrap(),
+        ..TaskOptions::default()
+    }
+}
+
+/// A load whose pipes lie in a directory, and the options in which a second is a stall.
+fn pipes(directory: &Path) -> (Opened, PathBuf, PathBuf) {
+    let (before, after) = (
+        pipe(directory.join("before")),
+        pipe(directory.join("after")),
+    );
+    let load = Pipes {
+        before: before.clone(),
+        after: after.clone(),
+    };
+    let one = Threads {
+        workers: 1,
+        timing: Timing::default(),
+    };
+    (Opened::new(one, Arc::new(load)), before, after)
+}
+
+#[test]
+fn a_hanging_preparation_is_reported_with_call_and_path() {
+    let directory = tempfile::tempdir().unwrap();
+    let (load, before, _) = pipes(directory.path());
+    let told: Arc<Mutex<Vec<StallEvent>>> = Arc::default();
+    let (heard, holds) = (Arc::clone(&told), before.clone());
+    let control = PrepareControl::silent().telling_stalls(move |it| {
+        if matches!(it, StallEvent::Begun(_)) {
+            let_go(&holds);
+        }
+        heard.lock().unwrap().push(it);
+    });
+    let params = json!({"stall-after": "1s"});
+    let prepare = || Task::prepare_load(load, &[Op::Null], &second(), &control).map(drop);
+    control
+        .watched(params.as_object().unwrap(), prepare)
+        .unwrap();
+    let told = told.lock().unwrap();
+    let [StallEvent::Begun(stall), StallEvent::Over(over)] = &told[..] else {
+        panic!("{told:?}")
+    };
+    assert_eq!(stall, over);
+    assert_eq!((stall.doing, stall.hangs), (Phase::Preparing, true));
+    let path = before.display();
+    assert_eq!(stall.to_string(), format!("prepare: openat {path}"));
+}
+
+#[test]
+fn a_hanging_finish_is_reported_and_waited_for_by_policy() {
+    for on_stall in [OnStall::Continue, OnStall::Abort] {
+        let directory = tempfile::tempdir().unwrap();
+        let (load, before, after) = pipes(directory.path());
+        let opener = std::thread::spawn(move || let_go(&before));
+        let control = PrepareControl::silent();
+        let task = Task::prepare_load(load, &[Op::Null], &second(), &control).unwrap();
+        opener.join().unwrap();
+        let waited = on_stall == OnStall::Continue;
+        let (end, told) = run(task, on_stall, |_| {
+            if waited {
+                let_go(&after);
+            }
+        });
+        let words: Vec<&str> = told.iter().map(|(word, _)| *word).collect();
+        let (_, stall) = told.first().unwrap();
+        assert_eq!(
+            stall.to_string(),
+            format!("finish: openat {}", after.display())
+        );
+        match waited {
+            true => {
+                assert_eq!((end.state, end.stalled), (End::Done, false));
+                assert_eq!(words, ["stalled", "over"]);
+            }
+            false => {
+                assert_eq!((end.state, end.stalled), (End::Failed, true));
+                assert!(end.error.unwrap().starts_with(&stall.to_string()));
+                assert_eq!(words, ["stalled"]);
+                let_go(&after);
+            }
+        }
+    }
+}

@@ -1,0 +1,275 @@
+//! The OS threads of a task: opened, parked, started together, and what each has to say at its end.
+
+use super::gate::Gate;
+use super::usage::{Usage, UsageMeter};
+use super::{PrepareControl, TaskError, TaskOptions};
+use crate::engine::prep_threads::PrepThreads;
+use crate::engine::workload::{Load, Opened, Threads, Worker};
+use crate::measure::clock::MonoNanos;
+use crate::measure::op::Op;
+use crate::measure::recorder::{self, Consumer, ErrorCount, Settings};
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// How often a cancellation is looked for while workers open.
+const CANCEL_LOOK: Duration = Duration::from_millis(100);
+
+/// What a worker leaves behind.
+#[derive(Debug)]
+pub(super) struct WorkerEnd {
+    pub started: MonoNanos,
+    pub ended: MonoNanos,
+    /// Where its periods had moved to when it ended.
+    pub shift_ns: i64,
+    pub usage: Usage,
+    pub errors: Vec<ErrorCount>,
+    /// Why it could not do all of its work.
+    pub failure: Option<String>,
+}
+
+/// The parked or running workers of a task. Dropping it ends them.
+pub(super) struct WorkerThreads {
+    gate: Arc<Gate>,
+    threads: Vec<JoinHandle<Option<WorkerEnd>>>,
+    consumers: Arc<[Consumer]>,
+}
+
+/// Sent by a worker when it is parked, or cannot be.
+type Parked = (u32, Result<Consumer, TaskError>);
+
+impl WorkerThreads {
+    pub(super) fn open(
+        opened: &Opened,
+        ops: &'static [Op],
+        options: &TaskOptions,
+        control: &PrepareControl,
+    ) -> Result<WorkerThreads, TaskError> {
+        let Threads { workers, timing } = opened.threads;
+        let issue = opened.load.issue();
+        let mut parked = WorkerThreads {
+            gate: Arc::default(),
+            threads: Vec::new(),
+            consumers: Arc::new([]),
+        };
+        let (parked_tx, parked_rx) = sync_channel(usize::try_from(workers).unwrap_or(1));
+        for index in 0..workers {
+            let (load, gate) = (Arc::clone(&opened.load), Arc::clone(&parked.gate));
+            let settings = Settings {
+                timing,
+                stop: parked.gate.stop_flag(),
+                changes: parked.gate.changes(),
+                shift: parked.gate.shift(),
+                schedule: options
+                    .schedule(index, workers, issue.shards)
+                    .map(|it| (it, workers)),
+                own_instants: issue.own_instants.then_some(workers),
+                errors: options.common.errors,
+                limit: options.limit.clone(),
+                depth: issue.depth,
+                ..Settings::of(ops)
+            };
+            let (is_parked, prep_threads) = (parked_tx.clone(), control.prep_threads());
+            let thread = std::thread::Builder::new()
+                .name(format!("bm-w{index}"))
+                .spawn(move || {
+                    live(
+                        index,
+                        load.as_ref(),
+                        &gate,
+                        settings,
+                        &prep_threads,
+                        is_parked,
+                    )
+                })
+                .map_err(|error| TaskError::io(format!("start worker {index}"), error))?;
+            parked.threads.push(thread);
+        }
+        drop(parked_tx);
+        parked.consumers = await_openings(workers, &parked_rx, control)?.into();
+        Ok(parked)
+    }
+
+    pub(super) fn gate(&self) -> &Arc<Gate> {
+        &self.gate
+    }
+
+    pub(super) fn consumers(&self) -> Arc<[Consumer]> {
+        Arc::clone(&self.consumers)
+    }
+
+    pub(super) fn workers(&self) -> usize {
+        self.threads.len()
+    }
+
+    /// Collects the threads that have ended and leaves those that hang behind; the load began at `start`.
+    pub(super) fn leave(mut self, start: MonoNanos) -> Vec<WorkerEnd> {
+        let (ended, hanging): (Vec<_>, Vec<_>) = std::mem::take(&mut self.threads)
+            .into_iter()
+            .partition(JoinHandle::is_finished);
+        let shift_ns = self.gate.shift().get();
+        let mut ends = ends_of(ended, shift_ns);
+        ends.extend(hanging.iter().map(|_| WorkerEnd {
+            started: start,
+            ended: MonoNanos::now(),
+            shift_ns,
+            usage: Usage::default(),
+            errors: Vec::new(),
+            failure: None,
+        }));
+        ends
+    }
+
+    /// Waits for every thread. One that never started has no end to report.
+    pub(super) fn join(mut self) -> Vec<WorkerEnd> {
+        let threads = std::mem::take(&mut self.threads);
+        ends_of(threads, self.gate.shift().get())
+    }
+}
+
+fn ends_of(threads: Vec<JoinHandle<Option<WorkerEnd>>>, shift_ns: i64) -> Vec<WorkerEnd> {
+    threads
+        .into_iter()
+        .filter_map(|thread| {
+            let ended = thread.join();
+            ended.unwrap_or_else(|panic| Some(died(panic, shift_ns)))
+        })
+        .collect()
+}
+
+impl Drop for WorkerThreads {
+    fn drop(&mut self) {
+        if self.threads.is_empty() {
+            return;
+        }
+        self.gate.end_load();
+        for thread in self.threads.drain(..) {
+            drop(thread.join());
+        }
+    }
+}
+
+fn await_openings(
+    workers: u32,
+    openings: &Receiver<Parked>,
+    control: &PrepareControl,
+) -> Result<Vec<Consumer>, TaskError> {
+    let mut consumers = Vec::new();
+    while consumers.len() < usize::try_from(workers).unwrap_or(usize::MAX) {
+        match openings.recv_timeout(CANCEL_LOOK) {
+            Ok((index, consumer)) => consumers.push((index, consumer?)),
+            Err(RecvTimeoutError::Timeout) => control.check()?,
+            Err(RecvTimeoutError::Disconnected) => {
+                return Err(TaskError::Died {
+                    worker: u32::try_from(consumers.len()).unwrap_or(workers),
+                    message: "its thread ended before it was ready".to_owned(),
+                });
+            }
+        }
+    }
+    consumers.sort_by_key(|(index, _)| *index);
+    Ok(consumers
+        .into_iter()
+        .map(|(_, consumer)| consumer)
+        .collect())
+}
+
+/// Opens a worker, waits for the start, runs it. `None` when it never started.
+fn live(
+    index: u32,
+    load: &dyn Load,
+    gate: &Gate,
+    settings: Settings,
+    prep_threads: &PrepThreads,
+    opened: SyncSender<Parked>,
+) -> Option<WorkerEnd> {
+    let opening = prep_threads.present();
+    let worker = catch_unwind(AssertUnwindSafe(|| load.worker(index))).unwrap_or_else(|panic| {
+        Err(TaskError::Died {
+            worker: index,
+            message: message_of(panic.as_ref()),
+        })
+    });
+    let mut worker = match worker {
+        Ok(worker) => worker,
+        Err(error) => {
+            drop(opened.send((index, Err(error))));
+            return None;
+        }
+    };
+    drop(opening);
+    let (mut recorder, consumer) = recorder::pair(settings);
+    let meter = UsageMeter::of_this_thread();
+    opened.send((index, Ok(consumer))).ok()?;
+    drop(opened);
+    let _ended = Ended(gate);
+
+    gate.wait_start().map(|start| {
+        recorder.set_start(start.planned);
+        recorder.rt_until_first_op(start.urgent);
+        let before = meter.read();
+        let failure = work(index, worker.as_mut(), &mut recorder);
+        let ended = recorder.load_ended().unwrap_or_else(MonoNanos::now);
+        let usage = meter.read().since(before);
+        if failure.is_some() {
+            gate.end_load();
+        }
+        let shift_ns = gate.shift().get();
+        // What it has counted is handed over before it closes its files, which can hang.
+        let leaving = recorder.leaving();
+        let errors = recorder.finish();
+        leaving.during(|| drop(worker));
+        WorkerEnd {
+            started: start.began,
+            ended,
+            shift_ns,
+            usage,
+            errors,
+            failure,
+        }
+    })
+}
+
+/// Reports to the gate that a worker has ended, also when it panics.
+struct Ended<'a>(&'a Gate);
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        self.0.one_ended();
+    }
+}
+
+fn work(index: u32, worker: &mut dyn Worker, recorder: &mut recorder::Recorder) -> Option<String> {
+    match catch_unwind(AssertUnwindSafe(|| worker.run(recorder))) {
+        Ok(Ok(())) => None,
+        Ok(Err(error)) => Some(format!("worker {index}: {error}")),
+        Err(panic) => Some(format!(
+            "worker {index} died: {}",
+            message_of(panic.as_ref())
+        )),
+    }
+}
+
+fn died(panic: Box<dyn Any + Send>, shift_ns: i64) -> WorkerEnd {
+    WorkerEnd {
+        started: MonoNanos(0),
+        ended: MonoNanos::now(),
+        shift_ns,
+        usage: Usage::default(),
+        errors: Vec::new(),
+        failure: Some(format!("a worker died: {}", message_of(panic.as_ref()))),
+    }
+}
+
+pub(super) fn message_of(panic: &(dyn Any + Send)) -> String {
+    if let Some(text) = panic.downcast_ref::<&str>() {
+        return (*text).to_owned();
+    }
+    match panic.downcast_ref::<String>() {
+        Some(text) => text.clone(),
+        None => "a panic without a message".to_owned(),
+    }
+}

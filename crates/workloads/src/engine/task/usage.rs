@@ -1,0 +1,94 @@
+//! What a thread has used of the CPUs, and how long it waited for one.
+
+use rustix::fd::OwnedFd;
+use rustix::fs::{CWD, Mode, OFlags};
+use std::time::Duration;
+
+/// CPU time of one thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Usage {
+    pub user: Duration,
+    pub system: Duration,
+    /// Time that it was runnable and had no CPU.
+    pub wait: Duration,
+}
+
+impl Usage {
+    pub(super) fn since(self, before: Usage) -> Usage {
+        Usage {
+            user: self.user.saturating_sub(before.user),
+            system: self.system.saturating_sub(before.system),
+            wait: self.wait.saturating_sub(before.wait),
+        }
+    }
+}
+
+/// Reads the usage of the thread that made it, in about 2 us.
+#[derive(Debug)]
+pub(super) struct UsageMeter {
+    /// Absent where the kernel keeps no such statistics.
+    schedstat: Option<OwnedFd>,
+}
+
+impl UsageMeter {
+    pub(super) fn of_this_thread() -> UsageMeter {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        let path = "/proc/thread-self/schedstat";
+        UsageMeter {
+            schedstat: rustix::fs::openat(CWD, path, flags, Mode::empty()).ok(),
+        }
+    }
+
+    pub(super) fn read(&self) -> Usage {
+        let (user, system) = cpu_times();
+        Usage {
+            user,
+            system,
+            wait: self.run_delay().unwrap_or_default(),
+        }
+    }
+
+    /// The second field of schedstat: nanoseconds on a run queue.
+    fn run_delay(&self) -> Option<Duration> {
+        let mut text = [0_u8; 96];
+        let length = rustix::io::pread(self.schedstat.as_ref()?, &mut text, 0).ok()?;
+        let text = std::str::from_utf8(text.get(..length)?).ok()?;
+        let nanos = text.split_ascii_whitespace().nth(1)?.parse().ok()?;
+        Some(Duration::from_nanos(nanos))
+    }
+}
+
+fn cpu_times() -> (Duration, Duration) {
+    let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: the pointer is to a rusage of our own, which all zeros are a valid value of, and the call only writes it.
+    let usage = unsafe {
+        libc::getrusage(libc::RUSAGE_THREAD, usage.as_mut_ptr());
+        usage.assume_init()
+    };
+    (duration(usage.ru_utime), duration(usage.ru_stime))
+}
+
+fn duration(time: libc::timeval) -> Duration {
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    let micros = u64::try_from(time.tv_usec).unwrap_or(0);
+    Duration::from_secs(seconds) + Duration::from_micros(micros)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::measure::clock::{MonoNanos, spin_until};
+
+    #[test]
+    fn cpu_time_of_a_spinning_thread_is_measured() {
+        let meter = UsageMeter::of_this_thread();
+        let before = meter.read();
+        // Other threads may take the CPU meanwhile: spin until the thread itself has had 20 ms of it.
+        let mut used = Usage::default();
+        while used.user + used.system < Duration::from_millis(20) {
+            spin_until(MonoNanos::now().saturating_add(Duration::from_millis(1)));
+            used = meter.read().since(before);
+        }
+        assert!(used.user > used.system);
+    }
+}

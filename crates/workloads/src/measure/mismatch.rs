@@ -1,0 +1,196 @@
+//! Mismatches: sectors that were read and do not hold what was written.
+//!
+//! The unit is a sector of 4 KiB: however many bits of it are wrong, it counts once, at the first of them. Invariant: the
+//! count is of all wrong sectors, however few of them are kept.
+
+use std::fmt;
+
+/// Storage looks at blocks of this size when it compresses and deduplicates.
+pub(crate) const SECTOR_BYTES: usize = 4096;
+
+/// The first difference in a sector.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mismatch {
+    /// Where in the file.
+    pub offset: u64,
+    pub found: Found,
+}
+
+impl Mismatch {
+    /// Holds what was read at `offset` against what belongs there, as far as the shorter of the two goes.
+    fn first(expected: &[u8], found: &[u8], offset: u64) -> Option<Mismatch> {
+        if expected == found {
+            return None;
+        }
+        let mut pairs = (offset..).zip(expected.iter().zip(found));
+        let differs = pairs.find(|(_, (expected, found))| expected != found);
+        differs.map(|(offset, (expected, found))| Mismatch {
+            offset,
+            found: Found::Byte {
+                expected: *expected,
+                found: *found,
+            },
+        })
+    }
+}
+
+/// All that is wrong in what one operation has read. Nothing is allocated before something is.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Mismatches {
+    count: u64,
+    first: Vec<Mismatch>,
+    /// The end of the last sector that was found to be wrong by [`Mismatches::compare`].
+    compared: u64,
+}
+
+impl Mismatches {
+    /// So many are kept in full.
+    pub const KEPT: u64 = 3;
+
+    /// Counts a wrong sector.
+    #[cold]
+    pub fn add(&mut self, mismatch: Mismatch) {
+        if self.count < Self::KEPT {
+            self.first.push(mismatch);
+        }
+        self.count = self.count.saturating_add(1);
+    }
+
+    /// How many sectors are wrong.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// The first few.
+    pub fn first(&self) -> &[Mismatch] {
+        &self.first
+    }
+
+    /// Holds what was read at `offset` against what belongs there, sector by sector of the file. Pieces of it come one
+    /// after the other; a sector that lies in two of them counts once.
+    #[inline]
+    pub(crate) fn compare(&mut self, expected: &[u8], found: &[u8], offset: u64) {
+        if expected != found {
+            self.differ(expected, found, offset);
+        }
+    }
+
+    /// The same where zeros belong.
+    pub(crate) fn compare_zeros(&mut self, mut found: &[u8], mut offset: u64) {
+        const ZEROS: [u8; SECTOR_BYTES] = [0; SECTOR_BYTES];
+        while !found.is_empty() {
+            let (now, after) = found.split_at(found.len().min(ZEROS.len()));
+            self.compare(ZEROS.get(..now.len()).unwrap_or_default(), now, offset);
+            offset = offset.saturating_add(now.len() as u64);
+            found = after;
+        }
+    }
+
+    /// The same for what is one sector, or a part of one, wherever it lies.
+    pub(crate) fn compare_sector(&mut self, expected: &[u8], found: &[u8], offset: u64) {
+        if let Some(mismatch) = Mismatch::first(expected, found, offset) {
+            self.add(mismatch);
+        }
+    }
+
+    #[cold]
+    fn differ(&mut self, mut expected: &[u8], mut found: &[u8], mut offset: u64) {
+        let sector = SECTOR_BYTES as u64;
+        while !expected.is_empty() && !found.is_empty() {
+            let left = sector - offset % sector;
+            let count = usize::try_from(left).unwrap_or(usize::MAX);
+            let (now, later) = expected.split_at(count.min(expected.len()));
+            let (here, after) = found.split_at(count.min(found.len()));
+            let until = offset.saturating_add(left);
+            if self.compared < until
+                && let Some(mismatch) = Mismatch::first(now, here, offset)
+            {
+                self.add(mismatch);
+                self.compared = until;
+            }
+            (expected, found, offset) = (later, after, until);
+        }
+    }
+}
+
+/// What stands there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Found {
+    /// What was written elsewhere, or at another time.
+    Other {
+        file: u64,
+        offset: u64,
+        generation: u64,
+    },
+    /// Zeros, as in a hole or where a write was lost.
+    Zeros,
+    /// More of a file that has to end there.
+    More,
+    /// Bytes that nobody wrote.
+    Byte { expected: u8, found: u8 },
+}
+
+impl fmt::Display for Mismatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.found {
+            Found::Other {
+                file,
+                offset,
+                generation,
+            } => write!(
+                f,
+                "found what was written to file {file} at offset {offset} as generation {generation}"
+            ),
+            Found::Zeros => f.write_str("found zeros"),
+            Found::More => f.write_str("found more, where the file has to end"),
+            Found::Byte { expected, found } => {
+                write!(f, "expected {expected:#04x}, found {found:#04x}")
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::indexing_slicing)]
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    proptest! {
+        /// However the pieces are cut, each wrong sector counts once, at its first difference.
+        #[test]
+        fn wrong_sectors_are_counted_once_in_pieces_of_any_length(
+            offset in 0_usize..9000,
+            bytes in 1_usize..40_000,
+            flips in proptest::collection::vec(any::<prop::sample::Index>(), 0..9),
+            piece in 1_usize..20_000,
+        ) {
+            let expected = vec![7; bytes];
+            let mut found = expected.clone();
+            let mut wrong = BTreeMap::new();
+            for flip in flips {
+                let at = flip.index(bytes);
+                found[at] = 9;
+                let first = wrong.entry((offset + at) / SECTOR_BYTES).or_insert(offset + at);
+                *first = (*first).min(offset + at);
+            }
+            let mut mismatches = Mismatches::default();
+            let mut at = offset as u64;
+            for (expected, found) in expected.chunks(piece).zip(found.chunks(piece)) {
+                mismatches.compare(expected, found, at);
+                at += expected.len() as u64;
+            }
+            prop_assert_eq!(mismatches.count(), wrong.len() as u64);
+            prop_assert_eq!(mismatches.is_empty(), wrong.is_empty());
+            let told: Vec<u64> = mismatches.first().iter().map(|it| it.offset).collect();
+            let first: Vec<u64> = wrong.values().take(3).map(|at| *at as u64).collect();
+            prop_assert_eq!(told, first);
+        }
+    }
+}

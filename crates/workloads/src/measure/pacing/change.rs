@@ -1,0 +1,118 @@
+//! A worker's share of a step's rate, changed while it runs: others were lost, and the rate is to stay.
+//!
+//! Published without a lock: one thread writes, and a worker that reads meanwhile goes on with what it had. Invariants: what
+//! was due before the change stays due and is done; from the change on the instants are those of a new common row that
+//! begins there for all, so that no instant is done twice, none is left out, and nobody catches up in a burst.
+
+use crate::measure::clock::MonoNanos;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+
+/// Which share a task has from an instant on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Change {
+    /// The task's place among those that share the rate.
+    pub task: u32,
+    pub tasks: u32,
+    /// When the new row begins; the same for all of them.
+    pub from: MonoNanos,
+    /// When this task learned of it. Where that is later, it kept to the old schedule until then.
+    pub told: MonoNanos,
+}
+
+impl Change {
+    /// When it takes effect for this task.
+    pub(super) fn begins(&self) -> MonoNanos {
+        self.from.max(self.told)
+    }
+}
+
+/// The newest change of a task's share. Its version is odd while it is being written.
+#[derive(Debug, Default)]
+pub struct Changes {
+    version: AtomicU64,
+    tasks: AtomicU64,
+    from: AtomicU64,
+    told: AtomicU64,
+}
+
+impl Changes {
+    /// Publishes a change. From one thread at a time.
+    pub fn tell(&self, change: Change) {
+        let version = self.version.load(Ordering::Relaxed);
+        self.version.store(version + 1, Ordering::Relaxed);
+        fence(Ordering::Release);
+        let tasks = u64::from(change.task) << 32 | u64::from(change.tasks);
+        self.tasks.store(tasks, Ordering::Relaxed);
+        self.from.store(change.from.0, Ordering::Relaxed);
+        self.told.store(change.told.0, Ordering::Relaxed);
+        self.version.store(version + 2, Ordering::Release);
+    }
+
+    /// Whether there is another than the one of version `seen`.
+    #[inline]
+    pub fn is_newer(&self, seen: u64) -> bool {
+        self.version.load(Ordering::Relaxed) != seen
+    }
+
+    /// The newest, with its version, unless that is `seen`.
+    pub fn newer(&self, seen: u64) -> Option<(u64, Change)> {
+        let version = self.version.load(Ordering::Acquire);
+        if version == seen || version % 2 == 1 {
+            return None;
+        }
+        let tasks = self.tasks.load(Ordering::Relaxed);
+        let [from, told] = [&self.from, &self.told].map(|at| MonoNanos(at.load(Ordering::Relaxed)));
+        fence(Ordering::Acquire);
+        if self.version.load(Ordering::Relaxed) != version {
+            return None;
+        }
+        let change = Change {
+            task: u32::try_from(tasks >> 32).unwrap_or(u32::MAX),
+            tasks: u32::try_from(tasks & u64::from(u32::MAX)).unwrap_or(u32::MAX),
+            from,
+            told,
+        };
+        Some((version, change))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::sync::Arc;
+
+    #[test]
+    fn a_reader_never_sees_half_a_change() {
+        let changes = Arc::new(Changes::default());
+        let writer = {
+            let changes = Arc::clone(&changes);
+            std::thread::spawn(move || {
+                for n in 1..200_000_u32 {
+                    let at = MonoNanos(u64::from(n));
+                    changes.tell(Change {
+                        task: n,
+                        tasks: n,
+                        from: at,
+                        told: at,
+                    });
+                }
+            })
+        };
+        let mut seen = 0;
+        while seen < 2 * 199_999 {
+            let Some((version, change)) = changes.newer(seen) else {
+                continue;
+            };
+            assert!(version > seen);
+            let n = u64::from(change.task);
+            assert_eq!(
+                (n, n, n),
+                (change.tasks.into(), change.from.0, change.told.0)
+            );
+            seen = version;
+        }
+        writer.join().unwrap();
+        assert!(!changes.is_newer(seen));
+    }
+}

@@ -1,0 +1,101 @@
+//! A limit on the bytes per second of all load that shares it, whatever the plan asks for.
+//!
+//! Bytes get places one after the other on one time line, each as long as they may take; who has a place waits for its
+//! beginning. Invariants: over any span no more than the limit and the credit of [`CREDIT`] is let through; taking a place
+//! is one atomic exchange, without a lock.
+
+use crate::measure::clock::MonoNanos;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// What was not used is kept for this long, so that waking up a little late does not lower the rate.
+const CREDIT: Duration = Duration::from_millis(10);
+
+/// The limit and its time line.
+#[derive(Debug)]
+pub struct RateLimit {
+    bytes_per_s: u64,
+    /// Nanoseconds of the monotonic clock from which on there are places.
+    free_from: AtomicU64,
+}
+
+impl RateLimit {
+    /// At least one byte per second.
+    #[must_use]
+    pub fn new(bytes_per_s: u64) -> RateLimit {
+        RateLimit {
+            bytes_per_s: bytes_per_s.max(1),
+            free_from: AtomicU64::new(0),
+        }
+    }
+
+    /// Takes a place for so many bytes, and returns when they may move. It may be past.
+    pub(crate) fn take(&self, bytes: u64, now: MonoNanos) -> MonoNanos {
+        let least = now.saturating_sub(CREDIT).0;
+        let takes = u128::from(bytes) * 1_000_000_000 / u128::from(self.bytes_per_s);
+        let takes = u64::try_from(takes).unwrap_or(u64::MAX);
+        let next = |free_from: u64| Some(free_from.max(least).saturating_add(takes));
+        let taken = self
+            .free_from
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
+        MonoNanos(taken.unwrap_or(least).max(least))
+    }
+
+    /// When the next place begins. It may be past.
+    pub(crate) fn next(&self) -> MonoNanos {
+        MonoNanos(self.free_from.load(Ordering::Relaxed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use proptest::prelude::*;
+
+    const START: MonoNanos = MonoNanos(1_000_000_000_000);
+
+    #[test]
+    fn places_follow_each_other_and_idle_time_is_not_saved_up() {
+        let limit = RateLimit::new(1000);
+        let after = |millis: u64| START.saturating_add(Duration::from_millis(millis));
+        let credit = START.saturating_sub(CREDIT);
+        assert_eq!(limit.take(100, START), credit);
+        assert_eq!(
+            limit.take(100, START),
+            credit.saturating_add(Duration::from_millis(100))
+        );
+        assert_eq!(
+            limit.take(0, START),
+            credit.saturating_add(Duration::from_millis(200))
+        );
+        // An hour later there is no more credit than there ever is.
+        let later = after(3_600_000);
+        assert_eq!(limit.take(500, later), later.saturating_sub(CREDIT));
+        assert_eq!(
+            limit.next(),
+            later
+                .saturating_sub(CREDIT)
+                .saturating_add(Duration::from_millis(500))
+        );
+    }
+
+    proptest! {
+        /// However many threads take places, and however large: no more than the limit and its credit.
+        #[test]
+        fn the_limit_holds(sizes in proptest::collection::vec(0_u64..100_000, 1..200)) {
+            let limit = RateLimit::new(1_000_000);
+            let mut last = 0;
+            let mut bytes = 0_u64;
+            for size in sizes {
+                let at = limit.take(size, START).0;
+                prop_assert!(at >= last);
+                last = at;
+                let allowed = u128::from(at + 10_000_000 - START.0) * 1_000_000 / 1_000_000_000;
+                // Each place is rounded down by less than a nanosecond's bytes.
+                prop_assert!(u128::from(bytes) <= allowed + 200);
+                bytes += size;
+            }
+        }
+    }
+}

@@ -1,0 +1,292 @@
+//! The interval that a worker fills, and the lock-free way between the worker and who takes its intervals.
+
+use crate::measure::clock::MonoNanos;
+use crate::measure::histogram::Histogram;
+use crate::measure::op::Op;
+use crossbeam_queue::ArrayQueue;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Buffers per worker: one in hand, and clean ones for as many periods as the taker may come late.
+pub(super) const BUFFERS: usize = 4;
+/// The spare for the end of the ramp comes on top.
+const RING: usize = BUFFERS + 1;
+
+/// Memory of one worker's buffers for these operations, in bytes, with both histograms of a paced load.
+pub(crate) fn memory_bytes(ops: &[Op]) -> u64 {
+    let histograms = ops.len().saturating_mul(2).saturating_mul(RING + 1);
+    u64::try_from(histograms.saturating_mul(Histogram::MEMORY_BYTES)).unwrap_or(u64::MAX)
+}
+
+/// The word that shows the operation in flight: its start shifted by this, and below it the kind plus one; no kind once
+/// it has ended.
+const OP_BITS: u32 = 6;
+const OP_MASK: u64 = (1 << OP_BITS) - 1;
+const _: () = assert!(Op::ALL.len() < 1 << OP_BITS);
+
+/// One worker's operations in one period, or in several when it was widened.
+#[derive(Debug)]
+pub struct Buffer {
+    pub index: u64,
+    pub periods: u32,
+    pub ramp: bool,
+    pub series: Box<[Series]>,
+}
+
+/// Operations of one kind.
+#[derive(Debug)]
+pub struct Series {
+    pub op: Op,
+    pub bytes: u64,
+    pub errors: u64,
+    /// What was counted without a duration.
+    pub untimed: u64,
+    /// Operations of this kind that were in flight at the end of the period.
+    pub in_flight: u32,
+    /// Issue to completion.
+    pub service: Histogram,
+    /// Intended instant to completion; `None` when the load is not paced.
+    pub response: Option<Histogram>,
+}
+
+impl Series {
+    pub(crate) fn ops(&self) -> u64 {
+        self.service.count() + self.untimed
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.ops() == 0 && self.errors == 0 && self.in_flight == 0
+    }
+}
+
+/// What a buffer has to hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum SeriesKind {
+    Paced,
+    Unpaced,
+}
+
+impl Buffer {
+    pub(super) fn new(ops: &[Op], kind: SeriesKind) -> Buffer {
+        let touched = || {
+            let mut histogram = Histogram::new();
+            histogram.touch();
+            histogram
+        };
+        let series = ops.iter().map(|op| Series {
+            op: *op,
+            bytes: 0,
+            errors: 0,
+            untimed: 0,
+            in_flight: 0,
+            service: touched(),
+            response: (kind == SeriesKind::Paced).then(touched),
+        });
+        Buffer {
+            index: 0,
+            periods: 1,
+            ramp: false,
+            series: series.collect(),
+        }
+    }
+
+    pub(super) fn label(&mut self, index: u64, ramp: bool) {
+        self.index = index;
+        self.periods = 1;
+        self.ramp = ramp;
+    }
+
+    /// The period that it reaches to.
+    pub(super) fn last_index(&self) -> u64 {
+        self.index
+            .saturating_add(u64::from(self.periods))
+            .saturating_sub(1)
+    }
+
+    /// Makes the interval reach to the end of the period `index`.
+    pub(super) fn widen_to(&mut self, index: u64) {
+        let periods = index.saturating_sub(self.index).saturating_add(1);
+        self.periods = u32::try_from(periods).unwrap_or(u32::MAX);
+    }
+
+    pub(super) fn set_in_flight(&mut self, op: Option<Op>) {
+        for series in &mut self.series {
+            series.in_flight = u32::from(op == Some(series.op));
+        }
+    }
+
+    pub(super) fn add_in_flight(&mut self, op: Op) {
+        for series in self.series.iter_mut().filter(|series| series.op == op) {
+            series.in_flight += 1;
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.series.iter().all(Series::is_empty)
+    }
+
+    fn clear(&mut self) {
+        for series in &mut self.series {
+            series.bytes = 0;
+            series.errors = 0;
+            series.untimed = 0;
+            series.in_flight = 0;
+            series.service.clear();
+            if let Some(response) = &mut series.response {
+                response.clear();
+            }
+        }
+    }
+}
+
+/// No file, or no offset in it.
+pub(super) const NOWHERE: u64 = u64::MAX;
+
+fn somewhere(place: &AtomicU64) -> Option<u64> {
+    Some(place.load(Ordering::Relaxed)).filter(|place| *place != NOWHERE)
+}
+
+/// What the two ends share. Aligned so that no neighbour's stores slow a worker's down.
+#[derive(Debug)]
+#[repr(align(128))]
+pub(super) struct SharedSlot {
+    in_flight: AtomicU64,
+    /// When the newest began of several that are in flight at once; else 0.
+    newest: AtomicU64,
+    /// What the operation in flight works on: written by the worker, read when that takes too long.
+    file: AtomicU64,
+    offset: AtomicU64,
+    /// Every interval before this index has been pushed.
+    handed_over: AtomicU64,
+    full: ArrayQueue<Box<Buffer>>,
+    clean: ArrayQueue<Box<Buffer>>,
+}
+
+impl SharedSlot {
+    pub(super) fn new(buffer: impl Fn() -> Box<Buffer>) -> SharedSlot {
+        let clean = ArrayQueue::new(RING);
+        for _ in 1..BUFFERS {
+            clean.force_push(buffer());
+        }
+        SharedSlot {
+            in_flight: AtomicU64::new(0),
+            newest: AtomicU64::new(0),
+            file: AtomicU64::new(NOWHERE),
+            offset: AtomicU64::new(NOWHERE),
+            handed_over: AtomicU64::new(0),
+            full: ArrayQueue::new(RING),
+            clean,
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn show(&self, op: Op, since: MonoNanos) {
+        let word = since.0 << OP_BITS | (op.ordinal() as u64 + 1);
+        self.in_flight.store(word, Ordering::Relaxed);
+    }
+
+    /// Nothing is in flight; when the last began is kept. The worker alone writes the word.
+    #[inline(always)]
+    pub(super) fn hide(&self) {
+        let word = self.in_flight.load(Ordering::Relaxed);
+        self.in_flight.store(word & !OP_MASK, Ordering::Relaxed);
+    }
+
+    /// What is shown, for [`SharedSlot::show_again`].
+    pub(super) fn shown(&self) -> u64 {
+        self.in_flight.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn show_again(&self, word: u64) {
+        self.in_flight.store(word, Ordering::Relaxed);
+    }
+
+    /// One more of several in flight began.
+    #[inline(always)]
+    pub(super) fn submitted(&self, now: MonoNanos) {
+        self.newest.store(now.0, Ordering::Relaxed);
+    }
+
+    #[inline(always)]
+    pub(super) fn place(&self, file: u64, offset: u64) {
+        self.file.store(file, Ordering::Relaxed);
+        self.offset.store(offset, Ordering::Relaxed);
+    }
+
+    /// The file stays, and it is no longer at an offset of it.
+    pub(super) fn leave_offset(&self) {
+        self.offset.store(NOWHERE, Ordering::Relaxed);
+    }
+
+    pub(super) fn pop_clean(&self) -> Option<Box<Buffer>> {
+        self.clean.pop()
+    }
+
+    pub(super) fn push_full(&self, buffer: Box<Buffer>) {
+        self.full
+            .push(buffer)
+            .expect("the ring holds every buffer that there is");
+    }
+
+    /// Release: who sees the index also finds the buffers.
+    pub(super) fn hand_over(&self, index: u64) {
+        self.handed_over.store(index, Ordering::Release);
+    }
+}
+
+/// An operation that has begun and not ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct InFlightOp {
+    pub op: Op,
+    pub since: MonoNanos,
+    /// As the worker said, by [`Recorder::place`](super::Recorder::place); of an operation that has just begun it may be
+    /// the one's before.
+    pub file: Option<u64>,
+    pub offset: Option<u64>,
+}
+
+/// The other end of a recorder: takes full intervals and gives the buffers back clean.
+#[derive(Debug, Clone)]
+pub struct Consumer(Arc<SharedSlot>);
+
+impl Consumer {
+    pub(super) fn new(shared: Arc<SharedSlot>) -> Consumer {
+        Consumer(shared)
+    }
+
+    /// Shows each full interval, oldest first, and returns its buffer to the worker.
+    pub fn take(&self, sink: &mut dyn FnMut(&Buffer)) {
+        while let Some(mut buffer) = self.0.full.pop() {
+            sink(&buffer);
+            buffer.clear();
+            self.0.clean.force_push(buffer);
+        }
+    }
+
+    /// Every interval before this index can be taken; `u64::MAX` when the worker has finished.
+    pub fn handed_over(&self) -> u64 {
+        self.0.handed_over.load(Ordering::Acquire)
+    }
+
+    /// What the worker is doing at this moment.
+    pub fn in_flight(&self) -> Option<InFlightOp> {
+        let word = self.0.in_flight.load(Ordering::Relaxed);
+        let kind = word & OP_MASK;
+        let op = Op::ALL
+            .into_iter()
+            .find(|op| op.ordinal() as u64 + 1 == kind)?;
+        Some(InFlightOp {
+            op,
+            since: MonoNanos(word >> OP_BITS),
+            file: somewhere(&self.0.file),
+            offset: somewhere(&self.0.offset),
+        })
+    }
+
+    /// When the worker's last operation began, whether it has ended or not; `None`: it has begun none.
+    pub fn last_begun(&self) -> Option<MonoNanos> {
+        let shown = self.0.in_flight.load(Ordering::Relaxed) >> OP_BITS;
+        let newest = self.0.newest.load(Ordering::Relaxed);
+        Some(MonoNanos(shown.max(newest))).filter(|at| at.0 > 0)
+    }
+}

@@ -1,0 +1,296 @@
+//! The operations of an engine that keeps several in flight.
+//!
+//! Each is known by its slot, a number below the depth. They hang together in the order of their issue, so that the
+//! oldest, which is what others are shown, is known at once however they end. Nothing is allocated after the start.
+
+use super::buffer::NOWHERE;
+use super::{Began, ErrorFacts, OpError, Recorder};
+use crate::measure::clock::MonoNanos;
+use crate::measure::mismatch::Mismatches;
+use crate::measure::op::Op;
+
+/// No slot.
+const NONE: u16 = u16::MAX;
+
+#[derive(Debug, Clone, Copy)]
+struct Slot {
+    op: Op,
+    began: Began,
+    /// File and offset.
+    place: (u64, u64),
+    older: u16,
+    younger: u16,
+}
+
+/// What is in flight, in the order of its issue.
+#[derive(Debug)]
+pub(super) struct Flight {
+    slots: Box<[Slot]>,
+    oldest: u16,
+    youngest: u16,
+}
+
+impl Flight {
+    pub(super) fn new(depth: u16) -> Flight {
+        let empty = Slot {
+            op: Op::Null,
+            began: Began::at(MonoNanos(0)),
+            place: (NOWHERE, NOWHERE),
+            older: NONE,
+            younger: NONE,
+        };
+        Flight {
+            slots: vec![empty; usize::from(depth)].into(),
+            oldest: NONE,
+            youngest: NONE,
+        }
+    }
+
+    fn get(&self, slot: u16) -> Option<&Slot> {
+        self.slots.get(usize::from(slot))
+    }
+
+    #[inline]
+    fn add(&mut self, slot: u16, op: Op, began: Began, place: (u64, u64)) {
+        let older = self.youngest;
+        let Some(entry) = self.slots.get_mut(usize::from(slot)) else {
+            beyond(slot)
+        };
+        *entry = Slot {
+            op,
+            began,
+            place,
+            older,
+            younger: NONE,
+        };
+        self.youngest = slot;
+        match self.slots.get_mut(usize::from(older)) {
+            Some(older) => older.younger = slot,
+            None => self.oldest = slot,
+        }
+    }
+
+    #[inline]
+    fn remove(&mut self, slot: u16) -> Slot {
+        let Some(entry) = self.get(slot).copied() else {
+            beyond(slot)
+        };
+        match self.slots.get_mut(usize::from(entry.older)) {
+            Some(older) => older.younger = entry.younger,
+            None => self.oldest = entry.younger,
+        }
+        match self.slots.get_mut(usize::from(entry.younger)) {
+            Some(younger) => younger.older = entry.older,
+            None => self.youngest = entry.older,
+        }
+        entry
+    }
+
+    /// From the oldest on.
+    pub(super) fn each(&self) -> impl Iterator<Item = (Op, MonoNanos)> + '_ {
+        let mut next = self.oldest;
+        std::iter::from_fn(move || {
+            let slot = self.get(next)?;
+            next = slot.younger;
+            Some((slot.op, slot.began.at))
+        })
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn beyond(slot: u16) -> ! {
+    panic!("slot {slot} is beyond the depth that the load has announced")
+}
+
+impl Recorder {
+    /// The operation of `slot` is issued at `now`, due or not, and takes its instant from the schedule. `place` is file
+    /// and offset, as in [`Recorder::place_at`].
+    #[inline]
+    pub fn submit(&mut self, slot: u16, op: Op, place: (u64, u64), bytes: u64, now: MonoNanos) {
+        let intended = self.take_instant(bytes, now).unwrap_or(now);
+        let was_idle = self.flight.oldest == NONE;
+        let began = Began { at: now, intended };
+        self.flight.add(slot, op, began, place);
+        self.shared.submitted(now);
+        if was_idle {
+            let (file, offset) = place;
+            self.shared.place(file, offset);
+            self.shared.show(op, now);
+        }
+    }
+
+    /// Records that the operation of `slot` was seen to have succeeded at `now`.
+    #[inline]
+    pub fn complete(&mut self, slot: u16, now: MonoNanos, bytes: u64) {
+        let Slot { op, began, .. } = self.flight.remove(slot);
+        self.show_oldest();
+        self.count(now, op, began, bytes);
+    }
+
+    /// Records that the operation of `slot` was seen to have failed at `now`; as [`Recorder::error`].
+    #[cold]
+    #[inline(never)]
+    pub fn complete_error(
+        &mut self,
+        slot: u16,
+        now: MonoNanos,
+        facts: &ErrorFacts<'_>,
+    ) -> Result<(), OpError> {
+        let op = self.complete_failed(slot, now);
+        self.errors.add(op, now, self.streak, facts)?;
+        self.back_off();
+        Ok(())
+    }
+
+    /// Records that the operation of `slot` was seen to have succeeded at `now`, and read what was not written there.
+    #[cold]
+    #[inline(never)]
+    pub fn complete_mismatch(
+        &mut self,
+        slot: u16,
+        now: MonoNanos,
+        path: &str,
+        wrong: &Mismatches,
+    ) -> Result<(), OpError> {
+        let op = self.complete_failed(slot, now);
+        self.add_mismatches(op, path, wrong)
+    }
+
+    fn complete_failed(&mut self, slot: u16, now: MonoNanos) -> Op {
+        let Slot { op, began, .. } = self.flight.remove(slot);
+        self.show_oldest();
+        self.count_failed(now, op, began);
+        op
+    }
+
+    /// The operation of `slot` came to nothing; it is recorded neither as done nor as failed.
+    pub fn withdraw(&mut self, slot: u16) {
+        self.flight.remove(slot);
+        self.show_oldest();
+    }
+
+    /// The clock stands at `now`, and nothing has ended.
+    pub fn look(&mut self, now: MonoNanos) {
+        if now >= self.boundary {
+            self.roll(None, now);
+        }
+        self.last = now;
+    }
+
+    #[inline]
+    fn show_oldest(&self) {
+        match self.flight.get(self.flight.oldest) {
+            Some(slot) => {
+                let (file, offset) = slot.place;
+                self.shared.place(file, offset);
+                self.shared.show(slot.op, slot.began.at);
+            }
+            None => self.shared.hide(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::super::{Settings, pair};
+    use super::*;
+    use crate::measure::recorder::InFlightOp;
+    use proptest::prelude::*;
+    use std::time::Duration;
+
+    proptest! {
+        #[test]
+        fn the_order_of_issue_is_kept_however_they_end(
+            turns in proptest::collection::vec((0_u16..8, any::<bool>()), 0..200),
+        ) {
+            let mut flight = Flight::new(8);
+            let mut model: Vec<(u16, MonoNanos)> = Vec::new();
+            for (at, (slot, _)) in (1..).zip(turns) {
+                match model.iter().position(|(known, _)| *known == slot) {
+                    Some(index) => {
+                        let (_, issued) = model.remove(index);
+                        prop_assert_eq!(flight.remove(slot).began.at, issued);
+                    }
+                    None => {
+                        model.push((slot, MonoNanos(at)));
+                        flight.add(slot, Op::Read, Began::at(MonoNanos(at)), (0, at));
+                    }
+                }
+                let order: Vec<MonoNanos> = flight.each().map(|(_, at)| at).collect();
+                prop_assert_eq!(order, model.iter().map(|(_, at)| *at).collect::<Vec<_>>());
+            }
+        }
+    }
+
+    #[test]
+    fn each_has_its_own_latency_and_the_oldest_is_shown() {
+        let (mut recorder, consumer) = pair(Settings {
+            depth: 3,
+            ..Settings::of(&[Op::Read, Op::Write])
+        });
+        let start = MonoNanos(1_000_000_000);
+        let at = |millis: u64| start.saturating_add(Duration::from_millis(millis));
+        let shown = |op, millis| {
+            let since = at(millis);
+            let (file, offset) = (Some(7), Some(millis));
+            Some(InFlightOp {
+                op,
+                since,
+                file,
+                offset,
+            })
+        };
+        recorder.set_start(start);
+        assert_eq!(consumer.in_flight(), None);
+        recorder.submit(0, Op::Read, (7, 100), 512, at(100));
+        recorder.submit(2, Op::Write, (7, 200), 512, at(200));
+        recorder.submit(1, Op::Read, (7, 300), 512, at(300));
+        assert_eq!(consumer.in_flight(), shown(Op::Read, 100));
+        recorder.complete(2, at(400), 512);
+        assert_eq!(consumer.in_flight(), shown(Op::Read, 100));
+        recorder.complete(0, at(500), 512);
+        assert_eq!(consumer.in_flight(), shown(Op::Read, 300));
+        recorder.submit(0, Op::Write, (7, 600), 512, at(600));
+        recorder.submit(2, Op::Write, (7, 1050), 512, at(1050));
+        // The first end beyond the period: of three in flight, two were so at its end.
+        let facts = ErrorFacts {
+            errno: libc::EIO,
+            path: "w0.dat",
+            offset: Some(0),
+        };
+        recorder.complete_error(1, at(1100), &facts).unwrap();
+        assert_eq!(consumer.in_flight(), shown(Op::Write, 600));
+        recorder.complete(0, at(1200), 512);
+        recorder.complete(2, at(1300), 512);
+        assert_eq!(consumer.in_flight(), None);
+        assert_eq!(consumer.last_begun(), Some(at(1050)));
+        recorder.finish();
+
+        let mut seen = Vec::new();
+        consumer.take(&mut |buffer| {
+            for series in &buffer.series {
+                let worst = series.service.max_ns() / 1_000_000;
+                let ops = series.service.count();
+                seen.push((
+                    buffer.index,
+                    series.op,
+                    ops,
+                    series.errors,
+                    series.in_flight,
+                    worst,
+                ));
+            }
+        });
+        assert_eq!(
+            seen,
+            [
+                (0, Op::Read, 1, 0, 1, 400),
+                (0, Op::Write, 1, 0, 1, 200),
+                (1, Op::Read, 0, 1, 0, 0),
+                (1, Op::Write, 2, 0, 0, 600),
+            ]
+        );
+    }
+}

@@ -1,0 +1,92 @@
+//! What a worker records beside the operations that it times: what the other end of a link saw, several operations of
+//! one system call, and the end of its load before its last report.
+
+use super::{Began, Recorder};
+use crate::measure::clock::MonoNanos;
+use crate::measure::op::Op;
+
+impl Recorder {
+    /// Counts what somebody else saw and told of: no operation of this worker, and without a duration.
+    pub fn observe(&mut self, op: Op, count: u64, bytes: u64) {
+        if count > 0 {
+            self.look_within_load();
+            let series = self.series(op);
+            series.untimed += count;
+            series.bytes += bytes;
+        }
+    }
+
+    /// One reading of a duration that somebody else measured.
+    pub fn observe_duration(&mut self, op: Op, ns: u64) {
+        self.look_within_load();
+        self.series(op).service.record(ns);
+    }
+
+    /// Records `count` operations that succeeded in one system call: each has its duration. Together they moved `bytes`.
+    #[inline]
+    pub fn end_batch(&mut self, op: Op, began: Began, count: u64, bytes: u64) {
+        if count == 0 {
+            return self.idle();
+        }
+        self.end(op, began, bytes);
+        let ns = self.last.nanos_since(began.at);
+        self.series(op).service.record_many(ns, count - 1);
+    }
+
+    /// The load ends here. What is still observed belongs to its last period.
+    pub fn end_of_load(&mut self) {
+        let now = self.now();
+        self.look(now);
+        self.load_ended = Some(now);
+    }
+
+    /// When the worker said that its load ended, if it did.
+    pub(crate) fn load_ended(&self) -> Option<MonoNanos> {
+        self.load_ended
+    }
+
+    fn look_within_load(&mut self) {
+        if self.load_ended.is_none() {
+            let now = self.now();
+            self.look(now);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::super::{Settings, pair};
+    use super::*;
+
+    #[test]
+    fn observations_have_no_duration_and_batches_share_one() {
+        let (mut recorder, consumer) = pair(Settings::of(&[Op::Send, Op::Lost, Op::Jitter]));
+        recorder.set_start(MonoNanos::now());
+        let began = recorder.begin();
+        recorder.end_batch(Op::Send, began, 5, 500);
+        let began = recorder.begin();
+        recorder.end_batch(Op::Send, began, 0, 0);
+        recorder.observe(Op::Lost, 3, 0);
+        recorder.observe_duration(Op::Jitter, 70);
+        recorder.end_of_load();
+        let ended = recorder.load_ended();
+        recorder.observe(Op::Lost, 4, 0);
+        assert_eq!(recorder.load_ended(), ended);
+        recorder.finish();
+        let mut seen = Vec::new();
+        consumer.take(&mut |buffer| {
+            for it in &buffer.series {
+                seen.push((it.op, it.service.count(), it.untimed, it.bytes));
+            }
+        });
+        assert_eq!(
+            seen,
+            [
+                (Op::Send, 5, 0, 500),
+                (Op::Lost, 0, 7, 0),
+                (Op::Jitter, 1, 0, 0)
+            ]
+        );
+    }
+}

@@ -1,0 +1,165 @@
+//! A worker's way through its schedule.
+//!
+//! Invariants: an operation that is late is issued at once and keeps its instant; one whose instant is not before the end
+//! of the runtime is not issued; a worker that waits sees a stop and hands over its intervals ten times a second.
+
+use super::{Began, Recorder};
+use crate::measure::clock::MonoNanos;
+use crate::measure::op::Op;
+use crate::measure::pacing::{Change, Changed, Changes, Schedule, Until, Waiting};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The schedule and how its instants are waited for.
+#[derive(Debug)]
+pub(super) struct Pacer {
+    schedule: Schedule,
+    waiting: Waiting,
+    changes: Arc<Changes>,
+    /// The version of the change that was seen last.
+    seen: u64,
+    /// Seen, and not yet in effect.
+    change: Option<Change>,
+}
+
+/// What ended a wait for an instant.
+enum Waited {
+    Due(MonoNanos),
+    /// The instant may be another now.
+    Changed,
+}
+
+impl Pacer {
+    pub(super) fn new(schedule: Schedule, workers: u32, changes: Arc<Changes>) -> Pacer {
+        Pacer {
+            schedule,
+            waiting: Waiting::among(workers),
+            changes,
+            seen: 0,
+            change: None,
+        }
+    }
+
+    /// The next instant, by the share that is in effect then.
+    fn due(&mut self, bytes: u64) -> MonoNanos {
+        if self.changes.is_newer(self.seen)
+            && let Some((version, change)) = self.changes.newer(self.seen)
+        {
+            self.seen = version;
+            self.change = Some(change);
+        }
+        self.change
+            .take_if(|change| self.schedule.change(change, bytes) == Changed::Done);
+        self.schedule.due(bytes)
+    }
+
+    pub(super) fn set_start(&mut self, start: MonoNanos) {
+        self.schedule.set_start(start);
+        Waiting::sharpen_timers();
+    }
+}
+
+impl Recorder {
+    /// When the next operation may begin, which moves `bytes`, for an engine that keeps several in flight; `None` when it
+    /// need not wait. It may be past.
+    pub fn due(&mut self, bytes: u64) -> Option<MonoNanos> {
+        let due = self.pacer.as_mut().map(|pacer| pacer.due(bytes));
+        let allowed = self.limit.as_ref().map(|limit| limit.next());
+        due.max(allowed)
+    }
+
+    /// The next operation's instant, and its place within the limit; `None` when the load is not paced.
+    #[inline]
+    pub(super) fn take_instant(&mut self, bytes: u64, now: MonoNanos) -> Option<MonoNanos> {
+        if let Some(limit) = &self.limit {
+            limit.take(bytes, now);
+        }
+        Some(self.pacer.as_mut()?.schedule.take(bytes))
+    }
+
+    /// The next operation of a load that knows by itself when each is due: waits for `due`, from which its response time
+    /// runs, and issues one that is late at once. `None` when the load has to end.
+    pub fn next_at(&mut self, op: Op, due: MonoNanos, bytes: u64) -> Option<Began> {
+        let waiting = self.own_instants.unwrap_or(Waiting::SLEEPING);
+        let gap = due.since(self.last);
+        loop {
+            if let Waited::Due(at) = self.wait(due, waiting, gap)? {
+                let at = self.wait_for_limit(bytes, at)?;
+                self.shared.show(op, at);
+                return Some(Began { at, intended: due });
+            }
+        }
+    }
+
+    /// The next operation of a load that is paced, or whose bytes per second are limited.
+    #[inline(never)]
+    pub(super) fn next_waited(&mut self, op: Op, bytes: u64) -> Option<Began> {
+        if self.pacer.is_some() {
+            return self.next_due(op, bytes);
+        }
+        let now = self.now();
+        if self.should_stop() {
+            return None;
+        }
+        let at = self.wait_for_limit(bytes, now)?;
+        self.shared.show(op, at);
+        Some(Began::at(at))
+    }
+
+    fn next_due(&mut self, op: Op, bytes: u64) -> Option<Began> {
+        loop {
+            let pacer = self.pacer.as_mut()?;
+            let intended = pacer.due(bytes);
+            let (waiting, mean_gap) = (pacer.waiting, pacer.schedule.mean_gap(bytes));
+            if let Waited::Due(at) = self.wait(intended, waiting, mean_gap)? {
+                if let Some(pacer) = &mut self.pacer {
+                    pacer.schedule.take(bytes);
+                }
+                let at = self.wait_for_limit(bytes, at)?;
+                self.shared.show(op, at);
+                return Some(Began { at, intended });
+            }
+        }
+    }
+
+    /// Waits until the limit lets so many bytes through; when that was. `None` when the load has to end before it.
+    fn wait_for_limit(&mut self, bytes: u64, now: MonoNanos) -> Option<MonoNanos> {
+        let Some(limit) = &self.limit else {
+            return Some(now);
+        };
+        let from = limit.take(bytes, now);
+        let mut now = now;
+        while now < from {
+            let until = from.min(self.until);
+            now = match Waiting::SLEEPING.wait(until, Duration::ZERO) {
+                Until::Due(now) | Until::Look(now) => now,
+            };
+            self.look(now);
+            if self.should_stop() {
+                return None;
+            }
+        }
+        Some(now)
+    }
+
+    /// Waits for an instant; `None` when the load has to end before it.
+    fn wait(&mut self, due: MonoNanos, waiting: Waiting, mean_gap: Duration) -> Option<Waited> {
+        loop {
+            if self.should_stop() {
+                return None;
+            }
+            let (now, is_due) = match waiting.wait(due.min(self.until), mean_gap) {
+                Until::Due(now) => (now, true),
+                Until::Look(now) => (now, false),
+            };
+            self.look(now);
+            if is_due && !self.should_stop() {
+                return Some(Waited::Due(now));
+            }
+            let changed = |pacer: &Pacer| pacer.changes.is_newer(pacer.seen);
+            if self.pacer.as_deref().is_some_and(changed) {
+                return Some(Waited::Changed);
+            }
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! A thread's place in the queue for a CPU, for the moment of the start.
+//!
+//! A host that carries load lets a thread wait for milliseconds after its timer has rung, and a hundred workers on a few
+//! CPUs wait for each other. Around the start, and only there, a worker therefore asks for real-time priority: until its
+//! first operation has ended, at most for a millisecond, which the task watches over with a priority above. Threads that
+//! come of it meanwhile (the kernel's own for io_uring are a worker's children) are ordinary ones. Without the right to
+//! it (CAP_SYS_NICE) a worker starts when the kernel lets it, and its skew says so.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Above every ordinary thread, below whatever a person made urgent.
+const WORKER: libc::c_int = 1;
+const WATCH: libc::c_int = 2;
+
+/// Real-time priority of the thread that asked for it, given back when it is dropped or [`RtPriority::handle`] is told to.
+#[derive(Debug)]
+pub(crate) struct RtPriority(Handle);
+
+/// The way to end another thread's urgency.
+#[derive(Debug, Clone)]
+pub(crate) struct Handle(Arc<Mutex<Option<libc::pid_t>>>);
+
+impl RtPriority {
+    /// For the calling thread, a worker. One that has another policy than the ordinary keeps that.
+    pub(crate) fn worker() -> RtPriority {
+        RtPriority::of_this_thread(WORKER)
+    }
+
+    /// For the calling thread, which watches over workers.
+    pub(crate) fn watch() -> RtPriority {
+        RtPriority::of_this_thread(WATCH)
+    }
+
+    fn of_this_thread(priority: libc::c_int) -> RtPriority {
+        let thread = rustix::thread::gettid().as_raw_nonzero().get();
+        let granted = policy_of(thread) == libc::SCHED_OTHER
+            && set_policy(thread, libc::SCHED_FIFO, priority);
+        RtPriority(Handle(Arc::new(Mutex::new(granted.then_some(thread)))))
+    }
+
+    pub(crate) fn handle(&self) -> Handle {
+        self.0.clone()
+    }
+}
+
+impl Drop for RtPriority {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
+impl Handle {
+    /// Makes the thread an ordinary one again, if it is not yet. While it is urgent it lives, so it is no other thread.
+    pub(crate) fn end(&self) {
+        let mut thread = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(thread) = thread.take() {
+            set_policy(thread, libc::SCHED_OTHER, 0);
+        }
+    }
+}
+
+/// Without the flag that children are ordinary.
+fn policy_of(thread: libc::pid_t) -> libc::c_int {
+    // SAFETY: takes no pointer.
+    let policy = unsafe { libc::sched_getscheduler(thread) };
+    policy & !libc::SCHED_RESET_ON_FORK
+}
+
+/// The flag that children are ordinary stays, once set: to clear it is a right of its own.
+fn set_policy(thread: libc::pid_t, policy: libc::c_int, priority: libc::c_int) -> bool {
+    let policy = policy | libc::SCHED_RESET_ON_FORK;
+    let parameters = libc::sched_param {
+        sched_priority: priority,
+    };
+    // SAFETY: `parameters` is valid for the call, which keeps no pointer.
+    unsafe { libc::sched_setscheduler(thread, policy, &raw const parameters) == 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of the calling thread.
+    fn policy() -> libc::c_int {
+        policy_of(0)
+    }
+
+    #[test]
+    fn children_of_a_realtime_thread_have_normal_priority() {
+        let urgent = RtPriority::worker();
+        let child = std::thread::spawn(policy);
+        assert_eq!(child.join().ok(), Some(libc::SCHED_OTHER));
+        drop(urgent);
+        let urgent = RtPriority::worker();
+        let granted = urgent.0.0.lock().is_ok_and(|thread| thread.is_some());
+        assert_eq!(policy() == libc::SCHED_FIFO, granted);
+    }
+
+    #[test]
+    fn any_thread_can_restore_normal_priority() {
+        for by_handle in [false, true] {
+            assert_eq!(policy(), libc::SCHED_OTHER);
+            let urgent = RtPriority::worker();
+            let granted = urgent.0.0.lock().is_ok_and(|thread| thread.is_some());
+            let expected = match granted {
+                true => libc::SCHED_FIFO,
+                false => libc::SCHED_OTHER,
+            };
+            assert_eq!(policy(), expected);
+            if by_handle {
+                let handle = urgent.handle();
+                let ended = std::thread::spawn(move || handle.end());
+                assert!(ended.join().is_ok());
+                assert_eq!(policy(), libc::SCHED_OTHER);
+            }
+            drop(urgent);
+            assert_eq!(policy(), libc::SCHED_OTHER);
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! When a load starts to count, and when it ends.
+
+use crate::declare_keys;
+use crate::params::ParamError;
+use crate::params::units::Span;
+use std::time::Duration;
+
+declare_keys! {
+    /// `ramp_time`, which is the same in most workloads. What `runtime` means each says itself.
+    #[derive(Debug)]
+    pub(crate) struct RampKeys {
+        /// How long it runs before the results count, on top of `runtime`.
+        "ramp_time" ramp_time: Option<Span> = none("none"),
+            only "with `runtime`, or with repeated work (`loops`, `io_size`, `ops`, `seeks`): otherwise it may be over before anything counts"
+            if |_, scope| scope.has_any(&["runtime", "loops", "io_size", "ops", "seeks"]);
+    }
+}
+
+/// When a load starts to count and when it ends. As fio has it, the ramp comes before the runtime.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Timing {
+    pub ramp: Option<Duration>,
+    /// `None`: one pass over its data.
+    pub runtime: Option<Duration>,
+}
+
+impl Timing {
+    /// From the keys `ramp_time` and `runtime`, which every workload spells the same.
+    pub fn of(ramp_time: Option<Span>, runtime: Option<Span>) -> Result<Timing, ParamError> {
+        if runtime.is_some_and(|span| span.0.is_zero()) {
+            return Err(ParamError::of("runtime", "must be longer than 0"));
+        }
+        Ok(Timing {
+            ramp: ramp_time.map(|span| span.0).filter(|span| !span.is_zero()),
+            runtime: runtime.map(|span| span.0),
+        })
+    }
+
+    /// Ramp and runtime together, where the load is timed.
+    pub fn total(&self) -> Option<Duration> {
+        self.runtime
+            .map(|runtime| runtime.saturating_add(self.ramp.unwrap_or_default()))
+    }
+}

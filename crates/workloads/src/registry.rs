@@ -1,0 +1,95 @@
+//! The list of workloads, and what goes through it by name.
+//!
+//! A new workload is one folder in `workloads` and one line here.
+
+use crate::engine::common::Common;
+use crate::engine::task::{PrepareControl, Task, TaskError, TaskSpec};
+use crate::engine::workload::{Footprint, Params, Workload};
+use crate::params::ParamError;
+use crate::workloads;
+
+/// Every workload there is, in the order that documentation lists them.
+static ALL: [&dyn Workload; 9] = [
+    workloads::files::FILES,
+    workloads::io::IO,
+    workloads::bytes::BYTES,
+    workloads::copy::COPY,
+    workloads::tree::TREE,
+    workloads::fill::FILL,
+    workloads::replay::REPLAY,
+    workloads::network::NETWORK,
+    workloads::null::NULL,
+];
+
+pub fn all() -> &'static [&'static dyn Workload] {
+    &ALL
+}
+
+/// Validates everything that can be known without the target: the workload's own keys, and the common ones.
+pub fn check(
+    workload: &dyn Workload,
+    mode: &str,
+    params: &Params,
+) -> Result<Footprint, ParamError> {
+    let footprint = workload.check(mode, params)?;
+    Common::of(params)?.check(workload.mode(mode)?)?;
+    Ok(footprint)
+}
+
+/// The workload of that name.
+pub fn find(name: &str) -> Option<&'static dyn Workload> {
+    all()
+        .iter()
+        .copied()
+        .find(|workload| workload.name() == name)
+}
+
+/// Lays out the data of a task and opens one OS thread per worker; blocks until all are parked. Nothing stays behind of a
+/// preparation that failed but the data.
+pub fn prepare(spec: &TaskSpec, control: &PrepareControl) -> Result<Task, TaskError> {
+    control.watched(&spec.params, || prepare_here(spec, control))
+}
+
+/// The same in a thread that is watched already.
+pub fn prepare_here(spec: &TaskSpec, control: &PrepareControl) -> Result<Task, TaskError> {
+    let workload = find(&spec.workload).ok_or_else(|| TaskError::UnknownWorkload {
+        name: spec.workload.clone(),
+    })?;
+    Task::prepare(workload, spec, control)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::workload::all_keys;
+    use std::collections::HashSet;
+
+    #[test]
+    fn every_workload_is_listed_once_and_documented() {
+        let mut names = HashSet::new();
+        for workload in all() {
+            assert!(names.insert(workload.name()));
+            assert!(find(workload.name()).is_some());
+            assert!(workload.revision() > 0 && !workload.summary().is_empty());
+            assert!(!workload.modes().is_empty());
+            for mode in workload.modes() {
+                assert!(
+                    !mode.ops.is_empty() && !mode.meaning.is_empty(),
+                    "{}",
+                    mode.name
+                );
+                assert!(workload.mode(mode.name).is_ok());
+            }
+            let mut keys = HashSet::new();
+            for key in all_keys(*workload) {
+                let name = (workload.name(), key.name);
+                assert!(keys.insert(key.name), "{name:?} is declared twice");
+                assert!(key.meaning().ends_with('.'), "{name:?}: {}", key.meaning());
+                assert!(key.has_readable_default(), "{name:?}");
+                for mode in key.modes.unwrap_or_default() {
+                    assert!(workload.mode(mode).is_ok(), "{name:?} {mode}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,16 @@
+//! The storage under test: system calls and their errors, buffers, content and its verification, the sandbox.
+//!
+//! Knows nothing of tasks, of threads or of workloads.
+
+pub(crate) mod block_io;
+pub(crate) mod block_size;
+pub(crate) mod calls;
+pub mod data;
+pub(crate) mod dataset;
+pub(crate) mod dir_stack;
+pub(crate) mod fault;
+pub mod memory;
+pub(crate) mod read_back;
+pub mod sandbox;
+pub(crate) mod size;
+pub(crate) mod write_buffer;

@@ -1,0 +1,310 @@
+//! The system calls of each operation on one file or directory, and nothing else: no clock, no memory, no formatting.
+//!
+//! Every name is a single component in a kept directory and symlinks are refused, so nothing outside of the tree is
+//! ever reached. Laying out uses the same calls as the measured loops.
+
+use crate::target::write_buffer::WriteBuffer;
+use rustix::fd::{AsFd, BorrowedFd, IntoRawFd, OwnedFd};
+use rustix::fs::{AtFlags, Mode, OFlags, RawDir, openat};
+use rustix::io::{Errno, retry_on_intr};
+use std::ffi::CStr;
+use std::mem::MaybeUninit;
+
+/// How a directory is opened to be read.
+pub(crate) const OPEN_DIRECTORY: OFlags = OFlags::RDONLY
+    .union(OFlags::DIRECTORY)
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::CLOEXEC);
+
+/// A call that failed, and how far into the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CallError {
+    pub errno: Errno,
+    pub offset: Option<u64>,
+}
+
+impl From<Errno> for CallError {
+    fn from(errno: Errno) -> Self {
+        Self {
+            errno,
+            offset: None,
+        }
+    }
+}
+
+impl CallError {
+    pub(crate) fn at(errno: Errno, offset: u64) -> Self {
+        Self {
+            errno,
+            offset: Some(offset),
+        }
+    }
+}
+
+/// Whether a written file is on stable storage when its operation ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Durable {
+    No,
+    Fsync,
+}
+
+const CREATE: OFlags = OFlags::CREATE
+    .union(OFlags::EXCL)
+    .union(OFlags::WRONLY)
+    .union(OFlags::CLOEXEC);
+const READ: OFlags = OFlags::RDONLY
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::CLOEXEC);
+const APPEND: OFlags = OFlags::WRONLY
+    .union(OFlags::APPEND)
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::CLOEXEC);
+const FILE_MODE: Mode = Mode::RUSR
+    .union(Mode::WUSR)
+    .union(Mode::RGRP)
+    .union(Mode::ROTH);
+
+/// Makes a file that must not exist yet.
+#[inline]
+pub(crate) fn open_new(dir: BorrowedFd<'_>, name: &CStr) -> Result<OwnedFd, Errno> {
+    retry_on_intr(|| openat(dir, name, CREATE, FILE_MODE))
+}
+
+/// The same with more flags, such as O_DIRECT.
+#[inline]
+pub(crate) fn open_new_with(
+    dir: BorrowedFd<'_>,
+    name: &CStr,
+    more: OFlags,
+) -> Result<OwnedFd, Errno> {
+    retry_on_intr(|| openat(dir, name, CREATE | more, FILE_MODE))
+}
+
+#[inline]
+pub(crate) fn open_to_read_with(
+    dir: BorrowedFd<'_>,
+    name: &CStr,
+    more: OFlags,
+) -> Result<OwnedFd, Errno> {
+    retry_on_intr(|| openat(dir, name, READ | more, Mode::empty()))
+}
+
+#[inline]
+pub(crate) fn open_to_read(dir: BorrowedFd<'_>, name: &CStr) -> Result<OwnedFd, Errno> {
+    retry_on_intr(|| openat(dir, name, READ, Mode::empty()))
+}
+
+/// Closes and says so when it fails: network file systems report a failed write here at the latest.
+#[inline]
+pub(crate) fn close(fd: OwnedFd) -> Result<(), Errno> {
+    // SAFETY: the descriptor is owned, and given up here.
+    let result = unsafe { libc::close(fd.into_raw_fd()) };
+    if result == 0 {
+        return Ok(());
+    }
+    match std::io::Error::last_os_error().raw_os_error() {
+        // Linux has closed it all the same, and nothing is known to be lost.
+        Some(libc::EINTR) | None => Ok(()),
+        Some(errno) => Err(Errno::from_raw_os_error(errno)),
+    }
+}
+
+/// Open, write `bytes` in units of the data's capacity, fsync where asked, close. `index` marks the content; `reached` is
+/// called before each write with the offset.
+#[inline]
+pub(crate) fn create(
+    dir: BorrowedFd<'_>,
+    name: &CStr,
+    index: u64,
+    bytes: u64,
+    data: &mut WriteBuffer,
+    durable: Durable,
+    reached: impl Fn(u64),
+) -> Result<u64, CallError> {
+    let fd = open_new(dir, name)?;
+    let mut written = 0;
+    while written < bytes {
+        reached(written);
+        let wanted = usize::try_from(bytes - written).unwrap_or(usize::MAX);
+        write_all(
+            fd.as_fd(),
+            data.stamped(index, written, wanted),
+            &mut written,
+        )?;
+    }
+    if durable == Durable::Fsync {
+        rustix::fs::fsync(&fd).map_err(|errno| CallError::at(errno, written))?;
+    }
+    close(fd).map_err(|errno| CallError::at(errno, written))?;
+    Ok(written)
+}
+
+/// Open at the end, write `bytes` in units of the data's capacity, fsync where asked, close. The file had `had` bytes.
+#[inline]
+pub(crate) fn append(
+    dir: BorrowedFd<'_>,
+    name: &CStr,
+    (index, had): (u64, u64),
+    bytes: u64,
+    data: &mut WriteBuffer,
+    durable: Durable,
+    reached: impl Fn(u64),
+) -> Result<u64, CallError> {
+    let fd = retry_on_intr(|| openat(dir, name, APPEND, Mode::empty()))?;
+    let mut written = 0;
+    let at = |failed: CallError| CallError {
+        offset: failed.offset.map(|offset| offset + had),
+        ..failed
+    };
+    while written < bytes {
+        reached(had + written);
+        let wanted = usize::try_from(bytes - written).unwrap_or(usize::MAX);
+        let block = data.stamped(index, had + written, wanted);
+        write_all(fd.as_fd(), block, &mut written).map_err(at)?;
+    }
+    if durable == Durable::Fsync {
+        rustix::fs::fsync(&fd).map_err(|errno| at(CallError::at(errno, written)))?;
+    }
+    close(fd).map_err(|errno| at(CallError::at(errno, written)))?;
+    Ok(written)
+}
+
+#[inline]
+pub(crate) fn write_all(
+    fd: BorrowedFd<'_>,
+    mut rest: &[u8],
+    written: &mut u64,
+) -> Result<(), CallError> {
+    while !rest.is_empty() {
+        match rustix::io::write(fd, rest) {
+            Ok(0) => return Err(CallError::at(Errno::IO, *written)),
+            Ok(count) => {
+                *written += u64::try_from(count).unwrap_or(0);
+                rest = rest.get(count..).unwrap_or_default();
+            }
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(CallError::at(errno, *written)),
+        }
+    }
+    Ok(())
+}
+
+/// Open, read the `bytes` that the file has, close. A file that ends before is an error (NODATA).
+#[inline]
+pub(crate) fn read(
+    dir: BorrowedFd<'_>,
+    name: &CStr,
+    bytes: u64,
+    buffer: &mut [u8],
+    reached: impl Fn(u64),
+) -> Result<u64, CallError> {
+    let fd = open_to_read(dir, name)?;
+    let mut have = 0;
+    while have < bytes {
+        reached(have);
+        match rustix::io::read(&fd, &mut *buffer) {
+            Ok(0) => return Err(CallError::at(Errno::NODATA, have)),
+            Ok(count) => have += u64::try_from(count).unwrap_or(0),
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(CallError::at(errno, have)),
+        }
+    }
+    close(fd)?;
+    Ok(have)
+}
+
+/// Fills the block; a file that ends before is an error (NODATA). `offset` is for the error alone.
+#[inline]
+pub(crate) fn read_full(
+    fd: BorrowedFd<'_>,
+    block: &mut [u8],
+    offset: u64,
+) -> Result<(), CallError> {
+    let mut filled = 0;
+    while let Some(rest) = block.get_mut(filled..).filter(|rest| !rest.is_empty()) {
+        let at = |errno| CallError::at(errno, offset + u64::try_from(filled).unwrap_or(0));
+        match rustix::io::read(fd, rest) {
+            Ok(0) => return Err(at(Errno::NODATA)),
+            Ok(count) => filled += count,
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(at(errno)),
+        }
+    }
+    Ok(())
+}
+
+/// Whether there is nothing more in a file that has been read to `offset`; reads a byte.
+pub(crate) fn is_at_end(fd: BorrowedFd<'_>, offset: u64) -> Result<bool, CallError> {
+    match retry_on_intr(|| rustix::io::read(fd, &mut [0_u8][..])) {
+        Ok(count) => Ok(count == 0),
+        Err(errno) => Err(CallError::at(errno, offset)),
+    }
+}
+
+#[inline]
+pub(crate) fn stat(dir: BorrowedFd<'_>, name: &CStr) -> Result<u64, Errno> {
+    let facts = rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?;
+    Ok(u64::try_from(facts.st_size).unwrap_or(0))
+}
+
+#[inline]
+pub(crate) fn delete(dir: BorrowedFd<'_>, name: &CStr) -> Result<(), Errno> {
+    rustix::fs::unlinkat(dir, name, AtFlags::empty())
+}
+
+#[inline]
+pub(crate) fn make_directory(dir: BorrowedFd<'_>, name: &CStr) -> Result<(), Errno> {
+    rustix::fs::mkdirat(dir, name, Mode::RWXU)
+}
+
+#[inline]
+pub(crate) fn remove_directory(dir: BorrowedFd<'_>, name: &CStr) -> Result<(), Errno> {
+    rustix::fs::unlinkat(dir, name, AtFlags::REMOVEDIR)
+}
+
+#[inline]
+pub(crate) fn make_symlink(dir: BorrowedFd<'_>, name: &CStr, target: &CStr) -> Result<(), Errno> {
+    rustix::fs::symlinkat(target, dir, name)
+}
+
+/// A buffer for `list`.
+pub(crate) fn listing_buffer() -> Vec<MaybeUninit<u8>> {
+    // As much as a directory of 1000 of our files needs in one call.
+    vec![MaybeUninit::new(1); 64 << 10]
+}
+
+/// Opens a directory, reads its names to the end, closes it. Hidden names (`.`, `..`, a network file system's
+/// placeholders for deleted files) are left out.
+#[inline]
+pub(crate) fn list(
+    parent: BorrowedFd<'_>,
+    name: &CStr,
+    buffer: &mut [MaybeUninit<u8>],
+    mut each: impl FnMut(&CStr),
+) -> Result<(), Errno> {
+    list_in(parent, name, buffer, |_, name| {
+        each(name);
+        Ok(())
+    })
+}
+
+/// The same, with the opened directory at hand for each name; ends at the first error.
+#[inline]
+pub(crate) fn list_in(
+    parent: BorrowedFd<'_>,
+    name: &CStr,
+    buffer: &mut [MaybeUninit<u8>],
+    mut each: impl FnMut(BorrowedFd<'_>, &CStr) -> Result<(), Errno>,
+) -> Result<(), Errno> {
+    let fd = retry_on_intr(|| openat(parent, name, OPEN_DIRECTORY, Mode::empty()))?;
+    {
+        let mut entries = RawDir::new(&fd, buffer);
+        while let Some(entry) = entries.next() {
+            let entry = entry?;
+            if !entry.file_name().to_bytes().starts_with(b".") {
+                each(fd.as_fd(), entry.file_name())?;
+            }
+        }
+    }
+    close(fd)
+}

@@ -1,0 +1,157 @@
+//! Any block of any file, made in place.
+//!
+//! Without `verify`, a buffer is filled once and each block differs from all others by 8 bytes of every 4 KiB, which is
+//! enough that nothing deduplicates and costs next to nothing; see [`super::EntropyPool`] for what compresses. With it, and
+//! where blocks are to be equal to others, each block is made anew, bit by bit.
+
+use super::pattern::{Pattern, Written};
+use super::{DataKind, DataSpec, SECTOR_BYTES};
+use crate::measure::mismatch::Mismatches;
+use crate::measure::random::{self, Random};
+use std::ops::RangeInclusive;
+
+/// Blocks that are equal to another are equal to one of so many.
+const COMMON_BLOCKS: u64 = 16;
+/// Sets the draw of the blocks that are equal to another apart from their stamps.
+const DEDUPE: u64 = 0x6465_6475_7065;
+
+/// What stands in each block of each file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Content {
+    seed: u64,
+    kind: DataKind,
+    pattern: Option<Pattern>,
+}
+
+impl Content {
+    /// The same spec and seed are the same content.
+    pub fn new(spec: DataSpec, seed: u64) -> Content {
+        let kind = spec.kind;
+        Content {
+            seed,
+            kind,
+            pattern: spec.verify.then_some(Pattern { seed, kind }),
+        }
+    }
+
+    /// Whether blocks can be checked.
+    #[inline]
+    pub fn verifies(&self) -> bool {
+        self.pattern.is_some()
+    }
+
+    /// Whether each block is made from its first byte to its last, and not by stamps alone.
+    #[inline]
+    pub(crate) fn is_made_anew(&self) -> bool {
+        let has_twins = matches!(self.kind, DataKind::Reducible { dedupe, .. } if dedupe > 0);
+        self.pattern.is_some() || has_twins
+    }
+
+    /// Whether blocks are alike but for their stamps.
+    pub(super) fn repeats(&self) -> bool {
+        !self.is_made_anew() && self.kind != DataKind::Zero
+    }
+
+    /// Fills a buffer for the blocks to come: once, before the load.
+    pub fn fill(&self, buffer: &mut [u8]) {
+        self.fill_as(0, buffer);
+    }
+
+    /// The same for one of several buffers, which are all different.
+    pub(super) fn fill_as(&self, number: u64, buffer: &mut [u8]) {
+        buffer.fill(0);
+        let mut random = Random::of(&[self.seed, number]);
+        for sector in buffer.chunks_mut(SECTOR_BYTES) {
+            let bytes = random_bytes(self.kind, sector.len());
+            random.fill(sector.get_mut(..bytes).unwrap_or_default());
+        }
+    }
+
+    /// Makes a buffer, filled before, the block of `file` at `offset`. `generation` distinguishes one writing of it from another.
+    #[inline]
+    pub fn place(&self, block: &mut [u8], file: u64, offset: u64, generation: u64) {
+        if let Some(pattern) = &self.pattern {
+            return pattern.place(block, file, offset, generation);
+        }
+        if self.kind == DataKind::Zero {
+            return;
+        }
+        let mut draw = Random::of(&[self.seed, file, offset, generation]);
+        let mut stamp = draw.next_u64();
+        let dedupe = match self.kind {
+            DataKind::Reducible { dedupe, .. } if dedupe > 0 => dedupe,
+            _ => return random::stamp(block, &mut stamp),
+        };
+        if draw.below(100) < dedupe.into() {
+            stamp = Random::of(&[self.seed, DEDUPE, draw.below(COMMON_BLOCKS)]).next_u64();
+        }
+        let mut random = Random::new(stamp);
+        for sector in block.chunks_mut(SECTOR_BYTES) {
+            let bytes = random_bytes(self.kind, sector.len());
+            random.fill(sector.get_mut(..bytes).unwrap_or_default());
+        }
+    }
+
+    /// Whether a block that was read is that of `file` at `offset`, in one of these generations: each sector that is not is
+    /// added to `wrong`. Without `verify` every block is right.
+    #[inline]
+    pub fn check(
+        &self,
+        block: &[u8],
+        file: u64,
+        offset: u64,
+        generations: RangeInclusive<u64>,
+        wrong: &mut Mismatches,
+    ) {
+        if let Some(pattern) = &self.pattern {
+            pattern.check(block, file, offset, &generations, wrong);
+        }
+    }
+}
+
+impl Content {
+    /// The same for what was not written in one piece: each sector by itself, for the one before it may be of another
+    /// generation.
+    pub(crate) fn check_sectors(
+        &self,
+        read: &[u8],
+        file: u64,
+        offset: u64,
+        generations: &RangeInclusive<u64>,
+        wrong: &mut Mismatches,
+    ) {
+        let Some(pattern) = &self.pattern else {
+            return;
+        };
+        let mut at = offset;
+        for sector in read.chunks(SECTOR_BYTES) {
+            pattern.check(sector, file, at, generations, wrong);
+            at = at.saturating_add(sector.len() as u64);
+        }
+    }
+
+    /// The same for a part of a block, which was read at `offset`.
+    pub(crate) fn check_part(
+        &self,
+        part: &[u8],
+        offset: u64,
+        written: &Written,
+        wrong: &mut Mismatches,
+    ) {
+        if let Some(pattern) = &self.pattern {
+            pattern.check_part(part, offset, written, wrong);
+        }
+    }
+}
+
+/// How much of a sector is random; the rest is zeros.
+pub(super) fn random_bytes(kind: DataKind, sector: usize) -> usize {
+    match kind {
+        DataKind::Random => sector,
+        DataKind::Zero => 0,
+        DataKind::Reducible { compress, .. } => sector * usize::from(100 - compress.min(100)) / 100,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,124 @@
+//! What lies in a task's part of a cell, written down beside it, so that the next mode, or another process after a
+//! restart, need not look at every file. Looking would also fill the very caches that the next mode is to be measured
+//! against.
+//!
+//! It knows nothing of what a workload does. Invariant: before anything changes the data, the state is `Unsettled`; it
+//! becomes another one only when the data are known to be so. Whoever finds `Unsettled`, or nothing readable, looks.
+
+use crate::target::data::Generations;
+use crate::target::sandbox::{Dir, SandboxError};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+use std::fs::File;
+use std::io::{self, Read, Write};
+
+const NAME: &str = "state";
+const UNBORN: &str = "state.new";
+/// Longer than any that we write.
+const MOST_BYTES: u64 = 1 << 20;
+
+/// What the data are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum DatasetContent {
+    /// Anything: a mode was changing them and did not finish.
+    Unsettled,
+    /// The directories, without files.
+    Empty,
+    /// Every file, under the name that it was created with.
+    Created,
+    /// Every file, under its other name.
+    Renamed,
+}
+
+/// What there is beside the files, or was done to all of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Extras {
+    /// A symlink for each file.
+    pub symlinks: bool,
+    /// A directory for each file.
+    pub subdirectories: bool,
+    /// Bytes that each file has more than it was made with.
+    pub appended: u64,
+    /// Bytes of the attribute that each file has.
+    pub attribute: Option<u32>,
+    /// What may stand in the blocks, where they know it.
+    pub generations: Generations,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct DatasetRecord {
+    /// The parameters that shape the data, as text; data of other parameters are not ours to use.
+    pub shape: String,
+    pub content: DatasetContent,
+    #[serde(default)]
+    pub extras: Extras,
+    /// Bytes of each worker's part, where the parameters do not say them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub parts: Vec<u64>,
+}
+
+impl DatasetRecord {
+    /// The state of the data in `dir`; `None` where there is none, or none that we wrote whole.
+    pub(crate) fn read(dir: &Dir) -> Result<Option<Self>, SandboxError> {
+        if dir.file_bytes(NAME)?.is_none() {
+            return Ok(None);
+        }
+        let fd = dir.open(NAME, OFlags::RDONLY | OFlags::NOFOLLOW, Mode::empty())?;
+        let mut text = String::new();
+        if let Err(error) = File::from(fd).take(MOST_BYTES).read_to_string(&mut text) {
+            tracing::warn!(%error, path = %dir.path().display(), "the state of laid out data cannot be read; looking at them");
+            return Ok(None);
+        }
+        Ok(serde_json::from_str(&text).ok())
+    }
+
+    /// From now on the data may be anything; durable before anything changes them. A target without space for these
+    /// few words loses the state instead.
+    pub(crate) fn unsettle(shape: String, dir: &Dir) -> Result<(), SandboxError> {
+        let state = Self {
+            shape,
+            content: DatasetContent::Unsettled,
+            extras: Extras::default(),
+            parts: Vec::new(),
+        };
+        match state.write(dir) {
+            Err(error) if [Some(libc::ENOSPC), Some(libc::EDQUOT)].contains(&error.errno()) => {
+                dir.remove_file(NAME)
+            }
+            other => other,
+        }
+    }
+
+    /// As [`DatasetRecord::write`], after a load. The result stands where it fails, and the next mode lays the data out
+    /// again.
+    pub(crate) fn write_or_warn(&self, dir: &Dir) {
+        if let Err(error) = self.write(dir) {
+            tracing::warn!(%error, path = %dir.path().display(), "the state of the data was not written");
+        }
+    }
+
+    /// Replaces the state of the data in `dir`, durably.
+    pub(crate) fn write(&self, dir: &Dir) -> Result<(), SandboxError> {
+        let failed = |source: io::Error| SandboxError::Io {
+            doing: "write the state of the data in",
+            path: dir.path().to_owned(),
+            source,
+        };
+        let text = serde_json::to_string(self).map_err(|error| failed(error.into()))?;
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW;
+        let mut file = File::from(dir.open(UNBORN, flags, Mode::RUSR | Mode::WUSR)?);
+        file.write_all(text.as_bytes()).map_err(failed)?;
+        file.sync_all().map_err(failed)?;
+        drop(file);
+        rustix::fs::renameat(dir.fd(), UNBORN, dir.fd(), NAME)
+            .map_err(|errno| failed(errno.into()))?;
+        match rustix::fs::fsync(dir.fd()) {
+            // Some file systems cannot sync a directory; there a power cut may bring an older state back.
+            Ok(()) | Err(Errno::INVAL | Errno::OPNOTSUPP | Errno::BADF) => Ok(()),
+            Err(errno) => Err(failed(errno.into())),
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! A failed operation and how it is recorded: the same for every workload.
+//!
+//! Invariant: an operation that failed is one, whatever was wrong with it; each wrong sector that it has read is counted
+//! all the same, also where a call failed after that.
+
+use super::calls::CallError;
+use crate::measure::op::Op;
+use crate::measure::recorder::{Began, ErrorFacts, OpError, Recorder};
+use crate::target::data::Mismatches;
+use rustix::io::Errno;
+use std::path::Path;
+
+/// A call that failed, what was read and had not been written there, or both.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Fault {
+    pub failed: Option<CallError>,
+    pub mismatches: Mismatches,
+}
+
+impl From<CallError> for Fault {
+    fn from(failed: CallError) -> Self {
+        Self {
+            failed: Some(failed),
+            ..Self::default()
+        }
+    }
+}
+
+impl From<Errno> for Fault {
+    fn from(errno: Errno) -> Self {
+        CallError::from(errno).into()
+    }
+}
+
+impl Fault {
+    /// Of what was read by calls that all succeeded.
+    pub(crate) fn found(mismatches: Mismatches) -> Result<(), Self> {
+        match mismatches.is_empty() {
+            true => Ok(()),
+            false => Err(Self {
+                failed: None,
+                mismatches,
+            }),
+        }
+    }
+
+    /// Records that the operation came to its end with this.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn record(
+        &self,
+        recorder: &mut Recorder,
+        op: Op,
+        began: Began,
+        path: &Path,
+    ) -> Result<(), OpError> {
+        let path = path.to_string_lossy();
+        let Some(failed) = self.failed else {
+            return recorder.mismatch(op, began, &path, &self.mismatches);
+        };
+        let facts = ErrorFacts {
+            errno: failed.errno.raw_os_error(),
+            path: &path,
+            offset: failed.offset,
+        };
+        let told = recorder.error(op, began, &facts);
+        if self.mismatches.is_empty() {
+            return told;
+        }
+        let counted = recorder.add_mismatches(op, &path, &self.mismatches);
+        told.and(counted)
+    }
+}

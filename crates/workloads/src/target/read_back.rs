@@ -1,0 +1,204 @@
+//! Reading a file back: piece after piece, each held against what belongs there when it has come.
+//!
+//! It knows nothing of who wrote it; an [`Original`] has the pieces. Invariants: every wrong sector of what could be read is
+//! told, whatever else goes wrong; to have the original at hand, to compare, and to see that nothing comes after the end is no
+//! part of the operation, and its time is told apart.
+
+use super::calls::{self, CallError, read_full};
+use super::fault::Fault;
+use crate::measure::clock::MonoNanos;
+use crate::measure::recorder::Began;
+use crate::target::data::{Content, Found, Mismatch, Mismatches, Written};
+use rustix::fd::{AsFd, BorrowedFd};
+use std::ffi::CStr;
+use std::time::Duration;
+
+/// What a file has to hold.
+pub(crate) trait Original {
+    /// Has the next piece at hand, which begins at `offset`: so many bytes, at most `room`; 0 at the end.
+    fn next(&mut self, offset: u64, room: usize) -> Result<usize, CallError>;
+
+    /// Holds what was read at `offset` against that piece: all of it, or its beginning where the file has ended in it.
+    fn check(&mut self, found: &[u8], offset: u64, wrong: &mut Mismatches);
+
+    /// Whether the file has to end where the pieces do.
+    fn ends(&mut self, _offset: u64) -> Result<bool, CallError> {
+        Ok(true)
+    }
+}
+
+/// What an operation came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Moved {
+    pub bytes: u64,
+    /// Of its time, what was no part of it.
+    pub apart: Duration,
+}
+
+impl Moved {
+    pub(crate) const NOTHING: Self = Self {
+        bytes: 0,
+        apart: Duration::ZERO,
+    };
+
+    /// As if that time had passed before.
+    #[inline]
+    pub(crate) fn shorten(self, began: Began) -> Began {
+        Began {
+            at: began.at.saturating_add(self.apart),
+            intended: began.intended.saturating_add(self.apart),
+        }
+    }
+}
+
+impl From<u64> for Moved {
+    #[inline]
+    fn from(bytes: u64) -> Self {
+        Self {
+            bytes,
+            ..Self::NOTHING
+        }
+    }
+}
+
+/// Open, read piece by piece, see that it ends there, close. `reached` is called before each read with the offset.
+pub(crate) fn read_back(
+    dir: BorrowedFd<'_>,
+    name: &CStr,
+    buffer: &mut [u8],
+    original: &mut impl Original,
+    reached: impl Fn(u64),
+) -> Result<Moved, Fault> {
+    let file = calls::open_to_read(dir, name)?;
+    let mut pass = Pass {
+        original,
+        wrong: Mismatches::default(),
+        apart: Duration::ZERO,
+    };
+    let read = pass.through(file.as_fd(), buffer, reached);
+    let Pass { wrong, apart, .. } = pass;
+    let closed = match read {
+        Ok(_) => calls::close(file).map_err(CallError::from),
+        Err(_) => Ok(()),
+    };
+    match read.and_then(|bytes| closed.map(|()| bytes)) {
+        Ok(bytes) if wrong.is_empty() => Ok(Moved { bytes, apart }),
+        read => Err(Fault {
+            failed: read.err(),
+            mismatches: wrong,
+        }),
+    }
+}
+
+struct Pass<'a, O> {
+    original: &'a mut O,
+    wrong: Mismatches,
+    apart: Duration,
+}
+
+impl<O: Original> Pass<'_, O> {
+    fn through(
+        &mut self,
+        file: BorrowedFd<'_>,
+        buffer: &mut [u8],
+        reached: impl Fn(u64),
+    ) -> Result<u64, CallError> {
+        let room = buffer.len();
+        let mut have = 0;
+        loop {
+            let length = self.apart(|original, _| original.next(have, room))?;
+            if length == 0 {
+                break;
+            }
+            let block = buffer.get_mut(..length.min(room)).unwrap_or_default();
+            reached(have);
+            let read = read_full(file, block, have);
+            let came = match read {
+                Ok(()) => length,
+                Err(CallError { offset, .. }) => {
+                    let came = offset.unwrap_or(have).saturating_sub(have);
+                    usize::try_from(came).unwrap_or(0)
+                }
+            };
+            let came = block.get(..came).unwrap_or_default();
+            self.apart(|original, wrong| original.check(came, have, wrong));
+            read?;
+            have += u64::try_from(length).unwrap_or(0);
+        }
+        self.apart(|original, wrong| {
+            if original.ends(have)? && !calls::is_at_end(file, have)? {
+                let (offset, found) = (have, Found::More);
+                wrong.add(Mismatch { offset, found });
+            }
+            Ok(have)
+        })
+    }
+
+    fn apart<T>(&mut self, act: impl FnOnce(&mut O, &mut Mismatches) -> T) -> T {
+        let began = MonoNanos::now();
+        let done = act(self.original, &mut self.wrong);
+        self.apart += MonoNanos::now().since(began);
+        done
+    }
+}
+
+/// A file of blocks that know their place, as [`Data`](super::write_buffer::WriteBuffer) makes them of its length; the buffer that it is
+/// read into has to be as long.
+#[derive(Debug)]
+pub(crate) struct Blocks<'a> {
+    content: &'a Content,
+    file: u64,
+    bytes: u64,
+    /// The first so many bytes were written at once, the others `seam` at a time.
+    base: u64,
+    seam: u64,
+    piece: u64,
+}
+
+impl<'a> Blocks<'a> {
+    pub(crate) fn new(content: &'a Content, file: u64, bytes: u64) -> Self {
+        Self {
+            content,
+            file,
+            bytes,
+            base: bytes,
+            seam: 1,
+            piece: 0,
+        }
+    }
+
+    /// The last `appended` bytes were appended, `seam` at a time.
+    pub(crate) fn appended(self, appended: u64, seam: u64) -> Self {
+        Self {
+            base: self.bytes.saturating_sub(appended),
+            seam: seam.max(1),
+            ..self
+        }
+    }
+}
+
+impl Original for Blocks<'_> {
+    fn next(&mut self, offset: u64, room: usize) -> Result<usize, CallError> {
+        let until = match offset.checked_sub(self.base) {
+            None => self.base,
+            Some(beyond) => self.base + (beyond / self.seam + 1).saturating_mul(self.seam),
+        };
+        let left = until.min(self.bytes).saturating_sub(offset);
+        let length = usize::try_from(left).unwrap_or(usize::MAX).min(room);
+        self.piece = u64::try_from(length).unwrap_or(0);
+        Ok(length)
+    }
+
+    fn check(&mut self, found: &[u8], offset: u64, wrong: &mut Mismatches) {
+        let written = Written {
+            file: self.file,
+            offset,
+            bytes: self.piece,
+            generation: 0,
+        };
+        self.content.check_part(found, offset, &written, wrong);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,229 @@
+//! The one directory of a run on a target: made by the appointed agent, worked in by all, removed by the appointed one.
+//!
+//! It appears whole: made under another name, marked, then renamed. So no agent ever sees it without its marker.
+
+use super::dir::Dir;
+use super::leftovers::{self, Lock};
+use super::marker::{self, Marker};
+use super::{Allowed, SandboxError, check_name, open_canonical};
+use rustix::fs::{AtFlags, FlockOperation, Mode};
+use rustix::io::Errno;
+use std::ffi::OsStr;
+use std::path::Path;
+
+/// What to do when the directory is not there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Make {
+    IfMissing,
+    Never,
+}
+
+/// A run's own directory on a target, by its descriptor.
+#[derive(Debug)]
+pub struct RunDirectory {
+    parent: Dir,
+    dir: Dir,
+    name: String,
+    marker: Marker,
+    /// Tells others that somebody works here: see `leftovers`.
+    _lock: Lock,
+}
+
+/// What the names of runs' directories begin with.
+pub(super) const PREFIX: &str = "benchmesh-";
+
+impl RunDirectory {
+    /// Opens the directory of `run_uid` at `target`, or makes it; says whether it was made. `None` when it is not there
+    /// and must not be made. A directory of that name without the marker of this mesh and run is refused.
+    pub fn open_or_make(
+        allowed: &Allowed,
+        target: &Path,
+        mesh_uid: &str,
+        run_uid: &str,
+        make: Make,
+    ) -> Result<Option<(RunDirectory, bool)>, SandboxError> {
+        check_name("run", run_uid)?;
+        let name = format!("{PREFIX}{run_uid}");
+        let parent = open_canonical(&allowed.permits(target)?)?;
+        let mut made = false;
+        let dir = match parent.dir(&name)? {
+            Some(dir) => dir,
+            None if make == Make::Never => return Ok(None),
+            None => {
+                made = make_marked(&parent, &name, mesh_uid, run_uid)?;
+                let opened = parent.dir(&name)?;
+                opened.ok_or_else(|| parent.error("open", &name, Errno::NOENT))?
+            }
+        };
+        let marker = check_marker(&dir, mesh_uid, run_uid)?;
+        let lock = leftovers::lock(&dir, FlockOperation::NonBlockingLockShared)?;
+        if lock == Lock::HeldByOthers {
+            return Err(SandboxError::NotOurs {
+                path: dir.path().to_owned(),
+                why: "it is being removed, by `benchmesh agent clean`".to_owned(),
+            });
+        }
+        let run = RunDirectory {
+            parent,
+            dir,
+            name,
+            marker,
+            _lock: lock,
+        };
+        Ok(Some((run, made)))
+    }
+
+    /// Opens it without telling others that somebody works there, to remove it.
+    pub(super) fn open_unlocked(
+        allowed: &Allowed,
+        target: &Path,
+        mesh_uid: &str,
+        run_uid: &str,
+    ) -> Result<Option<RunDirectory>, SandboxError> {
+        check_name("run", run_uid)?;
+        let name = format!("{PREFIX}{run_uid}");
+        let parent = open_canonical(&allowed.permits(target)?)?;
+        let Some(dir) = parent.dir(&name)? else {
+            return Ok(None);
+        };
+        let marker = check_marker(&dir, mesh_uid, run_uid)?;
+        Ok(Some(RunDirectory {
+            parent,
+            dir,
+            name,
+            marker,
+            _lock: Lock::Unknown,
+        }))
+    }
+
+    /// Equal on two agents exactly when they see the same directory.
+    pub fn nonce(&self) -> &str {
+        &self.marker.nonce
+    }
+
+    /// The directory itself.
+    pub fn dir(&self) -> &Dir {
+        &self.dir
+    }
+
+    /// Bytes of its file system that an unprivileged user may still take.
+    pub fn free_bytes(&self) -> Result<u64, SandboxError> {
+        self.dir.free_bytes()
+    }
+
+    /// The directory of a cell, made if it is not there yet.
+    pub fn cell(&self, name: &str) -> Result<Dir, SandboxError> {
+        self.dir.make_dir(name)
+    }
+
+    /// Removes what one task laid out in a cell, and the cell when nothing else is in it.
+    pub fn remove_cell(
+        &self,
+        name: &str,
+        task_index: u32,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<(), SandboxError> {
+        check_name("cell", name)?;
+        check_marker(&self.dir, &self.marker.mesh, &self.marker.run)?;
+        let Some(cell) = self.dir.dir_not_mounted_on(OsStr::new(name))? else {
+            return Ok(());
+        };
+        cell.remove_all(&task_dir_name(task_index), progress)?;
+        match rustix::fs::unlinkat(self.dir.fd(), name, AtFlags::REMOVEDIR) {
+            Ok(()) | Err(Errno::NOENT | Errno::NOTEMPTY | Errno::EXIST | Errno::BUSY) => Ok(()),
+            Err(errno) => Err(self.dir.error("remove", name, errno)),
+        }
+    }
+
+    /// Removes the directory and all that is in it; the marker goes last, so that what an interruption leaves can
+    /// still be recognised. A directory that has vanished is no error.
+    pub fn remove(self, progress: &mut dyn FnMut(u64)) -> Result<(), SandboxError> {
+        match Marker::read(&self.dir)? {
+            Some(marker) if marker == self.marker => {}
+            Some(_) => return Err(self.not_ours("its marker has changed")),
+            None if self.has_vanished()? => return Ok(()),
+            None => return Err(self.not_ours("its marker is gone")),
+        }
+        super::remove::remove_contents(&self.dir, marker::NAME, progress)?;
+        self.dir.remove_file(marker::NAME)?;
+        if self.has_vanished()? {
+            return Ok(());
+        }
+        match rustix::fs::unlinkat(self.parent.fd(), &*self.name, AtFlags::REMOVEDIR) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(errno) => Err(self.parent.error("remove", &self.name, errno)),
+        }
+    }
+
+    /// Whether the name does not lead to this directory any more.
+    fn has_vanished(&self) -> Result<bool, SandboxError> {
+        let ours = rustix::fs::fstat(self.dir.fd())
+            .map_err(|errno| self.parent.error("stat", &self.name, errno))?;
+        match rustix::fs::statat(self.parent.fd(), &*self.name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(named) => Ok((named.st_dev, named.st_ino) != (ours.st_dev, ours.st_ino)),
+            Err(Errno::NOENT) => Ok(true),
+            Err(errno) => Err(self.parent.error("stat", &self.name, errno)),
+        }
+    }
+
+    fn not_ours(&self, why: &str) -> SandboxError {
+        SandboxError::NotOurs {
+            path: self.dir.path().to_owned(),
+            why: why.to_owned(),
+        }
+    }
+}
+
+/// The directory of one task within its cell.
+pub(crate) fn task_dir_name(task_index: u32) -> String {
+    format!("t{task_index}")
+}
+
+/// Makes the directory with its marker under a name of its own and renames it. False when another was faster.
+fn make_marked(
+    parent: &Dir,
+    name: &str,
+    mesh_uid: &str,
+    run_uid: &str,
+) -> Result<bool, SandboxError> {
+    let marker = Marker {
+        mesh: mesh_uid.to_owned(),
+        run: run_uid.to_owned(),
+        nonce: marker::nonce()?,
+    };
+    let unborn = format!("{name}.{}", marker.nonce);
+    rustix::fs::mkdirat(parent.fd(), &*unborn, Mode::RWXU)
+        .map_err(|errno| parent.error("make", &unborn, errno))?;
+    let born = parent
+        .dir(&unborn)
+        .and_then(|dir| dir.ok_or_else(|| parent.error("open", &unborn, Errno::NOENT)))
+        .and_then(|dir| marker.write(&dir))
+        .and_then(|()| {
+            match rustix::fs::renameat(parent.fd(), &*unborn, parent.fd(), name) {
+                Ok(()) => Ok(true),
+                // A directory that is not empty is never replaced by a rename.
+                Err(Errno::NOTEMPTY | Errno::EXIST) => Ok(false),
+                Err(errno) => Err(parent.error("make", name, errno)),
+            }
+        });
+    if !matches!(born, Ok(true)) {
+        parent.remove_all(&unborn, &mut |_| {})?;
+    }
+    born
+}
+
+fn check_marker(dir: &Dir, mesh_uid: &str, run_uid: &str) -> Result<Marker, SandboxError> {
+    let not_ours = |why| SandboxError::NotOurs {
+        path: dir.path().to_owned(),
+        why,
+    };
+    let marker =
+        Marker::read(dir)?.ok_or_else(|| not_ours(format!("it has no {} in it", marker::NAME)))?;
+    if marker.mesh != mesh_uid {
+        return Err(not_ours(format!("it belongs to mesh {}", marker.mesh)));
+    }
+    if marker.run != run_uid {
+        return Err(not_ours(format!("it belongs to run {}", marker.run)));
+    }
+    Ok(marker)
+}

@@ -1,0 +1,11 @@
+//! The workloads, one folder each. None imports another; what two of them need belongs to a layer below.
+
+pub mod bytes;
+pub mod copy;
+pub mod files;
+pub mod fill;
+pub mod io;
+pub mod network;
+pub mod null;
+pub mod replay;
+pub mod tree;

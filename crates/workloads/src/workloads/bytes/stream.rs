@@ -1,0 +1,208 @@
+//! A file behind a buffer, as stdio has it: bytes go in and out by a call each, records in pieces.
+//!
+//! The file is read and written at its own position, as stdio does. A byte's call is never inlined, for in the programs
+//! that are stood for it is a call into a library. Invariant: between two operations the buffer is empty, or holds what
+//! was put and is not written yet, or what was read ahead; never both. Who goes from one to the other flushes or seeks.
+
+use crate::measure::recorder::Marker;
+use crate::target::calls::{self, CallError};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::SeekFrom;
+use rustix::io::Errno;
+
+#[derive(Debug)]
+pub(super) struct Stream {
+    file: OwnedFd,
+    buffer: Vec<u8>,
+    /// Where the next byte is put or taken.
+    at: usize,
+    /// Bytes of the buffer that were read.
+    have: usize,
+    /// Of the file itself; the buffer is beyond it when writing, before it when reading.
+    pub position: u64,
+    /// Told before each call where it reads or writes.
+    pub marker: Marker,
+}
+
+/// The number of a stream's only file.
+const FILE: u64 = 0;
+
+impl Stream {
+    pub(super) fn new(file: OwnedFd, buffer_bytes: usize) -> Self {
+        Self {
+            file,
+            buffer: vec![1; buffer_bytes],
+            at: 0,
+            have: 0,
+            position: 0,
+            marker: Marker::default(),
+        }
+    }
+
+    /// Puts one byte; a full buffer is written first.
+    #[inline(never)]
+    pub(super) fn put(&mut self, byte: u8) -> Result<(), CallError> {
+        if self.at == self.buffer.len() {
+            self.flush()?;
+        }
+        if let Some(slot) = self.buffer.get_mut(self.at) {
+            *slot = byte;
+            self.at += 1;
+        }
+        Ok(())
+    }
+
+    /// Takes one byte; an empty buffer is filled first. At the end of the file it is an error (NODATA).
+    #[inline(never)]
+    pub(super) fn take(&mut self) -> Result<u8, CallError> {
+        if self.at == self.have {
+            self.fill()?;
+        }
+        let byte = self.buffer.get(self.at).copied().unwrap_or(0);
+        self.at += 1;
+        Ok(byte)
+    }
+
+    /// Writes a record: what fits into the buffer goes there, whole buffers past it.
+    pub(super) fn write(&mut self, mut record: &[u8]) -> Result<(), CallError> {
+        while !record.is_empty() {
+            if self.at == 0 && record.len() >= self.buffer.len() {
+                let whole = record.len() - record.len() % self.buffer.len();
+                let (direct, rest) = record.split_at(whole);
+                self.marker.at(FILE, self.position);
+                calls::write_all(self.file.as_fd(), direct, &mut self.position)?;
+                record = rest;
+                continue;
+            }
+            let space = self.buffer.get_mut(self.at..).unwrap_or_default();
+            let count = space.len().min(record.len());
+            let (now, rest) = record.split_at(count);
+            if let Some(space) = space.get_mut(..count) {
+                space.copy_from_slice(now);
+            }
+            self.at += count;
+            record = rest;
+            if self.at == self.buffer.len() {
+                self.flush()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads a record: what is in the buffer comes from there, whole buffers past it.
+    pub(super) fn read(&mut self, record: &mut [u8]) -> Result<(), CallError> {
+        let mut filled = 0;
+        while let Some(rest) = record.get_mut(filled..).filter(|rest| !rest.is_empty()) {
+            if self.at == self.have && rest.len() >= self.buffer.len() {
+                let whole = rest.len() - rest.len() % self.buffer.len();
+                let direct = rest.get_mut(..whole).unwrap_or_default();
+                self.marker.at(FILE, self.position);
+                calls::read_full(self.file.as_fd(), direct, self.position)?;
+                self.position += u64::try_from(whole).unwrap_or(0);
+                filled += whole;
+                continue;
+            }
+            if self.at == self.have {
+                self.fill()?;
+            }
+            let ready = self.buffer.get(self.at..self.have).unwrap_or_default();
+            let count = ready.len().min(rest.len());
+            if let (Some(to), Some(from)) = (rest.get_mut(..count), ready.get(..count)) {
+                to.copy_from_slice(from);
+            }
+            self.at += count;
+            filled += count;
+        }
+        Ok(())
+    }
+
+    /// Writes what was put.
+    pub(super) fn flush(&mut self) -> Result<(), CallError> {
+        self.marker.at(FILE, self.position);
+        let put = self.buffer.get(..self.at).unwrap_or_default();
+        let result = calls::write_all(self.file.as_fd(), put, &mut self.position);
+        // What could not be written is lost, as with stdio.
+        (self.at, self.have) = (0, 0);
+        result
+    }
+
+    fn fill(&mut self) -> Result<(), CallError> {
+        (self.at, self.have) = (0, 0);
+        self.marker.at(FILE, self.position);
+        loop {
+            match rustix::io::read(&self.file, &mut *self.buffer) {
+                Ok(0) => return Err(CallError::at(Errno::NODATA, self.position)),
+                Ok(count) => {
+                    self.have = count;
+                    self.position += u64::try_from(count).unwrap_or(0);
+                    return Ok(());
+                }
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(CallError::at(errno, self.position)),
+            }
+        }
+    }
+
+    /// Goes to a place and forgets the buffer.
+    pub(super) fn seek(&mut self, place: u64) -> Result<(), CallError> {
+        (self.at, self.have) = (0, 0);
+        self.marker.at(FILE, place);
+        rustix::fs::seek(&self.file, SeekFrom::Start(place))
+            .map_err(|errno| CallError::at(errno, place))?;
+        self.position = place;
+        Ok(())
+    }
+
+    /// Reads without the buffer, at `place`, where the file's position is.
+    pub(super) fn read_past(&mut self, record: &mut [u8], place: u64) -> Result<(), CallError> {
+        calls::read_full(self.file.as_fd(), record, place)
+    }
+
+    /// Writes without the buffer.
+    pub(super) fn write_past(&mut self, record: &[u8]) -> Result<(), CallError> {
+        calls::write_all(self.file.as_fd(), record, &mut self.position)
+    }
+
+    pub(super) fn sync(&self) -> Result<(), CallError> {
+        rustix::fs::fsync(&self.file).map_err(|errno| CallError::at(errno, self.position))
+    }
+
+    /// Reads up to a whole buffer, takes each byte, changes it, puts it back, and writes it where it was.
+    pub(super) fn rewrite(
+        &mut self,
+        bytes: usize,
+        mut changed: impl FnMut(usize, u8) -> u8,
+    ) -> Result<(), CallError> {
+        let place = self.position;
+        let buffer = self.buffer.get_mut(..bytes).unwrap_or_default();
+        self.marker.at(FILE, place);
+        calls::read_full(self.file.as_fd(), buffer, place)?;
+        self.position += u64::try_from(bytes).unwrap_or(0);
+        (self.at, self.have) = (0, bytes);
+        for at in 0..bytes {
+            let byte = self.take()?;
+            self.at = at;
+            self.put(changed(at, byte))?;
+        }
+        rustix::fs::seek(&self.file, SeekFrom::Start(place))
+            .map_err(|errno| CallError::at(errno, place))?;
+        self.position = place;
+        self.flush()
+    }
+
+    /// Reads a whole buffer, changes one byte of it, and writes it where it was.
+    pub(super) fn rewrite_one(&mut self, bytes: usize, changed: usize) -> Result<(), CallError> {
+        let place = self.position;
+        let buffer = self.buffer.get_mut(..bytes).unwrap_or_default();
+        self.marker.at(FILE, place);
+        calls::read_full(self.file.as_fd(), buffer, place)?;
+        if let Some(byte) = buffer.get_mut(changed) {
+            *byte ^= 0x55;
+        }
+        rustix::fs::seek(&self.file, SeekFrom::Start(place))
+            .map_err(|errno| CallError::at(errno, place))?;
+        self.position = place;
+        (self.at, self.have) = (bytes, 0);
+        self.flush()
+    }
+}

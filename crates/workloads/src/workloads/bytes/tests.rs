@@ -1,0 +1,418 @@
+//! Whole passes through tasks, on real files: what is reported is held against what is on disk.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+
+use super::*;
+use crate::engine::task::End;
+use crate::measure::op::Op;
+use crate::testing::{Cell, Tmpfs, expect_mismatches, flip};
+use serde_json::{Value, json};
+use std::fs;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+
+fn cell() -> Cell {
+    Cell::new(NAME)
+}
+
+fn file(cell: &Cell, worker: u32) -> PathBuf {
+    cell.task_dir().join(format!("w{worker}"))
+}
+
+/// 50000 bytes are twelve buffers of 4 KiB and 848 bytes.
+fn params() -> Value {
+    json!({"size": 50_000, "numjobs": 2, "bs": 1000, "seeks": 100})
+}
+
+#[test]
+fn every_mode_moves_each_byte_once() {
+    let cell = cell();
+    cell.run("putc", params())
+        .expect(&[(Op::Putc, 26, 100_000)]);
+    let written = fs::read(file(&cell, 1)).unwrap();
+    assert_eq!(written.len(), 50_000);
+    assert_ne!(written, fs::read(file(&cell, 0)).unwrap());
+    cell.run("getc", params())
+        .expect(&[(Op::Getc, 26, 100_000)]);
+    cell.run("fread", params())
+        .expect(&[(Op::Fread, 20, 100_000)]);
+    assert_eq!(fs::read(file(&cell, 1)).unwrap(), written);
+    cell.run("rewrite", params())
+        .expect(&[(Op::Rewrite, 26, 100_000)]);
+    let changed: Vec<u8> = written.iter().map(|byte| byte ^ 0x55).collect();
+    assert_eq!(fs::read(file(&cell, 1)).unwrap(), changed);
+    cell.run("fwrite", params())
+        .expect(&[(Op::Fwrite, 20, 100_000)]);
+    assert_eq!(fs::read(file(&cell, 1)).unwrap().len(), 50_000);
+    let outcome = cell.run("seek", params());
+    let (ops, bytes, errors) = outcome.of(Op::Seek);
+    assert_eq!((ops, errors), (200, 0));
+    let rewritten = (bytes - 200_000) / 1000;
+    assert!((3..60).contains(&rewritten), "a tenth of 200: {rewritten}");
+}
+
+#[test]
+fn what_goes_through_the_buffer_is_what_was_put() {
+    // Records smaller and larger than the buffer, and one that does not divide the file.
+    for (record, buffer) in [
+        (1, 64),
+        (1000, 4096),
+        (4096, 4096),
+        (10_000, 4096),
+        (70_000, 512),
+    ] {
+        let params = json!({"size": 90_001, "bs": record, "buffer": buffer, "data": "random"});
+        let cell = cell();
+        let per_operation = u64::max(record, u64::div_ceil(buffer, record) * record);
+        let ops = 90_001_u64.div_ceil(per_operation);
+        cell.run("fwrite", params.clone())
+            .expect(&[(Op::Fwrite, ops, 90_001)]);
+        let content = fs::read(file(&cell, 0)).unwrap();
+        assert_eq!(content.len(), 90_001);
+        let load = BYTES.load(&cell.spec("fwrite", params.clone())).unwrap();
+        drop(load);
+        // The content is a function of the place: written a byte at a time in units as large, it is the same.
+        let by_bytes = json!({"size": 90_001, "buffer": per_operation});
+        cell.run("putc", by_bytes)
+            .expect(&[(Op::Putc, ops, 90_001)]);
+        assert_eq!(
+            fs::read(file(&cell, 0)).unwrap(),
+            content,
+            "{record} {buffer}"
+        );
+        cell.run("fread", params.clone())
+            .expect(&[(Op::Fread, ops, 90_001)]);
+    }
+}
+
+#[test]
+fn what_is_counted_is_written_when_the_time_is_over() {
+    let cell = cell();
+    let params = json!({
+        "size": "64m", "bs": 5000, "buffer": "4k", "numjobs": 2, "rate_iops": 100, "runtime": "200ms"
+    });
+    let outcome = cell.run("fwrite", params);
+    let (ops, bytes, errors) = outcome.of(Op::Fwrite);
+    assert!((10..=44).contains(&ops) && errors == 0, "{outcome:?}");
+    let written = [0, 1].map(|worker| fs::metadata(file(&cell, worker)).unwrap().len());
+    assert_eq!((bytes, written[0] + written[1]), (ops * 5000, bytes));
+}
+
+#[test]
+fn passes_and_seeks_are_counted_or_ended_by_time_whichever_comes_first() {
+    let cell = cell();
+    let run = |mode: &str, more: Value| {
+        let mut params = params();
+        for (key, value) in more.as_object().unwrap() {
+            params[key] = value.clone();
+        }
+        let footprint = BYTES.check(mode, params.as_object().unwrap()).unwrap();
+        (cell.run(mode, params), footprint.moved_bytes)
+    };
+    run("putc", json!({})).0.expect(&[(Op::Putc, 26, 100_000)]);
+    let written = fs::read(file(&cell, 1)).unwrap();
+    for (mode, op, ops) in [
+        ("getc", Op::Getc, 26),
+        ("fread", Op::Fread, 20),
+        ("rewrite", Op::Rewrite, 26),
+    ] {
+        for more in [json!({"loops": 3}), json!({"loops": 3, "runtime": "1h"})] {
+            let (outcome, moved) = run(mode, more);
+            outcome.expect(&[(op, 3 * ops, 300_000)]);
+            assert_eq!(moved, 300_000);
+        }
+        let (outcome, _) = run(mode, json!({"loops": 1_000_000_000, "runtime": "150ms"}));
+        let ran = outcome.end.ended.since(outcome.end.planned_start);
+        assert!(
+            outcome.end.state == End::Done && ran.as_millis() >= 150,
+            "{mode}: {ran:?}"
+        );
+    }
+    // An even number of rewrites would have left it as it was; these were three, three, and who knows how many.
+    assert_eq!(fs::read(file(&cell, 1)).unwrap().len(), written.len());
+    for more in [json!({}), json!({"runtime": "1h"})] {
+        let (outcome, _) = run("seek", more);
+        assert_eq!(
+            (outcome.of(Op::Seek).0, outcome.end.state),
+            (200, End::Done)
+        );
+    }
+    let (outcome, _) = run("seek", json!({"seeks": 1_000_000_000, "runtime": "150ms"}));
+    assert!(
+        outcome
+            .end
+            .ended
+            .since(outcome.end.planned_start)
+            .as_millis()
+            >= 150
+    );
+    // Modes that begin with an empty file are done with it.
+    run("fwrite", json!({"loops": 3}))
+        .0
+        .expect(&[(Op::Fwrite, 20, 100_000)]);
+}
+
+#[test]
+fn a_mode_without_its_file_lays_it_out_and_timed_ones_repeat() {
+    for mode in ["getc", "rewrite", "fread", "seek"] {
+        let cell = cell();
+        let timed = json!({"size": 20_000, "bs": 100, "runtime": "150ms"});
+        let outcome = cell.run(mode, timed);
+        assert_eq!(outcome.end.state, End::Done, "{:?}", outcome.end);
+        let ran = outcome.end.ended.since(outcome.end.planned_start);
+        assert!(ran.as_millis() >= 150, "{mode}: {ran:?}");
+        assert_eq!(fs::metadata(file(&cell, 0)).unwrap().len(), 20_000);
+    }
+}
+
+#[test]
+fn a_file_that_ends_early_is_a_counted_error() {
+    let cell = cell();
+    cell.run("putc", params());
+    fs::File::options()
+        .write(true)
+        .open(file(&cell, 0))
+        .unwrap()
+        .set_len(40_000)
+        .unwrap();
+    let outcome = cell.run("getc", params());
+    let (ops, bytes, errors) = outcome.of(Op::Getc);
+    // Nine whole buffers of ten; four cannot be had.
+    assert_eq!((ops, bytes, errors), (13 + 9, 50_000 + 9 * 4096, 4));
+    assert!(
+        outcome.end.errors[0].first.contains("w0 at offset"),
+        "{:?}",
+        outcome.end.errors
+    );
+}
+
+#[test]
+fn a_full_target_ends_it_with_the_reason() {
+    let Some(tmpfs) = Tmpfs::mount(256) else {
+        return;
+    };
+    let cell = Cell::beneath(NAME, &tmpfs.path);
+    for mode in ["putc", "fwrite"] {
+        let outcome = cell.run(mode, json!({"size": "1m"}));
+        assert_eq!(outcome.end.state, End::Failed);
+        assert!(outcome.end.error.unwrap().contains("no space left"));
+    }
+}
+
+fn verified() -> Value {
+    json!({"size": "256k", "numjobs": 2, "seeks": 100, "verify": true, "data": {"compress": 50}})
+}
+
+#[test]
+fn what_was_written_is_found_again_whatever_wrote_it() {
+    let cell = cell();
+    // Each mode lays out what it misses; afterwards each finds what the one before has left.
+    for mode in [
+        "fread", "putc", "getc", "seek", "getc", "rewrite", "fread", "seek", "rewrite", "getc",
+        "fwrite", "seek",
+    ] {
+        let outcome = cell.run(mode, verified());
+        assert_eq!(
+            (outcome.end.state, &outcome.end.errors[..]),
+            (End::Done, &[][..]),
+            "{mode}"
+        );
+    }
+    let mut timed = verified();
+    timed["runtime"] = json!("150ms");
+    for mode in ["rewrite", "seek", "getc"] {
+        let outcome = cell.run(mode, timed.clone());
+        assert_eq!(outcome.end.errors, [], "{mode}");
+    }
+}
+
+#[test]
+fn every_flipped_bit_is_an_error_at_its_offset() {
+    for (mode, op) in [
+        ("getc", Op::Getc),
+        ("fread", Op::Fread),
+        ("rewrite", Op::Rewrite),
+        ("seek", Op::Seek),
+    ] {
+        let cell = cell();
+        // So many seeks come everywhere; none rewrites, so that each place is found each time.
+        let mut params = verified();
+        params["seeks"] = json!(2000);
+        params["rewrite-share"] = json!(0);
+        cell.run("putc", params.clone());
+        let flipped = [5000, 90_000, 262_143];
+        flip(&file(&cell, 1), &flipped);
+        let outcome = cell.run(mode, params.clone());
+        let [told] = &outcome.end.errors[..] else {
+            panic!("{mode}: {:?}", outcome.end.errors)
+        };
+        assert_eq!(told.errno, libc::EBADMSG);
+        for at in flipped {
+            let place = format!("w1 at offset {at}: ");
+            assert!(
+                mode == "seek" || told.first.contains(&place),
+                "{mode} {at}: {}",
+                told.first
+            );
+        }
+        let (_, _, errors) = outcome.of(op);
+        assert_eq!(errors, told.count);
+        match mode {
+            "seek" => assert!(
+                (90..300).contains(&errors),
+                "3 of 32 records, 2000 times: {errors}"
+            ),
+            _ => assert_eq!(errors, 3, "{mode}"),
+        }
+        // What was written over is whole again; what was only read is not.
+        let (_, _, errors) = cell.run("getc", params).of(Op::Getc);
+        assert_eq!(errors, if mode == "rewrite" { 0 } else { 3 }, "{mode}");
+    }
+}
+
+#[test]
+fn every_wrong_sector_of_an_operation_is_counted() {
+    for (mode, op) in [
+        ("getc", Op::Getc),
+        ("fread", Op::Fread),
+        ("seek", Op::Seek),
+        ("rewrite", Op::Rewrite),
+    ] {
+        let cell = cell();
+        let params = json!({
+            "size": "256k", "buffer": "64k", "bs": "64k", "seeks": 200, "rewrite-share": 0, "verify": true
+        });
+        cell.run("putc", params.clone());
+        // Three sectors in the first operation's place, one in the last's.
+        flip(&file(&cell, 0), &[5000, 5001, 9000, 65_535, 262_143]);
+        let outcome = cell.run(mode, params);
+        let (_, _, errors) = outcome.of(op);
+        if mode == "seek" {
+            // Each place was come to now and then: with three wrong sectors, and with one.
+            let wrong = outcome.end.errors[0].count;
+            assert!(wrong > errors && wrong < 3 * errors, "{wrong} {errors}");
+            assert_eq!((wrong - errors) % 2, 0);
+            continue;
+        }
+        assert_eq!(errors, 2, "{mode}");
+        let places = ["at offset 5000: ", "at offset 9000: ", "at offset 65535: "];
+        expect_mismatches(&outcome.end, 4, &places);
+    }
+}
+
+#[test]
+fn a_lost_write_is_found() {
+    let cell = cell();
+    cell.run("fwrite", verified());
+    let before = fs::read(file(&cell, 0)).unwrap();
+    cell.run("rewrite", verified());
+    let kept = fs::File::options()
+        .write(true)
+        .open(file(&cell, 0))
+        .unwrap();
+    kept.write_all_at(&before[8192..12_288], 8192).unwrap();
+    // As if the other file's block had been written here.
+    let other = fs::read(file(&cell, 1)).unwrap();
+    kept.write_all_at(&other[40_960..45_056], 40_960).unwrap();
+    let outcome = cell.run("getc", verified());
+    let told = &outcome.end.errors[0];
+    assert_eq!(told.count, 2, "{told:?}");
+    for part in [
+        "at offset 8192: found what was written to file 0 at offset 8192 as generation 1",
+        "at offset 40960: found what was written to file 1 at offset 40960 as generation 2",
+    ] {
+        assert!(told.first.contains(part), "{}", told.first);
+    }
+}
+
+#[test]
+fn parameters_are_checked() {
+    let check = |mode: &str, params: Value| BYTES.check(mode, params.as_object().unwrap());
+    let footprint = check("seek", params()).unwrap();
+    assert_eq!((footprint.workers, footprint.moved_bytes), (2, 200_000));
+    for (bad, key) in [
+        (json!({"size": 0}), "size"),
+        (json!({"buffer": 0}), "buffer"),
+        (json!({"bs": 0}), "bs"),
+        (json!({"bs": "8k", "size": "4k"}), "bs"),
+        (json!({"seeks": 0}), "seeks"),
+        (json!({"rewrite-share": 101}), "rewrite-share"),
+        (json!({"verify": true, "size": "64k", "bs": 1000}), "verify"),
+        (json!({"verify": true, "size": 50_000}), "verify"),
+        (json!({"verify": true, "data": "zero"}), "verify"),
+        (json!({"numjobs": 0}), "numjobs"),
+    ] {
+        let error = check("seek", bad.clone()).unwrap_err();
+        assert_eq!(error.key.as_deref(), Some(key), "{bad}: {error}");
+    }
+}
+
+/// iozone's frewrite: the file stays, and its content is another one.
+#[test]
+fn frewrite_writes_over_the_existing_file() {
+    let cell = cell();
+    cell.run("fwrite", params())
+        .expect(&[(Op::Fwrite, 20, 100_000)]);
+    let (written, inode) = (fs::read(file(&cell, 1)).unwrap(), inode_of(&file(&cell, 1)));
+    cell.run("frewrite", params())
+        .expect(&[(Op::Fwrite, 20, 100_000)]);
+    let rewritten = fs::read(file(&cell, 1)).unwrap();
+    assert_eq!(
+        (rewritten.len(), inode_of(&file(&cell, 1))),
+        (50_000, inode)
+    );
+    assert_ne!(rewritten, written);
+    let verified = json!({"size": 65_536, "bs": 8192, "verify": true, "loops": 2});
+    for mode in ["frewrite", "fread", "frewrite", "fread"] {
+        let outcome = cell.run(mode, verified.clone());
+        assert_eq!(outcome.sum(|it| it.errors), 0, "{mode}");
+    }
+}
+
+fn inode_of(path: &std::path::Path) -> u64 {
+    std::os::unix::fs::MetadataExt::ino(&fs::metadata(path).unwrap())
+}
+
+/// bonnie++'s rewrite: a block with one byte changed.
+#[test]
+fn a_rewrite_of_one_byte_changes_one_byte_of_each_buffer() {
+    let cell = cell();
+    let params = json!({"size": 50_000, "buffer": 8192, "change": "one"});
+    cell.run("putc", params.clone());
+    let written = fs::read(file(&cell, 0)).unwrap();
+    cell.run("rewrite", params)
+        .expect(&[(Op::Rewrite, 7, 50_000)]);
+    let rewritten = fs::read(file(&cell, 0)).unwrap();
+    let changed = written.chunks(8192).zip(rewritten.chunks(8192));
+    for (old, new) in changed {
+        let differing = old.iter().zip(new).filter(|(old, new)| old != new);
+        assert_eq!(differing.count(), 1);
+    }
+}
+
+#[test]
+fn seekers_share_a_file() {
+    let cell = cell();
+    let params = json!({"size": 50_000, "bs": 1000, "seeks": 40, "numjobs": 2, "seekers": 5});
+    let footprint = BYTES.check("seek", params.as_object().unwrap()).unwrap();
+    assert_eq!((footprint.workers, footprint.files), (10, 2));
+    let outcome = cell.run("seek", params.clone());
+    let (ops, _, errors) = outcome.of(Op::Seek);
+    assert_eq!((ops, errors, outcome.end.workers), (400, 0, 10));
+    assert!(!file(&cell, 2).exists());
+    // The key belongs to `seek`: the other modes have a worker for each file.
+    cell.run("getc", params).expect(&[(Op::Getc, 26, 100_000)]);
+    for (mode, params) in [
+        (
+            "seek",
+            json!({"size": "64k", "bs": "4k", "seekers": 2, "verify": true}),
+        ),
+        ("seek", json!({"seekers": 64, "numjobs": 1000})),
+        (
+            "rewrite",
+            json!({"size": "64k", "bs": "4k", "change": "one", "verify": true}),
+        ),
+    ] {
+        let refused = BYTES.check(mode, params.as_object().unwrap());
+        assert!(refused.is_err(), "{mode} {params}");
+    }
+}

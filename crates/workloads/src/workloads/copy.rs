@@ -1,0 +1,217 @@
+//! `copy`: whole files into the target and out of it again, as cp does it: one large or many small; and, between, listed.
+//!
+//! The other side is a directory of the task's own in the agent's scratch, or, with `from`, files beneath a path that
+//! the agent's configuration allows to be read. A tree is copied as a tree; its directories are there before the start.
+//! Nothing is known here of time or of other tasks.
+
+mod engine;
+mod keys;
+mod list;
+mod prepared;
+mod scratch;
+mod tree;
+mod verify;
+mod worker;
+
+pub use scratch::remove_abandoned;
+
+use crate::engine::passes::WholePasses;
+use crate::engine::task::{Cache, PrepareControl, TaskError, TaskSpec};
+use crate::engine::workload::buffers_of;
+use crate::engine::workload::{
+    About, Bypass, Definition, Footprint, Load, ModeInfo, Threads, Worker, Workload, workload,
+};
+use crate::measure::random::Random;
+use crate::params::ParamError;
+use crate::target::block_size::BLOCK_BYTES;
+use crate::target::data::Content;
+use crate::target::dataset::DatasetContent;
+use crate::target::sandbox::{Allowed, Dir};
+use engine::{Engine, TargetSide};
+use keys::{CopyKeys, CopyMode, CopyParams, MODES, Source};
+use list::ListWorker;
+use prepared::LAY_OUT_BYTES;
+use prepared::Prepared;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use verify::Verifier;
+use worker::{CopyWorker, OF_COPY};
+
+const NAME: &str = "copy";
+
+/// The workload.
+pub const COPY: &dyn Workload = workload::<CopyParams>();
+
+impl Definition for CopyParams {
+    const ABOUT: About = About {
+        name: NAME,
+        revision: 5,
+        summary: "whole files into the target and out of it, as cp does it, and what was copied listed",
+        modes: MODES,
+        bypass: Bypass::Sets {
+            key: "way",
+            value: "\"direct\"",
+            contradiction: "is another way than that of cache = \"bypass\", which is way = \"direct\": drop one of the two",
+        },
+        ..About::ON_TARGET
+    };
+    type Keys = CopyKeys;
+
+    fn new(mode: &'static ModeInfo, keys: CopyKeys) -> Result<Self, ParamError> {
+        CopyParams::of(mode, keys)
+    }
+
+    fn threads(&self) -> Threads {
+        Threads {
+            workers: self.workers,
+            timing: self.timing,
+        }
+    }
+
+    /// What `from` holds is known only on the agent; there, space is looked at when the task is prepared.
+    fn footprint(&self) -> Footprint {
+        let workers = self.workers;
+        match &self.source {
+            Source::Generated {
+                files, sizes, seed, ..
+            } => Footprint {
+                workers,
+                files: *files,
+                bytes: sizes.total(*seed, *files, BLOCK_BYTES),
+                scratch_bytes: match self.mode {
+                    CopyMode::List => 0,
+                    CopyMode::In | CopyMode::Out => sizes.total(*seed, *files, BLOCK_BYTES),
+                },
+                moved_bytes: match self.mode {
+                    CopyMode::List => 0,
+                    CopyMode::In | CopyMode::Out => sizes.total(*seed, *files, 1),
+                },
+                // A copy that has begun is completed, and how long that takes is unknown.
+                runtime: None,
+                ..Footprint::default()
+            },
+            Source::From(_) => Footprint {
+                workers,
+                ..Footprint::default()
+            },
+        }
+    }
+
+    fn buffer_bytes(&self) -> u64 {
+        buffers_of(self.unit)
+    }
+
+    fn load(self, spec: &TaskSpec) -> Result<Box<dyn Load>, TaskError> {
+        Ok(Box::new(CopyLoad {
+            params: self,
+            warm: spec.cache == Cache::Warm,
+            task: spec.dir()?,
+            task_index: spec.task_index,
+            scratch: spec.scratch.clone(),
+            sources: spec.sources.clone(),
+            prepared: Mutex::default(),
+            whole: WholePasses::default(),
+        }))
+    }
+}
+
+struct CopyLoad {
+    params: CopyParams,
+    warm: bool,
+    task: Dir,
+    task_index: u32,
+    scratch: Option<PathBuf>,
+    sources: Allowed,
+    prepared: Mutex<Option<Arc<Prepared>>>,
+    whole: WholePasses,
+}
+
+impl CopyLoad {
+    fn engine(&self) -> Result<Engine, TaskError> {
+        let target = match self.params.mode {
+            CopyMode::In => TargetSide::To,
+            CopyMode::Out | CopyMode::List => TargetSide::From,
+        };
+        Engine::new(self.params.way, target, self.params.unit)
+            .map_err(|error| TaskError::io("get memory for a worker's buffer", error))
+    }
+
+    /// What stands in the files that are made here; `None` where they come from elsewhere.
+    fn content(&self) -> Option<Content> {
+        match &self.params.source {
+            Source::Generated { seed, data, .. } => {
+                let own = [*seed, u64::from(self.task_index)];
+                Some(Content::new(*data, Random::of(&own).next_u64()))
+            }
+            Source::From(_) => None,
+        }
+    }
+
+    fn prepared(&self) -> Result<Arc<Prepared>, TaskError> {
+        let prepared = self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
+        prepared.clone().ok_or_else(|| TaskError::Unsupported {
+            why: "nothing was prepared to be copied".into(),
+        })
+    }
+}
+
+impl Load for CopyLoad {
+    fn prepare(&self, control: &PrepareControl) -> Result<(), TaskError> {
+        let prepared = Prepared::make(self, control)?;
+        *self.prepared.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(prepared));
+        Ok(())
+    }
+
+    fn worker(&self, index: u32) -> Result<Box<dyn Worker>, TaskError> {
+        let prepared = self.prepared()?;
+        if self.params.mode == CopyMode::List {
+            return Ok(Box::new(ListWorker::new(
+                prepared,
+                index,
+                self.params.workers,
+            )));
+        }
+        let engine = self.engine()?;
+        let verifier = self
+            .params
+            .verify
+            .then(|| Verifier::new(self.content(), LAY_OUT_BYTES));
+        Ok(Box::new(CopyWorker {
+            prepared,
+            index,
+            engine,
+            durable: self.params.durable,
+            verifier,
+            whole: self.whole.clone(),
+            entered: None,
+        }))
+    }
+
+    fn path_of(&self, _worker: u32, file: u64) -> Option<String> {
+        let prepared = self.prepared().ok()?;
+        let index = usize::try_from(file & !OF_COPY).ok()?;
+        let entry = prepared.tree.files.get(index)?;
+        let side = match (self.params.mode, file & OF_COPY) {
+            (CopyMode::Out, 0) => &prepared.from,
+            _ => &prepared.to,
+        };
+        let path = side.path().join(prepared.tree.path_of_file(entry));
+        Some(path.display().to_string())
+    }
+
+    fn finish(&self) -> Result<(), TaskError> {
+        let mut prepared = self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(prepared) = prepared.take() else {
+            return Ok(());
+        };
+        if self.params.mode == CopyMode::In && self.whole.all(self.params.workers) {
+            prepared
+                .state(DatasetContent::Created)
+                .write_or_warn(&self.task);
+        }
+        prepared.remove_scratch()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,176 @@
+//! The modes, keys and parameters of `copy`.
+
+use super::engine::{CopyMethod, DIRECT_BYTES};
+use crate::declare_keys;
+use crate::engine::workload::{Data as CellData, ModeInfo, RampKeys, Timing};
+use crate::measure::op::Op;
+use crate::params::ParamError;
+use crate::params::units::{Bytes, Span};
+use crate::target::block_size::check_unit;
+use crate::target::calls::Durable;
+use crate::target::data::{DataKeys, DataSpec};
+use crate::target::size::SizeSpec;
+use std::path::PathBuf;
+
+/// A task knows the name of each of its files while it runs.
+pub(super) const MOST_FILES: u64 = 10_000_000;
+
+const COPIED: CellData = CellData::Laid("all files, copied in");
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum CopyMode {
+    In,
+    List,
+    Out,
+}
+
+pub(super) const MODES: &[ModeInfo] = &[
+    ModeInfo {
+        name: "in",
+        meaning: "copies each file into the target: open both, move all of it in the `way` that is asked for, fsync where \
+                  asked, close both; with `verify`, reads each copy after that",
+        needs: CellData::Nothing,
+        leaves: COPIED,
+        ops: &[Op::Copy, Op::Read],
+    },
+    ModeInfo {
+        name: "list",
+        meaning: "goes through the tree on the target as ls -lR does: lists each directory to its end, then looks up each name \
+                  that was copied into it. The workers take the directories in turn. A listing with another number of names, \
+                  or a name that is not there, is an error",
+        needs: COPIED,
+        leaves: COPIED,
+        ops: &[Op::List, Op::Stat],
+    },
+    ModeInfo {
+        name: "out",
+        meaning: "copies each file from the target into the agent's scratch directory, in the same way",
+        needs: COPIED,
+        leaves: COPIED,
+        ops: &[Op::Copy, Op::Read],
+    },
+];
+
+declare_keys! {
+    #[derive(Debug)]
+    pub(super) struct CopyKeys {
+        /// Files per task, split over its workers.
+        "files" files: Option<u64> = none("1"), max 10000000;
+        /// Bytes of each file; tables as in workload `files`.
+        "size" size: Option<SizeSpec> = none("256m");
+        /// Copies this file, or all regular files of this tree, instead. The agent has to allow reading it.
+        "from" from: Option<PathBuf> = none("files made in the agent's scratch directory");
+        /// Workers per task; each copies whole files.
+        "numjobs" numjobs: u32 = 1, min 1, max 4096;
+        /// Fsync each copy before it is closed.
+        "fsync" fsync: bool = false;
+        /// `auto`: copy_file_range, or read and write where the kernel cannot copy between the two file systems.
+        /// `direct`: read and write with O_DIRECT on the side of the target, but for the end of a file that is not a
+        /// whole block.
+        "way" way: CopyMethod = "auto";
+        /// Each copy is read after it is made, as an operation of its own, and compared with what was written into its
+        /// source, or with the source that `from` names, outside of that operation's time. A copy that differs is a
+        /// failed read, and each wrong sector of 4 KiB is an error of errno 74, the first three with their place.
+        "verify" verify: bool = false;
+        /// Bytes per read and write where the kernel does not copy. With `direct` a multiple of 4k.
+        "bs" bs: Bytes = "1m", min 1, max "1g",
+            only "where the kernel may not copy: not with way = \"copy-file-range\"" if |keys, _| keys.way != CopyMethod::CopyFileRange;
+        /// Seed of the sizes and the content: the same seed makes the same files.
+        "seed" seed: Option<u64> = none("1");
+        /// The copying ends then, if not before. A copy that has begun is completed.
+        "runtime" runtime: Option<Span> = none("until all files are copied");
+        include ramp: RampKeys;
+        include data: DataKeys;
+    }
+}
+
+const DEFAULT_FILES: u64 = 1;
+const DEFAULT_SEED: u64 = 1;
+const DEFAULT_SIZE: SizeSpec = SizeSpec::Fixed(256 << 20);
+
+/// Which files are copied.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Source {
+    Generated {
+        files: u64,
+        sizes: SizeSpec,
+        seed: u64,
+        data: DataSpec,
+    },
+    From(PathBuf),
+}
+
+/// The parameters of one mode, read and checked.
+#[derive(Clone, Debug)]
+pub(super) struct CopyParams {
+    pub mode: CopyMode,
+    pub source: Source,
+    pub workers: u32,
+    pub durable: Durable,
+    pub way: CopyMethod,
+    pub verify: bool,
+    pub unit: usize,
+    pub timing: Timing,
+}
+
+impl CopyParams {
+    /// `mode` is one of `MODES`.
+    pub(super) fn of(mode: &ModeInfo, keys: CopyKeys) -> Result<Self, ParamError> {
+        let mode = match mode.name {
+            "in" => CopyMode::In,
+            "list" => CopyMode::List,
+            "out" => CopyMode::Out,
+            _ => return Err(mode.unknown()),
+        };
+        let spec = DataSpec::new(&keys.data, keys.verify)?;
+        let unit = check_unit("bs", keys.bs)?;
+        if keys.way == CopyMethod::Direct && !unit.is_multiple_of(DIRECT_BYTES) {
+            let message =
+                "must be a multiple of 4k where way = \"direct\": O_DIRECT moves whole blocks";
+            return Err(ParamError::of("bs", message));
+        }
+        Ok(Self {
+            mode,
+            workers: keys.numjobs,
+            durable: match keys.fsync {
+                true => Durable::Fsync,
+                false => Durable::No,
+            },
+            way: keys.way,
+            verify: keys.verify,
+            unit,
+            timing: Timing::of(keys.ramp.ramp_time, keys.runtime)?,
+            source: source_of(keys, spec)?,
+        })
+    }
+}
+
+fn source_of(keys: CopyKeys, data: DataSpec) -> Result<Source, ParamError> {
+    if let Some(path) = keys.from {
+        let beside = [
+            ("files", keys.files.is_some()),
+            ("size", keys.size.is_some()),
+            ("data", keys.data.kind.is_some()),
+            ("seed", keys.seed.is_some()),
+        ];
+        if let Some((key, _)) = beside.into_iter().find(|(_, is_set)| *is_set) {
+            let message = "says what files to make, but `from` says which ones there are: drop one of the two";
+            return Err(ParamError::of(key, message));
+        }
+        return Ok(Source::From(path));
+    }
+    let files = keys.files.unwrap_or(DEFAULT_FILES);
+    if files < u64::from(keys.numjobs) {
+        let message = format!(
+            "{files} files are too few for {} workers: each copies whole files",
+            keys.numjobs
+        );
+        return Err(ParamError::of("files", message));
+    }
+    Ok(Source::Generated {
+        files,
+        sizes: keys.size.unwrap_or(DEFAULT_SIZE),
+        seed: keys.seed.unwrap_or(DEFAULT_SEED),
+        data,
+    })
+}

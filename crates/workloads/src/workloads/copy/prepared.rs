@@ -1,0 +1,307 @@
+//! Both sides of a copy, made ready before anything is measured.
+//!
+//! `in`: the files to copy in are at hand, the target has the empty directories. `out`: the target has the files, laid
+//! out where no `in` has left them; the scratch directory has the empty directories. `list`: the target has the files, and
+//! both sides are the target. Invariant: the scratch directory
+//! goes with it.
+
+mod files;
+
+use super::engine::CopyMethod;
+use super::keys::MOST_FILES;
+use super::scratch::Scratch;
+use super::tree::Tree;
+use super::{CopyLoad, CopyMode, Source};
+use crate::engine::task::{PrepareControl, TaskError};
+use crate::target::block_size::BLOCK_BYTES;
+use crate::target::calls;
+use crate::target::data::DataSpec;
+use crate::target::dataset::{DatasetContent, DatasetRecord, Extras};
+use crate::target::sandbox::{Dir, open_canonical};
+use rustix::fd::AsFd;
+use rustix::fs::{OFlags, copy_file_range};
+use rustix::io::Errno;
+use std::ffi::CString;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// The tree within the task's directory on the target.
+const DATA: &str = "data";
+/// Bytes per write while laying out.
+pub(super) const LAY_OUT_BYTES: usize = 1 << 20;
+
+#[derive(Debug)]
+pub(super) struct Prepared {
+    pub from: Dir,
+    pub to: Dir,
+    pub tree: Tree,
+    pub shares: Vec<Vec<usize>>,
+    scratch: Mutex<Option<Scratch>>,
+    shape: String,
+}
+
+impl Prepared {
+    pub(super) fn make(load: &CopyLoad, control: &PrepareControl) -> Result<Self, TaskError> {
+        let params = &load.params;
+        let (tree, source) = match &params.source {
+            Source::Generated {
+                files, sizes, seed, ..
+            } => (Tree::generated(*files, sizes, *seed), None),
+            Source::From(_) => {
+                let (tree, root) = read_source(load, control)?;
+                (tree, Some(root))
+            }
+        };
+        if tree.left_out > 0 {
+            tracing::info!(
+                count = tree.left_out,
+                "symlinks and special files are not copied"
+            );
+        }
+        let shape = format!(
+            "copy of {} files, {:016x}",
+            tree.files.len(),
+            tree.fingerprint()
+        );
+        let shape = match &params.source {
+            Source::Generated { data, .. } if *data != DataSpec::default() => {
+                format!("{shape}, {data:?}")
+            }
+            _ => shape,
+        };
+        let shares = tree.shares(params.workers);
+        let mut sides = Sides {
+            load,
+            tree: &tree,
+            shares: &shares,
+            shape: &shape,
+            control,
+            scratch: None,
+        };
+        let (from, to) = match params.mode {
+            CopyMode::In => {
+                let from = match source {
+                    Some(root) => root,
+                    None => sides.make_source()?,
+                };
+                (from, sides.empty_target()?)
+            }
+            CopyMode::List => {
+                let from = sides.full_target(source.as_ref())?;
+                if load.warm {
+                    sides.warm(&from)?;
+                }
+                let again = load.task.make_dir(DATA).map_err(TaskError::Sandbox)?;
+                (from, again)
+            }
+            CopyMode::Out => {
+                let from = sides.full_target(source.as_ref())?;
+                if load.warm {
+                    sides.warm(&from)?;
+                }
+                (from, sides.empty_scratch()?)
+            }
+        };
+        if params.mode != CopyMode::List {
+            sides.try_way(&from, &to)?;
+        }
+        let scratch = Mutex::new(sides.scratch);
+        Ok(Self {
+            from,
+            to,
+            tree,
+            shares,
+            scratch,
+            shape,
+        })
+    }
+
+    pub(super) fn state(&self, content: DatasetContent) -> DatasetRecord {
+        DatasetRecord {
+            shape: self.shape.clone(),
+            content,
+            extras: Extras::default(),
+            parts: Vec::new(),
+        }
+    }
+
+    pub(super) fn remove_scratch(self: Arc<Self>) -> Result<(), TaskError> {
+        let mut scratch = self.scratch.lock().unwrap_or_else(PoisonError::into_inner);
+        scratch
+            .take()
+            .map_or(Ok(()), |mut scratch| scratch.remove())
+    }
+}
+
+/// The tree at `from`, and the directory that it hangs in.
+fn read_source(load: &CopyLoad, control: &PrepareControl) -> Result<(Tree, Dir), TaskError> {
+    let Source::From(path) = &load.params.source else {
+        return Err(TaskError::Unsupported {
+            why: "no source is given".into(),
+        });
+    };
+    let path = load.sources.permits(path).map_err(TaskError::Sandbox)?;
+    let facts = std::fs::symlink_metadata(&path)
+        .map_err(|error| TaskError::io(format!("look at `{}`", path.display()), error))?;
+    let (tree, root) = match (path.parent(), path.file_name()) {
+        (Some(parent), Some(name)) if !facts.is_dir() => {
+            let root = open_canonical(parent).map_err(TaskError::Sandbox)?;
+            let name = CString::new(name.as_bytes()).unwrap_or_default();
+            let tree = Tree::one_file(&root, &name)
+                .map_err(|errno| TaskError::io(format!("look at `{}`", path.display()), errno))?;
+            (tree, root)
+        }
+        _ => {
+            let root = open_canonical(&path).map_err(TaskError::Sandbox)?;
+            (Tree::scan(&root, control)?, root)
+        }
+    };
+    let files = u64::try_from(tree.files.len()).unwrap_or(u64::MAX);
+    let why = match files {
+        0 => format!("`{}` has no regular file to copy", path.display()),
+        _ if files < u64::from(load.params.workers) => format!(
+            "`{}` has {files} files, too few for {} workers; set a smaller `numjobs`",
+            path.display(),
+            load.params.workers
+        ),
+        _ if files > MOST_FILES => format!(
+            "`{}` has {files} files or more; one task copies at most {}",
+            path.display(),
+            MOST_FILES
+        ),
+        _ => return Ok((tree, root)),
+    };
+    Err(TaskError::Unsupported { why })
+}
+
+/// The two sides on their way to be ready.
+struct Sides<'a> {
+    load: &'a CopyLoad,
+    tree: &'a Tree,
+    shares: &'a [Vec<usize>],
+    shape: &'a str,
+    control: &'a PrepareControl,
+    scratch: Option<Scratch>,
+}
+
+impl Sides<'_> {
+    fn state(&self, content: DatasetContent) -> DatasetRecord {
+        DatasetRecord {
+            shape: self.shape.to_owned(),
+            content,
+            extras: Extras::default(),
+            parts: Vec::new(),
+        }
+    }
+
+    /// The target with the directories and no file.
+    fn empty_target(&self) -> Result<Dir, TaskError> {
+        let task = &self.load.task;
+        DatasetRecord::unsettle(self.shape.to_owned(), task).map_err(TaskError::Sandbox)?;
+        let control = self.control;
+        task.remove_all(DATA, &mut |gone| control.progress(gone, 0, "files removed"))
+            .map_err(TaskError::Sandbox)?;
+        let data = task.make_dir(DATA).map_err(TaskError::Sandbox)?;
+        self.check_space(&data, "the target")?;
+        self.tree.make_directories(&data)?;
+        Ok(data)
+    }
+
+    /// The target with all files.
+    fn full_target(&self, source: Option<&Dir>) -> Result<Dir, TaskError> {
+        let task = &self.load.task;
+        let wanted = self.state(DatasetContent::Created);
+        if DatasetRecord::read(task).map_err(TaskError::Sandbox)? == Some(wanted.clone())
+            && let Some(data) = task.dir(DATA).map_err(TaskError::Sandbox)?
+        {
+            return Ok(data);
+        }
+        let data = self.empty_target()?;
+        self.fill(&data, source)?;
+        wanted.write(task).map_err(TaskError::Sandbox)?;
+        Ok(data)
+    }
+
+    /// One clear error where the file systems cannot copy in the way that is asked for.
+    fn try_way(&self, from: &Dir, to: &Dir) -> Result<(), TaskError> {
+        let name = c"probe";
+        let way = self.load.params.way;
+        let tried = match way {
+            CopyMethod::Auto | CopyMethod::ReadWrite => return Ok(()),
+            CopyMethod::Direct => {
+                let task = self.load.task.fd();
+                let tried = calls::open_new_with(task, name, OFlags::DIRECT).map(drop);
+                let _absent = calls::delete(task, name);
+                tried
+            }
+            CopyMethod::CopyFileRange => {
+                let Some(file) = self.tree.files.iter().find(|file| file.bytes > 0) else {
+                    return Ok(());
+                };
+                let tried = self.tree.open(from, file.directory).and_then(|dir| {
+                    let source = calls::open_to_read(dir.as_fd(), &file.name)?;
+                    let copy = calls::open_new(to.fd(), name)?;
+                    copy_file_range(&source, None, &copy, None, 1).map(drop)
+                });
+                let _absent = calls::delete(to.fd(), name);
+                tried
+            }
+        };
+        let what = match way {
+            CopyMethod::Direct => "the target does not take O_DIRECT",
+            _ => "the kernel cannot copy between the target and the agent's scratch directory",
+        };
+        match tried {
+            Ok(()) => Ok(()),
+            Err(
+                errno
+                @ (Errno::INVAL | Errno::XDEV | Errno::OPNOTSUPP | Errno::NOSYS | Errno::PERM),
+            ) => Err(TaskError::Unsupported {
+                why: format!("{what} ({errno}); use another `way`"),
+            }),
+            Err(errno) => Err(TaskError::io("try the way of copying", errno)),
+        }
+    }
+
+    fn make_source(&mut self) -> Result<Dir, TaskError> {
+        let source = self.scratch_dir("source")?;
+        self.tree.make_directories(&source)?;
+        self.fill(&source, None)?;
+        Ok(source)
+    }
+
+    fn empty_scratch(&mut self) -> Result<Dir, TaskError> {
+        let out = self.scratch_dir("out")?;
+        self.tree.make_directories(&out)?;
+        Ok(out)
+    }
+
+    fn scratch_dir(&mut self, name: &str) -> Result<Dir, TaskError> {
+        let Some(parent) = &self.load.scratch else {
+            let why = "`copy` needs a scratch directory for its other side, and the agent has none"
+                .into();
+            return Err(TaskError::Unsupported { why });
+        };
+        let scratch = Scratch::make(parent)?;
+        let dir = scratch.dir(name);
+        self.scratch = Some(scratch);
+        let dir = dir?;
+        self.check_space(&dir, "the agent's scratch directory")?;
+        Ok(dir)
+    }
+
+    fn check_space(&self, dir: &Dir, what: &str) -> Result<(), TaskError> {
+        let (wanted, free) = (
+            self.tree.space(BLOCK_BYTES),
+            dir.free_bytes().map_err(TaskError::Sandbox)?,
+        );
+        if wanted <= free {
+            return Ok(());
+        }
+        let why = format!(
+            "{wanted} bytes are to be copied, and {what} `{}` has {free} bytes free; copy less, or free some",
+            dir.path().display()
+        );
+        Err(TaskError::Unsupported { why })
+    }
+}

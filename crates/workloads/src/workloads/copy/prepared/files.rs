@@ -1,0 +1,133 @@
+//! Every file of a tree, by as many threads as there are workers: written where it is to be there, or read once.
+
+use super::super::engine::{CopyMethod, Engine, TargetSide};
+use super::super::tree::{Entry, Tree};
+use super::{LAY_OUT_BYTES, Sides};
+use crate::engine::parallel::{Done, in_parallel};
+use crate::engine::task::TaskError;
+use crate::target::calls::{self, Durable};
+use crate::target::sandbox::Dir;
+use crate::target::write_buffer::WriteBuffer;
+use rustix::fd::{AsFd, OwnedFd};
+
+impl Sides<'_> {
+    /// Writes every file beneath `to`: copied where there is a source, random otherwise.
+    pub(super) fn fill(&self, to: &Dir, source: Option<&Dir>) -> Result<(), TaskError> {
+        let content = self.load.content();
+        self.each_file("lay out", self.tree.bytes(), to, |prepare| {
+            let mut writer = match (source, content) {
+                (Some(root), _) => {
+                    let engine = Engine::new(CopyMethod::Auto, TargetSide::To, LAY_OUT_BYTES);
+                    let engine = engine
+                        .map_err(|error| TaskError::io("get memory to lay out data", error))?;
+                    Writer::Copy(root, engine)
+                }
+                (None, Some(content)) => Writer::Made(WriteBuffer::of(content, LAY_OUT_BYTES)),
+                (None, None) => return Ok(()),
+            };
+            prepare.run(|dir, index, file| match &mut writer {
+                Writer::Made(data) => {
+                    let index = u64::try_from(index).unwrap_or(u64::MAX);
+                    calls::create(
+                        dir.as_fd(),
+                        &file.name,
+                        index,
+                        file.bytes,
+                        data,
+                        Durable::No,
+                        |_| (),
+                    )
+                    .map(drop)
+                    .map_err(|error| error.errno)
+                }
+                Writer::Copy(root, engine) => {
+                    let from = self.tree.open(root, file.directory)?;
+                    let both = (from.as_fd(), dir.as_fd());
+                    engine
+                        .copy(both, &file.name, file.bytes, Durable::No, |_| false)
+                        .map(drop)
+                        .map_err(|error| error.errno)
+                }
+            })
+        })?;
+        to.sync().map_err(TaskError::Sandbox)
+    }
+
+    /// Reads every file once.
+    pub(super) fn warm(&self, from: &Dir) -> Result<(), TaskError> {
+        self.each_file("warm the caches with", self.tree.bytes(), from, |prepare| {
+            let mut buffer = vec![1; LAY_OUT_BYTES];
+            prepare.run(|dir, _, file| {
+                calls::read(dir.as_fd(), &file.name, file.bytes, &mut buffer, |_| ())
+                    .map(drop)
+                    .map_err(|error| error.errno)
+            })
+        })
+    }
+
+    fn each_file(
+        &self,
+        doing: &str,
+        total: u64,
+        root: &Dir,
+        share: impl Fn(OneShare<'_>) -> Result<(), TaskError> + Sync,
+    ) -> Result<(), TaskError> {
+        in_parallel(
+            self.load.params.workers,
+            (total, "bytes"),
+            self.control,
+            |worker, done| {
+                let files = usize::try_from(worker)
+                    .ok()
+                    .and_then(|index| self.shares.get(index));
+                share(OneShare {
+                    tree: self.tree,
+                    files: files.map_or(&[], Vec::as_slice),
+                    root,
+                    doing,
+                    done,
+                })
+            },
+        )
+    }
+}
+
+enum Writer<'a> {
+    Made(WriteBuffer),
+    Copy(&'a Dir, Engine),
+}
+
+/// One worker's files, in the order of the tree.
+struct OneShare<'a> {
+    tree: &'a Tree,
+    files: &'a [usize],
+    root: &'a Dir,
+    doing: &'a str,
+    done: &'a Done<'a>,
+}
+
+impl OneShare<'_> {
+    fn run(
+        self,
+        mut act: impl FnMut(&OwnedFd, usize, &Entry) -> Result<(), rustix::io::Errno>,
+    ) -> Result<(), TaskError> {
+        let mut current: Option<(usize, OwnedFd)> = None;
+        for &index in self.files {
+            let Some(file) = self.tree.files.get(index) else {
+                continue;
+            };
+            let failed = |errno| {
+                let path = self.root.path().join(self.tree.path_of_file(file));
+                TaskError::io(format!("{} `{}`", self.doing, path.display()), errno)
+            };
+            let fd = match current.take() {
+                Some((number, fd)) if number == file.directory => fd,
+                _ => self.tree.open(self.root, file.directory).map_err(failed)?,
+            };
+            act(&fd, index, file).map_err(failed)?;
+            current = Some((file.directory, fd));
+            self.done.add(file.bytes)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,182 @@
+//! The measured loop: a worker's files, one after the other, each from one side to the other.
+//!
+//! Between two copies it enters the next file's directories where they differ; nothing else.
+
+use super::engine::{Copied, Engine};
+use super::prepared::Prepared;
+use super::tree::Entry;
+use super::verify::Verifier;
+use crate::engine::passes::WholePasses;
+use crate::engine::workload::Worker;
+use crate::measure::op::Op;
+use crate::measure::recorder::{OpError, Recorder};
+use crate::target::calls::{CallError, Durable};
+use crate::target::fault::Fault;
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::io::Errno;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+pub(super) struct CopyWorker {
+    pub prepared: Arc<Prepared>,
+    pub index: u32,
+    pub engine: Engine,
+    pub durable: Durable,
+    pub verifier: Option<Verifier>,
+    pub whole: WholePasses,
+    pub entered: Option<Entered>,
+}
+
+/// Set in what a worker says of its place where it looks at the copy; the other operations are about both sides, of
+/// which the target's is told.
+pub(super) const OF_COPY: u64 = 1 << 63;
+
+/// The same directory of the tree on both sides.
+pub(super) struct Entered {
+    directory: usize,
+    from: OwnedFd,
+    to: OwnedFd,
+}
+
+impl CopyWorker {
+    /// No part of an operation; but it can hang like one, and is shown like one.
+    fn enter(&mut self, directory: usize, recorder: &Recorder) -> Result<(), Errno> {
+        let is_there = |entered: &Entered| entered.directory == directory;
+        if self.entered.as_ref().is_some_and(is_there) {
+            return Ok(());
+        }
+        let Self {
+            prepared, entered, ..
+        } = self;
+        let Prepared { tree, from, to, .. } = &**prepared;
+        let (from, to) = recorder.untimed(Op::Copy, || {
+            *entered = None;
+            (tree.open(from, directory), tree.open(to, directory))
+        });
+        self.entered = Some(Entered {
+            directory,
+            from: from?,
+            to: to?,
+        });
+        Ok(())
+    }
+}
+
+impl CopyWorker {
+    /// One file; what failed is recorded.
+    fn copy(
+        &mut self,
+        prepared: &Prepared,
+        (index, file): (usize, &Entry),
+        recorder: &mut Recorder,
+    ) -> Result<Flow, OpError> {
+        let index = u64::try_from(index).unwrap_or(u64::MAX);
+        if recorder.should_stop() {
+            return Ok(Flow::Stop);
+        }
+        recorder.place(index);
+        let entered = self.enter(file.directory, recorder);
+        recorder.place_at(index, 0);
+        let Some(began) = recorder.next(Op::Copy, file.bytes) else {
+            return Ok(Flow::Stop);
+        };
+        let copied = match (entered, &self.entered) {
+            (Ok(()), Some(Entered { from, to, .. })) => {
+                let both = (from.as_fd(), to.as_fd());
+                let stop = |copied| {
+                    recorder.place_at(index, copied);
+                    recorder.should_stop()
+                };
+                self.engine
+                    .copy(both, &file.name, file.bytes, self.durable, stop)
+            }
+            (Err(errno), _) => Err(CallError::from(errno)),
+            (Ok(()), None) => Err(CallError::from(Errno::BADF)),
+        };
+        match copied {
+            Ok(Copied::Whole(bytes)) => {
+                recorder.end(Op::Copy, began, bytes);
+                Ok(Flow::Done)
+            }
+            Ok(Copied::Stopped) => {
+                recorder.idle();
+                Ok(Flow::Stop)
+            }
+            Err(failed) => {
+                let fault = Fault::from(failed);
+                fault.record(recorder, Op::Copy, began, &path_of(prepared, file))?;
+                Ok(Flow::Failed)
+            }
+        }
+    }
+
+    /// Looks at the copy that was just made.
+    fn verify(
+        &mut self,
+        prepared: &Prepared,
+        (index, file): (usize, &Entry),
+        recorder: &mut Recorder,
+    ) -> Result<Flow, OpError> {
+        let (Some(verifier), Some(entered)) = (&mut self.verifier, &self.entered) else {
+            return Ok(Flow::Done);
+        };
+        let index = u64::try_from(index).unwrap_or(u64::MAX);
+        recorder.place(index | OF_COPY);
+        let Some(began) = recorder.next(Op::Read, file.bytes) else {
+            return Ok(Flow::Stop);
+        };
+        let both = (entered.from.as_fd(), entered.to.as_fd());
+        let reached = |offset| recorder.place_at(index | OF_COPY, offset);
+        match verifier.check(both, &file.name, index, file.bytes, reached) {
+            Ok(moved) => {
+                recorder.end(Op::Read, moved.shorten(began), moved.bytes);
+                Ok(Flow::Done)
+            }
+            Err(fault) => {
+                fault.record(recorder, Op::Read, began, &path_of(prepared, file))?;
+                Ok(Flow::Failed)
+            }
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Flow {
+    Done,
+    Failed,
+    Stop,
+}
+
+/// For messages.
+#[cold]
+fn path_of(prepared: &Prepared, file: &Entry) -> PathBuf {
+    prepared.to.path().join(prepared.tree.path_of_file(file))
+}
+
+impl Worker for CopyWorker {
+    fn run(&mut self, recorder: &mut Recorder) -> Result<(), OpError> {
+        let prepared = Arc::clone(&self.prepared);
+        let share = usize::try_from(self.index)
+            .ok()
+            .and_then(|index| prepared.shares.get(index));
+        let mut is_whole = true;
+        for &index in share.into_iter().flatten() {
+            let Some(file) = prepared.tree.files.get(index) else {
+                continue;
+            };
+            let flow = match self.copy(&prepared, (index, file), recorder)? {
+                Flow::Done => self.verify(&prepared, (index, file), recorder)?,
+                other => other,
+            };
+            match flow {
+                Flow::Done => {}
+                Flow::Failed => is_whole = false,
+                Flow::Stop => return Ok(()),
+            }
+        }
+        if is_whole {
+            self.whole.add();
+        }
+        Ok(())
+    }
+}

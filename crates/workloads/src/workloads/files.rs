@@ -1,0 +1,313 @@
+//! `files`: many files, each created, looked up, read, changed, renamed or deleted as a whole, and their directories.
+//!
+//! A task's files are split over its workers; as a rule each worker has a tree of its own in the task's directory. A
+//! worker goes through its files in order or at random. The data outlive the mode: the next mode of the cell finds them, whatever process runs it. What the
+//! files are is decided by the parameters alone. Nothing is known here of time or of other tasks.
+
+mod attributes;
+mod found;
+mod layout;
+mod modes;
+mod name;
+mod options;
+mod tree;
+mod walk;
+mod worker;
+
+use crate::engine::parallel::in_parallel;
+use crate::engine::passes::WholePasses;
+use crate::engine::task::{PrepareControl, TaskError, TaskSpec};
+use crate::engine::workload::buffers_of;
+use crate::engine::workload::{
+    About, Bypass, Definition, Footprint, Load, ModeInfo, Threads, Worker, Workload, workload,
+};
+use crate::params::ParamError;
+use crate::target::block_size::BLOCK_BYTES;
+use crate::target::calls::{self, Durable, listing_buffer};
+use crate::target::write_buffer::WriteBuffer;
+use attributes::Calls;
+use layout::DatasetDirs;
+use modes::{DatasetState, FilesMode, MODES};
+use name::Name;
+use options::{FilesKeys, FilesOptions, check_names};
+use rustix::fs::{AtFlags, unlinkat};
+use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+use tree::Directories;
+use walk::Walk;
+use worker::{FilesWorker, Tools};
+
+const NAME: &str = "files";
+
+/// The workload.
+pub const FILES: &dyn Workload = workload::<FilesOptions>();
+
+impl Definition for FilesOptions {
+    const ABOUT: About = About {
+        name: NAME,
+        revision: 4,
+        summary: "many files and directories, each made, looked at, changed and removed as a whole",
+        modes: MODES,
+        bypass: Bypass::Refused(
+            "small files are not read and written with O_DIRECT; use cache = \"cold\", or workload `io`",
+        ),
+        ..About::ON_TARGET
+    };
+    type Keys = FilesKeys;
+
+    fn new(mode: &'static ModeInfo, keys: FilesKeys) -> Result<Self, ParamError> {
+        FilesOptions::of(mode, keys)
+    }
+
+    fn threads(&self) -> Threads {
+        Threads {
+            workers: self.layout.shape.workers,
+            timing: self.timing,
+        }
+    }
+
+    fn footprint(&self) -> Footprint {
+        let files = self.layout.shape.files;
+        let beside = self.mode.beside().is_some();
+        let more = match self.mode {
+            FilesMode::Append => self.added.append,
+            _ => 0,
+        };
+        Footprint {
+            files: if beside { files * 2 } else { files },
+            bytes: match beside {
+                true => files.saturating_mul(BLOCK_BYTES),
+                false => self
+                    .bytes(BLOCK_BYTES)
+                    .saturating_add(files.saturating_mul(more.next_multiple_of(BLOCK_BYTES))),
+            },
+            moved_bytes: match self.mode {
+                FilesMode::Create => self.bytes(1),
+                FilesMode::Read => self.bytes(1).saturating_mul(self.passes.count()),
+                FilesMode::Append => files.saturating_mul(more),
+                FilesMode::SetXattr | FilesMode::GetXattr => files
+                    .saturating_mul(u64::from(self.added.attribute))
+                    .saturating_mul(self.passes.count()),
+                _ => 0,
+            },
+            ..Footprint::of(self.threads())
+        }
+    }
+
+    fn buffer_bytes(&self) -> u64 {
+        buffers_of(self.layout.buffer_bytes(self.added.append))
+    }
+
+    fn load(mut self, spec: &TaskSpec) -> Result<Box<dyn Load>, TaskError> {
+        self.layout.shape.task = (spec.task_index, spec.tasks);
+        check_names(&self.layout.shape).map_err(TaskError::Params)?;
+        let place = spec.place.clone().ok_or(TaskError::NoPlace {
+            workload: spec.workload.clone(),
+        })?;
+        Ok(Box::new(FilesLoad {
+            options: self,
+            home: DatasetDirs {
+                task: spec.dir()?,
+                place,
+            },
+            dataset: Mutex::new(DatasetState::empty()),
+            roots: Mutex::default(),
+            whole: WholePasses::default(),
+        }))
+    }
+}
+
+struct FilesLoad {
+    options: FilesOptions,
+    home: DatasetDirs,
+    /// What the data are; known once prepared.
+    dataset: Mutex<DatasetState>,
+    /// Where each worker works, for messages.
+    roots: Mutex<BTreeMap<u32, PathBuf>>,
+    whole: WholePasses,
+}
+
+impl FilesLoad {
+    fn dataset(&self) -> DatasetState {
+        *self.dataset.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Directories that a worker may keep open: together at most half of the descriptors that the process may have.
+    fn directories_to_keep(&self) -> u64 {
+        let limit = getrlimit(Resource::Nofile).current.unwrap_or(1 << 20);
+        limit / 2 / u64::from(self.options.layout.shape.workers)
+    }
+
+    fn walk(&self, worker: u32) -> Result<Walk, TaskError> {
+        let layout = &self.options.layout;
+        let share = layout.shape.share(worker);
+        let root = self.home.root(&layout.shape, worker)?;
+        let path = root.path().to_owned();
+        let mut roots = self.roots.lock().unwrap_or_else(PoisonError::into_inner);
+        roots.insert(worker, path.clone());
+        drop(roots);
+        let directories =
+            Directories::open(root, &share, self.directories_to_keep()).map_err(|errno| {
+                TaskError::io(
+                    format!("open the directories in `{}`", path.display()),
+                    errno,
+                )
+            })?;
+        Ok(Walk {
+            directories,
+            share,
+            dataset: self.dataset(),
+            sizes: layout.sizes.clone(),
+            seed: layout.seed,
+            order: self.options.order,
+            worker: u64::from(layout.shape.task.0) << 32 | u64::from(worker),
+            path,
+        })
+    }
+
+    /// One clear error for a file system that cannot do what the mode is about.
+    fn try_attribute(&self) -> Result<(), TaskError> {
+        let name = c"probe";
+        let dir = self.home.task.fd();
+        let path = self.home.task.path().join("probe");
+        let failed = |doing: &str, errno: Errno| {
+            TaskError::io(format!("{doing} `{}`", path.display()), errno)
+        };
+        match unlinkat(dir, name, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => {}
+            Err(errno) => return Err(failed("remove", errno)),
+        }
+        let mut nothing = WriteBuffer::new(0, 0);
+        calls::create(dir, name, 0, 0, &mut nothing, Durable::No, |_| ())
+            .map_err(|error| failed("make", error.errno))?;
+        let value = self.attribute();
+        let tried = Calls::known().set(dir, name, &value);
+        calls::delete(dir, name).map_err(|errno| failed("remove", errno))?;
+        let bytes = value.len();
+        let why = match tried.map_err(|error| error.errno) {
+            Ok(_) => return Ok(()),
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
+                format!(
+                    "the file system of {} keeps no extended attributes (user.*)",
+                    self.home.task.path().display()
+                )
+            }
+            Err(Errno::NOSPC | Errno::TOOBIG | Errno::RANGE | Errno::DQUOT) => {
+                format!(
+                    "the file system of {} takes no extended attribute of {bytes} bytes; set a smaller `xattr-size`",
+                    self.home.task.path().display()
+                )
+            }
+            Err(errno) => return Err(failed("set an extended attribute of", errno)),
+        };
+        Err(TaskError::Unsupported { why })
+    }
+
+    fn attribute(&self) -> Vec<u8> {
+        vec![b'x'; usize::try_from(self.options.added.attribute).unwrap_or(0)]
+    }
+}
+
+impl Load for FilesLoad {
+    fn prepare(&self, control: &PrepareControl) -> Result<(), TaskError> {
+        let (layout, mode) = (&self.options.layout, self.options.mode);
+        if matches!(mode, FilesMode::SetXattr | FilesMode::GetXattr) {
+            self.try_attribute()?;
+        }
+        let wanted = mode.wants(self.options.added.attribute);
+        let dataset = layout.ensure(&self.home, &wanted, control)?;
+        *self.dataset.lock().unwrap_or_else(PoisonError::into_inner) = dataset;
+        if mode.leaves(dataset, self.options.added).is_some() {
+            layout.unsettle(&self.home.task)?;
+        }
+        Ok(())
+    }
+
+    fn warm(&self, control: &PrepareControl) -> Result<(), TaskError> {
+        let (layout, mode) = (&self.options.layout, self.options.mode);
+        let appended = self.dataset().extras.appended;
+        let total = (layout.shape.files, "files");
+        in_parallel(layout.shape.workers, total, control, |worker, done| {
+            let mut buffer = vec![1; layout.buffer_bytes(appended)];
+            self.walk(worker)?.warm(mode, &mut buffer, done)
+        })
+    }
+
+    fn worker(&self, index: u32) -> Result<Box<dyn Worker>, TaskError> {
+        let options = &self.options;
+        let tools = match options.mode {
+            FilesMode::Create => Tools::Write(options.layout.data(), options.durable),
+            FilesMode::Append => {
+                let bytes = usize::try_from(options.added.append).unwrap_or(usize::MAX);
+                let data = options.layout.data_of(bytes.min(options.layout.unit));
+                Tools::Append(data, options.durable, options.added.append)
+            }
+            FilesMode::Read => {
+                let appended = self.dataset().extras.appended;
+                let buffer = vec![1; options.layout.buffer_bytes(appended)];
+                match options.layout.content() {
+                    content if content.verifies() => {
+                        Tools::Check(buffer, content, options.added.append)
+                    }
+                    _ => Tools::Read(buffer),
+                }
+            }
+            FilesMode::List | FilesMode::ListStat => Tools::List(listing_buffer()),
+            FilesMode::SetXattr | FilesMode::GetXattr => {
+                Tools::Attribute(Calls::known(), self.attribute())
+            }
+            FilesMode::Chmod => Tools::Chmod(Calls::known()),
+            FilesMode::Stat
+            | FilesMode::Rename
+            | FilesMode::Symlink
+            | FilesMode::Mkdir
+            | FilesMode::Rmdir
+            | FilesMode::Delete => Tools::None,
+        };
+        Ok(Box::new(FilesWorker {
+            mode: options.mode,
+            walk: self.walk(index)?,
+            tools,
+            whole: self.whole.clone(),
+            done: 0,
+            passes: options.passes,
+        }))
+    }
+
+    fn path_of(&self, worker: u32, file: u64) -> Option<String> {
+        let mode = self.options.mode;
+        let roots = self.roots.lock().unwrap_or_else(PoisonError::into_inner);
+        let root = roots.get(&worker)?;
+        let path = match mode {
+            FilesMode::List | FilesMode::ListStat => root.join(Name::directory(file).to_string()),
+            _ => {
+                let share = self.options.layout.shape.share(worker);
+                let names = self.dataset().names();
+                let letter = mode.beside().map_or(names.letter(), |kind| kind.letter());
+                root.join(Name::directory(share.directory_of(file)).to_string())
+                    .join(Name::new(letter, share.number(file)).to_string())
+            }
+        };
+        Some(path.display().to_string())
+    }
+
+    fn finish(&self) -> Result<(), TaskError> {
+        let left = self.options.mode.leaves(self.dataset(), self.options.added);
+        let Some(left) = left else {
+            return Ok(());
+        };
+        if self.whole.all(self.options.layout.shape.workers) {
+            self.options
+                .layout
+                .state(left)
+                .write_or_warn(&self.home.task);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

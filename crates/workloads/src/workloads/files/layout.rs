@@ -1,0 +1,379 @@
+//! Bringing a task's part of a cell into the state that a mode starts from, unmeasured.
+//!
+//! Where the state that an earlier mode left is known, nothing is touched. Otherwise every directory is looked at and
+//! mended: what is missing or cut short is written, what was renamed gets its first name back, what does not belong is
+//! removed. It knows nothing of modes. Invariant: when it fails or is interrupted, the state on disk is `Unsettled`.
+
+use super::attributes::Calls;
+use super::found::{DirectoryListing, NameSet};
+use super::modes::{DatasetState, Wanted, WantedFiles};
+use super::name::{Name, NameKind, Names};
+use super::tree::{Shape, Share, Sharing, open_directory};
+use crate::engine::parallel::{Done, in_parallel};
+use crate::engine::task::{Place, PrepareControl, TaskError};
+use crate::measure::random::Random;
+use crate::target::calls::{self, Durable};
+use crate::target::data::{Content, DataSpec};
+use crate::target::dataset::{DatasetContent, DatasetRecord};
+use crate::target::sandbox::Dir;
+use crate::target::size::SizeSpec;
+use crate::target::write_buffer::WriteBuffer;
+use rustix::fd::{AsFd, BorrowedFd};
+use rustix::fs::{AtFlags, Mode, mkdirat};
+use rustix::io::Errno;
+use std::path::Path;
+
+/// All that decides what the data are.
+#[derive(Clone, Debug)]
+pub(super) struct Layout {
+    pub shape: Shape,
+    pub sizes: SizeSpec,
+    pub seed: u64,
+    pub data: DataSpec,
+    /// Bytes per write.
+    pub unit: usize,
+}
+
+impl Layout {
+    /// Data of one text are the same data.
+    fn describe(&self) -> String {
+        let Shape {
+            files,
+            workers,
+            files_per_directory,
+            sharing,
+            task,
+        } = self.shape;
+        let whose = match sharing {
+            Sharing::Worker => String::new(),
+            Sharing::Task => " of the task".to_owned(),
+            Sharing::Step => format!(" of {} tasks", task.1),
+        };
+        let mut text = format!(
+            "{files} files of {} bytes, seed {}, by {workers} workers, {files_per_directory} per directory{whose}",
+            self.sizes, self.seed
+        );
+        if self.data != DataSpec::default() {
+            // What is checked was written in these units.
+            text.push_str(&format!(", {:?} in units of {}", self.data, self.unit));
+        }
+        text
+    }
+
+    pub(super) fn state(&self, dataset: DatasetState) -> DatasetRecord {
+        DatasetRecord {
+            shape: self.describe(),
+            content: dataset.content,
+            extras: dataset.extras,
+            parts: Vec::new(),
+        }
+    }
+
+    /// What to write, a unit at a time.
+    pub(super) fn data(&self) -> WriteBuffer {
+        self.data_of(self.buffer_bytes(0))
+    }
+
+    /// The same, at most `bytes` at a time.
+    pub(super) fn data_of(&self, bytes: usize) -> WriteBuffer {
+        WriteBuffer::of(self.content(), bytes)
+    }
+
+    /// What stands in the files.
+    pub(super) fn content(&self) -> Content {
+        let own = [self.seed, u64::from(self.shape.task.0)];
+        Content::new(self.data, Random::of(&own).next_u64())
+    }
+
+    /// The most that one call moves, where files have grown by `appended`.
+    pub(super) fn buffer_bytes(&self, appended: u64) -> usize {
+        let largest = self.sizes.largest().saturating_add(appended);
+        let largest = usize::try_from(largest).unwrap_or(usize::MAX);
+        self.unit.min(largest)
+    }
+
+    /// Makes the data what is wanted, and says what they are.
+    pub(super) fn ensure(
+        &self,
+        home: &DatasetDirs,
+        wanted: &Wanted,
+        control: &PrepareControl,
+    ) -> Result<DatasetState, TaskError> {
+        let task = &home.task;
+        let found = DatasetRecord::read(task).map_err(TaskError::Sandbox)?;
+        let same = found.filter(|state| state.shape == self.describe());
+        let known = same.as_ref().map(|state| DatasetState {
+            content: state.content,
+            extras: state.extras,
+        });
+        if let Some(known) = known.filter(|known| known.satisfies(wanted)) {
+            return Ok(known);
+        }
+        self.unsettle(task)?;
+        if same.is_none() {
+            self.clear(task, control)?;
+        }
+        let known = known.filter(|known| known.content != DatasetContent::Unsettled);
+        let goal = known.unwrap_or(DatasetState::empty()).repaired(wanted);
+        let orders = RepairPlan {
+            files: match wanted.files {
+                WantedFiles::Either if known.is_some() => None,
+                _ => Some(goal.content == DatasetContent::Created),
+            },
+            goal,
+            value: vec![b'x'; self.attribute_bytes(&goal)],
+        };
+        let total = (self.shape.files, "files");
+        in_parallel(self.shape.workers, total, control, |worker, done| {
+            let root = home.root(&self.shape, worker)?;
+            self.mend(&root, &self.shape.share(worker), &orders, done)
+        })?;
+        task.sync().map_err(TaskError::Sandbox)?;
+        self.state(goal).write(task).map_err(TaskError::Sandbox)?;
+        Ok(goal)
+    }
+
+    fn attribute_bytes(&self, dataset: &DatasetState) -> usize {
+        let bytes = dataset.extras.attribute.unwrap_or(0);
+        usize::try_from(bytes).unwrap_or(0)
+    }
+
+    /// To be called before anything changes the data.
+    pub(super) fn unsettle(&self, task: &Dir) -> Result<(), TaskError> {
+        DatasetRecord::unsettle(self.describe(), task).map_err(TaskError::Sandbox)
+    }
+
+    /// Removes data of other parameters.
+    fn clear(&self, task: &Dir, control: &PrepareControl) -> Result<(), TaskError> {
+        let mut names = Vec::new();
+        list_names(task.fd(), c".", |name| names.push(name.to_owned()))
+            .map_err(|errno| failed("list", task.path(), errno))?;
+        for name in names {
+            control.check()?;
+            let name = name.to_string_lossy();
+            if name.starts_with('w') {
+                task.remove_all(&name, &mut |gone| {
+                    control.progress(gone, 0, "files removed")
+                })
+                .map_err(TaskError::Sandbox)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn mend(
+        &self,
+        root: &Dir,
+        share: &Share,
+        orders: &RepairPlan,
+        done: &Done<'_>,
+    ) -> Result<(), TaskError> {
+        let mut data = self.data_of(self.buffer_bytes(orders.goal.extras.appended));
+        for number in 0..share.directories() {
+            let name = Name::directory(number);
+            let path = root.path().join(name.to_string());
+            let is_new = match mkdirat(root.fd(), name.as_c_str(), Mode::RWXU) {
+                Ok(()) => true,
+                Err(Errno::EXIST) => false,
+                Err(errno) => return Err(failed("make", &path, errno)),
+            };
+            let dir = open_directory(root, number).map_err(|errno| failed("open", &path, errno))?;
+            let files = share.files_of(number);
+            let found = match is_new && share.is_alone() {
+                true => DirectoryListing::default(),
+                false => DirectoryListing::look(dir.as_fd(), share, files.clone())
+                    .map_err(|errno| failed("list", &path, errno))?,
+            };
+            let mending = Repair {
+                layout: self,
+                share,
+                dir: dir.as_fd(),
+                path: &path,
+                orders,
+            };
+            mending.directory(files, &found, &mut data, done)?;
+        }
+        Ok(())
+    }
+}
+
+/// What has to be done.
+struct RepairPlan {
+    /// Whether files are made or removed; `None`: they are left alone.
+    files: Option<bool>,
+    goal: DatasetState,
+    /// The attribute's value, where each file is to have one.
+    value: Vec<u8>,
+}
+
+/// One directory on its way to what is wanted.
+struct Repair<'a> {
+    layout: &'a Layout,
+    share: &'a Share,
+    dir: BorrowedFd<'a>,
+    path: &'a Path,
+    orders: &'a RepairPlan,
+}
+
+impl Repair<'_> {
+    fn directory(
+        &self,
+        files: std::ops::Range<u64>,
+        found: &DirectoryListing,
+        data: &mut WriteBuffer,
+        done: &Done<'_>,
+    ) -> Result<(), TaskError> {
+        for stray in &found.strays {
+            self.remove(stray, AtFlags::empty())?;
+        }
+        for (place, index) in files.enumerate() {
+            let number = self.share.number(index);
+            let under = found.under(place);
+            if let Some(wanted) = self.orders.files {
+                self.file(wanted, index, under, data, done)?;
+            }
+            for kind in NameKind::ALL {
+                self.beside(kind, number, under)?;
+            }
+            done.add(1)?;
+        }
+        Ok(())
+    }
+
+    fn beside(&self, kind: NameKind, number: u64, under: NameSet) -> Result<(), TaskError> {
+        let name = Name::of(kind, number);
+        match (self.orders.goal.has(kind), under.is(kind.letter())) {
+            (true, false) => {
+                let made = match kind {
+                    NameKind::Subdirectory => calls::make_directory(self.dir, name.as_c_str()),
+                    NameKind::Symlink => {
+                        let file = Name::file(Names::Created, number);
+                        calls::make_symlink(self.dir, name.as_c_str(), file.as_c_str())
+                    }
+                };
+                made.map_err(|errno| self.failed("make", &name, errno))
+            }
+            (false, true) => self.remove(name.as_c_str(), kind.removal()),
+            _ => Ok(()),
+        }
+    }
+
+    fn file(
+        &self,
+        wanted: bool,
+        index: u64,
+        under: NameSet,
+        data: &mut WriteBuffer,
+        done: &Done<'_>,
+    ) -> Result<(), TaskError> {
+        let number = self.share.number(index);
+        let created = Name::file(Names::Created, number);
+        let renamed = Name::file(Names::Renamed, number);
+        let is = |names: Names| under.is(names.letter());
+        if !wanted {
+            for names in [Names::Created, Names::Renamed] {
+                if is(names) {
+                    let name = Name::file(names, number);
+                    self.remove(name.as_c_str(), AtFlags::empty())?;
+                }
+            }
+            return Ok(());
+        }
+        if is(Names::Renamed) && is(Names::Created) {
+            self.remove(renamed.as_c_str(), AtFlags::empty())?;
+        } else if is(Names::Renamed) {
+            let both = (renamed.as_c_str(), created.as_c_str());
+            rustix::fs::renameat(self.dir, both.0, self.dir, both.1)
+                .map_err(|errno| self.failed("rename", &renamed, errno))?;
+        }
+        let is_there = is(Names::Created) || is(Names::Renamed);
+        self.content(&created, index, is_there, data, done)?;
+        if self.orders.value.is_empty() {
+            return Ok(());
+        }
+        Calls::known()
+            .set(self.dir, created.as_c_str(), &self.orders.value)
+            .map(drop)
+            .map_err(|error| self.failed("set the attribute of", &created, error.errno))
+    }
+
+    /// Writes a file unless it is there whole.
+    fn content(
+        &self,
+        name: &Name,
+        index: u64,
+        is_there: bool,
+        data: &mut WriteBuffer,
+        done: &Done<'_>,
+    ) -> Result<(), TaskError> {
+        let index = self.share.first + index;
+        let bytes = self.layout.sizes.of(self.layout.seed, index);
+        let bytes = bytes.saturating_add(self.orders.goal.extras.appended);
+        if is_there {
+            let size = calls::stat(self.dir, name.as_c_str())
+                .map_err(|errno| self.failed("stat", name, errno))?;
+            if size == bytes {
+                return Ok(());
+            }
+            self.remove(name.as_c_str(), AtFlags::empty())?;
+        }
+        done.moves(bytes);
+        calls::create(
+            self.dir,
+            name.as_c_str(),
+            index,
+            bytes,
+            data,
+            Durable::No,
+            |_| (),
+        )
+        .map(drop)
+        .map_err(|error| self.failed("lay out", name, error.errno))
+    }
+
+    fn remove(&self, name: &std::ffi::CStr, how: AtFlags) -> Result<(), TaskError> {
+        rustix::fs::unlinkat(self.dir, name, how)
+            .map_err(|errno| failed("remove", &self.path.join(&*name.to_string_lossy()), errno))
+    }
+
+    fn failed(&self, doing: &str, name: &Name, errno: Errno) -> TaskError {
+        failed(doing, &self.path.join(name.to_string()), errno)
+    }
+}
+
+pub(super) fn list_names(
+    dir: BorrowedFd<'_>,
+    name: &std::ffi::CStr,
+    each: impl FnMut(&std::ffi::CStr),
+) -> Result<(), Errno> {
+    calls::list(dir, name, &mut calls::listing_buffer(), each)
+}
+
+/// Where a task's data lie.
+#[derive(Debug)]
+pub(super) struct DatasetDirs {
+    /// The task's own directory, with its state and, as a rule, its files.
+    pub task: Dir,
+    /// To find the directory of the step's first task, in which all of them share one tree.
+    pub place: Place,
+}
+
+impl DatasetDirs {
+    /// The root of one worker's tree, made if it is not there yet.
+    pub(super) fn root(&self, shape: &Shape, worker: u32) -> Result<Dir, TaskError> {
+        let worker_dir = |number| self.task.make_dir(&Name::worker(number).to_string());
+        let root = match shape.sharing {
+            Sharing::Worker => worker_dir(worker),
+            Sharing::Task => worker_dir(0),
+            Sharing::Step => self
+                .place
+                .task_dir(0)
+                .and_then(|first| first.make_dir("shared")),
+        };
+        root.map_err(TaskError::Sandbox)
+    }
+}
+
+fn failed(doing: &str, path: &Path, errno: Errno) -> TaskError {
+    TaskError::io(format!("{doing} `{}`", path.display()), errno)
+}

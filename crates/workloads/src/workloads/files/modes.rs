@@ -1,0 +1,377 @@
+//! The modes of `files`: what each does, what it finds, and what it leaves.
+//!
+//! It knows nothing of directories that exist, and nothing of parameters.
+
+use super::name::{NameKind, Names};
+use crate::engine::workload::{Data as CellData, ModeInfo};
+use crate::measure::op::Op;
+use crate::target::dataset::{DatasetContent, Extras};
+
+const ALL_FILES: CellData =
+    CellData::Laid("all files, under the name that the last mode gave them");
+const DIRECTORIES: CellData = CellData::Laid("the directories, empty");
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FilesMode {
+    Create,
+    List,
+    ListStat,
+    Stat,
+    Read,
+    Append,
+    Chmod,
+    SetXattr,
+    GetXattr,
+    Rename,
+    Symlink,
+    Mkdir,
+    Rmdir,
+    Delete,
+}
+
+/// What the data are, as far as it is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct DatasetState {
+    pub content: DatasetContent,
+    pub extras: Extras,
+}
+
+/// The files that a mode starts from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum WantedFiles {
+    None,
+    /// All files, under either name.
+    All,
+    /// All or none; the mode has nothing to do with them.
+    Either,
+}
+
+/// What a mode starts from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Wanted {
+    pub files: WantedFiles,
+    /// Whether there is a thing of this kind for each file, where that matters.
+    pub beside: Option<(NameKind, bool)>,
+    /// Whether each file has its attribute, of these bytes.
+    pub attribute: Option<u32>,
+}
+
+impl FilesMode {
+    pub(super) const ALL: [Self; 14] = [
+        Self::Create,
+        Self::List,
+        Self::ListStat,
+        Self::Stat,
+        Self::Read,
+        Self::Append,
+        Self::Chmod,
+        Self::SetXattr,
+        Self::GetXattr,
+        Self::Rename,
+        Self::Symlink,
+        Self::Mkdir,
+        Self::Rmdir,
+        Self::Delete,
+    ];
+
+    /// The operation that its workers record.
+    pub(super) const fn op(self) -> Op {
+        match self {
+            Self::Create => Op::Create,
+            Self::List => Op::List,
+            Self::ListStat => Op::ListStat,
+            Self::Stat => Op::Stat,
+            Self::Read => Op::Read,
+            Self::Append => Op::Append,
+            Self::Chmod => Op::Chmod,
+            Self::SetXattr => Op::SetXattr,
+            Self::GetXattr => Op::GetXattr,
+            Self::Rename => Op::Rename,
+            Self::Symlink => Op::Symlink,
+            Self::Mkdir => Op::Mkdir,
+            Self::Rmdir => Op::Rmdir,
+            Self::Delete => Op::Delete,
+        }
+    }
+
+    /// Its mode is called as its operation.
+    pub(super) fn as_str(self) -> &'static str {
+        self.op().as_str()
+    }
+
+    /// Whether a pass leaves the data as they were, so that another can follow.
+    pub(super) fn repeats(self) -> bool {
+        matches!(
+            self,
+            Self::List | Self::ListStat | Self::Stat | Self::Read | Self::Chmod | Self::GetXattr
+        )
+    }
+
+    /// What it works on, where that is not the files.
+    pub(super) fn beside(self) -> Option<NameKind> {
+        match self {
+            Self::Symlink => Some(NameKind::Symlink),
+            Self::Mkdir | Self::Rmdir => Some(NameKind::Subdirectory),
+            _ => None,
+        }
+    }
+
+    pub(super) fn wants(self, attribute_bytes: u32) -> Wanted {
+        Wanted {
+            files: match self {
+                Self::Create => WantedFiles::None,
+                Self::Symlink | Self::Mkdir | Self::Rmdir => WantedFiles::Either,
+                _ => WantedFiles::All,
+            },
+            beside: self.beside().map(|kind| (kind, self == Self::Rmdir)),
+            attribute: (self == Self::GetXattr).then_some(attribute_bytes),
+        }
+    }
+
+    /// What a whole pass makes of what it found; `None` when it changes nothing that matters.
+    pub(super) fn leaves(self, found: DatasetState, sizes: Sizes) -> Option<DatasetState> {
+        let DatasetState { content, extras } = found;
+        let now = match self {
+            Self::List
+            | Self::ListStat
+            | Self::Stat
+            | Self::Read
+            | Self::Chmod
+            | Self::GetXattr => return None,
+            Self::Create => (DatasetContent::Created, extras),
+            Self::Rename if content == DatasetContent::Renamed => (DatasetContent::Created, extras),
+            Self::Rename => (DatasetContent::Renamed, extras),
+            Self::Append => (
+                content,
+                Extras {
+                    appended: extras.appended.saturating_add(sizes.append),
+                    ..extras
+                },
+            ),
+            Self::SetXattr => (
+                content,
+                Extras {
+                    attribute: Some(sizes.attribute),
+                    ..extras
+                },
+            ),
+            Self::Symlink => (
+                content,
+                Extras {
+                    symlinks: true,
+                    ..extras
+                },
+            ),
+            Self::Mkdir | Self::Rmdir => (
+                content,
+                Extras {
+                    subdirectories: self == Self::Mkdir,
+                    ..extras
+                },
+            ),
+            Self::Delete => (
+                DatasetContent::Empty,
+                Extras {
+                    appended: 0,
+                    attribute: None,
+                    ..extras
+                },
+            ),
+        };
+        Some(DatasetState {
+            content: now.0,
+            extras: now.1,
+        })
+    }
+}
+
+/// How much one operation adds to a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Sizes {
+    pub append: u64,
+    pub attribute: u32,
+}
+
+impl DatasetState {
+    /// The directories and nothing in them.
+    pub(super) fn empty() -> Self {
+        Self {
+            content: DatasetContent::Empty,
+            extras: Extras::default(),
+        }
+    }
+
+    /// Under which names the files are.
+    pub(super) fn names(&self) -> Names {
+        match self.content {
+            DatasetContent::Renamed => Names::Renamed,
+            _ => Names::Created,
+        }
+    }
+
+    pub(super) fn has(&self, kind: NameKind) -> bool {
+        match kind {
+            NameKind::Symlink => self.extras.symlinks,
+            NameKind::Subdirectory => self.extras.subdirectories,
+        }
+    }
+
+    /// Names that there are for each file.
+    pub(super) fn names_per_file(&self) -> u64 {
+        let files = matches!(
+            self.content,
+            DatasetContent::Created | DatasetContent::Renamed
+        );
+        u64::from(files)
+            + NameKind::ALL
+                .iter()
+                .map(|kind| u64::from(self.has(*kind)))
+                .sum::<u64>()
+    }
+
+    /// Whether a mode can start from it as it is.
+    pub(super) fn satisfies(&self, wanted: &Wanted) -> bool {
+        let files = match wanted.files {
+            WantedFiles::None => self.content == DatasetContent::Empty,
+            WantedFiles::All => matches!(
+                self.content,
+                DatasetContent::Created | DatasetContent::Renamed
+            ),
+            WantedFiles::Either => self.content != DatasetContent::Unsettled,
+        };
+        let beside = wanted
+            .beside
+            .is_none_or(|(kind, there)| self.has(kind) == there);
+        let attribute = wanted.attribute;
+        files && beside && (attribute.is_none() || self.extras.attribute == attribute)
+    }
+
+    /// What it has to become, for a mode to start from it.
+    pub(super) fn repaired(&self, wanted: &Wanted) -> DatasetState {
+        let known = match self.content {
+            DatasetContent::Unsettled => Self::empty(),
+            _ => *self,
+        };
+        let mut goal = known;
+        match wanted.files {
+            WantedFiles::Either => {}
+            WantedFiles::None => {
+                goal.content = DatasetContent::Empty;
+                (goal.extras.appended, goal.extras.attribute) = (0, None);
+            }
+            WantedFiles::All => {
+                goal.content = DatasetContent::Created;
+                (goal.extras.appended, goal.extras.attribute) = (0, wanted.attribute);
+            }
+        }
+        match wanted.beside {
+            Some((NameKind::Symlink, there)) => goal.extras.symlinks = there,
+            Some((NameKind::Subdirectory, there)) => goal.extras.subdirectories = there,
+            None => {}
+        }
+        goal
+    }
+}
+
+pub(super) const MODES: &[ModeInfo] = &[
+    ModeInfo {
+        name: "create",
+        meaning: "makes each file: open(O_CREAT|O_EXCL), write, fsync where asked, close; directories are there before",
+        needs: CellData::Nothing,
+        leaves: ALL_FILES,
+        ops: &[Op::Create],
+    },
+    ModeInfo {
+        name: "list",
+        meaning: "reads each directory to its end: open, getdents64, close; no file is looked up",
+        needs: ALL_FILES,
+        leaves: ALL_FILES,
+        ops: &[Op::List],
+    },
+    ModeInfo {
+        name: "list-stat",
+        meaning: "reads each directory to its end and looks each of its names up on the way, as ls -l does",
+        needs: ALL_FILES,
+        leaves: ALL_FILES,
+        ops: &[Op::ListStat],
+    },
+    ModeInfo {
+        name: "stat",
+        meaning: "looks each file up: fstatat; its clock starts where the one before ended",
+        needs: ALL_FILES,
+        leaves: ALL_FILES,
+        ops: &[Op::Stat],
+    },
+    ModeInfo {
+        name: "read",
+        meaning: "reads each file whole: open, read until all of its bytes are here, close",
+        needs: ALL_FILES,
+        leaves: ALL_FILES,
+        ops: &[Op::Read],
+    },
+    ModeInfo {
+        name: "append",
+        meaning: "adds `append` bytes to each file: open(O_APPEND), write, fsync where asked, close",
+        needs: ALL_FILES,
+        leaves: ALL_FILES,
+        ops: &[Op::Append],
+    },
+    ModeInfo {
+        name: "chmod",
+        meaning: "changes each file's permissions, to and fro from pass to pass: fchmodat2, no symlink followed",
+        needs: ALL_FILES,
+        leaves: ALL_FILES,
+        ops: &[Op::Chmod],
+    },
+    ModeInfo {
+        name: "setxattr",
+        meaning: "sets the attribute user.benchmesh of each file, `xattr-size` bytes: setxattrat",
+        needs: ALL_FILES,
+        leaves: ALL_FILES,
+        ops: &[Op::SetXattr],
+    },
+    ModeInfo {
+        name: "getxattr",
+        meaning: "reads that attribute of each file: getxattrat",
+        needs: CellData::Laid("all files, each with its attribute"),
+        leaves: ALL_FILES,
+        ops: &[Op::GetXattr],
+    },
+    ModeInfo {
+        name: "rename",
+        meaning: "gives each file another name in its directory: renameat; a second time, the first name again; \
+                  its clock starts where the one before ended",
+        needs: ALL_FILES,
+        leaves: ALL_FILES,
+        ops: &[Op::Rename],
+    },
+    ModeInfo {
+        name: "symlink",
+        meaning: "makes a symlink to each file beside it, whether the file is there or not: symlinkat",
+        needs: DIRECTORIES,
+        leaves: CellData::Laid("a symlink for each file"),
+        ops: &[Op::Symlink],
+    },
+    ModeInfo {
+        name: "mkdir",
+        meaning: "makes an empty directory for each file, beside it: mkdirat",
+        needs: DIRECTORIES,
+        leaves: CellData::Laid("a directory for each file"),
+        ops: &[Op::Mkdir],
+    },
+    ModeInfo {
+        name: "rmdir",
+        meaning: "removes the directories that `mkdir` makes: unlinkat(AT_REMOVEDIR)",
+        needs: CellData::Laid("a directory for each file"),
+        leaves: DIRECTORIES,
+        ops: &[Op::Rmdir],
+    },
+    ModeInfo {
+        name: "delete",
+        meaning: "removes each file: unlinkat; the directories stay until the cell is removed; its clock \
+                  starts where the one before ended",
+        needs: ALL_FILES,
+        leaves: DIRECTORIES,
+        ops: &[Op::Delete],
+    },
+];

@@ -1,0 +1,153 @@
+//! The keys and parameters of `files`, and what they come to.
+//!
+//! It knows nothing of directories that exist: everything here is decided by the plan alone.
+
+use super::calls::Durable;
+use super::layout::Layout;
+use super::modes::{FilesMode, Sizes};
+use super::name::MOST_FILES;
+use super::tree::{Shape, Sharing};
+use crate::engine::passes::{self, Passes};
+use crate::engine::workload::{ModeInfo, RampKeys, Timing};
+use crate::params::ParamError;
+use crate::params::units::{Bytes, Span};
+use crate::target::block_size::check_unit;
+use crate::target::data::{self, DataKeys, DataSpec};
+use crate::target::size::SizeSpec;
+use crate::{declare_keys, declare_words};
+
+declare_keys! {
+    #[derive(Debug)]
+    pub(super) struct FilesKeys {
+        /// Files per task, split over its workers.
+        "files" files: u64 = 1000;
+        /// Bytes of each file. `{ min, max }` picks evenly. `{ mean, sigma, min, max }` picks log-normally (`sigma` of the
+        /// natural logarithm, default 1; `max` is 100 times the mean by default). `{ rows = [{ files, min, max }, ...] }`
+        /// picks rows in the proportions of `files`, and evenly in the logarithm within a row.
+        "size" size: SizeSpec = "4k";
+        /// Workers per task.
+        "numjobs" numjobs: u32 = 1, min 1, max 4096;
+        /// Files per directory.
+        "dirs" dirs: u64 = 1000, min 1;
+        /// Whose the directories are: each worker's own, one tree for the workers of a task, or one for all tasks of the
+        /// step. Those who share a directory take turns with the names in it, so that all work in it at once.
+        "directories-per" directories_per: Sharing = "worker";
+        /// `random`: each file once per pass, in an order that differs from pass to pass and from mode to mode.
+        "order" order: Order = "sequential";
+        /// Bytes that each file grows by.
+        "append" append: Bytes = "4k", min 1, max "1024p", in ["append"];
+        /// Bytes of the attribute. Linux takes no more than 64k.
+        "xattr-size" xattr_size: Bytes = 64, min 1, max "64k", in ["setxattr", "getxattr"];
+        /// Fsync each file before it is closed.
+        "fsync" fsync: bool = false, in ["create", "append"];
+        /// Bytes per write or read call. A smaller file takes one call.
+        "bs" bs: Bytes = "1m", min 1, max "1g";
+        /// Seed of the sizes and the content: the same seed makes the same files.
+        "seed" seed: u64 = 1;
+        /// Passes are repeated until then, or until `loops` are done. Modes that cannot be repeated end with their one
+        /// pass, or then.
+        "runtime" runtime: Option<Span> = none("one pass over the files");
+        #[doc = passes::LOOPS]
+        "loops" loops: Option<u64> = none("1, or no limit with `runtime`"), min 1, in REPEATED;
+        #[doc = data::VERIFY]
+        "verify" verify: bool = false, in ["read"],
+            because "nothing reads what it checks before the cell's data are removed";
+        include ramp: RampKeys;
+        include data: DataKeys;
+    }
+}
+
+/// The modes whose passes leave the data as they were: [`FilesMode::repeats`].
+const REPEATED: &[&str] = &["list", "list-stat", "stat", "read", "chmod", "getxattr"];
+
+declare_words! {
+    /// In which order a pass goes through the files.
+    pub(super) enum Order {
+        Sequential = "sequential",
+        Random = "random",
+    }
+}
+
+/// The parameters of one mode, read and checked.
+#[derive(Clone, Debug)]
+pub(super) struct FilesOptions {
+    pub mode: FilesMode,
+    pub layout: Layout,
+    pub order: Order,
+    pub added: Sizes,
+    pub durable: Durable,
+    pub timing: Timing,
+    pub passes: Passes,
+}
+
+impl FilesOptions {
+    /// Bytes of all files, each rounded up to a multiple of `unit`.
+    pub(super) fn bytes(&self, unit: u64) -> u64 {
+        let Layout {
+            shape, sizes, seed, ..
+        } = &self.layout;
+        sizes.total(*seed, shape.files, unit)
+    }
+}
+
+impl FilesOptions {
+    /// `mode` is one of `MODES`.
+    pub(super) fn of(mode: &ModeInfo, keys: FilesKeys) -> Result<Self, ParamError> {
+        let mode = FilesMode::ALL
+            .into_iter()
+            .find(|known| known.as_str() == mode.name)
+            .ok_or_else(|| mode.unknown())?;
+        let data = DataSpec::new(&keys.data, keys.verify)?;
+        if keys.files < u64::from(keys.numjobs) {
+            let message = format!(
+                "{} files are too few for {} workers: each needs at least one",
+                keys.files, keys.numjobs
+            );
+            return Err(ParamError::of("files", message));
+        }
+        let added = Sizes {
+            append: keys.append.0,
+            attribute: u32::try_from(keys.xattr_size.0).unwrap_or(u32::MAX),
+        };
+        let shape = Shape {
+            files: keys.files,
+            workers: keys.numjobs,
+            files_per_directory: keys.dirs,
+            sharing: keys.directories_per,
+            task: (0, 1),
+        };
+        check_names(&shape)?;
+        let passes = Passes::of(keys.loops, keys.runtime);
+        Ok(Self {
+            mode,
+            order: keys.order,
+            added,
+            layout: Layout {
+                shape,
+                sizes: keys.size,
+                seed: keys.seed,
+                data,
+                unit: check_unit("bs", keys.bs)?,
+            },
+            durable: match keys.fsync {
+                true => Durable::Fsync,
+                false => Durable::No,
+            },
+            timing: Timing::of(keys.ramp.ramp_time, keys.runtime)?,
+            passes: match mode.repeats() {
+                true => passes,
+                false => Passes::ONE,
+            },
+        })
+    }
+}
+
+/// Refuses more files than their names can tell apart. How many tasks there are is known only when one is made.
+pub(super) fn check_names(shape: &Shape) -> Result<(), ParamError> {
+    if shape.files <= MOST_FILES && shape.names() <= MOST_FILES {
+        return Ok(());
+    }
+    let message =
+        format!("at most {MOST_FILES} files per task, and in directories that are shared");
+    Err(ParamError::of("files", message))
+}

@@ -1,0 +1,315 @@
+//! The way through a worker's files, in order or at random, and what is recorded on it.
+//!
+//! Between two operations it computes the next file's size and name, in place, and now and then enters the next
+//! directory; nothing else. The caller decides what is done to a file.
+
+use super::modes::{DatasetState, FilesMode};
+use super::name::Name;
+use super::options::Order;
+use super::tree::{Directories, Share};
+use crate::engine::parallel::Done;
+use crate::engine::passes::Pass;
+use crate::engine::task::TaskError;
+use crate::measure::op::Op;
+use crate::measure::random::Random;
+use crate::measure::recorder::{OpError, Recorder};
+use crate::measure::shuffle::Shuffle;
+use crate::target::calls;
+use crate::target::fault::Fault;
+use crate::target::read_back::Moved;
+use crate::target::size::SizeSpec;
+use rustix::fd::BorrowedFd;
+use rustix::io::Errno;
+use std::mem::MaybeUninit;
+use std::path::{Path, PathBuf};
+
+pub(super) struct Walk {
+    pub directories: Directories,
+    pub share: Share,
+    pub dataset: DatasetState,
+    pub sizes: SizeSpec,
+    pub seed: u64,
+    pub order: Order,
+    /// Gives each worker an order of its own.
+    pub worker: u64,
+    /// For messages.
+    pub path: PathBuf,
+}
+
+/// What is done on a pass.
+pub(super) struct Job {
+    pub op: Op,
+    pub clock: Clock,
+    /// Of the names that it is done to.
+    pub letter: u8,
+    /// Which pass it is: each has an order of its own.
+    pub pass: u64,
+    /// Bytes that count, where they are not the file's.
+    pub moves: Option<u64>,
+}
+
+/// The file that an operation is about, for those who say how far they are in it.
+#[derive(Clone, Copy)]
+pub(super) struct Position<'a> {
+    recorder: &'a Recorder,
+    file: u64,
+}
+
+impl Position<'_> {
+    #[inline]
+    pub(super) fn reached(self, offset: u64) {
+        self.recorder.place_at(self.file, offset);
+    }
+}
+
+/// Where the clock of an operation starts.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Clock {
+    /// At a reading of its own.
+    Own,
+    /// Where the one before it ended: for operations so short that a second reading would be felt.
+    Shared,
+}
+
+impl Walk {
+    /// One operation on each file. `size_of` is asked before the clock starts; `act` gets the file, its number in
+    /// the task and its size, and returns the bytes that count.
+    #[inline]
+    pub(super) fn files<M: Into<Moved>>(
+        &mut self,
+        recorder: &mut Recorder,
+        job: &Job,
+        size_of: impl Fn(u64) -> u64,
+        act: impl FnMut(Position<'_>, BorrowedFd<'_>, &Name, u64, u64) -> Result<M, Fault>,
+    ) -> Result<Pass, OpError> {
+        match (self.order, self.share.is_alone()) {
+            (Order::Sequential, true) => self.in_order(recorder, job, size_of, act),
+            _ => self.one_by_one(recorder, job, size_of, act),
+        }
+    }
+
+    /// Names counted up, a directory after the other.
+    #[inline]
+    fn in_order<M: Into<Moved>>(
+        &mut self,
+        recorder: &mut Recorder,
+        job: &Job,
+        size_of: impl Fn(u64) -> u64,
+        mut act: impl FnMut(Position<'_>, BorrowedFd<'_>, &Name, u64, u64) -> Result<M, Fault>,
+    ) -> Result<Pass, OpError> {
+        let mut pass = Pass::Whole;
+        let op = job.op;
+        for number in 0..self.share.directories() {
+            let files = self.share.files_of(number);
+            let mut name = Name::new(job.letter, files.start);
+            let at = (self.path.as_path(), number);
+            recorder.place(files.start);
+            if recorder.should_stop() {
+                return Ok(Pass::Stopped);
+            }
+            let dir = match recorder.untimed_since(op, || self.directories.enter(number)) {
+                (_, Ok(dir)) => dir,
+                (began, Err(errno)) => {
+                    pass = Pass::WithErrors;
+                    let fault = Fault::from(errno);
+                    fault.record(recorder, op, began, &path_of(at, None))?;
+                    continue;
+                }
+            };
+            let mut follows = false;
+            for file in files {
+                recorder.place(file);
+                let index = self.share.first + file;
+                let bytes = size_of(index);
+                let moved = job.moves.unwrap_or(bytes);
+                let began = match follows {
+                    true => recorder.next_back_to_back(op, moved),
+                    false => recorder.next(op, moved),
+                };
+                let Some(began) = began else {
+                    return Ok(Pass::Stopped);
+                };
+                match act(Position { recorder, file }, dir, &name, index, bytes) {
+                    Ok(moved) => {
+                        let moved = moved.into();
+                        recorder.end(op, moved.shorten(began), moved.bytes);
+                        follows = job.clock == Clock::Shared;
+                    }
+                    Err(failed) => {
+                        let path = path_of(at, Some(&name));
+                        failed.record(recorder, op, began, &path)?;
+                        (pass, follows) = (Pass::WithErrors, false);
+                    }
+                }
+                name.advance();
+            }
+        }
+        Ok(pass)
+    }
+
+    /// Each name made anew, its directory entered for it.
+    fn one_by_one<M: Into<Moved>>(
+        &mut self,
+        recorder: &mut Recorder,
+        job: &Job,
+        size_of: impl Fn(u64) -> u64,
+        mut act: impl FnMut(Position<'_>, BorrowedFd<'_>, &Name, u64, u64) -> Result<M, Fault>,
+    ) -> Result<Pass, OpError> {
+        let mut pass = Pass::Whole;
+        let op = job.op;
+        let share = self.share;
+        let shuffle = self.shuffle(share.files, job);
+        for position in 0..share.files {
+            let file = shuffle
+                .as_ref()
+                .map_or(position, |it| it.place_of(position));
+            let name = Name::new(job.letter, share.number(file));
+            let number = share.directory_of(file);
+            let index = share.first + file;
+            let bytes = size_of(index);
+            recorder.place(file);
+            let dir = match self.directories.is_at(number) {
+                true => self.directories.enter(number),
+                false if recorder.should_stop() => return Ok(Pass::Stopped),
+                false => recorder.untimed(op, || self.directories.enter(number)),
+            };
+            let Some(began) = recorder.next(op, job.moves.unwrap_or(bytes)) else {
+                return Ok(Pass::Stopped);
+            };
+            let done = dir
+                .map_err(Fault::from)
+                .and_then(|dir| act(Position { recorder, file }, dir, &name, index, bytes));
+            match done {
+                Ok(moved) => {
+                    let moved = moved.into();
+                    recorder.end(op, moved.shorten(began), moved.bytes);
+                }
+                Err(failed) => {
+                    let path = path_of((&self.path, number), Some(&name));
+                    failed.record(recorder, op, began, &path)?;
+                    pass = Pass::WithErrors;
+                }
+            }
+        }
+        Ok(pass)
+    }
+
+    /// Each directory, to its end. One that does not hold as many names as it should is an error.
+    pub(super) fn list(
+        &mut self,
+        recorder: &mut Recorder,
+        job: &Job,
+        buffer: &mut [MaybeUninit<u8>],
+    ) -> Result<Pass, OpError> {
+        let mut pass = Pass::Whole;
+        let directories = self.share.directories();
+        let shuffle = self.shuffle(directories, job);
+        for position in 0..directories {
+            let number = shuffle
+                .as_ref()
+                .map_or(position, |it| it.place_of(position));
+            pass = pass.and(self.list_one(recorder, job.op, number, buffer)?);
+        }
+        Ok(pass)
+    }
+
+    fn list_one(
+        &self,
+        recorder: &mut Recorder,
+        op: Op,
+        number: u64,
+        buffer: &mut [MaybeUninit<u8>],
+    ) -> Result<Pass, OpError> {
+        let files = self.share.files_of(number);
+        let expected = (files.end - files.start) * self.dataset.names_per_file();
+        let name = Name::directory(number);
+        let root = self.directories.root();
+        let mut listed = 0;
+        recorder.place(number);
+        let Some(began) = recorder.next(op, 0) else {
+            return Ok(Pass::Stopped);
+        };
+        let result = match op {
+            Op::ListStat => calls::list_in(root, name.as_c_str(), buffer, |dir, name| {
+                listed += 1;
+                calls::stat(dir, name).map(drop)
+            }),
+            _ => calls::list(root, name.as_c_str(), buffer, |_| listed += 1),
+        };
+        // Others may have made theirs in a shared directory, or not yet.
+        let is_right = match self.share.is_alone() {
+            true => listed == expected,
+            false => listed >= expected,
+        };
+        if result.is_ok() && is_right {
+            recorder.end(op, began, 0);
+            return Ok(Pass::Whole);
+        }
+        let mut path = self.path.join(name.to_string());
+        if result.is_ok() {
+            path.push(format!("({listed} of {expected} names are listed)"));
+        }
+        let errno = result.err().unwrap_or(Errno::NOENT);
+        Fault::from(errno).record(recorder, op, began, &path)?;
+        Ok(Pass::WithErrors)
+    }
+
+    fn shuffle(&self, count: u64, job: &Job) -> Option<Shuffle> {
+        let op = u64::try_from(job.op.ordinal()).unwrap_or(0);
+        let mut random = Random::of(&[self.seed, self.worker, op, job.pass]);
+        (self.order == Order::Random).then(|| Shuffle::new(count, &mut random))
+    }
+
+    /// One unmeasured pass that touches what `mode` is going to touch.
+    pub(super) fn warm(
+        &mut self,
+        mode: FilesMode,
+        buffer: &mut [u8],
+        done: &Done<'_>,
+    ) -> Result<(), TaskError> {
+        let mut listing = calls::listing_buffer();
+        for number in 0..self.share.directories() {
+            let at = Name::directory(number);
+            let path = self.path.join(at.to_string());
+            let failed = |errno: Errno| {
+                TaskError::io(format!("warm the caches with `{}`", path.display()), errno)
+            };
+            let root = self.directories.root();
+            calls::list(root, at.as_c_str(), &mut listing, |_| {}).map_err(failed)?;
+            let dir = self.directories.enter(number).map_err(failed)?;
+            for file in self.share.files_of(number) {
+                done.add(1)?;
+                let number = self.share.number(file);
+                let name = match mode.beside() {
+                    None => Name::file(self.dataset.names(), number),
+                    Some(kind) if self.dataset.has(kind) => Name::of(kind, number),
+                    Some(_) => continue,
+                };
+                match mode {
+                    FilesMode::Create | FilesMode::List => {}
+                    FilesMode::Read => {
+                        let bytes = self.sizes.of(self.seed, self.share.first + file);
+                        let bytes = bytes.saturating_add(self.dataset.extras.appended);
+                        calls::read(dir, name.as_c_str(), bytes, buffer, |_| ())
+                            .map_err(|error| failed(error.errno))?;
+                    }
+                    _ => {
+                        calls::stat(dir, name.as_c_str()).map_err(failed)?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// For messages.
+#[cold]
+#[inline(never)]
+fn path_of((root, directory): (&Path, u64), file: Option<&Name>) -> PathBuf {
+    let mut path = root.join(Name::directory(directory).to_string());
+    if let Some(name) = file {
+        path.push(name.to_string());
+    }
+    path
+}

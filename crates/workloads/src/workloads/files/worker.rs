@@ -1,0 +1,214 @@
+//! The measured loops: one pass over a worker's files in one mode, or passes until the time is over.
+//!
+//! It knows nothing of how the data came to be, and how the way goes from file to file is [`Walk`]'s affair. Which
+//! calls a mode makes on a file stands here.
+
+use super::attributes::Calls;
+use super::modes::FilesMode;
+use super::name::Name;
+use super::walk::{Clock, Job, Walk};
+use crate::engine::passes::{Pass, Passes, WholePasses};
+use crate::engine::workload::Worker;
+use crate::measure::recorder::{OpError, Recorder};
+use crate::target::calls::{self, CallError, Durable};
+use crate::target::data::Content;
+use crate::target::fault::Fault;
+use crate::target::read_back::{Blocks, Moved, read_back};
+use crate::target::write_buffer::WriteBuffer;
+use rustix::fs::Mode as Permissions;
+use std::mem::MaybeUninit;
+
+/// What only some of the modes need.
+pub(super) enum Tools {
+    Write(WriteBuffer, Durable),
+    Append(WriteBuffer, Durable, u64),
+    Read(Vec<u8>),
+    /// Appends were of so many bytes.
+    Check(Vec<u8>, Content, u64),
+    List(Vec<MaybeUninit<u8>>),
+    Attribute(Calls, Vec<u8>),
+    Chmod(Calls),
+    None,
+}
+
+pub(super) struct FilesWorker {
+    pub mode: FilesMode,
+    pub walk: Walk,
+    pub tools: Tools,
+    pub whole: WholePasses,
+    /// Passes so far.
+    pub done: u64,
+    pub passes: Passes,
+}
+
+impl Worker for FilesWorker {
+    fn run(&mut self, recorder: &mut Recorder) -> Result<(), OpError> {
+        let (mut passes, whole) = (self.passes, self.whole.clone());
+        passes.repeat(&whole, || {
+            let pass = self.pass(recorder);
+            self.done += 1;
+            pass
+        })
+    }
+}
+
+/// Permissions of every other pass, so that each pass changes them.
+const PERMISSIONS: [Permissions; 2] = [
+    Permissions::RUSR.union(Permissions::WUSR),
+    Permissions::RUSR
+        .union(Permissions::WUSR)
+        .union(Permissions::RGRP),
+];
+
+/// What an operation came to that has written `data`: to make them was no part of it.
+#[inline]
+fn written(bytes: Result<u64, CallError>, data: &mut WriteBuffer) -> Result<Moved, Fault> {
+    let apart = data.take_excluded_time();
+    Ok(Moved {
+        bytes: bytes?,
+        apart,
+    })
+}
+
+impl FilesWorker {
+    fn pass(&mut self, recorder: &mut Recorder) -> Result<Pass, OpError> {
+        let mode = self.mode;
+        let walk = &mut self.walk;
+        let (sizes, seed, appended) = (walk.sizes.clone(), walk.seed, walk.dataset.extras.appended);
+        let size_of = |index| sizes.of(seed, index);
+        let size_now = |index| sizes.of(seed, index).saturating_add(appended);
+        let no_size = |_| 0;
+        let names = walk.dataset.names();
+        let letter = mode.beside().map_or(names.letter(), |kind| kind.letter());
+        let moves = match &self.tools {
+            Tools::Append(_, _, more) => Some(*more),
+            Tools::Attribute(_, value) => u64::try_from(value.len()).ok(),
+            _ => None,
+        };
+        let done = self.done;
+        let job = |clock| Job {
+            op: mode.op(),
+            clock,
+            letter,
+            pass: done,
+            moves,
+        };
+        match (mode, &mut self.tools) {
+            (FilesMode::Create, Tools::Write(data, durable)) => walk.files(
+                recorder,
+                &job(Clock::Own),
+                size_of,
+                |spot, dir, name, index, bytes| {
+                    let reached = |offset| spot.reached(offset);
+                    let name = name.as_c_str();
+                    let made = calls::create(dir, name, index, bytes, data, *durable, reached);
+                    written(made, data)
+                },
+            ),
+            (FilesMode::Append, Tools::Append(data, durable, more)) => walk.files(
+                recorder,
+                &job(Clock::Own),
+                size_now,
+                |spot, dir, name, index, had| {
+                    let reached = |offset| spot.reached(offset);
+                    let (name, place) = (name.as_c_str(), (index, had));
+                    let more = calls::append(dir, name, place, *more, data, *durable, reached);
+                    written(more, data)
+                },
+            ),
+            (FilesMode::Read, Tools::Read(buffer)) => walk.files(
+                recorder,
+                &job(Clock::Own),
+                size_now,
+                |spot, dir, name, _, bytes| {
+                    let reached = |offset| spot.reached(offset);
+                    Ok(calls::read(dir, name.as_c_str(), bytes, buffer, reached)?)
+                },
+            ),
+            (FilesMode::Read, Tools::Check(buffer, content, append)) => walk.files(
+                recorder,
+                &job(Clock::Own),
+                size_now,
+                |spot, dir, name, index, bytes| {
+                    let reached = |offset| spot.reached(offset);
+                    let mut blocks = Blocks::new(content, index, bytes).appended(appended, *append);
+                    read_back(dir, name.as_c_str(), buffer, &mut blocks, reached)
+                },
+            ),
+            (FilesMode::List | FilesMode::ListStat, Tools::List(buffer)) => {
+                walk.list(recorder, &job(Clock::Own), buffer)
+            }
+            (FilesMode::SetXattr, Tools::Attribute(calls, value)) => {
+                walk.files(recorder, &job(Clock::Own), no_size, |_, dir, name, _, _| {
+                    Ok(calls.set(dir, name.as_c_str(), value)?)
+                })
+            }
+            (FilesMode::GetXattr, Tools::Attribute(calls, value)) => {
+                walk.files(recorder, &job(Clock::Own), no_size, |_, dir, name, _, _| {
+                    Ok(calls.get(dir, name.as_c_str(), value)?)
+                })
+            }
+            (FilesMode::Chmod, Tools::Chmod(calls)) => {
+                let [first, second] = PERMISSIONS;
+                let even = self.done.is_multiple_of(2);
+                let permissions = if even { first } else { second };
+                walk.files(recorder, &job(Clock::Own), no_size, |_, dir, name, _, _| {
+                    calls.chmod(dir, name.as_c_str(), permissions)?;
+                    Ok(0)
+                })
+            }
+            (FilesMode::Rename, _) => {
+                let mut new_name = Name::file(names.other(), 0);
+                walk.files(
+                    recorder,
+                    &job(Clock::Shared),
+                    no_size,
+                    |_, dir, name, _, _| {
+                        new_name.take_number(name);
+                        rustix::fs::renameat(dir, name.as_c_str(), dir, new_name.as_c_str())?;
+                        Ok(0)
+                    },
+                )
+            }
+            (FilesMode::Delete, _) => walk.files(
+                recorder,
+                &job(Clock::Shared),
+                no_size,
+                |_, dir, name, _, _| {
+                    calls::delete(dir, name.as_c_str())?;
+                    Ok(0)
+                },
+            ),
+            (FilesMode::Symlink, _) => {
+                let mut target = Name::file(names, 0);
+                walk.files(recorder, &job(Clock::Own), no_size, |_, dir, name, _, _| {
+                    target.take_number(name);
+                    calls::make_symlink(dir, name.as_c_str(), target.as_c_str())?;
+                    Ok(0)
+                })
+            }
+            (FilesMode::Mkdir, _) => {
+                walk.files(recorder, &job(Clock::Own), no_size, |_, dir, name, _, _| {
+                    calls::make_directory(dir, name.as_c_str())?;
+                    Ok(0)
+                })
+            }
+            (FilesMode::Rmdir, _) => {
+                walk.files(recorder, &job(Clock::Own), no_size, |_, dir, name, _, _| {
+                    calls::remove_directory(dir, name.as_c_str())?;
+                    Ok(0)
+                })
+            }
+            // The other modes are never made without their tools; a stat needs none.
+            _ => walk.files(
+                recorder,
+                &job(Clock::Shared),
+                no_size,
+                |_, dir, name, _, _| {
+                    calls::stat(dir, name.as_c_str())?;
+                    Ok(0)
+                },
+            ),
+        }
+    }
+}

@@ -1,0 +1,327 @@
+//! `fill`: fills the target to a share of its space, or by an amount, keeps it full, and removes what filled it.
+//!
+//! What was written is read again on request, and checked.
+//!
+//! Free space is asked for again and again, the more often the less is left, so that all workers of all tasks together
+//! stop in time: at the share that is asked for, or at a floor that is left for others. Who meets the floor before the
+//! aim says so and fails. Files are of a limited size, one after the other, in each worker's own directory.
+
+mod filled;
+mod filling;
+mod holding;
+mod keys;
+mod reading;
+mod removing;
+mod space;
+
+use crate::engine::parallel::in_parallel;
+use crate::engine::passes::WholePasses;
+use crate::engine::task::{PrepareControl, TaskError, TaskSpec};
+use crate::engine::worker_dirs::WorkerDirs;
+use crate::engine::workload::buffers_of;
+use crate::engine::workload::{
+    About, Bypass, Definition, Footprint, Load, ModeInfo, Threads, Worker, Workload, workload,
+};
+use crate::measure::clock::MonoNanos;
+use crate::measure::random::Random;
+use crate::params::ParamError;
+use crate::target::calls;
+use crate::target::data::{DataKind, DataSpec};
+use crate::target::dataset::{DatasetContent, DatasetRecord};
+use crate::target::sandbox::Dir;
+use crate::target::write_buffer::WriteBuffer;
+use filled::{Filled, Finished};
+use filling::FillWorker;
+use holding::HoldWorker;
+use keys::{Aim, FillKeys, FillMode, FillOptions, MODES};
+use reading::{Expected, ReadWorker};
+use removing::RemoveWorker;
+use space::Space;
+use std::ffi::CString;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+const NAME: &str = "fill";
+
+/// The workload.
+pub const FILL: &dyn Workload = workload::<FillOptions>();
+
+impl Definition for FillOptions {
+    const ABOUT: About = About {
+        name: NAME,
+        revision: 3,
+        summary: "the target filled to a share of its space or by an amount, kept full, read again, and freed",
+        modes: MODES,
+        bypass: Bypass::Refused("space is not filled with O_DIRECT; leave `cache` out"),
+        ..About::ON_TARGET
+    };
+    type Keys = FillKeys;
+
+    fn new(mode: &'static ModeInfo, keys: FillKeys) -> Result<Self, ParamError> {
+        FillOptions::of(mode, &keys)
+    }
+
+    fn threads(&self) -> Threads {
+        Threads {
+            workers: self.workers,
+            timing: self.timing,
+        }
+    }
+
+    /// What a share comes to is known only on the agent.
+    fn footprint(&self) -> Footprint {
+        let bytes = match self.aim {
+            Aim::Amount(bytes) => bytes,
+            Aim::Share(_) => 0,
+        };
+        Footprint {
+            files: bytes.div_ceil(self.file_bytes).max(u64::from(self.workers)),
+            bytes,
+            moved_bytes: match self.mode {
+                FillMode::Fill | FillMode::Read => bytes,
+                FillMode::Hold | FillMode::Remove => 0,
+            },
+            ..Footprint::of(self.threads())
+        }
+    }
+
+    fn buffer_bytes(&self) -> u64 {
+        buffers_of(self.unit)
+    }
+
+    fn load(self, spec: &TaskSpec) -> Result<Box<dyn Load>, TaskError> {
+        Ok(Box::new(FillLoad {
+            options: self,
+            dirs: WorkerDirs::of(spec)?,
+            task_index: spec.task_index,
+            tasks: spec.tasks,
+            granted: Arc::default(),
+            filled: Mutex::default(),
+            finished: Finished::default(),
+            removed: WholePasses::default(),
+        }))
+    }
+}
+
+struct FillLoad {
+    options: FillOptions,
+    dirs: WorkerDirs,
+    task_index: u32,
+    tasks: u32,
+    granted: Arc<AtomicU64>,
+    /// What the target was filled with; known once prepared.
+    filled: Mutex<Filled>,
+    finished: Finished,
+    removed: WholePasses,
+}
+
+impl FillLoad {
+    /// A writing of the files that differs from all before it, where they know which they are of.
+    fn begin(&self) {
+        let now = MonoNanos::now().0;
+        let generation = match self.options.data.verify {
+            true => Random::of(&[now, self.options.seed, self.task_index.into()]).next_u64(),
+            false => 0,
+        };
+        *self.filled() = Filled {
+            generation,
+            parts: Vec::new(),
+        };
+    }
+
+    fn filled(&self) -> MutexGuard<'_, Filled> {
+        self.filled.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn shape(&self) -> String {
+        let FillOptions {
+            aim,
+            workers,
+            file_bytes,
+            data,
+            ..
+        } = &self.options;
+        format!("{aim:?} by {workers} workers in files of {file_bytes}, {data:?}")
+    }
+
+    fn unsettle(&self) -> Result<(), TaskError> {
+        DatasetRecord::unsettle(self.shape(), &self.dirs.task).map_err(TaskError::Sandbox)
+    }
+
+    fn space(&self) -> Space {
+        Space {
+            aim: match self.options.aim {
+                Aim::Amount(_) => None,
+                Aim::Share(percent) => Some(percent),
+            },
+            floor: self.options.floor,
+            writers: u64::from(self.options.workers) * u64::from(self.tasks.max(1)),
+        }
+    }
+
+    /// The amount that is this worker's, where there is one.
+    fn amount(&self, worker: u32) -> Option<u64> {
+        let Aim::Amount(bytes) = self.options.aim else {
+            return None;
+        };
+        let workers = u64::from(self.options.workers);
+        let extra = u64::from(u64::from(worker) < bytes % workers);
+        Some(bytes / workers + extra)
+    }
+
+    fn filler(&self, worker: u32) -> Result<FillWorker, TaskError> {
+        Ok(FillWorker {
+            index: worker,
+            root: self.dirs.open(worker)?,
+            space: self.space(),
+            amount: self.amount(worker),
+            file_bytes: self.options.file_bytes,
+            data: WriteBuffer::of(self.content(worker), self.options.unit),
+            granted: Arc::clone(&self.granted),
+            generation: self.filled().generation,
+            finished: self.finished.clone(),
+        })
+    }
+
+    fn content(&self, worker: u32) -> crate::target::data::Content {
+        let own = [self.options.seed, self.task_index.into(), worker.into()];
+        let data = DataSpec {
+            verify: self.options.data.verify && self.options.data.kind != DataKind::Zero,
+            ..self.options.data
+        };
+        crate::target::data::Content::new(data, Random::of(&own).next_u64())
+    }
+
+    fn reader(&self, worker: u32) -> Result<ReadWorker, TaskError> {
+        let (filled, index) = (self.filled(), usize::try_from(worker).unwrap_or(usize::MAX));
+        let expected = match (self.options.data.verify, self.options.data.kind) {
+            (false, _) => Expected::Anything,
+            (true, DataKind::Zero) => Expected::Zeros,
+            (true, _) => Expected::Placed(self.content(worker), filled.generation),
+        };
+        Ok(ReadWorker {
+            root: self.dirs.open(worker)?,
+            bytes: filled.parts.get(index).copied().unwrap_or(0),
+            file_bytes: self.options.file_bytes,
+            buffer: vec![1; self.options.unit],
+            expected,
+        })
+    }
+
+    fn empty(&self, control: &PrepareControl) -> Result<(), TaskError> {
+        self.unsettle()?;
+        self.dirs.remove(control)
+    }
+}
+
+fn name_of(number: u64) -> CString {
+    CString::new(format!("f{number:09}")).unwrap_or_default()
+}
+
+/// A name with its number; one that is not ours has none of its own.
+fn numbered(name: String) -> Option<(u64, CString)> {
+    let number = name
+        .strip_prefix('f')
+        .and_then(|digits| digits.parse().ok());
+    Some((number.unwrap_or(u64::MAX), CString::new(name).ok()?))
+}
+
+impl Load for FillLoad {
+    fn prepare(&self, control: &PrepareControl) -> Result<(), TaskError> {
+        if self.options.mode == FillMode::Fill {
+            self.empty(control)?;
+            self.begin();
+            return self.dirs.make(self.options.workers, control);
+        }
+        match Filled::find(&self.dirs.task, &self.shape(), self.options.workers)? {
+            Some(filled) => *self.filled() = filled,
+            None => {
+                self.empty(control)?;
+                self.begin();
+                for worker in 0..self.options.workers {
+                    self.filler(worker)?.lay_out(control)?;
+                }
+                let mut filled = self.filled();
+                filled.parts = self.finished.all(self.options.workers).unwrap_or_default();
+                let written = filled.record(self.shape(), DatasetContent::Created);
+                written.write(&self.dirs.task).map_err(TaskError::Sandbox)?;
+            }
+        }
+        match self.options.mode {
+            FillMode::Remove => self.unsettle(),
+            FillMode::Fill | FillMode::Hold | FillMode::Read => Ok(()),
+        }
+    }
+
+    fn warm(&self, control: &PrepareControl) -> Result<(), TaskError> {
+        if self.options.mode != FillMode::Read {
+            return Ok(());
+        }
+        let total = (self.filled().parts.iter().sum(), "bytes");
+        in_parallel(self.options.workers, total, control, |worker, done| {
+            self.reader(worker)?.warm(done)
+        })
+    }
+
+    fn worker(&self, index: u32) -> Result<Box<dyn Worker>, TaskError> {
+        Ok(match self.options.mode {
+            FillMode::Fill => Box::new(self.filler(index)?),
+            FillMode::Hold => Box::new(HoldWorker {
+                root: self.dirs.open(index)?,
+            }),
+            FillMode::Read => Box::new(self.reader(index)?),
+            FillMode::Remove => {
+                let root = self.dirs.open(index)?;
+                let names = root.names().map_err(TaskError::Sandbox)?;
+                let mut names: Vec<_> = names.into_iter().filter_map(numbered).collect();
+                names.sort();
+                Box::new(RemoveWorker {
+                    names,
+                    root,
+                    whole: self.removed.clone(),
+                })
+            }
+        })
+    }
+
+    fn path_of(&self, worker: u32, file: u64) -> Option<String> {
+        let root = self.dirs.path(worker);
+        let path = match self.options.mode {
+            FillMode::Hold => root,
+            FillMode::Fill | FillMode::Read | FillMode::Remove => {
+                root.join(&*name_of(file).to_string_lossy())
+            }
+        };
+        Some(path.display().to_string())
+    }
+
+    fn finish(&self) -> Result<(), TaskError> {
+        let (content, parts) = match self.options.mode {
+            FillMode::Fill => (
+                DatasetContent::Created,
+                self.finished.all(self.options.workers),
+            ),
+            FillMode::Remove => (
+                DatasetContent::Empty,
+                self.removed.all(self.options.workers).then(Vec::new),
+            ),
+            FillMode::Hold | FillMode::Read => return Ok(()),
+        };
+        let Some(parts) = parts else {
+            return Ok(());
+        };
+        let generation = self.filled().generation;
+        Filled { generation, parts }
+            .record(self.shape(), content)
+            .write_or_warn(&self.dirs.task);
+        Ok(())
+    }
+}
+
+/// A new file of the fill, for both the measured load and the laying out.
+fn open_new(root: &Dir, number: u64) -> Result<rustix::fd::OwnedFd, rustix::io::Errno> {
+    calls::open_new(root.fd(), &name_of(number))
+}
+
+#[cfg(test)]
+mod tests;

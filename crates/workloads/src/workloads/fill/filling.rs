@@ -1,0 +1,373 @@
+//! The measured loop of `fill`: writing until there is enough.
+
+use super::filled::Finished;
+use super::space::{ASK_AGAIN, Facts, Room, Space};
+use super::{name_of, open_new};
+use crate::engine::task::{PrepareControl, TaskError};
+use crate::engine::workload::Worker;
+use crate::measure::clock::{MonoNanos, sleep_until};
+use crate::measure::op::Op;
+use crate::measure::recorder::{OpError, Recorder};
+use crate::params::units::Bytes;
+use crate::target::calls::{self, CallError};
+use crate::target::fault::Fault;
+use crate::target::sandbox::Dir;
+use crate::target::write_buffer::WriteBuffer;
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::io::Errno;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// How long others are waited for that have been granted the rest.
+const WAIT: Duration = Duration::from_millis(1);
+
+pub(super) struct FillWorker {
+    pub index: u32,
+    pub root: Dir,
+    pub space: Space,
+    /// Bytes that are to be written, where that is the aim.
+    pub amount: Option<u64>,
+    pub file_bytes: u64,
+    pub data: WriteBuffer,
+    /// Bytes that the workers of this task may write without asking, and have not written yet.
+    pub granted: Arc<AtomicU64>,
+    /// Which writing of its files this is.
+    pub generation: u64,
+    /// Where it is told how much was written, once the aim is reached without an error.
+    pub finished: Finished,
+}
+
+/// The file that is being written.
+struct Current {
+    file: OwnedFd,
+    number: u64,
+    bytes: u64,
+}
+
+/// How far a worker is.
+#[derive(Default)]
+struct FillProgress {
+    current: Option<Current>,
+    files: u64,
+    written: u64,
+    /// May be written before free space is asked for again, and until when.
+    room: u64,
+    room_until: MonoNanos,
+}
+
+impl FillProgress {
+    /// Whether there is none with room for a block.
+    fn needs_file(&self, file_bytes: u64) -> bool {
+        let is_full = |current: &Current| current.bytes >= file_bytes;
+        self.current.as_ref().is_none_or(is_full)
+    }
+
+    /// The number of the file that the next block goes to.
+    fn next_file(&self, file_bytes: u64) -> u64 {
+        match &self.current {
+            Some(current) if !self.needs_file(file_bytes) => current.number,
+            _ => self.files,
+        }
+    }
+}
+
+/// What is to be done next.
+enum Next {
+    /// Write so many bytes.
+    Write(u64),
+    Reached,
+    AtFloor(Facts),
+}
+
+impl FillWorker {
+    fn facts(&self) -> Result<Facts, Errno> {
+        let facts = rustix::fs::fstatvfs(self.root.fd())?;
+        // What is kept for the superuser is no space that could be filled.
+        let kept = facts.f_bfree.saturating_sub(facts.f_bavail);
+        Ok(Facts {
+            total: facts
+                .f_blocks
+                .saturating_sub(kept)
+                .saturating_mul(facts.f_frsize),
+            free: facts.f_bavail.saturating_mul(facts.f_frsize),
+        })
+    }
+
+    fn next(
+        &self,
+        way: &mut FillProgress,
+        facts: &dyn Fn() -> Result<Facts, Errno>,
+        stop: &dyn Fn() -> bool,
+    ) -> Result<Next, Errno> {
+        let unit = u64::try_from(self.data.len()).unwrap_or(u64::MAX);
+        let mut bytes = unit;
+        if let Some(amount) = self.amount {
+            bytes = bytes.min(amount.saturating_sub(way.written));
+            if bytes == 0 {
+                return Ok(Next::Reached);
+            }
+        }
+        let now = MonoNanos::now();
+        if way.room < bytes || now >= way.room_until {
+            match self.ask(way, bytes, facts, stop)? {
+                (Room::Bytes(room), _) => {
+                    self.granted.fetch_add(room, Ordering::AcqRel);
+                    (way.room, way.room_until) = (room, now.saturating_add(ASK_AGAIN));
+                }
+                (Room::Reached, _) => return Ok(Next::Reached),
+                (Room::AtFloor, facts) => return Ok(Next::AtFloor(facts)),
+            }
+        }
+        let left_in_file = match &way.current {
+            Some(current) => self.file_bytes.saturating_sub(current.bytes),
+            None => 0,
+        };
+        Ok(Next::Write(match left_in_file {
+            0 => bytes.min(self.file_bytes),
+            left => bytes.min(left),
+        }))
+    }
+
+    /// How much may be written, less what others have been granted. Where it is they who have the rest, it waits until
+    /// they have written it, or given it back.
+    fn ask(
+        &self,
+        way: &mut FillProgress,
+        bytes: u64,
+        facts: &dyn Fn() -> Result<Facts, Errno>,
+        stop: &dyn Fn() -> bool,
+    ) -> Result<(Room, Facts), Errno> {
+        self.give_back(way);
+        loop {
+            let granted = self.granted.load(Ordering::Acquire);
+            let facts = facts()?;
+            let not_granted = Facts {
+                free: facts.free.saturating_sub(granted),
+                ..facts
+            };
+            let room = self.space.room(not_granted, bytes);
+            let there_is_more = matches!(self.space.room(facts, bytes), Room::Bytes(_));
+            if matches!(room, Room::Bytes(_)) || !there_is_more || granted == 0 {
+                return Ok((room, facts));
+            }
+            if stop() {
+                // The block will not be begun.
+                return Ok((Room::Bytes(bytes), facts));
+            }
+            sleep_until(MonoNanos::now().saturating_add(WAIT));
+        }
+    }
+
+    fn give_back(&self, way: &mut FillProgress) {
+        self.granted.fetch_sub(way.room, Ordering::AcqRel);
+        way.room = 0;
+    }
+
+    /// The file for the next block; a new one where the last is full.
+    fn enter(&self, way: &mut FillProgress) -> Result<(), Errno> {
+        if way.needs_file(self.file_bytes) {
+            if let Some(full) = way.current.take() {
+                calls::close(full.file)?;
+            }
+            let number = way.files;
+            way.files += 1;
+            way.current = Some(Current {
+                file: open_new(&self.root, number)?,
+                number,
+                bytes: 0,
+            });
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, way: &mut FillProgress, bytes: u64) -> Result<(), CallError> {
+        let Some(current) = &mut way.current else {
+            return Err(Errno::BADF.into());
+        };
+        let length = usize::try_from(bytes).unwrap_or(usize::MAX);
+        let block = self.data.current(length);
+        let before = current.bytes;
+        let result = calls::write_all(current.file.as_fd(), block, &mut current.bytes);
+        let wrote = current.bytes - before;
+        way.written += wrote;
+        let used = wrote.min(way.room);
+        way.room -= used;
+        self.granted.fetch_sub(used, Ordering::AcqRel);
+        result
+    }
+
+    /// Makes the next block what belongs at its place; outside of the operation.
+    fn place(&mut self, way: &FillProgress, bytes: u64) {
+        if let Some(current) = &way.current {
+            let length = usize::try_from(bytes).unwrap_or(usize::MAX);
+            let (generation, number) = (self.generation, current.number);
+            self.data
+                .written_as(generation, number, current.bytes, length);
+        }
+    }
+
+    fn path(&self, way: &FillProgress) -> PathBuf {
+        let number = way
+            .current
+            .as_ref()
+            .map_or(way.files, |current| current.number);
+        self.root.path().join(&*name_of(number).to_string_lossy())
+    }
+
+    /// The same as the load does, unmeasured.
+    pub(super) fn lay_out(&mut self, control: &PrepareControl) -> Result<(), TaskError> {
+        let mut way = FillProgress::default();
+        loop {
+            control.check()?;
+            control.progress(way.written, self.amount.unwrap_or(0), "bytes");
+            let next = self
+                .next(&mut way, &|| self.facts(), &|| control.cancelled())
+                .map_err(|errno| TaskError::io("ask for free space", errno))?;
+            let bytes = match next {
+                Next::Write(bytes) => bytes,
+                Next::Reached => return self.laid_out(way),
+                Next::AtFloor(_) if self.may_fill_up() => return self.laid_out(way),
+                Next::AtFloor(facts) => {
+                    let why = self.at_floor(&way, facts);
+                    return Err(TaskError::Unsupported { why });
+                }
+            };
+            control.wait_for_limit(bytes);
+            let entered = self.enter(&mut way);
+            self.place(&way, bytes);
+            let written = entered
+                .map_err(CallError::from)
+                .and_then(|()| self.write(&mut way, bytes));
+            match written {
+                Ok(()) => {}
+                Err(failed) if self.is_end(failed.errno) => return self.laid_out(way),
+                Err(failed) => {
+                    let path = self.path(&way);
+                    let doing = format!("write `{}`", path.display());
+                    return Err(TaskError::io(doing, failed.errno));
+                }
+            }
+        }
+    }
+
+    fn laid_out(&self, mut way: FillProgress) -> Result<(), TaskError> {
+        self.give_back(&mut way);
+        self.finished.add(self.index, way.written);
+        self.root.sync().map_err(TaskError::Sandbox)
+    }
+
+    /// Without a floor the last byte of the target may be taken, and a full target is an end like any other.
+    fn may_fill_up(&self) -> bool {
+        self.space.floor == 0
+    }
+
+    fn is_end(&self, errno: Errno) -> bool {
+        self.may_fill_up() && matches!(errno, Errno::NOSPC | Errno::DQUOT)
+    }
+
+    /// Closes the last file, after which nothing is written; whether it is whole.
+    fn close_last(&self, way: &mut FillProgress, recorder: &mut Recorder) -> Result<bool, OpError> {
+        let path = self.path(way);
+        let Some(last) = way.current.take() else {
+            return Ok(true);
+        };
+        recorder.place(last.number);
+        let (began, closed) = recorder.untimed_since(Op::Write, || calls::close(last.file));
+        if let Err(errno) = closed {
+            let failed = CallError::at(errno, last.bytes);
+            Fault::from(failed).record(recorder, Op::Write, began, &path)?;
+        }
+        Ok(closed.is_ok())
+    }
+
+    fn at_floor(&self, way: &FillProgress, facts: Facts) -> String {
+        format!(
+            "`{}` was filled by {} and has {} free, of which `floor` keeps {}: stopped before the aim; free some, ask \
+             for less, or set a smaller `floor`",
+            self.root.path().display(),
+            Bytes(way.written).about(),
+            Bytes(facts.free).about(),
+            Bytes(self.space.floor).about()
+        )
+    }
+}
+
+impl Worker for FillWorker {
+    fn run(&mut self, recorder: &mut Recorder) -> Result<(), OpError> {
+        let mut way = FillProgress::default();
+        let mut is_whole = true;
+        loop {
+            let number = way.next_file(self.file_bytes);
+            let facts = || {
+                recorder.place(number);
+                recorder.untimed(Op::Write, || self.facts())
+            };
+            let next = self.next(&mut way, &facts, &|| recorder.should_stop());
+            let next = next.map_err(|errno| OpError::Broken {
+                what: format!("cannot ask for the free space of the target: {errno}"),
+            })?;
+            let bytes = match next {
+                Next::Write(bytes) => bytes,
+                Next::Reached => {
+                    self.give_back(&mut way);
+                    is_whole &= self.close_last(&mut way, recorder)?;
+                    break;
+                }
+                Next::AtFloor(_) if self.may_fill_up() => {
+                    self.give_back(&mut way);
+                    is_whole &= self.close_last(&mut way, recorder)?;
+                    break;
+                }
+                Next::AtFloor(facts) => {
+                    return Err(OpError::Broken {
+                        what: self.at_floor(&way, facts),
+                    });
+                }
+            };
+            let entered = match way.needs_file(self.file_bytes) {
+                true if recorder.should_stop() => {
+                    self.give_back(&mut way);
+                    return Ok(());
+                }
+                true => {
+                    recorder.place(way.files);
+                    recorder.untimed(Op::Write, || self.enter(&mut way))
+                }
+                false => Ok(()),
+            };
+            self.place(&way, bytes);
+            if let Some(current) = &way.current {
+                recorder.place_at(current.number, current.bytes);
+            }
+            let Some(began) = recorder.next(Op::Write, bytes) else {
+                self.give_back(&mut way);
+                return Ok(());
+            };
+            let written = entered
+                .map_err(CallError::from)
+                .and_then(|()| self.write(&mut way, bytes));
+            match written {
+                Ok(()) => recorder.end(Op::Write, began, bytes),
+                Err(failed) if self.is_end(failed.errno) => {
+                    recorder.idle();
+                    self.give_back(&mut way);
+                    is_whole &= self.close_last(&mut way, recorder)?;
+                    break;
+                }
+                Err(failed) => {
+                    is_whole = false;
+                    let path = self.path(&way);
+                    Fault::from(failed).record(recorder, Op::Write, began, &path)?;
+                    // On a file that cannot be written it would never end.
+                    way.current = None;
+                }
+            }
+        }
+        if is_whole {
+            self.finished.add(self.index, way.written);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,36 @@
+//! The measured loop of `hold`: standing by, and asking the target now and then, or as often as a rate says.
+
+use crate::engine::workload::Worker;
+use crate::measure::clock::{MonoNanos, sleep_until};
+use crate::measure::op::Op;
+use crate::measure::recorder::{OpError, Recorder};
+use crate::target::fault::Fault;
+use crate::target::sandbox::Dir;
+use std::time::Duration;
+
+/// How often the target is asked while it is held.
+const LOOK: Duration = Duration::from_millis(100);
+
+pub(super) struct HoldWorker {
+    pub root: Dir,
+}
+
+impl Worker for HoldWorker {
+    fn run(&mut self, recorder: &mut Recorder) -> Result<(), OpError> {
+        recorder.place(0);
+        while let Some(began) = recorder.next(Op::Statfs, 0) {
+            match rustix::fs::fstatvfs(self.root.fd()) {
+                Ok(_) => recorder.end(Op::Statfs, began, 0),
+                Err(errno) => {
+                    let path = self.root.path();
+                    Fault::from(errno).record(recorder, Op::Statfs, began, path)?;
+                }
+            }
+            // A schedule says by itself when it is asked again.
+            if !recorder.is_paced() {
+                sleep_until(MonoNanos::now().saturating_add(LOOK));
+            }
+        }
+        Ok(())
+    }
+}

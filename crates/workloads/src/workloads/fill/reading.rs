@@ -1,0 +1,201 @@
+//! The measured loop of `read`: what filled the target, block by block in the order in which it was written.
+//!
+//! A block is checked when it has come, and a file's end looked at, outside of the operation. Invariants: each block that can be read is looked at,
+//! whatever was wrong with those before; of a file that cannot be opened, or ends early, one operation fails.
+
+use super::name_of;
+use crate::engine::parallel::Done;
+use crate::engine::task::TaskError;
+use crate::engine::workload::Worker;
+use crate::measure::op::Op;
+use crate::measure::recorder::{OpError, Recorder};
+use crate::target::block_io::read_at;
+use crate::target::calls::{self, CallError};
+use crate::target::data::{Content, Found, Mismatch, Mismatches, Written};
+use crate::target::fault::Fault;
+use crate::target::sandbox::Dir;
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::io::Errno;
+
+/// What the blocks have to hold.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Expected {
+    /// Not checked.
+    Anything,
+    Zeros,
+    /// What knows its place, of this generation.
+    Placed(Content, u64),
+}
+
+pub(super) struct ReadWorker {
+    pub root: Dir,
+    /// All that was written here, and in files of so many bytes.
+    pub bytes: u64,
+    pub file_bytes: u64,
+    /// As long as the blocks were that were written.
+    pub buffer: Vec<u8>,
+    pub expected: Expected,
+}
+
+/// A block of a file.
+#[derive(Clone, Copy)]
+struct Block {
+    file: u64,
+    offset: u64,
+    bytes: u64,
+    is_last: bool,
+}
+
+impl ReadWorker {
+    /// The files, each with its bytes.
+    fn files(&self) -> impl Iterator<Item = (u64, u64)> + use<> {
+        let (bytes, each) = (self.bytes, self.file_bytes.max(1));
+        let begin = move |number: u64| number.saturating_mul(each);
+        let begun = move |number: &u64| begin(*number) < bytes;
+        (0..)
+            .take_while(begun)
+            .map(move |number| (number, each.min(bytes - begin(number))))
+    }
+
+    fn blocks(&self, (file, bytes): (u64, u64)) -> impl Iterator<Item = Block> + use<> {
+        let unit = u64::try_from(self.buffer.len()).unwrap_or(u64::MAX).max(1);
+        (0..bytes.div_ceil(unit)).map(move |number| {
+            let offset = number * unit;
+            let length = unit.min(bytes - offset);
+            Block {
+                file,
+                offset,
+                bytes: length,
+                is_last: offset + length == bytes,
+            }
+        })
+    }
+
+    fn read(&mut self, file: &OwnedFd, block: Block) -> Result<(), CallError> {
+        let length = usize::try_from(block.bytes).unwrap_or(usize::MAX);
+        let buffer = self.buffer.get_mut(..length).unwrap_or_default();
+        read_at(file.as_fd(), buffer, block.offset)
+    }
+
+    /// Sees whether a file of which the last block was read goes on.
+    fn end_after(&self, file: &OwnedFd, block: Block) -> Result<End, CallError> {
+        if !block.is_last || matches!(self.expected, Expected::Anything) {
+            return Ok(End::AsItShould);
+        }
+        let until = block.offset + block.bytes;
+        match read_at(file.as_fd(), &mut [0], until) {
+            Ok(()) => Ok(End::GoesOn(until)),
+            Err(CallError {
+                errno: Errno::NODATA,
+                ..
+            }) => Ok(End::AsItShould),
+            Err(failed) => Err(failed),
+        }
+    }
+
+    /// What is wrong in the block that was read, as far as it came.
+    fn check(&self, block: Block, read: &Result<End, CallError>) -> Mismatches {
+        let mut wrong = Mismatches::default();
+        let came = match read {
+            Ok(_) => block.bytes,
+            Err(failed) => {
+                let came = failed.offset.unwrap_or(0).saturating_sub(block.offset);
+                came.min(block.bytes)
+            }
+        };
+        let came = usize::try_from(came).unwrap_or(usize::MAX);
+        let found = self.buffer.get(..came).unwrap_or_default();
+        match &self.expected {
+            Expected::Anything => {}
+            Expected::Zeros => wrong.compare_zeros(found, block.offset),
+            Expected::Placed(content, generation) => {
+                let written = Written {
+                    file: block.file,
+                    offset: block.offset,
+                    bytes: block.bytes,
+                    generation: *generation,
+                };
+                content.check_part(found, block.offset, &written, &mut wrong);
+            }
+        }
+        if let Ok(End::GoesOn(offset)) = *read {
+            let found = Found::More;
+            wrong.add(Mismatch { offset, found });
+        }
+        wrong
+    }
+
+    fn open(&self, file: u64) -> Result<OwnedFd, CallError> {
+        Ok(calls::open_to_read(self.root.fd(), &name_of(file))?)
+    }
+
+    /// All of it once, unmeasured and unchecked: what is wrong will be seen in the step.
+    pub(super) fn warm(&mut self, done: &Done<'_>) -> Result<(), TaskError> {
+        for (file, bytes) in self.files() {
+            let path = self.root.path().join(&*name_of(file).to_string_lossy());
+            let failed = |failed: CallError| {
+                let doing = format!("warm the caches with `{}`", path.display());
+                TaskError::io(doing, failed.errno)
+            };
+            let open = self.open(file).map_err(failed)?;
+            for block in self.blocks((file, bytes)) {
+                done.add(block.bytes)?;
+                match self.read(&open, block) {
+                    Err(error) if error.errno == Errno::NODATA => break,
+                    other => other.map_err(failed)?,
+                };
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether the file ends where it should.
+#[derive(Clone, Copy)]
+enum End {
+    AsItShould,
+    GoesOn(u64),
+}
+
+impl Worker for ReadWorker {
+    fn run(&mut self, recorder: &mut Recorder) -> Result<(), OpError> {
+        for (file, bytes) in self.files() {
+            recorder.place(file);
+            if recorder.should_stop() {
+                return Ok(());
+            }
+            let open = recorder.untimed(Op::Read, || self.open(file));
+            for block in self.blocks((file, bytes)) {
+                recorder.place_at(file, block.offset);
+                let Some(began) = recorder.next(Op::Read, block.bytes) else {
+                    return Ok(());
+                };
+                let read = match &open {
+                    Ok(open) => self.read(open, block),
+                    Err(failed) => Err(*failed),
+                };
+                let now = recorder.now();
+                let read = match (&open, read) {
+                    (Ok(open), Ok(())) => self.end_after(open, block),
+                    (_, read) => read.map(|()| End::AsItShould),
+                };
+                let fault = Fault {
+                    mismatches: self.check(block, &read),
+                    failed: read.err(),
+                };
+                if fault == Fault::default() {
+                    recorder.end_at(now, Op::Read, began, block.bytes);
+                    continue;
+                }
+                let path = self.root.path().join(&*name_of(file).to_string_lossy());
+                fault.record(recorder, Op::Read, began, &path)?;
+                let has_ended = fault.failed.map(|it| it.errno) == Some(Errno::NODATA);
+                if open.is_err() || has_ended {
+                    break;
+                }
+            }
+            recorder.untimed(Op::Read, || drop(open));
+        }
+        Ok(())
+    }
+}

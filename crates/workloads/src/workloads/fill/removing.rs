@@ -1,0 +1,42 @@
+//! The measured loop of `remove`: every file that is there, in the order of their numbers.
+
+use crate::engine::passes::WholePasses;
+use crate::engine::workload::Worker;
+use crate::measure::op::Op;
+use crate::measure::recorder::{OpError, Recorder};
+use crate::target::calls;
+use crate::target::fault::Fault;
+use crate::target::sandbox::Dir;
+use std::ffi::{CStr, CString};
+
+pub(super) struct RemoveWorker {
+    pub root: Dir,
+    /// Each with its number.
+    pub names: Vec<(u64, CString)>,
+    pub whole: WholePasses,
+}
+
+impl Worker for RemoveWorker {
+    fn run(&mut self, recorder: &mut Recorder) -> Result<(), OpError> {
+        let mut is_whole = true;
+        for (number, name) in &self.names {
+            let name: &CStr = name;
+            recorder.place(*number);
+            let Some(began) = recorder.next(Op::Delete, 0) else {
+                return Ok(());
+            };
+            match calls::delete(self.root.fd(), name) {
+                Ok(()) => recorder.end(Op::Delete, began, 0),
+                Err(errno) => {
+                    is_whole = false;
+                    let path = self.root.path().join(&*name.to_string_lossy());
+                    Fault::from(errno).record(recorder, Op::Delete, began, &path)?;
+                }
+            }
+        }
+        if is_whole {
+            self.whole.add();
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,140 @@
+//! How much may still be written before free space has to be asked for again.
+//!
+//! Many write at once; the workers of a task know what each of them may still write, and those of other tasks know
+//! nothing of each other. So each takes half of what would be its part of what is left, and stops when there is not a
+//! block left for everyone: writers that are equally fast never take more than there is.
+
+use std::time::Duration;
+
+/// Free space is asked for at least this often, for others use the target too, and some write faster than others.
+const MOST_BYTES: u64 = 64 << 20;
+pub(super) const ASK_AGAIN: Duration = Duration::from_millis(100);
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Space {
+    /// Percent of all space that are to be in use, where that is the aim.
+    pub aim: Option<u8>,
+    /// Bytes that stay free.
+    pub floor: u64,
+    /// How many write at once.
+    pub writers: u64,
+}
+
+/// What a file system says of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Facts {
+    /// All that unprivileged users can ever have.
+    pub total: u64,
+    pub free: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Room {
+    /// So many bytes, and then ask again.
+    Bytes(u64),
+    /// The aim is reached.
+    Reached,
+    /// Only what has to stay free is left, and the aim is not reached.
+    AtFloor,
+}
+
+impl Space {
+    /// What one writer may do that writes `unit` bytes at a time.
+    pub(super) fn room(&self, facts: Facts, unit: u64) -> Room {
+        let stays_free = match self.aim {
+            Some(percent) => {
+                let free = u128::from(facts.total) * u128::from(100 - percent.min(100)) / 100;
+                u64::try_from(free).unwrap_or(u64::MAX)
+            }
+            None => 0,
+        };
+        let until_floor = facts.free.saturating_sub(self.floor);
+        let until_aim = match self.aim {
+            Some(_) => facts.free.saturating_sub(stays_free),
+            None => u64::MAX,
+        };
+        let for_all = unit.saturating_mul(self.writers.max(1));
+        if until_aim < for_all {
+            return Room::Reached;
+        }
+        let least = until_floor.min(until_aim);
+        if least < for_all {
+            return Room::AtFloor;
+        }
+        let part = least / (2 * self.writers.max(1));
+        Room::Bytes((part - part % unit.max(1)).clamp(unit, MOST_BYTES.max(unit)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use proptest::prelude::*;
+
+    const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn aims_and_floors_are_told_apart() {
+        let check = |aim, floor, free, expected| {
+            let space = Space {
+                aim,
+                floor,
+                writers: 1,
+            };
+            let facts = Facts {
+                total: 1000 * MIB,
+                free,
+            };
+            assert_eq!(space.room(facts, MIB), expected);
+        };
+        check(Some(90), 0, 100 * MIB, Room::Reached);
+        check(Some(90), 0, 102 * MIB, Room::Bytes(MIB));
+        check(Some(90), 200 * MIB, 300 * MIB, Room::Bytes(50 * MIB));
+        check(Some(90), 200 * MIB, 200 * MIB, Room::AtFloor);
+        check(None, 10 * MIB, 1000 * MIB, Room::Bytes(64 * MIB));
+        check(None, 10 * MIB, 10 * MIB, Room::AtFloor);
+        check(Some(100), 0, 0, Room::Reached);
+    }
+
+    proptest! {
+        /// Writers of equal speed leave the floor free, in whatever order they start.
+        #[test]
+        fn together_they_stop_in_time(
+            writers in 1_u64..9,
+            free in 0_u64..3000,
+            floor in 0_u64..100,
+            behind in proptest::collection::vec(0_u64..20, 9),
+        ) {
+            let space = Space { aim: None, floor: floor * MIB, writers };
+            let mut left = free * MIB;
+            let mut rooms: Vec<(u64, u64)> = behind
+                .into_iter()
+                .take(usize::try_from(writers).unwrap())
+                .map(|late| (0, late))
+                .collect();
+            let mut wrote = true;
+            while wrote {
+                wrote = false;
+                for (room, late) in &mut rooms {
+                    if *late > 0 {
+                        (*late, wrote) = (*late - 1, true);
+                        continue;
+                    }
+                    if *room < MIB {
+                        let facts = Facts { total: 3000 * MIB, free: left };
+                        *room = match space.room(facts, MIB) {
+                            Room::Bytes(bytes) => bytes,
+                            _ => continue,
+                        };
+                    }
+                    prop_assert!(left >= MIB);
+                    (*room, left, wrote) = (*room - MIB, left - MIB, true);
+                }
+            }
+            prop_assert!(left >= floor.min(free) * MIB, "{left}");
+            // And nothing is left over that all could have had a block of.
+            prop_assert!(left < (floor + writers) * MIB || free < floor + writers);
+        }
+    }
+}

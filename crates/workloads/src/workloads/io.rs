@@ -1,0 +1,390 @@
+//! `io`: blocks of one file per worker, read and written with pread and pwrite, or many at once through io_uring.
+//!
+//! Each worker owns `w<index>.dat` in its task's directory, or a range of a file that it shares. An operation is one block; bytes are the block's. What fio
+//! also has is spelled and meant as fio does it, down to the access pattern advised to the kernel. Which operations come
+//! is decided by [`sequence`], how they reach the kernel by the worker; neither knows of the other.
+
+mod deep;
+mod file;
+mod generations;
+mod job;
+mod keys;
+mod layout;
+mod modes;
+mod ring;
+mod sequence;
+mod shared;
+mod sizes;
+mod store;
+mod worker;
+mod writing;
+mod zipf;
+
+pub use ring::probe as probe_io_uring;
+
+use crate::engine::task::{Cache, Place, PrepareControl, TaskError, TaskSpec};
+use crate::engine::workload::{
+    About, Bypass, Definition, Footprint, Issue, Load, ModeInfo, Note, Threads, Worker, Workload,
+    workload,
+};
+use crate::measure::random::Random;
+use crate::params::ParamError;
+use crate::target::data::{Content, Generations};
+use job::Job;
+use keys::{Engine, Fallback, FilePer, IoKeys};
+use modes::MODES;
+use ring::Buffers;
+use sequence::{Direction, Sequence, Shard};
+use shared::SharedFile;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use store::Store;
+use writing::Progress;
+
+/// The workload.
+pub const IO: &dyn Workload = workload::<Job>();
+
+impl Definition for Job {
+    const ABOUT: About = About {
+        name: "io",
+        revision: 4,
+        summary: "blocks of a file per worker or of a shared one, sequential or random, one after the other or many at once",
+        modes: MODES,
+        takes_devices: true,
+        bypass: Bypass::Sets {
+            key: "direct",
+            value: "true",
+            contradiction: "says that the caches are used, and cache = \"bypass\" that they are not: drop one of the two",
+        },
+        ..About::ON_TARGET
+    };
+    type Keys = IoKeys;
+
+    fn new(mode: &'static ModeInfo, keys: IoKeys) -> Result<Job, ParamError> {
+        Job::of(mode.name, &keys)
+    }
+
+    fn threads(&self) -> Threads {
+        Threads {
+            workers: self.workers,
+            timing: self.timing,
+        }
+    }
+
+    fn footprint(&self) -> Footprint {
+        let (files, bytes) = self.files();
+        Footprint {
+            files,
+            bytes,
+            moved_bytes: self.moved_bytes().saturating_mul(self.workers.into()),
+            ..Footprint::of(self.threads())
+        }
+    }
+
+    fn buffer_bytes(&self) -> u64 {
+        self.worker_buffers()
+    }
+
+    fn load(self, spec: &TaskSpec) -> Result<Box<dyn Load>, TaskError> {
+        let way = Submission::of(&self)?;
+        let store = store_of(&self, spec)?;
+        store.check_room(self.workers)?;
+        let data_task = data_task(&self, spec);
+        Ok(Box::new(IoLoad {
+            others: match (data_task == spec.task_index, self.file_per) {
+                (true, _) | (_, FilePer::Step) => None,
+                (false, _) => Some(store_of(
+                    &self,
+                    &TaskSpec {
+                        task_index: data_task,
+                        ..spec.clone()
+                    },
+                )?),
+            },
+            data_task,
+            job: self,
+            way,
+            store,
+            task_index: spec.task_index,
+            place: spec.place.clone(),
+            warm: spec.cache == Cache::Warm,
+            generations: Mutex::default(),
+            progress: Arc::default(),
+            unpinned: AtomicBool::new(false),
+        }))
+    }
+}
+
+/// The task whose data are read or written.
+fn data_task(job: &Job, spec: &TaskSpec) -> u32 {
+    let task = u64::from(spec.task_index) + u64::from(job.reorder_tasks);
+    u32::try_from(task % u64::from(spec.tasks.max(1))).unwrap_or(spec.task_index)
+}
+
+fn store_of(job: &Job, spec: &TaskSpec) -> Result<Store, TaskError> {
+    if let Some(device) = &spec.device {
+        if job.file_per != FilePer::Worker || job.reorder_tasks > 0 {
+            let why = "a device has no files: leave out `file-per` and `reorder-tasks`".to_owned();
+            return Err(TaskError::Unsupported { why });
+        }
+        return Ok(Store::Device(Arc::clone(device), job.file_bytes()));
+    }
+    let task = spec.dir()?;
+    if job.file_per == FilePer::Worker {
+        return Ok(Store::Files(task));
+    }
+    let of_task = match job.file_per {
+        FilePer::Step => 0,
+        FilePer::Task | FilePer::Worker => spec.task_index,
+    };
+    let dir = TaskSpec {
+        task_index: of_task,
+        ..spec.clone()
+    };
+    Ok(Store::Shared(SharedFile {
+        dir: dir.dir()?,
+        task,
+        per: job.file_per,
+        ranges: job.ranges,
+        task_index: spec.task_index,
+        tasks: spec.tasks,
+        workers: job.workers,
+        part: job.file_bytes(),
+        block: job.pattern.sizes.smallest(),
+    }))
+}
+
+/// How the operations reach the kernel here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Submission {
+    OneByOne,
+    Ring,
+    /// So many threads per file, because the kernel refuses a ring for this reason.
+    Threads(u32, String),
+}
+
+impl Submission {
+    fn of(job: &Job) -> Result<Submission, TaskError> {
+        if job.engine == Engine::Psync {
+            return Ok(Submission::OneByOne);
+        }
+        match (ring::probe(), job.fallback) {
+            (Ok(()), _) => Ok(Submission::Ring),
+            (Err(why), Fallback::Psync) => Ok(Submission::Threads(job.depth, why)),
+            (Err(why), Fallback::None) => Err(TaskError::Unsupported { why }),
+        }
+    }
+}
+
+struct IoLoad {
+    job: Job,
+    way: Submission,
+    /// What the task lays out.
+    store: Store,
+    /// What it works on, where that is another task's.
+    others: Option<Store>,
+    task_index: u32,
+    /// The task whose data it works on.
+    data_task: u32,
+    place: Option<Place>,
+    /// One unmeasured pass before the start.
+    warm: bool,
+    /// Buffers could not be registered with io_uring.
+    unpinned: AtomicBool,
+    /// What may stand in the blocks, once the task is prepared.
+    generations: Mutex<Generations>,
+    progress: Arc<Progress>,
+}
+
+impl IoLoad {
+    fn generations(&self) -> MutexGuard<'_, Generations> {
+        // A panic elsewhere leaves the pair of numbers valid.
+        self.generations
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes up what stands in the blocks, and announces what this mode will write.
+    fn open_generations(&self) -> Result<(), TaskError> {
+        if !self.job.data.verify {
+            return Ok(());
+        }
+        let mut known = self.known_generations()?;
+        if self.job.pattern.direction == Direction::WriteNew {
+            // What is not reached is laid out later.
+            (known.oldest, known.torn) = (0, false);
+        }
+        if self.job.pattern.direction.writes() {
+            known = known.and_one_more();
+            // Until it is known not to be so, whatever ends the writing before.
+            self.store.set_generations(Generations {
+                torn: true,
+                ..known
+            })?;
+        }
+        *self.generations() = known;
+        Ok(())
+    }
+
+    fn content(&self) -> Content {
+        Content::new(self.job.data, self.job.seed)
+    }
+
+    /// What a thread of those that share a file does to it.
+    fn sequence(&self, file: u32, shard: Shard) -> Sequence {
+        let numbers = [self.job.seed, self.task_index.into(), file.into(), 1];
+        let sequence = Sequence::new(&self.job.pattern, shard, Random::of(&numbers));
+        sequence.placed(self.store.placement(self.data_task, file))
+    }
+
+    fn workers(&self) -> u32 {
+        self.job.workers * self.shards()
+    }
+
+    /// Threads per file.
+    fn shards(&self) -> u32 {
+        match self.way {
+            Submission::Threads(shards, _) => shards,
+            Submission::OneByOne | Submission::Ring => 1,
+        }
+    }
+
+    /// What the workers open.
+    fn data(&self) -> &Store {
+        self.others.as_ref().unwrap_or(&self.store)
+    }
+
+    /// The number of the file that a worker works on among all of the step's.
+    fn file_id(&self, file: u32) -> u64 {
+        self.file_id_of(self.data_task, file)
+    }
+
+    /// The number of the file that it lays out.
+    fn own_file_id(&self, file: u32) -> u64 {
+        self.file_id_of(self.task_index, file)
+    }
+
+    fn file_id_of(&self, task: u32, file: u32) -> u64 {
+        match &self.store {
+            Store::Shared(shared) => shared.id(task),
+            Store::Files(_) | Store::Device(..) => u64::from(task) << 32 | u64::from(file),
+        }
+    }
+
+    /// Waits until what other tasks lay out is there, as far as this one works on it.
+    fn await_others(&self, control: &PrepareControl) -> Result<(), TaskError> {
+        if let Store::Shared(shared) = &self.store {
+            shared.await_all(control)?;
+        }
+        let Some(others) = &self.others else {
+            return Ok(());
+        };
+        for worker in 0..self.job.workers {
+            let is_there =
+                || Ok(!others.has_holes()? && others.laid_bytes(worker)? >= self.job.file_bytes());
+            shared::await_other(self.data_task, control, is_there)?;
+        }
+        Ok(())
+    }
+
+    /// What may stand in the blocks that this task works on.
+    fn known_generations(&self) -> Result<Generations, TaskError> {
+        if self.data_task == self.task_index {
+            return self.store.generations();
+        }
+        match (&self.others, &self.place) {
+            (Some(others), _) => others.generations(),
+            (None, Some(place)) => {
+                let dir = place.task_dir(self.data_task).map_err(TaskError::Sandbox)?;
+                generations::read(&dir)
+            }
+            (None, None) => self.store.generations(),
+        }
+    }
+
+    fn note_buffers(&self, buffers: Buffers) {
+        if buffers == Buffers::Plain {
+            self.unpinned.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Load for IoLoad {
+    fn issue(&self) -> Issue {
+        Issue {
+            depth: match self.way {
+                Submission::Ring => self.job.depth_of_ring(),
+                Submission::OneByOne | Submission::Threads(..) => 0,
+            },
+            shards: self.shards(),
+            own_instants: false,
+        }
+    }
+
+    fn notes(&self) -> Vec<Note> {
+        let mut notes = Vec::new();
+        if let Submission::Threads(shards, why) = &self.way {
+            notes.push(Note {
+                kind: "engine-fallback",
+                message: format!("io_uring is replaced by {shards} threads per file: {why}"),
+            });
+        }
+        if self.unpinned.load(Ordering::Relaxed) {
+            notes.push(Note {
+                kind: "buffers-unregistered",
+                message: "io_uring runs without registered buffers, each operation pins its own: more memory may have \
+                          to be locked (`ulimit -l`)"
+                    .to_owned(),
+            });
+        }
+        notes
+    }
+
+    fn prepare(&self, control: &PrepareControl) -> Result<(), TaskError> {
+        layout::prepare(self, control)?;
+        self.open_generations()
+    }
+
+    fn worker(&self, index: u32) -> Result<Box<dyn Worker>, TaskError> {
+        Ok(match self.way {
+            Submission::Ring => Box::new(deep::DeepWorker::open(self, index)?),
+            Submission::OneByOne | Submission::Threads(..) => {
+                Box::new(worker::IoWorker::open(self, index)?)
+            }
+        })
+    }
+
+    fn path_of(&self, worker: u32, _file: u64) -> Option<String> {
+        let owner = worker / self.shards().max(1);
+        Some(self.data().path(owner).display().to_string())
+    }
+
+    fn finish(&self) -> Result<(), TaskError> {
+        let direction = self.job.pattern.direction;
+        let is_through = self.progress.through() >= self.workers();
+        if direction == Direction::WriteNew {
+            if is_through {
+                // Where that is not noted, the data are laid out again, and nothing is wrong.
+                let _ = self.store.all_laid();
+            }
+            if self.progress.gapless() >= self.workers() {
+                // Where the note stays, more is laid out than would have to be, and nothing is wrong.
+                let _ = self.store.is_filled();
+            }
+        }
+        if !self.job.data.verify || !direction.writes() {
+            return Ok(());
+        }
+        let known = *self.generations();
+        if is_through {
+            return self.store.set_generations(known.newest_only());
+        }
+        match self.progress.sound() >= self.workers() {
+            true => self.store.set_generations(known),
+            false => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

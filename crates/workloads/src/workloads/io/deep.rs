@@ -1,0 +1,320 @@
+//! The measured loop of `io` with many operations in flight, through io_uring.
+//!
+//! Each operation goes to the kernel as soon as its slot is free, right after its clock reading: a device that gets its work
+//! in batches stands still between them. One reading serves all operations whose end is seen together. What the kernel
+//! does in pieces is still one operation. Operations in flight are always waited for, whatever ends the load.
+
+use super::job::Job;
+use super::ring::{Entry, Ring};
+use super::sequence::{Next, Sequence, Shard};
+use super::writing::Writing;
+use super::{IoLoad, file};
+use crate::engine::task::TaskError;
+use crate::engine::workload::Worker;
+use crate::measure::clock::{MonoNanos, sleep_until};
+use crate::measure::recorder::{ErrorFacts, OpError, Recorder};
+use crate::target::data::{Content, EntropyPool, VARIETY_BYTES};
+use rustix::fd::OwnedFd;
+use std::io;
+use std::time::Duration;
+
+/// Longest sleep before the next check of the stop flag and the schedule.
+const LOOK: Duration = Duration::from_millis(100);
+
+pub(super) struct DeepWorker {
+    ring: Ring,
+    /// For the sync at the end.
+    file: OwnedFd,
+    name: String,
+    slots: Box<[Slot]>,
+    /// Slots with nothing in flight.
+    free: Vec<u16>,
+    sequence: Sequence,
+    /// Drawn, and not yet due.
+    waits: Option<Next>,
+    writing: Writing,
+    /// Where blocks lie in the ring's pool, where each slot's own data would repeat too soon.
+    pool: Option<EntropyPool>,
+    /// Writes between two fsyncs; `u64::MAX` for none.
+    fsync_every: u64,
+    unsynced: u64,
+    end_fsync: bool,
+}
+
+/// Places for 256 blocks of 4 KiB: with 32 in flight one in eight meets a place in use, and is copied.
+const DIRECT_VARIETY_BYTES: usize = 1 << 20;
+
+/// Where small blocks of random data are written from; `None` where each slot's own buffer will do. What does not pass the
+/// page cache is complete when it is submitted, so that places are hardly ever in use.
+fn write_pool(job: &Job, content: &Content, largest: usize) -> Option<EntropyPool> {
+    let variety = match job.direct {
+        true => DIRECT_VARIETY_BYTES,
+        false => VARIETY_BYTES,
+    };
+    let pool = EntropyPool::with_variety(content, largest, variety);
+    Some(pool).filter(|pool| !pool.is_one() && job.pattern.direction.writes())
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Slot {
+    next: Next,
+    done: u32,
+    /// The write is done, and its fsync in flight.
+    syncs: bool,
+}
+
+impl Slot {
+    const EMPTY: Slot = Slot {
+        next: Next {
+            offset: 0,
+            bytes: 0,
+            writes: false,
+        },
+        done: 0,
+        syncs: false,
+    };
+
+    fn entry(&self) -> Entry {
+        let (at, done) = (self.next.offset, self.done);
+        let bytes = u32::try_from(self.next.bytes).unwrap_or(u32::MAX);
+        match (self.syncs, self.next.writes) {
+            (true, _) => Entry::Fsync,
+            (false, true) => Entry::Write { at, done, bytes },
+            (false, false) => Entry::Read { at, done, bytes },
+        }
+    }
+}
+
+/// What comes after the free slots have been filled as far as possible.
+enum Filled {
+    /// There is more to do when something has ended, or has already.
+    Full,
+    /// The next operation is due then.
+    Until(MonoNanos),
+    /// No operation begins any more.
+    Last,
+}
+
+impl DeepWorker {
+    pub(super) fn open(load: &IoLoad, index: u32) -> Result<DeepWorker, TaskError> {
+        let job = &load.job;
+        let name = load.data().name(index);
+        let file = file::open(job, load.data(), index)?;
+        let again = file.try_clone();
+        let again = again.map_err(|error| TaskError::io(format!("keep {name} open"), error))?;
+        let bs = usize::try_from(job.pattern.sizes.largest()).unwrap_or(usize::MAX);
+        let depth = job.depth_of_ring();
+        let writing = Writing::of(load, index, Shard::ONLY);
+        let pool = write_pool(job, &writing.content, bs);
+        let pool_bytes = pool.map_or(0, |pool| pool.length());
+        let mut ring = Ring::open(again, depth, bs, pool_bytes)?;
+        load.note_buffers(ring.buffers());
+        let (slots, pooled) = ring.memory();
+        writing.content.fill(slots);
+        if let Some(pool) = pool {
+            pool.fill(&writing.content, pooled);
+        }
+        Ok(DeepWorker {
+            ring,
+            file,
+            name,
+            slots: vec![Slot::EMPTY; depth.into()].into(),
+            free: (0..depth).rev().collect(),
+            pool,
+            writing,
+            sequence: load.sequence(index, Shard::ONLY),
+            waits: None,
+            fsync_every: job.fsync_every(),
+            unsynced: 0,
+            end_fsync: job.pattern.direction.writes() && job.end_fsync,
+        })
+    }
+
+    /// Issues operations into all free slots that are due.
+    #[inline]
+    fn fill(&mut self, recorder: &mut Recorder) -> io::Result<Filled> {
+        while let Some(slot) = self.free.last().copied() {
+            if recorder.should_stop() {
+                return Ok(Filled::Last);
+            }
+            let Some(next) = self.waits.take().or_else(|| self.sequence.next()) else {
+                return Ok(Filled::Last);
+            };
+            if let Some(due) = recorder.due(next.bytes) {
+                let is_last = due >= recorder.until();
+                if is_last || due > recorder.now() {
+                    self.waits = Some(next);
+                    return Ok(if is_last {
+                        Filled::Last
+                    } else {
+                        Filled::Until(due)
+                    });
+                }
+            }
+            self.issue(recorder, slot, next)?;
+            if self.ring.has_ended() {
+                // What the kernel did at once has ended now, not when the other slots are filled.
+                break;
+            }
+        }
+        Ok(Filled::Full)
+    }
+
+    #[inline]
+    fn issue(&mut self, recorder: &mut Recorder, slot: u16, next: Next) -> io::Result<()> {
+        self.free.pop();
+        if next.writes {
+            let bytes = usize::try_from(next.bytes).unwrap_or(usize::MAX);
+            if let Some(pool) = &self.pool {
+                let from = pool.at(0, next.offset);
+                if !self.ring.claim(slot, from, bytes) {
+                    self.ring.copy_from_pool(slot, from, bytes);
+                }
+            }
+            self.writing.place(self.ring.block(slot, bytes), next);
+        }
+        let issued = Slot {
+            next,
+            done: 0,
+            syncs: false,
+        };
+        if let Some(entry) = self.slots.get_mut(usize::from(slot)) {
+            *entry = issued;
+        }
+        self.ring.push(slot, issued.entry());
+        let place = (0, next.offset);
+        let now = recorder.now();
+        recorder.submit(slot, next.op(), place, next.bytes, now);
+        self.ring.submit()
+    }
+
+    /// What became of the entry of a slot.
+    #[inline]
+    fn ended(
+        &mut self,
+        recorder: &mut Recorder,
+        now: MonoNanos,
+        slot: u16,
+        result: i32,
+    ) -> Result<(), OpError> {
+        let Some(entry) = self.slots.get_mut(usize::from(slot)) else {
+            return Ok(());
+        };
+        let writes = entry.next.writes;
+        let Ok(moved) = u32::try_from(result) else {
+            let errno = -result;
+            if errno == libc::EINTR {
+                self.ring.push(slot, entry.entry());
+                return Ok(());
+            }
+            return self.failed(recorder, now, slot, errno);
+        };
+        if !entry.syncs {
+            if moved == 0 {
+                let errno = if writes { libc::EIO } else { libc::ENODATA };
+                return self.failed(recorder, now, slot, errno);
+            }
+            entry.done += moved;
+            if u64::from(entry.done) < entry.next.bytes {
+                self.ring.push(slot, entry.entry());
+                return Ok(());
+            }
+            if writes {
+                self.unsynced += 1;
+                if self.unsynced >= self.fsync_every {
+                    self.unsynced = 0;
+                    entry.syncs = true;
+                    self.ring.push(slot, entry.entry());
+                    return Ok(());
+                }
+            }
+        }
+        let next = entry.next;
+        self.set_free(slot);
+        if !writes && self.writing.content.verifies() {
+            let bytes = usize::try_from(next.bytes).unwrap_or(usize::MAX);
+            let block = self.ring.block(slot, bytes);
+            let wrong = self.writing.check(block, next);
+            if !wrong.is_empty() {
+                return recorder.complete_mismatch(slot, now, &self.name, &wrong);
+            }
+        }
+        recorder.complete(slot, now, next.bytes);
+        Ok(())
+    }
+
+    #[inline]
+    fn set_free(&mut self, slot: u16) {
+        self.ring.release(slot);
+        self.free.push(slot);
+    }
+
+    #[cold]
+    fn failed(
+        &mut self,
+        recorder: &mut Recorder,
+        now: MonoNanos,
+        slot: u16,
+        errno: i32,
+    ) -> Result<(), OpError> {
+        self.set_free(slot);
+        let entry = self.slots.get(usize::from(slot)).copied();
+        self.writing.failed |= entry.is_none_or(|entry| entry.next.writes);
+        let facts = ErrorFacts {
+            errno,
+            path: &self.name,
+            offset: entry.map(|entry| entry.next.offset),
+        };
+        recorder.complete_error(slot, now, &facts)
+    }
+
+    #[cold]
+    fn broken(&self, error: &io::Error) -> OpError {
+        let what = format!("io_uring broke on {}: {error}", self.name);
+        OpError::Broken { what }
+    }
+}
+
+impl Worker for DeepWorker {
+    fn run(&mut self, recorder: &mut Recorder) -> Result<(), OpError> {
+        let mut outcome = Ok(());
+        loop {
+            let filled = match outcome {
+                Ok(()) => self.fill(recorder),
+                Err(_) => Ok(Filled::Last),
+            };
+            let mut patience = None;
+            match filled.map_err(|error| self.broken(&error))? {
+                Filled::Last if self.ring.in_flight() == 0 => break,
+                Filled::Until(due) => {
+                    let now = recorder.now();
+                    let wait = due.since(now).min(LOOK);
+                    if self.ring.in_flight() == 0 {
+                        sleep_until(now.saturating_add(wait));
+                        let now = recorder.now();
+                        recorder.look(now);
+                        continue;
+                    }
+                    patience = Some(wait);
+                }
+                Filled::Last | Filled::Full => {}
+            }
+            let waited = self.ring.submit_and_wait(patience);
+            waited.map_err(|error| self.broken(&error))?;
+            let now = recorder.now();
+            if patience.is_some() {
+                recorder.look(now);
+            }
+            while let Some((slot, result)) = self.ring.reap() {
+                let ended = self.ended(recorder, now, slot, result);
+                outcome = outcome.and(ended);
+            }
+        }
+        outcome?;
+        self.writing.ended(&self.sequence);
+        match self.end_fsync {
+            true => file::sync_at_end(&self.file, &self.name, recorder),
+            false => Ok(()),
+        }
+    }
+}

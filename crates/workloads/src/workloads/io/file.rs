@@ -1,0 +1,116 @@
+//! A worker's file: how it is opened, and synced at the end.
+
+use super::job::Job;
+use super::keys::SyncKind;
+use super::sequence::{Direction, Order};
+use super::store::Store;
+use crate::engine::task::TaskError;
+use crate::measure::op::Op;
+use crate::measure::recorder::{ErrorFacts, OpError, Recorder};
+use crate::target::sandbox::SandboxError;
+use rustix::fd::OwnedFd;
+use rustix::fs::{Advice, AtFlags, Mode, OFlags, StatxFlags, fadvise, statx};
+use rustix::io::Errno;
+use std::path::Path;
+
+/// Opens a worker's file as the load needs it.
+pub(super) fn open(job: &Job, store: &Store, worker: u32) -> Result<OwnedFd, TaskError> {
+    let mut flags = match job.pattern.direction {
+        Direction::WriteNew => OFlags::WRONLY | OFlags::CREATE,
+        Direction::WriteOver => OFlags::WRONLY,
+        Direction::Read => OFlags::RDONLY,
+        Direction::Mixed(_) => OFlags::RDWR,
+    };
+    if job.pattern.direction.writes() {
+        flags |= match job.sync {
+            SyncKind::None => OFlags::empty(),
+            SyncKind::Sync => OFlags::SYNC,
+            SyncKind::Dsync => OFlags::DSYNC,
+        };
+    }
+    let file = if job.direct {
+        direct(
+            store.open(worker, flags | OFlags::DIRECT),
+            &store.path(worker),
+        )?
+    } else {
+        store.open(worker, flags).map_err(TaskError::Sandbox)?
+    };
+    let advice = match job.pattern.order {
+        Order::EachOnce | Order::Drawn(_) => Advice::Random,
+        Order::Strided(_) => Advice::Normal,
+        Order::Forward | Order::Backward | Order::Same => Advice::Sequential,
+    };
+    // Only a hint: what cannot take it is no worse off.
+    let _ = fadvise(&file, 0, None, advice);
+    Ok(file)
+}
+
+fn direct(opened: Result<OwnedFd, SandboxError>, path: &Path) -> Result<OwnedFd, TaskError> {
+    match opened {
+        Ok(file) => Ok(file),
+        Err(error) if error.errno() == Some(Errno::INVAL.raw_os_error()) => Err(no_direct(path)),
+        Err(error) => Err(TaskError::Sandbox(error)),
+    }
+}
+
+/// Finds out, before anything is laid out, whether direct I/O works here with this block size.
+pub(super) fn probe_direct(job: &Job, store: &Store) -> Result<(), TaskError> {
+    const PROBE: &str = "direct.probe";
+    let (file, path) = match store {
+        Store::Files(dir) => {
+            let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::DIRECT;
+            let file = dir.open(PROBE, flags, Mode::RUSR | Mode::WUSR);
+            dir.remove_file(PROBE).map_err(TaskError::Sandbox)?;
+            (file, dir.path())
+        }
+        Store::Shared(shared) => {
+            let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::DIRECT;
+            let file = shared.task.open(PROBE, flags, Mode::RUSR | Mode::WUSR);
+            shared.task.remove_file(PROBE).map_err(TaskError::Sandbox)?;
+            (file, shared.task.path())
+        }
+        Store::Device(device, _) => (device.open(OFlags::RDONLY | OFlags::DIRECT), device.path()),
+    };
+    let file = direct(file, path)?;
+    let facts = statx(&file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN);
+    let known = facts.ok().filter(|facts| {
+        let mask = StatxFlags::from_bits_retain(facts.stx_mask);
+        mask.contains(StatxFlags::DIOALIGN)
+    });
+    match known.map(|facts| u64::from(facts.stx_dio_offset_align)) {
+        Some(0) => Err(no_direct(path)),
+        Some(alignment) => job.check_alignment(alignment).map_err(TaskError::Params),
+        None => Ok(()),
+    }
+}
+
+fn no_direct(path: &Path) -> TaskError {
+    TaskError::Unsupported {
+        why: format!(
+            "the file system of {} refuses O_DIRECT; leave out `direct` and `cache = \"bypass\"`",
+            path.display()
+        ),
+    }
+}
+
+/// After the last operation, whose errors it may tell.
+pub(super) fn sync_at_end(
+    file: &OwnedFd,
+    name: &str,
+    recorder: &mut Recorder,
+) -> Result<(), OpError> {
+    recorder.place(0);
+    let (began, synced) = recorder.untimed_since(Op::Write, || rustix::fs::fsync(file));
+    match synced {
+        Ok(()) => Ok(()),
+        Err(errno) => {
+            let facts = ErrorFacts {
+                errno: errno.raw_os_error(),
+                path: name,
+                offset: None,
+            };
+            recorder.error(Op::Write, began, &facts)
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! What is known of the generations in a task's files, kept beside them from mode to mode; what was laid out is
+//! generation 0.
+
+use crate::engine::task::TaskError;
+use crate::target::data::Generations;
+use crate::target::sandbox::Dir;
+use rustix::fs::{Mode, OFlags};
+use std::fs::File;
+use std::io::{Read, Write};
+
+const NAME: &str = "state";
+const UNBORN: &str = "state.new";
+const MOST_BYTES: u64 = 4096;
+
+/// What was written down in `dir`; generation 0 where nothing was.
+pub(super) fn read(dir: &Dir) -> Result<Generations, TaskError> {
+    if dir.file_bytes(NAME).map_err(TaskError::Sandbox)?.is_none() {
+        return Ok(Generations::default());
+    }
+    let doing = || format!("read {}", dir.path().join(NAME).display());
+    let opened = dir.open(NAME, OFlags::RDONLY, Mode::empty());
+    let file = File::from(opened.map_err(TaskError::Sandbox)?);
+    let mut text = String::new();
+    let read = file.take(MOST_BYTES).read_to_string(&mut text);
+    read.map_err(|error| TaskError::io(doing(), error))?;
+    serde_json::from_str(&text).map_err(|error| TaskError::io(doing(), error))
+}
+
+/// Writes it down, whole or not at all.
+pub(super) fn write(generations: Generations, dir: &Dir) -> Result<(), TaskError> {
+    let doing = || format!("write {}", dir.path().join(NAME).display());
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC;
+    let opened = dir.open(UNBORN, flags, Mode::RUSR | Mode::WUSR);
+    let mut file = File::from(opened.map_err(TaskError::Sandbox)?);
+    let text = serde_json::to_vec(&generations).unwrap_or_default();
+    let written = file.write_all(&text).and_then(|()| file.sync_data());
+    written.map_err(|error| TaskError::io(doing(), error))?;
+    let renamed = rustix::fs::renameat(dir.fd(), UNBORN, dir.fd(), NAME);
+    renamed.map_err(|error| TaskError::io(doing(), error))
+}

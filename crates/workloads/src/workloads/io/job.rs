@@ -1,0 +1,369 @@
+//! A task of `io` from its parameters: everything about it but where it works, and why it may not be.
+
+use super::keys::{Engine, Fallback, FilePer, IoKeys, Ranges, SyncKind};
+use super::sequence::{Direction, Order, Pattern};
+use super::sizes::Sizes;
+use super::zipf::Distribution;
+use crate::engine::workload::{Timing, buffers_of};
+use crate::params::ParamError;
+use crate::params::units::Bytes;
+use crate::target::data::{DataSpec, SECTOR_BYTES};
+use crate::target::memory::{HUGE_FROM, HUGE_PAGE};
+
+/// More than any device or protocol takes at once, and few enough to hold one per worker in memory.
+const MAX_BS: u64 = 1 << 30;
+/// Of a task; `numjobs` has the same bound.
+const MAX_WORKERS: u32 = 4096;
+/// Buffers of one worker. A typing error must not take all of a host's memory.
+const MAX_BUFFERS: u64 = 4 << 30;
+/// The least that direct I/O is aligned to anywhere.
+pub(super) const SECTOR: u64 = 512;
+/// iozone's.
+const DEFAULT_STRIDE_BLOCKS: u64 = 17;
+
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Job {
+    pub pattern: Pattern,
+    pub workers: u32,
+    pub file_per: FilePer,
+    pub ranges: Ranges,
+    /// Reading modes read the data of task `index + reorder_tasks`, modulo the number of tasks.
+    pub reorder_tasks: u32,
+    /// Operations in flight per worker.
+    pub depth: u32,
+    pub engine: Engine,
+    pub fallback: Fallback,
+    pub direct: bool,
+    pub timing: Timing,
+    pub sync: SyncKind,
+    /// An fsync after every so many writes; 0: never.
+    pub fsync_every: u64,
+    pub end_fsync: bool,
+    pub seed: u64,
+    pub data: DataSpec,
+}
+
+impl Job {
+    pub(super) fn of(mode: &str, keys: &IoKeys) -> Result<Job, ParamError> {
+        let data = DataSpec::new(&keys.data, keys.verify)?;
+        let sizes = sizes(keys)?;
+        let pattern = pattern(mode, keys, sizes)?;
+        let job = Job {
+            pattern,
+            workers: keys.numjobs,
+            file_per: keys.file_per,
+            ranges: keys.ranges,
+            reorder_tasks: match direction(mode, keys) {
+                Direction::Read => keys.reorder_tasks,
+                _ => 0,
+            },
+            depth: keys.iodepth,
+            engine: keys.engine(),
+            fallback: keys.fallback,
+            direct: keys.direct,
+            timing: Timing::of(keys.ramp.ramp_time, keys.runtime)?,
+            sync: keys.sync,
+            fsync_every: keys.fsync,
+            end_fsync: keys.end_fsync,
+            seed: keys.randseed,
+            data,
+        };
+        job.check_ranges()?;
+        job.check_verify()?;
+        job.check_depth()?;
+        job.check_alignment(SECTOR)?;
+        Ok(job)
+    }
+
+    /// How long each worker's file is.
+    pub(super) fn file_bytes(&self) -> u64 {
+        self.pattern.offset + self.pattern.region
+    }
+
+    /// The first `bytes` of a file without a block at their end that is not whole.
+    pub(super) fn whole_blocks(&self, bytes: u64) -> u64 {
+        let offset = self.pattern.offset;
+        match bytes.checked_sub(offset) {
+            Some(beyond) => {
+                let beyond = beyond.min(self.pattern.region);
+                offset + beyond - beyond % self.pattern.sizes.smallest()
+            }
+            None => bytes - bytes % SECTOR_BYTES as u64,
+        }
+    }
+
+    /// What one worker moves, when no time ends it before.
+    pub(super) fn moved_bytes(&self) -> u64 {
+        let passes = self.pattern.passes.unwrap_or(1);
+        let passes = self.pattern.region.saturating_mul(passes);
+        self.pattern.io_size.unwrap_or(passes)
+    }
+
+    /// A block for each operation in flight, and what written ones are taken from.
+    pub(super) fn worker_buffers(&self) -> u64 {
+        let blocks = self
+            .pattern
+            .sizes
+            .largest()
+            .saturating_mul(self.depth.into());
+        let largest = usize::try_from(blocks).unwrap_or(usize::MAX);
+        match blocks >= HUGE_FROM as u64 {
+            true => buffers_of(largest).saturating_add(2 * HUGE_PAGE as u64),
+            false => buffers_of(largest),
+        }
+    }
+
+    /// Writes between two fsyncs; beyond all numbers for none.
+    pub(super) fn fsync_every(&self) -> u64 {
+        match self.fsync_every {
+            0 => u64::MAX,
+            every => every,
+        }
+    }
+
+    /// For a ring's slots.
+    pub(super) fn depth_of_ring(&self) -> u16 {
+        u16::try_from(self.depth).unwrap_or(u16::MAX)
+    }
+
+    /// A block of each in turn has to be the same size for all, and to begin where one ends.
+    fn check_ranges(&self) -> Result<(), ParamError> {
+        if self.file_per == FilePer::Worker || self.ranges != Ranges::Strided {
+            return Ok(());
+        }
+        let sizes = &self.pattern.sizes;
+        let message = match (sizes.is_mix(), self.pattern.offset % sizes.smallest()) {
+            (true, _) => "strided ranges take blocks of one size; use `bs` instead of `bssplit`",
+            (false, 1..) => "strided ranges need an `offset` of whole blocks",
+            (false, 0) => return Ok(()),
+        };
+        Err(ParamError::of("ranges", message))
+    }
+
+    /// Files of a task, and bytes of them all.
+    pub(super) fn files(&self) -> (u64, u64) {
+        let workers = u64::from(self.workers);
+        match (self.file_per, self.ranges) {
+            (FilePer::Worker, _) => (workers, self.file_bytes().saturating_mul(workers)),
+            (_, Ranges::Whole) => (1, self.file_bytes()),
+            (_, _) => (1, self.file_bytes().saturating_mul(workers)),
+        }
+    }
+
+    /// Blocks can be told apart by what stands in them only where they are whole sectors, and only one that nobody writes
+    /// at that moment can be read whole.
+    fn check_verify(&self) -> Result<(), ParamError> {
+        if !self.data.verify {
+            return Ok(());
+        }
+        let smallest = self.pattern.sizes.smallest();
+        if !smallest.is_multiple_of(4096) {
+            let message = format!(
+                "every 4 KiB know their place, and blocks of {} are no multiple of that",
+                Bytes(smallest)
+            );
+            return Err(ParamError::of("verify", message));
+        }
+        if !self.pattern.offset.is_multiple_of(4096) {
+            let message = "every 4 KiB know their place, and `offset` is no multiple of that";
+            return Err(ParamError::of("verify", message));
+        }
+        let is_shared = self.file_per != FilePer::Worker && self.ranges == Ranges::Whole;
+        if let (Direction::Mixed(_), true) = (self.pattern.direction, is_shared) {
+            let message = "a read may meet another worker's write of the same block; use other `ranges` for rw and randrw";
+            return Err(ParamError::of("verify", message));
+        }
+        if let (Direction::Mixed(_), 2..) = (self.pattern.direction, self.depth) {
+            return Err(ParamError::of(
+                "verify",
+                "with several in flight a read may meet a write of the same block; use iodepth = 1 for rw and randrw",
+            ));
+        }
+        Ok(())
+    }
+
+    fn check_depth(&self) -> Result<(), ParamError> {
+        if self.engine == Engine::Psync && self.depth > 1 {
+            return Err(ParamError::of(
+                "iodepth",
+                "psync has one operation in flight per worker; use ioengine = \"io_uring\", or more numjobs",
+            ));
+        }
+        let buffers = self
+            .pattern
+            .sizes
+            .largest()
+            .saturating_mul(self.depth.into());
+        if self.depth > 1 && buffers > MAX_BUFFERS {
+            return Err(ParamError::of(
+                "iodepth",
+                format!(
+                    "{} blocks of {} are {} of buffers per worker; at most {}",
+                    self.depth,
+                    Bytes(self.pattern.sizes.largest()),
+                    Bytes(buffers),
+                    Bytes(MAX_BUFFERS)
+                ),
+            ));
+        }
+        let threads = self.workers.saturating_mul(self.depth);
+        if self.fallback == Fallback::Psync && threads > MAX_WORKERS {
+            return Err(ParamError::of(
+                "ioengine-fallback",
+                format!(
+                    "{} workers with {} threads each are more than the {MAX_WORKERS} that a task can have",
+                    self.workers, self.depth
+                ),
+            ));
+        }
+        Ok(())
+    }
+
+    /// Whether blocks can be direct where offsets have to be multiples of `alignment`.
+    pub(super) fn check_alignment(&self, alignment: u64) -> Result<(), ParamError> {
+        if !self.direct {
+            return Ok(());
+        }
+        let unaligned = |key, bytes| {
+            let message = format!(
+                "direct I/O needs a multiple of {alignment} bytes, and {} is none",
+                Bytes(bytes)
+            );
+            Err(ParamError::of(key, message))
+        };
+        let smallest = self.pattern.sizes.smallest();
+        if !smallest.is_multiple_of(alignment) {
+            let key = match self.pattern.sizes.is_mix() {
+                true => "bssplit",
+                false => "bs",
+            };
+            return unaligned(key, smallest);
+        }
+        if !self.pattern.offset.is_multiple_of(alignment) {
+            return unaligned("offset", self.pattern.offset);
+        }
+        Ok(())
+    }
+}
+
+fn sizes(keys: &IoKeys) -> Result<Sizes, ParamError> {
+    let sizes = match (&keys.bssplit, keys.bs) {
+        (Some(_), Some(_)) => {
+            return Err(ParamError::of(
+                "bssplit",
+                "takes the place of `bs`; leave one out",
+            ));
+        }
+        (Some(mix), None) => mix.clone(),
+        (None, bs) => Sizes::one(bs.unwrap_or(Bytes(4096)).0),
+    };
+    let key = if keys.bssplit.is_some() {
+        "bssplit"
+    } else {
+        "bs"
+    };
+    if let Some(bytes) = sizes.each().find(|bytes| !(1..=MAX_BS).contains(bytes)) {
+        let message = format!("{} is not between 1 and {}", Bytes(bytes), Bytes(MAX_BS));
+        return Err(ParamError::of(key, message));
+    }
+    let (size, largest) = (keys.size, Bytes(sizes.largest()));
+    if size < largest {
+        return Err(ParamError::of(
+            "size",
+            format!("{size} is less than one block of {largest}"),
+        ));
+    }
+    Ok(sizes)
+}
+
+fn pattern(mode: &str, keys: &IoKeys, sizes: Sizes) -> Result<Pattern, ParamError> {
+    let unit = sizes.smallest();
+    let end = keys.size.0.checked_add(keys.offset.0);
+    if end.is_none_or(|end| i64::try_from(end).is_err()) {
+        return Err(ParamError::of("size", "no file can be that large"));
+    }
+    let region = keys.size.0 / unit * unit;
+    let order = order(mode, keys, &sizes, region)?;
+    if let (Some(_), Some(_)) = (keys.loops, keys.io_size) {
+        return Err(ParamError::of(
+            "io_size",
+            "takes the place of `loops`; leave one out",
+        ));
+    }
+    if let Some(io_size) = keys.io_size.filter(|io_size| io_size.0 < unit) {
+        return Err(ParamError::of(
+            "io_size",
+            format!("{io_size} is less than one block of {}", Bytes(unit)),
+        ));
+    }
+    let ends_by_itself = keys.runtime.is_none() && keys.io_size.is_none();
+    Ok(Pattern {
+        direction: direction(mode, keys),
+        order,
+        sizes,
+        offset: keys.offset.0,
+        region,
+        passes: keys.loops.or(ends_by_itself.then_some(1)),
+        io_size: keys.io_size.map(|io_size| io_size.0 / unit * unit),
+    })
+}
+
+fn direction(mode: &str, keys: &IoKeys) -> Direction {
+    match mode {
+        "write" => Direction::WriteNew,
+        "rewrite" | "randwrite" | "recrewrite" => Direction::WriteOver,
+        "rw" | "randrw" => Direction::Mixed(keys.rwmixread),
+        _ => Direction::Read,
+    }
+}
+
+fn order(mode: &str, keys: &IoKeys, sizes: &Sizes, region: u64) -> Result<Order, ParamError> {
+    if let ("strideread" | "recrewrite", true) = (mode, sizes.is_mix()) {
+        let message = format!("mode `{mode}` has blocks of one size; use `bs`");
+        return Err(ParamError::of("bssplit", message));
+    }
+    Ok(match mode {
+        "backread" => Order::Backward,
+        "strideread" => Order::Strided(stride_blocks(keys, sizes.smallest(), region)?),
+        "recrewrite" => Order::Same,
+        _ if !is_random(mode) => Order::Forward,
+        // Which blocks of a mix have come already would take a table to know.
+        _ => match keys.random_distribution {
+            Distribution::Even if !keys.norandommap && !sizes.is_mix() => Order::EachOnce,
+            drawn => Order::Drawn(drawn),
+        },
+    })
+}
+
+fn stride_blocks(keys: &IoKeys, bs: u64, region: u64) -> Result<u64, ParamError> {
+    let Some(stride) = keys.stride else {
+        if DEFAULT_STRIDE_BLOCKS >= region / bs {
+            return Err(ParamError::of(
+                "stride",
+                format!(
+                    "its default of {DEFAULT_STRIDE_BLOCKS} blocks of {} leads past the end of {} at once; set a shorter one",
+                    Bytes(bs),
+                    Bytes(region)
+                ),
+            ));
+        }
+        return Ok(DEFAULT_STRIDE_BLOCKS);
+    };
+    if stride.0 < 2 * bs || !stride.0.is_multiple_of(bs) {
+        return Err(ParamError::of(
+            "stride",
+            format!("{stride} is not two or more whole blocks of {}", Bytes(bs)),
+        ));
+    }
+    if stride.0 >= region {
+        return Err(ParamError::of(
+            "stride",
+            format!("{stride} leads past the end of {} at once", Bytes(region)),
+        ));
+    }
+    Ok(stride.0 / bs)
+}
+
+pub(super) fn is_random(mode: &str) -> bool {
+    matches!(mode, "randread" | "randwrite" | "randrw")
+}

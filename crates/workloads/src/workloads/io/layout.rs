@@ -1,0 +1,138 @@
+//! The data that a mode needs, laid out before anything is measured: real data, no holes, synced.
+
+use super::sequence::Direction;
+use super::{IoLoad, file};
+use crate::engine::parallel::{Done, in_parallel};
+use crate::engine::task::{PrepareControl, TaskError};
+use crate::target::block_io::write_at;
+use rustix::fd::AsFd;
+use rustix::fs::OFlags;
+
+/// Data are laid out in pieces of this size.
+const PIECE: usize = 1 << 20;
+
+pub(super) fn prepare(load: &IoLoad, control: &PrepareControl) -> Result<(), TaskError> {
+    if load.job.direct {
+        file::probe_direct(&load.job, &load.store)?;
+    }
+    if load.job.pattern.direction == Direction::WriteNew {
+        load.store.may_have_holes()?;
+        for worker in 0..load.job.workers {
+            control.check()?;
+            load.store.remove(worker)?;
+        }
+        return load.await_others(control);
+    }
+    let keeps = match load.store.has_holes()? {
+        true => Keeps::Nothing,
+        false => Keeps::Beginning,
+    };
+    let passes = if load.is_warmed() { 2 } else { 1 };
+    let total = load
+        .job
+        .file_bytes()
+        .saturating_mul(load.job.workers.into())
+        .saturating_mul(passes);
+    in_parallel(
+        load.job.workers,
+        (total, "bytes"),
+        control,
+        |worker, done| {
+            let layout = Layout { load, worker, done };
+            let mut piece = vec![0; PIECE];
+            layout.lay_out(&mut piece, keeps)?;
+            match load.is_warmed() {
+                true => layout.warm_up(&mut piece),
+                false => Ok(()),
+            }
+        },
+    )?;
+    load.store.all_laid()?;
+    load.store.is_filled()?;
+    load.await_others(control)
+}
+
+/// What stays of the files that are there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Keeps {
+    /// They were written from the beginning on.
+    Beginning,
+    Nothing,
+}
+
+impl IoLoad {
+    /// Direct reads have no cache to be warm in.
+    fn is_warmed(&self) -> bool {
+        self.warm && !self.job.direct
+    }
+}
+
+/// One worker's file, or its part of the device.
+struct Layout<'a> {
+    load: &'a IoLoad,
+    worker: u32,
+    done: &'a Done<'a>,
+}
+
+impl Layout<'_> {
+    /// Writes what is missing at the end of the file, or all of it.
+    fn lay_out(&self, piece: &mut [u8], keeps: Keeps) -> Result<(), TaskError> {
+        let (store, worker) = (&self.load.store, self.worker);
+        let path = store.path(worker);
+        let Some(base) = store.laid_from(worker) else {
+            return Ok(());
+        };
+        let bytes = self.load.job.file_bytes();
+        let mut offset = match keeps {
+            Keeps::Beginning => self.load.job.whole_blocks(store.laid_bytes(worker)?),
+            Keeps::Nothing => 0,
+        };
+        self.done.add_kept(offset)?;
+        if offset == bytes {
+            return Ok(());
+        }
+        let (content, file_id) = (self.load.content(), self.load.own_file_id(worker));
+        content.fill(piece);
+        let flags = OFlags::WRONLY | OFlags::CREATE;
+        let opened = store.open(worker, flags).map_err(TaskError::Sandbox)?;
+        while offset < bytes {
+            let left = usize::try_from(bytes - offset).unwrap_or(usize::MAX);
+            let length = left.min(piece.len());
+            let part = piece.get_mut(..length).unwrap_or_default();
+            content.place(part, file_id, base + offset, 0);
+            write_at(opened.as_fd(), part, base + offset).map_err(|failed| {
+                let doing = format!("lay out {} at offset {}", path.display(), base + offset);
+                TaskError::io(doing, failed.errno)
+            })?;
+            offset += length as u64;
+            self.done.add(length as u64)?;
+        }
+        rustix::fs::fdatasync(&opened)
+            .map_err(|errno| TaskError::io(format!("sync {}", path.display()), errno))
+    }
+
+    fn warm_up(&self, piece: &mut [u8]) -> Result<(), TaskError> {
+        let store = &self.load.store;
+        let name = store.name(self.worker);
+        let Some(base) = store.laid_from(self.worker) else {
+            return Ok(());
+        };
+        let opened = store.open(self.worker, OFlags::RDONLY);
+        let opened = opened.map_err(TaskError::Sandbox)?;
+        let mut offset = 0;
+        while offset < self.load.job.file_bytes() {
+            let left = self.load.job.file_bytes() - offset;
+            let length = usize::try_from(left).map_or(piece.len(), |left| left.min(piece.len()));
+            let part = piece.get_mut(..length).unwrap_or_default();
+            let read = rustix::io::pread(&opened, part, base + offset).map_err(|errno| {
+                TaskError::io(format!("read {name} at offset {offset} to warm it"), errno)
+            })?;
+            if read == 0 {
+                break;
+            }
+            offset += read as u64;
+            self.done.add(read as u64)?;
+        }
+        Ok(())
+    }
+}

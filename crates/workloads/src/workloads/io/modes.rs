@@ -1,0 +1,84 @@
+//! The modes of `io`.
+
+use crate::engine::workload::{Data, ModeInfo};
+use crate::measure::op::Op;
+
+const FILES: Data = Data::Laid("one file of `offset` and `size` bytes per worker");
+
+const fn mode(
+    name: &'static str,
+    meaning: &'static str,
+    needs: Data,
+    ops: &'static [Op],
+) -> ModeInfo {
+    ModeInfo {
+        name,
+        meaning,
+        needs,
+        leaves: FILES,
+        ops,
+    }
+}
+
+const READ: &[Op] = &[Op::Read];
+const WRITE: &[Op] = &[Op::Write];
+const BOTH: &[Op] = &[Op::Read, Op::Write];
+
+pub(super) const MODES: &[ModeInfo] = &[
+    mode(
+        "write",
+        "a new file, block after block",
+        Data::Nothing,
+        WRITE,
+    ),
+    mode(
+        "rewrite",
+        "the existing file, block after block",
+        FILES,
+        WRITE,
+    ),
+    mode("read", "block after block", FILES, READ),
+    mode(
+        "reread",
+        "block after block, of what `read` has just read",
+        FILES,
+        READ,
+    ),
+    mode(
+        "randwrite",
+        "the existing file, blocks in random order",
+        FILES,
+        WRITE,
+    ),
+    mode("randread", "blocks in random order", FILES, READ),
+    mode(
+        "rw",
+        "blocks are read or written as `rwmixread` says; reads and writes each go block after block",
+        FILES,
+        BOTH,
+    ),
+    mode(
+        "randrw",
+        "blocks in random order are read or written as `rwmixread` says",
+        FILES,
+        BOTH,
+    ),
+    mode(
+        "backread",
+        "block after block, from the last to the first",
+        FILES,
+        READ,
+    ),
+    mode(
+        "strideread",
+        "a block every `stride`, and at the end of the file again from the first that has not come yet",
+        FILES,
+        READ,
+    ),
+    mode(
+        "recrewrite",
+        "the first block of the existing file, as often as the file has blocks",
+        FILES,
+        WRITE,
+    ),
+];

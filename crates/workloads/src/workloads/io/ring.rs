@@ -1,0 +1,360 @@
+//! One worker's io_uring: a registered file, registered buffers, and the kernel's word on whether it may be had.
+//!
+//! A write goes from its slot's own buffer, or from a place in a pool that all slots share, where nothing in flight uses
+//! that place. Invariants: a ring lives in the thread that made it; every slot has at most one entry with the kernel, so
+//! that the queues never run full; [`Ring`] owns the buffers, and lets go of them only when nothing is in flight.
+
+use crate::engine::task::TaskError;
+use crate::target::memory::Pages;
+use io_uring::types::{Fixed, SubmitArgs, Timespec};
+use io_uring::{IoUring, opcode, squeue};
+use rustix::fd::{AsRawFd, OwnedFd};
+use std::io;
+use std::mem::ManuallyDrop;
+use std::time::Duration;
+
+const SWITCH: &str = "/proc/sys/kernel/io_uring_disabled";
+const PAGE: usize = 4096;
+/// The only registered file.
+const FILE: Fixed = Fixed(0);
+
+/// Whether the kernel lets this thread have a ring; if not, why, and what can be done.
+///
+/// # Errors
+/// The refusal, as a sentence.
+pub fn probe() -> Result<(), String> {
+    let ring = build(2).map_err(|error| refusal(&error))?;
+    // It came with 5.11, last of all that is used here.
+    match ring.params().is_feature_ext_arg() {
+        true => Ok(()),
+        false => Err(refusal(&io::ErrorKind::Unsupported.into())),
+    }
+}
+
+fn refusal(error: &io::Error) -> String {
+    let switch = std::fs::read_to_string(SWITCH).unwrap_or_default();
+    let cause = match (error.raw_os_error(), switch.trim()) {
+        (Some(libc::EPERM), "2") => "kernel.io_uring_disabled is 2: set it to 0".to_owned(),
+        (Some(libc::EPERM), "1") => {
+            "kernel.io_uring_disabled is 1: set it to 0, or run the agent with CAP_SYS_ADMIN".to_owned()
+        }
+        (Some(libc::EPERM | libc::EACCES), _) => {
+            "a container's seccomp profile or a security module forbids io_uring_setup: allow it for the agent".to_owned()
+        }
+        (Some(libc::ENOSYS), _) => "this kernel has no io_uring, or a seccomp profile hides it".to_owned(),
+        (Some(libc::ENOMEM), _) => "too little memory may be locked: raise the agent's `ulimit -l`".to_owned(),
+        (None, _) => "it knows no waits with a limit, which came with Linux 5.11".to_owned(),
+        _ => "see io_uring_setup(2)".to_owned(),
+    };
+    format!(
+        "the kernel refuses io_uring ({error}): {cause}; or use ioengine = \"psync\" with more numjobs, or allow \
+         ioengine-fallback = \"psync\""
+    )
+}
+
+/// Completions are posted as they come, without a worker being interrupted for them: whoever wakes finds all that a
+/// device has completed at once, where deferring them (IORING_SETUP_DEFER_TASKRUN) wakes it for the first few. Kernels
+/// before 6.0 know no such ring.
+fn build(entries: u32) -> io::Result<IoUring> {
+    let modern = IoUring::builder()
+        .setup_single_issuer()
+        .setup_coop_taskrun()
+        .build(entries);
+    match modern {
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => IoUring::new(entries),
+        built => built,
+    }
+}
+
+/// Whether the kernel has pinned the buffers in advance.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Buffers {
+    Registered,
+    /// Too little memory may be locked: each operation pins its own.
+    Plain,
+}
+
+/// What one entry does, to its slot's buffer from `done` on.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Entry {
+    Read { at: u64, done: u32, bytes: u32 },
+    Write { at: u64, done: u32, bytes: u32 },
+    Fsync,
+}
+
+pub(super) struct Ring {
+    ring: IoUring,
+    /// Let go of where nothing is in flight only.
+    memory: ManuallyDrop<Pages>,
+    slot_bytes: usize,
+    depth: u16,
+    /// Behind the slots' buffers.
+    pool_bytes: usize,
+    /// Where in the pool each slot's block begins, for slots that have none of their own.
+    claims: Box<[Option<Claim>]>,
+    /// The pages of the pool that are in use; none where nothing may be written from it in place.
+    in_use: Box<[bool]>,
+    buffers: Buffers,
+    in_flight: usize,
+    _file: OwnedFd,
+}
+
+/// A place in the pool.
+#[derive(Debug, Clone, Copy)]
+struct Claim {
+    from: usize,
+    bytes: usize,
+}
+
+impl Claim {
+    fn pages(self) -> std::ops::RangeInclusive<usize> {
+        self.from / PAGE..=(self.from + self.bytes.max(1) - 1) / PAGE
+    }
+}
+
+impl Ring {
+    /// A ring for `depth` blocks of up to `bytes`, and a pool, in the calling thread.
+    pub(super) fn open(
+        file: OwnedFd,
+        depth: u16,
+        bytes: usize,
+        pool_bytes: usize,
+    ) -> Result<Ring, TaskError> {
+        let slot_bytes = bytes.next_multiple_of(PAGE);
+        let slots = slot_bytes.saturating_mul(depth.into());
+        let all = slots.saturating_add(pool_bytes);
+        let doing = || format!("get buffers of {all} bytes");
+        let memory = Pages::new(all).map_err(|error| TaskError::io(doing(), error))?;
+        let ring = build(depth.into()).map_err(|error| TaskError::Unsupported {
+            why: refusal(&error),
+        })?;
+        let registered = ring.submitter().register_files(&[file.as_raw_fd()]);
+        registered.map_err(|error| TaskError::io("register the file with io_uring", error))?;
+        let piece = |from: usize, bytes| libc::iovec {
+            iov_base: memory.start().wrapping_add(from).cast(),
+            iov_len: bytes,
+        };
+        let mut pieces: Vec<libc::iovec> = (0..usize::from(depth))
+            .map(|slot| piece(slot * slot_bytes, slot_bytes))
+            .collect();
+        let pool = (pool_bytes > 0).then(|| piece(slots, pool_bytes));
+        pieces.extend(pool);
+        // SAFETY: the pieces lie within `memory`, which lives as long as anything is in flight.
+        let register =
+            |pieces: &[libc::iovec]| unsafe { ring.submitter().register_buffers(pieces) }.is_ok();
+        // Where not all of it may be locked, blocks are copied from the pool: a place in it can then not be written from.
+        let (buffers, pool_in_place) = if register(&pieces) {
+            (Buffers::Registered, true)
+        } else if pool.is_some() && register(pieces.get(..depth.into()).unwrap_or_default()) {
+            (Buffers::Registered, false)
+        } else {
+            (Buffers::Plain, true)
+        };
+        let pages = if pool_in_place {
+            pool_bytes.div_ceil(PAGE)
+        } else {
+            0
+        };
+        Ok(Ring {
+            ring,
+            memory: ManuallyDrop::new(memory),
+            slot_bytes,
+            depth,
+            pool_bytes,
+            claims: vec![None; depth.into()].into(),
+            in_use: vec![false; pages].into(),
+            buffers,
+            in_flight: 0,
+            _file: file,
+        })
+    }
+
+    pub(super) fn buffers(&self) -> Buffers {
+        self.buffers
+    }
+
+    pub(super) fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
+    /// The buffers of all slots, and the pool, before the first operation.
+    pub(super) fn memory(&mut self) -> (&mut [u8], &mut [u8]) {
+        assert_eq!(self.in_flight, 0, "the kernel may write to the buffers");
+        let slots = self.memory.len() - self.pool_bytes;
+        self.memory.split_at_mut(slots)
+    }
+
+    /// Gives a slot that has nothing in flight the block at `from` of the pool, unless something in flight uses a part of
+    /// it.
+    #[inline]
+    pub(super) fn claim(&mut self, slot: u16, from: usize, bytes: usize) -> bool {
+        let claim = Claim { from, bytes };
+        let pages = self.in_use.get_mut(claim.pages());
+        let (Some(pages), Some(slot)) = (pages, self.claims.get_mut(usize::from(slot))) else {
+            return false;
+        };
+        if from + bytes > self.pool_bytes || slot.is_some() || pages.iter().any(|used| *used) {
+            return false;
+        }
+        pages.fill(true);
+        *slot = Some(claim);
+        true
+    }
+
+    /// Copies the block at `from` of the pool into the slot's own buffer.
+    #[inline]
+    pub(super) fn copy_from_pool(&mut self, slot: u16, from: usize, bytes: usize) {
+        if from + bytes > self.pool_bytes || bytes > self.slot_bytes || slot >= self.depth {
+            return;
+        }
+        let pool = usize::from(self.depth) * self.slot_bytes;
+        let source = self.memory.start().wrapping_add(pool + from);
+        // SAFETY: both lie within the memory by the check above, and do not overlap. The slot has nothing in flight, and of
+        // the pool the kernel only reads.
+        unsafe { std::ptr::copy_nonoverlapping(source, self.own_start(slot), bytes) };
+    }
+
+    /// Takes the place in the pool back from a slot that has nothing in flight any more.
+    #[inline]
+    pub(super) fn release(&mut self, slot: u16) {
+        let claim = self.claims.get_mut(usize::from(slot));
+        let Some(claim) = claim.and_then(Option::take) else {
+            return;
+        };
+        if let Some(pages) = self.in_use.get_mut(claim.pages()) {
+            pages.fill(false);
+        }
+    }
+
+    /// The first `bytes` of the block of a slot that has nothing in flight.
+    #[inline]
+    pub(super) fn block(&mut self, slot: u16, bytes: usize) -> &mut [u8] {
+        let claimed = self.claimed(slot).map(|claim| claim.bytes);
+        if bytes > claimed.unwrap_or(self.slot_bytes) || slot >= self.depth {
+            return &mut [];
+        }
+        // SAFETY: the block lies within the memory, by the check above or by that of `claim`, and `&mut self` makes this the
+        // only reference to it. The kernel has no entry for this slot, and no other slot has claimed a page of it; to what
+        // the kernel may be reading or writing there is no reference.
+        unsafe { std::slice::from_raw_parts_mut(self.start(slot), bytes) }
+    }
+
+    #[inline]
+    fn claimed(&self, slot: u16) -> Option<Claim> {
+        self.claims.get(usize::from(slot)).copied().flatten()
+    }
+
+    /// Where the block of a slot begins.
+    #[inline]
+    fn start(&self, slot: u16) -> *mut u8 {
+        match self.claimed(slot) {
+            Some(claim) => {
+                let pool = usize::from(self.depth) * self.slot_bytes;
+                self.memory.start().wrapping_add(pool + claim.from)
+            }
+            None => self.own_start(slot),
+        }
+    }
+
+    #[inline]
+    fn own_start(&self, slot: u16) -> *mut u8 {
+        let offset = usize::from(slot) * self.slot_bytes;
+        self.memory.start().wrapping_add(offset)
+    }
+
+    /// Queues an entry for a slot that has nothing in flight.
+    #[inline]
+    pub(super) fn push(&mut self, slot: u16, entry: Entry) {
+        let start = self.start(slot);
+        let to = |done: u32| start.wrapping_add(usize::try_from(done).unwrap_or(0));
+        let entry: squeue::Entry = match (entry, self.buffers) {
+            (Entry::Read { at, done, bytes }, Buffers::Registered) => {
+                let read = opcode::ReadFixed::new(FILE, to(done), bytes - done, slot);
+                read.offset(at + u64::from(done)).build()
+            }
+            (Entry::Read { at, done, bytes }, Buffers::Plain) => {
+                let read = opcode::Read::new(FILE, to(done), bytes - done);
+                read.offset(at + u64::from(done)).build()
+            }
+            (Entry::Write { at, done, bytes }, Buffers::Registered) => {
+                // The pool was registered behind the slots' buffers.
+                let buffer = self.claimed(slot).map_or(slot, |_| self.depth);
+                let write = opcode::WriteFixed::new(FILE, to(done), bytes - done, buffer);
+                write.offset(at + u64::from(done)).build()
+            }
+            (Entry::Write { at, done, bytes }, Buffers::Plain) => {
+                let write = opcode::Write::new(FILE, to(done), bytes - done);
+                write.offset(at + u64::from(done)).build()
+            }
+            (Entry::Fsync, _) => opcode::Fsync::new(FILE).build(),
+        };
+        let entry = entry.user_data(slot.into());
+        // SAFETY: the entry points into the slot's block, which stays until nothing is in flight.
+        let pushed = unsafe { self.ring.submission().push(&entry) };
+        pushed.expect("there is an entry for each slot");
+        self.in_flight += 1;
+    }
+
+    /// Gives the kernel what is queued; what it cannot take now it gets with the next call.
+    #[inline]
+    pub(super) fn submit(&mut self) -> io::Result<()> {
+        let submitted = self.ring.submitter().submit();
+        unless_passing(submitted)
+    }
+
+    /// Gives the kernel what is queued, and waits until something has ended, at most for `patience`.
+    #[inline]
+    pub(super) fn submit_and_wait(&mut self, patience: Option<Duration>) -> io::Result<()> {
+        if self.has_ended() {
+            return Ok(());
+        }
+        let submitter = self.ring.submitter();
+        let submitted = match patience {
+            None => submitter.submit_and_wait(1),
+            Some(patience) => {
+                let limit = Timespec::from(patience);
+                submitter.submit_with_args(1, &SubmitArgs::new().timespec(&limit))
+            }
+        };
+        unless_passing(submitted)
+    }
+
+    /// Whether there is something to reap.
+    #[inline]
+    pub(super) fn has_ended(&mut self) -> bool {
+        !self.ring.completion().is_empty()
+    }
+
+    /// The slot of one entry that has ended, and what a system call would have returned.
+    #[inline]
+    pub(super) fn reap(&mut self) -> Option<(u16, i32)> {
+        let ended = self.ring.completion().next()?;
+        self.in_flight -= 1;
+        let slot = u16::try_from(ended.user_data()).expect("user data are slots");
+        Some((slot, ended.result()))
+    }
+}
+
+/// Whether the ring is of use still: a signal, the end of patience and a full queue pass.
+#[inline]
+fn unless_passing(submitted: io::Result<usize>) -> io::Result<()> {
+    match submitted.map_err(|error| (error.raw_os_error(), error)) {
+        Ok(_) | Err((Some(libc::EINTR | libc::ETIME | libc::EAGAIN | libc::EBUSY), _)) => Ok(()),
+        Err((_, error)) => Err(error),
+    }
+}
+
+impl Drop for Ring {
+    /// The kernel may still write into the buffers of a worker that has panicked. From a ring that is broken nothing is
+    /// ever known: its buffers stay where they are.
+    fn drop(&mut self) {
+        while self.in_flight > 0 {
+            if self.submit_and_wait(None).is_err() {
+                return;
+            }
+            while self.reap().is_some() {}
+        }
+        // SAFETY: nothing is in flight, and it is not used after this.
+        unsafe { ManuallyDrop::drop(&mut self.memory) };
+    }
+}

@@ -1,0 +1,118 @@
+//! What a worker writes into its blocks, and what it may find there.
+
+use super::IoLoad;
+use super::sequence::{Next, Sequence, Shard};
+use crate::measure::clock::MonoNanos;
+use crate::measure::random::{Random, stamp};
+use crate::target::data::{Content, DataSpec, Generations, Mismatches};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// How far the workers of a task have come with its files.
+#[derive(Debug, Default)]
+pub(super) struct Progress {
+    /// Those that have written every block without an error.
+    through: AtomicU32,
+    /// Those none of whose writes failed.
+    sound: AtomicU32,
+    /// Those behind whose last block every other one has been written.
+    gapless: AtomicU32,
+}
+
+impl Progress {
+    pub(super) fn through(&self) -> u32 {
+        self.through.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn sound(&self) -> u32 {
+        self.sound.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn gapless(&self) -> u32 {
+        self.gapless.load(Ordering::Relaxed)
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Writing {
+    pub content: Content,
+    /// A write has failed: what stands in its block is not known.
+    pub failed: bool,
+    file: u64,
+    generations: Generations,
+    /// Makes a block that is written again another one, where generations are not kept.
+    next: u64,
+    /// Random data that are not checked: a new stamp per block is enough.
+    only_stamps: bool,
+    /// A block of a mix may be read in another cut than it was written in.
+    is_mix: bool,
+    is_alone: bool,
+    progress: Arc<Progress>,
+}
+
+impl Writing {
+    pub(super) fn of(load: &IoLoad, file: u32, shard: Shard) -> Writing {
+        Writing {
+            content: load.content(),
+            failed: false,
+            file: load.file_id(file),
+            generations: *load.generations(),
+            // No two modes of a cell may write the same blocks.
+            next: Random::of(&[MonoNanos::now().0, load.file_id(file), shard.index.into()])
+                .next_u64(),
+            only_stamps: load.job.data == DataSpec::default(),
+            is_mix: load.job.pattern.sizes.is_mix(),
+            is_alone: shard.of == 1,
+            progress: Arc::clone(&load.progress),
+        }
+    }
+
+    /// Makes `block` what is written next.
+    #[inline]
+    pub(super) fn place(&mut self, block: &mut [u8], next: Next) {
+        if self.only_stamps {
+            return stamp(block, &mut self.next);
+        }
+        let generation = match self.content.verifies() {
+            true => self.generations.newest,
+            false => {
+                self.next = self.next.wrapping_add(1);
+                self.next
+            }
+        };
+        self.content
+            .place(block, self.file, next.offset, generation);
+    }
+
+    /// What was read and may not stand there.
+    #[inline]
+    pub(super) fn check(&self, block: &[u8], next: Next) -> Mismatches {
+        let mut wrong = Mismatches::default();
+        let (file, generations) = (self.file, self.generations.range());
+        match self.is_mix || self.generations.torn || self.failed {
+            false => self
+                .content
+                .check(block, file, next.offset, generations, &mut wrong),
+            true => self
+                .content
+                .check_sectors(block, file, next.offset, &generations, &mut wrong),
+        }
+        wrong
+    }
+
+    /// The worker is at its end.
+    pub(super) fn ended(&self, sequence: &Sequence) {
+        if self.failed {
+            return;
+        }
+        self.progress.sound.fetch_add(1, Ordering::Relaxed);
+        let is_through = sequence.has_written_all();
+        if is_through {
+            self.progress.through.fetch_add(1, Ordering::Relaxed);
+        }
+        // Of several that share a file, each stops at a block of its own.
+        if is_through || self.is_alone {
+            self.progress.gapless.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}

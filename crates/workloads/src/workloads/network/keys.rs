@@ -1,0 +1,359 @@
+//! The modes and keys of `network`, and what they amount to.
+//!
+//! Both ends of a link read the same parameters here, so that they agree on every size without exchanging it. It knows
+//! nothing of sockets.
+
+use super::udp;
+use crate::engine::workload::{Data, ModeInfo, Params, Timing, buffers_of};
+use crate::measure::op::Op;
+use crate::params::units::{Bytes, Span};
+use crate::params::{Keys, ParamError};
+use crate::{declare_keys, declare_words};
+use std::time::Duration;
+
+pub(super) const NAME: &str = "network";
+pub(super) const DEFAULT_RUNTIME: Duration = Duration::from_secs(10);
+const DEFAULT_THROUGHPUT_BYTES: Bytes = Bytes(1 << 20);
+const DEFAULT_MESSAGE_BYTES: Bytes = Bytes(64);
+/// Fits into an Ethernet frame, over IPv4 and IPv6.
+const DEFAULT_DATAGRAM_BYTES: Bytes = Bytes(1448);
+
+pub(super) const MODES: &[ModeInfo] = &[
+    ModeInfo {
+        name: "throughput",
+        meaning: "blocks one after the other on each stream; bytes count when the peer's kernel has acknowledged them, \
+                  and at the end the receiving end has to have them all. The blocks are random bytes, so that a path that \
+                  compresses carries no more than others; there is no `data` and no `verify`, for nothing is stored that \
+                  could be read again, and TCP has its checksum",
+        needs: Data::Nothing,
+        leaves: Data::Nothing,
+        ops: &[Op::Send],
+    },
+    ModeInfo {
+        name: "ping",
+        meaning: "round trips, one at a time on each stream: a message and an answer of its size, with TCP_NODELAY; \
+                  where both ends wait blocking, a halted CPU's wake-up is a part of it",
+        needs: Data::Nothing,
+        leaves: Data::Nothing,
+        ops: &[Op::Ping],
+    },
+    ModeInfo {
+        name: "request",
+        meaning: "requests, one at a time on each stream: the peer answers each one, once it has all of it, with a \
+                  response of another size",
+        needs: Data::Nothing,
+        leaves: Data::Nothing,
+        ops: &[Op::Request],
+    },
+    ModeInfo {
+        name: "udp-stream",
+        meaning: "datagrams of `bs` bytes on each stream, at a rate or as fast as the kernel takes them, like iperf3 -u; the \
+                  receiving end counts what came, what was lost, came twice or out of order, and the jitter, and reports ten \
+                  times a second",
+        needs: Data::Nothing,
+        leaves: Data::Nothing,
+        ops: &[
+            Op::Send,
+            Op::Receive,
+            Op::Lost,
+            Op::Reordered,
+            Op::Duplicate,
+            Op::Late,
+            Op::Jitter,
+        ],
+    },
+    ModeInfo {
+        name: "udp-request",
+        meaning: "requests of one datagram each, `iodepth` of them in flight on each stream, like sockperf; the peer answers \
+                  each with one datagram. A request without a response within `timeout` is lost: it is counted and has no \
+                  latency, and a response that comes later counts for nothing",
+        needs: Data::Nothing,
+        leaves: Data::Nothing,
+        ops: &[Op::Request, Op::Lost],
+    },
+];
+
+const WAITING: &[&str] = &["ping", "request", "udp-request"];
+const REQUESTS: &[&str] = &["request", "udp-request"];
+const UDP: &[&str] = &["udp-stream", "udp-request"];
+
+declare_keys! {
+    #[derive(Debug)]
+    pub(super) struct NetworkKeys {
+        /// Connections of a task, each with a worker of its own: a thread and a socket at both ends.
+        "streams" streams: Option<u32> = none("1"), min 1, max 256;
+        /// The same as `streams`, by the word of the other workloads. Only one of the two.
+        "numjobs" numjobs: Option<u32> = none("1"), min 1, max 256;
+        /// `throughput`: bytes per block. `ping`: bytes of the message. `udp-stream`: payload of a datagram, 24 to 65507; what
+        /// is above the path's MTU less 28 (IPv6: 48) is sent in fragments.
+        "bs" bs: Option<Bytes> = none("1m; ping: 64; udp-stream: 1448"), min 1, max "1g", in ["throughput", "ping", "udp-stream"];
+        /// Bytes of a request. With UDP 24 to 65507.
+        "request-size" request_size: Bytes = 64, min 1, max "1g", in REQUESTS;
+        /// Bytes of a response. With UDP 16 to 65507.
+        "response-size" response_size: Bytes = 64, min 1, max "1g", in REQUESTS;
+        /// Requests that each stream keeps in flight. With a rate, the most that may wait for their responses.
+        "iodepth" iodepth: u32 = 1, min 1, max 1024, in ["udp-request"];
+        /// A request whose response has not come by then is lost.
+        "timeout" timeout: Span = "1s", in ["udp-request"];
+        /// Without a rate the kernel gets up to 64 datagrams in one buffer and cuts it (UDP_SEGMENT), where the path takes
+        /// that; otherwise, and with `false`, up to 32 by one sendmmsg. With a rate each datagram is sent by itself.
+        "gso" gso: bool = true, in ["udp-stream"];
+        /// Bytes of each socket's buffer, as far as the host lets it (net.core.rmem_max for agents that are not root). What
+        /// comes while it is full is lost, and counts as lost. An event says when the receiving end got less.
+        "socket-buffer" socket_buffer: Bytes = "4m", min 4096, max "1g", in UDP;
+        /// How both ends wait for each other. `blocking`: asleep in the kernel. `busy`: polling, with a CPU per stream at
+        /// each end. It is stored with the result (`v_links`).
+        "wait" wait: Wait = "blocking", in WAITING;
+        /// Bytes that each stream sends. With `runtime`, until whichever comes first.
+        "size" size: Option<Bytes> = none("as many as fit into `runtime`"), min 1, in ["throughput", "udp-stream"];
+        /// Round trips of each stream. With `runtime`, until whichever comes first.
+        "ops" ops: Option<u64> = none("as many as fit into `runtime`"), min 1, in WAITING;
+        /// How long it runs.
+        "runtime" runtime: Option<Span> = none("10s, or no limit where `size` or `ops` ends it");
+        /// How long it runs before the results count, on top of `runtime`.
+        "ramp_time" ramp_time: Option<Span> = none("none"),
+            only "with a `runtime`, which is 10s unless `size` or `ops` says how much is done"
+            if |keys, scope| keys.runtime.is_some() || match scope.mode {
+                "throughput" | "udp-stream" => keys.size.is_none(),
+                _ => keys.ops.is_none(),
+            };
+    }
+}
+
+const WAIT: &str = "wait";
+
+declare_words! {
+    /// How an end of a link waits for the other.
+    pub(super) enum Wait {
+        Blocking = "blocking",
+        Busy = "busy",
+    }
+}
+
+/// A message to the peer and its answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Exchange {
+    pub op: Op,
+    pub request_bytes: usize,
+    pub response_bytes: usize,
+    /// What one of them counts.
+    pub bytes: u64,
+    pub wait: Wait,
+}
+
+/// What goes over each stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Traffic {
+    /// One way, in blocks of so many bytes.
+    Blocks(usize),
+    Exchanges(Exchange),
+    /// One way, in datagrams.
+    Datagrams(Datagrams),
+    /// A datagram each way.
+    Requests(Requests),
+}
+
+impl Traffic {
+    /// Memory that one stream takes, at either end.
+    pub(super) fn buffer_bytes(&self) -> u64 {
+        let exchange = |it: &Exchange| it.request_bytes.saturating_add(it.response_bytes);
+        match self {
+            Self::Blocks(bytes) => buffers_of(*bytes),
+            Self::Exchanges(it) => buffers_of(exchange(it)),
+            Self::Datagrams(it) => buffers_of(it.bytes).saturating_add(it.buffer_bytes),
+            Self::Requests(it) => {
+                let in_flight = exchange(&it.exchange).saturating_mul(it.depth.into());
+                buffers_of(in_flight).saturating_add(it.buffer_bytes)
+            }
+        }
+    }
+}
+
+/// A stream of datagrams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Datagrams {
+    pub bytes: usize,
+    /// The kernel may be given one buffer to cut into several.
+    pub gso: bool,
+    /// Of each socket.
+    pub buffer_bytes: u64,
+}
+
+/// Requests and responses of one datagram each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Requests {
+    pub exchange: Exchange,
+    /// In flight at once.
+    pub depth: u16,
+    pub timeout: Duration,
+    /// Of each socket.
+    pub buffer_bytes: u64,
+}
+
+/// The parameters, checked.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct NetworkParams {
+    pub traffic: Traffic,
+    /// After how many bytes, or exchanges, each stream ends, if not before.
+    pub amount: Option<u64>,
+    pub streams: u32,
+    pub timing: Timing,
+}
+
+impl NetworkParams {
+    /// What the mode's name and the parameters say.
+    pub(super) fn of(mode: &ModeInfo, keys: &NetworkKeys) -> Result<NetworkParams, ParamError> {
+        let bs = keys.bs;
+        // All are read, whatever the mode: a phase may have several.
+        let message = bytes_of("bs", bs.unwrap_or(DEFAULT_MESSAGE_BYTES))?;
+        let request_bytes = bytes_of("request-size", keys.request_size)?;
+        let response_bytes = bytes_of("response-size", keys.response_size)?;
+        let whole = keys.size.unwrap_or(DEFAULT_THROUGHPUT_BYTES);
+        let (traffic, amount) = match mode.name {
+            "ping" => {
+                let exchange = Exchange {
+                    op: Op::Ping,
+                    request_bytes: message,
+                    response_bytes: message,
+                    bytes: as_u64(message),
+                    wait: keys.wait,
+                };
+                (Traffic::Exchanges(exchange), keys.ops)
+            }
+            "request" => {
+                let exchange = Exchange {
+                    op: Op::Request,
+                    request_bytes,
+                    response_bytes,
+                    bytes: as_u64(request_bytes) + as_u64(response_bytes),
+                    wait: keys.wait,
+                };
+                (Traffic::Exchanges(exchange), keys.ops)
+            }
+            "throughput" => {
+                let block = bytes_of("bs", bs.unwrap_or(DEFAULT_THROUGHPUT_BYTES.min(whole)))?;
+                if keys.size.is_some_and(|all| all.0 < as_u64(block)) {
+                    let message =
+                        format!("{whole} is less than one block of {}", Bytes(as_u64(block)));
+                    return Err(ParamError::of("size", message));
+                }
+                (Traffic::Blocks(block), keys.size.map(|size| size.0))
+            }
+            "udp-stream" => {
+                let bs = bs.unwrap_or(DEFAULT_DATAGRAM_BYTES);
+                let bytes = datagram_bytes("bs", bs, udp::LEAST_REQUEST_BYTES)?;
+                let datagrams = Datagrams {
+                    bytes,
+                    gso: keys.gso,
+                    buffer_bytes: keys.socket_buffer.0,
+                };
+                let amount = keys.size.map(|size| size.0.div_ceil(as_u64(bytes)));
+                (Traffic::Datagrams(datagrams), amount)
+            }
+            "udp-request" => {
+                let request = ("request-size", keys.request_size);
+                let response = ("response-size", keys.response_size);
+                let exchange = Exchange {
+                    op: Op::Request,
+                    request_bytes: datagram_bytes(request.0, request.1, udp::LEAST_REQUEST_BYTES)?,
+                    response_bytes: datagram_bytes(
+                        response.0,
+                        response.1,
+                        udp::LEAST_RESPONSE_BYTES,
+                    )?,
+                    bytes: as_u64(request_bytes) + as_u64(response_bytes),
+                    wait: keys.wait,
+                };
+                let requests = Requests {
+                    exchange,
+                    depth: u16::try_from(keys.iodepth).unwrap_or(u16::MAX),
+                    timeout: keys.timeout.0,
+                    buffer_bytes: keys.socket_buffer.0,
+                };
+                (Traffic::Requests(requests), keys.ops)
+            }
+            _ => return Err(mode.unknown()),
+        };
+        let unless_given = amount.is_none().then_some(Span(DEFAULT_RUNTIME));
+        let runtime = keys.runtime.or(unless_given);
+        Ok(NetworkParams {
+            traffic,
+            amount,
+            streams: streams(keys)?,
+            timing: Timing::of(keys.ramp_time, runtime)?,
+        })
+    }
+}
+
+impl NetworkParams {
+    /// What all streams move; 0 where time alone ends them.
+    pub(super) fn moved_bytes(&self) -> u64 {
+        let each = match self.traffic {
+            Traffic::Blocks(_) => 1,
+            Traffic::Exchanges(exchange) | Traffic::Requests(Requests { exchange, .. }) => {
+                exchange.bytes
+            }
+            Traffic::Datagrams(datagrams) => as_u64(datagrams.bytes),
+        };
+        let amount = self.amount.unwrap_or(0);
+        amount
+            .saturating_mul(each)
+            .saturating_mul(self.streams.into())
+    }
+}
+
+fn streams(keys: &NetworkKeys) -> Result<u32, ParamError> {
+    match (keys.streams, keys.numjobs) {
+        (Some(_), Some(_)) => {
+            let message = "is the same as `streams`, which is given too; keep one of them";
+            Err(ParamError::of("numjobs", message))
+        }
+        (streams, numjobs) => Ok(streams.or(numjobs).unwrap_or(1)),
+    }
+}
+
+fn bytes_of(key: &str, size: Bytes) -> Result<usize, ParamError> {
+    usize::try_from(size.0).map_err(|_| ParamError::of(key, "is more than this host can address"))
+}
+
+/// A size that one datagram can have.
+fn datagram_bytes(key: &str, size: Bytes, least: usize) -> Result<usize, ParamError> {
+    let bytes = bytes_of(key, size)?;
+    match (least..=udp::MOST_BYTES).contains(&bytes) {
+        true => Ok(bytes),
+        false => {
+            let message = format!(
+                "{bytes} bytes are no payload of a UDP datagram here: {least} to {} are",
+                udp::MOST_BYTES
+            );
+            Err(ParamError::of(key, message))
+        }
+    }
+}
+
+fn as_u64(bytes: usize) -> u64 {
+    u64::try_from(bytes).unwrap_or(u64::MAX)
+}
+
+/// A link that broke cannot be restored, so that an error cannot be passed over.
+pub(super) fn check_common(params: &Params) -> Result<(), ParamError> {
+    match params.get("on-error") {
+        Some(given) if given == "continue" => Err(ParamError::of(
+            "on-error",
+            "a link that broke cannot be mended: any error ends the task; leave it out",
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// With `wait` written out, where the mode waits: without it no round trip can be compared.
+pub(super) fn as_stored(mode: &str, params: &Params) -> Params {
+    let mut stored = params.clone();
+    let waits = NetworkKeys::all()
+        .iter()
+        .any(|key| key.name == WAIT && key.modes.is_some_and(|modes| modes.contains(&mode)));
+    if waits && !stored.contains_key(WAIT) {
+        stored.insert(WAIT.to_owned(), Wait::Blocking.as_str().into());
+    }
+    stored
+}

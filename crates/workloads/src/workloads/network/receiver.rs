@@ -1,0 +1,281 @@
+//! The receiving end of a link: a port that is open for one step, to one peer.
+//!
+//! One thread accepts until each stream has been claimed by a connection from the expected address with the right
+//! token, then closes the port; one thread per stream takes data or sends answers. It measures nothing. Invariants:
+//! connections of other hosts or without the token are closed unanswered; when `stop` has returned, no thread and no port
+//! is left.
+
+use super::hello::{self, Verdict};
+use super::keys::Traffic;
+use super::socket;
+use super::stream;
+use super::udp::{self, Tally};
+use crate::engine::workload::Received;
+use crate::params::Cidr;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+/// A connection that has not shown its token by then is closed.
+const HELLO_DEADLINE: Duration = Duration::from_secs(2);
+/// Connections whose hello is not complete yet, beyond one for each stream; further ones are closed at once, so that a
+/// stranger on the peer's host cannot hold much of our memory and descriptors.
+const MOST_PENDING_MORE: usize = 16;
+
+/// What a receiving end lets in.
+#[derive(Clone, Debug)]
+pub(super) struct Admission {
+    /// Whose connections are let in.
+    pub peer: Option<IpAddr>,
+    /// Where that is not known, it has to be in one of these.
+    pub networks: Vec<Cidr>,
+    pub token: String,
+    pub traffic: Traffic,
+    pub streams: u32,
+}
+
+impl Admission {
+    fn expects(&self, from: IpAddr) -> bool {
+        let from = from.to_canonical();
+        match self.peer {
+            Some(peer) => from == peer.to_canonical(),
+            None => self.networks.iter().any(|network| network.contains(from)),
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct OpenPort {
+    pub(super) address: SocketAddr,
+    seen: Arc<Seen>,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl OpenPort {
+    /// Opens a free port on `address`.
+    pub(super) fn open(address: IpAddr, admission: Admission) -> io::Result<Self> {
+        if admission.token.is_empty() {
+            let without = "a link without a token would let in anybody";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, without));
+        }
+        let listener = TcpListener::bind(SocketAddr::new(address, 0))?;
+        listener.set_nonblocking(true)?;
+        let address = listener.local_addr()?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let seen = Arc::new(Seen::default());
+        let seeing = Arc::clone(&seen);
+        let thread = thread::Builder::new()
+            .name("link-accept".into())
+            .spawn(move || serve(listener, &admission, &seeing, &stopped))?;
+        Ok(Self {
+            address,
+            seen,
+            stop,
+            thread: Some(thread),
+        })
+    }
+
+    /// What the streams that have ended took.
+    pub(super) fn received(&self) -> Received {
+        Received {
+            connections: self.seen.connections.load(Ordering::Relaxed),
+            bytes: self.seen.tally.bytes.load(Ordering::Relaxed),
+            strangers: self.seen.tally.strangers.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Closes everything; returns when all threads have ended.
+    pub(super) fn stop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the receiving end of a link panicked; its step has no result");
+        }
+    }
+}
+
+impl Drop for OpenPort {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// What arrived.
+#[derive(Debug, Default)]
+struct Seen {
+    connections: AtomicU64,
+    tally: Tally,
+}
+
+/// A connection that has not said all of its hello.
+struct Pending {
+    stream: TcpStream,
+    said: Vec<u8>,
+    until: Instant,
+}
+
+fn serve(listener: TcpListener, admission: &Admission, seen: &Seen, stop: &AtomicBool) {
+    let admitted = admit_all(listener, admission, stop);
+    thread::scope(|scope| {
+        for connection in admitted {
+            seen.connections.fetch_add(1, Ordering::Relaxed);
+            let take = move || {
+                let (mut taken, tally) = (0, &seen.tally);
+                let result = match &admission.traffic {
+                    Traffic::Blocks(_) => stream::absorb(&connection, &mut taken, stop),
+                    Traffic::Exchanges(exchange) => {
+                        stream::answer(&connection, exchange, &mut taken, stop)
+                    }
+                    Traffic::Datagrams(datagrams) => {
+                        udp::receive(&connection, datagrams.buffer_bytes, tally, stop)
+                    }
+                    Traffic::Requests(requests) => udp::respond(&connection, requests, tally, stop),
+                };
+                tally.bytes.fetch_add(taken, Ordering::Relaxed);
+                result
+            };
+            let spawned = thread::Builder::new()
+                .name("link-receive".into())
+                .spawn_scoped(scope, move || {
+                    if let Err(error) = take() {
+                        // The sending end sees the same broken connection and makes it the step's error.
+                        tracing::debug!(%error, "a link's stream ended early");
+                    }
+                });
+            if let Err(error) = spawned {
+                tracing::warn!(%error, "a link's stream has no thread to receive on; the step will fail");
+            }
+        }
+    });
+    let strangers = seen.tally.strangers.load(Ordering::Relaxed);
+    if strangers > 0 {
+        tracing::warn!(
+            strangers,
+            "datagrams without the key of their stream were dropped"
+        );
+    }
+}
+
+/// Accepts until every stream is claimed, or `stop`. The port is closed when it returns.
+fn admit_all(listener: TcpListener, admission: &Admission, stop: &AtomicBool) -> Vec<TcpStream> {
+    let mut pending: Vec<Pending> = Vec::new();
+    let mut admitted: Vec<Option<TcpStream>> = Vec::new();
+    admitted.resize_with(usize::try_from(admission.streams).unwrap_or(0), || None);
+    while !stop.load(Ordering::Relaxed) && admitted.iter().any(Option::is_none) {
+        wait(&listener, &pending);
+        accept_new(&listener, admission, &mut pending);
+        let now = Instant::now();
+        pending.retain_mut(|connection| match hear(connection, admission) {
+            Verdict::More(_) => now < connection.until,
+            Verdict::Stranger => {
+                tracing::warn!(peer = ?connection.stream.peer_addr().ok(), "a connection without the token was refused");
+                false
+            }
+            Verdict::Stream(index) => {
+                let place = usize::try_from(index).ok().and_then(|i| admitted.get_mut(i));
+                if let Some(place @ None) = place {
+                    *place = welcome(&connection.stream);
+                }
+                false
+            }
+        });
+    }
+    admitted.into_iter().flatten().collect()
+}
+
+/// Until something arrives, at most as long as a stop may go unnoticed.
+fn wait(listener: &TcpListener, pending: &[Pending]) {
+    let mut fds = vec![PollFd::new(listener, PollFlags::IN)];
+    fds.extend(
+        pending
+            .iter()
+            .map(|p| PollFd::new(&p.stream, PollFlags::IN)),
+    );
+    let limit = Timespec::try_from(socket::BLOCK_AT_MOST).ok();
+    if let Err(error) = poll(&mut fds, limit.as_ref())
+        && error != rustix::io::Errno::INTR
+    {
+        tracing::warn!(%error, "waiting for a link's connections failed");
+        pause();
+    }
+}
+
+fn pause() {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "what fails at once must not become a busy loop; nothing is measured here"
+    )]
+    thread::sleep(socket::BLOCK_AT_MOST);
+}
+
+fn accept_new(listener: &TcpListener, admission: &Admission, pending: &mut Vec<Pending>) {
+    loop {
+        let (stream, from) = match listener.accept() {
+            Ok(accepted) => accepted,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            // The connection was reset before it was accepted.
+            Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => continue,
+            Err(error) => {
+                // Mostly too many open files: pending connections stay in the queue.
+                tracing::warn!(%error, "a link's connection could not be accepted");
+                return pause();
+            }
+        };
+        let expected = admission.expects(from.ip());
+        if !expected {
+            tracing::warn!(peer = %from, expected = ?admission.peer, "a connection from a stranger was refused");
+        }
+        let most = usize::try_from(admission.streams).unwrap_or(0) + MOST_PENDING_MORE;
+        if expected && pending.len() < most && stream.set_nonblocking(true).is_ok() {
+            pending.push(Pending {
+                stream,
+                said: Vec::with_capacity(hello::MOST_BYTES),
+                until: Instant::now() + HELLO_DEADLINE,
+            });
+        }
+    }
+}
+
+/// Reads what is there of a hello, and not a byte more.
+fn hear(connection: &mut Pending, admission: &Admission) -> Verdict {
+    loop {
+        let verdict = hello::judge(&connection.said, &admission.token);
+        let Verdict::More(wanted) = verdict else {
+            return verdict;
+        };
+        let limit = u64::try_from(wanted).unwrap_or(0);
+        match (&connection.stream)
+            .take(limit)
+            .read_to_end(&mut connection.said)
+        {
+            Ok(0) => return Verdict::Stranger,
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                // What came before the error has been appended.
+                return hello::judge(&connection.said, &admission.token);
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(_) => return Verdict::Stranger,
+        }
+    }
+}
+
+fn welcome(stream: &TcpStream) -> Option<TcpStream> {
+    let accept = || {
+        let stream = stream.try_clone()?;
+        socket::prepare(&stream)?;
+        (&stream).write_all(&[hello::WELCOME])?;
+        Ok::<_, io::Error>(stream)
+    };
+    accept()
+        .inspect_err(|error| tracing::debug!(%error, "a link's stream broke while it was welcomed"))
+        .ok()
+}

@@ -1,0 +1,86 @@
+//! A message and its answer, one exchange at a time on a connection, for the runtime or until there were enough.
+//!
+//! A ping is the smallest of them: its answer is as large. It knows nothing of how the connection came to be, and of the
+//! other end only how many bytes it answers with. Invariant: an operation ends with the last byte of its answer.
+
+use super::connection::{Connection, ConnectionError, look_up};
+use super::keys::{Exchange, Wait};
+use super::socket::is_pause;
+use crate::engine::workload::Worker;
+use crate::measure::recorder::{OpError, Recorder};
+use crate::target::write_buffer::WriteBuffer;
+use std::io::{self, Write};
+
+/// Asks, and waits for each answer.
+pub(super) struct Requester {
+    connection: Connection,
+    exchange: Exchange,
+    request: Vec<u8>,
+    response: Vec<u8>,
+    /// Exchanges that are still to be done; beyond all numbers where time alone ends them.
+    left: u64,
+}
+
+impl Requester {
+    pub(super) fn new(connection: Connection, exchange: Exchange, index: u32) -> io::Result<Self> {
+        connection
+            .stream
+            .set_nonblocking(exchange.wait == Wait::Busy)?;
+        Ok(Self {
+            connection,
+            exchange,
+            // Random, so that a path that compresses carries no more than others.
+            request: WriteBuffer::new(exchange.request_bytes, u64::from(index)).into_bytes(),
+            response: vec![1; exchange.response_bytes],
+            left: u64::MAX,
+        })
+    }
+
+    pub(super) fn ending_after(self, exchanges: Option<u64>) -> Self {
+        let left = exchanges.unwrap_or(u64::MAX);
+        Self { left, ..self }
+    }
+
+    fn exchange(&mut self, recorder: &Recorder) -> Result<(), ConnectionError> {
+        let mut rest = self.request.as_slice();
+        while !rest.is_empty() {
+            match (&self.connection.stream).write(rest) {
+                Ok(count) => rest = rest.get(count..).unwrap_or_default(),
+                Err(error) if is_pause(&error) => look_up(recorder)?,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        self.connection.receive(&mut self.response, recorder)
+    }
+
+    /// All that was answered is what the other end has counted.
+    fn agree(&self, counted: u64, recorder: &Recorder) -> Result<(), ConnectionError> {
+        self.connection.stream.set_nonblocking(false)?;
+        self.connection.agree(counted, &|| recorder.is_stopped())
+    }
+}
+
+impl Worker for Requester {
+    fn run(&mut self, recorder: &mut Recorder) -> Result<(), OpError> {
+        let Exchange { op, bytes, .. } = self.exchange;
+        let mut counted = 0;
+        recorder.place(0);
+        while self.left > 0
+            && let Some(began) = recorder.next(op, bytes)
+        {
+            match self.exchange(recorder) {
+                Ok(()) => {
+                    recorder.end(op, began, bytes);
+                    counted += bytes;
+                    self.left -= 1;
+                }
+                Err(trouble) => return self.connection.report(trouble, op, began, recorder),
+            }
+        }
+        if recorder.is_stopped() {
+            return Ok(());
+        }
+        let (began, agreed) = recorder.untimed_since(op, || self.agree(counted, recorder));
+        agreed.or_else(|trouble| self.connection.report(trouble, op, began, recorder))
+    }
+}

@@ -1,0 +1,109 @@
+//! One stream of a receiving end: takes what comes, or answers it, and says at the end how much that was.
+//!
+//! It knows nothing of ports and of who is let in, and it measures nothing. Invariant: `stop` is noticed within
+//! `BLOCK_AT_MOST`.
+
+use super::keys::{Exchange, Wait};
+use super::socket::{self, is_pause};
+use crate::target::write_buffer::WriteBuffer;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Received in one call. Larger ones leave the cache before they are used up.
+const RECEIVE_BYTES: usize = 256 << 10;
+
+/// Takes all that comes.
+pub(super) fn absorb(
+    mut stream: &TcpStream,
+    received: &mut u64,
+    stop: &AtomicBool,
+) -> io::Result<()> {
+    let mut buffer = vec![1_u8; RECEIVE_BYTES];
+    while !stop.load(Ordering::Relaxed) {
+        match stream.read(&mut buffer) {
+            Ok(0) => return stream.write_all(&received.to_le_bytes()),
+            Ok(count) => *received += u64::try_from(count).unwrap_or(0),
+            Err(error) if is_pause(&error) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Answers each whole request.
+pub(super) fn answer(
+    mut stream: &TcpStream,
+    exchange: &Exchange,
+    counted: &mut u64,
+    stop: &AtomicBool,
+) -> io::Result<()> {
+    let mut request = vec![1_u8; exchange.request_bytes];
+    let response = WriteBuffer::new(exchange.response_bytes, 0).into_bytes();
+    if exchange.wait == Wait::Busy {
+        // No CPU is used for polling before the step begins.
+        until_it_begins(stream, stop)?;
+        stream.set_nonblocking(true)?;
+    }
+    while !stop.load(Ordering::Relaxed) {
+        match fill(stream, &mut request, stop)? {
+            Filled::Whole => {}
+            Filled::Ended => {
+                stream.set_nonblocking(false)?;
+                return stream.write_all(&counted.to_le_bytes());
+            }
+            Filled::Stopped => return Ok(()),
+        }
+        let mut rest = response.as_slice();
+        while !rest.is_empty() {
+            match stream.write(rest) {
+                Ok(count) => rest = rest.get(count..).unwrap_or_default(),
+                Err(error) if is_pause(&error) => {
+                    if stop.load(Ordering::Relaxed) {
+                        return Ok(());
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        *counted += exchange.bytes;
+    }
+    Ok(())
+}
+
+fn until_it_begins(stream: &TcpStream, stop: &AtomicBool) -> io::Result<()> {
+    let limit = Timespec::try_from(socket::BLOCK_AT_MOST).ok();
+    while !stop.load(Ordering::Relaxed) {
+        match poll(&mut [PollFd::new(stream, PollFlags::IN)], limit.as_ref()) {
+            Ok(0) | Err(rustix::io::Errno::INTR) => {}
+            Ok(_) => break,
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+enum Filled {
+    Whole,
+    Ended,
+    Stopped,
+}
+
+fn fill(mut stream: &TcpStream, buffer: &mut [u8], stop: &AtomicBool) -> io::Result<Filled> {
+    let mut have = 0;
+    while let Some(rest) = buffer.get_mut(have..).filter(|rest| !rest.is_empty()) {
+        match stream.read(rest) {
+            Ok(0) if have == 0 => return Ok(Filled::Ended),
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(count) => have += count,
+            Err(error) if is_pause(&error) => {
+                if stop.load(Ordering::Relaxed) {
+                    return Ok(Filled::Stopped);
+                }
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(Filled::Whole)
+}

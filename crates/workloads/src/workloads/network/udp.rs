@@ -1,0 +1,25 @@
+//! UDP between two agents: streams of datagrams, and requests with their responses.
+//!
+//! The TCP connection that presents the token stays open beside the datagrams: it carries the key that every datagram
+//! has to bear, the receiving end's port and reports, and the end of the stream. The key cannot be known without the
+//! token; a datagram without the key is counted and dropped, never answered. Invariant: of each stream, datagrams
+//! handed to the kernel = received + lost.
+
+mod arrivals;
+mod channel;
+mod datagram;
+mod requester;
+mod requests_in_flight;
+mod responder;
+mod socket;
+mod stream_receiver;
+mod stream_sender;
+
+pub(super) use datagram::{LEAST_REQUEST_BYTES, LEAST_RESPONSE_BYTES, MOST_BYTES};
+pub(super) use requester::UdpRequester;
+pub(super) use responder::respond;
+pub(super) use stream_receiver::{Tally, receive};
+pub(super) use stream_sender::UdpSender;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,114 @@
+//! What stands at the beginning of each datagram.
+//!
+//! A stream's datagram and a request: key (8 bytes), sequence number (8), the sender's clock in nanoseconds (8). A
+//! response: key, sequence number. All numbers are little endian. It knows nothing of sockets.
+
+use std::hint::black_box;
+
+/// The least payload of a stream's datagram and of a request.
+pub(in super::super) const LEAST_REQUEST_BYTES: usize = 24;
+/// The least payload of a response.
+pub(in super::super) const LEAST_RESPONSE_BYTES: usize = 16;
+/// The greatest payload of a datagram over IPv4.
+pub(in super::super) const MOST_BYTES: usize = 65_507;
+
+/// The sequence number of a datagram that only finds out whether the path is open.
+pub(super) const PROBE: u64 = u64::MAX;
+
+/// The secret of one stream, made by the sending end and told over the connection that the token has opened.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Key(pub [u8; 8]);
+
+impl std::fmt::Debug for Key {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Key(..)")
+    }
+}
+
+/// A datagram of the sending end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Header {
+    pub sequence: u64,
+    pub sent_ns: u64,
+}
+
+impl Header {
+    /// Puts it before the payload; `datagram` has at least [`LEAST_REQUEST_BYTES`].
+    #[inline]
+    pub(super) fn write(self, key: Key, datagram: &mut [u8]) {
+        if let Some(head) = datagram.first_chunk_mut::<LEAST_REQUEST_BYTES>() {
+            let (front, sent) = head.split_at_mut(16);
+            let (own, sequence) = front.split_at_mut(8);
+            own.copy_from_slice(&key.0);
+            sequence.copy_from_slice(&self.sequence.to_le_bytes());
+            sent.copy_from_slice(&self.sent_ns.to_le_bytes());
+        }
+    }
+
+    /// `None` for a datagram that does not bear the key.
+    #[inline]
+    pub(super) fn read(key: Key, datagram: &[u8]) -> Option<Header> {
+        let (head, rest) = datagram.split_first_chunk::<16>()?;
+        let sent = rest.first_chunk::<8>()?;
+        Some(Header {
+            sequence: sequence_of(key, head)?,
+            sent_ns: u64::from_le_bytes(*sent),
+        })
+    }
+}
+
+/// Puts the head of a response before its payload.
+#[inline]
+pub(super) fn write_response(key: Key, sequence: u64, datagram: &mut [u8]) {
+    if let Some(head) = datagram.first_chunk_mut::<LEAST_RESPONSE_BYTES>() {
+        let (own, number) = head.split_at_mut(8);
+        own.copy_from_slice(&key.0);
+        number.copy_from_slice(&sequence.to_le_bytes());
+    }
+}
+
+/// The request that a response answers; `None` for a datagram that does not bear the key.
+#[inline]
+pub(super) fn read_response(key: Key, datagram: &[u8]) -> Option<u64> {
+    sequence_of(key, datagram.first_chunk::<16>()?)
+}
+
+/// Compares the key in constant time.
+#[inline]
+fn sequence_of(key: Key, head: &[u8; 16]) -> Option<u64> {
+    let (own, sequence) = head.split_first_chunk::<8>()?;
+    let difference = u64::from_le_bytes(*own) ^ u64::from_le_bytes(key.0);
+    let sequence = sequence.first_chunk::<8>()?;
+    (black_box(difference) == 0).then(|| u64::from_le_bytes(*sequence))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn what_was_written_is_read_only_with_the_key(
+            key in any::<[u8; 8]>(),
+            other in any::<[u8; 8]>(),
+            sequence in any::<u64>(),
+            sent_ns in any::<u64>(),
+            extra in 0_usize..64,
+        ) {
+            prop_assume!(key != other);
+            let (key, other) = (Key(key), Key(other));
+            let header = Header { sequence, sent_ns };
+            let mut datagram = vec![0; LEAST_REQUEST_BYTES + extra];
+            header.write(key, &mut datagram);
+            prop_assert_eq!(Header::read(key, &datagram), Some(header));
+            prop_assert_eq!(Header::read(other, &datagram), None);
+            prop_assert_eq!(Header::read(key, &datagram[..LEAST_REQUEST_BYTES - 1]), None);
+            write_response(key, sequence, &mut datagram);
+            prop_assert_eq!(read_response(key, &datagram), Some(sequence));
+            prop_assert_eq!(read_response(other, &datagram), None);
+            prop_assert_eq!(read_response(key, &datagram[..LEAST_RESPONSE_BYTES - 1]), None);
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! The sending end of requests: keeps some in flight, and times each until its response is here.
+//!
+//! It knows nothing of how responses come to be. Invariant: each request ends as done, with its latency, or as lost,
+//! without one.
+
+use super::super::connection::{Connection, ConnectionError};
+use super::super::keys::{Requests, Wait};
+use super::super::socket::is_pause;
+use super::channel::Inbox;
+use super::datagram::{Header, read_response};
+use super::requests_in_flight::RequestsInFlight;
+use super::stream_sender::{Path, is_full, is_transient};
+use crate::engine::task::TaskError;
+use crate::engine::workload::Worker;
+use crate::measure::clock::{MonoNanos, sleep_until};
+use crate::measure::op::Op;
+use crate::measure::recorder::{Began, ErrorFacts, OpError, Recorder};
+use crate::target::write_buffer::WriteBuffer;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::io;
+use std::net::Shutdown;
+use std::time::Duration;
+
+/// Longest wait before the next check of the clock and the stop flag.
+const LOOK: Duration = Duration::from_millis(100);
+/// How often the connection beside the datagrams is looked at.
+const LOOK_AT_CONNECTION: Duration = Duration::from_millis(100);
+
+pub(in super::super) struct UdpRequester {
+    connection: Connection,
+    path: Path,
+    requests: Requests,
+    in_flight: RequestsInFlight,
+    request: Vec<u8>,
+    response: Vec<u8>,
+    /// Requests that are still to be sent; beyond all numbers where time alone ends it.
+    left: u64,
+    look_at: MonoNanos,
+    inbox: Inbox<1>,
+    /// No request is sent any more.
+    is_over: bool,
+}
+
+/// What comes after the free slots have been filled as far as possible.
+enum Filled {
+    /// There is more to send when a response has come.
+    Full,
+    /// The next request is due then.
+    Until(MonoNanos),
+    /// No request is sent any more.
+    Last,
+}
+
+/// Why a stream does not go on.
+enum Trouble {
+    Ended(OpError),
+    Broken(ConnectionError),
+}
+
+impl From<io::Error> for Trouble {
+    fn from(error: io::Error) -> Self {
+        Trouble::Broken(error.into())
+    }
+}
+
+impl UdpRequester {
+    pub(in super::super) fn open(
+        connection: Connection,
+        requests: &Requests,
+        index: u32,
+    ) -> Result<Self, TaskError> {
+        let wait = requests.timeout.min(LOOK);
+        let path = Path::open(&connection, requests.buffer_bytes, wait)?;
+        let exchange = requests.exchange;
+        if exchange.wait == Wait::Busy {
+            let set = path.socket.set_nonblocking(true);
+            set.map_err(|error| TaskError::io("set up a stream", error))?;
+        }
+        // Random, so that a path that compresses carries no more than others.
+        let mut request = WriteBuffer::new(exchange.request_bytes, u64::from(index)).into_bytes();
+        request.truncate(exchange.request_bytes);
+        Ok(Self {
+            connection,
+            path,
+            in_flight: RequestsInFlight::new(requests.depth, requests.timeout),
+            request,
+            // A datagram that is longer than expected is not cut to the expected length.
+            response: vec![1; exchange.response_bytes + 1],
+            requests: *requests,
+            left: u64::MAX,
+            look_at: MonoNanos(0),
+            inbox: Inbox::new(),
+            is_over: false,
+        })
+    }
+
+    pub(in super::super) fn ending_after(self, requests: Option<u64>) -> Self {
+        let left = requests.unwrap_or(u64::MAX);
+        Self { left, ..self }
+    }
+
+    /// Bytes of the receiving end's socket buffer.
+    pub(in super::super) fn peer_buffer(&self) -> u64 {
+        self.path.buffer_bytes
+    }
+
+    /// Sends what is due and has a free slot.
+    #[inline]
+    fn fill(&mut self, recorder: &mut Recorder) -> Result<Filled, Trouble> {
+        let bytes = self.requests.exchange.bytes;
+        while let Some((slot, number)) = self.in_flight.next() {
+            if self.left == 0 || recorder.should_stop() {
+                return Ok(Filled::Last);
+            }
+            if let Some(due) = recorder.due(bytes) {
+                if due >= recorder.until() {
+                    return Ok(Filled::Last);
+                }
+                if due > recorder.now() {
+                    return Ok(Filled::Until(due));
+                }
+            }
+            let now = recorder.now();
+            let header = Header {
+                sequence: number,
+                sent_ns: now.0,
+            };
+            header.write(self.path.key, &mut self.request);
+            match self.path.socket.send(&self.request) {
+                Ok(_) => {
+                    recorder.submit(slot, Op::Request, (0, 0), bytes, now);
+                    self.in_flight.sent(now);
+                    self.left -= 1;
+                }
+                Err(error) if is_pause(&error) || is_full(&error) => {
+                    recorder.look(now);
+                    return Ok(Filled::Full);
+                }
+                Err(error) if is_transient(&error) => {
+                    let facts = ErrorFacts {
+                        errno: error.raw_os_error().unwrap_or(libc::EIO),
+                        path: self.connection.peer(),
+                        offset: None,
+                    };
+                    let went_on = recorder.error(Op::Request, Began::at(now), &facts);
+                    went_on.map_err(Trouble::Ended)?;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(Filled::Full)
+    }
+
+    /// Waits for responses until `until`, and takes those that are here.
+    #[inline]
+    fn receive(
+        &mut self,
+        until: Option<MonoNanos>,
+        recorder: &mut Recorder,
+    ) -> Result<(), Trouble> {
+        let is_busy = self.requests.exchange.wait == Wait::Busy;
+        if let (Some(until), false) = (until, is_busy) {
+            let wait = until.since(recorder.now()).min(LOOK);
+            let limit = Timespec::try_from(wait).ok();
+            match poll(
+                &mut [PollFd::new(&self.path.socket, PollFlags::IN)],
+                limit.as_ref(),
+            ) {
+                Ok(0) | Err(rustix::io::Errno::INTR) => return Ok(()),
+                Ok(_) => {}
+                Err(errno) => return Err(io::Error::from(errno).into()),
+            }
+        }
+        match self.path.socket.recv(&mut self.response) {
+            Ok(count) => {
+                let now = recorder.now();
+                let response = self.response.get(..count).unwrap_or_default();
+                if count == self.requests.exchange.response_bytes
+                    && let Some(number) = read_response(self.path.key, response)
+                    && let Some(slot) = self.in_flight.answered(number)
+                {
+                    recorder.complete(slot, now, self.requests.exchange.bytes);
+                    if self.is_over {
+                        recorder.end_of_load();
+                    }
+                }
+                Ok(())
+            }
+            Err(error) if is_transient(&error) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn give_up_late(&mut self, now: MonoNanos, recorder: &mut Recorder) {
+        self.in_flight.expire(now, |slot| {
+            recorder.withdraw(slot);
+            recorder.observe(Op::Lost, 1, 0);
+        });
+    }
+
+    /// The connection says when the other end is gone.
+    fn look_at_connection(&mut self, now: MonoNanos) -> Result<(), Trouble> {
+        if now >= self.look_at {
+            self.look_at = now.saturating_add(LOOK_AT_CONNECTION);
+            self.inbox.take(&self.connection.stream)?;
+        }
+        Ok(())
+    }
+
+    fn turn(&mut self, recorder: &mut Recorder) -> Result<Filled, Trouble> {
+        let filled = self.fill(recorder)?;
+        if matches!(filled, Filled::Last) && !self.is_over {
+            // What is lost of the last requests is waited for, and that is no part of the load's time.
+            self.is_over = true;
+            recorder.end_of_load();
+        }
+        let waits_until = match &filled {
+            Filled::Until(due) => Some(*due),
+            Filled::Full | Filled::Last => None,
+        };
+        match (self.in_flight.is_empty(), waits_until) {
+            (false, until) => self.receive(until, recorder)?,
+            (true, Some(due)) => {
+                let look = recorder.now().saturating_add(LOOK);
+                sleep_until(due.min(look));
+            }
+            (true, None) => {}
+        }
+        let now = recorder.now();
+        recorder.look(now);
+        if now >= self.in_flight.look_at() {
+            self.give_up_late(now, recorder);
+        }
+        self.look_at_connection(now)?;
+        Ok(filled)
+    }
+}
+
+impl Worker for UdpRequester {
+    fn run(&mut self, recorder: &mut Recorder) -> Result<(), OpError> {
+        recorder.place(0);
+        loop {
+            match self.turn(recorder) {
+                Ok(Filled::Last) if self.in_flight.is_empty() || recorder.is_stopped() => break,
+                Ok(_) => {}
+                Err(Trouble::Ended(error)) => return Err(error),
+                Err(Trouble::Broken(error)) => {
+                    let began = Began::at(recorder.now());
+                    return self.connection.report(error, Op::Request, began, recorder);
+                }
+            }
+        }
+        // The other end takes it as the end; that it is gone already is no error any more.
+        let _ = self.connection.stream.shutdown(Shutdown::Write);
+        Ok(())
+    }
+}

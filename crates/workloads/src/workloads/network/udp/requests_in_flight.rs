@@ -1,0 +1,133 @@
+//! Requests that wait for their responses: which ones, since when, and which have waited too long.
+//!
+//! A pure table of fixed size. The number of a request names its slot, so that a response finds it at once, and a response
+//! to a request that was given up finds nothing.
+
+use crate::measure::clock::MonoNanos;
+use std::time::Duration;
+
+const SLOT_BITS: u32 = 16;
+
+#[derive(Debug)]
+pub(super) struct RequestsInFlight {
+    /// The number and the instant of the request in each slot.
+    slots: Box<[Option<(u64, MonoNanos)>]>,
+    free: Vec<u16>,
+    timeout: Duration,
+    numbered: u64,
+    /// No request expires before this.
+    look_at: MonoNanos,
+}
+
+impl RequestsInFlight {
+    pub(super) fn new(depth: u16, timeout: Duration) -> Self {
+        Self {
+            slots: vec![None; depth.into()].into(),
+            free: (0..depth).rev().collect(),
+            timeout,
+            numbered: 0,
+            look_at: MonoNanos(u64::MAX),
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.free.len() == self.slots.len()
+    }
+
+    /// A free slot and the number of a request in it.
+    #[inline]
+    pub(super) fn next(&self) -> Option<(u16, u64)> {
+        let slot = self.free.last()?;
+        Some((*slot, self.numbered << SLOT_BITS | u64::from(*slot)))
+    }
+
+    /// The request that [`RequestsInFlight::next`] told was sent.
+    #[inline]
+    pub(super) fn sent(&mut self, now: MonoNanos) {
+        if let Some((slot, number)) = self.next()
+            && let Some(entry) = self.slots.get_mut(usize::from(slot))
+        {
+            *entry = Some((number, now));
+            self.free.pop();
+            self.numbered += 1;
+            self.look_at = self.look_at.min(now.saturating_add(self.timeout));
+        }
+    }
+
+    /// A response came: the slot of its request, unless that was answered or given up before.
+    #[inline]
+    pub(super) fn answered(&mut self, number: u64) -> Option<u16> {
+        let slot = u16::try_from(number & u64::from(u16::MAX)).ok()?;
+        let entry = self.slots.get_mut(usize::from(slot))?;
+        entry.take_if(|(waits, _)| *waits == number)?;
+        self.free.push(slot);
+        Some(slot)
+    }
+
+    /// When the next one may expire.
+    #[inline]
+    pub(super) fn look_at(&self) -> MonoNanos {
+        self.look_at
+    }
+
+    /// Gives up those that have waited for the time-out; `each` sees their slots.
+    pub(super) fn expire(&mut self, now: MonoNanos, mut each: impl FnMut(u16)) {
+        if now < self.look_at {
+            return;
+        }
+        self.look_at = MonoNanos(u64::MAX);
+        for (slot, entry) in (0_u16..).zip(&mut self.slots) {
+            let Some((_, since)) = entry else { continue };
+            let until = since.saturating_add(self.timeout);
+            if until <= now {
+                *entry = None;
+                self.free.push(slot);
+                each(slot);
+            } else {
+                self.look_at = self.look_at.min(until);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_request_is_answered_once_or_expires_once() {
+        let at = |millis: u64| MonoNanos(millis * 1_000_000);
+        let mut requests = RequestsInFlight::new(2, Duration::from_millis(10));
+        let send = |requests: &mut RequestsInFlight, millis| {
+            let (slot, number) = requests.next().unwrap();
+            requests.sent(at(millis));
+            (slot, number)
+        };
+        let (first_slot, first) = send(&mut requests, 1);
+        let (second_slot, second) = send(&mut requests, 4);
+        assert_ne!(first_slot, second_slot);
+        assert_eq!(requests.next(), None);
+        assert_eq!(requests.answered(second), Some(second_slot));
+        assert_eq!(requests.answered(second), None, "a duplicate");
+        let mut expired = Vec::new();
+        requests.expire(at(10), |slot| expired.push(slot));
+        assert_eq!(
+            (expired.as_slice(), requests.look_at()),
+            ([].as_slice(), at(11))
+        );
+        requests.expire(at(11), |slot| expired.push(slot));
+        assert_eq!(expired, [first_slot]);
+        assert!(requests.is_empty());
+        assert_eq!(requests.answered(first), None, "too late");
+        let (again, third) = send(&mut requests, 12);
+        assert_eq!(again, first_slot);
+        assert_eq!(
+            requests.answered(first),
+            None,
+            "the slot is another request's"
+        );
+        assert_eq!(requests.answered(third), Some(again));
+        assert_eq!(requests.answered(u64::MAX), None);
+    }
+}

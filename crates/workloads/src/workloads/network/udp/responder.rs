@@ -1,0 +1,85 @@
+//! The receiving end of requests: answers each one, once, with a datagram of another size.
+//!
+//! Invariant: a datagram without the key is counted and never answered.
+
+use super::super::keys::{Requests, Wait};
+use super::super::socket::is_pause;
+use super::channel::{self, Inbox, OPEN};
+use super::datagram::{Header, LEAST_RESPONSE_BYTES, MOST_BYTES, PROBE, write_response};
+use super::stream_receiver::{Tally, open};
+use crate::target::write_buffer::WriteBuffer;
+use std::io;
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// How often the connection is looked at for the end.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// Answers requests until the sending end is done, or until `stop`.
+pub(in super::super) fn respond(
+    control: &TcpStream,
+    requests: &Requests,
+    tally: &Tally,
+    stop: &AtomicBool,
+) -> io::Result<()> {
+    let exchange = requests.exchange;
+    let Some((socket, key)) = open(control, requests.buffer_bytes, LOOK_EVERY, stop)? else {
+        return Ok(());
+    };
+    control.set_nonblocking(true)?;
+    let mut inbox = Inbox::<8>::new();
+    let mut request = vec![1_u8; MOST_BYTES];
+    let bytes = exchange.response_bytes.max(LEAST_RESPONSE_BYTES);
+    let mut response = WriteBuffer::new(bytes, 0).into_bytes();
+    response.truncate(bytes);
+    let mut look_at = Instant::now() + LOOK_EVERY;
+    let (mut is_open, mut has_begun) = (false, false);
+    while !stop.load(Ordering::Relaxed) {
+        match socket.recv_from(&mut request) {
+            Ok((count, from)) => {
+                let came = request.get(..count).unwrap_or_default();
+                match Header::read(key, came) {
+                    None => {
+                        tally.strangers.fetch_add(1, Ordering::Relaxed);
+                    }
+                    Some(header) if header.sequence == PROBE => {
+                        if !is_open {
+                            is_open = true;
+                            channel::write_all(control, &[OPEN], &|| false)?;
+                        }
+                    }
+                    Some(header) => {
+                        write_response(key, header.sequence, &mut response);
+                        // One that cannot be sent is lost, as on the path.
+                        let _ = socket.send_to(&response, from);
+                        tally.bytes.fetch_add(exchange.bytes, Ordering::Relaxed);
+                        if !has_begun && exchange.wait == Wait::Busy {
+                            // No CPU is used for polling before the first request.
+                            socket.set_nonblocking(true)?;
+                        }
+                        has_begun = true;
+                        if exchange.wait == Wait::Blocking {
+                            // The clock is read when nothing comes, or seldom.
+                            continue;
+                        }
+                    }
+                }
+            }
+            Err(error) if is_pause(&error) => {}
+            // An answer before met a socket that was closed.
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
+            Err(error) => return Err(error),
+        }
+        let now = Instant::now();
+        if now >= look_at {
+            look_at = now + LOOK_EVERY;
+            match inbox.take(control) {
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    Ok(())
+}

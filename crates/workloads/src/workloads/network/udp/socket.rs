@@ -1,0 +1,322 @@
+//! UDP sockets with large buffers, and the system calls that move several datagrams at once.
+//!
+//! Sending: one large buffer that the kernel cuts (UDP_SEGMENT), or sendmmsg, or one datagram per call. Receiving:
+//! recvmmsg, with datagrams that the kernel has put together again (UDP_GRO) and its time stamps. It knows nothing of
+//! what stands in a datagram. Invariant: no call blocks longer than `BLOCK_AT_MOST`.
+
+use super::super::socket::BLOCK_AT_MOST;
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::AsRawFd;
+use std::ptr;
+use std::time::Duration;
+
+/// Messages of one recvmmsg or sendmmsg.
+const MESSAGES: usize = 32;
+/// What the kernel puts together at most.
+const MESSAGE_BYTES: usize = 65_535;
+/// More than the control messages that are asked for take.
+const CONTROL_BYTES: usize = 128;
+/// The size of a datagram in the control message of UDP_SEGMENT: a u16.
+const SIZE_BYTES: libc::c_uint = 2;
+/// The kernel cuts a buffer into no more datagrams than this.
+const SEGMENTS: usize = 64;
+
+/// A socket that waits at most `wait` in a call, with a buffer of `buffer_bytes` each way where the host lets it.
+pub(super) fn open(
+    address: SocketAddr,
+    buffer_bytes: u64,
+    wait: Duration,
+) -> io::Result<UdpSocket> {
+    let socket = UdpSocket::bind(SocketAddr::new(address.ip(), 0))?;
+    let wait = wait.clamp(Duration::from_micros(1), BLOCK_AT_MOST);
+    socket.set_read_timeout(Some(wait))?;
+    socket.set_write_timeout(Some(BLOCK_AT_MOST))?;
+    // The kernel doubles what is asked for, for its own bookkeeping.
+    let bytes = libc::c_int::try_from(buffer_bytes / 2).unwrap_or(libc::c_int::MAX);
+    for (forced, plain) in [
+        (libc::SO_RCVBUFFORCE, libc::SO_RCVBUF),
+        (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF),
+    ] {
+        // Without the privilege to go beyond the host's limit, as much as the limit lets.
+        if set(&socket, libc::SOL_SOCKET, forced, bytes).is_err() {
+            set(&socket, libc::SOL_SOCKET, plain, bytes)?;
+        }
+    }
+    Ok(socket)
+}
+
+/// Bytes of the buffer for what has come and was not read yet, as the kernel counts it.
+pub(super) fn receive_buffer(socket: &UdpSocket) -> io::Result<u64> {
+    let mut value: libc::c_int = 0;
+    let mut size = libc::socklen_t::try_from(size_of_val(&value)).unwrap_or(0);
+    // SAFETY: both pointers are to values that live through the call; `size` is that of `value`.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_RCVBUF,
+            (&raw mut value).cast(),
+            &raw mut size,
+        )
+    };
+    match result {
+        0 => Ok(u64::try_from(value).unwrap_or(0)),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+fn set(
+    socket: &UdpSocket,
+    level: libc::c_int,
+    name: libc::c_int,
+    value: libc::c_int,
+) -> io::Result<()> {
+    let size = libc::socklen_t::try_from(size_of_val(&value)).unwrap_or(0);
+    // SAFETY: `value` lives through the call and `size` is its size.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            level,
+            name,
+            (&raw const value).cast(),
+            size,
+        )
+    };
+    match result {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// How several datagrams reach the kernel in one call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Batching {
+    /// So many in one buffer, which the kernel cuts.
+    Segments(usize),
+    /// So many in one sendmmsg.
+    Messages(usize),
+}
+
+impl Batching {
+    /// The largest one for datagrams of that size where the kernel cuts.
+    pub(super) fn segments(datagram_bytes: usize) -> Self {
+        let fit = MESSAGE_BYTES.saturating_sub(64) / datagram_bytes.max(1);
+        Self::Segments(fit.clamp(1, SEGMENTS))
+    }
+
+    pub(super) const MESSAGES: Self = Self::Messages(MESSAGES);
+
+    /// Datagrams of one call.
+    pub(super) fn datagrams(self) -> usize {
+        match self {
+            Self::Segments(count) | Self::Messages(count) => count,
+        }
+    }
+}
+
+/// Sends `datagrams`, each of `bytes` but the last, which may be shorter, as one buffer that the kernel cuts.
+pub(super) fn send_segments(
+    socket: &UdpSocket,
+    datagrams: &[u8],
+    bytes: usize,
+) -> io::Result<usize> {
+    let mut control = Control::new();
+    let mut vector = libc::iovec {
+        iov_base: datagrams.as_ptr().cast_mut().cast(),
+        iov_len: datagrams.len(),
+    };
+    // SAFETY: all-zero bytes are a valid msghdr: null pointers and lengths of 0.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = &raw mut vector;
+    message.msg_iovlen = 1;
+    message.msg_control = control.0.as_mut_ptr().cast();
+    message.msg_controllen = CONTROL_BYTES as _;
+    let size = u16::try_from(bytes).unwrap_or(u16::MAX);
+    // SAFETY: the control buffer is aligned, zeroed and larger than one header with two bytes of data, so that the first
+    // header lies within it; the message's pointers live through the call and sendmsg only reads what they point to.
+    let sent = unsafe {
+        let header = libc::CMSG_FIRSTHDR(&raw const message);
+        (*header).cmsg_level = libc::SOL_UDP;
+        (*header).cmsg_type = libc::UDP_SEGMENT;
+        (*header).cmsg_len = libc::CMSG_LEN(SIZE_BYTES) as _;
+        ptr::write_unaligned(libc::CMSG_DATA(header).cast::<u16>(), size);
+        message.msg_controllen = libc::CMSG_SPACE(SIZE_BYTES) as _;
+        libc::sendmsg(socket.as_raw_fd(), &raw const message, 0)
+    };
+    usize::try_from(sent).map_err(|_| io::Error::last_os_error())
+}
+
+/// Sends `datagrams`, each of `bytes` but the last, which may be shorter, by one sendmmsg; how many were sent.
+pub(super) fn send_messages(
+    socket: &UdpSocket,
+    datagrams: &[u8],
+    bytes: usize,
+) -> io::Result<usize> {
+    // SAFETY: all-zero bytes are valid for both types: null pointers and lengths of 0.
+    let (mut vectors, mut headers): ([libc::iovec; MESSAGES], [libc::mmsghdr; MESSAGES]) =
+        unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
+    let mut count: libc::c_uint = 0;
+    let slots = vectors.iter_mut().zip(&mut headers);
+    for (part, (vector, header)) in datagrams.chunks(bytes.max(1)).zip(slots) {
+        vector.iov_base = part.as_ptr().cast_mut().cast();
+        vector.iov_len = part.len();
+        header.msg_hdr.msg_iov = vector;
+        header.msg_hdr.msg_iovlen = 1;
+        count += 1;
+    }
+    // SAFETY: the first `count` headers point to vectors, and these to bytes, that live through the call; they are only
+    // read, but for the lengths in the headers.
+    let sent = unsafe { libc::sendmmsg(socket.as_raw_fd(), headers.as_mut_ptr(), count, 0) };
+    usize::try_from(sent).map_err(|_| io::Error::last_os_error())
+}
+
+/// Memory for control messages, aligned as their headers have to be.
+#[repr(align(16))]
+#[derive(Clone, Copy)]
+struct Control([u8; CONTROL_BYTES]);
+
+impl Control {
+    const fn new() -> Self {
+        Self([0; CONTROL_BYTES])
+    }
+}
+
+/// One datagram as it came.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Arrived<'a> {
+    pub bytes: &'a [u8],
+    /// By the kernel's wall clock; 0 where the kernel stamps nothing.
+    pub at_ns: u64,
+}
+
+/// The buffers of one recvmmsg.
+pub(super) struct Intake {
+    data: Vec<u8>,
+    controls: Vec<Control>,
+}
+
+impl Intake {
+    /// Also asks the kernel to put datagrams together and to stamp them, both where it can.
+    pub(super) fn new(socket: &UdpSocket) -> Self {
+        let _ = set(socket, libc::SOL_UDP, libc::UDP_GRO, 1);
+        let _ = set(socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1);
+        Self {
+            data: vec![1; MESSAGES * MESSAGE_BYTES],
+            controls: vec![Control::new(); MESSAGES],
+        }
+    }
+
+    /// Takes what is there, or waits for one; `each` sees every datagram. How many messages the kernel gave.
+    pub(super) fn receive(
+        &mut self,
+        socket: &UdpSocket,
+        mut each: impl FnMut(Arrived<'_>),
+    ) -> io::Result<usize> {
+        // SAFETY: all-zero bytes are valid for both types: null pointers and lengths of 0.
+        let (mut vectors, mut headers): ([libc::iovec; MESSAGES], [libc::mmsghdr; MESSAGES]) =
+            unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
+        let buffers = self.data.chunks_exact_mut(MESSAGE_BYTES);
+        let memory = buffers.zip(&mut self.controls);
+        let slots = vectors.iter_mut().zip(&mut headers);
+        for ((data, control), (vector, header)) in memory.zip(slots) {
+            vector.iov_base = data.as_mut_ptr().cast();
+            vector.iov_len = MESSAGE_BYTES;
+            header.msg_hdr.msg_iov = vector;
+            header.msg_hdr.msg_iovlen = 1;
+            header.msg_hdr.msg_control = control.0.as_mut_ptr().cast();
+            header.msg_hdr.msg_controllen = CONTROL_BYTES as _;
+        }
+        // SAFETY: every header points to memory of its own, which lives through the call and is as long as it says; no
+        // name is asked for and no time-out is given.
+        let count = unsafe {
+            libc::recvmmsg(
+                socket.as_raw_fd(),
+                headers.as_mut_ptr(),
+                libc::c_uint::try_from(MESSAGES).unwrap_or(0),
+                libc::MSG_WAITFORONE as _,
+                ptr::null_mut(),
+            )
+        };
+        let count = usize::try_from(count).map_err(|_| io::Error::last_os_error())?;
+        let buffers = self.data.chunks_exact(MESSAGE_BYTES);
+        for (header, data) in headers.iter().zip(buffers).take(count) {
+            let length = usize::try_from(header.msg_len).unwrap_or(0);
+            let data = data.get(..length).unwrap_or_default();
+            let (segment, at_ns) = facts(&header.msg_hdr);
+            match segment.filter(|segment| *segment > 0) {
+                Some(segment) => data
+                    .chunks(segment)
+                    .for_each(|bytes| each(Arrived { bytes, at_ns })),
+                None => each(Arrived { bytes: data, at_ns }),
+            }
+        }
+        Ok(count)
+    }
+}
+
+/// The size of the datagrams that were put together, if they were, and when the message came.
+fn facts(message: &libc::msghdr) -> (Option<usize>, u64) {
+    let (mut segment, mut at_ns) = (None, 0);
+    // SAFETY: recvmmsg has filled in a valid chain of control messages within `msg_controllen`; data of each is read
+    // unaligned, and of a length that its type is defined to have.
+    unsafe {
+        let mut header = libc::CMSG_FIRSTHDR(message);
+        while let Some(control) = header.as_ref() {
+            let data = libc::CMSG_DATA(header);
+            match (control.cmsg_level, control.cmsg_type) {
+                (libc::SOL_UDP, libc::UDP_GRO) => {
+                    let size = ptr::read_unaligned(data.cast::<libc::c_int>());
+                    segment = usize::try_from(size).ok();
+                }
+                (libc::SOL_SOCKET, libc::SO_TIMESTAMPNS) => {
+                    let time = ptr::read_unaligned(data.cast::<libc::timespec>());
+                    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+                    let nanos = u64::try_from(time.tv_nsec).unwrap_or(0);
+                    at_ns = seconds.saturating_mul(1_000_000_000).saturating_add(nanos);
+                }
+                _ => {}
+            }
+            header = libc::CMSG_NXTHDR(message, header);
+        }
+    }
+    (segment, at_ns)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::net::Ipv4Addr;
+
+    /// Each way of sending delivers each datagram once, whole and in its own bounds.
+    #[test]
+    fn batches_arrive_as_the_datagrams_that_they_are_made_of() {
+        let loopback = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let wait = Duration::from_millis(100);
+        let receiver = open(loopback, 1 << 20, wait).unwrap();
+        assert!(receive_buffer(&receiver).unwrap() > 0);
+        let sender = open(loopback, 1 << 20, wait).unwrap();
+        sender.connect(receiver.local_addr().unwrap()).unwrap();
+        let mut intake = Intake::new(&receiver);
+        // The last one is shorter.
+        let data: Vec<u8> = (0..=255).cycle().take(10 * 777 - 100).collect();
+        let sent = [
+            send_segments(&sender, &data, 777).unwrap(),
+            send_messages(&sender, &data, 777).unwrap(),
+        ];
+        assert_eq!(sent, [data.len(), 10]);
+        let (mut came, mut stamps) = (Vec::new(), Vec::new());
+        while came.len() < 20 {
+            let count = intake.receive(&receiver, |arrived| {
+                came.push(arrived.bytes.to_vec());
+                stamps.push(arrived.at_ns);
+            });
+            assert!(count.unwrap() > 0);
+        }
+        for batch in came.chunks(10) {
+            assert_eq!(batch, data.chunks(777).collect::<Vec<_>>());
+        }
+        assert!(stamps.iter().all(|at_ns| *at_ns > 0) && stamps.is_sorted());
+    }
+}

@@ -1,0 +1,177 @@
+//! The receiving end of a stream of datagrams: counts what comes, and reports ten times a second.
+//!
+//! It measures on its own clock and knows nothing of the sending end's. Invariants: a datagram without the key changes
+//! nothing but the count of strangers; the last report comes once all have come, or nothing has for `QUIET`.
+
+use super::super::socket::is_pause;
+use super::arrivals::Arrivals;
+use super::channel::{self, Inbox, OPEN, Opened, Report};
+use super::datagram::{Header, Key, PROBE};
+use super::socket::{self, Intake};
+use std::collections::VecDeque;
+use std::io;
+use std::net::{TcpStream, UdpSocket};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// From one report to the next.
+const REPORT_EVERY: Duration = Duration::from_millis(100);
+/// A datagram that has not come so many reports after a later one is lost: 0.5 s.
+const LOST_AFTER: usize = 5;
+/// The stream is over, something is missing, and nothing came for so long: it is lost.
+const QUIET: Duration = Duration::from_millis(500);
+/// A call that waits for datagrams comes back this often, to report.
+const WAIT: Duration = Duration::from_millis(20);
+
+/// What a stream left behind, for the receiving end's own counts.
+#[derive(Debug, Default)]
+pub(in super::super) struct Tally {
+    pub bytes: AtomicU64,
+    /// Datagrams that came without the key.
+    pub strangers: AtomicU64,
+}
+
+/// Opens a socket for the stream on `control`, tells its port, and reads the key. `None`: stopped.
+pub(super) fn open(
+    control: &TcpStream,
+    buffer_bytes: u64,
+    wait: Duration,
+    stop: &AtomicBool,
+) -> io::Result<Option<(UdpSocket, Key)>> {
+    let socket = socket::open(control.local_addr()?, buffer_bytes, wait)?;
+    let opened = Opened {
+        port: socket.local_addr()?.port(),
+        buffer_bytes: socket::receive_buffer(&socket)?,
+    };
+    let mut inbox = Inbox::<8>::new();
+    let key = loop {
+        match inbox.take(control)? {
+            Some(key) => break Key(key),
+            None if stop.load(Ordering::Relaxed) => return Ok(None),
+            None => {}
+        }
+    };
+    channel::write_all(control, &opened.encode(), &|| stop.load(Ordering::Relaxed))?;
+    Ok(Some((socket, key)))
+}
+
+/// Takes a stream to its end, or until `stop`.
+pub(in super::super) fn receive(
+    control: &TcpStream,
+    buffer_bytes: u64,
+    tally: &Tally,
+    stop: &AtomicBool,
+) -> io::Result<()> {
+    let Some((socket, key)) = open(control, buffer_bytes, WAIT, stop)? else {
+        return Ok(());
+    };
+    let mut stream = Stream {
+        control,
+        key,
+        arrivals: Arrivals::new(),
+        before: VecDeque::from([0; LOST_AFTER]),
+        is_open: false,
+        strangers: 0,
+    };
+    let result = stream.run(&socket, stop);
+    let received = stream.arrivals.counts().bytes;
+    tally.bytes.fetch_add(received, Ordering::Relaxed);
+    tally
+        .strangers
+        .fetch_add(stream.strangers, Ordering::Relaxed);
+    result
+}
+
+struct Stream<'a> {
+    control: &'a TcpStream,
+    key: Key,
+    arrivals: Arrivals,
+    /// One beyond the highest sequence number at each of the last reports, oldest first.
+    before: VecDeque<u64>,
+    /// A probe has come and was answered.
+    is_open: bool,
+    strangers: u64,
+}
+
+impl Stream<'_> {
+    fn run(&mut self, socket: &UdpSocket, stop: &AtomicBool) -> io::Result<()> {
+        let stopped = || stop.load(Ordering::Relaxed);
+        let mut intake = Intake::new(socket);
+        let mut inbox = Inbox::<8>::new();
+        self.control.set_nonblocking(true)?;
+        let mut now = Instant::now();
+        let (mut report_at, mut came_at) = (now + REPORT_EVERY, now);
+        let mut sent: Option<u64> = None;
+        while !stopped() {
+            let came = self.take(&mut intake, socket)?;
+            now = Instant::now();
+            if came {
+                came_at = now;
+            }
+            if sent.is_none() && now >= report_at {
+                self.report(&stopped)?;
+                report_at = now + REPORT_EVERY;
+                sent = inbox.take(self.control)?.map(u64::from_le_bytes);
+                // What is still on its way has the whole time from here.
+                came_at = now;
+            }
+            if let Some(sent) = sent {
+                let counts = self.arrivals.counts();
+                let is_whole = counts.received + counts.lost >= sent;
+                if is_whole || now.duration_since(came_at) >= QUIET {
+                    // What came before the end was said, and was not read yet.
+                    while self.take(&mut intake, socket)? && !stopped() {}
+                    self.arrivals.settle(sent);
+                    return self.tell(true, &stopped);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a datagram of the stream came.
+    fn take(&mut self, intake: &mut Intake, socket: &UdpSocket) -> io::Result<bool> {
+        let (key, arrivals) = (self.key, &mut self.arrivals);
+        let (mut came, mut probed, mut strangers) = (false, false, 0);
+        let received = intake.receive(socket, |arrived| match Header::read(key, arrived.bytes) {
+            None => strangers += 1,
+            Some(header) if header.sequence == PROBE => probed = true,
+            Some(header) => {
+                came = true;
+                let bytes = arrived.bytes.len() as u64;
+                arrivals.arrived(header.sequence, bytes, header.sent_ns, arrived.at_ns);
+            }
+        });
+        self.strangers += strangers;
+        match received {
+            Ok(_) => {}
+            Err(error) if is_pause(&error) => {}
+            Err(error) => return Err(error),
+        }
+        if probed && !self.is_open {
+            self.is_open = true;
+            channel::write_all(self.control, &[OPEN], &|| false)?;
+        }
+        Ok(came)
+    }
+
+    fn report(&mut self, stopped: &dyn Fn() -> bool) -> io::Result<()> {
+        if !self.is_open {
+            return Ok(());
+        }
+        self.before.push_back(self.arrivals.next());
+        if let Some(settled) = self.before.pop_front() {
+            self.arrivals.settle(settled);
+        }
+        self.tell(false, stopped)
+    }
+
+    fn tell(&self, is_last: bool, stopped: &dyn Fn() -> bool) -> io::Result<()> {
+        let report = Report {
+            counts: self.arrivals.counts(),
+            jitter_ns: self.arrivals.jitter_ns().unwrap_or(0),
+            is_last,
+        };
+        channel::write_all(self.control, &report.encode(), stopped)
+    }
+}

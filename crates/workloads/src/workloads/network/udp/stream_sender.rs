@@ -1,0 +1,366 @@
+//! The sending end of a stream of datagrams: sends at the schedule's instants or as fast as the kernel takes them, and
+//! records what the receiving end reports.
+//!
+//! It knows nothing of how arrivals are counted. Invariant: each sequence number is given to one datagram that the kernel
+//! has taken, so that the receiving end's losses are those of the path.
+
+use super::super::connection::{Connection, ConnectionError};
+use super::super::keys::Datagrams;
+use super::super::socket::is_pause;
+use super::channel::{self, Inbox, OPEN, Opened, Report};
+use super::datagram::{Header, Key, LEAST_REQUEST_BYTES, PROBE};
+use super::socket::{self, Batching, send_messages, send_segments};
+use crate::engine::task::TaskError;
+use crate::engine::workload::Worker;
+use crate::measure::clock::{MonoNanos, sleep_until};
+use crate::measure::op::Op;
+use crate::measure::recorder::{Began, ErrorFacts, OpError, Recorder};
+use crate::target::write_buffer::WriteBuffer;
+use std::io;
+use std::net::{Shutdown, SocketAddr, UdpSocket};
+use std::time::{Duration, Instant};
+
+/// How often reports are looked for.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// A path that no probe gets through in this time is closed to UDP.
+const PROBE_WITHIN: Duration = Duration::from_secs(5);
+const PROBE_EVERY: Duration = Duration::from_millis(50);
+/// The kernel's queue is full: how long to leave it alone.
+const FULL_QUEUE: Duration = Duration::from_micros(50);
+
+/// A socket that reaches the receiving end, and the key of its stream.
+#[derive(Debug)]
+pub(super) struct Path {
+    pub socket: UdpSocket,
+    pub key: Key,
+    /// Bytes of the receiving end's socket buffer.
+    pub buffer_bytes: u64,
+}
+
+impl Path {
+    /// Agrees on a key, and sends probes until one has arrived. `connection` does not block after this.
+    pub(super) fn open(
+        connection: &Connection,
+        buffer_bytes: u64,
+        wait: Duration,
+    ) -> Result<Self, TaskError> {
+        let control = &connection.stream;
+        let peer = control.peer_addr();
+        let open = || -> io::Result<Self> {
+            let socket = socket::open(control.local_addr()?, buffer_bytes, wait)?;
+            let key = channel::new_key()?;
+            channel::write_all(control, &key.0, &|| false)?;
+            let opened = Opened::decode(wait_for(control)?);
+            socket.connect(SocketAddr::new(control.peer_addr()?.ip(), opened.port))?;
+            probe(control, &socket, key)?;
+            control.set_nonblocking(true)?;
+            Ok(Self {
+                socket,
+                key,
+                buffer_bytes: opened.buffer_bytes,
+            })
+        };
+        open().map_err(|error| {
+            let peer =
+                peer.map_or_else(|_| "the receiving end".to_owned(), |peer| peer.to_string());
+            TaskError::io(format!("open a path for UDP datagrams to {peer}"), error)
+        })
+    }
+}
+
+fn wait_for<const LENGTH: usize>(control: &std::net::TcpStream) -> io::Result<[u8; LENGTH]> {
+    let until = Instant::now() + PROBE_WITHIN;
+    let mut inbox = Inbox::new();
+    loop {
+        if let Some(message) = inbox.take(control)? {
+            return Ok(message);
+        }
+        if Instant::now() >= until {
+            let message = "the receiving end did not answer within 5 s";
+            return Err(io::Error::new(io::ErrorKind::TimedOut, message));
+        }
+    }
+}
+
+fn probe(control: &std::net::TcpStream, socket: &UdpSocket, key: Key) -> io::Result<()> {
+    let mut datagram = [0; LEAST_REQUEST_BYTES];
+    let header = Header {
+        sequence: PROBE,
+        sent_ns: 0,
+    };
+    header.write(key, &mut datagram);
+    let until = Instant::now() + PROBE_WITHIN;
+    let mut inbox = Inbox::<1>::new();
+    control.set_nonblocking(true)?;
+    while Instant::now() < until {
+        match socket.send(&datagram) {
+            Ok(_) => {}
+            Err(error) if is_transient(&error) => {}
+            Err(error) => return Err(error),
+        }
+        sleep_until(MonoNanos::now().saturating_add(PROBE_EVERY));
+        match inbox.take(control)? {
+            Some([OPEN]) => return Ok(()),
+            Some(_) => return Err(io::ErrorKind::InvalidData.into()),
+            None => {}
+        }
+    }
+    Err(io::Error::new(
+        io::ErrorKind::TimedOut,
+        "none of 100 datagrams arrived within 5 s; look for a firewall that drops UDP",
+    ))
+}
+
+/// Whether an error of a send says something about the path at this moment rather than about the socket.
+pub(super) fn is_transient(error: &io::Error) -> bool {
+    is_pause(error)
+        || matches!(
+            error.raw_os_error(),
+            Some(
+                libc::ECONNREFUSED
+                    | libc::EHOSTUNREACH
+                    | libc::ENETUNREACH
+                    | libc::ENETDOWN
+                    | libc::EPERM
+            )
+        )
+        || is_full(error)
+}
+
+/// Whether the kernel had no room for a datagram.
+pub(super) fn is_full(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::ENOBUFS)
+}
+
+/// Sends datagrams for the runtime or until all are sent.
+pub(in super::super) struct UdpSender {
+    connection: Connection,
+    path: Path,
+    bytes: usize,
+    /// What one call sends.
+    buffer: Vec<u8>,
+    batching: Batching,
+    /// Datagrams that the kernel has taken.
+    sent: u64,
+    /// Datagrams that are still to be sent; beyond all numbers where time alone ends it.
+    left: u64,
+    inbox: Inbox<{ Report::BYTES }>,
+    /// What has been recorded of the receiving end's counts.
+    recorded: Report,
+    look_at: MonoNanos,
+}
+
+impl UdpSender {
+    pub(in super::super) fn open(
+        connection: Connection,
+        datagrams: &Datagrams,
+        index: u32,
+    ) -> Result<Self, TaskError> {
+        let wait = Duration::from_millis(100);
+        let path = Path::open(&connection, datagrams.buffer_bytes, wait)?;
+        let batching = match datagrams.gso {
+            true => Batching::segments(datagrams.bytes),
+            false => Batching::MESSAGES,
+        };
+        let most = batching.datagrams().max(Batching::MESSAGES.datagrams());
+        // Random, so that a path that compresses carries no more than others.
+        let buffer = WriteBuffer::new(datagrams.bytes * most, u64::from(index)).into_bytes();
+        Ok(Self {
+            connection,
+            path,
+            bytes: datagrams.bytes,
+            buffer,
+            batching,
+            sent: 0,
+            left: u64::MAX,
+            inbox: Inbox::new(),
+            recorded: Report::default(),
+            look_at: MonoNanos(0),
+        })
+    }
+
+    /// Datagrams, all of the same size.
+    pub(in super::super) fn ending_after(self, datagrams: Option<u64>) -> Self {
+        let left = datagrams.unwrap_or(u64::MAX);
+        Self { left, ..self }
+    }
+
+    /// Bytes of the receiving end's socket buffer.
+    pub(in super::super) fn peer_buffer(&self) -> u64 {
+        self.path.buffer_bytes
+    }
+
+    /// Gives the next `count` datagrams their headers.
+    #[inline]
+    fn number(&mut self, count: usize, now: MonoNanos) {
+        let datagrams = self.buffer.chunks_exact_mut(self.bytes).take(count);
+        for (sequence, datagram) in (self.sent..).zip(datagrams) {
+            let header = Header {
+                sequence,
+                sent_ns: now.0,
+            };
+            header.write(self.path.key, datagram);
+        }
+    }
+
+    /// One call; how many datagrams the kernel took.
+    #[inline]
+    fn send(&mut self, count: usize) -> io::Result<usize> {
+        let datagrams = self.buffer.get(..count * self.bytes).unwrap_or_default();
+        if count == 1 {
+            return self.path.socket.send(datagrams).map(|_| 1);
+        }
+        match self.batching {
+            Batching::Messages(_) => send_messages(&self.path.socket, datagrams, self.bytes),
+            Batching::Segments(_) => {
+                match send_segments(&self.path.socket, datagrams, self.bytes) {
+                    Ok(_) => Ok(count),
+                    // The path or the kernel does not take such buffers: a datagram above the MTU, above all.
+                    Err(error) if !is_transient(&error) => {
+                        self.batching = Batching::MESSAGES;
+                        let count = count.min(self.batching.datagrams());
+                        let datagrams = self.buffer.get(..count * self.bytes).unwrap_or_default();
+                        send_messages(&self.path.socket, datagrams, self.bytes)
+                    }
+                    Err(error) => Err(error),
+                }
+            }
+        }
+    }
+
+    fn operation(&mut self, began: Began, recorder: &mut Recorder) -> Result<(), Trouble> {
+        let most = match recorder.is_paced() {
+            true => 1,
+            false => self.batching.datagrams(),
+        };
+        let count = usize::try_from(self.left).map_or(most, |left| left.min(most));
+        self.number(count, began.at);
+        match self.send(count) {
+            Ok(taken) => {
+                let taken = taken as u64;
+                self.sent += taken;
+                self.left = self.left.saturating_sub(taken);
+                recorder.end_batch(Op::Send, began, taken, taken * self.bytes as u64);
+                Ok(())
+            }
+            Err(error) if is_pause(&error) => {
+                recorder.idle();
+                Ok(())
+            }
+            Err(error) if is_full(&error) => {
+                recorder.idle();
+                sleep_until(MonoNanos::now().saturating_add(FULL_QUEUE));
+                Ok(())
+            }
+            Err(error) if is_transient(&error) => {
+                let facts = ErrorFacts {
+                    errno: error.raw_os_error().unwrap_or(libc::EIO),
+                    path: self.connection.peer(),
+                    offset: None,
+                };
+                recorder
+                    .error(Op::Send, began, &facts)
+                    .map_err(Trouble::Ended)
+            }
+            Err(error) => Err(Trouble::Broken(error.into())),
+        }
+    }
+
+    /// Records what has been reported since it was last looked for. Whether that was the last of it.
+    fn take_reports(&mut self, recorder: &mut Recorder) -> Result<bool, ConnectionError> {
+        while let Some(message) = self.inbox.take(&self.connection.stream)? {
+            let report = Report::decode(&message);
+            let (new, old) = (report.counts, self.recorded.counts);
+            let bytes = new.bytes.saturating_sub(old.bytes);
+            for (op, new, old, bytes) in [
+                (Op::Receive, new.received, old.received, bytes),
+                (Op::Lost, new.lost, old.lost, 0),
+                (Op::Reordered, new.reordered, old.reordered, 0),
+                (Op::Duplicate, new.duplicates, old.duplicates, 0),
+                (Op::Late, new.late, old.late, 0),
+            ] {
+                recorder.observe(op, new.saturating_sub(old), bytes);
+            }
+            if new.received > old.received && new.received > 1 {
+                recorder.observe_duration(Op::Jitter, report.jitter_ns);
+            }
+            self.recorded = report;
+            if report.is_last {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn look(&mut self, now: MonoNanos, recorder: &mut Recorder) -> Result<(), ConnectionError> {
+        if now >= self.look_at {
+            self.look_at = now.saturating_add(LOOK_EVERY);
+            self.take_reports(recorder)?;
+        }
+        Ok(())
+    }
+
+    /// Says how many there were, and records the last report.
+    fn conclude(&mut self, recorder: &mut Recorder) -> Result<(), ConnectionError> {
+        let stream = self.connection.stream.try_clone()?;
+        stream.set_nonblocking(false)?;
+        channel::write_all(&stream, &self.sent.to_le_bytes(), &|| recorder.is_stopped())?;
+        stream.shutdown(Shutdown::Write)?;
+        // A report may be waiting; after that each call blocks for a tenth of a second at most.
+        while !self.take_reports(recorder)? {
+            if recorder.is_stopped() {
+                return Err(ConnectionError::Stopped);
+            }
+        }
+        let counts = self.recorded.counts;
+        let arrived = counts.received + counts.lost;
+        match arrived == self.sent {
+            true => Ok(()),
+            false => Err(ConnectionError::Disagreed {
+                sent: self.sent,
+                arrived,
+            }),
+        }
+    }
+}
+
+/// Why a stream does not go on.
+enum Trouble {
+    Ended(OpError),
+    Broken(ConnectionError),
+}
+
+impl From<ConnectionError> for Trouble {
+    fn from(error: ConnectionError) -> Self {
+        Trouble::Broken(error)
+    }
+}
+
+impl Worker for UdpSender {
+    fn run(&mut self, recorder: &mut Recorder) -> Result<(), OpError> {
+        recorder.place(0);
+        let bytes = self.bytes as u64;
+        while self.left > 0
+            && let Some(began) = recorder.next(Op::Send, bytes)
+        {
+            let now = began.at;
+            let sent = self.operation(began, recorder);
+            let done = sent.and_then(|()| Ok(self.look(now, recorder)?));
+            match done {
+                Ok(()) => {}
+                Err(Trouble::Ended(error)) => return Err(error),
+                Err(Trouble::Broken(error)) => {
+                    return self.connection.report(error, Op::Send, began, recorder);
+                }
+            }
+        }
+        if recorder.is_stopped() {
+            return Ok(());
+        }
+        recorder.end_of_load();
+        let began = recorder.begin_as(Op::Send);
+        let concluded = self.conclude(recorder);
+        recorder.idle();
+        concluded.or_else(|error| self.connection.report(error, Op::Send, began, recorder))
+    }
+}

@@ -1,0 +1,82 @@
+//! Whether what a worker reads is what its list has written.
+//!
+//! What the list expects holds only as long as everything was done: of a file that could not be written nothing is
+//! expected any more, and of all files where a name could not be made, changed or opened.
+
+use super::expected::Expected;
+use super::list::Action;
+use crate::target::data::{Content, Mismatches};
+use std::sync::Arc;
+
+#[derive(Debug)]
+pub(super) struct Checks {
+    expected: Arc<Expected>,
+    /// Files that are not as the list would have them.
+    unknown: Vec<usize>,
+    all_unknown: bool,
+}
+
+impl Checks {
+    pub(super) fn new(expected: Arc<Expected>) -> Self {
+        Self {
+            expected,
+            unknown: Vec::new(),
+            all_unknown: false,
+        }
+    }
+
+    /// What the read of a line has found at `offset`.
+    pub(super) fn read(
+        &self,
+        line: usize,
+        open: usize,
+        block: &[u8],
+        offset: u64,
+        content: &Content,
+    ) -> Mismatches {
+        let mut wrong = Mismatches::default();
+        if self.all_unknown || self.unknown.contains(&self.expected.file(open)) {
+            return wrong;
+        }
+        let mut rest = block;
+        let mut at = offset;
+        for piece in self.expected.of_line(line) {
+            debug_assert_eq!(piece.offset, at, "pieces follow each other");
+            let count = usize::try_from(piece.bytes).unwrap_or(usize::MAX);
+            let (part, after) = rest.split_at(count.min(rest.len()));
+            match &piece.from {
+                Some(written) => content.check_part(part, at, written, &mut wrong),
+                // What was never written is zeros.
+                None => wrong.compare_zeros(part, at),
+            }
+            at = at.saturating_add(piece.bytes);
+            rest = after;
+        }
+        wrong
+    }
+
+    /// An operation could not be done.
+    #[cold]
+    pub(super) fn failed(&mut self, action: &Action) {
+        match action {
+            Action::Write { file, .. } | Action::Truncate { file, .. } => {
+                let file = self.expected.file(*file);
+                if !self.unknown.contains(&file) {
+                    self.unknown.push(file);
+                }
+            }
+            Action::Create { .. }
+            | Action::Open { .. }
+            | Action::Rename { .. }
+            | Action::Symlink { .. }
+            | Action::Delete
+            | Action::Mkdir
+            | Action::Rmdir => self.all_unknown = true,
+            Action::Close { .. }
+            | Action::Read { .. }
+            | Action::Fsync { .. }
+            | Action::Stat
+            | Action::List => {}
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! What each read of a list has to find, worked out from the list alone, before the start.
+//!
+//! A file is what was laid out, and over it what the list has written so far: each write is a generation of its own, so
+//! that an older one is not taken for it. Files keep what they hold through other names. Where the list does what cannot
+//! be followed (it renames a directory), nothing is expected of what lies there.
+
+mod file_model;
+
+use super::list::{Action, List};
+use crate::engine::task::TaskError;
+use crate::target::data::Written;
+pub(super) use file_model::Piece;
+use file_model::{FileModel, LaidOut};
+use std::collections::HashMap;
+
+/// All parts of all reads that are kept: half a GiB of them.
+const MOST_PIECES: usize = 1 << 23;
+
+/// What the reads of a list find.
+#[derive(Debug)]
+pub(super) struct Expected {
+    /// By line; none where nothing is read, or nothing is known.
+    reads: Vec<Box<[Piece]>>,
+    /// By the number of an open file: which file that is.
+    files: Vec<usize>,
+}
+
+/// Which of its writings a line is.
+pub(super) fn generation(line: usize) -> u64 {
+    // What was laid out is generation 0.
+    u64::try_from(line).unwrap_or(u64::MAX).saturating_add(1)
+}
+
+impl Expected {
+    /// Files are laid out in blocks of `unit` bytes.
+    ///
+    /// # Errors
+    /// When the reads have too many parts.
+    pub(super) fn of(list: &List, unit: u64) -> Result<Self, TaskError> {
+        Self::within(list, unit, MOST_PIECES)
+    }
+
+    fn within(list: &List, unit: u64, most: usize) -> Result<Self, TaskError> {
+        let mut world = Model::before(list, unit);
+        let mut reads = Vec::with_capacity(list.lines.len());
+        let mut left = most;
+        for (number, line) in list.lines.iter().enumerate() {
+            let found = world.after(generation(number), &line.path, &line.action, left);
+            let Some(pieces) = found else {
+                let why = format!(
+                    "what the list's reads have to find is in more than {most} parts, too many to be kept in memory: set \
+                     `verify = false`, or use a shorter list"
+                );
+                return Err(TaskError::Unsupported { why });
+            };
+            left = left.saturating_sub(pieces.len());
+            reads.push(pieces);
+        }
+        Ok(Self {
+            reads,
+            files: world.open,
+        })
+    }
+
+    pub(super) fn of_line(&self, line: usize) -> &[Piece] {
+        self.reads.get(line).map_or(&[], |pieces| pieces)
+    }
+
+    /// Which file it is that is open under this number, the same for each time that it is opened.
+    pub(super) fn file(&self, open: usize) -> usize {
+        self.files.get(open).copied().unwrap_or(usize::MAX)
+    }
+}
+
+/// The files while the list goes on.
+struct Model {
+    names: HashMap<Vec<u8>, usize>,
+    files: Vec<FileModel>,
+    /// By the number of an open file.
+    open: Vec<usize>,
+}
+
+impl Model {
+    fn before(list: &List, unit: u64) -> Self {
+        let mut world = Self {
+            names: HashMap::new(),
+            files: Vec::new(),
+            open: vec![usize::MAX; list.files],
+        };
+        for (number, (path, bytes)) in (0_u64..).zip(&list.expected) {
+            let Some(bytes) = *bytes else { continue };
+            let laid = LaidOut {
+                file: number,
+                unit,
+                bytes,
+            };
+            world.add(path, FileModel::laid_out(laid));
+        }
+        world
+    }
+
+    fn add(&mut self, path: &[u8], file_model: FileModel) -> usize {
+        let number = self.files.len();
+        self.files.push(file_model);
+        self.names.insert(path.to_vec(), number);
+        number
+    }
+
+    /// What a read finds, `None` when it is in more than `most` parts; everything else changes the world.
+    fn after(
+        &mut self,
+        generation: u64,
+        path: &[u8],
+        action: &Action,
+        most: usize,
+    ) -> Option<Box<[Piece]>> {
+        match action {
+            Action::Create { file } => {
+                let made = self.add(path, FileModel::default());
+                self.opens(*file, made);
+            }
+            Action::Open { file } => {
+                let known = self.names.get(path).copied();
+                let found = known.unwrap_or_else(|| self.add(path, FileModel::unknown()));
+                self.opens(*file, found);
+            }
+            Action::Write {
+                file,
+                offset,
+                bytes,
+            } => {
+                let written = Written {
+                    file: u64::try_from(*file).unwrap_or(u64::MAX),
+                    offset: *offset,
+                    bytes: *bytes,
+                    generation,
+                };
+                if let Some(file_model) = self.file_model(*file) {
+                    file_model.write(written);
+                }
+            }
+            Action::Truncate { file, bytes } => {
+                if let Some(file_model) = self.file_model(*file) {
+                    file_model.truncate(*bytes);
+                }
+            }
+            Action::Read {
+                file,
+                offset,
+                bytes,
+            } => {
+                let file_model = self
+                    .file_model(*file)
+                    .filter(|file_model| !file_model.is_unknown);
+                return match file_model {
+                    Some(file_model) => file_model.read(*offset, *bytes, most),
+                    None => Some(Box::default()),
+                };
+            }
+            Action::Rename { to } => self.rename(path, to),
+            Action::Delete | Action::Symlink { .. } => drop(self.names.remove(path)),
+            Action::Close { .. }
+            | Action::Fsync { .. }
+            | Action::Stat
+            | Action::List
+            | Action::Mkdir
+            | Action::Rmdir => {}
+        }
+        Some(Box::default())
+    }
+
+    fn opens(&mut self, number: usize, file: usize) {
+        if let Some(slot) = self.open.get_mut(number) {
+            *slot = file;
+        }
+    }
+
+    fn file_model(&mut self, number: usize) -> Option<&mut FileModel> {
+        let file = self.open.get(number)?;
+        self.files.get_mut(*file)
+    }
+
+    fn rename(&mut self, path: &[u8], to: &[u8]) {
+        if let Some(file) = self.names.remove(path) {
+            self.names.insert(to.to_vec(), file);
+            return;
+        }
+        let is_in = |name: &[u8], directory: &[u8]| {
+            let rest = name.strip_prefix(directory);
+            rest.is_some_and(|rest| rest.starts_with(b"/"))
+        };
+        for (name, file) in &self.names {
+            if (is_in(name, path) || is_in(name, to))
+                && let Some(file_model) = self.files.get_mut(*file)
+            {
+                file_model.is_unknown = true;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,151 @@
+//! What one file holds: what was laid out, and over it what was written since, by whom.
+
+use crate::target::data::Written;
+use std::collections::BTreeMap;
+
+/// A part of a read, and the block that it is from; `None`: nothing was written there, so it is zeros.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in super::super) struct Piece {
+    pub offset: u64,
+    pub bytes: u64,
+    pub from: Option<Written>,
+}
+
+/// How a file was laid out: it may be larger than what could be kept block by block.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct LaidOut {
+    pub file: u64,
+    pub unit: u64,
+    pub bytes: u64,
+}
+
+impl LaidOut {
+    /// The block that `at` lies in.
+    fn block(self, at: u64) -> Written {
+        let unit = self.unit.max(1);
+        let offset = at - at % unit;
+        Written {
+            file: self.file,
+            offset,
+            bytes: unit.min(self.bytes.saturating_sub(offset)),
+            generation: 0,
+        }
+    }
+}
+
+/// The parts of a read.
+struct Pieces {
+    found: Vec<Piece>,
+    most: usize,
+}
+
+impl Pieces {
+    /// `None`: there are too many.
+    fn add(&mut self, offset: u64, until: u64, from: Option<Written>) -> Option<()> {
+        if offset < until {
+            let bytes = until - offset;
+            self.found.push(Piece {
+                offset,
+                bytes,
+                from,
+            });
+        }
+        (self.found.len() <= self.most).then_some(())
+    }
+}
+
+/// What a file holds.
+#[derive(Debug, Default)]
+pub(super) struct FileModel {
+    laid: LaidOut,
+    /// So much of what was laid out has never been cut off. What the list has written hides it.
+    laid_out: u64,
+    /// By where they begin, each with its end; they do not overlap.
+    blocks: BTreeMap<u64, (u64, Written)>,
+    pub is_unknown: bool,
+}
+
+impl FileModel {
+    /// Its content is unknown.
+    pub(super) fn unknown() -> Self {
+        Self {
+            is_unknown: true,
+            ..Self::default()
+        }
+    }
+
+    pub(super) fn laid_out(laid: LaidOut) -> Self {
+        Self {
+            laid,
+            laid_out: laid.bytes,
+            ..Self::default()
+        }
+    }
+
+    pub(super) fn truncate(&mut self, bytes: u64) {
+        self.cut(bytes, u64::MAX);
+        self.laid_out = self.laid_out.min(bytes);
+    }
+
+    pub(super) fn write(&mut self, written: Written) {
+        let until = written.offset.saturating_add(written.bytes);
+        self.cut(written.offset, until);
+        if written.bytes > 0 {
+            self.blocks.insert(written.offset, (until, written));
+        }
+    }
+
+    /// Forgets what was written from `from` until `until`.
+    fn cut(&mut self, from: u64, until: u64) {
+        let before = self.blocks.range(..from).next_back();
+        if let Some((&begin, &(end, written))) = before
+            && end > from
+        {
+            self.blocks.insert(begin, (from, written));
+            if end > until {
+                self.blocks.insert(until, (end, written));
+            }
+        }
+        while let Some((&begin, &(end, written))) = self.blocks.range(from..until).next() {
+            self.blocks.remove(&begin);
+            if end > until {
+                self.blocks.insert(until, (end, written));
+            }
+        }
+    }
+
+    pub(super) fn read(&self, offset: u64, bytes: u64, most: usize) -> Option<Box<[Piece]>> {
+        let until = offset.saturating_add(bytes);
+        let mut pieces = Pieces {
+            found: Vec::new(),
+            most,
+        };
+        let mut at = offset;
+        let first = self.blocks.range(..offset).next_back();
+        let rest = self.blocks.range(offset..until);
+        for (&begin, &(end, written)) in first.into_iter().chain(rest) {
+            if end <= at {
+                continue;
+            }
+            self.beneath(at, begin, &mut pieces)?;
+            let end = end.min(until);
+            pieces.add(at.max(begin), end, Some(written))?;
+            at = end;
+        }
+        self.beneath(at, until, &mut pieces)?;
+        Some(pieces.found.into())
+    }
+
+    /// What lies where the list has written nothing: what was laid out, and zeros behind it.
+    fn beneath(&self, from: u64, until: u64, pieces: &mut Pieces) -> Option<()> {
+        let laid_until = until.min(self.laid_out);
+        let mut at = from;
+        while at < laid_until {
+            let written = self.laid.block(at);
+            let end = written.offset.saturating_add(written.bytes).min(laid_until);
+            pieces.add(at, end, Some(written))?;
+            at = end;
+        }
+        pieces.add(at, until, None)
+    }
+}

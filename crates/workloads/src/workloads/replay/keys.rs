@@ -1,0 +1,138 @@
+//! The mode, keys and parameters of `replay`.
+
+use super::list::List;
+use crate::engine::workload::{Data as CellData, ModeInfo, Params, Timing};
+use crate::measure::op::Op;
+use crate::params::ParamError;
+use crate::params::units::Span;
+use crate::target::data::{self, DataKeys, DataSpec};
+use crate::{declare_keys, declare_words};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+pub(super) const MODES: &[ModeInfo] = &[ModeInfo {
+    name: "replay",
+    meaning: "does the operations of the list, one after the other, each when it is due",
+    needs: CellData::Nothing,
+    leaves: CellData::Nothing,
+    ops: &[
+        Op::Write,
+        Op::Read,
+        Op::Open,
+        Op::Close,
+        Op::Fsync,
+        Op::Truncate,
+        Op::Stat,
+        Op::List,
+        Op::Rename,
+        Op::Symlink,
+        Op::Delete,
+        Op::Mkdir,
+        Op::Rmdir,
+    ],
+}];
+
+declare_keys! {
+    #[derive(Debug)]
+    pub(super) struct ReplayKeys {
+        /// The list itself, a line for each operation, as docs/replay.md describes it.
+        "operations" operations: Option<String> = none("those of `from`");
+        /// A file with such a list on the agents, that they allow to be read.
+        "from" from: Option<PathBuf> = none("`operations`");
+        /// `recorded`: an operation waits until the time that its line says, and one that is late is done at once;
+        /// response time runs from that time, and of an operation without one from its issue. `none`: one after the
+        /// other.
+        "timing" timing: When = "recorded";
+        /// Workers per task; each does the whole list in a directory of its own.
+        "numjobs" numjobs: u32 = 1, min 1, max 4096;
+        /// Seed of the content.
+        "seed" seed: u64 = 1;
+        /// It ends then, if not before.
+        "runtime" runtime: Option<Span> = none("until the list is done");
+        /// How long it runs before the results count, on top of `runtime`. The times of the list run from the start.
+        "ramp_time" ramp_time: Option<Span> = none("none"),
+            only "with `runtime`: otherwise it may be over before anything counts" if |keys, _| keys.runtime.is_some();
+        #[doc = data::VERIFY]
+        "verify" verify: bool = false, only "where the list reads" if |keys, _| keys.may_read();
+        include data: DataKeys;
+    }
+}
+
+impl ReplayKeys {
+    /// What stands in a file on the agents is known there only.
+    fn may_read(&self) -> bool {
+        let text = self.operations.as_deref();
+        let list = text.and_then(|text| List::parse(text).ok());
+        list.is_none_or(|list| list.lines.iter().any(|line| line.action.op() == Op::Read))
+    }
+}
+
+declare_words! {
+    /// When operations are due.
+    pub(super) enum When {
+        Recorded = "recorded",
+        None = "none",
+    }
+}
+
+/// Where the list comes from.
+#[derive(Clone, Debug)]
+pub(super) enum Operations {
+    Listed(Arc<List>),
+    From(PathBuf),
+}
+
+/// The parameters of one mode, read and checked.
+#[derive(Clone, Debug)]
+pub(super) struct ReplayOptions {
+    pub operations: Operations,
+    /// Whether operations wait for their time.
+    pub timed: bool,
+    pub workers: u32,
+    pub seed: u64,
+    pub data: DataSpec,
+    pub timing: Timing,
+}
+
+impl ReplayOptions {
+    pub(super) fn of(keys: ReplayKeys) -> Result<Self, ParamError> {
+        let data = DataSpec::new(&keys.data, keys.verify)?;
+        let operations = match (keys.operations, keys.from) {
+            (Some(text), None) => {
+                let list = List::parse(&text);
+                let list = list.map_err(|error| ParamError::of("operations", error.to_string()))?;
+                Operations::Listed(Arc::new(list))
+            }
+            (None, Some(path)) => Operations::From(path),
+            (Some(_), Some(_)) => {
+                let message =
+                    "says where the list is, but `operations` is one: drop one of the two";
+                return Err(ParamError::of("from", message));
+            }
+            (None, None) => {
+                let message = "is missing: write the list here, or name a file with it as `from`";
+                return Err(ParamError::of("operations", message));
+            }
+        };
+        Ok(Self {
+            operations,
+            timed: keys.timing == When::Recorded,
+            workers: keys.numjobs,
+            seed: keys.seed,
+            data,
+            timing: Timing::of(keys.ramp_time, keys.runtime)?,
+        })
+    }
+
+    /// Refuses a rate beside recorded times.
+    pub(super) fn check_rate(&self, params: &Params) -> Result<(), ParamError> {
+        let rate = ["rate", "rate_iops"];
+        match rate.into_iter().find(|key| params.contains_key(*key)) {
+            Some(key) if self.timed => Err(ParamError::of(
+                key,
+                "operations that wait for their recorded time have no rate; set timing = \"none\"",
+            )),
+            _ => Ok(()),
+        }
+    }
+}

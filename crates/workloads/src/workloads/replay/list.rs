@@ -1,0 +1,160 @@
+//! A list of operations, from text to what a worker does.
+//!
+//! One line is one operation: the time at which it is due in seconds since the start, or `-`; its name; a path; and what
+//! else it needs. Everything that can be known is known here: which files are open when, what has to be there before,
+//! how large a buffer is needed. It knows nothing of clocks, workers or directories that exist.
+
+mod reading;
+
+use crate::measure::op::Op;
+use reading::Reading;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Longer lists are cut up; a worker keeps all of it in memory.
+pub(super) const MOST_LIST_BYTES: u64 = 256 << 20;
+
+/// A mistake, with its line counted from 1.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}: {what}")]
+pub(super) struct ListError {
+    pub line: usize,
+    pub what: String,
+}
+
+/// What is done. Files that are open have a number.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Action {
+    Create {
+        file: usize,
+    },
+    Open {
+        file: usize,
+    },
+    Close {
+        file: usize,
+    },
+    Read {
+        file: usize,
+        offset: u64,
+        bytes: u64,
+    },
+    Write {
+        file: usize,
+        offset: u64,
+        bytes: u64,
+    },
+    Fsync {
+        file: usize,
+    },
+    Truncate {
+        file: usize,
+        bytes: u64,
+    },
+    Stat,
+    List,
+    Rename {
+        to: Vec<u8>,
+    },
+    Symlink {
+        target: Vec<u8>,
+    },
+    Delete,
+    Mkdir,
+    Rmdir,
+}
+
+impl Action {
+    pub(super) fn op(&self) -> Op {
+        match self {
+            Self::Create { .. } | Self::Open { .. } => Op::Open,
+            Self::Close { .. } => Op::Close,
+            Self::Read { .. } => Op::Read,
+            Self::Write { .. } => Op::Write,
+            Self::Fsync { .. } => Op::Fsync,
+            Self::Truncate { .. } => Op::Truncate,
+            Self::Stat => Op::Stat,
+            Self::List => Op::List,
+            Self::Rename { .. } => Op::Rename,
+            Self::Symlink { .. } => Op::Symlink,
+            Self::Delete => Op::Delete,
+            Self::Mkdir => Op::Mkdir,
+            Self::Rmdir => Op::Rmdir,
+        }
+    }
+
+    /// Where in the file, for those that are about a part of it.
+    pub(super) fn offset(&self) -> Option<u64> {
+        match self {
+            Self::Read { offset, .. } | Self::Write { offset, .. } => Some(*offset),
+            _ => None,
+        }
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        match self {
+            Self::Read { bytes, .. } | Self::Write { bytes, .. } => *bytes,
+            _ => 0,
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Line {
+    /// Since the start; `None`: at once.
+    pub due: Option<Duration>,
+    pub path: Vec<u8>,
+    pub action: Action,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct List {
+    pub lines: Vec<Line>,
+    /// What has to be there before the start: directories, and files with their sizes.
+    pub expected: BTreeMap<Vec<u8>, Option<u64>>,
+    /// How many numbers of files there are.
+    pub files: usize,
+    /// Bytes of the largest read or write.
+    pub largest: usize,
+    /// Bytes that are read and written.
+    pub moved: u64,
+    /// Names that there are at most.
+    pub names: u64,
+    /// The most bytes that each file comes to.
+    sizes: Vec<u64>,
+}
+
+impl List {
+    pub(super) fn parse(text: &str) -> Result<List, ListError> {
+        if u64::try_from(text.len()).is_ok_and(|bytes| bytes > MOST_LIST_BYTES) {
+            return Err(ListError {
+                line: 1,
+                what: "the list is longer than 256 MiB; cut it up".to_owned(),
+            });
+        }
+        let mut reading = Reading::default();
+        for (line, text) in (1..).zip(text.lines()) {
+            let text = text.trim();
+            if !text.is_empty() && !text.starts_with('#') {
+                reading
+                    .line(text)
+                    .map_err(|what| ListError { line, what })?;
+            }
+        }
+        match reading.lines.is_empty() {
+            true => Err(ListError {
+                line: 1,
+                what: "there is no operation".to_owned(),
+            }),
+            false => Ok(reading.end()),
+        }
+    }
+
+    /// Bytes that all files may take, each rounded up to a multiple of `unit`.
+    pub(super) fn space(&self, unit: u64) -> u64 {
+        let rounded = |bytes: &u64| bytes.div_ceil(unit.max(1)).saturating_mul(unit.max(1));
+        self.sizes
+            .iter()
+            .fold(0, |sum, bytes| sum.saturating_add(rounded(bytes)))
+    }
+}

@@ -1,0 +1,277 @@
+//! The measured loop: line after line, each when it is due.
+//!
+//! Between two operations it goes to the directory of the next path, and stands in that of a new name; it has names and the
+//! block at hand that is written next, and waits where the line says so. Nothing of that is in an operation's time.
+
+use super::checks::Checks;
+use super::expected::generation;
+use super::list::{Action, Line, List};
+use crate::engine::workload::Worker;
+use crate::measure::recorder::{OpError, Recorder};
+use crate::target::block_io::{read_at, write_at};
+use crate::target::calls::{self, CallError, listing_buffer};
+use crate::target::data::Mismatches;
+use crate::target::dir_stack::{Stack, c_string, components, split};
+use crate::target::fault::Fault;
+use crate::target::write_buffer::WriteBuffer;
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fs::{Mode, OFlags, openat};
+use rustix::io::{Errno, retry_on_intr};
+use std::ffi::CStr;
+use std::mem::MaybeUninit;
+use std::sync::Arc;
+
+const OPEN: OFlags = OFlags::RDWR.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+const NEW: OFlags = OPEN.union(OFlags::CREATE).union(OFlags::EXCL);
+
+pub(super) struct ReplayWorker {
+    list: Arc<List>,
+    /// Whether operations wait for their time.
+    timed: bool,
+    context: Context,
+}
+
+/// What operations are done with.
+struct Context {
+    stack: Stack,
+    /// The last component of the path, and of the path that it becomes or what the symlink says.
+    name: Name,
+    other: Name,
+    /// The directory of a new name; `None`: the same as that of the old one.
+    parent: Option<OwnedFd>,
+    files: Vec<Option<OwnedFd>>,
+    data: WriteBuffer,
+    listing: Vec<MaybeUninit<u8>>,
+    /// What is read is checked, and which files are no longer as the list would have them.
+    checks: Option<Checks>,
+}
+
+impl ReplayWorker {
+    pub(super) fn new(
+        stack: Stack,
+        list: Arc<List>,
+        timed: bool,
+        data: WriteBuffer,
+        checks: Option<Checks>,
+    ) -> Self {
+        let files = std::iter::repeat_with(|| None).take(list.files).collect();
+        Self {
+            list,
+            timed,
+            context: Context {
+                stack,
+                name: Name::new(),
+                other: Name::new(),
+                parent: None,
+                files,
+                data,
+                listing: listing_buffer(),
+                checks,
+            },
+        }
+    }
+}
+
+impl Worker for ReplayWorker {
+    fn run(&mut self, recorder: &mut Recorder) -> Result<(), OpError> {
+        let start = recorder.start();
+        let list = Arc::clone(&self.list);
+        for (number, line) in list.lines.iter().enumerate() {
+            let op = line.action.op();
+            let place = u64::try_from(number).unwrap_or(u64::MAX);
+            recorder.place(place);
+            let entered = self.context.make_ready(number, line, recorder);
+            if let Some(offset) = line.action.offset() {
+                recorder.place_at(place, offset);
+            }
+            let due = line.due.filter(|_| self.timed);
+            let began = match due {
+                Some(due) => recorder.next_at(op, start.saturating_add(due), line.action.bytes()),
+                None => recorder.next(op, line.action.bytes()),
+            };
+            let Some(began) = began else {
+                return Ok(());
+            };
+            let done = entered.and_then(|()| self.context.act(line));
+            let now = recorder.now();
+            let checked = match done {
+                Ok(()) => Fault::found(self.context.check(number, line)),
+                Err(failed) => {
+                    self.context.distrust(line);
+                    Err(Fault::from(failed))
+                }
+            };
+            match checked {
+                Ok(()) => recorder.end_at(now, op, began, line.action.bytes()),
+                Err(fault) => {
+                    let path = String::from_utf8_lossy(&line.path);
+                    let path = self.context.stack.root().path().join(path.as_ref());
+                    fault.record(recorder, op, began, &path)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A name as the kernel takes it, in memory that is used again.
+struct Name(Vec<u8>);
+
+impl Name {
+    /// As long as what a symlink says can be.
+    const MOST_BYTES: usize = 4096;
+
+    fn new() -> Self {
+        Self(Vec::with_capacity(Self::MOST_BYTES))
+    }
+
+    /// Paths are checked for NUL where they come from.
+    fn set(&mut self, name: &[u8]) {
+        self.0.clear();
+        self.0.extend_from_slice(name);
+        self.0.push(0);
+    }
+
+    fn as_c_str(&self) -> &CStr {
+        CStr::from_bytes_until_nul(&self.0).unwrap_or_default()
+    }
+}
+
+impl Context {
+    /// Goes to the directory of the path, and has the names and the block at hand that are needed.
+    fn make_ready(
+        &mut self,
+        number: usize,
+        line: &Line,
+        recorder: &Recorder,
+    ) -> Result<(), CallError> {
+        if let Action::Write {
+            file,
+            offset,
+            bytes,
+        } = line.action
+        {
+            let file = u64::try_from(file).unwrap_or(u64::MAX);
+            let length = usize::try_from(bytes).unwrap_or(usize::MAX);
+            self.data
+                .written_as(generation(number), file, offset, length);
+        }
+        let (directories, last) = split(&line.path);
+        self.name.set(last);
+        if let Some(parent) = self.parent.take() {
+            recorder.untimed(line.action.op(), || drop(parent));
+        }
+        let common = self.stack.back_to_common(directories);
+        for part in components(directories).skip(common) {
+            let name = c_string(part);
+            recorder.untimed(line.action.op(), || self.stack.step(name))?;
+        }
+        match &line.action {
+            Action::Rename { to } => {
+                let (new_directories, new) = split(to);
+                self.other.set(new);
+                if new_directories != directories {
+                    let found =
+                        recorder.untimed(line.action.op(), || self.stack.find(new_directories))?;
+                    self.parent = Some(found);
+                }
+            }
+            Action::Symlink { target } => self.other.set(target),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// What a read has found that should not be there.
+    fn check(&self, number: usize, line: &Line) -> Mismatches {
+        let (
+            Some(checks),
+            Action::Read {
+                offset,
+                bytes,
+                file,
+            },
+        ) = (&self.checks, &line.action)
+        else {
+            return Mismatches::default();
+        };
+        let block = self
+            .data
+            .current(usize::try_from(*bytes).unwrap_or(usize::MAX));
+        checks.read(number, *file, block, *offset, self.data.content())
+    }
+
+    fn distrust(&mut self, line: &Line) {
+        if let Some(checks) = &mut self.checks {
+            checks.failed(&line.action);
+        }
+    }
+
+    fn act(&mut self, line: &Line) -> Result<(), CallError> {
+        let (name, other) = (self.name.as_c_str(), self.other.as_c_str());
+        let dir = self.stack.top();
+        match &line.action {
+            Action::Create { file } => {
+                let mode = Mode::RUSR | Mode::WUSR | Mode::RGRP | Mode::ROTH;
+                let opened = retry_on_intr(|| openat(dir, name, NEW, mode))?;
+                self.keep(*file, opened);
+            }
+            Action::Open { file } => {
+                let opened = retry_on_intr(|| openat(dir, name, OPEN, Mode::empty()))?;
+                self.keep(*file, opened);
+            }
+            Action::Close { file } => {
+                let open = self.files.get_mut(*file).and_then(Option::take);
+                calls::close(open.ok_or(Errno::BADF)?)?;
+            }
+            Action::Read {
+                file,
+                offset,
+                bytes,
+            } => {
+                let length = usize::try_from(*bytes).unwrap_or(usize::MAX);
+                let Self { files, data, .. } = self;
+                read_at(open_file(files, *file)?, data.current_mut(length), *offset)?;
+            }
+            Action::Write {
+                file,
+                offset,
+                bytes,
+            } => {
+                let length = usize::try_from(*bytes).unwrap_or(usize::MAX);
+                write_at(
+                    open_file(&self.files, *file)?,
+                    self.data.current(length),
+                    *offset,
+                )?;
+            }
+            Action::Fsync { file } => rustix::fs::fsync(open_file(&self.files, *file)?)?,
+            Action::Truncate { file, bytes } => {
+                rustix::fs::ftruncate(open_file(&self.files, *file)?, *bytes)?;
+            }
+            Action::Stat => drop(calls::stat(dir, name)?),
+            Action::List => calls::list(dir, name, &mut self.listing, |_| {})?,
+            Action::Rename { .. } => {
+                let parent = self.parent.as_ref().map_or(dir, AsFd::as_fd);
+                rustix::fs::renameat(dir, name, parent, other)?;
+            }
+            Action::Symlink { .. } => calls::make_symlink(dir, name, other)?,
+            Action::Delete => calls::delete(dir, name)?,
+            Action::Mkdir => calls::make_directory(dir, name)?,
+            Action::Rmdir => calls::remove_directory(dir, name)?,
+        }
+        Ok(())
+    }
+
+    fn keep(&mut self, file: usize, opened: OwnedFd) {
+        if let Some(slot) = self.files.get_mut(file) {
+            *slot = Some(opened);
+        }
+    }
+}
+
+/// A file that could not be opened cannot be read or written either.
+fn open_file(files: &[Option<OwnedFd>], file: usize) -> Result<BorrowedFd<'_>, Errno> {
+    let open = files.get(file).and_then(Option::as_ref);
+    open.map(AsFd::as_fd).ok_or(Errno::BADF)
+}

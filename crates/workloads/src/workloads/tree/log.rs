@@ -1,0 +1,174 @@
+//! Where operations are reported: to a recorder in a measured step, nowhere while data are laid out.
+
+use super::source::{Entry, Source};
+use crate::engine::parallel::Done;
+use crate::engine::passes::Pass;
+use crate::engine::task::TaskError;
+use crate::measure::op::Op;
+use crate::measure::recorder::{OpError, Recorder};
+use crate::target::fault::Fault;
+use crate::target::read_back::Moved;
+use rustix::io::Errno;
+use std::path::PathBuf;
+
+/// What became of an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Flow {
+    Done,
+    /// It failed; the others go on.
+    Failed,
+    /// It was not begun, because the load has to end.
+    Stop,
+}
+
+impl Flow {
+    /// Takes note of the operation in its pass; whether the load has to end.
+    pub(super) fn ends(self, pass: &mut Pass) -> bool {
+        match self {
+            Flow::Done => {}
+            Flow::Failed => *pass = Pass::WithErrors,
+            Flow::Stop => *pass = Pass::Stopped,
+        }
+        self == Flow::Stop
+    }
+}
+
+/// What an operation comes to: the bytes that count, or that there was nothing to do.
+pub(super) type Outcome = Result<Option<Moved>, Fault>;
+
+pub(super) trait Log {
+    type Error;
+
+    /// Carries out one operation that is about to move `bytes`; `path` is asked for when it fails.
+    fn operation(
+        &mut self,
+        op: Op,
+        bytes: u64,
+        path: impl FnOnce() -> PathBuf,
+        act: impl FnOnce(&Self) -> Outcome,
+    ) -> Result<Flow, Self::Error>;
+
+    /// How far the operation is in its file.
+    fn reached(&self, _offset: u64) {}
+
+    /// Whether no operation will be begun any more, and there is no need to go on the way to one.
+    fn has_to_end(&self) -> bool {
+        false
+    }
+
+    /// Carries out what comes before an operation and is no part of it, but may hang like one.
+    fn untimed<T>(&mut self, _op: Op, act: impl FnOnce() -> T) -> T {
+        act()
+    }
+
+    /// What the tree is made from cannot be read any further.
+    fn broken(&mut self, why: String) -> Self::Error;
+}
+
+/// Where a worker is, its [`CurrentPath`](super::current_path::CurrentPath) tells; this stands for that.
+const HERE: u64 = 0;
+
+impl Log for &mut Recorder {
+    type Error = OpError;
+
+    #[inline]
+    fn operation(
+        &mut self,
+        op: Op,
+        bytes: u64,
+        path: impl FnOnce() -> PathBuf,
+        act: impl FnOnce(&Self) -> Outcome,
+    ) -> Result<Flow, OpError> {
+        self.place(HERE);
+        let Some(began) = self.next(op, bytes) else {
+            return Ok(Flow::Stop);
+        };
+        match act(self) {
+            Ok(Some(moved)) => self.end(op, moved.shorten(began), moved.bytes),
+            Ok(None) => self.idle(),
+            Err(fault) => {
+                fault.record(self, op, began, &path())?;
+                return Ok(Flow::Failed);
+            }
+        }
+        Ok(Flow::Done)
+    }
+
+    #[inline]
+    fn reached(&self, offset: u64) {
+        self.place_at(HERE, offset);
+    }
+
+    fn has_to_end(&self) -> bool {
+        self.should_stop()
+    }
+
+    fn untimed<T>(&mut self, op: Op, act: impl FnOnce() -> T) -> T {
+        self.place(HERE);
+        Recorder::untimed(self, op, act)
+    }
+
+    fn broken(&mut self, why: String) -> OpError {
+        OpError::Broken { what: why }
+    }
+}
+
+/// Laying out: the first failure ends it.
+pub(super) struct Quiet<'a> {
+    pub done: &'a Done<'a>,
+}
+
+impl Log for Quiet<'_> {
+    type Error = TaskError;
+
+    fn operation(
+        &mut self,
+        op: Op,
+        bytes: u64,
+        path: impl FnOnce() -> PathBuf,
+        act: impl FnOnce(&Self) -> Outcome,
+    ) -> Result<Flow, TaskError> {
+        self.done.add(1)?;
+        self.done.moves(bytes);
+        match act(self) {
+            Ok(_) => Ok(Flow::Done),
+            Err(fault) => {
+                let errno = fault.failed.map_or(Errno::BADMSG, |failed| failed.errno);
+                let doing = format!("{op} `{}`", path().display());
+                Err(TaskError::io(doing, errno))
+            }
+        }
+    }
+
+    fn broken(&mut self, why: String) -> TaskError {
+        TaskError::Unsupported { why }
+    }
+}
+
+/// One pass over all that a source has, until its end or until the load has to end.
+pub(super) fn each_entry<L: Log>(
+    source: &mut dyn Source,
+    log: &mut L,
+    mut act: impl FnMut(&Entry, &mut dyn Source, &mut L) -> Result<Flow, L::Error>,
+) -> Result<Pass, L::Error> {
+    let mut pass = Pass::Whole;
+    let mut entry = Entry::new();
+    loop {
+        match source.next(&mut entry) {
+            Ok(true) => {}
+            Ok(false) => return Ok(pass),
+            Err(error) => return Err(log.broken(in_full(&error))),
+        }
+        let flow = act(&entry, source, log)?;
+        if flow.ends(&mut pass) {
+            return Ok(pass);
+        }
+    }
+}
+
+fn in_full(error: &dyn std::error::Error) -> String {
+    match error.source() {
+        Some(source) => format!("{error}: {source}"),
+        None => error.to_string(),
+    }
+}

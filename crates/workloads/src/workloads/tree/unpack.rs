@@ -1,0 +1,184 @@
+//! Making a tree, entry by entry, in the order in which they come.
+//!
+//! Between two operations it reads on in the source and goes to the directory of the next entry; where the source has to be
+//! read on within a file, that is no part of the operation's time. A directory that an
+//! archive has no entry for is made on the way, and recorded like the others.
+
+use super::current_path::CurrentPath;
+use super::log::{Flow, Log, each_entry};
+use super::source::{Entry, EntryKind, Source, unreadable};
+use crate::engine::passes::Pass;
+use crate::measure::op::Op;
+use crate::target::calls::{self, CallError, Durable};
+use crate::target::dir_stack::{Stack, c_string, components, split};
+use crate::target::fault::Fault;
+use crate::target::read_back::Moved;
+use crate::target::sandbox::Dir;
+use rustix::fd::{AsFd, BorrowedFd};
+use rustix::fs::{AtFlags, Mode, OFlags, linkat, mkdirat, openat};
+use rustix::io::{Errno, retry_on_intr};
+use std::ffi::{CStr, OsStr};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+const NEW: OFlags = OFlags::CREATE
+    .union(OFlags::EXCL)
+    .union(OFlags::WRONLY)
+    .union(OFlags::CLOEXEC);
+const FILE: Mode = Mode::RUSR
+    .union(Mode::WUSR)
+    .union(Mode::RGRP)
+    .union(Mode::ROTH);
+const EXECUTABLE: Mode = FILE.union(Mode::XUSR).union(Mode::XGRP).union(Mode::XOTH);
+
+pub(super) struct Unpacker {
+    stack: Stack,
+    durable: Durable,
+    current_path: Arc<CurrentPath>,
+}
+
+impl Unpacker {
+    pub(super) fn new(root: Dir, durable: Durable, current_path: Arc<CurrentPath>) -> Self {
+        Self {
+            stack: Stack::new(root),
+            durable,
+            current_path,
+        }
+    }
+
+    pub(super) fn all<L: Log>(
+        &mut self,
+        source: &mut dyn Source,
+        log: &mut L,
+    ) -> Result<Pass, L::Error> {
+        each_entry(source, log, |entry, source, log| {
+            match self.enter(entry, log)? {
+                Flow::Done => self.make(entry, source, log),
+                other => Ok(other),
+            }
+        })
+    }
+
+    /// Goes to the directory of the entry.
+    fn enter<L: Log>(&mut self, entry: &Entry, log: &mut L) -> Result<Flow, L::Error> {
+        let (directories, last) = split(&entry.path);
+        let common = self.stack.back_to_common(directories);
+        self.current_path.go(directories, last);
+        for part in components(directories).skip(common) {
+            if log.has_to_end() {
+                return Ok(Flow::Stop);
+            }
+            let name = c_string(part);
+            let op = op_of(entry.kind);
+            let mut entered = log.untimed(op, || self.stack.step(name.clone()));
+            if entered == Err(Errno::NOENT) {
+                let (dir, path) = (self.stack.top(), &entry.path);
+                let flow = log.operation(
+                    Op::Mkdir,
+                    0,
+                    || shown(self.stack.root(), path),
+                    |_| make_directory(dir, &name),
+                )?;
+                if flow != Flow::Done {
+                    return Ok(flow);
+                }
+                entered = log.untimed(op, || self.stack.step(name));
+            }
+            if let Err(errno) = entered {
+                let path = &entry.path;
+                let failed = |_: &L| Err(Fault::from(errno));
+                return log.operation(op, 0, || shown(self.stack.root(), path), failed);
+            }
+        }
+        Ok(Flow::Done)
+    }
+
+    /// Makes the entry in the directory that was entered.
+    fn make<L: Log>(
+        &self,
+        entry: &Entry,
+        source: &mut dyn Source,
+        log: &mut L,
+    ) -> Result<Flow, L::Error> {
+        let dir = self.stack.top();
+        let (_, last) = split(&entry.path);
+        let name = c_string(last);
+        let path = || shown(self.stack.root(), &entry.path);
+        let op = op_of(entry.kind);
+        match entry.kind {
+            EntryKind::Directory => log.operation(op, 0, path, |_| make_directory(dir, &name)),
+            EntryKind::File => log.operation(op, entry.bytes, path, |log| {
+                let written = self.file((dir, &name), entry, source, log);
+                let apart = source.take_excluded_time();
+                let bytes = written?;
+                Ok(Some(Moved { bytes, apart }))
+            }),
+            EntryKind::Symlink => {
+                let target = c_string(&entry.target);
+                log.operation(op, 0, path, |_| {
+                    calls::make_symlink(dir, &name, &target)?;
+                    Ok(Some(Moved::NOTHING))
+                })
+            }
+            EntryKind::Link => {
+                let (directories, old) = split(&entry.target);
+                let found = log.untimed(op, || self.stack.find(directories));
+                let old = c_string(old);
+                log.operation(op, 0, path, |_| {
+                    linkat(&found?, &old, dir, &name, AtFlags::empty())?;
+                    Ok(Some(Moved::NOTHING))
+                })
+            }
+        }
+    }
+
+    fn file(
+        &self,
+        (dir, name): (BorrowedFd<'_>, &CStr),
+        entry: &Entry,
+        source: &mut dyn Source,
+        log: &impl Log,
+    ) -> Result<u64, CallError> {
+        let mode = if entry.executable { EXECUTABLE } else { FILE };
+        let fd = retry_on_intr(|| openat(dir, name, NEW, mode))?;
+        let mut written = 0;
+        loop {
+            let piece = source
+                .content()
+                .map_err(|error| unreadable(&error, written))?;
+            if piece.is_empty() {
+                break;
+            }
+            log.reached(written);
+            calls::write_all(fd.as_fd(), piece, &mut written)?;
+        }
+        if self.durable == Durable::Fsync {
+            rustix::fs::fsync(&fd).map_err(|errno| CallError::at(errno, written))?;
+        }
+        calls::close(fd).map_err(|errno| CallError::at(errno, written))?;
+        Ok(written)
+    }
+}
+
+fn op_of(kind: EntryKind) -> Op {
+    match kind {
+        EntryKind::Directory => Op::Mkdir,
+        EntryKind::File => Op::Create,
+        EntryKind::Symlink => Op::Symlink,
+        EntryKind::Link => Op::Link,
+    }
+}
+
+/// One that is there already is nothing to do: archives say some directories twice.
+fn make_directory(dir: BorrowedFd<'_>, name: &CStr) -> super::log::Outcome {
+    match mkdirat(dir, name, Mode::RWXU) {
+        Ok(()) => Ok(Some(Moved::NOTHING)),
+        Err(Errno::EXIST) => Ok(None),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+pub(super) fn shown(root: &Dir, path: &[u8]) -> PathBuf {
+    root.path().join(Path::new(OsStr::from_bytes(path)))
+}

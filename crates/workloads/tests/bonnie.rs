@@ -1,0 +1,192 @@
+//! The system calls of `bytes` and `io`, held against those of a bonnie++ that runs here: both are traced by strace.
+//!
+//! Compared are the calls on the data file by kind and size, for 1 MiB. Tolerance: two lseek calls, for to go to the beginning
+//! takes bonnie++ more of them. Needs bonnie++ (1.92 or later) and strace; says so when it is skipped, and fails instead when
+//! BENCHMESH_REQUIRE has `bonnie++`.
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "a panic is how a test fails"
+)]
+
+use benchmesh_workloads::clock::MonoNanos;
+use benchmesh_workloads::registry;
+use benchmesh_workloads::sandbox::{Allowed, Make, RunDirectory};
+use benchmesh_workloads::task::{End, Place, PrepareControl, TaskSpec};
+use rustix::process::{Pid, Signal, kill_process_group};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+const CALLS: &str = "trace=read,write,pread64,pwrite64,lseek,fsync,fdatasync";
+const MIB: u64 = 1 << 20;
+/// Single bytes that are looked at; bonnie++ is ended after that.
+const BYTES: u64 = 5000;
+/// Mode and parameters of the task that the test below runs when it is traced.
+const TASK: &str = "BENCHMESH_TRACED_TASK";
+const PLACE: &str = "BENCHMESH_TRACED_PLACE";
+
+/// Calls by name and, of reads and writes, the bytes that they moved.
+type Calls = BTreeMap<(String, u64), u64>;
+
+fn is_there(program: &str) -> bool {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &format!("command -v {program}")]);
+    let found = shell.stdout(Stdio::null()).status();
+    found.is_ok_and(|status| status.success())
+}
+
+fn has_all() -> bool {
+    let has = is_there("bonnie++") && is_there("strace");
+    if !has {
+        benchmesh_testing::skip("bonnie++", "bonnie++ and strace are compared with");
+    }
+    has
+}
+
+/// Runs a command under strace and counts its calls on files whose path contains `file`, until there are `most`.
+fn traced(command: &mut Command, file: &str, most: u64) -> Calls {
+    let program = command.get_program().to_owned();
+    let arguments: Vec<_> = command.get_args().map(ToOwned::to_owned).collect();
+    let environment: Vec<_> = command
+        .get_envs()
+        .filter_map(|(name, value)| Some((name.to_owned(), value?.to_owned())))
+        .collect();
+    let (lines, end) = std::io::pipe().unwrap();
+    let mut strace = Command::new("strace");
+    strace.args(["-f", "-y", "-qq", "-e", CALLS, "-o", "/proc/self/fd/2"]);
+    strace.arg(program).args(arguments).envs(environment);
+    strace.stdout(Stdio::null()).stderr(end).process_group(0);
+    let mut child = strace.spawn().unwrap();
+    drop(strace);
+    let (mut calls, mut count) = (Calls::new(), 0);
+    for line in BufReader::new(lines).lines() {
+        let Some((name, moved)) = call_of(&line.unwrap(), file) else {
+            continue;
+        };
+        *calls.entry((name, moved)).or_default() += 1;
+        count += 1;
+        if count == most {
+            let group = Pid::from_child(&child);
+            kill_process_group(group, Signal::KILL).unwrap();
+            break;
+        }
+    }
+    child.wait().unwrap();
+    calls
+}
+
+/// `123 write(3</tmp/x/Bonnie.1>, "..."..., 8192) = 8192`; a call of several processes may end on a line of its own.
+fn call_of(line: &str, file: &str) -> Option<(String, u64)> {
+    let (call, rest) = line.split_once('(')?;
+    let name = call.rsplit(' ').next()?.trim_end_matches("64");
+    let (descriptor, _) = rest.split_once('>')?;
+    let moves = matches!(name, "read" | "write" | "pread" | "pwrite");
+    let moved = rest.rsplit(" = ").next()?.trim().parse().unwrap_or(0);
+    descriptor
+        .contains(file)
+        .then(|| (name.to_owned(), if moves { moved } else { 0 }))
+}
+
+fn bonnie(directory: &Path, fast: bool, most: u64) -> Calls {
+    let mut command = Command::new("bonnie++");
+    command.args(["-s", "1", "-r", "0", "-n", "0", "-q", "-d"]);
+    command.arg(directory);
+    if rustix::process::geteuid().is_root() {
+        command.args(["-u", "root"]);
+    }
+    if fast {
+        command.arg("-f");
+    }
+    traced(&mut command, "Bonnie", most)
+}
+
+fn ours(directory: &Path, workload: &str, mode: &str, params: &Value) -> Calls {
+    let task = json!({"workload": workload, "mode": mode, "params": params});
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "traced_task", "--nocapture"]);
+    command.env(TASK, task.to_string()).env(PLACE, directory);
+    traced(&mut command, "/w0", u64::MAX)
+}
+
+/// Not a test of its own: what [`ours`] traces.
+#[test]
+fn traced_task() {
+    let Ok(task) = std::env::var(TASK) else {
+        return;
+    };
+    let task: Value = serde_json::from_str(&task).unwrap();
+    let target = std::path::PathBuf::from(std::env::var_os(PLACE).unwrap());
+    let allowed = Allowed::new(vec![target.clone()]).unwrap();
+    let run = RunDirectory::open_or_make(&allowed, &target, "m", "r", Make::IfMissing);
+    let params = task["params"].as_object().unwrap().clone();
+    let text = |key: &str| task[key].as_str().unwrap();
+    let spec = TaskSpec {
+        place: Some(Place {
+            run: Arc::new(run.unwrap().unwrap().0),
+            cell: "c".to_owned(),
+        }),
+        ..TaskSpec::new(text("workload"), text("mode"), params)
+    };
+    let mut task = registry::prepare(&spec, &PrepareControl::silent()).unwrap();
+    // Every call is stopped twice by the tracer.
+    task.arm(MonoNanos::now().saturating_add(Duration::from_millis(500)))
+        .unwrap();
+    let end = task.run_to_end(&mut |_| ());
+    assert_eq!((end.state, end.error), (End::Done, None));
+}
+
+fn count(calls: &Calls, name: &str, moved: u64) -> u64 {
+    let key = (name.to_owned(), moved);
+    calls.get(&key).copied().unwrap_or(0)
+}
+
+#[test]
+fn bytes_are_written_one_by_one_as_bonnie_writes_them() {
+    if !has_all() {
+        return;
+    }
+    let (theirs, own) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let bonnie = bonnie(theirs.path(), false, BYTES);
+    assert_eq!(count(&bonnie, "write", 1), BYTES, "{bonnie:?}");
+    let params = json!({"size": BYTES, "buffer": 1, "bs": 1, "fsync": true});
+    let putc = ours(own.path(), "bytes", "putc", &params);
+    assert_eq!(count(&putc, "write", 1), BYTES, "{putc:?}");
+    assert_eq!(count(&putc, "fsync", 0), 1, "{putc:?}");
+    let getc = ours(own.path(), "bytes", "getc", &params);
+    assert_eq!(count(&getc, "read", 1), BYTES, "{getc:?}");
+}
+
+/// Block output, rewrite and block input of 1 MiB; each output ends with one fsync.
+#[test]
+fn blocks_are_written_rewritten_and_read_as_bonnie_does() {
+    if !has_all() {
+        return;
+    }
+    let (theirs, own) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let blocks = MIB / 8192;
+    let bonnie = bonnie(theirs.path(), true, u64::MAX);
+    // Block output and rewrite; the seekers rewrite some more.
+    let written = count(&bonnie, "write", 8192);
+    assert!(written >= 2 * blocks, "{bonnie:?}");
+    let io = json!({"size": MIB, "bs": "8k", "end_fsync": true});
+    let write = ours(own.path(), "io", "write", &io);
+    assert_eq!(count(&write, "pwrite", 8192), blocks, "{write:?}");
+    assert_eq!(count(&write, "fsync", 0), 1, "{write:?}");
+    let own = tempfile::tempdir().unwrap();
+    let params = json!({"size": MIB, "buffer": "8k", "change": "one", "fsync": true});
+    let rewrite = ours(own.path(), "bytes", "rewrite", &params);
+    assert_eq!(count(&rewrite, "read", 8192), blocks, "{rewrite:?}");
+    assert_eq!(count(&rewrite, "write", 8192), blocks, "{rewrite:?}");
+    assert_eq!(count(&rewrite, "fsync", 0), 1, "{rewrite:?}");
+    let sought = count(&rewrite, "lseek", 0);
+    assert!((blocks..=blocks + 2).contains(&sought), "{rewrite:?}");
+    // Both outputs and the rewrite together: an fsync for each, one lseek for each block that is rewritten.
+    assert!(count(&bonnie, "fsync", 0) >= 2, "{bonnie:?}");
+    assert!(count(&bonnie, "lseek", 0) >= blocks, "{bonnie:?}");
+}

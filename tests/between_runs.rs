@@ -1,0 +1,76 @@
+//! A mesh while no run is under way: what it samples, and what a request leaves in the collector's memory.
+
+use crate::support::mesh::{Agent, Mesh};
+use crate::support::wait::until_true;
+use std::time::Duration;
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+fn with_agent(mut mesh: Mesh, arguments: &[&str]) -> Mesh {
+    let mut agent = Agent::named("a").argument("--sample-period=200ms");
+    for argument in arguments {
+        agent = agent.argument(argument);
+    }
+    mesh.add(agent);
+    mesh
+}
+
+fn samples(mesh: &Mesh) -> i64 {
+    mesh.db().one("SELECT count(*) FROM host_samples")
+}
+
+/// Two meshes beside each other, so that one shows how long is long enough. Some 5 s, mostly waiting.
+#[test]
+fn a_host_is_sampled_between_runs_only_where_its_agent_wants_it() {
+    let without = with_agent(Mesh::start(), &[]);
+    let with = with_agent(Mesh::beside(&without), &["--sample-always"]);
+    let between_runs = "SELECT max(at_us) - min(at_us) FROM host_samples HAVING count(*) > 0";
+    until_true("three seconds are sampled", LIMIT, || {
+        samples(&with) > 0 && with.db().one::<i64>(between_runs) >= 3_000_000
+    });
+    assert_eq!(with.db().one::<i64>("SELECT count(*) FROM runs"), 0);
+    assert!(samples(&with) >= 10, "{}", samples(&with));
+    assert_eq!(samples(&without), 0);
+    with.assert_no_complaints();
+    without.assert_no_complaints();
+}
+
+/// 50,000 steps, whose memory the collector kept once. Some 4 s of CPU.
+#[test]
+#[cfg(target_env = "gnu")]
+fn a_dry_run_of_many_steps_keeps_no_memory() {
+    let directory = tempfile::tempdir().unwrap();
+    let mesh = Mesh::of(&["a", "b", "c"], directory.path());
+    let plan = mesh.plan(&format!(
+        r#"
+        repeat = 100
+        [targets.t]
+        system = "local"
+        path = "{}"
+        [[phase]]
+        workload = "files"
+        modes = ["create", "list", "stat", "read", "delete"]
+        matrix = {{ size = ["1k", "2k", "4k", "8k", "16k", "32k", "64k", "128k", "256k", "512k"], files = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10] }}
+        "#,
+        directory.path().display()
+    ));
+    let before = anonymous_mib(&mesh);
+    let shown = mesh.command(&["plan", "show", plan.to_str().unwrap()]);
+    assert_eq!(shown.code, 0, "{}", shown.err);
+    let lines = shown.out.lines().count();
+    assert!(lines > 5_000, "{lines} lines: {}", shown.err);
+    let kept = anonymous_mib(&mesh).saturating_sub(before);
+    assert!(kept < 80, "{kept} MiB are kept");
+}
+
+/// Memory of the collector that no file stands behind.
+fn anonymous_mib(mesh: &Mesh) -> u64 {
+    let status = format!("/proc/{}/status", mesh.collector().pid());
+    let status = std::fs::read_to_string(status).unwrap();
+    let mut lines = status.lines();
+    let kib = lines
+        .find_map(|line| line.strip_prefix("RssAnon:"))
+        .unwrap();
+    let kib: u64 = kib.trim().trim_end_matches(" kB").parse().unwrap();
+    kib / 1024
+}

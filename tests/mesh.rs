@@ -1,0 +1,53 @@
+//! The mesh from outside: commands, counts, faults, hostile peers and real file systems.
+//!
+//! These tests mostly wait (for a stall, a lost agent, a killed process), so many run beside each other. A test that
+//! measures time, a rate or CPU belongs in `truth.rs`, whose tests run alone.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::cast_possible_wrap,
+    reason = "a panic is how a test fails"
+)]
+
+mod support;
+
+// libtest runs as many tests at once as the machine has processors, which is few for tests that wait.
+share_the_machine!(8);
+
+mod bad_input;
+mod between_runs;
+mod comparisons;
+mod database_files;
+mod dependencies;
+mod end_to_end;
+mod examples;
+mod faults;
+mod file_systems;
+mod gluster;
+mod hostile_peers;
+mod packaging;
+mod page;
+mod policy;
+mod quickstart;
+mod services;
+mod stop;
+mod trust;
+mod truth {
+    mod breadth;
+    mod counts;
+    mod failing;
+    mod fallback;
+    mod flips;
+    mod freeze;
+    mod full;
+    mod io;
+    mod many_clients;
+    mod no_double_count;
+    mod stall;
+    mod two_runs;
+    mod unsupported_fs;
+    mod vanish;
+}

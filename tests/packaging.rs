@@ -1,0 +1,89 @@
+//! What lies under packaging, as far as it can be held against something without building a package: `packaging/test` does
+//! the rest.
+
+use crate::support::command::{CommandOutput, benchmesh};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+fn packaging() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("packaging")
+}
+
+fn run(command: &mut Command) -> CommandOutput {
+    CommandOutput::of(&command.output().unwrap())
+}
+
+#[test]
+fn scripts_are_sound_shell() {
+    for (shell, script) in [
+        ("bash", "build"),
+        ("bash", "test"),
+        ("bash", "deploy-agents"),
+        ("sh", "install"),
+        ("sh", "debian/postinst"),
+        ("sh", "debian/prerm"),
+        ("sh", "debian/postrm"),
+    ] {
+        let output = run(Command::new(shell).arg("-n").arg(packaging().join(script)));
+        assert_eq!(output.code, 0, "{script}: {}", output.all());
+    }
+    let without_arguments = run(&mut Command::new(packaging().join("deploy-agents")));
+    assert_eq!(without_arguments.code, 2, "{}", without_arguments.all());
+    assert!(without_arguments.err.contains("--collector HOST:PORT"));
+}
+
+/// The command lines of the units are understood, and nothing beside them.
+#[test]
+fn units_start_what_there_is() {
+    for name in ["agent", "collector"] {
+        let unit = packaging().join(format!("systemd/benchmesh-{name}.service"));
+        let unit = std::fs::read_to_string(unit).unwrap();
+        let line = unit
+            .lines()
+            .find_map(|line| line.strip_prefix("ExecStart="));
+        let words: Vec<&str> = line.unwrap().split(' ').collect();
+        let file = format!("/etc/benchmesh/{name}.toml");
+        assert_eq!(
+            words,
+            ["/usr/bin/benchmesh", name, "--config", file.as_str()]
+        );
+        assert!(unit.contains("Type=notify\n") && unit.contains("WatchdogSec="));
+    }
+}
+
+/// By the schemas of Kubernetes' own API; the configuration in it by doctor.
+#[test]
+fn the_daemon_set_is_valid() {
+    let manifest = packaging().join("kubernetes/agent.yaml");
+    let text = std::fs::read_to_string(&manifest).unwrap();
+    let after = text.split("  agent.toml: |\n").nth(1).unwrap();
+    let lines = after.lines().map_while(|line| line.strip_prefix("    "));
+    let config = lines.collect::<Vec<_>>().join("\n");
+    assert!(config.contains("allow = "), "{config}");
+    let place = tempfile::tempdir().unwrap();
+    let file = place.path().join("agent.toml");
+    // Names of a cluster mean nothing here.
+    std::fs::write(&file, config.replace("central:4750", "127.0.0.1:1")).unwrap();
+    let mut doctor = benchmesh();
+    doctor.arg("doctor").arg("--config").arg(&file);
+    let output = run(doctor.arg("--state-dir").arg(place.path().join("state")));
+    assert_eq!(output.code, 1, "{}", output.all());
+    assert!(output.out.contains("/mnt/cephfs"), "{}", output.all());
+
+    let python = match benchmesh_testing::python("python-kubernetes", &["kubernetes_validate"]) {
+        Ok(python) => python,
+        Err(problem) => {
+            benchmesh_testing::skip("pypi", &problem);
+            return;
+        }
+    };
+    let validate = |file: &Path| {
+        let mut command = Command::new(python.with_file_name("kubernetes-validate"));
+        run(command.arg("--strict").arg(file))
+    };
+    let output = validate(&manifest);
+    assert_eq!(output.code, 0, "{}", output.all());
+    let wrong = place.path().join("wrong.yaml");
+    std::fs::write(&wrong, text.replace("hostPID: true", "hostPid: true")).unwrap();
+    assert_ne!(validate(&wrong).code, 0, "a wrong key is accepted");
+}

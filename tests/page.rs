@@ -1,0 +1,392 @@
+//! The live page and the report file in a real browser: what they show is held against the database, at a desk's and a
+//! phone's width, and axe finds nothing serious.
+
+mod comparison;
+mod metrics;
+
+use crate::support::browser::Browser;
+use crate::support::mesh::Mesh;
+use crate::support::wait::until;
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+use tempfile::TempDir;
+
+const START: Duration = Duration::from_secs(30);
+const RUN: Duration = Duration::from_secs(120);
+
+/// A phase with a matrix, one that lasts for some seconds, and links.
+fn plan(path: &Path) -> String {
+    format!(
+        "name = \"<img src=x onerror=alert(1)>\"\n[targets.disk]\nsystem = \"ext4\"\npath = \"{}\"\n\
+         [[phase]]\nname = \"records\"\nworkload = \"io\"\nmodes = [\"write\", \"read\"]\nruntime = \"300ms\"\nmatrix = {{ size = [\"1m\", \"2m\"], bs = [\"4k\", \"64k\"] }}\n\
+         [[phase]]\nname = \"paced\"\nworkload = \"null\"\nrate_iops = 1000\nruntime = \"10s\"\n",
+        path.display()
+    )
+}
+
+struct Shown {
+    mesh: Mesh,
+    url: String,
+    _directory: TempDir,
+    target: TempDir,
+}
+
+fn shown() -> Shown {
+    let directory = TempDir::new().unwrap();
+    let target = TempDir::new().unwrap();
+    let file = directory.path().join("url");
+    let mut mesh = Mesh::with_collector_arguments(&[
+        "--http",
+        "127.0.0.1:0",
+        "--http-url-file",
+        file.to_str().unwrap(),
+    ]);
+    let url = until("the collector writes the page's address", START, || {
+        std::fs::read_to_string(&file).ok()
+    });
+    for name in ["one", "two"] {
+        mesh.add(crate::support::mesh::Agent::named(name).allow(target.path()));
+    }
+    Shown {
+        mesh,
+        url: url.trim().to_owned(),
+        _directory: directory,
+        target,
+    }
+}
+
+/// The file of axe-core from the registry; `None`, and a skip that is seen, where it cannot be had.
+fn axe() -> Option<String> {
+    let directory = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("axe-core");
+    let script = directory.join("package/axe.min.js");
+    if !script.is_file() {
+        std::fs::create_dir_all(&directory).unwrap();
+        let packed = Command::new("npm")
+            .args(["pack", "axe-core@4", "--silent"])
+            .current_dir(&directory)
+            .output();
+        let name = match packed {
+            Ok(packed) if packed.status.success() => {
+                String::from_utf8_lossy(&packed.stdout).trim().to_owned()
+            }
+            _ => {
+                benchmesh_testing::skip("axe-core", "npm brings it from the registry");
+                return None;
+            }
+        };
+        let unpacked = Command::new("tar")
+            .args(["-xzf", &name])
+            .current_dir(&directory)
+            .status()
+            .unwrap();
+        assert!(unpacked.success());
+    }
+    Some(std::fs::read_to_string(script).unwrap())
+}
+
+/// Fails on what axe calls serious or critical.
+fn assert_accessible(browser: &mut Browser, axe: Option<&str>, what: &str) {
+    let Some(axe) = axe else { return };
+    browser.evaluate(&format!("{axe}; true"));
+    let found = browser.evaluate(
+        "axe.run(document, { resultTypes: ['violations'] }).then((result) => JSON.stringify(result.violations
+            .filter((one) => ['serious', 'critical'].includes(one.impact))
+            .map((one) => [one.id, one.help, one.nodes.slice(0, 3).map((node) => node.html + ' ' + node.failureSummary)])))",
+    );
+    assert_eq!(found, "[]", "{what}");
+}
+
+/// A picture for people to look at, under the target directory.
+fn picture(browser: &mut Browser, name: &str) {
+    let directory = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("page");
+    std::fs::create_dir_all(&directory).unwrap();
+    browser.picture(&directory.join(format!("{name}.png")));
+}
+
+/// The cells of the table in a region, row by row.
+fn cells(browser: &mut Browser, label: &str) -> Vec<Vec<String>> {
+    let rows = browser.evaluate(&format!(
+        "[...document.querySelectorAll('[role=group][aria-label={label:?}] tbody tr')].map((row) => [...row.cells].map((cell) => cell.textContent))"
+    ));
+    serde_json::from_value(rows).unwrap()
+}
+
+/// As the page writes a figure: three digits, or whole units.
+fn figure(value: f64) -> f64 {
+    if value == 0.0 {
+        return 0.0;
+    }
+    let scale = 10_f64.powi(2 - value.abs().log10().floor() as i32);
+    if value.abs() >= 99.95 {
+        value.round()
+    } else {
+        (value * scale).round() / scale
+    }
+}
+
+fn number(text: &str) -> f64 {
+    text.replace(',', "")
+        .parse()
+        .unwrap_or_else(|_| panic!("{text:?} is no figure"))
+}
+
+/// Some 45 s: a mesh, a run of nine steps, a browser.
+#[test]
+fn the_page_shows_what_the_database_holds() {
+    let Some(mut browser) = Browser::open() else {
+        return;
+    };
+    let axe = axe();
+    let shown = shown();
+    browser.size(1440, 900);
+    browser.open_page(&shown.url);
+    browser.until(
+        "the page is connected",
+        "document.getElementById('status').textContent.includes('2 of 2 agents')",
+    );
+    // The token is not in the history, and no script reads it.
+    assert_eq!(browser.evaluate("location.search + document.cookie"), "");
+    let mut run = shown.mesh.begin(&plan(shown.target.path()));
+    browser.until(
+        "the running step is shown",
+        "/paced: run.*running, 2 agents/.test(document.querySelector('.step-line')?.textContent)",
+    );
+    assert!(
+        browser
+            .names_of("progressbar")
+            .contains(&"Progress of the run".to_owned())
+    );
+    browser.until(
+        "the rate of 2 agents of 1000 each is shown",
+        "(() => { const rate = Number(document.querySelector('.figures dd').textContent.replace(',', '')); return rate > 1500 && rate < 2500; })()",
+    );
+    browser.until(
+        "both clients are listed",
+        "document.querySelectorAll('[aria-label=Clients] tbody tr').length === 2",
+    );
+    browser.until(
+        "latency is drawn",
+        "document.querySelectorAll('.plot path.line').length >= 2",
+    );
+    picture(&mut browser, "live");
+    assert_accessible(&mut browser, axe.as_deref(), "live, running");
+    assert!(run.exit_within(RUN).unwrap().success(), "{}", run.log());
+    browser.until(
+        "the end is shown",
+        "document.querySelector('.run-head .chip')?.textContent === 'done'",
+    );
+    finished_steps_agree(&mut browser, &shown);
+    for (hash, heading) in [
+        ("#/", "Finished steps"),
+        ("#/runs", "Runs"),
+        ("#/mesh", "Agents"),
+        ("#/events", "Events"),
+        ("#/query", "SQL"),
+        ("#/runs/1", "Throughput"),
+    ] {
+        browser.go(hash);
+        browser.until(
+            &format!("{hash} is drawn"),
+            &format!("[...document.querySelectorAll('h2')].some((one) => one.textContent === {heading:?})"),
+        );
+        assert!(
+            browser.names_of("heading").contains(&heading.to_owned()),
+            "{hash}"
+        );
+        let name = hash.replace(['#', '/'], "_");
+        for (width, dark) in [(1440, false), (400, true)] {
+            browser.size(width, 900);
+            browser.dark(dark);
+            let wide = browser.evaluate("document.documentElement.scrollWidth");
+            assert!(
+                wide.as_u64().unwrap() <= width.into(),
+                "{hash} at {width}: {wide}"
+            );
+            picture(&mut browser, &format!("page{name}-{width}"));
+            assert_accessible(&mut browser, axe.as_deref(), &format!("{hash} at {width}"));
+        }
+        browser.size(1440, 900);
+        browser.dark(false);
+    }
+    the_report_agrees(&mut browser, &shown);
+    a_query_agrees(&mut browser, &shown);
+    // A name is text wherever it stands.
+    assert_eq!(
+        browser.evaluate("document.querySelectorAll('img').length"),
+        0
+    );
+    let complaints = browser.complaints();
+    assert!(complaints.is_empty(), "{complaints:#?}");
+    the_file_agrees(&mut browser, &shown, axe.as_deref());
+}
+
+fn finished_steps_agree(browser: &mut Browser, shown: &Shown) {
+    browser.until(
+        "all steps are listed",
+        "document.querySelectorAll('[aria-label=\"Finished steps\"] tbody tr').length === 9",
+    );
+    let rows = cells(browser, "Finished steps");
+    for row in &rows {
+        let sql = format!(
+            "SELECT {{}} FROM v_results WHERE run_id = 1 AND ordinal = {}",
+            row[0]
+        );
+        let of = |column: &str| {
+            shown
+                .mesh
+                .db()
+                .one::<Option<f64>>(&sql.replace("{}", column))
+        };
+        match of("ops_per_s") {
+            Some(rate) => assert_eq!(number(&row[3]), figure(rate), "{row:?}"),
+            // Its tasks did not overlap: they last for less than a millisecond, and start later than that without root.
+            None => assert_eq!(row[3], "-", "{row:?}"),
+        }
+        for (column, cell) in [("p50_ms", 5), ("p99_ms", 6), ("max_ms", 7)] {
+            let (seen, stored) = (number(&row[cell]), of(column).unwrap());
+            assert!((seen - stored).abs() <= stored * 0.006, "{column}: {row:?}");
+        }
+    }
+}
+
+/// The matrix of the writes, cell by cell.
+fn the_report_agrees(browser: &mut Browser, shown: &Shown) {
+    let rows = cells(browser, "records: write (io, on disk, 2 clients), MiB/s");
+    assert_eq!(rows.len(), 2, "{rows:?}");
+    for row in &rows {
+        for (cell, bs) in [(1, "4k"), (2, "64k")] {
+            let sql = format!(
+                "SELECT mib_per_s FROM v_results WHERE run_id = 1 AND mode = 'write' AND params ->> 'size' = '{}' AND params ->> 'bs' = '{bs}'",
+                row[0]
+            );
+            let stored: f64 = shown.mesh.db().one(&sql);
+            let seen = number(&row[cell]);
+            assert!(
+                (seen - stored).abs() <= stored * 0.006 + 0.5,
+                "{sql}: {seen}"
+            );
+        }
+    }
+    // Each point of the pictures is what the database has for its second.
+    let pictures = browser.evaluate(
+        "fetch('/api/v1/runs/1/pictures').then((answer) => answer.json()).then((answer) => answer.pictures)",
+    );
+    assert_eq!(pictures["bucket_s"], 1.0);
+    let series = pictures["load"].as_array().unwrap();
+    let series = series.iter().find(|one| one["name"] == "null").unwrap();
+    let drawn: Vec<f64> = serde_json::from_value(series["ops_per_s"].clone()).unwrap();
+    let stored: Vec<f64> = shown.mesh.db().column(&format!(
+        "SELECT sum(i.ops) * 1e6 / sum(i.span_us) FROM step_intervals AS i JOIN steps AS s ON s.id = i.step_id
+         WHERE s.phase = 'paced' GROUP BY (i.at_us - {}) / 1000000 ORDER BY min(i.at_us)",
+        pictures["from_us"]
+    ));
+    assert!(
+        drawn.len() >= 6 && drawn.len() == stored.len(),
+        "{drawn:?} {stored:?}"
+    );
+    for (drawn, stored) in drawn.iter().zip(&stored) {
+        assert!((drawn - stored).abs() <= stored * 0.001, "{drawn} {stored}");
+    }
+    // Hover, zoom and legend, by mouse and by keyboard.
+    browser.evaluate(
+        "{ const plot = document.querySelector('#load .plot'); const box = plot.getBoundingClientRect();
+           plot.dispatchEvent(new PointerEvent('pointermove', { clientX: box.left + box.width * 0.6, clientY: box.top + 50 })); }",
+    );
+    browser.until(
+        "the chart tells values",
+        "!document.querySelector('#load .tip').hidden",
+    );
+    browser.evaluate("document.querySelector('#load .plot').dispatchEvent(new KeyboardEvent('keydown', { key: '+' }))");
+    browser.until("all charts are zoomed", "!document.querySelector('#load .reset').hidden && !document.querySelector('#latency .reset').hidden");
+    browser.evaluate("document.querySelector('#load .plot').dispatchEvent(new KeyboardEvent('keydown', { key: '0' }))");
+    let lines = "document.querySelectorAll('#load path.line, #load circle.dot').length";
+    let before = browser.evaluate(lines);
+    browser.evaluate("document.querySelector('#load .legend button').click()");
+    assert_ne!(browser.evaluate(lines), before);
+    assert_eq!(
+        browser.evaluate(
+            "document.querySelector('#load .legend button').getAttribute('aria-pressed')"
+        ),
+        "false"
+    );
+}
+
+fn a_query_agrees(browser: &mut Browser, shown: &Shown) {
+    browser.go("#/query");
+    browser.until("the box is there", "document.querySelector('textarea')");
+    browser.evaluate(
+        "{ const box = document.querySelector('textarea'); box.value = 'SELECT count(*), run FROM v_results GROUP BY run';
+           document.querySelector('form').requestSubmit(); }",
+    );
+    browser.until(
+        "the answer comes",
+        "document.querySelectorAll('[aria-label=Answer] tbody tr').length === 1",
+    );
+    let count: i64 = shown.mesh.db().one("SELECT count(*) FROM v_results");
+    assert_eq!(
+        cells(browser, "Answer"),
+        [[count.to_string(), "<img src=x onerror=alert(1)>".to_owned()]]
+    );
+    browser.evaluate(
+        "{ document.querySelector('textarea').value = 'DELETE FROM runs'; document.querySelector('form').requestSubmit(); }",
+    );
+    browser.until(
+        "the refusal is told",
+        "/only reading/.test(document.querySelector('[role=alert]')?.textContent)",
+    );
+    // The browser tells of the status itself.
+    let complaints = browser.complaints();
+    assert!(
+        complaints.iter().all(|one| one.contains("400")),
+        "{complaints:#?}"
+    );
+}
+
+/// The file of `benchmesh report --format html`, from the collector and from the database, opened without either.
+fn the_file_agrees(browser: &mut Browser, shown: &Shown, axe: Option<&str>) {
+    let out = shown.mesh.directory().join("report.html");
+    let out = out.to_str().unwrap();
+    let db = shown.mesh.db_path().to_str().unwrap();
+    for source in [&[][..], &["--db", db][..]] {
+        let arguments = [
+            &["report", "1", "--format", "html", "--out", out][..],
+            source,
+        ]
+        .concat();
+        let output = shown.mesh.command(&arguments);
+        assert!(output.code == 0, "{}", output.err);
+        browser.open_page(&format!("file://{out}"));
+        browser.until(
+            "the file draws itself",
+            "document.querySelectorAll('.plot path.line').length > 0",
+        );
+        assert_eq!(
+            browser.evaluate("document.querySelectorAll('img').length"),
+            0
+        );
+        assert_eq!(
+            browser.evaluate("performance.getEntriesByType('resource').length"),
+            0,
+            "it loads nothing"
+        );
+        let heading: Value = browser.evaluate("document.querySelector('h1').textContent");
+        assert!(
+            heading
+                .as_str()
+                .unwrap()
+                .contains("<img src=x onerror=alert(1)>"),
+            "{heading}"
+        );
+    }
+    for width in [1440, 400] {
+        browser.size(width, 900);
+        let wide = browser.evaluate("document.documentElement.scrollWidth");
+        assert!(wide.as_u64().unwrap() <= width.into(), "{wide}");
+        picture(browser, &format!("file-{width}"));
+        assert_accessible(browser, axe, &format!("the file at {width}"));
+    }
+    let complaints = browser.complaints();
+    assert!(complaints.is_empty(), "{complaints:#?}");
+}

@@ -1,0 +1,261 @@
+//! The page of comparisons and its file in a real browser, on a generated history: sentences and verdicts are held against
+//! the JSON, ratios against the database.
+
+use super::{START, assert_accessible, axe, cells, picture};
+use crate::support::browser::Browser;
+use crate::support::mesh::Mesh;
+use crate::support::wait::until;
+use benchmesh_synthetic::{Shape, generate};
+use serde_json::Value;
+use std::path::Path;
+use tempfile::TempDir;
+
+/// Two runs of two targets and a saved baseline. A target, the baseline and two marks have names that try to be markup.
+fn history(path: &Path) {
+    let shape = Shape {
+        hosts: 2,
+        daemons_per_host: 3,
+        step_seconds: 40,
+        ..Shape::small()
+    };
+    generate(path, &shape).unwrap();
+    let file = rusqlite::Connection::open(path).unwrap();
+    file.execute_batch(
+        "UPDATE steps SET target = '<img src=x onerror=alert(1)>' WHERE target = 'sr33';
+         INSERT INTO marks (run_id, at_us, text) SELECT run_id, start_us + 30000000, '<img src=y onerror=alert(2)>'
+             FROM steps WHERE ordinal IN (1, 4);
+         INSERT INTO baselines VALUES ('<img src=z onerror=alert(3)>', 1, 1750000000000000)",
+    )
+    .unwrap();
+}
+
+/// What is chosen in the form, field by field; then it is sent.
+fn choose(browser: &mut Browser, kind: &str, fields: &[&str]) {
+    browser.go("#/compare");
+    browser.until(
+        "runs and baselines can be chosen",
+        "(() => { const select = document.querySelector('[aria-label=\"What to compare\"]');
+           if (!select) return false;
+           select.value = 'a run against a baseline'; select.dispatchEvent(new Event('change'));
+           const [baseline, run] = document.querySelectorAll('span.compare-form select');
+           return baseline.options.length === 1 && run.options.length >= 3; })()",
+    );
+    let fields = Value::from(fields.to_vec());
+    browser.evaluate(&format!(
+        "{{ const select = document.querySelector('[aria-label=\"What to compare\"]');
+            select.value = {kind:?}; select.dispatchEvent(new Event('change'));
+            document.querySelectorAll('span.compare-form select, span.compare-form input')
+                .forEach((one, at) => {{ one.value = {fields}[at]; }});
+            document.querySelector('form.compare-form').requestSubmit(); }}"
+    ));
+}
+
+/// What the page has to show.
+struct Expected<'a> {
+    /// The query of the comparison.
+    asked: &'a str,
+    title: &'a str,
+    loads: usize,
+    /// Conditions on `v_results` that select both sides of the first load.
+    sides: [&'a str; 2],
+}
+
+const RUNS: Expected<'_> = Expected {
+    asked: "a=1&b=2",
+    title: "run 2 against run 1",
+    loads: 18,
+    sides: [
+        "run_id = 1 AND target = 'cephfs'",
+        "run_id = 2 AND target = 'cephfs'",
+    ],
+};
+const TARGETS: Expected<'_> = Expected {
+    asked: "targets=2",
+    title: "<img src=x onerror=alert(1)> against cephfs",
+    loads: 9,
+    sides: [
+        "run_id = 2 AND target = 'cephfs'",
+        "run_id = 2 AND target <> 'cephfs'",
+    ],
+};
+
+/// Some 25 s: a collector on a generated history, and a browser.
+#[test]
+fn a_comparison_is_shown_on_the_page_and_in_a_file() {
+    let Some(mut browser) = Browser::open() else {
+        return;
+    };
+    let axe = axe();
+    let directory = TempDir::new().unwrap();
+    history(&directory.path().join("benchmesh.db"));
+    let address = directory.path().join("url");
+    let mesh = Mesh::on_database_in(
+        directory.path(),
+        &[
+            "--http",
+            "127.0.0.1:0",
+            "--http-url-file",
+            address.to_str().unwrap(),
+        ],
+    );
+    let url = until("the collector writes the page's address", START, || {
+        std::fs::read_to_string(&address).ok()
+    });
+    browser.size(1440, 900);
+    browser.open_page(url.trim());
+    choose(&mut browser, "two runs", &["1", "2"]);
+    let axe = axe.as_deref();
+    let runs = answer(&mut browser, RUNS.asked);
+    compared(&mut browser, &mesh, axe, &RUNS, &runs, "page-runs");
+    choose(&mut browser, "targets of a run", &["2"]);
+    let targets = answer(&mut browser, TARGETS.asked);
+    compared(&mut browser, &mesh, axe, &TARGETS, &targets, "page-targets");
+    plans_and_baselines_can_be_chosen(&mut browser);
+    let complaints = browser.complaints();
+    assert!(complaints.is_empty(), "{complaints:#?}");
+    browser.go("#/compare/a%3D1%26b%3D77");
+    browser.until(
+        "a run that is not there is told",
+        "/no run/.test(document.querySelector('[role=alert]')?.textContent)",
+    );
+    // The browser tells of the status itself.
+    let complaints = browser.complaints();
+    assert!(
+        complaints.iter().all(|one| one.contains("404")),
+        "{complaints:#?}"
+    );
+    // The marks are on the time axis of the run, as text.
+    browser.go("#/runs/2");
+    browser.until(
+        "the mark is drawn",
+        "[...document.querySelectorAll('#load .mark-name')].some((one) => one.textContent.includes('onerror=alert(2)'))",
+    );
+    picture(&mut browser, "page-marks");
+    let out = mesh.directory().join("comparison.html");
+    let out = out.to_str().unwrap();
+    let db = mesh.db_path().to_str().unwrap();
+    for source in [&[][..], &["--db", db][..]] {
+        let arguments = [
+            "compare", "--by", "target", "2", "--format", "html", "--out", out,
+        ];
+        let said = mesh.command(&[&arguments[..], source].concat());
+        assert!(said.code == 0, "{}", said.err);
+        browser.open_page(&format!("file://{out}"));
+        compared(
+            &mut browser,
+            &mesh,
+            axe,
+            &TARGETS,
+            &targets,
+            "file-comparison",
+        );
+        let loaded = browser.evaluate("performance.getEntriesByType('resource').length");
+        assert_eq!(loaded, 0, "it loads nothing");
+    }
+    let complaints = browser.complaints();
+    assert!(complaints.is_empty(), "{complaints:#?}");
+}
+
+/// The document of `benchmesh compare --format json`.
+fn answer(browser: &mut Browser, asked: &str) -> Value {
+    browser.evaluate(&format!(
+        "fetch('/api/v1/compare?{asked}').then((answer) => answer.json())"
+    ))
+}
+
+/// The choices that the address alone does not offer: how many runs before, and baselines by their names.
+fn plans_and_baselines_can_be_chosen(browser: &mut Browser) {
+    choose(
+        browser,
+        "newest of a plan against those before",
+        &["nightly", "1"],
+    );
+    browser.until(
+        "the newest run is held against the one before",
+        "location.hash.endsWith('last%3D1') && document.querySelector('.report h1')?.textContent.startsWith('run 2 against')",
+    );
+    choose(
+        browser,
+        "a run against a baseline",
+        &["<img src=z onerror=alert(3)>", "2"],
+    );
+    browser.until(
+        "the run is held against the baseline",
+        "document.querySelector('.report h1')?.textContent === 'run 2 against baseline <img src=z onerror=alert(3)>'",
+    );
+    assert_eq!(
+        browser.evaluate("[...document.querySelectorAll('span.compare-form select')].map((one) => one.value).join()"),
+        "<img src=z onerror=alert(3)>,2",
+        "the form shows what is compared"
+    );
+    assert_eq!(
+        browser.evaluate("document.querySelectorAll('img').length"),
+        0
+    );
+}
+
+/// Sentences and verdicts are those of the JSON, a ratio is the database's, both curves are there; at a desk's and a
+/// phone's width.
+fn compared(
+    browser: &mut Browser,
+    mesh: &Mesh,
+    axe: Option<&str>,
+    expected: &Expected<'_>,
+    answer: &Value,
+    name: &str,
+) {
+    let title = expected.title;
+    browser.until(
+        &format!("{title} is drawn"),
+        &format!("document.querySelector('.report h1')?.textContent === {title:?} && document.querySelectorAll('#load-rate path.line').length >= 2"),
+    );
+    let shown = browser
+        .evaluate("[...document.querySelectorAll('.sentences li')].map((one) => one.textContent)");
+    let comparison = &answer["comparisons"][0];
+    assert_eq!(shown, comparison["sentences"], "{name}");
+    let shown = shown.to_string();
+    assert!(shown.contains("95 % CI ") || title == RUNS.title, "{shown}");
+    let rows = cells(browser, "Ratios of rate");
+    assert_eq!(rows.len(), expected.loads, "{rows:?}");
+    let verdicts: Vec<String> = comparison["rows"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|row| row["figure"] == "ops")
+        .map(|row| row["verdict"].as_str().unwrap().replace('-', " "))
+        .collect();
+    let seen: Vec<&String> = rows.iter().map(|row| &row[4]).collect();
+    assert_eq!(seen, verdicts.iter().collect::<Vec<_>>());
+    // The geometric mean over the repeats of the first load.
+    let [of_a, of_b] = expected.sides.map(|of| {
+        let rates: Vec<f64> = mesh.db().column(&format!(
+            "SELECT ops_per_s FROM v_results WHERE {of} AND mode = 'write' AND params ->> 'bs' = '4k'"
+        ));
+        rates.iter().map(|rate| rate.ln()).sum::<f64>() / rates.len() as f64
+    });
+    let change = ((of_b - of_a).exp() - 1.0) * 100.0;
+    let seen: f64 = rows[0][1].trim_end_matches(" %").parse().unwrap();
+    assert!((seen - change).abs() < 0.6, "{change}: {rows:?}");
+    assert_eq!(
+        browser.evaluate("document.querySelectorAll('img').length"),
+        0
+    );
+    browser.evaluate("{ const select = document.querySelector('[aria-label=Load]'); select.value = '1'; select.dispatchEvent(new Event('change')); }");
+    browser.until(
+        "another load is drawn",
+        "document.querySelectorAll('#load-rate path.line').length >= 2",
+    );
+    for (width, dark) in [(1440, false), (400, true)] {
+        browser.size(width, 900);
+        browser.dark(dark);
+        let wide = browser.evaluate("document.documentElement.scrollWidth");
+        assert!(
+            wide.as_u64().unwrap() <= width.into(),
+            "{name} at {width}: {wide}"
+        );
+        picture(browser, &format!("{name}-{width}"));
+        assert_accessible(browser, axe, &format!("{name} at {width}"));
+    }
+    browser.size(1440, 900);
+    browser.dark(false);
+}

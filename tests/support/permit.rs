@@ -1,0 +1,34 @@
+//! Whether the tests of a program run one at a time, each with the machine to itself, or beside each other.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+static MACHINE: Mutex<()> = Mutex::new(());
+static IS_SHARED: AtomicBool = AtomicBool::new(false);
+
+/// Waits until the test may load the machine: `None` at once where tests run beside each other.
+pub fn permit() -> Option<MutexGuard<'static, ()>> {
+    let is_alone = !IS_SHARED.load(Ordering::Relaxed);
+    is_alone.then(|| MACHINE.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// Lets the tests of this program run beside each other, so many at once. Once per test program, at its top.
+#[macro_export]
+macro_rules! share_the_machine {
+    ($tests:literal) => {
+        #[used]
+        #[unsafe(link_section = ".init_array")]
+        static BEFORE_MAIN: extern "C" fn() = {
+            extern "C" fn before_main() {
+                $crate::support::permit::share_the_machine($tests);
+            }
+            before_main
+        };
+    };
+}
+
+/// What the macro of this name calls before `main`.
+pub fn share_the_machine(tests: u32) {
+    IS_SHARED.store(true, Ordering::Relaxed);
+    benchmesh_testing::set_tests_at_once(tests);
+}

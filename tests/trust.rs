@@ -1,0 +1,466 @@
+//! Who is let in: certificates, tokens, roles, revocation. Whoever is not is refused with a reason, once in the log, and a
+//! step that goes on beside it loses nothing.
+
+use crate::support::command::{CommandOutput, benchmesh};
+use crate::support::fake_agent::{certified, converse, dial_as, hello, owner, say};
+use crate::support::mesh::{Agent, Mesh};
+use crate::support::process::Process;
+use crate::support::wait::until_true;
+use benchmesh_proto::v1 as wire;
+use benchmesh_proto::v1::agent_message::Body;
+use benchmesh_proto::v1::control_client::ControlClient;
+use benchmesh_proto::v1::mesh_client::MeshClient;
+use benchmesh_trust::{Credentials, DialError, Role, Security, TcpConnection};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::Duration;
+use tempfile::TempDir;
+use tonic::{Code, Status};
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+fn directory() -> TempDir {
+    tempfile::Builder::new()
+        .prefix("bm-trust-")
+        .tempdir()
+        .unwrap()
+}
+
+/// A join token of the mesh's collector.
+fn token(mesh: &Mesh, arguments: &[&str]) -> String {
+    let output = mesh.command(&[&["collector", "token"], arguments].concat());
+    assert_eq!(output.code, 0, "{}", output.all());
+    let token = output.out.trim().to_owned();
+    assert!(
+        token.starts_with("bmjoin-") && !output.err.contains(&token),
+        "{}",
+        output.all()
+    );
+    token
+}
+
+/// An agent of another user, who has nothing but a token.
+fn joining(name: &str, token: &str, user: &Path) -> Agent {
+    Agent::named(name)
+        .credentials(user)
+        .argument("--join")
+        .argument(token)
+}
+
+/// What an agent says that gives up.
+fn refusal(mut agent: Process) -> String {
+    let ended = agent.exit_within(LIMIT).expect("the agent gives up");
+    assert!(!ended.success());
+    agent.log()
+}
+
+async fn list_runs(channel: tonic::transport::Channel) -> Result<(), Status> {
+    let request = wire::ListRunsRequest::default();
+    ControlClient::new(channel)
+        .list_runs(request)
+        .await
+        .map(drop)
+}
+
+fn is_attached(mesh: &Mesh, name: &str) -> bool {
+    let output = mesh.command(&["agents", "--format", "json"]);
+    let listed: serde_json::Value = serde_json::from_str(&output.out).unwrap();
+    let agents = listed["agents"].as_array().unwrap();
+    agents
+        .iter()
+        .any(|agent| agent["name"] == name && agent["attached"] == true)
+}
+
+/// Takes about 12 s, most of which is the step beside it.
+#[test]
+fn whoever_is_not_let_in_is_told_so_and_a_step_loses_nothing() {
+    let mut mesh = Mesh::start();
+    mesh.add(Agent::named("honest"));
+    let mut run = mesh.begin("[[phase]]\nworkload = \"null\"\nruntime = \"8s\"\n");
+    mesh.until_step_is("run", "running", LIMIT);
+    strangers(&mesh);
+    roles_and_names(&mesh);
+    tokens(&mesh);
+    let ended = run.exit_within(LIMIT).expect("the honest run ends");
+    assert!(ended.success(), "{ended}:\n{}", run.log());
+    let db = mesh.db();
+    db.assert_sound();
+    assert_eq!(db.column::<i64>("SELECT partial FROM runs"), [0]);
+    assert_eq!(db.column::<i64>("SELECT errors FROM step_results"), [0]);
+    drop(db);
+    // Every refusal is in the log once, however often it came.
+    let log = mesh.collector().log();
+    for part in [
+        "it speaks without TLS",
+        "no certificate was shown",
+        "its certificate is not good (invalid peer certificate: UnknownIssuer",
+        "is not good for this: it takes an operator's",
+        "is not good for this: it takes an agent's",
+        "it attaches under another name",
+        "the token is used up",
+        "does not know the token, or it has expired",
+        "the name `honest` belongs to another agent",
+    ] {
+        let lines = log.lines().filter(|line| line.contains(part));
+        let lines: Vec<&str> = lines
+            .filter(|line| line.contains("a client is refused"))
+            .collect();
+        assert_eq!(lines.len(), 1, "{part}: {lines:?}\n{log}");
+        assert!(lines[0].contains(" INFO "), "{lines:?}");
+    }
+    assert!(!log.contains("bmjoin-"), "{log}");
+    mesh.assert_no_complaints();
+}
+
+/// No certificate, no TLS, a certificate of another CA.
+fn strangers(mesh: &Mesh) {
+    let (address, user) = (mesh.address(), directory());
+    let said = |arguments: &[&str]| {
+        let mut command = benchmesh();
+        command
+            .args(arguments)
+            .env("BENCHMESH_COLLECTOR", address.to_string());
+        command
+    };
+    let mut bare = said(&["agents"]);
+    bare.env("BENCHMESH_CREDENTIALS", user.path());
+    let output = CommandOutput::of(&bare.output().unwrap());
+    assert_eq!(output.code, 1, "{}", output.all());
+    assert!(
+        output.err.contains("no credentials") && output.err.contains("benchmesh join TOKEN"),
+        "{}",
+        output.all()
+    );
+    for _ in 0..3 {
+        let output = CommandOutput::of(&said(&["agents", "--insecure"]).output().unwrap());
+        assert_eq!(output.code, 1, "{}", output.all());
+        assert!(
+            output.err.contains("leave --insecure out"),
+            "{}",
+            output.all()
+        );
+    }
+    let agent = Agent::named("bare")
+        .credentials(user.path())
+        .state_dir(&user.path().join("bare"));
+    let agent = mesh.agent_process(&agent);
+    until_true("the agent says what it lacks", LIMIT, || {
+        agent.log().contains("benchmesh collector token")
+    });
+    let other = Mesh::beside(mesh);
+    converse(LIMIT, async {
+        let own = owner(address);
+        let ca = own.ca_fingerprint().unwrap();
+        let nobody = TcpConnection::at(&address.to_string()).await.unwrap();
+        let nobody = nobody.dial(Security::pinned(ca).unwrap()).await.unwrap();
+        let status = list_runs(nobody.clone()).await.unwrap_err();
+        assert_eq!(status.code(), Code::Unauthenticated, "{status:?}");
+        let attach = MeshClient::new(nobody).attach(tokio_stream::empty()).await;
+        assert_eq!(attach.unwrap_err().code(), Code::Unauthenticated);
+        // Each side refuses the other's CA by itself.
+        let foreign = owner(other.address());
+        let error = dial_as(address, &foreign).await.unwrap_err();
+        assert!(matches!(error, DialError::Untrusted { .. }), "{error:?}");
+        let mixed = Credentials {
+            ca: own.ca.clone(),
+            ..foreign
+        };
+        let error = dial_as(address, &mixed).await.unwrap_err();
+        assert!(error.to_string().contains("another CA"), "{error:?}");
+    });
+}
+
+fn roles_and_names(mesh: &Mesh) {
+    let address = mesh.address();
+    converse(LIMIT, async {
+        let agent = certified(address, "fake").await;
+        let status = list_runs(dial_as(address, &agent).await.unwrap()).await;
+        assert_eq!(status.unwrap_err().code(), Code::PermissionDenied);
+        let owner = dial_as(address, &owner(address)).await.unwrap();
+        list_runs(owner.clone()).await.unwrap();
+        let attach = MeshClient::new(owner).attach(tokio_stream::empty()).await;
+        assert_eq!(attach.unwrap_err().code(), Code::PermissionDenied);
+        let channel = dial_as(address, &agent).await.unwrap();
+        let first = say(Body::Hello(hello("honest")));
+        let status = MeshClient::new(channel)
+            .attach(tokio_stream::once(first))
+            .await
+            .unwrap_err();
+        assert_eq!(status.code(), Code::PermissionDenied, "{status:?}");
+        for name in ["`fake`", "`honest`"] {
+            assert!(status.message().contains(name), "{status:?}");
+        }
+    });
+}
+
+/// Used up, expired, for a name that is held; and one that is good.
+fn tokens(mesh: &Mesh) {
+    let users = directory();
+    let agent = |name: &str, token: &str, user: &str| {
+        let state = users.path().join(format!("state-{user}"));
+        let agent = joining(name, token, &users.path().join(user)).state_dir(&state);
+        mesh.agent_process(&agent)
+    };
+    let good = token(mesh, &[]);
+    let joined = agent("joined", &good, "1");
+    mesh.until_attached(&["joined"]);
+    let file = users.path().join("state-1/credentials.json");
+    let mode = std::os::unix::fs::PermissionsExt::mode(&file.metadata().unwrap().permissions());
+    assert_eq!(mode & 0o777, 0o600);
+    let log = refusal(agent("second", &good, "2"));
+    assert!(log.contains("the token is used up"), "{log}");
+    let log = refusal(agent("honest", &token(mesh, &[]), "3"));
+    assert!(log.contains("benchmesh collector revoke honest"), "{log}");
+    let short = token(mesh, &["--ttl", "1s"]);
+    let made = benchmesh_trust::now_s();
+    until_true("the token has expired", LIMIT, || {
+        benchmesh_trust::now_s() > made + 1
+    });
+    let log = refusal(agent("late", &short, "4"));
+    assert!(log.contains("or it has expired"), "{log}");
+    // An operator of another user, who may not make tokens.
+    let token = token(mesh, &["--role", "operator"]);
+    let as_operator = |arguments: &[&str]| {
+        let mut command = mesh.benchmesh();
+        command
+            .args(arguments)
+            .env("BENCHMESH_CREDENTIALS", users.path().join("operator"));
+        CommandOutput::of(&command.output().unwrap())
+    };
+    let output = as_operator(&["join", &token, "--name", "ann"]);
+    assert_eq!(output.code, 0, "{}", output.all());
+    let output = as_operator(&["agents"]);
+    assert!(output.out.contains("joined"), "{}", output.all());
+    let output = as_operator(&["collector", "revoke", "joined"]);
+    assert!(
+        output.err.contains("the user that the collector runs as"),
+        "{}",
+        output.all()
+    );
+    // Revoked, it is cut off at once and stays out.
+    assert_eq!(mesh.command(&["collector", "revoke", "joined"]).code, 0);
+    until_true("the revoked agent is gone", LIMIT, || {
+        !is_attached(mesh, "joined")
+    });
+    until_true("the agent says that it is revoked", LIMIT, || {
+        joined.log().contains("is revoked")
+    });
+    let log = refusal(agent("joined", &good, "1"));
+    assert!(log.contains("is revoked"), "{log}");
+    assert_eq!(mesh.command(&["collector", "revoke", "joined"]).code, 2);
+}
+
+/// A collector on the port of another, with files of its own.
+fn stranger(address: SocketAddr, arguments: &[&str], directory: &Path) -> Process {
+    let mut command = benchmesh();
+    command
+        .args([
+            "collector",
+            "--listen",
+            &address.to_string(),
+            "--http",
+            "off",
+        ])
+        .arg("--db")
+        .arg(directory.join("stranger.db"))
+        .args(arguments)
+        .env("BENCHMESH_CREDENTIALS", directory.join("credentials"));
+    let process = Process::start("stranger", command, &directory.join("stranger.log"));
+    until_true("the stranger listens", LIMIT, || {
+        process.log().contains("collector listens")
+    });
+    process
+}
+
+/// While the collector is down any user may bind its port.
+#[test]
+fn a_stranger_on_the_port_commands_nobody() {
+    let mut mesh = Mesh::start();
+    mesh.add(Agent::named("a"));
+    mesh.kill_collector();
+    for (arguments, part) in [
+        (&[][..], "is not the collector that this certificate is of"),
+        (&["--insecure"][..], "speaks without TLS"),
+    ] {
+        let directory = directory();
+        let stranger = stranger(mesh.address(), arguments, directory.path());
+        until_true("the agent says who it takes that for", LIMIT, || {
+            mesh.agent("a").log().contains(part)
+        });
+        let output = mesh.command(&["agents"]);
+        assert_eq!(output.code, 1, "{}", output.all());
+        assert!(output.err.contains(part), "{}", output.all());
+        assert!(!stranger.log().contains("attached"), "{}", stranger.log());
+    }
+    let log = mesh.agent("a").log();
+    let told = log
+        .lines()
+        .filter(|line| line.contains("is not the collector"));
+    assert_eq!(told.count(), 1, "{log}");
+    mesh.restart_collector();
+    mesh.until_attached(&["a"]);
+}
+
+/// Waits about 15 s for certificates of 8 s.
+#[test]
+fn certificates_renew_themselves_and_expired_ones_are_refused() {
+    let mut mesh = Mesh::with_collector_arguments(&["--certificate-lifetime", "8s"]);
+    mesh.add(Agent::named("a"));
+    let state = mesh.directory().join("state-a");
+    let own = || {
+        Credentials::load(&state.join("credentials.json"))
+            .unwrap()
+            .unwrap()
+    };
+    let first = own();
+    assert_eq!((first.role, first.name.as_str()), (Role::Agent, "a"));
+    until_true("the certificate is renewed", LIMIT, || {
+        own().fingerprint().unwrap() != first.fingerprint().unwrap()
+    });
+    // A certificate is good to the end of its last second.
+    let is_past = |own: &Credentials| benchmesh_trust::now_s() > own.expires_s;
+    until_true("the first one expires", LIMIT, || is_past(&first));
+    // The session went on, and a new one begins with the new certificate.
+    assert!(is_attached(&mesh, "a"));
+    let log = mesh.agent("a").log();
+    assert!(log.contains("renewed the certificate"), "{log}");
+    mesh.assert_no_complaints();
+    converse(LIMIT, async {
+        let error = dial_as(mesh.address(), &first).await.unwrap_err();
+        assert!(error.to_string().contains("it has expired"), "{error}");
+    });
+    mesh.kill_agent("a");
+    let last = own();
+    until_true("the last one expires", LIMIT, || is_past(&last));
+    // Another user has no other way in.
+    let nobody = directory();
+    let agent = Agent::named("a").credentials(nobody.path());
+    let log = refusal(mesh.agent_process(&agent));
+    assert!(log.contains("has expired"), "{log}");
+    // The same user gets a new one.
+    mesh.restart_agent("a");
+    mesh.until_attached(&["a"]);
+}
+
+#[test]
+fn without_tls_both_sides_say_so() {
+    let mut mesh = Mesh::insecure();
+    mesh.add(Agent::named("a"));
+    mesh.run("[[phase]]\nworkload = \"null\"\nops = 1000\n");
+    let agent = mesh.agent("a").log();
+    assert!(agent.contains("speaks without TLS (--insecure)"), "{agent}");
+    let collector = mesh.collector().log();
+    assert!(
+        collector.contains("serves without TLS (--insecure)"),
+        "{collector}"
+    );
+    let output = mesh.command(&["agents"]);
+    assert!(output.err.contains("without TLS"), "{}", output.all());
+    let output = mesh.command(&["report"]);
+    assert!(output.out.contains("without TLS"), "{}", output.all());
+    let output = mesh.command(&["collector", "token"]);
+    assert!(output.err.contains("--insecure"), "{}", output.all());
+    assert!(!mesh.db_path().with_extension("db.tls").exists());
+    // Who does not agree to it is told so.
+    let output = benchmesh()
+        .arg("agents")
+        .env("BENCHMESH_COLLECTOR", mesh.address().to_string())
+        .output();
+    let output = CommandOutput::of(&output.unwrap());
+    assert!(
+        output.err.contains("pass --insecure here too"),
+        "{}",
+        output.all()
+    );
+    let place = directory();
+    let mut command = benchmesh();
+    command
+        .args([
+            "agent",
+            "--name",
+            "b",
+            "--collector",
+            &mesh.address().to_string(),
+        ])
+        .arg("--state-dir")
+        .arg(place.path().join("state"));
+    let agent = Process::start("b", command, &place.path().join("log"));
+    until_true("the agent says why it does not attach", LIMIT, || {
+        agent.log().contains("pass --insecure here too")
+    });
+}
+
+/// Who starts and stops a run is an event of it, and no secret is kept anywhere.
+#[test]
+fn who_starts_and_stops_is_kept_and_no_secret_is() {
+    let mut mesh = Mesh::start();
+    mesh.add(Agent::named("a"));
+    let users = directory();
+    let tokens = [
+        token(&mesh, &["--role", "operator"]),
+        token(&mesh, &["--ttl", "1h"]),
+    ];
+    let as_ann = |arguments: &[&str]| {
+        let mut command = mesh.benchmesh();
+        command
+            .args(arguments)
+            .env("BENCHMESH_CREDENTIALS", users.path().join("ann"));
+        let output = CommandOutput::of(&command.output().unwrap());
+        assert_eq!(output.code, 0, "{}", output.all());
+        output
+    };
+    let joined = as_ann(&["join", &tokens[0], "--name", "ann"]);
+    let joining =
+        joining("b", &tokens[1], &users.path().join("b")).state_dir(&users.path().join("state-b"));
+    let agent = mesh.agent_process(&joining);
+    mesh.until_attached(&["b"]);
+    let plan = mesh.plan("[[phase]]\nworkload = \"null\"\nruntime = \"60s\"\n");
+    as_ann(&["run", "--detach", plan.to_str().unwrap()]);
+    as_ann(&["stop", "last", "--reason", "enough"]);
+    let ends = mesh.until_run_is(&["stopped", "done"], LIMIT);
+    let events = || {
+        mesh.db().rows(
+            "SELECT kind, severity, message, detail ->> 'role', detail ->> 'name', detail ->> 'address'
+             FROM events WHERE kind LIKE '%-requested' ORDER BY id",
+        )
+    };
+    until_true("both are stored", LIMIT, || events().len() == 2);
+    let told = format!("{:?}", events());
+    for part in [
+        "start-requested",
+        "started by operator ann from 127.0.0.1",
+        "stop-requested",
+        "stopped by operator ann from 127.0.0.1",
+    ] {
+        assert!(told.contains(part), "{part} ({ends}): {told}");
+    }
+    // Neither tokens nor private keys are in a log, in the database or in an answer.
+    let keys = [
+        mesh.directory().join("state-a/credentials.json"),
+        users.path().join("state-b/credentials.json"),
+    ]
+    .map(|file| Credentials::load(&file).unwrap().unwrap().key);
+    let secret_of_key = |key: &String| key.lines().nth(1).unwrap().to_owned();
+    let secrets: Vec<String> = tokens
+        .iter()
+        .cloned()
+        .chain(keys.iter().map(secret_of_key))
+        .collect();
+    let mut kept = vec![
+        mesh.collector().log(),
+        mesh.agent("a").log(),
+        agent.log(),
+        joined.all(),
+    ];
+    for suffix in ["", "-wal"] {
+        let mut file = mesh.db_path().as_os_str().to_owned();
+        file.push(suffix);
+        let bytes = std::fs::read(file).unwrap_or_default();
+        kept.push(String::from_utf8_lossy(&bytes).into_owned());
+    }
+    for secret in &secrets {
+        assert!(secret.len() > 20, "{secret}");
+        let found = kept.iter().position(|text| text.contains(secret));
+        assert_eq!(found, None, "a secret is kept");
+    }
+}
