@@ -1,6 +1,7 @@
-//! The last test target of the workspace (cargo runs packages and targets by name): says how many tests were skipped.
+//! The last test target of the workspace (cargo runs packages and targets by name): says how many tests were skipped
+//! and how many measured again.
 
 #[test]
-fn how_many_tests_were_skipped_and_why() {
+fn how_many_tests_were_skipped_or_measured_again() {
     benchmesh_testing::say(&format!("\n{}", benchmesh_testing::totals()));
 }
