@@ -17,4 +17,4 @@ mod settle;
 mod stage;
 mod starts;
 
-benchmesh_testing::tests_at_once!(6);
+benchmesh_testing::tests_at_once!(10);
