@@ -1,6 +1,7 @@
 //! A collector's clock that runs fast beside an agent's, or slow: the seconds of a task are those of mesh time to its end.
 
 use crate::support::mesh::{Agent, Mesh};
+use benchmesh_testing::measured;
 
 /// More than any crystal, so that seconds show what days would.
 const APART_PPM: i64 = 400;
@@ -12,13 +13,17 @@ const LATE_US: i64 = 100_000;
 /// A task that does not follow ends 4.8 ms too early.
 #[test]
 fn the_seconds_of_a_task_follow_a_mesh_time_that_is_faster() {
-    assert_followed(APART_PPM);
+    measured(|| {
+        assert_followed(APART_PPM);
+    });
 }
 
 /// A task that follows twice too fast ends 4.8 ms too early.
 #[test]
 fn the_seconds_of_a_task_follow_a_mesh_time_that_is_slower() {
-    assert_followed(-APART_PPM);
+    measured(|| {
+        assert_followed(-APART_PPM);
+    });
 }
 
 /// Twelve seconds of the agent's clock are 4.8 ms more of the faster collector's, and so much less of the slower one's.

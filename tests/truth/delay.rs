@@ -13,6 +13,7 @@ use crate::support::fuse_fs::{Call, Fault, FuseFs, Op, Rule};
 use crate::support::mesh::{Agent, Mesh};
 use crate::support::meter::wall_us;
 use crate::support::plan;
+use benchmesh_testing::measured;
 use benchmesh_workloads::histogram::Histogram;
 use cases::{DELAYED, Made, SLOW, Slow};
 use rusqlite::types::Value;
@@ -230,44 +231,48 @@ fn operations(pattern: &[Op], calls: &[Vec<&Call>]) -> Vec<f64> {
 
 #[test]
 fn every_workload_reports_the_delay_of_its_calls() {
-    needs!("fuse");
-    let fs = FuseFs::mount();
-    let mut mesh = Mesh::start();
-    // The other side of a copy takes no time to speak of.
-    let mut scratch = tempfile::Builder::new();
-    let scratch = scratch
-        .prefix("bm-scratch-")
-        .tempdir_in("/dev/shm")
-        .unwrap();
-    mesh.add(Agent::named("a").allow(fs.path()).scratch(scratch.path()));
-    for op in DELAYED {
-        fs.add_rule(Rule::every(*op, Fault::Delay(DELAY)));
-    }
-    check(&fs, &mesh, fs.path(), SLOW);
+    measured(|| {
+        needs!("fuse");
+        let fs = FuseFs::mount();
+        let mut mesh = Mesh::start();
+        // The other side of a copy takes no time to speak of.
+        let mut scratch = tempfile::Builder::new();
+        let scratch = scratch
+            .prefix("bm-scratch-")
+            .tempdir_in("/dev/shm")
+            .unwrap();
+        mesh.add(Agent::named("a").allow(fs.path()).scratch(scratch.path()));
+        for op in DELAYED {
+            fs.add_rule(Rule::every(*op, Fault::Delay(DELAY)));
+        }
+        check(&fs, &mesh, fs.path(), SLOW);
+    });
 }
 
 /// What the kernel copies within one file system is one call for the target, and no read and no write.
 #[test]
 fn a_copy_within_the_file_system_has_the_delay_of_its_call() {
-    needs!("fuse");
-    let fs = FuseFs::mount();
-    let (target, scratch) = (fs.path().join("target"), fs.path().join("scratch"));
-    for directory in [&target, &scratch] {
-        std::fs::create_dir(directory).unwrap();
-    }
-    let mut mesh = Mesh::start();
-    mesh.add(Agent::named("a").allow(&target).scratch(&scratch));
-    for op in DELAYED {
-        fs.add_rule(Rule::every(*op, Fault::Delay(DELAY)));
-    }
-    let calls = &[
-        Op::Lookup,
-        Op::Open,
-        Op::Lookup,
-        Op::Create,
-        Op::CopyFileRange,
-    ];
-    let case = ("modes = [\"in\"]", "copy", Made::Of(calls));
-    let common = "workload = \"copy\"\nfiles = 100\nsize = \"4k\"\nway = \"copy-file-range\"\n";
-    check(&fs, &mesh, &target, &[(common, &[case])]);
+    measured(|| {
+        needs!("fuse");
+        let fs = FuseFs::mount();
+        let (target, scratch) = (fs.path().join("target"), fs.path().join("scratch"));
+        for directory in [&target, &scratch] {
+            std::fs::create_dir(directory).unwrap();
+        }
+        let mut mesh = Mesh::start();
+        mesh.add(Agent::named("a").allow(&target).scratch(&scratch));
+        for op in DELAYED {
+            fs.add_rule(Rule::every(*op, Fault::Delay(DELAY)));
+        }
+        let calls = &[
+            Op::Lookup,
+            Op::Open,
+            Op::Lookup,
+            Op::Create,
+            Op::CopyFileRange,
+        ];
+        let case = ("modes = [\"in\"]", "copy", Made::Of(calls));
+        let common = "workload = \"copy\"\nfiles = 100\nsize = \"4k\"\nway = \"copy-file-range\"\n";
+        check(&fs, &mesh, &target, &[(common, &[case])]);
+    });
 }

@@ -9,6 +9,7 @@ use crate::support::cgroup::DiskThrottle;
 use crate::support::loop_device::Mounted;
 use crate::support::mesh::{Agent, Mesh};
 use crate::support::meter::Meter;
+use benchmesh_testing::measured;
 
 const BYTES_PER_S: u64 = 20_000_000;
 const TOLERANCE: f64 = 0.03;
@@ -17,15 +18,17 @@ const AT_SPEED: f64 = 0.015;
 
 #[test]
 fn a_throttled_disk_is_reported_as_fast_as_it_is() {
-    needs!("root", "loop", "ext4", "cgroup");
-    let fs = Mounted::on_memory_loop("ext4", 256 << 20);
-    let throttle = DiskThrottle::new(&fs.device_number(), BYTES_PER_S);
-    let mut mesh = Mesh::start();
-    mesh.add(Agent::named("a").allow(&fs.path()));
-    throttle.take(mesh.agent("a").pid());
-    for mode in ["rewrite", "read", "randread"] {
-        check(&mesh, &fs, mode);
-    }
+    measured(|| {
+        needs!("root", "loop", "ext4", "cgroup");
+        let fs = Mounted::on_memory_loop("ext4", 256 << 20);
+        let throttle = DiskThrottle::new(&fs.device_number(), BYTES_PER_S);
+        let mut mesh = Mesh::start();
+        mesh.add(Agent::named("a").allow(&fs.path()));
+        throttle.take(mesh.agent("a").pid());
+        for mode in ["rewrite", "read", "randread"] {
+            check(&mesh, &fs, mode);
+        }
+    });
 }
 
 fn check(mesh: &Mesh, fs: &Mounted, mode: &str) {

@@ -7,6 +7,7 @@ use crate::support::fake_agent::{FakeAgent, converse, hello};
 use crate::support::fuse_fs::{Fault, FuseFs, Op, Rule};
 use crate::support::mesh::Mesh;
 use benchmesh_proto::v1::{Distribution, OpInterval};
+use benchmesh_testing::measured;
 use benchmesh_workloads::histogram::Histogram;
 use std::time::Duration;
 
@@ -82,77 +83,80 @@ fn interval(task_id: i64, at_us: i64, values: &[u64]) -> OpInterval {
 
 #[test]
 fn percentiles_of_a_known_series_survive_the_whole_way() {
-    let mesh = Mesh::start();
-    let series = series();
-    let run = converse(Duration::from_secs(90), async {
-        let mut agent = FakeAgent::attach(mesh.address(), hello("fake"))
-            .await
-            .unwrap();
-        let run = mesh.begin(
-            r#"
+    measured(|| {
+        let mesh = Mesh::start();
+        let series = series();
+        let run = converse(Duration::from_secs(90), async {
+            let mut agent = FakeAgent::attach(mesh.address(), hello("fake"))
+                .await
+                .unwrap();
+            let run = mesh.begin(
+                r#"
             [[phase]]
             workload = "null"
             ops = 30000
             "#,
-        );
-        agent
-            .carry_through(1, |task_id, start_us| {
-                let seconds = series.iter().enumerate();
-                seconds
-                    .map(|(second, values)| {
-                        interval(task_id, start_us + second as i64 * 1_000_000, values)
-                    })
-                    .collect()
-            })
-            .await;
-        // The rest of the run's commands (forget the task, stop sampling) are agreed to, too.
-        let after = tokio::task::spawn_blocking(move || {
-            let mut run = run;
-            run.exit_within(Duration::from_secs(30))
-                .unwrap_or_else(|| panic!("the run hangs:\n{}", run.log()));
-            run
+            );
+            agent
+                .carry_through(1, |task_id, start_us| {
+                    let seconds = series.iter().enumerate();
+                    seconds
+                        .map(|(second, values)| {
+                            interval(task_id, start_us + second as i64 * 1_000_000, values)
+                        })
+                        .collect()
+                })
+                .await;
+            // The rest of the run's commands (forget the task, stop sampling) are agreed to, too.
+            let after = tokio::task::spawn_blocking(move || {
+                let mut run = run;
+                run.exit_within(Duration::from_secs(30))
+                    .unwrap_or_else(|| panic!("the run hangs:\n{}", run.log()));
+                run
+            });
+            tokio::select! {
+                () = agent.carry_through(usize::MAX, |_, _| Vec::new()) => unreachable!(),
+                run = after => run.unwrap(),
+            }
         });
-        tokio::select! {
-            () = agent.carry_through(usize::MAX, |_, _| Vec::new()) => unreachable!(),
-            run = after => run.unwrap(),
+        assert!(run.log().contains("null"), "{}", run.log());
+        let db = mesh.db();
+        let all: Vec<u64> = series.concat();
+        let step = &db.rows("SELECT * FROM step_results")[0];
+        assert_eq!(step.integer("ops") as usize, SECONDS * PER_SECOND);
+        let view = &db.rows("SELECT * FROM v_results")[0];
+        for (name, q) in [("p50", 0.5), ("p99", 0.99), ("max", 1.0)] {
+            let exact = exact(&all, q);
+            assert_near(name, step.number(&format!("{name}_ns")), exact);
+            assert_near(name, view.number(&format!("{name}_ms")) * 1e6, exact);
+        }
+        let timeline = db.rows("SELECT * FROM v_timeline");
+        assert_eq!(timeline.len(), SECONDS);
+        for (row, values) in timeline.iter().zip(&series) {
+            for (name, q) in [("p50", 0.5), ("p99", 0.99), ("max", 1.0)] {
+                assert_near(
+                    name,
+                    row.number(&format!("{name}_ms")) * 1e6,
+                    exact(values, q),
+                );
+            }
         }
     });
-    assert!(run.log().contains("null"), "{}", run.log());
-    let db = mesh.db();
-    let all: Vec<u64> = series.concat();
-    let step = &db.rows("SELECT * FROM step_results")[0];
-    assert_eq!(step.integer("ops") as usize, SECONDS * PER_SECOND);
-    let view = &db.rows("SELECT * FROM v_results")[0];
-    for (name, q) in [("p50", 0.5), ("p99", 0.99), ("max", 1.0)] {
-        let exact = exact(&all, q);
-        assert_near(name, step.number(&format!("{name}_ns")), exact);
-        assert_near(name, view.number(&format!("{name}_ms")) * 1e6, exact);
-    }
-    let timeline = db.rows("SELECT * FROM v_timeline");
-    assert_eq!(timeline.len(), SECONDS);
-    for (row, values) in timeline.iter().zip(&series) {
-        for (name, q) in [("p50", 0.5), ("p99", 0.99), ("max", 1.0)] {
-            assert_near(
-                name,
-                row.number(&format!("{name}_ms")) * 1e6,
-                exact(values, q),
-            );
-        }
-    }
 }
 
 #[test]
 fn a_slow_file_system_is_reported_as_slow_as_it_is() {
-    needs!("fuse");
-    const DELAY_MS: f64 = 20.0;
-    let fs = FuseFs::mount();
-    let mesh = Mesh::of(&["a"], fs.path());
-    fs.add_rule(Rule::every(
-        Op::Unlink,
-        Fault::Delay(Duration::from_millis(20)),
-    ));
-    mesh.run(&format!(
-        r#"
+    measured(|| {
+        needs!("fuse");
+        const DELAY_MS: f64 = 20.0;
+        let fs = FuseFs::mount();
+        let mesh = Mesh::of(&["a"], fs.path());
+        fs.add_rule(Rule::every(
+            Op::Unlink,
+            Fault::Delay(Duration::from_millis(20)),
+        ));
+        mesh.run(&format!(
+            r#"
         [targets.slow]
         system = "fuse"
         path = "{}"
@@ -161,24 +165,25 @@ fn a_slow_file_system_is_reported_as_slow_as_it_is() {
         files = 100
         modes = ["delete"]
         "#,
-        fs.path().display()
-    ));
-    let calls = fs.log();
-    let seen: Vec<u64> = calls
-        .iter()
-        .filter(|call| call.op == Op::Unlink && call.path.contains("benchmesh-"))
-        .map(|call| (call.ended_us - call.began_us).unsigned_abs() * 1000)
-        .collect();
-    let db = mesh.db();
-    let row = &db.rows("SELECT * FROM v_results WHERE op = 'delete'")[0];
-    let p50 = row.number("p50_ms");
-    // Never faster than the file system was; slower only by what lies between the system call and its server.
-    assert!(p50 >= DELAY_MS, "{row:?}");
-    #[expect(clippy::cast_precision_loss, reason = "milliseconds in ns")]
-    let server = exact(&seen, 0.5) as f64 / 1e6;
-    assert!(
-        p50 <= server + 2.0,
-        "p50 {p50} ms, its server took {server} ms"
-    );
-    mesh.assert_no_complaints();
+            fs.path().display()
+        ));
+        let calls = fs.log();
+        let seen: Vec<u64> = calls
+            .iter()
+            .filter(|call| call.op == Op::Unlink && call.path.contains("benchmesh-"))
+            .map(|call| (call.ended_us - call.began_us).unsigned_abs() * 1000)
+            .collect();
+        let db = mesh.db();
+        let row = &db.rows("SELECT * FROM v_results WHERE op = 'delete'")[0];
+        let p50 = row.number("p50_ms");
+        // Never faster than the file system was; slower only by what lies between the system call and its server.
+        assert!(p50 >= DELAY_MS, "{row:?}");
+        #[expect(clippy::cast_precision_loss, reason = "milliseconds in ns")]
+        let server = exact(&seen, 0.5) as f64 / 1e6;
+        assert!(
+            p50 <= server + 2.0,
+            "p50 {p50} ms, its server took {server} ms"
+        );
+        mesh.assert_no_complaints();
+    });
 }

@@ -4,6 +4,7 @@
 use crate::needs;
 use crate::support::mesh::{Agent, Mesh};
 use crate::support::net::Network;
+use benchmesh_testing::measured;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
@@ -23,47 +24,50 @@ fn mesh_on(network: &Network, nodes: u8) -> Mesh {
 
 #[test]
 fn a_shaped_link_is_reported_as_fast_as_it_is() {
-    needs!("root", "netns");
-    let network = Network::new(2);
-    let mesh = mesh_on(&network, 2);
-    for node in [1, 2] {
-        network.shape(node, "100mbit");
-    }
-    mesh.run(
-        r#"
+    measured(|| {
+        needs!("root", "netns");
+        let network = Network::new(2);
+        let mesh = mesh_on(&network, 2);
+        for node in [1, 2] {
+            network.shape(node, "100mbit");
+        }
+        mesh.run(
+            r#"
         [[phase]]
         workload = "network"
         modes = ["throughput", "ping"]
         runtime = "8s"
         "#,
-    );
-    let db = mesh.db();
-    let links = db.rows(
-        "SELECT from_agent, to_agent, mib_per_s, rtt_p50_us FROM v_links ORDER BY from_agent",
-    );
-    assert_eq!(links.len(), 2, "{links:?}");
-    for link in &links {
-        let share = link.number("mib_per_s") * f64::from(1 << 20) / PAYLOAD;
-        assert!(
-            (share - 1.0).abs() <= TOLERANCE,
-            "{link:?} is {share} of the payload's share"
         );
-        let round_trip = link.number("rtt_p50_us");
-        assert!((1.0..20_000.0).contains(&round_trip), "{link:?}");
-    }
-    mesh.assert_no_complaints();
+        let db = mesh.db();
+        let links = db.rows(
+            "SELECT from_agent, to_agent, mib_per_s, rtt_p50_us FROM v_links ORDER BY from_agent",
+        );
+        assert_eq!(links.len(), 2, "{links:?}");
+        for link in &links {
+            let share = link.number("mib_per_s") * f64::from(1 << 20) / PAYLOAD;
+            assert!(
+                (share - 1.0).abs() <= TOLERANCE,
+                "{link:?} is {share} of the payload's share"
+            );
+            let round_trip = link.number("rtt_p50_us");
+            assert!((1.0..20_000.0).contains(&round_trip), "{link:?}");
+        }
+        mesh.assert_no_complaints();
+    });
 }
 
 /// Three agents send to a fourth at once, whose way in is shaped: the total of the step is its payload share, and every
 /// link began at the same instant.
 #[test]
 fn many_to_one_over_a_shaped_link_is_as_fast_as_the_link() {
-    needs!("root", "netns");
-    let network = Network::new(4);
-    let mesh = mesh_on(&network, 4);
-    network.shape(4, "100mbit");
-    mesh.run(
-        r#"
+    measured(|| {
+        needs!("root", "netns");
+        let network = Network::new(4);
+        let mesh = mesh_on(&network, 4);
+        network.shape(4, "100mbit");
+        mesh.run(
+            r#"
         [[phase]]
         workload = "network"
         modes = ["throughput"]
@@ -72,33 +76,34 @@ fn many_to_one_over_a_shaped_link_is_as_fast_as_the_link() {
         streams = 2
         runtime = "8s"
         "#,
-    );
-    let db = mesh.db();
-    let steps = db.rows("SELECT clients, mib_per_s, errors, flags FROM v_results");
-    let [step] = steps.as_slice() else {
-        panic!("one step: {steps:?}");
-    };
-    assert_eq!((step.integer("clients"), step.integer("errors")), (3, 0));
-    let share = step.number("mib_per_s") * f64::from(1 << 20) / PAYLOAD;
-    assert!(
-        (share - 1.0).abs() <= TOLERANCE,
-        "{step:?} is {share} of the payload's share"
-    );
-    // Each link has its part of it, and stands apart.
-    let links = db.rows("SELECT from_agent, links_at_once, mib_per_s FROM v_links WHERE to_agent = 'n4' ORDER BY from_agent");
-    assert_eq!(links.len(), 3, "{links:?}");
-    let sum: f64 = links.iter().map(|link| link.number("mib_per_s")).sum();
-    let share = sum * f64::from(1 << 20) / PAYLOAD;
-    assert!(
-        (share - 1.0).abs() <= TOLERANCE,
-        "{links:?} are {share} of the payload's share"
-    );
-    for link in &links {
-        assert_eq!(link.integer("links_at_once"), 3, "{link:?}");
-        assert!(link.number("mib_per_s") > 0.5, "{link:?} starves");
-    }
-    assert_one_start(&mesh);
-    mesh.assert_no_complaints();
+        );
+        let db = mesh.db();
+        let steps = db.rows("SELECT clients, mib_per_s, errors, flags FROM v_results");
+        let [step] = steps.as_slice() else {
+            panic!("one step: {steps:?}");
+        };
+        assert_eq!((step.integer("clients"), step.integer("errors")), (3, 0));
+        let share = step.number("mib_per_s") * f64::from(1 << 20) / PAYLOAD;
+        assert!(
+            (share - 1.0).abs() <= TOLERANCE,
+            "{step:?} is {share} of the payload's share"
+        );
+        // Each link has its part of it, and stands apart.
+        let links = db.rows("SELECT from_agent, links_at_once, mib_per_s FROM v_links WHERE to_agent = 'n4' ORDER BY from_agent");
+        assert_eq!(links.len(), 3, "{links:?}");
+        let sum: f64 = links.iter().map(|link| link.number("mib_per_s")).sum();
+        let share = sum * f64::from(1 << 20) / PAYLOAD;
+        assert!(
+            (share - 1.0).abs() <= TOLERANCE,
+            "{links:?} are {share} of the payload's share"
+        );
+        for link in &links {
+            assert_eq!(link.integer("links_at_once"), 3, "{link:?}");
+            assert!(link.number("mib_per_s") > 0.5, "{link:?} starves");
+        }
+        assert_one_start(&mesh);
+        mesh.assert_no_complaints();
+    });
 }
 
 /// Both directions of a link at once, each shaped. Of each way the acknowledgements of the other take a part; the qdisc's
@@ -106,25 +111,26 @@ fn many_to_one_over_a_shaped_link_is_as_fast_as_the_link() {
 /// too), 3 % of the rate.
 #[test]
 fn both_ways_at_once_each_way_is_reported_as_fast_as_it_is() {
-    needs!("root", "netns");
-    let network = Network::new(2);
-    let mesh = mesh_on(&network, 2);
-    for node in [1, 2] {
-        network.shape(node, "100mbit");
-    }
-    let before = [1, 2].map(|node| network.sent_to(node));
-    mesh.run(
-        r#"
+    measured(|| {
+        needs!("root", "netns");
+        let network = Network::new(2);
+        let mesh = mesh_on(&network, 2);
+        for node in [1, 2] {
+            network.shape(node, "100mbit");
+        }
+        let before = [1, 2].map(|node| network.sent_to(node));
+        mesh.run(
+            r#"
         [[phase]]
         workload = "network"
         modes = ["throughput"]
         pairs = "both-ways"
         runtime = "8s"
         "#,
-    );
-    let after = [1, 2].map(|node| network.sent_to(node));
-    let db = mesh.db();
-    let links = db.rows(
+        );
+        let after = [1, 2].map(|node| network.sent_to(node));
+        let db = mesh.db();
+        let links = db.rows(
         "SELECT from_agent, to_agent, links_at_once, mib_per_s,
                 (SELECT (t.ended_us - t.start_us) / 1e6 FROM tasks t JOIN agents p ON p.id = t.peer_agent_id
                  WHERE p.name = to_agent) AS seconds,
@@ -132,28 +138,29 @@ fn both_ways_at_once_each_way_is_reported_as_fast_as_it_is() {
                  WHERE p.name = to_agent) AS bytes
          FROM v_links ORDER BY to_agent",
     );
-    assert_eq!(links.len(), 2, "{links:?}");
-    for (link, (before, after)) in links.iter().zip(before.into_iter().zip(after)) {
-        assert_eq!(link.integer("links_at_once"), 2);
-        let (wire, packets) = ((after.0 - before.0) as f64, (after.1 - before.1) as f64);
-        let payload = wire - 66.0 * packets;
-        let reported = link.integer("bytes") as f64;
-        assert!(
-            (reported / payload - 1.0).abs() <= 0.01,
-            "{link:?}: the qdisc counted {payload} bytes of payload"
-        );
-        let rate = link.number("mib_per_s") * f64::from(1 << 20);
-        let share = rate / (payload / link.number("seconds"));
-        assert!(
-            (share - 1.0).abs() <= TOLERANCE,
-            "{link:?} is {share} of what the qdisc counted"
-        );
-    }
-    let total: f64 = db.one("SELECT mib_per_s FROM v_results");
-    let sum: f64 = links.iter().map(|link| link.number("mib_per_s")).sum();
-    assert!((total / sum - 1.0).abs() <= TOLERANCE, "{total} and {sum}");
-    assert_one_start(&mesh);
-    mesh.assert_no_complaints();
+        assert_eq!(links.len(), 2, "{links:?}");
+        for (link, (before, after)) in links.iter().zip(before.into_iter().zip(after)) {
+            assert_eq!(link.integer("links_at_once"), 2);
+            let (wire, packets) = ((after.0 - before.0) as f64, (after.1 - before.1) as f64);
+            let payload = wire - 66.0 * packets;
+            let reported = link.integer("bytes") as f64;
+            assert!(
+                (reported / payload - 1.0).abs() <= 0.01,
+                "{link:?}: the qdisc counted {payload} bytes of payload"
+            );
+            let rate = link.number("mib_per_s") * f64::from(1 << 20);
+            let share = rate / (payload / link.number("seconds"));
+            assert!(
+                (share - 1.0).abs() <= TOLERANCE,
+                "{link:?} is {share} of what the qdisc counted"
+            );
+        }
+        let total: f64 = db.one("SELECT mib_per_s FROM v_results");
+        let sum: f64 = links.iter().map(|link| link.number("mib_per_s")).sum();
+        assert!((total / sum - 1.0).abs() <= TOLERANCE, "{total} and {sum}");
+        assert_one_start(&mesh);
+        mesh.assert_no_complaints();
+    });
 }
 
 /// A UDP stream of 120 Mbit/s of payload over a link of 100, by iperf3 and by us, one after the other. Tolerance: 1 point of
@@ -164,13 +171,14 @@ fn both_ways_at_once_each_way_is_reported_as_fast_as_it_is() {
     reason = "the figures of both stand in the test's output"
 )]
 fn loss_and_jitter_of_a_udp_stream_are_those_of_iperf3() {
-    needs!("root", "netns", "iperf3");
-    let network = Network::new(2);
-    let mesh = mesh_on(&network, 2);
-    network.shape(2, "100mbit");
-    let theirs = iperf3_udp(&network);
-    mesh.run(
-        r#"
+    measured(|| {
+        needs!("root", "netns", "iperf3");
+        let network = Network::new(2);
+        let mesh = mesh_on(&network, 2);
+        network.shape(2, "100mbit");
+        let theirs = iperf3_udp(&network);
+        mesh.run(
+            r#"
         [[phase]]
         workload = "network"
         modes = ["udp-stream"]
@@ -180,20 +188,21 @@ fn loss_and_jitter_of_a_udp_stream_are_those_of_iperf3() {
         rate = "15000000"
         runtime = "4s"
         "#,
-    );
-    let db = mesh.db();
-    let links = db.rows("SELECT lost_percent, jitter_us FROM v_links WHERE from_agent = 'n1'");
-    let [link] = links.as_slice() else {
-        panic!("one link: {links:?}");
-    };
-    let ours = (link.number("lost_percent"), link.number("jitter_us"));
-    eprintln!("lost %, jitter us: iperf3 {theirs:?}, ours {ours:?}");
-    assert!((ours.0 - theirs.0).abs() <= 1.0, "{ours:?} {theirs:?}");
-    assert!(ours.0 > 10.0, "{ours:?}");
-    for jitter in [ours.1, theirs.1] {
-        assert!((1.0..1000.0).contains(&jitter), "{ours:?} {theirs:?}");
-    }
-    mesh.assert_no_complaints();
+        );
+        let db = mesh.db();
+        let links = db.rows("SELECT lost_percent, jitter_us FROM v_links WHERE from_agent = 'n1'");
+        let [link] = links.as_slice() else {
+            panic!("one link: {links:?}");
+        };
+        let ours = (link.number("lost_percent"), link.number("jitter_us"));
+        eprintln!("lost %, jitter us: iperf3 {theirs:?}, ours {ours:?}");
+        assert!((ours.0 - theirs.0).abs() <= 1.0, "{ours:?} {theirs:?}");
+        assert!(ours.0 > 10.0, "{ours:?}");
+        for jitter in [ours.1, theirs.1] {
+            assert!((1.0..1000.0).contains(&jitter), "{ours:?} {theirs:?}");
+        }
+        mesh.assert_no_complaints();
+    });
 }
 
 /// From node 1 to node 2, as its client says: lost datagrams in percent, jitter in microseconds.
@@ -243,16 +252,17 @@ fn assert_one_start(mesh: &Mesh) {
 /// does not work on.
 #[test]
 fn links_beside_readers_of_a_target_are_counted_apart() {
-    let target = tempfile::tempdir().unwrap();
-    let mut mesh = Mesh::start();
-    for name in ["r1", "r2"] {
-        mesh.add(Agent::named(name).allow(target.path()));
-    }
-    for name in ["x", "y"] {
-        mesh.add(Agent::named(name).label("role=spare"));
-    }
-    mesh.run(&format!(
-        r#"
+    measured(|| {
+        let target = tempfile::tempdir().unwrap();
+        let mut mesh = Mesh::start();
+        for name in ["r1", "r2"] {
+            mesh.add(Agent::named(name).allow(target.path()));
+        }
+        for name in ["x", "y"] {
+            mesh.add(Agent::named(name).label("role=spare"));
+        }
+        mesh.run(&format!(
+            r#"
         [targets.t]
         system = "tmp"
         path = "{}"
@@ -273,40 +283,42 @@ fn links_beside_readers_of_a_target_are_counted_apart() {
         rate_iops = 200
         runtime = "3s"
         "#,
-        target.path().display()
-    ));
-    let db = mesh.db();
-    let groups = db.rows("SELECT group_name, ops, errors FROM step_results ORDER BY group_name");
-    let counted: Vec<_> = groups
-        .iter()
-        .map(|row| {
-            (
-                row.text("group_name"),
-                row.integer("ops"),
-                row.integer("errors"),
-            )
-        })
-        .collect();
-    assert_eq!(
-        counted,
-        [
-            ("readers".to_owned(), 2 * 300, 0),
-            ("traffic".to_owned(), 2 * 600, 0)
-        ]
-    );
-    let stored: String =
-        db.one("SELECT json_extract(params, '$.wait') FROM step_groups WHERE name = 'traffic'");
-    assert_eq!(stored, "blocking");
-    let links = db.rows("SELECT from_agent, to_agent, links_at_once, wait, requests_per_s FROM v_links ORDER BY from_agent");
-    assert_eq!(links.len(), 2, "{links:?}");
-    for (link, ends) in links.iter().zip([("x", "y"), ("y", "x")]) {
-        let (from, to) = (link.text("from_agent"), link.text("to_agent"));
-        assert_eq!((from.as_str(), to.as_str()), ends);
-        let (at_once, wait) = (link.integer("links_at_once"), link.text("wait"));
-        assert_eq!((at_once, wait.as_str()), (2, "blocking"));
-        let rate = link.number("requests_per_s");
-        assert!((rate / 200.0 - 1.0).abs() <= TOLERANCE, "{rate} per second");
-    }
-    assert_one_start(&mesh);
-    mesh.assert_no_complaints();
+            target.path().display()
+        ));
+        let db = mesh.db();
+        let groups =
+            db.rows("SELECT group_name, ops, errors FROM step_results ORDER BY group_name");
+        let counted: Vec<_> = groups
+            .iter()
+            .map(|row| {
+                (
+                    row.text("group_name"),
+                    row.integer("ops"),
+                    row.integer("errors"),
+                )
+            })
+            .collect();
+        assert_eq!(
+            counted,
+            [
+                ("readers".to_owned(), 2 * 300, 0),
+                ("traffic".to_owned(), 2 * 600, 0)
+            ]
+        );
+        let stored: String =
+            db.one("SELECT json_extract(params, '$.wait') FROM step_groups WHERE name = 'traffic'");
+        assert_eq!(stored, "blocking");
+        let links = db.rows("SELECT from_agent, to_agent, links_at_once, wait, requests_per_s FROM v_links ORDER BY from_agent");
+        assert_eq!(links.len(), 2, "{links:?}");
+        for (link, ends) in links.iter().zip([("x", "y"), ("y", "x")]) {
+            let (from, to) = (link.text("from_agent"), link.text("to_agent"));
+            assert_eq!((from.as_str(), to.as_str()), ends);
+            let (at_once, wait) = (link.integer("links_at_once"), link.text("wait"));
+            assert_eq!((at_once, wait.as_str()), (2, "blocking"));
+            let rate = link.number("requests_per_s");
+            assert!((rate / 200.0 - 1.0).abs() <= TOLERANCE, "{rate} per second");
+        }
+        assert_one_start(&mesh);
+        mesh.assert_no_complaints();
+    });
 }

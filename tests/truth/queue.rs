@@ -5,6 +5,7 @@ use crate::needs;
 use crate::support::mesh::Mesh;
 use crate::support::net::Network;
 use crate::support::starts::StartLogs;
+use benchmesh_testing::measured;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,49 +26,51 @@ const DRIFT_US: i64 = 3_000;
 
 #[test]
 fn the_stated_error_covers_a_queue_in_one_direction() {
-    needs!("netns");
-    let net = Network::new(1);
-    net.shape(1, RATE);
-    let flood = Flood::start(SocketAddr::from((net.address(1), 9)));
-    let mut mesh = Mesh::listening_on(&format!("{}:0", net.host()));
-    let mut logs = StartLogs::new(mesh.directory(), 0);
-    let near = logs.agent("near", Duration::ZERO);
-    let far = logs.agent("far", Duration::ZERO).inside(&net.namespace(1));
-    mesh.launch(near);
-    mesh.launch(far);
-    mesh.until_attached(&["far", "near"]);
-    mesh.run(&format!(
-        "repeat = {STARTS}\n[[phase]]\nworkload = \"null\"\nops = 1000\n"
-    ));
-    drop(flood);
+    measured(|| {
+        needs!("netns");
+        let net = Network::new(1);
+        net.shape(1, RATE);
+        let flood = Flood::start(SocketAddr::from((net.address(1), 9)));
+        let mut mesh = Mesh::listening_on(&format!("{}:0", net.host()));
+        let mut logs = StartLogs::new(mesh.directory(), 0);
+        let near = logs.agent("near", Duration::ZERO);
+        let far = logs.agent("far", Duration::ZERO).inside(&net.namespace(1));
+        mesh.launch(near);
+        mesh.launch(far);
+        mesh.until_attached(&["far", "near"]);
+        mesh.run(&format!(
+            "repeat = {STARTS}\n[[phase]]\nworkload = \"null\"\nops = 1000\n"
+        ));
+        drop(flood);
 
-    let db = mesh.db();
-    let steps = logs.read(&db);
-    assert_eq!(steps.len(), STARTS);
-    for task in steps.values().flatten() {
-        assert!(
-            task.off_us() <= task.error_us as f64 + 2.0,
-            "the error does not cover the truth: {task:?}"
-        );
-    }
-    let best = |agent: &str| {
-        db.one::<i64>(&format!(
+        let db = mesh.db();
+        let steps = logs.read(&db);
+        assert_eq!(steps.len(), STARTS);
+        for task in steps.values().flatten() {
+            assert!(
+                task.off_us() <= task.error_us as f64 + 2.0,
+                "the error does not cover the truth: {task:?}"
+            );
+        }
+        let best = |agent: &str| {
+            db.one::<i64>(&format!(
             "SELECT min(round_trip_us) FROM clock_offsets o JOIN agents a ON a.id = o.agent_id WHERE a.name = '{agent}'"
         ))
-    };
-    // The queue was there, for the far one alone: its best exchange too had to wait in what was left of it.
-    let (near, far) = (best("near"), best("far"));
-    assert!(
-        far > near + LEAST_QUEUED_US,
-        "no queue: {far} us, {near} us without"
-    );
-    let errors = "SELECT max(t.skew_error_us) FROM tasks t JOIN agents a ON a.id = t.agent_id WHERE a.name = 'far'";
-    let worst: i64 = db.one(errors);
-    let widest: i64 = db.one("SELECT max(round_trip_us) FROM clock_offsets");
-    assert!(
-        worst <= widest / 2 + DRIFT_US,
-        "an error of {worst} us for round trips of at most {widest} us"
-    );
+        };
+        // The queue was there, for the far one alone: its best exchange too had to wait in what was left of it.
+        let (near, far) = (best("near"), best("far"));
+        assert!(
+            far > near + LEAST_QUEUED_US,
+            "no queue: {far} us, {near} us without"
+        );
+        let errors = "SELECT max(t.skew_error_us) FROM tasks t JOIN agents a ON a.id = t.agent_id WHERE a.name = 'far'";
+        let worst: i64 = db.one(errors);
+        let widest: i64 = db.one("SELECT max(round_trip_us) FROM clock_offsets");
+        assert!(
+            worst <= widest / 2 + DRIFT_US,
+            "an error of {worst} us for round trips of at most {widest} us"
+        );
+    });
 }
 
 /// Packets as fast as the link takes them, behind a queue's worth of them. Ends with the value.

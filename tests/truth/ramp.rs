@@ -2,26 +2,28 @@
 //! and ends where it says. Tolerance: the two operations that a row's edges may take from it or give to it.
 
 use crate::support::mesh::{Agent, Mesh};
+use benchmesh_testing::measured;
 
 const RATE: f64 = 200.0;
 
 #[test]
 fn a_ramp_that_is_not_whole_seconds_has_the_true_rate_on_both_its_sides() {
-    let mut mesh = Mesh::start();
-    mesh.add(Agent::named("a"));
-    mesh.add(Agent::named("b"));
-    mesh.run(
-        r#"
+    measured(|| {
+        let mut mesh = Mesh::start();
+        mesh.add(Agent::named("a"));
+        mesh.add(Agent::named("b"));
+        mesh.run(
+            r#"
         [[phase]]
         workload = "null"
         ramp_time = "1700ms"
         runtime = "2300ms"
         rate_iops = 100
         "#,
-    );
-    let db = mesh.db();
-    // Both agents together, and each by itself.
-    for (sql, rate) in [
+        );
+        let db = mesh.db();
+        // Both agents together, and each by itself.
+        for (sql, rate) in [
         (
             "SELECT (i.at_us - s.start_us) / 1000 AS at_ms, i.span_us / 1000 AS span_ms, i.ramp, i.ops
              FROM step_intervals i JOIN steps s ON s.id = i.step_id ORDER BY i.at_us",
@@ -55,9 +57,10 @@ fn a_ramp_that_is_not_whole_seconds_has_the_true_rate_on_both_its_sides() {
             assert!((ops - expected).abs() <= 4.0, "{row:?}, expected {expected}");
         }
     }
-    for row in db.rows("SELECT ops_per_s FROM v_timeline") {
-        let told = row.number("ops_per_s");
-        assert!((told / RATE - 1.0).abs() < 0.1, "{told} per second");
-    }
-    mesh.assert_no_complaints();
+        for row in db.rows("SELECT ops_per_s FROM v_timeline") {
+            let told = row.number("ops_per_s");
+            assert!((told / RATE - 1.0).abs() < 0.1, "{told} per second");
+        }
+        mesh.assert_no_complaints();
+    });
 }

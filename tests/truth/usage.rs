@@ -11,6 +11,7 @@ use crate::support::mesh::{Agent, Mesh};
 use crate::support::meter::wall_us;
 use crate::support::process::Process;
 use crate::support::wait::until_true;
+use benchmesh_testing::measured;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,85 +27,87 @@ const LOOK: Duration = Duration::from_micros(500);
 
 #[test]
 fn what_daemons_used_in_short_steps_is_what_the_kernel_says() {
-    let directory = tempfile::Builder::new()
-        .prefix("bm-usage-")
-        .tempdir()
-        .unwrap();
-    let target = directory.path().join("target");
-    std::fs::create_dir(&target).unwrap();
-    let mut mesh = Mesh::start();
-    // The first agent of a host is its sampler.
-    mesh.add(Agent::named("sampler").only_samples());
-    mesh.add(Agent::named("load").allow(&target));
-    let daemons = Daemons::start(directory.path());
-    let plan = plan(&target);
-    let stop = AtomicBool::new(false);
-    let (run, readings) = std::thread::scope(|scope| {
-        let director = scope.spawn(|| daemons.direct(&target, &stop));
-        let run = mesh.run(&plan);
-        stop.store(true, Ordering::Relaxed);
-        (run, director.join().unwrap())
-    });
+    measured(|| {
+        let directory = tempfile::Builder::new()
+            .prefix("bm-usage-")
+            .tempdir()
+            .unwrap();
+        let target = directory.path().join("target");
+        std::fs::create_dir(&target).unwrap();
+        let mut mesh = Mesh::start();
+        // The first agent of a host is its sampler.
+        mesh.add(Agent::named("sampler").only_samples());
+        mesh.add(Agent::named("load").allow(&target));
+        let daemons = Daemons::start(directory.path());
+        let plan = plan(&target);
+        let stop = AtomicBool::new(false);
+        let (run, readings) = std::thread::scope(|scope| {
+            let director = scope.spawn(|| daemons.direct(&target, &stop));
+            let run = mesh.run(&plan);
+            stop.store(true, Ordering::Relaxed);
+            (run, director.join().unwrap())
+        });
 
-    let db = mesh.db();
-    let steps = db.rows(&format!(
-        "SELECT id, start_us, last_done_us FROM steps WHERE run_id = {run} ORDER BY ordinal"
-    ));
-    assert_eq!(steps.len(), RUNTIMES_MS.len());
-    // The samples around the last end may arrive after the run's own rows: what was used is then computed again.
-    until_true("the samples of the last step are counted", LIMIT, || {
-        let missing: i64 = db.one(&format!(
+        let db = mesh.db();
+        let steps = db.rows(&format!(
+            "SELECT id, start_us, last_done_us FROM steps WHERE run_id = {run} ORDER BY ordinal"
+        ));
+        assert_eq!(steps.len(), RUNTIMES_MS.len());
+        // The samples around the last end may arrive after the run's own rows: what was used is then computed again.
+        until_true("the samples of the last step are counted", LIMIT, || {
+            let missing: i64 = db.one(&format!(
             "SELECT count(*) FROM steps AS s JOIN v_daemon_usage AS u ON u.step_id = s.id AND u.name = 'ceph-osd'
              WHERE s.run_id = {run} AND (s.stale_samples > 0 OR u.sampled_s < (s.last_done_us - s.start_us) / 1e6)"
         ));
-        missing == 0
-    });
-    for (step, runtime_ms) in steps.iter().zip(RUNTIMES_MS) {
-        let (id, from, until) = (
-            step.integer("id"),
-            step.integer("start_us"),
-            step.integer("last_done_us"),
-        );
-        assert!(
-            (until - from).abs_diff(runtime_ms as i64 * 1000) < 200_000,
-            "{step:?}"
-        );
-        for (place, name) in NAMES.iter().enumerate() {
-            let truth = readings.cpu_s(place, from, until);
-            let sum = |view: &str| -> f64 {
-                db.one(&format!(
+            missing == 0
+        });
+        for (step, runtime_ms) in steps.iter().zip(RUNTIMES_MS) {
+            let (id, from, until) = (
+                step.integer("id"),
+                step.integer("start_us"),
+                step.integer("last_done_us"),
+            );
+            assert!(
+                (until - from).abs_diff(runtime_ms as i64 * 1000) < 200_000,
+                "{step:?}"
+            );
+            for (place, name) in NAMES.iter().enumerate() {
+                let truth = readings.cpu_s(place, from, until);
+                let sum = |view: &str| -> f64 {
+                    db.one(&format!(
                     "SELECT coalesce(sum(cpu_s), 0) FROM {view} WHERE step_id = {id} AND name = '{name}'"
                 ))
-            };
-            let (usage, cost) = (sum("v_daemon_usage"), sum("v_cost"));
-            let error: f64 = db.one(&format!(
+                };
+                let (usage, cost) = (sum("v_daemon_usage"), sum("v_cost"));
+                let error: f64 = db.one(&format!(
                 "SELECT coalesce(sum(cpu_error_s), 0) FROM v_cost WHERE step_id = {id} AND name = '{name}'"
             ));
-            gate::say(&format!(
-                "{name} in {runtime_ms} ms: kernel {truth:.3} s, reported {usage:.3} s, stated error {error:.3} s"
-            ));
-            let tolerance = TOLERANCE_S.max(TOLERANCE * truth);
-            // Without the kernel's events a daemon is found by a scan, after the step may be over.
-            if place == BORN && !births_are_told() {
-                continue;
+                gate::say(&format!(
+                    "{name} in {runtime_ms} ms: kernel {truth:.3} s, reported {usage:.3} s, stated error {error:.3} s"
+                ));
+                let tolerance = TOLERANCE_S.max(TOLERANCE * truth);
+                // Without the kernel's events a daemon is found by a scan, after the step may be over.
+                if place == BORN && !births_are_told() {
+                    continue;
+                }
+                assert!(error <= tolerance, "{name} in {runtime_ms} ms: {error} s");
+                for reported in [usage, cost] {
+                    assert!(
+                        (reported - truth).abs() <= tolerance,
+                        "{name} in a step of {runtime_ms} ms: reported {reported} s, the kernel says {truth} s"
+                    );
+                }
             }
-            assert!(error <= tolerance, "{name} in {runtime_ms} ms: {error} s");
-            for reported in [usage, cost] {
-                assert!(
-                    (reported - truth).abs() <= tolerance,
-                    "{name} in a step of {runtime_ms} ms: reported {reported} s, the kernel says {truth} s"
-                );
-            }
+            let busy = readings.cpu_s(AT_ENDS, from, until);
+            assert!(
+                busy >= runtime_ms as f64 * 1e-3 * 0.2,
+                "it works at both ends: {busy} s"
+            );
+            let born = readings.cpu_s(BORN, from, until);
+            assert!(born >= 0.05, "it is born within the step: {born} s");
         }
-        let busy = readings.cpu_s(AT_ENDS, from, until);
-        assert!(
-            busy >= runtime_ms as f64 * 1e-3 * 0.2,
-            "it works at both ends: {busy} s"
-        );
-        let born = readings.cpu_s(BORN, from, until);
-        assert!(born >= 0.05, "it is born within the step: {born} s");
-    }
-    mesh.assert_no_complaints();
+        mesh.assert_no_complaints();
+    });
 }
 
 fn plan(target: &Path) -> String {
