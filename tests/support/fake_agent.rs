@@ -4,6 +4,7 @@
 //! measurements of its task.
 
 use super::command::credentials_directory;
+use super::process::Process;
 use benchmesh_proto::v1 as wire;
 use benchmesh_proto::v1::command::Body as Asked;
 use benchmesh_proto::v1::mesh_client::MeshClient;
@@ -154,9 +155,10 @@ pub fn say(body: agent_message::Body) -> wire::AgentMessage {
     wire::AgentMessage { body: Some(body) }
 }
 
-/// Opens Publish for a session.
+/// Opens Publish for a session, with the certificate of this name.
 pub async fn open_publish(
     address: SocketAddr,
+    name: &str,
     session: Option<&str>,
     batches: mpsc::Receiver<wire::Batch>,
 ) -> Result<Streaming<wire::Ack>, Status> {
@@ -165,17 +167,18 @@ pub async fn open_publish(
         let key = benchmesh_proto::SESSION_KEY;
         request.metadata_mut().insert(key, session.parse().unwrap());
     }
-    let mut client = MeshClient::new(dial(address, "publisher").await);
+    let mut client = MeshClient::new(dial(address, name).await);
     Ok(client.publish(request).await?.into_inner())
 }
 
 impl FakeAgent {
     pub async fn attach(address: SocketAddr, hello: wire::Hello) -> Result<Self, Status> {
         let spool_id = hello.spool_ids.last().cloned().unwrap_or_default();
+        let name = hello.name.clone();
         let first = say(agent_message::Body::Hello(hello));
         let (send, receive, welcome) = greet(address, first).await?;
         let (publish, batches) = mpsc::channel(64);
-        let acks = open_publish(address, Some(&welcome.session), batches).await?;
+        let acks = open_publish(address, &name, Some(&welcome.session), batches).await?;
         let agent = Self {
             welcome,
             spool_id,
@@ -200,6 +203,26 @@ impl FakeAgent {
     /// Sends anything on the control stream.
     pub async fn send(&self, message: wire::AgentMessage) {
         let _ = self.send.send(message).await;
+    }
+
+    /// Returns when the collector has handled all that was sent on the control stream.
+    pub async fn exchange_clocks(&mut self) {
+        const STAMP: i64 = 42;
+        let probe = wire::ClockProbe {
+            agent_sent_ns: STAMP,
+        };
+        self.send(say(agent_message::Body::ClockProbe(probe))).await;
+        loop {
+            let message = self.receive.message().await.unwrap().unwrap();
+            match message.body {
+                Some(collector_message::Body::ClockReply(reply))
+                    if reply.agent_sent_ns == STAMP =>
+                {
+                    return;
+                }
+                _ => {}
+            }
+        }
     }
 
     /// An empty batch with the next sequence.
@@ -269,6 +292,20 @@ impl FakeAgent {
         }
     }
 
+    /// Agrees to what a run asks for after its tasks, such as to forget them, until its command has ended.
+    pub async fn agree_until_it_ends(&mut self, run: Process) -> Process {
+        let ended = tokio::task::spawn_blocking(move || {
+            let mut run = run;
+            run.exit_within(ANSWER * 2)
+                .unwrap_or_else(|| panic!("the run hangs:\n{}", run.log()));
+            run
+        });
+        tokio::select! {
+            () = self.carry_through(usize::MAX, |_, _| Vec::new()) => unreachable!(),
+            run = ended => run.unwrap(),
+        }
+    }
+
     async fn publish_end(
         &mut self,
         task_id: i64,
@@ -300,7 +337,8 @@ impl FakeAgent {
         }
     }
 
-    async fn agree(&mut self, id: u64, body: Option<reply::Body>) {
+    /// Answers a command.
+    pub async fn agree(&self, id: u64, body: Option<reply::Body>) {
         let reply = wire::Reply {
             id,
             body,

@@ -107,17 +107,7 @@ fn percentiles_of_a_known_series_survive_the_whole_way() {
                         .collect()
                 })
                 .await;
-            // The rest of the run's commands (forget the task, stop sampling) are agreed to, too.
-            let after = tokio::task::spawn_blocking(move || {
-                let mut run = run;
-                run.exit_within(Duration::from_secs(30))
-                    .unwrap_or_else(|| panic!("the run hangs:\n{}", run.log()));
-                run
-            });
-            tokio::select! {
-                () = agent.carry_through(usize::MAX, |_, _| Vec::new()) => unreachable!(),
-                run = after => run.unwrap(),
-            }
+            agent.agree_until_it_ends(run).await
         });
         assert!(run.log().contains("null"), "{}", run.log());
         let db = mesh.db();

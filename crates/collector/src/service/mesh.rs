@@ -162,6 +162,17 @@ impl Mesh for MeshService {
             .fleet
             .session(token)
             .ok_or_else(|| Status::unauthenticated("no such session is attached: attach first"))?;
+        if let Identity::Known { holder, .. } = Peer::identity(&request)
+            && holder.name != session.name
+        {
+            let status = Status::permission_denied(format!(
+                "this agent's certificate is for the name `{}`, and the session is of `{}`: an agent publishes in its own session alone",
+                holder.name, session.name,
+            ));
+            self.gate
+                .log_refusal(Peer::address(&request), status.message());
+            return Err(status);
+        }
         let agent = session.agent;
         let publisher = self
             .store

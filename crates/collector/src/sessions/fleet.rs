@@ -99,6 +99,8 @@ pub struct Welcome {
 #[derive(Debug)]
 pub(crate) struct PublishSession {
     pub agent: AgentId,
+    /// Under which the agent attached.
+    pub name: String,
     pub host: HostId,
     pub net_namespace: String,
     /// Those that the hello announced; no other has a position that both sides agree on.
@@ -360,6 +362,7 @@ impl Fleet {
         let session = member.session.as_ref()?;
         Some(PublishSession {
             agent: member.id,
+            name: member.hello.name.clone(),
             host: member.host,
             net_namespace: member.hello.net_namespace.clone(),
             spools: member.hello.spool_ids.iter().cloned().collect(),
