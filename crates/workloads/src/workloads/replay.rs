@@ -10,7 +10,7 @@ mod keys;
 mod list;
 mod worker;
 
-use crate::engine::parallel::in_parallel;
+use crate::engine::parallel::{Done, in_parallel};
 use crate::engine::task::{PrepareControl, TaskError, TaskSpec};
 use crate::engine::worker_dirs::WorkerDirs;
 use crate::engine::workload::{
@@ -131,7 +131,7 @@ impl ReplayLoad {
     }
 
     /// What the list expects to find.
-    fn lay_out(&self, worker: u32, list: &List) -> Result<(), TaskError> {
+    fn lay_out(&self, worker: u32, list: &List, done: &Done<'_>) -> Result<(), TaskError> {
         let root = self.dirs.open(worker)?;
         let top = root.path().to_owned();
         let mut stack = Stack::new(root);
@@ -158,6 +158,7 @@ impl ReplayLoad {
             if let Some(bytes) = bytes {
                 let number = u64::try_from(number).unwrap_or(u64::MAX);
                 let name = c_string(last);
+                done.moves(*bytes);
                 calls::create(
                     stack.top(),
                     &name,
@@ -205,7 +206,7 @@ impl Load for ReplayLoad {
         self.dirs.remove(control)?;
         let total = (u64::from(self.options.workers), "workers");
         in_parallel(self.options.workers, total, control, |worker, done| {
-            self.lay_out(worker, &list)?;
+            self.lay_out(worker, &list, done)?;
             done.add(1)
         })?;
         self.dirs.sync()

@@ -50,7 +50,9 @@ fn a_load_takes_at_least_the_time_that_its_bytes_take_at_the_limit() {
 
 #[test]
 fn laying_out_data_is_limited_too() {
+    let list = "0 open a\n0 read a 0 1048576\n0 close a\n0 open b\n0 read b 0 1048576\n0 close b\n";
     for (workload, mode, params) in [
+        ("replay", "replay", json!({ "operations": list })),
         ("io", "read", json!({"size": "2m"})),
         ("files", "read", json!({"files": 17, "size": "64k"})),
     ] {
