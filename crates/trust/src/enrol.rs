@@ -2,7 +2,7 @@
 //!
 //! The key is made here and never leaves this machine.
 
-use crate::credentials::{Credentials, Role};
+use crate::credentials::{Credentials, CredentialsError, Role};
 use crate::fingerprint::Fingerprint;
 use crate::token::JoinToken;
 use crate::{key_proof, now_s};
@@ -34,6 +34,11 @@ pub enum EnrolError {
     Refused { message: String },
     #[error("the connection broke while a certificate was asked for: {message}")]
     Broken { message: String },
+    #[error("the certificate that is to be renewed cannot be used")]
+    Own {
+        #[source]
+        source: CredentialsError,
+    },
     #[error("the collector's answer is no certificate of its own: {problem}")]
     Answer { problem: String },
 }
@@ -62,6 +67,19 @@ impl NewKey {
     pub fn pem(&self) -> String {
         self.0.serialize_pem()
     }
+}
+
+/// Asks for a successor of a certificate that is still good, over a connection that shows it. The new one has a key of its
+/// own.
+///
+/// # Errors
+/// As for [`enrol`].
+pub async fn renew(channel: Channel, own: &Credentials) -> Result<Credentials, EnrolError> {
+    let ca = own
+        .ca_fingerprint()
+        .map_err(|source| EnrolError::Own { source })?;
+    let key = NewKey::make()?;
+    enrol(channel, &key, own.role, &own.name, ca, None).await
 }
 
 /// Asks over `channel` for a certificate for `name`; its CA must be the one of the fingerprint.

@@ -5,7 +5,7 @@
 
 use benchmesh_trust::{
     Credentials, CredentialsError, DialError, EnrolError, JoinToken, NewKey, Role, Security,
-    TcpConnection, credentials, enrol,
+    TcpConnection, credentials, enrol, renew,
 };
 use std::convert::Infallible;
 use std::net::IpAddr;
@@ -245,12 +245,8 @@ impl Identity {
 
     async fn renew(&self, own: &Credentials) -> Result<(), IdentityError> {
         let security = Security::of(own).map_err(IdentityError::Credentials)?;
-        let ca = own.ca_fingerprint().map_err(IdentityError::Credentials)?;
         let channel = self.channel(security).await?;
-        let key = NewKey::make().map_err(IdentityError::Enrol)?;
-        let new = enrol(channel, &key, Role::Agent, &own.name, ca, None)
-            .await
-            .map_err(IdentityError::Enrol)?;
+        let new = renew(channel, own).await.map_err(IdentityError::Enrol)?;
         new.save(&self.file).map_err(IdentityError::Credentials)
     }
 }

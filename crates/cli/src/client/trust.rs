@@ -1,21 +1,26 @@
 //! Who this user is to a collector: credentials, tokens, revocation.
 
 use super::{CallError, short};
-use crate::failure;
+use crate::{failure, output};
 use benchmesh_proto::v1;
 use benchmesh_proto::v1::trust_client::TrustClient;
 use benchmesh_trust::{
     Credentials, CredentialsError, DialError, EnrolError, JoinToken, NewKey, Role, Security,
-    TcpConnection, credentials, enrol,
+    TcpConnection, credentials, enrol, renew,
 };
 use std::path::PathBuf;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use tokio::time::timeout;
 use tonic::Status;
 use tonic::transport::Channel;
 
 /// Whether the command line says `--insecure`. Known before anything is dialled, and the same for every connection.
 static INSECURE: OnceLock<bool> = OnceLock::new();
+
+/// How long a command waits for its certificate to be renewed.
+const RENEWAL_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Sets it, once.
 pub fn set_insecure(insecure: bool) {
@@ -31,18 +36,54 @@ pub fn insecure_warning() -> Option<&'static str> {
 /// A connection as the holder of this user's credentials.
 pub async fn channel(address: &str) -> Result<Channel, CallError> {
     let connection = connect(address).await?;
+    let mut shown = None;
     let security = match (INSECURE.get(), own(address)) {
         (Some(true), _) => Security::Plain,
-        (_, Ok(own)) => Security::of(&own).map_err(|error| distrust(&error))?,
+        (_, Ok(own)) => {
+            let security = Security::of(&own).map_err(|error| distrust(&error))?;
+            shown = Some(own);
+            security
+        }
         (_, Err(_)) if connection.is_plain().await => {
             return Err(distrust(&connection.plain_error()));
         }
         (_, Err(error)) => return Err(error),
     };
-    connection
+    let channel = connection
         .dial(security)
         .await
-        .map_err(|error| dial_error(address, &error))
+        .map_err(|error| dial_error(address, &error))?;
+    if let Some(own) = shown {
+        keep_renewed(address, channel.clone(), &own).await;
+    }
+    Ok(channel)
+}
+
+/// Renews an operator's certificate in passing once two thirds of its time are over. The owner's is the collector's affair.
+/// The command goes on whatever becomes of it: the certificate is still good.
+async fn keep_renewed(address: &str, channel: Channel, own: &Credentials) {
+    /// A command that dials again and again tries once.
+    static TRIED: AtomicBool = AtomicBool::new(false);
+    if own.role != Role::Operator || !own.is_due() || TRIED.swap(true, Ordering::Relaxed) {
+        return;
+    }
+    let renewed = match timeout(RENEWAL_TIMEOUT, renew(channel, own)).await {
+        Ok(Ok(new)) => file(address).and_then(|file| {
+            new.save(&file)
+                .map_err(|error: CredentialsError| distrust(&error))
+        }),
+        Ok(Err(error)) => Err(distrust(&error)),
+        Err(_) => Err(CallError::Distrust {
+            message: format!("no answer within {} s", RENEWAL_TIMEOUT.as_secs()),
+        }),
+    };
+    if let Err(error) = renewed {
+        output::say(&format!(
+            "warning: the certificate of `{}` expires soon and is not renewed: {}",
+            own.name,
+            failure::causes(&error)
+        ));
+    }
 }
 
 async fn connect(address: &str) -> Result<TcpConnection, CallError> {
