@@ -10,7 +10,8 @@ use benchmesh_proto::v1 as wire;
 use benchmesh_proto::v1::agent_message::Body;
 use benchmesh_proto::v1::control_client::ControlClient;
 use benchmesh_proto::v1::mesh_client::MeshClient;
-use benchmesh_trust::{Credentials, DialError, Role, Security, TcpConnection};
+use benchmesh_trust::{Credentials, DialError, Role, Security, TcpConnection, credentials};
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
@@ -342,6 +343,136 @@ fn certificates_renew_themselves_and_expired_ones_are_refused() {
     mesh.until_attached(&["a"]);
 }
 
+/// Commands of an operator do it in passing, for as long as some come. Waits 18 s for a certificate of 18 s.
+#[test]
+fn operators_renew_their_certificates_in_passing() {
+    let mesh = Mesh::with_collector_arguments(&["--certificate-lifetime", "18s"]);
+    let user = directory();
+    let as_ann = |arguments: &[&str]| {
+        let mut command = mesh.benchmesh();
+        command
+            .args(arguments)
+            .env("BENCHMESH_CREDENTIALS", user.path());
+        CommandOutput::of(&command.output().unwrap())
+    };
+    let token = token(&mesh, &["--role", "operator"]);
+    let joined = as_ann(&["join", &token, "--name", "ann"]);
+    assert_eq!(joined.code, 0, "{}", joined.all());
+    let file = credentials::file_for(user.path(), &mesh.address().to_string());
+    let own = || Credentials::load(&file).unwrap().unwrap();
+    let first = own();
+    let listed = as_ann(&["agents"]);
+    assert_eq!(listed.code, 0, "{}", listed.all());
+    assert!(
+        own().fingerprint().unwrap() == first.fingerprint().unwrap() || first.is_due(),
+        "a young certificate is left as it is"
+    );
+    until_true("a command renews the certificate", LIMIT, || {
+        let listed = as_ann(&["agents"]);
+        assert_eq!(listed.code, 0, "{}", listed.all());
+        own().fingerprint().unwrap() != first.fingerprint().unwrap()
+    });
+    let renewed = own();
+    assert_eq!((renewed.role, &*renewed.name), (Role::Operator, "ann"));
+    assert!(renewed.expires_s > first.expires_s && renewed.key != first.key);
+    let mode = std::os::unix::fs::PermissionsExt::mode(&file.metadata().unwrap().permissions());
+    assert_eq!(mode & 0o777, 0o600);
+    until_true("the first one expires", LIMIT, || {
+        let listed = as_ann(&["agents"]);
+        assert_eq!(listed.code, 0, "{}", listed.all());
+        benchmesh_trust::now_s() > first.expires_s
+    });
+    converse(LIMIT, async {
+        let error = dial_as(mesh.address(), &first).await.unwrap_err();
+        assert!(error.to_string().contains("it has expired"), "{error}");
+    });
+    // One that was revoked renews nothing.
+    let last = own();
+    let revoked = mesh.command(&["collector", "revoke", "ann"]);
+    assert_eq!(revoked.code, 0, "{}", revoked.all());
+    let refused = as_ann(&["agents"]);
+    assert_eq!(refused.code, 1, "{}", refused.all());
+    assert_eq!(own().key, last.key);
+}
+
+/// Each change of who is trusted is an event with who made it, from where, and no secret.
+#[test]
+fn changes_of_trust_are_events_that_a_query_shows() {
+    let mut mesh = Mesh::with_collector_arguments(&["--certificate-lifetime", "1h"]);
+    mesh.add(Agent::named("own"));
+    let users = directory();
+    let joined = |name: &str, token: &str| {
+        let user = users.path().join(name);
+        let agent = joining(name, token, &user).state_dir(&user.join("state"));
+        let process = mesh.agent_process(&agent);
+        mesh.until_attached(&[name]);
+        process
+    };
+    let for_two = token(&mesh, &["--uses", "2"]);
+    let _b = joined("b", &for_two);
+    let c = joined("c", &for_two);
+    drop(c);
+    // Its certificate is as old as its file says.
+    let file = users.path().join("c/state/credentials.json");
+    let aged = Credentials {
+        issued_s: 0,
+        ..Credentials::load(&file).unwrap().unwrap()
+    };
+    converse(LIMIT, async {
+        let channel = dial_as(mesh.address(), &aged).await.unwrap();
+        benchmesh_trust::renew(channel, &aged).await.unwrap();
+    });
+    assert_eq!(mesh.command(&["collector", "revoke", "c"]).code, 0);
+    let sql = "SELECT kind, detail ->> 'role' AS role, detail ->> 'name' AS name, detail ->> 'address' AS address,
+                      detail ->> 'of_role' AS of_role, detail ->> 'of_name' AS of_name, detail ->> 'token' AS token, message
+               FROM events WHERE kind LIKE 'token-%' OR kind LIKE 'certificate-%' ORDER BY id";
+    let asked = || {
+        let output = mesh.command(&["query", sql, "--format", "json"]);
+        assert_eq!(output.code, 0, "{}", output.all());
+        output.out
+    };
+    until_true("all is stored", LIMIT, || {
+        asked().contains("certificate-revoked")
+    });
+    let text = asked();
+    let rows: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let rows = rows["rows"].as_array().unwrap_or_else(|| panic!("{text}"));
+    let told: Vec<String> = rows
+        .iter()
+        .map(|row| {
+            let of = |name: &str| row[name].as_str().unwrap_or("-").to_owned();
+            assert_eq!(of("address"), "127.0.0.1", "{row}");
+            [of("kind"), of("role"), of("name"), of("of_name")].join(" ")
+        })
+        .collect();
+    assert_eq!(
+        told,
+        [
+            "certificate-issued owner owner own",
+            "token-made owner owner -",
+            "token-used - - b",
+            "certificate-issued - - b",
+            "token-used - - c",
+            "token-exhausted - - -",
+            "certificate-issued - - c",
+            "certificate-renewed agent c c",
+            "certificate-revoked owner owner c",
+        ],
+        "{text}"
+    );
+    // All of one token have its number, which is no part of it.
+    let numbers: BTreeSet<&str> = rows
+        .iter()
+        .filter_map(|row| row["token"].as_str())
+        .collect();
+    assert_eq!(numbers.len(), 1, "{text}");
+    assert!(
+        numbers.iter().all(|number| !for_two.contains(*number)),
+        "{text}"
+    );
+    assert!(!text.contains(&for_two), "{text}");
+}
+
 #[test]
 fn without_tls_both_sides_say_so() {
     let mut mesh = Mesh::insecure();
@@ -358,6 +489,17 @@ fn without_tls_both_sides_say_so() {
     assert!(output.err.contains("without TLS"), "{}", output.all());
     let output = mesh.command(&["report"]);
     assert!(output.out.contains("without TLS"), "{}", output.all());
+    let file = mesh.directory().join("report.html");
+    let output = mesh.command(&[
+        "report",
+        "--format",
+        "html",
+        "--out",
+        file.to_str().unwrap(),
+    ]);
+    assert_eq!(output.code, 0, "{}", output.all());
+    let report = std::fs::read_to_string(file).unwrap();
+    assert!(report.contains("without TLS"), "{report}");
     let output = mesh.command(&["collector", "token"]);
     assert!(output.err.contains("--insecure"), "{}", output.all());
     assert!(!mesh.db_path().with_extension("db.tls").exists());

@@ -4,6 +4,7 @@
 //! it), streams end, the server ends, the database is closed last. Only this folder, `sessions/wire` and
 //! `ingest/batch/wire` name wire types.
 
+mod audit;
 mod connection;
 mod control;
 mod gate;
@@ -271,7 +272,7 @@ impl Collector {
             scheduler,
             fleet,
             store.clone(),
-            clock,
+            Arc::clone(&clock),
             overview,
             closing.clone(),
         );
@@ -282,7 +283,7 @@ impl Collector {
             // A port that was chosen by chance is another one next time.
             is_port_chosen.then_some(file)
         });
-        let trust = trust::TrustService::new(authority, Arc::clone(&gate));
+        let trust = trust::TrustService::new(authority, Arc::clone(&gate), store.clone(), clock);
         let served = Server::builder()
             .http2_keepalive_interval(Some(Duration::from_secs(KEEPALIVE_INTERVAL_S)))
             .http2_keepalive_timeout(Some(Duration::from_secs(KEEPALIVE_TIMEOUT_S)))

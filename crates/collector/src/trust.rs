@@ -10,7 +10,7 @@ mod registry;
 
 pub use authority::TrustError;
 pub(crate) use authority::{Authority, CertificateStatus};
-pub(crate) use registry::{CertificateRequest, EnrolRefusal, Holder};
+pub(crate) use registry::{CertificateRequest, EnrolRefusal, Granted, GrantedBy, Holder};
 
 use std::{path::PathBuf, time::Duration};
 

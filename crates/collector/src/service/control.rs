@@ -1,12 +1,12 @@
 //! The `Control` service, for commands: start, watch, stop, list, query, report, compare, annotate.
 
-mod audit;
 mod documents;
 mod last_samples;
 mod start;
 mod watcher;
 
 use super::{
+    audit::{self, Requester},
     quota::{Quota, QuotaLimits},
     wire::{
         annotate_status, annotation, compare_status, import_status, query_reply, query_status,
@@ -27,7 +27,6 @@ use crate::{
         rows::{RunRow, steps_done},
     },
 };
-use audit::Requester;
 use benchmesh_proto::{v1, v1::control_server::Control};
 use benchmesh_workloads::error_chain;
 use documents::{document, file};
@@ -206,7 +205,7 @@ impl Control for ControlService {
         if !row.state.is_end() {
             // Where the database cannot be written, the command must not wait for it.
             let (store, clock, run) = (self.store.clone(), Arc::clone(&self.clock), row.id);
-            tokio::spawn(async move { audit::stopped(&store, &clock, run, &by).await });
+            tokio::spawn(async move { audit::run_stopped(&store, &clock, run, &by).await });
         }
         let state = state?;
         Ok(Response::new(v1::StopRunReply {

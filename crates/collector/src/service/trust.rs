@@ -1,12 +1,15 @@
 //! The wire's side of trust: certificates for a token or a certificate, tokens, revocation.
 
 use super::{
+    audit::{self, Requester, TokenId, TrustChange},
     connection::Peer,
     gate::{Gate, Identity, Needed},
 };
 use crate::{
+    clock::MeshClock,
     error_chain,
-    trust::{Authority, CertificateRequest, EnrolRefusal, TrustError},
+    store::Store,
+    trust::{Authority, CertificateRequest, EnrolRefusal, Granted, GrantedBy, Holder, TrustError},
 };
 use benchmesh_proto::{v1, v1::trust_server::Trust};
 use benchmesh_trust::{Fingerprint, Role, key_proof};
@@ -14,7 +17,7 @@ use ring::signature::{ECDSA_P256_SHA256_ASN1, UnparsedPublicKey};
 use std::{sync::Arc, time::Duration};
 use tokio::task::spawn_blocking;
 use tonic::{Request, Response, Status};
-use tracing::{error, info};
+use tracing::error;
 
 /// An uncompressed point of P-256.
 const PUBLIC_KEY_BYTES: usize = 65;
@@ -26,11 +29,27 @@ pub(super) struct TrustService {
     /// `None`: `--insecure`.
     authority: Option<Arc<Authority>>,
     gate: Arc<Gate>,
+    store: Store,
+    clock: Arc<MeshClock>,
 }
 
 impl TrustService {
-    pub fn new(authority: Option<Arc<Authority>>, gate: Arc<Gate>) -> Self {
-        Self { authority, gate }
+    pub fn new(
+        authority: Option<Arc<Authority>>,
+        gate: Arc<Gate>,
+        store: Store,
+        clock: Arc<MeshClock>,
+    ) -> Self {
+        Self {
+            authority,
+            gate,
+            store,
+            clock,
+        }
+    }
+
+    fn record(&self, changes: &[TrustChange], by: &Requester) {
+        audit::trust_changed(&self.store, &self.clock, changes, by);
     }
 
     fn authority(&self) -> Result<Arc<Authority>, Status> {
@@ -67,6 +86,41 @@ fn role(word: &str) -> Result<Role, Status> {
     }
 }
 
+/// What a certificate that was given changes.
+fn changes(holder: &Holder, granted: Granted) -> Vec<TrustChange> {
+    let issued = |token| TrustChange::CertificateIssued {
+        holder: holder.clone(),
+        token,
+    };
+    let mut changes = Vec::new();
+    if !granted.replaced.is_empty() {
+        changes.push(TrustChange::CertificatesRevoked {
+            name: holder.name.clone(),
+            certificates: granted.replaced.len(),
+        });
+    }
+    match granted.by {
+        GrantedBy::Renewal => changes.push(TrustChange::CertificateRenewed {
+            holder: holder.clone(),
+        }),
+        GrantedBy::Owner => changes.push(issued(None)),
+        GrantedBy::UsedToken { hash } => changes.push(issued(Some(TokenId::of(hash)))),
+        GrantedBy::Token { hash, uses_left } => {
+            let token = TokenId::of(hash);
+            changes.push(TrustChange::TokenUsed {
+                token,
+                holder: holder.clone(),
+                uses_left,
+            });
+            if uses_left == 0 {
+                changes.push(TrustChange::TokenExhausted { token });
+            }
+            changes.push(issued(Some(token)));
+        }
+    }
+    changes
+}
+
 /// Off the runtime: it writes a file.
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, TrustError> + Send + 'static,
@@ -100,7 +154,7 @@ impl Trust for TrustService {
             ));
         }
         let asked = wanted.clone();
-        let issued = blocking({
+        let (issued, granted) = blocking({
             let authority = Arc::clone(&authority);
             move || {
                 let token = Some(&asked.token_secret).filter(|secret| !secret.is_empty());
@@ -119,7 +173,11 @@ impl Trust for TrustService {
             self.gate
                 .log_refusal(Peer::address(&request), status.message())
         })?;
-        info!(%role, name = ?wanted.name, address = ?Peer::address(&request), "gave a certificate");
+        let holder = Holder {
+            role,
+            name: wanted.name.clone(),
+        };
+        self.record(&changes(&holder, granted), &Requester::of(&request));
         Ok(Response::new(v1::EnrolReply {
             ca_pem: authority.ca_pem().to_owned(),
             certificate_pem: issued.pem,
@@ -133,6 +191,7 @@ impl Trust for TrustService {
     ) -> Result<Response<v1::CreateTokenReply>, Status> {
         let authority = self.authority()?;
         self.gate.check(&request, Needed::Owner)?;
+        let by = Requester::of(&request);
         let wanted = request.into_inner();
         let role = role(&wanted.role)?;
         if wanted.uses == 0 || !(1..=MAX_TTL_S).contains(&wanted.ttl_s) {
@@ -144,7 +203,14 @@ impl Trust for TrustService {
         let (token, expires_s) =
             blocking(move || authority.create_token(role, wanted.uses, ttl, wanted.replace))
                 .await?;
-        info!(%role, uses = wanted.uses, ttl_s = wanted.ttl_s, "made a join token");
+        let made = TrustChange::TokenMade {
+            token: TokenId::of(Fingerprint::of(token.secret())),
+            role,
+            uses: wanted.uses,
+            ttl_s: wanted.ttl_s,
+            replace: wanted.replace,
+        };
+        self.record(&[made], &by);
         Ok(Response::new(v1::CreateTokenReply {
             token: token.text(),
             expires_s,
@@ -157,6 +223,7 @@ impl Trust for TrustService {
     ) -> Result<Response<v1::RevokeReply>, Status> {
         let authority = self.authority()?;
         self.gate.check(&request, Needed::Owner)?;
+        let by = Requester::of(&request);
         let name = request.into_inner().name;
         let wanted = name.clone();
         let revoked = blocking(move || authority.revoke(&wanted)).await?;
@@ -166,7 +233,11 @@ impl Trust for TrustService {
                 name.escape_debug()
             )));
         }
-        info!(?name, revoked, "revoked certificates");
+        let change = TrustChange::CertificatesRevoked {
+            name,
+            certificates: revoked,
+        };
+        self.record(&[change], &by);
         Ok(Response::new(v1::RevokeReply {
             revoked: u32::try_from(revoked).unwrap_or(u32::MAX),
         }))

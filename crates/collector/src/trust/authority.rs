@@ -4,7 +4,9 @@
 
 use super::{
     ca::{Ca, Issued},
-    registry::{CertificateRequest, EnrolRefusal, Holder, Lookup, Registry, TooManyTokens},
+    registry::{
+        CertificateRequest, EnrolRefusal, Granted, Holder, Lookup, Registry, TooManyTokens,
+    },
 };
 use benchmesh_trust::{
     ALPN, Credentials, Fingerprint, JoinToken, NewKey, Role, credentials, now_s, private_file,
@@ -185,7 +187,7 @@ impl Authority {
         &self,
         request: &CertificateRequest<'_>,
         public_key: &[u8],
-    ) -> Result<Issued, TrustError> {
+    ) -> Result<(Issued, Granted), TrustError> {
         let mut state = self.state();
         if request.asker.is_none() {
             state
@@ -194,13 +196,13 @@ impl Authority {
                 .map_err(TrustError::Enrol)?;
         }
         let mut registry = state.registry.clone();
-        let replaced = registry
+        let granted = registry
             .grant(request, now_s())
             .map_err(TrustError::Enrol)?;
         let issued = self.issue(&mut registry, request.role, request.name, public_key)?;
         self.store(&mut state, registry)?;
-        end(&mut state, &replaced);
-        Ok(issued)
+        end(&mut state, &granted.replaced);
+        Ok((issued, granted))
     }
 
     fn issue(

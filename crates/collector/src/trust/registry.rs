@@ -67,6 +67,27 @@ pub struct CertificateRequest<'a> {
     pub asker: Option<&'a Holder>,
 }
 
+/// A request that was granted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Granted {
+    pub by: GrantedBy,
+    /// The certificates that lose the name, revoked now.
+    pub replaced: Vec<Fingerprint>,
+}
+
+/// What a certificate is given for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum GrantedBy {
+    /// The same holder's certificate.
+    Renewal,
+    /// The word of the collector's own user.
+    Owner,
+    /// A token that lost one of its uses.
+    Token { hash: Fingerprint, uses_left: u32 },
+    /// A token that the same key has used before.
+    UsedToken { hash: Fingerprint },
+}
+
 /// Why no certificate is given.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EnrolRefusal {
@@ -136,12 +157,16 @@ impl Registry {
             .ok_or(EnrolRefusal::UnknownToken)
     }
 
-    /// Decides on a request, and takes one use off its token. The certificates that lose the name come back, revoked.
+    /// Decides on a request, and takes one use off its token.
     pub fn grant(
         &mut self,
         request: &CertificateRequest<'_>,
         now_s: u64,
-    ) -> Result<Vec<Fingerprint>, EnrolRefusal> {
+    ) -> Result<Granted, EnrolRefusal> {
+        let granted = |by| Granted {
+            by,
+            replaced: Vec::new(),
+        };
         self.forget_expired(now_s);
         check_name(request.name)?;
         if self.certificates.len() >= MAX_CERTIFICATES {
@@ -159,10 +184,10 @@ impl Registry {
                 // Agents of the owner's user, which reads all their files anyway. Two of one name cannot be attached at
                 // once.
                 Some(asker) if asker.role == Role::Owner && request.role == Role::Agent => {
-                    Ok(vec![])
+                    Ok(granted(GrantedBy::Owner))
                 }
                 Some(asker) if asker.role == request.role && asker.name == request.name => {
-                    Ok(vec![])
+                    Ok(granted(GrantedBy::Renewal))
                 }
                 Some(asker) => Err(EnrolRefusal::OnlyRenewal {
                     role: asker.role,
@@ -190,7 +215,7 @@ impl Registry {
             });
         }
         if is_repeated {
-            return Ok(vec![]);
+            return Ok(granted(GrantedBy::UsedToken { hash }));
         }
         if token.uses_left == 0 {
             return Err(EnrolRefusal::Exhausted);
@@ -202,7 +227,14 @@ impl Registry {
             });
         }
         token.uses_left -= 1;
-        Ok(self.revoke_where(held_by_others))
+        let by = GrantedBy::Token {
+            hash,
+            uses_left: token.uses_left,
+        };
+        Ok(Granted {
+            by,
+            replaced: self.revoke_where(held_by_others),
+        })
     }
 
     pub fn add_certificate(
@@ -309,11 +341,23 @@ mod tests {
         registry: &mut Registry,
         request: &CertificateRequest<'_>,
         certificate: &str,
-    ) -> Result<Vec<Fingerprint>, EnrolRefusal> {
-        let revoked = registry.grant(request, NOW)?;
+    ) -> Result<Granted, EnrolRefusal> {
+        let granted = registry.grant(request, NOW)?;
         let holder = holder(request.role, request.name);
         registry.add_certificate(print(certificate), holder, request.key, NOW + 100);
-        Ok(revoked)
+        Ok(granted)
+    }
+
+    fn by_token(uses_left: u32) -> Result<Granted, EnrolRefusal> {
+        let hash = print("t");
+        Ok(granted(GrantedBy::Token { hash, uses_left }))
+    }
+
+    fn granted(by: GrantedBy) -> Granted {
+        Granted {
+            by,
+            replaced: vec![],
+        }
     }
 
     fn with_token(uses: u32, replace: bool) -> Registry {
@@ -332,16 +376,16 @@ mod tests {
             .unwrap();
         assert_eq!(
             join(&mut registry, &request("a", "ka", Some("t")), "ca"),
-            Ok(vec![])
+            by_token(1)
         );
         // The same key again, as after a lost answer, uses nothing up.
         assert_eq!(
             join(&mut registry, &request("a", "ka", Some("t")), "ca2"),
-            Ok(vec![])
+            Ok(granted(GrantedBy::UsedToken { hash: print("t") }))
         );
         assert_eq!(
             join(&mut registry, &request("b", "kb", Some("t")), "cb"),
-            Ok(vec![])
+            by_token(0)
         );
         let third = request("c", "kc", Some("t"));
         assert_eq!(registry.grant(&third, NOW), Err(EnrolRefusal::Exhausted));
@@ -387,7 +431,7 @@ mod tests {
             .add_token(print("r"), Role::Agent, 1, NOW + 10, true)
             .unwrap();
         let revoked = join(&mut registry, &request("a", "k2", Some("r")), "c2");
-        assert_eq!(revoked, Ok(vec![print("c1")]));
+        assert_eq!(revoked.unwrap().replaced, [print("c1")]);
         let a = holder(Role::Agent, "a");
         assert_eq!(
             registry.look_up(print("c1"), NOW),
@@ -404,8 +448,10 @@ mod tests {
             asker: Some(asker),
             ..request(name, "k", None)
         };
-        assert_eq!(registry.grant(&asked(&a, "a"), NOW), Ok(vec![]));
-        assert_eq!(registry.grant(&asked(&owner, "b"), NOW), Ok(vec![]));
+        let renewed = registry.grant(&asked(&a, "a"), NOW);
+        assert_eq!(renewed, Ok(granted(GrantedBy::Renewal)));
+        let by_owner = registry.grant(&asked(&owner, "b"), NOW);
+        assert_eq!(by_owner, Ok(granted(GrantedBy::Owner)));
         assert!(matches!(
             registry.grant(&asked(&a, "b"), NOW),
             Err(EnrolRefusal::OnlyRenewal { .. })

@@ -1,12 +1,14 @@
 //! Starting a run: its plan is checked, and it is queued unless too many wait.
 
-use super::{
-    ControlService,
-    audit::{self, Requester},
-};
+use super::ControlService;
 use crate::{
     scheduler::{StartError, StartRequest, admission::Admission},
-    service::{connection::Peer, memory, wire::store_status},
+    service::{
+        audit::{self, Requester},
+        connection::Peer,
+        memory,
+        wire::store_status,
+    },
 };
 use benchmesh_proto::{WIRE_VERSION, v1};
 use benchmesh_workloads::error_chain;
@@ -58,7 +60,7 @@ impl ControlService {
             () = self.closing.cancelled() => return Err(Status::unavailable("the collector is closing")),
         };
         if let (Some(run), false) = (started.run, started.known) {
-            audit::started(&self.store, &self.clock, run, &by).await;
+            audit::run_started(&self.store, &self.clock, run, &by).await;
         }
         let mut room_left = MAX_PLANNED_STEPS_BYTES;
         let steps: Vec<v1::PlannedStep> = started

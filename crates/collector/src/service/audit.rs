@@ -1,0 +1,291 @@
+//! Who did what, and from where: runs that are started and stopped, tokens, certificates. Each is a line of the log and an
+//! event.
+//!
+//! No event holds a secret: a token goes by the first digits of its hash. An event that cannot be stored holds nobody up:
+//! the log has it.
+
+use super::{INSECURE, connection::Peer, gate::Identity};
+use crate::{
+    clock::MeshClock,
+    model::{RunId, Severity},
+    store::{Store, rows::NewEvent},
+    trust::Holder,
+};
+use benchmesh_trust::{Fingerprint, Role};
+use serde_json::{Value, json};
+use std::{fmt, net::IpAddr};
+use tonic::Request;
+use tracing::{info, warn};
+
+/// Whoever asked.
+#[derive(Debug)]
+pub(super) struct Requester {
+    identity: Identity,
+    address: Option<IpAddr>,
+}
+
+impl fmt::Display for Requester {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.identity)?;
+        match self.address {
+            Some(address) => write!(f, " from {address}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Requester {
+    pub fn of<T>(request: &Request<T>) -> Self {
+        Self {
+            identity: Peer::identity(request),
+            address: Peer::address(request),
+        }
+    }
+
+    fn detail(&self) -> Value {
+        let holder = match &self.identity {
+            Identity::Known { holder, .. } | Identity::Revoked(holder) => Some(holder),
+            Identity::Plain | Identity::Stranger | Identity::Forgotten => None,
+        };
+        json!({
+            "role": holder.map(|holder| holder.role.word()),
+            "name": holder.map(|holder| holder.name.as_str()),
+            "address": self.address.map(|address| address.to_string()),
+        })
+    }
+}
+
+/// A run was started; that nobody can tell by whom is stored with it.
+pub(super) async fn run_started(store: &Store, clock: &MeshClock, run: RunId, by: &Requester) {
+    info!(%run, %by, "a run was started");
+    let message = format!("started by {by}");
+    keep(store, clock, run, "start-requested", message, by).await;
+    if !matches!(by.identity, Identity::Plain) {
+        return;
+    }
+    let event = NewEvent {
+        severity: Severity::Warning,
+        ..event(clock, Some(run), "insecure", INSECURE.to_owned(), None)
+    };
+    if let Err(error) = store.add_event(event).await {
+        warn!(%error, "cannot store that a run has no TLS");
+    }
+}
+
+/// A run that had not ended was asked to stop.
+pub(super) async fn run_stopped(store: &Store, clock: &MeshClock, run: RunId, by: &Requester) {
+    info!(%run, %by, "a run was stopped");
+    let message = format!("stopped by {by}");
+    keep(store, clock, run, "stop-requested", message, by).await;
+}
+
+/// A token, by what may be shown of it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TokenId(Fingerprint);
+
+impl TokenId {
+    /// Of the hash that the registry knows it by.
+    pub fn of(hash: Fingerprint) -> Self {
+        Self(hash)
+    }
+}
+
+impl fmt::Display for TokenId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [a, b, c, d, ..] = self.0.bytes();
+        write!(f, "{a:02x}{b:02x}{c:02x}{d:02x}")
+    }
+}
+
+/// A change of who is trusted.
+#[derive(Clone, Debug)]
+pub(super) enum TrustChange {
+    TokenMade {
+        token: TokenId,
+        role: Role,
+        uses: u32,
+        ttl_s: u64,
+        replace: bool,
+    },
+    TokenUsed {
+        token: TokenId,
+        holder: Holder,
+        uses_left: u32,
+    },
+    TokenExhausted {
+        token: TokenId,
+    },
+    CertificateIssued {
+        holder: Holder,
+        /// `None`: at the owner's word.
+        token: Option<TokenId>,
+    },
+    CertificateRenewed {
+        holder: Holder,
+    },
+    /// All certificates of a name.
+    CertificatesRevoked {
+        name: String,
+        certificates: usize,
+    },
+}
+
+impl TrustChange {
+    fn kind(&self) -> &'static str {
+        match self {
+            Self::TokenMade { .. } => "token-made",
+            Self::TokenUsed { .. } => "token-used",
+            Self::TokenExhausted { .. } => "token-exhausted",
+            Self::CertificateIssued { .. } => "certificate-issued",
+            Self::CertificateRenewed { .. } => "certificate-renewed",
+            Self::CertificatesRevoked { .. } => "certificate-revoked",
+        }
+    }
+
+    fn message(&self, by: &Requester) -> String {
+        let from = by
+            .address
+            .map_or_else(String::new, |address| format!(" from {address}"));
+        match self {
+            Self::TokenMade {
+                token, role, uses, ..
+            } => format!("join token {token} for {uses} of the role {role} made by {by}"),
+            Self::TokenUsed {
+                token,
+                holder,
+                uses_left,
+            } => format!(
+                "join token {token} used for {} {}{from}; uses left: {uses_left}",
+                holder.role, holder.name
+            ),
+            Self::TokenExhausted { token } => format!("join token {token} is used up"),
+            Self::CertificateIssued {
+                holder,
+                token: Some(token),
+            } => format!(
+                "certificate for {} {} given for join token {token}{from}",
+                holder.role, holder.name
+            ),
+            Self::CertificateIssued {
+                holder,
+                token: None,
+            } => format!(
+                "certificate for {} {} given to {by}",
+                holder.role, holder.name
+            ),
+            Self::CertificateRenewed { holder } => format!(
+                "certificate of {} {} renewed{from}",
+                holder.role, holder.name
+            ),
+            Self::CertificatesRevoked { name, certificates } => {
+                format!("{certificates} certificates of {name} revoked by {by}")
+            }
+        }
+    }
+
+    /// What is added to who asked.
+    fn facts(&self) -> Value {
+        match self {
+            Self::TokenMade {
+                token,
+                role,
+                uses,
+                ttl_s,
+                replace,
+            } => json!({
+                "token": token.to_string(),
+                "of_role": role.word(),
+                "uses": uses,
+                "ttl_s": ttl_s,
+                "replace": replace,
+            }),
+            Self::TokenUsed {
+                token,
+                holder,
+                uses_left,
+            } => json!({
+                "token": token.to_string(),
+                "of_role": holder.role.word(),
+                "of_name": holder.name,
+                "uses_left": uses_left,
+            }),
+            Self::TokenExhausted { token } => json!({ "token": token.to_string() }),
+            Self::CertificateIssued { holder, token } => json!({
+                "of_role": holder.role.word(),
+                "of_name": holder.name,
+                "token": token.map(|token| token.to_string()),
+            }),
+            Self::CertificateRenewed { holder } => json!({
+                "of_role": holder.role.word(),
+                "of_name": holder.name,
+            }),
+            Self::CertificatesRevoked { name, certificates } => json!({
+                "of_name": name,
+                "certificates": certificates,
+            }),
+        }
+    }
+}
+
+/// Stores changes of trust, in their order, behind the back of whoever asked.
+pub(super) fn trust_changed(
+    store: &Store,
+    clock: &MeshClock,
+    changes: &[TrustChange],
+    by: &Requester,
+) {
+    let events: Vec<NewEvent> = changes
+        .iter()
+        .map(|change| {
+            let message = change.message(by);
+            info!(kind = change.kind(), "{message}");
+            let mut detail = by.detail();
+            if let (Value::Object(detail), Value::Object(facts)) = (&mut detail, change.facts()) {
+                detail.extend(facts);
+            }
+            event(clock, None, change.kind(), message, Some(detail))
+        })
+        .collect();
+    let store = store.clone();
+    tokio::spawn(async move {
+        for event in events {
+            let kind = event.kind.clone();
+            if let Err(error) = store.add_event(event).await {
+                warn!(%error, kind, "cannot store a change of trust");
+            }
+        }
+    });
+}
+
+async fn keep(
+    store: &Store,
+    clock: &MeshClock,
+    run: RunId,
+    kind: &str,
+    message: String,
+    by: &Requester,
+) {
+    let event = event(clock, Some(run), kind, message, Some(by.detail()));
+    if let Err(error) = store.add_event(event).await {
+        warn!(%error, %run, %by, kind, "cannot store who asked");
+    }
+}
+
+fn event(
+    clock: &MeshClock,
+    run: Option<RunId>,
+    kind: &str,
+    message: String,
+    detail: Option<Value>,
+) -> NewEvent {
+    NewEvent {
+        at: clock.now(),
+        run,
+        step: None,
+        agent: None,
+        severity: Severity::Info,
+        kind: kind.to_owned(),
+        message,
+        detail_json: detail.map(|detail| detail.to_string()),
+    }
+}
