@@ -10,6 +10,7 @@ use crate::support::wait::until;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tempfile::TempDir;
 
@@ -34,15 +35,17 @@ struct Shown {
 }
 
 fn shown() -> Shown {
+    shown_by(&[])
+}
+
+/// `arguments` are the collector's, beside those that the page needs.
+fn shown_by(arguments: &[&str]) -> Shown {
     let directory = TempDir::new().unwrap();
     let target = TempDir::new().unwrap();
     let file = directory.path().join("url");
-    let mut mesh = Mesh::with_collector_arguments(&[
-        "--http",
-        "127.0.0.1:0",
-        "--http-url-file",
-        file.to_str().unwrap(),
-    ]);
+    let url_file = file.to_str().unwrap();
+    let page = ["--http", "127.0.0.1:0", "--http-url-file", url_file];
+    let mut mesh = Mesh::with_collector_arguments(&[&page[..], arguments].concat());
     let url = until("the collector writes the page's address", START, || {
         std::fs::read_to_string(&file).ok()
     });
@@ -59,6 +62,9 @@ fn shown() -> Shown {
 
 /// The file of axe-core from the registry; `None`, and a skip that is seen, where it cannot be had.
 fn axe() -> Option<String> {
+    // One test at a time fetches it.
+    static FETCHING: Mutex<()> = Mutex::new(());
+    let _fetching = FETCHING.lock().unwrap_or_else(PoisonError::into_inner);
     let directory = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("axe-core");
     let script = directory.join("package/axe.min.js");
     if !script.is_file() {
@@ -98,11 +104,29 @@ fn assert_accessible(browser: &mut Browser, axe: Option<&str>, what: &str) {
     assert_eq!(found, "[]", "{what}");
 }
 
+/// Neither errors on the console nor uncaught exceptions.
+fn assert_no_complaints(browser: &mut Browser) {
+    let complaints = browser.complaints();
+    assert!(complaints.is_empty(), "{complaints:#?}");
+}
+
 /// A picture for people to look at, under the target directory.
 fn picture(browser: &mut Browser, name: &str) {
     let directory = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("page");
     std::fs::create_dir_all(&directory).unwrap();
     browser.picture(&directory.join(format!("{name}.png")));
+}
+
+/// At this width nothing sticks out, and axe finds nothing serious; with a picture.
+fn assert_presentable(browser: &mut Browser, axe: Option<&str>, name: &str, width: u32) {
+    browser.size(width, 900);
+    // Charts draw themselves anew a moment later.
+    browser.until(
+        &format!("{name} fits into {width}"),
+        &format!("document.documentElement.scrollWidth <= {width}"),
+    );
+    picture(browser, &format!("{name}-{width}"));
+    assert_accessible(browser, axe, &format!("{name} at {width}"));
 }
 
 /// The cells of the table in a region, row by row.
@@ -197,19 +221,18 @@ fn the_page_shows_what_the_database_holds() {
         );
         let name = hash.replace(['#', '/'], "_");
         for (width, dark) in [(1440, false), (400, true)] {
-            browser.size(width, 900);
             browser.dark(dark);
-            let wide = browser.evaluate("document.documentElement.scrollWidth");
-            assert!(
-                wide.as_u64().unwrap() <= width.into(),
-                "{hash} at {width}: {wide}"
-            );
-            picture(&mut browser, &format!("page{name}-{width}"));
-            assert_accessible(&mut browser, axe.as_deref(), &format!("{hash} at {width}"));
+            assert_presentable(&mut browser, axe.as_deref(), &format!("page{name}"), width);
         }
         browser.size(1440, 900);
         browser.dark(false);
     }
+    a_policy_is_shown(&mut browser);
+    browser.go("#/runs/1");
+    browser.until(
+        "the report is drawn again",
+        "document.querySelectorAll('#load .plot path.line').length > 0",
+    );
     the_report_agrees(&mut browser, &shown);
     a_query_agrees(&mut browser, &shown);
     // A name is text wherever it stands.
@@ -217,9 +240,54 @@ fn the_page_shows_what_the_database_holds() {
         browser.evaluate("document.querySelectorAll('img').length"),
         0
     );
-    let complaints = browser.complaints();
-    assert!(complaints.is_empty(), "{complaints:#?}");
+    assert_no_complaints(&mut browser);
     the_file_agrees(&mut browser, &shown, axe.as_deref());
+}
+
+/// A mesh without TLS says so on each of its pages.
+#[test]
+fn the_page_warns_of_a_mesh_without_tls() {
+    let Some(mut browser) = Browser::open() else {
+        return;
+    };
+    let axe = axe();
+    let shown = shown_by(&["--insecure"]);
+    browser.size(1440, 900);
+    browser.open_page(&shown.url);
+    for hash in ["#/", "#/runs", "#/mesh", "#/query"] {
+        browser.go(hash);
+        browser.until(
+            &format!("{hash} warns"),
+            "(() => { const banner = document.querySelector('#warning [role=alert]');
+               return banner && banner.textContent.includes('without TLS') && banner.getBoundingClientRect().height > 10; })()",
+        );
+        let name = hash.replace(['#', '/'], "_");
+        for width in [1440, 400] {
+            assert_presentable(
+                &mut browser,
+                axe.as_deref(),
+                &format!("insecure{name}"),
+                width,
+            );
+        }
+    }
+    assert_no_complaints(&mut browser);
+}
+
+/// What the mesh page says of an agent's policy.
+fn a_policy_is_shown(browser: &mut Browser) {
+    browser.go("#/mesh");
+    browser.until(
+        "the agents are listed",
+        "document.querySelectorAll('[aria-label=Agents] tbody tr').length === 2",
+    );
+    for row in cells(browser, "Agents") {
+        assert!(
+            row.iter()
+                .any(|cell| cell.contains("threads=") && cell.contains("free-inodes=1%")),
+            "{row:?}"
+        );
+    }
 }
 
 fn finished_steps_agree(browser: &mut Browser, shown: &Shown) {
@@ -381,12 +449,7 @@ fn the_file_agrees(browser: &mut Browser, shown: &Shown, axe: Option<&str>) {
         );
     }
     for width in [1440, 400] {
-        browser.size(width, 900);
-        let wide = browser.evaluate("document.documentElement.scrollWidth");
-        assert!(wide.as_u64().unwrap() <= width.into(), "{wide}");
-        picture(browser, &format!("file-{width}"));
-        assert_accessible(browser, axe, &format!("the file at {width}"));
+        assert_presentable(browser, axe, "file", width);
     }
-    let complaints = browser.complaints();
-    assert!(complaints.is_empty(), "{complaints:#?}");
+    assert_no_complaints(browser);
 }

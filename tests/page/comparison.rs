@@ -1,7 +1,7 @@
 //! The page of comparisons and its file in a real browser, on a generated history: sentences and verdicts are held against
 //! the JSON, ratios against the database.
 
-use super::{START, assert_accessible, axe, cells, picture};
+use super::{START, assert_no_complaints, assert_presentable, axe, cells, picture};
 use crate::support::browser::Browser;
 use crate::support::mesh::Mesh;
 use crate::support::wait::until;
@@ -111,8 +111,7 @@ fn a_comparison_is_shown_on_the_page_and_in_a_file() {
     let targets = answer(&mut browser, TARGETS.asked);
     compared(&mut browser, &mesh, axe, &TARGETS, &targets, "page-targets");
     plans_and_baselines_can_be_chosen(&mut browser);
-    let complaints = browser.complaints();
-    assert!(complaints.is_empty(), "{complaints:#?}");
+    assert_no_complaints(&mut browser);
     browser.go("#/compare/a%3D1%26b%3D77");
     browser.until(
         "a run that is not there is told",
@@ -152,8 +151,7 @@ fn a_comparison_is_shown_on_the_page_and_in_a_file() {
         let loaded = browser.evaluate("performance.getEntriesByType('resource').length");
         assert_eq!(loaded, 0, "it loads nothing");
     }
-    let complaints = browser.complaints();
-    assert!(complaints.is_empty(), "{complaints:#?}");
+    assert_no_complaints(&mut browser);
 }
 
 /// The document of `benchmesh compare --format json`.
@@ -246,15 +244,8 @@ fn compared(
         "document.querySelectorAll('#load-rate path.line').length >= 2",
     );
     for (width, dark) in [(1440, false), (400, true)] {
-        browser.size(width, 900);
         browser.dark(dark);
-        let wide = browser.evaluate("document.documentElement.scrollWidth");
-        assert!(
-            wide.as_u64().unwrap() <= width.into(),
-            "{name} at {width}: {wide}"
-        );
-        picture(browser, &format!("{name}-{width}"));
-        assert_accessible(browser, axe, &format!("{name} at {width}"));
+        assert_presentable(browser, axe, name, width);
     }
     browser.size(1440, 900);
     browser.dark(false);

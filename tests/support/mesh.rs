@@ -176,7 +176,9 @@ impl Mesh {
     /// A collector on loopback with further arguments.
     pub fn with_collector_arguments(arguments: &[&str]) -> Self {
         let mut mesh = Self::prepared(None, permit());
-        mesh.arguments = arguments.iter().map(|&one| one.to_owned()).collect();
+        mesh.insecure = arguments.contains(&"--insecure");
+        let others = arguments.iter().filter(|one| **one != "--insecure");
+        mesh.arguments = others.map(|&one| one.to_owned()).collect();
         mesh.start_collector("127.0.0.1:0");
         mesh
     }
@@ -198,10 +200,7 @@ impl Mesh {
 
     /// A mesh without TLS.
     pub fn insecure() -> Self {
-        let mut mesh = Self::prepared(None, permit());
-        mesh.insecure = true;
-        mesh.start_collector("127.0.0.1:0");
-        mesh
+        Self::with_collector_arguments(&["--insecure"])
     }
 
     fn prepared(database_in: Option<&Path>, permit: Option<MutexGuard<'static, ()>>) -> Self {

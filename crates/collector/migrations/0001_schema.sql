@@ -465,6 +465,7 @@ CREATE TABLE run_agents (
     interfaces      TEXT CHECK (json_type(interfaces) = 'array'),
     disks           TEXT CHECK (json_type(disks) = 'array'),
     packages        TEXT CHECK (json_type(packages) = 'object'),
+    policy          TEXT CHECK (json_type(policy) = 'object'),
     PRIMARY KEY (run_id, agent_id)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX run_agents_by_agent ON run_agents (agent_id);

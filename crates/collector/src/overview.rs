@@ -176,10 +176,11 @@ impl Overview {
         fleet: Fleet,
         store: Store,
         clock: Arc<MeshClock>,
+        security_warning: Option<&'static str>,
         closing: CancellationToken,
     ) {
         let feed = store.live().clone();
-        let mut computer = Computer::new(scheduler, fleet, store, clock);
+        let mut computer = Computer::new(scheduler, fleet, store, clock, security_warning);
         loop {
             while !self.is_wanted() {
                 tokio::select! {

@@ -262,6 +262,7 @@ impl Collector {
             fleet.clone(),
             store.clone(),
             Arc::clone(&clock),
+            trust.is_none().then_some(INSECURE),
             closing.clone(),
         ));
         if let Some(web) = web {

@@ -43,6 +43,7 @@ pub struct Computer {
     fleet: Fleet,
     store: Store,
     clock: Arc<MeshClock>,
+    security_warning: Option<&'static str>,
     began: Instant,
     topics: BTreeMap<&'static str, Topic>,
     /// The agents of the tasks of the step under way.
@@ -58,12 +59,19 @@ pub struct Computer {
 type RunKey = (i64, String, usize, usize);
 
 impl Computer {
-    pub fn new(scheduler: Scheduler, fleet: Fleet, store: Store, clock: Arc<MeshClock>) -> Self {
+    pub fn new(
+        scheduler: Scheduler,
+        fleet: Fleet,
+        store: Store,
+        clock: Arc<MeshClock>,
+        security_warning: Option<&'static str>,
+    ) -> Self {
         Self {
             scheduler,
             fleet,
             store,
             clock,
+            security_warning,
             began: Instant::now(),
             topics: BTreeMap::new(),
             names: None,
@@ -134,6 +142,7 @@ impl Computer {
             now_us: now.0,
             version: env!("CARGO_PKG_VERSION"),
             mesh_uid: self.store.mesh_uid().to_owned(),
+            security_warning: self.security_warning,
             uptime_s: self.began.elapsed().as_secs(),
             database_bytes: size(path),
             wal_bytes: size(&beside(path, "-wal")),
@@ -442,6 +451,7 @@ fn agent(facts: MemberFacts) -> AgentNow {
             .iter()
             .map(|path| path.display().to_string())
             .collect(),
+        policy: hello.policy.clone(),
         // While it is attached this changes with each message: the list would be sent anew each second.
         last_seen_us: (!facts.attached).then_some(facts.last_seen.0),
         clock_error_us: known(facts.clock_error_us),

@@ -2,6 +2,7 @@
 //!
 //! Instants are mesh time in microseconds; `None` is a figure that is not known.
 
+use crate::plan::AgentPolicy;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
@@ -24,6 +25,8 @@ pub struct Health {
     pub now_us: i64,
     pub version: &'static str,
     pub mesh_uid: String,
+    /// Why whoever looks should not trust the mesh: it has no TLS.
+    pub security_warning: Option<&'static str>,
     pub uptime_s: u64,
     pub database_bytes: u64,
     /// What the write-ahead file holds, or held.
@@ -147,6 +150,8 @@ pub struct AgentNow {
     pub cpus: u32,
     pub memory_bytes: i64,
     pub allowed_paths: Vec<String>,
+    /// `None`: it does not tell it.
+    pub policy: Option<AgentPolicy>,
     pub address: String,
     /// `None` while it is attached.
     pub last_seen_us: Option<i64>,

@@ -5,7 +5,7 @@
 use super::{Inner, agents::RunAgents, survey};
 use crate::{
     model::RunId,
-    plan::{self, PathFacts, Plan},
+    plan::{self, AgentPolicy, PathFacts, Plan},
     results::serves,
     sessions::{
         MemberFacts,
@@ -17,7 +17,7 @@ use crate::{
     },
 };
 use futures::future::join_all;
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 /// Surveys the run's agents and all that are attached. An agent of the run that is not attached has `loss_after` to
 /// attach again; after that its row has what it reported last.
@@ -79,8 +79,24 @@ fn of_agent(
         interfaces_json: some(json(&inventory.interfaces), inventory.interfaces.is_empty()),
         disks_json: some(json(&inventory.disks), inventory.disks.is_empty()),
         packages_json: some(json(&inventory.packages), inventory.packages.is_empty()),
+        policy_json: hello.policy.as_ref().map(|policy| {
+            json(&StoredPolicy {
+                allowed_paths: &hello.allowed,
+                readable_paths: &hello.readable,
+                policy,
+            })
+        }),
         targets: targets.collect(),
     }
+}
+
+/// What an agent allows, as `run_agents.policy` has it.
+#[derive(serde::Serialize)]
+struct StoredPolicy<'a> {
+    allowed_paths: &'a [PathBuf],
+    readable_paths: &'a [PathBuf],
+    #[serde(flatten)]
+    policy: &'a AgentPolicy,
 }
 
 fn of_target(

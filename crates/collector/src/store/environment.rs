@@ -26,8 +26,8 @@ pub(super) async fn store(
     for agent in agents {
         sqlx::query(
             "INSERT INTO run_agents (run_id, agent_id, host_id, name, host, version, labels, kernel, distribution,
-                 cpu_model, cpus, memory_bytes, interfaces, disks, packages)
-             VALUES (?, ?, ?, ?, ?, ?, ?, ?, nullif(?, ''), nullif(?, ''), ?, ?, ?, ?, ?)",
+                 cpu_model, cpus, memory_bytes, interfaces, disks, packages, policy)
+             VALUES (?, ?, ?, ?, ?, ?, ?, ?, nullif(?, ''), nullif(?, ''), ?, ?, ?, ?, ?, ?)",
         )
         .bind(run.0)
         .bind(agent.agent.0)
@@ -44,6 +44,7 @@ pub(super) async fn store(
         .bind(agent.interfaces_json.as_deref())
         .bind(agent.disks_json.as_deref())
         .bind(agent.packages_json.as_deref())
+        .bind(agent.policy_json.as_deref())
         .execute(&mut *connection)
         .await
         .map_err(StoreError::sql("store the agents of a run"))?;

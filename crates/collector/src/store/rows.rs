@@ -69,6 +69,8 @@ pub struct NewRunAgent {
     pub interfaces_json: Option<String>,
     pub disks_json: Option<String>,
     pub packages_json: Option<String>,
+    /// `None`: the agent did not tell its policy.
+    pub policy_json: Option<String>,
     pub targets: Vec<NewRunTarget>,
 }
 

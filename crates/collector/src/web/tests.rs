@@ -3,6 +3,7 @@ use super::*;
 use crate::overview::{
     AgentNow, ClientRate, DaemonNow, Health, HostNow, RunNow, Snapshot, StepNow, Topic,
 };
+use crate::plan::AgentPolicy;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Weak;
 use std::time::Duration;
@@ -113,6 +114,10 @@ fn full() -> Snapshot {
             cpus: 1,
             memory_bytes: 1,
             allowed_paths: Vec::new(),
+            policy: Some(AgentPolicy {
+                hours: hostile.to_owned(),
+                ..AgentPolicy::default()
+            }),
             address: String::new(),
             last_seen_us: None,
             clock_error_us: Some(250),

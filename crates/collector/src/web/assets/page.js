@@ -5,6 +5,7 @@
   const MIB = 1048576;
   const main = document.getElementById('main');
   const status = document.getElementById('status');
+  const warning = document.getElementById('warning');
   const state = { health: null, run: null, agents: [], daemons: [], hosts: [], events: [], runs: [] };
   const stream = { source: null, connected: false, last: 0 };
   let view = null;
@@ -73,8 +74,14 @@
 
   document.addEventListener('visibilitychange', () => { if (document.hidden) close(); else open(); });
 
+  // Said on each page for as long as it is so.
+  function warn(text) {
+    if (warning.textContent !== (text || '')) warning.replaceChildren(...(text ? [h('p', { class: 'banner warning', role: 'alert' }, text)] : []));
+  }
+
   function header() {
     const { health } = state;
+    warn(health && health.security_warning);
     const parts = [];
     if (!stream.connected) parts.push(h('span', {}, h('span', { class: 'dot-state off' }), 'no connection to the collector'));
     else if (health) {
@@ -223,6 +230,8 @@
     const loadBox = h('div', {}), latencyBox = h('div', {});
     const charts = {};
     const axis = () => {
+      // Before any run the clock alone says where the axis is.
+      if (!live.origin && state.health) live.origin = state.health.now_us;
       const now = state.health ? (state.health.now_us - live.origin) / 1e6 : 0;
       const end = state.run && state.run.step ? now : live.x.length ? live.x[live.x.length - 1] + 1 : now;
       const begin = live.x.length ? live.x[0] : end - 10;
@@ -436,6 +445,20 @@
     return { end: () => { current = false; } };
   }
 
+  // What bounds the load of an agent, by the keys of its policy; what is not bounded is left out.
+  function policyWords(policy) {
+    if (!policy) return '';
+    const words = ['threads=' + policy.threads, 'memory=' + bytes(policy.memory_bytes)];
+    if (policy.cpus) words.push('cpus=' + policy.cpus);
+    if (policy.rate_bytes_per_s) words.push('rate=' + bytes(policy.rate_bytes_per_s));
+    if (policy.workloads.length) words.push('workloads=' + policy.workloads.join(','));
+    if (policy.devices.length) words.push('allow-device=' + policy.devices.join(','));
+    if (policy.networks.length) words.push('allow-network=' + policy.networks.join(','));
+    if (policy.drop_caches) words.push('allow-drop-caches');
+    if (policy.hours && policy.hours !== 'always') words.push('hours=' + policy.hours);
+    return [...words, 'free-space=' + policy.free_space, 'free-inodes=' + policy.free_inodes].join(' ');
+  }
+
   function meshView() {
     document.title = 'benchmesh: mesh';
     const agents = h('div', {}), daemons = h('div', {}), links = h('div', {});
@@ -450,6 +473,7 @@
         ['clock', (agent) => agent.clock_error_us === null ? '-' : '+/- ' + figure(agent.clock_error_us) + ' us', 'number'],
         ['round trip', (agent) => agent.round_trip_us === null ? '-' : figure(agent.round_trip_us) + ' us', 'number'],
         ['allows', (agent) => agent.allowed_paths.join(' ')],
+        ['policy', (agent) => policyWords(agent.policy), 'wrap'],
         ['last seen', (agent) => agent.attached ? 'now' : clock(agent.last_seen_us, true)],
         ['version', (agent) => agent.version],
         ['address', (agent) => agent.address],
