@@ -2,7 +2,7 @@
 
 use crate::args::Command;
 use crate::args::daemons::{AgentArguments, AgentCommand, PolicyArguments};
-use crate::config_file::{Change, ConfigFile};
+use crate::config_file::{Change, Reloads};
 use crate::daemon::{end_with_parent, until_signal};
 use crate::failure::{self, Outcome, wrong_usage};
 use crate::systemd::Notifier;
@@ -14,7 +14,6 @@ use benchmesh_trust::JoinToken;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
-use tokio::signal::unix::{Signal, SignalKind, signal};
 
 pub async fn agent(arguments: AgentArguments, insecure: bool) -> anyhow::Result<Outcome> {
     if arguments.end_with_parent {
@@ -27,7 +26,7 @@ pub async fn agent(arguments: AgentArguments, insecure: bool) -> anyhow::Result<
     let config = checked(arguments, insecure)?;
     until_signal(|cancel, notifier| async move {
         notifier.ready(&format!("dialing {}", config.collector));
-        let mut reloads = Reloads::new()?;
+        let mut reloads = Reloads::listen()?;
         let mut config = config;
         let mut before: Option<AgentConfig> = None;
         loop {
@@ -46,7 +45,7 @@ pub async fn agent(arguments: AgentArguments, insecure: bool) -> anyhow::Result<
                 tokio::select! {
                     ended = &mut work => break ended,
                     () = show_status(&supervision, &config.collector, &notifier) => {}
-                    wanted = reloads.next() => {
+                    wanted = next_config(&mut reloads) => {
                         next = Some(wanted);
                         supervision.stop_when_idle.cancel();
                     }
@@ -113,36 +112,17 @@ async fn show_status(supervision: &Supervision, collector: &str, notifier: &Noti
     }
 }
 
-/// The configuration file, read again at each SIGHUP. Without one SIGHUP ends the process as ever.
-struct Reloads(Option<(ConfigFile, Signal)>);
-
-impl Reloads {
-    fn new() -> anyhow::Result<Self> {
-        let Some(file) = ConfigFile::of_process()? else {
-            return Ok(Self(None));
-        };
-        let hangups = signal(SignalKind::hangup()).context("listen for SIGHUP")?;
-        Ok(Self(Some((file, hangups))))
-    }
-
-    /// The next configuration that is good and differs. Cancel-safe.
-    async fn next(&mut self) -> AgentConfig {
-        loop {
-            let Some((file, hangups)) = &mut self.0 else {
-                return std::future::pending().await;
-            };
-            if hangups.recv().await.is_none() {
-                return std::future::pending().await;
-            }
-            let path = file.path().display().to_string();
-            match file.again() {
-                Ok(None) => tracing::info!(file = path, "the configuration has not changed"),
-                Ok(Some(change)) => match taken_over(&path, change) {
-                    Ok(config) => return config,
-                    Err(error) => wrong(&path, &error),
-                },
-                Err(error) => wrong(&path, &error),
-            }
+/// The next configuration that is good and differs. Cancel-safe.
+async fn next_config(reloads: &mut Reloads) -> AgentConfig {
+    loop {
+        let (path, change) = reloads.next().await;
+        match change.and_then(|change| taken_over(&path, change)) {
+            Ok(config) => return config,
+            Err(error) => tracing::error!(
+                file = path,
+                error = failure::chain(&error),
+                "the configuration is wrong; the agent goes on with what it has read before"
+            ),
         }
     }
 }
@@ -159,14 +139,6 @@ fn taken_over(path: &str, change: Change) -> anyhow::Result<AgentConfig> {
         "the configuration has changed; the agent takes it over as soon as it holds no task"
     );
     Ok(config)
-}
-
-fn wrong(path: &str, error: &anyhow::Error) {
-    tracing::error!(
-        file = path,
-        error = failure::chain(error),
-        "the configuration is wrong; the agent goes on with what it has read before"
-    );
 }
 
 /// The token in a file; `None` when the file is gone, as after a join.

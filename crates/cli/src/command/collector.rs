@@ -5,7 +5,7 @@ use crate::args::daemons::{
 };
 use crate::client::CallError;
 use crate::client::trust::{self, TokenRequest};
-use crate::config_file::ConfigFile;
+use crate::config_file::Reloads;
 use crate::daemon::{end_with_parent, until_signal};
 use crate::failure::{self, Outcome};
 use crate::{logging, output};
@@ -20,7 +20,6 @@ use std::future::Future;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use tokio::signal::unix::{SignalKind, signal};
 
 pub async fn collector(arguments: CollectorArguments, insecure: bool) -> anyhow::Result<Outcome> {
     if arguments.end_with_parent {
@@ -82,27 +81,17 @@ fn shown(url: &str) -> String {
 /// Says on SIGHUP which keys of the configuration file have changed. None is taken over without a restart: listeners,
 /// database and CA are opened once. Without a file SIGHUP ends the process as ever.
 fn report_hangups() -> anyhow::Result<impl Future<Output = Infallible>> {
-    let mut file = ConfigFile::of_process()?;
-    let hangups = file.is_some().then(|| signal(SignalKind::hangup()));
-    let mut hangups = hangups.transpose().context("listen for SIGHUP")?;
+    let mut reloads = Reloads::listen()?;
     Ok(async move {
         loop {
-            let (Some(file), Some(hangups)) = (&mut file, &mut hangups) else {
-                return std::future::pending().await;
-            };
-            if hangups.recv().await.is_none() {
-                return std::future::pending().await;
-            }
-            let path = file.path().display().to_string();
-            match file.again() {
-                Ok(None) => tracing::info!(file = path, "the configuration has not changed"),
-                Ok(Some(change)) => tracing::warn!(
-                    file = path,
+            match reloads.next().await {
+                (file, Ok(change)) => tracing::warn!(
+                    file,
                     keys = change.keys.join(", "),
                     "the configuration has changed; the collector takes it over when it is restarted"
                 ),
-                Err(error) => tracing::error!(
-                    file = path,
+                (file, Err(error)) => tracing::error!(
+                    file,
                     error = failure::chain(&error),
                     "the configuration is wrong; the collector would not start with it"
                 ),

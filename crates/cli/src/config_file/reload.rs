@@ -6,6 +6,7 @@ use anyhow::Context;
 use clap::CommandFactory;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use toml::{Table, Value};
 
 /// The file of this process, and the command line that names it.
@@ -67,6 +68,41 @@ impl ConfigFile {
         })?;
         self.read = read;
         Ok(Some(Change { arguments, keys }))
+    }
+}
+
+/// The configuration file, read again at each SIGHUP. Without one SIGHUP ends the process as ever.
+#[derive(Debug)]
+pub struct Reloads(Option<(ConfigFile, Signal)>);
+
+impl Reloads {
+    /// Listens from now on.
+    ///
+    /// # Errors
+    /// When the file cannot be read any more, or there is no listening.
+    pub fn listen() -> anyhow::Result<Self> {
+        let Some(file) = ConfigFile::of_process()? else {
+            return Ok(Self(None));
+        };
+        let hangups = signal(SignalKind::hangup()).context("listen for SIGHUP")?;
+        Ok(Self(Some((file, hangups))))
+    }
+
+    /// The next file that differs from what was read last, or is wrong; with its path. Cancel-safe.
+    pub async fn next(&mut self) -> (String, anyhow::Result<Change>) {
+        loop {
+            let Some((file, hangups)) = &mut self.0 else {
+                return std::future::pending().await;
+            };
+            if hangups.recv().await.is_none() {
+                return std::future::pending().await;
+            }
+            let path = file.path().display().to_string();
+            match file.again().transpose() {
+                Some(change) => return (path, change),
+                None => tracing::info!(file = path, "the configuration has not changed"),
+            }
+        }
     }
 }
 
