@@ -2,8 +2,9 @@
 //!
 //! `cargo bench --bench starts [-- ROW...] [--starts N]`. Rows: `cores`, as many agents as CPUs; `clocks`, the same with
 //! clocks that are seconds to hours apart and a mesh time that runs 100 ppm fast; `many`, 64 agents, against 64 plain
-//! processes that wait for an absolute timer, in turn; `short`, 1000 steps of next to no load on three agents: the wall
-//! time of a step beyond its load, and how many of them started late. All on one machine, so that the true starts are known: every agent
+//! processes that wait for an absolute timer, in turn; `tls`, as many agents as CPUs with TLS and without, in turn, five
+//! meshes of each; `short`, 1000 steps of next to no load on three agents: the wall time of a step beyond its load, and how
+//! many of them started late. All on one machine, so that the true starts are known: every agent
 //! writes the raw readings of its clock to a file. Spread: from the first worker's start to the last one's. Off: how far
 //! the reported skew is from the true one; the bound is its own `skew_error_us`.
 
@@ -33,6 +34,7 @@ use std::time::Duration;
 
 const STARTS: usize = 100;
 const MANY: usize = 64;
+const ROUNDS: usize = 5;
 const SHORT_STEPS: usize = 1000;
 /// What a short step may take beyond its load.
 const SHORT_BAR_MS: f64 = 50.0;
@@ -48,7 +50,7 @@ fn main() {
     }
     let starts = value(&arguments, "--starts").unwrap_or(STARTS as u64) as usize;
     let asked = |row: &str| {
-        let rows = ["cores", "clocks", "many", "short"];
+        let rows = ["cores", "clocks", "many", "tls", "short"];
         let any = arguments.iter().any(|one| rows.contains(&one.as_str()));
         !any || arguments.iter().any(|one| one == row)
     };
@@ -56,14 +58,14 @@ fn main() {
     println!("{starts} starts each; microseconds");
     if asked("cores") {
         let ahead = vec![0; cpus];
-        tell("cores", &mesh_starts(&ahead, 0, starts));
+        tell("cores", &mesh_starts(&ahead, 0, Wire::Tls, starts));
     }
     if asked("clocks") {
         let ahead: Vec<u64> = (0..cpus as u64).map(|agent| agent * 7 * HOUR + 3).collect();
-        tell("clocks", &mesh_starts(&ahead, 100, starts));
+        tell("clocks", &mesh_starts(&ahead, 100, Wire::Tls, starts));
     }
     if asked("many") {
-        let ours = mesh_starts(&[0; MANY], 0, starts);
+        let ours = mesh_starts(&[0; MANY], 0, Wire::Tls, starts);
         let mut bare: Vec<f64> = (0..starts).map(|_| bare_spread_us()).collect();
         tell("many", &ours);
         let (median, p99, most) = figures(&mut bare);
@@ -73,9 +75,36 @@ fn main() {
         let ratio = figures(&mut spreads(&ours)).0 / median;
         println!("  ratio of the medians {ratio:.2}; the bar is 1.2");
     }
+    if asked("tls") {
+        with_and_without_tls(cpus, starts);
+    }
     if asked("short") {
         short_steps(value(&arguments, "--starts").unwrap_or(SHORT_STEPS as u64) as usize);
     }
+}
+
+/// What the mesh speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wire {
+    Tls,
+    Plain,
+}
+
+/// In turn, so that what else the machine does meets both; then the ratio of the medians.
+fn with_and_without_tls(agents: usize, starts: usize) {
+    let (mut tls, mut plain) = (Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        let each = starts.div_ceil(ROUNDS);
+        tls.extend(mesh_starts(&vec![0; agents], 0, Wire::Tls, each));
+        plain.extend(mesh_starts(&vec![0; agents], 0, Wire::Plain, each));
+    }
+    tell("with TLS", &tls);
+    tell("without TLS (--insecure)", &plain);
+    let median = |steps: &[Vec<TaskStart>]| figures(&mut spreads(steps)).0;
+    println!(
+        "  ratio of the medians, with TLS to without: {:.2}",
+        median(&tls) / median(&plain)
+    );
 }
 
 /// From the end of one step's load to the start of the next one's, and the steps that could not be armed in time.
@@ -116,8 +145,13 @@ fn short_steps(steps: usize) {
 }
 
 /// One agent for each entry, so many seconds ahead; the tasks of each step.
-fn mesh_starts(ahead: &[u64], fast_ppm: i32, starts: usize) -> Vec<Vec<TaskStart>> {
-    let mut mesh = Mesh::with_collector_arguments(&["--clock-ppm", &fast_ppm.to_string()]);
+fn mesh_starts(ahead: &[u64], fast_ppm: i32, wire: Wire, starts: usize) -> Vec<Vec<TaskStart>> {
+    let fast = fast_ppm.to_string();
+    let mut arguments = vec!["--clock-ppm", &fast];
+    if wire == Wire::Plain {
+        arguments.push("--insecure");
+    }
+    let mut mesh = Mesh::with_collector_arguments(&arguments);
     let mut logs = StartLogs::new(mesh.directory(), fast_ppm);
     for (agent, ahead) in ahead.iter().enumerate() {
         let agent = logs.agent(&format!("a{agent:02}"), Duration::from_secs(*ahead));
