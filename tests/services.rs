@@ -66,6 +66,8 @@ fn service(name: &str, directory: &Path, manager: &Manager, mut command: Command
 }
 
 fn ended_cleanly(mut process: Process, manager: &mut Manager) {
+    // The kernel keeps a few messages for a manager that does not read, and drops others.
+    manager.has_been_told("");
     process.signal(libc::SIGTERM);
     manager.until_told("STOPPING=1");
     let status = process.exit_within(LIMIT).expect("it ends");
