@@ -2,8 +2,10 @@
 //! without loss to a step that runs meanwhile.
 
 use crate::needs;
+use crate::support::command::must;
 use crate::support::loop_device::Mounted;
 use crate::support::mesh::{Agent, Mesh};
+use crate::support::process::Process;
 use std::process::Command;
 use std::time::Duration;
 
@@ -31,7 +33,7 @@ fn a_plan_that_asks_for_more_than_a_policy_is_refused_and_a_step_loses_nothing()
         .argument("--allow-network=192.0.2.0/24");
     mesh.add(beyond);
     let mut run = mesh.begin(
-        "[clients]\nagents = [\"bounded\"]\n[[phase]]\nworkload = \"null\"\nruntime = \"6s\"\nrate_iops = 100\n",
+        "[clients]\nagents = [\"bounded\"]\n[[phase]]\nworkload = \"null\"\nops = 600\nrate_iops = 100\n",
     );
     mesh.until_step_is("run", "running", LIMIT);
 
@@ -96,6 +98,12 @@ fn a_plan_that_asks_for_more_than_a_policy_is_refused_and_a_step_loses_nothing()
     let db = mesh.db();
     assert_eq!(db.one::<i64>("SELECT count(*) FROM runs"), 1);
     assert_eq!(db.one::<i64>("SELECT ops FROM step_results"), 600);
+    let stored = "SELECT policy ->> 'threads' || ' ' || (policy ->> 'workloads') || ' ' || (policy -> 'allowed_paths' ->> 0)
+                  FROM run_agents WHERE name = 'bounded'";
+    assert_eq!(
+        db.one::<String>(stored),
+        format!("4 [\"null\",\"io\",\"network\"] {path}")
+    );
     mesh.assert_no_complaints();
 }
 
@@ -178,24 +186,117 @@ fn what_crashed_runs_leave_is_listed_and_removed_on_demand() {
     );
 }
 
-/// A task that fills its target down to the floor is stopped, with the key; the space is given back.
+/// Writes for ten minutes unless it is stopped.
+const LONG_WRITE: &str = "workload = \"io\"\nsize = \"1m\"\nbs = \"64k\"\nmodes = [\"write\"]\nruntime = \"10m\"\nrate_iops = 20";
+
+/// What the run's only task says of its end, once the run is over.
+fn how_it_ended(mesh: &Mesh, run: &mut Process) -> String {
+    assert!(run.exit_within(LIMIT).is_some(), "{}", run.log());
+    mesh.db().one("SELECT error FROM tasks")
+}
+
+/// A plan that needs more than its agents' floors leave is refused before it runs. A task whose target falls below a floor,
+/// whoever fills it, is stopped, with the key; the space is given back.
 #[test]
-fn a_floor_of_free_space_ends_a_task_that_fills_its_target() {
+fn a_floor_of_free_space_refuses_plans_and_ends_tasks() {
     needs!("root");
     let fs = Mounted::tmpfs(64 << 20);
     let target = fs.path();
     let path = target.to_str().unwrap();
     let mut mesh = Mesh::start();
-    let agent = Agent::named("a").allow(&target);
-    mesh.add(agent.argument("--free-space=40%").argument("--rate=8MiB"));
-    let io = "workload = \"io\"\nsize = \"50m\"\nbs = \"64k\"\nmodes = [\"write\"]";
-    let mut run = mesh.begin(&plan(path, io));
-    assert!(run.exit_within(LIMIT).is_some(), "{}", run.log());
+    mesh.add(
+        Agent::named("a")
+            .allow(&target)
+            .argument("--free-space=40%"),
+    );
+    let file = mesh.plan(&plan(
+        path,
+        "workload = \"io\"\nsize = \"50m\"\nmodes = [\"write\"]",
+    ));
+    let refused = mesh.command(&["run", file.to_str().unwrap(), "--dry-run"]);
+    assert_eq!(refused.code, 2, "{}", refused.all());
+    for part in [":4:", "takes 50", "25.6 MiB must stay free", "`free-space`"] {
+        assert!(refused.err.contains(part), "{part}: {}", refused.all());
+    }
+    let mut run = mesh.begin(&plan(path, LONG_WRITE));
+    mesh.until_step_is("write", "running", LIMIT);
+    let other = target.join("of somebody else");
+    std::fs::write(&other, vec![1; 40 << 20]).unwrap();
+    let error = how_it_ended(&mesh, &mut run);
+    assert!(
+        error.contains("`free-space` is 25.6 MiB") && error.contains("are free of 64.0 MiB"),
+        "{error}"
+    );
+    std::fs::remove_file(other).unwrap();
+    assert_eq!(std::fs::read_dir(path).unwrap().count(), 0, "{}", run.log());
+}
+
+/// The same of inodes, on a file system that has a thousand.
+#[test]
+fn a_floor_of_free_inodes_refuses_plans_and_ends_tasks() {
+    needs!("root");
+    let fs = Mounted::with_few_inodes(64 << 20, 1000);
+    let target = fs.path();
+    let path = target.to_str().unwrap();
+    let mut mesh = Mesh::start();
+    mesh.add(
+        Agent::named("a")
+            .allow(&target)
+            .argument("--free-inodes=500"),
+    );
+    let file = mesh.plan(&plan(
+        path,
+        "workload = \"files\"\nfiles = 600\nsize = \"1k\"\nmodes = [\"create\"]",
+    ));
+    let refused = mesh.command(&["run", file.to_str().unwrap(), "--dry-run"]);
+    assert_eq!(refused.code, 2, "{}", refused.all());
+    for part in [":4:", "500 must stay free", "`free-inodes`"] {
+        assert!(refused.err.contains(part), "{part}: {}", refused.all());
+    }
+    let mut run = mesh.begin(&plan(path, LONG_WRITE));
+    mesh.until_step_is("write", "running", LIMIT);
+    let others = target.join("of somebody else");
+    std::fs::create_dir(&others).unwrap();
+    for name in 0..600 {
+        std::fs::write(others.join(name.to_string()), "").unwrap();
+    }
+    let error = how_it_ended(&mesh, &mut run);
+    assert!(error.contains("`free-inodes` is 500"), "{error}");
+    std::fs::remove_dir_all(others).unwrap();
+    assert!(fs.names().is_empty(), "{:?}: {}", fs.names(), run.log());
+}
+
+/// Takes up to two minutes: hours end with a minute.
+#[test]
+fn the_end_of_the_hours_stops_a_task() {
+    let target = tempfile::tempdir().unwrap();
+    let path = target.path().to_str().unwrap();
+    let mut mesh = Mesh::start();
+    // From now until 40 to 100 s later, in the local time that the agent goes by. Midnight makes no difference.
+    let minute_after = |seconds: u64| {
+        let date = format!("+{seconds} seconds");
+        must("date", &["-d", &date, "+%H:%M"]).trim().to_owned()
+    };
+    let hours = format!("--hours={}-{}", minute_after(0), minute_after(100));
+    mesh.add(Agent::named("a").allow(target.path()).argument(&hours));
+    let mut run = mesh.begin(&plan(path, LONG_WRITE));
+    mesh.until_step_is("write", "running", LIMIT);
+    assert!(run.exit_within(LIMIT * 4).is_some(), "{}", run.log());
     let db = mesh.db();
     let error: String = db.one("SELECT error FROM tasks");
     assert!(
-        error.contains("`free-space` is 25.6MiB") && error.contains("are free of 64MiB"),
+        error.contains("the hours of the policy are over") && error.contains("`hours` is "),
         "{error}"
     );
+    assert!(db.one::<i64>("SELECT ops FROM step_results") > 0);
     assert_eq!(std::fs::read_dir(path).unwrap().count(), 0, "{}", run.log());
+    // And what comes after them is refused.
+    let file = mesh.plan(&plan(path, LONG_WRITE));
+    let refused = mesh.command(&["run", file.to_str().unwrap(), "--dry-run"]);
+    assert_eq!(refused.code, 2, "{}", refused.all());
+    assert!(
+        refused.err.contains("takes no load now"),
+        "{}",
+        refused.all()
+    );
 }

@@ -29,9 +29,29 @@ impl Mounted {
         Self::on_image(kind, bytes, temporary(), &image, Some(Box::new(beneath)))
     }
 
+    /// ext4 with so many inodes, or a few more.
+    pub fn with_few_inodes(bytes: u64, inodes: u32) -> Self {
+        let directory = temporary();
+        let image = directory.path().join("image");
+        let few = ["-N".to_owned(), inodes.to_string()];
+        Self::made("ext4", bytes, &few, directory, &image, None)
+    }
+
     fn on_image(
         kind: &str,
         bytes: u64,
+        directory: TempDir,
+        image: &Path,
+        beneath: Option<Box<Self>>,
+    ) -> Self {
+        Self::made(kind, bytes, &[], directory, image, beneath)
+    }
+
+    /// `options` are mkfs's.
+    fn made(
+        kind: &str,
+        bytes: u64,
+        options: &[String],
         directory: TempDir,
         image: &Path,
         beneath: Option<Box<Self>>,
@@ -48,7 +68,13 @@ impl Mounted {
             device: Some(device.clone()),
             _beneath: beneath,
         };
-        must(&format!("mkfs.{kind}"), &["-q", &device]);
+        let options = options.iter().map(String::as_str);
+        let arguments: Vec<&str> = ["-q"]
+            .into_iter()
+            .chain(options)
+            .chain([&*device])
+            .collect();
+        must(&format!("mkfs.{kind}"), &arguments);
         std::fs::create_dir(mounted.path()).unwrap();
         must("mount", &["-t", kind, &device, text(&mounted.path())]);
         mounted

@@ -10,6 +10,7 @@ mod places;
 pub use collector::examine_collector;
 
 use crate::config::AgentConfig;
+use crate::policy::{Bytes, Policy};
 use crate::sampler::{Sampled, Sampler, SamplerConfig, Sampling};
 use benchmesh_workloads::error_chain;
 use std::collections::BTreeMap;
@@ -75,6 +76,7 @@ pub fn examine_host(config: &AgentConfig) -> Vec<Finding> {
     let mut findings = host::examine(config);
     findings.extend(places::examine(config));
     findings.push(policy(config));
+    findings.extend(limits(config));
     findings.push(daemons(config));
     findings
 }
@@ -109,6 +111,43 @@ fn policy(config: &AgentConfig) -> Finding {
         );
     }
     Finding::ok("policy", allowed.join(", "))
+}
+
+/// What bounds the load that is allowed, by the keys of the policy.
+fn limits(config: &AgentConfig) -> Vec<Finding> {
+    // What cannot be opened is said already.
+    let Ok(policy) = Policy::open(&config.policy) else {
+        return Vec::new();
+    };
+    let facts = policy.facts();
+    let or_all = |number: u32| match number {
+        0 => "all".to_owned(),
+        number => number.to_string(),
+    };
+    let rate = match facts.rate_bytes_per_s {
+        0 => "no limit".to_owned(),
+        rate => format!("{}/s", Bytes(rate).about()),
+    };
+    let keys = [
+        ("memory", Bytes(facts.memory_bytes).about()),
+        ("threads", facts.threads.to_string()),
+        ("cpus", or_all(facts.cpus)),
+        ("rate", rate),
+        ("free-space", facts.free_space),
+        ("free-inodes", facts.free_inodes),
+        ("hours", facts.hours),
+        ("workloads", config.policy.workloads.to_string()),
+    ];
+    let keys = keys.map(|(key, value)| format!("`{key}` {value}"));
+    let mut findings = vec![Finding::ok("limits", keys.join(", "))];
+    if let Err(denial) = policy.check_hours() {
+        findings.push(Finding::warn(
+            "hours",
+            denial.to_string(),
+            "start runs in these hours",
+        ));
+    }
+    findings
 }
 
 /// The storage daemons that one sample finds, and whether their counters can be read.
@@ -166,23 +205,6 @@ fn sample(config: &AgentConfig) -> Result<Sampled, String> {
     let sampled = receive.recv_timeout(SAMPLE_WITHIN);
     sampler.stop();
     sampled.map_err(|_| format!("no sample within {} s", SAMPLE_WITHIN.as_secs()))
-}
-
-/// `12.3 GiB` and the like.
-fn size(bytes: u64) -> String {
-    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
-    let mut value = bytes as f64;
-    let mut unit = 0;
-    while value >= 1024.0 && unit + 1 < UNITS.len() {
-        value /= 1024.0;
-        unit += 1;
-    }
-    let unit = UNITS.get(unit).copied().unwrap_or_default();
-    if unit == "B" {
-        format!("{bytes} B")
-    } else {
-        format!("{value:.1} {unit}")
-    }
 }
 
 #[cfg(test)]

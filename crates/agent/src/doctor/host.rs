@@ -1,7 +1,8 @@
 //! The kernel, rights, clocks and limits.
 
-use super::{Finding, size};
+use super::Finding;
 use crate::config::AgentConfig;
+use crate::policy::Bytes;
 use crate::sampler::CpuClock;
 use benchmesh_workloads::workloads::io::probe_io_uring;
 use rustix::process::{Resource, getrlimit};
@@ -66,7 +67,9 @@ fn kernel() -> Finding {
                 .parse()
                 .ok()
         })
-        .map_or_else(String::new, |kib: u64| format!(", {}", size(kib * 1024)));
+        .map_or_else(String::new, |kib: u64| {
+            format!(", {}", Bytes(kib * 1024).about())
+        });
     Finding::ok(
         "host",
         format!(
@@ -206,12 +209,12 @@ pub(super) fn locked_memory(current: Option<u64>) -> Finding {
                 "locked-memory",
                 format!(
                     "at most {}: io_uring pins its buffers for each operation",
-                    size(bytes)
+                    Bytes(bytes).about()
                 ),
                 "LimitMEMLOCK=infinity in the unit, or ulimit -l",
             )
         }
-        Some(bytes) => Finding::ok("locked-memory", format!("up to {}", size(bytes))),
+        Some(bytes) => Finding::ok("locked-memory", format!("up to {}", Bytes(bytes).about())),
         None => Finding::ok("locked-memory", "no limit"),
     }
 }

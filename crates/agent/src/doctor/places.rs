@@ -1,7 +1,8 @@
 //! Directories and devices that the agent works in, and where it keeps its state.
 
-use super::{Finding, size};
+use super::Finding;
 use crate::config::AgentConfig;
+use crate::policy::{Bytes, Floors};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use std::ffi::CString;
@@ -19,6 +20,7 @@ pub fn examine(config: &AgentConfig) -> Vec<Finding> {
     let mut findings = Vec::new();
     for path in &config.policy.allow {
         findings.push(target(path));
+        findings.extend(floors(config, path));
         if path.is_dir() {
             findings.push(direct(path));
         }
@@ -61,7 +63,7 @@ pub(super) fn target(path: &Path) -> Finding {
     if is_sized && bytes < LITTLE_BYTES {
         return Finding::warn(
             "path",
-            format!("{shown} ({kind}): {} free", size(bytes)),
+            format!("{shown} ({kind}): {} free", Bytes(bytes).about()),
             "make room: load needs at least what its plan lays out",
         );
     }
@@ -73,11 +75,30 @@ pub(super) fn target(path: &Path) -> Finding {
         );
     }
     let room = if is_sized {
-        size(bytes)
+        Bytes(bytes).about()
     } else {
         "an unknown number of bytes".to_owned()
     };
     Finding::ok("path", format!("{shown} ({kind}): {room} free"))
+}
+
+/// What the policy says of a target that has less free than has to stay free.
+pub(super) fn floors(config: &AgentConfig, path: &Path) -> Option<Finding> {
+    let floors = Floors {
+        space: config.policy.free_space,
+        inodes: config.policy.free_inodes,
+    };
+    let directory = std::fs::File::open(path).ok()?;
+    let denial = floors.check(directory).err()?;
+    let shown = path.display();
+    Some(Finding::fail(
+        "path",
+        format!("{shown} takes no load: {denial}"),
+        format!(
+            "make room, or start the agent with a smaller --{}",
+            denial.key
+        ),
+    ))
 }
 
 /// Whether a file there takes direct I/O: by writing a block into one that has no name.
@@ -213,13 +234,13 @@ pub(super) fn state(config: &AgentConfig) -> Finding {
             "state",
             format!(
                 "{shown}: {} free, and the spool may take {}",
-                size(bytes),
-                size(config.spool_limit_bytes)
+                Bytes(bytes).about(),
+                Bytes(config.spool_limit_bytes).about()
             ),
             "make room: a full spool merges seconds while the collector is away",
         );
     }
-    Finding::ok("state", format!("{shown}: {} free", size(bytes)))
+    Finding::ok("state", format!("{shown}: {} free", Bytes(bytes).about()))
 }
 
 fn nearest(path: &Path) -> Option<PathBuf> {

@@ -1,7 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
 use super::host::{caches, cpu_counter, locked_memory, namespace, open_files, proc_mount, rights};
-use super::places::{direct, state, target};
+use super::places::{direct, floors, state, target};
 use super::*;
 use std::path::Path;
 
@@ -53,6 +53,37 @@ fn caches_are_as_the_agent_allows() {
 }
 
 #[test]
+fn the_keys_of_the_policy_are_named() {
+    let mut config = config();
+    let home = tempfile::tempdir().unwrap();
+    config.policy.allow = vec![home.path().to_owned()];
+    config.policy.rate = Some("10m".parse().unwrap());
+    config.policy.cpus = Some(3);
+    let found = limits(&config);
+    let [limits] = &found[..] else {
+        panic!("{found:?}");
+    };
+    for part in [
+        "`memory` ",
+        "`threads` ",
+        "`cpus` 3",
+        "`rate` 10.0 MiB/s",
+        "`free-space` 5%",
+        "`free-inodes` 1%",
+        "`hours` always",
+        "`workloads` all",
+    ] {
+        assert!(limits.found.contains(part), "{part}: {limits:?}");
+    }
+    assert_eq!(floors(&config, home.path()), None);
+    config.policy.free_space = "100%".parse().unwrap();
+    let low = floors(&config, home.path()).unwrap();
+    assert_eq!(low.verdict, Verdict::Fail);
+    assert!(low.found.contains("`free-space`"), "{low:?}");
+    assert!(low.remedy.unwrap().contains("--free-space"));
+}
+
+#[test]
 fn places_are_tried_and_nothing_stays() {
     let home = tempfile::tempdir().unwrap();
     let found = target(home.path());
@@ -87,17 +118,5 @@ fn a_host_has_a_line_for_everything() {
             finding.verdict == Verdict::Ok || finding.remedy.is_some(),
             "{finding:?}"
         );
-    }
-}
-
-#[test]
-fn sizes_are_readable() {
-    for (bytes, text) in [
-        (0, "0 B"),
-        (1024, "1.0 KiB"),
-        (3 << 30, "3.0 GiB"),
-        (5 << 50, "5120.0 TiB"),
-    ] {
-        assert_eq!(size(bytes), text);
     }
 }

@@ -1,7 +1,7 @@
 //! Threads and memory that all load of an agent shares: claimed before a task is prepared, given back when it is gone.
 
 use super::Denial;
-use super::config::size;
+use super::config::Bytes;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -128,13 +128,13 @@ impl Budget {
         if memory_bytes > limits.memory_bytes {
             return Err(Denial::new(
                 "memory",
-                size(limits.memory_bytes),
+                Bytes(limits.memory_bytes).about(),
                 match claimed.memory_bytes {
-                    0 => format!("{} were asked for", size(wanted.memory_bytes)),
+                    0 => format!("{} were asked for", Bytes(wanted.memory_bytes).about()),
                     held => format!(
                         "{} were asked for beside {} in use",
-                        size(wanted.memory_bytes),
-                        size(held)
+                        Bytes(wanted.memory_bytes).about(),
+                        Bytes(held).about()
                     ),
                 },
             ));
@@ -168,7 +168,7 @@ mod tests {
         assert_eq!((denial.key, denial.value.as_str()), ("threads", "8"));
         assert_eq!(denial.asked, "4 were asked for beside 5 in use");
         let denial = budget.clone().claim(demand(1, 500 << 10), NOW).unwrap_err();
-        assert_eq!((denial.key, denial.value.as_str()), ("memory", "1MiB"));
+        assert_eq!((denial.key, denial.value.as_str()), ("memory", "1.00 MiB"));
         // What was refused has claimed nothing of the other.
         let second = budget.claim(demand(3, 400 << 10), NOW).unwrap();
         drop(first);

@@ -147,22 +147,6 @@ impl Memory {
     }
 }
 
-/// For people: `512`, `25.6MiB`, `4GiB`.
-pub(super) fn size(bytes: u64) -> String {
-    const UNITS: [(u32, &str); 5] = [
-        (50, "PiB"),
-        (40, "TiB"),
-        (30, "GiB"),
-        (20, "MiB"),
-        (10, "KiB"),
-    ];
-    let Some((bits, name)) = UNITS.iter().find(|(bits, _)| bytes >> bits > 0) else {
-        return bytes.to_string();
-    };
-    let text = format!("{:.1}", bytes as f64 / (1_u64 << bits) as f64);
-    format!("{}{name}", text.strip_suffix(".0").unwrap_or(&text))
-}
-
 /// `N%` with N from 1 to 100; `None`: no percentage.
 pub(super) fn percent(text: &str) -> Result<Option<u8>, String> {
     let Some(number) = text.trim().strip_suffix('%') else {
@@ -221,12 +205,6 @@ mod tests {
             error.contains("`fio`") && error.contains("replay"),
             "{error}"
         );
-    }
-
-    #[test]
-    fn sizes_are_told_in_units_of_people() {
-        let texts = [0, 1023, 1536, 1 << 20, 26_843_545].map(size);
-        assert_eq!(texts, ["0", "1023", "1.5KiB", "1MiB", "25.6MiB"]);
     }
 
     #[test]

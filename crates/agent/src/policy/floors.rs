@@ -1,7 +1,7 @@
 //! What has to stay free on a file system that load works on: looked at before a task begins, and as long as it lasts.
 
 use super::Denial;
-use super::config::{percent, size};
+use super::config::percent;
 use benchmesh_workloads::params::units::Bytes;
 use rustix::fd::AsFd;
 use rustix::fs::StatVfs;
@@ -84,6 +84,16 @@ pub struct Floors {
 }
 
 impl Floors {
+    /// What has to stay free of a file system of so many bytes and inodes; 0 inodes: it does not say.
+    #[must_use]
+    pub fn of(&self, bytes: u64, inodes: u64) -> (u64, u64) {
+        let inodes = match inodes {
+            0 => 0,
+            total => self.inodes.of(total),
+        };
+        (self.space.of(bytes), inodes)
+    }
+
     /// Refuses load on a file system that has less free than has to stay free. One that does not say what it has is taken
     /// as it is, and so is one that does not answer: whoever works on it will notice.
     ///
@@ -106,8 +116,12 @@ impl Floors {
         if facts.f_blocks > 0 && free < floor {
             return Err(Denial::new(
                 "free-space",
-                size(floor),
-                format!("{} are free of {}", size(free), size(total)),
+                Bytes(floor).about(),
+                format!(
+                    "{} are free of {}",
+                    Bytes(free).about(),
+                    Bytes(total).about()
+                ),
             ));
         }
         let floor = self.inodes.of(facts.f_files);

@@ -179,6 +179,9 @@ pub struct PathFacts {
     pub mount_options: String,
     /// 0: not known.
     pub size_bytes: i64,
+    /// What the policy keeps free there.
+    pub floor_bytes: i64,
+    pub floor_files: i64,
 }
 
 /// A run's directory on a target.

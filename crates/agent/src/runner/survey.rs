@@ -36,7 +36,7 @@ pub fn survey(
             .iter()
             .map(|path| match policy.devices.permits(Path::new(path)) {
                 Some(device) => device_facts(path, &device),
-                None => facts(&policy.targets, path, Use::Target),
+                None => target_facts(policy, path),
             })
             .collect(),
         sources: source_paths
@@ -76,7 +76,24 @@ fn device_facts(text: &str, device: &Path) -> PathFacts {
         mount_source: text.to_owned(),
         mount_options: String::new(),
         size_bytes: 0,
+        floor_bytes: 0,
+        floor_files: 0,
     }
+}
+
+/// With what the policy keeps free on its file system.
+fn target_facts(policy: &Policy, text: &str) -> PathFacts {
+    let mut facts = facts(&policy.targets, text, Use::Target);
+    if facts.exists
+        && let Ok(space) = rustix::fs::statvfs(text)
+        && space.f_blocks > 0
+    {
+        let size = space.f_blocks.saturating_mul(space.f_frsize);
+        let (bytes, files) = policy.floors.of(size, space.f_files);
+        facts.floor_bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
+        facts.floor_files = i64::try_from(files).unwrap_or(i64::MAX);
+    }
+    facts
 }
 
 fn facts(allowed: &Allowed, text: &str, wanted: Use) -> PathFacts {
@@ -287,6 +304,13 @@ mod tests {
         check(&survey.sources[2], true, true, "");
         check(&survey.sources[3], false, false, "--allow-read");
         let target = &survey.paths[0];
+        assert!(
+            target.floor_bytes > 0 && target.floor_bytes <= 1 << 30 && target.floor_files <= 10_000
+        );
+        assert_eq!(
+            (survey.sources[0].floor_bytes, survey.paths[3].floor_bytes),
+            (0, 0)
+        );
         assert!(
             target.free_bytes > 0 && !target.file_system.is_empty() && target.device.contains(':')
         );

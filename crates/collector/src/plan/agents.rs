@@ -78,6 +78,11 @@ pub struct PathFacts {
     /// 0: not known.
     #[serde(default)]
     pub size_bytes: u64,
+    /// What the agent's policy keeps free there, by its `free-space` and `free-inodes`. 0: nothing, or not told.
+    #[serde(default)]
+    pub floor_bytes: u64,
+    #[serde(default)]
+    pub floor_files: u64,
 }
 
 /// The agents that a load may take, by name.

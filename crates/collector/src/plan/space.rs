@@ -39,13 +39,28 @@ pub fn shortage(needed_bytes: u64, free_bytes: u64) -> Option<Shortage> {
     })
 }
 
+/// The same above a floor of the agents' policies, if that is higher. Below it no task is taken, even one that needs nothing.
+fn shortage_above(policy_bytes: u64, needed_bytes: u64, free_bytes: u64) -> Option<Shortage> {
+    let floor_bytes = floor_bytes(free_bytes).max(policy_bytes);
+    let is_short =
+        free_bytes < policy_bytes || needed_bytes > free_bytes.saturating_sub(floor_bytes);
+    is_short.then_some(Shortage {
+        needed_bytes,
+        free_bytes,
+        floor_bytes,
+    })
+}
+
 /// What the tasks on one file system need together, and what is there.
 #[derive(Debug)]
 struct Sum<'a> {
     bytes: u64,
     files: u64,
     free_bytes: u64,
+    /// What the policies of the agents keep free.
+    floor_bytes: u64,
     free_files: Option<u64>,
+    floor_files: u64,
     agents: Vec<&'a str>,
 }
 
@@ -106,12 +121,16 @@ fn target_sums<'a>(
             bytes: 0,
             files: 0,
             free_bytes: facts.free_bytes,
+            floor_bytes: 0,
             free_files: facts.free_files,
+            floor_files: 0,
             agents: Vec::new(),
         });
         sum.bytes = sum.bytes.saturating_add(footprint.bytes);
         sum.files = sum.files.saturating_add(footprint.files);
         sum.free_bytes = sum.free_bytes.min(facts.free_bytes);
+        sum.floor_bytes = sum.floor_bytes.max(facts.floor_bytes);
+        sum.floor_files = sum.floor_files.max(facts.floor_files);
         sum.free_files = match (sum.free_files, facts.free_files) {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
@@ -135,7 +154,7 @@ fn refuse_target(step: &PlannedStep, sum: &Sum<'_>, mistakes: &mut Mistakes<'_>)
         1 => String::from("1 task"),
         n => format!("{n} tasks together"),
     };
-    if let Some(short) = shortage(sum.bytes, sum.free_bytes) {
+    if let Some(short) = shortage_above(sum.floor_bytes, sum.bytes, sum.free_bytes) {
         let share = u64::try_from(sum.agents.len().max(1)).unwrap_or(1);
         let room = short.free_bytes.saturating_sub(short.floor_bytes) / share;
         mistakes.at(
@@ -150,20 +169,28 @@ fn refuse_target(step: &PlannedStep, sum: &Sum<'_>, mistakes: &mut Mistakes<'_>)
                 step.path,
             ),
             format!(
-                "make it at most {} per task, or free some space; {} must stay free",
+                "make it at most {} per task, or free some space; {} must stay free (the agents' `free-space`)",
                 bytes(room),
                 bytes(short.floor_bytes),
             ),
         );
     }
-    if let Some(free_files) = sum.free_files.filter(|free| sum.files > *free) {
+    let has_too_few =
+        |free: &u64| *free < sum.floor_files || sum.files > free.saturating_sub(sum.floor_files);
+    if let Some(free_files) = sum.free_files.filter(has_too_few) {
+        let remedy = match sum.floor_files {
+            0 => String::from("make fewer files, or free some inodes"),
+            floor => format!(
+                "make fewer files, or free some inodes; {floor} must stay free (the agents' `free-inodes`)"
+            ),
+        };
         mistakes.at(
             &step.at,
             format!(
                 "`{}` makes {} files on target `{}` ({clients}), and {} has room for {free_files}",
                 step.mode, sum.files, step.target, step.path,
             ),
-            "make fewer files, or free some inodes",
+            remedy,
         );
     }
 }
@@ -214,7 +241,9 @@ fn scratch_sums<'a>(
             bytes: 0,
             files: 0,
             free_bytes,
+            floor_bytes: 0,
             free_files: None,
+            floor_files: 0,
             agents: Vec::new(),
         });
         sum.bytes = sum.bytes.saturating_add(scratch_bytes);

@@ -214,6 +214,8 @@ impl TryFrom<v1::PathFacts> for PathFacts {
             mount_source: facts.mount_source.chars().take(MAX_ERROR_CHARS).collect(),
             mount_options: facts.mount_options.chars().take(MAX_ERROR_CHARS).collect(),
             size_bytes: not_negative("survey.size_bytes", facts.size_bytes)?,
+            floor_bytes: not_negative("survey.floor_bytes", facts.floor_bytes)?,
+            floor_files: not_negative("survey.floor_files", facts.floor_files)?,
         })
     }
 }

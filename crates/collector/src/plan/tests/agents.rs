@@ -182,6 +182,23 @@ fn the_clients_of_one_file_system_share_its_space() {
     );
     let shared = |name| surveyed(on(name, name), "/mnt/a", "fuse.glusterfs", name, 250);
     check(&[shared("x"), shared("y"), shared("z")], "3 tasks together");
+    // The agents' own floors.
+    let floored = |bytes: u64, files: u64| {
+        let mut agent = local("x", "h", "8:1");
+        for facts in agent.surveyed.values_mut() {
+            (facts.floor_bytes, facts.floor_files) = (bytes << 20, files);
+        }
+        agent
+    };
+    check(&[floored(150, 990)], "");
+    check(
+        &[floored(151, 0)],
+        "151 MiB must stay free (the agents' `free-space`)",
+    );
+    check(
+        &[floored(0, 1000)],
+        "1000 must stay free (the agents' `free-inodes`)",
+    );
     assert_eq!(shortage(95, 100), None);
     assert!(shortage(96, 100).is_some());
     assert_eq!(floor_bytes(1 << 40), 1 << 30);
