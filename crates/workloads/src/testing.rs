@@ -1,7 +1,7 @@
 //! What the tests of workloads share: a cell in a directory of its own, and a task run to its end.
 #![allow(clippy::unwrap_used)]
 
-use crate::engine::task::{End, Place, PrepareControl, TaskEnd, TaskError, TaskSpec};
+use crate::engine::task::{End, Place, PrepareControl, Task, TaskEnd, TaskError, TaskSpec};
 use crate::measure::clock::MonoNanos;
 use crate::measure::interval::Interval;
 use crate::measure::op::Op;
@@ -164,11 +164,20 @@ impl Outcome {
     }
 }
 
+/// Arms a task with a start in 20 ms, and another one when this thread was stopped for so long that it was past.
+pub(crate) fn arm_soon(task: &mut Task) -> MonoNanos {
+    loop {
+        let start = MonoNanos::now().saturating_add(Duration::from_millis(20));
+        if task.arm(start).is_ok() {
+            return start;
+        }
+    }
+}
+
 pub(crate) fn run(spec: &TaskSpec) -> Outcome {
     let task = registry::prepare(spec, &PrepareControl::silent());
     let mut task = task.unwrap_or_else(|error| panic!("{}", error.in_full()));
-    task.arm(MonoNanos::now().saturating_add(Duration::from_millis(20)))
-        .unwrap();
+    arm_soon(&mut task);
     let mut intervals = Vec::new();
     let end = task.run_to_end(&mut |interval| intervals.push(interval));
     Outcome { end, intervals }

@@ -3,6 +3,8 @@ use super::*;
 use crate::engine::workload::{Params, Timing, Worker};
 use crate::measure::recorder::{OpError, Recorder};
 use crate::registry;
+use crate::testing::arm_soon;
+use benchmesh_testing::measured;
 use serde_json::json;
 use std::sync::Barrier;
 use std::sync::atomic::AtomicBool;
@@ -81,12 +83,8 @@ where
     .unwrap()
 }
 
-fn soon() -> MonoNanos {
-    MonoNanos::now().saturating_add(Duration::from_millis(20))
-}
-
 fn run(mut task: Task) -> (TaskEnd, Vec<Interval>) {
-    task.arm(soon()).unwrap();
+    arm_soon(&mut task);
     let mut intervals = Vec::new();
     let end = task.run_to_end(&mut |interval| intervals.push(interval));
     (end, intervals)
@@ -123,21 +121,23 @@ fn workers_start_together_and_all_they_did_comes_out() {
 
 #[test]
 fn null_runs_through_the_registry_for_its_time() {
-    let params = json!({"numjobs": 2, "runtime": "30ms", "ramp_time": "10ms"});
-    let spec = TaskSpec::new("null", "run", params.as_object().unwrap().clone());
-    let task = registry::prepare(&spec, &PrepareControl::silent()).unwrap();
-    let (end, intervals) = run(task);
-    assert_eq!(end.state, End::Done);
-    assert!(end.ended.since(end.planned_start) >= Duration::from_millis(40));
-    let ops = |ramp| {
-        intervals
-            .iter()
-            .filter(|i| i.ramp == ramp)
-            .map(|i| i.ops)
-            .sum::<u64>()
-    };
-    assert!(ops(true) > 0 && ops(false) > 0);
-    assert!(end.cpu_user + end.cpu_system > Duration::ZERO);
+    measured(|| {
+        let params = json!({"numjobs": 2, "runtime": "30ms", "ramp_time": "10ms"});
+        let spec = TaskSpec::new("null", "run", params.as_object().unwrap().clone());
+        let task = registry::prepare(&spec, &PrepareControl::silent()).unwrap();
+        let (end, intervals) = run(task);
+        assert_eq!(end.state, End::Done);
+        assert!(end.ended.since(end.planned_start) >= Duration::from_millis(40));
+        let ops = |ramp| {
+            intervals
+                .iter()
+                .filter(|i| i.ramp == ramp)
+                .map(|i| i.ops)
+                .sum::<u64>()
+        };
+        assert!(ops(true) > 0 && ops(false) > 0);
+        assert!(end.cpu_user + end.cpu_system > Duration::ZERO);
+    });
 }
 
 #[test]
@@ -168,8 +168,7 @@ fn an_operation_in_flight_is_seen_until_it_ends() {
         Ok(())
     });
     let stopper = task.stopper();
-    let start = soon();
-    task.arm(start).unwrap();
+    let start = arm_soon(&mut task);
     let running = std::thread::spawn(move || task.run_to_end(&mut |_| {}));
     let seen = loop {
         if let [seen] = stopper.in_flight()[..] {
@@ -379,7 +378,7 @@ fn the_first_worker_to_end_reports_the_shift_of_its_periods() {
     task.shift().set(-3_000);
     shift.set(task.shift()).unwrap();
     let moved = task.shift();
-    task.arm(soon()).unwrap();
+    arm_soon(&mut task);
     let end = task.run_to_end(&mut |_| {});
     assert!(end.first_done < end.ended, "{end:?}");
     assert_eq!((end.first_done_shift_ns, moved.get()), (-3_000, 7_000));

@@ -3,6 +3,7 @@ use super::*;
 use crate::measure::clock::{sleep_until, spin_until};
 use crate::target::data::DataSpec;
 use crate::testing::flip;
+use benchmesh_testing::measured;
 use rustix::io::Errno;
 use std::fs;
 use std::path::PathBuf;
@@ -98,43 +99,47 @@ impl Original for Slow<'_> {
 
 #[test]
 fn what_checking_takes_is_no_part_of_the_operation() {
-    let (top, _) = written(40_000);
-    let dir = fs::File::open(top.path()).unwrap();
-    let content = content();
-    let mut slow = Slow(Blocks::new(&content, 9, 40_000));
-    let began = Began::at(MonoNanos::now());
-    let buffer = &mut vec![1; UNIT];
-    let moved = read_back(dir.as_fd(), c"f", buffer, &mut slow, |_| ()).unwrap();
-    let took = MonoNanos::now().since(began.at);
-    // Three pieces, and the end.
-    assert!(moved.apart >= 7 * SLOW && moved.apart <= took, "{moved:?}");
-    let shorter = moved.shorten(began);
-    assert_eq!(shorter.at.since(began.at), moved.apart);
-    assert_eq!(shorter.intended, shorter.at);
+    measured(|| {
+        let (top, _) = written(40_000);
+        let dir = fs::File::open(top.path()).unwrap();
+        let content = content();
+        let mut slow = Slow(Blocks::new(&content, 9, 40_000));
+        let began = Began::at(MonoNanos::now());
+        let buffer = &mut vec![1; UNIT];
+        let moved = read_back(dir.as_fd(), c"f", buffer, &mut slow, |_| ()).unwrap();
+        let took = MonoNanos::now().since(began.at);
+        // Three pieces, and the end.
+        assert!(moved.apart >= 7 * SLOW && moved.apart <= took, "{moved:?}");
+        let shorter = moved.shorten(began);
+        assert_eq!(shorter.at.since(began.at), moved.apart);
+        assert_eq!(shorter.intended, shorter.at);
+    });
 }
 
 /// A pipe, whose end comes when its writer says so.
 #[test]
 fn to_see_that_a_file_ends_is_no_part_of_reading_it() {
-    const WAIT: Duration = Duration::from_millis(60);
-    let (top, path) = written(20_000);
-    let content = fs::read(&path).unwrap();
-    fs::remove_file(&path).unwrap();
-    let made = rustix::fs::mknodat(
-        rustix::fs::CWD,
-        &path,
-        rustix::fs::FileType::Fifo,
-        rustix::fs::Mode::RWXU,
-        0,
-    );
-    made.unwrap();
-    let writer = std::thread::spawn(move || {
-        let mut pipe = fs::File::options().write(true).open(path).unwrap();
-        std::io::Write::write_all(&mut pipe, &content).unwrap();
-        sleep_until(MonoNanos::now().saturating_add(WAIT));
+    measured(|| {
+        const WAIT: Duration = Duration::from_millis(60);
+        let (top, path) = written(20_000);
+        let content = fs::read(&path).unwrap();
+        fs::remove_file(&path).unwrap();
+        let made = rustix::fs::mknodat(
+            rustix::fs::CWD,
+            &path,
+            rustix::fs::FileType::Fifo,
+            rustix::fs::Mode::RWXU,
+            0,
+        );
+        made.unwrap();
+        let writer = std::thread::spawn(move || {
+            let mut pipe = fs::File::options().write(true).open(path).unwrap();
+            std::io::Write::write_all(&mut pipe, &content).unwrap();
+            sleep_until(MonoNanos::now().saturating_add(WAIT));
+        });
+        let moved = read(&top, 20_000).unwrap();
+        writer.join().unwrap();
+        assert_eq!(moved.bytes, 20_000);
+        assert!(moved.apart >= WAIT * 9 / 10, "{:?}", moved.apart);
     });
-    let moved = read(&top, 20_000).unwrap();
-    writer.join().unwrap();
-    assert_eq!(moved.bytes, 20_000);
-    assert!(moved.apart >= WAIT * 9 / 10, "{:?}", moved.apart);
 }

@@ -218,7 +218,7 @@ mod tests {
             .unwrap();
         // From its birth to its exec it has the name of this program.
         let named = format!("opened by cat (pid {})", child.id());
-        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
         let mut found = processes(&parts);
         while !found.contains(&named) && std::time::Instant::now() < deadline {
             std::thread::yield_now();

@@ -5,10 +5,10 @@ mod verified;
 
 use super::*;
 use crate::engine::task::End;
-use crate::measure::clock::MonoNanos;
 use crate::measure::op::Op;
 use crate::registry;
-use crate::testing::{self, Outcome, run};
+use crate::testing::{self, Outcome, arm_soon, run};
+use benchmesh_testing::measured;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs;
@@ -123,48 +123,50 @@ fn files_go_in_and_out_and_no_scratch_is_left() {
 
 #[test]
 fn a_copy_ends_with_its_files_or_with_its_time_whichever_comes_first() {
-    let cell = Cell::new();
-    let params = |more: Value| {
-        let mut params = json!({"files": 1500, "size": 3000, "numjobs": 3});
-        for (key, value) in more.as_object().unwrap() {
-            params[key] = value.clone();
+    measured(|| {
+        let cell = Cell::new();
+        let params = |more: Value| {
+            let mut params = json!({"files": 1500, "size": 3000, "numjobs": 3});
+            for (key, value) in more.as_object().unwrap() {
+                params[key] = value.clone();
+            }
+            params
+        };
+        let timed = params(json!({"runtime": "1h", "ramp_time": 0}));
+        let footprint = COPY.check("in", timed.as_object().unwrap()).unwrap();
+        // How long the last copy takes is not known.
+        assert_eq!(footprint.runtime, None);
+        for mode in ["in", "out"] {
+            expect(&cell.spec(mode, timed.clone()), 1500, 1500 * 3000);
         }
-        params
-    };
-    let timed = params(json!({"runtime": "1h", "ramp_time": 0}));
-    let footprint = COPY.check("in", timed.as_object().unwrap()).unwrap();
-    // How long the last copy takes is not known.
-    assert_eq!(footprint.runtime, None);
-    for mode in ["in", "out"] {
-        expect(&cell.spec(mode, timed.clone()), 1500, 1500 * 3000);
-    }
-    // Each worker's schedule has fifteen instants within the time; who comes late to one does not go on after it.
-    let paced = params(json!({"runtime": "300ms", "rate_iops": 50}));
-    for mode in ["in", "out"] {
-        let outcome = run(&cell.spec(mode, paced.clone()));
-        let copied = outcome.sum(|it| it.ops);
-        assert_eq!(outcome.end.state, End::Done);
-        outcome.expect_sums(copied, copied * 3000, 0);
-        assert!((3..=45).contains(&copied), "{mode}: {copied}");
-        assert!(cell.scratch_is_empty());
-        // What was not copied in is laid out for who copies out.
-        let there = if mode == "in" { copied } else { 1500 };
-        assert_eq!(u64::try_from(cell.data().len()).unwrap(), there);
-    }
-    let ramped = params(json!({"runtime": "2s", "ramp_time": "1s", "rate_iops": 10}));
-    let outcome = run(&cell.spec("in", ramped));
-    let copied = |ramp: bool| {
-        let intervals = outcome.intervals.iter().filter(|it| it.ramp == ramp);
-        intervals.map(|it| it.ops).sum::<u64>()
-    };
-    assert!(
-        copied(true) > 0 && copied(false) > copied(true),
-        "{outcome:?}"
-    );
-    assert_eq!(
-        u64::try_from(cell.data().len()).unwrap(),
-        copied(true) + copied(false)
-    );
+        // Each worker's schedule has fifteen instants within the time; who comes late to one does not go on after it.
+        let paced = params(json!({"runtime": "300ms", "rate_iops": 50}));
+        for mode in ["in", "out"] {
+            let outcome = run(&cell.spec(mode, paced.clone()));
+            let copied = outcome.sum(|it| it.ops);
+            assert_eq!(outcome.end.state, End::Done);
+            outcome.expect_sums(copied, copied * 3000, 0);
+            assert!((3..=45).contains(&copied), "{mode}: {copied}");
+            assert!(cell.scratch_is_empty());
+            // What was not copied in is laid out for who copies out.
+            let there = if mode == "in" { copied } else { 1500 };
+            assert_eq!(u64::try_from(cell.data().len()).unwrap(), there);
+        }
+        let ramped = params(json!({"runtime": "2s", "ramp_time": "1s", "rate_iops": 10}));
+        let outcome = run(&cell.spec("in", ramped));
+        let copied = |ramp: bool| {
+            let intervals = outcome.intervals.iter().filter(|it| it.ramp == ramp);
+            intervals.map(|it| it.ops).sum::<u64>()
+        };
+        assert!(
+            copied(true) > 0 && copied(false) > copied(true),
+            "{outcome:?}"
+        );
+        assert_eq!(
+            u64::try_from(cell.data().len()).unwrap(),
+            copied(true) + copied(false)
+        );
+    });
 }
 
 #[test]
@@ -334,33 +336,34 @@ fn a_failed_copy_is_counted_and_the_data_are_not_trusted() {
 
 #[test]
 fn a_stop_ends_a_large_copy_soon() {
-    let cell = Cell::new();
-    let mut task = registry::prepare(
-        &cell.spec("in", json!({"files": 4, "size": "48m"})),
-        &PrepareControl::silent(),
-    )
-    .unwrap();
-    let stopper = task.stopper();
-    task.arm(MonoNanos::now().saturating_add(Duration::from_millis(5)))
+    measured(|| {
+        let cell = Cell::new();
+        let mut task = registry::prepare(
+            &cell.spec("in", json!({"files": 4, "size": "48m"})),
+            &PrepareControl::silent(),
+        )
         .unwrap();
-    let end = std::thread::scope(|scope| {
-        scope.spawn(move || {
-            while stopper.in_flight().is_empty() {
-                std::thread::yield_now();
-            }
-            stopper.stop();
+        let stopper = task.stopper();
+        arm_soon(&mut task);
+        let end = std::thread::scope(|scope| {
+            scope.spawn(move || {
+                while stopper.in_flight().is_empty() {
+                    std::thread::yield_now();
+                }
+                stopper.stop();
+            });
+            task.run_to_end(&mut |_| {})
         });
-        task.run_to_end(&mut |_| {})
+        assert_eq!((end.state, end.error), (End::Stopped, None));
+        assert!(end.ended.since(end.planned_start) < Duration::from_secs(2));
+        assert!(
+            cell.data()
+                .values()
+                .all(|content| content.len() == 48 << 20),
+            "a partial copy was left"
+        );
+        assert!(cell.scratch_is_empty());
     });
-    assert_eq!((end.state, end.error), (End::Stopped, None));
-    assert!(end.ended.since(end.planned_start) < Duration::from_secs(2));
-    assert!(
-        cell.data()
-            .values()
-            .all(|content| content.len() == 48 << 20),
-        "a partial copy was left"
-    );
-    assert!(cell.scratch_is_empty());
 }
 
 #[test]

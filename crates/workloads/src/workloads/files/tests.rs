@@ -12,6 +12,7 @@ use crate::registry;
 use crate::target::dataset::{DatasetContent, DatasetRecord};
 use crate::target::size::SizeSpec;
 use crate::testing::{Cell, Tmpfs, run};
+use benchmesh_testing::measured;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs;
@@ -273,55 +274,60 @@ fn a_full_target_ends_the_task_with_the_reason() {
 
 #[test]
 fn timed_modes_repeat_and_stop_in_time() {
-    let cell = Cell::new(NAME);
-    let params = json!({"files": 20, "runtime": "300ms"});
-    for mode in ["stat", "read", "list"] {
-        let outcome = cell.run(mode, params.clone());
-        let ran = outcome.end.ended.since(outcome.end.planned_start);
-        assert!(ran >= Duration::from_millis(300), "{mode}: {ran:?}");
-        assert!(outcome.sum(|i| i.ops) > 20, "{mode} did not repeat");
-        assert_eq!(outcome.sum(|i| i.errors), 0);
-    }
-    cell.run("rename", params.clone()).expect_sums(20, 0, 0);
-    cell.run("create", params).expect_sums(20, 20 * 4096, 0);
+    measured(|| {
+        let cell = Cell::new(NAME);
+        let params = json!({"files": 20, "runtime": "300ms"});
+        for mode in ["stat", "read", "list"] {
+            let outcome = cell.run(mode, params.clone());
+            let ran = outcome.end.ended.since(outcome.end.planned_start);
+            assert!(ran >= Duration::from_millis(300), "{mode}: {ran:?}");
+            assert!(outcome.sum(|i| i.ops) > 20, "{mode} did not repeat");
+            assert_eq!(outcome.sum(|i| i.errors), 0);
+        }
+        cell.run("rename", params.clone()).expect_sums(20, 0, 0);
+        cell.run("create", params).expect_sums(20, 20 * 4096, 0);
+    });
 }
 
 #[test]
 fn passes_are_counted_or_ended_by_time_whichever_comes_first() {
-    let cell = Cell::new(NAME);
-    let params = json!({"files": 20, "numjobs": 2, "loops": 3, "xattr-size": 7});
-    let timed = |runtime: &str, loops: u64| {
-        let mut params = params.clone();
-        (params["runtime"], params["loops"]) = (json!(runtime), json!(loops));
-        params
-    };
-    for mode in FilesMode::ALL {
-        let footprint = |params: &Value| FILES.check(mode.as_str(), params.as_object().unwrap());
-        let once = footprint(&json!({"files": 20, "numjobs": 2, "xattr-size": 7})).unwrap();
-        let passes = if mode.repeats() { 3 } else { 1 };
-        let moved = footprint(&params).unwrap().moved_bytes;
-        assert_eq!(moved, once.moved_bytes * passes, "{mode:?}");
-        if mode == FilesMode::GetXattr {
-            continue;
-        }
-        let each = match mode {
-            // Each worker's only directory.
-            FilesMode::List | FilesMode::ListStat => 2,
-            _ => 20,
+    measured(|| {
+        let cell = Cell::new(NAME);
+        let params = json!({"files": 20, "numjobs": 2, "loops": 3, "xattr-size": 7});
+        let timed = |runtime: &str, loops: u64| {
+            let mut params = params.clone();
+            (params["runtime"], params["loops"]) = (json!(runtime), json!(loops));
+            params
         };
-        let bytes = moved;
-        cell.run(mode.as_str(), params.clone())
-            .expect(&[(mode.op(), each * passes, bytes)]);
-        let outcome = cell.run(mode.as_str(), timed("1h", 3));
-        outcome.expect(&[(mode.op(), each * passes, bytes)]);
-    }
-    let outcome = cell.run("stat", timed("150ms", 1_000_000_000));
-    let ran = outcome.end.ended.since(outcome.end.planned_start);
-    assert!(ran >= Duration::from_millis(150), "{ran:?}");
-    assert_eq!(
-        (outcome.end.state, outcome.sum(|i| i.errors)),
-        (End::Done, 0)
-    );
+        for mode in FilesMode::ALL {
+            let footprint =
+                |params: &Value| FILES.check(mode.as_str(), params.as_object().unwrap());
+            let once = footprint(&json!({"files": 20, "numjobs": 2, "xattr-size": 7})).unwrap();
+            let passes = if mode.repeats() { 3 } else { 1 };
+            let moved = footprint(&params).unwrap().moved_bytes;
+            assert_eq!(moved, once.moved_bytes * passes, "{mode:?}");
+            if mode == FilesMode::GetXattr {
+                continue;
+            }
+            let each = match mode {
+                // Each worker's only directory.
+                FilesMode::List | FilesMode::ListStat => 2,
+                _ => 20,
+            };
+            let bytes = moved;
+            cell.run(mode.as_str(), params.clone())
+                .expect(&[(mode.op(), each * passes, bytes)]);
+            let outcome = cell.run(mode.as_str(), timed("1h", 3));
+            outcome.expect(&[(mode.op(), each * passes, bytes)]);
+        }
+        let outcome = cell.run("stat", timed("150ms", 1_000_000_000));
+        let ran = outcome.end.ended.since(outcome.end.planned_start);
+        assert!(ran >= Duration::from_millis(150), "{ran:?}");
+        assert_eq!(
+            (outcome.end.state, outcome.sum(|i| i.errors)),
+            (End::Done, 0)
+        );
+    });
 }
 
 /// The refusal of keys without an effect goes by it.
@@ -335,13 +341,15 @@ fn loops_are_for_the_modes_that_repeat() {
 
 #[test]
 fn a_create_that_was_stopped_early_leaves_an_honest_state() {
-    let cell = Cell::new(NAME);
-    let params = json!({"files": 200_000, "size": 0, "runtime": "50ms"});
-    let outcome = cell.run("create", params.clone());
-    let made = outcome.sum(|i| i.ops);
-    assert!(made > 0 && made < 200_000, "{made}");
-    assert_eq!(u64::try_from(cell.files().len()).unwrap(), made);
-    assert_eq!(cell.state(), Some(DatasetContent::Unsettled));
+    measured(|| {
+        let cell = Cell::new(NAME);
+        let params = json!({"files": 200_000, "size": 0, "runtime": "50ms"});
+        let outcome = cell.run("create", params.clone());
+        let made = outcome.sum(|i| i.ops);
+        assert!(made > 0 && made < 200_000, "{made}");
+        assert_eq!(u64::try_from(cell.files().len()).unwrap(), made);
+        assert_eq!(cell.state(), Some(DatasetContent::Unsettled));
+    });
 }
 
 #[test]

@@ -6,6 +6,8 @@ use crate::measure::interval::Interval;
 use crate::measure::op::Op;
 use crate::registry;
 use crate::target::sandbox::{Allowed, Make, RunDirectory};
+use crate::testing::arm_soon;
+use benchmesh_testing::measured;
 use serde_json::{Value, json};
 use std::collections::HashSet;
 use std::fs;
@@ -59,8 +61,7 @@ impl Scene {
 
 fn run(spec: &TaskSpec) -> (TaskEnd, Vec<Interval>) {
     let mut task = registry::prepare(spec, &PrepareControl::silent()).unwrap();
-    task.arm(MonoNanos::now().saturating_add(Duration::from_millis(10)))
-        .unwrap();
+    arm_soon(&mut task);
     let mut intervals = Vec::new();
     let end = task.run_to_end(&mut |interval| intervals.push(interval));
     (end, intervals)
@@ -125,16 +126,18 @@ fn data_are_laid_out_whole_and_without_repetition() {
 
 #[test]
 fn with_a_runtime_it_goes_on_over_the_file() {
-    let scene = Scene::new();
-    let params = json!({"size": "8k", "bs": "4k", "runtime": "60ms", "ramp_time": "20ms"});
-    for mode in ["write", "randread"] {
-        let (end, intervals) = scene.run(mode, params.clone());
-        assert_eq!(end.state, End::Done);
-        assert!(end.ended.since(end.planned_start) >= Duration::from_millis(80));
-        assert!(totals(&intervals).0 > 2);
-        assert!(intervals.iter().any(|interval| interval.ramp));
-    }
-    assert_eq!(fs::metadata(scene.file(0)).unwrap().len(), 8192);
+    measured(|| {
+        let scene = Scene::new();
+        let params = json!({"size": "8k", "bs": "4k", "runtime": "60ms", "ramp_time": "20ms"});
+        for mode in ["write", "randread"] {
+            let (end, intervals) = scene.run(mode, params.clone());
+            assert_eq!(end.state, End::Done);
+            assert!(end.ended.since(end.planned_start) >= Duration::from_millis(80));
+            assert!(totals(&intervals).0 > 2);
+            assert!(intervals.iter().any(|interval| interval.ramp));
+        }
+        assert_eq!(fs::metadata(scene.file(0)).unwrap().len(), 8192);
+    });
 }
 
 #[test]
@@ -163,15 +166,17 @@ fn a_mix_of_sizes_and_directions_counts_what_it_moves() {
 
 #[test]
 fn an_amount_of_work_and_a_runtime_end_it_whichever_comes_first() {
-    let scene = Scene::new();
-    let params = json!({"size": "64k", "bs": "4k", "io_size": "100k"});
-    assert_eq!(totals(&scene.run("randread", params).1).1, 100 << 10);
-    let params = json!({"size": "64k", "bs": "4k", "io_size": "100k", "runtime": "10m"});
-    assert_eq!(totals(&scene.run("randrw", params).1).1, 100 << 10);
-    let params = json!({"size": "64k", "bs": "4k", "loops": 1_000_000_000, "runtime": "50ms"});
-    let (end, intervals) = scene.run("rewrite", params);
-    assert_eq!(end.state, End::Done);
-    assert!(totals(&intervals).0 > 16);
+    measured(|| {
+        let scene = Scene::new();
+        let params = json!({"size": "64k", "bs": "4k", "io_size": "100k"});
+        assert_eq!(totals(&scene.run("randread", params).1).1, 100 << 10);
+        let params = json!({"size": "64k", "bs": "4k", "io_size": "100k", "runtime": "10m"});
+        assert_eq!(totals(&scene.run("randrw", params).1).1, 100 << 10);
+        let params = json!({"size": "64k", "bs": "4k", "loops": 1_000_000_000, "runtime": "50ms"});
+        let (end, intervals) = scene.run("rewrite", params);
+        assert_eq!(end.state, End::Done);
+        assert!(totals(&intervals).0 > 16);
+    });
 }
 
 #[test]
@@ -206,8 +211,7 @@ fn a_file_that_is_cut_short_is_an_error_per_block_with_its_place() {
         .unwrap()
         .set_len(5000)
         .unwrap();
-    task.arm(MonoNanos::now().saturating_add(Duration::from_millis(5)))
-        .unwrap();
+    arm_soon(&mut task);
     let mut intervals = Vec::new();
     let end = task.run_to_end(&mut |interval| intervals.push(interval));
     assert_eq!((end.state, totals(&intervals)), (End::Done, (1, 4096, 9)));
@@ -224,33 +228,35 @@ fn a_file_that_is_cut_short_is_an_error_per_block_with_its_place() {
 
 #[test]
 fn a_layout_reports_its_progress_and_can_be_cancelled() {
-    let scene = Scene::new();
-    let (cancelled, most) = (
-        Arc::new(AtomicBool::new(false)),
-        Arc::new(AtomicU64::new(0)),
-    );
-    let (cancel, reached) = (Arc::clone(&cancelled), Arc::clone(&most));
-    let control = PrepareControl::new(cancelled, move |progress| {
-        assert_eq!((progress.total, progress.unit), (8 << 30, "bytes"));
-        reached.fetch_max(progress.done, Ordering::Relaxed);
-        cancel.store(true, Ordering::Relaxed);
-    });
-    // More than is written until the first report.
-    let long = scene.spec("read", json!({"size": "4g", "bs": "4k", "numjobs": 2}));
-    let error = registry::prepare(&long, &control).unwrap_err();
-    assert!(matches!(error, TaskError::Cancelled));
-    assert!((1..8 << 30).contains(&most.load(Ordering::Relaxed)));
+    measured(|| {
+        let scene = Scene::new();
+        let (cancelled, most) = (
+            Arc::new(AtomicBool::new(false)),
+            Arc::new(AtomicU64::new(0)),
+        );
+        let (cancel, reached) = (Arc::clone(&cancelled), Arc::clone(&most));
+        let control = PrepareControl::new(cancelled, move |progress| {
+            assert_eq!((progress.total, progress.unit), (8 << 30, "bytes"));
+            reached.fetch_max(progress.done, Ordering::Relaxed);
+            cancel.store(true, Ordering::Relaxed);
+        });
+        // More than is written until the first report.
+        let long = scene.spec("read", json!({"size": "4g", "bs": "4k", "numjobs": 2}));
+        let error = registry::prepare(&long, &control).unwrap_err();
+        assert!(matches!(error, TaskError::Cancelled));
+        assert!((1..8 << 30).contains(&most.load(Ordering::Relaxed)));
 
-    let reports = Arc::new(Mutex::new(Vec::new()));
-    let heard = Arc::clone(&reports);
-    let other = Scene::new();
-    let mut warm = other.spec("read", json!({"size": "4m", "bs": "4k", "numjobs": 2}));
-    warm.cache = Cache::Warm;
-    let control = PrepareControl::new(Arc::default(), move |progress| {
-        heard.lock().unwrap().push(progress.done)
+        let reports = Arc::new(Mutex::new(Vec::new()));
+        let heard = Arc::clone(&reports);
+        let other = Scene::new();
+        let mut warm = other.spec("read", json!({"size": "4m", "bs": "4k", "numjobs": 2}));
+        warm.cache = Cache::Warm;
+        let control = PrepareControl::new(Arc::default(), move |progress| {
+            heard.lock().unwrap().push(progress.done)
+        });
+        registry::prepare(&warm, &control).unwrap();
+        assert_eq!(reports.lock().unwrap().iter().max(), Some(&(16 << 20)));
     });
-    registry::prepare(&warm, &control).unwrap();
-    assert_eq!(reports.lock().unwrap().iter().max(), Some(&(16 << 20)));
 }
 
 #[test]

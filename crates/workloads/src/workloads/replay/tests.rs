@@ -7,7 +7,8 @@ use super::*;
 use crate::engine::task::End;
 use crate::measure::op::Op;
 use crate::registry;
-use crate::testing::{Cell, Tmpfs};
+use crate::testing::{Cell, Tmpfs, arm_soon};
+use benchmesh_testing::measured;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use std::fs;
@@ -41,58 +42,62 @@ fn operations(text: &str) -> Value {
 
 #[test]
 fn a_list_is_done_as_it_says() {
-    for more in [json!({}), json!({"timing": "none"}), json!({"numjobs": 3})] {
-        let mut params = operations(LIST);
-        for (key, value) in more.as_object().unwrap() {
-            params[key] = value.clone();
+    measured(|| {
+        for more in [json!({}), json!({"timing": "none"}), json!({"numjobs": 3})] {
+            let mut params = operations(LIST);
+            for (key, value) in more.as_object().unwrap() {
+                params[key] = value.clone();
+            }
+            let cell = Cell::new(NAME);
+            let workers = params.get("numjobs").map_or(1, |n| n.as_u64().unwrap());
+            let once = [
+                (Op::Mkdir, 2, 0),
+                (Op::Open, 2, 0),
+                (Op::Write, 2, 10_000),
+                (Op::Fsync, 1, 0),
+                (Op::Close, 2, 0),
+                (Op::Read, 1, 8192),
+                (Op::Truncate, 1, 0),
+                (Op::Stat, 1, 0),
+                (Op::Rename, 1, 0),
+                (Op::Symlink, 1, 0),
+                (Op::List, 1, 0),
+                (Op::Delete, 1, 0),
+                (Op::Rmdir, 1, 0),
+            ];
+            let expected = once.map(|(op, ops, bytes)| (op, ops * workers, bytes * workers));
+            let outcome = cell.run("replay", params.clone());
+            outcome.expect(&expected);
+            let ran = outcome.end.ended.since(outcome.end.planned_start);
+            assert!(
+                params.get("timing").is_some() || ran >= Duration::from_millis(60),
+                "{ran:?}"
+            );
+            let size = |name: &str| fs::metadata(cell.task_dir().join(name)).unwrap().len();
+            let last = workers - 1;
+            assert_eq!(size(&format!("w{last}/logs/today")), 10_000);
+            assert_eq!(size(&format!("w{last}/logs/kept")), 100);
+            assert!(!cell.task_dir().join("w0/empty").exists());
+            // Again, it begins where it began.
+            cell.run("replay", params).expect(&expected);
         }
-        let cell = Cell::new(NAME);
-        let workers = params.get("numjobs").map_or(1, |n| n.as_u64().unwrap());
-        let once = [
-            (Op::Mkdir, 2, 0),
-            (Op::Open, 2, 0),
-            (Op::Write, 2, 10_000),
-            (Op::Fsync, 1, 0),
-            (Op::Close, 2, 0),
-            (Op::Read, 1, 8192),
-            (Op::Truncate, 1, 0),
-            (Op::Stat, 1, 0),
-            (Op::Rename, 1, 0),
-            (Op::Symlink, 1, 0),
-            (Op::List, 1, 0),
-            (Op::Delete, 1, 0),
-            (Op::Rmdir, 1, 0),
-        ];
-        let expected = once.map(|(op, ops, bytes)| (op, ops * workers, bytes * workers));
-        let outcome = cell.run("replay", params.clone());
-        outcome.expect(&expected);
-        let ran = outcome.end.ended.since(outcome.end.planned_start);
-        assert!(
-            params.get("timing").is_some() || ran >= Duration::from_millis(60),
-            "{ran:?}"
-        );
-        let size = |name: &str| fs::metadata(cell.task_dir().join(name)).unwrap().len();
-        let last = workers - 1;
-        assert_eq!(size(&format!("w{last}/logs/today")), 10_000);
-        assert_eq!(size(&format!("w{last}/logs/kept")), 100);
-        assert!(!cell.task_dir().join("w0/empty").exists());
-        // Again, it begins where it began.
-        cell.run("replay", params).expect(&expected);
-    }
+    });
 }
 
 #[test]
 fn the_way_to_a_new_name_is_no_part_of_a_rename() {
-    let cell = Cell::new(NAME);
-    let deep = "d/".repeat(300);
-    let list: String = (0..40)
-        .map(|number| format!("- rename f{number} {deep}g{number}\n"))
-        .collect();
-    let outcome = cell.run("replay", operations(&list));
-    outcome.expect(&[(Op::Rename, 40, 0)]);
-    outcome.expect_apart(outcome.end.ended.since(outcome.end.planned_start));
-    let made = cell.task_dir().join("w0").join(&deep);
-    assert_eq!(fs::read_dir(made).unwrap().count(), 40);
+    measured(|| {
+        let cell = Cell::new(NAME);
+        let deep = "d/".repeat(300);
+        let list: String = (0..40)
+            .map(|number| format!("- rename f{number} {deep}g{number}\n"))
+            .collect();
+        let outcome = cell.run("replay", operations(&list));
+        outcome.expect(&[(Op::Rename, 40, 0)]);
+        outcome.expect_apart(outcome.end.ended.since(outcome.end.planned_start));
+        let made = cell.task_dir().join("w0").join(&deep);
+        assert_eq!(fs::read_dir(made).unwrap().count(), 40);
+    });
 }
 
 #[test]
@@ -147,64 +152,68 @@ fn what_fails_is_counted_and_the_rest_goes_on() {
 
 #[test]
 fn response_time_runs_from_the_time_of_the_line() {
-    let cell = Cell::new(NAME);
-    // Long writes take the place of a storage that pauses.
-    let list = "0 create a\n0 write a 0 100000000\n0 write a 0 100000000\n0 fsync a\n0 stat a\n- stat a\n2 close a\n";
-    let outcome = cell.run("replay", operations(list));
-    assert_eq!(outcome.end.state, End::Done, "{:?}", outcome.end);
-    let slowest = |op| {
-        let (service, response) = outcome.slowest(op);
-        (service, response.unwrap())
-    };
-    let writes = slowest(Op::Write);
-    let (stat, late) = slowest(Op::Stat);
-    // The stat was due with the writes, and came after them.
-    assert!(
-        late >= writes.0 && stat < late / 2,
-        "{stat:?} {late:?} {writes:?}"
-    );
-    assert!(writes.1 >= writes.0);
-    // What was waited for is no delay.
-    let (close, waited) = slowest(Op::Close);
-    assert!(
-        waited < Duration::from_millis(200) && close <= waited,
-        "{close:?} {waited:?}"
-    );
-    let mut untimed = operations(list);
-    untimed["timing"] = json!("none");
-    assert_eq!(cell.run("replay", untimed).slowest(Op::Stat).1, None);
+    measured(|| {
+        let cell = Cell::new(NAME);
+        // Long writes take the place of a storage that pauses.
+        let list = "0 create a\n0 write a 0 100000000\n0 write a 0 100000000\n0 fsync a\n0 stat a\n- stat a\n2 close a\n";
+        let outcome = cell.run("replay", operations(list));
+        assert_eq!(outcome.end.state, End::Done, "{:?}", outcome.end);
+        let slowest = |op| {
+            let (service, response) = outcome.slowest(op);
+            (service, response.unwrap())
+        };
+        let writes = slowest(Op::Write);
+        let (stat, late) = slowest(Op::Stat);
+        // The stat was due with the writes, and came after them.
+        assert!(
+            late >= writes.0 && stat < late / 2,
+            "{stat:?} {late:?} {writes:?}"
+        );
+        assert!(writes.1 >= writes.0);
+        // What was waited for is no delay.
+        let (close, waited) = slowest(Op::Close);
+        assert!(
+            waited < Duration::from_millis(200) && close <= waited,
+            "{close:?} {waited:?}"
+        );
+        let mut untimed = operations(list);
+        untimed["timing"] = json!("none");
+        assert_eq!(cell.run("replay", untimed).slowest(Op::Stat).1, None);
+    });
 }
 
 #[test]
 fn a_list_ends_with_its_last_line_or_with_its_time_whichever_comes_first() {
-    let cell = Cell::new(NAME);
-    let list = "0 mkdir a\n0.2 mkdir b\n0.4 rmdir a\n1 rmdir b\n3600 mkdir c\n";
-    let with = |more: Value| {
-        let mut params = operations(list);
-        for (key, value) in more.as_object().unwrap() {
-            params[key] = value.clone();
-        }
-        params
-    };
-    let outcome = cell.run("replay", with(json!({"runtime": "700ms"})));
-    outcome.expect(&[(Op::Mkdir, 2, 0), (Op::Rmdir, 1, 0)]);
-    let ran = outcome.end.ended.since(outcome.end.planned_start);
-    assert!((700..5000).contains(&ran.as_millis()), "{ran:?}");
-    // The times of the list run from the start, whatever is ramp.
-    let ramped = with(json!({"runtime": "1400ms", "ramp_time": "300ms"}));
-    let footprint = REPLAY.check("replay", ramped.as_object().unwrap()).unwrap();
-    assert_eq!(footprint.runtime, Some(Duration::from_millis(1700)));
-    let outcome = cell.run("replay", ramped);
-    outcome.expect(&[(Op::Mkdir, 2, 0), (Op::Rmdir, 2, 0)]);
-    let ramp = |ramp: bool| {
-        let intervals = outcome.intervals.iter().filter(|it| it.ramp == ramp);
-        intervals.map(|it| it.ops).sum::<u64>()
-    };
-    assert_eq!((ramp(true), ramp(false)), (2, 2));
-    // As fast as possible it is done long before.
-    let fast = with(json!({"runtime": "1h", "timing": "none"}));
-    cell.run("replay", fast)
-        .expect(&[(Op::Mkdir, 3, 0), (Op::Rmdir, 2, 0)]);
+    measured(|| {
+        let cell = Cell::new(NAME);
+        let list = "0 mkdir a\n0.2 mkdir b\n0.4 rmdir a\n1 rmdir b\n3600 mkdir c\n";
+        let with = |more: Value| {
+            let mut params = operations(list);
+            for (key, value) in more.as_object().unwrap() {
+                params[key] = value.clone();
+            }
+            params
+        };
+        let outcome = cell.run("replay", with(json!({"runtime": "700ms"})));
+        outcome.expect(&[(Op::Mkdir, 2, 0), (Op::Rmdir, 1, 0)]);
+        let ran = outcome.end.ended.since(outcome.end.planned_start);
+        assert!((700..5000).contains(&ran.as_millis()), "{ran:?}");
+        // The times of the list run from the start, whatever is ramp.
+        let ramped = with(json!({"runtime": "1400ms", "ramp_time": "300ms"}));
+        let footprint = REPLAY.check("replay", ramped.as_object().unwrap()).unwrap();
+        assert_eq!(footprint.runtime, Some(Duration::from_millis(1700)));
+        let outcome = cell.run("replay", ramped);
+        outcome.expect(&[(Op::Mkdir, 2, 0), (Op::Rmdir, 2, 0)]);
+        let ramp = |ramp: bool| {
+            let intervals = outcome.intervals.iter().filter(|it| it.ramp == ramp);
+            intervals.map(|it| it.ops).sum::<u64>()
+        };
+        assert_eq!((ramp(true), ramp(false)), (2, 2));
+        // As fast as possible it is done long before.
+        let fast = with(json!({"runtime": "1h", "timing": "none"}));
+        cell.run("replay", fast)
+            .expect(&[(Op::Mkdir, 3, 0), (Op::Rmdir, 2, 0)]);
+    });
 }
 
 #[test]
@@ -226,8 +235,7 @@ fn a_long_wait_is_ended_by_a_stop() {
     let cell = Cell::new(NAME);
     let spec = cell.spec("replay", operations("0 mkdir a\n3600 rmdir a\n"));
     let mut task = registry::prepare(&spec, &PrepareControl::silent()).unwrap();
-    task.arm(crate::measure::clock::MonoNanos::now().saturating_add(Duration::from_millis(20)))
-        .unwrap();
+    arm_soon(&mut task);
     let stopper = task.stopper();
     let began = std::time::Instant::now();
     let stopping = std::thread::spawn(move || stopper.stop());

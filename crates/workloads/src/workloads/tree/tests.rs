@@ -9,7 +9,8 @@ use crate::measure::clock::MonoNanos;
 use crate::measure::op::Op;
 use crate::measure::random::Random;
 use crate::registry;
-use crate::testing::{Cell, Outcome, Tmpfs, expect_mismatches, flip, making};
+use crate::testing::{Cell, Outcome, Tmpfs, arm_soon, expect_mismatches, flip, making};
+use benchmesh_testing::measured;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs;
@@ -154,31 +155,33 @@ fn to_make_what_is_verified_is_no_part_of_an_operation() {
 
 #[test]
 fn to_read_on_in_an_archive_is_no_part_of_an_operation() {
-    let bytes = 24 << 20;
-    let mut content = vec![0; bytes];
-    Random::new(1).fill(&mut content);
-    let tar = hostile::Tar::new()
-        .file("large", bytes as u64, &content)
-        .end();
-    let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
-    packed.write_all(&tar).unwrap();
-    let packed = packed.finish().unwrap();
-    let began = MonoNanos::now();
-    let mut unpacked = flate2::read::GzDecoder::new(&packed[..]);
-    assert_eq!(
-        unpacked
-            .read_to_end(&mut Vec::with_capacity(tar.len()))
-            .unwrap(),
-        tar.len()
-    );
-    let took = MonoNanos::now().since(began);
-    let cell = cell();
-    let params = with_archive(&cell, &packed);
-    let outcome = cell.run("unpack", params);
-    outcome.expect(&[(Op::Create, 1, bytes as u64)]);
-    // A third of it is read ahead, before the operation begins.
-    outcome.expect_apart(took);
-    assert_eq!(fs::read(cell.task_dir().join("w0/large")).unwrap(), content);
+    measured(|| {
+        let bytes = 24 << 20;
+        let mut content = vec![0; bytes];
+        Random::new(1).fill(&mut content);
+        let tar = hostile::Tar::new()
+            .file("large", bytes as u64, &content)
+            .end();
+        let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        packed.write_all(&tar).unwrap();
+        let packed = packed.finish().unwrap();
+        let began = MonoNanos::now();
+        let mut unpacked = flate2::read::GzDecoder::new(&packed[..]);
+        assert_eq!(
+            unpacked
+                .read_to_end(&mut Vec::with_capacity(tar.len()))
+                .unwrap(),
+            tar.len()
+        );
+        let took = MonoNanos::now().since(began);
+        let cell = cell();
+        let params = with_archive(&cell, &packed);
+        let outcome = cell.run("unpack", params);
+        outcome.expect(&[(Op::Create, 1, bytes as u64)]);
+        // A third of it is read ahead, before the operation begins.
+        outcome.expect_apart(took);
+        assert_eq!(fs::read(cell.task_dir().join("w0/large")).unwrap(), content);
+    });
 }
 
 #[test]
@@ -264,40 +267,44 @@ fn what_was_unpacked_is_held_against_its_archive() {
 
 #[test]
 fn walks_are_counted_or_ended_by_time_whichever_comes_first() {
-    let cell = cell();
-    let mut params = small();
-    let once = cell.run("walk", params.clone());
-    assert_eq!(once.end.state, End::Done);
-    params["loops"] = json!(3);
-    for runtime in [None, Some("1h")] {
-        if let Some(runtime) = runtime {
-            params["runtime"] = json!(runtime);
+    measured(|| {
+        let cell = cell();
+        let mut params = small();
+        let once = cell.run("walk", params.clone());
+        assert_eq!(once.end.state, End::Done);
+        params["loops"] = json!(3);
+        for runtime in [None, Some("1h")] {
+            if let Some(runtime) = runtime {
+                params["runtime"] = json!(runtime);
+            }
+            let outcome = cell.run("walk", params.clone());
+            for op in [Op::Stat, Op::List] {
+                let (ops, bytes, errors) = once.of(op);
+                assert_eq!(outcome.of(op), (3 * ops, 3 * bytes, errors), "{op}");
+            }
         }
-        let outcome = cell.run("walk", params.clone());
-        for op in [Op::Stat, Op::List] {
-            let (ops, bytes, errors) = once.of(op);
-            assert_eq!(outcome.of(op), (3 * ops, 3 * bytes, errors), "{op}");
-        }
-    }
-    (params["loops"], params["runtime"]) = (json!(1_000_000_000), json!("150ms"));
-    let outcome = cell.run("walk", params);
-    let ran = outcome.end.ended.since(outcome.end.planned_start);
-    assert!(
-        outcome.end.state == End::Done && ran.as_millis() >= 150,
-        "{ran:?}"
-    );
+        (params["loops"], params["runtime"]) = (json!(1_000_000_000), json!("150ms"));
+        let outcome = cell.run("walk", params);
+        let ran = outcome.end.ended.since(outcome.end.planned_start);
+        assert!(
+            outcome.end.state == End::Done && ran.as_millis() >= 150,
+            "{ran:?}"
+        );
+    });
 }
 
 #[test]
 fn walks_repeat_until_the_time_is_over() {
-    let cell = cell();
-    let outcome = cell.run(
-        "walk",
-        json!({"files": 50, "directories": 5, "runtime": "200ms"}),
-    );
-    assert_eq!(outcome.end.state, End::Done);
-    let (stats, _, errors) = outcome.of(Op::Stat);
-    assert!(stats > 110 && errors == 0, "{stats}");
+    measured(|| {
+        let cell = cell();
+        let outcome = cell.run(
+            "walk",
+            json!({"files": 50, "directories": 5, "runtime": "200ms"}),
+        );
+        assert_eq!(outcome.end.state, End::Done);
+        let (stats, _, errors) = outcome.of(Op::Stat);
+        assert!(stats > 110 && errors == 0, "{stats}");
+    });
 }
 
 #[test]
@@ -307,11 +314,7 @@ fn what_vanishes_under_a_removal_is_a_counted_error() {
     let mut task = registry::prepare(&spec, &PrepareControl::silent()).unwrap();
     fs::remove_dir_all(cell.task_dir().join("w0/d000000000/d000000003")).unwrap();
     fs::remove_dir_all(cell.task_dir().join("w1")).unwrap();
-    task.arm(
-        crate::measure::clock::MonoNanos::now()
-            .saturating_add(std::time::Duration::from_millis(20)),
-    )
-    .unwrap();
+    arm_soon(&mut task);
     let (mut ops, mut errors) = (0, 0);
     let end = task.run_to_end(&mut |interval| {
         ops += interval.ops;

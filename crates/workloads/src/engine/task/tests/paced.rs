@@ -1,13 +1,14 @@
 //! Paced loads: their totals, their two clocks, and how they end.
 
 use super::super::*;
-use super::{Fake, run, soon};
+use super::{Fake, arm_soon, run};
 use crate::engine::common::Common;
 use crate::engine::workload::{Params, Timing};
 use crate::measure::clock;
 use crate::measure::histogram::Histogram;
 use crate::measure::recorder::{OpError, Recorder};
 use crate::registry;
+use benchmesh_testing::measured;
 use serde_json::{Value, json};
 
 fn params(value: &Value) -> Params {
@@ -59,25 +60,29 @@ fn assert_kept(count: u64, due: u64) {
 
 #[test]
 fn even_arrivals_keep_the_total() {
-    for (per, due) in [("worker", 600), ("task", 300), ("step", 300)] {
-        let load = json!({"numjobs": 2, "runtime": "500ms", "rate_iops": 600, "rate-per": per});
-        let (end, intervals) = run(null(&load));
-        assert_eq!(end.state, End::Done);
-        assert!(end.ended.since(end.planned_start) >= Duration::from_millis(500));
-        let (service, response) = histograms(&intervals);
-        assert_kept(service.count(), due);
-        assert_eq!(response.count(), service.count());
-        assert!(response.sum_ns() >= service.sum_ns());
-    }
+    measured(|| {
+        for (per, due) in [("worker", 600), ("task", 300), ("step", 300)] {
+            let load = json!({"numjobs": 2, "runtime": "500ms", "rate_iops": 600, "rate-per": per});
+            let (end, intervals) = run(null(&load));
+            assert_eq!(end.state, End::Done);
+            assert!(end.ended.since(end.planned_start) >= Duration::from_millis(500));
+            let (service, response) = histograms(&intervals);
+            assert_kept(service.count(), due);
+            assert_eq!(response.count(), service.count());
+            assert!(response.sum_ns() >= service.sum_ns());
+        }
+    });
 }
 
 #[test]
 fn arrivals_of_independent_users_keep_the_rate_on_average() {
-    let load = json!({"runtime": "500ms", "rate_iops": 4000, "rate_process": "poisson"});
-    let (_, intervals) = run(null(&load));
-    let count = histograms(&intervals).0.count();
-    // The standard deviation over all seeds is sqrt(2000) = 45.
-    assert!((1800..2200).contains(&count), "{count}");
+    measured(|| {
+        let load = json!({"runtime": "500ms", "rate_iops": 4000, "rate_process": "poisson"});
+        let (_, intervals) = run(null(&load));
+        let count = histograms(&intervals).0.count();
+        // The standard deviation over all seeds is sqrt(2000) = 45.
+        assert!((1800..2200).contains(&count), "{count}");
+    });
 }
 
 #[test]
@@ -88,66 +93,72 @@ fn a_load_that_is_not_paced_has_no_response_time() {
 
 #[test]
 fn a_pause_stands_in_the_response_time_of_all_who_had_to_wait_for_it() {
-    const PAUSE: Duration = Duration::from_millis(400);
-    let task = paced(
-        Duration::from_secs(1),
-        &json!({"rate_iops": 300}),
-        |_, recorder| {
-            let mut number = 0;
-            while let Some(began) = recorder.next(Op::Null, 0) {
-                number += 1;
-                if number == 60 {
-                    clock::sleep_until(MonoNanos::now().saturating_add(PAUSE));
+    measured(|| {
+        const PAUSE: Duration = Duration::from_millis(400);
+        let task = paced(
+            Duration::from_secs(1),
+            &json!({"rate_iops": 300}),
+            |_, recorder| {
+                let mut number = 0;
+                while let Some(began) = recorder.next(Op::Null, 0) {
+                    number += 1;
+                    if number == 60 {
+                        clock::sleep_until(MonoNanos::now().saturating_add(PAUSE));
+                    }
+                    recorder.end(Op::Null, began, 0);
                 }
-                recorder.end(Op::Null, began, 0);
-            }
-            Ok(())
-        },
-    );
-    let (_, intervals) = run(task);
-    let (service, response) = histograms(&intervals);
-    assert_kept(service.count(), 300);
-    let over = |histogram: &Histogram, share: f64| Duration::from_nanos(histogram.quantile(share));
-    // 120 of the 300 fell due in those 400 ms, and the last of them waited least.
-    assert!(over(&response, 1.0) >= PAUSE && over(&service, 1.0) >= PAUSE);
-    assert!(over(&response, 0.99) >= PAUSE * 9 / 10);
-    assert!(over(&response, 0.8) >= PAUSE * 4 / 10);
-    assert!(
-        over(&service, 0.99) < PAUSE / 2,
-        "one operation alone was slow"
-    );
+                Ok(())
+            },
+        );
+        let (_, intervals) = run(task);
+        let (service, response) = histograms(&intervals);
+        assert_kept(service.count(), 300);
+        let over =
+            |histogram: &Histogram, share: f64| Duration::from_nanos(histogram.quantile(share));
+        // 120 of the 300 fell due in those 400 ms, and the last of them waited least.
+        assert!(over(&response, 1.0) >= PAUSE && over(&service, 1.0) >= PAUSE);
+        assert!(over(&response, 0.99) >= PAUSE * 9 / 10);
+        assert!(over(&response, 0.8) >= PAUSE * 4 / 10);
+        assert!(
+            over(&service, 0.99) < PAUSE / 2,
+            "one operation alone was slow"
+        );
+    });
 }
 
 #[test]
 fn a_worker_that_waits_for_its_instant_sees_a_stop_and_has_nothing_in_flight() {
-    let mut task = null(&json!({"rate_iops": 1, "runtime": "1h"}));
-    let stopper = task.stopper();
-    let start = soon();
-    task.arm(start).unwrap();
-    let running = std::thread::spawn(move || {
-        let mut ops = 0;
-        let end = task.run_to_end(&mut |interval| ops += interval.ops);
-        (end, ops)
+    measured(|| {
+        let mut task = null(&json!({"rate_iops": 1, "runtime": "1h"}));
+        let stopper = task.stopper();
+        let start = arm_soon(&mut task);
+        let running = std::thread::spawn(move || {
+            let mut ops = 0;
+            let end = task.run_to_end(&mut |interval| ops += interval.ops);
+            (end, ops)
+        });
+        clock::sleep_until(start.saturating_add(Duration::from_millis(50)));
+        assert_eq!(stopper.in_flight(), []);
+        let told = MonoNanos::now();
+        stopper.stop();
+        let (end, ops) = running.join().unwrap();
+        assert_eq!((end.state, ops), (End::Stopped, 1));
+        let late = end.ended.since(told);
+        assert!(late < Duration::from_millis(600), "{late:?}");
     });
-    clock::sleep_until(start.saturating_add(Duration::from_millis(50)));
-    assert_eq!(stopper.in_flight(), []);
-    let told = MonoNanos::now();
-    stopper.stop();
-    let (end, ops) = running.join().unwrap();
-    assert_eq!((end.state, ops), (End::Stopped, 1));
-    let late = end.ended.since(told);
-    assert!(late < Duration::from_millis(600), "{late:?}");
 }
 
 #[test]
 fn the_runtime_ends_while_a_worker_waits() {
-    let (end, intervals) = run(null(
-        &json!({"rate_iops": 1, "runtime": "1200ms", "numjobs": 2}),
-    ));
-    assert_eq!(end.state, End::Done);
-    let lasted = end.ended.since(end.planned_start);
-    assert!(lasted >= Duration::from_millis(1200), "{lasted:?}");
-    assert!(lasted < Duration::from_millis(1700), "{lasted:?}");
-    // Of two workers at one a second each, the second begins half a second later.
-    assert_eq!(intervals.iter().map(|it| it.ops).sum::<u64>(), 3);
+    measured(|| {
+        let (end, intervals) = run(null(
+            &json!({"rate_iops": 1, "runtime": "1200ms", "numjobs": 2}),
+        ));
+        assert_eq!(end.state, End::Done);
+        let lasted = end.ended.since(end.planned_start);
+        assert!(lasted >= Duration::from_millis(1200), "{lasted:?}");
+        assert!(lasted < Duration::from_millis(1700), "{lasted:?}");
+        // Of two workers at one a second each, the second begins half a second later.
+        assert_eq!(intervals.iter().map(|it| it.ops).sum::<u64>(), 3);
+    });
 }

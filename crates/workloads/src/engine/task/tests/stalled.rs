@@ -1,10 +1,11 @@
 //! Operations that do not end, and what becomes of their task.
 
 use super::super::*;
-use super::{Fake, soon};
+use super::{Fake, arm_soon};
 use crate::engine::common::Common;
 use crate::engine::workload::{Timing, Worker};
 use crate::measure::recorder::{OpError, Recorder};
+use benchmesh_testing::measured;
 use rustix::fs::{CWD, FileType, Mode};
 use serde_json::json;
 use std::fs::File;
@@ -52,7 +53,7 @@ fn hanging() -> (Task, SyncSender<()>) {
 
 fn run(mut task: Task, on_stall: OnStall, mut told: impl FnMut(&Stall)) -> (TaskEnd, Heard) {
     let mut tidings = Vec::new();
-    task.arm(soon()).unwrap();
+    arm_soon(&mut task);
     let end = task.run_watched(on_stall, &mut |it| match it {
         TaskEvent::Interval(_) | TaskEvent::LoadOver => {}
         TaskEvent::Stall(StallEvent::Begun(stall)) => {
@@ -87,24 +88,26 @@ fn a_stall_is_told_once_with_its_place_and_so_is_its_end() {
 
 #[test]
 fn a_policy_may_end_the_task_and_leave_the_worker_behind() {
-    let (task, let_go) = hanging();
-    let (end, tidings) = run(task, OnStall::Abort, |_| {});
-    assert_eq!(
-        (end.state, end.stalled, tidings.len()),
-        (End::Failed, true, 1)
-    );
-    let error = end.error.unwrap();
-    assert!(
-        error.starts_with("worker 0: null w0/7 at offset 8192 has not ended for 1 s"),
-        "{error}"
-    );
-    let lasted = end.ended.since(end.planned_start);
-    assert!(
-        lasted < Duration::from_secs(4),
-        "{lasted:?}: the runtime was not waited for"
-    );
-    // It ends like any other thread when it can.
-    let_go.send(()).unwrap();
+    measured(|| {
+        let (task, let_go) = hanging();
+        let (end, tidings) = run(task, OnStall::Abort, |_| {});
+        assert_eq!(
+            (end.state, end.stalled, tidings.len()),
+            (End::Failed, true, 1)
+        );
+        let error = end.error.unwrap();
+        assert!(
+            error.starts_with("worker 0: null w0/7 at offset 8192 has not ended for 1 s"),
+            "{error}"
+        );
+        let lasted = end.ended.since(end.planned_start);
+        assert!(
+            lasted < Duration::from_secs(4),
+            "{lasted:?}: the runtime was not waited for"
+        );
+        // It ends like any other thread when it can.
+        let_go.send(()).unwrap();
+    });
 }
 
 /// A load that opens a pipe before it and one after it; each waits until somebody opens the other end.

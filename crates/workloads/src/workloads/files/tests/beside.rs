@@ -1,9 +1,10 @@
 //! Modes that change files, or make something beside them, in any sequence.
 
 use super::*;
-use crate::measure::clock::MonoNanos;
 use crate::registry;
 use crate::target::dataset::DatasetContent;
+use crate::testing::arm_soon;
+use benchmesh_testing::measured;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
@@ -48,16 +49,18 @@ fn a_file_that_is_gone_cannot_be_appended_to() {
 
 #[test]
 fn permissions_change_on_every_pass() {
-    let cell = Cell::new(NAME);
-    let timed = json!({"files": 10, "runtime": "100ms"});
-    let outcome = cell.run("chmod", timed);
-    assert!(outcome.sum(|i| i.ops) >= 20, "{:?}", outcome.end);
-    let cell = Cell::new(NAME);
-    cell.run("chmod", params()).expect_sums(40, 0, 0);
-    for path in cell.files().keys() {
-        let facts = fs::metadata(cell.task_dir().join(path)).unwrap();
-        assert_eq!(facts.permissions().mode() & 0o777, 0o600, "{path:?}");
-    }
+    measured(|| {
+        let cell = Cell::new(NAME);
+        let timed = json!({"files": 10, "runtime": "100ms"});
+        let outcome = cell.run("chmod", timed);
+        assert!(outcome.sum(|i| i.ops) >= 20, "{:?}", outcome.end);
+        let cell = Cell::new(NAME);
+        cell.run("chmod", params()).expect_sums(40, 0, 0);
+        for path in cell.files().keys() {
+            let facts = fs::metadata(cell.task_dir().join(path)).unwrap();
+            assert_eq!(facts.permissions().mode() & 0o777, 0o600, "{path:?}");
+        }
+    });
 }
 
 #[test]
@@ -165,25 +168,26 @@ fn a_random_order_touches_each_file_once() {
 
 #[test]
 fn a_directory_that_vanishes_under_the_load_is_counted_errors() {
-    let cell = Cell::new(NAME);
-    let params = json!({"files": 200, "dirs": 100, "size": 0});
-    cell.run("create", params.clone());
-    let spec = cell.spec(
-        "stat",
-        json!({"files": 200, "dirs": 100, "size": 0, "runtime": "400ms"}),
-    );
-    let mut task = registry::prepare(&spec, &PrepareControl::silent()).unwrap();
-    task.arm(MonoNanos::now().saturating_add(Duration::from_millis(20)))
-        .unwrap();
-    let doomed = cell.task_dir().join("w000000000/d000000001");
-    let remover = std::thread::spawn(move || fs::remove_dir_all(doomed).unwrap());
-    let (mut ops, mut errors) = (0, 0);
-    let end = task.run_to_end(&mut |interval| {
-        ops += interval.ops;
-        errors += interval.errors;
+    measured(|| {
+        let cell = Cell::new(NAME);
+        let params = json!({"files": 200, "dirs": 100, "size": 0});
+        cell.run("create", params.clone());
+        let spec = cell.spec(
+            "stat",
+            json!({"files": 200, "dirs": 100, "size": 0, "runtime": "400ms"}),
+        );
+        let mut task = registry::prepare(&spec, &PrepareControl::silent()).unwrap();
+        arm_soon(&mut task);
+        let doomed = cell.task_dir().join("w000000000/d000000001");
+        let remover = std::thread::spawn(move || fs::remove_dir_all(doomed).unwrap());
+        let (mut ops, mut errors) = (0, 0);
+        let end = task.run_to_end(&mut |interval| {
+            ops += interval.ops;
+            errors += interval.errors;
+        });
+        remover.join().unwrap();
+        assert_eq!(end.state, End::Done, "{:?}", end.error);
+        assert!(ops > 0 && errors > 0, "{ops} {errors}");
+        assert!(end.errors.iter().all(|error| error.errno == libc::ENOENT));
     });
-    remover.join().unwrap();
-    assert_eq!(end.state, End::Done, "{:?}", end.error);
-    assert!(ops > 0 && errors > 0, "{ops} {errors}");
-    assert!(end.errors.iter().all(|error| error.errno == libc::ENOENT));
 }

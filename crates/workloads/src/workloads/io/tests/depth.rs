@@ -5,6 +5,7 @@ use super::*;
 use crate::measure::recorder::{ErrorCount, Settings, pair};
 use crate::registry;
 use crate::target::data::{DataSpec, EntropyPool};
+use benchmesh_testing::measured;
 
 /// Installs a filter in the calling thread, and whoever it starts, that refuses `io_uring_setup`.
 fn forbid_io_uring() {
@@ -126,8 +127,7 @@ fn blocks_beyond_the_end_are_an_error_each_with_their_place() {
     let mut task = registry::prepare(&spec, &PrepareControl::silent()).unwrap();
     let file = fs::File::options().write(true).open(scene.file(0)).unwrap();
     file.set_len(5000).unwrap();
-    task.arm(MonoNanos::now().saturating_add(Duration::from_millis(5)))
-        .unwrap();
+    arm_soon(&mut task);
     let mut intervals = Vec::new();
     let end = task.run_to_end(&mut |interval| intervals.push(interval));
     assert_eq!((end.state, totals(&intervals)), (End::Done, (1, 4096, 99)));
@@ -168,128 +168,139 @@ fn a_full_target_stops_it_and_nothing_is_left_in_flight() {
 
 #[test]
 fn a_rate_is_kept_at_depth_and_a_runtime_ends_it() {
-    let scene = Scene::new();
-    let params = json!({
-        "size": "1m", "iodepth": 8, "rate_iops": 400, "runtime": "500ms", "ramp_time": "100ms",
+    measured(|| {
+        let scene = Scene::new();
+        let params = json!({
+            "size": "1m", "iodepth": 8, "rate_iops": 400, "runtime": "500ms", "ramp_time": "100ms",
+        });
+        let (end, intervals) = scene.run("randread", params);
+        assert_eq!(end.state, End::Done);
+        let counted = |ramp| {
+            let of_kind = intervals.iter().filter(|it| it.ramp == ramp);
+            of_kind.map(|it| it.ops).sum::<u64>()
+        };
+        let all = counted(true) + counted(false);
+        assert!((150..=240).contains(&all), "{all}");
+        assert!((100..=205).contains(&counted(false)), "{}", counted(false));
+        let response = intervals.iter().filter_map(|it| it.response.as_ref());
+        assert_eq!(response.map(|it| it.count()).sum::<u64>(), all);
     });
-    let (end, intervals) = scene.run("randread", params);
-    assert_eq!(end.state, End::Done);
-    let counted = |ramp| {
-        let of_kind = intervals.iter().filter(|it| it.ramp == ramp);
-        of_kind.map(|it| it.ops).sum::<u64>()
-    };
-    let all = counted(true) + counted(false);
-    assert!((150..=240).contains(&all), "{all}");
-    assert!((100..=205).contains(&counted(false)), "{}", counted(false));
-    let response = intervals.iter().filter_map(|it| it.response.as_ref());
-    assert_eq!(response.map(|it| it.count()).sum::<u64>(), all);
 }
 
 #[test]
 fn a_kernel_that_forbids_io_uring_is_told_or_replaced_by_threads() {
-    let scene = Scene::new();
-    let params = json!({"size": "64k", "bs": "4k", "iodepth": 4, "numjobs": 2, "loops": 3});
-    let mut allowed = params.clone();
-    allowed["ioengine-fallback"] = json!("psync");
-    let refused = scene.spec("randrw", params);
-    let replaced = scene.spec("randrw", allowed.clone());
-    let mut paced = allowed;
-    paced["rate_iops"] = json!(400);
-    let paced = scene.spec("randrw", paced);
-    let outcome = std::thread::spawn(move || {
-        forbid_io_uring();
-        let error = registry::prepare(&refused, &PrepareControl::silent()).unwrap_err();
-        let task = registry::prepare(&replaced, &PrepareControl::silent()).unwrap();
-        (error.in_full(), task.notes(), run(&replaced), run(&paced))
-    });
-    let (error, notes, (end, intervals), (paced, _)) = outcome.join().unwrap();
-    for part in [
-        "refuses io_uring",
-        "seccomp",
-        "ioengine-fallback = \"psync\"",
-    ] {
-        assert!(error.contains(part), "{error}");
-    }
-    let [note] = &notes[..] else {
-        panic!("{notes:?}")
-    };
-    assert_eq!(note.kind, "engine-fallback");
-    assert!(
-        note.message.contains("4 threads per file"),
-        "{}",
-        note.message
-    );
-    assert_eq!((end.state, end.workers), (End::Done, 8));
-    assert_eq!(totals(&intervals), (96, 96 * 4096, 0));
-    // 48 operations per file at 400 per second, whoever does them.
-    let took = paced.ended.since(paced.planned_start);
-    assert!(took.as_millis() >= 110, "{took:?}");
+    measured(|| {
+        let scene = Scene::new();
+        let params = json!({"size": "64k", "bs": "4k", "iodepth": 4, "numjobs": 2, "loops": 3});
+        let mut allowed = params.clone();
+        allowed["ioengine-fallback"] = json!("psync");
+        let refused = scene.spec("randrw", params);
+        let replaced = scene.spec("randrw", allowed.clone());
+        let mut paced = allowed;
+        paced["rate_iops"] = json!(400);
+        let paced = scene.spec("randrw", paced);
+        let outcome = std::thread::spawn(move || {
+            forbid_io_uring();
+            let error = registry::prepare(&refused, &PrepareControl::silent()).unwrap_err();
+            let task = registry::prepare(&replaced, &PrepareControl::silent()).unwrap();
+            (error.in_full(), task.notes(), run(&replaced), run(&paced))
+        });
+        let (error, notes, (end, intervals), (paced, _)) = outcome.join().unwrap();
+        for part in [
+            "refuses io_uring",
+            "seccomp",
+            "ioengine-fallback = \"psync\"",
+        ] {
+            assert!(error.contains(part), "{error}");
+        }
+        let [note] = &notes[..] else {
+            panic!("{notes:?}")
+        };
+        assert_eq!(note.kind, "engine-fallback");
+        assert!(
+            note.message.contains("4 threads per file"),
+            "{}",
+            note.message
+        );
+        assert_eq!((end.state, end.workers), (End::Done, 8));
+        assert_eq!(totals(&intervals), (96, 96 * 4096, 0));
+        // 48 operations per file at 400 per second, whoever does them.
+        let took = paced.ended.since(paced.planned_start);
+        assert!(took.as_millis() >= 110, "{took:?}");
 
-    let spec = scene.spec("read", json!({"size": "64k", "iodepth": 4}));
-    let task = registry::prepare(&spec, &PrepareControl::silent()).unwrap();
-    assert_eq!(task.notes(), []);
+        let spec = scene.spec("read", json!({"size": "64k", "iodepth": 4}));
+        let task = registry::prepare(&spec, &PrepareControl::silent()).unwrap();
+        assert_eq!(task.notes(), []);
+    });
 }
 
 /// Whether the threads that share a file have left holes is a matter of chance; here they have.
 #[test]
 fn what_threads_that_share_a_file_have_left_out_is_laid_out() {
-    let scene = Scene::new();
-    let params = json!({
-        "size": "1m", "iodepth": 4, "ioengine-fallback": "psync", "rate_iops": 100, "runtime": "100ms", "verify": true
+    measured(|| {
+        let scene = Scene::new();
+        let params = json!({
+            "size": "1m", "iodepth": 4, "ioengine-fallback": "psync", "rate_iops": 100, "runtime": "100ms", "verify": true
+        });
+        let write = scene.spec("write", params.clone());
+        let written = std::thread::spawn(move || {
+            forbid_io_uring();
+            run(&write)
+        });
+        let (end, intervals) = written.join().unwrap();
+        let (ops, _, _) = totals(&intervals);
+        assert_eq!((end.workers, &end.errors[..]), (4, &[][..]));
+        assert!((4..=20).contains(&ops), "{ops}");
+        let file = fs::File::options().write(true).open(scene.file(0)).unwrap();
+        std::os::unix::fs::FileExt::write_all_at(&file, &[0; 4096], 4096).unwrap();
+        let params = json!({"size": "1m", "verify": true});
+        for _ in 0..2 {
+            let (end, intervals) = scene.run("read", params.clone());
+            assert_eq!((totals(&intervals).0, &end.errors[..]), (256, &[][..]));
+        }
+        let before = fs::metadata(scene.file(0)).unwrap();
+        scene.run("reread", params);
+        let after = fs::metadata(scene.file(0)).unwrap();
+        assert_eq!(
+            before.modified().unwrap(),
+            after.modified().unwrap(),
+            "laid out once"
+        );
     });
-    let write = scene.spec("write", params.clone());
-    let written = std::thread::spawn(move || {
-        forbid_io_uring();
-        run(&write)
-    });
-    let (end, intervals) = written.join().unwrap();
-    let (ops, _, _) = totals(&intervals);
-    assert_eq!((end.workers, &end.errors[..]), (4, &[][..]));
-    assert!((4..=20).contains(&ops), "{ops}");
-    let file = fs::File::options().write(true).open(scene.file(0)).unwrap();
-    std::os::unix::fs::FileExt::write_all_at(&file, &[0; 4096], 4096).unwrap();
-    let params = json!({"size": "1m", "verify": true});
-    for _ in 0..2 {
-        let (end, intervals) = scene.run("read", params.clone());
-        assert_eq!((totals(&intervals).0, &end.errors[..]), (256, &[][..]));
-    }
-    let before = fs::metadata(scene.file(0)).unwrap();
-    scene.run("reread", params);
-    let after = fs::metadata(scene.file(0)).unwrap();
-    assert_eq!(
-        before.modified().unwrap(),
-        after.modified().unwrap(),
-        "laid out once"
-    );
 }
 
 #[test]
 fn whose_turn_it_is_among_threads_is_no_part_of_an_operation() {
-    let scene = Scene::new();
-    let spec = scene.spec(
-        "read",
-        json!({"size": "32m", "iodepth": 1024, "ioengine-fallback": "psync"}),
-    );
-    let load = std::thread::spawn(move || {
-        forbid_io_uring();
-        IO.load(&spec).unwrap().load
+    measured(|| {
+        let scene = Scene::new();
+        let spec = scene.spec(
+            "read",
+            json!({"size": "32m", "iodepth": 1024, "ioengine-fallback": "psync"}),
+        );
+        let load = std::thread::spawn(move || {
+            forbid_io_uring();
+            IO.load(&spec).unwrap().load
+        });
+        let load = load.join().unwrap();
+        assert_eq!(load.issue().shards, 1024);
+        load.prepare(&PrepareControl::silent()).unwrap();
+        let mut worker = load.worker(0).unwrap();
+        let (mut recorder, consumer) = pair(Settings::of(&[Op::Read]));
+        let start = MonoNanos::now();
+        recorder.set_start(start);
+        worker.run(&mut recorder).unwrap();
+        let took = MonoNanos::now().since(start).as_secs_f64();
+        assert_eq!(recorder.finish(), []);
+        let (mut ops, mut served) = (0, 0.0);
+        consumer.take(&mut |buffer| {
+            ops += buffer.series[0].service.count();
+            // By the median: whoever stops this thread for a moment does so in one of them.
+            served += buffer.series[0].service.count() as f64
+                * buffer.series[0].service.quantile(0.5) as f64
+                / 1e9;
+        });
+        assert_eq!(ops, 8);
+        // It goes past 1023 blocks of others for each of its own.
+        assert!(served < took / 2.0, "{served} s of {took} s");
     });
-    let load = load.join().unwrap();
-    assert_eq!(load.issue().shards, 1024);
-    load.prepare(&PrepareControl::silent()).unwrap();
-    let mut worker = load.worker(0).unwrap();
-    let (mut recorder, consumer) = pair(Settings::of(&[Op::Read]));
-    let start = MonoNanos::now();
-    recorder.set_start(start);
-    worker.run(&mut recorder).unwrap();
-    let took = MonoNanos::now().since(start).as_secs_f64();
-    assert_eq!(recorder.finish(), []);
-    let (mut ops, mut served) = (0, 0.0);
-    consumer.take(&mut |buffer| {
-        ops += buffer.series[0].service.count();
-        served += buffer.series[0].service.sum_ns() / 1e9;
-    });
-    assert_eq!(ops, 8);
-    // It goes past 1023 blocks of others for each of its own.
-    assert!(served < took / 2.0, "{served} s of {took} s");
 }

@@ -2,48 +2,53 @@
 
 use super::*;
 use crate::measure::histogram::Histogram;
+use benchmesh_testing::measured;
 
 #[test]
 fn every_request_is_answered_whole() {
-    for (request, response) in [(1, 1), (100, 70_000), (300_000, 3), (1 << 20, 1 << 20)] {
-        // Polling streams take the CPUs of the tests beside this one.
-        for (wait, streams) in [("blocking", 2), ("busy", 1)] {
+    measured(|| {
+        for (request, response) in [(1, 1), (100, 70_000), (300_000, 3), (1 << 20, 1 << 20)] {
+            // Polling streams take the CPUs of the tests beside this one.
+            for (wait, streams) in [("blocking", 2), ("busy", 1)] {
+                let params = json!({
+                    "numjobs": streams, "request-size": request, "response-size": response, "wait": wait, "runtime": "100ms",
+                });
+                let receiver = listen("request", &params, LOOPBACK, Some(LOOPBACK));
+                let task = prepare(&spec("request", &params, receiver.address(), TOKEN)).unwrap();
+                let (end, intervals) = run(task, || ());
+                assert_eq!((end.state, end.error), (End::Done, None));
+                assert_eq!(end.workers, streams);
+                let ops = sum(&intervals, |i| i.ops);
+                assert!(ops > 0 && intervals.iter().all(|i| i.op == Op::Request));
+                assert_eq!(sum(&intervals, |i| i.bytes), ops * (request + response));
+                let received = receiver.close().unwrap();
+                assert_eq!(received.bytes, ops * (request + response));
+                assert_eq!(received.connections, u64::from(streams));
+            }
+        }
+    });
+}
+
+#[test]
+fn a_schedule_says_how_many_requests_there_are() {
+    measured(|| {
+        // The last one is due 49 ms before the end: a worker that gets no CPU for that long does one less.
+        for (process, least, most) in [("linear", 22, 22), ("poisson", 5, 50)] {
             let params = json!({
-                "numjobs": streams, "request-size": request, "response-size": response, "wait": wait, "runtime": "100ms",
+                "streams": 2, "request-size": 10, "response-size": 1000, "runtime": "549ms", "rate_iops": 20,
+                "rate_process": process,
             });
             let receiver = listen("request", &params, LOOPBACK, Some(LOOPBACK));
             let task = prepare(&spec("request", &params, receiver.address(), TOKEN)).unwrap();
             let (end, intervals) = run(task, || ());
             assert_eq!((end.state, end.error), (End::Done, None));
-            assert_eq!(end.workers, streams);
             let ops = sum(&intervals, |i| i.ops);
-            assert!(ops > 0 && intervals.iter().all(|i| i.op == Op::Request));
-            assert_eq!(sum(&intervals, |i| i.bytes), ops * (request + response));
-            let received = receiver.close().unwrap();
-            assert_eq!(received.bytes, ops * (request + response));
-            assert_eq!(received.connections, u64::from(streams));
+            assert!((least..=most).contains(&ops), "{ops} are {process}");
+            let timed = |i: &Interval| i.response.as_ref().map_or(0, Histogram::count);
+            assert_eq!(sum(&intervals, timed), ops);
+            assert_eq!(receiver.close().unwrap().bytes, ops * 1010);
         }
-    }
-}
-
-#[test]
-fn a_schedule_says_how_many_requests_there_are() {
-    // The last one is due 49 ms before the end: a worker that gets no CPU for that long does one less.
-    for (process, least, most) in [("linear", 22, 22), ("poisson", 5, 50)] {
-        let params = json!({
-            "streams": 2, "request-size": 10, "response-size": 1000, "runtime": "549ms", "rate_iops": 20,
-            "rate_process": process,
-        });
-        let receiver = listen("request", &params, LOOPBACK, Some(LOOPBACK));
-        let task = prepare(&spec("request", &params, receiver.address(), TOKEN)).unwrap();
-        let (end, intervals) = run(task, || ());
-        assert_eq!((end.state, end.error), (End::Done, None));
-        let ops = sum(&intervals, |i| i.ops);
-        assert!((least..=most).contains(&ops), "{ops} are {process}");
-        let timed = |i: &Interval| i.response.as_ref().map_or(0, Histogram::count);
-        assert_eq!(sum(&intervals, timed), ops);
-        assert_eq!(receiver.close().unwrap().bytes, ops * 1010);
-    }
+    });
 }
 
 const REQUEST: usize = 40;
@@ -101,63 +106,69 @@ fn merged(intervals: &[Interval], pick: impl Fn(&Interval) -> &Histogram) -> His
 
 #[test]
 fn a_server_of_known_speed_is_reported_with_its_time() {
-    for (wait, delay_ms) in [("blocking", 5), ("busy", 5), ("blocking", 20)] {
-        let delay = Duration::from_millis(delay_ms);
-        let server = Server::new(move |_| sleep(delay));
-        let (end, intervals, mut held) = server.ask(&json!({"wait": wait, "runtime": "1s"}));
-        let service = merged(&intervals, |one| &one.service);
-        assert_eq!(service.count(), held.len() as u64);
-        held.sort_unstable();
-        // The quickest tenth: who polls has used up its time slice when something else wants the CPU, and waits for its
-        // next one. A histogram's step is 1 %; the way there and back on loopback is the rest.
-        let (was, told) = (held[held.len() / 10], service.quantile(0.1));
-        assert!(
-            told as f64 >= was as f64 * 0.99 && told as f64 <= was as f64 * 1.05,
-            "{wait}: {told} ns, and the server took {was}"
-        );
-        // How it waited: asleep, or on a CPU whenever it could have one.
-        let on_cpu = end.cpu_user + end.cpu_system + end.wait_cpu;
-        let share = on_cpu.as_secs_f64() / end.ended.since(end.last_start).as_secs_f64();
-        match wait {
-            "busy" => assert!(share > 0.8, "polling took {share:.2} of the time"),
-            _ => assert!(share < 0.3, "sleeping took {share:.2} of the time"),
+    measured(|| {
+        for (wait, delay_ms) in [("blocking", 5), ("busy", 5), ("blocking", 20)] {
+            let delay = Duration::from_millis(delay_ms);
+            let server = Server::new(move |_| sleep(delay));
+            let (end, intervals, mut held) = server.ask(&json!({"wait": wait, "runtime": "1s"}));
+            let service = merged(&intervals, |one| &one.service);
+            assert_eq!(service.count(), held.len() as u64);
+            held.sort_unstable();
+            // The quickest tenth: who polls has used up its time slice when something else wants the CPU, and waits for its
+            // next one. A histogram's step is 1 %; the way there and back on loopback is the rest.
+            let (was, told) = (held[held.len() / 10], service.quantile(0.1));
+            assert!(
+                told as f64 >= was as f64 * 0.99 && told as f64 <= was as f64 * 1.05,
+                "{wait}: {told} ns, and the server took {was}"
+            );
+            // How it waited: asleep, or on a CPU whenever it could have one.
+            let on_cpu = end.cpu_user + end.cpu_system + end.wait_cpu;
+            let share = on_cpu.as_secs_f64() / end.ended.since(end.last_start).as_secs_f64();
+            match wait {
+                "busy" => assert!(share > 0.8, "polling took {share:.2} of the time"),
+                _ => assert!(share < 0.3, "sleeping took {share:.2} of the time"),
+            }
         }
-    }
+    });
 }
 
 #[test]
 fn a_pause_of_the_server_stands_in_the_response_time_of_all_that_fell_due() {
-    // 100 per second for 1.5 s; the 51st is held for half a second.
-    let server = Server::new(|before| {
-        if before == 50 {
-            sleep(Duration::from_millis(500));
-        }
+    measured(|| {
+        // 100 per second for 1.5 s; the 51st is held for half a second.
+        let server = Server::new(|before| {
+            if before == 50 {
+                sleep(Duration::from_millis(500));
+            }
+        });
+        let (_, intervals, held) = server.ask(&json!({"rate_iops": 100, "runtime": "1500ms"}));
+        assert_eq!(held.len(), 150);
+        let response = merged(&intervals, |one| one.response.as_ref().unwrap());
+        let service = merged(&intervals, |one| &one.service);
+        assert_eq!((response.count(), service.count()), (150, 150));
+        // 50 were late by 0 to 500 ms: a fifth of all by more than 200 ms.
+        let (p80, p99) = (response.quantile(0.80), response.quantile(0.99));
+        assert!((150_000_000..300_000_000).contains(&p80), "{p80}");
+        assert!((450_000_000..650_000_000).contains(&p99), "{p99}");
+        // Of the service time it is one operation: the worker waited, and asked nothing meanwhile.
+        assert!(service.max_ns() >= 500_000_000);
+        assert!(service.quantile(149.0 / 150.0) < 100_000_000, "{service:?}");
     });
-    let (_, intervals, held) = server.ask(&json!({"rate_iops": 100, "runtime": "1500ms"}));
-    assert_eq!(held.len(), 150);
-    let response = merged(&intervals, |one| one.response.as_ref().unwrap());
-    let service = merged(&intervals, |one| &one.service);
-    assert_eq!((response.count(), service.count()), (150, 150));
-    // 50 were late by 0 to 500 ms: a fifth of all by more than 200 ms.
-    let (p80, p99) = (response.quantile(0.80), response.quantile(0.99));
-    assert!((150_000_000..300_000_000).contains(&p80), "{p80}");
-    assert!((450_000_000..650_000_000).contains(&p99), "{p99}");
-    // Of the service time it is one operation: the worker waited, and asked nothing meanwhile.
-    assert!(service.max_ns() >= 500_000_000);
-    assert!(service.quantile(149.0 / 150.0) < 100_000_000, "{service:?}");
 }
 
 #[test]
 fn only_round_trips_have_a_way_of_waiting_to_be_stored() {
-    let stored = |mode: &str, params: Value| {
-        Value::Object(NETWORK.as_stored(mode, params.as_object().unwrap()))
-    };
-    for mode in ["ping", "request"] {
-        assert_eq!(stored(mode, json!({})), json!({"wait": "blocking"}));
-        assert_eq!(
-            stored(mode, json!({"wait": "busy"})),
-            json!({"wait": "busy"})
-        );
-    }
-    assert_eq!(stored("throughput", json!({"bs": 1})), json!({"bs": 1}));
+    measured(|| {
+        let stored = |mode: &str, params: Value| {
+            Value::Object(NETWORK.as_stored(mode, params.as_object().unwrap()))
+        };
+        for mode in ["ping", "request"] {
+            assert_eq!(stored(mode, json!({})), json!({"wait": "blocking"}));
+            assert_eq!(
+                stored(mode, json!({"wait": "busy"})),
+                json!({"wait": "busy"})
+            );
+        }
+        assert_eq!(stored("throughput", json!({"bs": 1})), json!({"bs": 1}));
+    });
 }

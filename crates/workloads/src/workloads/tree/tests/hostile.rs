@@ -301,11 +301,7 @@ fn a_symlink_that_takes_a_directory_s_place_during_the_load_is_not_followed() {
     let victim = cell.task_dir().join("w0/d000000000/d000000001");
     fs::remove_dir_all(&victim).unwrap();
     std::os::unix::fs::symlink(&outside, &victim).unwrap();
-    task.arm(
-        crate::measure::clock::MonoNanos::now()
-            .saturating_add(std::time::Duration::from_millis(20)),
-    )
-    .unwrap();
+    arm_soon(&mut task);
     let end = task.run_to_end(&mut |_| {});
     assert_eq!(end.state, End::Done, "{end:?}");
     assert!(outside.join("precious").exists());
