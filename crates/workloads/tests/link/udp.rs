@@ -2,6 +2,7 @@
 //! received and lost datagrams must be equal. Beside the load there are probes, one in 50 ms until the first arrives.
 
 use super::nodes::{Node, Nodes};
+use benchmesh_testing::measured;
 use benchmesh_workloads::op::Op;
 use serde_json::json;
 
@@ -10,56 +11,60 @@ const PROBES: u64 = 1;
 
 #[test]
 fn datagrams_that_a_shaper_drops_are_those_that_are_lost() {
-    let Some(nodes) = Nodes::new() else { return };
-    nodes.shape_udp(Node::A, "rate 50mbit burst 16k latency 10ms");
-    let counters = || {
-        let received = nodes.udp_counter(Node::B, "InDatagrams");
-        (nodes.shaped_udp(Node::A), received)
-    };
-    // The link carries a third of it.
-    for (streams, rate) in [(1_u64, 15_000_u64), (3, 5000)] {
-        let ((passed_before, dropped_before), received_before) = counters();
-        let params = json!({
-            "bs": 1200, "rate_iops": rate, "streams": streams, "runtime": "2s",
-        });
-        let outcome = nodes.run(Node::A, "udp-stream", &params);
-        let ((passed, dropped), received) = counters();
-        let of = |op| outcome.of_kind.get(&op).copied().unwrap_or(0);
-        // A datagram that is due in the last moment and late is not sent any more.
-        let due = streams * rate * 2;
-        assert!(
-            of(Op::Send) <= due && of(Op::Send) > due * 99 / 100,
-            "{outcome:?}"
-        );
-        assert_eq!(of(Op::Send), of(Op::Receive) + of(Op::Lost));
-        assert!(of(Op::Lost) > of(Op::Send) / 3, "{outcome:?}");
-        assert_eq!(of(Op::Lost), dropped - dropped_before);
-        assert_eq!(of(Op::Receive), passed - passed_before - streams * PROBES);
-        assert_eq!(
-            of(Op::Receive),
-            received - received_before - streams * PROBES
-        );
-        for none in [Op::Duplicate, Op::Late] {
-            assert_eq!(of(none), 0, "{none}");
+    measured(|| {
+        let Some(nodes) = Nodes::new() else { return };
+        nodes.shape_udp(Node::A, "rate 50mbit burst 16k latency 10ms");
+        let counters = || {
+            let received = nodes.udp_counter(Node::B, "InDatagrams");
+            (nodes.shaped_udp(Node::A), received)
+        };
+        // The link carries a third of it.
+        for (streams, rate) in [(1_u64, 15_000_u64), (3, 5000)] {
+            let ((passed_before, dropped_before), received_before) = counters();
+            let params = json!({
+                "bs": 1200, "rate_iops": rate, "streams": streams, "runtime": "2s",
+            });
+            let outcome = nodes.run(Node::A, "udp-stream", &params);
+            let ((passed, dropped), received) = counters();
+            let of = |op| outcome.of_kind.get(&op).copied().unwrap_or(0);
+            // A datagram that is due in the last moment and late is not sent any more.
+            let due = streams * rate * 2;
+            assert!(
+                of(Op::Send) <= due && of(Op::Send) > due * 99 / 100,
+                "{outcome:?}"
+            );
+            assert_eq!(of(Op::Send), of(Op::Receive) + of(Op::Lost));
+            assert!(of(Op::Lost) > of(Op::Send) / 3, "{outcome:?}");
+            assert_eq!(of(Op::Lost), dropped - dropped_before);
+            assert_eq!(of(Op::Receive), passed - passed_before - streams * PROBES);
+            assert_eq!(
+                of(Op::Receive),
+                received - received_before - streams * PROBES
+            );
+            for none in [Op::Duplicate, Op::Late] {
+                assert_eq!(of(none), 0, "{none}");
+            }
+            // The kernel keeps one queue per processor behind a veth: a sender that moves to another one can be overtaken.
+            assert!(of(Op::Reordered) <= of(Op::Receive) / 1000, "{outcome:?}");
         }
-        // The kernel keeps one queue per processor behind a veth: a sender that moves to another one can be overtaken.
-        assert!(of(Op::Reordered) <= of(Op::Receive) / 1000, "{outcome:?}");
-    }
+    });
 }
 
 /// Requests of 1000 bytes, twice as many as the shaped link carries.
 #[test]
 fn requests_that_a_shaper_drops_are_those_that_are_lost() {
-    let Some(nodes) = Nodes::new() else { return };
-    nodes.shape_udp(Node::A, "rate 8mbit burst 8k latency 10ms");
-    let (_, dropped_before) = nodes.shaped_udp(Node::A);
-    let params = json!({
-        "request-size": 1000, "rate_iops": 2000, "iodepth": 1000, "timeout": "300ms", "runtime": "2s",
+    measured(|| {
+        let Some(nodes) = Nodes::new() else { return };
+        nodes.shape_udp(Node::A, "rate 8mbit burst 8k latency 10ms");
+        let (_, dropped_before) = nodes.shaped_udp(Node::A);
+        let params = json!({
+            "request-size": 1000, "rate_iops": 2000, "iodepth": 1000, "timeout": "300ms", "runtime": "2s",
+        });
+        let outcome = nodes.run(Node::A, "udp-request", &params);
+        let (_, dropped) = nodes.shaped_udp(Node::A);
+        let of = |op| outcome.of_kind.get(&op).copied().unwrap_or(0);
+        assert!(of(Op::Request) + of(Op::Lost) > 3960, "{outcome:?}");
+        assert!(of(Op::Lost) > 1000, "{outcome:?}");
+        assert_eq!(of(Op::Lost), dropped - dropped_before);
     });
-    let outcome = nodes.run(Node::A, "udp-request", &params);
-    let (_, dropped) = nodes.shaped_udp(Node::A);
-    let of = |op| outcome.of_kind.get(&op).copied().unwrap_or(0);
-    assert!(of(Op::Request) + of(Op::Lost) > 3960, "{outcome:?}");
-    assert!(of(Op::Lost) > 1000, "{outcome:?}");
-    assert_eq!(of(Op::Lost), dropped - dropped_before);
 }
