@@ -8,6 +8,7 @@ mod children;
 #[path = "sampler_support/program.rs"]
 mod program;
 
+use benchmesh_testing::measured;
 use std::process::Child;
 use std::time::Duration;
 
@@ -37,137 +38,145 @@ fn kernel_tells() -> bool {
 /// A parent that ends at once, and one that waits until its daemon is up, as ceph-osd and glusterfsd do.
 #[test]
 fn a_parent_that_puts_its_daemon_into_the_background_is_none() {
-    for wait in ["", "read -t 0.4 -u 3"] {
-        let program = Program::new("fork");
-        let watched = program.watch(PERIOD);
-        // The daemon is the child of a child that has ended, and lives until its input is closed.
-        let script = format!("exec 3<&0; ( ( read -u 3 ) & ); {wait}");
-        let mut parent = program.start(&script);
-        let input = parent.stdin.take();
-        let parent_pid = pid(&parent);
-        let mut told: Vec<DaemonSeen> = Vec::new();
-        let mut note = |sampled: &Sampled| {
-            let own = sampled.seen.iter().filter(|seen| program.is_own(seen));
-            told.extend(own.cloned());
-            told.clone()
-        };
-        // The daemon is known, and so is the parent's end, if the parent was ever seen.
-        let lives = |told: &[DaemonSeen], pid: i32| {
-            let of = told.iter().filter(|seen| seen.pid == pid);
-            !of.clone().any(|seen| seen.ended) && of.count() > 0
-        };
-        parent.wait().unwrap();
-        let daemon = watched.until(|sampled| {
-            let told = note(sampled);
-            let daemon = told
-                .iter()
-                .find(|seen| seen.pid != parent_pid && lives(&told, seen.pid))?;
-            let has_sample = sample_of(sampled, daemon.pid).is_some();
-            (has_sample && !lives(&told, parent_pid)).then(|| daemon.clone())
-        });
-        drop(input);
-        let told = watched.until(|sampled| {
-            let told = note(sampled);
-            let is_over = |seen: &DaemonSeen| seen.pid == daemon.pid && seen.ended;
-            told.iter().any(is_over).then_some(told)
-        });
-        let count = |change: Change| told.iter().filter(|seen| seen.change == change).count();
-        assert_eq!(count(Change::Born), 1, "{told:#?}");
-        assert_eq!(count(Change::Restarted), 0, "{told:#?}");
-        assert_eq!(count(Change::Ended), 1, "{told:#?}");
-        let of_parents = told.iter().filter(|seen| seen.pid != daemon.pid);
-        for seen in of_parents.filter(|seen| seen.ended) {
-            assert_eq!(seen.change, Change::Parent, "{told:#?}");
+    measured(|| {
+        for wait in ["", "read -t 0.4 -u 3"] {
+            let program = Program::new("fork");
+            let watched = program.watch(PERIOD);
+            // The daemon is the child of a child that has ended, and lives until its input is closed.
+            let script = format!("exec 3<&0; ( ( read -u 3 ) & ); {wait}");
+            let mut parent = program.start(&script);
+            let input = parent.stdin.take();
+            let parent_pid = pid(&parent);
+            let mut told: Vec<DaemonSeen> = Vec::new();
+            let mut note = |sampled: &Sampled| {
+                let own = sampled.seen.iter().filter(|seen| program.is_own(seen));
+                told.extend(own.cloned());
+                told.clone()
+            };
+            // The daemon is known, and so is the parent's end, if the parent was ever seen.
+            let lives = |told: &[DaemonSeen], pid: i32| {
+                let of = told.iter().filter(|seen| seen.pid == pid);
+                !of.clone().any(|seen| seen.ended) && of.count() > 0
+            };
+            parent.wait().unwrap();
+            let daemon = watched.until(|sampled| {
+                let told = note(sampled);
+                let daemon = told
+                    .iter()
+                    .find(|seen| seen.pid != parent_pid && lives(&told, seen.pid))?;
+                let has_sample = sample_of(sampled, daemon.pid).is_some();
+                (has_sample && !lives(&told, parent_pid)).then(|| daemon.clone())
+            });
+            drop(input);
+            let told = watched.until(|sampled| {
+                let told = note(sampled);
+                let is_over = |seen: &DaemonSeen| seen.pid == daemon.pid && seen.ended;
+                told.iter().any(is_over).then_some(told)
+            });
+            let count = |change: Change| told.iter().filter(|seen| seen.change == change).count();
+            assert_eq!(count(Change::Born), 1, "{told:#?}");
+            assert_eq!(count(Change::Restarted), 0, "{told:#?}");
+            assert_eq!(count(Change::Ended), 1, "{told:#?}");
+            let of_parents = told.iter().filter(|seen| seen.pid != daemon.pid);
+            for seen in of_parents.filter(|seen| seen.ended) {
+                assert_eq!(seen.change, Change::Parent, "{told:#?}");
+            }
         }
-    }
+    });
 }
 
 /// However quickly it follows: the kernel dates births in ticks of 10 ms.
 #[test]
 fn a_daemon_that_is_started_again_at_once_is_a_restart() {
-    let program = Program::new("again");
-    let watched = program.watch(PERIOD);
-    let mut first = program.start("read");
-    let first_pid = pid(&first);
-    watched.daemon(first_pid);
-    first.kill().unwrap();
-    first.wait().unwrap();
-    let mut second = program.start("read");
-    let mut ended = None;
-    let seen = watched.until(|sampled| {
-        let end = seen_of(sampled, first_pid).filter(|seen| seen.ended);
-        ended = end.map(|seen| seen.change).or(ended);
-        seen_of(sampled, pid(&second))
-    });
-    let ended = ended.unwrap_or_else(|| {
-        watched.until(|sampled| {
+    measured(|| {
+        let program = Program::new("again");
+        let watched = program.watch(PERIOD);
+        let mut first = program.start("read");
+        let first_pid = pid(&first);
+        watched.daemon(first_pid);
+        first.kill().unwrap();
+        first.wait().unwrap();
+        let mut second = program.start("read");
+        let mut ended = None;
+        let seen = watched.until(|sampled| {
             let end = seen_of(sampled, first_pid).filter(|seen| seen.ended);
-            end.map(|seen| seen.change)
-        })
+            ended = end.map(|seen| seen.change).or(ended);
+            seen_of(sampled, pid(&second))
+        });
+        let ended = ended.unwrap_or_else(|| {
+            watched.until(|sampled| {
+                let end = seen_of(sampled, first_pid).filter(|seen| seen.ended);
+                end.map(|seen| seen.change)
+            })
+        });
+        assert_eq!((ended, seen.change), (Change::Ended, Change::Restarted));
+        second.kill().unwrap();
+        second.wait().unwrap();
     });
-    assert_eq!((ended, seen.change), (Change::Ended, Change::Restarted));
-    second.kill().unwrap();
-    second.wait().unwrap();
 }
 
 /// A young one's end waits for the next scan, because the process may be a parent whose child is not found yet.
 #[test]
 fn the_end_of_a_young_daemon_is_told_when_sampling_stops() {
-    let program = Program::new("young");
-    let watched = program.watch(PERIOD);
-    let mut child = program.start("read");
-    let pid = pid(&child);
-    watched.daemon(pid);
-    child.kill().unwrap();
-    child.wait().unwrap();
-    let told: Vec<Sampled> = watched.stop();
-    let own = told.iter().flat_map(|sampled| &sampled.seen);
-    let ends: Vec<&DaemonSeen> = own.filter(|seen| seen.pid == pid && seen.ended).collect();
-    assert_eq!(ends.len(), 1, "{told:#?}");
-    let change = ends.first().map(|end| end.change);
-    assert_eq!(change, Some(Change::Ended));
+    measured(|| {
+        let program = Program::new("young");
+        let watched = program.watch(PERIOD);
+        let mut child = program.start("read");
+        let pid = pid(&child);
+        watched.daemon(pid);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let told: Vec<Sampled> = watched.stop();
+        let own = told.iter().flat_map(|sampled| &sampled.seen);
+        let ends: Vec<&DaemonSeen> = own.filter(|seen| seen.pid == pid && seen.ended).collect();
+        assert_eq!(ends.len(), 1, "{told:#?}");
+        let change = ends.first().map(|end| end.change);
+        assert_eq!(change, Some(Change::Ended));
+    });
 }
 
 /// No scan sees them: they live for 60 ms.
 #[test]
 fn daemons_that_live_for_a_moment_are_counted_from_birth_to_end() {
-    const WORK: &str = r"
+    measured(|| {
+        const WORK: &str = r"
         until=$((${EPOCHREALTIME/[.,]/} + 60000))
         while ((${EPOCHREALTIME/[.,]/} < until)); do :; done";
-    if !kernel_tells() {
-        return;
-    }
-    let program = Program::new("brief");
-    let watched = program.watch(Duration::from_secs(3600));
-    for _ in 0..5 {
-        let before = MonoNanos::now();
-        let child = program.start(WORK);
-        let pid = pid(&child);
-        let mut told = Vec::new();
-        let mut last = None;
-        let ended = watched.until(|sampled| {
-            told.extend(seen_of(sampled, pid));
-            let own = |sample: &&DaemonSample| sample.pid == pid;
-            last = sampled.daemons.iter().rfind(own).copied().or(last);
-            let mut ends = sampled.seen.iter().filter(|seen| seen.pid == pid);
-            ends.find(|seen| seen.ended).cloned()
-        });
-        let born = told.first().unwrap();
-        assert!(
-            matches!(born.change, Change::Born | Change::Restarted),
-            "{born:?}"
-        );
-        let tick = Duration::from_millis(11);
-        assert!(born.at.saturating_add(tick) >= before, "{born:?}");
-        assert_eq!(ended.change, Change::Ended);
-        let last = last.unwrap();
-        let (sampled, used) = (last.cpu_user_us + last.cpu_system_us, reap(child));
-        assert!(used >= 10_000, "it worked: {used} us");
-        assert!(
-            (sampled - used).abs() <= AROUND_US,
-            "sampled {sampled} us, used {used} us"
-        );
-    }
+        if !kernel_tells() {
+            return;
+        }
+        let program = Program::new("brief");
+        let watched = program.watch(Duration::from_secs(3600));
+        for _ in 0..5 {
+            let before = MonoNanos::now();
+            let child = program.start(WORK);
+            let pid = pid(&child);
+            let mut told = Vec::new();
+            let mut last = None;
+            let ended = watched.until(|sampled| {
+                told.extend(seen_of(sampled, pid));
+                let own = |sample: &&DaemonSample| sample.pid == pid;
+                last = sampled.daemons.iter().rfind(own).copied().or(last);
+                let mut ends = sampled.seen.iter().filter(|seen| seen.pid == pid);
+                ends.find(|seen| seen.ended).cloned()
+            });
+            let born = told.first().unwrap();
+            assert!(
+                matches!(born.change, Change::Born | Change::Restarted),
+                "{born:?}"
+            );
+            let tick = Duration::from_millis(11);
+            assert!(born.at.saturating_add(tick) >= before, "{born:?}");
+            assert_eq!(ended.change, Change::Ended);
+            let last = last.unwrap();
+            let (sampled, used) = (last.cpu_user_us + last.cpu_system_us, reap(child));
+            assert!(used >= 10_000, "it worked: {used} us");
+            assert!(
+                (sampled - used).abs() <= AROUND_US,
+                "sampled {sampled} us, used {used} us"
+            );
+        }
+    });
 }
 
 /// What a child has used in all, by the kernel's account when it is reaped.

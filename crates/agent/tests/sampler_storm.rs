@@ -8,6 +8,7 @@ mod children;
 #[path = "sampler_support/program.rs"]
 mod program;
 
+use benchmesh_testing::measured;
 use std::process::Command;
 use std::time::Duration;
 
@@ -20,31 +21,33 @@ use program::{PERIOD, Program, pid};
 /// found by the scan meanwhile.
 #[test]
 fn a_storm_of_programs_is_not_followed() {
-    const PROGRAMS: u32 = 3_000;
-    /// 500 looks of 20 us in each second that it listens, and the samples and scans of the time: with room for slow hosts.
-    const MOST: Duration = Duration::from_millis(200);
-    let program = Program::new("storm");
-    let watched = program.watch(PERIOD);
-    let cost = |watched: &Watched| {
-        watched.sampler.mark(Mark::StepEnd(MonoNanos::now()));
-        watched.until(|sampled| sampled.host.map(|_| sampled.cost))
-    };
-    let before = cost(&watched);
-    for _ in 0..PROGRAMS {
-        assert!(Command::new("/bin/true").status().unwrap().success());
-    }
-    while watched.try_next().is_some() {}
-    let after = cost(&watched);
-    let used = Duration::from_nanos(after.cpu_ns - before.cpu_ns);
-    let regular = Duration::from_micros(500)
-        * u32::try_from(after.samples - before.samples + after.scans - before.scans).unwrap();
-    assert!(
-        used <= MOST + regular,
-        "{used:?} of CPU for {PROGRAMS} programs and {} samples",
-        after.samples - before.samples
-    );
-    let mut child = program.start("read");
-    watched.daemon(pid(&child));
-    child.kill().unwrap();
-    child.wait().unwrap();
+    measured(|| {
+        const PROGRAMS: u32 = 3_000;
+        /// 500 looks of 20 us in each second that it listens, and the samples and scans of the time: with room for slow hosts.
+        const MOST: Duration = Duration::from_millis(200);
+        let program = Program::new("storm");
+        let watched = program.watch(PERIOD);
+        let cost = |watched: &Watched| {
+            watched.sampler.mark(Mark::StepEnd(MonoNanos::now()));
+            watched.until(|sampled| sampled.host.map(|_| sampled.cost))
+        };
+        let before = cost(&watched);
+        for _ in 0..PROGRAMS {
+            assert!(Command::new("/bin/true").status().unwrap().success());
+        }
+        while watched.try_next().is_some() {}
+        let after = cost(&watched);
+        let used = Duration::from_nanos(after.cpu_ns - before.cpu_ns);
+        let regular = Duration::from_micros(500)
+            * u32::try_from(after.samples - before.samples + after.scans - before.scans).unwrap();
+        assert!(
+            used <= MOST + regular,
+            "{used:?} of CPU for {PROGRAMS} programs and {} samples",
+            after.samples - before.samples
+        );
+        let mut child = program.start("read");
+        watched.daemon(pid(&child));
+        child.kill().unwrap();
+        child.wait().unwrap();
+    });
 }

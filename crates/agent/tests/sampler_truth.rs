@@ -12,6 +12,7 @@
 #[path = "sampler_support/children.rs"]
 mod children;
 
+use benchmesh_testing::measured;
 use std::process::Command;
 use std::time::Duration;
 
@@ -47,59 +48,63 @@ fn after(watched: &Watched, from: &DaemonSample, span: Duration) -> DaemonSample
 /// taken before and one taken after, the sampler has that time and no other.
 #[test]
 fn a_known_time_on_a_cpu() {
-    const BURNT: Duration = Duration::from_millis(370);
-    let comm = unique("burn");
-    let ns = u64::try_from(BURNT.as_nanos()).unwrap();
-    let child = Child::start(&comm, Life::BurnWhenTold { ns });
-    let watched = Watched::comm(&comm, Some(Duration::from_millis(100)));
-    watched.daemon(child.pid);
-    for _ in 0..3 {
-        let before = sampled_from_now_on(&watched, &child);
-        child.go();
-        let after = sampled_from_now_on(&watched, &child);
-        let sampled = cpu(&after).checked_sub(cpu(&before)).unwrap();
-        let off = sampled.abs_diff(BURNT);
-        assert!(off <= AROUND, "sampled {sampled:?}, burnt {BURNT:?}");
-        // The totals agree, too: nothing of what came before the first sample is missing.
-        let (all, own) = (cpu(&after), child.burnt());
-        assert!(all.abs_diff(own) <= AROUND, "sampled {all:?}, used {own:?}");
-    }
+    measured(|| {
+        const BURNT: Duration = Duration::from_millis(370);
+        let comm = unique("burn");
+        let ns = u64::try_from(BURNT.as_nanos()).unwrap();
+        let child = Child::start(&comm, Life::BurnWhenTold { ns });
+        let watched = Watched::comm(&comm, Some(Duration::from_millis(100)));
+        watched.daemon(child.pid);
+        for _ in 0..3 {
+            let before = sampled_from_now_on(&watched, &child);
+            child.go();
+            let after = sampled_from_now_on(&watched, &child);
+            let sampled = cpu(&after).checked_sub(cpu(&before)).unwrap();
+            let off = sampled.abs_diff(BURNT);
+            assert!(off <= AROUND, "sampled {sampled:?}, burnt {BURNT:?}");
+            // The totals agree, too: nothing of what came before the first sample is missing.
+            let (all, own) = (cpu(&after), child.burnt());
+            assert!(all.abs_diff(own) <= AROUND, "sampled {all:?}, used {own:?}");
+        }
+    });
 }
 
 /// The same when so many daemons are awake that not each is read whole at every beat: the total is as exact.
 #[test]
 fn a_known_time_on_a_cpu_among_many() {
-    const BURNT: Duration = Duration::from_millis(30);
-    let comm = unique("among");
-    let _many: Vec<Child> = (0..110)
-        .map(|_| Child::start(&comm, Life::Burn { percent: 0 }))
-        .collect();
-    let ns = u64::try_from(BURNT.as_nanos()).unwrap();
-    let child = Child::start(&comm, Life::BurnWhenTold { ns });
-    let watched = Watched::comm(&comm, Some(Duration::from_millis(100)));
-    let began = MonoNanos::now();
-    let mut latest = watched.daemon(child.pid);
-    let mut brief = 0;
-    while brief < 3 {
-        assert!(
-            MonoNanos::now().since(began) < children::DEADLINE,
-            "it had its turn every time"
-        );
-        let before = sampled_from_now_on(&watched, &child);
-        child.go();
-        let after = sampled_from_now_on(&watched, &child);
-        let sampled = cpu(&after).checked_sub(cpu(&before)).unwrap();
-        assert!(
-            sampled.abs_diff(BURNT) <= AROUND,
-            "sampled {sampled:?}, burnt {BURNT:?}: {after:?}"
-        );
-        for sample in [before, after] {
-            assert!(sample.cpu_user_us >= latest.cpu_user_us);
-            assert!(sample.cpu_system_us >= latest.cpu_system_us);
-            latest = sample;
+    measured(|| {
+        const BURNT: Duration = Duration::from_millis(30);
+        let comm = unique("among");
+        let _many: Vec<Child> = (0..110)
+            .map(|_| Child::start(&comm, Life::Burn { percent: 0 }))
+            .collect();
+        let ns = u64::try_from(BURNT.as_nanos()).unwrap();
+        let child = Child::start(&comm, Life::BurnWhenTold { ns });
+        let watched = Watched::comm(&comm, Some(Duration::from_millis(100)));
+        let began = MonoNanos::now();
+        let mut latest = watched.daemon(child.pid);
+        let mut brief = 0;
+        while brief < 3 {
+            assert!(
+                MonoNanos::now().since(began) < children::DEADLINE,
+                "it had its turn every time"
+            );
+            let before = sampled_from_now_on(&watched, &child);
+            child.go();
+            let after = sampled_from_now_on(&watched, &child);
+            let sampled = cpu(&after).checked_sub(cpu(&before)).unwrap();
+            assert!(
+                sampled.abs_diff(BURNT) <= AROUND,
+                "sampled {sampled:?}, burnt {BURNT:?}: {after:?}"
+            );
+            for sample in [before, after] {
+                assert!(sample.cpu_user_us >= latest.cpu_user_us);
+                assert!(sample.cpu_system_us >= latest.cpu_system_us);
+                latest = sample;
+            }
+            brief += i32::from(after.minor_faults == -1);
         }
-        brief += i32::from(after.minor_faults == -1);
-    }
+    });
 }
 
 fn cpu(sample: &DaemonSample) -> Duration {
@@ -115,96 +120,103 @@ fn sampled_from_now_on(watched: &Watched, child: &Child) -> DaemonSample {
 /// What the kernel shows of a process that sleeps again is what is sampled: user and system apart, each within two ticks.
 #[test]
 fn user_and_system_apart() {
-    let comm = unique("apart");
-    let child = Child::start(&comm, Life::BurnWhenTold { ns: 1_500_000_000 });
-    let watched = Watched::comm(&comm, SECOND);
-    watched.daemon(child.pid);
-    child.go();
-    let last = sampled_from_now_on(&watched, &child);
-    let stat = std::fs::read_to_string(format!("/proc/{}/stat", child.pid)).unwrap();
-    let fields: Vec<&str> = stat
-        .rsplit_once(')')
-        .unwrap()
-        .1
-        .split_whitespace()
-        .collect();
-    let ticks: i64 = 1_000_000 / i64::try_from(rustix::param::clock_ticks_per_second()).unwrap();
-    let (user_us, system_us) = (
-        fields[11].parse::<i64>().unwrap() * ticks,
-        fields[12].parse::<i64>().unwrap() * ticks,
-    );
-    assert!(user_us + system_us >= 1_400_000, "{stat}");
-    assert!(
-        (user_us - last.cpu_user_us).abs() <= 2 * ticks,
-        "user {user_us} us, sampled {} us",
-        last.cpu_user_us
-    );
-    assert!(
-        (system_us - last.cpu_system_us).abs() <= 2 * ticks,
-        "system {system_us} us, sampled {} us",
-        last.cpu_system_us
-    );
+    measured(|| {
+        let comm = unique("apart");
+        let child = Child::start(&comm, Life::BurnWhenTold { ns: 1_500_000_000 });
+        let watched = Watched::comm(&comm, SECOND);
+        watched.daemon(child.pid);
+        child.go();
+        let last = sampled_from_now_on(&watched, &child);
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", child.pid)).unwrap();
+        let fields: Vec<&str> = stat
+            .rsplit_once(')')
+            .unwrap()
+            .1
+            .split_whitespace()
+            .collect();
+        let ticks: i64 =
+            1_000_000 / i64::try_from(rustix::param::clock_ticks_per_second()).unwrap();
+        let (user_us, system_us) = (
+            fields[11].parse::<i64>().unwrap() * ticks,
+            fields[12].parse::<i64>().unwrap() * ticks,
+        );
+        assert!(user_us + system_us >= 1_400_000, "{stat}");
+        assert!(
+            (user_us - last.cpu_user_us).abs() <= 2 * ticks,
+            "user {user_us} us, sampled {} us",
+            last.cpu_user_us
+        );
+        assert!(
+            (system_us - last.cpu_system_us).abs() <= 2 * ticks,
+            "system {system_us} us, sampled {} us",
+            last.cpu_system_us
+        );
+    });
 }
 
 #[test]
 fn memory_that_was_touched() {
-    const TOUCHED: i64 = 96 << 20;
-    const MIB: i64 = 1 << 20;
-    let comm = unique("touch");
-    let child = Child::start(
-        &comm,
-        Life::Touch {
-            bytes: usize::try_from(TOUCHED).unwrap(),
-        },
-    );
-    let watched = Watched::comm(&comm, Some(Duration::from_millis(100)));
-    let before = watched.daemon(child.pid);
-    child.go();
-    let now = MonoNanos::now();
-    let after =
-        watched.until(|sampled| sample_of(sampled, child.pid).filter(|sample| sample.at > now));
-    let grown = after.rss_bytes - before.rss_bytes;
-    assert!(
-        (grown - TOUCHED).abs() <= MIB,
-        "sampled {grown} bytes more, touched {TOUCHED}"
-    );
-    assert!((after.vsz_bytes - before.vsz_bytes - TOUCHED).abs() <= MIB);
-    assert!(after.minor_faults > before.minor_faults);
+    measured(|| {
+        const TOUCHED: i64 = 96 << 20;
+        const MIB: i64 = 1 << 20;
+        let comm = unique("touch");
+        let child = Child::start(
+            &comm,
+            Life::Touch {
+                bytes: usize::try_from(TOUCHED).unwrap(),
+            },
+        );
+        let watched = Watched::comm(&comm, Some(Duration::from_millis(100)));
+        let before = watched.daemon(child.pid);
+        child.go();
+        let now = MonoNanos::now();
+        let after =
+            watched.until(|sampled| sample_of(sampled, child.pid).filter(|sample| sample.at > now));
+        let grown = after.rss_bytes - before.rss_bytes;
+        assert!(
+            (grown - TOUCHED).abs() <= MIB,
+            "sampled {grown} bytes more, touched {TOUCHED}"
+        );
+        assert!((after.vsz_bytes - before.vsz_bytes - TOUCHED).abs() <= MIB);
+        assert!(after.minor_faults > before.minor_faults);
+    });
 }
 
 #[test]
 fn as_pidstat_has_it() {
-    const SPAN_S: u64 = 30;
-    if Command::new("pidstat").arg("-V").output().is_err() {
-        return skip("pidstat", "pidstat (package sysstat) is not installed");
-    }
-    let comm = unique("peer");
-    let child = Child::start(&comm, Life::BurnFirst { percent: 23 });
-    let watched = Watched::comm(&comm, SECOND);
-    let first = watched.daemon(child.pid);
-    let (pid, span) = (child.pid.to_string(), SPAN_S.to_string());
-    let output = Command::new("pidstat")
-        .env("LC_ALL", "C")
-        .args(["-u", "-h", "-p", &pid, &span, "1"])
-        .output()
-        .unwrap();
-    let last = after(&watched, &first, Duration::from_secs(SPAN_S));
+    measured(|| {
+        const SPAN_S: u64 = 30;
+        if Command::new("pidstat").arg("-V").output().is_err() {
+            return skip("pidstat", "pidstat (package sysstat) is not installed");
+        }
+        let comm = unique("peer");
+        let child = Child::start(&comm, Life::BurnFirst { percent: 23 });
+        let watched = Watched::comm(&comm, SECOND);
+        let first = watched.daemon(child.pid);
+        let (pid, span) = (child.pid.to_string(), SPAN_S.to_string());
+        let output = Command::new("pidstat")
+            .env("LC_ALL", "C")
+            .args(["-u", "-h", "-p", &pid, &span, "1"])
+            .output()
+            .unwrap();
+        let last = after(&watched, &first, Duration::from_secs(SPAN_S));
 
-    let text = String::from_utf8(output.stdout).unwrap();
-    let head: Vec<&str> = text
-        .lines()
-        .find(|line| line.starts_with('#'))
-        .unwrap()
-        .split_whitespace()
-        .skip(1)
-        .collect();
-    let row: Vec<&str> = text.lines().last().unwrap().split_whitespace().collect();
-    // The heading counts from the right, because the time may be one or two words.
-    let from_right = head.len() - head.iter().position(|name| *name == "%CPU").unwrap();
-    let theirs: f64 = row[row.len() - from_right].parse().unwrap();
-    let ours = percent(&first, &last);
-    assert!(
-        (ours - theirs).abs() <= POINT,
-        "sampled {ours:.2} %, pidstat {theirs:.2} %\n{text}"
-    );
+        let text = String::from_utf8(output.stdout).unwrap();
+        let head: Vec<&str> = text
+            .lines()
+            .find(|line| line.starts_with('#'))
+            .unwrap()
+            .split_whitespace()
+            .skip(1)
+            .collect();
+        let row: Vec<&str> = text.lines().last().unwrap().split_whitespace().collect();
+        // The heading counts from the right, because the time may be one or two words.
+        let from_right = head.len() - head.iter().position(|name| *name == "%CPU").unwrap();
+        let theirs: f64 = row[row.len() - from_right].parse().unwrap();
+        let ours = percent(&first, &last);
+        assert!(
+            (ours - theirs).abs() <= POINT,
+            "sampled {ours:.2} %, pidstat {theirs:.2} %\n{text}"
+        );
+    });
 }

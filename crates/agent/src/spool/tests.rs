@@ -14,6 +14,7 @@ use crate::telemetry::{
 };
 use crate::wire;
 use benchmesh_proto::v1;
+use benchmesh_testing::measured;
 use benchmesh_workloads::clock::MonoNanos;
 use benchmesh_workloads::histogram::Histogram;
 use benchmesh_workloads::op::Op;
@@ -116,8 +117,16 @@ fn task_end() -> TaskEnd {
     }
 }
 
-#[tokio::test]
-async fn a_full_disk_holds_rows_in_memory_and_its_senders_back() {
+#[test]
+fn a_full_disk_holds_rows_in_memory_and_its_senders_back() {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    let runtime = runtime.unwrap();
+    measured(|| runtime.block_on(fill_a_disk()));
+}
+
+async fn fill_a_disk() {
     let mut rig = rig().await;
     let (reply, place) = oneshot::channel();
     rig.entries
@@ -152,7 +161,7 @@ async fn a_full_disk_holds_rows_in_memory_and_its_senders_back() {
     assert_eq!(place.await.unwrap().sequence, Sequence(2));
     let mut events = 0;
     while events < sent {
-        let envelope = tokio::time::timeout(Duration::from_secs(10), rig.envelopes.recv())
+        let envelope = tokio::time::timeout(Duration::from_secs(60), rig.envelopes.recv())
             .await
             .unwrap()
             .unwrap();

@@ -84,7 +84,7 @@ impl Agent {
     /// How it ended by itself.
     pub fn ended(&self) -> Result<(), AgentError> {
         self.over
-            .recv_timeout(Duration::from_secs(20))
+            .recv_timeout(Duration::from_secs(60))
             .expect("the agent does not end")
     }
 

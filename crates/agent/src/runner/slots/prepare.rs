@@ -355,7 +355,8 @@ mod tests {
         assert!(slots.held().is_empty());
         let (preparation, result) = prepare_once(&mut slots, 2).await;
         slots.prepared(id, preparation, result);
-        let start = slots.map().unwrap().to_mesh(MonoNanos::now()).0 + 50_000;
+        // It is stopped before that, so that however late this thread is, the start is not past.
+        let start = slots.map().unwrap().to_mesh(MonoNanos::now()).0 + 60_000_000;
         slots.arm(id, MeshMicros(start)).unwrap();
 
         slots.prepared(id, hung, late_result);
