@@ -200,8 +200,16 @@ mod tests {
         assert!(!asked("benchmesh query json --format"));
     }
 
-    #[tokio::test]
-    async fn a_reader_that_rests_does_not_hold_up_the_runtime() {
+    #[test]
+    fn a_reader_that_rests_does_not_hold_up_the_runtime() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build();
+        let runtime = runtime.unwrap();
+        benchmesh_testing::measured(|| runtime.block_on(write_to_a_resting_reader()));
+    }
+
+    async fn write_to_a_resting_reader() {
         let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
         let mut results = Results::over(ours).unwrap();
         let piece = || "x".repeat(1 << 20);

@@ -222,8 +222,16 @@ mod tests {
         assert!(began.elapsed() >= STALL && began.elapsed() < QUIET);
     }
 
-    #[tokio::test]
-    async fn a_client_that_reads_slowly_is_kept() {
+    #[test]
+    fn a_client_that_reads_slowly_is_kept() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build();
+        let runtime = runtime.unwrap();
+        benchmesh_testing::measured(|| runtime.block_on(read_slowly()));
+    }
+
+    async fn read_slowly() {
         let (ours, mut theirs) = duplex(1024);
         let mut connection = Connection::new(ours, None, STALL, QUIET);
         let reader = tokio::spawn(async move {

@@ -95,7 +95,7 @@ async fn late_data_change_the_results() {
 }
 
 async fn wait_for_ops(mesh: &Mesh, ops: i64) {
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + Duration::from_secs(60);
     loop {
         let found = mesh
             .number("SELECT coalesce(sum(ops), 0) FROM step_results")
