@@ -11,7 +11,7 @@ use std::process::Command;
 use std::time::Duration;
 use tempfile::TempDir;
 
-const LIMIT: Duration = Duration::from_secs(30);
+const LIMIT: Duration = Duration::from_secs(60);
 
 fn directory() -> TempDir {
     tempfile::Builder::new()

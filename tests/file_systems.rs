@@ -6,29 +6,38 @@ use crate::needs;
 use crate::support::database::assert_believable;
 use crate::support::loop_device::Mounted;
 use crate::support::mesh::{Agent, Mesh};
+use benchmesh_testing::measured;
 
 #[test]
 fn ext4() {
-    needs!("root", "loop", "ext4");
-    check("ext4", &Mounted::on_loop("ext4", 512 << 20));
+    measured(|| {
+        needs!("root", "loop", "ext4");
+        check("ext4", &Mounted::on_loop("ext4", 512 << 20));
+    });
 }
 
 #[test]
 fn xfs() {
-    needs!("root", "loop", "xfs");
-    check("xfs", &Mounted::on_loop("xfs", 512 << 20));
+    measured(|| {
+        needs!("root", "loop", "xfs");
+        check("xfs", &Mounted::on_loop("xfs", 512 << 20));
+    });
 }
 
 #[test]
 fn btrfs() {
-    needs!("root", "loop", "btrfs");
-    check("btrfs", &Mounted::on_loop("btrfs", 512 << 20));
+    measured(|| {
+        needs!("root", "loop", "btrfs");
+        check("btrfs", &Mounted::on_loop("btrfs", 512 << 20));
+    });
 }
 
 #[test]
 fn tmpfs() {
-    needs!("root", "tmpfs");
-    check("tmpfs", &Mounted::tmpfs(256 << 20));
+    measured(|| {
+        needs!("root", "tmpfs");
+        check("tmpfs", &Mounted::tmpfs(256 << 20));
+    });
 }
 
 fn check(kind: &str, fs: &Mounted) {

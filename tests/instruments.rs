@@ -93,7 +93,7 @@ fn fuse_rules_delay_fail_and_hang() {
             .arg(fs.path().join("apart/stuck"))
             .spawn()
             .unwrap();
-        until_true("a create hangs", Duration::from_secs(10), || {
+        until_true("a create hangs", Duration::from_secs(60), || {
             fs.hanging() == 1
         });
         File::create(fs.path().join("others go on")).unwrap();

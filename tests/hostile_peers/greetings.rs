@@ -202,7 +202,7 @@ fn a_second_agent_of_one_name_is_told_so() {
     let second = mesh.agent_process(&agent);
     until_true(
         "the second one says that its name is taken",
-        Duration::from_secs(30),
+        Duration::from_secs(60),
         || {
             let log = second.log();
             log.contains("same")

@@ -23,7 +23,7 @@ impl Database {
             OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX,
         )
         .unwrap_or_else(|error| panic!("open {}: {error}", path.display()));
-        connection.busy_timeout(Duration::from_secs(20)).unwrap();
+        connection.busy_timeout(Duration::from_secs(60)).unwrap();
         Self { connection }
     }
 

@@ -17,7 +17,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 /// Within which a process of the mesh must be up, on a machine that builds beside it.
-const START: Duration = Duration::from_secs(30);
+const START: Duration = Duration::from_secs(60);
 /// Within which any run of these tests must end.
 const RUN: Duration = Duration::from_secs(180);
 

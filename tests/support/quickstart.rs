@@ -48,7 +48,7 @@ impl Place {
         assert_eq!(files.len(), count, "{files:?}");
         assert_eq!(names(self.temporary.path()), Vec::<String>::new());
         let temporary = self.temporary.path().to_string_lossy().into_owned();
-        until_true("its processes are gone", Duration::from_secs(10), || {
+        until_true("its processes are gone", Duration::from_secs(60), || {
             processes_that_mention(&temporary).is_empty()
         });
     }

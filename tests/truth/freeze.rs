@@ -7,6 +7,7 @@ use crate::needs;
 use crate::support::fuse_fs::{Fault, FuseFs, Op, Rule};
 use crate::support::mesh::Mesh;
 use crate::support::plan;
+use benchmesh_testing::measured;
 use std::thread;
 use std::time::{Duration, SystemTime};
 
@@ -16,12 +17,14 @@ const TOLERANCE_US: i64 = SECOND_US / 10;
 
 #[test]
 fn every_second_of_a_freeze_has_a_row() {
-    needs!("fuse");
-    // Side by side, for the longest of them takes its time.
-    thread::scope(|scope| {
-        for millis in [500, 1300, 2200, 3700, 8000, 18_000] {
-            scope.spawn(move || freeze_and_compare(Duration::from_millis(millis)));
-        }
+    measured(|| {
+        needs!("fuse");
+        // Side by side, for the longest of them takes its time.
+        thread::scope(|scope| {
+            for millis in [500, 1300, 2200, 3700, 8000, 18_000] {
+                scope.spawn(move || freeze_and_compare(Duration::from_millis(millis)));
+            }
+        });
     });
 }
 

@@ -9,50 +9,53 @@ mod silent;
 use crate::needs;
 use crate::support::fuse_fs::{Call, Op};
 use bed::{Bed, Scratch, end};
+use benchmesh_testing::measured;
 use cases::{Case, GROUPS, Place};
 use std::path::Path;
 use std::time::Duration;
 
 #[test]
 fn a_stall_is_an_event_with_its_place_and_its_end_another() {
-    needs!("fuse");
-    let bed = Bed::new(Scratch::Apart);
-    bed.hang(Op::Write, "c000000000", 3);
-    let phase = "workload = \"copy\"\nsize = \"8m\"\nbs = \"1m\"\nmodes = [\"in\"]";
-    let mut run = bed.begin("continue", phase);
-    bed.until_stalled(0, "a copy");
-    assert_eq!(bed.events("stall-over"), 0);
-    bed.fs.let_go();
-    let ended = end(&mut run, "a copy");
-    assert!(ended.success(), "{ended}: {}", run.log());
+    measured(|| {
+        needs!("fuse");
+        let bed = Bed::new(Scratch::Apart);
+        bed.hang(Op::Write, "c000000000", 3);
+        let phase = "workload = \"copy\"\nsize = \"8m\"\nbs = \"1m\"\nmodes = [\"in\"]";
+        let mut run = bed.begin("continue", phase);
+        bed.until_stalled(0, "a copy");
+        assert_eq!(bed.events("stall-over"), 0);
+        bed.fs.let_go();
+        let ended = end(&mut run, "a copy");
+        assert!(ended.success(), "{ended}: {}", run.log());
 
-    assert_eq!((bed.events("stall"), bed.events("stall-over")), (1, 1));
-    // The kernel may divide a write; what was whole before the one that hung is known from the log.
-    let log = bed.fs.log();
-    let writes = log
-        .iter()
-        .filter(|call| call.op == Op::Write && call.path.contains("c000000000"));
-    let before: u64 = writes.take(3).map(|call| call.amount).sum();
-    let copied = before as i64 >> 20 << 20;
-    let (stall, over) = (bed.newest("stall"), bed.newest("stall-over"));
-    for (row, severity) in [(&stall, "warning"), (&over, "info")] {
-        assert_eq!(row.text("severity"), severity);
-        assert_eq!((&*row.text("agent"), &*row.text("mode")), ("a", "in"));
-        assert_eq!(row.text("host"), row.text("on_host"));
-        assert_eq!((&*row.text("op"), row.integer("worker")), ("copy", 0));
-        assert_eq!(row.integer("offset"), copied);
-        let path = row.text("path");
-        assert!(
-            path.starts_with(&*bed.fs.path().to_string_lossy()) && path.ends_with("c000000000"),
-            "{row:?}"
-        );
-        assert!(row.text("message").contains(&path), "{row:?}");
-    }
-    let seen_after = Duration::from_micros(stall.integer("lasted_us") as u64);
-    assert!((1..4).contains(&seen_after.as_secs()), "{stall:?}");
-    assert!(over.integer("lasted_us") > stall.integer("lasted_us"));
-    let states = bed.mesh.db().column::<String>("SELECT state FROM runs");
-    assert_eq!(states, ["done"]);
+        assert_eq!((bed.events("stall"), bed.events("stall-over")), (1, 1));
+        // The kernel may divide a write; what was whole before the one that hung is known from the log.
+        let log = bed.fs.log();
+        let writes = log
+            .iter()
+            .filter(|call| call.op == Op::Write && call.path.contains("c000000000"));
+        let before: u64 = writes.take(3).map(|call| call.amount).sum();
+        let copied = before as i64 >> 20 << 20;
+        let (stall, over) = (bed.newest("stall"), bed.newest("stall-over"));
+        for (row, severity) in [(&stall, "warning"), (&over, "info")] {
+            assert_eq!(row.text("severity"), severity);
+            assert_eq!((&*row.text("agent"), &*row.text("mode")), ("a", "in"));
+            assert_eq!(row.text("host"), row.text("on_host"));
+            assert_eq!((&*row.text("op"), row.integer("worker")), ("copy", 0));
+            assert_eq!(row.integer("offset"), copied);
+            let path = row.text("path");
+            assert!(
+                path.starts_with(&*bed.fs.path().to_string_lossy()) && path.ends_with("c000000000"),
+                "{row:?}"
+            );
+            assert!(row.text("message").contains(&path), "{row:?}");
+        }
+        let seen_after = Duration::from_micros(stall.integer("lasted_us") as u64);
+        assert!((1..4).contains(&seen_after.as_secs()), "{stall:?}");
+        assert!(over.integer("lasted_us") > stall.integer("lasted_us"));
+        let states = bed.mesh.db().column::<String>("SELECT state FROM runs");
+        assert_eq!(states, ["done"]);
+    });
 }
 
 /// One test per workload, so that they wait beside each other.
@@ -65,10 +68,12 @@ macro_rules! each_says_where_it_hangs {
 
         #[test]
         fn every_case_belongs_to_a_workload_under_test() {
+            measured(|| {
             let tested = [$($workload),*];
             for group in GROUPS {
                 assert!(tested.iter().any(|workload| group.is_of(workload)), "{}", group.common);
             }
+            });
         }
     };
 }
@@ -170,12 +175,14 @@ fn hang_and_compare(bed: &Bed, common: &str, case: &Case) {
 /// them holds the run up.
 #[test]
 fn a_plan_may_end_any_workload_at_a_stall() {
-    needs!("fuse");
-    for (common, phase, op, path, after) in cases::ENDED {
-        let bed = Bed::new(Scratch::Apart);
-        bed.hang(*op, path, *after);
-        let mut run = bed.begin("abort", &format!("{common}{phase}"));
-        bed.assert_ended_by_stall(&mut run, &format!("{common}{phase}: {op:?}"));
-        assert_eq!((bed.events("stall"), bed.events("stall-over")), (1, 0));
-    }
+    measured(|| {
+        needs!("fuse");
+        for (common, phase, op, path, after) in cases::ENDED {
+            let bed = Bed::new(Scratch::Apart);
+            bed.hang(*op, path, *after);
+            let mut run = bed.begin("abort", &format!("{common}{phase}"));
+            bed.assert_ended_by_stall(&mut run, &format!("{common}{phase}: {op:?}"));
+            assert_eq!((bed.events("stall"), bed.events("stall-over")), (1, 0));
+        }
+    });
 }

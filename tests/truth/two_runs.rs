@@ -7,6 +7,7 @@ use crate::support::fuse_fs::{Call, Fault, FuseFs, Op, Rule};
 use crate::support::mesh::{Agent, Mesh};
 use crate::support::plan;
 use crate::support::wait::until_true;
+use benchmesh_testing::measured;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -99,43 +100,45 @@ fn assert_exact(mesh: &Mesh, log: &[Call], (files, size): (u64, u64)) {
 
 #[test]
 fn runs_on_one_target_have_nothing_in_common() {
-    needs!("fuse");
-    let fs = FuseFs::mount();
-    for op in [Op::Write, Op::Unlink] {
-        fs.add_rule(Rule::every(op, Fault::Delay(Duration::from_millis(3))));
-    }
-    // What is there still when its mesh has been killed.
-    let mut killed = mesh_on(&fs, None);
-    let run = killed.begin(&load(&fs, 90, 4096));
-    killed.until_step_is("delete", "running", LIMIT);
-    killed.kill_agent("a");
-    killed.kill_collector();
-    drop(run);
-    let left = tops(&fs);
-    let names = beneath(&fs, &left);
-    assert!(names.len() > 9, "{names:?}");
+    measured(|| {
+        needs!("fuse");
+        let fs = FuseFs::mount();
+        for op in [Op::Write, Op::Unlink] {
+            fs.add_rule(Rule::every(op, Fault::Delay(Duration::from_millis(3))));
+        }
+        // What is there still when its mesh has been killed.
+        let mut killed = mesh_on(&fs, None);
+        let run = killed.begin(&load(&fs, 90, 4096));
+        killed.until_step_is("delete", "running", LIMIT);
+        killed.kill_agent("a");
+        killed.kill_collector();
+        drop(run);
+        let left = tops(&fs);
+        let names = beneath(&fs, &left);
+        assert!(names.len() > 9, "{names:?}");
 
-    let (short, long) = ((60, 1 << 18), (150, 1 << 20));
-    let (one, other) = (mesh_on(&fs, Some(&killed)), mesh_on(&fs, Some(&killed)));
-    let mut first = one.begin(&load(&fs, short.0, short.1));
-    let mut second = other.begin(&load(&fs, long.0, long.1));
-    until_true("both load the target", LIMIT, || {
-        tops(&fs).len() == left.len() + 2
+        let (short, long) = ((60, 1 << 18), (150, 1 << 20));
+        let (one, other) = (mesh_on(&fs, Some(&killed)), mesh_on(&fs, Some(&killed)));
+        let mut first = one.begin(&load(&fs, short.0, short.1));
+        let mut second = other.begin(&load(&fs, long.0, long.1));
+        until_true("both load the target", LIMIT, || {
+            tops(&fs).len() == left.len() + 2
+        });
+        for (mesh, run) in [(&one, &mut first), (&other, &mut second)] {
+            let ended = run.exit_within(LIMIT);
+            let ended = ended.unwrap_or_else(|| panic!("the run hangs:\n{}", run.log()));
+            assert!(ended.success(), "{ended}: {}", run.log());
+            mesh.assert_no_complaints();
+        }
+        let log = fs.log();
+        assert_exact(&one, &log, short);
+        assert_exact(&other, &log, long);
+        // The first was over, and had cleaned up, in the midst of the second.
+        let [ended, last]: [i64; 2] =
+            [&one, &other].map(|mesh| mesh.db().one("SELECT max(ended_us) FROM runs"));
+        let begun: i64 = other.db().one("SELECT min(start_us) FROM steps");
+        assert!(begun < ended && ended < last, "{begun} {ended} {last}");
+        assert_eq!(tops(&fs), left);
+        assert_eq!(beneath(&fs, &left), names);
     });
-    for (mesh, run) in [(&one, &mut first), (&other, &mut second)] {
-        let ended = run.exit_within(LIMIT);
-        let ended = ended.unwrap_or_else(|| panic!("the run hangs:\n{}", run.log()));
-        assert!(ended.success(), "{ended}: {}", run.log());
-        mesh.assert_no_complaints();
-    }
-    let log = fs.log();
-    assert_exact(&one, &log, short);
-    assert_exact(&other, &log, long);
-    // The first was over, and had cleaned up, in the midst of the second.
-    let [ended, last]: [i64; 2] =
-        [&one, &other].map(|mesh| mesh.db().one("SELECT max(ended_us) FROM runs"));
-    let begun: i64 = other.db().one("SELECT min(start_us) FROM steps");
-    assert!(begun < ended && ended < last, "{begun} {ended} {last}");
-    assert_eq!(tops(&fs), left);
-    assert_eq!(beneath(&fs, &left), names);
 }
