@@ -63,17 +63,15 @@ macro_rules! each_says_where_it_hangs {
     ($($test:ident: $workload:literal;)*) => {
         $(#[test]
         fn $test() {
-            says_where_it_hangs($workload);
+            measured(|| says_where_it_hangs($workload));
         })*
 
         #[test]
         fn every_case_belongs_to_a_workload_under_test() {
-            measured(|| {
             let tested = [$($workload),*];
             for group in GROUPS {
                 assert!(tested.iter().any(|workload| group.is_of(workload)), "{}", group.common);
             }
-            });
         }
     };
 }
