@@ -2,6 +2,8 @@
 //!
 //! The generated types go no deeper than the edge module of the crate that receives them.
 
+pub mod bounded;
+
 /// The messages and services of `benchmesh.v1`.
 #[allow(
     clippy::all,
