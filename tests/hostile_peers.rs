@@ -2,8 +2,11 @@
 //! the collector lives on, no other session is disturbed, and nothing of theirs is in the database.
 
 mod batches;
+mod campaign;
 mod greetings;
+mod half_open;
 mod noise;
+mod rogue;
 
 use crate::support::mesh::{Agent, Mesh};
 use std::time::Duration;
@@ -40,4 +43,20 @@ fn while_a_run_goes_on(attack: impl FnOnce(&Mesh)) -> Mesh {
     );
     drop(db);
     mesh
+}
+
+/// The most memory that a process has had, in KiB.
+fn peak_rss_kib(pid: u32) -> u64 {
+    status_kib(pid, "VmHWM:")
+}
+
+/// What it has now.
+fn resident_kib(pid: u32) -> u64 {
+    status_kib(pid, "VmRSS:")
+}
+
+fn status_kib(pid: u32, field: &str) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find(|line| line.starts_with(field)).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }

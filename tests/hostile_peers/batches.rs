@@ -1,6 +1,6 @@
 //! Batches that lie are refused whole; batches that come twice are stored once.
 
-use super::{LIMIT, while_a_run_goes_on};
+use super::{LIMIT, peak_rss_kib, while_a_run_goes_on};
 use crate::support::fake_agent::{FakeAgent, converse, hello};
 use crate::support::mesh::Mesh;
 use benchmesh_proto::v1 as wire;
@@ -264,13 +264,4 @@ fn what_is_sent_twice_is_stored_once() {
         ["event 1", "event 2", "event 3", "event 4", "event 5"]
     );
     assert_eq!(db.one::<i64>("SELECT last_sequence FROM spools"), 5);
-}
-
-fn peak_rss_kib(pid: u32) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let line = status
-        .lines()
-        .find(|line| line.starts_with("VmHWM:"))
-        .unwrap();
-    line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }

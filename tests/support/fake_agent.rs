@@ -136,7 +136,21 @@ pub async fn greet(
     ),
     Status,
 > {
-    let channel = dial(address, name_in(&first)).await;
+    greet_on(dial(address, name_in(&first)).await, first).await
+}
+
+/// The same on a connection that is there.
+pub async fn greet_on(
+    channel: Channel,
+    first: wire::AgentMessage,
+) -> Result<
+    (
+        mpsc::Sender<wire::AgentMessage>,
+        Streaming<wire::CollectorMessage>,
+        wire::Welcome,
+    ),
+    Status,
+> {
     let (send, messages) = mpsc::channel(64);
     send.send(first).await.unwrap();
     let mut client = MeshClient::new(channel);
@@ -162,23 +176,37 @@ pub async fn open_publish(
     session: Option<&str>,
     batches: mpsc::Receiver<wire::Batch>,
 ) -> Result<Streaming<wire::Ack>, Status> {
+    open_publish_on(dial(address, name).await, session, batches).await
+}
+
+/// The same on a connection that is there.
+pub async fn open_publish_on(
+    channel: Channel,
+    session: Option<&str>,
+    batches: mpsc::Receiver<wire::Batch>,
+) -> Result<Streaming<wire::Ack>, Status> {
     let mut request = Request::new(ReceiverStream::new(batches));
     if let Some(session) = session {
         let key = benchmesh_proto::SESSION_KEY;
         request.metadata_mut().insert(key, session.parse().unwrap());
     }
-    let mut client = MeshClient::new(dial(address, name).await);
+    let mut client = MeshClient::new(channel);
     Ok(client.publish(request).await?.into_inner())
 }
 
 impl FakeAgent {
     pub async fn attach(address: SocketAddr, hello: wire::Hello) -> Result<Self, Status> {
+        let first = say(agent_message::Body::Hello(hello.clone()));
+        Self::attach_on(dial(address, name_in(&first)).await, hello).await
+    }
+
+    /// The same on a connection that is there.
+    pub async fn attach_on(channel: Channel, hello: wire::Hello) -> Result<Self, Status> {
         let spool_id = hello.spool_ids.last().cloned().unwrap_or_default();
-        let name = hello.name.clone();
         let first = say(agent_message::Body::Hello(hello));
-        let (send, receive, welcome) = greet(address, first).await?;
+        let (send, receive, welcome) = greet_on(channel.clone(), first).await?;
         let (publish, batches) = mpsc::channel(64);
-        let acks = open_publish(address, &name, Some(&welcome.session), batches).await?;
+        let acks = open_publish_on(channel, Some(&welcome.session), batches).await?;
         let agent = Self {
             welcome,
             spool_id,
@@ -223,6 +251,11 @@ impl FakeAgent {
                 _ => {}
             }
         }
+    }
+
+    /// Sends a batch and waits for nothing.
+    pub async fn publish_unheard(&self, batch: wire::Batch) -> bool {
+        self.publish.send(batch).await.is_ok()
     }
 
     /// An empty batch with the next sequence.

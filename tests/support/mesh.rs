@@ -31,6 +31,8 @@ pub struct Mesh {
     insecure: bool,
     /// Further arguments of `benchmesh collector`.
     arguments: Vec<String>,
+    /// How many files the collector may have open.
+    most_files: Option<u32>,
     directory: TempDir,
     /// None of a mesh that is up beside another.
     _permit: Option<MutexGuard<'static, ()>>,
@@ -198,6 +200,14 @@ impl Mesh {
         mesh
     }
 
+    /// A collector that may have so many files open, and no more.
+    pub fn with_few_files(most: u32) -> Self {
+        let mut mesh = Self::prepared(None, permit());
+        mesh.most_files = Some(most);
+        mesh.start_collector("127.0.0.1:0");
+        mesh
+    }
+
     /// A mesh without TLS.
     pub fn insecure() -> Self {
         Self::with_collector_arguments(&["--insecure"])
@@ -216,6 +226,7 @@ impl Mesh {
             db,
             insecure: false,
             arguments: Vec::new(),
+            most_files: None,
             directory,
             _permit: permit,
         }
@@ -234,6 +245,10 @@ impl Mesh {
         if self.insecure {
             command.arg("--insecure");
         }
+        let command = match self.most_files {
+            Some(count) => super::command::with_most_files(count, &command),
+            None => command,
+        };
         let log = self.directory.path().join("collector.log");
         let mut process = Process::start("collector", command, &log);
         self.address = until("the collector writes its address", START, || {

@@ -8,9 +8,12 @@ mod audit;
 mod connection;
 mod control;
 mod gate;
+mod limits;
 mod memory;
 mod mesh;
+mod newcomers;
 mod quota;
+mod refusals;
 mod trust;
 pub(crate) mod wire;
 
@@ -27,18 +30,20 @@ use crate::{
     trust::{Authority, Security, TrustError},
     web::{HttpConfig, HttpListen, Web, WebError},
 };
+use axum::middleware;
 use benchmesh_proto::{
     KEEPALIVE_INTERVAL_S, KEEPALIVE_TIMEOUT_S, MAX_MESSAGE_BYTES,
     v1::{control_server::ControlServer, mesh_server::MeshServer, trust_server::TrustServer},
 };
 use futures::future::{BoxFuture, LocalBoxFuture};
 use gate::{Gate, Needed};
+use limits::ConnectionLimits;
 use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 use tokio::time::timeout;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tonic::{
     Request, Status,
-    service::interceptor::InterceptedService,
+    service::{Routes, interceptor::InterceptedService},
     transport::{Server, server::TcpIncoming},
 };
 use tracing::{error, info, warn};
@@ -48,7 +53,7 @@ const CLOCK_INTERVAL: Duration = Duration::from_secs(10);
 /// How long streams may take to end at shutdown before the rest goes on without them.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// An agent has two. Each may hold a message of 8 MiB while it comes in.
+/// Calls of a command at once. An agent has two ([`gate`] counts them over all its connections).
 const MAX_STREAMS_PER_CONNECTION: u32 = 64;
 
 /// A request for a certificate or a token is small.
@@ -121,6 +126,7 @@ pub struct Collector {
     fleet: Fleet,
     trust: Option<Trusted>,
     gate: Arc<Gate>,
+    limits: ConnectionLimits,
 }
 
 /// The collector's authority, and where its own user's credentials are.
@@ -142,6 +148,7 @@ impl Collector {
 
     async fn bound(config: CollectorConfig) -> Result<Self, CollectorError> {
         memory::limit_kept();
+        let limits = ConnectionLimits::of_this_process();
         let listen = config.listen;
         if let HttpListen::At(listen) = config.http.listen
             && !listen.ip().is_loopback()
@@ -187,6 +194,7 @@ impl Collector {
                     clock,
                     trust,
                     gate: Arc::new(gate),
+                    limits,
                 })
             }
             Err(error) => {
@@ -226,6 +234,7 @@ impl Collector {
             fleet,
             trust,
             gate,
+            limits,
         } = self;
         if trust.is_none() {
             warn!("{INSECURE}");
@@ -289,21 +298,9 @@ impl Collector {
             .http2_keepalive_interval(Some(Duration::from_secs(KEEPALIVE_INTERVAL_S)))
             .http2_keepalive_timeout(Some(Duration::from_secs(KEEPALIVE_TIMEOUT_S)))
             .max_concurrent_streams(Some(MAX_STREAMS_PER_CONNECTION))
-            .add_service(InterceptedService::new(
-                MeshServer::new(mesh)
-                    .max_decoding_message_size(MAX_MESSAGE_BYTES)
-                    .max_encoding_message_size(MAX_MESSAGE_BYTES),
-                needs(&gate, Needed::Agent),
-            ))
-            .add_service(InterceptedService::new(
-                ControlServer::new(control)
-                    .max_decoding_message_size(MAX_MESSAGE_BYTES)
-                    .max_encoding_message_size(MAX_MESSAGE_BYTES),
-                needs(&gate, Needed::Operator),
-            ))
-            .add_service(TrustServer::new(trust).max_decoding_message_size(MAX_TRUST_BYTES))
+            .add_routes(routes(mesh, control, trust, &gate))
             .serve_with_incoming_shutdown(
-                connection::admitted(incoming, gate),
+                connection::admitted(incoming, gate, limits),
                 closing.clone().cancelled_owned(),
             );
         let mut served = std::pin::pin!(served);
@@ -336,6 +333,43 @@ impl Collector {
         store.close().await;
         result
     }
+}
+
+/// All calls. Whoever has no certificate gets one answer to all of them but one, whether they exist or not.
+fn routes(
+    mesh: mesh::MeshService,
+    control: control::ControlService,
+    trust: trust::TrustService,
+    gate: &Arc<Gate>,
+) -> Routes {
+    let services = Routes::new(InterceptedService::new(
+        MeshServer::new(mesh)
+            .max_decoding_message_size(MAX_MESSAGE_BYTES)
+            .max_encoding_message_size(MAX_MESSAGE_BYTES),
+        needs(gate, Needed::Agent),
+    ))
+    .add_service(InterceptedService::new(
+        ControlServer::new(control)
+            .max_decoding_message_size(MAX_MESSAGE_BYTES)
+            .max_encoding_message_size(MAX_MESSAGE_BYTES),
+        needs(gate, Needed::Operator),
+    ))
+    .add_service(TrustServer::new(trust).max_decoding_message_size(MAX_TRUST_BYTES));
+    let gate = Arc::clone(gate);
+    let strangers = middleware::from_fn(
+        move |request: axum::extract::Request, next: middleware::Next| {
+            let refusal = gate.refuse_stranger(&request);
+            async move {
+                match refusal {
+                    Some(status) => status.into_http(),
+                    None => next.run(request).await,
+                }
+            }
+        },
+    );
+    // As the fallback of a router without routes: a router's own answer differs a little between routes that it has and others.
+    let services = axum::Router::new().fallback_service(services.into_axum_router());
+    Routes::from(services.layer(strangers))
 }
 
 /// Lets calls through whose certificate has the right role.

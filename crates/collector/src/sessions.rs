@@ -13,6 +13,7 @@ mod handle;
 pub mod hello;
 mod member;
 mod presence;
+mod recent;
 mod state;
 pub(crate) mod wire;
 

@@ -3,7 +3,12 @@
 //! HTTP/2 keepalive finds a peer that is gone. This module closes what keepalive does not find: a connection that never
 //! speaks TLS or HTTP/2, one that answers pings and makes no calls, and one whose certificate has been revoked.
 
-use super::gate::{Gate, Identity, Transport};
+use super::{
+    gate::{Gate, Identity, Transport},
+    limits::ConnectionLimits,
+    newcomers::{Newcomers, Place},
+    quota::Permit,
+};
 use futures::{Stream, StreamExt, future};
 use std::{
     io,
@@ -24,10 +29,8 @@ use tokio::{
 };
 use tokio_util::sync::WaitForCancellationFutureOwned;
 use tonic::{Request, transport::server::Connected};
-use tracing::{debug, warn};
+use tracing::debug;
 
-/// Every agent has one, every command that runs another.
-const MAX_CONNECTIONS: usize = 4096;
 /// How long a new connection may take to begin HTTP/2.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The first bytes of an HTTP/2 client.
@@ -36,17 +39,30 @@ const PREFACE_BYTES: u64 = 24;
 /// one who watches a run carry a message per second, pings alone 4 KiB.
 const IDLE_BYTES: u64 = 8 << 10;
 const IDLE_WINDOW: Duration = Duration::from_secs(600);
+/// Whoever has no good certificate asks for one and leaves.
+const NEWCOMER_TIMEOUT: Duration = Duration::from_secs(30);
+/// After a failure to accept, such as too many open files.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 
 /// How long a connection may do nothing.
 #[derive(Clone, Copy, Debug)]
 struct IdleLimits {
     handshake: Duration,
     window: Duration,
+    /// After a window it is closed whatever it has done.
+    has_one_window: bool,
 }
 
 const IDLE_LIMITS: IdleLimits = IdleLimits {
     handshake: HANDSHAKE_TIMEOUT,
     window: IDLE_WINDOW,
+    has_one_window: false,
+};
+
+const NEWCOMER_LIMITS: IdleLimits = IdleLimits {
+    handshake: HANDSHAKE_TIMEOUT,
+    window: NEWCOMER_TIMEOUT,
+    has_one_window: true,
 };
 
 /// The other end of a connection, in the extensions of each request.
@@ -68,10 +84,13 @@ impl Drop for OpenCall {
 }
 
 impl Peer {
+    pub fn ip(&self) -> Option<IpAddr> {
+        self.address.map(|address| address.ip())
+    }
+
     /// Where a request came from.
     pub fn address<T>(request: &Request<T>) -> Option<IpAddr> {
-        let peer = request.extensions().get::<Self>()?;
-        peer.address.map(|address| address.ip())
+        request.extensions().get::<Self>()?.ip()
     }
 
     /// Whose request it is.
@@ -93,48 +112,82 @@ impl Peer {
 pub(super) fn admitted(
     incoming: impl Stream<Item = io::Result<TcpStream>>,
     gate: Arc<Gate>,
+    limits: ConnectionLimits,
 ) -> impl Stream<Item = io::Result<Connection>> {
-    limited(incoming, MAX_CONNECTIONS)
-        .map(move |accepted| admit(accepted, Arc::clone(&gate)))
+    let newcomers = Arc::new(Newcomers::new(limits.newcomers));
+    limited(incoming, limits.connections, Arc::clone(&gate))
+        .map(move |(stream, permit)| {
+            admit(stream, permit, Arc::clone(&newcomers), Arc::clone(&gate))
+        })
         // One that is slow to begin holds up nobody.
-        .buffer_unordered(MAX_CONNECTIONS)
+        .buffer_unordered(limits.connections.max(1))
         .filter_map(future::ready)
 }
 
 async fn admit(
-    accepted: io::Result<(TcpStream, OwnedSemaphorePermit)>,
+    stream: TcpStream,
+    permit: OwnedSemaphorePermit,
+    newcomers: Arc<Newcomers>,
     gate: Arc<Gate>,
 ) -> Option<io::Result<Connection>> {
-    let (stream, permit) = match accepted {
-        Ok(accepted) => accepted,
-        Err(error) => return Some(Err(error)),
-    };
     let address = stream.peer_addr().ok();
-    let (stream, identity) = gate.admit(stream, address, HANDSHAKE_TIMEOUT).await?;
-    Some(Ok(Connection::new(stream, address, identity, permit)))
+    let ip = address.map(|address| address.ip());
+    let (place, is_full) = newcomers.enter();
+    if is_full {
+        gate.log_refusal(
+            ip,
+            "more connections without a certificate are open than this collector keeps: the oldest are closed",
+        );
+    }
+    let (stream, identity) = tokio::select! {
+        () = place.pushed_out.cancelled() => return None,
+        admitted = gate.admit(stream, address, HANDSHAKE_TIMEOUT) => admitted?,
+    };
+    let room = match gate.room_for(&identity) {
+        Ok(room) => room,
+        Err(status) => {
+            gate.log_refusal_of(&identity.to_string(), status.message());
+            return None;
+        }
+    };
+    // A place among newcomers is given up by whoever is known, and by everybody where nobody can be.
+    let place = match identity {
+        Identity::Known { .. } | Identity::Plain => None,
+        Identity::Stranger | Identity::Revoked(_) | Identity::Forgotten => Some(place),
+    };
+    Some(Ok(Connection::new(
+        stream, address, identity, place, room, permit,
+    )))
 }
 
 fn limited(
     incoming: impl Stream<Item = io::Result<TcpStream>>,
     most: usize,
-) -> impl Stream<Item = io::Result<(TcpStream, OwnedSemaphorePermit)>> {
+    gate: Arc<Gate>,
+) -> impl Stream<Item = (TcpStream, OwnedSemaphorePermit)> {
     let room = Arc::new(Semaphore::new(most));
-    let mut full = false;
     incoming.filter_map(move |stream| {
-        let accepted = match (stream, Arc::clone(&room).try_acquire_owned()) {
-            (Ok(stream), Ok(permit)) => {
-                full = false;
-                Some(Ok((stream, permit)))
-            }
-            (Ok(_), Err(_)) => {
-                if !std::mem::replace(&mut full, true) {
-                    warn!("{most} connections are open, which is as many as this collector takes: new ones are closed");
+        let (room, gate) = (Arc::clone(&room), Arc::clone(&gate));
+        async move {
+            match stream {
+                Ok(stream) => {
+                    let permit = room.try_acquire_owned();
+                    if permit.is_err() {
+                        let address = stream.peer_addr().ok().map(|address| address.ip());
+                        gate.log_refusal(
+                            address,
+                            &format!("{most} connections are open, which is as many as this collector takes: new ones are closed"),
+                        );
+                    }
+                    Some((stream, permit.ok()?))
                 }
-                None
+                Err(error) => {
+                    debug!(%error, "accept a connection");
+                    sleep(ACCEPT_PAUSE).await;
+                    None
+                }
             }
-            (Err(error), _) => Some(Err(error)),
-        };
-        future::ready(accepted)
+        }
     })
 }
 
@@ -144,7 +197,10 @@ pub(super) struct Connection {
     stream: Transport,
     peer: Peer,
     idle: IdleCheck,
-    revoked: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
+    /// Its certificate was revoked, or it has none and another has its place.
+    ended: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
+    _place: Option<Place>,
+    _room: Option<Permit<String>>,
     _permit: OwnedSemaphorePermit,
 }
 
@@ -153,11 +209,19 @@ impl Connection {
         stream: Transport,
         address: Option<SocketAddr>,
         identity: Identity,
+        place: Option<Place>,
+        room: Option<Permit<String>>,
         permit: OwnedSemaphorePermit,
     ) -> Self {
-        let revoked = match &identity {
-            Identity::Known { revoked, .. } => Some(Box::pin(revoked.clone().cancelled_owned())),
+        let ended = match (&identity, &place) {
+            (Identity::Known { revoked, .. }, _) => Some(revoked),
+            (_, Some(place)) => Some(&place.pushed_out),
             _ => None,
+        };
+        let ended = ended.map(|ended| Box::pin(ended.clone().cancelled_owned()));
+        let limits = match &place {
+            Some(_) => NEWCOMER_LIMITS,
+            None => IDLE_LIMITS,
         };
         let peer = Peer {
             address,
@@ -167,8 +231,10 @@ impl Connection {
         Self {
             stream,
             peer,
-            idle: IdleCheck::new(IDLE_LIMITS),
-            revoked,
+            idle: IdleCheck::new(limits),
+            ended,
+            _place: place,
+            _room: room,
             _permit: permit,
         }
     }
@@ -207,6 +273,9 @@ impl IdleCheck {
     fn poll(&mut self, context: &mut Context<'_>, peer: &Peer) -> Poll<()> {
         loop {
             ready!(self.next.as_mut().poll(context));
+            if self.begun && self.limits.has_one_window {
+                return Poll::Ready(());
+            }
             if !self.does_something() && peer.calls.load(Ordering::Relaxed) == 0 {
                 return Poll::Ready(());
             }
@@ -233,8 +302,8 @@ impl AsyncRead for Connection {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = &mut *self;
-        if let Some(revoked) = &mut this.revoked
-            && revoked.as_mut().poll(context).is_ready()
+        if let Some(ended) = &mut this.ended
+            && ended.as_mut().poll(context).is_ready()
         {
             return Poll::Ready(Err(io::ErrorKind::PermissionDenied.into()));
         }
@@ -303,6 +372,7 @@ mod tests {
     const LIMITS: IdleLimits = IdleLimits {
         handshake: Duration::from_millis(50),
         window: Duration::from_millis(400),
+        has_one_window: false,
     };
 
     /// The time after which the connection counts as idle; `None`: not within three windows.
@@ -325,6 +395,22 @@ mod tests {
     fn an_idle_connection_has_ten_minutes() {
         assert_eq!(IDLE_LIMITS.handshake, Duration::from_secs(10));
         assert_eq!(IDLE_LIMITS.window, Duration::from_secs(600));
+        assert_eq!(NEWCOMER_LIMITS.window, Duration::from_secs(30));
+    }
+
+    /// Waits 450 ms.
+    #[tokio::test]
+    async fn whoever_has_no_certificate_is_closed_though_it_speaks() {
+        let limits = IdleLimits {
+            has_one_window: true,
+            ..LIMITS
+        };
+        let mut idle = IdleCheck::new(limits);
+        idle.read = PREFACE_BYTES;
+        let peer = peer();
+        let _call = peer.calls.fetch_add(1, Ordering::Relaxed);
+        let after = closed_after(&mut idle, &peer).await.unwrap_or_default();
+        assert!(after >= LIMITS.handshake + LIMITS.window, "{after:?}");
     }
 
     /// Waits 50 ms and 450 ms.

@@ -42,24 +42,28 @@ const QUERY_TIME_LIMIT: Duration = Duration::from_secs(120);
 /// Each has a thread and, while it lasts, a snapshot of the database; the memory of all is bounded by their number.
 const QUERIES: QuotaLimits = QuotaLimits {
     what: "queries",
+    client: "host",
     in_all: 8,
     per_client: 4,
 };
 /// Each holds a whole report in memory.
 const REPORTS: QuotaLimits = QuotaLimits {
     what: "reports",
+    client: "host",
     in_all: 8,
     per_client: 4,
 };
 /// Each is woken by every change of its run.
 const WATCHERS: QuotaLimits = QuotaLimits {
     what: "watchers of runs",
+    client: "host",
     in_all: 256,
     per_client: 64,
 };
 /// Plans that are expanded, and runs that wait for their agents.
 const STARTS: QuotaLimits = QuotaLimits {
     what: "starting runs",
+    client: "host",
     in_all: 64,
     per_client: 32,
 };

@@ -4,18 +4,21 @@
 //! [`trust`](super::trust) answers it. One whose certificate the CA did not sign, or has expired, fails in its handshake.
 //! Each refusal is logged once a minute for each client, however often it comes.
 
-use super::connection::Peer;
+use super::{
+    connection::Peer,
+    quota::{Permit, Quota, QuotaLimits},
+    refusals::Refusals,
+};
 use crate::trust::{Authority, CertificateStatus, Holder, TrustError};
 use benchmesh_trust::{Role, dial::TLS_ALERT};
 use rustls::Error as TlsError;
 use std::{
-    collections::HashMap,
     fmt, io,
     net::{IpAddr, SocketAddr},
     pin::Pin,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     task::{Context, Poll},
-    time::{Duration, Instant},
+    time::Duration,
 };
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf},
@@ -24,22 +27,42 @@ use tokio::{
 };
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
 use tokio_util::sync::CancellationToken;
-use tonic::{Request, Status};
-use tracing::{debug, info};
+use tonic::{Request, Status, codegen::http};
+use tracing::{debug, info, warn};
 
 /// The first byte of a TLS connection.
 const TLS_HANDSHAKE: u8 = 22;
 /// A fatal alert of TLS, `protocol_version`: what a client without TLS gets.
 const NO_PLAIN_TEXT: [u8; 7] = [TLS_ALERT, 3, 3, 0, 2, 2, 70];
 
+/// The one call that is open to whoever has no certificate yet.
+const ENROL: &str = "/benchmesh.v1.Trust/Enrol";
+
 /// How much and for how long a client without TLS is listened to after it was answered.
 const MAX_DRAINED_BYTES: u64 = 64 << 10;
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Between two lines of the log on the same refusal of the same client.
-const LOG_INTERVAL: Duration = Duration::from_secs(60);
-/// Clients and refusals that are remembered; beyond it all are forgotten.
-const MAX_REFUSALS: usize = 1024;
+/// An agent has one, and another while it comes back after a broken one.
+const AGENT_CONNECTIONS: QuotaLimits = QuotaLimits {
+    what: "connections",
+    client: "agent",
+    in_all: usize::MAX,
+    per_client: 16,
+};
+/// Each command that runs has one.
+const OPERATOR_CONNECTIONS: QuotaLimits = QuotaLimits {
+    what: "connections",
+    client: "operator",
+    in_all: usize::MAX,
+    per_client: 512,
+};
+/// An agent has two, each of which may hold a message of 8 MiB while it comes in.
+const AGENT_STREAMS: QuotaLimits = QuotaLimits {
+    what: "streams",
+    client: "agent",
+    in_all: usize::MAX,
+    per_client: 8,
+};
 
 /// Whose connection it is.
 #[derive(Clone, Debug)]
@@ -55,6 +78,23 @@ pub(super) enum Identity {
     Revoked(Holder),
     /// The CA signed the certificate, and the registry has no such.
     Forgotten,
+}
+
+impl Identity {
+    /// What anybody is told who has no certificate that is good now.
+    fn refusal(&self) -> Option<Status> {
+        let message = match self {
+            Self::Plain => return None,
+            Self::Known { revoked, .. } if !revoked.is_cancelled() => return None,
+            Self::Known { holder, .. } | Self::Revoked(holder) => format!(
+                "the certificate of the {} `{}` is revoked: join again with a token of `benchmesh collector token`",
+                holder.role, holder.name
+            ),
+            Self::Forgotten => "this collector does not know the certificate, though it is of its CA: join again with a token of `benchmesh collector token`".to_owned(),
+            Self::Stranger => "no certificate was shown: join with a token of `benchmesh collector token`".to_owned(),
+        };
+        Some(Status::unauthenticated(message))
+    }
 }
 
 /// For the log.
@@ -82,6 +122,9 @@ pub(super) enum Transport {
 pub(super) struct Gate {
     tls: Option<Tls>,
     refusals: Refusals,
+    agent_connections: Arc<Quota<String>>,
+    operator_connections: Arc<Quota<String>>,
+    agent_streams: Arc<Quota<String>>,
 }
 
 struct Tls {
@@ -108,6 +151,32 @@ impl Gate {
         Ok(Self {
             tls,
             refusals: Refusals::default(),
+            agent_connections: Arc::new(Quota::new(AGENT_CONNECTIONS)),
+            operator_connections: Arc::new(Quota::new(OPERATOR_CONNECTIONS)),
+            agent_streams: Arc::new(Quota::new(AGENT_STREAMS)),
+        })
+    }
+
+    /// Room for a connection of this holder; `None`: nobody is known, or anybody may come.
+    pub fn room_for(&self, identity: &Identity) -> Result<Option<Permit<String>>, Status> {
+        let Identity::Known { holder, .. } = identity else {
+            return Ok(None);
+        };
+        let quota = match holder.role {
+            Role::Agent => &self.agent_connections,
+            _ => &self.operator_connections,
+        };
+        quota.enter_as(holder.name.clone()).map(Some)
+    }
+
+    /// Room for a stream of the agent that makes this request, until the permit is dropped.
+    pub fn begin_stream<T>(&self, request: &Request<T>) -> Result<Option<Permit<String>>, Status> {
+        let Identity::Known { holder, .. } = Peer::identity(request) else {
+            return Ok(None);
+        };
+        let permit = self.agent_streams.enter_as(holder.name.clone());
+        permit.map(Some).inspect_err(|status| {
+            self.log_refusal_of(&format!("agent {}", holder.name), status.message());
         })
     }
 
@@ -143,7 +212,7 @@ impl Gate {
             Err(problem) => {
                 let address = address.map(|address| address.ip());
                 match problem {
-                    Some(problem) => self.refusals.log(address, &problem),
+                    Some(problem) => self.log_refusal(address, &problem),
                     None => debug!(?address, "a connection ended before TLS began"),
                 }
                 None
@@ -151,42 +220,58 @@ impl Gate {
         }
     }
 
+    /// The answer to a call of somebody without a good certificate, to whatever path it is; `None`: the call may go on.
+    pub fn refuse_stranger<B>(&self, request: &http::Request<B>) -> Option<Status> {
+        let peer = request.extensions().get::<Peer>();
+        let refusal = peer
+            .map_or(&Identity::Stranger, |peer| &peer.identity)
+            .refusal()?;
+        if request.uri().path() == ENROL {
+            return None;
+        }
+        self.log_refusal(peer.and_then(Peer::ip), refusal.message());
+        Some(refusal)
+    }
+
     /// Whether a call by a holder of the right role may be made.
     pub fn check<T>(&self, request: &Request<T>, needed: Needed) -> Result<(), Status> {
         let identity = Peer::identity(request);
-        let refusal = match &identity {
-            Identity::Plain => return Ok(()),
-            Identity::Known { holder, revoked } if !revoked.is_cancelled() => {
-                match needed.is_met_by(holder.role) {
-                    true => return Ok(()),
-                    false => Status::permission_denied(format!(
-                        "the certificate of the {} `{}` is not good for this: it takes {}",
-                        holder.role,
-                        holder.name,
-                        needed.words(),
-                    )),
-                }
-            }
-            Identity::Known { holder, .. } | Identity::Revoked(holder) => {
-                Status::unauthenticated(format!(
-                    "the certificate of the {} `{}` is revoked: join again with a token of `benchmesh collector token`",
-                    holder.role, holder.name
+        let refusal = match (identity.refusal(), &identity) {
+            (Some(refusal), _) => refusal,
+            (None, Identity::Known { holder, .. }) if !needed.is_met_by(holder.role) => {
+                Status::permission_denied(format!(
+                    "the certificate of the {} `{}` is not good for this: it takes {}",
+                    holder.role,
+                    holder.name,
+                    needed.words(),
                 ))
             }
-            Identity::Forgotten => Status::unauthenticated(
-                "this collector does not know the certificate, though it is of its CA: join again with a token of `benchmesh collector token`",
-            ),
-            Identity::Stranger => Status::unauthenticated(
-                "no certificate was shown: join with a token of `benchmesh collector token`",
-            ),
+            (None, _) => return Ok(()),
         };
-        self.refusals.log(Peer::address(request), refusal.message());
+        self.log_refusal(Peer::address(request), refusal.message());
         Err(refusal)
     }
 
-    /// Logs a refusal that was decided elsewhere.
+    /// Logs a refusal of whoever is at this address.
     pub fn log_refusal(&self, address: Option<IpAddr>, problem: &str) {
-        self.refusals.log(address, problem);
+        let address = address.map_or_else(|| "unknown".to_owned(), |it| it.to_string());
+        if let Some(suffix) = self.refusals.say(&address, problem).suffix() {
+            info!(%address, problem = format!("{problem}{suffix}"), "a client is refused");
+        }
+    }
+
+    /// Logs a refusal of somebody who is known.
+    pub fn log_refusal_of(&self, client: &str, problem: &str) {
+        if let Some(suffix) = self.refusals.say(client, problem).suffix() {
+            info!(%client, problem = format!("{problem}{suffix}"), "a client is refused");
+        }
+    }
+
+    /// Logs what an attached agent did wrong, and what a result may lack by it.
+    pub fn log_fault_of(&self, agent: &str, what: &str, problem: &str) {
+        if let Some(suffix) = self.refusals.say(agent, what).suffix() {
+            warn!(%agent, %problem, "{what}{suffix}");
+        }
     }
 }
 
@@ -253,33 +338,6 @@ impl Needed {
             Self::Operator => "an operator's",
             Self::Owner => "the credentials of the user that the collector runs as",
         }
-    }
-}
-
-/// What has been logged of late.
-#[derive(Debug, Default)]
-struct Refusals(Mutex<HashMap<(Option<IpAddr>, String), Instant>>);
-
-impl Refusals {
-    fn log(&self, address: Option<IpAddr>, problem: &str) {
-        if self.is_new(address, problem, Instant::now()) {
-            let address = address.map_or_else(|| "unknown".to_owned(), |it| it.to_string());
-            info!(%address, %problem, "a client is refused");
-        }
-    }
-
-    fn is_new(&self, address: Option<IpAddr>, problem: &str, now: Instant) -> bool {
-        let mut logged = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if logged.len() >= MAX_REFUSALS {
-            logged.clear();
-        }
-        let key = (address, problem.to_owned());
-        let last = logged.get(&key);
-        let is_new = last.is_none_or(|last| now.duration_since(*last) >= LOG_INTERVAL);
-        if is_new {
-            logged.insert(key, now);
-        }
-        is_new
     }
 }
 
@@ -356,19 +414,5 @@ mod tests {
             assert_eq!(Needed::Operator.is_met_by(role), operator, "{role}");
             assert_eq!(Needed::Owner.is_met_by(role), owner, "{role}");
         }
-    }
-
-    #[test]
-    fn a_refusal_is_logged_once_a_minute_for_each_client() {
-        let refusals = Refusals::default();
-        let (here, there) = (
-            Some(IpAddr::from([10, 0, 0, 1])),
-            Some(IpAddr::from([10, 0, 0, 2])),
-        );
-        let now = Instant::now();
-        assert!(refusals.is_new(here, "a", now));
-        assert!(!refusals.is_new(here, "a", now + LOG_INTERVAL / 2));
-        assert!(refusals.is_new(here, "b", now) && refusals.is_new(there, "a", now));
-        assert!(refusals.is_new(here, "a", now + LOG_INTERVAL));
     }
 }

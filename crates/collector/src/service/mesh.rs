@@ -4,12 +4,13 @@
 use super::{
     connection::Peer,
     gate::{Gate, Identity},
+    quota::Permit,
     wire::ingest_status,
 };
 use crate::{
     clock::MeshClock,
-    ingest::{Batch, Receipt},
-    model::AgentId,
+    ingest::{Batch, Receipt, batch::AgentEvent},
+    model::{AgentId, Severity},
     sessions::{
         AttachError, Fleet, Outgoing, SessionHandle,
         hello::BadField,
@@ -80,7 +81,7 @@ fn attach_status(error: &AttachError) -> Status {
         AttachError::NameInUse { .. } | AttachError::IdentityInUse { .. } => {
             Status::already_exists(message)
         }
-        AttachError::Full => Status::resource_exhausted(message),
+        AttachError::Full | AttachError::TooOften { .. } => Status::resource_exhausted(message),
         AttachError::Store { source } => Status::unavailable(format!("{message}: {source}")),
     }
 }
@@ -105,6 +106,7 @@ impl Mesh for MeshService {
     ) -> Result<Response<Self::AttachStream>, Status> {
         let from = Peer::address(&request);
         let identity = Peer::identity(&request);
+        let permit = self.gate.begin_stream(&request)?;
         let mut inbound = request.into_inner();
         let first = timeout(HELLO_TIMEOUT, inbound.message())
             .await
@@ -127,19 +129,22 @@ impl Mesh for MeshService {
             return Err(status);
         }
         // Not checked yet: whatever is in it must fit one line of the log.
-        let name: String = hello.name.chars().take(MAX_LOGGED_NAME_CHARS).collect();
+        let name = shown(&hello.name);
         let attached = self.fleet.attach(*hello, from).await.map_err(|error| {
-            warn!(agent = ?name, %error, "turned away");
+            self.gate
+                .log_fault_of(&name, "an agent is turned away", &error.to_string());
             attach_status(&error)
         })?;
         let ended = attached.handle.cancel.clone();
         let (end_status, end_status_receiver) = oneshot::channel();
-        self.tasks.spawn(read_messages(
-            inbound,
-            attached.handle,
-            end_status,
-            self.closing.clone(),
-        ));
+        let listener = Listener {
+            handle: attached.handle,
+            name,
+            gate: Arc::clone(&self.gate),
+            _permit: permit,
+        };
+        self.tasks
+            .spawn(listener.run(inbound, end_status, self.closing.clone()));
         let clock = Arc::clone(&self.clock);
         let welcome = stream::once(async { Ok(attached.welcome.into()) });
         let rest = outgoing_messages(attached.outgoing, ended, end_status_receiver)
@@ -151,6 +156,7 @@ impl Mesh for MeshService {
         &self,
         request: Request<Streaming<v1::Batch>>,
     ) -> Result<Response<Self::PublishStream>, Status> {
+        let permit = self.gate.begin_stream(&request)?;
         let token = request
             .metadata()
             .get(SESSION_KEY)
@@ -181,57 +187,72 @@ impl Mesh for MeshService {
         let reader = BatchReader {
             fleet: self.fleet.clone(),
             agent,
+            name: session.name.clone(),
             spools: session.spools,
             publisher,
             receipts,
+            _permit: permit,
         };
         self.tasks
             .spawn(reader.run(request.into_inner(), session.ended, self.closing.clone()));
-        Ok(Response::new(Box::pin(acks(agent, receiver))))
+        let gate = Arc::clone(&self.gate);
+        Ok(Response::new(Box::pin(acks(session.name, receiver, gate))))
     }
 }
 
-/// Listens to an agent until its stream ends, its session does, or the collector closes. Why, if it was the agent's
-/// fault, goes to `end_status`.
-async fn read_messages(
-    mut inbound: Streaming<v1::AgentMessage>,
+/// Listens to an agent.
+struct Listener {
     handle: SessionHandle,
-    end_status: oneshot::Sender<Status>,
-    closing: CancellationToken,
-) {
-    let cancel = handle.cancel.clone();
-    loop {
-        let message = tokio::select! {
-            () = closing.cancelled() => {
-                let _ = end_status.send(Status::unavailable("the collector is closing"));
-                return;
-            }
-            () = cancel.cancelled() => {
-                let _ = end_status.send(Status::aborted("the session ended: attach again"));
-                return;
-            }
-            message = inbound.message() => message,
-        };
-        let heard = match message {
-            Ok(Some(message)) => Incoming::try_from(message),
-            Ok(None) => return,
-            Err(status) => {
-                debug!(agent = %handle.agent(), %status, "stream broke");
-                return;
-            }
-        };
-        match heard {
-            Ok(Incoming::Probe { agent_sent_ns }) => handle.answer_probe(agent_sent_ns),
-            Ok(Incoming::Reply { id, reply }) => handle.deliver_reply(id, reply),
-            Ok(Incoming::Progress { id, progress }) => handle.deliver_progress(id, progress),
-            Ok(Incoming::Hello(_)) => {
-                let _ = end_status.send(Status::invalid_argument("hello was said already"));
-                return;
-            }
-            Err(error) => {
-                warn!(agent = %handle.agent(), %error, "a message that cannot be, its session ends");
-                let _ = end_status.send(bad_field_status(&error));
-                return;
+    name: String,
+    gate: Arc<Gate>,
+    _permit: Option<Permit<String>>,
+}
+
+impl Listener {
+    /// Until its stream ends, its session does, or the collector closes. Why, if it was the agent's fault, goes to
+    /// `end_status`.
+    async fn run(
+        self,
+        mut inbound: Streaming<v1::AgentMessage>,
+        end_status: oneshot::Sender<Status>,
+        closing: CancellationToken,
+    ) {
+        let handle = &self.handle;
+        let cancel = handle.cancel.clone();
+        loop {
+            let message = tokio::select! {
+                () = closing.cancelled() => {
+                    let _ = end_status.send(Status::unavailable("the collector is closing"));
+                    return;
+                }
+                () = cancel.cancelled() => {
+                    let _ = end_status.send(Status::aborted("the session ended: attach again"));
+                    return;
+                }
+                message = inbound.message() => message,
+            };
+            let heard = match message {
+                Ok(Some(message)) => Incoming::try_from(message),
+                Ok(None) => return,
+                Err(status) => {
+                    debug!(agent = %handle.agent(), %status, "stream broke");
+                    return;
+                }
+            };
+            match heard {
+                Ok(Incoming::Probe { agent_sent_ns }) => handle.answer_probe(agent_sent_ns),
+                Ok(Incoming::Reply { id, reply }) => handle.deliver_reply(id, reply),
+                Ok(Incoming::Progress { id, progress }) => handle.deliver_progress(id, progress),
+                Ok(Incoming::Hello(_)) => {
+                    let _ = end_status.send(Status::invalid_argument("hello was said already"));
+                    return;
+                }
+                Err(error) => {
+                    let what = "a message that cannot be, its session ends";
+                    self.gate.log_fault_of(&self.name, what, &error.to_string());
+                    let _ = end_status.send(bad_field_status(&error));
+                    return;
+                }
             }
         }
     }
@@ -262,9 +283,11 @@ fn outgoing_messages(
 struct BatchReader {
     fleet: Fleet,
     agent: AgentId,
+    name: String,
     spools: BTreeSet<String>,
     publisher: crate::store::Publisher,
     receipts: mpsc::Sender<Result<Receipt, Status>>,
+    _permit: Option<Permit<String>>,
 }
 
 impl BatchReader {
@@ -282,12 +305,16 @@ impl BatchReader {
             };
             let batch = match message {
                 Ok(Some(batch)) => batch,
-                Ok(None) | Err(_) => return,
+                Ok(None) => return,
+                // A message that is no batch, or too large, was refused by the decoder; otherwise the stream broke.
+                Err(status) if is_refusal(&status) => break status,
+                Err(_) => return,
             };
-            let batch = match Batch::try_from(batch) {
+            let mut batch = match Batch::try_from(batch) {
                 Ok(batch) => batch,
                 Err(error) => break Status::invalid_argument(format!("batch: {error}")),
             };
+            self.bound_events(&mut batch);
             if !self.spools.contains(&batch.spool_id) {
                 break Status::invalid_argument(format!(
                     "batch: spool_id `{}` is none of those that the hello announced: attach again with it in hello.spool_ids",
@@ -311,33 +338,75 @@ impl BatchReader {
     }
 }
 
+impl BatchReader {
+    /// An agent that sends events without end does not fill the database with them.
+    fn bound_events(&self, batch: &mut Batch) {
+        let room = self.fleet.room_for_events(&self.name, batch.events.len());
+        if room.begins_to_leave_out
+            && let Some(last) = batch.events.last()
+        {
+            warn!(agent = %self.name, "it sends too many events: they are left out until the minute is over");
+            let said = AgentEvent {
+                at: last.at,
+                run: None,
+                step: None,
+                severity: Severity::Warning,
+                kind: "events-left-out".to_owned(),
+                message: format!(
+                    "agent `{}` sends too many events: they are left out until the minute is over",
+                    self.name
+                ),
+                detail_json: None,
+            };
+            batch.events.truncate(room.stored);
+            batch.events.push(said);
+        } else {
+            batch.events.truncate(room.stored);
+        }
+    }
+}
+
 /// An ack for each receipt, in order, after its commit. The first refusal ends the stream.
 fn acks(
-    agent: AgentId,
+    agent: String,
     receipts: mpsc::Receiver<Result<Receipt, Status>>,
+    gate: Arc<Gate>,
 ) -> impl Stream<Item = Result<v1::Ack, Status>> {
-    stream::unfold(Some(receipts), move |state| async move {
-        let mut receipts = state?;
-        let stored = match receipts.recv().await? {
-            Ok(receipt) => receipt.await.map_err(|error| ingest_status(&error)),
-            Err(status) => Err(status),
-        };
-        match stored {
-            Ok(stored) => {
-                let ack = v1::Ack {
-                    spool_id: stored.spool_id,
-                    sequence: stored.sequence,
-                };
-                Some((Ok(ack), Some(receipts)))
-            }
-            Err(status) => {
-                match status.code() {
-                    // Not the batch's fault: it comes again.
-                    Code::Unavailable | Code::Aborted => debug!(%agent, %status, "publishing ends"),
-                    _ => warn!(%agent, %status, "a batch was refused"),
+    stream::unfold(Some(receipts), move |state| {
+        let (agent, gate) = (agent.clone(), Arc::clone(&gate));
+        async move {
+            let mut receipts = state?;
+            let stored = match receipts.recv().await? {
+                Ok(receipt) => receipt.await.map_err(|error| ingest_status(&error)),
+                Err(status) => Err(status),
+            };
+            match stored {
+                Ok(stored) => {
+                    let ack = v1::Ack {
+                        spool_id: stored.spool_id,
+                        sequence: stored.sequence,
+                    };
+                    Some((Ok(ack), Some(receipts)))
                 }
-                Some((Err(status), None))
+                Err(status) => {
+                    match status.code() {
+                        // Not the batch's fault: it comes again.
+                        Code::Unavailable | Code::Aborted => {
+                            debug!(%agent, %status, "publishing ends")
+                        }
+                        _ => gate.log_fault_of(&agent, "a batch was refused", status.message()),
+                    }
+                    Some((Err(status), None))
+                }
             }
         }
     })
+}
+
+/// Whether the status is the decoder's word on a message.
+fn is_refusal(status: &Status) -> bool {
+    matches!(
+        status.code(),
+        Code::ResourceExhausted | Code::OutOfRange | Code::Internal
+    )
 }

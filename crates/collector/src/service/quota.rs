@@ -1,10 +1,11 @@
 //! Limits of concurrent calls of one kind: in all, and per client.
 //!
-//! A client is an address. A call over a limit is refused at once, with the limit in the message; nothing queues.
+//! A client is an address, or the holder of a certificate. A call over a limit is refused at once, with the limit in the message; nothing queues.
 
 use super::connection::Peer;
 use std::{
     collections::HashMap,
+    hash::Hash,
     net::IpAddr,
     sync::{Arc, Mutex, PoisonError},
 };
@@ -15,17 +16,26 @@ use tonic::{Request, Status};
 pub(super) struct QuotaLimits {
     /// In the plural, for messages.
     pub what: &'static str,
+    /// What a client is called.
+    pub client: &'static str,
     pub in_all: usize,
     pub per_client: usize,
 }
 
 #[derive(Debug)]
-pub(super) struct Quota {
+pub(super) struct Quota<C: Eq + Hash = Option<IpAddr>> {
     limits: QuotaLimits,
-    clients: Mutex<HashMap<Option<IpAddr>, usize>>,
+    clients: Mutex<HashMap<C, usize>>,
 }
 
 impl Quota {
+    /// Room for one more by the sender of `request`, until the permit is dropped.
+    pub fn enter<T>(self: &Arc<Self>, request: &Request<T>) -> Result<Permit, Status> {
+        self.enter_as(Peer::address(request))
+    }
+}
+
+impl<C: Eq + Hash + Clone> Quota<C> {
     pub fn new(limits: QuotaLimits) -> Self {
         Self {
             limits,
@@ -33,14 +43,11 @@ impl Quota {
         }
     }
 
-    /// Room for one more by the sender of `request`, until the permit is dropped.
-    pub fn enter<T>(self: &Arc<Self>, request: &Request<T>) -> Result<Permit, Status> {
-        self.enter_from(Peer::address(request))
-    }
-
-    fn enter_from(self: &Arc<Self>, client: Option<IpAddr>) -> Result<Permit, Status> {
+    /// Room for one more by this client, until the permit is dropped.
+    pub fn enter_as(self: &Arc<Self>, client: C) -> Result<Permit<C>, Status> {
         let QuotaLimits {
             what,
+            client: word,
             in_all,
             per_client,
         } = self.limits;
@@ -50,10 +57,10 @@ impl Quota {
                 "{in_all} {what} are under way, which is as many as this collector serves at once; try again when one has ended"
             )));
         }
-        let own = clients.entry(client).or_default();
+        let own = clients.entry(client.clone()).or_default();
         if *own >= per_client {
             return Err(Status::resource_exhausted(format!(
-                "{per_client} {what} of this host are under way, which is as many as one host may have; try again when one has ended"
+                "{per_client} {what} of this {word} are under way, which is as many as one {word} may have; try again when one has ended"
             )));
         }
         *own += 1;
@@ -66,12 +73,12 @@ impl Quota {
 
 /// One piece of work; it makes room when it is dropped.
 #[derive(Debug)]
-pub(super) struct Permit {
-    quota: Arc<Quota>,
-    client: Option<IpAddr>,
+pub(super) struct Permit<C: Eq + Hash = Option<IpAddr>> {
+    quota: Arc<Quota<C>>,
+    client: C,
 }
 
-impl Drop for Permit {
+impl<C: Eq + Hash> Drop for Permit<C> {
     fn drop(&mut self) {
         let mut clients = self
             .quota
@@ -96,25 +103,26 @@ mod tests {
     fn one_client_and_all_together_have_their_quota_and_get_room_back() {
         let quota = Arc::new(Quota::new(QuotaLimits {
             what: "queries",
+            client: "host",
             in_all: 3,
             per_client: 2,
         }));
         let from = |last: u8| Some(IpAddr::from([10, 0, 0, last]));
-        let first = quota.enter_from(from(1)).unwrap();
-        let _second = quota.enter_from(from(1)).unwrap();
-        let refused = quota.enter_from(from(1)).unwrap_err();
+        let first = quota.enter_as(from(1)).unwrap();
+        let _second = quota.enter_as(from(1)).unwrap();
+        let refused = quota.enter_as(from(1)).unwrap_err();
         assert!(
             refused.message().contains("2 queries of this host"),
             "{refused}"
         );
-        let _third = quota.enter_from(from(2)).unwrap();
-        let refused = quota.enter_from(from(3)).unwrap_err();
+        let _third = quota.enter_as(from(2)).unwrap();
+        let refused = quota.enter_as(from(3)).unwrap_err();
         assert!(
             refused.message().contains("3 queries are under way"),
             "{refused}"
         );
         drop(first);
-        let _fourth = quota.enter_from(from(3)).unwrap();
+        let _fourth = quota.enter_as(from(3)).unwrap();
         assert_eq!(quota.clients.lock().unwrap().len(), 3);
     }
 }

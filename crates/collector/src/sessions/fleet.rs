@@ -11,6 +11,7 @@ use super::{
     hello::{BadField, Hello},
     member::{Member, MemberFacts, Outgoing, Session},
     presence::Presence,
+    recent::EventRoom,
     state::State,
 };
 use crate::{
@@ -32,7 +33,10 @@ use std::{
     },
     time::Duration,
 };
-use tokio::sync::{mpsc, watch};
+use tokio::{
+    sync::{mpsc, watch},
+    time::Instant,
+};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
@@ -68,6 +72,10 @@ pub enum AttachError {
     IdentityInUse { name: String, host: String },
     #[error("{MAX_SESSIONS} agents are attached, which is as many as this collector takes")]
     Full,
+    #[error(
+        "the agent `{name}` has attached too often within a minute: it is taken again when the minute is over"
+    )]
+    TooOften { name: String },
     #[error("the collector could not store the agent")]
     Store { source: StoreError },
 }
@@ -215,7 +223,13 @@ impl Fleet {
             });
         }
         hello.check().map_err(AttachError::BadField)?;
-        check_available(&self.state(), &hello)?;
+        {
+            let mut state = self.state();
+            if !state.recent.attach(&hello.name, Instant::now()) {
+                return Err(AttachError::TooOften { name: hello.name });
+            }
+            check_available(&state, &hello)?;
+        }
         let at = self.0.clock.now();
         let store = |source| AttachError::Store { source };
         let (agent, host) = match self.known(&hello) {
@@ -235,7 +249,12 @@ impl Fleet {
             .without_tasks_of_others(agent, std::mem::take(&mut hello.held_tasks))
             .await
             .map_err(store)?;
-        if let Some(of_others) = NonZeroUsize::new(claimed - hello.held_tasks.len()) {
+        if let Some(of_others) = NonZeroUsize::new(claimed - hello.held_tasks.len())
+            && self
+                .state()
+                .recent
+                .is_first_claim(&hello.name, Instant::now())
+        {
             self.store_false_claim(agent, &hello.name, of_others, at);
         }
         let hello = Arc::new(hello);
@@ -307,7 +326,7 @@ impl Fleet {
         });
     }
 
-    /// Stores that an agent claimed tasks of other agents: one event for each time it attaches, however many there were.
+    /// Stores that an agent claimed tasks of other agents: one event a minute, however many there were.
     fn store_false_claim(&self, agent: AgentId, name: &str, count: NonZeroUsize, at: MeshMicros) {
         let message =
             format!("agent `{name}` claims {count} tasks of other agents; the claim is ignored");
@@ -403,6 +422,11 @@ impl Fleet {
             state.members.remove(&agent);
         }
         Ok(agent)
+    }
+
+    /// How many events of an agent's batch are stored.
+    pub(crate) fn room_for_events(&self, name: &str, events: usize) -> EventRoom {
+        self.state().recent.room_for(name, events, Instant::now())
     }
 
     /// Stores an agent's own measurement of its clock.

@@ -5,6 +5,7 @@ use super::{
     command::{Command, HostSampling, Sampling},
     hello::Hello,
     member::{Member, Outgoing, Session},
+    recent::Recent,
 };
 use crate::model::{AgentId, HostId, MeshMicros};
 use std::{
@@ -46,6 +47,7 @@ pub(super) struct State {
     pub period_us: i64,
     /// After how long without contact the run under way takes an agent for lost.
     pub loss_after: Option<Duration>,
+    pub recent: Recent,
 }
 
 impl State {

@@ -19,6 +19,7 @@ use std::{
     net::IpAddr,
     os::unix::fs::{OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
+    time::Duration,
 };
 use subtle::ConstantTimeEq;
 use uuid::Uuid;
@@ -26,6 +27,9 @@ use uuid::Uuid;
 /// Shorter ones could be guessed.
 const LEAST_CHARACTERS: usize = 32;
 const MOST_CHARACTERS: usize = 256;
+
+/// For a request of somebody who has shown no token.
+const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What may be loaded by a page of ours: nothing from elsewhere, and no script in a page's own text.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; \
@@ -250,9 +254,20 @@ async fn checked(app: &App, request: Request, next: Next) -> Response {
         )
         .into_response();
     }
-    let path = request.uri().path();
-    if is_open(path) || app.access.has_token(headers) {
+    if app.access.has_token(headers) {
         return next.run(request).await;
+    }
+    let path = request.uri().path();
+    if is_open(path) {
+        // The body of a login may come as slowly as its sender likes.
+        return match tokio::time::timeout(OPEN_TIMEOUT, next.run(request)).await {
+            Ok(response) => response,
+            Err(_) => Refusal::new(
+                StatusCode::REQUEST_TIMEOUT,
+                "the request did not end in time",
+            )
+            .into_response(),
+        };
     }
     let given = request.uri().query().and_then(|query| {
         query

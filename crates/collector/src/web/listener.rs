@@ -24,6 +24,10 @@ const MAX_CONNECTIONS: usize = 512;
 const WRITE_STALL: Duration = Duration::from_secs(20);
 /// A connection on which nothing moves in either direction. Longer than any query.
 const IDLE: Duration = Duration::from_secs(180);
+/// From a connection's beginning to the end of its first request's head, however slowly that comes.
+const FIRST_HEAD: Duration = Duration::from_secs(10);
+/// What ends a head.
+const HEAD_END: &[u8] = b"\r\n\r\n";
 /// After a failure to accept, such as too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 
@@ -66,7 +70,8 @@ impl Listener for Connections {
                     if let Err(error) = stream.set_nodelay(true) {
                         debug!(%error, "set TCP_NODELAY");
                     }
-                    let connection = Connection::new(stream, room, self.write_stall, IDLE);
+                    let connection =
+                        Connection::new(stream, room, self.write_stall, IDLE, FIRST_HEAD);
                     return (connection, address);
                 }
                 Err(error) => {
@@ -91,7 +96,33 @@ pub struct Connection<S> {
     /// Set while a write waits for its client.
     stalled: Option<Pin<Box<Sleep>>>,
     quiet: Pin<Box<Sleep>>,
+    /// `None`: the first request's head has come.
+    first_head: Option<FirstHead>,
     _room: Option<OwnedSemaphorePermit>,
+}
+
+/// A head that has not ended.
+#[derive(Debug)]
+struct FirstHead {
+    /// Bytes of [`HEAD_END`] that came last.
+    matched: usize,
+    due: Pin<Box<Sleep>>,
+}
+
+impl FirstHead {
+    /// Whether it ends in what came.
+    fn ends_in(&mut self, bytes: &[u8]) -> bool {
+        for byte in bytes {
+            self.matched = match HEAD_END.get(self.matched) == Some(byte) {
+                true => self.matched + 1,
+                false => usize::from(*byte == b'\r'),
+            };
+            if self.matched == HEAD_END.len() {
+                return true;
+            }
+        }
+        false
+    }
 }
 
 impl<S> Connection<S> {
@@ -100,6 +131,7 @@ impl<S> Connection<S> {
         room: Option<OwnedSemaphorePermit>,
         write_stall: Duration,
         idle: Duration,
+        first_head: Duration,
     ) -> Self {
         Self {
             stream,
@@ -107,6 +139,10 @@ impl<S> Connection<S> {
             idle,
             stalled: None,
             quiet: Box::pin(sleep(idle)),
+            first_head: Some(FirstHead {
+                matched: 0,
+                due: Box::pin(sleep(first_head)),
+            }),
             _room: room,
         }
     }
@@ -124,7 +160,11 @@ impl<S> Connection<S> {
             .stalled
             .as_mut()
             .is_some_and(|stalled| stalled.as_mut().poll(context).is_ready());
-        if is_stalled || self.quiet.as_mut().poll(context).is_ready() {
+        let is_without_request = self
+            .first_head
+            .as_mut()
+            .is_some_and(|head| head.due.as_mut().poll(context).is_ready());
+        if is_stalled || is_without_request || self.quiet.as_mut().poll(context).is_ready() {
             return Poll::Ready(io::ErrorKind::TimedOut.into());
         }
         Poll::Pending
@@ -138,8 +178,17 @@ impl<S: AsyncRead + Unpin> AsyncRead for Connection<S> {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
+        let before = buffer.filled().len();
         match Pin::new(&mut this.stream).poll_read(context, buffer) {
             Poll::Ready(result) => {
+                let came = buffer.filled().get(before..).unwrap_or_default();
+                if let Some(head) = &mut this.first_head
+                    && head.ends_in(came)
+                {
+                    this.first_head = None;
+                } else if let Poll::Ready(late) = this.poll_late(context) {
+                    return Poll::Ready(Err(late));
+                }
                 this.moved();
                 Poll::Ready(result)
             }
@@ -215,7 +264,7 @@ mod tests {
     #[tokio::test]
     async fn a_client_that_does_not_read_is_cut() {
         let (ours, _theirs) = duplex(1024);
-        let mut connection = Connection::new(ours, None, STALL, QUIET);
+        let mut connection = Connection::new(ours, None, STALL, QUIET, QUIET);
         let began = Instant::now();
         let error = connection.write_all(&[0; 4096]).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
@@ -233,7 +282,7 @@ mod tests {
 
     async fn read_slowly() {
         let (ours, mut theirs) = duplex(1024);
-        let mut connection = Connection::new(ours, None, STALL, QUIET);
+        let mut connection = Connection::new(ours, None, STALL, QUIET, QUIET);
         let reader = tokio::spawn(async move {
             let mut taken = vec![0; 1024];
             for _ in 0..4 {
@@ -246,9 +295,39 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_request_that_never_ends_is_cut_though_it_moves() {
+        let (ours, mut theirs) = duplex(1024);
+        let mut connection = Connection::new(ours, None, QUIET, QUIET, STALL);
+        let dripping = tokio::spawn(async move {
+            theirs.write_all(b"GET / HTTP/1.1\r\n").await.unwrap();
+            while theirs.write_all(b"x: y\r\n").await.is_ok() {
+                sleep(STALL / 10).await;
+            }
+        });
+        let mut head = Vec::new();
+        let error = connection.read_to_end(&mut head).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        drop(connection);
+        dripping.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_head_ends_wherever_it_is_cut() {
+        let head = b"GET / HTTP/1.1\r\nHost: x\r\r\n\r\n";
+        for cut in 0..head.len() {
+            let (first, rest) = head.split_at(cut);
+            let mut found = FirstHead {
+                matched: 0,
+                due: Box::pin(sleep(QUIET)),
+            };
+            assert!(!found.ends_in(first) && found.ends_in(rest), "{cut}");
+        }
+    }
+
+    #[tokio::test]
     async fn a_connection_on_which_nothing_moves_is_cut() {
         let (ours, _theirs) = duplex(1024);
-        let mut connection = Connection::new(ours, None, QUIET, STALL);
+        let mut connection = Connection::new(ours, None, QUIET, STALL, QUIET);
         let error = connection.read_u8().await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
     }

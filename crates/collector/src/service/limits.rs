@@ -1,0 +1,69 @@
+//! How many connections the collector takes, within the files that its process may have open.
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// Every agent has one, every command that runs another.
+const MAX_CONNECTIONS: usize = 4096;
+/// Of them, those that have shown no good certificate: half-open ones, and hosts that join. The others are kept free.
+const MAX_NEWCOMERS: usize = 1024;
+/// What the limit of open files is raised to, where the system allows it: connections, the page's, the database's files.
+const WANTED_FILES: u64 = 16_384;
+
+/// Of connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ConnectionLimits {
+    pub connections: usize,
+    pub newcomers: usize,
+}
+
+impl ConnectionLimits {
+    /// Half of the files are for connections; the page has an eighth, and the database needs the rest.
+    fn within(files: Option<u64>) -> Self {
+        let files = files.map_or(usize::MAX, |files| {
+            usize::try_from(files).unwrap_or(usize::MAX)
+        });
+        Self {
+            connections: MAX_CONNECTIONS.min(files / 2),
+            newcomers: MAX_NEWCOMERS.min(files / 8),
+        }
+    }
+
+    /// Raises this process's limit of open files, as far as that is allowed, and divides what there is.
+    pub fn of_this_process() -> Self {
+        let limit = getrlimit(Resource::Nofile);
+        if let Some(current) = limit.current {
+            let wanted = limit
+                .maximum
+                .map_or(WANTED_FILES, |most| most.min(WANTED_FILES));
+            let raised = Rlimit {
+                current: Some(wanted.max(current)),
+                maximum: limit.maximum,
+            };
+            if let Err(error) = setrlimit(Resource::Nofile, raised) {
+                tracing::debug!(%error, "cannot raise the limit of open files");
+            }
+        }
+        Self::within(getrlimit(Resource::Nofile).current)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_leave_files_to_the_database() {
+        for (files, connections, newcomers) in [
+            (None, 4096, 1024),
+            (Some(1 << 20), 4096, 1024),
+            (Some(1024), 512, 128),
+            (Some(256), 128, 32),
+        ] {
+            let limits = ConnectionLimits::within(files);
+            assert_eq!(
+                (limits.connections, limits.newcomers),
+                (connections, newcomers)
+            );
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! Room for connections that have shown no good certificate: the newest have it.
+//!
+//! Whoever opens connections and does not finish them pushes out its own older ones. An agent needs some milliseconds to
+//! prove itself, so that it gets through however many there are.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+use tokio_util::sync::CancellationToken;
+
+#[derive(Debug)]
+pub(super) struct Newcomers {
+    most: usize,
+    waiting: Mutex<Waiting>,
+}
+
+/// By the order in which they came.
+#[derive(Debug, Default)]
+struct Waiting {
+    next: u64,
+    pushed_out: BTreeMap<u64, CancellationToken>,
+}
+
+/// One newcomer's place. It is given up when this is dropped.
+#[derive(Debug)]
+pub(super) struct Place {
+    room: Arc<Newcomers>,
+    number: u64,
+    /// Another has this place now.
+    pub pushed_out: CancellationToken,
+}
+
+impl Newcomers {
+    pub fn new(most: usize) -> Self {
+        Self {
+            most: most.max(1),
+            waiting: Mutex::default(),
+        }
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A place for one more, and whether the oldest had to leave for it.
+    pub fn enter(self: &Arc<Self>) -> (Place, bool) {
+        let mut waiting = self.waiting();
+        let is_full = waiting.pushed_out.len() >= self.most;
+        if is_full && let Some((_, oldest)) = waiting.pushed_out.pop_first() {
+            oldest.cancel();
+        }
+        let number = waiting.next;
+        waiting.next = number.wrapping_add(1);
+        let pushed_out = CancellationToken::new();
+        waiting.pushed_out.insert(number, pushed_out.clone());
+        let place = Place {
+            room: Arc::clone(self),
+            number,
+            pushed_out,
+        };
+        (place, is_full)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.room.waiting().pushed_out.remove(&self.number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_have_the_room() {
+        let room = Arc::new(Newcomers::new(2));
+        let (first, full) = room.enter();
+        let (second, _) = room.enter();
+        assert!(!full && !first.pushed_out.is_cancelled());
+        let (third, full) = room.enter();
+        assert!(full && first.pushed_out.is_cancelled());
+        assert!(!second.pushed_out.is_cancelled() && !third.pushed_out.is_cancelled());
+        drop(third);
+        let (_fourth, full) = room.enter();
+        assert!(!full && !second.pushed_out.is_cancelled());
+        // One that was pushed out before gives up nobody else's place.
+        drop(first);
+        assert!(room.enter().1 && second.pushed_out.is_cancelled());
+    }
+}

@@ -1,0 +1,111 @@
+//! What has been logged of late: a refusal is one line a minute for each client and reason.
+//!
+//! Clients choose their reasons and, in part, their addresses. Neither gives them the log: each client has some reasons a
+//! minute, and all clients together have a bound.
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+/// Between two lines of the log on the same refusal of the same client.
+const INTERVAL: Duration = Duration::from_secs(60);
+/// Reasons of one client in that time: more than an honest client has, and many may share an address.
+const MAX_REASONS: usize = 32;
+/// Reasons of all clients in that time.
+const MAX_LINES: usize = 512;
+
+/// What becomes of a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Say {
+    Line,
+    /// This one and, until a minute is over, none more of this client.
+    LastOfClient,
+    /// This one and, until a minute is over, none more of anybody.
+    LastOfAll,
+    Nothing,
+}
+
+impl Say {
+    /// `None`: the line is left out. What to add to it.
+    pub fn suffix(self) -> Option<&'static str> {
+        match self {
+            Self::Line => Some(""),
+            Self::LastOfClient => {
+                Some("; further refusals of this client are not logged for a minute")
+            }
+            Self::LastOfAll => Some("; further refusals are not logged for a minute"),
+            Self::Nothing => None,
+        }
+    }
+}
+
+/// Clients, each with its reasons and when they were logged.
+#[derive(Debug, Default)]
+pub(super) struct Refusals(Mutex<HashMap<String, HashMap<String, Instant>>>);
+
+impl Refusals {
+    pub fn say(&self, client: &str, reason: &str) -> Say {
+        self.say_at(client, reason, Instant::now())
+    }
+
+    fn say_at(&self, client: &str, reason: &str, now: Instant) -> Say {
+        let mut clients = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_recent = |at: &Instant| now.duration_since(*at) < INTERVAL;
+        let known = clients.get(client).and_then(|reasons| reasons.get(reason));
+        if known.is_some_and(is_recent) {
+            return Say::Nothing;
+        }
+        clients.retain(|_, reasons| {
+            reasons.retain(|_, at| is_recent(at));
+            !reasons.is_empty()
+        });
+        let lines: usize = clients.values().map(HashMap::len).sum();
+        let own = clients.get(client).map_or(0, HashMap::len);
+        if lines >= MAX_LINES || own >= MAX_REASONS {
+            return Say::Nothing;
+        }
+        let reasons = clients.entry(client.to_owned()).or_default();
+        reasons.insert(reason.to_owned(), now);
+        if lines + 1 == MAX_LINES {
+            Say::LastOfAll
+        } else if own + 1 == MAX_REASONS {
+            Say::LastOfClient
+        } else {
+            Say::Line
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_is_logged_once_a_minute_for_each_client() {
+        let refusals = Refusals::default();
+        let now = Instant::now();
+        let say = |client, reason, now| refusals.say_at(client, reason, now);
+        assert_eq!(say("a", "x", now), Say::Line);
+        assert_eq!(say("a", "x", now + INTERVAL / 2), Say::Nothing);
+        assert_eq!(say("a", "y", now), Say::Line);
+        assert_eq!(say("b", "x", now), Say::Line);
+        assert_eq!(say("a", "x", now + INTERVAL), Say::Line);
+    }
+
+    #[test]
+    fn new_reasons_and_new_clients_do_not_get_the_log() {
+        let refusals = Refusals::default();
+        let now = Instant::now();
+        let lines = |client: &dyn Fn(usize) -> String, now| {
+            let said = (0..10_000).map(|n| refusals.say_at(&client(n), &n.to_string(), now));
+            said.filter(|said| *said != Say::Nothing).count()
+        };
+        assert_eq!(lines(&|_| "one".to_owned(), now), MAX_REASONS);
+        assert_eq!(lines(&|n| n.to_string(), now), MAX_LINES - MAX_REASONS);
+        assert_eq!(refusals.say_at("honest", "z", now), Say::Nothing);
+        let later = now + INTERVAL;
+        assert_eq!(refusals.say_at("honest", "z", later), Say::Line);
+    }
+}

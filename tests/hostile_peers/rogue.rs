@@ -1,0 +1,277 @@
+//! An agent with a good certificate that does everything it must not, all along, beside a run of two honest ones.
+//!
+//! The run loses no operation, nothing of the rogue's lies is stored, each of its refusals is one line of the log a minute,
+//! and the collector's memory stays bounded.
+
+use super::{LIMIT, peak_rss_kib};
+use crate::support::fake_agent::{
+    FakeAgent, certified, converse, dial_as, greet_on, hello, open_publish_on, say,
+};
+use crate::support::mesh::{Agent, Mesh};
+use benchmesh_proto::v1 as wire;
+use benchmesh_proto::v1::agent_message::Body;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tonic::client::Grpc;
+use tonic::codec::{Codec, EncodeBuf, Encoder};
+use tonic::{Code, Status};
+use tonic_prost::{ProstCodec, ProstDecoder};
+
+const OPS: i64 = 24_000;
+/// What honest agents at work, and what one rogue may make the collector take, in KiB.
+const MOST_GROWTH: u64 = 250_000;
+
+/// Paced, so that the load lasts some 12 s and leaves the machine to the others.
+fn paced(ops: i64) -> String {
+    format!(
+        "[clients]\nselect = \"role=client\"\n[[phase]]\nworkload = \"null\"\nops = {ops}\nrate_iops = {}\n",
+        ops / 12
+    )
+}
+
+#[test]
+fn a_rogue_agent_disturbs_nobody() {
+    let mut mesh = Mesh::start();
+    for name in ["a", "b"] {
+        mesh.add(Agent::named(name).label("role=client"));
+    }
+    let mut run = mesh.begin(&paced(OPS));
+    mesh.until_step_is("run", "running", LIMIT);
+    let before = peak_rss_kib(mesh.collector().pid());
+    let is_over = AtomicBool::new(false);
+    let address = mesh.address();
+    let (ended, rounds) = std::thread::scope(|scope| {
+        let rogue = scope.spawn(|| {
+            converse(LIMIT * 2, async {
+                let mut rounds = 0;
+                // At least one round, however late this thread is.
+                while rounds == 0 || !is_over.load(Ordering::Relaxed) {
+                    misbehave(address).await;
+                    rounds += 1;
+                }
+                rounds
+            })
+        });
+        let ended = run.exit_within(LIMIT);
+        is_over.store(true, Ordering::Relaxed);
+        (ended, rogue.join())
+    });
+    let rounds = rounds.expect("the rogue's own expectations hold");
+    let ended = ended.expect("the honest run ends");
+    assert!(ended.success(), "{ended}:\n{}", run.log());
+    assert_honest(&mesh);
+    let grown = peak_rss_kib(mesh.collector().pid()) - before;
+    assert!(grown < MOST_GROWTH, "{grown} KiB after {rounds} rounds");
+    assert_said_once(&mesh, rounds);
+    let path = mesh.db_path().to_str().unwrap().to_owned();
+    mesh.collector_mut().interrupt(LIMIT);
+    let checked = mesh.command(&["db", "check", "--db", &path]);
+    assert_eq!(checked.code, 0, "{}", checked.all());
+}
+
+/// Each operation of the honest agents is there, and nothing of anybody else.
+fn assert_honest(mesh: &Mesh) {
+    let db = mesh.db();
+    db.assert_sound();
+    assert_eq!(db.column::<i64>("SELECT partial FROM runs"), [0]);
+    let per_task = "SELECT sum(i.ops) FROM tasks t JOIN op_intervals i ON i.task_id = t.id JOIN agents a
+                    ON a.id = t.agent_id WHERE a.name IN ('a', 'b') AND t.state = 'done' GROUP BY t.id";
+    assert_eq!(db.column::<i64>(per_task), [OPS, OPS]);
+    let result = &db.rows("SELECT ops, errors FROM step_results")[0];
+    assert_eq!(
+        (result.integer("ops"), result.integer("errors")),
+        (2 * OPS, 0)
+    );
+    assert_eq!(db.one::<i64>("SELECT count(*) FROM tasks"), 2);
+    assert_eq!(
+        db.one::<i64>("SELECT count(*) FROM events WHERE kind = 'lie'"),
+        0
+    );
+    let told = "SELECT count(*) FROM events WHERE kind = 'noise'";
+    assert!(db.one::<i64>(told) > 0, "what is no lie is stored");
+}
+
+/// A refusal is a line a minute, so that the minutes of a slow machine are allowed for.
+fn assert_said_once(mesh: &Mesh, rounds: usize) {
+    let log = mesh.collector().log();
+    let minutes = usize::try_from(
+        mesh.db()
+            .one::<i64>("SELECT (max(last_seen_us) - min(first_seen_us)) / 60000000 FROM agents"),
+    )
+    .unwrap();
+    for part in [
+        "it attaches under another name",
+        "an agent publishes in its own session alone",
+        "a batch was refused",
+        "tasks of other agents",
+    ] {
+        let lines = log.lines().filter(|line| line.contains(part)).count();
+        assert!(
+            (1..=1 + minutes).contains(&lines),
+            "{part}: {lines} lines in {minutes} minutes and {rounds} rounds\n{log}"
+        );
+    }
+    assert!(!log.contains("panicked"), "{log}");
+}
+
+/// Everything once. What must be refused is; the rest is its own affair.
+async fn misbehave(address: SocketAddr) {
+    let own = certified(address, "rogue").await;
+    let channel = dial_as(address, &own).await.unwrap();
+
+    let as_another = say(Body::Hello(hello("a")));
+    let refused = greet_on(channel.clone(), as_another).await.err().unwrap();
+    assert_eq!(refused.code(), Code::PermissionDenied, "{refused:?}");
+
+    let mut message = hello("rogue");
+    message.held_tasks = (1..1000).collect();
+    let Ok(mut rogue) = FakeAgent::attach_on(channel.clone(), message).await else {
+        // It came back too soon, or too often.
+        return;
+    };
+    let other = dial_as(address, &certified(address, "accomplice").await)
+        .await
+        .unwrap();
+    let (_send, batches) = tokio::sync::mpsc::channel(1);
+    let refused = open_publish_on(other, Some(&rogue.welcome.session), batches).await;
+    assert_eq!(refused.err().unwrap().code(), Code::PermissionDenied);
+
+    // A flood of events, none of which is waited for, and no ack is read.
+    for _ in 0..200 {
+        let mut batch = rogue.next_batch();
+        batch.events = vec![event("noise", 1_700_000_000_000_000); 500];
+        if !rogue.publish_unheard(batch).await {
+            break;
+        }
+    }
+    // Empty rows: 8 MiB on the wire, a gigabyte in memory.
+    let status = send_raw(channel.clone(), &rogue.welcome.session, vec![0x22, 0]).await;
+    assert_eq!(status.code(), Code::ResourceExhausted, "{status:?}");
+    drop(rogue);
+
+    for lie in lies() {
+        // A spool of their own, of which nothing is ever stored: what was stored once is acknowledged, lie or not.
+        let mut message = hello("rogue");
+        message.spool_ids = vec!["lies".to_owned()];
+        let Ok(mut rogue) = FakeAgent::attach_on(channel.clone(), message).await else {
+            return;
+        };
+        let mut batch = rogue.next_batch();
+        batch.events.push(event("lie", 1_700_000_000_000_000));
+        lie(&mut batch);
+        let refused = rogue.publish(batch).await;
+        assert!(refused.is_err(), "a lie was taken");
+    }
+}
+
+fn event(kind: &str, at_us: i64) -> wire::Event {
+    wire::Event {
+        at_us,
+        severity: "info".into(),
+        kind: kind.into(),
+        message: "x".repeat(50),
+        ..wire::Event::default()
+    }
+}
+
+fn lies() -> Vec<fn(&mut wire::Batch)> {
+    fn interval(task_id: i64) -> wire::OpInterval {
+        wire::OpInterval {
+            task_id,
+            at_us: 1_700_000_000_000_000,
+            span_us: 1_000_000,
+            op: "null".into(),
+            ops: 1,
+            service: Some(wire::Distribution::default()),
+            ..wire::OpInterval::default()
+        }
+    }
+    vec![
+        |batch| batch.op_intervals.push(interval(1)),
+        |batch| batch.op_intervals.push(interval(2)),
+        |batch| {
+            batch.task_ends.push(wire::TaskEnd {
+                task_id: 1,
+                state: "done".into(),
+                ..wire::TaskEnd::default()
+            });
+        },
+        // The year 2199, and before there were computers.
+        |batch| batch.events.push(event("lie", 7_226_582_400_000_000)),
+        |batch| batch.events.push(event("lie", -1)),
+        |batch| batch.sequence = u64::MAX,
+        |batch| {
+            batch.host_samples.push(wire::HostSample {
+                at_us: 1_700_000_000_000_000,
+                load1: f64::INFINITY,
+                ..wire::HostSample::default()
+            });
+        },
+        |batch| {
+            batch.clock_offsets.push(wire::ClockOffset {
+                at_us: 1_700_000_000_000_000,
+                offset_us: i64::MIN,
+                error_us: i64::MAX,
+                round_trip_us: i64::MAX,
+            });
+        },
+    ]
+}
+
+/// Bytes as a message, whatever they are.
+#[derive(Default)]
+struct Raw;
+
+impl Encoder for Raw {
+    type Item = Vec<u8>;
+    type Error = Status;
+
+    fn encode(&mut self, bytes: Vec<u8>, buffer: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        prost::bytes::BufMut::put_slice(buffer, &bytes);
+        Ok(())
+    }
+}
+
+impl Codec for Raw {
+    type Encode = Vec<u8>;
+    type Decode = wire::Ack;
+    type Encoder = Self;
+    type Decoder = ProstDecoder<wire::Ack>;
+
+    fn encoder(&mut self) -> Self {
+        Self
+    }
+
+    fn decoder(&mut self) -> Self::Decoder {
+        ProstCodec::<wire::Ack, wire::Ack>::default().decoder()
+    }
+}
+
+/// Publishes the field over and over, in one message of almost 8 MiB.
+async fn send_raw(channel: tonic::transport::Channel, session: &str, field: Vec<u8>) -> Status {
+    let bytes = field.repeat((8 << 20) / field.len() - 16);
+    let mut client = Grpc::new(channel);
+    client.ready().await.unwrap();
+    let messages = tokio_stream::StreamExt::chain(
+        tokio_stream::once(bytes),
+        tokio_stream::pending::<Vec<u8>>(),
+    );
+    let mut request = tonic::Request::new(messages);
+    let key = benchmesh_proto::SESSION_KEY;
+    request.metadata_mut().insert(key, session.parse().unwrap());
+    let path = "/benchmesh.v1.Mesh/Publish";
+    let path = tonic::codegen::http::uri::PathAndQuery::from_static(path);
+    let answer = client.streaming(request, path, Raw).await;
+    let message = match answer {
+        Err(status) => return status,
+        Ok(answer) => {
+            let mut acks = answer.into_inner();
+            tokio::time::timeout(Duration::from_secs(60), acks.message()).await
+        }
+    };
+    match message {
+        Ok(Err(status)) => status,
+        other => panic!("{other:?}"),
+    }
+}
