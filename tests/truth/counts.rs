@@ -59,11 +59,13 @@ pub(super) fn steps(db: &Database, run: i64, log: &[Call]) -> Vec<Step> {
     rows.iter().map(step).collect()
 }
 
-/// A task that is through writes down what it left, while others may still run: that is no part of its load.
+/// What benchmesh keeps beside the data is no part of a load: the note that a task which is through leaves for the next
+/// mode while others may still run, and the marker of a run's directory, which whoever opens the directory reads. The less
+/// exactly the two clocks are known to agree, the more of what came before and after the load is in its window.
 fn is_note(path: &str) -> bool {
     path.rsplit('/')
         .next()
-        .is_some_and(|name| name.starts_with("state"))
+        .is_some_and(|name| name.starts_with("state") || name.starts_with('.'))
 }
 
 /// What the database says of a step in its three places: result, intervals of the step, intervals of the tasks.
