@@ -17,6 +17,16 @@ fn plan(path: &str, phase: &str) -> String {
     format!("[targets.t]\nsystem = \"local\"\npath = \"{path}\"\n[[phase]]\n{phase}\n")
 }
 
+/// A dry run refuses the plan, as wrong, and says all of this.
+fn assert_refused(mesh: &Mesh, plan: &str, parts: &[&str]) {
+    let file = mesh.plan(plan);
+    let output = mesh.command(&["run", file.to_str().unwrap(), "--dry-run"]);
+    assert_eq!(output.code, 2, "{}", output.all());
+    for part in parts {
+        assert!(output.err.contains(part), "{part}: {}", output.all());
+    }
+}
+
 /// Takes about 10 s, most of which is the step beside it.
 #[test]
 fn a_plan_that_asks_for_more_than_a_policy_is_refused_and_a_step_loses_nothing() {
@@ -39,14 +49,7 @@ fn a_plan_that_asks_for_more_than_a_policy_is_refused_and_a_step_loses_nothing()
     );
         mesh.until_step_is("run", "running", LIMIT);
 
-        let refused = |plan: &str, parts: &[&str]| {
-            let file = mesh.plan(plan);
-            let output = mesh.command(&["run", file.to_str().unwrap(), "--dry-run"]);
-            assert_eq!(output.code, 2, "{}", output.all());
-            for part in parts {
-                assert!(output.err.contains(part), "{part}: {}", output.all());
-            }
-        };
+        let refused = |plan: &str, parts: &[&str]| assert_refused(&mesh, plan, parts);
         let io = |keys: &str| {
             plan(
                 path,
@@ -216,15 +219,15 @@ fn a_floor_of_free_space_refuses_plans_and_ends_tasks() {
                 .allow(&target)
                 .argument("--free-space=40%"),
         );
-        let file = mesh.plan(&plan(
+        let too_much = plan(
             path,
             "workload = \"io\"\nsize = \"50m\"\nmodes = [\"write\"]",
-        ));
-        let refused = mesh.command(&["run", file.to_str().unwrap(), "--dry-run"]);
-        assert_eq!(refused.code, 2, "{}", refused.all());
-        for part in [":4:", "takes 50", "25.6 MiB must stay free", "`free-space`"] {
-            assert!(refused.err.contains(part), "{part}: {}", refused.all());
-        }
+        );
+        assert_refused(
+            &mesh,
+            &too_much,
+            &[":4:", "takes 50", "25.6 MiB must stay free", "`free-space`"],
+        );
         let mut run = mesh.begin(&plan(path, LONG_WRITE));
         mesh.until_step_is("write", "running", LIMIT);
         let other = target.join("of somebody else");
@@ -253,15 +256,15 @@ fn a_floor_of_free_inodes_refuses_plans_and_ends_tasks() {
                 .allow(&target)
                 .argument("--free-inodes=500"),
         );
-        let file = mesh.plan(&plan(
+        let too_much = plan(
             path,
             "workload = \"files\"\nfiles = 600\nsize = \"1k\"\nmodes = [\"create\"]",
-        ));
-        let refused = mesh.command(&["run", file.to_str().unwrap(), "--dry-run"]);
-        assert_eq!(refused.code, 2, "{}", refused.all());
-        for part in [":4:", "500 must stay free", "`free-inodes`"] {
-            assert!(refused.err.contains(part), "{part}: {}", refused.all());
-        }
+        );
+        assert_refused(
+            &mesh,
+            &too_much,
+            &[":4:", "500 must stay free", "`free-inodes`"],
+        );
         let mut run = mesh.begin(&plan(path, LONG_WRITE));
         mesh.until_step_is("write", "running", LIMIT);
         let others = target.join("of somebody else");
@@ -276,19 +279,19 @@ fn a_floor_of_free_inodes_refuses_plans_and_ends_tasks() {
     });
 }
 
-/// Takes up to two minutes: hours end with a minute.
+/// Takes two minutes: hours end with a minute.
 #[test]
 fn the_end_of_the_hours_stops_a_task() {
     measured(|| {
         let target = tempfile::tempdir().unwrap();
         let path = target.path().to_str().unwrap();
         let mut mesh = Mesh::start();
-        // From now until 40 to 100 s later, in the local time that the agent goes by. Midnight makes no difference.
+        // From now until 90 to 150 s later, in the local time that the agent goes by. Midnight makes no difference.
         let minute_after = |seconds: u64| {
             let date = format!("+{seconds} seconds");
             must("date", &["-d", &date, "+%H:%M"]).trim().to_owned()
         };
-        let hours = format!("--hours={}-{}", minute_after(0), minute_after(100));
+        let hours = format!("--hours={}-{}", minute_after(0), minute_after(150));
         mesh.add(Agent::named("a").allow(target.path()).argument(&hours));
         let mut run = mesh.begin(&plan(path, LONG_WRITE));
         mesh.until_step_is("write", "running", LIMIT);
@@ -302,13 +305,6 @@ fn the_end_of_the_hours_stops_a_task() {
         assert!(db.one::<i64>("SELECT ops FROM step_results") > 0);
         assert_eq!(std::fs::read_dir(path).unwrap().count(), 0, "{}", run.log());
         // And what comes after them is refused.
-        let file = mesh.plan(&plan(path, LONG_WRITE));
-        let refused = mesh.command(&["run", file.to_str().unwrap(), "--dry-run"]);
-        assert_eq!(refused.code, 2, "{}", refused.all());
-        assert!(
-            refused.err.contains("takes no load now"),
-            "{}",
-            refused.all()
-        );
+        assert_refused(&mesh, &plan(path, LONG_WRITE), &["takes no load now"]);
     });
 }
