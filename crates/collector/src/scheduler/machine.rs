@@ -145,6 +145,7 @@ impl Machine {
                     run.advance_stages();
                     out.append(std::mem::take(&mut run.out));
                 }
+                self.stop_strays(&mut out);
                 self.leftovers.on_agents(&self.members, &mut out);
             }
             Event::Queued => self.load(&mut out),
@@ -208,12 +209,24 @@ impl Machine {
             out.append(std::mem::take(&mut run.out));
             self.run = Some(Box::new(run));
         }
+        self.stop_strays(out);
         for (run, (reason, at)) in std::mem::take(&mut self.stops) {
             self.stop(run, reason, at, now, out);
         }
         if self.run.is_none() && self.load_again {
             self.load(out);
         }
+    }
+
+    /// Stops what agents have attached with of steps that are over. While the next run is being looked for, it is not
+    /// known which step is under way.
+    fn stop_strays(&mut self, out: &mut Output) {
+        if self.loading {
+            return;
+        }
+        let step = self.run.as_ref().and_then(|run| run.step.as_ref());
+        let is_under_way = |task| step.is_some_and(|step| step.tasks.get(task).is_some());
+        self.leftovers.stop_strays(&self.members, is_under_way, out);
     }
 
     fn stop(

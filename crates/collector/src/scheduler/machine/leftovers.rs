@@ -3,6 +3,8 @@
 //! The measurements of a lost agent are kept: its rows come with its spool and count up to the moment at which its load
 //! ended. A task that the current run still needs is left to the run. The database says what is over, so that this also
 //! works after a start of the collector; an agent that does not answer is asked again when it attaches the next time.
+//! A stop does not wait for the database: whatever an agent attaches with that the step under way does not know is over,
+//! because no other step can be.
 
 use super::{
     effect::{Ask, Effect, Lookup, Output, Show, Within},
@@ -10,9 +12,10 @@ use super::{
     members::{Members, Presence},
     removal::STALLED,
     run::Tokens,
+    stop::STOP_WITHIN,
 };
 use crate::{
-    model::{AgentId, MeshMicros, RunId, Severity, StepId, TaskState},
+    model::{AgentId, MeshMicros, RunId, Severity, StepId, TaskId, TaskState},
     sessions::command::{Answer, CallError, Command},
     store::{
         DirectoryLeft,
@@ -28,6 +31,8 @@ use std::{
 const END_WITHIN: Duration = Duration::from_secs(60);
 /// An agent that is lost meanwhile is asked again when it attaches.
 const LOSS_AFTER: Duration = Duration::from_secs(5);
+/// Why a task of an ended step is stopped, for its agent.
+const GONE_ON: &str = "the step has gone on without this agent";
 /// The event of a removal that was left behind.
 const GONE: &str = "directory-removed";
 
@@ -57,6 +62,8 @@ pub(super) struct Leftovers {
     tokens: Tokens,
     /// The session in which each agent was cleaned up.
     seen: BTreeMap<AgentId, u64>,
+    /// The session in which each agent was asked to stop tasks that are over.
+    stopped: BTreeMap<AgentId, u64>,
     cleanups: BTreeMap<AgentId, AgentCleanup>,
 }
 
@@ -65,6 +72,7 @@ impl Leftovers {
         Self {
             tokens,
             seen: BTreeMap::new(),
+            stopped: BTreeMap::new(),
             cleanups: BTreeMap::new(),
         }
     }
@@ -79,6 +87,35 @@ impl Leftovers {
         for member in members.all().filter(|member| member.attached) {
             if self.seen.insert(member.id, member.session) != Some(member.session) {
                 self.lookup(member, out);
+            }
+        }
+    }
+
+    /// Stops every task that an agent has attached with and that is not of the step under way. The answer is not awaited:
+    /// the cleanup stops the task again, and awaits its end.
+    pub fn stop_strays(
+        &mut self,
+        members: &Members,
+        is_under_way: impl Fn(TaskId) -> bool,
+        out: &mut Output,
+    ) {
+        for member in members.all().filter(|member| member.attached) {
+            if self.stopped.insert(member.id, member.session) == Some(member.session) {
+                continue;
+            }
+            let held = member.held_tasks.iter().copied();
+            for task in held.filter(|task| !is_under_way(*task)) {
+                out.at_once.push(Effect::Ask(Box::new(Ask {
+                    token: self.tokens.next(),
+                    agent: member.id,
+                    command: Command::StopTask {
+                        task,
+                        reason: String::from(GONE_ON),
+                    },
+                    loss_after: LOSS_AFTER,
+                    within: Within::For(STOP_WITHIN),
+                    silence: None,
+                })));
             }
         }
     }
@@ -143,7 +180,7 @@ impl Leftovers {
         if let Some(stray) = cleanup.tasks.pop_front() {
             let command = Command::StopTask {
                 task: stray.task.id,
-                reason: String::from("the step has gone on without this agent"),
+                reason: String::from(GONE_ON),
             };
             self.ask(
                 agent,

@@ -143,11 +143,9 @@ impl Run {
         self.record_event(Some(agent), Severity::Warning, kind, message);
     }
 
-    /// Stops a lost task on its agent, if the agent is attached.
+    /// Stops a lost task on its agent. One that seems to be away is asked too: it may have attached a moment ago and been
+    /// given a command since, and an agent that is lost answers at once that it is.
     pub(super) fn stop_lost(&mut self, task: TaskHandle) {
-        if !self.members.is_attached(task.agent) {
-            return self.forget_receiver(task);
-        }
         let command = Command::StopTask {
             task: task.task,
             reason: String::from("the step goes on without this task"),
@@ -185,7 +183,7 @@ impl Run {
 
     /// Closes the receiving end of a link whose sender does not answer.
     fn forget_receiver(&mut self, task: TaskHandle) {
-        if let Some(peer) = task.peer.filter(|peer| self.members.is_attached(*peer)) {
+        if let Some(peer) = task.peer.filter(|peer| *peer != task.agent) {
             self.forget_on(task, peer);
         }
     }

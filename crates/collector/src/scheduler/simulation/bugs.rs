@@ -74,8 +74,6 @@ fn an_unconfirmed_directory_is_removed_after_a_restart_of_the_collector() {
     let mut world = world(IO, 1, OnLoss::Continue);
     world.run_until(|world| !world.disks.is_empty());
     world.crash();
-    world.stop();
-    world.run_until(|world| world.machine.is_some());
     world.store.run.stop_reason = Some(String::from("enough"));
     world.run_to_end();
     assert_eq!(world.store.run.state, RunState::Stopped);
@@ -400,4 +398,47 @@ fn a_task_whose_last_rows_are_missing_is_not_armed_again() {
     world.check_end();
     let states: Vec<StepState> = world.store.steps.iter().map(|step| step.state).collect();
     assert_eq!(states, [StepState::Failed, StepState::Done]);
+}
+
+#[test]
+fn an_agent_that_returns_with_a_task_of_an_earlier_step_is_stopped_while_the_database_is_blocked() {
+    let phase = |name| {
+        format!(
+            "[[phase]]\nname = \"{name}\"\nworkload = \"io\"\nsize = \"1m\"\nmodes = [\"write\"]\n"
+        )
+    };
+    let targets = "[targets.a]\nsystem = \"sa\"\npath = \"/mnt/a\"\n";
+    let plan = format!("{targets}{}{}", phase("first"), phase("second"));
+    let mut world = world(&plan, 2, OnLoss::Continue);
+    let is_prepared = |world: &World| {
+        let mut tasks = world.agents[1].tasks.values();
+        tasks.any(|task| task.state == State::Prepared)
+    };
+    world.run_until(is_prepared);
+    world.detach(1);
+    world.run_until(|world| world.store.steps[0].state == StepState::Done);
+    // The tasks of the next step wait to be stored, and everything behind them.
+    world.blocked = true;
+    world.run_until(|world| stage_is(world, "MakingTasks"));
+    world.attach(1);
+    let back = world.now;
+    let stopped = |world: &World| world.agents[1].loads().next().is_none();
+    assert!(!stopped(&world));
+    world.run_until(|world| stopped(world) || world.now > back + S);
+    assert!(world.blocked && stopped(&world));
+}
+
+#[test]
+fn a_receiver_that_attaches_as_its_sender_is_lost_stops_listening() {
+    let plan = "[[phase]]\nworkload = \"network\"\nmodes = [\"ping\"]\nfrom = [\"b\"]\nto = [\"a\"]\nruntime = \"5s\"\n";
+    // In some of them the machine hears late that the receiver is there.
+    for seed in 1..=200 {
+        let mut world = world_of_seed(seed, plan, 2, OnLoss::Continue);
+        world.detach(1);
+        world.detach(0);
+        let back = world.now + 3 * S - 1000;
+        world.at(back, SimEvent::Attach { agent: 0 });
+        world.run_to_end();
+        world.check_end();
+    }
 }
