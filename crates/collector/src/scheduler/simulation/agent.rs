@@ -45,6 +45,12 @@ pub(super) struct SimTask {
     cancelled: bool,
     /// It hangs: it does not end, even when it is stopped.
     pub hangs: bool,
+    /// It begins at its start; otherwise its agent has confirmed the start, and nothing follows.
+    pub begins: bool,
+    /// Its load has a rate.
+    pub is_paced: bool,
+    /// Over how many tasks the rate of its step was split again; `None`: as it was prepared.
+    pub rate_tasks: Option<u32>,
     /// Its agent has not answered a stop of it.
     pub ignored_stop: bool,
     /// When it began; `None`: it has not.
@@ -120,6 +126,8 @@ pub(super) struct Faults {
     pub refuses_directory: u64,
     /// Starts a task at another instant than it has confirmed.
     pub starts_apart: u64,
+    /// Confirms a start, and never begins.
+    pub never_begins: u64,
     /// Neither does nor answers the first stop of a task.
     pub ignores_stop: u64,
     /// A path on which removals do not come back.
@@ -238,6 +246,9 @@ impl SimAgent {
                             stopped: false,
                             cancelled: false,
                             hangs: false,
+                            begins: true,
+                            is_paced: prepare.params_json.contains("rate_iops"),
+                            rate_tasks: None,
                             ignored_stop: false,
                             began: None,
                             forgotten: false,
@@ -265,9 +276,14 @@ impl SimAgent {
                             waiting: Vec::new(),
                         };
                         held.hangs = chance(random, faults.hangs);
+                        held.begins = !chance(random, faults.never_begins);
                         let lead = start.0 - now.0;
-                        let takes = i64::try_from(random.below(5_000_000)).unwrap();
-                        let takes = match held.hangs {
+                        let longest = match held.is_paced {
+                            true => 60_000_000,
+                            false => 5_000_000,
+                        };
+                        let takes = i64::try_from(random.below(longest)).unwrap();
+                        let takes = match held.hangs || !held.begins {
                             true => HANGS_FOR_US,
                             false => takes,
                         };
@@ -315,6 +331,13 @@ impl SimAgent {
                     }
                 }
             }
+            Command::ShareRate { task, tasks, .. } => match self.tasks.get_mut(task) {
+                None => refused(RefusalKind::UnknownTask, "not known"),
+                Some(held) => {
+                    held.rate_tasks = Some(*tasks);
+                    Ok(Answer::Done)
+                }
+            },
             Command::ForgetTask { task } => {
                 self.receivers.remove(task);
                 match self.tasks.get_mut(task) {

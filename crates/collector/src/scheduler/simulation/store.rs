@@ -289,7 +289,9 @@ impl SimStore {
         if !end.error.is_empty() {
             row.error = Some(end.error.clone());
         }
-        self.with_rows.push(spooled.task);
+        if spooled.began {
+            self.with_rows.push(spooled.task);
+        }
     }
 
     /// Whether the task's step or run is over, or the task has ended.

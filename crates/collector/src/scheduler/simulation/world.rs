@@ -2,8 +2,10 @@
 
 mod driver;
 mod faults;
+mod holders;
 mod mesh;
 mod reads;
+mod shares;
 mod sim_event;
 mod waits;
 
@@ -25,6 +27,7 @@ use crate::{
     store::rows::RunRow,
 };
 use benchmesh_workloads::random::Random;
+use holders::Resumed;
 use sim_event::Call;
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -35,6 +38,8 @@ const MS: i64 = 1000;
 const S: i64 = 1_000_000;
 /// By how much a deadline may be missed.
 const TICK: i64 = 10 * MS;
+/// How long it takes to read a run, at most.
+const LONGEST_LOAD: i64 = 500 * MS;
 /// Upper limit of the events of a schedule.
 const MAX_EVENTS: usize = 60_000;
 
@@ -80,6 +85,10 @@ pub(super) struct World {
     pub events_handled: usize,
     /// Tasks that had ended when the collector was started last.
     pub ended_at_load: BTreeMap<TaskId, TaskState>,
+    /// The step that was running when the run was loaded, and who holds it.
+    resumed: Option<Resumed>,
+    /// When the database could be written again.
+    unblocked_at: i64,
     fault_mode: FaultMode,
 }
 
@@ -133,6 +142,7 @@ impl World {
                 hangs: likely(40),
                 refuses_directory: likely(50),
                 starts_apart: likely(20),
+                never_begins: likely(30),
                 ignores_stop: likely(200),
                 hangs_on: None,
             },
@@ -183,6 +193,8 @@ impl World {
             stop_to_keep: None,
             events_handled: 0,
             ended_at_load: BTreeMap::new(),
+            resumed: None,
+            unblocked_at: start,
             fault_mode,
             random,
         };
@@ -268,6 +280,11 @@ impl World {
         }
     }
 
+    /// A random time.
+    fn below(&mut self, most: i64) -> i64 {
+        i64::try_from(self.random.below(most.unsigned_abs())).unwrap()
+    }
+
     fn delay(&mut self) -> i64 {
         let most = match self.random.below(20) {
             0 => 200 * MS,
@@ -314,9 +331,10 @@ impl World {
                 finished,
                 generation,
             } => self.finished(token, step, *finished, generation),
-            SimEvent::Loaded { generation } => self.loaded(generation),
+            SimEvent::Loaded { loaded, generation } => self.loaded(loaded, generation),
             SimEvent::AgentsChanged { generation } => {
                 if generation == self.generation && self.machine.is_some() {
+                    self.note_holders();
                     let agents = self.presences();
                     self.handle(Event::Agents(agents));
                 }
@@ -332,6 +350,11 @@ impl World {
             SimEvent::Stop => self.stop(),
             SimEvent::Block => self.block(),
             SimEvent::Unblock => self.unblock(),
+            SimEvent::CheckShares {
+                lost,
+                since,
+                generation,
+            } => self.check_shares(lost, since, generation),
             SimEvent::CheckStop {
                 reached,
                 generation,

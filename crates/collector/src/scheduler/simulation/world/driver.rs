@@ -2,7 +2,7 @@
 
 use super::{
     super::plans::name,
-    MS, S, World, micros,
+    FaultMode, LONGEST_LOAD, MS, S, World, micros,
     sim_event::{Call, SimEvent},
 };
 use crate::{
@@ -103,9 +103,16 @@ impl World {
         let made = self.store.apply(rows);
         let generation = self.generation;
         for row in rows {
-            let Row::Task { task, state, .. } = row else {
+            if let Row::Step { step, change } = row {
+                self.check_holders(*step, change);
+            }
+            let Row::Task {
+                task, state, error, ..
+            } = row
+            else {
                 continue;
             };
+            self.expect_share_of(*task, *state, error.as_deref());
             if matches!(state, TaskState::Lost | TaskState::Stopped) {
                 let agent = usize::try_from(self.store.task(*task).agent.0).unwrap() - 1;
                 let check = SimEvent::CheckStoppedOnAgent {
@@ -201,7 +208,13 @@ impl World {
             }
             Effect::Load => {
                 self.loading = true;
-                self.after(MS, SimEvent::Loaded { generation });
+                let loaded = self.read_run();
+                // What happens meanwhile is not in it.
+                let takes = match self.random.below(4) {
+                    0 if self.fault_mode == FaultMode::All => self.below(LONGEST_LOAD),
+                    _ => MS,
+                };
+                self.after(takes, SimEvent::Loaded { loaded, generation });
             }
             Effect::Mark { .. }
             | Effect::Sample { .. }

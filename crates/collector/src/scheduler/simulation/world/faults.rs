@@ -1,6 +1,8 @@
 //! Faults of a schedule: agents that are cut off or restarted, a collector that is killed, a full disk, a stop.
 
-use super::{super::plans::name, FaultMode, MS, S, World, micros, sim_event::SimEvent};
+use super::{
+    super::plans::name, FaultMode, LONGEST_LOAD, MS, S, World, micros, sim_event::SimEvent,
+};
 use crate::{
     model::{RunId, TaskId},
     scheduler::machine::{Machine, event::Event},
@@ -93,6 +95,7 @@ impl World {
             )
         });
         self.loading = false;
+        self.resumed = None;
         self.stop_to_keep = None;
         for agent in 0..self.agents.len() {
             if self.agents[agent].session != 0 {
@@ -119,6 +122,10 @@ impl World {
         let (machine, out) = Machine::start();
         self.machine = Some(machine);
         self.take(out);
+        if self.fault_mode == FaultMode::All && self.random.below(16) == 0 {
+            let soon = self.below(LONGEST_LOAD);
+            self.after(soon, SimEvent::Stop);
+        }
         let first = self.generation == 1;
         let generation = self.generation;
         for agent in 0..self.agents.len() {
@@ -217,6 +224,7 @@ impl World {
         }
         self.log(|| String::from("the disk has room again"));
         self.blocked = false;
+        self.unblocked_at = self.now;
         self.store_stop_request();
         self.handle(Event::Unblocked);
     }

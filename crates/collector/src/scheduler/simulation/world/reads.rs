@@ -136,7 +136,9 @@ impl World {
                         let runs = |state: &State| {
                             matches!(state, State::Running { start, .. } if start.0 <= self.now)
                         };
-                        held.is_some_and(|held| runs(&held.state) && agent.session != 0)
+                        held.is_some_and(|held| {
+                            held.begins && runs(&held.state) && agent.session != 0
+                        })
                     })
                 };
                 let positions = agents.iter().map(|agent| {
@@ -207,13 +209,10 @@ impl World {
         self.handle(Event::Completed { token, completion });
     }
 
-    pub(super) fn loaded(&mut self, generation: u64) {
-        if generation != self.generation || !self.loading {
-            return;
-        }
-        self.loading = false;
+    /// The run as its rows are now; `None`: it has ended.
+    pub(super) fn read_run(&self) -> Option<Box<LoadedRun>> {
         let row = self.store.run.clone();
-        let loaded = (!row.state.is_end()).then(|| {
+        (!row.state.is_end()).then(|| {
             let steps = self.store.newest_steps();
             let open = steps
                 .iter()
@@ -231,13 +230,21 @@ impl World {
                 tasks,
                 directories: self.store.directories.clone(),
             })
-        });
+        })
+    }
+
+    pub(super) fn loaded(&mut self, loaded: Option<Box<LoadedRun>>, generation: u64) {
+        if generation != self.generation || !self.loading {
+            return;
+        }
+        self.loading = false;
         if let Some(loaded) = &loaded {
             let ended = loaded
                 .tasks
                 .iter()
                 .filter(|task| crate::scheduler::machine::has_ended(task.state));
             self.ended_at_load = ended.map(|task| (task.id, task.state)).collect();
+            self.expect_holders(loaded);
         }
         self.handle(Event::Loaded(loaded));
     }

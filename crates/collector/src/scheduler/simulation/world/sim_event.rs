@@ -3,7 +3,10 @@
 use super::super::agent::{Later, Reply};
 use crate::{
     model::{StepId, TaskId},
-    scheduler::machine::{effect::Lookup, event::Token},
+    scheduler::machine::{
+        effect::Lookup,
+        event::{LoadedRun, Token},
+    },
     sessions::command::Command,
     store::rows::FinishedStep,
 };
@@ -63,6 +66,7 @@ pub(in crate::scheduler::simulation) enum SimEvent {
         generation: u64,
     },
     Loaded {
+        loaded: Option<Box<LoadedRun>>,
         generation: u64,
     },
     AgentsChanged {
@@ -98,6 +102,12 @@ pub(in crate::scheduler::simulation) enum SimEvent {
         agent: usize,
         session: u64,
         task: TaskId,
+        generation: u64,
+    },
+    /// Checks that the others have taken the share of a lost task in the rate of its step.
+    CheckShares {
+        lost: TaskId,
+        since: i64,
         generation: u64,
     },
     /// Checks that a stop has reached every agent that could be reached.

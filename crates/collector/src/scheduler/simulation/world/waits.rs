@@ -1,9 +1,12 @@
 //! Invariants of waiting: each token has a source that will answer it, and none is waited for beyond its deadline.
 
-use super::{S, TICK, World, micros};
+use super::{S, TICK, World, micros, sim_event::Call};
 use crate::{
     model::TaskId,
-    scheduler::machine::{Machine, effect::Effect, event::Token},
+    scheduler::{
+        machine::{Machine, effect::Effect, event::Token},
+        simulation::agent::State,
+    },
     sessions::command::Command,
 };
 
@@ -54,6 +57,7 @@ impl World {
                     self.longest_load(task)
                         .map(|longest| call.asked_at + longest),
                 );
+                over.extend(self.begun_by(call, task));
             }
         }
         for over in over {
@@ -77,6 +81,25 @@ impl World {
             .expected?;
         let expected = micros(expected);
         Some(MAX_LEAD_US + expected + (expected / 10).max(30 * S))
+    }
+
+    /// When a task that its agent has armed and that does not begin is given up; `None`: it begins, or is not expected to
+    /// have sent rows. All is counted from the last thing that may have delayed its rows.
+    fn begun_by(&self, call: &Call, task: TaskId) -> Option<i64> {
+        let agent = &self.agents[call.agent];
+        let held = agent.tasks.get(&task)?;
+        let State::Running { start, .. } = held.state else {
+            return None;
+        };
+        if held.begins || held.is_paced || agent.session == 0 || self.blocked {
+            return None;
+        }
+        // An attached agent's last contact is its hello.
+        let from = [call.asked_at, agent.last_contact, self.unblocked_at];
+        let from = from.into_iter().fold(start.0, i64::max);
+        // Rows that were on their way at the first look make a second one necessary.
+        let patience = micros(self.policy.loss_after * 2).max(10 * S);
+        Some(from + 2 * patience + 3 * S)
     }
 
     /// Whether an agent is being asked to stop a task.

@@ -1,0 +1,74 @@
+//! Invariant of a rate of the whole step: when a task is lost, the others take its share soon after its lease.
+
+use super::{S, SimEvent, World, micros};
+use crate::{
+    model::{StepState, TaskId, TaskState},
+    scheduler::simulation::{agent::State, plans::name},
+};
+use benchmesh_workloads::recorder::is_errors_limit;
+
+/// From the end of the lease until all agents have the new shares, with the collector's delay after a contact.
+const SHARED_WITHIN: i64 = 4 * S;
+
+impl World {
+    /// Has the shares of the others checked when a task of a step with a rate is lost.
+    pub(super) fn expect_share_of(&mut self, task: TaskId, state: TaskState, error: Option<&str>) {
+        let lost = match state {
+            TaskState::Lost => true,
+            TaskState::Failed => error.is_some_and(is_errors_limit),
+            _ => false,
+        };
+        let step = self.store.step(self.store.task(task).step);
+        let mut planned = self.planned.steps.iter();
+        let planned = planned.find(|planned| planned.ordinal == step.ordinal);
+        let has_rate = planned.is_some_and(|planned| {
+            let mut loads = planned.loads.iter();
+            loads.any(|load| load.params.contains_key("rate-per"))
+        });
+        if lost && has_rate && step.state == StepState::Running {
+            let check = SimEvent::CheckShares {
+                lost: task,
+                since: self.now,
+                generation: self.generation,
+            };
+            self.after(micros(self.policy.lease) + SHARED_WITHIN, check);
+        }
+    }
+
+    /// Every agent that was attached all the time has a larger share, if the step still runs.
+    pub(super) fn check_shares(&self, lost: TaskId, since: i64, generation: u64) {
+        let step = self.store.task(lost).step;
+        let runs = self
+            .machine
+            .as_ref()
+            .is_some_and(|machine| machine.stage() == "Running");
+        let was_blocked = self.blocked || self.unblocked_at > since;
+        if generation != self.generation
+            || !runs
+            || was_blocked
+            || self.store.step(step).state != StepState::Running
+        {
+            return;
+        }
+        let tasks = self.store.tasks_of(step);
+        for task in tasks.iter().filter(|task| task.state == TaskState::Running) {
+            let agent = usize::try_from(task.agent.0).unwrap() - 1;
+            let one = &self.agents[agent];
+            let Some(held) = one.tasks.get(&task.id) else {
+                continue;
+            };
+            let loads = matches!(held.state, State::Running { .. }) && !held.stopped;
+            // An attached agent's last contact is its hello.
+            if !loads || one.session == 0 || one.last_contact > since {
+                continue;
+            }
+            let share = held.rate_tasks.map(|tasks| usize::try_from(tasks).unwrap());
+            assert!(
+                share.is_some_and(|share| share < tasks.len()),
+                "task {lost} is lost, and agent {} still has a share of one in {} of the rate",
+                name(agent),
+                share.unwrap_or(tasks.len())
+            );
+        }
+    }
+}
