@@ -122,7 +122,7 @@ fn a_lost_end_of_a_link_costs_its_links_alone_and_may_come_back() {
         ];
         let plan = format!(
             "loss-after = \"1s\"\n{NULL}runtime = \"1s\"\n[[phase]]\nworkload = \"network\"\nmodes = [\"ping\"]\nruntime = \"1s\"\n\
-         [[phase]]\nname = \"after\"\nworkload = \"null\"\nsettle = \"1s\"\n[[phase]]\nname = \"last\"\nworkload = \"null\"\n"
+         [[phase]]\nname = \"after\"\nworkload = \"null\"\nsettle = \"3s\"\n[[phase]]\nname = \"last\"\nworkload = \"null\"\n"
         );
         let started = stage.start(&plan).await.unwrap();
         stage.until_step(started.run_id, "running").await;

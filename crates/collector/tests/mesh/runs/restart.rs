@@ -68,7 +68,7 @@ fn a_step_that_some_agents_hold_goes_on_without_the_others() {
 fn a_step_that_no_agent_holds_is_repeated_as_the_next_attempt() {
     measured_async(|| async {
         let stage = Stage::new().await;
-        let a = stage.agent("a", running_for(1.0)).await;
+        let a = stage.agent("a", running_for(3.0)).await;
         let started = stage.start(IO).await.unwrap();
         stage.until_step(started.run_id, "running").await;
         let stage = stage.restarted().await;
