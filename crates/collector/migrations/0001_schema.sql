@@ -870,20 +870,20 @@ CROSS JOIN host_samples AS f ON f.host_id = e.host_id AND f.at_us = e.from_us
 CROSS JOIN host_samples AS u ON u.host_id = e.host_id AND u.at_us = e.until_us
 WHERE e.from_us < e.until_us;
 
--- A step of up to ten minutes has a row for each sample. A longer one is divided into 600 spans, and the last sample of each
--- is found by a seek, so that a day costs no more than ten minutes: counters are cumulative.
+-- A step of up to eight minutes has a row for each sample. A longer one is divided into 480 spans, and the last sample of each
+-- is found by a seek, so that a day costs no more than eight minutes: counters are cumulative.
 CREATE VIEW v_host_timeline AS
 WITH RECURSIVE
-parts (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM parts WHERE n < 600),
+parts (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM parts WHERE n < 480),
 spans AS NOT MATERIALIZED (
     SELECT s.run_id, s.id AS step_id, s.start_us, s.phase, s.target, s.mode,
-           s.last_done_us - s.start_us > 600000000 AS is_long,
-           iif(s.last_done_us - s.start_us > 600000000,
-               s.start_us + (parts.n - 1) * (s.last_done_us - s.start_us) / 600 + 500001, s.start_us - 1500000) AS from_us,
-           iif(s.last_done_us - s.start_us > 600000000,
-               s.start_us + parts.n * (s.last_done_us - s.start_us) / 600 + 500000, s.last_done_us + 500000) AS until_us
+           s.last_done_us - s.start_us > 480000000 AS is_long,
+           iif(s.last_done_us - s.start_us > 480000000,
+               s.start_us + (parts.n - 1) * (s.last_done_us - s.start_us) / 480 + 500001, s.start_us - 1500000) AS from_us,
+           iif(s.last_done_us - s.start_us > 480000000,
+               s.start_us + parts.n * (s.last_done_us - s.start_us) / 480 + 500000, s.last_done_us + 500000) AS until_us
     FROM steps AS s
-    CROSS JOIN parts ON parts.n <= iif(s.last_done_us - s.start_us > 600000000, 600, 0)
+    CROSS JOIN parts ON parts.n <= iif(s.last_done_us - s.start_us > 480000000, 480, 0)
 )
 SELECT w.run_id,
        w.step_id,
