@@ -353,6 +353,7 @@ impl SpoolActor {
                 }
                 self.send().await;
             }
+            Err(error) if error.is_damage() => self.replace_spool(&error).await,
             Err(error) => {
                 if self.writing == Health::Working {
                     self.writing = Health::Failing;
@@ -362,6 +363,24 @@ impl SpoolActor {
                          is full; make room in the state directory"
                     );
                 }
+                self.flush_at = Some(Instant::now() + RETRY_EVERY);
+            }
+        }
+    }
+
+    /// The disk has damaged the written spool: a new one is begun. The session ends, because the next one has to announce it,
+    /// and drains what can be read of the old one first.
+    async fn replace_spool(&mut self, damage: &SpoolError) {
+        tracing::error!(error = %error_chain(damage), "the spool is damaged; a new one is begun");
+        match self.set.roll().await {
+            Ok(()) => {
+                self.acked = None;
+                self.acked_now.set(Sequence(0));
+                self.window = None;
+                self.flush_soon();
+            }
+            Err(error) => {
+                tracing::error!(error = %error_chain(&error), "no new spool can be made");
                 self.flush_at = Some(Instant::now() + RETRY_EVERY);
             }
         }
@@ -414,7 +433,9 @@ impl SpoolActor {
                 Ok(None) => {
                     let mesh = window.is_idle().then(|| window.mesh.clone());
                     let Some(mesh) = mesh else { return };
-                    if !self.set.all_acked(&mesh).await {
+                    let more = self.set.all_acked(&mesh).await;
+                    self.note_unreadable();
+                    if !more {
                         return;
                     }
                 }

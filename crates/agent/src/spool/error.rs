@@ -1,5 +1,6 @@
 //! What can go wrong with a spool's file.
 
+use super::file::is_damage;
 use std::path::{Path, PathBuf};
 
 /// Why a spool cannot be used.
@@ -14,6 +15,8 @@ pub enum SpoolError {
     },
     #[error("{} is not a spool of this agent's version: {why}", path.display())]
     NotASpool { path: PathBuf, why: String },
+    #[error("{}: what it says about itself was damaged on the disk", path.display())]
+    DamagedHeader { path: PathBuf },
     #[error("remove the drained spool {}", path.display())]
     Remove {
         path: PathBuf,
@@ -25,6 +28,15 @@ pub enum SpoolError {
 }
 
 impl SpoolError {
+    /// Whether the disk has changed or lost what was written; trying again does not help then.
+    pub(super) fn is_damage(&self) -> bool {
+        match self {
+            Self::Sql { source, .. } => is_damage(source),
+            Self::NotASpool { .. } | Self::DamagedHeader { .. } => true,
+            Self::Remove { .. } | Self::Closed => false,
+        }
+    }
+
     pub(super) fn sql(doing: &'static str, path: &Path) -> impl FnOnce(sqlx::Error) -> Self {
         let path = path.to_owned();
         move |source| Self::Sql {

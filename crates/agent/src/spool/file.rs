@@ -6,23 +6,22 @@
 //! is which batches may have been sent, because they must not be merged: the reservation is committed with FULL before
 //! the first of its batches leaves, and takes everything before it to the disk too.
 
+mod header;
 mod mark;
 mod merge;
+mod read;
 mod transaction;
 
-use super::{Envelope, Sequence, SpoolError, SpoolId};
+use super::{Sequence, SpoolError, SpoolId};
+use header::Header;
 use mark::AppendMark;
 pub(super) use mark::SUFFIX as MARK_SUFFIX;
+pub(super) use read::{Loss, Stored, is_damage};
 use sqlx::sqlite::{SqliteAutoVacuum, SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Row, SqliteConnection};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use transaction::transaction;
-use uuid::Uuid;
-
-const VERSION: i64 = 2;
-/// The version before: without checksums and the acked position.
-const VERSION_WITHOUT_CHECKSUMS: i64 = 1;
 
 /// Refused batches that a spool keeps for a person to see, in bytes. The oldest are removed beyond it.
 const MOST_REFUSED_BYTES: i64 = if cfg!(test) { 64 << 10 } else { 8 << 20 };
@@ -41,13 +40,15 @@ const TABLES: &str = "
         ordinal INTEGER NOT NULL,
         mesh_uid TEXT,
         reserved INTEGER NOT NULL,
-        acked INTEGER NOT NULL DEFAULT 0
+        acked INTEGER NOT NULL,
+        body_checksums_until INTEGER NOT NULL,
+        checksum INTEGER NOT NULL -- CRC-32 of all other columns
     ) STRICT;
     CREATE TABLE batches (
         sequence INTEGER PRIMARY KEY,
         first_sequence INTEGER NOT NULL,
         body BLOB NOT NULL,
-        checksum INTEGER -- CRC-32 of the body; NULL: written by a version without checksums
+        checksum INTEGER NOT NULL -- CRC-32 of all other columns
     ) STRICT;
     CREATE TABLE refused (
         sequence INTEGER PRIMARY KEY,
@@ -57,58 +58,19 @@ const TABLES: &str = "
     ) STRICT;
 ";
 
-/// From [`VERSION_WITHOUT_CHECKSUMS`] to [`VERSION`].
-const ADD_CHECKSUMS: &str = "
-    ALTER TABLE spool ADD COLUMN acked INTEGER NOT NULL DEFAULT 0;
-    ALTER TABLE batches ADD COLUMN checksum INTEGER;
-    UPDATE spool SET version = 2;
-";
-
-/// A batch as the file has it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Stored {
-    Intact(Envelope),
-    /// Its bytes are not those that were written.
-    Damaged {
-        first: Sequence,
-        sequence: Sequence,
-    },
-}
-
-impl Stored {
-    /// The last sequence that it stands for.
-    pub(super) fn sequence(&self) -> Sequence {
-        match self {
-            Self::Intact(envelope) => envelope.sequence,
-            Self::Damaged { sequence, .. } => *sequence,
-        }
-    }
-
-    /// The first sequence that it stands for.
-    pub(super) fn first(&self) -> Sequence {
-        match self {
-            Self::Intact(envelope) => envelope.first,
-            Self::Damaged { first, .. } => *first,
-        }
-    }
-}
-
 /// An open spool.
 #[derive(Debug)]
 pub(super) struct SpoolFile {
-    pub(super) id: SpoolId,
-    /// Counts the starts of the agent: the order in which spools are drained.
-    pub(super) ordinal: i64,
-    /// The mesh that its rows belong to; `None` until the agent has attached.
-    pub(super) mesh: Option<String>,
+    header: Header,
     path: PathBuf,
     connection: SqliteConnection,
     next: Sequence,
-    /// The last sequence in the file when it was opened.
-    found: Sequence,
-    reserved: Sequence,
-    /// What the collector has stored, as far as it was written down.
-    pub(super) acked: Sequence,
+    /// An earlier start wrote it, and nothing is appended any more.
+    is_old: bool,
+    /// Whether `next` follows the last sequence that was appended, or only the last that is known.
+    is_end_known: bool,
+    /// It has been said that batches are lost behind the last one that is known.
+    is_end_told: bool,
     bytes: u64,
     sweep: Sequence,
     mark: AppendMark,
@@ -132,90 +94,66 @@ impl SpoolFile {
             .connect()
             .await
             .map_err(error())?;
+        let header = Header::new(id, ordinal);
         transaction(&mut connection, async |connection| {
             sqlx::raw_sql(TABLES).execute(&mut *connection).await?;
-            sqlx::query("INSERT INTO spool VALUES (1, ?, ?, ?, NULL, 0, 0)")
-                .bind(VERSION)
-                .bind(id.to_string())
-                .bind(ordinal)
-                .execute(connection)
-                .await
+            header.insert(connection).await
         })
         .await
         .map_err(error())?;
         Ok(Self {
-            id,
-            ordinal,
-            mesh: None,
+            header,
             path: path.to_owned(),
             connection,
             next: Sequence(1),
-            found: Sequence(u64::MAX),
-            reserved: Sequence(0),
-            acked: Sequence(0),
+            is_old: false,
+            is_end_known: true,
+            is_end_told: false,
             bytes: 0,
             sweep: Sequence(0),
             mark: AppendMark::of(path),
         })
     }
 
-    /// Opens one that an earlier start has left.
+    /// Opens one that an earlier start has left. Damaged batches in it are found when they are read.
     pub(super) async fn open(path: &Path) -> Result<Self, SpoolError> {
-        let error = || SpoolError::sql("read the spool", path);
-        let mut connection = options(path).connect().await.map_err(error())?;
-        let version: i64 = sqlx::query("SELECT version FROM spool")
-            .fetch_one(&mut connection)
-            .await
-            .and_then(|row| row.try_get(0))
-            .map_err(error())?;
-        let not_a_spool = |why: String| SpoolError::NotASpool {
-            path: path.to_owned(),
-            why,
-        };
-        if version == VERSION_WITHOUT_CHECKSUMS {
-            transaction(&mut connection, async |connection| {
-                sqlx::raw_sql(ADD_CHECKSUMS).execute(connection).await
-            })
-            .await
-            .map_err(error())?;
-        } else if version != VERSION {
-            return Err(not_a_spool(format!(
-                "its version is {version}, this agent writes {VERSION}"
-            )));
-        }
-        let row = sqlx::query("SELECT spool_id, ordinal, mesh_uid, reserved, acked FROM spool")
-            .fetch_one(&mut connection)
-            .await
-            .map_err(error())?;
-        let id: String = row.try_get(0).map_err(error())?;
-        let id = Uuid::parse_str(&id).map_err(|_| not_a_spool(format!("its id is {id:?}")))?;
-        let ordinal = row.try_get(1).map_err(error())?;
-        let mesh = row.try_get(2).map_err(error())?;
-        let reserved: i64 = row.try_get(3).map_err(error())?;
-        let acked: i64 = row.try_get(4).map_err(error())?;
-        let sums = sqlx::query(
-            "SELECT coalesce(max(sequence), 0), coalesce(sum(length(body)), 0) FROM batches",
-        )
-        .fetch_one(&mut connection)
-        .await
-        .map_err(error())?;
-        let last: i64 = sums.try_get(0).map_err(error())?;
-        let bytes: i64 = sums.try_get(1).map_err(error())?;
-        let reserved = sequence_of(reserved);
-        Ok(Self {
-            id: SpoolId(id),
-            ordinal,
-            mesh,
+        let error = SpoolError::sql("read the spool", path);
+        let mut connection = options(path).connect().await.map_err(error)?;
+        let header = Header::open(&mut connection, path).await?;
+        let mut file = Self {
+            header,
             path: path.to_owned(),
             connection,
-            found: sequence_of(last).max(sequence_of(acked)),
-            next: sequence_of(last).max(reserved).next(),
-            reserved,
-            acked: sequence_of(acked),
-            bytes: u64::try_from(bytes).unwrap_or(0),
+            next: Sequence(1),
+            is_old: true,
+            is_end_known: false,
+            is_end_told: false,
+            bytes: 0,
             sweep: Sequence(0),
             mark: AppendMark::of(path),
-        })
+        };
+        file.find_end().await?;
+        file.bytes = file.count_bytes().await?;
+        Ok(file)
+    }
+
+    pub(super) fn id(&self) -> SpoolId {
+        self.header.id
+    }
+
+    /// Counts the starts of the agent: the order in which spools are drained.
+    pub(super) fn ordinal(&self) -> i64 {
+        self.header.ordinal
+    }
+
+    /// The mesh that its rows belong to; `None` until the agent has attached.
+    pub(super) fn mesh(&self) -> Option<&str> {
+        self.header.mesh.as_deref()
+    }
+
+    /// What the collector has stored, as far as it was written down.
+    pub(super) fn acked(&self) -> Sequence {
+        self.header.acked
     }
 
     /// What it holds, in bytes of batches.
@@ -228,11 +166,6 @@ impl SpoolFile {
         Sequence(self.next.0.saturating_sub(1))
     }
 
-    /// The last sequence that an earlier start appended, where the file does not have it any more.
-    pub(super) fn lost_tail(&self) -> Option<Sequence> {
-        self.mark.read().filter(|appended| *appended > self.found)
-    }
-
     /// The collector has more than this spool remembers: go on after it.
     pub(super) fn skip_to(&mut self, stored: Sequence) {
         self.next = self.next.max(stored.next());
@@ -240,12 +173,15 @@ impl SpoolFile {
 
     /// Ties the spool to the mesh that its rows belong to.
     pub(super) async fn bind(&mut self, mesh_uid: &str) -> Result<(), SpoolError> {
-        sqlx::query("UPDATE spool SET mesh_uid = ?")
-            .bind(mesh_uid)
-            .execute(&mut self.connection)
+        let header = Header {
+            mesh: Some(mesh_uid.to_owned()),
+            ..self.header.clone()
+        };
+        header
+            .update(&mut self.connection)
             .await
             .map_err(SpoolError::sql("write to the spool", &self.path))?;
-        self.mesh = Some(mesh_uid.to_owned());
+        self.header = header;
         Ok(())
     }
 
@@ -261,6 +197,8 @@ impl SpoolFile {
         let first = self.next;
         let mut sequence = first;
         let mut bytes = self.bytes;
+        let mut header = self.header.clone();
+        header.acked = header.acked.max(acked.unwrap_or_default());
         transaction(&mut self.connection, async |connection| {
             if let Some(acked) = acked {
                 let sql = "DELETE FROM batches WHERE sequence <= ? RETURNING length(body)";
@@ -272,10 +210,7 @@ impl SpoolFile {
                     let length: i64 = row.try_get(0)?;
                     bytes = bytes.saturating_sub(u64::try_from(length).unwrap_or(0));
                 }
-                sqlx::query("UPDATE spool SET acked = max(acked, ?)")
-                    .bind(number_of(acked))
-                    .execute(&mut *connection)
-                    .await?;
+                header.update(connection).await?;
             }
             for body in bodies {
                 // A commit whose outcome was unknown may have left this sequence behind.
@@ -284,7 +219,7 @@ impl SpoolFile {
                     .bind(number_of(sequence))
                     .bind(number_of(sequence))
                     .bind(body.as_slice())
-                    .bind(checksum(body))
+                    .bind(checksum(sequence, sequence, body))
                     .execute(&mut *connection)
                     .await?;
                 sequence = sequence.next();
@@ -297,64 +232,37 @@ impl SpoolFile {
         if !bodies.is_empty() {
             self.mark.write(Sequence(sequence.0.saturating_sub(1)));
         }
-        self.acked = self.acked.max(acked.unwrap_or_default());
+        self.header = header;
         self.next = sequence;
         self.bytes = bytes;
         Ok(first)
     }
 
-    /// The batch that follows `sent`, which may stand for several sequences; `None` when there is none.
-    pub(super) async fn after(&mut self, sent: Sequence) -> Result<Option<Stored>, SpoolError> {
-        let read = match self.read_after(sent).await {
-            Err(error) if is_damage(&error) => self.damaged_after(sent).await,
-            read => read,
-        };
-        read.map_err(SpoolError::sql("read the spool", &self.path))
-    }
-
-    async fn read_after(&mut self, sent: Sequence) -> Result<Option<Stored>, sqlx::Error> {
-        let row = sqlx::query(
-            "SELECT sequence, first_sequence, body, checksum FROM batches WHERE sequence > ? ORDER BY sequence LIMIT 1",
-        )
-        .bind(number_of(sent))
-        .fetch_optional(&mut self.connection)
-        .await?;
-        row.map(|row| stored(self.id, &row)).transpose()
-    }
-
-    /// The same batch without its body, whose pages cannot be read.
-    async fn damaged_after(&mut self, sent: Sequence) -> Result<Option<Stored>, sqlx::Error> {
-        let row = sqlx::query(
-            "SELECT sequence, first_sequence FROM batches WHERE sequence > ? ORDER BY sequence LIMIT 1",
-        )
-        .bind(number_of(sent))
-        .fetch_optional(&mut self.connection)
-        .await?;
-        row.map(|row| {
-            Ok(Stored::Damaged {
-                first: sequence_of(row.try_get(1)?),
-                sequence: sequence_of(row.try_get(0)?),
-            })
-        })
-        .transpose()
-    }
-
     /// Makes sure that the disk remembers that `sequence` may have been sent.
     pub(super) async fn reserve(&mut self, sequence: Sequence) -> Result<(), SpoolError> {
-        if sequence <= self.reserved {
+        if sequence <= self.header.reserved {
             return Ok(());
         }
-        let upto = Sequence(sequence.0.saturating_add(RESERVE - 1));
+        let header = Header {
+            reserved: Sequence(sequence.0.saturating_add(RESERVE - 1)),
+            ..self.header.clone()
+        };
         // The pragma holds from the next transaction on, and costs nothing by itself.
         let sql = format!(
-            "PRAGMA synchronous = FULL; UPDATE spool SET reserved = {}; PRAGMA synchronous = NORMAL;",
-            number_of(upto)
+            "PRAGMA synchronous = FULL; UPDATE spool SET reserved = {}, checksum = {}; PRAGMA synchronous = NORMAL;",
+            number_of(header.reserved),
+            header.checksum(),
         );
-        sqlx::raw_sql(AssertSqlSafe(sql))
+        let reserved = sqlx::raw_sql(AssertSqlSafe(sql))
             .execute(&mut self.connection)
-            .await
-            .map_err(SpoolError::sql("write to the spool", &self.path))?;
-        self.reserved = upto;
+            .await;
+        match reserved {
+            // What can still be read of a damaged file is worth more than the room that merging would make in it.
+            Err(error) if self.is_old && is_damage(&error) => {}
+            Err(error) => return Err(SpoolError::sql("write to the spool", &self.path)(error)),
+            Ok(_) => {}
+        }
+        self.header = header;
         Ok(())
     }
 
@@ -398,7 +306,7 @@ impl SpoolFile {
         let error = || SpoolError::sql("read the spool", &self.path);
         let sql = "SELECT count(*), coalesce(sum(length(body)), 0) FROM batches WHERE sequence > ?";
         let row = sqlx::query(sql)
-            .bind(number_of(acked.max(self.acked)))
+            .bind(number_of(acked.max(self.header.acked)))
             .fetch_one(&mut self.connection)
             .await
             .map_err(error())?;
@@ -512,40 +420,11 @@ fn sequence_of(number: i64) -> Sequence {
     Sequence(u64::try_from(number).unwrap_or(0))
 }
 
-/// What tells a body that was damaged on the disk from one that was written.
-pub(super) fn checksum(body: &[u8]) -> i64 {
-    i64::from(crc32fast::hash(body))
-}
-
-/// Whether the disk has changed or lost what a row consists of.
-fn is_damage(error: &sqlx::Error) -> bool {
-    const CORRUPT: i32 = 11;
-    const NOT_A_DATABASE: i32 = 26;
-    const IO_ERROR_AT_READ: i32 = 266;
-    match error {
-        sqlx::Error::Database(error) => {
-            let code = error.code().and_then(|code| code.parse::<i32>().ok());
-            code.is_some_and(|code| {
-                code == IO_ERROR_AT_READ || matches!(code & 0xff, CORRUPT | NOT_A_DATABASE)
-            })
-        }
-        sqlx::Error::ColumnDecode { .. } | sqlx::Error::Decode(_) => true,
-        _ => false,
-    }
-}
-
-fn stored(spool: SpoolId, row: &sqlx::sqlite::SqliteRow) -> Result<Stored, sqlx::Error> {
-    let sequence = sequence_of(row.try_get(0)?);
-    let first = sequence_of(row.try_get(1)?);
-    let body: Vec<u8> = row.try_get(2)?;
-    let expected: Option<i64> = row.try_get(3)?;
-    if expected.is_some_and(|expected| expected != checksum(&body)) {
-        return Ok(Stored::Damaged { first, sequence });
-    }
-    Ok(Stored::Intact(Envelope {
-        spool,
-        first,
-        sequence,
-        body,
-    }))
+/// CRC-32 of a batch: its sequences and its body. It tells what was damaged on the disk from what was written.
+fn checksum(first: Sequence, sequence: Sequence, body: &[u8]) -> i64 {
+    let mut sum = crc32fast::Hasher::new();
+    sum.update(&first.0.to_le_bytes());
+    sum.update(&sequence.0.to_le_bytes());
+    sum.update(body);
+    i64::from(sum.finalize())
 }

@@ -88,22 +88,26 @@ async fn look(state: &StateDir, id: Uuid) -> Result<Looked, SpoolError> {
         return remove_files(&path).map(|()| Looked::Nothing);
     }
     let mut file = SpoolFile::open(&path).await?;
-    let lost_tail = file.lost_tail().is_some_and(|last| last > file.acked);
+    let lost_tail = file.last() > file.acked();
     if !lost_tail && file.after(Sequence(0)).await?.is_none() {
         if file.has_refused().await? {
-            let ordinal = file.ordinal;
+            let ordinal = file.ordinal();
             file.close().await?;
             return Ok(Looked::OnlyRefused { ordinal, path });
         }
         return file.remove().await.map(|()| Looked::Nothing);
     }
+    if file.mesh().is_none() {
+        // Nothing is appended before the agent has attached: the record of it was lost, and with it whose batches these were.
+        return Err(SpoolError::DamagedHeader { path });
+    }
     let old = Old {
-        id: file.id,
+        id: file.id(),
         path,
-        mesh: file.mesh.clone(),
-        ordinal: file.ordinal,
+        mesh: file.mesh().map(str::to_owned),
+        ordinal: file.ordinal(),
         bytes: file.bytes(),
-        acked: file.acked,
+        acked: file.acked(),
     };
     file.close().await?;
     Ok(Looked::Old(Box::new(old)))

@@ -4,7 +4,7 @@
 //! the old mesh's spools are kept aside and a new one is begun. What the collector misses for good, because another
 //! database has it or because it refuses it, is said by an explicit record in its place.
 
-use super::file::{SpoolFile, Stored};
+use super::file::{Loss, SpoolFile, Stored};
 use super::old::{Found, Old, find, shorten};
 use super::{Envelope, Sequence, SpoolError, SpoolId};
 use crate::state::StateDir;
@@ -34,7 +34,7 @@ pub(super) struct SpoolSet {
     stored: HashMap<SpoolId, Sequence>,
     /// The last sequence read from the spool that is drained now.
     read: Sequence,
-    /// Spools that could not be read at the start.
+    /// Spools of earlier starts that could not be read, and were not told yet.
     unreadable: Vec<Uuid>,
     full: Full,
     appends: u32,
@@ -81,13 +81,13 @@ impl SpoolSet {
         self.old
             .iter()
             .map(|old| old.id)
-            .chain([self.current.id])
+            .chain([self.current.id()])
             .collect()
     }
 
     /// The one that is written.
     pub(super) fn current(&self) -> SpoolId {
-        self.current.id
+        self.current.id()
     }
 
     /// Whether the collector has less of a spool than it had acked: its database was restored from an older copy. `acked`
@@ -98,10 +98,11 @@ impl SpoolSet {
         stored: &HashMap<SpoolId, Sequence>,
         acked: &HashMap<SpoolId, Sequence>,
     ) -> bool {
-        let current = (self.current.id, self.current.acked, &self.current.mesh);
-        let old = self.old.iter().map(|old| (old.id, old.acked, &old.mesh));
-        old.chain([current])
-            .filter(|(_, _, bound)| bound.as_deref() == Some(mesh))
+        let current = (self.current.id(), self.current.acked(), self.current.mesh());
+        let old = self.old.iter();
+        old.map(|old| (old.id, old.acked, old.mesh.as_deref()))
+            .chain([current])
+            .filter(|(_, _, bound)| *bound == Some(mesh))
             .any(|(id, written, _)| {
                 let acked = acked.get(&id).copied().unwrap_or_default().max(written);
                 stored.get(&id).copied().unwrap_or_default() < acked
@@ -140,7 +141,7 @@ impl SpoolSet {
         Ok(sum)
     }
 
-    /// Spools of earlier starts that could not be read. Told once.
+    /// Spools of earlier starts that cannot be read, wholly or from somewhere on. Told once.
     pub(super) fn take_unreadable(&mut self) -> Vec<Uuid> {
         std::mem::take(&mut self.unreadable)
     }
@@ -153,7 +154,7 @@ impl SpoolSet {
         stored: HashMap<SpoolId, Sequence>,
     ) -> Result<bool, SpoolError> {
         self.stop_draining().await;
-        match &self.current.mesh {
+        match self.current.mesh() {
             None => self.current.bind(mesh).await?,
             Some(bound) if bound == mesh => {}
             Some(bound) => {
@@ -167,7 +168,7 @@ impl SpoolSet {
             }
         }
         let position = |id: &SpoolId| stored.get(id).copied().unwrap_or_default();
-        self.current.skip_to(position(&self.current.id));
+        self.current.skip_to(position(&self.current.id()));
         self.stored = stored;
         self.begin_next(mesh).await;
         Ok(true)
@@ -219,41 +220,51 @@ impl SpoolSet {
     /// drained now waits for its acks.
     pub(super) async fn next(&mut self, now: MeshMicros) -> Result<Option<Envelope>, SpoolError> {
         let file = self.draining.as_mut().unwrap_or(&mut self.current);
-        let (spool, expected) = (file.id, self.read.next());
-        let Some(stored) = file.after(self.read).await? else {
-            let lost = self.draining.as_ref().and_then(SpoolFile::lost_tail);
-            let Some(last) = lost.filter(|last| *last > self.read) else {
+        let (spool, expected) = (file.id(), self.read.next());
+        let stored = match file.after(self.read).await {
+            Ok(Some(stored)) => stored,
+            Ok(None) => return Ok(None),
+            Err(error) if self.draining.is_some() && error.is_damage() => {
+                self.abandon(&error).await;
                 return Ok(None);
-            };
-            tracing::error!(%spool, first = %expected, %last, "the end of a spool was lost");
-            self.read = last;
-            return Ok(Some(gap(spool, expected, last, now, GapReason::LostTail)));
+            }
+            Err(error) => return Err(error),
         };
-        if stored.first() > expected {
-            let last = Sequence(stored.first().0.saturating_sub(1));
-            self.read = last;
-            return Ok(Some(gap(spool, expected, last, now, GapReason::SetAside)));
-        }
         match stored {
+            Stored::Intact(envelope) if envelope.first > expected => {
+                let last = Sequence(envelope.first.0.saturating_sub(1));
+                self.read = last;
+                Ok(Some(gap(spool, expected, last, now, GapReason::SetAside)))
+            }
             Stored::Intact(envelope) => {
                 file.reserve(envelope.sequence).await?;
                 self.read = envelope.sequence;
                 Ok(Some(envelope))
             }
-            Stored::Damaged { sequence, .. } => {
-                tracing::error!(%spool, %sequence, "a spooled batch was damaged on the disk");
-                if let Err(error) = file.set_aside(sequence, "damaged on the disk").await {
-                    tracing::warn!(error = %error_chain(&error), "a damaged batch cannot be kept");
+            Stored::Lost { upto, why, damaged } => {
+                tracing::error!(%spool, first = %expected, last = %upto, reason = why.as_str(), "spooled batches are lost");
+                for key in damaged {
+                    if let Err(error) = file.set_aside(key, "damaged on the disk").await {
+                        tracing::warn!(error = %error_chain(&error), "a damaged batch cannot be kept");
+                    }
                 }
-                self.read = sequence;
-                Ok(Some(gap(
-                    spool,
-                    expected,
-                    sequence,
-                    now,
-                    GapReason::Damaged,
-                )))
+                self.read = upto;
+                Ok(Some(gap(spool, expected, upto, now, GapReason::Lost(why))))
             }
+        }
+    }
+
+    /// Leaves the spool that is drained now as it is, and goes on.
+    async fn abandon(&mut self, error: &SpoolError) {
+        let Some(file) = self.draining.take() else {
+            return;
+        };
+        let (id, mesh) = (file.id(), file.mesh().map(str::to_owned));
+        tracing::error!(spool = %id, error = %error_chain(error), "the rest of an old spool cannot be read and is left alone");
+        self.unreadable.push(id.0);
+        self.old.retain(|old| old.id != id);
+        if let Some(mesh) = mesh {
+            self.begin_next(&mesh).await;
         }
     }
 
@@ -263,24 +274,21 @@ impl SpoolSet {
         let Some(mut file) = self.draining.take() else {
             return false;
         };
-        let id = file.id;
-        let lost_tail = file.lost_tail().is_some_and(|last| last > self.read);
+        let id = file.id();
         match file.after(self.read).await {
-            Ok(None) if !lost_tail => {
+            Ok(None) => {
                 if let Err(error) = put_away(file).await {
                     tracing::warn!(spool = %id, error = %error_chain(&error), "a drained spool cannot be removed");
                 }
+                self.old.retain(|old| old.id != id);
+                self.begin_next(mesh).await;
             }
-            Ok(_) => {
-                self.draining = Some(file);
-                return true;
-            }
+            Ok(Some(_)) => self.draining = Some(file),
             Err(error) => {
-                tracing::error!(spool = %id, error = %error_chain(&error), "the rest of an old spool cannot be read and is left alone");
+                self.draining = Some(file);
+                self.abandon(&error).await;
             }
         }
-        self.old.retain(|old| old.id != id);
-        self.begin_next(mesh).await;
         true
     }
 
@@ -292,8 +300,8 @@ impl SpoolSet {
         reason: &str,
     ) -> Result<(), SpoolError> {
         match &mut self.draining {
-            Some(file) if file.id == spool => file.set_aside(sequence, reason).await,
-            _ if self.current.id == spool => self.current.set_aside(sequence, reason).await,
+            Some(file) if file.id() == spool => file.set_aside(sequence, reason).await,
+            _ if self.current.id() == spool => self.current.set_aside(sequence, reason).await,
             _ => Ok(()),
         }
     }
@@ -302,6 +310,18 @@ impl SpoolSet {
     #[cfg(test)]
     pub(super) async fn compact(&mut self) -> Result<Option<u64>, SpoolError> {
         self.current.compact().await
+    }
+
+    /// Every batch that the written spool holds.
+    #[cfg(test)]
+    pub(super) async fn all(&mut self) -> Vec<(SpoolId, Sequence, Sequence, Vec<u8>)> {
+        let mut batches = Vec::new();
+        let mut last = Sequence(0);
+        while let Ok(Some(Stored::Intact(envelope))) = self.current.after(last).await {
+            last = envelope.sequence;
+            batches.push((envelope.spool, envelope.first, last, envelope.body));
+        }
+        batches
     }
 
     /// Whether the written spool is the one that is read, and has been read to its end.
@@ -349,7 +369,7 @@ impl SpoolSet {
             }
             match SpoolFile::open(&old.path).await {
                 Ok(file) => {
-                    self.read = self.stored.get(&file.id).copied().unwrap_or_default();
+                    self.read = self.stored.get(&file.id()).copied().unwrap_or_default();
                     self.draining = Some(file);
                     break;
                 }
@@ -360,10 +380,11 @@ impl SpoolSet {
             }
         }
         self.old.retain(|old| !unreadable.contains(&old.id));
+        self.unreadable.extend(unreadable.iter().map(|id| id.0));
         if self.draining.is_none() {
             self.read = self
                 .stored
-                .get(&self.current.id)
+                .get(&self.current.id())
                 .copied()
                 .unwrap_or_default();
         }
@@ -378,22 +399,27 @@ impl SpoolSet {
     }
 
     /// Begins a new written spool; the one before becomes an old one.
-    async fn roll(&mut self) -> Result<(), SpoolError> {
-        let ordinal = self.current.ordinal.saturating_add(1);
+    pub(super) async fn roll(&mut self) -> Result<(), SpoolError> {
+        let ordinal = self.current.ordinal().saturating_add(1);
         let new = create(&self.state, ordinal).await?;
         let mut file = std::mem::replace(&mut self.current, new);
-        if file.after(Sequence(0)).await?.is_none() && !file.has_refused().await? {
+        let is_empty = matches!(file.after(Sequence(0)).await, Ok(None))
+            && matches!(file.has_refused().await, Ok(false));
+        if is_empty {
             return file.remove().await;
         }
         self.old.push_back(Old {
-            id: file.id,
-            path: self.state.spool_path(file.id.0),
-            mesh: file.mesh.clone(),
-            ordinal: file.ordinal,
+            id: file.id(),
+            path: self.state.spool_path(file.id().0),
+            mesh: file.mesh().map(str::to_owned),
+            ordinal: file.ordinal(),
             bytes: file.bytes(),
-            acked: file.acked,
+            acked: file.acked(),
         });
-        file.close().await
+        if let Err(error) = file.close().await {
+            tracing::warn!(error = %error_chain(&error), "a spool was not closed cleanly");
+        }
+        Ok(())
     }
 
     /// Keeps what many short starts have left behind to the limit, too.
@@ -419,7 +445,7 @@ impl SpoolSet {
 /// Removes a drained spool, unless a person may want to see what was refused of it.
 async fn put_away(mut file: SpoolFile) -> Result<(), SpoolError> {
     if file.has_refused().await? {
-        tracing::warn!(spool = %file.id, "a drained spool is kept: the collector has refused some of its batches");
+        tracing::warn!(spool = %file.id(), "a drained spool is kept: the collector has refused some of its batches");
         return file.close().await;
     }
     file.remove().await
@@ -433,8 +459,7 @@ async fn create(state: &StateDir, ordinal: i64) -> Result<SpoolFile, SpoolError>
 /// Why batches do not come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum GapReason {
-    Damaged,
-    LostTail,
+    Lost(Loss),
     /// They went to another database, or the collector has refused them.
     SetAside,
 }
@@ -442,10 +467,7 @@ enum GapReason {
 impl GapReason {
     fn as_str(self) -> &'static str {
         match self {
-            Self::Damaged => "they were damaged on the agent's disk",
-            Self::LostTail => {
-                "the end of the spool's file was lost when the agent or its host went down"
-            }
+            Self::Lost(why) => why.as_str(),
             Self::SetAside => {
                 "the agent gave them to another database, or set them aside because they were refused"
             }
@@ -499,7 +521,7 @@ impl Undelivered {
         file: &mut SpoolFile,
         acked: &HashMap<SpoolId, Sequence>,
     ) -> Result<(), SpoolError> {
-        let acked = acked.get(&file.id).copied().unwrap_or_default();
+        let acked = acked.get(&file.id()).copied().unwrap_or_default();
         let (batches, bytes) = file.undelivered(acked).await?;
         self.spools += u64::from(batches > 0);
         self.batches += batches;

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
 mod damage;
+mod recovery;
 
 use super::set::SpoolSet;
 use super::{Attached, Entry, Envelope, Samples, Sequence, Spool, WINDOW_BATCHES};

@@ -14,7 +14,7 @@ impl SpoolFile {
     /// Merges the next group of unsent neighbours, oldest first, round and round. Returns the bytes that it freed;
     /// `None` when a round has come to its end.
     pub(in crate::spool) async fn compact(&mut self) -> Result<Option<u64>, SpoolError> {
-        let from = self.sweep.max(self.reserved);
+        let from = self.sweep.max(self.header.reserved);
         let mut group = self.group(from).await?;
         while group.len() > 1 {
             let merged = merge(&mut group);
@@ -56,6 +56,10 @@ impl SpoolFile {
             let Some(Stored::Intact(envelope)) = self.after(last).await? else {
                 break;
             };
+            // Over a hole the merged batch would claim what is not in it.
+            if !group.is_empty() && envelope.first != last.next() {
+                break;
+            }
             bytes += envelope.body.len();
             last = envelope.sequence;
             group.push(envelope);
@@ -77,7 +81,7 @@ impl SpoolFile {
                 .bind(number_of(last.sequence))
                 .bind(number_of(first.first))
                 .bind(merged.as_slice())
-                .bind(checksum(&merged))
+                .bind(checksum(first.first, last.sequence, &merged))
                 .execute(&mut *connection)
                 .await?;
             Ok(())

@@ -11,7 +11,21 @@ fn body(nth: u64) -> Vec<u8> {
     wire::batch::encode(&batch)
 }
 
-fn state(home: &TempDir) -> Arc<StateDir> {
+/// A batch of some bytes that is like no other.
+pub(super) fn text_batch(nth: u64, bytes: usize) -> Vec<u8> {
+    let mut batch = Batch::default();
+    batch.push(Row::Event(Event {
+        at: MeshMicros(1),
+        scope: Scope::default(),
+        severity: Severity::Info,
+        kind: "test".to_owned(),
+        message: format!("{nth} {}", "x".repeat(bytes)),
+        detail: String::new(),
+    }));
+    wire::batch::encode(&batch)
+}
+
+pub(super) fn state(home: &TempDir) -> Arc<StateDir> {
     Arc::new(StateDir::open(&home.path().join("state"), &[]).unwrap())
 }
 
@@ -235,7 +249,73 @@ async fn a_database_that_went_back_costs_one_loss_with_its_count() {
     rig.spool.close().await.unwrap();
 }
 
-const SUFFIXES: [&str; 3] = ["", "-wal", "-mark"];
+/// The written spool's file loses its pages under the agent: what it measures from then on goes into a new one.
+#[tokio::test]
+async fn a_written_spool_that_is_damaged_is_replaced() {
+    let mut rig = rig().await;
+    let append = async |rig: &Rig, nth| {
+        let (reply, place) = oneshot::channel();
+        rig.entries
+            .send(Entry::Last(noise(nth), reply))
+            .await
+            .unwrap();
+        let waited = tokio::time::timeout(Duration::from_secs(300), place);
+        waited
+            .await
+            .expect("nothing can be spooled any more")
+            .unwrap()
+    };
+    let damaged = append(&rig, 0).await.spool;
+    // More than SQLite keeps in memory.
+    for nth in 1..60 {
+        append(&rig, nth).await;
+    }
+    let sent = rig.envelopes.recv().await.unwrap();
+    let path = rig
+        ._home
+        .path()
+        .join(format!("state/spool-{}.db", damaged.0));
+    for suffix in ["", "-wal"] {
+        let path = format!("{}{suffix}", path.display());
+        let mut bytes = std::fs::read(&path).unwrap();
+        bytes.fill(0x5a);
+        // In its place: another inode would not be seen.
+        let mut file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+        std::io::Write::write_all(&mut file, &bytes).unwrap();
+    }
+    rig.spool.ack(sent.spool, sent.sequence).await.unwrap();
+    let mut last = damaged;
+    for nth in 60..260 {
+        last = append(&rig, nth).await.spool;
+        if last != damaged {
+            break;
+        }
+    }
+    assert_ne!(last, damaged, "it is written as if nothing had happened");
+    while rig.envelopes.recv().await.is_some() {}
+    let ids = rig.spool.ids().await.unwrap();
+    assert_eq!(ids, [damaged, last], "the old one is drained first");
+    let (out, mut envelopes) = mpsc::channel(WINDOW_BATCHES);
+    let stored = HashMap::from([(damaged, sent.sequence)]);
+    let attached = rig.spool.attach("mesh-1".to_owned(), stored, out).await;
+    assert_eq!(attached.unwrap(), Attached::Sending);
+    let arrives = tokio::time::timeout(Duration::from_secs(300), async {
+        while let Some(envelope) = envelopes.recv().await {
+            rig.spool
+                .ack(envelope.spool, envelope.sequence)
+                .await
+                .unwrap();
+            if envelope.spool == last {
+                return;
+            }
+        }
+        panic!("the session ends again");
+    });
+    arrives.await.expect("the new spool is held up");
+    rig.spool.close().await.unwrap();
+}
+
+pub(super) const SUFFIXES: [&str; 3] = ["", "-wal", "-mark"];
 const BATCHES: u64 = 9;
 
 /// A spool of nine batches: its id and its files.

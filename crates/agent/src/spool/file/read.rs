@@ -1,0 +1,290 @@
+//! Reading on through a spool that the disk may have damaged.
+//!
+//! A row counts only when its checksum does. What cannot be read is passed over by looking for the next batch behind it, so
+//! that one damaged page holds back nothing else; the sequences in between are reported as lost. Each look is bounded, and
+//! nothing that a damaged row says about itself is believed.
+
+use super::{SpoolFile, checksum, number_of, sequence_of};
+use crate::spool::{Envelope, Sequence, SpoolError};
+use sqlx::Row;
+use sqlx::sqlite::SqliteRow;
+
+/// Sequences that are tried one by one behind a damaged place: more than a page has batches. Then the steps double.
+const STEPS_OF_ONE: u32 = 256;
+/// Damaged batches at the end of a file that are looked at for the last one that is whole.
+const LOOKS_FROM_THE_END: u32 = 64;
+
+/// What a file has after a sequence.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::spool) enum Stored {
+    Intact(Envelope),
+    /// Everything up to there is lost.
+    Lost {
+        upto: Sequence,
+        why: Loss,
+        /// The keys of damaged batches that are still in the file.
+        damaged: Vec<Sequence>,
+    },
+}
+
+/// Why batches of a file are lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::spool) enum Loss {
+    Damaged,
+    /// The file ends before the last batch that was appended.
+    Tail,
+}
+
+impl Loss {
+    pub(in crate::spool) fn as_str(self) -> &'static str {
+        match self {
+            Self::Damaged => "they were damaged on the agent's disk",
+            Self::Tail => {
+                "the end of the spool's file was lost when the agent or its host went down"
+            }
+        }
+    }
+}
+
+impl Stored {
+    /// The last sequence that it stands for.
+    pub(in crate::spool) fn sequence(&self) -> Sequence {
+        match self {
+            Self::Intact(envelope) => envelope.sequence,
+            Self::Lost { upto, .. } => *upto,
+        }
+    }
+}
+
+/// One look into the file.
+enum Look {
+    Intact(Envelope),
+    /// A row whose checksum is wrong, by its key.
+    Damaged(Sequence),
+    /// The disk or SQLite refuses the page.
+    Unreadable,
+    /// There is nothing more.
+    End,
+}
+
+impl SpoolFile {
+    /// What follows `sent`: a batch, which may stand for several sequences, or how far everything is lost; `None` when
+    /// there is nothing more.
+    pub(in crate::spool) async fn after(
+        &mut self,
+        sent: Sequence,
+    ) -> Result<Option<Stored>, SpoolError> {
+        let last = self.last();
+        match self.look(sent).await? {
+            Look::Intact(envelope) => Ok(Some(Stored::Intact(envelope))),
+            Look::End => Ok((self.is_old && last > sent).then(|| Stored::Lost {
+                upto: last,
+                why: Loss::Tail,
+                damaged: Vec::new(),
+            })),
+            // At least one batch is lost, though nobody knows how many were appended.
+            look if last <= sent => Ok((self.is_old
+                && !self.is_end_told
+                && (last < sent || !self.is_end_known))
+                .then(|| {
+                    self.is_end_told = true;
+                    Stored::Lost {
+                        upto: sent.next(),
+                        why: Loss::Damaged,
+                        damaged: keys(&[look]),
+                    }
+                })),
+            look => self.behind_damage(sent, look).await.map(Some),
+        }
+    }
+
+    /// Looks for the next intact batch behind one that is not.
+    async fn behind_damage(&mut self, sent: Sequence, first: Look) -> Result<Stored, SpoolError> {
+        let last = self.last();
+        let mut looks = vec![first];
+        let (mut bad, mut step) = (sent.0, 1_u64);
+        let mut found = None;
+        while found.is_none() && bad < last.0 {
+            let at = bad.saturating_add(step).min(last.0);
+            match self.look(Sequence(at)).await? {
+                look @ (Look::Damaged(_) | Look::Unreadable) => {
+                    looks.push(look);
+                    bad = at;
+                }
+                usable => found = Some((at, usable)),
+            }
+            if looks.len() > STEPS_OF_ONE as usize {
+                step = step.saturating_mul(2);
+            }
+        }
+        // Long steps may have passed over batches that can be read.
+        while let Some((good, _)) = found
+            && good - bad > 1
+        {
+            let at = bad + (good - bad) / 2;
+            match self.look(Sequence(at)).await? {
+                look @ (Look::Damaged(_) | Look::Unreadable) => {
+                    looks.push(look);
+                    bad = at;
+                }
+                usable => found = Some((at, usable)),
+            }
+        }
+        let upto = match found {
+            Some((_, Look::Intact(envelope))) => match envelope.first.0.checked_sub(1) {
+                Some(upto) if upto > sent.0 => Sequence(upto),
+                // It was not damaged, only hard to find.
+                _ => return Ok(Stored::Intact(envelope)),
+            },
+            _ => last,
+        };
+        Ok(Stored::Lost {
+            upto,
+            why: Loss::Damaged,
+            damaged: keys(&looks),
+        })
+    }
+
+    /// The row that follows `at`.
+    async fn look(&mut self, at: Sequence) -> Result<Look, SpoolError> {
+        let row = sqlx::query(
+            "SELECT sequence, first_sequence, body, checksum FROM batches WHERE sequence > ? ORDER BY sequence LIMIT 1",
+        )
+        .bind(number_of(at))
+        .fetch_optional(&mut self.connection)
+        .await;
+        self.judge(row, |sequence| sequence > at)
+    }
+
+    fn judge(
+        &self,
+        row: Result<Option<SqliteRow>, sqlx::Error>,
+        is_in_order: impl Fn(Sequence) -> bool,
+    ) -> Result<Look, SpoolError> {
+        let read = match row {
+            Ok(None) => return Ok(Look::End),
+            Ok(Some(row)) => self.read_row(&row),
+            Err(error) => Err(error),
+        };
+        match read {
+            // A damaged index can lead back, and to rows of which nothing is left to read.
+            Ok(Look::Intact(envelope)) if !is_in_order(envelope.sequence) => Ok(Look::Unreadable),
+            Ok(look) => Ok(look),
+            Err(error) if is_damage(&error) => Ok(Look::Unreadable),
+            Err(error) => Err(SpoolError::sql("read the spool", &self.path)(error)),
+        }
+    }
+
+    fn read_row(&self, row: &SqliteRow) -> Result<Look, sqlx::Error> {
+        let sequence = sequence_of(row.try_get(0)?);
+        let rest = || -> Result<(Sequence, Vec<u8>, Option<i64>), sqlx::Error> {
+            Ok((
+                sequence_of(row.try_get(1)?),
+                row.try_get(2)?,
+                row.try_get(3)?,
+            ))
+        };
+        let (first, body, found) = match rest() {
+            Ok(rest) => rest,
+            Err(error) if is_damage(&error) => return Ok(Look::Damaged(sequence)),
+            Err(error) => return Err(error),
+        };
+        let is_intact = if sequence > self.header.body_checksums_until {
+            found == Some(checksum(first, sequence, &body))
+        } else {
+            // The first version wrote none at all.
+            found.is_none_or(|found| found == i64::from(crc32fast::hash(&body)))
+        };
+        Ok(if is_intact && first <= sequence {
+            Look::Intact(Envelope {
+                spool: self.header.id,
+                first,
+                sequence,
+                body,
+            })
+        } else {
+            Look::Damaged(sequence)
+        })
+    }
+
+    /// Finds the last sequence that an earlier start appended, as far as the file and the mark beside it know.
+    pub(super) async fn find_end(&mut self) -> Result<(), SpoolError> {
+        let mark = self.mark.read();
+        let mut last = mark.unwrap_or_default().max(self.header.acked);
+        self.is_end_known = mark.is_some();
+        let mut below = i64::MAX;
+        // Each damaged batch at the end stands for one at least.
+        let mut damaged = 0;
+        while damaged < LOOKS_FROM_THE_END {
+            let row = sqlx::query(
+                "SELECT sequence, first_sequence, body, checksum FROM batches WHERE sequence < ? \
+                 ORDER BY sequence DESC LIMIT 1",
+            )
+            .bind(below)
+            .fetch_optional(&mut self.connection)
+            .await;
+            match self.judge(row, |sequence| number_of(sequence) < below)? {
+                Look::Intact(envelope) => {
+                    let found = envelope.sequence.0.saturating_add(damaged.into());
+                    last = last.max(Sequence(found));
+                    self.is_end_known = true;
+                    break;
+                }
+                Look::Damaged(key) if number_of(key) < below => {
+                    below = number_of(key);
+                    damaged += 1;
+                }
+                Look::Damaged(_) | Look::Unreadable | Look::End => break,
+            }
+        }
+        self.next = last.next();
+        Ok(())
+    }
+
+    /// The bytes of all bodies; of a damaged file, what it takes on the disk.
+    pub(super) async fn count_bytes(&mut self) -> Result<u64, SpoolError> {
+        let sum = sqlx::query("SELECT coalesce(sum(length(body)), 0) FROM batches")
+            .fetch_one(&mut self.connection)
+            .await
+            .and_then(|row| row.try_get::<i64, _>(0));
+        match sum {
+            Ok(sum) => Ok(u64::try_from(sum).unwrap_or(0)),
+            Err(error) if is_damage(&error) => {
+                Ok(std::fs::metadata(&self.path).map_or(0, |file| file.len()))
+            }
+            Err(error) => Err(SpoolError::sql("read the spool", &self.path)(error)),
+        }
+    }
+}
+
+fn keys(looks: &[Look]) -> Vec<Sequence> {
+    let mut keys: Vec<Sequence> = looks
+        .iter()
+        .filter_map(|look| match look {
+            Look::Damaged(key) => Some(*key),
+            _ => None,
+        })
+        .collect();
+    keys.sort_unstable();
+    keys.dedup();
+    keys
+}
+
+/// Whether the disk has changed or lost what was written.
+pub(in crate::spool) fn is_damage(error: &sqlx::Error) -> bool {
+    const CORRUPT: i32 = 11;
+    const NOT_A_DATABASE: i32 = 26;
+    const IO_ERROR_AT_READ: i32 = 266;
+    const IO_ERROR_AT_SHORT_READ: i32 = 522;
+    match error {
+        sqlx::Error::Database(error) => {
+            let code = error.code().and_then(|code| code.parse::<i32>().ok());
+            code.is_some_and(|code| {
+                matches!(code, IO_ERROR_AT_READ | IO_ERROR_AT_SHORT_READ)
+                    || matches!(code & 0xff, CORRUPT | NOT_A_DATABASE)
+            })
+        }
+        sqlx::Error::ColumnDecode { .. } | sqlx::Error::Decode(_) => true,
+        _ => false,
+    }
+}
