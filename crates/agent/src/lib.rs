@@ -312,3 +312,6 @@ fn hello(config: &AgentConfig, policy: &Policy, host: HostFacts, state: &StateDi
         sample_always: config.sample_always,
     }
 }
+
+#[cfg(test)]
+benchmesh_testing::counts_memory!();

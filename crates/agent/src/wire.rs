@@ -6,6 +6,8 @@
 pub mod batch;
 pub mod command;
 pub mod connection;
+#[cfg(test)]
+mod hostile;
 pub mod reply;
 
 pub use batch::WireError;

@@ -19,6 +19,9 @@ use std::fmt;
 /// Largest log that is read.
 pub const MAX_LOG_BYTES: u64 = 64 << 20;
 
+/// The largest count that is believed, 288 petabytes or 9 years in nanoseconds: sums of some stay within 64 bits.
+const LARGEST: i64 = 1 << 58;
+
 /// A tool whose output can be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -180,13 +183,70 @@ pub fn parse(tool: Tool, log: &str, hints: &Hints) -> Result<ImportedLog, Import
         Tool::Elbencho => elbencho::parse(log, hints),
         Tool::Iperf3 => iperf::parse(log),
     }?;
-    match imported.steps.is_empty() {
-        true => Err(ImportError {
-            line: None,
-            what: format!("{} has written no result into this log", tool.as_str()),
-        }),
-        false => Ok(imported),
+    let whole = |what| ImportError { line: None, what };
+    if imported.steps.is_empty() {
+        let what = format!("{} has written no result into this log", tool.as_str());
+        return Err(whole(what));
     }
+    match impossible(&imported) {
+        Some((what, found)) => Err(whole(format!(
+            "{what} of a result is {found}, which cannot be: the log is damaged"
+        ))),
+        None => Ok(imported),
+    }
+}
+
+/// A figure that no tool writes of a run that has taken place: what it is of, and its value.
+fn impossible(log: &ImportedLog) -> Option<(&'static str, String)> {
+    let whole =
+        |what, found: i64| (!(0..=LARGEST).contains(&found)).then(|| (what, found.to_string()));
+    let real = |what, found: Option<f64>| {
+        let found = found.filter(|found| !(found.is_finite() && *found >= 0.0))?;
+        Some((what, found.to_string()))
+    };
+    let of_op = |op: &ImportedOp| {
+        let counts = [("ops", op.ops), ("bytes", op.bytes), ("errors", op.errors)];
+        let rates = [
+            ("the rate of operations", op.ops_per_s),
+            ("the rate of bytes", op.bytes_per_s),
+            ("the mean latency", op.mean_ns),
+            ("the deviation of latencies", op.stddev_ns),
+        ];
+        let latencies = [
+            op.min_ns, op.p50_ns, op.p90_ns, op.p95_ns, op.p99_ns, op.p999_ns, op.max_ns,
+        ];
+        let latencies = latencies.into_iter().flatten();
+        (counts
+            .into_iter()
+            .find_map(|(what, found)| whole(what, found)))
+        .or_else(|| {
+            rates
+                .into_iter()
+                .find_map(|(what, found)| real(what, found))
+        })
+        .or_else(|| {
+            latencies
+                .into_iter()
+                .find_map(|found| whole("a latency", found))
+        })
+    };
+    let of_second = |second: &ImportedSecond| {
+        let counts = [second.at_us, second.span_us, second.ops, second.bytes];
+        (counts
+            .into_iter()
+            .find_map(|found| whole("a second", found)))
+        .or_else(|| real("a second's mean latency", second.mean_ns))
+    };
+    let of_steps = || {
+        log.steps.iter().find_map(|step| {
+            whole("the start", step.at_us)
+                .or_else(|| whole("the time", step.lasted_us))
+                .or_else(|| whole("the number of jobs", step.tasks))
+                .or_else(|| step.ops.iter().find_map(of_op))
+                .or_else(|| step.seconds.iter().find_map(of_second))
+        })
+    };
+    whole("the date", log.started_us).or_else(of_steps)
 }
 
 /// A number of nanoseconds that a tool gave in another unit.

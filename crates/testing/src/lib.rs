@@ -11,7 +11,9 @@
 //! target of the workspace, `skipped_tests` of `crates/workloads`, prints one line of totals. `BENCHMESH_REQUIRE` lists
 //! the needs that the machine must meet (`root,fuse,...`, or `all`); `.ci/run` sets it.
 
+pub mod hostile;
 mod measured;
+pub mod memory;
 mod record;
 
 use std::io::Write;

@@ -29,3 +29,6 @@ pub use error_chain::error_chain;
 pub use measure::{clock, histogram, interval, op, pacing, random, recorder};
 pub use params::units;
 pub use target::{data, memory, sandbox};
+
+#[cfg(test)]
+benchmesh_testing::counts_memory!();

@@ -180,12 +180,49 @@ fn benchmesh(arguments: &Arguments) -> String {
 mod tests {
     use super::*;
     use Naming::*;
+    use benchmesh_testing::hostile::{damaged, withstands};
+    use proptest::prelude::*;
 
     const OSD: Naming = Ceph { kind: "osd" };
 
     fn check(naming: Naming, line: &str, expected: &str) {
         let arguments = Arguments::from_kernel(line.replace(' ', "\0").as_bytes());
         assert_eq!(naming.instance("", &arguments), expected, "{line}");
+    }
+
+    /// Every process of a host chooses its command line.
+    #[test]
+    fn damaged_command_lines_are_shown_within_bounds_and_without_secrets() {
+        let lines = [
+            "/usr/bin/ceph-osd -f --cluster ceph --id 3 --setuser ceph --setgroup ceph",
+            "ceph-fuse -m 10.0.0.1,10.0.0.2:/ /mnt/ceph -o rw,_netdev",
+            "/usr/sbin/glusterfsd -s n1 --volfile-id v.n1.bricks-b1 --brick-name /bricks/b1",
+            "mfsmount /mnt/mfs -H master -S /sub",
+            "benchmesh agent --collector 10.0.0.1:4750 --name n1",
+        ];
+        let lines = lines.map(|line| line.replace(' ', "\0").into_bytes());
+        withstands(damaged(lines.to_vec(), 32 << 10), 4 << 20, |line| {
+            let arguments = Arguments::from_kernel(&line);
+            for naming in [
+                OSD,
+                MountPoint,
+                GlusterBrick,
+                GlusterFs,
+                MfsMount,
+                RbdNbd,
+                Benchmesh,
+                AfterDash,
+            ] {
+                let instance = naming.instance("kworker-x", &arguments);
+                prop_assert!(instance.len() <= line.len() * 3 + 64, "{instance}");
+            }
+            let shown = arguments.shown();
+            prop_assert!(
+                shown.len() <= 16 << 10 && !shown.chars().any(char::is_control),
+                "{shown:?}"
+            );
+            Ok(())
+        });
     }
 
     #[test]

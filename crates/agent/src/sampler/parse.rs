@@ -233,6 +233,7 @@ pub(crate) fn signed(value: u64) -> i64 {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+    use benchmesh_testing::hostile::{damaged, withstands};
     use proptest::prelude::*;
 
     use super::*;
@@ -343,6 +344,34 @@ mod tests {
         );
         let status = b"Name:\tx\nvoluntary_ctxt_switches:\t150\nnonvoluntary_ctxt_switches:\t545\n";
         assert_eq!(switches(status), Ok((150, 545)));
+    }
+
+    #[test]
+    fn damaged_texts_of_a_process_are_errors_or_values() {
+        let texts: [&[u8]; 5] = [
+            b"7 (ceph-osd) S 1 7 7 0 -1 0 11 0 5 0 17 9 0 0 20 0 3 0 99 1000 200 18446744073709551615 1 2 140735 0 0 0 0 0 0 0 0 0 17 1 0 0 0 0 0 5 6 7 140736 8 9 10 0\n",
+            b"8 (a) b) (c) R 1 7 7 0 -1 0 18446744073709551615 0 5 0 17 9 0 0 20 0 3 0 99\n",
+            b"34512 1234 456 7 0 890 0\n",
+            b"rchar: 5\nwchar: 6\nsyscr: 7\nsyscw: 8\nread_bytes: 4096\nwrite_bytes: 8192\ncancelled_write_bytes: 0\n",
+            b"Name:\tx\nThreads:\t3\nvoluntary_ctxt_switches:\t150\nnonvoluntary_ctxt_switches:\t545\n",
+        ];
+        let texts = texts.map(<[u8]>::to_vec).to_vec();
+        withstands(damaged(texts, 16 << 10), 64 << 10, |text| {
+            let _ = (
+                stat(&text),
+                layout(&text),
+                statm(&text),
+                io(&text),
+                switches(&text),
+            );
+            if let Some(value) = fraction(&text) {
+                prop_assert!(!value.is_nan());
+            }
+            prop_assert!(
+                stat(text.strip_suffix(b"\n").unwrap_or(b"")).is_err() || text.ends_with(b"\n\n")
+            );
+            Ok(())
+        });
     }
 
     proptest! {

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 pub(super) fn parse(log: &str, hints: &Hints) -> Result<ImportedLog, ImportError> {
     let mut steps = Vec::new();
     let mut records: Option<(usize, i64, i64)> = None;
-    let mut begun_us = 0;
+    let mut begun_us = 0_i64;
     for (number, line) in log.lines().enumerate() {
         let number = number + 1;
         let line = line.trim();
@@ -35,7 +35,7 @@ pub(super) fn parse(log: &str, hints: &Hints) -> Result<ImportedLog, ImportError
                 at_us: begun_us,
                 ..step
             });
-            begun_us += nanos(seconds * 1e6);
+            begun_us = begun_us.saturating_add(nanos(seconds * 1e6));
         }
     }
     match records {
@@ -45,7 +45,7 @@ pub(super) fn parse(log: &str, hints: &Hints) -> Result<ImportedLog, ImportError
         )),
         None => Ok(ImportedLog {
             tool: String::from("dd"),
-            started_us: hints.written_us - begun_us,
+            started_us: hints.written_us.saturating_sub(begun_us),
             steps,
         }),
     }

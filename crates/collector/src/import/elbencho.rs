@@ -78,7 +78,9 @@ pub(super) fn parse(log: &str, hints: &Hints) -> Result<ImportedLog, ImportError
             ..step
         });
     }
-    let lasted: i64 = steps.iter().map(|step| step.lasted_us).sum();
+    let lasted = steps
+        .iter()
+        .fold(0_i64, |sum, step| sum.saturating_add(step.lasted_us));
     Ok(ImportedLog {
         tool: format!("elbencho {version}").trim_end().to_owned(),
         started_us: started_us.unwrap_or_else(|| hints.written_us.saturating_sub(lasted)),

@@ -170,13 +170,15 @@ fn add(sum: &mut ImportedStep, other: &ImportedStep) {
             sum.ops.push(op.clone());
             continue;
         };
+        // Jobs that did nothing have no mean.
         let share = |ops: i64| crate::results::real(ops);
         into.mean_ns = into.mean_ns.zip(op.mean_ns).map(|(a, b)| {
             (a * share(into.ops) + b * share(op.ops)) / (share(into.ops) + share(op.ops))
         });
-        into.ops += op.ops;
-        into.bytes += op.bytes;
-        into.errors += op.errors;
+        into.mean_ns = into.mean_ns.filter(|mean| mean.is_finite());
+        into.ops = into.ops.saturating_add(op.ops);
+        into.bytes = into.bytes.saturating_add(op.bytes);
+        into.errors = into.errors.saturating_add(op.errors);
         let plus = |a: Option<f64>, b: Option<f64>| a.zip(b).map(|(a, b)| a + b);
         into.ops_per_s = plus(into.ops_per_s, op.ops_per_s);
         into.bytes_per_s = plus(into.bytes_per_s, op.bytes_per_s);

@@ -107,7 +107,10 @@ pub(super) fn parse(log: &str, hints: &Hints) -> Result<ImportedLog, ImportError
             "\"iozone test complete.\" does not follow: the log is cut off",
         ));
     }
-    let lasted: i64 = reader.steps.iter().map(|step| step.lasted_us).sum();
+    let lasted = reader
+        .steps
+        .iter()
+        .fold(0_i64, |sum, step| sum.saturating_add(step.lasted_us));
     Ok(ImportedLog {
         tool: format!("iozone {version}"),
         started_us: hints.written_us.saturating_sub(lasted),

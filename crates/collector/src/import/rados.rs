@@ -48,18 +48,18 @@ pub(super) fn parse(log: &str, hints: &Hints) -> Result<ImportedLog, ImportError
     }
     benches.push(current);
     let mut steps = Vec::new();
-    let mut begun_us = 0;
+    let mut begun_us = 0_i64;
     for bench in &benches {
         let step = step(bench).map_err(|what| at(lines, what))?;
-        begun_us += step.lasted_us;
+        begun_us = begun_us.saturating_add(step.lasted_us);
         steps.push(ImportedStep {
-            at_us: begun_us - step.lasted_us,
+            at_us: begun_us.saturating_sub(step.lasted_us),
             ..step
         });
     }
     Ok(ImportedLog {
         tool: String::from("rados bench"),
-        started_us: hints.written_us - begun_us,
+        started_us: hints.written_us.saturating_sub(begun_us),
         steps,
     })
 }
@@ -124,13 +124,13 @@ fn step(bench: &Bench) -> Result<ImportedStep, String> {
     for (sec, all, last) in &bench.seconds {
         // The first line, of second 0, tells of nothing.
         if *sec > 0 {
-            let ops = all - finished;
+            let ops = all.saturating_sub(finished);
             rows.push(ImportedSecond {
                 op: op.to_owned(),
-                at_us: (sec - 1) * SECOND_US,
+                at_us: sec.saturating_sub(1).saturating_mul(SECOND_US),
                 span_us: SECOND_US,
                 ops,
-                bytes: ops * nanos(object),
+                bytes: ops.saturating_mul(nanos(object)),
                 mean_ns: last.filter(|_| ops == 1).map(|last| last * 1e9),
             });
         }

@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
 mod elbencho;
+mod hostile;
 mod iozone;
 mod iperf;
 

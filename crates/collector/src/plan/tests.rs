@@ -6,6 +6,7 @@ mod agents;
 mod caches;
 mod expand;
 mod groups;
+mod hostile;
 mod idle;
 mod links;
 mod mistakes;

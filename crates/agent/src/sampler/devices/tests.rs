@@ -1,4 +1,5 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+use benchmesh_testing::hostile::{damaged, withstands};
 use proptest::prelude::*;
 
 use super::*;
@@ -153,6 +154,38 @@ fn an_interface_that_is_made_again_counts_on() {
         interfaces.sample(MonoNanos(11), &mut buffer)[1].rx_bytes,
         179_173_650 + 60
     );
+}
+
+/// The second sample is of a text that the first has not seen, as when devices come and go.
+#[test]
+fn damaged_lists_cost_rows_only() {
+    let texts = vec![DISKSTATS.as_bytes().to_vec(), NET_DEV.as_bytes().to_vec()];
+    let root = tempfile::tempdir().unwrap();
+    std::fs::create_dir(root.path().join("net")).unwrap();
+    let write = |text: &[u8]| {
+        std::fs::write(root.path().join("diskstats"), text).unwrap();
+        std::fs::write(root.path().join("net/dev"), text).unwrap();
+    };
+    let inputs = (damaged(texts.clone(), 16 << 10), damaged(texts, 16 << 10));
+    withstands(inputs, 8 << 20, |(first, second)| {
+        write(&first);
+        let mut buffer = Buffer::new();
+        let mut disks = Disks::open(root.path()).unwrap();
+        let mut interfaces = Interfaces::open(root.path()).unwrap();
+        for (at, text) in [(1, &first), (2, &second)] {
+            write(text);
+            for row in disks.sample(MonoNanos(at), &mut buffer) {
+                prop_assert!(
+                    row.read_bytes >= 0 && row.write_bytes >= 0 && row.in_flight >= 0,
+                    "{row:?}"
+                );
+            }
+            for row in interfaces.sample(MonoNanos(at), &mut buffer) {
+                prop_assert!(row.rx_bytes >= 0 && row.tx_packets >= 0, "{row:?}");
+            }
+        }
+        Ok(())
+    });
 }
 
 proptest! {

@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used)]
 use std::num::NonZeroU32;
 
+use benchmesh_testing::hostile::{damaged, withstands};
 use proptest::prelude::*;
 
 use super::*;
@@ -122,6 +123,22 @@ fn this_host() {
     assert!(
         host.idle_us > 0 && host.user_us > 0 && host.memory_total_bytes > host.memory_free_bytes
     );
+}
+
+#[test]
+fn damaged_texts_are_a_sample_that_can_be_or_none() {
+    let texts = [STAT, MEMINFO, IO_PRESSURE, "0.05 0.10 0.15 1/234 5678\n"];
+    let texts = texts.map(|text| text.as_bytes().to_vec()).to_vec();
+    withstands(damaged(texts, 16 << 10), 1 << 20, |text| {
+        let _ = (cpu_states(&text), pressure(&text));
+        if let Ok(load) = load1(&text) {
+            prop_assert!(load.is_finite() && load >= 0.0, "{load}");
+        }
+        if let Ok(memory) = memory(&text) {
+            prop_assert!(memory.total >= -1 && memory.swap_used >= -1, "{memory:?}");
+        }
+        Ok(())
+    });
 }
 
 proptest! {

@@ -3,7 +3,7 @@
 use super::*;
 
 /// The columns that elbencho 3.1 writes, by its source; the figures are made up.
-const ELBENCHO: &str = "\
+pub(super) const ELBENCHO: &str = "\
 ISO date,label,path type,paths,hosts,threads,dirs,files,file size,block size,direct IO,random,random aligned,IO depth,\
 shared paths,truncate,operation,time ms [first],time ms [last],entries/s [first],entries/s [last],IOPS [first],\
 IOPS [last],MiB/s [first],MiB/s [last],CPU% [first],CPU% [last],entries [first],entries [last],MiB [first],MiB [last],\

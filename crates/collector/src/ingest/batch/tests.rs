@@ -1,9 +1,13 @@
 //! A valid batch is converted whole; a batch with one invalid field is refused, and the field is named.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::cast_sign_loss)]
 
 use super::Batch;
+use benchmesh_proto::bounded::{MAX_ENTRIES, holds_at_most};
 use benchmesh_proto::v1 as proto;
+use benchmesh_testing::hostile::{damaged, withstands};
 use benchmesh_workloads::histogram::Histogram;
+use proptest::prelude::*;
+use prost::Message;
 
 const T0: i64 = 1_750_000_000_000_000;
 
@@ -257,4 +261,96 @@ fn a_histogram_that_claims_too_much_is_refused() {
             drop(Batch::try_from(wire));
         }
     }
+}
+
+/// What is stored of any batch that is taken.
+fn check_stored(batch: &Batch) -> Result<(), TestCaseError> {
+    let instants = (batch.op_intervals.iter().map(|interval| interval.at.0))
+        .chain(batch.daemon_samples.iter().map(|sample| sample.at.0))
+        .chain(batch.host_samples.iter().map(|sample| sample.at.0))
+        .chain(batch.events.iter().map(|event| event.at.0));
+    for at in instants {
+        prop_assert!(
+            (946_684_800_000_000..=7_258_118_400_000_000).contains(&at),
+            "{at}"
+        );
+    }
+    prop_assert!(batch.first_sequence <= batch.sequence);
+    for interval in &batch.op_intervals {
+        prop_assert!(interval.ops >= 0 && interval.bytes >= 0 && interval.span_us > 0);
+        prop_assert!(Histogram::from_blob(&interval.service).is_ok());
+    }
+    for event in &batch.events {
+        prop_assert!(event.message.len() <= 16 << 10 && !event.message.contains('\0'));
+        let detail = event.detail_json.as_deref().unwrap_or("null");
+        prop_assert!(serde_json::from_str::<serde_json::Value>(detail).is_ok());
+    }
+    Ok(())
+}
+
+#[test]
+fn damaged_batches_are_refused_or_within_their_bounds() {
+    let shape = <proto::Batch as benchmesh_proto::bounded::Bounded>::SHAPE.unwrap();
+    let whole = sound().encode_to_vec();
+    let inputs = damaged(vec![whole], 64 << 10);
+    withstands(inputs, 32 << 20, |bytes| {
+        if !holds_at_most(MAX_ENTRIES, shape, &bytes) {
+            return Ok(());
+        }
+        let Ok(wire) = proto::Batch::decode(bytes.as_slice()) else {
+            return Ok(());
+        };
+        match Batch::try_from(wire) {
+            Ok(batch) => check_stored(&batch),
+            Err(error) => {
+                prop_assert!(!error.to_string().is_empty());
+                Ok(())
+            }
+        }
+    });
+}
+
+/// The fields stay parseable, so that every case reaches the checks of values.
+#[test]
+fn absurd_numbers_in_a_batch_are_refused_or_within_their_bounds() {
+    let number = prop_oneof![
+        any::<i64>(),
+        prop::sample::select(vec![i64::MIN, -1, 0, 1, i64::MAX, 1 << 50, 1 << 62, T0]),
+    ];
+    let real = prop_oneof![
+        any::<f64>(),
+        prop::sample::select(vec![f64::NAN, f64::INFINITY, -1.0, 1e37])
+    ];
+    let inputs = (prop::collection::vec(number, 24), real, any::<u32>());
+    withstands(inputs, 32 << 20, |(numbers, real, small)| {
+        let mut wire = sound();
+        let number = |at: usize| numbers[at];
+        let counter = |at: usize| numbers[at] as u64;
+        let interval = &mut wire.op_intervals[0];
+        (interval.at_us, interval.span_us) = (number(0), number(1));
+        (interval.ops, interval.bytes, interval.errors) = (counter(2), counter(3), counter(4));
+        interval.in_flight = small;
+        let service = interval.service.as_mut().unwrap();
+        (service.count, service.sum_ns, service.max_ns) = (counter(5), real, counter(6));
+        wire.sequence = counter(7);
+        if let Some(sample) = wire.host_samples.first_mut() {
+            (sample.at_us, sample.load1) = (number(8), real);
+        }
+        if let Some(offset) = wire.clock_offsets.first_mut() {
+            (offset.at_us, offset.offset_us, offset.error_us) = (number(9), number(10), number(11));
+        }
+        if let Some(end) = wire.task_ends.first_mut() {
+            (end.start_us, end.first_done_us, end.ended_us) = (number(12), number(13), number(14));
+        }
+        // Each field alone, and all of them: one wrong one hides the others.
+        let mut one = sound();
+        one.op_intervals[0].at_us = number(15);
+        one.op_intervals[0].span_us = number(16);
+        for wire in [wire, one] {
+            if let Ok(batch) = Batch::try_from(wire) {
+                check_stored(&batch)?;
+            }
+        }
+        Ok(())
+    });
 }

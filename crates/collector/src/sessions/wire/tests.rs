@@ -1,6 +1,10 @@
 //! Property tests: any message converts into types within their bounds, or into an error that names the field.
 
+#![allow(clippy::unwrap_used)]
+
 use super::*;
+use benchmesh_proto::bounded::{Bounded, MAX_ENTRIES, holds_at_most};
+use benchmesh_testing::hostile::{damaged, withstands};
 use proptest::{option, prelude::*};
 use prost::Message;
 use v1::{agent_message::Body, reply};
@@ -171,6 +175,88 @@ fn check(message: v1::AgentMessage) -> Result<(), TestCaseError> {
         },
     }
     Ok(())
+}
+
+/// What agents say, whole and as it comes.
+fn said() -> Vec<Vec<u8>> {
+    let hello = v1::Hello {
+        wire_version: WIRE_VERSION,
+        agent_uid: "uid".to_owned(),
+        name: "agent-1".to_owned(),
+        version: "0.1.0".to_owned(),
+        host: Some(v1::Host {
+            boot_id: "boot".to_owned(),
+            cpus: 4,
+            memory_bytes: 1 << 33,
+            ..v1::Host::default()
+        }),
+        labels: [("role".to_owned(), "client".to_owned())].into(),
+        allowed_paths: vec!["/mnt/a".to_owned(), "/mnt/b".to_owned()],
+        spool_ids: vec!["spool".to_owned()],
+        held_tasks: vec![1, 2, 300],
+        policy: Some(v1::AgentPolicy {
+            memory_bytes: 1 << 30,
+            networks: vec!["10.0.0.0/8".to_owned()],
+            ..v1::AgentPolicy::default()
+        }),
+        daemon_rules: vec![v1::DaemonRule {
+            name: "osd".to_owned(),
+            ..v1::DaemonRule::default()
+        }],
+        ..v1::Hello::default()
+    };
+    let reply = |body| {
+        Body::Reply(v1::Reply {
+            id: 7,
+            body: Some(body),
+            ..v1::Reply::default()
+        })
+    };
+    let survey = v1::SurveyReply {
+        paths: vec![v1::PathFacts {
+            path: "/mnt/a".to_owned(),
+            allowed: true,
+            exists: true,
+            free_bytes: 1 << 40,
+            ..v1::PathFacts::default()
+        }],
+        inventory_json: "{\"cpu\": \"x\", \"nics\": []}".to_owned(),
+        ..v1::SurveyReply::default()
+    };
+    let end = v1::EndReply {
+        state: "done".to_owned(),
+        spool_id: "spool".to_owned(),
+        sequence: 99,
+        ..v1::EndReply::default()
+    };
+    [
+        Body::Hello(hello),
+        reply(reply::Body::Survey(survey)),
+        reply(reply::Body::End(end)),
+        reply(reply::Body::Arm(v1::ArmReply { lead_us: 5000 })),
+        reply(reply::Body::Listen(v1::ListenReply { port: 4750 })),
+        Body::Progress(v1::Progress {
+            command_id: 7,
+            done: 1,
+            total: 2,
+            unit: "files".to_owned(),
+        }),
+    ]
+    .map(|body| v1::AgentMessage { body: Some(body) }.encode_to_vec())
+    .to_vec()
+}
+
+#[test]
+fn damaged_messages_are_converted_or_their_field_named() {
+    let shape = <v1::AgentMessage as Bounded>::SHAPE.unwrap();
+    withstands(
+        damaged(said(), 64 << 10),
+        32 << 20,
+        |bytes| match v1::AgentMessage::decode(bytes.as_slice()) {
+            Ok(message) if holds_at_most(MAX_ENTRIES, shape, &bytes) => check(message),
+            _ => Ok(()),
+        },
+    );
 }
 
 proptest! {

@@ -5,6 +5,7 @@
     clippy::cast_sign_loss
 )]
 use super::*;
+use benchmesh_testing::hostile::{damaged, withstands};
 use hdrhistogram::serialization::{Deserializer, Serializer, V2DeflateSerializer};
 use proptest::prelude::*;
 use std::io::Write;
@@ -166,6 +167,66 @@ fn latencies() -> impl Strategy<Value = Vec<u64>> {
             .map(|(bits, value)| (value & ((2 << bits) - 1)).min(HIGHEST_NS))
             .collect()
     })
+}
+
+/// What is within the compressed frame, put into one again.
+fn framed(inner: &[u8]) -> Vec<u8> {
+    let mut packed = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::fast());
+    packed.write_all(inner).unwrap();
+    let packed = packed.finish().unwrap();
+    let length = u32::try_from(packed.len()).unwrap();
+    let cookie = 0x1c84_9314_u32;
+    [
+        &cookie.to_be_bytes()[..],
+        &length.to_be_bytes()[..],
+        &packed,
+    ]
+    .concat()
+}
+
+fn unframed(blob: &[u8]) -> Vec<u8> {
+    let mut inner = Vec::new();
+    std::io::Read::read_to_end(&mut flate2::read::ZlibDecoder::new(&blob[8..]), &mut inner)
+        .unwrap();
+    inner
+}
+
+/// A histogram that was read is one of ours: it comes back as it is, and its quantiles are in order.
+fn check_read(histogram: &Histogram) -> Result<(), TestCaseError> {
+    let again = Histogram::from_v2_deflate(&histogram.to_v2_deflate()).unwrap();
+    prop_assert_eq!(&again.counts, &histogram.counts);
+    let quantiles = [0.0, 0.5, 0.99, 1.0].map(|q| histogram.quantile(q));
+    prop_assert!(quantiles.is_sorted(), "{quantiles:?}");
+    let mut sum = histogram.clone();
+    sum.add(histogram);
+    Ok(())
+}
+
+#[test]
+fn damaged_histograms_are_refused_or_whole() {
+    let blobs: Vec<Vec<u8>> = [
+        vec![],
+        vec![1],
+        vec![5_000; 90],
+        (0..3000).map(|n| n * n).collect(),
+    ]
+    .iter()
+    .map(|values: &Vec<u64>| of(values).to_v2_deflate())
+    .collect();
+    let inner = blobs.iter().map(|blob| unframed(blob)).collect();
+    let inputs = prop_oneof![
+        1 => damaged(blobs, 64 << 10),
+        3 => damaged(inner, 64 << 10).prop_map(|inner| framed(&inner)),
+    ];
+    withstands(inputs, 4 << 20, |blob| {
+        match Histogram::from_v2_deflate(&blob) {
+            Ok(histogram) => check_read(&histogram),
+            Err(error) => {
+                prop_assert!(!error.to_string().is_empty());
+                Ok(())
+            }
+        }
+    });
 }
 
 proptest! {
