@@ -26,5 +26,19 @@ pub mod store;
 pub mod trust;
 pub mod web;
 
+/// Work that takes a processor for long, such as planning 75,000 steps: off the threads of the runtime, on which clocks are
+/// answered and starts are armed.
+pub(crate) async fn off_runtime<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(done) => done,
+        Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+        // The runtime ends, and this future with it.
+        Err(_) => std::future::pending().await,
+    }
+}
+
 pub use benchmesh_workloads::error_chain;
 pub use service::{Collector, CollectorConfig, CollectorError, INSECURE};
+
+#[cfg(test)]
+benchmesh_testing::counts_memory!();

@@ -8,6 +8,7 @@ use super::{
 };
 use crate::{
     model::RunId,
+    off_runtime,
     plan::{self, AgentFacts, AgentPolicy, Expansion, Order, Plan, PlanErrors, PlannedStep},
     sessions::{MemberFacts, command::Survey},
     store::{
@@ -103,8 +104,9 @@ impl Scheduler {
         {
             return Ok(started);
         }
-        let mut plan =
-            plan::parse(&request.plan_text, &request.plan_name).map_err(StartError::Plan)?;
+        let (text, name) = (request.plan_text.clone(), request.plan_name.clone());
+        let parsed = off_runtime(move || plan::parse(&text, &name)).await;
+        let mut plan = parsed.map_err(StartError::Plan)?;
         plan.order = plan.order.drawn(drawn_seed);
         self.wait_for_agents(request.agents, request.agents_wait)
             .await?;
@@ -112,9 +114,8 @@ impl Scheduler {
         let facts = agents.facts();
         let room = Arc::clone(&self.0.expansions).acquire_owned().await;
         let room = room.ok().map(Arc::new);
-        let expansion = plan::expand(&plan, &facts).map_err(StartError::Plan)?;
-        plan::check_limits(&plan, &expansion, &facts).map_err(StartError::Plan)?;
-        self.check_links(&plan, &expansion)?;
+        let members: Vec<MemberFacts> = self.attached().collect();
+        let (plan, expansion) = planned(plan, facts, members).await?;
         if request.mode == Admission::DryRun {
             return Ok(Started {
                 run: None,
@@ -187,7 +188,12 @@ impl Scheduler {
             Ok(_) | Err(StoreError::NoSuch { .. }) => return Ok(None),
             Err(error) => return Err(store(error)),
         };
-        let steps = expanded(&row)
+        let (row, expanded) = off_runtime(move || {
+            let expanded = expanded(&row);
+            (row, expanded)
+        })
+        .await;
+        let steps = expanded
             .map(|(_, _, expansion)| expansion.steps)
             .unwrap_or_default();
         Ok(Some(Started {
@@ -258,22 +264,41 @@ impl Scheduler {
         });
         RunAgents::new(join_all(asked).await)
     }
+}
 
-    /// Refuses links whose receiver has no address that other hosts can reach, and those that a policy does not allow.
-    fn check_links(&self, plan: &Plan, expansion: &Expansion) -> Result<(), StartError> {
-        let members: Vec<MemberFacts> = self.attached().collect();
-        let find = |name: &str| members.iter().find(|member| member.hello.name == name);
-        let unreachable = expansion.steps.iter().find_map(|step| {
-            step.tasks.iter().find_map(|task| {
-                let (from, to) = (find(&task.agent)?, find(task.peer.as_deref()?)?);
-                let loopback = to
-                    .address
-                    .parse::<std::net::IpAddr>()
-                    .is_ok_and(|ip| ip.is_loopback());
-                (loopback && from.hello.boot_id != to.hello.boot_id).then_some((step, from, to))
-            })
-        });
-        let forbidden = expansion.steps.iter().find_map(|step| {
+/// The steps of a plan, held against what the agents allow and have. Planned off the runtime.
+async fn planned(
+    plan: Plan,
+    facts: Vec<AgentFacts>,
+    members: Vec<MemberFacts>,
+) -> Result<(Plan, Expansion), StartError> {
+    off_runtime(move || {
+        let expansion = plan::expand(&plan, &facts).map_err(StartError::Plan)?;
+        plan::check_limits(&plan, &expansion, &facts).map_err(StartError::Plan)?;
+        check_links(&members, &plan, &expansion)?;
+        Ok((plan, expansion))
+    })
+    .await
+}
+
+/// Refuses links whose receiver has no address that other hosts can reach, and those that a policy does not allow.
+fn check_links(
+    members: &[MemberFacts],
+    plan: &Plan,
+    expansion: &Expansion,
+) -> Result<(), StartError> {
+    let find = |name: &str| members.iter().find(|member| member.hello.name == name);
+    let unreachable = expansion.steps.iter().find_map(|step| {
+        step.tasks.iter().find_map(|task| {
+            let (from, to) = (find(&task.agent)?, find(task.peer.as_deref()?)?);
+            let loopback = to
+                .address
+                .parse::<std::net::IpAddr>()
+                .is_ok_and(|ip| ip.is_loopback());
+            (loopback && from.hello.boot_id != to.hello.boot_id).then_some((step, from, to))
+        })
+    });
+    let forbidden = expansion.steps.iter().find_map(|step| {
             step.tasks.iter().find_map(|task| {
                 let (from, to) = (find(&task.agent)?, find(task.peer.as_deref()?)?);
                 let forbids = |one: &MemberFacts, other: &MemberFacts| {
@@ -291,28 +316,28 @@ impl Scheduler {
                 Some((step, forbids(from, to).or_else(|| forbids(to, from))?))
             })
         });
-        if let Some((step, reason)) = forbidden {
-            let remedy = "start it with --allow-network and the network of the other, or leave one of them out";
-            return Err(StartError::Plan(plan.refuse(
-                step,
-                reason,
-                remedy.to_owned(),
-            )));
-        }
-        match unreachable {
-            None => Ok(()),
-            Some((step, from, to)) => Err(StartError::Plan(plan.refuse(
-                step,
-                format!(
-                    "agent `{}` on another host cannot reach agent `{}`, which is only known as {}",
-                    from.hello.name, to.hello.name, to.address
-                ),
-                format!(
-                    "start `{}` with --advertise and its address in the network under test",
-                    to.hello.name
-                ),
-            ))),
-        }
+    if let Some((step, reason)) = forbidden {
+        let remedy =
+            "start it with --allow-network and the network of the other, or leave one of them out";
+        return Err(StartError::Plan(plan.refuse(
+            step,
+            reason,
+            remedy.to_owned(),
+        )));
+    }
+    match unreachable {
+        None => Ok(()),
+        Some((step, from, to)) => Err(StartError::Plan(plan.refuse(
+            step,
+            format!(
+                "agent `{}` on another host cannot reach agent `{}`, which is only known as {}",
+                from.hello.name, to.hello.name, to.address
+            ),
+            format!(
+                "start `{}` with --advertise and its address in the network under test",
+                to.hello.name
+            ),
+        ))),
     }
 }
 
@@ -397,4 +422,37 @@ fn groups(step: &PlannedStep) -> Vec<NewGroup> {
             tasks: load.tasks,
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    /// On the runtime's only thread a heartbeat goes on while many steps are planned beside it.
+    #[tokio::test]
+    async fn planning_leaves_the_runtime_to_others() {
+        let text = "repeat = 1000\n[[phase]]\nworkload = \"null\"\nops = 1\n\
+                    matrix = { numjobs = [1, 2, 3, 4] }\n";
+        let plan = plan::parse(text, "p.toml").unwrap();
+        let facts = plan::assumed_agents(&plan, 3);
+        let beats = Arc::new(AtomicU64::new(0));
+        let heartbeat = tokio::spawn({
+            let beats = Arc::clone(&beats);
+            async move {
+                loop {
+                    beats.fetch_add(1, Ordering::Relaxed);
+                    tokio::task::yield_now().await;
+                }
+            }
+        });
+        let (_, expansion) = planned(plan, facts, Vec::new()).await.unwrap();
+        assert_eq!(expansion.steps.len(), 4000);
+        assert!(
+            beats.load(Ordering::Relaxed) > 0,
+            "nothing else ran meanwhile"
+        );
+        heartbeat.abort();
+    }
 }

@@ -9,8 +9,12 @@ use super::{
 };
 use crate::{
     clock::MeshClock,
-    ingest::{Batch, Receipt, batch::AgentEvent},
+    ingest::{
+        Batch, Receipt,
+        batch::{AgentEvent, BatchError},
+    },
     model::{AgentId, Severity},
+    off_runtime,
     sessions::{
         AttachError, Fleet, Outgoing, SessionHandle,
         hello::BadField,
@@ -310,7 +314,7 @@ impl BatchReader {
                 Err(status) if is_refusal(&status) => break status,
                 Err(_) => return,
             };
-            let mut batch = match Batch::try_from(batch) {
+            let mut batch = match checked(batch).await {
                 Ok(batch) => batch,
                 Err(error) => break Status::invalid_argument(format!("batch: {error}")),
             };
@@ -366,6 +370,16 @@ impl BatchReader {
     }
 }
 
+/// Batches with more intervals are checked off the runtime: each has histograms, which are unpacked.
+const MANY_INTERVALS: usize = 64;
+
+async fn checked(batch: v1::Batch) -> Result<Batch, BatchError> {
+    match batch.op_intervals.len() > MANY_INTERVALS {
+        true => off_runtime(move || Batch::try_from(batch)).await,
+        false => Batch::try_from(batch),
+    }
+}
+
 /// An ack for each receipt, in order, after its commit. The first refusal ends the stream.
 fn acks(
     agent: String,
@@ -409,4 +423,61 @@ fn is_refusal(status: &Status) -> bool {
         status.code(),
         Code::ResourceExhausted | Code::OutOfRange | Code::Internal
     )
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use benchmesh_workloads::histogram::Histogram;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    /// On the runtime's only thread a heartbeat goes on while a large batch is checked beside it.
+    #[tokio::test]
+    async fn large_batches_leave_the_runtime_to_others() {
+        let mut service = Histogram::new();
+        service.record(5000);
+        let blob = service.to_blob();
+        let interval = v1::OpInterval {
+            task_id: 1,
+            at_us: 1_750_000_000_000_000,
+            span_us: 1_000_000,
+            op: "read".to_owned(),
+            ops: 1,
+            service: Some(v1::Distribution {
+                histogram: blob.v2_deflate,
+                count: blob.count,
+                sum_ns: blob.sum_ns,
+                sum_squares_ns2: blob.sum_squares_ns2,
+                min_ns: blob.min_ns,
+                max_ns: blob.max_ns,
+                saturated: blob.saturated,
+            }),
+            ..v1::OpInterval::default()
+        };
+        let batch = v1::Batch {
+            spool_id: "s".to_owned(),
+            first_sequence: 1,
+            sequence: 1,
+            op_intervals: vec![interval; 2000],
+            ..v1::Batch::default()
+        };
+        let beats = Arc::new(AtomicU64::new(0));
+        let heartbeat = tokio::spawn({
+            let beats = Arc::clone(&beats);
+            async move {
+                loop {
+                    beats.fetch_add(1, Ordering::Relaxed);
+                    tokio::task::yield_now().await;
+                }
+            }
+        });
+        let batch = checked(batch).await.unwrap();
+        assert_eq!(batch.op_intervals.len(), 2000);
+        assert!(
+            beats.load(Ordering::Relaxed) > 0,
+            "nothing else ran meanwhile"
+        );
+        heartbeat.abort();
+    }
 }
