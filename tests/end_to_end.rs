@@ -47,7 +47,7 @@ impl Place {
             path = "{}"
             [[phase]]
             workload = "null"
-            runtime = "2s"
+            runtime = "500ms"
             [[phase]]
             name = "small"
             workload = "files"
@@ -67,7 +67,7 @@ impl Place {
             [[phase]]
             workload = "network"
             modes = ["throughput", "ping"]
-            runtime = "1s"
+            runtime = "300ms"
             "#,
             self.target.path().display()
         )
@@ -281,7 +281,7 @@ fn a_run_is_stopped_and_its_data_stay() {
         let place = Place::new();
         let mut run = place
             .mesh
-            .begin("name = \"long\"\n[[phase]]\nworkload = \"null\"\nruntime = \"10m\"\n");
+            .begin("name = \"long\"\n[[phase]]\nworkload = \"null\"\nruntime = \"10m\"\nrate_iops = 1000\n");
         place.mesh.until_step_is("run", "running", LIMIT);
         crate::support::wait::until_true("a second is stored", LIMIT, || {
             place
@@ -326,7 +326,7 @@ fn interrupting_the_run_command_stops_the_run() {
         let place = Place::new();
         let mut run = place
             .mesh
-            .begin("[[phase]]\nworkload = \"null\"\nruntime = \"10m\"\n");
+            .begin("[[phase]]\nworkload = \"null\"\nruntime = \"10m\"\nrate_iops = 1000\n");
         place.mesh.until_step_is("run", "running", LIMIT);
         let ended = run.interrupt(LIMIT);
         assert!(!ended.success());
@@ -368,7 +368,7 @@ fn sqlite3_reads_every_view() {
         let place = Place::new();
         place
             .mesh
-            .run("[[phase]]\nworkload = \"null\"\nruntime = \"2s\"\n");
+            .run("[[phase]]\nworkload = \"null\"\nruntime = \"2s\"\nrate_iops = 1000\n");
         let db = place.mesh.db_path().to_str().unwrap();
         for view in [
             "v_results",

@@ -22,6 +22,7 @@ fn while_a_run_goes_on(attack: impl FnOnce(&Mesh)) -> Mesh {
         [[phase]]
         workload = "null"
         runtime = "6s"
+        rate_iops = 1000
         "#,
     );
     mesh.until_step_is("run", "running", LIMIT);

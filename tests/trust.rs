@@ -79,7 +79,8 @@ fn whoever_is_not_let_in_is_told_so_and_a_step_loses_nothing() {
     measured(|| {
         let mut mesh = Mesh::start();
         mesh.add(Agent::named("honest"));
-        let mut run = mesh.begin("[[phase]]\nworkload = \"null\"\nruntime = \"8s\"\n");
+        let mut run =
+            mesh.begin("[[phase]]\nworkload = \"null\"\nruntime = \"8s\"\nrate_iops = 1000\n");
         mesh.until_step_is("run", "running", LIMIT);
         strangers(&mesh);
         roles_and_names(&mesh);
@@ -570,7 +571,8 @@ fn who_starts_and_stops_is_kept_and_no_secret_is() {
             .state_dir(&users.path().join("state-b"));
         let agent = mesh.agent_process(&joining);
         mesh.until_attached(&["b"]);
-        let plan = mesh.plan("[[phase]]\nworkload = \"null\"\nruntime = \"60s\"\n");
+        let plan =
+            mesh.plan("[[phase]]\nworkload = \"null\"\nruntime = \"60s\"\nrate_iops = 1000\n");
         as_ann(&["run", "--detach", plan.to_str().unwrap()]);
         as_ann(&["stop", "last", "--reason", "enough"]);
         let ends = mesh.until_run_is(&["stopped", "done"], LIMIT);
