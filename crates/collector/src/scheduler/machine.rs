@@ -14,6 +14,7 @@ pub(super) mod effect;
 mod end;
 pub(super) mod event;
 mod finish;
+mod lead;
 mod leftovers;
 mod loss;
 pub(super) mod members;
@@ -25,7 +26,10 @@ mod requests;
 mod run;
 mod running;
 mod settle;
+mod shares;
+mod stage;
 mod step;
+mod step_rows;
 mod stop;
 mod tasks;
 mod waiting;
@@ -42,9 +46,9 @@ use effect::{Effect, Output, Show};
 use event::{Completion, Event, LoadedRun, Token};
 use leftovers::Leftovers;
 use members::Members;
-#[cfg(test)]
-use run::Stage;
 use run::{Run, Tokens, after};
+#[cfg(test)]
+use stage::Stage;
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,

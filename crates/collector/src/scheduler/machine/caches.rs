@@ -8,7 +8,8 @@
 use super::{
     effect::{Lookup, Within},
     members::Presence,
-    run::{Run, Stage},
+    run::Run,
+    stage::{Dropping, Kernel, Stage},
     waiting::Waiting,
 };
 use crate::{
@@ -24,23 +25,6 @@ use std::{
 
 /// Dropping caches takes no longer on a host that works.
 const DROP_WITHIN: Duration = Duration::from_secs(120);
-
-/// The kernels that drop their caches.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Dropping {
-    kernels: Vec<Kernel>,
-    daemons: Option<Vec<(HostId, Vec<String>)>>,
-}
-
-/// One kernel and its agents, those that carry load first.
-#[derive(Clone, Debug, Default)]
-struct Kernel {
-    agents: Vec<AgentId>,
-    /// How many of them were asked.
-    asked: usize,
-    /// The first agent's answer, until one has dropped everything.
-    drops: Option<Vec<NewCacheDrop>>,
-}
 
 impl Run {
     /// Drops caches on the clients and on every host that is labelled as storage, where the plan asks for it.

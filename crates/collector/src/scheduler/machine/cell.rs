@@ -3,13 +3,14 @@
 use super::{
     effect::Show,
     removal::STALLED,
-    run::{NOBODY_LEFT_BEFORE, Run, Stage, StepFacts, is_nobody_left},
+    run::{NOBODY_LEFT_BEFORE, Run, StepFacts, is_nobody_left},
+    stage::Stage,
+    step_rows::new_steps,
     waiting::Waiting,
 };
 use crate::{
     model::{AgentId, MeshMicros, Severity, StepId, StepState},
     plan::PlannedStep,
-    scheduler::admission::new_steps,
     sessions::command::{Answer, CallError, Command},
     store::rows::{Row, StepChange},
 };

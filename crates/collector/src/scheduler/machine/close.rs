@@ -6,9 +6,10 @@
 
 use super::{
     effect::Lookup,
-    finish::StepEnd,
+    lead::ARM_TRIES,
     members::Members,
-    run::{Run, Stage},
+    run::Run,
+    stage::{Goal, Stage, StepEnd},
     tasks::{TaskHandle, TaskOutcome},
     waiting::{Scope, Waiting},
 };
@@ -18,40 +19,6 @@ use crate::{
     store::rows::{Row, SpoolPosition, TaskRow},
 };
 
-/// Why a step's tasks are stopped.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Goal {
-    /// All of them have ended by themselves.
-    Conclude,
-    /// The load has not ended in time: tasks that still run are lost.
-    CutOff,
-    /// It could not be armed in time.
-    Retry { reason: String },
-    /// Its cell has to be repeated as its next attempt.
-    Again { reason: String },
-    /// It cannot go on, the run can.
-    Fail { reason: String },
-    /// The policy ends the run.
-    Abort { reason: String },
-    /// A stop was requested.
-    Stop,
-}
-
-impl Goal {
-    /// For the agents.
-    fn reason(&self, run: &Run) -> String {
-        match self {
-            Self::Conclude => String::from("the step is over"),
-            Self::CutOff => String::from("it has not ended in time"),
-            Self::Retry { .. } => String::from("the step was not armed in time"),
-            Self::Again { reason } | Self::Fail { reason } | Self::Abort { reason } => {
-                reason.clone()
-            }
-            Self::Stop => run.stop.clone().unwrap_or_default(),
-        }
-    }
-}
-
 impl Run {
     pub(super) fn closing_goal(&self) -> Option<&Goal> {
         match &self.stage {
@@ -60,6 +27,19 @@ impl Run {
             | Stage::ReadingTasks(goal)
             | Stage::Closed(goal) => Some(goal),
             _ => None,
+        }
+    }
+
+    /// Why tasks are stopped, for their agents.
+    fn reason_for_agents(&self, goal: &Goal) -> String {
+        match goal {
+            Goal::Conclude => String::from("the step is over"),
+            Goal::CutOff => String::from("it has not ended in time"),
+            Goal::Retry { .. } => String::from("the step was not armed in time"),
+            Goal::Again { reason } | Goal::Fail { reason } | Goal::Abort { reason } => {
+                reason.clone()
+            }
+            Goal::Stop => self.stop.clone().unwrap_or_default(),
         }
     }
 
@@ -76,7 +56,7 @@ impl Run {
         let keep =
             |waiting: &Waiting| waiting.scope() == Scope::Cleanup || waiting.must_be_awaited();
         self.cancel(|waiting| !keep(waiting));
-        let reason = goal.reason(self);
+        let reason = self.reason_for_agents(&goal);
         let tasks = self.live();
         let armed = self
             .active_facts()
@@ -318,7 +298,7 @@ impl Run {
                 self.stop_lost(task);
             }
         }
-        let reason = self.closing_goal().map(|goal| goal.reason(self));
+        let reason = self.closing_goal().map(|goal| self.reason_for_agents(goal));
         for task in live {
             let is_asked = self.waiting.values().any(|waiting| {
                 matches!(waiting, Waiting::Stopped { task: other } | Waiting::EndedAfterStop { task: other } if *other == task)
@@ -367,8 +347,7 @@ impl Run {
             ));
         }
         if !self.may_arm_again() {
-            let tries = super::arm::ARM_TRIES;
-            let reason = format!("it could not be armed in time, {tries} times: {reason}");
+            let reason = format!("it could not be armed in time, {ARM_TRIES} times: {reason}");
             return self.finish_closing(Goal::Fail { reason });
         }
         for task in self.live() {

@@ -2,7 +2,8 @@
 
 use super::{
     effect::Show,
-    run::{Run, STOPPING, Stage, is_nobody_left},
+    run::{Run, STOPPING, is_nobody_left},
+    stage::Stage,
     step::StepFacts,
 };
 use crate::{

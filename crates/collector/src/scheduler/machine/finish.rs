@@ -3,7 +3,8 @@
 
 use super::{
     effect::{Effect, Show},
-    run::{NOBODY_LEFT, Run, Stage},
+    run::{NOBODY_LEFT, Run},
+    stage::{Stage, StepEnd},
     tasks::TaskHandle,
     waiting::Waiting,
 };
@@ -12,19 +13,6 @@ use crate::{
     plan::PlannedStep,
     store::rows::{FinishedStep, TaskRow},
 };
-
-/// What happens after the end of a step.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum StepEnd {
-    /// The next step.
-    Done,
-    /// The rest of its cell is not measured.
-    Failed { reason: String },
-    /// The run ends.
-    Abort { reason: String },
-    /// The run ends on request; `whole`: all of the step was done.
-    Stop { whole: bool },
-}
 
 impl Run {
     /// All tasks have ended and their rows are stored.

@@ -3,7 +3,8 @@
 use super::{
     effect::{Effect, Lookup, Show, Within},
     members::Presence,
-    run::{ActiveStep, NOBODY_LEFT, Run, Stage, between, micros},
+    run::{ActiveStep, NOBODY_LEFT, Run, between, micros},
+    stage::Stage,
     tasks::{LinkEndpoint, TaskHandle, TaskSet},
     waiting::Waiting,
 };

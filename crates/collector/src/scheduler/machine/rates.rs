@@ -4,7 +4,8 @@
 
 use super::{
     effect::Within,
-    run::{Run, Stage, after, micros},
+    run::{Run, after, micros},
+    stage::Stage,
     tasks::TaskHandle,
     waiting::Waiting,
 };

@@ -6,12 +6,12 @@
 
 use super::{
     effect::Show,
-    finish::StepEnd,
-    run::{Run, Stage},
+    run::Run,
+    stage::{DirectoryToRemove, Existence, Removal, Stage, StepEnd},
     waiting::Waiting,
 };
 use crate::{
-    model::{AgentId, Severity, StepId, StepState, TaskState},
+    model::{Severity, StepId, StepState, TaskState},
     sessions::command::{Answer, CallError, Command},
     store::rows::{Row, StepChange},
 };
@@ -26,38 +26,12 @@ const HANGING: Duration = Duration::from_secs(10);
 /// The event of a directory that stays behind; its detail has the run's uid and the path.
 const LEFT: &str = "directory-left";
 
-/// One directory to remove.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Removal {
-    entries: Vec<Entry>,
-    /// A step that was stopped ends after it.
-    step: Option<StepId>,
-}
-
-/// One directory on one file system.
-#[derive(Clone, Debug)]
-struct Entry {
-    path: String,
-    /// The agents that may remove it, the owner first.
-    removers: Vec<AgentId>,
-    asked: usize,
-    existence: Existence,
-    problem: Option<CallError>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Existence {
-    Confirmed,
-    /// Its agent was asked to make it and has not answered.
-    Possible,
-}
-
 impl Run {
     /// Removes the run's directories, then ends the run; `step`: the one that was stopped.
     pub(super) fn remove_directories(&mut self, step: Option<StepId>) {
         let shares = self.directories.shares().iter().map(|share| {
             let others = share.members.iter().filter(|agent| **agent != share.owner);
-            Entry {
+            DirectoryToRemove {
                 path: share.path.clone(),
                 removers: std::iter::once(share.owner)
                     .chain(others.copied())
@@ -67,14 +41,17 @@ impl Run {
                 problem: None,
             }
         });
-        let unanswered = self.directories.unanswered().map(|asked| Entry {
-            path: asked.path.clone(),
-            removers: vec![asked.agent],
-            asked: 0,
-            existence: Existence::Possible,
-            problem: None,
-        });
-        let entries: Vec<Entry> = shares.chain(unanswered).collect();
+        let unanswered = self
+            .directories
+            .unanswered()
+            .map(|asked| DirectoryToRemove {
+                path: asked.path.clone(),
+                removers: vec![asked.agent],
+                asked: 0,
+                existence: Existence::Possible,
+                problem: None,
+            });
+        let entries: Vec<DirectoryToRemove> = shares.chain(unanswered).collect();
         let count = entries.len();
         if count > 0 {
             self.removal_begins();
@@ -146,7 +123,7 @@ impl Run {
         }
     }
 
-    fn record_left_directory(&mut self, entry: &Entry, problem: &CallError) {
+    fn record_left_directory(&mut self, entry: &DirectoryToRemove, problem: &CallError) {
         let Some(owner) = entry.removers.first().copied() else {
             return;
         };

@@ -1,8 +1,8 @@
 //! Acts on a requested stop, an abort by the policy, or a failure, as soon as the stage of the run allows it.
 
 use super::{
-    close::Goal,
-    run::{Run, Stage},
+    run::Run,
+    stage::{Goal, Stage},
     waiting::{Scope, Waiting},
 };
 

@@ -4,23 +4,20 @@
 //! the next stage. State that has to survive the collector goes into the rows of the same event.
 
 use super::{
-    arm::{ARM_TRIES, Arming, LeadEstimate},
-    caches::Dropping,
-    close::Goal,
-    directories::{Directories, OpenPass},
     effect::{Effect, Lookup, Output, Show},
     event::{LoadedRun, Policy, Token},
-    finish::StepEnd,
+    lead::{ARM_TRIES, LeadEstimate},
     members::Members,
-    removal::Removal,
-    settle::Idle,
+    shares::Directories,
+    stage::Stage,
+    step_rows::new_steps,
     tasks::TaskHandle,
     waiting::{Scope, Waiting},
 };
 use crate::{
     model::{AgentId, MeshMicros, RunState},
     plan::PlannedStep,
-    scheduler::{admission::new_steps, agents::RunAgents},
+    scheduler::agents::RunAgents,
     store::rows::{NewRunAgent, Row, RunChange, RunRow, StepRow, TaskRow, steps_done},
 };
 use std::{
@@ -57,43 +54,6 @@ impl Tokens {
         self.0 += 1;
         Token(self.0)
     }
-}
-
-/// How far the run is. Each stage ends when nothing is waited for that belongs to it.
-#[derive(Clone, Debug)]
-pub(super) enum Stage {
-    /// Its environment is being read, then its steps are made.
-    Beginning,
-    /// No step is under way.
-    Between,
-    /// The speeds of its agents' links are being read.
-    LinkSpeeds,
-    MakingTasks,
-    Opening(OpenPass),
-    Listening,
-    Preparing,
-    Settling,
-    SettlingUntilIdle(Idle),
-    DroppingCaches(Dropping),
-    /// That it is armed is being stored, then the clocks of its agents are read.
-    ReadingClocks,
-    Arming(Arming),
-    /// After a start of the collector: whether any agent still has the running step's tasks.
-    FindingTaskHolders,
-    Running,
-    Closing(Goal),
-    StoringRows(Goal),
-    ReadingTasks(Goal),
-    /// The stored tasks are here.
-    Closed(Goal),
-    Cleaning(StepEnd),
-    Finishing(StepEnd),
-    /// The rest of a failed cell goes.
-    CleaningFailed,
-    /// A cell's next attempt is being made.
-    RepeatingCell,
-    Removing(Removal),
-    Over,
 }
 
 /// A run that is being driven.

@@ -2,11 +2,11 @@
 //! but did not begin are detected.
 
 use super::{
-    close::Goal,
     effect::{Effect, Lookup, Show, Within},
     event::Begun,
     loss::FORGET_WITHIN,
-    run::{ActiveStep, Run, Stage, after, between},
+    run::{ActiveStep, Run, after, between},
+    stage::{Goal, Stage},
     stop::STOP_WITHIN,
     tasks::{TaskHandle, TaskOutcome, TaskSet},
     waiting::{Scope, Waiting},

@@ -6,7 +6,8 @@
 use super::{
     effect::Lookup,
     event::HostBusy,
-    run::{Run, Stage, between, micros},
+    run::{Run, between, micros},
+    stage::{Idle, Stage},
     waiting::Waiting,
 };
 use crate::{
@@ -24,15 +25,6 @@ const BEHIND: Duration = Duration::from_millis(1500);
 const COVERED: Duration = Duration::from_secs(2);
 /// Busy ones that are named when the limit was reached.
 const NAMED: usize = 3;
-
-/// A rest until the storage is idle.
-#[derive(Clone, Debug)]
-pub(super) struct Idle {
-    percent: f64,
-    limit: Duration,
-    began: MeshMicros,
-    hosts: BTreeMap<HostId, String>,
-}
 
 impl Run {
     /// Rests as the plan wants it.
