@@ -1,89 +1,13 @@
-//! What is known of the agents, and which of them a cell means: selected, permitted, able.
+//! Which agents a cell means: selected, permitted, able.
 
 use super::{
-    AgentPolicy, Group, Plan, Target,
+    AgentFacts, Group, Plan, Target,
     cells::Cell,
     select::{Selected, Selector},
     source::{Mistakes, NAMED as SHORT_LIST, first_few, listed},
 };
 use benchmesh_workloads::{params::nearest, workload::Needs};
-use serde::{Deserialize, Serialize};
-use std::{
-    collections::BTreeMap,
-    path::{Path, PathBuf},
-};
-
-/// What expansion has to know of an attached agent.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct AgentFacts {
-    pub name: String,
-    pub labels: BTreeMap<String, String>,
-    /// Canonical paths that it works under.
-    pub allowed: Vec<PathBuf>,
-    /// Workload name -> revision.
-    pub workloads: BTreeMap<String, u32>,
-    /// Agents with equal values share a kernel.
-    pub host: String,
-    /// What the agent itself said of the targets' paths; a path that is missing here is judged by `allowed`.
-    pub surveyed: BTreeMap<String, PathFacts>,
-    /// The same of paths that workloads read.
-    pub sources: BTreeMap<String, PathFacts>,
-    /// Room for the sources of copies; `None`: not asked, or there is none.
-    pub scratch_free_bytes: Option<u64>,
-    /// It was started without a scratch.
-    #[serde(default)]
-    pub has_no_scratch: bool,
-    /// What its interfaces can carry; 0: not known.
-    #[serde(default)]
-    pub link_bytes_per_s: u64,
-    /// Why it did not say anything of the paths; empty: it did, or was not asked.
-    pub survey_failed: String,
-    /// `None`: it does not tell it.
-    #[serde(default)]
-    pub policy: Option<AgentPolicy>,
-    /// Why it takes no load at this hour; empty: it does.
-    #[serde(default)]
-    pub closed: String,
-}
-
-impl AgentFacts {
-    /// Whether its policy names other workloads than this.
-    fn forbids_workload(&self, name: &str) -> bool {
-        let allowed = self
-            .policy
-            .as_ref()
-            .map(|policy| policy.workloads.as_slice());
-        allowed.is_some_and(|names| !names.is_empty() && !names.iter().any(|it| it == name))
-    }
-}
-
-/// What an agent said of a path.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PathFacts {
-    pub allowed: bool,
-    /// Empty: usable.
-    pub problem: String,
-    pub free_bytes: u64,
-    /// `None`: the file system has no such limit.
-    pub free_files: Option<u64>,
-    /// Its type, as in /proc/self/mountinfo.
-    pub file_system: String,
-    /// Identifies the mounted file system within the host.
-    pub device: String,
-    /// What is mounted there, and how.
-    #[serde(default)]
-    pub mount_source: String,
-    #[serde(default)]
-    pub mount_options: String,
-    /// 0: not known.
-    #[serde(default)]
-    pub size_bytes: u64,
-    /// What the agent's policy keeps free there, by its `free-space` and `free-inodes`. 0: nothing, or not told.
-    #[serde(default)]
-    pub floor_bytes: u64,
-    #[serde(default)]
-    pub floor_files: u64,
-}
+use std::path::Path;
 
 /// The agents that a load may take, by name.
 pub(super) fn candidates<'f>(

@@ -1,7 +1,7 @@
 //! The keys of a plan itself, declared once each: what is read, refused and documented, and the plan's JSON Schema, come
 //! from here. A workload declares its own.
 
-use super::{Cache, OnStall, Pairs, schema};
+use super::{Cache, OnStall, Pairs};
 use benchmesh_workloads::{
     declare_keys, declare_words,
     params::{Key, KeyValue, Keys, ValueType, table_schema, units::Span},
@@ -225,9 +225,9 @@ nested_values! {
         "additionalProperties": table_schema(TargetKeys::all().iter().copied()),
     });
     Clients: "a table", table_schema(ClientsKeys::all().iter().copied());
-    Phases: "tables", json!({"type": "array", "minItems": 1, "items": schema::phase()});
-    Groups: "tables", json!({"type": "array", "minItems": 1, "items": schema::group()});
-    // The schema of a phase says what may stand in it, which differs from workload to workload.
+    // The schema of the plan says what may stand in these, which differs from workload to workload.
+    Phases: "tables", json!({"type": "array", "minItems": 1});
+    Groups: "tables", json!({"type": "array", "minItems": 1});
     Matrix: "a table of lists", json!({"type": "object"});
     WorkloadName: "a text", json!({"type": "string"});
     OnLossValue: "\"continue\", \"abort\" or { at-least = N }", json!({"anyOf": [

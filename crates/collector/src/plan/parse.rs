@@ -2,6 +2,7 @@
 
 mod caches;
 mod group;
+mod load;
 mod params;
 mod phase;
 mod targets;

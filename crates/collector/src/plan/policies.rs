@@ -3,51 +3,9 @@
 //! Pure. The agents enforce their policies themselves; here a plan learns of it before anything runs. What other runs have
 //! claimed meanwhile is not known.
 
-use super::{AgentFacts, Expansion, PlannedStep, source::Mistakes};
+use super::{AgentFacts, AgentPolicy, Expansion, PlannedStep, source::Mistakes};
 use crate::figures::bytes;
-use benchmesh_workloads::params::Cidr;
-use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
-
-/// What an agent takes of load, as it says.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct AgentPolicy {
-    pub devices: Vec<String>,
-    /// Empty: all.
-    pub workloads: Vec<String>,
-    pub memory_bytes: u64,
-    pub threads: u32,
-    /// 0: all.
-    pub cpus: u32,
-    /// 0: as fast as it goes.
-    pub rate_bytes_per_s: u64,
-    /// As the agent writes it.
-    pub free_space: String,
-    /// As the agent writes it.
-    pub free_inodes: String,
-    /// As CIDR; empty: no links.
-    pub networks: Vec<String>,
-    pub drop_caches: bool,
-    /// In its local time.
-    pub hours: String,
-}
-
-impl AgentPolicy {
-    /// Whether a link may go to that address.
-    pub fn allows_peer(&self, address: IpAddr) -> bool {
-        let address = address.to_canonical();
-        self.networks
-            .iter()
-            .filter_map(|network| network.parse::<Cidr>().ok())
-            .any(|network| network.contains(address))
-    }
-
-    /// Whether load is always taken.
-    pub fn is_always_open(&self) -> bool {
-        matches!(self.hours.as_str(), "" | "always")
-    }
-}
 
 /// What the tasks of one agent take together in a step.
 #[derive(Clone, Copy, Debug, Default)]

@@ -6,7 +6,7 @@
 
 #![expect(clippy::indexing_slicing, reason = "a JSON object takes any key")]
 
-use super::keys::{GroupKeys, LinkKeys, LoadKeys, PhaseKeys, TopKeys};
+use super::keys::{GroupKeys, IN_MATRIX, LinkKeys, LoadKeys, PhaseKeys, TopKeys};
 use benchmesh_workloads::{
     params::{Key, Keys, table_schema},
     registry,
@@ -22,6 +22,7 @@ pub fn schema() -> Value {
     schema["title"] = json!("benchmesh plan");
     schema["description"] = json!("What benchmesh measures: docs/plan.md is the reference.");
     schema["required"] = json!(["phase"]);
+    schema["properties"]["phase"]["items"] = phase();
     schema["definitions"] = definitions();
     schema
 }
@@ -42,7 +43,7 @@ fn reference(workload: &dyn Workload, key: &str) -> Value {
 }
 
 /// A `[[phase]]`.
-pub(super) fn phase() -> Value {
+fn phase() -> Value {
     let common = || PhaseKeys::all().iter().copied();
     let mut forms: Vec<Value> = registry::all()
         .iter()
@@ -53,6 +54,7 @@ pub(super) fn phase() -> Value {
         })
         .collect();
     let mut grouped = table_schema(common());
+    grouped["properties"]["group"]["items"] = group();
     grouped["required"] = json!(["group"]);
     grouped["title"] = json!("a phase with groups");
     forms.push(grouped);
@@ -60,7 +62,7 @@ pub(super) fn phase() -> Value {
 }
 
 /// A `[[phase.group]]`.
-pub(super) fn group() -> Value {
+fn group() -> Value {
     let forms = registry::all().iter().map(|workload| {
         let mut form = load(*workload, GroupKeys::all().iter().copied());
         if let Some(required) = form["required"].as_array_mut() {
@@ -105,7 +107,7 @@ fn matrix(workload: &dyn Workload) -> Value {
         .map(|key| (key.name.to_owned(), list(reference(workload, key.name))))
         .collect();
     for key in LoadKeys::all() {
-        if super::keys::IN_MATRIX.contains(&key.name) {
+        if IN_MATRIX.contains(&key.name) {
             properties.insert(key.name.to_owned(), list(key.schema()));
         }
     }

@@ -10,8 +10,8 @@ use super::{
         read::{Section, kind, unknown_key},
         source::{Mistakes, Spot, listed},
     },
+    load::{load, workload_of},
     params::dimensions,
-    phase::{load, workload_of},
     targets::selector,
 };
 use benchmesh_workloads::{

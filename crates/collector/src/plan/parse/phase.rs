@@ -1,22 +1,18 @@
-//! One `[[phase]]`: its workload, modes, targets and what else every phase may have.
+//! One `[[phase]]`: its load or groups, targets and what else every phase may have.
 
 use super::{
     super::{
-        Group, Kind, Links, Pairs, Phase, Target, cells, curve,
-        keys::{LinkKeys, LoadKeys, PhaseKeys},
+        Phase, Target, curve,
+        keys::PhaseKeys,
         read::{Section, kind},
         settle::settle,
         source::{Mistakes, Spot, listed},
     },
     caches, group,
-    params::{matrix, params},
-    targets::selector,
+    load::{load, workload_of},
+    params::matrix,
 };
-use benchmesh_workloads::{
-    params::nearest,
-    registry,
-    workload::{Needs, Workload},
-};
+use benchmesh_workloads::{params::nearest, workload::Needs};
 use toml::de::DeTable;
 
 pub(super) fn phases(
@@ -129,127 +125,6 @@ fn phase(
     }
     caches::check(&phase, &section.place_of("cache"), mistakes);
     Some(phase)
-}
-
-/// The workload that a table names.
-pub(super) fn workload_of(
-    section: &mut Section<'_, '_>,
-    mistakes: &mut Mistakes<'_>,
-) -> Option<&'static dyn Workload> {
-    let known: Vec<&str> = registry::all().iter().map(|w| w.name()).collect();
-    let Some((name, name_at)) = section.text("workload", mistakes) else {
-        if !section.table.contains_key("workload") {
-            mistakes.at(
-                &section.spot,
-                "there is no `workload`",
-                format!("one of {}", listed(known)),
-            );
-        }
-        return None;
-    };
-    let found = registry::find(&name);
-    if found.is_none() {
-        let remedy = match nearest(&name, known.iter().copied()) {
-            Some(candidate) => format!("did you mean `{candidate}`?"),
-            None => format!("there are {}", listed(known)),
-        };
-        mistakes.at(&name_at, format!("unknown workload `{name}`"), remedy);
-    }
-    found
-}
-
-/// A load: how it is done, by how many, and its workload's own keys, which must be all that is left of the table.
-pub(super) fn load(
-    section: &mut Section<'_, '_>,
-    name: &str,
-    workload: &'static dyn Workload,
-    matrix: &[cells::Dimension],
-    mistakes: &mut Mistakes<'_>,
-) -> Group {
-    let before = mistakes.count();
-    let modes = modes(section, workload, mistakes);
-    let modes_are_known = mistakes.count() == before;
-    let keys = section.keys::<LoadKeys>(mistakes);
-    let links = match workload.needs() {
-        Needs::Peer => Links {
-            pairs: section
-                .keys::<LinkKeys>(mistakes)
-                .map_or_else(Pairs::default, |keys| keys.pairs),
-            from: selector(section, "from", mistakes),
-            to: selector(section, "to", mistakes),
-        },
-        Needs::Nothing | Needs::Target => Links::default(),
-    };
-    let (params, params_at) = params(section, workload, name, matrix, mistakes);
-    let base = cells::Base {
-        params,
-        params_at,
-        clients: keys.as_ref().and_then(|keys| keys.clients),
-        tasks_per_agent: keys.as_ref().map_or(1, |keys| keys.tasks_per_agent),
-        at: section.spot.clone(),
-    };
-    let cells::Cells { cells, skipped } =
-        cells::checked(name, workload, &modes, &base, matrix, mistakes);
-    // A mode that is misspelled may have a use for what the others have none for.
-    if modes_are_known {
-        cells::refuse_unused_keys(workload, &modes, &cells, &base.at, mistakes);
-    }
-    Group {
-        name: name.to_owned(),
-        workload: Kind(workload),
-        cells,
-        skipped,
-        modes,
-        links,
-        select: None,
-        at: section.spot.clone(),
-    }
-}
-
-fn modes(
-    section: &mut Section<'_, '_>,
-    workload: &dyn Workload,
-    mistakes: &mut Mistakes<'_>,
-) -> Vec<String> {
-    let known: Vec<&str> = workload.modes().iter().map(|mode| mode.name).collect();
-    if !section.table.contains_key("modes") {
-        if let [only] = known.as_slice() {
-            return vec![(*only).to_owned()];
-        }
-        mistakes.at(
-            &section.spot,
-            format!("there are no `modes`, and {} has several", workload.name()),
-            format!("write modes = [...] with some of {}", listed(known)),
-        );
-        return Vec::new();
-    }
-    let Some((words, spot)) = section.words("modes", mistakes) else {
-        return Vec::new();
-    };
-    if words.is_empty() {
-        mistakes.at(
-            &spot,
-            "the list is empty",
-            format!("name some of {}", listed(known.iter().copied())),
-        );
-    }
-    let mut modes = Vec::new();
-    for (word, at) in words {
-        if known.contains(&word.as_str()) {
-            modes.push(word);
-            continue;
-        }
-        let remedy = match nearest(&word, known.iter().copied()) {
-            Some(candidate) => format!("did you mean `{candidate}`?"),
-            None => format!("there are {}", listed(known.iter().copied())),
-        };
-        mistakes.at(
-            &at,
-            format!("{} has no mode `{word}`", workload.name()),
-            remedy,
-        );
-    }
-    modes
 }
 
 /// Indices into the plan's targets; empty for a workload that needs none.
