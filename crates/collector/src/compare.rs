@@ -5,19 +5,20 @@
 //! words, [`conditions`] holds it against `--fail-if`, and [`trend`] looks for change points over all runs of a plan. It
 //! knows nothing of terminals; tables are made by `report`.
 
+mod cell;
 pub mod conditions;
 mod judge;
 mod load;
 mod model;
 mod pairs;
 pub mod sentences;
-pub mod trend;
+mod trend;
 
 pub(crate) use load::LoadedTargets;
 pub use load::{CompareError, compare, compare_file};
 pub use model::{
     Answer, COMPARISON_FORMAT, Comparison, FigureName, Incomparable, Request, Row, RunRef, Side,
-    Value, Verdict,
+    Trend, TrendChange, TrendRow, Value, Verdict,
 };
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ pub use grid::{Axis, Grid, GridFigure, grids};
 pub use load::{PictureError, load, timeline};
 pub use overlay::{Overlay, OverlayLine, Overlays, overlays};
 
-use crate::report::{LinkReport, RunReport, curve::CurveReport};
+use crate::report::{CurveReport, LinkReport, RunReport};
 use serde::Serialize;
 
 /// Changes whenever a field changes its meaning or goes away.

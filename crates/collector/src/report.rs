@@ -11,18 +11,18 @@ mod load;
 mod markdown;
 mod model;
 pub mod pivot;
+mod table;
 mod tables;
 mod validity;
 
 pub use crate::figures;
-pub use comparison::{
-    comparison_csv, comparison_markdown, comparison_sentences, comparison_tables,
-};
+pub use comparison::{comparison_csv, comparison_sentences, comparison_tables};
 pub use csv::{csv, field as csv_field};
 pub use load::{ReportError, load, load_file};
-pub use markdown::markdown;
+pub use markdown::{comparison_markdown, markdown};
 pub use model::*;
-pub use tables::{Align, Column, Detail, Table, heading, sentences, tables, tables_within};
+pub use table::{Align, Column, Table};
+pub use tables::{Detail, heading, sentences, tables, tables_within};
 
 #[cfg(test)]
 mod tests;

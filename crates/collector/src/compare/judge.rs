@@ -1,6 +1,6 @@
 //! From pairs of cells to rows with intervals and verdicts.
 
-use super::load::Cell;
+use super::cell::Cell;
 use super::model::{
     Answer, COMPARISON_FORMAT, Comparison, FigureName, Incomparable, Row, Side, Value, Verdict,
 };
@@ -92,7 +92,7 @@ fn rows_of(pair: &Pair, a: &Side, b: &Side, incomparable: &mut Vec<Incomparable>
             group
                 .repeats
                 .iter()
-                .map(|cell| value(cell, figure))
+                .map(|cell| cell.value(figure))
                 .collect()
         };
         let (Some(values_a), Some(values_b)) = (values(&pair.a), values(&pair.b)) else {
@@ -142,20 +142,6 @@ fn rows_of(pair: &Pair, a: &Side, b: &Side, incomparable: &mut Vec<Incomparable>
         });
     }
     rows
-}
-
-pub(super) fn value(cell: &Cell, figure: FigureName) -> Option<f64> {
-    let value = match figure {
-        FigureName::Ops => cell.ops_per_s,
-        FigureName::Mean => cell.mean_ms,
-        FigureName::P50 => cell.p50_ms,
-        FigureName::P99 => cell.p99_ms,
-        FigureName::Cpu => {
-            let costs = &cell.cpu_us_per_op;
-            (!costs.is_empty()).then(|| costs.values().sum())
-        }
-    };
-    value.filter(|value| *value > 0.0 && value.is_finite())
 }
 
 fn estimated(figure: FigureName, group: &Group, values: &[f64], seed: u64) -> Option<Estimate> {
@@ -231,7 +217,7 @@ fn no_rate(pair: &Pair, a: &Side, b: &Side) -> Incomparable {
         let cell = group
             .repeats
             .iter()
-            .find(|cell| value(cell, FigureName::Ops).is_none());
+            .find(|cell| cell.value(FigureName::Ops).is_none());
         cell.map(|cell| match (cell.ops, cell.errors) {
             (0, 0) => "did nothing",
             (0, _) => "had only errors",
@@ -289,19 +275,7 @@ fn verdict(row: &Row) -> Verdict {
     if p >= ALPHA || row.ratio.ln().abs() <= resolution {
         return Verdict::NoDifferenceShown;
     }
-    direction(row.figure, row.ratio)
-}
-
-/// What a shown change of a figure means.
-pub(super) fn direction(figure: FigureName, ratio: f64) -> Verdict {
-    match (figure, ratio > 1.0) {
-        (FigureName::Ops, true) => Verdict::Faster,
-        (FigureName::Ops, false) => Verdict::Slower,
-        (FigureName::Cpu, true) => Verdict::Costlier,
-        (FigureName::Cpu, false) => Verdict::Cheaper,
-        (_, true) => Verdict::Slower,
-        (_, false) => Verdict::Faster,
-    }
+    row.figure.verdict(row.ratio)
 }
 
 fn notes(rows: &[Row], pairs: &[Pair], a: &Side, b: &Side) -> Vec<String> {

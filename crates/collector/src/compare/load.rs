@@ -7,8 +7,7 @@ mod cells;
 mod runs;
 mod seconds;
 
-pub(super) use cells::{Cell, Key};
-
+use super::cell::Cell;
 use super::judge::{self, Loaded};
 use super::model::{Answer, Comparison, Request, RunRef, Side};
 use super::trend;

@@ -1,6 +1,5 @@
 //! What is asked, and the answer as plain data: the document of `--format json`.
 
-use super::trend::Trend;
 use crate::model::RunId;
 use benchmesh_analysis::Figure;
 use serde::{Deserialize, Serialize};
@@ -109,6 +108,18 @@ impl FigureName {
             Self::Cpu => None,
         }
     }
+
+    /// What a shown change of it by this ratio means.
+    pub(super) fn verdict(self, ratio: f64) -> Verdict {
+        match (self, ratio > 1.0) {
+            (Self::Ops, true) => Verdict::Faster,
+            (Self::Ops, false) => Verdict::Slower,
+            (Self::Cpu, true) => Verdict::Costlier,
+            (Self::Cpu, false) => Verdict::Cheaper,
+            (_, true) => Verdict::Slower,
+            (_, false) => Verdict::Faster,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -197,4 +208,34 @@ pub struct Value {
 pub struct Incomparable {
     pub what: String,
     pub why: String,
+}
+
+/// All runs of a plan, and where the level of a figure changed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Trend {
+    pub plan: String,
+    pub runs: Vec<RunRef>,
+    pub rows: Vec<TrendRow>,
+}
+
+/// The history of one figure of one cell.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TrendRow {
+    /// Phase, mode, operation, target and what tells the cell from others.
+    pub what: String,
+    pub figure: FigureName,
+    pub unit: String,
+    /// Oldest first: the place of a run in `runs`, and its figure.
+    pub values: Vec<(usize, f64)>,
+    pub changes: Vec<TrendChange>,
+}
+
+/// The level is another one from this run on.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TrendChange {
+    pub run: RunRef,
+    pub before: f64,
+    pub after: f64,
+    pub p: f64,
+    pub verdict: Verdict,
 }

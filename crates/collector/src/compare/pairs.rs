@@ -1,6 +1,6 @@
 //! Which cells of two sides belong together, and why the others do not.
 
-use super::load::{Cell, Key};
+use super::cell::{Cell, Key};
 use super::model::Incomparable;
 use crate::figures;
 use benchmesh_workloads::units::Bytes;

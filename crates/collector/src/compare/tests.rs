@@ -1,7 +1,7 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
+use super::cell::{Cell, Key};
 use super::conditions::{Condition, check};
-use super::load::{Cell, Key};
 use super::model::{Answer, FigureName, RunRef, Side, Verdict};
 use super::{judge, trend};
 use crate::model::RunId;

@@ -1,43 +1,13 @@
 //! All runs of one plan: where the level of a figure changed.
 
-use super::load::{Cell, Key};
-use super::model::{FigureName, RunRef, Verdict};
+use super::cell::{Cell, Key};
+use super::model::{FigureName, RunRef, Trend, TrendChange, TrendRow};
 use crate::figures;
 use benchmesh_analysis::change::changes;
-use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 const FIGURES: [FigureName; 3] = [FigureName::Ops, FigureName::P99, FigureName::Cpu];
 const SEED: u64 = 1;
-
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Trend {
-    pub plan: String,
-    pub runs: Vec<RunRef>,
-    pub rows: Vec<TrendRow>,
-}
-
-/// The history of one figure of one cell.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct TrendRow {
-    /// Phase, mode, operation, target and what tells the cell from others.
-    pub what: String,
-    pub figure: FigureName,
-    pub unit: String,
-    /// Oldest first: the place of a run in `runs`, and its figure.
-    pub values: Vec<(usize, f64)>,
-    pub changes: Vec<TrendChange>,
-}
-
-/// The level is another one from this run on.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct TrendChange {
-    pub run: RunRef,
-    pub before: f64,
-    pub after: f64,
-    pub p: f64,
-    pub verdict: Verdict,
-}
 
 struct History<'c> {
     key: &'c Key,
@@ -100,7 +70,7 @@ fn row(
         .filter_map(|(place, repeats)| {
             let logs: Option<Vec<f64>> = repeats
                 .iter()
-                .map(|cell| super::judge::value(cell, figure).map(f64::ln))
+                .map(|cell| cell.value(figure).map(f64::ln))
                 .collect();
             let logs = logs?;
             let mean = logs.iter().sum::<f64>() / benchmesh_analysis::real(logs.len());
@@ -120,7 +90,7 @@ fn row(
                 before: change.before,
                 after: change.after,
                 p: change.p,
-                verdict: super::judge::direction(figure, change.after / change.before),
+                verdict: figure.verdict(change.after / change.before),
             })
         })
         .collect();

@@ -2,8 +2,7 @@
 //! chosen their rows and columns, and here stands only which of them make a picture.
 
 use super::short;
-use crate::report::pivot::{self, Measure, PhaseReport, Pivot};
-use crate::report::{Report, StepReport};
+use crate::report::{Cell, Measure, PhaseReport, Pivot, Report, StepReport, pivot};
 use serde::Serialize;
 
 /// A plan with more of them is read in tables.
@@ -117,7 +116,7 @@ fn grid(
 }
 
 fn figure(table: &Pivot, measure: Measure) -> GridFigure {
-    let value = |cell: &Option<pivot::Cell>| {
+    let value = |cell: &Option<Cell>| {
         let figure = cell.as_ref()?.figures.get(&measure)?;
         Some(short(figure.mean))
     };
@@ -135,7 +134,7 @@ fn figure(table: &Pivot, measure: Measure) -> GridFigure {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
     use super::*;
-    use crate::report::pivot::{Cell, Field, Figure};
+    use crate::report::{Field, Figure};
 
     fn table(row_key: &str, rows: &[&str], column_key: &str, columns: &[&str]) -> Pivot {
         let texts = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();

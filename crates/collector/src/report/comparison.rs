@@ -1,10 +1,8 @@
-//! A comparison as tables, Markdown and CSV.
+//! A comparison as tables and CSV.
 
-use super::markdown::{escaped, write_table};
 use super::{Table, csv_field};
 use crate::compare::sentences::{change, change_like, subject};
-use crate::compare::trend::Trend;
-use crate::compare::{Answer, Comparison, FigureName, Row, Side, Value};
+use crate::compare::{Answer, Comparison, FigureName, Row, Side, Trend, Value};
 use crate::figures::{self, NONE};
 
 /// What stands above the tables of a comparison: its sentences.
@@ -194,18 +192,6 @@ fn trend_table(trend: &Trend) -> Table {
     .figures("level", column(5))
     .figures("by", column(6))
     .note("A change is where the level of a figure moved and stayed, at a chance of 1 % in each history; it takes at least three runs on either side.")
-}
-
-/// The answer as one Markdown document.
-pub fn comparison_markdown(answer: &Answer) -> String {
-    let mut out = String::new();
-    for sentence in comparison_sentences(answer) {
-        out.push_str(&format!("- {}\n", escaped(&sentence)));
-    }
-    for table in comparison_tables(answer) {
-        write_table(&mut out, &table);
-    }
-    out
 }
 
 const HEAD: &str = "a,a_runs,b,b_runs,phase,group_name,workload,mode,op,cell,figure,unit,value_a,repeats_a,value_b,repeats_b,\

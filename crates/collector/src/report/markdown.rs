@@ -1,6 +1,8 @@
-//! A report as Markdown: the tables as tables, for an issue or a wiki page.
+//! Reports and comparisons as Markdown: the tables as tables, for an issue or a wiki page.
 
+use super::comparison::{comparison_sentences, comparison_tables};
 use super::{Align, Detail, Report, Table, heading, sentences, tables};
+use crate::compare::Answer;
 
 /// The whole report as one Markdown document.
 pub fn markdown(report: &Report, detail: Detail) -> String {
@@ -24,7 +26,19 @@ pub fn markdown(report: &Report, detail: Detail) -> String {
     out
 }
 
-pub(super) fn write_table(out: &mut String, table: &Table) {
+/// The answer of a comparison as one Markdown document.
+pub fn comparison_markdown(answer: &Answer) -> String {
+    let mut out = String::new();
+    for sentence in comparison_sentences(answer) {
+        out.push_str(&format!("- {}\n", escaped(&sentence)));
+    }
+    for table in comparison_tables(answer) {
+        write_table(&mut out, &table);
+    }
+    out
+}
+
+fn write_table(out: &mut String, table: &Table) {
     out.push_str(&format!("\n## {}\n", escaped(&table.title)));
     if !table.rows.is_empty() {
         let heads: Vec<String> = table
@@ -75,7 +89,7 @@ fn write_plan(out: &mut String, plan: &str) {
     out.push_str(&format!("{fence}\n"));
 }
 
-pub(super) fn escaped(text: &str) -> String {
+fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for character in text.chars() {
         match character {

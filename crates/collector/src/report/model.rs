@@ -3,17 +3,19 @@
 //! Plain data with names, units in the names of fields. Figures that the database does not have are `None`. Fields that
 //! came later have a default, so that a report of an older collector is still understood.
 
+mod curves;
 mod machines;
+mod phases;
 mod steps;
 
+pub use curves::{CurveReport, LoadReport};
 pub use machines::{AgentReport, CostReport, DaemonReport, HostReport, TargetReport};
+pub use phases::{Cell, Field, Figure, Measure, PhaseReport, Pivot};
 pub use steps::{
     CLIENTS_LISTED, ClientReport, ClientsReport, GroupReport, Line, OpReport, SecondsReport,
     StepReport, TaskFailure,
 };
 
-use super::curve;
-use super::pivot::PhaseReport;
 use crate::compare::Comparison;
 use crate::model::{RunId, StepId};
 use serde::{Deserialize, Serialize};
@@ -44,7 +46,7 @@ pub struct Report {
     pub steps: Vec<StepReport>,
     /// Loads that were walked up, and where response time left its floor.
     #[serde(default)]
-    pub curves: Vec<curve::CurveReport>,
+    pub curves: Vec<CurveReport>,
     /// The watched processes, over all steps.
     pub daemons: Vec<DaemonReport>,
     /// What an operation cost the daemons, per step and daemon name.

@@ -13,148 +13,14 @@ mod words;
 pub use axes::{known_keys, unknown_key};
 pub use words::{scale_notes, title};
 
-use super::{Line, Report};
-use serde::{Deserialize, Serialize};
+use super::{Line, PhaseReport, Report};
 use std::collections::BTreeMap;
-
-/// The tables of one phase.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct PhaseReport {
-    pub phase: String,
-    pub workload: String,
-    pub tables: Vec<Pivot>,
-}
-
-/// One table: a cell per row and column.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Pivot {
-    /// What all its cells have in common and other tables of the phase have not: `mode` = `write`, ...
-    pub fixed: Vec<Field>,
-    /// The keys whose values name the rows.
-    pub row_keys: Vec<String>,
-    /// A label per row.
-    pub rows: Vec<String>,
-    /// The keys whose values name the columns; none: a column per figure.
-    pub column_keys: Vec<String>,
-    /// A label per column; a single empty one where a column is a figure.
-    pub columns: Vec<String>,
-    /// The figure that the table is about. `None`: another one in each row or column, see [`Cell::lead`].
-    pub lead: Option<Measure>,
-    /// Further figures worth showing.
-    pub beside: Vec<Measure>,
-    /// By row, then by column; `None`: the plan has no such step, or it has no result.
-    pub cells: Vec<Vec<Option<Cell>>>,
-}
-
-/// A key and its value.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Field {
-    pub key: String,
-    pub value: String,
-}
-
-/// The repeats of one operation with one set of parameters.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Cell {
-    /// The ordinals of its steps.
-    pub steps: Vec<i64>,
-    pub lead: Measure,
-    pub figures: BTreeMap<Measure, Figure>,
-    /// Of any of its steps.
-    pub flags: Vec<String>,
-}
-
-/// A figure over the repeats.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Figure {
-    /// Repeats that have it.
-    pub n: u32,
-    pub mean: f64,
-    /// Between the repeats; `None`: there is one.
-    pub stddev: Option<f64>,
-    pub min: f64,
-    pub max: f64,
-}
-
-/// What a figure is of, with its unit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Measure {
-    OpsPerS,
-    MibPerS,
-    /// From the start to the last worker's end, as `time` counts it.
-    ElapsedS,
-    /// CPU time of the clients' workers.
-    UserS,
-    SystemS,
-    MeanMs,
-    P50Ms,
-    P99Ms,
-    MaxMs,
-    ResponseP99Ms,
-    /// CPU time of all daemons that serve the target, per operation.
-    DaemonUsPerOp,
-    /// From second to second: standard deviation of the rate, in percent of its mean.
-    UnevenPercent,
-    /// Seconds in which nothing completed.
-    ZeroSeconds,
-    Errors,
-    /// How many times the rate of the row above, per doubling of the clients.
-    PerDoubling,
-}
-
-impl Measure {
-    /// As the head of a column.
-    pub fn title(self) -> &'static str {
-        match self {
-            Self::OpsPerS => "ops/s",
-            Self::MibPerS => "MiB/s",
-            Self::ElapsedS => "elapsed s",
-            Self::UserS => "user s",
-            Self::SystemS => "system s",
-            Self::MeanMs => "mean ms",
-            Self::P50Ms => "p50 ms",
-            Self::P99Ms => "p99 ms",
-            Self::MaxMs => "max ms",
-            Self::ResponseP99Ms => "response p99 ms",
-            Self::DaemonUsPerOp => "daemons us/op",
-            Self::UnevenPercent => "uneven %",
-            Self::ZeroSeconds => "zero s",
-            Self::Errors => "errors",
-            Self::PerDoubling => "per doubling",
-        }
-    }
-
-    /// Whether more of it is better; `None`: neither.
-    pub fn more_is_better(self) -> Option<bool> {
-        match self {
-            Self::OpsPerS | Self::MibPerS | Self::PerDoubling => Some(true),
-            Self::UserS | Self::SystemS => None,
-            _ => Some(false),
-        }
-    }
-}
 
 /// Keys that a reader wants as rows and columns; empty: chosen by what differs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Axes {
     pub rows: Vec<String>,
     pub columns: Vec<String>,
-}
-
-impl Pivot {
-    /// Whether each column is a figure of its own.
-    pub fn columns_are_figures(&self) -> bool {
-        self.column_keys.is_empty()
-    }
-
-    /// All cells with their places.
-    pub fn each_cell(&self) -> impl Iterator<Item = (usize, usize, &Cell)> {
-        self.cells.iter().enumerate().flat_map(|(row, cells)| {
-            let there = cells.iter().enumerate();
-            there.filter_map(move |(column, cell)| Some((row, column, cell.as_ref()?)))
-        })
-    }
 }
 
 /// Every phase's tables, in the order of the plan.

@@ -16,7 +16,7 @@ mod summary;
 mod validity;
 
 use super::figures::{self, NONE, plural};
-use super::{EventReport, LinkReport, Report, comparison};
+use super::{Align, Column, EventReport, LinkReport, Report, Table, comparison};
 use std::collections::BTreeSet;
 
 /// What a figure of a link is, of which there is one per phase, cell and repeat.
@@ -37,115 +37,6 @@ const OWN: &str = "benchmesh";
 
 /// Below this, in either unit, a daemon had no part in a step.
 const LEAST_COST: f64 = 0.0005;
-
-/// On which side the text of a column stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Align {
-    Left,
-    Right,
-}
-
-/// The head of a column.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Column {
-    pub title: String,
-    pub align: Align,
-    /// What this and its neighbours of the same band have in common; stands above their titles.
-    pub band: Option<String>,
-}
-
-/// One table with its notes. Every row has as many cells as there are columns.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Table {
-    pub title: String,
-    pub columns: Vec<Column>,
-    pub rows: Vec<Vec<String>>,
-    pub notes: Vec<String>,
-    /// Columns that may be left out where the table is too wide, the least important first.
-    pub spare: Vec<&'static str>,
-}
-
-impl Table {
-    /// An empty table with a title.
-    pub fn titled(title: &str) -> Self {
-        Self {
-            title: title.to_owned(),
-            ..Self::default()
-        }
-    }
-
-    /// Adds a column with one cell per row; all columns of a table have equally many.
-    pub fn column(
-        mut self,
-        title: &str,
-        align: Align,
-        cells: impl IntoIterator<Item = String>,
-    ) -> Self {
-        let column = Column {
-            title: title.to_owned(),
-            align,
-            band: None,
-        };
-        self.push_column(column, cells.into_iter().collect());
-        self
-    }
-
-    fn push_column(&mut self, column: Column, cells: Vec<String>) {
-        let first = self.columns.is_empty();
-        self.columns.push(column);
-        for (at, cell) in cells.into_iter().enumerate() {
-            match self.rows.get_mut(at) {
-                Some(row) => row.push(cell),
-                None if first => self.rows.push(vec![cell]),
-                None => {}
-            }
-        }
-    }
-
-    /// A column of figures beneath a band.
-    fn banded(mut self, band: &str, title: &str, cells: Vec<String>) -> Self {
-        let column = Column {
-            title: title.to_owned(),
-            align: Align::Right,
-            band: Some(band.to_owned()),
-        };
-        self.push_column(column, cells);
-        self
-    }
-
-    /// A column of text.
-    pub fn text(self, title: &str, cells: impl IntoIterator<Item = String>) -> Self {
-        self.column(title, Align::Left, cells)
-    }
-
-    /// A column of figures.
-    pub fn figures(self, title: &str, cells: impl IntoIterator<Item = String>) -> Self {
-        self.column(title, Align::Right, cells)
-    }
-
-    /// A column of text that is left out when no cell says anything.
-    pub fn text_if_any(self, title: &str, cells: Vec<String>) -> Self {
-        if cells.iter().any(|cell| !cell.is_empty()) {
-            self.text(title, cells)
-        } else {
-            self
-        }
-    }
-
-    /// Adds a line beneath the table where it holds.
-    fn note_where(self, holds: bool, note: &str) -> Self {
-        match holds {
-            true => self.note(note),
-            false => self,
-        }
-    }
-
-    /// Adds a line beneath the table.
-    pub fn note(mut self, note: impl Into<String>) -> Self {
-        self.notes.push(note.into());
-        self
-    }
-}
 
 /// What the run is, in a line or a few.
 pub fn heading(report: &Report) -> Vec<String> {

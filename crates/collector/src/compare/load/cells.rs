@@ -3,9 +3,9 @@
 use super::seconds::series;
 use super::{CompareError, reading};
 use crate::compare::RunRef;
+use crate::compare::cell::{Cell, Key};
 use crate::model::RunId;
 use crate::plan::TASKS_PER_AGENT;
-use benchmesh_analysis::Series;
 use serde_json::{Map, Value as Json};
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Row as _, SqliteConnection};
@@ -14,42 +14,6 @@ use std::sync::Arc;
 
 /// Our own daemons: what they cost is not the storage's.
 const OWN: &str = "benchmesh";
-
-/// One operation of one step: what it came to.
-#[derive(Clone, Debug)]
-pub(in crate::compare) struct Cell {
-    /// The step that it is of.
-    pub step: i64,
-    pub key: Key,
-    pub target: String,
-    pub flags: Vec<String>,
-    pub partial: bool,
-    pub ops: i64,
-    pub errors: i64,
-    pub ops_per_s: Option<f64>,
-    pub mean_ms: Option<f64>,
-    pub p50_ms: Option<f64>,
-    pub p99_ms: Option<f64>,
-    /// Of the storage's daemons, by name; on the operation of a step that there are most of.
-    pub cpu_us_per_op: BTreeMap<String, f64>,
-    pub series: Option<Arc<Series>>,
-    pub imported: bool,
-}
-
-/// What a cell is, without its target and its repeat.
-#[derive(Clone, Debug, PartialEq)]
-pub(in crate::compare) struct Key {
-    pub phase: String,
-    pub group: String,
-    pub workload: String,
-    pub mode: String,
-    pub op: String,
-    pub params: Map<String, Json>,
-    pub clients: i64,
-    pub cache: String,
-    /// network: `a -> b`.
-    pub link: String,
-}
 
 /// Whether the seconds of steps are read too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,8 +1,7 @@
 //! The figures of one cell: those of its steps, averaged over the repeats.
 
-use super::{Cell, Figure, Measure};
 use crate::model::StepId;
-use crate::report::{Line, Report};
+use crate::report::{Cell, Figure, Line, Measure, Report};
 use crate::results::real;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 

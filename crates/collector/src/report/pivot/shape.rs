@@ -1,9 +1,9 @@
 //! Which tables a phase becomes: what names the rows and the columns, and what each table has to itself.
 
 use super::axes::{distinct, matrix_keys, size, value};
-use super::{Axes, Cell, Field, Figure, Measure, Pivot, cells};
+use super::{Axes, cells};
 use crate::model::StepId;
-use crate::report::Line;
+use crate::report::{Cell, Field, Figure, Line, Measure, Pivot};
 use std::collections::{BTreeSet, HashMap};
 
 /// More modes than this are rows, never columns.

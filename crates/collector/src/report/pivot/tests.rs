@@ -5,7 +5,7 @@
 )]
 
 use super::super::tests::{cost, op, report, step};
-use super::super::{CostReport, SecondsReport, StepReport};
+use super::super::{CostReport, Measure, Pivot, SecondsReport, StepReport};
 use super::*;
 
 /// A step of `records` with its parameters, `clients=` among them, and its rate in MiB/s and blocks of 64 KiB.

@@ -1,8 +1,7 @@
 //! What a table is called, and what it says of scaling.
 
-use super::{Measure, PhaseReport, Pivot};
 use crate::figures;
-use crate::report::StepReport;
+use crate::report::{Measure, PhaseReport, Pivot, StepReport};
 use std::collections::BTreeSet;
 
 /// A doubling of the clients that brings less than this brings nothing.

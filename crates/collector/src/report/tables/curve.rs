@@ -2,8 +2,7 @@
 
 use super::Table;
 use crate::figures::{self, NONE};
-use crate::report::Report;
-use crate::report::curve::{CurveReport, LoadReport};
+use crate::report::{CurveReport, LoadReport, Report};
 use std::collections::BTreeSet;
 
 /// `None` when no rate was walked up.

@@ -4,8 +4,8 @@ use super::Table;
 use super::bands::{Band, packed};
 use super::results::meaning;
 use crate::figures::{self, NONE};
-use crate::report::pivot::{Cell, Figure, Measure, PhaseReport, Pivot, scale_notes, title};
-use crate::report::{ClientsReport, Report, StepReport};
+use crate::report::pivot::{scale_notes, title};
+use crate::report::{Cell, ClientsReport, Figure, Measure, PhaseReport, Pivot, Report, StepReport};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Clients that differ by less than this are not worth a line.
