@@ -12,6 +12,7 @@ mod limits;
 mod memory;
 mod mesh;
 mod newcomers;
+mod peer;
 mod quota;
 mod refusals;
 mod trust;

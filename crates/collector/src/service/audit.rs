@@ -4,7 +4,10 @@
 //! No event holds a secret: a token goes by the first digits of its hash. An event that cannot be stored holds nobody up:
 //! the log has it.
 
-use super::{INSECURE, connection::Peer, gate::Identity};
+use super::{
+    INSECURE,
+    peer::{Identity, Peer},
+};
 use crate::{
     clock::MeshClock,
     model::{RunId, Severity},

@@ -4,20 +4,18 @@
 //! speaks TLS or HTTP/2, one that answers pings and makes no calls, and one whose certificate has been revoked.
 
 use super::{
-    gate::{Gate, Identity, Transport},
+    gate::{Gate, Transport},
     limits::ConnectionLimits,
     newcomers::{Newcomers, Place},
+    peer::{Identity, Peer},
     quota::Permit,
 };
 use futures::{Stream, StreamExt, future};
 use std::{
     io,
-    net::{IpAddr, SocketAddr},
+    net::SocketAddr,
     pin::Pin,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::Arc,
     task::{Context, Poll, ready},
     time::Duration,
 };
@@ -28,7 +26,7 @@ use tokio::{
     time::{Instant, Sleep, sleep},
 };
 use tokio_util::sync::WaitForCancellationFutureOwned;
-use tonic::{Request, transport::server::Connected};
+use tonic::transport::server::Connected;
 use tracing::debug;
 
 /// How long a new connection may take to begin HTTP/2.
@@ -64,48 +62,6 @@ const NEWCOMER_LIMITS: IdleLimits = IdleLimits {
     window: NEWCOMER_TIMEOUT,
     has_one_window: true,
 };
-
-/// The other end of a connection, in the extensions of each request.
-#[derive(Clone, Debug)]
-pub(super) struct Peer {
-    address: Option<SocketAddr>,
-    pub(super) identity: Identity,
-    calls: Arc<AtomicUsize>,
-}
-
-/// A call that may be silent for long; its connection does not count as idle.
-#[derive(Debug)]
-pub(super) struct OpenCall(Arc<AtomicUsize>);
-
-impl Drop for OpenCall {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-impl Peer {
-    pub fn ip(&self) -> Option<IpAddr> {
-        self.address.map(|address| address.ip())
-    }
-
-    /// Where a request came from.
-    pub fn address<T>(request: &Request<T>) -> Option<IpAddr> {
-        request.extensions().get::<Self>()?.ip()
-    }
-
-    /// Whose request it is.
-    pub fn identity<T>(request: &Request<T>) -> Identity {
-        let peer = request.extensions().get::<Self>();
-        peer.map_or(Identity::Stranger, |peer| peer.identity.clone())
-    }
-
-    /// Keeps the connection of a request open until the result is dropped.
-    pub fn begin_call<T>(request: &Request<T>) -> Option<OpenCall> {
-        let peer = request.extensions().get::<Self>()?;
-        peer.calls.fetch_add(1, Ordering::Relaxed);
-        Some(OpenCall(Arc::clone(&peer.calls)))
-    }
-}
 
 /// As many of the incoming connections as may be, each let in by the gate and watched for idleness; the others are closed
 /// at once.
@@ -223,14 +179,9 @@ impl Connection {
             Some(_) => NEWCOMER_LIMITS,
             None => IDLE_LIMITS,
         };
-        let peer = Peer {
-            address,
-            identity,
-            calls: Arc::default(),
-        };
         Self {
             stream,
-            peer,
+            peer: Peer::new(address, identity),
             idle: IdleCheck::new(limits),
             ended,
             _place: place,
@@ -276,7 +227,7 @@ impl IdleCheck {
             if self.begun && self.limits.has_one_window {
                 return Poll::Ready(());
             }
-            if !self.does_something() && peer.calls.load(Ordering::Relaxed) == 0 {
+            if !self.does_something() && !peer.has_open_call() {
                 return Poll::Ready(());
             }
             (self.read, self.written, self.begun) = (0, 0, true);
@@ -365,8 +316,10 @@ impl AsyncWrite for Connection {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::service::peer::OpenCall;
     use std::future::poll_fn;
     use tokio::time::timeout;
+    use tonic::Request;
 
     /// A thousandth of the real ones, more or less.
     const LIMITS: IdleLimits = IdleLimits {
@@ -383,12 +336,14 @@ mod tests {
         Some(began.elapsed())
     }
 
+    fn begin_call(peer: &Peer) -> Option<OpenCall> {
+        let mut request = Request::new(());
+        request.extensions_mut().insert(peer.clone());
+        Peer::begin_call(&request)
+    }
+
     fn peer() -> Peer {
-        Peer {
-            address: None,
-            identity: Identity::Plain,
-            calls: Arc::default(),
-        }
+        Peer::new(None, Identity::Plain)
     }
 
     #[test]
@@ -408,7 +363,7 @@ mod tests {
         let mut idle = IdleCheck::new(limits);
         idle.read = PREFACE_BYTES;
         let peer = peer();
-        let _call = peer.calls.fetch_add(1, Ordering::Relaxed);
+        let _call = begin_call(&peer);
         let after = closed_after(&mut idle, &peer).await.unwrap_or_default();
         assert!(after >= LIMITS.handshake + LIMITS.window, "{after:?}");
     }
@@ -435,8 +390,8 @@ mod tests {
     #[tokio::test]
     async fn a_connection_with_an_open_call_stays_until_the_call_is_over() {
         let (mut idle, peer) = (IdleCheck::new(LIMITS), peer());
-        peer.calls.fetch_add(1, Ordering::Relaxed);
-        let call = OpenCall(Arc::clone(&peer.calls));
+        let call = begin_call(&peer);
+        assert!(call.is_some());
         assert_eq!(closed_after(&mut idle, &peer).await, None);
         drop(call);
         assert!(closed_after(&mut idle, &peer).await.is_some());

@@ -5,11 +5,11 @@
 //! Each refusal is logged once a minute for each client, however often it comes.
 
 use super::{
-    connection::Peer,
+    peer::{Identity, Peer},
     quota::{Permit, Quota, QuotaLimits},
     refusals::Refusals,
 };
-use crate::trust::{Authority, CertificateStatus, Holder, TrustError};
+use crate::trust::{Authority, CertificateStatus, TrustError};
 use benchmesh_trust::{Role, dial::TLS_ALERT};
 use rustls::Error as TlsError;
 use std::{
@@ -26,7 +26,6 @@ use tokio::{
     time::timeout,
 };
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
-use tokio_util::sync::CancellationToken;
 use tonic::{Request, Status, codegen::http};
 use tracing::{debug, info, warn};
 
@@ -63,52 +62,6 @@ const AGENT_STREAMS: QuotaLimits = QuotaLimits {
     in_all: usize::MAX,
     per_client: 8,
 };
-
-/// Whose connection it is.
-#[derive(Clone, Debug)]
-pub(super) enum Identity {
-    /// Nobody can tell: `--insecure`.
-    Plain,
-    /// No certificate.
-    Stranger,
-    Known {
-        holder: Holder,
-        revoked: CancellationToken,
-    },
-    Revoked(Holder),
-    /// The CA signed the certificate, and the registry has no such.
-    Forgotten,
-}
-
-impl Identity {
-    /// What anybody is told who has no certificate that is good now.
-    fn refusal(&self) -> Option<Status> {
-        let message = match self {
-            Self::Plain => return None,
-            Self::Known { revoked, .. } if !revoked.is_cancelled() => return None,
-            Self::Known { holder, .. } | Self::Revoked(holder) => format!(
-                "the certificate of the {} `{}` is revoked: join again with a token of `benchmesh collector token`",
-                holder.role, holder.name
-            ),
-            Self::Forgotten => "this collector does not know the certificate, though it is of its CA: join again with a token of `benchmesh collector token`".to_owned(),
-            Self::Stranger => "no certificate was shown: join with a token of `benchmesh collector token`".to_owned(),
-        };
-        Some(Status::unauthenticated(message))
-    }
-}
-
-/// For the log.
-impl fmt::Display for Identity {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Plain => f.write_str("somebody without TLS"),
-            Self::Stranger | Self::Forgotten => f.write_str("nobody"),
-            Self::Known { holder, .. } | Self::Revoked(holder) => {
-                write!(f, "{} {}", holder.role, holder.name)
-            }
-        }
-    }
-}
 
 /// What bytes go over.
 #[derive(Debug)]

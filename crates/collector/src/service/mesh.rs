@@ -2,8 +2,8 @@
 //! and nothing else.
 
 use super::{
-    connection::Peer,
-    gate::{Gate, Identity},
+    gate::Gate,
+    peer::{Identity, Peer},
     quota::Permit,
     wire::ingest_status,
 };

@@ -2,7 +2,7 @@
 //!
 //! A client is an address, or the holder of a certificate. A call over a limit is refused at once, with the limit in the message; nothing queues.
 
-use super::connection::Peer;
+use super::peer::Peer;
 use std::{
     collections::HashMap,
     hash::Hash,

@@ -2,8 +2,8 @@
 
 use super::{
     audit::{self, Requester, TokenId, TrustChange},
-    connection::Peer,
-    gate::{Gate, Identity, Needed},
+    gate::{Gate, Needed},
+    peer::{Identity, Peer},
 };
 use crate::{
     clock::MeshClock,

@@ -5,8 +5,8 @@ use crate::{
     scheduler::{StartError, StartRequest, admission::Admission},
     service::{
         audit::{self, Requester},
-        connection::Peer,
         memory,
+        peer::Peer,
         wire::store_status,
     },
 };

@@ -1,0 +1,114 @@
+//! The other end of a connection: where it is, and whose certificate it showed.
+
+use crate::trust::Holder;
+use std::{
+    fmt,
+    net::{IpAddr, SocketAddr},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+use tokio_util::sync::CancellationToken;
+use tonic::{Request, Status};
+
+/// Whose connection it is.
+#[derive(Clone, Debug)]
+pub(super) enum Identity {
+    /// Nobody can tell: `--insecure`.
+    Plain,
+    /// No certificate.
+    Stranger,
+    Known {
+        holder: Holder,
+        revoked: CancellationToken,
+    },
+    Revoked(Holder),
+    /// The CA signed the certificate, and the registry has no such.
+    Forgotten,
+}
+
+impl Identity {
+    /// What anybody is told who has no certificate that is good now.
+    pub fn refusal(&self) -> Option<Status> {
+        let message = match self {
+            Self::Plain => return None,
+            Self::Known { revoked, .. } if !revoked.is_cancelled() => return None,
+            Self::Known { holder, .. } | Self::Revoked(holder) => format!(
+                "the certificate of the {} `{}` is revoked: join again with a token of `benchmesh collector token`",
+                holder.role, holder.name
+            ),
+            Self::Forgotten => "this collector does not know the certificate, though it is of its CA: join again with a token of `benchmesh collector token`".to_owned(),
+            Self::Stranger => "no certificate was shown: join with a token of `benchmesh collector token`".to_owned(),
+        };
+        Some(Status::unauthenticated(message))
+    }
+}
+
+/// For the log.
+impl fmt::Display for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Plain => f.write_str("somebody without TLS"),
+            Self::Stranger | Self::Forgotten => f.write_str("nobody"),
+            Self::Known { holder, .. } | Self::Revoked(holder) => {
+                write!(f, "{} {}", holder.role, holder.name)
+            }
+        }
+    }
+}
+
+/// The other end of a connection, in the extensions of each request.
+#[derive(Clone, Debug)]
+pub(super) struct Peer {
+    pub address: Option<SocketAddr>,
+    pub identity: Identity,
+    calls: Arc<AtomicUsize>,
+}
+
+/// A call that may be silent for long; its connection does not count as idle.
+#[derive(Debug)]
+pub(super) struct OpenCall(Arc<AtomicUsize>);
+
+impl Drop for OpenCall {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Peer {
+    pub fn new(address: Option<SocketAddr>, identity: Identity) -> Self {
+        Self {
+            address,
+            identity,
+            calls: Arc::default(),
+        }
+    }
+
+    pub fn ip(&self) -> Option<IpAddr> {
+        self.address.map(|address| address.ip())
+    }
+
+    /// Where a request came from.
+    pub fn address<T>(request: &Request<T>) -> Option<IpAddr> {
+        request.extensions().get::<Self>()?.ip()
+    }
+
+    /// Whose request it is.
+    pub fn identity<T>(request: &Request<T>) -> Identity {
+        let peer = request.extensions().get::<Self>();
+        peer.map_or(Identity::Stranger, |peer| peer.identity.clone())
+    }
+
+    /// Keeps the connection of a request open until the result is dropped.
+    pub fn begin_call<T>(request: &Request<T>) -> Option<OpenCall> {
+        let peer = request.extensions().get::<Self>()?;
+        peer.calls.fetch_add(1, Ordering::Relaxed);
+        Some(OpenCall(Arc::clone(&peer.calls)))
+    }
+
+    /// Whether a call is open that may be silent for long.
+    pub fn has_open_call(&self) -> bool {
+        self.calls.load(Ordering::Relaxed) > 0
+    }
+}
