@@ -7,6 +7,7 @@
 pub mod facts;
 pub mod figures;
 pub mod grid;
+pub mod interval;
 pub mod missing;
 pub mod seconds;
 pub mod serves;
@@ -15,7 +16,8 @@ pub mod usage;
 pub mod window;
 
 pub use facts::{Arrivals, IntervalFacts, Paced, PacedUnit, TaskFacts};
-pub use figures::{Flag, Headline, OpResult, StepInterval, StepResults, TaskResult};
+pub use figures::{Flag, Headline, OpResult, StepResults, TaskResult};
+pub use interval::StepInterval;
 pub use missing::Missing;
 pub use sum::StepSum;
 

@@ -9,7 +9,6 @@ pub mod appoint;
 mod call;
 pub mod command;
 mod fleet;
-mod handle;
 pub mod hello;
 mod member;
 mod presence;
@@ -18,8 +17,7 @@ mod state;
 pub(crate) mod wire;
 
 pub use call::Call;
-pub use fleet::{AttachError, Attached, Fleet, ForgetError, Welcome};
-pub use handle::SessionHandle;
+pub use fleet::{AttachError, Attached, Fleet, ForgetError, SessionHandle, Welcome};
 pub use hello::Hello;
 pub use member::{MemberFacts, Outgoing};
 pub use presence::Presence;

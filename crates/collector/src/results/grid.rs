@@ -6,7 +6,7 @@
 
 use super::PERIOD_US;
 use super::facts::IntervalFacts;
-use super::figures::StepInterval;
+use super::interval::StepInterval;
 use crate::model::TaskId;
 use benchmesh_workloads::histogram::Histogram;
 use std::collections::{BTreeMap, BTreeSet, HashMap};

@@ -3,7 +3,7 @@
 //! Pure. Seconds are the lines of the step's grid. A second in which nothing completed counts with a rate of zero, whether
 //! it has an interval or not. An interval that covers several seconds counts as so many seconds of its mean rate.
 
-use super::figures::StepInterval;
+use super::interval::StepInterval;
 use super::{PERIOD_US, real};
 
 /// An edge second counts as whole when at most this part of it lies outside the window: workers start within microseconds.

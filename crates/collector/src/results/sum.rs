@@ -4,8 +4,9 @@
 //! way, `finish` the figures. Ramp intervals are on the grid and in no figure.
 
 use super::facts::{Arrivals, IntervalFacts, PacedUnit, TaskFacts};
-use super::figures::{Flag, Headline, OpResult, StepInterval, StepResults, TaskResult};
+use super::figures::{Flag, Headline, OpResult, StepResults, TaskResult};
 use super::grid::Grid;
+use super::interval::StepInterval;
 use super::seconds::{SecondsSum, WholeSeconds};
 use super::window::{Activity, Share, Together, share};
 use super::{PERIOD_US, real};

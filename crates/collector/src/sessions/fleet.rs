@@ -3,11 +3,13 @@
 //! One lock over plain maps, held for short moments and never across an await. A session ends when its stream does,
 //! when the same agent attaches anew, or when nothing has been heard from it for too long (`silence`).
 
+mod handle;
 mod silence;
+
+pub use handle::SessionHandle;
 
 use super::{
     command::Sampling,
-    handle::SessionHandle,
     hello::{BadField, Hello},
     member::{Member, MemberFacts, Outgoing, Session},
     presence::Presence,

@@ -7,7 +7,7 @@
 
 use super::{App, assets, error::Refusal};
 use axum::{
-    body::{Body, Bytes},
+    body::Bytes,
     extract::{Request, State},
     http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header},
     middleware::Next,
@@ -332,11 +332,6 @@ pub async fn login(State(app): State<App>, body: Bytes) -> Response {
             "This token is not the collector's.",
         )
     }
-}
-
-/// An answer of a fixed text.
-pub(super) fn text(status: StatusCode, kind: &'static str, body: impl Into<Body>) -> Response {
-    (status, [(header::CONTENT_TYPE, kind)], body.into()).into_response()
 }
 
 #[cfg(test)]

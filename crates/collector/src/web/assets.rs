@@ -1,7 +1,8 @@
 //! What the page is made of, built into the binary: hand-written, and loaded from nowhere else.
 
-use super::{access::text, error::Refusal};
+use super::error::Refusal;
 use axum::{
+    body::Body,
     extract::Path,
     http::{StatusCode, header},
     response::{IntoResponse, Response},
@@ -70,4 +71,9 @@ pub async fn asset(Path(name): Path<String>) -> Result<Response, Refusal> {
 /// The form that asks for the token. `problem` is a sentence of ours.
 pub fn login(status: StatusCode, problem: &str) -> Response {
     text(status, HTML, LOGIN.replace("<!-- problem -->", problem))
+}
+
+/// An answer of a fixed text.
+fn text(status: StatusCode, kind: &'static str, body: impl Into<Body>) -> Response {
+    (status, [(header::CONTENT_TYPE, kind)], body.into()).into_response()
 }

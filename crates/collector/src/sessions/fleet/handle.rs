@@ -1,11 +1,13 @@
 //! A stream's handle on its session: it delivers the agent's messages to the session and ends it when dropped.
 
-use super::{
-    command::Progress,
-    fleet::Fleet,
-    member::{Outgoing, Reply, Session},
+use super::Fleet;
+use crate::{
+    model::AgentId,
+    sessions::{
+        command::Progress,
+        member::{Outgoing, Reply, Session},
+    },
 };
-use crate::model::AgentId;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 

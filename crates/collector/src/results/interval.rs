@@ -1,0 +1,22 @@
+//! What a step did in one interval of its grid.
+
+use benchmesh_workloads::histogram::Histogram;
+
+/// One operation over all tasks of a step, or of one of its groups, in one interval of the step's grid.
+#[derive(Clone, Debug)]
+pub struct StepInterval {
+    /// Empty: the step has no groups.
+    pub group: String,
+    pub at_us: i64,
+    /// More than a period where some task's interval was wider, less where all had ended before.
+    pub span_us: i64,
+    pub op: String,
+    pub ramp: bool,
+    pub tasks: u32,
+    pub ops: i64,
+    pub bytes: i64,
+    pub errors: i64,
+    pub service: Histogram,
+    /// `None` when the load was not paced.
+    pub response: Option<Histogram>,
+}
