@@ -18,6 +18,7 @@ mod lead;
 mod leftovers;
 mod loss;
 pub(super) mod members;
+mod next;
 mod outputs;
 mod prepare;
 mod rates;
@@ -47,6 +48,7 @@ use event::{Completion, Event, LoadedRun, Token};
 use leftovers::Leftovers;
 use members::Members;
 use run::{Run, Tokens, after};
+use stage::Goal;
 #[cfg(test)]
 use stage::Stage;
 use std::{
@@ -353,7 +355,8 @@ impl Machine {
 impl Run {
     fn on_due(&mut self, waiting: Waiting) {
         match waiting {
-            Waiting::Overtime => self.on_overtime(),
+            // The step should long have ended.
+            Waiting::Overtime => self.close(Goal::CutOff),
             Waiting::BeginningDue => self.check_begun(Waiting::BegunBefore),
             Waiting::BegunPatience { before } => {
                 self.check_begun(Waiting::BegunAfter { before });

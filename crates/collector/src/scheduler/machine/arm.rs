@@ -10,6 +10,7 @@ use super::{
     effect::{Effect, Lookup, Within},
     event::ClockQuality,
     lead::{DELAY_FACTOR, LATE_DELAY, UNKNOWN_ROUND_TRIP, lead},
+    next::Next,
     run::{NOBODY_LEFT, Run, after, between, micros},
     stage::{Arming, Goal, Stage},
     tasks::TaskHandle,
@@ -158,7 +159,7 @@ impl Run {
     }
 
     /// Everyone has answered, or the time is up.
-    pub(super) fn armed(&mut self, arming: Arming) {
+    pub(super) fn armed(&mut self, arming: Arming) -> Next {
         let Arming {
             chosen,
             start,
@@ -170,7 +171,7 @@ impl Run {
         match (late, margin) {
             (None, Some(margin)) if !too_late => {
                 self.lead.measured(lead.saturating_sub(margin));
-                self.start_running(start);
+                Next::StartLoad(start)
             }
             (late, _) => {
                 // It took longer than the lead, by an unknown amount.
@@ -181,7 +182,7 @@ impl Run {
                 let title = self.active_plan().map(crate::plan::PlannedStep::title);
                 let message = format!("{} is armed again: {reason}", title.unwrap_or_default());
                 self.record_event(None, Severity::Warning, "step-late", message);
-                self.close(Goal::Retry { reason });
+                Next::Close(Goal::Retry { reason })
             }
         }
     }

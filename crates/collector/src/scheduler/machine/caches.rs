@@ -8,6 +8,7 @@
 use super::{
     effect::{Lookup, Within},
     members::Presence,
+    next::Next,
     run::Run,
     stage::{Dropping, Kernel, Stage},
     waiting::Waiting,
@@ -28,9 +29,9 @@ const DROP_WITHIN: Duration = Duration::from_secs(120);
 
 impl Run {
     /// Drops caches on the clients and on every host that is labelled as storage, where the plan asks for it.
-    pub(super) fn drop_caches(&mut self) {
+    pub(super) fn drop_caches(&mut self) -> Option<Next> {
         if self.active_plan().map(|step| step.cache) != Some(Cache::Cold) {
-            return self.begin_arming();
+            return Some(Next::Arm);
         }
         let kernels: Vec<Kernel> = self
             .kernels()
@@ -48,6 +49,7 @@ impl Run {
         for kernel in 0..count {
             self.ask_next_of(kernel);
         }
+        None
     }
 
     fn clients(&self) -> BTreeSet<AgentId> {
@@ -138,13 +140,14 @@ impl Run {
     }
 
     /// Every kernel has answered: the caches inside processes are added, and all drops are stored.
-    pub(super) fn caches_dropped(&mut self, dropping: Dropping) {
+    pub(super) fn caches_dropped(&mut self, dropping: Dropping) -> Option<Next> {
         let kernels = self.kernels();
         let Some(daemons) = dropping.daemons else {
             let samplers = kernels.values().flatten();
             let samplers = samplers.filter(|member| member.attached && member.samples_host);
             let hosts = samplers.map(|member| member.host).collect();
-            return self.lookup(Waiting::Daemons, Lookup::Daemons(hosts));
+            self.lookup(Waiting::Daemons, Lookup::Daemons(hosts));
+            return None;
         };
         let mut drops: Vec<NewCacheDrop> = dropping
             .kernels
@@ -178,7 +181,7 @@ impl Run {
         if let Some(step) = self.step.as_ref().map(|step| step.id) {
             self.out.rows.push(Row::CacheDrops { step, drops });
         }
-        self.begin_arming();
+        Some(Next::Arm)
     }
 
     /// Agents of the run that are labelled as storage and are not there.

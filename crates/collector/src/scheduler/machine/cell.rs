@@ -2,6 +2,7 @@
 
 use super::{
     effect::Show,
+    next::Next,
     removal::STALLED,
     run::{NOBODY_LEFT_BEFORE, Run, StepFacts, is_nobody_left},
     stage::Stage,
@@ -20,7 +21,8 @@ use std::sync::Arc;
 const MAX_ATTEMPTS: u32 = 5;
 
 impl Run {
-    pub(super) fn after_failure(&mut self, index: usize, reason: &str, cleaned: bool) {
+    /// The steps of a failed cell that depend on the failed one are not measured.
+    pub(super) fn fail_cell(&mut self, index: usize, reason: &str, cleaned: bool) {
         self.stage = Stage::CleaningFailed;
         let has_data = self
             .steps
@@ -68,9 +70,9 @@ impl Run {
 
     /// Fails the cell's attempt and makes its steps again as the next attempt. Steps that share no data are repeated
     /// one by one.
-    pub(super) fn repeat_cell(&mut self, reason: &str) {
+    pub(super) fn repeat_cell(&mut self, reason: &str) -> Option<Next> {
         let Some(active) = self.step.as_ref().map(|step| step.index) else {
-            return self.next_after_no_step();
+            return Some(Next::FindStep);
         };
         self.forget_all();
         self.attempts += 1;
@@ -81,7 +83,7 @@ impl Run {
             self.fail_rest(active..cell.end, &why);
             self.clean_cell(active);
             self.stage = Stage::CleaningFailed;
-            return;
+            return None;
         }
         let shares_data = self
             .steps
@@ -137,6 +139,7 @@ impl Run {
         self.step = None;
         self.go_back_to(cell.start);
         self.stage = Stage::RepeatingCell;
+        None
     }
 
     pub(super) fn on_steps_made(

@@ -8,6 +8,7 @@ use super::{
     effect::Lookup,
     lead::ARM_TRIES,
     members::Members,
+    next::Next,
     run::Run,
     stage::{Goal, Stage, StepEnd},
     tasks::{TaskHandle, TaskOutcome},
@@ -189,7 +190,7 @@ impl Run {
     }
 
     /// The tasks are as they will be: the step comes to its end, or is tried again.
-    pub(super) fn finish_closing(&mut self, goal: Goal) {
+    pub(super) fn finish_closing(&mut self, goal: Goal) -> Option<Next> {
         let goal = match (goal, self.aborted.clone()) {
             (Goal::Retry { .. } | Goal::Again { .. } | Goal::Fail { .. }, Some(reason)) => {
                 Goal::Abort { reason }
@@ -198,7 +199,7 @@ impl Run {
         };
         self.clear_starts();
         match goal {
-            Goal::Conclude => self.conclude(),
+            Goal::Conclude => Some(Next::Conclude),
             Goal::CutOff => self.lose_hanging(),
             Goal::Retry { reason } => self.retry(reason),
             Goal::Again { reason } => {
@@ -208,11 +209,11 @@ impl Run {
                     true => self.end_live(TaskState::Lost, Some(&reason)),
                     false => self.end_live(TaskState::Stopped, None),
                 }
-                self.repeat_cell(&reason);
+                Some(Next::RepeatCell { reason })
             }
             Goal::Fail { reason } => {
                 self.end_live(TaskState::Stopped, None);
-                self.fail_step(reason);
+                Some(Next::Finish(StepEnd::Failed { reason }))
             }
             Goal::Abort { reason } => {
                 let measured = self.step.as_ref().is_some_and(|step| step.measured);
@@ -227,11 +228,11 @@ impl Run {
                 } else {
                     self.record_failure(&reason);
                 }
-                self.finish(StepEnd::Abort { reason });
+                Some(Next::Finish(StepEnd::Abort { reason }))
             }
             Goal::Stop => {
                 let reason = self.stop.clone().unwrap_or_default();
-                self.stop_step(&reason);
+                Some(Next::StopStep { reason })
             }
         }
     }
@@ -321,7 +322,7 @@ impl Run {
     }
 
     /// A task that did not end although it was stopped hangs. Only its own agent is lost.
-    fn lose_hanging(&mut self) {
+    fn lose_hanging(&mut self) -> Option<Next> {
         for task in self.live() {
             let why = format!(
                 "the task of agent `{}` does not end: it hangs",
@@ -331,20 +332,19 @@ impl Run {
         }
         match self.aborted.clone() {
             Some(reason) => self.finish_closing(Goal::Abort { reason }),
-            None => self.conclude(),
+            None => Some(Next::Conclude),
         }
     }
 
     /// Prepares the same tasks once more, if none of them can have started.
-    fn retry(&mut self, reason: String) {
+    fn retry(&mut self, reason: String) -> Option<Next> {
         let Some(step) = &mut self.step else {
-            return self.next_after_no_step();
+            return Some(Next::FindStep);
         };
         if !step.may_start.is_empty() {
             self.end_live(TaskState::Stopped, None);
-            return self.repeat_cell(&format!(
-                "its tasks may not have started together ({reason})"
-            ));
+            let reason = format!("its tasks may not have started together ({reason})");
+            return Some(Next::RepeatCell { reason });
         }
         if !self.may_arm_again() {
             let reason = format!("it could not be armed in time, {ARM_TRIES} times: {reason}");
@@ -363,5 +363,6 @@ impl Run {
         }
         self.enter(StepState::Prepare, None);
         self.stage = Stage::MakingTasks;
+        None
     }
 }

@@ -6,6 +6,7 @@
 
 use super::{
     effect::Within,
+    next::Next,
     run::Run,
     stage::{OpenPass, Stage},
     tasks::TaskHandle,
@@ -28,9 +29,9 @@ const OPEN_WITHIN: Duration = Duration::from_secs(60);
 
 impl Run {
     /// Opens the run's directory on the step's target for each of its agents.
-    pub(super) fn open_directories(&mut self) {
+    pub(super) fn open_directories(&mut self) -> Option<Next> {
         let Some(path) = self.active_plan().map(|step| step.path.clone()) else {
-            return self.next_after_no_step();
+            return Some(Next::FindStep);
         };
         let wanted = self.without_directory(&path);
         let Some(first) = wanted.first() else {
@@ -39,17 +40,18 @@ impl Run {
         if self.directories.on(&path).next().is_none() {
             self.open(*first, &path, Make::IfMissing);
             self.stage = Stage::Opening(OpenPass::First);
-            return;
+            return None;
         }
         for agent in &wanted {
             self.open(*agent, &path, Make::Never);
         }
         self.stage = Stage::Opening(OpenPass::Find);
+        None
     }
 
-    pub(super) fn opened(&mut self, pass: OpenPass) {
+    pub(super) fn opened(&mut self, pass: OpenPass) -> Option<Next> {
         let Some(path) = self.active_plan().map(|step| step.path.clone()) else {
-            return self.next_after_no_step();
+            return Some(Next::FindStep);
         };
         match pass {
             OpenPass::First => self.open_directories(),
@@ -58,16 +60,18 @@ impl Run {
                     self.open(agent, &path, Make::IfMissing);
                 }
                 self.stage = Stage::Opening(OpenPass::Make);
+                None
             }
             OpenPass::Make => self.directories_are_open(&path),
         }
     }
 
-    fn directories_are_open(&mut self, path: &str) {
+    fn directories_are_open(&mut self, path: &str) -> Option<Next> {
         if let Some((step, short)) = self.shortage_on(path) {
-            return self.abort(no_room(&step, &short));
+            self.abort(no_room(&step, &short));
+            return None;
         }
-        self.listen();
+        Some(Next::Listen)
     }
 
     /// The step's agents that need the target and have no directory there, by name.

@@ -3,6 +3,7 @@
 
 use super::{
     effect::{Effect, Show},
+    next::Next,
     run::{NOBODY_LEFT, Run},
     stage::{Stage, StepEnd},
     tasks::TaskHandle,
@@ -16,10 +17,10 @@ use crate::{
 
 impl Run {
     /// All tasks have ended and their rows are stored.
-    pub(super) fn conclude(&mut self) {
+    pub(super) fn conclude(&mut self) -> Option<Next> {
         let apart = self.check_starts();
         let Some(step) = &self.step else {
-            return self.next_after_no_step();
+            return Some(Next::FindStep);
         };
         let index = step.index;
         let failed = step.tasks.outcomes().find(|(task, outcome)| {
@@ -42,10 +43,11 @@ impl Run {
             self.enter(StepState::Cleaning, None);
             self.clean_cell(index);
         }
+        None
     }
 
     /// The step's data are gone, or stay: its results are computed.
-    pub(super) fn finish(&mut self, after: StepEnd) {
+    pub(super) fn finish(&mut self, after: StepEnd) -> Option<Next> {
         self.removal_is_over();
         match &after {
             StepEnd::Failed { reason } => self.record_failure(reason),
@@ -55,7 +57,7 @@ impl Run {
             self.record_stopped_tasks();
         }
         let Some(step) = &self.step else {
-            return self.next_after_no_step();
+            return Some(Next::FindStep);
         };
         let incomplete = step
             .tasks
@@ -91,6 +93,7 @@ impl Run {
             },
         });
         self.stage = Stage::Finishing(after);
+        None
     }
 
     /// Records which clients are missing from the step.
@@ -103,26 +106,31 @@ impl Run {
     }
 
     /// The results are stored; agents may forget the step.
-    pub(super) fn finished(&mut self, after: StepEnd) {
+    pub(super) fn finished(&mut self, after: StepEnd) -> Option<Next> {
         if !matches!(after, StepEnd::Stop { .. }) {
             self.forget_all();
         }
         let Some(step) = self.step.take() else {
-            return self.next_after_no_step();
+            return Some(Next::FindStep);
         };
         let index = step.index;
         match after {
             StepEnd::Done => {
                 self.show(Show::StepDone);
                 self.stage = Stage::Between;
+                None
             }
             StepEnd::Failed { reason } => {
                 let is_last = index + 1 == self.cell(index).end;
                 let cleaned = is_last && step.measured;
-                self.after_failure(index, &reason, cleaned);
+                Some(Next::FailCell {
+                    index,
+                    reason,
+                    cleaned,
+                })
             }
-            StepEnd::Abort { .. } => self.remove_directories(None),
-            StepEnd::Stop { .. } => self.conclude_run(),
+            StepEnd::Abort { .. } => Some(Next::RemoveDirectories),
+            StepEnd::Stop { .. } => Some(Next::ConcludeRun),
         }
     }
 
@@ -170,11 +178,6 @@ impl Run {
             );
             self.record_event(Some(agent), Severity::Warning, "task-stopped", message);
         }
-    }
-
-    /// A step that cannot go on: nothing of it is measured.
-    pub(super) fn fail_step(&mut self, reason: String) {
-        self.finish(StepEnd::Failed { reason });
     }
 
     /// Why the step failed although no task of it did: with the first that its agent ended, if there is one.

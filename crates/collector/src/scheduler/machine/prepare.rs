@@ -3,6 +3,7 @@
 use super::{
     effect::{Effect, Lookup, Show, Within},
     members::Presence,
+    next::Next,
     run::{ActiveStep, NOBODY_LEFT, Run, between, micros},
     stage::Stage,
     tasks::{LinkEndpoint, TaskHandle, TaskSet},
@@ -71,10 +72,10 @@ impl Run {
             .collect()
     }
 
-    pub(super) fn make_tasks(&mut self) {
+    pub(super) fn make_tasks(&mut self) -> Option<Next> {
         let steps = Arc::clone(&self.steps);
         let Some(step) = self.step.as_ref().and_then(|step| steps.get(step.index)) else {
-            return self.next_after_no_step();
+            return Some(Next::FindStep);
         };
         let known = self.known_tasks(step);
         let mut speeds: BTreeMap<AgentId, Option<i64>> = BTreeMap::new();
@@ -100,6 +101,7 @@ impl Run {
         }
         self.enter(StepState::Prepare, None);
         self.stage = Stage::MakingTasks;
+        None
     }
 
     /// Agent, peer and load of each task, in order.
@@ -336,12 +338,12 @@ impl Run {
         }
     }
 
-    pub(super) fn prepared(&mut self) {
+    pub(super) fn prepared(&mut self) -> Option<Next> {
         if self.live().is_empty() {
             self.failing = Some(String::from(NOBODY_LEFT));
-            return;
+            return None;
         }
-        self.settle_storage();
+        Some(Next::Settle)
     }
 
     /// The policy decides about an agent that is lost, that hangs, or whose target is gone; any other refusal ends the step,
@@ -368,12 +370,6 @@ impl Run {
                 self.failing.get_or_insert_with(|| error.to_string());
             }
         }
-    }
-
-    /// A stage of a step without a step: the next one is looked for.
-    pub(super) fn next_after_no_step(&mut self) {
-        self.step = None;
-        self.stage = Stage::Between;
     }
 
     pub(super) fn show_progress(

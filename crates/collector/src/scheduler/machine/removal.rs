@@ -6,6 +6,7 @@
 
 use super::{
     effect::Show,
+    next::Next,
     run::Run,
     stage::{DirectoryToRemove, Existence, Removal, Stage, StepEnd},
     waiting::Waiting,
@@ -104,7 +105,7 @@ impl Run {
     }
 
     /// All that could be removed is gone.
-    pub(super) fn removed(&mut self, removal: Removal) {
+    pub(super) fn removed(&mut self, removal: Removal) -> Next {
         self.removal_is_over();
         for entry in removal.entries {
             if let Some(problem) = &entry.problem {
@@ -119,7 +120,7 @@ impl Run {
         }
         match removal.step {
             Some(_) => self.end_stopped_step(),
-            None => self.conclude_run(),
+            None => Next::ConcludeRun,
         }
     }
 
@@ -148,13 +149,13 @@ impl Run {
     }
 
     /// The step that was stopped has nothing left to clean up.
-    fn end_stopped_step(&mut self) {
+    fn end_stopped_step(&mut self) -> Next {
         if self.step.as_ref().is_some_and(|step| step.measured) {
             // Tasks that started apart are not measured together.
             self.check_starts();
         }
         let Some(step) = &self.step else {
-            return self.conclude_run();
+            return Next::ConcludeRun;
         };
         let done = |state: TaskState| state == TaskState::Done;
         let whole = step
@@ -164,7 +165,7 @@ impl Run {
         let (id, index, measured) = (step.id, step.index, step.measured);
         if measured {
             // Where it is whole, nothing was left to do but to clean up.
-            return self.finish(StepEnd::Stop { whole });
+            return Next::Finish(StepEnd::Stop { whole });
         }
         if let Some(facts) = self.facts.get_mut(index) {
             facts.state = StepState::Stopped;
@@ -179,6 +180,6 @@ impl Run {
             },
         });
         self.show(Show::StepGone);
-        self.conclude_run();
+        Next::ConcludeRun
     }
 }

@@ -1,13 +1,15 @@
 //! One run from its rows to its end: which step comes next, and what ends the run early.
 //!
-//! The run is always in one `Stage`. A stage registers what it waits for; when none of that is left, `advance` enters
-//! the next stage. State that has to survive the collector goes into the rows of the same event.
+//! The run is always in one `Stage`. A stage registers what it waits for; when none of that is left, its part of the
+//! machine ends it and returns what follows (`next`). State that has to survive the collector goes into the rows of the
+//! same event.
 
 use super::{
     effect::{Effect, Lookup, Output, Show},
     event::{LoadedRun, Policy, Token},
     lead::{ARM_TRIES, LeadEstimate},
     members::Members,
+    next::Next,
     shares::Directories,
     stage::Stage,
     step_rows::new_steps,
@@ -191,7 +193,8 @@ impl Run {
             self.show_message_at_once(format!("{STOPPING}{reason}"));
         }
         if let Some(index) = self.facts.iter().position(StepFacts::is_open) {
-            self.resume_step(index, tasks);
+            let next = self.resume_step(index, tasks);
+            self.follow_all(next);
         }
     }
 
@@ -228,32 +231,86 @@ impl Run {
     }
 
     fn advance(&mut self) {
+        let next = self.end_stage();
+        self.follow_all(next);
+    }
+
+    fn follow_all(&mut self, mut next: Option<Next>) {
+        while let Some(what) = next {
+            next = self.follow(what);
+        }
+    }
+
+    /// Ends the stage. `None`: the run is in another one, or goes on to wait.
+    fn end_stage(&mut self) -> Option<Next> {
         match self.stage.clone() {
             Stage::Beginning | Stage::Between | Stage::RepeatingCell | Stage::CleaningFailed => {
                 self.removal_is_over();
                 self.next_step();
+                None
             }
             Stage::LinkSpeeds => self.make_tasks(),
             Stage::MakingTasks => self.open_directories(),
             Stage::Opening(pass) => self.opened(pass),
-            Stage::Listening => self.prepare(),
+            Stage::Listening => {
+                self.prepare();
+                None
+            }
             Stage::Preparing => self.prepared(),
-            Stage::Settling => self.settled(),
-            Stage::SettlingUntilIdle(idle) => self.check_idle(&idle),
+            Stage::Settling => Some(Next::DropCaches),
+            Stage::SettlingUntilIdle(idle) => {
+                self.check_idle(&idle);
+                None
+            }
             Stage::DroppingCaches(dropping) => self.caches_dropped(dropping),
-            Stage::ReadingClocks => self.next_after_no_step(),
-            Stage::Arming(arming) => self.armed(arming),
-            Stage::FindingTaskHolders => self.no_task_holders(),
-            Stage::Running => self.load_is_over(),
-            Stage::Closing(goal) => self.store_rows(goal),
-            Stage::StoringRows(goal) => self.read_tasks(goal),
-            Stage::ReadingTasks(goal) => self.stage = Stage::Closed(goal),
+            Stage::ReadingClocks => Some(Next::FindStep),
+            Stage::Arming(arming) => Some(self.armed(arming)),
+            Stage::FindingTaskHolders => Some(Self::repeat_after_restart()),
+            Stage::Running => Some(self.load_is_over()),
+            Stage::Closing(goal) => Some(Next::StoreRows(goal)),
+            Stage::StoringRows(goal) => {
+                self.read_tasks(goal);
+                None
+            }
+            Stage::ReadingTasks(goal) => {
+                self.stage = Stage::Closed(goal);
+                None
+            }
             Stage::Closed(goal) => self.finish_closing(goal),
-            Stage::Cleaning(after) => self.finish(after),
+            Stage::Cleaning(after) => Some(Next::Finish(after)),
             Stage::Finishing(after) => self.finished(after),
-            Stage::Removing(removal) => self.removed(removal),
-            Stage::Over => {}
+            Stage::Removing(removal) => Some(self.removed(removal)),
+            Stage::Over => None,
         }
+    }
+
+    /// Does what a part decided; what follows from it in turn is returned.
+    fn follow(&mut self, next: Next) -> Option<Next> {
+        match next {
+            Next::FindStep => {
+                self.step = None;
+                self.stage = Stage::Between;
+            }
+            Next::Listen => self.listen(),
+            Next::Settle => self.settle_storage(),
+            Next::DropCaches => return self.drop_caches(),
+            Next::Arm => self.begin_arming(),
+            Next::StartLoad(start) => self.start_running(start),
+            Next::StoreRows(goal) => self.store_rows(goal),
+            Next::Close(goal) => self.close(goal),
+            Next::Conclude => return self.conclude(),
+            Next::RepeatCell { reason } => return self.repeat_cell(&reason),
+            Next::Finish(after) => return self.finish(after),
+            Next::StopStep { reason } => self.stop_step(&reason),
+            Next::FailCell {
+                index,
+                reason,
+                cleaned,
+            } => self.fail_cell(index, &reason, cleaned),
+            Next::RemoveDirectories => self.remove_directories(None),
+            Next::ConcludeRun => self.conclude_run(),
+        }
+        None
     }
 
     /// The next step that has not ended; after the last one, the end.

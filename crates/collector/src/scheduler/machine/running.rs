@@ -5,6 +5,7 @@ use super::{
     effect::{Effect, Lookup, Show, Within},
     event::Begun,
     loss::FORGET_WITHIN,
+    next::Next,
     run::{ActiveStep, Run, after, between},
     stage::{Goal, Stage},
     stop::STOP_WITHIN,
@@ -184,11 +185,11 @@ impl Run {
     }
 
     /// No task is left that has not ended.
-    pub(super) fn load_is_over(&mut self) {
+    pub(super) fn load_is_over(&mut self) -> Next {
         self.cancel(|waiting| waiting.scope() == Scope::Load);
         self.mark_end();
         self.show_took();
-        self.store_rows(Goal::Conclude);
+        Next::StoreRows(Goal::Conclude)
     }
 
     fn show_took(&mut self) {
@@ -199,11 +200,6 @@ impl Run {
             took,
         };
         self.show(show);
-    }
-
-    /// The step should long have ended.
-    pub(super) fn on_overtime(&mut self) {
-        self.close(Goal::CutOff);
     }
 
     // Who has not begun.
@@ -269,11 +265,9 @@ impl Run {
 
     /// Continues a step after a start of the collector: a running step whose tasks agents still hold is awaited; any
     /// other is repeated as the next attempt, unless the run has to end.
-    pub(super) fn resume_step(&mut self, index: usize, rows: &[TaskRow]) {
+    pub(super) fn resume_step(&mut self, index: usize, rows: &[TaskRow]) -> Option<Next> {
         self.begin_step_of_rows(index, rows);
-        let Some(state) = self.active_facts().map(|facts| facts.state) else {
-            return;
-        };
+        let state = self.active_facts().map(|facts| facts.state)?;
         self.show_step();
         if state == StepState::Cleaning {
             // All tasks had ended, and their rows are stored.
@@ -281,10 +275,11 @@ impl Run {
                 Some(_) => Goal::Stop,
                 None => Goal::Conclude,
             };
-            return self.read_tasks(goal);
+            self.read_tasks(goal);
+            return None;
         }
         if self.stop.is_some() {
-            return self.close(Goal::Stop);
+            return Some(Next::Close(Goal::Stop));
         }
         if let Some(reason) = self.aborted.clone() {
             if state == StepState::Running {
@@ -295,14 +290,15 @@ impl Run {
                 );
                 self.record_event(None, Severity::Info, "step-resumed", message);
             }
-            return self.close(Goal::Abort { reason });
+            return Some(Next::Close(Goal::Abort { reason }));
         }
         if state == StepState::Running {
             self.stage = Stage::FindingTaskHolders;
             self.wait(Waiting::HoldersLost, self.policy.loss_after);
             self.find_task_holders();
+            None
         } else {
-            self.begin_again_after_restart();
+            Some(Self::repeat_after_restart())
         }
     }
 
@@ -324,11 +320,6 @@ impl Run {
             let may_start = rows.iter().filter(|row| !unstarted(row));
             step.may_start = may_start.map(|row| row.id).collect();
         }
-    }
-
-    fn begin_again_after_restart(&mut self) {
-        let reason = String::from("the collector was started again");
-        self.close(Goal::Again { reason });
     }
 
     /// Looks for an agent that has attached with its task of the step. An agent that attached without it, or did not
@@ -361,9 +352,10 @@ impl Run {
         }
     }
 
-    /// No agent has attached with a task of the step.
-    pub(super) fn no_task_holders(&mut self) {
-        self.begin_again_after_restart();
+    /// No agent holds a task of the step that was under way when the collector ended.
+    pub(super) fn repeat_after_restart() -> Next {
+        let reason = String::from("the collector was started again");
+        Next::Close(Goal::Again { reason })
     }
 
     /// For those that wait for a task to end after a stop.

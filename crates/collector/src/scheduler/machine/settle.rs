@@ -61,11 +61,6 @@ impl Run {
         }
     }
 
-    /// The settle time is over.
-    pub(super) fn settled(&mut self) {
-        self.drop_caches();
-    }
-
     pub(super) fn check_idle(&mut self, idle: &Idle) {
         let window = micros(IDLE_FOR + BEHIND);
         let since = MeshMicros(self.now.0.saturating_sub(window).max(idle.began.0));
