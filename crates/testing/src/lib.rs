@@ -12,6 +12,7 @@
 //! the needs that the machine must meet (`root,fuse,...`, or `all`); `.ci/run` sets it.
 
 pub mod hostile;
+pub mod layers;
 mod measured;
 pub mod memory;
 mod record;
