@@ -36,6 +36,29 @@ CREATE TABLE agents (
 ) STRICT;
 CREATE INDEX agents_by_host ON agents (host_id);
 
+-- What `hosts` and `agents` said before an attach changed it: true up to `until_us`. At an instant the first row after it
+-- holds, and without one the row of today, so that views of old runs do not change when a host or an agent does.
+CREATE TABLE former_hosts (
+    host_id         INTEGER NOT NULL REFERENCES hosts (id),
+    until_us        INTEGER NOT NULL,
+    name            TEXT    NOT NULL,
+    kernel          TEXT    NOT NULL,
+    cpus            INTEGER NOT NULL CHECK (cpus >= 0),
+    memory_bytes    INTEGER NOT NULL CHECK (memory_bytes >= 0),
+    PRIMARY KEY (host_id, until_us)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE former_agents (
+    agent_id        INTEGER NOT NULL REFERENCES agents (id),
+    until_us        INTEGER NOT NULL,
+    host_id         INTEGER NOT NULL REFERENCES hosts (id),
+    name            TEXT    NOT NULL,
+    labels          TEXT    NOT NULL CHECK (json_type(labels) = 'object'),
+    version         TEXT    NOT NULL,
+    PRIMARY KEY (agent_id, until_us)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX former_agents_by_host ON former_agents (host_id);
+
 CREATE TABLE runs (
     id              INTEGER PRIMARY KEY,
     uid             TEXT    NOT NULL UNIQUE,
@@ -709,7 +732,7 @@ SELECT s.run_id,
        s.phase,
        s.target,
        s.mode,
-       h.name AS host,
+       coalesce(f.name, h.name) AS host,
        d.name,
        d.instance,
        d.pid,
@@ -736,7 +759,9 @@ SELECT s.run_id,
 FROM steps AS s
 CROSS JOIN step_daemons AS u ON u.step_id = s.id
 CROSS JOIN daemons AS d ON d.id = u.daemon_id
-CROSS JOIN hosts AS h ON h.id = d.host_id;
+CROSS JOIN hosts AS h ON h.id = d.host_id
+LEFT JOIN former_hosts AS f ON f.host_id = h.id
+    AND f.until_us = (SELECT min(x.until_us) FROM former_hosts AS x WHERE x.host_id = h.id AND x.until_us > s.start_us);
 
 CREATE VIEW v_cost AS
 SELECT c.run_id,
@@ -852,11 +877,14 @@ FROM (
            s.phase,
            s.target,
            s.mode,
-           h.name AS host,
+           coalesce(f.name, h.name) AS host,
            h.id AS host_id,
-           h.cpus,
+           coalesce(f.cpus, h.cpus) AS cpus,
            EXISTS (SELECT 1 FROM tasks AS t JOIN agents AS a ON a.id = t.agent_id
-                   WHERE t.step_id = s.id AND a.host_id = h.id) AS is_client,
+                   WHERE t.step_id = s.id
+                     AND h.id = coalesce((SELECT x.host_id FROM former_agents AS x
+                                          WHERE x.agent_id = a.id AND x.until_us > s.start_us
+                                          ORDER BY x.until_us LIMIT 1), a.host_id)) AS is_client,
            -- The first and the last sample of the measured part; one is taken at its start and one at its end.
            (SELECT min(x.at_us) FROM host_samples AS x WHERE x.host_id = h.id
                AND x.at_us BETWEEN coalesce(s.measured_from_us, s.start_us) - 50000 AND s.last_done_us) AS from_us,
@@ -864,6 +892,8 @@ FROM (
                AND x.at_us BETWEEN coalesce(s.measured_from_us, s.start_us) AND s.last_done_us + 50000) AS until_us
     FROM steps AS s
     CROSS JOIN hosts AS h
+    LEFT JOIN former_hosts AS f ON f.host_id = h.id
+        AND f.until_us = (SELECT min(x.until_us) FROM former_hosts AS x WHERE x.host_id = h.id AND x.until_us > s.start_us)
     WHERE s.last_done_us IS NOT NULL
 ) AS e
 CROSS JOIN host_samples AS f ON f.host_id = e.host_id AND f.at_us = e.from_us
@@ -903,37 +933,43 @@ SELECT w.run_id,
        w.in_bytes * 1e6 / (w.at_us - w.before_us) / 1048576.0 AS in_mib_per_s,
        w.out_bytes * 1e6 / (w.at_us - w.before_us) / 1048576.0 AS out_mib_per_s
 FROM (
-    SELECT * FROM (SELECT s.run_id, s.step_id, s.start_us, s.phase, s.target, s.mode, h.name AS host, 'cpu' AS kind,
+    SELECT * FROM (SELECT s.run_id, s.step_id, s.start_us, s.phase, s.target, s.mode, coalesce(f.name, h.name) AS host, 'cpu' AS kind,
            NULL AS device, x.at_us,
            lag(x.at_us) OVER sample AS before_us,
-           (x.user_us + x.nice_us - lag(x.user_us + x.nice_us) OVER sample) / h.cpus AS user_us,
-           (x.system_us + x.irq_us + x.softirq_us - lag(x.system_us + x.irq_us + x.softirq_us) OVER sample) / h.cpus AS system_us,
-           (x.iowait_us - lag(x.iowait_us) OVER sample) / h.cpus AS iowait_us,
+           (x.user_us + x.nice_us - lag(x.user_us + x.nice_us) OVER sample) / coalesce(f.cpus, h.cpus) AS user_us,
+           (x.system_us + x.irq_us + x.softirq_us - lag(x.system_us + x.irq_us + x.softirq_us) OVER sample) / coalesce(f.cpus, h.cpus) AS system_us,
+           (x.iowait_us - lag(x.iowait_us) OVER sample) / coalesce(f.cpus, h.cpus) AS iowait_us,
            (x.user_us + x.nice_us + x.system_us + x.irq_us + x.softirq_us + x.steal_us
-            - lag(x.user_us + x.nice_us + x.system_us + x.irq_us + x.softirq_us + x.steal_us) OVER sample) / h.cpus AS busy_us,
+            - lag(x.user_us + x.nice_us + x.system_us + x.irq_us + x.softirq_us + x.steal_us) OVER sample) / coalesce(f.cpus, h.cpus) AS busy_us,
            NULL AS in_bytes, NULL AS out_bytes
     FROM spans AS s CROSS JOIN hosts AS h
+    LEFT JOIN former_hosts AS f ON f.host_id = h.id
+        AND f.until_us = (SELECT min(x.until_us) FROM former_hosts AS x WHERE x.host_id = h.id AND x.until_us > s.start_us)
     CROSS JOIN host_samples AS x ON x.host_id = h.id AND x.at_us BETWEEN
         iif(s.is_long, (SELECT max(y.at_us) FROM host_samples AS y
                         WHERE y.host_id = h.id AND y.at_us BETWEEN s.from_us AND s.until_us), s.from_us)
         AND s.until_us
-    WHERE h.cpus > 0
+    WHERE coalesce(f.cpus, h.cpus) > 0
     WINDOW sample AS (PARTITION BY s.run_id, s.step_id, h.id ORDER BY x.at_us))
     UNION ALL
-    SELECT * FROM (SELECT s.run_id, s.step_id, s.start_us, s.phase, s.target, s.mode, h.name, 'disk', k.name, x.at_us,
+    SELECT * FROM (SELECT s.run_id, s.step_id, s.start_us, s.phase, s.target, s.mode, coalesce(f.name, h.name), 'disk', k.name, x.at_us,
            lag(x.at_us) OVER sample, NULL, NULL, NULL, x.busy_us - lag(x.busy_us) OVER sample,
            x.read_bytes - lag(x.read_bytes) OVER sample, x.write_bytes - lag(x.write_bytes) OVER sample
     FROM spans AS s CROSS JOIN disks AS k CROSS JOIN hosts AS h ON h.id = k.host_id
+    LEFT JOIN former_hosts AS f ON f.host_id = h.id
+        AND f.until_us = (SELECT min(x.until_us) FROM former_hosts AS x WHERE x.host_id = h.id AND x.until_us > s.start_us)
     CROSS JOIN disk_samples AS x ON x.disk_id = k.id AND x.at_us BETWEEN
         iif(s.is_long, (SELECT max(y.at_us) FROM disk_samples AS y
                         WHERE y.disk_id = k.id AND y.at_us BETWEEN s.from_us AND s.until_us), s.from_us)
         AND s.until_us
     WINDOW sample AS (PARTITION BY s.run_id, s.step_id, k.id ORDER BY x.at_us))
     UNION ALL
-    SELECT * FROM (SELECT s.run_id, s.step_id, s.start_us, s.phase, s.target, s.mode, h.name, 'interface', n.name, x.at_us,
+    SELECT * FROM (SELECT s.run_id, s.step_id, s.start_us, s.phase, s.target, s.mode, coalesce(f.name, h.name), 'interface', n.name, x.at_us,
            lag(x.at_us) OVER sample, NULL, NULL, NULL, NULL,
            x.rx_bytes - lag(x.rx_bytes) OVER sample, x.tx_bytes - lag(x.tx_bytes) OVER sample
     FROM spans AS s CROSS JOIN interfaces AS n CROSS JOIN hosts AS h ON h.id = n.host_id
+    LEFT JOIN former_hosts AS f ON f.host_id = h.id
+        AND f.until_us = (SELECT min(x.until_us) FROM former_hosts AS x WHERE x.host_id = h.id AND x.until_us > s.start_us)
     CROSS JOIN net_samples AS x ON x.interface_id = n.id AND x.at_us BETWEEN
         iif(s.is_long, (SELECT max(y.at_us) FROM net_samples AS y
                         WHERE y.interface_id = n.id AND y.at_us BETWEEN s.from_us AND s.until_us), s.from_us)

@@ -13,11 +13,14 @@ const MAX_DAEMONS: usize = 40;
 const MAX_HOSTS: usize = 40;
 
 const BUSIEST: &str = "
-SELECT d.id, h.name, d.name, coalesce(d.instance, ''), d.pid, sum(u.cpu_user_us + u.cpu_system_us) AS cpu_us
+SELECT d.id, coalesce(f.name, h.name), d.name, coalesce(d.instance, ''), d.pid, sum(u.cpu_user_us + u.cpu_system_us) AS cpu_us
 FROM steps AS s
 CROSS JOIN step_daemons AS u ON u.step_id = s.id
 CROSS JOIN daemons AS d ON d.id = u.daemon_id
 CROSS JOIN hosts AS h ON h.id = d.host_id
+LEFT JOIN former_hosts AS f ON f.host_id = h.id AND f.until_us =
+    (SELECT min(x.until_us) FROM former_hosts AS x JOIN runs AS r ON r.id = ?1
+     WHERE x.host_id = h.id AND x.until_us > r.started_us)
 WHERE s.run_id = ?1
 GROUP BY d.id ORDER BY cpu_us DESC";
 
@@ -26,8 +29,8 @@ SELECT at_us, cpu_user_us + cpu_system_us, rss_bytes FROM daemon_samples
 WHERE daemon_id = ?1 AND at_us <= ?2 ORDER BY at_us DESC LIMIT 1";
 
 const HOSTS: &str = "
-SELECT DISTINCT h.id, h.name, h.cpus FROM hosts AS h
-WHERE h.id IN (SELECT a.host_id FROM run_agents AS a WHERE a.run_id = ?1) ORDER BY h.name";
+SELECT a.host_id, min(a.host), max(a.cpus) FROM run_agents AS a
+WHERE a.run_id = ?1 GROUP BY a.host_id ORDER BY 2, 1";
 
 const HOST_AT: &str = "
 SELECT at_us, idle_us, iowait_us, memory_available_bytes FROM host_samples

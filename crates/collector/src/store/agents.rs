@@ -9,7 +9,7 @@ use std::collections::HashSet;
 
 impl Store {
     /// Finds or makes the agent (by uid) and its host (by boot id and PID namespace), and stores their current
-    /// descriptions.
+    /// descriptions; those that they replace go to `former_agents` and `former_hosts`.
     pub async fn attach_agent(&self, agent: NewAgent) -> Result<(AgentId, HostId), StoreError> {
         self.note(agent.at);
         self.write(agent, |agent, connection| {
@@ -146,6 +146,7 @@ async fn attach(
     agent: &NewAgent,
     connection: &mut SqliteConnection,
 ) -> Result<(AgentId, HostId), StoreError> {
+    keep_former_host(agent, connection).await?;
     let host: i64 = sqlx::query_scalar(
         "INSERT INTO hosts (boot_id, pid_namespace, name, kernel, cpus, memory_bytes) VALUES (?, ?, ?, ?, ?, ?)
          ON CONFLICT (boot_id, pid_namespace) DO UPDATE SET name = excluded.name, kernel = excluded.kernel,
@@ -161,6 +162,7 @@ async fn attach(
     .fetch_one(&mut *connection)
     .await
     .map_err(StoreError::sql("keep a host"))?;
+    keep_former_agent(agent, HostId(host), connection).await?;
     let id: i64 = sqlx::query_scalar(
         "INSERT INTO agents (uid, name, host_id, labels, version, first_seen_us, last_seen_us)
          VALUES (?, ?, ?, ?, ?, ?, ?)
@@ -179,4 +181,51 @@ async fn attach(
     .await
     .map_err(StoreError::sql("store an agent"))?;
     Ok((AgentId(id), HostId(host)))
+}
+
+/// Keeps what `hosts` says until now, if the attach is going to change it.
+async fn keep_former_host(
+    agent: &NewAgent,
+    connection: &mut SqliteConnection,
+) -> Result<(), StoreError> {
+    let host = &agent.host;
+    sqlx::query(
+        "INSERT OR IGNORE INTO former_hosts (host_id, until_us, name, kernel, cpus, memory_bytes)
+         SELECT id, ?1, name, kernel, cpus, memory_bytes FROM hosts
+         WHERE boot_id = ?2 AND pid_namespace = ?3 AND (name, kernel, cpus, memory_bytes) <> (?4, ?5, ?6, ?7)",
+    )
+    .bind(agent.at.0)
+    .bind(host.boot_id.as_str())
+    .bind(host.pid_namespace.as_str())
+    .bind(host.name.as_str())
+    .bind(host.kernel.as_str())
+    .bind(host.cpus)
+    .bind(host.memory_bytes)
+    .execute(connection)
+    .await
+    .map(drop)
+    .map_err(StoreError::sql("keep what a host was"))
+}
+
+/// Keeps what `agents` says until now, if the attach is going to change it.
+async fn keep_former_agent(
+    agent: &NewAgent,
+    host: HostId,
+    connection: &mut SqliteConnection,
+) -> Result<(), StoreError> {
+    sqlx::query(
+        "INSERT OR IGNORE INTO former_agents (agent_id, until_us, host_id, name, labels, version)
+         SELECT id, ?1, host_id, name, labels, version FROM agents
+         WHERE uid = ?2 AND (host_id, name, labels, version) <> (?3, ?4, ?5, ?6)",
+    )
+    .bind(agent.at.0)
+    .bind(agent.uid.as_str())
+    .bind(host.0)
+    .bind(agent.name.as_str())
+    .bind(agent.labels_json.as_str())
+    .bind(agent.version.as_str())
+    .execute(connection)
+    .await
+    .map(drop)
+    .map_err(StoreError::sql("keep what an agent was"))
 }

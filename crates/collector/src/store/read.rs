@@ -137,9 +137,12 @@ impl Store {
                  JOIN steps AS s ON s.id = t.step_id
                  JOIN agents AS f ON f.id = t.agent_id
                  JOIN agents AS p ON p.id = t.peer_agent_id
+                 LEFT JOIN run_agents AS rf ON rf.run_id = s.run_id AND rf.agent_id = f.id
+                 LEFT JOIN run_agents AS rp ON rp.run_id = s.run_id AND rp.agent_id = p.id
                  JOIN task_results AS o ON o.task_id = t.id
                  LEFT JOIN step_groups AS g ON g.step_id = s.id AND g.name = t.group_name
-                 WHERE t.peer_agent_id = ? AND o.op = 'send' AND f.host_id <> p.host_id AND t.state = 'done'
+                 WHERE t.peer_agent_id = ? AND o.op = 'send' AND t.state = 'done'
+                   AND coalesce(rf.host_id, f.host_id) <> coalesce(rp.host_id, p.host_id)
                    AND json_extract(coalesce(g.params, s.params), '$.rate') IS NULL
                    AND json_extract(coalesce(g.params, s.params), '$.rate_iops') IS NULL
                    AND (SELECT count(*) FROM step_groups AS beside WHERE beside.step_id = s.id) < 2

@@ -11,6 +11,7 @@ mod annotations;
 mod columns;
 mod dedupe;
 mod faults;
+mod former;
 mod hostile;
 mod imported;
 mod late;

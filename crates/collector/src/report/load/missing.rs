@@ -10,11 +10,12 @@ use sqlx::{Row, SqliteConnection};
 /// Of a step that was stopped as a whole, the tasks that were stopped with it are not missing.
 pub(super) const MISSING: Statement = Statement {
     what: "tasks",
-    sql: "SELECT t.step_id, a.name AS agent, t.state, coalesce(sum(o.ops), 0) AS ops, coalesce(sum(o.bytes), 0) AS bytes,
+    sql: "SELECT t.step_id, coalesce(e.name, a.name) AS agent, t.state, coalesce(sum(o.ops), 0) AS ops, coalesce(sum(o.bytes), 0) AS bytes,
                  coalesce(t.ended_us, (SELECT i.at_us + i.span_us FROM op_intervals AS i WHERE i.task_id = t.id
                                        ORDER BY i.at_us DESC LIMIT 1))
                      - coalesce(t.start_us, s.start_us) AS ran_us
           FROM steps AS s CROSS JOIN tasks AS t ON t.step_id = s.id JOIN agents AS a ON a.id = t.agent_id
+               LEFT JOIN run_agents AS e ON e.run_id = s.run_id AND e.agent_id = t.agent_id
                LEFT JOIN task_results AS o ON o.task_id = t.id
           WHERE s.run_id = ? AND s.state IN ('done', 'failed', 'stopped')
             AND (t.state IN ('lost', 'failed') OR (t.state = 'stopped' AND s.state = 'done'))

@@ -156,7 +156,7 @@ pub(super) async fn usage(
     for at in missing {
         add_samples(reader, &mut readings, measured, [at, at]).await?;
     }
-    let facts = Facts::of(reader, step).await?;
+    let facts = Facts::of(reader, step, measured).await?;
     let idle = idle(reader, step).await?;
     Ok(readings
         .into_iter()
@@ -246,10 +246,12 @@ struct Facts {
     cpus: HashMap<i64, i64>,
     /// Per host: what its agents' labels say that it serves. Empty: no agent has such a label.
     labelled: HashMap<i64, BTreeSet<String>>,
+    /// What the labels of all agents said that had attached before the step's end.
+    known_in_step: BTreeSet<String>,
 }
 
 impl Facts {
-    async fn of(reader: &SqlitePool, step: StepId) -> Result<Self, StoreError> {
+    async fn of(reader: &SqlitePool, step: StepId, measured: Measured) -> Result<Self, StoreError> {
         let doing = || StoreError::sql("read what a step's target is served by");
         let (target, system, mount): (Option<String>, Option<String>, Option<String>) =
             sqlx::query_as(
@@ -260,20 +262,37 @@ impl Facts {
             .fetch_one(reader)
             .await
             .map_err(doing())?;
-        let labels: Vec<(i64, String)> = sqlx::query_as(
-            "SELECT host_id, labels ->> ?1 FROM agents WHERE labels ->> ?1 IS NOT NULL",
+        // As they were when the step began: samples that come late do not change what it was served by.
+        let labels: Vec<(i64, String, bool)> = sqlx::query_as(
+            "SELECT coalesce(f.host_id, a.host_id), coalesce(f.labels, a.labels) ->> ?1, a.first_seen_us <= ?3
+             FROM agents AS a LEFT JOIN former_agents AS f ON f.agent_id = a.id AND f.until_us =
+                 (SELECT min(x.until_us) FROM former_agents AS x WHERE x.agent_id = a.id AND x.until_us > ?2)
+             WHERE coalesce(f.labels, a.labels) ->> ?1 IS NOT NULL",
         )
         .bind(LABEL)
+        .bind(measured.from_us)
+        .bind(measured.until_us)
         .fetch_all(reader)
         .await
         .map_err(doing())?;
-        let cpus: Vec<(i64, i64)> = sqlx::query_as("SELECT id, cpus FROM hosts WHERE cpus > 0")
-            .fetch_all(reader)
-            .await
-            .map_err(doing())?;
+        let cpus: Vec<(i64, i64)> = sqlx::query_as(
+            "SELECT h.id, coalesce(f.cpus, h.cpus) AS cpus
+             FROM hosts AS h LEFT JOIN former_hosts AS f ON f.host_id = h.id AND f.until_us =
+                 (SELECT min(x.until_us) FROM former_hosts AS x WHERE x.host_id = h.id AND x.until_us > ?)
+             WHERE coalesce(f.cpus, h.cpus) > 0",
+        )
+        .bind(measured.from_us)
+        .fetch_all(reader)
+        .await
+        .map_err(doing())?;
         let mut labelled: HashMap<i64, BTreeSet<String>> = HashMap::new();
-        for (host, names) in labels {
+        let mut known_in_step = BTreeSet::new();
+        for (host, names, was_known) in labels {
             let names = names.split(',').map(|name| name.trim().to_owned());
+            let names: Vec<String> = names.collect();
+            if was_known {
+                known_in_step.extend(names.iter().cloned());
+            }
             labelled.entry(host).or_default().extend(names);
         }
         Ok(Self {
@@ -282,6 +301,7 @@ impl Facts {
             mount,
             cpus: cpus.into_iter().collect(),
             labelled,
+            known_in_step,
         })
     }
 
@@ -290,7 +310,7 @@ impl Facts {
             return Some(false);
         };
         let by_name = serves(&self.system, self.mount.as_deref(), daemon);
-        if by_name == Some(false) || self.labelled.is_empty() {
+        if by_name == Some(false) {
             return by_name;
         }
         let says =
@@ -298,7 +318,7 @@ impl Facts {
         match self.labelled.get(&host) {
             Some(names) => Some(says(names)),
             // Others say that they serve it, this host does not.
-            None if self.labelled.values().any(says) => Some(false),
+            None if says(&self.known_in_step) => Some(false),
             None => by_name,
         }
     }

@@ -109,9 +109,13 @@ pub(super) async fn step(reader: &SqlitePool, step: StepId) -> Result<StepFacts,
                 count(*) OVER (PARTITION BY tasks.group_name) AS tasks_of_group,
                 CASE WHEN tasks.link_bytes_per_s IS NOT NULL THEN (
                     SELECT min(o.min_ns) FROM tasks AS l
+                    JOIN steps AS ls ON ls.id = l.step_id
                     JOIN agents AS a ON a.id = l.agent_id JOIN agents AS p ON p.id = l.peer_agent_id
+                    LEFT JOIN run_agents AS ra ON ra.run_id = ls.run_id AND ra.agent_id = a.id
+                    LEFT JOIN run_agents AS rp ON rp.run_id = ls.run_id AND rp.agent_id = p.id
                     JOIN task_results AS o ON o.task_id = l.id AND o.op = 'ping'
-                    WHERE l.agent_id = tasks.agent_id AND a.host_id <> p.host_id) END AS round_trip_ns,
+                    WHERE l.agent_id = tasks.agent_id
+                        AND coalesce(ra.host_id, a.host_id) <> coalesce(rp.host_id, p.host_id)) END AS round_trip_ns,
                 (SELECT max(at_us + span_us) FROM op_intervals WHERE task_id = tasks.id AND at_us >=
              (SELECT max(at_us) FROM op_intervals WHERE task_id = tasks.id)) AS last_interval_us
          FROM tasks JOIN steps AS s ON s.id = tasks.step_id

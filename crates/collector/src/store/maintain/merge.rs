@@ -3,6 +3,8 @@
 //! Ids of the other file that may collide are shifted; rows that both files may have (hosts, agents, daemons, disks,
 //! interfaces) are matched by their natural keys.
 
+mod former;
+
 use super::{MaintainError, failed, writer};
 use rusqlite::{Connection, ErrorCode, params};
 use std::path::Path;
@@ -63,6 +65,8 @@ const OWN: &[(&str, References)] = &[
     ("baselines", &[RUN]),
     ("run_agents", &[RUN, AGENT, ("host_id", Mapped("hosts"))]),
     ("run_targets", &[RUN, AGENT]),
+    ("former_hosts", &[("host_id", Mapped("hosts"))]),
+    ("former_agents", &[AGENT, ("host_id", Mapped("hosts"))]),
     ("steps", &[RUN]),
     ("step_groups", &[STEP]),
     ("step_intervals", &[STEP]),
@@ -216,6 +220,7 @@ fn merge_rows(connection: &Connection, rows: &mut usize) -> rusqlite::Result<i64
             same.join(" AND ")
         ))?;
     }
+    *rows += former::keep(connection)?;
     connection.execute_batch(
         "CREATE TEMP TABLE shifts (name TEXT PRIMARY KEY, shift INTEGER NOT NULL);",
     )?;
