@@ -1,13 +1,14 @@
 -- The schema of a benchmesh database. docs/database.md is its reference; tests keep the two identical.
 -- Instants are mesh time in microseconds (_us), durations _ns or _us, sizes _bytes. What does not apply is NULL, never ''.
--- Every column of words has its CHECK; `workload`, `mode` and `op` are open, because a workload adds no migration.
+-- Every column of words has its CHECK; `workload`, `mode` and `op` are open, because a workload adds no migration, and
+-- `events.kind` is, because agents of another version record kinds that this one does not know.
 
 CREATE TABLE meta (
     id              INTEGER PRIMARY KEY CHECK (id = 1),
     mesh_uid        TEXT    NOT NULL,
     created_us      INTEGER NOT NULL,
     version         TEXT    NOT NULL,
-    clock_boot_id   TEXT,
+    clock_boot_id   TEXT CHECK (clock_boot_id <> ''),
     clock_boottime_ns INTEGER,
     clock_mesh_us   INTEGER
 ) STRICT;

@@ -36,6 +36,31 @@ fn a_name_is_used_once_at_a_time() {
     });
 }
 
+/// Whoever has the token can publish in the agent's name, and whoever may query can read the file.
+#[test]
+fn the_token_of_a_session_is_nowhere_in_the_database() {
+    measured_async(|| async {
+        let stage = Stage::new().await;
+        let agent = FakeAgent::new("a", Script::default());
+        let token = agent.attach(stage.address).await.unwrap().session;
+        assert!(token.len() >= 16, "{token}");
+        assert_eq!(stage.rows("select uid from agents").await, ["uid-a"]);
+        let mut bytes = Vec::new();
+        for end in ["", "-wal"] {
+            let mut path = stage.db().into_os_string();
+            path.push(end);
+            bytes.extend(std::fs::read(path).unwrap_or_default());
+        }
+        let has = |text: &str| {
+            bytes
+                .windows(text.len())
+                .any(|part| part == text.as_bytes())
+        };
+        assert!(has("uid-a"), "what is stored is found");
+        assert!(!has(&token));
+    });
+}
+
 #[test]
 fn another_wire_version_is_told_what_to_update() {
     measured_async(|| async {

@@ -109,6 +109,33 @@ async fn committed_intervals_are_seen_live() {
     assert!(live.try_recv().is_err(), "the repeat was shown too");
 }
 
+#[tokio::test]
+async fn latencies_are_copied_for_viewers_and_for_nobody_else() {
+    let mesh = Mesh::new().await;
+    let (publisher, agent, _) = mesh.publisher("a").await;
+    let run = mesh.run("u").await;
+    let (_, tasks) = mesh
+        .step(run, new_step(0, "files", "create"), &[agent])
+        .await;
+    let feed = mesh.store.live();
+    assert!(
+        !feed.is_followed(),
+        "without a receiver nothing is published"
+    );
+    let mut live = feed.subscribe();
+    for (sequence, is_viewed) in (1..).zip([false, true, false]) {
+        let _viewer = is_viewed.then(|| feed.viewer());
+        let mut one = batch("s", sequence);
+        let at = T0 + S * i64::try_from(sequence).unwrap();
+        one.op_intervals = vec![interval(tasks[0], at, "create", 3, 500)];
+        send(&publisher, one).await.unwrap();
+        let seen = live.recv().await.unwrap();
+        assert_eq!(seen[0].service.is_some(), is_viewed, "batch {sequence}");
+    }
+    drop(live);
+    assert!(!feed.is_followed());
+}
+
 /// What an agent, or the network, does with a spool.
 #[derive(Clone, Debug)]
 enum SpoolAction {

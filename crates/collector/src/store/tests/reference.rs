@@ -5,7 +5,8 @@ use crate::model::{CacheLayer, CachePolicy, LossyTable, RunState, Severity, Step
 use crate::results::{Flag, Headline};
 use benchmesh_workloads::op::Op;
 use benchmesh_workloads::registry;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 const REFERENCE: &str = include_str!("../../../../../docs/database.md");
 
@@ -70,6 +71,111 @@ fn every_word_is_in_the_reference() {
     let expected = words_of_columns();
     for (column, expected) in expected {
         assert_eq!(words.get(column), Some(&expected), "words of {column}");
+    }
+}
+
+/// Source files of the crates that record events, without their tests.
+fn sources() -> Vec<(String, String)> {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let mut folders: Vec<_> = ["agent", "collector", "workloads"]
+        .map(|name| crates.join(name).join("src"))
+        .into();
+    let mut found = Vec::new();
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.display().to_string();
+            if name.ends_with("tests") || name.ends_with("tests.rs") || name.contains("simulation")
+            {
+                continue;
+            }
+            if path.is_dir() {
+                folders.push(path);
+            } else {
+                let text = std::fs::read_to_string(&path).unwrap();
+                let code = text.split("#[cfg(test)]\nmod ").next().unwrap();
+                found.push((name, code.to_owned()));
+            }
+        }
+    }
+    found
+}
+
+/// Whether a string between this code stands where an event has its kind.
+fn is_kind(file: &str, before: &str, after: &str) -> bool {
+    let ends = [
+        "kind:",
+        "kind: String::from(",
+        "Severity::Info,",
+        "Severity::Warning,",
+        "Severity::Error,",
+        "severity,",
+        "self.note(",
+        "record_loss(agent,",
+        "const LEFT: &str =",
+        "const GONE: &str =",
+    ];
+    // Daemons have kinds too.
+    !file.contains("/sampler/")
+        && (ends.iter().any(|end| before.trim_end().ends_with(end))
+            || after.starts_with(", Severity::")
+            || (file.ends_with("audit.rs") && before.ends_with("{ .. } => ")))
+}
+
+#[test]
+fn every_kind_of_event_is_in_the_reference() {
+    let line = REFERENCE
+        .lines()
+        .find(|line| line.starts_with("| `events.kind` |"))
+        .unwrap();
+    let documented: Vec<&str> = line.split('`').skip(3).step_by(2).collect();
+    assert!(documented.is_sorted(), "{documented:?}");
+    let mut missing: BTreeSet<&str> = documented.iter().copied().collect();
+    for state in RunState::ALL {
+        missing.remove(format!("run-{state}").as_str());
+    }
+    let mut recorded = 0;
+    for (file, code) in &sources() {
+        missing.retain(|kind| !code.contains(&format!("\"{kind}\"")));
+        let parts: Vec<&str> = code.split('"').collect();
+        for part in parts.windows(3) {
+            let [before, word, after] = part else {
+                continue;
+            };
+            let is_word =
+                !word.is_empty() && word.bytes().all(|b| b.is_ascii_lowercase() || b == b'-');
+            if is_word && is_kind(file, before, after) {
+                assert!(documented.contains(word), "{file} records `{word}`");
+                recorded += 1;
+            }
+        }
+    }
+    assert!(missing.is_empty(), "nobody records {missing:?}");
+    assert!(recorded > 40, "{recorded}");
+}
+
+/// A missing text is NULL, never empty.
+#[tokio::test]
+async fn every_text_that_may_be_missing_is_checked() {
+    let mesh = Mesh::new().await;
+    let columns: Vec<(String, String, String)> = sqlx::query_as(
+        "SELECT m.name, c.name, m.sql FROM sqlite_master AS m JOIN pragma_table_info(m.name) AS c
+         WHERE m.type = 'table' AND c.type = 'TEXT' AND NOT c.\"notnull\" AND m.name NOT LIKE '\\_sqlx%' ESCAPE '\\'",
+    )
+    .fetch_all(mesh.store.reader())
+    .await
+    .unwrap();
+    assert!(columns.len() > 20, "{columns:?}");
+    for (table, column, sql) in columns {
+        let checks = [
+            format!("CHECK ({column} <> '')"),
+            format!("CHECK (json_type({column})"),
+            format!("CHECK ({column} IS NULL OR json_valid({column}))"),
+        ];
+        assert!(
+            checks.iter().any(|check| sql.contains(check)),
+            "{table}.{column}"
+        );
     }
 }
 
