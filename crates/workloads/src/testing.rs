@@ -176,7 +176,7 @@ pub(crate) fn arm_soon(task: &mut Task) -> MonoNanos {
 
 pub(crate) fn run(spec: &TaskSpec) -> Outcome {
     let task = registry::prepare(spec, &PrepareControl::silent());
-    let mut task = task.unwrap_or_else(|error| panic!("{}", error.in_full()));
+    let mut task = task.unwrap_or_else(|error| panic!("{}", crate::error_chain(&error)));
     arm_soon(&mut task);
     let mut intervals = Vec::new();
     let end = task.run_to_end(&mut |interval| intervals.push(interval));

@@ -141,6 +141,6 @@ pub fn run(spec: &TaskSpec) -> Outcome {
 fn prepare(spec: &TaskSpec) -> Task {
     match registry::prepare(spec, &PrepareControl::silent()) {
         Ok(task) => task,
-        Err(error) => panic!("{}", error.in_full()),
+        Err(error) => panic!("{}", benchmesh_workloads::error_chain(&error)),
     }
 }

@@ -97,7 +97,7 @@ impl TaskSpec {
 pub enum TaskError {
     #[error("there is no workload `{name}`")]
     UnknownWorkload { name: String },
-    #[error("a parameter cannot be")]
+    #[error("invalid parameter")]
     Params(#[source] ParamError),
     #[error("workload `{workload}` needs a target, and the task has none")]
     NoPlace { workload: String },
@@ -127,16 +127,5 @@ impl TaskError {
             doing: doing.into(),
             source: source.into(),
         }
-    }
-
-    /// The whole chain of causes on one line, for who cannot keep the chain.
-    pub fn in_full(&self) -> String {
-        let mut text = self.to_string();
-        let mut cause = std::error::Error::source(self);
-        while let Some(error) = cause {
-            text = format!("{text}: {error}");
-            cause = error.source();
-        }
-        text
     }
 }

@@ -67,7 +67,7 @@ impl Receivers {
 fn close(receiver: Box<dyn Receiver>) {
     let work = move || {
         if let Err(error) = receiver.close() {
-            tracing::warn!(error = %error.in_full(), "a receiving end was not closed cleanly");
+            tracing::warn!(error = %benchmesh_workloads::error_chain(&error), "a receiving end was not closed cleanly");
         }
     };
     // Without a thread it is dropped here.

@@ -54,7 +54,7 @@ pub(super) fn finish(
 
 fn finished_in(load: &dyn Load) -> Result<(), String> {
     match catch_unwind(AssertUnwindSafe(|| load.finish())) {
-        Ok(finished) => finished.map_err(|error| error.in_full()),
+        Ok(finished) => finished.map_err(|error| crate::error_chain(&error)),
         Err(panic) => Err(format!("the load's end: {}", message_of(panic.as_ref()))),
     }
 }

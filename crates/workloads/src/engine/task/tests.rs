@@ -252,7 +252,8 @@ fn a_worker_that_cannot_open_fails_the_preparation() {
             &control,
         )
         .unwrap_err();
-        assert!(error.in_full().contains(part), "{}", error.in_full());
+        let error = crate::error_chain(&error);
+        assert!(error.contains(part), "{error}");
     };
     let no_door = |index| match index {
         1 => Err(TaskError::Unsupported {
@@ -310,9 +311,7 @@ fn dropping_a_task_ends_its_workers() {
 fn unknown_workloads_and_modes_are_refused() {
     let prepare = |workload, mode| {
         let spec = TaskSpec::new(workload, mode, Params::new());
-        registry::prepare(&spec, &PrepareControl::silent())
-            .unwrap_err()
-            .in_full()
+        crate::error_chain(&registry::prepare(&spec, &PrepareControl::silent()).unwrap_err())
     };
     assert_eq!(prepare("nul", "run"), "there is no workload `nul`");
     assert!(prepare("null", "walk").contains("no mode `walk`; it has run"));

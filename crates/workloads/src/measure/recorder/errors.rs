@@ -383,7 +383,7 @@ mod tests {
         check(30, 29, 10_000, false);
         check(2, 2, LEAST_ERRORS, true);
         check(3600, 3599, 1_000_000, false);
-        assert!(!is_errors_limit("worker 0: a parameter cannot be"));
+        assert!(!is_errors_limit("worker 0: invalid parameter"));
     }
 
     #[test]

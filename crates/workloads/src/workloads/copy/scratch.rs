@@ -52,7 +52,7 @@ impl Scratch {
 impl Drop for Scratch {
     fn drop(&mut self) {
         if let Err(error) = self.remove() {
-            tracing::warn!(error = %error.in_full(), "a scratch directory was not removed; remove it by hand");
+            tracing::warn!(error = %crate::error_chain(&error), "a scratch directory was not removed; remove it by hand");
         }
     }
 }

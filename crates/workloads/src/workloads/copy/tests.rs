@@ -181,7 +181,11 @@ fn a_copy_past_the_caches_is_one_with_o_direct() {
         // As with the way itself: a file system without O_DIRECT is one clear error.
         match registry::prepare(&spec, &PrepareControl::silent()) {
             Ok(_) => expect(&spec, 4, 400_000),
-            Err(error) => assert!(error.in_full().contains("O_DIRECT"), "{}", error.in_full()),
+            Err(error) => assert!(
+                crate::error_chain(&error).contains("O_DIRECT"),
+                "{}",
+                crate::error_chain(&error)
+            ),
         }
     }
     for (bad, key) in [(json!({"way": "auto"}), "way"), (json!({"bs": 5000}), "bs")] {
@@ -189,7 +193,7 @@ fn a_copy_past_the_caches_is_one_with_o_direct() {
         spec.cache = Cache::Bypass;
         let error = registry::prepare(&spec, &PrepareControl::silent()).unwrap_err();
         let TaskError::Params(error) = error else {
-            panic!("{}", error.in_full())
+            panic!("{}", crate::error_chain(&error))
         };
         assert_eq!(error.key.as_deref(), Some(key), "{error}");
     }
@@ -278,9 +282,8 @@ fn a_tree_is_copied_as_a_tree_without_its_links() {
 fn a_source_that_may_not_be_read_or_has_nothing_is_refused() {
     let (cell, source) = (Cell::new(), source_tree());
     let refuse = |spec: TaskSpec, part: &str| {
-        let message = registry::prepare(&spec, &PrepareControl::silent())
-            .unwrap_err()
-            .in_full();
+        let refused = registry::prepare(&spec, &PrepareControl::silent()).unwrap_err();
+        let message = crate::error_chain(&refused);
         assert!(message.contains(part), "{message}");
         assert!(cell.scratch_is_empty());
     };

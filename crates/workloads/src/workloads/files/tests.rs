@@ -265,7 +265,7 @@ fn a_full_target_ends_the_task_with_the_reason() {
         &cell.spec("read", json!({"files": 100, "size": "16k"})),
         &PrepareControl::silent(),
     );
-    let message = laid.unwrap_err().in_full();
+    let message = crate::error_chain(&laid.unwrap_err());
     assert!(
         message.contains("lay out") && message.contains("No space left"),
         "{message}"
@@ -374,11 +374,8 @@ fn a_warm_pass_reads_what_was_appended_too() {
     let error = registry::prepare(&spec, &PrepareControl::silent())
         .err()
         .unwrap();
-    assert!(
-        error.in_full().contains("warm the caches"),
-        "{}",
-        error.in_full()
-    );
+    let error = crate::error_chain(&error);
+    assert!(error.contains("warm the caches"), "{error}");
 }
 
 #[test]

@@ -194,9 +194,9 @@ fn direct_io_works_where_the_file_system_has_it() {
     bypass.cache = Cache::Bypass;
     let error = registry::prepare(&bypass, &PrepareControl::silent()).unwrap_err();
     assert!(
-        error.in_full().contains("multiple of 512"),
+        crate::error_chain(&error).contains("multiple of 512"),
         "{}",
-        error.in_full()
+        crate::error_chain(&error)
     );
 }
 
@@ -324,7 +324,7 @@ fn a_full_target_stops_the_task_with_a_clear_word() {
         &scene.spec("read", json!({"size": "8m"})),
         &PrepareControl::silent(),
     );
-    let error = laid.unwrap_err().in_full();
+    let error = crate::error_chain(&laid.unwrap_err());
     assert!(
         error.contains("lay out") && error.contains("No space left"),
         "{error}"

@@ -114,9 +114,8 @@ fn a_list_in_a_file_is_read_where_the_agent_lets_it_be_read() {
         "{error}"
     );
     let elsewhere = tempfile::NamedTempFile::new().unwrap();
-    let error = cell
-        .refusal("replay", json!({ "from": elsewhere.path() }))
-        .in_full();
+    let error = cell.refusal("replay", json!({ "from": elsewhere.path() }));
+    let error = crate::error_chain(&error);
     assert!(error.contains("not beneath a path"), "{error}");
 }
 

@@ -65,7 +65,7 @@ pub(super) trait Log {
     fn broken(&mut self, why: String) -> Self::Error;
 }
 
-/// Where a worker is, its [`CurrentPath`](super::current_path::CurrentPath) tells; this stands for that.
+/// Placeholder: the path comes from [`CurrentPath`](super::current_path::CurrentPath).
 const HERE: u64 = 0;
 
 impl Log for &mut Recorder {
@@ -157,18 +157,11 @@ pub(super) fn each_entry<L: Log>(
         match source.next(&mut entry) {
             Ok(true) => {}
             Ok(false) => return Ok(pass),
-            Err(error) => return Err(log.broken(in_full(&error))),
+            Err(error) => return Err(log.broken(crate::error_chain(&error))),
         }
         let flow = act(&entry, source, log)?;
         if flow.ends(&mut pass) {
             return Ok(pass);
         }
-    }
-}
-
-fn in_full(error: &dyn std::error::Error) -> String {
-    match error.source() {
-        Some(source) => format!("{error}: {source}"),
-        None => error.to_string(),
     }
 }

@@ -203,7 +203,12 @@ fn a_kernel_that_forbids_io_uring_is_told_or_replaced_by_threads() {
             forbid_io_uring();
             let error = registry::prepare(&refused, &PrepareControl::silent()).unwrap_err();
             let task = registry::prepare(&replaced, &PrepareControl::silent()).unwrap();
-            (error.in_full(), task.notes(), run(&replaced), run(&paced))
+            (
+                crate::error_chain(&error),
+                task.notes(),
+                run(&replaced),
+                run(&paced),
+            )
         });
         let (error, notes, (end, intervals), (paced, _)) = outcome.join().unwrap();
         for part in [

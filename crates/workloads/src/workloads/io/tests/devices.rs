@@ -113,7 +113,7 @@ fn what_a_device_does_not_have_room_for_is_refused() {
         registry::prepare(&spec, &PrepareControl::silent()).map(drop)
     };
     prepare("8m").unwrap();
-    let error = prepare("9m").unwrap_err().in_full();
+    let error = crate::error_chain(&prepare("9m").unwrap_err());
     assert!(
         error.contains("16777216 bytes") && error.contains("do not fit"),
         "{error}"
@@ -174,9 +174,9 @@ fn a_device_that_is_not_allowed_or_not_free_is_left_alone() {
     };
     let error = registry::prepare(&files, &PrepareControl::silent()).unwrap_err();
     assert!(
-        error.in_full().contains("is a block device"),
+        crate::error_chain(&error).contains("is a block device"),
         "{}",
-        error.in_full()
+        crate::error_chain(&error)
     );
 }
 

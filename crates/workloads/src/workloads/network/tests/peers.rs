@@ -12,7 +12,7 @@ fn a_wrong_token_is_refused_and_the_right_one_still_let_in() {
         for wrong in ["another", "", &TOKEN[1..], &"x".repeat(1000)] {
             let refused =
                 prepare(&spec("throughput", &params, receiver.address(), wrong)).unwrap_err();
-            let message = refused.in_full();
+            let message = crate::error_chain(&refused);
             assert!(message.contains("token"), "{message}");
         }
         let (end, _) = run(
@@ -31,11 +31,8 @@ fn a_stranger_and_a_silent_connection_do_not_get_in_the_way() {
         let expected: IpAddr = "127.0.0.2".parse().unwrap();
         let receiver = listen("throughput", &params, LOOPBACK, Some(expected));
         let refused = prepare(&spec("throughput", &params, receiver.address(), TOKEN)).unwrap_err();
-        assert!(
-            refused.in_full().contains("hung up"),
-            "{}",
-            refused.in_full()
-        );
+        let refused = crate::error_chain(&refused);
+        assert!(refused.contains("hung up"), "{refused}");
         assert_eq!(receiver.close().unwrap().connections, 0);
 
         let receiver = listen("throughput", &params, LOOPBACK, Some(LOOPBACK));

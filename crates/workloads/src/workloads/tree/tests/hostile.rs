@@ -69,7 +69,7 @@ fn refused(archive: &[u8], part: &str) {
     let cell = cell();
     let params = with_archive(&cell, archive);
     for mode in ["unpack", "walk"] {
-        let error = cell.refusal(mode, params.clone()).in_full();
+        let error = crate::error_chain(&cell.refusal(mode, params.clone()));
         assert!(error.contains(part), "{error:?} does not say {part:?}");
     }
     let made = found(cell.top.path());
@@ -285,7 +285,7 @@ fn a_path_through_a_symlink_of_the_archive_does_not_leave_it() {
     assert!(!cell.task_dir().join("w0/dir/through").exists());
     // It was not whole, so the next mode does not take it for granted, and says why it cannot be had.
     let again = json!({ "archive": cell.top.path().join("archive") });
-    let error = cell.refusal("walk", again).in_full();
+    let error = crate::error_chain(&cell.refusal("walk", again));
     assert!(error.contains("link/through"), "{error}");
 }
 
@@ -314,11 +314,11 @@ fn only_what_the_agent_lets_be_read_is_read() {
     let elsewhere = tempfile::tempdir().unwrap();
     let path = elsewhere.path().join("archive.tar");
     fs::write(&path, Tar::new().file("a", 1, b"x").end()).unwrap();
-    let error = cell.refusal("unpack", json!({ "archive": path })).in_full();
+    let error = crate::error_chain(&cell.refusal("unpack", json!({ "archive": path })));
     assert!(error.contains("not beneath a path"), "{error}");
     let link = cell.top.path().join("link");
     std::os::unix::fs::symlink(&path, &link).unwrap();
-    let error = cell.refusal("unpack", json!({ "archive": link })).in_full();
+    let error = crate::error_chain(&cell.refusal("unpack", json!({ "archive": link })));
     assert!(error.contains("not beneath a path"), "{error}");
     let pipe = cell.top.path().join("pipe");
     rustix::fs::mknodat(
@@ -329,6 +329,6 @@ fn only_what_the_agent_lets_be_read_is_read() {
         0,
     )
     .unwrap();
-    let error = cell.refusal("unpack", json!({ "archive": pipe })).in_full();
+    let error = crate::error_chain(&cell.refusal("unpack", json!({ "archive": pipe })));
     assert!(error.contains("no regular file"), "{error}");
 }
