@@ -246,9 +246,9 @@ async fn agent(config: AgentConfig, supervision: Supervision) -> Result<(), Agen
     }
 }
 
-/// Returns once there was no task after the wish.
-async fn idle(runner: &Runner, wish: &CancellationToken) {
-    wish.cancelled().await;
+/// Waits for the shutdown request, then until no task is held.
+async fn idle(runner: &Runner, shutdown: &CancellationToken) {
+    shutdown.cancelled().await;
     while !runner.held().await.is_empty() {
         tokio::time::sleep(IDLE_LOOK).await;
     }

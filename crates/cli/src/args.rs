@@ -113,7 +113,7 @@ pub enum Command {
     /// Put a dated mark on the time line of a run: now, or at another instant
     #[command(after_help = compare::MARK_EXAMPLES)]
     Mark(MarkArguments),
-    /// Make runs of the output of fio, bonnie++, rados bench and dd, to compare them with others
+    /// Make runs of the output of fio, iozone, elbencho, iperf3, bonnie++, rados bench and dd, to compare them with others
     #[command(after_help = import::IMPORT_EXAMPLES)]
     Import(ImportArguments),
     /// Check, copy, merge or shorten database files

@@ -190,13 +190,13 @@ pub fn parse(tool: Tool, log: &str, hints: &Hints) -> Result<ImportedLog, Import
     }
     match impossible(&imported) {
         Some((what, found)) => Err(whole(format!(
-            "{what} of a result is {found}, which cannot be: the log is damaged"
+            "{what} of a result is {found}, which is impossible: the log is damaged"
         ))),
         None => Ok(imported),
     }
 }
 
-/// A figure that no tool writes of a run that has taken place: what it is of, and its value.
+/// Returns the first figure outside the possible range, with its name.
 fn impossible(log: &ImportedLog) -> Option<(&'static str, String)> {
     let whole =
         |what, found: i64| (!(0..=LARGEST).contains(&found)).then(|| (what, found.to_string()));

@@ -248,7 +248,7 @@ impl AttachedSession<'_> {
     fn complain(&mut self, error: &dyn std::error::Error) {
         if !self.complained {
             self.complained = true;
-            tracing::warn!(error = %benchmesh_workloads::error_chain(error), "the collector says what cannot be; it is ignored");
+            tracing::warn!(error = %benchmesh_workloads::error_chain(error), "ignored an invalid message from the collector");
         }
     }
 }

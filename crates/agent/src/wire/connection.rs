@@ -33,7 +33,7 @@ pub enum ConnectionError {
     Refused { code: RejectCode, message: String },
     #[error("the connection broke: {message}")]
     Broken { message: String },
-    #[error("the collector's message cannot be")]
+    #[error("invalid message from the collector")]
     Message {
         #[source]
         source: WireError,
@@ -197,7 +197,7 @@ impl IncomingStream {
     /// The next message; `None` when the collector has closed the stream. Cancel-safe.
     ///
     /// # Errors
-    /// When the collector ends the session, the connection breaks, or a message cannot be.
+    /// When the collector ends the session, the connection breaks, or a message is invalid.
     pub async fn next(&mut self) -> Result<Option<Incoming>, ConnectionError> {
         match self.0.message().await {
             Ok(Some(message)) => Incoming::try_from(message)

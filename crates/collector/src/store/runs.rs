@@ -119,8 +119,8 @@ async fn apply(
     Ok(None)
 }
 
-/// The first `running` sets when a run started, an end when it ended. `partial` is never unset. The reason of a run that
-/// is `running` is why it is to end early, and exactly what is given.
+/// `running` sets `started_us`, an end state `ended_us`. `partial` is never unset. While running, `reason` is replaced as
+/// given (why the run ends early).
 async fn set_run_state(
     run: RunId,
     change: &RunChange,

@@ -117,8 +117,7 @@ impl PrepareControl {
         self.prep_threads.clone()
     }
 
-    /// Does `work`, all of which belongs to the preparation of a task with these parameters, and tells meanwhile of what
-    /// does not end for its `stall-after`.
+    /// Runs `work` as part of preparation and reports calls that exceed `stall-after`.
     pub fn watched<T>(&self, params: &Params, work: impl FnOnce() -> T) -> T {
         let after = Common::of(params).unwrap_or_default().stall_after;
         thread::scope(|scope| {

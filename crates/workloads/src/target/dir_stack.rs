@@ -48,7 +48,7 @@ impl Stack {
         }
     }
 
-    /// Back to where the way and `directories` are the same; how many of them that are.
+    /// Pops directories down to the common prefix with `directories`; returns its length.
     pub(crate) fn back_to_common(&mut self, directories: &[u8]) -> usize {
         let mut common = 0;
         for ((name, _), wanted) in self.way.iter().zip(components(directories)) {

@@ -1,8 +1,7 @@
 //! Reading a file back: piece after piece, each held against what belongs there when it has come.
 //!
-//! It knows nothing of who wrote it; an [`Original`] has the pieces. Invariants: every wrong sector of what could be read is
-//! told, whatever else goes wrong; to have the original at hand, to compare, and to see that nothing comes after the end is no
-//! part of the operation, and its time is told apart.
+//! It knows nothing of who wrote it; an [`Original`] has the pieces. Every wrong sector is reported. Generating and comparing
+//! the expected data is excluded from the operation's time.
 
 use super::calls::{self, CallError, read_full};
 use super::fault::Fault;
@@ -27,11 +26,11 @@ pub(crate) trait Original {
     }
 }
 
-/// What an operation came to.
+/// The result of an operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Moved {
     pub bytes: u64,
-    /// Of its time, what was no part of it.
+    /// Time to subtract from the operation.
     pub apart: Duration,
 }
 

@@ -116,7 +116,7 @@ struct FillLoad {
 }
 
 impl FillLoad {
-    /// A writing of the files that differs from all before it, where they know which they are of.
+    /// Starts a new generation of the files; random under `verify`, else 0.
     fn begin(&self) {
         let now = MonoNanos::now().0;
         let generation = match self.options.data.verify {

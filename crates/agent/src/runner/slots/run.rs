@@ -62,9 +62,12 @@ impl Slots {
                 start.0
             )));
         }
-        let at = map
-            .to_mono(start)
-            .ok_or_else(|| too_late(format!("the start {} was before this host was", start.0)))?;
+        let at = map.to_mono(start).ok_or_else(|| {
+            too_late(format!(
+                "start {} precedes this host's boot: check the clocks",
+                start.0
+            ))
+        })?;
         let lead = task
             .task
             .arm(at)
@@ -126,7 +129,10 @@ impl Slots {
         match &slot.state {
             State::Running { stopper, .. } => {
                 let from = map.to_mono(from).ok_or_else(|| {
-                    Refusal::failed(format!("the instant {} was before this host was", from.0))
+                    Refusal::failed(format!(
+                        "instant {} precedes this host's boot: check the clocks",
+                        from.0
+                    ))
                 })?;
                 stopper.share(task_index, tasks, from);
                 Ok(Answer::Done)

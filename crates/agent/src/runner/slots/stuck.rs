@@ -54,7 +54,7 @@ impl Slots {
 
 /// What is stuck, in words; `None`: nothing is.
 fn told(task: TaskId, in_flight: &[InFlight], now: MonoNanos) -> Option<String> {
-    // One that has begun since is no better: nothing may begin after a stop, and it is told with its age.
+    // Operations begun after the stop are reported too, with their age.
     let named: Vec<String> = in_flight
         .iter()
         .take(NAMED)

@@ -145,7 +145,7 @@ impl Lineage {
         undecided.into_iter().map(decide).collect()
     }
 
-    /// What is told of an end because of the daemons that live; none: nothing but that it has ended, so far.
+    /// Classifies an ended daemon by its live successors; `None` if undecided.
     fn decided<'life>(
         &self,
         ended: &Ended,

@@ -118,7 +118,7 @@ impl Gate {
         }
     }
 
-    /// Who comes too late to be watched over is not urgent.
+    /// Threads that miss the deadline keep normal priority.
     fn note_rt_priority(&self, worker: Handle) {
         let mut state = self.lock();
         match state.watched {

@@ -6,7 +6,7 @@ use crate::measure::clock::MonoNanos;
 use crate::measure::op::Op;
 
 impl Recorder {
-    /// Counts what somebody else saw and told of: no operation of this worker, and without a duration.
+    /// Adds events counted by the peer; they have no latency.
     pub fn observe(&mut self, op: Op, count: u64, bytes: u64) {
         if count > 0 {
             self.look_within_load();

@@ -1,7 +1,6 @@
 //! The measured loops: one pass over a worker's files in one mode, or passes until the time is over.
 //!
-//! It knows nothing of how the data came to be, and how the way goes from file to file is [`Walk`]'s affair. Which
-//! calls a mode makes on a file stands here.
+//! [`Walk`] chooses the next file; this module issues a mode's calls on it.
 
 use super::attributes::Calls;
 use super::modes::FilesMode;

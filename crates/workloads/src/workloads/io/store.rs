@@ -15,8 +15,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Stands beside files that are being written from nothing: what is there of them may have holes. It is taken away once that
-/// is known not to be so, and survives whatever ends the writing before.
+/// Marker: the files may have holes. Removed once they are complete; survives a crash.
 const HOLES: &str = "state.holes";
 
 /// Cells that are remembered; a run has one on a device at a time.

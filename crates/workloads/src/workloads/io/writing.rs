@@ -11,11 +11,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// How far the workers of a task have come with its files.
 #[derive(Debug, Default)]
 pub(super) struct Progress {
-    /// Those that have written every block without an error.
+    /// Workers that have written every block without an error.
     through: AtomicU32,
-    /// Those none of whose writes failed.
+    /// Workers without a failed write.
     sound: AtomicU32,
-    /// Those behind whose last block every other one has been written.
+    /// Workers that have written every block up to their last one.
     gapless: AtomicU32,
 }
 

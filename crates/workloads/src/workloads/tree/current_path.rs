@@ -31,7 +31,7 @@ impl CurrentPath {
         }
     }
 
-    /// By the one worker whose it is.
+    /// Only the owning worker may call this.
     #[inline]
     pub(super) fn go(&self, directory: &[u8], name: &[u8]) {
         let version = self.version.load(Ordering::Relaxed);
