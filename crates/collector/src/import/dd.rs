@@ -5,20 +5,17 @@ use serde_json::{Map, Value};
 
 pub(super) fn parse(log: &str, hints: &Hints) -> Result<ImportedLog, ImportError> {
     let mut steps = Vec::new();
-    let mut records: Option<(usize, i64, i64)> = None;
+    let mut records: Option<(usize, Records)> = None;
     let mut begun_us = 0_i64;
     for (number, line) in log.lines().enumerate() {
         let number = number + 1;
         let line = line.trim();
         if let Some(counts) = line.strip_suffix(" records out") {
-            let both = counts
-                .split_once('+')
-                .and_then(|(full, part)| Some((full.parse().ok()?, part.parse().ok()?)));
-            let (full, part) =
-                both.ok_or_else(|| at(number, format!("{counts:?} is no count of records")))?;
-            records = Some((number, full, part));
+            let counted = Records::parse(counts)
+                .ok_or_else(|| at(number, format!("{counts:?} is no count of records")))?;
+            records = Some((number, counted));
         } else if line.contains(" copied, ") {
-            let (_, full, part) = records.take().ok_or_else(|| {
+            let (_, records) = records.take().ok_or_else(|| {
                 at(
                     number,
                     "no line with \"records out\" stands before this one",
@@ -30,7 +27,7 @@ pub(super) fn parse(log: &str, hints: &Hints) -> Result<ImportedLog, ImportError
                     format!("{line:?} does not say how many bytes were copied in which time"),
                 )
             })?;
-            let step = step(full, part, bytes, seconds, &hints.mode);
+            let step = step(&records, bytes, seconds, &hints.mode);
             steps.push(ImportedStep {
                 at_us: begun_us,
                 ..step
@@ -51,6 +48,23 @@ pub(super) fn parse(log: &str, hints: &Hints) -> Result<ImportedLog, ImportError
     }
 }
 
+/// `1024+1`: records that were full, and the others.
+struct Records {
+    full: i64,
+    part: i64,
+    all: i64,
+}
+
+impl Records {
+    fn parse(counts: &str) -> Option<Self> {
+        let (full, part) = counts.split_once('+')?;
+        let full: i64 = full.parse().ok()?;
+        let part: i64 = part.parse().ok()?;
+        let all = full.checked_add(part)?;
+        Some(Self { full, part, all })
+    }
+}
+
 /// `1073741824 bytes (1.1 GB, 1.0 GiB) copied, 1.2345 s, 870 MB/s`
 fn copied(line: &str) -> Option<(i64, f64)> {
     let bytes = line.split_once(" byte")?.0.parse().ok()?;
@@ -59,14 +73,14 @@ fn copied(line: &str) -> Option<(i64, f64)> {
     (seconds > 0.0).then_some((bytes, seconds))
 }
 
-fn step(full: i64, part: i64, bytes: i64, seconds: f64, mode: &str) -> ImportedStep {
+fn step(records: &Records, bytes: i64, seconds: f64, mode: &str) -> ImportedStep {
     let real = crate::results::real;
     let mut params = Map::new();
-    if full > 0 && part == 0 && bytes % full == 0 {
-        params.insert(String::from("bs"), Value::from(bytes / full));
+    if records.full > 0 && records.part == 0 && bytes % records.full == 0 {
+        params.insert(String::from("bs"), Value::from(bytes / records.full));
     }
     params.insert(String::from("size"), Value::from(bytes));
-    let ops = full + part;
+    let ops = records.all;
     ImportedStep {
         phase: String::from("dd"),
         workload: String::from("io"),

@@ -64,6 +64,7 @@ fn check(read: &ImportedLog) -> Result<(), TestCaseError> {
 #[test]
 fn figures_that_cannot_be_are_refused() {
     let iozone = include_str!("logs/iozone.txt");
+    let dd = include_str!("logs/dd.txt");
     for (log, from, to) in [
         (RADOS, "        10   39.9939", "       -10   39.9939"),
         (
@@ -81,6 +82,7 @@ fn figures_that_cannot_be_are_refused() {
             "Object size:            4194304",
             "Object size:            1e18",
         ),
+        (dd, "10+0 records out", "10+9223372036854775807 records out"),
         (iozone, "8081579.50", "inf"),
         (iozone, "8081579.50", "NaN"),
         (iozone, "8081579.50", "-8081579.50"),
