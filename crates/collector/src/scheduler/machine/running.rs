@@ -59,7 +59,7 @@ impl Run {
             let longest = expected.saturating_add(late);
             self.wait_until(Waiting::Overtime, after(start.max(self.now), longest));
         }
-        if !self.is_paced() {
+        if !self.unpaced().is_empty() {
             let tasks = self
                 .step
                 .as_ref()
@@ -204,21 +204,24 @@ impl Run {
 
     // Who has not begun.
 
-    /// Whether operations may be far apart by design.
-    fn is_paced(&self) -> bool {
-        self.active_plan().is_some_and(|step| {
-            step.loads.iter().any(|load| {
-                let mut keys = load.params.keys();
-                keys.any(|key| key == "rate" || key == "rate_iops")
-            })
-        })
+    /// The tasks that have rows soon after their start: those whose operations are not far apart by design.
+    fn unpaced(&self) -> Vec<TaskHandle> {
+        let is_paced = |task: &TaskHandle| {
+            let index = self.step.as_ref()?.tasks.index(task.task)?;
+            let planned = self.active_plan()?;
+            let load = planned.loads.get(planned.tasks.get(index)?.load)?;
+            Some(load.params.contains_key("rate") || load.params.contains_key("rate_iops"))
+        };
+        let mut tasks = self.live();
+        tasks.retain(|task| is_paced(task) != Some(true));
+        tasks
     }
 
     pub(super) fn check_begun(&mut self, waiting: Waiting) {
         let Some(step) = self.step.as_ref().map(|step| step.id) else {
             return;
         };
-        let agents = self.live().into_iter().map(|task| task.agent).collect();
+        let agents = self.unpaced().into_iter().map(|task| task.agent).collect();
         self.lookup(waiting, Lookup::Begun { step, agents });
     }
 
@@ -235,7 +238,7 @@ impl Run {
         begun: &Begun,
     ) {
         let silent = |task: &TaskHandle| begun.without_rows.contains(&task.task);
-        let silent: Vec<TaskHandle> = self.live().into_iter().filter(silent).collect();
+        let silent: Vec<TaskHandle> = self.unpaced().into_iter().filter(silent).collect();
         if silent.is_empty() {
             return;
         }

@@ -212,6 +212,28 @@ fn an_agent_that_never_prepares_is_lost_with_its_name() {
     assert_eq!(world.store.steps[0].state, StepState::Failed);
 }
 
+/// A group with a rate says nothing of the other group's operations.
+#[test]
+fn an_agent_that_never_begins_is_lost_beside_a_group_with_a_rate() {
+    const LOAD: &str = "clients = 1\nworkload = \"io\"\nsize = \"1m\"\nmodes = [\"write\"]\n";
+    let plan = format!(
+        "[targets.a]\nsystem = \"sa\"\npath = \"/mnt/a\"\n[[phase]]\n\
+         [[phase.group]]\nname = \"x\"\n{LOAD}runtime = \"60s\"\nrate_iops = 50\n\
+         [[phase.group]]\nname = \"y\"\n{LOAD}"
+    );
+    let mut world = world(&plan, 2, OnLoss::Continue);
+    world.faults = Faults {
+        never_begins: 1000,
+        ..Faults::default()
+    };
+    world.run_until(|world| !kinds(world, "agent-lost").is_empty());
+    let lost = kinds(&world, "agent-lost");
+    assert!(
+        lost.len() == 1 && lost[0].starts_with("agent `b` confirmed its start and has not begun"),
+        "{lost:?}"
+    );
+}
+
 #[test]
 fn a_lost_peer_makes_the_run_partial_under_on_loss_continue() {
     let mut world = world(LINKS, 2, OnLoss::Continue);

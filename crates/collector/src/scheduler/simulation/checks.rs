@@ -3,10 +3,10 @@
 use super::{
     agent::{NEVER_BEGAN, State},
     plans::name,
-    world::World,
+    world::{World, micros},
 };
 use crate::{
-    model::{RunState, StepId, StepState, TaskId, TaskState},
+    model::{MeshMicros, RunState, StepId, StepState, TaskId, TaskState},
     scheduler::machine::event::Token,
     sessions::command::Command,
     store::rows::{FinishedStep, TaskRow},
@@ -85,13 +85,19 @@ impl World {
         );
     }
 
-    /// A step that is done was measured by tasks that started at one instant.
+    /// A step that is done was measured by tasks that started at one instant, or each so long after the one before it.
     pub fn check_step(&self, step: StepId, finished: &FinishedStep) {
         if finished.state != StepState::Done {
             return;
         }
         let row = self.store.step(step);
+        let stagger = self
+            .planned_step(row.ordinal)
+            .map_or(0, |step| micros(step.stagger));
+        let mut turn = 0;
         for task in self.store.tasks_of(step) {
+            let start = row.start.map(|start| MeshMicros(start.0 + turn * stagger));
+            turn += 1;
             if task.state != TaskState::Done {
                 assert!(finished.partial, "step {} is not partial", row.ordinal);
                 continue;
@@ -103,7 +109,7 @@ impl World {
                 missing.any(|event| event.step == Some(step) && event.agent == Some(task_agent))
             };
             assert!(
-                task.start == row.start || (task.start.is_none() && messages(task.agent)),
+                task.start == start || (task.start.is_none() && messages(task.agent)),
                 "task {} started apart",
                 task.id
             );

@@ -1,16 +1,22 @@
-//! The plans of the schedules, expanded once: one for each shape of step that the machine treats differently.
+//! The plans of the schedules, expanded once: one for each shape of step that the machine treats differently, and as many
+//! that are drawn from all that a plan can say of its steps.
 
 use crate::{
     model::AgentId,
     plan::{self, AgentFacts, PathFacts, PlannedStep},
     scheduler::agents::{RunAgent, RunAgents},
 };
-use benchmesh_workloads::registry;
+use benchmesh_workloads::{random::Random, registry};
 use std::{path::PathBuf, sync::Arc};
 
 const TARGETS: &str = "[targets.a]\nsystem = \"sa\"\npath = \"/mnt/a\"\n[targets.b]\nsystem = \"sb\"\npath = \"/mnt/b\"\n";
 const IO: &str =
     "[[phase]]\nname = \"NAME\"\nworkload = \"io\"\nsize = \"1m\"\nmodes = [\"write\", \"read\"]\n";
+
+/// Plans that are drawn, for each number of agents.
+const DRAWN: usize = 16;
+/// Of a plan that is drawn: a schedule takes time for each.
+const MOST_TASKS: usize = 48;
 
 /// One plan on a number of agents.
 #[derive(Clone)]
@@ -73,7 +79,109 @@ fn on_agents(count: usize) -> Vec<Planned> {
             count,
         ));
     }
+    let mut random = Random::of(&[count as u64, 0x97a7]);
+    let all_drawn = std::iter::repeat_with(|| planned(&drawn(&mut random, count), count));
+    let small = |plan: &Planned| {
+        plan.steps
+            .iter()
+            .map(|step| step.tasks.len())
+            .sum::<usize>()
+            <= MOST_TASKS
+    };
+    plans.extend(all_drawn.filter(small).take(DRAWN));
     plans
+}
+
+/// A plan of one to three phases, each key with its own chance.
+fn drawn(random: &mut Random, count: usize) -> String {
+    let mut text = String::new();
+    let mut keys = Keys {
+        text: &mut text,
+        random,
+    };
+    keys.one_of(&["repeat = 1", "repeat = 2", "repeat = 3"]);
+    keys.maybe(&["order = \"random\"\nseed = 7"]);
+    text.push_str(TARGETS);
+    for phase in 0..=random.below(3) {
+        text.push_str(&format!("[[phase]]\nname = \"p{phase}\"\n"));
+        let links = (2..=4).contains(&count) && random.below(4) == 0;
+        let groups = !links && count > 1 && random.below(4) == 0;
+        let mut keys = Keys {
+            text: &mut text,
+            random,
+        };
+        keys.maybe(&["settle = \"2s\"", "settle = \"idle\""]);
+        keys.maybe(&["stagger = \"1s\"", "stagger = \"7s\""]);
+        if links {
+            keys.one_of(&[
+                "workload = \"network\"\nmodes = [\"ping\"]",
+                "workload = \"network\"\nmodes = [\"throughput\"]",
+            ]);
+            keys.one_of(&["runtime = \"2s\"", "runtime = \"20s\""]);
+            keys.maybe(&[
+                "pairs = \"many-to-one\"",
+                "pairs = \"all\"",
+                "pairs = \"both-ways\"",
+            ]);
+        } else if groups {
+            keys.maybe(&["cache = \"cold\""]);
+            for group in ["x", "y"] {
+                keys.text.push_str(&format!(
+                    "[[phase.group]]\nname = \"{group}\"\nclients = {}\n",
+                    1.max(count / 2)
+                ));
+                keys.load();
+            }
+        } else {
+            keys.maybe(&["cache = \"cold\"", "cache = \"warm\""]);
+            keys.maybe(&[
+                "tasks-per-agent = 2",
+                "clients = 1",
+                "matrix = { tasks-per-agent = [1, 3] }",
+            ]);
+            match keys.random.below(5) {
+                0 => keys.text.push_str("workload = \"io\"\nsize = \"1m\"\nmodes = [\"write\"]\nruntime = \"3s\"\nrate_iops = 100\nload-curve = { steps = 3 }\n"),
+                _ => keys.load(),
+            }
+        }
+    }
+    text
+}
+
+/// The keys of a plan that is drawn.
+struct Keys<'a> {
+    text: &'a mut String,
+    random: &'a mut Random,
+}
+
+impl Keys<'_> {
+    fn one_of(&mut self, lines: &[&str]) {
+        let line = usize::try_from(self.random.below(lines.len() as u64)).unwrap();
+        self.text.push_str(lines[line]);
+        self.text.push('\n');
+    }
+
+    /// One time in three.
+    fn maybe(&mut self, lines: &[&str]) {
+        if self.random.below(3) == 0 {
+            self.one_of(lines);
+        }
+    }
+
+    /// A load on a target: to its end, for a time, or at a rate.
+    fn load(&mut self) {
+        self.one_of(&[
+            "workload = \"io\"\nsize = \"1m\"\nmodes = [\"write\"]",
+            "workload = \"io\"\nsize = \"1m\"\nmodes = [\"read\"]",
+            "workload = \"files\"\nfiles = 10\nmodes = [\"create\"]",
+        ]);
+        self.maybe(&[
+            "runtime = \"3s\"",
+            "runtime = \"40s\"",
+            "runtime = \"20s\"\nrate_iops = 50\nrate-per = \"step\"",
+            "runtime = \"5s\"\nrate_iops = 50",
+        ]);
+    }
 }
 
 pub(super) fn planned(text: &str, count: usize) -> Planned {

@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     model::{AgentId, MeshMicros, RunId, RunState, TaskId, TaskState},
-    plan::{OnLoss, OnStall},
+    plan::{OnLoss, OnStall, PlannedStep},
     scheduler::machine::{
         Machine,
         effect::Output,
@@ -90,6 +90,9 @@ pub(super) struct World {
     /// When the database could be written again.
     unblocked_at: i64,
     fault_mode: FaultMode,
+    /// One event in this many brings a fault; 0: none does.
+    fault_chance: u64,
+    faults_at_events: u32,
 }
 
 impl World {
@@ -196,6 +199,8 @@ impl World {
             resumed: None,
             unblocked_at: start,
             fault_mode,
+            fault_chance: 0,
+            faults_at_events: 0,
             random,
         };
         for agent in 0..world.agents.len() {
@@ -228,7 +233,7 @@ impl World {
     /// Plays on until nothing is left to happen, and everyone is back.
     pub fn run_to_end(&mut self) {
         self.run_until(|_| false);
-        self.check_waits();
+        self.fault_chance = 0;
         // All agents attach again; whatever they still hold has to be cleaned up.
         if self.machine.is_none() {
             self.start_collector();
@@ -242,7 +247,6 @@ impl World {
             }
         }
         self.run_until(|_| false);
-        self.check_waits();
     }
 
     /// Plays until `over`, or until nothing is left.
@@ -259,10 +263,14 @@ impl World {
                 "it does not come to an end; {}",
                 self.machine.as_ref().map_or(String::new(), Machine::stage)
             );
-            if self.events_handled.is_multiple_of(8) {
-                self.check_waits();
-            }
+            self.check_waits();
+            self.maybe_fault();
         }
+    }
+
+    pub fn planned_step(&self, ordinal: u32) -> Option<&PlannedStep> {
+        let mut steps = self.planned.steps.iter();
+        steps.find(|step| step.ordinal == ordinal)
     }
 
     pub fn mesh_now(&self) -> MeshMicros {
@@ -369,6 +377,6 @@ impl World {
     }
 }
 
-fn micros(time: Duration) -> i64 {
+pub(super) fn micros(time: Duration) -> i64 {
     i64::try_from(time.as_micros()).unwrap_or(i64::MAX)
 }

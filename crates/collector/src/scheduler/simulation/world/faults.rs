@@ -8,6 +8,9 @@ use crate::{
     scheduler::machine::{Machine, event::Event},
 };
 
+/// So that a schedule comes to its end.
+const MAX_FAULTS_AT_EVENTS: u32 = 20;
+
 impl World {
     pub(super) fn plan_faults(&mut self) {
         if self.fault_mode == FaultMode::None {
@@ -20,20 +23,42 @@ impl World {
         };
         let events = self.random.below(8);
         for _ in 0..events {
-            let at = self.now + i64::try_from(self.random.below(span.unsigned_abs())).unwrap();
-            let agent = usize::try_from(self.random.below(self.agents.len() as u64)).unwrap();
-            match self.random.below(11) {
-                0 | 1 => self.at(at, SimEvent::Crash),
-                2..=4 => self.at(at, SimEvent::Cut { agent }),
-                5 => self.at(at, SimEvent::RestartAgent { agent }),
-                6 => self.at(at, SimEvent::Stop),
-                7 => self.at(at, SimEvent::Block),
-                8 | 9 => self.at(at, SimEvent::TargetDies { agent }),
-                _ => {
-                    // A link that flaps.
-                    self.at(at, SimEvent::Cut { agent });
-                    self.at(at + 200 * MS, SimEvent::Cut { agent });
-                }
+            let after = self.below(span);
+            self.plan_fault(after);
+        }
+        // Half of the schedules have faults at their events too: in the middle of whatever the machine is doing.
+        self.fault_chance = match self.random.below(4) {
+            0 => 16,
+            1 => 200,
+            _ => 0,
+        };
+    }
+
+    /// After an event: another fault, with the chance of this schedule.
+    pub(super) fn maybe_fault(&mut self) {
+        if self.fault_chance > 0
+            && self.faults_at_events < MAX_FAULTS_AT_EVENTS
+            && self.random.below(self.fault_chance) == 0
+        {
+            self.faults_at_events += 1;
+            self.plan_fault(0);
+        }
+    }
+
+    fn plan_fault(&mut self, after: i64) {
+        let at = self.now + after;
+        let agent = usize::try_from(self.random.below(self.agents.len() as u64)).unwrap();
+        match self.random.below(11) {
+            0 | 1 => self.at(at, SimEvent::Crash),
+            2..=4 => self.at(at, SimEvent::Cut { agent }),
+            5 => self.at(at, SimEvent::RestartAgent { agent }),
+            6 => self.at(at, SimEvent::Stop),
+            7 => self.at(at, SimEvent::Block),
+            8 | 9 => self.at(at, SimEvent::TargetDies { agent }),
+            _ => {
+                // A link that flaps.
+                self.at(at, SimEvent::Cut { agent });
+                self.at(at + 200 * MS, SimEvent::Cut { agent });
             }
         }
     }

@@ -3,6 +3,7 @@
 use super::{S, SimEvent, World, micros};
 use crate::{
     model::{StepState, TaskId, TaskState},
+    plan::PlannedStep,
     scheduler::simulation::{agent::State, plans::name},
 };
 use benchmesh_workloads::recorder::is_errors_limit;
@@ -19,11 +20,9 @@ impl World {
             _ => false,
         };
         let step = self.store.step(self.store.task(task).step);
-        let mut planned = self.planned.steps.iter();
-        let planned = planned.find(|planned| planned.ordinal == step.ordinal);
-        let has_rate = planned.is_some_and(|planned| {
-            let mut loads = planned.loads.iter();
-            loads.any(|load| load.params.contains_key("rate-per"))
+        let has_rate = self.planned_step(step.ordinal).is_some_and(|planned| {
+            let load = &planned.loads[self.load_of(planned, task)];
+            load.params.get("rate-per").is_some_and(|per| per == "step")
         });
         if lost && has_rate && step.state == StepState::Running {
             let check = SimEvent::CheckShares {
@@ -33,6 +32,13 @@ impl World {
             };
             self.after(micros(self.policy.lease) + SHARED_WITHIN, check);
         }
+    }
+
+    /// Which of its step's loads a task does.
+    fn load_of(&self, planned: &PlannedStep, task: TaskId) -> usize {
+        let tasks = self.store.tasks_of(self.store.task(task).step);
+        let index = tasks.iter().position(|row| row.id == task).unwrap();
+        planned.tasks[index].load
     }
 
     /// Every agent that was attached all the time has a larger share, if the step still runs.
@@ -50,7 +56,10 @@ impl World {
         {
             return;
         }
-        let tasks = self.store.tasks_of(step);
+        let planned = self.planned_step(self.store.step(step).ordinal).unwrap();
+        let load = self.load_of(planned, lost);
+        let mut tasks = self.store.tasks_of(step);
+        tasks.retain(|task| self.load_of(planned, task.id) == load);
         for task in tasks.iter().filter(|task| task.state == TaskState::Running) {
             let agent = usize::try_from(task.agent.0).unwrap() - 1;
             let one = &self.agents[agent];

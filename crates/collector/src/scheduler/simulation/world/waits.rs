@@ -75,12 +75,16 @@ impl World {
     /// from its start. `None`: its step has no bound.
     fn longest_load(&self, task: TaskId) -> Option<i64> {
         let step = self.store.step(self.store.task(task).step);
-        let mut planned = self.planned.steps.iter();
-        let expected = planned
-            .find(|planned| planned.ordinal == step.ordinal)?
-            .expected?;
-        let expected = micros(expected);
+        let expected = micros(self.planned_step(step.ordinal)?.expected?);
         Some(MAX_LEAD_US + expected + (expected / 10).max(30 * S))
+    }
+
+    /// How long after a task the last one of its step starts, at most.
+    fn later_starts(&self, task: TaskId) -> i64 {
+        let step = self.store.step(self.store.task(task).step);
+        self.planned_step(step.ordinal).map_or(0, |planned| {
+            i64::try_from(planned.tasks.len()).unwrap() * micros(planned.stagger)
+        })
     }
 
     /// When a task that its agent has armed and that does not begin is given up; `None`: it begins, or is not expected to
@@ -96,7 +100,8 @@ impl World {
         }
         // An attached agent's last contact is its hello.
         let from = [call.asked_at, agent.last_contact, self.unblocked_at];
-        let from = from.into_iter().fold(start.0, i64::max);
+        let last_start = start.0 + self.later_starts(task);
+        let from = from.into_iter().fold(last_start, i64::max);
         // Rows that were on their way at the first look make a second one necessary.
         let patience = micros(self.policy.loss_after * 2).max(10 * S);
         Some(from + 2 * patience + 3 * S)
