@@ -9,6 +9,7 @@ mod device_identity;
 mod device_users;
 mod dir;
 mod leftovers;
+mod lock;
 mod marker;
 mod remove;
 mod run_directory;

@@ -5,6 +5,7 @@
 //! Invariant: bytes count when the peer's kernel has acknowledged them, so nothing that waits in a buffer is a result.
 
 mod connection;
+mod datagram;
 mod hello;
 mod keys;
 mod receiver;

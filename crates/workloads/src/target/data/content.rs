@@ -5,6 +5,7 @@
 //! where blocks are to be equal to others, each block is made anew, bit by bit.
 
 use super::pattern::{Pattern, Written};
+use super::spec::random_bytes;
 use super::{DataKind, DataSpec, SECTOR_BYTES};
 use crate::measure::mismatch::Mismatches;
 use crate::measure::random::{self, Random};
@@ -141,15 +142,6 @@ impl Content {
         if let Some(pattern) = &self.pattern {
             pattern.check_part(part, offset, written, wrong);
         }
-    }
-}
-
-/// How much of a sector is random; the rest is zeros.
-pub(super) fn random_bytes(kind: DataKind, sector: usize) -> usize {
-    match kind {
-        DataKind::Random => sector,
-        DataKind::Zero => 0,
-        DataKind::Reducible { compress, .. } => sector * usize::from(100 - compress.min(100)) / 100,
     }
 }
 

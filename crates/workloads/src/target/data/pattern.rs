@@ -4,6 +4,7 @@
 //! the sector before. A header is file, offset, generation and a tag over all of it and the seed; the payload is the row
 //! of words that the tag stands for. So every bit of a sector follows from its place, and one that is wrong is found.
 
+use super::spec::random_bytes;
 use super::{DataKind, SECTOR_BYTES};
 use crate::measure::mismatch::{Found, Mismatch, Mismatches};
 use crate::measure::random::{self, Random};
@@ -242,7 +243,7 @@ impl Pattern {
 
     /// How much of a payload is random; the rest is zeros, which can be compressed away.
     fn random_bytes(&self, payload: usize) -> usize {
-        super::content::random_bytes(self.kind, payload + HEADER_BYTES).saturating_sub(HEADER_BYTES)
+        random_bytes(self.kind, payload + HEADER_BYTES).saturating_sub(HEADER_BYTES)
     }
 }
 

@@ -36,6 +36,15 @@ pub enum DataKind {
     },
 }
 
+/// How much of a sector is random; the rest is zeros.
+pub(super) fn random_bytes(kind: DataKind, sector: usize) -> usize {
+    match kind {
+        DataKind::Random => sector,
+        DataKind::Zero => 0,
+        DataKind::Reducible { compress, .. } => sector * usize::from(100 - compress.min(100)) / 100,
+    }
+}
+
 /// What a plan says about data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DataSpec {

@@ -1,6 +1,6 @@
 //! A directory by its kept descriptor: names are opened beneath it and nowhere else.
 
-use super::{SandboxError, remove};
+use super::SandboxError;
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
@@ -98,16 +98,6 @@ impl Dir {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
             Err(errno) => Err(self.error("remove", name, errno)),
         }
-    }
-
-    /// Removes a directory of that name with all that is beneath it; one that is not there is no error. `progress` is
-    /// told now and then how many entries are gone.
-    pub fn remove_all(
-        &self,
-        name: &str,
-        progress: &mut dyn FnMut(u64),
-    ) -> Result<(), SandboxError> {
-        remove::remove_tree(self, name, progress)
     }
 
     /// What is in it, in no order; names that are no text are as if they were.

@@ -1,16 +1,14 @@
 //! Directories of runs that nobody works in any more: what crashed agents and lost collectors left behind.
 //!
-//! A task holds a shared lock on the marker of its run's directory for as long as it is there, which network file systems
-//! tell other hosts of; the kernel drops it when the process ends, however it ends. A directory is only removed under an
-//! exclusive one. Between two steps nobody holds it, so that what has changed lately is left alone too.
+//! A directory is only removed under an exclusive lock on its marker. Between two steps nobody holds one, so that what has
+//! changed lately is left alone too.
 
 use super::dir::Dir;
-use super::marker::{self, Marker};
+use super::lock::{Lock, lock};
+use super::marker::Marker;
 use super::run_directory::{PREFIX, RunDirectory};
 use super::{Allowed, SandboxError, open_canonical};
-use rustix::fd::OwnedFd;
-use rustix::fs::{FlockOperation, Mode, OFlags, flock};
-use rustix::io::Errno;
+use rustix::fs::FlockOperation;
 use rustix::time::{ClockId, clock_gettime};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -78,38 +76,6 @@ pub fn remove_leftover(
         // Held until everything is gone.
         _held => directory.remove(progress),
     }
-}
-
-/// The lock on a marker.
-#[derive(Debug)]
-pub(super) enum Lock {
-    Held {
-        _marker: OwnedFd,
-    },
-    HeldByOthers,
-    /// The file system knows no locks.
-    Unknown,
-}
-
-impl PartialEq for Lock {
-    fn eq(&self, other: &Lock) -> bool {
-        std::mem::discriminant(self) == std::mem::discriminant(other)
-    }
-}
-
-/// Never waits.
-pub(super) fn lock(dir: &Dir, operation: FlockOperation) -> Result<Lock, SandboxError> {
-    // Over NFS an exclusive lock needs a file that is open for writing.
-    let flags = match operation {
-        FlockOperation::NonBlockingLockExclusive => OFlags::RDWR,
-        _ => OFlags::RDONLY,
-    };
-    let marker = dir.open(marker::NAME, flags | OFlags::NOFOLLOW, Mode::empty())?;
-    Ok(match flock(&marker, operation) {
-        Ok(()) => Lock::Held { _marker: marker },
-        Err(Errno::WOULDBLOCK) => Lock::HeldByOthers,
-        Err(_) => Lock::Unknown,
-    })
 }
 
 /// Since the newest change of the directory and those directly in it.

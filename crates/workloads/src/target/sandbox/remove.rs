@@ -22,19 +22,22 @@ const PROGRESS_EVERY: u64 = 1000;
 /// moment.
 const STALE_LISTINGS: u32 = 16;
 
-/// Removes the directory `name` in `parent`, and everything beneath it.
-pub(super) fn remove_tree(
-    parent: &Dir,
-    name: &str,
-    progress: &mut dyn FnMut(u64),
-) -> Result<(), SandboxError> {
-    let Some(top) = parent.dir_not_mounted_on(OsStr::new(name))? else {
-        return Ok(());
-    };
-    Removal::new(progress).empty(top, None)?;
-    match rustix::fs::unlinkat(parent.fd(), name, AtFlags::REMOVEDIR) {
-        Ok(()) | Err(Errno::NOENT) => Ok(()),
-        Err(errno) => Err(parent.error("remove", name, errno)),
+impl Dir {
+    /// Removes a directory of that name with all that is beneath it; one that is not there is no error. `progress` is
+    /// told now and then how many entries are gone.
+    pub fn remove_all(
+        &self,
+        name: &str,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<(), SandboxError> {
+        let Some(top) = self.dir_not_mounted_on(OsStr::new(name))? else {
+            return Ok(());
+        };
+        Removal::new(progress).empty(top, None)?;
+        match rustix::fs::unlinkat(self.fd(), name, AtFlags::REMOVEDIR) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(errno) => Err(self.error("remove", name, errno)),
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 //! It appears whole: made under another name, marked, then renamed. So no agent ever sees it without its marker.
 
 use super::dir::Dir;
-use super::leftovers::{self, Lock};
+use super::lock::{Lock, lock};
 use super::marker::{self, Marker};
 use super::{Allowed, SandboxError, check_name, open_canonical};
 use rustix::fs::{AtFlags, FlockOperation, Mode};
@@ -25,7 +25,7 @@ pub struct RunDirectory {
     dir: Dir,
     name: String,
     marker: Marker,
-    /// Tells others that somebody works here: see `leftovers`.
+    /// Tells others that somebody works here: see `lock`.
     _lock: Lock,
 }
 
@@ -56,7 +56,7 @@ impl RunDirectory {
             }
         };
         let marker = check_marker(&dir, mesh_uid, run_uid)?;
-        let lock = leftovers::lock(&dir, FlockOperation::NonBlockingLockShared)?;
+        let lock = lock(&dir, FlockOperation::NonBlockingLockShared)?;
         if lock == Lock::HeldByOthers {
             return Err(SandboxError::NotOurs {
                 path: dir.path().to_owned(),

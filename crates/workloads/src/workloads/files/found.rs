@@ -2,9 +2,9 @@
 //!
 //! Where several share a directory, everything that is not this share's is left alone.
 
-use super::layout::list_names;
 use super::name::{Name, NameKind, Names};
 use super::tree::Share;
+use crate::target::calls;
 use rustix::fd::BorrowedFd;
 use rustix::io::Errno;
 use std::ffi::CString;
@@ -66,4 +66,13 @@ impl DirectoryListing {
     pub(super) fn under(&self, place: usize) -> NameSet {
         self.files.get(place).copied().unwrap_or_default()
     }
+}
+
+/// Calls `each` with every name in the directory `name` of `dir`.
+pub(super) fn list_names(
+    dir: BorrowedFd<'_>,
+    name: &std::ffi::CStr,
+    each: impl FnMut(&std::ffi::CStr),
+) -> Result<(), Errno> {
+    calls::list(dir, name, &mut calls::listing_buffer(), each)
 }

@@ -5,7 +5,7 @@
 //! removed. It knows nothing of modes. Invariant: when it fails or is interrupted, the state on disk is `Unsettled`.
 
 use super::attributes::Calls;
-use super::found::{DirectoryListing, NameSet};
+use super::found::{DirectoryListing, NameSet, list_names};
 use super::modes::{DatasetState, Wanted, WantedFiles};
 use super::name::{Name, NameKind, Names};
 use super::tree::{Shape, Share, Sharing, open_directory};
@@ -339,14 +339,6 @@ impl Repair<'_> {
     fn failed(&self, doing: &str, name: &Name, errno: Errno) -> TaskError {
         failed(doing, &self.path.join(name.to_string()), errno)
     }
-}
-
-pub(super) fn list_names(
-    dir: BorrowedFd<'_>,
-    name: &std::ffi::CStr,
-    each: impl FnMut(&std::ffi::CStr),
-) -> Result<(), Errno> {
-    calls::list(dir, name, &mut calls::listing_buffer(), each)
 }
 
 /// Where a task's data lie.

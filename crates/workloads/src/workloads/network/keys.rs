@@ -3,7 +3,7 @@
 //! Both ends of a link read the same parameters here, so that they agree on every size without exchanging it. It knows
 //! nothing of sockets.
 
-use super::udp;
+use super::datagram::{LEAST_REQUEST_BYTES, LEAST_RESPONSE_BYTES, MOST_BYTES};
 use crate::engine::workload::{Data, ModeInfo, Params, Timing, buffers_of};
 use crate::measure::op::Op;
 use crate::params::units::{Bytes, Span};
@@ -241,7 +241,7 @@ impl NetworkParams {
             }
             "udp-stream" => {
                 let bs = bs.unwrap_or(DEFAULT_DATAGRAM_BYTES);
-                let bytes = datagram_bytes("bs", bs, udp::LEAST_REQUEST_BYTES)?;
+                let bytes = datagram_bytes("bs", bs, LEAST_REQUEST_BYTES)?;
                 let datagrams = Datagrams {
                     bytes,
                     gso: keys.gso,
@@ -255,12 +255,8 @@ impl NetworkParams {
                 let response = ("response-size", keys.response_size);
                 let exchange = Exchange {
                     op: Op::Request,
-                    request_bytes: datagram_bytes(request.0, request.1, udp::LEAST_REQUEST_BYTES)?,
-                    response_bytes: datagram_bytes(
-                        response.0,
-                        response.1,
-                        udp::LEAST_RESPONSE_BYTES,
-                    )?,
+                    request_bytes: datagram_bytes(request.0, request.1, LEAST_REQUEST_BYTES)?,
+                    response_bytes: datagram_bytes(response.0, response.1, LEAST_RESPONSE_BYTES)?,
                     bytes: as_u64(request_bytes) + as_u64(response_bytes),
                     wait: keys.wait,
                 };
@@ -319,12 +315,12 @@ fn bytes_of(key: &str, size: Bytes) -> Result<usize, ParamError> {
 /// A size that one datagram can have.
 fn datagram_bytes(key: &str, size: Bytes, least: usize) -> Result<usize, ParamError> {
     let bytes = bytes_of(key, size)?;
-    match (least..=udp::MOST_BYTES).contains(&bytes) {
+    match (least..=MOST_BYTES).contains(&bytes) {
         true => Ok(bytes),
         false => {
             let message = format!(
                 "{bytes} bytes are no payload of a UDP datagram here: {least} to {} are",
-                udp::MOST_BYTES
+                MOST_BYTES
             );
             Err(ParamError::of(key, message))
         }

@@ -7,7 +7,6 @@
 
 mod arrivals;
 mod channel;
-mod datagram;
 mod requester;
 mod requests_in_flight;
 mod responder;
@@ -15,7 +14,6 @@ mod socket;
 mod stream_receiver;
 mod stream_sender;
 
-pub(super) use datagram::{LEAST_REQUEST_BYTES, LEAST_RESPONSE_BYTES, MOST_BYTES};
 pub(super) use requester::UdpRequester;
 pub(super) use responder::respond;
 pub(super) use stream_receiver::{Tally, receive};

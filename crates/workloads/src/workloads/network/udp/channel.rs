@@ -4,9 +4,9 @@
 //! and the size of its socket's buffer; one byte once a probe has come; reports; the last one is marked. It knows nothing
 //! of the datagrams themselves.
 
+use super::super::datagram::Key;
 use super::super::socket::is_pause;
 use super::arrivals::Counts;
-use super::datagram::Key;
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 

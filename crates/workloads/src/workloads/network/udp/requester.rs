@@ -4,10 +4,10 @@
 //! without one.
 
 use super::super::connection::{Connection, ConnectionError};
+use super::super::datagram::{Header, read_response};
 use super::super::keys::{Requests, Wait};
 use super::super::socket::is_pause;
 use super::channel::Inbox;
-use super::datagram::{Header, read_response};
 use super::requests_in_flight::RequestsInFlight;
 use super::stream_sender::{Path, is_full, is_transient};
 use crate::engine::task::TaskError;

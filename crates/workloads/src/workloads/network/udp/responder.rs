@@ -2,10 +2,10 @@
 //!
 //! Invariant: a datagram without the key is counted and never answered.
 
+use super::super::datagram::{Header, LEAST_RESPONSE_BYTES, MOST_BYTES, PROBE, write_response};
 use super::super::keys::{Requests, Wait};
 use super::super::socket::is_pause;
 use super::channel::{self, Inbox, OPEN};
-use super::datagram::{Header, LEAST_RESPONSE_BYTES, MOST_BYTES, PROBE, write_response};
 use super::stream_receiver::{Tally, open};
 use crate::target::write_buffer::WriteBuffer;
 use std::io;

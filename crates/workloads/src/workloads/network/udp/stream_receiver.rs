@@ -3,10 +3,10 @@
 //! It measures on its own clock and knows nothing of the sending end's. Invariants: a datagram without the key changes
 //! nothing but the count of strangers; the last report comes once all have come, or nothing has for `QUIET`.
 
+use super::super::datagram::{Header, Key, PROBE};
 use super::super::socket::is_pause;
 use super::arrivals::Arrivals;
 use super::channel::{self, Inbox, OPEN, Opened, Report};
-use super::datagram::{Header, Key, PROBE};
 use super::socket::{self, Intake};
 use std::collections::VecDeque;
 use std::io;

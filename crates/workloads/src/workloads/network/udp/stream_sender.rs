@@ -5,10 +5,10 @@
 //! has taken, so that the receiving end's losses are those of the path.
 
 use super::super::connection::{Connection, ConnectionError};
+use super::super::datagram::{Header, Key, LEAST_REQUEST_BYTES, PROBE};
 use super::super::keys::Datagrams;
 use super::super::socket::is_pause;
 use super::channel::{self, Inbox, OPEN, Opened, Report};
-use super::datagram::{Header, Key, LEAST_REQUEST_BYTES, PROBE};
 use super::socket::{self, Batching, send_messages, send_segments};
 use crate::engine::task::TaskError;
 use crate::engine::workload::Worker;

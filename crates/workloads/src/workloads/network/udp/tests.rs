@@ -4,8 +4,8 @@
 mod requests;
 mod streams;
 
+use super::super::datagram::{Header, Key, LEAST_REQUEST_BYTES, PROBE, write_response};
 use super::channel::{OPEN, Opened, Report};
-use super::datagram::{Header, Key, LEAST_REQUEST_BYTES, PROBE, write_response};
 use crate::measure::interval::Interval;
 use crate::measure::op::Op;
 use crate::workloads::network::hello;

@@ -1,4 +1,4 @@
-//! What stands at the beginning of each datagram.
+//! What stands at the beginning of each UDP datagram.
 //!
 //! A stream's datagram and a request: key (8 bytes), sequence number (8), the sender's clock in nanoseconds (8). A
 //! response: key, sequence number. All numbers are little endian. It knows nothing of sockets.
@@ -6,11 +6,11 @@
 use std::hint::black_box;
 
 /// The least payload of a stream's datagram and of a request.
-pub(in super::super) const LEAST_REQUEST_BYTES: usize = 24;
+pub(super) const LEAST_REQUEST_BYTES: usize = 24;
 /// The least payload of a response.
-pub(in super::super) const LEAST_RESPONSE_BYTES: usize = 16;
+pub(super) const LEAST_RESPONSE_BYTES: usize = 16;
 /// The greatest payload of a datagram over IPv4.
-pub(in super::super) const MOST_BYTES: usize = 65_507;
+pub(super) const MOST_BYTES: usize = 65_507;
 
 /// The sequence number of a datagram that only finds out whether the path is open.
 pub(super) const PROBE: u64 = u64::MAX;
