@@ -4,6 +4,8 @@ use super::series::{Figure, Series};
 use super::{real, student};
 use benchmesh_workloads::random::Random;
 
+/// One minus the level of every interval.
+pub const ALPHA: f64 = 0.05;
 /// Resamples: their standard deviation is then known to 4 %.
 const RESAMPLES: usize = 400;
 /// Of a run with fewer units nothing is said of its noise.
@@ -124,6 +126,6 @@ fn within(figure: Figure, series: &Series, seed: u64) -> Option<Error> {
 /// The 95 % confidence interval of an estimate.
 pub fn interval(estimate: &Estimate) -> Option<(f64, f64)> {
     let error = estimate.error?;
-    let reach = student::two_sided_quantile(super::ratio::ALPHA, error.degrees) * error.log;
+    let reach = student::two_sided_quantile(ALPHA, error.degrees) * error.log;
     Some(((estimate.log - reach).exp(), (estimate.log + reach).exp()))
 }

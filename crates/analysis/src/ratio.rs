@@ -1,11 +1,8 @@
 //! Two estimates of one figure: their ratio, how sure it is, and whether a difference is shown.
 
-use super::estimate::Estimate;
+use super::estimate::{ALPHA, Estimate};
 use super::student;
 use serde::{Deserialize, Serialize};
-
-/// One minus the level of every interval.
-pub const ALPHA: f64 = 0.05;
 
 /// The second figure over the first.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

@@ -7,8 +7,9 @@ use super::model::{
 use super::pairs::{Group, Pair, pairs};
 use super::sentences;
 use benchmesh_analysis::correct::holm;
+use benchmesh_analysis::estimate::ALPHA;
 use benchmesh_analysis::estimate::{Estimate, Run, estimate};
-use benchmesh_analysis::ratio::{ALPHA, effect_size, ratio};
+use benchmesh_analysis::ratio::{effect_size, ratio};
 use benchmesh_analysis::{Figure, Series};
 use std::collections::BTreeSet;
 
