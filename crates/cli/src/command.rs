@@ -11,7 +11,8 @@ mod import;
 mod lists;
 mod plan;
 mod query;
-pub mod report;
+mod quickstart;
+mod report;
 mod run;
 mod source;
 
@@ -19,7 +20,7 @@ use crate::args::daemons::{AgentAction, AgentCommand};
 use crate::args::{Arguments, Command, PlanCommand};
 use crate::client;
 use crate::failure::Outcome;
-use crate::{output, quickstart};
+use crate::output;
 use anyhow::Context;
 use clap::CommandFactory;
 use std::future::Future;

@@ -2,12 +2,14 @@
 
 use crate::failure::Outcome;
 use crate::interrupts::Interrupts;
-use crate::quickstart;
 use crate::systemd::Notifier;
 use anyhow::Context;
 use std::future::Future;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
+
+/// Names the process that started this one, to [`end_with_parent`].
+pub const PARENT_VARIABLE: &str = "BENCHMESH_PARENT";
 
 /// Runs a daemon until a signal asks it to end; a second signal leaves at once.
 ///
@@ -59,7 +61,7 @@ pub fn end_with_parent() -> anyhow::Result<()> {
         .context(what)?;
     // The parent may have ended before the line above; then whoever inherited this process is its parent now.
     let parent = rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get());
-    let meant = std::env::var(quickstart::PARENT_VARIABLE)
+    let meant = std::env::var(PARENT_VARIABLE)
         .ok()
         .and_then(|pid| pid.parse().ok());
     if meant.is_some() && parent != meant {

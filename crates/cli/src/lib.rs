@@ -15,7 +15,6 @@ mod interrupts;
 mod logging;
 mod output;
 mod progress;
-mod quickstart;
 mod systemd;
 mod terminal;
 

@@ -8,10 +8,10 @@ mod database;
 mod next_steps;
 mod work_directory;
 
+use super::report;
 use crate::args::ReportFormat;
 use crate::args::daemons::QuickstartArguments;
 use crate::client::{CallError, Client, RunRequest, Update};
-use crate::command::report;
 use crate::failure::{self, Outcome};
 use crate::follow::{self, OnInterrupt};
 use crate::interrupts::Interrupts;
@@ -29,10 +29,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use work_directory::WorkDirectory;
 
-const PLAN: &str = include_str!("../../../plans/quickstart.toml");
+const PLAN: &str = include_str!("../../../../plans/quickstart.toml");
 const PLAN_NAME: &str = "quickstart.toml";
-/// Tells a child who started it.
-pub const PARENT_VARIABLE: &str = "BENCHMESH_PARENT";
 
 const AGENTS: [&str; 3] = ["node1", "node2", "node3"];
 

@@ -3,6 +3,7 @@
 //! Each has a process group of its own, so that Ctrl-C reaches only this process, which then ends them in order. Should
 //! this process be killed, the kernel ends them.
 
+use crate::daemon::PARENT_VARIABLE;
 use crate::logging;
 use crate::output;
 use anyhow::Context;
@@ -55,7 +56,7 @@ impl Children {
         let mut process = Command::new(program)
             .args(arguments)
             .arg("--end-with-parent")
-            .env(super::PARENT_VARIABLE, std::process::id().to_string())
+            .env(PARENT_VARIABLE, std::process::id().to_string())
             .process_group(0)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
