@@ -7,9 +7,12 @@
 //! the database; a collector cannot widen what its configuration allows.
 
 mod clock;
+mod command;
 pub mod config;
 pub mod doctor;
+mod envelope;
 mod host;
+mod identity;
 pub mod leftovers;
 pub mod policy;
 pub mod privileges;
@@ -32,9 +35,10 @@ use benchmesh_workloads::workloads::copy::remove_abandoned;
 use clock::Estimate;
 use futures::future::BoxFuture;
 use host::HostFacts;
+use identity::Identity;
 use policy::Policy;
 use runner::{Contact, Permissions, Runner, RunnerDeps, SamplerControl};
-use session::{Session, identity, identity::Identity};
+use session::Session;
 use spool::{Samples, Spool};
 use state::StateDir;
 use std::os::unix::fs::DirBuilderExt;

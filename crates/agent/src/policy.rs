@@ -12,6 +12,7 @@ mod cpus;
 mod floors;
 mod hours;
 mod networks;
+mod percent;
 
 pub use budget::{Budget, Claim, Demand};
 pub use config::{Bytes, Memory, PolicyConfig, WorkloadNames};

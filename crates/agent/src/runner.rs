@@ -4,9 +4,8 @@
 //! held up: whatever may block runs on its own OS thread. Without contact for longer than a task's lease, its load is
 //! stopped. It knows nothing of gRPC; what is allowed was decided by the agent's configuration, not by the collector.
 
-pub mod command;
-
 mod caches;
+mod claimed_task;
 mod follow;
 mod link_speed;
 mod permissions;
@@ -22,11 +21,13 @@ pub use reply::ReplyHandle;
 pub use sampling::SamplerControl;
 
 use crate::clock::Estimate;
+use crate::command::{Command, Ended, Refusal, Sampling};
+use crate::envelope::Sequence;
 use crate::policy::Denial;
-use crate::spool::{Acked, Entry, Sequence};
+use crate::spool::{Acked, Entry};
 use benchmesh_workloads::clock::MonoNanos;
-use command::{Command, Ended, Refusal, Sampling};
-use slots::{ClaimedTask, Preparation, RunPath, Slots};
+use claimed_task::ClaimedTask;
+use slots::{Preparation, RunPath, Slots};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

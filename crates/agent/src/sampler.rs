@@ -16,6 +16,7 @@ mod exec_events;
 mod execs;
 mod host;
 mod instance;
+mod life;
 mod open_files;
 mod parse;
 mod poll;

@@ -6,18 +6,17 @@
 
 mod attached;
 mod backoff;
-pub mod identity;
 mod probes;
 
 use crate::Status;
 use crate::clock::Estimate;
+use crate::identity::{Identity, IdentityError};
 use crate::runner::{Contact, Runner};
 use crate::spool::{Spool, SpoolError};
 use crate::wire::connection::{Connection, ConnectionError, RejectCode};
 use crate::wire::reply::Hello;
 use attached::{SessionEnd, attach};
 use backoff::Backoff;
-use identity::{Identity, IdentityError};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use std::time::Duration;

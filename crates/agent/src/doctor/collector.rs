@@ -2,7 +2,7 @@
 
 use super::Finding;
 use crate::config::AgentConfig;
-use crate::session::identity;
+use crate::identity;
 use benchmesh_trust::{Credentials, Security, TcpConnection, credentials, now_s};
 use benchmesh_workloads::error_chain;
 use std::time::{Duration, Instant};

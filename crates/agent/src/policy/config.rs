@@ -3,6 +3,7 @@
 use super::floors::Floor;
 use super::hours::Hours;
 use super::networks::NetworkRule;
+use super::percent::percent;
 pub use benchmesh_workloads::params::units::Bytes;
 use benchmesh_workloads::registry;
 use std::fmt;
@@ -144,17 +145,6 @@ impl Memory {
                 u64::try_from(share).unwrap_or(u64::MAX)
             }
         }
-    }
-}
-
-/// `N%` with N from 1 to 100; `None`: no percentage.
-pub(super) fn percent(text: &str) -> Result<Option<u8>, String> {
-    let Some(number) = text.trim().strip_suffix('%') else {
-        return Ok(None);
-    };
-    match number.trim().parse::<u8>() {
-        Ok(percent @ 1..=100) => Ok(Some(percent)),
-        _ => Err("a share is 1% to 100%".to_owned()),
     }
 }
 

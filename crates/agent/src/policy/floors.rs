@@ -1,7 +1,7 @@
 //! What has to stay free on a file system that load works on: looked at before a task begins, and as long as it lasts.
 
 use super::Denial;
-use super::config::percent;
+use super::percent::percent;
 use benchmesh_workloads::params::units::Bytes;
 use rustix::fd::AsFd;
 use rustix::fs::StatVfs;

@@ -1,6 +1,6 @@
 //! Dropping the kernel's caches of this host, and saying what was dropped.
 
-use super::command::CacheDrop;
+use crate::command::CacheDrop;
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::Path;

@@ -2,7 +2,7 @@
 //!
 //! Everything here may block on the target, so it runs on a thread of its own.
 
-use super::command::{PlaceName, Prepare, Refusal, RefusalKind, RunDirectoryFacts};
+use crate::command::{PlaceName, Prepare, Refusal, RefusalKind, RunDirectoryFacts};
 use crate::policy::{Claim, Demand, Denial, FloorWatch, Policy};
 use benchmesh_workloads::error_chain;
 use benchmesh_workloads::registry;

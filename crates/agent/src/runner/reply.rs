@@ -3,7 +3,7 @@
 //! A reply belongs to the session in which it was asked for; when that is over it is dropped, because the collector asks
 //! again under a new number.
 
-use super::command::{Outcome, Progress};
+use crate::command::{Outcome, Progress};
 use crate::wire::reply::Outgoing;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};

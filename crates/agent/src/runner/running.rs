@@ -3,11 +3,11 @@
 //! The workers never wait for it: when the spool is slow, this thread waits, and the recorder makes the intervals wider.
 //! The task's instants come from one [`MeshMap`], which moves slowly where the clocks part: see `follow`.
 
-use super::command::Ended;
+use super::claimed_task::ClaimedTask;
 use super::follow::Follow;
-use super::slots::ClaimedTask;
 use super::task_events::TaskEvents;
 use crate::clock::{Estimate, MeshMap};
+use crate::command::Ended;
 use crate::spool::Entry;
 use crate::telemetry::{
     EndState, ErrorCount, Event, MeshMicros, OpInterval, Row, Scope, Severity, TaskEnd, TaskId,

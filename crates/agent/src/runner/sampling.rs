@@ -3,7 +3,7 @@
 //! It is started when this agent is first appointed to sample something, and told of every change after that. What it
 //! reads goes to [`Samples`] in its own thread.
 
-use super::command::{Refusal, Sampling};
+use crate::command::{Refusal, Sampling};
 use crate::sampler::{self, DaemonRule, Mark, Sampler, SamplerConfig};
 use crate::spool::Samples;
 use std::sync::Arc;

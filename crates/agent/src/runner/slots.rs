@@ -15,17 +15,18 @@ mod stuck;
 mod threads;
 mod turns;
 
-use super::command::{Answer, Command, Ended, Outcome, Prepare, Refusal, Request, Sampling};
+use super::claimed_task::ClaimedTask;
 use super::reply::{ProgressReporter, ReplyHandle};
 use super::running::StopReason;
 use super::{Order, RunnerDeps};
-use crate::policy::{Claim, FloorWatch};
+use crate::command::{Answer, Command, Ended, Outcome, Prepare, Refusal, Request, Sampling};
+use crate::envelope::Sequence;
 use crate::sampler::Mark;
-use crate::spool::{Entry, Sequence};
+use crate::spool::Entry;
 use crate::telemetry::{EndState, Event, MeshMicros, Row, Scope, Severity, TaskId};
 use crate::wire::reply::Outgoing;
 use benchmesh_workloads::clock::MonoNanos;
-use benchmesh_workloads::task::{StopHandle, Task};
+use benchmesh_workloads::task::StopHandle;
 pub(super) use lost_runs::RunPath;
 use receivers::Receivers;
 use std::collections::{BTreeMap, BTreeSet};
@@ -62,15 +63,6 @@ enum State {
         pending: PendingAction,
     },
     Ended(Ended),
-}
-
-/// A task that is ready, and its part of the policy's budget; dropped in this order.
-#[derive(Debug)]
-pub(in crate::runner) struct ClaimedTask {
-    pub(in crate::runner) task: Task,
-    pub(in crate::runner) claim: Claim,
-    /// None where it has no directory on a target.
-    pub(in crate::runner) floor_watch: Option<FloorWatch>,
 }
 
 /// Numbers the preparations of this agent, so that the late result of an abandoned one is not taken for its successor's.

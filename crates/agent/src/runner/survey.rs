@@ -3,8 +3,8 @@
 //! Of a path that the agent does not allow, nothing is said, not even whether it exists. Every call here may hang on a
 //! dead network file system, so it is made on a thread of its own.
 
-use super::command::{PathFacts, Survey};
 use super::link_speed;
+use crate::command::{PathFacts, Survey};
 use crate::host::Inventory;
 use crate::policy::Policy;
 use crate::sampler::without_secrets;

@@ -25,7 +25,7 @@ pub(crate) use files::OpenError;
 
 use super::counter::Counter;
 use super::cpu::{CpuClock, CpuReading, CpuSplit, TickLength};
-use super::daemons::Life;
+use super::life::Life;
 use super::open_files::OpenFiles;
 use super::parse;
 use super::poll::ExitNotifier;

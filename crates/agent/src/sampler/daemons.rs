@@ -28,7 +28,6 @@ use super::switches::{AT_ONCE, SwitchCounts, Switches};
 use super::ticker::Trigger;
 use super::{SamplerConfig, SamplerError};
 
-pub(crate) use lineage::Life;
 use lineage::Lineage;
 
 /// Descriptors left to the rest of the agent: sockets, spool, workers' files.

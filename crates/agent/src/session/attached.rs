@@ -3,9 +3,10 @@
 use super::Session;
 use super::probes::Probes;
 use crate::clock::Filter;
+use crate::command::Refusal as CommandRefusal;
+use crate::envelope::{Sequence, SpoolId};
 use crate::runner::ReplyHandle;
-use crate::runner::command::Refusal as CommandRefusal;
-use crate::spool::{Attached as SpoolAttached, Sequence, SpoolError, SpoolId, WINDOW_BATCHES};
+use crate::spool::{Attached as SpoolAttached, SpoolError, WINDOW_BATCHES};
 use crate::wire::command::{Incoming, Welcome};
 use crate::wire::connection::{Connection, ConnectionError, IncomingStream, RejectCode};
 use crate::wire::reply::{Hello, Outgoing};
@@ -142,7 +143,7 @@ async fn publish(
     session: &Session,
     mut connection: Connection,
     token: &str,
-    envelopes: mpsc::Receiver<crate::spool::Envelope>,
+    envelopes: mpsc::Receiver<crate::envelope::Envelope>,
 ) -> Result<std::convert::Infallible, SessionEnd> {
     let lost = |error: ConnectionError| SessionEnd::Lost(error);
     let mut acks = match connection.publish(token, envelopes).await {

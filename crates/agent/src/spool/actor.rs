@@ -4,12 +4,13 @@
 //! up the oldest. When the disk takes nothing, rows stay in memory up to a bound, then the channel is not read any more.
 //! Nothing here waits for the network: batches go into a channel that has room for a whole window.
 
-use super::handle::{Acked, Attached, Entry, SpoolRequest};
 use super::pending::Pending;
+use super::requests::{Acked, Attached, Entry, SpoolRequest};
 use super::set::{SpoolSet, Undelivered};
 use super::window::SendWindow;
-use super::{Envelope, Position, Samples, Sequence, SpoolError, SpoolId};
+use super::{Samples, SpoolError};
 use crate::clock::{self, Estimate, WallWatch};
+use crate::envelope::{Envelope, Position, Sequence, SpoolId};
 use crate::telemetry::{Event, MeshMicros, Row, Scope, Severity};
 use crate::wire;
 use benchmesh_workloads::clock::MonoNanos;

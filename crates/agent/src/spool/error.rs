@@ -1,6 +1,5 @@
 //! What can go wrong with a spool's file.
 
-use super::file::is_damage;
 use std::path::{Path, PathBuf};
 
 /// Why a spool cannot be used.
@@ -44,5 +43,24 @@ impl SpoolError {
             path,
             source,
         }
+    }
+}
+
+/// Whether the disk has changed or lost what was written.
+pub(super) fn is_damage(error: &sqlx::Error) -> bool {
+    const CORRUPT: i32 = 11;
+    const NOT_A_DATABASE: i32 = 26;
+    const IO_ERROR_AT_READ: i32 = 266;
+    const IO_ERROR_AT_SHORT_READ: i32 = 522;
+    match error {
+        sqlx::Error::Database(error) => {
+            let code = error.code().and_then(|code| code.parse::<i32>().ok());
+            code.is_some_and(|code| {
+                matches!(code, IO_ERROR_AT_READ | IO_ERROR_AT_SHORT_READ)
+                    || matches!(code & 0xff, CORRUPT | NOT_A_DATABASE)
+            })
+        }
+        sqlx::Error::ColumnDecode { .. } | sqlx::Error::Decode(_) => true,
+        _ => false,
     }
 }

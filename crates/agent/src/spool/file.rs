@@ -12,11 +12,13 @@ mod merge;
 mod read;
 mod transaction;
 
-use super::{Sequence, SpoolError, SpoolId};
+use super::SpoolError;
+use super::error::is_damage;
+use crate::envelope::{Sequence, SpoolId};
 use header::Header;
 use mark::AppendMark;
 pub(super) use mark::SUFFIX as MARK_SUFFIX;
-pub(super) use read::{Loss, Stored, is_damage};
+pub(super) use read::{Loss, Stored};
 use sqlx::sqlite::{SqliteAutoVacuum, SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Row, SqliteConnection};
 use std::path::{Path, PathBuf};

@@ -1,14 +1,14 @@
 //! The way to the spools, for the session and the tasks.
 
 use super::actor::SpoolActor;
+use super::requests::{Acked, Attached, Entry, SpoolRequest};
 use super::set::SpoolSet;
-use super::{Envelope, Position, Samples, Sequence, SpoolError, SpoolId};
+use super::{Samples, SpoolError};
 use crate::clock::Estimate;
+use crate::envelope::{Envelope, Sequence, SpoolId};
 use crate::state::StateDir;
-use crate::telemetry::Row;
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
@@ -17,71 +17,12 @@ const ENTRIES: usize = 64;
 /// Questions of the session; they are answered at once, so few wait.
 const REQUESTS: usize = 64;
 
-/// Something to be spooled.
-#[derive(Debug)]
-pub enum Entry {
-    Rows(Vec<Row>),
-    /// Appended at once; answered with its place when it is on disk.
-    Last(Row, oneshot::Sender<Position>),
-}
-
-/// What attaching has led to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Attached {
-    /// Batches come.
-    Sending,
-    /// It is another database than before, or an older copy of it: the spools have changed, and the agent must attach
-    /// again.
-    Again,
-}
-
-#[derive(Debug)]
-pub(super) enum SpoolRequest {
-    Ids(oneshot::Sender<Vec<SpoolId>>),
-    /// Whether the collector has less than it had acked.
-    IsAhead {
-        mesh: String,
-        stored: HashMap<SpoolId, Sequence>,
-        reply: oneshot::Sender<Option<Sequence>>,
-    },
-    Attach {
-        mesh: String,
-        stored: HashMap<SpoolId, Sequence>,
-        out: mpsc::Sender<Envelope>,
-        done: oneshot::Sender<Result<Attached, SpoolError>>,
-    },
-    Detach,
-    Ack(SpoolId, Sequence),
-    Refused(String),
-    Drain(oneshot::Sender<()>),
-    Close(oneshot::Sender<Result<(), SpoolError>>),
-    /// The disk is full at so many pages.
-    #[cfg(test)]
-    LimitPages(u32, oneshot::Sender<()>),
-}
-
 /// The way to the spools. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Spool {
     entries: mpsc::Sender<Entry>,
     requests: mpsc::Sender<SpoolRequest>,
     acked: Acked,
-}
-
-/// The last sequence of the written spool that the collector has acked.
-#[derive(Clone, Debug, Default)]
-pub struct Acked(Arc<AtomicU64>);
-
-impl Acked {
-    pub(super) fn set(&self, sequence: Sequence) {
-        self.0.store(sequence.0, Ordering::Relaxed);
-    }
-
-    /// Of the spool that is written now.
-    #[must_use]
-    pub fn last(&self) -> Sequence {
-        Sequence(self.0.load(Ordering::Relaxed))
-    }
 }
 
 impl Spool {

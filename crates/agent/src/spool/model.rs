@@ -7,7 +7,7 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
 use super::set::SpoolSet;
-use super::{Envelope, Sequence, SpoolId};
+use crate::envelope::{Envelope, Sequence, SpoolId};
 use crate::sampler::HostSample;
 use crate::state::StateDir;
 use crate::telemetry::{At, Batch, EndState, MeshMicros, OpInterval, Row, TaskEnd, TaskId};

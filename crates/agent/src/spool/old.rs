@@ -1,7 +1,8 @@
 //! Spools of earlier starts: found, looked at, kept to the limit.
 
+use super::SpoolError;
 use super::file::{MARK_SUFFIX, SpoolFile, remove_files};
-use super::{Sequence, SpoolError, SpoolId};
+use crate::envelope::{Sequence, SpoolId};
 use crate::state::StateDir;
 use benchmesh_workloads::error_chain;
 use std::path::{Path, PathBuf};

@@ -2,7 +2,7 @@
 //!
 //! A batch that is full is sealed and the next begun; who waits for a row's place is kept beside the batch that has it.
 
-use super::Position;
+use crate::envelope::Position;
 use crate::telemetry::{Batch, Row};
 use std::collections::VecDeque;
 use tokio::sync::oneshot;

@@ -4,9 +4,10 @@
 //! the old mesh's spools are kept aside and a new one is begun. What the collector misses for good, because another
 //! database has it or because it refuses it, is said by an explicit record in its place.
 
+use super::SpoolError;
 use super::file::{Loss, SpoolFile, Stored};
 use super::old::{Found, Old, find, shorten};
-use super::{Envelope, Sequence, SpoolError, SpoolId};
+use crate::envelope::{Envelope, Sequence, SpoolId};
 use crate::state::StateDir;
 use crate::telemetry::{Batch, Event, MeshMicros, Row, Scope, Severity};
 use crate::wire;

@@ -6,8 +6,9 @@ mod damage;
 mod recovery;
 
 use super::set::SpoolSet;
-use super::{Attached, Entry, Envelope, Samples, Sequence, Spool, WINDOW_BATCHES};
+use super::{Attached, Entry, Samples, Spool, WINDOW_BATCHES};
 use crate::clock::{Estimate, Exchange, Filter};
+use crate::envelope::{Envelope, Sequence};
 use crate::state::StateDir;
 use crate::telemetry::{
     At, Batch, EndState, Event, Loss, MeshMicros, OpInterval, Row, SampleKind, Scope, Severity,
@@ -194,7 +195,7 @@ async fn an_ack_of_what_was_not_sent_changes_nothing() {
             .unwrap();
         place.await.unwrap();
     }
-    let stranger = super::SpoolId(uuid::Uuid::new_v4());
+    let stranger = crate::envelope::SpoolId(uuid::Uuid::new_v4());
     rig.spool.ack(stranger, Sequence(9)).await.unwrap();
     let first = rig.envelopes.recv().await.unwrap();
     rig.spool

@@ -1,7 +1,7 @@
 //! The window of batches that were given to a session and are not acked yet.
 
-use super::{Envelope, Sequence, SpoolId};
 use crate::clock;
+use crate::envelope::{Envelope, Sequence, SpoolId};
 use std::collections::VecDeque;
 use tokio::sync::mpsc;
 use tokio::time::Instant;

@@ -4,7 +4,7 @@
 
 mod samples;
 
-use crate::spool::Envelope;
+use crate::envelope::Envelope;
 use crate::telemetry::{
     Batch, ClockOffset, EndState, ErrorCount, Event, Loss, MeshMicros, OpInterval, Row, RunId,
     SampleKind, Scope, Severity, StepId, TaskEnd, TaskId,

@@ -4,9 +4,7 @@
 
 use super::WireError;
 use crate::clock::Exchange;
-use crate::runner::command::{
-    Command, Listen, MakeDirectory, PlaceName, Prepare, Request, Sampling,
-};
+use crate::command::{Command, Listen, MakeDirectory, PlaceName, Prepare, Request, Sampling};
 use crate::sampler::DaemonRule;
 use crate::telemetry::{MeshMicros, TaskId};
 use benchmesh_proto::v1;

@@ -1,8 +1,8 @@
 //! What the agent says, as messages.
 
+use crate::command::{Answer, CacheDrop, Outcome, PathFacts, Progress};
 use crate::host::HostFacts;
 use crate::policy::PolicyFacts;
-use crate::runner::command::{Answer, CacheDrop, Outcome, PathFacts, Progress};
 use crate::sampler::DaemonRule;
 use crate::telemetry::clipped;
 use benchmesh_proto::v1;

@@ -2,7 +2,7 @@
 
 use super::threads::unpanicked;
 use super::{RunPath, Slots};
-use crate::runner::command::{Answer, MakeDirectory, PlaceName, Progress, Refusal, Request};
+use crate::command::{Answer, MakeDirectory, PlaceName, Progress, Refusal, Request};
 use crate::runner::reply::{ProgressReporter, ReplyHandle};
 use crate::runner::{Permissions, caches, survey};
 use benchmesh_workloads::sandbox::Make;

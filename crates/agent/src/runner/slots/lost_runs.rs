@@ -1,10 +1,10 @@
 //! Runs that a restored database does not know: no scheduler will ever ask to remove what they left on the targets.
 
 use super::Slots;
+use crate::command::{Answer, Outcome, Request};
+use crate::envelope::Sequence;
 use crate::runner::Order;
-use crate::runner::command::{Answer, Outcome, Request};
 use crate::runner::permissions::Permissions;
-use crate::spool::Sequence;
 use benchmesh_workloads::clock::{self, MonoNanos};
 use std::path::PathBuf;
 use std::time::Duration;

@@ -1,8 +1,9 @@
 //! Preparing a task, on a thread of its own: the target may be slow, and a preparation can be stopped.
 
-use super::{ClaimedTask, PendingAction, Preparation, Slot, Slots, State, discard, unstarted};
+use super::{PendingAction, Preparation, Slot, Slots, State, discard, unstarted};
+use crate::command::{Answer, Prepare, Progress, Refusal, RefusalKind};
 use crate::policy::Denial;
-use crate::runner::command::{Answer, Prepare, Progress, Refusal, RefusalKind};
+use crate::runner::claimed_task::ClaimedTask;
 use crate::runner::reply::{ProgressReporter, ReplyHandle};
 use crate::runner::slots::threads::unpanicked;
 use crate::runner::task_events::TaskEvents;
@@ -266,8 +267,8 @@ mod tests {
 
     use super::*;
     use crate::clock::{Estimate, Exchange, Filter};
+    use crate::command::{Outcome, PlaceName};
     use crate::policy::{Policy, PolicyConfig};
-    use crate::runner::command::{Outcome, PlaceName};
     use crate::runner::{Contact, Permissions, RunnerDeps, SamplerControl};
     use crate::sampler::DaemonRule;
     use crate::spool::{Acked, Samples};

@@ -1,8 +1,8 @@
 //! The receiving ends of tasks of other agents: open for the step, and only for the peer that is expected.
 
 use super::Slots;
+use crate::command::{Answer, Listen, Outcome, Refusal, RefusalKind};
 use crate::policy::{Claim, Policy};
-use crate::runner::command::{Answer, Listen, Outcome, Refusal, RefusalKind};
 use crate::runner::permissions;
 use crate::telemetry::TaskId;
 use benchmesh_workloads::task::TaskError;

@@ -1,8 +1,8 @@
 //! From the start instant to the end: armed, run on a thread of its own, asked how it ended.
 
 use super::{PendingAction, Slots, State};
+use crate::command::{Answer, Ended, Outcome, Progress, Refusal, RefusalKind};
 use crate::runner::Order;
-use crate::runner::command::{Answer, Ended, Outcome, Progress, Refusal, RefusalKind};
 use crate::runner::reply::ReplyHandle;
 use crate::runner::running::{Running, StopReason};
 use crate::sampler::Mark;

@@ -1,7 +1,7 @@
 //! Threads for what may block, so many and no more.
 
 use super::Slots;
-use crate::runner::command::Refusal;
+use crate::command::Refusal;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -9,11 +9,12 @@ use benchmesh_workloads::clock::MonoNanos;
 use rustix::io::Errno;
 use tracing::{info, warn};
 
-use super::{Daemons, Life, OWN_NAME, Rows};
+use super::{Daemons, OWN_NAME, Rows};
 use crate::sampler::arguments::Arguments;
 use crate::sampler::clock::NANOS_PER_SECOND;
 use crate::sampler::daemon::{Daemon, Depth, OpenError, Reading, Tree};
 use crate::sampler::instance::Naming;
+use crate::sampler::life::Life;
 use crate::sampler::parse;
 use crate::sampler::proc_file::{Buffer, Keeping};
 use crate::sampler::rules::{Identity, Needed, Process};

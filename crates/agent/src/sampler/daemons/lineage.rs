@@ -10,8 +10,7 @@ use std::time::Duration;
 
 use benchmesh_workloads::clock::MonoNanos;
 
-use crate::sampler::parse::Layout;
-use crate::sampler::rules::Identity;
+use crate::sampler::life::Life;
 use crate::sampler::sampled::{Change, DaemonSeen};
 
 /// Ends that are remembered to tell a restart from a new daemon.
@@ -20,15 +19,6 @@ const ENDED_LATELY: usize = 256;
 const UNDECIDED: usize = 256;
 /// A parent waits for its daemon to be up before it ends, which takes long where much must be read first.
 const PARENT_AGE: Duration = Duration::from_secs(60);
-
-/// One life of a daemon.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Life {
-    pub(crate) identity: Identity,
-    /// Rounded down to a tick.
-    pub(crate) born: MonoNanos,
-    pub(crate) layout: Option<Layout>,
-}
 
 /// A life that is over.
 #[derive(Debug, Clone)]
@@ -169,6 +159,8 @@ impl Lineage {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sampler::parse::Layout;
+    use crate::sampler::rules::Identity;
 
     const TICK: Duration = Duration::from_millis(10);
 

@@ -3,7 +3,8 @@
 //! A checksum covers all of it: a damaged mesh would send rows to another database, and a damaged position would give up
 //! or merge what must stay. Whoever changes a column writes the checksum with it.
 
-use crate::spool::{Sequence, SpoolError, SpoolId};
+use crate::envelope::{Sequence, SpoolId};
+use crate::spool::SpoolError;
 use sqlx::{Row, SqliteConnection};
 use std::path::Path;
 use uuid::Uuid;

@@ -3,7 +3,7 @@
 //! SQLite drops a write-ahead log's tail that is damaged without an error. This mark is written apart from it after each
 //! append, so that such a loss is known and counted. It is a hint: without one, or with a damaged one, nothing is claimed.
 
-use crate::spool::Sequence;
+use crate::envelope::Sequence;
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};

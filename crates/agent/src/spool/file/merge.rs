@@ -2,7 +2,8 @@
 
 use super::transaction::transaction;
 use super::{SpoolFile, Stored, checksum, number_of};
-use crate::spool::{Envelope, Sequence, SpoolError, compact};
+use crate::envelope::{Envelope, Sequence};
+use crate::spool::{SpoolError, compact};
 use crate::wire;
 
 /// How many neighbours are merged into one.

@@ -5,7 +5,9 @@
 //! nothing that a damaged row says about itself is believed.
 
 use super::{SpoolFile, checksum, number_of, sequence_of};
-use crate::spool::{Envelope, Sequence, SpoolError};
+use crate::envelope::{Envelope, Sequence};
+use crate::spool::SpoolError;
+use crate::spool::error::is_damage;
 use sqlx::Row;
 use sqlx::sqlite::SqliteRow;
 
@@ -268,23 +270,4 @@ fn keys(looks: &[Look]) -> Vec<Sequence> {
     keys.sort_unstable();
     keys.dedup();
     keys
-}
-
-/// Whether the disk has changed or lost what was written.
-pub(in crate::spool) fn is_damage(error: &sqlx::Error) -> bool {
-    const CORRUPT: i32 = 11;
-    const NOT_A_DATABASE: i32 = 26;
-    const IO_ERROR_AT_READ: i32 = 266;
-    const IO_ERROR_AT_SHORT_READ: i32 = 522;
-    match error {
-        sqlx::Error::Database(error) => {
-            let code = error.code().and_then(|code| code.parse::<i32>().ok());
-            code.is_some_and(|code| {
-                matches!(code, IO_ERROR_AT_READ | IO_ERROR_AT_SHORT_READ)
-                    || matches!(code & 0xff, CORRUPT | NOT_A_DATABASE)
-            })
-        }
-        sqlx::Error::ColumnDecode { .. } | sqlx::Error::Decode(_) => true,
-        _ => false,
-    }
 }

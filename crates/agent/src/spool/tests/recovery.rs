@@ -5,7 +5,7 @@
 
 use super::damage::{SUFFIXES, state};
 use super::*;
-use crate::spool::SpoolId;
+use crate::envelope::SpoolId;
 use crate::spool::tests::damage::text_batch;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, HashSet};

@@ -1,0 +1,50 @@
+//! A batch on its way to the collector, and how its place among all batches is named.
+//!
+//! It knows neither what a batch holds nor how it is kept or sent.
+
+use std::fmt;
+use uuid::Uuid;
+
+/// One file of batches; unique in the mesh.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SpoolId(pub Uuid);
+
+impl fmt::Display for SpoolId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// The place of a batch in its spool, from 1.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Sequence(pub u64);
+
+impl Sequence {
+    /// The one after it.
+    #[must_use]
+    pub fn next(self) -> Self {
+        Self(self.0.saturating_add(1))
+    }
+}
+
+impl fmt::Display for Sequence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Where a row is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Position {
+    pub spool: SpoolId,
+    pub sequence: Sequence,
+}
+
+/// One batch on its way: the body as `wire` made it, and the sequences that it stands for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Envelope {
+    pub spool: SpoolId,
+    pub first: Sequence,
+    pub sequence: Sequence,
+    pub body: Vec<u8>,
+}

@@ -1,0 +1,13 @@
+//! A prepared task with what it holds of the host.
+
+use crate::policy::{Claim, FloorWatch};
+use benchmesh_workloads::task::Task;
+
+/// A task that is ready, and its part of the policy's budget; dropped in this order.
+#[derive(Debug)]
+pub(super) struct ClaimedTask {
+    pub(super) task: Task,
+    pub(super) claim: Claim,
+    /// None where it has no directory on a target.
+    pub(super) floor_watch: Option<FloorWatch>,
+}
