@@ -37,6 +37,25 @@ pub(crate) async fn off_runtime<T: Send + 'static>(work: impl FnOnce() -> T + Se
     }
 }
 
+/// What the work returns, and how often another task of the runtime ran meanwhile.
+#[cfg(test)]
+pub(crate) async fn beats_meanwhile<T>(work: impl Future<Output = T>) -> (T, u64) {
+    use std::sync::atomic::{AtomicU64, Ordering};
+    let beats = std::sync::Arc::new(AtomicU64::new(0));
+    let heartbeat = tokio::spawn({
+        let beats = std::sync::Arc::clone(&beats);
+        async move {
+            loop {
+                beats.fetch_add(1, Ordering::Relaxed);
+                tokio::task::yield_now().await;
+            }
+        }
+    });
+    let done = work.await;
+    heartbeat.abort();
+    (done, beats.load(Ordering::Relaxed))
+}
+
 pub use benchmesh_workloads::error_chain;
 pub use service::{Collector, CollectorConfig, CollectorError, INSECURE};
 

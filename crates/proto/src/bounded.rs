@@ -3,11 +3,15 @@
 //! An empty row of a batch is two bytes on the wire and some 300 in memory, so that a message within its limit of bytes
 //! could make the collector take a gigabyte. Counting allocates nothing and follows the messages' own fields alone
 //! (`shapes.rs`, which the build writes).
+//!
+//! A message is decoded where its stream is read, on a thread of the runtime. While that takes a large one long, another
+//! thread takes that place, so that clocks are answered meanwhile.
 
 use prost::Message;
 use prost::bytes::Buf;
 use prost::encoding::{WireType, decode_key, decode_varint};
 use std::marker::PhantomData;
+use tokio::runtime::{Handle, RuntimeFlavor};
 use tonic::codec::{BufferSettings, Codec, DecodeBuf, Decoder};
 use tonic::{Code, Status};
 use tonic_prost::{ProstCodec, ProstDecoder, ProstEncoder};
@@ -15,6 +19,9 @@ use tonic_prost::{ProstCodec, ProstDecoder, ProstEncoder};
 /// Rows, messages within them and repeated texts of one message of an agent. What honest agents send stays far below: a
 /// batch has at most 1 MiB, and its smallest rows take some 10 bytes.
 pub const MAX_ENTRIES: usize = 1 << 17;
+
+/// Messages from here on are decoded beside the runtime; to change places wakes a thread, which smaller ones are not worth.
+const LARGE_BYTES: usize = 128 << 10;
 
 /// Fields of a message that are messages, or repeated texts (`None`).
 #[derive(Debug)]
@@ -110,21 +117,33 @@ impl<U: Message + Default + Bounded> Decoder for BoundedDecoder<U> {
 
     fn decode(&mut self, buffer: &mut DecodeBuf<'_>) -> Result<Option<U>, Status> {
         // A message is in one piece; the rest of one that is not would not be counted.
-        let message = buffer.chunk();
-        let is_whole = message.len() == buffer.remaining();
-        if let Some(shape) = U::SHAPE
-            && !(is_whole && holds_at_most(MAX_ENTRIES, shape, message))
-        {
-            return Err(Status::new(
-                Code::ResourceExhausted,
-                format!("the message holds more than {MAX_ENTRIES} rows"),
-            ));
-        }
-        self.0.decode(buffer)
+        let is_whole = buffer.chunk().len() == buffer.remaining();
+        let Some(shape) = U::SHAPE else {
+            return self.0.decode(buffer);
+        };
+        beside_the_runtime(buffer.remaining(), || {
+            if !(is_whole && holds_at_most(MAX_ENTRIES, shape, buffer.chunk())) {
+                return Err(Status::new(
+                    Code::ResourceExhausted,
+                    format!("the message holds more than {MAX_ENTRIES} rows"),
+                ));
+            }
+            self.0.decode(buffer)
+        })
     }
 
     fn buffer_settings(&self) -> BufferSettings {
         self.0.buffer_settings()
+    }
+}
+
+/// Work on a message of that many bytes, while the runtime goes on if it has several threads.
+fn beside_the_runtime<T>(bytes: usize, work: impl FnOnce() -> T) -> T {
+    let may_change_places = Handle::try_current()
+        .is_ok_and(|handle| handle.runtime_flavor() == RuntimeFlavor::MultiThread);
+    match bytes >= LARGE_BYTES && may_change_places {
+        true => tokio::task::block_in_place(work),
+        false => work(),
     }
 }
 
@@ -133,6 +152,9 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::v1;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::time::{Duration, Instant};
 
     fn fits<M: Message + Bounded>(most: usize, message: &M) -> bool {
         holds_at_most(most, M::SHAPE.unwrap(), &message.encode_to_vec())
@@ -178,5 +200,42 @@ mod tests {
         bytes.extend([0x22, 0xff, 0xff]);
         assert!(holds_at_most(3, v1::Batch::SHAPE.unwrap(), &bytes));
         assert!(v1::Batch::decode(bytes.as_slice()).is_err());
+    }
+
+    /// While a large message is decoded on the runtime's only worker, a heartbeat goes on.
+    #[test]
+    fn large_messages_leave_the_runtime_to_others() {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .build()
+            .unwrap();
+        let beats = Arc::new(AtomicU64::new(0));
+        let heart = Arc::clone(&beats);
+        runtime.spawn(async move {
+            loop {
+                heart.fetch_add(1, Ordering::Relaxed);
+                tokio::task::yield_now().await;
+            }
+        });
+        let decoding = runtime.spawn(async move {
+            let decode = || {
+                let (before, until) = (
+                    beats.load(Ordering::Relaxed),
+                    Instant::now() + Duration::from_secs(60),
+                );
+                while beats.load(Ordering::Relaxed) == before {
+                    assert!(Instant::now() < until, "nothing else runs meanwhile");
+                    std::thread::yield_now();
+                }
+            };
+            beside_the_runtime(LARGE_BYTES, decode);
+        });
+        runtime.block_on(decoding).unwrap();
+        // On a runtime of one thread there is no other place.
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .build()
+            .unwrap();
+        runtime.block_on(async { beside_the_runtime(LARGE_BYTES, || ()) });
+        beside_the_runtime(LARGE_BYTES, || ());
     }
 }

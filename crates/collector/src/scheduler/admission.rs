@@ -389,7 +389,7 @@ pub(super) fn expanded(row: &RunRow) -> Result<(Plan, RunAgents, Expansion), Str
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use std::sync::atomic::{AtomicU64, Ordering};
+    use crate::beats_meanwhile;
 
     /// On the runtime's only thread a heartbeat goes on while many steps are planned beside it.
     #[tokio::test]
@@ -398,22 +398,9 @@ mod tests {
                     matrix = { numjobs = [1, 2, 3, 4] }\n";
         let plan = plan::parse(text, "p.toml").unwrap();
         let facts = plan::assumed_agents(&plan, 3);
-        let beats = Arc::new(AtomicU64::new(0));
-        let heartbeat = tokio::spawn({
-            let beats = Arc::clone(&beats);
-            async move {
-                loop {
-                    beats.fetch_add(1, Ordering::Relaxed);
-                    tokio::task::yield_now().await;
-                }
-            }
-        });
-        let (_, expansion) = planned(plan, facts, Vec::new()).await.unwrap();
+        let (planned, beats) = beats_meanwhile(planned(plan, facts, Vec::new())).await;
+        let (_, expansion) = planned.unwrap();
         assert_eq!(expansion.steps.len(), 4000);
-        assert!(
-            beats.load(Ordering::Relaxed) > 0,
-            "nothing else ran meanwhile"
-        );
-        heartbeat.abort();
+        assert!(beats > 0, "nothing else ran meanwhile");
     }
 }

@@ -429,8 +429,8 @@ fn is_refusal(status: &Status) -> bool {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::beats_meanwhile;
     use benchmesh_workloads::histogram::Histogram;
-    use std::sync::atomic::{AtomicU64, Ordering};
 
     /// On the runtime's only thread a heartbeat goes on while a large batch is checked beside it.
     #[tokio::test]
@@ -462,22 +462,8 @@ mod tests {
             op_intervals: vec![interval; 2000],
             ..v1::Batch::default()
         };
-        let beats = Arc::new(AtomicU64::new(0));
-        let heartbeat = tokio::spawn({
-            let beats = Arc::clone(&beats);
-            async move {
-                loop {
-                    beats.fetch_add(1, Ordering::Relaxed);
-                    tokio::task::yield_now().await;
-                }
-            }
-        });
-        let batch = checked(batch).await.unwrap();
-        assert_eq!(batch.op_intervals.len(), 2000);
-        assert!(
-            beats.load(Ordering::Relaxed) > 0,
-            "nothing else ran meanwhile"
-        );
-        heartbeat.abort();
+        let (batch, beats) = beats_meanwhile(checked(batch)).await;
+        assert_eq!(batch.unwrap().op_intervals.len(), 2000);
+        assert!(beats > 0, "nothing else ran meanwhile");
     }
 }

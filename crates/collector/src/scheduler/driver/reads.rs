@@ -2,6 +2,8 @@
 
 use crate::{
     model::{AgentId, RunId, TaskId},
+    off_runtime,
+    plan::PlannedStep,
     scheduler::{
         Inner, admission, environment,
         machine::{
@@ -140,37 +142,70 @@ async fn spool_position(
 }
 
 async fn leftovers(inner: &Inner, agent: AgentId, held: &[TaskId]) -> Result<Leftover, StoreError> {
-    let mut tasks = Vec::new();
+    let mut strays = Strays::default();
     for task in held {
-        tasks.extend(stray(inner, *task).await?);
+        add_stray(inner, *task, &mut strays).await?;
     }
     Ok(Leftover {
-        tasks,
+        tasks: planned_strays(strays).await,
         directories: inner.store.directories_left(agent).await?,
     })
 }
 
-/// `None`: the run under way still waits for the task, or it is not known.
-async fn stray(inner: &Inner, task: TaskId) -> Result<Option<StrayTask>, StoreError> {
+/// Tasks that no run waits for any longer.
+#[derive(Debug, Default)]
+struct Strays {
+    tasks: Vec<StrayTask>,
+    /// By place in `tasks`: whose data no run uses any longer.
+    unused: Vec<(usize, StepRow)>,
+    /// Of these.
+    runs: BTreeMap<RunId, RunRow>,
+}
+
+async fn planned_strays(strays: Strays) -> Vec<StrayTask> {
+    off_runtime(move || strays.with_data()).await
+}
+
+impl Strays {
+    /// Plans each run once, which takes long where it has many steps.
+    fn with_data(mut self) -> Vec<StrayTask> {
+        for run in self.runs.values() {
+            let Ok((_, _, expansion)) = admission::expanded(run) else {
+                continue;
+            };
+            let of_run = self.unused.iter().filter(|(_, step)| step.run == run.id);
+            for (place, step) in of_run {
+                if let Some(stray) = self.tasks.get_mut(*place) {
+                    stray.data = cell_data(run, &expansion.steps, step, &stray.task);
+                }
+            }
+        }
+        self.tasks
+    }
+}
+
+/// Adds nothing where the run under way still waits for the task, or it is not known.
+async fn add_stray(inner: &Inner, task: TaskId, strays: &mut Strays) -> Result<(), StoreError> {
     let Some(task) = inner.store.task(task).await? else {
-        return Ok(None);
+        return Ok(());
     };
     let step = inner.store.step(task.step).await?;
     let run = inner.store.run(step.run).await?;
     if !run.state.is_end() && !step.state.is_end() && !has_ended(task.state) {
-        return Ok(None);
+        return Ok(());
     }
     let used = !run.state.is_end() && is_used(inner, run.id, &step).await?;
-    let data = match used {
-        true => None,
-        false => cell_data(&run, &step, &task),
-    };
-    Ok(Some(StrayTask {
+    strays.tasks.push(StrayTask {
         run: run.id,
         ordinal: step.ordinal,
         task,
-        data,
-    }))
+        data: None,
+    });
+    if !used {
+        strays.unused.push((strays.tasks.len() - 1, step));
+        strays.runs.entry(run.id).or_insert(run);
+    }
+    Ok(())
 }
 
 /// Whether a mode of the cell is still to come, or under way.
@@ -181,11 +216,16 @@ async fn is_used(inner: &Inner, run: RunId, step: &StepRow) -> Result<bool, Stor
     }))
 }
 
-/// The data of a task, from the run's plan.
-fn cell_data(run: &RunRow, step: &StepRow, task: &TaskRow) -> Option<CellData> {
-    let (_, _, expansion) = admission::expanded(run).ok()?;
-    let mut steps = expansion.steps.into_iter();
-    let planned = steps.find(|planned| planned.ordinal == step.ordinal)?;
+/// The data of a task, from the run's steps.
+fn cell_data(
+    run: &RunRow,
+    steps: &[PlannedStep],
+    step: &StepRow,
+    task: &TaskRow,
+) -> Option<CellData> {
+    let planned = steps
+        .iter()
+        .find(|planned| planned.ordinal == step.ordinal)?;
     let place = planned.tasks.get(usize::try_from(task.task_index).ok()?)?;
     (!planned.path.is_empty()).then(|| CellData {
         run_uid: run.uid.clone(),
@@ -193,4 +233,118 @@ fn cell_data(run: &RunRow, step: &StepRow, task: &TaskRow) -> Option<CellData> {
         cell: planned.directory(place.load, step.attempt),
         task_index: place.index,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::{
+        beats_meanwhile,
+        model::{MeshMicros, RunState, StepId, StepState, TaskState},
+        plan,
+        scheduler::agents::{RunAgent, RunAgents},
+    };
+
+    const STEPS: u32 = 4000;
+
+    fn run() -> RunRow {
+        let text = "repeat = 1000\n[targets.t]\nsystem = \"local\"\npath = \"/mnt/t\"\n[[phase]]\nworkload = \"files\"\n\
+                    modes = [\"create\"]\nmatrix = { numjobs = [1, 2, 3, 4] }\n";
+        let plan = plan::parse(text, "p.toml").unwrap();
+        let agents = (1..).map(AgentId).zip(plan::assumed_agents(&plan, 3));
+        let agents = agents.map(|(id, facts)| RunAgent {
+            id,
+            uid: String::new(),
+            facts,
+        });
+        RunRow {
+            id: RunId(1),
+            uid: "run".to_owned(),
+            name: "p.toml".to_owned(),
+            plan_text: text.to_owned(),
+            agents_json: RunAgents::new(agents.collect()).to_json(),
+            order_seed: None,
+            state: RunState::Done,
+            partial: false,
+            reason: None,
+            created: MeshMicros(0),
+            started: None,
+            ended: None,
+            version: String::new(),
+            stop_reason: None,
+            halted: None,
+        }
+    }
+
+    fn step(ordinal: u32) -> StepRow {
+        StepRow {
+            id: StepId(i64::from(ordinal)),
+            run: RunId(1),
+            ordinal,
+            repeat: 0,
+            attempt: 1,
+            phase: String::new(),
+            cell: String::new(),
+            target: String::new(),
+            system: String::new(),
+            workload: String::new(),
+            mode: String::new(),
+            params_json: String::new(),
+            clients: 3,
+            cache: String::new(),
+            state: StepState::Done,
+            partial: false,
+            flags_json: String::new(),
+            reason: None,
+            start: None,
+            ended: None,
+        }
+    }
+
+    fn stray(ordinal: u32) -> StrayTask {
+        let task = TaskRow {
+            id: TaskId(1),
+            step: StepId(i64::from(ordinal)),
+            task_index: 0,
+            agent: AgentId(1),
+            peer: None,
+            state: TaskState::Lost,
+            workers: 1,
+            start: None,
+            skew_us: None,
+            skew_error_us: None,
+            first_done: None,
+            ended: None,
+            last_begun: None,
+            cpu_user_us: None,
+            cpu_system_us: None,
+            wait_cpu_us: None,
+            harness_ns_per_op: None,
+            error: None,
+            last_batch: None,
+        };
+        StrayTask {
+            task,
+            run: RunId(1),
+            ordinal,
+            data: None,
+        }
+    }
+
+    /// What many tasks of a long plan have left is found by one expansion, on another thread than the runtime's only one.
+    #[tokio::test]
+    async fn what_tasks_have_left_is_planned_beside_the_runtime() {
+        let strays = Strays {
+            tasks: (1..=STEPS).map(stray).collect(),
+            unused: (0..STEPS - 1)
+                .map(|at| (at as usize, step(at + 1)))
+                .collect(),
+            runs: BTreeMap::from([(RunId(1), run())]),
+        };
+        let (tasks, beats) = beats_meanwhile(planned_strays(strays)).await;
+        let with_data = tasks.iter().filter(|stray| stray.data.is_some()).count();
+        assert_eq!(with_data, STEPS as usize - 1);
+        assert!(beats > 0, "nothing else ran meanwhile");
+    }
 }
