@@ -10,6 +10,7 @@ pub mod batch;
 mod cache;
 mod devices;
 pub(crate) mod feed;
+mod lasting;
 pub(crate) mod pending;
 mod receipt;
 mod statements;

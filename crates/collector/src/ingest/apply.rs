@@ -4,17 +4,19 @@
 //! tasks its agent's, its daemons described. Then its rows are stored. Samples of daemons, by far the most, are gathered
 //! from the whole group and inserted in the order of their key.
 
-use super::batch::{Batch, DaemonSample, OpInterval, Process};
+use super::batch::{AgentEvent, Batch, DaemonSample, OpInterval, Process};
 use super::cache::{Caches, Mark};
 use super::feed::{Feed, LiveInterval};
+use super::lasting::MOST_ROWS;
 use super::pending::{PendingBatch, Source, Verdict};
 use super::receipt::IngestError;
 use super::statements::find;
 use super::{devices, tables, tasks};
 use crate::database::StoreError;
-use crate::model::{AgentId, DaemonId, StepId};
+use crate::model::{AgentId, DaemonId, MeshMicros, Severity, StepId};
 use rusqlite::Connection;
 use std::collections::{BTreeSet, HashSet};
+use std::time::Instant;
 
 /// How far `daemons.last_seen_us` may lag behind the newest sample.
 const SEEN_EVERY_US: i64 = 60_000_000;
@@ -154,7 +156,7 @@ impl Ingest {
         self.admit_daemons(connection, pending)
     }
 
-    /// Every sample's daemon must be in the table, or described in this very batch.
+    /// Every sample's daemon must be in the table, described in this very batch, or one that was left out.
     fn admit_daemons(
         &mut self,
         connection: &Connection,
@@ -167,6 +169,7 @@ impl Ingest {
             if self.caches.daemons.get(&(host, process)).is_none()
                 && !described.contains(&process)
                 && devices::daemon(&mut self.caches, connection, host, process)?.is_none()
+                && !self.has_left_out(connection, pending.source.agent)?
             {
                 return Ok(Err(IngestError::UnknownDaemon {
                     pid: process.pid,
@@ -175,6 +178,11 @@ impl Ingest {
             }
         }
         Ok(Ok(Verdict::Fresh))
+    }
+
+    fn has_left_out(&self, connection: &Connection, agent: AgentId) -> Result<bool, StoreError> {
+        let name = devices::agent_name(connection, agent)?;
+        Ok(self.caches.lasting.has_left_out(&name))
     }
 
     fn position(
@@ -206,7 +214,7 @@ impl Ingest {
     ) -> Result<(), StoreError> {
         let PendingBatch { source, batch, .. } = &*pending;
         for daemon in &batch.daemons {
-            devices::describe_daemon(&mut self.caches, connection, source.host, daemon)?;
+            devices::describe_daemon(&mut self.caches, connection, source, daemon)?;
             // Steps that have counted it are made again.
             self.late |= daemon.is_parent;
         }
@@ -220,17 +228,51 @@ impl Ingest {
             .chain(batch.task_ends.iter().map(|end| end.task));
         steps.extend(of_tasks.filter_map(|task| Some(self.caches.tasks.get(&task)?.step)));
         store_samples(&mut self.caches, connection, source, batch)?;
+        self.tell_left_out(connection, source, batch)?;
+        // Those of daemons that were left out go with them; any other is known, or the batch would have been refused.
+        let host = source.host;
         let mut ids = Vec::with_capacity(batch.daemon_samples.len());
-        for sample in &batch.daemon_samples {
-            let key = (source.host, sample.process);
-            let id = self.caches.daemons.get(&key).copied();
-            ids.push(id.ok_or_else(|| StoreError::NoSuch {
-                what: "daemon with pid",
-                id: sample.process.pid.to_string(),
-            })?);
-        }
+        pending.batch.daemon_samples.retain(|sample| {
+            let id = self.caches.daemons.get(&(host, sample.process));
+            ids.extend(id);
+            id.is_some()
+        });
         pending.daemon_ids = ids;
         Ok(())
+    }
+
+    /// An event for what the agent has no room for.
+    fn tell_left_out(
+        &mut self,
+        connection: &Connection,
+        source: &Source,
+        batch: &Batch,
+    ) -> Result<(), StoreError> {
+        if !self.caches.lasting.is_anything_left_out() {
+            return Ok(());
+        }
+        let name = devices::agent_name(connection, source.agent)?;
+        let Some(count) = self.caches.lasting.take_left_out(&name, Instant::now()) else {
+            return Ok(());
+        };
+        let message = format!(
+            "agent `{name}` reports more than {MOST_ROWS} new daemons, disks and interfaces within an hour: {count} were left out, and what was measured of them"
+        );
+        tracing::warn!("{message}");
+        let event = AgentEvent {
+            at: MeshMicros(batch.newest_us),
+            run: None,
+            step: None,
+            severity: Severity::Warning,
+            kind: "devices-left-out".to_owned(),
+            message,
+            detail_json: Some(serde_json::json!({ "left_out": count }).to_string()),
+        };
+        tables::EVENTS
+            .insert(connection, &[event], |event, row| {
+                tables::event(source.agent, event, row);
+            })
+            .map(drop)
     }
 
     fn store_daemon_samples(
@@ -330,18 +372,14 @@ fn store_samples(
     })?;
     let mut disks = Vec::with_capacity(batch.disk_samples.len());
     for sample in &batch.disk_samples {
-        let disk = devices::disk(caches, connection, host, &sample.disk)?;
-        disks.push((disk, sample));
+        let disk = devices::disk(caches, connection, source, &sample.disk)?;
+        disks.extend(disk.map(|disk| (disk, sample)));
     }
     tables::DISK_SAMPLES.insert(connection, &disks, tables::disk_sample)?;
     let mut interfaces = Vec::with_capacity(batch.net_samples.len());
     for sample in &batch.net_samples {
-        let interface = devices::interface(
-            caches,
-            connection,
-            (host, source.net_namespace.clone(), sample.interface.clone()),
-        )?;
-        interfaces.push((interface, sample));
+        let interface = devices::interface(caches, connection, source, &sample.interface)?;
+        interfaces.extend(interface.map(|interface| (interface, sample)));
     }
     tables::NET_SAMPLES.insert(connection, &interfaces, tables::net_sample)?;
     tables::CLOCK_OFFSETS.insert(connection, &batch.clock_offsets, |offset, row| {

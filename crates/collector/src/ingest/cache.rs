@@ -3,6 +3,7 @@
 //! A miss is looked up in the tables. Everything that was cached inside a transaction is removed when it is rolled back.
 
 use super::batch::Process;
+use super::lasting::LastingRows;
 use crate::model::{AgentId, DaemonId, HostId, StepId, TaskId};
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -64,7 +65,7 @@ impl<K: Clone + Eq + Hash, V: Clone> WriteThroughCache<K, V> {
 
 /// Each journal's length at a savepoint.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Mark([usize; 6]);
+pub(crate) struct Mark([usize; 7]);
 
 #[derive(Debug)]
 pub(crate) struct Caches {
@@ -76,6 +77,8 @@ pub(crate) struct Caches {
     pub last_seen: WriteThroughCache<DaemonId, i64>,
     pub disks: WriteThroughCache<(HostId, String), i64>,
     pub interfaces: WriteThroughCache<(HostId, String, String), i64>,
+    /// What each agent may still add to the tables of these.
+    pub lasting: LastingRows,
 }
 
 impl Caches {
@@ -87,6 +90,7 @@ impl Caches {
             last_seen: WriteThroughCache::new(),
             disks: WriteThroughCache::new(),
             interfaces: WriteThroughCache::new(),
+            lasting: LastingRows::default(),
         }
     }
 
@@ -98,12 +102,23 @@ impl Caches {
             self.last_seen.before.len(),
             self.disks.before.len(),
             self.interfaces.before.len(),
+            self.lasting.mark(),
         ])
     }
 
     pub(crate) fn undo_to(
         &mut self,
-        Mark([positions, tasks, daemons, last_seen, disks, interfaces]): Mark,
+        Mark(
+            [
+                positions,
+                tasks,
+                daemons,
+                last_seen,
+                disks,
+                interfaces,
+                lasting,
+            ],
+        ): Mark,
     ) {
         self.positions.undo_to(positions);
         self.tasks.undo_to(tasks);
@@ -111,6 +126,7 @@ impl Caches {
         self.last_seen.undo_to(last_seen);
         self.disks.undo_to(disks);
         self.interfaces.undo_to(interfaces);
+        self.lasting.undo_to(lasting);
     }
 
     pub(crate) fn commit(&mut self) {
@@ -120,5 +136,6 @@ impl Caches {
         self.last_seen.commit();
         self.disks.commit();
         self.interfaces.commit();
+        self.lasting.commit();
     }
 }

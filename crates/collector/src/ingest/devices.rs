@@ -1,14 +1,36 @@
 //! The rows that samples refer to: tasks, daemons, disks, interfaces, by the names that agents use for them.
 //!
-//! Each is looked up in the cache first and in the table on a miss.
+//! Each is looked up in the cache first and in the table on a miss. Daemons, disks and interfaces that are new are added as
+//! far as the agent has room for them.
 
 use super::batch::{DaemonSeen, Process};
 use super::cache::{Caches, TaskFacts};
+use super::pending::Source;
 use super::statements::{execute, find, one};
 use crate::database::StoreError;
 use crate::model::{AgentId, DaemonId, HostId, MeshMicros, RunId, StepId, TaskId};
 use benchmesh_workloads::registry;
 use rusqlite::Connection;
+use std::time::Instant;
+
+/// The name that an agent's rows are counted by.
+pub(super) fn agent_name(connection: &Connection, agent: AgentId) -> Result<String, StoreError> {
+    const FIND: &str = "SELECT name FROM agents WHERE id = ?";
+    let name = find(connection, "look for an agent", FIND, [agent.0], |row| {
+        row.get(0)
+    })?;
+    Ok(name.unwrap_or_default())
+}
+
+/// Whether the agent may add a daemon, a disk or an interface.
+fn may_add(
+    caches: &mut Caches,
+    connection: &Connection,
+    agent: AgentId,
+) -> Result<bool, StoreError> {
+    let name = agent_name(connection, agent)?;
+    Ok(caches.lasting.take(&name, Instant::now()))
+}
 
 /// A task's agent and step; `None` when there is no such task.
 pub(super) fn task(
@@ -90,13 +112,19 @@ pub(super) fn daemon(
     Ok(Some(id))
 }
 
-/// Makes a daemon, or updates its description: some set their name late.
+/// Makes a daemon where there is room for it, or updates its description: some set their name late.
 pub(super) fn describe_daemon(
     caches: &mut Caches,
     connection: &Connection,
-    host: HostId,
+    source: &Source,
     seen: &DaemonSeen,
 ) -> Result<(), StoreError> {
+    let host = source.host;
+    if daemon(caches, connection, host, seen.process)?.is_none()
+        && !may_add(caches, connection, source.agent)?
+    {
+        return Ok(());
+    }
     let (id, last_seen) = one(
         connection,
         "store a daemon",
@@ -156,45 +184,69 @@ pub(super) fn daemon_seen(
     Ok(())
 }
 
+/// `None`: it is left out.
 pub(super) fn disk(
     caches: &mut Caches,
     connection: &Connection,
-    host: HostId,
+    source: &Source,
     name: &str,
-) -> Result<i64, StoreError> {
-    let key = (host, name.to_owned());
+) -> Result<Option<i64>, StoreError> {
+    let key = (source.host, name.to_owned());
     if let Some(id) = caches.disks.get(&key) {
-        return Ok(*id);
+        return Ok(Some(*id));
     }
-    let id: i64 = one(
+    let known: Option<i64> = find(
         connection,
-        "keep a disk",
-        "INSERT INTO disks (host_id, name) VALUES (?, ?)
-         ON CONFLICT (host_id, name) DO UPDATE SET name = excluded.name RETURNING id",
-        (host.0, name),
+        "look for a disk",
+        "SELECT id FROM disks WHERE host_id = ? AND name = ?",
+        (source.host.0, name),
         |row| row.get(0),
     )?;
+    let id = match known {
+        Some(id) => id,
+        None if !may_add(caches, connection, source.agent)? => return Ok(None),
+        None => one(
+            connection,
+            "keep a disk",
+            "INSERT INTO disks (host_id, name) VALUES (?, ?) RETURNING id",
+            (source.host.0, name),
+            |row| row.get(0),
+        )?,
+    };
     caches.disks.set(key, id);
-    Ok(id)
+    Ok(Some(id))
 }
 
+/// `None`: it is left out.
 pub(super) fn interface(
     caches: &mut Caches,
     connection: &Connection,
-    key: (HostId, String, String),
-) -> Result<i64, StoreError> {
+    source: &Source,
+    name: &str,
+) -> Result<Option<i64>, StoreError> {
+    let net_namespace = source.net_namespace.as_str();
+    let key = (source.host, net_namespace.to_owned(), name.to_owned());
     if let Some(id) = caches.interfaces.get(&key) {
-        return Ok(*id);
+        return Ok(Some(*id));
     }
-    let (host, net_namespace, name) = &key;
-    let id: i64 = one(
+    let known: Option<i64> = find(
         connection,
-        "store an interface",
-        "INSERT INTO interfaces (host_id, net_namespace, name) VALUES (?, ?, ?)
-         ON CONFLICT (host_id, net_namespace, name) DO UPDATE SET name = excluded.name RETURNING id",
-        (host.0, net_namespace, name),
+        "look for an interface",
+        "SELECT id FROM interfaces WHERE host_id = ? AND net_namespace = ? AND name = ?",
+        (source.host.0, net_namespace, name),
         |row| row.get(0),
     )?;
+    let id = match known {
+        Some(id) => id,
+        None if !may_add(caches, connection, source.agent)? => return Ok(None),
+        None => one(
+            connection,
+            "store an interface",
+            "INSERT INTO interfaces (host_id, net_namespace, name) VALUES (?, ?, ?) RETURNING id",
+            (source.host.0, net_namespace, name),
+            |row| row.get(0),
+        )?,
+    };
     caches.interfaces.set(key, id);
-    Ok(id)
+    Ok(Some(id))
 }

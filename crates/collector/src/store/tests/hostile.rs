@@ -267,6 +267,50 @@ prop_compose! {
     }
 }
 
+/// An agent that finds new daemons without end fills neither the table nor stops its own batches.
+#[tokio::test]
+async fn new_daemons_without_end_are_left_out_and_counted() {
+    const MOST: i32 = 65_536;
+    const BEYOND: i32 = 5000;
+    let mesh = Mesh::new().await;
+    let (publisher, ..) = mesh.publisher("a").await;
+    let (other, ..) = mesh.publisher("b").await;
+    let of = |pids: std::ops::Range<i32>, sequence| {
+        let mut one = batch("s", sequence);
+        one.daemons = pids.clone().map(|pid| seen(pid, "ceph-osd", T0)).collect();
+        one.daemon_samples = pids.map(|pid| sample(pid, T0 + S, 1, 1)).collect();
+        one
+    };
+    send(&publisher, of(1..MOST - 9, 1)).await.unwrap();
+    send(&publisher, of(MOST - 9..MOST + BEYOND, 2))
+        .await
+        .unwrap();
+    // Known ones go on; of one that was left out nothing is stored.
+    let mut later = batch("s", 3);
+    later.daemons = vec![seen(1, "ceph-mon", T0)];
+    later.daemon_samples = [1, MOST + BEYOND - 1]
+        .map(|pid| sample(pid, T0 + 2 * S, 1, 1))
+        .to_vec();
+    send(&publisher, later).await.unwrap();
+    let told = "SELECT sum(detail ->> 'left_out') FROM events WHERE kind = 'devices-left-out'";
+    let (told, stored) = (
+        mesh.number(told).await,
+        mesh.number("SELECT count(*) FROM daemons").await,
+    );
+    // Some have found room by the time that has passed.
+    assert!(told > 0 && told < i64::from(BEYOND), "{told}");
+    assert_eq!(stored + told, i64::from(MOST + BEYOND - 1));
+    let samples = mesh.number("SELECT count(*) FROM daemon_samples").await;
+    let last = "SELECT count(*) FROM daemons WHERE pid = 70535";
+    assert_eq!(samples, stored + 1 + mesh.number(last).await);
+    let renamed = "SELECT count(*) FROM daemons WHERE name = 'ceph-mon'";
+    assert_eq!(mesh.number(renamed).await, 1);
+    // Another agent has room of its own.
+    send(&other, of(1..10, 1)).await.unwrap();
+    let of_both = mesh.number("SELECT count(*) FROM daemons").await;
+    assert_eq!(of_both, stored + 9);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
