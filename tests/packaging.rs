@@ -2,8 +2,10 @@
 //! the rest.
 
 use crate::support::command::{CommandOutput, benchmesh};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use tempfile::TempDir;
 
 fn packaging() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("packaging")
@@ -30,6 +32,74 @@ fn scripts_are_sound_shell() {
     let without_arguments = run(&mut Command::new(packaging().join("deploy-agents")));
     assert_eq!(without_arguments.code, 2, "{}", without_arguments.all());
     assert!(without_arguments.err.contains("--collector HOST:PORT"));
+}
+
+/// The directory that the tar unpacks to, with a stand-in for the binary.
+fn unpacked() -> TempDir {
+    let place = tempfile::tempdir().unwrap();
+    for name in ["install", "agent.toml", "collector.toml"] {
+        std::fs::copy(packaging().join(name), place.path().join(name)).unwrap();
+    }
+    for directory in ["man", "completions", "systemd"] {
+        std::fs::create_dir(place.path().join(directory)).unwrap();
+    }
+    for unit in ["benchmesh-agent.service", "benchmesh-collector.service"] {
+        let from = packaging().join("systemd").join(unit);
+        std::fs::copy(from, place.path().join("systemd").join(unit)).unwrap();
+    }
+    for name in [
+        "benchmesh",
+        "man/benchmesh.1",
+        "completions/benchmesh.bash",
+        "completions/_benchmesh",
+        "completions/benchmesh.fish",
+    ] {
+        std::fs::write(place.path().join(name), "x").unwrap();
+    }
+    place
+}
+
+/// Every path beneath, with its permissions.
+fn modes(directory: &Path, found: &mut Vec<(PathBuf, u32)>) {
+    for entry in std::fs::read_dir(directory).unwrap() {
+        let entry = entry.unwrap();
+        let mode = entry.metadata().unwrap().permissions().mode() & 0o777;
+        found.push((entry.path(), mode));
+        if entry.file_type().unwrap().is_dir() {
+            modes(&entry.path(), found);
+        }
+    }
+}
+
+/// `deploy-agents` runs it with a umask that keeps the join token private.
+#[test]
+fn the_tar_installs_for_all_users_whatever_the_umask() {
+    let (place, root) = (unpacked(), tempfile::tempdir().unwrap());
+    let install = |arguments: &str| {
+        let script = format!("umask 077; ./install --prefix /usr --root \"$1\" {arguments}");
+        let mut shell = Command::new("sh");
+        shell.args(["-ec", &script, "sh"]).arg(root.path());
+        let output = run(shell.current_dir(place.path()));
+        assert_eq!(output.code, 0, "{}", output.all());
+        let mut found = Vec::new();
+        modes(root.path(), &mut found);
+        found
+    };
+    let installed = install("");
+    assert!(installed.len() > 15, "{installed:?}");
+    for (path, mode) in &installed {
+        let expected = match path.file_name().unwrap().to_str().unwrap() {
+            "agent.toml" => 0o600,
+            "benchmesh" if path.ends_with("bin/benchmesh") => 0o755,
+            _ if path.is_dir() => 0o755,
+            _ => 0o644,
+        };
+        assert_eq!(*mode, expected, "{}", path.display());
+    }
+    let left = install("--remove");
+    let files = left.iter().filter(|(path, _)| path.is_file());
+    let files: Vec<_> = files.map(|(path, _)| path.file_name().unwrap()).collect();
+    assert_eq!(files.len(), 2, "{files:?}");
 }
 
 /// The command lines of the units are understood, and nothing beside them.
