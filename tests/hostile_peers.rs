@@ -2,6 +2,7 @@
 //! the collector lives on, no other session is disturbed, and nothing of theirs is in the database.
 
 mod batches;
+mod borrowed_uid;
 mod campaign;
 mod greetings;
 mod half_open;

@@ -255,6 +255,35 @@ fn tokens(mesh: &Mesh) {
     assert_eq!(mesh.command(&["collector", "revoke", "joined"]).code, 2);
 }
 
+/// The agent of a state directory gets another name: by its user's credentials, or by a token that says whose place it is.
+#[test]
+fn an_agent_is_renamed_with_all_that_it_measured() {
+    measured(|| {
+        let mesh = Mesh::start();
+        let (users, state) = (directory(), directory());
+        let state = state.path().join("state");
+        let attached = |agent: Agent, name: &str| {
+            let process = mesh.agent_process(&agent.state_dir(&state));
+            mesh.until_attached(&[name]);
+            process
+        };
+        drop(attached(Agent::named("first"), "first"));
+        drop(attached(Agent::named("second"), "second"));
+        let token = |arguments: &[&str]| token(&mesh, arguments);
+        let third = |token: &str| joining("third", token, users.path());
+        let log = refusal(mesh.agent_process(&third(&token(&["--replace"])).state_dir(&state)));
+        assert!(
+            log.contains("belongs to the agent `second`") && log.contains("--replace second"),
+            "{log}"
+        );
+        drop(attached(third(&token(&["--replace", "second"])), "third"));
+        assert_eq!(
+            mesh.db().column::<String>("SELECT name FROM agents"),
+            ["third"]
+        );
+    });
+}
+
 /// A collector on the port of another, with files of its own.
 fn stranger(address: SocketAddr, arguments: &[&str], directory: &Path) -> Process {
     let mut command = benchmesh();

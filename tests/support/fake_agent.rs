@@ -10,7 +10,8 @@ use benchmesh_proto::v1::command::Body as Asked;
 use benchmesh_proto::v1::mesh_client::MeshClient;
 use benchmesh_proto::v1::{agent_message, collector_message, reply};
 use benchmesh_trust::{
-    Credentials, DialError, NewKey, Role, Security, TcpConnection, credentials, enrol,
+    Credentials, DialError, EnrolError, Evidence, JoinToken, NewKey, Role, Security, TcpConnection,
+    credentials, enrol,
 };
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -92,9 +93,27 @@ pub async fn certified(address: SocketAddr, name: &str) -> Credentials {
     let ca = owner.ca_fingerprint().unwrap();
     let channel = dial_as(address, &owner).await.unwrap();
     let key = NewKey::make().unwrap();
-    enrol(channel, &key, Role::Agent, name, ca, None)
+    enrol(channel, &key, Role::Agent, name, ca, Evidence::default())
         .await
         .unwrap()
+}
+
+/// The same with a join token, for an agent whose state directory has this uid.
+pub async fn joined(
+    address: SocketAddr,
+    name: &str,
+    token: &JoinToken,
+    agent_uid: &str,
+) -> Result<Credentials, EnrolError> {
+    let connection = TcpConnection::at(&address.to_string()).await.unwrap();
+    let security = Security::pinned(token.ca()).unwrap();
+    let channel = connection.dial(security).await.unwrap();
+    let evidence = Evidence {
+        token: Some(token),
+        agent_uid,
+    };
+    let key = NewKey::make().unwrap();
+    enrol(channel, &key, Role::Agent, name, token.ca(), evidence).await
 }
 
 /// A connection as the holder of these credentials.

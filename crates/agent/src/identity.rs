@@ -4,8 +4,8 @@
 //! credentials that a collector of the same user has left for its user on this machine.
 
 use benchmesh_trust::{
-    Credentials, CredentialsError, DialError, EnrolError, JoinToken, NewKey, Role, Security,
-    TcpConnection, credentials, enrol, renew,
+    Credentials, CredentialsError, DialError, EnrolError, Evidence, JoinToken, NewKey, Role,
+    Security, TcpConnection, credentials, enrol, renew,
 };
 use std::convert::Infallible;
 use std::net::IpAddr;
@@ -25,6 +25,8 @@ const RENEWAL_INTERVAL: Duration = Duration::from_secs(600);
 pub struct Identity {
     pub collector: String,
     pub name: String,
+    /// Of the state directory; it stays with the name.
+    pub uid: String,
     /// The agent's own credentials.
     pub file: PathBuf,
     /// Where credentials of this user are; `None`: nowhere.
@@ -170,8 +172,11 @@ impl Identity {
             .channel(security.map_err(IdentityError::Credentials)?)
             .await?;
         let key = self.key()?;
-        let token = self.join.as_ref();
-        let new = enrol(channel, &key, Role::Agent, &self.name, ca, token)
+        let evidence = Evidence {
+            token: self.join.as_ref(),
+            agent_uid: &self.uid,
+        };
+        let new = enrol(channel, &key, Role::Agent, &self.name, ca, evidence)
             .await
             .map_err(IdentityError::Enrol)?;
         new.save(&self.file).map_err(IdentityError::Credentials)?;

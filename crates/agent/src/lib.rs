@@ -207,6 +207,7 @@ async fn agent(config: AgentConfig, supervision: Supervision) -> Result<(), Agen
     let identity = Identity {
         collector: config.collector.clone(),
         name: config.name,
+        uid: state.uid().to_string(),
         file: state.path().join(identity::FILE),
         user_directory: config.credentials_dir,
         join: config.join,

@@ -82,6 +82,8 @@ pub enum StoreError {
         #[source]
         source: DecodeError,
     },
+    #[error("the agent's uid is bound to the name `{known_as}`")]
+    UidBound { known_as: String },
     #[error("there is no run yet: benchmesh run PLAN")]
     NoRunYet,
     #[error("the database has no {what} {id}")]

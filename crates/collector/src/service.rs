@@ -281,7 +281,7 @@ impl Collector {
         }
         let control = control::ControlService::new(
             scheduler,
-            fleet,
+            fleet.clone(),
             store.clone(),
             Arc::clone(&clock),
             overview,
@@ -294,7 +294,8 @@ impl Collector {
             // A port that was chosen by chance is another one next time.
             is_port_chosen.then_some(file)
         });
-        let trust = trust::TrustService::new(authority, Arc::clone(&gate), store.clone(), clock);
+        let trust =
+            trust::TrustService::new(authority, Arc::clone(&gate), fleet, store.clone(), clock);
         let served = Server::builder()
             .http2_keepalive_interval(Some(Duration::from_secs(KEEPALIVE_INTERVAL_S)))
             .http2_keepalive_timeout(Some(Duration::from_secs(KEEPALIVE_TIMEOUT_S)))

@@ -17,7 +17,7 @@ mod state;
 pub(crate) mod wire;
 
 pub use call::Call;
-pub use fleet::{AttachError, Attached, Fleet, ForgetError, SessionHandle, Welcome};
+pub use fleet::{AttachError, Attached, Fleet, ForgetError, NameProof, SessionHandle, Welcome};
 pub use hello::Hello;
 pub use member::{MemberFacts, Outgoing};
 pub use presence::Presence;

@@ -10,7 +10,9 @@ mod registry;
 
 pub use authority::TrustError;
 pub(crate) use authority::{Authority, CertificateStatus};
-pub(crate) use registry::{CertificateRequest, EnrolRefusal, Granted, GrantedBy, Holder};
+pub(crate) use registry::{
+    CertificateRequest, EnrolRefusal, Granted, GrantedBy, Holder, Replacement, check_name,
+};
 
 use std::{path::PathBuf, time::Duration};
 

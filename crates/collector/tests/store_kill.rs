@@ -88,6 +88,7 @@ fn agent() -> NewAgent {
         },
         labels_json: "{}".to_owned(),
         version: "0".to_owned(),
+        may_rename: false,
         at: MeshMicros(T0),
     }
 }

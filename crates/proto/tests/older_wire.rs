@@ -467,6 +467,7 @@ fn what_commands_say() {
         uses: 12,
         ttl_s: 3600,
         replace: true,
+        ..Default::default()
     };
     check("create-token", &certify);
 }

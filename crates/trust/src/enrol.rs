@@ -79,7 +79,15 @@ pub async fn renew(channel: Channel, own: &Credentials) -> Result<Credentials, E
         .ca_fingerprint()
         .map_err(|source| EnrolError::Own { source })?;
     let key = NewKey::make()?;
-    enrol(channel, &key, own.role, &own.name, ca, None).await
+    enrol(channel, &key, own.role, &own.name, ca, Evidence::default()).await
+}
+
+/// What speaks for a request beside the connection that it comes over.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Evidence<'a> {
+    pub token: Option<&'a JoinToken>,
+    /// By which the collector may know the agent under another name; empty: none.
+    pub agent_uid: &'a str,
 }
 
 /// Asks over `channel` for a certificate for `name`; its CA must be the one of the fingerprint.
@@ -92,7 +100,7 @@ pub async fn enrol(
     role: Role,
     name: &str,
     ca: Fingerprint,
-    token: Option<&JoinToken>,
+    evidence: Evidence<'_>,
 ) -> Result<Credentials, EnrolError> {
     let public_key = key.public_key().to_vec();
     let signature = key
@@ -102,11 +110,14 @@ pub async fn enrol(
             problem: error.to_string(),
         })?;
     let mut request = Request::new(v1::EnrolRequest {
-        token_secret: token.map_or_else(Vec::new, |token| token.secret().to_vec()),
+        token_secret: evidence
+            .token
+            .map_or_else(Vec::new, |token| token.secret().to_vec()),
         role: role.word().to_owned(),
         name: name.to_owned(),
         public_key,
         signature,
+        agent_uid: evidence.agent_uid.to_owned(),
     });
     request.set_timeout(TIMEOUT);
     let reply = TrustClient::new(channel)

@@ -16,7 +16,7 @@ mod verify;
 
 pub use credentials::{Credentials, CredentialsError, Role};
 pub use dial::{DialError, Security, TcpConnection};
-pub use enrol::{EnrolError, NewKey, enrol, renew};
+pub use enrol::{EnrolError, Evidence, NewKey, enrol, renew};
 pub use fingerprint::Fingerprint;
 pub use token::JoinToken;
 

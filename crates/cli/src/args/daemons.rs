@@ -46,6 +46,7 @@ Examples:
   benchmesh collector token                                for one agent, within an hour
   benchmesh collector token --uses 12 --ttl 1d             for twelve
   benchmesh collector token --replace                      for a machine that was set up anew
+  benchmesh collector token --replace node7                for an agent that had this name
   benchmesh agent --join \"$(ssh central benchmesh collector token)\" --collector central:4750
 
 The token goes to standard output. It holds a secret and the fingerprint of the collector's CA, so
@@ -127,9 +128,10 @@ pub struct TokenArguments {
     /// What they become
     #[arg(long, value_enum, default_value_t = TokenRole::Agent)]
     pub role: TokenRole,
-    /// They may take a name that another certificate holds, which is then revoked
-    #[arg(long)]
-    pub replace: bool,
+    /// They may take a name that another certificate holds, which is then revoked; with NAME, who joins takes the
+    /// place of NAME under any name, uid included: an agent is renamed so
+    #[arg(long, value_name = "NAME", num_args = 0..=1)]
+    pub replace: Option<Option<String>>,
 }
 
 #[derive(Debug, Args)]

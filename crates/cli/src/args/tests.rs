@@ -20,6 +20,7 @@ fn good_lines_are_accepted() {
         "benchmesh collector --listen 127.0.0.1:0 --db x.db --address-file a",
         "benchmesh agent --collector [::1]:4750 --name n --label a=b --label c= --allow /mnt --sample-period 100ms",
         "benchmesh collector token --ttl 1d --uses 12 --role operator --replace --collector central:4750",
+        "benchmesh collector token --replace node7",
         "benchmesh collector revoke node7",
         "benchmesh agents --insecure",
         "benchmesh run plan.toml --set a=b --set c.d=e=f --agents 3 --detach",

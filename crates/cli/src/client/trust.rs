@@ -5,8 +5,8 @@ use crate::{failure, output};
 use benchmesh_proto::v1;
 use benchmesh_proto::v1::trust_client::TrustClient;
 use benchmesh_trust::{
-    Credentials, CredentialsError, DialError, EnrolError, JoinToken, NewKey, Role, Security,
-    TcpConnection, credentials, enrol, renew,
+    Credentials, CredentialsError, DialError, EnrolError, Evidence, JoinToken, NewKey, Role,
+    Security, TcpConnection, credentials, enrol, renew,
 };
 use std::path::PathBuf;
 use std::sync::OnceLock;
@@ -152,7 +152,11 @@ pub async fn join(address: &str, name: &str, token: &JoinToken) -> Result<PathBu
         .await
         .map_err(|error| dial_error(address, &error))?;
     let key = NewKey::make().map_err(|error| distrust(&error))?;
-    let new = enrol(channel, &key, Role::Operator, name, token.ca(), Some(token))
+    let evidence = Evidence {
+        token: Some(token),
+        ..Evidence::default()
+    };
+    let new = enrol(channel, &key, Role::Operator, name, token.ca(), evidence)
         .await
         .map_err(|error: EnrolError| distrust(&error))?;
     new.save(&file)
@@ -161,12 +165,13 @@ pub async fn join(address: &str, name: &str, token: &JoinToken) -> Result<PathBu
 }
 
 /// A token to make.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct TokenRequest {
     pub role: Role,
     pub uses: u32,
     pub ttl: Duration,
-    pub replace: bool,
+    /// Its users may take a place: of this name, or of whoever holds the name that they ask for.
+    pub replace: Option<Option<String>>,
 }
 
 /// Has the collector make a token.
@@ -175,7 +180,8 @@ pub async fn create_token(address: &str, wanted: TokenRequest) -> Result<String,
         role: wanted.role.word().to_owned(),
         uses: wanted.uses,
         ttl_s: wanted.ttl.as_secs(),
-        replace: wanted.replace,
+        replace: wanted.replace.is_some(),
+        replaces: wanted.replace.flatten().unwrap_or_default(),
     };
     let mut client = TrustClient::new(channel(address).await?);
     let reply = client.create_token(short(request)).await;

@@ -8,7 +8,9 @@ use benchmesh_proto::v1::agent_message::Body as AgentBody;
 use benchmesh_proto::v1::collector_message::Body as Heard;
 use benchmesh_proto::v1::mesh_client::MeshClient;
 use benchmesh_proto::{MAX_MESSAGE_BYTES, SESSION_KEY, WIRE_VERSION, v1 as proto};
-use benchmesh_trust::{Credentials, NewKey, Role, Security, TcpConnection, credentials, enrol};
+use benchmesh_trust::{
+    Credentials, Evidence, NewKey, Role, Security, TcpConnection, credentials, enrol,
+};
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, watch};
 use tokio_stream::StreamExt;
@@ -64,7 +66,8 @@ async fn dial(options: &Options, name: &str) -> Channel {
     let ca = owner.ca_fingerprint().unwrap();
     let channel = connection().await.dial(Security::of(&owner).unwrap()).await;
     let key = NewKey::make().unwrap();
-    let own = enrol(channel.unwrap(), &key, Role::Agent, name, ca, None).await;
+    let evidence = Evidence::default();
+    let own = enrol(channel.unwrap(), &key, Role::Agent, name, ca, evidence).await;
     let security = Security::of(&own.unwrap()).unwrap();
     connection().await.dial(security).await.unwrap()
 }

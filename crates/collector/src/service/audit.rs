@@ -109,6 +109,7 @@ pub(super) enum TrustChange {
         uses: u32,
         ttl_s: u64,
         replace: bool,
+        replaces: Option<String>,
     },
     TokenUsed {
         token: TokenId,
@@ -131,6 +132,11 @@ pub(super) enum TrustChange {
         name: String,
         certificates: usize,
     },
+    /// An agent's uid goes to another name.
+    AgentRenamed {
+        former: String,
+        name: String,
+    },
 }
 
 impl TrustChange {
@@ -142,6 +148,7 @@ impl TrustChange {
             Self::CertificateIssued { .. } => "certificate-issued",
             Self::CertificateRenewed { .. } => "certificate-renewed",
             Self::CertificatesRevoked { .. } => "certificate-revoked",
+            Self::AgentRenamed { .. } => "agent-renamed",
         }
     }
 
@@ -183,6 +190,9 @@ impl TrustChange {
             Self::CertificatesRevoked { name, certificates } => {
                 format!("{certificates} certificates of {name} revoked by {by}")
             }
+            Self::AgentRenamed { former, name } => {
+                format!("agent {former} goes by the name {name} from now on{from}")
+            }
         }
     }
 
@@ -195,12 +205,14 @@ impl TrustChange {
                 uses,
                 ttl_s,
                 replace,
+                replaces,
             } => json!({
                 "token": token.to_string(),
                 "of_role": role.word(),
                 "uses": uses,
                 "ttl_s": ttl_s,
                 "replace": replace,
+                "replaces": replaces,
             }),
             Self::TokenUsed {
                 token,
@@ -225,6 +237,10 @@ impl TrustChange {
             Self::CertificatesRevoked { name, certificates } => json!({
                 "of_name": name,
                 "certificates": certificates,
+            }),
+            Self::AgentRenamed { former, name } => json!({
+                "of_name": name,
+                "former_name": former,
             }),
         }
     }

@@ -16,7 +16,7 @@ use crate::{
     model::{AgentId, Severity},
     off_runtime,
     sessions::{
-        AttachError, Fleet, Outgoing, SessionHandle,
+        AttachError, Fleet, NameProof, Outgoing, SessionHandle,
         hello::BadField,
         wire::{Incoming, outgoing},
     },
@@ -82,6 +82,7 @@ fn attach_status(error: &AttachError) -> Status {
     match error {
         AttachError::WireVersion { .. } => Status::failed_precondition(message),
         AttachError::BadField(_) => Status::invalid_argument(message),
+        AttachError::UidBound { .. } => Status::permission_denied(message),
         AttachError::NameInUse { .. } | AttachError::IdentityInUse { .. } => {
             Status::already_exists(message)
         }
@@ -134,11 +135,19 @@ impl Mesh for MeshService {
         }
         // Not checked yet: whatever is in it must fit one line of the log.
         let name = shown(&hello.name);
-        let attached = self.fleet.attach(*hello, from).await.map_err(|error| {
-            self.gate
-                .log_fault_of(&name, "an agent is turned away", &error.to_string());
-            attach_status(&error)
-        })?;
+        let proof = match identity {
+            Identity::Plain => NameProof::None,
+            _ => NameProof::Certificate,
+        };
+        let attached = self
+            .fleet
+            .attach(*hello, from, proof)
+            .await
+            .map_err(|error| {
+                self.gate
+                    .log_fault_of(&name, "an agent is turned away", &error.to_string());
+                attach_status(&error)
+            })?;
         let ended = attached.handle.cancel.clone();
         let (end_status, end_status_receiver) = oneshot::channel();
         let listener = Listener {

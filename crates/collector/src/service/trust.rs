@@ -8,8 +8,12 @@ use super::{
 use crate::{
     clock::MeshClock,
     error_chain,
+    sessions::Fleet,
     store::Store,
-    trust::{Authority, CertificateRequest, EnrolRefusal, Granted, GrantedBy, Holder, TrustError},
+    trust::{
+        Authority, CertificateRequest, EnrolRefusal, Granted, GrantedBy, Holder, Replacement,
+        TrustError, check_name,
+    },
 };
 use benchmesh_proto::{v1, v1::trust_server::Trust};
 use benchmesh_trust::{Fingerprint, Role, key_proof};
@@ -29,6 +33,7 @@ pub(super) struct TrustService {
     /// `None`: `--insecure`.
     authority: Option<Arc<Authority>>,
     gate: Arc<Gate>,
+    fleet: Fleet,
     store: Store,
     clock: Arc<MeshClock>,
 }
@@ -37,12 +42,14 @@ impl TrustService {
     pub fn new(
         authority: Option<Arc<Authority>>,
         gate: Arc<Gate>,
+        fleet: Fleet,
         store: Store,
         clock: Arc<MeshClock>,
     ) -> Self {
         Self {
             authority,
             gate,
+            fleet,
             store,
             clock,
         }
@@ -95,8 +102,14 @@ fn changes(holder: &Holder, granted: Granted) -> Vec<TrustChange> {
     let mut changes = Vec::new();
     if !granted.replaced.is_empty() {
         changes.push(TrustChange::CertificatesRevoked {
-            name: holder.name.clone(),
+            name: granted.replaced_name.unwrap_or_else(|| holder.name.clone()),
             certificates: granted.replaced.len(),
+        });
+    }
+    if let Some(former) = granted.former_name {
+        changes.push(TrustChange::AgentRenamed {
+            former,
+            name: holder.name.clone(),
         });
     }
     match granted.by {
@@ -153,6 +166,12 @@ impl Trust for TrustService {
                 "the public key is not one of P-256, or its signature is wrong",
             ));
         }
+        let unavailable = |error| Status::unavailable(error_chain(&error));
+        let known_as = match role {
+            Role::Agent => self.store.agent_known_as(&wanted.agent_uid).await,
+            _ => Ok(None),
+        }
+        .map_err(unavailable)?;
         let asked = wanted.clone();
         let (issued, granted) = blocking({
             let authority = Arc::clone(&authority);
@@ -163,6 +182,7 @@ impl Trust for TrustService {
                     name: &asked.name,
                     key: Fingerprint::of(&asked.public_key),
                     token: token.map(|secret| Fingerprint::of(secret)),
+                    known_as: known_as.as_deref(),
                     asker: asker.as_ref(),
                 };
                 authority.enrol(&certificate, &asked.public_key)
@@ -177,6 +197,13 @@ impl Trust for TrustService {
             role,
             name: wanted.name.clone(),
         };
+        if let Some(former) = &granted.former_name {
+            // If it fails, the agent asks again, with the same key.
+            self.fleet
+                .rename(&wanted.agent_uid, former, &wanted.name)
+                .await
+                .map_err(unavailable)?;
+        }
         self.record(&changes(&holder, granted), &Requester::of(&request));
         Ok(Response::new(v1::EnrolReply {
             ca_pem: authority.ca_pem().to_owned(),
@@ -199,16 +226,29 @@ impl Trust for TrustService {
                 "a token has at least one use, and is good for 1 s to 365 days",
             ));
         }
+        let of = Some(wanted.replaces).filter(|name| !name.is_empty());
+        if let Some(name) = &of {
+            check_name(name).map_err(|error| Status::invalid_argument(error.to_string()))?;
+            if wanted.uses != 1 || !wanted.replace {
+                return Err(Status::invalid_argument(
+                    "one takes the place of one: a token that replaces a name has one use",
+                ));
+            }
+        }
         let ttl = Duration::from_secs(wanted.ttl_s);
+        let replacement = Replacement {
+            replace: wanted.replace,
+            of: of.clone(),
+        };
         let (token, expires_s) =
-            blocking(move || authority.create_token(role, wanted.uses, ttl, wanted.replace))
-                .await?;
+            blocking(move || authority.create_token(role, wanted.uses, ttl, replacement)).await?;
         let made = TrustChange::TokenMade {
             token: TokenId::of(Fingerprint::of(token.secret())),
             role,
             uses: wanted.uses,
             ttl_s: wanted.ttl_s,
             replace: wanted.replace,
+            replaces: of,
         };
         self.record(&[made], &by);
         Ok(Response::new(v1::CreateTokenReply {

@@ -72,6 +72,10 @@ pub enum AttachError {
         "an agent with the same identity is attached and answers (`{name}`, host {host}): the state directory of one was copied from the other; give this one an empty --state-dir, and it makes an identity of its own"
     )]
     IdentityInUse { name: String, host: String },
+    #[error(
+        "the uid in this agent's state directory belongs to the agent `{known_as}`, and this one is called `{name}`: start it with --name {known_as}, or give it an empty --state-dir; to rename it, remove credentials.json there and start it with --name {name} and --join, with a token of `benchmesh collector token --replace {known_as}`"
+    )]
+    UidBound { name: String, known_as: String },
     #[error("{MAX_SESSIONS} agents are attached, which is as many as this collector takes")]
     Full,
     #[error(
@@ -80,6 +84,15 @@ pub enum AttachError {
     TooOften { name: String },
     #[error("the collector could not store the agent")]
     Store { source: StoreError },
+}
+
+/// What speaks for the name of an agent that attaches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NameProof {
+    /// Its uid stays with the name.
+    Certificate,
+    /// `--insecure`: it may be renamed by whoever starts it.
+    None,
 }
 
 /// Why an agent is not forgotten.
@@ -216,6 +229,7 @@ impl Fleet {
         &self,
         mut hello: Hello,
         from: Option<IpAddr>,
+        proof: NameProof,
     ) -> Result<Attached, AttachError> {
         if hello.wire_version != WIRE_VERSION {
             return Err(AttachError::WireVersion {
@@ -236,12 +250,15 @@ impl Fleet {
         let store = |source| AttachError::Store { source };
         let (agent, host) = match self.known(&hello) {
             Some(known) => {
-                self.store_attachment(new_agent(&hello, at));
+                self.store_attachment(new_agent(&hello, proof, at));
                 known
             }
             None => {
-                let stored = self.0.store.attach_agent(new_agent(&hello, at));
-                stored.await.map_err(store)?
+                let stored = self.0.store.attach_agent(new_agent(&hello, proof, at));
+                stored.await.map_err(|error| match error {
+                    StoreError::UidBound { known_as } => self.uid_bound(&hello, known_as, from, at),
+                    source => store(source),
+                })?
             }
         };
         let claimed = hello.held_tasks.len();
@@ -305,14 +322,16 @@ impl Fleet {
         })
     }
 
-    /// The ids of an agent that has been here before and is still on the same host. It is taken back without a wait for
+    /// The ids of an agent that has been here before under this name and is still on the same host. It is taken back without a wait for
     /// the database, which may be blocked for longer than its run has patience with it.
     fn known(&self, hello: &Hello) -> Option<(AgentId, HostId)> {
         let state = self.state();
         let mut members = state.members.values();
         members
             .find(|member| {
-                member.hello.uid == hello.uid && member.hello.host_key() == hello.host_key()
+                member.hello.uid == hello.uid
+                    && member.hello.name == hello.name
+                    && member.hello.host_key() == hello.host_key()
             })
             .map(|member| (member.id, member.host))
     }
@@ -333,7 +352,7 @@ impl Fleet {
         let message =
             format!("agent `{name}` claims {count} tasks of other agents; the claim is ignored");
         warn!("{message}");
-        let event = NewEvent {
+        self.store_event(NewEvent {
             at,
             run: None,
             step: None,
@@ -342,13 +361,67 @@ impl Fleet {
             kind: String::from("tasks-of-others"),
             message,
             detail_json: Some(serde_json::json!({ "tasks": count.get() }).to_string()),
-        };
+        });
+    }
+
+    /// The refusal of an agent that shows the uid of another name: one event a minute.
+    fn uid_bound(
+        &self,
+        hello: &Hello,
+        known_as: String,
+        from: Option<IpAddr>,
+        at: MeshMicros,
+    ) -> AttachError {
+        let name = hello.name.clone();
+        if self
+            .state()
+            .recent
+            .is_first_foreign_uid(&name, Instant::now())
+        {
+            let address = from.map(|address| address.to_string());
+            self.store_event(NewEvent {
+                at,
+                run: None,
+                step: None,
+                agent: None,
+                severity: Severity::Warning,
+                kind: String::from("uid-of-another"),
+                message: format!("agent `{name}` shows the uid of `{known_as}`; it is turned away"),
+                detail_json: Some(
+                    serde_json::json!({
+                        "name": name, "known_as": known_as, "uid": hello.uid, "address": address
+                    })
+                    .to_string(),
+                ),
+            });
+        }
+        AttachError::UidBound { name, known_as }
+    }
+
+    fn store_event(&self, event: NewEvent) {
         let store = self.0.store.clone();
         tokio::spawn(async move {
+            let kind = event.kind.clone();
             if let Err(error) = store.add_event(event).await {
-                warn!(%error, "cannot store that an agent claimed tasks of others");
+                warn!(%error, kind, "cannot store an event");
             }
         });
+    }
+
+    /// Binds an agent's uid to another name. Its session under the former one, if it has one, ends.
+    pub async fn rename(&self, uid: &str, former: &str, name: &str) -> Result<(), StoreError> {
+        let at = self.0.clock.now();
+        self.0.store.rename_agent(uid, former, name, at).await?;
+        let mut state = self.state();
+        let mut members = state.members.values_mut();
+        let Some(member) = members.find(|member| member.hello.uid == uid) else {
+            return Ok(());
+        };
+        Arc::make_mut(&mut member.hello).name = name.to_owned();
+        if let Some(session) = &member.session {
+            session.cancel.cancel();
+        }
+        Ok(())
     }
 
     pub(super) fn detach(&self, agent: AgentId, number: u64) {
@@ -480,7 +553,7 @@ fn check_available(state: &State, hello: &Hello) -> Result<(), AttachError> {
     Ok(())
 }
 
-fn new_agent(hello: &Hello, at: crate::model::MeshMicros) -> NewAgent {
+fn new_agent(hello: &Hello, proof: NameProof, at: MeshMicros) -> NewAgent {
     NewAgent {
         uid: hello.uid.clone(),
         name: hello.name.clone(),
@@ -494,6 +567,7 @@ fn new_agent(hello: &Hello, at: crate::model::MeshMicros) -> NewAgent {
         },
         labels_json: serde_json::Value::from_iter(hello.labels.clone()).to_string(),
         version: hello.version.clone(),
+        may_rename: proof == NameProof::None,
         at,
     }
 }

@@ -16,6 +16,7 @@ struct Minute {
     began: Instant,
     attaches: u32,
     has_claimed: bool,
+    has_shown_foreign_uid: bool,
     events: usize,
     has_left_out: bool,
 }
@@ -40,6 +41,7 @@ impl Recent {
             began: now,
             attaches: 0,
             has_claimed: false,
+            has_shown_foreign_uid: false,
             events: 0,
             has_left_out: false,
         })
@@ -69,6 +71,11 @@ impl Recent {
     /// Whether this claim of tasks of others is the first of the minute.
     pub fn is_first_claim(&mut self, name: &str, now: Instant) -> bool {
         !std::mem::replace(&mut self.minute(name, now).has_claimed, true)
+    }
+
+    /// Whether this uid of another name is the first of the minute.
+    pub fn is_first_foreign_uid(&mut self, name: &str, now: Instant) -> bool {
+        !std::mem::replace(&mut self.minute(name, now).has_shown_foreign_uid, true)
     }
 }
 

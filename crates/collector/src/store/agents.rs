@@ -9,11 +9,37 @@ use std::collections::HashSet;
 
 impl Store {
     /// Finds or makes the agent (by uid) and its host (by boot id and PID namespace), and stores their current
-    /// descriptions; those that they replace go to `former_agents` and `former_hosts`.
+    /// descriptions; those that they replace go to `former_agents` and `former_hosts`. A uid stays bound to its name, but
+    /// for one that may rename.
     pub async fn attach_agent(&self, agent: NewAgent) -> Result<(AgentId, HostId), StoreError> {
         self.note(agent.at);
         self.write(agent, |agent, connection| {
             Box::pin(attach(agent, connection))
+        })
+        .await
+    }
+
+    /// The name that an agent's uid is bound to; `None`: it was never here.
+    pub async fn agent_known_as(&self, uid: &str) -> Result<Option<String>, StoreError> {
+        sqlx::query_scalar("SELECT name FROM agents WHERE uid = ?")
+            .bind(uid)
+            .fetch_optional(self.reader())
+            .await
+            .map_err(StoreError::sql("look up an agent"))
+    }
+
+    /// Binds an agent's uid to another name, if it is still bound to the one before, which goes to `former_agents`.
+    pub async fn rename_agent(
+        &self,
+        uid: &str,
+        former: &str,
+        name: &str,
+        at: MeshMicros,
+    ) -> Result<(), StoreError> {
+        self.note(at);
+        let names = [uid, former, name].map(str::to_owned);
+        self.write((names, at), |(names, at), connection| {
+            Box::pin(rename(names, *at, connection))
         })
         .await
     }
@@ -142,10 +168,47 @@ fn agent_row(row: SqliteRow) -> Result<AgentRow, sqlx::Error> {
     })
 }
 
+async fn rename(
+    [uid, former, name]: &[String; 3],
+    at: MeshMicros,
+    connection: &mut SqliteConnection,
+) -> Result<(), StoreError> {
+    sqlx::query(
+        "INSERT OR IGNORE INTO former_agents (agent_id, until_us, host_id, name, labels, version)
+         SELECT id, ?1, host_id, name, labels, version FROM agents WHERE uid = ?2 AND name = ?3",
+    )
+    .bind(at.0)
+    .bind(uid.as_str())
+    .bind(former.as_str())
+    .execute(&mut *connection)
+    .await
+    .map_err(StoreError::sql("keep what an agent was"))?;
+    sqlx::query("UPDATE agents SET name = ?1 WHERE uid = ?2 AND name = ?3")
+        .bind(name.as_str())
+        .bind(uid.as_str())
+        .bind(former.as_str())
+        .execute(connection)
+        .await
+        .map(drop)
+        .map_err(StoreError::sql("rename an agent"))
+}
+
 async fn attach(
     agent: &NewAgent,
     connection: &mut SqliteConnection,
 ) -> Result<(AgentId, HostId), StoreError> {
+    if !agent.may_rename {
+        let other: Option<String> =
+            sqlx::query_scalar("SELECT name FROM agents WHERE uid = ? AND name <> ?")
+                .bind(agent.uid.as_str())
+                .bind(agent.name.as_str())
+                .fetch_optional(&mut *connection)
+                .await
+                .map_err(StoreError::sql("look up an agent"))?;
+        if let Some(known_as) = other {
+            return Err(StoreError::UidBound { known_as });
+        }
+    }
     keep_former_host(agent, connection).await?;
     let host: i64 = sqlx::query_scalar(
         "INSERT INTO hosts (boot_id, pid_namespace, name, kernel, cpus, memory_bytes) VALUES (?, ?, ?, ?, ?, ?)

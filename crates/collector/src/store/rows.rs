@@ -34,6 +34,8 @@ pub struct NewAgent {
     /// A JSON object of text values.
     pub labels_json: String,
     pub version: String,
+    /// Its name takes the place of the one that its uid is bound to.
+    pub may_rename: bool,
     pub at: MeshMicros,
 }
 

@@ -168,6 +168,7 @@ pub(super) fn new_agent(name: &str) -> NewAgent {
         },
         labels_json: r#"{"role":"client"}"#.to_owned(),
         version: "0".to_owned(),
+        may_rename: false,
         at: MeshMicros(T0),
     }
 }

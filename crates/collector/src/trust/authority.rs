@@ -5,7 +5,8 @@
 use super::{
     ca::{Ca, Issued},
     registry::{
-        CertificateRequest, EnrolRefusal, Granted, Holder, Lookup, Registry, TooManyTokens,
+        CertificateRequest, EnrolRefusal, Granted, Holder, Lookup, Registry, Replacement,
+        TooManyTokens,
     },
 };
 use benchmesh_trust::{
@@ -235,7 +236,7 @@ impl Authority {
         role: Role,
         uses: u32,
         ttl: Duration,
-        replace: bool,
+        replacement: Replacement,
     ) -> Result<(JoinToken, u64), TrustError> {
         let token = JoinToken::new(self.ca.fingerprint()).ok_or(TrustError::Randomness)?;
         let now = now_s();
@@ -249,7 +250,7 @@ impl Authority {
                 role,
                 uses,
                 expires_s,
-                replace,
+                replacement,
             )
             .map_err(TrustError::Tokens)?;
         self.store(&mut state, registry)?;

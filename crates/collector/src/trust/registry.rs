@@ -36,7 +36,18 @@ struct Token {
     role: Role,
     uses_left: u32,
     expires_s: u64,
-    replace: bool,
+    #[serde(flatten)]
+    replacement: Replacement,
+}
+
+/// Whose place the users of a token may take.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Replacement {
+    /// `false`: nobody's.
+    pub replace: bool,
+    /// `None`: of whoever holds the name that they ask for.
+    #[serde(rename = "replaces", default, skip_serializing_if = "Option::is_none")]
+    pub of: Option<String>,
 }
 
 /// Whose certificate it is.
@@ -63,6 +74,8 @@ pub struct CertificateRequest<'a> {
     pub key: Fingerprint,
     /// The hash of the token's secret, if one was given.
     pub token: Option<Fingerprint>,
+    /// The name that the agent's uid is bound to, if it has been here before.
+    pub known_as: Option<&'a str>,
     /// Who asks, if it has a certificate already.
     pub asker: Option<&'a Holder>,
 }
@@ -71,8 +84,12 @@ pub struct CertificateRequest<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Granted {
     pub by: GrantedBy,
-    /// The certificates that lose the name, revoked now.
+    /// The certificates that lose their name, revoked now.
     pub replaced: Vec<Fingerprint>,
+    /// Of whom these are.
+    pub replaced_name: Option<String>,
+    /// The name that the agent's uid is no longer bound to.
+    pub former_name: Option<String>,
 }
 
 /// What a certificate is given for.
@@ -111,6 +128,10 @@ pub enum EnrolRefusal {
         "the name `{name}` belongs to another {role} with a certificate: choose another name, revoke that one with `benchmesh collector revoke {name}`, or join with a token of `benchmesh collector token --replace`"
     )]
     NameHeld { role: Role, name: String },
+    #[error(
+        "this agent's uid, in its state directory, belongs to the agent `{known_as}`, and it asks for the name `{name}`: start it with --name {known_as}, give it a --state-dir of its own, or rename it with a token of `benchmesh collector token --replace {known_as}`"
+    )]
+    UidOfAnother { known_as: String, name: String },
     #[error(
         "the name is empty, longer than {MAX_NAME_BYTES} bytes, or has spaces or control characters"
     )]
@@ -163,22 +184,27 @@ impl Registry {
         request: &CertificateRequest<'_>,
         now_s: u64,
     ) -> Result<Granted, EnrolRefusal> {
+        let former_name = request
+            .known_as
+            .filter(|known_as| *known_as != request.name);
         let granted = |by| Granted {
             by,
             replaced: Vec::new(),
+            replaced_name: None,
+            former_name: former_name.map(str::to_owned),
+        };
+        let keep_uid = || match former_name {
+            None => Ok(()),
+            Some(known_as) => Err(EnrolRefusal::UidOfAnother {
+                known_as: known_as.to_owned(),
+                name: request.name.to_owned(),
+            }),
         };
         self.forget_expired(now_s);
         check_name(request.name)?;
         if self.certificates.len() >= MAX_CERTIFICATES {
             return Err(EnrolRefusal::Full);
         }
-        let held_by_others = |it: &Certificate| {
-            !it.revoked
-                && it.role == request.role
-                && it.name == request.name
-                && it.key != request.key
-        };
-        let name_held = self.certificates.iter().any(held_by_others);
         let Some(hash) = request.token else {
             return match request.asker {
                 // Agents of the owner's user, which reads all their files anyway. Two of one name cannot be attached at
@@ -187,6 +213,7 @@ impl Registry {
                     Ok(granted(GrantedBy::Owner))
                 }
                 Some(asker) if asker.role == request.role && asker.name == request.name => {
+                    keep_uid()?;
                     Ok(granted(GrantedBy::Renewal))
                 }
                 Some(asker) => Err(EnrolRefusal::OnlyRenewal {
@@ -214,13 +241,28 @@ impl Registry {
                 wanted: request.role,
             });
         }
+        let held_by_others = |it: &Certificate, name: &str| {
+            !it.revoked && it.role == request.role && it.name == name && it.key != request.key
+        };
+        let held = |name| {
+            let mut certificates = self.certificates.iter();
+            certificates.any(|it| held_by_others(it, name))
+        };
+        let replaces = token.replacement.of.as_deref();
+        if let Some(former) = former_name
+            // The place was taken by the first use of the token; who has it by now keeps it.
+            && (replaces != Some(former) || is_repeated && held(former))
+        {
+            keep_uid()?;
+        }
         if is_repeated {
             return Ok(granted(GrantedBy::UsedToken { hash }));
         }
         if token.uses_left == 0 {
             return Err(EnrolRefusal::Exhausted);
         }
-        if name_held && !token.replace {
+        let may_replace = token.replacement.replace && replaces.is_none_or(|it| it == request.name);
+        if !may_replace && held(request.name) {
             return Err(EnrolRefusal::NameHeld {
                 role: request.role,
                 name: request.name.to_owned(),
@@ -231,9 +273,12 @@ impl Registry {
             hash,
             uses_left: token.uses_left,
         };
+        let replaced_name = replaces.unwrap_or(request.name).to_owned();
+        let replaced = self.revoke_where(|it| held_by_others(it, &replaced_name));
         Ok(Granted {
-            by,
-            replaced: self.revoke_where(held_by_others),
+            replaced,
+            replaced_name: Some(replaced_name),
+            ..granted(by)
         })
     }
 
@@ -265,7 +310,7 @@ impl Registry {
         role: Role,
         uses: u32,
         expires_s: u64,
-        replace: bool,
+        replacement: Replacement,
     ) -> Result<(), TooManyTokens> {
         if self.tokens.len() >= MAX_TOKENS {
             return Err(TooManyTokens);
@@ -275,7 +320,7 @@ impl Registry {
             role,
             uses_left: uses,
             expires_s,
-            replace,
+            replacement,
         });
         Ok(())
     }
@@ -301,7 +346,8 @@ impl Registry {
     }
 }
 
-fn check_name(name: &str) -> Result<(), EnrolRefusal> {
+/// Whether anybody may have this name.
+pub fn check_name(name: &str) -> Result<(), EnrolRefusal> {
     let is_good = !name.is_empty()
         && name.len() <= MAX_NAME_BYTES
         && !name.chars().any(|c| c.is_control() || c.is_whitespace());
@@ -332,6 +378,7 @@ mod tests {
             name,
             key: print(key),
             token: token.map(print),
+            known_as: None,
             asker: None,
         }
     }
@@ -348,35 +395,51 @@ mod tests {
         Ok(granted)
     }
 
-    fn by_token(uses_left: u32) -> Result<Granted, EnrolRefusal> {
+    fn by_token(uses_left: u32, name: &str) -> Result<Granted, EnrolRefusal> {
         let hash = print("t");
-        Ok(granted(GrantedBy::Token { hash, uses_left }))
+        Ok(Granted {
+            replaced_name: Some(name.to_owned()),
+            ..granted(GrantedBy::Token { hash, uses_left })
+        })
     }
 
     fn granted(by: GrantedBy) -> Granted {
         Granted {
             by,
             replaced: vec![],
+            replaced_name: None,
+            former_name: None,
         }
     }
 
-    fn with_token(uses: u32, replace: bool) -> Registry {
+    fn with_token(uses: u32) -> Registry {
         let mut registry = Registry::default();
         registry
-            .add_token(print("t"), Role::Agent, uses, NOW + 10, replace)
+            .add_token(print("t"), Role::Agent, uses, NOW + 10, of_nobody())
             .unwrap();
         registry
+    }
+
+    fn of_nobody() -> Replacement {
+        Replacement::default()
+    }
+
+    fn of(name: Option<&str>) -> Replacement {
+        Replacement {
+            replace: true,
+            of: name.map(str::to_owned),
+        }
     }
 
     #[test]
     fn a_token_is_good_for_its_uses_and_its_time() {
-        let mut registry = with_token(2, false);
+        let mut registry = with_token(2);
         registry
-            .add_token(print("u"), Role::Agent, 1, NOW + 20, false)
+            .add_token(print("u"), Role::Agent, 1, NOW + 20, of_nobody())
             .unwrap();
         assert_eq!(
             join(&mut registry, &request("a", "ka", Some("t")), "ca"),
-            by_token(1)
+            by_token(1, "a")
         );
         // The same key again, as after a lost answer, uses nothing up.
         assert_eq!(
@@ -385,7 +448,7 @@ mod tests {
         );
         assert_eq!(
             join(&mut registry, &request("b", "kb", Some("t")), "cb"),
-            by_token(0)
+            by_token(0, "b")
         );
         let third = request("c", "kc", Some("t"));
         assert_eq!(registry.grant(&third, NOW), Err(EnrolRefusal::Exhausted));
@@ -408,7 +471,7 @@ mod tests {
 
     #[test]
     fn a_token_makes_no_other_role() {
-        let mut registry = with_token(1, false);
+        let mut registry = with_token(1);
         let operator = CertificateRequest {
             role: Role::Operator,
             ..request("a", "k", Some("t"))
@@ -421,14 +484,14 @@ mod tests {
 
     #[test]
     fn a_held_name_needs_a_token_that_replaces() {
-        let mut registry = with_token(9, false);
+        let mut registry = with_token(9);
         join(&mut registry, &request("a", "k1", Some("t")), "c1").unwrap();
         assert!(matches!(
             registry.grant(&request("a", "k2", Some("t")), NOW),
             Err(EnrolRefusal::NameHeld { .. })
         ));
         registry
-            .add_token(print("r"), Role::Agent, 1, NOW + 10, true)
+            .add_token(print("r"), Role::Agent, 1, NOW + 10, of(None))
             .unwrap();
         let revoked = join(&mut registry, &request("a", "k2", Some("r")), "c2");
         assert_eq!(revoked.unwrap().replaced, [print("c1")]);
@@ -438,6 +501,62 @@ mod tests {
             Lookup::Revoked(a.clone())
         );
         assert_eq!(registry.look_up(print("c2"), NOW), Lookup::Good(a));
+    }
+
+    /// An agent's uid goes to another name by a token that says whose, or by the owner's word.
+    #[test]
+    fn a_uid_stays_with_its_name_until_its_place_is_given_away() {
+        let mut registry = with_token(9);
+        join(&mut registry, &request("a", "k1", Some("t")), "c1").unwrap();
+        registry
+            .add_token(print("r"), Role::Agent, 1, NOW + 10, of(None))
+            .unwrap();
+        registry
+            .add_token(print("s"), Role::Agent, 1, NOW + 10, of(Some("a")))
+            .unwrap();
+        let as_b = |token| CertificateRequest {
+            known_as: Some("a"),
+            ..request("b", "k2", token)
+        };
+        for token in ["t", "r"] {
+            let refused = registry.grant(&as_b(Some(token)), NOW);
+            assert!(
+                matches!(&refused, Err(EnrolRefusal::UidOfAnother { known_as, name })
+                    if known_as == "a" && name == "b"),
+                "{refused:?}"
+            );
+        }
+        // A place is one name's, and another name that is held is not it.
+        join(&mut registry, &request("c", "k3", Some("t")), "c3").unwrap();
+        assert!(matches!(
+            registry.grant(&request("c", "k4", Some("s")), NOW),
+            Err(EnrolRefusal::NameHeld { .. })
+        ));
+        let granted = join(&mut registry, &as_b(Some("s")), "c2").unwrap();
+        assert_eq!(granted.replaced, [print("c1")]);
+        assert_eq!(granted.replaced_name.as_deref(), Some("a"));
+        assert_eq!(granted.former_name.as_deref(), Some("a"));
+        // The answer was lost: the same once more, unless another has become `a` by now.
+        let again = registry.grant(&as_b(Some("s")), NOW).unwrap();
+        assert_eq!(again.former_name.as_deref(), Some("a"));
+        join(&mut registry, &request("a", "k5", Some("t")), "c5").unwrap();
+        assert!(matches!(
+            registry.grant(&as_b(Some("s")), NOW),
+            Err(EnrolRefusal::UidOfAnother { .. })
+        ));
+        let owner = holder(Role::Owner, "local");
+        let by_owner = CertificateRequest {
+            asker: Some(&owner),
+            ..as_b(None)
+        };
+        let granted = registry.grant(&by_owner, NOW).unwrap();
+        assert_eq!(granted.former_name.as_deref(), Some("a"));
+        let itself = holder(Role::Agent, "b");
+        let renewal = CertificateRequest {
+            asker: Some(&itself),
+            ..as_b(None)
+        };
+        assert!(registry.grant(&renewal, NOW).is_err());
     }
 
     #[test]
@@ -465,7 +584,7 @@ mod tests {
 
     #[test]
     fn revoked_expired_and_unknown_certificates() {
-        let mut registry = with_token(9, false);
+        let mut registry = with_token(9);
         join(&mut registry, &request("a", "k", Some("t")), "c").unwrap();
         registry.add_certificate(print("o"), holder(Role::Owner, "a"), print("ko"), NOW + 100);
         assert_eq!(registry.revoke("b"), vec![]);
@@ -490,7 +609,7 @@ mod tests {
     #[test]
     fn names() {
         for name in ["", "a b", "a\n", &"n".repeat(129)] {
-            let mut registry = with_token(1, false);
+            let mut registry = with_token(1);
             assert_eq!(
                 registry.grant(&request(name, "k", Some("t")), NOW),
                 Err(EnrolRefusal::BadName),
