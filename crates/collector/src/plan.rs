@@ -49,7 +49,7 @@ pub use step::{Expansion, PlannedLoad, PlannedStep, PlannedTask, links_in_words}
 use benchmesh_workloads::declare_words;
 use benchmesh_workloads::workload::{Needs, Workload};
 use select::Selected;
-use source::{Mistakes, Source, Spot};
+use source::{Mistakes, Position, Source};
 use std::{collections::BTreeSet, fmt, time::Duration};
 
 /// Cells of one phase that are left out and named in a warning; others are counted.
@@ -73,7 +73,7 @@ pub struct Plan {
     pub phases: Vec<Phase>,
     pub(crate) clients: Option<Selected>,
     /// Where `on-loss` stands.
-    pub(crate) on_loss_at: Spot,
+    pub(crate) on_loss_at: Position,
     pub(crate) source: Source,
 }
 
@@ -103,7 +103,7 @@ pub struct Target {
     pub system: String,
     /// Absolute, in its shortest spelling.
     pub path: String,
-    pub(crate) at: Spot,
+    pub(crate) at: Position,
 }
 
 /// One entry of the plan.
@@ -121,7 +121,7 @@ pub struct Phase {
     pub groups: Vec<Group>,
     /// By which its rate is walked up; `None`: it stays as it is.
     pub curve: Option<Curve>,
-    pub(crate) at: Spot,
+    pub(crate) at: Position,
 }
 
 /// A load and who carries it.
@@ -138,7 +138,7 @@ pub struct Group {
     /// For a workload between two agents.
     pub links: Links,
     pub(crate) select: Option<Selected>,
-    pub(crate) at: Spot,
+    pub(crate) at: Position,
 }
 
 /// A workload of the registry.

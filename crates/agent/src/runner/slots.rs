@@ -3,6 +3,7 @@
 //! A task is preparing, prepared, running or ended, and leaves when it is forgotten. Every method returns at once; what
 //! may block is given to a thread, which comes back with an order.
 
+mod directory_queues;
 mod files;
 mod frozen;
 mod hours;
@@ -13,7 +14,6 @@ mod receivers;
 mod run;
 mod stuck;
 mod threads;
-mod turns;
 
 use super::claimed_task::ClaimedTask;
 use super::reply::{ProgressReporter, ReplyHandle};
@@ -27,13 +27,13 @@ use crate::telemetry::{EndState, Event, MeshMicros, Row, Scope, Severity, TaskId
 use crate::wire::reply::Outgoing;
 use benchmesh_workloads::clock::MonoNanos;
 use benchmesh_workloads::task::StopHandle;
+use directory_queues::DirectoryQueues;
 pub(super) use lost_runs::RunPath;
 use receivers::Receivers;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use tokio::sync::{mpsc, oneshot};
-use turns::Turns;
 
 /// One task.
 struct Slot {
@@ -89,7 +89,7 @@ pub(super) struct Slots {
     receivers: Receivers,
     threads: Arc<AtomicUsize>,
     /// Commands on directories wait for those before them.
-    turns: Turns,
+    queues: DirectoryQueues,
     stopping: Vec<oneshot::Sender<()>>,
     /// When the clock was last looked at, while a load runs.
     looked: Option<MonoNanos>,
@@ -110,7 +110,7 @@ impl Slots {
             preparation: Preparation::default(),
             receivers: Receivers::default(),
             threads: Arc::default(),
-            turns: Turns::default(),
+            queues: DirectoryQueues::default(),
             stopping: Vec::new(),
             looked: None,
             reported_conflicts: BTreeSet::new(),

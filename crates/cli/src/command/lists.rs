@@ -27,7 +27,7 @@ pub async fn agents(arguments: AgentsArguments) -> anyhow::Result<Outcome> {
                 "no agent has attached yet: benchmesh agent --collector HOST:PORT --allow PATH",
             );
         }
-        ListFormat::Table => output::result(&terminal::plain(&agents_sheet(&agents)))?,
+        ListFormat::Table => output::result(&terminal::plain(&agents_table(&agents)))?,
     }
     Ok(Outcome::Done)
 }
@@ -73,12 +73,12 @@ pub async fn runs(arguments: RunsArguments) -> anyhow::Result<Outcome> {
         ListFormat::Table if runs.is_empty() => {
             output::say("there is no run yet: benchmesh run PLAN")
         }
-        ListFormat::Table => output::result(&terminal::plain(&runs_sheet(&runs)))?,
+        ListFormat::Table => output::result(&terminal::plain(&runs_table(&runs)))?,
     }
     Ok(Outcome::Done)
 }
 
-fn agents_sheet(agents: &[AgentRow]) -> Table {
+fn agents_table(agents: &[AgentRow]) -> Table {
     let cells = |cell: fn(&AgentRow) -> String| agents.iter().map(cell).collect::<Vec<_>>();
     Table::default()
         .text("agent", cells(|agent| agent.name.clone()))
@@ -143,7 +143,7 @@ fn policy(agent: &AgentRow) -> String {
     parts.join(" ")
 }
 
-fn runs_sheet(runs: &[RunRow]) -> Table {
+fn runs_table(runs: &[RunRow]) -> Table {
     let cells = |cell: fn(&RunRow) -> String| runs.iter().map(cell).collect::<Vec<_>>();
     Table::default()
         .figures("run", cells(|run| run.id.to_string()))
@@ -238,7 +238,7 @@ mod tests {
             imported_from: String::new(),
         };
         assert_eq!(
-            terminal::plain(&runs_sheet(&[
+            terminal::plain(&runs_table(&[
                 run(11, false, None),
                 run(10, false, None),
                 run(9, true, Some(62_000_000))

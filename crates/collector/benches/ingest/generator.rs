@@ -5,7 +5,7 @@
 use crate::load::Beats;
 use crate::{Options, usage};
 use benchmesh_proto::v1::agent_message::Body as AgentBody;
-use benchmesh_proto::v1::collector_message::Body as Heard;
+use benchmesh_proto::v1::collector_message::Body as FromCollector;
 use benchmesh_proto::v1::mesh_client::MeshClient;
 use benchmesh_proto::{MAX_MESSAGE_BYTES, SESSION_KEY, WIRE_VERSION, v1 as proto};
 use benchmesh_trust::{
@@ -102,7 +102,7 @@ async fn attach(options: &Options, session: usize) -> (MeshClient<Channel>, Stri
         .await
         .unwrap()
         .into_inner();
-    let Some(Heard::Welcome(welcome)) = down.message().await.unwrap().unwrap().body else {
+    let Some(FromCollector::Welcome(welcome)) = down.message().await.unwrap().unwrap().body else {
         panic!("not welcome");
     };
     tokio::spawn(async move { while let Ok(Some(_)) = down.message().await {} });

@@ -77,7 +77,7 @@ pub(super) fn chosen<'f>(
         .collect();
     if chosen.is_empty() && matches!(selected.selector, Selector::Labels(_)) {
         mistakes.at(
-            &selected.spot,
+            &selected.position,
             format!("no attached agent has {}", selected.selector.describe()),
             format!(
                 "attached: {}",

@@ -1,7 +1,7 @@
 //! The cells of a phase: its matrix multiplied out, each checked by the workload in every mode.
 
 use super::read::in_matrix;
-use super::source::{Mistakes, Spot};
+use super::source::{Mistakes, Position};
 use benchmesh_workloads::params::{ValueType, unused_keys};
 use benchmesh_workloads::workload::{all_keys, key_sets};
 use benchmesh_workloads::{
@@ -15,23 +15,23 @@ use std::collections::BTreeMap;
 const MAX_CELLS: usize = 10_000;
 
 /// Where the values of a cell's parameters stand.
-type Spots = BTreeMap<String, Spot>;
+type Positions = BTreeMap<String, Position>;
 
 /// What a phase has outside its matrix.
 pub(super) struct Base {
     pub params: Map<String, Value>,
-    pub params_at: Spots,
+    pub params_at: Positions,
     pub clients: Option<u32>,
     pub tasks_per_agent: u32,
-    pub at: Spot,
+    pub at: Position,
 }
 
-/// One key of a matrix and its values, each with its spot.
+/// One key of a matrix and its values, each with its position.
 pub(super) struct Dimension {
     /// Whose key it is; empty in a phase without groups.
     pub group: String,
     pub key: String,
-    pub values: Vec<(Value, Spot)>,
+    pub values: Vec<(Value, Position)>,
 }
 
 /// One cell of a phase, before targets and repeats.
@@ -44,10 +44,10 @@ pub struct Cell {
     /// What one task of each mode takes, in the order of the phase's modes.
     pub(crate) footprints: Vec<Footprint>,
     /// Where `clients` stands.
-    pub(crate) clients_at: Option<Spot>,
+    pub(crate) clients_at: Option<Position>,
     /// Paths on the agents' hosts that the workload reads.
-    pub(crate) sources: Vec<(String, Spot)>,
-    spots: Spots,
+    pub(crate) sources: Vec<(String, Position)>,
+    positions: Positions,
 }
 
 /// A group's part of every combination, the first key of the matrix varying slowest.
@@ -112,7 +112,7 @@ pub(super) struct Cells {
 }
 
 /// Whether each value of a matrix is valid by itself, so that only their combination cannot be.
-fn values_are_valid(workload: &dyn Workload, chosen: &[(&str, &Value, &Spot)]) -> bool {
+fn values_are_valid(workload: &dyn Workload, chosen: &[(&str, &Value, &Position)]) -> bool {
     chosen.iter().all(|(name, value, _)| {
         all_keys(workload)
             .find(|key| key.name == *name)
@@ -121,7 +121,7 @@ fn values_are_valid(workload: &dyn Workload, chosen: &[(&str, &Value, &Spot)]) -
 }
 
 /// As `iozone -a` leaves out records that are larger than the file, but not without a note.
-fn skipped(chosen: &[(&str, &Value, &Spot)], mistakes: Mistakes<'_>) -> String {
+fn skipped(chosen: &[(&str, &Value, &Position)], mistakes: Mistakes<'_>) -> String {
     let values: Vec<String> = chosen
         .iter()
         .map(|(key, value, _)| format!("{key} = {value}"))
@@ -142,7 +142,7 @@ pub(super) fn refuse_unused_keys(
     workload: &dyn Workload,
     modes: &[String],
     cells: &[Cell],
-    phase: &Spot,
+    phase: &Position,
     mistakes: &mut Mistakes<'_>,
 ) {
     let is_whole = |cell: &Cell| cell.footprints.len() >= modes.len();
@@ -154,8 +154,8 @@ pub(super) fn refuse_unused_keys(
     for unused in unused_keys(&key_sets(workload), &modes, &params) {
         let key = unused.error.key.unwrap_or_default();
         let cell = cells.get(unused.cell);
-        let spot = cell.and_then(|cell| cell.spots.get(&key));
-        mistakes.at(spot.unwrap_or(phase), unused.error.message, "");
+        let position = cell.and_then(|cell| cell.positions.get(&key));
+        mistakes.at(position.unwrap_or(phase), unused.error.message, "");
     }
 }
 
@@ -164,7 +164,7 @@ fn combination<'m>(
     matrix: &'m [Dimension],
     index: usize,
     group: &str,
-) -> Vec<(&'m str, &'m Value, &'m Spot)> {
+) -> Vec<(&'m str, &'m Value, &'m Position)> {
     let mut rest = index;
     let mut chosen: Vec<_> = matrix
         .iter()
@@ -173,11 +173,11 @@ fn combination<'m>(
             let length = dimension.values.len().max(1);
             let at = rest % length;
             rest /= length;
-            let (value, spot) = dimension.values.get(at)?;
+            let (value, position) = dimension.values.get(at)?;
             if dimension.group != group {
                 return None;
             }
-            Some((dimension.key.as_str(), value, spot))
+            Some((dimension.key.as_str(), value, position))
         })
         .collect();
     chosen.reverse();
@@ -188,7 +188,7 @@ fn checked_cell(
     workload: &dyn Workload,
     modes: &[String],
     base: &Base,
-    chosen: &[(&str, &Value, &Spot)],
+    chosen: &[(&str, &Value, &Position)],
     mistakes: &mut Mistakes<'_>,
 ) -> Cell {
     let mut cell = Cell {
@@ -198,20 +198,20 @@ fn checked_cell(
         footprints: Vec::new(),
         clients_at: None,
         sources: Vec::new(),
-        spots: Spots::new(),
+        positions: Positions::new(),
     };
-    let mut spots = base.params_at.clone();
-    for (key, value, spot) in chosen {
+    let mut positions = base.params_at.clone();
+    for (key, value, position) in chosen {
         let number = value.as_u64().and_then(|n| u32::try_from(n).ok());
         match *key {
             "clients" => {
                 cell.clients = number;
-                cell.clients_at = Some((*spot).clone());
+                cell.clients_at = Some((*position).clone());
             }
             "tasks-per-agent" => cell.tasks_per_agent = number.unwrap_or(1),
             _ => {
                 cell.params.insert((*key).to_owned(), (*value).clone());
-                spots.insert((*key).to_owned(), (*spot).clone());
+                positions.insert((*key).to_owned(), (*position).clone());
             }
         }
     }
@@ -224,7 +224,7 @@ fn checked_cell(
             let path = cell.params.get(key.name)?.as_str()?;
             Some((
                 path.to_owned(),
-                spots.get(key.name).unwrap_or(&base.at).clone(),
+                positions.get(key.name).unwrap_or(&base.at).clone(),
             ))
         })
         .collect();
@@ -240,11 +240,13 @@ fn checked_cell(
         modes.iter().map(String::as_str).collect()
     };
     for mode in judge {
-        if let Some(footprint) = judged(workload, mode, &cell.params, &spots, &base.at, mistakes) {
+        if let Some(footprint) =
+            judged(workload, mode, &cell.params, &positions, &base.at, mistakes)
+        {
             cell.footprints.push(footprint);
         }
     }
-    cell.spots = spots;
+    cell.positions = positions;
     cell
 }
 
@@ -253,8 +255,8 @@ fn judged(
     workload: &dyn Workload,
     mode: &str,
     params: &Map<String, Value>,
-    spots: &Spots,
-    phase: &Spot,
+    positions: &Positions,
+    phase: &Position,
     mistakes: &mut Mistakes<'_>,
 ) -> Option<Footprint> {
     let mut rest = params.clone();
@@ -271,21 +273,21 @@ fn judged(
         let Some(key) = key.filter(|key| rest.contains_key(*key)) else {
             // What is missing only because it was taken away is no mistake of the plan's.
             if rest.len() == params.len() {
-                let spot = Spot {
+                let position = Position {
                     span: phase.span.clone(),
                     key: key
                         .map_or_else(|| phase.key.clone(), |key| format!("{}.{key}", phase.key)),
                 };
-                mistakes.at(&spot, error.message, "");
+                mistakes.at(&position, error.message, "");
             }
             return None;
         };
-        let spot = spots.get(key).unwrap_or(phase);
+        let position = positions.get(key).unwrap_or(phase);
         let remedy = match rest.get(key) {
             Some(Value::Array(_)) => in_matrix(key),
             _ => String::new(),
         };
-        mistakes.at(spot, error.message, remedy);
+        mistakes.at(position, error.message, remedy);
         rest.remove(key);
     }
 }

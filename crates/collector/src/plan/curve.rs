@@ -7,7 +7,7 @@ use super::{
     cells::Cell,
     keys::{CurveKeys, names},
     read::{Section, kind},
-    source::{Mistakes, Spot},
+    source::{Mistakes, Position},
 };
 use benchmesh_workloads::common::Common;
 use benchmesh_workloads::params::Keys;
@@ -75,23 +75,23 @@ pub(super) fn keeps_data(phase: &Phase) -> bool {
 pub(super) fn parse(
     phase: &mut Section<'_, '_>,
     mistakes: &mut Mistakes<'_>,
-) -> Option<(Curve, Spot)> {
+) -> Option<(Curve, Position)> {
     const REMEDY: &str = "write true, or { start = 0.1, steps = 10 }";
-    let (value, spot) = phase.take("load-curve")?;
+    let (value, position) = phase.take("load-curve")?;
     let table = match value {
         DeValue::Boolean(true) => &DeTable::new(),
         DeValue::Boolean(false) => return None,
         DeValue::Table(table) => table,
         other => {
             mistakes.at(
-                &spot,
+                &position,
                 format!("expected true or a table, found {}", kind(other)),
                 REMEDY,
             );
             return None;
         }
     };
-    let mut section = Section::new(table, spot.clone());
+    let mut section = Section::new(table, position.clone());
     let keys = section.keys::<CurveKeys>(mistakes);
     section.refuse_rest(&names(&[CurveKeys::all()]), mistakes);
     let CurveKeys {
@@ -116,11 +116,11 @@ pub(super) fn parse(
         return None;
     }
     let curve = Curve::new(start.0, steps, factor.map(|factor| factor.0));
-    Some((curve, spot))
+    Some((curve, position))
 }
 
 /// A curve needs a rate, and one load.
-pub(super) fn check(phase: &Phase, at: &Spot, mistakes: &mut Mistakes<'_>) {
+pub(super) fn check(phase: &Phase, at: &Position, mistakes: &mut Mistakes<'_>) {
     let [group] = phase.groups.as_slice() else {
         mistakes.at(
             at,

@@ -4,7 +4,7 @@
 
 use super::{
     AgentFacts, Expansion, Group, Phase, Plan, PlannedLoad, PlannedStep, PlannedTask, Target,
-    curve, groups::crews, links, policy, source::Mistakes,
+    curve, groups::members, links, policy, source::Mistakes,
 };
 use benchmesh_workloads::workload::{Footprint, Needs};
 use serde_json::{Map, Value};
@@ -72,9 +72,10 @@ pub(super) fn expand(plan: &Plan, agents: &[AgentFacts], mistakes: &mut Mistakes
             };
             draw.shuffle(&mut targets);
             for (target_index, target) in targets {
-                let teams = teams(plan, phase, cell_index, target, &fleet, mistakes);
-                let teams: Vec<Arc<[PlannedTask]>> = teams.into_iter().map(Arc::from).collect();
-                for tasks in &teams {
+                let task_sets = task_sets(plan, phase, cell_index, target, &fleet, mistakes);
+                let task_sets: Vec<Arc<[PlannedTask]>> =
+                    task_sets.into_iter().map(Arc::from).collect();
+                for tasks in &task_sets {
                     refuse_late_start(phase, tasks.len(), mistakes);
                 }
                 let name = format!(
@@ -85,7 +86,7 @@ pub(super) fn expand(plan: &Plan, agents: &[AgentFacts], mistakes: &mut Mistakes
                 );
                 for (name, rates) in cells_of(phase, cell_index, name) {
                     // Links make steps of their own, so only now is their number known; and they are not made in vain.
-                    let coming = phase.steps() * rates.len() * teams.len();
+                    let coming = phase.steps() * rates.len() * task_sets.len();
                     if expansion.steps.len() + coming > MAX_STEPS {
                         refuse_size(&format!("more than {MAX_STEPS}"), mistakes);
                         return expansion;
@@ -104,7 +105,7 @@ pub(super) fn expand(plan: &Plan, agents: &[AgentFacts], mistakes: &mut Mistakes
                         target,
                         &place,
                         &rates,
-                        &teams,
+                        &task_sets,
                     );
                 }
             }
@@ -204,11 +205,11 @@ fn add_steps(
     target: Option<&Target>,
     place: &CellPlace,
     rates: &[Rate],
-    teams: &[Arc<[PlannedTask]>],
+    task_sets: &[Arc<[PlannedTask]>],
 ) {
     let variants = (0..phase.steps()).flat_map(|mode| rates.iter().map(move |rate| (mode, *rate)));
     for (mode, rate) in variants {
-        for tasks in teams {
+        for tasks in task_sets {
             let loads = loads(phase, place.index, mode, rate, tasks, shared);
             steps.push(PlannedStep {
                 ordinal: u32::try_from(steps.len() + 1).unwrap_or(u32::MAX),
@@ -324,8 +325,8 @@ pub(super) fn unused_targets(plan: &Plan) -> Vec<String> {
         .collect()
 }
 
-/// The tasks of each step of a cell's mode: one team, or as many as the shape of a network phase makes.
-fn teams(
+/// The tasks of each step of a cell's mode: one set, or as many as the shape of a network phase makes.
+fn task_sets(
     plan: &Plan,
     phase: &Phase,
     cell: usize,
@@ -342,24 +343,30 @@ fn teams(
         && only.name.is_empty()
         && only.workload.0.needs() == Needs::Peer
     {
-        return links::teams(plan, phase, cell, fleet, mistakes);
+        return links::task_sets(plan, phase, cell, fleet, mistakes);
     }
-    let crews = crews(plan, phase, cell, target, fleet, mistakes);
-    let mut team = Vec::new();
-    for (load, (group, crew)) in phase.groups.iter().zip(&crews).enumerate() {
+    let members = members(plan, phase, cell, target, fleet, mistakes);
+    let mut task_set = Vec::new();
+    for (load, (group, group_members)) in phase.groups.iter().zip(&members).enumerate() {
         if group.workload.0.needs() == Needs::Peer {
-            team.extend(links::tasks_of_group(load, group, cell, crew, mistakes));
+            task_set.extend(links::tasks_of_group(
+                load,
+                group,
+                cell,
+                group_members,
+                mistakes,
+            ));
             continue;
         }
-        let tasks = crew
+        let tasks = group_members
             .iter()
             .flat_map(|agent| std::iter::repeat_n(*agent, copies(group)));
-        team.extend(tasks.zip(0..).map(|(agent, index)| PlannedTask {
+        task_set.extend(tasks.zip(0..).map(|(agent, index)| PlannedTask {
             load,
             index,
             agent: agent.name.clone(),
             peer: None,
         }));
     }
-    vec![team]
+    vec![task_set]
 }

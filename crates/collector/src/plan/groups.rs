@@ -11,7 +11,7 @@ use benchmesh_workloads::workload::Needs;
 use std::collections::BTreeMap;
 
 /// The agents of each group in cell `index` of a phase, by name.
-pub(super) fn crews<'f>(
+pub(super) fn members<'f>(
     plan: &Plan,
     phase: &Phase,
     index: usize,
@@ -20,24 +20,24 @@ pub(super) fn crews<'f>(
     mistakes: &mut Mistakes<'_>,
 ) -> Vec<Vec<&'f AgentFacts>> {
     let mut taken: BTreeMap<&'f str, &str> = BTreeMap::new();
-    let mut crews: Vec<Vec<&'f AgentFacts>> = phase.groups.iter().map(|_| Vec::new()).collect();
+    let mut members: Vec<Vec<&'f AgentFacts>> = phase.groups.iter().map(|_| Vec::new()).collect();
     for chooses in [true, false] {
-        for (group, crew) in phase.groups.iter().zip(&mut crews) {
+        for (group, group_members) in phase.groups.iter().zip(&mut members) {
             if group.select.is_some() != chooses {
                 continue;
             }
-            *crew = crew_of(plan, group, index, target, fleet, &taken, mistakes);
-            for agent in crew {
+            *group_members = members_of(plan, group, index, target, fleet, &taken, mistakes);
+            for agent in group_members {
                 if let Some(other) = taken.insert(&agent.name, &group.name) {
                     refuse_overlap(group, &agent.name, other, mistakes);
                 }
             }
         }
     }
-    crews
+    members
 }
 
-fn crew_of<'f>(
+fn members_of<'f>(
     plan: &Plan,
     group: &Group,
     index: usize,
@@ -47,12 +47,12 @@ fn crew_of<'f>(
     mistakes: &mut Mistakes<'_>,
 ) -> Vec<&'f AgentFacts> {
     let target = target.filter(|_| group.workload.0.needs() == Needs::Target);
-    let mut crew = candidates(plan, group.select.as_ref(), target, fleet, mistakes);
-    let all = crew.len();
+    let mut group_members = candidates(plan, group.select.as_ref(), target, fleet, mistakes);
+    let all = group_members.len();
     if group.select.is_none() {
-        crew.retain(|agent| !taken.contains_key(agent.name.as_str()));
+        group_members.retain(|agent| !taken.contains_key(agent.name.as_str()));
     }
-    if crew.is_empty() && all > 0 {
+    if group_members.is_empty() && all > 0 {
         mistakes.at(
             &group.at,
             format!(
@@ -61,47 +61,47 @@ fn crew_of<'f>(
             ),
             "attach more agents, or give the other groups fewer with clients = N",
         );
-        return crew;
+        return group_members;
     }
     let Some(cell) = group.cells.get(index) else {
         return Vec::new();
     };
-    fitting(cell, target, &crew, mistakes);
-    let mut crew = capable(group, crew, mistakes);
+    fitting(cell, target, &group_members, mistakes);
+    let mut group_members = capable(group, group_members, mistakes);
     if let Some(wanted) = cell.clients {
         let wanted = usize::try_from(wanted).unwrap_or(usize::MAX);
-        if wanted > crew.len() && !crew.is_empty() {
-            let spot = cell.clients_at.as_ref().unwrap_or(&group.at);
-            let which = if crew.len() == all {
+        if wanted > group_members.len() && !group_members.is_empty() {
+            let position = cell.clients_at.as_ref().unwrap_or(&group.at);
+            let which = if group_members.len() == all {
                 "selected"
             } else {
                 "left"
             };
             mistakes.at(
-                spot,
+                position,
                 format!(
                     "clients = {wanted}, but {} {which}: {}",
-                    match crew.len() {
+                    match group_members.len() {
                         1 => String::from("1 agent is"),
                         n => format!("{n} agents are"),
                     },
-                    listed(crew.iter().map(|agent| agent.name.as_str())),
+                    listed(group_members.iter().map(|agent| agent.name.as_str())),
                 ),
                 "attach more agents, or ask for fewer",
             );
         }
-        crew.truncate(wanted);
+        group_members.truncate(wanted);
     }
-    crew
+    group_members
 }
 
 fn refuse_overlap(group: &Group, agent: &str, other: &str, mistakes: &mut Mistakes<'_>) {
-    let spot = group
+    let position = group
         .select
         .as_ref()
-        .map_or(&group.at, |select| &select.spot);
+        .map_or(&group.at, |select| &select.position);
     mistakes.at(
-        spot,
+        position,
         format!(
             "agent `{agent}` is in group `{other}` too, and group `{}` works at the same time",
             group.name

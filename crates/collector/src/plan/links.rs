@@ -6,10 +6,10 @@
 use super::{
     AgentFacts, Group, Pairs, Phase, Plan, PlannedTask, Selector,
     agents::{capable, chosen},
-    groups::crews,
+    groups::members,
     pairs::Pair,
     select::Selected,
-    source::{Mistakes, Spot, listed},
+    source::{Mistakes, Position, listed},
 };
 use benchmesh_workloads::workload::Needs;
 use std::collections::BTreeSet;
@@ -27,7 +27,7 @@ pub struct Links {
 
 /// The tasks of each step of a cell's mode, in a phase that is not divided into groups. A task is the sending end of its
 /// link.
-pub(super) fn teams(
+pub(super) fn task_sets(
     plan: &Plan,
     phase: &Phase,
     cell: usize,
@@ -39,7 +39,7 @@ pub(super) fn teams(
     };
     let mut ends = |selected: &Option<Selected>| match selected {
         Some(selected) => capable(group, chosen(selected, fleet, mistakes), mistakes),
-        None => crews(plan, phase, cell, None, fleet, mistakes)
+        None => members(plan, phase, cell, None, fleet, mistakes)
             .into_iter()
             .next()
             .unwrap_or_default(),
@@ -56,18 +56,24 @@ pub(super) fn tasks_of_group(
     load: usize,
     group: &Group,
     cell: usize,
-    crew: &[&AgentFacts],
+    group_members: &[&AgentFacts],
     mistakes: &mut Mistakes<'_>,
 ) -> Vec<PlannedTask> {
     let mut ends = |selected: &Option<Selected>| {
-        let Some(Selected { selector, spot, .. }) = selected else {
-            return crew.to_vec();
+        let Some(Selected {
+            selector, position, ..
+        }) = selected
+        else {
+            return group_members.to_vec();
         };
-        let found = crew.iter().copied().filter(|agent| selector.chooses(agent));
+        let found = group_members
+            .iter()
+            .copied()
+            .filter(|agent| selector.chooses(agent));
         let found: Vec<&AgentFacts> = found.collect();
-        if found.is_empty() && !crew.is_empty() {
+        if found.is_empty() && !group_members.is_empty() {
             mistakes.at(
-                spot,
+                position,
                 format!(
                     "no agent of group `{}` is {}",
                     group.name,
@@ -75,7 +81,7 @@ pub(super) fn tasks_of_group(
                 ),
                 format!(
                     "its agents are {}",
-                    listed(crew.iter().map(|agent| agent.name.as_str()))
+                    listed(group_members.iter().map(|agent| agent.name.as_str()))
                 ),
             );
         }
@@ -104,7 +110,7 @@ fn steps<'f>(
     group: &Group,
     senders: &[&'f AgentFacts],
     receivers: &[&'f AgentFacts],
-    at: &Spot,
+    at: &Position,
     mistakes: &mut Mistakes<'_>,
 ) -> Vec<Vec<Pair<'f>>> {
     let links = links_between(senders, receivers);
@@ -170,8 +176,8 @@ pub(super) fn check_text(plan: &Plan, mistakes: &mut Mistakes<'_>) {
         let of_clients = !group.name.is_empty() || (from.is_none() && to.is_none());
         let alone = group.cells.iter().find(|cell| cell.clients == Some(1));
         if let Some(cell) = alone.filter(|_| of_clients) {
-            let spot = cell.clients_at.as_ref().unwrap_or(&group.at);
-            refuse_lonely(group, "clients = 1", spot, mistakes);
+            let position = cell.clients_at.as_ref().unwrap_or(&group.at);
+            refuse_lonely(group, "clients = 1", position, mistakes);
             continue;
         }
         let clients = group.select.as_ref().or(plan.clients.as_ref());
@@ -183,12 +189,12 @@ pub(super) fn check_text(plan: &Plan, mistakes: &mut Mistakes<'_>) {
             && senders.iter().chain(receivers).all(|name| name == only)
         {
             let why = format!("there is only `{only}`");
-            refuse_lonely(group, &why, &to.spot, mistakes);
+            refuse_lonely(group, &why, &to.position, mistakes);
         }
     }
 }
 
-fn refuse_lonely(group: &Group, why: &str, at: &Spot, mistakes: &mut Mistakes<'_>) {
+fn refuse_lonely(group: &Group, why: &str, at: &Position, mistakes: &mut Mistakes<'_>) {
     mistakes.at(
         at,
         format!(

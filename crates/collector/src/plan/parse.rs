@@ -13,7 +13,7 @@ use super::{
     OnLoss, Order, Plan,
     keys::{OnLossKeys, OrderWord, TopKeys, names},
     read::Section,
-    source::{Mistakes, Source, Spot},
+    source::{Mistakes, Position, Source},
 };
 use benchmesh_workloads::params::Keys;
 use std::{ops::Range, path::Path};
@@ -41,11 +41,11 @@ pub(super) fn parse(source: &Source, mistakes: &mut Mistakes<'_>) -> Option<Plan
     for error in errors {
         let span = error.span().unwrap_or(0..0);
         damaged.push(section_of(&source.text, span.start));
-        let spot = Spot {
+        let position = Position {
             span,
             key: String::new(),
         };
-        mistakes.at(&spot, format!("not TOML: {}", error.message()), "");
+        mistakes.at(&position, format!("not TOML: {}", error.message()), "");
     }
     // The rest is checked all the same, but not what may only follow from what could not be read.
     let mut others = mistakes.fork();
@@ -114,7 +114,7 @@ fn is_of_targets(section: &str) -> bool {
 }
 
 fn plan(source: &Source, document: &DeTable<'_>, mistakes: &mut Mistakes<'_>) -> Option<Plan> {
-    let mut top = Section::new(document, Spot::default());
+    let mut top = Section::new(document, Position::default());
     let keys = top.keys::<TopKeys>(mistakes)?;
     let order = order(&mut top, &keys, mistakes);
     let (on_loss, on_loss_at) = on_loss(&mut top, mistakes);
@@ -124,11 +124,11 @@ fn plan(source: &Source, document: &DeTable<'_>, mistakes: &mut Mistakes<'_>) ->
     top.refuse_rest(&names(&[TopKeys::all()]), mistakes);
     let name = keys.name.unwrap_or_else(|| file_stem(&source.file));
     if name.trim().is_empty() {
-        let spot = top
+        let position = top
             .take("name")
-            .map_or_else(Spot::default, |(_, spot)| spot);
+            .map_or_else(Position::default, |(_, position)| position);
         mistakes.at(
-            &spot,
+            &position,
             "the name is empty",
             "leave it out, or say what the run is called",
         );
@@ -161,9 +161,9 @@ fn order(top: &mut Section<'_, '_>, keys: &TopKeys, mistakes: &mut Mistakes<'_>)
         (OrderWord::Random, seed) => Order::Random { seed },
         (OrderWord::Plan, None) => Order::Plan,
         (OrderWord::Plan, Some(_)) => {
-            if let Some((_, spot)) = top.take("seed") {
+            if let Some((_, position)) = top.take("seed") {
                 mistakes.at(
-                    &spot,
+                    &position,
                     "a seed has no effect without a random order",
                     "write order = \"random\" too, or remove the key",
                 );
@@ -173,23 +173,23 @@ fn order(top: &mut Section<'_, '_>, keys: &TopKeys, mistakes: &mut Mistakes<'_>)
     }
 }
 
-fn on_loss(top: &mut Section<'_, '_>, mistakes: &mut Mistakes<'_>) -> (OnLoss, Spot) {
+fn on_loss(top: &mut Section<'_, '_>, mistakes: &mut Mistakes<'_>) -> (OnLoss, Position) {
     const REMEDY: &str = "write \"continue\", \"abort\" or { at-least = 2 }";
-    let Some((value, spot)) = top.take("on-loss") else {
-        return (OnLoss::Continue, Spot::default());
+    let Some((value, position)) = top.take("on-loss") else {
+        return (OnLoss::Continue, Position::default());
     };
     match value {
-        DeValue::String(word) if word == "continue" => return (OnLoss::Continue, spot),
-        DeValue::String(word) if word == "abort" => return (OnLoss::Abort, spot),
+        DeValue::String(word) if word == "continue" => return (OnLoss::Continue, position),
+        DeValue::String(word) if word == "abort" => return (OnLoss::Abort, position),
         DeValue::Table(table) => {
-            let mut section = Section::new(table, spot.clone());
+            let mut section = Section::new(table, position.clone());
             let keys = section.keys::<OnLossKeys>(mistakes);
             section.refuse_rest(&names(&[OnLossKeys::all()]), mistakes);
             if let Some(keys) = keys {
-                return (OnLoss::AtLeast(keys.at_least), spot);
+                return (OnLoss::AtLeast(keys.at_least), position);
             }
         }
-        _ => mistakes.at(&spot, "no such policy", REMEDY),
+        _ => mistakes.at(&position, "no such policy", REMEDY),
     }
-    (OnLoss::Continue, spot)
+    (OnLoss::Continue, position)
 }

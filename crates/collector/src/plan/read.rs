@@ -4,7 +4,7 @@
 //! Every reader puts its mistake into `Mistakes` and returns `None`, so that the rest is still read.
 
 use super::keys::IN_MATRIX;
-use super::source::{Mistakes, Spot};
+use super::source::{Mistakes, Position};
 use benchmesh_workloads::params::{Keys, Reader, ValueType, unknown_key_remedy};
 use serde_json::{Map, Number, Value};
 use std::{collections::BTreeSet, ops::Range};
@@ -16,41 +16,41 @@ use toml::{
 /// A table, where it is, and the keys that have been asked for.
 pub(crate) struct Section<'t, 'i> {
     pub table: &'t DeTable<'i>,
-    pub spot: Spot,
+    pub position: Position,
     asked: BTreeSet<String>,
 }
 
 impl<'t, 'i> Section<'t, 'i> {
-    pub fn new(table: &'t DeTable<'i>, spot: Spot) -> Self {
+    pub fn new(table: &'t DeTable<'i>, position: Position) -> Self {
         Self {
             table,
-            spot,
+            position,
             asked: BTreeSet::new(),
         }
     }
 
     /// The path of `key` in this table.
     pub fn path(&self, key: &str) -> String {
-        join(&self.spot.key, key)
+        join(&self.position.key, key)
     }
 
-    /// The value of `key` and its spot.
-    pub fn take(&mut self, key: &str) -> Option<(&'t DeValue<'i>, Spot)> {
+    /// The value of `key` and its position.
+    pub fn take(&mut self, key: &str) -> Option<(&'t DeValue<'i>, Position)> {
         self.asked.insert(key.to_owned());
         let value = self.table.get(key)?;
-        Some((value.get_ref(), self.spot_of(key, value.span())))
+        Some((value.get_ref(), self.position_of(key, value.span())))
     }
 
-    /// What is left, in the order of the file: key, its spot, value, the value's spot.
-    pub fn rest(&self) -> Vec<(String, Spot, &'t DeValue<'i>, Spot)> {
+    /// What is left, in the order of the file: key, its position, value, the value's position.
+    pub fn rest(&self) -> Vec<(String, Position, &'t DeValue<'i>, Position)> {
         let mut rest: Vec<_> = self
             .table
             .iter()
             .filter(|(key, _)| !self.asked.contains(key.get_ref().as_ref()))
             .map(|(key, value)| {
                 let name = key.get_ref().to_string();
-                let at = self.spot_of(&name, key.span());
-                let value_at = self.spot_of(&name, value.span());
+                let at = self.position_of(&name, key.span());
+                let value_at = self.position_of(&name, value.span());
                 (name, at, value.get_ref(), value_at)
             })
             .collect();
@@ -65,25 +65,25 @@ impl<'t, 'i> Section<'t, 'i> {
         }
     }
 
-    pub fn spot_of(&self, key: &str, span: Range<usize>) -> Spot {
-        Spot {
+    pub fn position_of(&self, key: &str, span: Range<usize>) -> Position {
+        Position {
             span,
             key: self.path(key),
         }
     }
 
     /// Where the value of `key` stands; the table where there is none.
-    pub fn place_of(&self, key: &str) -> Spot {
+    pub fn place_of(&self, key: &str) -> Position {
         match self.table.get(key) {
-            Some(value) => self.spot_of(key, value.span()),
-            None => self.spot.clone(),
+            Some(value) => self.position_of(key, value.span()),
+            None => self.position.clone(),
         }
     }
 
-    pub fn text(&mut self, key: &str, mistakes: &mut Mistakes<'_>) -> Option<(String, Spot)> {
-        let (value, spot) = self.take(key)?;
-        let text = as_text(value, &spot, mistakes)?;
-        Some((text, spot))
+    pub fn text(&mut self, key: &str, mistakes: &mut Mistakes<'_>) -> Option<(String, Position)> {
+        let (value, position) = self.take(key)?;
+        let text = as_text(value, &position, mistakes)?;
+        Some((text, position))
     }
 
     /// The values of all keys that `K` declares. Nested values are only marked as known: their parts have places of
@@ -91,12 +91,12 @@ impl<'t, 'i> Section<'t, 'i> {
     pub fn keys<K: Keys>(&mut self, mistakes: &mut Mistakes<'_>) -> Option<K> {
         let mut params = Map::new();
         for key in K::all() {
-            let Some((value, spot)) = self.take(key.name) else {
+            let Some((value, position)) = self.take(key.name) else {
                 continue;
             };
             let json = match (key.value)() {
                 ValueType::Nested { .. } => Some(Value::Null),
-                _ => to_json(value, &spot, mistakes),
+                _ => to_json(value, &position, mistakes),
             };
             if let Some(json) = json {
                 params.insert(key.name.to_owned(), json);
@@ -106,11 +106,15 @@ impl<'t, 'i> Section<'t, 'i> {
         let keys = K::read_from(&mut reader);
         for error in reader.into_errors() {
             let name = error.key.unwrap_or_default();
-            let Some((value, spot)) = self.take(&name) else {
+            let Some((value, position)) = self.take(&name) else {
                 let meaning = K::all().iter().find(|key| key.name == name);
                 let meaning = meaning.map_or_else(String::new, |key| key.meaning());
                 let reason = format!("there is no `{name}`");
-                mistakes.at(&self.spot, reason, format!("write {name} = ...: {meaning}"));
+                mistakes.at(
+                    &self.position,
+                    reason,
+                    format!("write {name} = ...: {meaning}"),
+                );
                 continue;
             };
             // A value that could not become JSON has been reported.
@@ -119,7 +123,7 @@ impl<'t, 'i> Section<'t, 'i> {
                     DeValue::Array(_) if IN_MATRIX.contains(&name.as_str()) => in_matrix(&name),
                     _ => String::new(),
                 };
-                mistakes.at(&spot, error.message, remedy);
+                mistakes.at(&position, error.message, remedy);
             }
         }
         keys
@@ -130,11 +134,11 @@ impl<'t, 'i> Section<'t, 'i> {
         &mut self,
         key: &str,
         mistakes: &mut Mistakes<'_>,
-    ) -> Option<(Vec<(String, Spot)>, Spot)> {
-        let (value, spot) = self.take(key)?;
+    ) -> Option<(Vec<(String, Position)>, Position)> {
+        let (value, position) = self.take(key)?;
         let Some(array) = value.as_array() else {
             mistakes.at(
-                &spot,
+                &position,
                 format!("expected a list, found {}", kind(value)),
                 format!("write {key} = [\"...\"]"),
             );
@@ -143,14 +147,14 @@ impl<'t, 'i> Section<'t, 'i> {
         let words = array
             .iter()
             .filter_map(|item| {
-                let at = Spot {
+                let at = Position {
                     span: item.span(),
-                    key: spot.key.clone(),
+                    key: position.key.clone(),
                 };
                 as_text(item.get_ref(), &at, mistakes).map(|word| (word, at))
             })
             .collect();
-        Some((words, spot))
+        Some((words, position))
     }
 }
 
@@ -162,7 +166,7 @@ pub(crate) fn join(path: &str, key: &str) -> String {
     }
 }
 
-pub(crate) fn unknown_key(key: &str, at: &Spot, known: &[&str], mistakes: &mut Mistakes<'_>) {
+pub(crate) fn unknown_key(key: &str, at: &Position, known: &[&str], mistakes: &mut Mistakes<'_>) {
     mistakes.at(
         at,
         format!("unknown key `{key}`"),
@@ -183,12 +187,16 @@ pub(crate) fn kind(value: &DeValue<'_>) -> &'static str {
     }
 }
 
-fn as_text(value: &DeValue<'_>, spot: &Spot, mistakes: &mut Mistakes<'_>) -> Option<String> {
+fn as_text(
+    value: &DeValue<'_>,
+    position: &Position,
+    mistakes: &mut Mistakes<'_>,
+) -> Option<String> {
     match value.as_str() {
         Some(text) => Some(text.to_owned()),
         None => {
             mistakes.at(
-                spot,
+                position,
                 format!("expected text in quotes, found {}", kind(value)),
                 "",
             );
@@ -205,7 +213,7 @@ pub(crate) fn in_matrix(key: &str) -> String {
 /// A value as a workload's parameter crosses the wire.
 pub(crate) fn to_json(
     value: &DeValue<'_>,
-    spot: &Spot,
+    position: &Position,
     mistakes: &mut Mistakes<'_>,
 ) -> Option<Value> {
     let json = match value {
@@ -214,25 +222,25 @@ pub(crate) fn to_json(
         DeValue::Integer(n) => match i64::from_str_radix(n.as_str(), n.radix()) {
             Ok(n) => Value::Number(n.into()),
             Err(_) => {
-                mistakes.at(spot, "the number is too large", "");
+                mistakes.at(position, "the number is too large", "");
                 return None;
             }
         },
         DeValue::Float(n) => match n.as_str().parse::<f64>().ok().and_then(Number::from_f64) {
             Some(n) => Value::Number(n),
             None => {
-                mistakes.at(spot, "not a finite number", "");
+                mistakes.at(position, "not a finite number", "");
                 return None;
             }
         },
         DeValue::Datetime(_) => {
-            mistakes.at(spot, "a date means nothing here", "");
+            mistakes.at(position, "a date means nothing here", "");
             return None;
         }
         DeValue::Array(items) => Value::Array(
             items
                 .iter()
-                .map(|item| item_to_json(item, spot, mistakes))
+                .map(|item| item_to_json(item, position, mistakes))
                 .collect::<Option<Vec<_>>>()?,
         ),
         DeValue::Table(table) => {
@@ -240,7 +248,7 @@ pub(crate) fn to_json(
             for (key, item) in table {
                 map.insert(
                     key.get_ref().to_string(),
-                    item_to_json(item, spot, mistakes)?,
+                    item_to_json(item, position, mistakes)?,
                 );
             }
             Value::Object(map)
@@ -251,12 +259,12 @@ pub(crate) fn to_json(
 
 fn item_to_json(
     item: &Spanned<DeValue<'_>>,
-    spot: &Spot,
+    position: &Position,
     mistakes: &mut Mistakes<'_>,
 ) -> Option<Value> {
-    let at = Spot {
+    let at = Position {
         span: item.span(),
-        key: spot.key.clone(),
+        key: position.key.clone(),
     };
     to_json(item.get_ref(), &at, mistakes)
 }

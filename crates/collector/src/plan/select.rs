@@ -1,6 +1,6 @@
 //! Which agents a plan means: by label expression or by name.
 
-use super::{AgentFacts, source::Spot};
+use super::{AgentFacts, source::Position};
 
 /// How agents are chosen.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,9 +15,9 @@ pub enum Selector {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Selected {
     pub selector: Selector,
-    pub spot: Spot,
-    /// One spot per name; empty for labels.
-    pub names_at: Vec<Spot>,
+    pub position: Position,
+    /// One position per name; empty for labels.
+    pub names_at: Vec<Position>,
 }
 
 impl Selector {

@@ -39,7 +39,7 @@ impl Settle {
 }
 
 pub(super) fn settle(section: &mut Section<'_, '_>, mistakes: &mut Mistakes<'_>) -> Settle {
-    let Some((value, spot)) = section.take("settle") else {
+    let Some((value, position)) = section.take("settle") else {
         return Settle::NONE;
     };
     let empty = DeTable::new();
@@ -47,7 +47,7 @@ pub(super) fn settle(section: &mut Section<'_, '_>, mistakes: &mut Mistakes<'_>)
         DeValue::String(word) if word == "idle" => &empty,
         DeValue::Table(table) => table,
         other => {
-            let Some(json) = to_json(other, &spot, mistakes) else {
+            let Some(json) = to_json(other, &position, mistakes) else {
                 return Settle::NONE;
             };
             return match Span::read(&json) {
@@ -57,13 +57,13 @@ pub(super) fn settle(section: &mut Section<'_, '_>, mistakes: &mut Mistakes<'_>)
                         "" => format!("expected a duration or \"idle\", found {}", kind(other)),
                         problem => problem.to_owned(),
                     };
-                    mistakes.at(&spot, reason, REMEDY);
+                    mistakes.at(&position, reason, REMEDY);
                     Settle::NONE
                 }
             };
         }
     };
-    let mut section = Section::new(table, spot);
+    let mut section = Section::new(table, position);
     let keys = section.keys::<IdleKeys>(mistakes);
     section.refuse_rest(&names(&[IdleKeys::all()]), mistakes);
     keys.map_or(Settle::NONE, |keys| Settle::Idle {

@@ -18,7 +18,7 @@ pub(crate) struct Source {
 
 /// Where a value stands: kept with it, so that a mistake found later still has its line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Spot {
+pub(crate) struct Position {
     pub span: Range<usize>,
     /// The key as a path: `phase.1.size`.
     pub key: String,
@@ -74,16 +74,21 @@ impl<'s> Mistakes<'s> {
         }
     }
 
-    /// A mistake at `spot`. The same mistake in many matrix cells is told once.
-    pub fn at(&mut self, spot: &Spot, reason: impl Into<String>, remedy: impl Into<String>) {
+    /// A mistake at `position`. The same mistake in many matrix cells is told once.
+    pub fn at(
+        &mut self,
+        position: &Position,
+        reason: impl Into<String>,
+        remedy: impl Into<String>,
+    ) {
         let error = PlanError {
-            place: Some(self.source.place(&spot.span)),
-            key: spot.key.clone(),
+            place: Some(self.source.place(&position.span)),
+            key: position.key.clone(),
             reason: reason.into(),
             remedy: remedy.into(),
         };
         if !self.found.iter().any(|(_, known)| *known == error) {
-            self.found.push((spot.span.start, error));
+            self.found.push((position.span.start, error));
         }
     }
 

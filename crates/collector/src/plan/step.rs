@@ -1,6 +1,6 @@
 //! What a plan expands to: steps and their tasks.
 
-use super::{Cache, Settle, source::Spot};
+use super::{Cache, Settle, source::Position};
 use benchmesh_workloads::{
     registry,
     workload::{Footprint, Needs},
@@ -53,7 +53,7 @@ pub struct PlannedStep {
     pub files: u64,
     /// `None`: not bounded by time.
     pub expected: Option<Duration>,
-    pub(crate) at: Spot,
+    pub(crate) at: Position,
 }
 
 /// What a group of a step does.

@@ -133,7 +133,7 @@ pub fn pair(settings: Settings) -> (Recorder, Consumer) {
         waits: is_paced || settings.limit.is_some(),
         limit: settings.limit,
         flight: Flight::new(settings.depth),
-        urgent: None,
+        rt_priority: None,
         load_ended: None,
     };
     (recorder, Consumer::new(shared))
@@ -175,7 +175,7 @@ pub struct Recorder {
     /// What is in flight of an engine that keeps several; empty otherwise.
     flight: Flight,
     /// Until the first operation has ended.
-    urgent: Option<RtPriority>,
+    rt_priority: Option<RtPriority>,
     /// The worker has ended its load, and waits for the other end's last report.
     load_ended: Option<MonoNanos>,
 }
@@ -201,9 +201,9 @@ impl Recorder {
     }
 
     /// Keeps the worker's urgency until its first operation has ended. A paced one has a schedule to keep instead.
-    pub(crate) fn rt_until_first_op(&mut self, urgent: RtPriority) {
+    pub(crate) fn rt_until_first_op(&mut self, rt_priority: RtPriority) {
         if self.pacer.is_none() && self.own_instants.is_none() {
-            self.urgent = Some(urgent);
+            self.rt_priority = Some(rt_priority);
             self.boundary = MonoNanos(0);
         }
     }
@@ -431,7 +431,7 @@ impl Recorder {
     #[inline(never)]
     fn roll(&mut self, ended: Option<(Op, MonoNanos)>, now: MonoNanos) {
         self.rolled = true;
-        if self.urgent.take().is_some() {
+        if self.rt_priority.take().is_some() {
             self.set_boundary();
             if now < self.boundary {
                 return;

@@ -8,7 +8,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Above every ordinary thread, below whatever a person made urgent.
+/// Above every ordinary thread, below threads that a person gave a higher priority.
 const WORKER: libc::c_int = 1;
 const WATCH: libc::c_int = 2;
 
@@ -50,7 +50,7 @@ impl Drop for RtPriority {
 }
 
 impl Handle {
-    /// Makes the thread an ordinary one again, if it is not yet. While it is urgent it lives, so it is no other thread.
+    /// Makes the thread an ordinary one again, if it is not yet. It lives until then, so no other thread has its id.
     pub(crate) fn end(&self) {
         let mut thread = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(thread) = thread.take() {
@@ -87,12 +87,12 @@ mod tests {
 
     #[test]
     fn children_of_a_realtime_thread_have_normal_priority() {
-        let urgent = RtPriority::worker();
+        let priority = RtPriority::worker();
         let child = std::thread::spawn(policy);
         assert_eq!(child.join().ok(), Some(libc::SCHED_OTHER));
-        drop(urgent);
-        let urgent = RtPriority::worker();
-        let granted = urgent.0.0.lock().is_ok_and(|thread| thread.is_some());
+        drop(priority);
+        let priority = RtPriority::worker();
+        let granted = priority.0.0.lock().is_ok_and(|thread| thread.is_some());
         assert_eq!(policy() == libc::SCHED_FIFO, granted);
     }
 
@@ -100,20 +100,20 @@ mod tests {
     fn any_thread_can_restore_normal_priority() {
         for by_handle in [false, true] {
             assert_eq!(policy(), libc::SCHED_OTHER);
-            let urgent = RtPriority::worker();
-            let granted = urgent.0.0.lock().is_ok_and(|thread| thread.is_some());
+            let priority = RtPriority::worker();
+            let granted = priority.0.0.lock().is_ok_and(|thread| thread.is_some());
             let expected = match granted {
                 true => libc::SCHED_FIFO,
                 false => libc::SCHED_OTHER,
             };
             assert_eq!(policy(), expected);
             if by_handle {
-                let handle = urgent.handle();
+                let handle = priority.handle();
                 let ended = std::thread::spawn(move || handle.end());
                 assert!(ended.join().is_ok());
                 assert_eq!(policy(), libc::SCHED_OTHER);
             }
-            drop(urgent);
+            drop(priority);
             assert_eq!(policy(), libc::SCHED_OTHER);
         }
     }

@@ -1,4 +1,4 @@
-//! The way down to the directory that is worked in, by kept descriptors.
+//! The stack of open directories from the root to the current one.
 //!
 //! Each step is one component, opened beneath the one before, and never a symlink: so nothing above or beside the root
 //! is reached, whatever a path says and whatever happens to the names meanwhile.
@@ -26,14 +26,14 @@ pub(crate) fn stand_in(parent: BorrowedFd<'_>, name: &CStr) -> Result<OwnedFd, E
 #[derive(Debug)]
 pub(crate) struct Stack {
     root: Dir,
-    way: Vec<(CString, OwnedFd)>,
+    stack: Vec<(CString, OwnedFd)>,
 }
 
 impl Stack {
     pub(crate) fn new(root: Dir) -> Self {
         Self {
             root,
-            way: Vec::new(),
+            stack: Vec::new(),
         }
     }
 
@@ -42,7 +42,7 @@ impl Stack {
     }
 
     pub(crate) fn top(&self) -> BorrowedFd<'_> {
-        match self.way.last() {
+        match self.stack.last() {
             Some((_, fd)) => fd.as_fd(),
             None => self.root.fd(),
         }
@@ -51,17 +51,17 @@ impl Stack {
     /// Pops directories down to the common prefix with `directories`; returns its length.
     pub(crate) fn back_to_common(&mut self, directories: &[u8]) -> usize {
         let mut common = 0;
-        for ((name, _), wanted) in self.way.iter().zip(components(directories)) {
+        for ((name, _), wanted) in self.stack.iter().zip(components(directories)) {
             if name.to_bytes() != wanted {
                 break;
             }
             common += 1;
         }
-        self.way.truncate(common);
+        self.stack.truncate(common);
         common
     }
 
-    /// The directory of a path from the root, wherever the way leads now.
+    /// The directory of a path from the root, whatever the stack holds.
     pub(crate) fn find(&self, directories: &[u8]) -> Result<OwnedFd, Errno> {
         let mut at = stand_in(self.root.fd(), c".")?;
         for part in components(directories) {
@@ -71,11 +71,11 @@ impl Stack {
     }
 
     pub(crate) fn step(&mut self, name: CString) -> Result<(), Errno> {
-        if self.way.len() >= MOST_DEPTH {
+        if self.stack.len() >= MOST_DEPTH {
             return Err(Errno::NAMETOOLONG);
         }
         let fd = stand_in(self.top(), &name)?;
-        self.way.push((name, fd));
+        self.stack.push((name, fd));
         Ok(())
     }
 }

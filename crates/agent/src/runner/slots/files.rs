@@ -15,11 +15,11 @@ impl Slots {
         let replying = reply_to.clone();
         let (orders, acked) = (self.orders.clone(), self.deps.acked.last());
         let path = RunPath::of(&mesh, &request);
-        let turn = path.as_ref().map(|path| self.turns.next(path));
+        let queued = path.as_ref().map(|path| self.queues.next(path));
         let started = self.on_thread("bm-command", move || {
-            let mut turn = turn;
-            if let Some(turn) = &mut turn {
-                turn.wait();
+            let mut queued = queued;
+            if let Some(queued) = &mut queued {
+                queued.wait();
             }
             let outcome = unpanicked(|| work(&permissions, &mesh, request, &replying));
             if let (Some(orders), Some(order)) = (

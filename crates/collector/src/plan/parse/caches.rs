@@ -3,7 +3,7 @@
 use super::super::{
     Cache, Group, Phase,
     cells::Cell,
-    source::{Mistakes, Spot},
+    source::{Mistakes, Position},
 };
 use benchmesh_workloads::{registry, workload::Needs};
 use serde_json::Value;
@@ -11,7 +11,7 @@ use serde_json::Value;
 /// The key of who reads and writes past all caches, whatever it does.
 const DIRECT: &str = "direct";
 
-pub(super) fn check(phase: &Phase, at: &Spot, mistakes: &mut Mistakes<'_>) {
+pub(super) fn check(phase: &Phase, at: &Position, mistakes: &mut Mistakes<'_>) {
     if phase.cache == Cache::AsIs || phase.groups.is_empty() {
         return;
     }
@@ -36,7 +36,7 @@ pub(super) fn check(phase: &Phase, at: &Spot, mistakes: &mut Mistakes<'_>) {
 }
 
 /// Who can go past the caches has a key for it; the others refuse to when their tasks are prepared.
-fn refuse_bypass(group: &Group, at: &Spot, mistakes: &mut Mistakes<'_>) {
+fn refuse_bypass(group: &Group, at: &Position, mistakes: &mut Mistakes<'_>) {
     let workload = group.workload.0;
     for cell in &group.cells {
         let params = match workload.bypassing(&cell.params) {
@@ -61,7 +61,7 @@ fn refuse_bypass(group: &Group, at: &Spot, mistakes: &mut Mistakes<'_>) {
 }
 
 /// There is no warming what every load goes past, or does not read.
-fn refuse_idle_warmth(phase: &Phase, at: &Spot, mistakes: &mut Mistakes<'_>) {
+fn refuse_idle_warmth(phase: &Phase, at: &Position, mistakes: &mut Mistakes<'_>) {
     let warmed = |group: &&Group| group.workload.0.warms();
     if phase.groups.iter().find(warmed).is_none() {
         let reason = format!(

@@ -8,7 +8,7 @@ use super::{
         Group, cells,
         keys::{GroupKeys, LinkKeys, LoadKeys, PhaseKeys, names},
         read::{Section, kind, unknown_key},
-        source::{Mistakes, Spot, listed},
+        source::{Mistakes, Position, listed},
     },
     load::{load, workload_of},
     params::dimensions,
@@ -55,12 +55,12 @@ pub(super) fn groups(phase: &mut Section<'_, '_>, mistakes: &mut Mistakes<'_>) -
 }
 
 fn named<'t, 'i>(phase: &mut Section<'t, 'i>, mistakes: &mut Mistakes<'_>) -> Vec<Named<'t, 'i>> {
-    let Some((value, spot)) = phase.take("group") else {
+    let Some((value, position)) = phase.take("group") else {
         return Vec::new();
     };
     let Some(list) = value.as_array() else {
         mistakes.at(
-            &spot,
+            &position,
             format!("expected tables, found {}", kind(value)),
             "write [[phase.group]], with two brackets",
         );
@@ -68,9 +68,9 @@ fn named<'t, 'i>(phase: &mut Section<'t, 'i>, mistakes: &mut Mistakes<'_>) -> Ve
     };
     let mut groups: Vec<Named<'_, '_>> = Vec::new();
     for (index, item) in list.iter().enumerate() {
-        let at = Spot {
+        let at = Position {
             span: item.span(),
-            key: format!("{}.{}", spot.key, index + 1),
+            key: format!("{}.{}", position.key, index + 1),
         };
         let Some(table) = item.get_ref().as_table() else {
             mistakes.at(&at, "expected a table", "write [[phase.group]]");
@@ -128,7 +128,7 @@ fn one(
     let agents = selector(section, "agents", mistakes);
     if let (Some(_), Some(agents)) = (&select, &agents) {
         mistakes.at(
-            &agents.spot,
+            &agents.position,
             "both select and agents are given",
             "keep one of them",
         );
@@ -144,7 +144,7 @@ fn matrix(
     groups: &[Named<'_, '_>],
     mistakes: &mut Mistakes<'_>,
 ) -> Vec<cells::Dimension> {
-    let Some((value, spot)) = phase.take("matrix") else {
+    let Some((value, position)) = phase.take("matrix") else {
         return Vec::new();
     };
     let names = || groups.iter().map(|group| group.name.as_str());
@@ -154,16 +154,16 @@ fn matrix(
     };
     let Some(table) = value.as_table() else {
         let reason = format!("expected a table for each group, found {}", kind(value));
-        mistakes.at(&spot, reason, remedy());
+        mistakes.at(&position, reason, remedy());
         return Vec::new();
     };
     let mut entries: Vec<_> = table.iter().collect();
     entries.sort_by_key(|(key, _)| key.span().start);
     let mut all = Vec::new();
     for (key, value) in entries {
-        let at = Spot {
+        let at = Position {
             span: key.span(),
-            key: format!("{}.{}", spot.key, key.get_ref()),
+            key: format!("{}.{}", position.key, key.get_ref()),
         };
         let found = groups.iter().find(|group| group.name == *key.get_ref());
         let (Some(group), Some(table)) = (found, value.get_ref().as_table()) else {

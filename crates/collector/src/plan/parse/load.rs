@@ -25,7 +25,7 @@ pub(super) fn workload_of(
     let Some((name, name_at)) = section.text("workload", mistakes) else {
         if !section.table.contains_key("workload") {
             mistakes.at(
-                &section.spot,
+                &section.position,
                 "there is no `workload`",
                 format!("one of {}", listed(known)),
             );
@@ -71,7 +71,7 @@ pub(super) fn load(
         params_at,
         clients: keys.as_ref().and_then(|keys| keys.clients),
         tasks_per_agent: keys.as_ref().map_or(1, |keys| keys.tasks_per_agent),
-        at: section.spot.clone(),
+        at: section.position.clone(),
     };
     let cells::Cells { cells, skipped } =
         cells::checked(name, workload, &modes, &base, matrix, mistakes);
@@ -87,7 +87,7 @@ pub(super) fn load(
         modes,
         links,
         select: None,
-        at: section.spot.clone(),
+        at: section.position.clone(),
     }
 }
 
@@ -102,18 +102,18 @@ fn modes(
             return vec![(*only).to_owned()];
         }
         mistakes.at(
-            &section.spot,
+            &section.position,
             format!("there are no `modes`, and {} has several", workload.name()),
             format!("write modes = [...] with some of {}", listed(known)),
         );
         return Vec::new();
     }
-    let Some((words, spot)) = section.words("modes", mistakes) else {
+    let Some((words, position)) = section.words("modes", mistakes) else {
         return Vec::new();
     };
     if words.is_empty() {
         mistakes.at(
-            &spot,
+            &position,
             "the list is empty",
             format!("name some of {}", listed(known.iter().copied())),
         );

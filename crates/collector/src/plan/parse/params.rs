@@ -4,7 +4,7 @@ use super::super::{
     cells,
     keys::{GroupKeys, IN_MATRIX, LinkKeys, LoadKeys, PhaseKeys, names},
     read::{Section, kind, to_json, unknown_key},
-    source::{Mistakes, Spot},
+    source::{Mistakes, Position},
 };
 use benchmesh_workloads::{
     params::{Key, Keys},
@@ -25,7 +25,7 @@ pub(super) fn params(
     group: &str,
     matrix: &[cells::Dimension],
     mistakes: &mut Mistakes<'_>,
-) -> (Map<String, serde_json::Value>, BTreeMap<String, Spot>) {
+) -> (Map<String, serde_json::Value>, BTreeMap<String, Position>) {
     let known = match group {
         "" => known_keys(workload),
         _ => keys_of_group(workload),
@@ -81,24 +81,24 @@ pub(super) fn matrix(
     workload: &dyn Workload,
     mistakes: &mut Mistakes<'_>,
 ) -> Vec<cells::Dimension> {
-    let Some((value, spot)) = section.take("matrix") else {
+    let Some((value, position)) = section.take("matrix") else {
         return Vec::new();
     };
     let Some(table) = value.as_table() else {
         mistakes.at(
-            &spot,
+            &position,
             format!("expected a table of lists, found {}", kind(value)),
             "write matrix = { size = [\"128m\", \"1g\"] }",
         );
         return Vec::new();
     };
-    dimensions(table, &spot, "", section.table, workload, mistakes)
+    dimensions(table, &position, "", section.table, workload, mistakes)
 }
 
 /// The keys of a matrix that are `group`'s, whose own table is `outside`.
 pub(super) fn dimensions(
     table: &DeTable<'_>,
-    spot: &Spot,
+    position: &Position,
     group: &str,
     outside: &DeTable<'_>,
     workload: &dyn Workload,
@@ -111,9 +111,9 @@ pub(super) fn dimensions(
     let mut dimensions = Vec::new();
     for (key, value) in entries {
         let name = key.get_ref().to_string();
-        let at = Spot {
+        let at = Position {
             span: key.span(),
-            key: format!("{}.{name}", spot.key),
+            key: format!("{}.{name}", position.key),
         };
         if !known.contains(&name.as_str()) {
             unknown_key(&name, &at, &known, mistakes);
@@ -146,10 +146,10 @@ pub(super) fn dimensions(
 
 fn values(
     name: &str,
-    at: &Spot,
+    at: &Position,
     value: &Spanned<DeValue<'_>>,
     mistakes: &mut Mistakes<'_>,
-) -> Option<Vec<(serde_json::Value, Spot)>> {
+) -> Option<Vec<(serde_json::Value, Position)>> {
     let Some(list) = value.get_ref().as_array() else {
         mistakes.at(
             at,
@@ -166,9 +166,9 @@ fn values(
         );
         return None;
     }
-    let mut values: Vec<(serde_json::Value, Spot)> = Vec::new();
+    let mut values: Vec<(serde_json::Value, Position)> = Vec::new();
     for item in list.iter() {
-        let item_at = Spot {
+        let item_at = Position {
             span: item.span(),
             key: at.key.clone(),
         };

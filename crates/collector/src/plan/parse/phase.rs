@@ -6,7 +6,7 @@ use super::{
         keys::PhaseKeys,
         read::{Section, kind},
         settle::settle,
-        source::{Mistakes, Spot, listed},
+        source::{Mistakes, Position, listed},
     },
     caches, group,
     load::{load, workload_of},
@@ -20,7 +20,7 @@ pub(super) fn phases(
     targets: &[Target],
     mistakes: &mut Mistakes<'_>,
 ) -> Vec<Phase> {
-    let Some((value, spot)) = top.take("phase") else {
+    let Some((value, position)) = top.take("phase") else {
         mistakes.whole(
             "the plan has no phase",
             "add [[phase]] with a workload and its modes",
@@ -29,7 +29,7 @@ pub(super) fn phases(
     };
     let Some(list) = value.as_array() else {
         mistakes.at(
-            &spot,
+            &position,
             format!("expected tables, found {}", kind(value)),
             "write [[phase]], with two brackets",
         );
@@ -37,14 +37,14 @@ pub(super) fn phases(
     };
     if list.is_empty() {
         mistakes.at(
-            &spot,
+            &position,
             "the plan has no phase",
             "add [[phase]] with a workload and its modes",
         );
     }
     let mut phases: Vec<Phase> = Vec::new();
     for (index, item) in list.iter().enumerate() {
-        let at = Spot {
+        let at = Position {
             span: item.span(),
             key: format!("phase.{}", index + 1),
         };
@@ -72,7 +72,7 @@ pub(super) fn phases(
 
 fn phase(
     table: &DeTable<'_>,
-    at: Spot,
+    at: Position,
     targets: &[Target],
     mistakes: &mut Mistakes<'_>,
 ) -> Option<Phase> {
@@ -136,24 +136,28 @@ fn phase_targets(
     mistakes: &mut Mistakes<'_>,
 ) -> Vec<usize> {
     if needs != Needs::Target {
-        if let Some((_, spot)) = section.take("targets") {
-            mistakes.at(&spot, format!("{what} needs no target"), "remove the key");
+        if let Some((_, position)) = section.take("targets") {
+            mistakes.at(
+                &position,
+                format!("{what} needs no target"),
+                "remove the key",
+            );
         }
         return Vec::new();
     }
     if targets.is_empty() {
         mistakes.at(
-            &section.spot,
+            &section.position,
             format!("{what} needs a target, and the plan has none"),
             "add [targets.NAME] with system and path",
         );
     }
-    let Some((words, spot)) = section.words("targets", mistakes) else {
+    let Some((words, position)) = section.words("targets", mistakes) else {
         return (0..targets.len()).collect();
     };
     if words.is_empty() {
         mistakes.at(
-            &spot,
+            &position,
             "the list is empty",
             "leave the key out to measure all targets",
         );

@@ -5,18 +5,18 @@ use super::super::{
     keys::{ClientsKeys, TargetKeys, names},
     read::{Section, kind},
     select::{Selected, Selector},
-    source::{Mistakes, Spot},
+    source::{Mistakes, Position},
 };
 use benchmesh_workloads::params::Keys;
 use std::path::Path;
 
 pub(super) fn targets(top: &mut Section<'_, '_>, mistakes: &mut Mistakes<'_>) -> Vec<Target> {
-    let Some((value, spot)) = top.take("targets") else {
+    let Some((value, position)) = top.take("targets") else {
         return Vec::new();
     };
     let Some(table) = value.as_table() else {
         mistakes.at(
-            &spot,
+            &position,
             format!("expected tables, found {}", kind(value)),
             "write [targets.NAME] with system and path",
         );
@@ -28,7 +28,7 @@ pub(super) fn targets(top: &mut Section<'_, '_>, mistakes: &mut Mistakes<'_>) ->
     let mut targets = Vec::new();
     for (key, value) in entries {
         let name = key.get_ref().to_string();
-        let at = Spot {
+        let at = Position {
             span: key.span(),
             key: format!("targets.{name}"),
         };
@@ -47,7 +47,7 @@ pub(super) fn targets(top: &mut Section<'_, '_>, mistakes: &mut Mistakes<'_>) ->
 
 fn target(name: String, mut section: Section<'_, '_>, mistakes: &mut Mistakes<'_>) -> Target {
     if name.trim().is_empty() {
-        mistakes.at(&section.spot, "the target has no name", "");
+        mistakes.at(&section.position, "the target has no name", "");
     }
     let keys = section.keys::<TargetKeys>(mistakes);
     section.refuse_rest(&names(&[TargetKeys::all()]), mistakes);
@@ -73,7 +73,7 @@ fn target(name: String, mut section: Section<'_, '_>, mistakes: &mut Mistakes<'_
 }
 
 /// An absolute path in its shortest spelling.
-fn checked_path(path: String, at: &Spot, mistakes: &mut Mistakes<'_>) -> String {
+fn checked_path(path: String, at: &Position, mistakes: &mut Mistakes<'_>) -> String {
     if path.trim().is_empty() {
         mistakes.at(
             at,
@@ -102,10 +102,10 @@ fn checked_path(path: String, at: &Spot, mistakes: &mut Mistakes<'_>) -> String 
 }
 
 pub(super) fn clients(top: &mut Section<'_, '_>, mistakes: &mut Mistakes<'_>) -> Option<Selected> {
-    let (value, spot) = top.take("clients")?;
+    let (value, position) = top.take("clients")?;
     let Some(table) = value.as_table() else {
         mistakes.at(
-            &spot,
+            &position,
             format!("expected a table, found {}", kind(value)),
             "write [clients] with select = \"role=client\"; how many are taken is the phase's key `clients`",
         );
@@ -113,8 +113,8 @@ pub(super) fn clients(top: &mut Section<'_, '_>, mistakes: &mut Mistakes<'_>) ->
     };
     let mut section = Section::new(
         table,
-        Spot {
-            span: spot.span,
+        Position {
+            span: position.span,
             key: String::from("clients"),
         },
     );
@@ -123,7 +123,7 @@ pub(super) fn clients(top: &mut Section<'_, '_>, mistakes: &mut Mistakes<'_>) ->
     section.refuse_rest(&names(&[ClientsKeys::all()]), mistakes);
     if let (Some(_), Some(agents)) = (&select, &agents) {
         mistakes.at(
-            &agents.spot,
+            &agents.position,
             "both select and agents are given",
             "keep one of them",
         );
@@ -139,16 +139,16 @@ pub(super) fn selector(
 ) -> Option<Selected> {
     let value = section.table.get(key)?.get_ref();
     if value.is_str() && key != "agents" {
-        let (text, spot) = section.text(key, mistakes)?;
+        let (text, position) = section.text(key, mistakes)?;
         return match Selector::parse_labels(&text) {
             Ok(selector) => Some(Selected {
                 selector,
-                spot,
+                position,
                 names_at: Vec::new(),
             }),
             Err(reason) => {
                 mistakes.at(
-                    &spot,
+                    &position,
                     reason,
                     "write label=value, several with commas: \"role=client,rack=3\"",
                 );
@@ -157,18 +157,18 @@ pub(super) fn selector(
         };
     }
     if key == "select" {
-        let (value, spot) = section.take(key)?;
+        let (value, position) = section.take(key)?;
         mistakes.at(
-            &spot,
+            &position,
             format!("expected a label expression, found {}", kind(value)),
             "write select = \"role=client\"; names stand in agents = [...]",
         );
         return None;
     }
-    let (words, spot) = section.words(key, mistakes)?;
+    let (words, position) = section.words(key, mistakes)?;
     if words.is_empty() {
         mistakes.at(
-            &spot,
+            &position,
             "the list is empty",
             "name the agents, or leave the key out",
         );
@@ -177,7 +177,7 @@ pub(super) fn selector(
     let (names, names_at) = words.into_iter().unzip();
     Some(Selected {
         selector: Selector::Names(names),
-        spot,
+        position,
         names_at,
     })
 }

@@ -13,8 +13,8 @@ const LEAVE_EARLY: Duration = Duration::from_millis(50);
 /// Its timer wakes it this long before the start, and it spins from there: more than a timer is late, less than a
 /// measurement notices.
 const SPIN: Duration = Duration::from_micros(200);
-/// For so long after the start a worker may be urgent, whatever its first operation is.
-const URGENT: Duration = Duration::from_millis(1);
+/// Workers lose their real-time priority this long after the start at the latest.
+const RT_LIMIT: Duration = Duration::from_millis(1);
 
 #[derive(Debug, Default)]
 pub(super) struct Gate {
@@ -34,7 +34,7 @@ struct State {
     stopped: bool,
     ended: usize,
     /// The workers that have left for the start.
-    urgent: Vec<Handle>,
+    rt_workers: Vec<Handle>,
     /// Nobody looks after them any more.
     watched: bool,
 }
@@ -45,7 +45,7 @@ pub(super) struct Started {
     pub planned: MonoNanos,
     pub began: MonoNanos,
     /// To be given back after its first operation.
-    pub urgent: RtPriority,
+    pub rt_priority: RtPriority,
 }
 
 impl Gate {
@@ -92,28 +92,28 @@ impl Gate {
     /// Waits for the start instant; `None` when the load ended before.
     pub(super) fn wait_start(&self) -> Option<Started> {
         let planned = self.wait_leave()?;
-        let urgent = RtPriority::worker();
-        self.note_rt_priority(urgent.handle());
+        let rt_priority = RtPriority::worker();
+        self.note_rt_priority(rt_priority.handle());
         sleep_until(planned.saturating_sub(SPIN));
         let began = spin_until(planned);
         let stopped = self.stop.load(Ordering::Relaxed);
         (!stopped).then_some(Started {
             planned,
             began,
-            urgent,
+            rt_priority,
         })
     }
 
-    /// Waits until the workers have started or ended, and sees to it that none of them stays urgent.
+    /// Waits until the workers have started or ended, and sees to it that none of them keeps real-time priority.
     pub(super) fn watch_start(&self, workers: usize, start: MonoNanos) {
         if self.wait_ended(workers, start.saturating_sub(LEAVE_EARLY)) {
             return;
         }
         let _above = RtPriority::watch();
-        sleep_until(start.saturating_add(URGENT));
+        sleep_until(start.saturating_add(RT_LIMIT));
         let mut state = self.lock();
         state.watched = true;
-        for worker in state.urgent.drain(..) {
+        for worker in state.rt_workers.drain(..) {
             worker.end();
         }
     }
@@ -123,7 +123,7 @@ impl Gate {
         let mut state = self.lock();
         match state.watched {
             true => worker.end(),
-            false => state.urgent.push(worker),
+            false => state.rt_workers.push(worker),
         }
     }
 

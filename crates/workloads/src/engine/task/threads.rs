@@ -209,7 +209,7 @@ fn live(
 
     gate.wait_start().map(|start| {
         recorder.set_start(start.planned);
-        recorder.rt_until_first_op(start.urgent);
+        recorder.rt_until_first_op(start.rt_priority);
         let before = meter.read();
         let failure = work(index, worker.as_mut(), &mut recorder);
         let ended = recorder.load_ended().unwrap_or_else(MonoNanos::now);

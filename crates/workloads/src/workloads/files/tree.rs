@@ -43,13 +43,13 @@ impl Shape {
         let worker = u64::from(worker);
         let base = self.files / workers;
         let extra = self.files % workers;
-        let turn = match self.sharing {
-            Sharing::Worker => Turn { mine: 0, of: 1 },
-            Sharing::Task => Turn {
+        let interleave = match self.sharing {
+            Sharing::Worker => Interleave { mine: 0, of: 1 },
+            Sharing::Task => Interleave {
                 mine: worker,
                 of: workers,
             },
-            Sharing::Step => Turn {
+            Sharing::Step => Interleave {
                 mine: task * workers + worker,
                 of: tasks * workers,
             },
@@ -58,7 +58,7 @@ impl Shape {
             first: worker * base + worker.min(extra),
             files: base + u64::from(worker < extra),
             files_per_directory: self.files_per_directory.max(1),
-            turn,
+            interleave,
         }
     }
 
@@ -74,9 +74,9 @@ impl Shape {
     }
 }
 
-/// Whose turn a number is, where several count together.
+/// Which numbers belong to one of several workers that count together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Turn {
+pub(super) struct Interleave {
     mine: u64,
     of: u64,
 }
@@ -87,28 +87,28 @@ pub(super) struct Share {
     pub first: u64,
     pub files: u64,
     pub files_per_directory: u64,
-    pub turn: Turn,
+    pub interleave: Interleave,
 }
 
 impl Share {
     /// The number in the name of file `i` of the share.
     #[inline]
     pub(super) fn number(&self, file: u64) -> u64 {
-        file * self.turn.of + self.turn.mine
+        file * self.interleave.of + self.interleave.mine
     }
 
     /// The file of the share that has this number in its name, were there enough files.
     pub(super) fn file_of(&self, number: u64) -> Option<u64> {
-        let before = number.checked_sub(self.turn.mine)?;
+        let before = number.checked_sub(self.interleave.mine)?;
         before
-            .is_multiple_of(self.turn.of)
-            .then(|| before / self.turn.of)
+            .is_multiple_of(self.interleave.of)
+            .then(|| before / self.interleave.of)
     }
 
     /// Whether its directories are not shared: then its numbers follow each other.
     #[inline]
     pub(super) fn is_alone(&self) -> bool {
-        self.turn.of == 1
+        self.interleave.of == 1
     }
 
     #[inline]
@@ -127,8 +127,8 @@ impl Share {
     pub(super) fn files_of(&self, directory: u64) -> Range<u64> {
         let begin = directory * self.files_per_directory;
         let from = |number: u64| {
-            let before = number.saturating_sub(self.turn.mine);
-            before.div_ceil(self.turn.of).min(self.files)
+            let before = number.saturating_sub(self.interleave.mine);
+            before.div_ceil(self.interleave.of).min(self.files)
         };
         from(begin)..from(begin + self.files_per_directory)
     }
@@ -274,7 +274,7 @@ mod tests {
             first: 0,
             files: 5,
             files_per_directory: 1,
-            turn: Turn { mine: 0, of: 1 },
+            interleave: Interleave { mine: 0, of: 1 },
         };
         for (run, keep, kept) in [("a", 5, 5), ("b", 4, 0)] {
             let opened =

@@ -25,7 +25,7 @@ const LIST: OFlags = OFlags::RDONLY
     .union(OFlags::NOFOLLOW)
     .union(OFlags::CLOEXEC);
 
-/// Room for the names on the way, and for what they are: as much as directories of 50000 names with 20 bytes each need. Only a
+/// Room for the names on the stack, and for what they are: as much as directories of 50000 names with 20 bytes each need. Only a
 /// tree that has more makes a list wait for memory, once.
 const NAMES_BYTES: usize = 1 << 20;
 const ENTRIES: usize = 50_000;
@@ -33,16 +33,16 @@ const ENTRIES: usize = 50_000;
 pub(super) struct TreeWalker {
     root: Dir,
     buffer: Vec<MaybeUninit<u8>>,
-    /// Names of the directories on the way, each with its end: what is left of a directory that is done is used again.
+    /// Names of the directories on the stack, each with its end: what is left of a directory that is done is used again.
     names: Vec<u8>,
-    /// What is left to do in each directory on the way, the last one's at the end: what comes first is last.
+    /// What is left to do in each directory on the stack, the last one's at the end: what comes first is last.
     entries: Vec<Named>,
-    /// The path of the last directory of the way.
+    /// The path of the last directory of the stack.
     path: Vec<u8>,
     current_path: Arc<CurrentPath>,
 }
 
-/// A directory on the way.
+/// A directory on the stack.
 struct Level {
     /// To stand in; `None` for the root.
     fd: Option<OwnedFd>,
@@ -87,25 +87,25 @@ impl TreeWalker {
         self.tree_walker(WalkKind::Remove, log)
     }
 
-    fn tree_walker<L: Log>(&mut self, errand: WalkKind, log: &mut L) -> Result<Pass, L::Error> {
+    fn tree_walker<L: Log>(&mut self, walk_kind: WalkKind, log: &mut L) -> Result<Pass, L::Error> {
         self.names.clear();
         self.entries.clear();
         self.path.clear();
-        let mut way: Vec<Level> = Vec::new();
+        let mut stack: Vec<Level> = Vec::new();
         let mut pass = Pass::Whole;
-        let (flow, top) = self.open(&way, c".".to_owned(), log)?;
+        let (flow, top) = self.open(&stack, c".".to_owned(), log)?;
         if flow.ends(&mut pass) {
             return Ok(pass);
         }
-        way.extend(top);
-        while let Some(from) = way.last().map(|level| level.entries_from) {
+        stack.extend(top);
+        while let Some(from) = stack.last().map(|level| level.entries_from) {
             let next = match self.entries.len() > from {
                 true => self.entries.pop(),
                 false => None,
             };
             let flow = match next {
-                Some(entry) => self.entry(&mut way, entry, errand, log)?,
-                None => self.leave(&mut way, errand, log)?,
+                Some(entry) => self.entry(&mut stack, entry, walk_kind, log)?,
+                None => self.leave(&mut stack, walk_kind, log)?,
             };
             if flow.ends(&mut pass) {
                 break;
@@ -114,22 +114,22 @@ impl TreeWalker {
         Ok(pass)
     }
 
-    /// One name in the last directory of the way; a directory becomes the last one.
+    /// One name in the last directory of the stack; a directory becomes the last one.
     fn entry<L: Log>(
         &mut self,
-        way: &mut Vec<Level>,
+        stack: &mut Vec<Level>,
         entry: Named,
-        errand: WalkKind,
+        walk_kind: WalkKind,
         log: &mut L,
     ) -> Result<Flow, L::Error> {
         let name = self.name(entry);
-        let dir = way
+        let dir = stack
             .last()
             .map_or(self.root.fd(), |level| level.dir(&self.root));
         self.current_path.go(&self.path, name.to_bytes());
-        let path = || path_of(&self.root, way, &name);
+        let path = || path_of(&self.root, stack, &name);
         let mut kind = entry.kind;
-        let flow = match errand {
+        let flow = match walk_kind {
             WalkKind::Look => log.operation(Op::Stat, 0, path, |_| {
                 kind = kind_of(dir, &name)?;
                 Ok(Some(Moved::NOTHING))
@@ -151,51 +151,51 @@ impl TreeWalker {
         if flow != Flow::Done || kind != FileType::Directory {
             return Ok(flow);
         }
-        let (flow, below) = self.open(way, name, log)?;
-        way.extend(below);
+        let (flow, below) = self.open(stack, name, log)?;
+        stack.extend(below);
         Ok(flow)
     }
 
-    /// Back from the last directory of the way, in which nothing is left to do.
+    /// Back from the last directory of the stack, in which nothing is left to do.
     fn leave<L: Log>(
         &mut self,
-        way: &mut Vec<Level>,
-        errand: WalkKind,
+        stack: &mut Vec<Level>,
+        walk_kind: WalkKind,
         log: &mut L,
     ) -> Result<Flow, L::Error> {
-        let done = way.pop();
-        let (Some(done), Some(above)) = (done, way.last()) else {
+        let done = stack.pop();
+        let (Some(done), Some(above)) = (done, stack.last()) else {
             return Ok(Flow::Done);
         };
         self.names.truncate(above.names_until);
         self.path.truncate(done.path_above);
-        if errand == WalkKind::Look {
+        if walk_kind == WalkKind::Look {
             return Ok(Flow::Done);
         }
         let dir = above.dir(&self.root);
         self.current_path.go(&self.path, done.name.to_bytes());
-        let path = || path_of(&self.root, way, &done.name);
+        let path = || path_of(&self.root, stack, &done.name);
         log.operation(Op::Rmdir, 0, path, |_| {
             calls::remove_directory(dir, &done.name)?;
             Ok(Some(Moved::NOTHING))
         })
     }
 
-    /// Lists a directory in the last one of the way, and goes to stand in it.
+    /// Lists a directory in the last one of the stack, and goes to stand in it.
     fn open<L: Log>(
         &mut self,
-        way: &[Level],
+        stack: &[Level],
         name: CString,
         log: &mut L,
     ) -> Result<(Flow, Option<Level>), L::Error> {
-        let parent = way
+        let parent = stack
             .last()
             .map_or(self.root.fd(), |level| level.dir(&self.root));
         let (names, buffer, root) = (&mut self.names, &mut self.buffer, &self.root);
         let entries = &mut self.entries;
         let entries_from = entries.len();
-        let path = || path_of(root, way, &name);
-        let is_root = way.is_empty();
+        let path = || path_of(root, stack, &name);
+        let is_root = stack.is_empty();
         let shown: &[u8] = if is_root { &[] } else { name.to_bytes() };
         self.current_path.go(&self.path, shown);
         let flow = log.operation(Op::List, 0, path, |_| {
@@ -289,9 +289,9 @@ fn kind_of(dir: BorrowedFd<'_>, name: &CStr) -> Result<FileType, Errno> {
 }
 
 /// For messages.
-fn path_of(root: &Dir, way: &[Level], name: &CStr) -> PathBuf {
+fn path_of(root: &Dir, stack: &[Level], name: &CStr) -> PathBuf {
     let mut path = root.path().to_owned();
-    for level in way.iter().skip(1) {
+    for level in stack.iter().skip(1) {
         path.push(Path::new(&*level.name.to_string_lossy()));
     }
     path.push(Path::new(&*name.to_string_lossy()));

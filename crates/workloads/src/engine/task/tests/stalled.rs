@@ -14,11 +14,11 @@ use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 /// What was told of stalls: the word and the operation.
-type Heard = Vec<(&'static str, Stall)>;
+type Stalls = Vec<(&'static str, Stall)>;
 
 /// A task of two workers, of which the first hangs in its second operation until it is let go.
 fn hanging() -> (Task, SyncSender<()>) {
-    let (let_go, held): (SyncSender<()>, Receiver<()>) = sync_channel(1);
+    let (release, held): (SyncSender<()>, Receiver<()>) = sync_channel(1);
     let held = std::sync::Mutex::new(held);
     let act = move |index, recorder: &mut crate::measure::recorder::Recorder| {
         let mut number = 0;
@@ -48,30 +48,30 @@ fn hanging() -> (Task, SyncSender<()>) {
     };
     let control = PrepareControl::silent();
     let task = Task::prepare_load(load.opened(), &[Op::Null], &conduct, &control).unwrap();
-    (task, let_go)
+    (task, release)
 }
 
-fn run(mut task: Task, on_stall: OnStall, mut told: impl FnMut(&Stall)) -> (TaskEnd, Heard) {
-    let mut tidings = Vec::new();
+fn run(mut task: Task, on_stall: OnStall, mut told: impl FnMut(&Stall)) -> (TaskEnd, Stalls) {
+    let mut stalls = Vec::new();
     arm_soon(&mut task);
     let end = task.run_watched(on_stall, &mut |it| match it {
         TaskEvent::Interval(_) | TaskEvent::LoadOver => {}
         TaskEvent::Stall(StallEvent::Begun(stall)) => {
             told(&stall);
-            tidings.push(("stalled", stall));
+            stalls.push(("stalled", stall));
         }
-        TaskEvent::Stall(StallEvent::Over(stall)) => tidings.push(("over", stall)),
+        TaskEvent::Stall(StallEvent::Over(stall)) => stalls.push(("over", stall)),
     });
-    (end, tidings)
+    (end, stalls)
 }
 
 #[test]
 fn a_stall_is_told_once_with_its_place_and_so_is_its_end() {
-    let (task, let_go) = hanging();
-    let (end, tidings) = run(task, OnStall::Continue, |_| let_go.send(()).unwrap());
+    let (task, release) = hanging();
+    let (end, stalls) = run(task, OnStall::Continue, |_| release.send(()).unwrap());
     assert_eq!((end.state, end.stalled), (End::Done, false));
-    let [("stalled", stall), ("over", over)] = &tidings[..] else {
-        panic!("{tidings:?}")
+    let [("stalled", stall), ("over", over)] = &stalls[..] else {
+        panic!("{stalls:?}")
     };
     assert_eq!(stall, over);
     let doing = Phase::Operation {
@@ -89,10 +89,10 @@ fn a_stall_is_told_once_with_its_place_and_so_is_its_end() {
 #[test]
 fn a_policy_may_end_the_task_and_leave_the_worker_behind() {
     measured(|| {
-        let (task, let_go) = hanging();
-        let (end, tidings) = run(task, OnStall::Abort, |_| {});
+        let (task, release) = hanging();
+        let (end, stalls) = run(task, OnStall::Abort, |_| {});
         assert_eq!(
-            (end.state, end.stalled, tidings.len()),
+            (end.state, end.stalled, stalls.len()),
             (End::Failed, true, 1)
         );
         let error = end.error.unwrap();
@@ -106,7 +106,7 @@ fn a_policy_may_end_the_task_and_leave_the_worker_behind() {
             "{lasted:?}: the runtime was not waited for"
         );
         // It ends like any other thread when it can.
-        let_go.send(()).unwrap();
+        release.send(()).unwrap();
     });
 }
 
@@ -147,7 +147,7 @@ fn pipe(path: PathBuf) -> PathBuf {
 }
 
 /// Lets go who waits for a pipe.
-fn let_go(pipe: &Path) {
+fn release(pipe: &Path) {
     drop(File::options().write(true).open(pipe).unwrap());
 }
 
@@ -184,7 +184,7 @@ fn a_hanging_preparation_is_reported_with_call_and_path() {
     let (heard, holds) = (Arc::clone(&told), before.clone());
     let control = PrepareControl::silent().telling_stalls(move |it| {
         if matches!(it, StallEvent::Begun(_)) {
-            let_go(&holds);
+            release(&holds);
         }
         heard.lock().unwrap().push(it);
     });
@@ -208,14 +208,14 @@ fn a_hanging_finish_is_reported_and_waited_for_by_policy() {
     for on_stall in [OnStall::Continue, OnStall::Abort] {
         let directory = tempfile::tempdir().unwrap();
         let (load, before, after) = pipes(directory.path());
-        let opener = std::thread::spawn(move || let_go(&before));
+        let opener = std::thread::spawn(move || release(&before));
         let control = PrepareControl::silent();
         let task = Task::prepare_load(load, &[Op::Null], &second(), &control).unwrap();
         opener.join().unwrap();
         let waited = on_stall == OnStall::Continue;
         let (end, told) = run(task, on_stall, |_| {
             if waited {
-                let_go(&after);
+                release(&after);
             }
         });
         let words: Vec<&str> = told.iter().map(|(word, _)| *word).collect();
@@ -233,7 +233,7 @@ fn a_hanging_finish_is_reported_and_waited_for_by_policy() {
                 assert_eq!((end.state, end.stalled), (End::Failed, true));
                 assert!(end.error.unwrap().starts_with(&stall.to_string()));
                 assert_eq!(words, ["stalled"]);
-                let_go(&after);
+                release(&after);
             }
         }
     }

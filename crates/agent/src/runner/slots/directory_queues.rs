@@ -1,36 +1,36 @@
 //! Commands on one run's directory, done one after the other in the order in which they came.
 //!
-//! Each runs on a thread of its own. Without turns a removal could overtake the opening that was asked before it, by a
+//! Each runs on a thread of its own. Without queues, a removal could overtake the opening that was asked before it, by a
 //! collector that was killed meanwhile, say, and leave a directory that nobody knows of.
 
 use super::RunPath;
 use std::collections::BTreeMap;
 use tokio::sync::oneshot;
 
-/// The last turn that was given for each directory.
+/// The end of the last command on each directory.
 #[derive(Debug, Default)]
-pub(super) struct Turns(BTreeMap<RunPath, oneshot::Receiver<()>>);
+pub(super) struct DirectoryQueues(BTreeMap<RunPath, oneshot::Receiver<()>>);
 
-/// One command's turn; the next one's begins when it is dropped.
+/// A command in its place; the next one begins when it is dropped.
 #[derive(Debug)]
-pub(super) struct Turn {
+pub(super) struct QueuedCommand {
     before: Option<oneshot::Receiver<()>>,
     _over: oneshot::Sender<()>,
 }
 
-impl Turns {
-    pub fn next(&mut self, path: &RunPath) -> Turn {
+impl DirectoryQueues {
+    pub fn next(&mut self, path: &RunPath) -> QueuedCommand {
         self.0
             .retain(|_, last| matches!(last.try_recv(), Err(oneshot::error::TryRecvError::Empty)));
         let (over, last) = oneshot::channel();
-        Turn {
+        QueuedCommand {
             before: self.0.insert(path.clone(), last),
             _over: over,
         }
     }
 }
 
-impl Turn {
+impl QueuedCommand {
     /// Blocks until the command before this one is over.
     pub fn wait(&mut self) {
         if let Some(before) = self.before.take() {
@@ -57,10 +57,10 @@ mod tests {
 
     #[test]
     fn commands_on_one_directory_wait_for_those_before_them() {
-        let mut turns = Turns::default();
-        let mut opening = turns.next(&path("/a"));
-        let mut removal = turns.next(&path("/a"));
-        let mut elsewhere = turns.next(&path("/b"));
+        let mut queues = DirectoryQueues::default();
+        let mut opening = queues.next(&path("/a"));
+        let mut removal = queues.next(&path("/a"));
+        let mut elsewhere = queues.next(&path("/b"));
         opening.wait();
         // Nobody is before it there.
         elsewhere.wait();
@@ -74,7 +74,7 @@ mod tests {
         assert_eq!(done.recv(), Ok("removed"));
         thread.join().unwrap();
         drop(elsewhere);
-        drop(turns.next(&path("/c")));
-        assert_eq!(turns.0.len(), 1, "turns that are over are forgotten");
+        drop(queues.next(&path("/c")));
+        assert_eq!(queues.0.len(), 1, "commands that are over are forgotten");
     }
 }
