@@ -46,6 +46,7 @@ async fn measured(mesh: &Mesh) -> (crate::store::Publisher, Batch) {
 fn changed() -> NewAgent {
     let mut agent = new_agent("a");
     agent.name = "renamed".to_owned();
+    agent.may_rename = true;
     agent.host.name = "renamed".to_owned();
     agent.host.cpus = 64;
     agent.labels_json = r#"{"serves":"another"}"#.to_owned();
