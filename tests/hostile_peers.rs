@@ -8,6 +8,7 @@ mod greetings;
 mod half_open;
 mod noise;
 mod rogue;
+mod swapped;
 
 use crate::support::mesh::{Agent, Mesh};
 use std::time::Duration;
