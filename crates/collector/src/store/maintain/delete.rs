@@ -1,7 +1,7 @@
 //! Deletes one run and every row that belongs to it alone.
 
 use super::{MaintainError, failed, writer};
-use rusqlite::params;
+use rusqlite::{Connection, params};
 use std::path::Path;
 
 /// Tables with rows of one run, children first, and which of them are the run's.
@@ -97,11 +97,17 @@ pub async fn delete(path: &Path, wanted: &str) -> Result<(i64, String), Maintain
             .map_err(failed(path, doing))?;
     }
     transaction.commit().map_err(failed(path, doing))?;
-    let vacuum = "PRAGMA incremental_vacuum; PRAGMA wal_checkpoint(TRUNCATE);";
-    connection
-        .execute_batch(vacuum)
-        .map_err(failed(path, "the free space cannot be released"))?;
+    release(&connection).map_err(failed(path, "the free space cannot be released"))?;
     drop(connection);
     drop(lock);
     Ok((id, name))
+}
+
+/// Gives the free pages of the file back to the file system.
+fn release(connection: &Connection) -> rusqlite::Result<()> {
+    // One page for each row of the answer, so that all rows have to be asked for.
+    let mut vacuum = connection.prepare("PRAGMA incremental_vacuum")?;
+    let mut pages = vacuum.query([])?;
+    while pages.next()?.is_some() {}
+    connection.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)")
 }
