@@ -1,12 +1,20 @@
 //! Copies the runs of another database into this one.
 //!
 //! Ids of the other file that may collide are shifted; rows that both files may have (hosts, agents, daemons, disks,
-//! interfaces) are matched by their natural keys.
+//! interfaces) are matched by their natural keys. Samples, nearly all of the rows, have ways of their own (`samples`).
+//! Everything is one transaction of SQLite's.
 
+mod append;
 mod former;
+mod pages;
+mod records;
+mod samples;
+mod series;
 
-use super::{MaintainError, failed, writer};
+use super::{BUSY_TIMEOUT, MaintainError, failed, writer};
+use pages::PageError;
 use rusqlite::{Connection, ErrorCode, params};
+use samples::Copying;
 use std::path::Path;
 
 /// The size of a merge.
@@ -56,7 +64,7 @@ const TASK: (&str, Reference) = ("task_id", Shifted("tasks"));
 const RUN: (&str, Reference) = ("run_id", Shifted("runs"));
 const AGENT: (&str, Reference) = ("agent_id", Mapped("agents"));
 
-/// The others, parents first.
+/// The others except samples, parents first.
 const OWN: &[(&str, References)] = &[
     ("runs", &[]),
     ("run_tags", &[RUN]),
@@ -81,10 +89,6 @@ const OWN: &[(&str, References)] = &[
     ("losses", &[AGENT]),
     ("spools", &[AGENT]),
     ("clock_offsets", &[AGENT]),
-    ("daemon_samples", &[("daemon_id", Mapped("daemons"))]),
-    ("host_samples", &[("host_id", Mapped("hosts"))]),
-    ("disk_samples", &[("disk_id", Mapped("disks"))]),
-    ("net_samples", &[("interface_id", Mapped("interfaces"))]),
 ];
 
 /// Copies all runs of another database into this one, with agents, hosts and samples; rows that both have are stored
@@ -104,57 +108,101 @@ pub async fn merge(path: &Path, other: &Path) -> Result<Merged, MaintainError> {
             other.display()
         )));
     }
-    let (mut connection, lock) = writer(path).await?;
+    let (beside, lock) = writer(path).await?;
     // Locked too, and brought up to the same schema; that of a newer benchmesh is refused.
-    let (beside, other_lock) = writer(other).await?;
-    drop(beside);
-    let name = other
-        .to_str()
-        .ok_or_else(|| MaintainError::Wrong(String::from("the other path is no UTF-8")))?;
-    connection
-        .execute("ATTACH ? AS other", params![name])
-        .map_err(failed(path, doing))?;
-    refuse(&connection, path, other)?;
-    // Cheaper than per row: everything is checked at the end.
-    connection
-        .execute_batch(
-            "PRAGMA foreign_keys = OFF; PRAGMA cache_size = -262144; PRAGMA temp_store = MEMORY;",
-        )
-        .map_err(failed(path, doing))?;
-    // Almost all pages are new, and a rollback journal holds none of those: each is written once, to its place. A reader
-    // keeps the file in WAL mode, which writes everything twice.
-    journal(&connection, "TRUNCATE").map_err(failed(path, doing))?;
-    let transaction = connection.transaction().map_err(failed(path, doing))?;
-    let mut rows = 0;
-    let runs = merge_rows(&transaction, &mut rows).map_err(failed(path, doing))?;
-    let mut strays = 0;
-    for (table, _) in OWN {
-        // Of these each row was looked up through its parent.
-        if table.ends_with("_samples") || *table == "op_intervals" {
-            continue;
+    let (other_beside, other_lock) = writer(other).await?;
+    drop((beside, other_beside));
+    let merged = match attempt(path, other, Copying::Pages) {
+        Err(AttemptError::Layout) => {
+            tracing::debug!("the samples of {} are copied by rows", other.display());
+            attempt(path, other, Copying::Rows)
         }
-        let sql = "SELECT count(*) FROM pragma_foreign_key_check(?)";
-        let found: i64 = transaction
-            .query_row(sql, params![table], |row| row.get(0))
-            .map_err(failed(path, doing))?;
-        strays += found;
-    }
-    if strays > 0 {
-        return Err(MaintainError::Wrong(format!(
-            "{} is damaged: {strays} of its rows refer to missing rows; run `benchmesh db check {}`",
-            other.display(),
-            other.display()
-        )));
-    }
-    transaction.commit().map_err(failed(path, doing))?;
+        done => done,
+    };
+    let merged = merged.map_err(|error| match error {
+        AttemptError::Failed(error) => error,
+        AttemptError::Layout => {
+            MaintainError::Wrong(format!("{} cannot be merged page by page", other.display()))
+        }
+    })?;
+    // Without a reader, the file is in WAL mode again before anybody else opens it.
+    let connection = Connection::open(path).map_err(failed(path, doing))?;
     journal(&connection, "WAL").map_err(failed(path, doing))?;
-    connection
-        .execute_batch("DETACH other")
-        .map_err(failed(path, doing))?;
     // The last connection folds a write-ahead file in when it closes.
     drop(connection);
     drop((lock, other_lock));
+    Ok(merged)
+}
+
+/// Why one way of merging came to nothing. The transaction is rolled back.
+#[derive(Debug)]
+enum AttemptError {
+    /// It takes SQL.
+    Layout,
+    Failed(MaintainError),
+}
+
+/// Merges on a connection of its own: what it knows of pages is stale once they were written past its back.
+fn attempt(path: &Path, other: &Path, copying: Copying) -> Result<Merged, AttemptError> {
+    let doing = "the other database cannot be merged";
+    let sql = |error| AttemptError::Failed(failed(path, doing)(error));
+    let paged = |error| match error {
+        PageError::Unknown => AttemptError::Layout,
+        PageError::Sql(error) => sql(error),
+    };
+    let mut connection = connect(path, other).map_err(AttemptError::Failed)?;
+    refuse(&connection, path, other).map_err(AttemptError::Failed)?;
+    // Almost all pages are new, and a rollback journal holds none of those: each is written once, to its place. A reader
+    // keeps the file in WAL mode, which writes everything twice.
+    journal(&connection, "TRUNCATE").map_err(sql)?;
+    let transaction = connection.transaction().map_err(sql)?;
+    let mut rows = merge_shared(&transaction).map_err(sql)?;
+    let (copied, rest) = samples::copy(&transaction, path, other, copying).map_err(paged)?;
+    rows += copied;
+    rows += merge_own(&transaction).map_err(sql)?;
+    let runs = transaction
+        .query_row("SELECT count(*) FROM other.runs", [], |row| row.get(0))
+        .map_err(sql)?;
+    let mut strays = 0;
+    for (table, _) in OWN {
+        // Of these each row was looked up through its parent, as were the samples.
+        if *table == "op_intervals" {
+            continue;
+        }
+        let count = "SELECT count(*) FROM pragma_foreign_key_check(?)";
+        let found: i64 = transaction
+            .query_row(count, params![table], |row| row.get(0))
+            .map_err(sql)?;
+        strays += found;
+    }
+    if strays > 0 {
+        return Err(AttemptError::Failed(MaintainError::Wrong(format!(
+            "{} is damaged: {strays} of its rows refer to missing rows; run `benchmesh db check {}`",
+            other.display(),
+            other.display()
+        ))));
+    }
+    rows += rest.copy(&transaction, other).map_err(paged)?;
+    transaction.commit().map_err(sql)?;
     Ok(Merged { runs, rows })
+}
+
+/// A connection that has the other database attached.
+fn connect(path: &Path, other: &Path) -> Result<Connection, MaintainError> {
+    let name = other
+        .to_str()
+        .ok_or_else(|| MaintainError::Wrong(String::from("the other path is no UTF-8")))?;
+    let open = || {
+        let connection = Connection::open(path)?;
+        connection.busy_timeout(BUSY_TIMEOUT)?;
+        connection.execute("ATTACH ? AS other", params![name])?;
+        // Cheaper than per row: everything is checked at the end.
+        connection.execute_batch(
+            "PRAGMA foreign_keys = OFF; PRAGMA cache_size = -262144; PRAGMA temp_store = MEMORY;",
+        )?;
+        Ok(connection)
+    };
+    open().map_err(failed(path, "the other database cannot be merged"))
 }
 
 /// Asks for another journal; while somebody else has the file open, SQLite keeps the one that it has.
@@ -201,12 +249,14 @@ fn refuse(connection: &Connection, path: &Path, other: &Path) -> Result<(), Main
     Ok(())
 }
 
-fn merge_rows(connection: &Connection, rows: &mut usize) -> rusqlite::Result<i64> {
+/// Adds hosts, agents and what was sampled, and makes the tables `map_*` from the other's ids to those here. Returns the rows.
+fn merge_shared(connection: &Connection) -> rusqlite::Result<usize> {
+    let mut rows = 0;
     for (table, key, references) in SHARED {
         let columns = columns(connection, table)?;
         let values = values(&columns, references, "o", Ids::Fresh);
         let names = names(&columns, Ids::Fresh);
-        *rows += connection.execute(
+        rows += connection.execute(
             &format!("INSERT OR IGNORE INTO main.{table} ({names}) SELECT {values} FROM other.{table} AS o ORDER BY o.id"),
             [],
         )?;
@@ -220,7 +270,13 @@ fn merge_rows(connection: &Connection, rows: &mut usize) -> rusqlite::Result<i64
             same.join(" AND ")
         ))?;
     }
-    *rows += former::keep(connection)?;
+    // Before the samples of the two are mixed.
+    rows += former::keep(connection)?;
+    Ok(rows)
+}
+
+/// Adds the runs and everything that belongs to them. Returns the rows.
+fn merge_own(connection: &Connection) -> rusqlite::Result<usize> {
     connection.execute_batch(
         "CREATE TEMP TABLE shifts (name TEXT PRIMARY KEY, shift INTEGER NOT NULL);",
     )?;
@@ -230,6 +286,7 @@ fn merge_rows(connection: &Connection, rows: &mut usize) -> rusqlite::Result<i64
             params![table],
         )?;
     }
+    let mut rows = 0;
     for (table, references) in OWN {
         let columns = columns(connection, table)?;
         let ids = match *table {
@@ -241,22 +298,12 @@ fn merge_rows(connection: &Connection, rows: &mut usize) -> rusqlite::Result<i64
             values = values.replacen("o.id", &format!("o.id + {}", shift(table)), 1);
         }
         let names = names(&columns, ids);
-        // Samples are many: one look-up for each series, not for each row.
-        let from = match references {
-            [(column, Mapped(mapped))] if table.ends_with("_samples") => {
-                values = values.replacen(&value(column, references, "o"), "m.new", 1);
-                format!(
-                    "temp.map_{mapped} AS m CROSS JOIN other.{table} AS o ON o.{column} = m.old"
-                )
-            }
-            _ => format!("other.{table} AS o"),
-        };
-        *rows += connection.execute(
-            &format!("INSERT OR IGNORE INTO main.{table} ({names}) SELECT {values} FROM {from}"),
+        rows += connection.execute(
+            &format!("INSERT OR IGNORE INTO main.{table} ({names}) SELECT {values} FROM other.{table} AS o"),
             [],
         )?;
     }
-    connection.query_row("SELECT count(*) FROM other.runs", [], |row| row.get(0))
+    Ok(rows)
 }
 
 /// How a table's own `id` is chosen.

@@ -6,6 +6,8 @@ use crate::model::MeshMicros;
 use crate::store::annotate::Annotation;
 use crate::store::maintain::{MaintainError, backup, check, delete, merge};
 use rusqlite::Connection;
+use std::collections::BTreeMap;
+use std::path::Path;
 
 /// What people read of all runs, without ids.
 fn results(mesh: &Mesh) -> Vec<String> {
@@ -73,6 +75,189 @@ async fn a_merge_adds_all_runs_and_loses_none() {
     assert!(refused.contains("has schema 999"), "{refused}");
 }
 
+/// Of each table with samples: the columns that name a row in any file, and how they are found.
+const SAMPLES: [(&str, &str); 4] = [
+    (
+        "daemon_samples",
+        "SELECT h.boot_id || ' ' || d.pid, x.* FROM daemon_samples AS x
+         JOIN daemons AS d ON d.id = x.daemon_id JOIN hosts AS h ON h.id = d.host_id",
+    ),
+    (
+        "host_samples",
+        "SELECT h.boot_id, x.* FROM host_samples AS x JOIN hosts AS h ON h.id = x.host_id",
+    ),
+    (
+        "disk_samples",
+        "SELECT h.boot_id || ' ' || k.name, x.* FROM disk_samples AS x
+         JOIN disks AS k ON k.id = x.disk_id JOIN hosts AS h ON h.id = k.host_id",
+    ),
+    (
+        "net_samples",
+        "SELECT h.boot_id || ' ' || n.name, x.* FROM net_samples AS x
+         JOIN interfaces AS n ON n.id = x.interface_id JOIN hosts AS h ON h.id = n.host_id",
+    ),
+];
+
+/// All samples of a file with all their columns, by table, what was sampled, and instant.
+fn samples(path: &Path) -> BTreeMap<String, String> {
+    let file = Connection::open(path).unwrap();
+    let mut all = BTreeMap::new();
+    for (table, sql) in SAMPLES {
+        let mut rows = file.prepare(sql).unwrap();
+        let columns = rows.column_count();
+        let mut rows = rows.query([]).unwrap();
+        while let Some(row) = rows.next().unwrap() {
+            let text = |column| format!("{:?}", row.get_ref(column).unwrap());
+            // The second column is an id, which differs from file to file.
+            let key = format!("{table} {} {}", text(0), text(2));
+            let values: Vec<String> = (3..columns).map(text).collect();
+            let twice = all.insert(key, values.join(" "));
+            assert_eq!(twice, None, "a sample is there twice");
+        }
+    }
+    all
+}
+
+fn change(path: &Path, sql: &str) {
+    Connection::open(path)
+        .unwrap()
+        .execute_batch(&format!("PRAGMA foreign_keys = OFF; {sql}"))
+        .unwrap();
+}
+
+/// Merges, and expects the samples of both, of those that both have this file's.
+async fn merge_samples(a: &Path, b: &Path) {
+    let (before, other) = (samples(a), samples(b));
+    let mut expected = other.clone();
+    expected.extend(before.clone());
+    merge(a, b).await.unwrap();
+    let after = samples(a);
+    let differ: Vec<&String> = expected
+        .iter()
+        .filter(|(key, values)| after.get(*key) != Some(values))
+        .map(|(key, _)| key)
+        .collect();
+    assert!(
+        differ.is_empty(),
+        "{} are missing or differ: {:?}",
+        differ.len(),
+        differ.first()
+    );
+    assert_eq!(after.len(), expected.len());
+    assert_eq!(check(a).unwrap(), Vec::<String>::new());
+    assert!(samples(b) == other, "the other file is as it was");
+}
+
+fn free_pages(path: &Path) -> i64 {
+    let file = Connection::open(path).unwrap();
+    file.query_row("PRAGMA freelist_count", [], |row| row.get(0))
+        .unwrap()
+}
+
+/// A generated database. The generator has a runtime of its own, which a test's own does not allow on its thread.
+fn generate(path: &Path, hosts: u32) {
+    let shape = benchmesh_synthetic::Shape {
+        hosts,
+        ..benchmesh_synthetic::Shape::small()
+    };
+    std::thread::scope(|scope| {
+        let made = scope.spawn(|| benchmesh_synthetic::generate(path, &shape));
+        made.join().unwrap().unwrap();
+    });
+}
+
+fn another_site(path: &Path, name: &str) {
+    change(
+        path,
+        &format!(
+            "UPDATE runs SET uid = '{name}-' || uid; UPDATE agents SET uid = '{name}-' || uid;
+             UPDATE hosts SET boot_id = '{name}-' || boot_id;"
+        ),
+    );
+}
+
+/// Series that both files have wholly, in parts, with holes, with other values, at other times, or that one has alone; the
+/// other file with pages as ours and with others, which only SQLite reads.
+#[tokio::test]
+async fn samples_that_both_have_are_stored_once_and_none_is_lost() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name);
+    let (a, b) = (at("a.db"), at("b.db"));
+    generate(&a, 4);
+    std::fs::copy(&a, &b).unwrap();
+    change(
+        &b,
+        "UPDATE runs SET uid = 'b-' || uid;
+         UPDATE hosts SET boot_id = 'boot-b' WHERE id = 2; UPDATE agents SET uid = 'agent-b' WHERE id = 2;
+         UPDATE daemons SET pid = pid + 5000 WHERE id = 9;
+         UPDATE daemon_samples SET at_us = at_us + 3600000000 WHERE daemon_id = 4;
+         UPDATE daemon_samples SET at_us = at_us + 500000 WHERE daemon_id = 5;
+         DELETE FROM daemon_samples WHERE daemon_id = 6 AND at_us % 7 = 0;
+         UPDATE daemon_samples SET rss_bytes = rss_bytes + 1, threads = NULL WHERE daemon_id = 8 AND at_us % 3 = 0;
+         UPDATE host_samples SET load1 = 2.25 WHERE host_id = 2;
+         DELETE FROM disk_samples WHERE disk_id = 3;",
+    );
+    change(
+        &a,
+        &format!(
+            "DELETE FROM daemon_samples WHERE daemon_id = 1 AND (at_us - {0}) / 1000000 % 3 = 0;
+             DELETE FROM daemon_samples WHERE daemon_id = 2 AND at_us > {0} + 100000000;
+             DELETE FROM daemon_samples WHERE daemon_id = 3 AND at_us < {0} + 50000000;
+             DELETE FROM daemon_samples WHERE daemon_id = 7 AND at_us BETWEEN {0} + 50000000 AND {0} + 60000000;
+             DELETE FROM daemon_samples WHERE daemon_id IN (10, 40);
+             DELETE FROM host_samples WHERE host_id = 1; DELETE FROM net_samples WHERE at_us % 2000000 = 0;",
+            benchmesh_synthetic::T0_US
+        ),
+    );
+    let (again, large) = (at("again.db"), at("large-pages.db"));
+    std::fs::copy(&a, &again).unwrap();
+    std::fs::copy(&b, &large).unwrap();
+    change(
+        &large,
+        "PRAGMA journal_mode = DELETE; PRAGMA page_size = 8192; VACUUM; PRAGMA journal_mode = WAL;",
+    );
+    merge_samples(&a, &b).await;
+    merge_samples(&again, &large).await;
+    assert!(samples(&a) == samples(&again));
+}
+
+/// One site after the other: each comes after all that is there, and the tree grows from nothing to several levels.
+#[tokio::test]
+async fn samples_of_other_sites_are_appended() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name);
+    let (empty, site) = (at("empty.db"), at("site.db"));
+    crate::store::Store::open(&empty)
+        .await
+        .unwrap()
+        .close()
+        .await;
+    generate(&site, 2);
+    let mut expected = 0;
+    for name in ["one", "two", "three", "four"] {
+        another_site(&site, name);
+        if name == "three" {
+            change(
+                &site,
+                "DELETE FROM daemon_samples WHERE at_us % 700000000 > 0; DELETE FROM host_samples;",
+            );
+        }
+        merge_samples(&empty, &site).await;
+        expected += samples(&site).len();
+        assert_eq!(samples(&empty).len(), expected);
+    }
+    // What is new lies behind it, and the file can shrink again.
+    change(&empty, "DELETE FROM daemon_samples");
+    assert!(free_pages(&empty) > 1);
+    let run: String = Connection::open(&empty)
+        .unwrap()
+        .query_row("SELECT uid FROM runs", [], |row| row.get(0))
+        .unwrap();
+    delete(&empty, &run).await.unwrap();
+    assert_eq!(free_pages(&empty), 0);
+    assert_eq!(check(&empty).unwrap(), Vec::<String>::new());
+}
+
 #[tokio::test]
 async fn a_deleted_run_leaves_nothing_and_takes_nothing_of_others() {
     let both = with_runs(&["one", "two"]).await;
@@ -80,6 +265,7 @@ async fn a_deleted_run_leaves_nothing_and_takes_nothing_of_others() {
     let gone = delete(&both.path(), "run one").await.unwrap();
     assert_eq!(gone, (1, "run one".to_owned()));
     assert_eq!(results(&both), results(&alone));
+    assert_eq!(free_pages(&both.path()), 0, "the space is given back");
     assert_eq!(check(&both.path()).unwrap(), Vec::<String>::new());
     let missing = wrong(delete(&both.path(), "run one").await.unwrap_err());
     assert!(
