@@ -37,6 +37,10 @@ impl World {
         for (time, later) in later {
             self.after(time, SimEvent::Later { agent, later });
         }
+        if got_there {
+            // Nobody is left to answer.
+            self.agents[agent].session_over();
+        }
         self.reply(agent, replies);
     }
 
