@@ -453,8 +453,72 @@ fn the_file_agrees(browser: &mut Browser, shown: &Shown, axe: Option<&str>) {
             "{heading}"
         );
     }
+    a_chart_zooms_by_mouse(browser);
     for width in [1440, 400] {
         assert_presentable(browser, axe, "file", width);
     }
     assert_no_complaints(browser);
+}
+
+/// The time axis of the load: places of its ticks on the plot, and the seconds that stand there.
+fn time_axis(browser: &mut Browser) -> Vec<(f64, f64)> {
+    let ticks = browser.evaluate(
+        "{ const ticks = [...document.querySelectorAll('#load .plot text.tick')];
+           const lowest = Math.max(...ticks.map((tick) => Number(tick.getAttribute('y'))));
+           ticks.filter((tick) => Number(tick.getAttribute('y')) === lowest).map((tick) => [Number(tick.getAttribute('x')),
+             tick.textContent.split(':').reduce((seconds, part) => seconds * 60 + Number(part), 0)]); }",
+    );
+    serde_json::from_value(ticks).unwrap()
+}
+
+/// The second at a place, from the first and the last tick.
+fn second_at(axis: &[(f64, f64)], x: f64) -> f64 {
+    let (first, last) = (axis[0], axis[axis.len() - 1]);
+    assert!(first.0 < last.0 && first.1 < last.1, "{axis:?}");
+    first.1 + (x - first.0) * (last.1 - first.1) / (last.0 - first.0)
+}
+
+/// Dragged over, a part of the time fills the axis of all charts; a double click gives the whole back.
+fn a_chart_zooms_by_mouse(browser: &mut Browser) {
+    let place = browser.evaluate(
+        "{ document.querySelector('#load .plot').scrollIntoView({ block: 'center', behavior: 'instant' });
+           const box = document.querySelector('#load .plot').getBoundingClientRect();
+           const axis = document.querySelector('#load .plot line.grid');
+           [box.left, box.top + box.height / 2, Number(axis.getAttribute('x1')), Number(axis.getAttribute('x2'))]; }",
+    );
+    let [left, middle, from, until]: [f64; 4] = serde_json::from_value(place).unwrap();
+    let whole = time_axis(browser);
+    let latency = "document.querySelector('#latency .plot').innerHTML.replace(/clip-[0-9]+/g, '')";
+    let latency_before = browser.evaluate(latency);
+    let (begin, end) = (from + (until - from) * 0.25, from + (until - from) * 0.75);
+    let dragged = [begin, end].map(|x| second_at(&whole, x));
+    browser.mouse("mousePressed", (left + begin, middle), 1);
+    browser.mouse("mouseMoved", (left + (begin + end) / 2.0, middle), 1);
+    browser.mouse("mouseMoved", (left + end, middle), 1);
+    browser.mouse("mouseReleased", (left + end, middle), 1);
+    browser.until(
+        "the charts are zoomed",
+        "!document.querySelector('#load .reset').hidden && !document.querySelector('#latency .reset').hidden",
+    );
+    let zoomed = time_axis(browser);
+    let shown = [from, until].map(|x| second_at(&zoomed, x));
+    // A pixel either way.
+    let tolerance = 2.0 * (dragged[1] - dragged[0]) / (until - from);
+    for (dragged, shown) in dragged.iter().zip(shown) {
+        assert!(
+            (dragged - shown).abs() <= tolerance,
+            "{dragged} {shown}: {whole:?} {zoomed:?}"
+        );
+    }
+    assert_ne!(browser.evaluate(latency), latency_before);
+    let on_plot = (left + (begin + end) / 2.0, middle);
+    for clicks in [1, 2] {
+        browser.mouse("mousePressed", on_plot, clicks);
+        browser.mouse("mouseReleased", on_plot, clicks);
+    }
+    browser.until(
+        "the charts show everything",
+        "document.querySelector('#load .reset').hidden && document.querySelector('#latency .reset').hidden",
+    );
+    assert_eq!(time_axis(browser), whole);
 }

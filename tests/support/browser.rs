@@ -190,6 +190,16 @@ impl Browser {
         );
     }
 
+    /// One event of the mouse's left button, as the browser has it from a person: `mousePressed`, `mouseMoved` or
+    /// `mouseReleased`, with the number of clicks so far.
+    pub fn mouse(&mut self, kind: &str, (x, y): (f64, f64), clicks: u32) {
+        let buttons = u32::from(kind != "mouseReleased");
+        self.call(
+            "Input.dispatchMouseEvent",
+            json!({ "type": kind, "x": x, "y": y, "button": "left", "buttons": buttons, "clickCount": clicks }),
+        );
+    }
+
     /// The value of an expression, which may be a promise.
     pub fn evaluate(&mut self, expression: &str) -> Value {
         let answer = self.call(
