@@ -94,10 +94,8 @@ impl World {
         let stagger = self
             .planned_step(row.ordinal)
             .map_or(0, |step| micros(step.stagger));
-        let mut turn = 0;
-        for task in self.store.tasks_of(step) {
+        for (task, turn) in self.store.tasks_of(step).iter().zip(0..) {
             let start = row.start.map(|start| MeshMicros(start.0 + turn * stagger));
-            turn += 1;
             if task.state != TaskState::Done {
                 assert!(finished.partial, "step {} is not partial", row.ordinal);
                 continue;
