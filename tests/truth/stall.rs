@@ -144,7 +144,13 @@ fn hang_and_compare(bed: &Bed, common: &str, case: &Case) {
     match case.place {
         Place::Name | Place::Beneath => assert!(stall.is_null("offset"), "{what}: {stall:?}"),
         Place::Offset | Place::Source => {
-            assert_eq!(stall.integer("offset"), hung.offset as i64, "{what}")
+            let (told, hung_at) = (stall.integer("offset"), hung.offset as i64);
+            // The kernel reads on past the end of a file while the load is at its last page.
+            let is_past_end = case.op == Op::Read && hung.amount == 0;
+            assert!(
+                told == hung_at || (is_past_end && told == hung_at - 4096),
+                "{what}: {told}, not {hung_at}"
+            );
         }
         Place::Fourth => {
             let calls = log.iter().skip(before).filter(|call| {
