@@ -136,7 +136,9 @@ impl Machine {
     /// Handles one event, and returns its output.
     pub fn handle(&mut self, event: Event, now: MeshMicros) -> Output {
         let mut out = Output::default();
-        if self.leftovers.handle(&event, now, &mut out) {
+        let step = self.run.as_ref().and_then(|run| run.step.as_ref());
+        let is_needed = |task| step.is_some_and(|step| step.tasks.is_live(task));
+        if self.leftovers.handle(&event, is_needed, now, &mut out) {
             return out;
         }
         match event {

@@ -1,7 +1,7 @@
 //! Agents that attach again: tasks of steps and runs that are over are stopped, and their data removed.
 //!
 //! The measurements of a lost agent are kept: its rows come with its spool and count up to the moment at which its load
-//! ended. A task that the current run still needs is left to the run. The database says what is over, so that this also
+//! ended. A task that the current run still needs, or needs again while the cleanup is under way, is left to the run. The database says what is over, so that this also
 //! works after a start of the collector; an agent that does not answer is asked again when it attaches the next time.
 //! A stop does not wait for the database: whatever an agent attaches with that the step under way does not know is over,
 //! because no other step can be.
@@ -45,6 +45,19 @@ enum CleanupRequest {
     Forgetting(StrayTask),
     RemovingCell(StrayTask),
     RemovingDirectory(DirectoryLeft),
+}
+
+impl CleanupRequest {
+    /// The task that it is about.
+    fn task(&self) -> Option<TaskId> {
+        match self {
+            Self::Stopping(stray)
+            | Self::AwaitingEnd(stray)
+            | Self::Forgetting(stray)
+            | Self::RemovingCell(stray) => Some(stray.task.id),
+            Self::Looking | Self::RemovingDirectory(_) => None,
+        }
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -142,8 +155,14 @@ impl Leftovers {
         out.then.push(Effect::Lookup { token, lookup });
     }
 
-    /// Whether the event was meant for it.
-    pub fn handle(&mut self, event: &Event, now: MeshMicros, out: &mut Output) -> bool {
+    /// Whether the event was meant for it. Tasks that the step under way needs are let go of.
+    pub fn handle(
+        &mut self,
+        event: &Event,
+        is_needed: impl Fn(TaskId) -> bool,
+        now: MeshMicros,
+        out: &mut Output,
+    ) -> bool {
         let token = match event {
             Event::Answered { token, .. } | Event::Completed { token, .. } => *token,
             // Progress of these removals is not shown.
@@ -160,12 +179,18 @@ impl Leftovers {
         let Some(mut cleanup) = self.cleanups.remove(&agent) else {
             return false;
         };
+        cleanup.tasks.retain(|stray| !is_needed(stray.task.id));
+        if cleanup.request.task().is_some_and(&is_needed) {
+            self.next(agent, cleanup, out);
+            return true;
+        }
         match event {
             Event::Completed {
                 completion: Completion::Leftovers(Leftover { tasks, directories }),
                 ..
             } => {
-                cleanup.tasks = tasks.clone().into();
+                let tasks = tasks.iter().filter(|stray| !is_needed(stray.task.id));
+                cleanup.tasks = tasks.cloned().collect();
                 cleanup.directories = directories.clone().into();
                 self.next(agent, cleanup, out);
             }
