@@ -1,8 +1,9 @@
 //! Agents that attach again: tasks of steps and runs that are over are stopped, and their data removed.
 //!
 //! The measurements of a lost agent are kept: its rows come with its spool and count up to the moment at which its load
-//! ended. A task that the current run still needs, or needs again while the cleanup is under way, is left to the run. The database says what is over, so that this also
-//! works after a start of the collector; an agent that does not answer is asked again when it attaches the next time.
+//! ended. A task that the current run still needs, or needs again while the cleanup is under way, is left to the run. The
+//! database says what is over, so that this also works after a start of the collector; an agent that does not answer is
+//! asked again when it attaches the next time.
 //! A stop does not wait for the database: whatever an agent attaches with that the step under way does not know is over,
 //! because no other step can be.
 
@@ -155,7 +156,7 @@ impl Leftovers {
         out.then.push(Effect::Lookup { token, lookup });
     }
 
-    /// Whether the event was meant for it. Tasks that the step under way needs are let go of.
+    /// Whether the event was meant for it. Tasks that the step under way needs are not cleaned up any more.
     pub fn handle(
         &mut self,
         event: &Event,

@@ -423,6 +423,26 @@ fn a_task_whose_last_rows_are_missing_is_not_armed_again() {
 }
 
 #[test]
+fn a_task_that_is_armed_again_is_no_leftover() {
+    // In some of them its agent attaches between the end of its first arming and the second one.
+    for seed in 1..=200 {
+        let mut world = world_of_seed(seed, NULL, 2, OnLoss::Continue);
+        world.run_until(|world| is_armed(world, 0) != is_armed(world, 1));
+        let armed = usize::from(is_armed(&world, 1));
+        world.faults.late_arm = 1000;
+        world.run_until(|world| stage_is(world, "Closing(Retry"));
+        world.faults = Faults::default();
+        world.detach(armed);
+        let back = world.now + S / 20;
+        world.at(back, SimEvent::Attach { agent: armed });
+        world.run_to_end();
+        world.check_end();
+        let run = &world.store.run;
+        assert_eq!((run.state, run.partial), (RunState::Done, false), "{seed}");
+    }
+}
+
+#[test]
 fn an_agent_that_returns_with_a_task_of_an_earlier_step_is_stopped_while_the_database_is_blocked() {
     let phase = |name| {
         format!(
