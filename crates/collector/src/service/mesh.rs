@@ -86,7 +86,9 @@ fn attach_status(error: &AttachError) -> Status {
         AttachError::NameInUse { .. } | AttachError::IdentityInUse { .. } => {
             Status::already_exists(message)
         }
-        AttachError::Full | AttachError::TooOften { .. } => Status::resource_exhausted(message),
+        AttachError::Full | AttachError::TooOften { .. } | AttachError::ChangesTooOften { .. } => {
+            Status::resource_exhausted(message)
+        }
         AttachError::Store { source } => Status::unavailable(format!("{message}: {source}")),
     }
 }

@@ -3,14 +3,18 @@
 //! One lock over plain maps, held for short moments and never across an await. A session ends when its stream does,
 //! when the same agent attaches anew, or when nothing has been heard from it for too long (`silence`).
 
+mod error;
 mod handle;
 mod silence;
+#[cfg(test)]
+mod tests;
 
+pub use error::{AttachError, ForgetError};
 pub use handle::SessionHandle;
 
 use super::{
     command::Sampling,
-    hello::{BadField, Hello},
+    hello::Hello,
     member::{Member, MemberFacts, Outgoing, Session},
     presence::Presence,
     recent::EventRoom,
@@ -49,43 +53,6 @@ const OUTGOING: usize = 64;
 const RECENTLY_HEARD: Duration = Duration::from_secs(5);
 const MAX_SESSIONS: usize = 10_000;
 
-/// Why an agent is turned away.
-#[derive(Debug, thiserror::Error)]
-pub enum AttachError {
-    #[error(
-        "this agent speaks version {agent} of the wire (benchmesh {agent_version}), this collector version {collector} (benchmesh {}): update benchmesh on the {}",
-        env!("CARGO_PKG_VERSION"),
-        if agent < collector { "agent's host" } else { "collector's host" }
-    )]
-    WireVersion {
-        agent: u32,
-        collector: u32,
-        agent_version: String,
-    },
-    #[error(transparent)]
-    BadField(BadField),
-    #[error(
-        "the name `{name}` is used by another agent that is attached now (host {host}); start this one with another --name"
-    )]
-    NameInUse { name: String, host: String },
-    #[error(
-        "an agent with the same identity is attached and answers (`{name}`, host {host}): the state directory of one was copied from the other; give this one an empty --state-dir, and it makes an identity of its own"
-    )]
-    IdentityInUse { name: String, host: String },
-    #[error(
-        "the uid in this agent's state directory belongs to the agent `{known_as}`, and this one is called `{name}`: start it with --name {known_as}, or give it an empty --state-dir; to rename it, remove credentials.json there and start it with --name {name} and --join, with a token of `benchmesh collector token --replace {known_as}`"
-    )]
-    UidBound { name: String, known_as: String },
-    #[error("{MAX_SESSIONS} agents are attached, which is as many as this collector takes")]
-    Full,
-    #[error(
-        "the agent `{name}` has attached too often within a minute: it is taken again when the minute is over"
-    )]
-    TooOften { name: String },
-    #[error("the collector could not store the agent")]
-    Store { source: StoreError },
-}
-
 /// What speaks for the name of an agent that attaches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NameProof {
@@ -93,19 +60,6 @@ pub enum NameProof {
     Certificate,
     /// `--insecure`: it may be renamed by whoever starts it.
     None,
-}
-
-/// Why an agent is not forgotten.
-#[derive(Debug, thiserror::Error)]
-pub enum ForgetError {
-    #[error("no agent is called `{name}`: `benchmesh agents` lists them")]
-    Unknown { name: String },
-    #[error("agent `{name}` is attached: stop it first")]
-    Attached { name: String },
-    #[error("an unfinished run needs agent `{name}`: stop the run first, or wait for its end")]
-    InRun { name: String },
-    #[error("the collector could not store it")]
-    Store { source: StoreError },
 }
 
 /// Answer to a Hello.
@@ -245,6 +199,10 @@ impl Fleet {
                 return Err(AttachError::TooOften { name: hello.name });
             }
             check_available(&state, &hello)?;
+            let is_known = state.members.values().any(|it| it.is_described_by(&hello));
+            if !is_known && !state.recent.change(&hello.name, Instant::now()) {
+                return Err(AttachError::ChangesTooOften { name: hello.name });
+            }
         }
         let at = self.0.clock.now();
         let store = |source| AttachError::Store { source };
@@ -322,8 +280,8 @@ impl Fleet {
         })
     }
 
-    /// The ids of an agent that has been here before under this name and is still on the same host. It is taken back without a wait for
-    /// the database, which may be blocked for longer than its run has patience with it.
+    /// The ids of an agent that has been here before under this name and is still on the same host. It is taken back
+    /// without a wait for the database, which may be blocked for longer than its run has patience with it.
     fn known(&self, hello: &Hello) -> Option<(AgentId, HostId)> {
         let state = self.state();
         let mut members = state.members.values();

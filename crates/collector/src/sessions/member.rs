@@ -95,6 +95,25 @@ impl Member {
         }
     }
 
+    /// Whether an attachment with this hello changes nothing of what is stored of the agent.
+    pub fn is_described_by(&self, hello: &Hello) -> bool {
+        fn texts(hello: &Hello) -> [&str; 7] {
+            [
+                &hello.uid,
+                &hello.name,
+                &hello.version,
+                &hello.boot_id,
+                &hello.pid_namespace,
+                &hello.host_name,
+                &hello.kernel,
+            ]
+        }
+        let known = &self.hello;
+        texts(known) == texts(hello)
+            && known.labels == hello.labels
+            && (known.cpus, known.memory_bytes) == (hello.cpus, hello.memory_bytes)
+    }
+
     /// Where peers reach it.
     pub fn address(&self) -> String {
         if !self.hello.advertised.is_empty() {

@@ -1,4 +1,5 @@
-//! What each agent has done within a minute: an agent that attaches without end gets neither the log nor the database.
+//! What each agent has done within a minute or an hour: an agent that attaches without end gets neither the log nor the
+//! database.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -7,6 +8,11 @@ use tokio::time::Instant;
 const MINUTE: Duration = Duration::from_secs(60);
 /// One that has lost its connection tries again with growing pauses, and restarts take seconds.
 const MAX_ATTACHES: u32 = 120;
+
+const HOUR: Duration = Duration::from_secs(3600);
+/// Attachments with a new uid, or with another description: each leaves a row for ever. An agent without a state directory
+/// that is kept has a new uid after each restart.
+pub(super) const MAX_CHANGES: u32 = 100;
 
 /// Events of one agent that are stored; each is a row for ever. A soak in which every worker stalls sends some tens.
 const MAX_EVENTS: usize = 2000;
@@ -29,15 +35,25 @@ pub(crate) struct EventRoom {
     pub begins_to_leave_out: bool,
 }
 
+#[derive(Debug)]
+struct Hour {
+    began: Instant,
+    changes: u32,
+}
+
 /// By name.
 #[derive(Debug, Default)]
-pub(super) struct Recent(HashMap<String, Minute>);
+pub(super) struct Recent {
+    minutes: HashMap<String, Minute>,
+    /// Of agents that attached with a new uid or another description.
+    hours: HashMap<String, Hour>,
+}
 
 impl Recent {
     fn minute(&mut self, name: &str, now: Instant) -> &mut Minute {
-        self.0
+        self.minutes
             .retain(|_, minute| now.duration_since(minute.began) < MINUTE);
-        self.0.entry(name.to_owned()).or_insert(Minute {
+        self.minutes.entry(name.to_owned()).or_insert(Minute {
             began: now,
             attaches: 0,
             has_claimed: false,
@@ -52,6 +68,18 @@ impl Recent {
         let minute = self.minute(name, now);
         minute.attaches = minute.attaches.saturating_add(1);
         minute.attaches <= MAX_ATTACHES
+    }
+
+    /// Counts an attachment with a new uid or another description; `false`: it is one too many.
+    pub fn change(&mut self, name: &str, now: Instant) -> bool {
+        self.hours
+            .retain(|_, hour| now.duration_since(hour.began) < HOUR);
+        let hour = self.hours.entry(name.to_owned()).or_insert(Hour {
+            began: now,
+            changes: 0,
+        });
+        hour.changes = hour.changes.saturating_add(1);
+        hour.changes <= MAX_CHANGES
     }
 
     /// Room for events of a batch.
@@ -95,6 +123,19 @@ mod tests {
         assert_eq!(recent.room_for("a", 10_000, now), room(0, false));
         assert_eq!(recent.room_for("b", 10, now), room(10, false));
         assert_eq!(recent.room_for("a", 10, now + MINUTE), room(10, false));
+    }
+
+    #[test]
+    fn changes_of_an_hour_are_bounded() {
+        let (mut recent, now) = (Recent::default(), Instant::now());
+        let changes = |recent: &mut Recent, now| {
+            let taken = (0..1000).filter(|_| recent.change("a", now));
+            taken.count()
+        };
+        assert_eq!(changes(&mut recent, now), MAX_CHANGES as usize);
+        assert_eq!(changes(&mut recent, now + MINUTE), 0);
+        assert!(recent.change("b", now));
+        assert_eq!(changes(&mut recent, now + HOUR), MAX_CHANGES as usize);
     }
 
     #[test]

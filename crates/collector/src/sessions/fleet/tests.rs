@@ -1,0 +1,65 @@
+#![allow(clippy::unwrap_used)]
+use super::*;
+use crate::{sessions::recent::MAX_CHANGES, store::rows::Anchor};
+
+fn hello() -> Hello {
+    Hello {
+        wire_version: WIRE_VERSION,
+        uid: String::from("u"),
+        name: String::from("a"),
+        version: String::from("0.1.0"),
+        boot_id: String::from("b"),
+        spool_ids: vec![String::from("s")],
+        ..Hello::default()
+    }
+}
+
+async fn attach(fleet: &Fleet, hello: &Hello) -> Result<AgentId, AttachError> {
+    let proof = NameProof::Certificate;
+    let attached = fleet.attach(hello.clone(), None, proof).await?;
+    Ok(attached.welcome.agent)
+}
+
+#[tokio::test]
+async fn an_agent_that_is_another_one_each_time_is_turned_away() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("mesh.db");
+    let store = Store::open(&path).await.unwrap();
+    let clock = MeshClock::new(Anchor {
+        boot_id: String::from("b"),
+        boottime_ns: 0,
+        mesh_us: MeshMicros(1_000_000),
+    });
+    let fleet = Fleet::new(store.clone(), Arc::new(clock));
+    attach(&fleet, &hello()).await.unwrap();
+    for number in 1..MAX_CHANGES {
+        let mut changed = hello();
+        // Every other time only a label is another one.
+        match number % 2 {
+            0 => changed.uid = format!("u{number}"),
+            _ => drop(changed.labels.insert(String::from("n"), number.to_string())),
+        }
+        attach(&fleet, &changed).await.unwrap();
+    }
+    let mut other = hello();
+    other.uid = String::from("new");
+    let refused = attach(&fleet, &other).await;
+    assert!(
+        matches!(refused, Err(AttachError::ChangesTooOften { .. })),
+        "{refused:?}"
+    );
+    // It is known as it is now, and others have their own count.
+    let mut last = hello();
+    last.labels
+        .insert(String::from("n"), (MAX_CHANGES - 1).to_string());
+    attach(&fleet, &last).await.unwrap();
+    other.name = String::from("b");
+    attach(&fleet, &other).await.unwrap();
+    let rows = "SELECT (SELECT count(*) FROM agents) + (SELECT count(*) FROM former_agents)";
+    let rows: i64 = sqlx::query_scalar(rows)
+        .fetch_one(store.reader())
+        .await
+        .unwrap();
+    assert!(rows <= i64::from(MAX_CHANGES) + 1, "{rows}");
+    store.close().await;
+}
