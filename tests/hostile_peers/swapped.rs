@@ -5,6 +5,7 @@ use super::LIMIT;
 use crate::support::mesh::{Agent, Mesh};
 use crate::support::process::Process;
 use crate::support::wait::until_true;
+use benchmesh_testing::measured;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
@@ -87,6 +88,10 @@ fn until_step(mesh: &Mesh, run: &Process, ordinal: u32, wanted: &str) {
 
 #[test]
 fn a_link_that_takes_a_directorys_place_leads_nowhere() {
+    measured(swap_everything);
+}
+
+fn swap_everything() {
     let (allowed, outside) = (tempfile::tempdir().unwrap(), treasury());
     let before = inventory(outside.path());
     let mut mesh = Mesh::start();
@@ -159,7 +164,7 @@ fn a_link_that_takes_a_directorys_place_leads_nowhere() {
         "SELECT group_name, ops, errors FROM v_results v JOIN steps s ON s.id = v.step_id
          WHERE s.ordinal = 1 AND group_name IN ('calm', 'files') ORDER BY group_name",
     );
-    let told: Vec<_> = rows
+    let counted: Vec<_> = rows
         .iter()
         .map(|row| {
             (
@@ -171,8 +176,24 @@ fn a_link_that_takes_a_directorys_place_leads_nowhere() {
         .collect();
     let expected = [("calm", seconds * 1000), ("files", FILES)];
     let expected = expected.map(|(group, ops)| (group.to_owned(), ops as i64, 0));
-    assert_eq!(told, expected, "{}", run.log());
+    assert_eq!(counted, expected, "{}", run.log());
     // The next step opens anew, meets a link, and is refused.
     let reasons = db.column::<String>("SELECT reason FROM steps WHERE ordinal = 2");
     assert!(reasons[0].contains("Not a directory"), "{reasons:?}");
+    // Each refusal has one event: of the step, and of the removal of each cell.
+    let events = db.rows(
+        "SELECT kind, substr(message, instr(message, 'agent `'), 12) AS agent FROM events
+         WHERE message LIKE '%Not a directory%' AND kind <> 'run-failed' ORDER BY kind, agent",
+    );
+    let events: Vec<_> = events
+        .iter()
+        .map(|event| (event.text("kind"), event.text("agent")))
+        .collect();
+    let removals = ["agent `files", "agent `io`: "].map(|agent| ("cell-left", agent));
+    assert_eq!(events.len(), removals.len() + 1, "{events:?}");
+    for removal in removals {
+        let is_it = |event: &&(String, String)| (&*event.0, &*event.1) == removal;
+        assert_eq!(events.iter().filter(is_it).count(), 1, "{events:?}");
+    }
+    assert_eq!(events[events.len() - 1].0, "step-failed", "{events:?}");
 }
