@@ -63,6 +63,8 @@ pub struct Call {
     /// Wall clock, microseconds since the Unix epoch.
     pub began_us: i64,
     pub ended_us: i64,
+    /// [`Fault::Hang`] struck it.
+    pub hung: bool,
     pub errno: Option<i32>,
 }
 
@@ -285,7 +287,9 @@ impl Shared {
         let mut state = self.lock();
         let path = at(&state.nodes).to_string_lossy().into_owned();
         let mut result = Ok(());
-        if let Some(fault) = state.strike(op, &path) {
+        let fault = state.strike(op, &path);
+        let hung = matches!(fault, Some(Fault::Hang));
+        if let Some(fault) = fault {
             (state, result) = self.suffer(state, fault);
         }
         let result = result.and_then(|()| body(&mut state));
@@ -300,6 +304,7 @@ impl Shared {
             amount,
             began_us,
             ended_us: wall_us(),
+            hung,
             errno,
         });
         result.map(|(value, _)| value)
