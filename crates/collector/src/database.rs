@@ -14,9 +14,9 @@ pub enum StoreError {
     IsDirectory { path: PathBuf },
     #[error("the directory {} does not exist; make it first (mkdir -p {})", directory.display(), directory.display())]
     NoDirectory { directory: PathBuf },
-    #[error("{} is not an SQLite database (its first bytes say so); move it away or choose another file with --db", path.display())]
+    #[error("{} is not an SQLite database (its first bytes say so); move it away or choose another file", path.display())]
     NotADatabase { path: PathBuf },
-    #[error("{} is an SQLite database of another program; choose another file with --db", path.display())]
+    #[error("{} is an SQLite database of another program; choose another file", path.display())]
     ForeignDatabase { path: PathBuf },
     #[error(
         "{} has schema {found}, and this benchmesh knows schemas up to {known}; use the version of benchmesh that wrote it or a newer one",
@@ -28,7 +28,7 @@ pub enum StoreError {
         known: i64,
     },
     #[error(
-        "{} was made by a preview of benchmesh, whose schema no release reads; keep it for that version and choose another file with --db",
+        "{} was made by a preview of benchmesh, whose schema no release reads; keep it for that version and choose another file",
         path.display()
     )]
     PreviewSchema { path: PathBuf },
@@ -43,10 +43,10 @@ pub enum StoreError {
         #[source]
         source: std::io::Error,
     },
-    #[error("no space is left for {}; free some on that file system or choose another file with --db", path.display())]
+    #[error("no space is left for {}; free some on that file system or choose another file", path.display())]
     Full { path: PathBuf },
     #[error(
-        "{} is in use by another collector{}; stop that one or choose another file with --db",
+        "{} is in use by another collector{}; stop that one or choose another file",
         path.display(),
         holder.map(|pid| format!(" (process {pid})")).unwrap_or_default()
     )]

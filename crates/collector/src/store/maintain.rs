@@ -41,10 +41,16 @@ impl MaintainError {
 }
 
 fn failed(path: &Path, doing: &'static str) -> impl Fn(rusqlite::Error) -> MaintainError {
-    move |source| MaintainError::Sql {
-        path: path.to_owned(),
-        doing,
-        source,
+    move |source| {
+        let path = path.to_owned();
+        if source.sqlite_error_code() == Some(ErrorCode::DiskFull) {
+            return MaintainError::Store(StoreError::Full { path });
+        }
+        MaintainError::Sql {
+            path,
+            doing,
+            source,
+        }
     }
 }
 

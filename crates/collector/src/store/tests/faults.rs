@@ -3,9 +3,10 @@
 //!
 //! The disk is a small tmpfs in a mount namespace of the test's own, so the test runs itself again inside `unshare`.
 
+use super::maintained::with_runs;
 use super::{Mesh, S, T0, batch, sample, seen};
-use crate::store::Publisher;
-use crate::store::{Store, StoreError};
+use crate::store::maintain::{check, merge};
+use crate::store::{Publisher, Store, StoreError};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use tempfile::TempDir;
@@ -22,6 +23,7 @@ fn a_full_disk_delays_and_loses_nothing() {
         runtime.block_on(async {
             full_while_writing(&directory).await;
             full_while_opening(&directory).await;
+            full_while_merging(&directory).await;
             read_only(&directory).await;
         });
         return;
@@ -146,6 +148,20 @@ async fn full_while_opening(directory: &Path) {
     std::fs::remove_file(ballast).unwrap();
     let store = Store::open(&directory.join("new.db")).await.unwrap();
     store.close().await;
+}
+
+async fn full_while_merging(directory: &Path) {
+    let (path, ballast) = (directory.join("merged.db"), directory.join("ballast"));
+    Store::open(&path).await.unwrap().close().await;
+    let other = with_runs(&["other"]).await;
+    fill(&ballast);
+    let error = merge(&path, &other.path()).await.unwrap_err();
+    assert!(!error.is_request(), "{error}");
+    assert!(error.to_string().contains("free some"), "{error}");
+    std::fs::remove_file(ballast).unwrap();
+    assert_eq!(check(&path).unwrap(), [] as [String; 0]);
+    assert_eq!(merge(&path, &other.path()).await.unwrap().runs, 1);
+    std::fs::remove_file(path).unwrap();
 }
 
 async fn read_only(directory: &Path) {

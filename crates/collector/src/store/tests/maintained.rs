@@ -26,7 +26,7 @@ fn results(mesh: &Mesh) -> Vec<String> {
     rows.map(Result::unwrap).collect()
 }
 
-async fn with_runs(names: &[&str]) -> Mesh {
+pub(super) async fn with_runs(names: &[&str]) -> Mesh {
     let mesh = Mesh::new().await;
     for name in names {
         run_of(&mesh, name, 50).await;

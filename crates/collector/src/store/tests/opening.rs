@@ -242,7 +242,7 @@ async fn a_database_of_before_the_first_schema_is_refused_and_left_alone() {
         matches!(error, StoreError::PreviewSchema { .. }),
         "{error:?}"
     );
-    assert!(message(&error).contains("choose another file with --db"));
+    assert!(message(&error).contains("choose another file"));
 }
 
 #[test]
