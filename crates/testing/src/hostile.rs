@@ -197,8 +197,8 @@ fn span() -> Option<Duration> {
     seconds.parse().ok().map(Duration::from_secs)
 }
 
-/// Tries `read` with inputs, the same few or new ones until the time is over. It may neither panic, nor fail, nor take more than `most_bytes` of
-/// memory at once (where the program counts it, see [`memory`]), nor hang.
+/// Tries `read` with inputs, the same few or new ones until the time is over. It may neither panic, nor fail, nor take
+/// more than `most_bytes` of memory at once (where the program counts it, see [`memory`]), nor hang.
 ///
 /// # Panics
 /// With the smallest input found that breaks one of these.

@@ -1,12 +1,11 @@
 //! Spools of earlier starts with random damage: what comes back of them is what was written, in order, and what does not is
 //! counted.
-//!
-//! `PROPTEST_CASES` sets how many times.
 
 use super::damage::{SUFFIXES, state};
 use super::*;
 use crate::envelope::SpoolId;
 use crate::spool::tests::damage::text_batch;
+use benchmesh_testing::hostile::withstands;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -321,27 +320,12 @@ fn block_on(future: impl Future<Output = ()>) {
     });
 }
 
-fn config() -> ProptestConfig {
-    let config = ProptestConfig {
-        max_shrink_iters: 500,
-        ..ProptestConfig::default()
-    };
-    match std::env::var_os("PROPTEST_CASES") {
-        Some(_) => config,
-        None => ProptestConfig {
-            cases: 64,
-            ..config
-        },
-    }
-}
-
-proptest! {
-    #![proptest_config(config())]
-
-    #[test]
-    fn what_comes_back_was_written_and_each_loss_is_counted(starts in starts(), damages in damages()) {
+#[test]
+fn damaged_spools_give_back_what_was_written_and_count_each_loss() {
+    withstands((starts(), damages()), usize::MAX, |(starts, damages)| {
         block_on(play(starts, damages));
-    }
+        Ok(())
+    });
 }
 
 /// Whatever page it is, only what is on it is lost: a few batches, or the file where the page says what the file is.
