@@ -89,11 +89,11 @@ impl ExportError {
 struct Column {
     name: String,
     /// As the table declares it; `None`: an expression of a view.
-    declared: Option<Kind>,
+    declared: Option<ColumnType>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum ColumnType {
     Integer,
     Real,
     Text,
@@ -276,10 +276,10 @@ fn columns(statement: &rusqlite::Statement<'_>) -> Vec<Column> {
     let columns = columns.iter().map(|column| Column {
         name: column.name().to_owned(),
         declared: match column.decl_type() {
-            Some("INTEGER") => Some(Kind::Integer),
-            Some("REAL") => Some(Kind::Real),
-            Some("TEXT") => Some(Kind::Text),
-            Some("BLOB") => Some(Kind::Blob),
+            Some("INTEGER") => Some(ColumnType::Integer),
+            Some("REAL") => Some(ColumnType::Real),
+            Some("TEXT") => Some(ColumnType::Text),
+            Some("BLOB") => Some(ColumnType::Blob),
             _ => None,
         },
     });

@@ -129,7 +129,7 @@ pub struct Phase {
 pub struct Group {
     /// Empty: the phase is not divided into groups.
     pub name: String,
-    pub workload: Kind,
+    pub workload: WorkloadRef,
     /// One for each step of a cell, or one for all of them.
     pub modes: Vec<String>,
     pub cells: Vec<Cell>,
@@ -143,9 +143,9 @@ pub struct Group {
 
 /// A workload of the registry.
 #[derive(Clone, Copy)]
-pub struct Kind(pub &'static dyn Workload);
+pub struct WorkloadRef(pub &'static dyn Workload);
 
-impl fmt::Debug for Kind {
+impl fmt::Debug for WorkloadRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.0.name())
     }

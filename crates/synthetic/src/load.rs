@@ -39,13 +39,13 @@ matrix   = { bs = ["4k", "16k", "64k"] }
 
 /// One kind of step.
 #[derive(Clone, Copy)]
-struct Kind {
+struct LoadSpec {
     block: usize,
     target: usize,
     mode: usize,
 }
 
-impl Kind {
+impl LoadSpec {
     fn of(place: u32) -> Self {
         let place = place as usize;
         Self {
@@ -186,7 +186,7 @@ struct Step {
 }
 
 fn step_rows(file: &Connection, shape: &Shape, step: &Step, phase: &str) -> rusqlite::Result<()> {
-    let kind = Kind::of(step.place % STEPS);
+    let kind = LoadSpec::of(step.place % STEPS);
     let end = step.start + i64::from(step.seconds) * 1_000_000;
     file.prepare_cached(
         "INSERT INTO steps (id, run_id, ordinal, repeat, phase, cell, target, system, workload, mode, params, clients, cache,
@@ -236,7 +236,7 @@ pub(crate) fn intervals(file: &Connection, shape: &Shape) -> rusqlite::Result<()
              p999 INTEGER, histogram BLOB)",
     )?;
     for place in 0..STEPS {
-        let kind = Kind::of(place);
+        let kind = LoadSpec::of(place);
         let mut whole = Histogram::new();
         for pattern in 0..PATTERNS {
             let one = kind.histogram(pattern);

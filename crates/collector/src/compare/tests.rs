@@ -139,7 +139,7 @@ fn noise_is_no_difference() {
 }
 
 #[test]
-fn a_large_ratio_is_said_in_times_and_cpu_behind_it() {
+fn a_large_ratio_is_written_in_times_and_cpu_behind_it() {
     let with = |rate: f64, cpu: f64, seed| {
         let mut cells = Vec::new();
         for repeat in 0..3 {

@@ -4,7 +4,7 @@
 //! Every column is optional. A column of a view that is an expression has the type of its first value; while there is none,
 //! its pages hold no value either, so the type is needed only by the footer.
 
-use super::{Column, Kind, Sink};
+use super::{Column, ColumnType, Sink};
 use flate2::{Compression, write::GzEncoder};
 use rusqlite::types::ValueRef;
 use std::io::{self, Write};
@@ -39,7 +39,7 @@ pub(super) struct Parquet<'o> {
 /// The values of one column in the row group.
 struct Buffer {
     name: String,
-    kind: Option<Kind>,
+    value_type: Option<ColumnType>,
     values: Vec<u8>,
     /// Whether there is a value, and in how many rows in sequence.
     present: Vec<(bool, usize)>,
@@ -61,7 +61,7 @@ impl<'o> Parquet<'o> {
         out.write_all(MAGIC)?;
         let columns = columns.into_iter().map(|column| Buffer {
             name: column.name,
-            kind: column.declared,
+            value_type: column.declared,
             values: Vec::new(),
             present: Vec::new(),
         });
@@ -135,32 +135,35 @@ impl Buffer {
     fn push(&mut self, value: &ValueRef<'_>) -> io::Result<()> {
         let found = match value {
             ValueRef::Null => None,
-            ValueRef::Integer(_) => Some(Kind::Integer),
-            ValueRef::Real(_) => Some(Kind::Real),
-            ValueRef::Text(_) => Some(Kind::Text),
-            ValueRef::Blob(_) => Some(Kind::Blob),
+            ValueRef::Integer(_) => Some(ColumnType::Integer),
+            ValueRef::Real(_) => Some(ColumnType::Real),
+            ValueRef::Text(_) => Some(ColumnType::Text),
+            ValueRef::Blob(_) => Some(ColumnType::Blob),
         };
         match self.present.last_mut() {
             Some((present, rows)) if *present == found.is_some() => *rows += 1,
             _ => self.present.push((found.is_some(), 1)),
         }
         let Some(found) = found else { return Ok(()) };
-        let kind = *self.kind.get_or_insert(found);
-        match (kind, value) {
-            (Kind::Integer, ValueRef::Integer(value)) => self.values.extend(value.to_le_bytes()),
-            (Kind::Real, ValueRef::Real(value)) => self.values.extend(value.to_le_bytes()),
-            (Kind::Real, ValueRef::Integer(value)) => {
+        let value_type = *self.value_type.get_or_insert(found);
+        match (value_type, value) {
+            (ColumnType::Integer, ValueRef::Integer(value)) => {
+                self.values.extend(value.to_le_bytes())
+            }
+            (ColumnType::Real, ValueRef::Real(value)) => self.values.extend(value.to_le_bytes()),
+            (ColumnType::Real, ValueRef::Integer(value)) => {
                 self.values
                     .extend(crate::results::real(*value).to_le_bytes());
             }
-            (Kind::Text, ValueRef::Text(bytes)) | (Kind::Blob, ValueRef::Blob(bytes)) => {
+            (ColumnType::Text, ValueRef::Text(bytes))
+            | (ColumnType::Blob, ValueRef::Blob(bytes)) => {
                 let length = u32::try_from(bytes.len()).map_err(io::Error::other)?;
                 self.values.extend(length.to_le_bytes());
                 self.values.extend(*bytes);
             }
             _ => {
                 return Err(io::Error::other(format!(
-                    "column {} holds {kind:?} and {found:?}; Parquet knows one type for a column",
+                    "column {} holds {value_type:?} and {found:?}; Parquet knows one type for a column",
                     self.name
                 )));
             }
@@ -184,11 +187,11 @@ impl Buffer {
     }
 
     fn physical(&self) -> i64 {
-        match self.kind {
-            Some(Kind::Integer) => format::INT64,
+        match self.value_type {
+            Some(ColumnType::Integer) => format::INT64,
             // No value was seen: most expressions are figures.
-            Some(Kind::Real) | None => format::DOUBLE,
-            Some(Kind::Text | Kind::Blob) => format::BYTE_ARRAY,
+            Some(ColumnType::Real) | None => format::DOUBLE,
+            Some(ColumnType::Text | ColumnType::Blob) => format::BYTE_ARRAY,
         }
     }
 }
@@ -218,7 +221,7 @@ fn footer(columns: &[Buffer], groups: &[Group]) -> Vec<u8> {
             .i32(1, column.physical())
             .i32(3, format::OPTIONAL)
             .text(4, &column.name);
-        if column.kind == Some(Kind::Text) {
+        if column.value_type == Some(ColumnType::Text) {
             element.i32(6, format::UTF8);
         }
         element

@@ -216,10 +216,10 @@ fn duckdb_reads_the_parquet_files_as_sqlite_reads_the_tables() {
             }
             let kind = types[name].as_str().unwrap();
             let expected = match column.declared {
-                Some(Kind::Integer) => "BIGINT",
-                Some(Kind::Real) => "DOUBLE",
-                Some(Kind::Text) => "VARCHAR",
-                Some(Kind::Blob) => "BLOB",
+                Some(ColumnType::Integer) => "BIGINT",
+                Some(ColumnType::Real) => "DOUBLE",
+                Some(ColumnType::Text) => "VARCHAR",
+                Some(ColumnType::Blob) => "BLOB",
                 None => kind,
             };
             assert_eq!(kind, expected, "{table}.{name}");

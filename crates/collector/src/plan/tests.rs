@@ -7,11 +7,11 @@ mod caches;
 mod expand;
 mod groups;
 mod hostile;
-mod idle;
 mod links;
 mod mistakes;
 mod set;
 mod shapes;
+mod unused;
 
 use super::*;
 use benchmesh_workloads::registry;

@@ -106,14 +106,14 @@ fn interval(row: &Row) -> String {
 }
 
 fn verdict(row: &Row) -> String {
-    let mut said = row.verdict.as_str().to_owned();
+    let mut shown = row.verdict.as_str().to_owned();
     if let Some(why) = &row.why {
-        said.push_str(&format!(": {why}"));
+        shown.push_str(&format!(": {why}"));
     }
     if !row.caveats.is_empty() {
-        said.push_str(&format!(" [{}]", row.caveats.join(", ")));
+        shown.push_str(&format!(" [{}]", row.caveats.join(", ")));
     }
-    said
+    shown
 }
 
 fn incomparable_table(one: &Comparison) -> Table {

@@ -137,9 +137,9 @@ mod tests {
         );
         // Never reached.
         check(&[1.0, 1.1, 1.3, 1.5], Some(3));
-        let told = &walked(&[1.0, 1.1, 1.0, 1.2, 9.0, 800.0])[0];
-        assert_eq!(told.before().unwrap().rate, 400);
-        assert_eq!(told.after().unwrap().rate, 500);
+        let found = &walked(&[1.0, 1.1, 1.0, 1.2, 9.0, 800.0])[0];
+        assert_eq!(found.before().unwrap().rate, 400);
+        assert_eq!(found.after().unwrap().rate, 500);
         assert!(walked(&[1.0, 1.1, 1.3, 1.5])[0].after().is_none());
     }
 

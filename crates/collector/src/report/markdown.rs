@@ -10,11 +10,11 @@ pub fn markdown(report: &Report, detail: Detail) -> String {
     for line in heading(report) {
         out.push_str(&format!("\n{}\n", escaped(&line)));
     }
-    let said = sentences(report, detail);
-    if !said.is_empty() {
+    let lines = sentences(report, detail);
+    if !lines.is_empty() {
         out.push('\n');
     }
-    for sentence in said {
+    for sentence in lines {
         out.push_str(&format!("- {}\n", escaped(&sentence)));
     }
     for table in tables(report, detail) {

@@ -8,10 +8,10 @@
 mod axes;
 mod cells;
 mod shape;
-mod words;
+mod title;
 
 pub use axes::{known_keys, unknown_key};
-pub use words::{scale_notes, title};
+pub use title::{scale_notes, title};
 
 use super::{Line, PhaseReport, Report};
 use std::collections::BTreeMap;

@@ -140,16 +140,16 @@ pub fn tables_within(report: &Report, detail: Detail, width: Option<usize>) -> V
 /// The targets held against each other, in words: what every report of a plan with several targets begins with.
 pub fn sentences(report: &Report, detail: Detail) -> Vec<String> {
     let all = report.comparisons.iter().flat_map(|one| &one.sentences);
-    let mut said: Vec<String> = all.cloned().collect();
-    if detail == Detail::Summary && said.len() > SENTENCES_SHOWN {
-        let more = said.len() - SENTENCES_SHOWN;
-        said.truncate(SENTENCES_SHOWN);
-        said.push(format!(
+    let mut lines: Vec<String> = all.cloned().collect();
+    if detail == Detail::Summary && lines.len() > SENTENCES_SHOWN {
+        let more = lines.len() - SENTENCES_SHOWN;
+        lines.truncate(SENTENCES_SHOWN);
+        lines.push(format!(
             "{more} more: benchmesh compare --by target {}",
             report.run.id
         ));
     }
-    said
+    lines
 }
 
 /// Every figure of the targets, with its interval and its verdict.
@@ -238,10 +238,14 @@ fn links(links: &[LinkReport]) -> Vec<Table> {
 
 fn events(report: &Report) -> Option<Table> {
     // How the run ended stands above everything.
-    let told = |event: &&EventReport| {
+    let is_the_reason = |event: &&EventReport| {
         event.kind.starts_with("run-") && report.run.reason.as_ref() == Some(&event.message)
     };
-    let events: Vec<&EventReport> = report.events.iter().filter(|one| !told(one)).collect();
+    let events: Vec<&EventReport> = report
+        .events
+        .iter()
+        .filter(|one| !is_the_reason(one))
+        .collect();
     if events.is_empty() {
         return None;
     }

@@ -265,7 +265,7 @@ fn what_differs_between_steps_has_its_column() {
 }
 
 #[test]
-fn a_flag_of_every_step_is_said_once() {
+fn a_flag_of_every_step_is_shown_once() {
     let mut steps = vec![step(1, "records", "write"), step(2, "records", "read")];
     for step in &mut steps {
         step.flags = vec!["window-short".into()];

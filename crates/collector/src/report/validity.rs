@@ -280,15 +280,15 @@ fn clients(report: &Report) -> Check {
         .iter()
         .filter(|event| event.kind == "agent-lost")
         .count();
-    let mut said = Vec::new();
+    let mut findings = Vec::new();
     if lost > 0 {
-        said.push(format!("{} without contact", plural(lost, "agent")));
+        findings.push(format!("{} without contact", plural(lost, "agent")));
     }
-    said.extend(frozen.map(|frozen| format!("an agent did not run for a while in {frozen}")));
-    if said.is_empty() {
+    findings.extend(frozen.map(|frozen| format!("an agent did not run for a while in {frozen}")));
+    if findings.is_empty() {
         check("clients", Verdict::Ok, "none lost, none frozen")
     } else {
-        check("clients", Verdict::Warning, said.join("; "))
+        check("clients", Verdict::Warning, findings.join("; "))
     }
 }
 

@@ -21,29 +21,29 @@ pub struct Missing {
 
 impl Missing {
     /// `b` (lost after 12 s, 3,400 operations and 13.0 MiB done)
-    pub fn told(&self) -> String {
-        let mut said = format!("`{}` ({}", self.agent, self.state);
+    pub fn describe(&self) -> String {
+        let mut text = format!("`{}` ({}", self.agent, self.state);
         if let Some(ran) = self.ran_us.and_then(|us| figures::between(0, us)) {
-            said.push_str(&format!(" after {}", figures::span(ran)));
+            text.push_str(&format!(" after {}", figures::span(ran)));
         }
         if self.ops == 0 {
-            said.push_str(", nothing done)");
-            return said;
+            text.push_str(", nothing done)");
+            return text;
         }
-        said.push_str(&format!(", {} operations", figures::count(self.ops)));
+        text.push_str(&format!(", {} operations", figures::count(self.ops)));
         if self.bytes > 0 {
             let mib = super::real(self.bytes) / MIB;
-            said.push_str(&format!(" and {} MiB", figures::rate(mib)));
+            text.push_str(&format!(" and {} MiB", figures::rate(mib)));
         }
-        said.push_str(" done)");
-        said
+        text.push_str(" done)");
+        text
     }
 }
 
 /// "without `a` (...), `b` (...)"; `None`: nobody is missing.
 pub fn without(missing: &[Missing]) -> Option<String> {
-    let told: Vec<String> = missing.iter().map(Missing::told).collect();
-    (!told.is_empty()).then(|| format!("without {}", told.join(", ")))
+    let described: Vec<String> = missing.iter().map(Missing::describe).collect();
+    (!described.is_empty()).then(|| format!("without {}", described.join(", ")))
 }
 
 #[cfg(test)]
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_is_missing_is_told_with_what_it_had_done() {
+    fn who_is_missing_is_described_with_what_it_had_done() {
         let lost = Missing {
             agent: String::from("b"),
             state: String::from("lost"),

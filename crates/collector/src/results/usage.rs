@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_said_of_one_reading_or_a_counter_that_went_backwards() {
+    fn one_reading_or_a_counter_that_went_backwards_gives_no_usage() {
         assert_eq!(used(&[(5, 1)], 0, 10, None), None);
         assert_eq!(used(&[(0, 9), (10, 3)], 0, 10, None), None);
         assert_eq!(used(&[(0, 1), (4, 0), (10, 3)], 0, 10, None), None);

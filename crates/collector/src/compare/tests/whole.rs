@@ -86,14 +86,14 @@ fn differences(levels: [f64; 2], seconds: u32, seed: u64) -> u32 {
 
 /// At most 5 %.
 #[test]
-fn runs_that_do_not_differ_are_rarely_said_to() {
+fn runs_that_do_not_differ_are_rarely_reported_to() {
     let alarms = differences([200.0, 200.0], 300, 21);
     assert!(alarms <= PAIRS / 20, "{alarms} of {PAIRS}");
 }
 
 /// At least 80 %, with runs of 25 minutes: the recorded disk varies by 14 % from second to second.
 #[test]
-fn five_percent_are_said_in_most_pairs() {
+fn five_percent_are_reported_in_most_pairs() {
     let found = differences([200.0, 190.0], 1500, 22);
     assert!(found >= PAIRS * 4 / 5, "{found} of {PAIRS}");
 }

@@ -8,7 +8,7 @@ use super::super::{
 use benchmesh_workloads::{registry, workload::Needs};
 use serde_json::Value;
 
-/// The key of who reads and writes past all caches, whatever it does.
+/// The key that opens with O_DIRECT.
 const DIRECT: &str = "direct";
 
 pub(super) fn check(phase: &Phase, at: &Position, mistakes: &mut Mistakes<'_>) {
@@ -30,7 +30,7 @@ pub(super) fn check(phase: &Phase, at: &Position, mistakes: &mut Mistakes<'_>) {
                 refuse_bypass(group, at, mistakes);
             }
         }
-        Cache::Warm => refuse_idle_warmth(phase, at, mistakes),
+        Cache::Warm => refuse_useless_warming(phase, at, mistakes),
         Cache::AsIs | Cache::Cold => {}
     }
 }
@@ -60,8 +60,8 @@ fn refuse_bypass(group: &Group, at: &Position, mistakes: &mut Mistakes<'_>) {
     }
 }
 
-/// There is no warming what every load goes past, or does not read.
-fn refuse_idle_warmth(phase: &Phase, at: &Position, mistakes: &mut Mistakes<'_>) {
+/// Refuses `cache = "warm"` where no load reads through the caches.
+fn refuse_useless_warming(phase: &Phase, at: &Position, mistakes: &mut Mistakes<'_>) {
     let warmed = |group: &&Group| group.workload.0.warms();
     if phase.groups.iter().find(warmed).is_none() {
         let reason = format!(
@@ -82,7 +82,7 @@ fn refuse_idle_warmth(phase: &Phase, at: &Position, mistakes: &mut Mistakes<'_>)
     {
         mistakes.at(
             at,
-            "`direct` goes past the caches that would be warmed",
+            "`direct` bypasses the caches that would be warmed",
             "remove one of the two",
         );
     }

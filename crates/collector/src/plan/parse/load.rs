@@ -2,7 +2,7 @@
 
 use super::{
     super::{
-        Group, Kind, Links, Pairs, cells,
+        Group, Links, Pairs, WorkloadRef, cells,
         keys::{LinkKeys, LoadKeys},
         read::Section,
         source::{Mistakes, listed},
@@ -81,7 +81,7 @@ pub(super) fn load(
     }
     Group {
         name: name.to_owned(),
-        workload: Kind(workload),
+        workload: WorkloadRef(workload),
         cells,
         skipped,
         modes,

@@ -295,7 +295,7 @@ fn policies_of_agents_bound_a_plan() {
 }
 
 #[test]
-fn networks_of_a_policy_are_read_as_the_agent_tells_them() {
+fn networks_of_a_policy_are_read_as_the_agent_writes_them() {
     let policy = AgentPolicy {
         networks: vec![
             String::from("10.1.0.0/16"),

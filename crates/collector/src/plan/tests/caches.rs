@@ -1,11 +1,11 @@
-//! `cache` is refused where it would do nothing, and what it cannot do is told with its line.
+//! `cache` is refused where it would do nothing, and what it cannot do is expected with its line.
 
 use super::*;
 
 #[test]
 fn a_treatment_of_caches_without_an_effect_is_refused() {
     let target = |rest: &str| format!("{TARGETS}[[phase]]\n{rest}");
-    for (text, told) in [
+    for (text, expected) in [
         (
             String::from("[[phase]]\nworkload = \"null\"\ncache = \"warm\"\n"),
             "p.toml:3:9: phase.1.cache: workload `null`: there is no target",
@@ -44,13 +44,13 @@ fn a_treatment_of_caches_without_an_effect_is_refused() {
             target(
                 "workload = \"io\"\nmodes = [\"read\"]\nsize = \"1m\"\ndirect = true\ncache = \"warm\"\n",
             ),
-            "p.toml:12:9: phase.1.cache: `direct` goes past the caches that would be warmed",
+            "p.toml:12:9: phase.1.cache: `direct` bypasses the caches that would be warmed",
         ),
     ] {
         let errors = refused(&text);
         assert!(
-            errors.starts_with(told),
-            "for\n{text}\ntold\n{errors}\nnot {told}"
+            errors.starts_with(expected),
+            "for\n{text}\nfound\n{errors}\nnot {expected}"
         );
     }
 }

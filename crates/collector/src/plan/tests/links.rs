@@ -73,7 +73,7 @@ fn a_shape_says_which_links_are_measured_at_once() {
 }
 
 #[test]
-fn links_are_told_in_a_few_words() {
+fn links_are_described_in_a_few_words() {
     for (rest, expected) in [
         ("from = [\"a\"]\nto = [\"b\"]\n", "a -> b"),
         (

@@ -4,7 +4,7 @@ use super::*;
 
 /// What is wrong, the line and column, and a part of the message.
 #[test]
-fn each_mistake_is_told_with_its_line() {
+fn each_mistake_is_reported_with_its_line() {
     let null = "[[phase]]\nworkload = \"null\"\n";
     let io = format!("{TARGETS}[[phase]]\nworkload = \"io\"\nmodes = [\"write\"]\n");
     for (text, at, part) in [

@@ -264,11 +264,11 @@ async fn a_report_of_two_targets_begins_with_how_they_compare() {
     let path = generated(directory.path()).await;
     let report = load_file(&path, "last").await.unwrap();
     assert_eq!(report.comparisons.len(), 1);
-    let said = sentences(&report, Detail::Summary);
-    assert!(said[0].starts_with("sr33: records"), "{said:?}");
+    let lines = sentences(&report, Detail::Summary);
+    assert!(lines[0].starts_with("sr33: records"), "{lines:?}");
     assert!(
-        said[0].contains("cephfs") && said[0].contains("(95 % CI "),
-        "{said:?}"
+        lines[0].contains("cephfs") && lines[0].contains("(95 % CI "),
+        "{lines:?}"
     );
     let text = markdown(&report, Detail::Summary);
     let place = |what: &str| text.find(what).unwrap_or(usize::MAX);

@@ -192,7 +192,7 @@ fn bonnie_has_a_line_per_target() {
 }
 
 #[test]
-fn copies_are_told_as_time_tells_them() {
+fn copies_are_listed_by_time() {
     let mut one = measured(1, "in", &[("workload", "copy")], 1.0);
     one.cpu_user_s = Some(0.25);
     one.cpu_system_s = Some(1.5);

@@ -90,7 +90,7 @@ pub(super) fn by_mode(report: &Report, width: Option<usize>) -> Vec<Table> {
         report.steps.iter().map(|step| (step.id, step)).collect();
     let mut order: Vec<Place<'_>> = Vec::new();
     let mut sums: BTreeMap<(Place<'_>, &str), Sum> = BTreeMap::new();
-    for cost in report.costs.iter().filter(|cost| is_told(cost)) {
+    for cost in report.costs.iter().filter(|cost| is_shown(cost)) {
         let Some(step) = steps.get(&cost.step_id) else {
             continue;
         };
@@ -198,7 +198,7 @@ fn names<'r>(sums: &BTreeMap<(Place<'r>, &'r str), Sum>) -> Vec<&'r str> {
     names
 }
 
-fn is_told(cost: &CostReport) -> bool {
+fn is_shown(cost: &CostReport) -> bool {
     cost.name != OWN && !cost.target.is_empty()
 }
 
@@ -209,7 +209,7 @@ pub(super) fn by_step(report: &Report) -> Option<Table> {
     let costs: Vec<(&CostReport, &StepReport)> = report
         .costs
         .iter()
-        .filter(|cost| is_told(cost))
+        .filter(|cost| is_shown(cost))
         .filter(|cost| {
             let shown = |figure: Option<f64>| figure.is_some_and(|figure| figure >= LEAST_COST);
             shown(cost.cpu_us_per_op) || shown(cost.cpu_s_per_gib) || shown(cost.cpu_percent)

@@ -96,7 +96,7 @@ fn interfaces(interfaces: Option<&Value>) -> String {
             *speeds.entry(mbits).or_default() += 1;
         }
     }
-    let told: Vec<String> = speeds
+    let shown: Vec<String> = speeds
         .iter()
         .rev()
         .map(|(mbits, count)| {
@@ -110,7 +110,7 @@ fn interfaces(interfaces: Option<&Value>) -> String {
             }
         })
         .collect();
-    told.join(", ")
+    shown.join(", ")
 }
 
 /// What was found at each target.

@@ -37,7 +37,7 @@ pub(super) fn table(report: &Report) -> Option<Table> {
             })
             .collect()
     };
-    let said = |mark: &MarkReport| match mark.source.as_str() {
+    let label = |mark: &MarkReport| match mark.source.as_str() {
         "mark" => shortened(&mark.text),
         source => shortened(&format!("{source}: {}", mark.text)),
     };
@@ -45,7 +45,7 @@ pub(super) fn table(report: &Report) -> Option<Table> {
     let op = |(_, op): &Row<'_>| op.map_or_else(String::new, named);
     let mut table = Table::titled("Marks")
         .text("when", text(&|mark| figures::instant(mark.at_us)))
-        .text("mark", text(&said))
+        .text("mark", text(&label))
         .column("step", Align::Right, text(&step))
         .text_if_any("op", rows.iter().map(op).collect());
     let by_bytes = rows.iter().filter_map(|(_, op)| *op).any(is_bulk);

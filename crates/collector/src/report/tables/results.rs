@@ -70,7 +70,7 @@ pub(super) fn troubles(report: &Report) -> Option<Table> {
         return Some(Table::titled("Results").note("No step has ended yet."));
     }
     let mut table = Table::titled("Steps that did not end well");
-    table.notes = said_of_partial(report);
+    table.notes = partial_notes(report);
     (!table.notes.is_empty()).then_some(table)
 }
 
@@ -144,20 +144,20 @@ pub(super) fn table(report: &Report) -> Table {
 
 /// The parameters whose values differ between the steps of a phase, by phase, group and mode: what only one mode has
 /// tells no step from another.
-pub(super) type Varying<'r> = BTreeMap<Kind<'r>, BTreeSet<&'r str>>;
+pub(super) type Varying<'r> = BTreeMap<RowKey<'r>, BTreeSet<&'r str>>;
 
 /// Phase, group and mode of a line.
-type Kind<'r> = (&'r str, &'r str, &'r str);
+type RowKey<'r> = (&'r str, &'r str, &'r str);
 
-fn kind<'r>(line: &Line<'r>) -> Kind<'r> {
+fn row_key<'r>(line: &Line<'r>) -> RowKey<'r> {
     (line.step.phase.as_str(), line.group_name(), line.mode())
 }
 
 pub(super) fn varying(steps: &[StepReport]) -> Varying<'_> {
-    let mut firsts: BTreeMap<Kind<'_>, Line<'_>> = BTreeMap::new();
+    let mut firsts: BTreeMap<RowKey<'_>, Line<'_>> = BTreeMap::new();
     let mut varying: Varying<'_> = BTreeMap::new();
     for line in steps.iter().flat_map(StepReport::lines) {
-        let key = kind(&line);
+        let key = row_key(&line);
         let (own, first) = (line.params(), firsts.entry(key).or_insert(line).params());
         let keys = own.keys().chain(first.keys());
         let differing = keys.filter(|key| own.get(*key) != first.get(*key));
@@ -191,7 +191,7 @@ fn params_of(line: &Line<'_>, varying: &Varying<'_>) -> String {
 }
 
 fn shown(line: &Line<'_>, varying: &Varying<'_>) -> Vec<String> {
-    let Some(keys) = varying.get(&kind(line)) else {
+    let Some(keys) = varying.get(&row_key(line)) else {
         return Vec::new();
     };
     line.params()
@@ -235,7 +235,7 @@ fn cache(step: &StepReport) -> String {
     }
 }
 
-/// The flags that every one of several steps has: they are said once, beneath the table.
+/// The flags that every one of several steps has: they are lines once, beneath the table.
 fn common(steps: &[StepReport]) -> BTreeSet<&str> {
     let [first, others @ ..] = steps else {
         return BTreeSet::new();
@@ -304,12 +304,12 @@ fn notes(report: &Report, common: &BTreeSet<&str>) -> Vec<String> {
             notes.push(format!("{flag}: {meaning}."));
         }
     }
-    notes.extend(said_of_partial(report));
+    notes.extend(partial_notes(report));
     notes
 }
 
 /// Who was missing in which step, and what failed.
-fn said_of_partial(report: &Report) -> Vec<String> {
+fn partial_notes(report: &Report) -> Vec<String> {
     let steps = &report.steps;
     let mut notes = Vec::new();
     let partial: Vec<String> = steps
@@ -342,22 +342,22 @@ fn said_of_partial(report: &Report) -> Vec<String> {
 
 /// Why a step did not end well: what the run's own reason doesn't say already.
 fn failures(report: &Report, step: &StepReport) -> Vec<String> {
-    let told = |by: &Option<String>, reason: &str| {
+    let names = |by: &Option<String>, reason: &str| {
         by.as_ref()
-            .is_some_and(|told| told == reason || told.ends_with(&format!(": {reason}")))
+            .is_some_and(|text| text == reason || text.ends_with(&format!(": {reason}")))
     };
-    let news = |reason: &&String| !reason.is_empty() && !told(&report.run.reason, reason);
-    let own = step.reason.iter().filter(news);
-    let mut said: Vec<String> = own
+    let is_new = |reason: &&String| !reason.is_empty() && !names(&report.run.reason, reason);
+    let own = step.reason.iter().filter(is_new);
+    let mut lines: Vec<String> = own
         .map(|reason| format!("step {}: {reason}", step.ordinal))
         .collect();
     for failure in &step.failures {
-        if news(&&failure.error) && !told(&step.reason, &failure.error) {
-            said.push(format!(
+        if is_new(&&failure.error) && !names(&step.reason, &failure.error) {
+            lines.push(format!(
                 "step {}, agent {}: {}",
                 step.ordinal, failure.agent, failure.error
             ));
         }
     }
-    said
+    lines
 }

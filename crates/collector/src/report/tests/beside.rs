@@ -4,7 +4,7 @@ use super::*;
 
 /// The heading has the run's reason; the notes and the events are for what it does not say.
 #[test]
-fn why_a_run_failed_is_said_once() {
+fn the_reason_of_a_failed_run_is_shown_once() {
     let why = "agent `c1`: worker 0: no space left";
     let mut failed = step(1, "records", "randread");
     failed.reason = Some(why.into());

@@ -74,7 +74,7 @@ fn a_band_that_does_not_fit_goes_on_in_a_further_table() {
 }
 
 #[test]
-fn where_more_clients_bring_nothing_is_said() {
+fn where_more_clients_bring_nothing_has_a_sentence() {
     let rates = [(1, 100.0), (2, 190.0), (4, 200.0), (8, 201.0)];
     let steps = |rates: &[(i64, f64)]| -> Vec<StepReport> {
         (1..)
@@ -104,7 +104,7 @@ fn where_more_clients_bring_nothing_is_said() {
 }
 
 #[test]
-fn repeats_have_their_spread_and_flags_of_every_cell_are_said_once() {
+fn repeats_have_their_spread_and_flags_of_every_cell_are_shown_once() {
     let mut steps = matrix();
     let mut again = matrix();
     for (at, one) in again.iter_mut().enumerate() {

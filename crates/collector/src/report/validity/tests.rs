@@ -51,7 +51,7 @@ fn a_run_without_a_fault_is_fine_in_every_respect() {
 }
 
 #[test]
-fn each_fault_is_told_with_its_steps() {
+fn each_fault_names_its_steps() {
     let mut steps: Vec<StepReport> = (1..=9).map(|at| step(at, "records", "write")).collect();
     steps[2].flags = vec!["tool-bound".into(), "window-short".into()];
     steps[3].flags = vec!["cache-suspect".into()];
@@ -120,7 +120,7 @@ fn each_fault_is_told_with_its_steps() {
 }
 
 #[test]
-fn cold_is_said_only_of_what_was_confirmed() {
+fn only_a_confirmed_cache_drop_counts_as_cold() {
     let mut cold = step(1, "records", "read");
     cold.cache = "cold".into();
     cold.caches_dropped = 3;

@@ -28,7 +28,7 @@ impl LiveView for RunProgress {
             step.p99_ms = figures.p99_ms;
             step.max_ms = figures.max_ms;
             step.rates.clone_from(&figures.tasks);
-            step.heard = Some(at);
+            step.last_rows_at = Some(at);
             Change::Made
         });
     }

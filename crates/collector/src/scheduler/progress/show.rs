@@ -80,7 +80,7 @@ impl RunProgress {
                 p99_ms: 0.0,
                 max_ms: 0.0,
                 rates: Vec::new(),
-                heard: None,
+                last_rows_at: None,
             };
             (view, left, unknown)
         };

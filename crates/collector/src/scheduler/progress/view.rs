@@ -77,14 +77,14 @@ pub struct StepView {
     /// The rates of its tasks over the last seconds.
     pub rates: Vec<TaskRate>,
     /// When the last of its intervals was stored.
-    pub heard: Option<MeshMicros>,
+    pub last_rows_at: Option<MeshMicros>,
 }
 
 impl StepView {
     /// For how long nothing of the load under way has come.
     pub fn silent(&self, now: MeshMicros) -> Duration {
         let since = match self.state {
-            StepState::Running => self.heard.max(self.start),
+            StepState::Running => self.last_rows_at.max(self.start),
             _ => None,
         };
         let silent = since.map_or(0, |since| now.0.saturating_sub(since.0).max(0));
@@ -263,7 +263,7 @@ mod tests {
             p99_ms: 0.0,
             max_ms: 0.0,
             rates: Vec::new(),
-            heard: None,
+            last_rows_at: None,
         }
     }
 
@@ -291,8 +291,8 @@ mod tests {
                 finished: Vec::new(),
                 finished_gone: 0,
             };
-            let told = run.left_at(MeshMicros(15 * S)).map(|left| left.as_secs());
-            assert_eq!(told, left, "{run:#?}");
+            let shown = run.left_at(MeshMicros(15 * S)).map(|left| left.as_secs());
+            assert_eq!(shown, left, "{run:#?}");
         };
         check(step(Running, Some(8), None, 0), 0.0, Some(103));
         check(step(Prepare, Some(8), None, 0), 0.0, Some(108));

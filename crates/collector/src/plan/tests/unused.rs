@@ -8,7 +8,7 @@ fn phase(workload: &str, rest: &str) -> String {
 }
 
 #[test]
-fn what_has_no_effect_is_told_with_its_line() {
+fn a_key_without_effect_is_reported_with_its_line() {
     for (workload, rest, told) in [
         (
             "io",
@@ -74,7 +74,7 @@ fn what_has_no_effect_is_told_with_its_line() {
         (
             "io",
             "modes = [\"read\"]\nsize = \"1m\"\ndirect = true\ncache = \"warm\"\n",
-            "p.toml:12:9: phase.1.cache: `direct` goes past the caches that would be warmed",
+            "p.toml:12:9: phase.1.cache: `direct` bypasses the caches that would be warmed",
         ),
         (
             "bytes",
@@ -158,7 +158,7 @@ fn a_mode_or_a_cell_with_a_use_for_a_key_is_enough() {
 }
 
 #[test]
-fn amounts_of_links_are_told_with_their_line() {
+fn amounts_of_links_are_reported_with_their_line() {
     for (modes, rest, told) in [
         (
             "throughput",
@@ -192,7 +192,7 @@ fn amounts_of_links_are_told_with_their_line() {
 
 /// What a mode that is misspelled would have had a use for is no mistake of its own.
 #[test]
-fn a_mistake_in_the_modes_is_told_alone() {
+fn a_mistake_in_the_modes_is_reported_alone() {
     let text = phase("files", "modes = [\"creat\", \"stat\"]\nfsync = true\n");
     let told = refused(&text);
     assert!(

@@ -39,25 +39,25 @@ fn common(phase: &PhaseReport, pivot: &Pivot, steps: &[&StepReport]) -> String {
         _ => None,
     };
     let all = |of: fn(&StepReport) -> String| one(steps.iter().map(|step| of(step)).collect());
-    let mut said = vec![phase.workload.clone()];
+    let mut parts = vec![phase.workload.clone()];
     if !shown("mode") {
-        said.extend(all(|step| step.mode.clone()));
+        parts.extend(all(|step| step.mode.clone()));
     }
     if !shown("target") {
-        said.extend(all(|step| step.target.clone()).map(|target| format!("on {target}")));
+        parts.extend(all(|step| step.target.clone()).map(|target| format!("on {target}")));
     }
     if !shown("clients") {
         let clients = all(|step| step.clients.to_string());
-        said.extend(clients.map(|clients| match clients.as_str() {
+        parts.extend(clients.map(|clients| match clients.as_str() {
             "1" => "1 client".to_owned(),
             many => format!("{many} clients"),
         }));
     }
-    said.extend(all(|step| match step.cache.as_str() {
+    parts.extend(all(|step| match step.cache.as_str() {
         "asis" => String::new(),
         cache => cache.to_owned(),
     }));
-    said.join(", ")
+    parts.join(", ")
 }
 
 /// Where more clients bring nothing more, of each column.
