@@ -2,6 +2,7 @@
 //! no operation.
 
 use super::{LIMIT, peak_rss_kib};
+use crate::needs;
 use crate::support::fake_agent::{certified, converse, dial_as};
 use crate::support::mesh::{Agent, Mesh};
 use crate::support::wait::until_true;
@@ -174,6 +175,54 @@ fn a_hard_link_in_a_runs_directory_costs_its_name_alone() {
         (facts.nlink(), facts.mode() & 0o777),
         (1, 0o644 & facts.mode())
     );
+    assert_eq!(std::fs::read_to_string(&treasure).unwrap(), "gold");
+}
+
+/// A mount that goes with the value.
+struct BindMount(PathBuf);
+
+impl BindMount {
+    fn of(source: &Path, at: PathBuf) -> Self {
+        std::fs::create_dir(&at).unwrap();
+        rustix::mount::mount_bind(source, &at).unwrap();
+        Self(at)
+    }
+}
+
+impl Drop for BindMount {
+    fn drop(&mut self) {
+        let _ = rustix::mount::unmount(&self.0, rustix::mount::UnmountFlags::DETACH);
+    }
+}
+
+/// A directory of the same file system that is mounted in a run's directory while a load runs there: nothing in it is
+/// removed, and an event says what stays.
+#[test]
+fn a_mount_in_a_runs_directory_is_left_alone() {
+    needs!("root");
+    let (allowed, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let treasure = outside.path().join("treasure");
+    std::fs::write(&treasure, "gold").unwrap();
+    let mut mesh = Mesh::start();
+    mesh.add(Agent::named("bounded").allow(allowed.path()));
+    let mut run = mesh.begin(&format!(
+        "[clients]\nagents = [\"bounded\"]\n[targets.t]\nsystem = \"local\"\npath = \"{}\"\n[[phase]]\nworkload = \"io\"\n\
+         modes = [\"write\"]\nsize = \"64k\"\nbs = \"4k\"\nruntime = \"4s\"\nrate_iops = 50\n",
+        allowed.path().display()
+    ));
+    mesh.until_step_is("write", "running", LIMIT);
+    let made = std::fs::read_dir(allowed.path()).unwrap().next();
+    let made = made.unwrap().unwrap().path();
+    let mount = BindMount::of(outside.path(), made.join("mounted"));
+    let ended = run.exit_within(LIMIT).expect("the run ends");
+    assert!(ended.success(), "{ended}:\n{}", run.log());
+    let left = "SELECT message FROM events WHERE kind = 'directory-left'";
+    let left = mesh.db().column::<String>(left);
+    assert!(
+        matches!(&left[..], [one] if one.contains("something is mounted there")),
+        "{left:?}"
+    );
+    drop(mount);
     assert_eq!(std::fs::read_to_string(&treasure).unwrap(), "gold");
 }
 
