@@ -1,13 +1,14 @@
 //! What happens to batches inside the writer's transaction.
 //!
 //! First a batch is admitted or refused, without a change to any table: its sequence must be the next of its spool, its
-//! tasks its agent's, its daemons described. Then its rows are stored. Samples of daemons, by far the most, are gathered
-//! from the whole group and inserted in the order of their key.
+//! tasks its agent's. Then its rows are stored. Samples of daemons, by far the most, are gathered from the whole group and
+//! inserted in the order of their key. Those of daemons that are not in the table are left out and counted: a description
+//! may be missing without the agent's fault, and the batch has results of loads too.
 
-use super::batch::{AgentEvent, Batch, DaemonSample, OpInterval, Process};
+use super::batch::{AgentEvent, Batch, DaemonSample, OpInterval};
 use super::cache::{Caches, Mark};
 use super::feed::{Feed, LiveInterval};
-use super::lasting::MOST_ROWS;
+use super::lasting::{LeftOut, MOST_ROWS};
 use super::pending::{PendingBatch, Source, Verdict};
 use super::receipt::IngestError;
 use super::statements::find;
@@ -15,7 +16,7 @@ use super::{devices, tables, tasks};
 use crate::database::StoreError;
 use crate::model::{AgentId, DaemonId, MeshMicros, Severity, StepId};
 use rusqlite::Connection;
-use std::collections::{BTreeSet, HashSet};
+use std::collections::BTreeSet;
 use std::time::Instant;
 
 /// How far `daemons.last_seen_us` may lag behind the newest sample.
@@ -153,36 +154,7 @@ impl Ingest {
                 return Ok(Err(IngestError::UnknownStep { step_id: step.0 }));
             }
         }
-        self.admit_daemons(connection, pending)
-    }
-
-    /// Every sample's daemon must be in the table, described in this very batch, or one that was left out.
-    fn admit_daemons(
-        &mut self,
-        connection: &Connection,
-        pending: &PendingBatch,
-    ) -> Result<Result<Verdict, IngestError>, StoreError> {
-        let host = pending.source.host;
-        let described: HashSet<Process> = pending.batch.daemons.iter().map(|d| d.process).collect();
-        for sample in &pending.batch.daemon_samples {
-            let process = sample.process;
-            if self.caches.daemons.get(&(host, process)).is_none()
-                && !described.contains(&process)
-                && devices::daemon(&mut self.caches, connection, host, process)?.is_none()
-                && !self.has_left_out(connection, pending.source.agent)?
-            {
-                return Ok(Err(IngestError::UnknownDaemon {
-                    pid: process.pid,
-                    start_ticks: process.start_ticks.unsigned_abs(),
-                }));
-            }
-        }
         Ok(Ok(Verdict::Fresh))
-    }
-
-    fn has_left_out(&self, connection: &Connection, agent: AgentId) -> Result<bool, StoreError> {
-        let name = devices::agent_name(connection, agent)?;
-        Ok(self.caches.lasting.has_left_out(&name))
     }
 
     fn position(
@@ -228,20 +200,22 @@ impl Ingest {
             .chain(batch.task_ends.iter().map(|end| end.task));
         steps.extend(of_tasks.filter_map(|task| Some(self.caches.tasks.get(&task)?.step)));
         store_samples(&mut self.caches, connection, source, batch)?;
-        self.tell_left_out(connection, source, batch)?;
-        // Those of daemons that were left out go with them; any other is known, or the batch would have been refused.
-        let host = source.host;
         let mut ids = Vec::with_capacity(batch.daemon_samples.len());
-        pending.batch.daemon_samples.retain(|sample| {
-            let id = self.caches.daemons.get(&(host, sample.process));
-            ids.extend(id);
-            id.is_some()
-        });
+        for sample in &batch.daemon_samples {
+            let id = devices::daemon(&mut self.caches, connection, source.host, sample.process)?;
+            ids.push(id);
+        }
+        let unknown = ids.iter().filter(|id| id.is_none()).count();
+        if unknown > 0 {
+            let name = devices::agent_name(connection, source.agent)?;
+            (self.caches.lasting).leave_out_samples(&name, unknown, Instant::now());
+        }
+        self.tell_left_out(connection, source, batch)?;
         pending.daemon_ids = ids;
         Ok(())
     }
 
-    /// An event for what the agent has no room for.
+    /// An event for what of the agent is not stored.
     fn tell_left_out(
         &mut self,
         connection: &Connection,
@@ -252,12 +226,21 @@ impl Ingest {
             return Ok(());
         }
         let name = devices::agent_name(connection, source.agent)?;
-        let Some(count) = self.caches.lasting.take_left_out(&name, Instant::now()) else {
+        let Some(counts) = self.caches.lasting.take_left_out(&name, Instant::now()) else {
             return Ok(());
         };
-        let message = format!(
-            "agent `{name}` reports more than {MOST_ROWS} new daemons, disks and interfaces within an hour: {count} were left out, and what was measured of them"
-        );
+        let LeftOut { rows, samples } = counts;
+        let message = match (rows, samples) {
+            (0, _) => format!(
+                "agent `{name}` sent {samples} samples of daemons that it has not described: they were left out"
+            ),
+            (_, 0) => format!(
+                "agent `{name}` reports more than {MOST_ROWS} new daemons, disks and interfaces within an hour: {rows} were left out, and what was measured of them"
+            ),
+            (..) => format!(
+                "agent `{name}` reports more than {MOST_ROWS} new daemons, disks and interfaces within an hour: {rows} were left out, and {samples} samples of daemons"
+            ),
+        };
         tracing::warn!("{message}");
         let event = AgentEvent {
             at: MeshMicros(batch.newest_us),
@@ -266,7 +249,9 @@ impl Ingest {
             severity: Severity::Warning,
             kind: "devices-left-out".to_owned(),
             message,
-            detail_json: Some(serde_json::json!({ "left_out": count }).to_string()),
+            detail_json: Some(
+                serde_json::json!({ "left_out": rows, "daemon_samples": samples }).to_string(),
+            ),
         };
         tables::EVENTS
             .insert(connection, &[event], |event, row| {
@@ -285,7 +270,8 @@ impl Ingest {
             .filter(|pending| pending.is_fresh())
             .flat_map(|pending| {
                 let samples = &pending.batch.daemon_samples;
-                pending.daemon_ids.iter().copied().zip(samples)
+                let with_ids = pending.daemon_ids.iter().zip(samples);
+                with_ids.filter_map(|(id, sample)| Some(((*id)?, sample)))
             })
             .collect();
         if rows.is_empty() {

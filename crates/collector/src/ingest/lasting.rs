@@ -4,7 +4,6 @@
 //! What was taken in a transaction that is rolled back is given back.
 
 use std::collections::HashMap;
-use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -17,13 +16,21 @@ const TELL_EVERY: Duration = Duration::from_secs(60);
 /// Accounts beyond are looked through for idle ones.
 const MANY_ACCOUNTS: usize = 4096;
 
+/// Of an agent, since the event before.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct LeftOut {
+    /// New daemons, disks and interfaces beyond the limit.
+    pub rows: u64,
+    /// Samples of daemons that are not in the table.
+    pub samples: u64,
+}
+
 #[derive(Debug)]
 struct Account {
     spent: u32,
     /// Up to when `spent` was reduced.
     refilled: Instant,
-    /// Since the last event.
-    left_out: u64,
+    left_out: LeftOut,
     /// The last event.
     told: Option<Instant>,
 }
@@ -39,10 +46,51 @@ pub(super) struct LastingRows {
 impl LastingRows {
     /// Room for one row more; `false`: it has to be left out, which is counted.
     pub fn take(&mut self, name: &str, now: Instant) -> bool {
+        let (name, account) = self.account(name, now);
+        account.refill(now);
+        if account.spent >= MOST_ROWS {
+            account.left_out.rows = account.left_out.rows.saturating_add(1);
+            self.is_anything_left_out = true;
+            return false;
+        }
+        account.spent += 1;
+        self.taken.push(name);
+        true
+    }
+
+    /// Counts samples of daemons that are not in the table.
+    pub fn leave_out_samples(&mut self, name: &str, samples: usize, now: Instant) {
+        let samples = u64::try_from(samples).unwrap_or(u64::MAX);
+        let (_, account) = self.account(name, now);
+        account.left_out.samples = account.left_out.samples.saturating_add(samples);
+        self.is_anything_left_out = true;
+    }
+
+    /// Whether anything of any agent was left out.
+    pub fn is_anything_left_out(&self) -> bool {
+        self.is_anything_left_out
+    }
+
+    /// What was left out since this was last asked, if there is anything and it is time to tell it.
+    pub fn take_left_out(&mut self, name: &str, now: Instant) -> Option<LeftOut> {
+        let account = self.accounts.get_mut(name)?;
+        let told = account.told;
+        if told.is_some_and(|told| now.duration_since(told) < TELL_EVERY)
+            || account.left_out == LeftOut::default()
+        {
+            return None;
+        }
+        account.told = Some(now);
+        Some(std::mem::take(&mut account.left_out))
+    }
+
+    fn account(&mut self, name: &str, now: Instant) -> (Arc<str>, &mut Account) {
         if self.accounts.len() > MANY_ACCOUNTS {
             self.accounts.retain(|_, account| {
                 account.refill(now);
-                account.spent > 0 || account.told.is_some() || account.left_out > 0
+                account.spent > 0
+                    || account.told.is_some()
+                    || account.left_out != LeftOut::default()
             });
         }
         let name = match self.accounts.get_key_value(name) {
@@ -52,41 +100,10 @@ impl LastingRows {
         let account = self.accounts.entry(Arc::clone(&name)).or_insert(Account {
             spent: 0,
             refilled: now,
-            left_out: 0,
+            left_out: LeftOut::default(),
             told: None,
         });
-        account.refill(now);
-        if account.spent >= MOST_ROWS {
-            account.left_out = account.left_out.saturating_add(1);
-            self.is_anything_left_out = true;
-            return false;
-        }
-        account.spent += 1;
-        self.taken.push(name);
-        true
-    }
-
-    /// Whether rows of this agent were left out since the collector started, so that others may refer to them.
-    pub fn has_left_out(&self, name: &str) -> bool {
-        let account = self.accounts.get(name);
-        account.is_some_and(|account| account.left_out > 0 || account.told.is_some())
-    }
-
-    /// Whether rows of any agent were.
-    pub fn is_anything_left_out(&self) -> bool {
-        self.is_anything_left_out
-    }
-
-    /// How many were left out since this was last asked, if it is time to tell it.
-    pub fn take_left_out(&mut self, name: &str, now: Instant) -> Option<NonZeroU64> {
-        let account = self.accounts.get_mut(name)?;
-        let told = account.told;
-        if told.is_some_and(|told| now.duration_since(told) < TELL_EVERY) {
-            return None;
-        }
-        let left_out = NonZeroU64::new(std::mem::take(&mut account.left_out))?;
-        account.told = Some(now);
-        Some(left_out)
+        (name, account)
     }
 
     pub fn mark(&self) -> usize {
@@ -133,7 +150,7 @@ mod tests {
         let (mut rows, start) = (LastingRows::default(), Instant::now());
         assert_eq!(taken(&mut rows, "a", MOST_ROWS + 10, start), MOST_ROWS);
         assert_eq!(taken(&mut rows, "b", 10, start), 10);
-        assert!(rows.has_left_out("a") && !rows.has_left_out("b"));
+        assert_eq!(rows.take_left_out("b", start), None);
         let later = start + REFILL / 2;
         assert_eq!(taken(&mut rows, "a", MOST_ROWS, later), MOST_ROWS / 2);
         assert_eq!(taken(&mut rows, "a", MOST_ROWS, later + REFILL), MOST_ROWS);
@@ -145,15 +162,24 @@ mod tests {
         taken(&mut rows, "a", MOST_ROWS, start);
         assert_eq!(rows.take_left_out("a", start), None);
         taken(&mut rows, "a", 7, start);
-        assert_eq!(rows.take_left_out("a", start), NonZeroU64::new(7));
+        rows.leave_out_samples("a", 2, start);
+        assert_eq!(
+            rows.take_left_out("a", start),
+            Some(LeftOut {
+                rows: 7,
+                samples: 2
+            })
+        );
         taken(&mut rows, "a", 3, start);
         assert_eq!(rows.take_left_out("a", start), None);
         assert_eq!(
             rows.take_left_out("a", start + TELL_EVERY),
-            NonZeroU64::new(3)
+            Some(LeftOut {
+                rows: 3,
+                samples: 0
+            })
         );
         assert_eq!(rows.take_left_out("a", start + TELL_EVERY * 2), None);
-        assert!(rows.has_left_out("a"));
     }
 
     #[test]

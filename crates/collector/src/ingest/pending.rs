@@ -20,8 +20,8 @@ pub(crate) struct PendingBatch {
     pub(super) source: Arc<Source>,
     pub(super) batch: Batch,
     pub(super) verdict: Result<Verdict, IngestError>,
-    /// Of each daemon sample, once the batch is admitted.
-    pub(super) daemon_ids: Vec<DaemonId>,
+    /// Of each daemon sample, once the batch is admitted; `None`: it is left out.
+    pub(super) daemon_ids: Vec<Option<DaemonId>>,
     done: oneshot::Sender<Result<Stored, IngestError>>,
     _permit: OwnedSemaphorePermit,
 }

@@ -34,10 +34,6 @@ pub enum IngestError {
     UnknownRun { run_id: i64 },
     #[error("step {step_id} of an event is not known")]
     UnknownStep { step_id: i64 },
-    #[error(
-        "samples of the process with pid {pid} and start {start_ticks} came before its description (DaemonSeen)"
-    )]
-    UnknownDaemon { pid: i32, start_ticks: u64 },
     #[error("an instant in it is {ahead_s} s ahead of the collector's clock")]
     FromTheFuture { ahead_s: i64 },
     #[error("the database refused it: {why}")]

@@ -43,15 +43,6 @@ async fn foreign_rows_refuse_the_whole_batch() {
     ended.task_ends = vec![task_end(tasks[0], 0, T0 + S)];
     assert!(send(&other, ended).await.is_err());
 
-    let mut unknown = batch("s", 1);
-    unknown.daemon_samples = vec![sample(9, T0, 1, 1)];
-    let refused = send(&publisher, unknown).await;
-    let expected = IngestError::UnknownDaemon {
-        pid: 9,
-        start_ticks: 1009,
-    };
-    assert_eq!(refused, Err(expected));
-
     let mut stray = batch("s", 1);
     stray.events = vec![crate::ingest::batch::AgentEvent {
         at: MeshMicros(T0),
@@ -272,7 +263,7 @@ prop_compose! {
 async fn new_daemons_without_end_are_left_out_and_counted() {
     const MOST: i32 = 65_536;
     const BEYOND: i32 = 5000;
-    let mesh = Mesh::new().await;
+    let mut mesh = Mesh::new().await;
     let (publisher, ..) = mesh.publisher("a").await;
     let (other, ..) = mesh.publisher("b").await;
     let of = |pids: std::ops::Range<i32>, sequence| {
@@ -309,6 +300,57 @@ async fn new_daemons_without_end_are_left_out_and_counted() {
     send(&other, of(1..10, 1)).await.unwrap();
     let of_both = mesh.number("SELECT count(*) FROM daemons").await;
     assert_eq!(of_both, stored + 9);
+    // A collector that starts anew has not seen what was left out before.
+    drop((publisher, other));
+    mesh.reopen().await;
+    let (publisher, ..) = mesh.publisher("a").await;
+    let mut after = batch("s", 4);
+    after.daemon_samples = [1, MOST + BEYOND - 2]
+        .map(|pid| sample(pid, T0 + 3 * S, 1, 1))
+        .to_vec();
+    assert_eq!(send(&publisher, after).await, Ok(4));
+}
+
+/// A daemon's description may be gone, in an older copy of the database or beyond the limit before a restart. Its samples are
+/// no reason to refuse the results of a load.
+#[tokio::test]
+async fn samples_of_unknown_daemons_are_left_out_and_counted() {
+    let mesh = Mesh::new().await;
+    let (publisher, agent, _) = mesh.publisher("a").await;
+    let run = mesh.run("u").await;
+    let (_, tasks) = mesh
+        .step(run, new_step(0, "files", "create"), &[agent])
+        .await;
+    let mut one = batch("s", 1);
+    one.op_intervals = vec![interval(tasks[0], T0, "create", 1, 1)];
+    one.task_ends = vec![task_end(tasks[0], 0, T0 + S)];
+    one.daemons = vec![seen(1, "ceph-osd", T0)];
+    one.daemon_samples = [9, 1, 9, 10]
+        .into_iter()
+        .zip(0..)
+        .map(|(pid, beat)| sample(pid, T0 + beat, 1, 1))
+        .collect();
+    assert_eq!(send(&publisher, one).await, Ok(1));
+    let stored = "SELECT group_concat(d.pid || ' at ' || (x.at_us - 1750000000000000)) FROM daemon_samples AS x
+                  JOIN daemons AS d ON d.id = x.daemon_id";
+    let stored: String = sqlx::query_scalar(stored)
+        .fetch_one(mesh.store.reader())
+        .await
+        .unwrap();
+    assert_eq!(stored, "1 at 1");
+    assert_eq!(mesh.number("SELECT count(*) FROM op_intervals").await, 1);
+    let (severity, message, detail): (String, String, String) = sqlx::query_as(
+        "SELECT severity, message, detail FROM events WHERE kind = 'devices-left-out'",
+    )
+    .fetch_one(mesh.store.reader())
+    .await
+    .unwrap();
+    assert_eq!(severity, "warning");
+    assert!(
+        message.contains("3 samples of daemons that it has not described"),
+        "{message}"
+    );
+    assert_eq!(detail, r#"{"daemon_samples":3,"left_out":0}"#);
 }
 
 proptest! {
