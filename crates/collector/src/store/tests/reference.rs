@@ -93,7 +93,7 @@ fn sources() -> Vec<(String, String)> {
                 folders.push(path);
             } else {
                 let text = std::fs::read_to_string(&path).unwrap();
-                let code = text.split("#[cfg(test)]\nmod ").next().unwrap();
+                let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap();
                 found.push((name, code.to_owned()));
             }
         }
