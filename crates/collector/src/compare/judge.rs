@@ -196,7 +196,7 @@ fn daemons(pair: &Pair) -> Vec<String> {
 }
 
 fn caveats(pair: &Pair, a: &Side, b: &Side) -> Vec<String> {
-    let mut said = Vec::new();
+    let mut reasons = Vec::new();
     for (group, side) in [(&pair.a, a), (&pair.b, b)] {
         let flags: BTreeSet<&str> = group
             .repeats
@@ -207,9 +207,9 @@ fn caveats(pair: &Pair, a: &Side, b: &Side) -> Vec<String> {
             })
             .collect();
         let known = CAVEATS.iter().filter(|flag| flags.contains(**flag));
-        said.extend(known.map(|flag| format!("{} is {flag}", side.label)));
+        reasons.extend(known.map(|flag| format!("{} is {flag}", side.label)));
     }
-    said
+    reasons
 }
 
 fn no_rate(pair: &Pair, a: &Side, b: &Side) -> Incomparable {

@@ -146,10 +146,10 @@ fn nearest(one: &Group, others: &[Group]) -> Option<Key> {
 
 /// Each key that differs, with both values.
 fn different(a: &Key, b: &Key) -> Vec<String> {
-    let mut said = Vec::new();
+    let mut differences = Vec::new();
     let mut say = |key: &str, a: String, b: String| {
         if a != b {
-            said.push(format!("{key} is {a} in A and {b} in B"));
+            differences.push(format!("{key} is {a} in A and {b} in B"));
         }
     };
     say("workload", a.workload.clone(), b.workload.clone());
@@ -164,7 +164,7 @@ fn different(a: &Key, b: &Key) -> Vec<String> {
         };
         say(key, shown(&a.params), shown(&b.params));
     }
-    said
+    differences
 }
 
 fn named(group: &Group) -> String {

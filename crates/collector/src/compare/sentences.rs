@@ -8,7 +8,7 @@ const MOST_CELLS: usize = 3;
 
 /// One sentence per cell, or per operation where there are many cells.
 pub fn sentences(comparison: &Comparison) -> Vec<String> {
-    let mut said = Vec::new();
+    let mut sentences = Vec::new();
     let mut loads: Vec<Vec<Vec<&Row>>> = Vec::new();
     // The row of the daemons' CPU has no operation of its own and belongs to the cell before it.
     let mut last: Option<(usize, usize)> = None;
@@ -27,11 +27,11 @@ pub fn sentences(comparison: &Comparison) -> Vec<String> {
     }
     for cells in &loads {
         match cells.len() > MOST_CELLS {
-            true => said.extend(of_many(comparison, cells)),
-            false => said.extend(cells.iter().filter_map(|cell| of_cell(comparison, cell))),
+            true => sentences.extend(of_many(comparison, cells)),
+            false => sentences.extend(cells.iter().filter_map(|cell| of_cell(comparison, cell))),
         }
     }
-    said
+    sentences
 }
 
 /// The place of a row's load and cell, which are made where there are none yet.
@@ -252,7 +252,7 @@ fn percent(value: f64) -> String {
     }
 }
 
-/// ` (95 % CI 6.1 to 12)`: in percent of the change where that is said in percent, and in the direction of the sentence.
+/// ` (95 % CI 6.1 to 12)`: in percent of the change where that is given in percent, and in the direction of the sentence.
 fn interval(row: &Row) -> String {
     let (Some(low), Some(high)) = (row.low, row.high) else {
         return String::new();

@@ -245,11 +245,11 @@ fn loads_that_alternate_have_one_sentence_each() {
             .collect()
     };
     let answer = compared(cells(1.0, 1), cells(0.5, 2));
-    let said = &answer.comparisons[0].sentences;
-    assert_eq!(said.len(), 2, "{said:?}");
+    let sentences = &answer.comparisons[0].sentences;
+    assert_eq!(sentences.len(), 2, "{sentences:?}");
     assert!(
-        said[1].starts_with("cephfs: records randread read: slower in all 4 cells"),
-        "{said:?}"
+        sentences[1].starts_with("cephfs: records randread read: slower in all 4 cells"),
+        "{sentences:?}"
     );
 }
 

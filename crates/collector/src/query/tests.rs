@@ -239,15 +239,15 @@ async fn mistakes_are_named() {
     ];
     for (sql, expected) in cases {
         let error = all(&path, sql, LONG).await.unwrap_err();
-        let mut said = error.to_string();
+        let mut message = error.to_string();
         let mut cause = std::error::Error::source(&error);
         while let Some(error) = cause {
-            said = format!("{said}: {error}");
+            message = format!("{message}: {error}");
             cause = error.source();
         }
         assert!(
-            said.contains(expected),
-            "{sql}\n got {said}\nwant {expected}"
+            message.contains(expected),
+            "{sql}\n got {message}\nwant {expected}"
         );
     }
 }

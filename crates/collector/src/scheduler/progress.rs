@@ -143,11 +143,11 @@ impl Progress {
                 at,
             } = end;
             progress.change(|view| {
-                // Usually a step's message has said it already.
+                // Usually a step's message has shown it already.
                 let reason = reason.filter(|reason| {
-                    let same = |said: &String| {
-                        reason.starts_with(said.as_str())
-                            || said.strip_prefix(STOPPING) == Some(reason.as_str())
+                    let same = |shown: &String| {
+                        reason.starts_with(shown.as_str())
+                            || shown.strip_prefix(STOPPING) == Some(reason.as_str())
                     };
                     !view.messages.iter().any(same)
                 });

@@ -91,8 +91,8 @@ fn units_and_children_of_a_real_iozone_are_understood() {
     let modes: Vec<&str> = read.steps.iter().map(|step| step.mode.as_str()).collect();
     assert_eq!(modes, ["write", "rewrite", "read", "reread"]);
     for step in &read.steps {
-        let said = log.lines().filter(|line| line.contains("Children see"));
-        let figures: Vec<f64> = said
+        let lines = log.lines().filter(|line| line.contains("Children see"));
+        let figures: Vec<f64> = lines
             .map(|line| {
                 line.split_whitespace()
                     .rev()

@@ -28,18 +28,18 @@ fn iperf(arguments: &[&str]) -> Option<String> {
     let mut lines = BufReader::new(server.stdout.take().unwrap()).lines();
     assert!(lines.any(|line| line.unwrap().contains("listening")));
     let client = ["-c", "127.0.0.1", "-p", &port, "-t", "1", "--json"];
-    let said = Command::new("iperf3")
+    let output = Command::new("iperf3")
         .args(client)
         .args(arguments)
         .output()
         .unwrap();
     // It ends after one test; a client that failed has made none.
-    if !said.status.success() {
+    if !output.status.success() {
         server.kill().unwrap();
     }
     server.wait().unwrap();
-    assert!(said.status.success(), "{said:?}");
-    Some(String::from_utf8(said.stdout).unwrap())
+    assert!(output.status.success(), "{output:?}");
+    Some(String::from_utf8(output.stdout).unwrap())
 }
 
 #[test]

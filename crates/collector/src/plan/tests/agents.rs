@@ -26,8 +26,8 @@ fn what_the_agents_cannot_do_is_refused() {
     );
     let check = |text: &str, agents: &[AgentFacts], at: &str, part: &str| {
         let plan = parse(text, "p.toml").unwrap();
-        let told = expand(&plan, agents).unwrap_err().to_string();
-        assert!(told.contains(at) && told.contains(part), "{told}");
+        let message = expand(&plan, agents).unwrap_err().to_string();
+        assert!(message.contains(at) && message.contains(part), "{message}");
     };
     check(null, &[], "p.toml: no agent is attached", "--collector");
     check(
@@ -130,11 +130,14 @@ fn an_agent_without_a_scratch_is_named() {
     };
     let agents = [on("a1", true), on("a2", false)];
     let expansion = expand(&plan, &agents).unwrap();
-    let told = check_limits(&plan, &expansion, &agents)
+    let message = check_limits(&plan, &expansion, &agents)
         .unwrap_err()
         .to_string();
-    assert!(told.contains("agent `a1` has no --scratch"), "{told}");
-    assert!(!told.contains("a2") && !told.contains("are free"), "{told}");
+    assert!(message.contains("agent `a1` has no --scratch"), "{message}");
+    assert!(
+        !message.contains("a2") && !message.contains("are free"),
+        "{message}"
+    );
 }
 
 #[test]
@@ -143,16 +146,16 @@ fn the_clients_of_one_file_system_share_its_space() {
     let plan = parse(text, "p.toml").unwrap();
     let check = |agents: &[AgentFacts], part: &str| {
         let expansion = expand(&plan, agents).unwrap();
-        let told = check_limits(&plan, &expansion, agents)
+        let message = check_limits(&plan, &expansion, agents)
             .err()
             .map(|error| error.to_string());
         match part {
-            "" => assert_eq!(told, None),
+            "" => assert_eq!(message, None),
             part => {
-                let told = told.unwrap();
+                let message = message.unwrap();
                 assert!(
-                    told.contains("p.toml:4:1: phase.1") && told.contains(part),
-                    "{told}"
+                    message.contains("p.toml:4:1: phase.1") && message.contains(part),
+                    "{message}"
                 );
             }
         }
@@ -215,10 +218,10 @@ fn of_many_agents_the_first_few_are_named() {
         String::from("[clients]\nagents = [\"z\"]\n[[phase]]\nworkload = \"null\"\n"),
     ] {
         let plan = parse(&text, "p.toml").unwrap();
-        let told = expand(&plan, &many).unwrap_err().to_string();
-        assert!(told.contains("host-04"), "{told}");
-        assert!(told.contains("and 95 more"), "{told}");
-        assert!(!told.contains("host-05"), "{told}");
+        let message = expand(&plan, &many).unwrap_err().to_string();
+        assert!(message.contains("host-04"), "{message}");
+        assert!(message.contains("and 95 more"), "{message}");
+        assert!(!message.contains("host-05"), "{message}");
     }
 }
 
@@ -246,9 +249,9 @@ fn policies_of_agents_bound_a_plan() {
         match parts {
             [] => checked.unwrap(),
             parts => {
-                let told = checked.unwrap_err().to_string();
+                let message = checked.unwrap_err().to_string();
                 for part in ["p.toml:1:1: phase.1"].iter().chain(parts) {
-                    assert!(told.contains(part), "{part}: {told}");
+                    assert!(message.contains(part), "{part}: {message}");
                 }
             }
         }

@@ -139,17 +139,17 @@ fn a_policy_that_no_step_can_meet_is_refused() {
         .collect();
     assert_eq!(steps(&plan(2, few), &agents).len(), 2);
     // The text says how many there can be ...
-    let told = refused(&plan(3, few));
+    let message = refused(&plan(3, few));
     let never = "at least 3 agents, and no step has more than 2";
     assert!(
-        told.starts_with("p.toml:1:") && told.contains(never),
-        "{told}"
+        message.starts_with("p.toml:1:") && message.contains(never),
+        "{message}"
     );
     let named = "[clients]\nagents = [\"c1\", \"c2\"]\n";
     assert!(refused(&plan(3, named)).contains(never));
     // ... or the mesh does.
     let parsed = parse(&plan(4, ""), "p.toml").unwrap();
-    let told = expand(&parsed, &agents).unwrap_err().to_string();
-    assert!(told.contains("no step has more than 3"), "{told}");
+    let message = expand(&parsed, &agents).unwrap_err().to_string();
+    assert!(message.contains("no step has more than 3"), "{message}");
     assert_eq!(steps(&plan(3, ""), &agents).len(), 1);
 }

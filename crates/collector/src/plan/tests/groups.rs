@@ -212,9 +212,9 @@ fn what_is_no_group_is_refused_with_its_line() {
             "one for each step",
         ),
     ] {
-        let told = refused(&text);
-        assert!(told.contains(at), "{at}\n{text}\n{told}");
-        assert!(told.contains(part), "{part}\n{told}");
+        let message = refused(&text);
+        assert!(message.contains(at), "{at}\n{text}\n{message}");
+        assert!(message.contains(part), "{part}\n{message}");
     }
 }
 
@@ -248,10 +248,10 @@ fn what_cannot_be_shared_out_is_refused_with_its_line() {
         ),
     ] {
         let plan = parse(&text, "p.toml").unwrap();
-        let told = expand(&plan, &fleet(&["a", "b", "s"]))
+        let message = expand(&plan, &fleet(&["a", "b", "s"]))
             .unwrap_err()
             .to_string();
-        assert!(told.contains(at), "{at}\n{text}\n{told}");
-        assert!(told.contains(part), "{part}\n{told}");
+        assert!(message.contains(at), "{at}\n{text}\n{message}");
+        assert!(message.contains(part), "{part}\n{message}");
     }
 }

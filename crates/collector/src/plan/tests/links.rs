@@ -173,10 +173,10 @@ fn what_no_link_can_do_is_refused_with_its_line() {
             "longer than 0",
         ),
     ] {
-        let told = refused(&format!("{PING}{rest}"));
+        let message = refused(&format!("{PING}{rest}"));
         assert!(
-            told.starts_with(at) && told.contains(part),
-            "{rest}: {told}"
+            message.starts_with(at) && message.contains(part),
+            "{rest}: {message}"
         );
     }
     for (modes, rest, part) in [
@@ -193,12 +193,12 @@ fn what_no_link_can_do_is_refused_with_its_line() {
         ("request", "request-size = 0", "1 to 1g"),
         ("request", "response-size = \"2g\"", "1 to 1g"),
     ] {
-        let told = refused(&format!(
+        let message = refused(&format!(
             "[[phase]]\nworkload = \"network\"\nmodes = [\"{modes}\"]\n{rest}\n"
         ));
         assert!(
-            told.starts_with("p.toml:4:") && told.contains(part),
-            "{rest}: {told}"
+            message.starts_with("p.toml:4:") && message.contains(part),
+            "{rest}: {message}"
         );
     }
 }
@@ -215,11 +215,11 @@ fn a_shape_of_one_agent_is_refused() {
     ] {
         let text = format!("{PING}pairs = \"{shape}\"\n");
         let plan = parse(&text, "p.toml").unwrap();
-        let told = expand(&plan, &alone).unwrap_err().to_string();
+        let message = expand(&plan, &alone).unwrap_err().to_string();
         assert!(
-            told.starts_with("p.toml:1:1: phase.1")
-                && told.contains("two different agents, and there is only `a`"),
-            "{told}"
+            message.starts_with("p.toml:1:1: phase.1")
+                && message.contains("two different agents, and there is only `a`"),
+            "{message}"
         );
     }
     // Where the text alone shows it, no agent has to be asked.
@@ -238,10 +238,10 @@ fn a_shape_of_one_agent_is_refused() {
             "p.toml:2:10: clients.agents",
         ),
     ] {
-        let told = refused(&text);
+        let message = refused(&text);
         assert!(
-            told.starts_with(at) && told.contains("needs two different agents"),
-            "{told}"
+            message.starts_with(at) && message.contains("needs two different agents"),
+            "{message}"
         );
     }
     assert!(parse(&format!("{PING}clients = 1\nto = [\"b\"]\n"), "p.toml").is_ok());
@@ -343,13 +343,13 @@ fn a_group_does_all_its_links_at_once() {
         ("pairs = \"all\"\nclients = 1\n", "clients = 1"),
     ] {
         let plan = parse(&beside(of_traffic), "p.toml");
-        let told = plan
+        let message = plan
             .and_then(|plan| expand(&plan, &four()))
             .unwrap_err()
             .to_string();
         assert!(
-            told.starts_with("p.toml:1") && told.contains(part),
-            "{told}"
+            message.starts_with("p.toml:1") && message.contains(part),
+            "{message}"
         );
     }
 }

@@ -1,4 +1,4 @@
-//! What is wrong in a plan is told with its line, all of it at once.
+//! What is wrong in a plan is reported with its line, all of it at once.
 
 use super::*;
 
@@ -288,10 +288,10 @@ fn each_mistake_is_reported_with_its_line() {
             "leave it out: a phase with `runtime` goes over its data again",
         ),
     ] {
-        let told = refused(&text);
+        let message = refused(&text);
         assert!(
-            told.contains(at) && told.contains(part),
-            "for\n{text}\ntold\n{told}\nnot {at} ... {part}"
+            message.contains(at) && message.contains(part),
+            "for\n{text}\ntold\n{message}\nnot {at} ... {part}"
         );
     }
 }
@@ -309,35 +309,35 @@ fn all_mistakes_come_at_once_in_the_order_of_the_lines() {
 
 #[test]
 fn the_caret_points_at_the_mistake() {
-    let told = refused("[[phase]]\nworkload = \"null\"\nnumjobs = 1\nops = \"many\"\n");
+    let message = refused("[[phase]]\nworkload = \"null\"\nnumjobs = 1\nops = \"many\"\n");
     let expected = "p.toml:4:7: phase.1.ops: ";
-    assert!(told.starts_with(expected), "{told}");
-    let lines: Vec<&str> = told.lines().collect();
+    assert!(message.starts_with(expected), "{message}");
+    let lines: Vec<&str> = message.lines().collect();
     assert_eq!(lines[1], "  4 | ops = \"many\"");
     assert_eq!(lines[2], "    |       ^^^^^^");
 }
 
-/// What could be read is checked all the same; what may only follow from the damage is not told.
+/// What could be read is checked all the same; what may only follow from the damage is not reported.
 #[test]
 fn a_syntax_error_hides_no_mistake_of_another_table() {
     let text = "reapeat = 2\n[targets.t]\npath = \"/mnt/t\"\nsystem = \"x\"\nsistem = \"x\"\n\
         [[phase]]\nworkload = = \"io\"\nfoo = 1\n[[phase]]\nworkload = \"null\"\nrun_time = \"1s\"\n";
-    let told = refused(text);
-    let mut lines: Vec<&str> = told
+    let message = refused(text);
+    let mut lines: Vec<&str> = message
         .lines()
         .filter_map(|line| line.strip_prefix("p.toml:")?.split(':').next())
         .collect();
     lines.dedup();
-    assert_eq!(lines, ["1", "5", "7", "11"], "{told}");
+    assert_eq!(lines, ["1", "5", "7", "11"], "{message}");
     // The targets are damaged: that a phase names one that is not there may follow from it.
-    let told = refused(
+    let message = refused(
         "[targets.t]\npath = \n[[phase]]\nworkload = \"io\"\ntargets = [\"t\"]\nbs = 3\nxx = 1\n",
     );
     assert!(
-        told.contains("not TOML") && told.contains(": phase.1.xx"),
-        "{told}"
+        message.contains("not TOML") && message.contains(": phase.1.xx"),
+        "{message}"
     );
-    assert!(!told.contains("phase.1.targets"), "{told}");
+    assert!(!message.contains("phase.1.targets"), "{message}");
     // An open bracket swallows what follows.
     assert!(refused("x = [1\n[[phase]]\nworkload = \"null\"\n").contains("not TOML"));
 }

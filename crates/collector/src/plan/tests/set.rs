@@ -42,14 +42,14 @@ fn overrides_change_the_text_and_keep_its_lines() {
         ],
     )
     .unwrap();
-    let told = refused(&changed);
+    let message = refused(&changed);
     assert!(
-        told.contains("p.toml with --set: phase.1.numjobs"),
-        "{told}"
+        message.contains("p.toml with --set: phase.1.numjobs"),
+        "{message}"
     );
     assert!(
-        told.contains("p.toml:12:12: phase.2.workload: unknown workload `nix`"),
-        "{told}"
+        message.contains("p.toml:12:12: phase.2.workload: unknown workload `nix`"),
+        "{message}"
     );
 }
 
@@ -66,10 +66,13 @@ fn overrides_that_mean_nothing_are_refused() {
         ("tagets.x.path=/a", "nothing called `tagets`"),
         ("name=a\u{7}b", "control character"),
     ] {
-        let told = set(text, "p.toml", &[given.to_owned()])
+        let message = set(text, "p.toml", &[given.to_owned()])
             .unwrap_err()
             .to_string();
-        assert!(told.contains(part) && told.contains("--set"), "{told}");
+        assert!(
+            message.contains(part) && message.contains("--set"),
+            "{message}"
+        );
     }
 }
 

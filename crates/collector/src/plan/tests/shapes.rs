@@ -14,13 +14,13 @@ fn steps(keys: &str) -> Vec<String> {
     let plan = parse(&phase(keys), "p").unwrap();
     let agents = ["x", "y"].map(|name| agent(name, &[], &["/mnt"]));
     let steps = expand(&plan, &agents).unwrap().steps;
-    let told = |step: &PlannedStep| {
+    let summary = |step: &PlannedStep| {
         let load = &step.loads[0];
         let rate = load.params.get("rate_iops").or(load.params.get("rate"));
         assert_eq!(step.params, load.params);
         format!("{} {} {}", step.directory(0, 1), step.mode, rate.unwrap())
     };
-    steps.iter().map(told).collect()
+    steps.iter().map(summary).collect()
 }
 
 #[test]
@@ -107,15 +107,15 @@ fn what_is_no_curve_is_refused_with_its_line() {
             "with groups",
         ),
     ] {
-        let told = refused(&text);
-        assert!(told.contains(at), "{at}\n{text}\n{told}");
-        assert!(told.contains(part), "{part}\n{told}");
+        let message = refused(&text);
+        assert!(message.contains(at), "{at}\n{text}\n{message}");
+        assert!(message.contains(part), "{part}\n{message}");
     }
     let late = phase("modes = [\"read\"]\nstagger = \"2h\"");
     let plan = parse(&late, "p.toml").unwrap();
     let agents = ["x", "y"].map(|name| agent(name, &[], &["/mnt"]));
-    let told = expand(&plan, &agents).unwrap_err().to_string();
-    assert!(told.contains("shorter stagger"), "{told}");
+    let message = expand(&plan, &agents).unwrap_err().to_string();
+    assert!(message.contains("shorter stagger"), "{message}");
 }
 
 #[test]
@@ -134,8 +134,8 @@ fn cells_that_cannot_be_are_left_out_with_a_warning() {
     let expected = "phase `io` leaves out the cell with size = \"16k\", bs = \"64k\": `size`: 16KiB is less than one block of 64KiB";
     assert_eq!(plan.warnings(), [expected]);
     // Nothing is left, or a value that no cell can have.
-    let told = refused(&io("size = [\"16k\"], bs = [\"32k\", \"64k\"]"));
-    assert!(told.contains("less than one block"), "{told}");
-    let told = refused(&io("size = [\"1m\"], bs = [\"4k\", \"4q\"]"));
-    assert!(told.contains("`4q`: unknown unit"), "{told}");
+    let message = refused(&io("size = [\"16k\"], bs = [\"32k\", \"64k\"]"));
+    assert!(message.contains("less than one block"), "{message}");
+    let message = refused(&io("size = [\"1m\"], bs = [\"4k\", \"4q\"]"));
+    assert!(message.contains("`4q`: unknown unit"), "{message}");
 }

@@ -9,7 +9,7 @@ fn phase(workload: &str, rest: &str) -> String {
 
 #[test]
 fn a_key_without_effect_is_reported_with_its_line() {
-    for (workload, rest, told) in [
+    for (workload, rest, message) in [
         (
             "io",
             "modes = [\"write\", \"rewrite\"]\nsize = \"1m\"\nverify = true\n",
@@ -115,8 +115,8 @@ fn a_key_without_effect_is_reported_with_its_line() {
         let text = phase(workload, rest);
         let errors = refused(&text);
         assert!(
-            errors.starts_with(told),
-            "for\n{text}\ntold\n{errors}\nnot {told}"
+            errors.starts_with(message),
+            "for\n{text}\ntold\n{errors}\nnot {message}"
         );
         let lines = errors.lines().filter(|line| line.starts_with("p.toml:"));
         assert_eq!(lines.count(), 1, "{errors}");
@@ -159,7 +159,7 @@ fn a_mode_or_a_cell_with_a_use_for_a_key_is_enough() {
 
 #[test]
 fn amounts_of_links_are_reported_with_their_line() {
-    for (modes, rest, told) in [
+    for (modes, rest, message) in [
         (
             "throughput",
             "ops = 5\n",
@@ -184,8 +184,8 @@ fn amounts_of_links_are_reported_with_their_line() {
         let text = format!("[[phase]]\nworkload = \"network\"\nmodes = [\"{modes}\"]\n{rest}");
         let errors = refused(&text);
         assert!(
-            errors.starts_with(told),
-            "for\n{text}\ntold\n{errors}\nnot {told}"
+            errors.starts_with(message),
+            "for\n{text}\ntold\n{errors}\nnot {message}"
         );
     }
 }
@@ -194,10 +194,10 @@ fn amounts_of_links_are_reported_with_their_line() {
 #[test]
 fn a_mistake_in_the_modes_is_reported_alone() {
     let text = phase("files", "modes = [\"creat\", \"stat\"]\nfsync = true\n");
-    let told = refused(&text);
+    let message = refused(&text);
     assert!(
-        told.contains("did you mean `create`?") && !told.contains("fsync:"),
-        "{told}"
+        message.contains("did you mean `create`?") && !message.contains("fsync:"),
+        "{message}"
     );
 }
 
@@ -213,9 +213,9 @@ fn each_group_is_judged_by_its_own_modes() {
         group("w", "create"),
         group("r", "stat")
     );
-    let told = refused(&text);
+    let message = refused(&text);
     assert!(
-        told.starts_with("p.toml:19:9: phase.1.group.2.fsync: has an effect only in"),
-        "{told}"
+        message.starts_with("p.toml:19:9: phase.1.group.2.fsync: has an effect only in"),
+        "{message}"
     );
 }

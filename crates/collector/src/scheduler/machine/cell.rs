@@ -58,14 +58,14 @@ impl Run {
                 .push(failed_row(facts.id, self.now, reason.to_owned()));
         }
         let ordinal = |index: &usize| self.steps.get(*index).map_or(0, |step| step.ordinal);
-        let said = match (open.first().map(ordinal), open.last().map(ordinal)) {
+        let message = match (open.first().map(ordinal), open.last().map(ordinal)) {
             (Some(first), Some(last)) if first < last => {
                 format!("steps {first} to {last} are not measured: {reason}")
             }
             (Some(only), _) => format!("step {only} is not measured: {reason}"),
             _ => return,
         };
-        self.show_message(said);
+        self.show_message(message);
     }
 
     /// Fails the cell's attempt and makes its steps again as the next attempt. Steps that share no data are repeated

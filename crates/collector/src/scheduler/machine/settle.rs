@@ -77,9 +77,10 @@ impl Run {
             let known = all.iter().find(|one| one.host == *host);
             let (covered_us, busy) =
                 known.map_or((0, [].as_slice()), |one| (one.covered_us, &one.busy));
-            let said = verdict(covered_us, busy, idle.percent);
+            let reasons = verdict(covered_us, busy, idle.percent);
             verdicts.extend(
-                said.into_iter()
+                reasons
+                    .into_iter()
                     .map(|what| format!("{what} on host {name}")),
             );
         }
@@ -131,7 +132,7 @@ fn verdict(covered_us: i64, busy: &[Busy], percent: f64) -> Vec<String> {
     }
     let daemons = || busy.iter().filter(|one| one.daemon.is_some());
     let together: f64 = daemons().map(|one| one.percent).sum();
-    let mut said = Vec::new();
+    let mut reasons = Vec::new();
     if together >= percent {
         let worst = daemons().max_by(|a, b| a.percent.total_cmp(&b.percent));
         let name = worst.map_or_else(String::new, |one| {
@@ -140,13 +141,13 @@ fn verdict(covered_us: i64, busy: &[Busy], percent: f64) -> Vec<String> {
                 .trim_end()
                 .to_owned()
         });
-        said.push(format!("daemons at {together:.0} % of a CPU{name}"));
+        reasons.push(format!("daemons at {together:.0} % of a CPU{name}"));
     }
     let disks = busy
         .iter()
         .filter(|one| one.daemon.is_none() && one.percent >= percent);
-    said.extend(disks.map(|disk| format!("disk {} busy for {:.0} %", disk.name, disk.percent)));
-    said
+    reasons.extend(disks.map(|disk| format!("disk {} busy for {:.0} %", disk.name, disk.percent)));
+    reasons
 }
 
 #[cfg(test)]
@@ -167,8 +168,8 @@ mod tests {
     fn a_host_is_idle_below_the_threshold_with_samples() {
         let osd = |percent| busy(Some("ceph-osd"), "osd.3", percent);
         let disk = |percent| busy(None, "sda", percent);
-        let check = |covered_us, all: &[Busy], said: &[&str]| {
-            assert_eq!(verdict(covered_us, all, 5.0), said, "{all:?}");
+        let check = |covered_us, all: &[Busy], reasons: &[&str]| {
+            assert_eq!(verdict(covered_us, all, 5.0), reasons, "{all:?}");
         };
         check(2_000_000, &[], &[]);
         check(1_900_000, &[], &["too few samples"]);

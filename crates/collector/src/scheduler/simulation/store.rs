@@ -124,11 +124,11 @@ impl SimStore {
                 );
                 let row = self.task_mut(*task);
                 row.last_batch = last_batch.clone().or(row.last_batch.take());
-                let said = matches!(
+                let is_stored = matches!(
                     row.state,
                     TaskState::Done | TaskState::Failed | TaskState::Stopped
                 );
-                if overrides || !said {
+                if overrides || !is_stored {
                     row.state = *state;
                     row.error = error.clone().or(row.error.take());
                 }
