@@ -184,6 +184,47 @@ async fn fill_a_disk() {
     rig.spool.close().await.unwrap();
 }
 
+/// What the spool has kept leaves unchanged, and with its place before it it is one message.
+#[tokio::test]
+async fn the_bytes_that_are_sent_are_those_that_were_spooled() {
+    let mut rig = rig().await;
+    let rows = vec![
+        Row::OpInterval(interval(&[1000, 70_000])),
+        Row::TaskEnd(task_end()),
+        noise(7),
+    ];
+    let mut batch = Batch::default();
+    rows.iter().for_each(|row| batch.push(row.clone()));
+    let spooled = wire::batch::encode(&batch);
+    rig.entries.send(Entry::Rows(rows)).await.unwrap();
+    let envelope = rig.envelopes.recv().await.unwrap();
+    assert_eq!(envelope.body, spooled);
+
+    let mut sent = wire::batch::header(&envelope);
+    sent.extend_from_slice(&envelope.body);
+    let received = v1::Batch::decode(sent.as_slice()).unwrap();
+    assert_eq!(
+        (
+            received.spool_id.as_str(),
+            received.first_sequence,
+            received.sequence
+        ),
+        (
+            envelope.spool.to_string().as_str(),
+            envelope.first.0,
+            envelope.sequence.0
+        )
+    );
+    let without_place = v1::Batch {
+        spool_id: String::new(),
+        first_sequence: 0,
+        sequence: 0,
+        ..received
+    };
+    assert_eq!(without_place.encode_to_vec(), spooled);
+    rig.spool.close().await.unwrap();
+}
+
 #[tokio::test]
 async fn an_ack_of_what_was_not_sent_changes_nothing() {
     let mut rig = rig().await;

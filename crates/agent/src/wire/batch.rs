@@ -124,7 +124,7 @@ fn decode(bytes: &[u8]) -> Result<v1::Batch, WireError> {
 
 /// What stands before an envelope's body on the wire. A message may come in parts, each field in any of them, so header
 /// and body make one `Batch`, and a spooled body travels as it is.
-pub(super) fn header(envelope: &Envelope) -> Vec<u8> {
+pub(crate) fn header(envelope: &Envelope) -> Vec<u8> {
     v1::Batch {
         spool_id: envelope.spool.to_string(),
         first_sequence: envelope.first.0,
