@@ -25,6 +25,7 @@ mod round_robin;
 mod rules;
 mod sampled;
 mod scan;
+mod secrets;
 mod switches;
 mod thread;
 mod ticker;
@@ -40,13 +41,13 @@ use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use thiserror::Error;
 
-pub(crate) use arguments::without_secrets;
 pub(crate) use cpu::CpuClock;
 use rules::Rules;
 pub use rules::{DaemonRule, RuleError};
 pub use sampled::{
     Change, Cost, DaemonSample, DaemonSeen, DiskSample, HostSample, NetSample, Sampled,
 };
+pub(crate) use secrets::without_secrets;
 
 /// Below this a sample is mostly noise of the kernel's own ticks.
 pub const PERIOD_MIN: Duration = Duration::from_millis(100);

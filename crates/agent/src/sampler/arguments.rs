@@ -2,12 +2,10 @@
 //!
 //! What is kept of it for people has the values of secret options struck out, and is bounded.
 
+use super::secrets::{STRUCK, is_secret, without_secrets};
+
 /// Longer command lines are cut for the database; the instance is found in the whole of what was read.
 const SHOWN_MAX: usize = 4096;
-
-/// Options whose value is secret: any that has one of these in its name.
-const SECRET: [&str; 5] = ["token", "secret", "password", "passphrase", "passwd"];
-const STRUCK: &str = "***";
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Arguments {
@@ -116,63 +114,10 @@ fn is_short(name: &str) -> bool {
     name.len() == 2 && name != "--"
 }
 
-/// One word of a command line, or a list of mount options, with the values of secrets and the passwords of URLs struck out.
-#[must_use]
-pub fn without_secrets(word: &str) -> String {
-    if let Some((name, _)) = word.split_once('=')
-        && name.starts_with('-')
-        && is_secret(name)
-    {
-        return format!("{name}={STRUCK}");
-    }
-    let parts: Vec<String> = word
-        .split(',')
-        .map(|part| match part.split_once('=') {
-            Some((name, _)) if is_secret(name) => format!("{name}={STRUCK}"),
-            _ => part.to_owned(),
-        })
-        .collect();
-    without_password(parts.join(","))
-}
-
-/// `scheme://user:password@host` without the password.
-fn without_password(text: String) -> String {
-    let Some((scheme, rest)) = text.split_once("://") else {
-        return text;
-    };
-    let end = rest.find('/').unwrap_or(rest.len());
-    let (authority, path) = rest.split_at(end);
-    match authority.rsplit_once('@') {
-        Some((user, host)) => match user.split_once(':') {
-            Some((user, _)) => format!("{scheme}://{user}:{STRUCK}@{host}{path}"),
-            None => text,
-        },
-        None => text,
-    }
-}
-
-/// Whether the value of an option of this name is secret. A path to a secret is not.
-fn is_secret(name: &str) -> bool {
-    let name = name.trim_start_matches('-').to_ascii_lowercase();
-    if ["file", "path", "ring", "dir"]
-        .iter()
-        .any(|end| name.ends_with(end))
-        || name.contains("public")
-    {
-        return false;
-    }
-    let of_a_key = |mark| {
-        name.rsplit_once(mark)
-            .is_some_and(|(_, last)| last == "key")
-    };
-    SECRET.iter().any(|secret| name.contains(secret))
-        || matches!(name.as_str(), "key" | "pass" | "pwd" | "apikey")
-        || ['-', '_', '.'].into_iter().any(of_a_key)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     fn words(line: &str) -> Arguments {
         Arguments::from_kernel(line.replace(' ', "\0").as_bytes())
@@ -240,10 +185,91 @@ mod tests {
                 "ceph-osd --keyring=/etc/k --keyfile /etc/f -o secretfile=/etc/s",
             ),
             ("d http://h:80/a", "d http://h:80/a"),
+            (
+                "juicefs mount redis://:a@h/1,redis://:b@h/2",
+                "juicefs mount redis://:***@h/1,redis://:***@h/2",
+            ),
+            ("d redis://:a/b@h/1", "d redis://:***@h/1"),
+            ("d redis://:a?b;c@h/1", "d redis://:***@h/1"),
+            (
+                "d postgres://h/db?sslmode=x&password=y",
+                "d postgres://h/db?sslmode=x&password=***",
+            ),
+            (
+                "d postgres://h:5/db?password=y@z&sslmode=x",
+                "d postgres://h:***&sslmode=x",
+            ),
+            (
+                "d AccountName=n;AccountKey=k==;Protocol=https",
+                "d AccountName=n;AccountKey=***;Protocol=https",
+            ),
+            ("d PASSWORD=a,b&c", "d PASSWORD=***"),
+            (
+                "benchmesh agent --join bmjoin-0a1b --name n",
+                "benchmesh agent --join bmjoin-*** --name n",
+            ),
+            (
+                "ssh n1 benchmesh,agent,bmjoin-0a1b,x",
+                "ssh n1 benchmesh,agent,bmjoin-***,x",
+            ),
         ] {
             assert_eq!(words(line).shown(), expected);
         }
     }
+
+    /// `sh -c` and titles of processes have several arguments in one word.
+    #[test]
+    fn secrets_are_struck_out_within_a_word_of_several() {
+        for (word, expected) in [
+            ("d --token abc --name n", "d --token *** --name n"),
+            ("host=h password=y user=u", "host=h password=*** user=u"),
+            ("host=h password='a b' user=u", "host=h password=*** user=u"),
+            ("mount -o user=u,password=p", "mount -o user=u,password=***"),
+            ("sh -c x --key 'a b' -y", "sh -c x --key *** -y"),
+        ] {
+            assert_eq!(Arguments::from_kernel(word.as_bytes()).shown(), expected);
+        }
+    }
+
+    proptest! {
+        /// In the place of `SECRET`, whatever a secret is made of. What ends one in its form is left out of it.
+        #[test]
+        fn no_secret_survives(
+            (form, ends) in prop::sample::select(FORMS.to_vec()),
+            secret in "[!-~]{8,24}",
+        ) {
+            let secret: String = secret.chars().filter(|char| !ends.contains(*char)).collect();
+            let secret = format!("QZQ{secret}QZQ");
+            let line = form.replace("SECRET", &secret).replace(' ', "\0");
+            let shown = Arguments::from_kernel(line.as_bytes()).shown();
+            prop_assert!(!shown.contains("QZQ"), "{shown}");
+        }
+    }
+
+    /// Where secrets stand, and which characters one cannot contain there.
+    const FORMS: [(&str, &str); 18] = [
+        ("d --token SECRET --name n", ""),
+        ("d --token=SECRET --name n", ""),
+        ("d --Password SECRET", ""),
+        ("d -o name=admin,secret=SECRET,rw /mnt", ","),
+        ("d -ouser=u,password=SECRET", ","),
+        ("d AWS_ACCESS_KEY=SECRET", ""),
+        ("d DB_PASSWORD=SECRET x", ""),
+        ("d redis://:SECRET@h:6379/1 /mnt", ":"),
+        ("d redis://:a@h/1,redis://:SECRET@h/2", ":"),
+        ("d redis://:SECRET@h/1,redis://:b@h/2", ":"),
+        ("d --url=https://u:SECRET@h/b", ":"),
+        ("d postgres://h/db?password=SECRET", "&"),
+        ("d postgres://h/db?sslmode=x&password=SECRET&a=b", "&"),
+        ("d postgres://u:a@h:5/db?sslmode=x&password=SECRET", "&"),
+        ("d Name=n;AccountKey=SECRET;Protocol=https", ";"),
+        (
+            "benchmesh agent --join=bmjoin-SECRET",
+            "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~",
+        ),
+        ("x y,bmjoin-SECRET,z", "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~"),
+        ("d --opts=ro,token=SECRET", ","),
+    ];
 
     #[test]
     fn a_title_written_over_the_command_line() {

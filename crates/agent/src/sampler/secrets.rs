@@ -1,0 +1,150 @@
+//! Strikes secrets out of a command line's words and of mount options.
+//!
+//! Where the form of a word leaves open how far a secret reaches, more is struck out rather than less. It knows the names of
+//! secret options, passwords of URLs and this program's join tokens; a secret without such a mark is not recognized.
+
+use std::ops::Range;
+
+/// Options whose value is secret: any that has one of these in its name.
+const SECRET: [&str; 5] = ["token", "secret", "password", "passphrase", "passwd"];
+pub(super) const STRUCK: &str = "***";
+/// What join tokens begin with.
+const JOIN_TOKEN: &str = "bmjoin-";
+
+/// One word of a command line, or a list of mount options, with the values of secrets and the passwords of URLs struck out.
+#[must_use]
+pub fn without_secrets(word: &str) -> String {
+    let mut secrets = passwords_of_urls(word);
+    secrets.extend(values(word));
+    secrets.extend(arguments(word));
+    secrets.extend(join_tokens(word));
+    secrets.retain(|secret| !secret.is_empty());
+    secrets.sort_unstable_by_key(|secret| secret.start);
+    let mut merged: Vec<Range<usize>> = Vec::new();
+    for secret in secrets {
+        match merged.last_mut() {
+            Some(last) if secret.start <= last.end => last.end = last.end.max(secret.end),
+            _ => merged.push(secret),
+        }
+    }
+    let (mut shown, mut end) = (String::with_capacity(word.len()), 0);
+    for secret in merged {
+        shown.push_str(part(word, end..secret.start));
+        shown.push_str(STRUCK);
+        end = secret.end;
+    }
+    shown.push_str(part(word, end..word.len()));
+    shown
+}
+
+/// Whether the value of an option of this name is secret. A path to a secret is not.
+pub(super) fn is_secret(name: &str) -> bool {
+    let name = name.trim_start_matches('-').to_ascii_lowercase();
+    if ["file", "path", "ring", "dir"]
+        .iter()
+        .any(|end| name.ends_with(end))
+        || name.contains("public")
+    {
+        return false;
+    }
+    let of_a_key = |mark| {
+        name.rsplit_once(mark)
+            .is_some_and(|(_, last)| last == "key")
+    };
+    SECRET.iter().any(|secret| name.contains(secret))
+        || matches!(
+            name.as_str(),
+            "key" | "pass" | "pwd" | "apikey" | "accesskey" | "accountkey"
+        )
+        || ['-', '_', '.'].into_iter().any(of_a_key)
+}
+
+fn part(word: &str, range: Range<usize>) -> &str {
+    word.get(range).unwrap_or_default()
+}
+
+/// `password` of each `scheme://user:password@host`, up to the last `@` before the next URL: a password may contain
+/// any character.
+fn passwords_of_urls(word: &str) -> Vec<Range<usize>> {
+    let starts: Vec<usize> = word.match_indices("://").map(|(at, _)| at + 3).collect();
+    let ends = starts.iter().skip(1).copied().chain([word.len()]);
+    let password = |(start, end): (usize, usize)| {
+        let (user_info, _) = part(word, start..end).rsplit_once('@')?;
+        let colon = user_info.find(':')?;
+        Some(start + colon + 1..start + user_info.len())
+    };
+    starts
+        .iter()
+        .copied()
+        .zip(ends)
+        .filter_map(password)
+        .collect()
+}
+
+/// `value` of each `name=value` with a secret name, in lists with commas, queries, connection strings and of its own.
+fn values(word: &str) -> Vec<Range<usize>> {
+    let is_separator = |char: char| {
+        matches!(char, ',' | ';' | '?' | '&' | '=' | '"' | '\'') || char.is_whitespace()
+    };
+    let value = |(equals, _): (usize, &str)| {
+        let before = part(word, 0..equals);
+        let name = before.rsplit(is_separator).next().unwrap_or_default();
+        let separator = before.strip_suffix(name)?.chars().next_back();
+        let rest = part(word, equals + 1..word.len());
+        let end = match separator {
+            Some(mark @ (',' | ';' | '"' | '\'')) => rest.find(mark),
+            Some('?' | '&') => rest.find('&'),
+            Some(blank) if blank.is_whitespace() => Some(argument_end(rest)),
+            _ => None,
+        };
+        let end = end.unwrap_or(rest.len());
+        is_secret(name).then_some(equals + 1..equals + 1 + end)
+    };
+    word.match_indices('=').filter_map(value).collect()
+}
+
+/// `value` of each `--name value` with a secret name, where one word holds a whole command, as of `sh -c`.
+fn arguments(word: &str) -> Vec<Range<usize>> {
+    let is_start = |at: usize| {
+        part(word, 0..at)
+            .chars()
+            .next_back()
+            .is_none_or(char::is_whitespace)
+    };
+    let value = |(at, _): (usize, &str)| {
+        let option = part(word, at..word.len());
+        let length = option.find(char::is_whitespace)?;
+        let (name, rest) = option.split_at_checked(length)?;
+        let value = rest.trim_start();
+        let start = word.len() - value.len();
+        (is_start(at) && !name.contains('=') && is_secret(name))
+            .then(|| start..start + argument_end(value))
+    };
+    word.match_indices('-').filter_map(value).collect()
+}
+
+/// Where the first argument of a shell's command line ends: at a blank outside quotes.
+fn argument_end(text: &str) -> usize {
+    let mut quote = None;
+    for (at, char) in text.char_indices() {
+        match quote {
+            Some(open) if open == char => quote = None,
+            Some(_) => {}
+            None if matches!(char, '"' | '\'') => quote = Some(char),
+            None if char.is_whitespace() => return at,
+            None => {}
+        }
+    }
+    text.len()
+}
+
+/// What follows the mark of each join token.
+fn join_tokens(word: &str) -> Vec<Range<usize>> {
+    let token = |(at, mark): (usize, &str)| {
+        let start = at + mark.len();
+        let rest = part(word, start..word.len());
+        let length = rest.find(|char: char| !char.is_ascii_alphanumeric());
+        start..start + length.unwrap_or(rest.len())
+    };
+    word.match_indices(JOIN_TOKEN).map(token).collect()
+}
