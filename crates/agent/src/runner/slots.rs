@@ -15,6 +15,7 @@ mod run;
 mod stuck;
 mod threads;
 
+use super::caches::RecentDrops;
 use super::claimed_task::ClaimedTask;
 use super::reply::{ProgressReporter, ReplyHandle};
 use super::running::StopReason;
@@ -90,6 +91,7 @@ pub(super) struct Slots {
     threads: Arc<AtomicUsize>,
     /// Commands on directories wait for those before them.
     queues: DirectoryQueues,
+    recent_drops: Arc<RecentDrops>,
     stopping: Vec<oneshot::Sender<()>>,
     /// When the clock was last looked at, while a load runs.
     looked: Option<MonoNanos>,
@@ -111,6 +113,7 @@ impl Slots {
             receivers: Receivers::default(),
             threads: Arc::default(),
             queues: DirectoryQueues::default(),
+            recent_drops: Arc::default(),
             stopping: Vec::new(),
             looked: None,
             reported_conflicts: BTreeSet::new(),

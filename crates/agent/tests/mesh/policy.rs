@@ -147,6 +147,27 @@ fn outside_its_hours_an_agent_takes_no_load_and_says_so_when_it_is_asked() {
         kind == "not-allowed" && text.contains(&named),
         "{kind}: {text}"
     );
+    // Nor are its caches dropped or directories made; what is there can be looked at and removed.
+    let directory = |make| v1::OpenRunDirectory {
+        run_uid: "run-1".to_owned(),
+        path: home.target().display().to_string(),
+        make,
+    };
+    for body in [
+        Body::DropCaches(v1::DropCaches::default()),
+        Body::OpenRunDirectory(directory(true)),
+    ] {
+        let (kind, text) = collector.refused(body);
+        assert!(
+            kind == "not-allowed" && text.contains(&named),
+            "{kind}: {text}"
+        );
+    }
+    collector.done(Body::OpenRunDirectory(directory(false)));
+    collector.done(Body::RemoveRunDirectory(v1::RemoveRunDirectory {
+        run_uid: "run-1".to_owned(),
+        path: home.target().display().to_string(),
+    }));
     let reply = collector.done(Body::Survey(v1::Survey::default()));
     let Some(v1::reply::Body::Survey(survey)) = reply.body else {
         panic!("{reply:?}")

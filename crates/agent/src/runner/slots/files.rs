@@ -3,9 +3,11 @@
 use super::threads::unpanicked;
 use super::{RunPath, Slots};
 use crate::command::{Answer, MakeDirectory, PlaceName, Progress, Refusal, Request};
+use crate::runner::caches::RecentDrops;
 use crate::runner::reply::{ProgressReporter, ReplyHandle};
 use crate::runner::{Permissions, caches, survey};
 use benchmesh_workloads::sandbox::Make;
+use std::sync::Arc;
 
 impl Slots {
     /// Does it on a thread, which replies.
@@ -14,6 +16,7 @@ impl Slots {
         let mesh = self.mesh.clone().unwrap_or_default();
         let replying = reply_to.clone();
         let (orders, acked) = (self.orders.clone(), self.deps.acked.last());
+        let recent_drops = Arc::clone(&self.recent_drops);
         let path = RunPath::of(&mesh, &request);
         let queued = path.as_ref().map(|path| self.queues.next(path));
         let started = self.on_thread("bm-command", move || {
@@ -21,7 +24,8 @@ impl Slots {
             if let Some(queued) = &mut queued {
                 queued.wait();
             }
-            let outcome = unpanicked(|| work(&permissions, &mesh, request, &replying));
+            let outcome =
+                unpanicked(|| work(&permissions, &mesh, request, &recent_drops, &replying));
             if let (Some(orders), Some(order)) = (
                 orders.upgrade(),
                 path.and_then(|path| path.change(&outcome, acked)),
@@ -40,6 +44,7 @@ fn work(
     permissions: &Permissions,
     mesh: &str,
     request: Request,
+    recent_drops: &RecentDrops,
     reply_to: &ReplyHandle,
 ) -> Result<Answer, Refusal> {
     let reporter = ProgressReporter::new(reply_to.clone());
@@ -63,7 +68,10 @@ fn work(
             make,
         } => {
             let make = match make {
-                MakeDirectory::IfMissing => Make::IfMissing,
+                MakeDirectory::IfMissing => {
+                    permissions.policy.check_hours()?;
+                    Make::IfMissing
+                }
                 MakeDirectory::Never => Make::Never,
             };
             permissions
@@ -88,10 +96,13 @@ fn work(
                 .remove_cell(mesh, &place, task_index, &mut removed)
                 .map(|()| Answer::Done)
         }
-        Request::DropCaches if !permissions.policy.drop_caches => {
-            Ok(Answer::Dropped(caches::not_allowed()))
+        Request::DropCaches => {
+            permissions.policy.check_hours()?;
+            Ok(Answer::Dropped(match permissions.policy.drop_caches {
+                true => caches::drop_caches(recent_drops),
+                false => caches::not_allowed(),
+            }))
         }
-        Request::DropCaches => Ok(Answer::Dropped(caches::drop_caches())),
         other => Err(Refusal::failed(format!(
             "not a command on files: {other:?}"
         ))),
