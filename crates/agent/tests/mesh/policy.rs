@@ -199,16 +199,19 @@ fn a_receiving_end_is_bound_to_the_address_of_its_link() {
     let (home, collector) = (Home::new(), Collector::start());
     let agent = Agent::start(home.config(&collector));
     ready(&collector);
-    let listen = |task_id, address: &str| {
-        let reply = collector.done(Body::Listen(v1::Listen {
+    let command = |task_id, from: &str, address: &str| {
+        Body::Listen(v1::Listen {
             task_id,
             workload: "network".to_owned(),
             mode: "throughput".to_owned(),
             params_json: r#"{"size": "1m"}"#.to_owned(),
             token: "t".repeat(32),
-            from_address: "127.0.0.1".to_owned(),
+            from_address: from.to_owned(),
             address: address.to_owned(),
-        }));
+        })
+    };
+    let listen = |task_id, address: &str| {
+        let reply = collector.done(command(task_id, "127.0.0.1", address));
         let Some(v1::reply::Body::Listen(listen)) = reply.body else {
             panic!("{reply:?}")
         };
@@ -224,10 +227,21 @@ fn a_receiving_end_is_bound_to_the_address_of_its_link() {
         0,
         "a stranger was answered"
     );
-    // An address that no interface has, as behind a translation, and a name.
-    for (task, address) in [(2, "203.0.113.7"), (3, "node-7")] {
+    // An address that no interface has, as behind a translation, a name, and none: the address that faces the sender.
+    for (task, address) in [(2, "203.0.113.7"), (3, "node-7"), (4, "")] {
         let port = listen(task, address);
         TcpStream::connect(("127.0.0.1", port)).unwrap();
+        let elsewhere = TcpStream::connect(("127.0.0.2", port)).map(|_| ());
+        assert_eq!(
+            elsewhere.map_err(|error| error.kind()),
+            Err(ErrorKind::ConnectionRefused),
+            "{address:?}"
+        );
+    }
+    // Without a sender's address either, nothing says at which address to listen.
+    for (task, address) in [(5, "203.0.113.7"), (6, "node-7"), (7, "")] {
+        let (_, text) = collector.refused(command(task, "", address));
+        assert!(text.contains("--advertise"), "{text}");
     }
     agent.stop();
 }

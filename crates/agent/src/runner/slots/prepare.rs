@@ -337,6 +337,7 @@ mod tests {
                 acked: Acked::default(),
                 contact,
                 start_log: None,
+                advertised: None,
             },
             orders.downgrade(),
         );

@@ -11,13 +11,16 @@ use benchmesh_workloads::{
     workload::{ListenSpec, Receiver},
 };
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 /// Ports that are open at once.
 const MOST: usize = 1024;
 /// A receiving end whose collector has vanished is closed after this; its sender's own lease is not known here.
 const LEASE: Duration = Duration::from_secs(3600);
+/// Of addresses that no port is needed of.
+const DISCARD_PORT: u16 = 9;
 
 /// One that is open.
 struct OpenReceiver {
@@ -113,26 +116,24 @@ impl Slots {
             &listen.params,
             Duration::ZERO,
         )?;
-        let spec = ListenSpec {
+        let spec = |bind| ListenSpec {
             mode: listen.mode.clone(),
             params: listen.params.clone(),
-            bind: listen.address.unwrap_or(any(listen.from)),
+            bind,
             peer: listen.from,
             networks: permissions.policy.networks(),
             token: listen.token.clone(),
         };
-        let open = || match workload.listen(&spec) {
-            // The sender reaches this agent by an address that is none of this host's: through a translation, or a name.
-            Err(TaskError::Io { source, .. })
-                if source.kind() == std::io::ErrorKind::AddrNotAvailable =>
-            {
-                tracing::info!(address = %spec.bind, "no interface has the address of the link; it is taken at all of them");
-                workload.listen(&ListenSpec {
-                    bind: any(listen.from),
-                    ..spec.clone()
-                })
+        let addresses = self.addresses(listen);
+        let open = || {
+            for bind in addresses {
+                match workload.listen(&spec(bind)) {
+                    Err(TaskError::Io { source, .. })
+                        if source.kind() == std::io::ErrorKind::AddrNotAvailable => {}
+                    opened => return opened.map_err(|error| permissions::refusal(&error)),
+                }
             }
-            opened => opened,
+            Err(no_address(listen))
         };
         let receiver = on_load_cpus(&permissions.policy, open)?;
         let port = receiver.address().port();
@@ -144,12 +145,43 @@ impl Slots {
         self.receivers.open.insert(listen.task, open);
         Ok(Answer::Listening { port })
     }
+
+    /// Where a receiving end may listen, the best first: at the address that its sender dials; where no interface has that,
+    /// as behind a translation, at the one that faces the sender; where neither is known, as with names for addresses, at
+    /// the ones of the name that this agent advertises. Never at all interfaces.
+    fn addresses(&self, listen: &Listen) -> Vec<IpAddr> {
+        let advertised = self
+            .advertised
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let given = listen.address.into_iter();
+        given
+            .chain(listen.from.and_then(facing))
+            .chain(advertised.iter().copied())
+            .filter(|address| !address.is_unspecified())
+            .collect()
+    }
+
+    /// Looks up the addresses of the name that this agent advertises, meanwhile: a link may need them.
+    pub(super) fn look_up_advertised(&self) {
+        let Some(name) = self.deps.advertised.clone() else {
+            return;
+        };
+        let addresses = Arc::clone(&self.advertised);
+        tokio::spawn(async move {
+            // A name that cannot be looked up now is looked up again when the agent attaches next.
+            if let Ok(found) = tokio::net::lookup_host((name, DISCARD_PORT)).await {
+                let found = found.map(|address| address.ip()).collect();
+                *addresses.lock().unwrap_or_else(PoisonError::into_inner) = found;
+            }
+        });
+    }
 }
 
 /// Opens it in a thread that has the load's CPUs: those that receive inherit them. Nothing in this waits.
 fn on_load_cpus(
     policy: &Policy,
-    open: impl FnOnce() -> Result<Box<dyn Receiver>, TaskError> + Send,
+    open: impl FnOnce() -> Result<Box<dyn Receiver>, Refusal> + Send,
 ) -> Result<Box<dyn Receiver>, Refusal> {
     std::thread::scope(|scope| {
         let opening = scope.spawn(|| {
@@ -157,7 +189,7 @@ fn on_load_cpus(
             open()
         });
         match opening.join() {
-            Ok(opened) => opened.map_err(|error| permissions::refusal(&error)),
+            Ok(opened) => opened,
             Err(_) => Err(Refusal::failed(
                 "the agent panicked over this command; its log says where",
             )),
@@ -165,10 +197,25 @@ fn on_load_cpus(
     })
 }
 
-/// Every interface, in the family of the sender.
-fn any(from: Option<IpAddr>) -> IpAddr {
-    match from {
-        Some(IpAddr::V6(_)) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
-        Some(IpAddr::V4(_)) | None => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
-    }
+/// This host's address on the way to `peer`. Nothing is sent.
+fn facing(peer: IpAddr) -> Option<IpAddr> {
+    let any = match peer {
+        IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+    };
+    let socket = UdpSocket::bind((any, 0)).ok()?;
+    socket.connect((peer, DISCARD_PORT)).ok()?;
+    Some(socket.local_addr().ok()?.ip())
+}
+
+fn no_address(listen: &Listen) -> Refusal {
+    let given = match listen.address {
+        Some(address) => format!("no interface of this host has {address}"),
+        None => "its own is not known".to_owned(),
+    };
+    Refusal::failed(format!(
+        "task {}: the receiving end has no address to listen at: {given}, and none leads to its sender; start this agent \
+         with --advertise and an address of this host",
+        listen.task
+    ))
 }
