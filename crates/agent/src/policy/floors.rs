@@ -137,11 +137,24 @@ impl Floors {
 
     /// Looks at a file system until the watch is dropped, and calls `breached` once it has less free than has to stay
     /// free. A file system that hangs holds up only this.
+    ///
+    /// # Errors
+    /// When there is no thread to look with.
     pub fn watch<F: AsFd + Send + 'static>(
         &self,
         file_system: F,
         breached: impl FnOnce(Denial) + Send + 'static,
-    ) -> FloorWatch {
+    ) -> Result<FloorWatch, Denial> {
+        let thread = std::thread::Builder::new().name("bm-floor".to_owned());
+        self.watch_on(thread, file_system, breached)
+    }
+
+    fn watch_on<F: AsFd + Send + 'static>(
+        &self,
+        thread: std::thread::Builder,
+        file_system: F,
+        breached: impl FnOnce(Denial) + Send + 'static,
+    ) -> Result<FloorWatch, Denial> {
         let floors = *self;
         let (stop, stopped) = sync_channel::<()>(0);
         let work = move || {
@@ -151,13 +164,14 @@ impl Floors {
                 }
             }
         };
-        let spawned = std::thread::Builder::new()
-            .name("bm-floor".to_owned())
-            .spawn(work);
-        if let Err(error) = spawned {
-            tracing::warn!(%error, "the free space of a target is not watched: no thread");
-        }
-        FloorWatch { _stop: stop }
+        thread.spawn(work).map_err(|error| {
+            Denial::new(
+                "free-space",
+                self.space.to_string(),
+                format!("there is no thread to watch a task's target with: {error}"),
+            )
+        })?;
+        Ok(FloorWatch { _stop: stop })
     }
 }
 
@@ -214,6 +228,21 @@ mod tests {
     }
 
     #[test]
+    fn without_a_thread_to_watch_with_a_task_is_denied() {
+        let home = tempfile::tempdir().unwrap();
+        let floors = Floors {
+            space: Floor::SPACE,
+            inodes: Floor::INODES,
+        };
+        // No address space holds such a stack.
+        let thread = std::thread::Builder::new().stack_size(1 << 60);
+        let dir = File::open(home.path()).unwrap();
+        let denial = floors.watch_on(thread, dir, |_| ()).unwrap_err();
+        assert_eq!(denial.key, "free-space");
+        assert!(denial.asked.contains("no thread"), "{denial}");
+    }
+
+    #[test]
     fn a_breach_is_reported_while_it_is_watched_for() {
         let home = tempfile::tempdir().unwrap();
         let dir = || File::open(home.path()).unwrap();
@@ -222,11 +251,15 @@ mod tests {
             inodes: Floor::Amount(0),
         };
         let (told, news) = sync_channel(1);
-        let watch = floors(u64::MAX).watch(dir(), move |denial| told.send(denial.key).unwrap());
+        let watch = floors(u64::MAX)
+            .watch(dir(), move |denial| told.send(denial.key).unwrap())
+            .unwrap();
         assert_eq!(news.recv(), Ok("free-space"));
         drop(watch);
         let (told, news) = sync_channel::<&str>(1);
-        let watch = floors(0).watch(dir(), move |denial| told.send(denial.key).unwrap());
+        let watch = floors(0)
+            .watch(dir(), move |denial| told.send(denial.key).unwrap())
+            .unwrap();
         drop(watch);
         // The thread has ended, and told nothing.
         assert!(news.recv().is_err());

@@ -174,14 +174,20 @@ impl Permissions {
         Ok((spec, claim))
     }
 
-    /// Watches the file system that the task works on; `breached` is called when too little is free.
+    /// Watches the file system that the task works on, if any; `breached` is called when too little is free.
+    ///
+    /// # Errors
+    /// When it cannot be watched.
     pub fn watch_floors(
         &self,
         spec: &TaskSpec,
         breached: impl FnOnce(Denial) + Send + 'static,
-    ) -> Option<FloorWatch> {
-        let run = Arc::clone(&spec.place.as_ref()?.run);
-        Some(self.policy.floors.watch(RunFileSystem(run), breached))
+    ) -> Result<Option<FloorWatch>, Denial> {
+        let watch = |place: &Place| {
+            let run = RunFileSystem(Arc::clone(&place.run));
+            self.policy.floors.watch(run, breached)
+        };
+        spec.place.as_ref().map(watch).transpose()
     }
 
     /// Claims what such a task takes. Parameters that cannot be are refused when the task is opened.

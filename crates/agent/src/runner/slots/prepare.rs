@@ -74,7 +74,7 @@ impl Slots {
                 prepare_control.watched(&params, || {
                     let (spec, mut claim) = permissions.spec(&mesh, spec_of)?;
                     let breached = on_breach(orders.clone(), id);
-                    let floor_watch = permissions.watch_floors(&spec, breached);
+                    let floor_watch = permissions.watch_floors(&spec, breached)?;
                     let task = registry::prepare_here(&spec, &prepare_control)
                         .map_err(|error| permissions::refusal(&error))?;
                     claim.grow_to(task.workers())?;
