@@ -13,6 +13,7 @@
 
 pub mod hostile;
 pub mod layers;
+pub mod logs;
 mod measured;
 pub mod memory;
 mod record;

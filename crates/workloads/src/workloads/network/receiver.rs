@@ -72,7 +72,7 @@ impl OpenPort {
         let seeing = Arc::clone(&seen);
         let thread = thread::Builder::new()
             .name("link-accept".into())
-            .spawn(move || serve(listener, &admission, &seeing, &stopped))?;
+            .spawn(move || serve(listener, address, &admission, &seeing, &stopped))?;
         Ok(Self {
             address,
             seen,
@@ -121,8 +121,46 @@ struct Pending {
     until: Instant,
 }
 
-fn serve(listener: TcpListener, admission: &Admission, seen: &Seen, stop: &AtomicBool) {
-    let admitted = admit_all(listener, admission, stop);
+/// Connections that were refused. Any host that reaches the port can make some, so only the first is a line of the log.
+struct RefusedConnections {
+    /// The port of ours.
+    address: SocketAddr,
+    count: u64,
+}
+
+impl RefusedConnections {
+    fn refuse(&mut self, peer: Option<SocketAddr>, why: &str) {
+        self.count += 1;
+        if self.count == 1 {
+            tracing::warn!(
+                address = %self.address,
+                ?peer,
+                "the receiving end of a link refused a connection {why}; further ones are counted"
+            );
+        }
+    }
+}
+
+impl Drop for RefusedConnections {
+    fn drop(&mut self) {
+        if self.count > 1 {
+            tracing::warn!(
+                address = %self.address,
+                refused = self.count,
+                "the receiving end of a link refused connections without its token or of other hosts"
+            );
+        }
+    }
+}
+
+fn serve(
+    listener: TcpListener,
+    address: SocketAddr,
+    admission: &Admission,
+    seen: &Seen,
+    stop: &AtomicBool,
+) {
+    let admitted = admit_all(listener, address, admission, stop);
     thread::scope(|scope| {
         for connection in admitted {
             seen.connections.fetch_add(1, Ordering::Relaxed);
@@ -164,22 +202,30 @@ fn serve(listener: TcpListener, admission: &Admission, seen: &Seen, stop: &Atomi
 }
 
 /// Accepts until every stream is claimed, or `stop`. The port is closed when it returns.
-fn admit_all(listener: TcpListener, admission: &Admission, stop: &AtomicBool) -> Vec<TcpStream> {
+fn admit_all(
+    listener: TcpListener,
+    address: SocketAddr,
+    admission: &Admission,
+    stop: &AtomicBool,
+) -> Vec<TcpStream> {
     let mut pending: Vec<Pending> = Vec::new();
     let mut admitted: Vec<Option<TcpStream>> = Vec::new();
+    let mut refused = RefusedConnections { address, count: 0 };
     admitted.resize_with(usize::try_from(admission.streams).unwrap_or(0), || None);
     while !stop.load(Ordering::Relaxed) && admitted.iter().any(Option::is_none) {
         wait(&listener, &pending);
-        accept_new(&listener, admission, &mut pending);
+        accept_new(&listener, admission, &mut pending, &mut refused);
         let now = Instant::now();
         pending.retain_mut(|connection| match hear(connection, admission) {
             Verdict::More(_) => now < connection.until,
             Verdict::Stranger => {
-                tracing::warn!(peer = ?connection.stream.peer_addr().ok(), "a connection without the token was refused");
+                refused.refuse(connection.stream.peer_addr().ok(), "without its token");
                 false
             }
             Verdict::Stream(index) => {
-                let place = usize::try_from(index).ok().and_then(|i| admitted.get_mut(i));
+                let place = usize::try_from(index)
+                    .ok()
+                    .and_then(|i| admitted.get_mut(i));
                 if let Some(place @ None) = place {
                     *place = welcome(&connection.stream);
                 }
@@ -215,7 +261,12 @@ fn pause() {
     thread::sleep(socket::BLOCK_AT_MOST);
 }
 
-fn accept_new(listener: &TcpListener, admission: &Admission, pending: &mut Vec<Pending>) {
+fn accept_new(
+    listener: &TcpListener,
+    admission: &Admission,
+    pending: &mut Vec<Pending>,
+    refused: &mut RefusedConnections,
+) {
     loop {
         let (stream, from) = match listener.accept() {
             Ok(accepted) => accepted,
@@ -231,7 +282,7 @@ fn accept_new(listener: &TcpListener, admission: &Admission, pending: &mut Vec<P
         };
         let expected = admission.expects(from.ip());
         if !expected {
-            tracing::warn!(peer = %from, expected = ?admission.peer, "a connection from a stranger was refused");
+            refused.refuse(Some(from), "of another host than its sender's");
         }
         let most = usize::try_from(admission.streams).unwrap_or(0) + MOST_PENDING_MORE;
         if expected && pending.len() < most && stream.set_nonblocking(true).is_ok() {

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::engine::workload::Timing;
-use benchmesh_testing::measured;
+use benchmesh_testing::{logs, measured};
 
 #[test]
 fn a_wrong_token_is_refused_and_the_right_one_still_let_in() {
@@ -22,6 +22,27 @@ fn a_wrong_token_is_refused_and_the_right_one_still_let_in() {
         assert_eq!(end.error, None);
         assert_eq!(receiver.close().unwrap().connections, 1);
     });
+}
+
+/// Whoever reaches the port can make it refuse, but cannot fill the log.
+#[test]
+fn refused_connections_are_logged_once_and_counted() {
+    logs::keep_warnings();
+    let params = json!({"runtime": "50ms"});
+    for (expected, greeting) in [("127.0.0.1", &b"x"[..]), ("127.0.0.2", b"")] {
+        let expected: IpAddr = expected.parse().unwrap();
+        let receiver = listen("throughput", &params, LOOPBACK, Some(expected));
+        let port = receiver.address().to_string();
+        for _ in 0..5 {
+            let mut stranger = TcpStream::connect(receiver.address()).unwrap();
+            let _ = stranger.write_all(&greeting.repeat(64));
+            assert_eq!(stranger.read(&mut [0; 1]).unwrap_or(0), 0);
+        }
+        receiver.close().unwrap();
+        let lines = logs::warnings(&port);
+        assert_eq!(lines.len(), 2, "{lines:?}");
+        assert!(lines[1].contains("refused=5"), "{lines:?}");
+    }
 }
 
 #[test]
