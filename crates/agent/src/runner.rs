@@ -6,6 +6,7 @@
 
 mod caches;
 mod claimed_task;
+mod denials;
 mod follow;
 mod link_speed;
 mod permissions;

@@ -41,6 +41,7 @@ use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use thiserror::Error;
 
+pub(crate) use arguments::cut;
 pub(crate) use cpu::CpuClock;
 use rules::Rules;
 pub use rules::{DaemonRule, RuleError};

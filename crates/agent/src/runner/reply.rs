@@ -3,9 +3,10 @@
 //! A reply belongs to the session in which it was asked for; when that is over it is dropped, because the collector asks
 //! again under a new number.
 
+use super::denials::DenialLog;
 use crate::command::{Outcome, Progress};
 use crate::wire::reply::Outgoing;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 
@@ -17,13 +18,23 @@ const PROGRESS_EVERY: Duration = Duration::from_secs(1);
 pub struct ReplyHandle {
     id: u64,
     outgoing: mpsc::Sender<Outgoing>,
+    denials: Arc<DenialLog>,
 }
 
 impl ReplyHandle {
     /// The reply of command `id`, in the session that sends what `outgoing` takes.
     #[must_use]
     pub fn new(id: u64, outgoing: mpsc::Sender<Outgoing>) -> Self {
-        Self { id, outgoing }
+        Self {
+            id,
+            outgoing,
+            denials: Arc::default(),
+        }
+    }
+
+    /// The same, with the log that says which denials were logged before.
+    pub(super) fn with_denials(self, denials: Arc<DenialLog>) -> Self {
+        Self { denials, ..self }
     }
 
     /// Whether its session is still open.
@@ -42,6 +53,7 @@ impl ReplyHandle {
 
     /// Answers from the runtime, without waiting for the session to take it.
     pub fn reply(self, outcome: Outcome) {
+        self.denials.note(&outcome);
         let outgoing = Outgoing::Reply {
             id: self.id,
             outcome,
@@ -59,6 +71,7 @@ impl ReplyHandle {
 
     /// Answers from a thread of its own, waiting until the session takes it.
     pub fn reply_from_thread(self, outcome: Outcome) {
+        self.denials.note(&outcome);
         // A closed session takes no reply.
         let _ = self.outgoing.blocking_send(Outgoing::Reply {
             id: self.id,

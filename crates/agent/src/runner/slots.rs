@@ -17,6 +17,7 @@ mod threads;
 
 use super::caches::RecentDrops;
 use super::claimed_task::ClaimedTask;
+use super::denials::DenialLog;
 use super::reply::{ProgressReporter, ReplyHandle};
 use super::running::StopReason;
 use super::{Order, RunnerDeps};
@@ -95,6 +96,7 @@ pub(super) struct Slots {
     /// Commands on directories wait for those before them.
     queues: DirectoryQueues,
     recent_drops: Arc<RecentDrops>,
+    denials: Arc<DenialLog>,
     stopping: Vec<oneshot::Sender<()>>,
     /// When the clock was last looked at, while a load runs.
     looked: Option<MonoNanos>,
@@ -118,6 +120,7 @@ impl Slots {
             threads: Arc::default(),
             queues: DirectoryQueues::default(),
             recent_drops: Arc::default(),
+            denials: Arc::default(),
             stopping: Vec::new(),
             looked: None,
             reported_conflicts: BTreeSet::new(),
@@ -128,7 +131,8 @@ impl Slots {
 
     /// Does one command.
     pub(super) fn command(&mut self, command: Command, outgoing: mpsc::Sender<Outgoing>) {
-        let reply_to = ReplyHandle::new(command.id, outgoing);
+        let reply_to =
+            ReplyHandle::new(command.id, outgoing).with_denials(Arc::clone(&self.denials));
         let outcome = match command.request {
             Request::Sampling(sampling) => {
                 let appointed = self.deps.watch.appoint(sampling);

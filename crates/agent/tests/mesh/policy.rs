@@ -6,8 +6,10 @@ use crate::commands::{arm, end, null_task, ready};
 use benchmesh_agent::policy::PolicyConfig;
 use benchmesh_proto::v1;
 use benchmesh_proto::v1::command::Body;
+use benchmesh_testing::logs;
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
+use std::time::{Duration, Instant};
 
 const OPS: u64 = 1200;
 
@@ -243,5 +245,69 @@ fn a_receiving_end_is_bound_to_the_address_of_its_link() {
         let (_, text) = collector.refused(command(task, "", address));
         assert!(text.contains("--advertise"), "{text}");
     }
+    agent.stop();
+}
+
+/// Where agents are known by names, nothing but the agent's own says where its links are.
+#[test]
+fn a_receiving_end_without_addresses_listens_at_the_advertised_name() {
+    let (home, collector) = (Home::new(), Collector::start());
+    let agent = Agent::start(benchmesh_agent::AgentConfig {
+        advertise: Some("localhost".to_owned()),
+        ..home.config(&collector)
+    });
+    ready(&collector);
+    let until = Instant::now() + Duration::from_secs(60);
+    let port = loop {
+        let reply = collector.outcome(&Body::Listen(v1::Listen {
+            task_id: 1,
+            workload: "network".to_owned(),
+            mode: "throughput".to_owned(),
+            params_json: r#"{"size": "1m"}"#.to_owned(),
+            token: "t".repeat(32),
+            from_address: String::new(),
+            address: "localhost".to_owned(),
+        }));
+        match reply.body {
+            Some(v1::reply::Body::Listen(listen)) => break u16::try_from(listen.port).unwrap(),
+            // The name is looked up while commands come in.
+            _ => assert!(Instant::now() < until, "{}", reply.error),
+        }
+    };
+    TcpStream::connect(("localhost", port)).unwrap();
+    let elsewhere = TcpStream::connect(("127.0.0.2", port)).unwrap_err();
+    assert_eq!(elsewhere.kind(), ErrorKind::ConnectionRefused);
+    agent.stop();
+}
+
+/// The host's own log has each denial once a minute, and of a collector that invents them only some.
+#[test]
+fn denials_are_in_the_log_of_the_agents_host() {
+    logs::keep_warnings();
+    let (home, collector) = (Home::new(), Collector::start());
+    let agent = Agent::start(home.config(&collector));
+    ready(&collector);
+    let elsewhere = home.state().display().to_string();
+    let open = |path: String| {
+        Body::OpenRunDirectory(v1::OpenRunDirectory {
+            run_uid: "run-1".to_owned(),
+            path,
+            make: true,
+        })
+    };
+    for _ in 0..3 {
+        assert_eq!(collector.refused(open(elsewhere.clone())).0, "not-allowed");
+    }
+    assert_eq!(logs::warnings(&elsewhere).len(), 1);
+    for nth in 0..50 {
+        let path = home.state().join(nth.to_string());
+        std::fs::create_dir(&path).unwrap();
+        let (kind, _) = collector.refused(open(path.display().to_string()));
+        assert_eq!(kind, "not-allowed");
+    }
+    let lines = logs::warnings(&elsewhere);
+    assert_eq!(lines.len(), 32, "{lines:?}");
+    let last = lines.last().unwrap();
+    assert!(last.contains("further denials"), "{last}");
     agent.stop();
 }

@@ -1,0 +1,80 @@
+//! What the policy refuses a collector, in the log of the agent's host: each text once a minute, and only so many texts.
+//!
+//! A collector chooses what it asks for, and so the texts: neither the log nor the memory for it grows without bound.
+
+use crate::command::{Outcome, RefusalKind};
+use crate::sampler::cut;
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+const MOST_PER_MINUTE: usize = 32;
+const MINUTE: Duration = Duration::from_secs(60);
+/// Of a text, in bytes.
+const MOST_TEXT: usize = 400;
+
+/// What was logged within the last minute.
+#[derive(Debug, Default)]
+pub struct DenialLog(Mutex<BTreeMap<String, Instant>>);
+
+/// What is done with a denial.
+#[derive(Debug, PartialEq, Eq)]
+enum Line {
+    Log,
+    /// Until the first of those logged is a minute old there is no room for another.
+    LogAsLast,
+    Omit,
+}
+
+impl DenialLog {
+    /// Logs the outcome of a command where it is a denial.
+    pub fn note(&self, outcome: &Outcome) {
+        let Err(refusal) = outcome else { return };
+        if refusal.kind != RefusalKind::NotAllowed {
+            return;
+        }
+        let clean = refusal.message.replace(|char: char| char.is_control(), " ");
+        let denial = cut(clean, MOST_TEXT);
+        match self.line(&denial, Instant::now()) {
+            Line::Log => tracing::warn!("a command of the collector was refused: {denial}"),
+            Line::LogAsLast => tracing::warn!(
+                "a command of the collector was refused: {denial}; further denials of this minute are not logged"
+            ),
+            Line::Omit => {}
+        }
+    }
+
+    fn line(&self, denial: &str, now: Instant) -> Line {
+        let mut logged = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        logged.retain(|_, at| now.saturating_duration_since(*at) < MINUTE);
+        if logged.len() >= MOST_PER_MINUTE || logged.contains_key(denial) {
+            return Line::Omit;
+        }
+        logged.insert(denial.to_owned(), now);
+        match logged.len() {
+            MOST_PER_MINUTE => Line::LogAsLast,
+            _ => Line::Log,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_denial_is_logged_once_a_minute_and_so_many_of_all() {
+        let (log, start) = (DenialLog::default(), Instant::now());
+        let at = |seconds| start + Duration::from_secs(seconds);
+        assert_eq!(log.line("a", at(0)), Line::Log);
+        assert_eq!(log.line("a", at(59)), Line::Omit);
+        assert_eq!(log.line("a", at(60)), Line::Log);
+        for nth in 1..31 {
+            assert_eq!(log.line(&nth.to_string(), at(70)), Line::Log, "{nth}");
+        }
+        assert_eq!(log.line("the last", at(70)), Line::LogAsLast);
+        assert_eq!(log.line("one more", at(71)), Line::Omit);
+        assert_eq!(log.line("one more", at(121)), Line::LogAsLast);
+        assert_eq!(log.line("one more", at(181)), Line::Log);
+    }
+}
