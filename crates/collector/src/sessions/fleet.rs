@@ -193,7 +193,7 @@ impl Fleet {
             });
         }
         hello.check().map_err(AttachError::BadField)?;
-        {
+        let is_change = {
             let mut state = self.state();
             if !state.recent.attach(&hello.name, Instant::now()) {
                 return Err(AttachError::TooOften { name: hello.name });
@@ -203,7 +203,8 @@ impl Fleet {
             if !is_known && !state.recent.change(&hello.name, Instant::now()) {
                 return Err(AttachError::ChangesTooOften { name: hello.name });
             }
-        }
+            !is_known
+        };
         let at = self.0.clock.now();
         let store = |source| AttachError::Store { source };
         let (agent, host) = match self.known(&hello) {
@@ -213,9 +214,17 @@ impl Fleet {
             }
             None => {
                 let stored = self.0.store.attach_agent(new_agent(&hello, proof, at));
-                stored.await.map_err(|error| match error {
-                    StoreError::UidBound { known_as } => self.uid_bound(&hello, known_as, from, at),
-                    source => store(source),
+                stored.await.map_err(|error| {
+                    if is_change {
+                        // Nothing was stored.
+                        self.state().recent.take_back_change(&hello.name);
+                    }
+                    match error {
+                        StoreError::UidBound { known_as } => {
+                            self.uid_bound(&hello, known_as, from, at)
+                        }
+                        source => store(source),
+                    }
                 })?
             }
         };

@@ -82,6 +82,13 @@ impl Recent {
         hour.changes <= MAX_CHANGES
     }
 
+    /// Counts a change no longer: it was refused or could not be stored.
+    pub fn take_back_change(&mut self, name: &str) {
+        if let Some(hour) = self.hours.get_mut(name) {
+            hour.changes = hour.changes.saturating_sub(1);
+        }
+    }
+
     /// Room for events of a batch.
     pub fn room_for(&mut self, name: &str, events: usize, now: Instant) -> EventRoom {
         let minute = self.minute(name, now);

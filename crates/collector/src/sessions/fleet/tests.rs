@@ -63,3 +63,33 @@ async fn an_agent_that_is_another_one_each_time_is_turned_away() {
     assert!(rows <= i64::from(MAX_CHANGES) + 1, "{rows}");
     store.close().await;
 }
+
+/// A copied state directory under a supervisor that restarts its agent: it is told what to do each time, and let in once
+/// it does that.
+#[tokio::test]
+async fn a_refused_uid_does_not_use_up_changes() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(&directory.path().join("mesh.db"))
+        .await
+        .unwrap();
+    let clock = MeshClock::new(Anchor {
+        boot_id: String::from("b"),
+        boottime_ns: 0,
+        mesh_us: MeshMicros(1_000_000),
+    });
+    let fleet = Fleet::new(store.clone(), Arc::new(clock));
+    let original = attach(&fleet, &hello()).await.unwrap();
+    fleet.detach(original, 1);
+    let mut copy = hello();
+    copy.name = String::from("b");
+    for _ in 0..=MAX_CHANGES {
+        let refused = attach(&fleet, &copy).await;
+        assert!(
+            matches!(refused, Err(AttachError::UidBound { .. })),
+            "{refused:?}"
+        );
+    }
+    copy.uid = String::from("own");
+    attach(&fleet, &copy).await.unwrap();
+    store.close().await;
+}
