@@ -1,17 +1,18 @@
 //! Who may call what: the collector's CA, the certificates that it has issued, and join tokens.
 //!
 //! A certificate is good if the CA signed it, it has not expired, and [`registry`] knows it as neither revoked nor forgotten.
-//! Everything is in one private directory. It knows nothing of the wire, of runs or of
-//! sessions.
+//! Everything is in one private directory. It knows
+//! nothing of the wire, of runs or of sessions.
 
 mod authority;
 mod ca;
+mod recent;
 mod registry;
 
 pub use authority::TrustError;
 pub(crate) use authority::{Authority, CertificateStatus};
 pub(crate) use registry::{
-    CertificateRequest, EnrolRefusal, Granted, GrantedBy, Holder, Replacement, check_name,
+    CertificateRequest, EnrolRefusal, Granted, GrantedBy, Holder, check_name,
 };
 
 use std::{path::PathBuf, time::Duration};

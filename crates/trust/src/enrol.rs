@@ -32,7 +32,7 @@ pub enum EnrolError {
     Key { problem: String },
     #[error("the collector gives no certificate: {message}")]
     Refused { message: String },
-    #[error("the connection broke while a certificate was asked for: {message}")]
+    #[error("the collector gave no certificate this time: {message}")]
     Broken { message: String },
     #[error("the certificate that is to be renewed cannot be used")]
     Own {
@@ -93,7 +93,7 @@ pub struct Evidence<'a> {
 /// Asks over `channel` for a certificate for `name`; its CA must be the one of the fingerprint.
 ///
 /// # Errors
-/// When the collector refuses, is gone, or answers nonsense.
+/// When the collector refuses, is gone or too busy, or answers nonsense.
 pub async fn enrol(
     channel: Channel,
     key: &NewKey,

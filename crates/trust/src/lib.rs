@@ -18,7 +18,7 @@ pub use credentials::{Credentials, CredentialsError, Role};
 pub use dial::{DialError, Security, TcpConnection};
 pub use enrol::{EnrolError, Evidence, NewKey, enrol, renew};
 pub use fingerprint::Fingerprint;
-pub use token::JoinToken;
+pub use token::{JoinToken, Replacement};
 
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};

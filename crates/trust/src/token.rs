@@ -15,6 +15,28 @@ pub struct JoinToken {
     ca: Fingerprint,
 }
 
+/// Whose place the users of a token may take.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Replacement {
+    #[default]
+    Nobody,
+    /// Of whoever holds the name that they ask for.
+    HolderOfName,
+    /// Of whoever holds this name; they may ask for another one.
+    Named(String),
+}
+
+impl Replacement {
+    /// The name that a token for one place says.
+    #[must_use]
+    pub fn named(&self) -> Option<&str> {
+        match self {
+            Self::Nobody | Self::HolderOfName => None,
+            Self::Named(name) => Some(name),
+        }
+    }
+}
+
 /// Why a text is no token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(

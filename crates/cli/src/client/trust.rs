@@ -5,8 +5,8 @@ use crate::{failure, output};
 use benchmesh_proto::v1;
 use benchmesh_proto::v1::trust_client::TrustClient;
 use benchmesh_trust::{
-    Credentials, CredentialsError, DialError, EnrolError, Evidence, JoinToken, NewKey, Role,
-    Security, TcpConnection, credentials, enrol, renew,
+    Credentials, CredentialsError, DialError, EnrolError, Evidence, JoinToken, NewKey, Replacement,
+    Role, Security, TcpConnection, credentials, enrol, renew,
 };
 use std::path::PathBuf;
 use std::sync::OnceLock;
@@ -170,8 +170,7 @@ pub struct TokenRequest {
     pub role: Role,
     pub uses: u32,
     pub ttl: Duration,
-    /// Its users may take a place: of this name, or of whoever holds the name that they ask for.
-    pub replace: Option<Option<String>>,
+    pub replacement: Replacement,
 }
 
 /// Has the collector make a token.
@@ -180,8 +179,8 @@ pub async fn create_token(address: &str, wanted: TokenRequest) -> Result<String,
         role: wanted.role.word().to_owned(),
         uses: wanted.uses,
         ttl_s: wanted.ttl.as_secs(),
-        replace: wanted.replace.is_some(),
-        replaces: wanted.replace.flatten().unwrap_or_default(),
+        replace: wanted.replacement != Replacement::Nobody,
+        replaces: wanted.replacement.named().unwrap_or_default().to_owned(),
     };
     let mut client = TrustClient::new(channel(address).await?);
     let reply = client.create_token(short(request)).await;

@@ -14,7 +14,7 @@ use benchmesh_collector::report::figures;
 use benchmesh_collector::trust::{CERTIFICATE_LIFETIME, Security};
 use benchmesh_collector::web::HttpConfig;
 use benchmesh_collector::{Collector, CollectorConfig};
-use benchmesh_trust::{Role, credentials};
+use benchmesh_trust::{Replacement, Role, credentials};
 use std::convert::Infallible;
 use std::future::Future;
 use std::io::Write;
@@ -134,7 +134,11 @@ async fn token(arguments: TokenArguments) -> anyhow::Result<Outcome> {
         },
         uses: arguments.uses,
         ttl: arguments.ttl,
-        replace: arguments.replace,
+        replacement: match arguments.replace {
+            None => Replacement::Nobody,
+            Some(None) => Replacement::HolderOfName,
+            Some(Some(name)) => Replacement::Named(name),
+        },
     };
     let token = trust::create_token(&arguments.collector.collector, wanted)
         .await

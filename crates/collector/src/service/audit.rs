@@ -14,7 +14,7 @@ use crate::{
     store::{Store, rows::NewEvent},
     trust::Holder,
 };
-use benchmesh_trust::{Fingerprint, Role};
+use benchmesh_trust::{Fingerprint, Replacement, Role};
 use serde_json::{Value, json};
 use std::{fmt, net::IpAddr};
 use tonic::Request;
@@ -108,8 +108,7 @@ pub(super) enum TrustChange {
         role: Role,
         uses: u32,
         ttl_s: u64,
-        replace: bool,
-        replaces: Option<String>,
+        replacement: Replacement,
     },
     TokenUsed {
         token: TokenId,
@@ -121,7 +120,7 @@ pub(super) enum TrustChange {
     },
     CertificateIssued {
         holder: Holder,
-        /// `None`: at the owner's word.
+        /// `None`: the owner asked for it.
         token: Option<TokenId>,
     },
     CertificateRenewed {
@@ -204,15 +203,14 @@ impl TrustChange {
                 role,
                 uses,
                 ttl_s,
-                replace,
-                replaces,
+                replacement,
             } => json!({
                 "token": token.to_string(),
                 "of_role": role.word(),
                 "uses": uses,
                 "ttl_s": ttl_s,
-                "replace": replace,
-                "replaces": replaces,
+                "replace": *replacement != Replacement::Nobody,
+                "replaces": replacement.named(),
             }),
             Self::TokenUsed {
                 token,

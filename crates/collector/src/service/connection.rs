@@ -170,7 +170,7 @@ impl Connection {
         permit: OwnedSemaphorePermit,
     ) -> Self {
         let ended = match (&identity, &place) {
-            (Identity::Known { revoked, .. }, _) => Some(revoked),
+            (Identity::Known { revoked, .. }, _) => Some(&**revoked),
             (_, Some(place)) => Some(&place.pushed_out),
             _ => None,
         };

@@ -21,7 +21,7 @@ pub(super) enum Identity {
     Stranger,
     Known {
         holder: Holder,
-        revoked: CancellationToken,
+        revoked: Arc<CancellationToken>,
     },
     Revoked(Holder),
     /// The CA signed the certificate, and the registry has no such.

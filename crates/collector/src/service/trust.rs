@@ -11,12 +11,12 @@ use crate::{
     sessions::Fleet,
     store::Store,
     trust::{
-        Authority, CertificateRequest, EnrolRefusal, Granted, GrantedBy, Holder, Replacement,
-        TrustError, check_name,
+        Authority, CertificateRequest, EnrolRefusal, Granted, GrantedBy, Holder, TrustError,
+        check_name,
     },
 };
 use benchmesh_proto::{v1, v1::trust_server::Trust};
-use benchmesh_trust::{Fingerprint, Role, key_proof};
+use benchmesh_trust::{Fingerprint, Replacement, Role, key_proof};
 use ring::signature::{ECDSA_P256_SHA256_ASN1, UnparsedPublicKey};
 use std::{sync::Arc, time::Duration};
 use tokio::task::spawn_blocking;
@@ -55,8 +55,23 @@ impl TrustService {
         }
     }
 
-    fn record(&self, changes: &[TrustChange], by: &Requester) {
-        audit::trust_changed(&self.store, &self.clock, changes, by);
+    /// Changes the registry, off the runtime because it writes a file. What changed is recorded, also when whoever asked has
+    /// gone by then.
+    async fn change<T: Send + 'static>(
+        &self,
+        by: Requester,
+        change: impl FnOnce() -> Result<(T, Vec<TrustChange>), TrustError> + Send + 'static,
+    ) -> Result<T, Status> {
+        let (store, clock) = (self.store.clone(), Arc::clone(&self.clock));
+        let changed = spawn_blocking(move || {
+            let (result, changes) = change()?;
+            audit::trust_changed(&store, &clock, &changes, &by);
+            Ok(result)
+        });
+        changed
+            .await
+            .map_err(|error| Status::internal(error.to_string()))?
+            .map_err(|error: TrustError| status(&error))
     }
 
     fn authority(&self) -> Result<Arc<Authority>, Status> {
@@ -76,6 +91,8 @@ fn status(error: &TrustError) -> Status {
         TrustError::Enrol(EnrolRefusal::Full) | TrustError::Tokens(_) => {
             Status::resource_exhausted(message)
         }
+        // Whoever hears this asks again later.
+        TrustError::Enrol(EnrolRefusal::TooOften { .. }) => Status::unavailable(message),
         TrustError::Enrol(_) => Status::permission_denied(message),
         _ => {
             error!(error = %message, "a certificate or token cannot be made or stored");
@@ -93,23 +110,37 @@ fn role(word: &str) -> Result<Role, Status> {
     }
 }
 
-/// What a certificate that was given changes.
-fn changes(holder: &Holder, granted: Granted) -> Vec<TrustChange> {
+/// Whose place the users of a token may take.
+fn replacement(wanted: &v1::CreateTokenRequest) -> Result<Replacement, Status> {
+    let name = &wanted.replaces;
+    if name.is_empty() {
+        return Ok(match wanted.replace {
+            true => Replacement::HolderOfName,
+            false => Replacement::Nobody,
+        });
+    }
+    check_name(name).map_err(|error| Status::invalid_argument(error.to_string()))?;
+    if wanted.uses != 1 || !wanted.replace {
+        return Err(Status::invalid_argument(
+            "one takes the place of one: a token that replaces a name has one use",
+        ));
+    }
+    Ok(Replacement::Named(name.clone()))
+}
+
+/// What a certificate that was given changed in the registry.
+fn changes(holder: &Holder, granted: &Granted) -> Vec<TrustChange> {
     let issued = |token| TrustChange::CertificateIssued {
         holder: holder.clone(),
         token,
     };
     let mut changes = Vec::new();
-    if !granted.replaced.is_empty() {
+    if let Some(name) = &granted.replaced_name
+        && !granted.replaced.is_empty()
+    {
         changes.push(TrustChange::CertificatesRevoked {
-            name: granted.replaced_name.unwrap_or_else(|| holder.name.clone()),
+            name: name.clone(),
             certificates: granted.replaced.len(),
-        });
-    }
-    if let Some(former) = granted.former_name {
-        changes.push(TrustChange::AgentRenamed {
-            former,
-            name: holder.name.clone(),
         });
     }
     match granted.by {
@@ -134,16 +165,6 @@ fn changes(holder: &Holder, granted: Granted) -> Vec<TrustChange> {
     changes
 }
 
-/// Off the runtime: it writes a file.
-async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, TrustError> + Send + 'static,
-) -> Result<T, Status> {
-    spawn_blocking(work)
-        .await
-        .map_err(|error| Status::internal(error.to_string()))?
-        .map_err(|error| status(&error))
-}
-
 #[tonic::async_trait]
 impl Trust for TrustService {
     async fn enrol(
@@ -157,6 +178,19 @@ impl Trust for TrustService {
         };
         let wanted = request.get_ref();
         let role = role(&wanted.role)?;
+        let secret = Some(&wanted.token_secret).filter(|secret| !secret.is_empty());
+        let token = secret.map(|secret| Fingerprint::of(secret));
+        let log_refusal = |status: &Status| {
+            let address = Peer::address(&request);
+            self.gate.log_refusal(address, status.message());
+        };
+        if asker.is_none() {
+            // The cheapest check comes first: anybody may ask.
+            authority
+                .check_token(token)
+                .map_err(|refusal| status(&TrustError::Enrol(refusal)))
+                .inspect_err(log_refusal)?;
+        }
         let proof = key_proof(role, &wanted.name, &wanted.public_key);
         let key = UnparsedPublicKey::new(&ECDSA_P256_SHA256_ASN1, &wanted.public_key);
         if wanted.public_key.len() != PUBLIC_KEY_BYTES
@@ -173,38 +207,37 @@ impl Trust for TrustService {
         }
         .map_err(unavailable)?;
         let asked = wanted.clone();
-        let (issued, granted) = blocking({
-            let authority = Arc::clone(&authority);
-            move || {
-                let token = Some(&asked.token_secret).filter(|secret| !secret.is_empty());
-                let certificate = CertificateRequest {
-                    role,
-                    name: &asked.name,
-                    key: Fingerprint::of(&asked.public_key),
-                    token: token.map(|secret| Fingerprint::of(secret)),
-                    known_as: known_as.as_deref(),
-                    asker: asker.as_ref(),
-                };
-                authority.enrol(&certificate, &asked.public_key)
-            }
-        })
-        .await
-        .inspect_err(|status| {
-            self.gate
-                .log_refusal(Peer::address(&request), status.message())
-        })?;
-        let holder = Holder {
-            role,
-            name: wanted.name.clone(),
-        };
-        if let Some(former) = &granted.former_name {
+        let (issued, former_name) = self
+            .change(Requester::of(&request), {
+                let authority = Arc::clone(&authority);
+                move || {
+                    let certificate = CertificateRequest {
+                        role,
+                        name: &asked.name,
+                        key: Fingerprint::of(&asked.public_key),
+                        token,
+                        known_as: known_as.as_deref(),
+                        asker: asker.as_ref(),
+                    };
+                    let (issued, granted) = authority.enrol(&certificate, &asked.public_key)?;
+                    let name = asked.name;
+                    let changes = changes(&Holder { role, name }, &granted);
+                    Ok(((issued, granted.former_name), changes))
+                }
+            })
+            .await
+            .inspect_err(log_refusal)?;
+        if let Some(former) = former_name {
             // If it fails, the agent asks again, with the same key.
             self.fleet
-                .rename(&wanted.agent_uid, former, &wanted.name)
+                .rename(&wanted.agent_uid, &former, &wanted.name)
                 .await
                 .map_err(unavailable)?;
+            let name = wanted.name.clone();
+            let renamed = TrustChange::AgentRenamed { former, name };
+            let by = Requester::of(&request);
+            audit::trust_changed(&self.store, &self.clock, &[renamed], &by);
         }
-        self.record(&changes(&holder, granted), &Requester::of(&request));
         Ok(Response::new(v1::EnrolReply {
             ca_pem: authority.ca_pem().to_owned(),
             certificate_pem: issued.pem,
@@ -226,31 +259,21 @@ impl Trust for TrustService {
                 "a token has at least one use, and is good for 1 s to 365 days",
             ));
         }
-        let of = Some(wanted.replaces).filter(|name| !name.is_empty());
-        if let Some(name) = &of {
-            check_name(name).map_err(|error| Status::invalid_argument(error.to_string()))?;
-            if wanted.uses != 1 || !wanted.replace {
-                return Err(Status::invalid_argument(
-                    "one takes the place of one: a token that replaces a name has one use",
-                ));
-            }
-        }
+        let replacement = replacement(&wanted)?;
         let ttl = Duration::from_secs(wanted.ttl_s);
-        let replacement = Replacement {
-            replace: wanted.replace,
-            of: of.clone(),
-        };
-        let (token, expires_s) =
-            blocking(move || authority.create_token(role, wanted.uses, ttl, replacement)).await?;
-        let made = TrustChange::TokenMade {
-            token: TokenId::of(Fingerprint::of(token.secret())),
-            role,
-            uses: wanted.uses,
-            ttl_s: wanted.ttl_s,
-            replace: wanted.replace,
-            replaces: of,
-        };
-        self.record(&[made], &by);
+        let (token, expires_s) = self
+            .change(by, move || {
+                let made = authority.create_token(role, wanted.uses, ttl, replacement.clone())?;
+                let change = TrustChange::TokenMade {
+                    token: TokenId::of(Fingerprint::of(made.0.secret())),
+                    role,
+                    uses: wanted.uses,
+                    ttl_s: wanted.ttl_s,
+                    replacement,
+                };
+                Ok((made, vec![change]))
+            })
+            .await?;
         Ok(Response::new(v1::CreateTokenReply {
             token: token.text(),
             expires_s,
@@ -266,20 +289,28 @@ impl Trust for TrustService {
         let by = Requester::of(&request);
         let name = request.into_inner().name;
         let wanted = name.clone();
-        let revoked = blocking(move || authority.revoke(&wanted)).await?;
+        let revoked = self
+            .change(by, move || {
+                let certificates = authority.revoke(&wanted)?;
+                let change = TrustChange::CertificatesRevoked {
+                    name: wanted,
+                    certificates,
+                };
+                let changes = Some(change).filter(|_| certificates > 0);
+                Ok((certificates, changes.into_iter().collect()))
+            })
+            .await?;
         if revoked == 0 {
             return Err(Status::not_found(format!(
                 "nobody called `{}` has a certificate that is good",
                 name.escape_debug()
             )));
         }
-        let change = TrustChange::CertificatesRevoked {
-            name,
-            certificates: revoked,
-        };
-        self.record(&[change], &by);
         Ok(Response::new(v1::RevokeReply {
             revoked: u32::try_from(revoked).unwrap_or(u32::MAX),
         }))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,17 +1,18 @@
 //! The CA with its registry, in their directory: what is issued is stored before it is handed out.
 //!
-//! Its calls write a small file and wait for the disk; they belong on a thread that may block.
+//! Calls that change something write a small file and wait for the disk; they belong on a thread that may block. Those that
+//! look something up never wait for them.
 
 use super::{
     ca::{Ca, Issued},
+    recent::RecentCertificates,
     registry::{
-        CertificateRequest, EnrolRefusal, Granted, Holder, Lookup, Registry, Replacement,
-        TooManyTokens,
+        CertificateRequest, EnrolRefusal, Granted, Holder, Lookup, Registry, TooManyTokens,
     },
 };
 use benchmesh_trust::{
-    ALPN, Credentials, Fingerprint, JoinToken, NewKey, Role, credentials, now_s, private_file,
-    provider,
+    ALPN, Credentials, Fingerprint, JoinToken, NewKey, Replacement, Role, credentials, now_s,
+    private_file, provider,
 };
 use rustls::{
     RootCertStore, ServerConfig,
@@ -24,8 +25,8 @@ use std::{
     fmt, fs, io,
     net::SocketAddr,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    time::{Duration, Instant},
 };
 use tokio_util::sync::CancellationToken;
 
@@ -75,10 +76,10 @@ pub enum TrustError {
 /// What a certificate that the CA signed is good for now.
 #[derive(Clone, Debug)]
 pub enum CertificateStatus {
-    /// Until the token is cancelled.
+    /// Until the token is cancelled. A connection keeps the token for as long as it is open.
     Good {
         holder: Holder,
-        revoked: CancellationToken,
+        revoked: Arc<CancellationToken>,
     },
     Revoked(Holder),
     /// Expired in the meantime, or of a registry that is lost.
@@ -90,14 +91,26 @@ pub struct Authority {
     directory: PathBuf,
     ca: Ca,
     lifetime: Duration,
+    /// Held while a change is made and stored, which takes a sync of the disk.
+    changing: Mutex<RecentCertificates>,
+    /// Held for short moments.
     state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    registry: Registry,
-    /// Of the certificates that were shown since the start.
-    shown: HashMap<Fingerprint, CancellationToken>,
+    /// As it is on disk.
+    registry: Arc<Registry>,
+    /// The certificates of connections that may be open still.
+    shown: HashMap<Fingerprint, Shown>,
+}
+
+/// A certificate that was good when a connection showed it; it may have expired since.
+#[derive(Debug)]
+struct Shown {
+    holder: Holder,
+    /// Kept by its connections.
+    revoked: Weak<CancellationToken>,
 }
 
 impl Authority {
@@ -127,8 +140,9 @@ impl Authority {
             directory,
             ca,
             lifetime,
+            changing: Mutex::default(),
             state: Mutex::new(State {
-                registry,
+                registry: Arc::new(registry),
                 shown: HashMap::new(),
             }),
         })
@@ -136,6 +150,16 @@ impl Authority {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn changing(&self) -> MutexGuard<'_, RecentCertificates> {
+        self.changing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A copy to change.
+    fn registry(&self) -> Registry {
+        let current = Arc::clone(&self.state().registry);
+        Registry::clone(&current)
     }
 
     pub fn ca_pem(&self) -> &str {
@@ -175,12 +199,17 @@ impl Authority {
         let mut state = self.state();
         match state.registry.look_up(fingerprint, now_s()) {
             Lookup::Good(holder) => CertificateStatus::Good {
+                revoked: state.show(fingerprint, &holder),
                 holder,
-                revoked: state.shown.entry(fingerprint).or_default().clone(),
             },
             Lookup::Revoked(holder) => CertificateStatus::Revoked(holder),
             Lookup::Unknown => CertificateStatus::Unknown,
         }
+    }
+
+    /// Whether a request of somebody without a certificate names a token that there is.
+    pub fn check_token(&self, token: Option<Fingerprint>) -> Result<(), EnrolRefusal> {
+        self.state().registry.check_token(token, now_s())
     }
 
     /// Gives a certificate for a public key that is a point of P-256.
@@ -189,45 +218,51 @@ impl Authority {
         request: &CertificateRequest<'_>,
         public_key: &[u8],
     ) -> Result<(Issued, Granted), TrustError> {
-        let mut state = self.state();
-        if request.asker.is_none() {
-            state
-                .registry
-                .check_token(request.token, now_s())
-                .map_err(TrustError::Enrol)?;
+        let mut recent = self.changing();
+        let holder = Holder {
+            role: request.role,
+            name: request.name.to_owned(),
+        };
+        // The collector's own user may do as it likes.
+        let is_owner = request.asker.is_some_and(|it| it.role == Role::Owner);
+        if !is_owner && !recent.has_room(&holder, Instant::now()) {
+            let Holder { role, name } = holder;
+            return Err(TrustError::Enrol(EnrolRefusal::TooOften { role, name }));
         }
-        let mut registry = state.registry.clone();
-        let granted = registry
+        let mut registry = self.registry();
+        let mut granted = registry
             .grant(request, now_s())
             .map_err(TrustError::Enrol)?;
-        let issued = self.issue(&mut registry, request.role, request.name, public_key)?;
-        self.store(&mut state, registry)?;
-        end(&mut state, &granted.replaced);
+        recent.count(holder.clone(), Instant::now());
+        if let Some(name) = &granted.replaced_name {
+            let expired = self
+                .state()
+                .shown_without_entry(&registry, |it| it.role == request.role && it.name == *name);
+            granted.replaced.extend(expired);
+        }
+        let (issued, forgotten) = self.issue(&mut registry, holder, public_key)?;
+        self.store(registry, &[&granted.replaced[..], &forgotten].concat())?;
         Ok((issued, granted))
     }
 
+    /// The certificate, and those that the registry forgets for it.
     fn issue(
         &self,
         registry: &mut Registry,
-        role: Role,
-        name: &str,
+        holder: Holder,
         public_key: &[u8],
-    ) -> Result<Issued, TrustError> {
+    ) -> Result<(Issued, Vec<Fingerprint>), TrustError> {
         let issued = self
             .ca
-            .issue(role, name, public_key, self.lifetime)
+            .issue(holder.role, &holder.name, public_key, self.lifetime)
             .map_err(|source| TrustError::Certificate { source })?;
-        let holder = Holder {
-            role,
-            name: name.to_owned(),
-        };
-        registry.add_certificate(
+        let forgotten = registry.add_certificate(
             Fingerprint::of(&issued.certificate),
             holder,
             Fingerprint::of(public_key),
             issued.expires_s,
         );
-        Ok(issued)
+        Ok((issued, forgotten))
     }
 
     /// The token and when it expires.
@@ -241,8 +276,8 @@ impl Authority {
         let token = JoinToken::new(self.ca.fingerprint()).ok_or(TrustError::Randomness)?;
         let now = now_s();
         let expires_s = now.saturating_add(ttl.as_secs());
-        let mut state = self.state();
-        let mut registry = state.registry.clone();
+        let _changing = self.changing();
+        let mut registry = self.registry();
         registry.forget_expired(now);
         registry
             .add_token(
@@ -253,18 +288,22 @@ impl Authority {
                 replacement,
             )
             .map_err(TrustError::Tokens)?;
-        self.store(&mut state, registry)?;
+        self.store(registry, &[])?;
         Ok((token, expires_s))
     }
 
-    /// Ends the connections of this name's certificates and refuses them from now on; how many there were.
+    /// Ends the connections of this name's certificates, also of those that have expired, and refuses them from now on; how
+    /// many there were.
     pub fn revoke(&self, name: &str) -> Result<usize, TrustError> {
-        let mut state = self.state();
-        let mut registry = state.registry.clone();
-        let revoked = registry.revoke(name);
+        let _changing = self.changing();
+        let mut registry = self.registry();
+        let mut revoked = registry.revoke(name);
+        let expired = self
+            .state()
+            .shown_without_entry(&registry, |it| it.role != Role::Owner && it.name == name);
+        revoked.extend(expired);
         if !revoked.is_empty() {
-            self.store(&mut state, registry)?;
-            end(&mut state, &revoked);
+            self.store(registry, &revoked)?;
         }
         Ok(revoked.len())
     }
@@ -279,10 +318,14 @@ impl Authority {
         let key = NewKey::make().map_err(|error| TrustError::Certificate {
             source: io::Error::other(error),
         })?;
-        let mut state = self.state();
-        let mut registry = state.registry.clone();
+        let _changing = self.changing();
+        let mut registry = self.registry();
         registry.forget_owners();
-        let issued = self.issue(&mut registry, Role::Owner, OWNER, key.public_key())?;
+        let owner = Holder {
+            role: Role::Owner,
+            name: OWNER.to_owned(),
+        };
+        let (issued, _) = self.issue(&mut registry, owner, key.public_key())?;
         let credentials = Credentials {
             role: Role::Owner,
             name: OWNER.to_owned(),
@@ -292,7 +335,7 @@ impl Authority {
             certificate: issued.pem,
             key: key.pem(),
         };
-        self.store(&mut state, registry)?;
+        self.store(registry, &[])?;
         credentials
             .save(&file)
             .map_err(|source| TrustError::Credentials { source })?;
@@ -310,23 +353,63 @@ impl Authority {
         is_owner && !found.is_due()
     }
 
-    /// On disk first: what is handed out is known after a crash, too.
-    fn store(&self, state: &mut State, registry: Registry) -> Result<(), TrustError> {
+    /// On disk first: what is handed out is known after a crash, too. The connections of the `ended` certificates end.
+    fn store(&self, registry: Registry, ended: &[Fingerprint]) -> Result<(), TrustError> {
         let path = self.directory.join("registry.json");
         serde_json::to_vec_pretty(&registry)
             .map_err(io::Error::other)
             .and_then(|text| private_file::write(&path, &text))
             .map_err(|source| TrustError::File { path, source })?;
-        state.registry = registry;
+        // A connection that comes in meanwhile is let in by one lock and found here, or refused by the new registry.
+        let mut state = self.state();
+        state.registry = Arc::new(registry);
+        state.end(ended);
         Ok(())
     }
 }
 
-fn end(state: &mut State, revoked: &[Fingerprint]) {
-    for fingerprint in revoked {
-        if let Some(token) = state.shown.remove(fingerprint) {
-            token.cancel();
+impl State {
+    /// The token of a certificate that a connection has shown.
+    fn show(&mut self, fingerprint: Fingerprint, holder: &Holder) -> Arc<CancellationToken> {
+        if let Some(token) = self.shown.get(&fingerprint).and_then(Shown::token) {
+            return token;
         }
+        self.shown.retain(|_, shown| shown.token().is_some());
+        let token = Arc::new(CancellationToken::new());
+        let shown = Shown {
+            holder: holder.clone(),
+            revoked: Arc::downgrade(&token),
+        };
+        self.shown.insert(fingerprint, shown);
+        token
+    }
+
+    /// The certificates of open connections that a registry has no more, because they have expired.
+    fn shown_without_entry(
+        &self,
+        registry: &Registry,
+        is_wanted: impl Fn(&Holder) -> bool,
+    ) -> Vec<Fingerprint> {
+        let shown = self.shown.iter();
+        let open = shown.filter(|(_, shown)| is_wanted(&shown.holder) && shown.token().is_some());
+        let open = open.map(|(fingerprint, _)| *fingerprint);
+        open.filter(|it| !registry.has(*it)).collect()
+    }
+
+    fn end(&mut self, certificates: &[Fingerprint]) {
+        for fingerprint in certificates {
+            let shown = self.shown.remove(fingerprint);
+            if let Some(token) = shown.as_ref().and_then(Shown::token) {
+                token.cancel();
+            }
+        }
+    }
+}
+
+impl Shown {
+    /// `None`: its connections have ended.
+    fn token(&self) -> Option<Arc<CancellationToken>> {
+        self.revoked.upgrade()
     }
 }
 
@@ -370,3 +453,6 @@ impl ResolvesServerCert for OwnCertificate {
             .ok()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,11 +2,16 @@
 //!
 //! Tokens are known by their hash. Entries are forgotten when they have expired.
 
-use benchmesh_trust::{Fingerprint, Role};
+use benchmesh_trust::{Fingerprint, Replacement, Role};
 use serde::{Deserialize, Serialize};
 
-/// Each is a few hundred bytes in one file that is written at each change.
+/// Each is a few hundred bytes in one file that is written at each change. Beyond it no new name gets one.
 const MAX_CERTIFICATES: usize = 20_000;
+/// Certificates of one holder. An agent has two while it renews, an operator as many as commands renew at the same time.
+const MAX_PER_HOLDER: usize = 32;
+/// Certificates that one holder is given. Each is an event, a line of the log and a file that is written anew. An agent asks
+/// again when an answer was lost, and commands of one operator may renew at the same time.
+pub(super) const MAX_PER_MINUTE: u32 = 10;
 const MAX_TOKENS: usize = 1000;
 /// As long as an agent's name may be.
 const MAX_NAME_BYTES: usize = 128;
@@ -36,22 +41,47 @@ struct Token {
     role: Role,
     uses_left: u32,
     expires_s: u64,
-    #[serde(flatten)]
+    #[serde(flatten, with = "replacement_fields")]
     replacement: Replacement,
 }
 
-/// Whose place the users of a token may take.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Replacement {
-    /// `false`: nobody's.
-    pub replace: bool,
-    /// `None`: of whoever holds the name that they ask for.
-    #[serde(rename = "replaces", default, skip_serializing_if = "Option::is_none")]
-    pub of: Option<String>,
+/// A token's replacement as the file has it.
+mod replacement_fields {
+    use benchmesh_trust::Replacement;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    #[derive(Serialize, Deserialize)]
+    struct Fields {
+        replace: bool,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        replaces: Option<String>,
+    }
+
+    pub fn serialize<S: Serializer>(
+        replacement: &Replacement,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        let fields = Fields {
+            replace: *replacement != Replacement::Nobody,
+            replaces: replacement.named().map(str::to_owned),
+        };
+        fields.serialize(serializer)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Replacement, D::Error> {
+        let fields = Fields::deserialize(deserializer)?;
+        Ok(match (fields.replace, fields.replaces) {
+            (false, _) => Replacement::Nobody,
+            (true, None) => Replacement::HolderOfName,
+            (true, Some(name)) => Replacement::Named(name),
+        })
+    }
 }
 
 /// Whose certificate it is.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Holder {
     pub role: Role,
     pub name: String,
@@ -86,7 +116,7 @@ pub struct Granted {
     pub by: GrantedBy,
     /// The certificates that lose their name, revoked now.
     pub replaced: Vec<Fingerprint>,
-    /// Of whom these are.
+    /// Whose place is taken.
     pub replaced_name: Option<String>,
     /// The name that the agent's uid is no longer bound to.
     pub former_name: Option<String>,
@@ -97,7 +127,7 @@ pub struct Granted {
 pub enum GrantedBy {
     /// The same holder's certificate.
     Renewal,
-    /// The word of the collector's own user.
+    /// The collector's own user asked for it.
     Owner,
     /// A token that lost one of its uses.
     Token { hash: Fingerprint, uses_left: u32 },
@@ -137,9 +167,13 @@ pub enum EnrolRefusal {
     )]
     BadName,
     #[error(
-        "{MAX_CERTIFICATES} certificates are in use, which is as many as this collector issues"
+        "{MAX_CERTIFICATES} certificates are in use, which is as many as this collector issues: `benchmesh collector revoke NAME` makes room"
     )]
     Full,
+    #[error(
+        "the {role} `{name}` was given {MAX_PER_MINUTE} certificates within a minute: it gets the next one when the minute is over"
+    )]
+    TooOften { role: Role, name: String },
 }
 
 /// Why there is no token.
@@ -168,6 +202,12 @@ impl Registry {
         }
     }
 
+    /// Whether it knows the certificate, good or not.
+    pub fn has(&self, fingerprint: Fingerprint) -> bool {
+        let mut certificates = self.certificates.iter();
+        certificates.any(|it| it.fingerprint == fingerprint)
+    }
+
     /// Whether a request of somebody without a certificate names a token that there is. Cheap, because anybody may ask.
     pub fn check_token(&self, token: Option<Fingerprint>, now_s: u64) -> Result<(), EnrolRefusal> {
         let hash = token.ok_or(EnrolRefusal::NoToken)?;
@@ -184,111 +224,111 @@ impl Registry {
         request: &CertificateRequest<'_>,
         now_s: u64,
     ) -> Result<Granted, EnrolRefusal> {
-        let former_name = request
-            .known_as
-            .filter(|known_as| *known_as != request.name);
-        let granted = |by| Granted {
-            by,
-            replaced: Vec::new(),
-            replaced_name: None,
-            former_name: former_name.map(str::to_owned),
-        };
-        let keep_uid = || match former_name {
-            None => Ok(()),
-            Some(known_as) => Err(EnrolRefusal::UidOfAnother {
-                known_as: known_as.to_owned(),
-                name: request.name.to_owned(),
-            }),
-        };
         self.forget_expired(now_s);
         check_name(request.name)?;
-        if self.certificates.len() >= MAX_CERTIFICATES {
-            return Err(EnrolRefusal::Full);
+        self.make_room(request)?;
+        match (request.token, request.asker) {
+            (Some(hash), _) => self.grant_for_token(request, hash),
+            (None, Some(asker)) => grant_to_holder(request, asker),
+            (None, None) => Err(EnrolRefusal::NoToken),
         }
-        let Some(hash) = request.token else {
-            return match request.asker {
-                // Agents of the owner's user, which reads all their files anyway. Two of one name cannot be attached at
-                // once.
-                Some(asker) if asker.role == Role::Owner && request.role == Role::Agent => {
-                    Ok(granted(GrantedBy::Owner))
-                }
-                Some(asker) if asker.role == request.role && asker.name == request.name => {
-                    keep_uid()?;
-                    Ok(granted(GrantedBy::Renewal))
-                }
-                Some(asker) => Err(EnrolRefusal::OnlyRenewal {
-                    role: asker.role,
-                    name: asker.name.clone(),
-                }),
-                None => Err(EnrolRefusal::NoToken),
-            };
-        };
-        // The answer to an earlier request may have been lost: the same key does not use the token up again.
-        let is_repeated = self.certificates.iter().any(|it| {
-            !it.revoked
-                && it.key == request.key
-                && it.role == request.role
-                && it.name == request.name
-        });
-        let token = self
-            .tokens
-            .iter_mut()
-            .find(|token| token.hash == hash)
-            .ok_or(EnrolRefusal::UnknownToken)?;
+    }
+
+    /// When all are in use, the oldest revoked one makes room for a new name: without it, it is refused as well. Whoever has
+    /// a certificate gets its successor in any case.
+    fn make_room(&mut self, request: &CertificateRequest<'_>) -> Result<(), EnrolRefusal> {
+        let is_renewal = |it: &Certificate| it.is_of(request.role, request.name);
+        if self.certificates.len() < MAX_CERTIFICATES || self.certificates.iter().any(is_renewal) {
+            return Ok(());
+        }
+        let revoked = self.certificates.iter().position(|it| it.revoked);
+        self.certificates.remove(revoked.ok_or(EnrolRefusal::Full)?);
+        Ok(())
+    }
+
+    fn grant_for_token(
+        &mut self,
+        request: &CertificateRequest<'_>,
+        hash: Fingerprint,
+    ) -> Result<Granted, EnrolRefusal> {
+        let found = self.tokens.iter().position(|token| token.hash == hash);
+        let token = found.and_then(|index| self.tokens.get(index));
+        let token = token.ok_or(EnrolRefusal::UnknownToken)?.clone();
         if token.role != request.role {
             return Err(EnrolRefusal::OtherRole {
                 token: token.role,
                 wanted: request.role,
             });
         }
-        let held_by_others = |it: &Certificate, name: &str| {
-            !it.revoked && it.role == request.role && it.name == name && it.key != request.key
-        };
-        let held = |name| {
-            let mut certificates = self.certificates.iter();
-            certificates.any(|it| held_by_others(it, name))
-        };
-        let replaces = token.replacement.of.as_deref();
-        if let Some(former) = former_name
+        // The answer to an earlier request may have been lost: the same key does not use the token up again.
+        let is_repeated = self
+            .certificates
+            .iter()
+            .any(|it| !it.revoked && it.is_of(request.role, request.name) && it.key == request.key);
+        if let Some(former) = request.former_name() {
+            let gives_its_place = token.replacement == Replacement::Named(former.to_owned());
             // The place was taken by the first use of the token; who has it by now keeps it.
-            && (replaces != Some(former) || is_repeated && held(former))
-        {
-            keep_uid()?;
+            let was_taken_since = is_repeated && self.is_held_by_another(former, request);
+            if !gives_its_place || was_taken_since {
+                return Err(request.uid_of_another(former));
+            }
         }
         if is_repeated {
-            return Ok(granted(GrantedBy::UsedToken { hash }));
+            return Ok(request.granted(GrantedBy::UsedToken { hash }));
         }
-        if token.uses_left == 0 {
-            return Err(EnrolRefusal::Exhausted);
-        }
-        let may_replace = token.replacement.replace && replaces.is_none_or(|it| it == request.name);
-        if !may_replace && held(request.name) {
+        let uses_left = token
+            .uses_left
+            .checked_sub(1)
+            .ok_or(EnrolRefusal::Exhausted)?;
+        let replaced_name = match token.replacement {
+            Replacement::Nobody => None,
+            Replacement::HolderOfName => Some(request.name.to_owned()),
+            Replacement::Named(name) => Some(name),
+        };
+        let may_replace = replaced_name.as_deref() == Some(request.name);
+        if !may_replace && self.is_held_by_another(request.name, request) {
             return Err(EnrolRefusal::NameHeld {
                 role: request.role,
                 name: request.name.to_owned(),
             });
         }
-        token.uses_left -= 1;
-        let by = GrantedBy::Token {
-            hash,
-            uses_left: token.uses_left,
+        for token in self.tokens.iter_mut().filter(|token| token.hash == hash) {
+            token.uses_left = uses_left;
+        }
+        let replaced = match &replaced_name {
+            None => Vec::new(),
+            Some(name) => self.revoke_where(|it| it.is_held_by_another(name, request)),
         };
-        let replaced_name = replaces.unwrap_or(request.name).to_owned();
-        let replaced = self.revoke_where(|it| held_by_others(it, &replaced_name));
         Ok(Granted {
             replaced,
-            replaced_name: Some(replaced_name),
-            ..granted(by)
+            replaced_name,
+            ..request.granted(GrantedBy::Token { hash, uses_left })
         })
     }
 
+    fn is_held_by_another(&self, name: &str, request: &CertificateRequest<'_>) -> bool {
+        let mut certificates = self.certificates.iter();
+        certificates.any(|it| it.is_held_by_another(name, request))
+    }
+
+    /// Adds one; those that it makes one too many, the oldest of the same holder, are forgotten and returned.
+    #[must_use]
     pub fn add_certificate(
         &mut self,
         fingerprint: Fingerprint,
         holder: Holder,
         key: Fingerprint,
         expires_s: u64,
-    ) {
+    ) -> Vec<Fingerprint> {
+        let is_own = |it: &Certificate| it.is_of(holder.role, &holder.name);
+        let own = self.certificates.iter().filter(|it| is_own(it)).count();
+        let mut surplus = (own + 1).saturating_sub(MAX_PER_HOLDER);
+        let forgotten = self.certificates.extract_if(.., |it| {
+            let is_surplus = surplus > 0 && is_own(it);
+            surplus -= usize::from(is_surplus);
+            is_surplus
+        });
+        let forgotten = forgotten.map(|it| it.fingerprint).collect();
         self.certificates.push(Certificate {
             fingerprint,
             role: holder.role,
@@ -297,6 +337,7 @@ impl Registry {
             expires_s,
             revoked: false,
         });
+        forgotten
     }
 
     /// Each start of the collector writes new credentials for its own user.
@@ -346,6 +387,62 @@ impl Registry {
     }
 }
 
+impl Certificate {
+    fn is_of(&self, role: Role, name: &str) -> bool {
+        self.role == role && self.name == name
+    }
+
+    /// Whether somebody else than the one who asks has this name by it.
+    fn is_held_by_another(&self, name: &str, request: &CertificateRequest<'_>) -> bool {
+        !self.revoked && self.is_of(request.role, name) && self.key != request.key
+    }
+}
+
+impl<'a> CertificateRequest<'a> {
+    /// The name that the agent's uid is bound to, if it is not the one that is asked for.
+    fn former_name(&self) -> Option<&'a str> {
+        self.known_as.filter(|known_as| *known_as != self.name)
+    }
+
+    fn uid_of_another(&self, known_as: &str) -> EnrolRefusal {
+        EnrolRefusal::UidOfAnother {
+            known_as: known_as.to_owned(),
+            name: self.name.to_owned(),
+        }
+    }
+
+    /// Nobody loses a certificate by it.
+    fn granted(&self, by: GrantedBy) -> Granted {
+        Granted {
+            by,
+            replaced: Vec::new(),
+            replaced_name: None,
+            former_name: self.former_name().map(str::to_owned),
+        }
+    }
+}
+
+/// Decides on a request without a token.
+fn grant_to_holder(
+    request: &CertificateRequest<'_>,
+    asker: &Holder,
+) -> Result<Granted, EnrolRefusal> {
+    // Agents of the owner's user, which reads all their files anyway. Two of one name cannot be attached at once.
+    if asker.role == Role::Owner && request.role == Role::Agent {
+        return Ok(request.granted(GrantedBy::Owner));
+    }
+    if asker.role != request.role || asker.name != request.name {
+        return Err(EnrolRefusal::OnlyRenewal {
+            role: asker.role,
+            name: asker.name.clone(),
+        });
+    }
+    match request.former_name() {
+        None => Ok(request.granted(GrantedBy::Renewal)),
+        Some(known_as) => Err(request.uid_of_another(known_as)),
+    }
+}
+
 /// Whether anybody may have this name.
 pub fn check_name(name: &str) -> Result<(), EnrolRefusal> {
     let is_good = !name.is_empty()
@@ -355,266 +452,4 @@ pub fn check_name(name: &str) -> Result<(), EnrolRefusal> {
 }
 
 #[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use super::*;
-
-    const NOW: u64 = 1000;
-
-    fn print(text: &str) -> Fingerprint {
-        Fingerprint::of(text.as_bytes())
-    }
-
-    fn holder(role: Role, name: &str) -> Holder {
-        Holder {
-            role,
-            name: name.to_owned(),
-        }
-    }
-
-    fn request<'a>(name: &'a str, key: &str, token: Option<&str>) -> CertificateRequest<'a> {
-        CertificateRequest {
-            role: Role::Agent,
-            name,
-            key: print(key),
-            token: token.map(print),
-            known_as: None,
-            asker: None,
-        }
-    }
-
-    /// Grants the request, and adds the certificate of this name.
-    fn join(
-        registry: &mut Registry,
-        request: &CertificateRequest<'_>,
-        certificate: &str,
-    ) -> Result<Granted, EnrolRefusal> {
-        let granted = registry.grant(request, NOW)?;
-        let holder = holder(request.role, request.name);
-        registry.add_certificate(print(certificate), holder, request.key, NOW + 100);
-        Ok(granted)
-    }
-
-    fn by_token(uses_left: u32, name: &str) -> Result<Granted, EnrolRefusal> {
-        let hash = print("t");
-        Ok(Granted {
-            replaced_name: Some(name.to_owned()),
-            ..granted(GrantedBy::Token { hash, uses_left })
-        })
-    }
-
-    fn granted(by: GrantedBy) -> Granted {
-        Granted {
-            by,
-            replaced: vec![],
-            replaced_name: None,
-            former_name: None,
-        }
-    }
-
-    fn with_token(uses: u32) -> Registry {
-        let mut registry = Registry::default();
-        registry
-            .add_token(print("t"), Role::Agent, uses, NOW + 10, of_nobody())
-            .unwrap();
-        registry
-    }
-
-    fn of_nobody() -> Replacement {
-        Replacement::default()
-    }
-
-    fn of(name: Option<&str>) -> Replacement {
-        Replacement {
-            replace: true,
-            of: name.map(str::to_owned),
-        }
-    }
-
-    #[test]
-    fn a_token_is_good_for_its_uses_and_its_time() {
-        let mut registry = with_token(2);
-        registry
-            .add_token(print("u"), Role::Agent, 1, NOW + 20, of_nobody())
-            .unwrap();
-        assert_eq!(
-            join(&mut registry, &request("a", "ka", Some("t")), "ca"),
-            by_token(1, "a")
-        );
-        // The same key again, as after a lost answer, uses nothing up.
-        assert_eq!(
-            join(&mut registry, &request("a", "ka", Some("t")), "ca2"),
-            Ok(granted(GrantedBy::UsedToken { hash: print("t") }))
-        );
-        assert_eq!(
-            join(&mut registry, &request("b", "kb", Some("t")), "cb"),
-            by_token(0, "b")
-        );
-        let third = request("c", "kc", Some("t"));
-        assert_eq!(registry.grant(&third, NOW), Err(EnrolRefusal::Exhausted));
-        assert_eq!(
-            registry.grant(&third, NOW + 10),
-            Err(EnrolRefusal::UnknownToken)
-        );
-        let other = request("c", "kc", Some("other"));
-        assert_eq!(registry.grant(&other, NOW), Err(EnrolRefusal::UnknownToken));
-        assert_eq!(registry.check_token(None, NOW), Err(EnrolRefusal::NoToken));
-        let unknown = Err(EnrolRefusal::UnknownToken);
-        assert_eq!(registry.check_token(Some(print("other")), NOW), unknown);
-        assert_eq!(registry.check_token(Some(print("u")), NOW), Ok(()));
-        assert_eq!(registry.check_token(Some(print("u")), NOW + 20), unknown);
-        assert_eq!(
-            registry.grant(&request("c", "kc", None), NOW),
-            Err(EnrolRefusal::NoToken)
-        );
-    }
-
-    #[test]
-    fn a_token_makes_no_other_role() {
-        let mut registry = with_token(1);
-        let operator = CertificateRequest {
-            role: Role::Operator,
-            ..request("a", "k", Some("t"))
-        };
-        assert!(matches!(
-            registry.grant(&operator, NOW),
-            Err(EnrolRefusal::OtherRole { .. })
-        ));
-    }
-
-    #[test]
-    fn a_held_name_needs_a_token_that_replaces() {
-        let mut registry = with_token(9);
-        join(&mut registry, &request("a", "k1", Some("t")), "c1").unwrap();
-        assert!(matches!(
-            registry.grant(&request("a", "k2", Some("t")), NOW),
-            Err(EnrolRefusal::NameHeld { .. })
-        ));
-        registry
-            .add_token(print("r"), Role::Agent, 1, NOW + 10, of(None))
-            .unwrap();
-        let revoked = join(&mut registry, &request("a", "k2", Some("r")), "c2");
-        assert_eq!(revoked.unwrap().replaced, [print("c1")]);
-        let a = holder(Role::Agent, "a");
-        assert_eq!(
-            registry.look_up(print("c1"), NOW),
-            Lookup::Revoked(a.clone())
-        );
-        assert_eq!(registry.look_up(print("c2"), NOW), Lookup::Good(a));
-    }
-
-    /// An agent's uid goes to another name by a token that says whose, or by the owner's word.
-    #[test]
-    fn a_uid_stays_with_its_name_until_its_place_is_given_away() {
-        let mut registry = with_token(9);
-        join(&mut registry, &request("a", "k1", Some("t")), "c1").unwrap();
-        registry
-            .add_token(print("r"), Role::Agent, 1, NOW + 10, of(None))
-            .unwrap();
-        registry
-            .add_token(print("s"), Role::Agent, 1, NOW + 10, of(Some("a")))
-            .unwrap();
-        let as_b = |token| CertificateRequest {
-            known_as: Some("a"),
-            ..request("b", "k2", token)
-        };
-        for token in ["t", "r"] {
-            let refused = registry.grant(&as_b(Some(token)), NOW);
-            assert!(
-                matches!(&refused, Err(EnrolRefusal::UidOfAnother { known_as, name })
-                    if known_as == "a" && name == "b"),
-                "{refused:?}"
-            );
-        }
-        // A place is one name's, and another name that is held is not it.
-        join(&mut registry, &request("c", "k3", Some("t")), "c3").unwrap();
-        assert!(matches!(
-            registry.grant(&request("c", "k4", Some("s")), NOW),
-            Err(EnrolRefusal::NameHeld { .. })
-        ));
-        let granted = join(&mut registry, &as_b(Some("s")), "c2").unwrap();
-        assert_eq!(granted.replaced, [print("c1")]);
-        assert_eq!(granted.replaced_name.as_deref(), Some("a"));
-        assert_eq!(granted.former_name.as_deref(), Some("a"));
-        // The answer was lost: the same once more, unless another has become `a` by now.
-        let again = registry.grant(&as_b(Some("s")), NOW).unwrap();
-        assert_eq!(again.former_name.as_deref(), Some("a"));
-        join(&mut registry, &request("a", "k5", Some("t")), "c5").unwrap();
-        assert!(matches!(
-            registry.grant(&as_b(Some("s")), NOW),
-            Err(EnrolRefusal::UidOfAnother { .. })
-        ));
-        let owner = holder(Role::Owner, "local");
-        let by_owner = CertificateRequest {
-            asker: Some(&owner),
-            ..as_b(None)
-        };
-        let granted = registry.grant(&by_owner, NOW).unwrap();
-        assert_eq!(granted.former_name.as_deref(), Some("a"));
-        let itself = holder(Role::Agent, "b");
-        let renewal = CertificateRequest {
-            asker: Some(&itself),
-            ..as_b(None)
-        };
-        assert!(registry.grant(&renewal, NOW).is_err());
-    }
-
-    #[test]
-    fn a_certificate_renews_itself_and_the_owner_makes_agents() {
-        let mut registry = Registry::default();
-        let (a, owner) = (holder(Role::Agent, "a"), holder(Role::Owner, "local"));
-        let asked = |asker, name| CertificateRequest {
-            asker: Some(asker),
-            ..request(name, "k", None)
-        };
-        let renewed = registry.grant(&asked(&a, "a"), NOW);
-        assert_eq!(renewed, Ok(granted(GrantedBy::Renewal)));
-        let by_owner = registry.grant(&asked(&owner, "b"), NOW);
-        assert_eq!(by_owner, Ok(granted(GrantedBy::Owner)));
-        assert!(matches!(
-            registry.grant(&asked(&a, "b"), NOW),
-            Err(EnrolRefusal::OnlyRenewal { .. })
-        ));
-        let operator = CertificateRequest {
-            role: Role::Operator,
-            ..asked(&a, "a")
-        };
-        assert!(registry.grant(&operator, NOW).is_err());
-    }
-
-    #[test]
-    fn revoked_expired_and_unknown_certificates() {
-        let mut registry = with_token(9);
-        join(&mut registry, &request("a", "k", Some("t")), "c").unwrap();
-        registry.add_certificate(print("o"), holder(Role::Owner, "a"), print("ko"), NOW + 100);
-        assert_eq!(registry.revoke("b"), vec![]);
-        assert_eq!(registry.revoke("a"), vec![print("c")]);
-        assert_eq!(registry.revoke("a"), vec![]);
-        assert!(matches!(registry.look_up(print("o"), NOW), Lookup::Good(_)));
-        assert!(matches!(
-            registry.look_up(print("c"), NOW),
-            Lookup::Revoked(_)
-        ));
-        assert_eq!(registry.look_up(print("o"), NOW + 100), Lookup::Unknown);
-        // It survives its file.
-        let text = serde_json::to_string(&registry).unwrap();
-        let mut again: Registry = serde_json::from_str(&text).unwrap();
-        assert!(matches!(again.look_up(print("c"), NOW), Lookup::Revoked(_)));
-        again.forget_owners();
-        assert_eq!(again.look_up(print("o"), NOW), Lookup::Unknown);
-        again.forget_expired(NOW + 100);
-        assert!(again.certificates.is_empty() && again.tokens.is_empty());
-    }
-
-    #[test]
-    fn names() {
-        for name in ["", "a b", "a\n", &"n".repeat(129)] {
-            let mut registry = with_token(1);
-            assert_eq!(
-                registry.grant(&request(name, "k", Some("t")), NOW),
-                Err(EnrolRefusal::BadName),
-                "{name:?}"
-            );
-        }
-    }
-}
+mod tests;

@@ -1,0 +1,147 @@
+#![allow(clippy::unwrap_used)]
+use super::*;
+
+fn authority() -> (Arc<Authority>, tempfile::TempDir) {
+    let directory = tempfile::tempdir().unwrap();
+    let authority = Authority::open(directory.path().join("tls"), OWN_LIFETIME).unwrap();
+    (Arc::new(authority), directory)
+}
+
+fn holder(role: Role, name: &str) -> Holder {
+    Holder {
+        role,
+        name: name.to_owned(),
+    }
+}
+
+/// Asks for a certificate of the agent `a`.
+fn enrol(
+    authority: &Authority,
+    asker: Option<&Holder>,
+    token: Option<&JoinToken>,
+) -> Result<CertificateDer<'static>, TrustError> {
+    let key = NewKey::make().unwrap();
+    let request = CertificateRequest {
+        role: Role::Agent,
+        name: "a",
+        key: Fingerprint::of(key.public_key()),
+        token: token.map(|token| Fingerprint::of(token.secret())),
+        known_as: None,
+        asker,
+    };
+    let (issued, _) = authority.enrol(&request, key.public_key())?;
+    Ok(issued.certificate)
+}
+
+fn show(authority: &Authority, certificate: &CertificateDer<'_>) -> Arc<CancellationToken> {
+    let CertificateStatus::Good { revoked, .. } = authority.status(certificate) else {
+        panic!("it was just issued");
+    };
+    revoked
+}
+
+/// As when all that was issued has expired, and something was issued since.
+fn let_all_expire(authority: &Authority) {
+    let mut registry = authority.registry();
+    registry.forget_expired(u64::MAX);
+    authority.state().registry = Arc::new(registry);
+}
+
+/// An open connection outlives its certificate, which the registry has forgotten by then.
+#[test]
+fn revocation_ends_connections_whose_certificate_has_expired() {
+    let (authority, _directory) = authority();
+    let owner = holder(Role::Owner, OWNER);
+    let own = enrol(&authority, Some(&owner), None).unwrap();
+    let revoked = show(&authority, &own);
+    let_all_expire(&authority);
+    assert!(matches!(authority.status(&own), CertificateStatus::Unknown));
+    assert!(!revoked.is_cancelled());
+    assert_eq!(authority.revoke("b").unwrap(), 0);
+    assert_eq!(authority.revoke("a").unwrap(), 1);
+    assert!(revoked.is_cancelled());
+    assert_eq!(authority.revoke("a").unwrap(), 0);
+}
+
+/// So does whoever takes the place.
+#[test]
+fn a_replacement_ends_connections_whose_certificate_has_expired() {
+    for (replacement, ends) in [
+        (Replacement::Nobody, false),
+        (Replacement::HolderOfName, true),
+        (Replacement::Named("a".to_owned()), true),
+        (Replacement::Named("b".to_owned()), false),
+    ] {
+        let (authority, _directory) = authority();
+        let owner = holder(Role::Owner, OWNER);
+        let revoked = show(&authority, &enrol(&authority, Some(&owner), None).unwrap());
+        let_all_expire(&authority);
+        let hour = Duration::from_secs(3600);
+        let token = authority.create_token(Role::Agent, 1, hour, replacement.clone());
+        enrol(&authority, None, Some(&token.unwrap().0)).unwrap();
+        assert_eq!(revoked.is_cancelled(), ends, "{replacement:?}");
+    }
+}
+
+/// What is remembered of connections goes with them.
+#[test]
+fn connections_that_ended_are_forgotten() {
+    let (authority, _directory) = authority();
+    let owner = holder(Role::Owner, OWNER);
+    let [first, second] = [(), ()].map(|()| enrol(&authority, Some(&owner), None).unwrap());
+    let of_first = show(&authority, &first);
+    assert!(Arc::ptr_eq(&of_first, &show(&authority, &first)));
+    drop(of_first);
+    let of_second = show(&authority, &second);
+    assert_eq!(authority.state().shown.len(), 1);
+    let_all_expire(&authority);
+    drop(of_second);
+    assert_eq!(authority.revoke("a").unwrap(), 0);
+}
+
+#[test]
+fn renewals_of_one_name_are_bounded_by_minute_and_the_owner_is_not() {
+    let (authority, _directory) = authority();
+    let (own, other) = (holder(Role::Agent, "a"), holder(Role::Owner, OWNER));
+    let renewed = (0..100).map_while(|_| enrol(&authority, Some(&own), None).ok());
+    assert_eq!(renewed.count(), 10);
+    let refused = enrol(&authority, Some(&own), None).unwrap_err();
+    assert!(refused.to_string().contains("within a minute"), "{refused}");
+    enrol(&authority, Some(&other), None).unwrap();
+}
+
+/// Whoever holds more certificates than one needs loses the oldest, with its connections.
+#[test]
+fn the_connections_of_forgotten_certificates_end() {
+    let (authority, _directory) = authority();
+    let owner = holder(Role::Owner, OWNER);
+    let [first, second] = [(), ()].map(|()| enrol(&authority, Some(&owner), None).unwrap());
+    let (of_first, of_second) = (show(&authority, &first), show(&authority, &second));
+    while !of_first.is_cancelled() {
+        assert!(!of_second.is_cancelled());
+        enrol(&authority, Some(&owner), None).unwrap();
+    }
+    assert!(!of_second.is_cancelled());
+    assert!(matches!(
+        authority.status(&first),
+        CertificateStatus::Unknown
+    ));
+}
+
+/// A connection is let in, or refused, while a change waits for the disk.
+#[test]
+fn looking_up_a_certificate_does_not_wait_for_a_change() {
+    let (authority, _directory) = authority();
+    let owner = holder(Role::Owner, OWNER);
+    let own = enrol(&authority, Some(&owner), None).unwrap();
+    let changing = authority.changing();
+    let looked_up = std::thread::spawn({
+        let authority = Arc::clone(&authority);
+        move || {
+            drop(show(&authority, &own));
+            authority.check_token(None)
+        }
+    });
+    assert_eq!(looked_up.join().unwrap(), Err(EnrolRefusal::NoToken));
+    drop(changing);
+}
