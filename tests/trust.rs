@@ -132,7 +132,8 @@ fn strangers(mesh: &Mesh) {
     let output = CommandOutput::of(&bare.output().unwrap());
     assert_eq!(output.code, 1, "{}", output.all());
     assert!(
-        output.err.contains("no credentials") && output.err.contains("benchmesh join TOKEN"),
+        output.err.contains("no credentials")
+            && output.err.contains("benchmesh join --token-file FILE"),
         "{}",
         output.all()
     );
@@ -232,7 +233,15 @@ fn tokens(mesh: &Mesh) {
             .env("BENCHMESH_CREDENTIALS", users.path().join("operator"));
         CommandOutput::of(&command.output().unwrap())
     };
-    let output = as_operator(&["join", &token, "--name", "ann"]);
+    let missing = users.path().join("missing");
+    let missing = missing.to_str().unwrap();
+    let output = as_operator(&["join", "--token-file", missing, "--name", "ann"]);
+    assert_eq!(output.code, 2, "{}", output.all());
+    assert!(output.err.contains(missing), "{}", output.all());
+    let file = users.path().join("token");
+    std::fs::write(&file, format!("{token}\n")).unwrap();
+    let file = file.to_str().unwrap();
+    let output = as_operator(&["join", "--token-file", file, "--name", "ann"]);
     assert_eq!(output.code, 0, "{}", output.all());
     let output = as_operator(&["agents"]);
     assert!(output.out.contains("joined"), "{}", output.all());
@@ -394,7 +403,13 @@ fn operators_renew_their_certificates_in_passing() {
             CommandOutput::of(&command.output().unwrap())
         };
         let token = token(&mesh, &["--role", "operator"]);
-        let joined = as_ann(&["join", &token, "--name", "ann"]);
+        let input = user.path().join("token");
+        std::fs::write(&input, token).unwrap();
+        let mut join = mesh.benchmesh();
+        join.args(["join", "--token-file", "-", "--name", "ann"])
+            .env("BENCHMESH_CREDENTIALS", user.path())
+            .stdin(std::fs::File::open(&input).unwrap());
+        let joined = CommandOutput::of(&join.output().unwrap());
         assert_eq!(joined.code, 0, "{}", joined.all());
         let file = credentials::file_for(user.path(), &mesh.address().to_string());
         let own = || Credentials::load(&file).unwrap().unwrap();

@@ -47,14 +47,18 @@ Examples:
   benchmesh collector token --uses 12 --ttl 1d             for twelve
   benchmesh collector token --replace                      for a machine that was set up anew
   benchmesh collector token --replace node7                for an agent that had this name
-  benchmesh agent --join \"$(ssh central benchmesh collector token)\" --collector central:4750
+  (umask 077; ssh central benchmesh collector token > token)
+  benchmesh agent --join-file token --collector central:4750
 
 The token goes to standard output. It holds a secret and the fingerprint of the collector's CA, so
-that nobody else can pose as the collector. Whoever has it can join: send it as a secret.";
+that nobody else can pose as the collector. Whoever has it can join: send it as a secret, and keep it
+out of command lines, which other users see.";
 
 pub const JOIN_EXAMPLES: &str = "\
-Example:
-  benchmesh join TOKEN --collector central:4750
+Examples:
+  ssh central benchmesh collector token --role operator |
+      benchmesh join --token-file - --collector central:4750
+  benchmesh join --token-file token --collector central:4750
   benchmesh run plan.toml --collector central:4750
 
 The token comes from `benchmesh collector token --role operator`, on the collector's machine. The
@@ -73,14 +77,14 @@ Exit code 1 when a line says FAIL.";
 
 pub const AGENT_EXAMPLES: &str = "\
 Examples:
-  benchmesh agent --collector central:4750 --join TOKEN --allow /mnt/cephfs
+  benchmesh agent --collector central:4750 --join-file token --allow /mnt/cephfs
   benchmesh agent --label role=client --allow /mnt/cephfs --allow-network --allow-drop-caches
   benchmesh agent --label role=storage --allow-drop-caches  samples a storage node
   benchmesh agent --config /etc/benchmesh/agent.toml
   benchmesh agent --watch mysqld --watch 'name=shard,cmdline=*--shard=*,instance-option=--port'
 
---join is needed once, on other machines than the collector's or as another user; the certificate
-is kept in the state directory and renews itself. `benchmesh collector token` prints a TOKEN.
+--join-file is needed once, on other machines than the collector's or as another user; the certificate
+is kept in the state directory and renews itself. `benchmesh collector token` prints a token.
 
 With --config, SIGHUP reads the file again. An agent takes changes over as soon as it holds no task.
 
@@ -145,8 +149,11 @@ pub struct RevokeArguments {
 #[derive(Debug, Args)]
 pub struct JoinArguments {
     /// What `benchmesh collector token --role operator` prints
-    #[arg(value_parser = join_token)]
-    pub token: JoinToken,
+    #[arg(value_parser = join_token, required_unless_present = "token_file")]
+    pub token: Option<JoinToken>,
+    /// Read the token from this file, or with - from standard input: other users can see what is typed
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "token")]
+    pub token_file: Option<PathBuf>,
     #[command(flatten)]
     pub collector: CollectorAddress,
     /// The operator's name [default: USER@HOST]

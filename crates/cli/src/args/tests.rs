@@ -48,6 +48,7 @@ fn wrong_lines_are_refused_with_code_2() {
     for (line, said) in [
         ("benchmesh frobnicate", "unrecognized subcommand"),
         ("benchmesh join bmjoin-12", "no join token"),
+        ("benchmesh join", "<TOKEN>"),
         ("benchmesh agent --join x", "no join token"),
         ("benchmesh collector token --uses 0", "0 is not in 1.."),
         ("benchmesh collector revoke", "<NAME>"),

@@ -128,7 +128,7 @@ fn own(address: &str) -> Result<Credentials, CallError> {
         message: format!(
             "{problem}\n  a collector that this user starts on this machine with `benchmesh collector` leaves some; \
              elsewhere run `benchmesh collector token --role operator` on the collector's machine, and here \
-             `benchmesh join TOKEN --collector {address}`"
+             `benchmesh join --token-file FILE --collector {address}`"
         ),
     })
 }

@@ -7,17 +7,18 @@ use crate::client::CallError;
 use crate::client::trust::{self, TokenRequest};
 use crate::config_file::Reloads;
 use crate::daemon::{end_with_parent, until_signal};
-use crate::failure::{self, Outcome};
+use crate::failure::{self, Outcome, wrong_usage};
 use crate::{logging, output};
 use anyhow::Context;
 use benchmesh_collector::report::figures;
 use benchmesh_collector::trust::{CERTIFICATE_LIFETIME, Security};
 use benchmesh_collector::web::HttpConfig;
 use benchmesh_collector::{Collector, CollectorConfig};
-use benchmesh_trust::{Replacement, Role, credentials};
+use benchmesh_trust::{JoinToken, Replacement, Role, credentials};
 use std::convert::Infallible;
+use std::fs::File;
 use std::future::Future;
-use std::io::Write;
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -145,10 +146,12 @@ async fn token(arguments: TokenArguments) -> anyhow::Result<Outcome> {
         .map_err(CallError::into_error)?;
     output::result(&format!("{token}\n"))?;
     let command = match arguments.role {
-        TokenRole::Agent => "benchmesh agent --collector HOST:PORT --join TOKEN",
-        TokenRole::Operator => "benchmesh join TOKEN --collector HOST:PORT",
+        TokenRole::Agent => "benchmesh agent --collector HOST:PORT --join-file FILE",
+        TokenRole::Operator => "benchmesh join --token-file FILE --collector HOST:PORT",
     };
-    output::say(&format!("use it on the other machine: {command}"));
+    output::say(&format!(
+        "use it on the other machine, in a file that only its user can read: {command}"
+    ));
     Ok(Outcome::Done)
 }
 
@@ -173,7 +176,12 @@ pub async fn join(arguments: JoinArguments) -> anyhow::Result<Outcome> {
         Some(name) => name,
         None => own_name()?,
     };
-    let file = trust::join(&arguments.collector.collector, &name, &arguments.token)
+    let token = match (arguments.token, &arguments.token_file) {
+        (Some(token), _) => token,
+        (None, Some(file)) => token_in(file)?,
+        (None, None) => return Err(wrong_usage("give a token, or --token-file FILE")),
+    };
+    let file = trust::join(&arguments.collector.collector, &name, &token)
         .await
         .map_err(CallError::into_error)?;
     output::say(&format!(
@@ -182,6 +190,28 @@ pub async fn join(arguments: JoinArguments) -> anyhow::Result<Outcome> {
         file.display()
     ));
     Ok(Outcome::Done)
+}
+
+/// A token is a hundred bytes; what is larger is another file.
+const MAX_TOKEN_BYTES: u64 = 4096;
+
+/// The token in a file, or with `-` on standard input.
+fn token_in(file: &Path) -> anyhow::Result<JoinToken> {
+    let mut text = String::new();
+    let (place, read) = if file == Path::new("-") {
+        let mut input = io::stdin().take(MAX_TOKEN_BYTES);
+        ("standard input".to_owned(), input.read_to_string(&mut text))
+    } else {
+        let read =
+            File::open(file).and_then(|file| file.take(MAX_TOKEN_BYTES).read_to_string(&mut text));
+        (file.display().to_string(), read)
+    };
+    let problem = match read.map(|_| text.parse::<JoinToken>()) {
+        Ok(Ok(token)) => return Ok(token),
+        Ok(Err(error)) => error.to_string(),
+        Err(error) => error.to_string(),
+    };
+    Err(wrong_usage(format!("the join token in {place}: {problem}")))
 }
 
 /// USER@HOST.
