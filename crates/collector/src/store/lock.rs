@@ -10,7 +10,7 @@ use rustix::fs::{FlockOperation, flock};
 use std::collections::HashSet;
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read, Seek, Write};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{LazyLock, Mutex, PoisonError};
 
@@ -65,6 +65,8 @@ impl InodeLock {
             .write(true)
             .create(true)
             .truncate(false)
+            // A new database is for its owner alone; SQLite gives the files beside it the same mode.
+            .mode(0o600)
             .open(database)
             .map_err(failed)?;
         let there = file.metadata().map_err(failed)?;

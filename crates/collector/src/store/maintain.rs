@@ -8,9 +8,15 @@ mod merge;
 pub use delete::delete;
 pub use merge::{Merged, merge};
 
-use super::{StoreError, lock::Lock, open};
+use super::{
+    StoreError,
+    lock::{Lock, refused},
+    open,
+};
 use rusqlite::{Connection, ErrorCode, OpenFlags, params};
 use std::{
+    fs::OpenOptions,
+    os::unix::fs::{MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -132,6 +138,16 @@ pub fn backup(path: &Path, copy: &Path) -> Result<(), MaintainError> {
             "the copy's path is no UTF-8",
         )));
     };
+    // SQLite writes into an empty file; one that it made itself could be read by whom the umask lets.
+    std::fs::metadata(path)
+        .and_then(|found| {
+            OpenOptions::new()
+                .write(true)
+                .create_new(true)
+                .mode(found.mode() & 0o666)
+                .open(copy)
+        })
+        .map_err(|source| MaintainError::Store(refused(copy, source)))?;
     connection
         .execute("VACUUM INTO ?", params![name])
         .map(drop)

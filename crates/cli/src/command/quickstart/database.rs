@@ -6,6 +6,7 @@ use std::cell::Cell;
 use std::ffi::OsString;
 use std::fs::OpenOptions;
 use std::io::ErrorKind;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// Names that are tried: `x.db`, `x-2.db`, ...
@@ -23,7 +24,12 @@ impl NewDatabase {
     pub fn reserve(wanted: &Path) -> anyhow::Result<Self> {
         for number in 1..=NAMES {
             let path = numbered(wanted, number);
-            match OpenOptions::new().write(true).create_new(true).open(&path) {
+            match OpenOptions::new()
+                .write(true)
+                .create_new(true)
+                .mode(0o600)
+                .open(&path)
+            {
                 Ok(_) => {
                     return Ok(Self {
                         path,

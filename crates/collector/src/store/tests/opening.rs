@@ -1,7 +1,10 @@
 //! Each reason why a database cannot be opened has its own error; a valid one has the settings of the contract.
 
 use super::{Mesh, message, new_agent};
+use crate::store::maintain::backup;
 use crate::store::{Store, StoreError};
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use tempfile::TempDir;
 
@@ -39,6 +42,25 @@ async fn a_new_database_has_the_settings_of_the_contract() {
         .map(Result::unwrap)
         .collect();
     assert!(loose.is_empty(), "tables that are not STRICT: {loose:?}");
+}
+
+/// Daemons' command lines and all results are in it.
+#[tokio::test]
+async fn a_new_database_is_private_and_an_old_one_keeps_its_mode() {
+    let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o777;
+    let mesh = Mesh::new().await;
+    mesh.agent("a").await;
+    for suffix in ["", "-wal", "-shm"] {
+        let mut file = mesh.path().into_os_string();
+        file.push(suffix);
+        assert_eq!(mode(Path::new(&file)), 0o600, "{}", file.display());
+    }
+    let copy = mesh.directory.path().join("copy.db");
+    fs::set_permissions(mesh.path(), fs::Permissions::from_mode(0o640)).unwrap();
+    backup(&mesh.path(), &copy).unwrap();
+    assert_eq!(mode(&copy), 0o640);
+    Store::open(&copy).await.unwrap().close().await;
+    assert_eq!(mode(&copy), 0o640);
 }
 
 #[tokio::test]
