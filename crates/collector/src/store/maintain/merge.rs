@@ -160,6 +160,8 @@ fn attempt(path: &Path, other: &Path, copying: Copying) -> Result<Merged, Attemp
     let (copied, rest) = samples::copy(&transaction, path, other, copying).map_err(paged)?;
     rows += copied;
     rows += merge_own(&transaction).map_err(sql)?;
+    let repeats = former::drop_repeats(&transaction).map_err(sql)?;
+    rows = rows.saturating_sub(repeats);
     let runs = transaction
         .query_row("SELECT count(*) FROM other.runs", [], |row| row.get(0))
         .map_err(sql)?;
@@ -270,7 +272,6 @@ fn merge_shared(connection: &Connection) -> rusqlite::Result<usize> {
             same.join(" AND ")
         ))?;
     }
-    // Before the samples of the two are mixed.
     rows += former::keep(connection)?;
     Ok(rows)
 }

@@ -1,18 +1,22 @@
 //! Hosts and agents as they were: samples that come late, and a merge with a file that knows them otherwise.
 
+use super::usage::host_sample;
 use super::{
-    Mesh, S, T0, batch, interval, new_agent, new_step, running, sample, seen, send, task_end,
+    Mesh, S, T0, batch, interval, new_agent, new_step, new_task, running, sample, seen, send,
+    task_end,
 };
 use crate::ingest::batch::Batch;
-use crate::model::{MeshMicros, RunId, RunState};
-use crate::store::maintain::merge;
-use crate::store::rows::NewAgent;
+use crate::model::{AgentId, HostId, MeshMicros, RunState, StepState};
+use crate::store::Publisher;
+use crate::store::maintain::{check, merge};
+use crate::store::rows::{NewAgent, NewRunAgent, Row, StepChange};
+use rusqlite::Connection;
 use std::time::{Duration, Instant};
 
-/// Host `host-a` of two CPUs, on which a step of four seconds ran; it serves the step's target by its agent's label.
-async fn measured(mesh: &Mesh) -> (crate::store::Publisher, Batch) {
+/// Host `host-a` of two CPUs, on which a step of four seconds ran, its agent, and a batch with a late sample of the step.
+async fn measured(mesh: &Mesh, labels: &str) -> (Publisher, Batch) {
     let mut serving = new_agent("a");
-    serving.labels_json = r#"{"serves":"cephfs"}"#.to_owned();
+    serving.labels_json = labels.to_owned();
     serving.at = MeshMicros(T0 - 9 * S);
     let (agent, host) = mesh.store.attach_agent(serving).await.unwrap();
     let publisher = mesh.store.publisher(agent, host, "net:1".to_owned());
@@ -61,10 +65,21 @@ async fn usage(mesh: &Mesh) -> (String, Option<bool>, i64) {
         .unwrap()
 }
 
+/// Sends late samples and waits until the step's usage is computed from them too.
+async fn usage_anew(mesh: &Mesh, publisher: &Publisher, late: Batch) {
+    let samples = usage(mesh).await.2;
+    send(publisher, late).await.unwrap();
+    let limit = Instant::now() + Duration::from_secs(60);
+    while usage(mesh).await.2 == samples {
+        assert!(Instant::now() < limit, "the usage is computed again");
+        tokio::task::yield_now().await;
+    }
+}
+
 #[tokio::test]
 async fn late_samples_do_not_bring_todays_labels_and_names_into_an_old_step() {
     let mesh = Mesh::new().await;
-    let (publisher, late) = measured(&mesh).await;
+    let (publisher, late) = measured(&mesh, r#"{"serves":"cephfs"}"#).await;
     let (host, serves, samples) = usage(&mesh).await;
     assert_eq!((host.as_str(), serves, samples), ("host-a", Some(true), 5));
     mesh.store.attach_agent(changed()).await.unwrap();
@@ -73,39 +88,232 @@ async fn late_samples_do_not_bring_todays_labels_and_names_into_an_old_step() {
     other.labels_json = r#"{"serves":"cephfs"}"#.to_owned();
     other.at = MeshMicros(T0 + 61 * S);
     mesh.store.attach_agent(other).await.unwrap();
-    send(&publisher, late).await.unwrap();
-    let limit = Instant::now() + Duration::from_secs(60);
-    while usage(&mesh).await.2 == samples {
-        assert!(Instant::now() < limit, "the usage is made anew");
-        tokio::task::yield_now().await;
-    }
+    usage_anew(&mesh, &publisher, late).await;
     let (host, serves, samples) = usage(&mesh).await;
     assert_eq!((host.as_str(), serves, samples), ("host-a", Some(true), 6));
 }
 
-#[tokio::test]
-async fn a_merged_file_keeps_the_hosts_of_its_own_runs() {
-    let old = Mesh::new().await;
-    measured(&old).await;
-    let mut ended = running(T0 + 5 * S);
+const DAY: i64 = 24 * 3600 * S;
+
+/// Agent `a` of host `host-a`, as one file knows it on one day.
+#[derive(Clone, Copy)]
+struct Known {
+    day: i64,
+    host: &'static str,
+    cpus: u32,
+    boot_id: &'static str,
+    role: &'static str,
+}
+
+const fn known(
+    day: i64,
+    host: &'static str,
+    cpus: u32,
+    boot_id: &'static str,
+    role: &'static str,
+) -> Known {
+    Known {
+        day,
+        host,
+        cpus,
+        boot_id,
+        role,
+    }
+}
+
+/// A file of one run per day, in each of which a step ran for four seconds on the host of `a` beside the server `b`.
+async fn days(all: &[Known]) -> Mesh {
+    let mesh = Mesh::new().await;
+    for day in all {
+        run_of_a_day(&mesh, *day).await;
+    }
+    mesh.store.close().await;
+    mesh
+}
+
+async fn run_of_a_day(mesh: &Mesh, known: Known) {
+    let start = T0 + known.day * DAY;
+    let mut agents = [new_agent("a"), new_agent("b")];
+    for agent in &mut agents {
+        // The server is rebooted when the client is not, so that both kinds of change are there.
+        agent.host.name = format!("{}-{}", known.host, agent.name);
+        agent.host.cpus = known.cpus;
+        agent.labels_json = format!(r#"{{"role":"{}"}}"#, known.role);
+        agent.at = MeshMicros(start - 9 * S);
+    }
+    agents[0].host.boot_id = known.boot_id.to_owned();
+    let mut publishers = Vec::new();
+    let mut environment = Vec::new();
+    for agent in agents {
+        environment.push(run_agent(&agent));
+        let (id, host) = mesh.store.attach_agent(agent).await.unwrap();
+        let last = environment.last_mut().unwrap();
+        (last.agent, last.host) = (id, host);
+        publishers.push((mesh.store.publisher(id, host, "net:1".to_owned()), id));
+    }
+    let run = mesh.run(&format!("day {}", known.day)).await;
+    let begun = Row::Environment {
+        run,
+        agents: environment,
+    };
+    mesh.store.apply(vec![begun]).await.unwrap();
+    mesh.store
+        .set_run_state(run, running(start - S))
+        .await
+        .unwrap();
+    let step = new_step(0, "files", "create");
+    let step = mesh.store.create_steps(run, vec![step]).await.unwrap()[0];
+    let task = mesh.tasks(step, vec![new_task(publishers[0].1, 0)]).await[0];
+    let change = StepChange {
+        state: StepState::Running,
+        start: Some(MeshMicros(start)),
+        ended: None,
+        reason: None,
+    };
+    mesh.store.set_step_state(step, change).await.unwrap();
+    for (index, (publisher, _)) in publishers.iter().enumerate() {
+        let mut one = batch(&format!("day {}", known.day), 1);
+        if index == 0 {
+            one.op_intervals = (0..4)
+                .map(|second| interval(task, start + second * S, "create", 100, 1000))
+                .collect();
+            let mut end = task_end(task, 0, start + 4 * S);
+            end.start = Some(MeshMicros(start));
+            one.task_ends = vec![end];
+        }
+        one.daemons = vec![seen(known.day as i32 + 1, "shardd", start - 9 * S)];
+        one.daemon_samples = (-1..6)
+            .map(|beat| {
+                sample(
+                    known.day as i32 + 1,
+                    start + beat * S,
+                    10 * S + beat * S / 2,
+                    1,
+                )
+            })
+            .collect();
+        one.host_samples = (-1..6).map(|beat| host_sample(start + beat * S)).collect();
+        send(publisher, one).await.unwrap();
+    }
+    mesh.finish(step, start + 4 * S).await;
+    let mut ended = running(start + 5 * S);
     ended.state = RunState::Done;
-    old.store.set_run_state(RunId(1), ended).await.unwrap();
-    old.store.close().await;
-    let mut new = Mesh::new().await;
-    let mut rebooted = changed();
-    rebooted.host.boot_id = "rebooted".to_owned();
-    new.store.attach_agent(rebooted).await.unwrap();
-    new.store.close().await;
-    merge(&new.path(), &old.path()).await.unwrap();
-    new.reopen().await;
-    let agent: (String, i64, String) = sqlx::query_as(
-        "SELECT f.name, f.until_us, h.name FROM former_agents AS f JOIN hosts AS h ON h.id = f.host_id ORDER BY until_us LIMIT 1",
-    )
-    .fetch_one(new.store.reader())
-    .await
-    .unwrap();
-    assert_eq!(agent.0, "a");
-    assert_eq!(agent.2, "host-a");
-    assert!(agent.1 > T0 - 9 * S, "{}", agent.1);
-    assert_eq!(usage(&new).await.0, "host-a");
+    mesh.store.set_run_state(run, ended).await.unwrap();
+}
+
+fn run_agent(agent: &NewAgent) -> NewRunAgent {
+    NewRunAgent {
+        agent: AgentId(0),
+        host: HostId(0),
+        name: agent.name.clone(),
+        host_name: agent.host.name.clone(),
+        version: agent.version.clone(),
+        labels_json: agent.labels_json.clone(),
+        kernel: agent.host.kernel.clone(),
+        distribution: String::new(),
+        cpu_model: String::new(),
+        cpus: agent.host.cpus,
+        memory_bytes: agent.host.memory_bytes,
+        interfaces_json: None,
+        disks_json: None,
+        packages_json: None,
+        policy_json: None,
+        targets: Vec::new(),
+    }
+}
+
+/// The hosts, their daemons, their usage, and the agents' labels in each run, without ids.
+fn as_it_was(mesh: &Mesh) -> Vec<String> {
+    let connection = Connection::open(mesh.path()).unwrap();
+    let mut rows = connection
+        .prepare(
+            "SELECT format('%s: daemon on %s', r.uid, u.host) FROM v_daemon_usage AS u JOIN runs AS r ON r.id = u.run_id
+             UNION ALL SELECT format('%s: host %s, boot %s, %d CPUs, client %d', r.uid, u.host, h.boot_id, u.cpus, u.is_client)
+             FROM v_host_usage AS u JOIN runs AS r ON r.id = u.run_id JOIN hosts AS h ON h.id = u.host_id
+             UNION ALL SELECT format('%s: agent %s %s', r.uid, a.name, coalesce((SELECT x.labels FROM former_agents AS x
+                 WHERE x.agent_id = a.id AND x.until_us > s.start_us ORDER BY x.until_us LIMIT 1), a.labels))
+             FROM steps AS s JOIN runs AS r ON r.id = s.run_id CROSS JOIN agents AS a
+             ORDER BY 1",
+        )
+        .unwrap();
+    let rows = rows.query_map([], |row| row.get(0)).unwrap();
+    rows.map(Result::unwrap).collect()
+}
+
+/// Agents and hosts that went from the collector of one file to that of the other and back.
+#[tokio::test]
+async fn a_merge_changes_nothing_of_the_runs_of_either_file() {
+    let rounds: [(&[Known], &[Known]); 4] = [
+        // The other file's day lies between two of this one, which never saw a change.
+        (
+            &[
+                known(1, "old", 2, "first", "client"),
+                known(3, "old", 2, "first", "client"),
+            ],
+            &[known(2, "new", 64, "first", "storage")],
+        ),
+        // This file has seen the change that the other one had seen before.
+        (
+            &[
+                known(1, "old", 2, "first", "client"),
+                known(3, "new", 64, "second", "storage"),
+            ],
+            &[known(2, "new", 64, "second", "storage")],
+        ),
+        (
+            &[
+                known(1, "old", 2, "first", "client"),
+                known(3, "newer", 4, "second", "storage"),
+                known(5, "newest", 8, "third", "client"),
+            ],
+            &[
+                known(2, "new", 64, "second", "storage"),
+                known(4, "newer", 6, "second", "other"),
+                known(6, "newest", 8, "fourth", "client"),
+            ],
+        ),
+        (
+            &[known(1, "old", 2, "first", "client")],
+            &[known(2, "old", 2, "first", "client")],
+        ),
+    ];
+    for (number, (one, other)) in rounds.iter().enumerate() {
+        for (one, other) in [(one, other), (other, one)] {
+            let (one, other) = (days(one).await, days(other).await);
+            let mut expected = [as_it_was(&one), as_it_was(&other)].concat();
+            expected.sort();
+            assert!(expected.len() >= 2 * 6, "{expected:?}");
+            merge(&one.path(), &other.path()).await.unwrap();
+            assert_eq!(as_it_was(&one), expected, "round {number}");
+            assert_eq!(check(&one.path()).unwrap(), Vec::<String>::new());
+        }
+    }
+}
+
+/// What did not change is kept once.
+#[tokio::test]
+async fn a_merge_adds_former_rows_only_where_something_changed() {
+    let one = [
+        known(1, "old", 2, "first", "client"),
+        known(2, "old", 2, "first", "client"),
+        known(3, "old", 2, "first", "client"),
+    ];
+    let same = [
+        known(4, "old", 2, "first", "client"),
+        known(5, "old", 2, "first", "client"),
+    ];
+    let other = [
+        known(4, "new", 2, "first", "client"),
+        known(5, "new", 2, "first", "client"),
+    ];
+    for (other, expected) in [(same, 0), (other, 2)] {
+        let (one, other) = (days(&one).await, days(&other).await);
+        merge(&one.path(), &other.path()).await.unwrap();
+        let file = Connection::open(one.path()).unwrap();
+        let rows =
+            "SELECT (SELECT count(*) FROM former_hosts) + (SELECT count(*) FROM former_agents)";
+        let rows: i64 = file.query_row(rows, [], |row| row.get(0)).unwrap();
+        // One of each host: the other file's day ends what this one says, and is the last.
+        assert_eq!(rows, expected * 2);
+    }
 }

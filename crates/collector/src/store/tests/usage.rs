@@ -231,7 +231,7 @@ async fn late_samples_change_the_usage() {
         .expect("nothing is left to be worked in");
 }
 
-fn host_sample(at: i64) -> HostSample {
+pub(super) fn host_sample(at: i64) -> HostSample {
     HostSample {
         at: MeshMicros(at),
         user_us: 0,
