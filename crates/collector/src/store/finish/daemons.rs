@@ -244,10 +244,8 @@ struct Facts {
     mount: Option<String>,
     /// Per host: what its daemons can use in a microsecond, which is its CPUs.
     cpus: HashMap<i64, i64>,
-    /// Per host: what its agents' labels say that it serves. Empty: no agent has such a label.
+    /// Per host: what the labels of its agents say that it serves. Empty: no agent has such a label.
     labelled: HashMap<i64, BTreeSet<String>>,
-    /// What the labels of all agents said that had attached before the step's end.
-    known_in_step: BTreeSet<String>,
 }
 
 impl Facts {
@@ -262,12 +260,13 @@ impl Facts {
             .fetch_one(reader)
             .await
             .map_err(doing())?;
-        // As they were when the step began: samples that come late do not change what it was served by.
-        let labels: Vec<(i64, String, bool)> = sqlx::query_as(
-            "SELECT coalesce(f.host_id, a.host_id), coalesce(f.labels, a.labels) ->> ?1, a.first_seen_us <= ?3
+        // As they were when the step began, of agents that had attached before its end: samples that come late do not change
+        // what it was served by.
+        let labels: Vec<(i64, String)> = sqlx::query_as(
+            "SELECT coalesce(f.host_id, a.host_id), coalesce(f.labels, a.labels) ->> ?1
              FROM agents AS a LEFT JOIN former_agents AS f ON f.agent_id = a.id AND f.until_us =
                  (SELECT min(x.until_us) FROM former_agents AS x WHERE x.agent_id = a.id AND x.until_us > ?2)
-             WHERE coalesce(f.labels, a.labels) ->> ?1 IS NOT NULL",
+             WHERE coalesce(f.labels, a.labels) ->> ?1 IS NOT NULL AND a.first_seen_us <= ?3",
         )
         .bind(LABEL)
         .bind(measured.from_us)
@@ -286,13 +285,8 @@ impl Facts {
         .await
         .map_err(doing())?;
         let mut labelled: HashMap<i64, BTreeSet<String>> = HashMap::new();
-        let mut known_in_step = BTreeSet::new();
-        for (host, names, was_known) in labels {
+        for (host, names) in labels {
             let names = names.split(',').map(|name| name.trim().to_owned());
-            let names: Vec<String> = names.collect();
-            if was_known {
-                known_in_step.extend(names.iter().cloned());
-            }
             labelled.entry(host).or_default().extend(names);
         }
         Ok(Self {
@@ -301,7 +295,6 @@ impl Facts {
             mount,
             cpus: cpus.into_iter().collect(),
             labelled,
-            known_in_step,
         })
     }
 
@@ -318,7 +311,7 @@ impl Facts {
         match self.labelled.get(&host) {
             Some(names) => Some(says(names)),
             // Others say that they serve it, this host does not.
-            None if says(&self.known_in_step) => Some(false),
+            None if self.labelled.values().any(says) => Some(false),
             None => by_name,
         }
     }

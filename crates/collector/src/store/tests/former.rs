@@ -93,6 +93,23 @@ async fn late_samples_do_not_bring_todays_labels_and_names_into_an_old_step() {
     assert_eq!((host.as_str(), serves, samples), ("host-a", Some(true), 6));
 }
 
+/// A label that names what a host serves, from an agent that was set up on it after the step.
+#[tokio::test]
+async fn labels_of_agents_that_came_after_a_step_do_not_count_in_it() {
+    let mesh = Mesh::new().await;
+    let (publisher, late) = measured(&mesh, "{}").await;
+    let (_, serves, samples) = usage(&mesh).await;
+    assert_eq!((serves, samples), (None, 5));
+    let mut anew = new_agent("a");
+    anew.uid = "uid-anew".to_owned();
+    anew.labels_json = r#"{"serves":"cephfs"}"#.to_owned();
+    anew.at = MeshMicros(T0 + 61 * S);
+    mesh.store.attach_agent(anew).await.unwrap();
+    usage_anew(&mesh, &publisher, late).await;
+    let (_, serves, samples) = usage(&mesh).await;
+    assert_eq!((serves, samples), (None, 6));
+}
+
 const DAY: i64 = 24 * 3600 * S;
 
 /// Agent `a` of host `host-a`, as one file knows it on one day.
