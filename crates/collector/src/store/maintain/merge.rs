@@ -1,7 +1,7 @@
 //! Copies the runs of another database into this one.
 //!
 //! Ids of the other file that may collide are shifted; rows that both files may have (hosts, agents, daemons, disks,
-//! interfaces) are matched by their natural keys. Samples, nearly all of the rows, have ways of their own (`samples`).
+//! interfaces) are matched by their natural keys. Samples, nearly all of the rows, are copied by `samples`.
 //! Everything is one transaction of SQLite's.
 
 mod append;
@@ -57,6 +57,20 @@ const SHARED: &[(&str, &[&str], References)] = &[
         &["host_id", "net_namespace", "name"],
         &[("host_id", Mapped("hosts"))],
     ),
+];
+
+/// What both files know of an agent or a daemon: seen first and last in either, born and ended as one of them knows.
+const SEEN: [&str; 2] = [
+    "UPDATE main.agents AS n SET first_seen_us = min(n.first_seen_us, o.first_seen_us),
+         last_seen_us = max(n.last_seen_us, o.last_seen_us)
+     FROM temp.map_agents AS m JOIN other.agents AS o ON o.id = m.old
+     WHERE n.id = m.new AND (o.first_seen_us < n.first_seen_us OR o.last_seen_us > n.last_seen_us)",
+    "UPDATE main.daemons AS n SET first_seen_us = min(n.first_seen_us, o.first_seen_us),
+         last_seen_us = max(n.last_seen_us, o.last_seen_us), born_us = coalesce(n.born_us, o.born_us),
+         ended_us = coalesce(n.ended_us, o.ended_us)
+     FROM temp.map_daemons AS m JOIN other.daemons AS o ON o.id = m.old
+     WHERE n.id = m.new AND (o.first_seen_us < n.first_seen_us OR o.last_seen_us > n.last_seen_us
+         OR (n.born_us IS NULL AND o.born_us IS NOT NULL) OR (n.ended_us IS NULL AND o.ended_us IS NOT NULL))",
 ];
 
 const STEP: (&str, Reference) = ("step_id", Shifted("steps"));
@@ -142,7 +156,7 @@ enum AttemptError {
     Failed(MaintainError),
 }
 
-/// Merges on a connection of its own: what it knows of pages is stale once they were written past its back.
+/// Merges on a connection of its own: its cache of pages is stale once they were written through `sqlite_dbpage`.
 fn attempt(path: &Path, other: &Path, copying: Copying) -> Result<Merged, AttemptError> {
     let doing = "the other database cannot be merged";
     let sql = |error| AttemptError::Failed(failed(path, doing)(error));
@@ -273,6 +287,9 @@ fn merge_shared(connection: &Connection) -> rusqlite::Result<usize> {
         ))?;
     }
     rows += former::keep(connection)?;
+    for sql in SEEN {
+        connection.execute(sql, [])?;
+    }
     Ok(rows)
 }
 

@@ -334,3 +334,39 @@ async fn a_merge_adds_former_rows_only_where_something_changed() {
         assert_eq!(rows, expected * 2);
     }
 }
+
+/// Usage that is computed after a merge asks when an agent or a daemon was there.
+#[tokio::test]
+async fn a_merged_file_knows_when_either_file_saw_an_agent_and_a_daemon() {
+    let days_of = |day| known(day, "old", 2, "first", "client");
+    let seen = "SELECT (SELECT min(first_seen_us) || ' ' || max(last_seen_us) FROM agents),
+                       (SELECT first_seen_us || ' ' || last_seen_us || ' ' || ended_us FROM daemons AS d JOIN hosts AS h
+                            ON h.id = d.host_id WHERE h.pid_namespace = 'pid-a' AND d.pid = 2)";
+    let mut found = Vec::new();
+    for earlier_first in [true, false] {
+        let (earlier, later) = (days(&[days_of(1)]).await, days(&[days_of(2)]).await);
+        // One daemon that ran on both days.
+        Connection::open(later.path())
+            .unwrap()
+            .execute_batch(
+                "UPDATE daemons SET pid = 2, start_ticks = 1002, ended_us = last_seen_us",
+            )
+            .unwrap();
+        let (one, other) = match earlier_first {
+            true => (earlier, later),
+            false => (later, earlier),
+        };
+        merge(&one.path(), &other.path()).await.unwrap();
+        let file = Connection::open(one.path()).unwrap();
+        let row = file.query_row(seen, [], |row| {
+            Ok([row.get::<_, String>(0)?, row.get::<_, String>(1)?])
+        });
+        found.push(row.unwrap());
+    }
+    let (first, last) = (T0 + DAY - 9 * S, T0 + 2 * DAY - 9 * S);
+    assert_eq!(
+        found[0],
+        [format!("{first} {last}"), format!("{first} {last} {last}")]
+    );
+    assert_eq!(found[0], found[1]);
+}
