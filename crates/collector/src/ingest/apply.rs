@@ -210,13 +210,13 @@ impl Ingest {
             let name = devices::agent_name(connection, source.agent)?;
             (self.caches.lasting).leave_out_samples(&name, unknown, Instant::now());
         }
-        self.tell_left_out(connection, source, batch)?;
+        self.record_left_out(connection, source, batch)?;
         pending.daemon_ids = ids;
         Ok(())
     }
 
     /// An event for what of the agent is not stored.
-    fn tell_left_out(
+    fn record_left_out(
         &mut self,
         connection: &Connection,
         source: &Source,
@@ -226,19 +226,17 @@ impl Ingest {
             return Ok(());
         }
         let name = devices::agent_name(connection, source.agent)?;
-        let Some(counts) = self.caches.lasting.take_left_out(&name, Instant::now()) else {
+        let Some(LeftOut { rows, samples }) =
+            (self.caches.lasting).take_left_out(&name, Instant::now())
+        else {
             return Ok(());
         };
-        let LeftOut { rows, samples } = counts;
         let message = match (rows, samples) {
             (0, _) => format!(
                 "agent `{name}` sent {samples} samples of daemons that it has not described: they were left out"
             ),
-            (_, 0) => format!(
-                "agent `{name}` reports more than {MOST_ROWS} new daemons, disks and interfaces within an hour: {rows} were left out, and what was measured of them"
-            ),
             (..) => format!(
-                "agent `{name}` reports more than {MOST_ROWS} new daemons, disks and interfaces within an hour: {rows} were left out, and {samples} samples of daemons"
+                "agent `{name}` reports more than {MOST_ROWS} new daemons, disks and interfaces within an hour: {rows} descriptions of daemons and samples of devices were left out, and {samples} samples of daemons"
             ),
         };
         tracing::warn!("{message}");

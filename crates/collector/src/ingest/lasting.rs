@@ -1,7 +1,7 @@
 //! Rows that stay for as long as the database: each new daemon, disk or interface is one. How many an agent may add.
 //!
 //! By the agents' names, which their certificates hold: a uid is made in a moment. Pure but for the clock, which is given.
-//! What was taken in a transaction that is rolled back is given back.
+//! What was taken or left out in a transaction that is rolled back is undone, as the transaction is attempted again.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,57 +11,55 @@ use std::time::{Duration, Instant};
 /// forks for each client adds some thousands an hour.
 pub(super) const MOST_ROWS: u32 = 65_536;
 const REFILL: Duration = Duration::from_secs(3600);
-/// How often an agent's event tells what was left out.
-const TELL_EVERY: Duration = Duration::from_secs(60);
+/// At most one event per agent in this time.
+const EVENT_INTERVAL: Duration = Duration::from_secs(60);
 /// Accounts beyond are looked through for idle ones.
 const MANY_ACCOUNTS: usize = 4096;
 
 /// Of an agent, since the event before.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct LeftOut {
-    /// New daemons, disks and interfaces beyond the limit.
+    /// Descriptions of new daemons and samples of new disks and interfaces, beyond the limit. A device is not remembered, and
+    /// each of its samples counts.
     pub rows: u64,
     /// Samples of daemons that are not in the table.
     pub samples: u64,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 struct Account {
     spent: u32,
     /// Up to when `spent` was reduced.
     refilled: Instant,
     left_out: LeftOut,
-    /// The last event.
-    told: Option<Instant>,
+    last_event: Option<Instant>,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct LastingRows {
     accounts: HashMap<Arc<str>, Account>,
-    /// Whose each row of this transaction is.
-    taken: Vec<Arc<str>>,
+    /// Each change of this transaction: whose account, and what it was.
+    before: Vec<(Arc<str>, Account)>,
     is_anything_left_out: bool,
 }
 
 impl LastingRows {
     /// Room for one row more; `false`: it has to be left out, which is counted.
     pub fn take(&mut self, name: &str, now: Instant) -> bool {
-        let (name, account) = self.account(name, now);
-        account.refill(now);
+        let account = self.change(name, now);
         if account.spent >= MOST_ROWS {
             account.left_out.rows = account.left_out.rows.saturating_add(1);
             self.is_anything_left_out = true;
             return false;
         }
         account.spent += 1;
-        self.taken.push(name);
         true
     }
 
     /// Counts samples of daemons that are not in the table.
     pub fn leave_out_samples(&mut self, name: &str, samples: usize, now: Instant) {
         let samples = u64::try_from(samples).unwrap_or(u64::MAX);
-        let (_, account) = self.account(name, now);
+        let account = self.change(name, now);
         account.left_out.samples = account.left_out.samples.saturating_add(samples);
         self.is_anything_left_out = true;
     }
@@ -71,28 +69,49 @@ impl LastingRows {
         self.is_anything_left_out
     }
 
-    /// What was left out since this was last asked, if there is anything and it is time to tell it.
+    /// What was left out since the last event, if there is anything and it is time for an event.
     pub fn take_left_out(&mut self, name: &str, now: Instant) -> Option<LeftOut> {
-        let account = self.accounts.get_mut(name)?;
-        let told = account.told;
-        if told.is_some_and(|told| now.duration_since(told) < TELL_EVERY)
-            || account.left_out == LeftOut::default()
+        let Account {
+            left_out,
+            last_event,
+            ..
+        } = *self.accounts.get(name)?;
+        if last_event.is_some_and(|last| now.duration_since(last) < EVENT_INTERVAL)
+            || left_out == LeftOut::default()
         {
             return None;
         }
-        account.told = Some(now);
-        Some(std::mem::take(&mut account.left_out))
+        let account = self.change(name, now);
+        account.last_event = Some(now);
+        account.left_out = LeftOut::default();
+        Some(left_out)
     }
 
-    fn account(&mut self, name: &str, now: Instant) -> (Arc<str>, &mut Account) {
+    pub fn mark(&self) -> usize {
+        self.before.len()
+    }
+
+    pub fn undo_to(&mut self, mark: usize) {
+        while self.before.len() > mark
+            && let Some((name, account)) = self.before.pop()
+        {
+            self.accounts.insert(name, account);
+        }
+    }
+
+    pub fn commit(&mut self) {
+        self.before.clear();
         if self.accounts.len() > MANY_ACCOUNTS {
+            let now = Instant::now();
             self.accounts.retain(|_, account| {
                 account.refill(now);
-                account.spent > 0
-                    || account.told.is_some()
-                    || account.left_out != LeftOut::default()
+                account.is_in_use(now)
             });
         }
+    }
+
+    /// The account, refilled, after it is remembered as it was.
+    fn change(&mut self, name: &str, now: Instant) -> &mut Account {
         let name = match self.accounts.get_key_value(name) {
             Some((name, _)) => Arc::clone(name),
             None => Arc::from(name),
@@ -101,29 +120,23 @@ impl LastingRows {
             spent: 0,
             refilled: now,
             left_out: LeftOut::default(),
-            told: None,
+            last_event: None,
         });
-        (name, account)
-    }
-
-    pub fn mark(&self) -> usize {
-        self.taken.len()
-    }
-
-    pub fn undo_to(&mut self, mark: usize) {
-        for name in self.taken.drain(mark.min(self.taken.len())..) {
-            if let Some(account) = self.accounts.get_mut(&name) {
-                account.spent = account.spent.saturating_sub(1);
-            }
-        }
-    }
-
-    pub fn commit(&mut self) {
-        self.taken.clear();
+        self.before.push((name, *account));
+        account.refill(now);
+        account
     }
 }
 
 impl Account {
+    /// `false`: a new one would say the same.
+    fn is_in_use(&self, now: Instant) -> bool {
+        let has_event = |last| now.duration_since(last) < EVENT_INTERVAL;
+        self.spent > 0
+            || self.left_out != LeftOut::default()
+            || self.last_event.is_some_and(has_event)
+    }
+
     fn refill(&mut self, now: Instant) {
         let passed = now.duration_since(self.refilled).as_millis();
         let rows = passed * u128::from(MOST_ROWS) / REFILL.as_millis();
@@ -157,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_is_told_once_a_minute() {
+    fn one_event_a_minute() {
         let (mut rows, start) = (LastingRows::default(), Instant::now());
         taken(&mut rows, "a", MOST_ROWS, start);
         assert_eq!(rows.take_left_out("a", start), None);
@@ -173,13 +186,13 @@ mod tests {
         taken(&mut rows, "a", 3, start);
         assert_eq!(rows.take_left_out("a", start), None);
         assert_eq!(
-            rows.take_left_out("a", start + TELL_EVERY),
+            rows.take_left_out("a", start + EVENT_INTERVAL),
             Some(LeftOut {
                 rows: 3,
                 samples: 0
             })
         );
-        assert_eq!(rows.take_left_out("a", start + TELL_EVERY * 2), None);
+        assert_eq!(rows.take_left_out("a", start + EVENT_INTERVAL * 2), None);
     }
 
     #[test]
@@ -191,5 +204,23 @@ mod tests {
             rows.undo_to(mark);
         }
         assert_eq!(taken(&mut rows, "a", MOST_ROWS, start), MOST_ROWS);
+    }
+
+    #[test]
+    fn a_rolled_back_transaction_counts_nothing_and_records_no_event() {
+        let (mut rows, start) = (LastingRows::default(), Instant::now());
+        taken(&mut rows, "a", MOST_ROWS, start);
+        let expected = Some(LeftOut {
+            rows: 1,
+            samples: 3,
+        });
+        for _ in 0..3 {
+            let mark = rows.mark();
+            assert!(!rows.take("a", start));
+            rows.leave_out_samples("a", 3, start);
+            assert_eq!(rows.take_left_out("a", start), expected);
+            rows.undo_to(mark);
+        }
+        assert_eq!(rows.take_left_out("a", start), None);
     }
 }
