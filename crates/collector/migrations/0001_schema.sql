@@ -37,8 +37,9 @@ CREATE TABLE agents (
 ) STRICT;
 CREATE INDEX agents_by_host ON agents (host_id);
 
--- What `hosts` and `agents` said before an attach changed it: true up to `until_us`. At an instant the first row after it
--- holds, and without one the row of today, so that views of old runs do not change when a host or an agent does.
+-- What `hosts` and `agents` said up to `until_us`, before an attach or a rename changed it, and at the end of a run of a merged
+-- file. At an instant the first row after it holds, and without one the row of today, so that views of old runs do not
+-- change when a host or an agent does.
 CREATE TABLE former_hosts (
     host_id         INTEGER NOT NULL REFERENCES hosts (id),
     until_us        INTEGER NOT NULL,

@@ -1,5 +1,4 @@
-//! What is said of a run does not change when its agents and hosts do: every view, question, report and picture, byte for
-//! byte.
+//! The views, questions, reports and pictures of a run stay the same, byte for byte, when its agents and hosts change.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
 use benchmesh_collector::compare::{Request, compare_file};
@@ -16,9 +15,9 @@ const DATA: &str = include_str!("questions/data.sql");
 /// After the last run of the data.
 const LATER_US: i64 = 500_000_000;
 
-/// Everything that is said of run 2, by what says it.
-async fn said(path: &Path) -> BTreeMap<String, String> {
-    let mut said = BTreeMap::new();
+/// All output about run 2, by view, question or format.
+async fn outputs(path: &Path) -> BTreeMap<String, String> {
+    let mut outputs = BTreeMap::new();
     let file = rusqlite::Connection::open(path).unwrap();
     let mut views = file
         .prepare("SELECT m.name FROM sqlite_schema AS m JOIN pragma_table_info(m.name) AS c ON c.name = 'run_id'
@@ -33,14 +32,14 @@ async fn said(path: &Path) -> BTreeMap<String, String> {
     for view in views {
         let rows = rows(&file, &format!("SELECT * FROM {view} WHERE run_id = 2"));
         assert!(!rows.is_empty(), "{view}");
-        said.insert(view, rows);
+        outputs.insert(view, rows);
     }
     for question in questions::all() {
-        said.insert(question.name.to_owned(), rows(&file, &question.about(2)));
+        outputs.insert(question.name.to_owned(), rows(&file, &question.about(2)));
     }
     let report = report::load_file(path, "2").await.unwrap();
     let drawn = pictures::load(path, report.clone()).await.unwrap();
-    said.insert(
+    outputs.insert(
         "json".to_owned(),
         serde_json::to_string_pretty(&report).unwrap(),
     );
@@ -48,8 +47,8 @@ async fn said(path: &Path) -> BTreeMap<String, String> {
     // Drawn anew for each file.
     let (_, nonce) = html.split_once("'nonce-").unwrap();
     let (nonce, _) = nonce.split_once('\'').unwrap();
-    said.insert("html".to_owned(), html.replace(nonce, "NONCE"));
-    said.insert(
+    outputs.insert("html".to_owned(), html.replace(nonce, "NONCE"));
+    outputs.insert(
         "markdown".to_owned(),
         report::markdown(&report, Detail::All),
     );
@@ -58,8 +57,8 @@ async fn said(path: &Path) -> BTreeMap<String, String> {
         b: "2".to_owned(),
     };
     let compared = compare_file(path, &runs).await.unwrap();
-    said.insert("compare".to_owned(), format!("{compared:#?}"));
-    said
+    outputs.insert("compare".to_owned(), format!("{compared:#?}"));
+    outputs
 }
 
 fn rows(file: &rusqlite::Connection, sql: &str) -> String {
@@ -140,7 +139,7 @@ async fn an_old_run_reads_the_same_whatever_becomes_of_its_agents_and_hosts() {
         .unwrap()
         .execute_batch(DATA)
         .unwrap();
-    let before = said(&path).await;
+    let before = outputs(&path).await;
     assert!(
         before["v_host_usage"].contains("c1"),
         "{}",
@@ -149,7 +148,7 @@ async fn an_old_run_reads_the_same_whatever_becomes_of_its_agents_and_hosts() {
     for (after, (what, mut agent)) in (1_i64..).zip(changes()) {
         agent.at = MeshMicros(LATER_US + after);
         store.attach_agent(agent).await.unwrap();
-        let now = said(&path).await;
+        let now = outputs(&path).await;
         for (name, text) in &before {
             assert_eq!(text, &now[name], "{name} after {what}");
         }
