@@ -1,13 +1,14 @@
 -- The schema of a benchmesh database. docs/database.md is its reference; tests keep the two identical.
--- Instants are mesh time in microseconds (_us), durations _ns or _us, sizes _bytes. What does not apply is NULL, never ''.
+-- Instants are mesh time in microseconds (_us), durations _ns or _us, sizes _bytes. What does not apply is NULL, never ''; what
+-- an agent did not tell of its host may be ''.
 -- Every column of words has its CHECK; `workload`, `mode` and `op` are open, because a workload adds no migration, and
 -- `events.kind` is, because agents of another version record kinds that this one does not know.
 
 CREATE TABLE meta (
     id              INTEGER PRIMARY KEY CHECK (id = 1),
-    mesh_uid        TEXT    NOT NULL,
+    mesh_uid        TEXT    NOT NULL CHECK (mesh_uid <> ''),
     created_us      INTEGER NOT NULL,
-    version         TEXT    NOT NULL,
+    version         TEXT    NOT NULL CHECK (version <> ''),
     clock_boot_id   TEXT CHECK (clock_boot_id <> ''),
     clock_boottime_ns INTEGER,
     clock_mesh_us   INTEGER
@@ -15,7 +16,7 @@ CREATE TABLE meta (
 
 CREATE TABLE hosts (
     id              INTEGER PRIMARY KEY,
-    boot_id         TEXT    NOT NULL,
+    boot_id         TEXT    NOT NULL CHECK (boot_id <> ''),
     pid_namespace   TEXT    NOT NULL,
     name            TEXT    NOT NULL,
     kernel          TEXT    NOT NULL,
@@ -26,11 +27,11 @@ CREATE TABLE hosts (
 
 CREATE TABLE agents (
     id              INTEGER PRIMARY KEY,
-    uid             TEXT    NOT NULL UNIQUE,
-    name            TEXT    NOT NULL,
+    uid             TEXT    NOT NULL UNIQUE CHECK (uid <> ''),
+    name            TEXT    NOT NULL CHECK (name <> ''),
     host_id         INTEGER NOT NULL REFERENCES hosts (id),
     labels          TEXT    NOT NULL DEFAULT '{}' CHECK (json_type(labels) = 'object'),
-    version         TEXT    NOT NULL,
+    version         TEXT    NOT NULL CHECK (version <> ''),
     first_seen_us   INTEGER NOT NULL,
     last_seen_us    INTEGER NOT NULL,
     forgotten_us    INTEGER
@@ -54,17 +55,17 @@ CREATE TABLE former_agents (
     agent_id        INTEGER NOT NULL REFERENCES agents (id),
     until_us        INTEGER NOT NULL,
     host_id         INTEGER NOT NULL REFERENCES hosts (id),
-    name            TEXT    NOT NULL,
+    name            TEXT    NOT NULL CHECK (name <> ''),
     labels          TEXT    NOT NULL CHECK (json_type(labels) = 'object'),
-    version         TEXT    NOT NULL,
+    version         TEXT    NOT NULL CHECK (version <> ''),
     PRIMARY KEY (agent_id, until_us)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX former_agents_by_host ON former_agents (host_id);
 
 CREATE TABLE runs (
     id              INTEGER PRIMARY KEY,
-    uid             TEXT    NOT NULL UNIQUE,
-    name            TEXT    NOT NULL,
+    uid             TEXT    NOT NULL UNIQUE CHECK (uid <> ''),
+    name            TEXT    NOT NULL CHECK (name <> ''),
     plan            TEXT    NOT NULL,
     agents          TEXT    NOT NULL DEFAULT '[]' CHECK (json_type(agents) = 'array'),
     state           TEXT    NOT NULL CHECK (state IN ('queued', 'running', 'done', 'failed', 'stopped')),
@@ -73,7 +74,7 @@ CREATE TABLE runs (
     created_us      INTEGER NOT NULL,
     started_us      INTEGER,
     ended_us        INTEGER,
-    version         TEXT    NOT NULL,
+    version         TEXT    NOT NULL CHECK (version <> ''),
     order_seed      INTEGER CHECK (order_seed >= 0),
     stop_reason     TEXT CHECK (stop_reason <> ''),
     halted_us       INTEGER,
@@ -132,8 +133,8 @@ CREATE TABLE steps (
     ordinal             INTEGER NOT NULL CHECK (ordinal >= 0),
     repeat              INTEGER NOT NULL CHECK (repeat >= 0),
     attempt             INTEGER NOT NULL DEFAULT 1 CHECK (attempt >= 1),
-    phase               TEXT    NOT NULL,
-    cell                TEXT    NOT NULL,
+    phase               TEXT    NOT NULL CHECK (phase <> ''),
+    cell                TEXT    NOT NULL CHECK (cell <> ''),
     target              TEXT CHECK (target <> ''),
     system              TEXT CHECK (system <> ''),
     workload            TEXT    NOT NULL CHECK (workload <> ''),
@@ -401,7 +402,7 @@ CREATE TABLE host_samples (
 CREATE TABLE disks (
     id              INTEGER PRIMARY KEY,
     host_id         INTEGER NOT NULL REFERENCES hosts (id),
-    name            TEXT    NOT NULL,
+    name            TEXT    NOT NULL CHECK (name <> ''),
     UNIQUE (host_id, name)
 ) STRICT;
 
@@ -426,7 +427,7 @@ CREATE TABLE interfaces (
     id              INTEGER PRIMARY KEY,
     host_id         INTEGER NOT NULL REFERENCES hosts (id),
     net_namespace   TEXT    NOT NULL,
-    name            TEXT    NOT NULL,
+    name            TEXT    NOT NULL CHECK (name <> ''),
     UNIQUE (host_id, net_namespace, name)
 ) STRICT;
 
@@ -478,9 +479,9 @@ CREATE TABLE run_agents (
     run_id          INTEGER NOT NULL REFERENCES runs (id),
     agent_id        INTEGER NOT NULL REFERENCES agents (id),
     host_id         INTEGER NOT NULL REFERENCES hosts (id),
-    name            TEXT    NOT NULL,
+    name            TEXT    NOT NULL CHECK (name <> ''),
     host            TEXT    NOT NULL,
-    version         TEXT    NOT NULL,
+    version         TEXT    NOT NULL CHECK (version <> ''),
     labels          TEXT    NOT NULL DEFAULT '{}' CHECK (json_type(labels) = 'object'),
     kernel          TEXT    NOT NULL,
     distribution    TEXT CHECK (distribution <> ''),
@@ -501,7 +502,7 @@ CREATE TABLE run_targets (
     agent_id        INTEGER NOT NULL REFERENCES agents (id),
     target          TEXT    NOT NULL CHECK (target <> ''),
     system          TEXT    NOT NULL CHECK (system <> ''),
-    path            TEXT    NOT NULL,
+    path            TEXT    NOT NULL CHECK (path <> ''),
     mount_source    TEXT CHECK (mount_source <> ''),
     mount_type      TEXT CHECK (mount_type <> ''),
     mount_options   TEXT CHECK (mount_options <> ''),
@@ -563,7 +564,7 @@ CREATE INDEX losses_by_agent ON losses (agent_id, from_us);
 
 CREATE TABLE spools (
     agent_id        INTEGER NOT NULL REFERENCES agents (id),
-    spool_id        TEXT    NOT NULL,
+    spool_id        TEXT    NOT NULL CHECK (spool_id <> ''),
     last_sequence   INTEGER NOT NULL CHECK (last_sequence >= 0),
     PRIMARY KEY (agent_id, spool_id)
 ) STRICT, WITHOUT ROWID;

@@ -65,6 +65,7 @@ fn step(job: &Value, global: Option<&Map<String, Value>>) -> Result<ImportedStep
     let name = job
         .get("jobname")
         .and_then(Value::as_str)
+        .filter(|name| !name.is_empty())
         .ok_or("a job has no \"jobname\"")?;
     let own = job.get("job options").and_then(Value::as_object);
     let option = |key: &str| -> Option<&str> {

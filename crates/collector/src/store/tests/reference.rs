@@ -179,6 +179,62 @@ async fn every_text_that_may_be_missing_is_checked() {
     }
 }
 
+/// Names and ids are never empty. These texts may be.
+#[tokio::test]
+async fn every_text_that_must_be_there_is_checked() {
+    const MAY_BE_EMPTY: [(&str, &str); 12] = [
+        ("events.message", "as its agent wrote it"),
+        ("former_hosts.kernel", "as hosts"),
+        ("former_hosts.name", "as hosts"),
+        ("hosts.kernel", "an agent may not tell"),
+        ("hosts.name", "an agent may not tell"),
+        ("hosts.pid_namespace", "an agent may not tell"),
+        ("interfaces.net_namespace", "an agent may not tell"),
+        ("run_agents.host", "as hosts"),
+        ("run_agents.kernel", "as hosts"),
+        ("run_tags.value", "a tag may be its key alone"),
+        ("runs.plan", "a user's text"),
+        ("task_errors.first", "as its agent wrote it"),
+    ];
+    let mesh = Mesh::new().await;
+    let columns: Vec<(String, String, String)> = sqlx::query_as(
+        "SELECT m.name, c.name, m.sql FROM sqlite_master AS m JOIN pragma_table_info(m.name) AS c
+         WHERE m.type = 'table' AND c.type = 'TEXT' AND c.\"notnull\" AND m.name NOT LIKE '\\_sqlx%' ESCAPE '\\'
+         ORDER BY m.name || '.' || c.name",
+    )
+    .fetch_all(mesh.store.reader())
+    .await
+    .unwrap();
+    let unchecked = columns.into_iter().filter_map(|(table, column, sql)| {
+        let checks = [
+            format!("CHECK ({column} <> '')"),
+            format!("CHECK ({column} IN ("),
+            format!("CHECK (json_type({column})"),
+        ];
+        let is_checked = checks.iter().any(|check| sql.contains(check));
+        (!is_checked).then(|| format!("{table}.{column}"))
+    });
+    let unchecked: Vec<String> = unchecked.collect();
+    assert_eq!(unchecked, MAY_BE_EMPTY.map(|(column, _)| column));
+}
+
+#[tokio::test]
+async fn every_flag_has_its_column() {
+    let mesh = Mesh::new().await;
+    let columns: Vec<String> = sqlx::query_scalar(
+        "SELECT name FROM pragma_table_info('v_results') WHERE name LIKE 'flag\\_%' ESCAPE '\\'",
+    )
+    .fetch_all(mesh.store.reader())
+    .await
+    .unwrap();
+    let expected = Flag::ALL.iter().map(|flag| {
+        let word = flag.as_str().replace('-', "_");
+        format!("flag_{word}")
+    });
+    let expected: BTreeSet<String> = expected.collect();
+    assert_eq!(columns.into_iter().collect::<BTreeSet<_>>(), expected);
+}
+
 fn words_of_columns() -> Vec<(&'static str, Vec<&'static str>)> {
     vec![
         (
