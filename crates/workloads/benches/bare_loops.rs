@@ -112,12 +112,12 @@ fn main() -> ExitCode {
     let mut rounds = table::ROUNDS;
     if let Some(at) = arguments.iter().position(|argument| argument == "--rounds") {
         let end = arguments.len().min(at + 2);
-        let told = arguments.drain(at..end).nth(1);
-        let Some(told) = told.and_then(|told| told.parse().ok()) else {
+        let given = arguments.drain(at..end).nth(1);
+        let Some(given) = given.and_then(|given| given.parse().ok()) else {
             let _ = writeln!(std::io::stderr(), "--rounds wants a number");
             return ExitCode::FAILURE;
         };
-        rounds = told;
+        rounds = given;
     }
     arguments.retain(|argument| !argument.starts_with("--"));
     let rows = [ROWS, small_files::ALL].concat();

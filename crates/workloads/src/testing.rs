@@ -196,13 +196,13 @@ pub(crate) fn flip(path: &Path, at: &[u64]) {
 
 /// The only errors are so many wrong sectors, each of these places among those that are kept.
 pub(crate) fn expect_mismatches(end: &TaskEnd, count: u64, places: &[impl AsRef<str>]) {
-    let [told] = &end.errors[..] else {
+    let [error] = &end.errors[..] else {
         panic!("{:?}", end.errors)
     };
     assert_eq!(end.state, End::Done, "{:?}", end.error);
-    assert_eq!((told.errno, told.count), (MISMATCH, count), "{told:?}");
+    assert_eq!((error.errno, error.count), (MISMATCH, count), "{error:?}");
     for place in places.iter().map(AsRef::as_ref) {
-        assert!(told.first.contains(place), "{place}: {}", told.first);
+        assert!(error.first.contains(place), "{place}: {}", error.first);
     }
 }
 

@@ -28,6 +28,6 @@ fn no_module_imports_another_in_a_circle() {
 fn no_workload_imports_another() {
     let code = Crate::read(Path::new(env!("CARGO_MANIFEST_DIR"))).expect("read the source");
     let imports = code.between(&["workloads"]);
-    let told: Vec<String> = imports.map(Import::to_string).collect();
-    assert_eq!(told, Vec::<String>::new());
+    let texts: Vec<String> = imports.map(Import::to_string).collect();
+    assert_eq!(texts, Vec::<String>::new());
 }

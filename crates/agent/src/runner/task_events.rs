@@ -33,8 +33,8 @@ impl TaskEvents {
         let host = host.nodename().to_string_lossy();
         let detail = json!({
             "host": host,
-            "worker": stall.doing.worker(),
-            "op": stall.doing.as_str(),
+            "worker": stall.phase.worker(),
+            "op": stall.phase.as_str(),
             "call": stall.call,
             "path": stall.path,
             "offset": stall.offset,

@@ -25,8 +25,8 @@ impl Ext4 {
         std::fs::create_dir(&directory).ok()?;
         let file = std::fs::File::create(&image).ok()?;
         file.set_len(BYTES).ok()?;
-        said("mkfs.ext4", &["-q".as_ref(), &image])?;
-        let device = said("losetup", &["-f".as_ref(), "--show".as_ref(), &image])?;
+        output_of("mkfs.ext4", &["-q".as_ref(), &image])?;
+        let device = output_of("losetup", &["-f".as_ref(), "--show".as_ref(), &image])?;
         let ext4 = Ext4 {
             device: device.trim().to_owned(),
             directory,
@@ -38,7 +38,7 @@ impl Ext4 {
             ext4.device.as_ref(),
             ext4.path(),
         ];
-        said("mount", &mount)?;
+        output_of("mount", &mount)?;
         Some(ext4)
     }
 
@@ -49,20 +49,20 @@ impl Ext4 {
 
 impl Drop for Ext4 {
     fn drop(&mut self) {
-        let _absent = said("umount", &["-l".as_ref(), self.path()]);
-        let _absent = said("losetup", &["-d".as_ref(), self.device.as_ref()]);
+        let _absent = output_of("umount", &["-l".as_ref(), self.path()]);
+        let _absent = output_of("losetup", &["-d".as_ref(), self.device.as_ref()]);
         let _keep = &self.root;
     }
 }
 
 /// What a program of the machine says; `None` when it is absent or fails.
-fn said(program: &str, arguments: &[&Path]) -> Option<String> {
+fn output_of(program: &str, arguments: &[&Path]) -> Option<String> {
     let output = Command::new(program)
         .args(arguments)
         .stdin(Stdio::null())
         .stderr(Stdio::null())
         .output()
         .ok()?;
-    let said = String::from_utf8(output.stdout).ok()?;
-    output.status.success().then_some(said)
+    let text = String::from_utf8(output.stdout).ok()?;
+    output.status.success().then_some(text)
 }

@@ -251,15 +251,15 @@ fn iperf3(arguments: &[&str]) -> Option<f64> {
         .spawn()
         .ok()?;
     // It says that it listens; a client must not come before.
-    let said = BufReader::new(server.stdout.take().expect("it is piped"));
-    let mut said = said.lines().map_while(Result::ok);
-    said.find(|line| line.contains("listening"));
+    let lines = BufReader::new(server.stdout.take().expect("it is piped"));
+    let mut lines = lines.lines().map_while(Result::ok);
+    lines.find(|line| line.contains("listening"));
     let client = Command::new("iperf3")
         .args(["-c", "127.0.0.1", "-t", "2", "-J", "-p", &port])
         .args(arguments)
         .output()
         .expect("the server was there, too");
-    said.for_each(drop);
+    lines.for_each(drop);
     server.wait().expect("it ends after one client");
     let result: Value = serde_json::from_slice(&client.stdout).expect("its JSON");
     let bits = result
@@ -293,8 +293,8 @@ fn sockperf(protocol: Protocol, arguments: &[&str]) -> Option<f64> {
         .expect("the server was there, too");
     server.kill().expect("it serves for ever");
     server.wait().expect("it has ended");
-    let said = String::from_utf8_lossy(&client.stdout);
-    let median = said.lines().find(|line| line.contains("percentile 50.0"))?;
+    let text = String::from_utf8_lossy(&client.stdout);
+    let median = text.lines().find(|line| line.contains("percentile 50.0"))?;
     let micros: f64 = median.split('=').nth(1)?.trim().parse().ok()?;
     Some(micros * 1000.0)
 }

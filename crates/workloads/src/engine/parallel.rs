@@ -141,9 +141,9 @@ mod tests {
     fn each_share_is_worked_once_and_progress_reaches_the_total() {
         let seen = Mutex::new(vec![0_u32; 100]);
         let last = Arc::new(AtomicU64::new(0));
-        let told = Arc::clone(&last);
+        let reported = Arc::clone(&last);
         let control = PrepareControl::new(Arc::default(), move |p| {
-            told.store(p.done, Ordering::Relaxed)
+            reported.store(p.done, Ordering::Relaxed)
         });
         in_parallel(100, (200, "files"), &control, |share, done| {
             *seen

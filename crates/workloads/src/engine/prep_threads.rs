@@ -4,7 +4,7 @@
 //! in one system call for as long as a plan calls a stall: the kernel has not run it, or has run it (some calls wake up to
 //! look around) without its having ended any call. It knows nothing of what follows.
 
-use super::stall::{Phase, Stall, StallEvent};
+use super::stall::{Stall, StallEvent, TaskPhase};
 use super::syscall::Syscall;
 use crate::measure::clock::MonoNanos;
 use std::collections::BTreeMap;
@@ -47,11 +47,11 @@ impl Drop for WorkingThread {
     }
 }
 
-/// Looks at what hands do.
+/// Looks at what preparation threads do.
 #[derive(Debug)]
 pub(super) struct HangDetector {
     prep_threads: PrepThreads,
-    doing: Phase,
+    phase: TaskPhase,
     after: Duration,
     seen: BTreeMap<i32, Seen>,
 }
@@ -64,21 +64,25 @@ struct Seen {
     ended: u64,
     call: Option<Syscall>,
     since: MonoNanos,
-    told: Option<Stall>,
+    reported: Option<Stall>,
 }
 
 impl Seen {
     fn over(self) -> Option<StallEvent> {
-        self.told.map(StallEvent::Over)
+        self.reported.map(StallEvent::Over)
     }
 }
 
 impl HangDetector {
-    /// `doing` is what the hands are at.
-    pub(super) fn new(prep_threads: PrepThreads, doing: Phase, after: Duration) -> HangDetector {
+    /// Threads of that phase, of which a call hangs after that time.
+    pub(super) fn new(
+        prep_threads: PrepThreads,
+        phase: TaskPhase,
+        after: Duration,
+    ) -> HangDetector {
         HangDetector {
             prep_threads,
-            doing,
+            phase,
             after,
             seen: BTreeMap::new(),
         }
@@ -114,19 +118,19 @@ impl HangDetector {
                                 ended,
                                 call,
                                 since: now,
-                                told: None,
+                                reported: None,
                             }
                         }
                     }
                 }
             };
-            if seen.told.is_none()
+            if seen.reported.is_none()
                 && now.since(seen.since) >= self.after
                 && let Some(call) = Syscall::of(tid)
             {
                 let stall = self.stall(seen.since, call);
                 news.push(StallEvent::Begun(stall.clone()));
-                seen.told = Some(stall);
+                seen.reported = Some(stall);
             }
             self.seen.insert(tid, seen);
         }
@@ -142,7 +146,7 @@ impl HangDetector {
 
     fn stall(&self, since: MonoNanos, call: Syscall) -> Stall {
         Stall {
-            doing: self.doing,
+            phase: self.phase,
             since,
             hangs: !call.syncs(),
             path: call.path.map(|path| path.display().to_string()),

@@ -2,7 +2,7 @@
 
 use super::prep_threads::{HangDetector, PrepThreads, WorkingThread};
 use super::spec::TaskError;
-use super::stall::{Phase, StallEvent};
+use super::stall::{StallEvent, TaskPhase};
 use crate::engine::common::Common;
 use crate::measure::clock::{MonoNanos, sleep_until};
 use crate::measure::pacing::RateLimit;
@@ -122,7 +122,7 @@ impl PrepareControl {
         let after = Common::of(params).unwrap_or_default().stall_after;
         thread::scope(|scope| {
             let (working, over) = sync_channel(0);
-            let watch = HangDetector::new(self.prep_threads(), Phase::Preparing, after);
+            let watch = HangDetector::new(self.prep_threads(), TaskPhase::Preparing, after);
             let watching = thread::Builder::new()
                 .name("bm-watch".to_owned())
                 .spawn_scoped(scope, move || self.watch(watch, &over));

@@ -19,7 +19,7 @@ pub enum OnStall {
 
 /// What does not end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Phase {
+pub enum TaskPhase {
     /// An operation of a worker.
     Operation { worker: u32, op: Op },
     /// What comes before the start.
@@ -28,21 +28,21 @@ pub enum Phase {
     Finishing,
 }
 
-impl Phase {
+impl TaskPhase {
     /// The word that events use.
     pub const fn as_str(self) -> &'static str {
         match self {
-            Phase::Operation { op, .. } => op.as_str(),
-            Phase::Preparing => "prepare",
-            Phase::Finishing => "finish",
+            TaskPhase::Operation { op, .. } => op.as_str(),
+            TaskPhase::Preparing => "prepare",
+            TaskPhase::Finishing => "finish",
         }
     }
 
     /// Whose operation it is.
     pub const fn worker(self) -> Option<u32> {
         match self {
-            Phase::Operation { worker, .. } => Some(worker),
-            Phase::Preparing | Phase::Finishing => None,
+            TaskPhase::Operation { worker, .. } => Some(worker),
+            TaskPhase::Preparing | TaskPhase::Finishing => None,
         }
     }
 }
@@ -50,7 +50,7 @@ impl Phase {
 /// Something that has not ended for as long as a plan calls a stall.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stall {
-    pub doing: Phase,
+    pub phase: TaskPhase,
     /// The system call that has not returned, where it is not an operation's.
     pub call: Option<&'static str>,
     pub since: MonoNanos,
@@ -87,8 +87,8 @@ impl Stall {
 
 impl fmt::Display for Stall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (self.doing, self.call) {
-            (Phase::Operation { worker, op }, _) => write!(f, "worker {worker}: {op}")?,
+        match (self.phase, self.call) {
+            (TaskPhase::Operation { worker, op }, _) => write!(f, "worker {worker}: {op}")?,
             (other, None) => write!(f, "{}", other.as_str())?,
             (other, Some(call)) => write!(f, "{}: {call}", other.as_str())?,
         }

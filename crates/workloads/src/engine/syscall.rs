@@ -81,8 +81,8 @@ impl Syscall {
     /// the kernel does not tell.
     pub(super) fn of(tid: i32) -> Option<Syscall> {
         let file = format!("/proc/self/task/{tid}/syscall");
-        let told = read_to_string(&file).ok()?;
-        let (number, arguments) = parsed(&told)?;
+        let text = read_to_string(&file).ok()?;
+        let (number, arguments) = parsed(&text)?;
         let (_, name, works) = CALLS.iter().find(|(known, ..)| *known == number)?;
         let argument = |at: usize| arguments.get(at).copied();
         let call = Syscall {
@@ -98,7 +98,7 @@ impl Syscall {
             },
         };
         // Had it returned meanwhile, its arguments could mean something else by now.
-        (read_to_string(&file).ok()? == told).then_some(call)
+        (read_to_string(&file).ok()? == text).then_some(call)
     }
 
     /// Whether it brings data to stable storage, which takes as long as there are data.
@@ -189,10 +189,11 @@ mod tests {
             0,
         )
         .unwrap();
-        let (tell, told) = sync_channel(1);
+        let (sender, receiver) = sync_channel(1);
         let opened = pipe.clone();
         let reader = std::thread::spawn(move || {
-            tell.send(rustix::thread::gettid().as_raw_nonzero().get())
+            sender
+                .send(rustix::thread::gettid().as_raw_nonzero().get())
                 .unwrap();
             let mut read = String::new();
             File::open(opened)
@@ -201,7 +202,7 @@ mod tests {
                 .unwrap();
             read
         });
-        let tid = told.recv().unwrap();
+        let tid = receiver.recv().unwrap();
         let call = call_of(tid);
         assert_eq!((call.name, call.path.as_deref()), ("openat", Some(&*pipe)));
         assert!(!call.syncs());

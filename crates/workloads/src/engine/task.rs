@@ -14,7 +14,7 @@ mod usage;
 
 pub use crate::engine::prepare_control::{PrepareControl, Progress};
 pub use crate::engine::spec::{Cache, PeerEnd, Place, TaskError, TaskSpec};
-pub use crate::engine::stall::{OnStall, Phase, Stall, StallEvent};
+pub use crate::engine::stall::{OnStall, Stall, StallEvent, TaskPhase};
 
 use crate::engine::workload::{Load, Note, Opened, Threads, Timing, Workload};
 use crate::measure::clock::MonoNanos;
@@ -212,15 +212,15 @@ impl Task {
     /// have handed theirs over, at most 2 s later; what comes still later as further intervals of the same index.
     /// A task that was not armed ends at once, stopped.
     pub fn run_to_end(self, sink: &mut dyn FnMut(Interval)) -> TaskEnd {
-        self.run_watched(OnStall::Continue, &mut |told| {
-            if let TaskEvent::Interval(interval) = told {
+        self.run_watched(OnStall::Continue, &mut |event| {
+            if let TaskEvent::Interval(interval) = event {
                 sink(interval);
             }
         })
     }
 
     /// The same, and reports operations that do not end.
-    pub fn run_watched(self, on_stall: OnStall, tell: &mut dyn FnMut(TaskEvent)) -> TaskEnd {
+    pub fn run_watched(self, on_stall: OnStall, emit: &mut dyn FnMut(TaskEvent)) -> TaskEnd {
         let Task {
             load,
             size,
@@ -236,7 +236,7 @@ impl Task {
             let ending = Ending {
                 workers: size.workers,
                 given_up: None,
-                finished: finish(&load, stall_after, on_stall, tell),
+                finished: finish(&load, stall_after, on_stall, emit),
             };
             return task_end(MonoNanos::now(), ends, &[], &gate, ending);
         };
@@ -250,7 +250,7 @@ impl Task {
             merge.collect(&consumers);
             let now = MonoNanos::now();
             let news = stalls.look(now, &consumers, load.as_ref());
-            news.into_iter().for_each(|it| tell(TaskEvent::Stall(it)));
+            news.into_iter().for_each(|it| emit(TaskEvent::Stall(it)));
             if all_ended || given_up.as_ref().is_some_and(|it| now >= it.leave_at) {
                 break all_ended;
             }
@@ -258,7 +258,7 @@ impl Task {
                 gate.end_load();
                 given_up = Some(GivenUp::because(stall, now));
             }
-            merge.emit_due(now, &consumers, &mut |it| tell(TaskEvent::Interval(it)));
+            merge.emit_due(now, &consumers, &mut |it| emit(TaskEvent::Interval(it)));
         };
         let ends = match all_ended {
             true => threads.join(),
@@ -268,8 +268,8 @@ impl Task {
             true => ends.iter().map(|end| end.ended).max().unwrap_or(start),
             false => MonoNanos::now(),
         };
-        tell(TaskEvent::LoadOver);
-        merge.emit_all(until, &consumers, &mut |it| tell(TaskEvent::Interval(it)));
+        emit(TaskEvent::LoadOver);
+        merge.emit_all(until, &consumers, &mut |it| emit(TaskEvent::Interval(it)));
         let (after, on_stall) = match given_up {
             Some(_) => (stall_after.min(LEAVE_AFTER), OnStall::Abort),
             None => (stall_after, on_stall),
@@ -277,7 +277,7 @@ impl Task {
         let ending = Ending {
             workers: size.workers,
             given_up: given_up.map(|it| it.why),
-            finished: finish(&load, after, on_stall, tell),
+            finished: finish(&load, after, on_stall, emit),
         };
         task_end(start, ends, &consumers, &gate, ending)
     }
@@ -374,7 +374,7 @@ impl StopHandle {
             task,
             tasks,
             from,
-            told: MonoNanos::now(),
+            known_at: MonoNanos::now(),
         });
     }
 

@@ -188,9 +188,9 @@ mod tests {
             }
             prop_assert_eq!(mismatches.count(), wrong.len() as u64);
             prop_assert_eq!(mismatches.is_empty(), wrong.is_empty());
-            let told: Vec<u64> = mismatches.first().iter().map(|it| it.offset).collect();
+            let offsets: Vec<u64> = mismatches.first().iter().map(|it| it.offset).collect();
             let first: Vec<u64> = wrong.values().take(3).map(|at| *at as u64).collect();
-            prop_assert_eq!(told, first);
+            prop_assert_eq!(offsets, first);
         }
     }
 }

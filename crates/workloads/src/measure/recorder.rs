@@ -67,7 +67,7 @@ pub struct Settings {
     pub errors: ErrorPolicy,
     /// Bounds the bytes per second of all load that shares it.
     pub limit: Option<Arc<RateLimit>>,
-    /// How many operations an engine keeps in flight by [`Recorder::launch`]; 0: one after the other.
+    /// How many operations an engine keeps in flight by [`Recorder::submit`]; 0: one after the other.
     pub depth: u16,
 }
 
@@ -200,7 +200,7 @@ impl Recorder {
         }
     }
 
-    /// Keeps the worker's urgency until its first operation has ended. A paced one has a schedule to keep instead.
+    /// Keeps the worker's real-time priority until its first operation has ended. A paced one has a schedule to keep instead.
     pub(crate) fn rt_until_first_op(&mut self, rt_priority: RtPriority) {
         if self.pacer.is_none() && self.own_instants.is_none() {
             self.rt_priority = Some(rt_priority);

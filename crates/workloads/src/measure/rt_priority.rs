@@ -16,7 +16,7 @@ const WATCH: libc::c_int = 2;
 #[derive(Debug)]
 pub(crate) struct RtPriority(Handle);
 
-/// The way to end another thread's urgency.
+/// The way to end another thread's real-time priority.
 #[derive(Debug, Clone)]
 pub(crate) struct Handle(Arc<Mutex<Option<libc::pid_t>>>);
 

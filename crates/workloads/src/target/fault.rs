@@ -63,11 +63,11 @@ impl Fault {
             path: &path,
             offset: failed.offset,
         };
-        let told = recorder.error(op, began, &facts);
+        let recorded = recorder.error(op, began, &facts);
         if self.mismatches.is_empty() {
-            return told;
+            return recorded;
         }
         let counted = recorder.add_mismatches(op, &path, &self.mismatches);
-        told.and(counted)
+        recorded.and(counted)
     }
 }

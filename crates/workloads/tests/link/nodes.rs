@@ -113,11 +113,11 @@ impl Nodes {
 
     /// Packets that the shaper of [`Nodes::shape_udp`] let through, and that it dropped.
     pub fn shaped_udp(&self, node: Node) -> (u64, u64) {
-        let said = output(&format!(
+        let text = output(&format!(
             "tc -n {} -s -j qdisc show dev eth0",
             self.name(node)
         ));
-        let qdiscs: Vec<Value> = serde_json::from_str(&said).unwrap();
+        let qdiscs: Vec<Value> = serde_json::from_str(&text).unwrap();
         let tbf = qdiscs.iter().find(|qdisc| qdisc["kind"] == "tbf").unwrap();
         (
             tbf["packets"].as_u64().unwrap(),
@@ -127,11 +127,11 @@ impl Nodes {
 
     /// A counter of UDP in the kernel of a node.
     pub fn udp_counter(&self, node: Node, counter: &str) -> u64 {
-        let said = output(&format!(
+        let text = output(&format!(
             "ip netns exec {} cat /proc/net/snmp",
             self.name(node)
         ));
-        let mut lines = said.lines().filter(|line| line.starts_with("Udp: "));
+        let mut lines = text.lines().filter(|line| line.starts_with("Udp: "));
         let (names, values) = (lines.next().unwrap(), lines.next().unwrap());
         let mut both = names.split(' ').zip(values.split(' '));
         let (_, value) = both.find(|(name, _)| *name == counter).unwrap();
@@ -160,11 +160,11 @@ impl Nodes {
             self.name(node)
         );
         let mut words = command.split(' ');
-        let said = Command::new(words.next().unwrap()).args(words).output();
-        let said = String::from_utf8(said.unwrap().stdout).unwrap();
-        let counters: Vec<u64> = said.lines().map(|line| line.parse().unwrap()).collect();
+        let text = Command::new(words.next().unwrap()).args(words).output();
+        let text = String::from_utf8(text.unwrap().stdout).unwrap();
+        let counters: Vec<u64> = text.lines().map(|line| line.parse().unwrap()).collect();
         let [bytes, packets] = counters.as_slice() else {
-            panic!("two counters: {said}");
+            panic!("two counters: {text}");
         };
         bytes - 66 * packets
     }
@@ -236,8 +236,8 @@ pub struct Outcome {
 
 fn output(command: &str) -> String {
     let mut words = command.split(' ');
-    let said = Command::new(words.next().unwrap()).args(words).output();
-    String::from_utf8(said.unwrap().stdout).unwrap()
+    let text = Command::new(words.next().unwrap()).args(words).output();
+    String::from_utf8(text.unwrap().stdout).unwrap()
 }
 
 fn succeeds(command: &str) -> bool {

@@ -3,7 +3,7 @@
 use super::threads::message_of;
 use super::{OnStall, TaskEvent};
 use crate::engine::prep_threads::{HangDetector, PrepThreads};
-use crate::engine::stall::Phase;
+use crate::engine::stall::TaskPhase;
 use crate::engine::workload::Load;
 use crate::measure::clock::MonoNanos;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -26,10 +26,10 @@ pub(super) fn finish(
     load: &Arc<dyn Load>,
     after: Duration,
     on_stall: OnStall,
-    tell: &mut dyn FnMut(TaskEvent),
+    emit: &mut dyn FnMut(TaskEvent),
 ) -> Result<(), Unfinished> {
     let (prep_threads, theirs) = (PrepThreads::default(), Arc::clone(load));
-    let watch = HangDetector::new(prep_threads.clone(), Phase::Finishing, after);
+    let watch = HangDetector::new(prep_threads.clone(), TaskPhase::Finishing, after);
     let (done, finished) = sync_channel(1);
     let body = move || {
         let _present = prep_threads.present();
@@ -42,7 +42,7 @@ pub(super) fn finish(
         .name("bm-finish".to_owned())
         .spawn(body);
     let result = match spawned {
-        Ok(_) => wait(&finished, watch, on_stall, tell)?,
+        Ok(_) => wait(&finished, watch, on_stall, emit)?,
         // Without a thread it runs here, unwatched.
         Err(_) => finished_in(load.as_ref()),
     };
@@ -63,12 +63,12 @@ fn wait<T>(
     finished: &Receiver<T>,
     mut watch: HangDetector,
     on_stall: OnStall,
-    tell: &mut dyn FnMut(TaskEvent),
+    emit: &mut dyn FnMut(TaskEvent),
 ) -> Result<T, Unfinished> {
     loop {
         match finished.recv_timeout(watch.every()) {
             Ok(result) => {
-                watch.over().for_each(|it| tell(TaskEvent::Stall(it)));
+                watch.over().for_each(|it| emit(TaskEvent::Stall(it)));
                 return Ok(result);
             }
             Err(RecvTimeoutError::Disconnected) => {
@@ -82,7 +82,7 @@ fn wait<T>(
         let now = MonoNanos::now();
         let news = watch.look(now);
         let why = news.iter().find_map(|it| it.why_ended(on_stall, now));
-        news.into_iter().for_each(|it| tell(TaskEvent::Stall(it)));
+        news.into_iter().for_each(|it| emit(TaskEvent::Stall(it)));
         if let Some(why) = why {
             return Err(Unfinished { why, stalled: true });
         }

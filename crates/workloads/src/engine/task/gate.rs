@@ -82,7 +82,7 @@ impl Gate {
     /// Publishes another share of the step's rate to the workers.
     pub(super) fn change(&self, change: Change) {
         let _one_at_a_time = self.lock();
-        self.changes.tell(change);
+        self.changes.publish(change);
     }
 
     pub(super) fn stop_flag(&self) -> Arc<AtomicBool> {

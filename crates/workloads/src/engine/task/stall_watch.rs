@@ -1,6 +1,6 @@
 //! Looks for operations that do not end.
 
-use crate::engine::stall::{Phase, Stall, StallEvent};
+use crate::engine::stall::{Stall, StallEvent, TaskPhase};
 use crate::engine::workload::Load;
 use crate::measure::clock::MonoNanos;
 use crate::measure::recorder::Consumer;
@@ -35,8 +35,8 @@ impl StallDetector {
             let known = self.stalled.get(&worker);
             if let Some(known) = known
                 && in_flight.is_some_and(|it| {
-                    let doing = Phase::Operation { worker, op: it.op };
-                    (doing, it.since) == (known.doing, known.since)
+                    let phase = TaskPhase::Operation { worker, op: it.op };
+                    (phase, it.since) == (known.phase, known.since)
                 })
             {
                 continue;
@@ -44,7 +44,7 @@ impl StallDetector {
             news.extend(self.stalled.remove(&worker).map(StallEvent::Over));
             if let Some(it) = in_flight.filter(|it| now.since(it.since) >= self.after) {
                 let stall = Stall {
-                    doing: Phase::Operation { worker, op: it.op },
+                    phase: TaskPhase::Operation { worker, op: it.op },
                     call: None,
                     since: it.since,
                     path: it.file.and_then(|file| load.path_of(worker, file)),

@@ -337,13 +337,13 @@ struct OneOfTwo {
 impl Load for OneAfterTheOther {
     fn worker(&self, index: u32) -> Result<Box<dyn Worker>, TaskError> {
         let mut gone = self.gone.lock().unwrap();
-        let (said, first) = match index {
+        let (sender, first) = match index {
             0 => (gone.0.take(), None),
             _ => (None, gone.1.take()),
         };
         Ok(Box::new(OneOfTwo {
             shift: Arc::clone(&self.shift),
-            _gone: said,
+            _gone: sender,
             first,
         }))
     }
@@ -361,11 +361,11 @@ impl Worker for OneOfTwo {
 
 #[test]
 fn the_first_worker_to_end_reports_the_shift_of_its_periods() {
-    let (said, first) = sync_channel(0);
+    let (sender, first) = sync_channel(0);
     let shift = Arc::new(std::sync::OnceLock::new());
     let load = OneAfterTheOther {
         shift: Arc::clone(&shift),
-        gone: std::sync::Mutex::new((Some(said), Some(first))),
+        gone: std::sync::Mutex::new((Some(sender), Some(first))),
     };
     let (conduct, control) = (TaskOptions::default(), PrepareControl::silent());
     let two = Threads {

@@ -16,13 +16,13 @@ pub struct Change {
     /// When the new row begins; the same for all of them.
     pub from: MonoNanos,
     /// When this task learned of it. Where that is later, it kept to the old schedule until then.
-    pub told: MonoNanos,
+    pub known_at: MonoNanos,
 }
 
 impl Change {
     /// When it takes effect for this task.
     pub(super) fn begins(&self) -> MonoNanos {
-        self.from.max(self.told)
+        self.from.max(self.known_at)
     }
 }
 
@@ -32,19 +32,19 @@ pub struct Changes {
     version: AtomicU64,
     tasks: AtomicU64,
     from: AtomicU64,
-    told: AtomicU64,
+    known_at: AtomicU64,
 }
 
 impl Changes {
     /// Publishes a change. From one thread at a time.
-    pub fn tell(&self, change: Change) {
+    pub fn publish(&self, change: Change) {
         let version = self.version.load(Ordering::Relaxed);
         self.version.store(version + 1, Ordering::Relaxed);
         fence(Ordering::Release);
         let tasks = u64::from(change.task) << 32 | u64::from(change.tasks);
         self.tasks.store(tasks, Ordering::Relaxed);
         self.from.store(change.from.0, Ordering::Relaxed);
-        self.told.store(change.told.0, Ordering::Relaxed);
+        self.known_at.store(change.known_at.0, Ordering::Relaxed);
         self.version.store(version + 2, Ordering::Release);
     }
 
@@ -61,7 +61,8 @@ impl Changes {
             return None;
         }
         let tasks = self.tasks.load(Ordering::Relaxed);
-        let [from, told] = [&self.from, &self.told].map(|at| MonoNanos(at.load(Ordering::Relaxed)));
+        let [from, known_at] =
+            [&self.from, &self.known_at].map(|at| MonoNanos(at.load(Ordering::Relaxed)));
         fence(Ordering::Acquire);
         if self.version.load(Ordering::Relaxed) != version {
             return None;
@@ -70,7 +71,7 @@ impl Changes {
             task: u32::try_from(tasks >> 32).unwrap_or(u32::MAX),
             tasks: u32::try_from(tasks & u64::from(u32::MAX)).unwrap_or(u32::MAX),
             from,
-            told,
+            known_at,
         };
         Some((version, change))
     }
@@ -90,11 +91,11 @@ mod tests {
             std::thread::spawn(move || {
                 for n in 1..200_000_u32 {
                     let at = MonoNanos(u64::from(n));
-                    changes.tell(Change {
+                    changes.publish(Change {
                         task: n,
                         tasks: n,
                         from: at,
-                        told: at,
+                        known_at: at,
                     });
                 }
             })
@@ -108,7 +109,7 @@ mod tests {
             let n = u64::from(change.task);
             assert_eq!(
                 (n, n, n),
-                (change.tasks.into(), change.from.0, change.told.0)
+                (change.tasks.into(), change.from.0, change.known_at.0)
             );
             seen = version;
         }

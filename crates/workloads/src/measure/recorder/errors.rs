@@ -203,8 +203,8 @@ impl ErrorLog {
             });
         }
         if let Some(known) = self.find(op, kind) {
-            let told = count.min(FEW.saturating_sub(known.count));
-            for number in 0..usize::try_from(told).unwrap_or(0) {
+            let described = count.min(FEW.saturating_sub(known.count));
+            for number in 0..usize::try_from(described).unwrap_or(0) {
                 if !known.first.is_empty() {
                     known.first.push_str("; ");
                 }

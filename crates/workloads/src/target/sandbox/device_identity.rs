@@ -115,21 +115,21 @@ mod tests {
         fs::create_dir_all(disk.join("device")).unwrap();
         fs::create_dir(&part).unwrap();
         fs::write(part.join("partition"), "2\n").unwrap();
-        let told = |directory: &Path| read(directory, &udev, "8:2").to_string();
-        assert_eq!(told(&disk), "device number 8:2");
+        let identity = |directory: &Path| read(directory, &udev, "8:2").to_string();
+        assert_eq!(identity(&disk), "device number 8:2");
         assert!(!read(&disk, &udev, "8:2").is_known());
         fs::write(
             &udev,
             "S:disk/by-id/x\nE:ID_SERIAL=ACME_1\nE:ID_WWN=0x5000\n",
         )
         .unwrap();
-        assert_eq!(told(&disk), "WWN 0x5000");
+        assert_eq!(identity(&disk), "WWN 0x5000");
         fs::write(disk.join("device/serial"), "  S123 \n").unwrap();
-        assert_eq!(told(&disk), "serial number S123");
+        assert_eq!(identity(&disk), "serial number S123");
         // A part is told by its disk and its number there.
-        assert_eq!(told(&part), "serial number S123, partition 2");
+        assert_eq!(identity(&part), "serial number S123, partition 2");
         fs::write(disk.join("device/wwid"), "naa.5000c5\n").unwrap();
-        assert_eq!(told(&part), "WWN naa.5000c5, partition 2");
+        assert_eq!(identity(&part), "WWN naa.5000c5, partition 2");
         assert_ne!(read(&part, &udev, "8:2"), read(&disk, &udev, "8:2"));
     }
 }

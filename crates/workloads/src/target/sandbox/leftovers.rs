@@ -120,11 +120,11 @@ mod tests {
         std::fs::create_dir(target.join("other")).unwrap();
 
         let found = find_leftovers(&allowed).unwrap();
-        let told: Vec<_> = found
+        let listed: Vec<_> = found
             .iter()
             .map(|it| (it.run.as_str(), it.is_held))
             .collect();
-        assert_eq!(told, [("held", true), ("left", false)]);
+        assert_eq!(listed, [("held", true), ("left", false)]);
         assert!(
             found
                 .iter()

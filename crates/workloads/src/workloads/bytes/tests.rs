@@ -251,20 +251,20 @@ fn every_flipped_bit_is_an_error_at_its_offset() {
         let flipped = [5000, 90_000, 262_143];
         flip(&file(&cell, 1), &flipped);
         let outcome = cell.run(mode, params.clone());
-        let [told] = &outcome.end.errors[..] else {
+        let [error] = &outcome.end.errors[..] else {
             panic!("{mode}: {:?}", outcome.end.errors)
         };
-        assert_eq!(told.errno, libc::EBADMSG);
+        assert_eq!(error.errno, libc::EBADMSG);
         for at in flipped {
             let place = format!("w1 at offset {at}: ");
             assert!(
-                mode == "seek" || told.first.contains(&place),
+                mode == "seek" || error.first.contains(&place),
                 "{mode} {at}: {}",
-                told.first
+                error.first
             );
         }
         let (_, _, errors) = outcome.of(op);
-        assert_eq!(errors, told.count);
+        assert_eq!(errors, error.count);
         match mode {
             "seek" => assert!(
                 (90..300).contains(&errors),
@@ -323,13 +323,13 @@ fn a_lost_write_is_found() {
     let other = fs::read(file(&cell, 1)).unwrap();
     kept.write_all_at(&other[40_960..45_056], 40_960).unwrap();
     let outcome = cell.run("getc", verified());
-    let told = &outcome.end.errors[0];
-    assert_eq!(told.count, 2, "{told:?}");
+    let error = &outcome.end.errors[0];
+    assert_eq!(error.count, 2, "{error:?}");
     for part in [
         "at offset 8192: found what was written to file 0 at offset 8192 as generation 1",
         "at offset 40960: found what was written to file 1 at offset 40960 as generation 2",
     ] {
-        assert!(told.first.contains(part), "{}", told.first);
+        assert!(error.first.contains(part), "{}", error.first);
     }
 }
 

@@ -117,7 +117,7 @@ struct Seen {
 /// A connection that has not said all of its hello.
 struct Pending {
     stream: TcpStream,
-    said: Vec<u8>,
+    received: Vec<u8>,
     until: Instant,
 }
 
@@ -216,7 +216,7 @@ fn admit_all(
         wait(&listener, &pending);
         accept_new(&listener, admission, &mut pending, &mut refused);
         let now = Instant::now();
-        pending.retain_mut(|connection| match hear(connection, admission) {
+        pending.retain_mut(|connection| match read_hello(connection, admission) {
             Verdict::More(_) => now < connection.until,
             Verdict::Stranger => {
                 refused.refuse(connection.stream.peer_addr().ok(), "without its token");
@@ -288,7 +288,7 @@ fn accept_new(
         if expected && pending.len() < most && stream.set_nonblocking(true).is_ok() {
             pending.push(Pending {
                 stream,
-                said: Vec::with_capacity(hello::MOST_BYTES),
+                received: Vec::with_capacity(hello::MOST_BYTES),
                 until: Instant::now() + HELLO_DEADLINE,
             });
         }
@@ -296,22 +296,22 @@ fn accept_new(
 }
 
 /// Reads what is there of a hello, and not a byte more.
-fn hear(connection: &mut Pending, admission: &Admission) -> Verdict {
+fn read_hello(connection: &mut Pending, admission: &Admission) -> Verdict {
     loop {
-        let verdict = hello::judge(&connection.said, &admission.token);
+        let verdict = hello::judge(&connection.received, &admission.token);
         let Verdict::More(wanted) = verdict else {
             return verdict;
         };
         let limit = u64::try_from(wanted).unwrap_or(0);
         match (&connection.stream)
             .take(limit)
-            .read_to_end(&mut connection.said)
+            .read_to_end(&mut connection.received)
         {
             Ok(0) => return Verdict::Stranger,
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 // What came before the error has been appended.
-                return hello::judge(&connection.said, &admission.token);
+                return hello::judge(&connection.received, &admission.token);
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(_) => return Verdict::Stranger,

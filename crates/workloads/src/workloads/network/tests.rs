@@ -290,8 +290,8 @@ impl Sleeper {
         let address = listener.local_addr().unwrap();
         let taken = std::thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
-            let mut said = vec![0; hello::encode(0, TOKEN).unwrap().len()];
-            stream.read_exact(&mut said).unwrap();
+            let mut greeting = vec![0; hello::encode(0, TOKEN).unwrap().len()];
+            stream.read_exact(&mut greeting).unwrap();
             stream.write_all(&[hello::WELCOME]).unwrap();
             stream
         });
@@ -317,10 +317,10 @@ fn a_stop_is_noticed_within_half_a_second_even_when_blocked() {
                     })
                 };
                 wait_for("a blocked operation", || blocked_since(&stopper));
-                let told = MonoNanos::now();
+                let stopped_at = MonoNanos::now();
                 stopper.stop();
                 wait_for("the end", || stopper.in_flight().is_empty());
-                assert!(MonoNanos::now().since(told) < Duration::from_millis(500));
+                assert!(MonoNanos::now().since(stopped_at) < Duration::from_millis(500));
             });
             assert_eq!((end.state, end.error), (End::Stopped, None));
             drop(held);

@@ -28,11 +28,11 @@ pub(super) struct ReplayWorker {
     list: Arc<List>,
     /// Whether operations wait for their time.
     timed: bool,
-    context: Context,
+    context: ReplayContext,
 }
 
 /// What operations are done with.
-struct Context {
+struct ReplayContext {
     stack: Stack,
     /// The last component of the path, and of the path that it becomes or what the symlink says.
     name: Name,
@@ -58,7 +58,7 @@ impl ReplayWorker {
         Self {
             list,
             timed,
-            context: Context {
+            context: ReplayContext {
                 stack,
                 name: Name::new(),
                 other: Name::new(),
@@ -137,7 +137,7 @@ impl Name {
     }
 }
 
-impl Context {
+impl ReplayContext {
     /// Goes to the directory of the path, and has the names and the block at hand that are needed.
     fn make_ready(
         &mut self,

@@ -42,11 +42,11 @@ impl Archive {
         let opening = |errno: rustix::io::Errno| {
             TaskError::io(format!("open the archive `{}`", path.display()), errno)
         };
-        let unfit = |why: &str| TaskError::Unsupported {
+        let unsupported = |why: &str| TaskError::Unsupported {
             why: format!("`{}` {why}", path.display()),
         };
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
-            return Err(unfit("is no file"));
+            return Err(unsupported("is no file"));
         };
         let parent = open_canonical(parent).map_err(TaskError::Sandbox)?;
         // A pipe must not hold us up before it is seen to be one.
@@ -55,7 +55,7 @@ impl Archive {
             .map_err(opening)?;
         let facts = fstat(&fd).map_err(opening)?;
         if FileType::from_raw_mode(facts.st_mode) != FileType::RegularFile {
-            return Err(unfit("is no regular file"));
+            return Err(unsupported("is no regular file"));
         }
         Ok(Self {
             file: File::from(fd),
@@ -148,11 +148,11 @@ impl Entries {
     }
 
     fn next_header(&mut self, entry: &mut Entry) -> Result<bool, SourceError> {
-        let mut said = ExtendedHeader::default();
+        let mut extended = ExtendedHeader::default();
         let mut extras = 0;
         loop {
             let block = self.block()?;
-            match tar::read(&block, &mut said, entry)? {
+            match tar::read(&block, &mut extended, entry)? {
                 Header::End => return Ok(false),
                 Header::Top => {}
                 Header::Entry(bytes) => {
@@ -169,7 +169,7 @@ impl Entries {
                     let mut content = vec![0; usize::try_from(bytes).unwrap_or(0)];
                     self.stream.read_exact(&mut content).map_err(cut_short)?;
                     self.pass_over(padding(bytes))?;
-                    said.hear(extra, &content)?;
+                    extended.apply(extra, &content)?;
                 }
             }
         }
@@ -266,7 +266,7 @@ impl Contents {
         control: &PrepareControl,
     ) -> Result<Self, TaskError> {
         let path = entries.path.clone();
-        let unfit = |why: String| TaskError::Unsupported {
+        let unsupported = |why: String| TaskError::Unsupported {
             why: format!("`{}`: {why}", path.display()),
         };
         let mut contents = Self {
@@ -278,10 +278,10 @@ impl Contents {
             match entries.next_unread(&mut entry) {
                 Ok(true) => {}
                 Ok(false) if contents.entries == 0 => {
-                    return Err(unfit("the archive has no entry".into()));
+                    return Err(unsupported("the archive has no entry".into()));
                 }
                 Ok(false) => return Ok(contents),
-                Err(SourceError::Refused(why)) => return Err(unfit(why)),
+                Err(SourceError::Refused(why)) => return Err(unsupported(why)),
                 Err(SourceError::Io(error)) => {
                     return Err(TaskError::io(format!("read `{}`", path.display()), error));
                 }
@@ -299,10 +299,12 @@ impl Contents {
                 let why = format!(
                     "what it says to hold is more than the target has free ({space} bytes so far, {room} free for each worker)"
                 );
-                return Err(unfit(why));
+                return Err(unsupported(why));
             }
             if contents.entries > MOST_ENTRIES {
-                return Err(unfit(format!("it has more than {MOST_ENTRIES} entries")));
+                return Err(unsupported(format!(
+                    "it has more than {MOST_ENTRIES} entries"
+                )));
             }
             control.progress(contents.entries, 0, "entries found");
         }

@@ -102,8 +102,8 @@ impl Member for Zstd {
     }
 
     fn end(self) -> io::Result<BufReader<File>> {
-        let told = self.decoder.get_checksum_from_data();
-        if told.is_some() && told != self.decoder.get_calculated_checksum() {
+        let expected = self.decoder.get_checksum_from_data();
+        if expected.is_some() && expected != self.decoder.get_calculated_checksum() {
             let why = "the checksum of a zstd frame is wrong";
             return Err(io::Error::new(io::ErrorKind::InvalidData, why));
         }

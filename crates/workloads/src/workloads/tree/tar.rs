@@ -42,7 +42,7 @@ pub(super) struct ExtendedHeader {
 
 impl ExtendedHeader {
     /// Takes the content of an extended header.
-    pub(super) fn hear(&mut self, extra: Extra, content: &[u8]) -> Result<(), SourceError> {
+    pub(super) fn apply(&mut self, extra: Extra, content: &[u8]) -> Result<(), SourceError> {
         let until_nul = || {
             let end = content.iter().position(|byte| *byte == 0);
             content
@@ -54,15 +54,14 @@ impl ExtendedHeader {
             Extra::Global => {}
             Extra::LongName => self.path = Some(until_nul()),
             Extra::LongTarget => self.target = Some(until_nul()),
-            Extra::Pax => self.hear_pax(content)?,
+            Extra::Pax => self.apply_pax(content)?,
         }
         Ok(())
     }
 
     /// Records of `LENGTH KEY=VALUE\n`, the length that of the whole record.
-    fn hear_pax(&mut self, mut rest: &[u8]) -> Result<(), SourceError> {
-        let broken =
-            || SourceError::Refused("the archive has an extended header that is none".into());
+    fn apply_pax(&mut self, mut rest: &[u8]) -> Result<(), SourceError> {
+        let broken = || SourceError::Refused("the archive has an invalid extended header".into());
         while !rest.is_empty() {
             let space = rest
                 .iter()
@@ -97,7 +96,7 @@ impl ExtendedHeader {
 /// Reads a header; `entry` is filled where it is one, with what was said of it before.
 pub(super) fn read(
     block: &Block,
-    said: &mut ExtendedHeader,
+    extended: &mut ExtendedHeader,
     entry: &mut Entry,
 ) -> Result<Header, SourceError> {
     if block.iter().all(|byte| *byte == 0) {
@@ -124,13 +123,13 @@ pub(super) fn read(
     if let Some(extra) = extra {
         return Ok(Header::Extra(extra, size));
     }
-    let said = std::mem::take(said);
-    let raw = said.path.unwrap_or_else(|| whole_name(block));
+    let extended = std::mem::take(extended);
+    let raw = extended.path.unwrap_or_else(|| whole_name(block));
     let named = || format!("`{}`", String::from_utf8_lossy(&raw));
     let is_top = clean(&raw, &mut entry.path).map_err(|why| {
         SourceError::Refused(format!("the archive has an entry {}, {why}", named()))
     })?;
-    let raw_target = said
+    let raw_target = extended
         .target
         .unwrap_or_else(|| text(field(block, 157, 100)).to_vec());
     let refused = |what: &str| {
@@ -166,7 +165,7 @@ pub(super) fn read(
         }
         EntryKind::File | EntryKind::Directory => {}
     }
-    let bytes = said.bytes.unwrap_or(size);
+    let bytes = extended.bytes.unwrap_or(size);
     if bytes > LARGEST_BYTES {
         return refused("a file larger than any can be:");
     }

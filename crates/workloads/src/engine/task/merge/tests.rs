@@ -290,13 +290,13 @@ proptest! {
         // Up to here all was counted, wherever the edge was drawn.
         let last = ended.iter().max().unwrap() / PERIOD_NS;
         for index in 0..=last {
-            let told: u64 = emitted.iter().filter(|(at, _)| *at <= index).map(|(_, ops)| ops).sum();
+            let counted: u64 = emitted.iter().filter(|(at, _)| *at <= index).map(|(_, ops)| ops).sum();
             let edge = (index + 1) * PERIOD_NS;
             let before = |edge: u64| ended.iter().filter(|place| **place < edge).count() as u64;
             // A worker is in a period that it knows from before at most two moves of it.
             let slack = 100;
-            prop_assert!(told >= before(edge.saturating_sub(slack)), "{index}: {told} of {}", before(edge));
-            prop_assert!(told <= before(edge + slack), "{index}: {told} of {}", before(edge));
+            prop_assert!(counted >= before(edge.saturating_sub(slack)), "{index}: {counted} of {}", before(edge));
+            prop_assert!(counted <= before(edge + slack), "{index}: {counted} of {}", before(edge));
         }
     }
 }

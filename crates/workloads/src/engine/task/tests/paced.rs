@@ -139,11 +139,11 @@ fn a_worker_that_waits_for_its_instant_sees_a_stop_and_has_nothing_in_flight() {
         });
         clock::sleep_until(start.saturating_add(Duration::from_millis(50)));
         assert_eq!(stopper.in_flight(), []);
-        let told = MonoNanos::now();
+        let stopped_at = MonoNanos::now();
         stopper.stop();
         let (end, ops) = running.join().unwrap();
         assert_eq!((end.state, ops), (End::Stopped, 1));
-        let late = end.ended.since(told);
+        let late = end.ended.since(stopped_at);
         assert!(late < Duration::from_millis(600), "{late:?}");
     });
 }

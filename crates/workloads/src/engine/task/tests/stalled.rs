@@ -51,13 +51,13 @@ fn hanging() -> (Task, SyncSender<()>) {
     (task, release)
 }
 
-fn run(mut task: Task, on_stall: OnStall, mut told: impl FnMut(&Stall)) -> (TaskEnd, Stalls) {
+fn run(mut task: Task, on_stall: OnStall, mut on_begun: impl FnMut(&Stall)) -> (TaskEnd, Stalls) {
     let mut stalls = Vec::new();
     arm_soon(&mut task);
     let end = task.run_watched(on_stall, &mut |it| match it {
         TaskEvent::Interval(_) | TaskEvent::LoadOver => {}
         TaskEvent::Stall(StallEvent::Begun(stall)) => {
-            told(&stall);
+            on_begun(&stall);
             stalls.push(("stalled", stall));
         }
         TaskEvent::Stall(StallEvent::Over(stall)) => stalls.push(("over", stall)),
@@ -74,11 +74,11 @@ fn a_stall_is_told_once_with_its_place_and_so_is_its_end() {
         panic!("{stalls:?}")
     };
     assert_eq!(stall, over);
-    let doing = Phase::Operation {
+    let phase = TaskPhase::Operation {
         worker: 0,
         op: Op::Null,
     };
-    assert_eq!((stall.doing, stall.call, stall.hangs), (doing, None, true));
+    assert_eq!((stall.phase, stall.call, stall.hangs), (phase, None, true));
     assert_eq!(
         (stall.path.as_deref(), stall.offset),
         (Some("w0/7"), Some(8192))
@@ -180,25 +180,25 @@ fn pipes(directory: &Path) -> (Opened, PathBuf, PathBuf) {
 fn a_hanging_preparation_is_reported_with_call_and_path() {
     let directory = tempfile::tempdir().unwrap();
     let (load, before, _) = pipes(directory.path());
-    let told: Arc<Mutex<Vec<StallEvent>>> = Arc::default();
-    let (heard, holds) = (Arc::clone(&told), before.clone());
+    let events: Arc<Mutex<Vec<StallEvent>>> = Arc::default();
+    let (received, holds) = (Arc::clone(&events), before.clone());
     let control = PrepareControl::silent().telling_stalls(move |it| {
         if matches!(it, StallEvent::Begun(_)) {
             release(&holds);
         }
-        heard.lock().unwrap().push(it);
+        received.lock().unwrap().push(it);
     });
     let params = json!({"stall-after": "1s"});
     let prepare = || Task::prepare_load(load, &[Op::Null], &second(), &control).map(drop);
     control
         .watched(params.as_object().unwrap(), prepare)
         .unwrap();
-    let told = told.lock().unwrap();
-    let [StallEvent::Begun(stall), StallEvent::Over(over)] = &told[..] else {
-        panic!("{told:?}")
+    let events = events.lock().unwrap();
+    let [StallEvent::Begun(stall), StallEvent::Over(over)] = &events[..] else {
+        panic!("{events:?}")
     };
     assert_eq!(stall, over);
-    assert_eq!((stall.doing, stall.hangs), (Phase::Preparing, true));
+    assert_eq!((stall.phase, stall.hangs), (TaskPhase::Preparing, true));
     let path = before.display();
     assert_eq!(stall.to_string(), format!("prepare: openat {path}"));
 }
@@ -213,13 +213,13 @@ fn a_hanging_finish_is_reported_and_waited_for_by_policy() {
         let task = Task::prepare_load(load, &[Op::Null], &second(), &control).unwrap();
         opener.join().unwrap();
         let waited = on_stall == OnStall::Continue;
-        let (end, told) = run(task, on_stall, |_| {
+        let (end, stalls) = run(task, on_stall, |_| {
             if waited {
                 release(&after);
             }
         });
-        let words: Vec<&str> = told.iter().map(|(word, _)| *word).collect();
-        let (_, stall) = told.first().unwrap();
+        let words: Vec<&str> = stalls.iter().map(|(word, _)| *word).collect();
+        let (_, stall) = stalls.first().unwrap();
         assert_eq!(
             stall.to_string(),
             format!("finish: openat {}", after.display())

@@ -53,11 +53,11 @@ fn a_changed_share_goes_on_without_a_gap_or_a_burst() {
     let pace = pace(Unit::Operations, 100, Per::Step, Process::Linear);
     let start = MonoNanos(second);
     // Task 1 of 4 is lost at 3 s, and told to the others for 5 s; the last of them hears it at 5.5 s.
-    let change = |task: u32, told: u64| Change {
+    let change = |task: u32, known_at: u64| Change {
         task,
         tasks: 3,
         from: MonoNanos(6 * second),
-        told: MonoNanos(told),
+        known_at: MonoNanos(known_at),
     };
     let survivors = [
         (0, change(0, 5 * second)),
@@ -131,7 +131,7 @@ fn a_late_change_leaves_out_what_was_due_before() {
             task: 1,
             tasks: 2,
             from: MonoNanos(2 * second),
-            told: MonoNanos(2 * second + 12_345_678),
+            known_at: MonoNanos(2 * second + 12_345_678),
         };
         let mut changed = Schedule::new(&pace, share);
         changed.set_start(MonoNanos(second));

@@ -193,8 +193,8 @@ proptest! {
         }
         let mismatches = checked(&content, &block, (77, 8192), generation..=generation);
         prop_assert_eq!(mismatches.count(), wrong.len() as u64);
-        let told: Vec<u64> = mismatches.first().iter().map(|it| it.offset).collect();
-        prop_assert_eq!(told, wrong.into_values().take(3).collect::<Vec<_>>());
+        let offsets: Vec<u64> = mismatches.first().iter().map(|it| it.offset).collect();
+        prop_assert_eq!(offsets, wrong.into_values().take(3).collect::<Vec<_>>());
     }
 }
 

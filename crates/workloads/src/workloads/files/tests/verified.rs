@@ -79,8 +79,8 @@ fn a_file_that_is_cut_short_or_goes_on_is_found() {
     outcome.expect_sums(1, 20_480, 2);
     let mut errors = outcome.end.errors.clone();
     errors.sort_by_key(|error| error.errno);
-    let told: Vec<(i32, u64)> = errors.iter().map(|it| (it.errno, it.count)).collect();
-    assert_eq!(told, [(libc::ENODATA, 1), (libc::EBADMSG, 2)]);
+    let counts: Vec<(i32, u64)> = errors.iter().map(|it| (it.errno, it.count)).collect();
+    assert_eq!(counts, [(libc::ENODATA, 1), (libc::EBADMSG, 2)]);
     assert!(errors[0].first.contains("c000000001 at offset 10000: "));
     for place in [
         "c000000001 at offset 9000: ",

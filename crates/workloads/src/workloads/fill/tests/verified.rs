@@ -107,21 +107,21 @@ fn files_that_are_cut_short_missing_or_too_long_are_errors() {
     let (ops, _, errors) = outcome.of(Op::Read);
     // One operation for the one that is cut short, one for the missing one, one that goes on.
     assert_eq!((ops, errors), (22 - 3 - 4 - 1, 3), "{:?}", outcome.end);
-    let told = |errno| {
+    let error_of = |errno| {
         let errors = outcome.end.errors.iter();
         let of_errno: Vec<_> = errors.filter(|error| error.errno == errno).collect();
         assert_eq!(of_errno.len(), 1, "{:?}", outcome.end.errors);
         (of_errno[0].count, of_errno[0].first.clone())
     };
-    let (count, first) = told(libc::ENODATA);
+    let (count, first) = error_of(libc::ENODATA);
     assert!(
         count == 1 && first.contains("w0/f000000000 at offset 700000"),
         "{first}"
     );
-    let (count, first) = told(libc::ENOENT);
+    let (count, first) = error_of(libc::ENOENT);
     assert!(count == 1 && first.contains("w0/f000000001"), "{first}");
     // What the file still has is checked up to its end.
-    assert_eq!(told(libc::EBADMSG).0, 2);
+    assert_eq!(error_of(libc::EBADMSG).0, 2);
 }
 
 #[test]

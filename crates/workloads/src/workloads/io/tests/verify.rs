@@ -90,12 +90,12 @@ fn a_lost_write_is_found_once_all_was_written_again() {
     file.write_all_at(&before[8192..12_288], 8192).unwrap();
     let (end, _) = scene.run("read", params);
     assert_eq!(end.errors.len(), 1, "{:?}", end.errors);
-    let told = &end.errors[0].first;
+    let first = &end.errors[0].first;
     assert!(
-        told.contains("at offset 8192: found what was written"),
-        "{told}"
+        first.contains("at offset 8192: found what was written"),
+        "{first}"
     );
-    assert!(told.contains("as generation 1"), "{told}");
+    assert!(first.contains("as generation 1"), "{first}");
 }
 
 #[test]

@@ -115,10 +115,10 @@ fn a_server_of_known_speed_is_reported_with_its_time() {
             assert_eq!(service.count(), held.len() as u64);
             // The quickest: who polls has used up its time slice when something else wants the CPU, and waits for its next
             // one. A histogram's step is 1 %; the way there and back on loopback is the rest.
-            let (was, told) = (held.iter().copied().min().unwrap(), service.min_ns());
+            let (was, reported) = (held.iter().copied().min().unwrap(), service.min_ns());
             assert!(
-                told as f64 >= was as f64 * 0.99 && told as f64 <= was as f64 * 1.05,
-                "{wait}: {told} ns, and the server took {was}"
+                reported as f64 >= was as f64 * 0.99 && reported as f64 <= was as f64 * 1.05,
+                "{wait}: {reported} ns, and the server took {was}"
             );
             // How it waited: asleep, or on a CPU whenever it could have one.
             let on_cpu = end.cpu_user + end.cpu_system + end.wait_cpu;

@@ -52,14 +52,14 @@ enum Filled {
 }
 
 /// Why a stream does not go on.
-enum Trouble {
+enum RequestError {
     Ended(OpError),
     Broken(ConnectionError),
 }
 
-impl From<io::Error> for Trouble {
+impl From<io::Error> for RequestError {
     fn from(error: io::Error) -> Self {
-        Trouble::Broken(error.into())
+        RequestError::Broken(error.into())
     }
 }
 
@@ -106,7 +106,7 @@ impl UdpRequester {
 
     /// Sends what is due and has a free slot.
     #[inline]
-    fn fill(&mut self, recorder: &mut Recorder) -> Result<Filled, Trouble> {
+    fn fill(&mut self, recorder: &mut Recorder) -> Result<Filled, RequestError> {
         let bytes = self.requests.exchange.bytes;
         while let Some((slot, number)) = self.in_flight.next() {
             if self.left == 0 || recorder.should_stop() {
@@ -143,7 +143,7 @@ impl UdpRequester {
                         offset: None,
                     };
                     let went_on = recorder.error(Op::Request, Began::at(now), &facts);
-                    went_on.map_err(Trouble::Ended)?;
+                    went_on.map_err(RequestError::Ended)?;
                 }
                 Err(error) => return Err(error.into()),
             }
@@ -157,7 +157,7 @@ impl UdpRequester {
         &mut self,
         until: Option<MonoNanos>,
         recorder: &mut Recorder,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), RequestError> {
         let is_busy = self.requests.exchange.wait == Wait::Busy;
         if let (Some(until), false) = (until, is_busy) {
             let wait = until.since(recorder.now()).min(LOOK);
@@ -199,7 +199,7 @@ impl UdpRequester {
     }
 
     /// The connection says when the other end is gone.
-    fn look_at_connection(&mut self, now: MonoNanos) -> Result<(), Trouble> {
+    fn look_at_connection(&mut self, now: MonoNanos) -> Result<(), RequestError> {
         if now >= self.look_at {
             self.look_at = now.saturating_add(LOOK_AT_CONNECTION);
             self.inbox.take(&self.connection.stream)?;
@@ -207,7 +207,7 @@ impl UdpRequester {
         Ok(())
     }
 
-    fn turn(&mut self, recorder: &mut Recorder) -> Result<Filled, Trouble> {
+    fn turn(&mut self, recorder: &mut Recorder) -> Result<Filled, RequestError> {
         let filled = self.fill(recorder)?;
         if matches!(filled, Filled::Last) && !self.is_over {
             // What is lost of the last requests is waited for, and that is no part of the load's time.
@@ -243,8 +243,8 @@ impl Worker for UdpRequester {
             match self.turn(recorder) {
                 Ok(Filled::Last) if self.in_flight.is_empty() || recorder.is_stopped() => break,
                 Ok(_) => {}
-                Err(Trouble::Ended(error)) => return Err(error),
-                Err(Trouble::Broken(error)) => {
+                Err(RequestError::Ended(error)) => return Err(error),
+                Err(RequestError::Broken(error)) => {
                     let began = Began::at(recorder.now());
                     return self.connection.report(error, Op::Request, began, recorder);
                 }

@@ -122,7 +122,7 @@ impl Stream<'_> {
                     // What came before the end was said, and was not read yet.
                     while self.take(&mut intake, socket)? && !stopped() {}
                     self.arrivals.settle(sent);
-                    return self.tell(true, &stopped);
+                    return self.send_report(true, &stopped);
                 }
             }
         }
@@ -163,10 +163,10 @@ impl Stream<'_> {
         if let Some(settled) = self.before.pop_front() {
             self.arrivals.settle(settled);
         }
-        self.tell(false, stopped)
+        self.send_report(false, stopped)
     }
 
-    fn tell(&self, is_last: bool, stopped: &dyn Fn() -> bool) -> io::Result<()> {
+    fn send_report(&self, is_last: bool, stopped: &dyn Fn() -> bool) -> io::Result<()> {
         let report = Report {
             counts: self.arrivals.counts(),
             jitter_ns: self.arrivals.jitter_ns().unwrap_or(0),

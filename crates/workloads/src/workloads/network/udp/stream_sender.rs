@@ -228,7 +228,7 @@ impl UdpSender {
         }
     }
 
-    fn operation(&mut self, began: Began, recorder: &mut Recorder) -> Result<(), Trouble> {
+    fn operation(&mut self, began: Began, recorder: &mut Recorder) -> Result<(), SendError> {
         let most = match recorder.is_paced() {
             true => 1,
             false => self.batching.datagrams(),
@@ -260,9 +260,9 @@ impl UdpSender {
                 };
                 recorder
                     .error(Op::Send, began, &facts)
-                    .map_err(Trouble::Ended)
+                    .map_err(SendError::Ended)
             }
-            Err(error) => Err(Trouble::Broken(error.into())),
+            Err(error) => Err(SendError::Broken(error.into())),
         }
     }
 
@@ -325,14 +325,14 @@ impl UdpSender {
 }
 
 /// Why a stream does not go on.
-enum Trouble {
+enum SendError {
     Ended(OpError),
     Broken(ConnectionError),
 }
 
-impl From<ConnectionError> for Trouble {
+impl From<ConnectionError> for SendError {
     fn from(error: ConnectionError) -> Self {
-        Trouble::Broken(error)
+        SendError::Broken(error)
     }
 }
 
@@ -348,8 +348,8 @@ impl Worker for UdpSender {
             let done = sent.and_then(|()| Ok(self.look(now, recorder)?));
             match done {
                 Ok(()) => {}
-                Err(Trouble::Ended(error)) => return Err(error),
-                Err(Trouble::Broken(error)) => {
+                Err(SendError::Ended(error)) => return Err(error),
+                Err(SendError::Broken(error)) => {
                     return self.connection.report(error, Op::Send, began, recorder);
                 }
             }

@@ -100,8 +100,8 @@ impl HandReceiver {
         control
             .set_read_timeout(Some(Duration::from_secs(10)))
             .unwrap();
-        let mut said = vec![0; hello::encode(0, TOKEN).unwrap().len()];
-        control.read_exact(&mut said).unwrap();
+        let mut greeting = vec![0; hello::encode(0, TOKEN).unwrap().len()];
+        control.read_exact(&mut greeting).unwrap();
         control.write_all(&[hello::WELCOME]).unwrap();
         let mut key = [0; 8];
         control.read_exact(&mut key).unwrap();
