@@ -217,7 +217,7 @@ impl Identity {
 
     /// Renews the certificate whenever two thirds of its time are over.
     pub async fn keep_renewed(&self) -> Infallible {
-        let mut told = false;
+        let mut warned = false;
         loop {
             let own = Credentials::load(&self.file).ok().flatten();
             // Without one it is about to be made. A short life is looked at more often.
@@ -233,11 +233,11 @@ impl Identity {
             let Some(own) = due else { continue };
             match self.renew(&own).await {
                 Ok(()) => {
-                    told = false;
+                    warned = false;
                     tracing::info!(name = %self.name, "renewed the certificate");
                 }
-                Err(error) if !told => {
-                    told = true;
+                Err(error) if !warned => {
+                    warned = true;
                     tracing::warn!(
                         error = %benchmesh_workloads::error_chain(&error),
                         "the certificate expires soon and is not renewed; trying again"

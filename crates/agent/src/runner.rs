@@ -37,8 +37,8 @@ use tokio::task::JoinHandle;
 
 use crate::telemetry::TaskId;
 
-/// Orders that wait for the actor, which answers each at once: more than a scheduler asks of one agent in a moment.
-const ORDERS: usize = 256;
+/// Requests that wait for the actor, which answers each at once: more than a scheduler asks of one agent in a moment.
+const REQUESTS: usize = 256;
 
 /// When the collector was last heard.
 #[derive(Clone, Debug, Default)]
@@ -57,9 +57,9 @@ impl Contact {
     }
 }
 
-/// What the actor is told.
+/// What the actor is asked for, and what its threads bring back.
 #[derive(Debug)]
-enum Order {
+enum RunnerRequest {
     Do(Box<Command>, mpsc::Sender<crate::wire::reply::Outgoing>),
     Appoint(Sampling),
     Mesh(String),
@@ -67,7 +67,7 @@ enum Order {
     /// This agent has made a run's directory; what was acked before.
     Made(RunPath, Sequence),
     Removed(RunPath),
-    Held(oneshot::Sender<Vec<i64>>),
+    ListTasks(oneshot::Sender<Vec<i64>>),
     Prepared(TaskId, Preparation, Result<Box<ClaimedTask>, Refusal>),
     /// The preparation hangs and is abandoned.
     AbandonPreparation(TaskId, Preparation, Refusal),
@@ -97,104 +97,105 @@ pub struct RunnerDeps {
 /// The way to the actor. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Runner {
-    orders: mpsc::Sender<Order>,
+    requests: mpsc::Sender<RunnerRequest>,
 }
 
 impl Runner {
     /// Starts the actor.
     #[must_use]
     pub fn start(deps: RunnerDeps) -> (Self, JoinHandle<()>) {
-        let (orders, orders_in) = mpsc::channel(ORDERS);
-        let slots = Slots::new(deps, orders.downgrade());
-        let actor = tokio::spawn(run(slots, orders_in));
-        (Self { orders }, actor)
+        let (requests, requests_in) = mpsc::channel(REQUESTS);
+        let slots = Slots::new(deps, requests.downgrade());
+        let actor = tokio::spawn(run(slots, requests_in));
+        (Self { requests }, actor)
     }
 
-    /// Does it; the reply goes into `said`.
-    pub async fn order(
+    /// Executes a command; the reply goes into `outgoing`.
+    pub async fn execute(
         &self,
         command: Command,
         outgoing: mpsc::Sender<crate::wire::reply::Outgoing>,
     ) {
-        self.tell(Order::Do(Box::new(command), outgoing)).await;
+        self.send(RunnerRequest::Do(Box::new(command), outgoing))
+            .await;
     }
 
     /// What the agent is to sample.
     pub async fn appoint(&self, sampling: Sampling) {
-        self.tell(Order::Appoint(sampling)).await;
+        self.send(RunnerRequest::Appoint(sampling)).await;
     }
 
     /// The mesh that the agent has attached to. The tasks of another are stopped and forgotten.
     pub async fn mesh(&self, uid: String) {
-        self.tell(Order::Mesh(uid)).await;
+        self.send(RunnerRequest::Mesh(uid)).await;
     }
 
     /// The database was restored from a copy that has the written spool up to `stored`. Stops and forgets every task,
     /// removes the directories of runs that began after that copy, and lets the sampler announce its daemons anew.
     pub async fn database_restored(&self, stored: Sequence) {
-        self.tell(Order::Restored(stored)).await;
+        self.send(RunnerRequest::Restored(stored)).await;
     }
 
     /// The tasks that are prepared, run, or have ended and are not forgotten.
     pub async fn held(&self) -> Vec<i64> {
         let (reply, answer) = oneshot::channel();
-        self.tell(Order::Held(reply)).await;
+        self.send(RunnerRequest::ListTasks(reply)).await;
         answer.await.unwrap_or_default()
     }
 
     /// Stops the sampler and every task, and waits for their last rows.
     pub async fn stop_all(&self) {
         let (done, answer) = oneshot::channel();
-        self.tell(Order::StopAll(done)).await;
+        self.send(RunnerRequest::StopAll(done)).await;
         // An actor that has ended has stopped everything.
         let _ = answer.await;
     }
 
-    async fn tell(&self, order: Order) {
+    async fn send(&self, request: RunnerRequest) {
         // The actor ends only after all of its handles.
-        let _ = self.orders.send(order).await;
+        let _ = self.requests.send(request).await;
     }
 }
 
-async fn run(mut slots: Slots, mut orders: mpsc::Receiver<Order>) {
+async fn run(mut slots: Slots, mut requests: mpsc::Receiver<RunnerRequest>) {
     loop {
         let next = [slots.next_lease(), slots.next_look()]
             .into_iter()
             .flatten()
             .min();
-        let order = tokio::select! {
-            order = orders.recv() => Some(order),
+        let request = tokio::select! {
+            request = requests.recv() => Some(request),
             () = until(next) => None,
         };
         // Before anything else: what is done next may end the task that stood still.
         slots.look(MonoNanos::now());
         slots.end_hours();
         slots.date_events();
-        let Some(order) = order else {
+        let Some(request) = request else {
             slots.end_leases();
             continue;
         };
-        match order {
+        match request {
             None => return,
-            Some(Order::Do(command, outgoing)) => slots.command(*command, outgoing),
-            Some(Order::Appoint(sampling)) => slots.appoint(sampling),
-            Some(Order::Mesh(uid)) => slots.mesh(uid),
-            Some(Order::Restored(stored)) => slots.database_restored(stored),
-            Some(Order::Made(path, acked)) => slots.made(path, acked),
-            Some(Order::Removed(path)) => slots.removed(&path),
-            Some(Order::Held(reply)) => {
+            Some(RunnerRequest::Do(command, outgoing)) => slots.command(*command, outgoing),
+            Some(RunnerRequest::Appoint(sampling)) => slots.appoint(sampling),
+            Some(RunnerRequest::Mesh(uid)) => slots.mesh(uid),
+            Some(RunnerRequest::Restored(stored)) => slots.database_restored(stored),
+            Some(RunnerRequest::Made(path, acked)) => slots.made(path, acked),
+            Some(RunnerRequest::Removed(path)) => slots.removed(&path),
+            Some(RunnerRequest::ListTasks(reply)) => {
                 let _ = reply.send(slots.held());
             }
-            Some(Order::Prepared(task, preparation, result)) => {
+            Some(RunnerRequest::Prepared(task, preparation, result)) => {
                 slots.prepared(task, preparation, result);
             }
-            Some(Order::AbandonPreparation(task, preparation, why)) => {
+            Some(RunnerRequest::AbandonPreparation(task, preparation, why)) => {
                 slots.abandon_preparation(task, preparation, why);
             }
-            Some(Order::FloorReached(task, denial)) => slots.end_for_floor(task, &denial),
-            Some(Order::LoadOver(task)) => slots.load_over(task),
-            Some(Order::Ended(task, ended)) => slots.ended(task, ended),
-            Some(Order::StopAll(done)) => {
+            Some(RunnerRequest::FloorReached(task, denial)) => slots.end_for_floor(task, &denial),
+            Some(RunnerRequest::LoadOver(task)) => slots.load_over(task),
+            Some(RunnerRequest::Ended(task, ended)) => slots.ended(task, ended),
+            Some(RunnerRequest::StopAll(done)) => {
                 if let Some(sampler) = slots.stop_sampler() {
                     // It ends within one sample, and its last one is wanted in the spool.
                     let _ = tokio::task::spawn_blocking(move || sampler.join()).await;

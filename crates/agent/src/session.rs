@@ -137,7 +137,7 @@ impl Session {
                     {
                         pause = Some(REFUSED_PAUSE);
                     }
-                    logged.tell(&self.collector, &error);
+                    logged.log_once(&self.collector, &error);
                 }
                 SessionEnd::Closed => logged.closed(&self.collector),
             }
@@ -195,7 +195,7 @@ impl Session {
 struct LoggedOnce(Option<String>);
 
 impl LoggedOnce {
-    fn tell(&mut self, collector: &str, error: &ConnectionError) {
+    fn log_once(&mut self, collector: &str, error: &ConnectionError) {
         let text = benchmesh_workloads::error_chain(error);
         if self.0.as_ref() != Some(&text) {
             tracing::info!(collector, error = %text, "not attached; trying again for as long as it takes");

@@ -47,39 +47,40 @@ fn a_parent_that_puts_its_daemon_into_the_background_is_none() {
             let mut parent = program.start(&script);
             let input = parent.stdin.take();
             let parent_pid = pid(&parent);
-            let mut told: Vec<DaemonSeen> = Vec::new();
+            let mut changes: Vec<DaemonSeen> = Vec::new();
             let mut note = |sampled: &Sampled| {
                 let own = sampled.seen.iter().filter(|seen| program.is_own(seen));
-                told.extend(own.cloned());
-                told.clone()
+                changes.extend(own.cloned());
+                changes.clone()
             };
             // The daemon is known, and so is the parent's end, if the parent was ever seen.
-            let lives = |told: &[DaemonSeen], pid: i32| {
-                let of = told.iter().filter(|seen| seen.pid == pid);
+            let lives = |changes: &[DaemonSeen], pid: i32| {
+                let of = changes.iter().filter(|seen| seen.pid == pid);
                 !of.clone().any(|seen| seen.ended) && of.count() > 0
             };
             parent.wait().unwrap();
             let daemon = watched.until(|sampled| {
-                let told = note(sampled);
-                let daemon = told
+                let changes = note(sampled);
+                let daemon = changes
                     .iter()
-                    .find(|seen| seen.pid != parent_pid && lives(&told, seen.pid))?;
+                    .find(|seen| seen.pid != parent_pid && lives(&changes, seen.pid))?;
                 let has_sample = sample_of(sampled, daemon.pid).is_some();
-                (has_sample && !lives(&told, parent_pid)).then(|| daemon.clone())
+                (has_sample && !lives(&changes, parent_pid)).then(|| daemon.clone())
             });
             drop(input);
-            let told = watched.until(|sampled| {
-                let told = note(sampled);
+            let changes = watched.until(|sampled| {
+                let changes = note(sampled);
                 let is_over = |seen: &DaemonSeen| seen.pid == daemon.pid && seen.ended;
-                told.iter().any(is_over).then_some(told)
+                changes.iter().any(is_over).then_some(changes)
             });
-            let count = |change: Change| told.iter().filter(|seen| seen.change == change).count();
-            assert_eq!(count(Change::Born), 1, "{told:#?}");
-            assert_eq!(count(Change::Restarted), 0, "{told:#?}");
-            assert_eq!(count(Change::Ended), 1, "{told:#?}");
-            let of_parents = told.iter().filter(|seen| seen.pid != daemon.pid);
+            let count =
+                |change: Change| changes.iter().filter(|seen| seen.change == change).count();
+            assert_eq!(count(Change::Born), 1, "{changes:#?}");
+            assert_eq!(count(Change::Restarted), 0, "{changes:#?}");
+            assert_eq!(count(Change::Ended), 1, "{changes:#?}");
+            let of_parents = changes.iter().filter(|seen| seen.pid != daemon.pid);
             for seen in of_parents.filter(|seen| seen.ended) {
-                assert_eq!(seen.change, Change::Parent, "{told:#?}");
+                assert_eq!(seen.change, Change::Parent, "{changes:#?}");
             }
         }
     });
@@ -126,10 +127,10 @@ fn the_end_of_a_young_daemon_is_told_when_sampling_stops() {
         watched.daemon(pid);
         child.kill().unwrap();
         child.wait().unwrap();
-        let told: Vec<Sampled> = watched.stop();
-        let own = told.iter().flat_map(|sampled| &sampled.seen);
+        let samples: Vec<Sampled> = watched.stop();
+        let own = samples.iter().flat_map(|sampled| &sampled.seen);
         let ends: Vec<&DaemonSeen> = own.filter(|seen| seen.pid == pid && seen.ended).collect();
-        assert_eq!(ends.len(), 1, "{told:#?}");
+        assert_eq!(ends.len(), 1, "{samples:#?}");
         let change = ends.first().map(|end| end.change);
         assert_eq!(change, Some(Change::Ended));
     });
@@ -152,16 +153,16 @@ fn daemons_that_live_for_a_moment_are_counted_from_birth_to_end() {
             let before = MonoNanos::now();
             let child = program.start(WORK);
             let pid = pid(&child);
-            let mut told = Vec::new();
+            let mut changes = Vec::new();
             let mut last = None;
             let ended = watched.until(|sampled| {
-                told.extend(seen_of(sampled, pid));
+                changes.extend(seen_of(sampled, pid));
                 let own = |sample: &&DaemonSample| sample.pid == pid;
                 last = sampled.daemons.iter().rfind(own).copied().or(last);
                 let mut ends = sampled.seen.iter().filter(|seen| seen.pid == pid);
                 ends.find(|seen| seen.ended).cloned()
             });
-            let born = told.first().unwrap();
+            let born = changes.first().unwrap();
             assert!(
                 matches!(born.change, Change::Born | Change::Restarted),
                 "{born:?}"

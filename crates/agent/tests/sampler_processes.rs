@@ -81,8 +81,8 @@ fn an_end_is_told_at_once_and_without_a_beat() {
         let (pid, asked) = (child.pid, MonoNanos::now());
         watched.sampler.mark(Mark::StepEnd(asked));
         // The scan at the start may have found it before the mark: it is told with the mark all the same.
-        let told = watched.until(|sampled| seen_of(sampled, pid).map(|_| sampled.at));
-        assert!(told >= asked);
+        let sampled_at = watched.until(|sampled| seen_of(sampled, pid).map(|_| sampled.at));
+        assert!(sampled_at >= asked);
         drop(child);
         let ended = watched.until(|sampled| seen_of(sampled, pid).filter(|seen| seen.ended));
         assert!(ended.at.since(asked) < children::DEADLINE);

@@ -27,7 +27,7 @@ struct Seen {
     mesh: String,
     offset: ClockOffset,
     /// When a row was made last.
-    told: MonoNanos,
+    last_row_at: MonoNanos,
 }
 
 impl WallWatch {
@@ -50,18 +50,18 @@ impl WallWatch {
         // Of another mesh's time nothing is known.
         let seen = self.seen.take().filter(|seen| seen.mesh == mesh);
         let step = seen.as_ref().and_then(|seen| step(&seen.offset, &offset));
-        let due = |seen: &Seen| now.since(seen.told) >= OFFSET_EVERY;
-        let tell = step.is_some() || seen.as_ref().is_none_or(due);
+        let due = |seen: &Seen| now.since(seen.last_row_at) >= OFFSET_EVERY;
+        let is_due = step.is_some() || seen.as_ref().is_none_or(due);
         self.seen = Some(Seen {
             mesh: mesh.to_owned(),
             offset,
-            told: match &seen {
-                Some(seen) if !tell => seen.told,
+            last_row_at: match &seen {
+                Some(seen) if !is_due => seen.last_row_at,
                 _ => now,
             },
         });
         let mut rows = Vec::new();
-        if tell {
+        if is_due {
             rows.push(Row::ClockOffset(offset));
         }
         rows.extend(step.map(|step_us| event(at, step_us)));
@@ -119,12 +119,12 @@ mod tests {
     /// Looks once a second at a wall clock that is so far ahead; the kinds of rows, with the step.
     fn looks(ahead_us: &[i64]) -> Vec<(usize, String)> {
         let mut watch = WallWatch::default();
-        let mut said = Vec::new();
+        let mut rows = Vec::new();
         for (second, ahead) in ahead_us.iter().enumerate() {
             let now = MonoNanos(second as u64 * SECOND);
             let wall = MESH_US + second as i64 * 1_000_000 + ahead;
             for row in watch.look("mesh", &estimate(), now, wall) {
-                let told = match row {
+                let text = match row {
                     Row::ClockOffset(row) => format!("offset {}", row.offset_us),
                     Row::Event(event) => {
                         // Mesh time, whatever the wall clock says.
@@ -134,31 +134,31 @@ mod tests {
                     }
                     other => panic!("{other:?}"),
                 };
-                said.push((second, told));
+                rows.push((second, text));
             }
         }
-        said
+        rows
     }
 
     #[test]
     fn a_clock_that_is_set_is_told_at_once_and_a_slew_is_not() {
-        let told = |second, text: &str| (second, text.to_owned());
+        let row = |second, text: &str| (second, text.to_owned());
         let mut ahead = vec![0; 13];
         ahead.extend([2 * HOUR_US; 3]);
         ahead.extend([-HOUR_US; 2]);
         assert_eq!(
             looks(&ahead),
             [
-                told(0, "offset 0"),
-                told(10, "offset 0"),
-                told(13, "offset 7200000000"),
-                told(13, "{\"step_us\":7200000000}"),
-                told(16, "offset -3600000000"),
-                told(16, "{\"step_us\":-10800000000}"),
+                row(0, "offset 0"),
+                row(10, "offset 0"),
+                row(13, "offset 7200000000"),
+                row(13, "{\"step_us\":7200000000}"),
+                row(16, "offset -3600000000"),
+                row(16, "{\"step_us\":-10800000000}"),
             ]
         );
         let slewed: Vec<i64> = (0..10).map(|second| second * 500).collect();
-        assert_eq!(looks(&slewed), [told(0, "offset 0")]);
+        assert_eq!(looks(&slewed), [row(0, "offset 0")]);
     }
 
     #[test]

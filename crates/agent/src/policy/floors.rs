@@ -250,15 +250,15 @@ mod tests {
             space: Floor::Amount(space),
             inodes: Floor::Amount(0),
         };
-        let (told, news) = sync_channel(1);
+        let (sender, news) = sync_channel(1);
         let watch = floors(u64::MAX)
-            .watch(dir(), move |denial| told.send(denial.key).unwrap())
+            .watch(dir(), move |denial| sender.send(denial.key).unwrap())
             .unwrap();
         assert_eq!(news.recv(), Ok("free-space"));
         drop(watch);
-        let (told, news) = sync_channel::<&str>(1);
+        let (sender, news) = sync_channel::<&str>(1);
         let watch = floors(0)
-            .watch(dir(), move |denial| told.send(denial.key).unwrap())
+            .watch(dir(), move |denial| sender.send(denial.key).unwrap())
             .unwrap();
         drop(watch);
         // The thread has ended, and told nothing.

@@ -124,8 +124,8 @@ mod tests {
                 if second > 600 {
                     worst_us = worst_us.max((labelled_us - truth_us).abs());
                 }
-                let said = follow.map().to_mesh(MonoNanos(ends)).0;
-                assert!((said - labelled_us).abs() <= 1, "{ppm}: {second}");
+                let mesh_us = follow.map().to_mesh(MonoNanos(ends)).0;
+                assert!((mesh_us - labelled_us).abs() <= 1, "{ppm}: {second}");
                 newest.send_replace(Some(filter.add(exchange(ends, ppm)).unwrap()));
                 follow.ended(second, MonoNanos(ends + 200_000_000));
                 // Another kind of operation in the same second moves nothing.

@@ -100,8 +100,8 @@ impl ProgressReporter {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).0 = reply_to;
     }
 
-    /// Tells it, when the last time is a second ago and the session has room. Never waits.
-    pub fn tell(&self, progress: Progress) {
+    /// Reports it, when the last time is a second ago and the session has room. Never waits.
+    pub fn report(&self, progress: Progress) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
         if state

@@ -103,14 +103,14 @@ impl Running {
             .to_mono(start)
             .map_or(MonoNanos(u64::MAX), |start| start.saturating_add(ramp));
         let mut follow = Follow::new(map, clock, task.shift(), ramp_end);
-        let mut tell = |told: TaskEvent| {
-            if matches!(told, TaskEvent::LoadOver) {
+        let mut on_event = |event: TaskEvent| {
+            if matches!(event, TaskEvent::LoadOver) {
                 if let Some(load_over) = load_over.take() {
                     load_over();
                 }
                 return;
             }
-            if let TaskEvent::Interval(interval) = &told {
+            if let TaskEvent::Interval(interval) = &event {
                 follow.ended(interval.index, MonoNanos::now());
             }
             let events = TaskEvents {
@@ -118,7 +118,7 @@ impl Running {
                 map: follow.map(),
             };
             if !stop_reason.abandoned.load(Ordering::Relaxed) {
-                let row = match told {
+                let row = match event {
                     TaskEvent::Interval(interval) => {
                         Row::OpInterval(op_interval(id, start, ramp_us, &interval))
                     }
@@ -134,7 +134,7 @@ impl Running {
             let rows = notes.into_iter().map(|note| event(scope, start, note));
             let _ = entries.blocking_send(Entry::Rows(rows.collect()));
         }
-        let end = task.run_watched(on_stall, &mut tell);
+        let end = task.run_watched(on_stall, &mut on_event);
         let maps = Maps {
             first_done: map.moved(end.first_done_shift_ns),
             ended: follow.map(),
@@ -248,15 +248,15 @@ fn task_end(
     let stopped = (state == EndState::Stopped).then_some(reason).flatten();
     // Stopped before its start: it never began, and no skew is known of it.
     let began = !end.starts.is_empty();
-    let told = |at: MeshMicros| if began { at } else { MeshMicros(0) };
+    let if_begun = |at: MeshMicros| if began { at } else { MeshMicros(0) };
     TaskEnd {
         task,
         state,
         workers: end.workers,
-        start: told(start),
+        start: if_begun(start),
         skew_us: micros(end.last_start.since(end.planned_start)),
         skew_error_us: maps.ended.error_us(end.planned_start),
-        first_done: told(maps.first_done.to_mesh(end.first_done)),
+        first_done: if_begun(maps.first_done.to_mesh(end.first_done)),
         ended: maps.ended.to_mesh(end.ended),
         last_begun: end
             .last_begun

@@ -174,10 +174,10 @@ mod tests {
             joined(&own, &all[..1]),
             [rule("db", "mysqld"), rule("shard", "mysqld")]
         );
-        let told = conflicts(&all);
+        let found = conflicts(&all);
         assert!(
-            matches!(&told[..], [one] if one.contains("\"db\" and as \"shard\"")),
-            "{told:?}"
+            matches!(&found[..], [one] if one.contains("\"db\" and as \"shard\"")),
+            "{found:?}"
         );
         assert!(conflicts(&own).is_empty());
     }

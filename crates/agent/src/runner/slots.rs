@@ -1,7 +1,7 @@
 //! The tasks that the agent holds, and what each command does to them.
 //!
 //! A task is preparing, prepared, running or ended, and leaves when it is forgotten. Every method returns at once; what
-//! may block is given to a thread, which comes back with an order.
+//! may block is given to a thread, which comes back with a request.
 
 mod directory_queues;
 mod files;
@@ -20,7 +20,7 @@ use super::claimed_task::ClaimedTask;
 use super::denials::DenialLog;
 use super::reply::{ProgressReporter, ReplyHandle};
 use super::running::StopReason;
-use super::{Order, RunnerDeps};
+use super::{RunnerDeps, RunnerRequest};
 use crate::command::{Answer, Command, Ended, Outcome, Prepare, Refusal, Request, Sampling};
 use crate::envelope::Sequence;
 use crate::sampler::Mark;
@@ -84,7 +84,7 @@ enum PendingAction {
 /// All tasks, and all that they need.
 pub(super) struct Slots {
     deps: RunnerDeps,
-    orders: mpsc::WeakSender<Order>,
+    requests: mpsc::WeakSender<RunnerRequest>,
     mesh: Option<String>,
     tasks: BTreeMap<TaskId, Slot>,
     /// The newest preparation.
@@ -108,10 +108,10 @@ pub(super) struct Slots {
 }
 
 impl Slots {
-    pub(super) fn new(deps: RunnerDeps, orders: mpsc::WeakSender<Order>) -> Self {
+    pub(super) fn new(deps: RunnerDeps, requests: mpsc::WeakSender<RunnerRequest>) -> Self {
         Self {
             deps,
-            orders,
+            requests,
             mesh: None,
             tasks: BTreeMap::new(),
             preparation: Preparation::default(),
@@ -302,10 +302,10 @@ impl Slots {
             slot.stop("the agent was stopped");
         }
         self.stopping.push(done);
-        self.tell_if_stopped();
+        self.report_stopped();
     }
 
-    fn tell_if_stopped(&mut self) {
+    fn report_stopped(&mut self) {
         let live =
             |slot: &Slot| matches!(slot.state, State::Preparing { .. } | State::Running { .. });
         if !self.tasks.values().any(live) {

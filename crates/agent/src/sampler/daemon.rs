@@ -20,7 +20,7 @@ use tracing::{info, warn};
 
 use files::{Failure, is_over, open_error, optional, read, read_stat};
 
-pub(crate) use context::{Context, SwitchSource, Tree};
+pub(crate) use context::{ReadContext, SwitchSource, Tree};
 pub(crate) use files::OpenError;
 
 use super::counter::Counter;
@@ -112,14 +112,14 @@ impl Daemon {
         directory: &Path,
         keeping: Keeping,
         life: Life,
-        context: &mut Context,
+        context: &mut ReadContext,
         buffer: &mut Buffer,
     ) -> Result<Daemon, OpenError> {
         let stat = ProcFile::open(&directory.join("stat"), keeping).map_err(open_error)?;
         let first = read_stat(&stat, buffer).map_err(|failure| failure.into_open_error())?;
         let statm = ProcFile::open(&directory.join("statm"), keeping).map_err(open_error)?;
         let io = optional(ProcFile::open(&directory.join("io"), keeping))?;
-        if io.is_none() && !std::mem::replace(&mut context.said_io, true) {
+        if io.is_none() && !std::mem::replace(&mut context.warned_io, true) {
             info!(
                 pid,
                 "bytes read and written cannot be read for this daemon and perhaps others: their columns are NULL; \
@@ -206,7 +206,7 @@ impl Daemon {
     pub(crate) fn read(
         &mut self,
         switches: Option<SwitchCounts>,
-        context: &Context,
+        context: &ReadContext,
         buffer: &mut Buffer,
     ) -> Reading {
         match self.try_read(switches, context, buffer) {
@@ -226,7 +226,7 @@ impl Daemon {
     fn try_read(
         &mut self,
         switches: Option<SwitchCounts>,
-        context: &Context,
+        context: &ReadContext,
         buffer: &mut Buffer,
     ) -> Result<Reading, Failure> {
         let statm = read(&self.statm, "statm", buffer, parse::statm)?;
@@ -285,7 +285,7 @@ impl Daemon {
         &mut self,
         memory: Memory,
         switches: Option<SwitchCounts>,
-        context: &Context,
+        context: &ReadContext,
         buffer: &mut Buffer,
     ) -> Result<Reading, Failure> {
         let ClockReading { at, total_ns } = self.clock_reading;

@@ -16,7 +16,7 @@ use rustix::process::Resource;
 use tracing::info;
 
 use super::cpu::TickLength;
-use super::daemon::{Context, Daemon, Depth, KEPT_PER_DAEMON, Reading, SwitchSource, Tree};
+use super::daemon::{Daemon, Depth, KEPT_PER_DAEMON, ReadContext, Reading, SwitchSource, Tree};
 use super::open_files::FdSizes;
 use super::poll::Poll;
 use super::proc_file::Buffer;
@@ -45,7 +45,7 @@ pub(crate) struct Daemons {
     watched: Vec<Daemon>,
     /// Which of them are read whole.
     round_robin: RoundRobin,
-    context: Context,
+    context: ReadContext,
     switches: Option<Switches>,
     /// Of the daemons that are read next.
     counts: Vec<Option<SwitchCounts>>,
@@ -57,8 +57,8 @@ pub(crate) struct Daemons {
     mesh_pids: Option<BTreeSet<i32>>,
     /// How many daemons' files may be kept open.
     keep_most: usize,
-    said_short: bool,
-    said_scan: bool,
+    warned_short: bool,
+    warned_scan: bool,
 }
 
 /// Where the rows of a sample go.
@@ -87,7 +87,7 @@ impl Daemons {
         } else {
             None
         };
-        let context = Context {
+        let context = ReadContext {
             poll,
             tree,
             tick: TickLength::of_this_kernel(),
@@ -98,7 +98,7 @@ impl Daemons {
             } else {
                 SwitchSource::Status
             },
-            said_io: false,
+            warned_io: false,
         };
         let lineage = Lineage::new(Duration::from_nanos(context.tick.ns(1)));
         Ok(Daemons {
@@ -116,8 +116,8 @@ impl Daemons {
             own_pid,
             mesh_pids: config.mesh_pids.clone(),
             keep_most: keep_most(),
-            said_short: false,
-            said_scan: false,
+            warned_short: false,
+            warned_scan: false,
         })
     }
 

@@ -74,7 +74,7 @@ impl ExecEvents {
             second: 0,
             events: 0,
         };
-        events.tell_kernel(PROC_CN_MCAST_LISTEN)?;
+        events.send_to_kernel(PROC_CN_MCAST_LISTEN)?;
         Ok(events)
     }
 
@@ -113,7 +113,7 @@ impl ExecEvents {
         self.events > PER_SECOND
     }
 
-    fn tell_kernel(&self, operation: u32) -> Result<(), Errno> {
+    fn send_to_kernel(&self, operation: u32) -> Result<(), Errno> {
         let mut message = Vec::with_capacity(40);
         // nlmsghdr: length, type, flags, sequence, port; cn_msg: index, value, sequence, ack, length, flags; the operation.
         message.extend(40u32.to_ne_bytes());
@@ -138,7 +138,7 @@ impl AsFd for ExecEvents {
 impl Drop for ExecEvents {
     /// Kernels before 6.6 do not notice that a listener has closed its socket, and would go on making events.
     fn drop(&mut self) {
-        let _ = self.tell_kernel(PROC_CN_MCAST_IGNORE);
+        let _ = self.send_to_kernel(PROC_CN_MCAST_IGNORE);
     }
 }
 

@@ -41,8 +41,9 @@ impl FdSizes {
     pub(crate) fn probe(proc_root: &Path) -> FdSizes {
         let is_proc =
             rustix::fs::statfs(proc_root).is_ok_and(|fs| fs.f_type == rustix::fs::PROC_SUPER_MAGIC);
-        let told = rustix::fs::stat(proc_root.join("self/fd")).is_ok_and(|stat| stat.st_size > 0);
-        if is_proc && told {
+        let has_size =
+            rustix::fs::stat(proc_root.join("self/fd")).is_ok_and(|stat| stat.st_size > 0);
+        if is_proc && has_size {
             FdSizes::Supported
         } else {
             FdSizes::Unsupported

@@ -138,7 +138,7 @@ impl Switches {
     fn answers(
         &mut self,
         count: usize,
-        mut tell: impl FnMut(usize, Result<&[u8], Errno>),
+        mut deliver: impl FnMut(usize, Result<&[u8], Errno>),
     ) -> Result<(), Errno> {
         let sent = rustix::net::send(&self.socket, &self.requests, SendFlags::empty());
         self.requests.clear();
@@ -161,12 +161,12 @@ impl Switches {
             answered = answered.saturating_add(1);
             if read_u16(reply, 4) == Some(NLMSG_ERROR) {
                 let code = read_u32(reply, 16).unwrap_or(0).cast_signed();
-                tell(place, Err(Errno::from_raw_os_error(code.saturating_neg())));
+                deliver(place, Err(Errno::from_raw_os_error(code.saturating_neg())));
             } else {
                 let length = read_u32(reply, 0)
                     .and_then(|length| usize::try_from(length).ok())
                     .unwrap_or(0);
-                tell(place, reply.get(HEADERS..length).ok_or(Errno::PROTO));
+                deliver(place, reply.get(HEADERS..length).ok_or(Errno::PROTO));
             }
         }
         Ok(())

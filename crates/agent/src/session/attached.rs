@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 /// What may wait to be said: replies come one for each command, progress gives way, probes are few.
-const SAID: usize = 256;
+const OUTGOING_CAPACITY: usize = 256;
 /// A collector that is there answers a hello within this.
 const WELCOME_TIMEOUT: Duration = Duration::from_secs(15);
 
@@ -55,7 +55,7 @@ pub(super) async fn attach(
     mut connection: Connection,
     hello: Hello,
 ) -> Result<AttachedSession<'_>, SessionEnd> {
-    let (outgoing, outgoing_out) = mpsc::channel(SAID);
+    let (outgoing, outgoing_out) = mpsc::channel(OUTGOING_CAPACITY);
     let first = outgoing.send(Outgoing::Hello(Box::new(hello))).await;
     debug_assert!(first.is_ok(), "the receiver is in this function");
     let (incoming, welcome) =
@@ -194,7 +194,7 @@ impl AttachedSession<'_> {
             tokio::select! {
                 () = leaving.cancelled() => return SessionEnd::Left,
                 incoming = self.incoming.next() => match incoming {
-                    Ok(Some(incoming)) => self.hear(incoming).await,
+                    Ok(Some(incoming)) => self.on_message(incoming).await,
                     Ok(None) => return SessionEnd::Closed,
                     Err(ConnectionError::Message { source }) => self.complain(&source),
                     Err(error) => return SessionEnd::Lost(error),
@@ -209,13 +209,13 @@ impl AttachedSession<'_> {
         }
     }
 
-    async fn hear(&mut self, incoming: Incoming) {
+    async fn on_message(&mut self, incoming: Incoming) {
         self.session.contact.touch();
         match incoming {
             Incoming::Command(command) => {
                 self.session
                     .runner
-                    .order(*command, self.outgoing.clone())
+                    .execute(*command, self.outgoing.clone())
                     .await
             }
             Incoming::BadCommand { id, error } => {

@@ -72,7 +72,7 @@ pub(super) struct SpoolFile {
     /// Whether `next` follows the last sequence that was appended, or only the last that is known.
     is_end_known: bool,
     /// It has been said that batches are lost behind the last one that is known.
-    is_end_told: bool,
+    end_reported: bool,
     bytes: u64,
     sweep: Sequence,
     mark: AppendMark,
@@ -110,7 +110,7 @@ impl SpoolFile {
             next: Sequence(1),
             is_old: false,
             is_end_known: true,
-            is_end_told: false,
+            end_reported: false,
             bytes: 0,
             sweep: Sequence(0),
             mark: AppendMark::of(path),
@@ -129,7 +129,7 @@ impl SpoolFile {
             next: Sequence(1),
             is_old: true,
             is_end_known: false,
-            is_end_told: false,
+            end_reported: false,
             bytes: 0,
             sweep: Sequence(0),
             mark: AppendMark::of(path),

@@ -137,7 +137,7 @@ impl Connection {
         Self { channel, client }
     }
 
-    /// Opens the control stream; what is sent to the other end of `said` goes up.
+    /// Opens the control stream; what is sent to the other end of `outgoing` goes up.
     ///
     /// # Errors
     /// When the collector refuses it or the connection breaks.

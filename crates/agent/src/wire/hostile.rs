@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use prost::Message;
 
 /// What a collector says, whole and as it comes: the wire's own fixtures.
-fn said() -> Vec<Vec<u8>> {
+fn messages() -> Vec<Vec<u8>> {
     let directory = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../proto/tests/wire-1");
     let files = std::fs::read_dir(directory).unwrap();
     let files = files.map(|entry| entry.unwrap().path()).filter(|path| {
@@ -32,14 +32,14 @@ fn said() -> Vec<Vec<u8>> {
 
 #[test]
 fn damaged_commands_are_understood_or_refused() {
-    let said = said();
-    assert!(said.len() > 8);
-    for bytes in &said {
+    let messages = messages();
+    assert!(messages.len() > 8);
+    for bytes in &messages {
         let message = v1::CollectorMessage::decode(bytes.as_slice()).unwrap();
         let heard = Incoming::try_from(message).unwrap();
         assert!(!matches!(heard, Incoming::BadCommand { .. }), "{heard:?}");
     }
-    withstands(damaged(said, 64 << 10), 32 << 20, |bytes| {
+    withstands(damaged(messages, 64 << 10), 32 << 20, |bytes| {
         let Ok(message) = v1::CollectorMessage::decode(bytes.as_slice()) else {
             return Ok(());
         };

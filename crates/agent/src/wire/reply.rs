@@ -43,9 +43,9 @@ pub enum Outgoing {
 }
 
 impl From<Outgoing> for v1::AgentMessage {
-    fn from(said: Outgoing) -> Self {
+    fn from(outgoing: Outgoing) -> Self {
         use v1::agent_message::Body;
-        let body = match said {
+        let body = match outgoing {
             Outgoing::Hello(hello) => Body::Hello(hello_message(*hello)),
             Outgoing::Probe { sent } => Body::ClockProbe(v1::ClockProbe {
                 agent_sent_ns: i64::try_from(sent.0).unwrap_or(i64::MAX),

@@ -69,10 +69,10 @@ impl Agent {
             .build()
             .unwrap();
         let cancel = CancellationToken::new();
-        let (told, over) = mpsc::sync_channel(1);
+        let (sender, over) = mpsc::sync_channel(1);
         let agent = benchmesh_agent::run(config, cancel.clone());
         runtime.spawn(async move {
-            let _ = told.send(agent.await);
+            let _ = sender.send(agent.await);
         });
         Self {
             runtime: Some(runtime),

@@ -163,7 +163,7 @@ impl Collector {
     }
 
     /// Sends anything down the control stream.
-    pub fn say(&self, message: v1::CollectorMessage) {
+    pub fn send(&self, message: v1::CollectorMessage) {
         let sender = self.wait("an attached agent", |state| state.command.clone());
         // A session that has just ended does not hear it.
         let _ = sender.blocking_send(Ok(message));
@@ -176,7 +176,7 @@ impl Collector {
             state.next_id
         });
         let command = v1::collector_message::Body::Command(v1::Command { id, body });
-        self.say(v1::CollectorMessage {
+        self.send(v1::CollectorMessage {
             body: Some(command),
         });
         id

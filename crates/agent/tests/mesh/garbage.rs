@@ -93,22 +93,22 @@ fn what_is_no_command_is_answered_and_the_session_goes_on() {
         })),
     ];
     for body in garbage {
-        let told = format!("{body:?}");
+        let text = format!("{body:?}");
         let reply = collector.reply(collector.ask(body));
         assert!(
             !reply.error.is_empty() && !reply.error_kind.is_empty(),
-            "{told}: {reply:?}"
+            "{text}: {reply:?}"
         );
     }
-    collector.say(v1::CollectorMessage { body: None });
-    collector.say(v1::CollectorMessage {
+    collector.send(v1::CollectorMessage { body: None });
+    collector.send(v1::CollectorMessage {
         body: Some(v1::collector_message::Body::ClockReply(v1::ClockReply {
             agent_sent_ns: -7,
             mesh_received_ns: i64::MAX,
             mesh_sent_ns: i64::MIN,
         })),
     });
-    collector.say(v1::CollectorMessage {
+    collector.send(v1::CollectorMessage {
         body: Some(v1::collector_message::Body::Welcome(v1::Welcome::default())),
     });
     let survey = v1::Survey {

@@ -64,10 +64,10 @@ mod tests {
         opening.wait();
         // Nobody is before it there.
         elsewhere.wait();
-        let (told, done) = mpsc::sync_channel(1);
+        let (sender, done) = mpsc::sync_channel(1);
         let thread = std::thread::spawn(move || {
             removal.wait();
-            told.send("removed").unwrap();
+            sender.send("removed").unwrap();
         });
         assert_eq!(done.try_recv(), Err(mpsc::TryRecvError::Empty));
         drop(opening);

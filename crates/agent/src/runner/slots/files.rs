@@ -15,7 +15,7 @@ impl Slots {
         let permissions = self.deps.permissions.clone();
         let mesh = self.mesh.clone().unwrap_or_default();
         let replying = reply_to.clone();
-        let (orders, acked) = (self.orders.clone(), self.deps.acked.last());
+        let (requests, acked) = (self.requests.clone(), self.deps.acked.last());
         let recent_drops = Arc::clone(&self.recent_drops);
         let path = RunPath::of(&mesh, &request);
         let queued = path.as_ref().map(|path| self.queues.next(path));
@@ -26,11 +26,11 @@ impl Slots {
             }
             let outcome =
                 unpanicked(|| work(&permissions, &mesh, request, &recent_drops, &replying));
-            if let (Some(orders), Some(order)) = (
-                orders.upgrade(),
+            if let (Some(requests), Some(change)) = (
+                requests.upgrade(),
                 path.and_then(|path| path.change(&outcome, acked)),
             ) {
-                let _ = orders.blocking_send(order);
+                let _ = requests.blocking_send(change);
             }
             replying.reply_from_thread(outcome);
         });
@@ -49,7 +49,7 @@ fn work(
 ) -> Result<Answer, Refusal> {
     let reporter = ProgressReporter::new(reply_to.clone());
     let mut removed = |done: u64| {
-        reporter.tell(Progress {
+        reporter.report(Progress {
             done,
             total: 0,
             unit: "files",

@@ -3,7 +3,7 @@
 use super::Slots;
 use crate::command::{Answer, Outcome, Request};
 use crate::envelope::Sequence;
-use crate::runner::Order;
+use crate::runner::RunnerRequest;
 use crate::runner::permissions::Permissions;
 use benchmesh_workloads::clock::{self, MonoNanos};
 use std::path::PathBuf;
@@ -39,10 +39,10 @@ impl RunPath {
     }
 
     /// What the outcome of that command changes.
-    pub(super) fn change(self, outcome: &Outcome, acked: Sequence) -> Option<Order> {
+    pub(super) fn change(self, outcome: &Outcome, acked: Sequence) -> Option<RunnerRequest> {
         match outcome {
-            Ok(Answer::RunDirectory(facts)) if facts.made => Some(Order::Made(self, acked)),
-            Ok(Answer::Done) => Some(Order::Removed(self)),
+            Ok(Answer::RunDirectory(facts)) if facts.made => Some(RunnerRequest::Made(self, acked)),
+            Ok(Answer::Done) => Some(RunnerRequest::Removed(self)),
             _ => None,
         }
     }

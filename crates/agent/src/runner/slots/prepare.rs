@@ -7,7 +7,7 @@ use crate::runner::claimed_task::ClaimedTask;
 use crate::runner::reply::{ProgressReporter, ReplyHandle};
 use crate::runner::slots::threads::unpanicked;
 use crate::runner::task_events::TaskEvents;
-use crate::runner::{Order, permissions};
+use crate::runner::{RunnerRequest, permissions};
 use crate::spool;
 use crate::telemetry::{Row, TaskId};
 use benchmesh_workloads::clock::MonoNanos;
@@ -56,7 +56,7 @@ impl Slots {
         let reporter = Arc::new(ProgressReporter::new(reply_to.clone()));
         let reporting = Arc::clone(&reporter);
         let prepare_control = PrepareControl::new(Arc::clone(&control), move |it| {
-            reporting.tell(Progress {
+            reporting.report(Progress {
                 done: it.done,
                 total: it.total,
                 unit: it.unit,
@@ -65,7 +65,7 @@ impl Slots {
         let prepare_control = prepare_control
             .telling_stalls(self.on_stalls(&asked, preparation))
             .limited_by(self.deps.permissions.policy.rate.clone());
-        let (permissions, orders) = (self.deps.permissions.clone(), self.orders.clone());
+        let (permissions, requests) = (self.deps.permissions.clone(), self.requests.clone());
         let spec_of = asked.clone();
         let started = self.on_thread("bm-prepare", move || {
             permissions.policy.confine_this_thread();
@@ -73,7 +73,7 @@ impl Slots {
                 let params = spec_of.params.clone();
                 prepare_control.watched(&params, || {
                     let (spec, mut claim) = permissions.spec(&mesh, spec_of)?;
-                    let breached = on_breach(orders.clone(), id);
+                    let breached = on_breach(requests.clone(), id);
                     let floor_watch = permissions.watch_floors(&spec, breached)?;
                     let task = registry::prepare_here(&spec, &prepare_control)
                         .map_err(|error| permissions::refusal(&error))?;
@@ -85,9 +85,9 @@ impl Slots {
                     }))
                 })
             });
-            if let Some(orders) = orders.upgrade() {
+            if let Some(requests) = requests.upgrade() {
                 // An actor that has ended needs no task; it is dropped, which ends its workers.
-                let _ = orders.blocking_send(Order::Prepared(id, preparation, prepared));
+                let _ = requests.blocking_send(RunnerRequest::Prepared(id, preparation, prepared));
             }
         });
         match started {
@@ -127,7 +127,7 @@ impl Slots {
     ) -> impl Fn(StallEvent) + Send + Sync + 'static {
         let (id, scope, on_stall) = (asked.task, asked.scope, asked.on_stall);
         let (clock, entries) = (self.deps.clock.clone(), self.deps.entries.clone());
-        let orders = self.orders.clone();
+        let requests = self.requests.clone();
         move |news| {
             let map = clock.borrow().as_ref().map(|estimate| estimate.map);
             if let Some(map) = map {
@@ -135,11 +135,16 @@ impl Slots {
                 // A spool that has ended takes nothing: the agent is going.
                 let _ = entries.blocking_send(spool::Entry::Rows(vec![Row::Event(event)]));
             }
-            if let (Some(why), Some(orders)) =
-                (news.why_ended(on_stall, MonoNanos::now()), orders.upgrade())
-            {
+            if let (Some(why), Some(requests)) = (
+                news.why_ended(on_stall, MonoNanos::now()),
+                requests.upgrade(),
+            ) {
                 let refusal = Refusal::new(RefusalKind::Stalled, why);
-                let _ = orders.blocking_send(Order::AbandonPreparation(id, preparation, refusal));
+                let _ = requests.blocking_send(RunnerRequest::AbandonPreparation(
+                    id,
+                    preparation,
+                    refusal,
+                ));
             }
         }
     }
@@ -168,7 +173,7 @@ impl Slots {
                 }
             }
         }
-        self.tell_if_stopped();
+        self.report_stopped();
     }
 
     /// An ended task that was not forgotten is replaced by the new one.
@@ -248,15 +253,15 @@ impl Slots {
         for reply_to in waiting {
             reply_to.reply(outcome.clone());
         }
-        self.tell_if_stopped();
+        self.report_stopped();
     }
 }
 
 /// Tells the actor.
-fn on_breach(orders: mpsc::WeakSender<Order>, id: TaskId) -> impl FnOnce(Denial) + Send {
+fn on_breach(requests: mpsc::WeakSender<RunnerRequest>, id: TaskId) -> impl FnOnce(Denial) + Send {
     move |denial| {
-        if let Some(orders) = orders.upgrade() {
-            let _ = orders.blocking_send(Order::FloorReached(id, denial));
+        if let Some(requests) = requests.upgrade() {
+            let _ = requests.blocking_send(RunnerRequest::FloorReached(id, denial));
         }
     }
 }
@@ -311,7 +316,7 @@ mod tests {
     /// A preparation hangs and is abandoned, the task is prepared and armed anew, and then the first one comes back.
     #[tokio::test]
     async fn the_late_result_of_an_abandoned_preparation_leaves_the_running_task_alone() {
-        let (orders, mut orders_in) = mpsc::channel(16);
+        let (requests, mut requests_in) = mpsc::channel(16);
         // The receiver of its rows is dropped: the task ends all the same.
         let (entries, _) = mpsc::channel(16);
         let (_clock, clock) = watch::channel(Some(estimate()));
@@ -339,7 +344,7 @@ mod tests {
                 start_log: None,
                 advertised: None,
             },
-            orders.downgrade(),
+            requests.downgrade(),
         );
         slots.mesh("mesh-1".to_owned());
         let (outgoing, mut replies) = mpsc::channel(16);
@@ -347,8 +352,8 @@ mod tests {
         let ask = |command| ReplyHandle::new(command, outgoing.clone());
         let mut prepare_once = async |slots: &mut Slots, command| {
             slots.prepare(null_task(id), ask(command));
-            match orders_in.recv().await {
-                Some(Order::Prepared(_, preparation, result)) => (preparation, result),
+            match requests_in.recv().await {
+                Some(RunnerRequest::Prepared(_, preparation, result)) => (preparation, result),
                 other => panic!("{other:?}"),
             }
         };
@@ -367,10 +372,13 @@ mod tests {
         assert!(matches!(state, State::Running { .. }));
         // The stop still reaches it.
         slots.stop_slot(id, "the test is over");
-        let load_over = orders_in.recv().await.unwrap();
-        assert!(matches!(load_over, Order::LoadOver(_)), "{load_over:?}");
-        let ended = match orders_in.recv().await.unwrap() {
-            Order::Ended(_, ended) => ended,
+        let load_over = requests_in.recv().await.unwrap();
+        assert!(
+            matches!(load_over, RunnerRequest::LoadOver(_)),
+            "{load_over:?}"
+        );
+        let ended = match requests_in.recv().await.unwrap() {
+            RunnerRequest::Ended(_, ended) => ended,
             other => panic!("{other:?}"),
         };
         assert_eq!(ended.error, "the test is over");

@@ -2,7 +2,7 @@
 
 use super::{PendingAction, Slots, State};
 use crate::command::{Answer, Ended, Outcome, Progress, Refusal, RefusalKind};
-use crate::runner::Order;
+use crate::runner::RunnerRequest;
 use crate::runner::reply::ReplyHandle;
 use crate::runner::running::{Running, StopReason};
 use crate::sampler::Mark;
@@ -88,10 +88,10 @@ impl Slots {
         };
         let on_stall = slot.asked.on_stall;
         let entries = self.deps.entries.clone();
-        let orders = self.orders.clone();
+        let requests = self.requests.clone();
         let load_over = move || {
-            if let Some(orders) = orders.upgrade() {
-                let _ = orders.blocking_send(Order::LoadOver(id));
+            if let Some(requests) = requests.upgrade() {
+                let _ = requests.blocking_send(RunnerRequest::LoadOver(id));
             }
         };
         let running = Running {
@@ -145,7 +145,7 @@ impl Slots {
     }
 
     fn run(&self, running: Running) -> Result<(), Refusal> {
-        let (id, orders) = (running.id, self.orders.clone());
+        let (id, requests) = (running.id, self.requests.clone());
         let run = move || {
             let ended = catch_unwind(AssertUnwindSafe(|| running.run()));
             let ended = ended.unwrap_or_else(|_| Ended {
@@ -155,8 +155,8 @@ impl Slots {
                 sequence: 0,
                 stalled: false,
             });
-            if let Some(orders) = orders.upgrade() {
-                let _ = orders.blocking_send(Order::Ended(id, ended));
+            if let Some(requests) = requests.upgrade() {
+                let _ = requests.blocking_send(RunnerRequest::Ended(id, ended));
             }
         };
         std::thread::Builder::new()
@@ -200,7 +200,7 @@ impl Slots {
         } else {
             slot.state = State::Ended(ended);
         }
-        self.tell_if_stopped();
+        self.report_stopped();
     }
 
     pub(super) fn await_end(&mut self, id: TaskId, reply_to: ReplyHandle) {

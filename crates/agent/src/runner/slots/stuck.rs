@@ -32,7 +32,7 @@ impl Slots {
         tokio::spawn(async move {
             tokio::time::sleep(STUCK_AFTER).await;
             let now = MonoNanos::now();
-            let Some(message) = told(id, &stopper.in_flight(), now) else {
+            let Some(message) = stuck_message(id, &stopper.in_flight(), now) else {
                 return;
             };
             tracing::warn!(task = %id, "{message}");
@@ -53,7 +53,7 @@ impl Slots {
 }
 
 /// What is stuck, in words; `None`: nothing is.
-fn told(task: TaskId, in_flight: &[InFlight], now: MonoNanos) -> Option<String> {
+fn stuck_message(task: TaskId, in_flight: &[InFlight], now: MonoNanos) -> Option<String> {
     // Operations begun after the stop are reported too, with their age.
     let named: Vec<String> = in_flight
         .iter()
@@ -93,16 +93,16 @@ mod tests {
             since: MonoNanos(1_000_000_000),
         };
         let now = MonoNanos(3_500_000_000);
-        assert_eq!(told(TaskId(7), &[], now), None);
+        assert_eq!(stuck_message(TaskId(7), &[], now), None);
         assert_eq!(
-            told(TaskId(7), &[stuck(0), stuck(3)], now).as_deref(),
+            stuck_message(TaskId(7), &[stuck(0), stuck(3)], now).as_deref(),
             Some(
                 "task 7 was stopped, and the kernel still holds operations of it: worker 0: read for 2.5 s, worker 3: read for 2.5 s"
             )
         );
         let many: Vec<InFlight> = (0..20).map(stuck).collect();
         assert!(
-            told(TaskId(7), &many, now)
+            stuck_message(TaskId(7), &many, now)
                 .unwrap_or_default()
                 .ends_with("and 4 more")
         );

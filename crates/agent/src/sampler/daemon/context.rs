@@ -26,7 +26,7 @@ pub(crate) enum SwitchSource {
 
 /// What all readings share.
 #[derive(Debug)]
-pub(crate) struct Context {
+pub(crate) struct ReadContext {
     pub(crate) poll: Arc<Poll>,
     pub(crate) tree: Tree,
     pub(crate) tick: TickLength,
@@ -35,5 +35,5 @@ pub(crate) struct Context {
     /// Whether switches are asked for apart, and `status` need not be read.
     pub(crate) switches: SwitchSource,
     /// Said once per sampler, not once per daemon and second.
-    pub(crate) said_io: bool,
+    pub(crate) warned_io: bool,
 }

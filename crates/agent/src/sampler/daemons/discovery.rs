@@ -38,7 +38,7 @@ impl Daemons {
         let began = MonoNanos::now();
         let mut candidates = std::mem::take(&mut self.candidates);
         if let Err(errno) = self.scanner.scan(&mut candidates) {
-            if !std::mem::replace(&mut self.said_scan, true) {
+            if !std::mem::replace(&mut self.warned_scan, true) {
                 warn!(error = %errno, "processes cannot be listed: new daemons are not found");
             }
             return;
@@ -246,7 +246,7 @@ impl Daemons {
             if keeping == Keeping::Open {
                 opened = open(Keeping::Anew, life);
             }
-            if !std::mem::replace(&mut self.said_short, true) {
+            if !std::mem::replace(&mut self.warned_short, true) {
                 info!(
                     daemons = self.watched.len(), error = %errno,
                     "too few open files are allowed to keep those of more daemons open: theirs are opened anew for each \

@@ -194,15 +194,15 @@ mod tests {
 
     /// What is told of the parent's end and of the other's birth, in either order of finding out.
     fn check(parent: &Life, end_ms: u64, other: &Life, of_parent: Change, of_other: Change) {
-        let told = |change: Change| (change, format!("{parent:?} {other:?}"));
+        let described = |change: Change| (change, format!("{parent:?} {other:?}"));
         // The other one is found first.
         let mut lineage = Lineage::new(TICK);
         let lives = [other.clone()];
         let end = lineage.end(seen(end_ms), parent.clone(), lives.iter());
         let end = end.or_else(|| lineage.decide(lives.iter()).pop());
         assert_eq!(
-            end.map(|seen| told(seen.change)),
-            Some(told(of_parent)),
+            end.map(|seen| described(seen.change)),
+            Some(described(of_parent)),
             "other first"
         );
         // The end is.
@@ -213,11 +213,11 @@ mod tests {
             "it waits"
         );
         let birth = lineage.birth(other, [].iter());
-        assert_eq!(told(birth), told(of_other));
+        assert_eq!(described(birth), described(of_other));
         let end = lineage.decide(lives.iter()).pop();
         assert_eq!(
-            end.map(|seen| told(seen.change)),
-            Some(told(of_parent)),
+            end.map(|seen| described(seen.change)),
+            Some(described(of_parent)),
             "end first"
         );
     }
@@ -275,8 +275,8 @@ mod tests {
     fn an_old_daemon_that_ends_is_told_at_once() {
         let mut lineage = Lineage::new(TICK);
         let old = life("osd.1", 0, Some(7));
-        let told = lineage.end(seen(100_000), old, [].iter());
-        assert_eq!(told.map(|seen| seen.change), Some(Change::Ended));
+        let ended = lineage.end(seen(100_000), old, [].iter());
+        assert_eq!(ended.map(|seen| seen.change), Some(Change::Ended));
         assert!(!lineage.is_undecided());
     }
 

@@ -86,10 +86,10 @@ impl SpoolFile {
             })),
             // At least one batch is lost, though nobody knows how many were appended.
             look if last <= sent => Ok((self.is_old
-                && !self.is_end_told
+                && !self.end_reported
                 && (last < sent || !self.is_end_known))
                 .then(|| {
-                    self.is_end_told = true;
+                    self.end_reported = true;
                     Stored::Lost {
                         upto: sent.next(),
                         why: Loss::Damaged,

@@ -274,9 +274,9 @@ fn check(left: &Left, whole: &Arrived, damaged: &Recovered, has_mark: impl Fn(uu
             continue;
         }
         let last = |arrived: &Vec<(u64, u64, _)>| arrived.last().map(|(_, last, _)| *last);
-        let told = damaged.arrived.get(spool).and_then(last);
+        let arrived_last = damaged.arrived.get(spool).and_then(last);
         assert_eq!(
-            told,
+            arrived_last,
             last(whole),
             "a loss that nobody counts, or one that is none"
         );

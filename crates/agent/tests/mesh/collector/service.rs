@@ -30,7 +30,7 @@ impl Mesh for Service {
         let shared = Arc::clone(&self.0);
         tokio::spawn(async move {
             while let Ok(Some(message)) = heard.message().await {
-                hear(&shared, message, &down).await;
+                on_message(&shared, message, &down).await;
             }
         });
         Ok(Response::new(Box::pin(ReceiverStream::new(out))))
@@ -86,7 +86,7 @@ fn welcome(state: &mut State, hello: v1::Hello) -> v1::Welcome {
     }
 }
 
-async fn hear(
+async fn on_message(
     shared: &Shared,
     heard: v1::AgentMessage,
     down: &mpsc::Sender<Result<v1::CollectorMessage, Status>>,
