@@ -273,7 +273,7 @@ fn a_hung_call_is_found_and_the_others_go_on() {
         });
         let stopped = mesh.command(&["stop", "1"]);
         assert_eq!(stopped.code, 0, "{}", stopped.all());
-        fs.let_go();
+        fs.release();
         let ended = run
             .exit_within(LIMIT)
             .unwrap_or_else(|| panic!("the run hangs:\n{}", run.log()));

@@ -97,7 +97,7 @@ fn fuse_rules_delay_fail_and_hang() {
             fs.hanging() == 1
         });
         File::create(fs.path().join("others go on")).unwrap();
-        fs.let_go();
+        fs.release();
         assert!(stuck.wait().unwrap().success());
     });
 }

@@ -234,7 +234,7 @@ fn an_operation_that_the_kernel_holds_is_named() {
         });
         assert!(told.starts_with("a: task "), "{told}");
         assert!(told.contains("worker 0: delete for "), "{told}");
-        fs.let_go();
+        fs.release();
         mesh.until_run_is(&["stopped"], LIMIT);
         until_true("nothing is left", LIMIT, || left(fs.path()).is_empty());
         drop(run);

@@ -252,7 +252,7 @@ fn an_abort_is_carried_out_by_the_next_collector() {
         until_true("the step is taken up", LIMIT, || {
             mesh.db().one::<i64>(resumed) == 1
         });
-        fs.let_go();
+        fs.release();
         fs.add_rule(Rule {
             path: "benchmesh-".to_owned(),
             ..Rule::every(Op::Unlink, Fault::Delay(Duration::from_millis(5)))

@@ -53,7 +53,7 @@ fn a_restored_database_costs_one_loss_and_the_next_run_starts_at_once() {
         });
         assert!(restarted.elapsed() < READY, "{:?}", restarted.elapsed());
         // The calls take no time any more: thousands of them are not what this test waits for.
-        fs.let_go();
+        fs.release();
         until_true("the lost run's directory is removed", LIMIT, || {
             fs.names().is_empty()
         });

@@ -73,7 +73,7 @@ pub struct Call {
 pub enum Fault {
     Delay(Duration),
     Fail(i32),
-    /// Until [`FuseFs::let_go`].
+    /// Until [`FuseFs::release`].
     Hang,
     /// All calls with this fault share one server: so many a second in all, and none faster than the latency.
     Capacity {
@@ -126,7 +126,7 @@ pub struct FuseFs {
 struct Shared {
     state: Mutex<State>,
     /// Told when `State::gates` grows or the mount ends.
-    let_go: Condvar,
+    released: Condvar,
 }
 
 #[derive(Debug)]
@@ -143,7 +143,7 @@ struct State {
     hanging: u64,
     /// When the server of [`Fault::Capacity`] is free.
     busy_until: Instant,
-    /// How often `let_go` was called.
+    /// How often `release` was called.
     gates: u64,
     /// Unmounting: nothing waits any more.
     ending: bool,
@@ -169,7 +169,7 @@ impl FuseFs {
                 gates: 0,
                 ending: false,
             }),
-            let_go: Condvar::new(),
+            released: Condvar::new(),
         });
         let mut config = Config::default();
         config.mount_options = vec![
@@ -207,11 +207,11 @@ impl FuseFs {
     }
 
     /// Forgets all rules and lets the calls go on that hang.
-    pub fn let_go(&self) {
+    pub fn release(&self) {
         let mut state = self.shared.lock();
         state.rules.clear();
         state.gates += 1;
-        self.shared.let_go.notify_all();
+        self.shared.released.notify_all();
     }
 
     /// How many calls hang now.
@@ -257,7 +257,7 @@ impl Drop for FuseFs {
         {
             let mut state = self.shared.lock();
             state.ending = true;
-            self.shared.let_go.notify_all();
+            self.shared.released.notify_all();
         }
         if let Some(session) = self.session.take() {
             // A process that still uses the mount is about to be killed with its own value; the mount goes then.
@@ -321,7 +321,7 @@ impl Shared {
             if left.is_zero() {
                 break;
             }
-            let woken = self.let_go.wait_timeout(state, left);
+            let woken = self.released.wait_timeout(state, left);
             state = woken.map(|(state, _)| state).unwrap();
         }
         state
@@ -348,7 +348,7 @@ impl Shared {
                 let gate = state.gates;
                 state.hanging += 1;
                 while state.gates == gate && !state.ending {
-                    state = self.let_go.wait(state).unwrap();
+                    state = self.released.wait(state).unwrap();
                 }
                 state.hanging -= 1;
                 (state, Ok(()))

@@ -31,7 +31,7 @@ fn fail_and_count(bed: &Bed, common: &str, case: &Case) {
     let phase = format!("{common}{}", case.phase).replace('@', &cases::operations());
     let what = format!("{phase}: {:?} of {}", case.op, case.path);
     let strikes = if case.calls == 0 { 5 } else { case.calls / 7 };
-    bed.fs.let_go();
+    bed.fs.release();
     bed.fs.add_rule(Rule {
         path: case.path.to_owned(),
         one_in: 7,

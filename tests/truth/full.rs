@@ -101,7 +101,7 @@ fn every_way_of_copying_stops_where_there_is_no_room() {
             let row = &mesh.db().rows(sql)[0];
             let counted = (row.integer("ops"), row.integer("bytes"));
             assert_eq!(counted, (2, 2 * 40_960), "{phase}");
-            fs.let_go();
+            fs.release();
             mesh.run(&plan::phase(&sides[0], &phase));
             assert_empty(&sides);
         }
@@ -149,7 +149,7 @@ fn a_fill_stops_at_a_quota_before_its_floor() {
         let row = &mesh.db().rows(sql)[0];
         let counted = (row.integer("ops"), row.integer("bytes"));
         assert_eq!(counted, (blocks, blocks << 16), "{op:?}");
-        fs.let_go();
+        fs.release();
         mesh.run(&plan::phase(fs.path(), phase));
         assert_eq!(fs.names(), Vec::<PathBuf>::new());
     }

@@ -24,7 +24,7 @@ fn a_stall_is_an_event_with_its_place_and_its_end_another() {
         let mut run = bed.begin("continue", phase);
         bed.until_stalled(0, "a copy");
         assert_eq!(bed.events("stall-over"), 0);
-        bed.fs.let_go();
+        bed.fs.release();
         let ended = end(&mut run, "a copy");
         assert!(ended.success(), "{ended}: {}", run.log());
 
@@ -115,7 +115,7 @@ fn hang_and_compare(bed: &Bed, common: &str, case: &Case) {
     bed.hang(case.op, case.path, case.after);
     let mut run = bed.begin("continue", &format!("{common}{}", case.phase));
     bed.until_stalled(stalls, &what);
-    bed.fs.let_go();
+    bed.fs.release();
     let ended = end(&mut run, &what);
     assert!(ended.success(), "{what}: {ended}: {}", run.log());
     let log = bed.fs.log();

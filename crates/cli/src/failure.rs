@@ -77,7 +77,7 @@ pub fn reader_left(error: &anyhow::Error) -> bool {
 }
 
 /// Prints the chain to standard error, and as a document to standard output when JSON was asked for.
-pub fn tell(error: &anyhow::Error, json: bool) {
+pub fn print_error(error: &anyhow::Error, json: bool) {
     let message = chain(error);
     if json && error.downcast_ref::<output::DocumentClosed>().is_none() {
         output::json_error(&message, code(error));
@@ -87,18 +87,18 @@ pub fn tell(error: &anyhow::Error, json: bool) {
 
 /// Each cause on its own line, unless its text already stands in the one before.
 pub fn chain(error: &anyhow::Error) -> String {
-    let mut said = error.to_string();
-    let mut last = said.clone();
+    let mut message = error.to_string();
+    let mut last = message.clone();
     for cause in error.chain().skip(1) {
         // Some libraries repeat their cause in their own message.
         let text = cause.to_string();
         if !last.contains(&text) {
-            said.push_str("\n  because: ");
-            said.push_str(&text.replace('\n', "\n  "));
+            message.push_str("\n  because: ");
+            message.push_str(&text.replace('\n', "\n  "));
             last = text;
         }
     }
-    said
+    message
 }
 
 /// The same on one line, for an error of a library.

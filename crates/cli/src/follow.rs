@@ -290,7 +290,7 @@ mod tests {
             message: String::new(),
         };
         let mut shown = Shown::default();
-        let told = |shown: &mut Shown, events: &[(i64, i64)]| -> Vec<(i64, i64)> {
+        let unseen = |shown: &mut Shown, events: &[(i64, i64)]| -> Vec<(i64, i64)> {
             let mut update = update(RunState::Running);
             update.events = events.iter().map(|(id, at)| event(*id, *at)).collect();
             shown.drop_repeated(&mut update);
@@ -301,13 +301,13 @@ mod tests {
                 .collect()
         };
         assert_eq!(
-            told(&mut shown, &[(3, 30), (4, 20), (0, 10)]),
+            unseen(&mut shown, &[(3, 30), (4, 20), (0, 10)]),
             [(3, 30), (4, 20), (0, 10)]
         );
         shown.reconnected();
         // Late from an agent, and therefore dated earlier.
         let again = [(4, 20), (5, 5), (0, 10), (0, 11)];
-        assert_eq!(told(&mut shown, &again), [(5, 5), (0, 11)]);
+        assert_eq!(unseen(&mut shown, &again), [(5, 5), (0, 11)]);
     }
 
     #[test]

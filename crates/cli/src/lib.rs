@@ -37,7 +37,7 @@ pub fn main() -> ExitCode {
         Ok(arguments) => arguments,
         Err(ParseError::Typed(error)) => return refuse(&error),
         Err(ParseError::File(error)) => {
-            failure::tell(&error, false);
+            failure::print_error(&error, false);
             return failure::exit_code(&error);
         }
     };
@@ -47,7 +47,7 @@ pub fn main() -> ExitCode {
         Ok(outcome) => outcome.exit_code(),
         Err(error) if failure::reader_left(&error) => Outcome::Done.exit_code(),
         Err(error) => {
-            failure::tell(&error, json);
+            failure::print_error(&error, json);
             failure::exit_code(&error)
         }
     }

@@ -182,8 +182,8 @@ pub fn width() -> usize {
     let terminal = rustix::termios::tcgetwinsize(std::io::stdout())
         .ok()
         .map(|size| usize::from(size.ws_col));
-    let said = || std::env::var("COLUMNS").ok()?.parse().ok();
-    match terminal.filter(|width| *width > 0).or_else(said) {
+    let columns = || std::env::var("COLUMNS").ok()?.parse().ok();
+    match terminal.filter(|width| *width > 0).or_else(columns) {
         Some(width) if width >= LEAST => width.min(WIDEST),
         _ => USUAL,
     }

@@ -119,8 +119,8 @@ impl Display for Import {
 /// If there is a circle, or the source cannot be read.
 pub fn assert_no_circle(directory: &str) {
     let circles = read(directory).circles();
-    let told: Vec<String> = circles.iter().map(Circle::to_string).collect();
-    assert!(told.is_empty(), "\n{}", told.join("\n"));
+    let texts: Vec<String> = circles.iter().map(Circle::to_string).collect();
+    assert!(texts.is_empty(), "\n{}", texts.join("\n"));
 }
 
 /// Fails the test of the crate in `directory` if an import goes up `layers`, its top modules from bottom to top.

@@ -119,11 +119,11 @@ mod tests {
             .env(IS_DISTURBED, "1")
             .output()
             .expect("run one test");
-        let said = String::from_utf8_lossy(&child.stderr);
-        assert!(child.status.success(), "{said}");
+        let output = String::from_utf8_lossy(&child.stderr);
+        assert!(child.status.success(), "{output}");
         assert!(
-            said.contains(&format!("MEASURED AGAIN {NAME}: too slow\n")),
-            "{said}"
+            output.contains(&format!("MEASURED AGAIN {NAME}: too slow\n")),
+            "{output}"
         );
     }
 

@@ -45,7 +45,7 @@ fn good_lines_are_accepted() {
 
 #[test]
 fn wrong_lines_are_refused_with_code_2() {
-    for (line, said) in [
+    for (line, expected) in [
         ("benchmesh frobnicate", "unrecognized subcommand"),
         ("benchmesh join bmjoin-12", "no join token"),
         ("benchmesh join", "<TOKEN>"),
@@ -85,7 +85,7 @@ fn wrong_lines_are_refused_with_code_2() {
     ] {
         let error = parsed(line).unwrap_err();
         assert_eq!(error.exit_code(), 2, "{line}");
-        assert!(error.to_string().contains(said), "{line}:\n{error}");
+        assert!(error.to_string().contains(expected), "{line}:\n{error}");
     }
 }
 

@@ -22,14 +22,14 @@ pub async fn tag(arguments: TagArguments) -> anyhow::Result<Outcome> {
     };
     let common = arguments.common;
     let done = annotate(common.source, &arguments.run, annotation).await?;
-    tell(&done, common.format, "has these tags now")
+    print_done(&done, common.format, "has these tags now")
 }
 
 pub async fn note(arguments: NoteArguments) -> anyhow::Result<Outcome> {
     let common = arguments.common;
     let note = Annotation::Note(arguments.text);
     let done = annotate(common.source, &arguments.run, note).await?;
-    tell(&done, common.format, "has this note now")
+    print_done(&done, common.format, "has this note now")
 }
 
 pub async fn mark(arguments: MarkArguments) -> anyhow::Result<Outcome> {
@@ -39,14 +39,14 @@ pub async fn mark(arguments: MarkArguments) -> anyhow::Result<Outcome> {
     };
     let common = arguments.common;
     let done = annotate(common.source, &arguments.run, mark).await?;
-    let said = format!("is marked at {}", figures::instant(done.at_us));
-    tell(&done, common.format, &said)
+    let sentence = format!("is marked at {}", figures::instant(done.at_us));
+    print_done(&done, common.format, &sentence)
 }
 
-fn tell(done: &Annotated, format: ListFormat, said: &str) -> anyhow::Result<Outcome> {
+fn print_done(done: &Annotated, format: ListFormat, sentence: &str) -> anyhow::Result<Outcome> {
     match format {
         ListFormat::Json => output::document(done)?,
-        ListFormat::Table => output::say(&format!("run {} ({}) {said}", done.run_id, done.run)),
+        ListFormat::Table => output::say(&format!("run {} ({}) {sentence}", done.run_id, done.run)),
     }
     Ok(Outcome::Done)
 }

@@ -270,20 +270,20 @@ fn totals(plan: &str, steps: &[PlannedStep]) -> String {
         .iter()
         .filter(|step| step.expected_s.is_none())
         .count();
-    let mut said = format!("{}: {}", terminal::clean(plan), plural(steps.len(), "step"));
+    let mut text = format!("{}: {}", terminal::clean(plan), plural(steps.len(), "step"));
     if bytes > 0 {
-        said.push_str(&format!(", {} to move", size(bytes)));
+        text.push_str(&format!(", {} to move", size(bytes)));
     }
     if timed > 0.0 {
-        said.push_str(&format!(", {} by their runtime", seconds(timed)));
+        text.push_str(&format!(", {} by their runtime", seconds(timed)));
     }
     if untimed > 0 {
-        said.push_str(&format!(
+        text.push_str(&format!(
             ", {} as long as the work takes",
             plural(untimed, "step")
         ));
     }
-    said
+    text
 }
 
 fn params(step: &PlannedStep) -> String {

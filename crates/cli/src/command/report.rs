@@ -110,11 +110,11 @@ fn table(report: &Report, detail: Detail) -> String {
         out.push_str(&terminal::clean(&line));
         out.push('\n');
     }
-    let said = report::sentences(report, detail);
-    if !said.is_empty() {
+    let sentences = report::sentences(report, detail);
+    if !sentences.is_empty() {
         out.push('\n');
     }
-    for sentence in said {
+    for sentence in sentences {
         out.push_str(&terminal::clean(&sentence));
         out.push('\n');
     }

@@ -33,20 +33,20 @@ pub fn step_rate(step: &StepNow, removed_files: Option<u64>) -> String {
     if step.silent >= FRESH {
         return format!("no figures for {}", figures::span(step.silent));
     }
-    let mut said = format!("{} ops/s", figures::rate(step.ops_per_s));
+    let mut text = format!("{} ops/s", figures::rate(step.ops_per_s));
     if step.bytes_per_s > 0.0 {
-        said.push_str(&format!(
+        text.push_str(&format!(
             ", {} MiB/s",
             figures::rate(step.bytes_per_s / MIB)
         ));
     }
     if step.p50_ms > 0.0 {
-        said.push_str(&format!(", p50 {} ms", figures::millis(step.p50_ms)));
+        text.push_str(&format!(", p50 {} ms", figures::millis(step.p50_ms)));
     }
     if step.p99_ms > 0.0 {
-        said.push_str(&format!(", p99 {} ms", figures::millis(step.p99_ms)));
+        text.push_str(&format!(", p99 {} ms", figures::millis(step.p99_ms)));
     }
-    said
+    text
 }
 
 /// `slowest of 3 clients: n2 at 3,021 ops/s; busiest daemon: ceph-osd osd.3 on s1 at 187 % of a CPU, 1.20 GiB`. Empty
@@ -128,16 +128,16 @@ pub fn cleaning(files: u64) -> String {
 
 /// `4.2 s`, and how much of the step is done when that is known.
 pub fn step_time(step: &StepNow) -> String {
-    let mut said = figures::span(step.elapsed);
+    let mut text = figures::span(step.elapsed);
     if let Some(share) = step.share_done {
-        said.push_str(&format!(", {:.0} %", share * 100.0));
+        text.push_str(&format!(", {:.0} %", share * 100.0));
     }
-    said
+    text
 }
 
 /// `12 of 24 steps, 9.1 s, about 12 s left`, or `time left unknown`.
 pub fn run_time(update: &Update) -> String {
-    let mut said = format!(
+    let mut text = format!(
         "{} of {} steps, {}",
         update.steps_done,
         update.steps_total,
@@ -145,11 +145,11 @@ pub fn run_time(update: &Update) -> String {
     );
     if !update.state.is_end() {
         match update.left {
-            Some(left) => said.push_str(&format!(", about {} left", figures::span(left))),
-            None => said.push_str(", time left unknown"),
+            Some(left) => text.push_str(&format!(", about {} left", figures::span(left))),
+            None => text.push_str(", time left unknown"),
         }
     }
-    said
+    text
 }
 
 /// The lines that a step leaves when it ends: one per kind of operation.
@@ -229,11 +229,11 @@ fn op_done(op: &OpDone) -> String {
     } else {
         figures::NONE.to_owned()
     };
-    let mut said = format!("{rate:>11} ops/s");
+    let mut text = format!("{rate:>11} ops/s");
     if op.bytes_per_s > 0.0 && op.op != "ping" {
-        said.push_str(&format!("{:>9} MiB/s", figures::rate(op.bytes_per_s / MIB)));
+        text.push_str(&format!("{:>9} MiB/s", figures::rate(op.bytes_per_s / MIB)));
     } else {
-        said.push_str(&" ".repeat(15));
+        text.push_str(&" ".repeat(15));
     }
     // What only failed has no latency.
     let has_ended = op.p99_ms > 0.0;
@@ -241,25 +241,25 @@ fn op_done(op: &OpDone) -> String {
         true => figures::millis(ms),
         false => figures::NONE.to_owned(),
     };
-    said.push_str(&format!(
+    text.push_str(&format!(
         "  p50 {:>8}  p99 {:>8} ms",
         millis(op.p50_ms),
         millis(op.p99_ms)
     ));
     if let Some(response) = op.response_p99_ms.filter(|_| has_ended) {
-        said.push_str(&format!(
+        text.push_str(&format!(
             "  response p99 {:>8} ms",
             figures::millis(response)
         ));
     }
     if op.errors > 0 {
         let word = if op.errors == 1 { "error" } else { "errors" };
-        said.push_str(&format!(
+        text.push_str(&format!(
             "  {} {word}",
             figures::count(i64::try_from(op.errors).unwrap_or(i64::MAX))
         ));
     }
-    said
+    text
 }
 
 fn state_in_words(state: &str) -> &str {

@@ -6,13 +6,13 @@ use crate::client::Update;
 use std::time::{Duration, Instant};
 
 /// Between two lines of one step: enough to see life, few enough for a log of days.
-const BEAT: Duration = Duration::from_secs(10);
+const REPORT_INTERVAL: Duration = Duration::from_secs(10);
 
 /// What has been said already.
 #[derive(Debug)]
 pub struct Lines {
     step: Option<u32>,
-    said: Option<Instant>,
+    last_line_at: Option<Instant>,
     names: Names,
 }
 
@@ -20,7 +20,7 @@ impl Lines {
     pub fn new(names: Names) -> Self {
         Self {
             step: None,
-            said: None,
+            last_line_at: None,
             names,
         }
     }
@@ -37,12 +37,12 @@ impl Lines {
             lines.extend(format::step_done(step, update.steps_total, &self.names));
         }
         let due = self
-            .said
-            .is_none_or(|said| now.duration_since(said) >= BEAT);
+            .last_line_at
+            .is_none_or(|last_line_at| now.duration_since(last_line_at) >= REPORT_INTERVAL);
         let Some(step) = &update.step else {
             // Between steps there is only the removal of data to tell of, when it takes long.
             if let Some(files) = update.removed_files.filter(|_| due) {
-                self.said = Some(now);
+                self.last_line_at = Some(now);
                 lines.push(format::cleaning(files));
             }
             return lines;
@@ -50,7 +50,7 @@ impl Lines {
         let began = self.step != Some(step.ordinal);
         if began || due {
             self.step = Some(step.ordinal);
-            self.said = Some(now);
+            self.last_line_at = Some(now);
             let head = format!(
                 "[{:>2}/{}] {}",
                 step.ordinal,
@@ -117,15 +117,15 @@ mod tests {
             agent: "s1".into(),
             message: "ceph-osd osd.7 (pid 812)\u{1b}[2J was started again".into(),
         }];
-        let said = lines.update(&running, at(11));
-        assert_eq!(said.len(), 3);
-        let event = said.get(1).map_or("", String::as_str);
+        let added = lines.update(&running, at(11));
+        assert_eq!(added.len(), 3);
+        let event = added.get(1).map_or("", String::as_str);
         assert!(event.starts_with("2026-11-21"), "{event}");
         assert!(
             event.contains("warning: s1: ceph-osd osd.7 (pid 812)"),
             "{event}"
         );
         assert!(!event.contains('\u{1b}'), "{event:?}");
-        assert_eq!(said.first().map(String::as_str), Some("agent n2 is lost"));
+        assert_eq!(added.first().map(String::as_str), Some("agent n2 is lost"));
     }
 }

@@ -7,7 +7,7 @@ use std::io::{Error, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use super::ModulePath;
-use super::tokens::{Kind, Token, tokens};
+use super::tokens::{Token, TokenKind, tokens};
 
 #[derive(Debug, Default)]
 pub struct Module {
@@ -125,9 +125,9 @@ impl<'a> Reader<'a> {
             }
             self.at += 1;
             match token.kind {
-                Kind::Sign('{' | '(' | '[') => depth += 1,
-                Kind::Sign('}' | ')' | ']') if depth == 0 => break,
-                Kind::Sign('}' | ')' | ']') => depth -= 1,
+                TokenKind::Sign('{' | '(' | '[') => depth += 1,
+                TokenKind::Sign('}' | ')' | ']') if depth == 0 => break,
+                TokenKind::Sign('}' | ')' | ']') => depth -= 1,
                 _ => {}
             }
         }
@@ -368,8 +368,8 @@ fn group_length(tokens: &[Token]) -> usize {
     let mut depth = 0_usize;
     for (at, token) in tokens.iter().enumerate() {
         match token.kind {
-            Kind::Sign('{' | '(' | '[') => depth += 1,
-            Kind::Sign('}' | ')' | ']') => depth = depth.saturating_sub(1),
+            TokenKind::Sign('{' | '(' | '[') => depth += 1,
+            TokenKind::Sign('}' | ')' | ']') => depth = depth.saturating_sub(1),
             _ => {}
         }
         if depth == 0 {

@@ -13,9 +13,9 @@ pub fn imports(modules: &BTreeMap<ModulePath, Module>) -> Vec<Import> {
     let mut found = BTreeSet::new();
     for (from, module) in modules {
         let add = |path: &[String], line: usize, last: Last| {
-            let mut way = Way::new(modules);
-            way.follow(from, path, last);
-            let passed = way.passed.into_iter();
+            let mut path_of_import = ImportPath::new(modules);
+            path_of_import.follow(from, path, last);
+            let passed = path_of_import.passed.into_iter();
             let others = passed.filter(|to| !from.starts_with(to) && !to.starts_with(from));
             let file = &module.file;
             let import = |to| Import {
@@ -57,14 +57,14 @@ enum Last {
 }
 
 /// The modules that one path leads through.
-struct Way<'a> {
+struct ImportPath<'a> {
     modules: &'a BTreeMap<ModulePath, Module>,
     passed: BTreeSet<ModulePath>,
     /// Names that have been looked up, where: two modules may hand on all names of each other.
     looked_up: BTreeSet<(ModulePath, String)>,
 }
 
-impl<'a> Way<'a> {
+impl<'a> ImportPath<'a> {
     fn new(modules: &'a BTreeMap<ModulePath, Module>) -> Self {
         Self {
             modules,

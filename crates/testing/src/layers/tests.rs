@@ -15,8 +15,8 @@ fn made(files: &[(&str, &str)]) -> Crate {
 /// The circles of the crate: the parent and its modules that are in one.
 fn circles(files: &[(&str, &str)]) -> Vec<String> {
     let circles = made(files).circles().into_iter();
-    let told = circles.map(|it| format!("{}: {}", it.parent.join("::"), it.modules.join(" ")));
-    told.collect()
+    let texts = circles.map(|it| format!("{}: {}", it.parent.join("::"), it.modules.join(" ")));
+    texts.collect()
 }
 
 /// The circles of `a`, `b` and `c` below the root with these texts.
@@ -136,13 +136,13 @@ fn children_of_two_siblings_make_a_circle_of_the_siblings() {
         ("b/z.rs", "use crate::a::y::Y;"),
     ];
     assert_eq!(circles(&files), [": a b"]);
-    let told = made(&files)
+    let found = made(&files)
         .circles()
         .iter()
         .map(Circle::to_string)
         .collect::<String>();
     assert_eq!(
-        told,
+        found,
         "in the crate, a circle of a, b:\n  a/x.rs:1 imports b by crate::b::B\n  \
          b/z.rs:1 imports a::y by crate::a::y::Y"
     );

@@ -3,12 +3,12 @@
 /// A name, keyword or sign, and the line it is on, from 1.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Token {
-    pub kind: Kind,
+    pub kind: TokenKind,
     pub line: usize,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum TokenKind {
     /// Also a keyword; a raw name without its `r#`.
     Name(String),
     Sign(char),
@@ -18,13 +18,13 @@ pub enum Kind {
 
 impl Token {
     pub fn is(&self, sign: char) -> bool {
-        self.kind == Kind::Sign(sign)
+        self.kind == TokenKind::Sign(sign)
     }
 
     pub fn name(&self) -> Option<&str> {
         match &self.kind {
-            Kind::Name(name) => Some(name),
-            Kind::Sign(_) | Kind::Literal => None,
+            TokenKind::Name(name) => Some(name),
+            TokenKind::Sign(_) | TokenKind::Literal => None,
         }
     }
 }
@@ -46,8 +46,8 @@ pub fn tokens(text: &str) -> Vec<Token> {
 }
 
 /// What `rest` begins with, if it is a token, and its length in bytes, which is never 0.
-fn next(rest: &str, first: char) -> (Option<Kind>, usize) {
-    let literal = |length| (Some(Kind::Literal), length);
+fn next(rest: &str, first: char) -> (Option<TokenKind>, usize) {
+    let literal = |length| (Some(TokenKind::Literal), length);
     if rest.starts_with("//") {
         return (None, rest.find('\n').unwrap_or(rest.len()));
     }
@@ -72,13 +72,13 @@ fn next(rest: &str, first: char) -> (Option<Kind>, usize) {
     }
     match name_length(rest) {
         0 if first.is_whitespace() => (None, first.len_utf8()),
-        0 => (Some(Kind::Sign(first)), first.len_utf8()),
+        0 => (Some(TokenKind::Sign(first)), first.len_utf8()),
         length => (name(rest, length), length),
     }
 }
 
-fn name(text: &str, length: usize) -> Option<Kind> {
-    Some(Kind::Name(text.get(..length)?.to_owned()))
+fn name(text: &str, length: usize) -> Option<TokenKind> {
+    Some(TokenKind::Name(text.get(..length)?.to_owned()))
 }
 
 fn name_length(text: &str) -> usize {

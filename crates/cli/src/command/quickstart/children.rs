@@ -146,7 +146,7 @@ impl Child {
                         "the {} did not end within {} s and was killed; {}",
                         self.name,
                         END_LIMIT.as_secs(),
-                        self.said()
+                        self.output()
                     )
                 }
                 None => tokio::time::sleep(LOOK).await,
@@ -162,11 +162,11 @@ impl Child {
         anyhow::anyhow!(
             "the {} ended by itself ({status}); {}",
             self.name,
-            self.said()
+            self.output()
         )
     }
 
-    fn said(&self) -> String {
+    fn output(&self) -> String {
         let log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
         if log.is_empty() {
             return "it said nothing".to_owned();
