@@ -8,6 +8,7 @@ mod authority;
 mod ca;
 mod recent;
 mod registry;
+mod shown;
 
 pub use authority::TrustError;
 pub(crate) use authority::{Authority, CertificateStatus};

@@ -6,7 +6,7 @@
 
 use super::{
     INSECURE,
-    peer::{Identity, Peer},
+    peer::{Peer, PeerIdentity},
 };
 use crate::{
     clock::MeshClock,
@@ -23,7 +23,7 @@ use tracing::{info, warn};
 /// Whoever asked.
 #[derive(Debug)]
 pub(super) struct Requester {
-    identity: Identity,
+    identity: PeerIdentity,
     address: Option<IpAddr>,
 }
 
@@ -47,8 +47,8 @@ impl Requester {
 
     fn detail(&self) -> Value {
         let holder = match &self.identity {
-            Identity::Known { holder, .. } | Identity::Revoked(holder) => Some(holder),
-            Identity::Plain | Identity::Stranger | Identity::Forgotten => None,
+            PeerIdentity::Known { holder, .. } | PeerIdentity::Revoked(holder) => Some(holder),
+            PeerIdentity::Plain | PeerIdentity::Stranger | PeerIdentity::Forgotten => None,
         };
         json!({
             "role": holder.map(|holder| holder.role.word()),
@@ -63,7 +63,7 @@ pub(super) async fn run_started(store: &Store, clock: &MeshClock, run: RunId, by
     info!(%run, %by, "a run was started");
     let message = format!("started by {by}");
     keep(store, clock, run, "start-requested", message, by).await;
-    if !matches!(by.identity, Identity::Plain) {
+    if !matches!(by.identity, PeerIdentity::Plain) {
         return;
     }
     let event = NewEvent {

@@ -7,7 +7,7 @@ use super::{
     gate::{Gate, Transport},
     limits::ConnectionLimits,
     newcomers::{Newcomers, Place},
-    peer::{Identity, Peer},
+    peer::{Peer, PeerIdentity},
     quota::Permit,
 };
 use futures::{Stream, StreamExt, future};
@@ -108,8 +108,8 @@ async fn admit(
     };
     // A place among newcomers is given up by whoever is known, and by everybody where nobody can be.
     let place = match identity {
-        Identity::Known { .. } | Identity::Plain => None,
-        Identity::Stranger | Identity::Revoked(_) | Identity::Forgotten => Some(place),
+        PeerIdentity::Known { .. } | PeerIdentity::Plain => None,
+        PeerIdentity::Stranger | PeerIdentity::Revoked(_) | PeerIdentity::Forgotten => Some(place),
     };
     Some(Ok(Connection::new(
         stream, address, identity, place, room, permit,
@@ -164,13 +164,13 @@ impl Connection {
     fn new(
         stream: Transport,
         address: Option<SocketAddr>,
-        identity: Identity,
+        identity: PeerIdentity,
         place: Option<Place>,
         room: Option<Permit<String>>,
         permit: OwnedSemaphorePermit,
     ) -> Self {
         let ended = match (&identity, &place) {
-            (Identity::Known { revoked, .. }, _) => Some(&**revoked),
+            (PeerIdentity::Known { revoked, .. }, _) => Some(&**revoked),
             (_, Some(place)) => Some(&place.pushed_out),
             _ => None,
         };
@@ -343,7 +343,7 @@ mod tests {
     }
 
     fn peer() -> Peer {
-        Peer::new(None, Identity::Plain)
+        Peer::new(None, PeerIdentity::Plain)
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! Each refusal is logged once a minute for each client, however often it comes.
 
 use super::{
-    peer::{Identity, Peer},
+    peer::{Peer, PeerIdentity},
     quota::{Permit, Quota, QuotaLimits},
     refusals::Refusals,
 };
@@ -111,8 +111,8 @@ impl Gate {
     }
 
     /// Room for a connection of this holder; `None`: nobody is known, or anybody may come.
-    pub fn room_for(&self, identity: &Identity) -> Result<Option<Permit<String>>, Status> {
-        let Identity::Known { holder, .. } = identity else {
+    pub fn room_for(&self, identity: &PeerIdentity) -> Result<Option<Permit<String>>, Status> {
+        let PeerIdentity::Known { holder, .. } = identity else {
             return Ok(None);
         };
         let quota = match holder.role {
@@ -124,7 +124,7 @@ impl Gate {
 
     /// Room for a stream of the agent that makes this request, until the permit is dropped.
     pub fn begin_stream<T>(&self, request: &Request<T>) -> Result<Option<Permit<String>>, Status> {
-        let Identity::Known { holder, .. } = Peer::identity(request) else {
+        let PeerIdentity::Known { holder, .. } = Peer::identity(request) else {
             return Ok(None);
         };
         let permit = self.agent_streams.enter_as(holder.name.clone());
@@ -139,9 +139,9 @@ impl Gate {
         stream: TcpStream,
         address: Option<SocketAddr>,
         limit: Duration,
-    ) -> Option<(Transport, Identity)> {
+    ) -> Option<(Transport, PeerIdentity)> {
         let Some(tls) = &self.tls else {
-            return Some((Transport::Plain(stream), Identity::Plain));
+            return Some((Transport::Plain(stream), PeerIdentity::Plain));
         };
         let Ok(handshake) = timeout(limit, tls.shake_hands(stream)).await else {
             debug!(?address, "a connection did not begin TLS in time");
@@ -151,14 +151,15 @@ impl Gate {
             Ok(stream) => {
                 let certificates = stream.get_ref().1.peer_certificates();
                 let certificate = certificates.and_then(<[_]>::first);
-                let identity = certificate.map_or(Identity::Stranger, |certificate| {
-                    match tls.authority.status(certificate) {
-                        CertificateStatus::Good { holder, revoked } => {
-                            Identity::Known { holder, revoked }
-                        }
-                        CertificateStatus::Revoked(holder) => Identity::Revoked(holder),
-                        CertificateStatus::Unknown => Identity::Forgotten,
+                let identity = certificate.map_or(PeerIdentity::Stranger, |certificate| match tls
+                    .authority
+                    .status(certificate)
+                {
+                    CertificateStatus::Good { holder, revoked } => {
+                        PeerIdentity::Known { holder, revoked }
                     }
+                    CertificateStatus::Revoked(holder) => PeerIdentity::Revoked(holder),
+                    CertificateStatus::Unknown => PeerIdentity::Forgotten,
                 });
                 Some((Transport::Tls(Box::new(stream)), identity))
             }
@@ -177,7 +178,7 @@ impl Gate {
     pub fn refuse_stranger<B>(&self, request: &http::Request<B>) -> Option<Status> {
         let peer = request.extensions().get::<Peer>();
         let refusal = peer
-            .map_or(&Identity::Stranger, |peer| &peer.identity)
+            .map_or(&PeerIdentity::Stranger, |peer| &peer.identity)
             .refusal()?;
         if request.uri().path() == ENROL {
             return None;
@@ -191,7 +192,7 @@ impl Gate {
         let identity = Peer::identity(request);
         let refusal = match (identity.refusal(), &identity) {
             (Some(refusal), _) => refusal,
-            (None, Identity::Known { holder, .. }) if !needed.is_met_by(holder.role) => {
+            (None, PeerIdentity::Known { holder, .. }) if !needed.is_met_by(holder.role) => {
                 Status::permission_denied(format!(
                     "the certificate of the {} `{}` is not good for this: it takes {}",
                     holder.role,

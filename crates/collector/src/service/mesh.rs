@@ -3,7 +3,7 @@
 
 use super::{
     gate::Gate,
-    peer::{Identity, Peer},
+    peer::{Peer, PeerIdentity},
     quota::Permit,
     wire::ingest_status,
 };
@@ -124,7 +124,7 @@ impl Mesh for MeshService {
         else {
             return Err(Status::invalid_argument("the first message is not a hello"));
         };
-        if let Identity::Known { holder, .. } = &identity
+        if let PeerIdentity::Known { holder, .. } = &identity
             && holder.name != hello.name
         {
             let status = Status::permission_denied(format!(
@@ -138,7 +138,7 @@ impl Mesh for MeshService {
         // Not checked yet: whatever is in it must fit one line of the log.
         let name = shown(&hello.name);
         let proof = match identity {
-            Identity::Plain => NameProof::None,
+            PeerIdentity::Plain => NameProof::None,
             _ => NameProof::Certificate,
         };
         let attached = self
@@ -183,7 +183,7 @@ impl Mesh for MeshService {
             .fleet
             .session(token)
             .ok_or_else(|| Status::unauthenticated("no such session is attached: attach first"))?;
-        if let Identity::Known { holder, .. } = Peer::identity(&request)
+        if let PeerIdentity::Known { holder, .. } = Peer::identity(&request)
             && holder.name != session.name
         {
             let status = Status::permission_denied(format!(

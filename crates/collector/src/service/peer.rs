@@ -14,8 +14,8 @@ use tonic::{Request, Status};
 
 /// Whose connection it is.
 #[derive(Clone, Debug)]
-pub(super) enum Identity {
-    /// Nobody can tell: `--insecure`.
+pub(super) enum PeerIdentity {
+    /// Unknown: `--insecure`.
     Plain,
     /// No certificate.
     Stranger,
@@ -28,8 +28,8 @@ pub(super) enum Identity {
     Forgotten,
 }
 
-impl Identity {
-    /// What anybody is told who has no certificate that is good now.
+impl PeerIdentity {
+    /// The answer to a client without a certificate that is good now.
     pub fn refusal(&self) -> Option<Status> {
         let message = match self {
             Self::Plain => return None,
@@ -46,11 +46,11 @@ impl Identity {
 }
 
 /// For the log.
-impl fmt::Display for Identity {
+impl fmt::Display for PeerIdentity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Plain => f.write_str("somebody without TLS"),
-            Self::Stranger | Self::Forgotten => f.write_str("nobody"),
+            Self::Plain => f.write_str("a client without TLS"),
+            Self::Stranger | Self::Forgotten => f.write_str("an unauthenticated client"),
             Self::Known { holder, .. } | Self::Revoked(holder) => {
                 write!(f, "{} {}", holder.role, holder.name)
             }
@@ -62,7 +62,7 @@ impl fmt::Display for Identity {
 #[derive(Clone, Debug)]
 pub(super) struct Peer {
     pub address: Option<SocketAddr>,
-    pub identity: Identity,
+    pub identity: PeerIdentity,
     calls: Arc<AtomicUsize>,
 }
 
@@ -77,7 +77,7 @@ impl Drop for OpenCall {
 }
 
 impl Peer {
-    pub fn new(address: Option<SocketAddr>, identity: Identity) -> Self {
+    pub fn new(address: Option<SocketAddr>, identity: PeerIdentity) -> Self {
         Self {
             address,
             identity,
@@ -95,9 +95,9 @@ impl Peer {
     }
 
     /// Whose request it is.
-    pub fn identity<T>(request: &Request<T>) -> Identity {
+    pub fn identity<T>(request: &Request<T>) -> PeerIdentity {
         let peer = request.extensions().get::<Self>();
-        peer.map_or(Identity::Stranger, |peer| peer.identity.clone())
+        peer.map_or(PeerIdentity::Stranger, |peer| peer.identity.clone())
     }
 
     /// Keeps the connection of a request open until the result is dropped.

@@ -3,7 +3,7 @@
 use super::{
     audit::{self, Requester, TokenId, TrustChange},
     gate::{Gate, Needed},
-    peer::{Identity, Peer},
+    peer::{Peer, PeerIdentity},
 };
 use crate::{
     clock::MeshClock,
@@ -55,8 +55,8 @@ impl TrustService {
         }
     }
 
-    /// Changes the registry, off the runtime because it writes a file. What changed is recorded, also when whoever asked has
-    /// gone by then.
+    /// Changes the registry, off the runtime because it writes a file. What changed is recorded, even if the client
+    /// has gone by then.
     async fn change<T: Send + 'static>(
         &self,
         by: Requester,
@@ -91,7 +91,7 @@ fn status(error: &TrustError) -> Status {
         TrustError::Enrol(EnrolRefusal::Full) | TrustError::Tokens(_) => {
             Status::resource_exhausted(message)
         }
-        // Whoever hears this asks again later.
+        // Clients take this code for a temporary failure and ask again.
         TrustError::Enrol(EnrolRefusal::TooOften { .. }) => Status::unavailable(message),
         TrustError::Enrol(_) => Status::permission_denied(message),
         _ => {
@@ -173,7 +173,7 @@ impl Trust for TrustService {
     ) -> Result<Response<v1::EnrolReply>, Status> {
         let authority = self.authority()?;
         let asker = match Peer::identity(&request) {
-            Identity::Known { holder, revoked } if !revoked.is_cancelled() => Some(holder),
+            PeerIdentity::Known { holder, revoked } if !revoked.is_cancelled() => Some(holder),
             _ => None,
         };
         let wanted = request.get_ref();
@@ -185,7 +185,7 @@ impl Trust for TrustService {
             self.gate.log_refusal(address, status.message());
         };
         if asker.is_none() {
-            // The cheapest check comes first: anybody may ask.
+            // The cheapest check comes first: strangers may ask.
             authority
                 .check_token(token)
                 .map_err(|refusal| status(&TrustError::Enrol(refusal)))
@@ -302,7 +302,7 @@ impl Trust for TrustService {
             .await?;
         if revoked == 0 {
             return Err(Status::not_found(format!(
-                "nobody called `{}` has a certificate that is good",
+                "no agent and no operator called `{}` has a valid certificate",
                 name.escape_debug()
             )));
         }

@@ -9,6 +9,7 @@ use super::{
     registry::{
         CertificateRequest, EnrolRefusal, Granted, Holder, Lookup, Registry, TooManyTokens,
     },
+    shown::ShownCertificates,
 };
 use benchmesh_trust::{
     ALPN, Credentials, Fingerprint, JoinToken, NewKey, Replacement, Role, credentials, now_s,
@@ -21,11 +22,10 @@ use rustls::{
     sign::CertifiedKey,
 };
 use std::{
-    collections::HashMap,
     fmt, fs, io,
     net::SocketAddr,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 use tokio_util::sync::CancellationToken;
@@ -101,16 +101,7 @@ pub struct Authority {
 struct State {
     /// As it is on disk.
     registry: Arc<Registry>,
-    /// The certificates of connections that may be open still.
-    shown: HashMap<Fingerprint, Shown>,
-}
-
-/// A certificate that was good when a connection showed it; it may have expired since.
-#[derive(Debug)]
-struct Shown {
-    holder: Holder,
-    /// Kept by its connections.
-    revoked: Weak<CancellationToken>,
+    shown: ShownCertificates,
 }
 
 impl Authority {
@@ -143,7 +134,7 @@ impl Authority {
             changing: Mutex::default(),
             state: Mutex::new(State {
                 registry: Arc::new(registry),
-                shown: HashMap::new(),
+                shown: ShownCertificates::default(),
             }),
         })
     }
@@ -199,7 +190,7 @@ impl Authority {
         let mut state = self.state();
         match state.registry.look_up(fingerprint, now_s()) {
             Lookup::Good(holder) => CertificateStatus::Good {
-                revoked: state.show(fingerprint, &holder),
+                revoked: state.shown.token(fingerprint, &holder),
                 holder,
             },
             Lookup::Revoked(holder) => CertificateStatus::Revoked(holder),
@@ -207,7 +198,7 @@ impl Authority {
         }
     }
 
-    /// Whether a request of somebody without a certificate names a token that there is.
+    /// Whether a request without a certificate names a token that exists.
     pub fn check_token(&self, token: Option<Fingerprint>) -> Result<(), EnrolRefusal> {
         self.state().registry.check_token(token, now_s())
     }
@@ -237,7 +228,8 @@ impl Authority {
         if let Some(name) = &granted.replaced_name {
             let expired = self
                 .state()
-                .shown_without_entry(&registry, |it| it.role == request.role && it.name == *name);
+                .shown
+                .without_entry(&registry, |it| it.role == request.role && it.name == *name);
             granted.replaced.extend(expired);
         }
         let (issued, forgotten) = self.issue(&mut registry, holder, public_key)?;
@@ -300,7 +292,8 @@ impl Authority {
         let mut revoked = registry.revoke(name);
         let expired = self
             .state()
-            .shown_without_entry(&registry, |it| it.role != Role::Owner && it.name == name);
+            .shown
+            .without_entry(&registry, |it| it.role != Role::Owner && it.name == name);
         revoked.extend(expired);
         if !revoked.is_empty() {
             self.store(registry, &revoked)?;
@@ -363,53 +356,8 @@ impl Authority {
         // A connection that comes in meanwhile is let in by one lock and found here, or refused by the new registry.
         let mut state = self.state();
         state.registry = Arc::new(registry);
-        state.end(ended);
+        state.shown.end(ended);
         Ok(())
-    }
-}
-
-impl State {
-    /// The token of a certificate that a connection has shown.
-    fn show(&mut self, fingerprint: Fingerprint, holder: &Holder) -> Arc<CancellationToken> {
-        if let Some(token) = self.shown.get(&fingerprint).and_then(Shown::token) {
-            return token;
-        }
-        self.shown.retain(|_, shown| shown.token().is_some());
-        let token = Arc::new(CancellationToken::new());
-        let shown = Shown {
-            holder: holder.clone(),
-            revoked: Arc::downgrade(&token),
-        };
-        self.shown.insert(fingerprint, shown);
-        token
-    }
-
-    /// The certificates of open connections that a registry has no more, because they have expired.
-    fn shown_without_entry(
-        &self,
-        registry: &Registry,
-        is_wanted: impl Fn(&Holder) -> bool,
-    ) -> Vec<Fingerprint> {
-        let shown = self.shown.iter();
-        let open = shown.filter(|(_, shown)| is_wanted(&shown.holder) && shown.token().is_some());
-        let open = open.map(|(fingerprint, _)| *fingerprint);
-        open.filter(|it| !registry.has(*it)).collect()
-    }
-
-    fn end(&mut self, certificates: &[Fingerprint]) {
-        for fingerprint in certificates {
-            let shown = self.shown.remove(fingerprint);
-            if let Some(token) = shown.as_ref().and_then(Shown::token) {
-                token.cancel();
-            }
-        }
-    }
-}
-
-impl Shown {
-    /// `None`: its connections have ended.
-    fn token(&self) -> Option<Arc<CancellationToken>> {
-        self.revoked.upgrade()
     }
 }
 

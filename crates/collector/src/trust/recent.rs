@@ -1,5 +1,5 @@
-//! Who was given certificates within the last minute: whoever asks without end gets neither the disk nor the log nor the
-//! database. Pure: the time is given.
+//! How many certificates each holder was given within the last minute: a client that asks without end must not keep the disk
+//! busy or fill the log and the database. Pure: the time is given.
 
 use super::registry::{Holder, MAX_PER_MINUTE};
 use std::{

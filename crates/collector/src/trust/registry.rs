@@ -2,6 +2,8 @@
 //!
 //! Tokens are known by their hash. Entries are forgotten when they have expired.
 
+mod replacement_fields;
+
 use benchmesh_trust::{Fingerprint, Replacement, Role};
 use serde::{Deserialize, Serialize};
 
@@ -43,41 +45,6 @@ struct Token {
     expires_s: u64,
     #[serde(flatten, with = "replacement_fields")]
     replacement: Replacement,
-}
-
-/// A token's replacement as the file has it.
-mod replacement_fields {
-    use benchmesh_trust::Replacement;
-    use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-    #[derive(Serialize, Deserialize)]
-    struct Fields {
-        replace: bool,
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        replaces: Option<String>,
-    }
-
-    pub fn serialize<S: Serializer>(
-        replacement: &Replacement,
-        serializer: S,
-    ) -> Result<S::Ok, S::Error> {
-        let fields = Fields {
-            replace: *replacement != Replacement::Nobody,
-            replaces: replacement.named().map(str::to_owned),
-        };
-        fields.serialize(serializer)
-    }
-
-    pub fn deserialize<'de, D: Deserializer<'de>>(
-        deserializer: D,
-    ) -> Result<Replacement, D::Error> {
-        let fields = Fields::deserialize(deserializer)?;
-        Ok(match (fields.replace, fields.replaces) {
-            (false, _) => Replacement::Nobody,
-            (true, None) => Replacement::HolderOfName,
-            (true, Some(name)) => Replacement::Named(name),
-        })
-    }
 }
 
 /// Whose certificate it is.
@@ -208,7 +175,7 @@ impl Registry {
         certificates.any(|it| it.fingerprint == fingerprint)
     }
 
-    /// Whether a request of somebody without a certificate names a token that there is. Cheap, because anybody may ask.
+    /// Whether a request without a certificate names a token that exists. Cheap, because strangers may ask.
     pub fn check_token(&self, token: Option<Fingerprint>, now_s: u64) -> Result<(), EnrolRefusal> {
         let hash = token.ok_or(EnrolRefusal::NoToken)?;
         let mut tokens = self.tokens.iter();
@@ -234,8 +201,8 @@ impl Registry {
         }
     }
 
-    /// When all are in use, the oldest revoked one makes room for a new name: without it, it is refused as well. Whoever has
-    /// a certificate gets its successor in any case.
+    /// A full registry renews certificates all the same. For a new name it forgets the oldest revoked one, which is refused as
+    /// an unknown one, too.
     fn make_room(&mut self, request: &CertificateRequest<'_>) -> Result<(), EnrolRefusal> {
         let is_renewal = |it: &Certificate| it.is_of(request.role, request.name);
         if self.certificates.len() < MAX_CERTIFICATES || self.certificates.iter().any(is_renewal) {
@@ -392,7 +359,7 @@ impl Certificate {
         self.role == role && self.name == name
     }
 
-    /// Whether somebody else than the one who asks has this name by it.
+    /// Whether it gives this name to another key than the request's.
     fn is_held_by_another(&self, name: &str, request: &CertificateRequest<'_>) -> bool {
         !self.revoked && self.is_of(request.role, name) && self.key != request.key
     }
@@ -411,7 +378,7 @@ impl<'a> CertificateRequest<'a> {
         }
     }
 
-    /// Nobody loses a certificate by it.
+    /// Without any certificate that is replaced.
     fn granted(&self, by: GrantedBy) -> Granted {
         Granted {
             by,
@@ -443,7 +410,7 @@ fn grant_to_holder(
     }
 }
 
-/// Whether anybody may have this name.
+/// Whether it can be a name at all.
 pub fn check_name(name: &str) -> Result<(), EnrolRefusal> {
     let is_good = !name.is_empty()
         && name.len() <= MAX_NAME_BYTES

@@ -1,0 +1,73 @@
+//! The certificates that open connections have shown: a connection outlives its certificate, and what the registry has
+//! forgotten by then can still be cut off.
+
+use super::registry::{Holder, Registry};
+use benchmesh_trust::Fingerprint;
+use std::{
+    collections::HashMap,
+    sync::{Arc, Weak},
+};
+use tokio_util::sync::CancellationToken;
+
+/// By certificate. Entries whose connections have ended go when the next one is made.
+#[derive(Debug, Default)]
+pub(super) struct ShownCertificates(HashMap<Fingerprint, Shown>);
+
+/// Good when a connection showed it; it may have expired since.
+#[derive(Debug)]
+struct Shown {
+    holder: Holder,
+    /// Kept by its connections.
+    revoked: Weak<CancellationToken>,
+}
+
+impl ShownCertificates {
+    /// The token that ends the connections of a certificate; one that is let in keeps it.
+    pub fn token(&mut self, certificate: Fingerprint, holder: &Holder) -> Arc<CancellationToken> {
+        if let Some(token) = self.0.get(&certificate).and_then(Shown::token) {
+            return token;
+        }
+        self.0.retain(|_, shown| shown.token().is_some());
+        let token = Arc::new(CancellationToken::new());
+        let shown = Shown {
+            holder: holder.clone(),
+            revoked: Arc::downgrade(&token),
+        };
+        self.0.insert(certificate, shown);
+        token
+    }
+
+    /// Those of open connections that a registry has no more, because they have expired.
+    pub fn without_entry(
+        &self,
+        registry: &Registry,
+        is_wanted: impl Fn(&Holder) -> bool,
+    ) -> Vec<Fingerprint> {
+        let shown = self.0.iter();
+        let open = shown.filter(|(_, shown)| is_wanted(&shown.holder) && shown.token().is_some());
+        let open = open.map(|(certificate, _)| *certificate);
+        open.filter(|it| !registry.has(*it)).collect()
+    }
+
+    /// Ends the connections of these certificates.
+    pub fn end(&mut self, certificates: &[Fingerprint]) {
+        for certificate in certificates {
+            let shown = self.0.remove(certificate);
+            if let Some(token) = shown.as_ref().and_then(Shown::token) {
+                token.cancel();
+            }
+        }
+    }
+
+    #[cfg(test)]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+}
+
+impl Shown {
+    /// `None`: its connections have ended.
+    fn token(&self) -> Option<Arc<CancellationToken>> {
+        self.revoked.upgrade()
+    }
+}
