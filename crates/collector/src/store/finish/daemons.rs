@@ -3,10 +3,12 @@
 //! What a query reads is bounded by the number of daemons, not by the length of the step; SQLite finds the extremes of
 //! memory.
 
+mod facts;
+
 use crate::database::StoreError;
 use crate::model::{DaemonId, RunId, StepId};
-use crate::results::serves::serves;
 use crate::results::usage::{Point, nearest, used, value_at};
+use facts::Facts;
 use sqlx::sqlite::{SqlitePool, SqliteRow};
 use sqlx::{Row, SqliteConnection};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -17,8 +19,6 @@ const AROUND_US: i64 = 5_000_000;
 const SEEN_WITHIN_US: i64 = 65_000_000;
 /// The idle baseline is taken from at most this long before the run.
 const BASELINE_US: i64 = 60_000_000;
-/// The agents of a host may name what their host's daemons serve: targets or systems, with commas between them.
-const LABEL: &str = "serves";
 
 /// The measured part of a step.
 #[derive(Clone, Copy, Debug)]
@@ -234,87 +234,6 @@ async fn extremes(
         found.1.insert(daemon, ends);
     }
     Ok(found)
-}
-
-/// The facts that decide which daemons serve the step's target.
-#[derive(Debug)]
-struct Facts {
-    target: Option<String>,
-    system: String,
-    mount: Option<String>,
-    /// Per host: what its daemons can use in a microsecond, which is its CPUs.
-    cpus: HashMap<i64, i64>,
-    /// Per host: what the labels of its agents say that it serves. Empty: no agent has such a label.
-    labelled: HashMap<i64, BTreeSet<String>>,
-}
-
-impl Facts {
-    async fn of(reader: &SqlitePool, step: StepId, measured: Measured) -> Result<Self, StoreError> {
-        let doing = || StoreError::sql("read what a step's target is served by");
-        let (target, system, mount): (Option<String>, Option<String>, Option<String>) =
-            sqlx::query_as(
-                "SELECT s.target, s.system, (SELECT max(m.mount_type) FROM run_targets AS m
-                     WHERE m.run_id = s.run_id AND m.target = s.target) FROM steps AS s WHERE s.id = ?",
-            )
-            .bind(step.0)
-            .fetch_one(reader)
-            .await
-            .map_err(doing())?;
-        // As they were when the step began, of agents that had attached before its end: samples that come late do not change
-        // what it was served by.
-        let labels: Vec<(i64, String)> = sqlx::query_as(
-            "SELECT coalesce(f.host_id, a.host_id), coalesce(f.labels, a.labels) ->> ?1
-             FROM agents AS a LEFT JOIN former_agents AS f ON f.agent_id = a.id AND f.until_us =
-                 (SELECT min(x.until_us) FROM former_agents AS x WHERE x.agent_id = a.id AND x.until_us > ?2)
-             WHERE coalesce(f.labels, a.labels) ->> ?1 IS NOT NULL AND a.first_seen_us <= ?3",
-        )
-        .bind(LABEL)
-        .bind(measured.from_us)
-        .bind(measured.until_us)
-        .fetch_all(reader)
-        .await
-        .map_err(doing())?;
-        let cpus: Vec<(i64, i64)> = sqlx::query_as(
-            "SELECT h.id, coalesce(f.cpus, h.cpus) AS cpus
-             FROM hosts AS h LEFT JOIN former_hosts AS f ON f.host_id = h.id AND f.until_us =
-                 (SELECT min(x.until_us) FROM former_hosts AS x WHERE x.host_id = h.id AND x.until_us > ?)
-             WHERE coalesce(f.cpus, h.cpus) > 0",
-        )
-        .bind(measured.from_us)
-        .fetch_all(reader)
-        .await
-        .map_err(doing())?;
-        let mut labelled: HashMap<i64, BTreeSet<String>> = HashMap::new();
-        for (host, names) in labels {
-            let names = names.split(',').map(|name| name.trim().to_owned());
-            labelled.entry(host).or_default().extend(names);
-        }
-        Ok(Self {
-            target,
-            system: system.unwrap_or_default(),
-            mount,
-            cpus: cpus.into_iter().collect(),
-            labelled,
-        })
-    }
-
-    fn serves(&self, host: i64, daemon: &str) -> Option<bool> {
-        let Some(target) = &self.target else {
-            return Some(false);
-        };
-        let by_name = serves(&self.system, self.mount.as_deref(), daemon);
-        if by_name == Some(false) {
-            return by_name;
-        }
-        let says =
-            |names: &BTreeSet<String>| names.contains(target) || names.contains(&self.system);
-        match self.labelled.get(&host) {
-            Some(names) => Some(says(names)),
-            // Others say that they serve it, this host does not.
-            None if self.labelled.values().any(says) => Some(false),
-            None => by_name,
-        }
-    }
 }
 
 /// CPU time per microsecond of each daemon before the run did anything.
