@@ -6,6 +6,7 @@
 
 pub mod clock;
 pub mod compare;
+mod cut;
 mod database;
 pub mod export;
 pub mod figures;

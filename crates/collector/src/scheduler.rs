@@ -9,6 +9,8 @@ pub mod admission;
 mod agents;
 mod driver;
 mod environment;
+#[cfg(test)]
+mod hostile;
 mod links;
 mod machine;
 pub mod progress;

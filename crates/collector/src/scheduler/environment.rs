@@ -51,7 +51,7 @@ pub(super) async fn read(
     Ok(join_all(rows).await)
 }
 
-fn of_agent(
+pub(super) fn of_agent(
     plan: &Plan,
     member: &MemberFacts,
     found: &BTreeMap<String, PathFacts>,

@@ -58,8 +58,10 @@ pub(super) fn speed_of_link(
     carries(measured, interfaces)
 }
 
-/// The speed of an unlabelled link: the measured one, limited by its interfaces (0: unknown).
+/// The speed of an unlabelled link: the measured one, limited by its interfaces (0: unknown). A link that carried nothing
+/// was not measured, whatever its agent says.
 fn carries(measured: Option<i64>, interfaces: i64) -> Option<i64> {
+    let measured = measured.filter(|most| *most > 0);
     let measured = measured.map(|most| most.saturating_add(most / ABOVE_MEASURED));
     let interfaces = Some(interfaces).filter(|speed| *speed > 0);
     measured.into_iter().chain(interfaces).min()
@@ -81,6 +83,9 @@ mod tests {
             assert_eq!(carries(measured, interfaces), expected);
         };
         check(None, 0, None);
+        // `tasks.link_bytes_per_s` takes no 0.
+        check(Some(0), 0, None);
+        check(Some(0), 125_000_000, Some(125_000_000));
         check(None, 125_000_000, Some(125_000_000));
         check(Some(100_000_000), 0, Some(110_000_000));
         // A virtual interface reports 10 Gbit/s for a link with a tenth of it.

@@ -35,7 +35,11 @@ mod stop;
 mod tasks;
 mod waiting;
 
+#[cfg(test)]
+pub(super) use directories::directory_row;
 pub(super) use run::STOPPING;
+#[cfg(test)]
+pub(super) use tasks::TaskOutcome;
 pub(super) use tasks::has_ended;
 
 use crate::{

@@ -14,7 +14,8 @@ pub(super) const WITHIN: Duration = Duration::from_secs(20);
 /// Time limit without paths: the agent reads only its inventory.
 const INVENTORY_WITHIN: Duration = Duration::from_secs(3);
 
-/// Surveys one agent. An agent without a session for `loss_after` counts as lost. The error is a sentence.
+/// Surveys one agent. An agent without a session for `loss_after` counts as lost. What it says of paths that nobody asked
+/// for is left out, as it would be stored with the run. The error is a sentence.
 pub(super) async fn ask(
     fleet: &Fleet,
     agent: AgentId,
@@ -26,10 +27,16 @@ pub(super) async fn ask(
         true => INVENTORY_WITHIN.max(loss_after.min(WITHIN)),
         false => WITHIN,
     };
+    let asked = [paths.clone(), sources.clone()];
     let command = Command::Survey { paths, sources };
     let call = Call::to(agent, command, loss_after).within(within);
     match fleet.call(call).await {
-        Ok(Answer::Survey(survey)) => Ok(survey),
+        Ok(Answer::Survey(mut survey)) => {
+            let [paths, sources] = asked;
+            survey.paths.retain(|(path, _)| paths.contains(path));
+            survey.sources.retain(|(path, _)| sources.contains(path));
+            Ok(survey)
+        }
         Ok(_) => Err(String::from("the agent's answer is not a survey")),
         Err(error) => Err(error.to_string()),
     }

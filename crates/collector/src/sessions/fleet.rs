@@ -22,6 +22,7 @@ use super::{
 };
 use crate::{
     clock::MeshClock,
+    cut::printable,
     model::{AgentId, HostId, MeshMicros, Severity},
     store::{
         Store, StoreError,
@@ -52,6 +53,8 @@ const OUTGOING: usize = 64;
 /// An agent that was heard this recently is alive. The session of a dead agent ends sooner.
 const RECENTLY_HEARD: Duration = Duration::from_secs(5);
 const MAX_SESSIONS: usize = 10_000;
+/// Of the version of an agent that is turned away for it.
+const MAX_VERSION_CHARS: usize = 64;
 
 /// What speaks for the name of an agent that attaches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -189,7 +192,8 @@ impl Fleet {
             return Err(AttachError::WireVersion {
                 agent: hello.wire_version,
                 collector: WIRE_VERSION,
-                agent_version: hello.version,
+                // Not checked yet.
+                agent_version: printable(MAX_VERSION_CHARS, &hello.version),
             });
         }
         hello.check().map_err(AttachError::BadField)?;

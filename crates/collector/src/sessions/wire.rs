@@ -11,14 +11,21 @@ use super::{
 };
 use crate::{
     clock::MeshClock,
+    cut::{cut, cut_to},
     model::TaskState,
     plan::{AgentPolicy, PathFacts},
 };
 use benchmesh_proto::{WIRE_VERSION, v1};
 use std::path::PathBuf;
 
-/// A reply may carry a long error, but not an endless one.
-const MAX_ERROR_CHARS: usize = 4096;
+/// Names: ids of spools, states, caches and units, versions of packages.
+const MAX_NAME_BYTES: usize = 128;
+/// Marks of run directories, which agents make: a uuid, or the host, process and path of a device.
+const MAX_NONCE_BYTES: usize = 4096 + 256;
+/// A unit of progress.
+const MAX_UNIT_CHARS: usize = 32;
+/// Caches that an agent reports on; there are four.
+const MAX_CACHE_DROPS: usize = 16;
 /// Hundreds of disks and interfaces fit.
 const MAX_INVENTORY_BYTES: usize = 256 << 10;
 
@@ -58,7 +65,7 @@ impl TryFrom<v1::AgentMessage> for Incoming {
                 progress: Progress {
                     done: progress.done,
                     total: progress.total,
-                    unit: progress.unit.chars().take(32).collect(),
+                    unit: cut_to(MAX_UNIT_CHARS, &progress.unit),
                 },
             }),
         }
@@ -123,18 +130,15 @@ fn policy(policy: v1::AgentPolicy) -> Result<AgentPolicy, BadField> {
 fn decode_reply(reply: v1::Reply) -> Result<Reply, BadField> {
     use v1::reply::Body;
     if !reply.error.is_empty() {
-        let message = reply.error.chars().take(MAX_ERROR_CHARS).collect();
-        return Ok(Err((RefusalKind::parse(&reply.error_kind), message)));
+        return Ok(Err((
+            RefusalKind::parse(&reply.error_kind),
+            cut(&reply.error),
+        )));
     }
     let answer = match reply.body {
         None => Answer::Done,
         Some(Body::Survey(survey)) => Answer::Survey(survey.try_into()?),
-        Some(Body::RunDirectory(directory)) => Answer::RunDirectory(RunDirectory {
-            found: directory.found,
-            made: directory.made,
-            nonce: directory.nonce,
-            free_bytes: not_negative("run_directory.free_bytes", directory.free_bytes)?,
-        }),
+        Some(Body::RunDirectory(directory)) => Answer::RunDirectory(directory.try_into()?),
         Some(Body::Listen(listen)) => match u16::try_from(listen.port) {
             Ok(port) if port > 0 => Answer::Listening { port },
             _ => return bad("listen.port", format!("is {}, not a port", listen.port)),
@@ -147,11 +151,11 @@ fn decode_reply(reply: v1::Reply) -> Result<Reply, BadField> {
             drops
                 .drops
                 .into_iter()
-                .take(16)
+                .take(MAX_CACHE_DROPS)
                 .map(|drop| CacheDrop {
-                    what: drop.what,
+                    what: cut_to(MAX_NAME_BYTES, &drop.what),
                     dropped: drop.dropped,
-                    error: drop.error,
+                    error: cut(&drop.error),
                 })
                 .collect(),
         ),
@@ -161,6 +165,34 @@ fn decode_reply(reply: v1::Reply) -> Result<Reply, BadField> {
 
 fn not_negative(field: &'static str, value: i64) -> Result<u64, BadField> {
     u64::try_from(value).or_else(|_| bad(field, "is negative"))
+}
+
+/// A name that is stored as it is.
+fn name(field: &'static str, value: String, most: usize) -> Result<String, BadField> {
+    if value.is_empty() || value.len() > most || value.chars().any(char::is_control) {
+        return bad(
+            field,
+            format!("is empty, longer than {most} bytes or has control characters"),
+        );
+    }
+    Ok(value)
+}
+
+impl TryFrom<v1::RunDirectoryReply> for RunDirectory {
+    type Error = BadField;
+
+    fn try_from(directory: v1::RunDirectoryReply) -> Result<Self, BadField> {
+        let nonce = match directory.found || directory.made {
+            true => name("run_directory.nonce", directory.nonce, MAX_NONCE_BYTES)?,
+            false => String::new(),
+        };
+        Ok(Self {
+            found: directory.found,
+            made: directory.made,
+            nonce,
+            free_bytes: not_negative("run_directory.free_bytes", directory.free_bytes)?,
+        })
+    }
 }
 
 impl TryFrom<v1::SurveyReply> for Survey {
@@ -182,7 +214,7 @@ impl TryFrom<v1::SurveyReply> for Survey {
             },
             link_bytes_per_s: not_negative("survey.link_bytes_per_s", survey.link_bytes_per_s)?,
             inventory: inventory(&survey.inventory_json),
-            closed: survey.closed.chars().take(MAX_ERROR_CHARS).collect(),
+            closed: cut(&survey.closed),
         })
     }
 }
@@ -192,7 +224,19 @@ fn inventory(json: &str) -> Inventory {
     if json.len() > MAX_INVENTORY_BYTES {
         return Inventory::default();
     }
-    serde_json::from_str(json).unwrap_or_default()
+    let said: Inventory = serde_json::from_str(json).unwrap_or_default();
+    let packages = said.packages.iter();
+    Inventory {
+        distribution: cut(&said.distribution),
+        cpu_model: cut(&said.cpu_model),
+        packages: packages
+            .map(|(package, version)| {
+                let short = |text| cut_to(MAX_NAME_BYTES, text);
+                (short(package), short(version))
+            })
+            .collect(),
+        ..said
+    }
 }
 
 impl TryFrom<v1::PathFacts> for PathFacts {
@@ -202,17 +246,17 @@ impl TryFrom<v1::PathFacts> for PathFacts {
         let problem = if facts.problem.is_empty() && facts.allowed && !facts.exists {
             String::from("does not exist")
         } else {
-            facts.problem
+            cut(&facts.problem)
         };
         Ok(Self {
             allowed: facts.allowed,
             problem,
             free_bytes: not_negative("survey.free_bytes", facts.free_bytes)?,
             free_files: u64::try_from(facts.free_files).ok(),
-            file_system: facts.file_system,
-            device: facts.device,
-            mount_source: facts.mount_source.chars().take(MAX_ERROR_CHARS).collect(),
-            mount_options: facts.mount_options.chars().take(MAX_ERROR_CHARS).collect(),
+            file_system: cut_to(MAX_NAME_BYTES, &facts.file_system),
+            device: cut(&facts.device),
+            mount_source: cut(&facts.mount_source),
+            mount_options: cut(&facts.mount_options),
             size_bytes: not_negative("survey.size_bytes", facts.size_bytes)?,
             floor_bytes: not_negative("survey.floor_bytes", facts.floor_bytes)?,
             floor_files: not_negative("survey.floor_files", facts.floor_files)?,
@@ -233,13 +277,21 @@ impl TryFrom<v1::EndReply> for End {
         let Some(state) = state else {
             return bad(
                 "end.state",
-                format!("is `{}`, not done, failed or stopped", end.state),
+                format!(
+                    "is `{}`, not done, failed or stopped",
+                    cut_to(MAX_NAME_BYTES, &end.state)
+                ),
             );
+        };
+        // Empty: the task has left no rows.
+        let spool_id = match end.spool_id.is_empty() {
+            true => String::new(),
+            false => name("end.spool_id", end.spool_id, MAX_NAME_BYTES)?,
         };
         Ok(Self {
             state,
-            error: end.error.chars().take(MAX_ERROR_CHARS).collect(),
-            spool_id: end.spool_id,
+            error: cut(&end.error),
+            spool_id,
             sequence: end.sequence,
             stalled: end.stalled,
         })
@@ -413,4 +465,4 @@ impl From<Command> for v1::command::Body {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

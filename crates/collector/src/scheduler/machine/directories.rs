@@ -190,7 +190,12 @@ fn forbids(error: &CallError) -> bool {
     )
 }
 
-fn directory_row(run: RunId, agent: AgentId, path: &str, directory: &RunDirectory) -> Row {
+pub(in crate::scheduler) fn directory_row(
+    run: RunId,
+    agent: AgentId,
+    path: &str,
+    directory: &RunDirectory,
+) -> Row {
     Row::Directory(RunDirectoryRow {
         run,
         agent,

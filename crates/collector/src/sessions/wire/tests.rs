@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
+use crate::cut::MAX_TEXT_CHARS;
 use benchmesh_proto::bounded::{Bounded, MAX_ENTRIES, holds_at_most};
 use benchmesh_testing::hostile::{damaged, withstands};
 use proptest::{option, prelude::*};
@@ -13,6 +14,7 @@ fn text() -> impl Strategy<Value = String> {
     prop_oneof![
         any::<String>(),
         (0_usize..10_000).prop_map(|length| "ä".repeat(length)),
+        Just(String::from("a\nWARN b\u{1b}[2J\0")),
         prop::sample::select(vec![
             "done",
             "failed",
@@ -27,57 +29,89 @@ fn text() -> impl Strategy<Value = String> {
 }
 
 fn path_facts() -> impl Strategy<Value = v1::PathFacts> {
-    (text(), any::<(bool, bool)>(), text(), any::<(i64, i64)>()).prop_map(
-        |(path, (allowed, exists), problem, (free_bytes, free_files))| v1::PathFacts {
-            path,
-            allowed,
-            exists,
-            problem,
-            free_bytes,
-            free_files,
-            ..v1::PathFacts::default()
-        },
+    (
+        [text(), text(), text(), text(), text(), text()],
+        any::<(bool, bool)>(),
+        any::<(i64, i64)>(),
     )
+        .prop_map(
+            |(
+                [
+                    path,
+                    problem,
+                    file_system,
+                    device,
+                    mount_source,
+                    mount_options,
+                ],
+                (allowed, exists),
+                (free_bytes, free_files),
+            )| v1::PathFacts {
+                path,
+                allowed,
+                exists,
+                problem,
+                free_bytes,
+                free_files,
+                file_system,
+                device,
+                mount_source,
+                mount_options,
+                ..v1::PathFacts::default()
+            },
+        )
 }
 
 fn reply_body() -> impl Strategy<Value = reply::Body> {
     prop_oneof![
         (
             prop::collection::vec(path_facts(), 0..4),
-            any::<(i64, i64)>()
+            (-1_i64..4, -1_i64..4),
+            [text(), text(), text()],
         )
-            .prop_map(|(paths, (scratch_free_bytes, link_bytes_per_s))| {
-                reply::Body::Survey(v1::SurveyReply {
-                    paths,
-                    scratch_free_bytes,
-                    link_bytes_per_s,
-                    ..v1::SurveyReply::default()
-                })
-            }),
-        (text(), any::<i64>()).prop_map(|(nonce, free_bytes)| {
+            .prop_map(
+                |(paths, (scratch_free_bytes, link_bytes_per_s), [closed, model, version])| {
+                    let inventory = serde_json::json!({
+                        "distribution": &model, "cpu_model": model, "packages": { version.as_str(): version },
+                    });
+                    reply::Body::Survey(v1::SurveyReply {
+                        sources: paths.clone(),
+                        paths,
+                        scratch_free_bytes,
+                        link_bytes_per_s,
+                        inventory_json: inventory.to_string(),
+                        closed,
+                    })
+                }
+            ),
+        (text(), any::<(bool, bool)>(), -1_i64..4).prop_map(|(nonce, (found, made), free_bytes)| {
             reply::Body::RunDirectory(v1::RunDirectoryReply {
                 nonce,
+                found,
+                made,
                 free_bytes,
-                ..v1::RunDirectoryReply::default()
             })
         }),
         any::<u32>().prop_map(|port| reply::Body::Listen(v1::ListenReply { port })),
         any::<i64>().prop_map(|lead_us| reply::Body::Arm(v1::ArmReply { lead_us })),
-        (text(), text(), any::<(u64, bool)>()).prop_map(|(state, error, (sequence, stalled))| {
-            reply::Body::End(v1::EndReply {
-                state,
-                error,
-                sequence,
-                stalled,
-                ..v1::EndReply::default()
-            })
-        }),
-        prop::collection::vec(text(), 0..40).prop_map(|drops| {
+        ([text(), text(), text()], any::<(u64, bool)>()).prop_map(
+            |([state, error, spool_id], (sequence, stalled))| {
+                reply::Body::End(v1::EndReply {
+                    state,
+                    error,
+                    spool_id,
+                    sequence,
+                    stalled,
+                })
+            }
+        ),
+        prop::collection::vec([text(), text()], 0..40).prop_map(|drops| {
             reply::Body::DropCaches(v1::DropCachesReply {
                 drops: drops
                     .into_iter()
-                    .map(|what| v1::CacheDrop {
+                    .map(|[what, error]| v1::CacheDrop {
                         what,
+                        error,
                         ..v1::CacheDrop::default()
                     })
                     .collect(),
@@ -113,7 +147,8 @@ fn hello() -> impl Strategy<Value = v1::Hello> {
         )
 }
 
-fn message() -> impl Strategy<Value = v1::AgentMessage> {
+/// What an agent may say, and what none says.
+pub(crate) fn message() -> impl Strategy<Value = v1::AgentMessage> {
     let body = prop_oneof![
         hello().prop_map(Body::Hello),
         any::<i64>().prop_map(|agent_sent_ns| Body::ClockProbe(v1::ClockProbe { agent_sent_ns })),
@@ -137,10 +172,39 @@ fn message() -> impl Strategy<Value = v1::AgentMessage> {
     option::of(body).prop_map(|body| v1::AgentMessage { body })
 }
 
+/// Short enough for a column and for a line of the log, and of one line.
+fn fits(text: &str) -> bool {
+    text.chars().count() <= MAX_TEXT_CHARS && !text.chars().any(char::is_control)
+}
+
+fn is_name(text: &str, most: usize) -> bool {
+    !text.is_empty() && text.len() <= most && fits(text)
+}
+
+fn check_survey(survey: &Survey) -> Result<(), TestCaseError> {
+    prop_assert!(fits(&survey.closed));
+    for (_, facts) in survey.paths.iter().chain(&survey.sources) {
+        for text in [
+            &facts.problem,
+            &facts.file_system,
+            &facts.device,
+            &facts.mount_source,
+            &facts.mount_options,
+        ] {
+            prop_assert!(fits(text));
+        }
+    }
+    let inventory = &survey.inventory;
+    prop_assert!(fits(&inventory.distribution) && fits(&inventory.cpu_model));
+    let mut packages = inventory.packages.iter();
+    prop_assert!(packages.all(|(package, version)| fits(package) && fits(version)));
+    Ok(())
+}
+
 fn check(message: v1::AgentMessage) -> Result<(), TestCaseError> {
     let sent = message.clone();
     match Incoming::try_from(message) {
-        Err(error) => prop_assert!(!error.field.is_empty()),
+        Err(error) => prop_assert!(!error.field.is_empty() && fits(&error.problem)),
         Ok(Incoming::Hello(hello)) => {
             if hello.check().is_ok() {
                 prop_assert!(!hello.name.is_empty() && hello.memory_bytes >= 0);
@@ -154,23 +218,36 @@ fn check(message: v1::AgentMessage) -> Result<(), TestCaseError> {
             );
         }
         Ok(Incoming::Progress { progress, .. }) => {
-            prop_assert!(progress.unit.chars().count() <= 32)
+            prop_assert!(progress.unit.chars().count() <= 32 && fits(&progress.unit));
         }
         Ok(Incoming::Reply {
             reply: Err((_, message)),
             ..
         }) => {
-            prop_assert!((1..=MAX_ERROR_CHARS).contains(&message.chars().count()));
+            prop_assert!(!message.is_empty() && fits(&message));
         }
         Ok(Incoming::Reply {
             reply: Ok(answer), ..
         }) => match answer {
             Answer::End(end) => {
-                prop_assert!(end.error.chars().count() <= MAX_ERROR_CHARS);
+                prop_assert!(fits(&end.error));
+                prop_assert!(end.spool_id.is_empty() || is_name(&end.spool_id, MAX_NAME_BYTES));
                 prop_assert!(end.state != TaskState::Lost && end.state != TaskState::Running);
             }
             Answer::Listening { port } => prop_assert!(port > 0),
-            Answer::Dropped(drops) => prop_assert!(drops.len() <= 16),
+            Answer::Dropped(drops) => {
+                prop_assert!(drops.len() <= MAX_CACHE_DROPS);
+                prop_assert!(
+                    drops
+                        .iter()
+                        .all(|drop| fits(&drop.what) && fits(&drop.error))
+                );
+            }
+            Answer::RunDirectory(directory) => {
+                let is_there = directory.found || directory.made;
+                prop_assert!(!is_there || is_name(&directory.nonce, MAX_NONCE_BYTES));
+            }
+            Answer::Survey(survey) => check_survey(&survey)?,
             _ => {}
         },
     }

@@ -59,7 +59,7 @@ pub(super) fn answer(agent: &Arc<Inner>, asked: Asked) -> Outcome {
             Ok(Some(Answer::RunDirectory(v1::RunDirectoryReply {
                 found: there.is_some() || made,
                 made,
-                nonce,
+                nonce: script.nonce.unwrap_or(nonce),
                 free_bytes: script.free_bytes,
             })))
         }

@@ -24,6 +24,8 @@ pub struct Script {
     pub no_root: bool,
     /// The type of its target's file system.
     pub file_system_type: String,
+    /// What its run directories are marked with, instead of what it should be.
+    pub nonce: Option<String>,
     /// Files that it removes per cell; told one by one.
     pub removes: u64,
     /// Forgets its tasks, and never says so.
@@ -66,6 +68,7 @@ impl Default for Script {
             starts: Starts::default(),
             no_root: false,
             file_system_type: String::from("ext4"),
+            nonce: None,
             removes: 0,
             forgets_in_silence: false,
             deaf_to_surveys: false,

@@ -1,0 +1,51 @@
+//! Texts that others chose, made fit for a column, a terminal and a line of the log.
+
+/// Of a text for people: an error, a problem, the options of a mount.
+pub(crate) const MAX_TEXT_CHARS: usize = 4096;
+
+/// At most [`MAX_TEXT_CHARS`] of the text, each control character replaced by a space.
+pub(crate) fn cut(text: &str) -> String {
+    cut_to(MAX_TEXT_CHARS, text)
+}
+
+/// At most `most` characters of the text, each control character replaced by a space.
+pub(crate) fn cut_to(most: usize, text: &str) -> String {
+    text.chars()
+        .take(most)
+        .map(|char| if char.is_control() { ' ' } else { char })
+        .collect()
+}
+
+/// At most `most` characters of the text for one line of the log: what does not print is escaped.
+pub(crate) fn printable(most: usize, text: &str) -> String {
+    let mut line = String::with_capacity(text.len().min(most));
+    for char in text.chars().take(most) {
+        match char {
+            '\'' | '"' | '\\' => line.push(char),
+            _ => line.extend(char.escape_debug()),
+        }
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_are_short_and_of_one_line() {
+        assert_eq!(cut("a\nb\u{1b}[2J\0"), "a b [2J ");
+        assert_eq!(cut_to(3, "äöüß"), "äöü");
+        assert_eq!(cut(&"x".repeat(1 << 20)).len(), MAX_TEXT_CHARS);
+    }
+
+    #[test]
+    fn lines_of_the_log_cannot_be_forged_or_turned_around() {
+        assert_eq!(printable(64, "it's \"good\"\\"), "it's \"good\"\\");
+        assert_eq!(
+            printable(64, "a\nINFO b\u{1b}\u{202e}"),
+            "a\\nINFO b\\u{1b}\\u{202e}"
+        );
+        assert_eq!(printable(2, "abc"), "ab");
+    }
+}
