@@ -21,6 +21,12 @@ pub const MAX_LOG_BYTES: u64 = 64 << 20;
 
 /// The largest count that is believed, 288 petabytes or 9 years in nanoseconds: sums of some stay within 64 bits.
 const LARGEST: i64 = 1 << 58;
+/// The year 2200: sums of an instant and of counts stay within 64 bits.
+const LATEST_US: i64 = 7_258_118_400_000_000;
+/// Words: operations, workloads, modes, the tool.
+const MAX_WORD_BYTES: usize = 256;
+/// Names of phases.
+const MAX_PHASE_BYTES: usize = 1024;
 
 /// A tool whose output can be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -183,17 +189,49 @@ pub fn parse(tool: Tool, log: &str, hints: &Hints) -> Result<ImportedLog, Import
         Tool::Elbencho => elbencho::parse(log, hints),
         Tool::Iperf3 => iperf::parse(log),
     }?;
+    check(&imported)?;
+    Ok(imported)
+}
+
+/// Refuses figures and words that no log holds, wherever it was read: a client sends what it has read as it likes.
+pub(crate) fn check(log: &ImportedLog) -> Result<(), ImportError> {
     let whole = |what| ImportError { line: None, what };
-    if imported.steps.is_empty() {
-        let what = format!("{} has written no result into this log", tool.as_str());
+    if log.steps.is_empty() {
+        let what = format!("{} has written no result into this log", log.tool);
         return Err(whole(what));
     }
-    match impossible(&imported) {
-        Some((what, found)) => Err(whole(format!(
+    if let Some((what, found)) = impossible(log) {
+        return Err(whole(format!(
             "{what} of a result is {found}, which is impossible: the log is damaged"
-        ))),
-        None => Ok(imported),
+        )));
     }
+    match not_a_word(log) {
+        Some(what) => Err(whole(format!(
+            "{what} is empty, too long or has control characters"
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// Returns the first text that cannot be what it is to be.
+fn not_a_word(log: &ImportedLog) -> Option<&'static str> {
+    let word = |what, text: &str, most| {
+        let is_word = !text.is_empty() && text.len() <= most && !text.chars().any(char::is_control);
+        (!is_word).then_some(what)
+    };
+    let ops = |step: &ImportedStep| {
+        let of_ops = step.ops.iter().map(|op| &op.op);
+        let mut all = of_ops.chain(step.seconds.iter().map(|second| &second.op));
+        all.find_map(|op| word("an operation", op, MAX_WORD_BYTES))
+    };
+    word("the tool", &log.tool, MAX_WORD_BYTES).or_else(|| {
+        log.steps.iter().find_map(|step| {
+            word("a phase", &step.phase, MAX_PHASE_BYTES)
+                .or_else(|| word("a workload", &step.workload, MAX_WORD_BYTES))
+                .or_else(|| word("a mode", &step.mode, MAX_WORD_BYTES))
+                .or_else(|| ops(step))
+        })
+    })
 }
 
 /// Returns the first figure outside the possible range, with its name.
@@ -235,6 +273,7 @@ fn impossible(log: &ImportedLog) -> Option<(&'static str, String)> {
         (counts
             .into_iter()
             .find_map(|found| whole("a second", found)))
+        .or_else(|| (second.span_us == 0).then(|| ("a second", "0".to_owned())))
         .or_else(|| real("a second's mean latency", second.mean_ns))
     };
     let of_steps = || {
@@ -246,7 +285,10 @@ fn impossible(log: &ImportedLog) -> Option<(&'static str, String)> {
                 .or_else(|| step.seconds.iter().find_map(of_second))
         })
     };
-    whole("the date", log.started_us).or_else(of_steps)
+    let date = log.started_us;
+    (!(0..=LATEST_US).contains(&date))
+        .then(|| ("the date", date.to_string()))
+        .or_else(of_steps)
 }
 
 /// A number of nanoseconds that a tool gave in another unit.

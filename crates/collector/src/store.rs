@@ -170,13 +170,16 @@ impl Store {
         }
     }
 
-    /// The latest instant in the database that the collector's own clock gave; `None` in a new one.
+    /// The latest instant in the database that the collector's own clock gave; `None` in a new one. Runs that were
+    /// imported have the instants of other clocks.
     pub async fn newest_instant(&self) -> Result<Option<MeshMicros>, StoreError> {
         sqlx::query_scalar::<_, Option<i64>>(
             "SELECT max(at_us) FROM (
                  SELECT max(last_seen_us) AS at_us FROM agents
                  UNION ALL SELECT max(max(created_us, coalesce(started_us, 0), coalesce(ended_us, 0))) FROM runs
+                     WHERE imported_from IS NULL
                  UNION ALL SELECT max(max(coalesce(start_us, 0), coalesce(ended_us, 0))) FROM steps
+                     WHERE run_id NOT IN (SELECT id FROM runs WHERE imported_from IS NOT NULL)
                  UNION ALL SELECT max(at_us) FROM cache_drops
                  UNION ALL SELECT clock_mesh_us FROM meta)",
         )

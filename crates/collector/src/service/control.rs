@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     clock::MeshClock,
-    compare,
+    compare, off_runtime,
     overview::Overview,
     pictures,
     query::{self, Limits},
@@ -387,7 +387,8 @@ impl Control for ControlService {
                 return Err(Status::invalid_argument("the imported run is too large"));
             }
         }
-        let run = serde_json::from_slice(&run_json)
+        let run = off_runtime(move || serde_json::from_slice(&run_json))
+            .await
             .map_err(|error| Status::invalid_argument(format!("the imported run: {error}")))?;
         let run = self
             .store

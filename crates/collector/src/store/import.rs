@@ -1,13 +1,18 @@
 //! Stores a run that was read from another tool's output, in one transaction.
 
 use super::{Store, StoreError};
-use crate::import::{ImportedLog, ImportedOp, ImportedSecond, ImportedStep};
+use crate::import::{self, ImportedLog, ImportedOp, ImportedSecond, ImportedStep};
 use crate::model::RunId;
+use crate::off_runtime;
 use serde::{Deserialize, Serialize};
 use sqlx::SqliteConnection;
 
 /// Longest text of a log that is kept with its run.
 const MAX_TEXT_BYTES: usize = 1 << 20;
+/// The name of a run, of a target, of a system: the name of a file fits.
+const MAX_NAME_BYTES: usize = 1024;
+/// Logs that repeat each other.
+const MAX_LOGS: usize = 10_000;
 
 /// A run to store: one log, or several that repeat each other.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -44,6 +49,35 @@ impl ImportedRun {
         format!("import-{hash:032x}")
     }
 
+    /// Whether it can be stored, whoever sends it.
+    fn check(&self) -> Result<(), StoreImportError> {
+        let wrong = |what: String| Err(StoreImportError::Wrong(what));
+        if self.logs.is_empty() || self.name.trim().is_empty() {
+            return wrong(String::from("an imported run needs a name and a log"));
+        }
+        if self.logs.len() > MAX_LOGS {
+            return wrong(format!(
+                "{} logs are too many for one run, at most {MAX_LOGS} are taken",
+                self.logs.len()
+            ));
+        }
+        for (what, text) in [
+            ("name", &self.name),
+            ("target", &self.target),
+            ("system", &self.system),
+        ] {
+            if text.len() > MAX_NAME_BYTES || text.chars().any(char::is_control) {
+                return wrong(format!(
+                    "the {what} of an imported run is longer than {MAX_NAME_BYTES} bytes or has control characters"
+                ));
+            }
+        }
+        for (log, _) in &self.logs {
+            import::check(log).or_else(|error| wrong(error.to_string()))?;
+        }
+        Ok(())
+    }
+
     fn ended_us(&self) -> i64 {
         let ends = self.logs.iter().flat_map(|(log, _)| {
             let steps = log.steps.iter();
@@ -65,12 +99,12 @@ impl ImportedRun {
 impl Store {
     /// Stores an imported run. The same logs are refused a second time.
     pub async fn import_run(&self, run: ImportedRun) -> Result<RunId, StoreImportError> {
-        if run.logs.is_empty() || run.name.trim().is_empty() {
-            return Err(StoreImportError::Wrong(String::from(
-                "an imported run needs a name and a log",
-            )));
-        }
-        let uid = run.uid();
+        let (run, uid) = off_runtime(move || {
+            run.check()?;
+            let uid = run.uid();
+            Ok((run, uid))
+        })
+        .await?;
         let known: Option<i64> = sqlx::query_scalar("SELECT id FROM runs WHERE uid = ?")
             .bind(&uid)
             .fetch_optional(self.reader())

@@ -2,7 +2,8 @@
 
 use super::Mesh;
 use crate::compare::{Request, Verdict, compare};
-use crate::import::{Hints, Tool, parse};
+use crate::import::{Hints, ImportedSecond, ImportedStep, Tool, parse};
+use crate::model::MeshMicros;
 use crate::store::import::{ImportedRun, StoreImportError};
 
 fn log(seconds: &str) -> String {
@@ -73,4 +74,75 @@ async fn imported_runs_are_stored_once_and_compared() {
         Some("Run 2 was imported from dd.")
     );
     mesh.assert_sound().await;
+}
+
+/// Whoever may import sends what it likes, not only what the parsers give.
+#[tokio::test]
+async fn a_run_that_no_log_tells_of_is_refused() {
+    let mesh = Mesh::new().await;
+    let check = async |change: &dyn Fn(&mut ImportedRun), part: &str| {
+        let mut run = run("a", &["10.0"]);
+        change(&mut run);
+        match mesh.store.import_run(run).await {
+            Err(StoreImportError::Wrong(why)) => assert!(why.contains(part), "{why} is not {part}"),
+            other => panic!("{part}: {other:?}"),
+        }
+    };
+    let step = |change: fn(&mut ImportedStep)| {
+        move |run: &mut ImportedRun| change(&mut run.logs[0].0.steps[0])
+    };
+    check(&|run| run.name = "n".repeat(2000), "name").await;
+    check(&|run| run.name = "a\nb".into(), "name").await;
+    check(&|run| run.target = "\u{1b}[2J".into(), "target").await;
+    check(&|run| run.system = "s".repeat(2000), "system").await;
+    check(&|run| run.logs[0].0.tool.clear(), "tool").await;
+    // The year 2300.
+    let far = 10_413_792_000_000_000;
+    check(&|run| run.logs[0].0.started_us = far, "date").await;
+    check(&|run| run.logs[0].0.started_us = -1, "date").await;
+    check(&|run| run.logs[0].0.steps.clear(), "no result").await;
+    check(&step(|step| step.phase.clear()), "phase").await;
+    check(&step(|step| step.workload.clear()), "workload").await;
+    check(&step(|step| step.mode = "m".repeat(300)), "mode").await;
+    check(&step(|step| step.at_us = -1), "start").await;
+    check(&step(|step| step.lasted_us = i64::MAX), "time").await;
+    check(&step(|step| step.ops[0].op.clear()), "operation").await;
+    check(&step(|step| step.ops[0].bytes = -1), "bytes").await;
+    check(
+        &step(|step| step.ops[0].ops_per_s = Some(f64::INFINITY)),
+        "rate",
+    )
+    .await;
+    check(
+        &step(|step| {
+            step.seconds = vec![ImportedSecond {
+                op: "write".into(),
+                ..ImportedSecond::default()
+            }]
+        }),
+        "second",
+    )
+    .await;
+    assert_eq!(mesh.number("SELECT count(*) FROM runs").await, 0);
+}
+
+/// A log that was written under a wrong clock does not keep the collector from starting after the next boot.
+#[tokio::test]
+async fn imported_instants_are_none_of_the_collectors_clock() {
+    let mesh = Mesh::new().await;
+    mesh.agent("a").await;
+    let mut ahead = run("ahead", &["10.0"]);
+    // The year 2199.
+    ahead.logs[0].0.started_us = 7_226_582_400_000_000;
+    mesh.store.import_run(ahead).await.unwrap();
+    let own = Some(MeshMicros(super::T0));
+    assert_eq!(mesh.store.newest_instant().await.unwrap(), own);
+    let run = mesh.run("u").await;
+    let (agent, _) = mesh.agent("a").await;
+    let (step, _) = mesh
+        .step(run, super::new_step(0, "files", "create"), &[agent])
+        .await;
+    mesh.finish(step, super::T0 + 9).await;
+    let own = Some(MeshMicros(super::T0 + 9));
+    assert_eq!(mesh.store.newest_instant().await.unwrap(), own);
 }
