@@ -18,6 +18,7 @@ pub mod overview;
 pub mod pictures;
 pub mod plan;
 pub mod query;
+mod refusals;
 pub mod report;
 pub mod results;
 pub mod scheduler;

@@ -14,7 +14,6 @@ mod mesh;
 mod newcomers;
 mod peer;
 mod quota;
-mod refusals;
 mod trust;
 pub(crate) mod wire;
 
@@ -277,7 +276,13 @@ impl Collector {
         ));
         if let Some(web) = web {
             info!(address = %web.address(), "page listens");
-            tasks.spawn(web.serve(store.clone(), overview.clone(), closing.clone()));
+            let serving = web.serve(
+                store.clone(),
+                overview.clone(),
+                gate.refusals(),
+                closing.clone(),
+            );
+            tasks.spawn(serving);
         }
         let control = control::ControlService::new(
             scheduler,
@@ -285,6 +290,7 @@ impl Collector {
             store.clone(),
             Arc::clone(&clock),
             overview,
+            Arc::clone(&gate),
             closing.clone(),
         );
         let authority = trust.as_ref().map(|trust| Arc::clone(&trust.authority));

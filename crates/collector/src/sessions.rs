@@ -17,6 +17,7 @@ mod state;
 pub(crate) mod wire;
 
 pub use call::Call;
+pub(crate) use fleet::PublishSession;
 pub use fleet::{AttachError, Attached, Fleet, ForgetError, NameProof, SessionHandle, Welcome};
 pub use hello::Hello;
 pub use member::{MemberFacts, Outgoing};

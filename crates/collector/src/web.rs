@@ -18,7 +18,7 @@ mod stream;
 pub use access::{Token, TokenError};
 pub use metrics::exposition;
 
-use crate::{overview::Overview, store::Store};
+use crate::{overview::Overview, refusals::Refusals, store::Store};
 use access::Access;
 use axum::{
     Router,
@@ -26,7 +26,7 @@ use axum::{
     middleware,
     routing::{get, post},
 };
-use listener::Connections;
+use listener::{Client, Connections};
 use std::{
     net::{Ipv4Addr, SocketAddr},
     path::PathBuf,
@@ -97,6 +97,7 @@ pub(crate) struct App {
     store: Store,
     overview: Overview,
     access: Arc<Access>,
+    refusals: Arc<Refusals>,
     viewers: Arc<Semaphore>,
     queries: Arc<Semaphore>,
     reports: Arc<Semaphore>,
@@ -154,17 +155,25 @@ impl Web {
     }
 
     /// Serves until `closing`.
-    pub async fn serve(self, store: Store, overview: Overview, closing: CancellationToken) {
+    pub(crate) async fn serve(
+        self,
+        store: Store,
+        overview: Overview,
+        refusals: Arc<Refusals>,
+        closing: CancellationToken,
+    ) {
         let app = App {
             store,
             overview,
             access: self.access,
+            refusals,
             viewers: Arc::new(Semaphore::new(MAX_VIEWERS)),
             queries: Arc::new(Semaphore::new(MAX_QUERIES)),
             reports: Arc::new(Semaphore::new(MAX_REPORTS)),
             closing: closing.clone(),
         };
-        let served = axum::serve(Connections::new(self.listener), router(app))
+        let service = router(app).into_make_service_with_connect_info::<Client>();
+        let served = axum::serve(Connections::new(self.listener), service)
             .with_graceful_shutdown(closing.cancelled_owned());
         // It never ends by an error of its own.
         if let Err(error) = served.await {

@@ -6,6 +6,7 @@ use benchmesh_testing::layers::{assert_no_circle, assert_order};
 const LAYERS: &[&str] = &[
     "model",
     "cut",
+    "refusals",
     "trust",
     "figures",
     "database",

@@ -7,6 +7,7 @@ mod watcher;
 
 use super::{
     audit::{self, Requester},
+    gate::Gate,
     quota::{Quota, QuotaLimits},
     wire::{
         annotate_status, annotation, compare_status, import_status, query_reply, query_status,
@@ -81,6 +82,7 @@ pub(super) struct ControlService {
     store: Store,
     clock: Arc<MeshClock>,
     overview: Overview,
+    gate: Arc<Gate>,
     closing: CancellationToken,
     queries: Arc<Quota>,
     reports: Arc<Quota>,
@@ -104,6 +106,7 @@ impl ControlService {
         store: Store,
         clock: Arc<MeshClock>,
         overview: Overview,
+        gate: Arc<Gate>,
         closing: CancellationToken,
     ) -> Self {
         Self {
@@ -112,6 +115,7 @@ impl ControlService {
             store,
             clock,
             overview,
+            gate,
             closing,
             queries: Arc::new(Quota::new(QUERIES)),
             reports: Arc::new(Quota::new(REPORTS)),

@@ -7,8 +7,8 @@
 use super::{
     peer::{Peer, PeerIdentity},
     quota::{Permit, Quota, QuotaLimits},
-    refusals::Refusals,
 };
+use crate::refusals::Refusals;
 use crate::trust::{Authority, CertificateStatus, TrustError};
 use benchmesh_trust::{Role, dial::TLS_ALERT};
 use rustls::Error as TlsError;
@@ -27,7 +27,7 @@ use tokio::{
 };
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
 use tonic::{Request, Status, codegen::http};
-use tracing::{debug, info, warn};
+use tracing::debug;
 
 /// The first byte of a TLS connection.
 const TLS_HANDSHAKE: u8 = 22;
@@ -74,7 +74,7 @@ pub(super) enum Transport {
 #[derive(Debug)]
 pub(super) struct Gate {
     tls: Option<Tls>,
-    refusals: Refusals,
+    refusals: Arc<Refusals>,
     agent_connections: Arc<Quota<String>>,
     operator_connections: Arc<Quota<String>>,
     agent_streams: Arc<Quota<String>>,
@@ -103,7 +103,7 @@ impl Gate {
         };
         Ok(Self {
             tls,
-            refusals: Refusals::default(),
+            refusals: Arc::default(),
             agent_connections: Arc::new(Quota::new(AGENT_CONNECTIONS)),
             operator_connections: Arc::new(Quota::new(OPERATOR_CONNECTIONS)),
             agent_streams: Arc::new(Quota::new(AGENT_STREAMS)),
@@ -206,26 +206,24 @@ impl Gate {
         Err(refusal)
     }
 
+    /// What has been logged of late; the page's refusals count too.
+    pub fn refusals(&self) -> Arc<Refusals> {
+        Arc::clone(&self.refusals)
+    }
+
     /// Logs a refusal of whoever is at this address.
     pub fn log_refusal(&self, address: Option<IpAddr>, problem: &str) {
-        let address = address.map_or_else(|| "unknown".to_owned(), |it| it.to_string());
-        if let Some(suffix) = self.refusals.say(&address, problem).suffix() {
-            info!(%address, problem = format!("{problem}{suffix}"), "a client is refused");
-        }
+        self.refusals.log(address, problem);
     }
 
     /// Logs a refusal of somebody who is known.
     pub fn log_refusal_of(&self, client: &str, problem: &str) {
-        if let Some(suffix) = self.refusals.say(client, problem).suffix() {
-            info!(%client, problem = format!("{problem}{suffix}"), "a client is refused");
-        }
+        self.refusals.log_of(client, problem);
     }
 
     /// Logs what an attached agent did wrong, and what a result may lack by it.
-    pub fn log_fault_of(&self, agent: &str, what: &str, problem: &str) {
-        if let Some(suffix) = self.refusals.say(agent, what).suffix() {
-            warn!(%agent, %problem, "{what}{suffix}");
-        }
+    pub fn log_fault_of(&self, agent: &str, what: &'static str, problem: &str) {
+        self.refusals.log_fault_of(agent, what, problem);
     }
 }
 

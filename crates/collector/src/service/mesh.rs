@@ -9,6 +9,7 @@ use super::{
 };
 use crate::{
     clock::MeshClock,
+    cut::printable,
     ingest::{
         Batch, Receipt,
         batch::{AgentEvent, BatchError},
@@ -16,7 +17,7 @@ use crate::{
     model::{AgentId, Severity},
     off_runtime,
     sessions::{
-        AttachError, Fleet, NameProof, Outgoing, SessionHandle,
+        AttachError, Fleet, Hello, NameProof, Outgoing, PublishSession, SessionHandle,
         hello::BadField,
         wire::{Incoming, outgoing},
     },
@@ -71,6 +72,20 @@ impl MeshService {
             gate,
         }
     }
+
+    /// The session whose token a request bears.
+    fn session_of<T>(&self, request: &Request<T>) -> Result<PublishSession, Status> {
+        let token = request
+            .metadata()
+            .get(SESSION_KEY)
+            .and_then(|value| value.to_str().ok())
+            .ok_or_else(|| {
+                Status::unauthenticated(format!("the metadata key {SESSION_KEY} is missing"))
+            })?;
+        self.fleet
+            .session(token)
+            .ok_or_else(|| Status::unauthenticated("no such session is attached: attach first"))
+    }
 }
 
 fn bad_field_status(error: &BadField) -> Status {
@@ -95,11 +110,19 @@ fn attach_status(error: &AttachError) -> Status {
 
 /// What is not checked yet, for one line of the log.
 fn shown(name: &str) -> String {
-    name.chars()
-        .take(MAX_LOGGED_NAME_CHARS)
-        .collect::<String>()
-        .escape_debug()
-        .to_string()
+    printable(MAX_LOGGED_NAME_CHARS, name)
+}
+
+/// The Hello that a stream begins with.
+async fn first_hello(inbound: &mut Streaming<v1::AgentMessage>) -> Result<Box<Hello>, Status> {
+    let first = timeout(HELLO_TIMEOUT, inbound.message())
+        .await
+        .map_err(|_| Status::deadline_exceeded("no hello came within 10 s"))??
+        .ok_or_else(|| Status::invalid_argument("the stream ended before its hello"))?;
+    match Incoming::try_from(first).map_err(|error| bad_field_status(&error))? {
+        Incoming::Hello(hello) => Ok(hello),
+        _ => Err(Status::invalid_argument("the first message is not a hello")),
+    }
 }
 
 #[tonic::async_trait]
@@ -115,15 +138,12 @@ impl Mesh for MeshService {
         let identity = Peer::identity(&request);
         let permit = self.gate.begin_stream(&request)?;
         let mut inbound = request.into_inner();
-        let first = timeout(HELLO_TIMEOUT, inbound.message())
-            .await
-            .map_err(|_| Status::deadline_exceeded("no hello came within 10 s"))??
-            .ok_or_else(|| Status::invalid_argument("the stream ended before its hello"))?;
-        let Incoming::Hello(hello) =
-            Incoming::try_from(first).map_err(|error| bad_field_status(&error))?
-        else {
-            return Err(Status::invalid_argument("the first message is not a hello"));
-        };
+        let hello = first_hello(&mut inbound).await.inspect_err(|status| {
+            // Otherwise the stream broke.
+            if is_fault(status) {
+                self.gate.log_refusal(from, status.message());
+            }
+        })?;
         if let PeerIdentity::Known { holder, .. } = &identity
             && holder.name != hello.name
         {
@@ -172,17 +192,10 @@ impl Mesh for MeshService {
         request: Request<Streaming<v1::Batch>>,
     ) -> Result<Response<Self::PublishStream>, Status> {
         let permit = self.gate.begin_stream(&request)?;
-        let token = request
-            .metadata()
-            .get(SESSION_KEY)
-            .and_then(|value| value.to_str().ok())
-            .ok_or_else(|| {
-                Status::unauthenticated(format!("the metadata key {SESSION_KEY} is missing"))
-            })?;
-        let session = self
-            .fleet
-            .session(token)
-            .ok_or_else(|| Status::unauthenticated("no such session is attached: attach first"))?;
+        let session = self.session_of(&request).inspect_err(|status| {
+            self.gate
+                .log_refusal(Peer::address(&request), status.message());
+        })?;
         if let PeerIdentity::Known { holder, .. } = Peer::identity(&request)
             && holder.name != session.name
         {
@@ -249,6 +262,7 @@ impl Listener {
             let heard = match message {
                 Ok(Some(message)) => Incoming::try_from(message),
                 Ok(None) => return,
+                Err(status) if is_refusal(&status) => return self.refuse(status, end_status),
                 Err(status) => {
                     debug!(agent = %handle.agent(), %status, "stream broke");
                     return;
@@ -259,17 +273,23 @@ impl Listener {
                 Ok(Incoming::Reply { id, reply }) => handle.deliver_reply(id, reply),
                 Ok(Incoming::Progress { id, progress }) => handle.deliver_progress(id, progress),
                 Ok(Incoming::Hello(_)) => {
-                    let _ = end_status.send(Status::invalid_argument("hello was said already"));
-                    return;
+                    return self.refuse(
+                        Status::invalid_argument("hello was said already"),
+                        end_status,
+                    );
                 }
-                Err(error) => {
-                    let what = "a message that cannot be, its session ends";
-                    self.gate.log_fault_of(&self.name, what, &error.to_string());
-                    let _ = end_status.send(bad_field_status(&error));
-                    return;
-                }
+                Err(error) => return self.refuse(bad_field_status(&error), end_status),
             }
         }
+    }
+}
+
+impl Listener {
+    /// Ends the stream for what the agent said.
+    fn refuse(&self, status: Status, end_status: oneshot::Sender<Status>) {
+        let what = "a message that cannot be, its session ends";
+        self.gate.log_fault_of(&self.name, what, status.message());
+        let _ = end_status.send(status);
     }
 }
 
@@ -426,6 +446,14 @@ fn acks(
             }
         }
     })
+}
+
+/// Whether a stream without a Hello is its agent's fault.
+fn is_fault(status: &Status) -> bool {
+    matches!(
+        status.code(),
+        Code::InvalidArgument | Code::DeadlineExceeded
+    ) || is_refusal(status)
 }
 
 /// Whether the status is the decoder's word on a message.

@@ -5,11 +5,11 @@
 //! port. The `Host` header must be an address, `localhost` or a name that was allowed, so that a name of someone else's
 //! that resolves to this machine (DNS rebinding) opens nothing.
 
-use super::{App, assets, error::Refusal};
+use super::{App, assets, error::Refusal, listener::Client};
 use axum::{
     body::Bytes,
-    extract::{Request, State},
-    http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header},
+    extract::{ConnectInfo, Request, State},
+    http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header},
     middleware::Next,
     response::{IntoResponse, Response},
 };
@@ -149,23 +149,26 @@ impl Access {
         &self.token
     }
 
-    fn has_token(&self, headers: &HeaderMap) -> bool {
+    /// The token that a request's headers show.
+    fn shown(&self, headers: &HeaderMap) -> Shown {
         let bearer = headers
-            .get(header::AUTHORIZATION)
-            .and_then(|value| value.to_str().ok())
-            .and_then(|value| value.split_once(' '))
-            .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))
-            .is_some_and(|(_, token)| self.token.is(token.trim()));
-        let in_cookie = || {
-            headers
-                .get_all(header::COOKIE)
-                .iter()
-                .filter_map(|value| value.to_str().ok())
-                .flat_map(|value| value.split(';'))
-                .filter_map(|pair| pair.trim().split_once('='))
-                .any(|(name, value)| name == self.cookie && self.token.is(value))
-        };
-        bearer || in_cookie()
+            .get_all(header::AUTHORIZATION)
+            .iter()
+            .map(|value| value.to_str().ok().and_then(|value| value.split_once(' ')))
+            .map(|value| {
+                value.is_some_and(|(scheme, token)| {
+                    scheme.eq_ignore_ascii_case("bearer") && self.token.is(token.trim())
+                })
+            });
+        let cookies = headers
+            .get_all(header::COOKIE)
+            .iter()
+            .filter_map(|value| value.to_str().ok())
+            .flat_map(|value| value.split(';'))
+            .filter_map(|pair| pair.trim().split_once('='))
+            .filter(|(name, _)| *name == self.cookie)
+            .map(|(_, value)| self.token.is(value));
+        bearer.chain(cookies).fold(Shown::None, Shown::and)
     }
 
     /// Whether a `Host` header names this collector.
@@ -200,6 +203,32 @@ impl Access {
     }
 }
 
+/// What a request shows of the token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Shown {
+    None,
+    Another,
+    Token,
+}
+
+impl Shown {
+    /// With one more token, which is ours or another.
+    fn and(self, is_ours: bool) -> Self {
+        match (self, is_ours) {
+            (Self::Token, _) | (_, true) => Self::Token,
+            _ => Self::Another,
+        }
+    }
+}
+
+/// Where a request came from, for the log.
+fn client(extensions: &Extensions) -> Option<IpAddr> {
+    let client = extensions.get::<ConnectInfo<Client>>();
+    client.map(|ConnectInfo(Client(address))| *address)
+}
+
+const WRONG_TOKEN: &str = "the page was asked for with a token that is not the collector's";
+
 /// What is served without the token: the form that asks for it, and what that looks like.
 fn is_open(path: &str) -> bool {
     matches!(path, "/login" | "/assets/page.css" | "/favicon.ico")
@@ -233,11 +262,14 @@ pub async fn guard(State(app): State<App>, request: Request, next: Next) -> Resp
 
 async fn checked(app: &App, request: Request, next: Next) -> Response {
     let headers = request.headers();
+    let from = client(request.extensions());
+    let refused = |problem| app.refusals.log(from, problem);
     let host = headers
         .get(header::HOST)
         .and_then(|host| host.to_str().ok())
         .or_else(|| request.uri().host());
     if !host.is_some_and(|host| app.access.is_own_name(host)) {
+        refused("the page was asked for under the name of another machine");
         return Refusal::new(
             StatusCode::MISDIRECTED_REQUEST,
             "the Host header names another machine; use the collector's address, or allow the name with --http-name",
@@ -248,13 +280,15 @@ async fn checked(app: &App, request: Request, next: Next) -> Response {
         && request.method() != Method::HEAD
         && is_from_elsewhere(headers)
     {
+        refused("a page of another site sent a request to the page");
         return Refusal::new(
             StatusCode::FORBIDDEN,
             "a page of another site sent this request",
         )
         .into_response();
     }
-    if app.access.has_token(headers) {
+    let shown = app.access.shown(headers);
+    if shown == Shown::Token {
         return next.run(request).await;
     }
     let path = request.uri().path();
@@ -276,8 +310,17 @@ async fn checked(app: &App, request: Request, next: Next) -> Response {
     });
     match given {
         Some(token) if app.access.token.is(token) => app.access.accept(),
-        Some(_) => ask(headers, "This token is not the collector's.").await,
-        None => ask(headers, "").await,
+        Some(_) => {
+            refused(WRONG_TOKEN);
+            ask(headers, "This token is not the collector's.").await
+        }
+        None => {
+            refused(match shown {
+                Shown::None => "the page was asked for without its token",
+                _ => WRONG_TOKEN,
+            });
+            ask(headers, "").await
+        }
     }
 }
 
@@ -317,7 +360,7 @@ pub async fn login_page() -> Response {
 }
 
 /// The form's answer: `token=...`.
-pub async fn login(State(app): State<App>, body: Bytes) -> Response {
+pub async fn login(State(app): State<App>, extensions: Extensions, body: Bytes) -> Response {
     let text = String::from_utf8_lossy(&body);
     let token = text
         .split('&')
@@ -327,6 +370,7 @@ pub async fn login(State(app): State<App>, body: Bytes) -> Response {
     if app.access.token.is(token) {
         app.access.accept()
     } else {
+        app.refusals.log(client(&extensions), WRONG_TOKEN);
         assets::login(
             StatusCode::UNAUTHORIZED,
             "This token is not the collector's.",
@@ -370,20 +414,27 @@ mod tests {
     fn the_token_is_taken_from_the_cookie_of_this_port_and_from_the_header() {
         let access = access();
         let token = access.token().text().to_owned();
-        let check = |name: HeaderName, value: String, expected: bool| {
+        let check = |name: HeaderName, value: String, expected: Shown| {
             let mut headers = HeaderMap::new();
             headers.insert(name, HeaderValue::from_str(&value).unwrap());
-            assert_eq!(access.has_token(&headers), expected, "{value}");
+            assert_eq!(access.shown(&headers), expected, "{value}");
         };
-        check(header::AUTHORIZATION, format!("Bearer {token}"), true);
-        check(header::AUTHORIZATION, format!("bearer {token}"), true);
-        check(header::AUTHORIZATION, format!("Basic {token}"), false);
-        check(header::AUTHORIZATION, token.clone(), false);
-        check(header::COOKIE, format!("a=b; benchmesh-4751={token}"), true);
-        check(header::COOKIE, format!("benchmesh-4752={token}"), false);
-        check(header::COOKIE, format!("benchmesh-4751={token}x"), false);
-        check(header::COOKIE, "benchmesh-4751=".to_owned(), false);
-        assert!(!access.has_token(&HeaderMap::new()));
+        use Shown::{Another, None, Token};
+        check(header::AUTHORIZATION, format!("Bearer {token}"), Token);
+        check(header::AUTHORIZATION, format!("bearer {token}"), Token);
+        check(header::AUTHORIZATION, format!("Basic {token}"), Another);
+        check(header::AUTHORIZATION, token.clone(), Another);
+        check(
+            header::COOKIE,
+            format!("a=b; benchmesh-4751={token}"),
+            Token,
+        );
+        check(header::COOKIE, format!("benchmesh-4752={token}"), None);
+        check(header::COOKIE, format!("benchmesh-4751={token}x"), Another);
+        check(header::COOKIE, "benchmesh-4751=".to_owned(), Another);
+        let both = format!("benchmesh-4751=old; benchmesh-4751={token}");
+        check(header::COOKIE, both, Token);
+        assert_eq!(access.shown(&HeaderMap::new()), None);
     }
 
     #[test]

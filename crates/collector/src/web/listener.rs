@@ -1,10 +1,13 @@
 //! Connections that are bounded in number, and cut when their client stops reading or has nothing to say.
 
-use axum::serve::Listener;
+use axum::{
+    extract::connect_info::Connected,
+    serve::{IncomingStream, Listener},
+};
 use std::{
     future::Future,
     io,
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
@@ -84,6 +87,16 @@ impl Listener for Connections {
 
     fn local_addr(&self) -> io::Result<Self::Addr> {
         self.listener.local_addr()
+    }
+}
+
+/// Where a request came from.
+#[derive(Clone, Copy, Debug)]
+pub struct Client(pub IpAddr);
+
+impl Connected<IncomingStream<'_, Connections>> for Client {
+    fn connect_info(stream: IncomingStream<'_, Connections>) -> Self {
+        Self(stream.remote_addr().ip())
     }
 }
 

@@ -279,6 +279,7 @@ async fn cut_a_deaf_viewer() {
         store,
         overview: overview.clone(),
         access: Arc::new(access),
+        refusals: Arc::default(),
         viewers: Arc::new(Semaphore::new(MAX_VIEWERS)),
         queries: Arc::new(Semaphore::new(MAX_QUERIES)),
         reports: Arc::new(Semaphore::new(MAX_REPORTS)),

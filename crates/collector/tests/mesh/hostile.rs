@@ -18,7 +18,7 @@ async fn client(address: SocketAddr) -> MeshClient<Channel> {
 }
 
 /// How a stream ends that says `messages`.
-async fn verdict(address: SocketAddr, messages: Vec<v1::AgentMessage>) -> Status {
+pub async fn verdict(address: SocketAddr, messages: Vec<v1::AgentMessage>) -> Status {
     let (said, receiver) = mpsc::channel(64);
     for message in messages {
         said.send(message).await.unwrap();
@@ -192,7 +192,7 @@ fn a_nonce_that_cannot_be_costs_its_agent_the_run_and_nobody_else() {
     });
 }
 
-async fn published(
+pub async fn published(
     stage: &Stage,
     session: Option<&str>,
     batch: v1::Batch,

@@ -14,7 +14,7 @@ use benchmesh_proto::{WIRE_VERSION, v1};
 use benchmesh_workloads::error_chain;
 use prost::Message;
 use std::time::Duration;
-use tonic::{Request, Response, Status};
+use tonic::{Code, Request, Response, Status};
 
 /// All their plans are read again when a run ends.
 const MAX_QUEUED_RUNS: u32 = 100;
@@ -25,6 +25,21 @@ const MANY_STEPS: usize = 10_000;
 
 impl ControlService {
     pub(super) async fn start(
+        &self,
+        request: Request<v1::StartRunRequest>,
+    ) -> Result<Response<v1::StartRunReply>, Status> {
+        let by = Requester::of(&request);
+        let is_dry = request.get_ref().dry_run;
+        self.started(request).await.inspect_err(|status| {
+            if !is_dry && is_refusal(status) {
+                let reason = status.message().lines().next().unwrap_or_default();
+                self.gate
+                    .log_refusal_of(&by.to_string(), &format!("a run is not started: {reason}"));
+            }
+        })
+    }
+
+    async fn started(
         &self,
         request: Request<v1::StartRunRequest>,
     ) -> Result<Response<v1::StartRunReply>, Status> {
@@ -106,6 +121,14 @@ impl ControlService {
             ))),
         }
     }
+}
+
+/// Whether the client, its plan or its agents are at fault, not the collector.
+fn is_refusal(status: &Status) -> bool {
+    matches!(
+        status.code(),
+        Code::InvalidArgument | Code::FailedPrecondition | Code::ResourceExhausted
+    )
 }
 
 /// Why a run is not started.

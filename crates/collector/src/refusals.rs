@@ -3,11 +3,14 @@
 //! Clients choose their reasons and, in part, their addresses. Neither gives them the log: each client has some reasons a
 //! minute, and all clients together have a bound.
 
+use crate::cut::printable;
 use std::{
     collections::HashMap,
+    net::IpAddr,
     sync::{Mutex, PoisonError},
     time::{Duration, Instant},
 };
+use tracing::{info, warn};
 
 /// Between two lines of the log on the same refusal of the same client.
 const INTERVAL: Duration = Duration::from_secs(60);
@@ -15,10 +18,14 @@ const INTERVAL: Duration = Duration::from_secs(60);
 const MAX_REASONS: usize = 32;
 /// Reasons of all clients in that time.
 const MAX_LINES: usize = 512;
+/// Of a reason: what is refused may be in it, as long as it was.
+const MAX_REASON_CHARS: usize = 1024;
+/// Of a client's name.
+const MAX_CLIENT_CHARS: usize = 256;
 
 /// What becomes of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Say {
+enum Say {
     Line,
     /// This one and, until a minute is over, none more of this client.
     LastOfClient,
@@ -29,7 +36,7 @@ pub(super) enum Say {
 
 impl Say {
     /// `None`: the line is left out. What to add to it.
-    pub fn suffix(self) -> Option<&'static str> {
+    fn suffix(self) -> Option<&'static str> {
         match self {
             Self::Line => Some(""),
             Self::LastOfClient => {
@@ -43,10 +50,37 @@ impl Say {
 
 /// Clients, each with its reasons and when they were logged.
 #[derive(Debug, Default)]
-pub(super) struct Refusals(Mutex<HashMap<String, HashMap<String, Instant>>>);
+pub(crate) struct Refusals(Mutex<HashMap<String, HashMap<String, Instant>>>);
 
 impl Refusals {
-    pub fn say(&self, client: &str, reason: &str) -> Say {
+    /// Logs a refusal of whoever is at this address.
+    pub fn log(&self, address: Option<IpAddr>, problem: &str) {
+        let address = address.map_or_else(|| "unknown".to_owned(), |it| it.to_string());
+        let problem = printable(MAX_REASON_CHARS, problem);
+        if let Some(suffix) = self.say(&address, &problem).suffix() {
+            info!(%address, problem = format!("{problem}{suffix}"), "a client is refused");
+        }
+    }
+
+    /// Logs a refusal of somebody who is known.
+    pub fn log_of(&self, client: &str, problem: &str) {
+        let client = printable(MAX_CLIENT_CHARS, client);
+        let problem = printable(MAX_REASON_CHARS, problem);
+        if let Some(suffix) = self.say(&client, &problem).suffix() {
+            info!(%client, problem = format!("{problem}{suffix}"), "a client is refused");
+        }
+    }
+
+    /// Logs what an attached agent did wrong, and what a result may lack by it.
+    pub fn log_fault_of(&self, agent: &str, what: &'static str, problem: &str) {
+        let agent = printable(MAX_CLIENT_CHARS, agent);
+        if let Some(suffix) = self.say(&agent, what).suffix() {
+            let problem = printable(MAX_REASON_CHARS, problem);
+            warn!(%agent, %problem, "{what}{suffix}");
+        }
+    }
+
+    fn say(&self, client: &str, reason: &str) -> Say {
         self.say_at(client, reason, Instant::now())
     }
 
