@@ -19,7 +19,9 @@ use std::time::Duration;
 const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 /// The collector is heard once a second: a shorter lease would end a load that is in good contact.
 const LEAST_LEASE: Duration = Duration::from_secs(3);
-const LONGEST_US: i64 = 366 * 86_400 * 1_000_000;
+/// Longer than a collector is away, while a load that nobody can stop goes on.
+const LONGEST_LEASE_US: i64 = 7 * 86_400 * 1_000_000;
+const LONGEST_PERIOD_US: i64 = 366 * 86_400 * 1_000_000;
 const MOST_SEQUENCE: u64 = 1 << 62;
 const MOST_TASKS: u32 = 1 << 20;
 const MOST_NAME_BYTES: usize = 256;
@@ -101,7 +103,8 @@ impl TryFrom<v1::Welcome> for Welcome {
     fn try_from(wire: v1::Welcome) -> Result<Self, WireError> {
         Ok(Self {
             wire_version: wire.wire_version,
-            collector_version: wire.collector_version,
+            collector_version: optional("welcome.collector_version", wire.collector_version)?
+                .unwrap_or_default(),
             mesh_uid: name("welcome.mesh_uid", wire.mesh_uid)?,
             agent_id: wire.agent_id,
             session: name("welcome.session", wire.session)?,
@@ -124,7 +127,8 @@ fn position(wire: v1::SpoolPosition) -> Result<(String, u64), WireError> {
             "which no spool reaches",
         );
     }
-    Ok((wire.spool_id, wire.last_sequence))
+    let spool_id = name("welcome.spools.spool_id", wire.spool_id)?;
+    Ok((spool_id, wire.last_sequence))
 }
 
 fn request(command: v1::Command) -> Result<Request, WireError> {
@@ -187,7 +191,7 @@ fn request(command: v1::Command) -> Result<Request, WireError> {
 }
 
 fn sampling(wire: v1::Sampling) -> Result<Sampling, WireError> {
-    let period_us = ranged("sampling.period_us", wire.period_us, 0, LONGEST_US)?;
+    let period_us = ranged("sampling.period_us", wire.period_us, 0, LONGEST_PERIOD_US)?;
     let period = Duration::from_micros(unsigned("sampling.period_us", period_us)?);
     Ok(Sampling {
         host_wide: wire.host_wide,
@@ -204,15 +208,15 @@ fn sampling(wire: v1::Sampling) -> Result<Sampling, WireError> {
 }
 
 fn daemon_rule(wire: v1::DaemonRule) -> Result<DaemonRule, WireError> {
-    let given = |text: String| (!text.is_empty()).then_some(text);
+    let given = |text| optional("sampling.daemon_rules", text);
     let name = name("sampling.daemon_rules.name", wire.name)?;
     let rule = DaemonRule {
         name: name.clone(),
-        comm: given(wire.comm),
-        cmdline: given(wire.cmdline),
-        cgroup: given(wire.cgroup),
-        unit: given(wire.unit),
-        instance_option: given(wire.instance_option),
+        comm: given(wire.comm)?,
+        cmdline: given(wire.cmdline)?,
+        cgroup: given(wire.cgroup)?,
+        unit: given(wire.unit)?,
+        instance_option: given(wire.instance_option)?,
     };
     match rule.check() {
         Ok(()) => Ok(rule),
@@ -270,7 +274,7 @@ fn prepare(wire: v1::Prepare) -> Result<Prepare, WireError> {
             Some((address, name("prepare.token", wire.token)?))
         }
     };
-    let lease = match ranged("prepare.lease_us", wire.lease_us, 0, LONGEST_US)? {
+    let lease = match ranged("prepare.lease_us", wire.lease_us, 0, LONGEST_LEASE_US)? {
         0 => DEFAULT_LEASE,
         us => Duration::from_micros(unsigned("prepare.lease_us", us)?).max(LEAST_LEASE),
     };
@@ -367,6 +371,14 @@ fn name(field: &'static str, text: String) -> Result<String, WireError> {
         return bad(field, format!("{} bytes of text", text.len()), "not a name");
     }
     Ok(text)
+}
+
+/// `None`: empty.
+fn optional(field: &'static str, text: String) -> Result<Option<String>, WireError> {
+    if text.len() > MOST_PATH_BYTES || text.chars().any(char::is_control) {
+        return bad(field, format!("{} bytes of text", text.len()), "not a line");
+    }
+    Ok((!text.is_empty()).then_some(text))
 }
 
 fn path(field: &'static str, text: String) -> Result<PathBuf, WireError> {

@@ -1,6 +1,6 @@
 //! Commands of a collector that was taken over: understood within their bounds, or refused with their number.
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
 use super::command::Incoming;
 use benchmesh_proto::v1;
@@ -28,6 +28,89 @@ fn messages() -> Vec<Vec<u8>> {
             bytes.collect()
         })
         .collect()
+}
+
+fn heard(body: v1::collector_message::Body) -> Result<Incoming, String> {
+    let message = v1::CollectorMessage { body: Some(body) };
+    match Incoming::try_from(message) {
+        Ok(Incoming::BadCommand { error, .. }) | Err(error) => Err(error.to_string()),
+        Ok(heard) => Ok(heard),
+    }
+}
+
+/// What is kept for a session, a rule or a load has a bound, also where it may be empty.
+#[test]
+fn texts_and_times_without_a_bound_are_refused() {
+    use v1::{collector_message::Body, command::Body as Asked};
+    let long = "x".repeat(5000);
+    let welcome = |change: &dyn Fn(&mut v1::Welcome)| {
+        let mut welcome = v1::Welcome {
+            mesh_uid: "mesh".to_owned(),
+            session: "session".to_owned(),
+            spools: vec![v1::SpoolPosition {
+                spool_id: "spool".to_owned(),
+                last_sequence: 1,
+            }],
+            ..v1::Welcome::default()
+        };
+        change(&mut welcome);
+        Body::Welcome(welcome)
+    };
+    let command = |body| {
+        Body::Command(v1::Command {
+            id: 1,
+            body: Some(body),
+        })
+    };
+    let rule = |change: &dyn Fn(&mut v1::DaemonRule)| {
+        let mut rule = v1::DaemonRule {
+            name: "osd".to_owned(),
+            comm: "ceph-osd".to_owned(),
+            ..v1::DaemonRule::default()
+        };
+        change(&mut rule);
+        command(Asked::Sampling(v1::Sampling {
+            daemon_rules: vec![rule],
+            ..v1::Sampling::default()
+        }))
+    };
+    let lease = |days: i64| {
+        command(Asked::Prepare(v1::Prepare {
+            task_id: 1,
+            workload: "null".to_owned(),
+            mode: "run".to_owned(),
+            tasks: 1,
+            lease_us: days * 86_400_000_000,
+            ..v1::Prepare::default()
+        }))
+    };
+    for sound in [welcome(&|_| ()), rule(&|_| ()), lease(7)] {
+        heard(sound).unwrap();
+    }
+    for (refused, field) in [
+        (
+            welcome(&|it| it.spools[0].spool_id = long.clone()),
+            "spool_id",
+        ),
+        (welcome(&|it| it.spools[0].spool_id.clear()), "spool_id"),
+        (
+            welcome(&|it| it.collector_version = long.clone()),
+            "collector_version",
+        ),
+        (rule(&|it| it.comm = long.clone()), "daemon_rules"),
+        (rule(&|it| it.cmdline = long.clone()), "daemon_rules"),
+        (rule(&|it| it.cgroup = long.clone()), "daemon_rules"),
+        (rule(&|it| it.unit = long.clone()), "daemon_rules"),
+        (
+            rule(&|it| it.instance_option = long.clone()),
+            "daemon_rules",
+        ),
+        (rule(&|it| it.comm = "a\nb".to_owned()), "daemon_rules"),
+        (lease(8), "lease_us"),
+    ] {
+        let why = heard(refused).unwrap_err();
+        assert!(why.contains(field), "{why} does not name {field}");
+    }
 }
 
 #[test]

@@ -37,7 +37,7 @@ declare_keys! {
         /// least.
         "loss-after" loss_after: Span = "30s", min "1s";
         /// How long an agent without contact carries its load on before it stops it.
-        "lease" lease: Span = "30s";
+        "lease" lease: Span = "30s", max "168h";
         /// The storage under test: one table `[targets.NAME]` each.
         "targets" targets: Targets = none("none");
         /// The agents that carry the load: the table `[clients]`.

@@ -38,6 +38,11 @@ fn each_mistake_is_reported_with_its_line() {
             "p.toml:1:14: loss-after",
             "1s",
         ),
+        (
+            format!("lease = \"200h\"\n{null}"),
+            "p.toml:1:9: lease",
+            "168h",
+        ),
         (format!("name = \"\"\n{null}"), "p.toml:1:8: name", "empty"),
         (
             String::from("name = \"x\"\n"),
