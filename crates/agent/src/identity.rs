@@ -42,13 +42,13 @@ pub struct Identity {
 pub enum IdentityError {
     #[error(
         "this agent has no certificate for the collector at {collector}: run `benchmesh collector token` on the \
-         collector's machine, and start the agent once with --join TOKEN (a collector of the same user on the same \
+         collector's machine, and start the agent once with --join-file FILE (a collector of the same user on the same \
          machine needs no token)"
     )]
     NoCertificate { collector: String },
     #[error(
         "the certificate in {} is for the agent `{certified}`, and this one is called `{name}`: start it with --name \
-         {certified}, with another --state-dir, or with --join TOKEN",
+         {certified}, with another --state-dir, or with --join-file FILE",
         file.display()
     )]
     OtherName {
@@ -57,7 +57,7 @@ pub enum IdentityError {
         name: String,
     },
     #[error(
-        "the certificate in {} has expired: start the agent once with --join TOKEN, from `benchmesh collector token`",
+        "the certificate in {} has expired: start the agent once with --join-file FILE, from `benchmesh collector token`",
         file.display()
     )]
     Expired { file: PathBuf },

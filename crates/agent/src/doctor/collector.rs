@@ -27,7 +27,7 @@ pub async fn examine_collector(config: &AgentConfig) -> Vec<Finding> {
 fn certificate(config: &AgentConfig) -> (Finding, Option<Credentials>) {
     const CHECK: &str = "certificate";
     let join = "get a token with `benchmesh collector token` on the collector's machine, and start the agent once with \
-                --join TOKEN";
+                --join-file FILE";
     if config.insecure {
         let found =
             "none is used (--insecure): whoever takes the collector's port commands this agent";

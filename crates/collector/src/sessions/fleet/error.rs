@@ -30,7 +30,7 @@ pub enum AttachError {
     )]
     IdentityInUse { name: String, host: String },
     #[error(
-        "the uid in this agent's state directory belongs to the agent `{known_as}`, and this one is called `{name}`: start it with --name {known_as}, or give it an empty --state-dir; to rename it, remove credentials.json there and start it with --name {name} and --join, with a token of `benchmesh collector token --replace {known_as}`"
+        "the uid in this agent's state directory belongs to the agent `{known_as}`, and this one is called `{name}`: start it with --name {known_as}, or give it an empty --state-dir; to rename it, remove credentials.json there and start it with --name {name} and --join-file FILE, with a token of `benchmesh collector token --replace {known_as}`"
     )]
     UidBound { name: String, known_as: String },
     #[error("{MAX_SESSIONS} agents are attached, which is as many as this collector takes")]
