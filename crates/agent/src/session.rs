@@ -206,7 +206,7 @@ impl LoggedOnce {
     fn distrust(&mut self, collector: &str, error: &IdentityError) {
         let text = benchmesh_workloads::error_chain(error);
         if self.0.as_ref() != Some(&text) {
-            tracing::warn!(collector, error = %text, "not attached, and somebody must act; trying again for as long as it takes");
+            tracing::warn!(collector, error = %text, "not attached: the certificate needs attention, see docs/security.md; trying again for as long as it takes");
             self.0 = Some(text);
         }
     }

@@ -40,7 +40,7 @@ pub struct Filter {
 pub enum ExchangeError {
     #[error("its answer came before it was sent")]
     Backwards,
-    #[error("the collector held it for longer than it was on its way")]
+    #[error("the collector's processing time exceeds the round trip")]
     HeldTooLong,
     #[error("its instants lie outside of any clock")]
     OutOfRange,

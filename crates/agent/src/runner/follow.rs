@@ -12,11 +12,11 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// The most that a second moves: five times what a bad crystal needs, and too little to be seen in the second's counts.
+/// Maximum correction per second: five times a poor crystal's drift, and too little to be seen in the second's counts.
 const MOST: Duration = Duration::from_micros(500);
 
-/// Of so many seconds without a word the movement is made up for at once, by a twentieth of a second at most: that lets a
-/// load of one operation in some minutes keep up with the drift, and leaves its second one.
+/// After a gap, apply the correction of up to this many seconds at once (at most 50 ms): a load of one operation in some
+/// minutes keeps up with the drift, and each second stays one row.
 const MOST_SECONDS: u64 = 100;
 
 /// Where a task's seconds are.

@@ -68,7 +68,7 @@ impl TickLength {
     }
 }
 
-/// So many ticks tell a share: fewer are mostly the chance of who was running at the tick.
+/// Minimum ticks for a usable user/system split: fewer are mostly the chance of who was running at the tick.
 const TICKS_OF_A_SHARE: u64 = 10;
 
 /// What was published last for one process, and what its ticks last said.

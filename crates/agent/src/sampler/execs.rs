@@ -1,5 +1,4 @@
-//! Listening to the kernel's events of new programs: while it is wanted, where it is allowed, and not while they are so many
-//! that hearing of them would cost too much.
+//! Receives exec events while they are wanted and allowed; pauses while their rate is too costly.
 
 use std::sync::Arc;
 use std::time::Duration;

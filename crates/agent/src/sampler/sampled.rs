@@ -66,8 +66,8 @@ pub enum Change {
     Parent,
 }
 
-/// All but CPU time and memory is -1 in a brief sample, which is what a daemon has between two turns when many are awake, and
-/// in the dense samples at a step's start; never at a mark, nor first or last of a daemon.
+/// Brief samples carry CPU time and memory; other fields are -1. A daemon has them between two turns when many are awake, and
+/// in the dense samples at a step's start. Marks and a daemon's first and last sample are complete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DaemonSample {
     pub at: MonoNanos,

@@ -17,7 +17,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-/// What may wait to be said: replies come one for each command, progress gives way, probes are few.
+/// What may wait to be sent: replies come one for each command, progress gives way, probes are few.
 const OUTGOING_CAPACITY: usize = 256;
 /// A collector that is there answers a hello within this.
 const WELCOME_TIMEOUT: Duration = Duration::from_secs(15);
@@ -45,7 +45,7 @@ pub(super) struct AttachedSession<'a> {
     publishing: BoxFuture<'a, SessionEnd>,
     probes: Probes,
     filter: Filter,
-    /// Whether a message that cannot be was logged.
+    /// Whether an invalid message was logged.
     complained: bool,
 }
 
@@ -219,7 +219,7 @@ impl AttachedSession<'_> {
                     .await
             }
             Incoming::BadCommand { id, error } => {
-                let refusal = CommandRefusal::failed(format!("the command cannot be: {error}"));
+                let refusal = CommandRefusal::failed(format!("invalid command: {error}"));
                 ReplyHandle::new(id, self.outgoing.clone()).reply(Err(refusal));
             }
             Incoming::Clock {

@@ -84,7 +84,7 @@ fn agrees(directories: &str) -> anyhow::Result<bool> {
     let stdin = io::stdin();
     if !stdin.is_terminal() {
         return Err(wrong_usage(format!(
-            "{directories} would be removed: say so with --yes, as nobody can be asked here"
+            "{directories} would be removed, and there is no terminal to ask: pass --yes"
         )));
     }
     output::say(&format!(

@@ -276,7 +276,7 @@ impl Op {
         }
     }
 
-    /// Whether somebody else saw it and told of it: it is no work of the worker's own, and follows no schedule.
+    /// Whether the remote end counted this operation. It follows no schedule.
     pub const fn is_observed(self) -> bool {
         matches!(
             self,

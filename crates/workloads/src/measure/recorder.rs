@@ -60,7 +60,7 @@ pub struct Settings {
     pub stop: Arc<AtomicBool>,
     /// When the operations are due, and how many workers wait for theirs at the same time; `None`: one after the other.
     pub schedule: Option<(Schedule, u32)>,
-    /// The load knows by itself when each operation is due, and so many workers wait for theirs at the same time.
+    /// Number of workers waiting on instants that the load supplies; `None`: it supplies none.
     pub own_instants: Option<u32>,
     /// Publishes a change of the share of a step's rate.
     pub changes: Arc<Changes>,

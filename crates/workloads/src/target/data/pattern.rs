@@ -1,4 +1,4 @@
-//! The pattern that knows its place: sectors with a header and a payload that follows from it.
+//! Self-describing blocks: each sector encodes file, offset and generation in a header, and its payload follows from that.
 //!
 //! A block is cut into sectors of 4 KiB from its beginning; what is left at its end and too short for a header belongs to
 //! the sector before. A header is file, offset, generation and a tag over all of it and the seed; the payload is the row

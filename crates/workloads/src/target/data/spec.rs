@@ -17,7 +17,7 @@ declare_keys! {
     }
 }
 
-/// What the key `verify` means where each sector knows its place.
+/// What the key `verify` means where blocks are self-describing.
 pub const VERIFY: &str = "Every 4 KiB of a file hold their file, offset and generation, and what is read is compared bit by \
                           bit, outside of the operation's time. An operation that reads anything else counts as failed, \
                           and each wrong sector of 4 KiB is an error of errno 74, the first three with their place.";

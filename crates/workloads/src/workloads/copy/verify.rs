@@ -1,4 +1,4 @@
-//! Looking at a copy: whether it is what it was made from.
+//! Verifies a copy against its source or generated content.
 //!
 //! A file that was made here is held against what was written into it, so that what went wrong on the way in is found
 //! on the way out; one that was found, against its source. The copy is read as any program reads it: it may come from

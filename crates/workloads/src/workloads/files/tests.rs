@@ -141,7 +141,7 @@ fn create_begins_without_files_whatever_was_there() {
 }
 
 #[test]
-fn what_an_interruption_left_is_mended() {
+fn what_an_interruption_left_is_repaired() {
     let cell = Cell::new(NAME);
     cell.run("create", small());
     let whole = cell.files();

@@ -23,7 +23,7 @@ pub(super) enum Expected {
     /// Not checked.
     Anything,
     Zeros,
-    /// What knows its place, of this generation.
+    /// Self-describing content of this generation.
     Placed(Content, u64),
 }
 

@@ -1,8 +1,7 @@
 //! How much may still be written before free space has to be asked for again.
 //!
-//! Many write at once; the workers of a task know what each of them may still write, and those of other tasks know
-//! nothing of each other. So each takes half of what would be its part of what is left, and stops when there is not a
-//! block left for everyone: writers that are equally fast never take more than there is.
+//! Workers of a task know each other's shares, and nothing of other tasks. Each writer may use half of its share of free space
+//! before asking again, and stops when there is not a block left for everyone, so equally fast writers never overfill.
 
 use std::time::Duration;
 

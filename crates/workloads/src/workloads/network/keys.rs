@@ -336,7 +336,7 @@ pub(super) fn check_common(params: &Params) -> Result<(), ParamError> {
     match params.get("on-error") {
         Some(given) if given == "continue" => Err(ParamError::of(
             "on-error",
-            "a link that broke cannot be mended: any error ends the task; leave it out",
+            "a broken link is not restored: any error ends the task; leave it out",
         )),
         _ => Ok(()),
     }

@@ -51,7 +51,7 @@ pub(super) trait Log {
     /// How far the operation is in its file.
     fn reached(&self, _offset: u64) {}
 
-    /// Whether no operation will be begun any more, and there is no need to go on the way to one.
+    /// Whether the load is ending, so that untimed walking stops too.
     fn has_to_end(&self) -> bool {
         false
     }
