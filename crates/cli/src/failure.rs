@@ -82,7 +82,7 @@ pub fn print_error(error: &anyhow::Error, json: bool) {
     if json && error.downcast_ref::<output::DocumentClosed>().is_none() {
         output::json_error(&message, code(error));
     }
-    output::say(&format!("error: {message}"));
+    output::print_notice(&format!("error: {message}"));
 }
 
 /// Each cause on its own line, unless its text already stands in the one before.

@@ -141,8 +141,8 @@ pub fn result_to(file: Option<&Path>, text: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Says something on standard error. A closed one leaves nobody to tell.
-pub fn say(text: &str) {
+/// Prints a line to standard error; a closed one is ignored.
+pub fn print_notice(text: &str) {
     let _ = writeln!(io::stderr().lock(), "{text}");
 }
 

@@ -40,7 +40,7 @@ impl Progress {
             Self::Bars(bars) => bars.update(update),
             Self::Lines(lines) => {
                 for line in lines.update(update, Instant::now()) {
-                    crate::output::say(&line);
+                    crate::output::print_notice(&line);
                 }
             }
         }
@@ -50,7 +50,7 @@ impl Progress {
     pub fn say(&mut self, text: &str) {
         match self {
             Self::Bars(bars) => bars.say(text),
-            Self::Lines(_) => crate::output::say(text),
+            Self::Lines(_) => crate::output::print_notice(text),
         }
     }
 

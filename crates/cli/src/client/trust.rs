@@ -78,7 +78,7 @@ async fn keep_renewed(address: &str, channel: Channel, own: &Credentials) {
         }),
     };
     if let Err(error) = renewed {
-        output::say(&format!(
+        output::print_notice(&format!(
             "warning: the certificate of `{}` expires soon and is not renewed: {}",
             own.name,
             failure::causes(&error)

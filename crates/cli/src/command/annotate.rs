@@ -46,7 +46,9 @@ pub async fn mark(arguments: MarkArguments) -> anyhow::Result<Outcome> {
 fn print_done(done: &Annotated, format: ListFormat, sentence: &str) -> anyhow::Result<Outcome> {
     match format {
         ListFormat::Json => output::document(done)?,
-        ListFormat::Table => output::say(&format!("run {} ({}) {sentence}", done.run_id, done.run)),
+        ListFormat::Table => {
+            output::print_notice(&format!("run {} ({}) {sentence}", done.run_id, done.run))
+        }
     }
     Ok(Outcome::Done)
 }

@@ -23,7 +23,7 @@ pub fn clean(arguments: CleanArguments) -> anyhow::Result<Outcome> {
     let allowed = Allowed::new(paths).context("look for what runs have left")?;
     let found = find_leftovers(&allowed).context("look for what runs have left")?;
     if found.is_empty() {
-        output::say("no run has left anything there");
+        output::print_notice("no run has left anything there");
         return Ok(Outcome::Done);
     }
     output::result(&terminal::plain(&sheet(&found, arguments.unchanged_for)))?;
@@ -32,7 +32,7 @@ pub fn clean(arguments: CleanArguments) -> anyhow::Result<Outcome> {
         .filter(|it| is_offered(it, arguments.unchanged_for))
         .collect();
     if offered.is_empty() {
-        output::say("nothing of it is offered for removal");
+        output::print_notice("nothing of it is offered for removal");
         return Ok(Outcome::Done);
     }
     let directories = match offered.len() {
@@ -40,7 +40,7 @@ pub fn clean(arguments: CleanArguments) -> anyhow::Result<Outcome> {
         count => format!("{count} directories"),
     };
     if !arguments.yes && !agrees(&directories)? {
-        output::say("nothing was removed");
+        output::print_notice("nothing was removed");
         return Ok(Outcome::Done);
     }
     for leftover in offered {
@@ -48,7 +48,7 @@ pub fn clean(arguments: CleanArguments) -> anyhow::Result<Outcome> {
         let mut removed = 0;
         remove_leftover(&allowed, leftover, &mut |entries| removed = entries)
             .with_context(|| format!("remove {path}"))?;
-        output::say(&format!("removed {path} ({removed} entries)"));
+        output::print_notice(&format!("removed {path} ({removed} entries)"));
     }
     Ok(Outcome::Done)
 }
@@ -87,7 +87,7 @@ fn agrees(directories: &str) -> anyhow::Result<bool> {
             "{directories} would be removed, and there is no terminal to ask: pass --yes"
         )));
     }
-    output::say(&format!(
+    output::print_notice(&format!(
         "remove {directories} and all that is in them? [y/N]"
     ));
     let mut answer = String::new();

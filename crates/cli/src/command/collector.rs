@@ -51,7 +51,7 @@ pub async fn collector(arguments: CollectorArguments, insecure: bool) -> anyhow:
                 write_whole(file, &url)
                     .with_context(|| format!("write the page's address to {}", file.display()))?;
             }
-            output::say(&format!("live page: {}", shown(&url)));
+            output::print_notice(&format!("live page: {}", shown(&url)));
         }
         if let Some(file) = &arguments.address_file {
             write_whole(file, &collector.address().to_string())
@@ -149,7 +149,7 @@ async fn token(arguments: TokenArguments) -> anyhow::Result<Outcome> {
         TokenRole::Agent => "benchmesh agent --collector HOST:PORT --join-file FILE",
         TokenRole::Operator => "benchmesh join --token-file FILE --collector HOST:PORT",
     };
-    output::say(&format!(
+    output::print_notice(&format!(
         "use it on the other machine, in a file that only its user can read: {command}"
     ));
     Ok(Outcome::Done)
@@ -159,7 +159,7 @@ async fn revoke(arguments: RevokeArguments) -> anyhow::Result<Outcome> {
     let revoked = trust::revoke(&arguments.collector.collector, &arguments.name)
         .await
         .map_err(CallError::into_error)?;
-    output::say(&format!(
+    output::print_notice(&format!(
         "revoked {} of {}",
         figures::plural(
             usize::try_from(revoked).unwrap_or(usize::MAX),
@@ -184,7 +184,7 @@ pub async fn join(arguments: JoinArguments) -> anyhow::Result<Outcome> {
     let file = trust::join(&arguments.collector.collector, &name, &token)
         .await
         .map_err(CallError::into_error)?;
-    output::say(&format!(
+    output::print_notice(&format!(
         "joined the collector at {} as the operator {name}; the credentials are in {}",
         arguments.collector.collector,
         file.display()

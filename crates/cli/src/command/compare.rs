@@ -25,7 +25,7 @@ pub async fn compare(arguments: CompareArguments) -> anyhow::Result<Outcome> {
         let saved = annotate::annotate(arguments.source, run, baseline).await?;
         match arguments.format {
             ReportFormat::Json => output::document(&saved)?,
-            _ => output::say(&format!(
+            _ => output::print_notice(&format!(
                 "run {} ({}) is the baseline {name}",
                 saved.run_id, saved.run
             )),
@@ -156,12 +156,12 @@ fn held_against(conditions: &[Condition], answer: &Answer) -> Outcome {
     for condition in conditions {
         let checked = conditions::check(condition, answer);
         for place in &checked.holds {
-            output::say(&terminal::clean(&format!("--fail-if {condition}: {place}")));
+            output::print_notice(&terminal::clean(&format!("--fail-if {condition}: {place}")));
         }
         if !checked.holds.is_empty() {
             outcome = Outcome::Regression;
         } else if checked.is_untested {
-            output::say(&format!(
+            output::print_notice(&format!(
                 "--fail-if {condition}: nothing could be held against it"
             ));
             if outcome == Outcome::Done {

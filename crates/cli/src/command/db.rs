@@ -15,7 +15,7 @@ pub async fn db(command: DbCommand) -> anyhow::Result<Outcome> {
                 output::result(&format!("{line}\n"))?;
             }
             match found.is_empty() {
-                true => output::say(&format!("{} is sound", file.db.display())),
+                true => output::print_notice(&format!("{} is sound", file.db.display())),
                 false => anyhow::bail!(
                     "{} is damaged; restore a copy, or save what can be read with: sqlite3 {} .recover",
                     file.db.display(),
@@ -25,13 +25,13 @@ pub async fn db(command: DbCommand) -> anyhow::Result<Outcome> {
         }
         DbCommand::Backup(backup) => {
             maintain::backup(&backup.file.db, &backup.copy).map_err(into_error)?;
-            output::say(&format!("{} is a copy", backup.copy.display()));
+            output::print_notice(&format!("{} is a copy", backup.copy.display()));
         }
         DbCommand::Merge(merge) => {
             let merged = maintain::merge(&merge.file.db, &merge.other)
                 .await
                 .map_err(into_error)?;
-            output::say(&format!(
+            output::print_notice(&format!(
                 "{} runs of {} are in {} now ({} rows)",
                 merged.runs,
                 merge.other.display(),
@@ -43,7 +43,7 @@ pub async fn db(command: DbCommand) -> anyhow::Result<Outcome> {
             let (run, name) = maintain::delete(&delete.file.db, &delete.run)
                 .await
                 .map_err(into_error)?;
-            output::say(&format!("run {run} ({name}) is gone"));
+            output::print_notice(&format!("run {run} ({name}) is gone"));
         }
         DbCommand::Export(arguments) => export(arguments)?,
     }
@@ -78,7 +78,7 @@ fn export(arguments: ExportArguments) -> anyhow::Result<()> {
     };
     let exported = export::to_directory(&request, &directory).map_err(export_error)?;
     let rows: u64 = exported.iter().map(|one| one.rows).sum();
-    output::say(&format!(
+    output::print_notice(&format!(
         "{} has {} tables and views, {rows} rows",
         directory.display(),
         exported.len()

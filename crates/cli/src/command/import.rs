@@ -81,7 +81,7 @@ pub async fn import(arguments: ImportArguments) -> anyhow::Result<Outcome> {
         ListFormat::Json => output::document(&serde_json::json!({ "runs": stored }))?,
         ListFormat::Table => {
             for (run, name) in stored.iter().zip(names) {
-                output::say(&format!("{name} is run {run}: benchmesh report {run}"));
+                output::print_notice(&format!("{name} is run {run}: benchmesh report {run}"));
             }
         }
     }

@@ -18,12 +18,12 @@ pub async fn agents(arguments: AgentsArguments) -> anyhow::Result<Outcome> {
         .map_err(CallError::into_error)?;
     let agents = client.agents().await.map_err(CallError::into_error)?;
     if let Some(warning) = insecure_warning() {
-        output::say(&format!("warning: {warning}"));
+        output::print_notice(&format!("warning: {warning}"));
     }
     match arguments.format {
         ListFormat::Json => output::document(&serde_json::json!({ "agents": agents }))?,
         ListFormat::Table if agents.is_empty() => {
-            output::say(
+            output::print_notice(
                 "no agent has attached yet: benchmesh agent --collector HOST:PORT --allow PATH",
             );
         }
@@ -41,7 +41,7 @@ async fn forget(arguments: ForgetArguments) -> anyhow::Result<Outcome> {
         .forget_agent(&arguments.name)
         .await
         .map_err(CallError::into_error)?;
-    output::say(&format!(
+    output::print_notice(&format!(
         "agent {} is no longer listed; what it measured stays",
         arguments.name
     ));
@@ -69,9 +69,11 @@ pub async fn runs(arguments: RunsArguments) -> anyhow::Result<Outcome> {
     let runs = client.runs(&search).await.map_err(CallError::into_error)?;
     match arguments.list.format {
         ListFormat::Json => output::document(&serde_json::json!({ "runs": runs }))?,
-        ListFormat::Table if runs.is_empty() && is_search => output::say("no run fits this search"),
+        ListFormat::Table if runs.is_empty() && is_search => {
+            output::print_notice("no run fits this search")
+        }
         ListFormat::Table if runs.is_empty() => {
-            output::say("there is no run yet: benchmesh run PLAN")
+            output::print_notice("there is no run yet: benchmesh run PLAN")
         }
         ListFormat::Table => output::result(&terminal::plain(&runs_table(&runs)))?,
     }

@@ -114,14 +114,14 @@ pub fn check(arguments: &PlanCheckArguments) -> anyhow::Result<Outcome> {
                 "error": output::error_value(&errors.to_string(), WRONG_USAGE),
                 "mistakes": mistakes(&errors),
             }))?;
-            output::say(&format!("error: {errors}"));
+            output::print_notice(&format!("error: {errors}"));
             return Ok(Outcome::WrongPlan);
         }
         Err(errors) => return Err(wrong_usage(errors.to_string())),
     };
     let warnings = file.plan.warnings();
     for warning in &warnings {
-        output::say(&format!("warning: {}", terminal::clean(warning)));
+        output::print_notice(&format!("warning: {}", terminal::clean(warning)));
     }
     let targets = file.plan.targets.len();
     let phases = file.plan.phases.len();
@@ -189,7 +189,7 @@ pub fn show_steps(
     format: ListFormat,
 ) -> anyhow::Result<()> {
     for warning in warnings {
-        output::say(&format!("warning: {}", terminal::clean(warning)));
+        output::print_notice(&format!("warning: {}", terminal::clean(warning)));
     }
     match format {
         ListFormat::Table => {

@@ -198,12 +198,12 @@ async fn table(answer: &mut RowSource) -> anyhow::Result<()> {
         .flatten()
         .any(|value| cell(value).chars().count() > CELL_CHARS)
     {
-        output::say(&format!(
+        output::print_notice(&format!(
             "texts are cut after {CELL_CHARS} characters; --format csv or json shows them whole"
         ));
     }
     if more {
-        output::say(&format!(
+        output::print_notice(&format!(
             "only the first {TABLE_ROWS} rows are shown; --format csv or json streams all of them"
         ));
     }

@@ -46,7 +46,7 @@ pub async fn quickstart(arguments: QuickstartArguments) -> anyhow::Result<Outcom
     let mut hurried = interrupts.clone();
     let database = NewDatabase::reserve(&arguments.db)?;
     if database.path() != arguments.db {
-        output::say(&format!(
+        output::print_notice(&format!(
             "{} is there already and stays as it is; this one goes to {}",
             arguments.db.display(),
             database.path().display()
@@ -92,7 +92,7 @@ async fn hurry(interrupts: &mut Interrupts) {
 )]
 fn leave() {
     std::thread::sleep(HURRY_LIMIT);
-    output::say(
+    output::print_notice(
         "error: left at once; what could not be removed so soon, the next quickstart removes",
     );
     std::process::exit(i32::from(failure::FAILED));
@@ -107,7 +107,7 @@ async fn measure(database: &NewDatabase, interrupts: &mut Interrupts) -> anyhow:
     // What was measured is worth more than a clean end, and what went wrong before explains the rest.
     for trouble in [children.end().await, directory.remove()] {
         if let (Ok(_), Err(error)) = (&measured, trouble) {
-            output::say(&format!("warning: {}", failure::chain(&error)));
+            output::print_notice(&format!("warning: {}", failure::chain(&error)));
         }
     }
     measured
@@ -167,8 +167,8 @@ async fn run(
     };
     progress.finish();
     let last = followed?.context("the run was left before its end")?;
-    output::say(&format::run_end(&last));
-    output::say("");
+    output::print_notice(&format::run_end(&last));
+    output::print_notice("");
     Ok(last)
 }
 
@@ -176,7 +176,7 @@ async fn run(
 fn plan_on(target: &Path) -> anyhow::Result<String> {
     let mut overrides = vec![format!("targets.disk.path={}", target.display())];
     if !takes_direct_io(target)? {
-        output::say(&format!(
+        output::print_notice(&format!(
             "{} does not take direct I/O; records go through the page cache",
             target.display()
         ));

@@ -44,7 +44,7 @@ pub async fn run(arguments: RunArguments) -> anyhow::Result<Outcome> {
         return Ok(Outcome::Done);
     }
     for warning in &started.warnings {
-        output::say(&format!("warning: {}", crate::terminal::clean(warning)));
+        output::print_notice(&format!("warning: {}", crate::terminal::clean(warning)));
     }
     if arguments.detach {
         return detached(&started, arguments.format);
@@ -67,7 +67,7 @@ pub async fn run(arguments: RunArguments) -> anyhow::Result<Outcome> {
     let Some(last) = followed? else {
         return Ok(Outcome::Partial);
     };
-    output::say(&format::run_end(&last));
+    output::print_notice(&format::run_end(&last));
     let mut client = Client::connect(address)
         .await
         .map_err(CallError::into_error)?;
@@ -105,7 +105,7 @@ pub async fn watch(arguments: WatchArguments) -> anyhow::Result<Outcome> {
             Ok(follow::outcome(&last))
         }
         None => {
-            output::say("left; the run goes on");
+            output::print_notice("left; the run goes on");
             Ok(Outcome::Done)
         }
     }
@@ -169,7 +169,7 @@ async fn report_the_wait(address: &str, wanted: &RunRequest) -> Infallible {
             .filter(|agent| agent.attached)
             .map(|agent| agent.name.as_str())
             .collect();
-        output::say(&crate::terminal::clean(&waiting(
+        output::print_notice(&crate::terminal::clean(&waiting(
             wanted,
             &there,
             began.elapsed(),
@@ -214,7 +214,7 @@ fn detached(started: &RunStarted, format: ReportFormat) -> anyhow::Result<Outcom
         output::document(started)?;
     } else {
         output::result(&format!("{}\n", started.run_id))?;
-        output::say(&format!(
+        output::print_notice(&format!(
             "follow it with: benchmesh watch {}",
             started.run_id
         ));

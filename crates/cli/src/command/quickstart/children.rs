@@ -193,7 +193,7 @@ fn keep(name: &str, stderr: ChildStderr, log: &Mutex<VecDeque<String>>) {
         let Ok(line) = line else { return };
         let line = String::from_utf8_lossy(&line).trim_end().to_owned();
         if shown {
-            output::say(&format!("{name}: {line}"));
+            output::print_notice(&format!("{name}: {line}"));
         }
         let mut log = log.lock().unwrap_or_else(PoisonError::into_inner);
         if log.len() == LINES_KEPT {
