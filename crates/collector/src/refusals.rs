@@ -80,6 +80,13 @@ impl Refusals {
         }
     }
 
+    /// Lines that were logged of late.
+    #[cfg(test)]
+    pub fn lines(&self) -> usize {
+        let clients = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        clients.values().map(HashMap::len).sum()
+    }
+
     fn say(&self, client: &str, reason: &str) -> Say {
         self.say_at(client, reason, Instant::now())
     }

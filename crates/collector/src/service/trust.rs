@@ -177,13 +177,13 @@ impl Trust for TrustService {
             _ => None,
         };
         let wanted = request.get_ref();
-        let role = role(&wanted.role)?;
-        let secret = Some(&wanted.token_secret).filter(|secret| !secret.is_empty());
-        let token = secret.map(|secret| Fingerprint::of(secret));
         let log_refusal = |status: &Status| {
             let address = Peer::address(&request);
             self.gate.log_refusal(address, status.message());
         };
+        let role = role(&wanted.role).inspect_err(log_refusal)?;
+        let secret = Some(&wanted.token_secret).filter(|secret| !secret.is_empty());
+        let token = secret.map(|secret| Fingerprint::of(secret));
         if asker.is_none() {
             // The cheapest check comes first: strangers may ask.
             authority
@@ -196,9 +196,11 @@ impl Trust for TrustService {
         if wanted.public_key.len() != PUBLIC_KEY_BYTES
             || key.verify(&proof, &wanted.signature).is_err()
         {
-            return Err(Status::invalid_argument(
+            let status = Status::invalid_argument(
                 "the public key is not one of P-256, or its signature is wrong",
-            ));
+            );
+            log_refusal(&status);
+            return Err(status);
         }
         let unavailable = |error| Status::unavailable(error_chain(&error));
         let known_as = match role {

@@ -176,3 +176,30 @@ async fn a_stranger_without_a_good_token_costs_little() {
     let refused = fixture.service.enrol(Request::new(request)).await;
     assert_eq!(refused.unwrap_err().code(), tonic::Code::InvalidArgument);
 }
+
+#[tokio::test]
+async fn each_refused_request_for_a_certificate_is_logged() {
+    let fixture = Fixture::new().await;
+    let token = fixture.token(Replacement::Nobody);
+    let of_no_role = |mut request: v1::EnrolRequest| {
+        request.role = String::from("king");
+        request
+    };
+    let without_proof = |mut request: v1::EnrolRequest| {
+        request.signature = vec![0; 70];
+        request
+    };
+    let good = || Key::new().request("a", Some(&token));
+    let without_token = Key::new().request("a", None);
+    for (request, lines) in [
+        (of_no_role(good()), 1),
+        (without_proof(good()), 2),
+        (without_token, 3),
+        // The same once more is no further line.
+        (without_proof(good()), 3),
+    ] {
+        let refused = fixture.service.enrol(Request::new(request)).await;
+        refused.unwrap_err();
+        assert_eq!(fixture.service.gate.refusals().lines(), lines);
+    }
+}
