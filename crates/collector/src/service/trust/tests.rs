@@ -73,7 +73,7 @@ impl Fixture {
                 memory_bytes: 1,
             },
             labels_json: String::from("{}"),
-            version: String::new(),
+            version: String::from("0"),
             may_rename: false,
             at: MeshMicros(1),
         };
