@@ -37,9 +37,9 @@ impl History {
     }
 
     fn done(&self, arguments: &[&str]) -> String {
-        let said = self.says(arguments);
-        assert!(said.code == 0, "{arguments:?}: {}", said.all());
-        said.out
+        let output = self.says(arguments);
+        assert!(output.code == 0, "{arguments:?}: {}", output.all());
+        output.out
     }
 
     fn json(&self, arguments: &[&str]) -> Value {
@@ -75,8 +75,8 @@ fn runs_and_targets_are_compared_in_every_format() {
     // The second target answers some 7 % later, every time.
     let failing = ["compare", "--by", "target", "2", "--fail-if"];
     for (condition, code) in [("p99 > +3%", 10), ("p99 > +50%", 0), ("ops > +50%", 0)] {
-        let said = history.says(&[&failing[..], &[condition]].concat());
-        assert_eq!(said.code, code, "{condition}: {}", said.all());
+        let output = history.says(&[&failing[..], &[condition]].concat());
+        assert_eq!(output.code, code, "{condition}: {}", output.all());
     }
     let out = history.directory.path().join("out.html");
     let arguments = [
@@ -92,12 +92,16 @@ fn runs_and_targets_are_compared_in_every_format() {
 fn what_cannot_be_compared_says_why_and_json_stays_one_document() {
     let history = History::new();
     let check = |arguments: &[&str], code: i32, words: &str| {
-        let said = history.says(arguments);
-        assert_eq!(said.code, code, "{arguments:?}: {}", said.all());
-        assert!(said.all().contains(words), "{arguments:?}: {}", said.all());
-        let said = history.says(&[arguments, &["--format", "json"]].concat());
-        let document: Value = serde_json::from_str(&said.out).unwrap();
-        assert!(document.is_object(), "{arguments:?}: {}", said.all());
+        let output = history.says(arguments);
+        assert_eq!(output.code, code, "{arguments:?}: {}", output.all());
+        assert!(
+            output.all().contains(words),
+            "{arguments:?}: {}",
+            output.all()
+        );
+        let output = history.says(&[arguments, &["--format", "json"]].concat());
+        let document: Value = serde_json::from_str(&output.out).unwrap();
+        assert!(document.is_object(), "{arguments:?}: {}", output.all());
     };
     check(&["compare", "1", "77"], 2, "there is no run \"77\"");
     check(&["compare", "1"], 2, "usage: benchmesh compare");
@@ -172,8 +176,8 @@ fn one_repeat_of_a_few_seconds_has_no_verdict() {
             "{row}"
         );
     }
-    let said = history.says(&["compare", "1", "2", "--fail-if", "ops < -5%"]);
-    assert_eq!(said.code, 3, "{}", said.all());
+    let output = history.says(&["compare", "1", "2", "--fail-if", "ops < -5%"]);
+    assert_eq!(output.code, 3, "{}", output.all());
 }
 
 #[test]

@@ -20,10 +20,10 @@ fn directory() -> TempDir {
         .unwrap()
 }
 
-fn said(command: &mut Command) -> CommandOutput {
-    let said = CommandOutput::of(&command.output().unwrap());
-    assert!(!said.err.contains("panicked"), "{}", said.all());
-    said
+fn output_of(command: &mut Command) -> CommandOutput {
+    let output = CommandOutput::of(&command.output().unwrap());
+    assert!(!output.err.contains("panicked"), "{}", output.all());
+    output
 }
 
 /// `benchmesh db` with arguments and the database.
@@ -33,8 +33,8 @@ fn db(arguments: &[&str], path: &Path) -> Command {
     command
 }
 
-fn document(said: &CommandOutput) -> serde_json::Value {
-    serde_json::from_str(&said.out).unwrap_or_else(|error| panic!("{error}: {}", said.all()))
+fn document(output: &CommandOutput) -> serde_json::Value {
+    serde_json::from_str(&output.out).unwrap_or_else(|error| panic!("{error}: {}", output.all()))
 }
 
 #[test]
@@ -111,7 +111,7 @@ fn files_that_db_cannot_use_are_refused_and_left_alone() {
     let as_text = |path: &PathBuf| path.display().to_string();
     let unchanged = |path: &Path, command: &mut Command, what: &str| {
         let before = std::fs::read(path).ok();
-        let refused = said(command);
+        let refused = output_of(command);
         assert!(matches!(refused.code, 1 | 2), "{}", refused.all());
         assert!(refused.err.contains(what), "{what}: {}", refused.all());
         assert!(std::fs::read(path).ok() == before, "{}", refused.all());
@@ -151,7 +151,7 @@ fn a_collector_that_is_up_keeps_its_database() {
     let other = directory.path().join("other.db");
     generate(&other, &Shape::small()).unwrap();
     for arguments in [&["delete", "1"][..], &["merge", other.to_str().unwrap()]] {
-        let refused = said(&mut db(arguments, mesh.db_path()));
+        let refused = output_of(&mut db(arguments, mesh.db_path()));
         assert_eq!(refused.code, 2, "{}", refused.all());
         assert!(refused.err.contains("stop it first"), "{}", refused.all());
     }
@@ -168,7 +168,7 @@ fn a_collector_that_is_up_keeps_its_database() {
             "parquet",
         ],
     ] {
-        let done = said(&mut db(arguments, mesh.db_path()));
+        let done = output_of(&mut db(arguments, mesh.db_path()));
         assert_eq!(done.code, 0, "{}", done.all());
     }
     assert_eq!(
@@ -250,7 +250,7 @@ fn kill_until_done(path: &Path, mut command: impl FnMut() -> Command) {
         }
         kills += 1;
         // A reader that may not write finds it whole, too.
-        let asked = said(
+        let asked = output_of(
             benchmesh()
                 .args([
                     "query",
@@ -262,7 +262,7 @@ fn kill_until_done(path: &Path, mut command: impl FnMut() -> Command) {
                 .arg(path),
         );
         assert_eq!(asked.code, 0, "killed after {after:?}: {}", asked.all());
-        let checked = said(&mut db(&["check"], path));
+        let checked = output_of(&mut db(&["check"], path));
         assert_eq!(checked.code, 0, "killed after {after:?}: {}", checked.all());
         let now = rows(path);
         if now != before {
@@ -290,7 +290,7 @@ fn a_merge_or_deletion_that_is_killed_changes_nothing() {
     assert_eq!(rows(&a), both);
     assert_eq!(rows(&b), of_b, "the other file is as it was");
     kill_until_done(&a, || db(&["delete", "11"], &a));
-    let checked = said(&mut db(&["check"], &a));
+    let checked = output_of(&mut db(&["check"], &a));
     assert_eq!(checked.code, 0, "{}", checked.all());
     assert_eq!(rows(&a)[0], both[0] - 1);
 }
@@ -299,7 +299,7 @@ fn a_merge_or_deletion_that_is_killed_changes_nothing() {
 fn a_merge_of_the_same_run_or_of_a_newer_schema_is_refused() {
     let directory = directory();
     let (a, b) = two_databases(directory.path());
-    let merge = || said(&mut db(&["merge", b.to_str().unwrap()], &a));
+    let merge = || output_of(&mut db(&["merge", b.to_str().unwrap()], &a));
     let done = merge();
     assert_eq!(done.code, 0, "{}", done.all());
     let merged = rows(&a);
@@ -375,6 +375,6 @@ fn an_import_that_is_killed_stores_nothing() {
         before[4] + i64::from(SECONDS),
         "each second is there"
     );
-    let checked = said(&mut db(&["check"], &path));
+    let checked = output_of(&mut db(&["check"], &path));
     assert_eq!(checked.code, 0, "{}", checked.all());
 }

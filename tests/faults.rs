@@ -299,12 +299,12 @@ fn a_listing_that_names_what_was_removed_ends_in_an_error() {
     run.exit_within(LIMIT)
         .unwrap_or_else(|| panic!("the run hangs:\n{}", run.log()));
     let db = mesh.db();
-    let told = db.column::<String>("SELECT message FROM events WHERE kind = 'cell-left'");
-    assert_eq!(told.len(), 1, "{told:?}");
+    let messages = db.column::<String>("SELECT message FROM events WHERE kind = 'cell-left'");
+    assert_eq!(messages.len(), 1, "{messages:?}");
     assert!(
-        told[0].contains("still lists it after it was removed"),
-        "{told:?}"
+        messages[0].contains("still lists it after it was removed"),
+        "{messages:?}"
     );
-    assert!(told[0].contains("cannot get rid of `"), "{told:?}");
+    assert!(messages[0].contains("cannot get rid of `"), "{messages:?}");
     assert_eq!(db.column::<i64>("SELECT ops FROM step_results"), [3]);
 }

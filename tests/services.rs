@@ -17,15 +17,19 @@ const LIMIT: Duration = Duration::from_secs(60);
 struct Manager {
     socket: UnixDatagram,
     path: PathBuf,
-    said: Vec<String>,
+    messages: Vec<String>,
 }
 
 impl Manager {
     fn new(path: PathBuf) -> Self {
         let socket = UnixDatagram::bind(&path).unwrap();
         socket.set_nonblocking(true).unwrap();
-        let said = Vec::new();
-        Self { socket, path, said }
+        let messages = Vec::new();
+        Self {
+            socket,
+            path,
+            messages,
+        }
     }
 
     fn has_been_told(&mut self, part: &str) -> bool {
@@ -33,13 +37,13 @@ impl Manager {
         loop {
             match self.socket.recv(&mut message) {
                 Ok(length) => self
-                    .said
+                    .messages
                     .push(String::from_utf8(message[..length].to_vec()).unwrap()),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                 Err(error) => panic!("{error}"),
             }
         }
-        self.said.iter().any(|said| said.contains(part))
+        self.messages.iter().any(|message| message.contains(part))
     }
 
     fn until_told(&mut self, part: &str) {

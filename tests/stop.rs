@@ -29,8 +29,8 @@ fn assert_quiet(stopped: &Stopped, agents: i64, untold: i64) {
     let bar = i64::try_from(QUIET_AFTER.as_micros()).unwrap();
     assert!(stopped.after_wish_us <= bar, "{stopped:?}");
     assert_eq!(stopped.severity, "info", "{stopped:?}");
-    let told = (stopped.tasks, stopped.tasks_untold);
-    assert_eq!(told, (agents, untold), "{stopped:?}");
+    let counts = (stopped.tasks, stopped.tasks_untold);
+    assert_eq!(counts, (agents, untold), "{stopped:?}");
 }
 
 /// By the kernel's count of each worker's calls, from before the command is typed.
@@ -227,13 +227,13 @@ fn an_operation_that_the_kernel_holds_is_named() {
     ));
         until_true("a call hangs", LIMIT, || fs.hanging() == 1);
         mesh.command(&["stop", "last"]);
-        let told: String = until("the event is stored", LIMIT, || {
+        let message: String = until("the event is stored", LIMIT, || {
             let sql = "SELECT a.name || ': ' || e.message FROM events AS e JOIN agents AS a ON a.id = e.agent_id
                    JOIN steps AS s ON s.id = e.step_id WHERE e.kind = 'operation-stuck' AND s.mode = 'delete'";
             mesh.db().column::<String>(sql).pop()
         });
-        assert!(told.starts_with("a: task "), "{told}");
-        assert!(told.contains("worker 0: delete for "), "{told}");
+        assert!(message.starts_with("a: task "), "{message}");
+        assert!(message.contains("worker 0: delete for "), "{message}");
         fs.release();
         mesh.until_run_is(&["stopped"], LIMIT);
         until_true("nothing is left", LIMIT, || left(fs.path()).is_empty());

@@ -120,14 +120,14 @@ fn whoever_is_not_let_in_is_told_so_and_a_step_loses_nothing() {
 /// No certificate, no TLS, a certificate of another CA.
 fn strangers(mesh: &Mesh) {
     let (address, user) = (mesh.address(), directory());
-    let said = |arguments: &[&str]| {
+    let command = |arguments: &[&str]| {
         let mut command = benchmesh();
         command
             .args(arguments)
             .env("BENCHMESH_COLLECTOR", address.to_string());
         command
     };
-    let mut bare = said(&["agents"]);
+    let mut bare = command(&["agents"]);
     bare.env("BENCHMESH_CREDENTIALS", user.path());
     let output = CommandOutput::of(&bare.output().unwrap());
     assert_eq!(output.code, 1, "{}", output.all());
@@ -138,7 +138,7 @@ fn strangers(mesh: &Mesh) {
         output.all()
     );
     for _ in 0..3 {
-        let output = CommandOutput::of(&said(&["agents", "--insecure"]).output().unwrap());
+        let output = CommandOutput::of(&command(&["agents", "--insecure"]).output().unwrap());
         assert_eq!(output.code, 1, "{}", output.all());
         assert!(
             output.err.contains("leave --insecure out"),

@@ -257,10 +257,10 @@ fn what_is_sent_twice_is_stored_once() {
         }
     });
     let db = mesh.db();
-    let told: Vec<String> =
+    let messages: Vec<String> =
         db.column("SELECT message FROM events WHERE kind = 'told' ORDER BY message");
     assert_eq!(
-        told,
+        messages,
         ["event 1", "event 2", "event 3", "event 4", "event 5"]
     );
     assert_eq!(db.one::<i64>("SELECT last_sequence FROM spools"), 5);

@@ -71,10 +71,10 @@ fn a_uid_stays_with_its_name() {
     for _ in 0..3 {
         converse(LIMIT, assert_turned_away(&mesh, &rogue));
     }
-    let said = mesh.collector().log();
-    let refused = lines_with(&said, "an agent is turned away");
-    assert_eq!(refused.len(), 1, "{said}");
-    assert!(refused[0].contains(" WARN "), "{said}");
+    let log = mesh.collector().log();
+    let refused = lines_with(&log, "an agent is turned away");
+    assert_eq!(refused.len(), 1, "{log}");
+    assert!(refused[0].contains(" WARN "), "{log}");
     let events = "SELECT detail ->> 'name' || ' as ' || (detail ->> 'known_as') FROM events WHERE kind = 'uid-of-another'";
     until_true("the refusal is an event", LIMIT, || {
         mesh.db().column::<String>(events) == ["rogue as victim"]

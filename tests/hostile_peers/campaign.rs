@@ -49,7 +49,7 @@ fn while_a_step_goes_on(mesh: &mut Mesh, attack: impl FnOnce(&Mesh)) {
 }
 
 /// Lines of the collector's log that tell of this refusal.
-fn said(mesh: &Mesh, part: &str) -> usize {
+fn times_logged(mesh: &Mesh, part: &str) -> usize {
     let log = mesh.collector().log();
     let lines = log.lines().filter(|line| line.contains(part));
     lines
@@ -83,7 +83,7 @@ fn an_agent_neither_starts_nor_stops_runs() {
             }
         });
     });
-    assert_eq!(said(&mesh, "it takes an operator's"), 1);
+    assert_eq!(times_logged(&mesh, "it takes an operator's"), 1);
     let stops = "SELECT count(*) FROM events WHERE kind = 'stop-requested'";
     assert_eq!(mesh.db().one::<i64>(stops), 0);
     mesh.assert_no_complaints();

@@ -155,10 +155,10 @@ fn an_agent_publishes_and_replies_under_its_own_name_alone() {
     assert!(ended.success(), "{ended}:\n{log}");
     assert!(!log.contains("said by the liar"), "{log}");
     let log = mesh.collector().log();
-    let told = log.lines().filter(|line| {
+    let lines = log.lines().filter(|line| {
         line.contains("a client is refused") && line.contains("publishes in its own session")
     });
-    assert_eq!(told.count(), 1, "{log}");
+    assert_eq!(lines.count(), 1, "{log}");
     assert!(mesh.collector_mut().is_running());
     mesh.db().assert_sound();
 }

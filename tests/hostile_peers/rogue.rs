@@ -88,8 +88,8 @@ fn assert_honest(mesh: &Mesh) {
         db.one::<i64>("SELECT count(*) FROM events WHERE kind = 'lie'"),
         0
     );
-    let told = "SELECT count(*) FROM events WHERE kind = 'noise'";
-    assert!(db.one::<i64>(told) > 0, "what is no lie is stored");
+    let stored = "SELECT count(*) FROM events WHERE kind = 'noise'";
+    assert!(db.one::<i64>(stored) > 0, "what is no lie is stored");
 }
 
 /// A refusal is a line a minute, so that the minutes of a slow machine are allowed for.

@@ -139,8 +139,8 @@ fn a_comparison_is_shown_on_the_page_and_in_a_file() {
             let arguments = [
                 "compare", "--by", "target", "2", "--format", "html", "--out", out,
             ];
-            let said = mesh.command(&[&arguments[..], source].concat());
-            assert!(said.code == 0, "{}", said.err);
+            let output = mesh.command(&[&arguments[..], source].concat());
+            assert!(output.code == 0, "{}", output.err);
             browser.open_page(&format!("file://{out}"));
             compared(
                 &mut browser,

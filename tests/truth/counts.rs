@@ -228,8 +228,8 @@ fn errors_are_counted_and_are_no_operations() {
     let db = mesh.db();
     let row = &db.rows("SELECT ops, errors FROM step_results WHERE op = 'delete'")[0];
     assert_eq!((row.integer("ops"), row.integer("errors")), (93, 7));
-    let told = &db.rows("SELECT errno, errors, first FROM task_errors")[0];
-    assert_eq!(told.integer("errno"), i64::from(libc::EIO));
-    assert_eq!(told.integer("errors"), 7);
-    assert!(told.text("first").contains("delete"), "{told:?}");
+    let error = &db.rows("SELECT errno, errors, first FROM task_errors")[0];
+    assert_eq!(error.integer("errno"), i64::from(libc::EIO));
+    assert_eq!(error.integer("errors"), 7);
+    assert!(error.text("first").contains("delete"), "{error:?}");
 }

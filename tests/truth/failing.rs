@@ -50,12 +50,12 @@ fn fail_and_count(bed: &Bed, common: &str, case: &Case) {
     };
     let errors = row.integer("errors").unsigned_abs();
     assert_eq!(errors, strikes, "{what}");
-    let told: i64 = db.one(&format!(
+    let reported: i64 = db.one(&format!(
         "SELECT coalesce(sum(e.errors), 0) FROM task_errors e JOIN tasks t ON t.id = e.task_id JOIN steps s ON s.id = t.step_id
          WHERE s.run_id = {run} AND e.errno = {}",
         libc::EIO
     ));
-    assert_eq!(told.unsigned_abs(), strikes, "{what}");
+    assert_eq!(reported.unsigned_abs(), strikes, "{what}");
     if case.calls > 0 {
         let ops = row.integer("ops").unsigned_abs();
         assert_eq!(ops + errors, case.calls, "{what}");

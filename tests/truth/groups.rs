@@ -72,7 +72,7 @@ fn groups_at_work_at_once_are_counted_apart() {
               JOIN tasks t ON t.step_id = s.id AND t.group_name = v.group_name
          WHERE v.run_id = {run} GROUP BY v.group_name, v.op ORDER BY v.group_name"
     ));
-        let told: Vec<_> = rows
+        let reported: Vec<_> = rows
             .iter()
             .map(|row| {
                 let text = |column| row.text(column);
@@ -90,7 +90,7 @@ fn groups_at_work_at_once_are_counted_apart() {
             (name, mode, op, bs, clients)
         };
         assert_eq!(
-            told,
+            reported,
             [
                 group("large", "read", "read", "64k", 1),
                 group("small", "randread", "read", "4k", 2),

@@ -214,14 +214,14 @@ fn iperf3_udp(network: &Network) -> (f64, f64) {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    let said = BufReader::new(server.stdout.take().unwrap());
-    let mut said = said.lines().map_while(Result::ok);
-    assert!(said.any(|line| line.contains("listening")), "iperf3 -s");
+    let lines = BufReader::new(server.stdout.take().unwrap());
+    let mut lines = lines.lines().map_while(Result::ok);
+    assert!(lines.any(|line| line.contains("listening")), "iperf3 -s");
     let to = network.address(2).to_string();
     let mut send = Command::new("iperf3");
     send.args(["-c", &to, "-u", "-b", "120M", "-l", "1448", "-t", "4", "-J"]);
     let output = network.inside(1, &send).output().unwrap();
-    said.for_each(drop);
+    lines.for_each(drop);
     server.wait().unwrap();
     let result: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let number = |name: &str| {

@@ -42,10 +42,10 @@ fn the_totals_after_a_loss_are_the_survivors() {
         ))
         };
         for survivor in [0, 2] {
-            let (told, seen) = (stored(survivor, after), read(survivor, after));
+            let (reported, seen) = (stored(survivor, after), read(survivor, after));
             assert!(
-                told.abs_diff(seen) <= 2,
-                "{survivor}: {told}, and {seen} were"
+                reported.abs_diff(seen) <= 2,
+                "{survivor}: {reported}, and {seen} were"
             );
             assert!(seen > 200, "{survivor}: {seen}");
         }

@@ -58,8 +58,8 @@ fn a_ramp_that_is_not_whole_seconds_has_the_true_rate_on_both_its_sides() {
         }
     }
         for row in db.rows("SELECT ops_per_s FROM v_timeline") {
-            let told = row.number("ops_per_s");
-            assert!((told / RATE - 1.0).abs() < 0.1, "{told} per second");
+            let reported = row.number("ops_per_s");
+            assert!((reported / RATE - 1.0).abs() < 0.1, "{reported} per second");
         }
         mesh.assert_no_complaints();
     });

@@ -241,10 +241,10 @@ fn the_knee_of_a_load_curve_is_where_the_capacity_is() {
             load(4)["response_p99_ms"].as_f64().unwrap() > 1000.0,
             "{curve}"
         );
-        let told = mesh.command(&["report", "last"]).out;
+        let report = mesh.command(&["report", "last"]).out;
         assert!(
-            told.contains("rate_iops=90") && told.contains("rate_iops=135"),
-            "{told}"
+            report.contains("rate_iops=90") && report.contains("rate_iops=135"),
+            "{report}"
         );
         // All loads on the same data.
         let cells = mesh
@@ -330,13 +330,13 @@ fn a_rate_of_the_step_is_kept_when_a_client_is_lost() {
             most <= RATE / 10 * 6 / 5 + 1,
             "a burst of {most} reads in a tenth of a second"
         );
-        let told = mesh
+        let messages = mesh
             .db()
             .column::<String>("SELECT message FROM events WHERE kind = 'rate-shared-again'");
-        assert_eq!(told.len(), 1, "{told:?}");
+        assert_eq!(messages.len(), 1, "{messages:?}");
         assert!(
-            told[0].contains("`b`") && told[0].contains("3 remaining tasks"),
-            "{told:?}"
+            messages[0].contains("`b`") && messages[0].contains("3 remaining tasks"),
+            "{messages:?}"
         );
     });
 }

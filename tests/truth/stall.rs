@@ -126,28 +126,31 @@ fn hang_and_compare(bed: &Bed, common: &str, case: &Case) {
     assert_eq!(hung.op, case.op, "{what}");
     let stall = bed.newest("stall");
     assert_eq!(stall.text("op"), case.told, "{what}");
-    let (told, path) = (stall.text("path"), bed.fs.path().join(&hung.path));
+    let (reported, path) = (stall.text("path"), bed.fs.path().join(&hung.path));
     match case.place {
         Place::Beneath => {
             let beneath = format!("{}/", path.display());
-            assert!(told.starts_with(&beneath), "{what}: {told}, not {beneath}");
+            assert!(
+                reported.starts_with(&beneath),
+                "{what}: {reported}, not {beneath}"
+            );
         }
         Place::Source => {
-            let told = Path::new(&told);
-            assert!(told.starts_with(&bed.target), "{what}: {told:?}");
-            assert_eq!(told.file_name(), path.file_name(), "{what}");
+            let reported = Path::new(&reported);
+            assert!(reported.starts_with(&bed.target), "{what}: {reported:?}");
+            assert_eq!(reported.file_name(), path.file_name(), "{what}");
         }
-        _ => assert_eq!(told, path.to_string_lossy(), "{what}"),
+        _ => assert_eq!(reported, path.to_string_lossy(), "{what}"),
     }
     match case.place {
         Place::Name | Place::Beneath => assert!(stall.is_null("offset"), "{what}: {stall:?}"),
         Place::Offset | Place::Source => {
-            let (told, hung_at) = (stall.integer("offset"), hung.offset as i64);
+            let (reported, hung_at) = (stall.integer("offset"), hung.offset as i64);
             // The kernel reads on past the end of a file while the load is at its last page.
             let is_past_end = case.op == Op::Read && hung.amount == 0;
             assert!(
-                told == hung_at || (is_past_end && told == hung_at - 4096),
-                "{what}: {told}, not {hung_at}"
+                reported == hung_at || (is_past_end && reported == hung_at - 4096),
+                "{what}: {reported}, not {hung_at}"
             );
         }
         Place::Fourth => {
@@ -165,8 +168,8 @@ fn hang_and_compare(bed: &Bed, common: &str, case: &Case) {
                 .collect();
             calls.sort_by_key(|call| call.began_us);
             let place = |offset: u64| calls.iter().position(|call| call.offset == offset);
-            let told = place(stall.integer("offset") as u64).unwrap();
-            let apart = told.abs_diff(place(hung.offset).unwrap());
+            let reported = place(stall.integer("offset") as u64).unwrap();
+            let apart = reported.abs_diff(place(hung.offset).unwrap());
             assert!(apart < 4, "{what}: {apart} apart: {stall:?} {hung:?}");
         }
     }
