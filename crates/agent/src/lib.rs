@@ -203,7 +203,6 @@ async fn agent(config: AgentConfig, supervision: Supervision) -> Result<(), Agen
         acked: spool.acked(),
         contact: contact.clone(),
         start_log: config.start_log.map(Into::into),
-        advertised: config.advertise,
     });
     let identity = Identity {
         collector: config.collector.clone(),

@@ -90,8 +90,6 @@ pub struct RunnerDeps {
     pub contact: Contact,
     /// Where the raw starts of workers are written.
     pub start_log: Option<Arc<Path>>,
-    /// The host or address where other agents reach this one.
-    pub advertised: Option<String>,
 }
 
 /// The way to the actor. Cheap to clone.

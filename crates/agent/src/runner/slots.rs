@@ -33,9 +33,8 @@ use directory_queues::DirectoryQueues;
 pub(super) use lost_runs::RunPath;
 use receivers::Receivers;
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use tokio::sync::{mpsc, oneshot};
 
 /// One task.
@@ -90,8 +89,6 @@ pub(super) struct Slots {
     /// The newest preparation.
     preparation: Preparation,
     receivers: Receivers,
-    /// Addresses of the name that this agent advertises, as far as they are known.
-    advertised: Arc<Mutex<Vec<IpAddr>>>,
     threads: Arc<AtomicUsize>,
     /// Commands on directories wait for those before them.
     queues: DirectoryQueues,
@@ -116,7 +113,6 @@ impl Slots {
             tasks: BTreeMap::new(),
             preparation: Preparation::default(),
             receivers: Receivers::default(),
-            advertised: Arc::default(),
             threads: Arc::default(),
             queues: DirectoryQueues::default(),
             recent_drops: Arc::default(),
@@ -198,7 +194,6 @@ impl Slots {
             self.start_over("the collector has another database than before");
         }
         self.mesh = Some(uid);
-        self.look_up_advertised();
     }
 
     /// Stops and forgets every task, and drops the rows that they still bring.

@@ -191,6 +191,8 @@ mod tests {
             ),
             ("d redis://:a/b@h/1", "d redis://:***@h/1"),
             ("d redis://:a?b;c@h/1", "d redis://:***@h/1"),
+            ("d redis://:a://b@h/1", "d redis://:***@h/1"),
+            ("d jdbc:mysql://u:a@h/1", "d jdbc:mysql://u:***@h/1"),
             (
                 "d postgres://h/db?sslmode=x&password=y",
                 "d postgres://h/db?sslmode=x&password=***",
@@ -214,6 +216,18 @@ mod tests {
             ),
         ] {
             assert_eq!(words(line).shown(), expected);
+        }
+    }
+
+    /// Whoever may start a process may give it such a word. In quadratic time each would take hours.
+    #[test]
+    fn long_words_take_as_long_as_they_are() {
+        for piece in [
+            "-", "--pwd ", "--pwd '", "?key=a", ",key=", " key=\"", "a://u:p@", ",a://:",
+            "bmjoin-", "=",
+        ] {
+            let word = piece.repeat((1 << 20) / piece.len());
+            assert!(!without_secrets(&word).is_empty());
         }
     }
 

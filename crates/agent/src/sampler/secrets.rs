@@ -3,7 +3,7 @@
 //! Where the form of a word leaves open how far a secret reaches, more is struck out rather than less. It knows the names of
 //! secret options, passwords of URLs and this program's join tokens; a secret without such a mark is not recognized.
 
-use std::ops::Range;
+use std::{collections::BTreeMap, ops::Range};
 
 /// Options whose value is secret: any that has one of these in its name.
 const SECRET: [&str; 5] = ["token", "secret", "password", "passphrase", "passwd"];
@@ -66,7 +66,14 @@ fn part(word: &str, range: Range<usize>) -> &str {
 /// `password` of each `scheme://user:password@host`, up to the last `@` before the next URL: a password may contain
 /// any character.
 fn passwords_of_urls(word: &str) -> Vec<Range<usize>> {
-    let starts: Vec<usize> = word.match_indices("://").map(|(at, _)| at + 3).collect();
+    let marks = word.match_indices("://").map(|(at, _)| at);
+    // The first one is a URL whatever is before it.
+    let mut starts: Vec<usize> = Vec::new();
+    for mark in marks {
+        if starts.is_empty() || begins_url(part(word, 0..mark)) {
+            starts.push(mark + 3);
+        }
+    }
     let ends = starts.iter().skip(1).copied().chain([word.len()]);
     let password = |(start, end): (usize, usize)| {
         let (user_info, _) = part(word, start..end).rsplit_once('@')?;
@@ -81,24 +88,60 @@ fn passwords_of_urls(word: &str) -> Vec<Range<usize>> {
         .collect()
 }
 
+/// The longest scheme of a URL that is looked for.
+const MOST_SCHEME_BYTES: usize = 32;
+
+/// Whether what is before a `://` ends in a scheme that begins an item of a list, a value or an argument.
+fn begins_url(before: &str) -> bool {
+    let is_of_scheme =
+        |byte: &&u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.');
+    let mut bytes = before.as_bytes().iter().rev();
+    let scheme = bytes
+        .by_ref()
+        .take(MOST_SCHEME_BYTES)
+        .take_while(is_of_scheme)
+        .count();
+    let before_scheme = before.len().checked_sub(scheme + 1);
+    let mark = before_scheme.and_then(|at| before.as_bytes().get(at));
+    scheme > 0
+        && mark.is_none_or(|mark| {
+            mark.is_ascii_whitespace() || matches!(mark, b',' | b';' | b'=' | b'"' | b'\'')
+        })
+}
+
 /// `value` of each `name=value` with a secret name, in lists with commas, queries, connection strings and of its own.
 fn values(word: &str) -> Vec<Range<usize>> {
     let is_separator = |char: char| {
         matches!(char, ',' | ';' | '?' | '&' | '=' | '"' | '\'') || char.is_whitespace()
     };
+    // The next place of each mark, so that each is looked for once.
+    let mut next_marks: BTreeMap<char, usize> = BTreeMap::new();
+    let mut next = |mark: char, from: usize| {
+        let known = next_marks.get(&mark).filter(|at| **at >= from);
+        known.copied().unwrap_or_else(|| {
+            let found = part(word, from..word.len()).find(mark);
+            let at = found.map_or(word.len(), |length| from + length);
+            next_marks.insert(mark, at);
+            at
+        })
+    };
     let value = |(equals, _): (usize, &str)| {
         let before = part(word, 0..equals);
         let name = before.rsplit(is_separator).next().unwrap_or_default();
+        if !is_secret(name) {
+            return None;
+        }
+        let start = equals + 1;
         let separator = before.strip_suffix(name)?.chars().next_back();
-        let rest = part(word, equals + 1..word.len());
         let end = match separator {
-            Some(mark @ (',' | ';' | '"' | '\'')) => rest.find(mark),
-            Some('?' | '&') => rest.find('&'),
-            Some(blank) if blank.is_whitespace() => Some(argument_end(rest)),
-            _ => None,
+            Some(mark @ (',' | ';' | '"' | '\'')) => next(mark, start),
+            Some('?' | '&') => next('&', start),
+            Some(blank) if blank.is_whitespace() => {
+                start + argument_end(part(word, start..word.len()))
+            }
+            _ => word.len(),
         };
-        let end = end.unwrap_or(rest.len());
-        is_secret(name).then_some(equals + 1..equals + 1 + end)
+        Some(start..end)
     };
     word.match_indices('=').filter_map(value).collect()
 }
@@ -111,16 +154,19 @@ fn arguments(word: &str) -> Vec<Range<usize>> {
             .next_back()
             .is_none_or(char::is_whitespace)
     };
-    let value = |(at, _): (usize, &str)| {
+    let value = |at: usize| {
         let option = part(word, at..word.len());
         let length = option.find(char::is_whitespace)?;
         let (name, rest) = option.split_at_checked(length)?;
         let value = rest.trim_start();
         let start = word.len() - value.len();
-        (is_start(at) && !name.contains('=') && is_secret(name))
-            .then(|| start..start + argument_end(value))
+        (!name.contains('=') && is_secret(name)).then(|| start..start + argument_end(value))
     };
-    word.match_indices('-').filter_map(value).collect()
+    let dashes = word.match_indices('-').map(|(at, _)| at);
+    dashes
+        .filter(|at| is_start(*at))
+        .filter_map(value)
+        .collect()
 }
 
 /// Where the first argument of a shell's command line ends: at a blank outside quotes.

@@ -239,7 +239,7 @@ fn listen(wire: v1::Listen) -> Result<Listen, WireError> {
         mode: name("listen.mode", wire.mode)?,
         params: params("listen.params_json", &wire.params_json)?,
         from,
-        // A name is resolved by the sender.
+        // An older agent may advertise a name, which is no address.
         address: address("listen.address", &wire.address).ok(),
         token: name("listen.token", wire.token)?,
     })

@@ -334,8 +334,8 @@ pub struct AgentArguments {
     /// A local directory for data that are not on a target, e.g. the other end of copies
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub scratch: Option<PathBuf>,
-    /// The address where other agents reach this one [default: as the collector sees it]
-    #[arg(long, value_name = "HOST")]
+    /// The IP address where other agents reach this one [default: as the collector sees it]
+    #[arg(long, value_name = "ADDRESS")]
     pub advertise: Option<String>,
     /// Another daemon to watch: its process name, or name=N with comm=, cmdline=, cgroup=, unit= or instance-option=,
     /// comma-separated; may be given several times. The rules of all agents on one host are joined

@@ -233,7 +233,7 @@ impl Ingest {
         };
         let message = match (rows, samples) {
             (0, _) => format!(
-                "agent `{name}` sent {samples} samples of daemons that it has not described: they were left out"
+                "agent `{name}` sent {samples} samples of daemons that are not in the database (left out before, or not described): they were left out"
             ),
             (..) => format!(
                 "agent `{name}` reports more than {MOST_ROWS} new daemons, disks and interfaces within an hour: {rows} descriptions of daemons and samples of devices were left out, and {samples} samples of daemons"

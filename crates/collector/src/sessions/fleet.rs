@@ -203,7 +203,9 @@ impl Fleet {
                 return Err(AttachError::TooOften { name: hello.name });
             }
             check_available(&state, &hello)?;
-            let is_known = state.members.values().any(|it| it.is_described_by(&hello));
+            let members = || state.members.values();
+            let is_known = members().any(|it| it.is_described_by(&hello))
+                && members().all(|it| it.agrees_on_host(&hello));
             if !is_known && !state.recent.change(&hello.name, Instant::now()) {
                 return Err(AttachError::ChangesTooOften { name: hello.name });
             }

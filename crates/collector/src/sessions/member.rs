@@ -114,6 +114,16 @@ impl Member {
             && (known.cpus, known.memory_bytes) == (hello.cpus, hello.memory_bytes)
     }
 
+    /// Whether a hello of the same host says the same of it: agents share the row of their host.
+    pub fn agrees_on_host(&self, hello: &Hello) -> bool {
+        let known = &self.hello;
+        let is_same = known.boot_id == hello.boot_id && known.pid_namespace == hello.pid_namespace;
+        !is_same
+            || (known.host_name == hello.host_name
+                && known.kernel == hello.kernel
+                && (known.cpus, known.memory_bytes) == (hello.cpus, hello.memory_bytes))
+    }
+
     /// Where peers reach it.
     pub fn address(&self) -> String {
         if !self.hello.advertised.is_empty() {

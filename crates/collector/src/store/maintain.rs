@@ -15,8 +15,8 @@ use super::{
 };
 use rusqlite::{Connection, ErrorCode, OpenFlags, params};
 use std::{
-    fs::OpenOptions,
-    os::unix::fs::{MetadataExt, OpenOptionsExt},
+    fs::{OpenOptions, Permissions},
+    os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -138,24 +138,27 @@ pub fn backup(path: &Path, copy: &Path) -> Result<(), MaintainError> {
             "the copy's path is no UTF-8",
         )));
     };
+    let not_made = |source| MaintainError::Store(refused(copy, source));
     // SQLite writes into an empty file; one that it made itself could be read by whom the umask lets.
-    std::fs::metadata(path)
-        .and_then(|found| {
-            OpenOptions::new()
-                .write(true)
-                .create_new(true)
-                .mode(found.mode() & 0o666)
-                .open(copy)
-        })
-        .map_err(|source| MaintainError::Store(refused(copy, source)))?;
+    OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(copy)
+        .map_err(not_made)?;
     connection
         .execute("VACUUM INTO ?", params![name])
-        .map(drop)
         .map_err(|error| {
             // A partial file is no copy.
             let _ = std::fs::remove_file(copy);
             failed(path, "cannot be copied")(error)
+        })?;
+    std::fs::metadata(path)
+        .and_then(|found| {
+            let mode = Permissions::from_mode(found.mode() & 0o666);
+            std::fs::set_permissions(copy, mode)
         })
+        .map_err(not_made)
 }
 
 /// Locks a database and opens it for writing, brought up to date.

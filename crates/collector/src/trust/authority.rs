@@ -253,6 +253,7 @@ impl Authority {
             holder,
             Fingerprint::of(public_key),
             issued.expires_s,
+            |certificate| self.state().shown.is_open(certificate),
         );
         Ok((issued, forgotten))
     }

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 /// Each is a few hundred bytes in one file that is written at each change. Beyond it no new name gets one.
 const MAX_CERTIFICATES: usize = 20_000;
 /// Certificates of one holder. An agent has two while it renews, an operator as many as commands renew at the same time.
-const MAX_PER_HOLDER: usize = 32;
+pub(super) const MAX_PER_HOLDER: usize = 32;
 /// Certificates that one holder is given. Each is an event, a line of the log and a file that is written anew. An agent asks
 /// again when an answer was lost, and commands of one operator may renew at the same time.
 pub(super) const MAX_PER_MINUTE: u32 = 10;
@@ -278,7 +278,8 @@ impl Registry {
         certificates.any(|it| it.is_held_by_another(name, request))
     }
 
-    /// Adds one; those that it makes one too many, the oldest of the same holder, are forgotten and returned.
+    /// Adds one. Those that it makes one too many are forgotten and returned: the oldest of the same holder, of which none is in
+    /// use if there are such. A holder that cannot keep its new certificate goes on with the one that it has.
     #[must_use]
     pub fn add_certificate(
         &mut self,
@@ -286,16 +287,18 @@ impl Registry {
         holder: Holder,
         key: Fingerprint,
         expires_s: u64,
+        is_in_use: impl Fn(Fingerprint) -> bool,
     ) -> Vec<Fingerprint> {
-        let is_own = |it: &Certificate| it.is_of(holder.role, &holder.name);
-        let own = self.certificates.iter().filter(|it| is_own(it)).count();
-        let mut surplus = (own + 1).saturating_sub(MAX_PER_HOLDER);
-        let forgotten = self.certificates.extract_if(.., |it| {
-            let is_surplus = surplus > 0 && is_own(it);
-            surplus -= usize::from(is_surplus);
-            is_surplus
-        });
-        let forgotten = forgotten.map(|it| it.fingerprint).collect();
+        let own = self.certificates.iter();
+        let own = own.filter(|it| it.is_of(holder.role, &holder.name));
+        let mut forgotten: Vec<Fingerprint> = own.map(|it| it.fingerprint).collect();
+        let surplus = (forgotten.len() + 1).saturating_sub(MAX_PER_HOLDER);
+        if surplus > 0 {
+            forgotten.sort_by_key(|certificate| is_in_use(*certificate));
+        }
+        forgotten.truncate(surplus);
+        self.certificates
+            .retain(|it| !forgotten.contains(&it.fingerprint));
         self.certificates.push(Certificate {
             fingerprint,
             role: holder.role,

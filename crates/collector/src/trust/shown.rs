@@ -59,6 +59,12 @@ impl ShownCertificates {
         }
     }
 
+    /// Whether a connection that showed it is open.
+    pub fn is_open(&self, certificate: Fingerprint) -> bool {
+        let shown = self.0.get(&certificate);
+        shown.is_some_and(|shown| shown.token().is_some())
+    }
+
     #[cfg(test)]
     pub fn len(&self) -> usize {
         self.0.len()

@@ -2,8 +2,9 @@
 
 use std::{
     io,
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, OnceLock},
 };
+use tracing::Dispatch;
 use tracing_subscriber::fmt::MakeWriter;
 
 /// The log of everything on this thread, until it is dropped.
@@ -37,6 +38,10 @@ impl<'w> MakeWriter<'w> for Written {
 impl Log {
     /// As the binary has it, without colours.
     pub fn new() -> Self {
+        // With a single subscriber, a place that logs for the first time on a thread without it is taken for one that nobody
+        // wants.
+        static SECOND: OnceLock<Dispatch> = OnceLock::new();
+        SECOND.get_or_init(|| Dispatch::new(tracing_subscriber::registry()));
         let written = Written::default();
         let subscriber = tracing_subscriber::fmt()
             .with_ansi(false)

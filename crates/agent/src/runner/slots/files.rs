@@ -67,16 +67,14 @@ fn work(
             path,
             make,
         } => {
-            let make = match make {
-                MakeDirectory::IfMissing => {
-                    permissions.policy.check_hours()?;
-                    Make::IfMissing
-                }
-                MakeDirectory::Never => Make::Never,
-            };
-            permissions
-                .open_run(mesh, &run_uid, &path, make)
-                .map(Answer::RunDirectory)
+            let open = |make| permissions.open_run(mesh, &run_uid, &path, make);
+            // One that is there may have been made by this command before its answer was lost.
+            let mut facts = open(Make::Never)?;
+            if !facts.found && matches!(make, MakeDirectory::IfMissing) {
+                permissions.policy.check_hours()?;
+                facts = open(Make::IfMissing)?;
+            }
+            Ok(Answer::RunDirectory(facts))
         }
         Request::RemoveRunDirectory { run_uid, path } => permissions
             .remove_run(mesh, &run_uid, &path, &mut removed)

@@ -342,7 +342,6 @@ mod tests {
                 acked: Acked::default(),
                 contact,
                 start_log: None,
-                advertised: None,
             },
             requests.downgrade(),
         );

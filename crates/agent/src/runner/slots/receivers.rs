@@ -12,7 +12,6 @@ use benchmesh_workloads::{
 };
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
-use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 /// Ports that are open at once.
@@ -124,7 +123,7 @@ impl Slots {
             networks: permissions.policy.networks(),
             token: listen.token.clone(),
         };
-        let addresses = self.addresses(listen);
+        let addresses = addresses(listen);
         let open = || {
             for bind in addresses {
                 match workload.listen(&spec(bind)) {
@@ -145,37 +144,14 @@ impl Slots {
         self.receivers.open.insert(listen.task, open);
         Ok(Answer::Listening { port })
     }
+}
 
-    /// Where a receiving end may listen, the best first: at the address that its sender dials; where no interface has that,
-    /// as behind a translation, at the one that faces the sender; where neither is known, as with names for addresses, at
-    /// the ones of the name that this agent advertises. Never at all interfaces.
-    fn addresses(&self, listen: &Listen) -> Vec<IpAddr> {
-        let advertised = self
-            .advertised
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        let given = listen.address.into_iter();
-        given
-            .chain(listen.from.and_then(facing))
-            .chain(advertised.iter().copied())
-            .filter(|address| !address.is_unspecified())
-            .collect()
-    }
-
-    /// Looks up the addresses of the name that this agent advertises, meanwhile: a link may need them.
-    pub(super) fn look_up_advertised(&self) {
-        let Some(name) = self.deps.advertised.clone() else {
-            return;
-        };
-        let addresses = Arc::clone(&self.advertised);
-        tokio::spawn(async move {
-            // A name that cannot be looked up now is looked up again when the agent attaches next.
-            if let Ok(found) = tokio::net::lookup_host((name, DISCARD_PORT)).await {
-                let found = found.map(|address| address.ip()).collect();
-                *addresses.lock().unwrap_or_else(PoisonError::into_inner) = found;
-            }
-        });
-    }
+/// Where a receiving end may listen, the best first: at the address that its sender dials; where no interface has that, as
+/// behind a translation, at the one that faces the sender. Never at all interfaces.
+fn addresses(listen: &Listen) -> impl Iterator<Item = IpAddr> {
+    let given = listen.address.into_iter();
+    let all = given.chain(listen.from.and_then(facing));
+    all.filter(|address| !address.is_unspecified())
 }
 
 /// Opens it in a thread that has the load's CPUs: those that receive inherit them. Nothing in this waits.
@@ -213,9 +189,16 @@ fn no_address(listen: &Listen) -> Refusal {
         Some(address) => format!("no interface of this host has {address}"),
         None => "its own is not known".to_owned(),
     };
+    let remedy = match listen.from {
+        Some(_) => {
+            "none leads to its sender; start this agent with --advertise and an address of this host"
+        }
+        None => {
+            "that of its sender is not known; start the sender's agent with --advertise and its address"
+        }
+    };
     Refusal::failed(format!(
-        "task {}: the receiving end has no address to listen at: {given}, and none leads to its sender; start this agent \
-         with --advertise and an address of this host",
+        "task {}: the receiving end has no address to listen at: {given}, and {remedy}",
         listen.task
     ))
 }

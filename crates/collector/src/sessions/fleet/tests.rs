@@ -93,3 +93,34 @@ async fn a_refused_uid_does_not_use_up_changes() {
     attach(&fleet, &copy).await.unwrap();
     store.close().await;
 }
+
+/// Agents share the row of their host: two that describe it differently change it each time.
+#[tokio::test]
+async fn agents_that_disagree_about_their_host_change_it_each_time() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(&directory.path().join("mesh.db"))
+        .await
+        .unwrap();
+    let clock = MeshClock::new(Anchor {
+        boot_id: String::from("b"),
+        boottime_ns: 0,
+        mesh_us: MeshMicros(1_000_000),
+    });
+    let fleet = Fleet::new(store.clone(), Arc::new(clock));
+    let mut taken = 0;
+    let refused = loop {
+        let mut next = hello();
+        next.uid = format!("u{}", taken % 2);
+        next.host_name = format!("host-{}", taken % 2);
+        match attach(&fleet, &next).await {
+            Ok(_) => taken += 1,
+            Err(error) => break error,
+        }
+    };
+    assert!(
+        matches!(refused, AttachError::ChangesTooOften { .. }),
+        "{refused:?}"
+    );
+    assert_eq!(taken, MAX_CHANGES);
+    store.close().await;
+}

@@ -347,7 +347,7 @@ async fn samples_of_unknown_daemons_are_left_out_and_counted() {
     .unwrap();
     assert_eq!(severity, "warning");
     assert!(
-        message.contains("3 samples of daemons that it has not described"),
+        message.contains("3 samples of daemons that are not in the database"),
         "{message}"
     );
     assert_eq!(detail, r#"{"daemon_samples":3,"left_out":0}"#);

@@ -1,5 +1,6 @@
 #![allow(clippy::unwrap_used)]
 use super::*;
+use crate::trust::registry::MAX_PER_HOLDER;
 
 fn authority() -> (Arc<Authority>, tempfile::TempDir) {
     let directory = tempfile::tempdir().unwrap();
@@ -110,22 +111,43 @@ fn renewals_of_one_name_are_bounded_by_minute_and_the_owner_is_not() {
     enrol(&authority, Some(&other), None).unwrap();
 }
 
-/// Whoever holds more certificates than one needs loses the oldest, with its connections.
+/// Whoever holds more certificates than one needs loses the oldest that no connection uses: a holder that cannot store its
+/// new one renews again and again with the one that it has.
+#[test]
+fn a_certificate_in_use_is_not_forgotten() {
+    let (authority, _directory) = authority();
+    let owner = holder(Role::Owner, OWNER);
+    let [used, unused] = [(), ()].map(|()| enrol(&authority, Some(&owner), None).unwrap());
+    let connection = show(&authority, &used);
+    for _ in 0..2 * MAX_PER_HOLDER {
+        enrol(&authority, Some(&owner), None).unwrap();
+    }
+    assert!(!connection.is_cancelled());
+    assert!(matches!(
+        authority.status(&used),
+        CertificateStatus::Good { .. }
+    ));
+    assert!(matches!(
+        authority.status(&unused),
+        CertificateStatus::Unknown
+    ));
+}
+
+/// More of them in use than one may hold: the oldest goes, with its connections.
 #[test]
 fn the_connections_of_forgotten_certificates_end() {
     let (authority, _directory) = authority();
     let owner = holder(Role::Owner, OWNER);
-    let [first, second] = [(), ()].map(|()| enrol(&authority, Some(&owner), None).unwrap());
-    let (of_first, of_second) = (show(&authority, &first), show(&authority, &second));
-    while !of_first.is_cancelled() {
-        assert!(!of_second.is_cancelled());
-        enrol(&authority, Some(&owner), None).unwrap();
-    }
-    assert!(!of_second.is_cancelled());
-    assert!(matches!(
-        authority.status(&first),
-        CertificateStatus::Unknown
-    ));
+    let connections: Vec<_> = (0..=MAX_PER_HOLDER)
+        .map(|_| {
+            let own = enrol(&authority, Some(&owner), None).unwrap();
+            show(&authority, &own)
+        })
+        .collect();
+    let ended = connections.iter().map(|it| it.is_cancelled());
+    let ended: Vec<bool> = ended.collect();
+    assert_eq!(ended.first(), Some(&true));
+    assert_eq!(ended.iter().filter(|ended| **ended).count(), 1);
 }
 
 /// A connection is let in, or refused, while a change waits for the disk.

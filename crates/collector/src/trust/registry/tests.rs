@@ -33,7 +33,10 @@ fn join(
 ) -> Result<Granted, EnrolRefusal> {
     let granted = registry.grant(request, NOW)?;
     let holder = holder(request.role, request.name);
-    let forgotten = registry.add_certificate(print(certificate), holder, request.key, NOW + 100);
+    let forgotten =
+        registry.add_certificate(print(certificate), holder, request.key, NOW + 100, |_| {
+            false
+        });
     assert_eq!(forgotten, []);
     Ok(granted)
 }
@@ -234,7 +237,7 @@ fn revoked_expired_and_unknown_certificates() {
     let mut registry = with_token(9);
     join(&mut registry, &request("a", "k", Some("t")), "c").unwrap();
     let owner = holder(Role::Owner, "a");
-    let forgotten = registry.add_certificate(print("o"), owner, print("ko"), NOW + 100);
+    let forgotten = registry.add_certificate(print("o"), owner, print("ko"), NOW + 100, |_| false);
     assert_eq!(forgotten, []);
     assert_eq!(registry.revoke("b"), vec![]);
     assert_eq!(registry.revoke("a"), vec![print("c")]);
@@ -280,7 +283,13 @@ fn renewals_without_end_leave_room_for_others() {
     for number in 0..=MAX_CERTIFICATES {
         registry.grant(&renewal, NOW).unwrap();
         let own = print(&format!("c{number}"));
-        forgotten.extend(registry.add_certificate(own, rogue.clone(), renewal.key, NOW + 100));
+        forgotten.extend(registry.add_certificate(
+            own,
+            rogue.clone(),
+            renewal.key,
+            NOW + 100,
+            |_| false,
+        ));
     }
     let kept = MAX_CERTIFICATES + 1 - MAX_PER_HOLDER;
     let first: Vec<Fingerprint> = (0..kept)
