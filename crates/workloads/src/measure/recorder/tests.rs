@@ -1,6 +1,5 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 use super::*;
-use benchmesh_testing::measured;
 use proptest::prelude::*;
 
 pub(crate) const PERIOD_NS: u64 = 1000;
@@ -376,23 +375,21 @@ proptest! {
 
 #[test]
 fn a_target_that_refuses_everything_is_asked_ever_more_slowly() {
-    measured(|| {
-        let (mut recorder, _consumer) = pair(Settings::of(&[Op::Read]));
-        let start = MonoNanos::now();
-        recorder.set_start(start);
-        let facts = ErrorFacts {
-            errno: libc::ENOTCONN,
-            path: "a",
-            offset: None,
-        };
-        for _ in 0..106 {
-            let began = recorder.begin();
-            recorder.error(Op::Read, began, &facts).unwrap();
-        }
-        // 1 + 2 + 4 + 8 + 16 + 32 ms, none of which is a part of the next operation.
-        assert!(MonoNanos::now().since(start) >= Duration::from_millis(63));
-        let after = recorder.begin_back_to_back(Op::Read);
-        assert!(after.at > recorder.last || after.at.since(start) >= Duration::from_millis(63));
-        assert_eq!(recorder.finish()[0].count, 106);
-    });
+    let (mut recorder, _consumer) = pair(Settings::of(&[Op::Read]));
+    let start = MonoNanos::now();
+    recorder.set_start(start);
+    let facts = ErrorFacts {
+        errno: libc::ENOTCONN,
+        path: "a",
+        offset: None,
+    };
+    for _ in 0..106 {
+        let began = recorder.begin();
+        recorder.error(Op::Read, began, &facts).unwrap();
+    }
+    // 1 + 2 + 4 + 8 + 16 + 32 ms, none of which is a part of the next operation.
+    assert!(MonoNanos::now().since(start) >= Duration::from_millis(63));
+    let after = recorder.begin_back_to_back(Op::Read);
+    assert!(after.at > recorder.last || after.at.since(start) >= Duration::from_millis(63));
+    assert_eq!(recorder.finish()[0].count, 106);
 }

@@ -99,21 +99,19 @@ impl Original for Slow<'_> {
 
 #[test]
 fn what_checking_takes_is_no_part_of_the_operation() {
-    measured(|| {
-        let (top, _) = written(40_000);
-        let dir = fs::File::open(top.path()).unwrap();
-        let content = content();
-        let mut slow = Slow(Blocks::new(&content, 9, 40_000));
-        let began = Began::at(MonoNanos::now());
-        let buffer = &mut vec![1; UNIT];
-        let moved = read_back(dir.as_fd(), c"f", buffer, &mut slow, |_| ()).unwrap();
-        let took = MonoNanos::now().since(began.at);
-        // Three pieces, and the end.
-        assert!(moved.apart >= 7 * SLOW && moved.apart <= took, "{moved:?}");
-        let shorter = moved.shorten(began);
-        assert_eq!(shorter.at.since(began.at), moved.apart);
-        assert_eq!(shorter.intended, shorter.at);
-    });
+    let (top, _) = written(40_000);
+    let dir = fs::File::open(top.path()).unwrap();
+    let content = content();
+    let mut slow = Slow(Blocks::new(&content, 9, 40_000));
+    let began = Began::at(MonoNanos::now());
+    let buffer = &mut vec![1; UNIT];
+    let moved = read_back(dir.as_fd(), c"f", buffer, &mut slow, |_| ()).unwrap();
+    let took = MonoNanos::now().since(began.at);
+    // Three pieces, and the end.
+    assert!(moved.apart >= 7 * SLOW && moved.apart <= took, "{moved:?}");
+    let shorter = moved.shorten(began);
+    assert_eq!(shorter.at.since(began.at), moved.apart);
+    assert_eq!(shorter.intended, shorter.at);
 }
 
 /// A pipe, whose end comes when its writer says so.

@@ -102,73 +102,69 @@ fn what_is_counted_is_written_when_the_time_is_over() {
 
 #[test]
 fn passes_and_seeks_are_counted_or_ended_by_time_whichever_comes_first() {
-    measured(|| {
-        let cell = cell();
-        let run = |mode: &str, more: Value| {
-            let mut params = params();
-            for (key, value) in more.as_object().unwrap() {
-                params[key] = value.clone();
-            }
-            let footprint = BYTES.check(mode, params.as_object().unwrap()).unwrap();
-            (cell.run(mode, params), footprint.moved_bytes)
-        };
-        run("putc", json!({})).0.expect(&[(Op::Putc, 26, 100_000)]);
-        let written = fs::read(file(&cell, 1)).unwrap();
-        for (mode, op, ops) in [
-            ("getc", Op::Getc, 26),
-            ("fread", Op::Fread, 20),
-            ("rewrite", Op::Rewrite, 26),
-        ] {
-            for more in [json!({"loops": 3}), json!({"loops": 3, "runtime": "1h"})] {
-                let (outcome, moved) = run(mode, more);
-                outcome.expect(&[(op, 3 * ops, 300_000)]);
-                assert_eq!(moved, 300_000);
-            }
-            let (outcome, _) = run(mode, json!({"loops": 1_000_000_000, "runtime": "150ms"}));
-            let ran = outcome.end.ended.since(outcome.end.planned_start);
-            assert!(
-                outcome.end.state == End::Done && ran.as_millis() >= 150,
-                "{mode}: {ran:?}"
-            );
+    let cell = cell();
+    let run = |mode: &str, more: Value| {
+        let mut params = params();
+        for (key, value) in more.as_object().unwrap() {
+            params[key] = value.clone();
         }
-        // An even number of rewrites would have left it as it was; these were three, three, and who knows how many.
-        assert_eq!(fs::read(file(&cell, 1)).unwrap().len(), written.len());
-        for more in [json!({}), json!({"runtime": "1h"})] {
-            let (outcome, _) = run("seek", more);
-            assert_eq!(
-                (outcome.of(Op::Seek).0, outcome.end.state),
-                (200, End::Done)
-            );
+        let footprint = BYTES.check(mode, params.as_object().unwrap()).unwrap();
+        (cell.run(mode, params), footprint.moved_bytes)
+    };
+    run("putc", json!({})).0.expect(&[(Op::Putc, 26, 100_000)]);
+    let written = fs::read(file(&cell, 1)).unwrap();
+    for (mode, op, ops) in [
+        ("getc", Op::Getc, 26),
+        ("fread", Op::Fread, 20),
+        ("rewrite", Op::Rewrite, 26),
+    ] {
+        for more in [json!({"loops": 3}), json!({"loops": 3, "runtime": "1h"})] {
+            let (outcome, moved) = run(mode, more);
+            outcome.expect(&[(op, 3 * ops, 300_000)]);
+            assert_eq!(moved, 300_000);
         }
-        let (outcome, _) = run("seek", json!({"seeks": 1_000_000_000, "runtime": "150ms"}));
+        let (outcome, _) = run(mode, json!({"loops": 1_000_000_000, "runtime": "150ms"}));
+        let ran = outcome.end.ended.since(outcome.end.planned_start);
         assert!(
-            outcome
-                .end
-                .ended
-                .since(outcome.end.planned_start)
-                .as_millis()
-                >= 150
+            outcome.end.state == End::Done && ran.as_millis() >= 150,
+            "{mode}: {ran:?}"
         );
-        // Modes that begin with an empty file are done with it.
-        run("fwrite", json!({"loops": 3}))
-            .0
-            .expect(&[(Op::Fwrite, 20, 100_000)]);
-    });
+    }
+    // An even number of rewrites would have left it as it was; these were three, three, and who knows how many.
+    assert_eq!(fs::read(file(&cell, 1)).unwrap().len(), written.len());
+    for more in [json!({}), json!({"runtime": "1h"})] {
+        let (outcome, _) = run("seek", more);
+        assert_eq!(
+            (outcome.of(Op::Seek).0, outcome.end.state),
+            (200, End::Done)
+        );
+    }
+    let (outcome, _) = run("seek", json!({"seeks": 1_000_000_000, "runtime": "150ms"}));
+    assert!(
+        outcome
+            .end
+            .ended
+            .since(outcome.end.planned_start)
+            .as_millis()
+            >= 150
+    );
+    // Modes that begin with an empty file are done with it.
+    run("fwrite", json!({"loops": 3}))
+        .0
+        .expect(&[(Op::Fwrite, 20, 100_000)]);
 }
 
 #[test]
 fn a_mode_without_its_file_lays_it_out_and_timed_ones_repeat() {
-    measured(|| {
-        for mode in ["getc", "rewrite", "fread", "seek"] {
-            let cell = cell();
-            let timed = json!({"size": 20_000, "bs": 100, "runtime": "150ms"});
-            let outcome = cell.run(mode, timed);
-            assert_eq!(outcome.end.state, End::Done, "{:?}", outcome.end);
-            let ran = outcome.end.ended.since(outcome.end.planned_start);
-            assert!(ran.as_millis() >= 150, "{mode}: {ran:?}");
-            assert_eq!(fs::metadata(file(&cell, 0)).unwrap().len(), 20_000);
-        }
-    });
+    for mode in ["getc", "rewrite", "fread", "seek"] {
+        let cell = cell();
+        let timed = json!({"size": 20_000, "bs": 100, "runtime": "150ms"});
+        let outcome = cell.run(mode, timed);
+        assert_eq!(outcome.end.state, End::Done, "{:?}", outcome.end);
+        let ran = outcome.end.ended.since(outcome.end.planned_start);
+        assert!(ran.as_millis() >= 150, "{mode}: {ran:?}");
+        assert_eq!(fs::metadata(file(&cell, 0)).unwrap().len(), 20_000);
+    }
 }
 
 #[test]
@@ -211,27 +207,25 @@ fn verified() -> Value {
 
 #[test]
 fn what_was_written_is_found_again_whatever_wrote_it() {
-    measured(|| {
-        let cell = cell();
-        // Each mode lays out what it misses; afterwards each finds what the one before has left.
-        for mode in [
-            "fread", "putc", "getc", "seek", "getc", "rewrite", "fread", "seek", "rewrite", "getc",
-            "fwrite", "seek",
-        ] {
-            let outcome = cell.run(mode, verified());
-            assert_eq!(
-                (outcome.end.state, &outcome.end.errors[..]),
-                (End::Done, &[][..]),
-                "{mode}"
-            );
-        }
-        let mut timed = verified();
-        timed["runtime"] = json!("150ms");
-        for mode in ["rewrite", "seek", "getc"] {
-            let outcome = cell.run(mode, timed.clone());
-            assert_eq!(outcome.end.errors, [], "{mode}");
-        }
-    });
+    let cell = cell();
+    // Each mode lays out what it misses; afterwards each finds what the one before has left.
+    for mode in [
+        "fread", "putc", "getc", "seek", "getc", "rewrite", "fread", "seek", "rewrite", "getc",
+        "fwrite", "seek",
+    ] {
+        let outcome = cell.run(mode, verified());
+        assert_eq!(
+            (outcome.end.state, &outcome.end.errors[..]),
+            (End::Done, &[][..]),
+            "{mode}"
+        );
+    }
+    let mut timed = verified();
+    timed["runtime"] = json!("150ms");
+    for mode in ["rewrite", "seek", "getc"] {
+        let outcome = cell.run(mode, timed.clone());
+        assert_eq!(outcome.end.errors, [], "{mode}");
+    }
 }
 
 #[test]

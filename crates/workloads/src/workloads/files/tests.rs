@@ -291,43 +291,40 @@ fn timed_modes_repeat_and_stop_in_time() {
 
 #[test]
 fn passes_are_counted_or_ended_by_time_whichever_comes_first() {
-    measured(|| {
-        let cell = Cell::new(NAME);
-        let params = json!({"files": 20, "numjobs": 2, "loops": 3, "xattr-size": 7});
-        let timed = |runtime: &str, loops: u64| {
-            let mut params = params.clone();
-            (params["runtime"], params["loops"]) = (json!(runtime), json!(loops));
-            params
-        };
-        for mode in FilesMode::ALL {
-            let footprint =
-                |params: &Value| FILES.check(mode.as_str(), params.as_object().unwrap());
-            let once = footprint(&json!({"files": 20, "numjobs": 2, "xattr-size": 7})).unwrap();
-            let passes = if mode.repeats() { 3 } else { 1 };
-            let moved = footprint(&params).unwrap().moved_bytes;
-            assert_eq!(moved, once.moved_bytes * passes, "{mode:?}");
-            if mode == FilesMode::GetXattr {
-                continue;
-            }
-            let each = match mode {
-                // Each worker's only directory.
-                FilesMode::List | FilesMode::ListStat => 2,
-                _ => 20,
-            };
-            let bytes = moved;
-            cell.run(mode.as_str(), params.clone())
-                .expect(&[(mode.op(), each * passes, bytes)]);
-            let outcome = cell.run(mode.as_str(), timed("1h", 3));
-            outcome.expect(&[(mode.op(), each * passes, bytes)]);
+    let cell = Cell::new(NAME);
+    let params = json!({"files": 20, "numjobs": 2, "loops": 3, "xattr-size": 7});
+    let timed = |runtime: &str, loops: u64| {
+        let mut params = params.clone();
+        (params["runtime"], params["loops"]) = (json!(runtime), json!(loops));
+        params
+    };
+    for mode in FilesMode::ALL {
+        let footprint = |params: &Value| FILES.check(mode.as_str(), params.as_object().unwrap());
+        let once = footprint(&json!({"files": 20, "numjobs": 2, "xattr-size": 7})).unwrap();
+        let passes = if mode.repeats() { 3 } else { 1 };
+        let moved = footprint(&params).unwrap().moved_bytes;
+        assert_eq!(moved, once.moved_bytes * passes, "{mode:?}");
+        if mode == FilesMode::GetXattr {
+            continue;
         }
-        let outcome = cell.run("stat", timed("150ms", 1_000_000_000));
-        let ran = outcome.end.ended.since(outcome.end.planned_start);
-        assert!(ran >= Duration::from_millis(150), "{ran:?}");
-        assert_eq!(
-            (outcome.end.state, outcome.sum(|i| i.errors)),
-            (End::Done, 0)
-        );
-    });
+        let each = match mode {
+            // Each worker's only directory.
+            FilesMode::List | FilesMode::ListStat => 2,
+            _ => 20,
+        };
+        let bytes = moved;
+        cell.run(mode.as_str(), params.clone())
+            .expect(&[(mode.op(), each * passes, bytes)]);
+        let outcome = cell.run(mode.as_str(), timed("1h", 3));
+        outcome.expect(&[(mode.op(), each * passes, bytes)]);
+    }
+    let outcome = cell.run("stat", timed("150ms", 1_000_000_000));
+    let ran = outcome.end.ended.since(outcome.end.planned_start);
+    assert!(ran >= Duration::from_millis(150), "{ran:?}");
+    assert_eq!(
+        (outcome.end.state, outcome.sum(|i| i.errors)),
+        (End::Done, 0)
+    );
 }
 
 /// The refusal of keys without an effect goes by it.

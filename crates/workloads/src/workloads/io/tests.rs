@@ -228,35 +228,33 @@ fn a_file_that_is_cut_short_is_an_error_per_block_with_its_place() {
 
 #[test]
 fn a_layout_reports_its_progress_and_can_be_cancelled() {
-    measured(|| {
-        let scene = Scene::new();
-        let (cancelled, most) = (
-            Arc::new(AtomicBool::new(false)),
-            Arc::new(AtomicU64::new(0)),
-        );
-        let (cancel, reached) = (Arc::clone(&cancelled), Arc::clone(&most));
-        let control = PrepareControl::new(cancelled, move |progress| {
-            assert_eq!((progress.total, progress.unit), (8 << 30, "bytes"));
-            reached.fetch_max(progress.done, Ordering::Relaxed);
-            cancel.store(true, Ordering::Relaxed);
-        });
-        // More than is written until the first report.
-        let long = scene.spec("read", json!({"size": "4g", "bs": "4k", "numjobs": 2}));
-        let error = registry::prepare(&long, &control).unwrap_err();
-        assert!(matches!(error, TaskError::Cancelled));
-        assert!((1..8 << 30).contains(&most.load(Ordering::Relaxed)));
-
-        let reports = Arc::new(Mutex::new(Vec::new()));
-        let heard = Arc::clone(&reports);
-        let other = Scene::new();
-        let mut warm = other.spec("read", json!({"size": "4m", "bs": "4k", "numjobs": 2}));
-        warm.cache = Cache::Warm;
-        let control = PrepareControl::new(Arc::default(), move |progress| {
-            heard.lock().unwrap().push(progress.done)
-        });
-        registry::prepare(&warm, &control).unwrap();
-        assert_eq!(reports.lock().unwrap().iter().max(), Some(&(16 << 20)));
+    let scene = Scene::new();
+    let (cancelled, most) = (
+        Arc::new(AtomicBool::new(false)),
+        Arc::new(AtomicU64::new(0)),
+    );
+    let (cancel, reached) = (Arc::clone(&cancelled), Arc::clone(&most));
+    let control = PrepareControl::new(cancelled, move |progress| {
+        assert_eq!((progress.total, progress.unit), (8 << 30, "bytes"));
+        reached.fetch_max(progress.done, Ordering::Relaxed);
+        cancel.store(true, Ordering::Relaxed);
     });
+    // More than is written until the first report.
+    let long = scene.spec("read", json!({"size": "4g", "bs": "4k", "numjobs": 2}));
+    let error = registry::prepare(&long, &control).unwrap_err();
+    assert!(matches!(error, TaskError::Cancelled));
+    assert!((1..8 << 30).contains(&most.load(Ordering::Relaxed)));
+
+    let reports = Arc::new(Mutex::new(Vec::new()));
+    let heard = Arc::clone(&reports);
+    let other = Scene::new();
+    let mut warm = other.spec("read", json!({"size": "4m", "bs": "4k", "numjobs": 2}));
+    warm.cache = Cache::Warm;
+    let control = PrepareControl::new(Arc::default(), move |progress| {
+        heard.lock().unwrap().push(progress.done)
+    });
+    registry::prepare(&warm, &control).unwrap();
+    assert_eq!(reports.lock().unwrap().iter().max(), Some(&(16 << 20)));
 }
 
 #[test]

@@ -42,46 +42,44 @@ fn operations(text: &str) -> Value {
 
 #[test]
 fn a_list_is_done_as_it_says() {
-    measured(|| {
-        for more in [json!({}), json!({"timing": "none"}), json!({"numjobs": 3})] {
-            let mut params = operations(LIST);
-            for (key, value) in more.as_object().unwrap() {
-                params[key] = value.clone();
-            }
-            let cell = Cell::new(NAME);
-            let workers = params.get("numjobs").map_or(1, |n| n.as_u64().unwrap());
-            let once = [
-                (Op::Mkdir, 2, 0),
-                (Op::Open, 2, 0),
-                (Op::Write, 2, 10_000),
-                (Op::Fsync, 1, 0),
-                (Op::Close, 2, 0),
-                (Op::Read, 1, 8192),
-                (Op::Truncate, 1, 0),
-                (Op::Stat, 1, 0),
-                (Op::Rename, 1, 0),
-                (Op::Symlink, 1, 0),
-                (Op::List, 1, 0),
-                (Op::Delete, 1, 0),
-                (Op::Rmdir, 1, 0),
-            ];
-            let expected = once.map(|(op, ops, bytes)| (op, ops * workers, bytes * workers));
-            let outcome = cell.run("replay", params.clone());
-            outcome.expect(&expected);
-            let ran = outcome.end.ended.since(outcome.end.planned_start);
-            assert!(
-                params.get("timing").is_some() || ran >= Duration::from_millis(60),
-                "{ran:?}"
-            );
-            let size = |name: &str| fs::metadata(cell.task_dir().join(name)).unwrap().len();
-            let last = workers - 1;
-            assert_eq!(size(&format!("w{last}/logs/today")), 10_000);
-            assert_eq!(size(&format!("w{last}/logs/kept")), 100);
-            assert!(!cell.task_dir().join("w0/empty").exists());
-            // Again, it begins where it began.
-            cell.run("replay", params).expect(&expected);
+    for more in [json!({}), json!({"timing": "none"}), json!({"numjobs": 3})] {
+        let mut params = operations(LIST);
+        for (key, value) in more.as_object().unwrap() {
+            params[key] = value.clone();
         }
-    });
+        let cell = Cell::new(NAME);
+        let workers = params.get("numjobs").map_or(1, |n| n.as_u64().unwrap());
+        let once = [
+            (Op::Mkdir, 2, 0),
+            (Op::Open, 2, 0),
+            (Op::Write, 2, 10_000),
+            (Op::Fsync, 1, 0),
+            (Op::Close, 2, 0),
+            (Op::Read, 1, 8192),
+            (Op::Truncate, 1, 0),
+            (Op::Stat, 1, 0),
+            (Op::Rename, 1, 0),
+            (Op::Symlink, 1, 0),
+            (Op::List, 1, 0),
+            (Op::Delete, 1, 0),
+            (Op::Rmdir, 1, 0),
+        ];
+        let expected = once.map(|(op, ops, bytes)| (op, ops * workers, bytes * workers));
+        let outcome = cell.run("replay", params.clone());
+        outcome.expect(&expected);
+        let ran = outcome.end.ended.since(outcome.end.planned_start);
+        assert!(
+            params.get("timing").is_some() || ran >= Duration::from_millis(60),
+            "{ran:?}"
+        );
+        let size = |name: &str| fs::metadata(cell.task_dir().join(name)).unwrap().len();
+        let last = workers - 1;
+        assert_eq!(size(&format!("w{last}/logs/today")), 10_000);
+        assert_eq!(size(&format!("w{last}/logs/kept")), 100);
+        assert!(!cell.task_dir().join("w0/empty").exists());
+        // Again, it begins where it began.
+        cell.run("replay", params).expect(&expected);
+    }
 }
 
 #[test]

@@ -189,54 +189,52 @@ fn a_rate_is_kept_at_depth_and_a_runtime_ends_it() {
 
 #[test]
 fn a_kernel_that_forbids_io_uring_is_told_or_replaced_by_threads() {
-    measured(|| {
-        let scene = Scene::new();
-        let params = json!({"size": "64k", "bs": "4k", "iodepth": 4, "numjobs": 2, "loops": 3});
-        let mut allowed = params.clone();
-        allowed["ioengine-fallback"] = json!("psync");
-        let refused = scene.spec("randrw", params);
-        let replaced = scene.spec("randrw", allowed.clone());
-        let mut paced = allowed;
-        paced["rate_iops"] = json!(400);
-        let paced = scene.spec("randrw", paced);
-        let outcome = std::thread::spawn(move || {
-            forbid_io_uring();
-            let error = registry::prepare(&refused, &PrepareControl::silent()).unwrap_err();
-            let task = registry::prepare(&replaced, &PrepareControl::silent()).unwrap();
-            (
-                crate::error_chain(&error),
-                task.notes(),
-                run(&replaced),
-                run(&paced),
-            )
-        });
-        let (error, notes, (end, intervals), (paced, _)) = outcome.join().unwrap();
-        for part in [
-            "refuses io_uring",
-            "seccomp",
-            "ioengine-fallback = \"psync\"",
-        ] {
-            assert!(error.contains(part), "{error}");
-        }
-        let [note] = &notes[..] else {
-            panic!("{notes:?}")
-        };
-        assert_eq!(note.kind, "engine-fallback");
-        assert!(
-            note.message.contains("4 threads per file"),
-            "{}",
-            note.message
-        );
-        assert_eq!((end.state, end.workers), (End::Done, 8));
-        assert_eq!(totals(&intervals), (96, 96 * 4096, 0));
-        // 48 operations per file at 400 per second, whoever does them.
-        let took = paced.ended.since(paced.planned_start);
-        assert!(took.as_millis() >= 110, "{took:?}");
-
-        let spec = scene.spec("read", json!({"size": "64k", "iodepth": 4}));
-        let task = registry::prepare(&spec, &PrepareControl::silent()).unwrap();
-        assert_eq!(task.notes(), []);
+    let scene = Scene::new();
+    let params = json!({"size": "64k", "bs": "4k", "iodepth": 4, "numjobs": 2, "loops": 3});
+    let mut allowed = params.clone();
+    allowed["ioengine-fallback"] = json!("psync");
+    let refused = scene.spec("randrw", params);
+    let replaced = scene.spec("randrw", allowed.clone());
+    let mut paced = allowed;
+    paced["rate_iops"] = json!(400);
+    let paced = scene.spec("randrw", paced);
+    let outcome = std::thread::spawn(move || {
+        forbid_io_uring();
+        let error = registry::prepare(&refused, &PrepareControl::silent()).unwrap_err();
+        let task = registry::prepare(&replaced, &PrepareControl::silent()).unwrap();
+        (
+            crate::error_chain(&error),
+            task.notes(),
+            run(&replaced),
+            run(&paced),
+        )
     });
+    let (error, notes, (end, intervals), (paced, _)) = outcome.join().unwrap();
+    for part in [
+        "refuses io_uring",
+        "seccomp",
+        "ioengine-fallback = \"psync\"",
+    ] {
+        assert!(error.contains(part), "{error}");
+    }
+    let [note] = &notes[..] else {
+        panic!("{notes:?}")
+    };
+    assert_eq!(note.kind, "engine-fallback");
+    assert!(
+        note.message.contains("4 threads per file"),
+        "{}",
+        note.message
+    );
+    assert_eq!((end.state, end.workers), (End::Done, 8));
+    assert_eq!(totals(&intervals), (96, 96 * 4096, 0));
+    // 48 operations per file at 400 per second, whoever does them.
+    let took = paced.ended.since(paced.planned_start);
+    assert!(took.as_millis() >= 110, "{took:?}");
+
+    let spec = scene.spec("read", json!({"size": "64k", "iodepth": 4}));
+    let task = registry::prepare(&spec, &PrepareControl::silent()).unwrap();
+    assert_eq!(task.notes(), []);
 }
 
 /// Whether the threads that share a file have left holes is a matter of chance; here they have.

@@ -6,22 +6,19 @@ use benchmesh_testing::{logs, measured};
 
 #[test]
 fn a_wrong_token_is_refused_and_the_right_one_still_let_in() {
-    measured(|| {
-        let params = json!({"runtime": "50ms"});
-        let receiver = listen("throughput", &params, LOOPBACK, Some(LOOPBACK));
-        for wrong in ["another", "", &TOKEN[1..], &"x".repeat(1000)] {
-            let refused =
-                prepare(&spec("throughput", &params, receiver.address(), wrong)).unwrap_err();
-            let message = crate::error_chain(&refused);
-            assert!(message.contains("token"), "{message}");
-        }
-        let (end, _) = run(
-            prepare(&spec("throughput", &params, receiver.address(), TOKEN)).unwrap(),
-            || (),
-        );
-        assert_eq!(end.error, None);
-        assert_eq!(receiver.close().unwrap().connections, 1);
-    });
+    let params = json!({"runtime": "50ms"});
+    let receiver = listen("throughput", &params, LOOPBACK, Some(LOOPBACK));
+    for wrong in ["another", "", &TOKEN[1..], &"x".repeat(1000)] {
+        let refused = prepare(&spec("throughput", &params, receiver.address(), wrong)).unwrap_err();
+        let message = crate::error_chain(&refused);
+        assert!(message.contains("token"), "{message}");
+    }
+    let (end, _) = run(
+        prepare(&spec("throughput", &params, receiver.address(), TOKEN)).unwrap(),
+        || (),
+    );
+    assert_eq!(end.error, None);
+    assert_eq!(receiver.close().unwrap().connections, 1);
 }
 
 /// Whoever reaches the port can make it refuse, but cannot fill the log.
@@ -123,68 +120,63 @@ fn ping(wait: Wait) -> Exchange {
 /// At the end of the runtime both ends agree on what arrived: no operation, and it can hang like one.
 #[test]
 fn a_peer_that_says_nothing_at_the_end_is_waited_for_and_shown() {
-    measured(|| {
-        let stop = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
-        let settings = crate::measure::recorder::Settings {
-            timing: Timing {
-                ramp: None,
-                runtime: Some(Duration::from_millis(1)),
-            },
-            stop: std::sync::Arc::clone(&stop),
-            ..crate::measure::recorder::Settings::of(&[Op::Send, Op::Ping])
-        };
-        let sender = |connection| -> Box<dyn Worker> { Box::new(Sender::new(connection, 4096, 0)) };
-        let requester = |wait| {
-            move |connection| -> Box<dyn Worker> {
-                Box::new(Requester::new(connection, ping(wait), 0).unwrap())
-            }
-        };
-        type Ending<'a> = &'a dyn Fn(Connection) -> Box<dyn Worker>;
-        let ways: [(Op, Ending<'_>); 3] = [
-            (Op::Send, &sender),
-            (Op::Ping, &requester(Wait::Blocking)),
-            (Op::Ping, &requester(Wait::Busy)),
-        ];
-        for (op, worker) in ways {
-            stop.store(false, std::sync::atomic::Ordering::Relaxed);
-            let sleeper = Sleeper::new();
-            let mut worker = worker(link_to(&sleeper));
-            let _held = sleeper.taken.join().unwrap();
-            let (mut recorder, consumer) = crate::measure::recorder::pair(settings.clone());
-            let start = MonoNanos::now();
-            recorder.set_start(start);
-            recorder.look(start.saturating_add(Duration::from_millis(1)));
-            std::thread::scope(|scope| {
-                let ended = scope.spawn(move || worker.run(&mut recorder));
-                wait_for("it is shown for long", || {
-                    let shown = consumer.in_flight().filter(|it| it.op == op);
-                    shown.is_some_and(|it| {
-                        MonoNanos::now().since(it.since) > Duration::from_millis(300)
-                    })
-                });
-                assert!(!ended.is_finished(), "{op} gave up");
-                stop.store(true, std::sync::atomic::Ordering::Relaxed);
-                assert!(ended.join().unwrap().is_ok(), "{op} was stopped");
-            });
-            assert_eq!(consumer.in_flight(), None);
+    let stop = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let settings = crate::measure::recorder::Settings {
+        timing: Timing {
+            ramp: None,
+            runtime: Some(Duration::from_millis(1)),
+        },
+        stop: std::sync::Arc::clone(&stop),
+        ..crate::measure::recorder::Settings::of(&[Op::Send, Op::Ping])
+    };
+    let sender = |connection| -> Box<dyn Worker> { Box::new(Sender::new(connection, 4096, 0)) };
+    let requester = |wait| {
+        move |connection| -> Box<dyn Worker> {
+            Box::new(Requester::new(connection, ping(wait), 0).unwrap())
         }
-    });
+    };
+    type Ending<'a> = &'a dyn Fn(Connection) -> Box<dyn Worker>;
+    let ways: [(Op, Ending<'_>); 3] = [
+        (Op::Send, &sender),
+        (Op::Ping, &requester(Wait::Blocking)),
+        (Op::Ping, &requester(Wait::Busy)),
+    ];
+    for (op, worker) in ways {
+        stop.store(false, std::sync::atomic::Ordering::Relaxed);
+        let sleeper = Sleeper::new();
+        let mut worker = worker(link_to(&sleeper));
+        let _held = sleeper.taken.join().unwrap();
+        let (mut recorder, consumer) = crate::measure::recorder::pair(settings.clone());
+        let start = MonoNanos::now();
+        recorder.set_start(start);
+        recorder.look(start.saturating_add(Duration::from_millis(1)));
+        std::thread::scope(|scope| {
+            let ended = scope.spawn(move || worker.run(&mut recorder));
+            wait_for("it is shown for long", || {
+                let shown = consumer.in_flight().filter(|it| it.op == op);
+                shown
+                    .is_some_and(|it| MonoNanos::now().since(it.since) > Duration::from_millis(300))
+            });
+            assert!(!ended.is_finished(), "{op} gave up");
+            stop.store(true, std::sync::atomic::Ordering::Relaxed);
+            assert!(ended.join().unwrap().is_ok(), "{op} was stopped");
+        });
+        assert_eq!(consumer.in_flight(), None);
+    }
 }
 
 #[test]
 fn a_peer_that_miscounts_is_a_clear_error() {
-    measured(|| {
-        let sleeper = Sleeper::new();
-        let connection = link_to(&sleeper);
-        let mut held = sleeper.taken.join().unwrap();
-        held.write_all(&7_u64.to_le_bytes()).unwrap();
-        let disagreed = connection.agree(9, &|| false).unwrap_err();
-        assert!(matches!(
-            disagreed,
-            connection::ConnectionError::Disagreed {
-                sent: 9,
-                arrived: 7
-            }
-        ));
-    });
+    let sleeper = Sleeper::new();
+    let connection = link_to(&sleeper);
+    let mut held = sleeper.taken.join().unwrap();
+    held.write_all(&7_u64.to_le_bytes()).unwrap();
+    let disagreed = connection.agree(9, &|| false).unwrap_err();
+    assert!(matches!(
+        disagreed,
+        connection::ConnectionError::Disagreed {
+            sent: 9,
+            arrived: 7
+        }
+    ));
 }

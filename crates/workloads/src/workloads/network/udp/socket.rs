@@ -287,39 +287,36 @@ fn facts(message: &libc::msghdr) -> (Option<usize>, u64) {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use benchmesh_testing::measured;
     use std::net::Ipv4Addr;
 
     /// Each way of sending delivers each datagram once, whole and in its own bounds.
     #[test]
     fn batches_arrive_as_the_datagrams_that_they_are_made_of() {
-        measured(|| {
-            let loopback = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-            let wait = Duration::from_millis(100);
-            let receiver = open(loopback, 1 << 20, wait).unwrap();
-            assert!(receive_buffer(&receiver).unwrap() > 0);
-            let sender = open(loopback, 1 << 20, wait).unwrap();
-            sender.connect(receiver.local_addr().unwrap()).unwrap();
-            let mut intake = Intake::new(&receiver);
-            // The last one is shorter.
-            let data: Vec<u8> = (0..=255).cycle().take(10 * 777 - 100).collect();
-            let sent = [
-                send_segments(&sender, &data, 777).unwrap(),
-                send_messages(&sender, &data, 777).unwrap(),
-            ];
-            assert_eq!(sent, [data.len(), 10]);
-            let (mut came, mut stamps) = (Vec::new(), Vec::new());
-            while came.len() < 20 {
-                let count = intake.receive(&receiver, |arrived| {
-                    came.push(arrived.bytes.to_vec());
-                    stamps.push(arrived.at_ns);
-                });
-                assert!(count.unwrap() > 0);
-            }
-            for batch in came.chunks(10) {
-                assert_eq!(batch, data.chunks(777).collect::<Vec<_>>());
-            }
-            assert!(stamps.iter().all(|at_ns| *at_ns > 0) && stamps.is_sorted());
-        });
+        let loopback = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let wait = Duration::from_millis(100);
+        let receiver = open(loopback, 1 << 20, wait).unwrap();
+        assert!(receive_buffer(&receiver).unwrap() > 0);
+        let sender = open(loopback, 1 << 20, wait).unwrap();
+        sender.connect(receiver.local_addr().unwrap()).unwrap();
+        let mut intake = Intake::new(&receiver);
+        // The last one is shorter.
+        let data: Vec<u8> = (0..=255).cycle().take(10 * 777 - 100).collect();
+        let sent = [
+            send_segments(&sender, &data, 777).unwrap(),
+            send_messages(&sender, &data, 777).unwrap(),
+        ];
+        assert_eq!(sent, [data.len(), 10]);
+        let (mut came, mut stamps) = (Vec::new(), Vec::new());
+        while came.len() < 20 {
+            let count = intake.receive(&receiver, |arrived| {
+                came.push(arrived.bytes.to_vec());
+                stamps.push(arrived.at_ns);
+            });
+            assert!(count.unwrap() > 0);
+        }
+        for batch in came.chunks(10) {
+            assert_eq!(batch, data.chunks(777).collect::<Vec<_>>());
+        }
+        assert!(stamps.iter().all(|at_ns| *at_ns > 0) && stamps.is_sorted());
     }
 }

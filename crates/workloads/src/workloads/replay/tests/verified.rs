@@ -3,7 +3,6 @@
 use super::*;
 use crate::registry;
 use crate::testing::{arm_soon, expect_mismatches, flip};
-use benchmesh_testing::measured;
 
 /// Whoever writes is read again: in parts, through another name, beside what was there before, and where nothing is.
 const READS: &str = "
@@ -47,50 +46,48 @@ fn what_was_written_is_found_again() {
 
 #[test]
 fn every_flipped_bit_is_an_error_at_its_offset() {
-    measured(|| {
-        // Between the writing and the reading there is time for the flips.
-        let list = "
+    // Between the writing and the reading there is time for the flips.
+    let list = "
 - create a
 - write a 0 9000
 - write a 20000 3000
 - open old
-0.6 read a 0 5000
+1.5 read a 0 5000
 - read a 5000 18000
 - read a 9000 11000
 - read old 0 70000
 - read old 0 4096
 ";
-        let cell = Cell::new(NAME);
-        let mut params = operations(list);
-        params["verify"] = json!(true);
-        let spec = cell.spec("replay", params);
-        let mut task = registry::prepare(&spec, &PrepareControl::silent()).unwrap();
-        arm_soon(&mut task);
-        let path = |name: &str| cell.task_dir().join("w0").join(name);
-        let flipping = [("a", 4999), ("a", 8999), ("a", 12_000), ("old", 69_999)]
-            .map(|(name, at)| (path(name), at));
-        let flips = std::thread::spawn(move || {
-            let written = || fs::metadata(&flipping[0].0).is_ok_and(|facts| facts.len() == 23_000);
-            while !written() {
-                std::thread::yield_now();
-            }
-            for (path, at) in &flipping {
-                flip(path, &[*at]);
-            }
-        });
-        let (mut reads, mut errors) = (0, 0);
-        let end = task.run_to_end(&mut |interval| {
-            if interval.op == Op::Read {
-                reads += interval.ops;
-                errors += interval.errors;
-            }
-        });
-        flips.join().unwrap();
-        // Four reads are wrong, one of them in two sectors; the last one has nothing wrong in it.
-        assert_eq!((reads, errors), (1, 4), "{:?}", end.errors);
-        let places = [4999, 8999, 12_000].map(|at| format!("w0/a at offset {at}: "));
-        expect_mismatches(&end, 5, &places);
+    let cell = Cell::new(NAME);
+    let mut params = operations(list);
+    params["verify"] = json!(true);
+    let spec = cell.spec("replay", params);
+    let mut task = registry::prepare(&spec, &PrepareControl::silent()).unwrap();
+    arm_soon(&mut task);
+    let path = |name: &str| cell.task_dir().join("w0").join(name);
+    let flipping = [("a", 4999), ("a", 8999), ("a", 12_000), ("old", 69_999)]
+        .map(|(name, at)| (path(name), at));
+    let flips = std::thread::spawn(move || {
+        let written = || fs::metadata(&flipping[0].0).is_ok_and(|facts| facts.len() == 23_000);
+        while !written() {
+            std::thread::yield_now();
+        }
+        for (path, at) in &flipping {
+            flip(path, &[*at]);
+        }
     });
+    let (mut reads, mut errors) = (0, 0);
+    let end = task.run_to_end(&mut |interval| {
+        if interval.op == Op::Read {
+            reads += interval.ops;
+            errors += interval.errors;
+        }
+    });
+    flips.join().unwrap();
+    // Four reads are wrong, one of them in two sectors; the last one has nothing wrong in it.
+    assert_eq!((reads, errors), (1, 4), "{:?}", end.errors);
+    let places = [4999, 8999, 12_000].map(|at| format!("w0/a at offset {at}: "));
+    expect_mismatches(&end, 5, &places);
 }
 
 #[test]

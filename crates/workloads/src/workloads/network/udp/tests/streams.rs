@@ -6,79 +6,73 @@ use benchmesh_testing::measured;
 /// 1000 datagrams: each tenth is left out, each seventh of the others sent twice, each pair 20k+3, 20k+4 swapped.
 #[test]
 fn drops_duplicates_and_swaps_are_counted_exactly() {
-    measured(|| {
-        let receiver = listen("udp-stream", &json!({}), LOOPBACK, Some(LOOPBACK));
-        let mut sender = HandSender::new(receiver.address());
-        let (mut lost, mut duplicates, mut reordered) = (0, 0, 0);
-        let mut order: Vec<u64> = (0..1000).collect();
-        for pair in order.chunks_mut(20) {
-            pair.swap(3, 4);
-            reordered += 1;
+    let receiver = listen("udp-stream", &json!({}), LOOPBACK, Some(LOOPBACK));
+    let mut sender = HandSender::new(receiver.address());
+    let (mut lost, mut duplicates, mut reordered) = (0, 0, 0);
+    let mut order: Vec<u64> = (0..1000).collect();
+    for pair in order.chunks_mut(20) {
+        pair.swap(3, 4);
+        reordered += 1;
+    }
+    for sequence in order {
+        if sequence % 10 == 9 {
+            lost += 1;
+            continue;
         }
-        for sequence in order {
-            if sequence % 10 == 9 {
-                lost += 1;
-                continue;
-            }
+        sender.send(KEY, sequence);
+        if sequence % 7 == 0 {
             sender.send(KEY, sequence);
-            if sequence % 7 == 0 {
-                sender.send(KEY, sequence);
-                duplicates += 1;
-            }
+            duplicates += 1;
         }
-        let counts = sender.conclude(1000).counts;
-        assert_eq!((counts.received, counts.lost), (1000 - lost, lost));
-        assert_eq!(
-            (counts.duplicates, counts.reordered),
-            (duplicates, reordered)
-        );
-        assert_eq!((counts.late, counts.bytes), (0, (1000 - lost) * 30));
-        assert_eq!(receiver.close().unwrap().bytes, counts.bytes);
-    });
+    }
+    let counts = sender.conclude(1000).counts;
+    assert_eq!((counts.received, counts.lost), (1000 - lost, lost));
+    assert_eq!(
+        (counts.duplicates, counts.reordered),
+        (duplicates, reordered)
+    );
+    assert_eq!((counts.late, counts.bytes), (0, (1000 - lost) * 30));
+    assert_eq!(receiver.close().unwrap().bytes, counts.bytes);
 }
 
 /// Waits for six reports, 0.6 s.
 #[test]
 fn a_datagram_that_comes_half_a_second_late_was_lost() {
-    measured(|| {
-        let receiver = listen("udp-stream", &json!({}), LOOPBACK, Some(LOOPBACK));
-        let mut sender = HandSender::new(receiver.address());
-        sender.send(KEY, 0);
-        sender.send(KEY, 2);
-        while sender.report().counts.lost == 0 {}
-        sender.send(KEY, 1);
-        sender.send(KEY, 1);
-        let counts = sender.conclude(3).counts;
-        assert_eq!((counts.received, counts.lost), (2, 1));
-        assert_eq!((counts.late, counts.duplicates), (1, 1));
-        receiver.close().unwrap();
-    });
+    let receiver = listen("udp-stream", &json!({}), LOOPBACK, Some(LOOPBACK));
+    let mut sender = HandSender::new(receiver.address());
+    sender.send(KEY, 0);
+    sender.send(KEY, 2);
+    while sender.report().counts.lost == 0 {}
+    sender.send(KEY, 1);
+    sender.send(KEY, 1);
+    let counts = sender.conclude(3).counts;
+    assert_eq!((counts.received, counts.lost), (2, 1));
+    assert_eq!((counts.late, counts.duplicates), (1, 1));
+    receiver.close().unwrap();
 }
 
 #[test]
 fn a_datagram_without_the_key_is_dropped_and_counted() {
-    measured(|| {
-        let receiver = listen("udp-stream", &json!({}), LOOPBACK, Some(LOOPBACK));
-        let mut sender = HandSender::new(receiver.address());
-        for _ in 0..5 {
-            sender.send(Key(*b"another!"), 0);
-        }
-        sender.socket.send(b"short").unwrap();
-        let stranger = UdpSocket::bind((LOOPBACK, 0)).unwrap();
-        stranger
-            .connect(sender.socket.peer_addr().unwrap())
-            .unwrap();
-        stranger.send(&[7; 100]).unwrap();
-        stranger.set_nonblocking(true).unwrap();
-        sender.send(KEY, 0);
-        let counts = sender.conclude(1).counts;
-        assert_eq!((counts.received, counts.lost, counts.bytes), (1, 0, 30));
-        assert_eq!(
-            stranger.recv(&mut [0; 10]).unwrap_err().kind(),
-            std::io::ErrorKind::WouldBlock
-        );
-        assert_eq!(receiver.close().unwrap().strangers, 7);
-    });
+    let receiver = listen("udp-stream", &json!({}), LOOPBACK, Some(LOOPBACK));
+    let mut sender = HandSender::new(receiver.address());
+    for _ in 0..5 {
+        sender.send(Key(*b"another!"), 0);
+    }
+    sender.socket.send(b"short").unwrap();
+    let stranger = UdpSocket::bind((LOOPBACK, 0)).unwrap();
+    stranger
+        .connect(sender.socket.peer_addr().unwrap())
+        .unwrap();
+    stranger.send(&[7; 100]).unwrap();
+    stranger.set_nonblocking(true).unwrap();
+    sender.send(KEY, 0);
+    let counts = sender.conclude(1).counts;
+    assert_eq!((counts.received, counts.lost, counts.bytes), (1, 0, 30));
+    assert_eq!(
+        stranger.recv(&mut [0; 10]).unwrap_err().kind(),
+        std::io::ErrorKind::WouldBlock
+    );
+    assert_eq!(receiver.close().unwrap().strangers, 7);
 }
 
 /// A paced stream on loopback loses nothing, and each operation is one datagram.
@@ -131,13 +125,11 @@ fn what_was_sent_was_received_or_lost() {
 
 #[test]
 fn a_stream_ends_after_its_size() {
-    measured(|| {
-        let params = json!({"bs": 1000, "size": 64_500, "streams": 2});
-        let receiver = listen("udp-stream", &params, LOOPBACK, Some(LOOPBACK));
-        let task = prepare(&spec("udp-stream", &params, receiver.address(), TOKEN)).unwrap();
-        let (end, intervals) = run(task, || ());
-        assert_eq!(end.error, None);
-        assert_eq!(ops(&intervals, Op::Send), 2 * 65);
-        receiver.close().unwrap();
-    });
+    let params = json!({"bs": 1000, "size": 64_500, "streams": 2});
+    let receiver = listen("udp-stream", &params, LOOPBACK, Some(LOOPBACK));
+    let task = prepare(&spec("udp-stream", &params, receiver.address(), TOKEN)).unwrap();
+    let (end, intervals) = run(task, || ());
+    assert_eq!(end.error, None);
+    assert_eq!(ops(&intervals, Op::Send), 2 * 65);
+    receiver.close().unwrap();
 }
