@@ -38,102 +38,95 @@ fn kernel_tells() -> bool {
 /// A parent that ends at once, and one that waits until its daemon is up, as ceph-osd and glusterfsd do.
 #[test]
 fn a_parent_that_puts_its_daemon_into_the_background_is_none() {
-    measured(|| {
-        for wait in ["", "read -t 0.4 -u 3"] {
-            let program = Program::new("fork");
-            let watched = program.watch(PERIOD);
-            // The daemon is the child of a child that has ended, and lives until its input is closed.
-            let script = format!("exec 3<&0; ( ( read -u 3 ) & ); {wait}");
-            let mut parent = program.start(&script);
-            let input = parent.stdin.take();
-            let parent_pid = pid(&parent);
-            let mut changes: Vec<DaemonSeen> = Vec::new();
-            let mut note = |sampled: &Sampled| {
-                let own = sampled.seen.iter().filter(|seen| program.is_own(seen));
-                changes.extend(own.cloned());
-                changes.clone()
-            };
-            // The daemon is known, and so is the parent's end, if the parent was ever seen.
-            let lives = |changes: &[DaemonSeen], pid: i32| {
-                let of = changes.iter().filter(|seen| seen.pid == pid);
-                !of.clone().any(|seen| seen.ended) && of.count() > 0
-            };
-            parent.wait().unwrap();
-            let daemon = watched.until(|sampled| {
-                let changes = note(sampled);
-                let daemon = changes
-                    .iter()
-                    .find(|seen| seen.pid != parent_pid && lives(&changes, seen.pid))?;
-                let has_sample = sample_of(sampled, daemon.pid).is_some();
-                (has_sample && !lives(&changes, parent_pid)).then(|| daemon.clone())
-            });
-            drop(input);
-            let changes = watched.until(|sampled| {
-                let changes = note(sampled);
-                let is_over = |seen: &DaemonSeen| seen.pid == daemon.pid && seen.ended;
-                changes.iter().any(is_over).then_some(changes)
-            });
-            let count =
-                |change: Change| changes.iter().filter(|seen| seen.change == change).count();
-            assert_eq!(count(Change::Born), 1, "{changes:#?}");
-            assert_eq!(count(Change::Restarted), 0, "{changes:#?}");
-            assert_eq!(count(Change::Ended), 1, "{changes:#?}");
-            let of_parents = changes.iter().filter(|seen| seen.pid != daemon.pid);
-            for seen in of_parents.filter(|seen| seen.ended) {
-                assert_eq!(seen.change, Change::Parent, "{changes:#?}");
-            }
+    for wait in ["", "read -t 0.4 -u 3"] {
+        let program = Program::new("fork");
+        let watched = program.watch(PERIOD);
+        // The daemon is the child of a child that has ended, and lives until its input is closed.
+        let script = format!("exec 3<&0; ( ( read -u 3 ) & ); {wait}");
+        let mut parent = program.start(&script);
+        let input = parent.stdin.take();
+        let parent_pid = pid(&parent);
+        let mut changes: Vec<DaemonSeen> = Vec::new();
+        let mut note = |sampled: &Sampled| {
+            let own = sampled.seen.iter().filter(|seen| program.is_own(seen));
+            changes.extend(own.cloned());
+            changes.clone()
+        };
+        // The daemon is known, and so is the parent's end, if the parent was ever seen.
+        let lives = |changes: &[DaemonSeen], pid: i32| {
+            let of = changes.iter().filter(|seen| seen.pid == pid);
+            !of.clone().any(|seen| seen.ended) && of.count() > 0
+        };
+        parent.wait().unwrap();
+        let daemon = watched.until(|sampled| {
+            let changes = note(sampled);
+            let daemon = changes
+                .iter()
+                .find(|seen| seen.pid != parent_pid && lives(&changes, seen.pid))?;
+            let has_sample = sample_of(sampled, daemon.pid).is_some();
+            (has_sample && !lives(&changes, parent_pid)).then(|| daemon.clone())
+        });
+        drop(input);
+        let changes = watched.until(|sampled| {
+            let changes = note(sampled);
+            let is_over = |seen: &DaemonSeen| seen.pid == daemon.pid && seen.ended;
+            changes.iter().any(is_over).then_some(changes)
+        });
+        let count = |change: Change| changes.iter().filter(|seen| seen.change == change).count();
+        assert_eq!(count(Change::Born), 1, "{changes:#?}");
+        assert_eq!(count(Change::Restarted), 0, "{changes:#?}");
+        assert_eq!(count(Change::Ended), 1, "{changes:#?}");
+        let of_parents = changes.iter().filter(|seen| seen.pid != daemon.pid);
+        for seen in of_parents.filter(|seen| seen.ended) {
+            assert_eq!(seen.change, Change::Parent, "{changes:#?}");
         }
-    });
+    }
 }
 
 /// However quickly it follows: the kernel dates births in ticks of 10 ms.
 #[test]
 fn a_daemon_that_is_started_again_at_once_is_a_restart() {
-    measured(|| {
-        let program = Program::new("again");
-        let watched = program.watch(PERIOD);
-        let mut first = program.start("read");
-        let first_pid = pid(&first);
-        watched.daemon(first_pid);
-        first.kill().unwrap();
-        first.wait().unwrap();
-        let mut second = program.start("read");
-        let mut ended = None;
-        let seen = watched.until(|sampled| {
-            let end = seen_of(sampled, first_pid).filter(|seen| seen.ended);
-            ended = end.map(|seen| seen.change).or(ended);
-            seen_of(sampled, pid(&second))
-        });
-        let ended = ended.unwrap_or_else(|| {
-            watched.until(|sampled| {
-                let end = seen_of(sampled, first_pid).filter(|seen| seen.ended);
-                end.map(|seen| seen.change)
-            })
-        });
-        assert_eq!((ended, seen.change), (Change::Ended, Change::Restarted));
-        second.kill().unwrap();
-        second.wait().unwrap();
+    let program = Program::new("again");
+    let watched = program.watch(PERIOD);
+    let mut first = program.start("read");
+    let first_pid = pid(&first);
+    watched.daemon(first_pid);
+    first.kill().unwrap();
+    first.wait().unwrap();
+    let mut second = program.start("read");
+    let mut ended = None;
+    let seen = watched.until(|sampled| {
+        let end = seen_of(sampled, first_pid).filter(|seen| seen.ended);
+        ended = end.map(|seen| seen.change).or(ended);
+        seen_of(sampled, pid(&second))
     });
+    let ended = ended.unwrap_or_else(|| {
+        watched.until(|sampled| {
+            let end = seen_of(sampled, first_pid).filter(|seen| seen.ended);
+            end.map(|seen| seen.change)
+        })
+    });
+    assert_eq!((ended, seen.change), (Change::Ended, Change::Restarted));
+    second.kill().unwrap();
+    second.wait().unwrap();
 }
 
 /// A young one's end waits for the next scan, because the process may be a parent whose child is not found yet.
 #[test]
 fn the_end_of_a_young_daemon_is_told_when_sampling_stops() {
-    measured(|| {
-        let program = Program::new("young");
-        let watched = program.watch(PERIOD);
-        let mut child = program.start("read");
-        let pid = pid(&child);
-        watched.daemon(pid);
-        child.kill().unwrap();
-        child.wait().unwrap();
-        let samples: Vec<Sampled> = watched.stop();
-        let own = samples.iter().flat_map(|sampled| &sampled.seen);
-        let ends: Vec<&DaemonSeen> = own.filter(|seen| seen.pid == pid && seen.ended).collect();
-        assert_eq!(ends.len(), 1, "{samples:#?}");
-        let change = ends.first().map(|end| end.change);
-        assert_eq!(change, Some(Change::Ended));
-    });
+    let program = Program::new("young");
+    let watched = program.watch(PERIOD);
+    let mut child = program.start("read");
+    let pid = pid(&child);
+    watched.daemon(pid);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let samples: Vec<Sampled> = watched.stop();
+    let own = samples.iter().flat_map(|sampled| &sampled.seen);
+    let ends: Vec<&DaemonSeen> = own.filter(|seen| seen.pid == pid && seen.ended).collect();
+    assert_eq!(ends.len(), 1, "{samples:#?}");
+    let change = ends.first().map(|end| end.change);
+    assert_eq!(change, Some(Change::Ended));
 }
 
 /// No scan sees them, for there is none. They live for a quarter of a second, so that a sampler that waits for a CPU is there

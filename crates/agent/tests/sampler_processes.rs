@@ -5,7 +5,6 @@
 #[path = "sampler_support/children.rs"]
 mod children;
 
-use benchmesh_testing::measured;
 use std::time::Duration;
 
 use benchmesh_agent::sampler::{
@@ -19,379 +18,351 @@ const PERIOD: Option<Duration> = Some(Duration::from_millis(100));
 
 #[test]
 fn its_own_process_is_a_daemon() {
-    measured(|| {
-        let watched = Watched::comm(&unique("own"), PERIOD);
-        let own = std::process::id().cast_signed();
-        let seen = watched.seen(own);
-        assert_eq!(seen.name, "benchmesh");
-        let sample = watched.daemon(own);
-        assert!(
-            sample.threads >= 2
-                && sample.fds > 3
-                && sample.rss_bytes > 1 << 20
-                && sample.vsz_bytes > sample.rss_bytes
-        );
-        assert!(sample.read_bytes >= 0 && sample.minor_faults > 0);
-    });
+    let watched = Watched::comm(&unique("own"), PERIOD);
+    let own = std::process::id().cast_signed();
+    let seen = watched.seen(own);
+    assert_eq!(seen.name, "benchmesh");
+    let sample = watched.daemon(own);
+    assert!(
+        sample.threads >= 2
+            && sample.fds > 3
+            && sample.rss_bytes > 1 << 20
+            && sample.vsz_bytes > sample.rss_bytes
+    );
+    assert!(sample.read_bytes >= 0 && sample.minor_faults > 0);
 }
 
 #[test]
 fn the_last_sample_has_all_of_its_cpu_time() {
-    measured(|| {
-        let comm = unique("last");
-        let mut child = Child::start(&comm, Life::Burn { percent: 50 });
-        let watched = Watched::comm(&comm, PERIOD);
-        let before = watched.until(|sampled| {
-            sample_of(sampled, child.pid)
-                .filter(|sample| sample.cpu_user_us + sample.cpu_system_us > 100_000)
-        });
-        child.kill();
-        // Its last sample is handed over at once, what became of it after the next scan.
-        let mut last = None;
-        let ended = watched.until(|sampled| {
-            last = sample_of(sampled, child.pid).or(last);
-            seen_of(sampled, child.pid).filter(|seen| seen.ended)
-        });
-        assert_eq!(ended.name, comm);
-        // Not reaped yet, so it could be read to the end.
-        let last = last.unwrap();
-        assert!(last.cpu_user_us + last.cpu_system_us >= before.cpu_user_us + before.cpu_system_us);
-        assert_eq!(
-            (last.rss_bytes > 0, last.threads),
-            (true, 1),
-            "what it had while it lived"
-        );
-        // Until it is reaped it stays in /proc and is not found again.
-        let samples = (0..5).map(|_| watched.next());
-        assert!(
-            samples
-                .into_iter()
-                .all(|sampled| sample_of(&sampled, child.pid).is_none())
-        );
-        child.reap();
+    let comm = unique("last");
+    let mut child = Child::start(&comm, Life::Burn { percent: 50 });
+    let watched = Watched::comm(&comm, PERIOD);
+    let before = watched.until(|sampled| {
+        sample_of(sampled, child.pid)
+            .filter(|sample| sample.cpu_user_us + sample.cpu_system_us > 100_000)
     });
+    child.kill();
+    // Its last sample is handed over at once, what became of it after the next scan.
+    let mut last = None;
+    let ended = watched.until(|sampled| {
+        last = sample_of(sampled, child.pid).or(last);
+        seen_of(sampled, child.pid).filter(|seen| seen.ended)
+    });
+    assert_eq!(ended.name, comm);
+    // Not reaped yet, so it could be read to the end.
+    let last = last.unwrap();
+    assert!(last.cpu_user_us + last.cpu_system_us >= before.cpu_user_us + before.cpu_system_us);
+    assert_eq!(
+        (last.rss_bytes > 0, last.threads),
+        (true, 1),
+        "what it had while it lived"
+    );
+    // Until it is reaped it stays in /proc and is not found again.
+    let samples = (0..5).map(|_| watched.next());
+    assert!(
+        samples
+            .into_iter()
+            .all(|sampled| sample_of(&sampled, child.pid).is_none())
+    );
+    child.reap();
 }
 
 #[test]
 fn an_end_is_told_at_once_and_without_a_beat() {
-    measured(|| {
-        let comm = unique("atonce");
-        let child = Child::start(&comm, Life::Sleep);
-        let watched = Watched::comm(&comm, None);
-        let (pid, asked) = (child.pid, MonoNanos::now());
-        watched.sampler.mark(Mark::StepEnd(asked));
-        // The scan at the start may have found it before the mark: it is told with the mark all the same.
-        let sampled_at = watched.until(|sampled| seen_of(sampled, pid).map(|_| sampled.at));
-        assert!(sampled_at >= asked);
-        drop(child);
-        let ended = watched.until(|sampled| seen_of(sampled, pid).filter(|seen| seen.ended));
-        assert!(ended.at.since(asked) < children::DEADLINE);
-    });
+    let comm = unique("atonce");
+    let child = Child::start(&comm, Life::Sleep);
+    let watched = Watched::comm(&comm, None);
+    let (pid, asked) = (child.pid, MonoNanos::now());
+    watched.sampler.mark(Mark::StepEnd(asked));
+    // The scan at the start may have found it before the mark: it is told with the mark all the same.
+    let sampled_at = watched.until(|sampled| seen_of(sampled, pid).map(|_| sampled.at));
+    assert!(sampled_at >= asked);
+    drop(child);
+    let ended = watched.until(|sampled| seen_of(sampled, pid).filter(|seen| seen.ended));
+    assert!(ended.at.since(asked) < children::DEADLINE);
 }
 
 #[test]
 fn a_pid_used_again_is_another_daemon() {
-    measured(|| {
-        if !is_root() {
-            return skip("root", "only root may choose the pid of a new process");
-        }
-        let comm = unique("again");
-        let mut first = Child::start(&comm, Life::Burn { percent: 30 });
-        let watched = Watched::comm(&comm, PERIOD);
-        let pid = first.pid;
-        let of_first = watched
-            .until(|sampled| sample_of(sampled, pid).filter(|sample| sample.cpu_user_us > 30_000));
-        first.kill();
-        first.reap();
-        let Ok(_second) = Child::with_pid(&comm, Life::Sleep, Some(pid)) else {
-            return skip(
-                "root",
-                "this kernel or container does not let the pid of a new process be chosen",
-            );
-        };
-        let of_second = watched.until(|sampled| {
-            sample_of(sampled, pid).filter(|sample| sample.start_ticks != of_first.start_ticks)
-        });
-        assert!(of_second.start_ticks > of_first.start_ticks);
-        assert!(
-            of_second.cpu_user_us + of_second.cpu_system_us < 20_000,
-            "the second's own: {of_second:?}"
+    if !is_root() {
+        return skip("root", "only root may choose the pid of a new process");
+    }
+    let comm = unique("again");
+    let mut first = Child::start(&comm, Life::Burn { percent: 30 });
+    let watched = Watched::comm(&comm, PERIOD);
+    let pid = first.pid;
+    let of_first = watched
+        .until(|sampled| sample_of(sampled, pid).filter(|sample| sample.cpu_user_us > 30_000));
+    first.kill();
+    first.reap();
+    let Ok(_second) = Child::with_pid(&comm, Life::Sleep, Some(pid)) else {
+        return skip(
+            "root",
+            "this kernel or container does not let the pid of a new process be chosen",
         );
+    };
+    let of_second = watched.until(|sampled| {
+        sample_of(sampled, pid).filter(|sample| sample.start_ticks != of_first.start_ticks)
     });
+    assert!(of_second.start_ticks > of_first.start_ticks);
+    assert!(
+        of_second.cpu_user_us + of_second.cpu_system_us < 20_000,
+        "the second's own: {of_second:?}"
+    );
 }
 
 #[test]
 fn hostile_names_are_only_names() {
-    measured(|| {
-        let tail = unique("");
-        for hostile in [") R 1 1", "(((", "a b\nc", ") ("] {
-            let comm: String = format!("{hostile}{tail}").chars().take(15).collect();
-            let child = Child::start(&comm, Life::Sleep);
-            let watched = Watched::comm(&comm, PERIOD);
-            assert_eq!(watched.seen(child.pid).name, comm);
-            assert_eq!(watched.daemon(child.pid).threads, 1);
-        }
-    });
+    let tail = unique("");
+    for hostile in [") R 1 1", "(((", "a b\nc", ") ("] {
+        let comm: String = format!("{hostile}{tail}").chars().take(15).collect();
+        let child = Child::start(&comm, Life::Sleep);
+        let watched = Watched::comm(&comm, PERIOD);
+        assert_eq!(watched.seen(child.pid).name, comm);
+        assert_eq!(watched.daemon(child.pid).threads, 1);
+    }
 }
 
 #[test]
 fn many_daemons() {
-    measured(|| {
-        const MANY: usize = 200;
-        let comm = unique("many");
-        let children: Vec<Child> = (0..MANY)
-            .map(|_| Child::start(&comm, Life::Sleep))
-            .collect();
-        let watched = Watched::comm(&comm, PERIOD);
-        let all = |sampled: &benchmesh_agent::sampler::Sampled| {
-            let found = children
-                .iter()
-                .filter_map(|child| sample_of(sampled, child.pid))
-                .count();
-            (found == MANY).then_some(())
-        };
-        watched.until(all);
-        let pids: Vec<i32> = children.iter().map(|child| child.pid).collect();
-        drop(children);
-        let mut ended = 0;
-        watched.until(|sampled| {
-            ended += sampled
-                .seen
-                .iter()
-                .filter(|seen| seen.ended && pids.contains(&seen.pid))
-                .count();
-            (ended == MANY).then_some(())
-        });
-        let after = watched.until(|sampled| sampled.host.map(|_| sampled.clone()));
-        assert!(
-            !after
-                .daemons
-                .iter()
-                .any(|sample| pids.contains(&sample.pid))
-        );
-        assert_eq!(after.cost.daemons, after.daemons.len());
+    const MANY: usize = 200;
+    let comm = unique("many");
+    let children: Vec<Child> = (0..MANY)
+        .map(|_| Child::start(&comm, Life::Sleep))
+        .collect();
+    let watched = Watched::comm(&comm, PERIOD);
+    let all = |sampled: &benchmesh_agent::sampler::Sampled| {
+        let found = children
+            .iter()
+            .filter_map(|child| sample_of(sampled, child.pid))
+            .count();
+        (found == MANY).then_some(())
+    };
+    watched.until(all);
+    let pids: Vec<i32> = children.iter().map(|child| child.pid).collect();
+    drop(children);
+    let mut ended = 0;
+    watched.until(|sampled| {
+        ended += sampled
+            .seen
+            .iter()
+            .filter(|seen| seen.ended && pids.contains(&seen.pid))
+            .count();
+        (ended == MANY).then_some(())
     });
+    let after = watched.until(|sampled| sampled.host.map(|_| sampled.clone()));
+    assert!(
+        !after
+            .daemons
+            .iter()
+            .any(|sample| pids.contains(&sample.pid))
+    );
+    assert_eq!(after.cost.daemons, after.daemons.len());
 }
 
 /// More daemons awake than have their turn at a beat: CPU time and memory are known of all of them, and all else in turn.
 #[test]
 fn many_that_are_awake_are_read_whole_in_turn_and_all_at_a_mark() {
-    measured(|| {
-        const MANY: usize = 80;
-        let comm = unique("turns");
-        let wakes_only = Life::Burn { percent: 0 };
-        let children: Vec<Child> = (0..MANY).map(|_| Child::start(&comm, wakes_only)).collect();
-        let watched = Watched::comm(&comm, PERIOD);
-        let of_all = |sampled: &benchmesh_agent::sampler::Sampled| -> Option<Vec<_>> {
-            let samples = children.iter().map(|child| sample_of(sampled, child.pid));
-            samples.collect()
-        };
-        let is_brief = |sample: &benchmesh_agent::sampler::DaemonSample| sample.threads == -1;
-        let first = watched.until(of_all);
-        assert!(!first.iter().any(is_brief), "the first ones are whole");
+    const MANY: usize = 80;
+    let comm = unique("turns");
+    let wakes_only = Life::Burn { percent: 0 };
+    let children: Vec<Child> = (0..MANY).map(|_| Child::start(&comm, wakes_only)).collect();
+    let watched = Watched::comm(&comm, PERIOD);
+    let of_all = |sampled: &benchmesh_agent::sampler::Sampled| -> Option<Vec<_>> {
+        let samples = children.iter().map(|child| sample_of(sampled, child.pid));
+        samples.collect()
+    };
+    let is_brief = |sample: &benchmesh_agent::sampler::DaemonSample| sample.threads == -1;
+    let first = watched.until(of_all);
+    assert!(!first.iter().any(is_brief), "the first ones are whole");
 
-        let mut whole_again = std::collections::BTreeSet::new();
-        let mut were_brief = std::collections::BTreeSet::new();
-        watched.until(|sampled| {
-            for sample in of_all(sampled)? {
-                assert!(sample.rss_bytes > 0 && sample.vsz_bytes >= sample.rss_bytes);
-                let others = [sample.fds, sample.read_bytes, sample.write_bytes];
-                let faults = [sample.minor_faults, sample.major_faults];
-                if is_brief(&sample) {
-                    assert!(others.iter().chain(&faults).all(|figure| *figure == -1));
-                    were_brief.insert(sample.pid);
-                } else {
-                    assert!(others.iter().chain(&faults).all(|figure| *figure >= 0));
-                    assert_eq!(sample.threads, 1);
-                    if were_brief.contains(&sample.pid) {
-                        whole_again.insert(sample.pid);
-                    }
+    let mut whole_again = std::collections::BTreeSet::new();
+    let mut were_brief = std::collections::BTreeSet::new();
+    watched.until(|sampled| {
+        for sample in of_all(sampled)? {
+            assert!(sample.rss_bytes > 0 && sample.vsz_bytes >= sample.rss_bytes);
+            let others = [sample.fds, sample.read_bytes, sample.write_bytes];
+            let faults = [sample.minor_faults, sample.major_faults];
+            if is_brief(&sample) {
+                assert!(others.iter().chain(&faults).all(|figure| *figure == -1));
+                were_brief.insert(sample.pid);
+            } else {
+                assert!(others.iter().chain(&faults).all(|figure| *figure >= 0));
+                assert_eq!(sample.threads, 1);
+                if were_brief.contains(&sample.pid) {
+                    whole_again.insert(sample.pid);
                 }
             }
-            (whole_again.len() == MANY).then_some(())
-        });
-
-        let mark = MonoNanos(MonoNanos::now().0 + 1_234_567);
-        watched.sampler.mark(Mark::StepEnd(mark));
-        let marked =
-            watched.until(|sampled| (sampled.at >= mark).then(|| of_all(sampled)).flatten());
-        assert!(!marked.iter().any(is_brief), "{marked:?}");
+        }
+        (whole_again.len() == MANY).then_some(())
     });
+
+    let mark = MonoNanos(MonoNanos::now().0 + 1_234_567);
+    watched.sampler.mark(Mark::StepEnd(mark));
+    let marked = watched.until(|sampled| (sampled.at >= mark).then(|| of_all(sampled)).flatten());
+    assert!(!marked.iter().any(is_brief), "{marked:?}");
 }
 
 #[test]
 fn samples_at_ticks_and_marks() {
-    measured(|| {
-        let watched = Watched::comm(&unique("marks"), PERIOD);
-        let period = 100_000_000;
-        watched.next();
-        let mark = MonoNanos(MonoNanos::now().0 / period * period + 3 * period + 41_234_567);
-        watched.sampler.mark(Mark::StepEnd(mark));
-        let marked = watched.until(|sampled| (sampled.at == mark).then(|| sampled.clone()));
-        assert!(marked.host.unwrap().at >= mark && !marked.daemons.is_empty());
-        let next = watched.until(|sampled| sampled.host.map(|_| sampled.at));
-        assert_eq!(next.0 % period, 0, "ticks are whole periods: {next:?}");
-        assert!(next > mark);
-        // Past already: at once.
-        let past = MonoNanos(mark.0 + 1);
-        watched.sampler.mark(Mark::StepEnd(past));
-        watched.until(|sampled| (sampled.at == past).then_some(()));
-    });
+    let watched = Watched::comm(&unique("marks"), PERIOD);
+    let period = 100_000_000;
+    watched.next();
+    let mark = MonoNanos(MonoNanos::now().0 / period * period + 3 * period + 41_234_567);
+    watched.sampler.mark(Mark::StepEnd(mark));
+    let marked = watched.until(|sampled| (sampled.at == mark).then(|| sampled.clone()));
+    assert!(marked.host.unwrap().at >= mark && !marked.daemons.is_empty());
+    let next = watched.until(|sampled| sampled.host.map(|_| sampled.at));
+    assert_eq!(next.0 % period, 0, "ticks are whole periods: {next:?}");
+    assert!(next > mark);
+    // Past already: at once.
+    let past = MonoNanos(mark.0 + 1);
+    watched.sampler.mark(Mark::StepEnd(past));
+    watched.until(|sampled| (sampled.at == past).then_some(()));
 }
 
 #[test]
 fn interfaces_are_those_of_the_namespace_it_is_started_in() {
-    measured(|| {
-        if !is_root() {
-            return skip("root", "only root may make a network namespace");
+    if !is_root() {
+        return skip("root", "only root may make a network namespace");
+    }
+    let in_a_namespace = std::thread::spawn(|| {
+        // SAFETY: unshare(2) takes a number and moves only this thread.
+        if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
+            return skip("root", "this container may not make a network namespace");
         }
-        let in_a_namespace = std::thread::spawn(|| {
-            // SAFETY: unshare(2) takes a number and moves only this thread.
-            if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
-                return skip("root", "this container may not make a network namespace");
-            }
-            let watched = Watched::comm(&unique("netns"), PERIOD);
-            // What comes between two beats has no interfaces.
-            let nets =
-                watched.until(|sampled| (!sampled.nets.is_empty()).then(|| sampled.nets.clone()));
-            // Kernels with such modules give every namespace idle tunnels beside lo, but no wire.
-            assert!(nets.iter().any(|net| net.interface.as_ref() == "lo"));
-            assert!(
-                nets.iter()
-                    .all(|net| net.rx_bytes == 0 && net.tx_bytes == 0),
-                "{nets:?}"
-            );
-        });
-        in_a_namespace.join().unwrap();
+        let watched = Watched::comm(&unique("netns"), PERIOD);
+        // What comes between two beats has no interfaces.
+        let nets =
+            watched.until(|sampled| (!sampled.nets.is_empty()).then(|| sampled.nets.clone()));
+        // Kernels with such modules give every namespace idle tunnels beside lo, but no wire.
+        assert!(nets.iter().any(|net| net.interface.as_ref() == "lo"));
+        assert!(
+            nets.iter()
+                .all(|net| net.rx_bytes == 0 && net.tx_bytes == 0),
+            "{nets:?}"
+        );
     });
+    in_a_namespace.join().unwrap();
 }
 
 #[test]
 fn what_is_sampled_can_be_changed() {
-    measured(|| {
-        let comm = unique("set");
-        let child = Child::start(&comm, Life::Sleep);
-        let watched = Watched::comm(&comm, PERIOD);
-        watched.daemon(child.pid);
+    let comm = unique("set");
+    let child = Child::start(&comm, Life::Sleep);
+    let watched = Watched::comm(&comm, PERIOD);
+    watched.daemon(child.pid);
 
-        watched.sampler.set(Sampling {
-            host_wide: false,
-            interfaces: true,
-            period: PERIOD,
-        });
-        // The end of another daemon of this host is told on its own, without interfaces.
-        let is_of_interfaces =
-            |sampled: &Sampled| sampled.host.is_none() && !sampled.nets.is_empty();
-        let quiet = watched.until(|sampled| is_of_interfaces(sampled).then(|| sampled.clone()));
-        assert!(quiet.daemons.is_empty() && quiet.disks.is_empty());
-
-        watched.sampler.set(Sampling {
-            host_wide: true,
-            interfaces: false,
-            period: PERIOD,
-        });
-        let found = watched.until(|sampled| seen_of(sampled, child.pid).map(|_| sampled.clone()));
-        // Daemons of other tests come and go meanwhile.
-        let is_its_end = |seen: &DaemonSeen| seen.pid == child.pid && seen.ended;
-        assert!(!found.seen.iter().any(is_its_end));
-        assert!(watched.until(|sampled| sampled.host.map(|_| sampled.nets.is_empty())));
-
-        // At rest only marks are answered; going on tells of all daemons again.
-        watched.sampler.set(Sampling {
-            host_wide: true,
-            interfaces: false,
-            period: None,
-        });
-        let mark = MonoNanos(MonoNanos::now().0 + 1_234_567);
-        watched.sampler.mark(Mark::StepEnd(mark));
-        let marked = watched.until(|sampled| (sampled.at == mark).then(|| sampled.clone()));
-        assert!(sample_of(&marked, child.pid).is_some() && seen_of(&marked, child.pid).is_none());
-        watched.sampler.set(Sampling {
-            host_wide: true,
-            interfaces: false,
-            period: PERIOD,
-        });
-        assert_eq!(watched.seen(child.pid).name, comm);
-        watched.sampler.stop();
+    watched.sampler.set(Sampling {
+        host_wide: false,
+        interfaces: true,
+        period: PERIOD,
     });
+    // The end of another daemon of this host is told on its own, without interfaces.
+    let is_of_interfaces = |sampled: &Sampled| sampled.host.is_none() && !sampled.nets.is_empty();
+    let quiet = watched.until(|sampled| is_of_interfaces(sampled).then(|| sampled.clone()));
+    assert!(quiet.daemons.is_empty() && quiet.disks.is_empty());
+
+    watched.sampler.set(Sampling {
+        host_wide: true,
+        interfaces: false,
+        period: PERIOD,
+    });
+    let found = watched.until(|sampled| seen_of(sampled, child.pid).map(|_| sampled.clone()));
+    // Daemons of other tests come and go meanwhile.
+    let is_its_end = |seen: &DaemonSeen| seen.pid == child.pid && seen.ended;
+    assert!(!found.seen.iter().any(is_its_end));
+    assert!(watched.until(|sampled| sampled.host.map(|_| sampled.nets.is_empty())));
+
+    // At rest only marks are answered; going on tells of all daemons again.
+    watched.sampler.set(Sampling {
+        host_wide: true,
+        interfaces: false,
+        period: None,
+    });
+    let mark = MonoNanos(MonoNanos::now().0 + 1_234_567);
+    watched.sampler.mark(Mark::StepEnd(mark));
+    let marked = watched.until(|sampled| (sampled.at == mark).then(|| sampled.clone()));
+    assert!(sample_of(&marked, child.pid).is_some() && seen_of(&marked, child.pid).is_none());
+    watched.sampler.set(Sampling {
+        host_wide: true,
+        interfaces: false,
+        period: PERIOD,
+    });
+    assert_eq!(watched.seen(child.pid).name, comm);
+    watched.sampler.stop();
 }
 
 /// Of benchmesh's own processes only this mesh's are daemons, beside the sampler's own.
 #[test]
 fn processes_of_another_mesh_are_no_daemons() {
-    measured(|| {
-        let (own, other) = (
-            Child::start("benchmesh", Life::Sleep),
-            Child::start("benchmesh", Life::Sleep),
-        );
-        let watched = Watched::start(SamplerConfig {
-            scan_every: Duration::from_millis(100),
-            sampling: Sampling {
-                period: PERIOD,
-                ..Sampling::default()
-            },
-            mesh_pids: Some([own.pid].into()),
-            ..SamplerConfig::default()
-        });
-        watched.daemon(own.pid);
-        let of_other =
-            |watched: &Watched| (0..5).all(|_| sample_of(&watched.next(), other.pid).is_none());
-        assert!(of_other(&watched));
-        // It joins the mesh.
-        let pids = [own.pid, other.pid].into();
-        watched.sampler.watch(Vec::new(), pids).unwrap();
-        watched.daemon(other.pid);
+    let (own, other) = (
+        Child::start("benchmesh", Life::Sleep),
+        Child::start("benchmesh", Life::Sleep),
+    );
+    let watched = Watched::start(SamplerConfig {
+        scan_every: Duration::from_millis(100),
+        sampling: Sampling {
+            period: PERIOD,
+            ..Sampling::default()
+        },
+        mesh_pids: Some([own.pid].into()),
+        ..SamplerConfig::default()
     });
+    watched.daemon(own.pid);
+    let of_other =
+        |watched: &Watched| (0..5).all(|_| sample_of(&watched.next(), other.pid).is_none());
+    assert!(of_other(&watched));
+    // It joins the mesh.
+    let pids = [own.pid, other.pid].into();
+    watched.sampler.watch(Vec::new(), pids).unwrap();
+    watched.daemon(other.pid);
 }
 
 /// Rules that come while it runs.
 #[test]
 fn rules_can_be_added() {
-    measured(|| {
-        let comm = unique("added");
-        let child = Child::start(&comm, Life::Sleep);
-        let watched = Watched::comm("nothing-has-this", PERIOD);
-        assert!((0..5).all(|_| sample_of(&watched.next(), child.pid).is_none()));
-        watched.sampler.watch(vec![rule(&comm)], [].into()).unwrap();
-        assert_eq!(
-            watched.seen(child.pid).change,
-            Change::None,
-            "it was there before"
-        );
-        let everything = DaemonRule {
-            name: "all".to_owned(),
-            ..DaemonRule::default()
-        };
-        assert!(watched.sampler.watch(vec![everything], [].into()).is_err());
-    });
+    let comm = unique("added");
+    let child = Child::start(&comm, Life::Sleep);
+    let watched = Watched::comm("nothing-has-this", PERIOD);
+    assert!((0..5).all(|_| sample_of(&watched.next(), child.pid).is_none()));
+    watched.sampler.watch(vec![rule(&comm)], [].into()).unwrap();
+    assert_eq!(
+        watched.seen(child.pid).change,
+        Change::None,
+        "it was there before"
+    );
+    let everything = DaemonRule {
+        name: "all".to_owned(),
+        ..DaemonRule::default()
+    };
+    assert!(watched.sampler.watch(vec![everything], [].into()).is_err());
 }
 
 /// A daemon that is born while the host is sampled is seen from its birth on, and its successor is a restart.
 #[test]
 fn births_and_restarts_are_told() {
-    measured(|| {
-        let comm = unique("born");
-        let watched = Watched::comm(&comm, PERIOD);
-        watched.next();
-        let before = MonoNanos::now();
-        let mut first = Child::start(&comm, Life::Sleep);
-        let after = MonoNanos::now();
-        let seen = watched.seen(first.pid);
-        assert_eq!(seen.change, Change::Born);
-        // The kernel dates births in ticks of 10 ms.
-        let tick = Duration::from_millis(11);
-        assert!(
-            seen.at.saturating_add(tick) >= before && after.saturating_add(tick) >= seen.at,
-            "{seen:?}, born between {before:?} and {after:?}"
-        );
-        first.kill();
-        first.reap();
-        let ended = watched.until(|sampled| seen_of(sampled, first.pid).filter(|seen| seen.ended));
-        assert_eq!(ended.change, Change::Ended);
-        // Both are forks of this test, so that only the order tells them apart, and the kernel dates births to a tick.
-        let clear = ended.at.saturating_add(Duration::from_millis(20));
-        watched.until(|sampled| (sampled.at > clear).then_some(()));
-        let second = Child::start(&comm, Life::Sleep);
-        assert_eq!(watched.seen(second.pid).change, Change::Restarted);
-    });
+    let comm = unique("born");
+    let watched = Watched::comm(&comm, PERIOD);
+    watched.next();
+    let before = MonoNanos::now();
+    let mut first = Child::start(&comm, Life::Sleep);
+    let after = MonoNanos::now();
+    let seen = watched.seen(first.pid);
+    assert_eq!(seen.change, Change::Born);
+    // The kernel dates births in ticks of 10 ms.
+    let tick = Duration::from_millis(11);
+    assert!(
+        seen.at.saturating_add(tick) >= before && after.saturating_add(tick) >= seen.at,
+        "{seen:?}, born between {before:?} and {after:?}"
+    );
+    first.kill();
+    first.reap();
+    let ended = watched.until(|sampled| seen_of(sampled, first.pid).filter(|seen| seen.ended));
+    assert_eq!(ended.change, Change::Ended);
+    // Both are forks of this test, so that only the order tells them apart, and the kernel dates births to a tick.
+    let clear = ended.at.saturating_add(Duration::from_millis(20));
+    watched.until(|sampled| (sampled.at > clear).then_some(()));
+    let second = Child::start(&comm, Life::Sleep);
+    assert_eq!(watched.seen(second.pid).change, Change::Restarted);
 }

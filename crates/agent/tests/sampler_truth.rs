@@ -156,30 +156,28 @@ fn user_and_system_apart() {
 
 #[test]
 fn memory_that_was_touched() {
-    measured(|| {
-        const TOUCHED: i64 = 96 << 20;
-        const MIB: i64 = 1 << 20;
-        let comm = unique("touch");
-        let child = Child::start(
-            &comm,
-            Life::Touch {
-                bytes: usize::try_from(TOUCHED).unwrap(),
-            },
-        );
-        let watched = Watched::comm(&comm, Some(Duration::from_millis(100)));
-        let before = watched.daemon(child.pid);
-        child.go();
-        let now = MonoNanos::now();
-        let after =
-            watched.until(|sampled| sample_of(sampled, child.pid).filter(|sample| sample.at > now));
-        let grown = after.rss_bytes - before.rss_bytes;
-        assert!(
-            (grown - TOUCHED).abs() <= MIB,
-            "sampled {grown} bytes more, touched {TOUCHED}"
-        );
-        assert!((after.vsz_bytes - before.vsz_bytes - TOUCHED).abs() <= MIB);
-        assert!(after.minor_faults > before.minor_faults);
-    });
+    const TOUCHED: i64 = 96 << 20;
+    const MIB: i64 = 1 << 20;
+    let comm = unique("touch");
+    let child = Child::start(
+        &comm,
+        Life::Touch {
+            bytes: usize::try_from(TOUCHED).unwrap(),
+        },
+    );
+    let watched = Watched::comm(&comm, Some(Duration::from_millis(100)));
+    let before = watched.daemon(child.pid);
+    child.go();
+    let now = MonoNanos::now();
+    let after =
+        watched.until(|sampled| sample_of(sampled, child.pid).filter(|sample| sample.at > now));
+    let grown = after.rss_bytes - before.rss_bytes;
+    assert!(
+        (grown - TOUCHED).abs() <= MIB,
+        "sampled {grown} bytes more, touched {TOUCHED}"
+    );
+    assert!((after.vsz_bytes - before.vsz_bytes - TOUCHED).abs() <= MIB);
+    assert!(after.minor_faults > before.minor_faults);
 }
 
 #[test]

@@ -206,7 +206,7 @@ mod tests {
             .enable_all()
             .build();
         let runtime = runtime.unwrap();
-        benchmesh_testing::measured(|| runtime.block_on(write_to_a_resting_reader()));
+        runtime.block_on(write_to_a_resting_reader());
     }
 
     async fn write_to_a_resting_reader() {

@@ -16,7 +16,6 @@ use crate::telemetry::{
 };
 use crate::wire;
 use benchmesh_proto::v1;
-use benchmesh_testing::measured;
 use benchmesh_workloads::clock::MonoNanos;
 use benchmesh_workloads::histogram::Histogram;
 use benchmesh_workloads::op::Op;
@@ -125,7 +124,7 @@ fn a_full_disk_holds_rows_in_memory_and_its_senders_back() {
         .enable_all()
         .build();
     let runtime = runtime.unwrap();
-    measured(|| runtime.block_on(fill_a_disk()));
+    runtime.block_on(fill_a_disk());
 }
 
 async fn fill_a_disk() {
@@ -145,7 +144,7 @@ async fn fill_a_disk() {
         .await
         .unwrap();
     let mut sent = 2;
-    let full = Duration::from_millis(500);
+    let full = Duration::from_secs(2);
     while tokio::time::timeout(full, rig.entries.send(Entry::Rows(vec![noise(sent)])))
         .await
         .is_ok()
