@@ -2,7 +2,7 @@
 
 use super::{
     fake_agent::{FakeAgent, Script, message, now_us},
-    stage::{LIMIT, Stage, measured_async, messages, state},
+    stage::{LIMIT, Stage, messages, state},
 };
 use benchmesh_proto::{SESSION_KEY, v1};
 use std::net::SocketAddr;
@@ -166,30 +166,28 @@ async fn a_bad_message_ends_its_own_stream_alone() {
 
 /// An answer that the database cannot hold is its agent's fault alone: the run goes on without that agent, and so does the
 /// queue.
-#[test]
-fn a_nonce_that_cannot_be_costs_its_agent_the_run_and_nobody_else() {
-    measured_async(|| async {
-        for nonce in [String::new(), "n".repeat(5000), String::from("a\nb")] {
-            let stage = Stage::new().await;
-            let _good = stage.agent("good", Script::default()).await;
-            let bad = Script {
-                file_system: String::from("its own"),
-                nonce: Some(nonce.clone()),
-                ..Script::default()
-            };
-            let _bad = stage.agent("bad", bad).await;
-            let plan = "loss-after = \"1s\"\n[targets.a]\nsystem = \"s\"\npath = \"/mnt/a\"\n[[phase]]\nworkload = \"io\"\nsize = \"1m\"\nmodes = [\"write\"]\n";
-            let first = stage.start(plan).await.unwrap();
-            let alone = format!("{plan}[clients]\nagents = [\"good\"]\n");
-            let second = stage.start(&alone).await.unwrap();
-            let updates = stage.watch(first.run_id).await;
-            let told = messages(&updates);
-            assert_eq!(state(&updates), ("done", true), "{nonce:?}: {told}");
-            assert!(told.contains("without `bad`"), "{nonce:?}: {told}");
-            let updates = stage.watch(second.run_id).await;
-            assert_eq!(state(&updates), ("done", false), "{}", messages(&updates));
-        }
-    });
+#[tokio::test]
+async fn a_nonce_that_cannot_be_costs_its_agent_the_run_and_nobody_else() {
+    for nonce in [String::new(), "n".repeat(5000), String::from("a\nb")] {
+        let stage = Stage::new().await;
+        let _good = stage.agent("good", Script::default()).await;
+        let bad = Script {
+            file_system: String::from("its own"),
+            nonce: Some(nonce.clone()),
+            ..Script::default()
+        };
+        let _bad = stage.agent("bad", bad).await;
+        let plan = "loss-after = \"1s\"\n[targets.a]\nsystem = \"s\"\npath = \"/mnt/a\"\n[[phase]]\nworkload = \"io\"\nsize = \"1m\"\nmodes = [\"write\"]\n";
+        let first = stage.start(plan).await.unwrap();
+        let alone = format!("{plan}[clients]\nagents = [\"good\"]\n");
+        let second = stage.start(&alone).await.unwrap();
+        let updates = stage.watch(first.run_id).await;
+        let told = messages(&updates);
+        assert_eq!(state(&updates), ("done", true), "{nonce:?}: {told}");
+        assert!(told.contains("without `bad`"), "{nonce:?}: {told}");
+        let updates = stage.watch(second.run_id).await;
+        assert_eq!(state(&updates), ("done", false), "{}", messages(&updates));
+    }
 }
 
 pub async fn published(

@@ -4,7 +4,6 @@ use super::{
     fake_agent::{FakeAgent, Script},
     stage::{LIMIT, Stage},
 };
-use crate::stage::measured_async;
 use benchmesh_proto::v1;
 use std::{io::Read, net::TcpStream, time::Duration};
 use tokio::time::{sleep, timeout};
@@ -42,175 +41,163 @@ async fn until_away(stage: &Stage) {
     .expect("it goes away");
 }
 
-#[test]
-fn an_agent_that_left_for_good_is_forgotten_and_listed_again_when_it_is_back() {
-    measured_async(|| async {
-        let stage = Stage::new().await;
-        let agent = stage.agent("a", Script::default()).await;
-        let refused = forget(&stage, "a").await.unwrap_err();
-        assert_eq!(refused.code(), Code::FailedPrecondition, "{refused}");
-        assert!(refused.message().contains("is attached"), "{refused}");
-        let refused = forget(&stage, "b").await.unwrap_err();
-        assert_eq!(refused.code(), Code::NotFound, "{refused}");
-        // A run that waits counts on it.
-        let long = Script {
-            runs_for: Duration::from_secs(3600),
-            ..Script::default()
-        };
-        agent.script(|script| *script = long);
-        let run = "loss-after = \"1h\"\n[[phase]]\nworkload = \"null\"\n";
-        let started = stage.start(run).await.unwrap();
-        stage.until_step(started.run_id, "running").await;
-        agent.cut();
-        until_away(&stage).await;
-        let refused = forget(&stage, "a").await.unwrap_err();
-        assert!(refused.message().contains("unfinished run"), "{refused}");
-        agent.attach(stage.address).await.unwrap();
-        let stop = v1::StopRunRequest {
-            run: started.run_id.to_string(),
-            ..v1::StopRunRequest::default()
-        };
-        stage.control().await.stop_run(stop).await.unwrap();
-        stage.watch(started.run_id).await;
-        agent.cut();
-        until_away(&stage).await;
-        // Away, and after a start of the collector too, its host is known.
-        let stage = stage.restarted().await;
-        let away = listed(&stage).await;
-        assert_eq!(
-            (away.len(), away[0].cpus, away[0].host.as_str()),
-            (1, 2, "boot")
-        );
-        let in_view = "select agent from v_agents";
-        assert_eq!(stage.rows(in_view).await, ["a"]);
-        forget(&stage, "a").await.unwrap();
-        assert!(listed(&stage).await.is_empty());
-        assert_eq!(stage.rows(in_view).await, [] as [String; 0]);
-        let stage = stage.restarted().await;
-        assert!(listed(&stage).await.is_empty());
-        assert_eq!(stage.rows("select name from agents").await, ["a"]);
-        agent.attach(stage.address).await.unwrap();
-        assert_eq!(listed(&stage).await.len(), 1);
-        assert_eq!(stage.rows(in_view).await, ["a"]);
-    });
+#[tokio::test]
+async fn an_agent_that_left_for_good_is_forgotten_and_listed_again_when_it_is_back() {
+    let stage = Stage::new().await;
+    let agent = stage.agent("a", Script::default()).await;
+    let refused = forget(&stage, "a").await.unwrap_err();
+    assert_eq!(refused.code(), Code::FailedPrecondition, "{refused}");
+    assert!(refused.message().contains("is attached"), "{refused}");
+    let refused = forget(&stage, "b").await.unwrap_err();
+    assert_eq!(refused.code(), Code::NotFound, "{refused}");
+    // A run that waits counts on it.
+    let long = Script {
+        runs_for: Duration::from_secs(3600),
+        ..Script::default()
+    };
+    agent.script(|script| *script = long);
+    let run = "loss-after = \"1h\"\n[[phase]]\nworkload = \"null\"\n";
+    let started = stage.start(run).await.unwrap();
+    stage.until_step(started.run_id, "running").await;
+    agent.cut();
+    until_away(&stage).await;
+    let refused = forget(&stage, "a").await.unwrap_err();
+    assert!(refused.message().contains("unfinished run"), "{refused}");
+    agent.attach(stage.address).await.unwrap();
+    let stop = v1::StopRunRequest {
+        run: started.run_id.to_string(),
+        ..v1::StopRunRequest::default()
+    };
+    stage.control().await.stop_run(stop).await.unwrap();
+    stage.watch(started.run_id).await;
+    agent.cut();
+    until_away(&stage).await;
+    // Away, and after a start of the collector too, its host is known.
+    let stage = stage.restarted().await;
+    let away = listed(&stage).await;
+    assert_eq!(
+        (away.len(), away[0].cpus, away[0].host.as_str()),
+        (1, 2, "boot")
+    );
+    let in_view = "select agent from v_agents";
+    assert_eq!(stage.rows(in_view).await, ["a"]);
+    forget(&stage, "a").await.unwrap();
+    assert!(listed(&stage).await.is_empty());
+    assert_eq!(stage.rows(in_view).await, [] as [String; 0]);
+    let stage = stage.restarted().await;
+    assert!(listed(&stage).await.is_empty());
+    assert_eq!(stage.rows("select name from agents").await, ["a"]);
+    agent.attach(stage.address).await.unwrap();
+    assert_eq!(listed(&stage).await.len(), 1);
+    assert_eq!(stage.rows(in_view).await, ["a"]);
 }
 
-#[test]
-fn a_known_agent_is_taken_back_while_the_database_is_locked() {
-    measured_async(|| async {
-        let stage = Stage::new().await;
-        let agent = stage.agent("a", Script::default()).await;
-        agent.cut();
-        until_away(&stage).await;
-        let writer = rusqlite::Connection::open(stage.db()).unwrap();
-        writer.execute_batch("BEGIN IMMEDIATE").unwrap();
-        agent.attach(stage.address).await.unwrap();
-        assert!(listed(&stage).await[0].attached);
-        writer.execute_batch("ROLLBACK").unwrap();
-    });
+#[tokio::test]
+async fn a_known_agent_is_taken_back_while_the_database_is_locked() {
+    let stage = Stage::new().await;
+    let agent = stage.agent("a", Script::default()).await;
+    agent.cut();
+    until_away(&stage).await;
+    let writer = rusqlite::Connection::open(stage.db()).unwrap();
+    writer.execute_batch("BEGIN IMMEDIATE").unwrap();
+    agent.attach(stage.address).await.unwrap();
+    assert!(listed(&stage).await[0].attached);
+    writer.execute_batch("ROLLBACK").unwrap();
 }
 
-#[test]
-fn tasks_of_others_are_not_held() {
-    measured_async(|| async {
-        let stage = Stage::new().await;
-        let a = stage.agent("a", Script::default()).await;
-        let started = stage
-            .start("[[phase]]\nworkload = \"null\"\n")
-            .await
-            .unwrap();
-        stage.watch(started.run_id).await;
-        let task = stage.rows("select id from tasks").await;
-        let b = FakeAgent::new("b", Script::default());
-        let mut hello = b.hello();
-        hello.held_tasks = vec![task[0].parse().unwrap()];
-        b.attach_with(stage.address, hello).await.unwrap();
-        let claim = "select a.name, e.severity, e.detail ->> 'tasks' from events e join agents a on a.id = e.agent_id
+#[tokio::test]
+async fn tasks_of_others_are_not_held() {
+    let stage = Stage::new().await;
+    let a = stage.agent("a", Script::default()).await;
+    let started = stage
+        .start("[[phase]]\nworkload = \"null\"\n")
+        .await
+        .unwrap();
+    stage.watch(started.run_id).await;
+    let task = stage.rows("select id from tasks").await;
+    let b = FakeAgent::new("b", Script::default());
+    let mut hello = b.hello();
+    hello.held_tasks = vec![task[0].parse().unwrap()];
+    b.attach_with(stage.address, hello).await.unwrap();
+    let claim = "select a.name, e.severity, e.detail ->> 'tasks' from events e join agents a on a.id = e.agent_id
          where e.kind = 'tasks-of-others'";
-        timeout(LIMIT, async {
-            while stage.rows(claim).await != ["b|warning|1"] {
-                sleep(Duration::from_millis(20)).await;
-            }
-        })
+    timeout(LIMIT, async {
+        while stage.rows(claim).await != ["b|warning|1"] {
+            sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await
+    .expect("an event for the claim");
+    // The next run asks it for something; of the task of another it was asked nothing before.
+    let started = stage
+        .start("[[phase]]\nworkload = \"null\"\n")
         .await
-        .expect("an event for the claim");
-        // The next run asks it for something; of the task of another it was asked nothing before.
-        let started = stage
-            .start("[[phase]]\nworkload = \"null\"\n")
-            .await
-            .unwrap();
-        stage.watch(started.run_id).await;
-        assert!(
-            !b.journal().iter().any(|entry| entry.starts_with("stop")),
-            "{:?}",
-            b.journal()
-        );
-        drop(a);
-    });
+        .unwrap();
+    stage.watch(started.run_id).await;
+    assert!(
+        !b.journal().iter().any(|entry| entry.starts_with("stop")),
+        "{:?}",
+        b.journal()
+    );
+    drop(a);
 }
 
-#[test]
-fn queries_of_one_host_have_a_quota_that_comes_back() {
-    measured_async(|| async {
-        let stage = Stage::new().await;
-        let endless = || v1::QueryRequest {
-            sql: String::from(
-                "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i FROM n",
-            ),
-        };
-        let mut control = stage.control().await;
-        let mut answers = Vec::new();
-        let refused = loop {
-            match control.query(endless()).await {
-                Ok(answer) => answers.push(answer),
-                Err(status) => break status,
-            }
-            assert!(answers.len() < 100, "as many queries as anyone likes");
-        };
-        assert_eq!(refused.code(), Code::ResourceExhausted, "{refused}");
-        assert!(
-            refused.message().contains("queries of this host"),
-            "{refused}"
-        );
-        // Clients that leave end their queries, long before the time limit.
-        drop(answers);
-        timeout(LIMIT, async {
-            while control.query(endless()).await.is_err() {
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-        })
-        .await
-        .expect("the queries end");
-    });
+#[tokio::test]
+async fn queries_of_one_host_have_a_quota_that_comes_back() {
+    let stage = Stage::new().await;
+    let endless = || v1::QueryRequest {
+        sql: String::from(
+            "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i FROM n",
+        ),
+    };
+    let mut control = stage.control().await;
+    let mut answers = Vec::new();
+    let refused = loop {
+        match control.query(endless()).await {
+            Ok(answer) => answers.push(answer),
+            Err(status) => break status,
+        }
+        assert!(answers.len() < 100, "as many queries as anyone likes");
+    };
+    assert_eq!(refused.code(), Code::ResourceExhausted, "{refused}");
+    assert!(
+        refused.message().contains("queries of this host"),
+        "{refused}"
+    );
+    // Clients that leave end their queries, long before the time limit.
+    drop(answers);
+    timeout(LIMIT, async {
+        while control.query(endless()).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await
+    .expect("the queries end");
 }
 
-#[test]
-fn a_zero_byte_in_a_query_is_refused_over_the_wire() {
-    measured_async(|| async {
-        let stage = Stage::new().await;
-        let sql = String::from("select 1\0");
-        let status = stage.control().await.query(v1::QueryRequest { sql }).await;
-        assert_eq!(status.unwrap_err().code(), Code::InvalidArgument);
-    });
+#[tokio::test]
+async fn a_zero_byte_in_a_query_is_refused_over_the_wire() {
+    let stage = Stage::new().await;
+    let sql = String::from("select 1\0");
+    let status = stage.control().await.query(v1::QueryRequest { sql }).await;
+    assert_eq!(status.unwrap_err().code(), Code::InvalidArgument);
 }
 
-#[test]
-fn a_connection_that_never_speaks_is_closed() {
-    measured_async(|| async {
-        let stage = Stage::new().await;
-        let mut silent = TcpStream::connect(stage.address).unwrap();
-        silent.set_read_timeout(Some(LIMIT)).unwrap();
-        let closed = tokio::task::spawn_blocking(move || {
-            // The server's own settings come first.
-            let mut bytes = [0; 1024];
-            loop {
-                match silent.read(&mut bytes) {
-                    Ok(0) => return true,
-                    Ok(_) => {}
-                    Err(error) => return error.kind() == std::io::ErrorKind::ConnectionReset,
-                }
+#[tokio::test]
+async fn a_connection_that_never_speaks_is_closed() {
+    let stage = Stage::new().await;
+    let mut silent = TcpStream::connect(stage.address).unwrap();
+    silent.set_read_timeout(Some(LIMIT)).unwrap();
+    let closed = tokio::task::spawn_blocking(move || {
+        // The server's own settings come first.
+        let mut bytes = [0; 1024];
+        loop {
+            match silent.read(&mut bytes) {
+                Ok(0) => return true,
+                Ok(_) => {}
+                Err(error) => return error.kind() == std::io::ErrorKind::ConnectionReset,
             }
-        });
-        assert!(closed.await.unwrap());
+        }
     });
+    assert!(closed.await.unwrap());
 }

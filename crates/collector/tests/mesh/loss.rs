@@ -4,7 +4,6 @@ use super::{
     fake_agent::{FakeAgent, Script},
     stage::{LIMIT, Stage, messages, state},
 };
-use crate::stage::measured_async;
 use benchmesh_proto::v1;
 use std::time::Duration;
 use tokio::time::{sleep, timeout};
@@ -35,143 +34,137 @@ fn asked(agent: &FakeAgent, what: &str) -> bool {
     agent.journal().iter().any(|entry| entry.starts_with(what))
 }
 
-#[test]
-fn a_lost_agent_that_returns_is_stopped_and_cleaned_and_its_rows_count() {
-    measured_async(|| async {
-        let stage = Stage::new().await;
-        let _a = stage.agent("a", running_for(4)).await;
-        let b = stage
-            .agent(
-                "b",
-                Script {
-                    file_system: String::from("its own"),
-                    ..running_for(3600)
-                },
-            )
-            .await;
-        let started = stage.start(IO).await.unwrap();
-        stage.until_step(started.run_id, "running").await;
-        b.cut();
-        let updates = stage.watch(started.run_id).await;
-        let told = messages(&updates);
-        assert_eq!(state(&updates), ("done", true), "{told}");
-        assert!(told.contains("without `b` (lost, nothing done)"), "{told}");
-        assert!(
-            told.contains("it is removed when the agent is back"),
-            "{told}"
-        );
-        assert_eq!(
-            stage.rows("select sum(ops) from step_results").await,
-            ["100"]
-        );
-        // Back after the run has ended, it still holds its task.
-        b.attach(stage.address).await.unwrap();
-        b.until_asked("remove /mnt/a").await;
-        for what in ["stop", "forget", "clean r1-p1-c1-t1 1"] {
-            assert!(asked(&b, what), "{what}: {:?}", b.journal());
-        }
-        until(&stage, "select sum(ops) from step_results", &["200"]).await;
-        let kinds = "select kind from events where kind in ('agent-tidied', 'directory-left', 'directory-removed') order by id";
-        until(
-            &stage,
-            kinds,
-            &["directory-left", "agent-tidied", "directory-removed"],
+#[tokio::test]
+async fn a_lost_agent_that_returns_is_stopped_and_cleaned_and_its_rows_count() {
+    let stage = Stage::new().await;
+    let _a = stage.agent("a", running_for(4)).await;
+    let b = stage
+        .agent(
+            "b",
+            Script {
+                file_system: String::from("its own"),
+                ..running_for(3600)
+            },
         )
         .await;
-        // It stays lost, and the step partial; the report says what it had done.
-        assert_eq!(
+    let started = stage.start(IO).await.unwrap();
+    stage.until_step(started.run_id, "running").await;
+    b.cut();
+    let updates = stage.watch(started.run_id).await;
+    let told = messages(&updates);
+    assert_eq!(state(&updates), ("done", true), "{told}");
+    assert!(told.contains("without `b` (lost, nothing done)"), "{told}");
+    assert!(
+        told.contains("it is removed when the agent is back"),
+        "{told}"
+    );
+    assert_eq!(
+        stage.rows("select sum(ops) from step_results").await,
+        ["100"]
+    );
+    // Back after the run has ended, it still holds its task.
+    b.attach(stage.address).await.unwrap();
+    b.until_asked("remove /mnt/a").await;
+    for what in ["stop", "forget", "clean r1-p1-c1-t1 1"] {
+        assert!(asked(&b, what), "{what}: {:?}", b.journal());
+    }
+    until(&stage, "select sum(ops) from step_results", &["200"]).await;
+    let kinds = "select kind from events where kind in ('agent-tidied', 'directory-left', 'directory-removed') order by id";
+    until(
+        &stage,
+        kinds,
+        &["directory-left", "agent-tidied", "directory-removed"],
+    )
+    .await;
+    // It stays lost, and the step partial; the report says what it had done.
+    assert_eq!(
         stage.rows("select a.name, t.state, s.partial from tasks t join agents a on a.id = t.agent_id join steps s on s.id = t.step_id order by 1").await,
         ["a|done|1", "b|lost|1"]
     );
-        let request = v1::ReportRequest {
-            run: started.run_id.to_string(),
-        };
-        let mut pieces = stage
-            .control()
-            .await
-            .report(request)
-            .await
-            .unwrap()
-            .into_inner();
-        let mut report = Vec::new();
-        while let Some(piece) = pieces.message().await.unwrap() {
-            report.extend(piece.report_json);
-        }
-        let report: serde_json::Value = serde_json::from_slice(&report).unwrap();
-        assert_eq!(
-            report["steps"][0]["missing"],
-            serde_json::json!([{ "agent": "b", "state": "lost", "ran_us": 1_000_000, "ops": 100, "bytes": 0 }])
-        );
-        // Attached once more, there is nothing left to say.
-        let removals = |agent: &FakeAgent| {
-            let journal = agent.journal();
-            journal
-                .iter()
-                .filter(|entry| entry.starts_with("remove"))
-                .count()
-        };
-        let before = removals(&b);
-        b.cut();
-        b.attach(stage.address).await.unwrap();
-        until(
-            &stage,
-            "select count(*) from events where kind = 'directory-removed'",
-            &["1"],
-        )
-        .await;
-        assert_eq!(removals(&b), before);
-    });
+    let request = v1::ReportRequest {
+        run: started.run_id.to_string(),
+    };
+    let mut pieces = stage
+        .control()
+        .await
+        .report(request)
+        .await
+        .unwrap()
+        .into_inner();
+    let mut report = Vec::new();
+    while let Some(piece) = pieces.message().await.unwrap() {
+        report.extend(piece.report_json);
+    }
+    let report: serde_json::Value = serde_json::from_slice(&report).unwrap();
+    assert_eq!(
+        report["steps"][0]["missing"],
+        serde_json::json!([{ "agent": "b", "state": "lost", "ran_us": 1_000_000, "ops": 100, "bytes": 0 }])
+    );
+    // Attached once more, there is nothing left to say.
+    let removals = |agent: &FakeAgent| {
+        let journal = agent.journal();
+        journal
+            .iter()
+            .filter(|entry| entry.starts_with("remove"))
+            .count()
+    };
+    let before = removals(&b);
+    b.cut();
+    b.attach(stage.address).await.unwrap();
+    until(
+        &stage,
+        "select count(*) from events where kind = 'directory-removed'",
+        &["1"],
+    )
+    .await;
+    assert_eq!(removals(&b), before);
 }
 
-#[test]
-fn a_short_absence_takes_no_task_from_its_agent() {
-    measured_async(|| async {
-        let stage = Stage::new().await;
-        let a = stage.agent("a", running_for(2)).await;
-        let started = stage.start(&IO.replace("\"1s\"", "\"30s\"")).await.unwrap();
-        stage.until_step(started.run_id, "running").await;
-        a.cut();
-        a.attach(stage.address).await.unwrap();
-        let updates = stage.watch(started.run_id).await;
-        assert_eq!(state(&updates), ("done", false), "{}", messages(&updates));
-        assert!(!asked(&a, "stop"), "{:?}", a.journal());
-    });
+#[tokio::test]
+async fn a_short_absence_takes_no_task_from_its_agent() {
+    let stage = Stage::new().await;
+    let a = stage.agent("a", running_for(2)).await;
+    let started = stage.start(&IO.replace("\"1s\"", "\"30s\"")).await.unwrap();
+    stage.until_step(started.run_id, "running").await;
+    a.cut();
+    a.attach(stage.address).await.unwrap();
+    let updates = stage.watch(started.run_id).await;
+    assert_eq!(state(&updates), ("done", false), "{}", messages(&updates));
+    assert!(!asked(&a, "stop"), "{:?}", a.journal());
 }
 
-#[test]
-fn the_removal_of_data_is_a_state_with_progress() {
-    measured_async(|| async {
-        let stage = Stage::new().await;
-        let script = Script {
-            removes: 4,
-            ..Script::default()
-        };
-        let _agents = [
-            stage.agent("a", script.clone()).await,
-            stage.agent("b", script).await,
-        ];
-        let started = stage.start(IO).await.unwrap();
-        let updates = stage.watch(started.run_id).await;
-        assert_eq!(state(&updates), ("done", false), "{}", messages(&updates));
-        let cleaning: Vec<u64> = updates
-            .iter()
-            .filter(|update| {
-                update
-                    .step
-                    .as_ref()
-                    .is_some_and(|step| step.state == "cleaning")
-            })
-            .filter_map(|update| update.removed_files)
-            .collect();
-        // Of both agents together.
-        assert!(cleaning.iter().max() > Some(&4), "{cleaning:?}");
-        // Then the run's directory, by its owner alone, while no step is under way.
-        let last: Vec<u64> = updates
-            .iter()
-            .filter(|update| update.step.is_none())
-            .filter_map(|update| update.removed_files)
-            .collect();
-        assert!(last.iter().max() > Some(&1), "{last:?}");
-        assert!(updates.last().unwrap().removed_files.is_none());
-    });
+#[tokio::test]
+async fn the_removal_of_data_is_a_state_with_progress() {
+    let stage = Stage::new().await;
+    let script = Script {
+        removes: 4,
+        ..Script::default()
+    };
+    let _agents = [
+        stage.agent("a", script.clone()).await,
+        stage.agent("b", script).await,
+    ];
+    let started = stage.start(IO).await.unwrap();
+    let updates = stage.watch(started.run_id).await;
+    assert_eq!(state(&updates), ("done", false), "{}", messages(&updates));
+    let cleaning: Vec<u64> = updates
+        .iter()
+        .filter(|update| {
+            update
+                .step
+                .as_ref()
+                .is_some_and(|step| step.state == "cleaning")
+        })
+        .filter_map(|update| update.removed_files)
+        .collect();
+    // Of both agents together.
+    assert!(cleaning.iter().max() > Some(&4), "{cleaning:?}");
+    // Then the run's directory, by its owner alone, while no step is under way.
+    let last: Vec<u64> = updates
+        .iter()
+        .filter(|update| update.step.is_none())
+        .filter_map(|update| update.removed_files)
+        .collect();
+    assert!(last.iter().max() > Some(&1), "{last:?}");
+    assert!(updates.last().unwrap().removed_files.is_none());
 }

@@ -4,7 +4,6 @@ use super::{
     fake_agent::Script,
     stage::{Stage, messages, state},
 };
-use crate::stage::measured_async;
 use std::time::Duration;
 
 const CELLS: &str =
@@ -17,50 +16,48 @@ async fn order(stage: &Stage, run: i64) -> Vec<String> {
     stage.rows(&steps).await
 }
 
-#[test]
-fn a_random_order_is_kept_with_its_seed_and_outlives_the_collector() {
-    measured_async(|| async {
-        let stage = Stage::new().await;
-        let script = Script {
-            runs_for: Duration::from_millis(50),
-            ..Script::default()
-        };
-        let agent = stage.agent("a", script).await;
-        let started = stage
-            .start(&format!("order = \"random\"\n{CELLS}"))
-            .await
-            .unwrap();
-        // In the midst of it the collector is replaced; the new one expands the same plan.
-        stage.until_step(started.run_id, "running").await;
-        let stage = stage.restarted().await;
-        agent.attach(stage.address).await.unwrap();
-        let updates = stage.watch(started.run_id).await;
-        assert_eq!(state(&updates), ("done", false), "{}", messages(&updates));
-        let seeds = stage.rows("select order_seed from runs").await;
-        let seed: u32 = seeds[0].parse().unwrap();
-        let told = messages(&updates);
-        assert!(told.contains(&format!("seed {seed}")), "{told}");
-        let drawn = order(&stage, started.run_id).await;
-        let planned: Vec<String> = started
-            .steps
-            .iter()
-            .map(|step| {
-                let params: serde_json::Value = serde_json::from_str(&step.params_json).unwrap();
-                params["numjobs"].to_string()
-            })
-            .collect();
-        assert_eq!(drawn, planned);
-        // The seed alone gives the same order again.
-        let again = stage
-            .start(&format!("order = \"random\"\nseed = {seed}\n{CELLS}"))
-            .await
-            .unwrap();
-        let updates = stage.watch(again.run_id).await;
-        assert_eq!(state(&updates), ("done", false), "{}", messages(&updates));
-        assert_eq!(order(&stage, again.run_id).await, drawn);
-        assert_eq!(
-            stage.rows("select order_seed from runs").await,
-            [seed.to_string(), seed.to_string()]
-        );
-    });
+#[tokio::test]
+async fn a_random_order_is_kept_with_its_seed_and_outlives_the_collector() {
+    let stage = Stage::new().await;
+    let script = Script {
+        runs_for: Duration::from_millis(50),
+        ..Script::default()
+    };
+    let agent = stage.agent("a", script).await;
+    let started = stage
+        .start(&format!("order = \"random\"\n{CELLS}"))
+        .await
+        .unwrap();
+    // In the midst of it the collector is replaced; the new one expands the same plan.
+    stage.until_step(started.run_id, "running").await;
+    let stage = stage.restarted().await;
+    agent.attach(stage.address).await.unwrap();
+    let updates = stage.watch(started.run_id).await;
+    assert_eq!(state(&updates), ("done", false), "{}", messages(&updates));
+    let seeds = stage.rows("select order_seed from runs").await;
+    let seed: u32 = seeds[0].parse().unwrap();
+    let told = messages(&updates);
+    assert!(told.contains(&format!("seed {seed}")), "{told}");
+    let drawn = order(&stage, started.run_id).await;
+    let planned: Vec<String> = started
+        .steps
+        .iter()
+        .map(|step| {
+            let params: serde_json::Value = serde_json::from_str(&step.params_json).unwrap();
+            params["numjobs"].to_string()
+        })
+        .collect();
+    assert_eq!(drawn, planned);
+    // The seed alone gives the same order again.
+    let again = stage
+        .start(&format!("order = \"random\"\nseed = {seed}\n{CELLS}"))
+        .await
+        .unwrap();
+    let updates = stage.watch(again.run_id).await;
+    assert_eq!(state(&updates), ("done", false), "{}", messages(&updates));
+    assert_eq!(order(&stage, again.run_id).await, drawn);
+    assert_eq!(
+        stage.rows("select order_seed from runs").await,
+        [seed.to_string(), seed.to_string()]
+    );
 }

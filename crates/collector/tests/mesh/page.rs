@@ -1,7 +1,6 @@
 //! The collector over HTTP, as other programs see it: who is let in, what is answered, what is refused.
 
 use super::{fake_agent::Script, stage::Stage};
-use crate::stage::measured_async;
 use serde_json::{Value, json};
 use std::time::Duration;
 use tokio::{
@@ -115,244 +114,231 @@ fn unchunked(mut body: &str) -> String {
     whole
 }
 
-#[test]
-fn the_token_is_asked_for_and_opens_the_page_once_and_for_all() {
-    measured_async(|| async {
-        let stage = Stage::new().await;
-        let page = Page::of(&stage);
-        for path in ["/", "/api/v1/runs", "/metrics", "/assets/page.js", "/none"] {
-            let answer = page.get_with(path, &page.host, "").await;
-            assert_eq!(answer.status, 401, "{path}");
-            assert!(answer.json()["error"].as_str().unwrap().contains("token"));
-        }
-        let asked = page
-            .get_with("/", &page.host, "Accept: text/html,*/*\r\n")
-            .await;
-        assert_eq!(asked.status, 401);
-        assert!(asked.body.contains("<form"), "{}", asked.body);
-        let wrong = page
-            .get_with("/?token=0123", &page.host, "Accept: text/html\r\n")
-            .await;
-        assert_eq!((wrong.status, wrong.header("set-cookie")), (401, None));
-        // The token in the address becomes a cookie that no script reads and no other site sends.
-        let opened = page
-            .get_with(&format!("/?token={}", page.token), &page.host, "")
-            .await;
-        assert_eq!((opened.status, opened.header("location")), (303, Some("/")));
-        let cookie = opened.header("set-cookie").unwrap();
+#[tokio::test]
+async fn the_token_is_asked_for_and_opens_the_page_once_and_for_all() {
+    let stage = Stage::new().await;
+    let page = Page::of(&stage);
+    for path in ["/", "/api/v1/runs", "/metrics", "/assets/page.js", "/none"] {
+        let answer = page.get_with(path, &page.host, "").await;
+        assert_eq!(answer.status, 401, "{path}");
+        assert!(answer.json()["error"].as_str().unwrap().contains("token"));
+    }
+    let asked = page
+        .get_with("/", &page.host, "Accept: text/html,*/*\r\n")
+        .await;
+    assert_eq!(asked.status, 401);
+    assert!(asked.body.contains("<form"), "{}", asked.body);
+    let wrong = page
+        .get_with("/?token=0123", &page.host, "Accept: text/html\r\n")
+        .await;
+    assert_eq!((wrong.status, wrong.header("set-cookie")), (401, None));
+    // The token in the address becomes a cookie that no script reads and no other site sends.
+    let opened = page
+        .get_with(&format!("/?token={}", page.token), &page.host, "")
+        .await;
+    assert_eq!((opened.status, opened.header("location")), (303, Some("/")));
+    let cookie = opened.header("set-cookie").unwrap();
+    assert!(
+        cookie.contains("HttpOnly") && cookie.contains("SameSite=Strict"),
+        "{cookie}"
+    );
+    let cookie = cookie.split(';').next().unwrap();
+    let page_again = page
+        .get_with("/", &page.host, &format!("Cookie: {cookie}\r\n"))
+        .await;
+    assert_eq!(page_again.status, 200);
+    let policy = page_again.header("content-security-policy").unwrap();
+    assert!(policy.contains("default-src 'none'") && policy.contains("script-src 'self'"));
+    assert!(!policy.contains("unsafe"), "{policy}");
+    assert_eq!(page.get("/").await.status, 200);
+}
+
+#[tokio::test]
+async fn names_of_others_and_pages_of_others_are_refused() {
+    let stage = Stage::new().await;
+    let page = Page::of(&stage);
+    let bearer = format!("Authorization: Bearer {}\r\n", page.token);
+    for host in [
+        "evil.example",
+        "evil.example:4751",
+        "127.0.0.1.evil.example",
+    ] {
+        let answer = page.get_with("/api/v1/runs", host, &bearer).await;
+        assert_eq!(answer.status, 421, "{host}");
+    }
+    assert_eq!(
+        page.get_with("/api/v1/runs", "localhost", &bearer)
+            .await
+            .status,
+        200
+    );
+    let question = json!({ "sql": "SELECT 1" }).to_string();
+    for headers in [
+        "Origin: http://evil.example\r\n",
+        "Origin: null\r\n",
+        "Sec-Fetch-Site: cross-site\r\n",
+    ] {
+        let answer = page.post("/api/v1/query", &question, headers).await;
+        assert_eq!(answer.status, 403, "{headers}");
+    }
+}
+
+#[tokio::test]
+async fn queries_read_within_their_bounds_and_answer_in_one_document() {
+    let stage = Stage::new().await;
+    let page = Page::of(&stage);
+    let answer = page
+        .ask("SELECT 1 AS a, NULL AS b, 'x' AS c, x'00ff' AS d, 9007199254740993 AS e, 0.5 AS f")
+        .await;
+    assert_eq!(answer.status, 200);
+    assert_eq!(
+        answer.json(),
+        json!({
+            "columns": ["a", "b", "c", "d", "e", "f"],
+            "rows": [[1, null, "x", "00ff", "9007199254740993", 0.5]],
+            "truncated": false,
+            "error": null
+        })
+    );
+    for (sql, status, word) in [
+        ("DELETE FROM runs", 400, "only reading"),
+        ("SELECT 1; SELECT 2", 400, "one statement"),
+        ("SELEC 1", 400, "syntax"),
+        ("", 400, "no statement"),
+    ] {
+        let answer = page.ask(sql).await;
+        assert_eq!(answer.status, status, "{sql}: {}", answer.body);
+        let error = answer.json()["error"].as_str().unwrap().to_owned();
+        assert!(error.contains(word), "{sql}: {error}");
+    }
+    let numbers = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 100000) SELECT i FROM n";
+    let some = json!({ "sql": numbers, "limit": 700 }).to_string();
+    let some = page.post("/api/v1/query", &some, "").await.json();
+    assert_eq!(some["rows"].as_array().unwrap().len(), 700);
+    assert_eq!(some["truncated"], true);
+    let all = page.ask(numbers).await.json();
+    assert_eq!(all["rows"].as_array().unwrap().len(), 100_000);
+    assert_eq!(all["truncated"], false);
+    for body in [
+        "",
+        "{}",
+        "{\"sql\": 1}",
+        "{\"sql\": \"SELECT 1\", \"x\": 1}",
+    ] {
+        let answer = page.post("/api/v1/query", body, "").await;
         assert!(
-            cookie.contains("HttpOnly") && cookie.contains("SameSite=Strict"),
-            "{cookie}"
+            (400..500).contains(&answer.status),
+            "{body}: {}",
+            answer.status
         );
-        let cookie = cookie.split(';').next().unwrap();
-        let page_again = page
-            .get_with("/", &page.host, &format!("Cookie: {cookie}\r\n"))
-            .await;
-        assert_eq!(page_again.status, 200);
-        let policy = page_again.header("content-security-policy").unwrap();
-        assert!(policy.contains("default-src 'none'") && policy.contains("script-src 'self'"));
-        assert!(!policy.contains("unsafe"), "{policy}");
-        assert_eq!(page.get("/").await.status, 200);
-    });
-}
-
-#[test]
-fn names_of_others_and_pages_of_others_are_refused() {
-    measured_async(|| async {
-        let stage = Stage::new().await;
-        let page = Page::of(&stage);
-        let bearer = format!("Authorization: Bearer {}\r\n", page.token);
-        for host in [
-            "evil.example",
-            "evil.example:4751",
-            "127.0.0.1.evil.example",
-        ] {
-            let answer = page.get_with("/api/v1/runs", host, &bearer).await;
-            assert_eq!(answer.status, 421, "{host}");
-        }
-        assert_eq!(
-            page.get_with("/api/v1/runs", "localhost", &bearer)
-                .await
-                .status,
-            200
-        );
-        let question = json!({ "sql": "SELECT 1" }).to_string();
-        for headers in [
-            "Origin: http://evil.example\r\n",
-            "Origin: null\r\n",
-            "Sec-Fetch-Site: cross-site\r\n",
-        ] {
-            let answer = page.post("/api/v1/query", &question, headers).await;
-            assert_eq!(answer.status, 403, "{headers}");
-        }
-    });
-}
-
-#[test]
-fn queries_read_within_their_bounds_and_answer_in_one_document() {
-    measured_async(|| async {
-        let stage = Stage::new().await;
-        let page = Page::of(&stage);
-        let answer = page
-            .ask(
-                "SELECT 1 AS a, NULL AS b, 'x' AS c, x'00ff' AS d, 9007199254740993 AS e, 0.5 AS f",
-            )
-            .await;
-        assert_eq!(answer.status, 200);
-        assert_eq!(
-            answer.json(),
-            json!({
-                "columns": ["a", "b", "c", "d", "e", "f"],
-                "rows": [[1, null, "x", "00ff", "9007199254740993", 0.5]],
-                "truncated": false,
-                "error": null
-            })
-        );
-        for (sql, status, word) in [
-            ("DELETE FROM runs", 400, "only reading"),
-            ("SELECT 1; SELECT 2", 400, "one statement"),
-            ("SELEC 1", 400, "syntax"),
-            ("", 400, "no statement"),
-        ] {
-            let answer = page.ask(sql).await;
-            assert_eq!(answer.status, status, "{sql}: {}", answer.body);
-            let error = answer.json()["error"].as_str().unwrap().to_owned();
-            assert!(error.contains(word), "{sql}: {error}");
-        }
-        let numbers = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 100000) SELECT i FROM n";
-        let some = json!({ "sql": numbers, "limit": 700 }).to_string();
-        let some = page.post("/api/v1/query", &some, "").await.json();
-        assert_eq!(some["rows"].as_array().unwrap().len(), 700);
-        assert_eq!(some["truncated"], true);
-        let all = page.ask(numbers).await.json();
-        assert_eq!(all["rows"].as_array().unwrap().len(), 100_000);
-        assert_eq!(all["truncated"], false);
-        for body in [
-            "",
-            "{}",
-            "{\"sql\": 1}",
-            "{\"sql\": \"SELECT 1\", \"x\": 1}",
-        ] {
-            let answer = page.post("/api/v1/query", body, "").await;
-            assert!(
-                (400..500).contains(&answer.status),
-                "{body}: {}",
-                answer.status
-            );
-            assert!(answer.json()["error"].is_string(), "{body}");
-        }
-    });
+        assert!(answer.json()["error"].is_string(), "{body}");
+    }
 }
 
 /// Every answer has the shape that docs/openapi.json gives it, before, while and after a run.
-#[test]
-fn answers_have_the_shape_that_the_openapi_file_gives() {
-    measured_async(|| async {
-        let stage = Stage::new().await;
-        let page = Page::of(&stage);
-        let file: Value =
-            serde_json::from_str(include_str!("../../../../docs/openapi.json")).unwrap();
-        let check = |path: &str, answer: &Answer| {
-            assert_eq!(answer.status, 200, "{path}: {}", answer.body);
-            let schema = &file["paths"][path]["get"]["responses"]["200"]["content"];
-            let mut schema = schema["application/json"]["schema"].clone();
-            schema["components"] = file["components"].clone();
-            let validator = jsonschema::validator_for(&schema).unwrap();
-            let errors: Vec<String> = validator
-                .iter_errors(&answer.json())
-                .map(|error| format!("{}: {error}", error.instance_path()))
-                .collect();
-            assert!(errors.is_empty(), "{path}: {errors:#?}\n{}", answer.body);
-        };
-        let plain = [
-            "/api/v1/overview",
-            "/api/v1/agents",
-            "/api/v1/daemons",
-            "/api/v1/hosts",
-            "/api/v1/events",
-            "/api/v1/runs",
-            "/api/v1/baselines",
-            "/api/v1/questions",
-        ];
-        for path in plain {
-            check(path, &page.get(path).await);
-        }
-        assert_eq!(page.get("/api/v1/runs/7").await.status, 404);
-        assert_eq!(page.get("/api/v1/runs/7/pictures").await.status, 404);
-        let script = Script {
-            runs_for: Duration::from_secs(3),
-            ..Script::default()
-        };
-        let _agent = stage.agent("a<script>", script).await;
-        let started = stage.start(NULL).await.unwrap();
-        stage.until_step(started.run_id, "running").await;
-        check("/api/v1/overview", &page.get("/api/v1/overview").await);
-        until_exposed(&page, "benchmesh_run_active 1\n").await;
-        until_exposed(&page, "run=\"<b>n</b>\"").await;
-        stage.watch(started.run_id).await;
-        for path in plain {
-            check(path, &page.get(path).await);
-        }
-        for part in ["", "/timeline", "/report", "/pictures"] {
-            let path = format!("/api/v1/runs/{{run}}{part}");
-            let answer = page.get(&path.replace("{run}", "last")).await;
-            check(&path, &answer);
-        }
-        let html = page.get("/api/v1/runs/last/report.html").await;
-        assert_eq!(html.status, 200);
-        let name = html.header("content-disposition").unwrap();
-        assert!(name.starts_with("attachment"), "{name}");
-        // Names are data in the file, never markup.
-        assert!(!html.body.contains("<b>n</b>") && html.body.contains("\\u003cb>n\\u003c/b>"));
-        let listed = page.get("/api/v1/runs").await.json();
-        assert_eq!(listed["runs"][0]["state"], "done");
-        assert_eq!(
-            page.get("/api/v1/runs?limit=0").await.json()["runs"],
-            json!([])
-        );
-    });
+#[tokio::test]
+async fn answers_have_the_shape_that_the_openapi_file_gives() {
+    let stage = Stage::new().await;
+    let page = Page::of(&stage);
+    let file: Value = serde_json::from_str(include_str!("../../../../docs/openapi.json")).unwrap();
+    let check = |path: &str, answer: &Answer| {
+        assert_eq!(answer.status, 200, "{path}: {}", answer.body);
+        let schema = &file["paths"][path]["get"]["responses"]["200"]["content"];
+        let mut schema = schema["application/json"]["schema"].clone();
+        schema["components"] = file["components"].clone();
+        let validator = jsonschema::validator_for(&schema).unwrap();
+        let errors: Vec<String> = validator
+            .iter_errors(&answer.json())
+            .map(|error| format!("{}: {error}", error.instance_path()))
+            .collect();
+        assert!(errors.is_empty(), "{path}: {errors:#?}\n{}", answer.body);
+    };
+    let plain = [
+        "/api/v1/overview",
+        "/api/v1/agents",
+        "/api/v1/daemons",
+        "/api/v1/hosts",
+        "/api/v1/events",
+        "/api/v1/runs",
+        "/api/v1/baselines",
+        "/api/v1/questions",
+    ];
+    for path in plain {
+        check(path, &page.get(path).await);
+    }
+    assert_eq!(page.get("/api/v1/runs/7").await.status, 404);
+    assert_eq!(page.get("/api/v1/runs/7/pictures").await.status, 404);
+    let script = Script {
+        runs_for: Duration::from_secs(3),
+        ..Script::default()
+    };
+    let _agent = stage.agent("a<script>", script).await;
+    let started = stage.start(NULL).await.unwrap();
+    stage.until_step(started.run_id, "running").await;
+    check("/api/v1/overview", &page.get("/api/v1/overview").await);
+    until_exposed(&page, "benchmesh_run_active 1\n").await;
+    until_exposed(&page, "run=\"<b>n</b>\"").await;
+    stage.watch(started.run_id).await;
+    for path in plain {
+        check(path, &page.get(path).await);
+    }
+    for part in ["", "/timeline", "/report", "/pictures"] {
+        let path = format!("/api/v1/runs/{{run}}{part}");
+        let answer = page.get(&path.replace("{run}", "last")).await;
+        check(&path, &answer);
+    }
+    let html = page.get("/api/v1/runs/last/report.html").await;
+    assert_eq!(html.status, 200);
+    let name = html.header("content-disposition").unwrap();
+    assert!(name.starts_with("attachment"), "{name}");
+    // Names are data in the file, never markup.
+    assert!(!html.body.contains("<b>n</b>") && html.body.contains("\\u003cb>n\\u003c/b>"));
+    let listed = page.get("/api/v1/runs").await.json();
+    assert_eq!(listed["runs"][0]["state"], "done");
+    assert_eq!(
+        page.get("/api/v1/runs?limit=0").await.json()["runs"],
+        json!([])
+    );
 }
 
 /// What the framework refuses by itself has the shape of every other refusal.
-#[test]
-fn every_refusal_is_one_json_document() {
-    measured_async(|| async {
-        let stage = Stage::new().await;
-        let page = Page::of(&stage);
-        for (path, status, word) in [
-            ("/api/v1/runs?limitt=1", 400, "limitt"),
-            ("/api/v1/runs?limit=many", 400, "limit"),
-            ("/api/v1/runs?limit=-1", 400, "limit"),
-            ("/api/v1/events?after=x", 400, "after"),
-            ("/api/v1/runs/1/timeline?points=1&point=2", 400, "point"),
-            ("/api/v1/compare?a=1&b=2&c=3", 400, "c"),
-            ("/api/v1/runs/%ff", 400, "UTF-8"),
-            ("/api/v1/runs/77", 404, "77"),
-            ("/api/v1/runs/77/report", 404, "77"),
-            ("/api/v1/runs/77/report.html", 404, "77"),
-            ("/api/v1/runs/77/timeline", 404, "77"),
-            ("/api/v2", 404, "openapi"),
-            ("/assets/none.js", 404, "openapi"),
-            ("/api/v1/query", 405, "GET"),
-        ] {
-            let answer = page.get(path).await;
-            assert_eq!(answer.status, status, "{path}: {}", answer.body);
-            assert_eq!(answer.header("content-type"), Some("application/json"));
-            let document = answer.json();
-            let error = document["error"].as_str().unwrap();
-            assert!(error.contains(word), "{path}: {error}");
-            assert_eq!(document.as_object().unwrap().len(), 1, "{path}");
-        }
-        for (path, body, status) in [
-            ("/api/v1/runs", String::from("{}"), 405),
-            ("/api/v1/query", "x".repeat((1 << 20) + 1), 413),
-            ("/api/v1/query", String::from("[]"), 422),
-        ] {
-            let answer = page.post(path, &body, "").await;
-            assert_eq!(answer.status, status, "{path}: {}", answer.body);
-            assert!(answer.json()["error"].is_string(), "{path}");
-        }
-    });
+#[tokio::test]
+async fn every_refusal_is_one_json_document() {
+    let stage = Stage::new().await;
+    let page = Page::of(&stage);
+    for (path, status, word) in [
+        ("/api/v1/runs?limitt=1", 400, "limitt"),
+        ("/api/v1/runs?limit=many", 400, "limit"),
+        ("/api/v1/runs?limit=-1", 400, "limit"),
+        ("/api/v1/events?after=x", 400, "after"),
+        ("/api/v1/runs/1/timeline?points=1&point=2", 400, "point"),
+        ("/api/v1/compare?a=1&b=2&c=3", 400, "c"),
+        ("/api/v1/runs/%ff", 400, "UTF-8"),
+        ("/api/v1/runs/77", 404, "77"),
+        ("/api/v1/runs/77/report", 404, "77"),
+        ("/api/v1/runs/77/report.html", 404, "77"),
+        ("/api/v1/runs/77/timeline", 404, "77"),
+        ("/api/v2", 404, "openapi"),
+        ("/assets/none.js", 404, "openapi"),
+        ("/api/v1/query", 405, "GET"),
+    ] {
+        let answer = page.get(path).await;
+        assert_eq!(answer.status, status, "{path}: {}", answer.body);
+        assert_eq!(answer.header("content-type"), Some("application/json"));
+        let document = answer.json();
+        let error = document["error"].as_str().unwrap();
+        assert!(error.contains(word), "{path}: {error}");
+        assert_eq!(document.as_object().unwrap().len(), 1, "{path}");
+    }
+    for (path, body, status) in [
+        ("/api/v1/runs", String::from("{}"), 405),
+        ("/api/v1/query", "x".repeat((1 << 20) + 1), 413),
+        ("/api/v1/query", String::from("[]"), 422),
+    ] {
+        let answer = page.post(path, &body, "").await;
+        assert_eq!(answer.status, status, "{path}: {}", answer.body);
+        assert!(answer.json()["error"].is_string(), "{path}");
+    }
 }
 
 /// Looks at the metrics until they have this in them: they are computed once per second.
@@ -391,28 +377,26 @@ async fn until_told(page: &Page, topics: &[&str]) -> TcpStream {
     stream
 }
 
-#[test]
-fn a_viewer_is_told_everything_once_and_then_what_changes() {
-    measured_async(|| async {
-        let stage = Stage::new().await;
-        let page = Page::of(&stage);
-        let all = [
-            "health", "run", "agents", "daemons", "hosts", "events", "runs",
-        ];
-        let mut first = until_told(&page, &all).await;
-        let _second = until_told(&page, &all).await;
-        until_exposed(&page, "benchmesh_viewers 2\n").await;
-        let _agent = stage.agent("late", Script::default()).await;
-        let mut text = String::new();
-        let mut bytes = vec![0; 65536];
-        timeout(LIMIT, async {
-            while !text.contains("\"name\":\"late\"") {
-                let count = first.read(&mut bytes).await.unwrap();
-                text.push_str(&String::from_utf8_lossy(&bytes[..count]));
-            }
-        })
-        .await
-        .expect("the new agent is told of");
-        assert!(!text.contains("event: runs"), "{text}");
-    });
+#[tokio::test]
+async fn a_viewer_is_told_everything_once_and_then_what_changes() {
+    let stage = Stage::new().await;
+    let page = Page::of(&stage);
+    let all = [
+        "health", "run", "agents", "daemons", "hosts", "events", "runs",
+    ];
+    let mut first = until_told(&page, &all).await;
+    let _second = until_told(&page, &all).await;
+    until_exposed(&page, "benchmesh_viewers 2\n").await;
+    let _agent = stage.agent("late", Script::default()).await;
+    let mut text = String::new();
+    let mut bytes = vec![0; 65536];
+    timeout(LIMIT, async {
+        while !text.contains("\"name\":\"late\"") {
+            let count = first.read(&mut bytes).await.unwrap();
+            text.push_str(&String::from_utf8_lossy(&bytes[..count]));
+        }
+    })
+    .await
+    .expect("the new agent is told of");
+    assert!(!text.contains("event: runs"), "{text}");
 }

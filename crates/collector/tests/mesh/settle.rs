@@ -4,7 +4,6 @@ use super::{
     fake_agent::{FakeAgent, Script},
     stage::{Stage, messages, state},
 };
-use crate::stage::measured_async;
 use std::{sync::Arc, time::Duration};
 use tokio::{
     task::JoinHandle,
@@ -57,51 +56,44 @@ async fn run(stage: &Stage, settle: &str) -> (Duration, String) {
     (rested, messages(&updates))
 }
 
-#[test]
-fn a_step_waits_until_daemons_and_disks_are_idle() {
-    measured_async(|| async {
-        let (stage, _client, storage) = mesh().await;
-        let busy_for = Duration::from_secs(4);
-        let samples = sampling(&storage, busy_for);
-        let (rested, told) = run(&stage, "\"idle\"").await;
-        samples.abort();
-        assert!(rested > busy_for, "{rested:?}");
-        assert!(!told.contains("not idle"), "{told}");
-    });
+#[tokio::test]
+async fn a_step_waits_until_daemons_and_disks_are_idle() {
+    let (stage, _client, storage) = mesh().await;
+    let busy_for = Duration::from_secs(4);
+    let samples = sampling(&storage, busy_for);
+    let (rested, told) = run(&stage, "\"idle\"").await;
+    samples.abort();
+    assert!(rested > busy_for, "{rested:?}");
+    assert!(!told.contains("not idle"), "{told}");
 }
 
-#[test]
-fn the_limit_ends_the_wait_and_says_what_was_busy() {
-    measured_async(|| async {
-        let (stage, _client, storage) = mesh().await;
-        let samples = sampling(&storage, Duration::from_secs(600));
-        let (rested, told) = run(&stage, "{ idle = \"10%\", limit = \"4s\" }").await;
-        samples.abort();
-        assert!(rested > Duration::from_secs(4), "{rested:?}");
-        for part in [
-            "below 10 %",
-            "within 4s",
-            "most of all ceph-osd osd.3",
-            "disk sda busy for",
-            "host-storage",
-        ] {
-            assert!(told.contains(part), "{part}: {told}");
-        }
-        let events =
-            "select severity from events where kind = 'settle-limit' and step_id is not null";
-        assert_eq!(stage.rows(events).await, ["warning"]);
-    });
+#[tokio::test]
+async fn the_limit_ends_the_wait_and_says_what_was_busy() {
+    let (stage, _client, storage) = mesh().await;
+    let samples = sampling(&storage, Duration::from_secs(600));
+    let (rested, told) = run(&stage, "{ idle = \"10%\", limit = \"4s\" }").await;
+    samples.abort();
+    assert!(rested > Duration::from_secs(4), "{rested:?}");
+    for part in [
+        "below 10 %",
+        "within 4s",
+        "most of all ceph-osd osd.3",
+        "disk sda busy for",
+        "host-storage",
+    ] {
+        assert!(told.contains(part), "{part}: {told}");
+    }
+    let events = "select severity from events where kind = 'settle-limit' and step_id is not null";
+    assert_eq!(stage.rows(events).await, ["warning"]);
 }
 
-#[test]
-fn a_storage_that_sends_no_samples_is_not_taken_for_idle() {
-    measured_async(|| async {
-        let (stage, _client, _storage) = mesh().await;
-        let (rested, told) = run(&stage, "{ idle = \"10%\", limit = \"2s\" }").await;
-        assert!(rested > Duration::from_secs(2), "{rested:?}");
-        assert!(
-            told.contains("too few samples on host host-storage"),
-            "{told}"
-        );
-    });
+#[tokio::test]
+async fn a_storage_that_sends_no_samples_is_not_taken_for_idle() {
+    let (stage, _client, _storage) = mesh().await;
+    let (rested, told) = run(&stage, "{ idle = \"10%\", limit = \"2s\" }").await;
+    assert!(rested > Duration::from_secs(2), "{rested:?}");
+    assert!(
+        told.contains("too few samples on host host-storage"),
+        "{told}"
+    );
 }

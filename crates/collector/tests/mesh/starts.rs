@@ -4,7 +4,6 @@ use super::{
     fake_agent::{Script, Starts},
     stage::{Stage, messages, state},
 };
-use crate::stage::measured_async;
 use benchmesh_proto::v1;
 
 const IO: &str = "loss-after = \"1s\"\n[targets.a]\nsystem = \"s\"\npath = \"/mnt/a\"\n[[phase]]\nworkload = \"io\"\nsize = \"1m\"\nmodes = [\"write\"]\n";
@@ -31,84 +30,73 @@ async fn tasks(stage: &Stage) -> Vec<String> {
         .await
 }
 
-#[test]
-fn an_agent_that_confirms_and_does_not_start_is_lost_to_the_step() {
-    measured_async(|| async {
-        let (stage, updates) = run(Starts::Never, IO).await;
-        let told = messages(&updates);
-        assert_eq!(state(&updates), ("done", true), "{told}");
-        assert!(
-            told.contains("agent `b` confirmed its start and has not begun"),
-            "{told}"
-        );
-        assert!(told.contains("without `b` (lost, nothing done)"), "{told}");
-        assert_eq!(tasks(&stage).await, ["a|done", "b|lost"]);
-        assert_eq!(
-            stage.rows("select state, partial from steps").await,
-            ["done|1"]
-        );
-        let lost = "select a.name from events e join agents a on a.id = e.agent_id where kind = 'agent-lost'";
-        assert_eq!(stage.rows(lost).await, ["b"]);
-    });
+#[tokio::test]
+async fn an_agent_that_confirms_and_does_not_start_is_lost_to_the_step() {
+    let (stage, updates) = run(Starts::Never, IO).await;
+    let told = messages(&updates);
+    assert_eq!(state(&updates), ("done", true), "{told}");
+    assert!(
+        told.contains("agent `b` confirmed its start and has not begun"),
+        "{told}"
+    );
+    assert!(told.contains("without `b` (lost, nothing done)"), "{told}");
+    assert_eq!(tasks(&stage).await, ["a|done", "b|lost"]);
+    assert_eq!(
+        stage.rows("select state, partial from steps").await,
+        ["done|1"]
+    );
+    let lost =
+        "select a.name from events e join agents a on a.id = e.agent_id where kind = 'agent-lost'";
+    assert_eq!(stage.rows(lost).await, ["b"]);
 }
 
-#[test]
-fn an_agent_that_does_not_start_fails_a_run_with_on_loss_abort() {
-    measured_async(|| async {
-        let (stage, updates) = run(Starts::Never, &format!("on-loss = \"abort\"\n{IO}")).await;
-        assert_eq!(state(&updates), ("failed", true), "{}", messages(&updates));
-        assert_eq!(
-            stage.rows("select state, partial from steps").await,
-            ["failed|1"]
-        );
-    });
+#[tokio::test]
+async fn an_agent_that_does_not_start_fails_a_run_with_on_loss_abort() {
+    let (stage, updates) = run(Starts::Never, &format!("on-loss = \"abort\"\n{IO}")).await;
+    assert_eq!(state(&updates), ("failed", true), "{}", messages(&updates));
+    assert_eq!(
+        stage.rows("select state, partial from steps").await,
+        ["failed|1"]
+    );
 }
 
-#[test]
-fn an_agent_that_starts_early_fails_the_step() {
-    measured_async(|| async {
-        let (stage, updates) = run(Starts::Early(300_000), IO).await;
-        let told = messages(&updates);
-        assert_eq!(state(&updates), ("failed", true), "{told}");
-        let why = "agent `b`: it started 300000 us before the instant";
-        assert!(told.contains(why), "{told}");
-        assert_eq!(tasks(&stage).await, ["a|done", "b|failed"]);
-        assert_eq!(stage.rows("select reason from steps").await, [why]);
-    });
+#[tokio::test]
+async fn an_agent_that_starts_early_fails_the_step() {
+    let (stage, updates) = run(Starts::Early(300_000), IO).await;
+    let told = messages(&updates);
+    assert_eq!(state(&updates), ("failed", true), "{told}");
+    let why = "agent `b`: it started 300000 us before the instant";
+    assert!(told.contains(why), "{told}");
+    assert_eq!(tasks(&stage).await, ["a|done", "b|failed"]);
+    assert_eq!(stage.rows("select reason from steps").await, [why]);
 }
 
-#[test]
-fn an_agent_that_starts_for_an_old_instant_fails_the_step() {
-    measured_async(|| async {
-        let (stage, updates) = run(Starts::Old(2_000_000), IO).await;
-        let told = messages(&updates);
-        assert_eq!(state(&updates), ("failed", true), "{told}");
-        assert!(
-            told.contains(
-                "agent `b`: its start was -2000000 us off the instant that it had confirmed"
-            ),
-            "{told}"
-        );
-        assert_eq!(tasks(&stage).await, ["a|done", "b|failed"]);
-    });
+#[tokio::test]
+async fn an_agent_that_starts_for_an_old_instant_fails_the_step() {
+    let (stage, updates) = run(Starts::Old(2_000_000), IO).await;
+    let told = messages(&updates);
+    assert_eq!(state(&updates), ("failed", true), "{told}");
+    assert!(
+        told.contains("agent `b`: its start was -2000000 us off the instant that it had confirmed"),
+        "{told}"
+    );
+    assert_eq!(tasks(&stage).await, ["a|done", "b|failed"]);
 }
 
-#[test]
-fn an_answer_to_another_command_confirms_nothing() {
-    measured_async(|| async {
-        let (stage, updates) = run(Starts::Astray, IO).await;
-        let told = messages(&updates);
-        assert_eq!(state(&updates), ("failed", true), "{told}");
-        assert!(told.contains("it could not be armed in time"), "{told}");
-        assert!(
-            stage
-                .rows("select count(*) from events where kind = 'step-late'")
-                .await[0]
-                .parse::<u32>()
-                .unwrap()
-                >= 2
-        );
-        // Nobody was let start alone.
-        assert_eq!(stage.rows("select count(*) from op_intervals").await, ["0"]);
-    });
+#[tokio::test]
+async fn an_answer_to_another_command_confirms_nothing() {
+    let (stage, updates) = run(Starts::Astray, IO).await;
+    let told = messages(&updates);
+    assert_eq!(state(&updates), ("failed", true), "{told}");
+    assert!(told.contains("it could not be armed in time"), "{told}");
+    assert!(
+        stage
+            .rows("select count(*) from events where kind = 'step-late'")
+            .await[0]
+            .parse::<u32>()
+            .unwrap()
+            >= 2
+    );
+    // Nobody was let start alone.
+    assert_eq!(stage.rows("select count(*) from op_intervals").await, ["0"]);
 }

@@ -2,49 +2,46 @@
 
 use super::*;
 use crate::fake_agent::now_us;
-use crate::stage::measured_async;
 
-#[test]
-fn a_run_stops_in_mid_step_and_keeps_its_data() {
-    measured_async(|| async {
-        let stage = Stage::new().await;
-        let a = stage.agent("a", running_for(600.0)).await;
-        let started = stage.start(IO).await.unwrap();
-        stage.until_step(started.run_id, "running").await;
-        let start = stage
-            .rows("select start_us from steps where state = 'running'")
-            .await;
-        let start: i64 = start[0].parse().unwrap();
-        while now_us() < start {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-        let request = v1::StopRunRequest {
-            run: started.run_id.to_string(),
-            reason: String::from("enough"),
-        };
-        stage.control().await.stop_run(request).await.unwrap();
-        let updates = stage.watch(started.run_id).await;
-        assert_eq!(state(&updates), ("stopped", true));
-        assert!(messages(&updates).contains("enough"));
-        assert!(a.journal().contains(&String::from("remove /mnt/a")));
-        assert_eq!(
-            stage.rows("select state from steps order by ordinal").await,
-            ["stopped", "planned"]
-        );
-        assert_eq!(stage.rows("select state from tasks").await, ["stopped"]);
-        assert_eq!(
-            stage.rows("select sum(ops) from op_intervals").await,
-            ["100"]
-        );
-        assert_eq!(
-            stage.rows("select state, reason from runs").await,
-            ["stopped|enough"]
-        );
-        // When the last operation began is held against the stop.
-        let late = "select e.severity, e.detail ->> 'last_begun_us' = t.last_begun_us, e.detail ->> 'stopped_us' >= t.start_us
+#[tokio::test]
+async fn a_run_stops_in_mid_step_and_keeps_its_data() {
+    let stage = Stage::new().await;
+    let a = stage.agent("a", running_for(600.0)).await;
+    let started = stage.start(IO).await.unwrap();
+    stage.until_step(started.run_id, "running").await;
+    let start = stage
+        .rows("select start_us from steps where state = 'running'")
+        .await;
+    let start: i64 = start[0].parse().unwrap();
+    while now_us() < start {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let request = v1::StopRunRequest {
+        run: started.run_id.to_string(),
+        reason: String::from("enough"),
+    };
+    stage.control().await.stop_run(request).await.unwrap();
+    let updates = stage.watch(started.run_id).await;
+    assert_eq!(state(&updates), ("stopped", true));
+    assert!(messages(&updates).contains("enough"));
+    assert!(a.journal().contains(&String::from("remove /mnt/a")));
+    assert_eq!(
+        stage.rows("select state from steps order by ordinal").await,
+        ["stopped", "planned"]
+    );
+    assert_eq!(stage.rows("select state from tasks").await, ["stopped"]);
+    assert_eq!(
+        stage.rows("select sum(ops) from op_intervals").await,
+        ["100"]
+    );
+    assert_eq!(
+        stage.rows("select state, reason from runs").await,
+        ["stopped|enough"]
+    );
+    // When the last operation began is held against the stop.
+    let late = "select e.severity, e.detail ->> 'last_begun_us' = t.last_begun_us, e.detail ->> 'stopped_us' >= t.start_us
                 from events e join tasks t on t.step_id = e.step_id where e.kind = 'load-stopped'";
-        assert_eq!(stage.rows(late).await, ["info|1|1"]);
-    });
+    assert_eq!(stage.rows(late).await, ["info|1|1"]);
 }
 
 fn cleaning_slowly() -> Script {
@@ -54,366 +51,343 @@ fn cleaning_slowly() -> Script {
     }
 }
 
-#[test]
-fn a_stopped_step_is_shown_as_cleaning() {
-    measured_async(|| async {
-        let stage = Stage::new().await;
-        let _a = stage.agent("a", cleaning_slowly()).await;
-        let started = stage.start(IO).await.unwrap();
-        stage.until_step(started.run_id, "running").await;
-        stop(&stage, started.run_id).await;
-        let updates = stage.watch(started.run_id).await;
-        let cleaning = updates.iter().filter(|update| {
-            let step = update.step.as_ref();
-            step.is_some_and(|step| step.state == "cleaning")
-        });
-        let removed: Vec<u64> = cleaning.filter_map(|update| update.removed_files).collect();
-        assert!(
-            removed.is_sorted() && removed.iter().any(|files| (2..6).contains(files)),
-            "{removed:?}"
-        );
-        assert_eq!(state(&updates), ("stopped", true));
-        let ends = "select state, reason, ended_us is not null from steps order by ordinal";
-        assert_eq!(
-            stage.rows(ends).await,
-            ["stopped|enough|1", "planned|NULL|0"]
-        );
+#[tokio::test]
+async fn a_stopped_step_is_shown_as_cleaning() {
+    let stage = Stage::new().await;
+    let _a = stage.agent("a", cleaning_slowly()).await;
+    let started = stage.start(IO).await.unwrap();
+    stage.until_step(started.run_id, "running").await;
+    stop(&stage, started.run_id).await;
+    let updates = stage.watch(started.run_id).await;
+    let cleaning = updates.iter().filter(|update| {
+        let step = update.step.as_ref();
+        step.is_some_and(|step| step.state == "cleaning")
     });
+    let removed: Vec<u64> = cleaning.filter_map(|update| update.removed_files).collect();
+    assert!(
+        removed.is_sorted() && removed.iter().any(|files| (2..6).contains(files)),
+        "{removed:?}"
+    );
+    assert_eq!(state(&updates), ("stopped", true));
+    let ends = "select state, reason, ended_us is not null from steps order by ordinal";
+    assert_eq!(
+        stage.rows(ends).await,
+        ["stopped|enough|1", "planned|NULL|0"]
+    );
 }
 
-#[test]
-fn a_step_is_stored_before_its_agents_may_forget_it_and_a_stop_leaves_it_done() {
-    measured_async(|| async {
-        let stage = Stage::new().await;
-        let a = stage
-            .agent(
-                "a",
-                Script {
-                    forgets_in_silence: true,
-                    ..Script::default()
-                },
-            )
-            .await;
-        let started = stage.start(IO).await.unwrap();
-        // The answer does not come, which holds nothing up.
-        a.until_asked("forget").await;
-        let first = "select s.state, t.state from steps s join tasks t on t.step_id = s.id where s.ordinal = 1";
-        assert_eq!(stage.rows(first).await, ["done|done"]);
-        stop(&stage, started.run_id).await;
-        let updates = stage.watch(started.run_id).await;
-        assert_eq!(state(&updates), ("stopped", true));
-        assert_eq!(stage.rows(first).await, ["done|done"]);
-        assert_eq!(
+#[tokio::test]
+async fn a_step_is_stored_before_its_agents_may_forget_it_and_a_stop_leaves_it_done() {
+    let stage = Stage::new().await;
+    let a = stage
+        .agent(
+            "a",
+            Script {
+                forgets_in_silence: true,
+                ..Script::default()
+            },
+        )
+        .await;
+    let started = stage.start(IO).await.unwrap();
+    // The answer does not come, which holds nothing up.
+    a.until_asked("forget").await;
+    let first =
+        "select s.state, t.state from steps s join tasks t on t.step_id = s.id where s.ordinal = 1";
+    assert_eq!(stage.rows(first).await, ["done|done"]);
+    stop(&stage, started.run_id).await;
+    let updates = stage.watch(started.run_id).await;
+    assert_eq!(state(&updates), ("stopped", true));
+    assert_eq!(stage.rows(first).await, ["done|done"]);
+    assert_eq!(
         stage
             .rows("select count(*) from events e join steps s on s.id = e.step_id where kind = 'load-stopped' and s.ordinal = 1")
             .await,
         ["0"]
     );
-    });
 }
 
-#[test]
-fn a_stop_goes_on_when_the_collector_is_started_before_the_load_has_ended() {
-    measured_async(|| async {
-        let stage = Stage::new().await;
-        let deaf = Script {
-            deaf_to_stops: true,
-            ..running_for(3.0)
-        };
-        let a = stage.agent("a", deaf).await;
-        let started = stage.start(IO).await.unwrap();
-        stage.until_step(started.run_id, "running").await;
-        stop(&stage, started.run_id).await;
-        a.until_asked("stop").await;
-        a.cut();
-        let stage = stage.restarted().await;
-        a.attach(stage.address).await.unwrap();
-        let updates = stage.watch(started.run_id).await;
-        assert_eq!(state(&updates), ("stopped", true), "{}", messages(&updates));
-        assert_eq!(
-            stage
-                .rows("select state, stop_reason, halted_us is not null from runs")
-                .await,
-            ["stopped|enough|1"]
-        );
-        // The next mode did not begin.
-        assert_eq!(
-            stage.rows("select state from steps order by ordinal").await[1],
-            "planned"
-        );
-        let asked = |what: &str| a.journal().iter().filter(|entry| *entry == what).count();
-        assert_eq!((asked("arm"), asked("stop enough")), (1, 2));
-        // The instant of the stop request is that of the first collector.
-        let told = "select e.detail ->> 'stopped_us' = r.halted_us from events e join runs r on r.id = e.run_id where e.kind = 'load-stopped'";
-        assert_eq!(stage.rows(told).await, ["1"]);
-    });
+#[tokio::test]
+async fn a_stop_goes_on_when_the_collector_is_started_before_the_load_has_ended() {
+    let stage = Stage::new().await;
+    let deaf = Script {
+        deaf_to_stops: true,
+        ..running_for(3.0)
+    };
+    let a = stage.agent("a", deaf).await;
+    let started = stage.start(IO).await.unwrap();
+    stage.until_step(started.run_id, "running").await;
+    stop(&stage, started.run_id).await;
+    a.until_asked("stop").await;
+    a.cut();
+    let stage = stage.restarted().await;
+    a.attach(stage.address).await.unwrap();
+    let updates = stage.watch(started.run_id).await;
+    assert_eq!(state(&updates), ("stopped", true), "{}", messages(&updates));
+    assert_eq!(
+        stage
+            .rows("select state, stop_reason, halted_us is not null from runs")
+            .await,
+        ["stopped|enough|1"]
+    );
+    // The next mode did not begin.
+    assert_eq!(
+        stage.rows("select state from steps order by ordinal").await[1],
+        "planned"
+    );
+    let asked = |what: &str| a.journal().iter().filter(|entry| *entry == what).count();
+    assert_eq!((asked("arm"), asked("stop enough")), (1, 2));
+    // The instant of the stop request is that of the first collector.
+    let told = "select e.detail ->> 'stopped_us' = r.halted_us from events e join runs r on r.id = e.run_id where e.kind = 'load-stopped'";
+    assert_eq!(stage.rows(told).await, ["1"]);
 }
 
-#[test]
-fn a_step_that_was_stopped_before_its_start_has_no_results_after_a_start_of_the_collector() {
-    measured_async(|| async {
-        let stage = Stage::new().await;
-        let a = stage.agent("a", cleaning_slowly()).await;
-        let settling = IO.replace("[[phase]]", "[[phase]]\nsettle = \"600s\"");
-        let started = stage.start(&settling).await.unwrap();
-        stage.until_step(started.run_id, "settle").await;
-        stop(&stage, started.run_id).await;
-        stage.until_step(started.run_id, "cleaning").await;
-        a.cut();
-        let stage = stage.restarted().await;
-        a.attach(stage.address).await.unwrap();
-        let updates = stage.watch(started.run_id).await;
-        assert_eq!(state(&updates), ("stopped", true));
-        // What is not measured is not partial either.
-        assert_eq!(
-            stage
-                .rows("select state, start_us is null, partial from steps order by ordinal limit 1")
-                .await,
-            ["stopped|1|0"]
-        );
-    });
+#[tokio::test]
+async fn a_step_that_was_stopped_before_its_start_has_no_results_after_a_start_of_the_collector() {
+    let stage = Stage::new().await;
+    let a = stage.agent("a", cleaning_slowly()).await;
+    let settling = IO.replace("[[phase]]", "[[phase]]\nsettle = \"600s\"");
+    let started = stage.start(&settling).await.unwrap();
+    stage.until_step(started.run_id, "settle").await;
+    stop(&stage, started.run_id).await;
+    stage.until_step(started.run_id, "cleaning").await;
+    a.cut();
+    let stage = stage.restarted().await;
+    a.attach(stage.address).await.unwrap();
+    let updates = stage.watch(started.run_id).await;
+    assert_eq!(state(&updates), ("stopped", true));
+    // What is not measured is not partial either.
+    assert_eq!(
+        stage
+            .rows("select state, start_us is null, partial from steps order by ordinal limit 1")
+            .await,
+        ["stopped|1|0"]
+    );
 }
 
-#[test]
-fn a_stop_goes_on_when_the_collector_is_started_in_the_midst_of_its_cleaning() {
-    measured_async(|| async {
-        let stage = Stage::new().await;
-        let a = stage.agent("a", cleaning_slowly()).await;
-        let started = stage.start(IO).await.unwrap();
-        stage.until_step(started.run_id, "running").await;
-        stop(&stage, started.run_id).await;
-        stage.until_step(started.run_id, "cleaning").await;
-        a.cut();
-        let stage = stage.restarted().await;
-        a.attach(stage.address).await.unwrap();
-        let updates = stage.watch(started.run_id).await;
-        assert_eq!(state(&updates), ("stopped", true));
-        assert_eq!(
-            stage
-                .rows("select state, reason from steps order by ordinal")
-                .await,
-            ["stopped|enough", "planned|NULL"]
-        );
-        assert_eq!(stage.rows("select state from tasks").await, ["stopped"]);
-        assert_eq!(stage.rows("select reason from runs").await, ["enough"]);
-    });
+#[tokio::test]
+async fn a_stop_goes_on_when_the_collector_is_started_in_the_midst_of_its_cleaning() {
+    let stage = Stage::new().await;
+    let a = stage.agent("a", cleaning_slowly()).await;
+    let started = stage.start(IO).await.unwrap();
+    stage.until_step(started.run_id, "running").await;
+    stop(&stage, started.run_id).await;
+    stage.until_step(started.run_id, "cleaning").await;
+    a.cut();
+    let stage = stage.restarted().await;
+    a.attach(stage.address).await.unwrap();
+    let updates = stage.watch(started.run_id).await;
+    assert_eq!(state(&updates), ("stopped", true));
+    assert_eq!(
+        stage
+            .rows("select state, reason from steps order by ordinal")
+            .await,
+        ["stopped|enough", "planned|NULL"]
+    );
+    assert_eq!(stage.rows("select state from tasks").await, ["stopped"]);
+    assert_eq!(stage.rows("select reason from runs").await, ["enough"]);
 }
 
-#[test]
-fn runs_wait_for_each_other_and_a_queued_one_stops_at_once() {
-    measured_async(|| async {
-        let stage = Stage::new().await;
-        let _a = stage.agent("a", running_for(1.0)).await;
-        let first = stage.start(NULL).await.unwrap();
-        let second = stage.start(NULL).await.unwrap();
-        let third = stage.start(NULL).await.unwrap();
-        stage.until_step(first.run_id, "running").await;
-        assert_eq!(
-            stage.rows("select state from runs order by id").await,
-            ["running", "queued", "queued"]
-        );
-        let request = v1::StopRunRequest {
-            run: second.run_id.to_string(),
-            reason: String::new(),
-        };
-        let stopped = stage
-            .control()
-            .await
-            .stop_run(request)
-            .await
-            .unwrap()
-            .into_inner();
-        assert_eq!(stopped.state, "stopped");
-        let said = |updates: Vec<v1::RunUpdate>| messages(&updates);
-        let waits = said(stage.watch(third.run_id).await);
-        assert!(waits.contains("run 3 waits for run 2"), "{waits}");
-        let first = said(stage.watch(first.run_id).await);
-        assert!(!first.contains("waits"), "nothing was before it: {first}");
-        assert_eq!(
-            stage.rows("select state from runs order by id").await,
-            ["done", "stopped", "done"]
-        );
-    });
+#[tokio::test]
+async fn runs_wait_for_each_other_and_a_queued_one_stops_at_once() {
+    let stage = Stage::new().await;
+    let _a = stage.agent("a", running_for(1.0)).await;
+    let first = stage.start(NULL).await.unwrap();
+    let second = stage.start(NULL).await.unwrap();
+    let third = stage.start(NULL).await.unwrap();
+    stage.until_step(first.run_id, "running").await;
+    assert_eq!(
+        stage.rows("select state from runs order by id").await,
+        ["running", "queued", "queued"]
+    );
+    let request = v1::StopRunRequest {
+        run: second.run_id.to_string(),
+        reason: String::new(),
+    };
+    let stopped = stage
+        .control()
+        .await
+        .stop_run(request)
+        .await
+        .unwrap()
+        .into_inner();
+    assert_eq!(stopped.state, "stopped");
+    let said = |updates: Vec<v1::RunUpdate>| messages(&updates);
+    let waits = said(stage.watch(third.run_id).await);
+    assert!(waits.contains("run 3 waits for run 2"), "{waits}");
+    let first = said(stage.watch(first.run_id).await);
+    assert!(!first.contains("waits"), "nothing was before it: {first}");
+    assert_eq!(
+        stage.rows("select state from runs order by id").await,
+        ["done", "stopped", "done"]
+    );
 }
 
-#[test]
-fn a_queued_run_stores_its_environment_when_it_begins() {
-    measured_async(|| async {
-        let stage = Stage::new().await;
-        let _a = stage.agent("a", running_for(1.0)).await;
-        let b = stage.agent("b", Script::default()).await;
-        let first = stage.start(NULL).await.unwrap();
-        let second = stage.start(IO).await.unwrap();
-        stage.until_step(first.run_id, "running").await;
-        // While the second run waits, `b` is started again, on another kernel and with another mount.
-        b.cut();
-        b.forget_everything();
-        b.script(|script| {
-            script.host = String::from("boot-2");
-            script.kernel = String::from("6.2");
-            script.labels = vec![(String::from("rack"), String::from("7"))];
-            script.file_system_type = String::from("xfs");
-        });
-        b.attach(stage.address).await.unwrap();
-        // An agent that came after the second run was accepted belongs to its environment.
-        let _c = stage.agent("c", Script::default()).await;
-        let environment = async |run: i64| {
-            let agents = "select name, host, kernel, labels from run_agents where run_id =";
-            stage.rows(&format!("{agents} {run} order by name")).await
-        };
-        assert_eq!(environment(second.run_id).await, [""; 0]);
-        let updates = stage.watch(second.run_id).await;
-        assert_eq!(state(&updates), ("done", false), "{}", messages(&updates));
-        assert_eq!(
-            environment(first.run_id).await,
-            ["a|boot|6.1|{}", "b|boot|6.1|{}"]
-        );
-        assert_eq!(
-            environment(second.run_id).await,
-            [
-                "a|boot|6.1|{}",
-                "b|boot-2|6.2|{\"rack\":\"7\"}",
-                "c|boot|6.1|{}"
-            ]
-        );
-        let mounts =
+#[tokio::test]
+async fn a_queued_run_stores_its_environment_when_it_begins() {
+    let stage = Stage::new().await;
+    let _a = stage.agent("a", running_for(1.0)).await;
+    let b = stage.agent("b", Script::default()).await;
+    let first = stage.start(NULL).await.unwrap();
+    let second = stage.start(IO).await.unwrap();
+    stage.until_step(first.run_id, "running").await;
+    // While the second run waits, `b` is started again, on another kernel and with another mount.
+    b.cut();
+    b.forget_everything();
+    b.script(|script| {
+        script.host = String::from("boot-2");
+        script.kernel = String::from("6.2");
+        script.labels = vec![(String::from("rack"), String::from("7"))];
+        script.file_system_type = String::from("xfs");
+    });
+    b.attach(stage.address).await.unwrap();
+    // An agent that came after the second run was accepted belongs to its environment.
+    let _c = stage.agent("c", Script::default()).await;
+    let environment = async |run: i64| {
+        let agents = "select name, host, kernel, labels from run_agents where run_id =";
+        stage.rows(&format!("{agents} {run} order by name")).await
+    };
+    assert_eq!(environment(second.run_id).await, [""; 0]);
+    let updates = stage.watch(second.run_id).await;
+    assert_eq!(state(&updates), ("done", false), "{}", messages(&updates));
+    assert_eq!(
+        environment(first.run_id).await,
+        ["a|boot|6.1|{}", "b|boot|6.1|{}"]
+    );
+    assert_eq!(
+        environment(second.run_id).await,
+        [
+            "a|boot|6.1|{}",
+            "b|boot-2|6.2|{\"rack\":\"7\"}",
+            "c|boot|6.1|{}"
+        ]
+    );
+    let mounts =
         "select a.name, t.mount_type from run_targets t join run_agents a using (run_id, agent_id)
         order by a.name";
-        assert_eq!(stage.rows(mounts).await, ["a|ext4", "b|xfs", "c|ext4"]);
-    });
+    assert_eq!(stage.rows(mounts).await, ["a|ext4", "b|xfs", "c|ext4"]);
 }
 
-#[test]
-fn a_collector_that_is_started_again_reads_the_environment_again() {
-    measured_async(|| async {
-        let stage = Stage::new().await;
-        let a = stage.agent("a", running_for(1.0)).await;
-        let first = stage.start(NULL).await.unwrap();
-        let second = stage.start(IO).await.unwrap();
-        stage.until_step(first.run_id, "running").await;
-        a.script(|script| script.deaf_to_surveys = true);
-        a.until_asked("survey without an answer").await;
-        a.cut();
-        let stage = stage.restarted().await;
-        a.script(|script| {
-            script.deaf_to_surveys = false;
-            script.file_system_type = String::from("xfs");
-        });
-        a.attach(stage.address).await.unwrap();
-        let updates = stage.watch(second.run_id).await;
-        assert_eq!(state(&updates), ("done", false), "{}", messages(&updates));
-        let mounts = "select run_id, mount_type from run_targets";
-        assert_eq!(stage.rows(mounts).await, [format!("{}|xfs", second.run_id)]);
+#[tokio::test]
+async fn a_collector_that_is_started_again_reads_the_environment_again() {
+    let stage = Stage::new().await;
+    let a = stage.agent("a", running_for(1.0)).await;
+    let first = stage.start(NULL).await.unwrap();
+    let second = stage.start(IO).await.unwrap();
+    stage.until_step(first.run_id, "running").await;
+    a.script(|script| script.deaf_to_surveys = true);
+    a.until_asked("survey without an answer").await;
+    a.cut();
+    let stage = stage.restarted().await;
+    a.script(|script| {
+        script.deaf_to_surveys = false;
+        script.file_system_type = String::from("xfs");
     });
+    a.attach(stage.address).await.unwrap();
+    let updates = stage.watch(second.run_id).await;
+    assert_eq!(state(&updates), ("done", false), "{}", messages(&updates));
+    let mounts = "select run_id, mount_type from run_targets";
+    assert_eq!(stage.rows(mounts).await, [format!("{}|xfs", second.run_id)]);
 }
 
-#[test]
-fn a_run_that_waits_says_how_many_steps_it_has_after_a_restart_too() {
-    measured_async(|| async {
-        let stage = Stage::new().await;
-        let a = stage.agent("a", running_for(4.0)).await;
-        let first = stage.start(NULL).await.unwrap();
-        let second = stage.start(IO).await.unwrap();
-        stage.until_step(first.run_id, "running").await;
-        a.cut();
-        let stage = stage.restarted().await;
-        a.attach(stage.address).await.unwrap();
-        stage.until_step(first.run_id, "running").await;
-        let updates = stage.watch(second.run_id).await;
-        assert_eq!(
-            (updates[0].state.as_str(), updates[0].steps_total),
-            ("queued", 2)
-        );
-    });
+#[tokio::test]
+async fn a_run_that_waits_says_how_many_steps_it_has_after_a_restart_too() {
+    let stage = Stage::new().await;
+    let a = stage.agent("a", running_for(4.0)).await;
+    let first = stage.start(NULL).await.unwrap();
+    let second = stage.start(IO).await.unwrap();
+    stage.until_step(first.run_id, "running").await;
+    a.cut();
+    let stage = stage.restarted().await;
+    a.attach(stage.address).await.unwrap();
+    stage.until_step(first.run_id, "running").await;
+    let updates = stage.watch(second.run_id).await;
+    assert_eq!(
+        (updates[0].state.as_str(), updates[0].steps_total),
+        ("queued", 2)
+    );
 }
 
-#[test]
-fn a_run_that_is_started_twice_is_one_run() {
-    measured_async(|| async {
-        let stage = Stage::new().await;
-        let _a = stage.agent("a", Script::default()).await;
-        let first = stage.start_as("mine", NULL).await.unwrap();
-        let again = stage.start_as("mine", NULL).await.unwrap();
-        assert_eq!((first.known, again.known), (false, true));
-        assert_eq!((first.run_id, first.run_uid), (again.run_id, again.run_uid));
-        assert_eq!(again.steps.len(), 1);
-        let (one, other) = tokio::join!(stage.start_as("twin", NULL), stage.start_as("twin", NULL));
-        assert_eq!(one.unwrap().run_id, other.unwrap().run_id);
-        stage.watch(first.run_id).await;
-        assert_eq!(stage.rows("select count(*) from runs").await, ["2"]);
-    });
+#[tokio::test]
+async fn a_run_that_is_started_twice_is_one_run() {
+    let stage = Stage::new().await;
+    let _a = stage.agent("a", Script::default()).await;
+    let first = stage.start_as("mine", NULL).await.unwrap();
+    let again = stage.start_as("mine", NULL).await.unwrap();
+    assert_eq!((first.known, again.known), (false, true));
+    assert_eq!((first.run_id, first.run_uid), (again.run_id, again.run_uid));
+    assert_eq!(again.steps.len(), 1);
+    let (one, other) = tokio::join!(stage.start_as("twin", NULL), stage.start_as("twin", NULL));
+    assert_eq!(one.unwrap().run_id, other.unwrap().run_id);
+    stage.watch(first.run_id).await;
+    assert_eq!(stage.rows("select count(*) from runs").await, ["2"]);
 }
 
-#[test]
-fn a_plan_that_cannot_run_is_refused_before_anything_runs() {
-    measured_async(|| async {
-        let stage = Stage::new().await;
-        let refused = async |plan: &str, code: Code, part: &str| {
-            let status = stage.start(plan).await.unwrap_err();
-            assert_eq!(status.code(), code, "{status:?}");
-            assert!(status.message().contains(part), "{status:?}");
-        };
-        refused(NULL, Code::InvalidArgument, "no agent is attached").await;
-        let a = stage
-            .agent(
-                "a",
-                Script {
-                    free_bytes: 1 << 20,
-                    ..Script::default()
-                },
-            )
-            .await;
-        refused("nme = 1\n", Code::InvalidArgument, "p.toml:1:1: nme").await;
-        refused(IO, Code::InvalidArgument, "1.00 MiB are free at /mnt/a").await;
-        refused(
-            &IO.replace("/mnt/a", "/srv"),
-            Code::InvalidArgument,
-            "no attached agent allows /srv",
+#[tokio::test]
+async fn a_plan_that_cannot_run_is_refused_before_anything_runs() {
+    let stage = Stage::new().await;
+    let refused = async |plan: &str, code: Code, part: &str| {
+        let status = stage.start(plan).await.unwrap_err();
+        assert_eq!(status.code(), code, "{status:?}");
+        assert!(status.message().contains(part), "{status:?}");
+    };
+    refused(NULL, Code::InvalidArgument, "no agent is attached").await;
+    let a = stage
+        .agent(
+            "a",
+            Script {
+                free_bytes: 1 << 20,
+                ..Script::default()
+            },
         )
         .await;
-        let mut request = v1::StartRunRequest {
-            wire_version: benchmesh_proto::WIRE_VERSION,
-            plan_toml: NULL.to_owned(),
-            agents: 3,
-            agents_wait_us: 10_000,
-            ..v1::StartRunRequest::default()
-        };
-        let mut control = stage.control().await;
-        let status = control.start_run(request.clone()).await.unwrap_err();
-        assert_eq!(status.code(), Code::FailedPrecondition);
-        assert!(status.message().contains("1 attached (a)"), "{status:?}");
-        request.wire_version = 99;
-        let status = control.start_run(request.clone()).await.unwrap_err();
-        assert!(status.message().contains("version 99"), "{status:?}");
-        request.wire_version = benchmesh_proto::WIRE_VERSION;
-        request.run_uid = String::from("../etc");
-        let status = control.start_run(request).await.unwrap_err();
-        assert_eq!(status.code(), Code::InvalidArgument);
-        assert_eq!(stage.rows("select count(*) from runs").await, ["0"]);
-        assert!(!a.journal().iter().any(|entry| entry.starts_with("open")));
-    });
+    refused("nme = 1\n", Code::InvalidArgument, "p.toml:1:1: nme").await;
+    refused(IO, Code::InvalidArgument, "1.00 MiB are free at /mnt/a").await;
+    refused(
+        &IO.replace("/mnt/a", "/srv"),
+        Code::InvalidArgument,
+        "no attached agent allows /srv",
+    )
+    .await;
+    let mut request = v1::StartRunRequest {
+        wire_version: benchmesh_proto::WIRE_VERSION,
+        plan_toml: NULL.to_owned(),
+        agents: 3,
+        agents_wait_us: 10_000,
+        ..v1::StartRunRequest::default()
+    };
+    let mut control = stage.control().await;
+    let status = control.start_run(request.clone()).await.unwrap_err();
+    assert_eq!(status.code(), Code::FailedPrecondition);
+    assert!(status.message().contains("1 attached (a)"), "{status:?}");
+    request.wire_version = 99;
+    let status = control.start_run(request.clone()).await.unwrap_err();
+    assert!(status.message().contains("version 99"), "{status:?}");
+    request.wire_version = benchmesh_proto::WIRE_VERSION;
+    request.run_uid = String::from("../etc");
+    let status = control.start_run(request).await.unwrap_err();
+    assert_eq!(status.code(), Code::InvalidArgument);
+    assert_eq!(stage.rows("select count(*) from runs").await, ["0"]);
+    assert!(!a.journal().iter().any(|entry| entry.starts_with("open")));
 }
 
-#[test]
-fn agents_are_waited_for() {
-    measured_async(|| async {
-        let stage = Stage::new().await;
-        let request = v1::StartRunRequest {
-            wire_version: benchmesh_proto::WIRE_VERSION,
-            plan_toml: NULL.to_owned(),
-            agents: 2,
-            agents_wait_us: 60_000_000,
-            dry_run: true,
-            ..v1::StartRunRequest::default()
-        };
-        let mut control = stage.control().await;
-        let waiting = tokio::spawn(async move { control.start_run(request).await });
-        let _agents = [
-            stage.agent("a", Script::default()).await,
-            stage.agent("b", Script::default()).await,
-        ];
-        let reply = waiting.await.unwrap().unwrap().into_inner();
-        assert_eq!((reply.run_id, reply.steps.len()), (0, 1));
-        assert_eq!(stage.rows("select count(*) from runs").await, ["0"]);
-    });
+#[tokio::test]
+async fn agents_are_waited_for() {
+    let stage = Stage::new().await;
+    let request = v1::StartRunRequest {
+        wire_version: benchmesh_proto::WIRE_VERSION,
+        plan_toml: NULL.to_owned(),
+        agents: 2,
+        agents_wait_us: 60_000_000,
+        dry_run: true,
+        ..v1::StartRunRequest::default()
+    };
+    let mut control = stage.control().await;
+    let waiting = tokio::spawn(async move { control.start_run(request).await });
+    let _agents = [
+        stage.agent("a", Script::default()).await,
+        stage.agent("b", Script::default()).await,
+    ];
+    let reply = waiting.await.unwrap().unwrap().into_inner();
+    assert_eq!((reply.run_id, reply.steps.len()), (0, 1));
+    assert_eq!(stage.rows("select count(*) from runs").await, ["0"]);
 }
