@@ -2,7 +2,6 @@
 
 use crate::support::mesh::{Agent, Mesh};
 use crate::support::wait::until_true;
-use benchmesh_testing::measured;
 use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -23,29 +22,26 @@ fn samples(mesh: &Mesh) -> i64 {
 /// Two meshes beside each other, so that one shows how long is long enough. Some 5 s, mostly waiting.
 #[test]
 fn a_host_is_sampled_between_runs_only_where_its_agent_wants_it() {
-    measured(|| {
-        let without = with_agent(Mesh::start(), &[]);
-        let with = with_agent(Mesh::beside(&without), &["--sample-always"]);
-        let between_runs = "SELECT max(at_us) - min(at_us) FROM host_samples HAVING count(*) > 0";
-        until_true("three seconds are sampled", LIMIT, || {
-            samples(&with) > 0 && with.db().one::<i64>(between_runs) >= 3_000_000
-        });
-        assert_eq!(with.db().one::<i64>("SELECT count(*) FROM runs"), 0);
-        assert!(samples(&with) >= 10, "{}", samples(&with));
-        assert_eq!(samples(&without), 0);
-        with.assert_no_complaints();
-        without.assert_no_complaints();
+    let without = with_agent(Mesh::start(), &[]);
+    let with = with_agent(Mesh::beside(&without), &["--sample-always"]);
+    let between_runs = "SELECT max(at_us) - min(at_us) FROM host_samples HAVING count(*) > 0";
+    until_true("three seconds are sampled", LIMIT, || {
+        samples(&with) > 0 && with.db().one::<i64>(between_runs) >= 3_000_000
     });
+    assert_eq!(with.db().one::<i64>("SELECT count(*) FROM runs"), 0);
+    assert!(samples(&with) >= 10, "{}", samples(&with));
+    assert_eq!(samples(&without), 0);
+    with.assert_no_complaints();
+    without.assert_no_complaints();
 }
 
 /// 50,000 steps, whose memory the collector kept once. Some 4 s of CPU.
 #[test]
 #[cfg(target_env = "gnu")]
 fn a_dry_run_of_many_steps_keeps_no_memory() {
-    measured(|| {
-        let directory = tempfile::tempdir().unwrap();
-        let mesh = Mesh::of(&["a", "b", "c"], directory.path());
-        let plan = mesh.plan(&format!(
+    let directory = tempfile::tempdir().unwrap();
+    let mesh = Mesh::of(&["a", "b", "c"], directory.path());
+    let plan = mesh.plan(&format!(
         r#"
         repeat = 100
         [targets.t]
@@ -58,14 +54,13 @@ fn a_dry_run_of_many_steps_keeps_no_memory() {
         "#,
         directory.path().display()
     ));
-        let before = anonymous_mib(&mesh);
-        let shown = mesh.command(&["plan", "show", plan.to_str().unwrap()]);
-        assert_eq!(shown.code, 0, "{}", shown.err);
-        let lines = shown.out.lines().count();
-        assert!(lines > 5_000, "{lines} lines: {}", shown.err);
-        let kept = anonymous_mib(&mesh).saturating_sub(before);
-        assert!(kept < 80, "{kept} MiB are kept");
-    });
+    let before = anonymous_mib(&mesh);
+    let shown = mesh.command(&["plan", "show", plan.to_str().unwrap()]);
+    assert_eq!(shown.code, 0, "{}", shown.err);
+    let lines = shown.out.lines().count();
+    assert!(lines > 5_000, "{lines} lines: {}", shown.err);
+    let kept = anonymous_mib(&mesh).saturating_sub(before);
+    assert!(kept < 80, "{kept} MiB are kept");
 }
 
 /// Memory of the collector that no file stands behind.

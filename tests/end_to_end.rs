@@ -76,20 +76,18 @@ impl Place {
 
 #[test]
 fn every_workload_from_plan_to_report() {
-    measured(|| {
-        let place = Place::new();
-        let run = place.mesh.run(&place.plan());
-        let db = place.mesh.db();
-        db.assert_sound();
-        check_steps(&db, run);
-        check_views(&db, run);
-        check_commands(&place.mesh, run);
-        for directory in [&place.target, &place.scratch] {
-            let left = std::fs::read_dir(directory.path()).unwrap().count();
-            assert_eq!(left, 0, "left in {}", directory.path().display());
-        }
-        place.mesh.assert_no_complaints();
-    });
+    let place = Place::new();
+    let run = place.mesh.run(&place.plan());
+    let db = place.mesh.db();
+    db.assert_sound();
+    check_steps(&db, run);
+    check_views(&db, run);
+    check_commands(&place.mesh, run);
+    for directory in [&place.target, &place.scratch] {
+        let left = std::fs::read_dir(directory.path()).unwrap().count();
+        assert_eq!(left, 0, "left in {}", directory.path().display());
+    }
+    place.mesh.assert_no_complaints();
 }
 
 fn check_steps(db: &Database, run: i64) {
@@ -277,146 +275,136 @@ fn overrides_dry_run_and_detach() {
 
 #[test]
 fn a_run_is_stopped_and_its_data_stay() {
-    measured(|| {
-        let place = Place::new();
-        let mut run = place
+    let place = Place::new();
+    let mut run = place.mesh.begin(
+        "name = \"long\"\n[[phase]]\nworkload = \"null\"\nruntime = \"10m\"\nrate_iops = 1000\n",
+    );
+    place.mesh.until_step_is("run", "running", LIMIT);
+    crate::support::wait::until_true("a second is stored", LIMIT, || {
+        place
             .mesh
-            .begin("name = \"long\"\n[[phase]]\nworkload = \"null\"\nruntime = \"10m\"\nrate_iops = 1000\n");
-        place.mesh.until_step_is("run", "running", LIMIT);
-        crate::support::wait::until_true("a second is stored", LIMIT, || {
-            place
-                .mesh
-                .db()
-                .one::<i64>("SELECT count(*) FROM op_intervals")
-                >= 3
-        });
-        // Another one waits for its turn, and is stopped while it waits.
-        let waiting = place
-            .mesh
-            .plan("name = \"next\"\n[[phase]]\nworkload = \"null\"\n");
-        let output = place
-            .mesh
-            .command(&["run", waiting.to_str().unwrap(), "--detach"]);
-        assert_eq!(output.code, 0, "{}", output.all());
-        let states: Vec<String> = place.mesh.db().column("SELECT state FROM runs ORDER BY id");
-        assert_eq!(states, ["running", "queued"]);
-        for name in ["next", "long"] {
-            let output = place.mesh.command(&["stop", name, "--reason", "enough"]);
-            assert_eq!(output.code, 0, "{}", output.all());
-        }
-        let ended = run
-            .exit_within(LIMIT)
-            .expect("the stopped run's command ends");
-        assert!(!ended.success(), "{}", run.log());
-        let db = place.mesh.db();
-        db.assert_sound();
-        let runs = db.rows("SELECT state, reason FROM runs ORDER BY id");
-        for run in &runs {
-            assert_eq!(run.text("state"), "stopped");
-            assert!(run.text("reason").contains("enough"), "{run:?}");
-        }
-        assert!(db.one::<i64>("SELECT sum(ops) FROM op_intervals") > 0);
-        place.mesh.assert_no_complaints();
+            .db()
+            .one::<i64>("SELECT count(*) FROM op_intervals")
+            >= 3
     });
+    // Another one waits for its turn, and is stopped while it waits.
+    let waiting = place
+        .mesh
+        .plan("name = \"next\"\n[[phase]]\nworkload = \"null\"\n");
+    let output = place
+        .mesh
+        .command(&["run", waiting.to_str().unwrap(), "--detach"]);
+    assert_eq!(output.code, 0, "{}", output.all());
+    let states: Vec<String> = place.mesh.db().column("SELECT state FROM runs ORDER BY id");
+    assert_eq!(states, ["running", "queued"]);
+    for name in ["next", "long"] {
+        let output = place.mesh.command(&["stop", name, "--reason", "enough"]);
+        assert_eq!(output.code, 0, "{}", output.all());
+    }
+    let ended = run
+        .exit_within(LIMIT)
+        .expect("the stopped run's command ends");
+    assert!(!ended.success(), "{}", run.log());
+    let db = place.mesh.db();
+    db.assert_sound();
+    let runs = db.rows("SELECT state, reason FROM runs ORDER BY id");
+    for run in &runs {
+        assert_eq!(run.text("state"), "stopped");
+        assert!(run.text("reason").contains("enough"), "{run:?}");
+    }
+    assert!(db.one::<i64>("SELECT sum(ops) FROM op_intervals") > 0);
+    place.mesh.assert_no_complaints();
 }
 
 #[test]
 fn interrupting_the_run_command_stops_the_run() {
-    measured(|| {
-        let place = Place::new();
-        let mut run = place
+    let place = Place::new();
+    let mut run = place
+        .mesh
+        .begin("[[phase]]\nworkload = \"null\"\nruntime = \"10m\"\nrate_iops = 1000\n");
+    place.mesh.until_step_is("run", "running", LIMIT);
+    let ended = run.interrupt(LIMIT);
+    assert!(!ended.success());
+    assert_eq!(
+        place
             .mesh
-            .begin("[[phase]]\nworkload = \"null\"\nruntime = \"10m\"\nrate_iops = 1000\n");
-        place.mesh.until_step_is("run", "running", LIMIT);
-        let ended = run.interrupt(LIMIT);
-        assert!(!ended.success());
-        assert_eq!(
-            place
-                .mesh
-                .until_run_is(&["stopped", "done", "failed"], LIMIT),
-            "stopped"
-        );
-    });
+            .until_run_is(&["stopped", "done", "failed"], LIMIT),
+        "stopped"
+    );
 }
 
 #[test]
 fn processes_end_cleanly_when_asked() {
-    measured(|| {
-        let mut place = Place::new();
-        place
-            .mesh
-            .run("[[phase]]\nworkload = \"null\"\nops = 1000\n");
-        let ended = place.mesh.collector_mut().interrupt(LIMIT);
-        assert!(ended.success(), "{ended}: {}", place.mesh.collector().log());
-        let db = place.mesh.db_path();
-        for tail in ["-wal", "-shm"] {
-            let mut beside = db.as_os_str().to_owned();
-            beside.push(tail);
-            assert!(
-                !std::path::Path::new(&beside).exists(),
-                "{tail} is left beside the database"
-            );
-        }
-        place.mesh.db().assert_sound();
-    });
+    let mut place = Place::new();
+    place
+        .mesh
+        .run("[[phase]]\nworkload = \"null\"\nops = 1000\n");
+    let ended = place.mesh.collector_mut().interrupt(LIMIT);
+    assert!(ended.success(), "{ended}: {}", place.mesh.collector().log());
+    let db = place.mesh.db_path();
+    for tail in ["-wal", "-shm"] {
+        let mut beside = db.as_os_str().to_owned();
+        beside.push(tail);
+        assert!(
+            !std::path::Path::new(&beside).exists(),
+            "{tail} is left beside the database"
+        );
+    }
+    place.mesh.db().assert_sound();
 }
 
 #[test]
 fn sqlite3_reads_every_view() {
-    measured(|| {
-        needs!("sqlite3");
-        let place = Place::new();
-        place
-            .mesh
-            .run("[[phase]]\nworkload = \"null\"\nruntime = \"2s\"\nrate_iops = 1000\n");
-        let db = place.mesh.db_path().to_str().unwrap();
-        for view in [
-            "v_results",
-            "v_timeline",
-            "v_daemon_usage",
-            "v_cost",
-            "v_host_usage",
-            "v_host_timeline",
-            "v_links",
-            "v_agents",
-            "v_runs",
-        ] {
-            crate::support::command::must("sqlite3", &[db, &format!("select * from {view}")]);
-        }
-        let results = crate::support::command::must("sqlite3", &[db, "select * from v_results"]);
-        assert_eq!(results.lines().count(), 1, "{results}");
-    });
+    needs!("sqlite3");
+    let place = Place::new();
+    place
+        .mesh
+        .run("[[phase]]\nworkload = \"null\"\nruntime = \"2s\"\nrate_iops = 1000\n");
+    let db = place.mesh.db_path().to_str().unwrap();
+    for view in [
+        "v_results",
+        "v_timeline",
+        "v_daemon_usage",
+        "v_cost",
+        "v_host_usage",
+        "v_host_timeline",
+        "v_links",
+        "v_agents",
+        "v_runs",
+    ] {
+        crate::support::command::must("sqlite3", &[db, &format!("select * from {view}")]);
+    }
+    let results = crate::support::command::must("sqlite3", &[db, "select * from v_results"]);
+    assert_eq!(results.lines().count(), 1, "{results}");
 }
 
 #[test]
 fn help_and_version_speak_of_every_command() {
-    measured(|| {
-        let help = CommandOutput::of(&benchmesh().arg("--help").output().unwrap());
-        assert_eq!(help.code, 0);
-        for command in [
-            "quickstart",
-            "collector",
-            "agent",
-            "run",
-            "plan",
-            "agents",
-            "runs",
-            "watch",
-            "stop",
-            "report",
-            "query",
-        ] {
-            assert!(help.out.contains(command), "{command} in:\n{}", help.out);
-            let own = CommandOutput::of(&benchmesh().args([command, "--help"]).output().unwrap());
-            assert_eq!(own.code, 0, "{command}: {}", own.all());
-        }
-        let version = CommandOutput::of(&benchmesh().arg("--version").output().unwrap());
-        assert!(
-            version.out.contains(env!("CARGO_PKG_VERSION")),
-            "{}",
-            version.all()
-        );
-        let wrong = CommandOutput::of(&benchmesh().arg("frobnicate").output().unwrap());
-        assert_eq!(wrong.code, 2, "{}", wrong.all());
-    });
+    let help = CommandOutput::of(&benchmesh().arg("--help").output().unwrap());
+    assert_eq!(help.code, 0);
+    for command in [
+        "quickstart",
+        "collector",
+        "agent",
+        "run",
+        "plan",
+        "agents",
+        "runs",
+        "watch",
+        "stop",
+        "report",
+        "query",
+    ] {
+        assert!(help.out.contains(command), "{command} in:\n{}", help.out);
+        let own = CommandOutput::of(&benchmesh().args([command, "--help"]).output().unwrap());
+        assert_eq!(own.code, 0, "{command}: {}", own.all());
+    }
+    let version = CommandOutput::of(&benchmesh().arg("--version").output().unwrap());
+    assert!(
+        version.out.contains(env!("CARGO_PKG_VERSION")),
+        "{}",
+        version.all()
+    );
+    let wrong = CommandOutput::of(&benchmesh().arg("frobnicate").output().unwrap());
+    assert_eq!(wrong.code, 2, "{}", wrong.all());
 }

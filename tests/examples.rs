@@ -1,7 +1,6 @@
 //! The example plans, made small, run through a mesh: what users copy works.
 
 use crate::support::mesh::{Agent, Mesh};
-use benchmesh_testing::measured;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
@@ -199,17 +198,15 @@ fn directory() -> PathBuf {
 
 #[test]
 fn no_example_is_left_out() {
-    measured(|| {
-        let files = std::fs::read_dir(directory()).unwrap();
-        let files: BTreeSet<String> = files
-            .map(|file| file.unwrap().file_name().into_string().unwrap())
-            .collect();
-        let run = EXAMPLES.iter();
-        let run: BTreeSet<String> = run
-            .map(|example| format!("{}.toml", example.name))
-            .collect();
-        assert_eq!(run, files);
-    });
+    let files = std::fs::read_dir(directory()).unwrap();
+    let files: BTreeSet<String> = files
+        .map(|file| file.unwrap().file_name().into_string().unwrap())
+        .collect();
+    let run = EXAMPLES.iter();
+    let run: BTreeSet<String> = run
+        .map(|example| format!("{}.toml", example.name))
+        .collect();
+    assert_eq!(run, files);
 }
 
 fn text_of(example: &Example, target: &Path) -> String {
@@ -227,16 +224,12 @@ fn text_of(example: &Example, target: &Path) -> String {
 
 #[test]
 fn every_example_of_a_load_on_a_target_runs_to_its_end() {
-    measured(|| {
-        run_examples(|plan| !is_about_links(plan));
-    });
+    run_examples(|plan| !is_about_links(plan));
 }
 
 #[test]
 fn every_example_of_a_load_on_a_link_runs_to_its_end() {
-    measured(|| {
-        run_examples(is_about_links);
-    });
+    run_examples(is_about_links);
 }
 
 fn is_about_links(plan: &str) -> bool {

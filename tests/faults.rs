@@ -15,7 +15,6 @@ use crate::support::mesh::{Agent, Mesh};
 use crate::support::net::Network;
 use crate::support::plan;
 use crate::support::wait::{until, until_true};
-use benchmesh_testing::measured;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
@@ -146,31 +145,29 @@ fn assert_no_holes(db: &Database) {
 
 #[test]
 fn a_stopped_agent_is_lost_and_comes_back() {
-    measured(|| {
-        needs!("fuse");
-        let fs = FuseFs::mount();
-        let mesh = mesh_on(&fs);
-        let mut run = mesh.begin(&paced_plan(&fs, "loss-after = \"2s\""));
-        mesh.until_step_is("delete", "running", LIMIT);
-        let stored = until_stored(&mesh, 4);
-        mesh.agent("b").signal(libc::SIGSTOP);
-        let lost = "SELECT count(*) FROM events e JOIN agents a ON a.id = e.agent_id WHERE a.name = 'b' AND e.severity <> 'info'";
-        until_true("the silent agent is noticed", LIMIT, || {
-            mesh.db().one::<i64>(lost) > 0
-        });
-        mesh.agent("b").signal(libc::SIGCONT);
-        run.exit_within(LIMIT)
-            .unwrap_or_else(|| panic!("the run hangs:\n{}", run.log()));
-        mesh.until_attached(&["a", "b"]);
-        let db = mesh.db();
-        stored.assert_still_in(&db);
-        db.assert_sound();
-        assert_no_holes(&db);
-        assert_eq!(
-            db.column::<i64>("SELECT partial FROM steps WHERE mode = 'delete'"),
-            [1]
-        );
+    needs!("fuse");
+    let fs = FuseFs::mount();
+    let mesh = mesh_on(&fs);
+    let mut run = mesh.begin(&paced_plan(&fs, "loss-after = \"2s\""));
+    mesh.until_step_is("delete", "running", LIMIT);
+    let stored = until_stored(&mesh, 4);
+    mesh.agent("b").signal(libc::SIGSTOP);
+    let lost = "SELECT count(*) FROM events e JOIN agents a ON a.id = e.agent_id WHERE a.name = 'b' AND e.severity <> 'info'";
+    until_true("the silent agent is noticed", LIMIT, || {
+        mesh.db().one::<i64>(lost) > 0
     });
+    mesh.agent("b").signal(libc::SIGCONT);
+    run.exit_within(LIMIT)
+        .unwrap_or_else(|| panic!("the run hangs:\n{}", run.log()));
+    mesh.until_attached(&["a", "b"]);
+    let db = mesh.db();
+    stored.assert_still_in(&db);
+    db.assert_sound();
+    assert_no_holes(&db);
+    assert_eq!(
+        db.column::<i64>("SELECT partial FROM steps WHERE mode = 'delete'"),
+        [1]
+    );
 }
 
 #[test]
@@ -250,39 +247,37 @@ fn fill(path: &Path) {
 
 #[test]
 fn a_hung_call_is_found_and_the_others_go_on() {
-    measured(|| {
-        needs!("fuse");
-        let fs = FuseFs::mount();
-        let mesh = mesh_on(&fs);
-        let plan = paced_plan(&fs, "");
-        let mut run = mesh.begin(&plan);
-        mesh.until_step_is("delete", "running", LIMIT);
-        until_stored(&mesh, 2);
-        fs.add_rule_first(Rule {
-            times: 1,
-            path: "benchmesh-".to_owned(),
-            ..Rule::every(Op::Unlink, Fault::Hang)
-        });
-        until_true("a call hangs", LIMIT, || fs.hanging() == 1);
-        // The agent with the free worker ends its files; the database says that one operation is still in flight.
-        until_true("the other agent's task is through", LIMIT, || {
-            mesh.db()
-                .rows("SELECT task_id FROM op_intervals GROUP BY task_id HAVING sum(ops) = 1500")
-                .len()
-                == 1
-        });
-        let stopped = mesh.command(&["stop", "1"]);
-        assert_eq!(stopped.code, 0, "{}", stopped.all());
-        fs.release();
-        let ended = run
-            .exit_within(LIMIT)
-            .unwrap_or_else(|| panic!("the run hangs:\n{}", run.log()));
-        assert!(!ended.success());
-        let db = mesh.db();
-        db.assert_sound();
-        assert_eq!(db.column::<String>("SELECT state FROM runs"), ["stopped"]);
-        assert_no_holes(&db);
+    needs!("fuse");
+    let fs = FuseFs::mount();
+    let mesh = mesh_on(&fs);
+    let plan = paced_plan(&fs, "");
+    let mut run = mesh.begin(&plan);
+    mesh.until_step_is("delete", "running", LIMIT);
+    until_stored(&mesh, 2);
+    fs.add_rule_first(Rule {
+        times: 1,
+        path: "benchmesh-".to_owned(),
+        ..Rule::every(Op::Unlink, Fault::Hang)
     });
+    until_true("a call hangs", LIMIT, || fs.hanging() == 1);
+    // The agent with the free worker ends its files; the database says that one operation is still in flight.
+    until_true("the other agent's task is through", LIMIT, || {
+        mesh.db()
+            .rows("SELECT task_id FROM op_intervals GROUP BY task_id HAVING sum(ops) = 1500")
+            .len()
+            == 1
+    });
+    let stopped = mesh.command(&["stop", "1"]);
+    assert_eq!(stopped.code, 0, "{}", stopped.all());
+    fs.release();
+    let ended = run
+        .exit_within(LIMIT)
+        .unwrap_or_else(|| panic!("the run hangs:\n{}", run.log()));
+    assert!(!ended.success());
+    let db = mesh.db();
+    db.assert_sound();
+    assert_eq!(db.column::<String>("SELECT state FROM runs"), ["stopped"]);
+    assert_no_holes(&db);
 }
 
 #[test]

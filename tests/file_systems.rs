@@ -6,38 +6,29 @@ use crate::needs;
 use crate::support::database::assert_believable;
 use crate::support::loop_device::Mounted;
 use crate::support::mesh::{Agent, Mesh};
-use benchmesh_testing::measured;
 
 #[test]
 fn ext4() {
-    measured(|| {
-        needs!("root", "loop", "ext4");
-        check("ext4", &Mounted::on_loop("ext4", 512 << 20));
-    });
+    needs!("root", "loop", "ext4");
+    check("ext4", &Mounted::on_loop("ext4", 512 << 20));
 }
 
 #[test]
 fn xfs() {
-    measured(|| {
-        needs!("root", "loop", "xfs");
-        check("xfs", &Mounted::on_loop("xfs", 512 << 20));
-    });
+    needs!("root", "loop", "xfs");
+    check("xfs", &Mounted::on_loop("xfs", 512 << 20));
 }
 
 #[test]
 fn btrfs() {
-    measured(|| {
-        needs!("root", "loop", "btrfs");
-        check("btrfs", &Mounted::on_loop("btrfs", 512 << 20));
-    });
+    needs!("root", "loop", "btrfs");
+    check("btrfs", &Mounted::on_loop("btrfs", 512 << 20));
 }
 
 #[test]
 fn tmpfs() {
-    measured(|| {
-        needs!("root", "tmpfs");
-        check("tmpfs", &Mounted::tmpfs(256 << 20));
-    });
+    needs!("root", "tmpfs");
+    check("tmpfs", &Mounted::tmpfs(256 << 20));
 }
 
 fn check(kind: &str, fs: &Mounted) {

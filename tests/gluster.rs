@@ -4,7 +4,6 @@ use crate::needs;
 use crate::support::command::{must, succeeds};
 use crate::support::database::Database;
 use crate::support::mesh::{Agent, Mesh};
-use benchmesh_testing::measured;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
@@ -57,22 +56,21 @@ impl Drop for Cluster {
 
 #[test]
 fn two_clients_on_a_real_glusterfs() {
-    measured(|| {
-        needs!("root", "gluster", "netns", "fuse");
-        let cluster = Cluster::up();
-        let mount = PathBuf::from(cluster.fact("mount"));
-        // The collector listens on the bridge: storage nodes reach it from their namespaces.
-        let mut mesh = Mesh::listening_on(&format!("{}:0", cluster.fact("host")));
-        for client in ["client1", "client2"] {
-            mesh.add(Agent::named(client).label("role=client").allow(&mount));
-        }
-        for node in 1..=3 {
-            let namespace = cluster.fact(&format!("namespace{node}"));
-            let agent = Agent::named(&format!("node{node}"));
-            mesh.add(agent.label("role=storage").inside(namespace));
-        }
-        let run = mesh.run(&format!(
-            r#"
+    needs!("root", "gluster", "netns", "fuse");
+    let cluster = Cluster::up();
+    let mount = PathBuf::from(cluster.fact("mount"));
+    // The collector listens on the bridge: storage nodes reach it from their namespaces.
+    let mut mesh = Mesh::listening_on(&format!("{}:0", cluster.fact("host")));
+    for client in ["client1", "client2"] {
+        mesh.add(Agent::named(client).label("role=client").allow(&mount));
+    }
+    for node in 1..=3 {
+        let namespace = cluster.fact(&format!("namespace{node}"));
+        let agent = Agent::named(&format!("node{node}"));
+        mesh.add(agent.label("role=storage").inside(namespace));
+    }
+    let run = mesh.run(&format!(
+        r#"
         name = "gluster"
         [targets.vol]
         system = "glusterfs"
@@ -96,20 +94,19 @@ fn two_clients_on_a_real_glusterfs() {
         settle = "3s"
         modes = ["write", "read"]
         "#,
-            mount.display()
-        ));
-        let db = mesh.db();
-        db.assert_sound();
-        check_results(&db, run);
-        for node in 1..=3 {
-            check_brick(&db, run, cluster.fact(&format!("brick{node}")));
-        }
-        assert!(
-            std::fs::read_dir(&mount).unwrap().next().is_none(),
-            "left on the mount"
-        );
-        mesh.assert_no_complaints();
-    });
+        mount.display()
+    ));
+    let db = mesh.db();
+    db.assert_sound();
+    check_results(&db, run);
+    for node in 1..=3 {
+        check_brick(&db, run, cluster.fact(&format!("brick{node}")));
+    }
+    assert!(
+        std::fs::read_dir(&mount).unwrap().next().is_none(),
+        "left on the mount"
+    );
+    mesh.assert_no_complaints();
 }
 
 fn check_results(db: &Database, run: i64) {

@@ -60,46 +60,44 @@ fn fuse_log_counts_each_call() {
 
 #[test]
 fn fuse_rules_delay_fail_and_hang() {
-    measured(|| {
-        needs!("fuse");
-        let fs = FuseFs::mount();
-        fs.add_rule(Rule {
-            path: "slow".to_owned(),
-            ..Rule::every(Op::Create, Fault::Delay(Duration::from_millis(200)))
-        });
-        fs.add_rule(Rule {
-            path: "full".to_owned(),
-            after: 1,
-            times: 1,
-            ..Rule::every(Op::Write, Fault::Fail(libc::ENOSPC))
-        });
-        fs.add_rule(Rule {
-            path: "stuck".to_owned(),
-            ..Rule::every(Op::Create, Fault::Hang)
-        });
-        let began = Instant::now();
-        File::create(fs.path().join("slow")).unwrap();
-        assert!(began.elapsed() >= Duration::from_millis(200));
-        let full = File::create(fs.path().join("full")).unwrap();
-        full.write_at(&[0; 10], 0).unwrap();
-        let refused = full.write_at(&[0; 10], 10).unwrap_err();
-        assert_eq!(refused.raw_os_error(), Some(libc::ENOSPC));
-        full.write_at(&[0; 10], 10).unwrap();
-        // In a process of its own, because a thread that waits for its own process's file system cannot even be killed; in
-        // a directory of its own, because the kernel holds the directory's lock meanwhile.
-        fs::create_dir(fs.path().join("apart")).unwrap();
-        let mut stuck = Command::new("sh")
-            .args(["-c", ": > \"$0\""])
-            .arg(fs.path().join("apart/stuck"))
-            .spawn()
-            .unwrap();
-        until_true("a create hangs", Duration::from_secs(60), || {
-            fs.hanging() == 1
-        });
-        File::create(fs.path().join("others go on")).unwrap();
-        fs.release();
-        assert!(stuck.wait().unwrap().success());
+    needs!("fuse");
+    let fs = FuseFs::mount();
+    fs.add_rule(Rule {
+        path: "slow".to_owned(),
+        ..Rule::every(Op::Create, Fault::Delay(Duration::from_millis(200)))
     });
+    fs.add_rule(Rule {
+        path: "full".to_owned(),
+        after: 1,
+        times: 1,
+        ..Rule::every(Op::Write, Fault::Fail(libc::ENOSPC))
+    });
+    fs.add_rule(Rule {
+        path: "stuck".to_owned(),
+        ..Rule::every(Op::Create, Fault::Hang)
+    });
+    let began = Instant::now();
+    File::create(fs.path().join("slow")).unwrap();
+    assert!(began.elapsed() >= Duration::from_millis(200));
+    let full = File::create(fs.path().join("full")).unwrap();
+    full.write_at(&[0; 10], 0).unwrap();
+    let refused = full.write_at(&[0; 10], 10).unwrap_err();
+    assert_eq!(refused.raw_os_error(), Some(libc::ENOSPC));
+    full.write_at(&[0; 10], 10).unwrap();
+    // In a process of its own, because a thread that waits for its own process's file system cannot even be killed; in
+    // a directory of its own, because the kernel holds the directory's lock meanwhile.
+    fs::create_dir(fs.path().join("apart")).unwrap();
+    let mut stuck = Command::new("sh")
+        .args(["-c", ": > \"$0\""])
+        .arg(fs.path().join("apart/stuck"))
+        .spawn()
+        .unwrap();
+    until_true("a create hangs", Duration::from_secs(60), || {
+        fs.hanging() == 1
+    });
+    File::create(fs.path().join("others go on")).unwrap();
+    fs.release();
+    assert!(stuck.wait().unwrap().success());
 }
 
 #[test]

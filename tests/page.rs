@@ -7,7 +7,6 @@ mod metrics;
 use crate::support::browser::Browser;
 use crate::support::mesh::Mesh;
 use crate::support::wait::until;
-use benchmesh_testing::measured;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -160,123 +159,119 @@ fn number(text: &str) -> f64 {
 /// Some 45 s: a mesh, a run of nine steps, a browser.
 #[test]
 fn the_page_shows_what_the_database_holds() {
-    measured(|| {
-        let Some(mut browser) = Browser::open() else {
-            return;
-        };
-        let axe = axe();
-        let shown = shown();
-        browser.size(1440, 900);
-        browser.open_page(&shown.url);
-        browser.until(
-            "the page is connected",
-            "document.getElementById('status').textContent.includes('2 of 2 agents')",
-        );
-        // The token is not in the history, and no script reads it.
-        assert_eq!(browser.evaluate("location.search + document.cookie"), "");
-        let mut run = shown.mesh.begin(&plan(shown.target.path()));
-        browser.until(
+    let Some(mut browser) = Browser::open() else {
+        return;
+    };
+    let axe = axe();
+    let shown = shown();
+    browser.size(1440, 900);
+    browser.open_page(&shown.url);
+    browser.until(
+        "the page is connected",
+        "document.getElementById('status').textContent.includes('2 of 2 agents')",
+    );
+    // The token is not in the history, and no script reads it.
+    assert_eq!(browser.evaluate("location.search + document.cookie"), "");
+    let mut run = shown.mesh.begin(&plan(shown.target.path()));
+    browser.until(
         "the running step is shown",
         "/paced: run.*running, 2 agents/.test(document.querySelector('.step-line')?.textContent)",
     );
-        assert!(
-            browser
-                .names_of("progressbar")
-                .contains(&"Progress of the run".to_owned())
-        );
-        browser.until(
+    assert!(
+        browser
+            .names_of("progressbar")
+            .contains(&"Progress of the run".to_owned())
+    );
+    browser.until(
         "the rate of 2 agents of 1000 each is shown",
         "(() => { const rate = Number(document.querySelector('.figures dd').textContent.replace(',', '')); return rate > 1500 && rate < 2500; })()",
     );
+    browser.until(
+        "both clients are listed",
+        "document.querySelectorAll('[aria-label=Clients] tbody tr').length === 2",
+    );
+    browser.until(
+        "latency is drawn",
+        "document.querySelectorAll('.plot path.line').length >= 2",
+    );
+    picture(&mut browser, "live");
+    assert_accessible(&mut browser, axe.as_deref(), "live, running");
+    assert!(run.exit_within(RUN).unwrap().success(), "{}", run.log());
+    browser.until(
+        "the end is shown",
+        "document.querySelector('.run-head .chip')?.textContent === 'done'",
+    );
+    finished_steps_agree(&mut browser, &shown);
+    for (hash, heading) in [
+        ("#/", "Finished steps"),
+        ("#/runs", "Runs"),
+        ("#/mesh", "Agents"),
+        ("#/events", "Events"),
+        ("#/query", "SQL"),
+        ("#/runs/1", "Throughput"),
+    ] {
+        browser.go(hash);
         browser.until(
-            "both clients are listed",
-            "document.querySelectorAll('[aria-label=Clients] tbody tr').length === 2",
-        );
-        browser.until(
-            "latency is drawn",
-            "document.querySelectorAll('.plot path.line').length >= 2",
-        );
-        picture(&mut browser, "live");
-        assert_accessible(&mut browser, axe.as_deref(), "live, running");
-        assert!(run.exit_within(RUN).unwrap().success(), "{}", run.log());
-        browser.until(
-            "the end is shown",
-            "document.querySelector('.run-head .chip')?.textContent === 'done'",
-        );
-        finished_steps_agree(&mut browser, &shown);
-        for (hash, heading) in [
-            ("#/", "Finished steps"),
-            ("#/runs", "Runs"),
-            ("#/mesh", "Agents"),
-            ("#/events", "Events"),
-            ("#/query", "SQL"),
-            ("#/runs/1", "Throughput"),
-        ] {
-            browser.go(hash);
-            browser.until(
             &format!("{hash} is drawn"),
             &format!("[...document.querySelectorAll('h2')].some((one) => one.textContent === {heading:?})"),
         );
-            assert!(
-                browser.names_of("heading").contains(&heading.to_owned()),
-                "{hash}"
-            );
-            let name = hash.replace(['#', '/'], "_");
-            for (width, dark) in [(1440, false), (400, true)] {
-                browser.dark(dark);
-                assert_presentable(&mut browser, axe.as_deref(), &format!("page{name}"), width);
-            }
-            browser.size(1440, 900);
-            browser.dark(false);
+        assert!(
+            browser.names_of("heading").contains(&heading.to_owned()),
+            "{hash}"
+        );
+        let name = hash.replace(['#', '/'], "_");
+        for (width, dark) in [(1440, false), (400, true)] {
+            browser.dark(dark);
+            assert_presentable(&mut browser, axe.as_deref(), &format!("page{name}"), width);
         }
-        a_policy_is_shown(&mut browser);
-        browser.go("#/runs/1");
-        browser.until(
-            "the report is drawn again",
-            "document.querySelectorAll('#load .plot path.line').length > 0",
-        );
-        the_report_agrees(&mut browser, &shown);
-        a_query_agrees(&mut browser, &shown);
-        // A name is text wherever it stands.
-        assert_eq!(
-            browser.evaluate("document.querySelectorAll('img').length"),
-            0
-        );
-        assert_no_complaints(&mut browser);
-        the_file_agrees(&mut browser, &shown, axe.as_deref());
-    });
+        browser.size(1440, 900);
+        browser.dark(false);
+    }
+    a_policy_is_shown(&mut browser);
+    browser.go("#/runs/1");
+    browser.until(
+        "the report is drawn again",
+        "document.querySelectorAll('#load .plot path.line').length > 0",
+    );
+    the_report_agrees(&mut browser, &shown);
+    a_query_agrees(&mut browser, &shown);
+    // A name is text wherever it stands.
+    assert_eq!(
+        browser.evaluate("document.querySelectorAll('img').length"),
+        0
+    );
+    assert_no_complaints(&mut browser);
+    the_file_agrees(&mut browser, &shown, axe.as_deref());
 }
 
 /// A mesh without TLS says so on each of its pages.
 #[test]
 fn the_page_warns_of_a_mesh_without_tls() {
-    measured(|| {
-        let Some(mut browser) = Browser::open() else {
-            return;
-        };
-        let axe = axe();
-        let shown = shown_by(&["--insecure"]);
-        browser.size(1440, 900);
-        browser.open_page(&shown.url);
-        for hash in ["#/", "#/runs", "#/mesh", "#/query"] {
-            browser.go(hash);
-            browser.until(
+    let Some(mut browser) = Browser::open() else {
+        return;
+    };
+    let axe = axe();
+    let shown = shown_by(&["--insecure"]);
+    browser.size(1440, 900);
+    browser.open_page(&shown.url);
+    for hash in ["#/", "#/runs", "#/mesh", "#/query"] {
+        browser.go(hash);
+        browser.until(
             &format!("{hash} warns"),
             "(() => { const banner = document.querySelector('#warning [role=alert]');
                return banner && banner.textContent.includes('without TLS') && banner.getBoundingClientRect().height > 10; })()",
         );
-            let name = hash.replace(['#', '/'], "_");
-            for width in [1440, 400] {
-                assert_presentable(
-                    &mut browser,
-                    axe.as_deref(),
-                    &format!("insecure{name}"),
-                    width,
-                );
-            }
+        let name = hash.replace(['#', '/'], "_");
+        for width in [1440, 400] {
+            assert_presentable(
+                &mut browser,
+                axe.as_deref(),
+                &format!("insecure{name}"),
+                width,
+            );
         }
-        assert_no_complaints(&mut browser);
-    });
+    }
+    assert_no_complaints(&mut browser);
 }
 
 /// What the mesh page says of an agent's policy.

@@ -61,26 +61,24 @@ fn a_policy_that_ends_the_run_ends_the_load_as_soon() {
 /// Whoever waits for a run that is to be stopped is not held up for ever by a collector that is gone.
 #[test]
 fn a_stop_that_nobody_hears_ends_the_command() {
-    measured(|| {
-        let mut mesh = Mesh::start();
-        mesh.add(Agent::named("a"));
-        let mut run = mesh.begin(
-            "lease = \"10m\"\n[[phase]]\nworkload = \"null\"\nruntime = \"5m\"\nrate_iops = 10\n",
-        );
-        mesh.until_step_is("run", "running", LIMIT);
-        mesh.kill_collector();
-        run.signal(libc::SIGINT);
-        let ended = run.exit_within(LIMIT);
-        let ended = ended.unwrap_or_else(|| panic!("it waits: {}", run.log()));
-        assert!(!ended.success(), "{}", run.log());
-        assert!(run.log().contains("may not have heard"), "{}", run.log());
-        // What it advises.
-        mesh.restart_collector();
-        mesh.until_attached(&["a"]);
-        let output = mesh.command(&["stop", "1"]);
-        assert_eq!(output.code, 0, "{}", output.all());
-        assert_eq!(mesh.until_run_is(&["stopped"], LIMIT), "stopped");
-    });
+    let mut mesh = Mesh::start();
+    mesh.add(Agent::named("a"));
+    let mut run = mesh.begin(
+        "lease = \"10m\"\n[[phase]]\nworkload = \"null\"\nruntime = \"5m\"\nrate_iops = 10\n",
+    );
+    mesh.until_step_is("run", "running", LIMIT);
+    mesh.kill_collector();
+    run.signal(libc::SIGINT);
+    let ended = run.exit_within(LIMIT);
+    let ended = ended.unwrap_or_else(|| panic!("it waits: {}", run.log()));
+    assert!(!ended.success(), "{}", run.log());
+    assert!(run.log().contains("may not have heard"), "{}", run.log());
+    // What it advises.
+    mesh.restart_collector();
+    mesh.until_attached(&["a"]);
+    let output = mesh.command(&["stop", "1"]);
+    assert_eq!(output.code, 0, "{}", output.all());
+    assert_eq!(mesh.until_run_is(&["stopped"], LIMIT), "stopped");
 }
 
 /// The threads of a process that work for a task or a command.
@@ -120,125 +118,119 @@ fn ports(process: &Process) -> BTreeSet<(String, String)> {
 
 #[test]
 fn a_stop_leaves_no_file_no_port_and_no_thread() {
-    measured(|| {
-        let target = tempfile::tempdir().unwrap();
-        let below = target.path().to_str().unwrap().to_owned();
-        let mesh = Mesh::of(&["a", "b"], target.path());
-        let agents = ["a", "b"].map(|name| mesh.agent(name));
-        let held = || {
-            agents.map(|agent| {
-                let files = agent.open_files();
-                let files = files.iter().filter(|file| file.starts_with(&below));
-                (
-                    working_threads(agent.pid()).len(),
-                    ports(agent),
-                    files.count(),
-                )
-            })
-        };
-        let idle = held();
-        // At rest there is the way to the collector.
-        for (threads, ports, files) in &idle {
-            assert_eq!((*threads, ports.len(), *files), (0, 1, 0), "{idle:?}");
-        }
-        for (mode, phase) in [
+    let target = tempfile::tempdir().unwrap();
+    let below = target.path().to_str().unwrap().to_owned();
+    let mesh = Mesh::of(&["a", "b"], target.path());
+    let agents = ["a", "b"].map(|name| mesh.agent(name));
+    let held = || {
+        agents.map(|agent| {
+            let files = agent.open_files();
+            let files = files.iter().filter(|file| file.starts_with(&below));
             (
-                "throughput",
-                "workload = \"network\"\nmodes = [\"throughput\"]\nruntime = \"60s\"\n",
-            ),
-            (
-                "read",
-                "workload = \"io\"\nsize = \"1m\"\nmodes = [\"read\"]\nruntime = \"60s\"\nrate_iops = 500\n",
-            ),
-        ] {
-            let mut run = mesh.begin(&format!(
-                "[targets.t]\nsystem = \"s\"\npath = \"{below}\"\n[[phase]]\n{phase}"
-            ));
-            mesh.until_step_is(mode, "running", LIMIT);
-            // The test sees what it looks for while it is there.
-            until_true("threads work", LIMIT, || {
-                held().iter().any(|held| held.0 > 0)
-            });
-            match mode {
-                "throughput" => until_true("ports are open", LIMIT, || {
-                    held().iter().all(|held| held.1.len() > 1)
-                }),
-                _ => until_true("files are open", LIMIT, || {
-                    held().iter().all(|held| held.2 > 0)
-                }),
-            }
-            mesh.command(&["stop", "last"]);
-            mesh.until_run_is(&["stopped"], LIMIT);
-            // What is left is nothing, at once.
-            assert_eq!(left(target.path()), [] as [PathBuf; 0], "{mode}");
-            assert_eq!(held(), idle, "{mode}");
-            run.exit_within(LIMIT).unwrap();
+                working_threads(agent.pid()).len(),
+                ports(agent),
+                files.count(),
+            )
+        })
+    };
+    let idle = held();
+    // At rest there is the way to the collector.
+    for (threads, ports, files) in &idle {
+        assert_eq!((*threads, ports.len(), *files), (0, 1, 0), "{idle:?}");
+    }
+    for (mode, phase) in [
+        (
+            "throughput",
+            "workload = \"network\"\nmodes = [\"throughput\"]\nruntime = \"60s\"\n",
+        ),
+        (
+            "read",
+            "workload = \"io\"\nsize = \"1m\"\nmodes = [\"read\"]\nruntime = \"60s\"\nrate_iops = 500\n",
+        ),
+    ] {
+        let mut run = mesh.begin(&format!(
+            "[targets.t]\nsystem = \"s\"\npath = \"{below}\"\n[[phase]]\n{phase}"
+        ));
+        mesh.until_step_is(mode, "running", LIMIT);
+        // The test sees what it looks for while it is there.
+        until_true("threads work", LIMIT, || {
+            held().iter().any(|held| held.0 > 0)
+        });
+        match mode {
+            "throughput" => until_true("ports are open", LIMIT, || {
+                held().iter().all(|held| held.1.len() > 1)
+            }),
+            _ => until_true("files are open", LIMIT, || {
+                held().iter().all(|held| held.2 > 0)
+            }),
         }
-    });
+        mesh.command(&["stop", "last"]);
+        mesh.until_run_is(&["stopped"], LIMIT);
+        // What is left is nothing, at once.
+        assert_eq!(left(target.path()), [] as [PathBuf; 0], "{mode}");
+        assert_eq!(held(), idle, "{mode}");
+        run.exit_within(LIMIT).unwrap();
+    }
 }
 
 /// Whoever lays out data when the stop comes has left before they are removed.
 #[test]
 fn a_stop_in_mid_preparation_leaves_nothing() {
-    measured(|| {
-        let target = tempfile::tempdir().unwrap();
-        let mesh = Mesh::of(&["a", "b"], target.path());
-        let pids = ["a", "b"].map(|name| mesh.agent(name).pid());
-        let below = target.path().to_str().unwrap().to_owned();
-        for _ in 0..3 {
-            let mut run = mesh.begin(&format!(
+    let target = tempfile::tempdir().unwrap();
+    let mesh = Mesh::of(&["a", "b"], target.path());
+    let pids = ["a", "b"].map(|name| mesh.agent(name).pid());
+    let below = target.path().to_str().unwrap().to_owned();
+    for _ in 0..3 {
+        let mut run = mesh.begin(&format!(
             "[targets.t]\nsystem = \"s\"\npath = \"{below}\"\n[[phase]]\nworkload = \"files\"\nfiles = 400000\nsize = \"100\"\nnumjobs = 4\nmodes = [\"read\"]\n"
         ));
-            until_true("data are laid out", LIMIT, || {
-                pids.map(working_threads)
-                    .iter()
-                    .all(|threads| threads.len() > 2)
-            });
-            mesh.command(&["stop", "last"]);
-            mesh.until_run_is(&["stopped"], LIMIT);
-            assert_eq!(left(target.path()), [] as [PathBuf; 0]);
-            let busy = pids.map(working_threads).concat();
-            assert_eq!(busy, [] as [String; 0]);
-            run.exit_within(LIMIT).unwrap();
-            let events = mesh
-                .db()
-                .column::<String>("SELECT message FROM events WHERE kind = 'directory-left'");
-            assert_eq!(events, [] as [String; 0]);
-        }
-    });
+        until_true("data are laid out", LIMIT, || {
+            pids.map(working_threads)
+                .iter()
+                .all(|threads| threads.len() > 2)
+        });
+        mesh.command(&["stop", "last"]);
+        mesh.until_run_is(&["stopped"], LIMIT);
+        assert_eq!(left(target.path()), [] as [PathBuf; 0]);
+        let busy = pids.map(working_threads).concat();
+        assert_eq!(busy, [] as [String; 0]);
+        run.exit_within(LIMIT).unwrap();
+        let events = mesh
+            .db()
+            .column::<String>("SELECT message FROM events WHERE kind = 'directory-left'");
+        assert_eq!(events, [] as [String; 0]);
+    }
 }
 
 #[test]
 fn an_operation_that_the_kernel_holds_is_named() {
-    measured(|| {
-        needs!("fuse");
-        let fs = FuseFs::mount();
-        let mut mesh = Mesh::start();
-        mesh.add(Agent::named("a").allow(fs.path()));
-        fs.add_rule(Rule {
-            path: "benchmesh-".to_owned(),
-            after: 20,
-            times: 1,
-            ..Rule::every(Op::Unlink, Fault::Hang)
-        });
-        let run = mesh.begin(&format!(
+    needs!("fuse");
+    let fs = FuseFs::mount();
+    let mut mesh = Mesh::start();
+    mesh.add(Agent::named("a").allow(fs.path()));
+    fs.add_rule(Rule {
+        path: "benchmesh-".to_owned(),
+        after: 20,
+        times: 1,
+        ..Rule::every(Op::Unlink, Fault::Hang)
+    });
+    let run = mesh.begin(&format!(
         "[targets.t]\nsystem = \"fuse\"\npath = \"{}\"\n[[phase]]\nworkload = \"files\"\nfiles = 200\nsize = \"100\"\nmodes = [\"delete\"]\n",
         fs.path().display()
     ));
-        until_true("a call hangs", LIMIT, || fs.hanging() == 1);
-        mesh.command(&["stop", "last"]);
-        let message: String = until("the event is stored", LIMIT, || {
-            let sql = "SELECT a.name || ': ' || e.message FROM events AS e JOIN agents AS a ON a.id = e.agent_id
+    until_true("a call hangs", LIMIT, || fs.hanging() == 1);
+    mesh.command(&["stop", "last"]);
+    let message: String = until("the event is stored", LIMIT, || {
+        let sql = "SELECT a.name || ': ' || e.message FROM events AS e JOIN agents AS a ON a.id = e.agent_id
                    JOIN steps AS s ON s.id = e.step_id WHERE e.kind = 'operation-stuck' AND s.mode = 'delete'";
-            mesh.db().column::<String>(sql).pop()
-        });
-        assert!(message.starts_with("a: task "), "{message}");
-        assert!(message.contains("worker 0: delete for "), "{message}");
-        fs.release();
-        mesh.until_run_is(&["stopped"], LIMIT);
-        until_true("nothing is left", LIMIT, || left(fs.path()).is_empty());
-        drop(run);
+        mesh.db().column::<String>(sql).pop()
     });
+    assert!(message.starts_with("a: task "), "{message}");
+    assert!(message.contains("worker 0: delete for "), "{message}");
+    fs.release();
+    mesh.until_run_is(&["stopped"], LIMIT);
+    until_true("nothing is left", LIMIT, || left(fs.path()).is_empty());
+    drop(run);
 }
 
 /// How many pages of a file are in the page cache.
@@ -267,36 +259,32 @@ fn resident(path: &Path) -> usize {
 
 #[test]
 fn a_cold_step_really_drops_the_page_cache() {
-    measured(|| {
-        needs!("root");
-        // On a disk's file system: pages of a tmpfs cannot be dropped.
-        let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-        let bystander = directory.path().join("bystander");
-        std::fs::write(&bystander, vec![7; 4 << 20]).unwrap();
-        File::open(&bystander).unwrap().sync_all().unwrap();
-        std::fs::read(&bystander).unwrap();
-        assert_eq!(resident(&bystander), (4 << 20) / rustix::param::page_size());
-        let mesh = Mesh::of(&["a", "b"], directory.path());
-        mesh.run(&format!(
+    needs!("root");
+    // On a disk's file system: pages of a tmpfs cannot be dropped.
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let bystander = directory.path().join("bystander");
+    std::fs::write(&bystander, vec![7; 4 << 20]).unwrap();
+    File::open(&bystander).unwrap().sync_all().unwrap();
+    std::fs::read(&bystander).unwrap();
+    assert_eq!(resident(&bystander), (4 << 20) / rustix::param::page_size());
+    let mesh = Mesh::of(&["a", "b"], directory.path());
+    mesh.run(&format!(
         "[targets.t]\nsystem = \"s\"\npath = \"{}\"\n[[phase]]\nworkload = \"io\"\nsize = \"1m\"\nmodes = [\"read\"]\ncache = \"cold\"\n",
         directory.path().display()
     ));
-        assert_eq!(resident(&bystander), 0);
-        // Two agents, one kernel: dropped once, and said so.
-        let drops = mesh
+    assert_eq!(resident(&bystander), 0);
+    // Two agents, one kernel: dropped once, and said so.
+    let drops = mesh
         .db()
         .column::<String>("SELECT what || dropped FROM cache_drops WHERE what IN ('page-cache', 'dentries-inodes') ORDER BY what");
-        assert_eq!(drops, ["dentries-inodes1", "page-cache1"]);
-    });
+    assert_eq!(drops, ["dentries-inodes1", "page-cache1"]);
 }
 
 #[test]
 fn a_load_of_nothing_but_the_tool_is_flagged_so() {
-    measured(|| {
-        let mut mesh = Mesh::start();
-        mesh.add(Agent::named("a"));
-        mesh.run("[[phase]]\nworkload = \"null\"\nnumjobs = 2\nruntime = \"4s\"\n");
-        let flags: String = mesh.db().one("SELECT flags FROM steps");
-        assert!(flags.contains("\"tool-bound\""), "{flags}");
-    });
+    let mut mesh = Mesh::start();
+    mesh.add(Agent::named("a"));
+    mesh.run("[[phase]]\nworkload = \"null\"\nnumjobs = 2\nruntime = \"4s\"\n");
+    let flags: String = mesh.db().one("SELECT flags FROM steps");
+    assert!(flags.contains("\"tool-bound\""), "{flags}");
 }

@@ -10,7 +10,6 @@ use benchmesh_proto::v1 as wire;
 use benchmesh_proto::v1::agent_message::Body;
 use benchmesh_proto::v1::control_client::ControlClient;
 use benchmesh_proto::v1::mesh_client::MeshClient;
-use benchmesh_testing::measured;
 use benchmesh_trust::{Credentials, DialError, Role, Security, TcpConnection, credentials};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -76,45 +75,43 @@ fn is_attached(mesh: &Mesh, name: &str) -> bool {
 /// Takes about 12 s, most of which is the step beside it.
 #[test]
 fn whoever_is_not_let_in_is_told_so_and_a_step_loses_nothing() {
-    measured(|| {
-        let mut mesh = Mesh::start();
-        mesh.add(Agent::named("honest"));
-        let mut run =
-            mesh.begin("[[phase]]\nworkload = \"null\"\nruntime = \"8s\"\nrate_iops = 1000\n");
-        mesh.until_step_is("run", "running", LIMIT);
-        strangers(&mesh);
-        roles_and_names(&mesh);
-        tokens(&mesh);
-        let ended = run.exit_within(LIMIT).expect("the honest run ends");
-        assert!(ended.success(), "{ended}:\n{}", run.log());
-        let db = mesh.db();
-        db.assert_sound();
-        assert_eq!(db.column::<i64>("SELECT partial FROM runs"), [0]);
-        assert_eq!(db.column::<i64>("SELECT errors FROM step_results"), [0]);
-        drop(db);
-        // Every refusal is in the log once, however often it came.
-        let log = mesh.collector().log();
-        for part in [
-            "it speaks without TLS",
-            "no certificate was shown",
-            "its certificate is not good (invalid peer certificate: UnknownIssuer",
-            "is not good for this: it takes an operator's",
-            "is not good for this: it takes an agent's",
-            "it attaches under another name",
-            "the token is used up",
-            "does not know the token, or it has expired",
-            "the name `honest` belongs to another agent",
-        ] {
-            let lines = log.lines().filter(|line| line.contains(part));
-            let lines: Vec<&str> = lines
-                .filter(|line| line.contains("a client is refused"))
-                .collect();
-            assert_eq!(lines.len(), 1, "{part}: {lines:?}\n{log}");
-            assert!(lines[0].contains(" INFO "), "{lines:?}");
-        }
-        assert!(!log.contains("bmjoin-"), "{log}");
-        mesh.assert_no_complaints();
-    });
+    let mut mesh = Mesh::start();
+    mesh.add(Agent::named("honest"));
+    let mut run =
+        mesh.begin("[[phase]]\nworkload = \"null\"\nruntime = \"8s\"\nrate_iops = 1000\n");
+    mesh.until_step_is("run", "running", LIMIT);
+    strangers(&mesh);
+    roles_and_names(&mesh);
+    tokens(&mesh);
+    let ended = run.exit_within(LIMIT).expect("the honest run ends");
+    assert!(ended.success(), "{ended}:\n{}", run.log());
+    let db = mesh.db();
+    db.assert_sound();
+    assert_eq!(db.column::<i64>("SELECT partial FROM runs"), [0]);
+    assert_eq!(db.column::<i64>("SELECT errors FROM step_results"), [0]);
+    drop(db);
+    // Every refusal is in the log once, however often it came.
+    let log = mesh.collector().log();
+    for part in [
+        "it speaks without TLS",
+        "no certificate was shown",
+        "its certificate is not good (invalid peer certificate: UnknownIssuer",
+        "is not good for this: it takes an operator's",
+        "is not good for this: it takes an agent's",
+        "it attaches under another name",
+        "the token is used up",
+        "does not know the token, or it has expired",
+        "the name `honest` belongs to another agent",
+    ] {
+        let lines = log.lines().filter(|line| line.contains(part));
+        let lines: Vec<&str> = lines
+            .filter(|line| line.contains("a client is refused"))
+            .collect();
+        assert_eq!(lines.len(), 1, "{part}: {lines:?}\n{log}");
+        assert!(lines[0].contains(" INFO "), "{lines:?}");
+    }
+    assert!(!log.contains("bmjoin-"), "{log}");
+    mesh.assert_no_complaints();
 }
 
 /// No certificate, no TLS, a certificate of another CA.
@@ -267,30 +264,28 @@ fn tokens(mesh: &Mesh) {
 /// The agent of a state directory gets another name: by its user's credentials, or by a token that says whose place it is.
 #[test]
 fn an_agent_is_renamed_with_all_that_it_measured() {
-    measured(|| {
-        let mesh = Mesh::start();
-        let (users, state) = (directory(), directory());
-        let state = state.path().join("state");
-        let attached = |agent: Agent, name: &str| {
-            let process = mesh.agent_process(&agent.state_dir(&state));
-            mesh.until_attached(&[name]);
-            process
-        };
-        drop(attached(Agent::named("first"), "first"));
-        drop(attached(Agent::named("second"), "second"));
-        let token = |arguments: &[&str]| token(&mesh, arguments);
-        let third = |token: &str| joining("third", token, users.path());
-        let log = refusal(mesh.agent_process(&third(&token(&["--replace"])).state_dir(&state)));
-        assert!(
-            log.contains("belongs to the agent `second`") && log.contains("--replace second"),
-            "{log}"
-        );
-        drop(attached(third(&token(&["--replace", "second"])), "third"));
-        assert_eq!(
-            mesh.db().column::<String>("SELECT name FROM agents"),
-            ["third"]
-        );
-    });
+    let mesh = Mesh::start();
+    let (users, state) = (directory(), directory());
+    let state = state.path().join("state");
+    let attached = |agent: Agent, name: &str| {
+        let process = mesh.agent_process(&agent.state_dir(&state));
+        mesh.until_attached(&[name]);
+        process
+    };
+    drop(attached(Agent::named("first"), "first"));
+    drop(attached(Agent::named("second"), "second"));
+    let token = |arguments: &[&str]| token(&mesh, arguments);
+    let third = |token: &str| joining("third", token, users.path());
+    let log = refusal(mesh.agent_process(&third(&token(&["--replace"])).state_dir(&state)));
+    assert!(
+        log.contains("belongs to the agent `second`") && log.contains("--replace second"),
+        "{log}"
+    );
+    drop(attached(third(&token(&["--replace", "second"])), "third"));
+    assert_eq!(
+        mesh.db().column::<String>("SELECT name FROM agents"),
+        ["third"]
+    );
 }
 
 /// A collector on the port of another, with files of its own.
@@ -318,352 +313,339 @@ fn stranger(address: SocketAddr, arguments: &[&str], directory: &Path) -> Proces
 /// While the collector is down any user may bind its port.
 #[test]
 fn a_stranger_on_the_port_commands_nobody() {
-    measured(|| {
-        let mut mesh = Mesh::start();
-        mesh.add(Agent::named("a"));
-        mesh.kill_collector();
-        for (arguments, part) in [
-            (&[][..], "is not the collector that this certificate is of"),
-            (&["--insecure"][..], "speaks without TLS"),
-        ] {
-            let directory = directory();
-            let stranger = stranger(mesh.address(), arguments, directory.path());
-            until_true("the agent says who it takes that for", LIMIT, || {
-                mesh.agent("a").log().contains(part)
-            });
-            let output = mesh.command(&["agents"]);
-            assert_eq!(output.code, 1, "{}", output.all());
-            assert!(output.err.contains(part), "{}", output.all());
-            assert!(!stranger.log().contains("attached"), "{}", stranger.log());
-        }
-        let log = mesh.agent("a").log();
-        let told = log
-            .lines()
-            .filter(|line| line.contains("is not the collector"));
-        assert_eq!(told.count(), 1, "{log}");
-        mesh.restart_collector();
-        mesh.until_attached(&["a"]);
-    });
+    let mut mesh = Mesh::start();
+    mesh.add(Agent::named("a"));
+    mesh.kill_collector();
+    for (arguments, part) in [
+        (&[][..], "is not the collector that this certificate is of"),
+        (&["--insecure"][..], "speaks without TLS"),
+    ] {
+        let directory = directory();
+        let stranger = stranger(mesh.address(), arguments, directory.path());
+        until_true("the agent says who it takes that for", LIMIT, || {
+            mesh.agent("a").log().contains(part)
+        });
+        let output = mesh.command(&["agents"]);
+        assert_eq!(output.code, 1, "{}", output.all());
+        assert!(output.err.contains(part), "{}", output.all());
+        assert!(!stranger.log().contains("attached"), "{}", stranger.log());
+    }
+    let log = mesh.agent("a").log();
+    let told = log
+        .lines()
+        .filter(|line| line.contains("is not the collector"));
+    assert_eq!(told.count(), 1, "{log}");
+    mesh.restart_collector();
+    mesh.until_attached(&["a"]);
 }
 
 /// Waits about 15 s for certificates of 8 s.
 #[test]
 fn certificates_renew_themselves_and_expired_ones_are_refused() {
-    measured(|| {
-        let mut mesh = Mesh::with_collector_arguments(&["--certificate-lifetime", "8s"]);
-        mesh.add(Agent::named("a"));
-        let state = mesh.directory().join("state-a");
-        let own = || {
-            Credentials::load(&state.join("credentials.json"))
-                .unwrap()
-                .unwrap()
-        };
-        let first = own();
-        assert_eq!((first.role, first.name.as_str()), (Role::Agent, "a"));
-        until_true("the certificate is renewed", LIMIT, || {
-            own().fingerprint().unwrap() != first.fingerprint().unwrap()
-        });
-        // A certificate is good to the end of its last second.
-        let is_past = |own: &Credentials| benchmesh_trust::now_s() > own.expires_s;
-        until_true("the first one expires", LIMIT, || is_past(&first));
-        // The session went on, and a new one begins with the new certificate.
-        assert!(is_attached(&mesh, "a"));
-        let log = mesh.agent("a").log();
-        assert!(log.contains("renewed the certificate"), "{log}");
-        mesh.assert_no_complaints();
-        converse(LIMIT, async {
-            let error = dial_as(mesh.address(), &first).await.unwrap_err();
-            assert!(error.to_string().contains("it has expired"), "{error}");
-        });
-        mesh.kill_agent("a");
-        let last = own();
-        until_true("the last one expires", LIMIT, || is_past(&last));
-        // Another user has no other way in.
-        let nobody = directory();
-        let agent = Agent::named("a").credentials(nobody.path());
-        let log = refusal(mesh.agent_process(&agent));
-        assert!(log.contains("has expired"), "{log}");
-        // The same user gets a new one.
-        mesh.restart_agent("a");
-        mesh.until_attached(&["a"]);
+    let mut mesh = Mesh::with_collector_arguments(&["--certificate-lifetime", "8s"]);
+    mesh.add(Agent::named("a"));
+    let state = mesh.directory().join("state-a");
+    let own = || {
+        Credentials::load(&state.join("credentials.json"))
+            .unwrap()
+            .unwrap()
+    };
+    let first = own();
+    assert_eq!((first.role, first.name.as_str()), (Role::Agent, "a"));
+    until_true("the certificate is renewed", LIMIT, || {
+        own().fingerprint().unwrap() != first.fingerprint().unwrap()
     });
+    // A certificate is good to the end of its last second.
+    let is_past = |own: &Credentials| benchmesh_trust::now_s() > own.expires_s;
+    until_true("the first one expires", LIMIT, || is_past(&first));
+    // The session went on, and a new one begins with the new certificate.
+    assert!(is_attached(&mesh, "a"));
+    let log = mesh.agent("a").log();
+    assert!(log.contains("renewed the certificate"), "{log}");
+    mesh.assert_no_complaints();
+    converse(LIMIT, async {
+        let error = dial_as(mesh.address(), &first).await.unwrap_err();
+        assert!(error.to_string().contains("it has expired"), "{error}");
+    });
+    mesh.kill_agent("a");
+    let last = own();
+    until_true("the last one expires", LIMIT, || is_past(&last));
+    // Another user has no other way in.
+    let nobody = directory();
+    let agent = Agent::named("a").credentials(nobody.path());
+    let log = refusal(mesh.agent_process(&agent));
+    assert!(log.contains("has expired"), "{log}");
+    // The same user gets a new one.
+    mesh.restart_agent("a");
+    mesh.until_attached(&["a"]);
 }
 
 /// Commands of an operator do it in passing, for as long as some come. Waits 18 s for a certificate of 18 s.
 #[test]
 fn operators_renew_their_certificates_in_passing() {
-    measured(|| {
-        let mesh = Mesh::with_collector_arguments(&["--certificate-lifetime", "18s"]);
-        let user = directory();
-        let as_ann = |arguments: &[&str]| {
-            let mut command = mesh.benchmesh();
-            command
-                .args(arguments)
-                .env("BENCHMESH_CREDENTIALS", user.path());
-            CommandOutput::of(&command.output().unwrap())
-        };
-        let token = token(&mesh, &["--role", "operator"]);
-        let input = user.path().join("token");
-        std::fs::write(&input, token).unwrap();
-        let mut join = mesh.benchmesh();
-        join.args(["join", "--token-file", "-", "--name", "ann"])
-            .env("BENCHMESH_CREDENTIALS", user.path())
-            .stdin(std::fs::File::open(&input).unwrap());
-        let joined = CommandOutput::of(&join.output().unwrap());
-        assert_eq!(joined.code, 0, "{}", joined.all());
-        let file = credentials::file_for(user.path(), &mesh.address().to_string());
-        let own = || Credentials::load(&file).unwrap().unwrap();
-        let first = own();
+    let mesh = Mesh::with_collector_arguments(&["--certificate-lifetime", "18s"]);
+    let user = directory();
+    let as_ann = |arguments: &[&str]| {
+        let mut command = mesh.benchmesh();
+        command
+            .args(arguments)
+            .env("BENCHMESH_CREDENTIALS", user.path());
+        CommandOutput::of(&command.output().unwrap())
+    };
+    let token = token(&mesh, &["--role", "operator"]);
+    let input = user.path().join("token");
+    std::fs::write(&input, token).unwrap();
+    let mut join = mesh.benchmesh();
+    join.args(["join", "--token-file", "-", "--name", "ann"])
+        .env("BENCHMESH_CREDENTIALS", user.path())
+        .stdin(std::fs::File::open(&input).unwrap());
+    let joined = CommandOutput::of(&join.output().unwrap());
+    assert_eq!(joined.code, 0, "{}", joined.all());
+    let file = credentials::file_for(user.path(), &mesh.address().to_string());
+    let own = || Credentials::load(&file).unwrap().unwrap();
+    let first = own();
+    let listed = as_ann(&["agents"]);
+    assert_eq!(listed.code, 0, "{}", listed.all());
+    assert!(
+        own().fingerprint().unwrap() == first.fingerprint().unwrap() || first.is_due(),
+        "a young certificate is left as it is"
+    );
+    until_true("a command renews the certificate", LIMIT, || {
         let listed = as_ann(&["agents"]);
         assert_eq!(listed.code, 0, "{}", listed.all());
-        assert!(
-            own().fingerprint().unwrap() == first.fingerprint().unwrap() || first.is_due(),
-            "a young certificate is left as it is"
-        );
-        until_true("a command renews the certificate", LIMIT, || {
-            let listed = as_ann(&["agents"]);
-            assert_eq!(listed.code, 0, "{}", listed.all());
-            own().fingerprint().unwrap() != first.fingerprint().unwrap()
-        });
-        let renewed = own();
-        assert_eq!((renewed.role, &*renewed.name), (Role::Operator, "ann"));
-        assert!(renewed.expires_s > first.expires_s && renewed.key != first.key);
-        let mode = std::os::unix::fs::PermissionsExt::mode(&file.metadata().unwrap().permissions());
-        assert_eq!(mode & 0o777, 0o600);
-        until_true("the first one expires", LIMIT, || {
-            let listed = as_ann(&["agents"]);
-            assert_eq!(listed.code, 0, "{}", listed.all());
-            benchmesh_trust::now_s() > first.expires_s
-        });
-        converse(LIMIT, async {
-            let error = dial_as(mesh.address(), &first).await.unwrap_err();
-            assert!(error.to_string().contains("it has expired"), "{error}");
-        });
-        // One that was revoked renews nothing.
-        let last = own();
-        let revoked = mesh.command(&["collector", "revoke", "ann"]);
-        assert_eq!(revoked.code, 0, "{}", revoked.all());
-        let refused = as_ann(&["agents"]);
-        assert_eq!(refused.code, 1, "{}", refused.all());
-        assert_eq!(own().key, last.key);
+        own().fingerprint().unwrap() != first.fingerprint().unwrap()
     });
+    let renewed = own();
+    assert_eq!((renewed.role, &*renewed.name), (Role::Operator, "ann"));
+    assert!(renewed.expires_s > first.expires_s && renewed.key != first.key);
+    let mode = std::os::unix::fs::PermissionsExt::mode(&file.metadata().unwrap().permissions());
+    assert_eq!(mode & 0o777, 0o600);
+    until_true("the first one expires", LIMIT, || {
+        let listed = as_ann(&["agents"]);
+        assert_eq!(listed.code, 0, "{}", listed.all());
+        benchmesh_trust::now_s() > first.expires_s
+    });
+    converse(LIMIT, async {
+        let error = dial_as(mesh.address(), &first).await.unwrap_err();
+        assert!(error.to_string().contains("it has expired"), "{error}");
+    });
+    // One that was revoked renews nothing.
+    let last = own();
+    let revoked = mesh.command(&["collector", "revoke", "ann"]);
+    assert_eq!(revoked.code, 0, "{}", revoked.all());
+    let refused = as_ann(&["agents"]);
+    assert_eq!(refused.code, 1, "{}", refused.all());
+    assert_eq!(own().key, last.key);
 }
 
 /// Each change of who is trusted is an event with who made it, from where, and no secret.
 #[test]
 fn changes_of_trust_are_events_that_a_query_shows() {
-    measured(|| {
-        let mut mesh = Mesh::with_collector_arguments(&["--certificate-lifetime", "1h"]);
-        mesh.add(Agent::named("own"));
-        let users = directory();
-        let joined = |name: &str, token: &str| {
-            let user = users.path().join(name);
-            let agent = joining(name, token, &user).state_dir(&user.join("state"));
-            let process = mesh.agent_process(&agent);
-            mesh.until_attached(&[name]);
-            process
-        };
-        let for_two = token(&mesh, &["--uses", "2"]);
-        let _b = joined("b", &for_two);
-        let c = joined("c", &for_two);
-        drop(c);
-        // Its certificate is as old as its file says.
-        let file = users.path().join("c/state/credentials.json");
-        let aged = Credentials {
-            issued_s: 0,
-            ..Credentials::load(&file).unwrap().unwrap()
-        };
-        converse(LIMIT, async {
-            let channel = dial_as(mesh.address(), &aged).await.unwrap();
-            benchmesh_trust::renew(channel, &aged).await.unwrap();
-        });
-        assert_eq!(mesh.command(&["collector", "revoke", "c"]).code, 0);
-        let sql = "SELECT kind, detail ->> 'role' AS role, detail ->> 'name' AS name, detail ->> 'address' AS address,
+    let mut mesh = Mesh::with_collector_arguments(&["--certificate-lifetime", "1h"]);
+    mesh.add(Agent::named("own"));
+    let users = directory();
+    let joined = |name: &str, token: &str| {
+        let user = users.path().join(name);
+        let agent = joining(name, token, &user).state_dir(&user.join("state"));
+        let process = mesh.agent_process(&agent);
+        mesh.until_attached(&[name]);
+        process
+    };
+    let for_two = token(&mesh, &["--uses", "2"]);
+    let _b = joined("b", &for_two);
+    let c = joined("c", &for_two);
+    drop(c);
+    // Its certificate is as old as its file says.
+    let file = users.path().join("c/state/credentials.json");
+    let aged = Credentials {
+        issued_s: 0,
+        ..Credentials::load(&file).unwrap().unwrap()
+    };
+    converse(LIMIT, async {
+        let channel = dial_as(mesh.address(), &aged).await.unwrap();
+        benchmesh_trust::renew(channel, &aged).await.unwrap();
+    });
+    assert_eq!(mesh.command(&["collector", "revoke", "c"]).code, 0);
+    let sql = "SELECT kind, detail ->> 'role' AS role, detail ->> 'name' AS name, detail ->> 'address' AS address,
                       detail ->> 'of_role' AS of_role, detail ->> 'of_name' AS of_name, detail ->> 'token' AS token, message
                FROM events WHERE kind LIKE 'token-%' OR kind LIKE 'certificate-%' ORDER BY id";
-        let asked = || {
-            let output = mesh.command(&["query", sql, "--format", "json"]);
-            assert_eq!(output.code, 0, "{}", output.all());
-            output.out
-        };
-        until_true("all is stored", LIMIT, || {
-            asked().contains("certificate-revoked")
-        });
-        let text = asked();
-        let rows: serde_json::Value = serde_json::from_str(&text).unwrap();
-        let rows = rows["rows"].as_array().unwrap_or_else(|| panic!("{text}"));
-        let told: Vec<String> = rows
-            .iter()
-            .map(|row| {
-                let of = |name: &str| row[name].as_str().unwrap_or("-").to_owned();
-                assert_eq!(of("address"), "127.0.0.1", "{row}");
-                [of("kind"), of("role"), of("name"), of("of_name")].join(" ")
-            })
-            .collect();
-        assert_eq!(
-            told,
-            [
-                "certificate-issued owner owner own",
-                "token-made owner owner -",
-                "token-used - - b",
-                "certificate-issued - - b",
-                "token-used - - c",
-                "token-exhausted - - -",
-                "certificate-issued - - c",
-                "certificate-renewed agent c c",
-                "certificate-revoked owner owner c",
-            ],
-            "{text}"
-        );
-        // All of one token have its number, which is no part of it.
-        let numbers: BTreeSet<&str> = rows
-            .iter()
-            .filter_map(|row| row["token"].as_str())
-            .collect();
-        assert_eq!(numbers.len(), 1, "{text}");
-        assert!(
-            numbers.iter().all(|number| !for_two.contains(*number)),
-            "{text}"
-        );
-        assert!(!text.contains(&for_two), "{text}");
+    let asked = || {
+        let output = mesh.command(&["query", sql, "--format", "json"]);
+        assert_eq!(output.code, 0, "{}", output.all());
+        output.out
+    };
+    until_true("all is stored", LIMIT, || {
+        asked().contains("certificate-revoked")
     });
+    let text = asked();
+    let rows: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let rows = rows["rows"].as_array().unwrap_or_else(|| panic!("{text}"));
+    let told: Vec<String> = rows
+        .iter()
+        .map(|row| {
+            let of = |name: &str| row[name].as_str().unwrap_or("-").to_owned();
+            assert_eq!(of("address"), "127.0.0.1", "{row}");
+            [of("kind"), of("role"), of("name"), of("of_name")].join(" ")
+        })
+        .collect();
+    assert_eq!(
+        told,
+        [
+            "certificate-issued owner owner own",
+            "token-made owner owner -",
+            "token-used - - b",
+            "certificate-issued - - b",
+            "token-used - - c",
+            "token-exhausted - - -",
+            "certificate-issued - - c",
+            "certificate-renewed agent c c",
+            "certificate-revoked owner owner c",
+        ],
+        "{text}"
+    );
+    // All of one token have its number, which is no part of it.
+    let numbers: BTreeSet<&str> = rows
+        .iter()
+        .filter_map(|row| row["token"].as_str())
+        .collect();
+    assert_eq!(numbers.len(), 1, "{text}");
+    assert!(
+        numbers.iter().all(|number| !for_two.contains(*number)),
+        "{text}"
+    );
+    assert!(!text.contains(&for_two), "{text}");
 }
 
 #[test]
 fn without_tls_both_sides_say_so() {
-    measured(|| {
-        let mut mesh = Mesh::insecure();
-        mesh.add(Agent::named("a"));
-        mesh.run("[[phase]]\nworkload = \"null\"\nops = 1000\n");
-        let agent = mesh.agent("a").log();
-        assert!(agent.contains("speaks without TLS (--insecure)"), "{agent}");
-        let collector = mesh.collector().log();
-        assert!(
-            collector.contains("serves without TLS (--insecure)"),
-            "{collector}"
-        );
-        let output = mesh.command(&["agents"]);
-        assert!(output.err.contains("without TLS"), "{}", output.all());
-        let output = mesh.command(&["report"]);
-        assert!(output.out.contains("without TLS"), "{}", output.all());
-        let file = mesh.directory().join("report.html");
-        let output = mesh.command(&[
-            "report",
-            "--format",
-            "html",
-            "--out",
-            file.to_str().unwrap(),
-        ]);
-        assert_eq!(output.code, 0, "{}", output.all());
-        let report = std::fs::read_to_string(file).unwrap();
-        assert!(report.contains("without TLS"), "{report}");
-        let output = mesh.command(&["collector", "token"]);
-        assert!(output.err.contains("--insecure"), "{}", output.all());
-        assert!(!mesh.db_path().with_extension("db.tls").exists());
-        // Who does not agree to it is told so.
-        let output = benchmesh()
-            .arg("agents")
-            .env("BENCHMESH_COLLECTOR", mesh.address().to_string())
-            .output();
-        let output = CommandOutput::of(&output.unwrap());
-        assert!(
-            output.err.contains("pass --insecure here too"),
-            "{}",
-            output.all()
-        );
-        let place = directory();
-        let mut command = benchmesh();
-        command
-            .args([
-                "agent",
-                "--name",
-                "b",
-                "--collector",
-                &mesh.address().to_string(),
-            ])
-            .arg("--state-dir")
-            .arg(place.path().join("state"));
-        let agent = Process::start("b", command, &place.path().join("log"));
-        until_true("the agent says why it does not attach", LIMIT, || {
-            agent.log().contains("pass --insecure here too")
-        });
+    let mut mesh = Mesh::insecure();
+    mesh.add(Agent::named("a"));
+    mesh.run("[[phase]]\nworkload = \"null\"\nops = 1000\n");
+    let agent = mesh.agent("a").log();
+    assert!(agent.contains("speaks without TLS (--insecure)"), "{agent}");
+    let collector = mesh.collector().log();
+    assert!(
+        collector.contains("serves without TLS (--insecure)"),
+        "{collector}"
+    );
+    let output = mesh.command(&["agents"]);
+    assert!(output.err.contains("without TLS"), "{}", output.all());
+    let output = mesh.command(&["report"]);
+    assert!(output.out.contains("without TLS"), "{}", output.all());
+    let file = mesh.directory().join("report.html");
+    let output = mesh.command(&[
+        "report",
+        "--format",
+        "html",
+        "--out",
+        file.to_str().unwrap(),
+    ]);
+    assert_eq!(output.code, 0, "{}", output.all());
+    let report = std::fs::read_to_string(file).unwrap();
+    assert!(report.contains("without TLS"), "{report}");
+    let output = mesh.command(&["collector", "token"]);
+    assert!(output.err.contains("--insecure"), "{}", output.all());
+    assert!(!mesh.db_path().with_extension("db.tls").exists());
+    // Who does not agree to it is told so.
+    let output = benchmesh()
+        .arg("agents")
+        .env("BENCHMESH_COLLECTOR", mesh.address().to_string())
+        .output();
+    let output = CommandOutput::of(&output.unwrap());
+    assert!(
+        output.err.contains("pass --insecure here too"),
+        "{}",
+        output.all()
+    );
+    let place = directory();
+    let mut command = benchmesh();
+    command
+        .args([
+            "agent",
+            "--name",
+            "b",
+            "--collector",
+            &mesh.address().to_string(),
+        ])
+        .arg("--state-dir")
+        .arg(place.path().join("state"));
+    let agent = Process::start("b", command, &place.path().join("log"));
+    until_true("the agent says why it does not attach", LIMIT, || {
+        agent.log().contains("pass --insecure here too")
     });
 }
 
 /// Who starts and stops a run is an event of it, and no secret is kept anywhere.
 #[test]
 fn who_starts_and_stops_is_kept_and_no_secret_is() {
-    measured(|| {
-        let mut mesh = Mesh::start();
-        mesh.add(Agent::named("a"));
-        let users = directory();
-        let tokens = [
-            token(&mesh, &["--role", "operator"]),
-            token(&mesh, &["--ttl", "1h"]),
-        ];
-        let as_ann = |arguments: &[&str]| {
-            let mut command = mesh.benchmesh();
-            command
-                .args(arguments)
-                .env("BENCHMESH_CREDENTIALS", users.path().join("ann"));
-            let output = CommandOutput::of(&command.output().unwrap());
-            assert_eq!(output.code, 0, "{}", output.all());
-            output
-        };
-        let joined = as_ann(&["join", &tokens[0], "--name", "ann"]);
-        let joining = joining("b", &tokens[1], &users.path().join("b"))
-            .state_dir(&users.path().join("state-b"));
-        let agent = mesh.agent_process(&joining);
-        mesh.until_attached(&["b"]);
-        let plan =
-            mesh.plan("[[phase]]\nworkload = \"null\"\nruntime = \"60s\"\nrate_iops = 1000\n");
-        as_ann(&["run", "--detach", plan.to_str().unwrap()]);
-        as_ann(&["stop", "last", "--reason", "enough"]);
-        let ends = mesh.until_run_is(&["stopped", "done"], LIMIT);
-        let events = || {
-            mesh.db().rows(
+    let mut mesh = Mesh::start();
+    mesh.add(Agent::named("a"));
+    let users = directory();
+    let tokens = [
+        token(&mesh, &["--role", "operator"]),
+        token(&mesh, &["--ttl", "1h"]),
+    ];
+    let as_ann = |arguments: &[&str]| {
+        let mut command = mesh.benchmesh();
+        command
+            .args(arguments)
+            .env("BENCHMESH_CREDENTIALS", users.path().join("ann"));
+        let output = CommandOutput::of(&command.output().unwrap());
+        assert_eq!(output.code, 0, "{}", output.all());
+        output
+    };
+    let joined = as_ann(&["join", &tokens[0], "--name", "ann"]);
+    let joining =
+        joining("b", &tokens[1], &users.path().join("b")).state_dir(&users.path().join("state-b"));
+    let agent = mesh.agent_process(&joining);
+    mesh.until_attached(&["b"]);
+    let plan = mesh.plan("[[phase]]\nworkload = \"null\"\nruntime = \"60s\"\nrate_iops = 1000\n");
+    as_ann(&["run", "--detach", plan.to_str().unwrap()]);
+    as_ann(&["stop", "last", "--reason", "enough"]);
+    let ends = mesh.until_run_is(&["stopped", "done"], LIMIT);
+    let events = || {
+        mesh.db().rows(
             "SELECT kind, severity, message, detail ->> 'role', detail ->> 'name', detail ->> 'address'
              FROM events WHERE kind LIKE '%-requested' ORDER BY id",
         )
-        };
-        until_true("both are stored", LIMIT, || events().len() == 2);
-        let told = format!("{:?}", events());
-        for part in [
-            "start-requested",
-            "started by operator ann from 127.0.0.1",
-            "stop-requested",
-            "stopped by operator ann from 127.0.0.1",
-        ] {
-            assert!(told.contains(part), "{part} ({ends}): {told}");
-        }
-        // Neither tokens nor private keys are in a log, in the database or in an answer.
-        let keys = [
-            mesh.directory().join("state-a/credentials.json"),
-            users.path().join("state-b/credentials.json"),
-        ]
-        .map(|file| Credentials::load(&file).unwrap().unwrap().key);
-        let secret_of_key = |key: &String| key.lines().nth(1).unwrap().to_owned();
-        let secrets: Vec<String> = tokens
-            .iter()
-            .cloned()
-            .chain(keys.iter().map(secret_of_key))
-            .collect();
-        let mut kept = vec![
-            mesh.collector().log(),
-            mesh.agent("a").log(),
-            agent.log(),
-            joined.all(),
-        ];
-        for suffix in ["", "-wal"] {
-            let mut file = mesh.db_path().as_os_str().to_owned();
-            file.push(suffix);
-            let bytes = std::fs::read(file).unwrap_or_default();
-            kept.push(String::from_utf8_lossy(&bytes).into_owned());
-        }
-        for secret in &secrets {
-            assert!(secret.len() > 20, "{secret}");
-            let found = kept.iter().position(|text| text.contains(secret));
-            assert_eq!(found, None, "a secret is kept");
-        }
-    });
+    };
+    until_true("both are stored", LIMIT, || events().len() == 2);
+    let told = format!("{:?}", events());
+    for part in [
+        "start-requested",
+        "started by operator ann from 127.0.0.1",
+        "stop-requested",
+        "stopped by operator ann from 127.0.0.1",
+    ] {
+        assert!(told.contains(part), "{part} ({ends}): {told}");
+    }
+    // Neither tokens nor private keys are in a log, in the database or in an answer.
+    let keys = [
+        mesh.directory().join("state-a/credentials.json"),
+        users.path().join("state-b/credentials.json"),
+    ]
+    .map(|file| Credentials::load(&file).unwrap().unwrap().key);
+    let secret_of_key = |key: &String| key.lines().nth(1).unwrap().to_owned();
+    let secrets: Vec<String> = tokens
+        .iter()
+        .cloned()
+        .chain(keys.iter().map(secret_of_key))
+        .collect();
+    let mut kept = vec![
+        mesh.collector().log(),
+        mesh.agent("a").log(),
+        agent.log(),
+        joined.all(),
+    ];
+    for suffix in ["", "-wal"] {
+        let mut file = mesh.db_path().as_os_str().to_owned();
+        file.push(suffix);
+        let bytes = std::fs::read(file).unwrap_or_default();
+        kept.push(String::from_utf8_lossy(&bytes).into_owned());
+    }
+    for secret in &secrets {
+        assert!(secret.len() > 20, "{secret}");
+        let found = kept.iter().position(|text| text.contains(secret));
+        assert_eq!(found, None, "a secret is kept");
+    }
 }

@@ -36,41 +36,39 @@ fn many_to_c(mode: &str, keys: &str) -> String {
 
 #[test]
 fn a_sender_dies_and_the_others_are_measured_to_the_end() {
-    measured(|| {
-        for (mode, keys) in [
-            ("throughput", "rate_iops = 200\nbs = \"64k\""),
-            ("request", "wait = \"busy\""),
-        ] {
-            let mut mesh = mesh();
-            let before = mesh.agent("c").sockets().len();
-            let mut run = mesh.begin(&many_to_c(mode, keys));
-            mesh.until_step_is(mode, "running", LIMIT);
-            until_true("both senders are connected", LIMIT, || {
-                mesh.agent("c").sockets().len() >= before + 4
-            });
-            mesh.kill_agent("a");
-            let ended = run.exit_within(LIMIT).expect("the run ends without it");
-            assert_eq!(ended.code(), Some(3), "done but partial: {}", run.log());
-            let db = mesh.db();
-            let steps = db.rows("SELECT workload, state, partial FROM steps ORDER BY ordinal");
-            let states: Vec<_> = steps
-                .iter()
-                .map(|step| (step.text("state"), step.integer("partial")))
-                .collect();
-            assert_eq!(states[0], ("done".to_owned(), 1), "{steps:?}");
-            assert_eq!(states[1].0, "done", "{steps:?}");
-            let tasks = db.rows(
+    for (mode, keys) in [
+        ("throughput", "rate_iops = 200\nbs = \"64k\""),
+        ("request", "wait = \"busy\""),
+    ] {
+        let mut mesh = mesh();
+        let before = mesh.agent("c").sockets().len();
+        let mut run = mesh.begin(&many_to_c(mode, keys));
+        mesh.until_step_is(mode, "running", LIMIT);
+        until_true("both senders are connected", LIMIT, || {
+            mesh.agent("c").sockets().len() >= before + 4
+        });
+        mesh.kill_agent("a");
+        let ended = run.exit_within(LIMIT).expect("the run ends without it");
+        assert_eq!(ended.code(), Some(3), "done but partial: {}", run.log());
+        let db = mesh.db();
+        let steps = db.rows("SELECT workload, state, partial FROM steps ORDER BY ordinal");
+        let states: Vec<_> = steps
+            .iter()
+            .map(|step| (step.text("state"), step.integer("partial")))
+            .collect();
+        assert_eq!(states[0], ("done".to_owned(), 1), "{steps:?}");
+        assert_eq!(states[1].0, "done", "{steps:?}");
+        let tasks = db.rows(
             "SELECT a.name, t.state, t.ended_us - t.start_us AS took_us FROM tasks t JOIN agents a ON a.id = t.agent_id
              WHERE t.peer_agent_id IS NOT NULL ORDER BY a.name",
         );
-            assert_eq!(tasks[0].text("state"), "lost", "{tasks:?}");
-            assert_eq!(tasks[1].text("state"), "done", "{tasks:?}");
-            assert!(tasks[1].integer("took_us") >= 5_900_000, "{tasks:?}");
-            until_true("the receiver's ports are closed", LIMIT, || {
-                mesh.agent("c").sockets().len() <= before
-            });
-        }
-    });
+        assert_eq!(tasks[0].text("state"), "lost", "{tasks:?}");
+        assert_eq!(tasks[1].text("state"), "done", "{tasks:?}");
+        assert!(tasks[1].integer("took_us") >= 5_900_000, "{tasks:?}");
+        until_true("the receiver's ports are closed", LIMIT, || {
+            mesh.agent("c").sockets().len() <= before
+        });
+    }
 }
 
 #[test]
@@ -115,10 +113,9 @@ fn a_receiver_dies_and_all_its_links_end_at_once() {
 /// It keeps its connections and neither reads nor answers any more. Some 8 s of waiting.
 #[test]
 fn a_receiver_that_stands_still_costs_its_links_and_not_the_run() {
-    measured(|| {
-        let mesh = mesh();
-        let mut run = mesh.begin(
-            r#"
+    let mesh = mesh();
+    let mut run = mesh.begin(
+        r#"
         on-loss = "continue"
         loss-after = "3s"
         [[phase]]
@@ -133,24 +130,23 @@ fn a_receiver_that_stands_still_costs_its_links_and_not_the_run() {
         workload = "null"
         ops = 1000
         "#,
-        );
-        mesh.until_step_is("throughput", "running", LIMIT);
-        mesh.agent("c").signal(libc::SIGSTOP);
-        let lost = "SELECT count(*) FROM events WHERE kind = 'agent-lost'";
-        until_true("its loss is an event", LIMIT, || {
-            mesh.db().one::<i64>(lost) == 1
-        });
-        // The other link goes on meanwhile.
-        mesh.until_step_is("throughput", "done", LIMIT);
-        let links = mesh.db().rows(
+    );
+    mesh.until_step_is("throughput", "running", LIMIT);
+    mesh.agent("c").signal(libc::SIGSTOP);
+    let lost = "SELECT count(*) FROM events WHERE kind = 'agent-lost'";
+    until_true("its loss is an event", LIMIT, || {
+        mesh.db().one::<i64>(lost) == 1
+    });
+    // The other link goes on meanwhile.
+    mesh.until_step_is("throughput", "done", LIMIT);
+    let links = mesh.db().rows(
         "SELECT t.state, t.ended_us - t.start_us AS took_us FROM tasks t JOIN agents a ON a.id = t.peer_agent_id
          ORDER BY a.name",
     );
-        assert_eq!(links[0].text("state"), "done", "{links:?}");
-        assert!(links[0].integer("took_us") >= 7_900_000, "{links:?}");
-        assert_eq!(links[1].text("state"), "lost", "{links:?}");
-        mesh.agent("c").signal(libc::SIGCONT);
-        let ended = run.exit_within(LIMIT).expect("the run ends");
-        assert_eq!(ended.code(), Some(3), "{}", run.log());
-    });
+    assert_eq!(links[0].text("state"), "done", "{links:?}");
+    assert!(links[0].integer("took_us") >= 7_900_000, "{links:?}");
+    assert_eq!(links[1].text("state"), "lost", "{links:?}");
+    mesh.agent("c").signal(libc::SIGCONT);
+    let ended = run.exit_within(LIMIT).expect("the run ends");
+    assert_eq!(ended.code(), Some(3), "{}", run.log());
 }

@@ -5,7 +5,6 @@ use super::{LIMIT, resident_kib};
 use crate::support::fake_agent::{converse, owner};
 use crate::support::mesh::{Agent, Mesh};
 use crate::support::wait::until_true;
-use benchmesh_testing::measured;
 use benchmesh_trust::{Fingerprint, Security, TcpConnection};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -113,23 +112,21 @@ fn half_open_connections_time_out_and_cost_little() {
 fn the_newest_half_open_connections_push_out_the_oldest() {
     raise_open_files();
     // On a machine that takes 10 s to accept them, the first have timed out by then.
-    measured(|| {
-        let mesh = Mesh::start();
-        let mut begun: Vec<TcpStream> = (0..PLACES + 100)
-            .map(|_| begun(mesh.address(), &[]))
-            .collect();
-        let told = || {
-            let log = mesh.collector().log();
-            let lines = log.lines();
-            lines
-                .filter(|line| line.contains("the oldest are closed"))
-                .count()
-        };
-        until_true("the oldest are closed", LIMIT, || told() > 0);
-        assert_closed(begun.swap_remove(0));
-        assert!((1..=3).contains(&told()), "{}", mesh.collector().log());
-        mesh.assert_no_complaints();
-    });
+    let mesh = Mesh::start();
+    let mut begun: Vec<TcpStream> = (0..PLACES + 100)
+        .map(|_| begun(mesh.address(), &[]))
+        .collect();
+    let told = || {
+        let log = mesh.collector().log();
+        let lines = log.lines();
+        lines
+            .filter(|line| line.contains("the oldest are closed"))
+            .count()
+    };
+    until_true("the oldest are closed", LIMIT, || told() > 0);
+    assert_closed(begun.swap_remove(0));
+    assert!((1..=3).contains(&told()), "{}", mesh.collector().log());
+    mesh.assert_no_complaints();
 }
 
 /// A connection on which these bytes were sent.

@@ -3,7 +3,6 @@
 use super::{LIMIT, while_a_run_goes_on};
 use crate::support::fake_agent::{converse, dial};
 use benchmesh_proto::v1 as wire;
-use benchmesh_testing::measured;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
@@ -13,22 +12,20 @@ use tonic_prost::ProstCodec;
 
 #[test]
 fn noise_and_other_protocols_on_the_port() {
-    measured(|| {
-        let mesh = while_a_run_goes_on(|mesh| {
-            for noise in noises() {
-                send_noise(mesh.address(), &noise);
-            }
-            // Connections that say nothing at all, all open at once.
-            let silent: Vec<TcpStream> = (0..200)
-                .map(|_| TcpStream::connect(mesh.address()).unwrap())
-                .collect();
-            mesh.until_attached(&["honest"]);
-            drop(silent);
-        });
-        let agents: Vec<String> = mesh.db().column("SELECT name FROM agents");
-        assert_eq!(agents, ["honest"]);
-        mesh.assert_no_complaints();
+    let mesh = while_a_run_goes_on(|mesh| {
+        for noise in noises() {
+            send_noise(mesh.address(), &noise);
+        }
+        // Connections that say nothing at all, all open at once.
+        let silent: Vec<TcpStream> = (0..200)
+            .map(|_| TcpStream::connect(mesh.address()).unwrap())
+            .collect();
+        mesh.until_attached(&["honest"]);
+        drop(silent);
     });
+    let agents: Vec<String> = mesh.db().column("SELECT name FROM agents");
+    assert_eq!(agents, ["honest"]);
+    mesh.assert_no_complaints();
 }
 
 fn noises() -> Vec<Vec<u8>> {
@@ -84,25 +81,23 @@ fn send_noise(address: SocketAddr, noise: &[u8]) {
 
 #[test]
 fn malformed_protobuf_on_each_stream() {
-    measured(|| {
-        let mesh = while_a_run_goes_on(|mesh| {
-            for bytes in [
-                vec![0xff; 40],
-                vec![0x0a, 0xff, 0xff, 0xff, 0xff, 0x0f],
-                vec![0; 9 << 20],
-            ] {
-                for path in ["/benchmesh.v1.Mesh/Attach", "/benchmesh.v1.Mesh/Publish"] {
-                    let status = converse(LIMIT, send_bytes(mesh.address(), path, bytes.clone()));
-                    let code = status.code();
-                    assert!(
-                        !matches!(code, tonic::Code::Ok | tonic::Code::DeadlineExceeded),
-                        "{path}: {status:?}"
-                    );
-                }
+    let mesh = while_a_run_goes_on(|mesh| {
+        for bytes in [
+            vec![0xff; 40],
+            vec![0x0a, 0xff, 0xff, 0xff, 0xff, 0x0f],
+            vec![0; 9 << 20],
+        ] {
+            for path in ["/benchmesh.v1.Mesh/Attach", "/benchmesh.v1.Mesh/Publish"] {
+                let status = converse(LIMIT, send_bytes(mesh.address(), path, bytes.clone()));
+                let code = status.code();
+                assert!(
+                    !matches!(code, tonic::Code::Ok | tonic::Code::DeadlineExceeded),
+                    "{path}: {status:?}"
+                );
             }
-        });
-        assert_eq!(mesh.db().one::<i64>("SELECT count(*) FROM agents"), 1);
+        }
     });
+    assert_eq!(mesh.db().one::<i64>("SELECT count(*) FROM agents"), 1);
 }
 
 /// Sends a message whose first field holds these bytes, whatever the collector takes that field for.

@@ -6,7 +6,6 @@ use crate::support::browser::Browser;
 use crate::support::mesh::Mesh;
 use crate::support::wait::until;
 use benchmesh_synthetic::{Shape, generate};
-use benchmesh_testing::measured;
 use serde_json::Value;
 use std::path::Path;
 use tempfile::TempDir;
@@ -83,78 +82,76 @@ const TARGETS: Expected<'_> = Expected {
 /// Some 25 s: a collector on a generated history, and a browser.
 #[test]
 fn a_comparison_is_shown_on_the_page_and_in_a_file() {
-    measured(|| {
-        let Some(mut browser) = Browser::open() else {
-            return;
-        };
-        let axe = axe();
-        let directory = TempDir::new().unwrap();
-        history(&directory.path().join("benchmesh.db"));
-        let address = directory.path().join("url");
-        let mesh = Mesh::on_database_in(
-            directory.path(),
-            &[
-                "--http",
-                "127.0.0.1:0",
-                "--http-url-file",
-                address.to_str().unwrap(),
-            ],
-        );
-        let url = until("the collector writes the page's address", START, || {
-            std::fs::read_to_string(&address).ok()
-        });
-        browser.size(1440, 900);
-        browser.open_page(url.trim());
-        choose(&mut browser, "two runs", &["1", "2"]);
-        let axe = axe.as_deref();
-        let runs = answer(&mut browser, RUNS.asked);
-        compared(&mut browser, &mesh, axe, &RUNS, &runs, "page-runs");
-        choose(&mut browser, "targets of a run", &["2"]);
-        let targets = answer(&mut browser, TARGETS.asked);
-        compared(&mut browser, &mesh, axe, &TARGETS, &targets, "page-targets");
-        plans_and_baselines_can_be_chosen(&mut browser);
-        assert_no_complaints(&mut browser);
-        browser.go("#/compare/a%3D1%26b%3D77");
-        browser.until(
-            "a run that is not there is told",
-            "/no run/.test(document.querySelector('[role=alert]')?.textContent)",
-        );
-        // The browser tells of the status itself.
-        let complaints = browser.complaints();
-        assert!(
-            complaints.iter().all(|one| one.contains("404")),
-            "{complaints:#?}"
-        );
-        // The marks are on the time axis of the run, as text.
-        browser.go("#/runs/2");
-        browser.until(
+    let Some(mut browser) = Browser::open() else {
+        return;
+    };
+    let axe = axe();
+    let directory = TempDir::new().unwrap();
+    history(&directory.path().join("benchmesh.db"));
+    let address = directory.path().join("url");
+    let mesh = Mesh::on_database_in(
+        directory.path(),
+        &[
+            "--http",
+            "127.0.0.1:0",
+            "--http-url-file",
+            address.to_str().unwrap(),
+        ],
+    );
+    let url = until("the collector writes the page's address", START, || {
+        std::fs::read_to_string(&address).ok()
+    });
+    browser.size(1440, 900);
+    browser.open_page(url.trim());
+    choose(&mut browser, "two runs", &["1", "2"]);
+    let axe = axe.as_deref();
+    let runs = answer(&mut browser, RUNS.asked);
+    compared(&mut browser, &mesh, axe, &RUNS, &runs, "page-runs");
+    choose(&mut browser, "targets of a run", &["2"]);
+    let targets = answer(&mut browser, TARGETS.asked);
+    compared(&mut browser, &mesh, axe, &TARGETS, &targets, "page-targets");
+    plans_and_baselines_can_be_chosen(&mut browser);
+    assert_no_complaints(&mut browser);
+    browser.go("#/compare/a%3D1%26b%3D77");
+    browser.until(
+        "a run that is not there is told",
+        "/no run/.test(document.querySelector('[role=alert]')?.textContent)",
+    );
+    // The browser tells of the status itself.
+    let complaints = browser.complaints();
+    assert!(
+        complaints.iter().all(|one| one.contains("404")),
+        "{complaints:#?}"
+    );
+    // The marks are on the time axis of the run, as text.
+    browser.go("#/runs/2");
+    browser.until(
         "the mark is drawn",
         "[...document.querySelectorAll('#load .mark-name')].some((one) => one.textContent.includes('onerror=alert(2)'))",
     );
-        picture(&mut browser, "page-marks");
-        let out = mesh.directory().join("comparison.html");
-        let out = out.to_str().unwrap();
-        let db = mesh.db_path().to_str().unwrap();
-        for source in [&[][..], &["--db", db][..]] {
-            let arguments = [
-                "compare", "--by", "target", "2", "--format", "html", "--out", out,
-            ];
-            let output = mesh.command(&[&arguments[..], source].concat());
-            assert!(output.code == 0, "{}", output.err);
-            browser.open_page(&format!("file://{out}"));
-            compared(
-                &mut browser,
-                &mesh,
-                axe,
-                &TARGETS,
-                &targets,
-                "file-comparison",
-            );
-            let loaded = browser.evaluate("performance.getEntriesByType('resource').length");
-            assert_eq!(loaded, 0, "it loads nothing");
-        }
-        assert_no_complaints(&mut browser);
-    });
+    picture(&mut browser, "page-marks");
+    let out = mesh.directory().join("comparison.html");
+    let out = out.to_str().unwrap();
+    let db = mesh.db_path().to_str().unwrap();
+    for source in [&[][..], &["--db", db][..]] {
+        let arguments = [
+            "compare", "--by", "target", "2", "--format", "html", "--out", out,
+        ];
+        let output = mesh.command(&[&arguments[..], source].concat());
+        assert!(output.code == 0, "{}", output.err);
+        browser.open_page(&format!("file://{out}"));
+        compared(
+            &mut browser,
+            &mesh,
+            axe,
+            &TARGETS,
+            &targets,
+            "file-comparison",
+        );
+        let loaded = browser.evaluate("performance.getEntriesByType('resource').length");
+        assert_eq!(loaded, 0, "it loads nothing");
+    }
+    assert_no_complaints(&mut browser);
 }
 
 /// The document of `benchmesh compare --format json`.

@@ -7,7 +7,6 @@ use crate::support::database::Row;
 use crate::support::fuse_fs::{FuseFs, Op};
 use crate::support::mesh::{Agent, Mesh};
 use crate::support::plan;
-use benchmesh_testing::measured;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -90,52 +89,46 @@ fn assert_told_of_each_mode(told: &[Row], kind: &str, part: &str) {
 
 #[test]
 fn threads_take_the_place_of_a_forbidden_io_uring_and_the_database_says_so() {
-    measured(|| {
-        needs!("fuse");
-        let fs = FuseFs::mount();
-        let mut mesh = Mesh::start();
-        mesh.add(Agent::named("a").allow(fs.path()).without_io_uring());
-        let told = run_and_count(&fs, &mesh, "ioengine-fallback = \"psync\"");
-        assert_told_of_each_mode(&told, "engine-fallback", "replaced by 8 threads per file");
+    needs!("fuse");
+    let fs = FuseFs::mount();
+    let mut mesh = Mesh::start();
+    mesh.add(Agent::named("a").allow(fs.path()).without_io_uring());
+    let told = run_and_count(&fs, &mesh, "ioengine-fallback = \"psync\"");
+    assert_told_of_each_mode(&told, "engine-fallback", "replaced by 8 threads per file");
 
-        // Where the plan does not allow it, the step says what it wants.
-        let phase = "workload = \"io\"\nsize = \"64k\"\niodepth = 8\nmodes = [\"write\"]";
-        let mut run = mesh.begin(&plan::phase(fs.path(), phase));
-        let ended = run.exit_within(Duration::from_secs(60));
-        let ended = ended.unwrap_or_else(|| panic!("the run hangs:\n{}", run.log()));
-        assert!(!ended.success(), "{ended}: {}", run.log());
-        let errors = mesh
-            .db()
-            .column::<String>("SELECT message FROM events WHERE kind = 'step-failed'");
-        let [error] = &errors[..] else {
-            panic!("{errors:?}: {}", run.log())
-        };
-        for part in ["refuses io_uring", "ioengine-fallback = \"psync\""] {
-            assert!(error.contains(part), "{error}");
-        }
-    });
+    // Where the plan does not allow it, the step says what it wants.
+    let phase = "workload = \"io\"\nsize = \"64k\"\niodepth = 8\nmodes = [\"write\"]";
+    let mut run = mesh.begin(&plan::phase(fs.path(), phase));
+    let ended = run.exit_within(Duration::from_secs(60));
+    let ended = ended.unwrap_or_else(|| panic!("the run hangs:\n{}", run.log()));
+    assert!(!ended.success(), "{ended}: {}", run.log());
+    let errors = mesh
+        .db()
+        .column::<String>("SELECT message FROM events WHERE kind = 'step-failed'");
+    let [error] = &errors[..] else {
+        panic!("{errors:?}: {}", run.log())
+    };
+    for part in ["refuses io_uring", "ioengine-fallback = \"psync\""] {
+        assert!(error.contains(part), "{error}");
+    }
 }
 
 #[test]
 fn buffers_that_may_not_be_pinned_are_told() {
-    measured(|| {
-        needs!("root", "fuse");
-        let fs = FuseFs::mount();
-        let mut mesh = Mesh::start();
-        mesh.add(Agent::named("a").allow(fs.path()).pinning_at_most(64 << 10));
-        // A buffer of 8 KiB for each of eight takes all of it, and there are two workers.
-        let told = run_and_count(&fs, &mesh, "ioengine = \"io_uring\"");
-        assert_told_of_each_mode(&told, "buffers-unregistered", "ulimit -l");
-    });
+    needs!("root", "fuse");
+    let fs = FuseFs::mount();
+    let mut mesh = Mesh::start();
+    mesh.add(Agent::named("a").allow(fs.path()).pinning_at_most(64 << 10));
+    // A buffer of 8 KiB for each of eight takes all of it, and there are two workers.
+    let told = run_and_count(&fs, &mesh, "ioengine = \"io_uring\"");
+    assert_told_of_each_mode(&told, "buffers-unregistered", "ulimit -l");
 }
 
 #[test]
 fn nothing_is_told_where_the_kernel_allows_all() {
-    measured(|| {
-        needs!("fuse");
-        let fs = FuseFs::mount();
-        let mesh = Mesh::of(&["a"], fs.path());
-        let told = run_and_count(&fs, &mesh, "ioengine-fallback = \"psync\"");
-        assert!(told.is_empty(), "{told:?}");
-    });
+    needs!("fuse");
+    let fs = FuseFs::mount();
+    let mesh = Mesh::of(&["a"], fs.path());
+    let told = run_and_count(&fs, &mesh, "ioengine-fallback = \"psync\"");
+    assert!(told.is_empty(), "{told:?}");
 }

@@ -83,55 +83,53 @@ fn interval(task_id: i64, at_us: i64, values: &[u64]) -> OpInterval {
 
 #[test]
 fn percentiles_of_a_known_series_survive_the_whole_way() {
-    measured(|| {
-        let mesh = Mesh::start();
-        let series = series();
-        let run = converse(Duration::from_secs(90), async {
-            let mut agent = FakeAgent::attach(mesh.address(), hello("fake"))
-                .await
-                .unwrap();
-            let run = mesh.begin(
-                r#"
+    let mesh = Mesh::start();
+    let series = series();
+    let run = converse(Duration::from_secs(90), async {
+        let mut agent = FakeAgent::attach(mesh.address(), hello("fake"))
+            .await
+            .unwrap();
+        let run = mesh.begin(
+            r#"
             [[phase]]
             workload = "null"
             ops = 30000
             "#,
-            );
-            agent
-                .carry_through(1, |task_id, start_us| {
-                    let seconds = series.iter().enumerate();
-                    seconds
-                        .map(|(second, values)| {
-                            interval(task_id, start_us + second as i64 * 1_000_000, values)
-                        })
-                        .collect()
-                })
-                .await;
-            agent.agree_until_it_ends(run).await
-        });
-        assert!(run.log().contains("null"), "{}", run.log());
-        let db = mesh.db();
-        let all: Vec<u64> = series.concat();
-        let step = &db.rows("SELECT * FROM step_results")[0];
-        assert_eq!(step.integer("ops") as usize, SECONDS * PER_SECOND);
-        let view = &db.rows("SELECT * FROM v_results")[0];
-        for (name, q) in [("p50", 0.5), ("p99", 0.99), ("max", 1.0)] {
-            let exact = exact(&all, q);
-            assert_near(name, step.number(&format!("{name}_ns")), exact);
-            assert_near(name, view.number(&format!("{name}_ms")) * 1e6, exact);
-        }
-        let timeline = db.rows("SELECT * FROM v_timeline");
-        assert_eq!(timeline.len(), SECONDS);
-        for (row, values) in timeline.iter().zip(&series) {
-            for (name, q) in [("p50", 0.5), ("p99", 0.99), ("max", 1.0)] {
-                assert_near(
-                    name,
-                    row.number(&format!("{name}_ms")) * 1e6,
-                    exact(values, q),
-                );
-            }
-        }
+        );
+        agent
+            .carry_through(1, |task_id, start_us| {
+                let seconds = series.iter().enumerate();
+                seconds
+                    .map(|(second, values)| {
+                        interval(task_id, start_us + second as i64 * 1_000_000, values)
+                    })
+                    .collect()
+            })
+            .await;
+        agent.agree_until_it_ends(run).await
     });
+    assert!(run.log().contains("null"), "{}", run.log());
+    let db = mesh.db();
+    let all: Vec<u64> = series.concat();
+    let step = &db.rows("SELECT * FROM step_results")[0];
+    assert_eq!(step.integer("ops") as usize, SECONDS * PER_SECOND);
+    let view = &db.rows("SELECT * FROM v_results")[0];
+    for (name, q) in [("p50", 0.5), ("p99", 0.99), ("max", 1.0)] {
+        let exact = exact(&all, q);
+        assert_near(name, step.number(&format!("{name}_ns")), exact);
+        assert_near(name, view.number(&format!("{name}_ms")) * 1e6, exact);
+    }
+    let timeline = db.rows("SELECT * FROM v_timeline");
+    assert_eq!(timeline.len(), SECONDS);
+    for (row, values) in timeline.iter().zip(&series) {
+        for (name, q) in [("p50", 0.5), ("p99", 0.99), ("max", 1.0)] {
+            assert_near(
+                name,
+                row.number(&format!("{name}_ms")) * 1e6,
+                exact(values, q),
+            );
+        }
+    }
 }
 
 #[test]

@@ -3,7 +3,6 @@
 
 use crate::support::database::Row;
 use crate::support::mesh::{Agent, Mesh};
-use benchmesh_testing::measured;
 use std::collections::BTreeSet;
 
 const NAMES: [&str; 8] = ["h0", "h1", "h2", "h3", "h4", "h5", "h6", "h7"];
@@ -19,11 +18,10 @@ fn eight(target: &std::path::Path) -> Mesh {
 
 #[test]
 fn forty_eight_clients_on_eight_hosts() {
-    measured(|| {
-        let target = tempfile::tempdir().unwrap();
-        let mesh = eight(target.path());
-        mesh.run(&format!(
-            r#"
+    let target = tempfile::tempdir().unwrap();
+    let mesh = eight(target.path());
+    mesh.run(&format!(
+        r#"
         [targets.t]
         system = "local"
         path = "{}"
@@ -34,73 +32,70 @@ fn forty_eight_clients_on_eight_hosts() {
         modes = ["create", "stat", "delete"]
         tasks-per-agent = 6
         "#,
-            target.path().display()
-        ));
-        let db = mesh.db();
-        let steps = db.rows("SELECT id, mode, clients, start_us FROM steps ORDER BY ordinal");
-        assert_eq!(steps.len(), 3);
-        for step in &steps {
-            let id = step.integer("id");
-            assert_eq!(step.integer("clients"), 8, "{step:?}");
-            let tasks = db.rows(&format!(
+        target.path().display()
+    ));
+    let db = mesh.db();
+    let steps = db.rows("SELECT id, mode, clients, start_us FROM steps ORDER BY ordinal");
+    assert_eq!(steps.len(), 3);
+    for step in &steps {
+        let id = step.integer("id");
+        assert_eq!(step.integer("clients"), 8, "{step:?}");
+        let tasks = db.rows(&format!(
             "SELECT a.name AS agent, count(*) AS tasks, count(DISTINCT t.task_index) AS places,
                     min(t.start_us) AS first, max(t.start_us) AS last, sum(t.state = 'done') AS done,
                     max(t.skew_us) AS skew_us
              FROM tasks t JOIN agents a ON a.id = t.agent_id WHERE t.step_id = {id} GROUP BY a.name ORDER BY a.name"
         ));
-            let agents: Vec<String> = tasks.iter().map(|row| row.text("agent")).collect();
-            assert_eq!(agents, NAMES);
-            for row in &tasks {
-                let counted = ["tasks", "places", "done"].map(|column| row.integer(column));
-                assert_eq!(counted, [6, 6, 6], "{row:?}");
-                let start = step.integer("start_us");
-                assert_eq!((row.integer("first"), row.integer("last")), (start, start));
-            }
-            // Each of the 48 has its own files.
-            let results = &db.rows(&format!(
-                "SELECT tasks, ops, errors FROM step_results WHERE step_id = {id} AND op = '{}'",
-                step.text("mode")
-            ))[0];
-            let counted = ["tasks", "ops", "errors"].map(|column| results.integer(column));
-            assert_eq!(counted, [48, 48 * 25, 0], "{step:?}");
-            let shares: Vec<i64> = db.column(&format!(
+        let agents: Vec<String> = tasks.iter().map(|row| row.text("agent")).collect();
+        assert_eq!(agents, NAMES);
+        for row in &tasks {
+            let counted = ["tasks", "places", "done"].map(|column| row.integer(column));
+            assert_eq!(counted, [6, 6, 6], "{row:?}");
+            let start = step.integer("start_us");
+            assert_eq!((row.integer("first"), row.integer("last")), (start, start));
+        }
+        // Each of the 48 has its own files.
+        let results = &db.rows(&format!(
+            "SELECT tasks, ops, errors FROM step_results WHERE step_id = {id} AND op = '{}'",
+            step.text("mode")
+        ))[0];
+        let counted = ["tasks", "ops", "errors"].map(|column| results.integer(column));
+        assert_eq!(counted, [48, 48 * 25, 0], "{step:?}");
+        let shares: Vec<i64> = db.column(&format!(
             "SELECT r.ops FROM task_results r JOIN tasks t ON t.id = r.task_id WHERE t.step_id = {id} AND r.op = '{}'",
             step.text("mode")
         ));
-            assert_eq!(shares, [25; 48]);
-        }
-        assert_eq!(std::fs::read_dir(target.path()).unwrap().count(), 0);
-    });
+        assert_eq!(shares, [25; 48]);
+    }
+    assert_eq!(std::fs::read_dir(target.path()).unwrap().count(), 0);
 }
 
 #[test]
 fn each_set_of_clients_is_within_the_next() {
-    measured(|| {
-        let target = tempfile::tempdir().unwrap();
-        let mesh = eight(target.path());
-        mesh.run(
-            r#"
+    let target = tempfile::tempdir().unwrap();
+    let mesh = eight(target.path());
+    mesh.run(
+        r#"
         [[phase]]
         workload = "null"
         ops = 100
         matrix = { clients = [1, 2, 4, 8] }
         "#,
-        );
-        let sets: Vec<Row> = mesh.db().rows(
+    );
+    let sets: Vec<Row> = mesh.db().rows(
         "SELECT s.clients, (SELECT group_concat(name, ' ') FROM (SELECT a.name FROM tasks t JOIN agents a ON a.id = t.agent_id
                             WHERE t.step_id = s.id ORDER BY a.name)) AS agents
          FROM steps s ORDER BY s.ordinal",
     );
-        let clients: Vec<i64> = sets.iter().map(|set| set.integer("clients")).collect();
-        assert_eq!(clients, [1, 2, 4, 8]);
-        let names = |set: &Row| -> BTreeSet<String> {
-            set.text("agents").split(' ').map(str::to_owned).collect()
-        };
-        for (set, clients) in sets.iter().zip([1, 2, 4, 8]) {
-            assert_eq!(names(set).len(), clients, "{set:?}");
-        }
-        for pair in sets.windows(2) {
-            assert!(names(&pair[0]).is_subset(&names(&pair[1])), "{pair:?}");
-        }
-    });
+    let clients: Vec<i64> = sets.iter().map(|set| set.integer("clients")).collect();
+    assert_eq!(clients, [1, 2, 4, 8]);
+    let names = |set: &Row| -> BTreeSet<String> {
+        set.text("agents").split(' ').map(str::to_owned).collect()
+    };
+    for (set, clients) in sets.iter().zip([1, 2, 4, 8]) {
+        assert_eq!(names(set).len(), clients, "{set:?}");
+    }
+    for pair in sets.windows(2) {
+        assert!(names(&pair[0]).is_subset(&names(&pair[1])), "{pair:?}");
+    }
 }

@@ -4,28 +4,25 @@ use crate::support::database::{Database, assert_believable};
 use crate::support::permit::permit;
 use crate::support::process::{Process, is_complaint};
 use crate::support::quickstart::{LIMIT, Place};
-use benchmesh_testing::measured;
 use std::path::Path;
 
 #[test]
 fn quickstart_leaves_a_database_that_answers() {
-    measured(|| {
-        let _permit = permit();
-        let place = Place::new();
-        let log = place.temporary.path().join("output");
-        let mut quickstart = Process::start("quickstart", place.quickstart(), &log);
-        let ended = quickstart.exit_within(LIMIT).expect("it ends");
-        let output = quickstart.log();
-        std::fs::remove_file(&log).unwrap();
-        assert!(ended.success(), "{ended}: {output}");
-        place.assert_only_databases(1);
-        let complaints: Vec<&str> = output.lines().filter(|line| is_complaint(line)).collect();
-        assert!(complaints.is_empty(), "{complaints:?}");
-        assert!(output.contains("benchmesh-quickstart.db"), "{output}");
-        let queries = output.matches("benchmesh query").count();
-        assert!(queries >= 3, "{queries} queries to try in:\n{output}");
-        check_database(&place.work.path().join("benchmesh-quickstart.db"));
-    });
+    let _permit = permit();
+    let place = Place::new();
+    let log = place.temporary.path().join("output");
+    let mut quickstart = Process::start("quickstart", place.quickstart(), &log);
+    let ended = quickstart.exit_within(LIMIT).expect("it ends");
+    let output = quickstart.log();
+    std::fs::remove_file(&log).unwrap();
+    assert!(ended.success(), "{ended}: {output}");
+    place.assert_only_databases(1);
+    let complaints: Vec<&str> = output.lines().filter(|line| is_complaint(line)).collect();
+    assert!(complaints.is_empty(), "{complaints:?}");
+    assert!(output.contains("benchmesh-quickstart.db"), "{output}");
+    let queries = output.matches("benchmesh query").count();
+    assert!(queries >= 3, "{queries} queries to try in:\n{output}");
+    check_database(&place.work.path().join("benchmesh-quickstart.db"));
 }
 
 fn check_database(path: &Path) {

@@ -63,7 +63,7 @@ macro_rules! each_says_where_it_hangs {
     ($($test:ident: $workload:literal;)*) => {
         $(#[test]
         fn $test() {
-            measured(|| says_where_it_hangs($workload));
+            says_where_it_hangs($workload);
         })*
 
         #[test]
@@ -180,14 +180,12 @@ fn hang_and_compare(bed: &Bed, common: &str, case: &Case) {
 /// them holds the run up.
 #[test]
 fn a_plan_may_end_any_workload_at_a_stall() {
-    measured(|| {
-        needs!("fuse");
-        for (common, phase, op, path, after) in cases::ENDED {
-            let bed = Bed::new(Scratch::Apart);
-            bed.hang(*op, path, *after);
-            let mut run = bed.begin("abort", &format!("{common}{phase}"));
-            bed.assert_ended_by_stall(&mut run, &format!("{common}{phase}: {op:?}"));
-            assert_eq!((bed.events("stall"), bed.events("stall-over")), (1, 0));
-        }
-    });
+    needs!("fuse");
+    for (common, phase, op, path, after) in cases::ENDED {
+        let bed = Bed::new(Scratch::Apart);
+        bed.hang(*op, path, *after);
+        let mut run = bed.begin("abort", &format!("{common}{phase}"));
+        bed.assert_ended_by_stall(&mut run, &format!("{common}{phase}: {op:?}"));
+        assert_eq!((bed.events("stall"), bed.events("stall-over")), (1, 0));
+    }
 }

@@ -7,7 +7,6 @@ use crate::needs;
 use crate::support::fuse_fs::FuseFs;
 use crate::support::mesh::{Agent, Mesh};
 use crate::support::wait::until_true;
-use benchmesh_testing::measured;
 use std::path::Path;
 use std::time::Duration;
 
@@ -61,176 +60,170 @@ fn mesh_on(target: &Path) -> Mesh {
 /// Nobody needs a name of what is open; all others are missing then.
 #[test]
 fn a_directory_that_is_removed_under_the_load_ends_it_where_names_are_needed() {
-    measured(|| {
-        for (mode, load) in LOADS {
-            let top = tempfile::Builder::new()
-                .prefix("bm-gone-")
-                .tempdir()
-                .unwrap();
-            let mesh = mesh_on(top.path());
-            let keeps_open = matches!(*mode, "randread" | "randwrite" | "getc" | "hold");
-            let load = match keeps_open {
-                true => load.replace("60s", "3s"),
-                false => (*load).to_owned(),
-            };
-            let mut run = mesh.begin(&format!(
+    for (mode, load) in LOADS {
+        let top = tempfile::Builder::new()
+            .prefix("bm-gone-")
+            .tempdir()
+            .unwrap();
+        let mesh = mesh_on(top.path());
+        let keeps_open = matches!(*mode, "randread" | "randwrite" | "getc" | "hold");
+        let load = match keeps_open {
+            true => load.replace("60s", "3s"),
+            false => (*load).to_owned(),
+        };
+        let mut run = mesh.begin(&format!(
             "[targets.t]\nsystem = \"local\"\npath = \"{}\"\n[[phase]]\n{load}\non-error = \"stop\"\n",
             top.path().display()
         ));
-            mesh.until_step_is(mode, "running", LIMIT);
-            let mine: Vec<_> = std::fs::read_dir(top.path()).unwrap().collect();
-            for entry in mine {
-                // What is made meanwhile may be in the way.
-                let path = entry.unwrap().path();
-                until_true("it is removed", LIMIT, || {
-                    std::fs::remove_dir_all(&path).is_ok() || !path.exists()
-                });
-            }
-            let ended = run
-                .exit_within(LIMIT)
-                .unwrap_or_else(|| panic!("{load}: the run hangs:\n{}", run.log()));
-            let db = mesh.db();
-            let errors = db.column::<String>("SELECT error FROM tasks WHERE error IS NOT NULL");
-            if keeps_open && *mode != "randwrite" {
-                assert!(
-                    ended.success() && errors.is_empty(),
-                    "{load}: {ended} {errors:?}: {}",
-                    run.log()
-                );
-            } else {
-                let [error] = &errors[..] else {
-                    panic!("{load}: {errors:?}: {}", run.log())
-                };
-                assert!(
-                    error.contains(&*top.path().to_string_lossy()),
-                    "{load}: {error}"
-                );
-                assert!(!ended.success(), "{load}");
-            }
-            mesh.run("[[phase]]\nworkload = \"null\"\nops = 1000\n");
+        mesh.until_step_is(mode, "running", LIMIT);
+        let mine: Vec<_> = std::fs::read_dir(top.path()).unwrap().collect();
+        for entry in mine {
+            // What is made meanwhile may be in the way.
+            let path = entry.unwrap().path();
+            until_true("it is removed", LIMIT, || {
+                std::fs::remove_dir_all(&path).is_ok() || !path.exists()
+            });
         }
-    });
-}
-
-#[test]
-fn a_file_system_whose_server_is_gone_ends_the_run_and_not_the_agent() {
-    measured(|| {
-        needs!("fuse");
-        // Only root may break off a mount that is in use.
-        needs!("root");
-        // What holds or waits has nothing to do with the file system meanwhile.
-        let busy = LOADS
-            .iter()
-            .filter(|(mode, _)| !matches!(*mode, "hold" | "replay"));
-        for (mode, load) in busy {
-            let fs = FuseFs::mount();
-            let mesh = mesh_on(fs.path());
-            let target = fs.path().to_string_lossy().into_owned();
-            let mut run = mesh.begin(&format!(
-            "[targets.t]\nsystem = \"fuse\"\npath = \"{target}\"\n[[phase]]\n{load}\non-error = \"stop\"\n"
-        ));
-            mesh.until_step_is(mode, "running", LIMIT);
-            let seen = fs.log().len();
-            until_true("calls arrive", LIMIT, || fs.log().len() > seen);
-            fs.break_off();
-            let ended = run
-                .exit_within(LIMIT)
-                .unwrap_or_else(|| panic!("{load}: the run hangs:\n{}", run.log()));
-            assert!(!ended.success(), "{load}: {ended}: {}", run.log());
-            let db = mesh.db();
-            let errors = db.column::<String>("SELECT error FROM tasks WHERE error IS NOT NULL");
+        let ended = run
+            .exit_within(LIMIT)
+            .unwrap_or_else(|| panic!("{load}: the run hangs:\n{}", run.log()));
+        let db = mesh.db();
+        let errors = db.column::<String>("SELECT error FROM tasks WHERE error IS NOT NULL");
+        if keeps_open && *mode != "randwrite" {
+            assert!(
+                ended.success() && errors.is_empty(),
+                "{load}: {ended} {errors:?}: {}",
+                run.log()
+            );
+        } else {
             let [error] = &errors[..] else {
                 panic!("{load}: {errors:?}: {}", run.log())
             };
             assert!(
-                error.contains(&target) || error.contains("w0.dat"),
+                error.contains(&*top.path().to_string_lossy()),
                 "{load}: {error}"
             );
-            drop(fs);
-            mesh.run("[[phase]]\nworkload = \"null\"\nops = 1000\n");
+            assert!(!ended.success(), "{load}");
         }
-    });
+        mesh.run("[[phase]]\nworkload = \"null\"\nops = 1000\n");
+    }
+}
+
+#[test]
+fn a_file_system_whose_server_is_gone_ends_the_run_and_not_the_agent() {
+    needs!("fuse");
+    // Only root may break off a mount that is in use.
+    needs!("root");
+    // What holds or waits has nothing to do with the file system meanwhile.
+    let busy = LOADS
+        .iter()
+        .filter(|(mode, _)| !matches!(*mode, "hold" | "replay"));
+    for (mode, load) in busy {
+        let fs = FuseFs::mount();
+        let mesh = mesh_on(fs.path());
+        let target = fs.path().to_string_lossy().into_owned();
+        let mut run = mesh.begin(&format!(
+            "[targets.t]\nsystem = \"fuse\"\npath = \"{target}\"\n[[phase]]\n{load}\non-error = \"stop\"\n"
+        ));
+        mesh.until_step_is(mode, "running", LIMIT);
+        let seen = fs.log().len();
+        until_true("calls arrive", LIMIT, || fs.log().len() > seen);
+        fs.break_off();
+        let ended = run
+            .exit_within(LIMIT)
+            .unwrap_or_else(|| panic!("{load}: the run hangs:\n{}", run.log()));
+        assert!(!ended.success(), "{load}: {ended}: {}", run.log());
+        let db = mesh.db();
+        let errors = db.column::<String>("SELECT error FROM tasks WHERE error IS NOT NULL");
+        let [error] = &errors[..] else {
+            panic!("{load}: {errors:?}: {}", run.log())
+        };
+        assert!(
+            error.contains(&target) || error.contains("w0.dat"),
+            "{load}: {error}"
+        );
+        drop(fs);
+        mesh.run("[[phase]]\nworkload = \"null\"\nops = 1000\n");
+    }
 }
 
 /// Two clients at one path, one of them on a mount of its own, whose server goes. Some 8 s, nearly all of them waiting.
 #[test]
 fn a_mount_that_dies_on_one_client_leaves_the_other_to_go_on() {
-    measured(|| {
-        needs!("root", "fuse");
-        let fs = FuseFs::mount();
-        let target = tempfile::Builder::new()
-            .prefix("bm-target-")
-            .tempdir()
-            .unwrap();
-        let mut mesh = Mesh::start();
-        mesh.add(Agent::named("a").allow(target.path()));
-        let other = Agent::named("b").allow(target.path());
-        mesh.add(other.mounting(fs.path(), target.path()));
-        let mut run = mesh.begin(&format!(
+    needs!("root", "fuse");
+    let fs = FuseFs::mount();
+    let target = tempfile::Builder::new()
+        .prefix("bm-target-")
+        .tempdir()
+        .unwrap();
+    let mut mesh = Mesh::start();
+    mesh.add(Agent::named("a").allow(target.path()));
+    let other = Agent::named("b").allow(target.path());
+    mesh.add(other.mounting(fs.path(), target.path()));
+    let mut run = mesh.begin(&format!(
         "on-loss = \"continue\"\n[targets.t]\nsystem = \"local\"\npath = \"{}\"\n\
          [[phase]]\nname = \"before\"\nworkload = \"files\"\nfiles = 50\nruntime = \"5s\"\nmodes = [\"stat\"]\nerrors-limit = \"1s\"\n\
          [[phase]]\nname = \"after\"\nworkload = \"io\"\nsize = \"1m\"\nmodes = [\"write\", \"read\"]\n",
         target.path().display()
     ));
-        mesh.until_step_is("stat", "running", LIMIT);
-        until_true("both have done something", LIMIT, || {
-            let done = "SELECT count(DISTINCT task_id) FROM op_intervals WHERE ops > 0";
-            mesh.db().one::<i64>(done) == 2
-        });
-        fs.break_off();
-        let ended = run.exit_within(LIMIT).expect("the run ends");
-        assert_eq!(ended.code(), Some(3), "done but partial: {}", run.log());
-        let db = mesh.db();
-        let rows = db.rows(
+    mesh.until_step_is("stat", "running", LIMIT);
+    until_true("both have done something", LIMIT, || {
+        let done = "SELECT count(DISTINCT task_id) FROM op_intervals WHERE ops > 0";
+        mesh.db().one::<i64>(done) == 2
+    });
+    fs.break_off();
+    let ended = run.exit_within(LIMIT).expect("the run ends");
+    assert_eq!(ended.code(), Some(3), "done but partial: {}", run.log());
+    let db = mesh.db();
+    let rows = db.rows(
         "SELECT s.mode, s.state AS step, s.partial, a.name, t.state, coalesce(t.error, '') AS error,
              (SELECT coalesce(sum(errors), 0) FROM task_errors e WHERE e.task_id = t.id) AS errors,
              t.ended_us - t.start_us AS took_us
          FROM tasks t JOIN steps s ON s.id = t.step_id JOIN agents a ON a.id = t.agent_id ORDER BY s.ordinal, a.name",
     );
-        let states: Vec<String> = rows
-            .iter()
-            .map(|row| {
-                let partial = row.integer("partial");
-                let [mode, step, name, state] =
-                    ["mode", "step", "name", "state"].map(|column| row.text(column));
-                format!("{mode} {step} {partial} {name} {state}")
-            })
-            .collect();
-        assert_eq!(
-            states,
-            [
-                "stat done 1 a done",
-                "stat done 1 b failed",
-                "write done 1 a done",
-                "write done 1 b lost",
-                "read done 1 a done",
-                "read done 1 b lost",
-            ],
-            "{rows:#?}"
-        );
-        assert!(rows[0].integer("took_us") >= 5_000_000, "{rows:#?}");
-        let error = rows[1].text("error");
-        assert!(
-            error.contains("errors-limit: nothing has succeeded for 1 s"),
-            "{error}"
-        );
-        assert!(error.contains("not connected"), "{error}");
-        // A hundred of each kind as fast as they fail, then ever slower: at most ten a second and worker.
-        let errors = rows[1].integer("errors");
-        assert!((10..2_000).contains(&errors), "{errors}");
-        let kinds = db.rows(
+    let states: Vec<String> = rows
+        .iter()
+        .map(|row| {
+            let partial = row.integer("partial");
+            let [mode, step, name, state] =
+                ["mode", "step", "name", "state"].map(|column| row.text(column));
+            format!("{mode} {step} {partial} {name} {state}")
+        })
+        .collect();
+    assert_eq!(
+        states,
+        [
+            "stat done 1 a done",
+            "stat done 1 b failed",
+            "write done 1 a done",
+            "write done 1 b lost",
+            "read done 1 a done",
+            "read done 1 b lost",
+        ],
+        "{rows:#?}"
+    );
+    assert!(rows[0].integer("took_us") >= 5_000_000, "{rows:#?}");
+    let error = rows[1].text("error");
+    assert!(
+        error.contains("errors-limit: nothing has succeeded for 1 s"),
+        "{error}"
+    );
+    assert!(error.contains("not connected"), "{error}");
+    // A hundred of each kind as fast as they fail, then ever slower: at most ten a second and worker.
+    let errors = rows[1].integer("errors");
+    assert!((10..2_000).contains(&errors), "{errors}");
+    let kinds = db.rows(
         "SELECT kind, count(*) AS many FROM events WHERE kind IN ('errors-limit', 'target-lost', 'agent-lost') GROUP BY kind ORDER BY kind",
     );
-        let kinds: Vec<(String, i64)> = kinds
-            .iter()
-            .map(|row| (row.text("kind"), row.integer("many")))
-            .collect();
-        assert_eq!(
-            kinds,
-            [
-                ("errors-limit".to_owned(), 1),
-                ("target-lost".to_owned(), 2)
-            ]
-        );
-    });
+    let kinds: Vec<(String, i64)> = kinds
+        .iter()
+        .map(|row| (row.text("kind"), row.integer("many")))
+        .collect();
+    assert_eq!(
+        kinds,
+        [
+            ("errors-limit".to_owned(), 1),
+            ("target-lost".to_owned(), 2)
+        ]
+    );
 }

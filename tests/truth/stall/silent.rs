@@ -3,7 +3,6 @@
 use super::bed::{assert_failed_by_stall, count, end, newest};
 use crate::support::mesh::{Agent, Mesh};
 use crate::support::wait::until_true;
-use benchmesh_testing::measured;
 use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -69,15 +68,13 @@ fn is_connected(port: u16) -> bool {
 #[test]
 fn a_silent_peer_is_a_stall_that_is_over_when_it_speaks_again() {
     for mode in MODES {
-        measured(|| {
-            let mesh = silenced("continue", mode, |mesh| {
-                assert_eq!(count(mesh, "stall-over"), 0);
-            });
-            assert_eq!((count(&mesh, "stall"), count(&mesh, "stall-over")), (1, 1));
-            let db = mesh.db();
-            assert_eq!(db.column::<String>("SELECT state FROM steps"), ["done"]);
-            assert_eq!(db.one::<i64>("SELECT sum(errors) FROM step_results"), 0);
+        let mesh = silenced("continue", mode, |mesh| {
+            assert_eq!(count(mesh, "stall-over"), 0);
         });
+        assert_eq!((count(&mesh, "stall"), count(&mesh, "stall-over")), (1, 1));
+        let db = mesh.db();
+        assert_eq!(db.column::<String>("SELECT state FROM steps"), ["done"]);
+        assert_eq!(db.one::<i64>("SELECT sum(errors) FROM step_results"), 0);
     }
 }
 
