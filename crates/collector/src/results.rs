@@ -6,6 +6,7 @@
 
 pub mod facts;
 pub mod figures;
+pub mod flags;
 pub mod grid;
 pub mod interval;
 pub mod missing;
@@ -16,7 +17,8 @@ pub mod usage;
 pub mod window;
 
 pub use facts::{Arrivals, IntervalFacts, Paced, PacedUnit, TaskFacts};
-pub use figures::{Flag, Headline, OpResult, StepResults, TaskResult};
+pub use figures::{Headline, OpResult, StepResults, TaskResult};
+pub use flags::{Flag, FlagRow, FlagSeverity, VerdictEffect};
 pub use interval::StepInterval;
 pub use missing::Missing;
 pub use sum::StepSum;

@@ -6,25 +6,13 @@ use super::model::{
 };
 use super::pairs::{Group, Pair, pairs};
 use super::sentences;
+use crate::results::{Flag, FlagRow, VerdictEffect};
 use benchmesh_analysis::correct::holm;
 use benchmesh_analysis::estimate::ALPHA;
 use benchmesh_analysis::estimate::{Estimate, Run, estimate};
 use benchmesh_analysis::ratio::{effect_size, ratio};
 use benchmesh_analysis::{Figure, Series};
 use std::collections::BTreeSet;
-
-/// Flags that a reader of a verdict must know.
-const CAVEATS: [&str; 9] = [
-    "partial",
-    "tool-bound",
-    "cache-suspect",
-    "ack-suspect",
-    "behind-schedule",
-    "client-frozen",
-    "window-short",
-    "saturated",
-    "errors",
-];
 
 /// A side with what was loaded of it.
 pub(super) type Loaded = (Side, Vec<Cell>);
@@ -206,8 +194,10 @@ fn caveats(pair: &Pair, a: &Side, b: &Side) -> Vec<String> {
                 cell.flags.iter().map(String::as_str).chain(partial)
             })
             .collect();
-        let known = CAVEATS.iter().filter(|flag| flags.contains(**flag));
-        reasons.extend(known.map(|flag| format!("{} is {flag}", side.label)));
+        let weakens = |row: &&FlagRow| row.verdict != VerdictEffect::Nothing;
+        let known = Flag::ROWS.iter().filter(weakens);
+        let known = known.filter(|row| flags.contains(row.name));
+        reasons.extend(known.map(|row| format!("{} is {}", side.label, row.name)));
     }
     reasons
 }

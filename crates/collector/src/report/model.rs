@@ -18,6 +18,7 @@ pub use steps::{
 
 use crate::compare::Comparison;
 use crate::model::{RunId, StepId};
+use crate::results::FlagSeverity;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -155,6 +156,18 @@ pub enum Verdict {
     Note,
     /// Figures may be wrong or missing.
     Warning,
+    /// There are no figures to go by.
+    Failed,
+}
+
+impl From<FlagSeverity> for Verdict {
+    fn from(severity: FlagSeverity) -> Self {
+        match severity {
+            FlagSeverity::Note => Self::Note,
+            FlagSeverity::Warning => Self::Warning,
+            FlagSeverity::Failed => Self::Failed,
+        }
+    }
 }
 
 /// A network path from one agent to another.

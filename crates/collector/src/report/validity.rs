@@ -6,7 +6,7 @@
 use super::{Check, Report, StepReport, Verdict};
 use crate::figures::{self, plural};
 use crate::results::missing::without;
-use crate::results::real;
+use crate::results::{Flag, FlagRow, real};
 use std::collections::BTreeSet;
 
 /// A start that is later than this makes short steps of several clients dubious.
@@ -23,26 +23,15 @@ pub(super) fn checks(report: &Report) -> Vec<Check> {
     let mut checks = vec![complete(report)];
     checks.extend(starts(steps));
     checks.extend(caches(steps));
-    checks.push(flagged(
-        steps,
-        "tool",
-        &["tool-bound"],
-        "benchmesh or a missing CPU was the limit, not the storage",
-        "the harness was not the limit",
-    ));
+    checks.push(flagged(steps, "tool", "the harness was not the limit"));
     checks.extend(paced(steps));
-    checks.push(flagged(
-        steps,
-        "cached",
-        &["cache-suspect", "ack-suspect"],
-        "answered by a cache and not by the storage, as far as the network's speed tells",
-        "nothing faster than the network",
-    ));
+    checks.push(flagged(steps, "cached", "nothing faster than the network"));
     checks.push(stalls(report));
     checks.push(clients(report));
     checks.push(errors(steps));
     checks.push(losses(report));
-    checks.extend(windows(steps));
+    checks.extend(raised(steps, "windows"));
+    checks.extend(raised(steps, "latencies"));
     checks.extend(repeats(steps));
     checks
 }
@@ -88,7 +77,7 @@ fn steps_of(steps: &[StepReport], is_meant: impl Fn(&StepReport) -> bool) -> Opt
 fn complete(report: &Report) -> Check {
     let steps = &report.steps;
     let unended = steps_of(steps, |step| {
-        step.partial || step.state != "done" || step.flags.iter().any(|flag| flag == "no-data")
+        step.partial || step.state != "done" || has_flag(step, Flag::NoData)
     });
     let going_on = matches!(report.run.state.as_str(), "running" | "queued");
     match unended {
@@ -203,26 +192,34 @@ fn caches(steps: &[StepReport]) -> Option<Check> {
     })
 }
 
-/// One check of flags that mean the same to a reader.
-fn flagged(steps: &[StepReport], name: &str, flags: &[&str], meaning: &str, fine: &str) -> Check {
-    let has = |step: &StepReport| step.flags.iter().any(|flag| flags.contains(&flag.as_str()));
-    match steps_of(steps, has) {
-        Some(flagged) => check(name, Verdict::Warning, format!("{flagged}: {meaning}")),
-        None => check(name, Verdict::Ok, fine),
-    }
+/// The flags that stand in one line of validity, with their steps; `None`: no step has any.
+fn raised(steps: &[StepReport], about: &str) -> Option<Check> {
+    let rows = Flag::ROWS.iter().filter(|row| row.about == about);
+    let found: Vec<(&FlagRow, String)> = rows
+        .filter_map(|row| Some((row, steps_of(steps, |step| has_flag(step, row.flag))?)))
+        .collect();
+    let worst = found.iter().map(|(row, _)| row.severity).max()?;
+    let sentences = found
+        .iter()
+        .map(|(row, steps)| format!("{steps}: {}", row.meaning));
+    let text = sentences.collect::<Vec<_>>().join("; ");
+    Some(check(about, Verdict::from(worst), text))
+}
+
+fn has_flag(step: &StepReport, flag: Flag) -> bool {
+    step.flags.iter().any(|one| one == flag.as_str())
+}
+
+fn flagged(steps: &[StepReport], about: &str, fine: &str) -> Check {
+    raised(steps, about).unwrap_or_else(|| check(about, Verdict::Ok, fine))
 }
 
 fn paced(steps: &[StepReport]) -> Option<Check> {
     let is_paced = |step: &StepReport| step.ops.iter().any(|op| op.response_p99_ms.is_some());
-    steps.iter().any(is_paced).then(|| {
-        flagged(
-            steps,
-            "schedule",
-            &["behind-schedule"],
-            "fewer operations than were due, or issued late",
-            "kept",
-        )
-    })
+    steps
+        .iter()
+        .any(is_paced)
+        .then(|| flagged(steps, "schedule", "kept"))
 }
 
 fn stalls(report: &Report) -> Check {
@@ -272,9 +269,7 @@ fn seconds_at_zero(steps: &[StepReport]) -> i64 {
 }
 
 fn clients(report: &Report) -> Check {
-    let frozen = steps_of(&report.steps, |step| {
-        step.flags.iter().any(|flag| flag == "client-frozen")
-    });
+    let frozen = raised(&report.steps, "clients");
     let lost = report
         .events
         .iter()
@@ -284,7 +279,7 @@ fn clients(report: &Report) -> Check {
     if lost > 0 {
         findings.push(format!("{} without contact", plural(lost, "agent")));
     }
-    findings.extend(frozen.map(|frozen| format!("an agent did not run for a while in {frozen}")));
+    findings.extend(frozen.map(|frozen| frozen.text));
     if findings.is_empty() {
         check("clients", Verdict::Ok, "none lost, none frozen")
     } else {
@@ -324,20 +319,6 @@ fn losses(report: &Report) -> Check {
         plural(agents.len(), "agent")
     );
     check("samples", Verdict::Warning, text)
-}
-
-fn windows(steps: &[StepReport]) -> Option<Check> {
-    let has =
-        |flag: &'static str| move |step: &StepReport| step.flags.iter().any(|one| one == flag);
-    if let Some(apart) = steps_of(steps, has("no-overlap")) {
-        let text = format!(
-            "{apart}: clients were not active at the same time, so there is no rate of all of them"
-        );
-        return Some(check("windows", Verdict::Warning, text));
-    }
-    let short = steps_of(steps, has("window-short"))?;
-    let text = format!("{short}: too short to cut off the ends, the rates are over the whole step");
-    Some(check("windows", Verdict::Note, text))
 }
 
 fn repeats(steps: &[StepReport]) -> Option<Check> {

@@ -1,5 +1,6 @@
 //! What a finished step came to, as plain structs.
 
+use super::flags::Flag;
 use super::seconds::Seconds;
 use crate::model::{MeshMicros, TaskId};
 use benchmesh_workloads::histogram::Histogram;
@@ -21,54 +22,6 @@ impl Headline {
             Self::Window => "window",
             Self::LastDone => "last-done",
             Self::None => "none",
-        }
-    }
-}
-
-/// Something that a reader of a step's figures must know.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Flag {
-    WindowShort,
-    NoOverlap,
-    ToolBound,
-    BehindSchedule,
-    CacheSuspect,
-    AckSuspect,
-    ClientFrozen,
-    Partial,
-    Errors,
-    Saturated,
-    NoData,
-}
-
-impl Flag {
-    pub const ALL: &'static [Self] = &[
-        Self::WindowShort,
-        Self::NoOverlap,
-        Self::ToolBound,
-        Self::BehindSchedule,
-        Self::CacheSuspect,
-        Self::AckSuspect,
-        Self::ClientFrozen,
-        Self::Partial,
-        Self::Errors,
-        Self::Saturated,
-        Self::NoData,
-    ];
-
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::WindowShort => "window-short",
-            Self::NoOverlap => "no-overlap",
-            Self::ToolBound => "tool-bound",
-            Self::BehindSchedule => "behind-schedule",
-            Self::CacheSuspect => "cache-suspect",
-            Self::AckSuspect => "ack-suspect",
-            Self::ClientFrozen => "client-frozen",
-            Self::Partial => "partial",
-            Self::Errors => "errors",
-            Self::Saturated => "saturated",
-            Self::NoData => "no-data",
         }
     }
 }

@@ -4,7 +4,8 @@
 //! way, `finish` the figures. Ramp intervals are on the grid and in no figure.
 
 use super::facts::{Arrivals, IntervalFacts, PacedUnit, TaskFacts};
-use super::figures::{Flag, Headline, OpResult, StepResults, TaskResult};
+use super::figures::{Headline, OpResult, StepResults, TaskResult};
+use super::flags::Flag;
 use super::grid::Grid;
 use super::interval::StepInterval;
 use super::seconds::{SecondsSum, WholeSeconds};

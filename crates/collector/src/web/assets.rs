@@ -1,12 +1,14 @@
 //! What the page is made of, built into the binary: hand-written, and loaded from nowhere else.
 
 use super::error::Refusal;
+use crate::results::Flag;
 use axum::{
     body::Body,
     extract::Path,
     http::{StatusCode, header},
     response::{IntoResponse, Response},
 };
+use serde_json::{Value, json};
 
 const HTML: &str = "text/html; charset=utf-8";
 const PAGE: &str = include_str!("assets/page.html");
@@ -44,6 +46,18 @@ const ASSETS: [(&str, &str, &str); 6] = [
     ("icon.svg", "image/svg+xml", ICON),
 ];
 
+/// The table of flags, for the page to say what a flag means.
+const FLAGS: &str = "flags.js";
+
+fn flags_script() -> String {
+    let rows = Flag::ROWS.iter().map(|row| {
+        let known = json!({ "meaning": row.meaning, "severity": row.severity });
+        (row.name.to_owned(), known)
+    });
+    let rows = Value::Object(rows.collect());
+    format!("'use strict';\nconst BenchmeshFlags = {rows};\n")
+}
+
 pub async fn page() -> Response {
     text(StatusCode::OK, HTML, PAGE)
 }
@@ -57,15 +71,22 @@ pub async fn openapi() -> Response {
 }
 
 pub async fn asset(Path(name): Path<String>) -> Result<Response, Refusal> {
+    if name == FLAGS {
+        return Ok(asset_of("text/javascript; charset=utf-8", flags_script()));
+    }
     let found = ASSETS.iter().find(|(known, ..)| *known == name);
     let Some((_, kind, content)) = found else {
         return Err(super::error::not_found().await);
     };
+    Ok(asset_of(kind, *content))
+}
+
+fn asset_of(kind: &'static str, content: impl Into<Body>) -> Response {
     let headers = [
-        (header::CONTENT_TYPE, *kind),
+        (header::CONTENT_TYPE, kind),
         (header::CACHE_CONTROL, "no-cache"),
     ];
-    Ok((headers, *content).into_response())
+    (headers, content.into()).into_response()
 }
 
 /// The form that asks for the token. `problem` is a sentence of ours.

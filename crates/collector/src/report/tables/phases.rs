@@ -2,10 +2,10 @@
 
 use super::Table;
 use super::bands::{Band, packed};
-use super::results::meaning;
 use crate::figures::{self, NONE};
 use crate::report::pivot::{scale_notes, title};
 use crate::report::{Cell, ClientsReport, Figure, Measure, PhaseReport, Pivot, Report, StepReport};
+use crate::results::flags::meaning;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Clients that differ by less than this are not worth a line.

@@ -4,65 +4,14 @@ use super::{Table, skew};
 use crate::figures::{self, NONE, plural};
 use crate::report::{Line, OpReport, Report, StepReport};
 use crate::results::missing::without;
+use crate::results::{Flag, FlagRow};
 use std::collections::{BTreeMap, BTreeSet};
-
-/// What each flag of a step means to whoever reads its figures.
-const LEGEND: &[(&str, &str)] = &[
-    (
-        "window-short",
-        "all workers were active together for less than three seconds or half the step; the rates are over the whole \
-         step, to the last worker",
-    ),
-    (
-        "tool-bound",
-        "benchmesh itself took a large share of the time, or its workers waited for a CPU: the storage can do more",
-    ),
-    (
-        "behind-schedule",
-        "fewer operations than were due under the rate, or one in a hundred issued more than 100 ms late",
-    ),
-    (
-        "cache-suspect",
-        "read or written faster than the agents' network can carry: a cache answered",
-    ),
-    (
-        "ack-suspect",
-        "direct writes were acknowledged faster than a round trip to another host: the servers did not have them yet",
-    ),
-    (
-        "client-frozen",
-        "an agent did not run for a while during the step",
-    ),
-    (
-        "no-overlap",
-        "not all agents were active at the same time, so no rate of all of them exists",
-    ),
-    (
-        "partial",
-        "it was ended early, or not all agents took part to the end",
-    ),
-    (
-        "errors",
-        "operations failed; table task_errors says which and why",
-    ),
-    (
-        "saturated",
-        "operations took longer than an hour; their latencies count as one hour",
-    ),
-    ("no-data", "no operation was measured"),
-];
 
 /// Partial steps that are spelled out.
 const PARTIAL_SHOWN: usize = 8;
 
 /// Failed tasks that are spelled out.
 const FAILURES_SHOWN: usize = 8;
-
-/// What a flag means; empty: nobody knows.
-pub(super) fn meaning(flag: &str) -> &'static str {
-    let known = LEGEND.iter().find(|(known, _)| *known == flag);
-    known.map_or("see docs/database.md", |(_, meaning)| meaning)
-}
 
 /// Steps that did not end well, and why.
 pub(super) fn troubles(report: &Report) -> Option<Table> {
@@ -294,14 +243,15 @@ fn notes(report: &Report, common: &BTreeSet<&str>) -> Vec<String> {
             step.ordinal
         ));
     }
-    for (flag, meaning) in LEGEND {
+    for FlagRow { name, meaning, .. } in Flag::ROWS {
         let flagged = steps.iter().any(|step| {
-            step.flags.iter().any(|one| one == flag) || (*flag == "partial" && step.partial)
+            step.flags.iter().any(|one| one == name)
+                || (*name == Flag::Partial.as_str() && step.partial)
         });
-        if common.contains(flag) {
-            notes.push(format!("{flag} (every step): {meaning}."));
+        if common.contains(name) {
+            notes.push(format!("{name} (every step): {meaning}."));
         } else if flagged {
-            notes.push(format!("{flag}: {meaning}."));
+            notes.push(format!("{name}: {meaning}."));
         }
     }
     notes.extend(partial_notes(report));

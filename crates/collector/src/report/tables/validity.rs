@@ -15,6 +15,7 @@ pub(super) fn table(checks: &[Check]) -> Option<Table> {
     // Stable: the order of the checks within each.
     found.sort_by_key(|one| std::cmp::Reverse(one.verdict));
     let word = |one: &&Check| match one.verdict {
+        Verdict::Failed => "failed".to_owned(),
         Verdict::Warning => "warning".to_owned(),
         Verdict::Note | Verdict::Ok => "note".to_owned(),
     };

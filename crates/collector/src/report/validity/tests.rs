@@ -84,18 +84,19 @@ fn each_fault_names_its_steps() {
     check(
         "tool",
         Verdict::Warning,
-        "1 of 9 steps (3): benchmesh or a missing CPU was the limit, not the storage",
+        "1 of 9 steps (3): benchmesh itself took a large share of the time, or its workers waited for a CPU: the storage can \
+         do more",
     );
     check(
         "cached",
         Verdict::Warning,
-        "1 of 9 steps (4): answered by a cache and not by the storage, as far as the network's speed tells",
+        "1 of 9 steps (4): read or written faster than the agents' network can carry: a cache answered",
     );
     check("stalls", Verdict::Note, "operations hung 2 times");
     check(
         "clients",
         Verdict::Warning,
-        "1 agent without contact; an agent did not run for a while in 1 of 9 steps (5)",
+        "1 agent without contact; 1 of 9 steps (5): an agent did not run for a while during the step",
     );
     check(
         "errors",
@@ -110,7 +111,8 @@ fn each_fault_names_its_steps() {
     check(
         "windows",
         Verdict::Note,
-        "1 of 9 steps (3): too short to cut off the ends, the rates are over the whole step",
+        "1 of 9 steps (3): all workers were active together for less than three seconds or half the step; the rates are \
+         over the whole step, to the last worker",
     );
     check(
         "repeats",

@@ -4,7 +4,7 @@ use crate::{
     clock::MeshClock,
     live::TaskRate,
     model::{MeshMicros, RunId, RunState, StepId, StepState, TaskId},
-    results::figures::{Flag, OpResult},
+    results::{Flag, OpResult},
     sessions::command::Progress,
 };
 use std::{

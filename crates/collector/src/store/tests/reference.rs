@@ -227,8 +227,8 @@ async fn every_flag_has_its_column() {
     .fetch_all(mesh.store.reader())
     .await
     .unwrap();
-    let expected = Flag::ALL.iter().map(|flag| {
-        let word = flag.as_str().replace('-', "_");
+    let expected = Flag::ROWS.iter().map(|row| {
+        let word = row.name.replace('-', "_");
         format!("flag_{word}")
     });
     let expected: BTreeSet<String> = expected.collect();
@@ -262,7 +262,7 @@ fn words_of_columns() -> Vec<(&'static str, Vec<&'static str>)> {
         ),
         (
             "steps.flags",
-            Flag::ALL.iter().map(|word| word.as_str()).collect(),
+            Flag::ROWS.iter().map(|row| row.name).collect(),
         ),
         (
             "op_intervals.op",

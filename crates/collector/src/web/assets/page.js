@@ -97,6 +97,12 @@
     return h('span', { class: 'chip ' + (kind || '') }, text);
   }
 
+  /* What a flag means is in the server's table of flags; another version may have others. */
+  function flagChip(name) {
+    const row = Object.hasOwn(BenchmeshFlags, name) ? BenchmeshFlags[name] : { severity: 'warning', meaning: '' };
+    return h('span', { class: 'chip ' + row.severity, title: row.meaning }, name);
+  }
+
   function words(step) {
     const keys = Object.entries(step.params || {}).filter(([key]) => ['size', 'bs', 'iodepth', 'numjobs', 'files', 'rate_iops', 'rate', 'streams'].includes(key));
     return keys.map(([key, value]) => key + '=' + value).join(' ');
@@ -294,7 +300,7 @@
         ['p99, ms', (line) => line.op ? figure(line.op.p99_ms) : '-', 'number'],
         ['max, ms', (line) => line.op ? figure(line.op.max_ms) : '-', 'number'],
         ['errors', (line) => line.op && line.op.errors ? h('span', { class: 'error' }, figure(line.op.errors)) : '', 'number'],
-        ['flags', (line) => line.first ? [...(line.step.state === 'done' ? [] : [line.step.state]), ...line.step.flags].map((flag) => [chip(flag, 'warning'), ' ']) : ''],
+        ['flags', (line) => line.first ? [...(line.step.state === 'done' ? [] : [chip(line.step.state, line.step.state)]), ...line.step.flags.map(flagChip)].map((one) => [one, ' ']) : ''],
       ], lines, 'No step has ended yet.'));
     };
     const drawClients = () => {

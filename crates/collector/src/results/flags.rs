@@ -1,0 +1,220 @@
+//! What is said of a step beside its figures: the one table of flags.
+//!
+//! Notes beneath tables, a report's validity, a comparison's caveats, the live page and docs/flags.md are made from it.
+//! [`super::sum`] raises them; what a flag means to a reader is said here and nowhere else.
+
+use serde::Serialize;
+
+/// How much a flag matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum FlagSeverity {
+    /// Limits what the figures say.
+    Note,
+    /// Figures may be wrong or missing.
+    Warning,
+    /// There are no figures to go by.
+    Failed,
+}
+
+impl FlagSeverity {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Note => "note",
+            Self::Warning => "warning",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+/// What a flag of one side does to a comparison.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VerdictEffect {
+    Nothing,
+    /// The verdict stands, with the flag behind it.
+    Caveat,
+    /// Rates that sum over clients are not held against another side's.
+    NotComparable,
+}
+
+impl VerdictEffect {
+    /// As docs/flags.md says it.
+    pub fn sentence(self) -> &'static str {
+        match self {
+            Self::Nothing => "nothing",
+            Self::Caveat => "stands behind the verdict as a caveat",
+            Self::NotComparable => "rates that sum over clients are not comparable",
+        }
+    }
+}
+
+/// Everything there is to know of one flag.
+#[derive(Debug)]
+pub struct FlagRow {
+    pub flag: Flag,
+    /// The word that the database and the commands write.
+    pub name: &'static str,
+    /// The line of a report's validity that it stands in.
+    pub about: &'static str,
+    pub severity: FlagSeverity,
+    pub verdict: VerdictEffect,
+    /// What it says of the figures, as a clause without its full stop.
+    pub meaning: &'static str,
+    /// When it is raised, in sentences.
+    pub raised: &'static str,
+    /// What to do about it, in sentences.
+    pub remedy: &'static str,
+}
+
+macro_rules! flags {
+    ($($variant:ident = $name:literal {
+        about: $about:literal,
+        severity: $severity:ident,
+        verdict: $verdict:ident,
+        meaning: $meaning:literal,
+        raised: $raised:literal,
+        remedy: $remedy:literal $(,)?
+    })+) => {
+        /// Something that a reader of a step's figures must know.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        pub enum Flag { $($variant),+ }
+
+        impl Flag {
+            /// The table, in the order in which flags are listed.
+            pub const ROWS: &'static [FlagRow] = &[$(FlagRow {
+                flag: Self::$variant,
+                name: $name,
+                about: $about,
+                severity: FlagSeverity::$severity,
+                verdict: VerdictEffect::$verdict,
+                meaning: $meaning,
+                raised: $raised,
+                remedy: $remedy,
+            }),+];
+
+            pub fn as_str(self) -> &'static str {
+                match self { $(Self::$variant => $name),+ }
+            }
+        }
+    };
+}
+
+impl Flag {
+    /// The row of a word; `None`: another version's.
+    pub fn row_of(name: &str) -> Option<&'static FlagRow> {
+        Self::ROWS.iter().find(|row| row.name == name)
+    }
+}
+
+/// What a flag means; of a word that another version wrote, where to look.
+pub fn meaning(name: &str) -> &'static str {
+    Flag::row_of(name).map_or("see docs/flags.md", |row| row.meaning)
+}
+
+flags! {
+    WindowShort = "window-short" {
+        about: "windows",
+        severity: Note,
+        verdict: Caveat,
+        meaning: "all workers were active together for less than three seconds or half the step; the rates are over \
+                  the whole step, to the last worker",
+        raised: "The time in which all tasks were active was under three seconds or under half of the step. The \
+                 headline is everything over the time to the last worker's end instead (`headline` is `last-done`).",
+        remedy: "Let the step last longer (`runtime`, more files or bytes), or give each client the same amount of work.",
+    }
+    NoOverlap = "no-overlap" {
+        about: "windows",
+        severity: Warning,
+        verdict: NotComparable,
+        meaning: "clients were not active at the same time, so there is no rate of all of them",
+        raised: "Some task had ended before another had begun (`headline` is `none`).",
+        remedy: "Let the step last longer than its clients' starts lie apart; `v_clients` has each client's own rate.",
+    }
+    ToolBound = "tool-bound" {
+        about: "tool",
+        severity: Warning,
+        verdict: Caveat,
+        meaning: "benchmesh itself took a large share of the time, or its workers waited for a CPU: the storage can do more",
+        raised: "benchmesh's own cost was over 20 % of the workers' time, or workers waited for a CPU over 10 % of it. \
+                 Tasks under a rate are not judged by it.",
+        remedy: "Use more client hosts or fewer workers on each, and end what else runs there.",
+    }
+    BehindSchedule = "behind-schedule" {
+        about: "schedule",
+        severity: Warning,
+        verdict: Caveat,
+        meaning: "fewer operations than were due under the rate, or one in a hundred issued more than 100 ms late",
+        raised: "Under a rate, some task did less than 99 % of what was due in its time (one operation per worker, and \
+                 three standard deviations of random arrivals, are spared), or one operation in a hundred was issued over \
+                 100 ms late.",
+        remedy: "The rate is more than the storage, or the workers, can carry: lower the rate, or add workers or depth.",
+    }
+    CacheSuspect = "cache-suspect" {
+        about: "cached",
+        severity: Warning,
+        verdict: Caveat,
+        meaning: "read or written faster than the agents' network can carry: a cache answered",
+        raised: "The tasks of some agent read, or wrote, more in a second than its network can carry. Reads are `read`, \
+                 `fread`, `getc`, `seek` and `copy` in mode `out`; writes are `write`, `create`, `append`, `rewrite`, \
+                 `fwrite`, `putc` and `copy` in mode `in`. Judged where the agent's label `link-mbits` says how fast its \
+                 way to the storage is, and where the target's file system is one of the network's: there by the most that \
+                 a `network` phase in this database ever sent to the agent from other hosts, and a tenth more, but never \
+                 above the speed of its interfaces (bridges and bonds do not count beside their members); without such a \
+                 phase by that speed alone. Of `network` phases only those count that could send all they would: no `rate` \
+                 or `rate_iops`, no group beside them, tasks that ended well. What a step was judged by is \
+                 `tasks.link_bytes_per_s`.",
+        remedy: "Use `cache = \"cold\"` or `\"bypass\"`, or more data than the caches hold.",
+    }
+    AckSuspect = "ack-suspect" {
+        about: "cached",
+        severity: Warning,
+        verdict: Caveat,
+        meaning: "direct writes were acknowledged faster than a round trip to another host: the servers did not have them yet",
+        raised: "The median of some task's direct writes is below the least round trip that a `network` phase ever \
+                 measured from its agent to another host. Judged where the target lies behind the network.",
+        remedy: "Sync what is written (`fsync`), or turn the client's write-back cache off.",
+    }
+    ClientFrozen = "client-frozen" {
+        about: "clients",
+        severity: Warning,
+        verdict: Caveat,
+        meaning: "an agent did not run for a while during the step",
+        raised: "An agent of the step did not run for 2 s or more (event `client-frozen`).",
+        remedy: "Find what stopped that host (a paused VM, a debugger, no memory), and measure again.",
+    }
+    Partial = "partial" {
+        about: "complete",
+        severity: Warning,
+        verdict: NotComparable,
+        meaning: "it was ended early, or not all agents took part to the end",
+        raised: "A task was lost, failed, or has not told its end.",
+        remedy: "`tasks.state` and `tasks.error` say which and why; `resume` repeats the cell.",
+    }
+    Errors = "errors" {
+        about: "errors",
+        severity: Warning,
+        verdict: Caveat,
+        meaning: "operations failed; table task_errors says which and why",
+        raised: "At least one operation failed.",
+        remedy: "Look at `task_errors`: operation, system call, error number and the first path.",
+    }
+    Saturated = "saturated" {
+        about: "latencies",
+        severity: Note,
+        verdict: Caveat,
+        meaning: "operations took longer than an hour; their latencies count as one hour",
+        raised: "An operation took more than an hour, which is where histograms end.",
+        remedy: "Look for what hung: events `stall` name operation, path and offset.",
+    }
+    NoData = "no-data" {
+        about: "complete",
+        severity: Failed,
+        verdict: NotComparable,
+        meaning: "no operation was measured",
+        raised: "No interval of any task has arrived.",
+        remedy: "`steps.reason`, `tasks.error` and the run's events say why.",
+    }
+}
+
+#[cfg(test)]
+mod reference;
