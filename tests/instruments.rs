@@ -7,7 +7,7 @@ use crate::support::loop_device::Mounted;
 use crate::support::net::Network;
 use crate::support::permit::permit;
 use crate::support::wait::until_true;
-use benchmesh_testing::measured;
+use benchmesh_testing::{measured, timing};
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -102,8 +102,8 @@ fn fuse_rules_delay_fail_and_hang() {
 
 #[test]
 fn cgroup_throttles_a_loop_device() {
+    needs!("root", "loop", "ext4", "cgroup");
     measured(|| {
-        needs!("root", "loop", "ext4", "cgroup");
         let _permit = permit();
         let fs = Mounted::on_loop("ext4", 256 << 20);
         let throttle = DiskThrottle::new(&fs.device_number(), 20_000_000);
@@ -123,19 +123,20 @@ fn cgroup_throttles_a_loop_device() {
         child.stdin.take().unwrap().write_all(b"\n").unwrap();
         assert!(child.wait().unwrap().success());
         let rate = f64::from(60 << 20) / began.elapsed().as_secs_f64();
-        assert!((19e6..21e6).contains(&rate), "{rate} bytes/s");
+        timing!((19e6..21e6).contains(&rate), "{rate} bytes/s");
         let direct = File::options()
             .read(true)
             .custom_flags(libc::O_DIRECT)
             .open(&file);
         assert!(direct.is_ok(), "direct I/O on the loop device");
+        Ok(())
     });
 }
 
 #[test]
 fn tbf_shapes_a_veth() {
+    needs!("root", "netns");
     measured(|| {
-        needs!("root", "netns");
         let _permit = permit();
         let network = Network::new(1);
         network.shape(1, "100mbit");
@@ -163,9 +164,10 @@ fn tbf_shapes_a_veth() {
         assert!(sink.wait().unwrap().success());
         #[expect(clippy::cast_precision_loss, reason = "a few tens of MB")]
         let share = sent as f64 * 8.0 / taken / (100e6 * 1448.0 / 1514.0);
-        assert!(
+        timing!(
             (0.97..1.03).contains(&share),
             "{share} of the payload's share"
         );
+        Ok(())
     });
 }

@@ -4,7 +4,7 @@
 use crate::support::mesh::{Agent, Mesh};
 use crate::support::meter::Meter;
 use crate::support::process::Process;
-use benchmesh_testing::measured;
+use benchmesh_testing::{measured, timing};
 use std::path::Path;
 use std::process::Command;
 
@@ -67,11 +67,12 @@ fn a_daemons_cpu_is_what_the_kernel_says() {
         assert_eq!(usage.len(), 1, "{usage:?}");
         assert_eq!(usage[0].text("instance"), "osd.7");
         let reported = usage[0].number("cpu_percent");
-        assert!(truth > 5.0, "the burner burns: {truth}");
-        assert!(
+        timing!(truth > 5.0, "the burner burns: {truth}");
+        timing!(
             (reported - truth).abs() <= TOLERANCE_POINTS,
             "reported {reported} %, the kernel says {truth} %"
         );
+        Ok(())
     });
 }
 

@@ -13,7 +13,7 @@ use crate::support::fuse_fs::{Call, Fault, FuseFs, Op, Rule};
 use crate::support::mesh::{Agent, Mesh};
 use crate::support::meter::wall_us;
 use crate::support::plan;
-use benchmesh_testing::measured;
+use benchmesh_testing::{TimingError, measured, timing};
 use benchmesh_workloads::histogram::Histogram;
 use cases::{DELAYED, Made, SLOW, Slow};
 use rusqlite::types::Value;
@@ -39,7 +39,12 @@ fn reads() -> String {
     format!("- open old\n{}- close old\n", reads.collect::<String>())
 }
 
-fn check(fs: &FuseFs, mesh: &Mesh, target: &Path, groups: &[(&str, &[Slow])]) {
+fn check(
+    fs: &FuseFs,
+    mesh: &Mesh,
+    target: &Path,
+    groups: &[(&str, &[Slow])],
+) -> Result<(), TimingError> {
     let cases: Vec<(String, &Slow)> = (groups.iter())
         .flat_map(|(common, cases)| cases.iter().map(move |case| (common, case)))
         .map(|(common, case)| (format!("{common}{}", case.0.replace('@', &reads())), case))
@@ -65,7 +70,8 @@ fn check(fs: &FuseFs, mesh: &Mesh, target: &Path, groups: &[(&str, &[Slow])]) {
             ));
         }
     }
-    assert!(wrong.is_empty(), "{wrong:#?}");
+    timing!(wrong.is_empty(), "{wrong:#?}");
+    Ok(())
 }
 
 /// A bare loop of reads on the same mount, all the while: what it takes more than the file system does, the kernel takes to
@@ -231,8 +237,8 @@ fn operations(pattern: &[Op], calls: &[Vec<&Call>]) -> Vec<f64> {
 
 #[test]
 fn every_workload_reports_the_delay_of_its_calls() {
+    needs!("fuse");
     measured(|| {
-        needs!("fuse");
         let fs = FuseFs::mount();
         let mut mesh = Mesh::start();
         // The other side of a copy takes no time to speak of.
@@ -245,15 +251,15 @@ fn every_workload_reports_the_delay_of_its_calls() {
         for op in DELAYED {
             fs.add_rule(Rule::every(*op, Fault::Delay(DELAY)));
         }
-        check(&fs, &mesh, fs.path(), SLOW);
+        check(&fs, &mesh, fs.path(), SLOW)
     });
 }
 
 /// What the kernel copies within one file system is one call for the target, and no read and no write.
 #[test]
 fn a_copy_within_the_file_system_has_the_delay_of_its_call() {
+    needs!("fuse");
     measured(|| {
-        needs!("fuse");
         let fs = FuseFs::mount();
         let (target, scratch) = (fs.path().join("target"), fs.path().join("scratch"));
         for directory in [&target, &scratch] {
@@ -273,6 +279,6 @@ fn a_copy_within_the_file_system_has_the_delay_of_its_call() {
         ];
         let case = ("modes = [\"in\"]", "copy", Made::Of(calls));
         let common = "workload = \"copy\"\nfiles = 100\nsize = \"4k\"\nway = \"copy-file-range\"\n";
-        check(&fs, &mesh, &target, &[(common, &[case])]);
+        check(&fs, &mesh, &target, &[(common, &[case])])
     });
 }

@@ -9,7 +9,7 @@ use crate::support::cgroup::DiskThrottle;
 use crate::support::loop_device::Mounted;
 use crate::support::mesh::{Agent, Mesh};
 use crate::support::meter::Meter;
-use benchmesh_testing::measured;
+use benchmesh_testing::{TimingError, measured, timing};
 
 const BYTES_PER_S: u64 = 20_000_000;
 const TOLERANCE: f64 = 0.03;
@@ -18,20 +18,21 @@ const AT_SPEED: f64 = 0.015;
 
 #[test]
 fn a_throttled_disk_is_reported_as_fast_as_it_is() {
+    needs!("root", "loop", "ext4", "cgroup");
     measured(|| {
-        needs!("root", "loop", "ext4", "cgroup");
         let fs = Mounted::on_memory_loop("ext4", 256 << 20);
         let throttle = DiskThrottle::new(&fs.device_number(), BYTES_PER_S);
         let mut mesh = Mesh::start();
         mesh.add(Agent::named("a").allow(&fs.path()));
         throttle.take(mesh.agent("a").pid());
         for mode in ["rewrite", "read", "randread"] {
-            check(&mesh, &fs, mode);
+            check(&mesh, &fs, mode)?;
         }
+        Ok(())
     });
 }
 
-fn check(mesh: &Mesh, fs: &Mounted, mode: &str) {
+fn check(mesh: &Mesh, fs: &Mounted, mode: &str) -> Result<(), TimingError> {
     let plan = format!(
         r#"
         [targets.slow]
@@ -61,19 +62,20 @@ fn check(mesh: &Mesh, fs: &Mounted, mode: &str) {
         row.integer("all_active_until_us"),
     );
     let off = reported / counted - 1.0;
-    assert!(
+    timing!(
         off.abs() <= TOLERANCE,
         "{mode}: {reported} bytes/s reported, the kernel counted {counted}"
     );
     let speed = 20e6;
-    assert!(
+    timing!(
         (counted / speed - 1.0).abs() <= AT_SPEED,
         "{mode}: the kernel let {counted} bytes/s through a device of {BYTES_PER_S}"
     );
-    assert!(
+    timing!(
         (reported / speed - 1.0).abs() <= TOLERANCE,
         "{mode}: {reported} bytes/s reported of a device that does {BYTES_PER_S}"
     );
+    Ok(())
 }
 
 /// Bytes that the device has read and written since it was made.

@@ -7,7 +7,7 @@ use crate::needs;
 use crate::support::fuse_fs::{Fault, FuseFs, Op, Rule};
 use crate::support::mesh::Mesh;
 use crate::support::plan;
-use benchmesh_testing::measured;
+use benchmesh_testing::{TimingError, measured, timing};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
@@ -17,18 +17,22 @@ const TOLERANCE_US: i64 = SECOND_US / 10;
 
 #[test]
 fn every_second_of_a_freeze_has_a_row() {
+    needs!("fuse");
     measured(|| {
-        needs!("fuse");
         // Side by side, for the longest of them takes its time.
         thread::scope(|scope| {
-            for millis in [500, 1300, 2200, 3700, 8000, 18_000] {
-                scope.spawn(move || freeze_and_compare(Duration::from_millis(millis)));
-            }
-        });
+            let freezes = [500, 1300, 2200, 3700, 8000, 18_000].map(|millis| {
+                scope.spawn(move || freeze_and_compare(Duration::from_millis(millis)))
+            });
+            freezes
+                .map(|freeze| freeze.join().unwrap())
+                .into_iter()
+                .collect::<Result<(), TimingError>>()
+        })
     });
 }
 
-fn freeze_and_compare(freeze: Duration) {
+fn freeze_and_compare(freeze: Duration) -> Result<(), TimingError> {
     let fs = FuseFs::mount();
     let mesh = Mesh::of(&["a"], fs.path());
     // Anywhere in a second, another place in each run of this test.
@@ -64,7 +68,7 @@ fn freeze_and_compare(freeze: Duration) {
             row.integer("span_us"),
             row.integer("ops"),
         );
-        assert!(
+        timing!(
             (at - next).abs() < TOLERANCE_US,
             "{freeze:?}: a row at {at}, after one that ended at {next}: {rows:?}"
         );
@@ -73,8 +77,11 @@ fn freeze_and_compare(freeze: Duration) {
         let apart = next < began - TOLERANCE_US || at > ended + TOLERANCE_US;
         // The last row holds what is left of a second.
         match (within, apart && next <= task_end) {
-            (true, _) => assert_eq!(ops, 0, "{freeze:?}: {at} is frozen from {began} to {ended}"),
-            (_, true) => assert!(
+            (true, _) => timing!(
+                ops == 0,
+                "{freeze:?}: {at} is frozen from {began} to {ended}"
+            ),
+            (_, true) => timing!(
                 ops > 0,
                 "{freeze:?}: {at} is not frozen from {began} to {ended}"
             ),
@@ -87,8 +94,9 @@ fn freeze_and_compare(freeze: Duration) {
         "{freeze:?}: rows end at {next}, the task at {task_end}"
     );
     let whole = (ended - began) / SECOND_US;
-    assert!(
+    timing!(
         silent >= whole - 2,
         "{freeze:?}: {silent} seconds without an operation from {began} to {ended}: {rows:?}"
     );
+    Ok(())
 }

@@ -4,7 +4,7 @@
 use crate::needs;
 use crate::support::mesh::{Agent, Mesh};
 use crate::support::net::Network;
-use benchmesh_testing::measured;
+use benchmesh_testing::{measured, timing};
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
@@ -24,8 +24,8 @@ fn mesh_on(network: &Network, nodes: u8) -> Mesh {
 
 #[test]
 fn a_shaped_link_is_reported_as_fast_as_it_is() {
+    needs!("root", "netns");
     measured(|| {
-        needs!("root", "netns");
         let network = Network::new(2);
         let mesh = mesh_on(&network, 2);
         for node in [1, 2] {
@@ -46,14 +46,15 @@ fn a_shaped_link_is_reported_as_fast_as_it_is() {
         assert_eq!(links.len(), 2, "{links:?}");
         for link in &links {
             let share = link.number("mib_per_s") * f64::from(1 << 20) / PAYLOAD;
-            assert!(
+            timing!(
                 (share - 1.0).abs() <= TOLERANCE,
                 "{link:?} is {share} of the payload's share"
             );
             let round_trip = link.number("rtt_p50_us");
-            assert!((1.0..20_000.0).contains(&round_trip), "{link:?}");
+            timing!((1.0..20_000.0).contains(&round_trip), "{link:?}");
         }
         mesh.assert_no_complaints();
+        Ok(())
     });
 }
 
@@ -61,8 +62,8 @@ fn a_shaped_link_is_reported_as_fast_as_it_is() {
 /// link began at the same instant.
 #[test]
 fn many_to_one_over_a_shaped_link_is_as_fast_as_the_link() {
+    needs!("root", "netns");
     measured(|| {
-        needs!("root", "netns");
         let network = Network::new(4);
         let mesh = mesh_on(&network, 4);
         network.shape(4, "100mbit");
@@ -84,7 +85,7 @@ fn many_to_one_over_a_shaped_link_is_as_fast_as_the_link() {
         };
         assert_eq!((step.integer("clients"), step.integer("errors")), (3, 0));
         let share = step.number("mib_per_s") * f64::from(1 << 20) / PAYLOAD;
-        assert!(
+        timing!(
             (share - 1.0).abs() <= TOLERANCE,
             "{step:?} is {share} of the payload's share"
         );
@@ -93,16 +94,17 @@ fn many_to_one_over_a_shaped_link_is_as_fast_as_the_link() {
         assert_eq!(links.len(), 3, "{links:?}");
         let sum: f64 = links.iter().map(|link| link.number("mib_per_s")).sum();
         let share = sum * f64::from(1 << 20) / PAYLOAD;
-        assert!(
+        timing!(
             (share - 1.0).abs() <= TOLERANCE,
             "{links:?} are {share} of the payload's share"
         );
         for link in &links {
             assert_eq!(link.integer("links_at_once"), 3, "{link:?}");
-            assert!(link.number("mib_per_s") > 0.5, "{link:?} starves");
+            timing!(link.number("mib_per_s") > 0.5, "{link:?} starves");
         }
         assert_one_start(&mesh);
         mesh.assert_no_complaints();
+        Ok(())
     });
 }
 
@@ -111,8 +113,8 @@ fn many_to_one_over_a_shaped_link_is_as_fast_as_the_link() {
 /// too), 3 % of the rate.
 #[test]
 fn both_ways_at_once_each_way_is_reported_as_fast_as_it_is() {
+    needs!("root", "netns");
     measured(|| {
-        needs!("root", "netns");
         let network = Network::new(2);
         let mesh = mesh_on(&network, 2);
         for node in [1, 2] {
@@ -150,16 +152,17 @@ fn both_ways_at_once_each_way_is_reported_as_fast_as_it_is() {
             );
             let rate = link.number("mib_per_s") * f64::from(1 << 20);
             let share = rate / (payload / link.number("seconds"));
-            assert!(
+            timing!(
                 (share - 1.0).abs() <= TOLERANCE,
                 "{link:?} is {share} of what the qdisc counted"
             );
         }
         let total: f64 = db.one("SELECT mib_per_s FROM v_results");
         let sum: f64 = links.iter().map(|link| link.number("mib_per_s")).sum();
-        assert!((total / sum - 1.0).abs() <= TOLERANCE, "{total} and {sum}");
+        timing!((total / sum - 1.0).abs() <= TOLERANCE, "{total} and {sum}");
         assert_one_start(&mesh);
         mesh.assert_no_complaints();
+        Ok(())
     });
 }
 
@@ -171,8 +174,8 @@ fn both_ways_at_once_each_way_is_reported_as_fast_as_it_is() {
     reason = "the figures of both stand in the test's output"
 )]
 fn loss_and_jitter_of_a_udp_stream_are_those_of_iperf3() {
+    needs!("root", "netns", "iperf3");
     measured(|| {
-        needs!("root", "netns", "iperf3");
         let network = Network::new(2);
         let mesh = mesh_on(&network, 2);
         network.shape(2, "100mbit");
@@ -196,12 +199,13 @@ fn loss_and_jitter_of_a_udp_stream_are_those_of_iperf3() {
         };
         let ours = (link.number("lost_percent"), link.number("jitter_us"));
         eprintln!("lost %, jitter us: iperf3 {theirs:?}, ours {ours:?}");
-        assert!((ours.0 - theirs.0).abs() <= 1.0, "{ours:?} {theirs:?}");
-        assert!(ours.0 > 10.0, "{ours:?}");
+        timing!((ours.0 - theirs.0).abs() <= 1.0, "{ours:?} {theirs:?}");
+        timing!(ours.0 > 10.0, "{ours:?}");
         for jitter in [ours.1, theirs.1] {
-            assert!((1.0..1000.0).contains(&jitter), "{ours:?} {theirs:?}");
+            timing!((1.0..1000.0).contains(&jitter), "{ours:?} {theirs:?}");
         }
         mesh.assert_no_complaints();
+        Ok(())
     });
 }
 
@@ -298,12 +302,12 @@ fn links_beside_readers_of_a_target_are_counted_apart() {
                 )
             })
             .collect();
-        assert_eq!(
-            counted,
-            [
-                ("readers".to_owned(), 2 * 300, 0),
-                ("traffic".to_owned(), 2 * 600, 0)
-            ]
+        timing!(
+            counted
+                == [
+                    ("readers".to_owned(), 2 * 300, 0),
+                    ("traffic".to_owned(), 2 * 600, 0)
+                ]
         );
         let stored: String =
             db.one("SELECT json_extract(params, '$.wait') FROM step_groups WHERE name = 'traffic'");
@@ -316,9 +320,10 @@ fn links_beside_readers_of_a_target_are_counted_apart() {
             let (at_once, wait) = (link.integer("links_at_once"), link.text("wait"));
             assert_eq!((at_once, wait.as_str()), (2, "blocking"));
             let rate = link.number("requests_per_s");
-            assert!((rate / 200.0 - 1.0).abs() <= TOLERANCE, "{rate} per second");
+            timing!((rate / 200.0 - 1.0).abs() <= TOLERANCE, "{rate} per second");
         }
         assert_one_start(&mesh);
         mesh.assert_no_complaints();
+        Ok(())
     });
 }

@@ -2,7 +2,7 @@
 //! and ends where it says. Tolerance: the two operations that a row's edges may take from it or give to it.
 
 use crate::support::mesh::{Agent, Mesh};
-use benchmesh_testing::measured;
+use benchmesh_testing::{measured, timing};
 
 const RATE: f64 = 200.0;
 
@@ -54,13 +54,14 @@ fn a_ramp_that_is_not_whole_seconds_has_the_true_rate_on_both_its_sides() {
         for row in &rows {
             let expected = rate * row.number("span_ms") / 1e3;
             let ops = row.number("ops");
-            assert!((ops - expected).abs() <= 4.0, "{row:?}, expected {expected}");
+            timing!((ops - expected).abs() <= 4.0, "{row:?}, expected {expected}");
         }
     }
         for row in db.rows("SELECT ops_per_s FROM v_timeline") {
             let reported = row.number("ops_per_s");
-            assert!((reported / RATE - 1.0).abs() < 0.1, "{reported} per second");
+            timing!((reported / RATE - 1.0).abs() < 0.1, "{reported} per second");
         }
         mesh.assert_no_complaints();
+        Ok(())
     });
 }

@@ -7,7 +7,7 @@ use crate::support::fuse_fs::{Call, Fault, FuseFs, Op, Rule};
 use crate::support::loss::kill_after;
 use crate::support::mesh::Mesh;
 use crate::support::plan::{self, READS};
-use benchmesh_testing::measured;
+use benchmesh_testing::{measured, timing};
 use std::time::Duration;
 
 fn limited(per_second: u32, latency: Duration) -> FuseFs {
@@ -45,8 +45,8 @@ fn reported(db: &Database, run: i64) -> Vec<Row> {
 /// and the four operations that may be at the window's edges, of what the file system itself counted.
 #[test]
 fn a_sweep_over_a_target_of_known_capacity_is_flat_where_it_saturates() {
+    needs!("fuse");
     measured(|| {
-        needs!("fuse");
         let fs = limited(300, Duration::from_millis(10));
         let mesh = Mesh::of(&["a", "b", "c", "d"], fs.path());
         let load = format!("{READS}runtime = \"4s\"");
@@ -112,18 +112,18 @@ fn a_sweep_over_a_target_of_known_capacity_is_flat_where_it_saturates() {
             );
             let workers = row.integer("workers");
             assert_eq!(row.text("headline"), "window", "{row:?}");
-            assert!(
+            timing!(
                 (reported - seen).abs() <= seen * 0.02 + 4.0 / seconds,
                 "{workers} workers: {reported} reported, {seen} seen"
             );
             if workers >= 4 {
-                assert!(
+                timing!(
                     (reported - 300.0).abs() <= 9.0,
                     "{workers} workers: {reported}, and the file system serves 300"
                 );
             } else {
                 let most = workers as f64 * 100.0;
-                assert!(
+                timing!(
                     (most * 0.7..=most).contains(&reported),
                     "{workers} workers: {reported}, and each can have 100"
                 );
@@ -133,6 +133,7 @@ fn a_sweep_over_a_target_of_known_capacity_is_flat_where_it_saturates() {
         for key in ["numjobs", "tasks-per-agent"] {
             assert!(report.out.contains(key), "{}", report.out);
         }
+        Ok(())
     });
 }
 
@@ -140,8 +141,8 @@ fn a_sweep_over_a_target_of_known_capacity_is_flat_where_it_saturates() {
 /// all begins with the last. Tolerance: 100 ms from a task's start to its first call, on a machine that does much else.
 #[test]
 fn staggered_tasks_start_one_after_the_other() {
+    needs!("fuse");
     measured(|| {
-        needs!("fuse");
         let fs = FuseFs::mount();
         let mesh = Mesh::of(&["a", "b"], fs.path());
         let run = mesh.run(&plan::on(
@@ -178,7 +179,7 @@ fn staggered_tasks_start_one_after_the_other() {
             });
             let first = own.map(|call| call.began_us).min();
             let first = first.unwrap_or_else(|| panic!("task {index} in {:?}", log.last()));
-            assert!(
+            timing!(
                 (0..100_000).contains(&(first - planned)),
                 "task {index}: {}",
                 first - planned
@@ -189,16 +190,17 @@ fn staggered_tasks_start_one_after_the_other() {
         let from = step.integer("all_active_from_us");
         assert_eq!(from, last_start + 500_000);
         // Four workers of 40 a second, each for 8 s.
-        assert_eq!(step.integer("ops"), 1280);
-        assert!((step.number("ops_per_s") - 160.0).abs() < 4.0, "{step:?}");
+        timing!(step.integer("ops") == 1280);
+        timing!((step.number("ops_per_s") - 160.0).abs() < 4.0, "{step:?}");
+        Ok(())
     });
 }
 
 /// The file system serves 100 reads a second: a load of 90 is served in time, one of 135 is not.
 #[test]
 fn the_knee_of_a_load_curve_is_where_the_capacity_is() {
+    needs!("fuse");
     measured(|| {
-        needs!("fuse");
         let fs = limited(100, Duration::ZERO);
         let mesh = Mesh::of(&["a", "b"], fs.path());
         mesh.run(&plan::on(
@@ -226,18 +228,18 @@ fn the_knee_of_a_load_curve_is_where_the_capacity_is() {
             .map(|load| load["rate"].as_i64().unwrap())
             .collect();
         assert_eq!(rates, [40, 60, 90, 135, 203], "{curve}");
-        assert_eq!(curve["knee"], 2, "{curve}");
+        timing!(curve["knee"] == 2, "{curve}");
         let load = |at: usize| &curve["loads"][at];
         // What is asked is what is done up to the knee, and no more than there is beyond it.
-        assert!(
+        timing!(
             (load(2)["ops_per_s"].as_f64().unwrap() - 90.0).abs() < 2.0,
             "{curve}"
         );
-        assert!(
+        timing!(
             (load(4)["ops_per_s"].as_f64().unwrap() - 100.0).abs() < 3.0,
             "{curve}"
         );
-        assert!(
+        timing!(
             load(4)["response_p99_ms"].as_f64().unwrap() > 1000.0,
             "{curve}"
         );
@@ -251,6 +253,7 @@ fn the_knee_of_a_load_curve_is_where_the_capacity_is() {
             .db()
             .one::<i64>("SELECT count(DISTINCT cell) FROM steps");
         assert_eq!(cells, 1);
+        Ok(())
     });
 }
 
@@ -259,8 +262,8 @@ fn the_knee_of_a_load_curve_is_where_the_capacity_is() {
 /// split, which has to be there 3 s after the end of the lease; no tenth of a second has more than a fifth above its part.
 #[test]
 fn a_rate_of_the_step_is_kept_when_a_client_is_lost() {
+    needs!("fuse");
     measured(|| {
-        needs!("fuse");
         const RATE: usize = 240;
         let fs = FuseFs::mount();
         let mut mesh = Mesh::of(&["a", "b", "c", "d"], fs.path());
@@ -294,20 +297,21 @@ fn a_rate_of_the_step_is_kept_when_a_client_is_lost() {
                 between(from, from + seconds * 1_000_000),
                 rate * seconds as usize,
             );
-            assert!(
+            timing!(
                 seen.abs_diff(wanted) * 50 <= wanted,
                 "{what}: {seen} reads, not {wanted}"
             );
+            Ok(())
         };
-        is_rate("before the loss", start + 500_000, 3, RATE);
+        is_rate("before the loss", start + 500_000, 3, RATE)?;
         is_rate(
             "while the lost one may still load",
             killed + 500_000,
             3,
             RATE * 3 / 4,
-        );
+        )?;
         let back = killed + 4_000_000 + 3_000_000;
-        is_rate("after its lease", back, 5, RATE);
+        is_rate("after its lease", back, 5, RATE)?;
         // Each of the survivors has a third of it.
         for task in [0, 2, 3] {
             let own = reads.iter().filter(|call| {
@@ -315,7 +319,7 @@ fn a_rate_of_the_step_is_kept_when_a_client_is_lost() {
                     && (back..back + 5_000_000).contains(&call.began_us)
             });
             let (seen, wanted) = (own.count(), RATE * 5 / 3);
-            assert!(
+            timing!(
                 seen.abs_diff(wanted) * 50 <= wanted,
                 "task {task}: {seen} of {wanted}"
             );
@@ -326,7 +330,7 @@ fn a_rate_of_the_step_is_kept_when_a_client_is_lost() {
             between(from, from + 100_000)
         });
         let most = most.max().unwrap();
-        assert!(
+        timing!(
             most <= RATE / 10 * 6 / 5 + 1,
             "a burst of {most} reads in a tenth of a second"
         );
@@ -338,5 +342,6 @@ fn a_rate_of_the_step_is_kept_when_a_client_is_lost() {
             messages[0].contains("`b`") && messages[0].contains("3 remaining tasks"),
             "{messages:?}"
         );
+        Ok(())
     });
 }

@@ -8,7 +8,7 @@ mod children;
 #[path = "sampler_support/program.rs"]
 mod program;
 
-use benchmesh_testing::measured;
+use benchmesh_testing::{measured, timing};
 use std::process::Child;
 use std::time::Duration;
 
@@ -138,7 +138,7 @@ fn daemons_that_live_for_a_moment_are_counted_from_birth_to_end() {
         until=$((${EPOCHREALTIME/[.,]/} + 250000))
         while ((${EPOCHREALTIME/[.,]/} < until)); do :; done";
         if !kernel_tells() {
-            return;
+            return Ok(());
         }
         let program = Program::new("brief");
         let watched = program.watch(Duration::from_secs(3600));
@@ -165,12 +165,13 @@ fn daemons_that_live_for_a_moment_are_counted_from_birth_to_end() {
             assert_eq!(ended.change, Change::Ended);
             let last = last.unwrap();
             let (sampled, used) = (last.cpu_user_us + last.cpu_system_us, reap(child));
-            assert!(used >= 10_000, "it worked: {used} us");
-            assert!(
+            timing!(used >= 10_000, "it worked: {used} us");
+            timing!(
                 (sampled - used).abs() <= AROUND_US,
                 "sampled {sampled} us, used {used} us"
             );
         }
+        Ok(())
     });
 }
 

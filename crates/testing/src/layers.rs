@@ -10,7 +10,7 @@
 mod circles;
 mod modules;
 mod resolve;
-mod tokens;
+pub(crate) mod tokens;
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter};

@@ -22,7 +22,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::Command;
 
-pub use measured::measured;
+pub use measured::{TimingError, measured};
 pub use record::totals;
 use record::{Event, record};
 

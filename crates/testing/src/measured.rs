@@ -1,11 +1,16 @@
-//! Tests whose assertions depend on measured time, rates or shares.
+//! Assertions on measured time, rates and shares, and how often they may fail.
 //!
 //! Another user of a shared machine can stop any thread for tens of milliseconds. That is rare and does not repeat, while
-//! a wrong figure comes out wrong each time. So such a test may fail twice; it is never hidden: each failure is written to
-//! the real standard error and counted for the totals.
+//! a wrong figure comes out wrong each time. So an assertion on time ([`timing!`](crate::timing)) may fail twice; it is
+//! never hidden: each failure is written to the real standard error and counted for the totals. Every other assertion
+//! panics, which fails the test at its first attempt: a count, a state, a loss, a refusal, and a lower bound that no
+//! disturbance can break.
 
-use std::any::Any;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+#[cfg(test)]
+mod bodies;
+
+use std::fmt::{self, Display, Formatter};
+use std::panic::Location;
 use std::time::Duration;
 
 use crate::record::{Event, record};
@@ -16,88 +21,137 @@ const ATTEMPTS: u32 = 3;
 /// What stopped a thread may stop it again shortly after.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// Runs the body of a test that measures; if it panics, again after a pause, at most two more times. Each attempt must
-/// begin clean: what the body makes goes when it unwinds.
+/// A measured time, rate or share is not what it should be: the only failure that is measured again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TimingError(String);
+
+impl TimingError {
+    /// What [`timing!`](crate::timing) returns, with the place of its caller.
+    #[must_use]
+    #[track_caller]
+    pub fn new(message: &str) -> Self {
+        Self(format!("{message} ({})", Location::caller()))
+    }
+}
+
+impl Display for TimingError {
+    fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.0)
+    }
+}
+
+/// As `assert!`, for what depends on the machine's time: returns a [`TimingError`] from the function or closure around it,
+/// which [`measured`] makes again.
+#[macro_export]
+macro_rules! timing {
+    ($holds:expr $(,)?) => {
+        $crate::timing!($holds, "timing: {}", stringify!($holds))
+    };
+    ($holds:expr, $($message:tt)+) => {{
+        let holds: bool = $holds;
+        if !holds {
+            return Err($crate::TimingError::new(&format!($($message)+)));
+        }
+    }};
+}
+
+/// Runs the body of a test that measures; where it returns a [`TimingError`], again after a pause, at most two more times.
+/// Each attempt must begin clean: what the body makes goes when it returns. A panic is a failure at once.
 ///
-/// Only for what depends on the machine's time. A race or a wrong count is a failure at the first attempt.
+/// A test of this crate (`measured/bodies.rs`) fails where a body has no `timing!`, in itself or in what it calls.
 ///
 /// # Panics
-/// As the last attempt did.
+/// If the last attempt returns a [`TimingError`], with its message.
 #[expect(
     clippy::disallowed_methods,
     reason = "no condition says that the disturbance is over"
 )]
-pub fn measured<T>(body: impl FnMut() -> T) -> T {
+pub fn measured<T>(body: impl FnMut() -> Result<T, TimingError>) -> T {
     let thread = std::thread::current();
     let test = thread.name().unwrap_or("a test");
-    repeated(body, |message| {
-        crate::say(&format!("MEASURED AGAIN {test}: {message}"));
+    let outcome = repeated(body, |error| {
+        crate::say(&format!("MEASURED AGAIN {test}: {error}"));
         record(&Event::MeasuredAgain { test });
         std::thread::sleep(PAUSE);
-    })
+    });
+    match outcome {
+        Ok(value) => value,
+        Err(error) => panic!("measured {ATTEMPTS} times: {error}"),
+    }
 }
 
-/// The first attempt that does not panic, or the panic of the last. `before_next` gets the message of each other panic.
-fn repeated<T>(mut body: impl FnMut() -> T, mut before_next: impl FnMut(&str)) -> T {
+/// The first attempt that succeeds, or the error of the last. `before_next` gets each other error.
+fn repeated<T>(
+    mut body: impl FnMut() -> Result<T, TimingError>,
+    mut before_next: impl FnMut(&TimingError),
+) -> Result<T, TimingError> {
     for _ in 1..ATTEMPTS {
-        // What an unwound attempt leaves half done is its own: the next one makes everything anew.
-        match catch_unwind(AssertUnwindSafe(&mut body)) {
-            Ok(value) => return value,
-            Err(panic) => before_next(message(&*panic)),
+        match body() {
+            Ok(value) => return Ok(value),
+            Err(error) => before_next(&error),
         }
     }
     body()
 }
 
-fn message(panic: &(dyn Any + Send)) -> &str {
-    let formatted = panic.downcast_ref::<String>().map(String::as_str);
-    let literal = panic.downcast_ref::<&str>().copied();
-    formatted.or(literal).unwrap_or("a panic without a message")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
 
-    /// Fails `failures` times, then succeeds: its result or the last message, and the messages of those made again.
-    fn check(failures: u32) -> (Result<u32, String>, Vec<String>) {
+    /// Fails `failures` times, then succeeds: its result, and how many attempts were made again.
+    fn check(failures: u32) -> (Result<u32, TimingError>, u32) {
         let mut attempts = 0;
-        let mut again = Vec::new();
-        let outcome = catch_unwind(AssertUnwindSafe(|| {
-            repeated(
-                || {
-                    attempts += 1;
-                    assert!(attempts > failures, "attempt {attempts} was disturbed");
-                    attempts
-                },
-                |message| again.push(message.to_owned()),
-            )
-        }));
-        (outcome.map_err(|panic| message(&*panic).to_owned()), again)
-    }
-
-    fn disturbed(attempts: std::ops::RangeInclusive<u32>) -> Vec<String> {
-        attempts
-            .map(|attempt| format!("attempt {attempt} was disturbed"))
-            .collect()
+        let mut again = 0;
+        let outcome = repeated(
+            || {
+                attempts += 1;
+                timing!(attempts > failures, "attempt {attempts} was disturbed");
+                Ok(attempts)
+            },
+            |_| again += 1,
+        );
+        (outcome, again)
     }
 
     #[test]
     fn what_succeeds_runs_once() {
-        assert_eq!(check(0), (Ok(1), Vec::new()));
+        assert_eq!(check(0), (Ok(1), 0));
     }
 
     #[test]
     fn what_fails_twice_is_measured_twice_more() {
-        assert_eq!(check(1), (Ok(2), disturbed(1..=1)));
-        assert_eq!(check(2), (Ok(3), disturbed(1..=2)));
+        assert_eq!(check(1), (Ok(2), 1));
+        assert_eq!(check(2), (Ok(3), 2));
     }
 
     #[test]
     fn what_fails_three_times_fails_with_its_last_message() {
-        let last = Err("attempt 3 was disturbed".to_owned());
-        assert_eq!(check(3), (last.clone(), disturbed(1..=2)));
-        assert_eq!(check(u32::MAX), (last, disturbed(1..=2)));
+        for failures in [3, u32::MAX] {
+            let (outcome, again) = check(failures);
+            let message = outcome.unwrap_err().to_string();
+            assert!(
+                message.starts_with("attempt 3 was disturbed ("),
+                "{message}"
+            );
+            assert!(message.contains("measured.rs:"), "{message}");
+            assert_eq!(again, 2);
+        }
+    }
+
+    #[test]
+    fn a_panic_fails_at_the_first_attempt() {
+        let mut attempts = 0;
+        let outcome = catch_unwind(AssertUnwindSafe(|| {
+            measured(|| {
+                attempts += 1;
+                assert_eq!(attempts, 2, "a wrong count");
+                timing!(attempts > 1);
+                Ok(())
+            });
+        }));
+        assert!(outcome.is_err());
+        assert_eq!(attempts, 1);
     }
 
     /// Its own process, in which the measurement is disturbed once: the repetition is counted there and not in the totals.
@@ -109,7 +163,8 @@ mod tests {
             let mut attempts = 0;
             measured(|| {
                 attempts += 1;
-                assert!(attempts > 1, "too slow");
+                timing!(attempts > 1, "too slow");
+                Ok(())
             });
             return;
         }
@@ -122,42 +177,8 @@ mod tests {
         let output = String::from_utf8_lossy(&child.stderr);
         assert!(child.status.success(), "{output}");
         assert!(
-            output.contains(&format!("MEASURED AGAIN {NAME}: too slow\n")),
+            output.contains(&format!("MEASURED AGAIN {NAME}: too slow (")),
             "{output}"
         );
-    }
-
-    #[test]
-    fn every_kind_of_panic_has_a_message() {
-        let caught = |body: fn()| catch_unwind(body).expect_err("the body panics");
-        let formatted = caught(|| panic!("{} of {}", 1, 2));
-        let literal = caught(|| panic!("plain"));
-        let other = caught(|| std::panic::panic_any(7_u32));
-        assert_eq!(message(&*formatted), "1 of 2");
-        assert_eq!(message(&*literal), "plain");
-        assert_eq!(message(&*other), "a panic without a message");
-    }
-
-    #[test]
-    fn an_attempt_begins_when_what_the_last_one_made_is_gone() {
-        let made = std::cell::Cell::new(0);
-        struct Made<'a>(&'a std::cell::Cell<u32>);
-        impl Drop for Made<'_> {
-            fn drop(&mut self) {
-                self.0.set(self.0.get() - 1);
-            }
-        }
-        let mut attempts = 0;
-        let alone = repeated(
-            || {
-                attempts += 1;
-                made.set(made.get() + 1);
-                let _made = Made(&made);
-                assert!(attempts == 3, "not yet");
-                made.get()
-            },
-            |_| assert_eq!(made.get(), 0),
-        );
-        assert_eq!(alone, 1);
     }
 }

@@ -284,16 +284,8 @@ mod tests {
         assert!(began.elapsed() >= STALL && began.elapsed() < QUIET);
     }
 
-    #[test]
-    fn a_client_that_reads_slowly_is_kept() {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build();
-        let runtime = runtime.unwrap();
-        benchmesh_testing::measured(|| runtime.block_on(read_slowly()));
-    }
-
-    async fn read_slowly() {
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_reads_slowly_is_kept() {
         let (ours, mut theirs) = duplex(1024);
         let mut connection = Connection::new(ours, None, STALL, QUIET, QUIET);
         let reader = tokio::spawn(async move {

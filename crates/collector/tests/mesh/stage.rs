@@ -8,7 +8,7 @@ use benchmesh_proto::{
     WIRE_VERSION,
     v1::{self, control_client::ControlClient},
 };
-use benchmesh_testing::measured;
+use benchmesh_testing::{TimingError, measured};
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 use tempfile::TempDir;
 use tokio::{task::JoinHandle, time::timeout};
@@ -18,15 +18,14 @@ use tonic::{Status, transport::Channel};
 /// Nothing in these tests takes so long unless it hangs.
 pub const LIMIT: Duration = Duration::from_secs(60);
 
-/// A test whose outcome depends on when agents are lost, commands overdue and steps over: as `measured`, with a runtime
-/// of its own for each attempt, which everything that the attempt has begun ends with.
-pub fn measured_async<F: Future<Output = ()>>(body: impl Fn() -> F) {
+/// As `measured`, with a runtime of its own for each attempt, which everything that the attempt has begun ends with.
+pub fn measured_async<F: Future<Output = Result<(), TimingError>>>(body: impl Fn() -> F) {
     measured(|| {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
             .unwrap();
-        runtime.block_on(body());
+        runtime.block_on(body())
     });
 }
 

@@ -2,7 +2,6 @@
 //! hello, its answer, the count at the end), and ARP.
 
 use super::nodes::{Node, Nodes};
-use benchmesh_testing::measured;
 use serde_json::{Value, json};
 
 /// For each stream, in bytes of payload: a hello has 19, its answer 1, the count 8; the options of a SYN are 8 longer.
@@ -36,22 +35,20 @@ fn check(nodes: &Nodes, mode: &str, params: Value, out: u64, back: u64) {
 
 #[test]
 fn operations_and_bytes_are_those_of_the_interface() {
-    measured(|| {
-        let Some(nodes) = Nodes::new() else { return };
-        // Paced, so that no packet is lost and sent again.
-        let blocks = json!({"streams": 2, "bs": "64k", "rate_iops": 100, "runtime": "1s"});
-        check(&nodes, "throughput", blocks, 64 << 10, 0);
-        for (wait, streams) in [("blocking", 2), ("busy", 1)] {
-            let ping = json!({"streams": streams, "bs": 100, "wait": wait, "runtime": "500ms"});
-            check(&nodes, "ping", ping, 100, 100);
-            let request = json!({
-                "streams": streams, "request-size": 300, "response-size": 20_000, "wait": wait, "runtime": "500ms",
-            });
-            check(&nodes, "request", request, 300, 20_000);
-        }
-        let poisson = json!({
-            "request-size": 4000, "response-size": 10, "rate_iops": 200, "rate_process": "poisson", "runtime": "1s",
+    let Some(nodes) = Nodes::new() else { return };
+    // Paced, so that no packet is lost and sent again.
+    let blocks = json!({"streams": 2, "bs": "64k", "rate_iops": 100, "runtime": "1s"});
+    check(&nodes, "throughput", blocks, 64 << 10, 0);
+    for (wait, streams) in [("blocking", 2), ("busy", 1)] {
+        let ping = json!({"streams": streams, "bs": 100, "wait": wait, "runtime": "500ms"});
+        check(&nodes, "ping", ping, 100, 100);
+        let request = json!({
+            "streams": streams, "request-size": 300, "response-size": 20_000, "wait": wait, "runtime": "500ms",
         });
-        check(&nodes, "request", poisson, 4000, 10);
+        check(&nodes, "request", request, 300, 20_000);
+    }
+    let poisson = json!({
+        "request-size": 4000, "response-size": 10, "rate_iops": 200, "rate_process": "poisson", "runtime": "1s",
     });
+    check(&nodes, "request", poisson, 4000, 10);
 }

@@ -2,7 +2,7 @@
 //! an MTU of 1500 (20 bytes IP, 20 TCP, 12 time stamp; 14 Ethernet).
 
 use super::nodes::{Node, Nodes, Outcome};
-use benchmesh_testing::measured;
+use benchmesh_testing::{measured, timing};
 use serde_json::json;
 
 const TOLERANCE: f64 = 0.03;
@@ -16,22 +16,25 @@ fn share(outcome: &Outcome) -> f64 {
 #[test]
 fn a_shaped_link_is_reported_as_fast_as_it_is() {
     measured(|| {
-        let Some(nodes) = Nodes::new() else { return };
+        let Some(nodes) = Nodes::new() else {
+            return Ok(());
+        };
         nodes.shape(Node::A, "128k");
         for (streams, bs) in [(1, "1m"), (1, "4k"), (4, "1m")] {
             let params = json!({"streams": streams, "bs": bs, "runtime": "5s"});
             let outcome = nodes.run(Node::A, "throughput", &params);
             assert_eq!(outcome.received, outcome.bytes);
             let (share, seconds) = (share(&outcome), outcome.seconds);
-            assert!(
+            timing!(
                 (share - 1.0).abs() <= TOLERANCE,
                 "{streams} streams of {bs}: {share:.4} of the payload's share in {seconds:.2} s"
             );
-            assert!(
+            timing!(
                 seconds < 6.0,
                 "{streams} streams of {bs} took {seconds:.2} s to end"
             );
         }
+        Ok(())
     });
 }
 
@@ -39,17 +42,20 @@ fn a_shaped_link_is_reported_as_fast_as_it_is() {
 #[test]
 fn a_response_over_a_shaped_link_takes_as_long_as_its_bytes() {
     measured(|| {
-        let Some(nodes) = Nodes::new() else { return };
+        let Some(nodes) = Nodes::new() else {
+            return Ok(());
+        };
         nodes.shape(Node::B, "16k");
         let response = 1 << 20;
         let params = json!({"request-size": 64, "response-size": response, "runtime": "3s"});
         let outcome = nodes.run(Node::A, "request", &params);
         let expected = f64::from(response) / (BYTES_PER_SECOND * PAYLOAD);
         let median = outcome.service.quantile(0.5) as f64 / 1e9;
-        assert!(
+        timing!(
             (median / expected - 1.0).abs() <= TOLERANCE,
             "{median:.4} s for what takes {expected:.4} s"
         );
+        Ok(())
     });
 }
 
@@ -58,7 +64,9 @@ fn a_response_over_a_shaped_link_takes_as_long_as_its_bytes() {
 #[test]
 fn both_ways_at_once_each_way_is_as_fast_as_it_is() {
     measured(|| {
-        let Some(nodes) = Nodes::new() else { return };
+        let Some(nodes) = Nodes::new() else {
+            return Ok(());
+        };
         let ends = [Node::A, Node::B];
         for end in ends {
             nodes.shape(end, "128k");
@@ -74,10 +82,11 @@ fn both_ways_at_once_each_way_is_as_fast_as_it_is() {
         for (end, outcome) in ends.iter().zip(&outcomes) {
             assert_eq!(outcome.received, outcome.bytes);
             let share = share(outcome);
-            assert!(
+            timing!(
                 (share - 1.0).abs() <= TOLERANCE,
                 "from {end:?}: {share:.4} of the payload's share"
             );
         }
+        Ok(())
     });
 }

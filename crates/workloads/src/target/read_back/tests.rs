@@ -3,7 +3,7 @@ use super::*;
 use crate::measure::clock::{sleep_until, spin_until};
 use crate::target::data::DataSpec;
 use crate::testing::flip;
-use benchmesh_testing::measured;
+use benchmesh_testing::{measured, timing};
 use rustix::io::Errno;
 use std::fs;
 use std::path::PathBuf;
@@ -138,6 +138,7 @@ fn to_see_that_a_file_ends_is_no_part_of_reading_it() {
         let moved = read(&top, 20_000).unwrap();
         writer.join().unwrap();
         assert_eq!(moved.bytes, 20_000);
-        assert!(moved.apart >= WAIT * 9 / 10, "{:?}", moved.apart);
+        timing!(moved.apart >= WAIT * 9 / 10, "{:?}", moved.apart);
+        Ok(())
     });
 }

@@ -8,7 +8,7 @@ use crate::engine::task::End;
 use crate::measure::op::Op;
 use crate::registry;
 use crate::testing::{Cell, Tmpfs, arm_soon};
-use benchmesh_testing::measured;
+use benchmesh_testing::{measured, timing};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use std::fs;
@@ -92,9 +92,10 @@ fn the_way_to_a_new_name_is_no_part_of_a_rename() {
             .collect();
         let outcome = cell.run("replay", operations(&list));
         outcome.expect(&[(Op::Rename, 40, 0)]);
-        outcome.expect_apart(outcome.end.ended.since(outcome.end.planned_start));
+        outcome.expect_apart(outcome.end.ended.since(outcome.end.planned_start))?;
         let made = cell.task_dir().join("w0").join(&deep);
         assert_eq!(fs::read_dir(made).unwrap().count(), 40);
+        Ok(())
     });
 }
 
@@ -162,20 +163,21 @@ fn response_time_runs_from_the_time_of_the_line() {
         let writes = slowest(Op::Write);
         let (stat, late) = slowest(Op::Stat);
         // The stat was due with the writes, and came after them.
-        assert!(
+        timing!(
             late >= writes.0 && stat < late / 2,
             "{stat:?} {late:?} {writes:?}"
         );
         assert!(writes.1 >= writes.0);
         // What was waited for is no delay.
         let (close, waited) = slowest(Op::Close);
-        assert!(
+        timing!(
             waited < Duration::from_millis(200) && close <= waited,
             "{close:?} {waited:?}"
         );
         let mut untimed = operations(list);
         untimed["timing"] = json!("none");
         assert_eq!(cell.run("replay", untimed).slowest(Op::Stat).1, None);
+        Ok(())
     });
 }
 
@@ -194,7 +196,7 @@ fn a_list_ends_with_its_last_line_or_with_its_time_whichever_comes_first() {
         let outcome = cell.run("replay", with(json!({"runtime": "700ms"})));
         outcome.expect(&[(Op::Mkdir, 2, 0), (Op::Rmdir, 1, 0)]);
         let ran = outcome.end.ended.since(outcome.end.planned_start);
-        assert!((700..5000).contains(&ran.as_millis()), "{ran:?}");
+        timing!((700..5000).contains(&ran.as_millis()), "{ran:?}");
         // The times of the list run from the start, whatever is ramp.
         let ramped = with(json!({"runtime": "1400ms", "ramp_time": "300ms"}));
         let footprint = REPLAY.check("replay", ramped.as_object().unwrap()).unwrap();
@@ -205,11 +207,12 @@ fn a_list_ends_with_its_last_line_or_with_its_time_whichever_comes_first() {
             let intervals = outcome.intervals.iter().filter(|it| it.ramp == ramp);
             intervals.map(|it| it.ops).sum::<u64>()
         };
-        assert_eq!((ramp(true), ramp(false)), (2, 2));
+        timing!((ramp(true), ramp(false)) == (2, 2));
         // As fast as possible it is done long before.
         let fast = with(json!({"runtime": "1h", "timing": "none"}));
         cell.run("replay", fast)
             .expect(&[(Op::Mkdir, 3, 0), (Op::Rmdir, 2, 0)]);
+        Ok(())
     });
 }
 

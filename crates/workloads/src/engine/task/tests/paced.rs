@@ -8,7 +8,7 @@ use crate::measure::clock;
 use crate::measure::histogram::Histogram;
 use crate::measure::recorder::{OpError, Recorder};
 use crate::registry;
-use benchmesh_testing::measured;
+use benchmesh_testing::{TimingError, measured, timing};
 use serde_json::{Value, json};
 
 fn params(value: &Value) -> Params {
@@ -54,8 +54,9 @@ fn histograms(intervals: &[Interval]) -> (Histogram, Histogram) {
 }
 
 /// Within 1 % below what was due: an operation whose instant is missed at the very end is not issued.
-fn assert_kept(count: u64, due: u64) {
-    assert!((due - due / 100..=due).contains(&count), "{count} of {due}");
+fn check_kept(count: u64, due: u64) -> Result<(), TimingError> {
+    timing!((due - due / 100..=due).contains(&count), "{count} of {due}");
+    Ok(())
 }
 
 #[test]
@@ -67,10 +68,11 @@ fn even_arrivals_keep_the_total() {
             assert_eq!(end.state, End::Done);
             assert!(end.ended.since(end.planned_start) >= Duration::from_millis(500));
             let (service, response) = histograms(&intervals);
-            assert_kept(service.count(), due);
+            check_kept(service.count(), due)?;
             assert_eq!(response.count(), service.count());
             assert!(response.sum_ns() >= service.sum_ns());
         }
+        Ok(())
     });
 }
 
@@ -81,7 +83,8 @@ fn arrivals_of_independent_users_keep_the_rate_on_average() {
         let (_, intervals) = run(null(&load));
         let count = histograms(&intervals).0.count();
         // The standard deviation over all seeds is sqrt(2000) = 45.
-        assert!((1800..2200).contains(&count), "{count}");
+        timing!((1800..2200).contains(&count), "{count}");
+        Ok(())
     });
 }
 
@@ -112,17 +115,18 @@ fn a_pause_stands_in_the_response_time_of_all_who_had_to_wait_for_it() {
         );
         let (_, intervals) = run(task);
         let (service, response) = histograms(&intervals);
-        assert_kept(service.count(), 300);
+        check_kept(service.count(), 300)?;
         let over =
             |histogram: &Histogram, share: f64| Duration::from_nanos(histogram.quantile(share));
         // 120 of the 300 fell due in those 400 ms, and the last of them waited least.
-        assert!(over(&response, 1.0) >= PAUSE && over(&service, 1.0) >= PAUSE);
-        assert!(over(&response, 0.99) >= PAUSE * 9 / 10);
-        assert!(over(&response, 0.8) >= PAUSE * 4 / 10);
-        assert!(
+        timing!(over(&response, 1.0) >= PAUSE && over(&service, 1.0) >= PAUSE);
+        timing!(over(&response, 0.99) >= PAUSE * 9 / 10);
+        timing!(over(&response, 0.8) >= PAUSE * 4 / 10);
+        timing!(
             over(&service, 0.99) < PAUSE / 2,
             "one operation alone was slow"
         );
+        Ok(())
     });
 }
 
@@ -144,7 +148,8 @@ fn a_worker_that_waits_for_its_instant_sees_a_stop_and_has_nothing_in_flight() {
         let (end, ops) = running.join().unwrap();
         assert_eq!((end.state, ops), (End::Stopped, 1));
         let late = end.ended.since(stopped_at);
-        assert!(late < Duration::from_millis(600), "{late:?}");
+        timing!(late < Duration::from_millis(600), "{late:?}");
+        Ok(())
     });
 }
 
@@ -157,8 +162,9 @@ fn the_runtime_ends_while_a_worker_waits() {
         assert_eq!(end.state, End::Done);
         let lasted = end.ended.since(end.planned_start);
         assert!(lasted >= Duration::from_millis(1200), "{lasted:?}");
-        assert!(lasted < Duration::from_millis(1700), "{lasted:?}");
+        timing!(lasted < Duration::from_millis(1700), "{lasted:?}");
         // Of two workers at one a second each, the second begins half a second later.
-        assert_eq!(intervals.iter().map(|it| it.ops).sum::<u64>(), 3);
+        timing!(intervals.iter().map(|it| it.ops).sum::<u64>() == 3);
+        Ok(())
     });
 }

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::testing::{expect_mismatches, flip, making};
+use benchmesh_testing::measured;
 
 fn params() -> Value {
     json!({"files": 20, "numjobs": 2, "size": {"max": "30k"}, "bs": "8k", "append": 700, "verify": true})
@@ -92,12 +93,15 @@ fn a_file_that_is_cut_short_or_goes_on_is_found() {
 
 #[test]
 fn to_make_what_is_verified_is_no_part_of_an_operation() {
-    let cell = Cell::new(NAME);
     let params = json!({"files": 4, "size": "8m", "append": "8m", "bs": "1m", "verify": true});
-    for mode in ["create", "append"] {
-        let outcome = cell.run(mode, params.clone());
-        outcome.expect_sums(4, 32 << 20, 0);
-        outcome.expect_apart(making(32 << 20));
-    }
-    cell.run("read", params).expect_sums(4, 64 << 20, 0);
+    measured(|| {
+        let cell = Cell::new(NAME);
+        for mode in ["create", "append"] {
+            let outcome = cell.run(mode, params.clone());
+            outcome.expect_sums(4, 32 << 20, 0);
+            outcome.expect_apart(making(32 << 20))?;
+        }
+        cell.run("read", params.clone()).expect_sums(4, 64 << 20, 0);
+        Ok(())
+    });
 }

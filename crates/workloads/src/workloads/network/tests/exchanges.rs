@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::measure::histogram::Histogram;
-use benchmesh_testing::measured;
+use benchmesh_testing::{measured, timing};
 
 #[test]
 fn every_request_is_answered_whole() {
@@ -19,13 +19,14 @@ fn every_request_is_answered_whole() {
                 assert_eq!((end.state, end.error), (End::Done, None));
                 assert_eq!(end.workers, streams);
                 let ops = sum(&intervals, |i| i.ops);
-                assert!(ops > 0 && intervals.iter().all(|i| i.op == Op::Request));
+                timing!(ops > 0 && intervals.iter().all(|i| i.op == Op::Request));
                 assert_eq!(sum(&intervals, |i| i.bytes), ops * (request + response));
                 let received = receiver.close().unwrap();
                 assert_eq!(received.bytes, ops * (request + response));
                 assert_eq!(received.connections, u64::from(streams));
             }
         }
+        Ok(())
     });
 }
 
@@ -43,11 +44,12 @@ fn a_schedule_says_how_many_requests_there_are() {
             let (end, intervals) = run(task, || ());
             assert_eq!((end.state, end.error), (End::Done, None));
             let ops = sum(&intervals, |i| i.ops);
-            assert!((least..=most).contains(&ops), "{ops} are {process}");
+            timing!((least..=most).contains(&ops), "{ops} are {process}");
             let timed = |i: &Interval| i.response.as_ref().map_or(0, Histogram::count);
             assert_eq!(sum(&intervals, timed), ops);
             assert_eq!(receiver.close().unwrap().bytes, ops * 1010);
         }
+        Ok(())
     });
 }
 
@@ -116,7 +118,7 @@ fn a_server_of_known_speed_is_reported_with_its_time() {
             // The quickest: who polls has used up its time slice when something else wants the CPU, and waits for its next
             // one. A histogram's step is 1 %; the way there and back on loopback is the rest.
             let (was, reported) = (held.iter().copied().min().unwrap(), service.min_ns());
-            assert!(
+            timing!(
                 reported as f64 >= was as f64 * 0.99 && reported as f64 <= was as f64 * 1.05,
                 "{wait}: {reported} ns, and the server took {was}"
             );
@@ -124,10 +126,11 @@ fn a_server_of_known_speed_is_reported_with_its_time() {
             let on_cpu = end.cpu_user + end.cpu_system + end.wait_cpu;
             let share = on_cpu.as_secs_f64() / end.ended.since(end.last_start).as_secs_f64();
             match wait {
-                "busy" => assert!(share > 0.8, "polling took {share:.2} of the time"),
-                _ => assert!(share < 0.3, "sleeping took {share:.2} of the time"),
+                "busy" => timing!(share > 0.8, "polling took {share:.2} of the time"),
+                _ => timing!(share < 0.3, "sleeping took {share:.2} of the time"),
             }
         }
+        Ok(())
     });
 }
 
@@ -141,17 +144,18 @@ fn a_pause_of_the_server_stands_in_the_response_time_of_all_that_fell_due() {
             }
         });
         let (_, intervals, held) = server.ask(&json!({"rate_iops": 100, "runtime": "1500ms"}));
-        assert_eq!(held.len(), 150);
+        timing!(held.len() == 150);
         let response = merged(&intervals, |one| one.response.as_ref().unwrap());
         let service = merged(&intervals, |one| &one.service);
-        assert_eq!((response.count(), service.count()), (150, 150));
+        timing!((response.count(), service.count()) == (150, 150));
         // 50 were late by 0 to 500 ms: a fifth of all by more than 200 ms.
         let (p80, p99) = (response.quantile(0.80), response.quantile(0.99));
-        assert!((150_000_000..300_000_000).contains(&p80), "{p80}");
-        assert!((450_000_000..650_000_000).contains(&p99), "{p99}");
+        timing!((150_000_000..300_000_000).contains(&p80), "{p80}");
+        timing!((450_000_000..650_000_000).contains(&p99), "{p99}");
         // Of the service time it is one operation: the worker waited, and asked nothing meanwhile.
         assert!(service.max_ns() >= 500_000_000);
-        assert!(service.quantile(149.0 / 150.0) < 100_000_000, "{service:?}");
+        timing!(service.quantile(149.0 / 150.0) < 100_000_000, "{service:?}");
+        Ok(())
     });
 }
 
