@@ -32,7 +32,7 @@ pub use state::StateError;
 
 use benchmesh_workloads::error_chain;
 use benchmesh_workloads::workloads::copy::remove_abandoned;
-use clock::Estimate;
+use clock::{Dating, Estimate};
 use futures::future::BoxFuture;
 use host::HostFacts;
 use identity::Identity;
@@ -182,13 +182,14 @@ async fn agent(config: AgentConfig, supervision: Supervision) -> Result<(), Agen
     let state = StateDir::open(&config.state_dir, &config.policy.allow)
         .map_err(|source| AgentError::State { source })?;
     let state = Arc::new(state);
-    let samples = Samples::default();
     let (clock, clock_out) = watch::channel::<Option<Estimate>>(None);
+    let dating = Dating::new(clock_out);
+    let samples = Samples::new(dating.clone());
     let (spool, spool_task) = Spool::open(
         Arc::clone(&state),
         config.spool_limit_bytes,
         samples.clone(),
-        clock_out.clone(),
+        dating.clone(),
     )
     .await
     .map_err(|source| AgentError::Spool { source })?;
@@ -198,7 +199,7 @@ async fn agent(config: AgentConfig, supervision: Supervision) -> Result<(), Agen
     let (runner, runner_task) = Runner::start(RunnerDeps {
         permissions,
         watch: SamplerControl::new(config.daemon_rules, config.sample_period, samples),
-        clock: clock_out,
+        dating,
         entries: spool.entries(),
         acked: spool.acked(),
         contact: contact.clone(),

@@ -21,7 +21,7 @@ pub use permissions::Permissions;
 pub use reply::ReplyHandle;
 pub use sampling::SamplerControl;
 
-use crate::clock::Estimate;
+use crate::clock::{Dating, Gap};
 use crate::command::{Command, Ended, Refusal, Sampling};
 use crate::envelope::Sequence;
 use crate::policy::Denial;
@@ -32,7 +32,7 @@ use slots::{Preparation, RunPath, Slots};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use tokio::sync::{mpsc, oneshot, watch as watch_channel};
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
 use crate::telemetry::TaskId;
@@ -64,6 +64,8 @@ enum RunnerRequest {
     Appoint(Sampling),
     Mesh(String),
     Restored(Sequence),
+    /// Mesh time and this agent's clock have parted at once.
+    ClockGap(Gap),
     /// This agent has made a run's directory; what was acked before.
     Made(RunPath, Sequence),
     Removed(RunPath),
@@ -84,7 +86,7 @@ enum RunnerRequest {
 pub struct RunnerDeps {
     pub permissions: Permissions,
     pub watch: SamplerControl,
-    pub clock: watch_channel::Receiver<Option<Estimate>>,
+    pub dating: Dating,
     pub entries: mpsc::Sender<Entry>,
     pub acked: Acked,
     pub contact: Contact,
@@ -134,6 +136,11 @@ impl Runner {
         self.send(RunnerRequest::Restored(stored)).await;
     }
 
+    /// Mesh time and this agent's clock have parted at once: recorded with the steps that run.
+    pub async fn clock_gap(&self, gap: Gap) {
+        self.send(RunnerRequest::ClockGap(gap)).await;
+    }
+
     /// The tasks that are prepared, run, or have ended and are not forgotten.
     pub async fn held(&self) -> Vec<i64> {
         let (reply, answer) = oneshot::channel();
@@ -179,6 +186,7 @@ async fn run(mut slots: Slots, mut requests: mpsc::Receiver<RunnerRequest>) {
             Some(RunnerRequest::Appoint(sampling)) => slots.appoint(sampling),
             Some(RunnerRequest::Mesh(uid)) => slots.mesh(uid),
             Some(RunnerRequest::Restored(stored)) => slots.database_restored(stored),
+            Some(RunnerRequest::ClockGap(gap)) => slots.note_gap(gap),
             Some(RunnerRequest::Made(path, acked)) => slots.made(path, acked),
             Some(RunnerRequest::Removed(path)) => slots.removed(&path),
             Some(RunnerRequest::ListTasks(reply)) => {

@@ -15,7 +15,7 @@ use crate::runner::{Contact, Runner};
 use crate::spool::{Spool, SpoolError};
 use crate::wire::connection::{Connection, ConnectionError, RejectCode};
 use crate::wire::reply::Hello;
-use attached::{SessionEnd, attach};
+use attached::{Exchanges, SessionEnd, attach};
 use backoff::Backoff;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
@@ -91,11 +91,12 @@ impl Session {
         let mut backoff = Backoff::default();
         let mut logged = LoggedOnce::default();
         let mut was_attached = false;
+        let mut exchanges = Exchanges::default();
         loop {
             let began = Instant::now();
             let end = tokio::select! {
                 () = leaving.cancelled() => return Ok(()),
-                end = self.once(&mut was_attached, &leaving) => end,
+                end = self.once(&mut was_attached, &mut exchanges, &leaving) => end,
             };
             let end = match end {
                 // No other words have come from there yet.
@@ -164,7 +165,12 @@ impl Session {
     }
 
     /// One session from the dial to its end.
-    async fn once(&self, was_attached: &mut bool, leaving: &CancellationToken) -> SessionEnd {
+    async fn once(
+        &self,
+        was_attached: &mut bool,
+        exchanges: &mut Exchanges,
+        leaving: &CancellationToken,
+    ) -> SessionEnd {
         let hello = match self.spool.ids().await {
             Ok(spools) => Hello {
                 spools: spools.iter().map(ToString::to_string).collect(),
@@ -177,7 +183,7 @@ impl Session {
             Ok(channel) => Connection::over(channel),
             Err(error) => return SessionEnd::Lost(ConnectionError::Identity(Box::new(error))),
         };
-        match attach(self, connection, hello).await {
+        match attach(self, connection, hello, exchanges).await {
             Ok(mut attached) => {
                 *was_attached = true;
                 self.status.send_replace(Status::Attached);

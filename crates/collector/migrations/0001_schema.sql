@@ -201,6 +201,7 @@ CREATE TABLE tasks (
 ) STRICT;
 CREATE INDEX tasks_by_agent ON tasks (agent_id);
 CREATE INDEX tasks_by_peer ON tasks (peer_agent_id) WHERE peer_agent_id IS NOT NULL;
+CREATE INDEX tasks_by_link ON tasks (agent_id, step_id) WHERE peer_agent_id IS NOT NULL;
 
 CREATE TABLE task_errors (
     task_id         INTEGER NOT NULL REFERENCES tasks (id),
@@ -718,6 +719,7 @@ SELECT s.run_id,
        instr(s.flags, '"cache-suspect"') > 0 AS flag_cache_suspect,
        instr(s.flags, '"ack-suspect"') > 0 AS flag_ack_suspect,
        instr(s.flags, '"client-frozen"') > 0 AS flag_client_frozen,
+       instr(s.flags, '"clock-gap"') > 0 AS flag_clock_gap,
        instr(s.flags, '"partial"') > 0 AS flag_partial,
        instr(s.flags, '"errors"') > 0 AS flag_errors,
        instr(s.flags, '"saturated"') > 0 AS flag_saturated,

@@ -3,8 +3,13 @@
 //! With the agent's stamps t1, t4 and the collector's t2, t3 of one exchange, the offset is ((t2 - t1) + (t3 - t4)) / 2
 //! and cannot be off by more than half of (t4 - t1) - (t3 - t2), however the way out and the way back differ (RFC 5905,
 //! section 8). A quick exchange is a good one; a good one ages by the drift, until a newer one is better.
+//!
+//! Two exchanges whose error bars do not meet cannot both be true of one pair of clocks: one of the clocks has moved
+//! between them, and the older exchange is dropped. What no slewing explains is a [`Gap`], after which the filter knows
+//! nothing of the time before it.
 
-use super::map::{MeshMap, drift_ns};
+use super::gap::{Cause, Gap};
+use super::map::MeshMap;
 use benchmesh_workloads::clock::MonoNanos;
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -12,6 +17,11 @@ use std::time::Duration;
 const WINDOW: Duration = Duration::from_secs(30);
 /// A window of one probe a second and a burst fits twice over.
 const MOST_KEPT: usize = 96;
+/// The least jump between two clocks that is a gap.
+const MIN_GAP_NS: u64 = 10_000_000;
+/// How fast clocks part that are slewed: the kernel's limit of 500 ppm on both sides, crystals, and as much again. A faster
+/// one is a gap.
+const SLEW_PER_SECOND_NS: u64 = 2_000_000;
 
 /// Four time stamps: the agent's on its monotonic clock, the collector's in nanoseconds of mesh time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +30,8 @@ pub struct Exchange {
     pub mesh_received_ns: i64,
     pub mesh_sent_ns: i64,
     pub received: MonoNanos,
+    /// How long the agent's machine has slept since it was booted: CLOCK_BOOTTIME less CLOCK_MONOTONIC, at `received`.
+    pub slept_ns: i64,
 }
 
 /// What is known of mesh time.
@@ -27,12 +39,18 @@ pub struct Exchange {
 pub struct Estimate {
     pub map: MeshMap,
     pub round_trip_ns: u64,
+    /// The gap that the newest exchange has shown.
+    pub gap: Option<Gap>,
 }
 
-/// The exchanges of the last half minute.
+/// The exchanges of the last half minute, none of which contradicts another.
 #[derive(Debug, Default)]
 pub struct Filter {
     kept: VecDeque<Estimate>,
+    /// Of the newest exchange.
+    slept_ns: i64,
+    /// Gaps so far.
+    era: u32,
 }
 
 /// Why an exchange says nothing.
@@ -48,7 +66,7 @@ pub enum ExchangeError {
 
 impl Exchange {
     /// The offset and the round trip.
-    fn estimate(&self) -> Result<Estimate, ExchangeError> {
+    fn estimate(&self, era: u32) -> Result<Estimate, ExchangeError> {
         let (t1, t4) = (i128::from(self.sent.0), i128::from(self.received.0));
         let (t2, t3) = (
             i128::from(self.mesh_received_ns),
@@ -65,8 +83,13 @@ impl Exchange {
             offset_ns,
             measured: self.received,
             half_trip_ns: round_trip_ns.div_ceil(2),
+            era,
         };
-        Ok(Estimate { map, round_trip_ns })
+        Ok(Estimate {
+            map,
+            round_trip_ns,
+            gap: None,
+        })
     }
 }
 
@@ -76,31 +99,57 @@ impl Filter {
     /// # Errors
     /// When the exchange cannot be true; what is known stays.
     pub fn add(&mut self, exchange: Exchange) -> Result<Estimate, ExchangeError> {
-        let estimate = exchange.estimate()?;
+        let mut newest = exchange.estimate(self.era)?;
         let now = exchange.received;
-        while self
-            .kept
-            .front()
-            .is_some_and(|old| now.since(old.map.measured) > WINDOW)
-            || self.kept.len() >= MOST_KEPT
-        {
+        let ahead_ns = self.kept.iter().rev().find_map(|old| jump(old, &newest));
+        let gap = ahead_ns.map(|ahead_ns| Gap {
+            at: now,
+            ahead_ns,
+            cause: Cause::of(ahead_ns, exchange.slept_ns.saturating_sub(self.slept_ns)),
+        });
+        if gap.is_some() {
+            self.kept.clear();
+            self.era = self.era.saturating_add(1);
+            newest.map.era = self.era;
+        }
+        self.slept_ns = exchange.slept_ns;
+        self.kept.retain(|old| {
+            now.since(old.map.measured) <= WINDOW && beyond_errors(old, &newest) == 0
+        });
+        if self.kept.len() >= MOST_KEPT {
             self.kept.pop_front();
         }
-        self.kept.push_back(estimate);
-        let error = |it: &&Estimate| {
-            it.map
-                .half_trip_ns
-                .saturating_add(drift_ns(it.map.measured, now))
-        };
-        // Of equals the newest, which has drifted least.
-        Ok(self
-            .kept
+        self.kept.push_back(newest);
+        let best = self.best(now).unwrap_or(newest);
+        Ok(Estimate { gap, ..best })
+    }
+
+    /// The one of least error at `now`; of equals the newest, which has drifted least.
+    fn best(&self, now: MonoNanos) -> Option<Estimate> {
+        self.kept
             .iter()
             .rev()
-            .min_by_key(error)
+            .min_by_key(|it| it.map.error_ns(now))
             .copied()
-            .unwrap_or(estimate))
     }
+}
+
+/// How far mesh time has jumped ahead between two exchanges, where neither their errors nor a slew in the time between them
+/// explain it.
+fn jump(before: &Estimate, after: &Estimate) -> Option<i64> {
+    let slewed = after.map.measured.since(before.map.measured);
+    let slewed = slewed.as_nanos() * u128::from(SLEW_PER_SECOND_NS) / 1_000_000_000;
+    let slewed = u64::try_from(slewed).unwrap_or(u64::MAX);
+    let jumped = beyond_errors(before, after) > slewed.max(MIN_GAP_NS);
+    jumped.then(|| before.map.later_by_ns(after.map).saturating_neg())
+}
+
+/// How far apart two exchanges are beyond what their errors and the drift between them explain; zero: both can be true.
+fn beyond_errors(before: &Estimate, after: &Estimate) -> u64 {
+    let errors = before.map.error_ns(after.map.measured);
+    let errors = errors.saturating_add(after.map.half_trip_ns);
+    let apart = before.map.later_by_ns(after.map).unsigned_abs();
+    apart.saturating_sub(errors)
 }
 
 #[cfg(test)]
@@ -133,6 +182,7 @@ mod tests {
                 mesh_received_ns: self.mesh_ns(sent + out),
                 mesh_sent_ns: self.mesh_ns(sent + out + held),
                 received: MonoNanos(sent + out + held + back),
+                slept_ns: 0,
             }
         }
 
@@ -187,6 +237,7 @@ mod tests {
             mesh_received_ns: a,
             mesh_sent_ns: b,
             received: MonoNanos(received),
+            slept_ns: 0,
         };
         for (bad, why) in [
             (exchange(10, 0, 0, 9), ExchangeError::Backwards),
@@ -235,5 +286,94 @@ mod tests {
                 prop_assert!(estimate.map.to_mesh(now).0.abs_diff(truth.0) <= error_ns / 1000 + 3);
             }
         }
+
+        /// Clocks that part as fast as a kernel slews them, over a path however busy: no gap.
+        #[test]
+        fn a_slew_is_no_gap(
+            ppm in -1_000_i64..=1_000,
+            ways in prop::collection::vec((0..50_000_000_u64, 0..5_000_000_u64, 1..20_u64), 1..60),
+        ) {
+            let link = Link { ppm };
+            let mut filter = Filter::default();
+            let mut second = 0;
+            for (out, back, pause) in ways {
+                second += pause;
+                let estimate = filter.add(link.exchange(1_000_000_000 * second, out, 0, back)).unwrap();
+                prop_assert_eq!(estimate.gap, None);
+            }
+        }
+
+        /// One of two clocks jumps: seen by the first exchange after it, once, and what is known afterwards is true.
+        #[test]
+        fn a_jump_is_a_gap_and_what_was_before_is_forgotten(
+            ppm in -100_i64..=100,
+            ways in prop::collection::vec((0..3_000_000_u64, 0..3_000_000_u64), 2..40),
+            at in 0..1000_usize,
+            jump_ms in prop_oneof![20..4_000_000_i64, -4_000_000..-20_i64],
+        ) {
+            let (at, jump_ns) = (1 + at % (ways.len() - 1), jump_ms * 1_000_000);
+            let link = Link { ppm };
+            let mut filter = Filter::default();
+            for (index, (out, back)) in ways.into_iter().enumerate() {
+                let jumped = if index < at { 0 } else { jump_ns };
+                let honest = link.exchange(1_000_000_000 * (index as u64 + 1), out, 0, back);
+                let exchange = Exchange {
+                    mesh_received_ns: honest.mesh_received_ns + jumped,
+                    mesh_sent_ns: honest.mesh_sent_ns + jumped,
+                    ..honest
+                };
+                let now = exchange.received;
+                let estimate = filter.add(exchange).unwrap();
+                prop_assert_eq!(estimate.gap.is_some(), index == at);
+                if let Some(gap) = estimate.gap {
+                    prop_assert_eq!(gap.at, now);
+                    prop_assert!((gap.ahead_ns - jump_ns).abs() < 10_000_000);
+                }
+                prop_assert_eq!(estimate.map.era, u32::from(index >= at));
+                let truth = link.mesh_ns(now.0) + jumped;
+                let known = now.0 as i64 + estimate.map.offset_ns;
+                prop_assert!(known.abs_diff(truth) <= estimate.map.error_ns(now) + 2_000);
+            }
+        }
+    }
+
+    /// Too little for a gap, and more than the errors: the old exchange is not true any more, however good it was.
+    #[test]
+    fn of_two_that_contradict_each_other_the_older_is_dropped() {
+        let second = 1_000_000_000;
+        let mut filter = Filter::default();
+        let link = Link { ppm: 0 };
+        filter.add(link.exchange(second, 1_000, 0, 1_000)).unwrap();
+        let honest = link.exchange(2 * second, 50_000, 0, 50_000);
+        let moved = Exchange {
+            mesh_received_ns: honest.mesh_received_ns + 5_000_000,
+            mesh_sent_ns: honest.mesh_sent_ns + 5_000_000,
+            ..honest
+        };
+        let known = filter.add(moved).unwrap();
+        assert_eq!(known.gap, None);
+        assert_eq!(known.round_trip_ns, 100_000);
+        assert_eq!(known.map.offset_ns, MESH_AHEAD + 5_000_000);
+    }
+
+    /// A session that broke during a pause: the first exchange of the next one shows it.
+    #[test]
+    fn a_gap_is_seen_over_minutes_without_an_exchange() {
+        let second = 1_000_000_000;
+        let mut filter = Filter::default();
+        let link = Link { ppm: 30 };
+        filter
+            .add(link.exchange(second, 40_000, 0, 40_000))
+            .unwrap();
+        let honest = link.exchange(300 * second, 40_000, 0, 40_000);
+        let after = Exchange {
+            mesh_received_ns: honest.mesh_received_ns + 10_000_000_000,
+            mesh_sent_ns: honest.mesh_sent_ns + 10_000_000_000,
+            slept_ns: 10_000_000_000,
+            ..honest
+        };
+        let gap = filter.add(after).unwrap().gap.unwrap();
+        assert_eq!(gap.cause, Cause::Suspended);
+        assert!(gap.ahead_ns.abs_diff(10_000_000_000) < 20_000_000);
     }
 }

@@ -16,9 +16,17 @@ pub struct MeshMap {
     pub(super) measured: MonoNanos,
     /// Half the round trip of that exchange: the offset cannot be further off at that instant.
     pub(super) half_trip_ns: u64,
+    /// How many gaps the agent had seen: mappings of different eras are those of different pairs of clocks.
+    pub(super) era: u32,
 }
 
 impl MeshMap {
+    /// Whether no gap lies between this mapping and the other.
+    #[must_use]
+    pub fn is_of_era(self, other: Self) -> bool {
+        self.era == other.era
+    }
+
     /// The instant in mesh time, rounded down.
     #[must_use]
     pub fn to_mesh(self, at: MonoNanos) -> MeshMicros {
@@ -89,6 +97,7 @@ mod tests {
             offset_ns,
             measured: MonoNanos(0),
             half_trip_ns: 1500,
+            era: 0,
         }
     }
 

@@ -1,19 +1,50 @@
 //! The agent's wall clock beside mesh time: how far it is off, and when somebody sets it.
 //!
 //! It dates nothing. What it says is recorded, so that whoever compares the database with the logs of that host knows by
-//! how much they differ; a step of it is an event, and changes nothing else.
+//! how much they differ. It was set when it moved against CLOCK_BOOTTIME, which slews with it and goes on while the machine
+//! sleeps: what mesh time does is not asked. A step is an event, and changes nothing else.
 
-use super::{Estimate, OFFSET_EVERY};
+use super::{Estimate, OFFSET_EVERY, clock_ns};
 use crate::telemetry::{ClockOffset, Event, MeshMicros, Row, Scope, Severity};
 use benchmesh_workloads::clock::MonoNanos;
+use rustix::time::ClockId;
 use serde_json::json;
 use std::time::Duration;
 
-/// What is a step between two looks at one time.
+/// What is a step between two looks.
 const STEP_US: i64 = 100_000;
-/// A clock that is slewed moves by less than this part of the time between them: by 500 ppm where the kernel does it, by 83 ms
-/// a second where chrony is in a hurry.
-const SLEW: i64 = 10;
+/// Two readings that lie further apart are not of one instant: the thread had no CPU between them.
+const MAX_APART_NS: i64 = 10_000_000;
+
+/// Both clocks at one instant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WallReading {
+    /// Since the Unix epoch.
+    pub wall_us: i64,
+    /// Since the boot, sleep included.
+    pub boot_us: i64,
+}
+
+impl WallReading {
+    /// Reads both; `None` when they could not be read at one instant.
+    #[must_use]
+    pub fn take() -> Option<Self> {
+        let before = clock_ns(ClockId::Boottime);
+        let wall_us = clock_ns(ClockId::Realtime) / 1000;
+        let apart = clock_ns(ClockId::Boottime).saturating_sub(before);
+        (apart <= MAX_APART_NS).then_some(Self {
+            wall_us,
+            boot_us: before / 1000,
+        })
+    }
+
+    /// How far the wall clock was set since then.
+    fn set_since(self, before: Self) -> Option<i64> {
+        let step = self.wall_us.saturating_sub(self.boot_us);
+        let step = step.saturating_sub(before.wall_us.saturating_sub(before.boot_us));
+        (step.saturating_abs() >= STEP_US).then_some(step)
+    }
+}
 
 /// What was seen last.
 #[derive(Debug, Default)]
@@ -25,36 +56,38 @@ pub struct WallWatch {
 struct Seen {
     /// The mesh whose time it is held against.
     mesh: String,
-    offset: ClockOffset,
+    estimate: Estimate,
+    reading: WallReading,
     /// When a row was made last.
     last_row_at: MonoNanos,
 }
 
 impl WallWatch {
-    /// Looks at `now`, when the wall clock says `wall_us`: the offset now and then, and at once with an event when the
-    /// clock was set since the last look.
+    /// Looks at `now`, when the clocks say `reading`: the offset now and then, at once after a gap, and at once with an
+    /// event when the wall clock was set since the last look.
     pub fn look(
         &mut self,
         mesh: &str,
         estimate: &Estimate,
         now: MonoNanos,
-        wall_us: i64,
+        reading: WallReading,
     ) -> Vec<Row> {
         let at = estimate.map.to_mesh(now);
-        let offset = ClockOffset {
-            at,
-            offset_us: wall_us.saturating_sub(at.0),
-            error_us: estimate.map.error_us(now),
-            round_trip_us: i64::try_from(estimate.round_trip_ns / 1000).unwrap_or(i64::MAX),
-        };
+        let seen = self.seen.take();
+        let step = seen
+            .as_ref()
+            .and_then(|seen| reading.set_since(seen.reading));
         // Of another mesh's time nothing is known.
-        let seen = self.seen.take().filter(|seen| seen.mesh == mesh);
-        let step = seen.as_ref().and_then(|seen| step(&seen.offset, &offset));
-        let due = |seen: &Seen| now.since(seen.last_row_at) >= OFFSET_EVERY;
-        let is_due = step.is_some() || seen.as_ref().is_none_or(due);
+        let is_known = |seen: &Seen| {
+            seen.mesh == mesh
+                && seen.estimate.map.is_of_era(estimate.map)
+                && now.since(seen.last_row_at) < OFFSET_EVERY
+        };
+        let is_due = step.is_some() || !seen.as_ref().is_some_and(is_known);
         self.seen = Some(Seen {
             mesh: mesh.to_owned(),
-            offset,
+            estimate: *estimate,
+            reading,
             last_row_at: match &seen {
                 Some(seen) if !is_due => seen.last_row_at,
                 _ => now,
@@ -62,20 +95,16 @@ impl WallWatch {
         });
         let mut rows = Vec::new();
         if is_due {
-            rows.push(Row::ClockOffset(offset));
+            rows.push(Row::ClockOffset(ClockOffset {
+                at,
+                offset_us: reading.wall_us.saturating_sub(at.0),
+                error_us: estimate.map.error_us(now),
+                round_trip_us: i64::try_from(estimate.round_trip_ns / 1000).unwrap_or(i64::MAX),
+            }));
         }
         rows.extend(step.map(|step_us| event(at, step_us)));
         rows
     }
-}
-
-/// What cannot be a slew, the clocks' drift, or the errors of two readings.
-fn step(before: &ClockOffset, now: &ClockOffset) -> Option<i64> {
-    let step = now.offset_us.saturating_sub(before.offset_us);
-    let errors = now.error_us.saturating_add(before.error_us);
-    let slewed = now.at.0.saturating_sub(before.at.0).max(0) / SLEW;
-    let most = STEP_US.saturating_add(slewed).saturating_add(errors);
-    (step.saturating_abs() >= most).then_some(step)
 }
 
 fn event(at: MeshMicros, step_us: i64) -> Row {
@@ -106,14 +135,31 @@ mod tests {
     const MESH_US: i64 = 1_700_000_000_000_000;
     const HOUR_US: i64 = 3_600_000_000;
 
-    fn estimate() -> Estimate {
+    /// A filter that has made one exchange with a mesh so far ahead, at that second.
+    fn add(filter: &mut Filter, second: u64, ahead_us: i64) -> Estimate {
+        let mono = MonoNanos(second * SECOND);
+        let mesh = (MESH_US + second as i64 * 1_000_000 + ahead_us) * 1000;
         let exchange = Exchange {
-            sent: MonoNanos(0),
-            mesh_received_ns: MESH_US * 1000,
-            mesh_sent_ns: MESH_US * 1000,
-            received: MonoNanos(0),
+            sent: mono,
+            mesh_received_ns: mesh,
+            mesh_sent_ns: mesh,
+            received: mono,
+            slept_ns: 0,
         };
-        Filter::default().add(exchange).unwrap()
+        filter.add(exchange).unwrap()
+    }
+
+    fn estimate() -> Estimate {
+        add(&mut Filter::default(), 0, 0)
+    }
+
+    /// A wall clock so far ahead of mesh time, `second` after the boot.
+    fn reading(second: u64, ahead_us: i64) -> WallReading {
+        let boot_us = second as i64 * 1_000_000;
+        WallReading {
+            wall_us: MESH_US + boot_us + ahead_us,
+            boot_us,
+        }
     }
 
     /// Looks once a second at a wall clock that is so far ahead; the kinds of rows, with the step.
@@ -122,8 +168,8 @@ mod tests {
         let mut rows = Vec::new();
         for (second, ahead) in ahead_us.iter().enumerate() {
             let now = MonoNanos(second as u64 * SECOND);
-            let wall = MESH_US + second as i64 * 1_000_000 + ahead;
-            for row in watch.look("mesh", &estimate(), now, wall) {
+            let reading = reading(second as u64, *ahead);
+            for row in watch.look("mesh", &estimate(), now, reading) {
                 let text = match row {
                     Row::ClockOffset(row) => format!("offset {}", row.offset_us),
                     Row::Event(event) => {
@@ -161,34 +207,40 @@ mod tests {
         assert_eq!(looks(&slewed), [row(0, "offset 0")]);
     }
 
+    /// All clocks of a paused machine stand still for 10 s, the wall clock too: nobody has set it.
     #[test]
-    fn a_slew_is_no_step_however_long_nobody_looked() {
-        let far = |second: u64, slewed_us: i64| {
-            let mut watch = WallWatch::default();
-            let mut look = |second: u64, ahead: i64| {
-                let wall = MESH_US + second as i64 * 1_000_000 + ahead;
-                let rows = watch.look("mesh", &estimate(), MonoNanos(second * SECOND), wall);
-                rows.iter().any(|row| matches!(row, Row::Event(_)))
-            };
-            assert!(!look(0, 0));
-            look(second, slewed_us)
+    fn a_pause_of_the_machine_is_not_a_clock_that_was_set() {
+        let mut watch = WallWatch::default();
+        let mut filter = Filter::default();
+        let before = add(&mut filter, 1, 0);
+        let rows = watch.look("mesh", &before, MonoNanos(SECOND), reading(1, 0));
+        assert_eq!(rows.len(), 1);
+        let after = add(&mut filter, 2, 10_000_000);
+        assert!(after.gap.is_some());
+        let rows = watch.look("mesh", &after, MonoNanos(2 * SECOND), reading(2, 0));
+        let [Row::ClockOffset(offset)] = &rows[..] else {
+            panic!("{rows:?}");
         };
-        // An error of 100 ppm in each second comes on top.
-        assert!(!far(1, 83_000) && !far(10, 830_000));
-        assert!(!far(1000, 1000 * 500));
-        assert!(far(1, 250_000) && far(10, 1_150_000));
+        assert_eq!(offset.offset_us, -10_000_000);
     }
 
     #[test]
     fn the_time_of_another_mesh_is_no_step() {
         let mut watch = WallWatch::default();
-        let mut look = |mesh: &str, second: u64, wall| {
+        let mut look = |mesh: &str, second: u64| {
+            let now = MonoNanos(second * SECOND);
             watch
-                .look(mesh, &estimate(), MonoNanos(second * SECOND), wall)
+                .look(mesh, &estimate(), now, reading(second, HOUR_US))
                 .len()
         };
-        assert_eq!(look("one", 0, MESH_US), 1);
-        assert_eq!(look("one", 1, MESH_US + 1_000_000), 0);
-        assert_eq!(look("other", 2, MESH_US + HOUR_US), 1, "an offset alone");
+        assert_eq!(look("one", 0), 1);
+        assert_eq!(look("one", 1), 0);
+        assert_eq!(look("other", 2), 1, "an offset alone");
+    }
+
+    #[test]
+    fn the_clocks_of_this_machine_can_be_read_at_once() {
+        let reading = (0..1000).find_map(|_| WallReading::take()).unwrap();
+        assert!(reading.wall_us > 0 && reading.boot_us > 0);
     }
 }

@@ -3,27 +3,31 @@
 //! A task begins on the one mapping that it was armed with. Two clocks part by up to 100 ppm, which is 9 s a day; so after
 //! its ramp the task's periods move on its own clock, each by at most [`MOST`], towards where the newest estimate has them,
 //! and only by what the errors of both mappings cannot explain: an estimate over a busy path moves nothing into its error.
+//! After a gap (a machine that was paused or slept) the rest of the task lies where the new mapping has it, at once.
 //! Their instants in mesh time stay whole seconds from the start: the row of a second is never two, and none is left out.
+//! The seconds of a pause are rows without an operation; where mesh time fell behind, one second is as long as that.
 
-use crate::clock::{Estimate, MeshMap};
+use crate::clock::{MeshMap, TaskDating};
 use benchmesh_workloads::clock::MonoNanos;
 use benchmesh_workloads::interval::Shift;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::watch;
 
 /// Maximum correction per second: five times a poor crystal's drift, and too little to be seen in the second's counts.
 const MOST: Duration = Duration::from_micros(500);
 
-/// After a gap, apply the correction of up to this many seconds at once (at most 50 ms): a load of one operation in some
-/// minutes keeps up with the drift, and each second stays one row.
+/// After seconds without an interval, apply the correction of up to this many at once (at most 50 ms): a load of one
+/// operation in some minutes keeps up with the drift, and each second stays one row.
 const MOST_SECONDS: u64 = 100;
 
 /// Where a task's seconds are.
 #[derive(Debug)]
 pub(super) struct Follow {
-    armed_with: MeshMap,
-    newest: watch::Receiver<Option<Estimate>>,
+    /// What it was armed with, or the first mapping after the newest gap.
+    base: MeshMap,
+    /// Where the periods had moved to when `base` was known.
+    base_shift_ns: i64,
+    dating: TaskDating,
     shift: Arc<Shift>,
     /// The ramp is over.
     from: MonoNanos,
@@ -34,13 +38,14 @@ pub(super) struct Follow {
 impl Follow {
     pub(super) fn new(
         armed_with: MeshMap,
-        newest: watch::Receiver<Option<Estimate>>,
+        dating: TaskDating,
         shift: Arc<Shift>,
         from: MonoNanos,
     ) -> Self {
         Self {
-            armed_with,
-            newest,
+            base: armed_with,
+            base_shift_ns: 0,
+            dating,
             shift,
             from,
             moved: None,
@@ -55,25 +60,41 @@ impl Follow {
         // A second in which nothing ended is not told of; what it may move is left to the next that is.
         let seconds = self.moved.map_or(1, |moved| index - moved);
         self.moved = Some(index);
-        let Some(newest) = *self.newest.borrow() else {
+        let Some(newest) = self.dating.newest() else {
             return;
         };
+        if newest.map.is_of_era(self.base) {
+            self.slew(newest.map, seconds, now);
+        } else {
+            self.rebase(newest.map);
+        }
+        self.dating.moved_to(self.map());
+    }
+
+    fn slew(&self, newest: MeshMap, seconds: u64, now: MonoNanos) {
         let seconds = i64::try_from(seconds.min(MOST_SECONDS)).unwrap_or(1);
         let most = i64::try_from(MOST.as_nanos()).unwrap_or(i64::MAX);
         let most = most.saturating_mul(seconds);
-        let held = self.shift.get();
-        let off = self.armed_with.later_by_ns(newest.map).saturating_sub(held);
-        let errors = newest.map.error_ns(now);
-        let errors = errors.saturating_add(self.armed_with.least_error_ns());
+        let off = self.map().later_by_ns(newest);
+        let errors = newest.error_ns(now);
+        let errors = errors.saturating_add(self.base.least_error_ns());
         let errors = i64::try_from(errors).unwrap_or(i64::MAX);
         let known = off.saturating_abs().saturating_sub(errors).max(0);
         let step = off.signum().saturating_mul(known.min(most));
-        self.shift.set(held.saturating_add(step));
+        self.shift.set(self.shift.get().saturating_add(step));
+    }
+
+    fn rebase(&mut self, newest: MeshMap) {
+        let jump = self.map().later_by_ns(newest);
+        self.shift.set(self.shift.get().saturating_add(jump));
+        self.base = newest;
+        self.base_shift_ns = self.shift.get();
     }
 
     /// The mapping of the task as it is now.
     pub(super) fn map(&self) -> MeshMap {
-        self.armed_with.moved(self.shift.get())
+        let moved = self.shift.get().saturating_sub(self.base_shift_ns);
+        self.base.moved(moved)
     }
 }
 
@@ -82,7 +103,8 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
-    use crate::clock::{Exchange, Filter};
+    use crate::clock::{Dating, Estimate, Exchange, Filter};
+    use tokio::sync::watch;
 
     const SECOND: u64 = 1_000_000_000;
     const MESH_AHEAD: i64 = 1_700_000_000_000_000_000;
@@ -99,6 +121,55 @@ mod tests {
             mesh_received_ns: mesh_ns(at + 50_000, ppm),
             mesh_sent_ns: mesh_ns(at + 50_000, ppm),
             received: MonoNanos(at + 100_000),
+            slept_ns: 0,
+        }
+    }
+
+    fn task(newest: watch::Receiver<Option<Estimate>>, armed_with: MeshMap) -> TaskDating {
+        Dating::new(newest).begin_task(armed_with)
+    }
+
+    /// A machine that is paused for 10 s, and a collector's that is: the task's seconds are right from the next one on.
+    #[test]
+    fn after_a_gap_the_seconds_lie_where_mesh_time_has_them() {
+        for jump_ns in [10_000_000_000_i64, -10_000_000_000] {
+            let start = 5 * SECOND;
+            let mut filter = Filter::default();
+            let armed = filter.add(exchange(start - SECOND, 0)).unwrap();
+            let (newest, watched) = watch::channel(Some(armed));
+            let shift = Arc::new(Shift::default());
+            let ramp_end = MonoNanos(start);
+            let dating = task(watched, armed.map);
+            let mut follow = Follow::new(armed.map, dating, Arc::clone(&shift), ramp_end);
+            let start_mesh_us = armed.map.to_mesh(MonoNanos(start)).0;
+            for second in 0..40_u64 {
+                let at = start + (second + 1) * SECOND;
+                let jumped = if second < 20 { 0 } else { jump_ns };
+                let honest = exchange(at, 0);
+                let seen = Exchange {
+                    mesh_received_ns: honest.mesh_received_ns + jumped,
+                    mesh_sent_ns: honest.mesh_sent_ns + jumped,
+                    ..honest
+                };
+                newest.send_replace(Some(filter.add(seen).unwrap()));
+                // The period in which the worker's clock is.
+                let index = at.checked_add_signed(-shift.get()).unwrap() / SECOND - start / SECOND;
+                follow.ended(index.saturating_sub(1), MonoNanos(at));
+                let truth_us = (mesh_ns(at, 0) + jumped) / 1000;
+                let dated_us = follow.map().to_mesh(MonoNanos(at)).0;
+                if !(20..=32).contains(&second) || jump_ns > 0 {
+                    assert!(
+                        (dated_us - truth_us).abs() < 1000,
+                        "{jump_ns}: {second}: {dated_us}"
+                    );
+                }
+                if second == 20 {
+                    assert_eq!(shift.get(), -jump_ns);
+                    let row_us = start_mesh_us + i64::try_from(second + 1).unwrap() * 1_000_000;
+                    assert_eq!(truth_us - row_us, jump_ns / 1000);
+                }
+            }
+            assert_eq!(shift.get(), -jump_ns, "nothing else has moved");
         }
     }
 
@@ -112,7 +183,12 @@ mod tests {
             let (newest, watched) = watch::channel(Some(armed));
             let shift = Arc::new(Shift::default());
             let ramp_end = MonoNanos(start + 60 * SECOND);
-            let mut follow = Follow::new(armed.map, watched, Arc::clone(&shift), ramp_end);
+            let mut follow = Follow::new(
+                armed.map,
+                task(watched, armed.map),
+                Arc::clone(&shift),
+                ramp_end,
+            );
             let start_mesh_us = armed.map.to_mesh(MonoNanos(start)).0;
             let mut worst_us = 0;
             for second in 0..3 * 24 * 3600_u64 {
@@ -143,7 +219,12 @@ mod tests {
         let armed = Filter::default().add(exchange(SECOND, 0)).unwrap();
         let (newest, watched) = watch::channel(Some(armed));
         let shift = Arc::new(Shift::default());
-        let mut follow = Follow::new(armed.map, watched, Arc::clone(&shift), MonoNanos(SECOND));
+        let mut follow = Follow::new(
+            armed.map,
+            task(watched, armed.map),
+            Arc::clone(&shift),
+            MonoNanos(SECOND),
+        );
         for second in 10..200_u64 {
             let honest = exchange(second * SECOND, 0);
             let received = MonoNanos(honest.received.0 + 80_000_000);
@@ -171,7 +252,12 @@ mod tests {
         let armed = filter.add(exchange(SECOND, 100)).unwrap();
         let (newest, watched) = watch::channel(Some(armed));
         let shift = Arc::new(Shift::default());
-        let mut follow = Follow::new(armed.map, watched, Arc::clone(&shift), MonoNanos(SECOND));
+        let mut follow = Follow::new(
+            armed.map,
+            task(watched, armed.map),
+            Arc::clone(&shift),
+            MonoNanos(SECOND),
+        );
         let mut last = 0;
         for second in (20..36_000).step_by(20) {
             let at = exchange(second * SECOND, 100);
@@ -180,7 +266,7 @@ mod tests {
             let moved = (shift.get() - last).abs();
             assert!(moved <= 20 * 500_000, "{moved}");
             last = shift.get();
-            let off = armed.map.later_by_ns(newest.borrow().unwrap().map) - last;
+            let off = follow.map().later_by_ns(newest.borrow().unwrap().map);
             assert!(off.abs() < 3_000_000, "{second}: {off}");
         }
         // An hour without a word, and mesh time far away: no more than a twentieth of a second at once.
@@ -206,7 +292,12 @@ mod tests {
         let (_newest, watched) = watch::channel(Some(far));
         let shift = Arc::new(Shift::default());
         let from = MonoNanos(10 * SECOND);
-        let mut follow = Follow::new(armed.map, watched, Arc::clone(&shift), from);
+        let mut follow = Follow::new(
+            armed.map,
+            task(watched, armed.map),
+            Arc::clone(&shift),
+            from,
+        );
         follow.ended(3, MonoNanos(9 * SECOND));
         assert_eq!(shift.get(), 0);
         for second in 10..13 {

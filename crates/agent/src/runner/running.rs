@@ -6,7 +6,7 @@
 use super::claimed_task::ClaimedTask;
 use super::follow::Follow;
 use super::task_events::TaskEvents;
-use crate::clock::{Estimate, MeshMap};
+use crate::clock::{Dating, MeshMap};
 use crate::command::Ended;
 use crate::spool::Entry;
 use crate::telemetry::{
@@ -23,7 +23,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, oneshot};
 
 const MICROS_PER_SECOND: u64 = 1_000_000;
 
@@ -63,8 +63,8 @@ pub struct Running {
     pub task: ClaimedTask,
     pub start: MeshMicros,
     pub map: MeshMap,
-    /// What is known of mesh time, always the newest.
-    pub clock: watch::Receiver<Option<Estimate>>,
+    /// What dates its rows, and this agent's others while it runs.
+    pub dating: Dating,
     pub entries: mpsc::Sender<Entry>,
     pub stop_reason: StopReason,
     /// Where the raw starts of its workers are written.
@@ -83,7 +83,7 @@ impl Running {
             task,
             start,
             map,
-            clock,
+            dating,
             entries,
             stop_reason,
             start_log,
@@ -102,7 +102,7 @@ impl Running {
         let ramp_end = map
             .to_mono(start)
             .map_or(MonoNanos(u64::MAX), |start| start.saturating_add(ramp));
-        let mut follow = Follow::new(map, clock, task.shift(), ramp_end);
+        let mut follow = Follow::new(map, dating.begin_task(map), task.shift(), ramp_end);
         let mut on_event = |event: TaskEvent| {
             if matches!(event, TaskEvent::LoadOver) {
                 if let Some(load_over) = load_over.take() {
@@ -139,6 +139,7 @@ impl Running {
             first_done: map.moved(end.first_done_shift_ns),
             ended: follow.map(),
         };
+        drop(follow);
         let stalled = end.stalled;
         if let Some(file) = start_log
             && let Err(error) = log_starts(&file, id, &end.starts)
@@ -301,6 +302,7 @@ mod tests {
             mesh_received_ns: 2_000_050_000,
             mesh_sent_ns: 2_000_050_000,
             received: MonoNanos(SECOND + 100_000),
+            slept_ns: 0,
         };
         Filter::default().add(exchange).unwrap().map
     }

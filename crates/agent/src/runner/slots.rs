@@ -6,6 +6,7 @@
 mod directory_queues;
 mod files;
 mod frozen;
+mod gaps;
 mod hours;
 mod leases;
 mod lost_runs;
@@ -174,7 +175,9 @@ impl Slots {
         if self.undated.is_empty() {
             return;
         }
-        let Ok(map) = self.map() else { return };
+        let Some(map) = self.deps.dating.map() else {
+            return;
+        };
         let at = map.to_mesh(MonoNanos::now());
         let events = self.undated.drain(..).map(|message| {
             Row::Event(Event {
@@ -232,10 +235,11 @@ impl Slots {
         Ok(Answer::Done)
     }
 
+    /// The best that is known of mesh time: for what is to happen at an instant of it.
     fn map(&self) -> Result<crate::clock::MeshMap, Refusal> {
         self.deps
-            .clock
-            .borrow()
+            .dating
+            .newest()
             .map(|estimate| estimate.map)
             .ok_or_else(|| {
                 Refusal::failed(

@@ -37,6 +37,24 @@ pub(super) enum SessionEnd {
     Spool(SpoolError),
 }
 
+/// The exchanges with the mesh of the newest session: one session may end and the next begin within a gap.
+#[derive(Debug, Default)]
+pub(super) struct Exchanges {
+    mesh: String,
+    filter: Filter,
+}
+
+impl Exchanges {
+    /// Those with that mesh.
+    fn with(&mut self, mesh: &str) -> &mut Filter {
+        if self.mesh != mesh {
+            self.filter = Filter::default();
+            mesh.clone_into(&mut self.mesh);
+        }
+        &mut self.filter
+    }
+}
+
 /// A session that has been taken in.
 pub(super) struct AttachedSession<'a> {
     session: &'a Session,
@@ -44,17 +62,18 @@ pub(super) struct AttachedSession<'a> {
     incoming: IncomingStream,
     publishing: BoxFuture<'a, SessionEnd>,
     probes: Probes,
-    filter: Filter,
+    filter: &'a mut Filter,
     /// Whether an invalid message was logged.
     complained: bool,
 }
 
 /// Says hello, and waits to be taken in.
-pub(super) async fn attach(
-    session: &Session,
+pub(super) async fn attach<'a>(
+    session: &'a Session,
     mut connection: Connection,
     hello: Hello,
-) -> Result<AttachedSession<'_>, SessionEnd> {
+    exchanges: &'a mut Exchanges,
+) -> Result<AttachedSession<'a>, SessionEnd> {
     let (outgoing, outgoing_out) = mpsc::channel(OUTGOING_CAPACITY);
     let first = outgoing.send(Outgoing::Hello(Box::new(hello))).await;
     debug_assert!(first.is_ok(), "the receiver is in this function");
@@ -92,6 +111,7 @@ pub(super) async fn attach(
     tracing::info!(
         collector = %session.collector, mesh = %welcome.mesh_uid, agent = welcome.agent_id, "attached"
     );
+    let filter = exchanges.with(&welcome.mesh_uid);
     let token = welcome.session;
     let publishing = Box::pin(async move {
         let Err(end) = publish(session, connection, &token, envelopes_out).await;
@@ -103,7 +123,7 @@ pub(super) async fn attach(
         incoming,
         publishing,
         probes: Probes::new(),
-        filter: Filter::default(),
+        filter,
         complained: false,
     })
 }
@@ -237,6 +257,9 @@ impl AttachedSession<'_> {
                 {
                     Ok(estimate) => {
                         self.session.clock.send_replace(Some(estimate));
+                        if let Some(gap) = estimate.gap {
+                            self.session.runner.clock_gap(gap).await;
+                        }
                     }
                     Err(error) => self.complain(&error),
                 }

@@ -9,7 +9,7 @@ use super::requests::{Acked, Attached, Entry, SpoolRequest};
 use super::set::{SpoolSet, Undelivered};
 use super::window::SendWindow;
 use super::{Samples, SpoolError};
-use crate::clock::{self, Estimate, WallWatch};
+use crate::clock::{self, Dating, WallReading, WallWatch};
 use crate::envelope::{Envelope, Position, Sequence, SpoolId};
 use crate::telemetry::{Event, MeshMicros, Row, Scope, Severity};
 use crate::wire;
@@ -18,7 +18,7 @@ use benchmesh_workloads::error_chain;
 use serde_json::json;
 use std::collections::HashMap;
 use std::time::Duration;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 /// How long a row waits for others.
@@ -40,7 +40,7 @@ enum Health {
 pub(super) struct SpoolActor {
     set: SpoolSet,
     samples: Samples,
-    clock: watch::Receiver<Option<Estimate>>,
+    dating: Dating,
     wall: WallWatch,
     pending: Pending,
     window: Option<SendWindow>,
@@ -59,16 +59,11 @@ pub(super) struct SpoolActor {
 }
 
 impl SpoolActor {
-    pub(super) fn new(
-        set: SpoolSet,
-        samples: Samples,
-        clock: watch::Receiver<Option<Estimate>>,
-        acked_now: Acked,
-    ) -> Self {
+    pub(super) fn new(set: SpoolSet, samples: Samples, dating: Dating, acked_now: Acked) -> Self {
         Self {
             set,
             samples,
-            clock,
+            dating,
             wall: WallWatch::default(),
             pending: Pending::default(),
             window: None,
@@ -256,11 +251,11 @@ impl SpoolActor {
     }
 
     fn note(&mut self, kind: &str, message: String, detail: String) {
-        let Some(estimate) = *self.clock.borrow() else {
+        let Some(map) = self.dating.map() else {
             return;
         };
         let event = Event {
-            at: estimate.map.to_mesh(MonoNanos::now()),
+            at: map.to_mesh(MonoNanos::now()),
             scope: Scope::default(),
             severity: Severity::Warning,
             kind: kind.to_owned(),
@@ -335,11 +330,10 @@ impl SpoolActor {
     async fn flush(&mut self) {
         self.flush_at = None;
         self.flushed = Some(Instant::now());
-        let estimate = *self.clock.borrow();
-        if let Some(estimate) = estimate
+        if let Some(map) = self.dating.map()
             && self.pending.has_room()
         {
-            let rows = self.samples.take(&estimate.map);
+            let rows = self.samples.take(map);
             self.pack_rows(rows);
         }
         if self.pending.is_empty() && self.acked.is_none() && self.writing == Health::Working {
@@ -416,10 +410,8 @@ impl SpoolActor {
 
     /// Fills the window.
     async fn send(&mut self) {
-        let now = self
-            .clock
-            .borrow()
-            .map(|estimate| estimate.map.to_mesh(MonoNanos::now()));
+        let map = self.dating.map();
+        let now = map.map(|map| map.to_mesh(MonoNanos::now()));
         while let Some(window) = &mut self.window
             && window.has_room()
         {
@@ -456,14 +448,14 @@ impl SpoolActor {
             return;
         };
         window.offset_at = Instant::now() + clock::PROBE_EVERY;
-        let estimate = *self.clock.borrow();
-        // Where there is no room, the next look sees the same.
-        if let Some(estimate) = estimate
+        // Where there is no room, or no CPU, the next look sees the same.
+        if let Some(estimate) = self.dating.newest()
             && self.pending.has_room()
+            && let Some(reading) = WallReading::take()
         {
             let rows = self
                 .wall
-                .look(&window.mesh, &estimate, MonoNanos::now(), clock::wall_us());
+                .look(&window.mesh, &estimate, MonoNanos::now(), reading);
             if !rows.is_empty() {
                 for row in rows {
                     self.pending.push(row, None);

@@ -4,12 +4,12 @@ use super::actor::SpoolActor;
 use super::requests::{Acked, Attached, Entry, SpoolRequest};
 use super::set::SpoolSet;
 use super::{Samples, SpoolError};
-use crate::clock::Estimate;
+use crate::clock::Dating;
 use crate::envelope::{Envelope, Sequence, SpoolId};
 use crate::state::StateDir;
 use std::collections::HashMap;
 use std::sync::Arc;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
 /// Rows on their way from the tasks: a second of many tasks; then their threads wait, never the workers.
@@ -34,13 +34,13 @@ impl Spool {
         state: Arc<StateDir>,
         limit_bytes: u64,
         samples: Samples,
-        clock: watch::Receiver<Option<Estimate>>,
+        dating: Dating,
     ) -> Result<(Self, JoinHandle<()>), SpoolError> {
         let set = SpoolSet::open(state, limit_bytes).await?;
         let (entries, entries_in) = mpsc::channel(ENTRIES);
         let (requests, requests_in) = mpsc::channel(REQUESTS);
         let acked = Acked::default();
-        let actor = SpoolActor::new(set, samples, clock, acked.clone());
+        let actor = SpoolActor::new(set, samples, dating, acked.clone());
         let task = tokio::spawn(actor.run(entries_in, requests_in));
         let spool = Self {
             entries,

@@ -1,10 +1,13 @@
 //! The queue from the sampler's thread to the spool: bounded, never blocking; the oldest samples are dropped and counted.
 //!
-//! A sample that is dropped leaves its counts as losses, and its daemons' descriptions: later samples refer to them.
+//! A sample is dated when it comes in, by what dates the intervals of the task that runs ([`Dating`]); before mesh time is
+//! known, when it leaves. A sample that is dropped leaves its counts as losses, and its daemons' descriptions: later samples
+//! refer to them. After a gap in which mesh time fell behind, samples are left out and counted until it has passed what
+//! was dated before: counters grow with mesh time.
 
-use crate::clock::MeshMap;
+use crate::clock::{Dating, MeshMap};
 use crate::sampler::{Change, DaemonSeen, Sampled};
-use crate::telemetry::{At, Event, Loss, Row, SampleKind, Scope, Severity, clipped};
+use crate::telemetry::{At, Event, Loss, MeshMicros, Row, SampleKind, Scope, Severity, clipped};
 use benchmesh_workloads::clock::MonoNanos;
 use serde_json::json;
 use std::collections::VecDeque;
@@ -18,6 +21,7 @@ const MOST_ROWS: usize = 20_000;
 #[derive(Clone, Debug, Default)]
 pub struct Samples {
     shared: Arc<Shared>,
+    dating: Dating,
 }
 
 #[derive(Debug, Default)]
@@ -28,11 +32,22 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct Queue {
-    waiting: VecDeque<Sampled>,
+    waiting: VecDeque<Waiting>,
     rows: usize,
     /// Descriptions out of samples that were given up.
     seen: Vec<DaemonSeen>,
     lost: Vec<Lost>,
+    /// The newest sample that has left.
+    newest: Option<(MeshMap, MeshMicros)>,
+    /// What samples are dated after since the newest gap.
+    passed: Option<MeshMicros>,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    sampled: Sampled,
+    /// What dates it; `None`: mesh time was not known.
+    map: Option<MeshMap>,
 }
 
 /// Rows of one kind that were given up, on the agent's own clock.
@@ -45,11 +60,21 @@ struct Lost {
 }
 
 impl Samples {
+    /// An empty queue, whose samples are dated so.
+    #[must_use]
+    pub fn new(dating: Dating) -> Self {
+        Self {
+            shared: Arc::default(),
+            dating,
+        }
+    }
+
     /// Takes a sample in. Never waits.
     pub fn push(&self, sampled: Sampled) {
+        let map = self.dating.map();
         let mut queue = self.lock();
         queue.rows += rows(&sampled);
-        queue.waiting.push_back(sampled);
+        queue.waiting.push_back(Waiting { sampled, map });
         while queue.rows > MOST_ROWS && queue.waiting.len() > 1 {
             queue.give_up_oldest();
         }
@@ -62,9 +87,23 @@ impl Samples {
         self.shared.arrived.notified().await;
     }
 
-    /// Everything that waits, in mesh time.
-    pub fn take(&self, map: &MeshMap) -> Vec<Row> {
-        let taken = std::mem::take(&mut *self.lock());
+    /// Everything that waits, in mesh time; `map` dates what came in before that was known.
+    pub fn take(&self, map: MeshMap) -> Vec<Row> {
+        let mut queue = self.lock();
+        let (newest, passed) = (queue.newest, queue.passed);
+        let mut taken = std::mem::take(&mut *queue);
+        (taken.newest, taken.passed) = (newest, passed);
+        let waiting = std::mem::take(&mut taken.waiting);
+        let mut kept = Vec::with_capacity(waiting.len());
+        for Waiting { sampled, map: own } in waiting {
+            let map = own.unwrap_or(map);
+            match taken.is_passed(map, sampled.at) {
+                true => taken.leave_out(sampled),
+                false => kept.push((sampled, map)),
+            }
+        }
+        (queue.newest, queue.passed) = (taken.newest, taken.passed);
+        drop(queue);
         let mut out = Vec::with_capacity(taken.rows + taken.seen.len() + taken.lost.len());
         for lost in taken.lost {
             out.push(Row::Loss(Loss {
@@ -80,7 +119,7 @@ impl Samples {
                 row: seen,
             }));
         }
-        for sampled in taken.waiting {
+        for (sampled, map) in kept {
             spread(sampled, map, &mut out);
         }
         out
@@ -99,7 +138,7 @@ impl Samples {
     }
 }
 
-fn spread(sampled: Sampled, map: &MeshMap, out: &mut Vec<Row>) {
+fn spread(sampled: Sampled, map: MeshMap, out: &mut Vec<Row>) {
     let Sampled {
         seen,
         daemons,
@@ -147,7 +186,7 @@ fn spread(sampled: Sampled, map: &MeshMap, out: &mut Vec<Row>) {
 }
 
 /// The event of a daemon that was born or has ended.
-fn change(seen: &DaemonSeen, map: &MeshMap) -> Option<Event> {
+fn change(seen: &DaemonSeen, map: MeshMap) -> Option<Event> {
     let (kind, severity, what) = match seen.change {
         Change::None | Change::Parent => return None,
         Change::Born => ("daemon-started", Severity::Info, "has started"),
@@ -190,7 +229,28 @@ impl Queue {
         let Some(oldest) = self.waiting.pop_front() else {
             return;
         };
-        self.rows -= rows(&oldest);
+        self.rows -= rows(&oldest.sampled);
+        self.leave_out(oldest.sampled);
+    }
+
+    /// Whether an instant lies before what was dated already, by a mapping that a gap has ended.
+    fn is_passed(&mut self, map: MeshMap, at: MonoNanos) -> bool {
+        let at = map.to_mesh(at);
+        if let Some((before, newest)) = self.newest
+            && !before.is_of_era(map)
+        {
+            self.passed = self.passed.max(Some(newest));
+        }
+        if self.passed.is_some_and(|passed| at <= passed) {
+            self.newest = self.newest.map(|(_, newest)| (map, newest));
+            return true;
+        }
+        self.newest = Some((map, at));
+        false
+    }
+
+    /// Counts what is lost with a sample, and keeps what later ones refer to.
+    fn leave_out(&mut self, oldest: Sampled) {
         for (what, rows) in [
             (SampleKind::DaemonSamples, oldest.daemons.len()),
             (SampleKind::HostSamples, usize::from(oldest.host.is_some())),
@@ -239,6 +299,7 @@ mod tests {
             mesh_received_ns: 2_000_000,
             mesh_sent_ns: 2_000_000,
             received: mono,
+            slept_ns: 0,
         };
         Filter::default()
             .add(exchange)
@@ -293,7 +354,7 @@ mod tests {
             samples.push(sampled(second, MOST_ROWS / 5));
         }
         let (mut kept, mut lost, mut seen) = (0, 0, 0);
-        for row in samples.take(&map()) {
+        for row in samples.take(map()) {
             match row {
                 Row::DiskSample(_) => kept += 1,
                 Row::Daemon(_) => seen += 1,
@@ -307,6 +368,73 @@ mod tests {
         }
         assert_eq!(kept + lost, 10 * MOST_ROWS as u64 / 5);
         assert!(lost > 0 && kept > 0 && seen > 0);
-        assert!(samples.take(&map()).is_empty());
+        assert!(samples.take(map()).is_empty());
+    }
+
+    fn exchange(second: u64, ahead_s: i64) -> Exchange {
+        let mono = MonoNanos(second * 1_000_000_000);
+        let mesh = (i64::try_from(second).expect("small") + ahead_s) * 1_000_000_000;
+        Exchange {
+            sent: mono,
+            mesh_received_ns: mesh,
+            mesh_sent_ns: mesh,
+            received: mono,
+            slept_ns: 0,
+        }
+    }
+
+    /// Seconds of mesh time at which disks were sampled, and how many samples were left out.
+    fn dates(rows: Vec<Row>) -> (Vec<i64>, u64) {
+        let (mut at, mut left_out) = (Vec::new(), 0);
+        for row in rows {
+            match row {
+                Row::DiskSample(sample) => at.push(sample.at.0 / 1_000_000),
+                Row::Loss(loss) => left_out += loss.rows,
+                _ => {}
+            }
+        }
+        (at, left_out)
+    }
+
+    /// An interval of that time is dated by the same mapping, however late the sample is written.
+    #[test]
+    fn a_sample_is_dated_when_it_is_taken_by_the_mapping_of_the_task() {
+        let mut filter = Filter::default();
+        let first = filter.add(exchange(1, 0)).expect("a good exchange");
+        let (newest, watched) = tokio::sync::watch::channel(Some(first));
+        let dating = Dating::new(watched);
+        let samples = Samples::new(dating.clone());
+        let task = dating.begin_task(first.map.moved(-5_000_000_000));
+        samples.push(sampled(2, 1));
+        drop(task);
+        samples.push(sampled(3, 1));
+        let later = filter.add(exchange(4, 100)).expect("a good exchange");
+        newest.send_replace(Some(later));
+        samples.push(sampled(5, 1));
+        assert_eq!(dates(samples.take(later.map)), (vec![7, 3, 105], 0));
+    }
+
+    #[test]
+    fn counters_never_go_back_when_mesh_time_falls_behind() {
+        let mut filter = Filter::default();
+        let first = filter.add(exchange(1, 100)).expect("a good exchange");
+        let (newest, watched) = tokio::sync::watch::channel(Some(first));
+        let samples = Samples::new(Dating::new(watched));
+        for second in 2..8 {
+            samples.push(sampled(second, 2));
+        }
+        let later = filter.add(exchange(8, 97)).expect("a good exchange");
+        newest.send_replace(Some(later));
+        let mut at = Vec::new();
+        let mut left_out = 0;
+        for second in 8..14 {
+            samples.push(sampled(second, 2));
+            let (dated, lost) = dates(samples.take(later.map));
+            at.extend(dated);
+            left_out += lost;
+        }
+        at.dedup();
+        assert_eq!(at, (102..=110).collect::<Vec<i64>>());
+        assert_eq!(left_out, 6, "8, 9 and 10 lie before 107");
     }
 }

@@ -7,7 +7,7 @@ mod recovery;
 
 use super::set::SpoolSet;
 use super::{Attached, Entry, Samples, Spool, WINDOW_BATCHES};
-use crate::clock::{Estimate, Exchange, Filter};
+use crate::clock::{Dating, Estimate, Exchange, Filter};
 use crate::envelope::{Envelope, Sequence};
 use crate::state::StateDir;
 use crate::telemetry::{
@@ -34,6 +34,7 @@ fn estimate() -> Estimate {
         mesh_received_ns: mesh_ns,
         mesh_sent_ns: mesh_ns,
         received: mono,
+        slept_ns: 0,
     };
     Filter::default().add(exchange).unwrap()
 }
@@ -50,7 +51,7 @@ async fn rig() -> Rig {
     let home = tempfile::tempdir().unwrap();
     let state = Arc::new(StateDir::open(&home.path().join("state"), &[]).unwrap());
     let (clock, clock_out) = watch::channel(Some(estimate()));
-    let (spool, _) = Spool::open(state, 1 << 30, Samples::default(), clock_out)
+    let (spool, _) = Spool::open(state, 1 << 30, Samples::default(), Dating::new(clock_out))
         .await
         .unwrap();
     let (out, envelopes) = mpsc::channel(WINDOW_BATCHES);

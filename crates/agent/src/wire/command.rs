@@ -3,7 +3,7 @@
 //! A command that does not pass is still answered: the error keeps its number.
 
 use super::WireError;
-use crate::clock::Exchange;
+use crate::clock::{self, Exchange};
 use crate::command::{Command, Listen, MakeDirectory, PlaceName, Prepare, Request, Sampling};
 use crate::sampler::DaemonRule;
 use crate::telemetry::{MeshMicros, TaskId};
@@ -69,6 +69,7 @@ impl Incoming {
             mesh_received_ns,
             mesh_sent_ns,
             received: MonoNanos::now(),
+            slept_ns: clock::slept_ns(),
         }
     }
 }

@@ -51,6 +51,8 @@ pub struct Faults {
     pub refuse: Option<(Code, &'static str)>,
     /// Batches are stored and never acked.
     pub withhold_acks: bool,
+    /// So far ahead of true time is what the clock says, in nanoseconds: to its agents, a jump is a pause of theirs.
+    pub clock_ahead_ns: i64,
     /// The publish stream breaks after so many batches.
     pub break_after: Option<u32>,
     /// Batches with rows of this task are refused for good.

@@ -5,6 +5,7 @@
 
 mod agent;
 mod attach;
+mod clock_gap;
 mod collector;
 mod commands;
 mod garbage;

@@ -170,8 +170,9 @@ flags! {
         severity: Warning,
         verdict: Caveat,
         meaning: "direct writes were acknowledged faster than a round trip to another host: the servers did not have them yet",
-        raised: "The median of some task's direct writes is below the least round trip that a `network` phase ever \
-                 measured from its agent to another host. Judged where the target lies behind the network.",
+        raised: "The median of some task's direct writes is below the least round trip that a `network` phase had \
+                 measured by then from its agent to another host (of its last thousand links). Judged where the target \
+                 lies behind the network.",
         remedy: "Sync what is written (`fsync`), or turn the client's write-back cache off.",
     }
     ClientFrozen = "client-frozen" {
@@ -181,6 +182,18 @@ flags! {
         meaning: "an agent did not run for a while during the step",
         raised: "An agent of the step did not run for 2 s or more (event `client-frozen`).",
         remedy: "Find what stopped that host (a paused VM, a debugger, no memory), and measure again.",
+    }
+    ClockGap = "clock-gap" {
+        about: "clients",
+        severity: Warning,
+        verdict: Caveat,
+        meaning: "an agent's clock and mesh time jumped apart during the step; its seconds are dated anew from there on",
+        raised: "An agent of the step saw its clock and mesh time part by more than the errors of both exchanges and any \
+                 slew explain (event `clock-gap`): a machine that was suspended or paused, the agent's or the collector's. \
+                 The seconds of a pause are rows without an operation; rows of the second in which it was seen may lie \
+                 off by the gap.",
+        remedy: "Find what paused or suspended that machine (`detail` of the event has by how much and the likely cause), \
+                 and measure again.",
     }
     Partial = "partial" {
         about: "complete",

@@ -282,6 +282,7 @@ impl StepSum {
             Flag::ClientFrozen,
             self.tasks.iter().any(|task| task.frozen),
         );
+        raise(Flag::ClockGap, self.tasks.iter().any(|task| task.clock_gap));
         raise(Flag::Partial, self.tasks.iter().any(unended));
         raise(Flag::Errors, ops.iter().any(|op| op.errors > 0));
         raise(

@@ -42,6 +42,7 @@ fn task(id: i64, skew_us: i64, ended: i64) -> TaskFacts {
         direct: false,
         round_trip_ns: None,
         frozen: false,
+        clock_gap: false,
     }
 }
 

@@ -327,7 +327,9 @@ pub(super) fn add_events(
         let kind = event.kind.as_str();
         position.event.is_none_or(|last| event.event_id > last)
             && event.run_id.is_none_or(|run| run == update.run_id)
-            && (kind.starts_with("daemon-") || kind.starts_with("stall") || kind == "client-frozen")
+            && (kind.starts_with("daemon-")
+                || kind.starts_with("stall")
+                || ["client-frozen", "clock-gap"].contains(&kind))
     };
     // The newest first.
     let mut events: Vec<&EventNow> = snapshot.events.iter().filter(is_news).collect();

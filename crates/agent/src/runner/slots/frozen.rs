@@ -46,16 +46,10 @@ impl Slots {
     fn note_frozen(&self, since: MonoNanos, now: MonoNanos, frozen: Duration) {
         let seconds = frozen.as_secs_f64();
         tracing::warn!("this agent did not run for {seconds:.1} s while a load ran on it");
-        let Ok(map) = self.map() else {
+        let Some(map) = self.deps.dating.map() else {
             return;
         };
-        let mut scopes: Vec<Scope> = Vec::new();
-        for slot in self.tasks.values() {
-            if matches!(slot.state, State::Running { .. }) && !scopes.contains(&slot.asked.scope) {
-                scopes.push(slot.asked.scope);
-            }
-        }
-        let events = scopes.into_iter().map(|scope| {
+        let events = self.running_scopes().into_iter().map(|scope| {
             Row::Event(Event {
                 at: map.to_mesh(now),
                 scope,
@@ -72,13 +66,23 @@ impl Slots {
                 .to_string(),
             })
         });
-        // The runner never blocks; the queue has room for minutes of events.
-        if self
-            .deps
-            .entries
-            .try_send(Entry::Rows(events.collect()))
-            .is_err()
-        {
+        self.record(events.collect());
+    }
+
+    /// The steps that have a load on this agent, each once.
+    pub(super) fn running_scopes(&self) -> Vec<Scope> {
+        let mut scopes: Vec<Scope> = Vec::new();
+        for slot in self.tasks.values() {
+            if matches!(slot.state, State::Running { .. }) && !scopes.contains(&slot.asked.scope) {
+                scopes.push(slot.asked.scope);
+            }
+        }
+        scopes
+    }
+
+    /// The runner never blocks; the queue has room for minutes of events.
+    pub(super) fn record(&self, events: Vec<Row>) {
+        if self.deps.entries.try_send(Entry::Rows(events)).is_err() {
             tracing::warn!("no room in the spool's queue: an event is lost");
         }
     }

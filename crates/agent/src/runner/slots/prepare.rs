@@ -126,11 +126,10 @@ impl Slots {
         preparation: Preparation,
     ) -> impl Fn(StallEvent) + Send + Sync + 'static {
         let (id, scope, on_stall) = (asked.task, asked.scope, asked.on_stall);
-        let (clock, entries) = (self.deps.clock.clone(), self.deps.entries.clone());
+        let (dating, entries) = (self.deps.dating.clone(), self.deps.entries.clone());
         let requests = self.requests.clone();
         move |news| {
-            let map = clock.borrow().as_ref().map(|estimate| estimate.map);
-            if let Some(map) = map {
+            if let Some(map) = dating.map() {
                 let event = TaskEvents { scope, map }.stall(&news);
                 // A spool that has ended takes nothing: the agent is going.
                 let _ = entries.blocking_send(spool::Entry::Rows(vec![Row::Event(event)]));
@@ -271,7 +270,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
-    use crate::clock::{Estimate, Exchange, Filter};
+    use crate::clock::{Dating, Estimate, Exchange, Filter};
     use crate::command::{Outcome, PlaceName};
     use crate::policy::{Policy, PolicyConfig};
     use crate::runner::{Contact, Permissions, RunnerDeps, SamplerControl};
@@ -292,6 +291,7 @@ mod tests {
             mesh_received_ns: mesh_ns,
             mesh_sent_ns: mesh_ns,
             received: mono,
+            slept_ns: 0,
         };
         Filter::default().add(exchange).unwrap()
     }
@@ -337,7 +337,7 @@ mod tests {
                     Duration::from_secs(1),
                     Samples::default(),
                 ),
-                clock,
+                dating: Dating::new(clock),
                 entries,
                 acked: Acked::default(),
                 contact,

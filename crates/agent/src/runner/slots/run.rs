@@ -100,7 +100,7 @@ impl Slots {
             task: *task,
             start,
             map,
-            clock: self.deps.clock.clone(),
+            dating: self.deps.dating.clone(),
             entries,
             stop_reason,
             start_log: self.deps.start_log.clone(),

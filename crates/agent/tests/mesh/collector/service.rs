@@ -94,7 +94,8 @@ async fn on_message(
     use v1::agent_message::Body;
     match heard.body {
         Some(Body::ClockProbe(probe)) => {
-            let now = i64::try_from(now_ns()).unwrap();
+            let ahead = shared.with(|state| state.faults.clock_ahead_ns);
+            let now = i64::try_from(now_ns()).unwrap() + ahead;
             let reply = v1::ClockReply {
                 agent_sent_ns: probe.agent_sent_ns,
                 mesh_received_ns: now,

@@ -209,3 +209,11 @@ fn a_frozen_client_is_flagged() {
     let (_, results) = sum(vec![one], &steady(1, 0..4, 100));
     assert_eq!(results.flags, [Flag::ClientFrozen]);
 }
+
+#[test]
+fn a_clock_that_jumped_is_flagged() {
+    let mut one = task(1, 0, 4 * S);
+    one.clock_gap = true;
+    let (_, results) = sum(vec![one], &steady(1, 0..4, 100));
+    assert_eq!(results.flags, [Flag::ClockGap]);
+}

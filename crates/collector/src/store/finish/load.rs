@@ -106,16 +106,20 @@ pub(super) async fn step(reader: &SqlitePool, step: StepId) -> Result<StepFacts,
         "SELECT tasks.*, coalesce(g.params, s.params) AS params, coalesce(g.mode, s.mode) AS mode,
                 EXISTS (SELECT 1 FROM events AS e WHERE e.step_id = tasks.step_id AND e.agent_id = tasks.agent_id
                     AND e.kind = 'client-frozen') AS frozen,
+                EXISTS (SELECT 1 FROM events AS e WHERE e.step_id = tasks.step_id AND e.agent_id = tasks.agent_id
+                    AND e.kind = 'clock-gap') AS clock_gap,
                 count(*) OVER (PARTITION BY tasks.group_name) AS tasks_of_group,
                 CASE WHEN tasks.link_bytes_per_s IS NOT NULL THEN (
-                    SELECT min(o.min_ns) FROM tasks AS l
+                    SELECT min(o.min_ns) FROM (
+                        SELECT * FROM tasks AS t
+                        WHERE t.agent_id = tasks.agent_id AND t.peer_agent_id IS NOT NULL AND t.step_id <= tasks.step_id
+                        ORDER BY t.step_id DESC LIMIT 1000) AS l
                     JOIN steps AS ls ON ls.id = l.step_id
                     JOIN agents AS a ON a.id = l.agent_id JOIN agents AS p ON p.id = l.peer_agent_id
                     LEFT JOIN run_agents AS ra ON ra.run_id = ls.run_id AND ra.agent_id = a.id
                     LEFT JOIN run_agents AS rp ON rp.run_id = ls.run_id AND rp.agent_id = p.id
                     JOIN task_results AS o ON o.task_id = l.id AND o.op = 'ping'
-                    WHERE l.agent_id = tasks.agent_id
-                        AND coalesce(ra.host_id, a.host_id) <> coalesce(rp.host_id, p.host_id)) END AS round_trip_ns,
+                    WHERE coalesce(ra.host_id, a.host_id) <> coalesce(rp.host_id, p.host_id)) END AS round_trip_ns,
                 (SELECT max(at_us + span_us) FROM op_intervals WHERE task_id = tasks.id AND at_us >=
              (SELECT max(at_us) FROM op_intervals WHERE task_id = tasks.id)) AS last_interval_us
          FROM tasks JOIN steps AS s ON s.id = tasks.step_id
@@ -175,6 +179,7 @@ fn task_facts(row: SqliteRow) -> Result<TaskFacts, sqlx::Error> {
         direct: load.direct.unwrap_or(false),
         round_trip_ns: row.try_get("round_trip_ns")?,
         frozen: row.try_get("frozen")?,
+        clock_gap: row.try_get("clock_gap")?,
     })
 }
 

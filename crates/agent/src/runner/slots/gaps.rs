@@ -1,0 +1,33 @@
+//! A gap between this agent's clock and mesh time, recorded with each step that it falls into.
+
+use super::Slots;
+use crate::clock::Gap;
+use crate::telemetry::{Event, Row, Scope, Severity};
+
+impl Slots {
+    /// Records a gap that the session has seen: once for each step that has a load here, and once without a step when
+    /// there is none. The tasks themselves follow it (`runner::follow`).
+    pub(in crate::runner) fn note_gap(&self, gap: Gap) {
+        let host = rustix::system::uname();
+        let message = gap.message(&host.nodename().to_string_lossy());
+        tracing::warn!("{message}");
+        let Ok(map) = self.map() else {
+            return;
+        };
+        let mut scopes = self.running_scopes();
+        if scopes.is_empty() {
+            scopes.push(Scope::default());
+        }
+        let event = |scope| {
+            Row::Event(Event {
+                at: map.to_mesh(gap.at),
+                scope,
+                severity: Severity::Warning,
+                kind: "clock-gap".to_owned(),
+                message: message.clone(),
+                detail: gap.detail(),
+            })
+        };
+        self.record(scopes.into_iter().map(event).collect());
+    }
+}
