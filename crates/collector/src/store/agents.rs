@@ -61,7 +61,7 @@ impl Store {
         .await
     }
 
-    /// `tasks` without those that belong to other agents. Ids without a row stay: their agent is unknown.
+    /// `tasks` without those of which the agent is neither the client nor the receiving end. Ids without a row stay: their agent is unknown.
     pub async fn without_tasks_of_others(
         &self,
         agent: AgentId,
@@ -72,7 +72,8 @@ impl Store {
         }
         let ids = serde_json::Value::from(tasks.clone()).to_string();
         let others: Vec<i64> = sqlx::query_scalar(
-            "SELECT id FROM tasks WHERE id IN (SELECT value FROM json_each(?)) AND agent_id <> ?",
+            "SELECT id FROM tasks WHERE id IN (SELECT value FROM json_each(?1))
+                 AND agent_id <> ?2 AND coalesce(peer_agent_id, agent_id) <> ?2",
         )
         .bind(ids)
         .bind(agent.0)

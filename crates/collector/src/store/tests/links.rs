@@ -2,6 +2,7 @@
 
 use super::{Mesh, S, T0, batch, interval, new_step, new_task, send, task_end};
 use crate::model::TaskState;
+use crate::results::Flag;
 use crate::store::rows::{NewGroup, NewTask};
 use sqlx::Row;
 
@@ -177,4 +178,63 @@ async fn the_throughput_of_a_link_is_kept() {
         assert_eq!(carried().await, most, "after step {ordinal}");
     }
     assert_eq!(mesh.store.most_received_per_s(from).await.unwrap(), None);
+}
+
+/// Direct writes that are faster than the round trip that was known when they were made, and slower than one that is
+/// measured later.
+#[tokio::test]
+async fn a_ping_that_comes_later_changes_nothing_of_an_old_step() {
+    let mesh = Mesh::new().await;
+    let (publisher, from, _) = mesh.publisher("a").await;
+    let (_, to, _) = mesh.publisher("b").await;
+    let run = mesh.run("u").await;
+    let mut writes = new_step(1, "io", "write");
+    writes.params_json = String::from("{\"direct\": true}");
+    let ping = |ordinal| new_step(ordinal, "network", "ping");
+    let steps = vec![ping(0), writes, ping(2)];
+    let steps = mesh.store.create_steps(run, steps).await.unwrap();
+    for (index, op, ns) in [
+        (0, "ping", 400_000),
+        (1, "write", 100_000),
+        (2, "ping", 20_000),
+    ] {
+        let task = NewTask {
+            peer: (op == "ping").then_some(to),
+            link_bytes_per_s: (op == "write").then_some(1 << 40),
+            ..new_task(from, 0)
+        };
+        let task = mesh.tasks(steps[index], vec![task]).await[0];
+        let mut one = batch("s", index as u64 + 1);
+        let seconds = (0..4).map(|second| interval(task, T0 + second * S, op, 100, ns));
+        one.op_intervals.extend(seconds);
+        one.task_ends.push(task_end(task, 0, T0 + 4 * S));
+        send(&publisher, one).await.unwrap();
+        mesh.finish(steps[index], T0 + 4 * S).await;
+        if index > 0 {
+            let results = mesh.store.compute_results(steps[1]).await.unwrap();
+            assert!(results.flags.contains(&Flag::AckSuspect), "{results:?}");
+        }
+    }
+}
+
+/// The receiving end of a link is held by the agent that listens, as much as the sending one.
+#[tokio::test]
+async fn both_ends_of_a_link_are_an_agents_own() {
+    let mesh = Mesh::new().await;
+    let (_, from, _) = mesh.publisher("a").await;
+    let (_, to, _) = mesh.publisher("b").await;
+    let (_, other, _) = mesh.publisher("c").await;
+    let run = mesh.run("u").await;
+    let step = new_step(0, "network", "ping");
+    let step = mesh.store.create_steps(run, vec![step]).await.unwrap()[0];
+    let link = NewTask {
+        peer: Some(to),
+        ..new_task(from, 0)
+    };
+    let tasks = mesh.tasks(step, vec![link, new_task(from, 1)]).await;
+    let held: Vec<i64> = tasks.iter().map(|task| task.0).collect();
+    for (agent, own) in [(from, &held[..]), (to, &held[..1]), (other, &held[..0])] {
+        let left = mesh.store.without_tasks_of_others(agent, held.clone());
+        assert_eq!(left.await.unwrap(), own, "{agent}");
+    }
 }
