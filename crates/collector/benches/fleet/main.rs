@@ -1,7 +1,8 @@
 //! One collector and hundreds of simulated agents: how soon a step starts, how long a command takes to all, what it costs.
 //!
-//! `cargo bench -p benchmesh-collector --bench fleet [-- --agents N] [--steps N] [--seconds S]` (500 and 20; tasks of 0.2 s with
-//! one row, or of S seconds with a row per second). The collector is in this
+//! `cargo bench -p benchmesh-collector --bench fleet [-- --agents N] [--steps N] [--seconds S] [--runs N]` (500, 20 and one run;
+//! tasks of 0.2 s with one row, or of S seconds with a row per second). Several runs are equal, on one collector: what
+//! one costs must not depend on those before it. The collector is in this
 //! process, the agents in another on the same CPUs. They answer every command at once, so what is measured is the
 //! collector. Started: from the end of the step before (or the run's beginning) to the step's start instant. To all: from
 //! the first agent that heard a command to the last one.
@@ -48,10 +49,11 @@ fn main() {
         agents,
         number("--steps", STEPS),
         number("--seconds", 0),
+        number("--runs", 1),
     ));
 }
 
-async fn measure(agents: usize, steps: usize, seconds: usize) {
+async fn measure(agents: usize, steps: usize, seconds: usize, runs: usize) {
     let stage = Stage::new().await;
     let began = Instant::now();
     let mut process = Command::new(std::env::current_exe().unwrap())
@@ -70,6 +72,21 @@ async fn measure(agents: usize, steps: usize, seconds: usize) {
         began.elapsed().as_secs_f64()
     );
 
+    for _ in 0..runs {
+        run(&stage, &mut asked, &mut said, agents, steps).await;
+    }
+    drop(asked);
+    process.wait().unwrap();
+}
+
+/// One run and its figures.
+async fn run(
+    stage: &Stage,
+    asked: &mut ChildStdin,
+    said: &mut impl Iterator<Item = std::io::Result<String>>,
+    agents: usize,
+    steps: usize,
+) {
     let cpu = usage::cpu();
     let began = Instant::now();
     let plan = format!("repeat = {steps}\n[[phase]]\nworkload = \"null\"\n");
@@ -103,7 +120,8 @@ async fn measure(agents: usize, steps: usize, seconds: usize) {
         "a step is prepared, armed and started within {median:.2} s (most {most:.2}); the bar is 2"
     );
     for command in COMMANDS {
-        let mut spreads = spreads(&mut asked, &mut said, command, agents);
+        // Of all runs so far.
+        let mut spreads = spreads(asked, said, command, agents);
         let (median, most) = figures(&mut spreads);
         println!(
             "`{command}` reaches all within {median:.0} ms (most {most:.0}, {} times); the bar is 500",
@@ -119,8 +137,6 @@ async fn measure(agents: usize, steps: usize, seconds: usize) {
         collector,
         collector * 1e3 / (agents * steps) as f64
     );
-    drop(asked);
-    process.wait().unwrap();
 }
 
 /// For each time that every agent was asked it: milliseconds from the first to the last.
