@@ -6,7 +6,7 @@ mod metrics;
 
 use crate::support::browser::Browser;
 use crate::support::mesh::Mesh;
-use crate::support::wait::until;
+use crate::support::wait::{until, until_true};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -242,6 +242,43 @@ fn the_page_shows_what_the_database_holds() {
     );
     assert_no_complaints(&mut browser);
     the_file_agrees(&mut browser, &shown, axe.as_deref());
+}
+
+/// A page that is opened in mid-step: its line begins with the run and has no hole, because what was stored after the page
+/// had been opened is read too.
+#[test]
+fn a_page_that_is_opened_late_shows_no_hole() {
+    let Some(mut browser) = Browser::open() else {
+        return;
+    };
+    let shown = shown();
+    browser.size(1440, 900);
+    let plan = "[[phase]]\nworkload = \"null\"\nrate_iops = 1000\nruntime = \"50s\"\n";
+    let mut run = shown.mesh.begin(plan);
+    until_true("some seconds are stored", RUN, || {
+        let sql = "SELECT count(DISTINCT at_us) FROM step_intervals";
+        shown.mesh.db().one::<i64>(sql) >= 8
+    });
+    browser.open_page(&shown.url);
+    let lines =
+        "[...document.querySelectorAll('[aria-label^=\"Throughput of the run\"] path.line')]";
+    browser.until(
+        "what was stored before is drawn, and then the hole is filled",
+        &format!(
+            "(() => {{ const parts = {lines}.flatMap((line) => line.getAttribute('d').split('M').slice(1));
+               return parts.length === 1 && parts[0].split('L').length > 24; }})()"
+        ),
+    );
+    picture(&mut browser, "opened-late");
+    assert!(
+        shown
+            .mesh
+            .db()
+            .one::<i64>("SELECT state = 'running' FROM runs")
+            == 1
+    );
+    assert_no_complaints(&mut browser);
+    run.kill();
 }
 
 /// A mesh without TLS says so on each of its pages.

@@ -175,34 +175,49 @@
 
   // --- Live ---------------------------------------------------------------------------------------------------------
 
-  // What was seen of the load, so that a page that is opened late shows what came before.
-  const live = { run: null, x: [], ops: [], mib: [], p50: [], p99: [], max: [], bands: [], origin: 0, unit: 'MiB/s', minutes: 5 };
+  // What was seen of the load. What lies before `seen`, which is the first point since the stream was opened, comes from
+  // what is stored.
+  const live = { run: null, x: [], ops: [], mib: [], p50: [], p99: [], max: [], bands: [], origin: 0, seen: null, source: null, unit: 'MiB/s', minutes: 5 };
   const KEPT_POINTS = 7200;
+  const FILL_EVERY_MS = 2000;
+  const MAX_FILLS = 30;
 
   function forget(run) {
-    Object.assign(live, { run, x: [], ops: [], mib: [], p50: [], p99: [], max: [], bands: [], origin: state.health ? state.health.now_us : Date.now() * 1000 });
+    Object.assign(live, { run, x: [], ops: [], mib: [], p50: [], p99: [], max: [], bands: [], seen: null, origin: state.health ? state.health.now_us : Date.now() * 1000 });
   }
 
+  // Intervals are stored some seconds after they were shown: they are read again until they reach what this page has seen.
+  async function fill(run, source, left) {
+    if (live.run !== run.run_id || live.source !== source || left === 0) return;
+    const until = await backfill(run);
+    if (live.seen === null || until < live.seen - 1) setTimeout(() => fill(run, source, left - 1), FILL_EVERY_MS);
+  }
+
+  // Replaces what lies before the first point that was seen since the stream was opened. Returns how far it reaches.
   async function backfill(run) {
     try {
       const since = run.started_us ? Math.max(0, (state.health ? state.health.now_us : 0) - 7200e6) : 0;
       const timeline = await get('/api/v1/runs/' + run.run_id + '/timeline?points=1800&from_us=' + since);
-      if (live.run !== run.run_id || !timeline.total.at_s.length) return;
+      if (live.run !== run.run_id || !timeline.total.at_s.length) return -Infinity;
       const shift = (timeline.from_us - live.origin) / 1e6;
       const { total } = timeline;
-      const first = live.x.length ? live.x[0] : Infinity;
-      const old = total.at_s.map((at) => at + shift).filter((at) => at < first - 0.5);
-      const head = (values) => values.slice(0, old.length);
-      live.x = [...old, ...live.x];
-      live.ops = [...head(total.ops_per_s), ...live.ops];
-      live.mib = [...head(total.mib_per_s), ...live.mib];
-      live.p50 = [...head(total.p50_ms), ...live.p50];
-      live.p99 = [...head(total.p99_ms), ...live.p99];
-      live.max = [...head(total.max_ms), ...live.max];
+      const seen = live.seen === null ? Infinity : live.seen;
+      const stored = total.at_s.map((at) => at + shift);
+      const old = stored.filter((at) => at < seen - 0.5);
+      if (!old.length) return -Infinity;
+      // What was shown before that is kept: it may be older than what is read here.
+      const before = live.x.filter((at) => at < old[0]).length;
+      const from = live.x.findIndex((at) => at >= seen);
+      const joined = (values, shown) => [...shown.slice(0, before), ...values.slice(0, old.length), ...(from < 0 ? [] : shown.slice(from))];
+      Object.assign(live, {
+        ops: joined(total.ops_per_s, live.ops), mib: joined(total.mib_per_s, live.mib), p50: joined(total.p50_ms, live.p50),
+        p99: joined(total.p99_ms, live.p99), max: joined(total.max_ms, live.max), x: joined(old, live.x) });
       live.bands = [...timeline.steps.filter((step) => !live.bands.some((band) => band.name === step.ordinal)).map((step) => ({ from: step.from_s + shift, until: step.until_s + shift, name: step.ordinal, title: step.title })), ...live.bands];
       if (view && view.changed) view.changed('load');
+      return stored[stored.length - 1] + timeline.bucket_s;
     } catch (error) {
-      // The chart begins with what comes now.
+      // It is tried again; until then the chart begins with what comes now.
+      return -Infinity;
     }
   }
 
@@ -211,7 +226,12 @@
     if (!run) return;
     if (live.run !== run.run_id) {
       forget(run.run_id);
-      backfill(run);
+      live.source = null;
+    }
+    if (live.source !== stream.source) {
+      live.source = stream.source;
+      live.seen = null;
+      fill(run, stream.source, MAX_FILLS);
     }
     const now = ((state.health ? state.health.now_us : Date.now() * 1000) - live.origin) / 1e6;
     const { step } = run;
@@ -220,6 +240,7 @@
     if (last && last.name === step.ordinal) last.until = now;
     else live.bands.push({ from: now - step.elapsed_us / 1e6, until: now, name: step.ordinal, title: stepName(step) });
     if (step.p99_ms === null && step.ops_per_s === 0) return;
+    if (live.seen === null) live.seen = now;
     live.x.push(now);
     live.ops.push(step.ops_per_s);
     live.mib.push(step.bytes_per_s / MIB);
