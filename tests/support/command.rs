@@ -171,11 +171,3 @@ pub fn succeeds(program: &str, arguments: &[&str]) -> bool {
         .status()
         .is_ok_and(|status| status.success())
 }
-
-/// Whether the PATH, or a directory of the administrator's programs, has a program of this name.
-pub fn on_path(name: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path)
-        .chain(["/usr/sbin", "/sbin"].map(PathBuf::from))
-        .any(|directory| directory.join(name).is_file())
-}

@@ -152,6 +152,10 @@ struct State {
 impl FuseFs {
     /// Mounts it in a temporary directory.
     pub fn mount() -> Self {
+        Self::try_mount().unwrap_or_else(|error| panic!("mount FUSE: {error}"))
+    }
+
+    pub fn try_mount() -> std::io::Result<Self> {
         let directory = tempfile::Builder::new()
             .prefix("bm-fuse-")
             .tempdir()
@@ -179,13 +183,12 @@ impl FuseFs {
         ];
         config.n_threads = Some(THREADS);
         config.clone_fd = true;
-        let session = fuser::spawn_mount(Logging(Arc::clone(&shared)), directory.path(), &config)
-            .unwrap_or_else(|error| panic!("mount FUSE: {error}"));
-        Self {
+        let session = fuser::spawn_mount(Logging(Arc::clone(&shared)), directory.path(), &config)?;
+        Ok(Self {
             shared,
             session: Some(session),
             directory,
-        }
+        })
     }
 
     pub fn path(&self) -> &Path {

@@ -1,17 +1,18 @@
 //! Says when a test cannot run here, and makes that a failure where it must run.
 //!
-//! A test names what it needs from the machine (`needs!("root", "fuse")`). Where that is missing it is skipped, see
-//! `benchmesh_testing`.
+//! A test names what it needs from the machine (`needs!("root", "fuse")`). Each need is tried once per process, by the user
+//! that runs the tests: what is installed may not work. Where one is not met the test is skipped, see `benchmesh_testing`.
 
-use super::command::{on_path, succeeds};
+use super::fuse_fs::FuseFs;
 pub use benchmesh_testing::say;
-use std::fs::OpenOptions;
-use std::path::Path;
+use std::collections::BTreeMap;
+use std::process::{Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 
 /// Whether the test can run; if not, the skip has been reported. Panics where the missing part is required.
-pub fn open(needs: &[&str]) -> bool {
+pub fn open(needs: &[&'static str]) -> bool {
     for need in needs {
-        if let Err(missing) = check(need) {
+        if let Err(missing) = tried(need) {
             benchmesh_testing::skip(need, &missing);
             return false;
         }
@@ -29,38 +30,50 @@ macro_rules! needs {
     };
 }
 
-fn check(need: &str) -> Result<(), String> {
+/// What came of trying it, in this process.
+fn tried(need: &'static str) -> Result<(), String> {
+    static TRIED: Mutex<BTreeMap<&str, Result<(), String>>> = Mutex::new(BTreeMap::new());
+    let mut outcomes = TRIED.lock().unwrap_or_else(PoisonError::into_inner);
+    outcomes
+        .entry(need)
+        .or_insert_with(|| attempt(need))
+        .clone()
+}
+
+fn attempt(need: &str) -> Result<(), String> {
     match need {
-        "root" => is_root(),
-        "fuse" => OpenOptions::new()
-            .read(true)
-            .write(true)
-            .open("/dev/fuse")
+        "root" | "tmpfs" => is_root().and_then(|()| script(TMPFS, need)),
+        "fuse" => FuseFs::try_mount()
             .map(drop)
-            .map_err(|error| format!("/dev/fuse: {error}")),
-        "loop" => is_root()
-            .and_then(|()| exists("/dev/loop-control"))
-            .and_then(|()| program("losetup")),
-        "tmpfs" => is_root(),
-        "ext4" | "xfs" | "btrfs" => {
-            program(&format!("mkfs.{need}")).and_then(|()| file_system(need))
-        }
-        "netns" => is_root()
-            .and_then(|()| program("ip"))
-            .and_then(|()| program("tc")),
-        "timens" => is_root()
-            .and_then(|()| program("unshare"))
-            .and_then(|()| time_namespace()),
+            .map_err(|error| format!("mount FUSE: {error}")),
+        "loop" => script(LOOP, need),
+        "ext4" | "xfs" | "btrfs" => script(DISK, need),
+        "netns" => script(NETNS, need),
+        "timens" => script("unshare --time --monotonic 1 true", need),
         "cgroup" => is_root().and_then(|()| super::cgroup::has_blkio_throttle()),
-        "nft" => is_root().and_then(|()| program("nft")),
-        "gluster" => is_root()
-            .and_then(|()| program("glusterd"))
-            .and_then(|()| program("gluster"))
-            .and_then(|()| program("glusterfs")),
-        "fio" | "iperf3" | "pidstat" | "strace" | "sqlite3" => program(need),
+        "gluster" => script(
+            "glusterd --version; gluster --version; glusterfs --version",
+            need,
+        ),
+        "iperf3" | "sqlite3" => script("$0 --version", need),
         other => panic!("the gate does not know {other:?}"),
     }
 }
+
+const TMPFS: &str = r#"d=$(mktemp -d); trap 'umount "$d" 2> /dev/null || :; rmdir "$d"' EXIT; mount -t tmpfs tmpfs "$d""#;
+
+const LOOP: &str = r#"d=$(mktemp -d); l=
+trap 'test -z "$l" || losetup -d "$l"; rm -r "$d"' EXIT
+truncate -s 16M "$d/image"; l=$(losetup -f --show "$d/image")"#;
+
+/// The size is the least that mkfs.xfs takes.
+const DISK: &str = r#"d=$(mktemp -d); l=; mkdir "$d/fs"
+trap 'umount "$d/fs" 2> /dev/null || :; test -z "$l" || losetup -d "$l"; rm -r "$d"' EXIT
+truncate -s 512M "$d/image"; l=$(losetup -f --show "$d/image"); mkfs."$0" -q "$l"; mount -t "$0" "$l" "$d/fs""#;
+
+const NETNS: &str = r#"n=bmtry$$; trap 'ip netns del "$n" 2> /dev/null || :' EXIT
+ip netns add "$n"; ip -n "$n" link add eth0 type veth peer name eth1; ip -n "$n" link add br0 type bridge
+ip netns exec "$n" tc qdisc add dev eth0 root tbf rate 1mbit burst 16k latency 10ms"#;
 
 pub fn is_root() -> Result<(), String> {
     if rustix::process::geteuid().is_root() {
@@ -70,36 +83,17 @@ pub fn is_root() -> Result<(), String> {
     }
 }
 
-fn exists(path: &str) -> Result<(), String> {
-    if Path::new(path).exists() {
-        Ok(())
-    } else {
-        Err(format!("no {path}"))
+/// What a shell says that fails at the first command that does; `$0` is the need's name.
+fn script(text: &str, need: &str) -> Result<(), String> {
+    let path = std::env::var("PATH").unwrap_or_default();
+    let done = Command::new("sh")
+        .args(["-ec", text, need])
+        .env("PATH", format!("{path}:/usr/sbin:/sbin"))
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|error| format!("sh: {error}"))?;
+    match done.status.success() {
+        true => Ok(()),
+        false => Err(String::from_utf8_lossy(&done.stderr).trim().to_owned()),
     }
-}
-
-fn program(name: &str) -> Result<(), String> {
-    if on_path(name) {
-        Ok(())
-    } else {
-        Err(format!("no {name} on the PATH"))
-    }
-}
-
-fn file_system(name: &str) -> Result<(), String> {
-    let known = std::fs::read_to_string("/proc/filesystems").unwrap_or_default();
-    let known = known
-        .lines()
-        .any(|line| line.split_whitespace().last() == Some(name));
-    if known || succeeds("modprobe", &["-q", name]) {
-        Ok(())
-    } else {
-        Err(format!("the kernel has no {name}"))
-    }
-}
-
-fn time_namespace() -> Result<(), String> {
-    let made = succeeds("unshare", &["--time", "--monotonic", "1", "true"]);
-    made.then_some(())
-        .ok_or_else(|| "unshare --time: the kernel has no time namespaces".to_owned())
 }

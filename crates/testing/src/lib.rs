@@ -8,23 +8,26 @@
 //!
 //! libtest cannot skip a test at run time and hides what a passed test prints, so a skip is written to the real standard
 //! error. It is also appended to a file of this one `cargo test` (named after cargo's process), from which the last test
-//! target of the workspace, `skipped_tests` of `crates/workloads`, prints one line of totals. `BENCHMESH_REQUIRE` lists
-//! the needs that the machine must meet (`root,fuse,...`, or `all`); `.ci/run` sets it.
+//! target of the workspace, `skipped_tests` of `crates/workloads`, prints one line of totals. What tests may need is one
+//! table, [`NEEDS`]; `BENCHMESH_REQUIRE` says what of it the machine must meet; `.ci/run` sets it.
 
 pub mod hostile;
 pub mod layers;
 pub mod logs;
 mod measured;
 pub mod memory;
+mod needs;
 mod record;
+#[cfg(test)]
+mod sources;
 
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::Command;
 
 pub use measured::{TimingError, measured};
+pub use needs::{NEEDS, skip};
 pub use record::totals;
-use record::{Event, record};
 
 /// Lets libtest run so many tests of this program at once; a number that the user has set wins. Once per test program.
 #[macro_export]
@@ -82,26 +85,6 @@ pub fn python(environment: &str, packages: &[&str]) -> Result<PathBuf, String> {
         .args(["-m", "pip", "install", "-q"])
         .args(packages))?;
     run(Command::new(&python).args(["-c", &imports])).map(|()| python)
-}
-
-/// Skips the current test because the machine has no `need`. The caller returns from the test afterwards.
-///
-/// # Panics
-/// If `BENCHMESH_REQUIRE` lists the need.
-pub fn skip(need: &str, why: &str) {
-    let thread = std::thread::current();
-    let test = thread.name().unwrap_or("a test");
-    let required = std::env::var("BENCHMESH_REQUIRE").unwrap_or_default();
-    let is_required = required
-        .split(',')
-        .map(str::trim)
-        .any(|one| one == need || one == "all");
-    assert!(
-        !is_required,
-        "{test} needs {need}, which BENCHMESH_REQUIRE demands: {why}"
-    );
-    say(&format!("SKIPPED {test}: needs {need}: {why}"));
-    record(&Event::Skipped { need });
 }
 
 /// Writes a line to the process's standard error, past libtest's capture.

@@ -2,6 +2,7 @@
 //! [`TimingError`](super::TimingError). Read from the source of the whole workspace.
 
 use crate::layers::tokens::{Token, tokens};
+use crate::sources::sources;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -148,25 +149,12 @@ fn without_timing(sources: &[Source]) -> Vec<String> {
     wrong
 }
 
-fn read(directory: &Path, sources: &mut Vec<Source>) {
-    for entry in std::fs::read_dir(directory).expect("a directory of the workspace") {
-        let path = entry.expect("an entry").path();
-        if path.is_dir() && !path.ends_with("target") && !path.ends_with(".git") {
-            read(&path, sources);
-        } else if path.extension().is_some_and(|it| it == "rs") {
-            let text = std::fs::read_to_string(&path).expect("a source file");
-            sources.push(Source::of(&path, &text));
-        }
-    }
-}
-
 #[test]
 fn what_is_measured_again_can_fail_by_time() {
-    let mut sources = Vec::new();
-    read(
-        &Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."),
-        &mut sources,
-    );
+    let sources: Vec<Source> = sources()
+        .iter()
+        .map(|(path, text)| Source::of(path, text))
+        .collect();
     let bodies: usize = sources.iter().map(|it| it.measured().len()).sum();
     assert!(bodies > 50, "only {bodies} bodies were found");
     let wrong = without_timing(&sources);

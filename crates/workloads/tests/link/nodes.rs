@@ -77,7 +77,7 @@ impl Nodes {
         if commands.iter().all(|command| succeeds(command)) {
             return Some(nodes);
         }
-        benchmesh_testing::skip("root", "a link between namespaces needs ip and tc too");
+        benchmesh_testing::skip("netns", "a link between namespaces needs ip and tc too");
         None
     }
 

@@ -252,7 +252,7 @@ mod tests {
     fn told_rate() -> Option<u64> {
         let rate = first_rate();
         if rate.is_none() {
-            benchmesh_testing::skip("clocksource tsc", "the kernel's clock has another source");
+            benchmesh_testing::skip("tsc", "the kernel's clock has another source");
         }
         rate
     }

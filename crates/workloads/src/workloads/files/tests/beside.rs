@@ -104,7 +104,7 @@ fn a_file_system_that_keeps_no_such_attribute_is_one_clear_error() {
     if kind == 0xEF53 {
         check(disk, 60_000, "smaller `xattr-size`");
     } else {
-        benchmesh_testing::skip("ext4 at /var/tmp", "an attribute can be too long there");
+        benchmesh_testing::skip("ext4-var-tmp", "an attribute can be too long there");
     }
 }
 
