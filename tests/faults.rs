@@ -2,6 +2,7 @@
 //! the truth is in it: nothing that was stored is gone or changed, nothing is there twice, and a load of a fixed number of
 //! operations has exactly that number.
 
+mod agent_disk;
 mod frozen;
 mod killed;
 mod links;
@@ -10,6 +11,7 @@ mod restored;
 use crate::needs;
 use crate::support::database::{Database, Row};
 use crate::support::fuse_fs::{Fault, FuseFs, Op, Rule};
+use crate::support::intervals::assert_no_holes;
 use crate::support::loop_device::Mounted;
 use crate::support::mesh::{Agent, Mesh};
 use crate::support::net::Network;
@@ -128,19 +130,6 @@ fn assert_exact(db: &Database, fs: &FuseFs) {
 fn is_data(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path);
     !name.starts_with('.') && !name.starts_with("state")
-}
-
-/// The intervals of each task follow one another without overlap.
-fn assert_no_holes(db: &Database) {
-    let overlaps = db.rows(
-        "SELECT a.task_id, a.at_us FROM op_intervals a JOIN op_intervals b
-         ON a.task_id = b.task_id AND a.op = b.op AND a.ramp = b.ramp AND a.id <> b.id
-         WHERE b.at_us >= a.at_us AND b.at_us < a.at_us + a.span_us",
-    );
-    assert!(
-        overlaps.is_empty(),
-        "seconds that are there twice: {overlaps:?}"
-    );
 }
 
 #[test]

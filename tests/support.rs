@@ -27,6 +27,7 @@ pub mod database;
 pub mod fake_agent;
 pub mod fuse_fs;
 pub mod gate;
+pub mod intervals;
 pub mod loop_device;
 pub mod loss;
 pub mod mesh;

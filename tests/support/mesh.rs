@@ -53,6 +53,7 @@ pub struct Agent {
     credentials: Option<PathBuf>,
     most_files: Option<u32>,
     most_pinned: Option<u64>,
+    time_zone: Option<String>,
     is_io_uring_forbidden: bool,
     only_samples: bool,
 }
@@ -124,6 +125,12 @@ impl Agent {
     /// It may pin so many bytes of memory for the kernel, and no more, though it is root's.
     pub fn pinning_at_most(mut self, bytes: u64) -> Self {
         self.most_pinned = Some(bytes);
+        self
+    }
+
+    /// Its local time is that of this zone, as `TZ` names it.
+    pub fn time_zone(mut self, zone: &str) -> Self {
+        self.time_zone = Some(zone.to_owned());
         self
     }
 
@@ -329,6 +336,9 @@ impl Mesh {
         }
         if let Some(directory) = &agent.credentials {
             command.env("BENCHMESH_CREDENTIALS", directory);
+        }
+        if let Some(zone) = &agent.time_zone {
+            command.env("TZ", zone);
         }
         let command = match &agent.bind_mount {
             Some((source, target)) => super::command::with_bind_mount(source, target, &command),

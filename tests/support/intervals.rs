@@ -1,0 +1,105 @@
+//! Whether the intervals of each task follow one another from its start to its end, without a hole and without a second
+//! that is there twice.
+
+use super::database::{Database, Row};
+use std::collections::BTreeMap;
+
+const SECOND_US: i64 = 1_000_000;
+/// What lies between two rows because mesh time follows another clock from row to row.
+const TOLERANCE_US: i64 = 20_000;
+
+/// One row of operations, in mesh time.
+#[derive(Debug, Clone, Copy)]
+struct Interval {
+    at_us: i64,
+    span_us: i64,
+}
+
+/// Fails with each hole and each overlap of the database. A task that did not end by itself may lack its end.
+pub fn assert_no_holes(db: &Database) {
+    let rows = db.rows(
+        "SELECT i.task_id, i.op, i.at_us, i.span_us, coalesce(t.start_us, s.start_us, i.at_us) AS start_us,
+                iif(t.state = 'done', t.ended_us, 0) AS ended_us
+         FROM op_intervals AS i JOIN tasks AS t ON t.id = i.task_id JOIN steps AS s ON s.id = t.step_id ORDER BY i.task_id, i.op, i.at_us",
+    );
+    let mut series: BTreeMap<(i64, String), Vec<&Row>> = BTreeMap::new();
+    for row in &rows {
+        let key = (row.integer("task_id"), row.text("op"));
+        series.entry(key).or_default().push(row);
+    }
+    let mut wrong = Vec::new();
+    for ((task, op), rows) in series {
+        let intervals: Vec<Interval> = rows
+            .iter()
+            .map(|row| Interval {
+                at_us: row.integer("at_us"),
+                span_us: row.integer("span_us"),
+            })
+            .collect();
+        let ended = rows[0].integer("ended_us");
+        let found = breaks(
+            rows[0].integer("start_us"),
+            (ended > 0).then_some(ended),
+            &intervals,
+        );
+        wrong.extend(
+            found
+                .into_iter()
+                .map(|it| format!("task {task}, {op}: {it}")),
+        );
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// What is missing or there twice from a task's start to its end. The last second of a task may have had nothing to tell.
+fn breaks(start_us: i64, ended_us: Option<i64>, intervals: &[Interval]) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let mut next = start_us;
+    for interval in intervals {
+        let apart = interval.at_us - next;
+        if apart > TOLERANCE_US {
+            wrong.push(format!("{apart} us from {next} are missing"));
+        } else if apart < -TOLERANCE_US {
+            wrong.push(format!(
+                "{} us from {} are there twice",
+                -apart, interval.at_us
+            ));
+        }
+        next = next.max(interval.at_us + interval.span_us);
+    }
+    if let Some(ended) = ended_us
+        && next + SECOND_US <= ended
+    {
+        wrong.push(format!("{} us before the end are missing", ended - next));
+    }
+    wrong
+}
+
+#[test]
+fn holes_and_overlaps_are_found() {
+    let check = |ended_us: Option<i64>, seconds: &[(i64, i64)], expected: &[&str]| {
+        let intervals = seconds.iter().map(|(at, span)| Interval {
+            at_us: at * SECOND_US,
+            span_us: span * SECOND_US,
+        });
+        let intervals: Vec<Interval> = intervals.collect();
+        assert_eq!(breaks(0, ended_us, &intervals), expected, "{seconds:?}");
+    };
+    let end = Some(4 * SECOND_US);
+    check(end, &[(0, 1), (1, 1), (2, 1), (3, 1)], &[]);
+    // What was merged is wider.
+    check(end, &[(0, 1), (1, 3)], &[]);
+    check(
+        end,
+        &[(0, 1), (1, 1), (3, 1)],
+        &["1000000 us from 2000000 are missing"],
+    );
+    check(end, &[(1, 3)], &["1000000 us from 0 are missing"]);
+    check(
+        end,
+        &[(0, 2), (1, 3)],
+        &["1000000 us from 1000000 are there twice"],
+    );
+    check(end, &[(0, 1)], &["3000000 us before the end are missing"]);
+    check(None, &[(0, 1)], &[]);
+}
