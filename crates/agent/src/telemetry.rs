@@ -7,8 +7,8 @@
 mod rows;
 
 pub use rows::{
-    At, ClockOffset, EndState, ErrorCount, Event, Loss, MeshMicros, OpInterval, RunId, SampleKind,
-    Scope, Severity, StepId, TaskEnd, TaskId,
+    At, ClockOffset, EndState, ErrorCount, Event, Loss, MeshMicros, OpInterval, RunId, RunUid,
+    SampleKind, Scope, Severity, StepId, TaskEnd, TaskId,
 };
 
 use crate::sampler::{DaemonSample, DaemonSeen, DiskSample, HostSample, NetSample};
@@ -74,16 +74,26 @@ impl Row {
         match self {
             Self::OpInterval(row) => {
                 let response = row.response.as_ref().map_or(0, blob_bound);
-                FRAME + 9 * FIELD + row.op.as_str().len() + blob_bound(&row.service) + response
+                FRAME
+                    + 10 * FIELD
+                    + row.op.as_str().len()
+                    + row.run_uid.as_str().len()
+                    + blob_bound(&row.service)
+                    + response
             }
             Self::TaskEnd(row) => {
                 let error =
                     |error: &ErrorCount| FRAME + 4 * FIELD + error.op.len() + error.first.len();
-                FRAME + 16 * FIELD + row.error.len() + row.errors.iter().map(error).sum::<usize>()
+                FRAME
+                    + 17 * FIELD
+                    + row.run_uid.as_str().len()
+                    + row.error.len()
+                    + row.errors.iter().map(error).sum::<usize>()
             }
             Self::Event(row) => {
                 FRAME
-                    + 7 * FIELD
+                    + 8 * FIELD
+                    + row.scope.run_uid.as_str().len()
                     + row.severity.as_str().len()
                     + row.kind.len()
                     + row.message.len()

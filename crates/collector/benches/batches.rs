@@ -81,6 +81,7 @@ fn interval() -> proto::Batch {
                 saturated: blob.saturated,
             }),
             response: None,
+            run_uid: String::new(),
         }],
         ..proto::Batch::default()
     }

@@ -1,6 +1,7 @@
 -- The schema of a benchmesh database. docs/database.md is its reference; tests keep the two identical.
 -- Instants are mesh time in microseconds (_us), durations _ns or _us, sizes _bytes. What does not apply is NULL, never ''; what
 -- an agent did not tell of its host may be ''.
+-- AUTOINCREMENT: what people and agents name by its id is deleted with its run, and an id is never used twice.
 -- Every column of words has its CHECK; `workload`, `mode` and `op` are open, because a workload adds no migration, and
 -- `events.kind` is, because agents of another version record kinds that this one does not know.
 
@@ -63,7 +64,7 @@ CREATE TABLE former_agents (
 CREATE INDEX former_agents_by_host ON former_agents (host_id);
 
 CREATE TABLE runs (
-    id              INTEGER PRIMARY KEY,
+    id              INTEGER PRIMARY KEY AUTOINCREMENT,
     uid             TEXT    NOT NULL UNIQUE CHECK (uid <> ''),
     name            TEXT    NOT NULL CHECK (name <> ''),
     plan            TEXT    NOT NULL,
@@ -92,7 +93,7 @@ CREATE TABLE run_tags (
 CREATE INDEX run_tags_by_key ON run_tags (key, value);
 
 CREATE TABLE run_notes (
-    id              INTEGER PRIMARY KEY,
+    id              INTEGER PRIMARY KEY AUTOINCREMENT,
     run_id          INTEGER NOT NULL REFERENCES runs (id),
     at_us           INTEGER NOT NULL,
     text            TEXT    NOT NULL CHECK (text <> '')
@@ -101,7 +102,7 @@ CREATE INDEX run_notes_by_run ON run_notes (run_id);
 
 -- Dated by hand or by a script; what the mesh saw by itself is an event. v_marks has both.
 CREATE TABLE marks (
-    id              INTEGER PRIMARY KEY,
+    id              INTEGER PRIMARY KEY AUTOINCREMENT,
     run_id          INTEGER NOT NULL REFERENCES runs (id),
     at_us           INTEGER NOT NULL,
     text            TEXT    NOT NULL CHECK (text <> '')
@@ -128,7 +129,7 @@ CREATE TABLE run_directories (
 CREATE INDEX run_directories_by_agent ON run_directories (agent_id);
 
 CREATE TABLE steps (
-    id                  INTEGER PRIMARY KEY,
+    id                  INTEGER PRIMARY KEY AUTOINCREMENT,
     run_id              INTEGER NOT NULL REFERENCES runs (id),
     ordinal             INTEGER NOT NULL CHECK (ordinal >= 0),
     repeat              INTEGER NOT NULL CHECK (repeat >= 0),
@@ -173,7 +174,7 @@ CREATE TABLE step_groups (
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE tasks (
-    id              INTEGER PRIMARY KEY,
+    id              INTEGER PRIMARY KEY AUTOINCREMENT,
     step_id         INTEGER NOT NULL REFERENCES steps (id),
     task_index      INTEGER NOT NULL CHECK (task_index >= 0),
     agent_id        INTEGER NOT NULL REFERENCES agents (id),
@@ -537,7 +538,7 @@ CREATE INDEX cache_drops_by_step ON cache_drops (step_id);
 CREATE INDEX cache_drops_by_agent ON cache_drops (agent_id);
 
 CREATE TABLE events (
-    id              INTEGER PRIMARY KEY,
+    id              INTEGER PRIMARY KEY AUTOINCREMENT,
     at_us           INTEGER NOT NULL,
     run_id          INTEGER REFERENCES runs (id),
     step_id         INTEGER REFERENCES steps (id),

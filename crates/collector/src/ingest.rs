@@ -2,7 +2,8 @@
 //!
 //! `batch` is the edge: it converts wire messages into checked types, or returns an error that names the field. `apply`
 //! runs inside the writer's transaction. The rows of a batch are stored all or none, together with the spool's
-//! position, and a batch that is sent twice is stored once. The SQL statements run synchronously on the writer's own
+//! position, and a batch that is sent twice is stored once. Rows of tasks, runs and steps that this
+//! database does not have are left out and counted (`unknown_rows`). The SQL statements run synchronously on the writer's own
 //! thread.
 
 pub(crate) mod apply;
@@ -16,6 +17,7 @@ mod receipt;
 mod statements;
 mod tables;
 mod tasks;
+mod unknown_rows;
 
 pub use batch::{Batch, BatchError};
 pub use receipt::{IngestError, Receipt, Stored};

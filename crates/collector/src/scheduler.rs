@@ -61,10 +61,10 @@ struct Inner {
 }
 
 impl Scheduler {
-    pub fn new(store: Store, clock: Arc<MeshClock>, fleet: Fleet) -> Self {
+    pub fn new(store: &Store, clock: Arc<MeshClock>, fleet: Fleet) -> Self {
         let (requests, requested) = mpsc::channel(REQUESTS);
         Self(Arc::new(Inner {
-            store,
+            store: store.for_scheduler(),
             clock,
             fleet,
             progress: Progress::default(),

@@ -182,7 +182,7 @@ impl Collector {
         match restored {
             Ok(((clock, known), (trust, gate))) => {
                 let clock = Arc::new(clock);
-                let fleet = Fleet::new(store.clone(), Arc::clone(&clock));
+                let fleet = Fleet::new(&store, Arc::clone(&clock));
                 fleet.add_known(known);
                 Ok(Self {
                     address,
@@ -243,7 +243,7 @@ impl Collector {
         // The first part that ends cancels the others.
         let closing = cancel.child_token();
         let tasks = TaskTracker::new();
-        let scheduler = Scheduler::new(store.clone(), Arc::clone(&clock), fleet.clone());
+        let scheduler = Scheduler::new(&store, Arc::clone(&clock), fleet.clone());
         let scheduling = tasks.spawn({
             let (scheduler, closing) = (scheduler.clone(), closing.clone());
             async move { scheduler.run(closing).await }

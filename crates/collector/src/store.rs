@@ -30,6 +30,7 @@ pub use writer::GROUP_ROWS;
 use crate::ingest::apply::Ingest;
 use crate::ingest::feed::Feed;
 use crate::model::{AgentId, HostId, MeshMicros};
+use finish::claims::StepClaims;
 use publisher::QUEUED_ROWS;
 use rows::Anchor;
 use sqlx::sqlite::SqlitePool;
@@ -50,6 +51,16 @@ const QUIET_END: Duration = Duration::from_secs(5);
 #[derive(Clone, Debug)]
 pub struct Store {
     shared: Arc<Shared>,
+    readers: Readers,
+}
+
+/// Whose connections a store reads by.
+#[derive(Clone, Copy, Debug)]
+enum Readers {
+    /// Reports, pages and exports: many, and some are slow.
+    Shared,
+    /// The scheduler, the sessions, and the figures of steps: a run does not wait for reports.
+    Scheduler,
 }
 
 #[derive(Debug)]
@@ -57,6 +68,7 @@ struct Shared {
     path: PathBuf,
     mesh_uid: String,
     reader: SqlitePool,
+    scheduler_reader: SqlitePool,
     writer: WriterHandle,
     /// The writer's task, the one that makes figures again and the one that follows running steps; taken at `close`.
     tasks: Mutex<Vec<JoinHandle<()>>>,
@@ -65,8 +77,8 @@ struct Shared {
     rows: Arc<Semaphore>,
     live: Feed,
     blocked: blocked::Blockage,
-    /// Figures of steps are made one step at a time.
-    computing: Mutex<()>,
+    /// Steps whose figures are being computed.
+    computing: StepClaims,
     /// The latest instant that the collector itself wrote.
     newest: Arc<AtomicI64>,
 }
@@ -90,15 +102,17 @@ impl Store {
                 path: opened.path,
                 mesh_uid: opened.mesh_uid,
                 reader: opened.reader,
+                scheduler_reader: opened.scheduler_reader,
                 writer,
                 tasks: Mutex::new(vec![task]),
                 closing: CancellationToken::new(),
                 rows: Arc::new(Semaphore::new(QUEUED_ROWS as usize)),
                 live,
                 blocked,
-                computing: Mutex::new(()),
+                computing: StepClaims::default(),
                 newest: Arc::new(AtomicI64::new(0)),
             }),
+            readers: Readers::Shared,
         };
         if let Some(newest) = store.newest_instant().await? {
             store.note(newest);
@@ -122,7 +136,27 @@ impl Store {
 
     /// Connections that cannot write. Keep what is read short: a snapshot that stays open keeps the WAL from shrinking.
     pub fn reader(&self) -> &SqlitePool {
-        &self.shared.reader
+        match self.readers {
+            Readers::Shared => &self.shared.reader,
+            Readers::Scheduler => &self.shared.scheduler_reader,
+        }
+    }
+
+    /// The same store, which reads by connections that reports do not share.
+    #[must_use]
+    pub fn for_scheduler(&self) -> Self {
+        Self {
+            shared: Arc::clone(&self.shared),
+            readers: Readers::Scheduler,
+        }
+    }
+
+    /// As its own tasks use it, which compute the figures of steps.
+    fn own(shared: Arc<Shared>) -> Self {
+        Self {
+            shared,
+            readers: Readers::Scheduler,
+        }
     }
 
     /// Made with the database; distinguishes meshes.
@@ -237,6 +271,7 @@ impl Store {
             }
         }
         self.shared.reader.close().await;
+        self.shared.scheduler_reader.close().await;
         self.shared.writer.close();
         if let Some(writer) = writer {
             ended(writer.await);

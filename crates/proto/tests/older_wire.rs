@@ -343,6 +343,7 @@ fn what_is_spooled() {
             in_flight: 13,
             service: Some(service.clone()),
             response: Some(service),
+            ..v1::OpInterval::default()
         }],
         daemons: vec![v1::DaemonSeen {
             pid: 1,
@@ -408,6 +409,7 @@ fn what_is_spooled() {
             kind: "stall".to_owned(),
             message: "m".to_owned(),
             detail_json: "{}".to_owned(),
+            ..v1::Event::default()
         }],
         losses: vec![v1::Loss {
             what: "disk_samples".to_owned(),

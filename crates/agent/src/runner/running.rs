@@ -114,13 +114,13 @@ impl Running {
                 follow.ended(interval.index, MonoNanos::now());
             }
             let events = TaskEvents {
-                scope,
+                scope: scope.clone(),
                 map: follow.map(),
             };
             if !stop_reason.abandoned.load(Ordering::Relaxed) {
                 let row = match event {
                     TaskEvent::Interval(interval) => {
-                        Row::OpInterval(op_interval(id, start, ramp_us, &interval))
+                        Row::OpInterval(op_interval(id, &scope, start, ramp_us, &interval))
                     }
                     TaskEvent::Stall(news) => Row::Event(events.stall(&news)),
                     TaskEvent::LoadOver => return,
@@ -131,7 +131,9 @@ impl Running {
         };
         let notes = task.notes();
         if !notes.is_empty() {
-            let rows = notes.into_iter().map(|note| event(scope, start, note));
+            let rows = notes
+                .into_iter()
+                .map(|note| event(scope.clone(), start, note));
             let _ = entries.blocking_send(Entry::Rows(rows.collect()));
         }
         let end = task.run_watched(on_stall, &mut on_event);
@@ -146,7 +148,7 @@ impl Running {
         {
             tracing::warn!(task = %id, file = %file.display(), %error, "the raw starts of a task are not written");
         }
-        let row = task_end(id, start, &maps, end, stop_reason.reason());
+        let row = task_end(id, &scope, start, &maps, end, stop_reason.reason());
         let (state, error) = (row.state, row.error.clone());
         let (reply, place) = oneshot::channel();
         let sent = match stop_reason.abandoned.load(Ordering::Relaxed) {
@@ -201,7 +203,13 @@ fn log_starts(file: &Path, task: TaskId, starts: &[MonoNanos]) -> io::Result<()>
 }
 
 /// The parts on either side of the end of a ramp end and begin there, wherever in a period that is.
-fn op_interval(task: TaskId, start: MeshMicros, ramp_us: i64, interval: &Interval) -> OpInterval {
+fn op_interval(
+    task: TaskId,
+    scope: &Scope,
+    start: MeshMicros,
+    ramp_us: i64,
+    interval: &Interval,
+) -> OpInterval {
     let begin = i64::try_from(interval.index.saturating_mul(MICROS_PER_SECOND)).unwrap_or(i64::MAX);
     let end = begin.saturating_add(i64::from(interval.periods).saturating_mul(micros(PERIOD)));
     let (begin, end) = if interval.ramp {
@@ -211,6 +219,7 @@ fn op_interval(task: TaskId, start: MeshMicros, ramp_us: i64, interval: &Interva
     };
     OpInterval {
         task,
+        run_uid: scope.run_uid.clone(),
         at: MeshMicros(start.0.saturating_add(begin)),
         span_us: end.saturating_sub(begin).max(1),
         op: interval.op,
@@ -236,6 +245,7 @@ struct Maps {
 
 fn task_end(
     task: TaskId,
+    scope: &Scope,
     start: MeshMicros,
     maps: &Maps,
     end: task::TaskEnd,
@@ -252,6 +262,7 @@ fn task_end(
     let if_begun = |at: MeshMicros| if began { at } else { MeshMicros(0) };
     TaskEnd {
         task,
+        run_uid: scope.run_uid.clone(),
         state,
         workers: end.workers,
         start: if_begun(start),
@@ -341,7 +352,14 @@ mod tests {
             first_done: map.moved(400_000),
             ended: map.moved(1_000_000),
         };
-        let row = task_end(TaskId(1), start, &maps, end(first_done, ended), None);
+        let row = task_end(
+            TaskId(1),
+            &Scope::default(),
+            start,
+            &maps,
+            end(first_done, ended),
+            None,
+        );
         assert_eq!(row.start, start);
         assert_eq!(row.first_done.0 - start.0, 3_000_000 - 1);
         assert_eq!(row.ended.0 - start.0, 10_000_000 - 1);
@@ -367,7 +385,7 @@ mod tests {
                 service: Histogram::new(),
                 response: None,
             };
-            let row = op_interval(TaskId(1), start, 2_500_000, &interval);
+            let row = op_interval(TaskId(1), &Scope::default(), start, 2_500_000, &interval);
             assert_eq!((row.ops, row.bytes, row.in_flight), (3, 30, 1));
             (row.at.0 - start.0, row.span_us)
         };

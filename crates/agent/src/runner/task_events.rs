@@ -7,7 +7,7 @@ use benchmesh_workloads::task::{Stall, StallEvent};
 use serde_json::json;
 
 /// What all events of one task have in common.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct TaskEvents {
     pub scope: Scope,
     pub map: MeshMap,
@@ -49,7 +49,7 @@ impl TaskEvents {
                 "host {host}, {stall} {what} {} s",
                 lasted.as_secs()
             )),
-            scope: self.scope,
+            scope: self.scope.clone(),
             detail: detail.to_string(),
         }
     }

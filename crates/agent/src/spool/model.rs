@@ -10,7 +10,7 @@ use super::set::SpoolSet;
 use crate::envelope::{Envelope, Sequence, SpoolId};
 use crate::sampler::HostSample;
 use crate::state::StateDir;
-use crate::telemetry::{At, Batch, EndState, MeshMicros, OpInterval, Row, TaskEnd, TaskId};
+use crate::telemetry::{At, Batch, EndState, MeshMicros, OpInterval, Row, RunUid, TaskEnd, TaskId};
 use crate::wire;
 use benchmesh_proto::v1;
 use benchmesh_workloads::clock::MonoNanos;
@@ -190,6 +190,7 @@ fn interval(clock: i64, nth: u8) -> OpInterval {
         service.record(1000 * (op + 1));
     }
     OpInterval {
+        run_uid: RunUid::default(),
         task: TaskId(1 + clock % 2),
         at: MeshMicros(clock * 1_000_000),
         span_us: 1_000_000,
@@ -206,6 +207,7 @@ fn interval(clock: i64, nth: u8) -> OpInterval {
 
 fn end(clock: i64) -> TaskEnd {
     TaskEnd {
+        run_uid: RunUid::default(),
         task: TaskId(clock),
         state: EndState::Done,
         workers: 1,

@@ -11,8 +11,8 @@ use crate::clock::{Dating, Estimate, Exchange, Filter};
 use crate::envelope::{Envelope, Sequence};
 use crate::state::StateDir;
 use crate::telemetry::{
-    At, Batch, EndState, Event, Loss, MeshMicros, OpInterval, Row, SampleKind, Scope, Severity,
-    TaskEnd, TaskId,
+    At, Batch, EndState, Event, Loss, MeshMicros, OpInterval, Row, RunUid, SampleKind, Scope,
+    Severity, TaskEnd, TaskId,
 };
 use crate::wire;
 use benchmesh_proto::v1;
@@ -73,6 +73,7 @@ fn interval(ns: &[u64]) -> OpInterval {
     let mut service = Histogram::new();
     ns.iter().for_each(|ns| service.record(*ns));
     OpInterval {
+        run_uid: RunUid::default(),
         task: TaskId(1),
         at: MeshMicros(1_700_000_000_000_000),
         span_us: 1_000_000,
@@ -101,6 +102,7 @@ fn noise(nth: u64) -> Row {
 
 fn task_end() -> TaskEnd {
     TaskEnd {
+        run_uid: RunUid::default(),
         task: TaskId(1),
         state: EndState::Done,
         workers: u32::MAX,
@@ -270,6 +272,7 @@ async fn over_its_limit_a_spool_merges_what_was_not_sent() {
         for task in 0..50 {
             ops += row.ops;
             batch.push(Row::OpInterval(OpInterval {
+                run_uid: RunUid::default(),
                 task: TaskId(task),
                 ..row.clone()
             }));

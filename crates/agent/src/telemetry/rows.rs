@@ -5,6 +5,7 @@
 use benchmesh_workloads::histogram::Blob;
 use benchmesh_workloads::op::Op;
 use std::fmt;
+use std::sync::Arc;
 
 /// An instant of mesh time: microseconds since the Unix epoch on the collector's clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -28,10 +29,29 @@ impl fmt::Display for TaskId {
     }
 }
 
+/// The uid of a run, which goes with the rows of its tasks: their ids are one database's. Empty: the collector did not tell it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RunUid(Arc<str>);
+
+impl RunUid {
+    /// The text of it.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl From<String> for RunUid {
+    fn from(uid: String) -> Self {
+        Self(uid.into())
+    }
+}
+
 /// One task's operations of one kind in a stretch of time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OpInterval {
     pub task: TaskId,
+    pub run_uid: RunUid,
     pub at: MeshMicros,
     pub span_us: i64,
     pub op: Op,
@@ -49,6 +69,7 @@ pub struct OpInterval {
 #[derive(Clone, Debug, PartialEq)]
 pub struct TaskEnd {
     pub task: TaskId,
+    pub run_uid: RunUid,
     /// done, failed, stopped
     pub state: EndState,
     pub workers: u32,
@@ -147,8 +168,9 @@ impl Severity {
 }
 
 /// The run and the step that something is about, where it is about one.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Scope {
+    pub run_uid: RunUid,
     pub run: Option<RunId>,
     pub step: Option<StepId>,
 }

@@ -7,7 +7,7 @@ mod samples;
 use crate::envelope::Envelope;
 use crate::telemetry::{
     Batch, ClockOffset, EndState, ErrorCount, Event, Loss, MeshMicros, OpInterval, Row, RunId,
-    SampleKind, Scope, Severity, StepId, TaskEnd, TaskId,
+    RunUid, SampleKind, Scope, Severity, StepId, TaskEnd, TaskId,
 };
 use benchmesh_proto::v1;
 use benchmesh_workloads::histogram::Blob;
@@ -147,6 +147,7 @@ fn op_interval(row: &OpInterval) -> v1::OpInterval {
         in_flight: row.in_flight,
         service: Some(distribution(&row.service)),
         response: row.response.as_ref().map(distribution),
+        run_uid: row.run_uid.as_str().to_owned(),
     }
 }
 
@@ -164,6 +165,7 @@ impl TryFrom<v1::OpInterval> for OpInterval {
         })?;
         Ok(Self {
             task: TaskId(row.task_id),
+            run_uid: row.run_uid.into(),
             at: MeshMicros(row.at_us),
             span_us: row.span_us,
             op,
@@ -218,6 +220,7 @@ fn task_end(row: &TaskEnd) -> v1::TaskEnd {
         harness_ns_per_op: row.harness_ns_per_op,
         wait_cpu_us: row.wait_cpu_us,
         error: row.error.clone(),
+        run_uid: row.run_uid.as_str().to_owned(),
         errors: row
             .errors
             .iter()
@@ -242,6 +245,7 @@ impl TryFrom<v1::TaskEnd> for TaskEnd {
         })?;
         Ok(Self {
             task: TaskId(row.task_id),
+            run_uid: row.run_uid.into(),
             state,
             workers: row.workers,
             start: MeshMicros(row.start_us),
@@ -278,12 +282,14 @@ fn event(row: &Event) -> v1::Event {
         severity: row.severity.as_str().to_owned(),
         kind: row.kind.clone(),
         message: row.message.clone(),
+        run_uid: row.scope.run_uid.as_str().to_owned(),
     }
 }
 
 /// On the wire 0 is none.
-pub(super) fn scope(run_id: i64, step_id: i64) -> Scope {
+pub(super) fn scope(run_uid: String, run_id: i64, step_id: i64) -> Scope {
     Scope {
+        run_uid: RunUid::from(run_uid),
         run: (run_id != 0).then_some(RunId(run_id)),
         step: (step_id != 0).then_some(StepId(step_id)),
     }
@@ -300,7 +306,7 @@ impl TryFrom<v1::Event> for Event {
         })?;
         Ok(Self {
             at: MeshMicros(row.at_us),
-            scope: scope(row.run_id, row.step_id),
+            scope: scope(row.run_uid, row.run_id, row.step_id),
             severity,
             kind: row.kind,
             message: row.message,

@@ -250,7 +250,7 @@ fn prepare(wire: v1::Prepare) -> Result<Prepare, WireError> {
     let place = match wire.path.is_empty() {
         true => None,
         false => Some(PlaceName {
-            run_uid: name("prepare.run_uid", wire.run_uid)?,
+            run_uid: name("prepare.run_uid", wire.run_uid.clone())?,
             path: path("prepare.path", wire.path)?,
             cell: name("prepare.cell", wire.cell)?,
         }),
@@ -291,11 +291,20 @@ fn prepare(wire: v1::Prepare) -> Result<Prepare, WireError> {
         peer,
         lease,
         scope: super::batch::scope(
+            run_uid(wire.run_uid)?,
             ranged("prepare.run_id", wire.run_id, 0, i64::MAX)?,
             ranged("prepare.step_id", wire.step_id, 0, i64::MAX)?,
         ),
         on_stall: on_stall(&wire.on_stall)?,
     })
+}
+
+/// Empty: not told.
+fn run_uid(found: String) -> Result<String, WireError> {
+    match found.is_empty() {
+        true => Ok(found),
+        false => name("prepare.run_uid", found),
+    }
 }
 
 fn on_stall(word: &str) -> Result<OnStall, WireError> {

@@ -1,7 +1,7 @@
 //! What happens to batches inside the writer's transaction.
 //!
-//! First a batch is admitted or refused, without a change to any table: its sequence must be the next of its spool, its
-//! tasks its agent's. Then its rows are stored. Samples of daemons, by far the most, are gathered from the whole group and
+//! First a batch is admitted or refused, without a change to any table: its sequence must be the next of its spool. Rows of
+//! tasks, runs and steps that are not its agent's here are taken out of it. Then the others are stored. Samples of daemons, by far the most, are gathered from the whole group and
 //! inserted in the order of their key. Those of daemons that are not in the table are left out and counted: a description
 //! may be missing without the agent's fault, and the batch has results of loads too.
 
@@ -122,38 +122,12 @@ impl Ingest {
             Ok(Verdict::Fresh) => {}
             other => return Ok(other),
         }
-        let agent = pending.source.agent;
-        let of_tasks = (pending.batch.op_intervals.iter().map(|i| i.task))
-            .chain(pending.batch.task_ends.iter().map(|end| end.task));
-        for task in of_tasks {
-            match devices::task(&mut self.caches, connection, task)? {
-                Some(facts) if facts.agent == agent => {}
-                _ => return Ok(Err(IngestError::ForeignTask { task_id: task.0 })),
-            }
-        }
-        for interval in &pending.batch.op_intervals {
-            let facts = devices::task(&mut self.caches, connection, interval.task)?;
-            if let Some(workload) = facts.and_then(|facts| facts.workload)
-                && !devices::records(workload, &interval.op)
-            {
-                return Ok(Err(IngestError::ForeignOperation {
-                    task_id: interval.task.0,
-                    op: interval.op.clone(),
-                }));
-            }
-        }
-        for event in &pending.batch.events {
-            if let Some(run) = event.run
-                && !devices::has_run(connection, run)?
-            {
-                return Ok(Err(IngestError::UnknownRun { run_id: run.0 }));
-            }
-            if let Some(step) = event.step
-                && !devices::has_step(connection, step)?
-            {
-                return Ok(Err(IngestError::UnknownStep { step_id: step.0 }));
-            }
-        }
+        pending.unknown.take_out(
+            &mut self.caches,
+            connection,
+            pending.source.agent,
+            &mut pending.batch,
+        )?;
         Ok(Ok(Verdict::Fresh))
     }
 
@@ -210,6 +184,9 @@ impl Ingest {
             let name = devices::agent_name(connection, source.agent)?;
             (self.caches.lasting).leave_out_samples(&name, unknown, Instant::now());
         }
+        pending
+            .unknown
+            .record(connection, source, MeshMicros(batch.newest_us))?;
         self.record_left_out(connection, source, batch)?;
         pending.daemon_ids = ids;
         Ok(())
@@ -242,6 +219,7 @@ impl Ingest {
         tracing::warn!("{message}");
         let event = AgentEvent {
             at: MeshMicros(batch.newest_us),
+            run_uid: String::new(),
             run: None,
             step: None,
             severity: Severity::Warning,

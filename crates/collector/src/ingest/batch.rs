@@ -10,7 +10,7 @@ pub use wire::BatchError;
 use crate::model::{LossyTable, MeshMicros, RunId, Severity, StepId, TaskId, TaskState};
 use benchmesh_workloads::histogram::Blob;
 
-/// One spooled unit of telemetry, stored whole or not at all.
+/// One spooled unit of telemetry, stored in one transaction.
 #[derive(Clone, Debug, Default)]
 pub struct Batch {
     pub spool_id: String,
@@ -62,6 +62,8 @@ impl Batch {
 #[derive(Clone, Debug)]
 pub struct OpInterval {
     pub task: TaskId,
+    /// Of the task's run; empty: its agent did not tell it.
+    pub run_uid: String,
     pub at: MeshMicros,
     pub span_us: i64,
     pub op: String,
@@ -190,6 +192,8 @@ pub struct ClockOffset {
 #[derive(Clone, Debug)]
 pub struct AgentEvent {
     pub at: MeshMicros,
+    /// Of the run that it is about; empty: of none, or its agent did not tell it.
+    pub run_uid: String,
     pub run: Option<RunId>,
     pub step: Option<StepId>,
     pub severity: Severity,
@@ -211,6 +215,8 @@ pub struct Loss {
 #[derive(Clone, Debug)]
 pub struct TaskEnd {
     pub task: TaskId,
+    /// Of the task's run; empty: its agent did not tell it.
+    pub run_uid: String,
     pub state: TaskState,
     pub workers: u32,
     pub start: Option<MeshMicros>,

@@ -7,14 +7,16 @@ use super::lasting::LastingRows;
 use crate::model::{AgentId, DaemonId, HostId, StepId, TaskId};
 use std::collections::HashMap;
 use std::hash::Hash;
+use std::sync::Arc;
 
 /// Entries of one kind before it is emptied at a commit; daemons and tasks come and go for months.
 const KEPT: usize = 1 << 17;
 
 /// A task, as far as its rows need it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TaskFacts {
     pub agent: AgentId,
+    pub run_uid: Arc<str>,
     pub step: StepId,
     /// As the registry calls it; `None`: this version does not have it.
     pub workload: Option<&'static str>,

@@ -32,27 +32,29 @@ fn may_add(
     Ok(caches.lasting.take(&name, Instant::now()))
 }
 
-/// A task's agent and step; `None` when there is no such task.
+/// A task's agent, run and step; `None` when there is no such task.
 pub(super) fn task(
     caches: &mut Caches,
     connection: &Connection,
     task: TaskId,
 ) -> Result<Option<TaskFacts>, StoreError> {
     if let Some(facts) = caches.tasks.get(&task) {
-        return Ok(Some(*facts));
+        return Ok(Some(facts.clone()));
     }
     let facts = find(
         connection,
         "look for a task",
-        "SELECT t.agent_id, t.step_id, coalesce(g.workload, s.workload)
-         FROM tasks AS t JOIN steps AS s ON s.id = t.step_id
+        "SELECT t.agent_id, t.step_id, coalesce(g.workload, s.workload), r.uid
+         FROM tasks AS t JOIN steps AS s ON s.id = t.step_id JOIN runs AS r ON r.id = s.run_id
               LEFT JOIN step_groups AS g ON g.step_id = t.step_id AND g.name = t.group_name
          WHERE t.id = ?",
         [task.0],
         |row| {
             let workload: String = row.get(2)?;
+            let run_uid: String = row.get(3)?;
             Ok(TaskFacts {
                 agent: AgentId(row.get(0)?),
+                run_uid: run_uid.into(),
                 step: StepId(row.get(1)?),
                 workload: registry::all()
                     .iter()
@@ -61,8 +63,8 @@ pub(super) fn task(
             })
         },
     )?;
-    if let Some(facts) = facts {
-        caches.tasks.set(task, facts);
+    if let Some(facts) = &facts {
+        caches.tasks.set(task, facts.clone());
     }
     Ok(facts)
 }
@@ -77,14 +79,24 @@ pub(super) fn records(workload: &str, op: &str) -> bool {
         .any(|known| known.as_str() == op)
 }
 
-pub(super) fn has_run(connection: &Connection, run: RunId) -> Result<bool, StoreError> {
-    const FIND: &str = "SELECT id FROM runs WHERE id = ?";
-    find(connection, "look for a run", FIND, [run.0], |_| Ok(())).map(|found| found.is_some())
+/// `None`: there is no such run.
+pub(super) fn run_uid(connection: &Connection, run: RunId) -> Result<Option<String>, StoreError> {
+    const FIND: &str = "SELECT uid FROM runs WHERE id = ?";
+    find(connection, "look for a run", FIND, [run.0], |row| {
+        row.get(0)
+    })
 }
 
-pub(super) fn has_step(connection: &Connection, step: StepId) -> Result<bool, StoreError> {
-    const FIND: &str = "SELECT id FROM steps WHERE id = ?";
-    find(connection, "look for a step", FIND, [step.0], |_| Ok(())).map(|found| found.is_some())
+/// The uid of the run that a step is of; `None`: there is no such step.
+pub(super) fn run_uid_of_step(
+    connection: &Connection,
+    step: StepId,
+) -> Result<Option<String>, StoreError> {
+    const FIND: &str =
+        "SELECT r.uid FROM steps AS s JOIN runs AS r ON r.id = s.run_id WHERE s.id = ?";
+    find(connection, "look for a step", FIND, [step.0], |row| {
+        row.get(0)
+    })
 }
 
 /// The daemon that a process on a host is; `None` when it was never described.

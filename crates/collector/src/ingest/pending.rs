@@ -2,6 +2,7 @@
 
 use super::batch::Batch;
 use super::receipt::{IngestError, Stored};
+use super::unknown_rows::UnknownRows;
 use crate::model::{AgentId, DaemonId, HostId};
 use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
@@ -20,6 +21,8 @@ pub(crate) struct PendingBatch {
     pub(super) source: Arc<Source>,
     pub(super) batch: Batch,
     pub(super) verdict: Result<Verdict, IngestError>,
+    /// What was taken out of the batch.
+    pub(super) unknown: UnknownRows,
     /// Of each daemon sample, once the batch is admitted; `None`: it is left out.
     pub(super) daemon_ids: Vec<Option<DaemonId>>,
     done: oneshot::Sender<Result<Stored, IngestError>>,
@@ -45,6 +48,7 @@ impl PendingBatch {
             source,
             batch,
             verdict: Ok(Verdict::Waiting),
+            unknown: UnknownRows::default(),
             daemon_ids: Vec::new(),
             done,
             _permit: permit,

@@ -26,14 +26,6 @@ pub enum IngestError {
         sequence: u64,
         last: u64,
     },
-    #[error("task {task_id} is no task of this agent")]
-    ForeignTask { task_id: i64 },
-    #[error("task {task_id} does not do the operation `{op}`")]
-    ForeignOperation { task_id: i64, op: String },
-    #[error("run {run_id} of an event is not known")]
-    UnknownRun { run_id: i64 },
-    #[error("step {step_id} of an event is not known")]
-    UnknownStep { step_id: i64 },
     #[error("an instant in it is {ahead_s} s ahead of the collector's clock")]
     FromTheFuture { ahead_s: i64 },
     #[error("the database refused it: {why}")]

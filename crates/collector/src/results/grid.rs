@@ -101,6 +101,13 @@ impl Grid {
         taken
     }
 
+    /// All intervals of the grid that begin before this instant have been taken, after `take_before(before_us)`.
+    pub fn settled_before(&self, before_us: i64) -> i64 {
+        let before = self.touched(before_us.saturating_add(SLACK_US));
+        let open = self.open.values().filter_map(|cells| cells.keys().next());
+        self.line_at(open.copied().fold(before, i64::min))
+    }
+
     /// The last line that is not after the instant.
     fn touched(&self, at_us: i64) -> i64 {
         at_us.saturating_sub(self.start_us).div_euclid(PERIOD_US)

@@ -9,6 +9,7 @@ mod agents;
 mod load;
 mod reads;
 mod results;
+mod retry;
 mod timers;
 
 use super::{
@@ -29,6 +30,7 @@ use futures::{
     future::{AbortHandle, Abortable, BoxFuture, abortable},
     stream::FuturesUnordered,
 };
+use retry::retried;
 use std::{
     collections::{HashMap, HashSet, VecDeque},
     sync::Arc,
@@ -37,13 +39,17 @@ use std::{
 use timers::Timers;
 use tokio::{
     sync::{mpsc, watch},
-    time::sleep,
+    time::{Instant, sleep},
 };
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
 /// When the store fails, the rows are loaded again after this.
-const RETRY_AFTER: Duration = Duration::from_secs(5);
+const RETRY_AFTER: Duration = Duration::from_millis(if cfg!(test) { 50 } else { 5000 });
+/// How often the rows of one run may be refused before it fails.
+const MAX_REFUSALS: u32 = 3;
+/// Refusals that lie further apart do not add up.
+const REFUSALS_WITHIN: Duration = Duration::from_secs(600);
 /// Progress of long commands, for watchers; the newest is dropped when the queue is full.
 const PROGRESS: usize = 1024;
 
@@ -58,6 +64,15 @@ struct Committing {
     kinds: Vec<NewIds>,
     made: Vec<Token>,
     then: Vec<Effect>,
+}
+
+/// Rows of a run that the database refused: their data break them, and the same rows come again after each start.
+#[derive(Clone, Debug)]
+struct Refused {
+    run: RunId,
+    times: u32,
+    last: Instant,
+    why: String,
 }
 
 pub(super) struct Driver {
@@ -76,10 +91,18 @@ pub(super) struct Driver {
     /// Events that are there at once.
     ready: VecDeque<Event>,
     live: Option<(RunId, Follower)>,
+    /// The run that was loaded last.
+    loaded: Option<RunId>,
+    refused: Option<Refused>,
 }
 
 impl Driver {
     pub fn new(inner: Arc<Inner>) -> Self {
+        Self::after(inner, None)
+    }
+
+    /// Begins anew from the rows, after an error.
+    fn after(inner: Arc<Inner>, refused: Option<Refused>) -> Self {
         let (progress, progressed) = mpsc::channel(PROGRESS);
         let (machine, first) = Machine::start();
         let mut driver = Self {
@@ -95,6 +118,8 @@ impl Driver {
             progressed,
             ready: VecDeque::new(),
             live: None,
+            loaded: None,
+            refused,
         };
         driver.take(first);
         driver.agents_changed();
@@ -117,10 +142,44 @@ impl Driver {
                     () = closing.cancelled() => return,
                     () = sleep(RETRY_AFTER) => {}
                 }
-                self = Self::new(Arc::clone(&self.inner));
+                let refused = self.count_refusal(&failed);
+                self = Self::after(Arc::clone(&self.inner), refused);
                 self.blocked_changed(&mut blocked);
             }
         }
+    }
+
+    /// The refusals so far of the run under way. Of an error that may be over later there is nothing to count.
+    fn count_refusal(&mut self, failed: &StoreError) -> Option<Refused> {
+        let before = self
+            .refused
+            .take()
+            .filter(|before| before.last.elapsed() < REFUSALS_WITHIN);
+        let is_of_rows = !failed.is_retryable() && !matches!(failed, StoreError::Closed);
+        let Some(run) = self.loaded.filter(|_| is_of_rows) else {
+            return before;
+        };
+        let times = before
+            .filter(|before| before.run == run)
+            .map_or(0, |before| before.times);
+        Some(Refused {
+            run,
+            times: times + 1,
+            last: Instant::now(),
+            why: benchmesh_workloads::error_chain(failed),
+        })
+    }
+
+    /// Why the run cannot be driven any further.
+    fn given_up(&self) -> Option<(RunId, String)> {
+        let refused = self.refused.as_ref()?;
+        (refused.times >= MAX_REFUSALS).then(|| {
+            let reason = format!(
+                "its rows could not be stored {} times in a row: {}",
+                refused.times, refused.why
+            );
+            (refused.run, reason)
+        })
     }
 
     /// Waits for the next thing that happens, and takes it in.
@@ -148,6 +207,9 @@ impl Driver {
                     && let Some(event) = outcome?
                 {
                     self.forget_work(&event);
+                    if let Event::Loaded(Some(loaded)) = &event {
+                        self.loaded = Some(loaded.row.id);
+                    }
                     self.handle(event);
                 }
             }
@@ -260,7 +322,7 @@ impl Driver {
             Effect::Lookup { token, lookup } => {
                 let inner = Arc::clone(&self.inner);
                 self.begin(token, async move {
-                    let completion = reads::lookup(&inner, lookup).await?;
+                    let completion = retried(|| reads::lookup(&inner, lookup.clone())).await?;
                     Ok(Some(Event::Completed { token, completion }))
                 });
             }
@@ -273,7 +335,8 @@ impl Driver {
             } => {
                 let inner = Arc::clone(&self.inner);
                 self.begin(token, async move {
-                    let without = results::finish(&inner, run, index, step, finished).await?;
+                    let finish = || results::finish(&inner, run, index, step, finished.clone());
+                    let without = retried(finish).await?;
                     let completion = Completion::Finished { without };
                     Ok(Some(Event::Completed { token, completion }))
                 });
@@ -290,8 +353,11 @@ impl Driver {
             Effect::ShowAll(message) => self.inner.progress.show_to_all(&message),
             Effect::Load => {
                 let inner = Arc::clone(&self.inner);
-                let load =
-                    async move { load::load(&inner).await.map(|it| Some(Event::Loaded(it))) };
+                let given_up = self.given_up();
+                let load = async move {
+                    let loaded = retried(|| load::load(&inner, given_up.as_ref())).await;
+                    loaded.map(|run| Some(Event::Loaded(run)))
+                };
                 self.work.push(abortable(load.boxed()).0);
             }
         }
@@ -345,3 +411,6 @@ impl Driver {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

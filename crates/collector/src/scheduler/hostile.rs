@@ -54,7 +54,7 @@ impl Mesh {
             boottime_ns: 0,
             mesh_us: T0,
         });
-        let fleet = Fleet::new(store.clone(), Arc::new(clock));
+        let fleet = Fleet::new(&store, Arc::new(clock));
         let hello = Hello {
             wire_version: benchmesh_proto::WIRE_VERSION,
             uid: String::from("u"),

@@ -33,6 +33,7 @@ mod step;
 mod step_rows;
 mod stop;
 mod tasks;
+mod undrivable;
 mod waiting;
 
 #[cfg(test)]

@@ -383,6 +383,7 @@ impl BatchReader {
             warn!(agent = %self.name, "it sends too many events: they are left out until the minute is over");
             let said = AgentEvent {
                 at: last.at,
+                run_uid: String::new(),
                 run: None,
                 step: None,
                 severity: Severity::Warning,

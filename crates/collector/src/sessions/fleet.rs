@@ -111,9 +111,9 @@ struct Inner {
 pub struct Fleet(Arc<Inner>);
 
 impl Fleet {
-    pub fn new(store: Store, clock: Arc<MeshClock>) -> Self {
+    pub fn new(store: &Store, clock: Arc<MeshClock>) -> Self {
         Self(Arc::new(Inner {
-            store,
+            store: store.for_scheduler(),
             clock,
             state: Mutex::default(),
             changes: watch::Sender::new(0),

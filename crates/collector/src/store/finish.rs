@@ -1,12 +1,15 @@
 //! The end of a step: its figures are computed from stored rows, and again whenever late data arrive.
 //!
-//! Intervals are read in slices of time, so that memory stays bounded however long the step was. `steps.stale_batches`
+//! Intervals are read in slices of time, so that memory stays bounded however long the step was. Of the time line only what
+//! has changed is written, together with the results (`timeline`): a reader never sees it empty. `steps.stale_batches`
 //! counts the batches that arrived since the figures were computed; storing the figures subtracts the batches that they
 //! cover, so that after a crash or a batch in between they are computed once more.
 
+pub(super) mod claims;
 mod daemons;
 pub(super) mod follow;
 mod load;
+mod timeline;
 mod write;
 
 use super::rows::FinishedStep;
@@ -14,7 +17,8 @@ use super::{Shared, Store, StoreError};
 use crate::model::{RunId, StepId};
 use crate::results::{StepInterval, StepResults, StepSum};
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+use timeline::{Changes, Comparison, TimelineRow};
 
 /// Of intervals read at once: some ten thousand rows of a large mesh.
 const SLICE_US: i64 = 32_000_000;
@@ -39,16 +43,13 @@ impl Store {
         self.compute_results(step).await
     }
 
-    /// Computes the figures of a step from the rows that are stored now, and stores them.
+    /// Computes the figures of a step from the rows that are stored now, and stores what has changed of them.
     pub async fn compute_results(&self, step: StepId) -> Result<StepResults, StoreError> {
-        let _one_at_a_time = self.shared.computing.lock().await;
+        let _claim = self.shared.computing.claim(step).await;
         let covered = load::stale_batches(self.reader(), step).await?;
         let facts = load::step(self.reader(), step).await?;
         let mut sum = StepSum::new(facts.start_us, facts.tasks);
-        self.write(step, |step, connection| {
-            Box::pin(write::clear_intervals(*step, connection))
-        })
-        .await?;
+        let mut timeline = Comparison::default();
         let mut at = load::next_instant(self.reader(), step, i64::MIN).await?;
         while let Some(first) = at {
             if self.shared.closing.is_cancelled() {
@@ -59,22 +60,35 @@ impl Store {
                 .before_a_line(first.saturating_add(SLICE_US))
                 .max(first.saturating_add(1));
             let rows = load::intervals(self.reader(), step, first, until).await?;
-            let (next, done) = tokio::task::spawn_blocking(move || add(sum, rows, until))
-                .await
-                .map_err(|error| StoreError::NotWritten {
-                    why: error.to_string(),
-                })??;
+            let (next, done) = blocking(move || add(sum, rows, until)).await??;
             sum = next;
-            self.store_intervals(step, done).await?;
+            timeline.add(done);
+            let settled = sum.grid().settled_before(until);
+            timeline
+                .compare_before(self.reader(), step, settled)
+                .await?;
+            if let Some(changes) = timeline.overflow() {
+                self.change_timeline(step, changes).await?;
+            }
             at = load::next_instant(self.reader(), step, until).await?;
         }
-        let (last, results) = sum.finish();
-        self.store_intervals(step, last).await?;
+        let (last, results) = blocking(move || {
+            let (last, results) = sum.finish();
+            (packed(last), results)
+        })
+        .await?;
+        timeline.add(last);
+        timeline
+            .compare_before(self.reader(), step, i64::MAX)
+            .await?;
         let results = Arc::new(results);
         self.write(
-            (step, Arc::clone(&results), covered),
-            |(step, results, covered), connection| {
-                Box::pin(write::results(*step, results, *covered, connection))
+            (step, timeline.finish(), Arc::clone(&results), covered),
+            |(step, changes, results, covered), connection| {
+                Box::pin(async move {
+                    timeline::write(*step, changes, connection).await?;
+                    write::results(*step, results, *covered, connection).await
+                })
             },
         )
         .await?;
@@ -106,31 +120,39 @@ impl Store {
         .await
     }
 
-    async fn store_intervals(
-        &self,
-        step: StepId,
-        intervals: Vec<StepInterval>,
-    ) -> Result<(), StoreError> {
-        if intervals.is_empty() {
-            return Ok(());
-        }
-        self.write((step, intervals), |(step, intervals), connection| {
-            Box::pin(write::intervals(*step, intervals, connection))
+    async fn change_timeline(&self, step: StepId, changes: Changes) -> Result<(), StoreError> {
+        self.write((step, changes), |(step, changes), connection| {
+            Box::pin(timeline::write(*step, changes, connection))
         })
         .await
     }
+}
+
+/// Runs what takes long on a thread that may block.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, StoreError> {
+    tokio::task::spawn_blocking(work)
+        .await
+        .map_err(|error| StoreError::NotWritten {
+            why: error.to_string(),
+        })
 }
 
 fn add(
     mut sum: StepSum,
     rows: Vec<load::StoredInterval>,
     until: i64,
-) -> Result<(StepSum, Vec<StepInterval>), StoreError> {
+) -> Result<(StepSum, Vec<TimelineRow>), StoreError> {
     for row in rows {
         sum.add(&row.facts()?);
     }
-    let done = sum.take_before(until);
+    let done = packed(sum.take_before(until));
     Ok((sum, done))
+}
+
+fn packed(intervals: Vec<StepInterval>) -> Vec<TimelineRow> {
+    intervals.into_iter().map(TimelineRow::from).collect()
 }
 
 /// Makes the figures of steps again that got data after they had ended; ends when the store is closed.
@@ -146,7 +168,8 @@ pub(super) async fn recompute_late(store: Weak<Shared>) {
         let Some(shared) = store.upgrade() else {
             return;
         };
-        let store_now = Store { shared };
+        let store_now = Store::own(shared);
+        let began = Instant::now();
         if let Err(error) = recompute_stale(&store_now).await {
             if closing.is_cancelled() {
                 return;
@@ -154,15 +177,17 @@ pub(super) async fn recompute_late(store: Weak<Shared>) {
             tracing::warn!(error = %error, "the results of late data could not be computed; they are tried again with the next late data");
         }
         drop(store_now);
+        let took = began.elapsed();
         tokio::select! {
             () = closing.cancelled() => return,
             changed = late.changed() => if changed.is_err() {
                 return;
             },
         }
-        let patience = tokio::time::Instant::now() + LONGEST_WAIT;
+        // A step of days takes long to sum up, and an hour's spool comes in for minutes.
+        let patience = tokio::time::Instant::now() + LONGEST_WAIT.max(took * 4);
         while tokio::time::Instant::now() < patience
-            && let Ok(Ok(())) = tokio::time::timeout(QUIET, late.changed()).await
+            && let Ok(Ok(())) = tokio::time::timeout(QUIET.max(took), late.changed()).await
         {
             if closing.is_cancelled() {
                 return;
@@ -181,7 +206,7 @@ async fn recompute_stale(store: &Store) -> Result<(), StoreError> {
         }
     }
     for step in daemons::stale(store.reader()).await? {
-        let _one_at_a_time = store.shared.computing.lock().await;
+        let _claim = store.shared.computing.claim(step).await;
         if let Err(error) = store.compute_usage(step).await {
             tracing::warn!(%step, %error, "the usage of daemons in a step with late samples could not be stored");
             outcome = Err(error);

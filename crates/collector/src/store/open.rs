@@ -45,8 +45,16 @@ const WAL_LIMIT_BYTES: u32 = 16 << 20;
 const WRITER_CACHE_KIB: u32 = 16 << 10;
 /// The scheduler's and the sessions'; those of ingest are prepared for each transaction.
 const WRITER_STATEMENTS: usize = 64;
+/// Connections for reports, queries of pages and exports; each may take minutes.
 const READERS: u32 = 4;
+/// Connections for the scheduler, the sessions and the figures of steps, whose reads are short.
+const SCHEDULER_READERS: u32 = 3;
+const SCHEDULER_READER_CACHE_KIB: u32 = 16 << 10;
 const READER_CACHE_KIB: u32 = 64 << 10;
+
+/// More tasks and steps than a mesh makes, over the time since its database was made.
+const MOST_TASKS_PER_S: i64 = 1000;
+const MOST_STEPS_PER_S: i64 = 100;
 
 /// Everything that an open database consists of.
 #[derive(Debug)]
@@ -55,6 +63,7 @@ pub(crate) struct Opened {
     pub writer: SqliteConnection,
     pub options: SqliteConnectOptions,
     pub reader: SqlitePool,
+    pub scheduler_reader: SqlitePool,
     pub mesh_uid: String,
     pub lock: Lock,
 }
@@ -71,15 +80,19 @@ pub(crate) async fn open(path: &Path) -> Result<Opened, StoreError> {
     mark(path, &mut writer).await?;
     migrate(path, &mut writer).await?;
     let mesh_uid = mesh_uid(path, &mut writer).await?;
-    let reader = SqlitePoolOptions::new()
-        .max_connections(READERS)
-        .min_connections(0)
-        .connect_lazy_with(reader_options(path));
+    raise_ids(path, &mut writer).await?;
+    let pool = |connections, cache_kib| {
+        SqlitePoolOptions::new()
+            .max_connections(connections)
+            .min_connections(0)
+            .connect_lazy_with(reader_options(path, cache_kib))
+    };
     Ok(Opened {
         path: path.to_owned(),
         writer,
         options,
-        reader,
+        reader: pool(READERS, READER_CACHE_KIB),
+        scheduler_reader: pool(SCHEDULER_READERS, SCHEDULER_READER_CACHE_KIB),
         mesh_uid,
         lock,
     })
@@ -169,13 +182,13 @@ fn writer_options(path: &Path) -> SqliteConnectOptions {
         .disable_statement_logging()
 }
 
-fn reader_options(path: &Path) -> SqliteConnectOptions {
+fn reader_options(path: &Path, cache_kib: u32) -> SqliteConnectOptions {
     SqliteConnectOptions::new()
         .filename(path)
         .read_only(true)
         .foreign_keys(true)
         .busy_timeout(BUSY_TIMEOUT)
-        .pragma("cache_size", format!("-{READER_CACHE_KIB}"))
+        .pragma("cache_size", format!("-{cache_kib}"))
         .pragma("query_only", "ON")
         .thread_name(|id| format!("store-reader-{id}"))
         .disable_statement_logging()
@@ -287,6 +300,28 @@ async fn mesh_uid(path: &Path, writer: &mut SqliteConnection) -> Result<String, 
         .fetch_one(&mut *writer)
         .await
         .map_err(|e| open_error(path, e))
+}
+
+/// Ids of tasks and steps are taken from behind all that may have been given since the file was made: where it is a copy that was
+/// put back, agents still hold tasks of the time that is lost.
+async fn raise_ids(path: &Path, writer: &mut SqliteConnection) -> Result<(), StoreError> {
+    for (table, per_second) in [("tasks", MOST_TASKS_PER_S), ("steps", MOST_STEPS_PER_S)] {
+        for statement in [
+            "INSERT INTO sqlite_sequence (name, seq) SELECT ?1, 0
+             WHERE NOT EXISTS (SELECT 1 FROM sqlite_sequence WHERE name = ?1)",
+            "UPDATE sqlite_sequence
+             SET seq = max(seq, (SELECT CAST(unixepoch('subsec') - created_us / 1e6 AS INTEGER) * ?2 FROM meta))
+             WHERE name = ?1",
+        ] {
+            sqlx::query(statement)
+                .bind(table)
+                .bind(per_second)
+                .execute(&mut *writer)
+                .await
+                .map_err(|e| open_error(path, e))?;
+        }
+    }
+    Ok(())
 }
 
 /// SQLite's code as a sentence about the file.

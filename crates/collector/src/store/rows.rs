@@ -370,6 +370,12 @@ pub enum Row {
     DirectoriesGone {
         run: RunId,
     },
+    /// A run fails as it is stored: its steps that have begun fail with it, and their tasks are lost.
+    OpenFailed {
+        run: RunId,
+        reason: String,
+        at: MeshMicros,
+    },
     Event(NewEvent),
     CacheDrops {
         step: StepId,
@@ -382,7 +388,7 @@ impl Row {
     pub fn latest(&self) -> Option<MeshMicros> {
         match self {
             Self::Run { change, .. } => Some(change.at),
-            Self::Abort { at, .. } => Some(*at),
+            Self::Abort { at, .. } | Self::OpenFailed { at, .. } => Some(*at),
             Self::Step { change, .. } => change.start.max(change.ended),
             Self::Event(event) => Some(event.at),
             _ => None,

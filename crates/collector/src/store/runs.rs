@@ -113,6 +113,7 @@ async fn apply(
             forget_directories(*run, Some((*agent, path)), connection).await?;
         }
         Row::DirectoriesGone { run } => forget_directories(*run, None, connection).await?,
+        Row::OpenFailed { run, reason, at } => fail_open(*run, reason, *at, connection).await?,
         Row::Event(event) => add_event(event, connection).await?,
         Row::CacheDrops { step, drops } => add_cache_drops(*step, drops, connection).await?,
     }
@@ -182,6 +183,32 @@ async fn set_step_state(
     .await
     .map_err(StoreError::sql("store a step's state"))
     .and_then(|done| one("step", step.0, done.rows_affected()))
+}
+
+/// Changes what there is: the run may fail because something is missing.
+async fn fail_open(
+    run: RunId,
+    reason: &str,
+    at: MeshMicros,
+    connection: &mut SqliteConnection,
+) -> Result<(), StoreError> {
+    for statement in [
+        "UPDATE tasks SET state = 'lost', error = coalesce(error, ?2)
+         WHERE step_id IN (SELECT id FROM steps WHERE run_id = ?1
+                           AND state NOT IN ('planned', 'done', 'failed', 'stopped'))
+           AND state NOT IN ('done', 'failed', 'stopped', 'lost')",
+        "UPDATE steps SET state = 'failed', partial = 1, reason = coalesce(reason, ?2), ended_us = coalesce(ended_us, ?3)
+         WHERE run_id = ?1 AND state NOT IN ('planned', 'done', 'failed', 'stopped')",
+    ] {
+        sqlx::query(statement)
+            .bind(run.0)
+            .bind(reason)
+            .bind(at.0)
+            .execute(&mut *connection)
+            .await
+            .map_err(StoreError::sql("end what is open of a run"))?;
+    }
+    Ok(())
 }
 
 async fn create_task(

@@ -13,12 +13,14 @@ mod dedupe;
 mod faults;
 mod former;
 mod hostile;
+mod identity;
 mod imported;
 mod late;
 mod links;
 mod maintained;
 mod one_row;
 mod opening;
+mod readers;
 mod reference;
 mod scheduling;
 mod usage;
@@ -268,6 +270,7 @@ pub(super) fn interval(task: TaskId, at: i64, op: &str, ops: u64, ns: u64) -> Op
     }
     OpInterval {
         task,
+        run_uid: String::new(),
         at: MeshMicros(at),
         span_us: S,
         op: op.to_owned(),
@@ -284,6 +287,7 @@ pub(super) fn interval(task: TaskId, at: i64, op: &str, ops: u64, ns: u64) -> Op
 pub(super) fn task_end(task: TaskId, skew_us: i64, ended: i64) -> TaskEnd {
     TaskEnd {
         task,
+        run_uid: String::new(),
         state: TaskState::Done,
         workers: 1,
         start: Some(MeshMicros(T0)),

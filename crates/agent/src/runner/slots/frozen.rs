@@ -74,7 +74,7 @@ impl Slots {
         let mut scopes: Vec<Scope> = Vec::new();
         for slot in self.tasks.values() {
             if matches!(slot.state, State::Running { .. }) && !scopes.contains(&slot.asked.scope) {
-                scopes.push(slot.asked.scope);
+                scopes.push(slot.asked.scope.clone());
             }
         }
         scopes

@@ -39,7 +39,7 @@ impl Slots {
                 slot.lease_is_over = true;
                 let lease = slot.asked.lease.as_secs_f64();
                 tracing::warn!(task = %id, "no contact with the collector for {lease} s: its load is stopped");
-                let scope = slot.asked.scope;
+                let scope = slot.asked.scope.clone();
                 self.stop_slot(
                     id,
                     &format!("no contact with the collector for {lease} s (the lease)"),

@@ -125,11 +125,12 @@ impl Slots {
         asked: &Prepare,
         preparation: Preparation,
     ) -> impl Fn(StallEvent) + Send + Sync + 'static {
-        let (id, scope, on_stall) = (asked.task, asked.scope, asked.on_stall);
+        let (id, scope, on_stall) = (asked.task, asked.scope.clone(), asked.on_stall);
         let (dating, entries) = (self.deps.dating.clone(), self.deps.entries.clone());
         let requests = self.requests.clone();
         move |news| {
             if let Some(map) = dating.map() {
+                let scope = scope.clone();
                 let event = TaskEvents { scope, map }.stall(&news);
                 // A spool that has ended takes nothing: the agent is going.
                 let _ = entries.blocking_send(spool::Entry::Rows(vec![Row::Event(event)]));

@@ -96,7 +96,7 @@ impl Slots {
         };
         let running = Running {
             id,
-            scope: slot.asked.scope,
+            scope: slot.asked.scope.clone(),
             task: *task,
             start,
             map,

@@ -27,7 +27,7 @@ impl Slots {
         if !first {
             return;
         }
-        let (stopper, scope) = (stopper.clone(), asked.scope);
+        let (stopper, scope) = (stopper.clone(), asked.scope.clone());
         let (entries, map) = (self.deps.entries.clone(), self.map().ok());
         tokio::spawn(async move {
             tokio::time::sleep(STUCK_AFTER).await;

@@ -125,6 +125,7 @@ fn op_interval(wire: proto::OpInterval) -> Result<OpInterval, BatchError> {
     })?;
     Ok(OpInterval {
         task: TaskId(row_id("op_intervals.task_id", wire.task_id)?),
+        run_uid: run_uid("op_intervals.run_uid", wire.run_uid)?,
         at: instant("op_intervals.at_us", wire.at_us)?,
         span_us: range("op_intervals.span_us", wire.span_us, 1, LONGEST_US)?,
         op: operation("op_intervals.op", &wire.op)?,
@@ -234,6 +235,7 @@ fn event(wire: proto::Event) -> Result<AgentEvent, BatchError> {
     };
     Ok(AgentEvent {
         at: instant("events.at_us", wire.at_us)?,
+        run_uid: run_uid("events.run_uid", wire.run_uid)?,
         run: known("events.run_id", wire.run_id)?.map(RunId),
         step: known("events.step_id", wire.step_id)?.map(StepId),
         severity,
@@ -241,6 +243,14 @@ fn event(wire: proto::Event) -> Result<AgentEvent, BatchError> {
         message: text(wire.message),
         detail_json,
     })
+}
+
+/// Empty: not told.
+fn run_uid(field: &'static str, found: String) -> Result<String, BatchError> {
+    match found.is_empty() {
+        true => Ok(found),
+        false => name(field, found),
+    }
 }
 
 fn loss(wire: proto::Loss) -> Result<Loss, BatchError> {
@@ -269,6 +279,7 @@ fn task_end(wire: proto::TaskEnd) -> Result<TaskEnd, BatchError> {
         })?;
     Ok(TaskEnd {
         task: TaskId(row_id("task_ends.task_id", wire.task_id)?),
+        run_uid: run_uid("task_ends.run_uid", wire.run_uid)?,
         state,
         workers: wire.workers,
         start: known_instant("task_ends.start_us", wire.start_us)?,

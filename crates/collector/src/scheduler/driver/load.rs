@@ -1,7 +1,7 @@
 //! Loads the next run from its rows; a machine continues from there.
 
 use crate::{
-    model::{RunState, StepState},
+    model::{RunId, RunState, StepState},
     scheduler::{
         Inner, admission,
         machine::event::{LoadedRun, Policy, RunPlan},
@@ -9,8 +9,12 @@ use crate::{
     store::{StoreError, rows::RunRow},
 };
 
-/// The run to drive next: one that is running goes on before those that wait, oldest first.
-pub(super) async fn load(inner: &Inner) -> Result<Option<Box<LoadedRun>>, StoreError> {
+/// The run to drive next: one that is running goes on before those that wait, oldest first. The one that is given up comes
+/// without a plan, and with the reason.
+pub(super) async fn load(
+    inner: &Inner,
+    given_up: Option<&(RunId, String)>,
+) -> Result<Option<Box<LoadedRun>>, StoreError> {
     let unfinished = inner.store.unfinished_runs().await?;
     for row in unfinished.iter().filter(|row| !inner.progress.has(row.id)) {
         let progress = inner.progress.open(row);
@@ -25,7 +29,10 @@ pub(super) async fn load(inner: &Inner) -> Result<Option<Box<LoadedRun>>, StoreE
         return Ok(None);
     };
     inner.progress.driven(row.id);
-    let plan = plan(row.clone()).await;
+    let plan = match given_up {
+        Some((run, reason)) if *run == row.id => Err(reason.clone()),
+        _ => plan(row.clone()).await,
+    };
     let steps = inner.store.steps(row.id).await?;
     let open = steps
         .iter()

@@ -18,10 +18,13 @@ use crate::{
     },
 };
 use std::{collections::BTreeMap, time::Duration};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 /// A spool whose stored position does not move for this long is given up.
 const ROWS_WITHIN: Duration = Duration::from_secs(60);
+/// A spool that moves is waited for as long as it will be there within this time. An agent may name a last batch that never
+/// comes, and go on sending others.
+const ROWS_AT_MOST: Duration = Duration::from_secs(3600);
 
 pub(super) async fn lookup(inner: &Inner, lookup: Lookup) -> Result<Completion, StoreError> {
     let store = &inner.store;
@@ -106,7 +109,8 @@ async fn rows(
     sequence: u64,
     loss_after: Duration,
 ) -> Result<Option<String>, StoreError> {
-    let mut position = None;
+    let began = Instant::now();
+    let mut position = spool_position(inner, agent, spool).await?.unwrap_or(0);
     loop {
         let stored = tokio::select! {
             stored = timeout(ROWS_WITHIN, inner.store.stored(agent, spool, sequence)) => stored,
@@ -119,15 +123,29 @@ async fn rows(
         if let Ok(stored) = stored {
             return stored.map(|()| None);
         }
-        let now = spool_position(inner, agent, spool).await?;
-        if now == position {
-            return Ok(Some(format!(
-                "nothing came for {} s",
-                ROWS_WITHIN.as_secs()
-            )));
+        let now = spool_position(inner, agent, spool).await?.unwrap_or(0);
+        let (moved, left) = (now.saturating_sub(position), sequence.saturating_sub(now));
+        if let Some(why) = why_given_up(began.elapsed(), moved, left) {
+            return Ok(Some(why));
         }
         position = now;
     }
+}
+
+/// Whether a spool is given up that moved by `moved` batches in the last `ROWS_WITHIN` and of which `left` are to come.
+fn why_given_up(waited: Duration, moved: u64, left: u64) -> Option<String> {
+    if moved == 0 {
+        let within = ROWS_WITHIN.as_secs();
+        return Some(format!("nothing came for {within} s"));
+    }
+    let needed = left.div_ceil(moved).saturating_mul(ROWS_WITHIN.as_secs());
+    let late = waited.as_secs().saturating_add(needed) > ROWS_AT_MOST.as_secs();
+    late.then(|| {
+        format!(
+            "{left} batches of its spool are to come before the last one that it named, and {moved} came in {} s",
+            ROWS_WITHIN.as_secs()
+        )
+    })
 }
 
 /// The last sequence that is stored of a spool.
@@ -247,6 +265,21 @@ mod tests {
     };
 
     const STEPS: u32 = 4000;
+
+    #[test]
+    fn a_spool_that_will_not_be_here_in_time_is_given_up() {
+        let given_up = |waited_s, moved, left| {
+            why_given_up(Duration::from_secs(waited_s), moved, left).is_some()
+        };
+        assert!(given_up(60, 0, 1));
+        assert!(!given_up(60, 1, 1));
+        // An hour's spool of a batch a second, at ten times that rate.
+        assert!(!given_up(60, 600, 3600));
+        assert!(!given_up(3540, 600, 600));
+        // A last batch that the agent never had.
+        assert!(given_up(60, 10_000, u64::MAX));
+        assert!(given_up(3600, 1, 1));
+    }
 
     fn run() -> RunRow {
         let text = "repeat = 1000\n[targets.t]\nsystem = \"local\"\npath = \"/mnt/t\"\n[[phase]]\nworkload = \"files\"\n\

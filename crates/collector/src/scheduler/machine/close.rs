@@ -157,10 +157,12 @@ impl Run {
             return;
         };
         self.partial = true;
-        let message = format!(
-            "rows of agent `{}` are missing: {why}; the results are computed again when they arrive",
+        let why = format!(
+            "rows of agent `{}` are missing: {why}",
             self.agents.name(task.agent)
         );
+        self.decide_about_rows(task.agent, &why);
+        let message = format!("{why}; the results are computed again when they arrive");
         let agent = Some(task.agent);
         self.record_event(
             agent,

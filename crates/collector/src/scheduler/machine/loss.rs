@@ -121,6 +121,18 @@ impl Run {
         Decided { verdict, left }
     }
 
+    /// Lets the policy decide about an agent whose last rows do not come, unless it has decided about its loss.
+    pub(super) fn decide_about_rows(&mut self, agent: AgentId, why: &str) {
+        if self.known_lost.contains(&agent) {
+            return;
+        }
+        let Some(step) = &self.step else { return };
+        let (left, all) = (step.tasks.agents_left_without(agent), step.tasks.agents());
+        if let Verdict::Abort { reason } = apply_policy(self.policy.on_loss, left, all, why) {
+            self.abort(reason);
+        }
+    }
+
     /// Stores that tasks are lost, and stops what is still there of them.
     fn remove_lost(&mut self, lost: Vec<TaskHandle>, why: &str) {
         for task in &lost {

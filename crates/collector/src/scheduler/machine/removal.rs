@@ -25,7 +25,7 @@ pub(super) const STALLED: Duration = Duration::from_secs(300);
 const HANGING: Duration = Duration::from_secs(10);
 
 /// The event of a directory that stays behind; its detail has the run's uid and the path.
-const LEFT: &str = "directory-left";
+pub(super) const LEFT: &str = "directory-left";
 
 impl Run {
     /// Removes the run's directories, then ends the run; `step`: the one that was stopped.

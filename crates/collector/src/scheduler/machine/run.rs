@@ -141,7 +141,7 @@ impl Run {
             row,
         };
         match refused {
-            Some(reason) => run.end(RunState::Failed, Some(reason)),
+            Some(reason) => run.fail_as_stored(&loaded.tasks, &loaded.directories, reason),
             None => run.begin(&loaded.steps, &loaded.tasks),
         }
         run.advance_stages();

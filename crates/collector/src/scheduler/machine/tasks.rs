@@ -203,11 +203,21 @@ impl TaskSet {
 
     /// How many agents have a task that is not lost.
     pub fn agents_left(&self) -> usize {
+        self.unlost_agents().len()
+    }
+
+    /// How many other agents have a task that is not lost.
+    pub fn agents_left_without(&self, agent: AgentId) -> usize {
+        let mut left = self.unlost_agents();
+        left.remove(&agent);
+        left.len()
+    }
+
+    fn unlost_agents(&self) -> BTreeSet<AgentId> {
         self.all()
             .filter(|handle| !self.is_lost(handle.task))
             .map(|handle| handle.agent)
-            .collect::<BTreeSet<AgentId>>()
-            .len()
+            .collect()
     }
 
     /// Ends the live tasks of a lost agent, at either end of a link, and returns them.

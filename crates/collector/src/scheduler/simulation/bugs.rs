@@ -109,13 +109,13 @@ fn a_stored_end_of_a_task_is_not_asked_for_after_a_restart() {
 }
 
 /// A collector that is started again after it had stored the end of a task and not its rows; which task that is.
-fn ended_without_rows() -> (World, usize) {
+fn ended_without_rows(on_loss: OnLoss) -> (World, usize) {
     let without_rows = |world: &World| {
         let mut tasks = world.store.tasks.iter();
         tasks.position(|task| task.state == TaskState::Done && task.start.is_none())
     };
     let mut found = (1..100).filter_map(|seed| {
-        let mut world = world_of_seed(seed, NULL, 2, OnLoss::Continue);
+        let mut world = world_of_seed(seed, NULL, 2, on_loss);
         world.run_until(|world| without_rows(world).is_some());
         let done = without_rows(&world)?;
         world.crash();
@@ -129,7 +129,7 @@ fn ended_without_rows() -> (World, usize) {
 
 #[test]
 fn missing_rows_of_an_ended_task_are_awaited_after_a_restart() {
-    let (mut world, done) = ended_without_rows();
+    let (mut world, done) = ended_without_rows(OnLoss::Continue);
     // Its agent comes back late, and with it the rows of its task.
     let late = world.now + 2 * S;
     world.attach(1 - done);
@@ -144,12 +144,26 @@ fn missing_rows_of_an_ended_task_are_awaited_after_a_restart() {
 
 #[test]
 fn rows_that_stay_missing_after_a_restart_have_an_event() {
-    let (mut world, done) = ended_without_rows();
+    let (mut world, done) = ended_without_rows(OnLoss::Continue);
     world.attach(1 - done);
     world.run_until(|_| false);
     let run = &world.store.run;
     assert_eq!((run.state, run.partial), (RunState::Done, true));
     assert_eq!(kinds(&world, "rows-missing").len(), 1);
+}
+
+#[test]
+fn on_loss_decides_about_rows_that_stay_missing() {
+    let (mut world, done) = ended_without_rows(OnLoss::Abort);
+    world.attach(1 - done);
+    world.run_until(|_| false);
+    let run = &world.store.run;
+    assert_eq!((run.state, run.partial), (RunState::Failed, true));
+    let reason = run.reason.as_deref().unwrap_or_default();
+    assert!(
+        reason.contains("are missing") && reason.contains("on-loss"),
+        "{reason}"
+    );
 }
 
 #[test]

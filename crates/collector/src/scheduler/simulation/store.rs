@@ -165,6 +165,14 @@ impl SimStore {
                     .retain(|known| known.agent != *agent || known.path != *path);
             }
             Row::DirectoriesGone { .. } => self.directories.clear(),
+            Row::OpenFailed { reason, .. } => {
+                for step in &mut self.steps {
+                    if step.state != StepState::Planned && !step.state.is_end() {
+                        step.state = StepState::Failed;
+                        step.reason.get_or_insert_with(|| reason.clone());
+                    }
+                }
+            }
             Row::Event(event) => self.events.push(event.clone()),
             Row::CacheDrops { .. } => {}
         }

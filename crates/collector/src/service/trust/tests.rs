@@ -37,7 +37,7 @@ impl Fixture {
         let authority = Authority::open(directory.path().join("tls"), lifetime).unwrap();
         let authority = Arc::new(authority);
         let gate = Arc::new(Gate::new(Some(Arc::clone(&authority))).unwrap());
-        let fleet = Fleet::new(store.clone(), Arc::clone(&clock));
+        let fleet = Fleet::new(&store, Arc::clone(&clock));
         Self {
             service: TrustService::new(
                 Some(Arc::clone(&authority)),

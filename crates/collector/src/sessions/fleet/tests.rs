@@ -30,7 +30,7 @@ async fn an_agent_that_is_another_one_each_time_is_turned_away() {
         boottime_ns: 0,
         mesh_us: MeshMicros(1_000_000),
     });
-    let fleet = Fleet::new(store.clone(), Arc::new(clock));
+    let fleet = Fleet::new(&store, Arc::new(clock));
     attach(&fleet, &hello()).await.unwrap();
     for number in 1..MAX_CHANGES {
         let mut changed = hello();
@@ -77,7 +77,7 @@ async fn a_refused_uid_does_not_use_up_changes() {
         boottime_ns: 0,
         mesh_us: MeshMicros(1_000_000),
     });
-    let fleet = Fleet::new(store.clone(), Arc::new(clock));
+    let fleet = Fleet::new(&store, Arc::new(clock));
     let original = attach(&fleet, &hello()).await.unwrap();
     fleet.detach(original, 1);
     let mut copy = hello();
@@ -106,7 +106,7 @@ async fn agents_that_disagree_about_their_host_change_it_each_time() {
         boottime_ns: 0,
         mesh_us: MeshMicros(1_000_000),
     });
-    let fleet = Fleet::new(store.clone(), Arc::new(clock));
+    let fleet = Fleet::new(&store, Arc::new(clock));
     let mut taken = 0;
     let refused = loop {
         let mut next = hello();

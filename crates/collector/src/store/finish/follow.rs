@@ -3,7 +3,8 @@
 //! These rows are provisional: an agent that is cut off sends its part later. The end of the step computes every
 //! interval again from the rows that are stored then.
 
-use super::{SLICE_US, load, write};
+use super::timeline::Changes;
+use super::{SLICE_US, blocking, load, packed};
 use crate::database::StoreError;
 use crate::model::StepId;
 use crate::results::grid::Grid;
@@ -43,7 +44,7 @@ pub(in crate::store) async fn follow(store: Weak<Shared>) {
         let Some(shared) = store.upgrade() else {
             return;
         };
-        if let Err(error) = (Store { shared }).follow_once(&mut followed).await
+        if let Err(error) = Store::own(shared).follow_once(&mut followed).await
             && !closing.is_cancelled()
         {
             tracing::debug!(%error, "the timeline of a running step is delayed");
@@ -60,7 +61,7 @@ impl Store {
         let running = load::running_steps(self.reader()).await?;
         followed.0.retain(|step, _| running.contains(step));
         for step in running {
-            let _one_at_a_time = self.shared.computing.lock().await;
+            let _claim = self.shared.computing.claim(step).await;
             self.advance(step, followed).await?;
         }
         Ok(())
@@ -105,23 +106,17 @@ impl Store {
                 .before_a_line(first.saturating_add(SLICE_US))
                 .clamp(first.saturating_add(1), ready_us);
             let rows = load::intervals(self.reader(), step, first, until).await?;
-            let (next, done) = tokio::task::spawn_blocking(move || {
+            let (next, done) = blocking(move || {
                 for row in rows {
                     place.grid.add(&row.facts()?);
                 }
                 place.until_us = until;
-                let done = place.grid.take_before(until);
+                let done = packed(place.grid.take_before(until));
                 Ok::<_, StoreError>((place, done))
             })
-            .await
-            .map_err(|error| StoreError::NotWritten {
-                why: error.to_string(),
-            })??;
+            .await??;
             place = next;
-            self.write((step, done), |(step, intervals), connection| {
-                Box::pin(write::intervals(*step, intervals, connection))
-            })
-            .await?;
+            self.change_timeline(step, Changes::put(done)).await?;
         }
         Ok(place)
     }

@@ -1,8 +1,8 @@
-//! Stores a step's figures.
+//! Stores a step's results.
 
 use crate::database::StoreError;
 use crate::model::StepId;
-use crate::results::{Flag, OpResult, StepInterval, StepResults, TaskResult};
+use crate::results::{Flag, OpResult, StepResults, TaskResult};
 use crate::store::rows::FinishedStep;
 use benchmesh_workloads::histogram::Histogram;
 use sqlx::SqliteConnection;
@@ -49,57 +49,6 @@ pub(super) async fn samples_covered(
         .await
         .map(drop)
         .map_err(StoreError::sql("mark the late samples as used"))
-}
-
-pub(super) async fn clear_intervals(
-    step: StepId,
-    connection: &mut SqliteConnection,
-) -> Result<(), StoreError> {
-    sqlx::query("DELETE FROM step_intervals WHERE step_id = ?")
-        .bind(step.0)
-        .execute(connection)
-        .await
-        .map(drop)
-        .map_err(StoreError::sql("clear the intervals of a step"))
-}
-
-pub(super) async fn intervals(
-    step: StepId,
-    intervals: &[StepInterval],
-    connection: &mut SqliteConnection,
-) -> Result<(), StoreError> {
-    let empty = Histogram::new();
-    for interval in intervals {
-        let service = Stats::of(&interval.service);
-        let response = Stats::of(interval.response.as_ref().unwrap_or(&empty));
-        sqlx::query(
-            "INSERT OR REPLACE INTO step_intervals (step_id, group_name, at_us, span_us, op, ramp, tasks, ops, bytes,
-                 errors, mean_ns, p50_ns, p99_ns, max_ns, histogram, response_p50_ns, response_p99_ns, response_max_ns)
-             VALUES (?, nullif(?, ''), ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        )
-        .bind(step.0)
-        .bind(interval.group.as_str())
-        .bind(interval.at_us)
-        .bind(interval.span_us)
-        .bind(interval.op.as_str())
-        .bind(interval.ramp)
-        .bind(interval.tasks)
-        .bind(interval.ops)
-        .bind(interval.bytes)
-        .bind(interval.errors)
-        .bind(service.mean_ns)
-        .bind(service.quantile(0.5))
-        .bind(service.quantile(0.99))
-        .bind(service.max_ns)
-        .bind(service.packed())
-        .bind(response.quantile(0.5))
-        .bind(response.quantile(0.99))
-        .bind(response.max_ns)
-        .execute(&mut *connection)
-        .await
-        .map_err(StoreError::sql("store the intervals of a step"))?;
-    }
-    Ok(())
 }
 
 /// Replaces a step's results; `covered` is what they took in of the batches counted as late.

@@ -300,7 +300,8 @@ fn merge_own(connection: &Connection) -> rusqlite::Result<usize> {
     )?;
     for table in ["runs", "steps", "tasks"] {
         connection.execute(
-            &format!("INSERT INTO temp.shifts SELECT ?, coalesce(max(id), 0) FROM main.{table}"),
+            // The greatest id that was ever given, also to what was deleted.
+            "INSERT INTO temp.shifts SELECT ?1, coalesce(max(seq), 0) FROM main.sqlite_sequence WHERE name = ?1",
             params![table],
         )?;
     }

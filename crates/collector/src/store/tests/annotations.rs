@@ -220,6 +220,7 @@ async fn marks_and_daemons_are_on_the_time_line_of_their_run() {
     ]
     .map(|(kind, at)| AgentEvent {
         at: MeshMicros(at),
+        run_uid: String::new(),
         run: None,
         step: None,
         severity: Severity::Info,

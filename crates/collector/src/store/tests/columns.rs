@@ -190,6 +190,7 @@ fn work(task: TaskId, run: RunId, step: StepId) -> Batch {
     let mut all = batch("s", 1);
     all.op_intervals = vec![OpInterval {
         task,
+        run_uid: String::new(),
         at: AT,
         span_us: S,
         op: "write".to_owned(),
@@ -203,6 +204,7 @@ fn work(task: TaskId, run: RunId, step: StepId) -> Batch {
     }];
     all.events = vec![AgentEvent {
         at: AT,
+        run_uid: String::new(),
         run: Some(run),
         step: Some(step),
         severity: Severity::Warning,
@@ -212,6 +214,7 @@ fn work(task: TaskId, run: RunId, step: StepId) -> Batch {
     }];
     all.task_ends = vec![TaskEnd {
         task,
+        run_uid: String::new(),
         state: TaskState::Failed,
         workers: 1,
         start: Some(MeshMicros(T0 + 2)),

@@ -1,8 +1,9 @@
-//! Batches that are invalid on purpose: refused with a reason, without a stored row and without an effect on others.
+//! Batches that are invalid on purpose: they are refused with a reason, or their invalid rows are left out and counted, without
+//! an effect on others.
 
 use super::{Mesh, S, T0, batch, interval, new_step, sample, seen, send, task_end};
 use crate::ingest::{Batch, IngestError};
-use crate::model::{MeshMicros, RunId, Severity};
+use crate::model::{MeshMicros, RunId, Severity, StepId, TaskId};
 use crate::store::StoreError;
 use benchmesh_proto::v1 as proto;
 use proptest::prelude::*;
@@ -16,7 +17,7 @@ async fn rows(mesh: &Mesh) -> i64 {
 }
 
 #[tokio::test]
-async fn foreign_rows_refuse_the_whole_batch() {
+async fn foreign_rows_are_left_out_and_counted() {
     let mesh = Mesh::new().await;
     let (publisher, agent, _) = mesh.publisher("a").await;
     let (other, ..) = mesh.publisher("b").await;
@@ -25,53 +26,83 @@ async fn foreign_rows_refuse_the_whole_batch() {
         .step(run, new_step(0, "files", "create"), &[agent])
         .await;
 
+    // Of another agent, of nobody, of another workload.
     let mut foreign = batch("s", 1);
     foreign.daemons = vec![seen(1, "ceph-osd", T0)];
     foreign.daemon_samples = vec![sample(1, T0, 1, 1)];
-    foreign.op_intervals = vec![interval(tasks[0], T0, "create", 1, 1)];
-    let refused = send(&other, foreign.clone()).await;
-    let task_id = tasks[0].0;
-    assert_eq!(refused, Err(IngestError::ForeignTask { task_id }));
-
-    let mut not_its_own = batch("s", 1);
-    not_its_own.op_intervals = vec![interval(tasks[0], T0, "ping", 1, 1)];
-    let refused = send(&publisher, not_its_own).await;
-    let op = "ping".to_owned();
-    assert_eq!(refused, Err(IngestError::ForeignOperation { task_id, op }));
-
-    let mut ended = batch("s", 1);
-    ended.task_ends = vec![task_end(tasks[0], 0, T0 + S)];
-    assert!(send(&other, ended).await.is_err());
-
-    let mut stray = batch("s", 1);
-    stray.events = vec![crate::ingest::batch::AgentEvent {
+    foreign.op_intervals = vec![interval(tasks[0], T0, "create", 7, 1)];
+    foreign.task_ends = vec![task_end(tasks[0], 0, T0 + S)];
+    assert_eq!(send(&other, foreign).await, Ok(1));
+    let mut mixed = batch("s", 1);
+    mixed.op_intervals = vec![
+        interval(TaskId(987), T0, "create", 5, 1),
+        interval(tasks[0], T0, "ping", 6, 1),
+        interval(tasks[0], T0, "create", 3, 1),
+    ];
+    mixed.events = [
+        (Some(RunId(77)), None),
+        (None, Some(StepId(77))),
+        (Some(run), None),
+    ]
+    .map(|(run, step)| crate::ingest::batch::AgentEvent {
         at: MeshMicros(T0),
-        run: Some(RunId(77)),
-        step: None,
+        run_uid: String::new(),
+        run,
+        step,
         severity: Severity::Info,
         kind: "note".to_owned(),
         message: String::new(),
         detail_json: None,
-    }];
+    })
+    .to_vec();
+    assert_eq!(send(&publisher, mixed).await, Ok(1));
+    // What is good beside them is stored.
+    assert_eq!(mesh.number("SELECT sum(ops) FROM op_intervals").await, 3);
+    assert_eq!(mesh.number("SELECT count(*) FROM daemon_samples").await, 1);
+    let ended = "SELECT count(*) FROM tasks WHERE ended_us IS NOT NULL";
+    assert_eq!(mesh.number(ended).await, 0);
+    let notes = "SELECT count(*) FROM events WHERE kind = 'note'";
+    assert_eq!(mesh.number(notes).await, 1);
+    // One event for each agent, which goes on counting.
+    let mut again = batch("s", 2);
+    again.op_intervals = vec![interval(TaskId(987), T0 + S, "create", 100, 1)];
+    assert_eq!(send(&publisher, again).await, Ok(2));
+    let counted: Vec<(String, String)> = sqlx::query_as(
+        "SELECT a.name, e.detail FROM events AS e JOIN agents AS a ON a.id = e.agent_id
+         WHERE e.kind = 'rows-left-out' ORDER BY a.name",
+    )
+    .fetch_all(mesh.store.reader())
+    .await
+    .unwrap();
+    let expected = [
+        (
+            "a",
+            r#"{"events":2,"intervals":3,"operations":111,"run_uid":"","task_ends":0}"#,
+        ),
+        (
+            "b",
+            r#"{"events":0,"intervals":1,"operations":7,"run_uid":"","task_ends":1}"#,
+        ),
+    ];
     assert_eq!(
-        send(&publisher, stray).await,
-        Err(IngestError::UnknownRun { run_id: 77 })
+        counted,
+        expected.map(|(name, detail)| (name.to_owned(), detail.to_owned()))
     );
+}
 
+#[tokio::test]
+async fn a_batch_from_the_future_is_refused() {
+    let mesh = Mesh::new().await;
+    let (publisher, ..) = mesh.publisher("a").await;
     let mut ahead = batch("s", 1);
+    ahead.daemons = vec![seen(1, "ceph-osd", T0)];
     ahead.newest_us = i64::MAX / 4;
     let refused = send(&publisher, ahead).await;
     assert!(
         matches!(refused, Err(IngestError::FromTheFuture { .. })),
         "{refused:?}"
     );
-
-    assert_eq!(
-        rows(&mesh).await,
-        0,
-        "something of a refused batch was stored"
-    );
-    assert_eq!(send(&publisher, foreign).await, Ok(1));
+    assert_eq!(rows(&mesh).await, 0);
 }
 
 /// A row that only the database itself refuses spoils its own batch and none of those in the same transaction.
@@ -189,7 +220,7 @@ prop_compose! {
     ) -> proto::OpInterval {
         proto::OpInterval {
             task_id, at_us, span_us, op, ramp: false, ops, bytes: ops, errors: ops, in_flight: 0, service,
-            response: None,
+            response: None, run_uid: String::new(),
         }
     }
 }
@@ -251,6 +282,7 @@ prop_compose! {
             clock_offsets: vec![proto::ClockOffset { at_us, ..Default::default() }],
             events: events.into_iter().map(|(kind, message, run_id)| proto::Event {
                 at_us, run_id, step_id: 0, severity: "info".to_owned(), kind, detail_json: message.clone(), message,
+                run_uid: String::new(),
             }).collect(),
             losses: Vec::new(),
             task_ends: Vec::new(),

@@ -161,3 +161,57 @@ async fn a_running_step_has_its_timeline_but_for_its_last_seconds() {
     assert_eq!(mesh.number("SELECT count(*) FROM v_timeline").await, 100);
     assert_eq!(mesh.number("SELECT sum(ops) FROM v_timeline").await, 1000);
 }
+
+/// The time line of a long step, of which one second gets more.
+#[tokio::test]
+async fn late_data_change_the_seconds_that_they_are_of_and_nobody_sees_an_empty_time_line() {
+    const SECONDS: i64 = 400;
+    let mesh = Mesh::new().await;
+    let (publisher, agent, _) = mesh.publisher("a").await;
+    let run = mesh.run("u").await;
+    let (step, tasks) = mesh
+        .step(run, new_step(0, "files", "create"), &[agent])
+        .await;
+    let second = |at: i64, ops| interval(tasks[0], T0 + at * S, "create", ops, 1000);
+    let mut first = batch("s", 1);
+    first.op_intervals = (0..SECONDS).map(|at| second(at, 10)).collect();
+    first.task_ends = vec![task_end(tasks[0], 0, T0 + SECONDS * S)];
+    send(&publisher, first).await.unwrap();
+    mesh.finish(step, T0 + SECONDS * S).await;
+    let rows = "SELECT id, at_us, ops FROM step_intervals ORDER BY at_us";
+    let read = || sqlx::query_as::<_, (i64, i64, i64)>(rows).fetch_all(mesh.store.reader());
+    let before = read().await.unwrap();
+    assert_eq!(before.len() as i64, SECONDS);
+
+    let path = mesh.path();
+    let (stop, stopped) = std::sync::mpsc::sync_channel::<()>(1);
+    let beside = std::thread::spawn(move || {
+        let reader = rusqlite::Connection::open(path).unwrap();
+        let mut seen = std::collections::BTreeSet::new();
+        let mut sums = reader
+            .prepare("SELECT count(*), sum(ops) FROM step_intervals")
+            .unwrap();
+        while stopped.try_recv() == Err(std::sync::mpsc::TryRecvError::Empty) {
+            let sum = sums.query_row([], |row| Ok((row.get(0)?, row.get(1)?)));
+            seen.insert(sum.unwrap());
+        }
+        seen
+    });
+    let mut late = batch("s", 2);
+    late.op_intervals = vec![second(7, 3)];
+    send(&publisher, late).await.unwrap();
+    wait_for_ops(&mesh, SECONDS * 10 + 3).await;
+    stop.send(()).unwrap();
+    let seen: Vec<(i64, i64)> = beside.join().unwrap().into_iter().collect();
+    let (old, new) = ((SECONDS, SECONDS * 10), (SECONDS, SECONDS * 10 + 3));
+    assert!(
+        seen.iter().all(|sum| *sum == old || *sum == new),
+        "{seen:?}"
+    );
+    let after = read().await.unwrap();
+    let changed: Vec<i64> = (before.iter().zip(&after))
+        .filter(|(old, new)| old != new)
+        .map(|(_, new)| (new.1 - T0) / S)
+        .collect();
+    assert_eq!(changed, [7], "other rows were written again");
+}

@@ -106,7 +106,7 @@ async fn tasks_that_did_not_overlap_have_no_total() {
     );
     let markdown = report::markdown(&told, report::Detail::All);
     assert!(
-        markdown.contains("no rate of all of them exists"),
+        markdown.contains("there is no rate of all of them"),
         "{markdown}"
     );
 }
