@@ -11,6 +11,7 @@ mod iozone;
 mod iperf;
 mod json;
 mod rados;
+mod time;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -39,10 +40,11 @@ pub enum Tool {
     Iozone,
     Elbencho,
     Iperf3,
+    Time,
 }
 
 impl Tool {
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Fio,
         Self::Bonnie,
         Self::Rados,
@@ -50,6 +52,7 @@ impl Tool {
         Self::Iozone,
         Self::Elbencho,
         Self::Iperf3,
+        Self::Time,
     ];
 
     pub fn as_str(self) -> &'static str {
@@ -61,6 +64,7 @@ impl Tool {
             Self::Iozone => "iozone",
             Self::Elbencho => "elbencho",
             Self::Iperf3 => "iperf3",
+            Self::Time => "time",
         }
     }
 
@@ -79,8 +83,10 @@ impl Tool {
             Some(Self::Bonnie)
         } else if has("Total time run:") || has("Cur ops") && has("finished") {
             Some(Self::Rados)
-        } else if has("records out") || has("records in") {
+        } else if log.lines().any(dd::is_result) || has("records out") || has("records in") {
             Some(Self::Dd)
+        } else if log.lines().any(time::is_result) {
+            Some(Self::Time)
         } else {
             None
         }
@@ -90,7 +96,7 @@ impl Tool {
 /// What the log itself does not say.
 #[derive(Clone, Debug, Default)]
 pub struct Hints {
-    /// Which way `dd` moved data: `read` or `write`.
+    /// Which way `dd` moved data: `read` or `write`. `time cp` copied in or out by it.
     pub mode: String,
     /// When the log was written, where it has no date.
     pub written_us: i64,
@@ -188,6 +194,7 @@ pub fn parse(tool: Tool, log: &str, hints: &Hints) -> Result<ImportedLog, Import
         Tool::Iozone => iozone::parse(log, hints),
         Tool::Elbencho => elbencho::parse(log, hints),
         Tool::Iperf3 => iperf::parse(log),
+        Tool::Time => time::parse(log, hints),
     }?;
     check(&imported)?;
     Ok(imported)

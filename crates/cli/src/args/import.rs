@@ -26,6 +26,7 @@ pub enum ToolName {
     Iozone,
     Elbencho,
     Iperf3,
+    Time,
 }
 
 impl From<ToolName> for Tool {
@@ -38,18 +39,19 @@ impl From<ToolName> for Tool {
             ToolName::Iozone => Self::Iozone,
             ToolName::Elbencho => Self::Elbencho,
             ToolName::Iperf3 => Self::Iperf3,
+            ToolName::Time => Self::Time,
         }
     }
 }
 
-/// Which way dd moved the data.
+/// Which way dd, or a timed cp, moved the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum DdMode {
+pub enum Direction {
     Read,
     Write,
 }
 
-impl DdMode {
+impl Direction {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Read => "read",
@@ -60,7 +62,7 @@ impl DdMode {
 
 #[derive(Debug, Args)]
 pub struct ImportArguments {
-    /// Output of fio (JSON), iozone, bonnie++ (its CSV line), elbencho (CSV), iperf3 (JSON), rados bench, dd
+    /// Output of fio (JSON), iozone, bonnie++ (its CSV line), elbencho (CSV), iperf3 (JSON), rados bench, dd, the shell's time
     #[arg(value_name = "FILE", required = true, value_hint = ValueHint::FilePath)]
     pub files: Vec<PathBuf>,
     /// The files are repeats of one run, not a run each
@@ -78,9 +80,9 @@ pub struct ImportArguments {
     /// Whose output it is [default: told from the text]
     #[arg(long, value_enum)]
     pub tool: Option<ToolName>,
-    /// Which way dd moved the data: it does not say
+    /// Which way dd, or `time cp`, moved the data: they do not say
     #[arg(long, value_enum, default_value = "write")]
-    pub mode: DdMode,
+    pub mode: Direction,
     #[command(flatten)]
     pub source: Source,
     /// How the answer is written

@@ -1,4 +1,5 @@
-//! `dd` of GNU coreutils: three lines on standard error per call. Which way the data went, dd does not say.
+//! `dd` of GNU coreutils: three lines on standard error per call, in the words of any language: two counts of records, in and
+//! out, and bytes with the time. Which way the data went, dd does not say.
 
 use super::{Hints, ImportError, ImportedLog, ImportedOp, ImportedStep, at, nanos};
 use serde_json::{Map, Value};
@@ -10,21 +11,16 @@ pub(super) fn parse(log: &str, hints: &Hints) -> Result<ImportedLog, ImportError
     for (number, line) in log.lines().enumerate() {
         let number = number + 1;
         let line = line.trim();
-        if let Some(counts) = line.strip_suffix(" records out") {
+        if let Some(counts) = counts(line) {
             let counted = Records::parse(counts)
                 .ok_or_else(|| at(number, format!("{counts:?} is no count of records")))?;
+            // Those read come first, and those written replace them.
             records = Some((number, counted));
-        } else if line.contains(" copied, ") {
+        } else if let Some((bytes, seconds)) = copied(line) {
             let (_, records) = records.take().ok_or_else(|| {
                 at(
                     number,
-                    "no line with \"records out\" stands before this one",
-                )
-            })?;
-            let (bytes, seconds) = copied(line).ok_or_else(|| {
-                at(
-                    number,
-                    format!("{line:?} does not say how many bytes were copied in which time"),
+                    "no line with the records that were written stands before this one",
                 )
             })?;
             let step = step(&records, bytes, seconds, &hints.mode);
@@ -48,7 +44,12 @@ pub(super) fn parse(log: &str, hints: &Hints) -> Result<ImportedLog, ImportError
     }
 }
 
-/// `1024+1`: records that were full, and the others.
+/// Whether a line is one of dd's, whatever its language.
+pub(super) fn is_result(line: &str) -> bool {
+    copied(line.trim()).is_some()
+}
+
+/// `1024+1 records out`: records that were full, and the others.
 struct Records {
     full: i64,
     part: i64,
@@ -65,12 +66,22 @@ impl Records {
     }
 }
 
-/// `1073741824 bytes (1.1 GB, 1.0 GiB) copied, 1.2345 s, 870 MB/s`
+/// The counts of a line such as `1024+1 records out`.
+fn counts(line: &str) -> Option<&str> {
+    let (counts, _) = line.split_once(' ')?;
+    let (full, part) = counts.split_once('+')?;
+    let is_digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    (is_digits(full) && is_digits(part)).then_some(counts)
+}
+
+/// `1073741824 bytes (1.1 GB, 1.0 GiB) copied, 1.2345 s, 870 MB/s`,
+/// `1073741824 Bytes (1,1 GB, 1,0 GiB) kopiert, 1,2345 s, 870 MB/s`
 fn copied(line: &str) -> Option<(i64, f64)> {
-    let bytes = line.split_once(" byte")?.0.parse().ok()?;
-    let time = line.split_once(" copied, ")?.1.split_once(" s")?.0;
-    let seconds: f64 = time.parse().ok()?;
-    (seconds > 0.0).then_some((bytes, seconds))
+    let bytes = line.split_once(' ')?.0.parse().ok()?;
+    let (rest, rate) = line.rsplit_once(", ")?;
+    let time = rest.rsplit_once(", ")?.1;
+    let seconds: f64 = time.split(' ').next()?.replace(',', ".").parse().ok()?;
+    (seconds > 0.0 && rate.contains('/')).then_some((bytes, seconds))
 }
 
 fn step(records: &Records, bytes: i64, seconds: f64, mode: &str) -> ImportedStep {

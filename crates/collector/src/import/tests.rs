@@ -169,6 +169,58 @@ fn figures_of_a_real_dd_follow_from_its_bytes_and_seconds() {
 }
 
 #[test]
+fn dd_is_read_in_any_language() {
+    for log in [
+        "1000+0 Datensätze ein\n1000+0 Datensätze aus\n1048576000 Bytes (1,0 GB, 1000 MiB) kopiert, 2,5 s, 419 MB/s\n",
+        "1000+0 enregistrements lus\n1000+0 enregistrements écrits\n1048576000 octets (1,0 GB, 1000 MiB) copiés, 2,5 s, 419 MB/s\n",
+        "記録 1\n1000+0 レコード入力\n1000+0 レコード出力\n1048576000 bytes (1.0 GB, 1000 MiB) copied, 2.5 s, 419 MB/s\n",
+    ] {
+        let read = parsed(log).unwrap();
+        assert_eq!(read.tool, "dd");
+        let op = &read.steps[0].ops[0];
+        assert_eq!((op.ops, op.bytes), (1000, 1_048_576_000), "{log}");
+        assert_eq!(op.bytes_per_s, Some(1_048_576_000.0 / 2.5));
+        cut_anywhere(log, &read);
+    }
+}
+
+#[test]
+fn times_of_a_shell_are_copies() {
+    let log = "$ time cp /data/4g /mnt/sr33/\n\nreal\t5m31.500s\nuser\t0m0.066s\nsys\t0m9.250s\n\
+        real 147.25\nuser 0.05\nsys 8.00\n# time sync\nreal\t0m2,000s\nuser\t0m0,000s\nsys\t0m0,010s\n";
+    let read = parsed(log).unwrap();
+    let steps: Vec<(&str, &str, i64, i64)> = read
+        .steps
+        .iter()
+        .map(|step| {
+            (
+                step.phase.as_str(),
+                step.mode.as_str(),
+                step.at_us,
+                step.lasted_us,
+            )
+        })
+        .collect();
+    assert_eq!(
+        steps,
+        [
+            ("cp /data/4g /mnt/sr33/", "in", 0, 331_500_000),
+            ("time", "in", 331_500_000, 147_250_000),
+            ("sync", "command", 478_750_000, 2_000_000),
+        ]
+    );
+    assert_eq!(read.steps[0].params["sys_s"], Value::from(9.25));
+    assert_eq!(read.steps[0].ops[0].ops, 1);
+    let out = Hints {
+        mode: "read".into(),
+        ..hints()
+    };
+    assert_eq!(parse(Tool::Time, log, &out).unwrap().steps[0].mode, "out");
+    let error = parse(Tool::Time, "user 1.0\n", &hints()).unwrap_err();
+    assert_eq!(error.line, Some(1), "{error}");
+}
+
+#[test]
 fn figures_of_a_real_bonnie_are_those_of_its_csv_line() {
     let directory = TempDir::new().unwrap();
     let place = directory.path().to_str().unwrap();

@@ -79,6 +79,42 @@ fn figures_of_a_real_iozone_are_its_own_to_the_digit() {
     );
 }
 
+/// Columns of 3.397 and 3.408 are narrower than later ones.
+#[test]
+fn columns_are_found_by_their_names_in_any_version() {
+    let older = concat!(
+        "\tIozone: Performance Test of File I/O\n\t        Version $Revision: 3.397 $\n",
+        "              KB  reclen   write rewrite    read    reread    read   write    read  rewrite     read   fwrite \
+         frewrite   fread  freread\n",
+        "            1024       4  100001  100002   100003   100004  100005  100006          \n",
+        "            1024      64  100001  100002                    100005  100006          \n",
+        "\niozone test complete.\n",
+    );
+    let read = parsed(older).unwrap();
+    let found: Vec<(&str, f64)> = read
+        .steps
+        .iter()
+        .map(|step| {
+            (
+                step.mode.as_str(),
+                step.ops[0].bytes_per_s.unwrap() / 1024.0 - 100_000.0,
+            )
+        })
+        .collect();
+    let all = [
+        "write",
+        "rewrite",
+        "read",
+        "reread",
+        "randread",
+        "randwrite",
+    ];
+    let all = all.into_iter().zip([1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+    let part = ["write", "rewrite", "randread", "randwrite"];
+    let part = part.into_iter().zip([1.0, 2.0, 5.0, 6.0]);
+    assert_eq!(found, all.chain(part).collect::<Vec<_>>());
+}
+
 #[test]
 fn units_and_children_of_a_real_iozone_are_understood() {
     let directory = TempDir::new().unwrap();
