@@ -3,8 +3,10 @@
 //! A host is one kernel and one PID namespace, so its key is the boot id and that namespace. Interfaces belong to a
 //! network namespace. What the kernel does not tell is an error here, not a made-up value.
 
+mod beneath;
 mod inventory;
 
+pub use beneath::{Layers, MountedOn};
 pub use inventory::Inventory;
 
 use std::fs;

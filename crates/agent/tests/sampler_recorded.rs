@@ -140,7 +140,7 @@ fn a_daemon_that_is_gone_has_ended() {
     let ended = watched.until(|sampled| seen_of(sampled, 900).filter(|seen| seen.ended));
     assert_eq!(
         (ended.name.as_str(), ended.instance.as_str()),
-        ("sheep", "7001")
+        ("sheep", "127.0.0.1:7001")
     );
     assert_eq!(sample_of(&watched.next(), 900), None);
 }

@@ -508,6 +508,7 @@ CREATE TABLE run_targets (
     mount_source    TEXT CHECK (mount_source <> ''),
     mount_type      TEXT CHECK (mount_type <> ''),
     mount_options   TEXT CHECK (mount_options <> ''),
+    beneath         TEXT CHECK (json_type(beneath) = 'array'),
     size_bytes      INTEGER CHECK (size_bytes >= 0),
     free_bytes      INTEGER CHECK (free_bytes >= 0),
     packages        TEXT CHECK (json_type(packages) = 'object'),
@@ -821,7 +822,7 @@ FROM (
         WHERE n.attempt = (SELECT max(m.attempt) FROM steps AS m WHERE m.run_id = n.run_id AND m.ordinal = n.ordinal)
           AND EXISTS (SELECT 1 FROM step_results AS o WHERE o.step_id = n.id)
     ) AS s
-    CROSS JOIN step_daemons AS u ON u.step_id = s.step_id AND u.serves_target IS NOT 0
+    CROSS JOIN step_daemons AS u ON u.step_id = s.step_id AND u.serves_target = 1
     CROSS JOIN daemons AS d ON d.id = u.daemon_id
     GROUP BY s.run_id, s.step_id, d.name
 ) AS c;
@@ -897,6 +898,8 @@ FROM (
            (SELECT max(x.at_us) FROM host_samples AS x WHERE x.host_id = h.id
                AND x.at_us BETWEEN coalesce(s.measured_from_us, s.start_us) AND s.last_done_us + 50000) AS until_us
     FROM steps AS s
+    -- What was imported happened elsewhere.
+    CROSS JOIN runs AS r ON r.id = s.run_id AND r.imported_from IS NULL
     CROSS JOIN hosts AS h
     LEFT JOIN former_hosts AS f ON f.host_id = h.id
         AND f.until_us = (SELECT min(x.until_us) FROM former_hosts AS x WHERE x.host_id = h.id AND x.until_us > s.start_us)
@@ -919,6 +922,7 @@ spans AS NOT MATERIALIZED (
            iif(s.last_done_us - s.start_us > 480000000,
                s.start_us + parts.n * (s.last_done_us - s.start_us) / 480 + 500000, s.last_done_us + 500000) AS until_us
     FROM steps AS s
+    CROSS JOIN runs AS r ON r.id = s.run_id AND r.imported_from IS NULL
     CROSS JOIN parts ON parts.n <= iif(s.last_done_us - s.start_us > 480000000, 480, 0)
 )
 SELECT w.run_id,

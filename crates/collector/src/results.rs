@@ -11,7 +11,6 @@ pub mod grid;
 pub mod interval;
 pub mod missing;
 pub mod seconds;
-pub mod serves;
 pub mod sum;
 pub mod usage;
 pub mod window;

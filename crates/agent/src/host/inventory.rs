@@ -3,6 +3,7 @@
 //!
 //! Read anew for each run, from files alone: nothing is executed. What cannot be read is left out.
 
+use benchmesh_model::systems;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,37 +12,6 @@ use std::path::Path;
 /// More devices than any host has; the rest is left out.
 const MOST: usize = 512;
 const SECTOR_BYTES: u64 = 512;
-
-/// Names of packages, or their first part, whose versions a result depends on.
-const PACKAGES: &[&str] = &[
-    "beegfs",
-    "ceph",
-    "cifs-utils",
-    "ctdb",
-    "drbd-utils",
-    "glusterfs",
-    "juicefs",
-    "libcephfs",
-    "libglusterfs",
-    "librados",
-    "librbd",
-    "lizardfs",
-    "lustre",
-    "minio",
-    "moosefs",
-    "nfs-common",
-    "nfs-ganesha",
-    "nfs-kernel-server",
-    "nfs-utils",
-    "ocfs2-tools",
-    "orangefs",
-    "radosgw",
-    "rbd-nbd",
-    "samba",
-    "saunafs",
-    "seaweedfs",
-    "sheepdog",
-];
 
 /// One host. Empty and zero are left out.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -178,7 +148,7 @@ fn packages(root: &Path) -> BTreeMap<String, String> {
         let mut parts = entry.rsplitn(3, '-');
         if let (Some(release), Some(version), Some(name)) =
             (parts.next(), parts.next(), parts.next())
-            && is_wanted(name)
+            && systems::is_storage_package(name)
         {
             found.insert(name.to_owned(), format!("{version}-{release}"));
         }
@@ -194,10 +164,6 @@ fn all_names(directory: &Path) -> impl Iterator<Item = String> {
         .map(|entry| entry.file_name().to_string_lossy().into_owned())
 }
 
-fn is_wanted(package: &str) -> bool {
-    PACKAGES.iter().any(|wanted| package.starts_with(wanted))
-}
-
 fn dpkg(status: &str) -> BTreeMap<String, String> {
     let field = |stanza: &str, name: &str| {
         stanza
@@ -209,7 +175,7 @@ fn dpkg(status: &str) -> BTreeMap<String, String> {
         .split("\n\n")
         .filter_map(|stanza| {
             let name = stanza.lines().next()?.strip_prefix("Package: ")?;
-            let installed = is_wanted(name)
+            let installed = systems::is_storage_package(name)
                 && field(stanza, "Status").is_some_and(|status| status.ends_with(" installed"));
             Some((
                 name.to_owned(),
@@ -225,7 +191,7 @@ fn apk(installed: &str) -> BTreeMap<String, String> {
         .filter_map(|stanza| {
             let name = stanza.lines().find_map(|line| line.strip_prefix("P:"))?;
             let version = stanza.lines().find_map(|line| line.strip_prefix("V:"))?;
-            is_wanted(name).then(|| (name.to_owned(), version.to_owned()))
+            systems::is_storage_package(name).then(|| (name.to_owned(), version.to_owned()))
         })
         .collect()
 }

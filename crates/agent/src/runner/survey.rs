@@ -5,7 +5,7 @@
 
 use super::link_speed;
 use crate::command::{PathFacts, Survey};
-use crate::host::Inventory;
+use crate::host::{Inventory, Layers, MountedOn};
 use crate::policy::Policy;
 use crate::sampler::without_secrets;
 use benchmesh_workloads::sandbox::{Allowed, SandboxError};
@@ -78,6 +78,15 @@ fn device_facts(text: &str, device: &Path) -> PathFacts {
         size_bytes: 0,
         floor_bytes: 0,
         floor_files: 0,
+        beneath: beneath(&MountedOn {
+            kind: String::new(),
+            device: format!(
+                "{}:{}",
+                rustix::fs::major(number),
+                rustix::fs::minor(number)
+            ),
+            source: text.to_owned(),
+        }),
     }
 }
 
@@ -149,6 +158,11 @@ fn facts(allowed: &Allowed, text: &str, wanted: Use) -> PathFacts {
         Err(_) => {}
     }
     if let Some(mount) = mount(&real) {
+        facts.beneath = beneath(&MountedOn {
+            kind: mount.kind.clone(),
+            device: mount.device.clone(),
+            source: mount.source.clone(),
+        });
         facts.file_system = mount.kind;
         facts.device = mount.device;
         facts.mount_source = without_secrets(&mount.source);
@@ -216,6 +230,24 @@ struct Mount {
     device: String,
     source: String,
     options: String,
+}
+
+/// What a mount lies on.
+fn beneath(mounted: &MountedOn) -> Vec<String> {
+    let mount_of = |file: &Path| {
+        let mount = mount(file)?;
+        Some(MountedOn {
+            kind: mount.kind,
+            device: mount.device,
+            source: mount.source,
+        })
+    };
+    Layers {
+        sys: Path::new("/sys"),
+        proc: Path::new("/proc"),
+        mount_of: &mount_of,
+    }
+    .beneath(mounted)
 }
 
 /// The mounted file system that a path is on, by the number of its mount.

@@ -70,6 +70,40 @@ impl Arguments {
         operands
     }
 
+    /// The options that have values, as `getopt_long` reads them: `-np 7000`, `--por 7000`. `None`: one is abbreviated to
+    /// what several begin with, unknown, or without its value, so that nothing of it is certain.
+    pub(crate) fn getopt(&self, options: &[LongOption]) -> Option<Vec<(char, &str)>> {
+        let mut given = Vec::new();
+        let mut words = self.rest();
+        while let Some(word) = words.next() {
+            if word == "--" {
+                break;
+            }
+            if let Some(long) = word.strip_prefix("--") {
+                let (name, attached) = match long.split_once('=') {
+                    Some((name, value)) => (name, Some(value)),
+                    None => (long, None),
+                };
+                let (short, has_value) = long_option(options, name)?;
+                if has_value {
+                    given.push((short, attached.or_else(|| words.next())?));
+                }
+            } else if let Some(letters) = word.strip_prefix('-') {
+                let mut rest = letters.chars();
+                while let Some(letter) = rest.next() {
+                    let (short, _, has_value) =
+                        options.iter().find(|(short, ..)| *short == letter)?;
+                    if *has_value {
+                        let attached = Some(rest.as_str()).filter(|value| !value.is_empty());
+                        given.push((*short, attached.or_else(|| words.next())?));
+                        break;
+                    }
+                }
+            }
+        }
+        Some(given)
+    }
+
     /// Joined by blanks, as people read it.
     pub(crate) fn shown(&self) -> String {
         let mut shown = String::new();
@@ -95,6 +129,22 @@ impl Arguments {
     /// All of it in one line, for patterns.
     pub(crate) fn joined(&self) -> String {
         self.words.join(" ")
+    }
+}
+
+/// An option of a program: its letter, its name, and whether a value follows.
+pub(crate) type LongOption = (char, &'static str, bool);
+
+/// A name may be cut to what no other one begins with.
+fn long_option(options: &[LongOption], name: &str) -> Option<(char, bool)> {
+    let meant = |(short, _, has_value): &LongOption| (*short, *has_value);
+    if let Some(exact) = options.iter().find(|(_, long, _)| *long == name) {
+        return Some(meant(exact));
+    }
+    let mut begun = options.iter().filter(|(_, long, _)| long.starts_with(name));
+    match (begun.next(), begun.next()) {
+        (Some(one), None) => Some(meant(one)),
+        _ => None,
     }
 }
 

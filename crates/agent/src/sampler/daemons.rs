@@ -33,7 +33,6 @@ use lineage::Lineage;
 /// Descriptors left to the rest of the agent: sockets, spool, workers' files.
 const FDS_OF_OTHERS: u64 = 512;
 /// What processes of benchmesh are called.
-const OWN_NAME: &str = "benchmesh";
 
 #[derive(Debug)]
 pub(crate) struct Daemons {

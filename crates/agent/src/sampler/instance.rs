@@ -3,33 +3,9 @@
 //! Pure. Each kind of daemon has its own habits; they are written down here, one function per kind, as the daemons'
 //! manuals and their start-up scripts have them. Where a command line names nothing, the instance is empty.
 
-use super::arguments::Arguments;
+use benchmesh_model::systems::Naming;
 
-/// How a kind of daemon names its instances.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Naming {
-    /// Ceph's servers: the type and the id, `osd.3`.
-    Ceph {
-        kind: &'static str,
-    },
-    /// Clients that end in a mount point.
-    MountPoint,
-    GlusterBrick,
-    /// `glusterfs` is a mount, the self-heal daemon and more, by its process name or volume file.
-    GlusterFs,
-    /// The value of an option, or what holds without it.
-    Option {
-        names: &'static [&'static str],
-        default: &'static str,
-    },
-    MfsMount,
-    /// The image of `rbd-nbd map IMAGE`.
-    RbdNbd,
-    Benchmesh,
-    /// What follows the first dash of the name: kernel threads of one file system.
-    AfterDash,
-    None,
-}
+use super::arguments::{Arguments, LongOption};
 
 /// Options with a value of its own word, so that the value is not taken for a mount point. Ceph spells them with `-` or `_`.
 const CEPH_VALUED: [&str; 23] = [
@@ -95,30 +71,54 @@ const RBD_NBD_VALUED: [&str; 12] = [
     "--timeout",
 ];
 
-impl Naming {
-    pub(crate) fn instance(self, comm: &str, arguments: &Arguments) -> String {
-        let instance = match self {
-            Naming::Ceph { kind } => ceph(kind, arguments),
-            Naming::MountPoint => mount_point(arguments, &CEPH_VALUED),
-            Naming::GlusterBrick => arguments
-                .option(&["--brick-name"])
-                .or(arguments.option(&["--volfile-id"]))
-                .map(str::to_owned),
-            Naming::GlusterFs => glusterfs(arguments),
-            Naming::Option { names, default } => {
-                Some(arguments.option(names).unwrap_or(default).to_owned())
-            }
-            Naming::MfsMount => mfsmount(arguments),
-            Naming::RbdNbd => arguments
-                .operands(&RBD_NBD_VALUED)
-                .get(1)
-                .map(|image| (*image).to_owned()),
-            Naming::Benchmesh => Some(benchmesh(arguments)),
-            Naming::AfterDash => comm.split_once('-').map(|(_, rest)| rest.to_owned()),
-            Naming::None => None,
-        };
-        instance.unwrap_or_default()
-    }
+/// Of `sheep --help`: short and long name, and whether a value follows.
+const SHEEP_OPTIONS: [LongOption; 22] = [
+    ('b', "bindaddr", true),
+    ('c', "cluster", true),
+    ('D', "directio", false),
+    ('f', "foreground", false),
+    ('g', "gateway", false),
+    ('h', "help", false),
+    ('i', "ioaddr", true),
+    ('j', "journal", true),
+    ('l', "log", true),
+    ('n', "nosync", false),
+    ('p', "port", true),
+    ('P', "pidfile", true),
+    ('r', "http", true),
+    ('R', "recovery", true),
+    ('u', "upgrade", false),
+    ('v', "version", false),
+    ('V', "vnodes", true),
+    ('w', "cache", true),
+    ('W', "wildcard-recovery", false),
+    ('x', "vdi-max", true),
+    ('y', "myaddr", true),
+    ('z', "zone", true),
+];
+
+/// Empty where the command line names no instance, or may name another one.
+pub(crate) fn of(naming: Naming, comm: &str, arguments: &Arguments) -> String {
+    let instance = match naming {
+        Naming::Ceph { kind } => ceph(kind, arguments),
+        Naming::MountPoint => mount_point(arguments, &CEPH_VALUED),
+        Naming::GlusterBrick => arguments
+            .option(&["--brick-name"])
+            .or(arguments.option(&["--volfile-id"]))
+            .map(str::to_owned),
+        Naming::GlusterFs => glusterfs(arguments),
+        Naming::Option { names } => arguments.option(names).map(str::to_owned),
+        Naming::MfsMount => mfsmount(arguments),
+        Naming::RbdNbd => arguments
+            .operands(&RBD_NBD_VALUED)
+            .get(1)
+            .map(|image| (*image).to_owned()),
+        Naming::Sheep => sheep(arguments),
+        Naming::Benchmesh => Some(benchmesh(arguments)),
+        Naming::AfterDash => comm.split_once('-').map(|(_, rest)| rest.to_owned()),
+        Naming::None => None,
+    };
+    instance.unwrap_or_default()
 }
 
 /// `-i 3` and `--id=a` name the id, `-n osd.3` and `--name` type and id at once.
@@ -164,6 +164,24 @@ fn mfsmount(arguments: &Arguments) -> Option<String> {
         .or_else(|| mount_point(arguments, &MFS_VALUED))
 }
 
+/// `7001`, or `10.0.0.1:7001` where it is bound to one address.
+fn sheep(arguments: &Arguments) -> Option<String> {
+    const PORT: &str = "7000";
+    let given = arguments.getopt(&SHEEP_OPTIONS)?;
+    let last = |short: char| {
+        let mut values = given.iter().rev();
+        values
+            .find(|(option, _)| *option == short)
+            .map(|(_, value)| *value)
+    };
+    let port = last('p').unwrap_or(PORT);
+    port.parse::<u16>().ok()?;
+    Some(match last('b') {
+        Some(address) => format!("{address}:{port}"),
+        None => port.to_owned(),
+    })
+}
+
 fn benchmesh(arguments: &Arguments) -> String {
     let command = arguments
         .operands(&[])
@@ -187,7 +205,7 @@ mod tests {
 
     fn check(naming: Naming, line: &str, expected: &str) {
         let arguments = Arguments::from_kernel(line.replace(' ', "\0").as_bytes());
-        assert_eq!(naming.instance("", &arguments), expected, "{line}");
+        assert_eq!(of(naming, "", &arguments), expected, "{line}");
     }
 
     /// Every process of a host chooses its command line.
@@ -210,10 +228,11 @@ mod tests {
                 GlusterFs,
                 MfsMount,
                 RbdNbd,
+                Sheep,
                 Benchmesh,
                 AfterDash,
             ] {
-                let instance = naming.instance("kworker-x", &arguments);
+                let instance = of(naming, "kworker-x", &arguments);
                 prop_assert!(instance.len() <= line.len() * 3 + 64, "{instance}");
             }
             let shown = arguments.shown();
@@ -338,21 +357,25 @@ mod tests {
 
     #[test]
     fn others() {
-        let port = Naming::Option {
-            names: &["-p", "--port"],
-            default: "7000",
-        };
+        let local = "sheep -c local:/f -y 127.0.0.1 -p 7001 -z 1 -P /run/s.pid /data/s1";
+        check(Sheep, local, "7001");
+        check(Sheep, "sheep -c corosync -P /run/s.pid /data", "7000");
+        check(Sheep, "sheep --port=7002 /data", "7002");
+        check(Sheep, "sheep -np 7104 /data", "7104");
+        check(Sheep, "sheep -fp7104 -l level=debug /data", "7104");
+        check(Sheep, "sheep --por 7105 /data", "7105");
+        check(Sheep, "sheep -b 10.0.0.2 /data", "10.0.0.2:7000");
         check(
-            port,
-            "sheep -c local:/f -b 127.0.0.1 -y 127.0.0.1 -p 7001 -z 1 -P /run/s.pid /data/s1",
-            "7001",
+            Sheep,
+            "sheep --bind=10.0.0.2 -p 7001 /data",
+            "10.0.0.2:7001",
         );
-        check(port, "sheep -c corosync -P /run/s.pid /data", "7000");
-        check(port, "sheep --port=7002 /data", "7002");
-        let config = Naming::Option {
-            names: &["-c"],
-            default: "",
-        };
+        check(Sheep, "sheep /data -p 7001", "7001");
+        // Of `pidfile` or `port`; no number; cut off.
+        check(Sheep, "sheep --p 7105 /data", "");
+        check(Sheep, "sheep -p nonsense /data", "");
+        check(Sheep, "sheep -c local -p", "");
+        let config = Naming::Option { names: &["-c"] };
         check(
             config,
             "mfschunkserver -c /n1/mfschunkserver.cfg start",
@@ -373,10 +396,7 @@ mod tests {
         );
         check(Benchmesh, "benchmesh collector --db x.db", "collector");
         check(Benchmesh, "benchmesh", "");
-        assert_eq!(
-            AfterDash.instance("o2hb-0F3A", &Arguments::default()),
-            "0F3A"
-        );
-        assert_eq!(Naming::None.instance("nfsd", &Arguments::default()), "");
+        assert_eq!(of(AfterDash, "o2hb-0F3A", &Arguments::default()), "0F3A");
+        assert_eq!(of(Naming::None, "nfsd", &Arguments::default()), "");
     }
 }

@@ -22,6 +22,7 @@ pub(crate) enum ParseError {
 pub(crate) struct Stat {
     /// As in `ps`: `Z` is ended and not reaped.
     pub(crate) state: u8,
+    pub(crate) parent: u64,
     pub(crate) minor_faults: u64,
     pub(crate) major_faults: u64,
     pub(crate) user_ticks: u64,
@@ -49,7 +50,8 @@ pub(crate) fn stat(text: &[u8]) -> Result<Stat, ParseError> {
         .next()
         .and_then(|word| word.first().copied())
         .ok_or(ParseError::Missing { field: "state" })?;
-    let minor_faults = words.number(10 - 3 - 1, "minflt")?;
+    let parent = words.number(0, "ppid")?;
+    let minor_faults = words.number(10 - 4 - 1, "minflt")?;
     let major_faults = words.number(12 - 10 - 1, "majflt")?;
     let user_ticks = words.number(14 - 12 - 1, "utime")?;
     let system_ticks = words.number(0, "stime")?;
@@ -57,6 +59,7 @@ pub(crate) fn stat(text: &[u8]) -> Result<Stat, ParseError> {
     let start_ticks = words.number(22 - 20 - 1, "starttime")?;
     Ok(Stat {
         state,
+        parent,
         minor_faults,
         major_faults,
         user_ticks,
@@ -248,6 +251,7 @@ mod tests {
 
     const WANTED: Stat = Stat {
         state: b'S',
+        parent: 1,
         minor_faults: 104_857,
         major_faults: 42,
         user_ticks: 65_210,

@@ -1,13 +1,14 @@
-//! Which processes are daemons: built-in names, and the rules of an agent's configuration.
+//! Which processes are daemons: those that every agent knows, and the rules of an agent's configuration.
 //!
 //! Pure: it is given a process's name, command line and cgroups, and says what the daemon is called. The kernel cuts
 //! names at 15 characters, so longer ones are compared as cut.
 
+use benchmesh_model::systems::{Daemon, Naming, daemons};
 use serde::Deserialize;
 use thiserror::Error;
 
 use super::arguments::Arguments;
-use super::instance::Naming;
+use super::instance;
 
 /// A rule of the agent's configuration. Every condition that is given must hold, and at least one must be given.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
@@ -166,9 +167,10 @@ impl Rules {
                     .option(&[option.as_str()])
                     .unwrap_or_default()
                     .to_owned(),
-                None => built_in
-                    .map_or(Naming::None, |known| known.naming)
-                    .instance(process.comm, process.arguments),
+                None => {
+                    let naming = built_in.map_or(Naming::None, |known| known.naming);
+                    instance::of(naming, process.comm, process.arguments)
+                }
             };
             return Some(Identity {
                 name: rule.name.clone(),
@@ -176,94 +178,17 @@ impl Rules {
             });
         }
         let known = built_in?;
-        let instance = known.naming.instance(process.comm, process.arguments);
         Some(Identity {
             name: known.name.to_owned(),
-            instance,
+            instance: instance::of(known.naming, process.comm, process.arguments),
         })
     }
 }
 
-struct BuiltIn {
-    comm: &'static str,
-    name: &'static str,
-    naming: Naming,
-}
-
-const fn known(comm: &'static str, naming: Naming) -> BuiltIn {
-    BuiltIn {
-        comm,
-        name: comm,
-        naming,
-    }
-}
-
-const fn alias(comm: &'static str, name: &'static str, naming: Naming) -> BuiltIn {
-    BuiltIn { comm, name, naming }
-}
-
-const CONFIG: Naming = Naming::Option {
-    names: &["-c"],
-    default: "",
-};
-
-/// Storage daemons known by name. LizardFS calls its processes as MooseFS does.
-const BUILT_IN: &[BuiltIn] = &[
-    known("ceph-osd", Naming::Ceph { kind: "osd" }),
-    known("crimson-osd", Naming::Ceph { kind: "osd" }),
-    known("ceph-mon", Naming::Ceph { kind: "mon" }),
-    known("ceph-mds", Naming::Ceph { kind: "mds" }),
-    known("ceph-mgr", Naming::Ceph { kind: "mgr" }),
-    known("radosgw", Naming::Ceph { kind: "client" }),
-    known("rbd-mirror", Naming::Ceph { kind: "client" }),
-    known("ceph-fuse", Naming::MountPoint),
-    known("rbd-fuse", Naming::MountPoint),
-    known("rbd-nbd", Naming::RbdNbd),
-    known("glusterfsd", Naming::GlusterBrick),
-    known(
-        "glusterd",
-        Naming::Option {
-            names: &["-f", "--volfile"],
-            default: "",
-        },
-    ),
-    known("glusterfs", Naming::GlusterFs),
-    known(
-        "sheep",
-        Naming::Option {
-            names: &["-p", "--port"],
-            default: "7000",
-        },
-    ),
-    known("sheepfs", Naming::MountPoint),
-    known("mfsmaster", CONFIG),
-    known("mfsmetalogger", CONFIG),
-    known("mfschunkserver", CONFIG),
-    known("mfsmount", Naming::MfsMount),
-    // The title it gives itself, cut by the kernel.
-    alias("mfsmount (mount", "mfsmount", Naming::MfsMount),
-    alias("lizardfs-uraft", "lizardfs-uraft", CONFIG),
-    known(
-        "ganesha.nfsd",
-        Naming::Option {
-            names: &["-f"],
-            default: "",
-        },
-    ),
-    known("nfsd", Naming::None),
-    known("tgtd", Naming::None),
-    // Kernel threads: the iSCSI target's, and those of OCFS2 and its heartbeat, one per volume.
-    known("iscsi_trx", Naming::None),
-    known("iscsi_ttx", Naming::None),
-    known("o2net", Naming::None),
-    alias("o2hb-*", "o2hb", Naming::AfterDash),
-    alias("ocfs2dc-*", "ocfs2dc", Naming::AfterDash),
-    alias("ocfs2cmt-*", "ocfs2cmt", Naming::AfterDash),
-    known("benchmesh", Naming::Benchmesh),
-];
-
-fn built_in(comm: &str) -> Option<&'static BuiltIn> {
-    BUILT_IN.iter().find(|known| comm_matches(known.comm, comm))
+fn built_in(comm: &str) -> Option<&'static Daemon> {
+    daemons()
+        .iter()
+        .find(|known| comm_matches(known.comm, comm))
 }
 
 /// The kernel keeps 15 characters of a name.

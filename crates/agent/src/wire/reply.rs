@@ -201,6 +201,7 @@ fn path_facts(facts: PathFacts) -> v1::PathFacts {
         size_bytes: facts.size_bytes,
         floor_bytes: facts.floor_bytes,
         floor_files: facts.floor_files,
+        beneath: facts.beneath,
     }
 }
 

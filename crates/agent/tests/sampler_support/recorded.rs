@@ -9,6 +9,7 @@ use std::path::Path;
 #[derive(Debug, Clone)]
 pub struct Recorded {
     pub pid: i32,
+    pub parent: i32,
     pub comm: &'static str,
     /// Arguments divided by `|`.
     pub cmdline: &'static str,
@@ -33,6 +34,7 @@ const fn running(
 ) -> Recorded {
     Recorded {
         pid,
+        parent: 1,
         comm,
         cmdline,
         state: 'S',
@@ -182,8 +184,17 @@ pub const PROCESSES: &[Recorded] = &[
         "sheep",
         "sheep|-c|local:/srv/lab/cluster|-b|127.0.0.1|-y|127.0.0.1|-p|7001|-z|1|-P|/srv/lab/s1.pid|/srv/lab/s1",
         "sheep",
-        "7001",
+        "127.0.0.1:7001",
     ),
+    // Its logger.
+    Recorded {
+        parent: 900,
+        ..stranger(
+            1_900,
+            "sheep",
+            "sheep|-c|local:/srv/lab/cluster|-b|127.0.0.1|-y|127.0.0.1|-p|7001|-z|1|-P|/srv/lab/s1.pid|/srv/lab/s1",
+        )
+    },
     running(
         901,
         "sheep",
@@ -257,6 +268,7 @@ impl Recorded {
     pub fn stat(&self) -> String {
         let Recorded {
             pid,
+            parent,
             comm,
             state,
             threads,
@@ -266,7 +278,7 @@ impl Recorded {
             ..
         } = self;
         format!(
-            "{pid} ({comm}) {state} 1 {pid} {pid} 0 -1 4194624 2494 0 5 0 {user_ticks} {system_ticks} 7 3 20 0 {threads} 0 \
+            "{pid} ({comm}) {state} {parent} {pid} {pid} 0 -1 4194624 2494 0 5 0 {user_ticks} {system_ticks} 7 3 20 0 {threads} 0 \
              {start_ticks} 622911488 4682 18446744073709551615 94818325159936 94818325215193 140721860155392 0 0 0 33581569 \
              4096 1274 0 0 0 17 0 0 0 0 0 0 94818325247744 94818325387424 94819358879744 140721860163561 140721860164132 \
              140721860164132 140721860165603 0\n"

@@ -222,7 +222,7 @@ pub(super) fn note_late(
 const AFTER_US: i64 = 5_000_000;
 
 /// Notes that steps which have ended got samples of their time, so that what daemons used in them is reckoned again; says
-/// whether any had.
+/// whether any had. What was imported happened elsewhere.
 pub(super) fn note_late_samples(
     connection: &Connection,
     (oldest_us, newest_us): (i64, i64),
@@ -232,7 +232,8 @@ pub(super) fn note_late_samples(
         "mark late samples",
         "UPDATE steps SET stale_samples = stale_samples + 1
          WHERE ended_us >= ?1 AND start_us <= ?2 AND state IN ('done', 'failed', 'stopped')
-           AND coalesce(last_done_us, ended_us) >= ?1",
+           AND coalesce(last_done_us, ended_us) >= ?1
+           AND NOT EXISTS (SELECT 1 FROM runs AS r WHERE r.id = steps.run_id AND r.imported_from IS NOT NULL)",
         [
             oldest_us.saturating_sub(AFTER_US),
             newest_us.saturating_add(AFTER_US),

@@ -4,7 +4,7 @@
 
 use super::{
     AgentFacts, Expansion, Group, Phase, Plan, PlannedLoad, PlannedStep, PlannedTask, Target,
-    curve, groups::members, links, policy, source::Mistakes,
+    curve, groups::members, links, mounts::mounted_otherwise, policy, source::Mistakes,
 };
 use benchmesh_workloads::workload::{Footprint, Needs};
 use serde_json::{Map, Value};
@@ -112,6 +112,8 @@ pub(super) fn expand(plan: &Plan, agents: &[AgentFacts], mistakes: &mut Mistakes
         }
     }
     policy::check_steps(plan, &expansion.steps, mistakes);
+    let otherwise = mounted_otherwise(&expansion.steps, fleet.iter().copied());
+    expansion.warnings.extend(otherwise);
     expansion
 }
 

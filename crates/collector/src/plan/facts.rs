@@ -74,6 +74,9 @@ pub struct PathFacts {
     pub floor_bytes: u64,
     #[serde(default)]
     pub floor_files: u64,
+    /// What the mount lies on, from top to bottom: `loop`, `fuse.rbd-fuse`, `iscsi`, `disk`.
+    #[serde(default)]
+    pub beneath: Vec<String>,
 }
 
 /// What an agent takes of load, as it says.

@@ -32,9 +32,6 @@ const SENTENCES_SHOWN: usize = 12;
 /// Events shown; the rest are counted.
 const EVENTS_SHOWN: usize = 20;
 
-/// Our own processes: what they cost stands with the daemons; an operation's cost is the storage's.
-const OWN: &str = "benchmesh";
-
 /// Below this, in either unit, a daemon had no part in a step.
 const LEAST_COST: f64 = 0.0005;
 

@@ -2,7 +2,10 @@
 //!
 //! It is stored with the run, so that a collector that starts again expands the plan into the same steps.
 
-use crate::{model::AgentId, plan::AgentFacts};
+use crate::{
+    model::AgentId,
+    plan::{AgentFacts, PathFacts},
+};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -56,10 +59,14 @@ impl RunAgents {
             .map(|(_, facts)| facts)
     }
 
+    /// What an agent found at a path.
+    pub fn path_facts(&self, id: AgentId, path: &str) -> Option<&PathFacts> {
+        self.facts_of(id)?.surveyed.get(path)
+    }
+
     /// The type of the file system that an agent found at a path; empty: not known.
     pub fn file_system(&self, id: AgentId, path: &str) -> &str {
-        self.facts_of(id)
-            .and_then(|facts| facts.surveyed.get(path))
+        self.path_facts(id, path)
             .map_or("", |facts| facts.file_system.as_str())
     }
 

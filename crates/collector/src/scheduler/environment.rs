@@ -6,7 +6,6 @@ use super::{Inner, agents::RunAgents, survey};
 use crate::{
     model::RunId,
     plan::{self, AgentPolicy, PathFacts, Plan},
-    results::serves,
     sessions::{
         MemberFacts,
         command::{Inventory, Survey},
@@ -104,10 +103,10 @@ fn of_target(
     facts: &PathFacts,
     packages: &BTreeMap<String, String>,
 ) -> NewRunTarget {
-    let mount = Some(facts.file_system.as_str()).filter(|kind| !kind.is_empty());
+    let place = facts.place(&target.system);
     let own: BTreeMap<&String, &String> = packages
         .iter()
-        .filter(|(package, _)| serves::package_of(&target.system, mount, package))
+        .filter(|(package, _)| place.has_package(package))
         .collect();
     NewRunTarget {
         target: target.name.clone(),
@@ -116,6 +115,7 @@ fn of_target(
         mount_source: facts.mount_source.clone(),
         mount_type: facts.file_system.clone(),
         mount_options: facts.mount_options.clone(),
+        beneath_json: (!facts.beneath.is_empty()).then(|| json(&facts.beneath)),
         size_bytes: i64::try_from(facts.size_bytes)
             .ok()
             .filter(|size| *size > 0),

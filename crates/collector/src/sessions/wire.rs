@@ -20,6 +20,8 @@ use std::path::PathBuf;
 
 /// Names: ids of spools, states, caches and units, versions of packages.
 const MAX_NAME_BYTES: usize = 128;
+/// Layers beneath a mount.
+const MAX_LAYERS: usize = 32;
 /// Marks of run directories, which agents make: a uuid, or the host, process and path of a device.
 const MAX_NONCE_BYTES: usize = 4096 + 256;
 /// A unit of progress.
@@ -260,6 +262,12 @@ impl TryFrom<v1::PathFacts> for PathFacts {
             size_bytes: not_negative("survey.size_bytes", facts.size_bytes)?,
             floor_bytes: not_negative("survey.floor_bytes", facts.floor_bytes)?,
             floor_files: not_negative("survey.floor_files", facts.floor_files)?,
+            beneath: facts
+                .beneath
+                .iter()
+                .take(MAX_LAYERS)
+                .map(|layer| cut_to(MAX_NAME_BYTES, layer))
+                .collect(),
         })
     }
 }

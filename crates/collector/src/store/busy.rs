@@ -3,6 +3,7 @@
 use super::{Store, StoreError};
 use crate::model::{HostId, MeshMicros};
 use crate::results::real;
+use benchmesh_model::systems::OWN;
 use sqlx::Row;
 
 /// One daemon or disk that was sampled.
@@ -18,9 +19,6 @@ pub struct Busy {
     /// How much of the time asked for its samples cover.
     pub covered_us: i64,
 }
-
-/// Our own processes are no storage.
-const OWN: &str = "benchmesh";
 
 /// A watched daemon is seen at least this often, as `daemons.last_seen_us` has it.
 const SEEN_WITHIN_US: i64 = 65_000_000;

@@ -63,8 +63,8 @@ async fn store_target(
 ) -> Result<(), StoreError> {
     sqlx::query(
         "INSERT INTO run_targets (run_id, agent_id, target, system, path, mount_source, mount_type, mount_options,
-             size_bytes, free_bytes, packages)
-         VALUES (?, ?, ?, ?, ?, nullif(?, ''), nullif(?, ''), nullif(?, ''), ?, ?, ?)",
+             beneath, size_bytes, free_bytes, packages)
+         VALUES (?, ?, ?, ?, ?, nullif(?, ''), nullif(?, ''), nullif(?, ''), ?, ?, ?, ?)",
     )
     .bind(run.0)
     .bind(agent.0)
@@ -74,6 +74,7 @@ async fn store_target(
     .bind(target.mount_source.as_str())
     .bind(target.mount_type.as_str())
     .bind(target.mount_options.as_str())
+    .bind(target.beneath_json.as_deref())
     .bind(target.size_bytes)
     .bind(target.free_bytes)
     .bind(target.packages_json.as_deref())

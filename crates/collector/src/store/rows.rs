@@ -85,6 +85,8 @@ pub struct NewRunTarget {
     pub mount_source: String,
     pub mount_type: String,
     pub mount_options: String,
+    /// An array; `None`: nothing is known to lie beneath.
+    pub beneath_json: Option<String>,
     pub size_bytes: Option<i64>,
     pub free_bytes: Option<i64>,
     pub packages_json: Option<String>,

@@ -5,15 +5,16 @@
 
 use std::time::Duration;
 
+use benchmesh_model::systems::{self, Children, Naming, OWN};
 use benchmesh_workloads::clock::MonoNanos;
 use rustix::io::Errno;
 use tracing::{info, warn};
 
-use super::{Daemons, OWN_NAME, Rows};
+use super::{Daemons, Rows};
 use crate::sampler::arguments::Arguments;
 use crate::sampler::clock::NANOS_PER_SECOND;
 use crate::sampler::daemon::{Daemon, Depth, OpenError, Reading, Tree};
-use crate::sampler::instance::Naming;
+use crate::sampler::instance;
 use crate::sampler::life::Life;
 use crate::sampler::parse;
 use crate::sampler::proc_file::{Buffer, Keeping};
@@ -101,6 +102,9 @@ impl Daemons {
         let Some((identity, cmdline)) = self.identify(pid, buffer) else {
             return;
         };
+        if self.is_helper(pid, &identity, buffer) {
+            return;
+        }
         let Some(mut daemon) = self.open(pid, identity, buffer) else {
             return;
         };
@@ -203,12 +207,12 @@ impl Daemons {
         // The sampler's own cost is stored, whatever its program is called.
         let as_own = || {
             own.then(|| Identity {
-                name: OWN_NAME.to_owned(),
-                instance: Naming::Benchmesh.instance(&comm, &arguments),
+                name: OWN.to_owned(),
+                instance: instance::of(Naming::Benchmesh, &comm, &arguments),
             })
         };
         let identity = self.rules.identify(&process).or_else(as_own)?;
-        if identity.name == OWN_NAME && !own && !self.is_of_mesh(pid) {
+        if identity.name == OWN && !own && !self.is_of_mesh(pid) {
             return None;
         }
         let cmdline = if arguments.is_empty() {
@@ -217,6 +221,30 @@ impl Daemons {
             arguments.shown()
         };
         Some((identity, cmdline))
+    }
+
+    /// Whether it is a child that a watched daemon forked for its log. One that goes into the background is that until its
+    /// parent has ended, and is looked at again by then.
+    fn is_helper(&mut self, pid: i32, identity: &Identity, buffer: &mut Buffer) -> bool {
+        let has_helpers = |daemon: &systems::Daemon| {
+            daemon.name == identity.name && daemon.children == Children::Helpers
+        };
+        if !systems::daemons().iter().any(has_helpers) {
+            return false;
+        }
+        let Ok(text) = self.scanner.read(pid, "stat", buffer) else {
+            return false;
+        };
+        let layout = parse::layout(text);
+        let parent = parse::stat(text)
+            .ok()
+            .and_then(|stat| i32::try_from(stat.parent).ok())
+            .and_then(|pid| self.place(pid).ok())
+            .and_then(|place| self.watched.get(place));
+        parent.is_some_and(|parent| {
+            let is_same_program = layout.is_none() || parent.life.layout == layout;
+            parent.life.identity == *identity && is_same_program
+        })
     }
 
     /// Whether a process of benchmesh belongs to this mesh; another mesh's, or a `benchmesh run`, is not watched.

@@ -12,9 +12,6 @@ use sqlx::{Row as _, SqliteConnection};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-/// Our own daemons: what they cost is not the storage's.
-const OWN: &str = "benchmesh";
-
 /// Whether the seconds of steps are read too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Seconds {
@@ -145,10 +142,9 @@ async fn costs(
 ) -> Result<HashMap<i64, BTreeMap<String, f64>>, CompareError> {
     let rows: Vec<(i64, String, f64)> = sqlx::query_as(
         "SELECT step_id, name, cpu_us_per_op FROM v_cost
-         WHERE run_id = ? AND cpu_us_per_op > 0 AND name <> ?",
+         WHERE run_id = ? AND cpu_us_per_op > 0",
     )
     .bind(run.0)
-    .bind(OWN)
     .fetch_all(connection)
     .await
     .map_err(reading("v_cost"))?;

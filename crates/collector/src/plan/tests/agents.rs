@@ -114,6 +114,25 @@ fn surveyed(
 }
 
 #[test]
+fn a_target_where_something_else_is_mounted_is_a_warning() {
+    let text = "[targets.a]\nsystem = \"cephfs\"\npath = \"/mnt/a\"\n[[phase]]\nworkload = \"io\"\nsize = \"1m\"\nmodes = [\"write\", \"read\"]\n";
+    let plan = parse(text, "p.toml").unwrap();
+    let on = |name: &str, mounted: &str| {
+        surveyed(agent(name, &[], &["/mnt"]), "/mnt/a", mounted, "0:9", 250)
+    };
+    let check = |agents: &[AgentFacts], expected: &[&str]| {
+        assert_eq!(expand(&plan, agents).unwrap().warnings, expected);
+    };
+    check(&[on("n1", "ceph"), on("n2", "nfs4"), on("n3", "")], &[]);
+    check(
+        &[on("n1", "tmpfs"), on("n2", "ceph"), on("n3", "tmpfs")],
+        &[
+            "target `a` is said to be cephfs, but a tmpfs is mounted there on n1, n3: is cephfs mounted?",
+        ],
+    );
+}
+
+#[test]
 fn an_agent_without_a_scratch_is_named() {
     let text = "[targets.a]\nsystem = \"s\"\npath = \"/mnt/a\"\n[[phase]]\nworkload = \"copy\"\nfiles = 10\nsize = \"1m\"\nmodes = [\"in\"]\n";
     let plan = parse(text, "p.toml").unwrap();

@@ -5,8 +5,6 @@ use crate::report::{Cell, Figure, Line, Measure, Report};
 use crate::results::real;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// benchmesh's own processes serve no target.
-const OWN: &str = "benchmesh";
 const MIB: f64 = 1_048_576.0;
 /// Operations that move at least so much are judged by their bytes.
 const BULK_BYTES: f64 = 65_536.0;
@@ -16,7 +14,7 @@ const TIMED: [&str; 3] = ["copy", "tree", "fill"];
 /// CPU time of all daemons per operation, by step.
 pub(super) fn costs_by_step(report: &Report) -> HashMap<StepId, f64> {
     let mut costs: HashMap<StepId, f64> = HashMap::new();
-    for cost in report.costs.iter().filter(|cost| cost.name != OWN) {
+    for cost in &report.costs {
         if let (Some(us), false) = (cost.cpu_us_per_op, cost.target.is_empty()) {
             *costs.entry(cost.step_id).or_default() += us;
         }

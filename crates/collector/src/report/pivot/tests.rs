@@ -263,7 +263,7 @@ fn a_cost_and_the_evenness_stand_beside_the_rate() {
         bytes_per_s_max: 0.0,
     });
     let mut run = report(vec![one]);
-    run.costs = ["ceph-osd", "ceph-mon", "benchmesh"]
+    run.costs = ["ceph-osd", "ceph-mon"]
         .map(|name| CostReport {
             name: name.into(),
             ..cost()

@@ -1,7 +1,7 @@
 //! Daemons: each over the run, and what those of a name used in each mode beside what an operation cost them.
 
 use super::bands::{Band, packed};
-use super::{LEAST_COST, OWN, Table};
+use super::{LEAST_COST, Table};
 use crate::figures::{self, NONE};
 use crate::model::StepId;
 use crate::report::{CostReport, DaemonReport, Report, StepReport};
@@ -199,7 +199,7 @@ fn names<'r>(sums: &BTreeMap<(Place<'r>, &'r str), Sum>) -> Vec<&'r str> {
 }
 
 fn is_shown(cost: &CostReport) -> bool {
-    cost.name != OWN && !cost.target.is_empty()
+    !cost.target.is_empty()
 }
 
 /// What the daemons of each name used in each step.

@@ -52,7 +52,7 @@ impl Run {
         None
     }
 
-    fn clients(&self) -> BTreeSet<AgentId> {
+    pub(super) fn clients(&self) -> BTreeSet<AgentId> {
         self.live().into_iter().map(|task| task.agent).collect()
     }
 

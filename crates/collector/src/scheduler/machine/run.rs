@@ -17,8 +17,8 @@ use super::{
     waiting::{Scope, Waiting},
 };
 use crate::{
-    model::{AgentId, MeshMicros, RunState},
-    plan::PlannedStep,
+    model::{AgentId, MeshMicros, RunState, Severity},
+    plan::{PlannedStep, mounted_otherwise},
     scheduler::agents::RunAgents,
     store::rows::{NewRunAgent, Row, RunChange, RunRow, StepRow, TaskRow, steps_done},
 };
@@ -207,6 +207,11 @@ impl Run {
             attempt: 1,
         });
         self.out.made.push(token);
+        let otherwise =
+            mounted_otherwise(&self.steps, self.agents.members().map(|(_, facts)| facts));
+        for sentence in otherwise {
+            self.record_event(None, Severity::Warning, "target-not-mounted", sentence);
+        }
         self.out.rows.push(Row::Environment { run, agents });
         self.out.rows.push(Row::Steps {
             run,

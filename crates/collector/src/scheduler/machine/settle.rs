@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     model::{HostId, MeshMicros, Severity, StepState},
-    plan::{IDLE_FOR, Settle},
+    plan::{IDLE_FOR, PathFacts, Settle},
     store::Busy,
 };
 use std::{collections::BTreeMap, time::Duration};
@@ -77,7 +77,7 @@ impl Run {
             let known = all.iter().find(|one| one.host == *host);
             let (covered_us, busy) =
                 known.map_or((0, [].as_slice()), |one| (one.covered_us, &one.busy));
-            let reasons = verdict(covered_us, busy, idle.percent);
+            let reasons = verdict(covered_us, &self.of_target(busy), idle.percent);
             verdicts.extend(
                 reasons
                     .into_iter()
@@ -108,6 +108,24 @@ impl Run {
                 LOOK.min(idle.limit.saturating_sub(rested)),
             );
         }
+    }
+
+    /// Disks, and the daemons that serve the step's target as far as is known: other systems need not be idle.
+    fn of_target(&self, busy: &[Busy]) -> Vec<Busy> {
+        let step = self.active_plan();
+        let found = step.and_then(|step| {
+            let mut clients = self.clients().into_iter();
+            clients.find_map(|agent| self.agents.path_facts(agent, &step.path))
+        });
+        let unknown = PathFacts::default();
+        let place = found
+            .unwrap_or(&unknown)
+            .place(step.map_or("", |step| &step.system));
+        let is_of_target = |one: &&Busy| {
+            let daemon = one.daemon.as_deref();
+            daemon.is_none_or(|daemon| place.is_served_by(daemon) != Some(false))
+        };
+        busy.iter().filter(is_of_target).cloned().collect()
     }
 
     /// The sampled hosts that are labelled as storage; without a label, all that are sampled.

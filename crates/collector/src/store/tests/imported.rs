@@ -126,6 +126,37 @@ async fn a_run_that_no_log_tells_of_is_refused() {
     assert_eq!(mesh.number("SELECT count(*) FROM runs").await, 0);
 }
 
+/// What was sampled here at the time of a log tells nothing of where the log was written.
+#[tokio::test]
+async fn an_imported_run_has_no_daemons_and_no_hosts() {
+    use super::{S, T0, batch, sample, seen, send};
+    let mesh = Mesh::new().await;
+    mesh.store
+        .import_run(run("rados", &["10.0"]))
+        .await
+        .unwrap();
+    let (publisher, ..) = mesh.publisher("a").await;
+    let mut samples = batch("s", 1);
+    samples.daemons = vec![seen(1, "ceph-osd", T0 - 20 * S)];
+    for beat in -15..15 {
+        let at = T0 + beat * S;
+        samples
+            .daemon_samples
+            .push(sample(1, at, beat * S / 2 + 8 * S, 1));
+        samples.host_samples.push(super::usage::host_sample(at));
+    }
+    send(&publisher, samples).await.unwrap();
+    assert_eq!(mesh.number("SELECT sum(stale_samples) FROM steps").await, 0);
+    for rows in [
+        "SELECT count(*) FROM v_cost",
+        "SELECT count(*) FROM v_daemon_usage",
+        "SELECT count(*) FROM v_host_usage",
+        "SELECT count(*) FROM v_host_timeline",
+    ] {
+        assert_eq!(mesh.number(rows).await, 0, "{rows}");
+    }
+}
+
 /// A log that was written under a wrong clock does not keep the collector from starting after the next boot.
 #[tokio::test]
 async fn imported_instants_are_none_of_the_collectors_clock() {

@@ -170,7 +170,75 @@ async fn only_daemons_that_serve_the_target_are_in_its_cost() {
         .fetch_all(mesh.store.reader())
         .await
         .unwrap();
-    assert_eq!(cost, ["ceph-osd", "shardd"]);
+    assert_eq!(
+        cost,
+        ["ceph-osd"],
+        "what no rule knows is charged to nobody"
+    );
+}
+
+/// `target`, of system `system`, with what an agent found there.
+async fn charged(mount: &str, beneath: &str, label: Option<&str>) -> Vec<(String, Option<bool>)> {
+    let mesh = Mesh::new().await;
+    let (publisher, agent, host) = mesh.publisher("a").await;
+    let run = mesh.run("u").await;
+    mesh.store
+        .set_run_state(run, running(T0 - S))
+        .await
+        .unwrap();
+    let mut new = new_step(0, "files", "create");
+    (new.target, new.system) = ("image".to_owned(), "ours".to_owned());
+    let (step, _) = mesh.step(run, new, &[agent]).await;
+    mesh.begun(step).await;
+    let writer = rusqlite::Connection::open(mesh.path()).unwrap();
+    writer
+        .execute(
+            "INSERT INTO run_targets (run_id, agent_id, target, system, path, mount_type, beneath)
+             VALUES (?, ?, 'image', 'ours', '/mnt/image', ?, ?)",
+            (run.0, agent.0, mount, beneath),
+        )
+        .unwrap();
+    if let Some(serves) = label {
+        writer
+            .execute(
+                "UPDATE agents SET labels = json_object('serves', ?) WHERE host_id = ?",
+                (serves, host.0),
+            )
+            .unwrap();
+    }
+    let mut one = batch("s", 1);
+    for (pid, name) in (1..).zip(["ceph-osd", "sheep", "shardd"]) {
+        one.daemons.push(seen(pid, name, T0 - S));
+        one.daemon_samples.push(sample(pid, T0, 0, 1));
+        one.daemon_samples.push(sample(pid, T0 + 4 * S, S, 1));
+    }
+    send(&publisher, one).await.unwrap();
+    mesh.finish(step, T0 + 4 * S).await;
+    sqlx::query_as("SELECT name, serves_target FROM v_daemon_usage ORDER BY pid")
+        .fetch_all(mesh.store.reader())
+        .await
+        .unwrap()
+}
+
+#[tokio::test]
+async fn a_file_system_on_a_network_block_device_is_served_by_its_daemons() {
+    let check = |found: Vec<(String, Option<bool>)>, expected: [Option<bool>; 3]| {
+        let found: Vec<Option<bool>> = found.into_iter().map(|(_, serves)| serves).collect();
+        assert_eq!(found, expected);
+    };
+    let rbd = r#"["loop","fuse.rbd-fuse"]"#;
+    let sheep = r#"["loop","fuse.sheepfs"]"#;
+    let (yes, no) = (Some(true), Some(false));
+    check(charged("ext4", rbd, None).await, [yes, no, None]);
+    check(charged("ext4", sheep, None).await, [no, yes, None]);
+    check(charged("ext4", r#"["disk"]"#, None).await, [no, no, no]);
+    // A guest's disk, of which only the operator knows where it lies.
+    check(
+        charged("ext4", r#"["disk"]"#, Some("image")).await,
+        [yes, yes, yes],
+    );
+    check(charged("ext4", rbd, Some("image")).await, [yes, no, yes]);
+    check(charged("ext4", rbd, Some("another")).await, [no, no, no]);
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@
 use super::Measured;
 use crate::database::StoreError;
 use crate::model::StepId;
-use crate::results::serves::serves;
+use benchmesh_model::systems::{OWN, Place};
 use sqlx::sqlite::SqlitePool;
 use std::collections::{BTreeSet, HashMap};
 
@@ -17,6 +17,7 @@ pub(super) struct Facts {
     target: Option<String>,
     system: String,
     mount: Option<String>,
+    beneath: Vec<String>,
     /// Per host: what its daemons can use in a microsecond, which is its CPUs.
     pub(super) cpus: HashMap<i64, i64>,
     /// Per host: what the labels of its agents say that it serves. Empty: no agent has such a label.
@@ -30,10 +31,10 @@ impl Facts {
         measured: Measured,
     ) -> Result<Self, StoreError> {
         let doing = || StoreError::sql("read what a step's target is served by");
-        let (target, system, mount): (Option<String>, Option<String>, Option<String>) =
+        let (target, system, mount, beneath): (Option<String>, Option<String>, Option<String>, Option<String>) =
             sqlx::query_as(
-                "SELECT s.target, s.system, (SELECT max(m.mount_type) FROM run_targets AS m
-                     WHERE m.run_id = s.run_id AND m.target = s.target) FROM steps AS s WHERE s.id = ?",
+                "SELECT s.target, s.system, max(m.mount_type), max(m.beneath) FROM steps AS s
+                 LEFT JOIN run_targets AS m ON m.run_id = s.run_id AND m.target = s.target WHERE s.id = ?",
             )
             .bind(step.0)
             .fetch_one(reader)
@@ -72,6 +73,9 @@ impl Facts {
             target,
             system: system.unwrap_or_default(),
             mount,
+            beneath: beneath
+                .and_then(|layers| serde_json::from_str(&layers).ok())
+                .unwrap_or_default(),
             cpus: cpus.into_iter().collect(),
             labelled,
         })
@@ -81,14 +85,20 @@ impl Facts {
         let Some(target) = &self.target else {
             return Some(false);
         };
-        let by_name = serves(&self.system, self.mount.as_deref(), daemon);
-        if by_name == Some(false) {
-            return by_name;
-        }
+        let place = Place {
+            system: &self.system,
+            mount: self.mount.as_deref(),
+            beneath: &self.beneath,
+        };
+        let by_name = place.is_served_by(daemon);
         let says =
             |names: &BTreeSet<String>| names.contains(target) || names.contains(&self.system);
         match self.labelled.get(&host) {
-            Some(names) => Some(says(names)),
+            // A label says what the host serves, and the table which of its daemons do, where it knows the system.
+            Some(names) if says(names) => {
+                Some(daemon != OWN && !(place.is_known() && by_name == Some(false)))
+            }
+            Some(_) => Some(false),
             // Others say that they serve it, this host does not.
             None if self.labelled.values().any(says) => Some(false),
             None => by_name,

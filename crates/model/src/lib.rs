@@ -1,0 +1,3 @@
+//! Facts that agent and collector share, as tables. Pure: no I/O, no wire, no database.
+
+pub mod systems;

@@ -1,0 +1,128 @@
+//! Storage systems: the words that name them, what is mounted, which daemons serve them, which packages they come in.
+//!
+//! The one table from which the sampler finds daemons, the collector charges them to a target, and the inventory of a host
+//! names packages. A target's system is the plan's word for it (`cephfs`, `glusterfs`); where that word is the user's own,
+//! what is mounted at the target decides, and then what lies beneath the mount (an ext4 on an RBD image).
+
+use daemons::DAEMONS;
+use table::SYSTEMS;
+
+mod daemons;
+mod table;
+
+pub use daemons::{Children, Daemon, Naming, OWN, daemons};
+
+/// What the kernel's file systems are called that need no daemon.
+const LOCAL: &[&str] = &[
+    "tmpfs", "ramfs", "ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "overlay", "local",
+    "bcachefs",
+];
+
+/// Mounts through which a gateway serves any system.
+const GATEWAYS: &[&str] = &["nfs", "nfs4", "cifs", "smb3"];
+
+/// One storage system.
+#[derive(Debug)]
+pub struct System {
+    /// Found anywhere in the plan's word for the system, in the type of a mount, or in what lies beneath it.
+    pub words: &'static [&'static str],
+    /// Types of its mounts. Empty: it is a block device or an object store, and anything may be mounted on it.
+    pub mounts: &'static [&'static str],
+    /// Daemons that serve it or stand in its clients' way, by name.
+    pub daemons: &'static [&'static str],
+    /// Packages whose versions a result depends on: their first part.
+    pub packages: &'static [&'static str],
+}
+
+/// Where a target lies.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Place<'facts> {
+    /// The plan's word for the system.
+    pub system: &'facts str,
+    /// The type of the file system that is mounted there (`nfs4`, `fuse.glusterfs`), where it is known.
+    pub mount: Option<&'facts str>,
+    /// What lies beneath the mount, from top to bottom: `loop`, `fuse.rbd-fuse`, `iscsi`, `disk`.
+    pub beneath: &'facts [String],
+}
+
+impl<'facts> Place<'facts> {
+    fn system(&self) -> Option<&'static System> {
+        let beneath = || self.beneath.iter().find_map(|layer| named(layer));
+        named(self.system)
+            .or_else(|| named(self.mount?))
+            .or_else(beneath)
+    }
+
+    /// Whether the table knows its system.
+    #[must_use]
+    pub fn is_known(&self) -> bool {
+        self.system().is_some()
+    }
+
+    /// Whether a daemon of this name serves it. `None`: no rule knows.
+    #[must_use]
+    pub fn is_served_by(&self, daemon: &str) -> Option<bool> {
+        if daemon == OWN {
+            return Some(false);
+        }
+        if let Some(system) = self.system() {
+            return match system.daemons.contains(&daemon) {
+                true => Some(true),
+                // A process that only the user's own rule finds may well serve it.
+                false => is_known(daemon).then_some(false),
+            };
+        }
+        let is_local = is_local(self.system) || self.mount.is_some_and(is_local);
+        is_local.then_some(false)
+    }
+
+    /// Whether a package of this name holds a part of the system.
+    #[must_use]
+    pub fn has_package(&self, package: &str) -> bool {
+        self.system().is_some_and(|system| {
+            let starts = |part: &&str| package.starts_with(*part);
+            system.packages.iter().any(starts)
+        })
+    }
+
+    /// What is mounted instead of the system that the plan names; `None`: it may be what the plan says.
+    #[must_use]
+    pub fn mounted_instead(&self) -> Option<&'facts str> {
+        let (expected, mount) = (named(self.system)?, self.mount?);
+        if expected.mounts.is_empty() || GATEWAYS.contains(&mount) {
+            return None;
+        }
+        let is_expected = expected.mounts.contains(&mount)
+            || named(mount).is_some_and(|found| std::ptr::eq(found, expected));
+        let is_judged = is_local(mount) || named(mount).is_some();
+        (is_judged && !is_expected).then_some(mount)
+    }
+}
+
+/// The system that a word names: of several, the first of the table.
+fn named(word: &str) -> Option<&'static System> {
+    if is_local(word) {
+        return None;
+    }
+    let word = word.to_ascii_lowercase();
+    let has = |system: &&System| system.words.iter().any(|part| word.contains(part));
+    SYSTEMS.iter().find(has)
+}
+
+fn is_known(daemon: &str) -> bool {
+    DAEMONS.iter().any(|known| known.name == daemon)
+}
+
+fn is_local(name: &str) -> bool {
+    LOCAL.contains(&name.to_ascii_lowercase().as_str())
+}
+
+/// Whether the package belongs to any system.
+#[must_use]
+pub fn is_storage_package(package: &str) -> bool {
+    let mut parts = SYSTEMS.iter().flat_map(|system| system.packages);
+    parts.any(|part| package.starts_with(part))
+}
+
+#[cfg(test)]
+mod tests;

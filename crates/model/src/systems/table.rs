@@ -1,0 +1,192 @@
+//! The table of systems. A word that is part of another one stands behind it.
+
+use super::System;
+
+const CEPH: &[&str] = &[
+    "ceph",
+    "libceph",
+    "librados",
+    "librbd",
+    "python3-ceph",
+    "radosgw",
+    "rbd-",
+];
+const NFS: &[&str] = &[
+    "nfs-common",
+    "nfs-ganesha",
+    "nfs-kernel-server",
+    "nfs-utils",
+];
+
+pub(super) const SYSTEMS: &[System] = &[
+    System {
+        words: &["cephfs", "ceph-fuse"],
+        mounts: &["ceph", "fuse.ceph", "fuse.ceph-fuse"],
+        daemons: &[
+            "ceph-osd",
+            "crimson-osd",
+            "ceph-mon",
+            "ceph-mds",
+            "ceph-mgr",
+            "ceph-fuse",
+        ],
+        packages: CEPH,
+    },
+    System {
+        words: &["drbd"],
+        mounts: &[],
+        daemons: &["drbd_w", "drbd_r", "drbd_s", "drbd_a"],
+        packages: &["drbd"],
+    },
+    System {
+        words: &["rbd"],
+        mounts: &[],
+        daemons: &[
+            "ceph-osd",
+            "crimson-osd",
+            "ceph-mon",
+            "ceph-mgr",
+            "rbd-nbd",
+            "rbd-fuse",
+            "rbd-mirror",
+            "tcmu-runner",
+        ],
+        packages: CEPH,
+    },
+    System {
+        words: &["rgw", "radosgw"],
+        mounts: &[],
+        daemons: &["ceph-osd", "crimson-osd", "ceph-mon", "ceph-mgr", "radosgw"],
+        packages: CEPH,
+    },
+    System {
+        words: &["ceph", "rados"],
+        mounts: &[],
+        daemons: &[
+            "ceph-osd",
+            "crimson-osd",
+            "ceph-mon",
+            "ceph-mds",
+            "ceph-mgr",
+            "ceph-fuse",
+            "radosgw",
+            "rbd-nbd",
+            "rbd-fuse",
+        ],
+        packages: CEPH,
+    },
+    System {
+        words: &["gluster"],
+        mounts: &["fuse.glusterfs"],
+        daemons: &["glusterfsd", "glusterd", "glusterfs"],
+        packages: &["glusterfs", "libglusterfs"],
+    },
+    System {
+        words: &["moosefs", "lizardfs", "saunafs", "mfs"],
+        mounts: &["fuse.moosefs", "fuse.mfs", "fuse.lizardfs", "fuse.saunafs"],
+        daemons: &[
+            "mfsmaster",
+            "mfschunkserver",
+            "mfsmount",
+            "mfsmetalogger",
+            "lizardfs-uraft",
+            "sfsmaster",
+            "sfschunkserver",
+            "sfsmount",
+            "sfsmetalogger",
+        ],
+        packages: &["lizardfs", "moosefs", "saunafs"],
+    },
+    System {
+        words: &["sheep"],
+        mounts: &[],
+        daemons: &["sheep", "sheepfs", "shepherd", "corosync", "qemu-nbd"],
+        packages: &["corosync", "sheepdog"],
+    },
+    System {
+        words: &["ganesha"],
+        mounts: &["nfs", "nfs4"],
+        daemons: &["ganesha.nfsd"],
+        packages: NFS,
+    },
+    System {
+        words: &["nfs"],
+        mounts: &["nfs", "nfs4"],
+        daemons: &["nfsd", "ganesha.nfsd", "rpc.mountd"],
+        packages: NFS,
+    },
+    System {
+        words: &["ocfs2"],
+        mounts: &["ocfs2"],
+        daemons: &[
+            "o2net",
+            "o2hb",
+            "ocfs2dc",
+            "ocfs2cmt",
+            "o2hbmonitor",
+            "ocfs2_controld",
+            "dlm_controld",
+            "corosync",
+        ],
+        packages: &["corosync", "ocfs2-tools"],
+    },
+    System {
+        words: &["gfs2"],
+        mounts: &["gfs2"],
+        daemons: &["dlm_controld", "corosync"],
+        packages: &["corosync", "gfs2-utils"],
+    },
+    System {
+        words: &["cifs", "smb", "samba"],
+        mounts: &["cifs", "smb3"],
+        daemons: &["smbd", "ctdbd"],
+        packages: &["cifs-utils", "ctdb", "samba"],
+    },
+    System {
+        words: &["beegfs"],
+        mounts: &["beegfs"],
+        daemons: &[
+            "beegfs-meta",
+            "beegfs-storage",
+            "beegfs-mgmtd",
+            "beegfs-helperd",
+        ],
+        packages: &["beegfs"],
+    },
+    System {
+        words: &["orangefs", "pvfs2"],
+        mounts: &["orangefs", "pvfs2", "fuse.pvfs2"],
+        daemons: &["pvfs2-server", "pvfs2-client", "pvfs2-client-core"],
+        packages: &["orangefs"],
+    },
+    System {
+        words: &["lustre"],
+        mounts: &["lustre"],
+        daemons: &[],
+        packages: &["lustre"],
+    },
+    System {
+        words: &["minio"],
+        mounts: &[],
+        daemons: &["minio"],
+        packages: &["minio"],
+    },
+    System {
+        words: &["seaweed"],
+        mounts: &["fuse.seaweedfs"],
+        daemons: &["weed"],
+        packages: &["seaweedfs"],
+    },
+    System {
+        words: &["juicefs"],
+        mounts: &["fuse.juicefs"],
+        daemons: &["juicefs", "minio"],
+        packages: &["juicefs", "minio"],
+    },
+    System {
+        words: &["iscsi"],
+        mounts: &[],
+        daemons: &["tgtd", "tcmu-runner", "iscsi_trx", "iscsi_ttx"],
+        packages: &["open-iscsi", "targetcli", "tgt"],
+    },
+];
