@@ -1,5 +1,5 @@
 //! What crashed runs left on this host's targets: found and removed without a collector.
 
 pub use benchmesh_workloads::sandbox::{
-    Allowed, Leftover, SandboxError, find_leftovers, remove_leftover,
+    Allowed, Leftover, Proof, SandboxError, Usage, find_leftovers, remove_leftover,
 };

@@ -271,7 +271,8 @@ Example:
 
 It looks for directories of runs directly in the paths that are given: those that plans name as targets.
 One that an agent works in, on this host or another that mounts it, is left alone, and so is one in which
-something has changed lately. Everything else is listed, and removed once you agree.";
+something has changed lately. Everything else is listed, and removed once you agree, unless the file
+system's locks do not tell whether another host works in it: then say with --ended which run has ended.";
 
 #[derive(Debug, Subcommand)]
 pub enum AgentAction {
@@ -288,6 +289,10 @@ pub struct CleanArguments {
     /// Leave alone what has changed within this time: a run rests between its steps
     #[arg(long, value_name = "SPAN", default_value = "1h", value_parser = span)]
     pub unchanged_for: Duration,
+    /// A run that you know has ended: its directories are removed also where the file system's locks do not tell whether an
+    /// agent on another host works in them; may be given several times
+    #[arg(long, value_name = "RUN-UID")]
+    pub ended: Vec<String>,
     /// Remove without asking
     #[arg(long)]
     pub yes: bool,
@@ -331,6 +336,10 @@ pub struct AgentArguments {
     /// [default: $XDG_STATE_HOME/benchmesh/NAME, as root /var/lib/benchmesh/NAME]
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub state_dir: Option<PathBuf>,
+    /// What the state directory may take for what the collector hasn't stored yet, at least 16MiB. Towards the limit,
+    /// seconds are merged and samples given up; at the limit, what has waited longest, and each loss is counted
+    #[arg(long, value_name = "SIZE", default_value = "256MiB")]
+    pub spool_limit: Bytes,
     /// A local directory for data that are not on a target, e.g. the other end of copies
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub scratch: Option<PathBuf>,

@@ -183,6 +183,7 @@ fn configured(arguments: AgentArguments) -> anyhow::Result<AgentConfig> {
         daemon_rules: arguments.watch,
         sample_period: arguments.sample_period,
         sample_always: arguments.sample_always,
+        spool_limit_bytes: arguments.spool_limit.0,
         join,
         credentials_dir: benchmesh_trust::credentials::directory(),
         start_log: arguments.start_log,

@@ -4,7 +4,9 @@ use crate::args::daemons::CleanArguments;
 use crate::failure::{Outcome, wrong_usage};
 use crate::{output, terminal};
 use anyhow::Context;
-use benchmesh_agent::leftovers::{Allowed, Leftover, find_leftovers, remove_leftover};
+use benchmesh_agent::leftovers::{
+    Allowed, Leftover, Proof, Usage, find_leftovers, remove_leftover,
+};
 use benchmesh_collector::report::Table;
 use std::io::{self, BufRead, IsTerminal};
 use std::path::PathBuf;
@@ -26,10 +28,23 @@ pub fn clean(arguments: CleanArguments) -> anyhow::Result<Outcome> {
         output::print_notice("no run has left anything there");
         return Ok(Outcome::Done);
     }
-    output::result(&terminal::plain(&sheet(&found, arguments.unchanged_for)))?;
-    let offered: Vec<&Leftover> = found
+    let judged: Vec<(&Leftover, Judgement)> = found
         .iter()
-        .filter(|it| is_offered(it, arguments.unchanged_for))
+        .map(|it| (it, judge(it, arguments.unchanged_for, &arguments.ended)))
+        .collect();
+    output::result(&terminal::plain(&sheet(&judged)))?;
+    if judged
+        .iter()
+        .any(|(_, judgement)| *judgement == Judgement::Unknown)
+    {
+        output::print_notice(
+            "where locks do not tell whether an agent on another host works in a directory, it is removed with \
+             --ended RUN-UID, for a run that you know has ended",
+        );
+    }
+    let offered: Vec<(&Leftover, Proof)> = judged
+        .into_iter()
+        .filter_map(|(leftover, judgement)| Some((leftover, judgement.proof()?)))
         .collect();
     if offered.is_empty() {
         output::print_notice("nothing of it is offered for removal");
@@ -43,22 +58,64 @@ pub fn clean(arguments: CleanArguments) -> anyhow::Result<Outcome> {
         output::print_notice("nothing was removed");
         return Ok(Outcome::Done);
     }
-    for leftover in offered {
+    for (leftover, proof) in offered {
         let path = leftover.path.display();
         let mut removed = 0;
-        remove_leftover(&allowed, leftover, &mut |entries| removed = entries)
+        remove_leftover(&allowed, leftover, proof, &mut |entries| removed = entries)
             .with_context(|| format!("remove {path}"))?;
         output::print_notice(&format!("removed {path} ({removed} entries)"));
     }
     Ok(Outcome::Done)
 }
 
-fn is_offered(leftover: &Leftover, unchanged_for: Duration) -> bool {
-    !leftover.is_held && leftover.unchanged_for >= unchanged_for
+/// What becomes of a directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Judgement {
+    LeftOver(Proof),
+    InUse,
+    ChangedLately,
+    /// Nothing proves that nobody works in it.
+    Unknown,
 }
 
-fn sheet(found: &[Leftover], unchanged_for: Duration) -> Table {
-    let cells = |cell: &dyn Fn(&Leftover) -> String| found.iter().map(cell).collect::<Vec<_>>();
+impl Judgement {
+    fn proof(self) -> Option<Proof> {
+        match self {
+            Self::LeftOver(proof) => Some(proof),
+            Self::InUse | Self::ChangedLately | Self::Unknown => None,
+        }
+    }
+
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::LeftOver(_) => "left over",
+            Self::InUse => "an agent works in it",
+            Self::ChangedLately => "changed lately",
+            Self::Unknown => "not known: no shared locks",
+        }
+    }
+}
+
+fn judge(leftover: &Leftover, unchanged_for: Duration, ended: &[String]) -> Judgement {
+    let has_ended = ended.contains(&leftover.run);
+    match leftover.usage {
+        Usage::InUse => Judgement::InUse,
+        _ if leftover.unchanged_for < unchanged_for => Judgement::ChangedLately,
+        Usage::Unused => Judgement::LeftOver(Proof::Lock),
+        Usage::Unknown if has_ended => Judgement::LeftOver(Proof::RunHasEnded),
+        Usage::Unknown => Judgement::Unknown,
+    }
+}
+
+fn sheet(judged: &[(&Leftover, Judgement)]) -> Table {
+    let cells = |cell: &dyn Fn(&Leftover) -> String| {
+        let cells = judged.iter().map(|(leftover, _)| cell(leftover));
+        cells.collect::<Vec<_>>()
+    };
+    let states: Vec<String> = judged
+        .iter()
+        .map(|(_, it)| it.as_str().to_owned())
+        .collect();
     Table::default()
         .text("directory", cells(&|it| it.path.display().to_string()))
         .text("run", cells(&|it| it.run.clone()))
@@ -66,17 +123,7 @@ fn sheet(found: &[Leftover], unchanged_for: Duration) -> Table {
             "unchanged for",
             cells(&|it| humantime::format_duration(it.unchanged_for).to_string()),
         )
-        .text(
-            "state",
-            cells(&|it| {
-                let state = match (it.is_held, is_offered(it, unchanged_for)) {
-                    (true, _) => "an agent works in it",
-                    (false, true) => "left over",
-                    (false, false) => "changed lately",
-                };
-                state.to_owned()
-            }),
-        )
+        .text("state", states)
 }
 
 /// Asks the user; without a terminal nobody can answer.

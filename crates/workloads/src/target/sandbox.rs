@@ -17,7 +17,7 @@ mod run_directory;
 pub use device::{AllowedDevices, Device};
 pub use device_identity::DeviceIdentity;
 pub use dir::Dir;
-pub use leftovers::{Leftover, find_leftovers, remove_leftover};
+pub use leftovers::{Leftover, Proof, Usage, find_leftovers, remove_leftover};
 pub(crate) use run_directory::task_dir_name;
 pub use run_directory::{Make, RunDirectory};
 
