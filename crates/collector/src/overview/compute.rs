@@ -7,7 +7,7 @@ use super::{
 use crate::{
     clock::MeshClock,
     live::TaskRate,
-    model::{MeshMicros, StepId, TaskId},
+    model::{AgentId, MeshMicros, StepId, TaskId},
     scheduler::{RunView, Scheduler, StepSummary, StepView},
     sessions::{Fleet, MemberFacts},
     store::Store,
@@ -15,7 +15,7 @@ use crate::{
 use serde::Serialize;
 use serde_json::{Map, Value};
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     ffi::OsString,
     path::{Path, PathBuf},
     sync::Arc,
@@ -47,7 +47,7 @@ pub struct Computer {
     began: Instant,
     topics: BTreeMap<&'static str, Topic>,
     /// The agents of the tasks of the step under way.
-    names: Option<(StepId, HashMap<TaskId, String>)>,
+    names: Option<(StepId, HashMap<TaskId, (AgentId, String)>)>,
     samples: Option<(Instant, Vec<DaemonNow>, Vec<HostNow>)>,
     agents: Option<(Instant, Vec<AgentNow>)>,
     events: Vec<EventNow>,
@@ -169,6 +169,9 @@ impl Computer {
         });
         if let Some(step) = step.filter(|_| !rates.is_empty()) {
             run.clients = self.clients(step, &rates).await;
+            if let Some(now) = &mut run.step {
+                now.clients_absent = self.absent(step);
+            }
         }
         let since = now.0.saturating_sub(MARKS_US);
         match read::marks(self.store.reader(), run.run_id, since, SHOWN_MARKS).await {
@@ -189,7 +192,7 @@ impl Computer {
                             || format!("agent {}", task.agent.0),
                             |agent| agent.hello.name.clone(),
                         );
-                        (task.id, name)
+                        (task.id, (task.agent, name))
                     });
                     self.names = Some((step, names.collect()));
                 }
@@ -201,7 +204,7 @@ impl Computer {
         };
         let mut sums: BTreeMap<&str, ClientRate> = BTreeMap::new();
         for rate in rates {
-            let Some(name) = names.get(&rate.task) else {
+            let Some((_, name)) = names.get(&rate.task) else {
                 continue;
             };
             let sum = sums.entry(name).or_insert_with(|| ClientRate {
@@ -219,6 +222,20 @@ impl Computer {
             clients.drain(half..clients.len() - half);
         }
         clients
+    }
+
+    /// How many agents of the step under way are not attached.
+    fn absent(&self, step: StepId) -> usize {
+        let names = self.names.as_ref().filter(|(known, _)| *known == step);
+        let agents: BTreeSet<AgentId> = names
+            .into_iter()
+            .flat_map(|(_, names)| names.values().map(|(agent, _)| *agent))
+            .collect();
+        let is_absent = |agent: &&AgentId| {
+            let member = self.fleet.member(**agent);
+            !member.is_some_and(|member| member.attached)
+        };
+        agents.iter().filter(is_absent).count()
     }
 
     async fn read_samples(&mut self, now: MeshMicros) {
@@ -386,6 +403,7 @@ fn step_now(step: &StepView, now: MeshMicros) -> StepNow {
         peer: step.peer.clone(),
         state: step.state.as_str().to_owned(),
         clients: step.clients,
+        clients_absent: 0,
         elapsed_us: since(Some(began.unwrap_or(step.began)), now),
         share_done: step.share_done(now),
         silent_us: micros(step.silent(now)),

@@ -87,6 +87,8 @@ pub struct StepNow {
     pub peer: String,
     pub state: String,
     pub clients: u32,
+    /// Agents of the step that are not attached now: without contact, or lost.
+    pub clients_absent: usize,
     pub elapsed_us: i64,
     pub share_done: Option<f64>,
     /// For so long nothing of its load has come.

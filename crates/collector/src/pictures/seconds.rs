@@ -1,6 +1,10 @@
 //! Seconds into points. Pure.
 
 use super::{Series, short};
+use crate::results::PERIOD_US;
+
+/// A sliver at the edge of a step has a rate that means nothing.
+const MIN_SPAN_US: i64 = PERIOD_US / 2;
 
 /// One second (or less) of one operation.
 #[derive(Clone, Debug, Default)]
@@ -116,8 +120,7 @@ impl Points {
         let ops = real(second.ops);
         let rate = ops * 1e6 / span_us;
         let point = &mut self.open;
-        // A sliver at the edge of a step has a rate that means nothing.
-        if second.span_us >= 500_000 || point.span_us == 0.0 {
+        if second.span_us >= MIN_SPAN_US || point.span_us == 0.0 {
             if point.most == 0.0 && point.least == 0.0 && point.span_us == 0.0 {
                 (point.least, point.most) = (rate, rate);
             }
@@ -138,12 +141,16 @@ impl Points {
         point.max_ns = point.max_ns.max(second.max_ns.unwrap_or(0));
     }
 
+    /// A sliver is drawn where there is nothing else.
     fn close(&mut self) {
         let Some(bucket) = self.bucket.take() else {
             return;
         };
         let point = std::mem::take(&mut self.open);
         let series = &mut self.series;
+        if point.span_us < real(MIN_SPAN_US) && !series.at_s.is_empty() {
+            return;
+        }
         let seconds = point.span_us / 1e6;
         let mean = point.ops / seconds;
         let ms = |ns: f64| Some(short(ns / 1e6));

@@ -83,6 +83,7 @@ fn full() -> Snapshot {
                 peer: String::new(),
                 state: "running".to_owned(),
                 clients: 2,
+                clients_absent: 1,
                 elapsed_us: 2_500_000,
                 share_done: None,
                 silent_us: 0,

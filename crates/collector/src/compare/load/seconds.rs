@@ -11,6 +11,8 @@ use sqlx::{Row as _, SqliteConnection};
 const MOST_SECONDS: i64 = 4096;
 /// Of a longer step: so many seconds in a row at a time.
 const STRETCH: i64 = 16;
+/// The rest of a second at the end of a step has a rate that means nothing.
+const MIN_SPAN_US: i64 = PERIOD_US / 2;
 
 /// The seconds of one operation of a step, from its all-active window where it has one.
 pub(super) async fn series(
@@ -48,7 +50,8 @@ pub(super) async fn series(
     for (begin, end) in stretches(count, first, last) {
         let rows = sqlx::query(
             "SELECT span_us, ops, mean_ns, histogram FROM step_intervals WHERE step_id = ? AND at_us >= ? AND at_us <= ?
-                 AND op = ? AND ramp = 0 AND coalesce(group_name, '') = ? AND at_us + span_us <= ? ORDER BY at_us",
+                 AND op = ? AND ramp = 0 AND coalesce(group_name, '') = ? AND at_us + span_us <= ? AND span_us >= ?
+                 ORDER BY at_us",
         )
         .bind(step)
         .bind(begin)
@@ -56,6 +59,7 @@ pub(super) async fn series(
         .bind(op)
         .bind(group)
         .bind(until)
+        .bind(MIN_SPAN_US)
         .fetch_all(&mut *connection)
         .await
         .map_err(reading("step_intervals"))?;

@@ -85,7 +85,8 @@
     const parts = [];
     if (!stream.connected) parts.push(h('span', {}, h('span', { class: 'dot-state off' }), 'no connection to the collector'));
     else if (health) {
-      parts.push(h('span', {}, h('span', { class: 'dot-state on' }), health.agents_attached + ' of ' + health.agents_known + ' agents'));
+      const absent = state.run && state.run.step ? state.run.step.clients_absent : 0;
+      parts.push(h('span', {}, h('span', { class: 'dot-state ' + (absent ? 'off' : 'on') }), health.agents_attached + ' of ' + health.agents_known + ' agents' + (absent ? ', ' + absent + ' of the step without contact' : '')));
       if (health.queued_runs) parts.push(h('span', {}, health.queued_runs + ' queued'));
       parts.push(h('span', {}, 'database ' + bytes(health.database_bytes + health.wal_bytes)));
       parts.push(h('span', {}, clock(health.now_us) + ' UTC'));
@@ -293,7 +294,7 @@
       const ended = !['running', 'queued'].includes(now.state);
       const share = ended ? 1 : now.left_us === null ? now.steps_done / Math.max(1, now.steps_total) : now.elapsed_us / Math.max(1, now.elapsed_us + now.left_us);
       const silent = step && step.state === 'running' && step.silent_us > 5e6;
-      const known = step && step.state === 'running' && !silent && step.ops > 0;
+      const known = step && step.state === 'running' && !silent && (step.ops > 0 || step.bytes > 0);
       const figures = [
         ['operations/s', known ? figure(step.ops_per_s) : '-', ''],
         ['throughput', known && step.bytes_per_s ? figure(step.bytes_per_s / MIB) : '-', 'MiB/s'],
@@ -304,7 +305,7 @@
         h('div', { class: 'run-head' }, h('h1', {}, h('a', { href: '#/runs/' + now.run_id }, 'Run ' + now.run_id), ' ' + now.run), chip(now.state + (now.partial ? ', partial' : ''), now.state),
           h('span', { class: 'soft' }, now.steps_done + ' of ' + now.steps_total + ' steps, ' + span(now.elapsed_us / 1e6) + (ended ? '' : now.left_us === null ? ', time left unknown' : ', about ' + span(now.left_us / 1e6) + ' left'))),
         h('progress', { max: '1', value: String(Math.min(1, share)), 'aria-label': 'Progress of the run' }),
-        h('p', { class: 'step-line' }, step ? [h('strong', {}, 'Step ' + step.ordinal + ' '), stepName(step) + ' ', h('span', { class: 'soft' }, STATES[step.state] || step.state, ', ' + step.clients + (step.clients === 1 ? ' agent' : ' agents'))] : now.removed_files !== null ? 'Removing data: ' + figure(now.removed_files) + ' files so far' : ended ? 'The run has ended.' : 'Between two steps.'),
+        h('p', { class: 'step-line' }, step ? [h('strong', {}, 'Step ' + step.ordinal + ' '), stepName(step) + ' ', h('span', { class: 'soft' }, STATES[step.state] || step.state, ', ' + step.clients + (step.clients === 1 ? ' agent' : ' agents'), step.clients_absent ? h('span', { class: 'warning' }, ', ' + step.clients_absent + ' of them without contact') : '')] : now.removed_files !== null ? 'Removing data: ' + figure(now.removed_files) + ' files so far' : ended ? 'The run has ended.' : 'Between two steps.'),
         silent ? h('p', { class: 'warning' }, 'No figures for ' + span(step.silent_us / 1e6) + '.') : '',
         h('dl', { class: 'figures' }, figures.map(([name, value, unit]) => h('div', {}, h('dt', {}, name), h('dd', {}, value, unit && value !== '-' ? h('small', {}, unit) : null)))));
     };
