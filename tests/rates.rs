@@ -25,6 +25,7 @@ mod truth {
     mod link;
     mod lost;
     mod pace;
+    mod progress;
     mod ramp;
     mod shapes;
 }

@@ -69,6 +69,7 @@ fn interval() -> proto::Batch {
             ramp: false,
             ops: blob.count,
             bytes: blob.count * 4096,
+            undated_bytes: 0,
             errors: 0,
             in_flight: 1,
             service: Some(proto::Distribution {

@@ -134,7 +134,7 @@ pub fn assert_failed_by_stall(mesh: &Mesh, what: &str) {
     assert_eq!(states, ["failed"], "{what}");
     let reason = db.one::<String>("SELECT reason FROM runs");
     assert!(
-        reason.contains("on-stall") && reason.contains("has not ended for"),
+        reason.contains("on-stall") && reason.contains("has made no progress for"),
         "{what}: {reason}"
     );
 }

@@ -226,6 +226,7 @@ fn op_interval(
         ramp: interval.ramp,
         ops: interval.ops,
         bytes: interval.bytes,
+        undated_bytes: interval.undated_bytes,
         errors: interval.errors,
         in_flight: interval.in_flight,
         service: interval.service.to_blob(),
@@ -380,6 +381,7 @@ mod tests {
                 ramp,
                 ops: 3,
                 bytes: 30,
+                undated_bytes: 20,
                 errors: 0,
                 in_flight: 1,
                 service: Histogram::new(),
@@ -387,6 +389,7 @@ mod tests {
             };
             let row = op_interval(TaskId(1), &Scope::default(), start, 2_500_000, &interval);
             assert_eq!((row.ops, row.bytes, row.in_flight), (3, 30, 1));
+            assert_eq!(row.undated_bytes, 20);
             (row.at.0 - start.0, row.span_us)
         };
         assert_eq!(row(1, 1, true), (1_000_000, 1_000_000));

@@ -14,15 +14,21 @@ pub(super) struct TaskEvents {
 }
 
 impl TaskEvents {
-    /// Something does not end, or has ended after all.
+    /// Something makes no progress, or has gone on or ended after all.
     pub(super) fn stall(&self, news: &StallEvent) -> Event {
         match news {
-            StallEvent::Begun(stall) => {
-                self.event(stall, Severity::Warning, "stall", "has not ended for")
-            }
-            StallEvent::Over(stall) => {
-                self.event(stall, Severity::Info, "stall-over", "has ended after")
-            }
+            StallEvent::Begun(stall) => self.event(
+                stall,
+                Severity::Warning,
+                "stall",
+                "has made no progress for",
+            ),
+            StallEvent::Over(stall) => self.event(
+                stall,
+                Severity::Info,
+                "stall-over",
+                "went on or ended after",
+            ),
         }
     }
 

@@ -81,6 +81,7 @@ impl Sum {
         held.span_us = until.saturating_sub(held.at.0);
         held.ops = held.ops.saturating_add(new.ops);
         held.bytes = held.bytes.saturating_add(new.bytes);
+        held.undated_bytes = held.undated_bytes.saturating_add(new.undated_bytes);
         held.errors = held.errors.saturating_add(new.errors);
         self.service.add(&other.service);
         if let (Some(held), Some(new)) = (&mut self.response, &other.response) {

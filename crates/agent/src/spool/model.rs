@@ -198,6 +198,7 @@ fn interval(clock: i64, nth: u8) -> OpInterval {
         ramp: clock % 7 == 0,
         ops,
         bytes: 4096 * ops,
+        undated_bytes: clock.unsigned_abs() % 3,
         errors: clock.unsigned_abs() % 2,
         in_flight: 1,
         response: (clock % 4 == 0).then(|| service.to_blob()),

@@ -81,6 +81,7 @@ fn interval(ns: &[u64]) -> OpInterval {
         ramp: false,
         ops: ns.len() as u64,
         bytes: 1,
+        undated_bytes: 1,
         errors: 0,
         in_flight: 0,
         service: service.to_blob(),
@@ -327,8 +328,14 @@ fn merged_intervals_are_the_sum_of_their_parts() {
     let all = interval(&[100, 200, 5, 7_000_000, 9]);
     assert_eq!(sum.service, all.service, "the histogram of all of them");
     assert_eq!(
-        (sum.at, sum.span_us, sum.in_flight, sum.bytes),
-        (all.at, 4_000_000, 4, 2)
+        (
+            sum.at,
+            sum.span_us,
+            sum.in_flight,
+            sum.bytes,
+            sum.undated_bytes
+        ),
+        (all.at, 4_000_000, 4, 2, 2)
     );
 }
 

@@ -58,6 +58,8 @@ pub struct OpInterval {
     pub ramp: bool,
     pub ops: u64,
     pub bytes: u64,
+    /// Of operations that ended here: when they were moved is unknown.
+    pub undated_bytes: u64,
     pub errors: u64,
     pub in_flight: u32,
     pub service: Blob,

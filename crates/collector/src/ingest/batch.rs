@@ -70,6 +70,8 @@ pub struct OpInterval {
     pub ramp: bool,
     pub ops: i64,
     pub bytes: i64,
+    /// Of operations that ended here: when they were moved is unknown.
+    pub undated_bytes: i64,
     pub errors: i64,
     pub in_flight: i64,
     pub service: Blob,

@@ -10,16 +10,16 @@ use rusqlite::{Connection, Row};
 use std::collections::BTreeSet;
 
 static INTERVALS: Table = Table::new(
-    "INSERT INTO op_intervals (task_id, at_us, span_us, op, ramp, ops, bytes, errors, in_flight,
+    "INSERT INTO op_intervals (task_id, at_us, span_us, op, ramp, ops, bytes, undated_bytes, errors, in_flight,
      service_count, service_sum_ns, service_sum_squares_ns2, service_min_ns, service_max_ns, service_saturated,
      service_histogram, response_count, response_sum_ns, response_sum_squares_ns2, response_min_ns, response_max_ns,
      response_saturated, response_histogram)",
     "ON CONFLICT (task_id, at_us, op, ramp) DO NOTHING",
-    23,
+    24,
     "store an interval",
 );
 
-const FIND: &str = "SELECT span_us, ops, bytes, errors, in_flight,
+const FIND: &str = "SELECT span_us, ops, bytes, undated_bytes, errors, in_flight,
      service_count, service_sum_ns, service_sum_squares_ns2, service_min_ns, service_max_ns, service_saturated,
      service_histogram, response_count, response_sum_ns, response_sum_squares_ns2, response_min_ns, response_max_ns,
      response_saturated, response_histogram
@@ -48,10 +48,11 @@ pub(super) fn store_interval(
             span_us: row.get(0)?,
             ops: row.get(1)?,
             bytes: row.get(2)?,
-            errors: row.get(3)?,
-            in_flight: row.get(4)?,
-            service: distribution_of(row, 5)?.unwrap_or_default(),
-            response: distribution_of(row, 12)?,
+            undated_bytes: row.get(3)?,
+            errors: row.get(4)?,
+            in_flight: row.get(5)?,
+            service: distribution_of(row, 6)?.unwrap_or_default(),
+            response: distribution_of(row, 13)?,
         })
     })?;
     let there = there.ok_or_else(|| StoreError::NoSuch {
@@ -73,6 +74,7 @@ fn columns(interval: &OpInterval, row: &mut Values<'_, '_>) {
     row.add(interval.ramp);
     row.add(interval.ops);
     row.add(interval.bytes);
+    row.add(interval.undated_bytes);
     row.add(interval.errors);
     row.add(interval.in_flight);
     distribution(row, Some(&interval.service));
@@ -127,6 +129,7 @@ struct ExistingRow {
     span_us: i64,
     ops: i64,
     bytes: i64,
+    undated_bytes: i64,
     errors: i64,
     in_flight: i64,
     service: Blob,
@@ -138,6 +141,7 @@ fn merge(interval: &OpInterval, there: ExistingRow) -> Result<OpInterval, StoreE
     merged.span_us = merged.span_us.max(there.span_us);
     merged.ops = merged.ops.saturating_add(there.ops);
     merged.bytes = merged.bytes.saturating_add(there.bytes);
+    merged.undated_bytes = merged.undated_bytes.saturating_add(there.undated_bytes);
     merged.errors = merged.errors.saturating_add(there.errors);
     merged.in_flight = merged.in_flight.max(there.in_flight);
     merged.service = sum(&merged.service, &there.service)?;

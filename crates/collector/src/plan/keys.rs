@@ -29,7 +29,7 @@ declare_keys! {
         /// What happens when an agent is lost during a step, when a task ends by its `errors-limit`, or when a link
         /// breaks. With `at-least`, the run goes on while N agents of the step are left.
         "on-loss" on_loss: OnLossValue = "continue";
-        /// What happens when an operation, or a system call before or after the load, does not end within the phase's
+        /// What happens when an operation, or a system call before or after the load, makes no progress for the phase's
         /// `stall-after`. `continue`: it is recorded as an event and waited for. `abort`: the run ends without waiting
         /// for it.
         "on-stall" on_stall: OnStall = "continue";

@@ -257,7 +257,8 @@ fn what_differs_between_steps_has_its_column() {
             "# Starts: 3 clients, start within 26.0 ms of the common instant; no step's was later (step 2).",
             "# tool-bound: benchmesh itself took a large share of the time, or its workers waited for a CPU: the \
              storage can do more.",
-            "# partial: it was ended early, or not all agents took part to the end.",
+            "# partial: it was ended early, or not all agents took part to the end; window, rates and seconds are those \
+             of the clients that did.",
             "# step 3: an agent was lost",
             "# step 3, agent c1: connection refused",
         ]],

@@ -116,11 +116,24 @@ flags! {
         about: "windows",
         severity: Note,
         verdict: Caveat,
-        meaning: "all workers were active together for less than three seconds or half the step; the rates are over \
+        meaning: "all workers were active together for less than 2.5 seconds or half the step; the rates are over \
                   the whole step, to the last worker",
-        raised: "The time in which all tasks were active was under three seconds or under half of the step. The \
+        raised: "The time in which all tasks were active was under 2.5 seconds or under half of the step. The \
                  headline is everything over the time to the last worker's end instead (`headline` is `last-done`).",
         remedy: "Let the step last longer (`runtime`, more files or bytes), or give each client the same amount of work.",
+    }
+    Undated = "undated" {
+        about: "windows",
+        severity: Note,
+        verdict: Caveat,
+        meaning: "operations of seconds did not say when they moved their bytes; the rates are over the whole step, to \
+                  the last worker",
+        raised: "Over 10 % of what was done in the time in which all tasks were active may as well lie outside of it: \
+                 operations reached over its ends that gave no sign of progress for a second or more before they ended \
+                 (one system call that takes so long, or a flush or fsync at the end of a file). The headline is \
+                 everything over the time to the last worker's end instead (`headline` is `last-done`).",
+        remedy: "Let the step last longer than its longest operation many times over (more files, `runtime`), or write \
+                 past the caches (`direct`).",
     }
     NoOverlap = "no-overlap" {
         about: "windows",
@@ -199,8 +212,11 @@ flags! {
         about: "complete",
         severity: Warning,
         verdict: NotComparable,
-        meaning: "it was ended early, or not all agents took part to the end",
-        raised: "A task was lost, failed, or has not told its end.",
+        meaning: "it was ended early, or not all agents took part to the end; window, rates and seconds are those of \
+                  the clients that did",
+        raised: "A task was lost, failed, or has not told its end. Where others ended well, the window, what was done in \
+                 it and the whole seconds (`seconds`, `zero_seconds` and their spread) are of these alone; `ops`, `bytes` \
+                 and the figures to the last worker's end hold what the missing ones are known to have done.",
         remedy: "`tasks.state` and `tasks.error` say which and why; `resume` repeats the cell.",
     }
     Errors = "errors" {

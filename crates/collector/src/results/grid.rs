@@ -51,8 +51,16 @@ impl Grid {
     }
 
     pub fn add(&mut self, interval: &IntervalFacts) {
+        self.add_until(interval, None);
+    }
+
+    /// The same, where the interval's task ended at `ended_us`: its last interval is as long as it was at work in it.
+    pub fn add_until(&mut self, interval: &IntervalFacts, ended_us: Option<i64>) {
         let from = self.touched(interval.at_us.saturating_add(SLACK_US));
-        let end_us = interval.at_us.saturating_add(interval.span_us);
+        let nominal_us = interval.at_us.saturating_add(interval.span_us);
+        let end_us = ended_us
+            .filter(|ended| *ended > interval.at_us)
+            .map_or(nominal_us, |ended| ended.min(nominal_us));
         let last = self.touched(end_us.saturating_sub(SLACK_US).saturating_sub(1));
         let mut at = from;
         let mut cell = Cell {

@@ -20,17 +20,26 @@ pub struct Missing {
 }
 
 impl Missing {
-    /// `b` (lost after 12 s, 3,400 operations and 13.0 MiB done)
+    /// `b` (lost after 12 s, at least 3,400 operations and 13.0 MiB done)
     pub fn describe(&self) -> String {
         let mut text = format!("`{}` ({}", self.agent, self.state);
         if let Some(ran) = self.ran_us.and_then(|us| figures::between(0, us)) {
             text.push_str(&format!(" after {}", figures::span(ran)));
         }
-        if self.ops == 0 {
-            text.push_str(", nothing done)");
+        // What a lost one did after its last message is unknown.
+        let is_lost = self.state == "lost";
+        if self.ops == 0 && self.bytes == 0 {
+            text.push_str(match is_lost {
+                true => ", nothing known to be done)",
+                false => ", nothing done)",
+            });
             return text;
         }
-        text.push_str(&format!(", {} operations", figures::count(self.ops)));
+        let at_least = if is_lost { "at least " } else { "" };
+        text.push_str(&format!(
+            ", {at_least}{} operations",
+            figures::count(self.ops)
+        ));
         if self.bytes > 0 {
             let mib = super::real(self.bytes) / MIB;
             text.push_str(&format!(" and {} MiB", figures::rate(mib)));
@@ -69,7 +78,7 @@ mod tests {
         assert_eq!(
             without(&[lost, failed]).as_deref(),
             Some(
-                "without `b` (lost after 12 s, 3,400 operations and 13.0 MiB done), `c` (failed, nothing done)"
+                "without `b` (lost after 12 s, at least 3,400 operations and 13.0 MiB done), `c` (failed, nothing done)"
             )
         );
         assert_eq!(without(&[]), None);

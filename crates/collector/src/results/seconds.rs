@@ -1,7 +1,8 @@
 //! How even a load was: the rates of its whole seconds in the all-active window, in constant memory.
 //!
-//! Pure. Seconds are the lines of the step's grid. A second in which nothing completed counts with a rate of zero, whether
-//! it has an interval or not. An interval that covers several seconds counts as so many seconds of its mean rate.
+//! Pure. Seconds are the lines of the step's grid. A second in which no operation completed and no byte moved counts
+//! with a rate of zero, whether it has an interval or not. An interval that covers several seconds counts as so many
+//! seconds of its mean rate.
 
 use super::interval::StepInterval;
 use super::{PERIOD_US, real};
@@ -14,7 +15,7 @@ const SLACK_US: i64 = PERIOD_US / 20;
 pub struct Seconds {
     /// Whole seconds in the window.
     pub count: i64,
-    /// Of them, those in which nothing completed.
+    /// Of them, those in which no operation completed and no byte moved.
     pub zero: i64,
     /// Operations per second.
     pub ops: Spread,
@@ -88,7 +89,7 @@ impl SecondsSum {
             .max(1);
         let per_second = |count: i64| real(count) * 1e6 / real(interval.span_us);
         self.seen += seconds;
-        if interval.ops == 0 {
+        if interval.ops == 0 && interval.bytes == 0 {
             self.zero += seconds;
         }
         self.ops.add(per_second(interval.ops), seconds);

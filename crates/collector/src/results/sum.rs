@@ -16,8 +16,11 @@ use benchmesh_workloads::histogram::Histogram;
 use benchmesh_workloads::op::Op;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-/// A window shorter than this many periods is too short to lead.
-const LEAST_PERIODS: i64 = 3;
+/// A shorter window does not lead. Half a period away from every runtime in whole seconds, so that a load that ends a
+/// little early does not decide.
+const MIN_WINDOW_US: i64 = PERIOD_US * 5 / 2;
+/// Nor does a window of which a larger part may as well lie outside.
+const MAX_UNKNOWN_PART: f64 = 0.1;
 /// The harness's own cost above this share of the workers' time makes a result tool-bound.
 const HARNESS_SHARE: f64 = 0.20;
 /// Operations that bring data from the storage.
@@ -44,10 +47,15 @@ pub struct StepSum {
     tasks: Vec<TaskFacts>,
     activities: HashMap<TaskId, Activity>,
     together: Option<Together>,
+    /// Tasks that were lost or failed while others went on: the window is the others'.
+    left_early: HashSet<TaskId>,
+    all_active: Option<(i64, i64)>,
     /// By group: its tasks together.
     groups: HashMap<String, Together>,
     workers: HashMap<TaskId, u32>,
     grid: Grid,
+    /// Of the tasks that the window is of, where these are not all.
+    window_grid: Option<Grid>,
     whole_seconds: Option<WholeSeconds>,
     /// By group and operation, of the intervals that were taken.
     seconds: HashMap<(String, String), SecondsSum>,
@@ -89,7 +97,12 @@ impl StepSum {
         };
         let groups: HashSet<&str> = tasks.iter().map(|task| task.group.as_str()).collect();
         let all = Together::of(activities.values().copied());
-        let window = all.and_then(|together| together.all_active());
+        let left_early = left_early(&tasks);
+        let staying = activities.iter().filter(|(id, _)| !left_early.contains(id));
+        let staying = Together::of(staying.map(|(_, one)| *one));
+        let window = staying
+            .filter(|_| all.is_some_and(|all| all.overlap()))
+            .and_then(|staying| staying.all_active());
         Self {
             whole_seconds: window.and_then(|window| WholeSeconds::of(start_us, window)),
             seconds: HashMap::new(),
@@ -98,6 +111,9 @@ impl StepSum {
                 .filter_map(|group| Some((group.to_owned(), together(group)?)))
                 .collect(),
             together: all,
+            all_active: window,
+            window_grid: (!left_early.is_empty()).then(|| Grid::new(start_us)),
+            left_early,
             workers: tasks.iter().map(|task| (task.task, task.workers)).collect(),
             grid: Grid::new(start_us),
             activities,
@@ -113,7 +129,12 @@ impl StepSum {
     }
 
     pub fn add(&mut self, interval: &IntervalFacts) {
-        self.grid.add(interval);
+        let ended_us = self.activities.get(&interval.task).map(|one| one.ended_us);
+        self.grid.add_until(interval, ended_us);
+        let is_of_window = !self.left_early.contains(&interval.task);
+        if let Some(grid) = self.window_grid.as_mut().filter(|_| is_of_window) {
+            grid.add_until(interval, ended_us);
+        }
         if !is_observed(&interval.op) {
             let all = self.all_ops.entry(interval.task).or_default();
             *all = all.saturating_add(interval.ops);
@@ -129,7 +150,7 @@ impl StepSum {
         if let Some(response) = &interval.response {
             sum.response.get_or_insert_default().add(response);
         }
-        if let Some(window) = self.together.and_then(|t| t.all_active()) {
+        if let Some(window) = self.all_active.filter(|_| is_of_window) {
             let workers = self.workers.get(&interval.task).copied().unwrap_or(1);
             let activity = self.activities.get(&interval.task);
             sum.inside.add(share(interval, workers, activity, window));
@@ -145,8 +166,12 @@ impl StepSum {
     /// The step's intervals that end by `before_us`, which must not be later than the next one to be added begins.
     pub fn take_before(&mut self, before_us: i64) -> Vec<StepInterval> {
         let taken = self.grid.take_before(before_us);
+        let of_window = match &mut self.window_grid {
+            Some(grid) => &grid.take_before(before_us),
+            None => &taken,
+        };
         if let Some(window) = self.whole_seconds {
-            for interval in &taken {
+            for interval in of_window {
                 let key = (interval.group.clone(), interval.op.clone());
                 self.seconds.entry(key).or_default().add(window, interval);
             }
@@ -157,7 +182,7 @@ impl StepSum {
     /// The last intervals and the figures.
     pub fn finish(mut self) -> (Vec<StepInterval>, StepResults) {
         let last = self.take_before(i64::MAX);
-        let all_active = self.together.and_then(|together| together.all_active());
+        let all_active = self.all_active;
         let mut seconds = std::mem::take(&mut self.seconds);
         let window = self.whole_seconds;
         let ops: Vec<OpResult> = std::mem::take(&mut self.ops)
@@ -263,9 +288,14 @@ impl StepSum {
             }
         };
         raise(Flag::NoData, ops.is_empty());
+        let overlap = self.together.is_some_and(|together| together.overlap());
+        let leads = self.groups.values().all(|group| {
+            headline(self.all_active, Some(group.measured_us()), overlap) == Headline::Window
+        });
+        raise(Flag::WindowShort, overlap && !leads && !ops.is_empty());
         raise(
-            Flag::WindowShort,
-            ops.iter().any(|op| op.headline == Headline::LastDone),
+            Flag::Undated,
+            leads && ops.iter().any(|op| op.headline == Headline::LastDone),
         );
         raise(
             Flag::NoOverlap,
@@ -430,6 +460,22 @@ fn is_issued_late(ops: &[OpResult]) -> bool {
     })
 }
 
+/// The tasks that did not take part to the end of a step that others carried on; none where nobody did.
+fn left_early(tasks: &[TaskFacts]) -> HashSet<TaskId> {
+    let is_early = |task: &&TaskFacts| {
+        task.ended_us.is_none() || matches!(task.state, TaskState::Lost | TaskState::Failed)
+    };
+    let early: HashSet<TaskId> = tasks
+        .iter()
+        .filter(is_early)
+        .map(|task| task.task)
+        .collect();
+    match early.len() < tasks.len() {
+        true => early,
+        false => HashSet::new(),
+    }
+}
+
 fn entry<'m, V: Default>(map: &'m mut BTreeMap<String, V>, key: &str) -> &'m mut V {
     if !map.contains_key(key) {
         map.insert(key.to_owned(), V::default());
@@ -442,9 +488,7 @@ fn headline(all_active: Option<(i64, i64)>, last_done_us: Option<i64>, overlap: 
         return Headline::None;
     };
     match all_active {
-        Some((from, until))
-            if until - from >= LEAST_PERIODS * PERIOD_US && (until - from) * 2 >= whole =>
-        {
+        Some((from, until)) if until - from >= MIN_WINDOW_US && (until - from) * 2 >= whole => {
             Headline::Window
         }
         _ => Headline::LastDone,
@@ -465,6 +509,10 @@ fn op_result(group: String, op: String, sum: OpSum, tasks: usize, times: Times) 
         last_done_us,
         headline,
     } = times;
+    let headline = match headline {
+        Headline::Window if sum.inside.unknown_part() > MAX_UNKNOWN_PART => Headline::LastDone,
+        other => other,
+    };
     let inside = window_us.map(|_| sum.inside);
     let last_done = |count: i64| match headline {
         Headline::None => None,

@@ -3,11 +3,13 @@
     clippy::unwrap_used,
     clippy::indexing_slicing,
     clippy::cast_possible_wrap,
+    clippy::cast_precision_loss,
     clippy::cast_sign_loss
 )]
 
 mod conserved;
 mod flags;
+mod long_operations;
 
 use super::window::share;
 use super::{
@@ -60,6 +62,7 @@ fn interval(task: i64, second: i64, ops: i64) -> IntervalFacts {
         ramp: false,
         ops,
         bytes: ops * 4096,
+        undated_bytes: 0,
         errors: 0,
         in_flight: 0,
         service,
@@ -270,11 +273,22 @@ fn a_lost_task_ends_where_it_was_last_heard_of() {
     lost.last_interval_us = Some(T0 + 6 * S);
     let mut intervals = steady(1, 0..10, 100);
     intervals.extend(steady(2, 0..6, 100));
-    let (_, results) = sum(vec![task(1, 0, 10 * S), lost], &intervals);
+    let (grid, results) = sum(vec![task(1, 0, 10 * S), lost.clone()], &intervals);
+    assert_eq!((grid[0].ops, grid[9].ops), (200, 100));
     let write = &results.ops[0];
-    assert_eq!(write.window_us, Some(6 * S));
-    assert_eq!(write.ops_per_s, Some(200.0));
+    // The window, its rate and its seconds are those of the one that stayed; what the other did counts in the totals.
+    assert_eq!((write.ops, write.window_us), (1600, Some(10 * S)));
+    assert_eq!(write.ops_per_s, Some(100.0));
+    let seconds = write.seconds.unwrap();
+    assert_eq!((seconds.count, seconds.zero), (10, 0));
+    assert_eq!((seconds.ops.min, seconds.ops.max), (100.0, 100.0));
+    assert_eq!(results.tasks[1].busy_us, Some(6 * S));
     assert_eq!(results.flags, [Flag::Partial]);
+    // Where nobody stayed, it is as far as is known.
+    let mut failed = task(1, 0, 8 * S);
+    failed.state = TaskState::Failed;
+    let (_, results) = sum(vec![failed, lost], &intervals);
+    assert_eq!(results.ops[0].window_us, Some(6 * S));
 }
 
 #[test]

@@ -1,7 +1,7 @@
-//! The window in which all tasks of a step were active, and how much of an interval lies in it.
+//! The window in which all tasks of a step were active, and how much of an interval's work was made in it.
 
 use super::facts::{IntervalFacts, TaskFacts};
-use super::real;
+use super::{PERIOD_US, real};
 
 /// When a task was at work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,6 +97,9 @@ pub struct Share {
     pub ops_error: f64,
     pub bytes: f64,
     pub bytes_error: f64,
+    /// Of the errors, what comes from operations of a second and more: when they, or their bytes, were made is unknown.
+    pub long_ops_error: f64,
+    pub undated_error: f64,
 }
 
 impl Share {
@@ -105,17 +108,40 @@ impl Share {
         self.ops_error += other.ops_error;
         self.bytes += other.bytes;
         self.bytes_error += other.bytes_error;
+        self.long_ops_error += other.long_ops_error;
+        self.undated_error += other.undated_error;
+    }
+
+    /// The part of what the window holds that may as well lie outside of it, for want of progress.
+    pub fn unknown_part(&self) -> f64 {
+        let part = |error: f64, of: f64| {
+            if error > 0.0 {
+                error / of.max(error)
+            } else {
+                0.0
+            }
+        };
+        match self.bytes + self.undated_error > 0.0 {
+            true => part(self.undated_error, self.bytes),
+            false => part(self.long_ops_error, self.ops),
+        }
     }
 }
 
-/// Shares an interval's operations linearly over its span, as far as its task was measured in it, and bounds the error: in a slice of time no more operations
-/// can have completed than its workers could at the interval's least service time (plus the ones under way).
+/// What of an interval's work was made in the window, and how wrong that can be.
+///
+/// Bytes count where they were moved, and are shared linearly over the interval's span, as far as its task was measured
+/// in it. So are operations that took less than a second: in a slice of time no more can have completed than the
+/// workers could at the interval's least service time (plus the ones under way). A longer operation was made over all
+/// of its service time before its end: its share is the part of that time that lies in the window, also where it ended
+/// after it; the error comes from its end, which is somewhere in the interval. So are bytes without a date.
 pub fn share(
     interval: &IntervalFacts,
     workers: u32,
     activity: Option<&Activity>,
-    (from, until): (i64, i64),
+    window: (i64, i64),
 ) -> Share {
+    let (from, until) = window;
     let nominal = interval.at_us.saturating_add(interval.span_us);
     let begin = activity
         .map(|activity| activity.measured_us)
@@ -125,35 +151,122 @@ pub fn share(
         .map(|activity| activity.ended_us)
         .filter(|&ended| ended > begin)
         .map_or(nominal, |ended| ended.min(nominal));
-    let inside = until.min(end).saturating_sub(from.max(begin)).max(0);
     let span = end - begin;
-    if inside == 0 || span <= 0 {
+    if span <= 0 {
         return Share::default();
     }
-    let (ops, bytes) = (real(interval.ops), real(interval.bytes));
-    if inside >= span {
-        return Share {
-            ops,
-            bytes,
-            ..Share::default()
-        };
-    }
+    let inside = until.min(end).saturating_sub(from.max(begin)).max(0);
     let part = real(inside) / real(span);
-    let estimate = ops * part;
-    let at_most = |slice: i64| capacity(interval, workers, span, slice).min(ops);
-    let (most, least) = (at_most(inside), (ops - at_most(span - inside)).max(0.0));
-    let ops_error = (most - estimate).max(estimate - least).max(0.0);
-    let relative = if interval.ops > 0 {
-        ops_error / ops
-    } else {
-        part.max(1.0 - part)
+    let started_us = activity.map_or(i64::MIN, |activity| activity.start_us);
+    let long = LongOps::of(interval, (begin, end), started_us, window);
+    let short = (real(interval.ops) - long.count).max(0.0);
+    let (short_inside, short_error) = match inside {
+        0 => (0.0, 0.0),
+        _ if inside >= span => (short, 0.0),
+        _ => {
+            let estimate = short * part;
+            let at_most = |slice: i64| capacity(interval, workers, span, slice).min(short);
+            let (most, least) = (at_most(inside), (short - at_most(span - inside)).max(0.0));
+            let error = (most - estimate).max(estimate - least).max(0.0);
+            (estimate, error)
+        }
     };
+    let is_cut = inside > 0 && inside < span;
+    let relative = match (is_cut, short > 0.0 && long.count == 0.0) {
+        (false, _) => 0.0,
+        (true, true) => short_error / short,
+        (true, false) => part.max(1.0 - part),
+    };
+    // Bytes without a date that were counted at their operations' end are spread over its time like the operations.
+    let undated = real(interval.undated_bytes);
+    let counted_here = interval.undated_bytes <= interval.bytes && long.count > 0.0;
+    let (spread, undated_error) = match counted_here {
+        true => (undated, undated * long.error / long.count),
+        false => (0.0, undated * long.displaced()),
+    };
+    let linear = real(interval.bytes) - spread;
     Share {
-        ops: estimate,
-        ops_error,
-        bytes: bytes * part,
-        bytes_error: bytes * relative,
+        ops: short_inside + long.inside,
+        ops_error: short_error + long.error,
+        bytes: linear * part + spread * long.part(),
+        bytes_error: linear * relative + undated_error,
+        long_ops_error: long.error,
+        undated_error,
     }
+}
+
+/// The operations of an interval that took a period or more.
+#[derive(Debug, Default)]
+struct LongOps {
+    count: f64,
+    inside: f64,
+    error: f64,
+}
+
+impl LongOps {
+    /// They ended in `ends`, and none began before its task did.
+    fn of(interval: &IntervalFacts, ends: (i64, i64), started_us: i64, window: (i64, i64)) -> Self {
+        let mut long = Self::default();
+        let period_ns = PERIOD_US.unsigned_abs() * 1000;
+        if interval.service.max_ns() < period_ns {
+            return long;
+        }
+        let slots = interval.service.filled_slots();
+        for slot in slots.filter(|slot| slot.highest_ns >= period_ns) {
+            let middle = slot.lowest_ns.midpoint(slot.highest_ns) / 1000;
+            let lasted = i64::try_from(middle).unwrap_or(i64::MAX).max(1);
+            let (least, most) = part_inside(lasted, ends, started_us, window);
+            let count = real(i64::try_from(slot.count).unwrap_or(i64::MAX));
+            long.count += count;
+            long.inside += count * least.midpoint(most);
+            long.error += count * (most - least) / 2.0;
+        }
+        long
+    }
+
+    /// The part of their time that lies in the window.
+    fn part(&self) -> f64 {
+        if self.count > 0.0 {
+            self.inside / self.count
+        } else {
+            0.0
+        }
+    }
+
+    /// Which part of bytes that were counted at some earlier time of an operation may stand on the wrong side of the
+    /// window's edge; none where all of the operation lies on one side.
+    fn displaced(&self) -> f64 {
+        let inside = self.part();
+        match inside > 0.0 && inside < 1.0 {
+            true => inside.max(1.0 - inside),
+            false => 0.0,
+        }
+    }
+}
+
+/// The least and the largest part of an operation's time that lies in the window, over all instants at which it can
+/// have ended.
+fn part_inside(
+    lasted: i64,
+    (earliest, latest): (i64, i64),
+    started_us: i64,
+    (from, until): (i64, i64),
+) -> (f64, f64) {
+    let earliest = earliest.max(started_us.saturating_add(lasted)).min(latest);
+    let part = |end: i64| {
+        let began = end.saturating_sub(lasted).max(started_us).min(end - 1);
+        let inside = end.min(until) - began.max(from);
+        real(inside.max(0)) / real(end - began)
+    };
+    // Between the ends of the range it is largest where the operation or the window ends.
+    [until, from.saturating_add(lasted)]
+        .into_iter()
+        .filter(|end| (earliest..=latest).contains(end))
+        .chain([earliest, latest])
+        .map(part)
+        .fold((f64::INFINITY, 0.0), |(least, most), part| {
+            (least.min(part), part.max(most))
+        })
 }
 
 /// The most operations that can complete within `slice_us`: each of the operations that were under way at once completes

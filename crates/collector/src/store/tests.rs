@@ -277,6 +277,7 @@ pub(super) fn interval(task: TaskId, at: i64, op: &str, ops: u64, ns: u64) -> Op
         ramp: false,
         ops: ops as i64,
         bytes: ops as i64 * 4096,
+        undated_bytes: 0,
         errors: 0,
         in_flight: 0,
         service: service.to_blob(),

@@ -53,7 +53,10 @@ async fn a_lost_agent_that_returns_is_stopped_and_cleaned_and_its_rows_count() {
     let updates = stage.watch(started.run_id).await;
     let told = messages(&updates);
     assert_eq!(state(&updates), ("done", true), "{told}");
-    assert!(told.contains("without `b` (lost, nothing done)"), "{told}");
+    assert!(
+        told.contains("without `b` (lost, nothing known to be done)"),
+        "{told}"
+    );
     assert!(
         told.contains("it is removed when the agent is back"),
         "{told}"

@@ -39,7 +39,10 @@ async fn an_agent_that_confirms_and_does_not_start_is_lost_to_the_step() {
         told.contains("agent `b` confirmed its start and has not begun"),
         "{told}"
     );
-    assert!(told.contains("without `b` (lost, nothing done)"), "{told}");
+    assert!(
+        told.contains("without `b` (lost, nothing known to be done)"),
+        "{told}"
+    );
     assert_eq!(tasks(&stage).await, ["a|done", "b|lost"]);
     assert_eq!(
         stage.rows("select state, partial from steps").await,

@@ -1,4 +1,4 @@
-//! Stalls: operations that do not end. Each is an event with its place, and a second one when it ends after all.
+//! Stalls: operations that neither end nor move a byte. Each is an event with its place, and a second one when it ends after all.
 //!
 //! A worker that waits for its instant has no operation in flight and does not stall. It knows nothing of what follows
 //! from a stall.
@@ -7,7 +7,7 @@ use crate::measure::clock::MonoNanos;
 use crate::measure::op::Op;
 use std::fmt;
 
-/// What follows from an operation that does not end.
+/// What follows from an operation that neither ends nor gets any further.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnStall {
     /// Report it and wait for it.
@@ -47,12 +47,13 @@ impl TaskPhase {
     }
 }
 
-/// Something that has not ended for as long as a plan calls a stall.
+/// Something that has made no progress for as long as a plan calls a stall.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stall {
     pub phase: TaskPhase,
     /// The system call that has not returned, where it is not an operation's.
     pub call: Option<&'static str>,
+    /// When it began, or was last seen to move on.
     pub since: MonoNanos,
     /// What it works on, where that is known.
     pub path: Option<String>,
@@ -81,7 +82,7 @@ impl StallEvent {
 impl Stall {
     pub(crate) fn why_ended(&self, now: MonoNanos) -> String {
         let seconds = now.since(self.since).as_secs();
-        format!("{self} has not ended for {seconds} s, and on-stall = \"abort\"")
+        format!("{self} has made no progress for {seconds} s, and on-stall = \"abort\"")
     }
 }
 

@@ -6,7 +6,8 @@
 //! is the [`Consumer`], which also sees what is in flight. Nothing is known here of tasks, periods merged, or the wire.
 //!
 //! Most workloads need three functions: [`Recorder::next`] begins an operation, [`Recorder::end`] records its success and
-//! [`Recorder::error`] its failure, and [`Recorder::place`] names the file it is about. Engines that keep several
+//! [`Recorder::error`] its failure, and [`Recorder::place`] names the file it is about. One that can outlast a period
+//! calls [`Recorder::reached`] between its chunks, so that its bytes count when they are moved. Engines that keep several
 //! operations in flight use `submit` and `complete` (`flight.rs`) in their place, loads with instants of their own
 //! `next_at` (`paced.rs`), loops of short calls `next_back_to_back`, and work between operations `untimed`.
 
@@ -18,6 +19,7 @@ mod flight;
 mod marker;
 mod observed;
 mod paced;
+mod progress;
 mod untimed;
 
 pub use began::Began;
@@ -42,6 +44,7 @@ use buffer::{BUFFERS, SeriesKind, SharedSlot};
 use errors::ErrorLog;
 use flight::Flight;
 use paced::Pacer;
+use progress::Credit;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -113,6 +116,7 @@ pub fn pair(settings: Settings) -> (Recorder, Consumer) {
         last: MonoNanos(0),
         until: MonoNanos(u64::MAX),
         streak: 0,
+        credit: Credit::default(),
         rolled: true,
         slots,
         first_op: settings.ops.first().copied().unwrap_or(Op::Null),
@@ -149,6 +153,8 @@ pub struct Recorder {
     until: MonoNanos,
     /// Errors since the last success.
     streak: u64,
+    /// What of the operation in flight has counted.
+    credit: Credit,
     /// The buffer has changed since the clock was read last.
     rolled: bool,
     slots: [u8; Op::ALL.len()],
@@ -284,12 +290,13 @@ impl Recorder {
     #[inline(always)]
     fn count(&mut self, now: MonoNanos, op: Op, began: Began, bytes: u64) {
         if now >= self.boundary {
-            self.roll(Some((op, began.at)), now);
+            self.roll_ended(op, began, now, bytes);
         }
         self.last = now;
         self.streak = 0;
+        let left = self.credit.take_rest(bytes);
         let series = self.series(op);
-        series.bytes += bytes;
+        series.bytes += left;
         series.service.record(now.nanos_since(began.at));
         if let Some(response) = &mut series.response {
             response.record(now.nanos_since(began.intended));
@@ -358,15 +365,17 @@ impl Recorder {
         if now >= self.boundary {
             self.roll(Some((op, began.at)), now);
         }
+        self.credit = Credit::default();
         self.last = now;
         self.streak += 1;
         self.series(op).errors += 1;
     }
 
-    /// Takes back a [`begin`](Recorder::begin): the operation came to nothing, and nothing is recorded. That it began
-    /// stays true; for what is no operation there is [`Recorder::untimed`].
+    /// Takes back a [`begin`](Recorder::begin): the operation came to nothing, and nothing is recorded but the bytes that
+    /// it has reported. That it began stays true; for what is no operation there is [`Recorder::untimed`].
     pub fn idle(&mut self) {
         self.shared.hide();
+        self.credit = Credit::default();
     }
 
     /// Whether the load has to end: it was stopped, or its runtime is over by the clock that was read last.

@@ -119,7 +119,7 @@ pub(crate) fn create(
     bytes: u64,
     data: &mut WriteBuffer,
     durable: Durable,
-    reached: impl Fn(u64),
+    mut reached: impl FnMut(u64),
 ) -> Result<u64, CallError> {
     let fd = open_new(dir, name)?;
     let mut written = 0;
@@ -148,7 +148,7 @@ pub(crate) fn append(
     bytes: u64,
     data: &mut WriteBuffer,
     durable: Durable,
-    reached: impl Fn(u64),
+    mut reached: impl FnMut(u64),
 ) -> Result<u64, CallError> {
     let fd = retry_on_intr(|| openat(dir, name, APPEND, Mode::empty()))?;
     let mut written = 0;
@@ -196,7 +196,7 @@ pub(crate) fn read(
     name: &CStr,
     bytes: u64,
     buffer: &mut [u8],
-    reached: impl Fn(u64),
+    mut reached: impl FnMut(u64),
 ) -> Result<u64, CallError> {
     let fd = open_to_read(dir, name)?;
     let mut have = 0;

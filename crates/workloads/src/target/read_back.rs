@@ -66,7 +66,7 @@ pub(crate) fn read_back(
     name: &CStr,
     buffer: &mut [u8],
     original: &mut impl Original,
-    reached: impl Fn(u64),
+    reached: impl FnMut(u64),
 ) -> Result<Moved, Fault> {
     let file = calls::open_to_read(dir, name)?;
     let mut pass = Pass {
@@ -100,7 +100,7 @@ impl<O: Original> Pass<'_, O> {
         &mut self,
         file: BorrowedFd<'_>,
         buffer: &mut [u8],
-        reached: impl Fn(u64),
+        mut reached: impl FnMut(u64),
     ) -> Result<u64, CallError> {
         let room = buffer.len();
         let mut have = 0;

@@ -36,6 +36,7 @@ fn sound() -> proto::Batch {
             op: "write".to_owned(),
             ops: 2,
             bytes: 8192,
+            undated_bytes: 4096,
             service: Some(distribution),
             ..proto::OpInterval::default()
         }],

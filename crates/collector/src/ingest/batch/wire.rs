@@ -132,6 +132,7 @@ fn op_interval(wire: proto::OpInterval) -> Result<OpInterval, BatchError> {
         ramp: wire.ramp,
         ops: count("op_intervals.ops", wire.ops)?,
         bytes: count("op_intervals.bytes", wire.bytes)?,
+        undated_bytes: count("op_intervals.undated_bytes", wire.undated_bytes)?,
         errors: count("op_intervals.errors", wire.errors)?,
         in_flight: i64::from(wire.in_flight),
         service: distribution("op_intervals.service", service)?,

@@ -6,6 +6,7 @@ use crate::figures::{self, NONE};
 use crate::report::pivot::{scale_notes, title};
 use crate::report::{Cell, ClientsReport, Figure, Measure, PhaseReport, Pivot, Report, StepReport};
 use crate::results::flags::meaning;
+use crate::results::missing::without;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Clients that differ by less than this are not worth a line.
@@ -277,15 +278,24 @@ fn clients(steps: &[&StepReport]) -> Option<String> {
         }
     }
     let (apart, step, clients) = furthest?;
+    // Each client's rate is that of the time in which it took part.
+    let missing = steps.iter().find_map(|step| {
+        let missing = without(&step.missing)?;
+        Some(format!(
+            " while they took part; step {} {missing}",
+            step.ordinal
+        ))
+    });
+    let missing = missing.unwrap_or_default();
     if apart < EVEN {
         return Some(format!(
-            "Clients: all within {} % of each other.",
+            "Clients: all within {} % of each other{missing}.",
             figures::rate(EVEN * 100.0)
         ));
     }
     let share = |rate: f64| figures::rate(100.0 * rate / clients.mean_ops_per_s);
     Some(format!(
-        "Clients: slowest {} at {} %, fastest {} at {} % of their mean ({}, step {}, where they differ most).",
+        "Clients: slowest {} at {} %, fastest {} at {} % of their mean ({}, step {}, where they differ most){missing}.",
         clients.slowest.agent,
         share(clients.slowest.ops_per_s),
         clients.fastest.agent,

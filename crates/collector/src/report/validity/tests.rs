@@ -111,7 +111,7 @@ fn each_fault_names_its_steps() {
     check(
         "windows",
         Verdict::Note,
-        "1 of 9 steps (3): all workers were active together for less than three seconds or half the step; the rates are \
+        "1 of 9 steps (3): all workers were active together for less than 2.5 seconds or half the step; the rates are \
          over the whole step, to the last worker",
     );
     check(

@@ -5,8 +5,8 @@ use super::*;
 #[test]
 fn short_windows_do_not_lead() {
     for (skew, ended, other_ended, headline) in [
-        // 2.9 s are fewer than three intervals.
-        (0, 2_900_000, 2_900_000, Headline::LastDone),
+        // 2.4 s are less than two and a half intervals.
+        (0, 2_400_000, 2_400_000, Headline::LastDone),
         (0, 3 * S, 3 * S, Headline::Window),
         // 4.9 s of 10 s are less than half.
         (100_000, 5 * S, 10 * S, Headline::LastDone),

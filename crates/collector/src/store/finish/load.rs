@@ -258,6 +258,7 @@ pub(super) struct StoredInterval {
     ramp: bool,
     ops: i64,
     bytes: i64,
+    undated_bytes: i64,
     errors: i64,
     in_flight: i64,
     service: Blob,
@@ -323,6 +324,7 @@ impl FromRow<'_, SqliteRow> for StoredInterval {
             ramp: row.try_get("ramp")?,
             ops: row.try_get("ops")?,
             bytes: row.try_get("bytes")?,
+            undated_bytes: row.try_get("undated_bytes")?,
             errors: row.try_get("errors")?,
             in_flight: row.try_get("in_flight")?,
             service: distribution(row, &SERVICE)?.unwrap_or_default(),
@@ -346,6 +348,7 @@ impl StoredInterval {
             ramp: self.ramp,
             ops: self.ops,
             bytes: self.bytes,
+            undated_bytes: self.undated_bytes,
             errors: self.errors,
             in_flight: self.in_flight,
         })

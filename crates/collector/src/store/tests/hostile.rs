@@ -220,7 +220,7 @@ prop_compose! {
     ) -> proto::OpInterval {
         proto::OpInterval {
             task_id, at_us, span_us, op, ramp: false, ops, bytes: ops, errors: ops, in_flight: 0, service,
-            response: None, run_uid: String::new(),
+            response: None, undated_bytes: ops, run_uid: String::new(),
         }
     }
 }

@@ -190,6 +190,7 @@ impl Merge {
             let interval = self.interval(key);
             interval.ops += series.ops();
             interval.bytes += series.bytes;
+            interval.undated_bytes += series.undated_bytes;
             interval.errors += series.errors;
             interval.service.add(&series.service);
             if let Some(response) = &series.response {
@@ -240,6 +241,7 @@ impl Merge {
             ramp,
             ops: 0,
             bytes: 0,
+            undated_bytes: 0,
             errors: 0,
             in_flight: 0,
             service: Histogram::new(),

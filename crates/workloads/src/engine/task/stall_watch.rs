@@ -1,24 +1,35 @@
-//! Looks for operations that do not end.
+//! Looks for operations that neither end nor get any further.
 
 use crate::engine::stall::{Stall, StallEvent, TaskPhase};
 use crate::engine::workload::Load;
 use crate::measure::clock::MonoNanos;
-use crate::measure::recorder::Consumer;
+use crate::measure::recorder::{Consumer, InFlightOp};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Looks at what workers have in flight.
+/// Looks at what workers have in flight. An operation that has moved on in its file since the last look is no stall,
+/// however long it takes.
 #[derive(Debug)]
 pub(super) struct StallDetector {
     after: Duration,
-    stalled: BTreeMap<u32, Stall>,
+    /// By worker.
+    seen: BTreeMap<u32, Seen>,
+}
+
+/// An operation as it was found.
+#[derive(Debug)]
+struct Seen {
+    in_flight: InFlightOp,
+    /// When it began, or was first seen where it is.
+    since: MonoNanos,
+    reported: Option<Stall>,
 }
 
 impl StallDetector {
     pub(super) fn new(after: Duration) -> StallDetector {
         StallDetector {
             after,
-            stalled: BTreeMap::new(),
+            seen: BTreeMap::new(),
         }
     }
 
@@ -29,37 +40,103 @@ impl StallDetector {
         consumers: &[Consumer],
         load: &dyn Load,
     ) -> Vec<StallEvent> {
-        let mut news = Vec::new();
-        for (worker, consumer) in (0_u32..).zip(consumers) {
-            let in_flight = consumer.in_flight();
-            let known = self.stalled.get(&worker);
-            if let Some(known) = known
-                && in_flight.is_some_and(|it| {
-                    let phase = TaskPhase::Operation { worker, op: it.op };
-                    (phase, it.since) == (known.phase, known.since)
-                })
-            {
-                continue;
-            }
-            news.extend(self.stalled.remove(&worker).map(StallEvent::Over));
-            if let Some(it) = in_flight.filter(|it| now.since(it.since) >= self.after) {
+        let in_flight = consumers.iter().map(Consumer::in_flight);
+        let paths = |worker, file| load.path_of(worker, file);
+        self.compare(now, in_flight, &paths)
+    }
+
+    fn compare(
+        &mut self,
+        now: MonoNanos,
+        in_flight: impl Iterator<Item = Option<InFlightOp>>,
+        path_of: &dyn Fn(u32, u64) -> Option<String>,
+    ) -> Vec<StallEvent> {
+        let mut events = Vec::new();
+        for (worker, in_flight) in (0_u32..).zip(in_flight) {
+            let known = self.seen.remove(&worker);
+            let mut seen = match (known, in_flight) {
+                (Some(seen), Some(it)) if seen.in_flight == it => seen,
+                (known, other) => {
+                    let is_same = |seen: &Seen| {
+                        let same = |it: &InFlightOp| (it.op, it.since);
+                        other.as_ref().map(same) == Some(same(&seen.in_flight))
+                    };
+                    let went_on = known.as_ref().is_some_and(is_same);
+                    events.extend(known.and_then(|seen| seen.reported).map(StallEvent::Over));
+                    let Some(it) = other else {
+                        continue;
+                    };
+                    Seen {
+                        in_flight: it,
+                        since: if went_on { now } else { it.since },
+                        reported: None,
+                    }
+                }
+            };
+            if seen.reported.is_none() && now.since(seen.since) >= self.after {
+                let it = seen.in_flight;
                 let stall = Stall {
                     phase: TaskPhase::Operation { worker, op: it.op },
                     call: None,
-                    since: it.since,
-                    path: it.file.and_then(|file| load.path_of(worker, file)),
+                    since: seen.since,
+                    path: it.file.and_then(|file| path_of(worker, file)),
                     offset: it.offset,
                     hangs: true,
                 };
-                news.push(StallEvent::Begun(stall.clone()));
-                self.stalled.insert(worker, stall);
+                events.push(StallEvent::Begun(stall.clone()));
+                seen.reported = Some(stall);
             }
+            self.seen.insert(worker, seen);
         }
-        news
+        events
     }
 
     /// The stall that has lasted longest.
     pub(super) fn longest(&self) -> Option<&Stall> {
-        self.stalled.values().min_by_key(|stall| stall.since)
+        let stalls = self.seen.values().filter_map(|seen| seen.reported.as_ref());
+        stalls.min_by_key(|stall| stall.since)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::measure::op::Op;
+
+    const S: u64 = 1_000_000_000;
+
+    /// What is told at each second of one operation that began at second 1, by the offset at which it is found.
+    fn told(offsets: &[Option<u64>]) -> Vec<(u64, &'static str, u64)> {
+        let mut detector = StallDetector::new(Duration::from_secs(3));
+        let mut told = Vec::new();
+        for (second, offset) in (1..).zip(offsets) {
+            let in_flight = offset.map(|offset| InFlightOp {
+                op: Op::Copy,
+                since: MonoNanos(S),
+                file: Some(0),
+                offset: Some(offset),
+            });
+            let now = MonoNanos(second * S);
+            for event in detector.compare(now, [in_flight].into_iter(), &|_, _| None) {
+                let (word, stall) = match event {
+                    StallEvent::Begun(stall) => ("stall", stall),
+                    StallEvent::Over(stall) => ("over", stall),
+                };
+                told.push((second, word, stall.since.0 / S));
+            }
+        }
+        told
+    }
+
+    #[test]
+    fn an_operation_that_gets_further_is_no_stall_and_one_that_hangs_on_its_way_is() {
+        let at = |offsets: &[u64]| offsets.iter().copied().map(Some).collect::<Vec<_>>();
+        assert_eq!(told(&at(&[0, 1, 2, 3, 4, 5, 6, 7, 8])), []);
+        assert_eq!(told(&at(&[0, 0, 0, 0, 0])), [(4, "stall", 1)]);
+        let hangs = at(&[0, 1, 2, 2, 2, 2, 2, 3, 3]);
+        assert_eq!(told(&hangs), [(6, "stall", 3), (8, "over", 3)]);
+        let mut ends = at(&[0, 5, 5, 5, 5]);
+        ends.push(None);
+        assert_eq!(told(&ends), [(5, "stall", 2), (6, "over", 2)]);
     }
 }

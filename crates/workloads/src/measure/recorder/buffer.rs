@@ -37,7 +37,10 @@ pub struct Buffer {
 #[derive(Debug)]
 pub struct Series {
     pub op: Op,
+    /// As they were moved, also by operations that have not ended.
     pub bytes: u64,
+    /// Of the operations that ended here, the bytes of those that were silent for a whole period before their end.
+    pub undated_bytes: u64,
     pub errors: u64,
     /// What was counted without a duration.
     pub untimed: u64,
@@ -55,7 +58,7 @@ impl Series {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.ops() == 0 && self.errors == 0 && self.in_flight == 0
+        self.ops() == 0 && self.bytes == 0 && self.errors == 0 && self.in_flight == 0
     }
 }
 
@@ -76,6 +79,7 @@ impl Buffer {
         let series = ops.iter().map(|op| Series {
             op: *op,
             bytes: 0,
+            undated_bytes: 0,
             errors: 0,
             untimed: 0,
             in_flight: 0,
@@ -128,6 +132,7 @@ impl Buffer {
     fn clear(&mut self) {
         for series in &mut self.series {
             series.bytes = 0;
+            series.undated_bytes = 0;
             series.errors = 0;
             series.untimed = 0;
             series.in_flight = 0;

@@ -74,7 +74,7 @@ impl Engine {
         name: &CStr,
         bytes: u64,
         durable: Durable,
-        should_stop: impl Fn(u64) -> bool,
+        mut should_stop: impl FnMut(u64) -> bool,
     ) -> Result<Copied, CallError> {
         let flags = |side| match self.direct == Some(side) {
             true => OFlags::DIRECT,

@@ -38,7 +38,7 @@ impl Verifier {
         name: &CStr,
         index: u64,
         bytes: u64,
-        reached: impl Fn(u64),
+        reached: impl FnMut(u64),
     ) -> Result<Moved, Fault> {
         let Self {
             content,

@@ -84,7 +84,7 @@ impl CopyWorker {
             (Ok(()), Some(Entered { from, to, .. })) => {
                 let both = (from.as_fd(), to.as_fd());
                 let stop = |copied| {
-                    recorder.place_at(index, copied);
+                    recorder.reached(Op::Copy, began, (index, copied), copied);
                     recorder.should_stop()
                 };
                 self.engine
@@ -126,7 +126,8 @@ impl CopyWorker {
             return Ok(Flow::Stop);
         };
         let both = (entered.from.as_fd(), entered.to.as_fd());
-        let reached = |offset| recorder.place_at(index | OF_COPY, offset);
+        let place = index | OF_COPY;
+        let reached = |offset| recorder.reached(Op::Read, began, (place, offset), offset);
         match verifier.check(both, &file.name, index, file.bytes, reached) {
             Ok(moved) => {
                 recorder.end(Op::Read, moved.shorten(began), moved.bytes);

@@ -12,7 +12,7 @@ use crate::engine::passes::Pass;
 use crate::engine::task::TaskError;
 use crate::measure::op::Op;
 use crate::measure::random::Random;
-use crate::measure::recorder::{OpError, Recorder};
+use crate::measure::recorder::{Began, OpError, Recorder};
 use crate::measure::shuffle::Shuffle;
 use crate::target::calls;
 use crate::target::fault::Fault;
@@ -48,17 +48,20 @@ pub(super) struct Job {
     pub moves: Option<u64>,
 }
 
-/// The file that an operation is about, for those who say how far they are in it.
-#[derive(Clone, Copy)]
+/// The operation in flight and its file, for those who say how far they are in it.
 pub(super) struct Position<'a> {
-    recorder: &'a Recorder,
+    recorder: &'a mut Recorder,
+    op: Op,
+    began: Began,
     file: u64,
 }
 
 impl Position<'_> {
+    /// It goes on at `offset`, and has moved so many bytes.
     #[inline]
-    pub(super) fn reached(self, offset: u64) {
-        self.recorder.place_at(self.file, offset);
+    pub(super) fn reached(&mut self, offset: u64, moved: u64) {
+        let place = (self.file, offset);
+        self.recorder.reached(self.op, self.began, place, moved);
     }
 }
 
@@ -70,6 +73,9 @@ pub(super) enum Clock {
     /// Where the one before it ended: for operations so short that a second reading would be felt.
     Shared,
 }
+
+/// A list shows how far it is once in so many names.
+const SIGN_EVERY: u64 = 256;
 
 impl Walk {
     /// One operation on each file. `size_of` is asked before the clock starts; `act` gets the file, its number in
@@ -129,7 +135,13 @@ impl Walk {
                 let Some(began) = began else {
                     return Ok(Pass::Stopped);
                 };
-                match act(Position { recorder, file }, dir, &name, index, bytes) {
+                let position = Position {
+                    recorder,
+                    op,
+                    began,
+                    file,
+                };
+                match act(position, dir, &name, index, bytes) {
                     Ok(moved) => {
                         let moved = moved.into();
                         recorder.end(op, moved.shorten(began), moved.bytes);
@@ -176,9 +188,15 @@ impl Walk {
             let Some(began) = recorder.next(op, job.moves.unwrap_or(bytes)) else {
                 return Ok(Pass::Stopped);
             };
+            let position = Position {
+                recorder,
+                op,
+                began,
+                file,
+            };
             let done = dir
                 .map_err(Fault::from)
-                .and_then(|dir| act(Position { recorder, file }, dir, &name, index, bytes));
+                .and_then(|dir| act(position, dir, &name, index, bytes));
             match done {
                 Ok(moved) => {
                     let moved = moved.into();
@@ -229,13 +247,17 @@ impl Walk {
         let Some(began) = recorder.next(op, 0) else {
             return Ok(Pass::Stopped);
         };
-        let result = match op {
-            Op::ListStat => calls::list_in(root, name.as_c_str(), buffer, |dir, name| {
-                listed += 1;
-                calls::stat(dir, name).map(drop)
-            }),
-            _ => calls::list(root, name.as_c_str(), buffer, |_| listed += 1),
-        };
+        let result = calls::list_in(root, name.as_c_str(), buffer, |dir, name| {
+            listed += 1;
+            // Tells a long list from one that hangs.
+            if listed % SIGN_EVERY == 0 {
+                recorder.place_at(number, listed);
+            }
+            match op {
+                Op::ListStat => calls::stat(dir, name).map(drop),
+                _ => Ok(()),
+            }
+        });
         // Others may have made theirs in a shared directory, or not yet.
         let is_right = match self.share.is_alone() {
             true => listed == expected,

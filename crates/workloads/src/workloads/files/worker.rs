@@ -97,8 +97,8 @@ impl FilesWorker {
                 recorder,
                 &job(Clock::Own),
                 size_of,
-                |spot, dir, name, index, bytes| {
-                    let reached = |offset| spot.reached(offset);
+                |mut spot, dir, name, index, bytes| {
+                    let reached = |offset| spot.reached(offset, offset);
                     let name = name.as_c_str();
                     let made = calls::create(dir, name, index, bytes, data, *durable, reached);
                     written(made, data)
@@ -108,8 +108,8 @@ impl FilesWorker {
                 recorder,
                 &job(Clock::Own),
                 size_now,
-                |spot, dir, name, index, had| {
-                    let reached = |offset| spot.reached(offset);
+                |mut spot, dir, name, index, had| {
+                    let reached = |offset| spot.reached(offset, offset - had);
                     let (name, place) = (name.as_c_str(), (index, had));
                     let more = calls::append(dir, name, place, *more, data, *durable, reached);
                     written(more, data)
@@ -119,8 +119,8 @@ impl FilesWorker {
                 recorder,
                 &job(Clock::Own),
                 size_now,
-                |spot, dir, name, _, bytes| {
-                    let reached = |offset| spot.reached(offset);
+                |mut spot, dir, name, _, bytes| {
+                    let reached = |offset| spot.reached(offset, offset);
                     Ok(calls::read(dir, name.as_c_str(), bytes, buffer, reached)?)
                 },
             ),
@@ -128,8 +128,8 @@ impl FilesWorker {
                 recorder,
                 &job(Clock::Own),
                 size_now,
-                |spot, dir, name, index, bytes| {
-                    let reached = |offset| spot.reached(offset);
+                |mut spot, dir, name, index, bytes| {
+                    let reached = |offset| spot.reached(offset, offset);
                     let mut blocks = Blocks::new(content, index, bytes).appended(appended, *append);
                     read_back(dir, name.as_c_str(), buffer, &mut blocks, reached)
                 },

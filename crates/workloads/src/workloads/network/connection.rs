@@ -68,17 +68,23 @@ impl Connection {
         &self.peer
     }
 
-    /// Fills the buffer from the peer. An end before that is an error.
+    /// Fills the buffer from the peer, and says how much there is as long as it is not full. An end before that is an error.
     pub(super) fn receive(
         &self,
         buffer: &mut [u8],
-        recorder: &Recorder,
+        recorder: &mut Recorder,
+        reached: impl Fn(&mut Recorder, usize),
     ) -> Result<(), ConnectionError> {
         let mut have = 0;
         while let Some(rest) = buffer.get_mut(have..).filter(|rest| !rest.is_empty()) {
             match (&self.stream).read(rest) {
                 Ok(0) => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
-                Ok(count) => have += count,
+                Ok(count) => {
+                    have += count;
+                    if have < buffer.len() {
+                        reached(recorder, have);
+                    }
+                }
                 Err(error) if is_pause(&error) => look_up(recorder)?,
                 Err(error) => return Err(error.into()),
             }

@@ -7,7 +7,7 @@ use super::connection::{Connection, ConnectionError, look_up};
 use super::keys::{Exchange, Wait};
 use super::socket::is_pause;
 use crate::engine::workload::Worker;
-use crate::measure::recorder::{OpError, Recorder};
+use crate::measure::recorder::{Began, OpError, Recorder};
 use crate::target::write_buffer::WriteBuffer;
 use std::io::{self, Write};
 
@@ -41,16 +41,30 @@ impl Requester {
         Self { left, ..self }
     }
 
-    fn exchange(&mut self, recorder: &Recorder) -> Result<(), ConnectionError> {
+    fn exchange(&mut self, began: Began, recorder: &mut Recorder) -> Result<(), ConnectionError> {
+        let Exchange { op, bytes, .. } = self.exchange;
+        let reached = |recorder: &mut Recorder, moved: usize| {
+            let moved = bytes.min(u64::try_from(moved).unwrap_or(u64::MAX));
+            recorder.reached(op, began, (0, moved), moved);
+        };
+        let request_bytes = self.request.len();
         let mut rest = self.request.as_slice();
         while !rest.is_empty() {
             match (&self.connection.stream).write(rest) {
-                Ok(count) => rest = rest.get(count..).unwrap_or_default(),
+                Ok(count) => {
+                    rest = rest.get(count..).unwrap_or_default();
+                    if !rest.is_empty() {
+                        reached(recorder, request_bytes - rest.len());
+                    }
+                }
                 Err(error) if is_pause(&error) => look_up(recorder)?,
                 Err(error) => return Err(error.into()),
             }
         }
-        self.connection.receive(&mut self.response, recorder)
+        self.connection
+            .receive(&mut self.response, recorder, |recorder, have| {
+                reached(recorder, request_bytes + have);
+            })
     }
 
     /// All that was answered is what the other end has counted.
@@ -68,7 +82,7 @@ impl Worker for Requester {
         while self.left > 0
             && let Some(began) = recorder.next(op, bytes)
         {
-            match self.exchange(recorder) {
+            match self.exchange(began, recorder) {
                 Ok(()) => {
                     recorder.end(op, began, bytes);
                     counted += bytes;

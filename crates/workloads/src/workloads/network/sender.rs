@@ -59,17 +59,26 @@ impl Sender {
         Self { left, ..self }
     }
 
-    fn send_block(&mut self, recorder: &Recorder) -> Result<Sent, ConnectionError> {
+    /// How it went out, and how many bytes were acknowledged meanwhile.
+    fn send_block(
+        &mut self,
+        began: Began,
+        recorder: &mut Recorder,
+    ) -> Result<(Sent, u64), ConnectionError> {
+        let mut acknowledged = 0;
         let bytes = usize::try_from(self.block_bytes()).unwrap_or(usize::MAX);
-        let mut rest = self.block.get(..bytes).unwrap_or_default();
+        let mut sent = 0;
         loop {
+            let rest = self.block.get(sent..bytes).unwrap_or_default();
             match (&self.connection.stream).write(rest) {
                 Ok(count) => {
                     self.written += u64::try_from(count).unwrap_or(0);
-                    rest = rest.get(count..).unwrap_or_default();
-                    if rest.is_empty() {
-                        return Ok(Sent::Whole);
+                    sent += count;
+                    if sent >= bytes {
+                        return Ok((Sent::Whole, acknowledged));
                     }
+                    acknowledged += self.newly_acknowledged()?;
+                    recorder.reached(Op::Send, began, (0, acknowledged), acknowledged);
                 }
                 Err(error) if is_pause(&error) => {}
                 Err(error) => return Err(error.into()),
@@ -78,7 +87,7 @@ impl Sender {
                 return Err(ConnectionError::Stopped);
             }
             if MonoNanos::now() >= recorder.until() {
-                return Ok(Sent::Cut);
+                return Ok((Sent::Cut, acknowledged));
             }
         }
     }
@@ -111,7 +120,7 @@ impl Sender {
         is_last: bool,
     ) -> Result<bool, ConnectionError> {
         let bytes = self.block_bytes();
-        let sent = self.send_block(recorder)?;
+        let (sent, acknowledged) = self.send_block(began, recorder)?;
         self.left = self.left.saturating_sub(bytes);
         let is_last = is_last || self.left == 0;
         let until = recorder.until();
@@ -121,11 +130,12 @@ impl Sender {
         if is_last || sent == Sent::Cut || is_over {
             self.connection
                 .agree(self.written, &|| recorder.is_stopped())?;
-            recorder.end(Op::Send, began, self.written - self.counted);
+            let rest = self.written - self.counted;
+            recorder.end(Op::Send, began, acknowledged + rest);
             self.counted = self.written;
             return Ok(true);
         }
-        let bytes = self.newly_acknowledged()?;
+        let bytes = acknowledged + self.newly_acknowledged()?;
         recorder.end(Op::Send, began, bytes);
         Ok(false)
     }
@@ -133,8 +143,8 @@ impl Sender {
 
 impl Worker for Sender {
     fn run(&mut self, recorder: &mut Recorder) -> Result<(), OpError> {
-        recorder.place(0);
         loop {
+            recorder.place(0);
             let block_bytes = self.block_bytes();
             // The runtime may end between two of our looks at the clock; the next block is the last one then.
             let (began, is_last) = match recorder.next(Op::Send, block_bytes) {

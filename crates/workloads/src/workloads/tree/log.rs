@@ -39,17 +39,15 @@ pub(super) type Outcome = Result<Option<Moved>, Fault>;
 pub(super) trait Log {
     type Error;
 
-    /// Carries out one operation that is about to move `bytes`; `path` is asked for when it fails.
+    /// Carries out one operation that is about to move `bytes`, and that says between its chunks how many it has moved;
+    /// `path` is asked for when it fails.
     fn operation(
         &mut self,
         op: Op,
         bytes: u64,
         path: impl FnOnce() -> PathBuf,
-        act: impl FnOnce(&Self) -> Outcome,
+        act: impl FnOnce(&mut dyn FnMut(u64)) -> Outcome,
     ) -> Result<Flow, Self::Error>;
-
-    /// How far the operation is in its file.
-    fn reached(&self, _offset: u64) {}
 
     /// Whether the load is ending, so that untimed walking stops too.
     fn has_to_end(&self) -> bool {
@@ -77,13 +75,14 @@ impl Log for &mut Recorder {
         op: Op,
         bytes: u64,
         path: impl FnOnce() -> PathBuf,
-        act: impl FnOnce(&Self) -> Outcome,
+        act: impl FnOnce(&mut dyn FnMut(u64)) -> Outcome,
     ) -> Result<Flow, OpError> {
         self.place(HERE);
         let Some(began) = self.next(op, bytes) else {
             return Ok(Flow::Stop);
         };
-        match act(self) {
+        let done = act(&mut |moved| self.reached(op, began, (HERE, moved), moved));
+        match done {
             Ok(Some(moved)) => self.end(op, moved.shorten(began), moved.bytes),
             Ok(None) => self.idle(),
             Err(fault) => {
@@ -92,11 +91,6 @@ impl Log for &mut Recorder {
             }
         }
         Ok(Flow::Done)
-    }
-
-    #[inline]
-    fn reached(&self, offset: u64) {
-        self.place_at(HERE, offset);
     }
 
     fn has_to_end(&self) -> bool {
@@ -126,11 +120,11 @@ impl Log for Quiet<'_> {
         op: Op,
         bytes: u64,
         path: impl FnOnce() -> PathBuf,
-        act: impl FnOnce(&Self) -> Outcome,
+        act: impl FnOnce(&mut dyn FnMut(u64)) -> Outcome,
     ) -> Result<Flow, TaskError> {
         self.done.add(1)?;
         self.done.moves(bytes);
-        match act(self) {
+        match act(&mut |_| ()) {
             Ok(_) => Ok(Flow::Done),
             Err(fault) => {
                 let errno = fault.failed.map_or(Errno::BADMSG, |failed| failed.errno);

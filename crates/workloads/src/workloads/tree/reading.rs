@@ -77,9 +77,8 @@ impl Reading {
         }
         let (dir, name, bytes) = (stack.top(), c_string(last), entry.bytes);
         let path = || shown(stack.root(), &entry.path);
-        log.operation(Op::Read, bytes, path, |log| {
+        log.operation(Op::Read, bytes, path, |reached| {
             entered?;
-            let reached = |offset| log.reached(offset);
             match verify {
                 true => {
                     read_back(dir, &name, buffer, &mut SourceContent(source), reached).map(Some)

@@ -87,8 +87,8 @@ impl Unpacker {
             }
             if let Err(errno) = entered {
                 let path = &entry.path;
-                let failed = |_: &L| Err(Fault::from(errno));
-                return log.operation(op, 0, || shown(self.stack.root(), path), failed);
+                let path = || shown(self.stack.root(), path);
+                return log.operation(op, 0, path, |_| Err(Fault::from(errno)));
             }
         }
         Ok(Flow::Done)
@@ -108,8 +108,8 @@ impl Unpacker {
         let op = op_of(entry.kind);
         match entry.kind {
             EntryKind::Directory => log.operation(op, 0, path, |_| make_directory(dir, &name)),
-            EntryKind::File => log.operation(op, entry.bytes, path, |log| {
-                let written = self.file((dir, &name), entry, source, log);
+            EntryKind::File => log.operation(op, entry.bytes, path, |reached| {
+                let written = self.file((dir, &name), entry, source, reached);
                 let apart = source.take_excluded_time();
                 let bytes = written?;
                 Ok(Some(Moved { bytes, apart }))
@@ -138,7 +138,7 @@ impl Unpacker {
         (dir, name): (BorrowedFd<'_>, &CStr),
         entry: &Entry,
         source: &mut dyn Source,
-        log: &impl Log,
+        reached: &mut dyn FnMut(u64),
     ) -> Result<u64, CallError> {
         let mode = if entry.executable { EXECUTABLE } else { FILE };
         let fd = retry_on_intr(|| openat(dir, name, NEW, mode))?;
@@ -150,7 +150,7 @@ impl Unpacker {
             if piece.is_empty() {
                 break;
             }
-            log.reached(written);
+            reached(written);
             calls::write_all(fd.as_fd(), piece, &mut written)?;
         }
         if self.durable == Durable::Fsync {

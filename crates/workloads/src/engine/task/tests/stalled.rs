@@ -97,7 +97,7 @@ fn a_policy_may_end_the_task_and_leave_the_worker_behind() {
         );
         let error = end.error.unwrap();
         assert!(
-            error.starts_with("worker 0: null w0/7 at offset 8192 has not ended for 1 s"),
+            error.starts_with("worker 0: null w0/7 at offset 8192 has made no progress for 1 s"),
             "{error}"
         );
         let lasted = end.ended.since(end.planned_start);
