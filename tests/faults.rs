@@ -7,6 +7,7 @@ mod frozen;
 mod killed;
 mod links;
 mod restored;
+mod waiting;
 
 use crate::needs;
 use crate::support::database::{Database, Row};

@@ -4,7 +4,7 @@
 //! a task is known is not decided yet.
 
 use crate::sampler::DaemonRule;
-use crate::telemetry::{EndState, MeshMicros, Scope, TaskId};
+use crate::telemetry::{EndState, MeshMicros, RunId, Scope, TaskId};
 use benchmesh_workloads::task::{Cache, OnStall};
 use benchmesh_workloads::workload::Params;
 use std::collections::BTreeSet;
@@ -16,6 +16,8 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Command {
     pub id: u64,
+    /// The run that asks.
+    pub run: Option<RunId>,
     pub request: Request,
 }
 

@@ -14,10 +14,10 @@ use std::time::Duration;
 /// Where the collector listens unless told otherwise.
 pub const DEFAULT_COLLECTOR: &str = "127.0.0.1:4750";
 
-/// How much an agent spools before it coalesces: a day's telemetry of a busy node.
+/// How much an agent spools at the most: a day's telemetry of a busy node.
 pub const DEFAULT_SPOOL_LIMIT_BYTES: u64 = 256 << 20;
 
-/// The smallest spool that can work: it holds the batches on their way and a few to merge.
+/// The smallest spool that can work: it holds the batches on their way and a few to merge, and its write-ahead log.
 pub const LEAST_SPOOL_LIMIT_BYTES: u64 = 16 << 20;
 
 const MOST_PERIOD: Duration = Duration::from_secs(3600);
@@ -48,7 +48,7 @@ pub struct AgentConfig {
     pub sample_period: Duration,
     /// Sample this host between runs, too.
     pub sample_always: bool,
-    /// How much may wait in the spool before it coalesces, in bytes.
+    /// How much may wait in the spools, in bytes of their files.
     pub spool_limit_bytes: u64,
     /// Gets the agent its certificate where there is none that fits.
     pub join: Option<JoinToken>,
@@ -82,7 +82,7 @@ pub enum ConfigError {
     Labels { given: usize },
     #[error("a sampling period of {given:?} is out of range; 100 ms to 1 h")]
     SamplePeriod { given: Duration },
-    #[error("a spool of {given} bytes is too small; at least {LEAST_SPOOL_LIMIT_BYTES}")]
+    #[error("a spool of {given} bytes is too small; at least {LEAST_SPOOL_LIMIT_BYTES} (16MiB)")]
     SpoolLimit { given: u64 },
     #[error("daemon rule `{name}`")]
     Rule {

@@ -79,6 +79,18 @@ impl IdentityError {
         }
     }
 
+    /// Whether a collector that is just starting may be the cause: it listens before its credentials and its certificates are
+    /// there.
+    pub fn may_be_starting(&self) -> bool {
+        matches!(
+            self,
+            Self::NoCertificate { .. }
+                | Self::Credentials(_)
+                | Self::Dial(DialError::Refused { .. })
+                | Self::Enrol(EnrolError::Refused { .. } | EnrolError::Answer { .. })
+        )
+    }
+
     /// Whether an agent that was never attached gives up: nothing but another command line or another certificate helps.
     pub fn is_final(&self) -> bool {
         match self {

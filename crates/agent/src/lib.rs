@@ -46,6 +46,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use wire::reply::Hello;
 
@@ -53,6 +54,8 @@ use wire::reply::Hello;
 const STOP_WITHIN: Duration = Duration::from_secs(5);
 /// How often an agent that is to stop when it holds no task looks whether it does.
 const IDLE_LOOK: Duration = Duration::from_millis(200);
+/// How often an agent that starts on a full disk looks whether there is room.
+const FULL_DISK_PAUSE: Duration = Duration::from_secs(1);
 /// How long the collector is waited for to take the rest of the spool.
 const DRAIN_WITHIN: Duration = Duration::from_secs(2);
 
@@ -179,20 +182,14 @@ async fn agent(config: AgentConfig, supervision: Supervision) -> Result<(), Agen
         sweep(scratch);
     }
     let host = HostFacts::read().map_err(|source| AgentError::Host { source })?;
-    let state = StateDir::open(&config.state_dir, &config.policy.allow)
-        .map_err(|source| AgentError::State { source })?;
-    let state = Arc::new(state);
     let (clock, clock_out) = watch::channel::<Option<Estimate>>(None);
     let dating = Dating::new(clock_out);
     let samples = Samples::new(dating.clone());
-    let (spool, spool_task) = Spool::open(
-        Arc::clone(&state),
-        config.spool_limit_bytes,
-        samples.clone(),
-        dating.clone(),
-    )
-    .await
-    .map_err(|source| AgentError::Spool { source })?;
+    let opened = open_state(&config, &samples, &dating);
+    let (state, spool, spool_task) = tokio::select! {
+        opened = opened => opened?,
+        () = supervision.stop.cancelled() => return Ok(()),
+    };
     let contact = Contact::default();
     contact.touch();
     let hello = hello(&config, &permissions.policy, host, &state);
@@ -249,6 +246,35 @@ async fn agent(config: AgentConfig, supervision: Supervision) -> Result<(), Agen
         Ok(Ok(())) => closed.map_err(|source| AgentError::Spool { source }),
         Ok(Err(source)) => Err(AgentError::Session { source }),
         Err(_) => Err(AgentError::Died),
+    }
+}
+
+/// Opens the state directory and begins a spool in it; waits while its disk has no room.
+async fn open_state(
+    config: &AgentConfig,
+    samples: &Samples,
+    dating: &Dating,
+) -> Result<(Arc<StateDir>, Spool, JoinHandle<()>), AgentError> {
+    let mut full_since = None;
+    loop {
+        let error = match StateDir::open(&config.state_dir, &config.policy.allow) {
+            Ok(state) => {
+                let (state, dating) = (Arc::new(state), dating.clone());
+                let (limit, samples) = (config.spool_limit_bytes, samples.clone());
+                match Spool::open(Arc::clone(&state), limit, samples, dating, full_since).await {
+                    Ok((spool, task)) => return Ok((state, spool, task)),
+                    Err(source) if source.is_no_space() => error_chain(&source),
+                    Err(source) => return Err(AgentError::Spool { source }),
+                }
+            }
+            Err(source) if source.is_no_space() => error_chain(&source),
+            Err(source) => return Err(AgentError::State { source }),
+        };
+        if full_since.is_none() {
+            full_since = Some(tokio::time::Instant::now());
+            tracing::warn!(%error, "no room in the state directory: the agent waits until there is some");
+        }
+        tokio::time::sleep(FULL_DISK_PAUSE).await;
     }
 }
 
@@ -316,6 +342,8 @@ fn hello(config: &AgentConfig, policy: &Policy, host: HostFacts, state: &StateDi
         pid: i32::try_from(std::process::id()).unwrap_or(0),
         daemon_rules: config.daemon_rules.clone(),
         sample_always: config.sample_always,
+        state_directory: state.place().to_owned(),
+        started: state.locked_at(),
     }
 }
 

@@ -29,6 +29,9 @@ const GOOD_AFTER: Duration = Duration::from_secs(5);
 /// The pause after a refusal that only a person can end.
 const REFUSED_PAUSE: Duration = Duration::from_secs(30);
 
+/// A collector that starts is ready within this.
+const COLLECTOR_STARTS_WITHIN: Duration = Duration::from_secs(5);
+
 /// Why the agent gives up.
 #[derive(Debug, thiserror::Error)]
 pub enum SessionError {
@@ -92,6 +95,7 @@ impl Session {
         let mut logged = LoggedOnce::default();
         let mut was_attached = false;
         let mut exchanges = Exchanges::default();
+        let mut refused_since = None;
         loop {
             let began = Instant::now();
             let end = tokio::select! {
@@ -123,7 +127,11 @@ impl Session {
                     return Err(self.refused(code, message));
                 }
                 SessionEnd::Lost(ConnectionError::Identity(source))
-                    if !was_attached && source.is_final() =>
+                    if !was_attached
+                        && source.is_final()
+                        && !(source.may_be_starting()
+                            && refused_since.get_or_insert(began).elapsed()
+                                < COLLECTOR_STARTS_WITHIN) =>
                 {
                     return Err(SessionError::Identity {
                         collector: self.collector.clone(),

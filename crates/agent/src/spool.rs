@@ -9,6 +9,7 @@ mod actor;
 mod compact;
 mod error;
 mod file;
+mod gap;
 mod handle;
 mod old;
 mod pending;

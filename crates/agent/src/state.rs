@@ -4,10 +4,11 @@
 //! writes would be measured. It refuses to take over a directory that is not an agent's. It knows nothing of what is in
 //! a spool.
 
+use benchmesh_workloads::clock::MonoNanos;
 use rustix::fs::{FlockOperation, flock};
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use uuid::Uuid;
 
@@ -21,6 +22,8 @@ const SPOOL_SUFFIX: &str = ".db";
 pub struct StateDir {
     path: PathBuf,
     uid: Uuid,
+    place: String,
+    locked_at: MonoNanos,
     _lock: File,
 }
 
@@ -52,6 +55,20 @@ pub enum StateError {
     },
 }
 
+impl StateError {
+    /// Whether the disk has no room.
+    #[must_use]
+    pub fn is_no_space(&self) -> bool {
+        let Self::Io { source, .. } = self else {
+            return false;
+        };
+        matches!(
+            source.kind(),
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+        )
+    }
+}
+
 fn pid_text(pid: Option<u32>) -> String {
     pid.map_or_else(String::new, |pid| format!(" (pid {pid})"))
 }
@@ -69,12 +86,28 @@ impl StateDir {
         off_targets(&path, targets)?;
         own(&path)?;
         let lock = lock(&path)?;
+        let locked_at = MonoNanos::now();
         let uid = uid(&path)?;
+        let facts = fs::metadata(&path).map_err(io_error("look at", &path))?;
         Ok(Self {
             path,
             uid,
+            place: format!("{:x}:{:x}", facts.dev(), facts.ino()),
+            locked_at,
             _lock: lock,
         })
+    }
+
+    /// Its device and inode: those of a copy differ.
+    #[must_use]
+    pub fn place(&self) -> &str {
+        &self.place
+    }
+
+    /// When this process locked it: of two starts on one host, the later one is alive.
+    #[must_use]
+    pub fn locked_at(&self) -> MonoNanos {
+        self.locked_at
     }
 
     /// Where it is, without symbolic links.

@@ -8,7 +8,7 @@ mod rows;
 
 pub use rows::{
     At, ClockOffset, EndState, ErrorCount, Event, Loss, MeshMicros, OpInterval, RunId, RunUid,
-    SampleKind, Scope, Severity, StepId, TaskEnd, TaskId,
+    LossKind, Scope, Severity, StepId, TaskEnd, TaskId,
 };
 
 use crate::sampler::{DaemonSample, DaemonSeen, DiskSample, HostSample, NetSample};
@@ -138,6 +138,28 @@ impl Batch {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.rows_bound == 0
+    }
+
+    /// From when to when its rows are; `None`: none of them says.
+    #[must_use]
+    pub fn span(&self) -> Option<(MeshMicros, MeshMicros)> {
+        let intervals = self.op_intervals.iter().map(|row| {
+            let until = row.at.0.saturating_add(row.span_us);
+            (row.at, MeshMicros(until))
+        });
+        let instants = (self.events.iter().map(|row| row.at))
+            .chain(self.clock_offsets.iter().map(|row| row.at))
+            .chain(self.daemons.iter().map(|row| row.at))
+            .chain(self.daemon_samples.iter().map(|row| row.at))
+            .chain(self.host_samples.iter().map(|row| row.at))
+            .chain(self.disk_samples.iter().map(|row| row.at))
+            .chain(self.net_samples.iter().map(|row| row.at))
+            .map(|at| (at, at));
+        let losses = self.losses.iter().map(|row| (row.from, row.until));
+        intervals
+            .chain(instants)
+            .chain(losses)
+            .reduce(|all, one| (all.0.min(one.0), all.1.max(one.1)))
     }
 
     /// At least what it takes on the wire, in bytes.

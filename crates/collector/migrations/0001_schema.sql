@@ -559,7 +559,7 @@ CREATE TABLE losses (
     id              INTEGER PRIMARY KEY,
     agent_id        INTEGER NOT NULL REFERENCES agents (id),
     what            TEXT    NOT NULL CHECK (what IN ('daemon_samples', 'host_samples', 'disk_samples',
-        'net_samples', 'clock_offsets')),
+        'net_samples', 'clock_offsets', 'batches', 'operations')),
     rows            INTEGER NOT NULL CHECK (rows >= 0),
     from_us         INTEGER NOT NULL,
     until_us        INTEGER NOT NULL

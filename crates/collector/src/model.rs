@@ -154,13 +154,15 @@ words!(
 );
 
 words!(
-    /// A table that a full spool may lose rows of.
-    LossyTable {
+    /// What an agent may lose: rows of a table, or whole batches with the operations in them.
+    LossKind {
         DaemonSamples = "daemon_samples",
         HostSamples = "host_samples",
         DiskSamples = "disk_samples",
         NetSamples = "net_samples",
         ClockOffsets = "clock_offsets",
+        Batches = "batches",
+        Operations = "operations",
     }
 );
 

@@ -71,6 +71,7 @@ fn command(body: command::Body) -> v1::CollectorMessage {
     from_collector(collector_message::Body::Command(v1::Command {
         id: 11,
         body: Some(body),
+        ..Default::default()
     }))
 }
 
@@ -427,10 +428,10 @@ fn what_is_spooled() {
             skew_error_us: 2,
             first_done_us: AT + 1,
             ended_us: AT + 2,
-            cpu_user_us: 9,
-            cpu_system_us: 10,
+            cpu_user_us: Some(9),
+            cpu_system_us: Some(10),
             harness_ns_per_op: 11,
-            wait_cpu_us: 12,
+            wait_cpu_us: Some(12),
             error: "e".to_owned(),
             errors: vec![v1::ErrorCount {
                 op: "read".to_owned(),

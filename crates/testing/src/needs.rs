@@ -28,6 +28,7 @@ pub const NEEDS: &[(&str, &str)] = &[
         "the kernel tells what a process used at its end",
     ),
     ("proc-connector", "the kernel tells of new processes"),
+    ("io_uring", "the kernel lets a thread have an io_uring"),
     ("tsc", "the kernel's clock goes by the TSC"),
     ("gluster", "GlusterFS is installed"),
     ("fio", "fio runs"),

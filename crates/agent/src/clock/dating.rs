@@ -44,6 +44,15 @@ impl Dating {
         *self.newest.borrow()
     }
 
+    /// Until mesh time is known.
+    pub async fn known(&self) {
+        let mut newest = self.newest.clone();
+        if newest.wait_for(Option::is_some).await.is_err() {
+            // The session has ended, and nobody will know it any more.
+            std::future::pending().await
+        }
+    }
+
     /// What dates a row now; `None`: mesh time is not known yet.
     #[must_use]
     pub fn map(&self) -> Option<MeshMap> {

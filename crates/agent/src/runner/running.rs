@@ -274,10 +274,10 @@ fn task_end(
         last_begun: end
             .last_begun
             .map_or(MeshMicros(0), |at| maps.ended.to_mesh(at)),
-        cpu_user_us: micros(end.cpu_user),
-        cpu_system_us: micros(end.cpu_system),
+        cpu_user_us: end.cpu_user.map(micros),
+        cpu_system_us: end.cpu_system.map(micros),
         harness_ns_per_op: i64::try_from(end.harness_ns_per_op).unwrap_or(i64::MAX),
-        wait_cpu_us: micros(end.wait_cpu),
+        wait_cpu_us: end.wait_cpu.map(micros),
         error: clipped(end.error.or(stopped).unwrap_or_default()),
         errors: end
             .errors
@@ -329,9 +329,9 @@ mod tests {
             first_done_shift_ns: 400_000,
             ended: MonoNanos(ended),
             last_begun: Some(MonoNanos(ended - 1_000_000)),
-            cpu_user: Duration::ZERO,
-            cpu_system: Duration::ZERO,
-            wait_cpu: Duration::ZERO,
+            cpu_user: Some(Duration::ZERO),
+            cpu_system: Some(Duration::ZERO),
+            wait_cpu: Some(Duration::ZERO),
             harness_ns_per_op: 0,
             error: None,
             stalled: false,

@@ -7,6 +7,7 @@ mod directory_queues;
 mod files;
 mod frozen;
 mod gaps;
+mod hang_watch;
 mod hours;
 mod leases;
 mod lost_runs;
@@ -149,7 +150,7 @@ impl Slots {
             Request::Prepare(prepare) => return self.prepare(prepare, reply_to),
             Request::AwaitEnd { task } => return self.await_end(task, reply_to),
             Request::Listen(listen) => self.listen(&listen),
-            request => return self.on_files(request, reply_to),
+            request => return self.on_files(request, command.run, reply_to),
         };
         reply_to.reply(outcome);
     }

@@ -11,7 +11,7 @@ use super::window::SendWindow;
 use super::{Samples, SpoolError};
 use crate::clock::{self, Dating, WallReading, WallWatch};
 use crate::envelope::{Envelope, Position, Sequence, SpoolId};
-use crate::telemetry::{Event, MeshMicros, Row, Scope, Severity};
+use crate::telemetry::{Event, Row, Scope, Severity};
 use crate::wire;
 use benchmesh_workloads::clock::MonoNanos;
 use benchmesh_workloads::error_chain;
@@ -53,13 +53,24 @@ pub(super) struct SpoolActor {
     flush_at: Option<Instant>,
     flushed: Option<Instant>,
     writing: Health,
+    /// Since when the disk takes nothing.
+    blocked_since: Option<Instant>,
     reading: Health,
+    /// Something is to be sent when mesh time is known.
+    waits_for_clock: bool,
     drains: Vec<oneshot::Sender<()>>,
     refusals: u32,
 }
 
 impl SpoolActor {
-    pub(super) fn new(set: SpoolSet, samples: Samples, dating: Dating, acked_now: Acked) -> Self {
+    /// The disk has taken nothing since `blocked_since`.
+    pub(super) fn new(
+        set: SpoolSet,
+        samples: Samples,
+        dating: Dating,
+        acked_now: Acked,
+        blocked_since: Option<Instant>,
+    ) -> Self {
         Self {
             set,
             samples,
@@ -70,10 +81,15 @@ impl SpoolActor {
             acked_now,
             acked_of: HashMap::new(),
             acked: None,
-            flush_at: None,
+            flush_at: blocked_since.map(|_| Instant::now()),
             flushed: None,
-            writing: Health::Working,
+            writing: match blocked_since {
+                Some(_) => Health::Failing,
+                None => Health::Working,
+            },
+            blocked_since,
             reading: Health::Working,
+            waits_for_clock: false,
             drains: Vec::new(),
             refusals: 0,
         }
@@ -106,6 +122,14 @@ impl SpoolActor {
                 () = self.samples.ready(), if self.writing == Health::Working => self.flush_soon(),
                 () = at(flush_at) => self.flush().await,
                 () = at(offset_at) => self.note_offset(),
+                () = self.dating.known(), if self.waits_for_clock => {
+                    self.waits_for_clock = false;
+                    self.note_unreadable();
+                    if self.writing == Health::Working {
+                        self.note_blocked();
+                    }
+                    self.send().await;
+                }
             }
             self.end_drains();
         }
@@ -233,8 +257,52 @@ impl SpoolActor {
         );
     }
 
+    /// Records that the spool has reached its limit.
+    fn note_full(&mut self) {
+        if self.dating.map().is_none() {
+            return;
+        }
+        let Some(limit) = self.set.take_full() else {
+            return;
+        };
+        self.note(
+            "spool-full",
+            format!(
+                "this agent's spool has reached its limit of {limit} bytes (--spool-limit): what has waited longest for \
+                 the collector is given up, and counted as lost"
+            ),
+            json!({"limit_bytes": limit}).to_string(),
+        );
+    }
+
+    /// Records how long the disk took nothing.
+    fn note_blocked(&mut self) {
+        if self.dating.map().is_none() {
+            // It is called again when that is known.
+            self.waits_for_clock = true;
+            return;
+        }
+        let Some(since) = self.blocked_since.take() else {
+            return;
+        };
+        let blocked = since.elapsed();
+        self.note(
+            "spool-blocked",
+            format!(
+                "the disk of this agent's state directory took nothing for {} s, and what was measured waited in memory",
+                blocked.as_secs()
+            ),
+            json!({"blocked_us": u64::try_from(blocked.as_micros()).unwrap_or(u64::MAX)}).to_string(),
+        );
+    }
+
     /// Records spools of earlier starts that the disk has destroyed.
     fn note_unreadable(&mut self) {
+        if self.dating.map().is_none() {
+            // It is called again when that is known.
+            self.waits_for_clock = true;
+            return;
+        }
         let unreadable = self.set.take_unreadable();
         if unreadable.is_empty() {
             return;
@@ -344,14 +412,17 @@ impl SpoolActor {
                 if self.writing == Health::Failing {
                     self.writing = Health::Working;
                     tracing::info!("the spool can be written again");
+                    self.note_blocked();
                     self.flush_soon();
                 }
+                self.note_full();
                 self.send().await;
             }
             Err(error) if error.is_damage() => self.replace_spool(&error).await,
             Err(error) => {
                 if self.writing == Health::Working {
                     self.writing = Health::Failing;
+                    self.blocked_since = Some(Instant::now());
                     tracing::warn!(
                         error = %error_chain(&error),
                         "the spool cannot be written: what is measured stays in memory, and samples are lost when that \
@@ -386,7 +457,7 @@ impl SpoolActor {
         loop {
             self.append_some().await?;
             if self.pending.is_empty() {
-                return self.set.keep_the_limit().await;
+                return Ok(());
             }
         }
     }
@@ -394,6 +465,13 @@ impl SpoolActor {
     async fn append_some(&mut self) -> Result<(), SpoolError> {
         let some = self.pending.batches().take(AT_ONCE);
         let bodies: Vec<Vec<u8>> = some.map(wire::batch::encode).collect();
+        let bytes = bodies.iter().map(|body| body.len() as u64).sum();
+        if !self.set.has_room(bytes).await? {
+            // First of all, what is not needed any more.
+            self.set.append(&[], self.acked).await?;
+            self.acked = None;
+            self.set.make_room(bytes).await?;
+        }
         let mut sequence = self.set.append(&bodies, self.acked).await?;
         self.acked = None;
         let spool = self.set.current();
@@ -410,12 +488,17 @@ impl SpoolActor {
 
     /// Fills the window.
     async fn send(&mut self) {
-        let map = self.dating.map();
-        let now = map.map(|map| map.to_mesh(MonoNanos::now()));
+        // What is found to be missing has to be dated.
+        let Some(map) = self.dating.map() else {
+            self.waits_for_clock = true;
+            return;
+        };
+        self.waits_for_clock = false;
+        let now = map.to_mesh(MonoNanos::now());
         while let Some(window) = &mut self.window
             && window.has_room()
         {
-            match self.set.next(now.unwrap_or(MeshMicros(0))).await {
+            match self.set.next(now).await {
                 Ok(Some(envelope)) => {
                     self.reading = Health::Working;
                     if !window.send(envelope) {

@@ -1,12 +1,16 @@
-//! Several neighbouring batches made one: intervals of the same operation become wider, samples give way.
+//! Several neighbouring batches made one: intervals of the same operation become wider, samples give way. And a batch of which
+//! nothing stays but what was lost with it.
 //!
-//! A pure function. Counts, bytes, errors and histograms are added, so nothing that an operation left is lost; task
-//! ends, events, daemons and earlier losses stay as they are; samples come in as losses already.
+//! Pure functions. Merging adds counts, bytes, errors and histograms, so nothing that an operation left is lost; task ends,
+//! events and earlier losses stay as they are; of a daemon's descriptions the first and the last stay; samples come in as
+//! losses already. Giving up keeps task ends and the descriptions of daemons that are there still, and counts the rest.
 
-use crate::telemetry::{Batch, OpInterval, Row, TaskId};
+use crate::sampler::DaemonSeen;
+use crate::telemetry::{At, Batch, Loss, LossKind, OpInterval, Row, TaskId};
 use benchmesh_workloads::histogram::{Blob, DecodeError, Histogram};
 use benchmesh_workloads::op::Op;
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
 /// What can be added up: the same task and operation, both in the ramp or not, both paced or not.
 type Key = (TaskId, Op, bool, bool);
@@ -23,6 +27,7 @@ pub(super) fn merge(parts: Vec<Batch>) -> Batch {
     let mut merged = Batch::default();
     let mut sums: Vec<Sum> = Vec::new();
     let mut places: HashMap<Key, usize> = HashMap::new();
+    let mut daemons = Vec::new();
     for part in parts {
         for interval in part.op_intervals {
             let key = (
@@ -51,14 +56,80 @@ pub(super) fn merge(parts: Vec<Batch>) -> Batch {
         part.losses
             .into_iter()
             .for_each(|row| merged.push(Row::Loss(row)));
-        part.daemons
-            .into_iter()
-            .for_each(|row| merged.push(Row::Daemon(row)));
+        daemons.extend(part.daemons);
+    }
+    for row in first_and_last(daemons) {
+        merged.push(Row::Daemon(row));
     }
     for sum in sums {
         merged.push(Row::OpInterval(sum.close()));
     }
     merged
+}
+
+/// What stays of a batch that stands for so many and is given up.
+pub(super) fn give_up(batch: Batch, batches: u64) -> Batch {
+    let mut left = Batch::default();
+    let span = batch.span();
+    let operations = batch
+        .op_intervals
+        .iter()
+        .map(|row| row.ops.saturating_add(row.errors))
+        .fold(0, u64::saturating_add);
+    for loss in batch.losses {
+        // It stands for all of them now.
+        if loss.what != LossKind::Batches {
+            left.push(Row::Loss(loss));
+        }
+    }
+    if let Some((from, until)) = span {
+        for (what, rows) in [
+            (LossKind::Batches, batches),
+            (LossKind::Operations, operations),
+        ] {
+            left.push(Row::Loss(Loss {
+                what,
+                rows,
+                from,
+                until,
+            }));
+        }
+    }
+    for row in batch.task_ends {
+        left.push(Row::TaskEnd(row));
+    }
+    let here = batch.daemons.into_iter().filter(|seen| !seen.row.ended);
+    for row in first_and_last(here.collect()) {
+        left.push(Row::Daemon(row));
+    }
+    left
+}
+
+/// Of each daemon: when it was seen first, and what it was called last.
+fn first_and_last(seen: Vec<At<DaemonSeen>>) -> Vec<At<DaemonSeen>> {
+    let mut places: HashMap<(i32, u64), (usize, Option<usize>)> = HashMap::new();
+    let mut kept: Vec<At<DaemonSeen>> = Vec::new();
+    for row in seen {
+        let place = places.entry((row.row.pid, row.row.start_ticks));
+        match place {
+            Entry::Vacant(place) => {
+                place.insert((kept.len(), None));
+                kept.push(row);
+            }
+            Entry::Occupied(mut place) => match place.get().1 {
+                Some(last) => {
+                    if let Some(held) = kept.get_mut(last) {
+                        *held = row;
+                    }
+                }
+                None => {
+                    place.get_mut().1 = Some(kept.len());
+                    kept.push(row);
+                }
+            },
+        }
+    }
+    kept
 }
 
 impl Sum {

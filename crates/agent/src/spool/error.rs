@@ -36,6 +36,20 @@ impl SpoolError {
         }
     }
 
+    /// Whether the disk has no room.
+    pub fn is_no_space(&self) -> bool {
+        const FULL: i32 = 13;
+        let Self::Sql {
+            source: sqlx::Error::Database(error),
+            ..
+        } = self
+        else {
+            return false;
+        };
+        let code = error.code().and_then(|code| code.parse::<i32>().ok());
+        code.is_some_and(|code| code & 0xff == FULL)
+    }
+
     pub(super) fn sql(doing: &'static str, path: &Path) -> impl FnOnce(sqlx::Error) -> Self {
         let path = path.to_owned();
         move |source| Self::Sql {

@@ -10,6 +10,7 @@ mod header;
 mod mark;
 mod merge;
 mod read;
+mod room;
 mod transaction;
 
 use super::SpoolError;
@@ -75,7 +76,17 @@ pub(super) struct SpoolFile {
     end_reported: bool,
     bytes: u64,
     sweep: Sequence,
+    given_up: GivenUp,
     mark: AppendMark,
+}
+
+/// Up to where batches were given up for want of room.
+#[derive(Clone, Copy, Debug, Default)]
+struct GivenUp {
+    /// Of those that cannot have been sent yet.
+    unsent: Sequence,
+    /// Of the others.
+    sent: Sequence,
 }
 
 impl SpoolFile {
@@ -113,6 +124,7 @@ impl SpoolFile {
             end_reported: false,
             bytes: 0,
             sweep: Sequence(0),
+            given_up: GivenUp::default(),
             mark: AppendMark::of(path),
         })
     }
@@ -132,6 +144,7 @@ impl SpoolFile {
             end_reported: false,
             bytes: 0,
             sweep: Sequence(0),
+            given_up: GivenUp::default(),
             mark: AppendMark::of(path),
         };
         file.find_end().await?;
@@ -268,8 +281,8 @@ impl SpoolFile {
         Ok(())
     }
 
-    /// Takes a batch that cannot be delivered out of the way. It stays in the file for a person to see, until newer ones
-    /// need its room.
+    /// Takes a batch that cannot be delivered out of the way. Its body stays in the file for a person to see, until newer ones
+    /// need its room; that it was set aside is not forgotten.
     pub(super) async fn set_aside(
         &mut self,
         sequence: Sequence,
@@ -288,7 +301,7 @@ impl SpoolFile {
                 .fetch_optional(&mut *connection)
                 .await?
                 .map_or(Ok(0), |row| row.try_get::<i64, _>(0))?;
-            let sql = "DELETE FROM refused WHERE sequence IN ( \
+            let sql = "UPDATE refused SET body = x'' WHERE sequence IN ( \
                        SELECT sequence FROM (SELECT sequence, sum(length(body)) OVER (ORDER BY sequence DESC) AS kept \
                        FROM refused) WHERE kept > ?)";
             sqlx::query(sql)
@@ -314,6 +327,21 @@ impl SpoolFile {
             .map_err(error())?;
         let count = |column| row.try_get::<i64, _>(column).map(i64::unsigned_abs);
         Ok((count(0).map_err(error())?, count(1).map_err(error())?))
+    }
+
+    /// Whether one of these was set aside.
+    pub(super) async fn was_set_aside(
+        &mut self,
+        first: Sequence,
+        last: Sequence,
+    ) -> Result<bool, SpoolError> {
+        sqlx::query("SELECT 1 FROM refused WHERE sequence BETWEEN ? AND ? LIMIT 1")
+            .bind(number_of(first))
+            .bind(number_of(last))
+            .fetch_optional(&mut self.connection)
+            .await
+            .map(|row| row.is_some())
+            .map_err(SpoolError::sql("read the spool", &self.path))
     }
 
     /// Whether something was set aside, so that the file must stay.

@@ -11,6 +11,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 /// Rows on their way from the tasks: a second of many tasks; then their threads wait, never the workers.
 const ENTRIES: usize = 64;
@@ -26,7 +27,8 @@ pub struct Spool {
 }
 
 impl Spool {
-    /// Begins a spool in the state directory and starts the task that keeps it.
+    /// Begins a spool in the state directory and starts the task that keeps it. The disk had no room for it since
+    /// `blocked_since`.
     ///
     /// # Errors
     /// When the state directory cannot be written.
@@ -35,12 +37,13 @@ impl Spool {
         limit_bytes: u64,
         samples: Samples,
         dating: Dating,
+        blocked_since: Option<Instant>,
     ) -> Result<(Self, JoinHandle<()>), SpoolError> {
         let set = SpoolSet::open(state, limit_bytes).await?;
         let (entries, entries_in) = mpsc::channel(ENTRIES);
         let (requests, requests_in) = mpsc::channel(REQUESTS);
         let acked = Acked::default();
-        let actor = SpoolActor::new(set, samples, dating, acked.clone());
+        let actor = SpoolActor::new(set, samples, dating, acked.clone(), blocked_since);
         let task = tokio::spawn(actor.run(entries_in, requests_in));
         let spool = Self {
             entries,

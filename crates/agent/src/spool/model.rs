@@ -218,10 +218,10 @@ fn end(clock: i64) -> TaskEnd {
         first_done: MeshMicros(2),
         ended: MeshMicros(3),
         last_begun: MeshMicros(2),
-        cpu_user_us: 0,
-        cpu_system_us: 0,
+        cpu_user_us: Some(0),
+        cpu_system_us: Some(0),
         harness_ns_per_op: 0,
-        wait_cpu_us: 0,
+        wait_cpu_us: Some(0),
         error: String::new(),
         errors: Vec::new(),
     }

@@ -30,22 +30,27 @@ pub(super) struct Found {
 /// Files that hold nothing but refused batches, for a person to see. The rest are removed.
 const MOST_REFUSED_FILES: usize = 8;
 
-/// Merges until that many bytes are free, or a whole round is over. Returns what is left.
-pub(super) async fn shorten(path: &Path, mut surplus: u64) -> Result<u64, SpoolError> {
+/// Merges, and then gives up batches, until it takes no more than that. Returns what it takes then, and how many batches were
+/// given up.
+pub(super) async fn shorten(path: &Path, most: u64) -> Result<(u64, u64), SpoolError> {
     let mut file = SpoolFile::open(path).await?;
-    while surplus > 0 {
-        match file.compact().await? {
-            Some(freed) => surplus = surplus.saturating_sub(freed),
+    while file.used_bytes().await? > most && file.compact().await?.is_some() {}
+    let mut given_up = 0;
+    while file.used_bytes().await? > most {
+        match file.give_up_next().await? {
+            Some(batches) => given_up += batches,
             None => break,
         }
     }
-    let left = file.bytes();
+    file.trim().await?;
+    let left = file.used_bytes().await?;
     file.close().await?;
-    Ok(left)
+    Ok((left, given_up))
 }
 
 /// The spools of earlier starts. One that holds nothing is removed, one that cannot be read is left alone.
-pub(super) async fn find(state: &StateDir) -> Found {
+/// The bodies that are kept of refused batches take at most `most_refused` bytes.
+pub(super) async fn find(state: &StateDir, most_refused: u64) -> Found {
     let ids = state.spools().unwrap_or_else(|error| {
         tracing::error!(error = %error_chain(&error), "old spools cannot be looked for");
         Vec::new()
@@ -64,8 +69,14 @@ pub(super) async fn find(state: &StateDir) -> Found {
         }
     }
     refused.sort();
-    let surplus = refused.len().saturating_sub(MOST_REFUSED_FILES);
-    for (_, path) in refused.into_iter().take(surplus) {
+    let size = |path: &Path| std::fs::metadata(path).map_or(0, |file| file.len());
+    let mut bytes: u64 = refused.iter().map(|(_, path)| size(path)).sum();
+    let mut files = refused.len();
+    for (_, path) in refused {
+        if files <= MOST_REFUSED_FILES && bytes <= most_refused {
+            break;
+        }
+        (files, bytes) = (files - 1, bytes.saturating_sub(size(&path)));
         if let Err(error) = remove_files(&path) {
             tracing::warn!(error = %error_chain(&error), "a spool of refused batches cannot be removed");
         }
@@ -107,7 +118,11 @@ async fn look(state: &StateDir, id: Uuid) -> Result<Looked, SpoolError> {
         path,
         mesh: file.mesh().map(str::to_owned),
         ordinal: file.ordinal(),
-        bytes: file.bytes(),
+        // Of a damaged file, what it takes on the disk.
+        bytes: match file.used_bytes().await {
+            Ok(bytes) => bytes,
+            Err(_) => file.bytes(),
+        },
         acked: file.acked(),
     };
     file.close().await?;

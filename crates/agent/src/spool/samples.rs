@@ -7,7 +7,7 @@
 
 use crate::clock::{Dating, MeshMap};
 use crate::sampler::{Change, DaemonSeen, Sampled};
-use crate::telemetry::{At, Event, Loss, MeshMicros, Row, SampleKind, Scope, Severity, clipped};
+use crate::telemetry::{At, Event, Loss, LossKind, MeshMicros, Row, Scope, Severity, clipped};
 use benchmesh_workloads::clock::MonoNanos;
 use serde_json::json;
 use std::collections::VecDeque;
@@ -53,7 +53,7 @@ struct Waiting {
 /// Rows of one kind that were given up, on the agent's own clock.
 #[derive(Clone, Copy, Debug)]
 struct Lost {
-    what: SampleKind,
+    what: LossKind,
     rows: u64,
     from: MonoNanos,
     until: MonoNanos,
@@ -252,10 +252,10 @@ impl Queue {
     /// Counts what is lost with a sample, and keeps what later ones refer to.
     fn leave_out(&mut self, oldest: Sampled) {
         for (what, rows) in [
-            (SampleKind::DaemonSamples, oldest.daemons.len()),
-            (SampleKind::HostSamples, usize::from(oldest.host.is_some())),
-            (SampleKind::DiskSamples, oldest.disks.len()),
-            (SampleKind::NetSamples, oldest.nets.len()),
+            (LossKind::DaemonSamples, oldest.daemons.len()),
+            (LossKind::HostSamples, usize::from(oldest.host.is_some())),
+            (LossKind::DiskSamples, oldest.disks.len()),
+            (LossKind::NetSamples, oldest.nets.len()),
         ] {
             self.note(what, rows as u64, oldest.at);
         }
@@ -267,7 +267,7 @@ impl Queue {
         }
     }
 
-    fn note(&mut self, what: SampleKind, rows: u64, at: MonoNanos) {
+    fn note(&mut self, what: LossKind, rows: u64, at: MonoNanos) {
         if rows == 0 {
             return;
         }
@@ -359,7 +359,7 @@ mod tests {
                 Row::DiskSample(_) => kept += 1,
                 Row::Daemon(_) => seen += 1,
                 Row::Loss(loss) => {
-                    assert_eq!(loss.what, SampleKind::DiskSamples);
+                    assert_eq!(loss.what, LossKind::DiskSamples);
                     assert_eq!(loss.from, map().to_mesh(MonoNanos(0)));
                     lost += loss.rows;
                 }

@@ -4,23 +4,20 @@
 //! the old mesh's spools are kept aside and a new one is begun. What the collector misses for good, because another
 //! database has it or because it refuses it, is said by an explicit record in its place.
 
+mod room;
+
 use super::SpoolError;
-use super::file::{Loss, SpoolFile, Stored};
-use super::old::{Found, Old, find, shorten};
+use super::file::{SpoolFile, Stored};
+use super::gap::{GapReason, gap};
+use super::old::{Found, Old, find};
 use crate::envelope::{Envelope, Sequence, SpoolId};
 use crate::state::StateDir;
-use crate::telemetry::{Batch, Event, MeshMicros, Row, Scope, Severity};
-use crate::wire;
+use crate::telemetry::MeshMicros;
 use benchmesh_workloads::error_chain;
-use serde_json::json;
+use room::GivenUp;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use uuid::Uuid;
-
-/// How many appends lie between two looks at the file's size.
-const SHRINK_EVERY: u32 = 32;
-/// What the written spool may always take, however much older ones hold.
-const LEAST_BYTES: u64 = 8 << 20;
 
 /// The spools, and how far they have been read.
 #[derive(Debug)]
@@ -37,18 +34,12 @@ pub(super) struct SpoolSet {
     read: Sequence,
     /// Spools of earlier starts that could not be read, and were not told yet.
     unreadable: Vec<Uuid>,
-    full: Full,
+    /// What a whole round of merging has left, while that is too much.
+    merged_to: Option<u64>,
+    given_up: GivenUp,
+    /// What the written one's file is limited to.
+    limited_to: u64,
     appends: u32,
-}
-
-/// Whether the limit is kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Full {
-    No,
-    /// A whole round of merging has freed nothing; told once.
-    Logged {
-        at_bytes: u64,
-    },
 }
 
 impl SpoolSet {
@@ -57,7 +48,7 @@ impl SpoolSet {
         let Found {
             mut old,
             unreadable,
-        } = find(&state).await;
+        } = find(&state, limit_bytes / 8).await;
         old.sort_by_key(|spool| spool.ordinal);
         let ordinal = old.last().map_or(1, |last| last.ordinal.saturating_add(1));
         let current = create(&state, ordinal).await?;
@@ -70,10 +61,13 @@ impl SpoolSet {
             stored: HashMap::new(),
             read: Sequence(0),
             unreadable,
-            full: Full::No,
+            merged_to: None,
+            given_up: GivenUp::default(),
+            limited_to: 0,
             appends: 0,
         };
         set.shorten_old().await;
+        set.limit_current().await?;
         Ok(set)
     }
 
@@ -184,39 +178,6 @@ impl SpoolSet {
         self.current.append(bodies, acked).await
     }
 
-    /// Merges a few batches when the spools hold more than they may.
-    pub(super) async fn keep_the_limit(&mut self) -> Result<(), SpoolError> {
-        let older: u64 = self.old.iter().map(|old| old.bytes).sum();
-        let limit = self.limit_bytes.saturating_sub(older).max(LEAST_BYTES);
-        if self.current.bytes() <= limit {
-            self.full = Full::No;
-            return self.shrink().await;
-        }
-        if let Full::Logged { at_bytes } = self.full
-            && self.current.bytes() < at_bytes.saturating_add(limit / 8)
-        {
-            return Ok(());
-        }
-        let mut rounds = 0;
-        while self.current.bytes() > limit {
-            if self.current.compact().await?.is_none() {
-                rounds += 1;
-            }
-            if rounds == 2 {
-                self.full = Full::Logged {
-                    at_bytes: self.current.bytes(),
-                };
-                tracing::warn!(
-                    bytes = self.current.bytes(),
-                    limit,
-                    "the spool is over its limit and cannot be merged any further; the disk may fill"
-                );
-                break;
-            }
-        }
-        Ok(())
-    }
-
     /// The next batch to send, in the order of the spools; `None` when all have been read, or when the spool that is
     /// drained now waits for its acks.
     pub(super) async fn next(&mut self, now: MeshMicros) -> Result<Option<Envelope>, SpoolError> {
@@ -234,8 +195,13 @@ impl SpoolSet {
         match stored {
             Stored::Intact(envelope) if envelope.first > expected => {
                 let last = Sequence(envelope.first.0.saturating_sub(1));
+                let reason = match file.was_set_aside(expected, last).await {
+                    Ok(true) => GapReason::SetAside,
+                    Ok(false) | Err(_) => GapReason::Missing,
+                };
+                let span = file.span_of_lost(self.read, last, now).await;
                 self.read = last;
-                Ok(Some(gap(spool, expected, last, now, GapReason::SetAside)))
+                Ok(Some(gap((spool, expected, last), now, span, reason)))
             }
             Stored::Intact(envelope) => {
                 file.reserve(envelope.sequence).await?;
@@ -249,8 +215,10 @@ impl SpoolSet {
                         tracing::warn!(error = %error_chain(&error), "a damaged batch cannot be kept");
                     }
                 }
+                let span = file.span_of_lost(self.read, upto, now).await;
                 self.read = upto;
-                Ok(Some(gap(spool, expected, upto, now, GapReason::Lost(why))))
+                let reason = GapReason::Lost(why);
+                Ok(Some(gap((spool, expected, upto), now, span, reason)))
             }
         }
     }
@@ -330,18 +298,14 @@ impl SpoolSet {
         self.draining.is_none() && self.read >= self.current.last()
     }
 
-    /// Gives disk space back after a long outage; looks only now and then.
-    async fn shrink(&mut self) -> Result<(), SpoolError> {
-        self.appends = self.appends.wrapping_add(1);
-        match self.appends % SHRINK_EVERY {
-            0 => self.current.shrink().await,
-            _ => Ok(()),
-        }
-    }
-
     #[cfg(test)]
     pub(super) fn held_bytes(&self) -> u64 {
         self.current.bytes()
+    }
+
+    #[cfg(test)]
+    pub(super) async fn used_bytes(&mut self) -> u64 {
+        self.current.used_bytes().await.expect("a look at the file")
     }
 
     /// The disk is full at so many pages.
@@ -407,39 +371,26 @@ impl SpoolSet {
         let is_empty = matches!(file.after(Sequence(0)).await, Ok(None))
             && matches!(file.has_refused().await, Ok(false));
         if is_empty {
-            return file.remove().await;
+            self.limited_to = 0;
+            file.remove().await?;
+            return self.limit_current().await;
         }
         self.old.push_back(Old {
             id: file.id(),
             path: self.state.spool_path(file.id().0),
             mesh: file.mesh().map(str::to_owned),
             ordinal: file.ordinal(),
-            bytes: file.bytes(),
+            bytes: file.used_bytes().await.unwrap_or_else(|_| file.bytes()),
             acked: file.acked(),
         });
         if let Err(error) = file.close().await {
             tracing::warn!(error = %error_chain(&error), "a spool was not closed cleanly");
         }
-        Ok(())
-    }
-
-    /// Keeps what many short starts have left behind to the limit, too.
-    async fn shorten_old(&mut self) {
-        let mut total: u64 = self.old.iter().map(|old| old.bytes).sum();
-        for old in &mut self.old {
-            if total <= self.limit_bytes {
-                return;
-            }
-            match shorten(&old.path, total - self.limit_bytes).await {
-                Ok(left) => {
-                    total = total.saturating_sub(old.bytes.saturating_sub(left));
-                    old.bytes = left;
-                }
-                Err(error) => {
-                    tracing::warn!(error = %error_chain(&error), "an old spool cannot be merged");
-                }
-            }
+        self.limited_to = 0;
+        if self.draining.is_none() {
+            self.shorten_old().await;
         }
+        self.limit_current().await
     }
 }
 
@@ -455,57 +406,6 @@ async fn put_away(mut file: SpoolFile) -> Result<(), SpoolError> {
 async fn create(state: &StateDir, ordinal: i64) -> Result<SpoolFile, SpoolError> {
     let id = SpoolId(Uuid::new_v4());
     SpoolFile::create(&state.spool_path(id.0), id, ordinal).await
-}
-
-/// Why batches do not come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum GapReason {
-    Lost(Loss),
-    /// They went to another database, or the collector has refused them.
-    SetAside,
-}
-
-impl GapReason {
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Lost(why) => why.as_str(),
-            Self::SetAside => {
-                "the agent gave them to another database, or set them aside because they were refused"
-            }
-        }
-    }
-}
-
-/// The record that stands for batches which this agent does not have any more.
-fn gap(
-    spool: SpoolId,
-    first: Sequence,
-    last: Sequence,
-    now: MeshMicros,
-    reason: GapReason,
-) -> Envelope {
-    let count = last.0.saturating_sub(first.0).saturating_add(1);
-    let mut batch = Batch::default();
-    batch.push(Row::Event(Event {
-        at: now,
-        scope: Scope::default(),
-        severity: Severity::Warning,
-        kind: "spool-gap".to_owned(),
-        message: format!(
-            "{count} batches ({first} to {last} of spool {spool}) will not come: {}",
-            reason.as_str()
-        ),
-        detail: json!({
-            "spool": spool.to_string(), "first": first.0, "last": last.0, "batches": count,
-        })
-        .to_string(),
-    }));
-    Envelope {
-        spool,
-        first,
-        sequence: last,
-        body: wire::batch::encode(&batch),
-    }
 }
 
 /// What was spooled and not delivered.

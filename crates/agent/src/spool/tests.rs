@@ -11,7 +11,7 @@ use crate::clock::{Dating, Estimate, Exchange, Filter};
 use crate::envelope::{Envelope, Sequence};
 use crate::state::StateDir;
 use crate::telemetry::{
-    At, Batch, EndState, Event, Loss, MeshMicros, OpInterval, Row, RunUid, SampleKind, Scope,
+    At, Batch, EndState, Event, Loss, MeshMicros, OpInterval, Row, RunUid, LossKind, Scope,
     Severity, TaskEnd, TaskId,
 };
 use crate::wire;
@@ -51,9 +51,15 @@ async fn rig() -> Rig {
     let home = tempfile::tempdir().unwrap();
     let state = Arc::new(StateDir::open(&home.path().join("state"), &[]).unwrap());
     let (clock, clock_out) = watch::channel(Some(estimate()));
-    let (spool, _) = Spool::open(state, 1 << 30, Samples::default(), Dating::new(clock_out))
-        .await
-        .unwrap();
+    let (spool, _) = Spool::open(
+        state,
+        1 << 30,
+        Samples::default(),
+        Dating::new(clock_out),
+        None,
+    )
+    .await
+    .unwrap();
     let (out, envelopes) = mpsc::channel(WINDOW_BATCHES);
     let attached = spool
         .attach("mesh-1".to_owned(), HashMap::new(), out)
@@ -113,10 +119,10 @@ fn task_end() -> TaskEnd {
         first_done: MeshMicros(i64::MIN),
         ended: MeshMicros(i64::MIN),
         last_begun: MeshMicros(i64::MIN),
-        cpu_user_us: i64::MIN,
-        cpu_system_us: i64::MIN,
+        cpu_user_us: Some(i64::MIN),
+        cpu_system_us: Some(i64::MIN),
         harness_ns_per_op: i64::MIN,
-        wait_cpu_us: i64::MIN,
+        wait_cpu_us: Some(i64::MIN),
         error: "e".repeat(3000),
         errors: Vec::new(),
     }
@@ -164,8 +170,8 @@ async fn fill_a_disk() {
 
     rig.spool.limit_pages(1 << 30).await;
     assert_eq!(place.await.unwrap().sequence, Sequence(2));
-    let mut events = 0;
-    while events < sent {
+    let (mut events, mut blocked) = (0, 0);
+    while events < sent || blocked == 0 {
         let envelope = tokio::time::timeout(Duration::from_secs(60), rig.envelopes.recv())
             .await
             .unwrap()
@@ -173,6 +179,10 @@ async fn fill_a_disk() {
         let batch = v1::Batch::decode(envelope.body.as_slice()).unwrap();
         assert!(envelope.body.len() < benchmesh_proto::MAX_BATCH_BYTES);
         for event in &batch.events {
+            if event.kind == "spool-blocked" {
+                blocked += 1;
+                continue;
+            }
             assert!(
                 event.message.starts_with(&format!("{events} ")),
                 "in order and once"
@@ -259,18 +269,54 @@ async fn an_ack_of_what_was_not_sent_changes_nothing() {
     rig.spool.close().await.unwrap();
 }
 
+/// Appends a batch with as much room made for it as the actor makes.
+async fn append(set: &mut SpoolSet, batch: &Batch) -> u64 {
+    let body = wire::batch::encode(batch);
+    let bytes = body.len() as u64;
+    if !set.has_room(bytes).await.unwrap() {
+        set.make_room(bytes).await.unwrap();
+    }
+    set.append(&[body], None).await.unwrap();
+    bytes
+}
+
+/// What a collector gets of a spool: operations that have come, and those that are counted as lost with their batches.
+async fn deliver(set: &mut SpoolSet) -> (u64, u64, u64) {
+    assert!(set.attach("mesh-1", HashMap::new()).await.unwrap());
+    let (mut arrived, mut lost, mut batches) = (0, 0, 0);
+    let mut expected = Sequence(1);
+    while let Some(envelope) = set.next(MeshMicros(1)).await.unwrap() {
+        assert_eq!(envelope.first, expected);
+        expected = envelope.sequence.next();
+        let batch = v1::Batch::decode(envelope.body.as_slice()).unwrap();
+        arrived += batch.op_intervals.iter().map(|row| row.ops).sum::<u64>();
+        for loss in batch.losses {
+            assert!(loss.from_us > 0 && loss.from_us <= loss.until_us);
+            match loss.what.as_str() {
+                "batches" => batches += loss.rows,
+                "operations" => lost += loss.rows,
+                other => panic!("{other}"),
+            }
+        }
+    }
+    (arrived, lost, batches)
+}
+
+fn new_set_state(home: &TempDir) -> Arc<StateDir> {
+    Arc::new(StateDir::open(&home.path().join("state"), &[]).unwrap())
+}
+
 #[tokio::test]
 async fn over_its_limit_a_spool_merges_what_was_not_sent() {
     let home = tempfile::tempdir().unwrap();
-    let state = Arc::new(StateDir::open(&home.path().join("state"), &[]).unwrap());
-    let mut set = SpoolSet::open(state, 0).await.unwrap();
+    let mut set = SpoolSet::open(new_set_state(&home), 0).await.unwrap();
     let (mut ops, mut bytes) = (0, 0);
-    // The limit is never below 8 MiB; this is half as much again.
+    // The limit is never below 1 MiB; this is three times as much.
     let values: Vec<u64> = (0..3000).map(|nth| 1000 + nth * nth * 37).collect();
     let row = interval(&values);
-    while bytes < 12 << 20 {
+    while bytes < 3 << 20 {
         let mut batch = Batch::default();
-        for task in 0..50 {
+        for task in 0..10 {
             ops += row.ops;
             batch.push(Row::OpInterval(OpInterval {
                 run_uid: RunUid::default(),
@@ -278,22 +324,121 @@ async fn over_its_limit_a_spool_merges_what_was_not_sent() {
                 ..row.clone()
             }));
         }
-        let body = wire::batch::encode(&batch);
-        bytes += body.len();
-        set.append(&[body], None).await.unwrap();
-        set.keep_the_limit().await.unwrap();
-        assert!(set.held_bytes() <= 8 << 20, "{}", set.held_bytes());
+        bytes += append(&mut set, &batch).await;
+        let used = set.used_bytes().await;
+        assert!(used <= 1 << 20, "{used}");
     }
+    assert_eq!(set.take_full(), None);
+    assert_eq!(deliver(&mut set).await, (ops, 0, 0));
+}
+
+/// Rows of ever new tasks, which cannot be added up.
+#[tokio::test]
+async fn what_cannot_be_merged_is_given_up_and_counted() {
+    let home = tempfile::tempdir().unwrap();
+    let state = new_set_state(&home);
+    let mut set = SpoolSet::open(Arc::clone(&state), 0).await.unwrap();
+    let (mut ops, mut bytes, mut task) = (0, 0, 0);
+    let values: Vec<u64> = (0..3000).map(|nth| 1000 + nth * nth * 37).collect();
+    let row = interval(&values);
+    while bytes < 3 << 20 {
+        let mut batch = Batch::default();
+        for _ in 0..20 {
+            task += 1;
+            ops += row.ops;
+            batch.push(Row::OpInterval(OpInterval {
+                task: TaskId(task),
+                ..row.clone()
+            }));
+        }
+        bytes += append(&mut set, &batch).await;
+        let used = set.used_bytes().await;
+        assert!(used <= 1 << 20, "{used}");
+    }
+    let file = std::fs::metadata(state.spool_path(set.current().0)).unwrap();
+    assert!(file.len() <= 1 << 20, "{}", file.len());
+    assert!(set.take_full().is_some());
+    assert_eq!(set.take_full(), None, "told once");
+    let (arrived, lost, batches) = deliver(&mut set).await;
+    assert!(arrived > 0 && lost > 0 && batches > 0);
+    assert_eq!(arrived + lost, ops);
+}
+
+/// What was sent and not acked is given up last, in its place of the sequence.
+#[tokio::test]
+async fn batches_on_their_way_are_given_up_in_their_place() {
+    let home = tempfile::tempdir().unwrap();
+    let mut set = SpoolSet::open(new_set_state(&home), 0).await.unwrap();
+    let row = interval(
+        &(0..3000)
+            .map(|nth| 1000 + nth * nth * 37)
+            .collect::<Vec<_>>(),
+    );
+    let mut ops = 0;
+    let mut task = 0;
+    let mut batch = || {
+        let mut batch = Batch::default();
+        for _ in 0..20 {
+            task += 1;
+            ops += row.ops;
+            batch.push(Row::OpInterval(OpInterval {
+                task: TaskId(task),
+                ..row.clone()
+            }));
+        }
+        batch
+    };
     assert!(set.attach("mesh-1", HashMap::new()).await.unwrap());
-    let mut arrived = 0;
-    let mut expected = Sequence(1);
-    while let Some(envelope) = set.next(MeshMicros(0)).await.unwrap() {
-        assert_eq!(envelope.first, expected);
-        expected = envelope.sequence.next();
-        let batch = v1::Batch::decode(envelope.body.as_slice()).unwrap();
-        arrived += batch.op_intervals.iter().map(|row| row.ops).sum::<u64>();
+    for nth in 1..200 {
+        append(&mut set, &batch()).await;
+        // Each of them may have been sent.
+        let sent = set.next(MeshMicros(1)).await.unwrap().unwrap();
+        assert_eq!(sent.sequence, Sequence(nth));
+        let used = set.used_bytes().await;
+        assert!(used <= 1 << 20, "{used}");
+        if set.take_full().is_some() {
+            break;
+        }
     }
-    assert_eq!(arrived, ops);
+    let (arrived, lost, batches) = deliver(&mut set).await;
+    assert!(batches > 0);
+    assert_eq!(arrived + lost, ops);
+}
+
+#[test]
+fn of_a_daemon_two_descriptions_stay() {
+    let seen = |pid, second: i64, ended| At {
+        at: MeshMicros(second * 1_000_000),
+        row: crate::sampler::DaemonSeen {
+            at: MonoNanos(0),
+            pid,
+            start_ticks: 1,
+            name: format!("at {second}"),
+            instance: String::new(),
+            cmdline: String::new(),
+            ended,
+            age_us: 0,
+            change: crate::sampler::Change::None,
+        },
+    };
+    let part = |second| {
+        let mut batch = Batch::default();
+        batch.push(Row::Daemon(seen(7, second, second == 9)));
+        batch.push(Row::Daemon(seen(8, second, false)));
+        batch
+    };
+    let merged = super::compact::merge((0..10).map(part).collect());
+    let seconds = |batch: &Batch, pid| -> Vec<i64> {
+        let of = batch.daemons.iter().filter(|it| it.row.pid == pid);
+        of.map(|it| it.at.0 / 1_000_000).collect()
+    };
+    assert_eq!(seconds(&merged, 7), [0, 9]);
+    assert_eq!(seconds(&merged, 8), [0, 9]);
+    // Later samples may be of a daemon that has not ended.
+    let left = super::compact::give_up(merged, 10);
+    assert_eq!(seconds(&left, 7), [0]);
+    assert_eq!(seconds(&left, 8), [0, 9]);
+    assert_eq!(left.losses[0].rows, 10);
 }
 
 #[test]
@@ -349,7 +494,7 @@ fn opened_batches_are_what_was_encoded_but_for_samples() {
     batch.push(Row::TaskEnd(task_end()));
     batch.push(noise(1));
     batch.push(Row::Loss(Loss {
-        what: SampleKind::NetSamples,
+        what: LossKind::NetSamples,
         rows: 3,
         from: MeshMicros(1),
         until: MeshMicros(2),
@@ -406,7 +551,7 @@ fn opened_batches_are_what_was_encoded_but_for_samples() {
         }]
     );
     let loss = Loss {
-        what: SampleKind::NetSamples,
+        what: LossKind::NetSamples,
         rows: 5,
         from: MeshMicros(1),
         until: MeshMicros(9),

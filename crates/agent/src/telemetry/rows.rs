@@ -84,10 +84,10 @@ pub struct TaskEnd {
     pub ended: MeshMicros,
     /// When the last operation began; 0: none did.
     pub last_begun: MeshMicros,
-    pub cpu_user_us: i64,
-    pub cpu_system_us: i64,
+    pub cpu_user_us: Option<i64>,
+    pub cpu_system_us: Option<i64>,
     pub harness_ns_per_op: i64,
-    pub wait_cpu_us: i64,
+    pub wait_cpu_us: Option<i64>,
     /// Empty: none.
     pub error: String,
     pub errors: Vec<ErrorCount>,
@@ -189,24 +189,30 @@ pub struct Event {
     pub detail: String,
 }
 
-/// A kind of row that a full spool may give up.
+/// What is given up when there is no room for it, or lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum SampleKind {
+pub enum LossKind {
     DaemonSamples,
     HostSamples,
     DiskSamples,
     NetSamples,
     ClockOffsets,
+    /// Whole batches, with everything in them but task ends.
+    Batches,
+    /// Operations of those batches, as far as they are known.
+    Operations,
 }
 
-impl SampleKind {
+impl LossKind {
     /// Every kind, in the wire's order.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 7] = [
         Self::DaemonSamples,
         Self::HostSamples,
         Self::DiskSamples,
         Self::NetSamples,
         Self::ClockOffsets,
+        Self::Batches,
+        Self::Operations,
     ];
 
     /// The word on the wire and in the database.
@@ -218,6 +224,8 @@ impl SampleKind {
             Self::DiskSamples => "disk_samples",
             Self::NetSamples => "net_samples",
             Self::ClockOffsets => "clock_offsets",
+            Self::Batches => "batches",
+            Self::Operations => "operations",
         }
     }
 
@@ -231,7 +239,7 @@ impl SampleKind {
 /// Rows that were given up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Loss {
-    pub what: SampleKind,
+    pub what: LossKind,
     pub rows: u64,
     pub from: MeshMicros,
     pub until: MeshMicros,

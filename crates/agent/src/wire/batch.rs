@@ -7,7 +7,7 @@ mod samples;
 use crate::envelope::Envelope;
 use crate::telemetry::{
     Batch, ClockOffset, EndState, ErrorCount, Event, Loss, MeshMicros, OpInterval, Row, RunId,
-    RunUid, SampleKind, Scope, Severity, StepId, TaskEnd, TaskId,
+    RunUid, LossKind, Scope, Severity, StepId, TaskEnd, TaskId,
 };
 use benchmesh_proto::v1;
 use benchmesh_workloads::histogram::Blob;
@@ -80,33 +80,33 @@ pub fn open(bytes: &[u8]) -> Result<Batch, WireError> {
     let daemon_samples = wire.daemon_samples.unwrap_or_default();
     given_up(
         &mut batch,
-        SampleKind::DaemonSamples,
+        LossKind::DaemonSamples,
         daemon_samples.at_us.iter().copied(),
     );
     given_up(
         &mut batch,
-        SampleKind::HostSamples,
+        LossKind::HostSamples,
         wire.host_samples.iter().map(|row| row.at_us),
     );
     given_up(
         &mut batch,
-        SampleKind::DiskSamples,
+        LossKind::DiskSamples,
         wire.disk_samples.iter().map(|row| row.at_us),
     );
     given_up(
         &mut batch,
-        SampleKind::NetSamples,
+        LossKind::NetSamples,
         wire.net_samples.iter().map(|row| row.at_us),
     );
     given_up(
         &mut batch,
-        SampleKind::ClockOffsets,
+        LossKind::ClockOffsets,
         wire.clock_offsets.iter().map(|row| row.at_us),
     );
     Ok(batch)
 }
 
-fn given_up(batch: &mut Batch, what: SampleKind, instants: impl Iterator<Item = i64>) {
+fn given_up(batch: &mut Batch, what: LossKind, instants: impl Iterator<Item = i64>) {
     for at in instants {
         let at = MeshMicros(at);
         batch.push(Row::Loss(Loss {
@@ -330,7 +330,7 @@ impl TryFrom<v1::Loss> for Loss {
     type Error = WireError;
 
     fn try_from(row: v1::Loss) -> Result<Self, WireError> {
-        let what = SampleKind::parse(&row.what).ok_or(WireError::Bad {
+        let what = LossKind::parse(&row.what).ok_or(WireError::Bad {
             field: "losses.what",
             found: row.what,
             problem: "which is never lost",

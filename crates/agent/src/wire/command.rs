@@ -6,7 +6,7 @@ use super::WireError;
 use crate::clock::{self, Exchange};
 use crate::command::{Command, Listen, MakeDirectory, PlaceName, Prepare, Request, Sampling};
 use crate::sampler::DaemonRule;
-use crate::telemetry::{MeshMicros, TaskId};
+use crate::telemetry::{MeshMicros, RunId, TaskId};
 use benchmesh_proto::v1;
 use benchmesh_workloads::clock::MonoNanos;
 use benchmesh_workloads::task::{Cache, OnStall};
@@ -89,8 +89,9 @@ impl TryFrom<v1::CollectorMessage> for Incoming {
             }),
             Some(Body::Command(command)) => {
                 let id = command.id;
+                let run = (command.run_id > 0).then_some(RunId(command.run_id));
                 Ok(match request(command) {
-                    Ok(request) => Self::Command(Box::new(Command { id, request })),
+                    Ok(request) => Self::Command(Box::new(Command { id, run, request })),
                     Err(error) => Self::BadCommand { id, error },
                 })
             }

@@ -59,6 +59,7 @@ fn texts_and_times_without_a_bound_are_refused() {
     let command = |body| {
         Body::Command(v1::Command {
             id: 1,
+            run_id: 0,
             body: Some(body),
         })
     };

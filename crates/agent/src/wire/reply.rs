@@ -31,6 +31,9 @@ pub struct Hello {
     pub pid: i32,
     pub daemon_rules: Vec<DaemonRule>,
     pub sample_always: bool,
+    /// Which directory it is on its host, whatever its name.
+    pub state_directory: String,
+    pub started: MonoNanos,
 }
 
 /// What the agent says after that.
@@ -101,6 +104,8 @@ fn hello_message(hello: Hello) -> v1::Hello {
         pid: hello.pid,
         daemon_rules: hello.daemon_rules.into_iter().map(daemon_rule).collect(),
         sample_always: hello.sample_always,
+        state_directory: hello.state_directory,
+        started_ns: i64::try_from(hello.started.0).unwrap_or(i64::MAX),
     }
 }
 

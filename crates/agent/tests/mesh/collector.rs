@@ -177,7 +177,11 @@ impl Collector {
             state.next_id += 1;
             state.next_id
         });
-        let command = v1::collector_message::Body::Command(v1::Command { id, body });
+        let command = v1::collector_message::Body::Command(v1::Command {
+            id,
+            run_id: 0,
+            body,
+        });
         self.send(v1::CollectorMessage {
             body: Some(command),
         });

@@ -7,7 +7,7 @@ mod wire;
 
 pub use wire::BatchError;
 
-use crate::model::{LossyTable, MeshMicros, RunId, Severity, StepId, TaskId, TaskState};
+use crate::model::{LossKind, MeshMicros, RunId, Severity, StepId, TaskId, TaskState};
 use benchmesh_workloads::histogram::Blob;
 
 /// One spooled unit of telemetry, stored in one transaction.
@@ -207,7 +207,7 @@ pub struct AgentEvent {
 /// Rows that a full spool gave up.
 #[derive(Clone, Debug)]
 pub struct Loss {
-    pub what: LossyTable,
+    pub what: LossKind,
     pub rows: i64,
     pub from: MeshMicros,
     pub until: MeshMicros,
@@ -227,9 +227,9 @@ pub struct TaskEnd {
     pub first_done: Option<MeshMicros>,
     pub ended: Option<MeshMicros>,
     pub last_begun: Option<MeshMicros>,
-    pub cpu_user_us: i64,
-    pub cpu_system_us: i64,
-    pub wait_cpu_us: i64,
+    pub cpu_user_us: Option<i64>,
+    pub cpu_system_us: Option<i64>,
+    pub wait_cpu_us: Option<i64>,
     pub harness_ns_per_op: i64,
     pub error: Option<String>,
     pub errors: Vec<ErrorCount>,

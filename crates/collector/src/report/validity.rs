@@ -3,8 +3,9 @@
 //! Pure. A check that found nothing says so in a few words; a check whose question does not arise (no cold step, no
 //! repeat) is left out.
 
-use super::{Check, Report, StepReport, Verdict};
+use super::{Check, LossReport, Report, StepReport, Verdict};
 use crate::figures::{self, plural};
+use crate::model::LossKind;
 use crate::results::missing::without;
 use crate::results::{Flag, FlagRow, real};
 use std::collections::BTreeSet;
@@ -304,15 +305,37 @@ fn errors(steps: &[StepReport]) -> Check {
 }
 
 fn losses(report: &Report) -> Check {
-    let rows: i64 = report.losses.iter().map(|loss| loss.rows).sum();
+    let of = |kinds: &[LossKind]| -> Vec<&LossReport> {
+        let is_meant =
+            |loss: &&LossReport| LossKind::parse(&loss.what).is_some_and(|it| kinds.contains(&it));
+        report.losses.iter().filter(is_meant).collect()
+    };
+    let sum = |losses: &[&LossReport]| losses.iter().map(|loss| loss.rows).sum::<i64>();
+    let agents = |losses: &[&LossReport]| -> BTreeSet<String> {
+        losses.iter().map(|loss| loss.agent.clone()).collect()
+    };
+    let batches = of(&[LossKind::Batches]);
+    if !batches.is_empty() {
+        let known = match sum(&of(&[LossKind::Operations])) {
+            0 => "how many operations were in them is not known".to_owned(),
+            count => format!("with {} operations at least", figures::count(count)),
+        };
+        let seconds = match sum(&batches) {
+            1 => "1 batch of what was measured, of about a second, was lost".to_owned(),
+            count => format!(
+                "{} batches of what was measured, each of about a second, were lost",
+                figures::count(count)
+            ),
+        };
+        let agents = Vec::from_iter(agents(&batches)).join(", ");
+        let text = format!("{seconds} on {agents} ({known}): counts and rates may be too low");
+        return check("samples", Verdict::Warning, text);
+    }
+    let rows = sum(&report.losses.iter().collect::<Vec<_>>());
     if rows == 0 {
         return check("samples", Verdict::Ok, "none lost");
     }
-    let agents: BTreeSet<&str> = report
-        .losses
-        .iter()
-        .map(|loss| loss.agent.as_str())
-        .collect();
+    let agents = agents(&report.losses.iter().collect::<Vec<_>>());
     let text = format!(
         "{} lost on {}: what daemons and hosts did has gaps",
         figures::count(rows),

@@ -21,6 +21,10 @@ use std::{sync::Arc, time::Duration};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, timeout_at};
 
+/// How long an agent that is away is waited for, where the plan needs it.
+const RETURN_WITHIN: Duration = Duration::from_secs(10);
+/// An agent that was heard of within this may only be out of reach.
+const AWAY_WITHIN: Duration = Duration::from_secs(15);
 const MAX_WAIT: Duration = Duration::from_secs(24 * 3600);
 const MAX_UID_CHARS: usize = 64;
 
@@ -60,6 +64,14 @@ pub struct Started {
     pub(crate) room: Option<Arc<OwnedSemaphorePermit>>,
 }
 
+/// A plan, the agents that it was held against, its steps, and their room in memory.
+type Planned = (
+    Plan,
+    RunAgents,
+    Expansion,
+    Option<Arc<OwnedSemaphorePermit>>,
+);
+
 /// Why no run was made.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
@@ -78,6 +90,17 @@ pub enum StartError {
         wanted: u32,
         waited_s: u64,
         there: Vec<String>,
+    },
+    #[error(
+        "the plan does not fit the agents that answer, while {} {} briefly out of reach: wait for {}, or see `benchmesh agents`",
+        away.join(", "),
+        if away.len() == 1 { "is" } else { "are" },
+        if away.len() == 1 { "it" } else { "them" }
+    )]
+    AgentsAway {
+        away: Vec<String>,
+        #[source]
+        source: PlanErrors,
     },
     #[error("the plan could not be stored")]
     Store { source: StoreError },
@@ -110,12 +133,7 @@ impl Scheduler {
         plan.order = plan.order.drawn(drawn_seed);
         self.wait_for_agents(request.agents, request.agents_wait)
             .await?;
-        let agents = self.survey(&plan).await;
-        let facts = agents.facts();
-        let room = Arc::clone(&self.0.expansions).acquire_owned().await;
-        let room = room.ok().map(Arc::new);
-        let members: Vec<MemberFacts> = self.attached().collect();
-        let (plan, expansion) = planned(plan, facts, members).await?;
+        let (plan, agents, expansion, room) = self.planned_for_agents(plan).await?;
         if request.mode == Admission::DryRun {
             return Ok(Started {
                 run: None,
@@ -130,6 +148,47 @@ impl Scheduler {
             .queue(uid, &request.plan_text, &plan, &agents, expansion)
             .await?;
         Ok(Started { room, ..started })
+    }
+
+    /// Holds a plan against the agents. Where it does not fit, and one that was here a moment ago is away or does not answer,
+    /// that one is waited for.
+    async fn planned_for_agents(&self, plan: Plan) -> Result<Planned, StartError> {
+        let until = Instant::now() + RETURN_WITHIN;
+        let mut changes = self.0.fleet.changes();
+        loop {
+            let agents = self.survey(&plan).await;
+            let facts = agents.facts();
+            let room = Arc::clone(&self.0.expansions).acquire_owned().await;
+            let room = room.ok().map(Arc::new);
+            let members: Vec<MemberFacts> = self.attached().collect();
+            let source = match planned(plan.clone(), facts, members).await {
+                Ok((plan, expansion)) => return Ok((plan, agents, expansion, room)),
+                Err(StartError::Plan(errors)) => errors,
+                Err(error) => return Err(error),
+            };
+            let away = self.away(&agents);
+            if away.is_empty() {
+                return Err(StartError::Plan(source));
+            }
+            if timeout_at(until, changes.changed()).await.is_err() {
+                return Err(StartError::AgentsAway { away, source });
+            }
+        }
+    }
+
+    /// The agents that gave no answer, and those that have left so lately that they may only be out of reach.
+    fn away(&self, asked: &RunAgents) -> Vec<String> {
+        let silent = asked
+            .members()
+            .filter(|(_, facts)| !facts.survey_failed.is_empty())
+            .map(|(_, facts)| facts.name.clone());
+        let now = self.0.clock.now();
+        let left = self.0.fleet.members().into_iter().filter_map(|member| {
+            let away_us = now.0.saturating_sub(member.last_seen.0);
+            let is_late = away_us < i64::try_from(AWAY_WITHIN.as_micros()).unwrap_or(i64::MAX);
+            (!member.attached && is_late).then(|| member.hello.name.clone())
+        });
+        silent.chain(left).collect()
     }
 
     async fn queue(

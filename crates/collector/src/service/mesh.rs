@@ -101,6 +101,9 @@ fn attach_status(error: &AttachError) -> Status {
         AttachError::NameInUse { .. } | AttachError::IdentityInUse { .. } => {
             Status::already_exists(message)
         }
+        AttachError::EarlierStart { .. } | AttachError::NameHeld { .. } => {
+            Status::unavailable(message)
+        }
         AttachError::Full | AttachError::TooOften { .. } | AttachError::ChangesTooOften { .. } => {
             Status::resource_exhausted(message)
         }

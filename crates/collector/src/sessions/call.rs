@@ -5,7 +5,7 @@ use super::{
     fleet::Fleet,
     member::{Outgoing, PendingReply, Reply},
 };
-use crate::model::AgentId;
+use crate::model::{AgentId, RunId};
 use std::time::Duration;
 use tokio::{
     sync::{mpsc, oneshot, watch},
@@ -17,6 +17,8 @@ use tokio_util::sync::CancellationToken;
 #[derive(Debug)]
 pub struct Call {
     pub agent: AgentId,
+    /// The run that asks.
+    pub run: Option<RunId>,
     pub command: Command,
     /// An agent without contact for this long is lost.
     pub loss_after: Duration,
@@ -30,11 +32,18 @@ impl Call {
     pub fn to(agent: AgentId, command: Command, loss_after: Duration) -> Self {
         Self {
             agent,
+            run: None,
             command,
             loss_after,
             deadline: None,
             progress: None,
         }
+    }
+
+    /// The same, for a run.
+    pub fn for_run(mut self, run: Option<RunId>) -> Self {
+        self.run = run;
+        self
     }
 
     /// The same, with an answer expected within `deadline`.
@@ -77,6 +86,7 @@ impl Fleet {
                 let (pending, reply) = self.wait_for(call);
                 let message = Outgoing::Command {
                     id: pending.id,
+                    run: call.run,
                     command: Box::new(call.command.clone()),
                 };
                 let sent = tokio::select! {

@@ -14,7 +14,7 @@ pub use handle::SessionHandle;
 
 use super::{
     command::Sampling,
-    hello::Hello,
+    hello::{Hello, Start},
     member::{Member, MemberFacts, Outgoing, Session},
     presence::Presence,
     recent::EventRoom,
@@ -503,20 +503,31 @@ fn check_available(state: &State, hello: &Hello) -> Result<(), AttachError> {
     let mut count = 0;
     for member in attached {
         count += 1;
-        // Every start of an agent has a spool of its own, so this is another process.
-        if member.hello.uid == hello.uid
-            && member.hello.spool_ids.last() != hello.spool_ids.last()
-            && member.last_contact.elapsed() < RECENTLY_HEARD
-        {
-            return Err(AttachError::IdentityInUse {
-                name: member.hello.name.clone(),
-                host: member.hello.host_name.clone(),
-            });
-        }
-        if member.hello.name == hello.name && member.hello.uid != hello.uid {
-            return Err(AttachError::NameInUse {
-                name: hello.name.clone(),
-                host: member.hello.host_name.clone(),
+        let is_recent = member.last_contact.elapsed() < RECENTLY_HEARD;
+        let name = || member.hello.name.clone();
+        if member.hello.uid == hello.uid {
+            match hello.against(&member.hello) {
+                Start::Same | Start::Later => {}
+                Start::Earlier => return Err(AttachError::EarlierStart { name: name() }),
+                Start::Unknown if !is_recent => {}
+                Start::Unknown if hello.host_name == member.hello.host_name => {
+                    return Err(AttachError::EarlierStart { name: name() });
+                }
+                Start::OfACopy if !is_recent => {}
+                Start::Unknown | Start::OfACopy => {
+                    return Err(AttachError::IdentityInUse {
+                        name: name(),
+                        host: member.hello.host_name.clone(),
+                    });
+                }
+            }
+        } else if member.hello.name == hello.name {
+            return Err(match is_recent {
+                true => AttachError::NameInUse {
+                    name: name(),
+                    host: member.hello.host_name.clone(),
+                },
+                false => AttachError::NameHeld { name: name() },
             });
         }
     }

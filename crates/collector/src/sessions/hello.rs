@@ -2,7 +2,7 @@
 
 use super::command::DaemonRule;
 use crate::plan::AgentPolicy;
-use std::{collections::BTreeMap, path::PathBuf};
+use std::{cmp::Ordering, collections::BTreeMap, path::PathBuf};
 
 const MAX_NAME_BYTES: usize = 128;
 const MAX_UID_BYTES: usize = 128;
@@ -48,6 +48,10 @@ pub struct Hello {
     pub pid: i32,
     pub daemon_rules: Vec<DaemonRule>,
     pub sample_always: bool,
+    /// The device and the inode of its state directory; empty: not told.
+    pub state_directory: String,
+    /// When it locked that, by its host's CLOCK_MONOTONIC.
+    pub started_ns: i64,
 }
 
 /// A field that cannot be.
@@ -95,7 +99,42 @@ fn at_most(field: &'static str, count: usize, max: usize) -> Result<(), BadField
     Ok(())
 }
 
+/// How a hello is related to another one with the same uid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Start {
+    /// It is of the same process.
+    Same,
+    /// It is of a later process with the same state directory, the lock on which has ended the other.
+    Later,
+    /// The other is.
+    Earlier,
+    /// The state directory of one was copied from the other.
+    OfACopy,
+    /// The host was booted in between, or is another one.
+    Unknown,
+}
+
 impl Hello {
+    /// What start of the agent this is, held against another hello.
+    pub fn against(&self, other: &Hello) -> Start {
+        // Every start of an agent has a spool of its own.
+        if self.spool_ids.last() == other.spool_ids.last() {
+            return Start::Same;
+        }
+        match self.started_ns.cmp(&other.started_ns) {
+            _ if self.boot_id != other.boot_id => Start::Unknown,
+            _ if self.state_directory.is_empty()
+                || self.state_directory != other.state_directory =>
+            {
+                Start::OfACopy
+            }
+            Ordering::Less => Start::Earlier,
+            // A process begins a new spool when it meets another database, or when the disk has damaged the one before.
+            Ordering::Equal => Start::Same,
+            Ordering::Greater => Start::Later,
+        }
+    }
+
     /// Every check that needs nothing but the message.
     pub fn check(&self) -> Result<(), BadField> {
         text("agent_uid", &self.uid, MAX_UID_BYTES)?;
@@ -143,6 +182,7 @@ impl Hello {
         for spool in &self.spool_ids {
             text("spool_ids", spool, MAX_UID_BYTES)?;
         }
+        optional("state_directory", &self.state_directory, MAX_NAME_BYTES)?;
         if self.pid < 0 {
             return bad("pid", "is negative");
         }
@@ -292,6 +332,36 @@ mod tests {
                     .map_or((), drop)
             },
             "labels",
+        );
+    }
+
+    #[test]
+    fn the_later_start_of_one_state_directory_is_the_one_that_is_alive() {
+        let start = |boot: &str, directory: &str, spool: &str, started_ns| Hello {
+            boot_id: String::from(boot),
+            state_directory: String::from(directory),
+            spool_ids: vec![String::from(spool)],
+            started_ns,
+            ..Hello::default()
+        };
+        let first = start("b", "1:2", "s1", 100);
+        for (hello, expected) in [
+            (start("b", "1:2", "s1", 100), Start::Same),
+            // It has begun a new spool.
+            (start("b", "1:2", "s2", 100), Start::Same),
+            (start("b", "1:2", "s2", 101), Start::Later),
+            (start("b", "1:2", "s0", 99), Start::Earlier),
+            (start("b", "1:3", "s2", 101), Start::OfACopy),
+            (start("b", "", "s2", 0), Start::OfACopy),
+            (start("b2", "1:2", "s2", 5), Start::Unknown),
+        ] {
+            assert_eq!(hello.against(&first), expected, "{hello:?}");
+        }
+        let untold = start("b", "", "s1", 0);
+        assert_eq!(
+            start("b", "", "s2", 0).against(&untold),
+            Start::OfACopy,
+            "agents of before"
         );
     }
 }

@@ -6,7 +6,7 @@ use super::{
     hello::Hello,
 };
 use crate::{
-    model::{AgentId, HostId, MeshMicros},
+    model::{AgentId, HostId, MeshMicros, RunId},
     store::rows::AgentRow,
 };
 use std::{collections::HashMap, net::IpAddr, sync::Arc};
@@ -26,6 +26,7 @@ pub enum Outgoing {
     },
     Command {
         id: u64,
+        run: Option<RunId>,
         command: Box<Command>,
     },
 }

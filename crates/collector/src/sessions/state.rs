@@ -169,6 +169,7 @@ impl State {
                 // Ids from the top: the answers are not awaited. A full queue belongs to a stuck agent, whose session
                 // ends; its next Welcome has the sampling.
                 let message = Outgoing::Command {
+                    run: None,
                     id: number,
                     command: Box::new(Command::Sampling(sampling)),
                 };

@@ -109,6 +109,8 @@ impl TryFrom<v1::Hello> for Hello {
             pid: hello.pid,
             daemon_rules: hello.daemon_rules.into_iter().map(daemon_rule).collect(),
             sample_always: hello.sample_always,
+            state_directory: hello.state_directory,
+            started_ns: hello.started_ns,
         })
     }
 }
@@ -380,7 +382,8 @@ pub(crate) fn outgoing(message: Outgoing, clock: &MeshClock) -> v1::CollectorMes
             mesh_received_ns: received_ns,
             mesh_sent_ns: clock.now_ns(),
         }),
-        Outgoing::Command { id, command } => Body::Command(v1::Command {
+        Outgoing::Command { id, run, command } => Body::Command(v1::Command {
+            run_id: run.map_or(0, |run| run.0),
             id,
             body: Some((*command).into()),
         }),

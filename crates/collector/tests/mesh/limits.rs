@@ -201,3 +201,24 @@ async fn a_connection_that_never_speaks_is_closed() {
     });
     assert!(closed.await.unwrap());
 }
+
+/// Its connection broke a moment ago: that is no mistake in the plan.
+#[tokio::test]
+async fn an_agent_that_is_briefly_away_is_waited_for() {
+    let plan = "[clients]\nagents = [\"b\"]\n[[phase]]\nworkload = \"null\"\nops = 1\n";
+    let stage = Stage::new().await;
+    let b = stage.agent("b", Script::default()).await;
+    b.cut();
+    until_away(&stage).await;
+    let refused = stage.start(plan).await.unwrap_err();
+    // No wrong usage, which ends the command with code 2.
+    assert_eq!(refused.code(), Code::FailedPrecondition, "{refused:?}");
+    assert!(refused.message().contains("b is briefly"), "{refused:?}");
+    let started = async {
+        let started = stage.start(plan).await.unwrap();
+        stage.watch(started.run_id).await
+    };
+    let (updates, attached) = tokio::join!(started, b.attach(stage.address));
+    attached.unwrap();
+    assert_eq!(updates.last().unwrap().state, "done");
+}

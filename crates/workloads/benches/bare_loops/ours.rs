@@ -128,10 +128,14 @@ fn measure(spec: &TaskSpec, ramp: Duration, before: impl FnOnce()) -> Outcome {
         ops,
         bytes,
         seconds: (end.ended.since(end.planned_start) - ramp).as_secs_f64(),
-        user_seconds: end.cpu_user.as_secs_f64(),
-        cpu_seconds: (end.cpu_user + end.cpu_system).as_secs_f64(),
+        user_seconds: seconds(end.cpu_user),
+        cpu_seconds: seconds(end.cpu_user) + seconds(end.cpu_system),
         service,
     }
+}
+
+fn seconds(span: Option<Duration>) -> f64 {
+    span.expect("no worker was left behind").as_secs_f64()
 }
 
 pub fn run(spec: &TaskSpec) -> Outcome {

@@ -195,6 +195,8 @@ pub struct Issue {
     /// Operations have instants of their own, which workers wait for by [`Recorder::next_at`]. Response time runs from
     /// them.
     pub own_instants: bool,
+    /// Workers have an io_uring: the kernel may carry operations out in threads of its own.
+    pub rings: bool,
 }
 
 impl Default for Issue {
@@ -203,6 +205,7 @@ impl Default for Issue {
             depth: 0,
             shards: 1,
             own_instants: false,
+            rings: false,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The threads that work beside the load, before it and after it, and may hang as an operation may.
 //!
-//! A thread that prepares or finishes a task is [`WorkingThread`] among its [`PrepThreads`]; a [`HangDetector`] notices one that has been
+//! A thread that prepares or finishes a task, or carries out a command on a target, is [`WorkingThread`] among its [`PrepThreads`]; a [`HangDetector`] notices one that has been
 //! in one system call for as long as a plan calls a stall: the kernel has not run it, or has run it (some calls wake up to
 //! look around) without its having ended any call. It knows nothing of what follows.
 
@@ -13,18 +13,18 @@ use std::time::Duration;
 
 /// Cheap to clone.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct PrepThreads(Arc<Mutex<Vec<i32>>>);
+pub struct PrepThreads(Arc<Mutex<Vec<i32>>>);
 
 /// A thread that works, until this is dropped.
 #[derive(Debug)]
-pub(crate) struct WorkingThread {
+pub struct WorkingThread {
     prep_threads: PrepThreads,
     tid: i32,
 }
 
 impl PrepThreads {
     /// The calling thread does a part of the work.
-    pub(crate) fn present(&self) -> WorkingThread {
+    pub fn present(&self) -> WorkingThread {
         let tid = rustix::thread::gettid().as_raw_nonzero().get();
         self.threads().push(tid);
         WorkingThread {
@@ -49,7 +49,7 @@ impl Drop for WorkingThread {
 
 /// Looks at what preparation threads do.
 #[derive(Debug)]
-pub(super) struct HangDetector {
+pub struct HangDetector {
     prep_threads: PrepThreads,
     phase: TaskPhase,
     after: Duration,
@@ -75,11 +75,7 @@ impl Seen {
 
 impl HangDetector {
     /// Threads of that phase, of which a call hangs after that time.
-    pub(super) fn new(
-        prep_threads: PrepThreads,
-        phase: TaskPhase,
-        after: Duration,
-    ) -> HangDetector {
+    pub fn new(prep_threads: PrepThreads, phase: TaskPhase, after: Duration) -> HangDetector {
         HangDetector {
             prep_threads,
             phase,
@@ -89,12 +85,12 @@ impl HangDetector {
     }
 
     /// How often to look.
-    pub(super) fn every(&self) -> Duration {
+    pub fn every(&self) -> Duration {
         (self.after / 8).clamp(Duration::from_millis(10), Duration::from_secs(1))
     }
 
     /// What has changed since the last look.
-    pub(super) fn look(&mut self, now: MonoNanos) -> Vec<StallEvent> {
+    pub fn look(&mut self, now: MonoNanos) -> Vec<StallEvent> {
         let mut news = Vec::new();
         let threads = self.prep_threads.threads().clone();
         let mut before = std::mem::take(&mut self.seen);
@@ -140,7 +136,7 @@ impl HangDetector {
     }
 
     /// The work is done.
-    pub(super) fn over(self) -> impl Iterator<Item = StallEvent> {
+    pub fn over(self) -> impl Iterator<Item = StallEvent> {
         self.seen.into_values().filter_map(Seen::over)
     }
 

@@ -26,6 +26,8 @@ pub enum TaskPhase {
     Preparing,
     /// What comes after the last operation.
     Finishing,
+    /// A command on a target outside of any task, by its word.
+    Command(&'static str),
 }
 
 impl TaskPhase {
@@ -35,6 +37,7 @@ impl TaskPhase {
             TaskPhase::Operation { op, .. } => op.as_str(),
             TaskPhase::Preparing => "prepare",
             TaskPhase::Finishing => "finish",
+            TaskPhase::Command(word) => word,
         }
     }
 
@@ -42,7 +45,7 @@ impl TaskPhase {
     pub const fn worker(self) -> Option<u32> {
         match self {
             TaskPhase::Operation { worker, .. } => Some(worker),
-            TaskPhase::Preparing | TaskPhase::Finishing => None,
+            TaskPhase::Preparing | TaskPhase::Finishing | TaskPhase::Command(_) => None,
         }
     }
 }

@@ -6,12 +6,14 @@
 
 mod finish;
 mod gate;
+mod io_threads;
 mod merge;
 mod options;
 mod stall_watch;
 mod threads;
 mod usage;
 
+pub use crate::engine::prep_threads::{HangDetector, PrepThreads, WorkingThread};
 pub use crate::engine::prepare_control::{PrepareControl, Progress};
 pub use crate::engine::spec::{Cache, PeerEnd, Place, TaskError, TaskSpec};
 pub use crate::engine::stall::{OnStall, Stall, StallEvent, TaskPhase};
@@ -30,6 +32,7 @@ use stall_watch::StallDetector;
 use std::sync::Arc;
 use std::time::Duration;
 use threads::{WorkerEnd, WorkerThreads};
+use usage::Usage;
 
 /// Workers that do not hang end within this time after a stall has ended their task.
 const LEAVE_AFTER: Duration = Duration::from_secs(2);
@@ -83,10 +86,12 @@ pub struct TaskEnd {
     pub ended: MonoNanos,
     /// When the last operation of any worker began; `None`: none did.
     pub last_begun: Option<MonoNanos>,
-    pub cpu_user: Duration,
-    pub cpu_system: Duration,
-    /// Time that workers were runnable and had no CPU.
-    pub wait_cpu: Duration,
+    /// CPU time of its workers; `None` where one of them was left behind.
+    pub cpu_user: Option<Duration>,
+    /// With that of the kernel's threads that work for their rings; `None` also where those cannot be told apart.
+    pub cpu_system: Option<Duration>,
+    /// Time that workers were runnable and had no CPU; `None` where the kernel does not say.
+    pub wait_cpu: Option<Duration>,
     pub harness_ns_per_op: u64,
     pub error: Option<String>,
     /// A stall ended it: some of its workers may still be within a system call.
@@ -235,6 +240,7 @@ impl Task {
             let ends = threads.join();
             let ending = Ending {
                 workers: size.workers,
+                io_threads: Some(Duration::ZERO),
                 given_up: None,
                 finished: finish(&load, stall_after, on_stall, emit),
             };
@@ -242,12 +248,16 @@ impl Task {
         };
         let mut merge = Merge::new(start, PERIOD, size.timing.ramp, gate.shift(), usual_op);
         let consumers = threads.consumers();
+        let io_threads = threads.io_threads();
         gate.watch_start(threads.workers(), start);
         let mut stalls = StallDetector::new(stall_after);
         let mut given_up: Option<GivenUp> = None;
         let all_ended = loop {
             let all_ended = gate.wait_ended(threads.workers(), merge.next_look());
             merge.collect(&consumers);
+            if let Some(io_threads) = &io_threads {
+                io_threads.poll();
+            }
             let now = MonoNanos::now();
             let news = stalls.look(now, &consumers, load.as_ref());
             news.into_iter().for_each(|it| emit(TaskEvent::Stall(it)));
@@ -276,6 +286,7 @@ impl Task {
         };
         let ending = Ending {
             workers: size.workers,
+            io_threads: io_threads.map_or(Some(Duration::ZERO), |it| it.on_cpu()),
             given_up: given_up.map(|it| it.why),
             finished: finish(&load, after, on_stall, emit),
         };
@@ -304,6 +315,8 @@ impl GivenUp {
 #[derive(Debug)]
 struct Ending {
     workers: u32,
+    /// CPU time of the kernel's threads that worked for its rings, if known.
+    io_threads: Option<Duration>,
     /// Why its workers were not waited for.
     given_up: Option<String>,
     finished: Result<(), Unfinished>,
@@ -319,6 +332,7 @@ fn task_end(
     let instants = |pick: fn(&WorkerEnd) -> MonoNanos| ends.iter().map(pick);
     let Ending {
         workers,
+        io_threads,
         given_up,
         finished,
     } = ending;
@@ -333,7 +347,10 @@ fn task_end(
         (None, false) => End::Done,
     };
     let first_done = ends.iter().min_by_key(|end| end.ended);
-    let total = |pick: fn(&WorkerEnd) -> Duration| ends.iter().map(pick).sum();
+    let total = |pick: fn(&Usage) -> Option<Duration>| -> Option<Duration> {
+        ends.iter().map(|end| pick(end.usage.as_ref()?)).sum()
+    };
+    let cpu_system = total(|usage| Some(usage.system));
     TaskEnd {
         state,
         workers,
@@ -343,9 +360,11 @@ fn task_end(
         first_done_shift_ns: first_done.map_or(0, |end| end.shift_ns),
         ended: instants(|end| end.ended).max().unwrap_or(start),
         last_begun: consumers.iter().filter_map(Consumer::last_begun).max(),
-        cpu_user: total(|end| end.usage.user),
-        cpu_system: total(|end| end.usage.system),
-        wait_cpu: total(|end| end.usage.wait),
+        cpu_user: total(|usage| Some(usage.user)),
+        cpu_system: cpu_system
+            .zip(io_threads)
+            .map(|(workers, threads)| workers + threads),
+        wait_cpu: total(|usage| usage.wait),
         harness_ns_per_op: recorder::harness_ns_per_op(),
         starts: ends.iter().map(|end| end.started).collect(),
         error,

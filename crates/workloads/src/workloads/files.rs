@@ -38,7 +38,7 @@ use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use tree::Directories;
 use walk::Walk;
-use worker::{FilesWorker, Tools};
+use worker::{Action, FilesWorker};
 
 const NAME: &str = "files";
 
@@ -238,39 +238,38 @@ impl Load for FilesLoad {
 
     fn worker(&self, index: u32) -> Result<Box<dyn Worker>, TaskError> {
         let options = &self.options;
-        let tools = match options.mode {
-            FilesMode::Create => Tools::Write(options.layout.data(), options.durable),
+        let action = match options.mode {
+            FilesMode::Create => Action::Create(options.layout.data(), options.durable),
             FilesMode::Append => {
                 let bytes = usize::try_from(options.added.append).unwrap_or(usize::MAX);
                 let data = options.layout.data_of(bytes.min(options.layout.unit));
-                Tools::Append(data, options.durable, options.added.append)
+                Action::Append(data, options.durable, options.added.append)
             }
             FilesMode::Read => {
                 let appended = self.dataset().extras.appended;
                 let buffer = vec![1; options.layout.buffer_bytes(appended)];
                 match options.layout.content() {
                     content if content.verifies() => {
-                        Tools::Check(buffer, content, options.added.append)
+                        Action::Check(buffer, content, options.added.append)
                     }
-                    _ => Tools::Read(buffer),
+                    _ => Action::Read(buffer),
                 }
             }
-            FilesMode::List | FilesMode::ListStat => Tools::List(listing_buffer()),
-            FilesMode::SetXattr | FilesMode::GetXattr => {
-                Tools::Attribute(Calls::known(), self.attribute())
-            }
-            FilesMode::Chmod => Tools::Chmod(Calls::known()),
-            FilesMode::Stat
-            | FilesMode::Rename
-            | FilesMode::Symlink
-            | FilesMode::Mkdir
-            | FilesMode::Rmdir
-            | FilesMode::Delete => Tools::None,
+            FilesMode::List | FilesMode::ListStat => Action::List(listing_buffer()),
+            FilesMode::SetXattr => Action::SetXattr(Calls::known(), self.attribute()),
+            FilesMode::GetXattr => Action::GetXattr(Calls::known(), self.attribute()),
+            FilesMode::Chmod => Action::Chmod(Calls::known()),
+            FilesMode::Stat => Action::Stat,
+            FilesMode::Rename => Action::Rename,
+            FilesMode::Symlink => Action::Symlink,
+            FilesMode::Mkdir => Action::Mkdir,
+            FilesMode::Rmdir => Action::Rmdir,
+            FilesMode::Delete => Action::Delete,
         };
         Ok(Box::new(FilesWorker {
             mode: options.mode,
             walk: self.walk(index)?,
-            tools,
+            action,
             whole: self.whole.clone(),
             done: 0,
             passes: options.passes,

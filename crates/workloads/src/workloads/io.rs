@@ -11,6 +11,7 @@ mod job;
 mod keys;
 mod layout;
 mod modes;
+mod reaped;
 mod ring;
 mod sequence;
 mod shared;
@@ -317,7 +318,8 @@ impl Load for IoLoad {
                 Submission::OneByOne | Submission::Threads(..) => 0,
             },
             shards: self.shards(),
-            own_instants: false,
+            rings: self.way == Submission::Ring,
+            ..Issue::default()
         }
     }
 

@@ -1,17 +1,21 @@
 //! Commands that work on files, each on a thread of its own: it may block for as long as the target does.
 
+use super::hang_watch::HangWatch;
 use super::threads::unpanicked;
 use super::{RunPath, Slots};
 use crate::command::{Answer, MakeDirectory, PlaceName, Progress, Refusal, Request};
 use crate::runner::caches::RecentDrops;
 use crate::runner::reply::{ProgressReporter, ReplyHandle};
 use crate::runner::{Permissions, caches, survey};
+use crate::telemetry::{RunId, Scope};
 use benchmesh_workloads::sandbox::Make;
+use benchmesh_workloads::task::PrepThreads;
 use std::sync::Arc;
+use tokio::sync::oneshot;
 
 impl Slots {
     /// Does it on a thread, which replies.
-    pub(super) fn on_files(&mut self, request: Request, reply_to: ReplyHandle) {
+    pub(super) fn on_files(&mut self, request: Request, run: Option<RunId>, reply_to: ReplyHandle) {
         let permissions = self.deps.permissions.clone();
         let mesh = self.mesh.clone().unwrap_or_default();
         let replying = reply_to.clone();
@@ -19,11 +23,22 @@ impl Slots {
         let recent_drops = Arc::clone(&self.recent_drops);
         let path = RunPath::of(&mesh, &request);
         let queued = path.as_ref().map(|path| self.queues.next(path));
+        let hang_watch = HangWatch {
+            word: word_of(&request),
+            scope: Scope { run, step: None },
+            dating: self.deps.dating.clone(),
+            entries: self.deps.entries.clone(),
+        };
+        let threads = PrepThreads::default();
+        let (working, over) = oneshot::channel::<()>();
+        tokio::spawn(hang_watch.run(threads.clone(), over));
         let started = self.on_thread("bm-command", move || {
+            let _working = working;
             let mut queued = queued;
             if let Some(queued) = &mut queued {
                 queued.wait();
             }
+            let _present = threads.present();
             let outcome =
                 unpanicked(|| work(&permissions, &mesh, request, &recent_drops, &replying));
             if let (Some(requests), Some(change)) = (
@@ -37,6 +52,18 @@ impl Slots {
         if let Err(refusal) = started {
             reply_to.reply(Err(refusal));
         }
+    }
+}
+
+/// What events call it.
+fn word_of(request: &Request) -> &'static str {
+    match request {
+        Request::Survey { .. } => "survey",
+        Request::OpenRunDirectory { .. } => "open-run-directory",
+        Request::RemoveRunDirectory { .. } => "remove-run-directory",
+        Request::RemoveCell { .. } => "remove-cell",
+        Request::DropCaches => "drop-caches",
+        _ => "command",
     }
 }
 

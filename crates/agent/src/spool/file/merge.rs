@@ -1,5 +1,6 @@
 //! Making room in a full spool: neighbours that were not sent yet become one.
 
+use super::room::off_the_runtime;
 use super::transaction::transaction;
 use super::{SpoolFile, Stored, checksum, number_of};
 use crate::envelope::{Envelope, Sequence};
@@ -18,7 +19,13 @@ impl SpoolFile {
         let from = self.sweep.max(self.header.reserved);
         let mut group = self.group(from).await?;
         while group.len() > 1 {
-            let merged = merge(&mut group);
+            let (cut, merged) = off_the_runtime(move || {
+                let merged = merge(&mut group);
+                Some((group, merged))
+            })
+            .await
+            .unwrap_or_default();
+            group = cut;
             match merged {
                 Some(merged) if merged.len() <= wire::batch::MOST_BYTES => {
                     return self.replace(&group, merged).await.map(Some);

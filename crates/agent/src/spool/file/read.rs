@@ -8,6 +8,8 @@ use super::{SpoolFile, checksum, number_of, sequence_of};
 use crate::envelope::{Envelope, Sequence};
 use crate::spool::SpoolError;
 use crate::spool::error::is_damage;
+use crate::telemetry::MeshMicros;
+use crate::wire;
 use sqlx::Row;
 use sqlx::sqlite::SqliteRow;
 
@@ -15,6 +17,9 @@ use sqlx::sqlite::SqliteRow;
 const STEPS_OF_ONE: u32 = 256;
 /// Damaged batches at the end of a file that are looked at for the last one that is whole.
 const LOOKS_FROM_THE_END: u32 = 64;
+
+/// What a batch holds at the most where nothing else tells: one is begun each second.
+const LONGEST_BATCH_US: i64 = 2_000_000;
 
 /// What a file has after a sequence.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -209,6 +214,38 @@ impl SpoolFile {
         })
     }
 
+    /// From when to when the batches behind `sent` up to `upto` were measured, as far as their neighbours and the last append
+    /// tell.
+    pub(in crate::spool) async fn span_of_lost(
+        &mut self,
+        sent: Sequence,
+        upto: Sequence,
+        now: MeshMicros,
+    ) -> (MeshMicros, MeshMicros) {
+        let after = match self.look(upto).await {
+            Ok(Look::Intact(envelope)) => span_of(&envelope),
+            _ => None,
+        };
+        let before = sqlx::query(
+            "SELECT sequence, first_sequence, body, checksum FROM batches WHERE sequence <= ? \
+             ORDER BY sequence DESC LIMIT 1",
+        )
+        .bind(number_of(sent))
+        .fetch_optional(&mut self.connection)
+        .await;
+        let before = match self.judge(before, |sequence| sequence <= sent) {
+            Ok(Look::Intact(envelope)) => span_of(&envelope),
+            _ => None,
+        };
+        let batches = i64::try_from(upto.0.saturating_sub(sent.0)).unwrap_or(i64::MAX);
+        let longest = batches.saturating_mul(LONGEST_BATCH_US);
+        let last_append = now.0.saturating_sub(self.mark.age_us());
+        let until = after.map_or(last_append, |(from, _)| from.0);
+        let from = before.map_or(until.saturating_sub(longest), |(_, until)| until.0);
+        let until = until.max(from);
+        (MeshMicros(from.max(1)), MeshMicros(until.max(1)))
+    }
+
     /// Finds the last sequence that an earlier start appended, as far as the file and the mark beside it know.
     pub(super) async fn find_end(&mut self) -> Result<(), SpoolError> {
         let mark = self.mark.read();
@@ -257,6 +294,10 @@ impl SpoolFile {
             Err(error) => Err(SpoolError::sql("read the spool", &self.path)(error)),
         }
     }
+}
+
+fn span_of(envelope: &Envelope) -> Option<(MeshMicros, MeshMicros)> {
+    wire::batch::open(&envelope.body).ok()?.span()
 }
 
 fn keys(looks: &[Look]) -> Vec<Sequence> {

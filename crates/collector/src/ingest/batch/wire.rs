@@ -11,15 +11,15 @@ use std::collections::HashSet;
 pub use checks::BatchError;
 use checks::{
     LARGEST_SUM, LATEST_US, LONGEST_US, MOST_DAEMONS, MOST_DEVICES, MOST_EVENTS, PACKED_BYTES,
-    TEXT_BYTES, count, counter, filled, instant, known_instant, name, range, row_id, sequence,
-    text, unsigned,
+    TEXT_BYTES, count, counter, filled, instant, known_counter, known_instant, name, range, row_id,
+    sequence, text, unsigned,
 };
 use samples::{daemon_samples, disk_sample, host_sample, net_sample};
 
 use super::{
     AgentEvent, Batch, ClockOffset, DaemonSeen, ErrorCount, Loss, OpInterval, Process, TaskEnd,
 };
-use crate::model::{LossyTable, RunId, Severity, StepId, TaskId, TaskState};
+use crate::model::{LossKind, RunId, Severity, StepId, TaskId, TaskState};
 use crate::results::histogram_of;
 use benchmesh_proto::v1 as proto;
 use benchmesh_workloads::histogram::Blob;
@@ -256,7 +256,7 @@ fn run_uid(field: &'static str, found: String) -> Result<String, BatchError> {
 
 fn loss(wire: proto::Loss) -> Result<Loss, BatchError> {
     Ok(Loss {
-        what: LossyTable::parse(&wire.what).ok_or_else(|| BatchError::Word {
+        what: LossKind::parse(&wire.what).ok_or_else(|| BatchError::Word {
             field: "losses.what",
             found: text(wire.what.clone()),
         })?,
@@ -289,9 +289,9 @@ fn task_end(wire: proto::TaskEnd) -> Result<TaskEnd, BatchError> {
         first_done: known_instant("task_ends.first_done_us", wire.first_done_us)?,
         ended: known_instant("task_ends.ended_us", wire.ended_us)?,
         last_begun: known_instant("task_ends.last_begun_us", wire.last_begun_us)?,
-        cpu_user_us: counter("task_ends.cpu_user_us", wire.cpu_user_us)?,
-        cpu_system_us: counter("task_ends.cpu_system_us", wire.cpu_system_us)?,
-        wait_cpu_us: counter("task_ends.wait_cpu_us", wire.wait_cpu_us)?,
+        cpu_user_us: known_counter("task_ends.cpu_user_us", wire.cpu_user_us)?,
+        cpu_system_us: known_counter("task_ends.cpu_system_us", wire.cpu_system_us)?,
+        wait_cpu_us: known_counter("task_ends.wait_cpu_us", wire.wait_cpu_us)?,
         harness_ns_per_op: counter("task_ends.harness_ns_per_op", wire.harness_ns_per_op)?,
         error: filled(wire.error),
         errors: all(wire.errors, |error| {

@@ -171,3 +171,29 @@ fn a_run_that_is_still_going_or_has_no_step_says_so() {
         )
     );
 }
+
+/// Batches that were destroyed or given up are more than gaps in samples.
+#[test]
+fn lost_batches_are_named_with_what_was_in_them() {
+    let loss = |what: &str, rows| LossReport {
+        agent: "c1".into(),
+        what: what.into(),
+        rows,
+        from_us: 1,
+        until_us: 2,
+    };
+    let mut run = report(vec![step(1, "records", "write")]);
+    run.losses = vec![loss("batches", 18)];
+    let text = "18 batches of what was measured, each of about a second, were lost on c1 (how many operations were in them \
+                is not known): counts and rates may be too low";
+    assert_eq!(found(&run, "samples"), (Verdict::Warning, text.to_owned()));
+    run.losses = vec![
+        loss("batches", 1),
+        loss("operations", 1600),
+        loss("net_samples", 9),
+    ];
+    let text = "1 batch of what was measured, of about a second, was lost on c1 (with 1 600 operations at least): counts \
+                and rates may be too low";
+    let grouped = text.replace("1 600", &crate::figures::count(1600));
+    assert_eq!(found(&run, "samples"), (Verdict::Warning, grouped));
+}

@@ -37,7 +37,7 @@ pub(super) async fn ask(
         member.map_or_else(|| agent.to_string(), |member| member.hello.name.clone())
     };
     let (sender, mut reports) = watch::channel(Progress::default());
-    let mut call = Call::to(agent, ask.command, ask.loss_after);
+    let mut call = Call::to(agent, ask.command, ask.loss_after).for_run(ask.run);
     match ask.within {
         Within::Contact => {}
         Within::For(time) => call = call.within(time),

@@ -111,6 +111,7 @@ pub(in crate::scheduler) enum Effect {
 pub(in crate::scheduler) struct Ask {
     pub token: Token,
     pub agent: AgentId,
+    pub run: Option<RunId>,
     pub command: Command,
     /// An agent without contact for this long is lost.
     pub loss_after: Duration,

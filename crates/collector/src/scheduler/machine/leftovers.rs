@@ -122,6 +122,7 @@ impl Leftovers {
                 out.at_once.push(Effect::Ask(Box::new(Ask {
                     token: self.tokens.next(),
                     agent: member.id,
+                    run: None,
                     command: Command::StopTask {
                         task,
                         reason: String::from(GONE_ON),
@@ -246,6 +247,7 @@ impl Leftovers {
         out.then.push(Effect::Ask(Box::new(Ask {
             token,
             agent,
+            run: None,
             command,
             loss_after: LOSS_AFTER,
             within: match removes {

@@ -81,6 +81,7 @@ impl Run {
         Effect::Ask(Box::new(Ask {
             token: self.wait_for(waiting),
             agent,
+            run: Some(self.row.id),
             command,
             loss_after: self.policy.loss_after,
             within,

@@ -138,7 +138,9 @@ fn start_status(error: &StartError) -> Status {
         StartError::BadUid { .. } | StartError::Plan(_) => {
             Status::invalid_argument(error.to_string())
         }
-        StartError::AgentsMissing { .. } => Status::failed_precondition(message),
+        StartError::AgentsMissing { .. } | StartError::AgentsAway { .. } => {
+            Status::failed_precondition(message)
+        }
         StartError::Store { .. } => Status::internal(message),
     }
 }

@@ -30,6 +30,14 @@ pub enum AttachError {
     )]
     IdentityInUse { name: String, host: String },
     #[error(
+        "an earlier start of the agent `{name}` is still heard from: this one is taken when that is over"
+    )]
+    EarlierStart { name: String },
+    #[error(
+        "another agent with the name `{name}` has gone silent: this one is taken when its session is over"
+    )]
+    NameHeld { name: String },
+    #[error(
         "the uid in this agent's state directory belongs to the agent `{known_as}`, and this one is called `{name}`: start it with --name {known_as}, or give it an empty --state-dir; to rename it, remove credentials.json there and start it with --name {name} and --join-file FILE, with a token of `benchmesh collector token --replace {known_as}`"
     )]
     UidBound { name: String, known_as: String },

@@ -124,3 +124,46 @@ async fn agents_that_disagree_about_their_host_change_it_each_time() {
     assert_eq!(taken, MAX_CHANGES);
     store.close().await;
 }
+
+/// The kernel of a killed agent's host may still send what it had written: the session of the earlier start is heard from.
+#[tokio::test]
+async fn a_restarted_agent_takes_over_at_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(&directory.path().join("mesh.db"))
+        .await
+        .unwrap();
+    let clock = MeshClock::new(Anchor {
+        boot_id: String::from("b"),
+        boottime_ns: 0,
+        mesh_us: MeshMicros(1_000_000),
+    });
+    let fleet = Fleet::new(store.clone(), Arc::new(clock));
+    let start = |directory: &str, spool: &str, started_ns| Hello {
+        state_directory: String::from(directory),
+        spool_ids: vec![String::from(spool)],
+        started_ns,
+        ..hello()
+    };
+    let proof = NameProof::Certificate;
+    let first = fleet.attach(start("1:2", "s1", 100), None, proof).await;
+    let first = first.unwrap();
+    let second = fleet.attach(start("1:2", "s2", 200), None, proof).await;
+    let second = second.unwrap();
+    assert_eq!(first.welcome.agent, second.welcome.agent);
+    assert!(fleet.session(&first.welcome.session).is_none());
+    assert!(fleet.session(&second.welcome.session).is_some());
+    // What the earlier start still says, and a copy of the directory, do not.
+    let late = fleet.attach(start("1:2", "s1", 100), None, proof).await;
+    assert!(
+        matches!(late, Err(AttachError::EarlierStart { .. })),
+        "{late:?}"
+    );
+    let copy = fleet.attach(start("1:9", "s3", 300), None, proof).await;
+    assert!(
+        matches!(copy, Err(AttachError::IdentityInUse { .. })),
+        "{copy:?}"
+    );
+    assert!(fleet.session(&second.welcome.session).is_some());
+    drop((first, second));
+    store.close().await;
+}

@@ -6,7 +6,7 @@ use crate::ingest::batch::{
     AgentEvent, ClockOffset, DaemonSample, DiskSample, ErrorCount, HostSample, Loss, NetSample,
     OpInterval, TaskEnd,
 };
-use crate::model::{LossyTable, MeshMicros, RunId, Severity, StepId, TaskId, TaskState};
+use crate::model::{LossKind, MeshMicros, RunId, Severity, StepId, TaskId, TaskState};
 use benchmesh_workloads::histogram::Histogram;
 use sqlx::{Column, Row, TypeInfo, ValueRef};
 
@@ -118,7 +118,7 @@ fn telemetry() -> Batch {
         round_trip_us: 3,
     }];
     all.losses = vec![Loss {
-        what: LossyTable::HostSamples,
+        what: LossKind::HostSamples,
         rows: 1,
         from: MeshMicros(2),
         until: MeshMicros(3),
@@ -224,9 +224,9 @@ fn work(task: TaskId, run: RunId, step: StepId) -> Batch {
         first_done: Some(MeshMicros(T0 + 5)),
         ended: Some(MeshMicros(T0 + 6)),
         last_begun: Some(MeshMicros(T0 + 4)),
-        cpu_user_us: 7,
-        cpu_system_us: 8,
-        wait_cpu_us: 9,
+        cpu_user_us: Some(7),
+        cpu_system_us: Some(8),
+        wait_cpu_us: Some(9),
         harness_ns_per_op: 10,
         error: Some("it broke".to_owned()),
         errors: vec![ErrorCount {

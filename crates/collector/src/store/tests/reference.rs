@@ -1,7 +1,7 @@
 //! docs/database.md against the schema: every table, view, column, word and example query.
 
 use super::Mesh;
-use crate::model::{CacheLayer, CachePolicy, LossyTable, RunState, Severity, StepState, TaskState};
+use crate::model::{CacheLayer, CachePolicy, LossKind, RunState, Severity, StepState, TaskState};
 use crate::results::{Flag, Headline};
 use benchmesh_workloads::op::Op;
 use benchmesh_workloads::registry;
@@ -282,7 +282,7 @@ fn words_of_columns() -> Vec<(&'static str, Vec<&'static str>)> {
         ),
         (
             "losses.what",
-            LossyTable::ALL.iter().map(|word| word.as_str()).collect(),
+            LossKind::ALL.iter().map(|word| word.as_str()).collect(),
         ),
     ]
 }

@@ -1,6 +1,7 @@
 //! The OS threads of a task: opened, parked, started together, and what each has to say at its end.
 
 use super::gate::Gate;
+use super::io_threads::IoThreads;
 use super::usage::{Usage, UsageMeter};
 use super::{PrepareControl, TaskError, TaskOptions};
 use crate::engine::prep_threads::PrepThreads;
@@ -25,7 +26,8 @@ pub(super) struct WorkerEnd {
     pub ended: MonoNanos,
     /// Where its periods had moved to when it ended.
     pub shift_ns: i64,
-    pub usage: Usage,
+    /// `None` of one that was left behind, or died.
+    pub usage: Option<Usage>,
     pub errors: Vec<ErrorCount>,
     /// Why it could not do all of its work.
     pub failure: Option<String>,
@@ -36,6 +38,8 @@ pub(super) struct WorkerThreads {
     gate: Arc<Gate>,
     threads: Vec<JoinHandle<Option<WorkerEnd>>>,
     consumers: Arc<[Consumer]>,
+    /// Where the load has rings.
+    io_threads: Option<Arc<IoThreads>>,
 }
 
 /// Sent by a worker when it is parked, or cannot be.
@@ -54,6 +58,7 @@ impl WorkerThreads {
             gate: Arc::default(),
             threads: Vec::new(),
             consumers: Arc::new([]),
+            io_threads: issue.rings.then(Arc::default),
         };
         let (parked_tx, parked_rx) = sync_channel(usize::try_from(workers).unwrap_or(1));
         for index in 0..workers {
@@ -73,6 +78,7 @@ impl WorkerThreads {
                 ..Settings::of(ops)
             };
             let (is_parked, prep_threads) = (parked_tx.clone(), control.prep_threads());
+            let io_threads = parked.io_threads.clone();
             let thread = std::thread::Builder::new()
                 .name(format!("bm-w{index}"))
                 .spawn(move || {
@@ -81,7 +87,7 @@ impl WorkerThreads {
                         load.as_ref(),
                         &gate,
                         settings,
-                        &prep_threads,
+                        (&prep_threads, io_threads.as_deref()),
                         is_parked,
                     )
                 })
@@ -101,6 +107,11 @@ impl WorkerThreads {
         Arc::clone(&self.consumers)
     }
 
+    /// What does a part of the workers' work and is none of their threads.
+    pub(super) fn io_threads(&self) -> Option<Arc<IoThreads>> {
+        self.io_threads.clone()
+    }
+
     pub(super) fn workers(&self) -> usize {
         self.threads.len()
     }
@@ -116,7 +127,7 @@ impl WorkerThreads {
             started: start,
             ended: MonoNanos::now(),
             shift_ns,
-            usage: Usage::default(),
+            usage: None,
             errors: Vec::new(),
             failure: None,
         }));
@@ -183,7 +194,7 @@ fn live(
     load: &dyn Load,
     gate: &Gate,
     settings: Settings,
-    prep_threads: &PrepThreads,
+    (prep_threads, io_threads): (&PrepThreads, Option<&IoThreads>),
     opened: SyncSender<Parked>,
 ) -> Option<WorkerEnd> {
     let opening = prep_threads.present();
@@ -203,6 +214,9 @@ fn live(
     drop(opening);
     let (mut recorder, consumer) = recorder::pair(settings);
     let meter = UsageMeter::of_this_thread();
+    if let Some(io_threads) = io_threads {
+        io_threads.add_this_thread();
+    }
     opened.send((index, Ok(consumer))).ok()?;
     drop(opened);
     let _ended = Ended(gate);
@@ -214,6 +228,10 @@ fn live(
         let failure = work(index, worker.as_mut(), &mut recorder);
         let ended = recorder.load_ended().unwrap_or_else(MonoNanos::now);
         let usage = meter.read().since(before);
+        if let Some(io_threads) = io_threads {
+            // They end with this thread.
+            io_threads.read();
+        }
         if failure.is_some() {
             gate.end_load();
         }
@@ -226,7 +244,7 @@ fn live(
             started: start.began,
             ended,
             shift_ns,
-            usage,
+            usage: Some(usage),
             errors,
             failure,
         }
@@ -258,7 +276,7 @@ fn died(panic: Box<dyn Any + Send>, shift_ns: i64) -> WorkerEnd {
         started: MonoNanos(0),
         ended: MonoNanos::now(),
         shift_ns,
-        usage: Usage::default(),
+        usage: None,
         errors: Vec::new(),
         failure: Some(format!("a worker died: {}", message_of(panic.as_ref()))),
     }

@@ -2,6 +2,7 @@
 
 use rustix::fd::OwnedFd;
 use rustix::fs::{CWD, Mode, OFlags};
+use rustix::thread::gettid;
 use std::time::Duration;
 
 /// CPU time of one thread.
@@ -9,8 +10,8 @@ use std::time::Duration;
 pub(super) struct Usage {
     pub user: Duration,
     pub system: Duration,
-    /// Time that it was runnable and had no CPU.
-    pub wait: Duration,
+    /// Time that it was runnable and had no CPU; `None` where the kernel does not say.
+    pub wait: Option<Duration>,
 }
 
 impl Usage {
@@ -18,7 +19,10 @@ impl Usage {
         Usage {
             user: self.user.saturating_sub(before.user),
             system: self.system.saturating_sub(before.system),
-            wait: self.wait.saturating_sub(before.wait),
+            wait: self
+                .wait
+                .zip(before.wait)
+                .map(|(now, before)| now.saturating_sub(before)),
         }
     }
 }
@@ -33,9 +37,11 @@ pub(super) struct UsageMeter {
 impl UsageMeter {
     pub(super) fn of_this_thread() -> UsageMeter {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-        let path = "/proc/thread-self/schedstat";
+        let open = |path: &str| rustix::fs::openat(CWD, path, flags, Mode::empty()).ok();
+        // `thread-self` came with Linux 3.17.
+        let by_id = || format!("/proc/self/task/{}/schedstat", gettid().as_raw_pid());
         UsageMeter {
-            schedstat: rustix::fs::openat(CWD, path, flags, Mode::empty()).ok(),
+            schedstat: open("/proc/thread-self/schedstat").or_else(|| open(&by_id())),
         }
     }
 
@@ -44,17 +50,35 @@ impl UsageMeter {
         Usage {
             user,
             system,
-            wait: self.run_delay().unwrap_or_default(),
+            wait: self.run_delay(),
         }
     }
 
-    /// The second field of schedstat: nanoseconds on a run queue.
     fn run_delay(&self) -> Option<Duration> {
         let mut text = [0_u8; 96];
         let length = rustix::io::pread(self.schedstat.as_ref()?, &mut text, 0).ok()?;
         let text = std::str::from_utf8(text.get(..length)?).ok()?;
-        let nanos = text.split_ascii_whitespace().nth(1)?.parse().ok()?;
-        Some(Duration::from_nanos(nanos))
+        Schedstat::parse(text).map(|it| it.waited)
+    }
+}
+
+/// The scheduler's figures of one thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Schedstat {
+    pub on_cpu: Duration,
+    /// On a run queue.
+    pub waited: Duration,
+}
+
+impl Schedstat {
+    /// The text of `/proc/PID/task/TID/schedstat`; `None` where the kernel keeps no such statistics, and writes zeros.
+    pub(super) fn parse(text: &str) -> Option<Schedstat> {
+        let mut fields = text.split_ascii_whitespace().map(str::parse);
+        let (on_cpu, waited) = (fields.next()?.ok()?, fields.next()?.ok()?);
+        (on_cpu > 0).then_some(Schedstat {
+            on_cpu: Duration::from_nanos(on_cpu),
+            waited: Duration::from_nanos(waited),
+        })
     }
 }
 
@@ -78,6 +102,29 @@ fn duration(time: libc::timeval) -> Duration {
 mod tests {
     use super::*;
     use crate::measure::clock::{MonoNanos, spin_until};
+
+    #[test]
+    fn a_wait_that_the_kernel_does_not_keep_is_not_zero() {
+        let both = |on_cpu, waited| {
+            Some(Schedstat {
+                on_cpu: Duration::from_nanos(on_cpu),
+                waited: Duration::from_nanos(waited),
+            })
+        };
+        for (text, expected) in [
+            ("122326 3849962 2\n", both(122_326, 3_849_962)),
+            ("122326 0 2\n", both(122_326, 0)),
+            ("0 0 0\n", None),
+            ("122326", None),
+            ("x y z", None),
+            ("", None),
+        ] {
+            assert_eq!(Schedstat::parse(text), expected, "{text:?}");
+        }
+        let unknown = UsageMeter { schedstat: None };
+        let before = unknown.read();
+        assert_eq!(unknown.read().since(before).wait, None);
+    }
 
     #[test]
     fn cpu_time_of_a_spinning_thread_is_measured() {

@@ -94,18 +94,19 @@ impl Content {
     }
 
     /// Whether a block that was read is that of `file` at `offset`, in one of these generations: each sector that is not is
-    /// added to `wrong`. Without `verify` every block is right.
+    /// added to `wrong`. Without `verify` every block is right. All sectors of a block are of one generation: what is allowed
+    /// of the sectors after these is left in `allowed`.
     #[inline]
     pub fn check(
         &self,
         block: &[u8],
         file: u64,
         offset: u64,
-        generations: RangeInclusive<u64>,
+        allowed: &mut RangeInclusive<u64>,
         wrong: &mut Mismatches,
     ) {
         if let Some(pattern) = &self.pattern {
-            pattern.check(block, file, offset, &generations, wrong);
+            pattern.check(block, file, offset, allowed, wrong);
         }
     }
 }
@@ -126,7 +127,7 @@ impl Content {
         };
         let mut at = offset;
         for sector in read.chunks(SECTOR_BYTES) {
-            pattern.check(sector, file, at, generations, wrong);
+            pattern.check(sector, file, at, &mut generations.clone(), wrong);
             at = at.saturating_add(sector.len() as u64);
         }
     }

@@ -62,16 +62,15 @@ impl Pattern {
         block: &[u8],
         file: u64,
         offset: u64,
-        generations: &RangeInclusive<u64>,
+        allowed: &mut RangeInclusive<u64>,
         wrong: &mut Mismatches,
     ) {
         let (mut rest, mut offset) = (block, offset);
-        let mut allowed = generations.clone();
         while !rest.is_empty() {
             let (sector, after) = rest.split_at(sector_bytes(rest.len()));
-            match self.check_sector(sector, file, offset, &allowed) {
+            match self.check_sector(sector, file, offset, allowed) {
                 Ok(generation) if sector.len() >= HEADER_BYTES => {
-                    allowed = generation..=generation;
+                    *allowed = generation..=generation;
                 }
                 Ok(_) => {}
                 Err(mismatch) => wrong.add(mismatch),
@@ -104,7 +103,7 @@ impl Pattern {
             }
             let (now, after) = rest.split_at(count);
             if count == length {
-                self.check(now, file, begin, &(generation..=generation), wrong);
+                self.check(now, file, begin, &mut (generation..=generation), wrong);
             } else {
                 let sector = buffer.get_mut(..length).unwrap_or_default();
                 self.place(sector, file, begin, generation);

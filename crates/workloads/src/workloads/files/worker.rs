@@ -17,23 +17,30 @@ use crate::target::write_buffer::WriteBuffer;
 use rustix::fs::Mode as Permissions;
 use std::mem::MaybeUninit;
 
-/// What only some of the modes need.
-pub(super) enum Tools {
-    Write(WriteBuffer, Durable),
+/// What a mode does to each file or directory, with what it needs for that.
+pub(super) enum Action {
+    Create(WriteBuffer, Durable),
     Append(WriteBuffer, Durable, u64),
     Read(Vec<u8>),
-    /// Appends were of so many bytes.
+    /// Reads and verifies; appends were of so many bytes.
     Check(Vec<u8>, Content, u64),
+    /// With the attributes of each name, or without.
     List(Vec<MaybeUninit<u8>>),
-    Attribute(Calls, Vec<u8>),
+    SetXattr(Calls, Vec<u8>),
+    GetXattr(Calls, Vec<u8>),
     Chmod(Calls),
-    None,
+    Stat,
+    Rename,
+    Symlink,
+    Mkdir,
+    Rmdir,
+    Delete,
 }
 
 pub(super) struct FilesWorker {
     pub mode: FilesMode,
     pub walk: Walk,
-    pub tools: Tools,
+    pub action: Action,
     pub whole: WholePasses,
     /// Passes so far.
     pub done: u64,
@@ -79,9 +86,11 @@ impl FilesWorker {
         let no_size = |_| 0;
         let names = walk.dataset.names();
         let letter = mode.beside().map_or(names.letter(), |kind| kind.letter());
-        let moves = match &self.tools {
-            Tools::Append(_, _, more) => Some(*more),
-            Tools::Attribute(_, value) => u64::try_from(value.len()).ok(),
+        let moves = match &self.action {
+            Action::Append(_, _, more) => Some(*more),
+            Action::SetXattr(_, value) | Action::GetXattr(_, value) => {
+                u64::try_from(value.len()).ok()
+            }
             _ => None,
         };
         let done = self.done;
@@ -92,8 +101,8 @@ impl FilesWorker {
             pass: done,
             moves,
         };
-        match (mode, &mut self.tools) {
-            (FilesMode::Create, Tools::Write(data, durable)) => walk.files(
+        match &mut self.action {
+            Action::Create(data, durable) => walk.files(
                 recorder,
                 &job(Clock::Own),
                 size_of,
@@ -104,7 +113,7 @@ impl FilesWorker {
                     written(made, data)
                 },
             ),
-            (FilesMode::Append, Tools::Append(data, durable, more)) => walk.files(
+            Action::Append(data, durable, more) => walk.files(
                 recorder,
                 &job(Clock::Own),
                 size_now,
@@ -115,7 +124,7 @@ impl FilesWorker {
                     written(more, data)
                 },
             ),
-            (FilesMode::Read, Tools::Read(buffer)) => walk.files(
+            Action::Read(buffer) => walk.files(
                 recorder,
                 &job(Clock::Own),
                 size_now,
@@ -124,7 +133,7 @@ impl FilesWorker {
                     Ok(calls::read(dir, name.as_c_str(), bytes, buffer, reached)?)
                 },
             ),
-            (FilesMode::Read, Tools::Check(buffer, content, append)) => walk.files(
+            Action::Check(buffer, content, append) => walk.files(
                 recorder,
                 &job(Clock::Own),
                 size_now,
@@ -134,20 +143,18 @@ impl FilesWorker {
                     read_back(dir, name.as_c_str(), buffer, &mut blocks, reached)
                 },
             ),
-            (FilesMode::List | FilesMode::ListStat, Tools::List(buffer)) => {
-                walk.list(recorder, &job(Clock::Own), buffer)
-            }
-            (FilesMode::SetXattr, Tools::Attribute(calls, value)) => {
+            Action::List(buffer) => walk.list(recorder, &job(Clock::Own), buffer),
+            Action::SetXattr(calls, value) => {
                 walk.files(recorder, &job(Clock::Own), no_size, |_, dir, name, _, _| {
                     Ok(calls.set(dir, name.as_c_str(), value)?)
                 })
             }
-            (FilesMode::GetXattr, Tools::Attribute(calls, value)) => {
+            Action::GetXattr(calls, value) => {
                 walk.files(recorder, &job(Clock::Own), no_size, |_, dir, name, _, _| {
                     Ok(calls.get(dir, name.as_c_str(), value)?)
                 })
             }
-            (FilesMode::Chmod, Tools::Chmod(calls)) => {
+            Action::Chmod(calls) => {
                 let [first, second] = PERMISSIONS;
                 let even = self.done.is_multiple_of(2);
                 let permissions = if even { first } else { second };
@@ -156,7 +163,7 @@ impl FilesWorker {
                     Ok(0)
                 })
             }
-            (FilesMode::Rename, _) => {
+            Action::Rename => {
                 let mut new_name = Name::file(names.other(), 0);
                 walk.files(
                     recorder,
@@ -169,7 +176,7 @@ impl FilesWorker {
                     },
                 )
             }
-            (FilesMode::Delete, _) => walk.files(
+            Action::Delete => walk.files(
                 recorder,
                 &job(Clock::Shared),
                 no_size,
@@ -178,7 +185,7 @@ impl FilesWorker {
                     Ok(0)
                 },
             ),
-            (FilesMode::Symlink, _) => {
+            Action::Symlink => {
                 let mut target = Name::file(names, 0);
                 walk.files(recorder, &job(Clock::Own), no_size, |_, dir, name, _, _| {
                     target.take_number(name);
@@ -186,20 +193,19 @@ impl FilesWorker {
                     Ok(0)
                 })
             }
-            (FilesMode::Mkdir, _) => {
+            Action::Mkdir => {
                 walk.files(recorder, &job(Clock::Own), no_size, |_, dir, name, _, _| {
                     calls::make_directory(dir, name.as_c_str())?;
                     Ok(0)
                 })
             }
-            (FilesMode::Rmdir, _) => {
+            Action::Rmdir => {
                 walk.files(recorder, &job(Clock::Own), no_size, |_, dir, name, _, _| {
                     calls::remove_directory(dir, name.as_c_str())?;
                     Ok(0)
                 })
             }
-            // The other modes are never made without their tools; a stat needs none.
-            _ => walk.files(
+            Action::Stat => walk.files(
                 recorder,
                 &job(Clock::Shared),
                 no_size,

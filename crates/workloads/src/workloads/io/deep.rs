@@ -1,10 +1,12 @@
 //! The measured loop of `io` with many operations in flight, through io_uring.
 //!
 //! Each operation goes to the kernel as soon as its slot is free, right after its clock reading: a device that gets its work
-//! in batches stands still between them. One reading serves all operations whose end is seen together. What the kernel
-//! does in pieces is still one operation. Operations in flight are always waited for, whatever ends the load.
+//! in batches stands still between them. One reading serves all operations whose end is seen together, and is taken then:
+//! while a block is verified, the others are looked for after each piece of it. What the kernel does in pieces is still
+//! one operation. Operations in flight are always waited for, whatever ends the load.
 
 use super::job::Job;
+use super::reaped::{Completion, Reaped};
 use super::ring::{Entry, Ring};
 use super::sequence::{Next, Sequence, Shard};
 use super::writing::Writing;
@@ -13,16 +15,19 @@ use crate::engine::task::TaskError;
 use crate::engine::workload::Worker;
 use crate::measure::clock::{MonoNanos, sleep_until};
 use crate::measure::recorder::{ErrorFacts, OpError, Recorder};
-use crate::target::data::{Content, EntropyPool, VARIETY_BYTES};
+use crate::target::data::{Content, EntropyPool, Mismatches, VARIETY_BYTES};
 use rustix::fd::OwnedFd;
 use std::io;
 use std::time::Duration;
 
+/// How much of a block is verified between two looks for completions: some 10 us.
+const PIECE_BYTES: usize = 64 << 10;
 /// Longest sleep before the next check of the stop flag and the schedule.
 const LOOK: Duration = Duration::from_millis(100);
 
 pub(super) struct DeepWorker {
     ring: Ring,
+    reaped: Reaped,
     /// For the sync at the end.
     file: OwnedFd,
     name: String,
@@ -116,6 +121,7 @@ impl DeepWorker {
         }
         Ok(DeepWorker {
             ring,
+            reaped: Reaped::new(depth),
             file,
             name,
             slots: vec![Slot::EMPTY; depth.into()].into(),
@@ -188,15 +194,15 @@ impl DeepWorker {
         self.ring.submit()
     }
 
+    #[inline]
+    fn reap(&mut self, recorder: &mut Recorder) {
+        self.reaped.take_from(&mut self.ring, || recorder.now());
+    }
+
     /// What became of the entry of a slot.
     #[inline]
-    fn ended(
-        &mut self,
-        recorder: &mut Recorder,
-        now: MonoNanos,
-        slot: u16,
-        result: i32,
-    ) -> Result<(), OpError> {
+    fn ended(&mut self, recorder: &mut Recorder, completion: Completion) -> Result<(), OpError> {
+        let Completion { slot, result, at } = completion;
         let Some(entry) = self.slots.get_mut(usize::from(slot)) else {
             return Ok(());
         };
@@ -207,12 +213,12 @@ impl DeepWorker {
                 self.ring.push(slot, entry.entry());
                 return Ok(());
             }
-            return self.failed(recorder, now, slot, errno);
+            return self.failed(recorder, at, slot, errno);
         };
         if !entry.syncs {
             if moved == 0 {
                 let errno = if writes { libc::EIO } else { libc::ENODATA };
-                return self.failed(recorder, now, slot, errno);
+                return self.failed(recorder, at, slot, errno);
             }
             entry.done += moved;
             if u64::from(entry.done) < entry.next.bytes {
@@ -230,17 +236,38 @@ impl DeepWorker {
             }
         }
         let next = entry.next;
-        self.set_free(slot);
         if !writes && self.writing.content.verifies() {
-            let bytes = usize::try_from(next.bytes).unwrap_or(usize::MAX);
-            let block = self.ring.block(slot, bytes);
-            let wrong = self.writing.check(block, next);
+            let wrong = self.verify(recorder, slot, next);
             if !wrong.is_empty() {
-                return recorder.complete_mismatch(slot, now, &self.name, &wrong);
+                self.set_free(slot);
+                return recorder.complete_mismatch(slot, at, &self.name, &wrong);
             }
         }
-        recorder.complete(slot, now, next.bytes);
+        self.set_free(slot);
+        recorder.complete(slot, at, next.bytes);
         Ok(())
+    }
+
+    /// What was read into a slot and may not stand there. Looks for other completions after each piece.
+    fn verify(&mut self, recorder: &mut Recorder, slot: u16, next: Next) -> Mismatches {
+        let bytes = usize::try_from(next.bytes).unwrap_or(usize::MAX);
+        let mut checked = self.writing.checking();
+        let mut done = 0;
+        while done < bytes {
+            let left = bytes - done;
+            let count = if left < 2 * PIECE_BYTES {
+                left
+            } else {
+                PIECE_BYTES
+            };
+            let block = self.ring.block(slot, bytes);
+            let piece = block.get(done..done + count).unwrap_or_default();
+            let offset = next.offset.saturating_add(done as u64);
+            self.writing.check_piece(piece, offset, &mut checked);
+            done += count;
+            self.reap(recorder);
+        }
+        checked.wrong
     }
 
     #[inline]
@@ -253,7 +280,7 @@ impl DeepWorker {
     fn failed(
         &mut self,
         recorder: &mut Recorder,
-        now: MonoNanos,
+        at: MonoNanos,
         slot: u16,
         errno: i32,
     ) -> Result<(), OpError> {
@@ -265,7 +292,7 @@ impl DeepWorker {
             path: &self.name,
             offset: entry.map(|entry| entry.next.offset),
         };
-        recorder.complete_error(slot, now, &facts)
+        recorder.complete_error(slot, at, &facts)
     }
 
     #[cold]
@@ -301,12 +328,13 @@ impl Worker for DeepWorker {
             }
             let waited = self.ring.submit_and_wait(patience);
             waited.map_err(|error| self.broken(&error))?;
-            let now = recorder.now();
-            if patience.is_some() {
+            self.reap(recorder);
+            if patience.is_some() && self.reaped.is_empty() {
+                let now = recorder.now();
                 recorder.look(now);
             }
-            while let Some((slot, result)) = self.ring.reap() {
-                let ended = self.ended(recorder, now, slot, result);
+            while let Some(completion) = self.reaped.next() {
+                let ended = self.ended(recorder, completion);
                 outcome = outcome.and(ended);
             }
         }

@@ -319,10 +319,16 @@ impl Ring {
         unless_passing(submitted)
     }
 
+    /// How many entries there are to reap.
+    #[inline]
+    pub(super) fn ended(&mut self) -> usize {
+        self.ring.completion().len()
+    }
+
     /// Whether there is something to reap.
     #[inline]
     pub(super) fn has_ended(&mut self) -> bool {
-        !self.ring.completion().is_empty()
+        self.ended() > 0
     }
 
     /// The slot of one entry that has ended, and what a system call would have returned.

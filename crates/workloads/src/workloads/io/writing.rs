@@ -5,6 +5,7 @@ use super::sequence::{Next, Sequence, Shard};
 use crate::measure::clock::MonoNanos;
 use crate::measure::random::{Random, stamp};
 use crate::target::data::{Content, DataSpec, Generations, Mismatches};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -31,6 +32,14 @@ impl Progress {
     pub(super) fn gapless(&self) -> u32 {
         self.gapless.load(Ordering::Relaxed)
     }
+}
+
+/// What is known of a block that is checked piece by piece.
+#[derive(Debug)]
+pub(super) struct Checked {
+    pub wrong: Mismatches,
+    /// The generations that the next sector may have.
+    allowed: RangeInclusive<u64>,
 }
 
 #[derive(Debug)]
@@ -87,17 +96,30 @@ impl Writing {
     /// What was read and may not stand there.
     #[inline]
     pub(super) fn check(&self, block: &[u8], next: Next) -> Mismatches {
-        let mut wrong = Mismatches::default();
-        let (file, generations) = (self.file, self.generations.range());
+        let mut checked = self.checking();
+        self.check_piece(block, next.offset, &mut checked);
+        checked.wrong
+    }
+
+    /// A block of which nothing has been checked yet.
+    #[inline]
+    pub(super) fn checking(&self) -> Checked {
+        Checked {
+            allowed: self.generations.range(),
+            wrong: Mismatches::default(),
+        }
+    }
+
+    /// The same of the next piece of a block, of whole sectors, which was read at `offset`.
+    #[inline]
+    pub(super) fn check_piece(&self, piece: &[u8], offset: u64, checked: &mut Checked) {
+        let Checked { allowed, wrong } = checked;
         match self.is_mix || self.generations.torn || self.failed {
-            false => self
-                .content
-                .check(block, file, next.offset, generations, &mut wrong),
+            false => self.content.check(piece, self.file, offset, allowed, wrong),
             true => self
                 .content
-                .check_sectors(block, file, next.offset, &generations, &mut wrong),
+                .check_sectors(piece, self.file, offset, allowed, wrong),
         }
-        wrong
     }
 
     /// The worker is at its end.

@@ -110,6 +110,14 @@ pub(super) fn counter(field: &'static str, found: i64) -> Result<i64, BatchError
     range(field, found, 0, LARGEST)
 }
 
+/// Absent means that the value is not known.
+pub(super) fn known_counter(
+    field: &'static str,
+    found: Option<i64>,
+) -> Result<Option<i64>, BatchError> {
+    found.map(|found| counter(field, found)).transpose()
+}
+
 /// -1 means that the value could not be read.
 pub(super) fn readable(field: &'static str, found: i64) -> Result<Option<i64>, BatchError> {
     Ok(match range(field, found, -1, LARGEST)? {

@@ -232,6 +232,7 @@ impl World {
             loss_after,
             within,
             silence,
+            ..
         } = ask;
         if self.cancelled.remove(&token) {
             return;

@@ -31,7 +31,8 @@ fn checked(
     generations: RangeInclusive<u64>,
 ) -> Mismatches {
     let mut wrong = Mismatches::default();
-    content.check(block, file, offset, generations, &mut wrong);
+    let mut generations = generations;
+    content.check(block, file, offset, &mut generations, &mut wrong);
     wrong
 }
 

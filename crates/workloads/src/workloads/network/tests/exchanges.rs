@@ -123,7 +123,10 @@ fn a_server_of_known_speed_is_reported_with_its_time() {
                 "{wait}: {reported} ns, and the server took {was}"
             );
             // How it waited: asleep, or on a CPU whenever it could have one.
-            let on_cpu = end.cpu_user + end.cpu_system + end.wait_cpu;
+            let on_cpu = [end.cpu_user, end.cpu_system, end.wait_cpu]
+                .into_iter()
+                .sum::<Option<Duration>>()
+                .unwrap();
             let share = on_cpu.as_secs_f64() / end.ended.since(end.last_start).as_secs_f64();
             match wait {
                 "busy" => timing!(share > 0.8, "polling took {share:.2} of the time"),

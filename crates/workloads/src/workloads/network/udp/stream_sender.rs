@@ -228,6 +228,24 @@ impl UdpSender {
         }
     }
 
+    /// The same; what is due at an instant of its own is tried until the kernel takes it or the load has to end.
+    #[inline]
+    fn send_or_retry(&mut self, count: usize, recorder: &mut Recorder) -> io::Result<usize> {
+        let mut sent = self.send(count);
+        while recorder.is_paced()
+            && !recorder.should_stop()
+            && sent
+                .as_ref()
+                .is_err_and(|error| is_pause(error) || is_full(error))
+        {
+            let now = recorder.now();
+            recorder.look(now);
+            sleep_until(now.saturating_add(FULL_QUEUE));
+            sent = self.send(count);
+        }
+        sent
+    }
+
     fn operation(&mut self, began: Began, recorder: &mut Recorder) -> Result<(), SendError> {
         let most = match recorder.is_paced() {
             true => 1,
@@ -235,7 +253,7 @@ impl UdpSender {
         };
         let count = usize::try_from(self.left).map_or(most, |left| left.min(most));
         self.number(count, began.at);
-        match self.send(count) {
+        match self.send_or_retry(count, recorder) {
             Ok(taken) => {
                 let taken = taken as u64;
                 self.sent += taken;
@@ -243,11 +261,11 @@ impl UdpSender {
                 recorder.end_batch(Op::Send, began, taken, taken * self.bytes as u64);
                 Ok(())
             }
-            Err(error) if is_pause(&error) => {
+            Err(error) if is_pause(&error) && !recorder.is_paced() => {
                 recorder.idle();
                 Ok(())
             }
-            Err(error) if is_full(&error) => {
+            Err(error) if is_full(&error) && !recorder.is_paced() => {
                 recorder.idle();
                 sleep_until(MonoNanos::now().saturating_add(FULL_QUEUE));
                 Ok(())

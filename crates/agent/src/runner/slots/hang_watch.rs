@@ -1,0 +1,128 @@
+//! Commands on a target that hang: each is an event with its system call and path, as an operation of a load would be.
+//!
+//! The agent stays attached meanwhile, and goes on with everything else.
+
+use crate::clock::Dating;
+use crate::runner::task_events::TaskEvents;
+use crate::spool::Entry;
+use crate::telemetry::{Row, Scope};
+use benchmesh_workloads::clock::MonoNanos;
+use benchmesh_workloads::task::{HangDetector, PrepThreads, StallEvent, TaskPhase};
+use std::time::Duration;
+use tokio::sync::{mpsc, oneshot};
+
+/// One system call of a command takes no longer on a file system that works.
+const HANGS_AFTER: Duration = Duration::from_secs(10);
+
+/// Watches the thread of one command.
+pub(super) struct HangWatch {
+    /// What events call the command.
+    pub word: &'static str,
+    pub scope: Scope,
+    pub dating: Dating,
+    pub entries: mpsc::Sender<Entry>,
+}
+
+impl HangWatch {
+    /// Until the other end of `over` is dropped.
+    pub async fn run(self, threads: PrepThreads, over: oneshot::Receiver<()>) {
+        self.run_after(HANGS_AFTER, threads, over).await;
+    }
+
+    async fn run_after(
+        self,
+        after: Duration,
+        threads: PrepThreads,
+        mut over: oneshot::Receiver<()>,
+    ) {
+        let mut detector = HangDetector::new(threads, TaskPhase::Command(self.word), after);
+        loop {
+            tokio::select! {
+                _ = &mut over => break,
+                () = tokio::time::sleep(detector.every()) => {}
+            }
+            for event in detector.look(MonoNanos::now()) {
+                self.tell(&event).await;
+            }
+        }
+        for event in detector.over() {
+            self.tell(&event).await;
+        }
+    }
+
+    async fn tell(&self, event: &StallEvent) {
+        let (StallEvent::Begun(stall) | StallEvent::Over(stall)) = event;
+        if !stall.hangs {
+            return;
+        }
+        tracing::warn!(command = self.word, "{stall} hangs, or has hung");
+        let Some(map) = self.dating.map() else {
+            return;
+        };
+        let scope = self.scope;
+        let row = Row::Event(TaskEvents { scope, map }.stall(event));
+        // A spool that has ended takes nothing: the agent is going.
+        let _ = self.entries.send(Entry::Rows(vec![row])).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::clock::{Exchange, Filter};
+    use crate::telemetry::{RunId, Severity};
+    use std::io::{Read, Write};
+    use tokio::sync::watch;
+
+    #[tokio::test]
+    async fn a_command_that_waits_in_one_call_is_a_stall_of_its_run() {
+        let exchange = Exchange {
+            sent: MonoNanos(1),
+            mesh_received_ns: 1_700_000_000_000_000_000,
+            mesh_sent_ns: 1_700_000_000_000_000_000,
+            received: MonoNanos(2),
+            slept_ns: 0,
+        };
+        let estimate = Filter::default().add(exchange).unwrap();
+        let (_clock, clock) = watch::channel(Some(estimate));
+        let (entries, mut rows) = mpsc::channel(8);
+        let run = Some(RunId(7));
+        let hang_watch = HangWatch {
+            word: "open-run-directory",
+            scope: Scope { run, step: None },
+            dating: Dating::new(clock),
+            entries,
+        };
+        let threads = PrepThreads::default();
+        let (working, over) = oneshot::channel::<()>();
+        let (mut here, mut there) = std::io::pipe().unwrap();
+        let watched = threads.clone();
+        let command = std::thread::spawn(move || {
+            let _working = working;
+            let _present = watched.present();
+            here.read_exact(&mut [0]).unwrap();
+        });
+        let watching =
+            tokio::spawn(hang_watch.run_after(Duration::from_millis(100), threads, over));
+        for (kind, severity) in [("stall", Severity::Warning), ("stall-over", Severity::Info)] {
+            let Some(Entry::Rows(told)) = rows.recv().await else {
+                panic!("no rows");
+            };
+            let [Row::Event(event)] = told.as_slice() else {
+                panic!("{told:?}");
+            };
+            assert_eq!((event.kind.as_str(), event.severity), (kind, severity));
+            assert_eq!(event.scope.run, run);
+            assert!(
+                event.message.contains("open-run-directory"),
+                "{}",
+                event.message
+            );
+            // It goes on now.
+            let _ = there.write_all(&[1]);
+        }
+        watching.await.unwrap();
+        command.join().unwrap();
+    }
+}

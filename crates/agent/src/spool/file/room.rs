@@ -1,0 +1,134 @@
+//! How much a spool's file takes of the disk, and what is given up when it may not take more.
+
+use super::transaction::transaction;
+use super::{SpoolFile, Stored, checksum, number_of};
+use crate::envelope::{Envelope, Sequence};
+use crate::spool::{SpoolError, compact};
+use crate::wire;
+use sqlx::{AssertSqlSafe, Row};
+
+/// SQLite's own, which the options leave.
+const PAGE_BYTES: u64 = 4096;
+
+impl SpoolFile {
+    /// The bytes of the pages that hold something.
+    pub(in crate::spool) async fn used_bytes(&mut self) -> Result<u64, SpoolError> {
+        let sql = "SELECT (SELECT page_count FROM pragma_page_count) - \
+                   (SELECT freelist_count FROM pragma_freelist_count)";
+        let pages: i64 = sqlx::query(sql)
+            .fetch_one(&mut self.connection)
+            .await
+            .and_then(|row| row.try_get(0))
+            .map_err(SpoolError::sql("look at the spool", &self.path))?;
+        Ok(u64::try_from(pages).unwrap_or(0).saturating_mul(PAGE_BYTES))
+    }
+
+    /// From now on the file takes no more than that; what is in it stays.
+    pub(in crate::spool) async fn limit_to(&mut self, bytes: u64) -> Result<(), SpoolError> {
+        let pages = (bytes / PAGE_BYTES).clamp(1, u32::MAX.into());
+        let sql = format!("PRAGMA max_page_count = {pages}");
+        sqlx::raw_sql(AssertSqlSafe(sql))
+            .execute(&mut self.connection)
+            .await
+            .map(drop)
+            .map_err(SpoolError::sql("limit the spool", &self.path))
+    }
+
+    /// Forgets the bodies of refused batches, and keeps that they were refused.
+    pub(in crate::spool) async fn drop_refused_bodies(&mut self) -> Result<(), SpoolError> {
+        sqlx::raw_sql("UPDATE refused SET body = x'' WHERE length(body) > 0")
+            .execute(&mut self.connection)
+            .await
+            .map(drop)
+            .map_err(SpoolError::sql("shrink the spool", &self.path))
+    }
+
+    /// Gives all free pages back to the file system.
+    pub(in crate::spool) async fn trim(&mut self) -> Result<(), SpoolError> {
+        sqlx::raw_sql("PRAGMA incremental_vacuum; PRAGMA wal_checkpoint(TRUNCATE)")
+            .execute(&mut self.connection)
+            .await
+            .map(drop)
+            .map_err(SpoolError::sql("shrink the spool", &self.path))
+    }
+
+    /// Gives up the oldest batch that has not been, and counts in its place what was in it: of those that were not sent first.
+    /// Returns how many batches it stood for; `None`: all have been given up.
+    ///
+    /// The place in the sequence stays the same, so that it does not matter whether the collector has committed it before.
+    pub(in crate::spool) async fn give_up_next(&mut self) -> Result<Option<u64>, SpoolError> {
+        loop {
+            let unsent = self.header.reserved.max(self.given_up.unsent);
+            if let Some(stored) = self.after(unsent).await? {
+                self.given_up.unsent = stored.sequence();
+                match self.replaced(stored).await? {
+                    0 => continue,
+                    batches => return Ok(Some(batches)),
+                }
+            }
+            let reserved = self.header.reserved;
+            match self.after(self.given_up.sent).await? {
+                Some(stored) if stored.sequence() <= reserved => {
+                    self.given_up.sent = stored.sequence();
+                    match self.replaced(stored).await? {
+                        0 => {}
+                        batches => return Ok(Some(batches)),
+                    }
+                }
+                _ => return Ok(None),
+            }
+        }
+    }
+
+    /// How many batches were given up with this one; 0: it was already, or cannot be.
+    async fn replaced(&mut self, stored: Stored) -> Result<u64, SpoolError> {
+        let Stored::Intact(envelope) = stored else {
+            return Ok(0);
+        };
+        let batches = envelope.sequence.0.saturating_sub(envelope.first.0) + 1;
+        let (first, sequence) = (envelope.first, envelope.sequence);
+        let Some((before, body)) = off_the_runtime(move || left_of(&envelope, batches)).await
+        else {
+            return Ok(0);
+        };
+        if body.len() >= before {
+            return Ok(0);
+        }
+        self.overwrite(first, sequence, &body).await?;
+        self.bytes = self.bytes.saturating_sub((before - body.len()) as u64);
+        Ok(batches)
+    }
+
+    async fn overwrite(
+        &mut self,
+        first: Sequence,
+        sequence: Sequence,
+        body: &[u8],
+    ) -> Result<(), SpoolError> {
+        transaction(&mut self.connection, async |connection| {
+            sqlx::query("UPDATE batches SET body = ?, checksum = ? WHERE sequence = ?")
+                .bind(body)
+                .bind(checksum(first, sequence, body))
+                .bind(number_of(sequence))
+                .execute(&mut *connection)
+                .await?;
+            Ok(())
+        })
+        .await
+        .map_err(SpoolError::sql("give up a batch of the spool", &self.path))
+    }
+}
+
+/// The bytes of a batch, and what stays of it. `None`: it does not open.
+fn left_of(envelope: &Envelope, batches: u64) -> Option<(usize, Vec<u8>)> {
+    let batch = wire::batch::open(&envelope.body).ok()?;
+    let left = compact::give_up(batch, batches);
+    Some((envelope.body.len(), wire::batch::encode(&left)))
+}
+
+/// Work that takes a processor for long. `None` also when the runtime is ending.
+pub(super) async fn off_the_runtime<T: Send + 'static>(
+    work: impl FnOnce() -> Option<T> + Send + 'static,
+) -> Option<T> {
+    tokio::task::spawn_blocking(work).await.ok().flatten()
+}

@@ -1,0 +1,76 @@
+//! The record that stands for batches which will not come.
+
+use super::file::Loss;
+use crate::envelope::{Envelope, Sequence, SpoolId};
+use crate::telemetry::{self, Batch, Event, LossKind, MeshMicros, Row, Scope, Severity};
+use crate::wire;
+use serde_json::json;
+
+/// Why batches do not come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum GapReason {
+    Lost(Loss),
+    /// The collector has refused them.
+    SetAside,
+    /// Their rows are gone without a trace.
+    Missing,
+}
+
+impl GapReason {
+    /// The word in the event's detail.
+    fn word(self) -> &'static str {
+        match self {
+            Self::Lost(Loss::Damaged) => "damaged",
+            Self::Lost(Loss::Tail) => "tail",
+            Self::SetAside => "refused",
+            Self::Missing => "missing",
+        }
+    }
+
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Lost(why) => why.as_str(),
+            Self::SetAside => "the collector has refused them, and the agent has set them aside",
+            Self::Missing => "they are missing in the spool's file on the agent's disk",
+        }
+    }
+}
+
+/// The record that stands for batches which this agent does not have any more: when it was found out, and as a loss, from
+/// when to when they were measured.
+pub(super) fn gap(
+    (spool, first, last): (SpoolId, Sequence, Sequence),
+    now: MeshMicros,
+    (from, until): (MeshMicros, MeshMicros),
+    reason: GapReason,
+) -> Envelope {
+    let count = last.0.saturating_sub(first.0).saturating_add(1);
+    let mut batch = Batch::default();
+    batch.push(Row::Event(Event {
+        at: now,
+        scope: Scope::default(),
+        severity: Severity::Warning,
+        kind: "spool-gap".to_owned(),
+        message: format!(
+            "{count} batches ({first} to {last} of spool {spool}) will not come: {}",
+            reason.as_str()
+        ),
+        detail: json!({
+            "spool": spool.to_string(), "first": first.0, "last": last.0, "batches": count,
+            "reason": reason.word(), "from_us": from.0, "until_us": until.0,
+        })
+        .to_string(),
+    }));
+    batch.push(Row::Loss(telemetry::Loss {
+        what: LossKind::Batches,
+        rows: count,
+        from,
+        until,
+    }));
+    Envelope {
+        spool,
+        first,
+        sequence: last,
+        body: wire::batch::encode(&batch),
+    }
+}
