@@ -159,8 +159,8 @@ fn one_repeat_of_a_few_seconds_has_no_verdict() {
         .file()
         .execute_batch(
             "PRAGMA foreign_keys = OFF; DELETE FROM step_results WHERE step_id IN (SELECT id FROM steps WHERE repeat > 1);
-             DELETE FROM step_intervals WHERE at_us > (SELECT start_us + 3000000 FROM steps WHERE id = step_id);
-             UPDATE steps SET all_active_until_us = start_us + 3000000",
+             DELETE FROM step_intervals WHERE at_us >= (SELECT start_us + 2000000 FROM steps WHERE id = step_id);
+             UPDATE steps SET all_active_until_us = start_us + 2000000",
         )
         .unwrap();
     let answer = history.json(&["compare", "1", "2"]);

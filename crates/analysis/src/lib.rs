@@ -1,23 +1,27 @@
 //! Statistics of comparisons: pure functions over plain numbers, without SQL, plans or words for people.
 //!
-//! The noise of one run comes from its own seconds, which depend on each other: a circular block bootstrap resamples
-//! blocks of them, longer than their autocorrelation, and raises the error where short runs hide a part of it ([`blocks`]). The noise of several runs comes from the differences
-//! between them. Both give a standard error of the logarithm of a figure with its degrees of freedom ([`estimate`]); two of
-//! those give a ratio with an interval and a p value by Student's distribution ([`ratio`]), and the p values of one
-//! comparison are corrected together ([`correct`]). [`change`] finds change points in the history of a figure. Random
-//! numbers are seeded: the same data give the same answer.
+//! The noise within one run comes from its own seconds, which depend on each other: a circular block bootstrap resamples
+//! blocks of them, longer than their autocorrelation, and raises the error where short runs hide a part of it ([`blocks`],
+//! [`estimate`]); start-up is cut first ([`start`]). The noise between repeats, or between runs, comes from the differences
+//! between them, moderated by those of similar loads ([`noise`]). [`contrast`] makes of it the ratio of two sides with its
+//! error; the p values of one comparison are corrected together ([`correct`]). [`change`] finds change points in the history of
+//! a figure. Random numbers are seeded: the same data give the same answer.
 
 pub mod blocks;
 pub mod change;
+pub mod contrast;
 pub mod correct;
+pub mod effect;
 pub mod estimate;
-pub mod ratio;
+pub mod noise;
 pub mod series;
+pub mod start;
 pub mod student;
+pub mod units;
 
-pub use estimate::Estimate;
-pub use ratio::Ratio;
+pub use contrast::{Contrast, contrasts};
 pub use series::{Figure, Second, Series};
+pub use units::{Layout, Load, Noise, Repeat, Side};
 
 /// Counts become floating point in one place.
 #[expect(

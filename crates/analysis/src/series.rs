@@ -4,6 +4,7 @@
 //! series is gathered into at most [`UNITS`] units of equal length first, so that the cost does not grow with it.
 
 use super::blocks::{Dependence, dependence, whole};
+use super::start::startup;
 use benchmesh_workloads::histogram::Slot;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -79,8 +80,13 @@ pub struct Series {
 }
 
 impl Series {
-    /// Takes the seconds in the order of time.
+    /// Takes the seconds in the order of time; start-up is left out.
     pub fn new(seconds: &[Second]) -> Self {
+        let rates: Vec<f64> = seconds
+            .iter()
+            .map(|second| second.ops / second.span_us.max(1.0))
+            .collect();
+        let seconds = seconds.get(startup(&rates)..).unwrap_or_default();
         let per_unit = seconds.len().div_ceil(UNITS).max(1);
         let units: Vec<&[Second]> = seconds.chunks(per_unit).collect();
         let slots: BTreeMap<u64, u64> = seconds

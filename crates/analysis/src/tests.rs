@@ -8,13 +8,16 @@
 
 mod coverage;
 mod independent;
+mod planted;
 
 use super::change::changes;
+use super::contrast::{Contrast, contrasts};
 use super::correct::holm;
-use super::estimate::{Estimate, Run, estimate};
-use super::ratio::{effect_size, ratio};
+use super::effect::effect_size;
+use super::estimate::{ALPHA, within};
 use super::series::{Figure, Second, Series};
 use super::student;
+use super::units::{Layout, Load, Noise, Repeat, Side};
 use benchmesh_workloads::histogram::{Histogram, Slot};
 use benchmesh_workloads::random::Random;
 
@@ -69,14 +72,47 @@ fn with_latencies(
     all
 }
 
-fn one_run(figure: Figure, series: &Series, seed: u64) -> Estimate {
-    let whole = [(0, series.len())];
-    let value = series.figure(figure, &whole).unwrap();
-    let run = Run {
-        value,
-        series: Some(series),
-    };
-    estimate(figure, &[run], seed).unwrap()
+/// A side of one run with these repeats.
+fn repeats(values: &[f64]) -> Side<'static> {
+    let repeats = (1..).zip(values).map(|(number, value)| Repeat {
+        run: 1,
+        number,
+        value: *value,
+        resolution: 0.0,
+        series: None,
+    });
+    Side {
+        merged: (values.iter().map(|value| value.ln()).sum::<f64>() / values.len() as f64).exp(),
+        repeats: repeats.collect(),
+    }
+}
+
+/// A side of one run of which only its seconds are known.
+fn seconds_of(figure: Figure, series: &Series) -> Side<'_> {
+    let value = series.figure(figure, &[(0, series.len())]).unwrap();
+    Side {
+        merged: value,
+        repeats: vec![Repeat {
+            run: 1,
+            number: 1,
+            value,
+            resolution: figure.resolution(),
+            series: Some(series),
+        }],
+    }
+}
+
+fn one(figure: Figure, a: Side<'_>, b: Side<'_>, layout: Layout) -> Contrast {
+    contrasts(figure, &[Load { family: 0, a, b }], layout)[0].unwrap()
+}
+
+fn single_runs(figure: Figure, a: &Series, b: &Series) -> Contrast {
+    one(
+        figure,
+        seconds_of(figure, a),
+        seconds_of(figure, b),
+        Layout::Apart,
+    )
 }
 
 #[test]
@@ -102,30 +138,132 @@ fn figures_of_a_stretch_are_those_of_its_seconds() {
 }
 
 #[test]
-fn repeats_tell_more_than_the_seconds_within_them() {
-    let flat = Series::new(&seconds(&[100.0; 40], &mut Random::new(2)));
-    let run = |value| Run {
-        value,
-        series: Some(&flat),
+fn the_noise_is_that_between_the_largest_units_that_are_repeated() {
+    // The known regression: within each repeat one slow second says nothing.
+    let mut random = Random::new(2);
+    let mut rates = vec![700.0; 20];
+    rates[0] = 90.0;
+    let slow_start = Series::new(&seconds(&rates, &mut random));
+    let mut sides = [
+        repeats(&[729.0, 711.0, 700.0]),
+        repeats(&[648.0, 631.0, 623.0]),
+    ];
+    for repeat in sides.iter_mut().flat_map(|side| &mut side.repeats) {
+        repeat.series = Some(&slow_start);
+    }
+    let [a, b] = sides;
+    let found = one(Figure::Rate, a, b, Layout::Apart);
+    let (low, high) = found.interval(ALPHA).unwrap();
+    assert_eq!(found.noise, Noise::Repeats);
+    assert!(
+        (0.84..0.86).contains(&low) && (0.92..0.94).contains(&high),
+        "{low} {high}"
+    );
+    assert!(found.p().unwrap() < 0.003, "{found:?}");
+    // Each of two runs has its own level: the repeats within them know nothing of that.
+    let mut a = repeats(&[100.0, 101.0, 102.0, 120.0, 121.0, 122.0]);
+    let mut b = repeats(&[130.0, 131.0, 132.0]);
+    for (place, repeat) in a.repeats.iter_mut().enumerate() {
+        repeat.run = i64::try_from(place / 3).unwrap();
+    }
+    b.repeats.iter_mut().for_each(|repeat| repeat.run = 9);
+    let between_runs = one(Figure::Rate, a, b, Layout::Apart);
+    assert_eq!(between_runs.noise, Noise::Runs);
+    assert_eq!(between_runs.error.unwrap().degrees, 1.0);
+    assert!(between_runs.p().unwrap() > 0.2, "{between_runs:?}");
+}
+
+#[test]
+fn start_up_is_no_noise() {
+    let mut random = Random::new(31);
+    let mut rates: Vec<f64> = (0..60)
+        .map(|_| 200.0 * (1.0 + 0.02 * normal(&mut random)))
+        .collect();
+    let steady = Series::new(&seconds(&rates, &mut random));
+    for (place, rate) in [20.0, 90.0, 150.0].into_iter().enumerate() {
+        rates[place] = rate;
+    }
+    let with_start = Series::new(&seconds(&rates, &mut random));
+    assert_eq!(with_start.len(), 57);
+    let error = |series| within(Figure::Rate, series, 1).unwrap().log;
+    assert!(
+        error(&with_start) < 1.5 * error(&steady),
+        "{} {}",
+        error(&with_start),
+        error(&steady)
+    );
+    // A stretch in the middle, or more than a tenth, is none.
+    rates.rotate_right(30);
+    assert_eq!(Series::new(&seconds(&rates, &mut random)).len(), 60);
+}
+
+/// Seconds of an autoregression: of three to seven of them little is known, but not nothing.
+#[test]
+fn a_run_of_a_few_seconds_has_a_wide_interval() {
+    let mut random = Random::new(32);
+    let mut run = |level: f64, count: usize| -> Series {
+        let mut state = normal(&mut random);
+        let rates: Vec<f64> = (0..count)
+            .map(|_| {
+                state = 0.5 * state + 0.866 * normal(&mut random);
+                level * (0.1 * state).exp()
+            })
+            .collect();
+        Series::new(&seconds(&rates, &mut random))
     };
-    let of = |values: &[f64]| {
-        let runs: Vec<Run<'_>> = values.iter().map(|value| run(*value)).collect();
-        estimate(Figure::Rate, &runs, 7).unwrap()
+    for count in [3, 5, 7] {
+        let mut alarms = 0;
+        let mut found = 0;
+        for _ in 0..200 {
+            let (a, b, far) = (run(100.0, count), run(100.0, count), run(1200.0, count));
+            alarms += usize::from(single_runs(Figure::Rate, &a, &b).p().unwrap() < ALPHA);
+            found += usize::from(single_runs(Figure::Rate, &a, &far).p().unwrap() < ALPHA);
+        }
+        assert!(
+            alarms <= 14 && found >= 199,
+            "{count} s: {alarms} and {found} of 200"
+        );
+    }
+    let (a, b) = (run(100.0, 2), run(900.0, 2));
+    assert_eq!(single_runs(Figure::Rate, &a, &b).error, None);
+}
+
+#[test]
+fn too_few_repeats_say_how_many_would_do() {
+    let few = one(
+        Figure::Rate,
+        repeats(&[100.0, 120.0]),
+        repeats(&[115.0, 98.0]),
+        Layout::Apart,
+    );
+    assert!(few.p().unwrap() > ALPHA);
+    let more = few.more(1.2, ALPHA).unwrap();
+    assert!((2..=6).contains(&more), "{more}");
+    let wild = one(
+        Figure::Rate,
+        repeats(&[100.0, 900.0]),
+        repeats(&[115.0, 9.0]),
+        Layout::Apart,
+    );
+    assert_eq!(wild.more(1.2, ALPHA), None);
+}
+
+#[test]
+fn equal_repeats_are_known_to_the_resolution_of_their_clock() {
+    let side = |value: f64| {
+        let mut side = repeats(&[value; 3]);
+        side.repeats
+            .iter_mut()
+            .for_each(|repeat| repeat.resolution = 0.01);
+        side
     };
-    let steady = of(&[100.0]).error.unwrap();
-    assert!(steady.log < 1e-12, "each second is alike");
-    let wavering = of(&[100.0, 110.0, 90.0]);
-    let error = wavering.error.unwrap();
-    assert!((error.log - 0.0580).abs() < 0.0005, "{error:?}");
-    assert_eq!(error.degrees, 2.0);
-    assert!((wavering.log.exp() - 99.6655).abs() < 1e-3, "geometric");
-    assert_eq!(estimate(Figure::Rate, &[run(0.0)], 7), None);
-    let short = Series::new(&seconds(&[100.0; 3], &mut Random::new(2)));
-    let short = [Run {
-        value: 100.0,
-        series: Some(&short),
-    }];
-    assert_eq!(estimate(Figure::Rate, &short, 7).unwrap().error, None);
+    let near = one(Figure::Rate, side(100.0), side(100.3), Layout::Apart);
+    assert!(near.p().unwrap() > ALPHA, "{near:?}");
+    let far = one(Figure::Rate, side(100.0), side(110.0), Layout::Apart);
+    assert!(
+        far.p().unwrap() > 0.0 && far.p().unwrap() < 0.001,
+        "{far:?}"
+    );
 }
 
 #[test]
@@ -133,22 +271,57 @@ fn the_same_data_give_the_same_answer() {
     let make = || Series::new(&seconds(&recorded(), &mut Random::new(3)));
     let (a, b) = (make(), make());
     for figure in Figure::ALL {
-        assert_eq!(one_run(figure, &a, 5), one_run(figure, &b, 5));
-        let same = ratio(&one_run(figure, &a, 5), &one_run(figure, &b, 6)).unwrap();
-        assert!(same.ratio == 1.0 && same.p > 0.99 && same.low < 1.0 && same.high > 1.0);
+        assert_eq!(within(figure, &a, 5), within(figure, &b, 5));
+        let same = single_runs(figure, &a, &b);
+        let (low, high) = same.interval(ALPHA).unwrap();
+        assert!(same.log == 0.0 && same.p().unwrap() > 0.99 && low < 1.0 && high > 1.0);
     }
 }
 
 #[test]
 fn corrected_values_never_fall_and_never_exceed_one() {
-    assert_eq!(holm(&[]), Vec::<f64>::new());
-    assert_eq!(holm(&[0.01]), [0.01]);
-    let corrected = holm(&[0.04, 0.01, 0.03, 0.9]);
+    let corrected =
+        |values: &[f64]| -> Vec<f64> { holm(values, ALPHA).iter().map(|one| one.p).collect() };
+    assert_eq!(corrected(&[]), Vec::<f64>::new());
+    assert_eq!(corrected(&[0.01]), [0.01]);
     let expected = [0.09, 0.04, 0.09, 0.9];
-    for (ours, expected) in corrected.iter().zip(expected) {
-        assert!((ours - expected).abs() < 1e-12, "{corrected:?}");
+    for (ours, expected) in corrected(&[0.04, 0.01, 0.03, 0.9]).iter().zip(expected) {
+        assert!((ours - expected).abs() < 1e-12);
     }
-    assert_eq!(holm(&[0.6, 0.7]), [1.0, 1.0]);
+    assert_eq!(corrected(&[0.6, 0.7]), [1.0, 1.0]);
+}
+
+/// A verdict never stands beside an interval that says otherwise.
+#[test]
+fn an_interval_leaves_out_1_exactly_where_a_difference_is_shown() {
+    let mut random = Random::new(33);
+    for _ in 0..500 {
+        let loads: Vec<Load<'_>> = (0..random.below(12) + 1)
+            .map(|_| {
+                let mut side = |level: f64| -> Side<'static> {
+                    let values: Vec<f64> = (0..3)
+                        .map(|_| level * (0.05 * normal(&mut random)).exp())
+                        .collect();
+                    repeats(&values)
+                };
+                Load {
+                    family: 0,
+                    a: side(100.0),
+                    b: side(90.0),
+                }
+            })
+            .collect();
+        let found = contrasts(Figure::Rate, &loads, Layout::Apart);
+        let p: Vec<f64> = found.iter().map(|one| one.unwrap().p().unwrap()).collect();
+        for (one, corrected) in found.iter().zip(holm(&p, ALPHA)) {
+            let (low, high) = one.unwrap().interval(corrected.level).unwrap();
+            assert_eq!(
+                corrected.p < ALPHA,
+                low > 1.0 || high < 1.0,
+                "{corrected:?} {low} {high}"
+            );
+        }
+    }
 }
 
 #[test]
@@ -171,6 +344,15 @@ fn a_level_that_moved_is_found_and_an_outlier_is_none() {
     steady[17] = 20.0;
     assert_eq!(changes(&steady, 1), []);
     assert_eq!(changes(&[1.0, 2.0], 1), []);
+    // Seven and three values have too few permutations, and yet it is plain.
+    let mut history = noisy(100.0, 7);
+    history.extend(noisy(50.0, 3));
+    let at: Vec<usize> = changes(&history, 1)
+        .iter()
+        .map(|change| change.at)
+        .collect();
+    assert_eq!(at, [7]);
+    assert_eq!(changes(&[100.0; 12], 1), []);
 }
 
 #[test]

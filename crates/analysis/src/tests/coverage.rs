@@ -52,14 +52,12 @@ fn second(rate: f64) -> Second {
 
 /// The corrected p values of all figures of two runs.
 fn compared(a: &Series, b: &Series) -> Vec<f64> {
-    let both = |figure: &Figure| ratio(&one_run(*figure, a, 1), &one_run(*figure, b, 2));
     // A run that is too short for its noise has no p value.
     let values: Vec<f64> = Figure::ALL
         .iter()
-        .filter_map(both)
-        .map(|one| one.p)
+        .filter_map(|figure| single_runs(*figure, a, b).p())
         .collect();
-    holm(&values)
+    holm(&values, ALPHA).iter().map(|one| one.p).collect()
 }
 
 fn alarms(seconds: usize, noise: (f64, f64), seed: u64) -> usize {
@@ -68,7 +66,7 @@ fn alarms(seconds: usize, noise: (f64, f64), seed: u64) -> usize {
         .filter(|_| {
             let a = generated(200.0, seconds, noise, &mut random);
             let b = generated(200.0, seconds, noise, &mut random);
-            compared(&a, &b).iter().any(|p| *p < 0.05)
+            compared(&a, &b).iter().any(|p| *p < ALPHA)
         })
         .count()
 }
@@ -103,7 +101,7 @@ fn five_percent_are_found_with_the_noise_of_a_disk() {
         .filter(|_| {
             let a = generated(200.0, 1500, fitted(), &mut random);
             let b = generated(190.0, 1500, fitted(), &mut random);
-            compared(&a, &b).iter().any(|p| *p < 0.05)
+            compared(&a, &b).iter().any(|p| *p < ALPHA)
         })
         .count();
     assert!(found * 100 >= 80 * PAIRS, "{found} of {PAIRS}");

@@ -1,7 +1,7 @@
 //! Our statistics against an independent calculation: scipy, statsmodels and arch, from the Python registry.
 
 use super::*;
-use crate::blocks::dependence;
+use crate::{blocks::dependence, noise};
 use serde_json::{Value, json};
 use std::io::Write;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ const SCRIPT: &str = r#"
 import json, sys
 import numpy as np
 from arch.bootstrap import CircularBlockBootstrap, optimal_block_length
-from scipy import stats
+from scipy import special, stats
 from statsmodels.stats.multitest import multipletests
 
 given = json.load(sys.stdin)
@@ -32,15 +32,27 @@ answer["errors"] = list(bootstrap.apply(figures, 1000).std(axis=0, ddof=1))
 a, b = map(np.array, given["effect"])
 pooled = np.sqrt(((len(a) - 1) * a.var(ddof=1) + (len(b) - 1) * b.var(ddof=1)) / (len(a) + len(b) - 2))
 answer["effect"] = (b.mean() - a.mean()) / pooled * (1 - 3 / (4 * (len(a) + len(b) - 2) - 1))
-welch = stats.ttest_ind(np.log(b), np.log(a), equal_var=False)
-interval = welch.confidence_interval()
-answer["welch"] = [welch.pvalue, np.exp(interval.low), np.exp(interval.high)]
+def told(test):
+    interval = test.confidence_interval()
+    return [test.pvalue, np.exp(interval.low), np.exp(interval.high)]
+answer["student_test"] = told(stats.ttest_ind(np.log(b), np.log(a)))
+c, d = map(np.array, given["turns"])
+answer["paired_test"] = told(stats.ttest_rel(np.log(d), np.log(c)))
+answer["digamma"] = list(special.digamma(given["arguments"]))
+answer["trigamma"] = list(special.polygamma(1, given["arguments"]))
 json.dump(answer, sys.stdout)
 "#;
 
-fn ask(python: PathBuf, given: &Value) -> Value {
+pub(super) fn python() -> Result<PathBuf, String> {
+    benchmesh_testing::python(
+        "python-statistics",
+        &["numpy", "scipy", "statsmodels", "arch"],
+    )
+}
+
+pub(super) fn ask(python: PathBuf, script: &str, given: &Value) -> Value {
     let mut child = Command::new(python)
-        .args(["-c", SCRIPT])
+        .args(["-c", script])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
@@ -53,12 +65,12 @@ fn ask(python: PathBuf, given: &Value) -> Value {
     serde_json::from_slice(&done.stdout).unwrap()
 }
 
-fn numbers(value: &Value) -> Vec<f64> {
+pub(super) fn numbers(value: &Value) -> Vec<f64> {
     let numbers = value.as_array().unwrap().iter();
     numbers.map(|number| number.as_f64().unwrap()).collect()
 }
 
-fn same(what: &str, ours: &[f64], theirs: &[f64], tolerance: f64) {
+pub(super) fn same(what: &str, ours: &[f64], theirs: &[f64], tolerance: f64) {
     assert_eq!(ours.len(), theirs.len(), "{what}");
     for (ours, theirs) in ours.iter().zip(theirs) {
         assert!(
@@ -70,10 +82,7 @@ fn same(what: &str, ours: &[f64], theirs: &[f64], tolerance: f64) {
 
 #[test]
 fn statistics_agree_with_scipy_statsmodels_and_arch() {
-    let python = match benchmesh_testing::python(
-        "python-statistics",
-        &["numpy", "scipy", "statsmodels", "arch"],
-    ) {
+    let python = match python() {
         Ok(python) => python,
         Err(why) => return benchmesh_testing::skip("pypi", &why),
     };
@@ -116,11 +125,18 @@ fn statistics_agree_with_scipy_statsmodels_and_arch() {
     let (seconds, _, times) = with_latencies(&rates, &mut random);
     let measured = Series::new(&seconds);
     let effect = [vec![10.0, 11.0, 9.5, 10.2], vec![12.0, 11.8, 12.9]];
+    // Repeats that drift alike on both sides.
+    let turns = [
+        vec![10.0, 20.0, 40.0, 30.0, 15.0, 60.0],
+        vec![12.0, 23.0, 50.0, 37.0, 18.0, 73.0],
+    ];
+    let arguments = [0.05, 0.5, 1.0, 2.5, 9.99, 10.0, 80.0];
     let answer = ask(
         python,
+        SCRIPT,
         &json!({
             "student": student_cases, "quantiles": quantile_cases, "series": series, "p": p, "rates": rates,
-            "times": times, "block": measured.block(), "effect": effect,
+            "times": times, "block": measured.block(), "effect": effect, "turns": turns, "arguments": arguments,
         }),
     );
     let ours: Vec<f64> = student_cases
@@ -139,11 +155,16 @@ fn statistics_agree_with_scipy_statsmodels_and_arch() {
         .map(|block| block.max(1.0))
         .collect();
     same("block lengths", &ours, &theirs, 1e-6);
-    same("Holm", &holm(&p), &numbers(&answer["holm"]), 1e-12);
+    let ours: Vec<f64> = holm(&p, ALPHA).iter().map(|one| one.p).collect();
+    same("Holm", &ours, &numbers(&answer["holm"]), 1e-12);
+    let ours = arguments.map(noise::digamma);
+    same("digamma", &ours, &numbers(&answer["digamma"]), 1e-11);
+    let ours = arguments.map(noise::trigamma);
+    same("trigamma", &ours, &numbers(&answer["trigamma"]), 1e-11);
     let correction = measured.dependence().correction;
     let errors: Vec<f64> = Figure::ALL
         .iter()
-        .map(|figure| one_run(*figure, &measured, 1).error.unwrap().log / correction)
+        .map(|figure| within(*figure, &measured, 1).unwrap().log / correction)
         .collect();
     // Two bootstraps of 400 and of 1000 resamples: their standard deviations are known to 4 % and 2 %; four of them.
     same(
@@ -159,21 +180,24 @@ fn statistics_agree_with_scipy_statsmodels_and_arch() {
         &[answer["effect"].as_f64().unwrap()],
         1e-12,
     );
-    let side = |values: &[f64]| {
-        let runs: Vec<Run<'_>> = values
-            .iter()
-            .map(|value| Run {
-                value: *value,
-                series: None,
-            })
-            .collect();
-        estimate(Figure::Rate, &runs, 1).unwrap()
+    let told = |contrast: Contrast| {
+        let (low, high) = contrast.interval(ALPHA).unwrap();
+        [contrast.p().unwrap(), low, high]
     };
-    let welch = ratio(&side(&effect[0]), &side(&effect[1])).unwrap();
+    let [a, b] = effect.each_ref().map(|values| repeats(values));
+    let ours = told(one(Figure::Rate, a, b, Layout::Apart));
     same(
-        "Welch",
-        &[welch.p, welch.low, welch.high],
-        &numbers(&answer["welch"]),
+        "Student's test",
+        &ours,
+        &numbers(&answer["student_test"]),
+        1e-9,
+    );
+    let [a, b] = turns.each_ref().map(|values| repeats(values));
+    let ours = told(one(Figure::Rate, a, b, Layout::InTurns));
+    same(
+        "the paired test",
+        &ours,
+        &numbers(&answer["paired_test"]),
         1e-9,
     );
 }

@@ -16,7 +16,7 @@ Examples:
   benchmesh compare nightly --trend              where figures changed, over all runs of a plan
 
 --fail-if: FIGURE > CHANGE or FIGURE < CHANGE, or a verdict (slower, costlier, 'not comparable').
-Figures: ops, mean, p50, p99, cpu. Changes: +10%, -5%, 2x. A condition holds where the difference is
+Figures: ops, response, mean, p50, p99, cpu. Changes: +10%, -5%, 2x. A condition holds where the difference is
 shown, not by noise alone; the exit code is then 10. Where none could be tested it is 3.";
 
 pub const MARK_EXAMPLES: &str = "\

@@ -3,15 +3,17 @@
 //! ```text
 //! condition = figure ("<" | ">") change        p99 > +10%    ops < -5%    cpu > 2x
 //!           | verdict                           slower        costlier     "not comparable"
-//! figure    = ops | mean | p50 | p99 | cpu
+//! figure    = ops | response | mean | p50 | p99 | cpu
 //! change    = ["+" | "-"] number "%" | number "x"
 //! ```
 //!
-//! A condition on a figure holds where B's figure lies beyond the change from A's and a difference is shown: noise alone
-//! fulfils none. `not comparable` holds where a figure has no verdict, or a cell is on one side only.
+//! A condition on a figure holds where B's figure lies beyond the change from A's and a difference is shown, corrected over all
+//! loads that have the figure: noise alone fulfils none. A verdict is that of the figure that a load is judged by; `costlier` is
+//! asked of the daemons' CPU. `not comparable` holds where a load has no verdict, or a cell is on one side only.
 
 use super::model::{Answer, FigureName, Row, Verdict};
-use super::sentences::{change, subject};
+use super::sentences::{change, change_like, subject};
+use benchmesh_analysis::estimate::ALPHA;
 use std::fmt;
 use std::str::FromStr;
 
@@ -73,7 +75,11 @@ impl FromStr for Condition {
         let figure = FigureName::ALL
             .into_iter()
             .find(|figure| figure.as_str() == name)
-            .ok_or_else(|| wrong(format!("{name:?} is no figure (ops, mean, p50, p99, cpu)")))?;
+            .ok_or_else(|| {
+                wrong(format!(
+                    "{name:?} is no figure (ops, response, mean, p50, p99, cpu)"
+                ))
+            })?;
         let change = rest.get(1..).unwrap_or_default().trim();
         let ratio = ratio_of(change)
             .ok_or_else(|| wrong(format!("{change:?} is no change such as +10%, -5% or 2x")))?;
@@ -134,12 +140,14 @@ pub fn check(condition: &Condition, answer: &Answer) -> Outcome {
         for row in &comparison.rows {
             let fits = match condition {
                 Condition::Figure { figure, .. } => row.figure == *figure,
-                Condition::Verdict(_) => true,
+                Condition::Verdict(Verdict::Costlier) => row.figure == FigureName::Cpu,
+                Condition::Verdict(_) => row.judged,
             };
             if !fits {
                 continue;
             }
-            tested |= row.verdict != Verdict::NotComparable
+            let is_open = matches!(row.verdict, Verdict::NotComparable | Verdict::TooFewRepeats);
+            tested |= (row.p.is_some() && !is_open)
                 || *condition == Condition::Verdict(Verdict::NotComparable);
             if is_met(condition, row) {
                 holds.push(format!(
@@ -147,7 +155,14 @@ pub fn check(condition: &Condition, answer: &Answer) -> Outcome {
                     subject(row),
                     row.figure.as_str(),
                     change(row.ratio),
-                    row.verdict.as_str()
+                    match (row.low, row.high) {
+                        (Some(low), Some(high)) => format!(
+                            "95 % CI {} to {}",
+                            change_like(low, row.ratio),
+                            change_like(high, row.ratio)
+                        ),
+                        _ => row.verdict.as_str().to_owned(),
+                    }
                 ));
             }
         }
@@ -164,10 +179,12 @@ pub fn check(condition: &Condition, answer: &Answer) -> Outcome {
 }
 
 fn is_met(condition: &Condition, row: &Row) -> bool {
+    let is_shown = row.p_corrected.is_some_and(|p| p < ALPHA);
     match condition {
+        Condition::Verdict(Verdict::Costlier) => is_shown && row.ratio > 1.0,
         Condition::Verdict(verdict) => row.verdict == *verdict,
         Condition::Figure { beyond, ratio, .. } => {
-            row.verdict.is_shown()
+            is_shown
                 && match beyond {
                     Beyond::Above => row.ratio > *ratio,
                     Beyond::Below => row.ratio < *ratio,

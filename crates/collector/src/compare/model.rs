@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 
 /// Changes whenever a field of the JSON document changes its meaning or goes away.
-pub const COMPARISON_FORMAT: u32 = 1;
+pub const COMPARISON_FORMAT: u32 = 2;
 
 /// What is to be compared. A run is named by its id, uid or name; `last` is the newest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -70,6 +70,8 @@ pub struct RunRef {
 #[serde(rename_all = "kebab-case")]
 pub enum FigureName {
     Ops,
+    /// p99 of the response time: under a rate, from the instant at which an operation was due.
+    Response,
     Mean,
     P50,
     P99,
@@ -78,11 +80,19 @@ pub enum FigureName {
 }
 
 impl FigureName {
-    pub const ALL: [Self; 5] = [Self::Ops, Self::Mean, Self::P50, Self::P99, Self::Cpu];
+    pub const ALL: [Self; 6] = [
+        Self::Ops,
+        Self::Response,
+        Self::Mean,
+        Self::P50,
+        Self::P99,
+        Self::Cpu,
+    ];
 
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Ops => "ops",
+            Self::Response => "response",
             Self::Mean => "mean",
             Self::P50 => "p50",
             Self::P99 => "p99",
@@ -93,19 +103,17 @@ impl FigureName {
     pub fn unit(self) -> &'static str {
         match self {
             Self::Ops => "ops/s",
-            Self::Mean | Self::P50 | Self::P99 => "ms",
+            Self::Response | Self::Mean | Self::P50 | Self::P99 => "ms",
             Self::Cpu => "us/op",
         }
     }
 
-    /// `None`: it has no interval within a run.
-    pub(super) fn analysed(self) -> Option<Figure> {
+    pub(super) fn analysed(self) -> Figure {
         match self {
-            Self::Ops => Some(Figure::Rate),
-            Self::Mean => Some(Figure::Mean),
-            Self::P50 => Some(Figure::P50),
-            Self::P99 => Some(Figure::P99),
-            Self::Cpu => None,
+            Self::Ops | Self::Cpu => Figure::Rate,
+            Self::Mean => Figure::Mean,
+            Self::P50 => Figure::P50,
+            Self::P99 | Self::Response => Figure::P99,
         }
     }
 
@@ -132,7 +140,11 @@ pub enum Verdict {
     Cheaper,
     Costlier,
     NoDifferenceShown,
+    /// The repeats are too few, or too far apart, to show a difference worth showing.
+    TooFewRepeats,
     NotComparable,
+    /// A figure that is listed beside the one that is judged.
+    NotJudged,
 }
 
 impl Verdict {
@@ -143,7 +155,9 @@ impl Verdict {
             Self::Cheaper => "cheaper",
             Self::Costlier => "costlier",
             Self::NoDifferenceShown => "no difference shown",
+            Self::TooFewRepeats => "too few repeats",
             Self::NotComparable => "not comparable",
+            Self::NotJudged => "not judged",
         }
     }
 
@@ -153,7 +167,10 @@ impl Verdict {
     }
 
     pub fn is_shown(self) -> bool {
-        !matches!(self, Self::NoDifferenceShown | Self::NotComparable)
+        matches!(
+            self,
+            Self::Faster | Self::Slower | Self::Cheaper | Self::Costlier
+        )
     }
 }
 
@@ -177,27 +194,34 @@ pub struct Row {
     pub b: Value,
     /// B over A.
     pub ratio: f64,
-    /// 95 % confidence interval of the ratio.
+    /// Whether it is the figure of its load that has a verdict.
+    pub judged: bool,
+    /// 95 % confidence interval of the ratio; of a judged figure corrected for the loads of the answer, as its verdict is.
+    /// `None`: it is not known, or wider than anything that it could be used for.
     pub low: Option<f64>,
     pub high: Option<f64>,
     /// Chance of such a ratio where there is no difference.
     pub p: Option<f64>,
-    /// The same, corrected for all figures of the answer (Holm).
+    /// The same, corrected for the same figure of all loads of the answer (Holm).
     pub p_corrected: Option<f64>,
+    /// What the interval was told from: `runs`, `repeats`, `pairs` of repeats, or `seconds` of single runs.
+    pub noise: Option<String>,
     /// Hedges' g over repeats, or over the seconds of single runs.
     pub effect: Option<f64>,
     pub verdict: Verdict,
-    /// Why it is not comparable.
+    /// Why it has no verdict, or what would give it one.
     pub why: Option<String>,
     /// Flags that weaken the verdict: `A is tool-bound`.
     pub caveats: Vec<String>,
 }
 
-/// A figure of one side: over several repeats their geometric mean.
+/// A figure of one side: several repeats together (docs/compare.md).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Value {
     pub value: f64,
     pub repeats: usize,
+    /// Standard deviation of the repeats, in percent of their mean.
+    pub spread_percent: Option<f64>,
     /// The ids of the steps that it comes from.
     #[serde(default)]
     pub steps: Vec<i64>,
@@ -227,6 +251,8 @@ pub struct TrendRow {
     pub unit: String,
     /// Oldest first: the place of a run in `runs`, and its figure.
     pub values: Vec<(usize, f64)>,
+    /// Whether there are enough of them to tell a change.
+    pub is_told: bool,
     pub changes: Vec<TrendChange>,
 }
 

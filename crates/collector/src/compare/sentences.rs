@@ -65,20 +65,17 @@ fn of_cell(comparison: &Comparison, cell: &[&Row]) -> Option<String> {
     let first = cell.first()?;
     let find = |figure| cell.iter().find(|row| row.figure == figure).copied();
     let mut parts = Vec::new();
-    if let Some(rate) = find(FigureName::Ops) {
-        parts.push(of_rate(comparison, rate));
+    if let Some(judged) = cell.iter().find(|row| row.judged) {
+        parts.push(of_judged(comparison, judged));
     }
-    let p99 = find(FigureName::P99).or_else(|| find(FigureName::Mean));
-    if let Some(row) = p99.filter(|row| row.verdict.is_shown()) {
-        parts.push(format!(
-            "{} {}{}",
-            match row.figure {
-                FigureName::P99 => "p99",
-                _ => "mean latency",
-            },
-            more(row.ratio, "higher", "lower"),
-            interval(row)
-        ));
+    let latency = find(FigureName::P99).or_else(|| find(FigureName::Mean));
+    if let Some(row) = latency.filter(|row| leaves_out_1(row)) {
+        let name = match row.figure {
+            FigureName::P99 => "p99",
+            _ => "mean latency",
+        };
+        let changed = more(row.ratio, "higher", "lower");
+        parts.push(format!("{name} {changed}{}", interval(row)));
     }
     let mut sentence = format!("{}: {}", comparison.b.label, subject(first));
     sentence.push_str(": ");
@@ -86,29 +83,67 @@ fn of_cell(comparison: &Comparison, cell: &[&Row]) -> Option<String> {
     if let Some(cpu) = find(FigureName::Cpu) {
         sentence.push_str(&format!("; {}", of_cpu(cpu)));
     }
-    if !first.caveats.is_empty() {
-        sentence.push_str(&format!(" [{}]", first.caveats.join(", ")));
+    let caveats = bracketed(comparison, first);
+    if !caveats.is_empty() {
+        sentence.push_str(&format!(" [{}]", caveats.join("; ")));
     }
     sentence.push('.');
     Some(sentence)
 }
 
-fn of_rate(comparison: &Comparison, row: &Row) -> String {
+/// What stands behind a sentence.
+fn bracketed(comparison: &Comparison, row: &Row) -> Vec<String> {
+    let mut caveats = row.caveats.clone();
+    let (a, b) = (&comparison.a, &comparison.b);
+    // Targets of one run share what makes it differ from other runs.
+    let is_one_run = a.target.is_none() && a.runs.len() == 1 && b.runs.len() == 1;
+    if is_one_run && row.p.is_some() {
+        caveats.push(String::from(
+            "one run on each side: run-to-run noise is unknown",
+        ));
+    }
+    caveats
+}
+
+fn leaves_out_1(row: &Row) -> bool {
+    row.low.is_some_and(|low| low > 1.0) || row.high.is_some_and(|high| high < 1.0)
+}
+
+fn of_judged(comparison: &Comparison, row: &Row) -> String {
     let than = &comparison.a.label;
+    let (up, down, of) = match row.figure {
+        FigureName::Response => ("higher", "lower", "response p99 "),
+        _ => ("faster", "slower", ""),
+    };
+    let ratio = change(row.ratio);
+    let why = row.why.as_deref().unwrap_or("no interval");
     match row.verdict {
-        Verdict::NotComparable => format!(
-            "{} of {than}'s rate; not comparable: {}",
-            times(row.ratio),
-            row.why.as_deref().unwrap_or("no interval")
-        ),
-        Verdict::NoDifferenceShown => {
-            format!("no difference to {than} shown{}", interval(row))
+        Verdict::NotComparable
+            if row
+                .caveats
+                .iter()
+                .any(|caveat| caveat.contains("is partial")) =>
+        {
+            format!("not comparable with {than}: {why}")
         }
-        _ if is_percent(row.ratio) => format!(
-            "{} than {than}{}",
-            more(row.ratio, "faster", "slower"),
+        Verdict::NotComparable => format!("{of}{ratio} against {than}, not known how sure: {why}"),
+        Verdict::TooFewRepeats => {
+            format!("{of}{ratio} against {than}, too few repeats to tell: {why}")
+        }
+        Verdict::NoDifferenceShown => format!(
+            "no difference to {than} shown: {of}{ratio}{}",
             interval(row)
         ),
+        _ if is_percent(row.ratio) => {
+            format!(
+                "{of}{} than {than}{}",
+                more(row.ratio, up, down),
+                interval(row)
+            )
+        }
+        _ if row.figure == FigureName::Response => {
+            format!("{of}{} that of {than}{}", times(row.ratio), interval(row))
+        }
         _ => format!("{} as fast as {than}{}", times(row.ratio), interval(row)),
     }
 }
@@ -122,13 +157,9 @@ fn of_cpu(row: &Row) -> String {
         true => more(row.ratio, "more", "less"),
         false => times(row.ratio),
     };
-    let sure = match row.verdict {
-        Verdict::NotComparable => String::from(" (one run: no interval)"),
-        Verdict::NoDifferenceShown => format!(
-            " (no difference shown{})",
-            interval(row).replace(" (", ", ").replace(')', "")
-        ),
-        _ => interval(row),
+    let sure = match row.p {
+        Some(_) => interval(row),
+        None => String::from(" (one run: no interval)"),
     };
     format!("{who} CPU per operation {changed}{sure}")
 }
@@ -138,7 +169,7 @@ fn of_many(comparison: &Comparison, cells: &[Vec<&Row>]) -> Option<String> {
     let rates: Vec<&Row> = cells
         .iter()
         .flatten()
-        .filter(|row| row.figure == FigureName::Ops)
+        .filter(|row| row.judged)
         .copied()
         .collect();
     if rates.is_empty() {
@@ -150,6 +181,7 @@ fn of_many(comparison: &Comparison, cells: &[Vec<&Row>]) -> Option<String> {
         (Verdict::Slower, "slower"),
         (Verdict::Faster, "faster"),
         (Verdict::NoDifferenceShown, "no difference shown"),
+        (Verdict::TooFewRepeats, "too few repeats to tell"),
         (Verdict::NotComparable, "not comparable"),
     ] {
         match count(verdict) {
@@ -166,11 +198,33 @@ fn of_many(comparison: &Comparison, cells: &[Vec<&Row>]) -> Option<String> {
     let flagged = cells
         .iter()
         .flatten()
-        .filter(|row| row.figure == FigureName::Ops && !row.caveats.is_empty())
+        .filter(|row| row.judged && !row.caveats.is_empty())
         .count();
-    let flagged = match flagged {
-        0 => String::new(),
-        some => format!(" [{some} flagged]"),
+    let mut caveats: Vec<String> = Vec::new();
+    if flagged > 0 {
+        caveats.push(format!("{flagged} flagged"));
+    }
+    let mut events: Vec<&String> = rates
+        .iter()
+        .flat_map(|row| &row.caveats)
+        .filter(|one| one.starts_with("while "))
+        .collect();
+    events.dedup();
+    caveats.extend(events.into_iter().take(2).cloned());
+    caveats.extend(bracketed(
+        comparison,
+        &Row {
+            caveats: Vec::new(),
+            ..(*first).clone()
+        },
+    ));
+    let flagged = match caveats.is_empty() {
+        true => String::new(),
+        false => format!(" [{}]", caveats.join("; ")),
+    };
+    let whose = match first.figure {
+        FigureName::Response => "response p99",
+        _ => "rate",
     };
     let words = [
         first.phase.as_str(),
@@ -179,7 +233,7 @@ fn of_many(comparison: &Comparison, cells: &[Vec<&Row>]) -> Option<String> {
         op_word(first),
     ];
     Some(format!(
-        "{}: {}: {}; {} of {}'s rate in the geometric mean ({} to {}){flagged}.",
+        "{}: {}: {}; {} of {}'s {whose} in the geometric mean ({} to {}){flagged}.",
         comparison.b.label,
         words
             .into_iter()
@@ -252,30 +306,21 @@ fn percent(value: f64) -> String {
     }
 }
 
-/// ` (95 % CI 6.1 to 12)`: in percent of the change where that is given in percent, and in the direction of the sentence.
+/// ` (95 % CI -12 to -6.1 %)`: written like the change that it belongs to, with the unit.
 fn interval(row: &Row) -> String {
     let (Some(low), Some(high)) = (row.low, row.high) else {
         return String::new();
     };
-    let change = |ratio: f64| (ratio - 1.0) * 100.0;
-    if !is_percent(row.ratio) {
-        return format!(" (95 % CI {} to {})", plain_times(low), plain_times(high));
-    }
-    match (row.verdict.is_shown(), row.ratio > 1.0) {
-        (true, true) => format!(
-            " (95 % CI {} to {})",
-            percent(change(low)),
-            percent(change(high))
-        ),
-        (true, false) => format!(
-            " (95 % CI {} to {})",
-            percent(-change(high)),
-            percent(-change(low))
-        ),
-        (false, _) => format!(
+    match is_percent(row.ratio) {
+        true => format!(
             " (95 % CI {} to {} %)",
-            signed(change(low)),
-            signed(change(high))
+            signed((low - 1.0) * 100.0),
+            signed((high - 1.0) * 100.0)
+        ),
+        false => format!(
+            " (95 % CI {} to {} times)",
+            plain_times(low),
+            plain_times(high)
         ),
     }
 }

@@ -1,9 +1,9 @@
 //! All runs of one plan: where the level of a figure changed.
 
-use super::cell::{Cell, Key};
+use super::cell::{Cell, Key, merged};
 use super::model::{FigureName, RunRef, Trend, TrendChange, TrendRow};
 use crate::figures;
-use benchmesh_analysis::change::changes;
+use benchmesh_analysis::change::{LEAST_HISTORY, changes};
 use serde_json::{Map, Value};
 
 const FIGURES: [FigureName; 3] = [FigureName::Ops, FigureName::P99, FigureName::Cpu];
@@ -68,13 +68,8 @@ fn row(
         .runs
         .iter()
         .filter_map(|(place, repeats)| {
-            let logs: Option<Vec<f64>> = repeats
-                .iter()
-                .map(|cell| cell.value(figure).map(f64::ln))
-                .collect();
-            let logs = logs?;
-            let mean = logs.iter().sum::<f64>() / benchmesh_analysis::real(logs.len());
-            Some((*place, mean.exp()))
+            let repeats: Vec<Cell> = repeats.iter().map(|cell| (*cell).clone()).collect();
+            Some((*place, merged(figure, &repeats)?))
         })
         .collect();
     if values.is_empty() {
@@ -98,6 +93,7 @@ fn row(
         what,
         figure,
         unit: figure.unit().to_owned(),
+        is_told: values.len() >= LEAST_HISTORY,
         values,
         changes,
     })

@@ -2,8 +2,9 @@
 
 use super::{Table, csv_field};
 use crate::compare::sentences::{change, change_like, subject};
-use crate::compare::{Answer, Comparison, FigureName, Row, Side, Trend, Value};
+use crate::compare::{Answer, Comparison, FigureName, Row, Side, Trend, Value, Verdict};
 use crate::figures::{self, NONE};
+use std::collections::BTreeSet;
 
 /// What stands above the tables of a comparison: its sentences.
 pub fn comparison_sentences(answer: &Answer) -> Vec<String> {
@@ -54,9 +55,17 @@ fn figures_table(one: &Comparison) -> Table {
         spare: vec!["effect"],
         ..table
     };
-    one.notes
+    let daemons: BTreeSet<&str> = one
+        .rows
         .iter()
-        .fold(table, |table, note| table.note(note.as_str()))
+        .flat_map(|row| &row.daemons)
+        .map(String::as_str)
+        .collect();
+    let daemons: Vec<&str> = daemons.into_iter().collect();
+    let of_daemons =
+        (!daemons.is_empty()).then(|| format!("cpu is that of {}.", daemons.join(", ")));
+    let notes = one.notes.iter().cloned().chain(of_daemons);
+    notes.fold(table, Table::note)
 }
 
 fn named(side: &Side) -> String {
@@ -72,25 +81,24 @@ fn named(side: &Side) -> String {
 }
 
 fn figure(row: &Row) -> String {
-    match row.daemons.as_slice() {
-        [] => format!("{} {}", row.figure.as_str(), row.unit),
-        daemons => format!(
-            "{} {} ({})",
-            row.figure.as_str(),
-            row.unit,
-            daemons.join(", ")
-        ),
-    }
+    let name = match row.figure {
+        FigureName::Response => "response p99",
+        other => other.as_str(),
+    };
+    format!("{name} {}", row.unit)
 }
 
 fn value(figure: FigureName, value: &Value) -> String {
     let shown = match figure {
         FigureName::Ops | FigureName::Cpu => figures::rate(value.value),
-        FigureName::Mean | FigureName::P50 | FigureName::P99 => figures::millis(value.value),
+        _ => figures::millis(value.value),
     };
     match value.repeats {
         0 | 1 => shown,
-        repeats => format!("{shown} (n={repeats})"),
+        repeats => match value.spread_percent {
+            Some(spread) => format!("{shown} ±{spread:.1}% (n={repeats})"),
+            None => format!("{shown} (n={repeats})"),
+        },
     }
 }
 
@@ -106,6 +114,9 @@ fn interval(row: &Row) -> String {
 }
 
 fn verdict(row: &Row) -> String {
+    if row.verdict == Verdict::NotJudged {
+        return String::new();
+    }
     let mut shown = row.verdict.as_str().to_owned();
     if let Some(why) = &row.why {
         shown.push_str(&format!(": {why}"));
@@ -152,7 +163,10 @@ fn trend_table(trend: &Trend) -> Table {
                 figure,
                 runs,
                 last,
-                "no change".to_owned(),
+                match row.is_told {
+                    true => "no change".to_owned(),
+                    false => "too few runs to tell".to_owned(),
+                },
                 String::new(),
                 String::new(),
             ]);
@@ -191,11 +205,11 @@ fn trend_table(trend: &Trend) -> Table {
     .text("change", column(4))
     .figures("level", column(5))
     .figures("by", column(6))
-    .note("A change is where the level of a figure moved and stayed, at a chance of 1 % in each history; it takes at least three runs on either side.")
+    .note("A change is where the level of a figure moved and stayed, at a chance of 1 % in each history; it takes at least three runs on either side, six in all.")
 }
 
-const HEAD: &str = "a,a_runs,b,b_runs,phase,group_name,workload,mode,op,cell,figure,unit,value_a,repeats_a,value_b,repeats_b,\
-    ratio,low,high,p,p_corrected,effect,verdict,why,caveats";
+const HEAD: &str = "a,a_runs,b,b_runs,phase,group_name,workload,mode,op,cell,figure,unit,value_a,repeats_a,spread_a_percent,value_b,repeats_b,spread_b_percent,\
+    ratio,judged,low,high,p,p_corrected,noise,effect,verdict,why,caveats";
 const TREND_HEAD: &str = "load,figure,unit,run_id,created_us,value,changed,before,after,p";
 
 /// The answer as CSV: a row per figure with all its digits; of a trend a row per run and figure.
@@ -248,13 +262,17 @@ pub fn comparison_csv(answer: &Answer) -> String {
                 row.unit.clone(),
                 row.a.value.to_string(),
                 row.a.repeats.to_string(),
+                number(row.a.spread_percent),
                 row.b.value.to_string(),
                 row.b.repeats.to_string(),
+                number(row.b.spread_percent),
                 row.ratio.to_string(),
+                u8::from(row.judged).to_string(),
                 number(row.low),
                 number(row.high),
                 number(row.p),
                 number(row.p_corrected),
+                row.noise.clone().unwrap_or_default(),
                 number(row.effect),
                 row.verdict.as_str().to_owned(),
                 row.why.clone().unwrap_or_default(),

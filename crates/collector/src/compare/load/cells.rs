@@ -1,11 +1,12 @@
 //! The cells of a run: each operation of each step with its figures and, where wanted, its seconds.
 
-use super::seconds::series;
+use super::seconds::{response_series, series};
 use super::{CompareError, reading};
 use crate::compare::RunRef;
 use crate::compare::cell::{Cell, Key};
 use crate::model::RunId;
 use crate::plan::TASKS_PER_AGENT;
+use benchmesh_workloads::histogram::Histogram;
 use serde_json::{Map, Value as Json};
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Row as _, SqliteConnection};
@@ -22,6 +23,8 @@ pub(super) enum Seconds {
 /// A cell whose seconds are not read yet.
 struct Found {
     window: Option<(i64, i64)>,
+    /// When the step ran.
+    span: Option<(i64, i64)>,
     cell: Cell,
 }
 
@@ -35,11 +38,12 @@ pub(super) async fn cells_of(
     let rows = sqlx::query(
         "SELECT s.id, s.phase, coalesce(s.target, '') AS target, coalesce(g.workload, s.workload) AS workload,
                 coalesce(g.mode, s.mode) AS mode, coalesce(g.params, s.params) AS params,
-                coalesce(g.clients, s.clients) AS clients,
+                coalesce(g.clients, s.clients) AS clients, s.repeat, s.start_us, coalesce(s.last_done_us, s.ended_us) AS until_us,
                 coalesce(g.tasks, (SELECT count(*) FROM tasks AS t WHERE t.step_id = s.id AND t.peer_agent_id IS NULL))
                     AS tasks, s.cache, s.partial, s.flags,
                 coalesce(o.group_name, '') AS group_name, o.op, o.ops, o.errors, o.headline, o.ops_per_s, o.mean_ns,
-                o.p50_ns, o.p99_ns, s.all_active_from_us, s.all_active_until_us,
+                o.p50_ns, o.p99_ns, o.response_p99_ns, o.window_us, o.last_done_us, o.histogram, o.response_histogram,
+                s.all_active_from_us, s.all_active_until_us,
                 coalesce((SELECT group_concat(link, ', ') FROM (
                     SELECT DISTINCT coalesce(ea.name, a.name) || ' -> ' || coalesce(ep.name, p.name) AS link
                     FROM tasks AS t JOIN agents AS a ON a.id = t.agent_id JOIN agents AS p ON p.id = t.peer_agent_id
@@ -58,27 +62,42 @@ pub(super) async fn cells_of(
     .map_err(reading("step_results"))?;
     let imported = run.imported_from.is_some();
     let mut found = Vec::with_capacity(rows.len());
+    let mut kept = Vec::with_capacity(rows.len());
     for row in &rows {
-        let one = cell_row(row, imported).map_err(reading("step_results"))?;
+        let one = cell_row(row, run, imported).map_err(reading("step_results"))?;
         if target.is_none_or(|target| one.cell.target == target) {
             found.push(one);
+            kept.push(row);
         }
     }
     let costs = costs(connection, run.id).await?;
     add_costs(&mut found, &costs);
+    if !imported {
+        add_events(connection, run.id, &mut found).await?;
+    }
+    for (one, row) in found.iter_mut().zip(kept) {
+        let step = one.cell.step;
+        one.cell.histogram = histogram(row, "histogram", step)?;
+        one.cell.response_histogram = histogram(row, "response_histogram", step)?;
+    }
     let mut cells = Vec::with_capacity(found.len());
     for mut one in found {
         if seconds == Seconds::Read {
             let (step, key) = (one.cell.step, &one.cell.key);
             let read = series(connection, step, (&key.group, &key.op), one.window).await?;
             one.cell.series = read.map(Arc::new);
+            if one.cell.response_p99_ms.is_some() {
+                let read =
+                    response_series(connection, step, (&key.group, &key.op), one.window).await?;
+                one.cell.response_series = read.map(Arc::new);
+            }
         }
         cells.push(one.cell);
     }
     Ok(cells)
 }
 
-fn cell_row(row: &SqliteRow, imported: bool) -> Result<Found, sqlx::Error> {
+fn cell_row(row: &SqliteRow, run: &RunRef, imported: bool) -> Result<Found, sqlx::Error> {
     let ms = |column: &str| -> Result<Option<f64>, sqlx::Error> {
         let ns: Option<f64> = match column {
             "mean_ns" => row.try_get(column)?,
@@ -103,10 +122,24 @@ fn cell_row(row: &SqliteRow, imported: bool) -> Result<Found, sqlx::Error> {
     if link.is_empty() && clients > 0 && tasks > clients {
         params.insert(TASKS_PER_AGENT.to_owned(), (tasks / clients).into());
     }
+    let time: Option<i64> = match headline.as_str() {
+        "window" => row.try_get("window_us")?,
+        _ => row.try_get("last_done_us")?,
+    };
+    let start: Option<i64> = row.try_get("start_us")?;
     Ok(Found {
+        span: start.zip(row.try_get::<Option<i64>, _>("until_us")?),
         window: from.zip(until).filter(|_| headline == "window"),
         cell: Cell {
             step: row.try_get("id")?,
+            run: run.id.0,
+            repeat: row.try_get("repeat")?,
+            events: Vec::new(),
+            over_us: time.map(crate::results::real),
+            response_p99_ms: ms("response_p99_ns")?,
+            histogram: None,
+            response_histogram: None,
+            response_series: None,
             key: Key {
                 phase: row.try_get("phase")?,
                 group: row.try_get("group_name")?,
@@ -133,6 +166,66 @@ fn cell_row(row: &SqliteRow, imported: bool) -> Result<Found, sqlx::Error> {
             imported,
         },
     })
+}
+
+fn histogram(
+    row: &SqliteRow,
+    column: &'static str,
+    step: i64,
+) -> Result<Option<Arc<Histogram>>, CompareError> {
+    let blob: Option<Vec<u8>> = row.try_get(column).map_err(reading("step_results"))?;
+    blob.map(|blob| Histogram::from_v2_deflate(&blob).map(Arc::new))
+        .transpose()
+        .map_err(|source| CompareError::Histogram { step, source })
+}
+
+/// Events of a run that disturb what is measured, by the beginnings of their kinds.
+const DISTURBING: [&str; 10] = [
+    "agent-lost",
+    "client-frozen",
+    "daemon-",
+    "errors-limit",
+    "lease-over",
+    "link-",
+    "operation-stuck",
+    "stall",
+    "step-failed",
+    "target-lost",
+];
+/// Events of a run that are read.
+const MOST_EVENTS: i64 = 4000;
+
+/// Gives each cell what happened while its step ran.
+async fn add_events(
+    connection: &mut SqliteConnection,
+    run: RunId,
+    found: &mut [Found],
+) -> Result<(), CompareError> {
+    // A daemon's event has no run of its own: it belongs to the run that was under way.
+    let rows: Vec<(i64, String, String)> = sqlx::query_as(
+        "SELECT e.at_us, e.kind, e.message FROM runs AS r
+         CROSS JOIN events AS e ON e.at_us BETWEEN r.started_us AND coalesce(r.ended_us, 9223372036854775807)
+             AND (e.run_id IS NULL OR e.run_id = r.id)
+         WHERE r.id = ?1 AND (e.severity <> 'info' OR e.kind IN ('daemon-ended', 'daemon-restarted'))
+             AND e.kind NOT LIKE '%-over' ORDER BY e.at_us LIMIT ?2",
+    )
+    .bind(run.0)
+    .bind(MOST_EVENTS)
+    .fetch_all(connection)
+    .await
+    .map_err(reading("events"))?;
+    let disturbs = |kind: &str| DISTURBING.iter().any(|begin| kind.starts_with(begin));
+    for (at, _, message) in rows.iter().filter(|(_, kind, _)| disturbs(kind)) {
+        for one in found.iter_mut() {
+            if one
+                .span
+                .is_some_and(|(from, until)| (from..=until).contains(at))
+            {
+                one.cell.events.push(message.clone());
+            }
+        }
+    }
+    Ok(())
 }
 
 /// By step: CPU per operation of each kind of daemon.

@@ -6,9 +6,12 @@ use benchmesh_analysis::{Second, Series};
 use benchmesh_workloads::histogram::Histogram;
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Row as _, SqliteConnection};
+use std::collections::BTreeMap;
 
 /// Seconds of one operation of a step that are read.
 const MOST_SECONDS: i64 = 4096;
+/// Intervals of tasks that are read of one step.
+const MOST_RESPONSES: i64 = 50_000;
 /// Of a longer step: so many seconds in a row at a time.
 const STRETCH: i64 = 16;
 /// The rest of a second at the end of a step has a rate that means nothing.
@@ -82,6 +85,50 @@ fn stretches(count: i64, first: i64, last: i64) -> Vec<(i64, i64)> {
             (begin, begin + PERIOD_US * (STRETCH - 1))
         })
         .collect()
+}
+
+/// The same seconds with the response times, of which only the intervals of tasks have histograms. `None`: they are not kept any
+/// more.
+pub(super) async fn response_series(
+    connection: &mut SqliteConnection,
+    step: i64,
+    (group, op): (&str, &str),
+    window: Option<(i64, i64)>,
+) -> Result<Option<Series>, CompareError> {
+    let (from, until) = window.unwrap_or((i64::MIN, i64::MAX));
+    let rows: Vec<(i64, i64, i64, Option<f64>, Option<Vec<u8>>)> = sqlx::query_as(
+        "SELECT i.at_us, i.span_us, i.ops, i.response_sum_ns, i.response_histogram
+         FROM tasks AS t CROSS JOIN op_intervals AS i ON i.task_id = t.id AND i.at_us >= ? AND i.at_us < ?
+         WHERE t.step_id = ? AND i.op = ? AND i.ramp = 0 AND coalesce(t.group_name, '') = ? LIMIT ?",
+    )
+    .bind(from)
+    .bind(until)
+    .bind(step)
+    .bind(op)
+    .bind(group)
+    .bind(MOST_RESPONSES)
+    .fetch_all(connection)
+    .await
+    .map_err(reading("op_intervals"))?;
+    let mut seconds: BTreeMap<i64, (Second, Histogram)> = BTreeMap::new();
+    for (at, span, ops, sum, blob) in rows {
+        let Some(blob) = blob else { continue };
+        let own = Histogram::from_v2_deflate(&blob)
+            .map_err(|source| CompareError::Histogram { step, source })?;
+        let (second, all) = seconds.entry(at.div_euclid(PERIOD_US)).or_default();
+        second.span_us = second.span_us.max(crate::results::real(span));
+        second.ops += crate::results::real(ops);
+        second.sum_ns += sum.unwrap_or(0.0);
+        all.add(&own);
+    }
+    let seconds: Vec<Second> = seconds
+        .into_values()
+        .map(|(second, all)| Second {
+            latencies: all.filled_slots().collect(),
+            ..second
+        })
+        .collect();
+    Ok((!seconds.is_empty()).then(|| Series::new(&seconds)))
 }
 
 /// Span, operations, mean and histogram.

@@ -1,0 +1,250 @@
+//! Two sides of a load: their ratio, how sure it is, and from what noise.
+//!
+//! The noise is that between the largest units that are repeated: runs, where a side has several; else the repeats of a run;
+//! else the seconds of two single runs. Smaller units are never counted as if they were larger ones: repeats of one run share
+//! its fate, and the noise within a repeat is part of that between repeats. Few units are helped by the other loads of
+//! the family, whose variances moderate each other ([`super::noise`]).
+
+use super::estimate::{Error, within};
+use super::noise::{Prior, Variance};
+use super::series::Figure;
+use super::units::{
+    LEAST_PAIRS, Layout, Load, Noise, Observed, Side, centred, dependence, observed, squares,
+};
+use super::{real, student};
+use std::collections::BTreeMap;
+
+/// B against A.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Contrast {
+    /// Logarithm of the ratio.
+    pub log: f64,
+    /// `None`: nothing tells how sure it is.
+    pub error: Option<Error>,
+    pub noise: Noise,
+    units: Option<Units>,
+}
+
+/// The noise of one unit of each side, and how many there are.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Units {
+    squares: [f64; 2],
+    counts: [f64; 2],
+    degrees: f64,
+    /// How many degrees of freedom one more unit on each side adds.
+    gain: f64,
+}
+
+impl Contrast {
+    /// Of a ratio at least as far from 1 where there is no difference; not corrected.
+    pub fn p(&self) -> Option<f64> {
+        let error = self.error?;
+        Some(match error.log > 0.0 {
+            true => student::two_sided(self.log / error.log, error.degrees),
+            false if self.log == 0.0 => 1.0,
+            false => 0.0,
+        })
+    }
+
+    /// The interval of the ratio that a test at this level goes with.
+    pub fn interval(&self, level: f64) -> Option<(f64, f64)> {
+        let error = self.error?;
+        let reach = student::two_sided_quantile(level, error.degrees) * error.log;
+        Some(((self.log - reach).exp(), (self.log + reach).exp()))
+    }
+
+    /// How many more units on each side would show a difference of this ratio at this level, four times of five. `None`: more
+    /// than [`MOST_MORE`], or there are no units of which the noise is known.
+    pub fn more(&self, ratio: f64, level: f64) -> Option<u32> {
+        let units = self.units?;
+        let [a, b] = units.squares;
+        (0..=MOST_MORE).find(|more| {
+            let more = f64::from(*more);
+            let [n_a, n_b] = units.counts.map(|count| count + more);
+            let error = (a / n_a + b / n_b).sqrt();
+            let degrees = units.degrees + units.gain * more;
+            let reach = student::two_sided_quantile(level, degrees) + FOUR_OF_FIVE;
+            reach * error <= ratio.ln().abs()
+        })
+    }
+}
+
+/// More repeats than that are no advice.
+pub const MOST_MORE: u32 = 50;
+/// The quantile of the normal distribution at 80 %.
+const FOUR_OF_FIVE: f64 = 0.8416;
+
+/// The contrast of each load, in order. `None`: a side has no value that could be compared.
+pub fn contrasts(figure: Figure, loads: &[Load<'_>], layout: Layout) -> Vec<Option<Contrast>> {
+    let units: Vec<Option<Observed>> = loads.iter().map(|load| observed(load, layout)).collect();
+    let mut families: BTreeMap<(usize, bool, bool), Vec<usize>> = BTreeMap::new();
+    for (place, (load, units)) in loads.iter().zip(&units).enumerate() {
+        if let Some(units) = units.as_ref().filter(|units| units.noise != Noise::Seconds) {
+            let of_runs = units.noise == Noise::Runs;
+            let key = (load.family, of_runs, units.pairs.len() >= LEAST_PAIRS);
+            families.entry(key).or_default().push(place);
+        }
+    }
+    let mut contrasts: Vec<Option<Contrast>> = loads
+        .iter()
+        .zip(&units)
+        .map(|(load, units)| single(figure, load, units.as_ref()?))
+        .collect();
+    for places in families.values() {
+        let family: Vec<&Observed> = places
+            .iter()
+            .filter_map(|place| units.get(*place)?.as_ref())
+            .collect();
+        for (place, contrast) in places.iter().zip(of_family(&family)) {
+            if let Some(slot) = contrasts.get_mut(*place) {
+                *slot = Some(contrast);
+            }
+        }
+    }
+    contrasts
+}
+
+/// A load whose noise is that of its seconds, or is not known yet.
+fn single(figure: Figure, load: &Load<'_>, units: &Observed) -> Option<Contrast> {
+    let noise_of = |side: &Side<'_>, seed| -> Option<Error> {
+        let repeat = side.repeats.first()?;
+        let error = within(figure, repeat.series?, seed)?;
+        Some(Error {
+            log: error.log.hypot(units.floor.sqrt()),
+            ..error
+        })
+    };
+    let both = match units.noise {
+        Noise::Seconds => noise_of(&load.a, 1).zip(noise_of(&load.b, 2)),
+        _ => None,
+    };
+    Some(Contrast {
+        log: units.log,
+        error: both.map(|(a, b)| welch([a, b])),
+        noise: units.noise,
+        units: None,
+    })
+}
+
+/// Two independent errors, with the degrees of freedom by Welch and Satterthwaite.
+fn welch([a, b]: [Error; 2]) -> Error {
+    let (square_a, square_b) = (a.log * a.log, b.log * b.log);
+    let both = square_a + square_b;
+    Error {
+        log: both.sqrt(),
+        degrees: both * both / (square_a * square_a / a.degrees + square_b * square_b / b.degrees),
+    }
+}
+
+fn of_family(loads: &[&Observed]) -> Vec<Contrast> {
+    match move_together(loads) {
+        true => paired(loads),
+        false => apart(loads),
+    }
+}
+
+/// Standard deviations of the share below.
+const TOGETHER: f64 = 2.0;
+
+/// Whether a repeat that is slow on one side is slow on the other too: the share of the sums in all variation of pairs is
+/// more than a half by more than chance. Where it is not, pairing would only cost degrees of freedom.
+fn move_together(loads: &[&Observed]) -> bool {
+    let mut shares = Vec::with_capacity(loads.len());
+    let mut variance = 0.0;
+    for load in loads {
+        if load.pairs.len() < LEAST_PAIRS {
+            return false;
+        }
+        let sums = squares(load.pairs.iter().map(|(_, a, b)| b + a));
+        let differences = squares(load.pairs.iter().map(|(_, a, b)| b - a));
+        let all = sums + differences;
+        shares.push(if all > 0.0 { sums / all } else { 0.5 });
+        variance += 1.0 / (4.0 * real(load.pairs.len()));
+    }
+    let n = real(shares.len());
+    let share = shares.iter().sum::<f64>() / n;
+    share - 0.5 > TOGETHER * variance.sqrt() / n
+}
+
+fn paired(loads: &[&Observed]) -> Vec<Contrast> {
+    let variances: Vec<Variance> = loads
+        .iter()
+        .map(|load| {
+            let degrees = real(load.pairs.len()) - 1.0;
+            let square = squares(load.pairs.iter().map(|(_, a, b)| b - a)) / degrees;
+            Variance {
+                square: square.max(2.0 * load.floor),
+                degrees,
+            }
+        })
+        .collect();
+    let residuals = loads.iter().map(|load| {
+        let units = load.pairs.iter().map(|(key, a, b)| (*key, b - a));
+        centred(&units.collect::<Vec<_>>())
+    });
+    let dependence = dependence(&residuals.collect::<Vec<_>>());
+    let prior = Prior::of(&variances, dependence);
+    let each = loads.iter().zip(&variances);
+    each.map(|(load, own)| {
+        let variance = prior.moderate(*own);
+        let n = real(load.pairs.len());
+        Contrast {
+            log: load.log,
+            error: Some(Error {
+                log: (variance.square / n).max(2.0 * load.floor).sqrt(),
+                degrees: variance.degrees,
+            }),
+            noise: Noise::Pairs,
+            units: Some(Units {
+                squares: [variance.square, 0.0],
+                counts: [n, n],
+                degrees: variance.degrees,
+                gain: 1.0,
+            }),
+        }
+    })
+    .collect()
+}
+
+fn apart(loads: &[&Observed]) -> Vec<Contrast> {
+    // Both sides of a load are taken to scatter alike: with as many units on either side the test minds little where they do
+    // not, and a side with one unit has nothing else.
+    let variances: Vec<Variance> = loads
+        .iter()
+        .map(|load| {
+            let sides = [&load.a, &load.b];
+            let degrees: f64 = sides.iter().map(|side| real(side.len()) - 1.0).sum();
+            let squares = sides.map(|side| squares(side.iter().map(|(_, log)| *log)));
+            Variance {
+                square: (squares.iter().sum::<f64>() / degrees).max(load.floor),
+                degrees,
+            }
+        })
+        .collect();
+    let residuals = loads
+        .iter()
+        .map(|load| [centred(&load.a), centred(&load.b)].concat());
+    let dependence = dependence(&residuals.collect::<Vec<_>>());
+    let prior = Prior::of(&variances, dependence);
+    let each = loads.iter().zip(&variances);
+    each.map(|(load, own)| {
+        let variance = prior.moderate(*own);
+        let counts = [real(load.a.len()), real(load.b.len())];
+        let per_unit: f64 = counts.iter().map(|count| 1.0 / count).sum();
+        Contrast {
+            log: load.log,
+            error: Some(Error {
+                log: (variance.square * per_unit).max(2.0 * load.floor).sqrt(),
+                degrees: variance.degrees,
+            }),
+            noise: load.noise,
+            units: Some(Units {
+                squares: [variance.square; 2],
+                counts,
+                degrees: variance.degrees,
+                gain: 2.0,
+            }),
+        }
+    })
+    .collect()
+}

@@ -1,0 +1,128 @@
+//! How much equal measurements scatter, told from few of them: each variance is moderated by those of the other loads.
+//!
+//! Smyth, "Linear models and empirical Bayes methods for assessing differential expression" (2004): variances of similar
+//! loads are draws around a common one; how far apart they are says how many degrees of freedom the common one is worth.
+
+use super::real;
+
+/// A sample variance of logarithms.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Variance {
+    pub square: f64,
+    pub degrees: f64,
+}
+
+/// What all variances of similar loads say of one more.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Prior {
+    square: f64,
+    degrees: f64,
+    /// Those of all variances together: nothing is known better than by all of them.
+    most: f64,
+}
+
+/// Variances from which their own spread can be told; fewer are only worth what [`WORTH`] says.
+const LEAST_VARIANCES: usize = 20;
+/// Degrees of freedom that each further load adds to the common variance, at most: loads may scatter unlike each other, and a
+/// few of them do not show it.
+const WORTH: f64 = 0.5;
+/// How far on the safe side the spread of the variances is estimated, in standard errors of it.
+const CAUTION: f64 = 0.4;
+
+impl Prior {
+    /// Fits it to one variance per load. `dependence` is the mean square of the correlation between two loads over the repeats
+    /// (or runs): repeats that are slow for all loads at once are not seen as many times as there are loads.
+    pub fn of(variances: &[Variance], dependence: f64) -> Self {
+        let all: f64 = variances.iter().map(|one| one.degrees).sum();
+        let squares = variances.iter().map(|one| one.square * one.degrees);
+        let pooled = squares.sum::<f64>() / all;
+        let (square, degrees) = spread(variances).unwrap_or((pooled, f64::INFINITY));
+        let degrees = degrees.min(WORTH * (real(variances.len()) - 1.0));
+        Self {
+            square,
+            degrees,
+            most: all / (1.0 + (real(variances.len()) - 1.0) * dependence),
+        }
+    }
+
+    /// The variance of one load, moderated.
+    pub fn moderate(&self, own: Variance) -> Variance {
+        let most = self.most.max(own.degrees);
+        let degrees = self.degrees + own.degrees;
+        Variance {
+            square: (self.degrees * self.square + own.degrees * own.square) / degrees,
+            degrees: degrees.min(most),
+        }
+    }
+}
+
+/// The common variance and its degrees of freedom, where the variances differ by more than chance.
+fn spread(variances: &[Variance]) -> Option<(f64, f64)> {
+    if variances.len() < LEAST_VARIANCES {
+        return None;
+    }
+    let count = real(variances.len());
+    let logs: Vec<f64> = variances
+        .iter()
+        .map(|one| one.square.ln() - digamma(one.degrees / 2.0) + (one.degrees / 2.0).ln())
+        .collect();
+    let mean = logs.iter().sum::<f64>() / count;
+    let squares: f64 = logs.iter().map(|log| (log - mean).powi(2)).sum();
+    let chance = variances.iter().map(|one| trigamma(one.degrees / 2.0));
+    let chance = chance.sum::<f64>() / count;
+    let unsure = chance * (2.0 / (count - 1.0)).sqrt();
+    let excess = squares / (count - 1.0) - chance + CAUTION * unsure;
+    if excess.is_nan() || excess <= 0.0 {
+        return None;
+    }
+    let half = trigamma_inverse(excess);
+    let square = (mean + digamma(half) - half.ln()).exp();
+    Some((square, 2.0 * half))
+}
+
+/// Smallest argument of the asymptotic series below.
+const ASYMPTOTIC: f64 = 10.0;
+
+/// The derivative of the logarithm of the gamma function (Abramowitz and Stegun, 6.3.5 and 6.3.18).
+pub fn digamma(mut x: f64) -> f64 {
+    let mut sum = 0.0;
+    while x < ASYMPTOTIC {
+        sum -= 1.0 / x;
+        x += 1.0;
+    }
+    let square = 1.0 / (x * x);
+    let series = square
+        * (1.0 / 12.0
+            - square
+                * (1.0 / 120.0 - square * (1.0 / 252.0 - square * (1.0 / 240.0 - square / 132.0))));
+    sum + x.ln() - 0.5 / x - series
+}
+
+/// Its derivative (6.4.6 and 6.4.12).
+pub fn trigamma(mut x: f64) -> f64 {
+    let mut sum = 0.0;
+    while x < ASYMPTOTIC {
+        sum += 1.0 / (x * x);
+        x += 1.0;
+    }
+    let square = 1.0 / (x * x);
+    let series = square
+        * (1.0 / 6.0
+            - square
+                * (1.0 / 30.0
+                    - square * (1.0 / 42.0 - square * (1.0 / 30.0 - square * 5.0 / 66.0))));
+    sum + (1.0 + 0.5 / x + series) / x
+}
+
+/// The x of which `trigamma` is `value`, by bisection of its logarithm: the function falls everywhere.
+fn trigamma_inverse(value: f64) -> f64 {
+    let (mut low, mut high) = (-20.0_f64, 20.0_f64);
+    for _ in 0..100 {
+        let middle = 0.5 * (low + high);
+        match trigamma(middle.exp()) > value {
+            true => low = middle,
+            false => high = middle,
+        }
+    }
+    (0.5 * (low + high)).exp()
+}

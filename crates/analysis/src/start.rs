@@ -1,0 +1,41 @@
+//! Start-up: the first seconds of a load that are unlike all others say nothing of its noise.
+
+use super::blocks::whole;
+use super::real;
+
+/// Fewer values have no start that could be told from the rest.
+const LEAST: usize = 8;
+/// So much of a series can be start-up.
+const SHARE: f64 = 0.1;
+/// Robust standard deviations from the median of the rest.
+const APART: f64 = 3.5;
+
+/// How many values at the begin are start-up: of the first tenth (of one value at least) those before the level of the rest
+/// is reached for the first time, all on one side of it.
+pub fn startup(values: &[f64]) -> usize {
+    if values.len() < LEAST {
+        return 0;
+    }
+    let most = whole((real(values.len()) * SHARE).ceil());
+    let (head, rest) = values.split_at(most);
+    let level = median(rest);
+    let off: Vec<f64> = rest.iter().map(|value| (value - level).abs()).collect();
+    // 1.4826 times the median deviation is the standard deviation of normal values.
+    let reach = APART * 1.4826 * median(&off);
+    let is_apart = |value: &&f64| (**value - level).abs() > reach;
+    let below = head.first().is_some_and(|first| *first < level);
+    head.iter()
+        .take_while(|value| is_apart(value) && (**value < level) == below)
+        .count()
+}
+
+fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let half = sorted.len() / 2;
+    let at = |place: usize| sorted.get(place).copied().unwrap_or(0.0);
+    match sorted.len() % 2 {
+        0 => 0.5 * (at(half.saturating_sub(1)) + at(half)),
+        _ => at(half),
+    }
+}

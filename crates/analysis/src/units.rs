@@ -1,0 +1,178 @@
+//! A load on both sides, and its units: what is repeated on each, and how units go together.
+
+use super::real;
+use super::series::Series;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// One repeat of a load on one side.
+#[derive(Clone, Copy, Debug)]
+pub struct Repeat<'s> {
+    pub run: i64,
+    /// Repeats of the same number were measured one after the other.
+    pub number: i64,
+    pub value: f64,
+    /// The least change that its counts and clocks could show, relative.
+    pub resolution: f64,
+    pub series: Option<&'s Series>,
+}
+
+#[derive(Clone, Debug)]
+pub struct Side<'s> {
+    /// The figure of all repeats together.
+    pub merged: f64,
+    pub repeats: Vec<Repeat<'s>>,
+}
+
+/// One load on both sides.
+#[derive(Clone, Debug)]
+pub struct Load<'s> {
+    /// Loads of one family scatter alike.
+    pub family: usize,
+    pub a: Side<'s>,
+    pub b: Side<'s>,
+}
+
+/// How the two sides were measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Layout {
+    /// In runs of their own.
+    Apart,
+    /// In turns, within each repeat of one run.
+    InTurns,
+}
+
+/// What the noise was told from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Noise {
+    /// Several runs on a side at least.
+    Runs,
+    Repeats,
+    /// Repeats of both sides that were measured in turns.
+    Pairs,
+    Seconds,
+}
+
+impl Noise {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Runs => "runs",
+            Self::Repeats => "repeats",
+            Self::Pairs => "pairs",
+            Self::Seconds => "seconds",
+        }
+    }
+}
+
+/// Pairs of which a variance can be told.
+pub(super) const LEAST_PAIRS: usize = 2;
+
+/// A unit: which repeat or run of which side it is.
+pub(super) type UnitKey = (bool, i64, i64);
+
+/// The units of one load, as logarithms.
+#[derive(Clone, Debug)]
+pub(super) struct Observed {
+    pub(super) log: f64,
+    pub(super) noise: Noise,
+    pub(super) a: Vec<(UnitKey, f64)>,
+    pub(super) b: Vec<(UnitKey, f64)>,
+    /// Both sides in the same repeat.
+    pub(super) pairs: Vec<(UnitKey, f64, f64)>,
+    /// The least variance that a figure can have, however many units there are.
+    pub(super) floor: f64,
+}
+
+pub(super) fn observed(load: &Load<'_>, layout: Layout) -> Option<Observed> {
+    let is_value = |value: f64| value > 0.0 && value.is_finite();
+    let sides = [&load.a, &load.b];
+    for side in sides {
+        let all = side.repeats.iter().all(|repeat| is_value(repeat.value));
+        if !is_value(side.merged) || side.repeats.is_empty() || !all {
+            return None;
+        }
+    }
+    let runs = |side: &Side<'_>| -> usize {
+        let runs: BTreeSet<i64> = side.repeats.iter().map(|repeat| repeat.run).collect();
+        runs.len()
+    };
+    let many = sides.iter().any(|side| side.repeats.len() > 1);
+    let noise = match (sides.iter().any(|side| runs(side) > 1), many) {
+        (true, _) => Noise::Runs,
+        (false, true) => Noise::Repeats,
+        (false, false) => Noise::Seconds,
+    };
+    let units = |is_b: bool, side: &Side<'_>| -> Vec<(UnitKey, f64)> {
+        let mut units: BTreeMap<UnitKey, Vec<f64>> = BTreeMap::new();
+        for repeat in &side.repeats {
+            let number = if noise == Noise::Runs {
+                0
+            } else {
+                repeat.number
+            };
+            let unit = units.entry((is_b, repeat.run, number)).or_default();
+            unit.push(repeat.value.ln());
+        }
+        let mean = |logs: Vec<f64>| logs.iter().sum::<f64>() / real(logs.len());
+        units
+            .into_iter()
+            .map(|(key, logs)| (key, mean(logs)))
+            .collect()
+    };
+    let (a, b) = (units(false, &load.a), units(true, &load.b));
+    let mut pairs = Vec::new();
+    if layout == Layout::InTurns && noise == Noise::Repeats {
+        for ((_, run, number), log) in &a {
+            let same = b.iter().find(|((_, r, n), _)| (r, n) == (run, number));
+            pairs.extend(same.map(|(_, other)| ((false, *run, *number), *log, *other)));
+        }
+    }
+    let all = sides.iter().flat_map(|side| &side.repeats);
+    let coarsest = all.map(|repeat| repeat.resolution).fold(0.0, f64::max);
+    Some(Observed {
+        log: (load.b.merged / load.a.merged).ln(),
+        noise,
+        a,
+        b,
+        pairs,
+        // As if spread evenly over it.
+        floor: (coarsest * coarsest / 12.0).max(LEAST_SQUARE),
+    })
+}
+
+/// A variance of logarithms is never less: nothing is known to a billionth.
+const LEAST_SQUARE: f64 = 1e-18;
+
+/// The sum of squares around the mean.
+pub(super) fn squares(values: impl Iterator<Item = f64> + Clone) -> f64 {
+    let n = real(values.clone().count());
+    let mean = values.clone().sum::<f64>() / n;
+    values.map(|value| (value - mean).powi(2)).sum()
+}
+
+pub(super) fn centred(units: &[(UnitKey, f64)]) -> Vec<(UnitKey, f64)> {
+    let mean = units.iter().map(|(_, log)| log).sum::<f64>() / real(units.len());
+    units.iter().map(|(key, log)| (*key, log - mean)).collect()
+}
+
+/// The square of the mean correlation between two loads over the units that both have: 1 where one slow unit is slow for all.
+pub(super) fn dependence(loads: &[Vec<(UnitKey, f64)>]) -> f64 {
+    let mut sums: BTreeMap<UnitKey, f64> = BTreeMap::new();
+    let mut count = 0_usize;
+    for load in loads {
+        let size: f64 = load.iter().map(|(_, off)| off * off).sum::<f64>().sqrt();
+        if size <= 0.0 {
+            continue;
+        }
+        count += 1;
+        for (key, off) in load {
+            *sums.entry(*key).or_default() += off / size;
+        }
+    }
+    if count < 2 {
+        return 0.0;
+    }
+    let n = real(count);
+    let together: f64 = sums.values().map(|sum| sum * sum).sum();
+    let correlation = (together - n) / (n * (n - 1.0));
+    correlation.clamp(0.0, 1.0).powi(2)
+}

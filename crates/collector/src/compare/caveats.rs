@@ -1,0 +1,113 @@
+//! What happened to a side in the time that is compared: its flags, what it lost, and the events of its steps.
+
+use super::cell::Cell;
+use super::model::{FigureName, Side};
+use super::pairs::{Group, Pair};
+use crate::results::{Flag, FlagRow, VerdictEffect};
+use std::collections::BTreeSet;
+
+/// Events of one side that are said; of more the rest is counted.
+const EVENTS_SAID: usize = 2;
+/// Characters of an event's message.
+const MESSAGE: usize = 90;
+
+/// The repeats that count: those that took part whole, where there are any; else all.
+pub(super) fn without_lost(group: &Group) -> Vec<Cell> {
+    let has_rate = |cell: &&Cell| cell.value(FigureName::Ops).is_some();
+    let whole: Vec<Cell> = group
+        .repeats
+        .iter()
+        .filter(|cell| has_rate(cell) && !is_lost(cell))
+        .cloned()
+        .collect();
+    if !whole.is_empty() {
+        return whole;
+    }
+    let any: Vec<Cell> = group.repeats.iter().filter(has_rate).cloned().collect();
+    match any.is_empty() {
+        true => group.repeats.clone(),
+        false => any,
+    }
+}
+
+/// Whether a cell's rate is not that of all its clients.
+fn is_lost(cell: &Cell) -> bool {
+    let says_so = |flag: &String| {
+        Flag::row_of(flag).is_some_and(|row| row.verdict == VerdictEffect::NotComparable)
+    };
+    cell.partial || cell.flags.iter().any(says_so)
+}
+
+/// Why rates of these repeats, which sum over clients, are not held against another side's.
+pub(super) fn is_of_fewer(cells: &[Cell], side: &Side) -> Option<String> {
+    let lost = cells.iter().any(is_lost);
+    lost.then(|| {
+        format!(
+            "{} is partial: its rate is not that of all its clients",
+            side.label
+        )
+    })
+}
+
+/// Flags that weaken a verdict, repeats that are left out, and events.
+pub(super) fn caveats(
+    pair: &Pair,
+    kept_a: usize,
+    kept_b: usize,
+    a: &Side,
+    b: &Side,
+) -> Vec<String> {
+    let mut reasons = Vec::new();
+    for (group, kept, side) in [(&pair.a, kept_a, a), (&pair.b, kept_b, b)] {
+        let all = group.repeats.len();
+        if kept < all {
+            let left_out = all - kept;
+            reasons.push(format!(
+                "{left_out} of {all} repeats of {} failed or are partial and are left out",
+                side.label
+            ));
+        }
+        let flags: BTreeSet<&str> = group
+            .repeats
+            .iter()
+            .flat_map(|cell| {
+                let partial = cell.partial.then_some("partial");
+                cell.flags.iter().map(String::as_str).chain(partial)
+            })
+            .collect();
+        let weakens = |row: &&FlagRow| row.verdict != VerdictEffect::Nothing;
+        let known = Flag::ROWS.iter().filter(weakens);
+        let known = known.filter(|row| flags.contains(row.name));
+        reasons.extend(known.map(|row| format!("{} is {}", side.label, row.name)));
+        reasons.extend(events(group, side));
+    }
+    reasons
+}
+
+/// `while cephfs ran: ceph-fuse on e2 has ended`.
+fn events(group: &Group, side: &Side) -> Option<String> {
+    let mut said: Vec<&str> = Vec::new();
+    let all = group.repeats.iter().flat_map(|cell| &cell.events);
+    let mut count = 0;
+    for event in all {
+        count += 1;
+        if !said.contains(&event.as_str()) {
+            said.push(event);
+        }
+    }
+    if said.is_empty() {
+        return None;
+    }
+    let short = |event: &&str| -> String {
+        match event.char_indices().nth(MESSAGE) {
+            Some((end, _)) => format!("{}...", event.get(..end).unwrap_or(event)),
+            None => (*event).to_owned(),
+        }
+    };
+    let mut parts: Vec<String> = said.iter().take(EVENTS_SAID).map(short).collect();
+    let more = count - parts.len();
+    if more > 0 {
+        parts.push(format!("{more} more"));
+    }
+    Some(format!("while {} ran: {}", side.label, parts.join("; ")))
+}

@@ -1,0 +1,230 @@
+//! The figures of pairs of cells, each with its contrast and what a reader must know of it, not yet judged.
+
+use super::caveats::{self, without_lost};
+use super::cell::{Cell, merged, spread_percent};
+use super::model::{FigureName, Incomparable, Row, Side, Value, Verdict};
+use super::pairs::{Group, Pair};
+use benchmesh_analysis::effect::effect_size;
+use benchmesh_analysis::{Contrast, Layout, Load, Repeat, contrasts};
+use std::collections::BTreeSet;
+
+/// A row and what it is judged by.
+pub(super) struct Judged {
+    pub row: Row,
+    pub contrast: Option<Contrast>,
+}
+
+/// Both sides of a load without the repeats that did not take part whole, where others did.
+struct Sides {
+    a: Vec<Cell>,
+    b: Vec<Cell>,
+}
+
+/// A row of each figure that both sides have, load by load.
+pub(super) fn rows(pairs: &[Pair], a: &Side, b: &Side, layout: Layout) -> Vec<Judged> {
+    let sides: Vec<Sides> = pairs
+        .iter()
+        .map(|pair| Sides {
+            a: without_lost(&pair.a),
+            b: without_lost(&pair.b),
+        })
+        .collect();
+    let mut rows: Vec<Vec<Judged>> = pairs.iter().map(|_| Vec::new()).collect();
+    for figure in FigureName::ALL {
+        let places: Vec<usize> = (0..pairs.len())
+            .filter(|place| sides.get(*place).is_some_and(|sides| has(figure, sides)))
+            .collect();
+        let loads: Vec<Load<'_>> = places
+            .iter()
+            .filter_map(|place| load(figure, pairs, sides.get(*place)?, *place))
+            .collect();
+        let found = contrasts(figure.analysed(), &loads, layout);
+        for ((place, load), contrast) in places.iter().zip(&loads).zip(found) {
+            let (Some(pair), Some(sides), Some(rows)) =
+                (pairs.get(*place), sides.get(*place), rows.get_mut(*place))
+            else {
+                continue;
+            };
+            rows.extend(contrast.map(|contrast| row(figure, pair, sides, load, contrast, (a, b))));
+        }
+    }
+    rows.into_iter().flatten().collect()
+}
+
+fn has(figure: FigureName, sides: &Sides) -> bool {
+    let both = [&sides.a, &sides.b];
+    both.iter().all(|cells| merged(figure, cells).is_some())
+}
+
+fn load<'s>(
+    figure: FigureName,
+    pairs: &[Pair],
+    sides: &'s Sides,
+    place: usize,
+) -> Option<Load<'s>> {
+    let phase = &pairs.get(place)?.a.key.phase;
+    let side = |cells: &'s [Cell]| -> Option<benchmesh_analysis::Side<'s>> {
+        let repeats = cells.iter().map(|cell| {
+            Some(Repeat {
+                run: cell.run,
+                number: cell.repeat,
+                value: cell.value(figure)?,
+                resolution: cell.resolution(figure),
+                series: cell.series_of(figure),
+            })
+        });
+        Some(benchmesh_analysis::Side {
+            merged: merged(figure, cells)?,
+            repeats: repeats.collect::<Option<_>>()?,
+        })
+    };
+    Some(Load {
+        // Loads of a phase scatter alike.
+        family: pairs.iter().position(|pair| pair.a.key.phase == *phase)?,
+        a: side(&sides.a)?,
+        b: side(&sides.b)?,
+    })
+}
+
+/// Whether the figure is the one that the load is judged by: where a plan paces the rate, that says nothing.
+fn is_primary(figure: FigureName, sides: &Sides) -> bool {
+    match has(FigureName::Response, sides) {
+        true => figure == FigureName::Response,
+        false => figure == FigureName::Ops,
+    }
+}
+
+fn row(
+    figure: FigureName,
+    pair: &Pair,
+    sides: &Sides,
+    load: &Load<'_>,
+    contrast: Contrast,
+    (a, b): (&Side, &Side),
+) -> Judged {
+    let key = &pair.a.key;
+    let judged = is_primary(figure, sides);
+    let lost = match figure {
+        FigureName::Ops => {
+            caveats::is_of_fewer(&sides.a, a).or_else(|| caveats::is_of_fewer(&sides.b, b))
+        }
+        _ => None,
+    };
+    let p = contrast.p().filter(|_| lost.is_none());
+    let why = lost.or_else(|| match (p, judged) {
+        (None, true) => Some(without_interval(sides, contrast, (a, b))),
+        _ => None,
+    });
+    let values = |side: &benchmesh_analysis::Side<'_>| -> Vec<f64> {
+        side.repeats.iter().map(|repeat| repeat.value).collect()
+    };
+    let row = Row {
+        phase: key.phase.clone(),
+        group: key.group.clone(),
+        workload: key.workload.clone(),
+        mode: key.mode.clone(),
+        op: match figure {
+            FigureName::Cpu => String::new(),
+            _ => key.op.clone(),
+        },
+        cell: pair.cell.clone(),
+        figure,
+        unit: figure.unit().to_owned(),
+        daemons: match figure {
+            FigureName::Cpu => daemons(sides),
+            _ => Vec::new(),
+        },
+        a: shown(figure, load.a.merged, &sides.a),
+        b: shown(figure, load.b.merged, &sides.b),
+        ratio: contrast.log.exp(),
+        judged,
+        low: None,
+        high: None,
+        p,
+        p_corrected: None,
+        noise: p.map(|_| contrast.noise.as_str().to_owned()),
+        effect: effect(figure, sides, [values(&load.a), values(&load.b)]),
+        verdict: Verdict::NotJudged,
+        why,
+        caveats: caveats::caveats(pair, sides.a.len(), sides.b.len(), a, b),
+    };
+    Judged {
+        row,
+        contrast: Some(contrast),
+    }
+}
+
+fn shown(figure: FigureName, value: f64, cells: &[Cell]) -> Value {
+    Value {
+        value,
+        repeats: cells.len(),
+        spread_percent: spread_percent(figure, cells),
+        steps: cells.iter().map(|cell| cell.step).collect(),
+    }
+}
+
+/// Over repeats, or over the seconds of two single runs.
+fn effect(figure: FigureName, sides: &Sides, [a, b]: [Vec<f64>; 2]) -> Option<f64> {
+    let seconds = |cells: &[Cell]| -> Option<Vec<f64>> {
+        let series = cells.first()?.series.as_ref()?;
+        match figure {
+            FigureName::Ops => Some(series.rates().to_vec()),
+            FigureName::Mean => Some(series.means().to_vec()),
+            _ => None,
+        }
+    };
+    match a.len() > 1 && b.len() > 1 {
+        true => effect_size(&a, &b),
+        false => effect_size(&seconds(&sides.a)?, &seconds(&sides.b)?),
+    }
+}
+
+fn daemons(sides: &Sides) -> Vec<String> {
+    let cells = sides.a.iter().chain(&sides.b);
+    let names: BTreeSet<&String> = cells.flat_map(|cell| cell.cpu_us_per_op.keys()).collect();
+    names.into_iter().cloned().collect()
+}
+
+/// Why a load cannot be compared at all: a side of it has no rate in any repeat.
+pub(super) fn no_rate(pair: &Pair, a: &Side, b: &Side) -> Option<Incomparable> {
+    let key = &pair.a.key;
+    let lacks = |group: &Group, side: &Side| {
+        let all = without_lost(group);
+        let cell = all
+            .iter()
+            .find(|cell| cell.value(FigureName::Ops).is_none())?;
+        let why = match (cell.ops, cell.errors) {
+            (0, 0) => "did nothing",
+            (0, _) => "had only errors",
+            _ => "has no rate: its clients did not run at the same time",
+        };
+        Some(format!("{} {why}", side.label))
+    };
+    let why = lacks(&pair.a, a).or_else(|| lacks(&pair.b, b))?;
+    Some(Incomparable {
+        what: [key.phase.as_str(), &key.mode, &key.op].join(" "),
+        why,
+    })
+}
+
+/// Why a ratio has no interval.
+fn without_interval(sides: &Sides, contrast: Contrast, (a, b): (&Side, &Side)) -> String {
+    let untold = |cells: &[Cell]| {
+        cells
+            .first()
+            .is_none_or(|cell| cell.series.as_ref().is_none_or(|series| series.len() < 3))
+    };
+    let (cells, side) = match untold(&sides.a) {
+        true => (&sides.a, a),
+        false => (&sides.b, b),
+    };
+    let series = cells.first().and_then(|cell| cell.series.as_deref());
+    let unknown = "too short to know its noise; repeat it or let it run longer";
+    match series.filter(|_| contrast.noise == benchmesh_analysis::Noise::Seconds) {
+        Some(series) => format!("{} is one run of {} s, {unknown}", side.label, series.len()),
+        None => format!(
+            "{} is one figure without its seconds; repeat it",
+            side.label
+        ),
+    }
+}

@@ -1,0 +1,228 @@
+//! Sides of several repeats and runs, and what happened to them.
+
+use super::*;
+use benchmesh_workloads::histogram::Histogram;
+
+/// Repeats of one run with these rates.
+fn repeats(rates: &[f64], run: i64) -> Vec<Cell> {
+    let cells = (1..).zip(rates).map(|(repeat, rate)| Cell {
+        run,
+        repeat,
+        ..cell("4k", *rate, 1)
+    });
+    cells.collect()
+}
+
+/// The sides are two runs, and no targets.
+fn runs_compared(a: Vec<Cell>, b: Vec<Cell>) -> Answer {
+    let side = |label: &str, cells: &[Cell]| -> Side {
+        let mut ids: Vec<i64> = cells.iter().map(|cell| cell.run).collect();
+        ids.dedup();
+        Side {
+            target: None,
+            runs: ids.into_iter().map(run).collect(),
+            ..side(label)
+        }
+    };
+    let (side_a, side_b) = (side("run 1", &a), side("run 2", &b));
+    judge::answer(vec![((side_a, a), (side_b, b))])
+}
+
+fn first_sentence(answer: &Answer) -> &str {
+    &answer.comparisons[0].sentences[0]
+}
+
+#[test]
+fn the_known_regression_is_found_and_fails() {
+    let answer = runs_compared(
+        repeats(&[729.0, 711.0, 700.0], 1),
+        repeats(&[648.0, 631.0, 623.0], 2),
+    );
+    assert_eq!(verdicts(&answer), [(FigureName::Ops, Verdict::Slower)]);
+    assert_eq!(holds("ops < -5%", &answer), (1, false));
+    let sentence = first_sentence(&answer);
+    assert!(
+        sentence.contains("11 % slower than run 1 (95 % CI -15 to -6.9 %)"),
+        "{sentence}"
+    );
+    assert!(
+        sentence.contains("run-to-run noise is unknown"),
+        "{sentence}"
+    );
+}
+
+/// More data must not lose what fewer data show.
+#[test]
+fn a_twelve_fold_difference_comes_out_of_any_number_of_repeats() {
+    for repeats_each in 1..=3 {
+        let rates = |level: f64| -> Vec<f64> {
+            [1.0, 1.3, 0.85]
+                .iter()
+                .take(repeats_each)
+                .map(|noise| level * noise)
+                .collect()
+        };
+        for (a, b) in [(rates(100.0), rates(1200.0))] {
+            let (a, b) = (repeats(&a, 1), repeats(&b, 1));
+            let answer = compared(a, b);
+            let sentence = first_sentence(&answer);
+            assert!(
+                sentence.contains("12 times as fast as gluster (95 % CI "),
+                "{repeats_each} repeats: {sentence}"
+            );
+        }
+    }
+}
+
+#[test]
+fn two_repeats_that_scatter_say_how_many_more_would_do() {
+    let answer = compared(repeats(&[100.0, 125.0], 1), repeats(&[121.0, 99.0], 1));
+    assert_eq!(
+        verdicts(&answer),
+        [(FigureName::Ops, Verdict::TooFewRepeats)]
+    );
+    let sentence = first_sentence(&answer);
+    assert!(sentence.contains("too few repeats to tell: "), "{sentence}");
+    assert!(
+        sentence.contains(" more would show a difference of 20 %"),
+        "{sentence}"
+    );
+    let row = &answer.comparisons[0].rows[0];
+    assert!(row.high.is_none_or(|high| high < 100.0), "{row:?}");
+    assert_eq!(holds("ops < -5%", &answer), (0, true));
+}
+
+#[test]
+fn a_paced_load_is_judged_by_its_response_time() {
+    let paced = |p99_us: u64| -> Vec<Cell> {
+        (1..=3)
+            .map(|repeat| {
+                let mut response = Histogram::new();
+                response.record_many(
+                    p99_us * 1000 * (98 + u64::try_from(repeat).unwrap()) / 100,
+                    1000,
+                );
+                Cell {
+                    repeat,
+                    response_p99_ms: Some(response.quantile(0.99) as f64 / 1e6),
+                    response_histogram: Some(Arc::new(response)),
+                    ..cell("4k", 1000.0, 1)
+                }
+            })
+            .collect()
+    };
+    let answer = compared(paced(2000), paced(5000));
+    assert_eq!(verdicts(&answer), [(FigureName::Response, Verdict::Slower)]);
+    let sentence = first_sentence(&answer);
+    assert!(
+        sentence.contains("response p99 2.5 times that of gluster"),
+        "{sentence}"
+    );
+    assert!(!sentence.contains("no difference"), "{sentence}");
+    let same = compared(paced(2000), paced(2000));
+    assert!(
+        first_sentence(&same).contains("no difference to gluster shown: response p99"),
+        "{same:?}"
+    );
+}
+
+#[test]
+fn a_run_that_lost_a_client_has_no_rate_of_all() {
+    let mut lost = repeats(&[200.0, 201.0, 199.0], 2);
+    for cell in &mut lost {
+        cell.partial = true;
+    }
+    let answer = runs_compared(repeats(&[100.0, 101.0, 99.0], 1), lost.clone());
+    assert_eq!(
+        verdicts(&answer),
+        [(FigureName::Ops, Verdict::NotComparable)]
+    );
+    let sentence = first_sentence(&answer);
+    assert!(
+        sentence.contains("not comparable with run 1: run 2 is partial"),
+        "{sentence}"
+    );
+    assert!(!sentence.contains("2.0 times"), "{sentence}");
+    assert_eq!(holds("ops > +5%", &answer), (0, true));
+    // One whole repeat is enough: the others are left out, and that is said.
+    lost[0].partial = false;
+    let answer = runs_compared(repeats(&[100.0, 101.0, 99.0], 1), lost);
+    let sentence = first_sentence(&answer);
+    assert!(
+        sentence.contains("2 of 3 repeats of run 2 failed or are partial"),
+        "{sentence}"
+    );
+}
+
+#[test]
+fn a_sentence_says_what_happened_while_a_side_ran() {
+    let mut disturbed = repeats(&[1400.0, 1410.0, 1390.0], 1);
+    disturbed[1].events = vec!["ceph-fuse on e2 has ended".into()];
+    let answer = compared(repeats(&[100.0, 101.0, 99.0], 1), disturbed);
+    let sentence = first_sentence(&answer);
+    assert!(sentence.contains("14 times as fast"), "{sentence}");
+    assert!(
+        sentence.contains("[while cephfs ran: ceph-fuse on e2 has ended]"),
+        "{sentence}"
+    );
+}
+
+/// A cell's p99 is one number wherever it stands.
+#[test]
+fn percentiles_of_repeats_are_those_of_merged_histograms() {
+    let of = |fast: u64, slow: u64, repeat: i64| {
+        let mut histogram = Histogram::new();
+        histogram.record_many(500_000, fast);
+        histogram.record_many(30_000_000, slow);
+        Cell {
+            repeat,
+            p99_ms: Some(histogram.quantile(0.99) as f64 / 1e6),
+            histogram: Some(Arc::new(histogram)),
+            ..cell("4k", 100.0, 1)
+        }
+    };
+    let cells = vec![of(900, 50, 1), of(10_000, 0, 2), of(10_000, 0, 3)];
+    let answer = compared(cells.clone(), cells);
+    let p99 = answer.comparisons[0]
+        .rows
+        .iter()
+        .find(|row| row.figure == FigureName::P99)
+        .unwrap();
+    assert!((p99.a.value / 0.5 - 1.0).abs() < 0.01, "{p99:?}");
+    assert!(p99.a.spread_percent.unwrap() > 100.0, "{p99:?}");
+}
+
+#[test]
+fn several_runs_are_not_pooled_as_repeats() {
+    // Three repeats each: four runs drift by 10 %, the repeats within them hardly at all.
+    let of = |levels: &[f64], first: i64| -> Vec<Cell> {
+        (first..)
+            .zip(levels)
+            .flat_map(|(run, level)| repeats(&[*level, level * 1.001, level * 0.999], run))
+            .collect()
+    };
+    let answer = runs_compared(of(&[100.0, 112.0], 1), of(&[115.0, 104.0], 3));
+    assert_eq!(
+        verdicts(&answer),
+        [(FigureName::Ops, Verdict::TooFewRepeats)]
+    );
+    assert_eq!(answer.comparisons[0].rows[0].noise.as_deref(), Some("runs"));
+}
+
+#[test]
+fn a_trend_of_a_few_runs_finds_a_plain_change_or_says_that_they_are_too_few() {
+    let history = |rates: &[f64]| -> Vec<(RunRef, Vec<Cell>)> {
+        (1..)
+            .zip(rates)
+            .map(|(id, rate)| (run(id), vec![cell("4k", *rate, 1)]))
+            .collect()
+    };
+    let rates = [
+        100.0, 102.0, 99.0, 101.0, 98.0, 100.5, 99.5, 50.0, 50.5, 49.0,
+    ];
+    let found = trend::trend("nightly", &history(&rates));
+    let changes = &found.rows[0].changes;
+    assert_eq!((changes.len(), changes[0].run.id), (1, RunId(8)));
+    let few = trend::trend("nightly", &history(&rates[5..]));
+    assert!(!few.rows[0].is_told && few.rows[0].changes.is_empty());
+}
