@@ -48,7 +48,7 @@ pub enum Axis {
 pub struct GridFigure {
     /// With its unit.
     pub title: &'static str,
-    /// Means over repeats, by row and column. `None`: the plan left that cell out, or it has no figure.
+    /// Of all repeats together, by row and column. `None`: the plan left that cell out, or it has no figure.
     pub values: Vec<Vec<Option<f64>>>,
 }
 
@@ -118,7 +118,7 @@ fn grid(
 fn figure(table: &Pivot, measure: Measure) -> GridFigure {
     let value = |cell: &Option<Cell>| {
         let figure = cell.as_ref()?.figures.get(&measure)?;
-        Some(short(figure.mean))
+        Some(short(figure.value))
     };
     GridFigure {
         title: measure.title(),
@@ -153,7 +153,7 @@ mod tests {
             .map(|(measure, mean)| {
                 let figure = Figure {
                     n: 2,
-                    mean,
+                    value: mean,
                     stddev: None,
                     min: mean,
                     max: mean,

@@ -11,6 +11,7 @@ mod events;
 mod hosts;
 mod marks;
 mod missing;
+mod slots;
 mod steps;
 
 use super::{REPORT_FORMAT, Report, RunReport, curve, pivot, validity};
@@ -31,9 +32,10 @@ pub struct Statement {
 
 /// Every statement of a report but those that find the run.
 #[cfg(test)]
-const STATEMENTS: [Statement; 16] = [
+const STATEMENTS: [Statement; 17] = [
     steps::STEPS,
     steps::OPS,
+    slots::HISTOGRAMS,
     steps::GROUPS,
     steps::CACHES,
     steps::TASKS,
@@ -92,6 +94,7 @@ async fn load_from(connection: &mut SqliteConnection, wanted: &str) -> Result<Re
     let mut steps = steps::steps(&mut transaction, id).await?;
     steps::add_groups(&mut transaction, id, &mut steps).await?;
     steps::add_ops(&mut transaction, id, &mut steps).await?;
+    slots::add(&mut transaction, id, &mut steps).await?;
     steps::add_tasks(&mut transaction, id, &mut steps).await?;
     steps::add_caches(&mut transaction, id, &mut steps).await?;
     missing::add(&mut transaction, id, &mut steps).await?;

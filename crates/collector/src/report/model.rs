@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 /// Changes whenever a field of the JSON document changes its meaning or goes away.
-pub const REPORT_FORMAT: u32 = 1;
+pub const REPORT_FORMAT: u32 = 2;
 
 /// Everything that is said of one run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

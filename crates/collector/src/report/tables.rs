@@ -75,7 +75,7 @@ pub fn heading(report: &Report) -> Vec<String> {
 /// How much of a report is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Detail {
-    /// What fits a screen or two: daemons and hosts summed up, the results last.
+    /// What fits a screen or two: the results first; links, daemons and hosts, summed up, last.
     Summary,
     /// Each step, client, host and daemon; the results first.
     All,
@@ -114,16 +114,16 @@ pub fn tables_within(report: &Report, detail: Detail, width: Option<usize>) -> V
             tables.extend(environment::targets(&report.targets));
         }
         Detail::Summary => {
-            tables.extend(environment::hosts(report));
-            tables.extend(environment::targets(&report.targets));
-            tables.extend(events(report));
+            results(&mut tables);
             tables.extend(marks::table(report));
-            tables.extend(hosts::by_phase(report));
-            tables.extend(summary::daemons(&report.daemons));
+            tables.extend(curve::table(report));
+            tables.extend(events(report));
             tables.extend(daemons::by_mode(report, width));
             tables.extend(links(&report.links));
-            tables.extend(curve::table(report));
-            results(&mut tables);
+            tables.extend(summary::daemons(&report.daemons));
+            tables.extend(hosts::by_phase(report));
+            tables.extend(environment::hosts(report));
+            tables.extend(environment::targets(&report.targets));
         }
     }
     if let Some(last) = tables.last_mut()

@@ -50,6 +50,7 @@ pub(super) fn op(name: &str) -> OpReport {
         ops: 49_382,
         bytes: 202_268_672,
         errors: 0,
+        over_s: None,
         headline: "window".into(),
         ops_per_s: Some(12_345.6),
         bytes_per_s: Some(50_567_577.6),
@@ -69,6 +70,8 @@ pub(super) fn op(name: &str) -> OpReport {
         response_p50_ms: None,
         response_p99_ms: None,
         response_max_ms: None,
+        service_slots: Vec::new(),
+        response_slots: Vec::new(),
     }
 }
 

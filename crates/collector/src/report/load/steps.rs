@@ -22,7 +22,7 @@ pub(super) const STEPS: Statement = Statement {
 /// Without the histograms, which are most of a row.
 pub(super) const OPS: Statement = Statement {
     what: "step_results",
-    sql: "SELECT r.step_id, r.group_name, r.op, r.ops, r.bytes, r.errors, r.headline, r.ops_per_s, r.bytes_per_s,
+    sql: "SELECT r.step_id, r.group_name, r.op, r.ops, r.bytes, r.errors, r.headline, r.ops_per_s, r.bytes_per_s, r.window_us,
                  r.last_done_us, r.last_done_ops_per_s, r.last_done_bytes_per_s, r.seconds, r.zero_seconds,
                  r.ops_per_s_stddev, r.ops_per_s_min, r.ops_per_s_max, r.bytes_per_s_stddev, r.bytes_per_s_min,
                  r.bytes_per_s_max, r.mean_ns, r.stddev_ns, r.p50_ns, r.p90_ns, r.p95_ns, r.p99_ns, r.p999_ns, r.max_ns,
@@ -139,6 +139,7 @@ pub(super) async fn add_ops(
                 ops: row.try_get("ops")?,
                 bytes: row.try_get("bytes")?,
                 errors: row.try_get("errors")?,
+                over_s: over_s(row)?,
                 headline: row.try_get("headline")?,
                 ops_per_s: row.try_get("ops_per_s")?,
                 bytes_per_s: row.try_get("bytes_per_s")?,
@@ -160,6 +161,8 @@ pub(super) async fn add_ops(
                 response_p50_ms: ms("response_p50_ns")?,
                 response_p99_ms: ms("response_p99_ns")?,
                 response_max_ms: ms("response_max_ns")?,
+                service_slots: Vec::new(),
+                response_slots: Vec::new(),
             },
         ))
     })
@@ -171,6 +174,16 @@ pub(super) async fn add_ops(
         }
     }
     Ok(())
+}
+
+/// The time that the headline is of.
+fn over_s(row: &SqliteRow) -> Result<Option<f64>, sqlx::Error> {
+    let headline: String = row.try_get("headline")?;
+    let us: Option<i64> = match headline.as_str() {
+        "window" => row.try_get("window_us")?,
+        _ => row.try_get("last_done_us")?,
+    };
+    Ok(us.map(|us| real(us) / 1e6))
 }
 
 fn seconds(row: &SqliteRow) -> Result<Option<SecondsReport>, sqlx::Error> {

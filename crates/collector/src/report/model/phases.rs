@@ -50,12 +50,14 @@ pub struct Cell {
     pub flags: Vec<String>,
 }
 
-/// A figure over the repeats.
+/// A figure of all repeats together, and how far apart they are (docs/compare.md).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Figure {
     /// Repeats that have it.
     pub n: u32,
-    pub mean: f64,
+    /// Of all repeats as one measurement: percentiles of their merged histograms, rates over all their time. What is of a whole
+    /// repeat, such as its elapsed time, is the mean.
+    pub value: f64,
     /// Between the repeats; `None`: there is one.
     pub stddev: Option<f64>,
     pub min: f64,

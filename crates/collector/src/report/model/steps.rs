@@ -151,6 +151,9 @@ pub struct OpReport {
     pub errors: i64,
     /// `window`, `last-done` or `none`: which of the two rates the headline is.
     pub headline: String,
+    /// The time that the headline is of.
+    #[serde(default)]
+    pub over_s: Option<f64>,
     pub ops_per_s: Option<f64>,
     pub bytes_per_s: Option<f64>,
     pub last_done_ops_per_s: Option<f64>,
@@ -176,6 +179,12 @@ pub struct OpReport {
     pub response_p50_ms: Option<f64>,
     pub response_p99_ms: Option<f64>,
     pub response_max_ms: Option<f64>,
+    /// Where the run has repeats, whose percentiles are those of all their operations: the slots of the histograms of service and
+    /// response times, each its highest value in nanoseconds and its count.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub service_slots: Vec<(u64, u64)>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub response_slots: Vec<(u64, u64)>,
 }
 
 /// The whole seconds of a step's all-active window.

@@ -1,11 +1,13 @@
-//! The figures of one cell: those of its steps, averaged over the repeats.
+//! The figures of one cell: those of its steps, with the repeats merged ([`repeats`]).
 
 use crate::model::StepId;
-use crate::report::{Cell, Figure, Line, Measure, Report};
-use crate::results::real;
+use crate::report::{Cell, Figure, Line, Measure, OpReport, Report};
+use crate::results::{real, repeats};
+use benchmesh_workloads::histogram::Histogram;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 const MIB: f64 = 1_048_576.0;
+const NS_PER_MS: f64 = 1e6;
 /// Operations that move at least so much are judged by their bytes.
 const BULK_BYTES: f64 = 65_536.0;
 /// Workloads whose question is how long the whole takes.
@@ -43,10 +45,11 @@ pub(super) fn lead(line: &Line<'_>) -> Measure {
 
 /// The cell of lines that differ in their repeat alone; `None`: none of them has a result.
 pub(super) fn cell(lines: &[Line<'_>], costs: &HashMap<StepId, f64>) -> Option<Cell> {
-    let mut values: BTreeMap<Measure, Vec<f64>> = BTreeMap::new();
+    let mut values: BTreeMap<Measure, Vec<(f64, &OpReport)>> = BTreeMap::new();
     for line in lines {
         for (measure, value) in figures_of(line, costs) {
-            values.entry(measure).or_default().push(value);
+            let of = line.op.map(|op| (value, op));
+            values.entry(measure).or_default().extend(of);
         }
     }
     let lead = lines.iter().find(|line| line.op.is_some()).map(lead)?;
@@ -64,7 +67,7 @@ pub(super) fn cell(lines: &[Line<'_>], costs: &HashMap<StepId, f64>) -> Option<C
         lead,
         figures: values
             .iter()
-            .filter_map(|(measure, values)| Some((*measure, figure(values)?)))
+            .filter_map(|(measure, values)| Some((*measure, figure(*measure, values)?)))
             .collect(),
         flags: flags.into_iter().map(str::to_owned).collect(),
     })
@@ -111,16 +114,64 @@ fn figures_of(line: &Line<'_>, costs: &HashMap<StepId, f64>) -> Vec<(Measure, f6
     .collect()
 }
 
-/// Mean, sample standard deviation and extremes.
-pub(super) fn figure(values: &[f64]) -> Option<Figure> {
+/// The figure of all repeats together, the sample standard deviation between them, and their extremes.
+fn figure(measure: Measure, repeats: &[(f64, &OpReport)]) -> Option<Figure> {
+    let values: Vec<f64> = repeats.iter().map(|(value, _)| *value).collect();
     let n = u32::try_from(values.len()).ok().filter(|n| *n > 0)?;
     let mean = values.iter().sum::<f64>() / f64::from(n);
     let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+    let max = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let merged = match measure {
+        Measure::MaxMs => Some(max),
+        _ if n == 1 => None,
+        _ => merged(measure, repeats),
+    };
     Some(Figure {
         n,
-        mean,
+        value: merged.unwrap_or(mean),
         stddev: (n > 1).then(|| (squares / f64::from(n - 1)).sqrt()),
         min: values.iter().copied().fold(f64::INFINITY, f64::min),
-        max: values.iter().copied().fold(f64::NEG_INFINITY, f64::max),
+        max,
     })
+}
+
+/// `None`: it is of a whole repeat, and the mean is what all together come to.
+fn merged(measure: Measure, all: &[(f64, &OpReport)]) -> Option<f64> {
+    let by = |weight: fn(&OpReport) -> Option<f64>| {
+        let parts: Vec<(f64, Option<f64>)> =
+            all.iter().map(|(value, op)| (*value, weight(op))).collect();
+        repeats::weighted(&parts)
+    };
+    let of =
+        |slots: fn(&OpReport) -> &[(u64, u64)], most: fn(&OpReport) -> Option<f64>, quantile| {
+            let histograms: Vec<Option<Histogram>> =
+                all.iter().map(|(_, op)| histogram(slots(op))).collect();
+            let ns = repeats::percentile(histograms.iter().map(Option::as_ref), quantile);
+            let ms = ns
+                .and_then(|ns| i64::try_from(ns).ok())
+                .map(|ns| real(ns) / NS_PER_MS);
+            // A slot ends above the largest value in it.
+            let most = all
+                .iter()
+                .filter_map(|(_, op)| most(op))
+                .fold(f64::NAN, f64::max);
+            let values: Vec<f64> = all.iter().map(|(value, _)| *value).collect();
+            Some(ms.map_or_else(|| repeats::geometric(&values), |ms| ms.min(most)))
+        };
+    match measure {
+        Measure::OpsPerS | Measure::MibPerS => by(|op| op.over_s),
+        Measure::MeanMs | Measure::DaemonUsPerOp => by(|op| Some(real(op.ops))),
+        Measure::P50Ms => of(|op| &op.service_slots, |op| op.max_ms, 0.5),
+        Measure::P99Ms => of(|op| &op.service_slots, |op| op.max_ms, 0.99),
+        Measure::ResponseP99Ms => of(|op| &op.response_slots, |op| op.response_max_ms, 0.99),
+        _ => None,
+    }
+}
+
+fn histogram(slots: &[(u64, u64)]) -> Option<Histogram> {
+    let mut histogram = Histogram::new();
+    for (ns, count) in slots {
+        histogram.record_many(*ns, *count);
+    }
+    (!slots.is_empty()).then_some(histogram)
 }

@@ -355,7 +355,7 @@ fn beside(
             // From second to second the same.
             Measure::UnevenPercent => all().any(|cell| {
                 let uneven = cell.figures.get(measure);
-                uneven.is_some_and(|figure| figure.mean >= 1.0)
+                uneven.is_some_and(|figure| figure.value >= 1.0)
             }),
             measure => any(*measure),
         })
@@ -376,7 +376,7 @@ fn add_speed_up(cells: &mut [Vec<Option<Cell>>], rows: &[String]) {
                 Measure::ElapsedS => cell.figures.get(&Measure::OpsPerS),
                 lead => cell.figures.get(&lead),
             };
-            let (Some(clients), Some(rate)) = (*clients, rate.map(|figure| figure.mean)) else {
+            let (Some(clients), Some(rate)) = (*clients, rate.map(|figure| figure.value)) else {
                 continue;
             };
             if let Some((fewer, less)) = before
@@ -386,7 +386,7 @@ fn add_speed_up(cells: &mut [Vec<Option<Cell>>], rows: &[String]) {
                 let per_doubling = (rate / less).powf(1.0 / (clients / fewer).log2());
                 let figure = Figure {
                     n: 1,
-                    mean: per_doubling,
+                    value: per_doubling,
                     stddev: None,
                     min: per_doubling,
                     max: per_doubling,

@@ -51,7 +51,7 @@ fn text(table: &Pivot) -> Vec<String> {
             .iter()
             .map(|cell| {
                 let figure = cell.as_ref().and_then(|cell| cell.figures.get(&cell.lead));
-                figure.map_or_else(|| "-".to_owned(), |figure| figure.mean.to_string())
+                figure.map_or_else(|| "-".to_owned(), |figure| figure.value.to_string())
             })
             .collect();
         lines.push(format!("{row}: {}", cells.join(" ")));
@@ -202,7 +202,7 @@ fn copies_are_listed_by_time() {
     assert_eq!(cell.lead, Measure::ElapsedS);
     let seconds = [Measure::ElapsedS, Measure::UserS, Measure::SystemS];
     assert_eq!(
-        seconds.map(|measure| cell.figures[&measure].mean),
+        seconds.map(|measure| cell.figures[&measure].value),
         [3.5, 0.25, 1.5]
     );
     assert_eq!(tables[0].beside[..2], [Measure::UserS, Measure::SystemS]);
@@ -221,7 +221,7 @@ fn clients_are_rows_with_their_speed_up() {
         let cell = tables[0].cells[row][0].as_ref().unwrap();
         cell.figures
             .get(&Measure::PerDoubling)
-            .map(|figure| figure.mean)
+            .map(|figure| figure.value)
     };
     assert_eq!((speed_up(0), speed_up(1)), (None, Some(2.0)));
     // Two doublings from 20 to 45: 1.5 each.
@@ -230,7 +230,7 @@ fn clients_are_rows_with_their_speed_up() {
 }
 
 #[test]
-fn repeats_are_averaged_with_their_spread() {
+fn repeats_are_merged_and_have_their_spread() {
     let mut steps: Vec<StepReport> = [("1", 10.0), ("2", 14.0), ("3", 12.0)]
         .into_iter()
         .zip(1..)
@@ -244,9 +244,41 @@ fn repeats_are_averaged_with_their_spread() {
     let cell = tables[0].cells[0][0].as_ref().unwrap();
     let figure = cell.figures[&Measure::MibPerS];
     // Python: statistics.stdev([10, 14, 12])
-    assert_eq!((figure.n, figure.mean, figure.stddev), (3, 12.0, Some(2.0)));
+    assert_eq!(
+        (figure.n, figure.value, figure.stddev),
+        (3, 12.0, Some(2.0))
+    );
     assert_eq!((figure.min, figure.max), (10.0, 14.0));
     assert_eq!(cell.flags, ["tool-bound"]);
+}
+
+#[test]
+fn percentiles_and_rates_of_repeats_are_those_of_all_their_operations() {
+    let repeat = |repeat: i64, over_s: f64, rate: f64, slots: &[(u64, u64)]| {
+        let mut step = measured(repeat, "stat", &[], 10.0);
+        step.repeat = repeat;
+        let op = &mut step.ops[0];
+        op.over_s = Some(over_s);
+        op.ops_per_s = Some(rate);
+        op.p99_ms = slots.last().map(|(ns, _)| *ns as f64 / 1e6);
+        op.max_ms = op.p99_ms;
+        op.service_slots = slots.to_vec();
+        step
+    };
+    let fast = [(500_000, 10_000)];
+    let steps = vec![
+        repeat(1, 1.0, 1000.0, &[(500_000, 900), (30_000_000, 50)]),
+        repeat(2, 4.0, 250.0, &fast),
+        repeat(3, 4.0, 250.0, &fast),
+    ];
+    let tables = shaped(steps, &Axes::default());
+    let figures = &tables[0].cells[0][0].as_ref().unwrap().figures;
+    let p99 = figures[&Measure::P99Ms];
+    assert!(
+        (p99.value / 0.5 - 1.0).abs() < 0.01 && p99.max > 29.0,
+        "{p99:?}"
+    );
+    assert!((figures[&Measure::OpsPerS].value - 3000.0 / 9.0).abs() < 1e-9);
 }
 
 #[test]
@@ -278,7 +310,7 @@ fn a_cost_and_the_evenness_stand_beside_the_rate() {
         Measure::ZeroSeconds,
     ];
     assert_eq!(
-        wanted.map(|measure| cell.figures[&measure].mean),
+        wanted.map(|measure| cell.figures[&measure].value),
         [100.0, 25.0, 2.0]
     );
     assert!(wanted.iter().all(|measure| table.beside.contains(measure)));

@@ -75,7 +75,7 @@ pub fn scale_notes(pivot: &Pivot) -> Vec<String> {
                 .filter_map(|(row, cells)| {
                     let cell = cells.get(at)?.as_ref()?;
                     let figure = cell.figures.get(&Measure::PerDoubling)?;
-                    Some((row, figure.mean))
+                    Some((row, figure.value))
                 })
                 .collect();
             let last = pivot.rows.last()?;

@@ -188,12 +188,12 @@ fn figure(cell: &Cell, measure: Measure, with_spread: bool) -> String {
         | Measure::P50Ms
         | Measure::P99Ms
         | Measure::MaxMs
-        | Measure::ResponseP99Ms => figures::millis(figure.mean),
+        | Measure::ResponseP99Ms => figures::millis(figure.value),
         // Whole numbers of repeats are added up by whoever reads them.
-        Measure::Errors | Measure::ZeroSeconds if figure.mean.fract() == 0.0 => {
-            figures::rate(figure.mean)
+        Measure::Errors | Measure::ZeroSeconds if figure.value.fract() == 0.0 => {
+            figures::rate(figure.value)
         }
-        _ => figures::rate(figure.mean),
+        _ => figures::rate(figure.value),
     };
     match spread(figure).filter(|_| with_spread) {
         Some(percent) => format!("{text} ±{percent}%"),
@@ -203,7 +203,7 @@ fn figure(cell: &Cell, measure: Measure, with_spread: bool) -> String {
 
 /// In percent of the mean: `0.4`, `3`.
 fn spread(figure: &Figure) -> Option<String> {
-    let percent = figure.stddev.filter(|_| figure.mean > 0.0)? * 100.0 / figure.mean;
+    let percent = figure.stddev.filter(|_| figure.value > 0.0)? * 100.0 / figure.value;
     Some(match percent < 0.95 {
         true => format!("{percent:.1}"),
         false => format!("{percent:.0}"),
