@@ -25,6 +25,30 @@ fn assert_refused(mesh: &Mesh, plan: &str, parts: &[&str]) {
     }
 }
 
+#[test]
+fn a_load_that_a_policy_holds_back_says_so() {
+    let target = tempfile::tempdir().unwrap();
+    let mut mesh = Mesh::start();
+    let held_back = Agent::named("held-back")
+        .allow(target.path())
+        .argument("--rate=4m");
+    mesh.add(held_back);
+    mesh.run(&plan(
+        target.path().to_str().unwrap(),
+        "workload = \"io\"\nsize = \"4m\"\nbs = \"64k\"\nmodes = [\"write\"]\nruntime = \"4s\"",
+    ));
+    let flagged: i64 = mesh
+        .db()
+        .one("SELECT count(*) FROM steps, json_each(flags) WHERE value = 'policy-bound'");
+    assert_eq!(flagged, 1);
+    let report = mesh.command(&["report"]);
+    assert!(
+        report.out.contains("its own --rate allows"),
+        "{}",
+        report.all()
+    );
+}
+
 /// Takes about 10 s, most of which is the step beside it.
 #[test]
 fn a_plan_that_asks_for_more_than_a_policy_is_refused_and_a_step_loses_nothing() {

@@ -6,6 +6,7 @@
 //! not block.
 
 mod arguments;
+mod carriers;
 mod clock;
 mod counter;
 mod cpu;
@@ -46,7 +47,8 @@ pub(crate) use cpu::CpuClock;
 use rules::Rules;
 pub use rules::{DaemonRule, RuleError};
 pub use sampled::{
-    Change, Cost, DaemonSample, DaemonSeen, DiskSample, HostSample, NetSample, Sampled,
+    CarrierChange, Change, Cost, DaemonSample, DaemonSeen, DiskSample, HostSample, NetSample,
+    Sampled,
 };
 pub(crate) use secrets::without_secrets;
 

@@ -339,6 +339,27 @@ fn rules_can_be_added() {
     assert!(watched.sampler.watch(vec![everything], [].into()).is_err());
 }
 
+/// A stopped daemon uses no CPU, as one that sleeps: only its state tells.
+#[test]
+fn a_daemon_that_a_signal_stopped_is_reported() {
+    use rustix::process::{Pid, Signal, kill_process};
+    let comm = unique("stop");
+    let child = Child::start(&comm, Life::Sleep);
+    let watched = Watched::comm(&comm, PERIOD);
+    watched.daemon(child.pid);
+    let pid = Pid::from_raw(child.pid).unwrap();
+    for (signal, change) in [
+        (Signal::STOP, Change::Stopped),
+        (Signal::CONT, Change::Continued),
+    ] {
+        kill_process(pid, signal).unwrap();
+        watched.until(|sampled| {
+            let of_child = sampled.seen.iter().find(|seen| seen.pid == child.pid);
+            of_child.filter(|seen| seen.change == change).map(|_| ())
+        });
+    }
+}
+
 /// A daemon that is born while the host is sampled is seen from its birth on, and its successor is a restart.
 #[test]
 fn births_and_restarts_are_told() {

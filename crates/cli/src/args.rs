@@ -18,7 +18,7 @@ use db::DbCommand;
 use import::ImportArguments;
 use std::path::PathBuf;
 use std::time::Duration;
-use values::{DEFAULT_COLLECTOR, address, instant, override_, renamed_agents, span};
+use values::{DEFAULT_COLLECTOR, address, instant, override_, renamed_agents, run_name, span};
 
 /// Measures distributed storage: synchronised load on many hosts, every daemon sampled, one SQLite database.
 #[derive(Debug, Parser)]
@@ -349,7 +349,7 @@ pub struct RunsArguments {
 #[derive(Debug, Args)]
 pub struct WatchArguments {
     /// The run's id, uid or name; the newest when left out
-    #[arg(value_name = "RUN")]
+    #[arg(value_name = "RUN", value_parser = run_name)]
     pub run: Option<String>,
     #[command(flatten)]
     pub collector: CollectorAddress,
@@ -358,7 +358,7 @@ pub struct WatchArguments {
 #[derive(Debug, Args)]
 pub struct StopArguments {
     /// The run's id, uid or name
-    #[arg(value_name = "RUN")]
+    #[arg(value_name = "RUN", value_parser = run_name)]
     pub run: String,
     #[command(flatten)]
     pub collector: CollectorAddress,
@@ -373,7 +373,7 @@ pub struct StopArguments {
 #[derive(Debug, Args)]
 pub struct ReportArguments {
     /// The run's id, uid or name [default: the newest run]
-    #[arg(value_name = "RUN", default_value = "last", hide_default_value = true)]
+    #[arg(value_name = "RUN", default_value = "last", hide_default_value = true, value_parser = run_name)]
     pub run: String,
     #[command(flatten)]
     pub source: Source,
@@ -403,7 +403,7 @@ pub struct QueryArguments {
     #[arg(long, value_name = "NAME", conflicts_with = "sql")]
     pub example: Option<String>,
     /// The run that the question is about: an id, a uid or a name [default: the newest run]
-    #[arg(long, value_name = "RUN", requires = "example")]
+    #[arg(long, value_name = "RUN", requires = "example", value_parser = run_name)]
     pub run: Option<String>,
     /// List the documented questions
     #[arg(long, conflicts_with_all = ["sql", "example"])]

@@ -631,8 +631,11 @@ FROM (
     SELECT r.id, e.at_us, e.kind, e.message
     FROM runs AS r
     CROSS JOIN events AS e ON e.at_us BETWEEN r.started_us AND coalesce(r.ended_us, 9223372036854775807)
-        AND e.kind IN ('daemon-started', 'daemon-restarted', 'daemon-ended')
+        AND e.kind IN ('daemon-started', 'daemon-restarted', 'daemon-ended', 'daemon-stopped', 'daemon-continued',
+                       'carrier-lost', 'carrier-back')
         AND (e.run_id IS NULL OR e.run_id = r.id)
+    -- The instants of an import are another clock's, or its file's.
+    WHERE r.imported_from IS NULL
 ) AS w;
 
 CREATE VIEW v_timeline AS
@@ -718,7 +721,10 @@ SELECT s.run_id,
        instr(s.flags, '"window-short"') > 0 AS flag_window_short,
        instr(s.flags, '"undated"') > 0 AS flag_undated,
        instr(s.flags, '"no-overlap"') > 0 AS flag_no_overlap,
+       instr(s.flags, '"start-unsure"') > 0 AS flag_start_unsure,
        instr(s.flags, '"tool-bound"') > 0 AS flag_tool_bound,
+       instr(s.flags, '"cpu-short"') > 0 AS flag_cpu_short,
+       instr(s.flags, '"policy-bound"') > 0 AS flag_policy_bound,
        instr(s.flags, '"behind-schedule"') > 0 AS flag_behind_schedule,
        instr(s.flags, '"cache-suspect"') > 0 AS flag_cache_suspect,
        instr(s.flags, '"ack-suspect"') > 0 AS flag_ack_suspect,
@@ -726,6 +732,7 @@ SELECT s.run_id,
        instr(s.flags, '"clock-gap"') > 0 AS flag_clock_gap,
        instr(s.flags, '"partial"') > 0 AS flag_partial,
        instr(s.flags, '"errors"') > 0 AS flag_errors,
+       instr(s.flags, '"mostly-failed"') > 0 AS flag_mostly_failed,
        instr(s.flags, '"saturated"') > 0 AS flag_saturated,
        instr(s.flags, '"no-data"') > 0 AS flag_no_data
 FROM steps AS s

@@ -271,17 +271,43 @@ fn mount_of(table: &str, id: u64) -> Option<Mount> {
         let source = fields.next().unwrap_or_default();
         let of_file_system = fields.next().unwrap_or_default();
         // MooseFS names itself only by its source.
-        let kind = match source.strip_prefix("mfs#") {
+        let kind = match unescaped(source).strip_prefix("mfs#") {
             Some(_) if kind == "fuse" => "fuse.moosefs",
             _ => kind,
         };
         Some(Mount {
             kind: kind.to_owned(),
             device,
-            source: source.to_owned(),
-            options: [options, of_file_system].join(","),
+            source: unescaped(source),
+            options: unescaped(&joined(options, of_file_system)),
         })
     })
+}
+
+/// The options of a mount and of its file system, each once.
+fn joined(of_mount: &str, of_file_system: &str) -> String {
+    let mut all: Vec<&str> = Vec::new();
+    for option in of_mount.split(',').chain(of_file_system.split(',')) {
+        if !option.is_empty() && !all.contains(&option) {
+            all.push(option);
+        }
+    }
+    all.join(",")
+}
+
+/// The kernel writes space, tab, newline, backslash and hash of a name as a backslash and three octal digits.
+fn unescaped(text: &str) -> String {
+    let mut text = text.to_owned();
+    for (escaped, plain) in [
+        ("\\134", "\\"),
+        ("\\040", " "),
+        ("\\011", "\t"),
+        ("\\012", "\n"),
+        ("\\043", "#"),
+    ] {
+        text = text.replace(escaped, plain);
+    }
+    text
 }
 
 #[cfg(test)]
@@ -356,7 +382,7 @@ mod tests {
     fn mount_tables_are_read_by_id() {
         let table = "22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw\n\
                      9 22 0:42 /vol /mnt/my\\040ceph rw - ceph 10.0.0.1:/ rw\nnonsense\n31 22 0:5\n\
-                     40 22 0:50 / /mnt/mfs rw,nosuid - fuse mfs#10.0.0.7:9421 rw,user_id=0";
+                     40 22 0:50 / /mnt/mfs rw,nosuid - fuse mfs\\04310.0.0.7:9421 rw,user_id=0";
         let moose = mount_of(table, 40).unwrap();
         assert_eq!(
             (
@@ -364,11 +390,7 @@ mod tests {
                 moose.source.as_str(),
                 moose.options.as_str()
             ),
-            (
-                "fuse.moosefs",
-                "mfs#10.0.0.7:9421",
-                "rw,nosuid,rw,user_id=0"
-            )
+            ("fuse.moosefs", "mfs#10.0.0.7:9421", "rw,nosuid,user_id=0")
         );
         let mount = mount_of(table, 9).unwrap();
         assert_eq!(

@@ -59,6 +59,10 @@ pub(crate) struct Daemon {
     /// The latest whole sample, and the CPU clock then.
     whole: Option<DaemonSample>,
     whole_ns: Option<u64>,
+    /// A signal has stopped it.
+    stopped: bool,
+    /// The kernel's word on that has changed, and nobody was told yet.
+    pub(crate) turned: Option<Change>,
     /// Its last sample was taken; it is about to be forgotten.
     pub(crate) over: bool,
     complained: bool,
@@ -163,6 +167,8 @@ impl Daemon {
             depth: Depth::Whole,
             whole: None,
             whole_ns: None,
+            stopped: false,
+            turned: None,
             over: false,
             complained: false,
         })
@@ -241,6 +247,12 @@ impl Daemon {
         if let Some(whole) = self.whole.filter(|_| self.statm.is_kept()).filter(lives) {
             // Memory is taken from a process that sleeps; nothing else of it changes.
             if !self.has_run() {
+                // It sleeps, or it was stopped: only its state tells.
+                if let Ok(stat) = read_stat(&self.stat, buffer)
+                    && stat.start_ticks == self.start_ticks
+                {
+                    self.note_state(stat.state);
+                }
                 return Ok(Reading::Sample(DaemonSample {
                     at: self.clock_reading.at,
                     rss_bytes: memory.rss_bytes,
@@ -302,6 +314,7 @@ impl Daemon {
             return Err(Failure::Gone);
         }
         let over = is_over(&stat);
+        self.note_state(stat.state);
         // One thread's switches are the process's.
         let switches = match &self.status {
             Some(file) if stat.threads == 1 => {
@@ -352,6 +365,16 @@ impl Daemon {
         self.whole_ns = total_ns;
         self.note_falls();
         Ok(Reading::Sample(sample))
+    }
+
+    fn note_state(&mut self, state: u8) {
+        let stopped = state == b'T';
+        if std::mem::replace(&mut self.stopped, stopped) != stopped {
+            self.turned = Some(match stopped {
+                true => Change::Stopped,
+                false => Change::Continued,
+            });
+        }
     }
 
     /// Switches fall when a thread ends, which is normal; the others never should.

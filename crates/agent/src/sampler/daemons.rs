@@ -183,6 +183,12 @@ impl Daemons {
                         any_ended = true;
                     }
                 }
+                if let Some(change) = daemon.turned.take().filter(|_| !daemon.over) {
+                    rows.seen.push(DaemonSeen {
+                        change,
+                        ..daemon.seen(MonoNanos::now(), false)
+                    });
+                }
             }
         }
         if any_ended {

@@ -18,6 +18,8 @@ pub struct Sampled {
     pub host: Option<HostSample>,
     pub disks: Vec<DiskSample>,
     pub nets: Vec<NetSample>,
+    /// Interfaces that lost their carrier or have it again.
+    pub carriers: Vec<CarrierChange>,
     /// Ticks that passed unsampled since the sampler started, because it was late by a whole period or more.
     pub skipped_ticks: u64,
     pub cost: Cost,
@@ -61,6 +63,10 @@ pub enum Change {
     /// The same, after another process of its name and instance had ended.
     Restarted,
     Ended,
+    /// It does not run, because a signal stopped it (state `T`).
+    Stopped,
+    /// It was stopped, and runs again.
+    Continued,
     /// It has ended, and was no daemon: all it did was to start one of its name and instance, which went into the
     /// background.
     Parent,
@@ -137,6 +143,14 @@ pub struct DiskSample {
     pub queue_us: i64,
     pub discards: i64,
     pub flushes: i64,
+}
+
+/// An interface whose other end has gone, or is back: a cable, a switch's port, the peer of a veth.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CarrierChange {
+    pub at: MonoNanos,
+    pub interface: Arc<str>,
+    pub has_carrier: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -9,6 +9,7 @@ use benchmesh_workloads::clock::MonoNanos;
 use rustix::io::Errno;
 use tracing::{debug, warn};
 
+use super::carriers::{Carriers, INTERFACES};
 use super::clock::thread_cpu_ns;
 use super::cpu::TickLength;
 use super::daemons::{Daemons, Rows};
@@ -37,6 +38,7 @@ pub(crate) struct SamplerThread {
     host: Host,
     disks: Option<Disks>,
     interfaces: Option<Interfaces>,
+    carriers: Carriers,
     daemons: Daemons,
     /// Found by a scan, handed over with the next sample.
     rows: Rows,
@@ -76,6 +78,7 @@ impl SamplerThread {
             host: Host::open(&config.proc_root, TickLength::of_this_kernel()),
             disks: open_list("diskstats", Disks::open(&config.proc_root)),
             interfaces: open_list("net/dev", Interfaces::open(&config.proc_root)),
+            carriers: Carriers::new(INTERFACES),
             daemons,
             rows: Rows::default(),
             ended: Vec::new(),
@@ -191,7 +194,9 @@ impl SamplerThread {
             .as_mut()
             .filter(|_| self.sampling.interfaces && whole)
         {
-            sampled.nets = interfaces.sample(MonoNanos::now(), &mut self.buffer);
+            let now = MonoNanos::now();
+            sampled.nets = interfaces.sample(now, &mut self.buffer);
+            sampled.carriers = self.carriers.changes(now, &sampled.nets);
         }
         self.cost.samples = self.cost.samples.saturating_add(1);
         self.finish(sampled, rows)
@@ -243,6 +248,7 @@ impl SamplerThread {
             host: None,
             disks: Vec::new(),
             nets: Vec::new(),
+            carriers: Vec::new(),
             skipped_ticks: self.ticker.skipped(),
             cost: self.cost,
         }

@@ -6,7 +6,7 @@
 //! was dated before: counters grow with mesh time.
 
 use crate::clock::{Dating, MeshMap};
-use crate::sampler::{Change, DaemonSeen, Sampled};
+use crate::sampler::{CarrierChange, Change, DaemonSeen, Sampled};
 use crate::telemetry::{At, Event, Loss, LossKind, MeshMicros, Row, Scope, Severity, clipped};
 use benchmesh_workloads::clock::MonoNanos;
 use serde_json::json;
@@ -145,6 +145,7 @@ fn spread(sampled: Sampled, map: MeshMap, out: &mut Vec<Row>) {
         host,
         disks,
         nets,
+        carriers,
         ..
     } = sampled;
     let at = |mono| map.to_mesh(mono);
@@ -152,6 +153,11 @@ fn spread(sampled: Sampled, map: MeshMap, out: &mut Vec<Row>) {
         seen.iter()
             .filter_map(|seen| change(seen, map))
             .map(Row::Event),
+    );
+    out.extend(
+        carriers
+            .iter()
+            .map(|change| Row::Event(carrier_event(change, map))),
     );
     out.extend(seen.into_iter().map(|row| {
         Row::Daemon(At {
@@ -192,6 +198,12 @@ fn change(seen: &DaemonSeen, map: MeshMap) -> Option<Event> {
         Change::Born => ("daemon-started", Severity::Info, "has started"),
         Change::Restarted => ("daemon-restarted", Severity::Warning, "was started again"),
         Change::Ended => ("daemon-ended", Severity::Info, "has ended"),
+        Change::Stopped => (
+            "daemon-stopped",
+            Severity::Warning,
+            "was stopped by a signal and does not run",
+        ),
+        Change::Continued => ("daemon-continued", Severity::Info, "runs again"),
     };
     let DaemonSeen {
         name,
@@ -216,8 +228,25 @@ fn change(seen: &DaemonSeen, map: MeshMap) -> Option<Event> {
     })
 }
 
+fn carrier_event(change: &CarrierChange, map: MeshMap) -> Event {
+    let interface = change.interface.as_ref();
+    let (kind, severity, what) = match change.has_carrier {
+        false => ("carrier-lost", Severity::Warning, "has lost its carrier"),
+        true => ("carrier-back", Severity::Info, "has a carrier again"),
+    };
+    Event {
+        at: map.to_mesh(change.at),
+        scope: Scope::default(),
+        severity,
+        kind: kind.to_owned(),
+        message: clipped(format!("interface {interface} {what}")),
+        detail: json!({ "interface": interface }).to_string(),
+    }
+}
+
 fn rows(sampled: &Sampled) -> usize {
     sampled.seen.len()
+        + sampled.carriers.len()
         + sampled.daemons.len()
         + usize::from(sampled.host.is_some())
         + sampled.disks.len()
@@ -342,6 +371,7 @@ mod tests {
             host: None,
             disks: vec![disk; disks],
             nets: Vec::new(),
+            carriers: Vec::new(),
             skipped_ticks: 0,
             cost: Cost::default(),
         }

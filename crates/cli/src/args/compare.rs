@@ -1,6 +1,6 @@
 //! `compare`, `tag`, `note` and `mark`: what is said of runs and of several together.
 
-use super::values::{instant, label};
+use super::values::{instant, label, run_name};
 use super::{ListFormat, ReportFormat, Source};
 use benchmesh_collector::compare::conditions::Condition;
 use clap::{Args, ValueEnum, ValueHint};
@@ -36,7 +36,7 @@ pub enum By {
 #[derive(Debug, Args)]
 pub struct CompareArguments {
     /// Runs by id, uid or name; or one plan's name
-    #[arg(value_name = "RUN", num_args = 0..=2)]
+    #[arg(value_name = "RUN", num_args = 0..=2, value_parser = run_name)]
     pub runs: Vec<String>,
     /// Compare two runs, or the targets of one
     #[arg(long, value_enum, default_value = "run", conflicts_with_all = ["last", "baseline", "trend", "save"])]
@@ -79,7 +79,7 @@ pub struct AnnotateArguments {
 #[derive(Debug, Args)]
 pub struct TagArguments {
     /// The run's id, uid or name
-    #[arg(value_name = "RUN")]
+    #[arg(value_name = "RUN", value_parser = run_name)]
     pub run: String,
     /// Tags to set
     #[arg(value_name = "K=V", value_parser = label, required_unless_present = "remove")]
@@ -94,7 +94,7 @@ pub struct TagArguments {
 #[derive(Debug, Args)]
 pub struct NoteArguments {
     /// The run's id, uid or name
-    #[arg(value_name = "RUN")]
+    #[arg(value_name = "RUN", value_parser = run_name)]
     pub run: String,
     /// The remark
     #[arg(value_name = "TEXT")]

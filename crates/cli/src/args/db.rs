@@ -1,5 +1,6 @@
 //! `db`: care of database files.
 
+use super::values::run_name;
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
 use std::path::PathBuf;
 
@@ -49,7 +50,7 @@ pub enum ExportFormat {
 #[derive(Debug, Args)]
 pub struct ExportArguments {
     /// The run's id, uid or name [default: all runs]
-    #[arg(value_name = "RUN")]
+    #[arg(value_name = "RUN", value_parser = run_name)]
     pub run: Option<String>,
     /// A new directory, with a file per table
     #[arg(long, value_name = "DIRECTORY", value_hint = ValueHint::DirPath, required_unless_present = "table")]
@@ -91,7 +92,7 @@ pub struct MergeArguments {
 #[derive(Debug, Args)]
 pub struct DeleteArguments {
     /// The run's id, uid or name
-    #[arg(value_name = "RUN")]
+    #[arg(value_name = "RUN", value_parser = run_name)]
     pub run: String,
     #[command(flatten)]
     pub file: DbFile,

@@ -167,6 +167,14 @@ pub fn daemon_rule(text: &str) -> Result<DaemonRule, String> {
     Ok(rule)
 }
 
+/// An id, a uid or a name of a run. An empty text is mostly a variable that was not set, and never means the newest.
+pub fn run_name(text: &str) -> Result<String, String> {
+    match text.trim() {
+        "" => Err("a run is an id, a uid, a name, or `last`".to_owned()),
+        _ => Ok(text.to_owned()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]

@@ -174,10 +174,40 @@ pub(super) fn describe_daemon(
              WHERE id IN (SELECT step_id FROM step_daemons WHERE daemon_id = ?)",
             [id.0],
         )?;
+        name_child(connection, source, seen)?;
     }
     caches.daemons.set((host, seen.process), id);
     caches.last_seen.set(id, last_seen);
     Ok(())
+}
+
+/// A start was reported with the process that was seen first: where that only put the daemon into the background, the event
+/// names the daemon instead.
+fn name_child(
+    connection: &Connection,
+    source: &Source,
+    parent: &DaemonSeen,
+) -> Result<(), StoreError> {
+    execute(
+        connection,
+        "name the daemon that a process has started",
+        "UPDATE events SET message = replace(message, '(pid ' || ?2 || ')', '(pid ' || child.pid || ')'),
+                detail = json_set(detail, '$.pid', child.pid, '$.start_ticks', child.start_ticks)
+         FROM (SELECT pid, start_ticks FROM daemons
+               WHERE host_id = ?1 AND name = ?4 AND instance IS nullif(?5, '') AND is_parent = 0 AND ended_us IS NULL
+               ORDER BY id DESC LIMIT 1) AS child
+         WHERE agent_id = ?6 AND kind IN ('daemon-started', 'daemon-restarted') AND detail ->> 'pid' = ?2
+           AND detail ->> 'start_ticks' = ?3",
+        (
+            source.host.0,
+            parent.process.pid,
+            parent.process.start_ticks,
+            &parent.name,
+            &parent.instance,
+            source.agent.0,
+        ),
+    )
+    .map(drop)
 }
 
 pub(super) fn daemon_seen(

@@ -425,7 +425,7 @@ fn marks(
         Mark {
             at_s: axis.seconds_of(mark.at_us),
             severity: match mark.source.as_str() {
-                "daemon-restarted" => "warning",
+                "daemon-restarted" | "daemon-stopped" | "carrier-lost" => "warning",
                 _ => "info",
             }
             .to_owned(),

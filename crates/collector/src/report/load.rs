@@ -11,6 +11,7 @@ mod events;
 mod hosts;
 mod marks;
 mod missing;
+mod outage;
 mod slots;
 mod steps;
 
@@ -152,7 +153,7 @@ async fn run(connection: &mut SqliteConnection, wanted: &str) -> Result<RunRepor
         });
     };
     let row = sqlx::query(
-        "SELECT id, uid, name, state, partial, reason, created_us, started_us, ended_us, order_seed, version, plan
+        "SELECT id, uid, name, state, partial, reason, created_us, started_us, ended_us, order_seed, version, imported_from, plan
          FROM runs WHERE id = ?",
     )
     .bind(id.0)
@@ -172,6 +173,7 @@ async fn run(connection: &mut SqliteConnection, wanted: &str) -> Result<RunRepor
             ended_us: row.try_get("ended_us")?,
             order_seed: row.try_get("order_seed")?,
             version: row.try_get("version")?,
+            imported_from: row.try_get("imported_from")?,
             plan: row.try_get("plan")?,
         })
     };

@@ -12,8 +12,8 @@ pub use curves::{CurveReport, LoadReport};
 pub use machines::{AgentReport, CostReport, DaemonReport, HostReport, TargetReport};
 pub use phases::{Cell, Field, Figure, Measure, PhaseReport, Pivot};
 pub use steps::{
-    CLIENTS_LISTED, ClientReport, ClientsReport, GroupReport, Line, OpReport, SecondsReport,
-    StepReport, TaskFailure,
+    CLIENTS_LISTED, ClientReport, ClientsReport, GroupReport, Judged, Line, OpReport,
+    SecondsReport, StepReport, TaskFailure,
 };
 
 use crate::compare::Comparison;
@@ -86,6 +86,9 @@ pub struct RunReport {
     pub order_seed: Option<u32>,
     /// The benchmesh that measured.
     pub version: String,
+    /// The tool that measured, with its version; `None`: benchmesh did.
+    #[serde(default)]
+    pub imported_from: Option<String>,
     /// The plan's text, with what `--set` changed.
     #[serde(default)]
     pub plan: String,
@@ -95,7 +98,7 @@ pub struct RunReport {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MarkReport {
     pub at_us: i64,
-    /// `mark`, `daemon-started`, `daemon-restarted`, `daemon-ended`.
+    /// `mark`, or the kind of an event: `daemon-started`, `daemon-stopped`, `carrier-lost`, ...
     pub source: String,
     pub text: String,
     /// The step that was under way.
@@ -117,6 +120,24 @@ pub struct MarkedOp {
     pub during: MarkedSpan,
     /// The 30 s after those.
     pub after: MarkedSpan,
+    /// What was lost in those 40 s; `None`: the step has nothing before the mark to hold them against.
+    #[serde(default)]
+    pub outage: Option<Outage>,
+}
+
+/// What an operation lost from a mark on, against its mean rate before.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Outage {
+    /// The longest time without progress: seconds in a row in which nothing completed, or the slowest operation if that took
+    /// longer.
+    pub longest_gap_ms: f64,
+    /// From the mark to the end of the last second below half of the rate before; 0: none was. `None`: it was still below
+    /// at the end.
+    pub recovered_s: Option<f64>,
+    /// Fewer than at the rate before, until then.
+    pub ops_lost: f64,
+    /// The slowest, from the instant at which it was due; `None`: the load is not paced.
+    pub response_max_ms: Option<f64>,
 }
 
 /// Some seconds of one operation; `None`: the step has no such seconds, or nothing completed in them.
@@ -149,9 +170,12 @@ pub struct Check {
 
 /// What a check came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "kebab-case")]
 pub enum Verdict {
+    /// Checked, and fine.
     Ok,
+    /// Nobody looked, or nobody can tell; the text says why.
+    NotChecked,
     /// Limits what the figures say.
     Note,
     /// Figures may be wrong or missing.

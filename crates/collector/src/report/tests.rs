@@ -33,6 +33,11 @@ pub(super) fn step(ordinal: i64, phase: &str, mode: &str) -> StepReport {
         ended_us: Some(5_000_000),
         skew_us: Some(40),
         skew_error_us: Some(12),
+        judged: Judged {
+            harness: true,
+            cpu: true,
+            network: true,
+        },
         links: String::new(),
         from_agent: None,
         to_agent: None,
@@ -110,6 +115,7 @@ pub(super) fn report(steps: Vec<StepReport>) -> Report {
             ended_us: Some(1_795_254_279_000_000),
             order_seed: Some(7),
             version: "0.1.0".into(),
+            imported_from: None,
             plan: "name = \"nightly\"\n".into(),
         },
         validity: vec![],
@@ -230,6 +236,7 @@ fn what_differs_between_steps_has_its_column() {
     second.flags = vec!["tool-bound".into(), "news-to-us".into()];
     second.skew_us = Some(26_000);
     second.skew_error_us = None;
+    second.judged = Judged::default();
     let mut third = step(3, "other", "ping");
     third.workload = "network".into();
     third.target = String::new();
@@ -257,15 +264,25 @@ fn what_differs_between_steps_has_its_column() {
             "2 | 2 | records | cephfs | randread | bs=64k | cold | 3 | write | 12,346 | - | 0.243 | 0.200 | 1.25 \
              | 1,204 | 3.00 | 4.00 | 1,234 | tool-bound news-to-us",
             "3 | 1 | other | c1 -> c2 | ping |  |  | 3 | - | - | - | - | - | - | - | - | - | - | failed partial",
-            "# Starts: 3 clients, start within 26.0 ms of the common instant; no step's was later (step 2).",
-            "# tool-bound: benchmesh itself took a large share of the time, or its workers waited for a CPU: the \
-             storage can do more.",
+            "# Starts: 3 clients, start within 26.0 ms (error 12 us) of the common instant; no step's was later (step 2).",
+            "# tool-bound: benchmesh itself took a large share of the time: the storage can do more.",
             "# partial: it was ended early, or not all agents took part to the end; window, rates and seconds are those \
              of the clients that did.",
             "# step 3: an agent was lost",
             "# step 3, agent c1: connection refused",
         ]],
     );
+}
+
+#[test]
+fn a_host_with_two_agents_is_one_row() {
+    let mut run = report(vec![step(1, "records", "write")]);
+    run.agents[1].is_client = false;
+    run.agents[1].labels = serde_json::json!({"role": "storage"});
+    let table = &of_title(&run, "Hosts")[0];
+    assert_eq!(table.rows.len(), 1, "{:?}", table.rows);
+    assert_eq!(table.rows[0][..2], ["lab (2 agents)", "load; samples"]);
+    assert!(table.rows[0].contains(&"role=client; role=storage".to_owned()));
 }
 
 #[test]

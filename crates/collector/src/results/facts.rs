@@ -47,6 +47,8 @@ pub struct TaskFacts {
     pub agent: AgentId,
     /// What the reads of its agent are held against; `None`: the target is not behind a network that is known.
     pub link_bytes_per_s: Option<i64>,
+    /// What its agent's policy lets all its load move; `None`: no limit.
+    pub rate_limit_bytes_per_s: Option<i64>,
     /// The mode of its workload.
     pub mode: String,
     /// `None`: it does all it can.

@@ -2,6 +2,7 @@
 
 use super::flags::Flag;
 use super::seconds::Seconds;
+use crate::figures;
 use crate::model::{MeshMicros, TaskId};
 use benchmesh_workloads::histogram::Histogram;
 
@@ -42,6 +43,22 @@ pub struct StepResults {
     /// By group and operation, in alphabetical order.
     pub ops: Vec<OpResult>,
     pub tasks: Vec<TaskResult>,
+}
+
+impl StepResults {
+    /// How many operations failed, as the reason of a step of which most did.
+    pub fn mostly_failed(&self) -> String {
+        let done: i64 = self.ops.iter().map(|op| op.ops).sum();
+        let failed: i64 = self.ops.iter().map(|op| op.errors).sum();
+        let failed = figures::count(failed);
+        match done {
+            0 => format!("no operation succeeded, {failed} failed"),
+            done => format!(
+                "{failed} operations failed and {} succeeded",
+                figures::count(done)
+            ),
+        }
+    }
 }
 
 /// What one operation came to over all tasks of a step, or of one of its groups. Never a sum over different operations

@@ -143,14 +143,41 @@ flags! {
         raised: "Some task had ended before another had begun (`headline` is `none`).",
         remedy: "Let the step last longer than its clients' starts lie apart; `v_clients` has each client's own rate.",
     }
+    StartUnsure = "start-unsure" {
+        about: "starts",
+        severity: Warning,
+        verdict: Caveat,
+        meaning: "the common start is known less exactly than 5 % of the step, so clients may not have measured the same time",
+        raised: "The clocks of its agents are known with an error (`tasks.skew_error_us`) of more than 5 % of the measured \
+                 time, in a step of several agents.",
+        remedy: "Let the step last longer, or give the agents a way to the collector with a shorter round trip.",
+    }
     ToolBound = "tool-bound" {
         about: "tool",
         severity: Warning,
         verdict: Caveat,
-        meaning: "benchmesh itself took a large share of the time, or its workers waited for a CPU: the storage can do more",
-        raised: "benchmesh's own cost was over 20 % of the workers' time, or workers waited for a CPU over 10 % of it. \
-                 Tasks under a rate are not judged by it.",
-        remedy: "Use more client hosts or fewer workers on each, and end what else runs there.",
+        meaning: "benchmesh itself took a large share of the time: the storage can do more",
+        raised: "benchmesh's own cost, calibrated on each agent, was over 20 % of the workers' time. Tasks under a rate are \
+                 not judged by it.",
+        remedy: "Use more client hosts, or larger operations.",
+    }
+    CpuShort = "cpu-short" {
+        about: "cpu",
+        severity: Warning,
+        verdict: Caveat,
+        meaning: "workers were ready and had no CPU: other processes took it, or there are more workers than CPUs",
+        raised: "Workers waited for a CPU over 10 % of their time (`tasks.wait_cpu_us`). Tasks under a rate are not judged by \
+                 it. A report names the busiest daemons on the clients' hosts.",
+        remedy: "End what else runs on the clients, or use fewer workers than they have CPUs.",
+    }
+    PolicyBound = "policy-bound" {
+        about: "policy",
+        severity: Warning,
+        verdict: Caveat,
+        meaning: "an agent moved as many bytes per second as its own --rate allows: the figure is the policy's, not the storage's",
+        raised: "All tasks of some agent together moved at least 95 % of what its policy allows per second \
+                 (`rate_bytes_per_s` in `run_agents.policy`).",
+        remedy: "Start that agent with a higher `--rate`, or without one.",
     }
     BehindSchedule = "behind-schedule" {
         about: "schedule",
@@ -225,6 +252,15 @@ flags! {
         verdict: Caveat,
         meaning: "operations failed; table task_errors says which and why",
         raised: "At least one operation failed.",
+        remedy: "Look at `task_errors`: operation, system call, error number and the first path.",
+    }
+    MostlyFailed = "mostly-failed" {
+        about: "errors",
+        severity: Failed,
+        verdict: NotComparable,
+        meaning: "more operations failed than succeeded, so the step has failed",
+        raised: "In the step, or in one of its groups, over half of the operations failed. A step that had ended well until then \
+                 is `failed`, and so is its run.",
         remedy: "Look at `task_errors`: operation, system call, error number and the first path.",
     }
     Saturated = "saturated" {

@@ -23,6 +23,12 @@ const MIN_WINDOW_US: i64 = PERIOD_US * 5 / 2;
 const MAX_UNKNOWN_PART: f64 = 0.1;
 /// The harness's own cost above this share of the workers' time makes a result tool-bound.
 const HARNESS_SHARE: f64 = 0.20;
+/// A start that is known less exactly than this share of the measured time is unsure.
+const START_ERROR_SHARE: f64 = 0.05;
+/// An agent that moved this share of what its policy allows was held back by it.
+const POLICY_SHARE: f64 = 0.95;
+/// A step in which more than this share of the operations failed has failed.
+const FAILED_SHARE: f64 = 0.5;
 /// Operations that bring data from the storage.
 const READS: [&str; 4] = ["read", "fread", "getc", "seek"];
 /// Operations that send data to the storage.
@@ -301,7 +307,11 @@ impl StepSum {
             Flag::NoOverlap,
             self.together.is_some_and(|together| !together.overlap()),
         );
-        raise(Flag::ToolBound, self.is_tool_bound());
+        raise(Flag::StartUnsure, self.is_start_unsure());
+        let (tool_bound, cpu_short) = self.bound_by_client();
+        raise(Flag::ToolBound, tool_bound);
+        raise(Flag::CpuShort, cpu_short);
+        raise(Flag::PolicyBound, self.is_policy_bound(tasks));
         raise(
             Flag::BehindSchedule,
             self.is_behind_schedule(tasks) || is_issued_late(ops),
@@ -315,6 +325,7 @@ impl StepSum {
         raise(Flag::ClockGap, self.tasks.iter().any(|task| task.clock_gap));
         raise(Flag::Partial, self.tasks.iter().any(unended));
         raise(Flag::Errors, ops.iter().any(|op| op.errors > 0));
+        raise(Flag::MostlyFailed, is_mostly_failed(ops));
         raise(
             Flag::Saturated,
             ops.iter().any(|op| op.service.saturated() > 0),
@@ -400,7 +411,42 @@ impl StepSum {
             .any(|(sums, link)| sums.iter().any(|sum| sum > link))
     }
 
-    fn is_tool_bound(&self) -> bool {
+    /// Whether the agents' clocks are known too badly for a step this short.
+    fn is_start_unsure(&self) -> bool {
+        let agents: HashSet<AgentId> = self.tasks.iter().map(|task| task.agent).collect();
+        let measured = self.together.as_ref().map(Together::measured_us);
+        let worst = self
+            .tasks
+            .iter()
+            .filter_map(|task| task.skew_error_us)
+            .max();
+        let (Some(measured), Some(worst), 2..) = (measured, worst, agents.len()) else {
+            return false;
+        };
+        real(worst) > START_ERROR_SHARE * real(measured)
+    }
+
+    /// Whether the tasks of any agent together moved what its policy allows and no more.
+    fn is_policy_bound(&self, results: &[TaskResult]) -> bool {
+        let mut agents: HashMap<AgentId, (f64, f64)> = HashMap::new();
+        for task in &self.tasks {
+            let Some(limit) = task.rate_limit_bytes_per_s else {
+                continue;
+            };
+            let own = results
+                .iter()
+                .filter(|result| result.task == task.task && !is_observed(&result.op));
+            let moved: f64 = own.filter_map(|result| result.bytes_per_s).sum();
+            let (sum, _) = agents.entry(task.agent).or_insert((0.0, real(limit)));
+            *sum += moved;
+        }
+        agents
+            .values()
+            .any(|(moved, limit)| *moved >= POLICY_SHARE * limit)
+    }
+
+    /// Whether the harness cost too much, and whether workers waited too long for a CPU.
+    fn bound_by_client(&self) -> (bool, bool) {
         let mut workers_us = 0.0;
         let mut harness_us = 0.0;
         let mut wait_us = 0.0;
@@ -418,8 +464,10 @@ impl StepSum {
             harness_us += real(task.harness_ns_per_op.unwrap_or(0)) * real(ops) / 1e3;
             wait_us += real(task.wait_cpu_us.unwrap_or(0));
         }
-        workers_us > 0.0
-            && (harness_us > HARNESS_SHARE * workers_us || wait_us > WAIT_SHARE * workers_us)
+        (
+            harness_us > HARNESS_SHARE * workers_us && workers_us > 0.0,
+            wait_us > WAIT_SHARE * workers_us && workers_us > 0.0,
+        )
     }
 }
 
@@ -447,6 +495,20 @@ fn direction_of(op: &str, mode: &str) -> Option<Direction> {
 
 fn quantile(histogram: &Histogram, q: f64) -> Option<u64> {
     (!histogram.is_empty()).then(|| histogram.quantile(q))
+}
+
+/// Whether more operations of some group failed than [`FAILED_SHARE`] allows.
+fn is_mostly_failed(ops: &[OpResult]) -> bool {
+    let mut groups: HashMap<&str, (i64, i64)> = HashMap::new();
+    for op in ops.iter().filter(|op| !is_observed(&op.op)) {
+        let (done, failed) = groups.entry(&op.group).or_default();
+        *done = done.saturating_add(op.ops);
+        *failed = failed.saturating_add(op.errors);
+    }
+    groups.values().any(|(done, failed)| {
+        let all = real(done.saturating_add(*failed));
+        *failed > 0 && real(*failed) > FAILED_SHARE * all
+    })
 }
 
 /// Whether the hundredth part of the operations waited long for being issued.

@@ -39,6 +39,7 @@ fn task(id: i64, skew_us: i64, ended: i64) -> TaskFacts {
         last_interval_us: None,
         agent: AgentId(1),
         link_bytes_per_s: None,
+        rate_limit_bytes_per_s: None,
         mode: "write".to_owned(),
         paced: None,
         direct: false,

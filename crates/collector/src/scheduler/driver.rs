@@ -17,7 +17,7 @@ use super::{
     machine::{
         Machine,
         effect::{Effect, NewIds, Output, Show},
-        event::{Completion, Event, Token},
+        event::{Event, Token},
     },
 };
 use crate::{
@@ -336,8 +336,7 @@ impl Driver {
                 let inner = Arc::clone(&self.inner);
                 self.begin(token, async move {
                     let finish = || results::finish(&inner, run, index, step, finished.clone());
-                    let without = retried(finish).await?;
-                    let completion = Completion::Finished { without };
+                    let completion = retried(finish).await?;
                     Ok(Some(Event::Completed { token, completion }))
                 });
             }

@@ -407,7 +407,9 @@ impl Run {
             (Waiting::BegunAfter { before }, Completion::Begun(begun)) => {
                 self.on_begun_after(&before, &begun);
             }
-            (Waiting::Finished, Completion::Finished { without }) => self.on_finished(without),
+            (Waiting::Finished, Completion::Finished { without, failed }) => {
+                self.on_finished(without, failed);
+            }
             _ => {}
         }
     }

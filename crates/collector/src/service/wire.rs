@@ -323,11 +323,22 @@ pub(super) fn add_events(
     snapshot: &Snapshot,
     position: &mut WatchPosition,
 ) {
+    let run = snapshot.runs.iter().find(|run| run.run_id == update.run_id);
+    // Daemons and interfaces belong to no run: theirs is the one that was under way.
+    let was_under_way = |at_us: i64| {
+        run.is_some_and(|run| {
+            run.started_us.is_some_and(|from| at_us >= from)
+                && run.ended_us.is_none_or(|until| at_us <= until)
+        })
+    };
     let is_news = |event: &&EventNow| {
         let kind = event.kind.as_str();
         position.event.is_none_or(|last| event.event_id > last)
-            && event.run_id.is_none_or(|run| run == update.run_id)
+            && event
+                .run_id
+                .map_or_else(|| was_under_way(event.at_us), |run| run == update.run_id)
             && (kind.starts_with("daemon-")
+                || kind.starts_with("carrier-")
                 || kind.starts_with("stall")
                 || ["client-frozen", "clock-gap"].contains(&kind))
     };

@@ -9,6 +9,8 @@ use std::collections::BTreeMap;
 
 /// Longest key of a tag and name of a baseline, in bytes.
 const MAX_NAME_BYTES: usize = 128;
+/// A script that marks what it did may be a little behind the run; hosts are sampled as long.
+const MARK_AFTER_END_US: i64 = 5_000_000;
 /// Longest value of a tag, note and mark.
 const MAX_TEXT_BYTES: usize = 8192;
 
@@ -94,6 +96,15 @@ impl Store {
                     crate::figures::instant(now.0)
                 )));
             }
+        }
+        if let (Annotation::Mark { .. }, Some(ended)) = (&annotation, run.ended)
+            && at.0 > ended.0.saturating_add(MARK_AFTER_END_US)
+        {
+            return Err(AnnotateError::Wrong(format!(
+                "run {} ended {}: a mark belongs on its time line (`--at` says when it happened, `note` says anything)",
+                run.id,
+                crate::figures::instant(ended.0)
+            )));
         }
         self.note(at);
         self.write(

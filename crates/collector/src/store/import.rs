@@ -4,6 +4,9 @@ use super::{Store, StoreError};
 use crate::import::{self, ImportedLog, ImportedOp, ImportedSecond, ImportedStep};
 use crate::model::RunId;
 use crate::off_runtime;
+use crate::results::StepInterval;
+use crate::results::seconds::{Seconds, SecondsSum, WholeSeconds};
+use benchmesh_workloads::histogram::Histogram;
 use serde::{Deserialize, Serialize};
 use sqlx::SqliteConnection;
 
@@ -208,11 +211,14 @@ async fn insert_op(
     op: &ImportedOp,
     connection: &mut SqliteConnection,
 ) -> Result<(), StoreError> {
+    let seconds = seconds_of(step, &op.op);
     sqlx::query(
         "INSERT INTO step_results (step_id, op, tasks, ops, bytes, errors, headline, ops_per_s, bytes_per_s, last_done_us,
              last_done_ops_per_s, last_done_bytes_per_s, mean_ns, stddev_ns, min_ns, p50_ns, p90_ns, p95_ns, p99_ns, p999_ns,
-             max_ns, saturated)
-         VALUES (?, ?, ?, ?, ?, ?, 'last-done', ?, ?, nullif(?, 0), ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0)",
+             max_ns, seconds, zero_seconds, ops_per_s_stddev, ops_per_s_min, ops_per_s_max, bytes_per_s_stddev,
+             bytes_per_s_min, bytes_per_s_max, saturated)
+         VALUES (?, ?, ?, ?, ?, ?, 'last-done', ?, ?, nullif(?, 0), ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?,
+             0)",
     )
     .bind(step_id)
     .bind(&op.op)
@@ -234,10 +240,44 @@ async fn insert_op(
     .bind(op.p99_ns)
     .bind(op.p999_ns)
     .bind(op.max_ns)
+    .bind(seconds.map(|seconds| seconds.count))
+    .bind(seconds.map(|seconds| seconds.zero))
+    .bind(seconds.map(|seconds| seconds.ops.stddev))
+    .bind(seconds.map(|seconds| seconds.ops.min))
+    .bind(seconds.map(|seconds| seconds.ops.max))
+    .bind(seconds.map(|seconds| seconds.bytes.stddev))
+    .bind(seconds.map(|seconds| seconds.bytes.min))
+    .bind(seconds.map(|seconds| seconds.bytes.max))
     .execute(connection)
     .await
     .map(drop)
     .map_err(StoreError::sql("store an imported result"))
+}
+
+/// How even an operation was, where the log has a line per second of it.
+fn seconds_of(step: &ImportedStep, op: &str) -> Option<Seconds> {
+    let own = || step.seconds.iter().filter(|second| second.op == op);
+    let end = |second: &ImportedSecond| second.at_us.saturating_add(second.span_us);
+    let from = own().map(|second| second.at_us).min()?;
+    let window = WholeSeconds::of(from, (from, own().map(end).max()?))?;
+    let mut sum = SecondsSum::default();
+    for second in own() {
+        let interval = StepInterval {
+            group: String::new(),
+            at_us: second.at_us,
+            span_us: second.span_us,
+            op: second.op.clone(),
+            ramp: false,
+            tasks: 1,
+            ops: second.ops,
+            bytes: second.bytes,
+            errors: 0,
+            service: Histogram::new(),
+            response: None,
+        };
+        sum.add(window, &interval);
+    }
+    Some(sum.finish(window))
 }
 
 async fn insert_second(

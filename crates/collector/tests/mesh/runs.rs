@@ -32,6 +32,41 @@ async fn stop(stage: &Stage, run: i64) {
 }
 
 #[tokio::test]
+async fn a_step_of_which_every_operation_failed_fails_its_run() {
+    let stage = Stage::new().await;
+    let failing = Script {
+        only_errors: true,
+        ..Script::default()
+    };
+    let _a = stage.agent("a", failing).await;
+    let started = stage.start(IO).await.unwrap();
+    let updates = stage.watch(started.run_id).await;
+    assert_eq!(state(&updates).0, "failed", "{}", messages(&updates));
+    // The cell ends with it: what the next mode reads was never written.
+    assert_eq!(
+        stage.rows("SELECT mode || ' ' || state || ' ' || coalesce(reason, '') FROM steps WHERE state <> 'planned'").await,
+        [
+            "write failed no operation succeeded, 100 failed",
+            "read failed an earlier mode of the cell failed"
+        ]
+    );
+    assert_eq!(
+        stage
+            .rows("SELECT count(*) FROM steps, json_each(flags) WHERE value = 'mostly-failed'")
+            .await,
+        ["1"]
+    );
+    // What went wrong: the question asks for events.
+    let told = stage
+        .rows("SELECT message FROM events WHERE kind = 'step-failed'")
+        .await;
+    let own = |message: &&String| message.ends_with("failed: no operation succeeded, 100 failed");
+    assert_eq!(told.iter().filter(own).count(), 1, "{told:?}");
+    let reason = stage.rows("SELECT state || ': ' || reason FROM runs").await;
+    assert!(reason[0].contains("no operation succeeded"), "{reason:?}");
+}
+
+#[tokio::test]
 async fn a_run_takes_all_its_steps_and_leaves_nothing_behind() {
     let stage = Stage::new().await;
     let [b, a] = [

@@ -3,6 +3,7 @@
 //! The rate of a span is its operations over the time of its intervals, its p99 that of its merged histograms. Interval by
 //! interval: the one that holds the mark is the first of `during`, so that nothing of the mark is in `before`.
 
+use super::outage::{Second, outage};
 use super::{ReportError, Statement, reading, rows};
 use crate::model::{RunId, StepId};
 use crate::report::{MarkReport, MarkedOp, MarkedSpan, StepReport};
@@ -26,7 +27,8 @@ pub(super) const MARKS: Statement = Statement {
 };
 
 const AROUND: &str =
-    "SELECT coalesce(group_name, '') AS group_name, op, at_us, span_us, ops, bytes, histogram FROM step_intervals
+    "SELECT coalesce(group_name, '') AS group_name, op, at_us, span_us, ops, bytes, max_ns, response_max_ns, histogram
+     FROM step_intervals
      WHERE step_id = ? AND at_us > ? AND at_us < ? AND ramp = 0 ORDER BY at_us";
 
 pub(super) async fn marks(
@@ -76,11 +78,11 @@ async fn around(
         .fetch_all(connection)
         .await
         .map_err(reading("step_intervals"))?;
-    let mut ops: BTreeMap<(String, String), [Sum; 3]> = BTreeMap::new();
+    let mut ops: BTreeMap<(String, String), ([Sum; 3], Vec<Second>)> = BTreeMap::new();
     for row in &rows {
         let interval = Interval::read(row).map_err(reading("step_intervals"))?;
         let sums = ops.entry((interval.group.clone(), interval.op.clone()));
-        let [before, during, after] = sums.or_default();
+        let ([before, during, after], seconds) = sums.or_default();
         let until = interval.until_us();
         if until <= at_us {
             before.add(&interval);
@@ -89,16 +91,22 @@ async fn around(
         } else if until <= at_us + DURING_US + AFTER_US {
             after.add(&interval);
         }
+        if until > at_us {
+            seconds.push(interval.second());
+        }
     }
     Ok(ops
         .into_iter()
-        .map(|((group, op), [before, during, after])| MarkedOp {
-            group,
-            op,
-            before: before.figures(),
-            during: during.figures(),
-            after: after.figures(),
-        })
+        .map(
+            |((group, op), ([before, during, after], seconds))| MarkedOp {
+                group,
+                op,
+                outage: before.rate().and_then(|rate| outage(at_us, rate, &seconds)),
+                before: before.figures(),
+                during: during.figures(),
+                after: after.figures(),
+            },
+        )
         .collect())
 }
 
@@ -109,6 +117,8 @@ struct Interval {
     span_us: i64,
     ops: i64,
     bytes: i64,
+    max_ns: Option<i64>,
+    response_max_ns: Option<i64>,
     histogram: Option<Histogram>,
 }
 
@@ -123,10 +133,22 @@ impl Interval {
             span_us: row.try_get("span_us")?,
             ops: row.try_get("ops")?,
             bytes: row.try_get("bytes")?,
+            max_ns: row.try_get("max_ns")?,
+            response_max_ns: row.try_get("response_max_ns")?,
             histogram: histogram
                 .transpose()
                 .map_err(|error| sqlx::Error::Decode(Box::new(error)))?,
         })
+    }
+
+    fn second(&self) -> Second {
+        Second {
+            at_us: self.at_us,
+            until_us: self.until_us(),
+            ops: self.ops,
+            slowest_ns: self.max_ns,
+            response_ns: self.response_max_ns,
+        }
     }
 
     fn until_us(&self) -> i64 {
@@ -150,6 +172,11 @@ impl Sum {
         if let Some(histogram) = &interval.histogram {
             self.latencies.add(histogram);
         }
+    }
+
+    /// Operations per second; `None`: there were none.
+    fn rate(&self) -> Option<f64> {
+        (self.ops > 0 && self.span_us > 0).then(|| real(self.ops) * 1e6 / real(self.span_us))
     }
 
     fn figures(&self) -> MarkedSpan {

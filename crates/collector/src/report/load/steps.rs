@@ -3,7 +3,7 @@
 use super::{ReportError, Statement, json, rows};
 use crate::model::{RunId, StepId};
 use crate::plan::{TASKS_PER_AGENT, links_in_words};
-use crate::report::{GroupReport, OpReport, SecondsReport, StepReport, TaskFailure};
+use crate::report::{GroupReport, Judged, OpReport, SecondsReport, StepReport, TaskFailure};
 use crate::results::real;
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Row, SqliteConnection};
@@ -54,6 +54,8 @@ pub(super) const TASKS: Statement = Statement {
     what: "tasks",
     sql: "SELECT t.step_id, coalesce(ea.name, a.name) AS agent, coalesce(ep.name, p.name) AS peer, t.skew_us,
                  t.skew_error_us, t.error, t.cpu_user_us, t.cpu_system_us,
+                 t.harness_ns_per_op IS NOT NULL AS harness, t.wait_cpu_us IS NOT NULL AS cpu,
+                 t.link_bytes_per_s IS NOT NULL AS network,
                  count(*) OVER (PARTITION BY t.step_id) AS tasks
           FROM steps AS s CROSS JOIN tasks AS t ON t.step_id = s.id JOIN agents AS a ON a.id = t.agent_id
                LEFT JOIN agents AS p ON p.id = t.peer_agent_id
@@ -97,6 +99,7 @@ pub(super) async fn steps(
             ended_us: row.try_get("ended_us")?,
             skew_us: None,
             skew_error_us: None,
+            judged: Judged::default(),
             links: String::new(),
             from_agent: None,
             to_agent: None,
@@ -302,6 +305,7 @@ pub(super) async fn add_tasks(
         error: Option<String>,
         cpu_user_us: Option<i64>,
         cpu_system_us: Option<i64>,
+        judged: Judged,
         tasks: i64,
     }
     let tasks = rows(connection, TASKS, run, |row| {
@@ -314,6 +318,11 @@ pub(super) async fn add_tasks(
             error: row.try_get("error")?,
             cpu_user_us: row.try_get("cpu_user_us")?,
             cpu_system_us: row.try_get("cpu_system_us")?,
+            judged: Judged {
+                harness: row.try_get("harness")?,
+                cpu: row.try_get("cpu")?,
+                network: row.try_get("network")?,
+            },
             tasks: row.try_get("tasks")?,
         })
     })
@@ -338,10 +347,14 @@ pub(super) async fn add_tasks(
                 *sum = Some(sum.unwrap_or(0.0) + real(us) / 1e6);
             }
         }
-        if task.skew_us > step.skew_us {
+        let apart = |skew: Option<i64>| skew.map(i64::unsigned_abs);
+        if apart(task.skew_us) > apart(step.skew_us) {
             step.skew_us = task.skew_us;
-            step.skew_error_us = task.skew_error_us;
         }
+        step.skew_error_us = step.skew_error_us.max(task.skew_error_us);
+        step.judged.harness |= task.judged.harness;
+        step.judged.cpu |= task.judged.cpu;
+        step.judged.network |= task.judged.network;
         if task.peer.is_none() {
             tasks_of.insert(task.step_id, task.tasks);
         }

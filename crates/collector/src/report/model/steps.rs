@@ -41,9 +41,12 @@ pub struct StepReport {
     pub cpu_user_s: Option<f64>,
     #[serde(default)]
     pub cpu_system_s: Option<f64>,
-    /// The latest start of any task's last worker, less the planned instant.
+    /// The start of a task's last worker that was farthest from the planned instant, less that instant, by its agent's clock.
     pub skew_us: Option<i64>,
+    /// The largest error of any task's clock at its start.
     pub skew_error_us: Option<i64>,
+    #[serde(default)]
+    pub judged: Judged,
     /// network: which links it measures, in a few words.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub links: String,
@@ -59,6 +62,17 @@ pub struct StepReport {
     #[serde(default)]
     pub missing: Vec<Missing>,
     pub ops: Vec<OpReport>,
+}
+
+/// What could be judged of a step: without it, that no flag was raised means nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Judged {
+    /// The harness's cost is known of some task.
+    pub harness: bool,
+    /// The time that workers waited for a CPU is known of some task.
+    pub cpu: bool,
+    /// How fast the way to the storage is, is known of some task.
+    pub network: bool,
 }
 
 /// One group of a step: a load of its own, counted apart.

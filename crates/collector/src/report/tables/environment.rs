@@ -5,7 +5,7 @@ use crate::figures::{self, plural};
 use crate::report::{AgentReport, Report, TargetReport};
 use crate::results::real;
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 const GIB: f64 = 1_073_741_824.0;
 /// Hosts that are named in a row.
@@ -17,11 +17,20 @@ pub(super) fn hosts(report: &Report) -> Option<Table> {
         return None;
     }
     let mut kinds: Vec<(Vec<String>, BTreeMap<&str, usize>)> = Vec::new();
+    let mut seen = BTreeSet::new();
     for agent in &report.agents {
-        let cells = cells(agent);
+        let host = agent.host.as_str();
+        if !seen.insert(host) {
+            continue;
+        }
+        let agents = report.agents.iter().filter(|one| one.host == host);
+        let agents: Vec<Vec<String>> = agents.map(cells).collect();
+        let cells = of_host(&agents);
         match kinds.iter_mut().find(|(known, _)| *known == cells) {
-            Some((_, hosts)) => *hosts.entry(agent.host.as_str()).or_default() += 1,
-            None => kinds.push((cells, BTreeMap::from([(agent.host.as_str(), 1)]))),
+            Some((_, hosts)) => {
+                hosts.insert(host, agents.len());
+            }
+            None => kinds.push((cells, BTreeMap::from([(host, agents.len())]))),
         }
     }
     let heads = [
@@ -66,6 +75,21 @@ fn names(hosts: &BTreeMap<&str, usize>) -> String {
         0 => named.join(", "),
         more => format!("{} and {more} more", named.join(", ")),
     }
+}
+
+/// The cells of a host with several agents: where these differ, all that they say.
+fn of_host(agents: &[Vec<String>]) -> Vec<String> {
+    let columns = agents.iter().map(Vec::len).max().unwrap_or(0);
+    let column = |at: usize| {
+        let mut said: Vec<&str> = Vec::new();
+        for cell in agents.iter().filter_map(|cells| cells.get(at)) {
+            if !cell.is_empty() && !said.contains(&cell.as_str()) {
+                said.push(cell);
+            }
+        }
+        said.join("; ")
+    };
+    (0..columns).map(column).collect()
 }
 
 fn cells(agent: &AgentReport) -> Vec<String> {

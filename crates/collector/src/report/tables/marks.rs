@@ -1,8 +1,8 @@
 //! Marks: what the load did before, during and after each.
 
 use super::{Align, Table};
-use crate::figures;
-use crate::report::{MarkReport, MarkedOp, MarkedSpan, Report};
+use crate::figures::{self, NONE};
+use crate::report::{MarkReport, MarkedOp, MarkedSpan, Outage, Report};
 
 /// Marks shown; the rest are counted.
 const MARKS_SHOWN: usize = 20;
@@ -76,6 +76,37 @@ pub(super) fn table(report: &Report) -> Option<Table> {
                 table = table.banded(band, title, rows.iter().map(cell).collect());
             }
         }
+        let outage = |cell: &dyn Fn(&Outage) -> String| -> Vec<String> {
+            let of = |(_, op): &Row<'_>| op.and_then(|op| op.outage.as_ref()).map(cell);
+            rows.iter()
+                .map(|row| of(row).unwrap_or_else(|| NONE.to_owned()))
+                .collect()
+        };
+        const BAND: &str = "from the mark on";
+        table = table
+            .banded(
+                BAND,
+                "gap ms",
+                outage(&|one| figures::millis(one.longest_gap_ms)),
+            )
+            .banded(
+                BAND,
+                "back after s",
+                outage(&|one| match one.recovered_s {
+                    Some(0.0) => "-".to_owned(),
+                    Some(seconds) => figures::rate(seconds),
+                    None => "not back".to_owned(),
+                }),
+            )
+            .banded(BAND, "ops lost", outage(&|one| figures::rate(one.ops_lost)));
+        let responses = outage(&|one| figures::maybe_millis(one.response_max_ms));
+        if responses.iter().any(|cell| cell != NONE) {
+            table = table.banded(BAND, "response max ms", responses);
+        }
+        table = table.note(
+            "Gap: the longest time without progress, in seconds in which nothing completed or within one operation; back after: \
+             until the last second below half of the rate before had ended; lost: against the rate before, until then.",
+        );
         table = table.note(
             "Before: the 30 s before the mark; during: the 10 s from it on; after: the 30 s after those; all within the step.",
         );

@@ -234,12 +234,13 @@ fn notes(report: &Report, common: &BTreeSet<&str>) -> Vec<String> {
     let latest = steps
         .iter()
         .filter_map(|step| step.skew_us.map(|skew| (skew, step)))
-        .max_by_key(|(skew, _)| *skew);
+        .max_by_key(|(skew, _)| skew.unsigned_abs());
+    let error_us = steps.iter().filter_map(|step| step.skew_error_us).max();
     if let Some((skew_us, step)) = latest {
         notes.push(format!(
             "Starts: {}, start within {} of the common instant; no step's was later (step {}).",
             plural(usize::try_from(step.clients).unwrap_or(0), "client"),
-            skew(skew_us, step.skew_error_us),
+            skew(skew_us, error_us),
             step.ordinal
         ));
     }

@@ -1,4 +1,4 @@
-//! What a reader must know before any figure: what was found first, what is fine in one line.
+//! What a reader must know before any figure: what was found first, then one line of what is fine and one of what nobody checked.
 
 use super::Table;
 use crate::report::{Check, Verdict};
@@ -10,14 +10,14 @@ pub(super) fn table(checks: &[Check]) -> Option<Table> {
     }
     let mut found: Vec<&Check> = checks
         .iter()
-        .filter(|one| one.verdict != Verdict::Ok)
+        .filter(|one| one.verdict > Verdict::NotChecked)
         .collect();
     // Stable: the order of the checks within each.
     found.sort_by_key(|one| std::cmp::Reverse(one.verdict));
     let word = |one: &&Check| match one.verdict {
         Verdict::Failed => "failed".to_owned(),
         Verdict::Warning => "warning".to_owned(),
-        Verdict::Note | Verdict::Ok => "note".to_owned(),
+        Verdict::Note | Verdict::NotChecked | Verdict::Ok => "note".to_owned(),
     };
     let mut table = Table::titled("Validity");
     if !found.is_empty() {
@@ -26,13 +26,17 @@ pub(super) fn table(checks: &[Check]) -> Option<Table> {
             .text("about", found.iter().map(|one| one.name.clone()))
             .text("what", found.iter().map(|one| one.text.clone()));
     }
-    let fine: Vec<String> = checks
-        .iter()
-        .filter(|one| one.verdict == Verdict::Ok)
-        .map(|one| format!("{}: {}", one.name, one.text))
-        .collect();
-    if !fine.is_empty() {
-        table = table.note(format!("Fine: {}.", fine.join("; ")));
+    for (verdict, head) in [
+        (Verdict::Ok, "Checked and fine"),
+        (Verdict::NotChecked, "Not checked"),
+    ] {
+        let those = checks.iter().filter(|one| one.verdict == verdict);
+        let those: Vec<String> = those
+            .map(|one| format!("{}: {}", one.name, one.text))
+            .collect();
+        if !those.is_empty() {
+            table = table.note(format!("{head}: {}.", those.join("; ")));
+        }
     }
     Some(table)
 }

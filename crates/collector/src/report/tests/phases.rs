@@ -49,8 +49,7 @@ fn a_matrix_is_a_grid_with_a_band_per_figure() {
             "size \\ bs | 4k | 16k | 64k | 4k | 16k | 64k",
             "512m | 10.0 | 20.0 a | 30.0 | 1.25 | 1.25 | 1.25",
             "1g | 40.0 | 50.0 | 60.0 | 1.25 | 1.25 | 1.25",
-            "# a: tool-bound: benchmesh itself took a large share of the time, or its workers waited for a CPU: the storage \
-             can do more.",
+            "# a: tool-bound: benchmesh itself took a large share of the time: the storage can do more.",
         ]
     );
 }

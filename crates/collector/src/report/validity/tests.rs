@@ -1,7 +1,7 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
 use super::super::tests::{report, step};
-use super::super::{EventReport, LossReport, TaskFailure};
+use super::super::{DaemonReport, EventReport, Judged, LossReport, SecondsReport, TaskFailure};
 use super::*;
 
 fn verdicts(report: &Report) -> Vec<(String, Verdict, String)> {
@@ -27,11 +27,168 @@ fn event(kind: &str) -> EventReport {
     }
 }
 
+fn seconds(zero: i64) -> SecondsReport {
+    SecondsReport {
+        seconds: 60,
+        zero,
+        ops_per_s_stddev: 0.0,
+        ops_per_s_min: 0.0,
+        ops_per_s_max: 0.0,
+        bytes_per_s_stddev: 0.0,
+        bytes_per_s_min: 0.0,
+        bytes_per_s_max: 0.0,
+    }
+}
+
+#[test]
+fn what_nobody_looked_at_is_never_fine() {
+    let mut blind = step(1, "records", "write");
+    blind.judged = Judged::default();
+    blind.skew_us = None;
+    blind.skew_error_us = None;
+    let mut paced = step(2, "records", "write");
+    paced.params.insert("rate_iops".into(), 100.into());
+    let mut run = report(vec![blind, paced]);
+    let check = |run: &Report, name: &str, verdict: Verdict, text: &str| {
+        assert_eq!(found(run, name), (verdict, text.to_owned()));
+    };
+    let tool = "1 of 2 steps (2): under a rate, where the schedule is judged; 1 of 2 steps (1): without a calibration";
+    check(&run, "tool", Verdict::NotChecked, tool);
+    check(
+        &run,
+        "cached",
+        Verdict::NotChecked,
+        "1 of 2 steps (1): no network of known speed on the way to the storage",
+    );
+    check(
+        &run,
+        "stalls",
+        Verdict::NotChecked,
+        "all 2 steps: no whole second to look at",
+    );
+    run.steps.truncate(1);
+    check(&run, "starts", Verdict::NotChecked, "no start was reported");
+    // Agents that nobody knows lost nothing that anyone saw.
+    run.agents.clear();
+    for name in ["policy", "clients", "samples"] {
+        assert_eq!(found(&run, name).0, Verdict::NotChecked, "{name}");
+    }
+    // A step that was judged and flagged says of the others that nobody looked.
+    let mut flagged = step(2, "records", "write");
+    flagged.flags = vec!["tool-bound".into()];
+    run.steps.push(flagged);
+    let (verdict, text) = found(&run, "tool");
+    assert_eq!(verdict, Verdict::Warning);
+    assert!(
+        text.ends_with("; not checked: 1 of 2 steps (1): without a calibration"),
+        "{text}"
+    );
+}
+
+#[test]
+fn of_an_import_nothing_was_checked_and_its_log_is_repeated() {
+    let mut step = step(1, "rados", "write");
+    step.judged = Judged::default();
+    step.ops[0].seconds = Some(seconds(3));
+    let mut run = report(vec![step]);
+    run.run.imported_from = Some("rados bench".into());
+    run.agents.clear();
+    assert_eq!(
+        verdicts(&run),
+        [
+            (
+                "imported".to_owned(),
+                Verdict::NotChecked,
+                "from rados bench, by benchmesh 0.1.0; clocks, caches, the clients' CPUs and other load were not observed"
+                    .to_owned()
+            ),
+            (
+                "stalls".to_owned(),
+                Verdict::Note,
+                "3 seconds in which nothing completed, in the step, as the log shows".to_owned()
+            ),
+            (
+                "repeats".to_owned(),
+                Verdict::Note,
+                "one: nothing tells a difference from chance".to_owned()
+            ),
+        ]
+    );
+}
+
+#[test]
+fn the_worst_error_of_all_starts_is_the_one_that_is_told() {
+    let mut steps = vec![step(1, "records", "write"), step(2, "records", "write")];
+    steps[0].skew_us = Some(-300);
+    steps[1].skew_error_us = Some(65_000);
+    let check = |steps: &[StepReport]| found(&report(steps.to_vec()), "starts");
+    assert_eq!(
+        check(&steps),
+        (
+            Verdict::Ok,
+            "within -300 us of the common instant, known to 65.0 ms".into()
+        )
+    );
+    steps[1].flags = vec!["start-unsure".into()];
+    let (verdict, text) = check(&steps);
+    assert_eq!(verdict, Verdict::Warning);
+    assert!(text.starts_with("within -300 us of the common instant, known to 65.0 ms (step 2); 1 of 2 steps (2): the common start"), "{text}");
+}
+
+#[test]
+fn agents_are_counted_and_not_their_events() {
+    let mut run = report(vec![step(1, "records", "write")]);
+    let lost = |agent: &str| EventReport {
+        agent: Some(agent.into()),
+        ..event("agent-lost")
+    };
+    run.events = vec![lost("c1"), lost("c2"), lost("c1")];
+    assert_eq!(
+        found(&run, "clients").1,
+        "2 agents without contact, 3 times in all"
+    );
+}
+
+#[test]
+fn who_took_the_cpus_is_named() {
+    let mut steps = vec![step(1, "records", "write")];
+    steps[0].flags = vec!["cpu-short".into()];
+    let mut run = report(steps);
+    let daemon = DaemonReport {
+        daemon_id: 1,
+        host: run.agents[0].host.clone(),
+        name: "ceph-osd".into(),
+        instance: String::new(),
+        pid: 1,
+        cpu_s: None,
+        cpu_percent: Some(85.0),
+        cpu_percent_max: None,
+        rss_first_mib: None,
+        rss_max_mib: None,
+        rss_last_mib: None,
+        read_mib: None,
+        written_mib: None,
+        serves: Some(false),
+        born_us: None,
+        ended_us: None,
+    };
+    run.daemons = vec![daemon];
+    let text = found(&run, "cpu").1;
+    assert!(
+        text.ends_with("; busiest there: ceph-osd on lab, 85.0 % of a CPU"),
+        "{text}"
+    );
+}
+
 #[test]
 fn a_run_without_a_fault_is_fine_in_every_respect() {
     let mut second = step(2, "records", "write");
     second.repeat = 2;
-    let got = verdicts(&report(vec![step(1, "records", "write"), second]));
+    let mut steps = vec![step(1, "records", "write"), second];
+    for step in &mut steps {
+        step.ops[0].seconds = Some(seconds(0));
+    }
+    let got = verdicts(&report(steps));
     assert!(
         got.iter().all(|(_, verdict, _)| *verdict == Verdict::Ok),
         "{got:#?}"
@@ -40,8 +197,8 @@ fn a_run_without_a_fault_is_fine_in_every_respect() {
     assert_eq!(
         names,
         [
-            "complete", "starts", "tool", "cached", "stalls", "clients", "errors", "samples",
-            "repeats"
+            "complete", "starts", "tool", "cpu", "policy", "cached", "stalls", "clients", "errors",
+            "samples", "repeats"
         ]
     );
     assert_eq!(
@@ -79,13 +236,12 @@ fn each_fault_names_its_steps() {
     check(
         "starts",
         Verdict::Note,
-        "within 26.0 ms of the common instant, known to 12 us (step 8)",
+        "within 26.0 ms of the common instant (step 8), known to 12 us",
     );
     check(
         "tool",
         Verdict::Warning,
-        "1 of 9 steps (3): benchmesh itself took a large share of the time, or its workers waited for a CPU: the storage can \
-         do more",
+        "1 of 9 steps (3): benchmesh itself took a large share of the time: the storage can do more",
     );
     check(
         "cached",

@@ -33,19 +33,80 @@ fn short_windows_do_not_lead() {
 
 #[test]
 fn the_tool_is_flagged_when_it_is_the_bottleneck() {
-    for (harness_ns, wait_us, bound) in [
+    for (harness_ns, wait_us, raised) in [
         // 1000 operations in 10 s of one worker: 20 % are 2 ms each; 10 % are 1 s.
-        (2_000_000, 0, false),
-        (2_000_001, 0, true),
-        (0, S, false),
-        (0, S + 1, true),
+        (2_000_000, 0, [false, false]),
+        (2_000_001, 0, [true, false]),
+        (0, S, [false, false]),
+        (0, S + 1, [false, true]),
     ] {
         let mut one = task(1, 0, 10 * S);
         one.harness_ns_per_op = Some(harness_ns);
         one.wait_cpu_us = Some(wait_us);
         let (_, results) = sum(vec![one], &steady(1, 0..10, 100));
-        let flagged = results.flags.contains(&Flag::ToolBound);
-        assert_eq!(flagged, bound, "{harness_ns} {wait_us}");
+        let flagged = [Flag::ToolBound, Flag::CpuShort].map(|flag| results.flags.contains(&flag));
+        assert_eq!(flagged, raised, "{harness_ns} {wait_us}");
+    }
+}
+
+#[test]
+fn a_start_that_is_known_badly_is_flagged_where_clients_started_together() {
+    for (agents, error_us, unsure) in [
+        ([1, 2], S / 5, false),
+        ([1, 2], S / 5 + 1, true),
+        // One agent has nobody to start together with.
+        ([1, 1], S, false),
+    ] {
+        let tasks = [1, 2].map(|id| {
+            let mut one = task(id, 0, 4 * S);
+            one.agent = AgentId(agents[usize::try_from(id).unwrap() - 1]);
+            // The worst counts, whatever the skew.
+            one.skew_us = Some(if id == 1 { 0 } else { 90 });
+            one.skew_error_us = Some(if id == 1 { error_us } else { 1 });
+            one
+        });
+        let intervals = [steady(1, 0..4, 100), steady(2, 0..4, 100)].concat();
+        let (_, results) = sum(tasks.to_vec(), &intervals);
+        let flagged = results.flags.contains(&Flag::StartUnsure);
+        assert_eq!(flagged, unsure, "{agents:?} {error_us}");
+        assert_eq!(results.skew_error_us, Some(error_us));
+    }
+}
+
+#[test]
+fn an_agent_that_moved_what_its_policy_allows_is_flagged() {
+    // 100 operations per second.
+    let bytes_per_s: i64 = {
+        let (_, results) = sum(vec![task(1, 0, 4 * S)], &steady(1, 0..4, 100));
+        results.tasks[0].bytes / 4
+    };
+    assert!(bytes_per_s > 0);
+    for (limit, bound) in [
+        (None, false),
+        (Some(bytes_per_s), true),
+        (Some(bytes_per_s * 2), false),
+    ] {
+        let mut one = task(1, 0, 4 * S);
+        one.rate_limit_bytes_per_s = limit;
+        let (_, results) = sum(vec![one], &steady(1, 0..4, 100));
+        let flagged = results.flags.contains(&Flag::PolicyBound);
+        assert_eq!(flagged, bound, "{limit:?}");
+    }
+}
+
+#[test]
+fn a_step_of_which_most_failed_has_failed() {
+    for (ops, errors, failed) in [
+        (100, 0, false),
+        (100, 400, false),
+        (100, 401, true),
+        (0, 1, true),
+    ] {
+        let mut intervals = steady(1, 0..4, ops);
+        intervals[1].errors = errors;
+        let (_, results) = sum(vec![task(1, 0, 4 * S)], &intervals);
+        let flagged = results.flags.contains(&Flag::MostlyFailed);
+        assert_eq!(flagged, failed, "{ops} {errors}");
     }
 }
 

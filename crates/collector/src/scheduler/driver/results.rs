@@ -1,10 +1,11 @@
 //! The end of a step: its results are computed, stored, and shown to watchers.
 
 use crate::{
-    model::{RunId, StepId, TaskState},
+    model::{RunId, StepId, StepState, TaskState},
     results::{Missing, StepResults, missing::without},
     scheduler::{
         Inner,
+        machine::event::Completion,
         progress::{OpSummary, StepSummary},
     },
     store::{
@@ -13,18 +14,20 @@ use crate::{
     },
 };
 
-/// The clients that are missing from the step and what they had done, as text; `None`: none is missing.
+/// Which clients are missing from the step, and whether its figures make it a failure.
 pub(super) async fn finish(
     inner: &Inner,
     run: RunId,
     index: usize,
     step: StepId,
     finished: FinishedStep,
-) -> Result<Option<String>, StoreError> {
-    let state = finished.state;
+) -> Result<Completion, StoreError> {
+    let ended_well = finished.state == StepState::Done;
     let results = inner.store.finish_step(step, finished).await?;
     let without = missing(inner, step, &results).await?;
     let row = inner.store.step(step).await?;
+    let state = row.state;
+    let failed = (ended_well && state == StepState::Failed).then(|| row.reason.clone());
     if let Some(progress) = inner.progress.run(run) {
         let link = progress.planned(index).map(|step| step.link());
         progress.finish(StepSummary {
@@ -33,7 +36,10 @@ pub(super) async fn finish(
             ..summary(row, results)
         });
     }
-    Ok(without)
+    Ok(Completion::Finished {
+        without,
+        failed: failed.flatten(),
+    })
 }
 
 fn summary(row: StepRow, results: StepResults) -> StepSummary {

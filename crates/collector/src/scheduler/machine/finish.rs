@@ -96,8 +96,19 @@ impl Run {
         None
     }
 
-    /// Records which clients are missing from the step.
-    pub(super) fn on_finished(&mut self, without: Option<String>) {
+    /// Records which clients are missing from the step, and fails one of which most operations failed.
+    pub(super) fn on_finished(&mut self, without: Option<String>, failed: Option<String>) {
+        if let (Some(reason), Stage::Finishing(after @ StepEnd::Done)) = (failed, &mut self.stage) {
+            *after = StepEnd::Failed {
+                reason: reason.clone(),
+            };
+            let index = self.step.as_ref().map(|step| step.index);
+            if let Some(facts) = index.and_then(|index| self.facts.get_mut(index)) {
+                facts.state = StepState::Failed;
+                facts.reason = Some(reason.clone());
+            }
+            self.record_failure(&reason);
+        }
         if let Some(without) = without {
             let title = self.active_plan().map(PlannedStep::title);
             let message = format!("{} is partial: {without}", title.unwrap_or_default());

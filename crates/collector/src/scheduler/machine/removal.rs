@@ -131,7 +131,7 @@ impl Run {
         let remedy = if problem.is_lost() {
             "it is removed when the agent is back"
         } else {
-            "remove it by hand"
+            "`benchmesh agent clean` there removes it"
         };
         let stays = match entry.existence {
             Existence::Confirmed => "stays",

@@ -109,6 +109,8 @@ pub(super) async fn step(reader: &SqlitePool, step: StepId) -> Result<StepFacts,
                 EXISTS (SELECT 1 FROM events AS e WHERE e.step_id = tasks.step_id AND e.agent_id = tasks.agent_id
                     AND e.kind = 'clock-gap') AS clock_gap,
                 count(*) OVER (PARTITION BY tasks.group_name) AS tasks_of_group,
+                (SELECT nullif(own.policy ->> 'rate_bytes_per_s', 0) FROM run_agents AS own
+                    WHERE own.run_id = s.run_id AND own.agent_id = tasks.agent_id) AS rate_limit_bytes_per_s,
                 CASE WHEN tasks.link_bytes_per_s IS NOT NULL THEN (
                     SELECT min(o.min_ns) FROM (
                         SELECT * FROM tasks AS t
@@ -174,6 +176,7 @@ fn task_facts(row: SqliteRow) -> Result<TaskFacts, sqlx::Error> {
         last_interval_us: row.try_get("last_interval_us")?,
         agent: AgentId(row.try_get("agent_id")?),
         link_bytes_per_s: row.try_get("link_bytes_per_s")?,
+        rate_limit_bytes_per_s: row.try_get("rate_limit_bytes_per_s")?,
         mode: row.try_get("mode")?,
         paced: load.paced(workers, tasks),
         direct: load.direct.unwrap_or(false),

@@ -68,6 +68,19 @@ pub(super) async fn results(
     if known && !partial {
         flags.push(Flag::Partial.as_str());
     }
+    // A stop or a failure has said more.
+    sqlx::query(
+        "UPDATE steps SET state = 'failed', reason = ?1 || coalesce(
+             (SELECT '; ' || e.op || ': ' || e.first FROM tasks AS t JOIN task_errors AS e ON e.task_id = t.id
+              WHERE t.step_id = ?2 ORDER BY e.errors DESC LIMIT 1), '')
+         WHERE id = ?2 AND state = 'done' AND ?3",
+    )
+    .bind(results.mostly_failed())
+    .bind(step.0)
+    .bind(results.flags.contains(&Flag::MostlyFailed))
+        .execute(&mut *connection)
+        .await
+        .map_err(StoreError::sql("end a step"))?;
     sqlx::query(
         "UPDATE steps SET flags = ?, partial = max(partial, ?), measured_from_us = ?, all_active_from_us = ?,
              all_active_until_us = ?, last_done_us = ?, stale_batches = max(stale_batches - ?, 0) WHERE id = ?",

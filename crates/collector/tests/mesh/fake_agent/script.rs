@@ -34,6 +34,8 @@ pub struct Script {
     pub deaf_to_surveys: bool,
     /// Does not hear that it is to stop.
     pub deaf_to_stops: bool,
+    /// Each of its operations fails, though its tasks end well.
+    pub only_errors: bool,
     /// Publishes an interval per second while its tasks run, rather than one at their end.
     pub row_per_second: bool,
 }
@@ -73,6 +75,7 @@ impl Default for Script {
             forgets_in_silence: false,
             deaf_to_surveys: false,
             deaf_to_stops: false,
+            only_errors: false,
             row_per_second: false,
         }
     }

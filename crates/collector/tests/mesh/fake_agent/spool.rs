@@ -111,7 +111,11 @@ impl Inner {
                 i64::try_from(script.runs_for.as_micros()).unwrap(),
             )
         } else {
-            (vec![interval(id, task.op, start_us)], 1_000_000)
+            let interval = match script.only_errors {
+                true => failed(id, task.op, start_us),
+                false => interval(id, task.op, start_us),
+            };
+            (vec![interval], 1_000_000)
         };
         let mut sequence = self.sequence.lock().unwrap();
         *sequence += 1;
@@ -166,6 +170,17 @@ fn interval(task_id: i64, op: &str, at_us: i64) -> v1::OpInterval {
         op: op.to_owned(),
         at_us,
         ..second_of(std::iter::repeat_n(1000, 100))
+    }
+}
+
+/// A second in which 100 operations failed.
+fn failed(task_id: i64, op: &str, at_us: i64) -> v1::OpInterval {
+    v1::OpInterval {
+        task_id,
+        op: op.to_owned(),
+        at_us,
+        errors: 100,
+        ..second_of(std::iter::empty())
     }
 }
 

@@ -205,7 +205,10 @@ impl World {
         self.lookups.remove(&token);
         self.store.finish(step, &finished);
         self.check_step(step, &finished);
-        let completion = Completion::Finished { without: None };
+        let completion = Completion::Finished {
+            without: None,
+            failed: None,
+        };
         self.handle(Event::Completed { token, completion });
     }
 

@@ -1,0 +1,21 @@
+//! What there is to say of a run that another tool measured: who did, and what its log itself shows.
+
+use super::{check, complete, errors, repeats, seconds_in_words};
+use crate::report::{Check, Report, Verdict};
+
+/// Nothing of an import was checked; what its log says of errors and of seconds without an operation is repeated.
+pub(super) fn checks(report: &Report, tool: &str) -> Vec<Check> {
+    let text = format!(
+        "from {tool}, by benchmesh {}; clocks, caches, the clients' CPUs and other load were not observed",
+        report.run.version
+    );
+    let mut checks = vec![check("imported", Verdict::NotChecked, text)];
+    let said = [complete(report), errors(&report.steps)];
+    checks.extend(said.into_iter().filter(|one| one.verdict > Verdict::Ok));
+    if let Some(zero) = seconds_in_words(&report.steps) {
+        let text = format!("{zero}, as the log shows");
+        checks.push(check("stalls", Verdict::Note, text));
+    }
+    checks.extend(repeats(&report.steps));
+    checks
+}
