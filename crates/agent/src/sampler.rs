@@ -27,6 +27,7 @@ mod rules;
 mod sampled;
 mod scan;
 mod secrets;
+mod stacked;
 mod switches;
 mod thread;
 mod ticker;
@@ -67,6 +68,13 @@ pub struct SamplerConfig {
     pub sampling: Sampling,
     /// The processes of benchmesh that are watched, beside the sampler's own; none: all of them.
     pub mesh_pids: Option<BTreeSet<i32>>,
+}
+
+impl SamplerConfig {
+    /// `/sys`, or what stands beside a recorded `/proc`.
+    fn sys_root(&self) -> PathBuf {
+        self.proc_root.with_file_name("sys")
+    }
 }
 
 impl Default for SamplerConfig {

@@ -81,6 +81,32 @@ fn a_sample_says_what_the_files_say() {
     assert_eq!(sampled.nets[0].interface.as_ref(), "eth0");
 }
 
+/// Memory goes first when a process ends, before it is a zombie, and what is left are no figures.
+#[test]
+fn a_daemon_that_is_ending_keeps_its_memory() {
+    let root = recorded::tree();
+    let watched = Watched::tree(root.path().to_owned());
+    let before = watched.daemon(812);
+    assert!(before.rss_bytes > 0);
+    std::fs::write(root.path().join("812/statm"), "0 0 0 0 0 0 0\n").unwrap();
+    std::fs::write(
+        root.path().join("812/io"),
+        "read_bytes: 99999\nwrite_bytes: 9999999\n",
+    )
+    .unwrap();
+    let after = watched
+        .until(|sampled| sample_of(sampled, 812).filter(|sample| sample.write_bytes == 9_999_999));
+    let memory =
+        |sample: &benchmesh_agent::sampler::DaemonSample| (sample.rss_bytes, sample.vsz_bytes);
+    assert_eq!(memory(&after), memory(&before));
+    // One that is first seen like this has no figures at all.
+    let root = recorded::tree();
+    std::fs::write(root.path().join("812/statm"), "0 0 0 0 0 0 0\n").unwrap();
+    let watched = Watched::tree(root.path().to_owned());
+    watched.daemon(900);
+    assert_eq!(sample_of(&watched.next(), 812), None);
+}
+
 #[test]
 fn the_switches_of_a_single_thread_are_the_process() {
     let root = recorded::tree();

@@ -16,7 +16,7 @@ use benchmesh_testing::{measured, timing};
 use std::process::Command;
 use std::time::Duration;
 
-use benchmesh_agent::sampler::DaemonSample;
+use benchmesh_agent::sampler::{DaemonSample, Mark};
 use benchmesh_testing::skip;
 use benchmesh_workloads::clock::MonoNanos;
 use children::{Child, Life, Watched, sample_of, unique};
@@ -111,6 +111,44 @@ fn a_known_time_on_a_cpu_among_many() {
 
 fn cpu(sample: &DaemonSample) -> Duration {
     Duration::from_micros(u64::try_from(cpu_us(sample)).unwrap())
+}
+
+/// What a process touched and gave back between two samples is in the kernel's peak, which is read at marks.
+#[test]
+fn memory_that_was_given_back_between_two_samples() {
+    const TOUCHED: i64 = 96 << 20;
+    const MIB: i64 = 1 << 20;
+    let comm = unique("peak");
+    let child = Child::start(
+        &comm,
+        Life::TouchAndFree {
+            bytes: usize::try_from(TOUCHED).unwrap(),
+        },
+    );
+    let watched = Watched::comm(&comm, None);
+    let marked = |mark: fn(MonoNanos) -> Mark| {
+        let now = MonoNanos::now();
+        watched.sampler.mark(mark(now));
+        watched.until(|sampled| sample_of(sampled, child.pid).filter(|sample| sample.at >= now))
+    };
+    let before = marked(Mark::StepStart);
+    child.go();
+    let after = marked(Mark::StepEnd);
+    let status = std::fs::read_to_string(format!("/proc/{}/status", child.pid)).unwrap();
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let peak: i64 = peak
+        .unwrap()
+        .trim()
+        .trim_end_matches(" kB")
+        .parse()
+        .unwrap();
+    assert_eq!(after.rss_peak_bytes, peak * 1024);
+    assert!(
+        after.rss_bytes < before.rss_bytes + MIB,
+        "it was given back"
+    );
+    let risen = after.rss_peak_bytes - before.rss_peak_bytes;
+    assert!((risen - TOUCHED).abs() <= MIB, "{risen} bytes");
 }
 
 /// The first sample that was asked for after this was called.

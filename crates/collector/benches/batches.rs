@@ -46,6 +46,7 @@ fn samples(sequence: u64, rows: i32) -> proto::Batch {
             invol_ctx: column(500_000),
             minor_faults: column(9_000_000),
             major_faults: column(120),
+            rss_peak_bytes: column(-1),
         }),
         ..proto::Batch::default()
     }

@@ -142,7 +142,7 @@ CREATE TABLE steps (
     mode                TEXT    NOT NULL CHECK (mode <> ''),
     params              TEXT    NOT NULL DEFAULT '{}' CHECK (json_type(params) = 'object'),
     clients             INTEGER NOT NULL CHECK (clients >= 0),
-    cache               TEXT    NOT NULL CHECK (cache IN ('asis', 'warm', 'cold', 'bypass')),
+    cache               TEXT    NOT NULL CHECK (cache IN ('asis', 'warm', 'cold', 'bypass', 'other-client')),
     state               TEXT    NOT NULL CHECK (state IN ('planned', 'prepare', 'settle', 'ready',
         'armed', 'running', 'cleaning', 'done', 'failed', 'stopped')),
     partial             INTEGER NOT NULL DEFAULT 0 CHECK (partial IN (0, 1)),
@@ -370,6 +370,7 @@ CREATE TABLE daemon_samples (
     invol_ctx       INTEGER,
     minor_faults    INTEGER,
     major_faults    INTEGER,
+    rss_peak_bytes  INTEGER,
     PRIMARY KEY (daemon_id, at_us)
 ) STRICT, WITHOUT ROWID;
 
@@ -406,6 +407,8 @@ CREATE TABLE disks (
     id              INTEGER PRIMARY KEY,
     host_id         INTEGER NOT NULL REFERENCES hosts (id),
     name            TEXT    NOT NULL CHECK (name <> ''),
+    -- 1: it stands on other disks of the host (loop, dm, md), which count what it moves once more.
+    stacked         INTEGER NOT NULL DEFAULT 0 CHECK (stacked IN (0, 1)),
     UNIQUE (host_id, name)
 ) STRICT;
 
@@ -463,6 +466,7 @@ CREATE TABLE step_daemons (
     rss_min_bytes   INTEGER,
     rss_max_bytes   INTEGER,
     rss_last_bytes  INTEGER,
+    rss_peak_bytes  INTEGER,
     vsz_bytes       INTEGER,
     read_bytes      INTEGER,
     write_bytes     INTEGER,
@@ -473,9 +477,42 @@ CREATE TABLE step_daemons (
     threads         INTEGER,
     fds             INTEGER,
     samples         INTEGER NOT NULL CHECK (samples >= 0),
+    -- What it still did afterwards, until it was idle or (after_idle = 0) nobody looked any longer.
+    after_us        INTEGER CHECK (after_us >= 0),
+    after_cpu_us    INTEGER CHECK (after_cpu_us >= 0),
+    after_write_bytes INTEGER CHECK (after_write_bytes >= 0),
+    after_idle      INTEGER CHECK (after_idle IN (0, 1)),
     PRIMARY KEY (step_id, daemon_id)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX step_daemons_by_daemon ON step_daemons (daemon_id);
+
+-- What the load on a client's host read and wrote in the measured part of a step, beside what its interfaces and disks carried
+-- meanwhile: what was read and never came is from a cache. Written with step_daemons.
+CREATE TABLE step_traffic (
+    step_id         INTEGER NOT NULL REFERENCES steps (id),
+    host_id         INTEGER NOT NULL REFERENCES hosts (id),
+    read_bytes      INTEGER NOT NULL CHECK (read_bytes >= 0),
+    written_bytes   INTEGER NOT NULL CHECK (written_bytes >= 0),
+    received_bytes  INTEGER CHECK (received_bytes >= 0),
+    sent_bytes      INTEGER CHECK (sent_bytes >= 0),
+    disk_read_bytes INTEGER CHECK (disk_read_bytes >= 0),
+    disk_written_bytes INTEGER CHECK (disk_written_bytes >= 0),
+    -- Of what was read; NULL: not judged, and why.
+    cached_bytes    INTEGER CHECK (cached_bytes >= 0),
+    not_judged      TEXT CHECK (not_judged <> ''),
+    CHECK (cached_bytes IS NULL OR not_judged IS NULL),
+    PRIMARY KEY (step_id, host_id)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX step_traffic_by_host ON step_traffic (host_id);
+
+-- When a step entered each of its states.
+CREATE TABLE step_states (
+    step_id         INTEGER NOT NULL REFERENCES steps (id),
+    state           TEXT    NOT NULL CHECK (state IN ('prepare', 'settle', 'ready', 'armed', 'running', 'cleaning')),
+    at_us           INTEGER NOT NULL,
+    PRIMARY KEY (step_id, state)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX step_states_by_time ON step_states (at_us);
 
 -- The environment as it was when a run began; never changed afterwards.
 CREATE TABLE run_agents (
@@ -765,11 +802,16 @@ SELECT s.run_id,
        u.rss_min_bytes / 1048576.0 AS rss_min_mib,
        u.rss_max_bytes / 1048576.0 AS rss_max_mib,
        u.rss_last_bytes / 1048576.0 AS rss_last_mib,
+       u.rss_peak_bytes / 1048576.0 AS rss_peak_mib,
        u.vsz_bytes / 1048576.0 AS vsz_mib,
        u.read_bytes / 1048576.0 AS read_mib,
        u.write_bytes / 1048576.0 AS written_mib,
        u.threads,
        u.fds,
+       u.after_us / 1e6 AS after_s,
+       u.after_cpu_us / 1e6 AS after_cpu_s,
+       u.after_write_bytes / 1048576.0 AS after_written_mib,
+       u.after_idle,
        d.born_us >= s.start_us AS born_in_step,
        d.ended_us <= s.last_done_us AS ended_in_step
 FROM steps AS s
@@ -791,10 +833,14 @@ SELECT c.run_id,
        c.cpu_s,
        c.cpu_error_s,
        c.idle_cpu_s,
+       c.after_cpu_s,
+       c.after_s,
+       c.after_idle,
        c.ops,
        c.bytes,
        CASE WHEN c.ops > 0 AND c.is_one_load THEN c.cpu_s * 1e6 / c.ops END AS cpu_us_per_op,
        CASE WHEN c.bytes > 0 AND c.is_one_load THEN c.cpu_s / (c.bytes / 1073741824.0) END AS cpu_s_per_gib,
+       CASE WHEN c.ops > 0 AND c.is_one_load THEN (c.cpu_s + c.after_cpu_s) * 1e6 / c.ops END AS cpu_us_per_op_until_idle,
        c.load_groups,
        c.flags
 FROM (
@@ -814,7 +860,10 @@ FROM (
            -- A counter that went backwards tells nothing, and neither does a sum without it.
            CASE WHEN count(u.cpu_user_us) = count(*) THEN sum(u.cpu_user_us + u.cpu_system_us) / 1e6 END AS cpu_s,
            sum(u.cpu_error_us) / 1e6 AS cpu_error_s,
-           CASE WHEN count(u.idle_cpu_us) = count(*) THEN sum(u.idle_cpu_us) / 1e6 END AS idle_cpu_s
+           CASE WHEN count(u.idle_cpu_us) = count(*) THEN sum(u.idle_cpu_us) / 1e6 END AS idle_cpu_s,
+           CASE WHEN count(u.after_cpu_us) = count(*) THEN sum(u.after_cpu_us) / 1e6 END AS after_cpu_s,
+           max(u.after_us) / 1e6 AS after_s,
+           min(u.after_idle) AS after_idle
     FROM (
         SELECT n.run_id,
                n.id AS step_id,
@@ -836,8 +885,10 @@ FROM (
     GROUP BY s.run_id, s.step_id, d.name
 ) AS c;
 
--- Sums over the host's disks, and over its interfaces but the loopback. Counters are cumulative, so two seeks in an index
--- give what happened between two samples, however many lie between them.
+-- Sums over the host's disks that stand on no other, and over its interfaces but the loopback. Counters are cumulative, so two
+-- seeks in an index give what happened between two samples, however many lie between them. The rule of all these figures: two
+-- samples within the step (one is taken at its start and one at its end), divided by the time between those two; shares, whose
+-- counters go in steps of 10 ms, need samples that are 100 ms apart. What has them not is NULL.
 CREATE VIEW v_host_usage AS
 SELECT e.run_id,
        e.step_id,
@@ -848,75 +899,154 @@ SELECT e.run_id,
        e.host,
        e.host_id,
        e.is_client,
-       (u.at_us - f.at_us) / 1e6 AS sampled_s,
+       e.sampled_us / 1e6 AS sampled_s,
        e.cpus,
-       (u.user_us - f.user_us) / 1e6 AS user_s,
-       (u.nice_us - f.nice_us) / 1e6 AS nice_s,
-       (u.system_us - f.system_us) / 1e6 AS system_s,
-       (u.irq_us - f.irq_us + u.softirq_us - f.softirq_us) / 1e6 AS irq_s,
-       (u.iowait_us - f.iowait_us) / 1e6 AS iowait_s,
-       (u.idle_us - f.idle_us) / 1e6 AS idle_s,
-       (u.steal_us - f.steal_us) / 1e6 AS steal_s,
-       100.0 - (u.idle_us - f.idle_us + u.iowait_us - f.iowait_us) * 100.0
-           / nullif((u.at_us - f.at_us) * e.cpus, 0) AS busy_percent,
-       (SELECT sum((SELECT x.read_bytes FROM disk_samples AS x WHERE x.disk_id = k.id
-                        AND x.at_us BETWEEN f.at_us - 100000 AND u.at_us + 100000 ORDER BY x.at_us DESC LIMIT 1)
-                   - (SELECT x.read_bytes FROM disk_samples AS x WHERE x.disk_id = k.id
-                        AND x.at_us BETWEEN f.at_us - 100000 AND u.at_us + 100000 ORDER BY x.at_us LIMIT 1))
-        FROM disks AS k WHERE k.host_id = e.host_id) / 1048576.0 AS disk_read_mib,
-       (SELECT sum((SELECT x.write_bytes FROM disk_samples AS x WHERE x.disk_id = k.id
-                        AND x.at_us BETWEEN f.at_us - 100000 AND u.at_us + 100000 ORDER BY x.at_us DESC LIMIT 1)
-                   - (SELECT x.write_bytes FROM disk_samples AS x WHERE x.disk_id = k.id
-                        AND x.at_us BETWEEN f.at_us - 100000 AND u.at_us + 100000 ORDER BY x.at_us LIMIT 1))
-        FROM disks AS k WHERE k.host_id = e.host_id) / 1048576.0 AS disk_written_mib,
-       (SELECT max((SELECT (late.busy_us - early.busy_us) * 100.0 / (late.at_us - early.at_us)
+       CASE WHEN e.is_long THEN e.user_us / 1e6 END AS user_s,
+       CASE WHEN e.is_long THEN e.nice_us / 1e6 END AS nice_s,
+       CASE WHEN e.is_long THEN e.system_us / 1e6 END AS system_s,
+       CASE WHEN e.is_long THEN e.irq_us / 1e6 END AS irq_s,
+       CASE WHEN e.is_long THEN e.iowait_us / 1e6 END AS iowait_s,
+       CASE WHEN e.is_long THEN e.idle_us / 1e6 END AS idle_s,
+       CASE WHEN e.is_long THEN e.steal_us / 1e6 END AS steal_s,
+       CASE WHEN e.is_long THEN (e.user_us + e.nice_us) * 100.0 / nullif(e.all_us, 0) END AS user_percent,
+       CASE WHEN e.is_long THEN (e.system_us + e.irq_us) * 100.0 / nullif(e.all_us, 0) END AS system_percent,
+       CASE WHEN e.is_long THEN e.iowait_us * 100.0 / nullif(e.all_us, 0) END AS iowait_percent,
+       CASE WHEN e.is_long THEN e.steal_us * 100.0 / nullif(e.all_us, 0) END AS steal_percent,
+       CASE WHEN e.is_long THEN (e.user_us + e.nice_us + e.system_us + e.irq_us + e.steal_us) * 100.0 / nullif(e.all_us, 0) END AS busy_percent,
+       (SELECT sum((SELECT (late.read_bytes - early.read_bytes) * 1e6 / (late.at_us - early.at_us)
+                    FROM (SELECT x.at_us, x.read_bytes FROM disk_samples AS x WHERE x.disk_id = k.id
+                              AND x.at_us BETWEEN e.low_us AND e.high_us ORDER BY x.at_us LIMIT 1) AS early,
+                         (SELECT x.at_us, x.read_bytes FROM disk_samples AS x WHERE x.disk_id = k.id
+                              AND x.at_us BETWEEN e.low_us AND e.high_us ORDER BY x.at_us DESC LIMIT 1) AS late
+                    WHERE late.at_us > early.at_us AND late.read_bytes >= early.read_bytes))
+        FROM disks AS k WHERE k.host_id = e.host_id AND NOT k.stacked) / 1048576.0 AS disk_read_mib_per_s,
+       (SELECT sum((SELECT (late.write_bytes - early.write_bytes) * 1e6 / (late.at_us - early.at_us)
+                    FROM (SELECT x.at_us, x.write_bytes FROM disk_samples AS x WHERE x.disk_id = k.id
+                              AND x.at_us BETWEEN e.low_us AND e.high_us ORDER BY x.at_us LIMIT 1) AS early,
+                         (SELECT x.at_us, x.write_bytes FROM disk_samples AS x WHERE x.disk_id = k.id
+                              AND x.at_us BETWEEN e.low_us AND e.high_us ORDER BY x.at_us DESC LIMIT 1) AS late
+                    WHERE late.at_us > early.at_us AND late.write_bytes >= early.write_bytes))
+        FROM disks AS k WHERE k.host_id = e.host_id AND NOT k.stacked) / 1048576.0 AS disk_written_mib_per_s,
+       (SELECT max((SELECT min(100.0, (late.busy_us - early.busy_us) * 100.0 / (late.at_us - early.at_us))
                     FROM (SELECT x.at_us, x.busy_us FROM disk_samples AS x WHERE x.disk_id = k.id
-                            AND x.at_us BETWEEN f.at_us - 100000 AND u.at_us + 100000 ORDER BY x.at_us LIMIT 1) AS early,
+                              AND x.at_us BETWEEN e.low_us AND e.high_us ORDER BY x.at_us LIMIT 1) AS early,
                          (SELECT x.at_us, x.busy_us FROM disk_samples AS x WHERE x.disk_id = k.id
-                            AND x.at_us BETWEEN f.at_us - 100000 AND u.at_us + 100000 ORDER BY x.at_us DESC LIMIT 1) AS late
-                    WHERE late.at_us > early.at_us))
-        FROM disks AS k WHERE k.host_id = e.host_id) AS busiest_disk_percent,
-       (SELECT sum((SELECT x.rx_bytes FROM net_samples AS x WHERE x.interface_id = n.id
-                        AND x.at_us BETWEEN f.at_us - 100000 AND u.at_us + 100000 ORDER BY x.at_us DESC LIMIT 1)
-                   - (SELECT x.rx_bytes FROM net_samples AS x WHERE x.interface_id = n.id
-                        AND x.at_us BETWEEN f.at_us - 100000 AND u.at_us + 100000 ORDER BY x.at_us LIMIT 1))
-        FROM interfaces AS n WHERE n.host_id = e.host_id AND n.name <> 'lo') / 1048576.0 AS received_mib,
-       (SELECT sum((SELECT x.tx_bytes FROM net_samples AS x WHERE x.interface_id = n.id
-                        AND x.at_us BETWEEN f.at_us - 100000 AND u.at_us + 100000 ORDER BY x.at_us DESC LIMIT 1)
-                   - (SELECT x.tx_bytes FROM net_samples AS x WHERE x.interface_id = n.id
-                        AND x.at_us BETWEEN f.at_us - 100000 AND u.at_us + 100000 ORDER BY x.at_us LIMIT 1))
-        FROM interfaces AS n WHERE n.host_id = e.host_id AND n.name <> 'lo') / 1048576.0 AS sent_mib
+                              AND x.at_us BETWEEN e.low_us AND e.high_us ORDER BY x.at_us DESC LIMIT 1) AS late
+                    WHERE late.at_us >= early.at_us + 100000))
+        FROM disks AS k WHERE k.host_id = e.host_id AND NOT k.stacked) AS busiest_disk_percent,
+       (SELECT busiest.name FROM (
+            SELECT k.name, (SELECT min(100.0, (late.busy_us - early.busy_us) * 100.0 / (late.at_us - early.at_us))
+                    FROM (SELECT x.at_us, x.busy_us FROM disk_samples AS x WHERE x.disk_id = k.id
+                              AND x.at_us BETWEEN e.low_us AND e.high_us ORDER BY x.at_us LIMIT 1) AS early,
+                         (SELECT x.at_us, x.busy_us FROM disk_samples AS x WHERE x.disk_id = k.id
+                              AND x.at_us BETWEEN e.low_us AND e.high_us ORDER BY x.at_us DESC LIMIT 1) AS late
+                    WHERE late.at_us >= early.at_us + 100000) AS percent
+            FROM disks AS k WHERE k.host_id = e.host_id AND NOT k.stacked) AS busiest
+        WHERE busiest.percent IS NOT NULL ORDER BY busiest.percent DESC, busiest.name LIMIT 1) AS busiest_disk,
+       (SELECT sum((SELECT (late.rx_bytes - early.rx_bytes) * 1e6 / (late.at_us - early.at_us)
+                    FROM (SELECT x.at_us, x.rx_bytes FROM net_samples AS x WHERE x.interface_id = k.id
+                              AND x.at_us BETWEEN e.low_us AND e.high_us ORDER BY x.at_us LIMIT 1) AS early,
+                         (SELECT x.at_us, x.rx_bytes FROM net_samples AS x WHERE x.interface_id = k.id
+                              AND x.at_us BETWEEN e.low_us AND e.high_us ORDER BY x.at_us DESC LIMIT 1) AS late
+                    WHERE late.at_us > early.at_us AND late.rx_bytes >= early.rx_bytes))
+        FROM interfaces AS k WHERE k.host_id = e.host_id AND k.name <> 'lo') / 1048576.0 AS received_mib_per_s,
+       (SELECT sum((SELECT (late.tx_bytes - early.tx_bytes) * 1e6 / (late.at_us - early.at_us)
+                    FROM (SELECT x.at_us, x.tx_bytes FROM net_samples AS x WHERE x.interface_id = k.id
+                              AND x.at_us BETWEEN e.low_us AND e.high_us ORDER BY x.at_us LIMIT 1) AS early,
+                         (SELECT x.at_us, x.tx_bytes FROM net_samples AS x WHERE x.interface_id = k.id
+                              AND x.at_us BETWEEN e.low_us AND e.high_us ORDER BY x.at_us DESC LIMIT 1) AS late
+                    WHERE late.at_us > early.at_us AND late.tx_bytes >= early.tx_bytes))
+        FROM interfaces AS k WHERE k.host_id = e.host_id AND k.name <> 'lo') / 1048576.0 AS sent_mib_per_s
 FROM (
-    SELECT s.run_id,
-           s.id AS step_id,
-           s.attempt,
-           s.phase,
-           s.target,
-           s.mode,
-           coalesce(f.name, h.name) AS host,
-           h.id AS host_id,
-           coalesce(f.cpus, h.cpus) AS cpus,
-           EXISTS (SELECT 1 FROM tasks AS t JOIN agents AS a ON a.id = t.agent_id
-                   WHERE t.step_id = s.id
-                     AND h.id = coalesce((SELECT x.host_id FROM former_agents AS x
-                                          WHERE x.agent_id = a.id AND x.until_us > s.start_us
-                                          ORDER BY x.until_us LIMIT 1), a.host_id)) AS is_client,
-           -- The first and the last sample of the measured part; one is taken at its start and one at its end.
-           (SELECT min(x.at_us) FROM host_samples AS x WHERE x.host_id = h.id
-               AND x.at_us BETWEEN coalesce(s.measured_from_us, s.start_us) - 50000 AND s.last_done_us) AS from_us,
-           (SELECT max(x.at_us) FROM host_samples AS x WHERE x.host_id = h.id
-               AND x.at_us BETWEEN coalesce(s.measured_from_us, s.start_us) AND s.last_done_us + 50000) AS until_us
-    FROM steps AS s
-    -- What was imported happened elsewhere.
-    CROSS JOIN runs AS r ON r.id = s.run_id AND r.imported_from IS NULL
-    CROSS JOIN hosts AS h
-    LEFT JOIN former_hosts AS f ON f.host_id = h.id
-        AND f.until_us = (SELECT min(x.until_us) FROM former_hosts AS x WHERE x.host_id = h.id AND x.until_us > s.start_us)
-    WHERE s.last_done_us IS NOT NULL
-) AS e
-CROSS JOIN host_samples AS f ON f.host_id = e.host_id AND f.at_us = e.from_us
-CROSS JOIN host_samples AS u ON u.host_id = e.host_id AND u.at_us = e.until_us
-WHERE e.from_us < e.until_us;
+    SELECT w.*,
+           u.at_us - f.at_us AS sampled_us,
+           u.at_us - f.at_us >= 100000 AS is_long,
+           max(0, u.user_us - f.user_us) AS user_us,
+           max(0, u.nice_us - f.nice_us) AS nice_us,
+           max(0, u.system_us - f.system_us) AS system_us,
+           max(0, u.irq_us - f.irq_us + u.softirq_us - f.softirq_us) AS irq_us,
+           max(0, u.iowait_us - f.iowait_us) AS iowait_us,
+           max(0, u.idle_us - f.idle_us) AS idle_us,
+           max(0, u.steal_us - f.steal_us) AS steal_us,
+           -- All of the CPUs' time; the states' sum where the kernel's ticks make that a little more.
+           max((u.at_us - f.at_us) * w.cpus, max(0, u.user_us - f.user_us)
+               + max(0, u.nice_us - f.nice_us)
+               + max(0, u.system_us - f.system_us)
+               + max(0, u.irq_us - f.irq_us + u.softirq_us - f.softirq_us)
+               + max(0, u.iowait_us - f.iowait_us)
+               + max(0, u.idle_us - f.idle_us)
+               + max(0, u.steal_us - f.steal_us)) AS all_us
+    FROM (
+        SELECT v.*,
+               (SELECT min(x.at_us) FROM host_samples AS x WHERE x.host_id = v.host_id
+                   AND x.at_us BETWEEN v.low_us AND v.high_us) AS from_us,
+               (SELECT max(x.at_us) FROM host_samples AS x WHERE x.host_id = v.host_id
+                   AND x.at_us BETWEEN v.low_us AND v.high_us) AS until_us
+        FROM (
+            SELECT s.run_id,
+                   s.id AS step_id,
+                   s.attempt,
+                   s.phase,
+                   s.target,
+                   s.mode,
+                   coalesce(f.name, h.name) AS host,
+                   h.id AS host_id,
+                   coalesce(f.cpus, h.cpus) AS cpus,
+                   EXISTS (SELECT 1 FROM tasks AS t JOIN agents AS a ON a.id = t.agent_id
+                           WHERE t.step_id = s.id
+                             AND h.id = coalesce((SELECT x.host_id FROM former_agents AS x
+                                                  WHERE x.agent_id = a.id AND x.until_us > s.start_us
+                                                  ORDER BY x.until_us LIMIT 1), a.host_id)) AS is_client,
+                   -- The samples of a start and an end are taken a little off them: at most 50 ms, and a quarter of a short step.
+                   coalesce(s.measured_from_us, s.start_us)
+                       - min(50000, (s.last_done_us - coalesce(s.measured_from_us, s.start_us)) / 4) AS low_us,
+                   s.last_done_us
+                       + min(50000, (s.last_done_us - coalesce(s.measured_from_us, s.start_us)) / 4) AS high_us
+            FROM steps AS s
+            CROSS JOIN hosts AS h
+            LEFT JOIN former_hosts AS f ON f.host_id = h.id
+                AND f.until_us = (SELECT min(x.until_us) FROM former_hosts AS x
+                                  WHERE x.host_id = h.id AND x.until_us > s.start_us)
+            WHERE s.last_done_us IS NOT NULL
+        ) AS v
+    ) AS w
+    CROSS JOIN host_samples AS f ON f.host_id = w.host_id AND f.at_us = w.from_us
+    CROSS JOIN host_samples AS u ON u.host_id = w.host_id AND u.at_us = w.until_us
+    WHERE w.from_us < w.until_us
+) AS e;
+
+-- Who moved what: a load's bytes on each client's host, and those of its interfaces and disks in the same time.
+CREATE VIEW v_traffic AS
+SELECT s.run_id,
+       s.id AS step_id,
+       s.attempt,
+       s.phase,
+       s.target,
+       s.mode,
+       s.cache,
+       coalesce(f.name, h.name) AS host,
+       h.id AS host_id,
+       t.read_bytes / 1048576.0 AS read_mib,
+       t.written_bytes / 1048576.0 AS written_mib,
+       t.received_bytes / 1048576.0 AS received_mib,
+       t.sent_bytes / 1048576.0 AS sent_mib,
+       t.disk_read_bytes / 1048576.0 AS disk_read_mib,
+       t.disk_written_bytes / 1048576.0 AS disk_written_mib,
+       t.received_bytes * 1.0 / nullif((SELECT sum(r.ops) FROM tasks AS k CROSS JOIN task_results AS r ON r.task_id = k.id
+            CROSS JOIN run_agents AS e ON e.run_id = s.run_id AND e.agent_id = k.agent_id AND e.host_id = t.host_id
+        WHERE k.step_id = s.id), 0) AS received_bytes_per_op,
+       t.sent_bytes * 1.0 / nullif((SELECT sum(r.ops) FROM tasks AS k CROSS JOIN task_results AS r ON r.task_id = k.id
+            CROSS JOIN run_agents AS e ON e.run_id = s.run_id AND e.agent_id = k.agent_id AND e.host_id = t.host_id
+        WHERE k.step_id = s.id), 0) AS sent_bytes_per_op,
+       t.received_bytes * 1.0 / nullif(t.read_bytes, 0) AS received_per_read,
+       t.sent_bytes * 1.0 / nullif(t.written_bytes, 0) AS sent_per_written,
+       t.cached_bytes * 100.0 / nullif(t.read_bytes, 0) AS cached_percent,
+       t.not_judged
+FROM steps AS s
+CROSS JOIN step_traffic AS t ON t.step_id = s.id
+CROSS JOIN hosts AS h ON h.id = t.host_id
+LEFT JOIN former_hosts AS f ON f.host_id = h.id
+    AND f.until_us = (SELECT min(x.until_us) FROM former_hosts AS x WHERE x.host_id = h.id AND x.until_us > s.start_us);
 
 -- A step of up to eight minutes has a row for each sample. A longer one is divided into 480 spans, and the last sample of each
 -- is found by a seek, so that a day costs no more than eight minutes: counters are cumulative.
@@ -945,10 +1075,10 @@ SELECT w.run_id,
        (w.at_us - w.start_us) / 1e6 AS second,
        strftime('%Y-%m-%dT%H:%M:%fZ', w.at_us / 1e6, 'unixepoch') AS at,
        (w.at_us - w.before_us) / 1e6 AS span_s,
-       w.user_us * 100.0 / (w.at_us - w.before_us) AS user_percent,
-       w.system_us * 100.0 / (w.at_us - w.before_us) AS system_percent,
-       w.iowait_us * 100.0 / (w.at_us - w.before_us) AS iowait_percent,
-       w.busy_us * 100.0 / (w.at_us - w.before_us) AS busy_percent,
+       CASE WHEN w.at_us - w.before_us >= 100000 THEN max(0, w.user_us) * 100.0 / w.all_us END AS user_percent,
+       CASE WHEN w.at_us - w.before_us >= 100000 THEN max(0, w.system_us) * 100.0 / w.all_us END AS system_percent,
+       CASE WHEN w.at_us - w.before_us >= 100000 THEN max(0, w.iowait_us) * 100.0 / w.all_us END AS iowait_percent,
+       CASE WHEN w.at_us - w.before_us >= 100000 THEN min(100.0, max(0, w.busy_us) * 100.0 / w.all_us) END AS busy_percent,
        w.in_bytes * 1e6 / (w.at_us - w.before_us) / 1048576.0 AS in_mib_per_s,
        w.out_bytes * 1e6 / (w.at_us - w.before_us) / 1048576.0 AS out_mib_per_s
 FROM (
@@ -960,6 +1090,11 @@ FROM (
            (x.iowait_us - lag(x.iowait_us) OVER sample) / coalesce(f.cpus, h.cpus) AS iowait_us,
            (x.user_us + x.nice_us + x.system_us + x.irq_us + x.softirq_us + x.steal_us
             - lag(x.user_us + x.nice_us + x.system_us + x.irq_us + x.softirq_us + x.steal_us) OVER sample) / coalesce(f.cpus, h.cpus) AS busy_us,
+           -- All of the time of a CPU; the states' sum where the kernel's ticks make that a little more.
+           max(x.at_us - lag(x.at_us) OVER sample,
+               (x.user_us + x.nice_us + x.system_us + x.irq_us + x.softirq_us + x.steal_us + x.idle_us + x.iowait_us
+                - lag(x.user_us + x.nice_us + x.system_us + x.irq_us + x.softirq_us + x.steal_us + x.idle_us + x.iowait_us)
+                  OVER sample) * 1.0 / coalesce(f.cpus, h.cpus)) AS all_us,
            NULL AS in_bytes, NULL AS out_bytes
     FROM spans AS s CROSS JOIN hosts AS h
     LEFT JOIN former_hosts AS f ON f.host_id = h.id
@@ -973,6 +1108,7 @@ FROM (
     UNION ALL
     SELECT * FROM (SELECT s.run_id, s.step_id, s.start_us, s.phase, s.target, s.mode, coalesce(f.name, h.name), 'disk', k.name, x.at_us,
            lag(x.at_us) OVER sample, NULL, NULL, NULL, x.busy_us - lag(x.busy_us) OVER sample,
+           x.at_us - lag(x.at_us) OVER sample,
            x.read_bytes - lag(x.read_bytes) OVER sample, x.write_bytes - lag(x.write_bytes) OVER sample
     FROM spans AS s CROSS JOIN disks AS k CROSS JOIN hosts AS h ON h.id = k.host_id
     LEFT JOIN former_hosts AS f ON f.host_id = h.id
@@ -984,7 +1120,7 @@ FROM (
     WINDOW sample AS (PARTITION BY s.run_id, s.step_id, k.id ORDER BY x.at_us))
     UNION ALL
     SELECT * FROM (SELECT s.run_id, s.step_id, s.start_us, s.phase, s.target, s.mode, coalesce(f.name, h.name), 'interface', n.name, x.at_us,
-           lag(x.at_us) OVER sample, NULL, NULL, NULL, NULL,
+           lag(x.at_us) OVER sample, NULL, NULL, NULL, NULL, NULL,
            x.rx_bytes - lag(x.rx_bytes) OVER sample, x.tx_bytes - lag(x.tx_bytes) OVER sample
     FROM spans AS s CROSS JOIN interfaces AS n CROSS JOIN hosts AS h ON h.id = n.host_id
     LEFT JOIN former_hosts AS f ON f.host_id = h.id

@@ -140,6 +140,7 @@ words!(
         Warm = "warm",
         Cold = "cold",
         Bypass = "bypass",
+        OtherClient = "other-client",
     }
 );
 

@@ -160,6 +160,17 @@ declare_words! {
         Cold = "cold",
         Warm = "warm",
         Bypass = "bypass",
+        OtherClient = "other-client",
+    }
+}
+
+impl Cache {
+    /// What the tasks themselves do about caches, as the wire has it. Whose data they read is a parameter.
+    pub fn of_tasks(self) -> Self {
+        match self {
+            Self::OtherClient => Self::AsIs,
+            own => own,
+        }
     }
 }
 

@@ -10,6 +10,7 @@ pub mod flags;
 pub mod grid;
 pub mod interval;
 pub mod missing;
+pub mod origin;
 pub mod repeats;
 pub mod seconds;
 pub mod sum;

@@ -23,6 +23,7 @@ pub(crate) mod writer;
 
 pub use crate::database::{Blocked, StoreError};
 pub use busy::Busy;
+pub(crate) use finish::last_samples::HOSTS_AWAITED;
 pub use left::DirectoryLeft;
 pub use publisher::Publisher;
 pub use writer::GROUP_ROWS;

@@ -128,6 +128,7 @@ fn batch(sequence: u64) -> Batch {
             invol_ctx: vec![1; rows],
             minor_faults: vec![1; rows],
             major_faults: vec![1; rows],
+            rss_peak_bytes: vec![-1; rows],
         }),
         ..proto::Batch::default()
     };

@@ -374,6 +374,7 @@ fn what_is_spooled() {
             invol_ctx: vec![11],
             minor_faults: vec![12],
             major_faults: vec![13],
+            rss_peak_bytes: vec![],
         }),
         host_samples: vec![v1::HostSample {
             at_us: AT,

@@ -268,17 +268,17 @@ fn mount_of(table: &str, id: u64) -> Option<Mount> {
         let options = fields.nth(2)?;
         let mut fields = fields.skip_while(|field| *field != "-").skip(1);
         let kind = fields.next()?;
-        let source = fields.next().unwrap_or_default();
+        let source = unescaped(fields.next().unwrap_or_default());
         let of_file_system = fields.next().unwrap_or_default();
         // MooseFS names itself only by its source.
-        let kind = match unescaped(source).strip_prefix("mfs#") {
+        let kind = match source.strip_prefix("mfs#") {
             Some(_) if kind == "fuse" => "fuse.moosefs",
             _ => kind,
         };
         Some(Mount {
             kind: kind.to_owned(),
             device,
-            source: unescaped(source),
+            source,
             options: unescaped(&joined(options, of_file_system)),
         })
     })
@@ -295,19 +295,26 @@ fn joined(of_mount: &str, of_file_system: &str) -> String {
     all.join(",")
 }
 
-/// The kernel writes space, tab, newline, backslash and hash of a name as a backslash and three octal digits.
-fn unescaped(text: &str) -> String {
-    let mut text = text.to_owned();
-    for (escaped, plain) in [
-        ("\\134", "\\"),
-        ("\\040", " "),
-        ("\\011", "\t"),
-        ("\\012", "\n"),
-        ("\\043", "#"),
-    ] {
-        text = text.replace(escaped, plain);
+/// Blanks, `#` and the like stand in the table as a backslash and three octal digits.
+fn unescaped(field: &str) -> String {
+    let mut parts = field.split('\\');
+    let mut out = parts.next().unwrap_or_default().as_bytes().to_vec();
+    for part in parts {
+        match part
+            .get(..3)
+            .and_then(|digits| u8::from_str_radix(digits, 8).ok())
+        {
+            Some(byte) => {
+                out.push(byte);
+                out.extend(part.bytes().skip(3));
+            }
+            None => {
+                out.push(b'\\');
+                out.extend(part.bytes());
+            }
+        }
     }
-    text
+    String::from_utf8_lossy(&out).into_owned()
 }
 
 #[cfg(test)]

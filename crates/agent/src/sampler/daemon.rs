@@ -48,6 +48,7 @@ pub(crate) struct Daemon {
     stat: ProcFile,
     statm: ProcFile,
     io: Option<ProcFile>,
+    /// For what it says at marks, and for switches where the kernel does not tell them.
     status: Option<ProcFile>,
     open_files: OpenFiles,
     clock: Option<CpuClock>,
@@ -91,12 +92,16 @@ pub(crate) enum Depth {
     Whole,
     /// CPU time and memory, unless it turns out to have ended.
     Brief,
+    /// Whole, with the most memory that was ever resident: at the edges of a step, because that costs as much as all else.
+    Mark,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Memory {
     rss_bytes: i64,
     vsz_bytes: i64,
+    /// -1: not read.
+    rss_peak_bytes: i64,
 }
 
 /// What came of a reading.
@@ -130,10 +135,7 @@ impl Daemon {
                 run the agent as root or with CAP_SYS_PTRACE to have them"
             );
         }
-        let status = match context.switches {
-            SwitchSource::Kernel => None,
-            SwitchSource::Status => optional(ProcFile::open(&directory.join("status"), keeping))?,
-        };
+        let status = optional(ProcFile::open(&directory.join("status"), keeping))?;
         let open_files =
             OpenFiles::open(directory, context.fd_sizes, keeping).map_err(open_error)?;
         let live = context.tree == Tree::Live;
@@ -240,6 +242,7 @@ impl Daemon {
         let memory = Memory {
             rss_bytes: bytes(statm.resident_pages),
             vsz_bytes: bytes(statm.size_pages),
+            rss_peak_bytes: self.peak(buffer)?,
         };
         // Its kept file has just answered, so it is the same process; one without any memory left has ended, but for the
         // kernel's own, which never had any.
@@ -257,6 +260,7 @@ impl Daemon {
                     at: self.clock_reading.at,
                     rss_bytes: memory.rss_bytes,
                     vsz_bytes: memory.vsz_bytes,
+                    rss_peak_bytes: memory.rss_peak_bytes,
                     ..whole
                 }));
             }
@@ -265,6 +269,19 @@ impl Daemon {
             }
         }
         self.read_whole(memory, switches, context, buffer)
+    }
+
+    /// The most memory that was ever resident, at a mark; -1 at other samples, and where it cannot be had.
+    fn peak(&self, buffer: &mut Buffer) -> Result<i64, Failure> {
+        let Some(file) = self.status.as_ref().filter(|_| self.depth == Depth::Mark) else {
+            return Ok(-1);
+        };
+        match read(file, "status", buffer, parse::peak) {
+            Ok(bytes) => Ok(parse::signed(bytes)),
+            Err(Failure::Gone) => Err(Failure::Gone),
+            // A process that has ended, and the kernel's own, have no such line.
+            Err(Failure::Forbidden { .. } | Failure::Bad { .. }) => Ok(-1),
+        }
     }
 
     fn brief(&mut self, total_ns: u64, memory: Memory) -> DaemonSample {
@@ -282,6 +299,7 @@ impl Daemon {
             cpu_system_us: parse::signed(system_ns / 1000),
             rss_bytes: memory.rss_bytes,
             vsz_bytes: memory.vsz_bytes,
+            rss_peak_bytes: memory.rss_peak_bytes,
             threads: -1,
             fds: -1,
             read_bytes: -1,
@@ -315,9 +333,11 @@ impl Daemon {
         }
         let over = is_over(&stat);
         self.note_state(stat.state);
+        // Its memory goes first, some time before it is a zombie: what it has then are not its figures.
+        let ending = over || (memory.vsz_bytes == 0 && !stat.is_kernel);
         // One thread's switches are the process's.
         let switches = match &self.status {
-            Some(file) if stat.threads == 1 => {
+            Some(file) if stat.threads == 1 && context.switches == SwitchSource::Status => {
                 let (voluntary, involuntary) = read(file, "status", buffer, parse::switches)?;
                 Some(SwitchCounts {
                     voluntary,
@@ -355,11 +375,17 @@ impl Daemon {
             major_faults: counted(&mut counters.major_faults, Some(stat.major_faults)),
             ..bare
         };
-        if over {
-            if let Some(whole) = &self.whole {
-                sample.keep_gauges_of(whole);
-            }
-            return Ok(Reading::Ended(Some(sample)));
+        if ending {
+            // Without an earlier reading nothing is known of its memory, and zero would be a figure.
+            let last = self.whole.map(|whole| {
+                sample.keep_gauges_of(&whole);
+                sample
+            });
+            return Ok(match (over, last) {
+                (true, last) => Reading::Ended(last),
+                (false, Some(sample)) => Reading::Sample(sample),
+                (false, None) => Reading::Unreadable,
+            });
         }
         self.whole = Some(sample);
         self.whole_ns = total_ns;

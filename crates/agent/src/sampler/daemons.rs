@@ -151,17 +151,19 @@ impl Daemons {
         let last = self.round_robin.begin(trigger);
         let begin = self.watched.partition_point(|daemon| daemon.pid <= last);
         let (around, from) = self.watched.split_at_mut(begin);
+        let whole_depth = match trigger {
+            Trigger::Mark => Depth::Mark,
+            Trigger::Burst | Trigger::Tick => Depth::Whole,
+        };
         let chunks = from.chunks_mut(AT_ONCE).chain(around.chunks_mut(AT_ONCE));
         for daemons in chunks {
             for daemon in daemons.iter_mut() {
                 daemon.read_clock();
                 let whole = daemon.has_run() && self.round_robin.take(daemon.pid);
-                daemon.depth = match whole || !daemon.may_be_brief() {
-                    true => Depth::Whole,
-                    false => Depth::Brief,
-                };
+                let is_brief = !whole && trigger != Trigger::Mark && daemon.may_be_brief();
+                daemon.depth = if is_brief { Depth::Brief } else { whole_depth };
             }
-            let is_asked = |daemon: &Daemon| daemon.depth == Depth::Whole && daemon.has_run();
+            let is_asked = |daemon: &Daemon| daemon.depth != Depth::Brief && daemon.has_run();
             self.counts.clear();
             if let Some(switches) = &mut self.switches {
                 let asked = daemons.iter().filter(|daemon| is_asked(daemon));

@@ -1,11 +1,13 @@
 //! Disks and network interfaces, as the kernel lists them.
 //!
-//! Whole disks only: a partition's work is its disk's. Pseudo devices (loop, ram, ...) are left out until their first
+//! Whole disks only: a partition's work is its disk's. Devices that stand on others are listed and marked, so that what they move
+//! is not counted twice. Pseudo devices (loop, ram, ...) are left out until their first
 //! I/O. Interfaces are those of the network namespace of the thread that opened the list, `lo` included. The kernel
 //! prints disk times as 32 bits of milliseconds, which a deep queue fills within a day: they are counted on here.
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use benchmesh_workloads::clock::MonoNanos;
 use rustix::io::Errno;
@@ -15,6 +17,7 @@ use super::counter::{Counter, advance_all};
 use super::parse::{self, ParseError, Words};
 use super::proc_file::{Buffer, Keeping, ProcFile};
 use super::sampled::{DiskSample, NetSample};
+use super::stacked::Stacking;
 
 /// The unit of `/proc/diskstats`, whatever the device's own.
 const SECTOR_BYTES: u64 = 512;
@@ -52,6 +55,9 @@ impl<Known: Default> List<Known> {
     }
 }
 
+/// How often it is looked up anew which disks stand on others.
+const STACKING_EVERY: Duration = Duration::from_secs(10);
+
 /// Bounds what is remembered of devices that come and go (containers make interfaces without end).
 const KNOWN_MAX: usize = 4096;
 
@@ -64,6 +70,7 @@ fn complain(list: &'static str, complained: &mut bool, problem: &dyn std::fmt::D
 #[derive(Debug)]
 pub(crate) struct Disks {
     list: List<DiskCounters>,
+    stacking: Stacking,
 }
 
 /// Counters of one disk that are carried on over the kernel's wrapping ones.
@@ -75,10 +82,22 @@ struct DiskCounters {
     write_ms: Milliseconds32,
     busy_ms: Milliseconds32,
     queue_ms: Milliseconds32,
+    /// Whether it stands on other disks, and when that was looked up.
+    stacked: Option<(MonoNanos, bool)>,
+}
+
+impl DiskCounters {
+    /// Devices are set up and taken down at any time, but seldom.
+    fn is_stacked(&mut self, disk: &str, stacking: &Stacking, at: MonoNanos) -> bool {
+        match self.stacked {
+            Some((looked, stacked)) if at.since(looked) < STACKING_EVERY => stacked,
+            _ => self.stacked.insert((at, stacking.is_stacked(disk))).1,
+        }
+    }
 }
 
 impl Disks {
-    pub(crate) fn open(proc_root: &Path) -> Result<Disks, Errno> {
+    pub(crate) fn open(proc_root: &Path, sys_root: &Path) -> Result<Disks, Errno> {
         let file = ProcFile::open(&proc_root.join("diskstats"), Keeping::Open)?;
         Ok(Disks {
             list: List {
@@ -86,6 +105,7 @@ impl Disks {
                 known: Vec::new(),
                 complained: false,
             },
+            stacking: Stacking::new(proc_root, sys_root),
         })
     }
 
@@ -119,7 +139,8 @@ impl Disks {
                 continue;
             }
             if let Some((disk, counters)) = self.list.known(&mut expected, line.name) {
-                rows.push(line.row(at, disk, counters));
+                let stacked = counters.is_stacked(&disk, &self.stacking, at);
+                rows.push(line.row(at, disk, stacked, counters));
             }
         }
         rows
@@ -188,7 +209,13 @@ impl<'text> DiskLine<'text> {
         })
     }
 
-    fn row(&self, at: MonoNanos, disk: Arc<str>, counters: &mut DiskCounters) -> DiskSample {
+    fn row(
+        &self,
+        at: MonoNanos,
+        disk: Arc<str>,
+        stacked: bool,
+        counters: &mut DiskCounters,
+    ) -> DiskSample {
         let bytes = |sectors: u64| sectors.saturating_mul(SECTOR_BYTES);
         let raw = [
             self.reads,
@@ -203,6 +230,7 @@ impl<'text> DiskLine<'text> {
         DiskSample {
             at,
             disk,
+            stacked,
             reads,
             read_bytes,
             read_us: counters.read_ms.advance_us(self.read_ms),

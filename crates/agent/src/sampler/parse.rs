@@ -23,6 +23,8 @@ pub(crate) struct Stat {
     /// As in `ps`: `Z` is ended and not reaped.
     pub(crate) state: u8,
     pub(crate) parent: u64,
+    /// A thread of the kernel: it never has memory of its own.
+    pub(crate) is_kernel: bool,
     pub(crate) minor_faults: u64,
     pub(crate) major_faults: u64,
     pub(crate) user_ticks: u64,
@@ -30,6 +32,9 @@ pub(crate) struct Stat {
     pub(crate) threads: u64,
     pub(crate) start_ticks: u64,
 }
+
+/// `PF_KTHREAD` of the kernel's flags of a process.
+const KERNEL_THREAD: u64 = 0x0020_0000;
 
 /// A pid of 10 digits and a kernel thread's name of 63 characters at most end within so many bytes.
 const STAT_HEAD: usize = 80;
@@ -51,7 +56,8 @@ pub(crate) fn stat(text: &[u8]) -> Result<Stat, ParseError> {
         .and_then(|word| word.first().copied())
         .ok_or(ParseError::Missing { field: "state" })?;
     let parent = words.number(0, "ppid")?;
-    let minor_faults = words.number(10 - 4 - 1, "minflt")?;
+    let flags = words.number(9 - 4 - 1, "flags")?;
+    let minor_faults = words.number(0, "minflt")?;
     let major_faults = words.number(12 - 10 - 1, "majflt")?;
     let user_ticks = words.number(14 - 12 - 1, "utime")?;
     let system_ticks = words.number(0, "stime")?;
@@ -60,6 +66,7 @@ pub(crate) fn stat(text: &[u8]) -> Result<Stat, ParseError> {
     Ok(Stat {
         state,
         parent,
+        is_kernel: flags & KERNEL_THREAD != 0,
         minor_faults,
         major_faults,
         user_ticks,
@@ -119,6 +126,11 @@ pub(crate) fn io(text: &[u8]) -> Result<Io, ParseError> {
         read_bytes: keyed_in(&mut lines, b"read_bytes:", "read_bytes")?,
         write_bytes: keyed_in(&mut lines, b"write_bytes:", "write_bytes")?,
     })
+}
+
+/// The most memory that was ever resident, in bytes, of `/proc/PID/status`. The kernel's own processes have no such line.
+pub(crate) fn peak(text: &[u8]) -> Result<u64, ParseError> {
+    Ok(keyed(whole(text)?, b"VmHWM:", "VmHWM")?.saturating_mul(1024))
 }
 
 /// Context switches of one thread, of `/proc/PID/status`: voluntary, involuntary.
@@ -252,6 +264,7 @@ mod tests {
     const WANTED: Stat = Stat {
         state: b'S',
         parent: 1,
+        is_kernel: false,
         minor_faults: 104_857,
         major_faults: 42,
         user_ticks: 65_210,
@@ -346,6 +359,14 @@ mod tests {
             statm(b"262144\n"),
             Err(ParseError::Missing { field: "resident" })
         );
+        assert_eq!(
+            peak(b"Name:\tx\nVmPeak:\t  900 kB\nVmHWM:\t  353300 kB\n"),
+            Ok(353_300 << 10)
+        );
+        assert_eq!(
+            peak(b"Name:\tkworker\n"),
+            Err(ParseError::Missing { field: "VmHWM" })
+        );
         let status = b"Name:\tx\nvoluntary_ctxt_switches:\t150\nnonvoluntary_ctxt_switches:\t545\n";
         assert_eq!(switches(status), Ok((150, 545)));
     }
@@ -367,6 +388,7 @@ mod tests {
                 statm(&text),
                 io(&text),
                 switches(&text),
+                peak(&text),
             );
             if let Some(value) = fraction(&text) {
                 prop_assert!(!value.is_nan());

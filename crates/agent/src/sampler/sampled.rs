@@ -23,6 +23,8 @@ pub struct Sampled {
     /// Ticks that passed unsampled since the sampler started, because it was late by a whole period or more.
     pub skipped_ticks: u64,
     pub cost: Cost,
+    /// A step or a task of it has just ended: somebody may wait for this sample.
+    pub awaited: bool,
 }
 
 /// What the sampler itself has used since it started.
@@ -83,6 +85,8 @@ pub struct DaemonSample {
     pub cpu_system_us: i64,
     pub rss_bytes: i64,
     pub vsz_bytes: i64,
+    /// The most that was ever resident since its start; -1: not read this time, as at all samples but those of marks.
+    pub rss_peak_bytes: i64,
     pub threads: i64,
     /// -1: unknown.
     pub fds: i64,
@@ -132,6 +136,8 @@ pub struct HostSample {
 pub struct DiskSample {
     pub at: MonoNanos,
     pub disk: Arc<str>,
+    /// It stands on other disks of this host, where its work is counted again.
+    pub stacked: bool,
     pub reads: i64,
     pub read_bytes: i64,
     pub read_us: i64,

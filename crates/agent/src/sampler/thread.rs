@@ -45,6 +45,8 @@ pub(crate) struct SamplerThread {
     /// Daemons whose end was notified.
     ended: Vec<i32>,
     execs: Execs,
+    /// The next sample is that of an end.
+    awaited: bool,
     scan_at: Option<MonoNanos>,
     /// None: not since host-wide sampling began. The first scan comes before the first sample.
     scanned_at: Option<MonoNanos>,
@@ -76,13 +78,17 @@ impl SamplerThread {
             ticker: Ticker::default(),
             buffer: Buffer::new(),
             host: Host::open(&config.proc_root, TickLength::of_this_kernel()),
-            disks: open_list("diskstats", Disks::open(&config.proc_root)),
+            disks: open_list(
+                "diskstats",
+                Disks::open(&config.proc_root, &config.sys_root()),
+            ),
             interfaces: open_list("net/dev", Interfaces::open(&config.proc_root)),
             carriers: Carriers::new(INTERFACES),
             daemons,
             rows: Rows::default(),
             ended: Vec::new(),
             execs: Execs::default(),
+            awaited: false,
             scan_at: None,
             scanned_at: None,
             cost: Cost::default(),
@@ -143,6 +149,7 @@ impl SamplerThread {
                 Mark::StepStart(at) => self.ticker.start_burst(at.0),
                 Mark::TaskEnd(at) => self.ticker.mark(at.0),
                 Mark::StepEnd(at) => {
+                    self.awaited = true;
                     self.ticker.end_burst();
                     self.ticker.mark(at.0)
                 }
@@ -198,6 +205,9 @@ impl SamplerThread {
             sampled.nets = interfaces.sample(now, &mut self.buffer);
             sampled.carriers = self.carriers.changes(now, &sampled.nets);
         }
+        if due.trigger == Trigger::Mark {
+            sampled.awaited = std::mem::take(&mut self.awaited);
+        }
         self.cost.samples = self.cost.samples.saturating_add(1);
         self.finish(sampled, rows)
     }
@@ -251,6 +261,7 @@ impl SamplerThread {
             carriers: Vec::new(),
             skipped_ticks: self.ticker.skipped(),
             cost: self.cost,
+            awaited: false,
         }
     }
 

@@ -119,7 +119,13 @@ impl SpoolActor {
                     Some(request) => self.answer(request, &mut entries).await,
                 },
                 Some(entry) = entries.recv(), if self.pending.has_room() => self.take(entry).await,
-                () = self.samples.ready(), if self.writing == Health::Working => self.flush_soon(),
+                () = self.samples.ready(), if self.writing == Health::Working => {
+                    // A report waits for the samples of a step's end.
+                    match self.samples.is_awaited() {
+                        true => self.flush().await,
+                        false => self.flush_soon(),
+                    }
+                }
                 () = at(flush_at) => self.flush().await,
                 () = at(offset_at) => self.note_offset(),
                 () = self.dating.known(), if self.waits_for_clock => {

@@ -34,6 +34,8 @@ struct Shared {
 struct Queue {
     waiting: VecDeque<Waiting>,
     rows: usize,
+    /// Whether one of those that wait is awaited at the other end.
+    awaited: bool,
     /// Descriptions out of samples that were given up.
     seen: Vec<DaemonSeen>,
     lost: Vec<Lost>,
@@ -74,6 +76,7 @@ impl Samples {
         let map = self.dating.map();
         let mut queue = self.lock();
         queue.rows += rows(&sampled);
+        queue.awaited |= sampled.awaited;
         queue.waiting.push_back(Waiting { sampled, map });
         while queue.rows > MOST_ROWS && queue.waiting.len() > 1 {
             queue.give_up_oldest();
@@ -85,6 +88,11 @@ impl Samples {
     /// Until something has come in since the last call.
     pub async fn ready(&self) {
         self.shared.arrived.notified().await;
+    }
+
+    /// Whether something waits that is better sent at once.
+    pub fn is_awaited(&self) -> bool {
+        self.lock().awaited
     }
 
     /// Everything that waits, in mesh time; `map` dates what came in before that was known.
@@ -352,6 +360,7 @@ mod tests {
         let disk = DiskSample {
             at,
             disk: "sda".into(),
+            stacked: false,
             reads: 1,
             read_bytes: 1,
             read_us: 1,
@@ -374,6 +383,7 @@ mod tests {
             carriers: Vec::new(),
             skipped_ticks: 0,
             cost: Cost::default(),
+            awaited: false,
         }
     }
 

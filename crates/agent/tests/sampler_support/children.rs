@@ -38,6 +38,10 @@ pub enum Life {
     Touch {
         bytes: usize,
     },
+    /// Touches memory and gives it back each time it is told to go.
+    TouchAndFree {
+        bytes: usize,
+    },
 }
 
 /// Memory that a child and the test both see.
@@ -189,6 +193,19 @@ unsafe fn live(life: Life, shared: &Shared) {
                     wait_for_turn(turn, shared);
                     burn_once(ns, shared);
                     shared.done.store(turn, Ordering::Release);
+                }
+            }
+            Life::TouchAndFree { bytes } => {
+                for turn in 1u32.. {
+                    wait_for_turn(turn, shared);
+                    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+                    let protection = libc::PROT_READ | libc::PROT_WRITE;
+                    let memory = libc::mmap(std::ptr::null_mut(), bytes, protection, flags, -1, 0);
+                    if memory != libc::MAP_FAILED {
+                        memory.cast::<u8>().write_bytes(1, bytes);
+                        libc::munmap(memory, bytes);
+                        shared.done.store(turn, Ordering::Release);
+                    }
                 }
             }
             Life::Touch { bytes } => {

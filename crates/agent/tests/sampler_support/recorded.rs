@@ -277,8 +277,14 @@ impl Recorded {
             start_ticks,
             ..
         } = self;
+        // The kernel's own processes have no memory, and a flag.
+        let flags = if self.statm.0 == 0 {
+            2_129_984
+        } else {
+            4_194_624
+        };
         format!(
-            "{pid} ({comm}) {state} {parent} {pid} {pid} 0 -1 4194624 2494 0 5 0 {user_ticks} {system_ticks} 7 3 20 0 {threads} 0 \
+            "{pid} ({comm}) {state} {parent} {pid} {pid} 0 -1 {flags} 2494 0 5 0 {user_ticks} {system_ticks} 7 3 20 0 {threads} 0 \
              {start_ticks} 622911488 4682 18446744073709551615 94818325159936 94818325215193 140721860155392 0 0 0 33581569 \
              4096 1274 0 0 0 17 0 0 0 0 0 0 94818325247744 94818325387424 94819358879744 140721860163561 140721860164132 \
              140721860164132 140721860165603 0\n"

@@ -76,6 +76,7 @@ impl Beats {
                 invol_ctx: column(|beat, daemon| 500_000 + beat * 13 + daemon),
                 minor_faults: column(|beat, daemon| 9_000_000 + beat * 55 + daemon),
                 major_faults: column(|beat, daemon| 120 + beat / 100 + daemon),
+                rss_peak_bytes: column(|_, _| -1),
             }),
             ..proto::Batch::default()
         }

@@ -267,7 +267,7 @@ impl BareSide {
                 {
                     let mut insert = transaction
                         .prepare_cached(
-                            "INSERT INTO daemon_samples VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
+                            "INSERT INTO daemon_samples VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,NULL)",
                         )
                         .unwrap();
                     for row in rows.iter() {

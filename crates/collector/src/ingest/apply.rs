@@ -250,16 +250,26 @@ impl Ingest {
                 with_ids.filter_map(|(id, sample)| Some(((*id)?, sample)))
             })
             .collect();
+        let instants = rows.iter().map(|(_, sample)| sample.at.0);
+        let of_devices = batches.iter().filter(|pending| pending.is_fresh());
+        let of_devices = of_devices.flat_map(|pending| {
+            let disks = pending.batch.disk_samples.iter().map(|sample| sample.at.0);
+            let nets = pending.batch.net_samples.iter().map(|sample| sample.at.0);
+            disks.chain(nets)
+        });
+        let ends = instants.chain(of_devices).fold(None, |ends, at| {
+            let (oldest, newest) = ends.unwrap_or((at, at));
+            Some((at.min(oldest), at.max(newest)))
+        });
+        if let Some(ends) = ends {
+            self.late |= tasks::note_late_samples(connection, ends)?;
+        }
         if rows.is_empty() {
             return Ok(());
         }
         // In the order of the key, so that each page of the table is touched once.
         rows.sort_unstable_by_key(|(daemon, sample)| (*daemon, sample.at));
         tables::DAEMON_SAMPLES.insert(connection, &rows, tables::daemon_sample)?;
-        let instants = || rows.iter().map(|(_, sample)| sample.at.0);
-        if let (Some(oldest), Some(newest)) = (instants().min(), instants().max()) {
-            self.late |= tasks::note_late_samples(connection, (oldest, newest))?;
-        }
         for of_one in rows.chunk_by(|(a, _), (b, _)| a == b) {
             if let Some((daemon, newest)) = of_one.last() {
                 let stored = self.caches.last_seen.get(daemon).copied();
@@ -334,7 +344,7 @@ fn store_samples(
     })?;
     let mut disks = Vec::with_capacity(batch.disk_samples.len());
     for sample in &batch.disk_samples {
-        let disk = devices::disk(caches, connection, source, &sample.disk)?;
+        let disk = devices::disk(caches, connection, source, &sample.disk, sample.stacked)?;
         disks.extend(disk.map(|disk| (disk, sample)));
     }
     tables::DISK_SAMPLES.insert(connection, &disks, tables::disk_sample)?;

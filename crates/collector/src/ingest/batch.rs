@@ -109,6 +109,8 @@ pub struct DaemonSample {
     pub cpu_system_us: i64,
     pub rss_bytes: i64,
     pub vsz_bytes: i64,
+    /// The most that was ever resident.
+    pub rss_peak_bytes: Option<i64>,
     pub threads: Option<i64>,
     pub fds: Option<i64>,
     pub read_bytes: Option<i64>,
@@ -153,6 +155,8 @@ pub struct HostSample {
 pub struct DiskSample {
     pub at: MeshMicros,
     pub disk: String,
+    /// It stands on other disks of the host.
+    pub stacked: bool,
     pub reads: i64,
     pub read_bytes: i64,
     pub read_us: i64,

@@ -77,7 +77,8 @@ pub(crate) struct Caches {
     pub daemons: WriteThroughCache<(HostId, Process), DaemonId>,
     /// `last_seen_us` as the table has it.
     pub last_seen: WriteThroughCache<DaemonId, i64>,
-    pub disks: WriteThroughCache<(HostId, String), i64>,
+    /// With what is stored of whether it stands on others.
+    pub disks: WriteThroughCache<(HostId, String), (i64, bool)>,
     pub interfaces: WriteThroughCache<(HostId, String, String), i64>,
     /// What each agent may still add to the tables of these.
     pub lasting: LastingRows,

@@ -232,30 +232,42 @@ pub(super) fn disk(
     connection: &Connection,
     source: &Source,
     name: &str,
+    stacked: bool,
 ) -> Result<Option<i64>, StoreError> {
     let key = (source.host, name.to_owned());
-    if let Some(id) = caches.disks.get(&key) {
-        return Ok(Some(*id));
-    }
-    let known: Option<i64> = find(
-        connection,
-        "look for a disk",
-        "SELECT id FROM disks WHERE host_id = ? AND name = ?",
-        (source.host.0, name),
-        |row| row.get(0),
-    )?;
+    let known = match caches.disks.get(&key) {
+        Some(known) => Some(*known),
+        None => find(
+            connection,
+            "look for a disk",
+            "SELECT id, stacked FROM disks WHERE host_id = ? AND name = ?",
+            (source.host.0, name),
+            |row| Ok((row.get(0)?, row.get(1)?)),
+        )?,
+    };
     let id = match known {
-        Some(id) => id,
+        Some((id, was)) if was == stacked => id,
+        Some((id, _)) => {
+            execute(
+                connection,
+                "note what a disk stands on",
+                "UPDATE disks SET stacked = ? WHERE id = ?",
+                (stacked, id),
+            )?;
+            id
+        }
         None if !may_add(caches, connection, source.agent)? => return Ok(None),
         None => one(
             connection,
             "keep a disk",
-            "INSERT INTO disks (host_id, name) VALUES (?, ?) RETURNING id",
-            (source.host.0, name),
+            "INSERT INTO disks (host_id, name, stacked) VALUES (?, ?, ?) RETURNING id",
+            (source.host.0, name, stacked),
             |row| row.get(0),
         )?,
     };
-    caches.disks.set(key, id);
+    if known != Some((id, stacked)) || caches.disks.get(&key).is_none() {
+        caches.disks.set(key, (id, stacked));
+    }
     Ok(Some(id))
 }
 

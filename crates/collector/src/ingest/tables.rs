@@ -7,10 +7,10 @@ use super::statements::{Table, Values};
 use crate::model::{AgentId, DaemonId, HostId};
 
 pub(crate) static DAEMON_SAMPLES: Table = Table::new(
-    "INSERT INTO daemon_samples (daemon_id, at_us, cpu_user_us, cpu_system_us, rss_bytes, vsz_bytes, threads, fds, \
-     read_bytes, write_bytes, vol_ctx, invol_ctx, minor_faults, major_faults)",
+    "INSERT INTO daemon_samples (daemon_id, at_us, cpu_user_us, cpu_system_us, rss_bytes, vsz_bytes, rss_peak_bytes, \
+     threads, fds, read_bytes, write_bytes, vol_ctx, invol_ctx, minor_faults, major_faults)",
     "ON CONFLICT (daemon_id, at_us) DO NOTHING",
-    14,
+    15,
     "store samples of daemons",
 );
 
@@ -24,6 +24,7 @@ pub(crate) fn daemon_sample(
     row.add(sample.cpu_system_us);
     row.add(sample.rss_bytes);
     row.add(sample.vsz_bytes);
+    row.add(sample.rss_peak_bytes);
     row.add(sample.threads);
     row.add(sample.fds);
     row.add(sample.read_bytes);

@@ -1,6 +1,7 @@
 //! What a snapshot takes from the database: a few indexed rows each, whatever the database holds.
 
 use super::{BaselineListed, DaemonNow, EventNow, HostNow, MarkNow, RunListed};
+use crate::results::usage::share_percent;
 use sqlx::{Row, SqlitePool, sqlite::SqliteRow};
 
 /// Runs in a list.
@@ -30,9 +31,7 @@ LIMIT 2000";
 
 const HOSTS: &str = "
 SELECT h.name AS host, h.cpus, b.at_us, b.memory_total_bytes, b.memory_available_bytes, b.load1,
-       100.0 - (b.idle_us - a.idle_us + b.iowait_us - a.iowait_us) * 100.0 / nullif((b.at_us - a.at_us) * h.cpus, 0)
-           AS busy_percent,
-       (b.iowait_us - a.iowait_us) * 100.0 / nullif((b.at_us - a.at_us) * h.cpus, 0) AS iowait_percent
+       b.at_us - a.at_us AS span_us, b.idle_us - a.idle_us AS idle_us, b.iowait_us - a.iowait_us AS iowait_us
 FROM hosts AS h
 CROSS JOIN host_samples AS b ON b.host_id = h.id
     AND b.at_us = (SELECT max(x.at_us) FROM host_samples AS x WHERE x.host_id = h.id)
@@ -94,12 +93,23 @@ pub async fn hosts(pool: &SqlitePool, now_us: i64) -> Result<Vec<HostNow>, sqlx:
         .await?;
     rows.iter()
         .map(|row| {
+            let cpus: i64 = row.try_get("cpus")?;
+            let span_us: Option<i64> = row.try_get("span_us")?;
+            let share = |column: &str| -> Result<Option<f64>, sqlx::Error> {
+                let moved: Option<i64> = row.try_get(column)?;
+                Ok(moved
+                    .zip(span_us)
+                    .and_then(|(moved, span)| share_percent(moved, span, cpus)))
+            };
+            let (idle, iowait_percent) = (share("idle_us")?, share("iowait_us")?);
             Ok(HostNow {
                 host: row.try_get("host")?,
                 at_us: row.try_get("at_us")?,
-                cpus: row.try_get("cpus")?,
-                busy_percent: row.try_get("busy_percent")?,
-                iowait_percent: row.try_get("iowait_percent")?,
+                cpus,
+                busy_percent: idle
+                    .zip(iowait_percent)
+                    .map(|(idle, iowait)| (100.0 - idle - iowait).max(0.0)),
+                iowait_percent,
                 memory_total_bytes: row.try_get("memory_total_bytes")?,
                 memory_available_bytes: row.try_get("memory_available_bytes")?,
                 load1: row.try_get("load1")?,

@@ -5,6 +5,7 @@ use super::{
     seconds::{Axis, real},
     short,
 };
+use crate::results::usage::{LEAST_SPAN_US, share_percent};
 use rusqlite::{Connection, Row, params};
 
 /// Edges per daemon or host; each is one look into an index.
@@ -57,7 +58,8 @@ impl Span {
 /// One reading at an edge: its instant, and what was read.
 type Reading = (i64, [i64; 3]);
 
-/// The readings at the edges, each once; none from before the drawn time but the last.
+/// The readings at the edges, none so close to another that a share of that time would tell nothing; none from before the drawn
+/// time but the last.
 fn readings(
     connection: &Connection,
     sql: &str,
@@ -71,7 +73,10 @@ fn readings(
         let mut rows = statement.query(params![id, edge])?;
         let Some(row) = rows.next()? else { continue };
         let reading = read(row)?;
-        if readings.last().is_none_or(|(at_us, _)| *at_us < reading.0) {
+        if readings
+            .last()
+            .is_none_or(|(at_us, _)| reading.0.saturating_sub(*at_us) >= LEAST_SPAN_US)
+        {
             readings.push(reading);
         }
     }
@@ -160,9 +165,9 @@ pub fn hosts(
             else {
                 continue;
             };
-            let whole = real(at_us.saturating_sub(*from_us).max(1)) * real(cpus.max(1));
+            let span_us = at_us.saturating_sub(*from_us);
             let share = |from: &i64, until: &i64| {
-                (real(until.saturating_sub(*from).max(0)) * 100.0 / whole).min(100.0)
+                share_percent(until.saturating_sub(*from), span_us, cpus.max(1)).unwrap_or(0.0)
             };
             let (idle, wait) = (share(idle_from, idle), share(wait_from, wait));
             series.at_s.push(span.axis.seconds_of(*at_us));

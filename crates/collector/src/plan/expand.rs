@@ -3,8 +3,8 @@
 //! Pure: the same plan and agents give the same steps, whatever order the agents are given in.
 
 use super::{
-    AgentFacts, Expansion, Group, Phase, Plan, PlannedLoad, PlannedStep, PlannedTask, Target,
-    curve, groups::members, links, mounts::mounted_otherwise, policy, source::Mistakes,
+    AgentFacts, Cache, Expansion, Group, Phase, Plan, PlannedLoad, PlannedStep, PlannedTask,
+    Target, curve, groups::members, links, mounts::mounted_otherwise, policy, source::Mistakes,
 };
 use benchmesh_workloads::workload::{Footprint, Needs};
 use serde_json::{Map, Value};
@@ -327,6 +327,20 @@ pub(super) fn unused_targets(plan: &Plan) -> Vec<String> {
         .collect()
 }
 
+/// `cache = "other-client"` needs another client.
+fn refuse_single_reader(phase: &Phase, members: &[Vec<&AgentFacts>], mistakes: &mut Mistakes<'_>) {
+    for (group, members) in phase.groups.iter().zip(members) {
+        let reads = phase.cache == Cache::OtherClient && group.workload.0.needs() == Needs::Target;
+        if let ([only], true) = (members.as_slice(), reads) {
+            mistakes.at(
+                &group.at,
+                format!("cache = \"other-client\": agent `{}` is the only client, and has no other's data to read", only.name),
+                "use two clients or more, on one file system",
+            );
+        }
+    }
+}
+
 /// The tasks of each step of a cell's mode: one set, or as many as the shape of a network phase makes.
 fn task_sets(
     plan: &Plan,
@@ -348,6 +362,7 @@ fn task_sets(
         return links::task_sets(plan, phase, cell, fleet, mistakes);
     }
     let members = members(plan, phase, cell, target, fleet, mistakes);
+    refuse_single_reader(phase, &members, mistakes);
     let mut task_set = Vec::new();
     for (load, (group, group_members)) in phase.groups.iter().zip(&members).enumerate() {
         if group.workload.0.needs() == Needs::Peer {

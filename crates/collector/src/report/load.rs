@@ -33,7 +33,7 @@ pub struct Statement {
 
 /// Every statement of a report but those that find the run.
 #[cfg(test)]
-const STATEMENTS: [Statement; 17] = [
+const STATEMENTS: [Statement; 19] = [
     steps::STEPS,
     steps::OPS,
     slots::HISTOGRAMS,
@@ -47,6 +47,8 @@ const STATEMENTS: [Statement; 17] = [
     daemons::USAGE,
     daemons::COSTS,
     hosts::HOSTS,
+    hosts::TRAFFIC,
+    hosts::AWAITED,
     hosts::LINKS,
     events::EVENTS,
     events::LOSSES,
@@ -100,6 +102,7 @@ async fn load_from(connection: &mut SqliteConnection, wanted: &str) -> Result<Re
     steps::add_caches(&mut transaction, id, &mut steps).await?;
     missing::add(&mut transaction, id, &mut steps).await?;
     clients::add(&mut transaction, id, &mut steps).await?;
+    hosts::add_traffic(&mut transaction, id, &mut steps).await?;
     let (daemons, costs) = daemons::load(&mut transaction, &run).await?;
     let (events, events_total) = events::load(&mut transaction, id).await?;
     let targets = LoadedTargets::load(&mut transaction, id)
@@ -120,6 +123,10 @@ async fn load_from(connection: &mut SqliteConnection, wanted: &str) -> Result<Re
         events,
         events_total,
         marks: marks::marks(&mut transaction, id, &steps).await?,
+        awaited: match run.ended_us {
+            Some(_) => hosts::awaited(&mut transaction, id).await?,
+            None => Vec::new(),
+        },
         losses: events::losses(&mut transaction, id).await?,
         run,
         steps,

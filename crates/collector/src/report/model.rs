@@ -9,7 +9,9 @@ mod phases;
 mod steps;
 
 pub use curves::{CurveReport, LoadReport};
-pub use machines::{AgentReport, CostReport, DaemonReport, HostReport, TargetReport};
+pub use machines::{
+    AgentReport, CostReport, DaemonReport, HostReport, TargetReport, TrafficReport,
+};
 pub use phases::{Cell, Field, Figure, Measure, PhaseReport, Pivot};
 pub use steps::{
     CLIENTS_LISTED, ClientReport, ClientsReport, GroupReport, Judged, Line, OpReport,
@@ -67,6 +69,9 @@ pub struct Report {
     /// Samples that agents had to give up during the run.
     #[serde(default)]
     pub losses: Vec<LossReport>,
+    /// Hosts whose samples of the run's end are not there: what they used in the last step is up to their last sample.
+    #[serde(default)]
+    pub awaited: Vec<String>,
 }
 
 /// The run itself. Instants are mesh time in microseconds.

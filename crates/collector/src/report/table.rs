@@ -1,5 +1,7 @@
 //! A titled table of ready text with notes beneath, the same for every medium that people read.
 
+use crate::figures;
+
 /// On which side the text of a column stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Align {
@@ -83,6 +85,14 @@ impl Table {
     /// A column of figures.
     pub fn figures(self, title: &str, cells: impl IntoIterator<Item = String>) -> Self {
         self.column(title, Align::Right, cells)
+    }
+
+    /// As [`Table::figures`], where any cell has one.
+    pub fn figures_if_any(self, title: &str, cells: Vec<String>) -> Self {
+        match cells.iter().any(|cell| cell != figures::NONE) {
+            true => self.figures(title, cells),
+            false => self,
+        }
     }
 
     /// A column of text that is left out when no cell says anything.

@@ -13,6 +13,7 @@ mod marks;
 mod phases;
 mod results;
 mod summary;
+mod traffic;
 mod validity;
 
 use super::figures::{self, NONE, plural};
@@ -109,6 +110,7 @@ pub fn tables_within(report: &Report, detail: Detail, width: Option<usize>) -> V
             tables.extend(daemons::each(&report.daemons));
             tables.extend(hosts::by_phase(report));
             tables.extend(hosts::each(report));
+            tables.extend(traffic::by_mode(report));
             tables.extend(events(report));
             tables.extend(environment::hosts(report));
             tables.extend(environment::targets(&report.targets));

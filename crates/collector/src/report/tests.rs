@@ -42,6 +42,7 @@ pub(super) fn step(ordinal: i64, phase: &str, mode: &str) -> StepReport {
         from_agent: None,
         to_agent: None,
         missing: Vec::new(),
+        traffic: Vec::new(),
         failures: vec![],
         groups: vec![],
         ops: vec![op(mode)],
@@ -86,6 +87,11 @@ pub(super) fn cost() -> CostReport {
         target: "cephfs".into(),
         name: "ceph-osd".into(),
         cpu_us_per_op: Some(50.0),
+        cpu_us_per_op_until_idle: None,
+        idle_percent: None,
+        after_cpu_s: None,
+        after_s: None,
+        after_idle: None,
         cpu_s_per_gib: None,
         cpu_s: None,
         ops: 1,
@@ -149,6 +155,7 @@ pub(super) fn report(steps: Vec<StepReport>) -> Report {
         events: vec![],
         events_total: 0,
         losses: vec![],
+        awaited: vec![],
     }
 }
 

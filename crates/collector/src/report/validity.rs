@@ -3,6 +3,7 @@
 //! Pure. A check that found nothing says so in a few words, one that could not be made says why; a check whose question
 //! does not arise (no cold step, no repeat) is left out. What flags mean is in their table.
 
+mod cached;
 mod flagged;
 mod imported;
 mod lost;
@@ -36,17 +37,7 @@ pub(super) fn checks(report: &Report) -> Vec<Check> {
     checks.push(cpu(report));
     checks.push(policy(report));
     checks.extend(paced(steps));
-    checks.push(flagged(
-        steps,
-        "cached",
-        "nothing faster than the network",
-        |step| {
-            unless(
-                step.judged.network,
-                "no network of known speed on the way to the storage",
-            )
-        },
-    ));
+    checks.extend(cached::check(steps));
     checks.push(stalls(report));
     checks.push(clients(report));
     checks.push(errors(steps));

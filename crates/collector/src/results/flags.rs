@@ -193,8 +193,13 @@ flags! {
         about: "cached",
         severity: Warning,
         verdict: Caveat,
-        meaning: "read or written faster than the agents' network can carry: a cache answered",
-        raised: "The tasks of some agent read, or wrote, more in a second than its network can carry. Reads are `read`, \
+        meaning: "a cache answered: more was read than came to the clients, or moved faster than their network can carry",
+        raised: "The tasks of some client read at least a tenth more than its host received over all interfaces (of a network \
+                 file system) or than its disks delivered (of ext4, xfs and the like on a disk) in the same time; \
+                 `v_traffic.cached_percent` says how much. Of a step with `cache = \"warm\"` that is the intent, and no flag. \
+                 Not judged, with the reason in `v_traffic.not_judged`: file systems on loop and network block devices, other \
+                 FUSE file systems, RDMA, memory, and steps that samples do not cover. What is not judged by bytes is judged by \
+                 speed: the tasks of some agent read, or wrote, more in a second than its network can carry. Reads are `read`, \
                  `fread`, `getc`, `seek` and `copy` in mode `out`; writes are `write`, `create`, `append`, `rewrite`, \
                  `fwrite`, `putc` and `copy` in mode `in`. Judged where the agent's label `link-mbits` says how fast its \
                  way to the storage is, and where the target's file system is one of the network's: there by the most that \
@@ -203,7 +208,8 @@ flags! {
                  phase by that speed alone. Of `network` phases only those count that could send all they would: no `rate` \
                  or `rate_iops`, no group beside them, tasks that ended well. What a step was judged by is \
                  `tasks.link_bytes_per_s`.",
-        remedy: "Use `cache = \"cold\"` or `\"bypass\"`, or more data than the caches hold.",
+        remedy: "Use `cache = \"cold\"` or `\"bypass\"`, let each client read what another one wrote (`cache = \"other-client\"`), \
+                 or use more data than the caches hold.",
     }
     AckSuspect = "ack-suspect" {
         about: "cached",

@@ -478,12 +478,12 @@ fn is_observed(op: &str) -> bool {
 
 /// Which way an operation moves data between the client and the target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Direction {
+pub(crate) enum Direction {
     FromStorage,
     ToStorage,
 }
 
-fn direction_of(op: &str, mode: &str) -> Option<Direction> {
+pub(crate) fn direction_of(op: &str, mode: &str) -> Option<Direction> {
     match (op, mode) {
         ("copy", "out") => Some(Direction::FromStorage),
         ("copy", "in") => Some(Direction::ToStorage),

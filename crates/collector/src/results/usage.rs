@@ -5,6 +5,13 @@
 //! process that was born within the time counts from zero at its birth.
 //! Pure: no SQL, no clock.
 
+use super::real;
+
+/// Counters of CPU time and of a disk's busy time go in steps of up to 10 ms: of less time than this no share is told.
+pub const LEAST_SPAN_US: i64 = 100_000;
+/// A counter rests when it hardly moved for so long: two samples of the beat lie in it.
+const REST_US: i64 = 900_000;
+
 /// One reading: an instant and the counter's value there.
 pub type Point = (i64, i64);
 
@@ -26,6 +33,59 @@ pub struct Used {
     pub amount: i64,
     /// The amount is at most this far from the truth.
     pub error: i64,
+}
+
+/// What a counter moved by after an instant, until it rested or nobody looked any longer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct After {
+    pub until_us: i64,
+    pub amount: i64,
+    /// It rested from `until_us` on.
+    pub is_idle: bool,
+}
+
+/// What the counter moved by from `from_us` until it rested: moved by at most `rest` in a microsecond. `limit_us`: what it moves
+/// by from then on has another cause. `None`: no reading is after the instant.
+pub fn until_idle(points: &[Point], from_us: i64, limit_us: i64, rest: f64) -> Option<After> {
+    let last_us = points.last().map(|(at, _)| *at)?.min(limit_us);
+    let begin = value_at(points, from_us, None).filter(|begin| begin.at_us < last_us)?;
+    let from_us = begin.at_us;
+    let later = points.iter().map(|(at, _)| *at);
+    let later = later.filter(|at| *at > from_us && *at < last_us);
+    let amount_at = |at_us| {
+        let value = value_at(points, at_us, None)?.value;
+        value.checked_sub(begin.value).filter(|amount| *amount >= 0)
+    };
+    for at_us in std::iter::once(from_us).chain(later) {
+        let rested_us = at_us.saturating_add(REST_US);
+        let next = points.iter().map(|(at, _)| *at);
+        let Some(end_us) = next.filter(|at| *at >= rested_us).min() else {
+            break;
+        };
+        if end_us > last_us {
+            break;
+        }
+        let (amount, then) = (amount_at(at_us)?, amount_at(end_us)?);
+        if real(then.saturating_sub(amount)) <= rest * real(end_us.saturating_sub(at_us)) {
+            return Some(After {
+                until_us: at_us,
+                amount,
+                is_idle: true,
+            });
+        }
+    }
+    Some(After {
+        until_us: last_us,
+        amount: amount_at(last_us)?,
+        is_idle: false,
+    })
+}
+
+/// How much of `of` things' time in `span_us` a counter of time moved by, in percent: never above 100. `None`: the time is too
+/// short for the counter.
+pub fn share_percent(moved_us: i64, span_us: i64, of: i64) -> Option<f64> {
+    let whole = span_us.checked_mul(of).filter(|whole| *whole > 0)?;
+    (span_us >= LEAST_SPAN_US).then(|| (real(moved_us.max(0)) * 100.0 / real(whole)).min(100.0))
 }
 
 /// The value at `at_us`; `points` are in the order of time, and the counter moves by at most `per_us` in a microsecond
@@ -77,7 +137,10 @@ fn between_readings(before: Point, after: Point, at_us: i64, per_us: Option<i64>
 pub fn used(points: &[Point], from_us: i64, until_us: i64, per_us: Option<i64>) -> Option<Used> {
     let from = value_at(points, from_us, per_us)?;
     let until = value_at(points, until_us, per_us)?;
-    let amount = until.value.checked_sub(from.value)?;
+    let most = until.at_us.saturating_sub(from.at_us);
+    let most = per_us.map_or(i64::MAX, |per_us| most.saturating_mul(per_us));
+    // Two readings of a clock and a counter are not taken in one instant.
+    let amount = until.value.checked_sub(from.value)?.min(most);
     let backwards = points
         .windows(2)
         .any(|pair| matches!(pair, [a, b] if b.1 < a.1));
@@ -195,6 +258,55 @@ mod tests {
                 assert!((estimate.value - truth).abs() <= estimate.error, "{at}");
             }
         }
+    }
+
+    #[test]
+    fn work_after_an_instant_counts_until_the_counter_rests() {
+        // At 50 % for 2 s after the instant, at 1 % from then on.
+        let points: Vec<Point> = (0..12)
+            .map(|second: i64| {
+                let busy = second.min(4) * 500_000;
+                (second * 1_000_000, busy + (second - 4).max(0) * 10_000)
+            })
+            .collect();
+        let after = |limit, rest| until_idle(&points, 2_000_000, limit, rest);
+        let expected = |until_us, amount, is_idle| {
+            Some(After {
+                until_us,
+                amount,
+                is_idle,
+            })
+        };
+        assert_eq!(after(9_000_000, 0.03), expected(4_000_000, 1_000_000, true));
+        // It never rests by this rule, or the mesh goes on before it does.
+        assert_eq!(
+            after(9_000_000, 0.001),
+            expected(9_000_000, 1_050_000, false)
+        );
+        assert_eq!(after(3_500_000, 0.03), expected(3_500_000, 750_000, false));
+        assert_eq!(
+            after(4_500_000, 0.03),
+            expected(4_500_000, 1_005_000, false)
+        );
+        // At rest at once.
+        assert_eq!(
+            until_idle(&points, 6_000_000, 9_000_000, 0.03),
+            expected(6_000_000, 0, true)
+        );
+        assert_eq!(until_idle(&points, 11_000_000, 16_000_000, 0.03), None);
+        assert_eq!(until_idle(&[], 0, 9, 0.03), None);
+    }
+
+    #[test]
+    fn a_share_is_of_long_enough_a_time_and_never_above_all_of_it() {
+        assert_eq!(share_percent(50_000, 100_000, 1), Some(50.0));
+        assert_eq!(share_percent(150_000, 100_000, 2), Some(75.0));
+        assert_eq!(share_percent(110_000, 100_000, 1), Some(100.0));
+        assert_eq!(share_percent(8_000, 8_000, 1), None);
+        assert_eq!(share_percent(1, 100_000, 0), None);
+        // 12 ms of one CPU in 8 ms: the readings were not in one instant.
+        let all = used(&[(0, 0), (8_000, 12_000)], 0, 8_000, Some(1));
+        assert_eq!(all.map(|used| used.amount), Some(8_000));
     }
 
     #[test]

@@ -210,6 +210,7 @@ impl Mesh {
                 step,
                 change: StepChange {
                     state: StepState::Failed,
+                    at: T0,
                     start: None,
                     ended: Some(T0),
                     reason: reason.clone(),

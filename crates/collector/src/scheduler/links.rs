@@ -6,37 +6,13 @@
 //! than its interfaces' speed.
 
 use crate::plan::AgentFacts;
+use crate::results::origin::is_networked;
 
 /// The label with the speed of the link to the storage.
 const LABEL: &str = "link-mbits";
 const BYTES_PER_MBIT: u64 = 125_000;
 /// A link may carry a tenth more than was ever measured: a measurement depends on the load of the day.
 const ABOVE_MEASURED: i64 = 10;
-
-/// Network file systems.
-const NETWORKED: &[&str] = &[
-    "nfs",
-    "nfs4",
-    "cifs",
-    "smb3",
-    "ceph",
-    "glusterfs",
-    "lustre",
-    "beegfs",
-    "gpfs",
-    "orangefs",
-    "pvfs2",
-    "afs",
-    "9p",
-    "moosefs",
-    "lizardfs",
-    "saunafs",
-    "weka",
-    "wekafs",
-    "quobyte",
-    "juicefs",
-    "curvefs",
-];
 
 /// Bytes per second that the way from a step's target at `path` to an agent can carry; `None`: not to be judged.
 /// `measured`: the most that was ever sent to it.
@@ -67,12 +43,6 @@ fn carries(measured: Option<i64>, interfaces: i64) -> Option<i64> {
     measured.into_iter().chain(interfaces).min()
 }
 
-/// Whether a file system of this type is behind the network: by its type, or by the name of its FUSE client.
-pub(super) fn is_networked(file_system: &str) -> bool {
-    let name = file_system.strip_prefix("fuse.").unwrap_or(file_system);
-    NETWORKED.contains(&name) || (name != file_system && name.starts_with("ceph"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -91,21 +61,5 @@ mod tests {
         // A virtual interface reports 10 Gbit/s for a link with a tenth of it.
         check(Some(100_000_000), 1_250_000_000, Some(110_000_000));
         check(Some(120_000_000), 125_000_000, Some(125_000_000));
-    }
-
-    #[test]
-    fn network_file_systems_are_known_by_their_type() {
-        for (file_system, networked) in [
-            ("nfs4", true),
-            ("fuse.glusterfs", true),
-            ("fuse.ceph-fuse", true),
-            ("ceph", true),
-            ("ext4", false),
-            ("fuse.sshfs-of-mine", false),
-            ("fuse", false),
-            ("", false),
-        ] {
-            assert_eq!(is_networked(file_system), networked, "{file_system}");
-        }
     }
 }

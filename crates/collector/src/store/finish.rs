@@ -8,8 +8,10 @@
 pub(super) mod claims;
 mod daemons;
 pub(super) mod follow;
+pub(crate) mod last_samples;
 mod load;
 mod timeline;
+mod traffic;
 mod write;
 
 use super::rows::FinishedStep;
@@ -96,23 +98,46 @@ impl Store {
         Ok(Arc::try_unwrap(results).unwrap_or_else(|shared| (*shared).clone()))
     }
 
-    /// Whether all samples of a run's steps are here, so that what daemons used in its last one will not change.
-    pub async fn has_all_samples(&self, run: RunId) -> Result<bool, StoreError> {
-        daemons::are_complete(self.reader(), run).await
+    /// The hosts whose samples of a run's end are not here yet.
+    pub async fn hosts_awaited(&self, run: RunId) -> Result<Vec<String>, StoreError> {
+        last_samples::awaited(self.reader(), run).await
+    }
+
+    /// Works what is stored of a run into its figures now, without waiting for more of it.
+    pub async fn compute_stale(&self, run: RunId) -> Result<(), StoreError> {
+        for step in last_samples::stale(self.reader(), run).await? {
+            if load::stale_batches(self.reader(), step).await? > 0 {
+                self.compute_results(step).await?;
+            }
+            let _one_at_a_time = self.shared.computing.lock().await;
+            if load::stale_samples(self.reader(), step).await? > 0 {
+                self.compute_usage(step).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Changes with every commit that brought data of steps that have ended.
+    pub fn late_data(&self) -> tokio::sync::watch::Receiver<u64> {
+        self.shared.live.late_data()
     }
 
     /// Computes the usage of daemons in a step from the samples that are stored now, and stores it.
     pub(super) async fn compute_usage(&self, step: StepId) -> Result<(), StoreError> {
         let covered = load::stale_samples(self.reader(), step).await?;
-        let usage = match daemons::measured(self.reader(), step).await? {
-            Some(measured) => daemons::usage(self.reader(), step, measured).await?,
-            None => Vec::new(),
+        let (usage, traffic) = match daemons::measured(self.reader(), step).await? {
+            Some(measured) => (
+                daemons::usage(self.reader(), step, measured).await?,
+                traffic::traffic(self.reader(), step, measured).await?,
+            ),
+            None => (Vec::new(), Vec::new()),
         };
         self.write(
-            (step, usage, covered),
-            |(step, usage, covered), connection| {
+            (step, usage, traffic, covered),
+            |(step, usage, traffic, covered), connection| {
                 Box::pin(async move {
                     daemons::keep(*step, usage, connection).await?;
+                    traffic::keep(*step, traffic, connection).await?;
                     write::samples_covered(*step, *covered, connection).await
                 })
             },

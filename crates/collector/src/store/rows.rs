@@ -180,6 +180,8 @@ pub struct RunChange {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StepChange {
     pub state: StepState,
+    /// When it entered it.
+    pub at: MeshMicros,
     /// The instant at which all tasks start.
     pub start: Option<MeshMicros>,
     /// Only set when the step ends without results; `finish_step` sets it otherwise.

@@ -179,10 +179,24 @@ async fn set_step_state(
     .bind(change.ended.map(|at| at.0))
     .bind(change.reason.as_deref())
     .bind(step.0)
-    .execute(connection)
+    .execute(&mut *connection)
     .await
     .map_err(StoreError::sql("store a step's state"))
-    .and_then(|done| one("step", step.0, done.rows_affected()))
+    .and_then(|done| one("step", step.0, done.rows_affected()))?;
+    if change.state.is_end() || change.state == StepState::Planned {
+        return Ok(());
+    }
+    sqlx::query(
+        "INSERT INTO step_states (step_id, state, at_us) VALUES (?, ?, ?)
+         ON CONFLICT (step_id, state) DO UPDATE SET at_us = excluded.at_us",
+    )
+    .bind(step.0)
+    .bind(change.state.as_str())
+    .bind(change.at.0)
+    .execute(connection)
+    .await
+    .map(drop)
+    .map_err(StoreError::sql("store when a step entered a state"))
 }
 
 /// Changes what there is: the run may fail because something is missing.

@@ -12,6 +12,7 @@ mod columns;
 mod dedupe;
 mod faults;
 mod former;
+mod host_usage;
 mod hostile;
 mod identity;
 mod imported;
@@ -111,6 +112,7 @@ impl Mesh {
     pub async fn begun(&self, step: StepId) {
         let change = StepChange {
             state: StepState::Running,
+            at: MeshMicros(T0),
             start: Some(MeshMicros(T0)),
             ended: None,
             reason: None,
@@ -251,6 +253,7 @@ pub(super) fn sample(pid: i32, at: i64, cpu_us: i64, rss_bytes: i64) -> DaemonSa
         cpu_system_us: cpu_us - cpu_us * 3 / 4,
         rss_bytes,
         vsz_bytes: rss_bytes * 2,
+        rss_peak_bytes: None,
         threads: Some(4),
         fds: Some(10),
         read_bytes: Some(cpu_us),

@@ -31,7 +31,7 @@ fn fake(name: &str, text: &str) -> tempfile::TempDir {
 #[test]
 fn whole_disks_and_devices_in_use() {
     let root = fake("diskstats", DISKSTATS);
-    let rows = Disks::open(root.path())
+    let rows = Disks::open(root.path(), root.path())
         .unwrap()
         .sample(MonoNanos(5), &mut Buffer::new());
     let names: Vec<&str> = rows.iter().map(|row| row.disk.as_ref()).collect();
@@ -46,6 +46,7 @@ fn whole_disks_and_devices_in_use() {
         DiskSample {
             at: MonoNanos(5),
             disk: "sda".into(),
+            stacked: false,
             reads: 100,
             read_bytes: 2000 * 512,
             read_us: 40_000,
@@ -69,7 +70,7 @@ fn a_bad_line_costs_that_line() {
         "diskstats",
         "   8 0 sda 1 2 3\n   8 16 sdb x\n\n   8 32 sdc 1 0 8 1 1 0 8 1 0 1 1\n",
     );
-    let rows = Disks::open(root.path())
+    let rows = Disks::open(root.path(), root.path())
         .unwrap()
         .sample(MonoNanos(5), &mut Buffer::new());
     assert_eq!(
@@ -170,7 +171,7 @@ fn damaged_lists_cost_rows_only() {
     withstands(inputs, 8 << 20, |(first, second)| {
         write(&first);
         let mut buffer = Buffer::new();
-        let mut disks = Disks::open(root.path()).unwrap();
+        let mut disks = Disks::open(root.path(), root.path()).unwrap();
         let mut interfaces = Interfaces::open(root.path()).unwrap();
         for (at, text) in [(1, &first), (2, &second)] {
             write(text);
@@ -196,7 +197,7 @@ proptest! {
         std::fs::write(root.path().join("diskstats"), &text).unwrap();
         std::fs::write(root.path().join("net/dev"), &text).unwrap();
         let mut buffer = Buffer::new();
-        Disks::open(root.path()).unwrap().sample(MonoNanos(1), &mut buffer);
+        Disks::open(root.path(), root.path()).unwrap().sample(MonoNanos(1), &mut buffer);
         Interfaces::open(root.path()).unwrap().sample(MonoNanos(1), &mut buffer);
     }
 
@@ -204,7 +205,7 @@ proptest! {
     fn any_numbers_fit(numbers in prop::collection::vec(any::<u64>(), 17)) {
         let numbers: Vec<String> = numbers.iter().map(u64::to_string).collect();
         let root = fake("diskstats", &format!("8 0 sda {}\n", numbers.join(" ")));
-        let mut disks = Disks::open(root.path()).unwrap();
+        let mut disks = Disks::open(root.path(), root.path()).unwrap();
         let rows = disks.sample(MonoNanos(1), &mut Buffer::new());
         prop_assert_eq!(rows.len(), 1);
         prop_assert!(rows[0].read_bytes >= 0 && rows[0].queue_us >= 0);

@@ -53,6 +53,7 @@ pub(super) fn daemon_samples(rows: &[At<DaemonSample>]) -> v1::DaemonSamples {
         cpu_system_us: column(|row| row.cpu_system_us),
         rss_bytes: column(|row| row.rss_bytes),
         vsz_bytes: column(|row| row.vsz_bytes),
+        rss_peak_bytes: column(|row| row.rss_peak_bytes),
         threads: column(|row| row.threads),
         fds: column(|row| row.fds),
         read_bytes: column(|row| row.read_bytes),
@@ -97,6 +98,7 @@ pub(super) fn disk_sample(At { at, row }: &At<DiskSample>) -> v1::DiskSample {
     v1::DiskSample {
         at_us: at.0,
         disk: row.disk.to_string(),
+        stacked: row.stacked,
         reads: row.reads,
         read_bytes: row.read_bytes,
         read_us: row.read_us,

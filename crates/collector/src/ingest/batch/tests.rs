@@ -67,6 +67,7 @@ fn sound() -> proto::Batch {
             invol_ctx: vec![8],
             minor_faults: vec![9],
             major_faults: vec![-1],
+            rss_peak_bytes: vec![1 << 20],
         }),
         host_samples: vec![proto::HostSample {
             at_us: T0,

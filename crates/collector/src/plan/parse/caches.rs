@@ -5,13 +5,20 @@ use super::super::{
     cells::Cell,
     source::{Mistakes, Position},
 };
-use benchmesh_workloads::{registry, workload::Needs};
+use benchmesh_workloads::{
+    registry,
+    workload::{Needs, all_keys},
+};
 use serde_json::Value;
 
 /// The key that opens with O_DIRECT.
 const DIRECT: &str = "direct";
 
-pub(super) fn check(phase: &Phase, at: &Position, mistakes: &mut Mistakes<'_>) {
+/// The key that has reading modes read the data of another task.
+const REORDER: &str = "reorder-tasks";
+
+/// Sets what `cache = "other-client"` means to each load, too.
+pub(super) fn check(phase: &mut Phase, at: &Position, mistakes: &mut Mistakes<'_>) {
     if phase.cache == Cache::AsIs || phase.groups.is_empty() {
         return;
     }
@@ -31,7 +38,43 @@ pub(super) fn check(phase: &Phase, at: &Position, mistakes: &mut Mistakes<'_>) {
             }
         }
         Cache::Warm => refuse_useless_warming(phase, at, mistakes),
+        Cache::OtherClient => read_others(phase, at, mistakes),
         Cache::AsIs | Cache::Cold => {}
+    }
+}
+
+/// Each task reads what the same task of the next client wrote.
+fn read_others(phase: &mut Phase, at: &Position, mistakes: &mut Mistakes<'_>) {
+    for group in &mut phase.groups {
+        let workload = group.workload.0;
+        if workload.needs() != Needs::Target {
+            continue;
+        }
+        let reads = all_keys(workload)
+            .find(|key| key.name == REORDER)
+            .and_then(|key| key.modes)
+            .is_some_and(|modes| {
+                group
+                    .modes
+                    .iter()
+                    .any(|mode| modes.contains(&mode.as_str()))
+            });
+        if !reads {
+            let reason = format!(
+                "workload `{}`: none of its modes here can read what another client wrote",
+                workload.name()
+            );
+            mistakes.at(
+                at,
+                reason,
+                "read with workload `io`, or write cache = \"cold\"",
+            );
+            continue;
+        }
+        for cell in &mut group.cells {
+            let tasks = Value::from(cell.tasks_per_agent);
+            cell.params.entry(REORDER).or_insert(tasks);
+        }
     }
 }
 

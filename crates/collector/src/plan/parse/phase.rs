@@ -123,7 +123,7 @@ fn phase(
     if let Some((_, at)) = curve {
         curve::check(&phase, &at, mistakes);
     }
-    caches::check(&phase, &section.place_of("cache"), mistakes);
+    caches::check(&mut phase, &section.place_of("cache"), mistakes);
     Some(phase)
 }
 

@@ -46,6 +46,18 @@ fn a_treatment_of_caches_without_an_effect_is_refused() {
             ),
             "p.toml:12:9: phase.1.cache: `direct` bypasses the caches that would be warmed",
         ),
+        (
+            target(
+                "workload = \"files\"\nmodes = [\"create\", \"read\"]\ncache = \"other-client\"\n",
+            ),
+            "p.toml:10:9: phase.1.cache: workload `files`: none of its modes here can read what another client wrote",
+        ),
+        (
+            target(
+                "workload = \"io\"\nmodes = [\"write\"]\nsize = \"1m\"\ncache = \"other-client\"\n",
+            ),
+            "p.toml:11:9: phase.1.cache: workload `io`: none of its modes here can read what another client wrote",
+        ),
     ] {
         let errors = refused(&text);
         assert!(
@@ -70,4 +82,26 @@ fn what_goes_past_the_caches_and_what_is_warmed_is_taken() {
         let text = format!("{TARGETS}[[phase]]\n{rest}");
         parse(&text, "p.toml").unwrap_or_else(|errors| panic!("{text}\n{errors}"));
     }
+}
+
+#[test]
+fn a_client_reads_what_the_next_one_wrote() {
+    let text = format!(
+        "{TARGETS}[[phase]]\nworkload = \"io\"\nmodes = [\"write\", \"read\"]\nsize = \"1m\"\ntasks-per-agent = 3\n\
+         cache = \"other-client\"\ntargets = [\"a\"]\n"
+    );
+    let plan = parse(&text, "p.toml").unwrap();
+    let two = [agent("x", &[], &["/mnt"]), agent("y", &[], &["/mnt"])];
+    let steps = expand(&plan, &two).unwrap().steps;
+    assert_eq!(steps.len(), 2);
+    for step in &steps {
+        assert_eq!(step.params.get("reorder-tasks"), Some(&3.into()));
+        // Agents do nothing about caches.
+        assert_eq!(
+            (step.cache.as_str(), step.cache.of_tasks().as_str()),
+            ("other-client", "asis")
+        );
+    }
+    let alone = expand(&plan, &two[..1]).unwrap_err().to_string();
+    assert!(alone.contains("agent `x` is the only client"), "{alone}");
 }

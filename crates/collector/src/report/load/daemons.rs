@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, HashMap};
 pub(super) const USAGE: Statement = Statement {
     what: "v_daemon_usage",
     sql: "SELECT u.step_id, u.daemon_id, u.host, u.name, u.instance, u.pid, u.serves_target, u.sampled_s, u.cpu_s,
-                 u.cpu_percent, u.rss_first_mib, u.rss_max_mib, u.rss_last_mib, u.read_mib, u.written_mib, d.born_us,
+                 u.cpu_percent, u.idle_cpu_percent, u.rss_first_mib, u.rss_max_mib, u.rss_peak_mib, u.rss_last_mib, u.read_mib, u.written_mib, d.born_us,
                  d.ended_us
           FROM v_daemon_usage AS u JOIN daemons AS d ON d.id = u.daemon_id
           WHERE u.run_id = ? ORDER BY u.host, u.name, u.instance, u.pid, u.daemon_id, u.step_id",
@@ -18,7 +18,8 @@ pub(super) const USAGE: Statement = Statement {
 
 pub(super) const COSTS: Statement = Statement {
     what: "v_cost",
-    sql: "SELECT step_id, target, name, daemons, cpu_us_per_op, cpu_s_per_gib, cpu_s, ops, bytes FROM v_cost
+    sql: "SELECT step_id, target, name, daemons, cpu_us_per_op, cpu_us_per_op_until_idle, cpu_s_per_gib, cpu_s,
+                 after_cpu_s, after_s, after_idle, ops, bytes FROM v_cost
           WHERE run_id = ? ORDER BY step_id, name",
 };
 
@@ -27,6 +28,7 @@ pub(super) const COSTS: Statement = Statement {
 struct Usage {
     step: StepId,
     daemon: DaemonReport,
+    idle_percent: Option<f64>,
     sampled_s: f64,
 }
 
@@ -34,6 +36,9 @@ struct Usage {
 #[derive(Debug, Default)]
 struct OfName {
     cpu_percent: Option<f64>,
+    daemons: usize,
+    /// Of those of which it is known.
+    idle: Vec<f64>,
     rss_max_mib: Option<f64>,
     read_mib: Option<f64>,
     written_mib: Option<f64>,
@@ -51,6 +56,7 @@ pub(super) async fn load(
     for cost in &mut costs {
         if let Some(all) = names.get(&(cost.step_id, cost.name.as_str())) {
             cost.cpu_percent = all.cpu_percent;
+            cost.idle_percent = (all.idle.len() == all.daemons).then(|| all.idle.iter().sum());
             cost.rss_max_mib = all.rss_max_mib;
             cost.read_mib = all.read_mib;
             cost.written_mib = all.written_mib;
@@ -67,6 +73,7 @@ async fn usage(connection: &mut SqliteConnection, run: RunId) -> Result<Vec<Usag
         Ok(Usage {
             step: StepId(row.try_get("step_id")?),
             sampled_s: row.try_get("sampled_s")?,
+            idle_percent: row.try_get("idle_cpu_percent")?,
             daemon: DaemonReport {
                 daemon_id: row.try_get("daemon_id")?,
                 host: row.try_get("host")?,
@@ -80,6 +87,7 @@ async fn usage(connection: &mut SqliteConnection, run: RunId) -> Result<Vec<Usag
                 cpu_percent_max: cpu_percent,
                 rss_first_mib: row.try_get("rss_first_mib")?,
                 rss_max_mib: row.try_get("rss_max_mib")?,
+                rss_peak_mib: row.try_get("rss_peak_mib")?,
                 rss_last_mib: row.try_get("rss_last_mib")?,
                 read_mib: row.try_get("read_mib")?,
                 written_mib: row.try_get("written_mib")?,
@@ -104,7 +112,12 @@ async fn costs(
                 .unwrap_or_default(),
             name: row.try_get("name")?,
             cpu_us_per_op: row.try_get("cpu_us_per_op")?,
+            cpu_us_per_op_until_idle: row.try_get("cpu_us_per_op_until_idle")?,
             cpu_s_per_gib: row.try_get("cpu_s_per_gib")?,
+            idle_percent: None,
+            after_cpu_s: row.try_get("after_cpu_s")?,
+            after_s: row.try_get("after_s")?,
+            after_idle: row.try_get("after_idle")?,
             cpu_s: row.try_get("cpu_s")?,
             ops: row.try_get("ops")?,
             bytes: row.try_get("bytes")?,
@@ -127,9 +140,12 @@ fn by_name(usage: &[Usage]) -> HashMap<(StepId, &str), OfName> {
         let daemon = &one.daemon;
         let all = names.entry((one.step, daemon.name.as_str())).or_default();
         add(&mut all.cpu_percent, daemon.cpu_percent);
+        all.daemons += 1;
+        all.idle.extend(one.idle_percent);
         add(&mut all.read_mib, daemon.read_mib);
         add(&mut all.written_mib, daemon.written_mib);
-        all.rss_max_mib = most(all.rss_max_mib, daemon.rss_max_mib);
+        let peak = most(daemon.rss_max_mib, daemon.rss_peak_mib);
+        all.rss_max_mib = most(all.rss_max_mib, peak);
         if daemon.cpu_percent > all.busiest_percent {
             all.busiest_percent = daemon.cpu_percent;
             all.busiest = match daemon.instance.as_str() {
@@ -161,6 +177,7 @@ fn over_the_run(run: &RunReport, usage: Vec<Usage>) -> Vec<DaemonReport> {
                 add(&mut known.written_mib, daemon.written_mib);
                 known.cpu_percent_max = most(known.cpu_percent_max, daemon.cpu_percent);
                 known.rss_max_mib = most(known.rss_max_mib, daemon.rss_max_mib);
+                known.rss_peak_mib = most(known.rss_peak_mib, daemon.rss_peak_mib);
                 known.rss_last_mib = daemon.rss_last_mib;
                 known.serves = known.serves.max(daemon.serves);
             }

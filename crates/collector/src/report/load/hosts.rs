@@ -3,14 +3,25 @@
 use super::steps::places;
 use super::{ReportError, Statement, rows};
 use crate::model::{RunId, StepId};
-use crate::report::{HostReport, LinkReport, StepReport};
+use crate::report::{HostReport, LinkReport, StepReport, TrafficReport};
 use sqlx::{Row, SqliteConnection};
 
 pub(super) const HOSTS: Statement = Statement {
     what: "v_host_usage",
-    sql: "SELECT u.*, u.sampled_s * u.cpus / 100.0 AS percent_s FROM v_host_usage AS u
+    sql: "SELECT u.* FROM v_host_usage AS u
           WHERE u.run_id = ?1 AND u.host_id IN (SELECT host_id FROM run_agents WHERE run_id = ?1)
           ORDER BY u.step_id, u.host",
+};
+
+pub(super) const TRAFFIC: Statement = Statement {
+    what: "v_traffic",
+    sql: "SELECT * FROM v_traffic WHERE run_id = ? ORDER BY step_id, host, host_id",
+};
+
+/// Hosts that were sampled until the end of the last step and sent no sample of that end.
+pub(super) const AWAITED: Statement = Statement {
+    what: "host_samples",
+    sql: crate::store::HOSTS_AWAITED,
 };
 
 pub(super) const LINKS: Statement = Statement {
@@ -28,30 +39,22 @@ pub(super) async fn hosts(
     steps: &[StepReport],
 ) -> Result<Vec<HostReport>, ReportError> {
     let mut hosts = rows(connection, HOSTS, run, |row| {
-        let sampled_s: f64 = row.try_get("sampled_s")?;
-        let percent_s: f64 = row.try_get("percent_s")?;
-        let over = |column: &str, by: f64| -> Result<Option<f64>, sqlx::Error> {
-            let value: Option<f64> = row.try_get(column)?;
-            Ok(value.filter(|_| by > 0.0).map(|value| value / by))
-        };
-        let user = over("user_s", percent_s)?;
-        let nice = over("nice_s", percent_s)?;
         Ok(HostReport {
             step_id: StepId(row.try_get("step_id")?),
             host: row.try_get("host")?,
             is_client: row.try_get("is_client")?,
             cpus: row.try_get("cpus")?,
-            user_percent: user.zip(nice).map(|(user, nice)| user + nice),
-            system_percent: over("system_s", percent_s)?,
-            irq_percent: over("irq_s", percent_s)?,
-            iowait_percent: over("iowait_s", percent_s)?,
-            steal_percent: over("steal_s", percent_s)?,
+            user_percent: row.try_get("user_percent")?,
+            system_percent: row.try_get("system_percent")?,
+            iowait_percent: row.try_get("iowait_percent")?,
+            steal_percent: row.try_get("steal_percent")?,
             busy_percent: row.try_get("busy_percent")?,
-            disk_read_mib_per_s: over("disk_read_mib", sampled_s)?,
-            disk_written_mib_per_s: over("disk_written_mib", sampled_s)?,
+            disk_read_mib_per_s: row.try_get("disk_read_mib_per_s")?,
+            disk_written_mib_per_s: row.try_get("disk_written_mib_per_s")?,
             busiest_disk_percent: row.try_get("busiest_disk_percent")?,
-            received_mib_per_s: over("received_mib", sampled_s)?,
-            sent_mib_per_s: over("sent_mib", sampled_s)?,
+            busiest_disk: row.try_get("busiest_disk")?,
+            received_mib_per_s: row.try_get("received_mib_per_s")?,
+            sent_mib_per_s: row.try_get("sent_mib_per_s")?,
         })
     })
     .await?;
@@ -59,6 +62,46 @@ pub(super) async fn hosts(
     let at = places(steps);
     hosts.retain(|host: &HostReport| at.contains_key(&host.step_id.0));
     Ok(hosts)
+}
+
+/// Adds what carried the data of each step.
+pub(super) async fn add_traffic(
+    connection: &mut SqliteConnection,
+    run: RunId,
+    steps: &mut [StepReport],
+) -> Result<(), ReportError> {
+    let all = rows(connection, TRAFFIC, run, |row| {
+        let step: i64 = row.try_get("step_id")?;
+        let traffic = TrafficReport {
+            host: row.try_get("host")?,
+            read_mib: row.try_get("read_mib")?,
+            written_mib: row.try_get("written_mib")?,
+            received_mib: row.try_get("received_mib")?,
+            sent_mib: row.try_get("sent_mib")?,
+            disk_read_mib: row.try_get("disk_read_mib")?,
+            disk_written_mib: row.try_get("disk_written_mib")?,
+            received_bytes_per_op: row.try_get("received_bytes_per_op")?,
+            sent_bytes_per_op: row.try_get("sent_bytes_per_op")?,
+            cached_percent: row.try_get("cached_percent")?,
+            not_judged: row.try_get("not_judged")?,
+        };
+        Ok((step, traffic))
+    })
+    .await?;
+    let at = places(steps);
+    for (step, traffic) in all {
+        if let Some(step) = at.get(&step).and_then(|at| steps.get_mut(*at)) {
+            step.traffic.push(traffic);
+        }
+    }
+    Ok(())
+}
+
+pub(super) async fn awaited(
+    connection: &mut SqliteConnection,
+    run: RunId,
+) -> Result<Vec<String>, ReportError> {
+    rows(connection, AWAITED, run, |row| row.try_get(0)).await
 }
 
 pub(super) async fn links(

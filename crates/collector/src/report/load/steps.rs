@@ -106,6 +106,7 @@ pub(super) async fn steps(
             failures: Vec::new(),
             groups: Vec::new(),
             missing: Vec::new(),
+            traffic: Vec::new(),
             ops: Vec::new(),
         })
     })

@@ -73,6 +73,9 @@ pub struct DaemonReport {
     pub cpu_percent_max: Option<f64>,
     pub rss_first_mib: Option<f64>,
     pub rss_max_mib: Option<f64>,
+    /// With what was resident between two samples, as far as the kernel's own peak rose in a step.
+    #[serde(default)]
+    pub rss_peak_mib: Option<f64>,
     pub rss_last_mib: Option<f64>,
     pub read_mib: Option<f64>,
     pub written_mib: Option<f64>,
@@ -93,7 +96,20 @@ pub struct CostReport {
     pub target: String,
     pub name: String,
     pub cpu_us_per_op: Option<f64>,
+    /// With what they did after the step until they were idle; `None`: not known of each of them.
+    #[serde(default)]
+    pub cpu_us_per_op_until_idle: Option<f64>,
     pub cpu_s_per_gib: Option<f64>,
+    /// Of one CPU, all of them together, before the run; `None`: nobody looked then.
+    #[serde(default)]
+    pub idle_percent: Option<f64>,
+    /// CPU time after the step, for how long at most, and whether all of them were idle then.
+    #[serde(default)]
+    pub after_cpu_s: Option<f64>,
+    #[serde(default)]
+    pub after_s: Option<f64>,
+    #[serde(default)]
+    pub after_idle: Option<bool>,
     /// Of all daemons of the name in the step.
     #[serde(default)]
     pub cpu_s: Option<f64>,
@@ -130,15 +146,34 @@ pub struct HostReport {
     pub is_client: bool,
     pub cpus: i64,
     pub user_percent: Option<f64>,
+    /// With interrupts, hard and soft.
     pub system_percent: Option<f64>,
-    /// In interrupts, hard and soft.
-    pub irq_percent: Option<f64>,
     pub iowait_percent: Option<f64>,
     pub steal_percent: Option<f64>,
     pub busy_percent: Option<f64>,
     pub disk_read_mib_per_s: Option<f64>,
     pub disk_written_mib_per_s: Option<f64>,
     pub busiest_disk_percent: Option<f64>,
+    #[serde(default)]
+    pub busiest_disk: Option<String>,
     pub received_mib_per_s: Option<f64>,
     pub sent_mib_per_s: Option<f64>,
+}
+
+/// What the load on a client's host moved in a step, beside what its interfaces and disks carried.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TrafficReport {
+    pub host: String,
+    pub read_mib: f64,
+    pub written_mib: f64,
+    pub received_mib: Option<f64>,
+    pub sent_mib: Option<f64>,
+    pub disk_read_mib: Option<f64>,
+    pub disk_written_mib: Option<f64>,
+    pub received_bytes_per_op: Option<f64>,
+    pub sent_bytes_per_op: Option<f64>,
+    /// Of what was read.
+    pub cached_percent: Option<f64>,
+    /// Why it is not known whether a cache answered.
+    pub not_judged: Option<String>,
 }

@@ -1,5 +1,6 @@
 //! Steps: what was run, what it came to, and who took part.
 
+use super::machines::TrafficReport;
 use crate::model::StepId;
 use crate::results::Missing;
 use serde::{Deserialize, Serialize};
@@ -61,6 +62,9 @@ pub struct StepReport {
     /// The clients that were not in it to the end.
     #[serde(default)]
     pub missing: Vec<Missing>,
+    /// Of each client's host.
+    #[serde(default)]
+    pub traffic: Vec<TrafficReport>,
     pub ops: Vec<OpReport>,
 }
 

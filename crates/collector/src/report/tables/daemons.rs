@@ -36,6 +36,7 @@ pub(super) fn each(daemons: &[DaemonReport]) -> Option<Table> {
             cells(|one| figures::maybe_rate(one.rss_first_mib)),
         )
         .figures("max MiB", cells(|one| figures::maybe_rate(one.rss_max_mib)))
+        .figures_if_any("peak MiB", cells(|one| figures::maybe_rate(one.rss_peak_mib)))
         .figures(
             "last MiB",
             cells(|one| figures::maybe_rate(one.rss_last_mib)),
@@ -54,7 +55,8 @@ pub(super) fn each(daemons: &[DaemonReport]) -> Option<Table> {
             daemons.iter().map(|one| when(one.ended_us)).collect(),
         )
         .note(
-            "CPU %: 100 is one CPU; mean over the steps, and of the step in which it was highest.",
+            "CPU %: 100 is one CPU; mean over the steps, and of the step in which it was highest. Peak: with what was resident \
+             between two samples, by the kernel's own highest mark at the edges of each step.",
         );
     table.spare = vec![
         "started",
@@ -81,6 +83,9 @@ struct Sum {
     percents: Vec<f64>,
     cpu_s: f64,
     ops: f64,
+    /// With what came after the steps, and the operations of the steps of which that is known.
+    until_idle_s: f64,
+    until_idle_ops: f64,
     busiest: Option<(f64, String)>,
 }
 
@@ -107,6 +112,10 @@ pub(super) fn by_mode(report: &Report, width: Option<usize>) -> Vec<Table> {
         if let (Some(cpu_s), Some(_)) = (cost.cpu_s, cost.cpu_us_per_op) {
             sum.cpu_s += cpu_s;
             sum.ops += real(cost.ops);
+            if let Some(after) = cost.after_cpu_s {
+                sum.until_idle_s += cpu_s + after;
+                sum.until_idle_ops += real(cost.ops);
+            }
         }
         if let Some(percent) = cost.busiest_percent.filter(|_| cost.daemons > 1)
             && sum.busiest.as_ref().is_none_or(|(most, _)| percent > *most)
@@ -139,10 +148,13 @@ pub(super) fn by_mode(report: &Report, width: Option<usize>) -> Vec<Table> {
     }
     labels.push(column("mode", |place| place.mode.to_owned()));
     type Cell = fn(&Sum) -> Option<f64>;
-    let shown: [(&str, Cell); 2] = [
+    let shown: [(&str, Cell); 3] = [
         ("CPU %", |sum| mean(&sum.percents)),
         ("CPU us per operation", |sum| {
             (sum.ops > 0.0).then(|| sum.cpu_s * 1e6 / sum.ops)
+        }),
+        ("CPU us per operation until idle", |sum| {
+            (sum.until_idle_ops > 0.0).then(|| sum.until_idle_s * 1e6 / sum.until_idle_ops)
         }),
     ];
     let bands: Vec<Band> = shown
@@ -156,7 +168,16 @@ pub(super) fn by_mode(report: &Report, width: Option<usize>) -> Vec<Table> {
                 });
                 ((*name).to_owned(), cells.collect())
             });
-            (band.to_owned(), columns.collect())
+            (
+                band.to_owned(),
+                columns.collect::<Vec<(String, Vec<String>)>>(),
+            )
+        })
+        .filter(|(_, columns)| {
+            columns
+                .iter()
+                .flat_map(|(_, cells)| cells)
+                .any(|cell| cell != NONE)
         })
         .collect();
     let mut tables = packed("Daemons by mode", &labels, bands, width);
@@ -166,9 +187,11 @@ pub(super) fn by_mode(report: &Report, width: Option<usize>) -> Vec<Table> {
         .max_by(|(a, _), (b, _)| a.total_cmp(b));
     if let Some(last) = tables.last_mut() {
         last.notes.push(
-            "All daemons of a name together, those that serve the target; 100 % is one CPU; mean over the steps of a mode."
+            "All daemons of a name together, those that serve the target; 100 % is one CPU; mean over the steps of a mode. Until \
+             idle: with what they did after a step, for 5 s at most and until the mesh went on."
                 .to_owned(),
         );
+        last.notes.push(idle(report, &names));
         last.notes.extend(busiest.map(|(percent, who)| {
             format!(
                 "Busiest single daemon: {who}, {} %.",
@@ -177,6 +200,24 @@ pub(super) fn by_mode(report: &Report, width: Option<usize>) -> Vec<Table> {
         }));
     }
     tables
+}
+
+/// What the daemons used before the run.
+fn idle(report: &Report, names: &[&str]) -> String {
+    let known: Vec<String> = names
+        .iter()
+        .filter_map(|name| {
+            let mut costs = report.costs.iter().filter(|cost| cost.name == **name);
+            let percent = costs.find_map(|cost| cost.idle_percent)?;
+            Some(format!("{name} {} %", figures::rate(percent)))
+        })
+        .collect();
+    match known.is_empty() {
+        true => "What they use when idle is not known: no agent sampled them in the minute before the run, or another run had just \
+                 ended."
+            .to_owned(),
+        false => format!("Idle, in the minute before the run: {} of a CPU.", known.join(", ")),
+    }
 }
 
 /// The names that used most CPU, in alphabetical order.
@@ -238,13 +279,16 @@ pub(super) fn by_step(report: &Report) -> Option<Table> {
         .text("daemon", costs.iter().map(|(cost, _)| cost.name.clone()))
         .figures("daemons", costs.iter().map(|(cost, _)| cost.daemons.to_string()))
         .figures("CPU %", cost(|one| one.cpu_percent))
+        .figures_if_any("idle %", cost(|one| one.idle_percent))
         .figures("CPU us/op", cost(|one| one.cpu_us_per_op))
+        .figures_if_any("until idle", cost(|one| one.cpu_us_per_op_until_idle))
         .figures("CPU s/GiB", cost(|one| one.cpu_s_per_gib))
         .figures("RSS max MiB", cost(|one| one.rss_max_mib))
         .figures("read MiB", cost(|one| one.read_mib))
         .figures("written MiB", cost(|one| one.written_mib))
         .text_if_any("flags", step(&|step| step.flags.join(" ")))
-        .note("CPU time of all daemons of one name during the step, over its operations and its bytes.")
+        .note("CPU time of all daemons of one name during the step, over its operations and its bytes; until idle: with what they did \
+               after it.")
         .note_where(
             report.steps.iter().any(|step| step.groups.len() > 1),
             "A step of several groups has no cost of an operation: nothing tells the CPU time of daemons apart that serve \
@@ -252,6 +296,7 @@ pub(super) fn by_step(report: &Report) -> Option<Table> {
         );
     table.spare = vec![
         "flags",
+        "idle %",
         "read MiB",
         "written MiB",
         "CPU s/GiB",

@@ -13,9 +13,7 @@ type Figure = fn(&HostReport) -> Option<f64>;
 const SHARES: [(&str, Figure); 6] = [
     ("busy %", |host| host.busy_percent),
     ("user %", |host| host.user_percent),
-    ("system %", |host| {
-        Some(host.system_percent? + host.irq_percent.unwrap_or(0.0))
-    }),
+    ("system %", |host| host.system_percent),
     ("iowait %", |host| host.iowait_percent),
     ("steal %", |host| {
         host.steal_percent.filter(|steal| *steal >= 0.05)
@@ -29,7 +27,8 @@ const RATES: [(&str, Figure); 4] = [
     ("net in", |host| host.received_mib_per_s),
     ("net out", |host| host.sent_mib_per_s),
 ];
-const SPARE: [&str; 5] = [
+const SPARE: [&str; 6] = [
+    "disk",
     "steal %",
     "iowait %",
     "user %",
@@ -78,8 +77,10 @@ pub(super) fn by_phase(report: &Report) -> Option<Table> {
         let cells = rows
             .iter()
             .map(|row| mean(row.2.iter().filter_map(|host| figure(host))));
-        table = figures_if_any(table, title, cells.collect());
+        table = table.figures_if_any(title, cells.collect());
     }
+    let busiest = rows.iter().map(|row| busiest_disk(row.2));
+    table = table.text_if_any("disk", busiest.collect());
     for (title, figure) in RATES {
         let cells = rows.iter().map(|row| {
             let mut steps: BTreeMap<i64, f64> = BTreeMap::new();
@@ -90,12 +91,29 @@ pub(super) fn by_phase(report: &Report) -> Option<Table> {
             }
             mean(steps.into_values())
         });
-        table = figures_if_any(table, title, cells.collect());
+        table = table.figures_if_any(title, cells.collect());
     }
     table.spare = SPARE.to_vec();
     Some(table.note(
-        "Shares of all CPUs, mean over hosts and steps; MiB/s of disks and interfaces, all hosts together; --all shows each.",
+        "Shares of all CPUs, mean over hosts and steps; MiB/s of disks and interfaces, all hosts together, without what stands on \
+         other disks; disk: the busiest of all; --all shows each.",
     ))
+}
+
+/// The disk that was busiest of all: its name, and where there are several hosts the host's.
+fn busiest_disk(hosts: &[&HostReport]) -> String {
+    let most = hosts
+        .iter()
+        .filter_map(|host| Some((host.busiest_disk_percent?, *host)))
+        .max_by(|(a, _), (b, _)| a.total_cmp(b));
+    let Some((_, host)) = most else {
+        return String::new();
+    };
+    let disk = host.busiest_disk.as_deref().unwrap_or_default();
+    match hosts.iter().any(|other| other.host != host.host) {
+        true => format!("{} {disk}", host.host),
+        false => disk.to_owned(),
+    }
 }
 
 /// Each host in each step.
@@ -125,26 +143,19 @@ pub(super) fn each(report: &Report) -> Option<Table> {
         .text("host", hosts().map(|host| host.host.clone()))
         .text("role", hosts().map(|host| role(host.is_client).to_owned()));
     for (title, figure) in SHARES.into_iter().chain(RATES) {
-        table = figures_if_any(
-            table,
+        table = table.figures_if_any(
             title,
             hosts().map(|host| mean(figure(host).into_iter())).collect(),
         );
     }
+    let disks = hosts().map(|host| host.busiest_disk.clone().unwrap_or_default());
+    table = table.text_if_any("disk", disks.collect());
     table.spare = SPARE.to_vec();
     Some(table)
 }
 
 fn role(is_client: bool) -> &'static str {
     if is_client { "clients" } else { "servers" }
-}
-
-fn figures_if_any(table: Table, title: &str, cells: Vec<String>) -> Table {
-    if cells.iter().any(|cell| cell != figures::NONE) {
-        table.figures(title, cells)
-    } else {
-        table
-    }
 }
 
 fn mean(values: impl Iterator<Item = f64>) -> String {

@@ -110,6 +110,7 @@ mod tests {
             cpu_percent_max: None,
             rss_first_mib: None,
             rss_max_mib: Some(cpu_percent),
+            rss_peak_mib: None,
             rss_last_mib: None,
             read_mib: None,
             written_mib: Some(1.0),

@@ -37,6 +37,13 @@ pub(super) fn clients(report: &Report) -> Check {
 
 /// Rows that a full spool gave up, and batches that a damaged one lost.
 pub(super) fn losses(report: &Report) -> Check {
+    if !report.awaited.is_empty() {
+        let text = format!(
+            "those of the end are not here from {}: what daemons and hosts used in the last step is not final",
+            report.awaited.join(", ")
+        );
+        return check("samples", Verdict::Warning, text);
+    }
     let is_batch = |loss: &&LossReport| {
         let kind = LossKind::parse(&loss.what);
         matches!(kind, Some(LossKind::Batches | LossKind::Operations))

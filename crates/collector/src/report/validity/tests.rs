@@ -197,8 +197,7 @@ fn a_run_without_a_fault_is_fine_in_every_respect() {
     assert_eq!(
         names,
         [
-            "complete", "starts", "tool", "cpu", "policy", "cached", "stalls", "clients", "errors",
-            "samples", "repeats"
+            "complete", "starts", "tool", "cpu", "policy", "stalls", "clients", "errors", "samples", "repeats"
         ]
     );
     assert_eq!(
@@ -246,7 +245,7 @@ fn each_fault_names_its_steps() {
     check(
         "cached",
         Verdict::Warning,
-        "1 of 9 steps (4): read or written faster than the agents' network can carry: a cache answered",
+        "1 of 9 steps (4): a cache answered: more was read than came to the clients, or moved faster than their network can carry",
     );
     check("stalls", Verdict::Note, "operations hung 2 times");
     check(
@@ -352,4 +351,42 @@ fn lost_batches_are_named_with_what_was_in_them() {
                 and rates may be too low";
     let grouped = text.replace("1 600", &crate::figures::count(1600));
     assert_eq!(found(&run, "samples"), (Verdict::Warning, grouped));
+}
+
+#[test]
+fn a_cached_read_is_judged_by_bytes_or_not_at_all() {
+    let traffic = |read_mib: f64, cached_percent, not_judged: Option<&str>| TrafficReport {
+        host: "lab".into(),
+        read_mib,
+        written_mib: 5.0,
+        received_mib: None,
+        sent_mib: None,
+        disk_read_mib: None,
+        disk_written_mib: None,
+        received_bytes_per_op: None,
+        sent_bytes_per_op: None,
+        cached_percent,
+        not_judged: not_judged.map(Into::into),
+    };
+    let cached = |flags: &[&str], traffic: TrafficReport| {
+        let mut one = step(1, "records", "read");
+        one.flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
+        one.traffic = vec![traffic];
+        found(&report(vec![one]), "cached")
+    };
+    let (verdict, text) = cached(&["cache-suspect"], traffic(980.0, Some(100.0), None));
+    assert_eq!(verdict, Verdict::Warning);
+    assert!(
+        text.ends_with("lab read 980 MiB in step 1, of which 100 % never came to it"),
+        "{text}"
+    );
+    assert_eq!(
+        cached(&[], traffic(980.0, None, Some("the target is in memory"))),
+        (
+            Verdict::NotChecked,
+            "not judged in the step: the target is in memory".to_owned()
+        )
+    );
+    assert_eq!(cached(&[], traffic(980.0, Some(0.0), None)).0, Verdict::Ok);
+    assert_eq!(cached(&[], traffic(0.0, None, None)).1, "nothing was read");
 }

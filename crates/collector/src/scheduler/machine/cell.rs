@@ -227,6 +227,7 @@ fn failed_row(step: StepId, ended: MeshMicros, reason: String) -> Row {
         step,
         change: StepChange {
             state: StepState::Failed,
+            at: ended,
             start: None,
             ended: Some(ended),
             reason: Some(reason),

@@ -35,6 +35,7 @@ impl Run {
             step: id,
             change: StepChange {
                 state,
+                at: self.now,
                 start,
                 ended: None,
                 reason,

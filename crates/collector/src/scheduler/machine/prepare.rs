@@ -12,7 +12,8 @@ use super::{
 use crate::{
     model::{AgentId, Severity, StepState, TaskId},
     plan::PlannedLoad,
-    scheduler::links::{is_networked, speed_of_link},
+    results::origin::is_networked,
+    scheduler::links::speed_of_link,
     sessions::command::{Answer, CallError, Command, Listen, Prepare, RefusalKind},
     store::rows::{NewTask, Row},
 };
@@ -291,7 +292,7 @@ impl Run {
             cell: step.directory(planned.load, facts.attempt),
             task_index: planned.index,
             tasks: load.tasks,
-            cache: step.cache.as_str().to_owned(),
+            cache: step.cache.of_tasks().as_str().to_owned(),
             peer_address: link.address,
             token: link.token,
             lease_us: micros(self.policy.lease),

@@ -174,6 +174,7 @@ impl Run {
             step: id,
             change: StepChange {
                 state: StepState::Stopped,
+                at: self.now,
                 start: None,
                 ended: Some(self.now),
                 reason: self.stop.clone(),

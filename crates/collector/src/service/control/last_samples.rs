@@ -1,28 +1,50 @@
-//! The last samples of a run come after its end: agents send them in batches.
+//! The last samples of a run come after its end: agents send those of a step's end at once.
 
 use super::ControlService;
+use crate::store::rows::RunRow;
 use std::time::Duration;
-use tokio::time::sleep;
+use tokio::time::timeout;
 
-/// They come within a second, unless an agent is away.
-const WITHIN: Duration = Duration::from_secs(2);
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// They come within a tenth of a second, and later from an agent that is short of CPU. One that is away is not waited for longer:
+/// the report names it.
+const WITHIN: Duration = Duration::from_secs(10);
 
 impl ControlService {
-    /// Waits until the samples of a run that has just ended are stored. Without them its report would show what daemons
-    /// used up to the sample before the last.
+    /// Waits until the samples of a run that has just ended are stored, and works them in. Without them its report would show
+    /// what daemons used up to the sample before the last.
     pub(super) async fn await_last_samples(&self, wanted: &str) {
         // A run that is not there is refused by the report itself.
         let Ok(row) = self.find(wanted).await else {
             return;
         };
+        self.await_samples_of(&row).await;
+        if row.ended.is_some()
+            && let Err(error) = self.store.compute_stale(row.id).await
+        {
+            tracing::warn!(run = %row.id, %error, "the last samples of a run could not be worked in; its report is of what was before");
+        }
+    }
+
+    async fn await_samples_of(&self, row: &RunRow) {
         let Some(ended) = row.ended else { return };
         let within = i64::try_from(WITHIN.as_micros()).unwrap_or(i64::MAX);
         let until = ended.0.saturating_add(within);
-        while self.clock.now().0 < until
-            && !self.store.has_all_samples(row.id).await.unwrap_or(true)
-        {
-            sleep(LOOK_EVERY).await;
+        let mut arrived = self.store.late_data();
+        loop {
+            arrived.mark_unchanged();
+            let left = until.saturating_sub(self.clock.now().0);
+            let Ok(left) = u64::try_from(left) else {
+                return;
+            };
+            match self.store.hosts_awaited(row.id).await {
+                Ok(hosts) if !hosts.is_empty() => {}
+                // What cannot be read is told by the report.
+                Ok(_) | Err(_) => return,
+            }
+            let next = timeout(Duration::from_micros(left), arrived.changed()).await;
+            if !matches!(next, Ok(Ok(()))) {
+                return;
+            }
         }
     }
 }

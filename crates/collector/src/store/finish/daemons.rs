@@ -3,11 +3,13 @@
 //! What a query reads is bounded by the number of daemons, not by the length of the step; SQLite finds the extremes of
 //! memory.
 
+mod around;
 mod facts;
 
 use crate::database::StoreError;
-use crate::model::{DaemonId, RunId, StepId};
-use crate::results::usage::{Point, nearest, used, value_at};
+use crate::model::{DaemonId, StepId};
+use crate::results::usage::{After, Point, nearest, until_idle, used, value_at};
+use around::Around;
 use facts::Facts;
 use sqlx::sqlite::{SqlitePool, SqliteRow};
 use sqlx::{Row, SqliteConnection};
@@ -17,8 +19,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 const AROUND_US: i64 = 5_000_000;
 /// A watched daemon is seen at least this often, as `daemons.last_seen_us` has it.
 const SEEN_WITHIN_US: i64 = 65_000_000;
-/// The idle baseline is taken from at most this long before the run.
-const BASELINE_US: i64 = 60_000_000;
+/// The most memory that was resident is read at the edges of a step; a reading further off is not of that edge.
+const EDGE_US: i64 = 1_000_000;
 
 /// The measured part of a step.
 #[derive(Clone, Copy, Debug)]
@@ -37,11 +39,20 @@ pub(super) struct DaemonUsage {
     cpu: Option<[i64; 3]>,
     idle_cpu_us: Option<i64>,
     rss: [Option<i64>; 4],
+    rss_peak_bytes: Option<i64>,
     vsz_bytes: Option<i64>,
     counters: [Option<i64>; 6],
     threads: Option<i64>,
     fds: Option<i64>,
     samples: i64,
+    after: Option<AfterStep>,
+}
+
+/// What a daemon did from a step's end until it was idle.
+#[derive(Clone, Copy, Debug)]
+struct AfterStep {
+    cpu: After,
+    write_bytes: Option<i64>,
 }
 
 /// Cumulative counters beside CPU time, as the table and the samples name them.
@@ -59,9 +70,11 @@ struct Readings {
     host: i64,
     name: String,
     born_us: Option<i64>,
+    ended_us: Option<i64>,
     user: Vec<Point>,
     system: Vec<Point>,
     rss: Vec<Point>,
+    rss_peak: Vec<Point>,
     vsz: Vec<Point>,
     counters: [Vec<Point>; 6],
     threads: Vec<Point>,
@@ -83,6 +96,7 @@ impl Readings {
         keep(&mut self.user, "cpu_user_us")?;
         keep(&mut self.system, "cpu_system_us")?;
         keep(&mut self.rss, "rss_bytes")?;
+        keep(&mut self.rss_peak, "rss_peak_bytes")?;
         keep(&mut self.vsz, "vsz_bytes")?;
         keep(&mut self.threads, "threads")?;
         keep(&mut self.fds, "fds")?;
@@ -107,6 +121,46 @@ impl Readings {
     }
 }
 
+impl Readings {
+    /// The most memory that was resident in the step, between samples too: the highest ever, where that rose within it. The
+    /// kernel counts it from the process's birth.
+    fn peak(&self, measured: Measured, sampled: Option<i64>) -> Option<i64> {
+        let at_edge = |edge: i64| {
+            let nearest = self.rss_peak.iter().min_by_key(|(at, _)| at.abs_diff(edge));
+            nearest.filter(|(at, _)| at.abs_diff(edge) <= EDGE_US.unsigned_abs())
+        };
+        let last = at_edge(measured.until_us)?;
+        let born_within = self.born_us.is_some_and(|born| born >= measured.from_us);
+        let rose = match at_edge(measured.from_us) {
+            Some(first) if first.0 < last.0 => last.1 > first.1,
+            _ => born_within,
+        };
+        sampled.map(|sampled| if rose { sampled.max(last.1) } else { sampled })
+    }
+
+    /// What it did after the step's end.
+    fn after(&self, total: &[Point], until_us: i64, limit_us: i64, rest: f64) -> Option<AfterStep> {
+        if self.ended_us.is_some_and(|ended| ended <= until_us) {
+            let cpu = After {
+                until_us,
+                amount: 0,
+                is_idle: true,
+            };
+            return Some(AfterStep {
+                cpu,
+                write_bytes: Some(0),
+            });
+        }
+        let cpu = until_idle(total, until_us, limit_us, rest)?;
+        let [_, written, ..] = &self.counters;
+        let write_bytes = match cpu.until_us > until_us {
+            true => used(written, until_us, cpu.until_us, None).map(|used| used.amount),
+            false => written.first().map(|_| 0),
+        };
+        Some(AfterStep { cpu, write_bytes })
+    }
+}
+
 /// The extremes within the step.
 #[derive(Debug, Clone, Copy)]
 struct Extremes {
@@ -117,7 +171,7 @@ struct Extremes {
 }
 
 /// The columns of a sample with those of its daemon. `d`, `x`: daemons and samples.
-const SAMPLE: &str = "d.id, d.host_id, d.name, d.born_us, x.*";
+const SAMPLE: &str = "d.id, d.host_id, d.name, d.born_us, d.ended_us, x.*";
 
 /// A daemon that can have run within `?1..?2`.
 const ALIVE: &str = "d.first_seen_us <= ?2 AND d.last_seen_us + 65000000 >= ?1 AND d.is_parent = 0";
@@ -157,12 +211,12 @@ pub(super) async fn usage(
         add_samples(reader, &mut readings, measured, [at, at]).await?;
     }
     let facts = Facts::of(reader, step, measured).await?;
-    let idle = idle(reader, step).await?;
+    let around = Around::of(reader, step, measured).await?;
     Ok(readings
         .into_iter()
         .filter_map(|(daemon, one)| {
             let extremes = extremes.0.get(&daemon).copied();
-            usage_of(DaemonId(daemon), one, measured, extremes, &facts, &idle)
+            usage_of(DaemonId(daemon), one, measured, extremes, &facts, &around)
         })
         .collect())
 }
@@ -191,6 +245,7 @@ async fn add_samples(
         one.host = row.try_get("host_id")?;
         one.name = row.try_get("name")?;
         one.born_us = row.try_get("born_us")?;
+        one.ended_us = row.try_get("ended_us")?;
         one.add(row)
     };
     for row in &rows {
@@ -236,31 +291,13 @@ async fn extremes(
     Ok(found)
 }
 
-/// CPU time per microsecond of each daemon before the run did anything.
-async fn idle(reader: &SqlitePool, step: StepId) -> Result<ByDaemon<f64>, StoreError> {
-    let rows: Vec<(i64, f64)> = sqlx::query_as(
-        "SELECT d.id, (max(x.cpu_user_us + x.cpu_system_us) - min(x.cpu_user_us + x.cpu_system_us)) * 1.0
-                / (max(x.at_us) - min(x.at_us))
-         FROM steps AS s CROSS JOIN runs AS r ON r.id = s.run_id
-              CROSS JOIN daemons AS d ON d.first_seen_us < r.started_us AND d.last_seen_us + 65000000 >= r.started_us - ?2
-              CROSS JOIN daemon_samples AS x ON x.daemon_id = d.id AND x.at_us BETWEEN r.started_us - ?2 AND r.started_us
-         WHERE s.id = ?1 GROUP BY d.id HAVING max(x.at_us) - min(x.at_us) >= 900000",
-    )
-    .bind(step.0)
-    .bind(BASELINE_US)
-    .fetch_all(reader)
-    .await
-    .map_err(StoreError::sql("read what daemons used before a run"))?;
-    Ok(rows.into_iter().collect())
-}
-
 fn usage_of(
     daemon: DaemonId,
     mut one: Readings,
     measured: Measured,
     extremes: Option<Extremes>,
     facts: &Facts,
-    idle: &ByDaemon<f64>,
+    around: &Around,
 ) -> Option<DaemonUsage> {
     one.add_birth(measured);
     let Measured { from_us, until_us } = measured;
@@ -291,13 +328,20 @@ fn usage_of(
     let extreme = |pick: fn(i64, i64) -> i64, within: Option<i64>| {
         within.into_iter().chain(first).chain(last).reduce(pick)
     };
+    let idle = around.idle.get(&daemon.0).copied();
+    let rss_max = extreme(i64::max, extremes.and_then(|e| e.rss_max));
+    let after = match until == until_us {
+        true => one.after(&total, until_us, around.limit_us, around::rest(idle)),
+        // It was last sampled before the end.
+        false => None,
+    };
     Some(DaemonUsage {
         daemon,
         serves_target: facts.serves(one.host, &one.name),
         from_us: from,
         until_us: until,
         cpu,
-        idle_cpu_us: idle.get(&daemon.0).map(|rate| {
+        idle_cpu_us: idle.map(|rate| {
             #[expect(clippy::cast_possible_truncation, reason = "a cast saturates")]
             let us = (rate * crate::results::real(until - from)).round() as i64;
             us
@@ -305,9 +349,10 @@ fn usage_of(
         rss: [
             first,
             extreme(i64::min, extremes.and_then(|e| e.rss_min)),
-            extreme(i64::max, extremes.and_then(|e| e.rss_max)),
+            rss_max,
             last,
         ],
+        rss_peak_bytes: one.peak(measured, rss_max),
         vsz_bytes: nearest(&one.vsz, until)
             .into_iter()
             .chain(extremes.and_then(|e| e.vsz_max))
@@ -316,6 +361,7 @@ fn usage_of(
         threads: nearest(&one.threads, until),
         fds: nearest(&one.fds, until),
         samples: extremes.map_or(0, |e| e.samples),
+        after,
     })
 }
 
@@ -334,9 +380,10 @@ pub(super) async fn keep(
     for one in usage {
         let mut row = sqlx::query(
             "INSERT INTO step_daemons (step_id, daemon_id, serves_target, from_us, until_us, cpu_user_us, cpu_system_us,
-                 cpu_error_us, idle_cpu_us, rss_first_bytes, rss_min_bytes, rss_max_bytes, rss_last_bytes, vsz_bytes,
-                 read_bytes, write_bytes, vol_ctx, invol_ctx, minor_faults, major_faults, threads, fds, samples)
-             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                 cpu_error_us, idle_cpu_us, rss_first_bytes, rss_min_bytes, rss_max_bytes, rss_last_bytes, rss_peak_bytes,
+                 vsz_bytes, read_bytes, write_bytes, vol_ctx, invol_ctx, minor_faults, major_faults, threads, fds, samples,
+                 after_us, after_cpu_us, after_write_bytes, after_idle)
+             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         )
         .bind(step.0)
         .bind(one.daemon.0)
@@ -350,13 +397,20 @@ pub(super) async fn keep(
         for value in one.rss {
             row = row.bind(value);
         }
-        row = row.bind(one.vsz_bytes);
+        row = row.bind(one.rss_peak_bytes).bind(one.vsz_bytes);
         for value in one.counters {
             row = row.bind(value);
         }
         row.bind(one.threads)
             .bind(one.fds)
             .bind(one.samples)
+            .bind(
+                one.after
+                    .map(|after| after.cpu.until_us.saturating_sub(one.until_us)),
+            )
+            .bind(one.after.map(|after| after.cpu.amount))
+            .bind(one.after.and_then(|after| after.write_bytes))
+            .bind(one.after.map(|after| after.cpu.is_idle))
             .execute(&mut *connection)
             .await
             .map_err(doing())?;
@@ -383,27 +437,6 @@ pub(super) async fn measured(
             until_us: ends.1?,
         })
     }))
-}
-
-/// Whether every host that was sampled up to the end of a run has sent a sample of the end, and all samples are worked in.
-pub(super) async fn are_complete(reader: &SqlitePool, run: RunId) -> Result<bool, StoreError> {
-    sqlx::query_scalar(
-        "WITH ends AS (SELECT max(coalesce(last_done_us, ended_us)) AS at_us FROM steps WHERE run_id = ?1),
-             run_hosts AS (
-                 SELECT host_id FROM run_agents WHERE run_id = ?1
-                 UNION SELECT a.host_id FROM steps s JOIN tasks t ON t.step_id = s.id JOIN agents a ON a.id = t.agent_id
-                     WHERE s.run_id = ?1)
-         SELECT NOT EXISTS (SELECT 1 FROM steps WHERE run_id = ?1 AND stale_samples > 0)
-            AND NOT EXISTS (
-                SELECT 1 FROM run_hosts r, ends
-                WHERE EXISTS (
-                        SELECT 1 FROM host_samples h WHERE h.host_id = r.host_id AND h.at_us BETWEEN ends.at_us - 3000000 AND ends.at_us)
-                    AND NOT EXISTS (SELECT 1 FROM host_samples h WHERE h.host_id = r.host_id AND h.at_us >= ends.at_us))",
-    )
-    .bind(run.0)
-    .fetch_one(reader)
-    .await
-    .map_err(StoreError::sql("look for the last samples of a run"))
 }
 
 /// Steps that ended and got samples of their time since.

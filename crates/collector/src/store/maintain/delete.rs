@@ -39,6 +39,14 @@ const OF_RUN: &[(&str, &str)] = &[
         "step_id IN (SELECT id FROM steps WHERE run_id = ?1)",
     ),
     (
+        "step_traffic",
+        "step_id IN (SELECT id FROM steps WHERE run_id = ?1)",
+    ),
+    (
+        "step_states",
+        "step_id IN (SELECT id FROM steps WHERE run_id = ?1)",
+    ),
+    (
         "cache_drops",
         "step_id IN (SELECT id FROM steps WHERE run_id = ?1)",
     ),

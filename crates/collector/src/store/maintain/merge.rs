@@ -94,6 +94,8 @@ const OWN: &[(&str, References)] = &[
     ("step_intervals", &[STEP]),
     ("step_results", &[STEP]),
     ("step_daemons", &[STEP, ("daemon_id", Mapped("daemons"))]),
+    ("step_traffic", &[STEP, ("host_id", Mapped("hosts"))]),
+    ("step_states", &[STEP]),
     ("cache_drops", &[STEP, AGENT]),
     ("tasks", &[STEP, AGENT, ("peer_agent_id", Mapped("agents"))]),
     ("task_errors", &[TASK]),

@@ -49,6 +49,7 @@ fn telemetry() -> Batch {
         cpu_system_us: 2,
         rss_bytes: 3,
         vsz_bytes: 4,
+        rss_peak_bytes: Some(12),
         threads: Some(5),
         fds: Some(6),
         read_bytes: None,
@@ -87,6 +88,7 @@ fn telemetry() -> Batch {
     all.disk_samples = vec![DiskSample {
         at: AT,
         disk: "sda".to_owned(),
+        stacked: true,
         reads: 1,
         read_bytes: 2,
         read_us: 3,
@@ -142,7 +144,7 @@ async fn samples_land_in_their_columns() {
         (
             "daemon_samples",
             format!(
-                "{at} cpu_user_us=1 cpu_system_us=2 rss_bytes=3 vsz_bytes=4 threads=5 fds=6 read_bytes=- write_bytes=8 vol_ctx=9 invol_ctx=- minor_faults=11 major_faults=-"
+                "{at} cpu_user_us=1 cpu_system_us=2 rss_bytes=3 vsz_bytes=4 threads=5 fds=6 read_bytes=- write_bytes=8 vol_ctx=9 invol_ctx=- minor_faults=11 major_faults=- rss_peak_bytes=12"
             ),
         ),
         (

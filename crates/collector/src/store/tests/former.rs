@@ -183,6 +183,7 @@ async fn run_of_a_day(mesh: &Mesh, known: Known) {
     let task = mesh.tasks(step, vec![new_task(publishers[0].1, 0)]).await[0];
     let change = StepChange {
         state: StepState::Running,
+        at: MeshMicros(start),
         start: Some(MeshMicros(start)),
         ended: None,
         reason: None,

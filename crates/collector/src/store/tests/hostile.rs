@@ -247,6 +247,7 @@ prop_compose! {
             invol_ctx: column(|_| 1),
             minor_faults: column(|row| row.2),
             major_faults: column(|_| -1),
+            rss_peak_bytes: column(|_| 1),
         };
         if short {
             samples.major_faults.pop();

@@ -6,8 +6,9 @@
 
 use super::{Mesh, S, T0, batch, interval, new_step, running, sample, seen, send, task_end};
 use crate::ingest::batch::{Batch, HostSample};
-use crate::model::{MeshMicros, RunId, StepId};
+use crate::model::{MeshMicros, RunId, StepId, StepState};
 use crate::store::Publisher;
+use crate::store::rows::StepChange;
 use benchmesh_testing::{TimingError, measured, timing};
 use sqlx::Row;
 use sqlx::sqlite::SqliteRow;
@@ -338,18 +339,13 @@ async fn the_samples_of_a_run_are_complete_when_one_of_its_end_is_here() {
     one.host_samples = vec![host_sample(T0), host_sample(T0 + 3 * S)];
     send(&publisher, one).await.unwrap();
     mesh.finish(step, T0 + 4 * S).await;
-    assert!(!mesh.store.has_all_samples(run).await.unwrap());
+    let awaited = mesh.store.hosts_awaited(run).await.unwrap();
+    assert_eq!(awaited, ["host-a"]);
     let mut late = batch("s", 2);
     late.host_samples = vec![host_sample(T0 + 4 * S)];
     send(&publisher, late).await.unwrap();
-    let complete = async {
-        while !mesh.store.has_all_samples(run).await.unwrap() {
-            tokio::task::yield_now().await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(60), complete)
-        .await
-        .expect("the samples are complete");
+    let awaited = mesh.store.hosts_awaited(run).await.unwrap();
+    assert_eq!(awaited, [""; 0]);
 }
 
 /// An agent without a sampler, or one that was lost in mid-run, is not waited for.
@@ -361,7 +357,118 @@ async fn a_host_that_was_not_sampled_at_the_end_is_not_waited_for() {
     one.host_samples = vec![host_sample(T0 - S)];
     send(&publisher, one).await.unwrap();
     mesh.finish(step, T0 + 4 * S).await;
-    assert!(mesh.store.has_all_samples(run).await.unwrap());
+    assert!(mesh.store.hosts_awaited(run).await.unwrap().is_empty());
+}
+
+/// A report waits for no quiet time: what is stored is worked in at once.
+#[tokio::test]
+async fn late_samples_are_worked_in_when_they_are_asked_for() {
+    let mesh = Mesh::new().await;
+    let (publisher, step, mut one) = step_of_four_seconds(&mesh).await;
+    let run = RunId(mesh.number("SELECT max(id) FROM runs").await);
+    one.daemons = vec![seen(1, "ceph-osd", T0 - S)];
+    one.daemon_samples = vec![sample(1, T0, 0, 1), sample(1, T0 + 3 * S, 300_000, 1)];
+    send(&publisher, one).await.unwrap();
+    mesh.finish(step, T0 + 4 * S).await;
+    let mut arrived = mesh.store.late_data();
+    arrived.mark_unchanged();
+    let mut late = batch("s", 2);
+    late.daemon_samples = vec![sample(1, T0 + 4 * S, 500_000, 1)];
+    send(&publisher, late).await.unwrap();
+    assert!(arrived.has_changed().unwrap());
+    mesh.store.compute_stale(run).await.unwrap();
+    assert_eq!(seconds(&usage(&mesh).await[0], "cpu_s"), Some(0.5));
+}
+
+/// What a daemon still did after a step is the step's second column, until it rests.
+#[tokio::test]
+async fn work_after_the_step_counts_until_the_daemon_is_idle() {
+    let mesh = Mesh::new().await;
+    let (publisher, step, mut one) = step_of_four_seconds(&mesh).await;
+    one.daemons = vec![seen(1, "ceph-osd", T0 - S)];
+    // Half a CPU in the step and for 2 s after it, then nothing.
+    one.daemon_samples = (0..9)
+        .map(|second: i64| sample(1, T0 + second * S, second.min(6) * S / 2, 1))
+        .collect();
+    send(&publisher, one).await.unwrap();
+    mesh.finish(step, T0 + 4 * S).await;
+    let rows = usage(&mesh).await;
+    assert_eq!(seconds(&rows[0], "cpu_s"), Some(2.0));
+    assert_eq!(seconds(&rows[0], "after_cpu_s"), Some(1.0));
+    assert_eq!(seconds(&rows[0], "after_s"), Some(2.0));
+    assert_eq!(rows[0].get::<Option<bool>, _>("after_idle"), Some(true));
+    let cost: (f64, f64) =
+        sqlx::query_as("SELECT cpu_us_per_op, cpu_us_per_op_until_idle FROM v_cost")
+            .fetch_one(mesh.store.reader())
+            .await
+            .unwrap();
+    assert_eq!(cost, (5000.0, 7500.0));
+}
+
+#[tokio::test]
+async fn work_for_the_next_step_is_not_the_last_ones() {
+    let mesh = Mesh::new().await;
+    let (publisher, step, mut one) = step_of_four_seconds(&mesh).await;
+    let run = RunId(mesh.number("SELECT max(id) FROM runs").await);
+    one.daemons = vec![seen(1, "ceph-osd", T0 - S)];
+    one.daemon_samples = (0..9)
+        .map(|second: i64| sample(1, T0 + second * S, second * S / 2, 1))
+        .collect();
+    send(&publisher, one).await.unwrap();
+    let next = mesh
+        .store
+        .create_steps(run, vec![new_step(1, "files", "stat")])
+        .await
+        .unwrap()[0];
+    // It lays out data from 1 s after the end on.
+    for (state, at) in [(StepState::Prepare, 5), (StepState::Settle, 7)] {
+        let change = StepChange {
+            state,
+            at: MeshMicros(T0 + at * S),
+            start: None,
+            ended: None,
+            reason: None,
+        };
+        mesh.store.set_step_state(next, change).await.unwrap();
+    }
+    mesh.finish(step, T0 + 4 * S).await;
+    let rows = usage(&mesh).await;
+    assert_eq!(seconds(&rows[0], "after_cpu_s"), Some(0.5));
+    assert_eq!(rows[0].get::<Option<bool>, _>("after_idle"), Some(false));
+}
+
+/// The kernel's highest mark has what no sample has; before the step it is another one's.
+#[tokio::test]
+async fn the_peak_of_memory_counts_where_it_rose_in_the_step() {
+    const MIB: i64 = 1 << 20;
+    let mesh = Mesh::new().await;
+    let (publisher, step, mut one) = step_of_four_seconds(&mesh).await;
+    one.daemons = (1..4).map(|pid| seen(pid, "ceph-osd", T0 - S)).collect();
+    for pid in 1..4 {
+        for second in 0..5 {
+            one.daemon_samples
+                .push(sample(pid, T0 + second * S, second, 100 * MIB));
+        }
+    }
+    let peaks = [(1, 345, 345), (2, 120, 345)];
+    for sample in &mut one.daemon_samples {
+        let edge = match (sample.at.0 - T0) / S {
+            0 => 0,
+            4 => 1,
+            _ => continue,
+        };
+        let own = peaks.iter().find(|(pid, ..)| *pid == sample.process.pid);
+        sample.rss_peak_bytes = own.map(|(_, first, last)| [first, last][edge] * MIB);
+    }
+    send(&publisher, one).await.unwrap();
+    mesh.finish(step, T0 + 4 * S).await;
+    let rows = usage(&mesh).await;
+    let peaks: Vec<Option<f64>> = rows.iter().map(|row| row.get("rss_peak_mib")).collect();
+    assert_eq!(peaks, [Some(100.0), Some(345.0), None]);
+    assert!(
+        rows.iter()
+            .all(|row| seconds(row, "rss_max_mib") == Some(100.0))
+    );
 }
 
 #[tokio::test]
@@ -412,7 +519,8 @@ const LARGE: &str = "
     INSERT INTO step_results (step_id, op, tasks, ops, bytes, errors, headline, saturated)
         SELECT id, 'read', 3, 1000, 4096000, 0, 'window', 0 FROM steps;
     INSERT INTO step_daemons
-        SELECT s.id, d.id, 1, s.start_us, s.last_done_us, 100000, 50000, 10, 20, 1, 1, 1, 1, 1, 5, 5, 1, 1, 1, 1, 4, 10, 9
+        SELECT s.id, d.id, 1, s.start_us, s.last_done_us, 100000, 50000, 10, 20, 1, 1, 1, 1, 1, 1, 5, 5, 1, 1, 1, 1, 4, 10, 9,
+               0, 0, 0, 1
         FROM steps AS s CROSS JOIN daemons AS d;";
 
 /// Bar: 0.3 s of CPU each, every column read. Before `step_daemons`: 12.6 s and 7.2 s.

@@ -138,6 +138,7 @@ async fn a_step_shorter_than_the_beat_has_its_daemons_use() {
             .await;
         let change = crate::store::rows::StepChange {
             state: crate::model::StepState::Running,
+            at: crate::model::MeshMicros(start),
             start: Some(crate::model::MeshMicros(start)),
             ended: None,
             reason: None,

@@ -46,6 +46,7 @@ impl FakeAgent {
                 invol_ctx: vec![0],
                 minor_faults: vec![0],
                 major_faults: vec![0],
+                rss_peak_bytes: vec![-1],
             }),
             host_samples: vec![v1::HostSample {
                 at_us,

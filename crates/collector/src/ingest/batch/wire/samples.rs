@@ -22,6 +22,14 @@ pub(super) fn daemon_samples(wire: proto::DaemonSamples) -> Result<Vec<DaemonSam
         ("daemon_samples.invol_ctx", wire.invol_ctx.len()),
         ("daemon_samples.minor_faults", wire.minor_faults.len()),
         ("daemon_samples.major_faults", wire.major_faults.len()),
+        (
+            "daemon_samples.rss_peak_bytes",
+            match wire.rss_peak_bytes.len() {
+                // Of an agent from before the column.
+                0 => expected,
+                length => length,
+            },
+        ),
     ];
     if let Some(&(field, found)) = columns.iter().find(|(_, length)| *length != expected) {
         return Err(BatchError::Columns {
@@ -36,6 +44,7 @@ pub(super) fn daemon_samples(wire: proto::DaemonSamples) -> Result<Vec<DaemonSam
     let mut cpu_system_us = wire.cpu_system_us.into_iter();
     let mut rss_bytes = wire.rss_bytes.into_iter();
     let mut vsz_bytes = wire.vsz_bytes.into_iter();
+    let mut rss_peak_bytes = wire.rss_peak_bytes.into_iter();
     let mut threads = wire.threads.into_iter();
     let mut fds = wire.fds.into_iter();
     let mut read_bytes = wire.read_bytes.into_iter();
@@ -59,6 +68,10 @@ pub(super) fn daemon_samples(wire: proto::DaemonSamples) -> Result<Vec<DaemonSam
             cpu_system_us: next("daemon_samples.cpu_system_us", &mut cpu_system_us)?,
             rss_bytes: next("daemon_samples.rss_bytes", &mut rss_bytes)?,
             vsz_bytes: next("daemon_samples.vsz_bytes", &mut vsz_bytes)?,
+            rss_peak_bytes: readable(
+                "daemon_samples.rss_peak_bytes",
+                rss_peak_bytes.next().unwrap_or(-1),
+            )?,
             threads: readable("daemon_samples.threads", threads.next().unwrap_or(-1))?,
             fds: readable("daemon_samples.fds", fds.next().unwrap_or(-1))?,
             read_bytes: readable("daemon_samples.read_bytes", read_bytes.next().unwrap_or(-1))?,
@@ -127,6 +140,7 @@ pub(super) fn disk_sample(wire: proto::DiskSample) -> Result<DiskSample, BatchEr
     Ok(DiskSample {
         at: instant("disk_samples.at_us", wire.at_us)?,
         disk: name("disk_samples.disk", wire.disk)?,
+        stacked: wire.stacked,
         reads: counter("disk_samples.reads", wire.reads)?,
         read_bytes: counter("disk_samples.read_bytes", wire.read_bytes)?,
         read_us: counter("disk_samples.read_us", wire.read_us)?,

@@ -1,0 +1,205 @@
+//! Where the bytes of a target come from, by its mount, and which of those that were read cannot have come from there.
+//!
+//! A read that moved more bytes than the host received, or than its disks delivered, was answered by a cache, whatever its rate.
+//! Where nothing counts what a target delivers there is no judgement, and the reason is said. Pure.
+
+/// Network file systems, by the type of the mount or of its FUSE client.
+const NETWORKED: &[&str] = &[
+    "nfs",
+    "nfs4",
+    "cifs",
+    "smb3",
+    "ceph",
+    "glusterfs",
+    "lustre",
+    "beegfs",
+    "gpfs",
+    "orangefs",
+    "pvfs2",
+    "afs",
+    "9p",
+    "moosefs",
+    "lizardfs",
+    "saunafs",
+    "weka",
+    "wekafs",
+    "quobyte",
+    "juicefs",
+    "curvefs",
+];
+/// Those that commonly move data past the kernel's network: InfiniBand verbs, DPDK.
+const PAST_THE_KERNEL: &[&str] = &["lustre", "beegfs", "gpfs", "weka", "wekafs"];
+/// File systems on a block device that store what is written as it is.
+const ON_DISK: &[&str] = &["ext2", "ext3", "ext4", "xfs", "fuseblk", "ocfs2", "gfs2"];
+const IN_MEMORY: &[&str] = &["tmpfs", "ramfs"];
+/// Of what was read, as much may come from a cache without being worth a flag: inodes, the ends of files.
+const WORTH: i64 = 10;
+
+/// What has to have carried what is read of a target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    Network,
+    Disk,
+    /// Nothing that is sampled, and why.
+    Unknown(&'static str),
+}
+
+/// Whether a file system of this type is behind the network.
+pub fn is_networked(file_system: &str) -> bool {
+    let name = file_system.strip_prefix("fuse.").unwrap_or(file_system);
+    NETWORKED.contains(&name) || (name != file_system && name.starts_with("ceph"))
+}
+
+/// By a mount's type, source and options, as the agent found them.
+pub fn origin(file_system: &str, source: &str, options: &str) -> Origin {
+    let name = file_system.strip_prefix("fuse.").unwrap_or(file_system);
+    let has = |word: &str| options.contains(word);
+    if file_system.is_empty() {
+        return Origin::Unknown("how the target is mounted is not known");
+    }
+    if name == "9p" || name == "virtiofs" {
+        return Origin::Unknown("the hypervisor serves the target, past all interfaces");
+    }
+    if is_networked(file_system) || source.starts_with("mfs#") {
+        return match PAST_THE_KERNEL.contains(&name) || has("rdma") {
+            true => Origin::Unknown("RDMA may carry the data, which no interface counts"),
+            false => Origin::Network,
+        };
+    }
+    if IN_MEMORY.contains(&name) {
+        return Origin::Unknown("the target is in memory");
+    }
+    if ON_DISK.contains(&name) || (name == "btrfs" && !has("compress")) {
+        if source.starts_with("/dev/loop") {
+            return Origin::Unknown(
+                "the target is on a loop device: what its file comes from is not known",
+            );
+        }
+        if ["/dev/nbd", "/dev/rbd", "/dev/drbd"]
+            .iter()
+            .any(|device| source.starts_with(device))
+        {
+            return Origin::Unknown(
+                "the target is on a network block device, whose client has a cache of its own",
+            );
+        }
+        return Origin::Disk;
+    }
+    match file_system.starts_with("fuse") {
+        true => Origin::Unknown("what is behind the target's FUSE file system is not known"),
+        false => Origin::Unknown("what a file system of this type reads is not known"),
+    }
+}
+
+/// What the tasks of a host read, and what came to it in the same time. `None`: no samples cover the time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Carried {
+    pub read_bytes: i64,
+    /// At least as much as came over the network, the loopback included.
+    pub received_bytes: Option<i64>,
+    pub disk_read_bytes: Option<i64>,
+}
+
+/// How much of what was read came from a cache, at least; `Ok(None)`: nothing was read.
+///
+/// # Errors
+/// Why it cannot be judged.
+pub fn cached(origin: Origin, carried: Carried) -> Result<Option<i64>, &'static str> {
+    if carried.read_bytes == 0 {
+        return Ok(None);
+    }
+    let came = match origin {
+        Origin::Unknown(why) => return Err(why),
+        Origin::Network => carried
+            .received_bytes
+            .ok_or("no samples of the client's interfaces cover the step")?,
+        Origin::Disk => carried
+            .disk_read_bytes
+            .ok_or("no samples of the client's disks cover the step")?,
+    };
+    Ok(Some(carried.read_bytes.saturating_sub(came).max(0)))
+}
+
+/// Whether so much of a read was cached that its rate is not the storage's.
+pub fn is_suspect(cached_bytes: i64, read_bytes: i64) -> bool {
+    cached_bytes > read_bytes / WORTH
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mount_says_what_carries_a_read() {
+        let check = |file_system, source, options, expected: Option<Origin>| {
+            let found = origin(file_system, source, options);
+            let judged = Some(found).filter(|found| !matches!(found, Origin::Unknown(_)));
+            assert_eq!(judged, expected, "{file_system} {source}: {found:?}");
+        };
+        check("fuse.ceph-fuse", "ceph-fuse", "rw", Some(Origin::Network));
+        check("nfs4", "a:/x", "rw,proto=tcp", Some(Origin::Network));
+        check("nfs4", "a:/x", "rw,proto=rdma", None);
+        check("fuse", "mfs#10.0.0.1:9421", "rw", Some(Origin::Network));
+        check(
+            "fuse.moosefs",
+            "mfs#10.0.0.1:9421",
+            "rw",
+            Some(Origin::Network),
+        );
+        check("ext4", "/dev/sda1", "rw", Some(Origin::Disk));
+        check("xfs", "/dev/mapper/vg-root", "rw", Some(Origin::Disk));
+        check("btrfs", "/dev/sda1", "rw,compress=zstd:3", None);
+        check("ext4", "/dev/loop0", "rw", None);
+        check("ext4", "/dev/nbd3", "rw", None);
+        check("ext4", "/dev/rbd0", "rw", None);
+        check("tmpfs", "tmpfs", "rw", None);
+        check("overlay", "overlay", "rw", None);
+        check("zfs", "tank/a", "rw", None);
+        check("lustre", "mgs@o2ib:/x", "rw", None);
+        check("9p", "share", "rw", None);
+        check("fuse.sshfs-of-mine", "x", "rw", None);
+        check("fuse", "something", "rw", None);
+        check("", "", "", None);
+    }
+
+    #[test]
+    fn what_never_came_was_cached() {
+        let carried = |received_bytes, disk_read_bytes| Carried {
+            read_bytes: 1000,
+            received_bytes,
+            disk_read_bytes,
+        };
+        assert_eq!(
+            cached(Origin::Network, carried(Some(0), None)),
+            Ok(Some(1000))
+        );
+        assert_eq!(
+            cached(Origin::Network, carried(Some(1100), None)),
+            Ok(Some(0))
+        );
+        assert_eq!(
+            cached(Origin::Disk, carried(Some(9), Some(400))),
+            Ok(Some(600))
+        );
+        assert!(cached(Origin::Network, carried(None, Some(9))).is_err());
+        assert!(cached(Origin::Unknown("x"), carried(Some(0), Some(0))).is_err());
+        assert_eq!(cached(Origin::Unknown("x"), Carried::default()), Ok(None));
+        assert!(is_suspect(101, 1000) && !is_suspect(100, 1000));
+    }
+
+    #[test]
+    fn network_file_systems_are_known_by_their_type() {
+        for (file_system, networked) in [
+            ("nfs4", true),
+            ("fuse.glusterfs", true),
+            ("fuse.ceph-fuse", true),
+            ("ceph", true),
+            ("ext4", false),
+            ("fuse.sshfs-of-mine", false),
+            ("fuse", false),
+            ("", false),
+        ] {
+            assert_eq!(is_networked(file_system), networked, "{file_system}");
+        }
+    }
+}
