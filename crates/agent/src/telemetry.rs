@@ -7,8 +7,8 @@
 mod rows;
 
 pub use rows::{
-    At, ClockOffset, EndState, ErrorCount, Event, Loss, MeshMicros, OpInterval, RunId, RunUid,
-    LossKind, Scope, Severity, StepId, TaskEnd, TaskId,
+    At, ClockOffset, EndState, ErrorCount, Event, Loss, LossKind, MeshMicros, OpInterval, RunId,
+    RunUid, Scope, Severity, StepId, TaskEnd, TaskId,
 };
 
 use crate::sampler::{DaemonSample, DaemonSeen, DiskSample, HostSample, NetSample};

@@ -11,7 +11,7 @@ use crate::clock::{Dating, Estimate, Exchange, Filter};
 use crate::envelope::{Envelope, Sequence};
 use crate::state::StateDir;
 use crate::telemetry::{
-    At, Batch, EndState, Event, Loss, MeshMicros, OpInterval, Row, RunUid, LossKind, Scope,
+    At, Batch, EndState, Event, Loss, LossKind, MeshMicros, OpInterval, Row, RunUid, Scope,
     Severity, TaskEnd, TaskId,
 };
 use crate::wire;

@@ -6,8 +6,8 @@ mod samples;
 
 use crate::envelope::Envelope;
 use crate::telemetry::{
-    Batch, ClockOffset, EndState, ErrorCount, Event, Loss, MeshMicros, OpInterval, Row, RunId,
-    RunUid, LossKind, Scope, Severity, StepId, TaskEnd, TaskId,
+    Batch, ClockOffset, EndState, ErrorCount, Event, Loss, LossKind, MeshMicros, OpInterval, Row,
+    RunId, RunUid, Scope, Severity, StepId, TaskEnd, TaskId,
 };
 use benchmesh_proto::v1;
 use benchmesh_workloads::histogram::Blob;

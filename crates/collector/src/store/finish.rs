@@ -109,7 +109,7 @@ impl Store {
             if load::stale_batches(self.reader(), step).await? > 0 {
                 self.compute_results(step).await?;
             }
-            let _one_at_a_time = self.shared.computing.lock().await;
+            let _claim = self.shared.computing.claim(step).await;
             if load::stale_samples(self.reader(), step).await? > 0 {
                 self.compute_usage(step).await?;
             }

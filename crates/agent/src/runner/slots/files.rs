@@ -25,7 +25,10 @@ impl Slots {
         let queued = path.as_ref().map(|path| self.queues.next(path));
         let hang_watch = HangWatch {
             word: word_of(&request),
-            scope: Scope { run, step: None },
+            scope: Scope {
+                run,
+                ..Scope::default()
+            },
             dating: self.deps.dating.clone(),
             entries: self.deps.entries.clone(),
         };

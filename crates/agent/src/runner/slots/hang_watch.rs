@@ -59,7 +59,7 @@ impl HangWatch {
         let Some(map) = self.dating.map() else {
             return;
         };
-        let scope = self.scope;
+        let scope = self.scope.clone();
         let row = Row::Event(TaskEvents { scope, map }.stall(event));
         // A spool that has ended takes nothing: the agent is going.
         let _ = self.entries.send(Entry::Rows(vec![row])).await;
@@ -90,7 +90,10 @@ mod tests {
         let run = Some(RunId(7));
         let hang_watch = HangWatch {
             word: "open-run-directory",
-            scope: Scope { run, step: None },
+            scope: Scope {
+                run,
+                ..Scope::default()
+            },
             dating: Dating::new(clock),
             entries,
         };

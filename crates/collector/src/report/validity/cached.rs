@@ -27,10 +27,9 @@ pub(super) fn check(steps: &[StepReport]) -> Option<Check> {
     });
     let check = |verdict, text: String| super::check("cached", verdict, text);
     Some(match (not_judged, why) {
-        (Some(which), Some(why)) => check(
-            Verdict::NotChecked,
-            format!("not judged in {which}: {why}"),
-        ),
+        (Some(which), Some(why)) => {
+            check(Verdict::NotChecked, format!("not judged in {which}: {why}"))
+        }
         _ if steps.iter().any(reads) => check(
             Verdict::Ok,
             "what was read came from the storage".to_owned(),

@@ -1,7 +1,9 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
 use super::super::tests::{report, step};
-use super::super::{DaemonReport, EventReport, Judged, LossReport, SecondsReport, TaskFailure};
+use super::super::{
+    DaemonReport, EventReport, Judged, LossReport, SecondsReport, TaskFailure, TrafficReport,
+};
 use super::*;
 
 fn verdicts(report: &Report) -> Vec<(String, Verdict, String)> {
@@ -165,6 +167,7 @@ fn who_took_the_cpus_is_named() {
         cpu_percent_max: None,
         rss_first_mib: None,
         rss_max_mib: None,
+        rss_peak_mib: None,
         rss_last_mib: None,
         read_mib: None,
         written_mib: None,
@@ -197,7 +200,8 @@ fn a_run_without_a_fault_is_fine_in_every_respect() {
     assert_eq!(
         names,
         [
-            "complete", "starts", "tool", "cpu", "policy", "stalls", "clients", "errors", "samples", "repeats"
+            "complete", "starts", "tool", "cpu", "policy", "stalls", "clients", "errors",
+            "samples", "repeats"
         ]
     );
     assert_eq!(

@@ -137,7 +137,7 @@ async fn a_restarted_agent_takes_over_at_once() {
         boottime_ns: 0,
         mesh_us: MeshMicros(1_000_000),
     });
-    let fleet = Fleet::new(store.clone(), Arc::new(clock));
+    let fleet = Fleet::new(&store, Arc::new(clock));
     let start = |directory: &str, spool: &str, started_ns| Hello {
         state_directory: String::from(directory),
         spool_ids: vec![String::from(spool)],
