@@ -129,7 +129,7 @@ mod tests {
     fn what_fails_three_times_fails_with_its_last_message() {
         for failures in [3, u32::MAX] {
             let (outcome, again) = check(failures);
-            let message = outcome.unwrap_err().to_string();
+            let message = outcome.expect_err("it fails").to_string();
             assert!(
                 message.starts_with("attempt 3 was disturbed ("),
                 "{message}"

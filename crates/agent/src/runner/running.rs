@@ -154,7 +154,7 @@ impl Running {
         let sent = match stop_reason.abandoned.load(Ordering::Relaxed) {
             true => None,
             false => entries
-                .blocking_send(Entry::Last(Row::TaskEnd(row), reply))
+                .blocking_send(Entry::Last(Box::new(Row::TaskEnd(row)), reply))
                 .ok(),
         };
         match sent.and_then(|()| place.blocking_recv().ok()) {

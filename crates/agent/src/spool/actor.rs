@@ -159,7 +159,7 @@ impl SpoolActor {
     fn pack(&mut self, entry: Entry) {
         match entry {
             Entry::Rows(rows) => self.pack_rows(rows),
-            Entry::Last(row, place) => self.pending.push(row, Some(place)),
+            Entry::Last(row, place) => self.pending.push(*row, Some(place)),
         }
     }
 

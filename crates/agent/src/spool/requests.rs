@@ -13,7 +13,7 @@ use tokio::sync::{mpsc, oneshot};
 pub enum Entry {
     Rows(Vec<Row>),
     /// Appended at once; answered with its place when it is on disk.
-    Last(Row, oneshot::Sender<Position>),
+    Last(Box<Row>, oneshot::Sender<Position>),
 }
 
 /// What attaching has led to.

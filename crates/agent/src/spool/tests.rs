@@ -141,7 +141,7 @@ async fn fill_a_disk() {
     let mut rig = rig().await;
     let (reply, place) = oneshot::channel();
     rig.entries
-        .send(Entry::Last(noise(0), reply))
+        .send(Entry::Last(Box::new(noise(0)), reply))
         .await
         .unwrap();
     assert_eq!(place.await.unwrap().sequence, Sequence(1));
@@ -150,7 +150,7 @@ async fn fill_a_disk() {
 
     let (reply, mut place) = oneshot::channel();
     rig.entries
-        .send(Entry::Last(noise(1), reply))
+        .send(Entry::Last(Box::new(noise(1)), reply))
         .await
         .unwrap();
     let mut sent = 2;
@@ -244,7 +244,7 @@ async fn an_ack_of_what_was_not_sent_changes_nothing() {
     for nth in 0..3 {
         let (reply, place) = oneshot::channel();
         rig.entries
-            .send(Entry::Last(noise(nth), reply))
+            .send(Entry::Last(Box::new(noise(nth)), reply))
             .await
             .unwrap();
         place.await.unwrap();
@@ -258,7 +258,7 @@ async fn an_ack_of_what_was_not_sent_changes_nothing() {
         .unwrap();
     let (reply, place) = oneshot::channel();
     rig.entries
-        .send(Entry::Last(noise(4), reply))
+        .send(Entry::Last(Box::new(noise(4)), reply))
         .await
         .unwrap();
     assert_eq!(

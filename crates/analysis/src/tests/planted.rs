@@ -2,6 +2,11 @@
 //!
 //! An independent implementation (scipy, statsmodels) comes to the same verdicts from the same figures.
 
+#![expect(
+    clippy::print_stderr,
+    reason = "the rates that were found are read in the test's output"
+)]
+
 use super::*;
 use serde_json::json;
 
@@ -103,7 +108,7 @@ fn ten_percent_are_found_in_three_repeats_and_mostly_in_two() {
                 ..Shape::PLAIN
             };
             let found = percent(shape, 2000, 41);
-            println!("{layout:?}: {loads} loads, {repeats} repeats: {found} %");
+            eprintln!("{layout:?}: {loads} loads, {repeats} repeats: {found} %");
             assert!(
                 found >= least,
                 "{layout:?} {loads} loads, {repeats} repeats: {found} %"
@@ -138,7 +143,7 @@ fn plans_that_do_not_differ_raise_no_alarm() {
                 let what = format!(
                     "{layout:?}, shared {shared}, unlike {unlike}: {loads} loads: {found:?} %"
                 );
-                println!("{what}");
+                eprintln!("{what}");
                 assert!(found.iter().all(|one| *one <= most), "{what}");
             }
         }
@@ -160,13 +165,15 @@ fn runs_that_drift_raise_no_alarm() {
                             let mut all = repeats(&[]);
                             for run in runs {
                                 let own: f64 =
-                                    (1.0 - common * common as f64).sqrt() * normal(&mut random);
+                                    (1.0_f64 - common * common).sqrt() * normal(&mut random);
                                 let level = DRIFT * (common * levels[run] + own);
                                 let values: Vec<f64> = (0..3)
                                     .map(|_| (level + CV * normal(&mut random)).exp())
                                     .collect();
                                 let mut of_run = repeats(&values).repeats;
-                                of_run.iter_mut().for_each(|one| one.run = run as i64);
+                                of_run
+                                    .iter_mut()
+                                    .for_each(|one| one.run = i64::try_from(run).unwrap());
                                 all.repeats.extend(of_run);
                             }
                             let logs: f64 = all.repeats.iter().map(|one| one.value.ln()).sum();
@@ -183,7 +190,7 @@ fn runs_that_drift_raise_no_alarm() {
                 judged(&plan, Layout::Apart).contains(&true)
             });
             let found = alarms.count() as f64 / 20.0;
-            println!("{before} against {after} runs, {loads} loads, common {common}: {found} %");
+            eprintln!("{before} against {after} runs, {loads} loads, common {common}: {found} %");
             assert!(
                 found <= 6.0,
                 "{before} against {after}, {loads} loads, common {common}: {found} %"

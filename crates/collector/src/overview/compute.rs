@@ -47,13 +47,16 @@ pub struct Computer {
     began: Instant,
     topics: BTreeMap<&'static str, Topic>,
     /// The agents of the tasks of the step under way.
-    names: Option<(StepId, HashMap<TaskId, (AgentId, String)>)>,
+    names: Option<(StepId, TaskNames)>,
     samples: Option<(Instant, Vec<DaemonNow>, Vec<HostNow>)>,
     agents: Option<(Instant, Vec<AgentNow>)>,
     events: Vec<EventNow>,
     runs: Option<(Instant, Option<RunKey>, Vec<RunListed>)>,
     queued: u32,
 }
+
+/// The agent of each task, with its name.
+type TaskNames = HashMap<TaskId, (AgentId, String)>;
 
 /// What of the run under way shows in the history.
 type RunKey = (i64, String, usize, usize);

@@ -7,7 +7,7 @@ use crate::command::{Answer, MakeDirectory, PlaceName, Progress, Refusal, Reques
 use crate::runner::caches::RecentDrops;
 use crate::runner::reply::{ProgressReporter, ReplyHandle};
 use crate::runner::{Permissions, caches, survey};
-use crate::telemetry::{RunId, Scope};
+use crate::telemetry::{RunId, RunUid, Scope};
 use benchmesh_workloads::sandbox::Make;
 use benchmesh_workloads::task::PrepThreads;
 use std::sync::Arc;
@@ -26,8 +26,9 @@ impl Slots {
         let hang_watch = HangWatch {
             word: word_of(&request),
             scope: Scope {
+                run_uid: uid_of(&request),
                 run,
-                ..Scope::default()
+                step: None,
             },
             dating: self.deps.dating.clone(),
             entries: self.deps.entries.clone(),
@@ -67,6 +68,16 @@ fn word_of(request: &Request) -> &'static str {
         Request::RemoveCell { .. } => "remove-cell",
         Request::DropCaches => "drop-caches",
         _ => "command",
+    }
+}
+
+/// The uid of the run that it is for, where it says one.
+fn uid_of(request: &Request) -> RunUid {
+    match request {
+        Request::OpenRunDirectory { run_uid, .. }
+        | Request::RemoveRunDirectory { run_uid, .. }
+        | Request::RemoveCell { run_uid, .. } => run_uid.clone().into(),
+        _ => RunUid::default(),
     }
 }
 

@@ -91,8 +91,9 @@ mod tests {
         let hang_watch = HangWatch {
             word: "open-run-directory",
             scope: Scope {
+                run_uid: "u".to_owned().into(),
                 run,
-                ..Scope::default()
+                step: None,
             },
             dating: Dating::new(clock),
             entries,

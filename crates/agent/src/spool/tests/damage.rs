@@ -207,7 +207,7 @@ async fn a_database_that_went_back_costs_one_loss_with_its_count() {
     let append = async |rig: &Rig, nth| {
         let (reply, place) = oneshot::channel();
         rig.entries
-            .send(Entry::Last(noise(nth), reply))
+            .send(Entry::Last(Box::new(noise(nth)), reply))
             .await
             .unwrap();
         place.await.unwrap()
@@ -256,7 +256,7 @@ async fn a_written_spool_that_is_damaged_is_replaced() {
     let append = async |rig: &Rig, nth| {
         let (reply, place) = oneshot::channel();
         rig.entries
-            .send(Entry::Last(noise(nth), reply))
+            .send(Entry::Last(Box::new(noise(nth)), reply))
             .await
             .unwrap();
         let waited = tokio::time::timeout(Duration::from_secs(300), place);

@@ -14,8 +14,6 @@ const MOST_SECONDS: i64 = 4096;
 const MOST_RESPONSES: i64 = 50_000;
 /// Of a longer step: so many seconds in a row at a time.
 const STRETCH: i64 = 16;
-/// The rest of a second at the end of a step has a rate that means nothing.
-const MIN_SPAN_US: i64 = PERIOD_US / 2;
 
 /// The seconds of one operation of a step, from its all-active window where it has one.
 pub(super) async fn series(
@@ -53,8 +51,7 @@ pub(super) async fn series(
     for (begin, end) in stretches(count, first, last) {
         let rows = sqlx::query(
             "SELECT span_us, ops, mean_ns, histogram FROM step_intervals WHERE step_id = ? AND at_us >= ? AND at_us <= ?
-                 AND op = ? AND ramp = 0 AND coalesce(group_name, '') = ? AND at_us + span_us <= ? AND span_us >= ?
-                 ORDER BY at_us",
+                 AND op = ? AND ramp = 0 AND coalesce(group_name, '') = ? AND at_us + span_us <= ? ORDER BY at_us",
         )
         .bind(step)
         .bind(begin)
@@ -62,7 +59,6 @@ pub(super) async fn series(
         .bind(op)
         .bind(group)
         .bind(until)
-        .bind(MIN_SPAN_US)
         .fetch_all(&mut *connection)
         .await
         .map_err(reading("step_intervals"))?;
@@ -87,6 +83,9 @@ fn stretches(count: i64, first: i64, last: i64) -> Vec<(i64, i64)> {
         .collect()
 }
 
+/// Instant, span, operations, sum and histogram of a task's interval.
+type StoredResponses = (i64, i64, i64, Option<f64>, Option<Vec<u8>>);
+
 /// The same seconds with the response times, of which only the intervals of tasks have histograms. `None`: they are not kept any
 /// more.
 pub(super) async fn response_series(
@@ -96,7 +95,7 @@ pub(super) async fn response_series(
     window: Option<(i64, i64)>,
 ) -> Result<Option<Series>, CompareError> {
     let (from, until) = window.unwrap_or((i64::MIN, i64::MAX));
-    let rows: Vec<(i64, i64, i64, Option<f64>, Option<Vec<u8>>)> = sqlx::query_as(
+    let rows: Vec<StoredResponses> = sqlx::query_as(
         "SELECT i.at_us, i.span_us, i.ops, i.response_sum_ns, i.response_histogram
          FROM tasks AS t CROSS JOIN op_intervals AS i ON i.task_id = t.id AND i.at_us >= ? AND i.at_us < ?
          WHERE t.step_id = ? AND i.op = ? AND i.ramp = 0 AND coalesce(t.group_name, '') = ? LIMIT ?",

@@ -149,8 +149,13 @@ impl Run {
             }
             Err(error) => error,
         };
-        if going_on {
-            self.handle_failure(agent, &error);
+        if !going_on {
+            return;
+        }
+        match &error {
+            // Its session lives: the target does not answer.
+            CallError::Deadline { .. } => self.lose_target(agent, &error.to_string()),
+            other => self.handle_failure(agent, other),
         }
     }
 

@@ -361,9 +361,10 @@ impl Run {
                     self.failing.get_or_insert_with(|| error.to_string());
                 }
             },
-            CallError::Lost { .. } => self.lose(agent, &error.to_string()),
-            // Its session lives, and what it was asked for hangs: on the target, as far as anybody can know.
-            CallError::Deadline { .. } => self.lose_target(agent, &error.to_string()),
+            // In a deadline its session lives, and what it was asked for hangs.
+            CallError::Lost { .. } | CallError::Deadline { .. } => {
+                self.lose(agent, &error.to_string());
+            }
             CallError::Mismatched { .. }
             | CallError::Unknown { .. }
             | CallError::TooLateToAsk { .. } => {

@@ -69,7 +69,7 @@ fn nfs_shares_locks(dir: &Dir) -> bool {
         .lines()
         .filter(|line| line.split(' ').nth(2) == Some(&device))
         .peekable();
-    of_device.peek().is_some() && of_device.all(|line| nfs_options_share_locks(line))
+    of_device.peek().is_some() && of_device.all(nfs_options_share_locks)
 }
 
 /// `line` is one of mountinfo; its last field has the options of the file system.

@@ -315,7 +315,7 @@ fn a_stop_is_noticed_within_half_a_second_even_when_blocked() {
             let task = prepare(&spec(mode, &params, sleeper.address, TOKEN)).unwrap();
             let held = sleeper.taken.join().unwrap();
             let stopper = task.stopper();
-            let (sender, took) = std::sync::mpsc::channel();
+            let (sender, took) = std::sync::mpsc::sync_channel(1);
             let (end, _) = run(task, move || {
                 let blocked_since = |stopper: &crate::engine::task::StopHandle| {
                     let since = stopper.in_flight().first().map(|operation| operation.since);
