@@ -1003,6 +1003,8 @@ FROM (
                    s.last_done_us
                        + min(50000, (s.last_done_us - coalesce(s.measured_from_us, s.start_us)) / 4) AS high_us
             FROM steps AS s
+            -- What was imported happened elsewhere.
+            CROSS JOIN runs AS r ON r.id = s.run_id AND r.imported_from IS NULL
             CROSS JOIN hosts AS h
             LEFT JOIN former_hosts AS f ON f.host_id = h.id
                 AND f.until_us = (SELECT min(x.until_us) FROM former_hosts AS x

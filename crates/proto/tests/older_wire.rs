@@ -344,7 +344,6 @@ fn what_is_spooled() {
             in_flight: 13,
             service: Some(service.clone()),
             response: Some(service),
-            undated_bytes: 14,
             ..v1::OpInterval::default()
         }],
         daemons: vec![v1::DaemonSeen {

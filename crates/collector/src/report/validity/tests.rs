@@ -58,12 +58,6 @@ fn what_nobody_looked_at_is_never_fine() {
     check(&run, "tool", Verdict::NotChecked, tool);
     check(
         &run,
-        "cached",
-        Verdict::NotChecked,
-        "1 of 2 steps (1): no network of known speed on the way to the storage",
-    );
-    check(
-        &run,
         "stalls",
         Verdict::NotChecked,
         "all 2 steps: no whole second to look at",
@@ -352,7 +346,7 @@ fn lost_batches_are_named_with_what_was_in_them() {
         loss("net_samples", 9),
     ];
     let text = "1 batch of what was measured, of about a second, was lost on c1 (with 1 600 operations at least): counts \
-                and rates may be too low";
+                and rates may be too low; 9 lost on 1 agent: what daemons and hosts did has gaps";
     let grouped = text.replace("1 600", &crate::figures::count(1600));
     assert_eq!(found(&run, "samples"), (Verdict::Warning, grouped));
 }
