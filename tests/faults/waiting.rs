@@ -24,6 +24,7 @@ fn an_agent_that_starts_on_a_full_disk_waits_for_room() {
             .log()
             .contains("no room in the state directory")
     });
+    drop(file);
     std::fs::remove_file(&ballast).unwrap();
     mesh.until_attached(&["a"]);
     until_true("the collector is told", LIMIT, || {

@@ -150,6 +150,20 @@ async fn misbehave(address: SocketAddr) {
     assert_eq!(status.code(), Code::ResourceExhausted, "{status:?}");
     drop(rogue);
 
+    // Rows of others' tasks are left out, and what comes with them is stored.
+    let mut message = hello("rogue");
+    message.spool_ids = vec!["foreign".to_owned()];
+    let Ok(mut rogue) = FakeAgent::attach_on(channel.clone(), message).await else {
+        return;
+    };
+    for row in foreign_rows() {
+        let mut batch = rogue.next_batch();
+        row(&mut batch);
+        let taken = rogue.publish(batch).await;
+        assert!(taken.is_ok(), "{taken:?}");
+    }
+    drop(rogue);
+
     for lie in lies() {
         // A spool of their own, of which nothing is ever stored: what was stored once is acknowledged, lie or not.
         let mut message = hello("rogue");
@@ -175,7 +189,7 @@ fn event(kind: &str, at_us: i64) -> wire::Event {
     }
 }
 
-fn lies() -> Vec<fn(&mut wire::Batch)> {
+fn foreign_rows() -> Vec<fn(&mut wire::Batch)> {
     fn interval(task_id: i64) -> wire::OpInterval {
         wire::OpInterval {
             task_id,
@@ -197,6 +211,11 @@ fn lies() -> Vec<fn(&mut wire::Batch)> {
                 ..wire::TaskEnd::default()
             });
         },
+    ]
+}
+
+fn lies() -> Vec<fn(&mut wire::Batch)> {
+    vec![
         // The year 2199, and before there were computers.
         |batch| batch.events.push(event("lie", 7_226_582_400_000_000)),
         |batch| batch.events.push(event("lie", -1)),

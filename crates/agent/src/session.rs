@@ -138,7 +138,10 @@ impl Session {
                         source,
                     });
                 }
-                SessionEnd::Lost(ConnectionError::Identity(error)) if error.needs_a_person() => {
+                // While a collector may be starting, nobody needs to act.
+                SessionEnd::Lost(ConnectionError::Identity(error))
+                    if error.needs_a_person() && (was_attached || !error.may_be_starting()) =>
+                {
                     logged.distrust(&self.collector, &error);
                 }
                 SessionEnd::Lost(error) => {

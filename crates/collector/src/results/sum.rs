@@ -465,7 +465,8 @@ impl StepSum {
             wait_us += real(task.wait_cpu_us.unwrap_or(0));
         }
         (
-            harness_us > HARNESS_SHARE * workers_us && workers_us > 0.0,
+            // Of the time in which they had a CPU.
+            harness_us > HARNESS_SHARE * (workers_us - wait_us).max(0.0) && harness_us > 0.0,
             wait_us > WAIT_SHARE * workers_us && workers_us > 0.0,
         )
     }
