@@ -14,6 +14,7 @@ pub(crate) mod feed;
 mod lasting;
 pub(crate) mod pending;
 mod receipt;
+pub(crate) mod source;
 mod statements;
 mod tables;
 mod tasks;

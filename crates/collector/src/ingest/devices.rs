@@ -5,7 +5,7 @@
 
 use super::batch::{DaemonSeen, Process};
 use super::cache::{Caches, TaskFacts};
-use super::pending::Source;
+use super::source::Source;
 use super::statements::{execute, find, one};
 use crate::database::StoreError;
 use crate::model::{AgentId, DaemonId, HostId, MeshMicros, RunId, StepId, TaskId};

@@ -2,18 +2,11 @@
 
 use super::batch::Batch;
 use super::receipt::{IngestError, Stored};
+use super::source::Source;
 use super::unknown_rows::UnknownRows;
-use crate::model::{AgentId, DaemonId, HostId};
+use crate::model::{AgentId, DaemonId};
 use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
-
-/// The agent of a publisher's batches.
-#[derive(Debug)]
-pub(crate) struct Source {
-    pub agent: AgentId,
-    pub host: HostId,
-    pub net_namespace: String,
-}
 
 /// A batch that waits for its turn and then for its commit.
 #[derive(Debug)]

@@ -7,7 +7,7 @@
 use super::batch::{AgentEvent, Batch, OpInterval, TaskEnd};
 use super::cache::Caches;
 use super::devices;
-use super::pending::Source;
+use super::source::Source;
 use super::statements::{execute, find, one};
 use super::tables;
 use crate::database::StoreError;

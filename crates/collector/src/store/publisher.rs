@@ -3,7 +3,8 @@
 //! Batches of one publisher are stored in the order in which they are submitted.
 
 use super::writer::WriterHandle;
-use crate::ingest::pending::{PendingBatch, Source};
+use crate::ingest::pending::PendingBatch;
+use crate::ingest::source::Source;
 use crate::ingest::{Batch, IngestError, Receipt};
 use crate::model::{AgentId, HostId};
 use std::sync::Arc;

@@ -72,7 +72,7 @@ INSERT INTO host_samples (host_id, at_us, user_us, nice_us, system_us, idle_us, 
            (1, 120000000, 4000000, 0, 6000000, 30000000, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1),
            (2, 110000000, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1),
            (2, 120000000, 4000000, 0, 4000000, 56000000, 16000000, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1);
-INSERT INTO disks VALUES (1, 2, 'sda');
+INSERT INTO disks (id, host_id, name) VALUES (1, 2, 'sda');
 INSERT INTO disk_samples VALUES (1, 110000000, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0),
                                 (1, 115000000, 0, 0, 0, 0, 50000000, 0, 0, 1, 0, 0, 0),
                                 (1, 120000000, 9, 10485760, 0, 9, 104857600, 0, 0, 9500000, 0, 0, 0);
@@ -86,3 +86,5 @@ INSERT INTO events (at_us, run_id, step_id, agent_id, severity, kind, message, d
            (113000000, 2, 21, 1, 'info', 'stall-over', 'it went on',
             '{"host":"c1","op":"write","path":"/mnt/f","since_us":1,"lasted_us":2000000}'),
            (128000000, 2, NULL, 2, 'error', 'daemon-ended', 'osd.1 ended', NULL);
+INSERT INTO step_traffic (step_id, host_id, read_bytes, written_bytes, received_bytes, sent_bytes, cached_bytes)
+VALUES (21, 1, 0, 104857600, 1048576, 110100480, NULL);

@@ -170,6 +170,10 @@ impl Daemons {
         let Some((identity, cmdline)) = self.identify(pid, buffer) else {
             return;
         };
+        // The pid may have been given to another process meanwhile: the name is that one's.
+        if self.is_another(place, buffer) {
+            return;
+        }
         let Some(daemon) = self.watched.get_mut(place) else {
             return;
         };
