@@ -50,14 +50,16 @@ fn assert_stopped(mesh: &Mesh, run: &mut Process, phase: &str, kind: &str, place
     );
 }
 
-/// The directories of both sides of a copy, and a mesh of one agent that may work in them.
+/// The directories of both sides of a copy, and a mesh of one agent that may work in them to the last byte: its floor would
+/// end a load before the file system does.
 fn both_sides(fs: &Path) -> ([PathBuf; 2], Mesh) {
     let sides = ["target", "scratch"].map(|name| fs.join(name));
     for directory in &sides {
         std::fs::create_dir(directory).unwrap();
     }
     let mut mesh = Mesh::start();
-    mesh.add(Agent::named("a").allow(&sides[0]).scratch(&sides[1]));
+    let agent = Agent::named("a").argument("--free-space=0");
+    mesh.add(agent.allow(&sides[0]).scratch(&sides[1]));
     (sides, mesh)
 }
 
