@@ -157,8 +157,8 @@ flags! {
         severity: Warning,
         verdict: Caveat,
         meaning: "benchmesh itself took a large share of the time: the storage can do more",
-        raised: "benchmesh's own cost, calibrated on each agent, was over 20 % of the workers' time. Tasks under a rate are \
-                 not judged by it.",
+        raised: "benchmesh's own cost, calibrated on each agent, was over 20 % of the time in which the workers had a CPU. \
+                 Tasks under a rate are not judged by it.",
         remedy: "Use more client hosts, or larger operations.",
     }
     CpuShort = "cpu-short" {
