@@ -69,8 +69,11 @@ impl Mounted {
             _beneath: beneath,
         };
         let options = options.iter().map(String::as_str);
+        // Whole at once: the kernel would write the tables of inodes later, beside what is measured.
+        let whole = (kind == "ext4").then_some(["-E", "lazy_itable_init=0"]);
         let arguments: Vec<&str> = ["-q"]
             .into_iter()
+            .chain(whole.into_iter().flatten())
             .chain(options)
             .chain([&*device])
             .collect();

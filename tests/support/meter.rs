@@ -56,6 +56,16 @@ impl Drop for StopOnDrop<'_> {
     }
 }
 
+/// Bytes that a block device (`loop0`) has read and written since it was made, by the kernel's counters.
+pub fn bytes_moved(device: &str) -> u64 {
+    let stat = std::fs::read_to_string(format!("/sys/class/block/{device}/stat")).unwrap();
+    let fields: Vec<u64> = stat
+        .split_whitespace()
+        .map(|field| field.parse().unwrap())
+        .collect();
+    (fields[2] + fields[6]) * 512
+}
+
 /// The wall clock, which mesh time begins as.
 pub fn wall_us() -> i64 {
     #[expect(

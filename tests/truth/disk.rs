@@ -8,7 +8,7 @@ use crate::needs;
 use crate::support::cgroup::DiskThrottle;
 use crate::support::loop_device::Mounted;
 use crate::support::mesh::{Agent, Mesh};
-use crate::support::meter::Meter;
+use crate::support::meter::{Meter, bytes_moved};
 use benchmesh_testing::{TimingError, measured, timing};
 
 const BYTES_PER_S: u64 = 20_000_000;
@@ -76,14 +76,4 @@ fn check(mesh: &Mesh, fs: &Mounted, mode: &str) -> Result<(), TimingError> {
         "{mode}: {reported} bytes/s reported of a device that does {BYTES_PER_S}"
     );
     Ok(())
-}
-
-/// Bytes that the device has read and written since it was made.
-fn bytes_moved(device: &str) -> u64 {
-    let stat = std::fs::read_to_string(format!("/sys/class/block/{device}/stat")).unwrap();
-    let fields: Vec<u64> = stat
-        .split_whitespace()
-        .map(|field| field.parse().unwrap())
-        .collect();
-    (fields[2] + fields[6]) * 512
 }
