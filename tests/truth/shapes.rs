@@ -7,7 +7,7 @@ use crate::support::fuse_fs::{Call, Fault, FuseFs, Op, Rule};
 use crate::support::loss::kill_after;
 use crate::support::mesh::Mesh;
 use crate::support::plan::{self, READS};
-use benchmesh_testing::{measured, timing};
+use benchmesh_testing::{measured, scheduled, timing};
 use std::time::Duration;
 
 fn limited(per_second: u32, latency: Duration) -> FuseFs {
@@ -190,7 +190,7 @@ fn staggered_tasks_start_one_after_the_other() {
         let from = step.integer("all_active_from_us");
         assert_eq!(from, last_start + 500_000);
         // Four workers of 40 a second, each for 8 s.
-        timing!(step.integer("ops") == 1280);
+        scheduled(step.integer("ops") as u64, 1280..=1280)?;
         timing!((step.number("ops_per_s") - 160.0).abs() < 4.0, "{step:?}");
         Ok(())
     });

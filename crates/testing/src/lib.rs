@@ -25,7 +25,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::Command;
 
-pub use measured::{TimingError, measured};
+pub use measured::{TimingError, measured, scheduled};
 pub use needs::{NEEDS, skip};
 pub use record::totals;
 

@@ -10,6 +10,7 @@
 mod bodies;
 
 use std::fmt::{self, Display, Formatter};
+use std::ops::RangeInclusive;
 use std::panic::Location;
 use std::time::Duration;
 
@@ -53,6 +54,28 @@ macro_rules! timing {
             return Err($crate::TimingError::new(&format!($($message)+)));
         }
     }};
+}
+
+/// Holds the count of a paced load against its schedule: `expected` ends at what was due within the runtime.
+///
+/// No disturbance adds an operation, so more than were due fail at once. Fewer are measured again: a worker that has no
+/// processor when the runtime ends leaves out what fell due meanwhile.
+///
+/// # Errors
+/// Where fewer were `done` than expected.
+///
+/// # Panics
+/// Where more were `done` than expected.
+#[track_caller]
+pub fn scheduled(done: u64, expected: RangeInclusive<u64>) -> Result<(), TimingError> {
+    let due = *expected.end();
+    assert!(done <= due, "{done} operations, and {due} were due");
+    match expected.contains(&done) {
+        true => Ok(()),
+        false => Err(TimingError::new(&format!(
+            "{done} operations of {due} that were due"
+        ))),
+    }
 }
 
 /// Runs the body of a test that measures; where it returns a [`TimingError`], again after a pause, at most two more times.
@@ -152,6 +175,17 @@ mod tests {
         }));
         assert!(outcome.is_err());
         assert_eq!(attempts, 1);
+    }
+
+    #[test]
+    fn a_schedule_is_missed_by_time_and_exceeded_by_nothing() {
+        assert_eq!(scheduled(99, 99..=100), Ok(()));
+        assert_eq!(scheduled(100, 99..=100), Ok(()));
+        let missed = scheduled(98, 99..=100).expect_err("it is too few");
+        let here = format!("98 operations of 100 that were due ({}:", file!());
+        assert!(missed.to_string().starts_with(&here), "{missed}");
+        let exceeded = catch_unwind(|| scheduled(101, 99..=100));
+        assert!(exceeded.is_err());
     }
 
     /// Its own process, in which the measurement is disturbed once: the repetition is counted there and not in the totals.

@@ -2,7 +2,7 @@
 //! received and lost datagrams must be equal. Beside the load there are probes, one in 50 ms until the first arrives.
 
 use super::nodes::{Node, Nodes};
-use benchmesh_testing::{measured, timing};
+use benchmesh_testing::{measured, scheduled, timing};
 use benchmesh_workloads::op::Op;
 use serde_json::json;
 
@@ -29,12 +29,8 @@ fn datagrams_that_a_shaper_drops_are_those_that_are_lost() {
             let outcome = nodes.run(Node::A, "udp-stream", &params);
             let ((passed, dropped), received) = counters();
             let of = |op| outcome.of_kind.get(&op).copied().unwrap_or(0);
-            // A datagram that is due in the last moment and late is not sent any more.
             let due = streams * rate * 2;
-            timing!(
-                of(Op::Send) <= due && of(Op::Send) > due * 99 / 100,
-                "{outcome:?}"
-            );
+            scheduled(of(Op::Send), due * 99 / 100..=due)?;
             assert_eq!(of(Op::Send), of(Op::Receive) + of(Op::Lost));
             assert!(of(Op::Lost) > of(Op::Send) / 3, "{outcome:?}");
             assert_eq!(of(Op::Lost), dropped - dropped_before);
@@ -68,7 +64,7 @@ fn requests_that_a_shaper_drops_are_those_that_are_lost() {
         let outcome = nodes.run(Node::A, "udp-request", &params);
         let (_, dropped) = nodes.shaped_udp(Node::A);
         let of = |op| outcome.of_kind.get(&op).copied().unwrap_or(0);
-        timing!(of(Op::Request) + of(Op::Lost) > 3960, "{outcome:?}");
+        scheduled(of(Op::Request) + of(Op::Lost), 3960..=4000)?;
         assert!(of(Op::Lost) > 1000, "{outcome:?}");
         assert_eq!(of(Op::Lost), dropped - dropped_before);
         Ok(())

@@ -135,6 +135,7 @@ fn null_runs_through_the_registry_for_its_time() {
                 .map(|i| i.ops)
                 .sum::<u64>()
         };
+        // A worker that has no processor for 10 ms does nothing in the ramp.
         timing!(ops(true) > 0 && ops(false) > 0);
         assert!(end.cpu_user.unwrap() + end.cpu_system.unwrap() > Duration::ZERO);
         Ok(())

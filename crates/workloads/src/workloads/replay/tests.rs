@@ -207,6 +207,7 @@ fn a_list_ends_with_its_last_line_or_with_its_time_whichever_comes_first() {
             let intervals = outcome.intervals.iter().filter(|it| it.ramp == ramp);
             intervals.map(|it| it.ops).sum::<u64>()
         };
+        // Each operation counts on the side of the ramp's end on which it ended.
         timing!((ramp(true), ramp(false)) == (2, 2));
         // As fast as possible it is done long before.
         let fast = with(json!({"runtime": "1h", "timing": "none"}));

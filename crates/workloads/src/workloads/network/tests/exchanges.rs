@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::measure::histogram::Histogram;
-use benchmesh_testing::{measured, timing};
+use benchmesh_testing::{measured, scheduled, timing};
 
 #[test]
 fn every_request_is_answered_whole() {
@@ -19,7 +19,8 @@ fn every_request_is_answered_whole() {
                 assert_eq!((end.state, end.error), (End::Done, None));
                 assert_eq!(end.workers, streams);
                 let ops = sum(&intervals, |i| i.ops);
-                timing!(ops > 0 && intervals.iter().all(|i| i.op == Op::Request));
+                assert!(intervals.iter().all(|i| i.op == Op::Request));
+                timing!(ops > 0, "no processor for the whole runtime");
                 assert_eq!(sum(&intervals, |i| i.bytes), ops * (request + response));
                 let received = receiver.close().unwrap();
                 assert_eq!(received.bytes, ops * (request + response));
@@ -44,7 +45,7 @@ fn a_schedule_says_how_many_requests_there_are() {
             let (end, intervals) = run(task, || ());
             assert_eq!((end.state, end.error), (End::Done, None));
             let ops = sum(&intervals, |i| i.ops);
-            timing!((least..=most).contains(&ops), "{ops} are {process}");
+            scheduled(ops, least..=most)?;
             let timed = |i: &Interval| i.response.as_ref().map_or(0, Histogram::count);
             assert_eq!(sum(&intervals, timed), ops);
             assert_eq!(receiver.close().unwrap().bytes, ops * 1010);
@@ -147,10 +148,10 @@ fn a_pause_of_the_server_stands_in_the_response_time_of_all_that_fell_due() {
             }
         });
         let (_, intervals, held) = server.ask(&json!({"rate_iops": 100, "runtime": "1500ms"}));
-        timing!(held.len() == 150);
+        scheduled(held.len() as u64, 150..=150)?;
         let response = merged(&intervals, |one| one.response.as_ref().unwrap());
         let service = merged(&intervals, |one| &one.service);
-        timing!((response.count(), service.count()) == (150, 150));
+        assert_eq!((response.count(), service.count()), (150, 150));
         // 50 were late by 0 to 500 ms: a fifth of all by more than 200 ms.
         let (p80, p99) = (response.quantile(0.80), response.quantile(0.99));
         timing!((150_000_000..300_000_000).contains(&p80), "{p80}");
