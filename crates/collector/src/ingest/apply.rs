@@ -175,6 +175,9 @@ impl Ingest {
             .chain(batch.task_ends.iter().map(|end| end.task));
         steps.extend(of_tasks.filter_map(|task| Some(self.caches.tasks.get(&task)?.step)));
         store_samples(&mut self.caches, connection, source, batch)?;
+        for parent in batch.daemons.iter().filter(|daemon| daemon.is_parent) {
+            devices::name_child(connection, source, parent)?;
+        }
         let mut ids = Vec::with_capacity(batch.daemon_samples.len());
         for sample in &batch.daemon_samples {
             let id = devices::daemon(&mut self.caches, connection, source.host, sample.process)?;

@@ -174,16 +174,18 @@ pub(super) fn describe_daemon(
              WHERE id IN (SELECT step_id FROM step_daemons WHERE daemon_id = ?)",
             [id.0],
         )?;
-        name_child(connection, source, seen)?;
     }
     caches.daemons.set((host, seen.process), id);
     caches.last_seen.set(id, last_seen);
     Ok(())
 }
 
+/// By how much the births of parent and child may seem to be in the wrong order: the kernel dates them in ticks of 10 ms.
+const BIRTH_TICKS_US: i64 = 20_000;
+
 /// A start was reported with the process that was seen first: where that only put the daemon into the background, the event
-/// names the daemon instead.
-fn name_child(
+/// names the daemon instead. Daemons and events of the parent's batch have to be stored before.
+pub(super) fn name_child(
     connection: &Connection,
     source: &Source,
     parent: &DaemonSeen,
@@ -195,6 +197,7 @@ fn name_child(
                 detail = json_set(detail, '$.pid', child.pid, '$.start_ticks', child.start_ticks)
          FROM (SELECT pid, start_ticks FROM daemons
                WHERE host_id = ?1 AND name = ?4 AND instance IS nullif(?5, '') AND is_parent = 0 AND ended_us IS NULL
+                 AND (born_us IS NULL OR ?7 IS NULL OR born_us >= ?7 - ?8)
                ORDER BY id DESC LIMIT 1) AS child
          WHERE agent_id = ?6 AND kind IN ('daemon-started', 'daemon-restarted') AND detail ->> 'pid' = ?2
            AND detail ->> 'start_ticks' = ?3",
@@ -205,6 +208,8 @@ fn name_child(
             &parent.name,
             &parent.instance,
             source.agent.0,
+            parent.born.map(|at| at.0),
+            BIRTH_TICKS_US,
         ),
     )
     .map(drop)

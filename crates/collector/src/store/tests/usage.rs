@@ -5,8 +5,8 @@
 )]
 
 use super::{Mesh, S, T0, batch, interval, new_step, running, sample, seen, send, task_end};
-use crate::ingest::batch::{Batch, HostSample};
-use crate::model::{MeshMicros, RunId, StepId, StepState};
+use crate::ingest::batch::{AgentEvent, Batch, HostSample};
+use crate::model::{MeshMicros, RunId, Severity, StepId, StepState};
 use crate::store::Publisher;
 use crate::store::rows::StepChange;
 use benchmesh_testing::{TimingError, measured, timing};
@@ -140,6 +140,55 @@ async fn the_parent_of_a_background_process_is_no_daemon() {
     let rows = usage(&mesh).await;
     let pids: Vec<i64> = rows.iter().map(|row| row.get("pid")).collect();
     assert_eq!(pids, [2]);
+}
+
+/// Whether the parent's end comes with its birth, as that of a daemon that is soon up, or later.
+#[tokio::test]
+async fn a_restart_is_told_of_the_daemon_and_not_of_the_parent_that_put_it_into_the_background() {
+    for is_one_batch in [true, false] {
+        let mesh = Mesh::new().await;
+        let (publisher, _, mut one) = step_of_four_seconds(&mesh).await;
+        let life = |pid: i32, born: i64| {
+            let mut daemon = seen(pid, "ceph-osd", born);
+            daemon.instance = "osd.1".to_owned();
+            daemon.born = Some(MeshMicros(born));
+            daemon
+        };
+        let mut former = life(1, T0 - 900 * S);
+        (former.at, former.ended) = (MeshMicros(T0 + S), true);
+        let (born, other) = (T0 + 2 * S, "another instance of that host");
+        let (mut parent, child) = (life(2, born), life(3, born + 50_000));
+        let mut bystander = life(4, born + 60_000);
+        bystander.instance = other.to_owned();
+        one.daemons = vec![former, parent.clone()];
+        one.events = vec![AgentEvent {
+            at: MeshMicros(born),
+            run_uid: String::new(),
+            run: None,
+            step: None,
+            severity: Severity::Warning,
+            kind: "daemon-restarted".to_owned(),
+            message: "ceph-osd osd.1 (pid 2) was started again".to_owned(),
+            detail_json: Some(
+                r#"{"name": "ceph-osd", "instance": "osd.1", "pid": 2, "start_ticks": 1002}"#
+                    .to_owned(),
+            ),
+        }];
+        let mut later = batch("s", 2);
+        let ends = if is_one_batch { &mut one } else { &mut later };
+        (parent.at, parent.ended, parent.is_parent) = (MeshMicros(born + 100_000), true, true);
+        ends.daemons.extend([parent, child, bystander]);
+        send(&publisher, one).await.unwrap();
+        send(&publisher, later).await.unwrap();
+        let told: Vec<(String, i64, i64)> = sqlx::query_as(
+            "SELECT message, detail ->> 'pid', detail ->> 'start_ticks' FROM events WHERE kind = 'daemon-restarted'",
+        )
+        .fetch_all(mesh.store.reader())
+        .await
+        .unwrap();
+        let message = "ceph-osd osd.1 (pid 3) was started again".to_owned();
+        assert_eq!(told, [(message, 3, 1003)], "in one batch: {is_one_batch}");
+    }
 }
 
 #[tokio::test]
