@@ -18,6 +18,10 @@ const OWNER: &str = "scratch";
 const NAME_PREFIX: &str = "benchmesh-";
 const UID_PREFIX: &str = "copy-";
 
+/// Said of a directory that stays.
+const REMEDY: &str =
+    "`benchmesh agent clean --allow SCRATCH`, with the agent's own --scratch, removes it";
+
 #[derive(Debug)]
 pub(super) struct Scratch {
     /// Locked through its descriptor.
@@ -52,7 +56,8 @@ impl Scratch {
 impl Drop for Scratch {
     fn drop(&mut self) {
         if let Err(error) = self.remove() {
-            tracing::warn!(error = %crate::error_chain(&error), "a scratch directory was not removed; remove it by hand");
+            tracing::warn!(error = %crate::error_chain(&error), "a directory in the agent's scratch was not removed; \
+                {REMEDY}");
         }
     }
 }
@@ -138,7 +143,7 @@ fn claim_one(
 
 fn left(path: &Path, error: &SandboxError) {
     tracing::warn!(path = %path.display(), error = %error, "what a former agent left in the scratch directory was not \
-        removed; remove it by hand");
+        removed; {REMEDY}");
 }
 
 /// A file system that knows no such locks (NFS has none for directories) serves as scratch all the same: what is left
@@ -171,6 +176,7 @@ fn failed(doing: &'static str, path: &Path, errno: Errno) -> SandboxError {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::target::sandbox::{Proof, Usage, find_leftovers, remove_leftover};
     use std::fs;
 
     fn names(parent: &Path) -> Vec<String> {
@@ -225,5 +231,29 @@ mod tests {
         living.dir("still-there").unwrap();
         drop(living);
         assert_eq!(names(top.path()).len(), 4);
+    }
+
+    #[test]
+    fn agent_clean_finds_what_stays_and_leaves_what_is_in_use() {
+        let top = tempfile::tempdir().unwrap();
+        let living = Scratch::make(top.path()).unwrap();
+        let alive = names(top.path());
+        abandon(Scratch::make(top.path()).unwrap());
+        let allowed = Allowed::new(vec![top.path().to_owned()]).unwrap();
+        let found = find_leftovers(&allowed).unwrap();
+        assert_eq!(found.len(), 2, "{found:?}");
+        for leftover in found {
+            let name = leftover.path.file_name().unwrap().to_str().unwrap();
+            let usage = match alive.iter().any(|one| one == name) {
+                true => Usage::InUse,
+                false => Usage::Unused,
+            };
+            assert_eq!(leftover.usage, usage, "{leftover:?}");
+            if usage == Usage::Unused {
+                remove_leftover(&allowed, &leftover, Proof::Lock, &mut |_| {}).unwrap();
+            }
+        }
+        assert_eq!(names(top.path()), alive);
+        drop(living);
     }
 }
