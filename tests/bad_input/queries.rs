@@ -35,6 +35,38 @@ fn runs_that_are_not_there() {
     assert!(document.to_string().contains("4711"), "{document}");
 }
 
+/// It comes of a variable that is not set, and is not the newest run, although there is one.
+#[test]
+fn a_run_without_a_name_is_not_the_newest() {
+    let mut mesh = Mesh::start();
+    mesh.add(Agent::named("a"));
+    mesh.run("[[phase]]\nworkload = \"null\"\nops = 1000\n");
+    let db = mesh.db_path().to_str().unwrap().to_owned();
+    for arguments in [
+        ["report", ""].as_slice(),
+        &["report", " "],
+        &["report", "", "--db", &db],
+        &["watch", ""],
+        &["stop", ""],
+        &["compare", "", "1"],
+        &["tag", "", "a=b"],
+        &["db", "delete", "", "--db", &db],
+    ] {
+        let mut command = mesh.benchmesh();
+        if arguments.contains(&"--db") {
+            command = benchmesh();
+        }
+        command.args(arguments).current_dir("/");
+        let output = refused(command);
+        assert_eq!(output.code, 2, "{arguments:?}: {}", output.all());
+        assert!(
+            output.err.contains("a run is an id, a uid, a name"),
+            "{arguments:?}: {}",
+            output.all()
+        );
+    }
+}
+
 #[test]
 fn queries_only_read() {
     let mut mesh = Mesh::start();

@@ -479,6 +479,7 @@ fn summary(step: &StepSummary) -> v1::StepSummary {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::overview::RunListed;
     use benchmesh_proto::MAX_MESSAGE_BYTES;
     use proptest::prelude::*;
     use prost::Message;
@@ -526,5 +527,73 @@ mod tests {
         let long = vec![Value::Blob(vec![0; query::MAX_ROW_BYTES])];
         let reply = query_reply(small.into_iter().chain([long]).collect());
         assert!(reply.encoded_len() < MAX_MESSAGE_BYTES);
+    }
+
+    /// Run 1 went on from 10 s to 20 s; daemons belong to no run.
+    #[test]
+    fn a_watcher_of_an_ended_run_gets_the_events_of_its_time_alone() {
+        const S: i64 = 1_000_000;
+        let event = |event_id: i64, at_s: i64, kind: &str, run_id: Option<i64>| EventNow {
+            event_id,
+            at_us: at_s * S,
+            severity: "warning".to_owned(),
+            kind: kind.to_owned(),
+            run_id,
+            step_id: None,
+            agent: None,
+            message: event_id.to_string(),
+        };
+        let mut run = RunListed {
+            run_id: 1,
+            uid: String::new(),
+            run: String::new(),
+            state: "done".to_owned(),
+            partial: false,
+            stopping: false,
+            created_us: 0,
+            started_us: Some(10 * S),
+            ended_us: Some(20 * S),
+            steps: 1,
+            steps_done: 1,
+            warnings: 0,
+        };
+        // The newest first.
+        let events = vec![
+            event(6, 25, "daemon-restarted", None),
+            event(5, 22, "stall", Some(2)),
+            event(4, 21, "carrier-lost", None),
+            event(3, 15, "daemon-ended", None),
+            event(2, 12, "stall", Some(1)),
+            event(1, 5, "daemon-started", None),
+        ];
+        let mut snapshot = Snapshot {
+            events,
+            runs: vec![run.clone()],
+            ..Snapshot::default()
+        };
+        let told = |snapshot: &Snapshot, position: &mut WatchPosition| {
+            let mut update = v1::RunUpdate {
+                run_id: 1,
+                ..v1::RunUpdate::default()
+            };
+            add_events(&mut update, snapshot, position);
+            let events = update.events.into_iter();
+            events.map(|event| event.event_id).collect::<Vec<_>>()
+        };
+        let mut position = WatchPosition::default();
+        assert_eq!(told(&snapshot, &mut position), [2, 3]);
+        assert_eq!(told(&snapshot, &mut position), [0_i64; 0]);
+        snapshot
+            .events
+            .insert(0, event(7, 30, "daemon-started", None));
+        assert_eq!(told(&snapshot, &mut position), [0_i64; 0]);
+        // Of a run that goes on it is news; of one that is not listed nothing is known.
+        run.ended_us = None;
+        let mut position = WatchPosition::default();
+        snapshot.runs = vec![run];
+        assert_eq!(told(&snapshot, &mut position), [2, 3, 4, 6, 7]);
+        snapshot.runs.clear();
+        let mut position = WatchPosition::default();
+        assert_eq!(told(&snapshot, &mut position), [2]);
     }
 }
