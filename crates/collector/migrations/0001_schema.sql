@@ -754,24 +754,8 @@ SELECT s.run_id,
            WHERE t.step_id = s.id AND t.group_name IS o.group_name) / 1000.0 AS max_skew_ms,
        (SELECT max(t.skew_error_us) FROM tasks AS t
            WHERE t.step_id = s.id AND t.group_name IS o.group_name) / 1000.0 AS skew_error_ms,
-       s.flags,
-       instr(s.flags, '"window-short"') > 0 AS flag_window_short,
-       instr(s.flags, '"undated"') > 0 AS flag_undated,
-       instr(s.flags, '"no-overlap"') > 0 AS flag_no_overlap,
-       instr(s.flags, '"start-unsure"') > 0 AS flag_start_unsure,
-       instr(s.flags, '"tool-bound"') > 0 AS flag_tool_bound,
-       instr(s.flags, '"cpu-short"') > 0 AS flag_cpu_short,
-       instr(s.flags, '"policy-bound"') > 0 AS flag_policy_bound,
-       instr(s.flags, '"behind-schedule"') > 0 AS flag_behind_schedule,
-       instr(s.flags, '"cache-suspect"') > 0 AS flag_cache_suspect,
-       instr(s.flags, '"ack-suspect"') > 0 AS flag_ack_suspect,
-       instr(s.flags, '"client-frozen"') > 0 AS flag_client_frozen,
-       instr(s.flags, '"clock-gap"') > 0 AS flag_clock_gap,
-       instr(s.flags, '"partial"') > 0 AS flag_partial,
-       instr(s.flags, '"errors"') > 0 AS flag_errors,
-       instr(s.flags, '"mostly-failed"') > 0 AS flag_mostly_failed,
-       instr(s.flags, '"saturated"') > 0 AS flag_saturated,
-       instr(s.flags, '"no-data"') > 0 AS flag_no_data
+       -- A column for each flag follows: store/flag_columns.rs.
+       s.flags
 FROM steps AS s
 JOIN runs AS r ON r.id = s.run_id
 JOIN step_results AS o ON o.step_id = s.id

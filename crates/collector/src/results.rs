@@ -4,6 +4,7 @@
 //! whose windows do not overlap are never summed into a rate. A step is summed up in one pass over its intervals in the
 //! order of time, in memory that does not grow with its length.
 
+pub(crate) mod direction;
 pub mod facts;
 pub mod figures;
 pub mod flags;

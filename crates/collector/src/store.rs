@@ -9,6 +9,7 @@ mod blocked;
 pub(crate) mod busy;
 mod environment;
 mod finish;
+mod flag_columns;
 pub mod import;
 pub(crate) mod left;
 mod lock;

@@ -66,6 +66,13 @@ pub struct FlagRow {
     pub remedy: &'static str,
 }
 
+impl FlagRow {
+    /// The column of the view `v_results` that has it.
+    pub fn column(&self) -> String {
+        format!("flag_{}", self.name.replace('-', "_"))
+    }
+}
+
 macro_rules! flags {
     ($($variant:ident = $name:literal {
         about: $about:literal,

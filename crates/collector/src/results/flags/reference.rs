@@ -1,7 +1,7 @@
-//! docs/flags.md against the table of flags.
+//! docs/flags.md and docs/database.md against the table of flags.
 //!
-//! What stands between the markers is made from the table. After a change of a flag,
-//! `BENCHMESH_BLESS=1 cargo test -p benchmesh-collector --lib -- flags::reference` writes it anew.
+//! What stands between the markers of the one, and the lines of flags in the other, are made from the table. After a change
+//! of a flag, `BENCHMESH_BLESS=1 cargo test --workspace --lib -- flags::reference` writes them anew.
 
 #![allow(clippy::unwrap_used)]
 
@@ -47,22 +47,59 @@ fn sections() -> String {
     format!("\n{}\n", sections.join("\n"))
 }
 
-#[test]
-fn docs_say_what_the_table_says() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/flags.md");
-    let text = std::fs::read_to_string(&path).unwrap();
+/// docs/flags.md.
+fn with_sections(text: &str) -> String {
     let from = text.find(BEGIN).unwrap() + BEGIN.len();
     let until = text.find(END).unwrap();
-    let mut expected = text.clone();
+    let mut expected = text.to_owned();
     expected.replace_range(from..until, &sections());
-    if std::env::var_os("BENCHMESH_BLESS").is_some() {
-        std::fs::write(&path, &expected).unwrap();
-        return;
+    expected
+}
+
+/// docs/database.md: a line for each column of `v_results`, and one with all words.
+fn with_lines(text: &str) -> String {
+    let columns = Flag::ROWS.iter().map(|row| {
+        let (column, name) = (row.column(), row.name);
+        format!("| `{column}` | 0, 1 | whether `{name}` is among them |")
+    });
+    let words: Vec<String> = Flag::ROWS
+        .iter()
+        .map(|row| format!("`{}`", row.name))
+        .collect();
+    let mut lines = Vec::new();
+    let mut columns = Some(columns);
+    for line in text.lines() {
+        if line.starts_with("| `flag_") {
+            lines.extend(columns.take().into_iter().flatten());
+        } else if line.starts_with("| `steps.flags` |") {
+            lines.push(format!("| `steps.flags` | {} |", words.join(", ")));
+        } else {
+            lines.push(line.to_owned());
+        }
     }
-    assert!(
-        text == expected,
-        "docs/flags.md is behind the table; the head of this test says how to write it anew"
-    );
+    assert!(columns.is_none(), "no column of a flag");
+    lines.join("\n") + "\n"
+}
+
+#[test]
+fn docs_say_what_the_table_says() {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+    for (name, expected) in [
+        ("flags.md", with_sections as fn(&str) -> String),
+        ("database.md", with_lines),
+    ] {
+        let path = docs.join(name);
+        let text = std::fs::read_to_string(&path).unwrap();
+        let expected = expected(&text);
+        if std::env::var_os("BENCHMESH_BLESS").is_some() {
+            std::fs::write(&path, &expected).unwrap();
+            continue;
+        }
+        assert!(
+            text == expected,
+            "docs/{name} is behind the table; the head of this test says how to write it anew"
+        );
+    }
 }
 
 #[test]

@@ -227,11 +227,7 @@ async fn every_flag_has_its_column() {
     .fetch_all(mesh.store.reader())
     .await
     .unwrap();
-    let expected = Flag::ROWS.iter().map(|row| {
-        let word = row.name.replace('-', "_");
-        format!("flag_{word}")
-    });
-    let expected: BTreeSet<String> = expected.collect();
+    let expected: BTreeSet<String> = Flag::ROWS.iter().map(|row| row.column()).collect();
     assert_eq!(columns.into_iter().collect::<BTreeSet<_>>(), expected);
 }
 

@@ -1,0 +1,249 @@
+//! Which flags a step's figures raise, and where the limits are.
+//!
+//! Each is judged by what the sum has of the tasks and by the results made of it; what a flag means to a reader is said in
+//! [`crate::results::flags`].
+
+use super::{StepSum, headline, is_observed};
+use crate::model::{AgentId, TaskState};
+use crate::results::direction::{Direction, direction_of, is_write};
+use crate::results::facts::{Arrivals, PacedUnit, TaskFacts};
+use crate::results::figures::{Headline, OpResult, TaskResult};
+use crate::results::flags::Flag;
+use crate::results::real;
+use crate::results::window::Together;
+use benchmesh_workloads::histogram::Histogram;
+use std::collections::{HashMap, HashSet};
+
+/// The harness's own cost above this share of the workers' time makes a result tool-bound.
+const HARNESS_SHARE: f64 = 0.20;
+/// A start that is known less exactly than this share of the measured time is unsure.
+const START_ERROR_SHARE: f64 = 0.05;
+/// An agent that moved this share of what its policy allows was held back by it.
+const POLICY_SHARE: f64 = 0.95;
+/// A step in which more than this share of the operations failed has failed.
+const FAILED_SHARE: f64 = 0.5;
+/// A schedule counts as kept when this share of what was due was done.
+const KEPT_SHARE: f64 = 0.99;
+/// A schedule counts as kept when one operation in a hundred was issued at most this late.
+const LATE_NS: u64 = 100_000_000;
+/// Workers that waited for a CPU for more than this share of their time were short of it.
+const WAIT_SHARE: f64 = 0.10;
+
+impl StepSum {
+    pub(super) fn flags(&self, ops: &[OpResult], tasks: &[TaskResult]) -> Vec<Flag> {
+        let unended = |task: &TaskFacts| {
+            task.ended_us.is_none() || matches!(task.state, TaskState::Lost | TaskState::Failed)
+        };
+        let mut flags = Vec::new();
+        let mut raise = |flag, raised: bool| {
+            if raised {
+                flags.push(flag);
+            }
+        };
+        raise(Flag::NoData, ops.is_empty());
+        let overlap = self.together.is_some_and(|together| together.overlap());
+        let leads = self.groups.values().all(|group| {
+            headline(self.all_active, Some(group.measured_us()), overlap) == Headline::Window
+        });
+        raise(Flag::WindowShort, overlap && !leads && !ops.is_empty());
+        raise(
+            Flag::Undated,
+            leads && ops.iter().any(|op| op.headline == Headline::LastDone),
+        );
+        raise(
+            Flag::NoOverlap,
+            self.together.is_some_and(|together| !together.overlap()),
+        );
+        raise(Flag::StartUnsure, self.is_start_unsure());
+        let (tool_bound, cpu_short) = self.bound_by_client();
+        raise(Flag::ToolBound, tool_bound);
+        raise(Flag::CpuShort, cpu_short);
+        raise(Flag::PolicyBound, self.is_policy_bound(tasks));
+        raise(
+            Flag::BehindSchedule,
+            self.is_behind_schedule(tasks) || is_issued_late(ops),
+        );
+        raise(Flag::CacheSuspect, self.is_cache_suspect(tasks));
+        raise(Flag::AckSuspect, self.is_ack_suspect(tasks));
+        raise(
+            Flag::ClientFrozen,
+            self.tasks.iter().any(|task| task.frozen),
+        );
+        raise(Flag::ClockGap, self.tasks.iter().any(|task| task.clock_gap));
+        raise(Flag::Partial, self.tasks.iter().any(unended));
+        raise(Flag::Errors, ops.iter().any(|op| op.errors > 0));
+        raise(Flag::MostlyFailed, is_mostly_failed(ops));
+        raise(
+            Flag::Saturated,
+            ops.iter().any(|op| op.service.saturated() > 0),
+        );
+        flags
+    }
+
+    /// Whether a paced task did less than was due in the time that it had.
+    fn is_behind_schedule(&self, results: &[TaskResult]) -> bool {
+        self.tasks.iter().any(|task| {
+            let (Some(paced), Some(activity)) = (task.paced, self.activities.get(&task.task))
+            else {
+                return false;
+            };
+            let seconds = real(activity.ended_us.saturating_sub(activity.measured_us)) / 1e6;
+            let due = paced.per_second * seconds;
+            let own = results
+                .iter()
+                .filter(|result| result.task == task.task && !is_observed(&result.op));
+            let (done, operations) = own.fold((0.0, 0.0), |(done, operations), result| {
+                let ops = real(result.ops.saturating_add(result.errors));
+                let counted = match paced.unit {
+                    PacedUnit::Operations => ops,
+                    PacedUnit::Bytes => real(result.bytes),
+                };
+                (done + counted, operations + ops)
+            });
+            // One operation of each worker may still be under way; random arrivals vary by the root of their number.
+            let of_one = if operations > 0.0 {
+                done / operations
+            } else {
+                0.0
+            };
+            let random = match paced.arrivals {
+                Arrivals::Even => 0.0,
+                Arrivals::Poisson => 3.0 * operations.sqrt(),
+            };
+            let spared = of_one * (f64::from(task.workers) + random);
+            due > 0.0 && done + spared < KEPT_SHARE * due
+        })
+    }
+
+    /// Whether direct writes of some task were acknowledged faster than a message reaches another host and comes back.
+    fn is_ack_suspect(&self, results: &[TaskResult]) -> bool {
+        self.tasks.iter().any(|task| {
+            let Some(round_trip) = task.round_trip_ns.filter(|_| task.direct) else {
+                return false;
+            };
+            results.iter().any(|result| {
+                result.task == task.task
+                    && is_write(&result.op)
+                    && quantile(&result.service, 0.5)
+                        .is_some_and(|p50| i64::try_from(p50).is_ok_and(|p50| p50 < round_trip))
+            })
+        })
+    }
+
+    /// Whether the tasks of any agent together read, or wrote, more in a second than its network can carry.
+    fn is_cache_suspect(&self, results: &[TaskResult]) -> bool {
+        let mut agents: HashMap<AgentId, ([f64; 2], f64)> = HashMap::new();
+        for task in &self.tasks {
+            let Some(link) = task.link_bytes_per_s else {
+                continue;
+            };
+            let (sums, least) = agents
+                .entry(task.agent)
+                .or_insert(([0.0; 2], f64::INFINITY));
+            let directions = [Direction::FromStorage, Direction::ToStorage];
+            for (sum, direction) in sums.iter_mut().zip(directions) {
+                *sum += results
+                    .iter()
+                    .filter(|result| {
+                        result.task == task.task
+                            && direction_of(&result.op, &task.mode) == Some(direction)
+                    })
+                    .filter_map(|result| result.bytes_per_s)
+                    .sum::<f64>();
+            }
+            *least = least.min(real(link));
+        }
+        agents
+            .values()
+            .any(|(sums, link)| sums.iter().any(|sum| sum > link))
+    }
+
+    /// Whether the agents' clocks are known too badly for a step this short.
+    fn is_start_unsure(&self) -> bool {
+        let agents: HashSet<AgentId> = self.tasks.iter().map(|task| task.agent).collect();
+        let measured = self.together.as_ref().map(Together::measured_us);
+        let worst = self
+            .tasks
+            .iter()
+            .filter_map(|task| task.skew_error_us)
+            .max();
+        let (Some(measured), Some(worst), 2..) = (measured, worst, agents.len()) else {
+            return false;
+        };
+        real(worst) > START_ERROR_SHARE * real(measured)
+    }
+
+    /// Whether the tasks of any agent together moved what its policy allows and no more.
+    fn is_policy_bound(&self, results: &[TaskResult]) -> bool {
+        let mut agents: HashMap<AgentId, (f64, f64)> = HashMap::new();
+        for task in &self.tasks {
+            let Some(limit) = task.rate_limit_bytes_per_s else {
+                continue;
+            };
+            let own = results
+                .iter()
+                .filter(|result| result.task == task.task && !is_observed(&result.op));
+            let moved: f64 = own.filter_map(|result| result.bytes_per_s).sum();
+            let (sum, _) = agents.entry(task.agent).or_insert((0.0, real(limit)));
+            *sum += moved;
+        }
+        agents
+            .values()
+            .any(|(moved, limit)| *moved >= POLICY_SHARE * limit)
+    }
+
+    /// Whether the harness cost too much, and whether workers waited too long for a CPU.
+    fn bound_by_client(&self) -> (bool, bool) {
+        let mut workers_us = 0.0;
+        let mut harness_us = 0.0;
+        let mut wait_us = 0.0;
+        for task in &self.tasks {
+            // Under a rate the question is whether the schedule was kept.
+            if task.paced.is_some() {
+                continue;
+            }
+            let Some(activity) = self.activities.get(&task.task) else {
+                continue;
+            };
+            let busy = activity.ended_us.saturating_sub(activity.start_us);
+            workers_us += real(busy) * f64::from(task.workers);
+            let ops = self.all_ops.get(&task.task).copied().unwrap_or(0);
+            harness_us += real(task.harness_ns_per_op.unwrap_or(0)) * real(ops) / 1e3;
+            wait_us += real(task.wait_cpu_us.unwrap_or(0));
+        }
+        (
+            // Of the time in which they had a CPU.
+            harness_us > HARNESS_SHARE * (workers_us - wait_us).max(0.0) && harness_us > 0.0,
+            wait_us > WAIT_SHARE * workers_us && workers_us > 0.0,
+        )
+    }
+}
+
+fn quantile(histogram: &Histogram, q: f64) -> Option<u64> {
+    (!histogram.is_empty()).then(|| histogram.quantile(q))
+}
+
+/// Whether more operations of some group failed than [`FAILED_SHARE`] allows.
+fn is_mostly_failed(ops: &[OpResult]) -> bool {
+    let mut groups: HashMap<&str, (i64, i64)> = HashMap::new();
+    for op in ops.iter().filter(|op| !is_observed(&op.op)) {
+        let (done, failed) = groups.entry(&op.group).or_default();
+        *done = done.saturating_add(op.ops);
+        *failed = failed.saturating_add(op.errors);
+    }
+    groups.values().any(|(done, failed)| {
+        let all = real(done.saturating_add(*failed));
+        *failed > 0 && real(*failed) > FAILED_SHARE * all
+    })
+}
+
+/// Whether the hundredth part of the operations waited long for being issued.
+fn is_issued_late(ops: &[OpResult]) -> bool {
+    ops.iter().any(|op| {
+        let response = op.response.as_ref().and_then(|all| quantile(all, 0.99));
+        match (response, quantile(&op.service, 0.99)) {
+            (Some(response), Some(service)) => response.saturating_sub(service) > LATE_NS,
+            _ => false,
+        }
+    })
+}
