@@ -244,8 +244,8 @@ fn the_page_shows_what_the_database_holds() {
     the_file_agrees(&mut browser, &shown, axe.as_deref());
 }
 
-/// A page that is opened in mid-step: its line begins with the run and has no hole, because what was stored after the page
-/// had been opened is read too.
+/// A page that is opened in mid-step: its line begins with the run and has no hole, because what was stored after the
+/// page had been opened is read too.
 #[test]
 fn a_page_that_is_opened_late_shows_no_hole() {
     let Some(mut browser) = Browser::open() else {

@@ -1,7 +1,8 @@
 //! Says when a test cannot run here, and makes that a failure where it must run.
 //!
-//! A test names what it needs from the machine (`needs!("root", "fuse")`). Each need is tried once per process, by the user
-//! that runs the tests: what is installed may not work. Where one is not met the test is skipped, see `benchmesh_testing`.
+//! A test names what it needs from the machine (`needs!("root", "fuse")`). Each need is tried once per process, by the
+//! user that runs the tests: what is installed may not work. Where one is not met the test is skipped, see
+//! `benchmesh_testing`.
 
 use super::fuse_fs::FuseFs;
 pub use benchmesh_testing::say;

@@ -51,7 +51,8 @@ pub fn assert_no_holes(db: &Database) {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// What is missing or there twice from a task's start to its end. The last second of a task may have had nothing to tell.
+/// What is missing or there twice from a task's start to its end. The last second of a task may have had nothing to
+/// tell.
 fn breaks(start_us: i64, ended_us: Option<i64>, intervals: &[Interval]) -> Vec<String> {
     let mut wrong = Vec::new();
     let mut next = start_us;

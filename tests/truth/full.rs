@@ -50,8 +50,8 @@ fn assert_stopped(mesh: &Mesh, run: &mut Process, phase: &str, kind: &str, place
     );
 }
 
-/// The directories of both sides of a copy, and a mesh of one agent that may work in them to the last byte: its floor would
-/// end a load before the file system does.
+/// The directories of both sides of a copy, and a mesh of one agent that may work in them to the last byte: its floor
+/// would end a load before the file system does.
 fn both_sides(fs: &Path) -> ([PathBuf; 2], Mesh) {
     let sides = ["target", "scratch"].map(|name| fs.join(name));
     for directory in &sides {

@@ -27,8 +27,8 @@ fn groups_at_work_at_once_are_counted_apart() {
     needs!("fuse");
     let fs = FuseFs::mount();
     let mesh = Mesh::of(&["a", "b", "c", "d"], fs.path());
-    // Two groups do the same operation, and a rate of the step is shared within its own group. Each does the work of four
-    // seconds at its rate.
+    // Two groups do the same operation, and a rate of the step is shared within its own group. Each does the work of
+    // four seconds at its rate.
     let run = mesh.run(&plan::on(
         fs.path(),
         "",

@@ -1,9 +1,9 @@
-//! One large file per client on storage of known speed, each client at another one, so that they end seconds apart. What is
-//! reported is what the storage says that it moved, over the window and in each whole second, also in those in which some
-//! clients have ended. Tolerance: 5 %.
+//! One large file per client on storage of known speed, each client at another one, so that they end seconds apart.
+//! What is reported is what the storage says that it moved, over the window and in each whole second, also in those in
+//! which some clients have ended. Tolerance: 5 %.
 //!
-//! The storage is a FUSE file system that delays each write, by its own log, and a disk that the kernel throttles, by the
-//! kernel's counters. Direct I/O alone makes progress on the disk at the speed at which the disk makes it.
+//! The storage is a FUSE file system that delays each write, by its own log, and a disk that the kernel throttles, by
+//! the kernel's counters. Direct I/O alone makes progress on the disk at the speed at which the disk makes it.
 
 use crate::needs;
 use crate::support::cgroup::DiskThrottle;

@@ -133,8 +133,8 @@ fn runs_on_one_target_have_nothing_in_common() {
         let log = fs.log();
         assert_exact(&one, &log, short);
         assert_exact(&other, &log, long);
-        // The first was over, and had cleaned up, in the midst of the second. Nothing but their lengths makes it so: which of
-        // two meshes begins its load first, and how much later the other one does, depends on the machine.
+        // The first was over, and had cleaned up, in the midst of the second. Nothing but their lengths makes it so:
+        // which of two meshes begins its load first, and how much later the other one does, depends on the machine.
         let [ended, last]: [i64; 2] =
             [&one, &other].map(|mesh| mesh.db().one("SELECT max(ended_us) FROM runs"));
         let begun: i64 = other.db().one("SELECT min(start_us) FROM steps");

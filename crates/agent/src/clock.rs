@@ -1,9 +1,9 @@
 //! Mesh time on this host: how far the agent's monotonic clock is from the collector's, and how well that is known.
 //!
 //! [`Filter`] turns exchanges of four time stamps into an [`Estimate`]; a [`MeshMap`] is one frozen copy of it. A
-//! task begins with one; `runner::follow` moves its seconds from there, each by at most half a millisecond, and anew after a
-//! [`Gap`]. [`Dating`] says which mapping dates a row. Nothing here knows of streams: `session` sends the probes, and gives
-//! the estimate to the others through a watch channel.
+//! task begins with one; `runner::follow` moves its seconds from there, each by at most half a millisecond, and anew
+//! after a [`Gap`]. [`Dating`] says which mapping dates a row. Nothing here knows of streams: `session` sends the
+//! probes, and gives the estimate to the others through a watch channel.
 
 mod dating;
 mod filter;

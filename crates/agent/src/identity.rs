@@ -79,8 +79,8 @@ impl IdentityError {
         }
     }
 
-    /// Whether a collector that is just starting may be the cause: it listens before its credentials and its certificates are
-    /// there.
+    /// Whether a collector that is just starting may be the cause: it listens before its credentials and its
+    /// certificates are there.
     pub fn may_be_starting(&self) -> bool {
         matches!(
             self,

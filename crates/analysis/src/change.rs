@@ -1,9 +1,10 @@
 //! Change points in the history of a figure: where its level moved and stayed.
 //!
-//! Hierarchical: the split of a stretch with the largest standardised sum, tested twice, and then the same in both halves. Ranks
-//! (Pettitt's statistic) are held against their permutations: they ask nothing of the distribution, and one outlier does
-//! not move them, but few values have too few permutations to show anything. The logarithms themselves are held against
-//! normal values: three values that are far below seven others are found. Each test takes half of the level.
+//! Hierarchical: the split of a stretch with the largest standardised sum, tested twice, and then the same in both
+//! halves. Ranks (Pettitt's statistic) are held against their permutations: they ask nothing of the distribution, and
+//! one outlier does not move them, but few values have too few permutations to show anything. The logarithms themselves
+//! are held against normal values: three values that are far below seven others are found. Each test takes half of the
+//! level.
 
 use super::real;
 use benchmesh_workloads::random::Random;

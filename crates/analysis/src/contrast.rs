@@ -1,9 +1,9 @@
 //! Two sides of a load: their ratio, how sure it is, and from what noise.
 //!
-//! The noise is that between the largest units that are repeated: runs, where a side has several; else the repeats of a run;
-//! else the seconds of two single runs. Smaller units are never counted as if they were larger ones: repeats of one run share
-//! its fate, and the noise within a repeat is part of that between repeats. Few units are helped by the other loads of
-//! the family, whose variances moderate each other ([`super::noise`]).
+//! The noise is that between the largest units that are repeated: runs, where a side has several; else the repeats of a
+//! run; else the seconds of two single runs. Smaller units are never counted as if they were larger ones: repeats of
+//! one run share its fate, and the noise within a repeat is part of that between repeats. Few units are helped by the
+//! other loads of the family, whose variances moderate each other ([`super::noise`]).
 
 use super::estimate::{Error, within};
 use super::noise::{Prior, Variance};
@@ -53,8 +53,8 @@ impl Contrast {
         Some(((self.log - reach).exp(), (self.log + reach).exp()))
     }
 
-    /// How many more units on each side would show a difference of this ratio at this level, four times of five. `None`: more
-    /// than [`MOST_MORE`], or there are no units of which the noise is known.
+    /// How many more units on each side would show a difference of this ratio at this level, four times of five.
+    /// `None`: more than [`MOST_MORE`], or there are no units of which the noise is known.
     pub fn more(&self, ratio: f64, level: f64) -> Option<u32> {
         let units = self.units?;
         let [a, b] = units.squares;
@@ -146,8 +146,8 @@ fn of_family(loads: &[&Observed]) -> Vec<Contrast> {
 /// Standard deviations of the share below.
 const TOGETHER: f64 = 2.0;
 
-/// Whether a repeat that is slow on one side is slow on the other too: the share of the sums in all variation of pairs is
-/// more than a half by more than chance. Where it is not, pairing would only cost degrees of freedom.
+/// Whether a repeat that is slow on one side is slow on the other too: the share of the sums in all variation of pairs
+/// is more than a half by more than chance. Where it is not, pairing would only cost degrees of freedom.
 fn move_together(loads: &[&Observed]) -> bool {
     let mut shares = Vec::with_capacity(loads.len());
     let mut variance = 0.0;
@@ -207,8 +207,8 @@ fn paired(loads: &[&Observed]) -> Vec<Contrast> {
 }
 
 fn apart(loads: &[&Observed]) -> Vec<Contrast> {
-    // Both sides of a load are taken to scatter alike: with as many units on either side the test minds little where they do
-    // not, and a side with one unit has nothing else.
+    // Both sides of a load are taken to scatter alike: with as many units on either side the test minds little where
+    // they do not, and a side with one unit has nothing else.
     let variances: Vec<Variance> = loads
         .iter()
         .map(|load| {

@@ -4,8 +4,8 @@
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Corrected {
     pub p: f64,
-    /// The level at which Holm's procedure tests it: the interval at one minus this leaves out 1 exactly where the corrected p
-    /// value is below `alpha`.
+    /// The level at which Holm's procedure tests it: the interval at one minus this leaves out 1 exactly where the
+    /// corrected p value is below `alpha`.
     pub level: f64,
 }
 

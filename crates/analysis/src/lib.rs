@@ -1,11 +1,11 @@
 //! Statistics of comparisons: pure functions over plain numbers, without SQL, plans or words for people.
 //!
-//! The noise within one run comes from its own seconds, which depend on each other: a circular block bootstrap resamples
-//! blocks of them, longer than their autocorrelation, and raises the error where short runs hide a part of it ([`blocks`],
-//! [`estimate`]); start-up is cut first ([`start`]). The noise between repeats, or between runs, comes from the differences
-//! between them, moderated by those of similar loads ([`noise`]). [`contrast`] makes of it the ratio of two sides with its
-//! error; the p values of one comparison are corrected together ([`correct`]). [`change`] finds change points in the history of
-//! a figure. Random numbers are seeded: the same data give the same answer.
+//! The noise within one run comes from its own seconds, which depend on each other: a circular block bootstrap
+//! resamples blocks of them, longer than their autocorrelation, and raises the error where short runs hide a part of it
+//! ([`blocks`], [`estimate`]); start-up is cut first ([`start`]). The noise between repeats, or between runs, comes
+//! from the differences between them, moderated by those of similar loads ([`noise`]). [`contrast`] makes of it the
+//! ratio of two sides with its error; the p values of one comparison are corrected together ([`correct`]). [`change`]
+//! finds change points in the history of a figure. Random numbers are seeded: the same data give the same answer.
 
 pub mod blocks;
 pub mod change;

@@ -1,7 +1,8 @@
 //! How much equal measurements scatter, told from few of them: each variance is moderated by those of the other loads.
 //!
-//! Smyth, "Linear models and empirical Bayes methods for assessing differential expression" (2004): variances of similar
-//! loads are draws around a common one; how far apart they are says how many degrees of freedom the common one is worth.
+//! Smyth, "Linear models and empirical Bayes methods for assessing differential expression" (2004): variances of
+//! similar loads are draws around a common one; how far apart they are says how many degrees of freedom the common one
+//! is worth.
 
 use super::real;
 
@@ -23,15 +24,15 @@ pub struct Prior {
 
 /// Variances from which their own spread can be told; fewer are only worth what [`WORTH`] says.
 const LEAST_VARIANCES: usize = 20;
-/// Degrees of freedom that each further load adds to the common variance, at most: loads may scatter unlike each other, and a
-/// few of them do not show it.
+/// Degrees of freedom that each further load adds to the common variance, at most: loads may scatter unlike each other,
+/// and a few of them do not show it.
 const WORTH: f64 = 0.5;
 /// How far on the safe side the spread of the variances is estimated, in standard errors of it.
 const CAUTION: f64 = 0.4;
 
 impl Prior {
-    /// Fits it to one variance per load. `dependence` is the mean square of the correlation between two loads over the repeats
-    /// (or runs): repeats that are slow for all loads at once are not seen as many times as there are loads.
+    /// Fits it to one variance per load. `dependence` is the mean square of the correlation between two loads over the
+    /// repeats (or runs): repeats that are slow for all loads at once are not seen as many times as there are loads.
     pub fn of(variances: &[Variance], dependence: f64) -> Self {
         let all: f64 = variances.iter().map(|one| one.degrees).sum();
         let squares = variances.iter().map(|one| one.square * one.degrees);

@@ -10,8 +10,8 @@ const SHARE: f64 = 0.1;
 /// Robust standard deviations from the median of the rest.
 const APART: f64 = 3.5;
 
-/// How many values at the begin are start-up: of the first tenth (of one value at least) those before the level of the rest
-/// is reached for the first time, all on one side of it.
+/// How many values at the begin are start-up: of the first tenth (of one value at least) those before the level of the
+/// rest is reached for the first time, all on one side of it.
 pub fn startup(values: &[f64]) -> usize {
     if values.len() < LEAST {
         return 0;

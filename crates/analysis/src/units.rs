@@ -154,7 +154,8 @@ pub(super) fn centred(units: &[(UnitKey, f64)]) -> Vec<(UnitKey, f64)> {
     units.iter().map(|(key, log)| (*key, log - mean)).collect()
 }
 
-/// The square of the mean correlation between two loads over the units that both have: 1 where one slow unit is slow for all.
+/// The square of the mean correlation between two loads over the units that both have: 1 where one slow unit is slow
+/// for all.
 pub(super) fn dependence(loads: &[Vec<(UnitKey, f64)>]) -> f64 {
     let mut sums: BTreeMap<UnitKey, f64> = BTreeMap::new();
     let mut count = 0_usize;

@@ -486,8 +486,8 @@ CREATE TABLE step_daemons (
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX step_daemons_by_daemon ON step_daemons (daemon_id);
 
--- What the load on a client's host read and wrote in the measured part of a step, beside what its interfaces and disks carried
--- meanwhile: what was read and never came is from a cache. Written with step_daemons.
+-- What the load on a client's host read and wrote in the measured part of a step, beside what its interfaces and disks
+-- carried meanwhile: what was read and never came is from a cache. Written with step_daemons.
 CREATE TABLE step_traffic (
     step_id         INTEGER NOT NULL REFERENCES steps (id),
     host_id         INTEGER NOT NULL REFERENCES hosts (id),
@@ -869,10 +869,11 @@ FROM (
     GROUP BY s.run_id, s.step_id, d.name
 ) AS c;
 
--- Sums over the host's disks that stand on no other, and over its interfaces but the loopback. Counters are cumulative, so two
--- seeks in an index give what happened between two samples, however many lie between them. The rule of all these figures: two
--- samples within the step (one is taken at its start and one at its end), divided by the time between those two; shares, whose
--- counters go in steps of 10 ms, need samples that are 100 ms apart. What has them not is NULL.
+-- Sums over the host's disks that stand on no other, and over its interfaces but the loopback. Counters are cumulative,
+-- so two seeks in an index give what happened between two samples, however many lie between them. The rule of all these
+-- figures: two samples within the step (one is taken at its start and one at its end), divided by the time between
+-- those two; shares, whose counters go in steps of 10 ms, need samples that are 100 ms apart. What has them not is
+-- NULL.
 CREATE VIEW v_host_usage AS
 SELECT e.run_id,
        e.step_id,
@@ -981,7 +982,8 @@ FROM (
                              AND h.id = coalesce((SELECT x.host_id FROM former_agents AS x
                                                   WHERE x.agent_id = a.id AND x.until_us > s.start_us
                                                   ORDER BY x.until_us LIMIT 1), a.host_id)) AS is_client,
-                   -- The samples of a start and an end are taken a little off them: at most 50 ms, and a quarter of a short step.
+                   -- The samples of a start and an end are taken a little off them: at most 50 ms, and a quarter of a
+                   -- short step.
                    coalesce(s.measured_from_us, s.start_us)
                        - min(50000, (s.last_done_us - coalesce(s.measured_from_us, s.start_us)) / 4) AS low_us,
                    s.last_done_us

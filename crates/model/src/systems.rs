@@ -1,8 +1,8 @@
 //! Storage systems: the words that name them, what is mounted, which daemons serve them, which packages they come in.
 //!
-//! The one table from which the sampler finds daemons, the collector charges them to a target, and the inventory of a host
-//! names packages. A target's system is the plan's word for it (`cephfs`, `glusterfs`); where that word is the user's own,
-//! what is mounted at the target decides, and then what lies beneath the mount (an ext4 on an RBD image).
+//! The one table from which the sampler finds daemons, the collector charges them to a target, and the inventory of a
+//! host names packages. A target's system is the plan's word for it (`cephfs`, `glusterfs`); where that word is the
+//! user's own, what is mounted at the target decides, and then what lies beneath the mount (an ext4 on an RBD image).
 
 use daemons::DAEMONS;
 use table::SYSTEMS;

@@ -8,8 +8,8 @@
 //!
 //! libtest cannot skip a test at run time and hides what a passed test prints, so a skip is written to the real standard
 //! error. It is also appended to a file of this one `cargo test` (named after cargo's process), from which the last test
-//! target of the workspace, `skipped_tests` of `crates/workloads`, prints one line of totals. What tests may need is one
-//! table, [`NEEDS`]; `BENCHMESH_REQUIRE` says what of it the machine must meet; `.ci/run` sets it.
+//! target of the workspace, `skipped_tests` of `crates/workloads`, prints one line of totals. What tests may need is
+//! one table, [`NEEDS`]; `BENCHMESH_REQUIRE` says what of it the machine must meet; `.ci/run` sets it.
 
 pub mod hostile;
 pub mod layers;

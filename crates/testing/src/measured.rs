@@ -41,8 +41,8 @@ impl Display for TimingError {
     }
 }
 
-/// As `assert!`, for what depends on the machine's time: returns a [`TimingError`] from the function or closure around it,
-/// which [`measured`] makes again.
+/// As `assert!`, for what depends on the machine's time: returns a [`TimingError`] from the function or closure around
+/// it, which [`measured`] makes again.
 #[macro_export]
 macro_rules! timing {
     ($holds:expr $(,)?) => {
@@ -78,8 +78,8 @@ pub fn scheduled(done: u64, expected: RangeInclusive<u64>) -> Result<(), TimingE
     }
 }
 
-/// Runs the body of a test that measures; where it returns a [`TimingError`], again after a pause, at most two more times.
-/// Each attempt must begin clean: what the body makes goes when it returns. A panic is a failure at once.
+/// Runs the body of a test that measures; where it returns a [`TimingError`], again after a pause, at most two more
+/// times. Each attempt must begin clean: what the body makes goes when it returns. A panic is a failure at once.
 ///
 /// A test of this crate (`measured/bodies.rs`) fails where a body has no `timing!`, in itself or in what it calls.
 ///

@@ -1,8 +1,8 @@
 //! What tests may need from the machine: the one table of it, and skipping where something is missing.
 //!
-//! A test tries what it needs and does not guess it from a file or a user id: what is there may not work. `BENCHMESH_REQUIRE`
-//! lists what may not be missing: names of the table, `all`, and `-NAME` for what `all` leaves out. A name that the table does
-//! not have fails a test at once.
+//! A test tries what it needs and does not guess it from a file or a user id: what is there may not work.
+//! `BENCHMESH_REQUIRE` lists what may not be missing: names of the table, `all`, and `-NAME` for what `all` leaves out.
+//! A name that the table does not have fails a test at once.
 
 use crate::record::{Event, record};
 

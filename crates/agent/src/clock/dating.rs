@@ -1,7 +1,7 @@
 //! What dates the rows of this agent: one mapping at a time for intervals and samples alike.
 //!
-//! While tasks run it is the mapping of the one that was armed first, as `runner::follow` moves it; otherwise, and between a
-//! gap and the task's next second, the newest estimate.
+//! While tasks run it is the mapping of the one that was armed first, as `runner::follow` moves it; otherwise, and
+//! between a gap and the task's next second, the newest estimate.
 
 use super::{Estimate, MeshMap};
 use std::collections::BTreeMap;

@@ -19,8 +19,8 @@ const WINDOW: Duration = Duration::from_secs(30);
 const MOST_KEPT: usize = 96;
 /// The least jump between two clocks that is a gap.
 const MIN_GAP_NS: u64 = 10_000_000;
-/// How fast clocks part that are slewed: the kernel's limit of 500 ppm on both sides, crystals, and as much again. A faster
-/// one is a gap.
+/// How fast clocks part that are slewed: the kernel's limit of 500 ppm on both sides, crystals, and as much again. A
+/// faster one is a gap.
 const SLEW_PER_SECOND_NS: u64 = 2_000_000;
 
 /// Four time stamps: the agent's on its monotonic clock, the collector's in nanoseconds of mesh time.
@@ -134,8 +134,8 @@ impl Filter {
     }
 }
 
-/// How far mesh time has jumped ahead between two exchanges, where neither their errors nor a slew in the time between them
-/// explain it.
+/// How far mesh time has jumped ahead between two exchanges, where neither their errors nor a slew in the time between
+/// them explain it.
 fn jump(before: &Estimate, after: &Estimate) -> Option<i64> {
     let slewed = after.map.measured.since(before.map.measured);
     let slewed = slewed.as_nanos() * u128::from(SLEW_PER_SECOND_NS) / 1_000_000_000;

@@ -1,8 +1,8 @@
 //! A jump between an agent's clock and mesh time: what it may have been, and how it is told.
 //!
-//! CLOCK_MONOTONIC stands still while a machine sleeps and CLOCK_BOOTTIME goes on, which tells a suspend. Both stand still
-//! while a hypervisor stops the machine, and both go on while it stops the collector's. Where the hypervisor lets the
-//! guest's clocks go on there is no gap: the agent then stood still, which the runner sees (`client-frozen`).
+//! CLOCK_MONOTONIC stands still while a machine sleeps and CLOCK_BOOTTIME goes on, which tells a suspend. Both stand
+//! still while a hypervisor stops the machine, and both go on while it stops the collector's. Where the hypervisor lets
+//! the guest's clocks go on there is no gap: the agent then stood still, which the runner sees (`client-frozen`).
 
 use benchmesh_workloads::clock::MonoNanos;
 use serde_json::json;

@@ -1,8 +1,8 @@
 //! The agent's wall clock beside mesh time: how far it is off, and when somebody sets it.
 //!
 //! It dates nothing. What it says is recorded, so that whoever compares the database with the logs of that host knows by
-//! how much they differ. It was set when it moved against CLOCK_BOOTTIME, which slews with it and goes on while the machine
-//! sleeps: what mesh time does is not asked. A step is an event, and changes nothing else.
+//! how much they differ. It was set when it moved against CLOCK_BOOTTIME, which slews with it and goes on while the
+//! machine sleeps: what mesh time does is not asked. A step is an event, and changes nothing else.
 
 use super::{Estimate, OFFSET_EVERY, clock_ns};
 use crate::telemetry::{ClockOffset, Event, MeshMicros, Row, Scope, Severity};

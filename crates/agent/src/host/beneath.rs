@@ -1,7 +1,7 @@
 //! What a mounted file system lies on, from top to bottom: `loop`, `fuse.rbd-fuse`; `dm`, `iscsi`; `disk`.
 //!
-//! An ext4 on a network block device is served by the daemons of that device, which its own type does not tell. Read from
-//! sysfs; the mount of a loop device's file is asked for. What cannot be read ends the list.
+//! An ext4 on a network block device is served by the daemons of that device, which its own type does not tell. Read
+//! from sysfs; the mount of a loop device's file is asked for. What cannot be read ends the list.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -42,8 +42,8 @@ impl Layers<'_> {
         }
     }
 
-    /// The directory of a mount's block device in sysfs. A file system such as btrfs has a device number of its own, and
-    /// names the block device as its source.
+    /// The directory of a mount's block device in sysfs. A file system such as btrfs has a device number of its own,
+    /// and names the block device as its source.
     fn block_device(&self, mount: &MountedOn) -> Option<PathBuf> {
         let by_number = self.sys.join("dev/block").join(&mount.device);
         let directory = fs::canonicalize(by_number).ok().or_else(|| {

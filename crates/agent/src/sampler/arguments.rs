@@ -70,8 +70,8 @@ impl Arguments {
         operands
     }
 
-    /// The options that have values, as `getopt_long` reads them: `-np 7000`, `--por 7000`. `None`: one is abbreviated to
-    /// what several begin with, unknown, or without its value, so that nothing of it is certain.
+    /// The options that have values, as `getopt_long` reads them: `-np 7000`, `--por 7000`. `None`: one is abbreviated
+    /// to what several begin with, unknown, or without its value, so that nothing of it is certain.
     pub(crate) fn getopt(&self, options: &[LongOption]) -> Option<Vec<(char, &str)>> {
         let mut given = Vec::new();
         let mut words = self.rest();

@@ -92,7 +92,8 @@ pub(crate) enum Depth {
     Whole,
     /// CPU time and memory, unless it turns out to have ended.
     Brief,
-    /// Whole, with the most memory that was ever resident: at the edges of a step, because that costs as much as all else.
+    /// Whole, with the most memory that was ever resident: at the edges of a step, because that costs as much as all
+    /// else.
     Mark,
 }
 

@@ -1,7 +1,7 @@
 //! Disks and network interfaces, as the kernel lists them.
 //!
-//! Whole disks only: a partition's work is its disk's. Devices that stand on others are listed and marked, so that what they move
-//! is not counted twice. Pseudo devices (loop, ram, ...) are left out until their first
+//! Whole disks only: a partition's work is its disk's. Devices that stand on others are listed and marked, so that what
+//! they move is not counted twice. Pseudo devices (loop, ram, ...) are left out until their first
 //! I/O. Interfaces are those of the network namespace of the thread that opened the list, `lo` included. The kernel
 //! prints disk times as 32 bits of milliseconds, which a deep queue fills within a day: they are counted on here.
 

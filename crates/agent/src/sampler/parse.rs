@@ -128,7 +128,8 @@ pub(crate) fn io(text: &[u8]) -> Result<Io, ParseError> {
     })
 }
 
-/// The most memory that was ever resident, in bytes, of `/proc/PID/status`. The kernel's own processes have no such line.
+/// The most memory that was ever resident, in bytes, of `/proc/PID/status`. The kernel's own processes have no such
+/// line.
 pub(crate) fn peak(text: &[u8]) -> Result<u64, ParseError> {
     Ok(keyed(whole(text)?, b"VmHWM:", "VmHWM")?.saturating_mul(1024))
 }

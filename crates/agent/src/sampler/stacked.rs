@@ -1,6 +1,7 @@
 //! Which block devices stand on others of the same host: what they move is moved, and counted, by those once more.
 //!
-//! It reads `/sys/block` and the table of mounts, and nothing on any file system but those: a hung one must not stop the sampler.
+//! It reads `/sys/block` and the table of mounts, and nothing on any file system but those: a hung one must not stop
+//! the sampler.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -41,8 +42,8 @@ impl Stacking {
         }
     }
 
-    /// Whether another device of this host is beneath: of dm, md and the like by their `slaves`, of a loop device by the file
-    /// system of its file.
+    /// Whether another device of this host is beneath: of dm, md and the like by their `slaves`, of a loop device by
+    /// the file system of its file.
     pub(crate) fn is_stacked(&self, disk: &str) -> bool {
         // In `/sys` a `/` of a name is a `!`.
         let device = self.block.join(disk.replace('/', "!"));
@@ -65,8 +66,8 @@ fn is_diskless(file_system: &str) -> bool {
     DISKLESS.contains(&file_system) || file_system.starts_with("fuse.")
 }
 
-/// The type of the file system that a path is in: of `ID PARENT MAJOR:MINOR ROOT MOUNTPOINT ... - TYPE SOURCE OPTIONS` the last
-/// with the longest mount point above it.
+/// The type of the file system that a path is in: of `ID PARENT MAJOR:MINOR ROOT MOUNTPOINT ... - TYPE SOURCE OPTIONS`
+/// the last with the longest mount point above it.
 fn file_system<'t>(mountinfo: &'t str, path: &str) -> Option<&'t str> {
     let mounts = mountinfo.lines().filter_map(|line| {
         let (place, rest) = line.split_once(" - ")?;

@@ -1,9 +1,10 @@
-//! Several neighbouring batches made one: intervals of the same operation become wider, samples give way. And a batch of which
-//! nothing stays but what was lost with it.
+//! Several neighbouring batches made one: intervals of the same operation become wider, samples give way. And a batch
+//! of which nothing stays but what was lost with it.
 //!
-//! Pure functions. Merging adds counts, bytes, errors and histograms, so nothing that an operation left is lost; task ends,
-//! events and earlier losses stay as they are; of a daemon's descriptions the first and the last stay; samples come in as
-//! losses already. Giving up keeps task ends and the descriptions of daemons that are there still, and counts the rest.
+//! Pure functions. Merging adds counts, bytes, errors and histograms, so nothing that an operation left is lost; task
+//! ends, events and earlier losses stay as they are; of a daemon's descriptions the first and the last stay; samples
+//! come in as losses already. Giving up keeps task ends and the descriptions of daemons that are there still, and
+//! counts the rest.
 
 use crate::sampler::DaemonSeen;
 use crate::telemetry::{At, Batch, Loss, LossKind, OpInterval, Row, TaskId};

@@ -281,8 +281,8 @@ impl SpoolFile {
         Ok(())
     }
 
-    /// Takes a batch that cannot be delivered out of the way. Its body stays in the file for a person to see, until newer ones
-    /// need its room; that it was set aside is not forgotten.
+    /// Takes a batch that cannot be delivered out of the way. Its body stays in the file for a person to see, until
+    /// newer ones need its room; that it was set aside is not forgotten.
     pub(super) async fn set_aside(
         &mut self,
         sequence: Sequence,

@@ -36,8 +36,8 @@ impl GapReason {
     }
 }
 
-/// The record that stands for batches which this agent does not have any more: when it was found out, and as a loss, from
-/// when to when they were measured.
+/// The record that stands for batches which this agent does not have any more: when it was found out, and as a loss,
+/// from when to when they were measured.
 pub(super) fn gap(
     (spool, first, last): (SpoolId, Sequence, Sequence),
     now: MeshMicros,

@@ -30,8 +30,8 @@ pub(super) struct Found {
 /// Files that hold nothing but refused batches, for a person to see. The rest are removed.
 const MOST_REFUSED_FILES: usize = 8;
 
-/// Merges, and then gives up batches, until it takes no more than that. Returns what it takes then, and how many batches were
-/// given up.
+/// Merges, and then gives up batches, until it takes no more than that. Returns what it takes then, and how many
+/// batches were given up.
 pub(super) async fn shorten(path: &Path, most: u64) -> Result<(u64, u64), SpoolError> {
     let mut file = SpoolFile::open(path).await?;
     while file.used_bytes().await? > most && file.compact().await?.is_some() {}

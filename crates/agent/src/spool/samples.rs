@@ -1,9 +1,9 @@
 //! The queue from the sampler's thread to the spool: bounded, never blocking; the oldest samples are dropped and counted.
 //!
-//! A sample is dated when it comes in, by what dates the intervals of the task that runs ([`Dating`]); before mesh time is
-//! known, when it leaves. A sample that is dropped leaves its counts as losses, and its daemons' descriptions: later samples
-//! refer to them. After a gap in which mesh time fell behind, samples are left out and counted until it has passed what
-//! was dated before: counters grow with mesh time.
+//! A sample is dated when it comes in, by what dates the intervals of the task that runs ([`Dating`]); before mesh time
+//! is known, when it leaves. A sample that is dropped leaves its counts as losses, and its daemons' descriptions: later
+//! samples refer to them. After a gap in which mesh time fell behind, samples are left out and counted until it has
+//! passed what was dated before: counters grow with mesh time.
 
 use crate::clock::{Dating, MeshMap};
 use crate::sampler::{CarrierChange, Change, DaemonSeen, Sampled};

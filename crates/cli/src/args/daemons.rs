@@ -289,8 +289,8 @@ pub struct CleanArguments {
     /// Leave alone what has changed within this time: a run rests between its steps
     #[arg(long, value_name = "SPAN", default_value = "1h", value_parser = span)]
     pub unchanged_for: Duration,
-    /// A run that you know has ended: its directories are removed also where the file system's locks do not tell whether an
-    /// agent on another host works in them; may be given several times
+    /// A run that you know has ended: its directories are removed also where the file system's locks do not tell
+    /// whether an agent on another host works in them; may be given several times
     #[arg(long, value_name = "RUN-UID")]
     pub ended: Vec<String>,
     /// Remove without asking

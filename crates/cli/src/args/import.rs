@@ -62,7 +62,8 @@ impl Direction {
 
 #[derive(Debug, Args)]
 pub struct ImportArguments {
-    /// Output of fio (JSON), iozone, bonnie++ (its CSV line), elbencho (CSV), iperf3 (JSON), rados bench, dd, the shell's time
+    /// Output of fio (JSON), iozone, bonnie++ (its CSV line), elbencho (CSV), iperf3 (JSON), rados bench, dd, the
+    /// shell's time
     #[arg(value_name = "FILE", required = true, value_hint = ValueHint::FilePath)]
     pub files: Vec<PathBuf>,
     /// The files are repeats of one run, not a run each

@@ -7,9 +7,10 @@
 //! change    = ["+" | "-"] number "%" | number "x"
 //! ```
 //!
-//! A condition on a figure holds where B's figure lies beyond the change from A's and a difference is shown, corrected over all
-//! loads that have the figure: noise alone fulfils none. A verdict is that of the figure that a load is judged by; `costlier` is
-//! asked of the daemons' CPU. `not comparable` holds where a load has no verdict, or a cell is on one side only.
+//! A condition on a figure holds where B's figure lies beyond the change from A's and a difference is shown, corrected
+//! over all loads that have the figure: noise alone fulfils none. A verdict is that of the figure that a load is judged
+//! by; `costlier` is asked of the daemons' CPU. `not comparable` holds where a load has no verdict, or a cell is on one
+//! side only.
 
 use super::model::{Answer, FigureName, Row, Verdict};
 use super::sentences::{change, change_like, subject};

@@ -1,8 +1,8 @@
 //! From pairs of cells to rows with intervals and verdicts.
 //!
-//! Each load has one figure that is judged: its rate, or the response time's p99 where a plan paces the rate. Those verdicts are
-//! corrected together, and the interval beside a verdict is the one that it was made by. Other figures are listed with plain
-//! intervals.
+//! Each load has one figure that is judged: its rate, or the response time's p99 where a plan paces the rate. Those
+//! verdicts are corrected together, and the interval beside a verdict is the one that it was made by. Other figures are
+//! listed with plain intervals.
 
 use super::cell::Cell;
 use super::model::{

@@ -196,8 +196,8 @@ pub struct Row {
     pub ratio: f64,
     /// Whether it is the figure of its load that has a verdict.
     pub judged: bool,
-    /// 95 % confidence interval of the ratio; of a judged figure corrected for the loads of the answer, as its verdict is.
-    /// `None`: it is not known, or wider than anything that it could be used for.
+    /// 95 % confidence interval of the ratio; of a judged figure corrected for the loads of the answer, as its verdict
+    /// is. `None`: it is not known, or wider than anything that it could be used for.
     pub low: Option<f64>,
     pub high: Option<f64>,
     /// Chance of such a ratio where there is no difference.

@@ -1,5 +1,5 @@
-//! `dd` of GNU coreutils: three lines on standard error per call, in the words of any language: two counts of records, in and
-//! out, and bytes with the time. Which way the data went, dd does not say.
+//! `dd` of GNU coreutils: three lines on standard error per call, in the words of any language: two counts of records,
+//! in and out, and bytes with the time. Which way the data went, dd does not say.
 
 use super::{Hints, ImportError, ImportedLog, ImportedOp, ImportedStep, at, nanos};
 use serde_json::{Map, Value};

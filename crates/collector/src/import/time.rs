@@ -1,7 +1,7 @@
 //! What the shell's `time` says of a command, usually `time cp`: three lines, `real`, `user` and `sys`.
 //!
-//! A step per command, with one operation that took all of the time. What was copied, it does not say; a command line before
-//! the times, behind a prompt, names the step.
+//! A step per command, with one operation that took all of the time. What was copied, it does not say; a command line
+//! before the times, behind a prompt, names the step.
 
 use super::{Hints, ImportError, ImportedLog, ImportedOp, ImportedStep, at, nanos};
 use serde_json::{Map, Value};

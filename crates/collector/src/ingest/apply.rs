@@ -1,9 +1,10 @@
 //! What happens to batches inside the writer's transaction.
 //!
-//! First a batch is admitted or refused, without a change to any table: its sequence must be the next of its spool. Rows of
-//! tasks, runs and steps that are not its agent's here are taken out of it. Then the others are stored. Samples of daemons, by far the most, are gathered from the whole group and
-//! inserted in the order of their key. Those of daemons that are not in the table are left out and counted: a description
-//! may be missing without the agent's fault, and the batch has results of loads too.
+//! First a batch is admitted or refused, without a change to any table: its sequence must be the next of its spool.
+//! Rows of tasks, runs and steps that are not its agent's here are taken out of it. Then the others are stored. Samples
+//! of daemons, by far the most, are gathered from the whole group and inserted in the order of their key. Those of
+//! daemons that are not in the table are left out and counted: a description may be missing without the agent's fault,
+//! and the batch has results of loads too.
 
 use super::batch::{AgentEvent, Batch, DaemonSample, OpInterval};
 use super::cache::{Caches, Mark};

@@ -180,11 +180,12 @@ pub(super) fn describe_daemon(
     Ok(())
 }
 
-/// By how much the births of parent and child may seem to be in the wrong order: the kernel dates them in ticks of 10 ms.
+/// By how much the births of parent and child may seem to be in the wrong order: the kernel dates them in ticks of
+/// 10 ms.
 const BIRTH_TICKS_US: i64 = 20_000;
 
-/// A start was reported with the process that was seen first: where that only put the daemon into the background, the event
-/// names the daemon instead. Daemons and events of the parent's batch have to be stored before.
+/// A start was reported with the process that was seen first: where that only put the daemon into the background, the
+/// event names the daemon instead. Daemons and events of the parent's batch have to be stored before.
 pub(super) fn name_child(
     connection: &Connection,
     source: &Source,

@@ -1,8 +1,8 @@
-//! Rows of tasks, runs and steps that are not this agent's here: of a run that was deleted, of another database, of another
-//! agent. They are left out and counted, and what came with them is stored.
+//! Rows of tasks, runs and steps that are not this agent's here: of a run that was deleted, of another database, of
+//! another agent. They are left out and counted, and what came with them is stored.
 //!
-//! A task, a run or a step is found by its id, which belongs to one database. Where the agent tells the uid of the run, too,
-//! both must agree: ids of a database that was put back from a copy are given a second time.
+//! A task, a run or a step is found by its id, which belongs to one database. Where the agent tells the uid of the run,
+//! too, both must agree: ids of a database that was put back from a copy are given a second time.
 
 use super::batch::{AgentEvent, Batch, OpInterval, TaskEnd};
 use super::cache::Caches;

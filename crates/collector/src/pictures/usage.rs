@@ -58,8 +58,8 @@ impl Span {
 /// One reading at an edge: its instant, and what was read.
 type Reading = (i64, [i64; 3]);
 
-/// The readings at the edges, none so close to another that a share of that time would tell nothing; none from before the drawn
-/// time but the last.
+/// The readings at the edges, none so close to another that a share of that time would tell nothing; none from before
+/// the drawn time but the last.
 fn readings(
     connection: &Connection,
     sql: &str,

@@ -133,11 +133,11 @@ pub struct MarkedOp {
 /// What an operation lost from a mark on, against its mean rate before.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Outage {
-    /// The longest time without progress: seconds in a row in which nothing completed, or the slowest operation if that took
-    /// longer.
+    /// The longest time without progress: seconds in a row in which nothing completed, or the slowest operation if that
+    /// took longer.
     pub longest_gap_ms: f64,
-    /// From the mark to the end of the last second below half of the rate before; 0: none was. `None`: it was still below
-    /// at the end.
+    /// From the mark to the end of the last second below half of the rate before; 0: none was. `None`: it was still
+    /// below at the end.
     pub recovered_s: Option<f64>,
     /// Fewer than at the rate before, until then.
     pub ops_lost: f64,

@@ -1,7 +1,7 @@
 //! Where the bytes of a target come from, by its mount, and which of those that were read cannot have come from there.
 //!
-//! A read that moved more bytes than the host received, or than its disks delivered, was answered by a cache, whatever its rate.
-//! Where nothing counts what a target delivers there is no judgement, and the reason is said. Pure.
+//! A read that moved more bytes than the host received, or than its disks delivered, was answered by a cache, whatever
+//! its rate. Where nothing counts what a target delivers there is no judgement, and the reason is said. Pure.
 
 /// Network file systems, by the type of the mount or of its FUSE client.
 const NETWORKED: &[&str] = &[

@@ -1,12 +1,12 @@
 //! What the repeats of one load come to: the figures of one measurement that was as long as all of them together.
 //!
-//! The one rule, for reports, comparisons and files alike. Percentiles are those of the merged histograms; rates are the work
-//! of all repeats over the time of all repeats; what is per operation is weighted by operations.
+//! The one rule, for reports, comparisons and files alike. Percentiles are those of the merged histograms; rates are
+//! the work of all repeats over the time of all repeats; what is per operation is weighted by operations.
 
 use benchmesh_workloads::histogram::Histogram;
 
-/// The mean of values with their weights: rates by time, figures of an operation by operations. Where a weight is not known all
-/// weigh alike.
+/// The mean of values with their weights: rates by time, figures of an operation by operations. Where a weight is not
+/// known all weigh alike.
 pub fn weighted(parts: &[(f64, Option<f64>)]) -> Option<f64> {
     let known = parts
         .iter()

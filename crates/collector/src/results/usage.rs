@@ -44,8 +44,8 @@ pub struct After {
     pub is_idle: bool,
 }
 
-/// What the counter moved by from `from_us` until it rested: moved by at most `rest` in a microsecond. `limit_us`: what it moves
-/// by from then on has another cause. `None`: no reading is after the instant.
+/// What the counter moved by from `from_us` until it rested: moved by at most `rest` in a microsecond. `limit_us`: what
+/// it moves by from then on has another cause. `None`: no reading is after the instant.
 pub fn until_idle(points: &[Point], from_us: i64, limit_us: i64, rest: f64) -> Option<After> {
     let last_us = points.last().map(|(at, _)| *at)?.min(limit_us);
     let begin = value_at(points, from_us, None).filter(|begin| begin.at_us < last_us)?;
@@ -81,8 +81,8 @@ pub fn until_idle(points: &[Point], from_us: i64, limit_us: i64, rest: f64) -> O
     })
 }
 
-/// How much of `of` things' time in `span_us` a counter of time moved by, in percent: never above 100. `None`: the time is too
-/// short for the counter.
+/// How much of `of` things' time in `span_us` a counter of time moved by, in percent: never above 100. `None`: the time
+/// is too short for the counter.
 pub fn share_percent(moved_us: i64, span_us: i64, of: i64) -> Option<f64> {
     let whole = span_us.checked_mul(of).filter(|whole| *whole > 0)?;
     (span_us >= LEAST_SPAN_US).then(|| (real(moved_us.max(0)) * 100.0 / real(whole)).min(100.0))

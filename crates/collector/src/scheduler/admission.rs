@@ -150,8 +150,8 @@ impl Scheduler {
         Ok(Started { room, ..started })
     }
 
-    /// Holds a plan against the agents. Where it does not fit, and one that was here a moment ago is away or does not answer,
-    /// that one is waited for.
+    /// Holds a plan against the agents. Where it does not fit, and one that was here a moment ago is away or does not
+    /// answer, that one is waited for.
     async fn planned_for_agents(&self, plan: Plan) -> Result<Planned, StartError> {
         let until = Instant::now() + RETURN_WITHIN;
         let mut changes = self.0.fleet.changes();

@@ -61,7 +61,8 @@ impl Store {
         .await
     }
 
-    /// `tasks` without those of which the agent is neither the client nor the receiving end. Ids without a row stay: their agent is unknown.
+    /// `tasks` without those of which the agent is neither the client nor the receiving end. Ids without a row stay:
+    /// their agent is unknown.
     pub async fn without_tasks_of_others(
         &self,
         agent: AgentId,

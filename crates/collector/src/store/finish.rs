@@ -1,9 +1,9 @@
 //! The end of a step: its figures are computed from stored rows, and again whenever late data arrive.
 //!
-//! Intervals are read in slices of time, so that memory stays bounded however long the step was. Of the time line only what
-//! has changed is written, together with the results (`timeline`): a reader never sees it empty. `steps.stale_batches`
-//! counts the batches that arrived since the figures were computed; storing the figures subtracts the batches that they
-//! cover, so that after a crash or a batch in between they are computed once more.
+//! Intervals are read in slices of time, so that memory stays bounded however long the step was. Of the time line only
+//! what has changed is written, together with the results (`timeline`): a reader never sees it empty.
+//! `steps.stale_batches` counts the batches that arrived since the figures were computed; storing the figures subtracts
+//! the batches that they cover, so that after a crash or a batch in between they are computed once more.
 
 pub(super) mod claims;
 mod daemons;

@@ -306,8 +306,8 @@ async fn mesh_uid(path: &Path, writer: &mut SqliteConnection) -> Result<String, 
         .map_err(|e| open_error(path, e))
 }
 
-/// Ids of tasks and steps are taken from behind all that may have been given since the file was made: where it is a copy that was
-/// put back, agents still hold tasks of the time that is lost.
+/// Ids of tasks and steps are taken from behind all that may have been given since the file was made: where it is a
+/// copy that was put back, agents still hold tasks of the time that is lost.
 async fn raise_ids(path: &Path, writer: &mut SqliteConnection) -> Result<(), StoreError> {
     for (table, per_second) in [("tasks", MOST_TASKS_PER_S), ("steps", MOST_STEPS_PER_S)] {
         for statement in [

@@ -32,10 +32,10 @@ declare_keys! {
         /// gone. The plan's `on-loss` decides what follows, as for a lost agent. Meanwhile, after 100 equal errors in a
         /// row, it waits between operations, 1 ms at first and at most 100 ms.
         "errors-limit" errors_limit: Span = "30s", min "1s";
-        /// An operation that has neither ended nor moved a byte for this long is an event `stall`, which names its worker,
-        /// path and offset (of the oldest of several in flight); when it goes on or ends there is an event `stall-over`.
-        /// What happens then is the plan's `on-stall`. The same holds for a system call before or after the load; only
-        /// bringing laid out data to stable storage (fsync, syncfs) is always waited for.
+        /// An operation that has neither ended nor moved a byte for this long is an event `stall`, which names its
+        /// worker, path and offset (of the oldest of several in flight); when it goes on or ends there is an event
+        /// `stall-over`. What happens then is the plan's `on-stall`. The same holds for a system call before or after
+        /// the load; only bringing laid out data to stable storage (fsync, syncfs) is always waited for.
         "stall-after" stall_after: Span = "30s", min "1s";
     }
 }

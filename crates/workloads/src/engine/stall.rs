@@ -1,4 +1,5 @@
-//! Stalls: operations that neither end nor move a byte. Each is an event with its place, and a second one when it ends after all.
+//! Stalls: operations that neither end nor move a byte. Each is an event with its place, and a second one when it ends
+//! after all.
 //!
 //! A worker that waits for its instant has no operation in flight and does not stall. It knows nothing of what follows
 //! from a stall.

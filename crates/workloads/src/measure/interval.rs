@@ -40,8 +40,8 @@ impl Shift {
 
 /// Counts and latencies of one kind of operation in one or more whole periods.
 ///
-/// An operation belongs to the period in which it ended, its bytes to those in which they were moved as far as it reports
-/// them. Several intervals may carry the same `index` and `op`: parts
+/// An operation belongs to the period in which it ended, its bytes to those in which they were moved as far as it
+/// reports them. Several intervals may carry the same `index` and `op`: parts
 /// that came late, and parts on either side of the end of `ramp_time`. They are added, never replaced.
 #[derive(Debug, Clone)]
 pub struct Interval {
@@ -54,8 +54,8 @@ pub struct Interval {
     pub ramp: bool,
     pub ops: u64,
     pub bytes: u64,
-    /// Bytes, here or in earlier intervals, of operations that ended here and were silent for a whole period before: when
-    /// they were moved is unknown.
+    /// Bytes, here or in earlier intervals, of operations that ended here and were silent for a whole period before:
+    /// when they were moved is unknown.
     pub undated_bytes: u64,
     pub errors: u64,
     /// Operations that had begun and not ended when the interval did.

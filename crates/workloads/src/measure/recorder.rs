@@ -7,9 +7,9 @@
 //!
 //! Most workloads need three functions: [`Recorder::next`] begins an operation, [`Recorder::end`] records its success and
 //! [`Recorder::error`] its failure, and [`Recorder::place`] names the file it is about. One that can outlast a period
-//! calls [`Recorder::reached`] between its chunks, so that its bytes count when they are moved. Engines that keep several
-//! operations in flight use `submit` and `complete` (`flight.rs`) in their place, loads with instants of their own
-//! `next_at` (`paced.rs`), loops of short calls `next_back_to_back`, and work between operations `untimed`.
+//! calls [`Recorder::reached`] between its chunks, so that its bytes count when they are moved. Engines that keep
+//! several operations in flight use `submit` and `complete` (`flight.rs`) in their place, loads with instants of their
+//! own `next_at` (`paced.rs`), loops of short calls `next_back_to_back`, and work between operations `untimed`.
 
 mod began;
 mod buffer;
@@ -371,8 +371,8 @@ impl Recorder {
         self.series(op).errors += 1;
     }
 
-    /// Takes back a [`begin`](Recorder::begin): the operation came to nothing, and nothing is recorded but the bytes that
-    /// it has reported. That it began stays true; for what is no operation there is [`Recorder::untimed`].
+    /// Takes back a [`begin`](Recorder::begin): the operation came to nothing, and nothing is recorded but the bytes
+    /// that it has reported. That it began stays true; for what is no operation there is [`Recorder::untimed`].
     pub fn idle(&mut self) {
         self.shared.hide();
         self.credit = Credit::default();

@@ -227,8 +227,8 @@ impl Daemons {
         Some((identity, cmdline))
     }
 
-    /// Whether it is a child that a watched daemon forked for its log. One that goes into the background is that until its
-    /// parent has ended, and is looked at again by then.
+    /// Whether it is a child that a watched daemon forked for its log. One that goes into the background is that until
+    /// its parent has ended, and is looked at again by then.
     fn is_helper(&mut self, pid: i32, identity: &Identity, buffer: &mut Buffer) -> bool {
         let has_helpers = |daemon: &systems::Daemon| {
             daemon.name == identity.name && daemon.children == Children::Helpers

@@ -214,8 +214,8 @@ impl SpoolFile {
         })
     }
 
-    /// From when to when the batches behind `sent` up to `upto` were measured, as far as their neighbours and the last append
-    /// tell.
+    /// From when to when the batches behind `sent` up to `upto` were measured, as far as their neighbours and the last
+    /// append tell.
     pub(in crate::spool) async fn span_of_lost(
         &mut self,
         sent: Sequence,

@@ -52,10 +52,11 @@ impl SpoolFile {
             .map_err(SpoolError::sql("shrink the spool", &self.path))
     }
 
-    /// Gives up the oldest batch that has not been, and counts in its place what was in it: of those that were not sent first.
-    /// Returns how many batches it stood for; `None`: all have been given up.
+    /// Gives up the oldest batch that has not been, and counts in its place what was in it: of those that were not sent
+    /// first. Returns how many batches it stood for; `None`: all have been given up.
     ///
-    /// The place in the sequence stays the same, so that it does not matter whether the collector has committed it before.
+    /// The place in the sequence stays the same, so that it does not matter whether the collector has committed it
+    /// before.
     pub(in crate::spool) async fn give_up_next(&mut self) -> Result<Option<u64>, SpoolError> {
         loop {
             let unsent = self.header.reserved.max(self.given_up.unsent);

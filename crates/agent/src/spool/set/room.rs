@@ -1,4 +1,5 @@
-//! Keeping the spools within their limit: merging first, and giving up what has waited longest where that is not enough.
+//! Keeping the spools within their limit: merging first, and giving up what has waited longest where that is not
+//! enough.
 
 use super::SpoolSet;
 use crate::spool::SpoolError;
@@ -47,8 +48,8 @@ impl SpoolSet {
         self.limited_to / 4 * 3
     }
 
-    /// Makes room for so many bytes of batches: merges for a while, and gives up what has waited longest where that is not
-    /// enough.
+    /// Makes room for so many bytes of batches: merges for a while, and gives up what has waited longest where that is
+    /// not enough.
     pub(in crate::spool) async fn make_room(&mut self, incoming: u64) -> Result<(), SpoolError> {
         let (limit, merge_from) = (self.limited_to, self.merge_from());
         let mut used = self.current.used_bytes().await?;

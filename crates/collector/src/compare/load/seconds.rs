@@ -86,8 +86,8 @@ fn stretches(count: i64, first: i64, last: i64) -> Vec<(i64, i64)> {
 /// Instant, span, operations, sum and histogram of a task's interval.
 type StoredResponses = (i64, i64, i64, Option<f64>, Option<Vec<u8>>);
 
-/// The same seconds with the response times, of which only the intervals of tasks have histograms. `None`: they are not kept any
-/// more.
+/// The same seconds with the response times, of which only the intervals of tasks have histograms. `None`: they are not
+/// kept any more.
 pub(super) async fn response_series(
     connection: &mut SqliteConnection,
     step: i64,

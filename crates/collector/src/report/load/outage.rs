@@ -1,7 +1,7 @@
 //! What a load lost from an instant on: its longest gap, when it was back, and the operations that were not done.
 //!
-//! Pure. A percentile of the seconds around an outage says nothing of it: hardly any operation ends in one. So the figures are
-//! times and counts.
+//! Pure. A percentile of the seconds around an outage says nothing of it: hardly any operation ends in one. So the
+//! figures are times and counts.
 
 use crate::report::Outage;
 use crate::results::real;

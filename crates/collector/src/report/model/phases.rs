@@ -55,8 +55,8 @@ pub struct Cell {
 pub struct Figure {
     /// Repeats that have it.
     pub n: u32,
-    /// Of all repeats as one measurement: percentiles of their merged histograms, rates over all their time. What is of a whole
-    /// repeat, such as its elapsed time, is the mean.
+    /// Of all repeats as one measurement: percentiles of their merged histograms, rates over all their time. What is of
+    /// a whole repeat, such as its elapsed time, is the mean.
     pub value: f64,
     /// Between the repeats; `None`: there is one.
     pub stddev: Option<f64>,

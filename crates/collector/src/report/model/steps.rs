@@ -42,7 +42,8 @@ pub struct StepReport {
     pub cpu_user_s: Option<f64>,
     #[serde(default)]
     pub cpu_system_s: Option<f64>,
-    /// The start of a task's last worker that was farthest from the planned instant, less that instant, by its agent's clock.
+    /// The start of a task's last worker that was farthest from the planned instant, less that instant, by its agent's
+    /// clock.
     pub skew_us: Option<i64>,
     /// The largest error of any task's clock at its start.
     pub skew_error_us: Option<i64>,
@@ -197,8 +198,8 @@ pub struct OpReport {
     pub response_p50_ms: Option<f64>,
     pub response_p99_ms: Option<f64>,
     pub response_max_ms: Option<f64>,
-    /// Where the run has repeats, whose percentiles are those of all their operations: the slots of the histograms of service and
-    /// response times, each its highest value in nanoseconds and its count.
+    /// Where the run has repeats, whose percentiles are those of all their operations: the slots of the histograms of
+    /// service and response times, each its highest value in nanoseconds and its count.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub service_slots: Vec<(u64, u64)>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -1,4 +1,5 @@
-//! What the load moved on the clients' hosts beside what their interfaces carried: bytes per operation, and what a cache answered.
+//! What the load moved on the clients' hosts beside what their interfaces carried: bytes per operation, and what a
+//! cache answered.
 
 use super::Table;
 use crate::figures;

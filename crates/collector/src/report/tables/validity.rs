@@ -1,4 +1,5 @@
-//! What a reader must know before any figure: what was found first, then one line of what is fine and one of what nobody checked.
+//! What a reader must know before any figure: what was found first, then one line of what is fine and one of what
+//! nobody checked.
 
 use super::Table;
 use crate::report::{Check, Verdict};

@@ -1,7 +1,7 @@
 //! docs/flags.md and docs/database.md against the table of flags.
 //!
-//! What stands between the markers of the one, and the lines of flags in the other, are made from the table. After a change
-//! of a flag, `BENCHMESH_BLESS=1 cargo test --workspace --lib -- flags::reference` writes them anew.
+//! What stands between the markers of the one, and the lines of flags in the other, are made from the table. After a
+//! change of a flag, `BENCHMESH_BLESS=1 cargo test --workspace --lib -- flags::reference` writes them anew.
 
 #![allow(clippy::unwrap_used)]
 

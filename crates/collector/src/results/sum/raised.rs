@@ -1,7 +1,7 @@
 //! Which flags a step's figures raise, and where the limits are.
 //!
-//! Each is judged by what the sum has of the tasks and by the results made of it; what a flag means to a reader is said in
-//! [`crate::results::flags`].
+//! Each is judged by what the sum has of the tasks and by the results made of it; what a flag means to a reader is said
+//! in [`crate::results::flags`].
 
 use super::{StepSum, headline, is_observed};
 use crate::model::{AgentId, TaskState};

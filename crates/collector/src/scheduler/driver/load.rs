@@ -9,8 +9,8 @@ use crate::{
     store::{StoreError, rows::RunRow},
 };
 
-/// The run to drive next: one that is running goes on before those that wait, oldest first. The one that is given up comes
-/// without a plan, and with the reason.
+/// The run to drive next: one that is running goes on before those that wait, oldest first. The one that is given up
+/// comes without a plan, and with the reason.
 pub(super) async fn load(
     inner: &Inner,
     given_up: Option<&(RunId, String)>,

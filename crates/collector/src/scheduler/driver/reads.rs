@@ -22,8 +22,8 @@ use tokio::time::{Instant, timeout};
 
 /// A spool whose stored position does not move for this long is given up.
 const ROWS_WITHIN: Duration = Duration::from_secs(60);
-/// A spool that moves is waited for as long as it will be there within this time. An agent may name a last batch that never
-/// comes, and go on sending others.
+/// A spool that moves is waited for as long as it will be there within this time. An agent may name a last batch that
+/// never comes, and go on sending others.
 const ROWS_AT_MOST: Duration = Duration::from_secs(3600);
 
 pub(super) async fn lookup(inner: &Inner, lookup: Lookup) -> Result<Completion, StoreError> {

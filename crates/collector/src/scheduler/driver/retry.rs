@@ -1,4 +1,5 @@
-//! Reads that are tried again where they stand: a database that is busy for a while is no reason to begin anew from the rows.
+//! Reads that are tried again where they stand: a database that is busy for a while is no reason to begin anew from the
+//! rows.
 
 use crate::store::StoreError;
 use std::time::Duration;

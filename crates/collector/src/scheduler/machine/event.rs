@@ -79,8 +79,8 @@ pub(in crate::scheduler) enum Completion {
     Leftovers(Leftover),
     /// The agent is lost; the reason.
     Lost(String),
-    /// The step's results are stored. `without`: the clients that it went on without, in words. `failed`: why its figures
-    /// make a step a failure that had ended well.
+    /// The step's results are stored. `without`: the clients that it went on without, in words. `failed`: why its
+    /// figures make a step a failure that had ended well.
     Finished {
         without: Option<String>,
         failed: Option<String>,

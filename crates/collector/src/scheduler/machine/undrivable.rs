@@ -1,5 +1,5 @@
-//! A run that cannot be driven: no steps can be made of its plan any more, or its rows are refused by the database again and
-//! again. It fails as it is stored, so that the runs behind it have their turn.
+//! A run that cannot be driven: no steps can be made of its plan any more, or its rows are refused by the database
+//! again and again. It fails as it is stored, so that the runs behind it have their turn.
 
 use super::{
     removal::LEFT,
@@ -12,8 +12,8 @@ use crate::{
 };
 
 impl Run {
-    /// Ends the run with all that is open of it. Its tasks are stopped where they are, and its directories are removed as
-    /// leftovers.
+    /// Ends the run with all that is open of it. Its tasks are stopped where they are, and its directories are removed
+    /// as leftovers.
     pub(super) fn fail_as_stored(
         &mut self,
         tasks: &[TaskRow],

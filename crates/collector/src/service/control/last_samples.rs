@@ -5,13 +5,13 @@ use crate::store::rows::RunRow;
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// They come within a tenth of a second, and later from an agent that is short of CPU. One that is away is not waited for longer:
-/// the report names it.
+/// They come within a tenth of a second, and later from an agent that is short of CPU. One that is away is not waited
+/// for longer: the report names it.
 const WITHIN: Duration = Duration::from_secs(10);
 
 impl ControlService {
-    /// Waits until the samples of a run that has just ended are stored, and works them in. Without them its report would show
-    /// what daemons used up to the sample before the last.
+    /// Waits until the samples of a run that has just ended are stored, and works them in. Without them its report
+    /// would show what daemons used up to the sample before the last.
     pub(super) async fn await_last_samples(&self, wanted: &str) {
         // A run that is not there is refused by the report itself.
         let Ok(row) = self.find(wanted).await else {

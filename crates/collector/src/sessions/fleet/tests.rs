@@ -125,7 +125,8 @@ async fn agents_that_disagree_about_their_host_change_it_each_time() {
     store.close().await;
 }
 
-/// The kernel of a killed agent's host may still send what it had written: the session of the earlier start is heard from.
+/// The kernel of a killed agent's host may still send what it had written: the session of the earlier start is heard
+/// from.
 #[tokio::test]
 async fn a_restarted_agent_takes_over_at_once() {
     let directory = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! Whose figures are being computed: each step by one at a time, different steps at once, so that a step that ends does not
-//! wait for the late data of another one.
+//! Whose figures are being computed: each step by one at a time, different steps at once, so that a step that ends does
+//! not wait for the late data of another one.
 
 use crate::model::StepId;
 use std::collections::HashSet;

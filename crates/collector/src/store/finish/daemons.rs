@@ -122,8 +122,8 @@ impl Readings {
 }
 
 impl Readings {
-    /// The most memory that was resident in the step, between samples too: the highest ever, where that rose within it. The
-    /// kernel counts it from the process's birth.
+    /// The most memory that was resident in the step, between samples too: the highest ever, where that rose within it.
+    /// The kernel counts it from the process's birth.
     fn peak(&self, measured: Measured, sampled: Option<i64>) -> Option<i64> {
         let at_edge = |edge: i64| {
             let nearest = self.rss_peak.iter().min_by_key(|(at, _)| at.abs_diff(edge));

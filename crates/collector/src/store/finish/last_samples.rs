@@ -4,8 +4,8 @@ use crate::database::StoreError;
 use crate::model::{RunId, StepId};
 use sqlx::sqlite::SqlitePool;
 
-/// The names of hosts that were sampled within three seconds of the end of a run's last step and have not sent a sample of that
-/// end. `?1`: the run.
+/// The names of hosts that were sampled within three seconds of the end of a run's last step and have not sent a sample
+/// of that end. `?1`: the run.
 pub(crate) const HOSTS_AWAITED: &str =
     "WITH ends AS (SELECT max(coalesce(last_done_us, ended_us)) AS at_us FROM steps WHERE run_id = ?1),
          run_hosts AS (

@@ -1,7 +1,7 @@
 //! A step's time line as it is stored, and what has to change of it.
 //!
-//! It is computed as a whole, and only the intervals that late data have changed are written: in one transaction with the
-//! results, so that who reads meanwhile sees the old time line or the new one.
+//! It is computed as a whole, and only the intervals that late data have changed are written: in one transaction with
+//! the results, so that who reads meanwhile sees the old time line or the new one.
 
 use crate::database::StoreError;
 use crate::model::StepId;
@@ -12,8 +12,8 @@ use sqlx::sqlite::{Sqlite, SqliteArguments, SqlitePool, SqliteRow};
 use sqlx::{FromRow, Row, SqliteConnection};
 use std::collections::BTreeMap;
 
-/// Changes that are kept for one transaction, of some hundred bytes each. A time line of which more is new is written in
-/// several, in the order of time.
+/// Changes that are kept for one transaction, of some hundred bytes each. A time line of which more is new is written
+/// in several, in the order of time.
 const MOST_CHANGES: usize = 16_384;
 
 /// A row of `step_intervals`, without its id and its step.

@@ -1,5 +1,5 @@
-//! What the load on each client's host moved in a step, beside what its interfaces and disks carried, stored in `step_traffic`; and
-//! the flag that follows from it.
+//! What the load on each client's host moved in a step, beside what its interfaces and disks carried, stored in
+//! `step_traffic`; and the flag that follows from it.
 
 use super::daemons::Measured;
 use crate::database::StoreError;
@@ -246,7 +246,8 @@ pub(super) async fn keep(
     flag(step, traffic, connection).await
 }
 
-/// Bytes judge better than a link's speed: where they do, its verdict is replaced. Of a warmed step caching is the intent.
+/// Bytes judge better than a link's speed: where they do, its verdict is replaced. Of a warmed step caching is the
+/// intent.
 async fn flag(
     step: StepId,
     traffic: &[HostTraffic],

@@ -1,4 +1,5 @@
-//! Figures of hosts and disks: of two samples within the step, over the time between those two, and never above what can be.
+//! Figures of hosts and disks: of two samples within the step, over the time between those two, and never above what
+//! can be.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
 use super::{Mesh, S, T0, batch, interval, new_step, task_end};
@@ -105,8 +106,8 @@ const SETUP: &str = "
     INSERT INTO steps (id, run_id, ordinal, repeat, phase, cell, workload, mode, clients, cache, state, start_us, last_done_us,
         ended_us) VALUES (1, 1, 0, 1, 'p', 'c', 'io', 'read', 1, 'asis', 'done', 10000000, 10000000, 99000000);";
 
-/// However long the step is, wherever its samples lie, and whatever counters a host shows: a share is between 0 and 100 %, and
-/// a rate is what moved between two samples over the time between them.
+/// However long the step is, wherever its samples lie, and whatever counters a host shows: a share is between 0 and
+/// 100 %, and a rate is what moved between two samples over the time between them.
 #[test]
 fn no_share_is_above_all_of_it() {
     let mesh = tempfile::tempdir().unwrap();
@@ -184,7 +185,8 @@ fn net(at: i64, received: i64) -> NetSample {
     }
 }
 
-/// A step of 4 s that reads 1.6 MB a second of a target that is mounted like this, from a host that received so much of it.
+/// A step of 4 s that reads 1.6 MB a second of a target that is mounted like this, from a host that received so much of
+/// it.
 async fn read_of(
     mount: (&str, &str),
     cache: &str,

@@ -1,5 +1,5 @@
-//! Batches that are invalid on purpose: they are refused with a reason, or their invalid rows are left out and counted, without
-//! an effect on others.
+//! Batches that are invalid on purpose: they are refused with a reason, or their invalid rows are left out and counted,
+//! without an effect on others.
 
 use super::{Mesh, S, T0, batch, interval, new_step, sample, seen, send, task_end};
 use crate::ingest::{Batch, IngestError};

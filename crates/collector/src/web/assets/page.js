@@ -176,8 +176,8 @@
 
   // --- Live ---------------------------------------------------------------------------------------------------------
 
-  // What was seen of the load. What lies before `seen`, which is the first point since the stream was opened, comes from
-  // what is stored.
+  // What was seen of the load. What lies before `seen`, which is the first point since the stream was opened, comes
+  // from what is stored.
   const live = { run: null, x: [], ops: [], mib: [], p50: [], p99: [], max: [], bands: [], origin: 0, seen: null, source: null, unit: 'MiB/s', minutes: 5 };
   const KEPT_POINTS = 7200;
   const FILL_EVERY_MS = 2000;
@@ -187,7 +187,8 @@
     Object.assign(live, { run, x: [], ops: [], mib: [], p50: [], p99: [], max: [], bands: [], seen: null, origin: state.health ? state.health.now_us : Date.now() * 1000 });
   }
 
-  // Intervals are stored some seconds after they were shown: they are read again until they reach what this page has seen.
+  // Intervals are stored some seconds after they were shown: they are read again until they reach what this page has
+  // seen.
   async function fill(run, source, left) {
     if (live.run !== run.run_id || live.source !== source || left === 0) return;
     const until = await backfill(run);

@@ -1,9 +1,10 @@
-//! CPU time of the threads in which the kernel carries out what an io_uring cannot do at once: buffered writes, above all.
+//! CPU time of the threads in which the kernel carries out what an io_uring cannot do at once: buffered writes, above
+//! all.
 //!
-//! They are threads of this process, called `iou-wrk-TID` after the thread that has the ring, from Linux 5.12 on. Each ends
-//! after 5 s without work, and all with the thread that has the ring: read once a second, and at that thread's end, none of
-//! their work is missed. The name has the thread's id in the first PID namespace: in another one, where such threads
-//! cannot be told apart, their CPU time is not known.
+//! They are threads of this process, called `iou-wrk-TID` after the thread that has the ring, from Linux 5.12 on. Each
+//! ends after 5 s without work, and all with the thread that has the ring: read once a second, and at that thread's
+//! end, none of their work is missed. The name has the thread's id in the first PID namespace: in another one, where
+//! such threads cannot be told apart, their CPU time is not known.
 
 use super::usage::Schedstat;
 use crate::measure::clock::MonoNanos;

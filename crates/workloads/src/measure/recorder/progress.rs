@@ -29,8 +29,8 @@ impl Credit {
 }
 
 impl Recorder {
-    /// The operation in flight has moved `moved` bytes in all, and goes on at `offset` of `file`. To be called between two
-    /// chunks of one that can outlast a period; also what tells slow from hanging.
+    /// The operation in flight has moved `moved` bytes in all, and goes on at `offset` of `file`. To be called between
+    /// two chunks of one that can outlast a period; also what tells slow from hanging.
     #[inline]
     pub fn reached(&mut self, op: Op, began: Began, (file, offset): (u64, u64), moved: u64) {
         self.place_at(file, offset);

@@ -94,8 +94,8 @@ impl Content {
     }
 
     /// Whether a block that was read is that of `file` at `offset`, in one of these generations: each sector that is not is
-    /// added to `wrong`. Without `verify` every block is right. All sectors of a block are of one generation: what is allowed
-    /// of the sectors after these is left in `allowed`.
+    /// added to `wrong`. Without `verify` every block is right. All sectors of a block are of one generation: what is
+    /// allowed of the sectors after these is left in `allowed`.
     #[inline]
     pub fn check(
         &self,

@@ -1,7 +1,7 @@
 //! Directories of runs that nobody works in any more: what crashed agents and lost collectors left behind.
 //!
-//! A directory is only removed under an exclusive lock on its marker that holds for everybody, or when the user says that
-//! its run has ended. Between two steps nobody holds one, so that what has changed lately is left alone too.
+//! A directory is only removed under an exclusive lock on its marker that holds for everybody, or when the user says
+//! that its run has ended. Between two steps nobody holds one, so that what has changed lately is left alone too.
 
 use super::dir::Dir;
 use super::lock::{Lock, lock, prove_unused};
@@ -101,8 +101,8 @@ fn look(parent: &Dir, name: &str) -> Result<Option<Leftover>, SandboxError> {
     }
 }
 
-/// The run of a directory that has no marker of its own yet, or not any more, by its name: `benchmesh-RUN.NONCE` until it is
-/// marked, `benchmesh-RUN` for a moment before it is gone.
+/// The run of a directory that has no marker of its own yet, or not any more, by its name: `benchmesh-RUN.NONCE` until
+/// it is marked, `benchmesh-RUN` for a moment before it is gone.
 fn unfinished_run(name: &str) -> Option<&str> {
     let name = name.strip_prefix(PREFIX)?;
     let is_hex = |text: &str| text.bytes().all(|byte| byte.is_ascii_hexdigit());

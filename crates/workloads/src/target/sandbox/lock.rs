@@ -37,8 +37,8 @@ pub(super) fn prove_unused(dir: &Dir) -> Result<Lock, SandboxError> {
     })
 }
 
-/// Whether a lock on a file of this file system holds for everybody who has it mounted. The kernel grants one on file systems
-/// in user space that know none, and holds it against nobody on other hosts.
+/// Whether a lock on a file of this file system holds for everybody who has it mounted. The kernel grants one on file
+/// systems in user space that know none, and holds it against nobody on other hosts.
 fn shares_locks(dir: &Dir) -> bool {
     #[cfg(test)]
     if KEEPS_LOCKS_TO_ITSELF.get() {

@@ -1,9 +1,9 @@
 //! The measured loop of `io` with many operations in flight, through io_uring.
 //!
 //! Each operation goes to the kernel as soon as its slot is free, right after its clock reading: a device that gets its work
-//! in batches stands still between them. One reading serves all operations whose end is seen together, and is taken then:
-//! while a block is verified, the others are looked for after each piece of it. What the kernel does in pieces is still
-//! one operation. Operations in flight are always waited for, whatever ends the load.
+//! in batches stands still between them. One reading serves all operations whose end is seen together, and is taken
+//! then: while a block is verified, the others are looked for after each piece of it. What the kernel does in pieces is
+//! still one operation. Operations in flight are always waited for, whatever ends the load.
 
 use super::job::Job;
 use super::reaped::{Completion, Reaped};

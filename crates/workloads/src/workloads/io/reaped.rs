@@ -109,8 +109,8 @@ mod tests {
     }
 
     proptest! {
-        /// Reading the clock takes 20 ns, and checking a piece of a block 5 us: no completion is dated before it happened,
-        /// or later than a piece after it.
+        /// Reading the clock takes 20 ns, and checking a piece of a block 5 us: no completion is dated before it
+        /// happened, or later than a piece after it.
         #[test]
         fn what_is_done_with_one_completion_dates_no_other(
             gaps in proptest::collection::vec(0_u64..20_000, 1..64),

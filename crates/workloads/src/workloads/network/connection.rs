@@ -68,7 +68,8 @@ impl Connection {
         &self.peer
     }
 
-    /// Fills the buffer from the peer, and says how much there is as long as it is not full. An end before that is an error.
+    /// Fills the buffer from the peer, and says how much there is as long as it is not full. An end before that is an
+    /// error.
     pub(super) fn receive(
         &self,
         buffer: &mut [u8],

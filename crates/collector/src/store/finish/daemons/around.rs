@@ -1,4 +1,5 @@
-//! What daemons do before a run and after a step: their idle baseline, and how long work after a step's end is the step's.
+//! What daemons do before a run and after a step: their idle baseline, and how long work after a step's end is the
+//! step's.
 
 use super::{AROUND_US, ByDaemon, Measured};
 use crate::database::StoreError;
