@@ -124,7 +124,8 @@ fn a_plan_that_asks_for_more_than_a_policy_is_refused_and_a_step_loses_nothing()
     let db = mesh.db();
     assert_eq!(db.one::<i64>("SELECT count(*) FROM runs"), 1);
     assert_eq!(db.one::<i64>("SELECT ops FROM step_results"), 600);
-    let stored = "SELECT policy ->> 'threads' || ' ' || (policy ->> 'workloads') || ' ' || (policy -> 'allowed_paths' ->> 0)
+    let stored = "SELECT policy ->> 'threads' || ' ' || (policy ->> 'workloads') || ' '
+                  || (policy -> 'allowed_paths' ->> 0)
                   FROM run_agents WHERE name = 'bounded'";
     assert_eq!(
         db.one::<String>(stored),

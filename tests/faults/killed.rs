@@ -76,7 +76,10 @@ fn an_agent_is_killed_and_what_it_sent_stays() {
         sent > 0 && sent < FILES,
         "what the lost agent sent stays: {sent}"
     );
-    let lost = db.rows("SELECT e.message FROM events e JOIN agents a ON a.id = e.agent_id WHERE a.name = 'b' AND e.severity <> 'info'");
+    let lost = db.rows(
+        "SELECT e.message FROM events e JOIN agents a ON a.id = e.agent_id WHERE a.name = 'b' \
+        AND e.severity <> 'info'",
+    );
     assert!(!lost.is_empty(), "the loss is an event with its agent");
     mesh.restart_agent("b");
     mesh.until_attached(&["b"]);
@@ -163,7 +166,10 @@ fn an_agent_killed_with_the_collector_comes_back_without_its_task() {
     // The mesh is usable at once.
     mesh.until_attached(&["a", "b"]);
     mesh.run("[[phase]]\nworkload = \"null\"\nops = 1000\n");
-    let tasks: i64 = mesh.db().one("SELECT count(*) FROM tasks t JOIN steps s ON s.id = t.step_id WHERE s.workload = 'null' AND t.state = 'done'");
+    let tasks: i64 = mesh.db().one(
+        "SELECT count(*) FROM tasks t JOIN steps s ON s.id = t.step_id \
+        WHERE s.workload = 'null' AND t.state = 'done'",
+    );
     assert_eq!(tasks, 2);
 }
 

@@ -229,7 +229,8 @@ fn compared(
         let rate = "sum(ops_per_s * over_s) / sum(over_s)";
         let time = "iif(headline = 'window', window_s, last_done_s) AS over_s";
         mesh.db().one(&format!(
-            "SELECT {rate} FROM (SELECT *, {time} FROM v_results) WHERE {of} AND mode = 'write' AND params ->> 'bs' = '4k'"
+            "SELECT {rate} FROM (SELECT *, {time} FROM v_results) WHERE {of} AND mode = 'write' \
+             AND params ->> 'bs' = '4k'"
         ))
     });
     let change = (of_b / of_a - 1.0) * 100.0;

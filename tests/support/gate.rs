@@ -61,7 +61,8 @@ fn attempt(need: &str) -> Result<(), String> {
     }
 }
 
-const TMPFS: &str = r#"d=$(mktemp -d); trap 'umount "$d" 2> /dev/null || :; rmdir "$d"' EXIT; mount -t tmpfs tmpfs "$d""#;
+const TMPFS: &str = r#"d=$(mktemp -d); trap 'umount "$d" 2> /dev/null || :; rmdir "$d"' EXIT
+mount -t tmpfs tmpfs "$d""#;
 
 const LOOP: &str = r#"d=$(mktemp -d); l=
 trap 'test -z "$l" || losetup -d "$l"; rm -r "$d"' EXIT

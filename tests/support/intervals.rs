@@ -20,7 +20,8 @@ pub fn assert_no_holes(db: &Database) {
     let rows = db.rows(
         "SELECT i.task_id, i.op, i.at_us, i.span_us, coalesce(t.start_us, s.start_us, i.at_us) AS start_us,
                 iif(t.state = 'done', t.ended_us, 0) AS ended_us
-         FROM op_intervals AS i JOIN tasks AS t ON t.id = i.task_id JOIN steps AS s ON s.id = t.step_id ORDER BY i.task_id, i.op, i.at_us",
+         FROM op_intervals AS i JOIN tasks AS t ON t.id = i.task_id JOIN steps AS s ON s.id = t.step_id
+         ORDER BY i.task_id, i.op, i.at_us",
     );
     let mut series: BTreeMap<(i64, String), Vec<&Row>> = BTreeMap::new();
     for row in &rows {

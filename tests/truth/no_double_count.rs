@@ -49,7 +49,8 @@ fn three_agents_on_one_host_count_everything_once() {
         ),
         (
             "usage",
-            "SELECT step_id, host, name, instance FROM v_daemon_usage WHERE name = 'glusterfsd' GROUP BY 1, 2, 3, 4 HAVING count(*) > 1",
+            "SELECT step_id, host, name, instance FROM v_daemon_usage WHERE name = 'glusterfsd' \
+             GROUP BY 1, 2, 3, 4 HAVING count(*) > 1",
         ),
         (
             "cost",

@@ -824,7 +824,8 @@ SELECT c.run_id,
        c.bytes,
        CASE WHEN c.ops > 0 AND c.is_one_load THEN c.cpu_s * 1e6 / c.ops END AS cpu_us_per_op,
        CASE WHEN c.bytes > 0 AND c.is_one_load THEN c.cpu_s / (c.bytes / 1073741824.0) END AS cpu_s_per_gib,
-       CASE WHEN c.ops > 0 AND c.is_one_load THEN (c.cpu_s + c.after_cpu_s) * 1e6 / c.ops END AS cpu_us_per_op_until_idle,
+       CASE WHEN c.ops > 0 AND c.is_one_load THEN (c.cpu_s + c.after_cpu_s) * 1e6 / c.ops END
+           AS cpu_us_per_op_until_idle,
        c.load_groups,
        c.flags
 FROM (
@@ -897,7 +898,9 @@ SELECT e.run_id,
        CASE WHEN e.is_long THEN (e.system_us + e.irq_us) * 100.0 / nullif(e.all_us, 0) END AS system_percent,
        CASE WHEN e.is_long THEN e.iowait_us * 100.0 / nullif(e.all_us, 0) END AS iowait_percent,
        CASE WHEN e.is_long THEN e.steal_us * 100.0 / nullif(e.all_us, 0) END AS steal_percent,
-       CASE WHEN e.is_long THEN (e.user_us + e.nice_us + e.system_us + e.irq_us + e.steal_us) * 100.0 / nullif(e.all_us, 0) END AS busy_percent,
+       CASE WHEN e.is_long
+           THEN (e.user_us + e.nice_us + e.system_us + e.irq_us + e.steal_us) * 100.0 / nullif(e.all_us, 0)
+           END AS busy_percent,
        (SELECT sum((SELECT (late.read_bytes - early.read_bytes) * 1e6 / (late.at_us - early.at_us)
                     FROM (SELECT x.at_us, x.read_bytes FROM disk_samples AS x WHERE x.disk_id = k.id
                               AND x.at_us BETWEEN e.low_us AND e.high_us ORDER BY x.at_us LIMIT 1) AS early,
@@ -1020,7 +1023,8 @@ SELECT s.run_id,
        t.sent_bytes / 1048576.0 AS sent_mib,
        t.disk_read_bytes / 1048576.0 AS disk_read_mib,
        t.disk_written_bytes / 1048576.0 AS disk_written_mib,
-       t.received_bytes * 1.0 / nullif((SELECT sum(r.ops) FROM tasks AS k CROSS JOIN task_results AS r ON r.task_id = k.id
+       t.received_bytes * 1.0 / nullif((SELECT sum(r.ops) FROM tasks AS k
+           CROSS JOIN task_results AS r ON r.task_id = k.id
             CROSS JOIN run_agents AS e ON e.run_id = s.run_id AND e.agent_id = k.agent_id AND e.host_id = t.host_id
         WHERE k.step_id = s.id), 0) AS received_bytes_per_op,
        t.sent_bytes * 1.0 / nullif((SELECT sum(r.ops) FROM tasks AS k CROSS JOIN task_results AS r ON r.task_id = k.id
@@ -1066,7 +1070,8 @@ SELECT w.run_id,
        CASE WHEN w.at_us - w.before_us >= 100000 THEN max(0, w.user_us) * 100.0 / w.all_us END AS user_percent,
        CASE WHEN w.at_us - w.before_us >= 100000 THEN max(0, w.system_us) * 100.0 / w.all_us END AS system_percent,
        CASE WHEN w.at_us - w.before_us >= 100000 THEN max(0, w.iowait_us) * 100.0 / w.all_us END AS iowait_percent,
-       CASE WHEN w.at_us - w.before_us >= 100000 THEN min(100.0, max(0, w.busy_us) * 100.0 / w.all_us) END AS busy_percent,
+       CASE WHEN w.at_us - w.before_us >= 100000 THEN min(100.0, max(0, w.busy_us) * 100.0 / w.all_us) END
+           AS busy_percent,
        w.in_bytes * 1e6 / (w.at_us - w.before_us) / 1048576.0 AS in_mib_per_s,
        w.out_bytes * 1e6 / (w.at_us - w.before_us) / 1048576.0 AS out_mib_per_s
 FROM (
@@ -1081,7 +1086,8 @@ FROM (
            -- All of the time of a CPU; the states' sum where the kernel's ticks make that a little more.
            max(x.at_us - lag(x.at_us) OVER sample,
                (x.user_us + x.nice_us + x.system_us + x.irq_us + x.softirq_us + x.steal_us + x.idle_us + x.iowait_us
-                - lag(x.user_us + x.nice_us + x.system_us + x.irq_us + x.softirq_us + x.steal_us + x.idle_us + x.iowait_us)
+                - lag(x.user_us + x.nice_us + x.system_us + x.irq_us + x.softirq_us + x.steal_us + x.idle_us
+                      + x.iowait_us)
                   OVER sample) * 1.0 / coalesce(f.cpus, h.cpus)) AS all_us,
            NULL AS in_bytes, NULL AS out_bytes
     FROM spans AS s CROSS JOIN hosts AS h

@@ -129,7 +129,8 @@ fn read(file: &Path, arguments: &ImportArguments) -> anyhow::Result<(import::Imp
     let tool = match arguments.tool {
         Some(tool) => tool.into(),
         None => Tool::of(&text).ok_or_else(|| {
-            anyhow::anyhow!("no tool is known by this output (fio's and iperf3's JSON, bonnie++'s and elbencho's CSV, iozone, rados bench, dd, time); name one with --tool")
+            anyhow::anyhow!("no tool is known by this output (fio's and iperf3's JSON, bonnie++'s and elbencho's CSV, \
+                iozone, rados bench, dd, time); name one with --tool")
         })?,
     };
     let written = facts

@@ -25,12 +25,14 @@ pub(super) fn notes(
     };
     if by(Noise::Seconds) {
         notes.push(String::from(
-            "Where each side is one run, the interval comes from its own seconds and knows nothing of differences between repeats or runs.",
+            "Where each side is one run, the interval comes from its own seconds and knows nothing of differences \
+             between repeats or runs.",
         ));
     }
     if layout == Layout::Apart && by(Noise::Repeats) {
         notes.push(String::from(
-            "Each side is one run: how much runs differ from each other is unknown, and repeats of one run do not tell it.",
+            "Each side is one run: how much runs differ from each other is unknown, and repeats of one run do not \
+             tell it.",
         ));
     }
     if by(Noise::Runs) && (a.runs.len() == 1 || b.runs.len() == 1) {
@@ -45,7 +47,8 @@ pub(super) fn notes(
     }
     if judged.len() > 1 {
         notes.push(format!(
-            "One figure of each load is judged; verdicts and their intervals are corrected for {} loads (Holm). Figures without a verdict are listed with plain 95 % intervals.",
+            "One figure of each load is judged; verdicts and their intervals are corrected for {} loads (Holm). \
+             Figures without a verdict are listed with plain 95 % intervals.",
             judged.len()
         ));
     }

@@ -172,7 +172,8 @@ fn figures_of_a_real_dd_follow_from_its_bytes_and_seconds() {
 fn dd_is_read_in_any_language() {
     for log in [
         "1000+0 Datensätze ein\n1000+0 Datensätze aus\n1048576000 Bytes (1,0 GB, 1000 MiB) kopiert, 2,5 s, 419 MB/s\n",
-        "1000+0 enregistrements lus\n1000+0 enregistrements écrits\n1048576000 octets (1,0 GB, 1000 MiB) copiés, 2,5 s, 419 MB/s\n",
+        "1000+0 enregistrements lus\n1000+0 enregistrements écrits\n\
+         1048576000 octets (1,0 GB, 1000 MiB) copiés, 2,5 s, 419 MB/s\n",
         "記録 1\n1000+0 レコード入力\n1000+0 レコード出力\n1048576000 bytes (1.0 GB, 1000 MiB) copied, 2.5 s, 419 MB/s\n",
     ] {
         let read = parsed(log).unwrap();

@@ -240,7 +240,8 @@ fn message(agent: &str, run_uid: &str, counts: Counts) -> String {
         ),
     };
     format!(
-        "agent `{agent}` sent rows of {of}: {} intervals with {} operations, {} ends of tasks and {} events are left out",
+        "agent `{agent}` sent rows of {of}: {} intervals with {} operations, {} ends of tasks and {} events are left \
+         out",
         counts.intervals, counts.operations, counts.task_ends, counts.events
     )
 }

@@ -334,7 +334,10 @@ fn refuse_single_reader(phase: &Phase, members: &[Vec<&AgentFacts>], mistakes: &
         if let ([only], true) = (members.as_slice(), reads) {
             mistakes.at(
                 &group.at,
-                format!("cache = \"other-client\": agent `{}` is the only client, and has no other's data to read", only.name),
+                format!(
+                    "cache = \"other-client\": agent `{}` is the only client, and has no other's data to read",
+                    only.name
+                ),
                 "use two clients or more, on one file system",
             );
         }

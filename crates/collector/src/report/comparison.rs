@@ -205,10 +205,12 @@ fn trend_table(trend: &Trend) -> Table {
     .text("change", column(4))
     .figures("level", column(5))
     .figures("by", column(6))
-    .note("A change is where the level of a figure moved and stayed, at a chance of 1 % in each history; it takes at least three runs on either side, six in all.")
+    .note("A change is where the level of a figure moved and stayed, at a chance of 1 % in each history; it takes at \
+        least three runs on either side, six in all.")
 }
 
-const HEAD: &str = "a,a_runs,b,b_runs,phase,group_name,workload,mode,op,cell,figure,unit,value_a,repeats_a,spread_a_percent,value_b,repeats_b,spread_b_percent,\
+const HEAD: &str = "a,a_runs,b,b_runs,phase,group_name,workload,mode,op,cell,figure,unit,\
+    value_a,repeats_a,spread_a_percent,value_b,repeats_b,spread_b_percent,\
     ratio,judged,low,high,p,p_corrected,noise,effect,verdict,why,caveats";
 const TREND_HEAD: &str = "load,figure,unit,run_id,created_us,value,changed,before,after,p";
 

@@ -271,10 +271,11 @@ fn what_differs_between_steps_has_its_column() {
             "2 | 2 | records | cephfs | randread | bs=64k | cold | 3 | write | 12,346 | - | 0.243 | 0.200 | 1.25 \
              | 1,204 | 3.00 | 4.00 | 1,234 | tool-bound news-to-us",
             "3 | 1 | other | c1 -> c2 | ping |  |  | 3 | - | - | - | - | - | - | - | - | - | - | failed partial",
-            "# Starts: 3 clients, start within 26.0 ms (error 12 us) of the common instant; no step's was later (step 2).",
+            "# Starts: 3 clients, start within 26.0 ms (error 12 us) of the common instant; no step's was later (step \
+             2).",
             "# tool-bound: benchmesh itself took a large share of the time: the storage can do more.",
-            "# partial: it was ended early, or not all agents took part to the end; window, rates and seconds are those \
-             of the clients that did.",
+            "# partial: it was ended early, or not all agents took part to the end; window, rates and seconds are \
+             those of the clients that did.",
             "# step 3: an agent was lost",
             "# step 3, agent c1: connection refused",
         ]],

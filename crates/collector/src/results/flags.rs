@@ -127,7 +127,8 @@ flags! {
                   the whole step, to the last worker",
         raised: "The time in which all tasks were active was under 2.5 seconds or under half of the step. The \
                  headline is everything over the time to the last worker's end instead (`headline` is `last-done`).",
-        remedy: "Let the step last longer (`runtime`, more files or bytes), or give each client the same amount of work.",
+        remedy: "Let the step last longer (`runtime`, more files or bytes), or give each client the same amount of \
+            work.",
     }
     Undated = "undated" {
         about: "windows",
@@ -154,9 +155,10 @@ flags! {
         about: "starts",
         severity: Warning,
         verdict: Caveat,
-        meaning: "the common start is known less exactly than 5 % of the step, so clients may not have measured the same time",
-        raised: "The clocks of its agents are known with an error (`tasks.skew_error_us`) of more than 5 % of the measured \
-                 time, in a step of several agents.",
+        meaning: "the common start is known less exactly than 5 % of the step, so clients may not have measured the \
+            same time",
+        raised: "The clocks of its agents are known with an error (`tasks.skew_error_us`) of more than 5 % of the \
+                 measured time, in a step of several agents.",
         remedy: "Let the step last longer, or give the agents a way to the collector with a shorter round trip.",
     }
     ToolBound = "tool-bound" {
@@ -164,8 +166,8 @@ flags! {
         severity: Warning,
         verdict: Caveat,
         meaning: "benchmesh itself took a large share of the time: the storage can do more",
-        raised: "benchmesh's own cost, calibrated on each agent, was over 20 % of the time in which the workers had a CPU. \
-                 Tasks under a rate are not judged by it.",
+        raised: "benchmesh's own cost, calibrated on each agent, was over 20 % of the time in which the workers had a \
+                 CPU. Tasks under a rate are not judged by it.",
         remedy: "Use more client hosts, or larger operations.",
     }
     CpuShort = "cpu-short" {
@@ -173,15 +175,16 @@ flags! {
         severity: Warning,
         verdict: Caveat,
         meaning: "workers were ready and had no CPU: other processes took it, or there are more workers than CPUs",
-        raised: "Workers waited for a CPU over 10 % of their time (`tasks.wait_cpu_us`). Tasks under a rate are not judged by \
-                 it. A report names the busiest daemons on the clients' hosts.",
+        raised: "Workers waited for a CPU over 10 % of their time (`tasks.wait_cpu_us`). Tasks under a rate are not \
+                 judged by it. A report names the busiest daemons on the clients' hosts.",
         remedy: "End what else runs on the clients, or use fewer workers than they have CPUs.",
     }
     PolicyBound = "policy-bound" {
         about: "policy",
         severity: Warning,
         verdict: Caveat,
-        meaning: "an agent moved as many bytes per second as its own --rate allows: the figure is the policy's, not the storage's",
+        meaning: "an agent moved as many bytes per second as its own --rate allows: the figure is the policy's, not \
+            the storage's",
         raised: "All tasks of some agent together moved at least 95 % of what its policy allows per second \
                  (`rate_bytes_per_s` in `run_agents.policy`).",
         remedy: "Start that agent with a higher `--rate`, or without one.",
@@ -192,37 +195,41 @@ flags! {
         verdict: Caveat,
         meaning: "fewer operations than were due under the rate, or one in a hundred issued more than 100 ms late",
         raised: "Under a rate, some task did less than 99 % of what was due in its time (one operation per worker, and \
-                 three standard deviations of random arrivals, are spared), or one operation in a hundred was issued over \
-                 100 ms late.",
-        remedy: "The rate is more than the storage, or the workers, can carry: lower the rate, or add workers or depth.",
+                 three standard deviations of random arrivals, are spared), or one operation in a hundred was issued \
+                 over 100 ms late.",
+        remedy: "The rate is more than the storage, or the workers, can carry: lower the rate, or add workers or \
+            depth.",
     }
     CacheSuspect = "cache-suspect" {
         about: "cached",
         severity: Warning,
         verdict: Caveat,
-        meaning: "a cache answered: more was read than came to the clients, or moved faster than their network can carry",
-        raised: "The tasks of some client read at least a tenth more than its host received over all interfaces (of a network \
-                 file system) or than its disks delivered (of ext4, xfs and the like on a disk) in the same time; \
-                 `v_traffic.cached_percent` says how much. Of a step with `cache = \"warm\"` that is the intent, and no flag. \
-                 Not judged, with the reason in `v_traffic.not_judged`: file systems on loop and network block devices, other \
-                 FUSE file systems, RDMA, memory, and steps that samples do not cover. What is not judged by bytes is judged by \
-                 speed: the tasks of some agent read, or wrote, more in a second than its network can carry. Reads are `read`, \
-                 `fread`, `getc`, `seek` and `copy` in mode `out`; writes are `write`, `create`, `append`, `rewrite`, \
-                 `fwrite`, `putc` and `copy` in mode `in`. Judged where the agent's label `link-mbits` says how fast its \
-                 way to the storage is, and where the target's file system is one of the network's: there by the most that \
-                 a `network` phase in this database ever sent to the agent from other hosts, and a tenth more, but never \
-                 above the speed of its interfaces (bridges and bonds do not count beside their members); without such a \
-                 phase by that speed alone. Of `network` phases only those count that could send all they would: no `rate` \
-                 or `rate_iops`, no group beside them, tasks that ended well. What a step was judged by is \
+        meaning: "a cache answered: more was read than came to the clients, or moved faster than their network can \
+            carry",
+        raised: "The tasks of some client read at least a tenth more than its host received over all interfaces (of a \
+                 network file system) or than its disks delivered (of ext4, xfs and the like on a disk) in the same \
+                 time; `v_traffic.cached_percent` says how much. Of a step with `cache = \"warm\"` that is the \
+                 intent, and no flag. Not judged, with the reason in `v_traffic.not_judged`: file systems on loop and \
+                 network block devices, other FUSE file systems, RDMA, memory, and steps that samples do not cover. \
+                 What is not judged by bytes is judged by speed: the tasks of some agent read, or wrote, more in a \
+                 second than its network can carry. Reads are `read`, `fread`, `getc`, `seek` and `copy` in mode \
+                 `out`; writes are `write`, `create`, `append`, `rewrite`, `fwrite`, `putc` and `copy` in mode `in`. \
+                 Judged where the agent's label `link-mbits` says how fast its way to the storage is, and where the \
+                 target's file system is one of the network's: there by the most that a `network` phase in this \
+                 database ever sent to the agent from other hosts, and a tenth more, but never above the speed of its \
+                 interfaces (bridges and bonds do not count beside their members); without such a phase by that speed \
+                 alone. Of `network` phases only those count that could send all they would: no `rate` or \
+                 `rate_iops`, no group beside them, tasks that ended well. What a step was judged by is \
                  `tasks.link_bytes_per_s`.",
-        remedy: "Use `cache = \"cold\"` or `\"bypass\"`, let each client read what another one wrote (`cache = \"other-client\"`), \
-                 or use more data than the caches hold.",
+        remedy: "Use `cache = \"cold\"` or `\"bypass\"`, let each client read what another one wrote \
+                 (`cache = \"other-client\"`), or use more data than the caches hold.",
     }
     AckSuspect = "ack-suspect" {
         about: "cached",
         severity: Warning,
         verdict: Caveat,
-        meaning: "direct writes were acknowledged faster than a round trip to another host: the servers did not have them yet",
+        meaning: "direct writes were acknowledged faster than a round trip to another host: the servers did not have \
+            them yet",
         raised: "The median of some task's direct writes is below the least round trip that a `network` phase had \
                  measured by then from its agent to another host (of its last thousand links). Judged where the target \
                  lies behind the network.",
@@ -240,13 +247,14 @@ flags! {
         about: "clients",
         severity: Warning,
         verdict: Caveat,
-        meaning: "an agent's clock and mesh time jumped apart during the step; its seconds are dated anew from there on",
-        raised: "An agent of the step saw its clock and mesh time part by more than the errors of both exchanges and any \
-                 slew explain (event `clock-gap`): a machine that was suspended or paused, the agent's or the collector's. \
-                 The seconds of a pause are rows without an operation; rows of the second in which it was seen may lie \
-                 off by the gap.",
-        remedy: "Find what paused or suspended that machine (`detail` of the event has by how much and the likely cause), \
-                 and measure again.",
+        meaning: "an agent's clock and mesh time jumped apart during the step; its seconds are dated anew from there \
+            on",
+        raised: "An agent of the step saw its clock and mesh time part by more than the errors of both exchanges and \
+                 any slew explain (event `clock-gap`): a machine that was suspended or paused, the agent's or the \
+                 collector's. The seconds of a pause are rows without an operation; rows of the second in which it \
+                 was seen may lie off by the gap.",
+        remedy: "Find what paused or suspended that machine (`detail` of the event has by how much and the likely \
+                 cause), and measure again.",
     }
     Partial = "partial" {
         about: "complete",
@@ -254,9 +262,9 @@ flags! {
         verdict: NotComparable,
         meaning: "it was ended early, or not all agents took part to the end; window, rates and seconds are those of \
                   the clients that did",
-        raised: "A task was lost, failed, or has not told its end. Where others ended well, the window, what was done in \
-                 it and the whole seconds (`seconds`, `zero_seconds` and their spread) are of these alone; `ops`, `bytes` \
-                 and the figures to the last worker's end hold what the missing ones are known to have done.",
+        raised: "A task was lost, failed, or has not told its end. Where others ended well, the window, what was done \
+                 in it and the whole seconds (`seconds`, `zero_seconds` and their spread) are of these alone; `ops`, \
+                 `bytes` and the figures to the last worker's end hold what the missing ones are known to have done.",
         remedy: "`tasks.state` and `tasks.error` say which and why; `resume` repeats the cell.",
     }
     Errors = "errors" {
@@ -272,8 +280,8 @@ flags! {
         severity: Failed,
         verdict: NotComparable,
         meaning: "more operations failed than succeeded, so the step has failed",
-        raised: "In the step, or in one of its groups, over half of the operations failed. A step that had ended well until then \
-                 is `failed`, and so is its run.",
+        raised: "In the step, or in one of its groups, over half of the operations failed. A step that had ended well \
+                 until then is `failed`, and so is its run.",
         remedy: "Look at `task_errors`: operation, system call, error number and the first path.",
     }
     Saturated = "saturated" {

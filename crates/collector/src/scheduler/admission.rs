@@ -92,7 +92,8 @@ pub enum StartError {
         there: Vec<String>,
     },
     #[error(
-        "the plan does not fit the agents that answer, while {} {} briefly out of reach: wait for {}, or see `benchmesh agents`",
+        "the plan does not fit the agents that answer, while {} {} briefly out of reach: wait for {}, or see \
+         `benchmesh agents`",
         away.join(", "),
         if away.len() == 1 { "is" } else { "are" },
         if away.len() == 1 { "it" } else { "them" }

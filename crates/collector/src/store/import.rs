@@ -217,8 +217,8 @@ async fn insert_op(
              last_done_ops_per_s, last_done_bytes_per_s, mean_ns, stddev_ns, min_ns, p50_ns, p90_ns, p95_ns, p99_ns, p999_ns,
              max_ns, seconds, zero_seconds, ops_per_s_stddev, ops_per_s_min, ops_per_s_max, bytes_per_s_stddev,
              bytes_per_s_min, bytes_per_s_max, saturated)
-         VALUES (?, ?, ?, ?, ?, ?, 'last-done', ?, ?, nullif(?, 0), ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?,
-             0)",
+         VALUES (?, ?, ?, ?, ?, ?, 'last-done', ?, ?, nullif(?, 0), ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?,
+             ?, ?, 0)",
     )
     .bind(step_id)
     .bind(&op.op)

@@ -211,7 +211,8 @@ async fn fail_open(
          WHERE step_id IN (SELECT id FROM steps WHERE run_id = ?1
                            AND state NOT IN ('planned', 'done', 'failed', 'stopped'))
            AND state NOT IN ('done', 'failed', 'stopped', 'lost')",
-        "UPDATE steps SET state = 'failed', partial = 1, reason = coalesce(reason, ?2), ended_us = coalesce(ended_us, ?3)
+        "UPDATE steps SET state = 'failed', partial = 1, reason = coalesce(reason, ?2),
+             ended_us = coalesce(ended_us, ?3)
          WHERE run_id = ?1 AND state NOT IN ('planned', 'done', 'failed', 'stopped')",
     ] {
         sqlx::query(statement)

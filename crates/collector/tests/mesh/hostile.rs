@@ -177,7 +177,8 @@ async fn a_nonce_that_cannot_be_costs_its_agent_the_run_and_nobody_else() {
             ..Script::default()
         };
         let _bad = stage.agent("bad", bad).await;
-        let plan = "loss-after = \"1s\"\n[targets.a]\nsystem = \"s\"\npath = \"/mnt/a\"\n[[phase]]\nworkload = \"io\"\nsize = \"1m\"\nmodes = [\"write\"]\n";
+        let plan = "loss-after = \"1s\"\n[targets.a]\nsystem = \"s\"\npath = \"/mnt/a\"\n[[phase]]\n\
+            workload = \"io\"\nsize = \"1m\"\nmodes = [\"write\"]\n";
         let first = stage.start(plan).await.unwrap();
         let alone = format!("{plan}[clients]\nagents = [\"good\"]\n");
         let second = stage.start(&alone).await.unwrap();

@@ -72,7 +72,8 @@ async fn a_lost_agent_that_returns_is_stopped_and_cleaned_and_its_rows_count() {
         assert!(asked(&b, what), "{what}: {:?}", b.journal());
     }
     until(&stage, "select sum(ops) from step_results", &["200"]).await;
-    let kinds = "select kind from events where kind in ('agent-tidied', 'directory-left', 'directory-removed') order by id";
+    let kinds = "select kind from events where kind in ('agent-tidied', 'directory-left', 'directory-removed') order \
+        by id";
     until(
         &stage,
         kinds,

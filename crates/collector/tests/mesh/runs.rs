@@ -44,7 +44,12 @@ async fn a_step_of_which_every_operation_failed_fails_its_run() {
     assert_eq!(state(&updates).0, "failed", "{}", messages(&updates));
     // The cell ends with it: what the next mode reads was never written.
     assert_eq!(
-        stage.rows("SELECT mode || ' ' || state || ' ' || coalesce(reason, '') FROM steps WHERE state <> 'planned'").await,
+        stage
+            .rows(
+                "SELECT mode || ' ' || state || ' ' || coalesce(reason, '') FROM steps \
+            WHERE state <> 'planned'"
+            )
+            .await,
         [
             "write failed no operation succeeded, 100 failed",
             "read failed an earlier mode of the cell failed"

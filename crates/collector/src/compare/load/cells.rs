@@ -38,7 +38,8 @@ pub(super) async fn cells_of(
     let rows = sqlx::query(
         "SELECT s.id, s.phase, coalesce(s.target, '') AS target, coalesce(g.workload, s.workload) AS workload,
                 coalesce(g.mode, s.mode) AS mode, coalesce(g.params, s.params) AS params,
-                coalesce(g.clients, s.clients) AS clients, s.repeat, s.start_us, coalesce(s.last_done_us, s.ended_us) AS until_us,
+                coalesce(g.clients, s.clients) AS clients, s.repeat, s.start_us,
+                coalesce(s.last_done_us, s.ended_us) AS until_us,
                 coalesce(g.tasks, (SELECT count(*) FROM tasks AS t WHERE t.step_id = s.id AND t.peer_agent_id IS NULL))
                     AS tasks, s.cache, s.partial, s.flags,
                 coalesce(o.group_name, '') AS group_name, o.op, o.ops, o.errors, o.headline, o.ops_per_s, o.mean_ns,

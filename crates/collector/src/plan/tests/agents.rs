@@ -115,7 +115,8 @@ fn surveyed(
 
 #[test]
 fn a_target_where_something_else_is_mounted_is_a_warning() {
-    let text = "[targets.a]\nsystem = \"cephfs\"\npath = \"/mnt/a\"\n[[phase]]\nworkload = \"io\"\nsize = \"1m\"\nmodes = [\"write\", \"read\"]\n";
+    let text = "[targets.a]\nsystem = \"cephfs\"\npath = \"/mnt/a\"\n[[phase]]\nworkload = \"io\"\nsize = \"1m\"\n\
+        modes = [\"write\", \"read\"]\n";
     let plan = parse(text, "p.toml").unwrap();
     let on = |name: &str, mounted: &str| {
         surveyed(agent(name, &[], &["/mnt"]), "/mnt/a", mounted, "0:9", 250)

@@ -10,8 +10,8 @@ use std::collections::{BTreeMap, HashMap};
 pub(super) const USAGE: Statement = Statement {
     what: "v_daemon_usage",
     sql: "SELECT u.step_id, u.daemon_id, u.host, u.name, u.instance, u.pid, u.serves_target, u.sampled_s, u.cpu_s,
-                 u.cpu_percent, u.idle_cpu_percent, u.rss_first_mib, u.rss_max_mib, u.rss_peak_mib, u.rss_last_mib, u.read_mib, u.written_mib, d.born_us,
-                 d.ended_us
+                 u.cpu_percent, u.idle_cpu_percent, u.rss_first_mib, u.rss_max_mib, u.rss_peak_mib, u.rss_last_mib,
+                 u.read_mib, u.written_mib, d.born_us, d.ended_us
           FROM v_daemon_usage AS u JOIN daemons AS d ON d.id = u.daemon_id
           WHERE u.run_id = ? ORDER BY u.host, u.name, u.instance, u.pid, u.daemon_id, u.step_id",
 };

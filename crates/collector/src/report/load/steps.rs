@@ -22,8 +22,8 @@ pub(super) const STEPS: Statement = Statement {
 /// Without the histograms, which are most of a row.
 pub(super) const OPS: Statement = Statement {
     what: "step_results",
-    sql: "SELECT r.step_id, r.group_name, r.op, r.ops, r.bytes, r.errors, r.headline, r.ops_per_s, r.bytes_per_s, r.window_us,
-                 r.last_done_us, r.last_done_ops_per_s, r.last_done_bytes_per_s, r.seconds, r.zero_seconds,
+    sql: "SELECT r.step_id, r.group_name, r.op, r.ops, r.bytes, r.errors, r.headline, r.ops_per_s, r.bytes_per_s,
+                 r.window_us, r.last_done_us, r.last_done_ops_per_s, r.last_done_bytes_per_s, r.seconds, r.zero_seconds,
                  r.ops_per_s_stddev, r.ops_per_s_min, r.ops_per_s_max, r.bytes_per_s_stddev, r.bytes_per_s_min,
                  r.bytes_per_s_max, r.mean_ns, r.stddev_ns, r.p50_ns, r.p90_ns, r.p95_ns, r.p99_ns, r.p999_ns, r.max_ns,
                  r.response_p50_ns, r.response_p99_ns, r.response_max_ns

@@ -55,8 +55,8 @@ pub(super) fn each(daemons: &[DaemonReport]) -> Option<Table> {
             daemons.iter().map(|one| when(one.ended_us)).collect(),
         )
         .note(
-            "CPU %: 100 is one CPU; mean over the steps, and of the step in which it was highest. Peak: with what was resident \
-             between two samples, by the kernel's own highest mark at the edges of each step.",
+            "CPU %: 100 is one CPU; mean over the steps, and of the step in which it was highest. Peak: with what was \
+             resident between two samples, by the kernel's own highest mark at the edges of each step.",
         );
     table.spare = vec![
         "started",
@@ -187,8 +187,8 @@ pub(super) fn by_mode(report: &Report, width: Option<usize>) -> Vec<Table> {
         .max_by(|(a, _), (b, _)| a.total_cmp(b));
     if let Some(last) = tables.last_mut() {
         last.notes.push(
-            "All daemons of a name together, those that serve the target; 100 % is one CPU; mean over the steps of a mode. Until \
-             idle: with what they did after a step, for 5 s at most and until the mesh went on."
+            "All daemons of a name together, those that serve the target; 100 % is one CPU; mean over the steps of a \
+             mode. Until idle: with what they did after a step, for 5 s at most and until the mesh went on."
                 .to_owned(),
         );
         last.notes.push(idle(report, &names));
@@ -213,8 +213,8 @@ fn idle(report: &Report, names: &[&str]) -> String {
         })
         .collect();
     match known.is_empty() {
-        true => "What they use when idle is not known: no agent sampled them in the minute before the run, or another run had just \
-                 ended."
+        true => "What they use when idle is not known: no agent sampled them in the minute before the run, or another \
+                 run had just ended."
             .to_owned(),
         false => format!("Idle, in the minute before the run: {} of a CPU.", known.join(", ")),
     }
@@ -287,8 +287,8 @@ pub(super) fn by_step(report: &Report) -> Option<Table> {
         .figures("read MiB", cost(|one| one.read_mib))
         .figures("written MiB", cost(|one| one.written_mib))
         .text_if_any("flags", step(&|step| step.flags.join(" ")))
-        .note("CPU time of all daemons of one name during the step, over its operations and its bytes; until idle: with what they did \
-               after it.")
+        .note("CPU time of all daemons of one name during the step, over its operations and its bytes; until idle: \
+               with what they did after it.")
         .note_where(
             report.steps.iter().any(|step| step.groups.len() > 1),
             "A step of several groups has no cost of an operation: nothing tells the CPU time of daemons apart that serve \

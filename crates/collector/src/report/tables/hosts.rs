@@ -95,8 +95,8 @@ pub(super) fn by_phase(report: &Report) -> Option<Table> {
     }
     table.spare = SPARE.to_vec();
     Some(table.note(
-        "Shares of all CPUs, mean over hosts and steps; MiB/s of disks and interfaces, all hosts together, without what stands on \
-         other disks; disk: the busiest of all; --all shows each.",
+        "Shares of all CPUs, mean over hosts and steps; MiB/s of disks and interfaces, all hosts together, without \
+         what stands on other disks; disk: the busiest of all; --all shows each.",
     ))
 }
 

@@ -104,8 +104,9 @@ pub(super) fn table(report: &Report) -> Option<Table> {
             table = table.banded(BAND, "response max ms", responses);
         }
         table = table.note(
-            "Gap: the longest time without progress, in seconds in which nothing completed or within one operation; back after: \
-             until the last second below half of the rate before had ended; lost: against the rate before, until then.",
+            "Gap: the longest time without progress, in seconds in which nothing completed or within one operation; \
+             back after: until the last second below half of the rate before had ended; lost: against the rate \
+             before, until then.",
         );
         table = table.note(
             "Before: the 30 s before the mark; during: the 10 s from it on; after: the 30 s after those; all within the step.",

@@ -62,8 +62,8 @@ pub(super) fn by_mode(report: &Report) -> Option<Table> {
         .figures_if_any("sent / written", figure(|sum| per(sum.sent, sum.written)))
         .figures_if_any("cached %", figure(|sum| per(sum.cached.map(|mib| 100.0 * mib), sum.read)))
         .note(
-            "Bytes of all interfaces of the clients' hosts, the loopback included, over the load's own; cached: what was read and \
-             neither received nor, of a local file system, read from a disk. v_traffic has each host.",
+            "Bytes of all interfaces of the clients' hosts, the loopback included, over the load's own; cached: what \
+             was read and neither received nor, of a local file system, read from a disk. v_traffic has each host.",
         );
     table.spare = vec!["sent / written", "received / read", "phase"];
     Some(table)

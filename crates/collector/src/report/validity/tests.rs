@@ -95,7 +95,8 @@ fn of_an_import_nothing_was_checked_and_its_log_is_repeated() {
             (
                 "imported".to_owned(),
                 Verdict::NotChecked,
-                "from rados bench, by benchmesh 0.1.0; clocks, caches, the clients' CPUs and other load were not observed"
+                "from rados bench, by benchmesh 0.1.0; clocks, caches, the clients' CPUs and other load were not \
+                 observed"
                     .to_owned()
             ),
             (
@@ -128,7 +129,8 @@ fn the_worst_error_of_all_starts_is_the_one_that_is_told() {
     steps[1].flags = vec!["start-unsure".into()];
     let (verdict, text) = check(&steps);
     assert_eq!(verdict, Verdict::Warning);
-    assert!(text.starts_with("within -300 us of the common instant, known to 65.0 ms (step 2); 1 of 2 steps (2): the common start"), "{text}");
+    assert!(text.starts_with("within -300 us of the common instant, known to 65.0 ms (step 2); 1 of 2 steps (2): the \
+        common start"), "{text}");
 }
 
 #[test]
@@ -243,7 +245,8 @@ fn each_fault_names_its_steps() {
     check(
         "cached",
         Verdict::Warning,
-        "1 of 9 steps (4): a cache answered: more was read than came to the clients, or moved faster than their network can carry",
+        "1 of 9 steps (4): a cache answered: more was read than came to the clients, or moved faster than their \
+         network can carry",
     );
     check("stalls", Verdict::Note, "operations hung 2 times");
     check(
@@ -337,16 +340,16 @@ fn lost_batches_are_named_with_what_was_in_them() {
     };
     let mut run = report(vec![step(1, "records", "write")]);
     run.losses = vec![loss("batches", 18)];
-    let text = "18 batches of what was measured, each of about a second, were lost on c1 (how many operations were in them \
-                is not known): counts and rates may be too low";
+    let text = "18 batches of what was measured, each of about a second, were lost on c1 (how many operations were in \
+                them is not known): counts and rates may be too low";
     assert_eq!(found(&run, "samples"), (Verdict::Warning, text.to_owned()));
     run.losses = vec![
         loss("batches", 1),
         loss("operations", 1600),
         loss("net_samples", 9),
     ];
-    let text = "1 batch of what was measured, of about a second, was lost on c1 (with 1 600 operations at least): counts \
-                and rates may be too low; 9 lost on 1 agent: what daemons and hosts did has gaps";
+    let text = "1 batch of what was measured, of about a second, was lost on c1 (with 1 600 operations at least): \
+                counts and rates may be too low; 9 lost on 1 agent: what daemons and hosts did has gaps";
     let grouped = text.replace("1 600", &crate::figures::count(1600));
     assert_eq!(found(&run, "samples"), (Verdict::Warning, grouped));
 }

@@ -21,7 +21,8 @@ impl ControlService {
         if row.ended.is_some()
             && let Err(error) = self.store.compute_stale(row.id).await
         {
-            tracing::warn!(run = %row.id, %error, "the last samples of a run could not be worked in; its report is of what was before");
+            tracing::warn!(run = %row.id, %error, "the last samples of a run could not be worked in; its report is of \
+                what was before");
         }
     }
 

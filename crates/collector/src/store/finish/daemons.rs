@@ -380,9 +380,9 @@ pub(super) async fn keep(
     for one in usage {
         let mut row = sqlx::query(
             "INSERT INTO step_daemons (step_id, daemon_id, serves_target, from_us, until_us, cpu_user_us, cpu_system_us,
-                 cpu_error_us, idle_cpu_us, rss_first_bytes, rss_min_bytes, rss_max_bytes, rss_last_bytes, rss_peak_bytes,
-                 vsz_bytes, read_bytes, write_bytes, vol_ctx, invol_ctx, minor_faults, major_faults, threads, fds, samples,
-                 after_us, after_cpu_us, after_write_bytes, after_idle)
+                 cpu_error_us, idle_cpu_us, rss_first_bytes, rss_min_bytes, rss_max_bytes, rss_last_bytes,
+                 rss_peak_bytes, vsz_bytes, read_bytes, write_bytes, vol_ctx, invol_ctx, minor_faults, major_faults,
+                 threads, fds, samples, after_us, after_cpu_us, after_write_bytes, after_idle)
              VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         )
         .bind(step.0)

@@ -37,11 +37,13 @@ struct Moved {
 type Devices = BTreeMap<i64, Vec<[Vec<Point>; 2]>>;
 
 const INTERFACES: &str = "SELECT n.host_id, n.id, x.at_us, x.rx_bytes AS came, x.tx_bytes AS went
-    FROM interfaces AS n CROSS JOIN net_samples AS x ON x.interface_id = n.id AND (x.at_us BETWEEN ?1 AND ?2 OR x.at_us BETWEEN ?3 AND ?4)
+    FROM interfaces AS n CROSS JOIN net_samples AS x ON x.interface_id = n.id
+        AND (x.at_us BETWEEN ?1 AND ?2 OR x.at_us BETWEEN ?3 AND ?4)
     WHERE n.host_id IN (SELECT a.host_id FROM tasks AS t JOIN agents AS a ON a.id = t.agent_id WHERE t.step_id = ?5)
     ORDER BY n.host_id, n.id, x.at_us";
 const DISKS: &str = "SELECT n.host_id, n.id, x.at_us, x.read_bytes AS came, x.write_bytes AS went
-    FROM disks AS n CROSS JOIN disk_samples AS x ON x.disk_id = n.id AND (x.at_us BETWEEN ?1 AND ?2 OR x.at_us BETWEEN ?3 AND ?4)
+    FROM disks AS n CROSS JOIN disk_samples AS x ON x.disk_id = n.id
+        AND (x.at_us BETWEEN ?1 AND ?2 OR x.at_us BETWEEN ?3 AND ?4)
     WHERE n.stacked = 0
       AND n.host_id IN (SELECT a.host_id FROM tasks AS t JOIN agents AS a ON a.id = t.agent_id WHERE t.step_id = ?5)
     ORDER BY n.host_id, n.id, x.at_us";
@@ -115,7 +117,8 @@ async fn moved(reader: &SqlitePool, step: StepId) -> Result<BTreeMap<i64, Moved>
 /// By host: how its agents found the step's target mounted. Agents of one host that do not agree are not judged.
 async fn origins(reader: &SqlitePool, step: StepId) -> Result<BTreeMap<i64, Origin>, StoreError> {
     let rows: Vec<(i64, String, String, String)> = sqlx::query_as(
-        "SELECT DISTINCT a.host_id, coalesce(m.mount_type, ''), coalesce(m.mount_source, ''), coalesce(m.mount_options, '')
+        "SELECT DISTINCT a.host_id, coalesce(m.mount_type, ''), coalesce(m.mount_source, ''),
+                coalesce(m.mount_options, '')
          FROM steps AS s
          JOIN run_targets AS m ON m.run_id = s.run_id AND m.target = s.target
          JOIN run_agents AS a ON a.run_id = m.run_id AND a.agent_id = m.agent_id
@@ -224,8 +227,8 @@ pub(super) async fn keep(
         .map_err(doing())?;
     for one in traffic {
         let mut row = sqlx::query(
-            "INSERT INTO step_traffic (step_id, host_id, read_bytes, written_bytes, received_bytes, sent_bytes, disk_read_bytes,
-                 disk_written_bytes, cached_bytes, not_judged)
+            "INSERT INTO step_traffic (step_id, host_id, read_bytes, written_bytes, received_bytes, sent_bytes,
+                 disk_read_bytes, disk_written_bytes, cached_bytes, not_judged)
              VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         )
         .bind(step.0)

@@ -144,7 +144,8 @@ async fn samples_land_in_their_columns() {
         (
             "daemon_samples",
             format!(
-                "{at} cpu_user_us=1 cpu_system_us=2 rss_bytes=3 vsz_bytes=4 threads=5 fds=6 read_bytes=- write_bytes=8 vol_ctx=9 invol_ctx=- minor_faults=11 major_faults=- rss_peak_bytes=12"
+                "{at} cpu_user_us=1 cpu_system_us=2 rss_bytes=3 vsz_bytes=4 threads=5 fds=6 read_bytes=- \
+                 write_bytes=8 vol_ctx=9 invol_ctx=- minor_faults=11 major_faults=- rss_peak_bytes=12"
             ),
         ),
         (
@@ -252,7 +253,11 @@ async fn values_of_tasks_land_in_their_columns() {
         (
             "op_intervals",
             format!(
-                "at_us={T0} span_us=1000000 op=write ramp=1 ops=2 bytes=3 undated_bytes=1 errors=4 in_flight=5 service_count=2 service_sum_ns=40 service_sum_squares_ns2=1000 service_min_ns=10 service_max_ns=30 service_saturated=0 service_histogram=blob response_count=3 response_sum_ns=150 response_sum_squares_ns2=9300 response_min_ns=20 response_max_ns=80 response_saturated=0 response_histogram=blob"
+                "at_us={T0} span_us=1000000 op=write ramp=1 ops=2 bytes=3 undated_bytes=1 errors=4 in_flight=5 \
+                 service_count=2 service_sum_ns=40 service_sum_squares_ns2=1000 service_min_ns=10 service_max_ns=30 \
+                 service_saturated=0 service_histogram=blob response_count=3 response_sum_ns=150 \
+                 response_sum_squares_ns2=9300 response_min_ns=20 response_max_ns=80 response_saturated=0 \
+                 response_histogram=blob"
             ),
         ),
         (
@@ -296,7 +301,11 @@ async fn late_parts_add_up_in_every_column() {
     send(&publisher, first).await.unwrap();
     send(&publisher, second).await.unwrap();
     let expected = format!(
-        "at_us={T0} span_us=2000000 op=write ramp=1 ops=4 bytes=6 undated_bytes=2 errors=8 in_flight=5 service_count=4 service_sum_ns=145 service_sum_squares_ns2=11025 service_min_ns=5 service_max_ns=100 service_saturated=0 service_histogram=blob response_count=3 response_sum_ns=150 response_sum_squares_ns2=9300 response_min_ns=20 response_max_ns=80 response_saturated=0 response_histogram=blob"
+        "at_us={T0} span_us=2000000 op=write ramp=1 ops=4 bytes=6 undated_bytes=2 errors=8 in_flight=5 \
+         service_count=4 service_sum_ns=145 service_sum_squares_ns2=11025 service_min_ns=5 service_max_ns=100 \
+         service_saturated=0 service_histogram=blob response_count=3 response_sum_ns=150 \
+         response_sum_squares_ns2=9300 response_min_ns=20 response_max_ns=80 response_saturated=0 \
+         response_histogram=blob"
     );
     assert_eq!(row(&mesh, "op_intervals").await.join(" "), expected);
     let blob: Vec<u8> = sqlx::query_scalar("SELECT service_histogram FROM op_intervals")

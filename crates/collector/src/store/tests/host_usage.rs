@@ -99,12 +99,15 @@ fn highest(file: &Connection, sql: &str) -> Vec<f64> {
 }
 
 const SETUP: &str = "
-    INSERT INTO hosts (id, boot_id, pid_namespace, name, kernel, cpus, memory_bytes) VALUES (1, 'b', 'p', 'h', 'k', 3, 1);
+    INSERT INTO hosts (id, boot_id, pid_namespace, name, kernel, cpus, memory_bytes)
+    VALUES (1, 'b', 'p', 'h', 'k', 3, 1);
     INSERT INTO disks (id, host_id, name) VALUES (1, 1, 'vda');
     INSERT INTO interfaces (id, host_id, net_namespace, name) VALUES (1, 1, 'n', 'eth0');
-    INSERT INTO runs (id, uid, name, plan, state, created_us, started_us, version) VALUES (1, 'u', 'r', '', 'done', 0, 0, '0');
-    INSERT INTO steps (id, run_id, ordinal, repeat, phase, cell, workload, mode, clients, cache, state, start_us, last_done_us,
-        ended_us) VALUES (1, 1, 0, 1, 'p', 'c', 'io', 'read', 1, 'asis', 'done', 10000000, 10000000, 99000000);";
+    INSERT INTO runs (id, uid, name, plan, state, created_us, started_us, version)
+    VALUES (1, 'u', 'r', '', 'done', 0, 0, '0');
+    INSERT INTO steps (id, run_id, ordinal, repeat, phase, cell, workload, mode, clients, cache, state, start_us,
+        last_done_us, ended_us) VALUES (1, 1, 0, 1, 'p', 'c', 'io', 'read', 1, 'asis', 'done', 10000000, 10000000,
+        99000000);";
 
 /// However long the step is, wherever its samples lie, and whatever counters a host shows: a share is between 0 and
 /// 100 %, and a rate is what moved between two samples over the time between them.
@@ -135,22 +138,26 @@ fn no_share_is_above_all_of_it() {
                 (at, used, busy) = (at + distance, used + cpu, busy + disk);
                 change
                     .execute(
-                        "INSERT INTO host_samples (host_id, at_us, user_us, nice_us, system_us, idle_us, iowait_us, irq_us,
-                             softirq_us, steal_us, memory_total_bytes, memory_available_bytes, memory_free_bytes, cached_bytes,
-                             dirty_bytes, writeback_bytes, swap_used_bytes, load1)
+                        "INSERT INTO host_samples (host_id, at_us, user_us, nice_us, system_us, idle_us, iowait_us,
+                             irq_us, softirq_us, steal_us, memory_total_bytes, memory_available_bytes,
+                             memory_free_bytes, cached_bytes, dirty_bytes, writeback_bytes, swap_used_bytes, load1)
                          VALUES (1, ?1, ?2, ?2 / 5, ?2 / 3, ?3, ?2 / 7, 0, ?2 / 9, 0, 1, 1, 1, 1, 1, 1, 1, 0)",
                         [at, used, busy],
                     )
                     .unwrap();
                 change
-                    .execute("INSERT INTO disk_samples VALUES (1, ?1, 0, ?2, 0, 0, ?2, 0, 0, ?2, 0, 0, 0)", [at + 7, busy])
+                    .execute(
+                        "INSERT INTO disk_samples VALUES (1, ?1, 0, ?2, 0, 0, ?2, 0, 0, ?2, 0, 0, 0)",
+                        [at + 7, busy],
+                    )
                     .unwrap();
                 change
                     .execute("INSERT INTO net_samples VALUES (1, ?1, ?2, 0, 0, 0, ?2, 0, 0, 0)", [at + 9, used])
                     .unwrap();
             }
             let shares = [
-                "SELECT user_percent, system_percent, iowait_percent, steal_percent, busy_percent, busiest_disk_percent FROM v_host_usage",
+                "SELECT user_percent, system_percent, iowait_percent, steal_percent, busy_percent, \
+                 busiest_disk_percent FROM v_host_usage",
                 "SELECT user_percent, system_percent, iowait_percent, busy_percent FROM v_host_timeline",
             ];
             for sql in shares {
@@ -159,7 +166,8 @@ fn no_share_is_above_all_of_it() {
                 }
             }
             // The counters of a disk move by at most 4 s' worth of bytes between two samples.
-            let fastest = highest(&change, "SELECT max((u.read_bytes - f.read_bytes) * 1e6 / (u.at_us - f.at_us)) / 1048576.0
+            let fastest = highest(&change, "
+                SELECT max((u.read_bytes - f.read_bytes) * 1e6 / (u.at_us - f.at_us)) / 1048576.0
                 FROM disk_samples AS f JOIN disk_samples AS u ON u.at_us > f.at_us");
             for rate in highest(&change, "SELECT disk_read_mib_per_s FROM v_host_usage") {
                 prop_assert!(rate <= fastest[0] * 1.000_001, "{rate} of {fastest:?}");
@@ -234,10 +242,13 @@ async fn read_of(
     }
     super::send(&publisher, one).await.unwrap();
     mesh.finish(step, T0 + 4 * S).await;
-    sqlx::query_as("SELECT s.flags, t.cached_percent, t.not_judged FROM v_traffic AS t JOIN steps AS s ON s.id = t.step_id")
-        .fetch_one(mesh.store.reader())
-        .await
-        .unwrap()
+    sqlx::query_as(
+        "SELECT s.flags, t.cached_percent, t.not_judged FROM v_traffic AS t \
+        JOIN steps AS s ON s.id = t.step_id",
+    )
+    .fetch_one(mesh.store.reader())
+    .await
+    .unwrap()
 }
 
 #[tokio::test]

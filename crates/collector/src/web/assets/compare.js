@@ -4,7 +4,9 @@
 const BenchmeshCompare = (() => {
   const { h, s, figure } = Charts;
   const { choice, picture, section, sentences, textTable } = BenchmeshReport;
-  const FIGURES = { ops: 'rate', response: 'response p99', p99: 'p99', p50: 'p50', mean: 'mean latency', cpu: 'CPU per operation' };
+  const FIGURES = {
+    ops: 'rate', response: 'response p99', p99: 'p99', p50: 'p50', mean: 'mean latency', cpu: 'CPU per operation',
+  };
   const MOST_RATIOS = 60;
 
   // `-9.3 %`, `2.1 x`: as the tables write it. The ends of an interval are written like the ratio between them.
@@ -54,7 +56,8 @@ const BenchmeshCompare = (() => {
           h('thead', {}, h('tr', {}, [['load'], ['B to A', 'number'], ['95 % CI', 'number'], ['from ' + edge(low) + ' to ' + edge(high) + '; the line: no change', 'strip'], ['verdict']].map(([head, kind]) => h('th', { scope: 'col', class: kind || null }, head)))),
           h('tbody', {}, rows.map((row) => h('tr', {}, h('td', { class: 'wrap' }, subject(row)), h('td', { class: 'number' }, change(row.ratio)),
             h('td', { class: 'number' }, row.low ? change(row.low, row.ratio) + ' to ' + change(row.high, row.ratio) : '-'), h('td', { class: 'strip' }, strip(row, low, high)),
-            h('td', { class: verdictClass(row.verdict.replaceAll('-', ' ')) }, row.judged ? row.verdict.replaceAll('-', ' ') : ''))))),
+            h('td', { class: verdictClass(row.verdict.replaceAll('-', ' ')) },
+              row.judged ? row.verdict.replaceAll('-', ' ') : ''))))),
       ), ...(all.length > rows.length ? [h('p', { class: 'note' }, (all.length - rows.length) + ' more are in the table.')] : []));
     };
     const titles = known.map((name) => FIGURES[name]);

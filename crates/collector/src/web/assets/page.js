@@ -86,7 +86,9 @@
     if (!stream.connected) parts.push(h('span', {}, h('span', { class: 'dot-state off' }), 'no connection to the collector'));
     else if (health) {
       const absent = state.run && state.run.step ? state.run.step.clients_absent : 0;
-      parts.push(h('span', {}, h('span', { class: 'dot-state ' + (absent ? 'off' : 'on') }), health.agents_attached + ' of ' + health.agents_known + ' agents' + (absent ? ', ' + absent + ' of the step without contact' : '')));
+      const agents = health.agents_attached + ' of ' + health.agents_known + ' agents';
+      const without = absent ? ', ' + absent + ' of the step without contact' : '';
+      parts.push(h('span', {}, h('span', { class: 'dot-state ' + (absent ? 'off' : 'on') }), agents + without));
       if (health.queued_runs) parts.push(h('span', {}, health.queued_runs + ' queued'));
       parts.push(h('span', {}, 'database ' + bytes(health.database_bytes + health.wal_bytes)));
       parts.push(h('span', {}, clock(health.now_us) + ' UTC'));
@@ -178,13 +180,17 @@
 
   // What was seen of the load. What lies before `seen`, which is the first point since the stream was opened, comes
   // from what is stored.
-  const live = { run: null, x: [], ops: [], mib: [], p50: [], p99: [], max: [], bands: [], origin: 0, seen: null, source: null, unit: 'MiB/s', minutes: 5 };
+  const live = {
+    run: null, x: [], ops: [], mib: [], p50: [], p99: [], max: [], bands: [], origin: 0, seen: null, source: null,
+    unit: 'MiB/s', minutes: 5,
+  };
   const KEPT_POINTS = 7200;
   const FILL_EVERY_MS = 2000;
   const MAX_FILLS = 30;
 
   function forget(run) {
-    Object.assign(live, { run, x: [], ops: [], mib: [], p50: [], p99: [], max: [], bands: [], seen: null, origin: state.health ? state.health.now_us : Date.now() * 1000 });
+    const origin = state.health ? state.health.now_us : Date.now() * 1000;
+    Object.assign(live, { run, x: [], ops: [], mib: [], p50: [], p99: [], max: [], bands: [], seen: null, origin });
   }
 
   // Intervals are stored some seconds after they were shown: they are read again until they reach what this page has
@@ -210,10 +216,13 @@
       // What was shown before that is kept: it may be older than what is read here.
       const before = live.x.filter((at) => at < old[0]).length;
       const from = live.x.findIndex((at) => at >= seen);
-      const joined = (values, shown) => [...shown.slice(0, before), ...values.slice(0, old.length), ...(from < 0 ? [] : shown.slice(from))];
+      const joined = (values, shown) => [
+        ...shown.slice(0, before), ...values.slice(0, old.length), ...(from < 0 ? [] : shown.slice(from)),
+      ];
       Object.assign(live, {
-        ops: joined(total.ops_per_s, live.ops), mib: joined(total.mib_per_s, live.mib), p50: joined(total.p50_ms, live.p50),
-        p99: joined(total.p99_ms, live.p99), max: joined(total.max_ms, live.max), x: joined(old, live.x) });
+        ops: joined(total.ops_per_s, live.ops), mib: joined(total.mib_per_s, live.mib),
+        p50: joined(total.p50_ms, live.p50), p99: joined(total.p99_ms, live.p99),
+        max: joined(total.max_ms, live.max), x: joined(old, live.x) });
       live.bands = [...timeline.steps.filter((step) => !live.bands.some((band) => band.name === step.ordinal)).map((step) => ({ from: step.from_s + shift, until: step.until_s + shift, name: step.ordinal, title: step.title })), ...live.bands];
       if (view && view.changed) view.changed('load');
       return stored[stored.length - 1] + timeline.bucket_s;
@@ -306,7 +315,15 @@
         h('div', { class: 'run-head' }, h('h1', {}, h('a', { href: '#/runs/' + now.run_id }, 'Run ' + now.run_id), ' ' + now.run), chip(now.state + (now.partial ? ', partial' : ''), now.state),
           h('span', { class: 'soft' }, now.steps_done + ' of ' + now.steps_total + ' steps, ' + span(now.elapsed_us / 1e6) + (ended ? '' : now.left_us === null ? ', time left unknown' : ', about ' + span(now.left_us / 1e6) + ' left'))),
         h('progress', { max: '1', value: String(Math.min(1, share)), 'aria-label': 'Progress of the run' }),
-        h('p', { class: 'step-line' }, step ? [h('strong', {}, 'Step ' + step.ordinal + ' '), stepName(step) + ' ', h('span', { class: 'soft' }, STATES[step.state] || step.state, ', ' + step.clients + (step.clients === 1 ? ' agent' : ' agents'), step.clients_absent ? h('span', { class: 'warning' }, ', ' + step.clients_absent + ' of them without contact') : '')] : now.removed_files !== null ? 'Removing data: ' + figure(now.removed_files) + ' files so far' : ended ? 'The run has ended.' : 'Between two steps.'),
+        h('p', { class: 'step-line' }, step ? [
+          h('strong', {}, 'Step ' + step.ordinal + ' '), stepName(step) + ' ',
+          h('span', { class: 'soft' },
+            STATES[step.state] || step.state,
+            ', ' + step.clients + (step.clients === 1 ? ' agent' : ' agents'),
+            step.clients_absent
+              ? h('span', { class: 'warning' }, ', ' + step.clients_absent + ' of them without contact') : ''),
+        ] : now.removed_files !== null ? 'Removing data: ' + figure(now.removed_files) + ' files so far'
+          : ended ? 'The run has ended.' : 'Between two steps.'),
         silent ? h('p', { class: 'warning' }, 'No figures for ' + span(step.silent_us / 1e6) + '.') : '',
         h('dl', { class: 'figures' }, figures.map(([name, value, unit]) => h('div', {}, h('dt', {}, name), h('dd', {}, value, unit && value !== '-' ? h('small', {}, unit) : null)))));
     };
@@ -323,7 +340,10 @@
         ['p99, ms', (line) => line.op ? figure(line.op.p99_ms) : '-', 'number'],
         ['max, ms', (line) => line.op ? figure(line.op.max_ms) : '-', 'number'],
         ['errors', (line) => line.op && line.op.errors ? h('span', { class: 'error' }, figure(line.op.errors)) : '', 'number'],
-        ['flags', (line) => line.first ? [...(line.step.state === 'done' ? [] : [chip(line.step.state, line.step.state)]), ...line.step.flags.map(flagChip)].map((one) => [one, ' ']) : ''],
+        ['flags', (line) => line.first ? [
+          ...(line.step.state === 'done' ? [] : [chip(line.step.state, line.step.state)]),
+          ...line.step.flags.map(flagChip),
+        ].map((one) => [one, ' ']) : ''],
       ], lines, 'No step has ended yet.'));
     };
     const drawClients = () => {

@@ -111,7 +111,8 @@ async fn a_lost_end_of_a_link_costs_its_links_alone_and_may_come_back() {
         stage.agent("b", Script::default()).await,
     ];
     let plan = format!(
-        "loss-after = \"1s\"\n{NULL}runtime = \"1s\"\n[[phase]]\nworkload = \"network\"\nmodes = [\"ping\"]\nruntime = \"1s\"\n\
+        "loss-after = \"1s\"\n{NULL}runtime = \"1s\"\n[[phase]]\nworkload = \"network\"\nmodes = [\"ping\"]\n\
+         runtime = \"1s\"\n\
          [[phase]]\nname = \"after\"\nworkload = \"null\"\nsettle = \"3s\"\n[[phase]]\nname = \"last\"\nworkload = \"null\"\n"
     );
     let started = stage.start(&plan).await.unwrap();

@@ -39,7 +39,8 @@ async fn a_run_stops_in_mid_step_and_keeps_its_data() {
         ["stopped|enough"]
     );
     // When the last operation began is held against the stop.
-    let late = "select e.severity, e.detail ->> 'last_begun_us' = t.last_begun_us, e.detail ->> 'stopped_us' >= t.start_us
+    let late = "select e.severity, e.detail ->> 'last_begun_us' = t.last_begun_us,
+                e.detail ->> 'stopped_us' >= t.start_us
                 from events e join tasks t on t.step_id = e.step_id where e.kind = 'load-stopped'";
     assert_eq!(stage.rows(late).await, ["info|1|1"]);
 }
@@ -137,7 +138,8 @@ async fn a_stop_goes_on_when_the_collector_is_started_before_the_load_has_ended(
     let asked = |what: &str| a.journal().iter().filter(|entry| *entry == what).count();
     assert_eq!((asked("arm"), asked("stop enough")), (1, 2));
     // The instant of the stop request is that of the first collector.
-    let told = "select e.detail ->> 'stopped_us' = r.halted_us from events e join runs r on r.id = e.run_id where e.kind = 'load-stopped'";
+    let told = "select e.detail ->> 'stopped_us' = r.halted_us from events e join runs r on r.id = e.run_id \
+        where e.kind = 'load-stopped'";
     assert_eq!(stage.rows(told).await, ["1"]);
 }
 

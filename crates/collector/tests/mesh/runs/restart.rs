@@ -168,6 +168,7 @@ async fn an_abort_after_a_restart_records_when_the_load_ended() {
     a.attach(stage.address).await.unwrap();
     let updates = stage.watch(started.run_id).await;
     assert_eq!(state(&updates), ("failed", true), "{}", messages(&updates));
-    let told = "select e.detail ->> 'stopped_us' = r.halted_us from events e join runs r on r.id = e.run_id where e.kind = 'load-stopped'";
+    let told = "select e.detail ->> 'stopped_us' = r.halted_us from events e join runs r on r.id = e.run_id \
+        where e.kind = 'load-stopped'";
     assert_eq!(stage.rows(told).await, ["1"]);
 }

@@ -47,7 +47,8 @@ async fn idle(reader: &SqlitePool, step: StepId) -> Result<ByDaemon<f64>, StoreE
     let rows: Vec<(i64, f64)> = sqlx::query_as(
         "WITH quiet (from_us, until_us) AS (
              SELECT max(r.started_us - ?2, coalesce((SELECT max(p.ended_us) + ?3 FROM runs AS p
-                        WHERE p.ended_us <= r.started_us AND p.id <> r.id AND p.imported_from IS NULL), 0)), r.started_us
+                        WHERE p.ended_us <= r.started_us AND p.id <> r.id AND p.imported_from IS NULL), 0)),
+                        r.started_us
              FROM steps AS s JOIN runs AS r ON r.id = s.run_id WHERE s.id = ?1)
          SELECT d.id, (max(x.cpu_user_us + x.cpu_system_us) - min(x.cpu_user_us + x.cpu_system_us)) * 1.0
                 / (max(x.at_us) - min(x.at_us))
@@ -74,7 +75,8 @@ async fn limit(reader: &SqlitePool, step: StepId, measured: Measured) -> Result<
              SELECT c.at_us FROM step_states AS c JOIN steps AS s ON s.id = c.step_id
              WHERE c.step_id = ?1 AND c.state = 'cleaning' AND coalesce(s.ended_us, ?3) - c.at_us > ?4
              UNION ALL
-             SELECT iif(coalesce((SELECT min(q.at_us) FROM step_states AS q WHERE q.step_id = p.step_id AND q.at_us > p.at_us),
+             SELECT iif(coalesce((SELECT min(q.at_us) FROM step_states AS q WHERE q.step_id = p.step_id
+                                 AND q.at_us > p.at_us),
                                  s.start_us, ?3) - p.at_us > ?4, p.at_us, coalesce(s.start_us, ?3))
              FROM step_states AS p JOIN steps AS s ON s.id = p.step_id
              WHERE p.state = 'prepare' AND p.step_id <> ?1 AND p.at_us BETWEEN ?2 AND ?3)",
