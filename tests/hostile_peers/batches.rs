@@ -9,19 +9,21 @@ use std::io::Write;
 /// What a liar does to an honest batch.
 type Lie = Box<dyn Fn(&mut wire::Batch)>;
 
+/// One operation of a task.
+fn interval(task_id: i64) -> wire::OpInterval {
+    wire::OpInterval {
+        task_id,
+        at_us: 1_700_000_000_000_000,
+        span_us: 1_000_000,
+        op: "null".into(),
+        ops: 1,
+        service: Some(wire::Distribution::default()),
+        ..wire::OpInterval::default()
+    }
+}
+
 /// Batches that lie, each sent on a session of its own: (what, how the honest batch is changed).
 fn lying_batches() -> Vec<(&'static str, Lie)> {
-    fn interval(task_id: i64) -> wire::OpInterval {
-        wire::OpInterval {
-            task_id,
-            at_us: 1_700_000_000_000_000,
-            span_us: 1_000_000,
-            op: "null".into(),
-            ops: 1,
-            service: Some(wire::Distribution::default()),
-            ..wire::OpInterval::default()
-        }
-    }
     fn change(what: impl Fn(&mut wire::Batch) + 'static) -> Lie {
         Box::new(what)
     }
@@ -212,17 +214,7 @@ fn rows_of_tasks_of_others_are_left_out_and_counted() {
                 .await
                 .unwrap();
             let mut batch = liar.next_batch();
-            batch.op_intervals = [1, 987_654]
-                .map(|task_id| wire::OpInterval {
-                    task_id,
-                    at_us: 1_700_000_000_000_000,
-                    span_us: 1_000_000,
-                    op: "null".into(),
-                    ops: 1,
-                    service: Some(wire::Distribution::default()),
-                    ..wire::OpInterval::default()
-                })
-                .into();
+            batch.op_intervals = [1, 987_654].map(interval).into();
             batch.task_ends = vec![wire::TaskEnd {
                 task_id: 1,
                 state: "done".into(),

@@ -112,26 +112,11 @@ mod tests {
 
     use super::*;
     use crate::clock::{Exchange, Filter};
-    use benchmesh_workloads::clock::MonoNanos;
-
-    const SECOND: u64 = 1_000_000_000;
-
-    fn exchange(second: u64, mesh_ahead_ns: i64) -> Exchange {
-        let mono = MonoNanos(second * SECOND);
-        let mesh = i64::try_from(mono.0).unwrap() + mesh_ahead_ns;
-        Exchange {
-            sent: mono,
-            mesh_received_ns: mesh,
-            mesh_sent_ns: mesh,
-            received: mono,
-            slept_ns: 0,
-        }
-    }
 
     #[test]
     fn the_task_armed_first_dates_until_it_ends_or_a_gap_comes() {
         let mut filter = Filter::default();
-        let first = filter.add(exchange(1, 0)).unwrap();
+        let first = filter.add(Exchange::without_delay(1, 0)).unwrap();
         let (newest, watched) = watch::channel(Some(first));
         let dating = Dating::new(watched);
         assert_eq!(dating.map(), Some(first.map));
@@ -143,7 +128,9 @@ mod tests {
         drop(task);
         assert_eq!(dating.map(), Some(first.map.moved(9_000)));
         // A gap: the task's mapping holds no more.
-        let after = filter.add(exchange(2, 10_000_000_000)).unwrap();
+        let after = filter
+            .add(Exchange::without_delay(2, 10_000_000_000))
+            .unwrap();
         assert!(after.gap.is_some());
         newest.send_replace(Some(after));
         assert_eq!(dating.map(), Some(after.map));

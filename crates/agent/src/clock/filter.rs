@@ -65,6 +65,20 @@ pub enum ExchangeError {
 }
 
 impl Exchange {
+    /// One at that second of the agent's clock that took no time; mesh time is ahead by so much.
+    #[cfg(test)]
+    pub(crate) fn without_delay(second: u64, mesh_ahead_ns: i64) -> Self {
+        let mono = MonoNanos(second * 1_000_000_000);
+        let mesh = i64::try_from(mono.0).expect("a small number of a test") + mesh_ahead_ns;
+        Self {
+            sent: mono,
+            mesh_received_ns: mesh,
+            mesh_sent_ns: mesh,
+            received: mono,
+            slept_ns: 0,
+        }
+    }
+
     /// The offset and the round trip.
     fn estimate(&self, era: u32) -> Result<Estimate, ExchangeError> {
         let (t1, t4) = (i128::from(self.sent.0), i128::from(self.received.0));

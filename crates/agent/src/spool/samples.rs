@@ -412,15 +412,7 @@ mod tests {
     }
 
     fn exchange(second: u64, ahead_s: i64) -> Exchange {
-        let mono = MonoNanos(second * 1_000_000_000);
-        let mesh = (i64::try_from(second).expect("small") + ahead_s) * 1_000_000_000;
-        Exchange {
-            sent: mono,
-            mesh_received_ns: mesh,
-            mesh_sent_ns: mesh,
-            received: mono,
-            slept_ns: 0,
-        }
+        Exchange::without_delay(second, ahead_s * 1_000_000_000)
     }
 
     /// Seconds of mesh time at which disks were sampled, and how many samples were left out.

@@ -332,7 +332,19 @@ async fn over_its_limit_a_spool_merges_what_was_not_sent() {
     assert_eq!(deliver(&mut set).await, (ops, 0, 0));
 }
 
-/// Rows of ever new tasks, which cannot be added up.
+/// The row for each of the next 20 tasks after `last`: they cannot be added up.
+fn of_new_tasks(row: &OpInterval, last: &mut i64) -> Batch {
+    let mut batch = Batch::default();
+    for _ in 0..20 {
+        *last += 1;
+        batch.push(Row::OpInterval(OpInterval {
+            task: TaskId(*last),
+            ..row.clone()
+        }));
+    }
+    batch
+}
+
 #[tokio::test]
 async fn what_cannot_be_merged_is_given_up_and_counted() {
     let home = tempfile::tempdir().unwrap();
@@ -342,16 +354,8 @@ async fn what_cannot_be_merged_is_given_up_and_counted() {
     let values: Vec<u64> = (0..3000).map(|nth| 1000 + nth * nth * 37).collect();
     let row = interval(&values);
     while bytes < 3 << 20 {
-        let mut batch = Batch::default();
-        for _ in 0..20 {
-            task += 1;
-            ops += row.ops;
-            batch.push(Row::OpInterval(OpInterval {
-                task: TaskId(task),
-                ..row.clone()
-            }));
-        }
-        bytes += append(&mut set, &batch).await;
+        bytes += append(&mut set, &of_new_tasks(&row, &mut task)).await;
+        ops += 20 * row.ops;
         let used = set.used_bytes().await;
         assert!(used <= 1 << 20, "{used}");
     }
@@ -377,16 +381,8 @@ async fn batches_on_their_way_are_given_up_in_their_place() {
     let mut ops = 0;
     let mut task = 0;
     let mut batch = || {
-        let mut batch = Batch::default();
-        for _ in 0..20 {
-            task += 1;
-            ops += row.ops;
-            batch.push(Row::OpInterval(OpInterval {
-                task: TaskId(task),
-                ..row.clone()
-            }));
-        }
-        batch
+        ops += 20 * row.ops;
+        of_new_tasks(&row, &mut task)
     };
     assert!(set.attach("mesh-1", HashMap::new()).await.unwrap());
     for nth in 1..200 {

@@ -284,14 +284,7 @@ async fn a_bad_batch_is_refused_whole() {
         stage.rows("select count(*) from clock_offsets").await,
         ["2"]
     );
-    let listed = stage
-        .control()
-        .await
-        .list_agents(v1::ListAgentsRequest {})
-        .await
-        .unwrap()
-        .into_inner()
-        .agents;
+    let listed = stage.listed().await;
     assert_eq!(
         (listed[0].clock_error_us, listed[0].round_trip_us),
         (77, 154)

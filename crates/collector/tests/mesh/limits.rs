@@ -19,21 +19,10 @@ async fn forget(stage: &Stage, name: &str) -> Result<(), Status> {
         .map(drop)
 }
 
-async fn listed(stage: &Stage) -> Vec<v1::AgentFacts> {
-    stage
-        .control()
-        .await
-        .list_agents(v1::ListAgentsRequest {})
-        .await
-        .unwrap()
-        .into_inner()
-        .agents
-}
-
 /// Waits until the agent counts as away.
 async fn until_away(stage: &Stage) {
     timeout(LIMIT, async {
-        while listed(stage).await.iter().any(|agent| agent.attached) {
+        while stage.listed().await.iter().any(|agent| agent.attached) {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     })
@@ -74,7 +63,7 @@ async fn an_agent_that_left_for_good_is_forgotten_and_listed_again_when_it_is_ba
     until_away(&stage).await;
     // Away, and after a start of the collector too, its host is known.
     let stage = stage.restarted().await;
-    let away = listed(&stage).await;
+    let away = stage.listed().await;
     assert_eq!(
         (away.len(), away[0].cpus, away[0].host.as_str()),
         (1, 2, "boot")
@@ -82,13 +71,13 @@ async fn an_agent_that_left_for_good_is_forgotten_and_listed_again_when_it_is_ba
     let in_view = "select agent from v_agents";
     assert_eq!(stage.rows(in_view).await, ["a"]);
     forget(&stage, "a").await.unwrap();
-    assert!(listed(&stage).await.is_empty());
+    assert!(stage.listed().await.is_empty());
     assert_eq!(stage.rows(in_view).await, [] as [String; 0]);
     let stage = stage.restarted().await;
-    assert!(listed(&stage).await.is_empty());
+    assert!(stage.listed().await.is_empty());
     assert_eq!(stage.rows("select name from agents").await, ["a"]);
     agent.attach(stage.address).await.unwrap();
-    assert_eq!(listed(&stage).await.len(), 1);
+    assert_eq!(stage.listed().await.len(), 1);
     assert_eq!(stage.rows(in_view).await, ["a"]);
 }
 
@@ -101,7 +90,7 @@ async fn a_known_agent_is_taken_back_while_the_database_is_locked() {
     let writer = rusqlite::Connection::open(stage.db()).unwrap();
     writer.execute_batch("BEGIN IMMEDIATE").unwrap();
     agent.attach(stage.address).await.unwrap();
-    assert!(listed(&stage).await[0].attached);
+    assert!(stage.listed().await[0].attached);
     writer.execute_batch("ROLLBACK").unwrap();
 }
 

@@ -113,14 +113,7 @@ async fn one_agent_samples_each_host_and_another_takes_over() {
     assert_eq!(sampling([&a, &b, &c])[1..], [true, true]);
     a.attach(stage.address).await.unwrap();
     assert_eq!(sampling([&a, &b, &c]), [false, true, true]);
-    let listed = stage
-        .control()
-        .await
-        .list_agents(v1::ListAgentsRequest {})
-        .await
-        .unwrap()
-        .into_inner()
-        .agents;
+    let listed = stage.listed().await;
     let told: Vec<_> = listed
         .iter()
         .map(|agent| (agent.name.as_str(), agent.attached, agent.samples_host))
@@ -178,14 +171,7 @@ async fn agents_of_earlier_times_are_listed() {
     let a = stage.agent("a", Script::default()).await;
     let stage = stage.restarted().await;
     drop(a);
-    let listed = stage
-        .control()
-        .await
-        .list_agents(v1::ListAgentsRequest {})
-        .await
-        .unwrap()
-        .into_inner()
-        .agents;
+    let listed = stage.listed().await;
     assert_eq!(listed.len(), 1);
     assert_eq!((listed[0].name.as_str(), listed[0].attached), ("a", false));
 }

@@ -91,6 +91,13 @@ impl Stage {
             .unwrap()
     }
 
+    /// What the collector says of its agents.
+    pub async fn listed(&self) -> Vec<v1::AgentFacts> {
+        let mut control = self.control().await;
+        let reply = control.list_agents(v1::ListAgentsRequest {}).await;
+        reply.unwrap().into_inner().agents
+    }
+
     /// An attached agent that does what `script` says.
     pub async fn agent(&self, name: &str, script: Script) -> FakeAgent {
         let agent = FakeAgent::new(name, script);

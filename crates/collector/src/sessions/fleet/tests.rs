@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used)]
 use super::*;
 use crate::{sessions::recent::MAX_CHANGES, store::rows::Anchor};
+use tempfile::TempDir;
 
 fn hello() -> Hello {
     Hello {
@@ -14,6 +15,21 @@ fn hello() -> Hello {
     }
 }
 
+/// The fleet of a database of its own, which goes with the directory.
+async fn fleet() -> (TempDir, Store, Fleet) {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(&directory.path().join("mesh.db"))
+        .await
+        .unwrap();
+    let clock = MeshClock::new(Anchor {
+        boot_id: String::from("b"),
+        boottime_ns: 0,
+        mesh_us: MeshMicros(1_000_000),
+    });
+    let fleet = Fleet::new(&store, Arc::new(clock));
+    (directory, store, fleet)
+}
+
 async fn attach(fleet: &Fleet, hello: &Hello) -> Result<AgentId, AttachError> {
     let proof = NameProof::Certificate;
     let attached = fleet.attach(hello.clone(), None, proof).await?;
@@ -22,15 +38,7 @@ async fn attach(fleet: &Fleet, hello: &Hello) -> Result<AgentId, AttachError> {
 
 #[tokio::test]
 async fn an_agent_that_is_another_one_each_time_is_turned_away() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("mesh.db");
-    let store = Store::open(&path).await.unwrap();
-    let clock = MeshClock::new(Anchor {
-        boot_id: String::from("b"),
-        boottime_ns: 0,
-        mesh_us: MeshMicros(1_000_000),
-    });
-    let fleet = Fleet::new(&store, Arc::new(clock));
+    let (_directory, store, fleet) = fleet().await;
     attach(&fleet, &hello()).await.unwrap();
     for number in 1..MAX_CHANGES {
         let mut changed = hello();
@@ -68,16 +76,7 @@ async fn an_agent_that_is_another_one_each_time_is_turned_away() {
 /// it does that.
 #[tokio::test]
 async fn a_refused_uid_does_not_use_up_changes() {
-    let directory = tempfile::tempdir().unwrap();
-    let store = Store::open(&directory.path().join("mesh.db"))
-        .await
-        .unwrap();
-    let clock = MeshClock::new(Anchor {
-        boot_id: String::from("b"),
-        boottime_ns: 0,
-        mesh_us: MeshMicros(1_000_000),
-    });
-    let fleet = Fleet::new(&store, Arc::new(clock));
+    let (_directory, store, fleet) = fleet().await;
     let original = attach(&fleet, &hello()).await.unwrap();
     fleet.detach(original, 1);
     let mut copy = hello();
@@ -97,16 +96,7 @@ async fn a_refused_uid_does_not_use_up_changes() {
 /// Agents share the row of their host: two that describe it differently change it each time.
 #[tokio::test]
 async fn agents_that_disagree_about_their_host_change_it_each_time() {
-    let directory = tempfile::tempdir().unwrap();
-    let store = Store::open(&directory.path().join("mesh.db"))
-        .await
-        .unwrap();
-    let clock = MeshClock::new(Anchor {
-        boot_id: String::from("b"),
-        boottime_ns: 0,
-        mesh_us: MeshMicros(1_000_000),
-    });
-    let fleet = Fleet::new(&store, Arc::new(clock));
+    let (_directory, store, fleet) = fleet().await;
     let mut taken = 0;
     let refused = loop {
         let mut next = hello();
@@ -129,16 +119,7 @@ async fn agents_that_disagree_about_their_host_change_it_each_time() {
 /// from.
 #[tokio::test]
 async fn a_restarted_agent_takes_over_at_once() {
-    let directory = tempfile::tempdir().unwrap();
-    let store = Store::open(&directory.path().join("mesh.db"))
-        .await
-        .unwrap();
-    let clock = MeshClock::new(Anchor {
-        boot_id: String::from("b"),
-        boottime_ns: 0,
-        mesh_us: MeshMicros(1_000_000),
-    });
-    let fleet = Fleet::new(&store, Arc::new(clock));
+    let (_directory, store, fleet) = fleet().await;
     let start = |directory: &str, spool: &str, started_ns| Hello {
         state_directory: String::from(directory),
         spool_ids: vec![String::from(spool)],

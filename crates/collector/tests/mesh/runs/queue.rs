@@ -143,13 +143,13 @@ async fn a_stop_goes_on_when_the_collector_is_started_before_the_load_has_ended(
     assert_eq!(stage.rows(told).await, ["1"]);
 }
 
-#[tokio::test]
-async fn a_step_that_was_stopped_before_its_start_has_no_results_after_a_start_of_the_collector() {
+/// A run that is stopped where its first step is in the state `step`. Its collector is started again in the midst of the cleaning,
+/// and follows the run to its end.
+async fn stopped_across_a_restart(plan: &str, step: &str) -> Stage {
     let stage = Stage::new().await;
     let a = stage.agent("a", cleaning_slowly()).await;
-    let settling = IO.replace("[[phase]]", "[[phase]]\nsettle = \"600s\"");
-    let started = stage.start(&settling).await.unwrap();
-    stage.until_step(started.run_id, "settle").await;
+    let started = stage.start(plan).await.unwrap();
+    stage.until_step(started.run_id, step).await;
     stop(&stage, started.run_id).await;
     stage.until_step(started.run_id, "cleaning").await;
     a.cut();
@@ -157,6 +157,13 @@ async fn a_step_that_was_stopped_before_its_start_has_no_results_after_a_start_o
     a.attach(stage.address).await.unwrap();
     let updates = stage.watch(started.run_id).await;
     assert_eq!(state(&updates), ("stopped", true));
+    stage
+}
+
+#[tokio::test]
+async fn a_step_that_was_stopped_before_its_start_has_no_results_after_a_start_of_the_collector() {
+    let settling = IO.replace("[[phase]]", "[[phase]]\nsettle = \"600s\"");
+    let stage = stopped_across_a_restart(&settling, "settle").await;
     // What is not measured is not partial either.
     assert_eq!(
         stage
@@ -168,17 +175,7 @@ async fn a_step_that_was_stopped_before_its_start_has_no_results_after_a_start_o
 
 #[tokio::test]
 async fn a_stop_goes_on_when_the_collector_is_started_in_the_midst_of_its_cleaning() {
-    let stage = Stage::new().await;
-    let a = stage.agent("a", cleaning_slowly()).await;
-    let started = stage.start(IO).await.unwrap();
-    stage.until_step(started.run_id, "running").await;
-    stop(&stage, started.run_id).await;
-    stage.until_step(started.run_id, "cleaning").await;
-    a.cut();
-    let stage = stage.restarted().await;
-    a.attach(stage.address).await.unwrap();
-    let updates = stage.watch(started.run_id).await;
-    assert_eq!(state(&updates), ("stopped", true));
+    let stage = stopped_across_a_restart(IO, "running").await;
     assert_eq!(
         stage
             .rows("select state, reason from steps order by ordinal")
