@@ -184,7 +184,7 @@ pub struct PathFacts {
     /// What the policy keeps free there.
     pub floor_bytes: i64,
     pub floor_files: i64,
-    /// What the mount lies on, from top to bottom.
+    /// The devices beneath the mount, from top to bottom.
     pub beneath: Vec<String>,
 }
 

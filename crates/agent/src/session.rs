@@ -138,7 +138,7 @@ impl Session {
                         source,
                     });
                 }
-                // While a collector may be starting, nobody needs to act.
+                // The collector may be starting: no action is needed.
                 SessionEnd::Lost(ConnectionError::Identity(error))
                     if error.needs_a_person() && (was_attached || !error.may_be_starting()) =>
                 {

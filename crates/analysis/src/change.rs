@@ -11,9 +11,9 @@ use benchmesh_workloads::random::Random;
 use std::ops::Range;
 
 /// Values on either side of a change.
-const LEAST_VALUES: usize = 3;
-/// Fewer values tell nothing of a change.
-pub const LEAST_HISTORY: usize = 2 * LEAST_VALUES;
+const MIN_VALUES: usize = 3;
+/// Fewer values show no change.
+pub const MIN_HISTORY: usize = 2 * MIN_VALUES;
 /// Permutations of the ranks, and as many draws of normal values.
 const DRAWS: u32 = 1999;
 /// Chance of a change point where there is none, in each stretch that is tested.
@@ -57,7 +57,7 @@ pub fn changes(values: &[f64], seed: u64) -> Vec<Change> {
 }
 
 fn split(values: &[f64], range: Range<usize>, seed: u64, found: &mut Vec<(usize, f64)>) {
-    if range.len() < LEAST_HISTORY {
+    if range.len() < MIN_HISTORY {
         return;
     }
     let stretch = values.get(range.clone()).unwrap_or_default();
@@ -154,7 +154,7 @@ fn strongest(ranks: &[f64]) -> (usize, f64) {
     for (place, rank) in ranks.iter().enumerate() {
         sum += rank;
         let left = place + 1;
-        if left < LEAST_VALUES || n - left < LEAST_VALUES {
+        if left < MIN_VALUES || n - left < MIN_VALUES {
             continue;
         }
         let statistic = sum.abs() / (real(left) * real(n - left)).sqrt();

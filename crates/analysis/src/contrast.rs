@@ -9,7 +9,7 @@ use super::estimate::{Error, within};
 use super::noise::{Prior, Variance};
 use super::series::Figure;
 use super::units::{
-    LEAST_PAIRS, Layout, Load, Noise, Observed, Side, centred, dependence, observed, squares,
+    Layout, Load, MIN_PAIRS, Noise, Observed, Side, centred, dependence, observed, squares,
 };
 use super::{real, student};
 use std::collections::BTreeMap;
@@ -54,11 +54,11 @@ impl Contrast {
     }
 
     /// How many more units on each side would show a difference of this ratio at this level, four times of five.
-    /// `None`: more than [`MOST_MORE`], or there are no units of which the noise is known.
+    /// `None`: more than [`MAX_MORE`], or there are no units of which the noise is known.
     pub fn more(&self, ratio: f64, level: f64) -> Option<u32> {
         let units = self.units?;
         let [a, b] = units.squares;
-        (0..=MOST_MORE).find(|more| {
+        (0..=MAX_MORE).find(|more| {
             let more = f64::from(*more);
             let [n_a, n_b] = units.counts.map(|count| count + more);
             let error = (a / n_a + b / n_b).sqrt();
@@ -70,7 +70,7 @@ impl Contrast {
 }
 
 /// More repeats than that are no advice.
-pub const MOST_MORE: u32 = 50;
+pub const MAX_MORE: u32 = 50;
 /// The quantile of the normal distribution at 80 %.
 const FOUR_OF_FIVE: f64 = 0.8416;
 
@@ -81,7 +81,7 @@ pub fn contrasts(figure: Figure, loads: &[Load<'_>], layout: Layout) -> Vec<Opti
     for (place, (load, units)) in loads.iter().zip(&units).enumerate() {
         if let Some(units) = units.as_ref().filter(|units| units.noise != Noise::Seconds) {
             let of_runs = units.noise == Noise::Runs;
-            let key = (load.family, of_runs, units.pairs.len() >= LEAST_PAIRS);
+            let key = (load.family, of_runs, units.pairs.len() >= MIN_PAIRS);
             families.entry(key).or_default().push(place);
         }
     }
@@ -152,7 +152,7 @@ fn move_together(loads: &[&Observed]) -> bool {
     let mut shares = Vec::with_capacity(loads.len());
     let mut variance = 0.0;
     for load in loads {
-        if load.pairs.len() < LEAST_PAIRS {
+        if load.pairs.len() < MIN_PAIRS {
             return false;
         }
         let sums = squares(load.pairs.iter().map(|(_, a, b)| b + a));

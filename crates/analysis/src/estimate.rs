@@ -11,8 +11,8 @@ const RESAMPLES: usize = 400;
 /// From so many units on their dependence can be estimated.
 const LEAST_UNITS: usize = 8;
 /// From so many on they have a deviation worth the name.
-const LEAST_SHORT: usize = 3;
-/// What the error of a few units is raised by, as their dependence cannot be told: that of a first-order
+const MIN_SHORT: usize = 3;
+/// What the error of a few units is raised by, as their dependence is unknown: that of a first-order
 /// autoregression of 0.6.
 const SHORT_INFLATION: f64 = 2.0;
 
@@ -62,7 +62,7 @@ fn within_short(figure: Figure, series: &Series) -> Option<Error> {
     let logs: Option<Vec<f64>> = (0..series.len())
         .map(|unit| Some(series.figure(figure, &[(unit, 1)])?.ln()))
         .collect();
-    let logs = logs.filter(|logs| logs.len() >= LEAST_SHORT)?;
+    let logs = logs.filter(|logs| logs.len() >= MIN_SHORT)?;
     let n = real(logs.len());
     Some(Error {
         log: deviation(&logs) / n.sqrt() * SHORT_INFLATION,

@@ -1,4 +1,5 @@
-//! How much equal measurements scatter, told from few of them: each variance is moderated by those of the other loads.
+//! How much equal measurements scatter, estimated from few of them: each variance is moderated by those of the other
+//! loads.
 //!
 //! Smyth, "Linear models and empirical Bayes methods for assessing differential expression" (2004): variances of
 //! similar loads are draws around a common one; how far apart they are says how many degrees of freedom the common one
@@ -13,7 +14,7 @@ pub struct Variance {
     pub degrees: f64,
 }
 
-/// What all variances of similar loads say of one more.
+/// The prior that the variances of similar loads give one more.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Prior {
     square: f64,
@@ -22,11 +23,11 @@ pub struct Prior {
     most: f64,
 }
 
-/// Variances from which their own spread can be told; fewer are only worth what [`WORTH`] says.
-const LEAST_VARIANCES: usize = 20;
+/// Variances from which their own spread can be estimated; of fewer, each is worth [`MAX_DEGREES_EACH`].
+const MIN_VARIANCES: usize = 20;
 /// Degrees of freedom that each further load adds to the common variance, at most: loads may scatter unlike each other,
 /// and a few of them do not show it.
-const WORTH: f64 = 0.5;
+const MAX_DEGREES_EACH: f64 = 0.5;
 /// How far on the safe side the spread of the variances is estimated, in standard errors of it.
 const CAUTION: f64 = 0.4;
 
@@ -38,7 +39,7 @@ impl Prior {
         let squares = variances.iter().map(|one| one.square * one.degrees);
         let pooled = squares.sum::<f64>() / all;
         let (square, degrees) = spread(variances).unwrap_or((pooled, f64::INFINITY));
-        let degrees = degrees.min(WORTH * (real(variances.len()) - 1.0));
+        let degrees = degrees.min(MAX_DEGREES_EACH * (real(variances.len()) - 1.0));
         Self {
             square,
             degrees,
@@ -59,7 +60,7 @@ impl Prior {
 
 /// The common variance and its degrees of freedom, where the variances differ by more than chance.
 fn spread(variances: &[Variance]) -> Option<(f64, f64)> {
-    if variances.len() < LEAST_VARIANCES {
+    if variances.len() < MIN_VARIANCES {
         return None;
     }
     let count = real(variances.len());

@@ -3,8 +3,8 @@
 use super::blocks::whole;
 use super::real;
 
-/// Fewer values have no start that could be told from the rest.
-const LEAST: usize = 8;
+/// Fewer values have no start that differs from the rest by more than chance.
+const MIN_VALUES: usize = 8;
 /// So much of a series can be start-up.
 const SHARE: f64 = 0.1;
 /// Robust standard deviations from the median of the rest.
@@ -13,7 +13,7 @@ const APART: f64 = 3.5;
 /// How many values at the begin are start-up: of the first tenth (of one value at least) those before the level of the
 /// rest is reached for the first time, all on one side of it.
 pub fn startup(values: &[f64]) -> usize {
-    if values.len() < LEAST {
+    if values.len() < MIN_VALUES {
         return 0;
     }
     let most = whole((real(values.len()) * SHARE).ceil());

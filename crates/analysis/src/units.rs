@@ -41,7 +41,7 @@ pub enum Layout {
     InTurns,
 }
 
-/// What the noise was told from.
+/// The units that the noise was estimated from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Noise {
     /// Several runs on a side at least.
@@ -63,8 +63,8 @@ impl Noise {
     }
 }
 
-/// Pairs of which a variance can be told.
-pub(super) const LEAST_PAIRS: usize = 2;
+/// Pairs that a variance can be estimated from.
+pub(super) const MIN_PAIRS: usize = 2;
 
 /// A unit: which repeat or run of which side it is.
 pub(super) type UnitKey = (bool, i64, i64);
@@ -135,12 +135,12 @@ pub(super) fn observed(load: &Load<'_>, layout: Layout) -> Option<Observed> {
         b,
         pairs,
         // As if spread evenly over it.
-        floor: (coarsest * coarsest / 12.0).max(LEAST_SQUARE),
+        floor: (coarsest * coarsest / 12.0).max(MIN_SQUARE),
     })
 }
 
 /// A variance of logarithms is never less: nothing is known to a billionth.
-const LEAST_SQUARE: f64 = 1e-18;
+const MIN_SQUARE: f64 = 1e-18;
 
 /// The sum of squares around the mean.
 pub(super) fn squares(values: impl Iterator<Item = f64> + Clone) -> f64 {

@@ -12,7 +12,7 @@ mod table;
 
 pub use daemons::{Children, Daemon, Naming, OWN, daemons};
 
-/// What the kernel's file systems are called that need no daemon.
+/// The kernel's file systems that need no daemon.
 const LOCAL: &[&str] = &[
     "tmpfs", "ramfs", "ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "overlay", "local",
     "bcachefs",
@@ -41,7 +41,7 @@ pub struct Place<'facts> {
     pub system: &'facts str,
     /// The type of the file system that is mounted there (`nfs4`, `fuse.glusterfs`), where it is known.
     pub mount: Option<&'facts str>,
-    /// What lies beneath the mount, from top to bottom: `loop`, `fuse.rbd-fuse`, `iscsi`, `disk`.
+    /// The devices beneath the mount, from top to bottom: `loop`, `fuse.rbd-fuse`, `iscsi`, `disk`.
     pub beneath: &'facts [String],
 }
 

@@ -1,4 +1,4 @@
-//! What tests may need from the machine: the one table of it, and skipping where something is missing.
+//! The one table of what tests may need from the machine, and skipping where something is missing.
 //!
 //! A test tries what it needs and does not guess it from a file or a user id: what is there may not work.
 //! `BENCHMESH_REQUIRE` lists what may not be missing: names of the table, `all`, and `-NAME` for what `all` leaves out.

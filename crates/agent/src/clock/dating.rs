@@ -48,7 +48,7 @@ impl Dating {
     pub async fn known(&self) {
         let mut newest = self.newest.clone();
         if newest.wait_for(Option::is_some).await.is_err() {
-            // The session has ended, and nobody will know it any more.
+            // The session has ended: no estimate comes any more.
             std::future::pending().await
         }
     }

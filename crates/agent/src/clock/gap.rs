@@ -1,6 +1,6 @@
-//! A jump between an agent's clock and mesh time: what it may have been, and how it is told.
+//! A jump between an agent's clock and mesh time: its likely cause, and the words of its event.
 //!
-//! CLOCK_MONOTONIC stands still while a machine sleeps and CLOCK_BOOTTIME goes on, which tells a suspend. Both stand
+//! CLOCK_MONOTONIC stands still while a machine sleeps and CLOCK_BOOTTIME goes on, which shows a suspend. Both stand
 //! still while a hypervisor stops the machine, and both go on while it stops the collector's. Where the hypervisor lets
 //! the guest's clocks go on there is no gap: the agent then stood still, which the runner sees (`client-frozen`).
 
@@ -18,7 +18,7 @@ pub struct Gap {
     pub cause: Cause,
 }
 
-/// What the clocks tell of its cause.
+/// The likely cause, by the clocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
     /// The agent's machine slept.
@@ -64,7 +64,7 @@ impl Cause {
 }
 
 impl Gap {
-    /// What a person is told.
+    /// The text of the event.
     #[must_use]
     pub fn message(&self, host: &str) -> String {
         let (which, than) = match self.ahead_ns {

@@ -2,7 +2,7 @@
 //!
 //! It dates nothing. What it says is recorded, so that whoever compares the database with the logs of that host knows by
 //! how much they differ. It was set when it moved against CLOCK_BOOTTIME, which slews with it and goes on while the
-//! machine sleeps: what mesh time does is not asked. A step is an event, and changes nothing else.
+//! machine sleeps. Mesh time plays no part. A step is an event, and changes nothing else.
 
 use super::{Estimate, OFFSET_EVERY, clock_ns};
 use crate::telemetry::{ClockOffset, Event, MeshMicros, Row, Scope, Severity};
@@ -11,7 +11,7 @@ use rustix::time::ClockId;
 use serde_json::json;
 use std::time::Duration;
 
-/// What is a step between two looks.
+/// The smallest difference between two readings that is a step.
 const STEP_US: i64 = 100_000;
 /// Two readings that lie further apart are not of one instant: the thread had no CPU between them.
 const MAX_APART_NS: i64 = 10_000_000;

@@ -1,6 +1,6 @@
 //! What a mounted file system lies on, from top to bottom: `loop`, `fuse.rbd-fuse`; `dm`, `iscsi`; `disk`.
 //!
-//! An ext4 on a network block device is served by the daemons of that device, which its own type does not tell. Read
+//! An ext4 on a network block device is served by the daemons of that device, which its own type does not show. Read
 //! from sysfs; the mount of a loop device's file is asked for. What cannot be read ends the list.
 
 use std::fs;

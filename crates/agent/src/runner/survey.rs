@@ -232,7 +232,7 @@ struct Mount {
     options: String,
 }
 
-/// What a mount lies on.
+/// The devices beneath a mount.
 fn beneath(mounted: &MountedOn) -> Vec<String> {
     let mount_of = |file: &Path| {
         let mount = mount(file)?;

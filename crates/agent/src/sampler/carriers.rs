@@ -1,4 +1,4 @@
-//! Whether the other end of each interface is there, as the kernel says it: what changes is an event.
+//! Whether the other end of each interface is there, by the kernel: each change is an event.
 //!
 //! An interface that was down when it was first seen is not reported; it may never have been up.
 

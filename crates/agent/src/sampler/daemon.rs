@@ -62,7 +62,7 @@ pub(crate) struct Daemon {
     whole_ns: Option<u64>,
     /// A signal has stopped it.
     stopped: bool,
-    /// The kernel's word on that has changed, and nobody was told yet.
+    /// The kernel's state has changed, and no sample has reported it yet.
     pub(crate) turned: Option<Change>,
     /// Its last sample was taken; it is about to be forgotten.
     pub(crate) over: bool,
@@ -251,7 +251,7 @@ impl Daemon {
         if let Some(whole) = self.whole.filter(|_| self.statm.is_kept()).filter(lives) {
             // Memory is taken from a process that sleeps; nothing else of it changes.
             if !self.has_run() {
-                // It sleeps, or it was stopped: only its state tells.
+                // It sleeps, or a signal stopped it: only its state shows which.
                 if let Ok(stat) = read_stat(&self.stat, buffer)
                     && stat.start_ticks == self.start_ticks
                 {

@@ -74,7 +74,7 @@ enum Judgement {
     LeftOver(Proof),
     InUse,
     ChangedLately,
-    /// Nothing proves that nobody works in it.
+    /// No proof that it is unused.
     Unknown,
 }
 

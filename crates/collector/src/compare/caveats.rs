@@ -6,7 +6,7 @@ use super::pairs::{Group, Pair};
 use crate::results::{Flag, FlagRow, VerdictEffect};
 use std::collections::BTreeSet;
 
-/// Events of one side that are said; of more the rest is counted.
+/// Events of one side that are named; the rest is counted.
 const EVENTS_SAID: usize = 2;
 /// Characters of an event's message.
 const MESSAGE: usize = 90;

@@ -8,7 +8,7 @@ use serde_json::{Map, Value as Json};
 use std::{collections::BTreeMap, sync::Arc};
 
 const NS_PER_MS: f64 = 1e6;
-/// What CPU time per operation is known to.
+/// The error of CPU time per operation.
 const CPU_RESOLUTION: f64 = 1e-3;
 
 /// One operation of one step: what it came to.

@@ -16,7 +16,7 @@ use benchmesh_analysis::estimate::ALPHA;
 use benchmesh_analysis::{Layout, Noise};
 
 /// A difference that a plan should be able to show: where the interval is wider, the repeats are too few.
-const WORTH_SHOWING: f64 = 1.2;
+const SHOWN_RATIO: f64 = 1.2;
 /// An interval that reaches further than this from its ratio, as a factor, is of no use to anyone.
 const WIDEST: f64 = 100.0;
 
@@ -82,7 +82,7 @@ fn conclude(one: &mut Judged, corrected: Option<Corrected>) {
         row.verdict = row.figure.verdict(row.ratio);
         return;
     }
-    let is_narrow = interval.is_some_and(|(low, high)| high / low <= WORTH_SHOWING * WORTH_SHOWING);
+    let is_narrow = interval.is_some_and(|(low, high)| high / low <= SHOWN_RATIO * SHOWN_RATIO);
     if is_narrow {
         row.verdict = Verdict::NoDifferenceShown;
         return;
@@ -94,10 +94,7 @@ fn conclude(one: &mut Judged, corrected: Option<Corrected>) {
         "repeats"
     };
     row.why = Some(
-        match (
-            contrast.noise,
-            contrast.more(WORTH_SHOWING, corrected.level),
-        ) {
+        match (contrast.noise, contrast.more(SHOWN_RATIO, corrected.level)) {
             (Noise::Seconds, _) => {
                 String::from("one run each, whose own seconds scatter too far: repeat it")
             }
@@ -105,7 +102,7 @@ fn conclude(one: &mut Judged, corrected: Option<Corrected>) {
             (_, Some(more)) => format!("{more} more would show a difference of 20 %"),
             (_, None) => format!(
                 "the {units} scatter too far: {} more would not show a difference of 20 %",
-                benchmesh_analysis::contrast::MOST_MORE
+                benchmesh_analysis::contrast::MAX_MORE
             ),
         },
     );

@@ -204,7 +204,7 @@ pub struct Row {
     pub p: Option<f64>,
     /// The same, corrected for the same figure of all loads of the answer (Holm).
     pub p_corrected: Option<f64>,
-    /// What the interval was told from: `runs`, `repeats`, `pairs` of repeats, or `seconds` of single runs.
+    /// The units behind the interval: `runs`, `repeats`, `pairs` of repeats, or `seconds` of single runs.
     pub noise: Option<String>,
     /// Hedges' g over repeats, or over the seconds of single runs.
     pub effect: Option<f64>,
@@ -251,7 +251,7 @@ pub struct TrendRow {
     pub unit: String,
     /// Oldest first: the place of a run in `runs`, and its figure.
     pub values: Vec<(usize, f64)>,
-    /// Whether there are enough of them to tell a change.
+    /// Whether there are enough of them to find a change.
     pub is_told: bool,
     pub changes: Vec<TrendChange>,
 }

@@ -1,4 +1,4 @@
-//! What a reader must know of a comparison as a whole.
+//! Notes on a comparison as a whole.
 
 use super::model::Side;
 use super::pairs::Pair;

@@ -86,7 +86,7 @@ fn load<'s>(
     })
 }
 
-/// Whether the figure is the one that the load is judged by: where a plan paces the rate, that says nothing.
+/// Whether the figure is the one that the load is judged by: a rate that the plan paces is no result.
 fn is_primary(figure: FigureName, sides: &Sides) -> bool {
     match has(FigureName::Response, sides) {
         true => figure == FigureName::Response,

@@ -91,7 +91,7 @@ fn of_cell(comparison: &Comparison, cell: &[&Row]) -> Option<String> {
     Some(sentence)
 }
 
-/// What stands behind a sentence.
+/// The caveats of a sentence.
 fn bracketed(comparison: &Comparison, row: &Row) -> Vec<String> {
     let mut caveats = row.caveats.clone();
     let (a, b) = (&comparison.a, &comparison.b);

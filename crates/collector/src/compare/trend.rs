@@ -3,7 +3,7 @@
 use super::cell::{Cell, Key, merged};
 use super::model::{FigureName, RunRef, Trend, TrendChange, TrendRow};
 use crate::figures;
-use benchmesh_analysis::change::{LEAST_HISTORY, changes};
+use benchmesh_analysis::change::{MIN_HISTORY, changes};
 use serde_json::{Map, Value};
 
 const FIGURES: [FigureName; 3] = [FigureName::Ops, FigureName::P99, FigureName::Cpu];
@@ -93,7 +93,7 @@ fn row(
         what,
         figure,
         unit: figure.unit().to_owned(),
-        is_told: values.len() >= LEAST_HISTORY,
+        is_told: values.len() >= MIN_HISTORY,
         values,
         changes,
     })

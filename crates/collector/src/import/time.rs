@@ -1,6 +1,6 @@
-//! What the shell's `time` says of a command, usually `time cp`: three lines, `real`, `user` and `sys`.
+//! Output of the shell's `time`, usually of `time cp`: three lines, `real`, `user` and `sys`.
 //!
-//! A step per command, with one operation that took all of the time. What was copied, it does not say; a command line
+//! A step per command, with one operation that took all of the time. What was copied is not in it; a command line
 //! before the times, behind a prompt, names the step.
 
 use super::{Hints, ImportError, ImportedLog, ImportedOp, ImportedStep, at, nanos};

@@ -10,7 +10,7 @@ pub const MAX_LISTED_RUNS: u32 = 1000;
 /// A daemon or host whose newest sample is older is not sampled now.
 const SAMPLED_US: i64 = 15_000_000;
 /// A rate is over at least so long, so that a dense sample at a step's start makes no rate.
-const LEAST_SPAN_US: i64 = 1_500_000;
+const MIN_SPAN_US: i64 = 1_500_000;
 
 /// The newest sample of each daemon that lives, and one a little earlier.
 const DAEMONS: &str = "
@@ -59,7 +59,7 @@ SELECT * FROM (
 
 pub async fn daemons(pool: &SqlitePool, now_us: i64) -> Result<Vec<DaemonNow>, sqlx::Error> {
     let rows = sqlx::query(DAEMONS)
-        .bind(LEAST_SPAN_US)
+        .bind(MIN_SPAN_US)
         .bind(now_us.saturating_sub(SAMPLED_US))
         .fetch_all(pool)
         .await?;
@@ -87,7 +87,7 @@ fn daemon(row: &SqliteRow) -> Result<DaemonNow, sqlx::Error> {
 
 pub async fn hosts(pool: &SqlitePool, now_us: i64) -> Result<Vec<HostNow>, sqlx::Error> {
     let rows = sqlx::query(HOSTS)
-        .bind(LEAST_SPAN_US)
+        .bind(MIN_SPAN_US)
         .bind(now_us.saturating_sub(SAMPLED_US))
         .fetch_all(pool)
         .await?;

@@ -5,7 +5,7 @@ use super::{
     seconds::{Axis, real},
     short,
 };
-use crate::results::usage::{LEAST_SPAN_US, share_percent};
+use crate::results::usage::{MIN_SPAN_US, share_percent};
 use rusqlite::{Connection, Row, params};
 
 /// Edges per daemon or host; each is one look into an index.
@@ -75,7 +75,7 @@ fn readings(
         let reading = read(row)?;
         if readings
             .last()
-            .is_none_or(|(at_us, _)| reading.0.saturating_sub(*at_us) >= LEAST_SPAN_US)
+            .is_none_or(|(at_us, _)| reading.0.saturating_sub(*at_us) >= MIN_SPAN_US)
         {
             readings.push(reading);
         }

@@ -74,7 +74,7 @@ pub struct PathFacts {
     pub floor_bytes: u64,
     #[serde(default)]
     pub floor_files: u64,
-    /// What the mount lies on, from top to bottom: `loop`, `fuse.rbd-fuse`, `iscsi`, `disk`.
+    /// The devices beneath the mount, from top to bottom: `loop`, `fuse.rbd-fuse`, `iscsi`, `disk`.
     #[serde(default)]
     pub beneath: Vec<String>,
 }

@@ -1,4 +1,4 @@
-//! Targets at which something else is mounted than the plan says, as far as the agents' surveys tell. Pure.
+//! Targets at which something else is mounted than the plan says, by the agents' surveys. Pure.
 
 use super::{AgentFacts, PathFacts, PlannedStep};
 use benchmesh_model::systems::Place;

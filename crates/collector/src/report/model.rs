@@ -179,7 +179,7 @@ pub struct Check {
 pub enum Verdict {
     /// Checked, and fine.
     Ok,
-    /// Nobody looked, or nobody can tell; the text says why.
+    /// It was not checked, or cannot be; the text says why.
     NotChecked,
     /// Limits what the figures say.
     Note,

@@ -1,7 +1,7 @@
 //! Where the bytes of a target come from, by its mount, and which of those that were read cannot have come from there.
 //!
 //! A read that moved more bytes than the host received, or than its disks delivered, was answered by a cache, whatever
-//! its rate. Where nothing counts what a target delivers there is no judgement, and the reason is said. Pure.
+//! its rate. Where nothing counts what a target delivers there is no judgement but a reason. Pure.
 
 /// Network file systems, by the type of the mount or of its FUSE client.
 const NETWORKED: &[&str] = &[
@@ -33,9 +33,9 @@ const PAST_THE_KERNEL: &[&str] = &["lustre", "beegfs", "gpfs", "weka", "wekafs"]
 const ON_DISK: &[&str] = &["ext2", "ext3", "ext4", "xfs", "fuseblk", "ocfs2", "gfs2"];
 const IN_MEMORY: &[&str] = &["tmpfs", "ramfs"];
 /// Of what was read, as much may come from a cache without being worth a flag: inodes, the ends of files.
-const WORTH: i64 = 10;
+const CACHED_SHARE: i64 = 10;
 
-/// What has to have carried what is read of a target.
+/// The devices that must have carried what is read of a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
     Network,
@@ -122,7 +122,7 @@ pub fn cached(origin: Origin, carried: Carried) -> Result<Option<i64>, &'static 
 
 /// Whether so much of a read was cached that its rate is not the storage's.
 pub fn is_suspect(cached_bytes: i64, read_bytes: i64) -> bool {
-    cached_bytes > read_bytes / WORTH
+    cached_bytes > read_bytes / CACHED_SHARE
 }
 
 #[cfg(test)]

@@ -285,7 +285,7 @@ fn a_lost_task_ends_where_it_was_last_heard_of() {
     assert_eq!((seconds.ops.min, seconds.ops.max), (100.0, 100.0));
     assert_eq!(results.tasks[1].busy_us, Some(6 * S));
     assert_eq!(results.flags, [Flag::Partial]);
-    // Where nobody stayed, it is as far as is known.
+    // Where no client stayed, the window is as far as is known.
     let mut failed = task(1, 0, 8 * S);
     failed.state = TaskState::Failed;
     let (_, results) = sum(vec![failed, lost], &intervals);

@@ -7,8 +7,8 @@
 
 use super::real;
 
-/// Counters of CPU time and of a disk's busy time go in steps of up to 10 ms: of less time than this no share is told.
-pub const LEAST_SPAN_US: i64 = 100_000;
+/// Counters of CPU time and of a disk's busy time go in steps of up to 10 ms: over less time than this a share is NULL.
+pub const MIN_SPAN_US: i64 = 100_000;
 /// A counter rests when it hardly moved for so long: two samples of the beat lie in it.
 const REST_US: i64 = 900_000;
 
@@ -35,7 +35,7 @@ pub struct Used {
     pub error: i64,
 }
 
-/// What a counter moved by after an instant, until it rested or nobody looked any longer.
+/// What a counter moved by after an instant, until it rested or the samples ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct After {
     pub until_us: i64,
@@ -85,7 +85,7 @@ pub fn until_idle(points: &[Point], from_us: i64, limit_us: i64, rest: f64) -> O
 /// is too short for the counter.
 pub fn share_percent(moved_us: i64, span_us: i64, of: i64) -> Option<f64> {
     let whole = span_us.checked_mul(of).filter(|whole| *whole > 0)?;
-    (span_us >= LEAST_SPAN_US).then(|| (real(moved_us.max(0)) * 100.0 / real(whole)).min(100.0))
+    (span_us >= MIN_SPAN_US).then(|| (real(moved_us.max(0)) * 100.0 / real(whole)).min(100.0))
 }
 
 /// The value at `at_us`; `points` are in the order of time, and the counter moves by at most `per_us` in a microsecond

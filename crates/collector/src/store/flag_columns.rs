@@ -1,6 +1,6 @@
 //! The columns `flag_*` of the view `v_results`, one for each row of the table of flags.
 //!
-//! A flag comes without a migration: whoever opens the file to write gives the view the columns of its own flags.
+//! A new flag needs no migration: opening the file to write gives the view the columns of this version's flags.
 
 use crate::results::Flag;
 use sqlx::{AssertSqlSafe, Connection, SqliteConnection};

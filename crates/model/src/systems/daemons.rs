@@ -8,7 +8,7 @@ pub const OWN: &str = "benchmesh";
 pub struct Daemon {
     /// The process's name as the kernel has it (`ps -o comm`); `*` stands for any run of characters.
     pub comm: &'static str,
-    /// What it is called in the database.
+    /// Its name in the database.
     pub name: &'static str,
     pub naming: Naming,
     pub children: Children,
@@ -41,7 +41,7 @@ pub enum Naming {
     None,
 }
 
-/// What processes are that a daemon forks and that begin no other program.
+/// The role of processes that a daemon forks and that begin no other program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Children {
     /// Daemons too: they do the work.

@@ -104,7 +104,7 @@ fn another_mount_than_the_plan_says_is_found() {
         ("cephfs", Some("ceph"), None),
         ("cephfs", Some("fuse.ceph-fuse"), None),
         ("cephfs", Some("fuse.glusterfs"), Some("fuse.glusterfs")),
-        // Ganesha in front of it, a FUSE client that nobody knows, and nothing known.
+        // Ganesha in front of it, an unknown FUSE client, and nothing known.
         ("cephfs", Some("nfs4"), None),
         ("cephfs", Some("fuse.ours"), None),
         ("cephfs", None, None),

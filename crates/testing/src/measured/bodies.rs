@@ -6,7 +6,7 @@ use crate::sources::sources;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// What repeats: `measured_async` is the tests' own of the collector.
+/// The functions that repeat a body: `measured_async` is the tests' own of the collector.
 const REPEATS: [&str; 2] = ["measured", "measured_async"];
 
 struct Source {

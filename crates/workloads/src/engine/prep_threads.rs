@@ -3,7 +3,7 @@
 //! A thread that prepares or finishes a task, or carries out a command on a target, is [`WorkingThread`] among its
 //! [`PrepThreads`]; a [`HangDetector`] notices one that has been in one system call for as long as a plan calls a
 //! stall: the kernel has not run it, or has run it (some calls wake up to look around) without its having ended any
-//! call. It knows nothing of what follows.
+//! call. Its callers decide what follows.
 
 use super::stall::{Stall, StallEvent, TaskPhase};
 use super::syscall::Syscall;

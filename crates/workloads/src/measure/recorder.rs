@@ -153,7 +153,7 @@ pub struct Recorder {
     until: MonoNanos,
     /// Errors since the last success.
     streak: u64,
-    /// What of the operation in flight has counted.
+    /// Bytes of the operation in flight that have counted.
     credit: Credit,
     /// The buffer has changed since the clock was read last.
     rolled: bool,

@@ -59,7 +59,7 @@ impl Slots {
     }
 }
 
-/// What events call it.
+/// Its name in events.
 fn word_of(request: &Request) -> &'static str {
     match request {
         Request::Survey { .. } => "survey",

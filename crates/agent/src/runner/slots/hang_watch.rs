@@ -16,7 +16,7 @@ const HANGS_AFTER: Duration = Duration::from_secs(10);
 
 /// Watches the thread of one command.
 pub(super) struct HangWatch {
-    /// What events call the command.
+    /// The name of the command in events.
     pub word: &'static str,
     pub scope: Scope,
     pub dating: Dating,

@@ -194,7 +194,7 @@ const DISTURBING: [&str; 10] = [
     "target-lost",
 ];
 /// Events of a run that are read.
-const MOST_EVENTS: i64 = 4000;
+const MAX_EVENTS: i64 = 4000;
 
 /// Gives each cell what happened while its step ran.
 async fn add_events(
@@ -211,7 +211,7 @@ async fn add_events(
              AND e.kind NOT LIKE '%-over' ORDER BY e.at_us LIMIT ?2",
     )
     .bind(run.0)
-    .bind(MOST_EVENTS)
+    .bind(MAX_EVENTS)
     .fetch_all(connection)
     .await
     .map_err(reading("events"))?;

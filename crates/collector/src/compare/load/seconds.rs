@@ -1,4 +1,4 @@
-//! The seconds of one operation of a step, of which at most [`MOST_SECONDS`] are read.
+//! The seconds of one operation of a step, of which at most [`MAX_SECONDS`] are read.
 
 use super::{CompareError, reading};
 use crate::results::PERIOD_US;
@@ -9,9 +9,9 @@ use sqlx::{Row as _, SqliteConnection};
 use std::collections::BTreeMap;
 
 /// Seconds of one operation of a step that are read.
-const MOST_SECONDS: i64 = 4096;
+const MAX_SECONDS: i64 = 4096;
 /// Intervals of tasks that are read of one step.
-const MOST_RESPONSES: i64 = 50_000;
+const MAX_RESPONSES: i64 = 50_000;
 /// Of a longer step: so many seconds in a row at a time.
 const STRETCH: i64 = 16;
 
@@ -71,10 +71,10 @@ pub(super) async fn series(
 
 /// Which parts of the intervals between two instants are read: all, or stretches spread over them.
 fn stretches(count: i64, first: i64, last: i64) -> Vec<(i64, i64)> {
-    if count <= MOST_SECONDS {
+    if count <= MAX_SECONDS {
         return vec![(first, last)];
     }
-    let parts = MOST_SECONDS / STRETCH;
+    let parts = MAX_SECONDS / STRETCH;
     (0..parts)
         .map(|part| {
             let begin = first + (last - first) / parts * part;
@@ -105,7 +105,7 @@ pub(super) async fn response_series(
     .bind(step)
     .bind(op)
     .bind(group)
-    .bind(MOST_RESPONSES)
+    .bind(MAX_RESPONSES)
     .fetch_all(connection)
     .await
     .map_err(reading("op_intervals"))?;

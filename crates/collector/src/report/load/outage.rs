@@ -1,6 +1,6 @@
 //! What a load lost from an instant on: its longest gap, when it was back, and the operations that were not done.
 //!
-//! Pure. A percentile of the seconds around an outage says nothing of it: hardly any operation ends in one. So the
+//! Pure. A percentile of the seconds around an outage hides it: hardly any operation ends in one. So the
 //! figures are times and counts.
 
 use crate::report::Outage;

@@ -1,5 +1,5 @@
 //! What a reader must know before any figure: what was found first, then one line of what is fine and one of what
-//! nobody checked.
+//! was not checked.
 
 use super::Table;
 use crate::report::{Check, Verdict};

@@ -1,4 +1,4 @@
-//! Whether what was read came from the storage: judged by bytes, and said where it cannot be.
+//! Whether what was read came from the storage: judged by bytes; where it cannot be judged, the line says so.
 
 use super::flagged::{raised, steps_of};
 use super::{Check, StepReport, Verdict};

@@ -64,7 +64,7 @@ pub(super) fn has_flag(step: &StepReport, flag: Flag) -> bool {
     step.flags.iter().any(|one| one == flag.as_str())
 }
 
-/// One line of flags. `unjudged`: why nobody could have raised them in a step.
+/// One line of flags. `unjudged`: why they could not be raised in a step.
 pub(super) fn flagged(
     steps: &[StepReport],
     about: &str,

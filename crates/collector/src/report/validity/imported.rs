@@ -1,4 +1,4 @@
-//! What there is to say of a run that another tool measured: who did, and what its log itself shows.
+//! The lines of a run that another tool measured: which tool, and what its log shows.
 
 use super::{check, complete, errors, repeats, seconds_in_words};
 use crate::report::{Check, Report, Verdict};

@@ -64,12 +64,12 @@ fn what_nobody_looked_at_is_never_fine() {
     );
     run.steps.truncate(1);
     check(&run, "starts", Verdict::NotChecked, "no start was reported");
-    // Agents that nobody knows lost nothing that anyone saw.
+    // Of unknown agents no loss is known.
     run.agents.clear();
     for name in ["policy", "clients", "samples"] {
         assert_eq!(found(&run, name).0, Verdict::NotChecked, "{name}");
     }
-    // A step that was judged and flagged says of the others that nobody looked.
+    // One step was judged and flagged; the others were not checked.
     let mut flagged = step(2, "records", "write");
     flagged.flags = vec!["tool-bound".into()];
     run.steps.push(flagged);

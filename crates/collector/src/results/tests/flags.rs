@@ -54,7 +54,7 @@ fn a_start_that_is_known_badly_is_flagged_where_clients_started_together() {
     for (agents, error_us, unsure) in [
         ([1, 2], S / 5, false),
         ([1, 2], S / 5 + 1, true),
-        // One agent has nobody to start together with.
+        // One agent has no other one to start together with.
         ([1, 1], S, false),
     ] {
         let tasks = [1, 2].map(|id| {

@@ -8,7 +8,7 @@ use tracing::warn;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
-/// What fails for longer fails the scheduler, which begins anew.
+/// A read that fails for longer fails the scheduler, which begins anew.
 const TRIED_FOR: Duration = Duration::from_secs(300);
 
 /// What `read` returns in the end. It is repeated while its error may be over later.

@@ -39,7 +39,7 @@ impl ControlService {
             };
             match self.store.hosts_awaited(row.id).await {
                 Ok(hosts) if !hosts.is_empty() => {}
-                // What cannot be read is told by the report.
+                // The report shows what cannot be read.
                 Ok(_) | Err(_) => return,
             }
             let next = timeout(Duration::from_micros(left), arrived.changed()).await;

@@ -21,7 +21,7 @@ pub(super) struct StepClaim<'c> {
 }
 
 impl StepClaims {
-    /// Waits until nobody else has the step.
+    /// Waits until no other task has claimed the step.
     pub(super) async fn claim(&self, step: StepId) -> StepClaim<'_> {
         loop {
             // Made before the look, so that no release in between is missed.

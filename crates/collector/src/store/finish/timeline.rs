@@ -1,7 +1,7 @@
 //! A step's time line as it is stored, and what has to change of it.
 //!
 //! It is computed as a whole, and only the intervals that late data have changed are written: in one transaction with
-//! the results, so that who reads meanwhile sees the old time line or the new one.
+//! the results, so that a concurrent reader sees the old time line or the new one.
 
 use crate::database::StoreError;
 use crate::model::StepId;
@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 
 /// Changes that are kept for one transaction, of some hundred bytes each. A time line of which more is new is written
 /// in several, in the order of time.
-const MOST_CHANGES: usize = 16_384;
+const MAX_CHANGES: usize = 16_384;
 
 /// A row of `step_intervals`, without its id and its step.
 #[derive(Clone, Debug, PartialEq)]
@@ -121,7 +121,7 @@ impl TimelineKey {
     }
 }
 
-/// What has to change of the stored time line.
+/// The rows of the stored time line that change.
 #[derive(Debug, Default)]
 pub(super) struct Changes {
     gone: Vec<TimelineKey>,
@@ -196,7 +196,7 @@ impl Comparison {
 
     /// Changes that have to be written before there are more.
     pub(super) fn overflow(&mut self) -> Option<Changes> {
-        (self.changes.len() > MOST_CHANGES).then(|| std::mem::take(&mut self.changes))
+        (self.changes.len() > MAX_CHANGES).then(|| std::mem::take(&mut self.changes))
     }
 
     pub(super) fn finish(self) -> Changes {

@@ -33,7 +33,7 @@ struct Moved {
     written: i64,
 }
 
-/// What the devices of a kind carried on each host.
+/// Bytes that the devices of a kind carried on each host.
 type Devices = BTreeMap<i64, Vec<[Vec<Point>; 2]>>;
 
 const INTERFACES: &str = "SELECT n.host_id, n.id, x.at_us, x.rx_bytes AS came, x.tx_bytes AS went
@@ -180,7 +180,7 @@ async fn devices(
     Ok(devices)
 }
 
-/// What all devices of a host carried one way.
+/// Bytes that all devices of a host carried one way.
 #[derive(Clone, Copy, Debug, Default)]
 struct Way {
     amount: i64,

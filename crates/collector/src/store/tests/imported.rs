@@ -126,7 +126,7 @@ async fn a_run_that_no_log_tells_of_is_refused() {
     assert_eq!(mesh.number("SELECT count(*) FROM runs").await, 0);
 }
 
-/// What was sampled here at the time of a log tells nothing of where the log was written.
+/// Samples of this mesh at the time of a log are not of the hosts where the log was written.
 #[tokio::test]
 async fn an_imported_run_has_no_daemons_and_no_hosts() {
     use super::{S, T0, batch, sample, seen, send};

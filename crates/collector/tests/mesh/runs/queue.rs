@@ -143,8 +143,8 @@ async fn a_stop_goes_on_when_the_collector_is_started_before_the_load_has_ended(
     assert_eq!(stage.rows(told).await, ["1"]);
 }
 
-/// A run that is stopped where its first step is in the state `step`. Its collector is started again in the midst of the cleaning,
-/// and follows the run to its end.
+/// A run that is stopped where its first step is in the state `step`. Its collector is started again in the midst of
+/// the cleaning, and follows the run to its end.
 async fn stopped_across_a_restart(plan: &str, step: &str) -> Stage {
     let stage = Stage::new().await;
     let a = stage.agent("a", cleaning_slowly()).await;

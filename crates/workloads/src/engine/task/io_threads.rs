@@ -32,7 +32,7 @@ struct State {
     owners: BTreeSet<u32>,
     /// By their ids. A thread that has ended keeps its place: ids are not used again within seconds.
     on_cpu: BTreeMap<u32, Duration>,
-    /// There was one that cannot be told from those of other tasks.
+    /// One could not be attributed to this task alone.
     is_unknown: bool,
     next_look: Option<MonoNanos>,
 }
@@ -167,7 +167,7 @@ mod tests {
         assert_eq!(on_cpu(&state), Some(950));
     }
 
-    /// In another PID namespace the names have ids that nobody there knows.
+    /// In another PID namespace the ids in the names are unknown.
     #[test]
     fn threads_that_cannot_be_told_apart_are_not_known() {
         let mut state = State::default();

@@ -105,7 +105,7 @@ mod tests {
 
     const S: u64 = 1_000_000_000;
 
-    /// What is told at each second of one operation that began at second 1, by the offset at which it is found.
+    /// The events at each second of one operation that began at second 1, by the offset at which it is found.
     fn told(offsets: &[Option<u64>]) -> Vec<(u64, &'static str, u64)> {
         let mut detector = StallDetector::new(Duration::from_secs(3));
         let mut told = Vec::new();

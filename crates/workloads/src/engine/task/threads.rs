@@ -107,7 +107,7 @@ impl WorkerThreads {
         Arc::clone(&self.consumers)
     }
 
-    /// What does a part of the workers' work and is none of their threads.
+    /// Kernel threads that do a part of the workers' work.
     pub(super) fn io_threads(&self) -> Option<Arc<IoThreads>> {
         self.io_threads.clone()
     }

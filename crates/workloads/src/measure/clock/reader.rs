@@ -267,7 +267,7 @@ mod tests {
             let first = reader.now();
             sleep_until(MonoNanos::now().saturating_add(Duration::from_millis(5)));
             assert!(reader.now() >= first);
-            // Interrupted readings tell nothing of the counter: there is another one after them.
+            // Interrupted readings do not show the rate; the next ones do.
             let until = MonoNanos::now().saturating_add(Duration::from_secs(10));
             while reader.span > 0 && MonoNanos::now() < until {
                 reader.now();

@@ -10,7 +10,7 @@ use crate::measure::op::Op;
 /// The clock is read once for so many bytes: at 1 MiB/s, sixteen times a second.
 const GRAIN_BYTES: u64 = 64 << 10;
 
-/// What of the operation in flight has counted.
+/// Bytes of the operation in flight that have counted.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Credit {
     bytes: u64,
@@ -19,7 +19,7 @@ pub(super) struct Credit {
 }
 
 impl Credit {
-    /// What of `bytes` has not counted; the next operation has counted nothing.
+    /// The part of `bytes` that has not counted yet. Resets for the next operation.
     #[inline(always)]
     pub(super) fn take_rest(&mut self, bytes: u64) -> u64 {
         let rest = bytes.saturating_sub(self.bytes);

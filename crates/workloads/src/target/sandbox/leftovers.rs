@@ -32,11 +32,11 @@ pub struct Leftover {
 pub enum Usage {
     Unused,
     InUse,
-    /// Locks on this file system do not tell.
+    /// Locks on this file system do not show it.
     Unknown,
 }
 
-/// What speaks for removing a directory.
+/// The reason why a directory may be removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Proof {
     /// A lock that nobody else can hold.

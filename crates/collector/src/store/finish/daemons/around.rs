@@ -18,7 +18,7 @@ const ABOVE_IDLE: f64 = 1.5;
 
 #[derive(Debug)]
 pub(super) struct Around {
-    /// CPU time per microsecond of each daemon before the run did anything; none of those that nobody sampled then.
+    /// CPU time per microsecond of each daemon before the run did anything; none of those that were not sampled then.
     pub(super) idle: ByDaemon<f64>,
     /// What daemons do from then on is not of the step.
     pub(super) limit_us: i64,
